@@ -1,0 +1,93 @@
+# `make` alone prints this file's help. Everything that a target needs and the machine lacks is installed by tools/setup.sh.
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+# No C compiler is needed, and one value everywhere means one build cache: the embedded API server is compiled once.
+export CGO_ENABLED := 0
+# The version comes from tools/ldflags.sh; asking git in every build fails on clones that belong to another user.
+export GOFLAGS := $(filter-out -buildvcs=%,$(GOFLAGS)) -buildvcs=false
+# The programs that demo and tests run. Both can be set from outside.
+export FAIRLEAD_ENVOY   ?= $(CURDIR)/.tools/envoy
+export FAIRLEAD_KUBECTL ?= $(CURDIR)/bin/kubectl
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+
+# Packages whose tests need root: network namespaces, mounts, BPF.
+ROOT_PACKAGES ?= ./lab/... ./test/... ./internal/driver/... ./internal/embedded/...
+# Narrow a run: make test PACKAGES=./internal/delta/... TESTFLAGS='-run Nack'
+PACKAGES  ?= ./...
+TESTFLAGS ?=
+TEST = go test -json -count=1 -timeout 15m -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
+SUM  = .tools/bin/testsum -skips tools/skips.txt
+SCRIPTS = $(shell git -c safe.directory='*' ls-files -co --exclude-standard '*.sh') .ci/run
+
+##@ Start here
+.PHONY: help demo test
+help: ## Print this help
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: build ## See it work: a lab with two edges and two clusters, a route, 10,000 requests, and things that die (root)
+	@tools/setup.sh run
+	@bin/fairlead lab demo $(if $(PICTURE),--picture $(PICTURE))
+
+test: build ## Everything that CI checks: generated code, linters, guards, all tests (as root also those that need it)
+	@tools/setup.sh
+	@go build -o .tools/bin/ ./tools/testsum
+	@failed=; tools/generate.sh check || failed+=" generated-code"; \
+	  $(MAKE) lint || failed+=" lint"; \
+	  $(TEST) $(PACKAGES) | $(SUM) || failed+=" tests"; \
+	  [[ -z $$failed ]] || { echo "test: failed:$$failed"; exit 1; }
+
+##@ Work on it
+.PHONY: build generate check-generated fmt lint test-quick test-root setup clean
+build: ## Build bin/fairlead
+	@[[ -x bin/fairlead ]] || echo "build: the first one compiles kube-apiserver and etcd: about 10 minutes of CPU, once"
+	@go build -v -ldflags="$$(tools/ldflags.sh)" -o bin/fairlead ./cmd/fairlead 2>&1 | tools/progress.sh
+
+generate: ## Regenerate protobufs, deepcopy functions and CRDs
+	@tools/setup.sh generate
+	@tools/generate.sh
+
+check-generated: ## Fail if generated code is not what `make generate` writes
+	@tools/setup.sh generate
+	@tools/generate.sh check
+
+fmt: ## Format the Go code (gofumpt)
+	@tools/setup.sh lint
+	@gofumpt -l -w $$(git ls-files -co --exclude-standard '*.go' | grep -Ev '\.pb\.go$$|zz_generated')
+
+lint: ## Run golangci-lint and shellcheck
+	@tools/setup.sh lint
+	@GOMEMLIMIT=3GiB golangci-lint run # a first run takes 4 GB otherwise
+	@shellcheck -x $(SCRIPTS) && echo "shellcheck: $(words $(SCRIPTS)) scripts, 0 issues"
+
+test-quick: ## Guards and tests that take seconds, with cached results
+	@go test -count=1 ./internal/guard
+	@go test -short -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS) $(PACKAGES)
+
+test-root: build ## Only the packages whose tests need root, and no skip for want of it
+	@[[ $$(id -u) == 0 ]] || { echo "test-root: run as root: these tests make network namespaces and mounts" >&2; exit 1; }
+	@tools/setup.sh run
+	@go build -o .tools/bin/ ./tools/testsum
+	@$(TEST) $$(go list $(ROOT_PACKAGES) 2>/dev/null) | $(SUM)
+
+setup: ## Install everything that any target needs
+	@tools/setup.sh
+	@echo "setup: nothing is missing"
+
+clean: ## Remove what was built here (not the tools in .tools, not Go's cache)
+	rm -rf bin bench/out .demo .tools/kubectl.stamp
+
+##@ Measure it (JSON in bench/out)
+.PHONY: bench bench-start bench-delta bench-translate
+bench: bench-start bench-delta bench-translate ## All benchmarks
+bench-start: build ## Time from exec to ready, memory of plane and agent (root)
+	@tools/setup.sh run
+	@bin/fairlead lab bench start
+bench-delta: build ## Cost of one change for 1, 100 and 1,000 subscribers
+	@bin/fairlead lab bench delta
+bench-translate: build ## Cost of one change among 20,000 routes and 100,000 endpoints
+	@bin/fairlead lab bench translate

