@@ -1,0 +1,22 @@
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of every type in this package.
+var GroupVersion = schema.GroupVersion{Group: "contour.heptio.com", Version: "v1beta1"}
+
+// SchemeBuilder collects the functions that add this package's types to a scheme.
+var SchemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&IngressRoute{}, &IngressRouteList{},
+		&TLSCertificateDelegation{}, &TLSCertificateDelegationList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+})
+
+// AddToScheme registers this package's types.
+func AddToScheme(s *runtime.Scheme) error { return SchemeBuilder.AddToScheme(s) }

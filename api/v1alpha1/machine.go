@@ -1,0 +1,88 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Machine is one host that runs a Fairlead agent. It comes into being when the
+// agent joins with its token; an operator labels it, cordons it, or deletes it to
+// make the plane forget it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=fm,categories=fairlead
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Cordoned",type=boolean,JSONPath=`.spec.cordoned`
+// +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.status.addresses`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.agentVersion`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Machine struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec MachineSpec `json:"spec,omitempty"`
+	// +optional
+	Status MachineStatus `json:"status,omitempty"`
+}
+
+// MachineSpec is what an operator says of a machine.
+type MachineSpec struct {
+	// Cordoned machines keep the connections that they have and take no new work:
+	// they do not count towards Programmed.
+	// +optional
+	Cordoned bool `json:"cordoned,omitempty"`
+
+	// DrainTime is how long connections may finish when a listener, a route's
+	// cluster or the proxy itself goes away.
+	// +optional
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be between 0s and 1h"
+	DrainTime *metav1.Duration `json:"drainTime,omitempty"`
+}
+
+// MachineStatus is what the plane last wrote of a machine. It is written on
+// transitions only; `fairlead status` shows what is true now.
+type MachineStatus struct {
+	// Addresses that the agent last reported, in the order of its interfaces.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Addresses []string `json:"addresses,omitempty"`
+
+	// AgentVersion is the version of the agent that last reported.
+	// +optional
+	AgentVersion string `json:"agentVersion,omitempty"`
+
+	// Conditions of the machine: Ready is true while the agent reports and its
+	// proxy runs.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// MachineList is a list of machines.
+//
+// +kubebuilder:object:root=true
+type MachineList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Machine `json:"items"`
+}
+
+// MachineReady is the condition type of a machine that reports and serves.
+const MachineReady = "Ready"
+
+// Reasons of MachineReady.
+const (
+	// MachineReasonReady says that the agent reports and its proxy is ready.
+	MachineReasonReady = "Ready"
+	// MachineReasonLost says that no report came within the time-to-live.
+	MachineReasonLost = "Lost"
+	// MachineReasonProxyNotReady says that the agent reports a proxy that does not serve.
+	MachineReasonProxyNotReady = "ProxyNotReady"
+	// MachineReasonNeverSeen says that the machine has not reported since it joined.
+	MachineReasonNeverSeen = "NeverSeen"
+)
