@@ -1,0 +1,22 @@
+// Package agentv1 is the agent protocol: the generated messages and services of
+// agent.proto, and the names that both of its ends use. It holds no behaviour.
+package agentv1
+
+// Names that both ends of the agent protocol use.
+const (
+	// ServerName is the DNS name in a plane's certificate. Agents ask for it
+	// whatever address they dial: the authority, not the address, makes a plane.
+	ServerName = "plane.fairlead.internal"
+	// MachinePrefix and a machine's name make the common name of its certificate.
+	MachinePrefix = "machine:"
+	// RevisionField of the node metadata, in the first request of an ADS stream, is
+	// the largest "<epoch>/<revision>" that the agent has accepted, as a string.
+	RevisionField = "revision"
+
+	// CheckpointType and CheckpointName are the type URL and the name of the
+	// Checkpoint. An agent subscribes to it after all other types.
+	CheckpointType = "type.googleapis.com/fairlead.agent.v1.Checkpoint"
+	CheckpointName = "checkpoint"
+	// MachineConfigType is the type URL of the MachineConfig.
+	MachineConfigType = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
+)
