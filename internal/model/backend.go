@@ -1,0 +1,86 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// GroupID identifies a backend group: "namespace/service/port", with a suffix
+// when the route asks for options of its own.
+type GroupID string
+
+// SetID identifies a backend set: "namespace/service/port".
+type SetID string
+
+// BackendGroup is how routes reach the backends of one Service port: the set of
+// backends with balancing and health check. Two routes that want different
+// options of one Service get two groups over one set.
+type BackendGroup struct {
+	ID          GroupID      `json:"id"`
+	Set         SetID        `json:"set"`
+	Balance     Balance      `json:"balance,omitempty"`
+	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+}
+
+// Balance is how a proxy picks a backend of a group.
+type Balance string
+
+// The ways to balance. The zero value is round robin.
+const (
+	BalanceRoundRobin   Balance = ""
+	BalanceLeastRequest Balance = "LeastRequest"
+	BalanceRandom       Balance = "Random"
+	// BalanceCookie keeps a client at one backend by a cookie and a ring hash.
+	BalanceCookie Balance = "Cookie"
+)
+
+// HealthCheck asks each backend for a path over HTTP; 200 is healthy.
+type HealthCheck struct {
+	Path      string        `json:"path"`
+	Host      string        `json:"host"` // Host header
+	Interval  time.Duration `json:"intervalNanoseconds"`
+	Timeout   time.Duration `json:"timeoutNanoseconds,omitempty"`
+	Unhealthy uint32        `json:"unhealthy"` // failures in a row until a backend is out
+	Healthy   uint32        `json:"healthy"`   // successes in a row until it is back
+}
+
+// BackendSet is where the backends of one Service port are. Backends are sorted
+// by address and unique.
+type BackendSet struct {
+	ID       SetID     `json:"id"`
+	Backends []Backend `json:"backends"`
+}
+
+// Backend is one server that takes requests.
+type Backend struct {
+	Address netip.AddrPort `json:"address"`
+	State   BackendState   `json:"state"`
+	Zone    string         `json:"zone,omitempty"` // failure domain; empty when unknown
+}
+
+// BackendState says whether a backend takes new work.
+type BackendState uint8
+
+const (
+	// BackendReady takes new requests.
+	BackendReady BackendState = iota
+	// BackendDraining finishes what it has (EndpointSlice: serving and terminating).
+	BackendDraining
+	// BackendUnready takes nothing.
+	BackendUnready
+)
+
+// String is ready, draining or unready.
+func (s BackendState) String() string {
+	switch s {
+	case BackendReady:
+		return "ready"
+	case BackendDraining:
+		return "draining"
+	default:
+		return "unready"
+	}
+}
+
+// MarshalText writes the state as String does.
+func (s BackendState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -1,0 +1,148 @@
+package model
+
+import (
+	"cmp"
+	"time"
+)
+
+// ListenerID identifies a listener over all machines: "http-80".
+type ListenerID string
+
+// Protocol is what a listener speaks with clients.
+type Protocol string
+
+// ProtocolHTTP is HTTP/1.1 and HTTP/2 in clear text.
+const ProtocolHTTP Protocol = "HTTP"
+
+// Listener is a port at which proxies take requests. Gateways and root
+// IngressRoutes that want the same port share one listener.
+type Listener struct {
+	ID       ListenerID `json:"id"`
+	Port     uint16     `json:"port"`
+	Protocol Protocol   `json:"protocol"`
+}
+
+// Object names a resource of the API that said something: the owner of a route,
+// the bearer of a status.
+type Object struct {
+	Kind      string `json:"kind"`                // as in the manifest: "HTTPRoute"
+	Namespace string `json:"namespace,omitempty"` // empty for cluster-scoped kinds
+	Name      string `json:"name"`
+}
+
+// String is "Kind namespace/name", or "Kind name" without a namespace.
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
+// Compare orders objects by kind, namespace and name.
+func (o Object) Compare(p Object) int {
+	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))
+}
+
+// HostKey identifies a virtual host.
+type HostKey struct {
+	Listener ListenerID `json:"listener"`
+	// Host is lower case: an exact name, "*.suffix", or "*" for every other host.
+	Host string `json:"host"`
+}
+
+// Compare orders keys by listener and host.
+func (k HostKey) Compare(l HostKey) int {
+	return cmp.Or(cmp.Compare(k.Listener, l.Listener), cmp.Compare(k.Host, l.Host))
+}
+
+// VirtualHost holds the routes of one host name at one listener. A request whose
+// host has a virtual host and matches none of its routes is answered 404; it
+// never falls through to a wildcard host.
+type VirtualHost struct {
+	HostKey
+	// Routes in the order in which they are tried.
+	Routes []Route `json:"routes"`
+}
+
+// Route is one match and what happens to the requests that it takes.
+type Route struct {
+	// Name is unique within the virtual host and says where the route was written:
+	// "HTTPRoute/team/app/rules/0/matches/1".
+	Name  string `json:"name"`
+	Owner Object `json:"owner"`
+	Match Match  `json:"match"`
+	// Exactly one of Forward and Respond is set.
+	Forward *Forward `json:"forward,omitempty"`
+	Respond *Respond `json:"respond,omitempty"`
+}
+
+// Match holds the conditions of a route; all of them must hold.
+type Match struct {
+	Path    PathMatch    `json:"path"`
+	Method  string       `json:"method,omitempty"` // "GET"; empty is every method
+	Headers []ValueMatch `json:"headers,omitempty"`
+	Query   []ValueMatch `json:"query,omitempty"`
+}
+
+// PathMatchKind says how a path is compared.
+type PathMatchKind string
+
+const (
+	// PathExact matches the whole path.
+	PathExact PathMatchKind = "Exact"
+	// PathSegments matches a prefix that ends at a "/": "/a" takes "/a" and "/a/b",
+	// not "/ab" (Gateway API's PathPrefix).
+	PathSegments PathMatchKind = "Segments"
+	// PathPrefix matches any string prefix: "/a" takes "/ab" (IngressRoute's match).
+	PathPrefix PathMatchKind = "Prefix"
+	// PathRegex matches the whole path by an RE2 expression.
+	PathRegex PathMatchKind = "Regex"
+)
+
+// PathMatch compares the path without its query.
+type PathMatch struct {
+	Kind  PathMatchKind `json:"kind"`
+	Value string        `json:"value"`
+}
+
+// ValueMatch compares a header or a query parameter. Header names are lower case.
+type ValueMatch struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Regex bool   `json:"regex,omitempty"` // Value is an RE2 expression for the whole value
+}
+
+// Forward sends requests to backends, in proportion to the weights.
+type Forward struct {
+	// Backends has at least one entry with a weight above zero.
+	Backends []WeightedGroup `json:"backends"`
+	// PrefixRewrite replaces the matched prefix; empty leaves the path alone.
+	PrefixRewrite string `json:"prefixRewrite,omitempty"`
+	// Timeout bounds the whole request; 0 is the proxy's default (15 s), Never is none.
+	Timeout   time.Duration `json:"timeoutNanoseconds,omitempty"`
+	Retry     *Retry        `json:"retry,omitempty"`
+	WebSocket bool          `json:"websocket,omitempty"`
+}
+
+// Never is the timeout that never fires.
+const Never time.Duration = -1
+
+// Retry repeats requests that failed with a 5xx response or without any.
+type Retry struct {
+	Attempts      uint32        `json:"attempts"`
+	PerTryTimeout time.Duration `json:"perTryTimeoutNanoseconds,omitempty"` // 0: bounded by the route's timeout only
+}
+
+// WeightedGroup is a share of a route's requests.
+type WeightedGroup struct {
+	// Group takes the share; empty means that the reference is broken and the share
+	// is answered 500 (Gateway API, HTTPBackendRef).
+	Group  GroupID `json:"group"`
+	Weight uint32  `json:"weight"`
+}
+
+// Respond answers without a backend.
+type Respond struct {
+	Status uint32 `json:"status"`
+	Body   string `json:"body,omitempty"`
+}

@@ -1,0 +1,95 @@
+package model
+
+import "time"
+
+// Status is what a plane knows at one moment, for people: `fairlead status`, the
+// console and the support bundle show it. Slices are sorted by name.
+type Status struct {
+	Plane     PlaneStatus      `json:"plane"`
+	Machines  []MachineStatus  `json:"machines"`
+	Listeners []ListenerStatus `json:"listeners"`
+	Routes    []RouteStatus    `json:"routes"`
+	// Problems is everything that is not as it should be, worst first.
+	Problems []Problem `json:"problems"`
+}
+
+// PlaneStatus is the plane's own part of a Status.
+type PlaneStatus struct {
+	Version  string    `json:"version"`
+	Identity string    `json:"identity"`
+	Leading  bool      `json:"leading"`
+	Leader   string    `json:"leader,omitempty"` // host:port of the leader's agent endpoint
+	Epoch    uint64    `json:"epoch"`
+	Revision uint64    `json:"revision"`
+	Started  time.Time `json:"started"`
+}
+
+// MachineStatus is one machine as its agent last reported it.
+type MachineStatus struct {
+	Name         string        `json:"name"`
+	Connected    bool          `json:"connected"`
+	LastReport   time.Time     `json:"lastReport,omitzero"`
+	Cordoned     bool          `json:"cordoned"`
+	Addresses    []string      `json:"addresses"`
+	AgentVersion string        `json:"agentVersion"`
+	Proxy        ProxyStatus   `json:"proxy"`
+	Applied      uint64        `json:"applied"`   // revision that the proxy runs
+	Delivered    uint64        `json:"delivered"` // revision that the agent holds
+	Wanted       uint64        `json:"wanted"`    // last revision that concerned the machine
+	Refused      []RefusedItem `json:"refused,omitempty"`
+}
+
+// ProxyStatus is the machine's Envoy.
+type ProxyStatus struct {
+	State    string `json:"state"` // starting, ready, draining, backoff, stopped, unknown
+	Version  string `json:"version,omitempty"`
+	Starts   uint32 `json:"starts"`
+	Message  string `json:"message,omitempty"`
+	RSSBytes uint64 `json:"rssBytes"`
+	Requests uint64 `json:"requests"`
+}
+
+// RefusedItem is a resource that a proxy does not run as wanted.
+type RefusedItem struct {
+	Kind    string `json:"kind"` // refused or waiting
+	Type    string `json:"type"`
+	Name    string `json:"name"`
+	Message string `json:"message"`
+}
+
+// ListenerStatus is one listener over all machines.
+type ListenerStatus struct {
+	ID       ListenerID `json:"id"`
+	Port     uint16     `json:"port"`
+	Protocol Protocol   `json:"protocol"`
+	Hosts    int        `json:"hosts"`
+	Machines []string   `json:"machines"`
+}
+
+// RouteStatus is one route resource.
+type RouteStatus struct {
+	Kind      string   `json:"kind"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Hosts     []string `json:"hosts"`
+	// State is programmed, pending, invalid or orphaned.
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+}
+
+// Severity orders problems.
+type Severity string
+
+// The severities, worst first.
+const (
+	SeverityError   Severity = "error"
+	SeverityWarning Severity = "warning"
+)
+
+// Problem says what is wrong, with what, and why.
+type Problem struct {
+	Severity Severity `json:"severity"`
+	Subject  string   `json:"subject"` // an Object's String, or "Machine edge-1"
+	Reason   string   `json:"reason"`
+	Message  string   `json:"message"`
+}

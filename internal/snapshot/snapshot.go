@@ -1,0 +1,186 @@
+package snapshot
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
+)
+
+// Kind is a resource kind as a manifest writes it.
+type Kind string
+
+// The kinds that a snapshot holds.
+const (
+	KindMachine                  Kind = "Machine"
+	KindNamespace                Kind = "Namespace"
+	KindService                  Kind = "Service"
+	KindEndpointSlice            Kind = "EndpointSlice"
+	KindGatewayClass             Kind = "GatewayClass"
+	KindGateway                  Kind = "Gateway"
+	KindHTTPRoute                Kind = "HTTPRoute"
+	KindReferenceGrant           Kind = "ReferenceGrant"
+	KindIngressRoute             Kind = "IngressRoute"
+	KindTLSCertificateDelegation Kind = "TLSCertificateDelegation"
+)
+
+// Kinds lists every kind of a snapshot in the order of their names.
+func Kinds() []Kind {
+	return []Kind{
+		KindEndpointSlice, KindGateway, KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindMachine,
+		KindNamespace, KindReferenceGrant, KindService, KindTLSCertificateDelegation,
+	}
+}
+
+// Name is a namespace and a name; the namespace is empty for cluster-scoped kinds.
+type Name = types.NamespacedName
+
+// Key names one object of a snapshot.
+type Key struct {
+	Kind Kind
+	Name Name
+}
+
+// String is "Kind namespace/name".
+func (k Key) String() string {
+	if k.Name.Namespace == "" {
+		return string(k.Kind) + " " + k.Name.Name
+	}
+	return string(k.Kind) + " " + k.Name.String()
+}
+
+// Compare orders keys by kind, namespace and name.
+func (k Key) Compare(l Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, l.Kind),
+		cmp.Compare(k.Name.Namespace, l.Name.Namespace), cmp.Compare(k.Name.Name, l.Name.Name))
+}
+
+// Snapshot is the state of the API as far as translation needs it. The zero value
+// is not usable; call New.
+type Snapshot struct {
+	Machines                  map[Name]*v1alpha1.Machine
+	Namespaces                map[Name]*corev1.Namespace
+	Services                  map[Name]*corev1.Service
+	EndpointSlices            map[Name]*discoveryv1.EndpointSlice
+	GatewayClasses            map[Name]*gatewayv1.GatewayClass
+	Gateways                  map[Name]*gatewayv1.Gateway
+	HTTPRoutes                map[Name]*gatewayv1.HTTPRoute
+	ReferenceGrants           map[Name]*gatewayv1.ReferenceGrant
+	IngressRoutes             map[Name]*contourv1beta1.IngressRoute
+	TLSCertificateDelegations map[Name]*contourv1beta1.TLSCertificateDelegation
+}
+
+// New returns an empty snapshot.
+func New() *Snapshot {
+	return &Snapshot{
+		Machines:                  map[Name]*v1alpha1.Machine{},
+		Namespaces:                map[Name]*corev1.Namespace{},
+		Services:                  map[Name]*corev1.Service{},
+		EndpointSlices:            map[Name]*discoveryv1.EndpointSlice{},
+		GatewayClasses:            map[Name]*gatewayv1.GatewayClass{},
+		Gateways:                  map[Name]*gatewayv1.Gateway{},
+		HTTPRoutes:                map[Name]*gatewayv1.HTTPRoute{},
+		ReferenceGrants:           map[Name]*gatewayv1.ReferenceGrant{},
+		IngressRoutes:             map[Name]*contourv1beta1.IngressRoute{},
+		TLSCertificateDelegations: map[Name]*contourv1beta1.TLSCertificateDelegation{},
+	}
+}
+
+// Set puts an object in, replacing the one of the same name, and returns its key.
+// The snapshot keeps the pointer: the object must not change afterwards. A type
+// that no snapshot holds is an error.
+func (s *Snapshot) Set(object metav1.Object) (Key, error) {
+	n := Name{Namespace: object.GetNamespace(), Name: object.GetName()}
+	switch o := object.(type) {
+	case *v1alpha1.Machine:
+		s.Machines[n] = o
+		return Key{KindMachine, n}, nil
+	case *corev1.Namespace:
+		s.Namespaces[n] = o
+		return Key{KindNamespace, n}, nil
+	case *corev1.Service:
+		s.Services[n] = o
+		return Key{KindService, n}, nil
+	case *discoveryv1.EndpointSlice:
+		s.EndpointSlices[n] = o
+		return Key{KindEndpointSlice, n}, nil
+	case *gatewayv1.GatewayClass:
+		s.GatewayClasses[n] = o
+		return Key{KindGatewayClass, n}, nil
+	case *gatewayv1.Gateway:
+		s.Gateways[n] = o
+		return Key{KindGateway, n}, nil
+	case *gatewayv1.HTTPRoute:
+		s.HTTPRoutes[n] = o
+		return Key{KindHTTPRoute, n}, nil
+	case *gatewayv1.ReferenceGrant:
+		s.ReferenceGrants[n] = o
+		return Key{KindReferenceGrant, n}, nil
+	case *contourv1beta1.IngressRoute:
+		s.IngressRoutes[n] = o
+		return Key{KindIngressRoute, n}, nil
+	case *contourv1beta1.TLSCertificateDelegation:
+		s.TLSCertificateDelegations[n] = o
+		return Key{KindTLSCertificateDelegation, n}, nil
+	default:
+		return Key{}, fmt.Errorf("a snapshot holds no %T", object)
+	}
+}
+
+// Delete takes the named object out; a missing one is no error.
+func (s *Snapshot) Delete(k Key) {
+	switch k.Kind {
+	case KindMachine:
+		delete(s.Machines, k.Name)
+	case KindNamespace:
+		delete(s.Namespaces, k.Name)
+	case KindService:
+		delete(s.Services, k.Name)
+	case KindEndpointSlice:
+		delete(s.EndpointSlices, k.Name)
+	case KindGatewayClass:
+		delete(s.GatewayClasses, k.Name)
+	case KindGateway:
+		delete(s.Gateways, k.Name)
+	case KindHTTPRoute:
+		delete(s.HTTPRoutes, k.Name)
+	case KindReferenceGrant:
+		delete(s.ReferenceGrants, k.Name)
+	case KindIngressRoute:
+		delete(s.IngressRoutes, k.Name)
+	case KindTLSCertificateDelegation:
+		delete(s.TLSCertificateDelegations, k.Name)
+	}
+}
+
+// Keys returns the key of every object, sorted.
+func (s *Snapshot) Keys() []Key {
+	var keys []Key
+	keys = appendKeys(keys, KindEndpointSlice, s.EndpointSlices)
+	keys = appendKeys(keys, KindGateway, s.Gateways)
+	keys = appendKeys(keys, KindGatewayClass, s.GatewayClasses)
+	keys = appendKeys(keys, KindHTTPRoute, s.HTTPRoutes)
+	keys = appendKeys(keys, KindIngressRoute, s.IngressRoutes)
+	keys = appendKeys(keys, KindMachine, s.Machines)
+	keys = appendKeys(keys, KindNamespace, s.Namespaces)
+	keys = appendKeys(keys, KindReferenceGrant, s.ReferenceGrants)
+	keys = appendKeys(keys, KindService, s.Services)
+	keys = appendKeys(keys, KindTLSCertificateDelegation, s.TLSCertificateDelegations)
+	slices.SortFunc(keys, Key.Compare)
+	return keys
+}
+
+func appendKeys[T any](keys []Key, kind Kind, objects map[Name]T) []Key {
+	for n := range objects {
+		keys = append(keys, Key{kind, n})
+	}
+	return keys
+}
