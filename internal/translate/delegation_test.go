@@ -1,0 +1,113 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+func setAll(t *testing.T, s *snapshot.Snapshot, objects ...metav1.Object) []snapshot.Key {
+	t.Helper()
+	var keys []snapshot.Key
+	for _, o := range objects {
+		k, err := s.Set(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func delegating(name string, routes ...contourv1beta1.Route) *contourv1beta1.IngressRoute {
+	return &contourv1beta1.IngressRoute{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
+		Spec:       contourv1beta1.IngressRouteSpec{Routes: routes},
+	}
+}
+
+func rootOf(o *contourv1beta1.IngressRoute, host string) *contourv1beta1.IngressRoute {
+	o.Spec.VirtualHost = &contourv1beta1.VirtualHost{Fqdn: host}
+	return o
+}
+
+func delegate(match, to string) contourv1beta1.Route {
+	return contourv1beta1.Route{Match: match, Delegate: &contourv1beta1.Delegate{Name: to}}
+}
+
+func statusOf(t *testing.T, tr *Translator, name string) contourv1beta1.Status {
+	t.Helper()
+	s := tr.result.Statuses[model.Object{Kind: "IngressRoute", Namespace: "team", Name: name}]
+	if s == nil {
+		t.Fatalf("%s has no status", name)
+	}
+	return *s.IngressRoute
+}
+
+// TestDelegationDepth holds that a chain ends at maxDepth, and says so.
+func TestDelegationDepth(t *testing.T) {
+	s := snapshot.New()
+	objects := []metav1.Object{rootOf(delegating("ir-1", delegate("/", "ir-2")), "app.example.com")}
+	for i := 2; i < 40; i++ {
+		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate("/", fmt.Sprintf("ir-%d", i+1))))
+	}
+	setAll(t, s, objects...)
+	tr, _ := Full(Config{}, s)
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth-1)); got.CurrentStatus != contourv1beta1.StatusValid {
+		t.Errorf("the last but one within reach: %+v", got)
+	}
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth)); !strings.Contains(got.Description, "too many delegations in a row") {
+		t.Errorf("the last within reach: %+v", got)
+	}
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth+1)); got.CurrentStatus != contourv1beta1.StatusOrphaned {
+		t.Errorf("the first out of reach: %+v", got)
+	}
+}
+
+// TestDelegationFansOut holds that a tree in which everybody delegates twice to the
+// next is walked once: it would have 2^30 paths.
+func TestDelegationFansOut(t *testing.T) {
+	s := snapshot.New()
+	prefix := "/"
+	objects := []metav1.Object{rootOf(delegating("ir-0", delegate("/a", "ir-1"), delegate("/aa", "ir-1")), "app.example.com")}
+	for i := 1; i < 30; i++ {
+		prefix += "aa"
+		next := fmt.Sprintf("ir-%d", i+1)
+		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate(prefix+"a", next), delegate(prefix+"aa", next)))
+	}
+	setAll(t, s, objects...)
+	tr, _ := Full(Config{}, s)
+	if got := statusOf(t, tr, "ir-0"); !strings.Contains(got.Description, "takes another prefix of this host already") {
+		t.Errorf("the root: %+v", got)
+	}
+}
+
+// TestDelegateThatComesLater holds that what was missing is looked for again.
+func TestDelegateThatComesLater(t *testing.T) {
+	s := snapshot.New()
+	tr := New(Config{})
+	tr.Apply(s, setAll(t, s, rootOf(delegating("root", delegate("/", "child")), "app.example.com")))
+	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusInvalid || got.Description != "spec.routes[0].delegate: IngressRoute team/child not found" {
+		t.Errorf("without a child: %+v", got)
+	}
+	child := delegating("child", contourv1beta1.Route{Match: "/", Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
+	tr.Apply(s, setAll(t, s, child))
+	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusValid {
+		t.Errorf("with a child: %+v", got)
+	}
+	keys := setAll(t, s, child)
+	s.Delete(keys[0])
+	c := tr.Apply(s, keys)
+	if status, said := c.Statuses[model.Object{Kind: "IngressRoute", Namespace: "team", Name: "child"}]; !said || status != nil {
+		t.Errorf("the status of a deleted object: %v, %v", status, said)
+	}
+	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusInvalid {
+		t.Errorf("without a child again: %+v", got)
+	}
+}

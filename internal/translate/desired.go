@@ -1,0 +1,54 @@
+package translate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"fairlead.dev/internal/model"
+)
+
+// Desired is the whole result of a translation. Every slice is sorted by what
+// identifies its elements. The values are shared with the Translator and must not
+// be changed.
+type Desired struct {
+	Listeners    []*model.Listener     `json:"listeners"`
+	VirtualHosts []*model.VirtualHost  `json:"virtualHosts"`
+	Groups       []*model.BackendGroup `json:"groups"`
+	Sets         []*model.BackendSet   `json:"sets"`
+	Views        []*model.View         `json:"views"`
+	Machines     []*model.Machine      `json:"machines"`
+	Statuses     []ObjectStatus        `json:"statuses"`
+}
+
+// ObjectStatus is the status of one resource.
+type ObjectStatus struct {
+	Object model.Object `json:"object"`
+	Status *Status      `json:"status"`
+}
+
+// Desired returns the whole result as it stands. It costs as much as the result is
+// large.
+func (t *Translator) Desired() Desired {
+	d := Desired{
+		Listeners:    values(t.result.Listeners, cmp.Compare),
+		VirtualHosts: values(t.result.VirtualHosts, model.HostKey.Compare),
+		Groups:       values(t.result.Groups, cmp.Compare),
+		Sets:         values(t.result.Sets, cmp.Compare),
+		Views:        values(t.result.Views, cmp.Compare),
+		Machines:     values(t.result.Machines, cmp.Compare),
+	}
+	for _, o := range slices.SortedFunc(maps.Keys(t.result.Statuses), model.Object.Compare) {
+		d.Statuses = append(d.Statuses, ObjectStatus{o, t.result.Statuses[o]})
+	}
+	return d
+}
+
+// values returns a map's values in the order of its keys.
+func values[K comparable, V any](m map[K]V, compare func(a, b K) int) []V {
+	var list []V
+	for _, k := range slices.SortedFunc(maps.Keys(m), compare) {
+		list = append(list, m[k])
+	}
+	return list
+}

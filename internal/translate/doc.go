@@ -1,0 +1,22 @@
+// Package translate turns a snapshot of resources into the state that every
+// machine should be in, and the status that every resource should show.
+//
+// It does no I/O, reads no clock, keeps no globals and never changes its inputs.
+// Equal snapshots give byte-equal results however they came about, so a bug
+// report can be a directory of YAML.
+//
+// There is one form, the incremental one; the full form is the incremental form
+// from nothing. The work is cut into nodes, pure functions of what they read: a
+// GatewayClass, a Gateway, a route, a virtual host, a backend set, a status. What
+// a node reads is recorded while it reads, so a changed object leads to the nodes
+// that must be computed again, and from there, only as far as results differ, to
+// those that depend on them. Nodes stand in layers and read lower layers only:
+// each is computed at most once per change, and there are no cycles.
+//
+// HTTPRoutes and IngressRoutes meet in the same nouns (package model) before a
+// virtual host is made; nothing behind that point knows which kind said what.
+//
+// What is refused is refused with a condition that names the field, and hurts
+// the resource that said it only. Programmed conditions are not this package's:
+// they need to know what machines acknowledged.
+package translate

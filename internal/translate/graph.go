@@ -1,0 +1,127 @@
+package translate
+
+import "fairlead.dev/internal/snapshot"
+
+// nodeKind says what a node of the graph is. The order is that of the layers.
+type nodeKind uint8
+
+const (
+	// Inputs: entries of the indexes over the snapshot. An object itself is read by
+	// nodes of its own name only, and input marks those.
+	nodeGrantsIn nodeKind = iota // a: namespace
+	nodeSlicesOf                 // a: namespace, b: service
+	nodeRootsOf                  // a: lower-case host
+
+	// What other nodes ask of an object, without the rest of it.
+	nodeNamespace // a: name
+	nodeService   // a: namespace, b: name
+	nodeClass     // a: name
+	nodeMachine   // a: name
+	nodeAddresses // the addresses of all machines
+
+	nodeGateway       // a: namespace, b: name
+	nodeHTTPRoute     // a: namespace, b: name
+	nodeIngressRoute  // a: namespace, b: name
+	nodeTree          // a: namespace, b: name of a root
+	nodeHost          // a: listener, b: host
+	nodeListener      // a: listener
+	nodeHTTPStatus    // a: namespace, b: name
+	nodeIngressStatus // a: namespace, b: name
+	nodeGatewayStatus // a: namespace, b: name
+	nodeSet           // a: namespace, b: service, c: port
+	nodeView          // a: view
+)
+
+const layerCount = 8
+
+// layer is where a kind of node stands: it reads lower layers only.
+func (k nodeKind) layer() int {
+	switch k {
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf:
+		return 0
+	case nodeNamespace, nodeService, nodeClass, nodeMachine, nodeAddresses:
+		return 1
+	case nodeGateway:
+		return 2
+	case nodeHTTPRoute, nodeIngressRoute:
+		return 3
+	case nodeTree:
+		return 4
+	case nodeHost, nodeListener:
+		return 5
+	case nodeHTTPStatus, nodeIngressStatus, nodeSet:
+		return 6
+	default: // nodeGatewayStatus, nodeView
+		return 7
+	}
+}
+
+// node is one unit of computation, or one input of it.
+type node struct {
+	kind    nodeKind
+	a, b, c string
+}
+
+func named(kind nodeKind, n snapshot.Name) node { return node{kind: kind, a: n.Namespace, b: n.Name} }
+
+// name is the object's name of a node that named made.
+func (n node) name() snapshot.Name { return snapshot.Name{Namespace: n.a, Name: n.b} }
+
+// graph remembers what each node read when it was last computed, and which nodes
+// must be computed again.
+type graph struct {
+	reads   map[node][]node
+	readers map[node]map[node]struct{}
+	dirty   [layerCount]map[node]struct{}
+}
+
+func newGraph() graph {
+	g := graph{reads: map[node][]node{}, readers: map[node]map[node]struct{}{}}
+	for i := range g.dirty {
+		g.dirty[i] = map[node]struct{}{}
+	}
+	return g
+}
+
+// mark asks for a node to be computed again.
+func (g *graph) mark(n node) { g.dirty[n.kind.layer()][n] = struct{}{} }
+
+// changed marks every node that read n.
+func (g *graph) changed(n node) {
+	for r := range g.readers[n] {
+		g.mark(r)
+	}
+}
+
+// take returns the marked nodes of a layer and unmarks them.
+func (g *graph) take(layer int) map[node]struct{} {
+	nodes := g.dirty[layer]
+	if len(nodes) > 0 {
+		g.dirty[layer] = map[node]struct{}{}
+	}
+	return nodes
+}
+
+// read records that by reads of.
+func (g *graph) read(by, of node) {
+	readers := g.readers[of]
+	if readers == nil {
+		readers = map[node]struct{}{}
+		g.readers[of] = readers
+	}
+	if _, known := readers[by]; !known {
+		readers[by] = struct{}{}
+		g.reads[by] = append(g.reads[by], of)
+	}
+}
+
+// forget takes back everything that n read.
+func (g *graph) forget(n node) {
+	for _, of := range g.reads[n] {
+		delete(g.readers[of], n)
+		if len(g.readers[of]) == 0 {
+			delete(g.readers, of)
+		}
+	}
+	delete(g.reads, n)
+}

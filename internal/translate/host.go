@@ -1,0 +1,293 @@
+package translate
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// entry is a route of a virtual host with what is needed to put it in its place.
+// Entries are never changed.
+type entry struct {
+	route   model.Route
+	groups  []model.BackendGroup // those that the route names
+	created int64                // of the owner, Unix seconds
+	order   int                  // within the owner
+}
+
+// compare orders entries as requests try them: HTTPRouteRule.matches of the
+// Gateway API, which is also IngressRoute's longest prefix first. Regular
+// expressions, whose place is left open there, stand between exact paths and
+// prefixes, longer ones first.
+func (e *entry) compare(f *entry) int {
+	a, b := &e.route.Match, &f.route.Match
+	return cmp.Or(
+		cmp.Compare(pathRank(a.Path.Kind), pathRank(b.Path.Kind)),
+		-cmp.Compare(utf8.RuneCountInString(a.Path.Value), utf8.RuneCountInString(b.Path.Value)),
+		-cmp.Compare(min(len(a.Method), 1), min(len(b.Method), 1)),
+		-cmp.Compare(len(a.Headers), len(b.Headers)),
+		-cmp.Compare(len(a.Query), len(b.Query)),
+		cmp.Compare(e.created, f.created),
+		cmp.Compare(e.route.Owner.Namespace, f.route.Owner.Namespace),
+		cmp.Compare(e.route.Owner.Name, f.route.Owner.Name),
+		cmp.Compare(e.order, f.order),
+		cmp.Compare(e.route.Name, f.route.Name),
+	)
+}
+
+func pathRank(k model.PathMatchKind) int {
+	switch k {
+	case model.PathExact:
+		return 0
+	case model.PathRegex:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// claim is what one resource wants of a virtual host: an HTTPRoute its rules, a
+// root IngressRoute its tree, a Gateway that the host exists.
+type claim struct {
+	owner   model.Object
+	created int64
+	entries []*entry // sorted
+}
+
+// older reports whether c came before d; of two of one second, the one whose name
+// comes first in the alphabet.
+func (c *claim) older(d *claim) bool {
+	return cmp.Or(
+		cmp.Compare(c.created, d.created),
+		cmp.Compare(c.owner.Namespace, d.owner.Namespace),
+		cmp.Compare(c.owner.Name, d.owner.Name),
+		cmp.Compare(c.owner.Kind, d.owner.Kind),
+	) < 0
+}
+
+// hostState is a virtual host in the making.
+type hostState struct {
+	claims  map[model.Object]*claim
+	counts  map[string]int // claims by kind
+	pending map[model.Object]struct{}
+
+	owner     hostOwner
+	sortedFor hostKind // whose entries sorted holds
+	sorted    []placed
+}
+
+type placed struct {
+	by    model.Object // claims it
+	entry *entry
+}
+
+// hostKind says whose routes a virtual host has.
+type hostKind uint8
+
+const (
+	hostEmpty hostKind = iota // nobody's, or a Gateway's only
+	hostHTTPRoutes
+	hostIngressRoute
+)
+
+// hostOwner says who has a host. Without a conflict it does not change when
+// HTTPRoutes come and go, so they do not have to look again.
+type hostOwner struct {
+	kind     hostKind
+	conflict bool           // both kinds claim the host
+	keeper   model.Object   // with a conflict: the oldest, which decides
+	losers   []model.Object // with a conflict: who is not served, sorted
+}
+
+// has reports whether the owner of a claim is served.
+func (o hostOwner) has(claimant model.Object) bool {
+	switch claimant.Kind {
+	case string(snapshot.KindHTTPRoute):
+		return o.kind == hostHTTPRoutes
+	case string(snapshot.KindIngressRoute):
+		return o.kind == hostIngressRoute
+	default:
+		return false
+	}
+}
+
+func (o hostOwner) equal(p hostOwner) bool {
+	return o.kind == p.kind && o.conflict == p.conflict && o.keeper == p.keeper && slices.Equal(o.losers, p.losers)
+}
+
+func (o hostOwner) describeLosers() string {
+	var names []string
+	for i, l := range o.losers {
+		if i == 5 {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, l.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+func hostNode(k model.HostKey) node { return node{kind: nodeHost, a: string(k.Listener), b: k.Host} }
+
+// claim sets what an owner wants of a host, nil for nothing any more.
+func (t *Translator) claim(k model.HostKey, owner model.Object, c *claim) {
+	h := t.hosts[k]
+	if h == nil {
+		if c == nil {
+			return
+		}
+		h = &hostState{claims: map[model.Object]*claim{}, counts: map[string]int{}, pending: map[model.Object]struct{}{}}
+		t.hosts[k] = h
+	}
+	old := h.claims[owner]
+	if old == c {
+		return
+	}
+	if old != nil {
+		h.counts[owner.Kind]--
+	}
+	if c == nil {
+		delete(h.claims, owner)
+	} else {
+		h.claims[owner] = c
+		h.counts[owner.Kind]++
+	}
+	h.pending[owner] = struct{}{}
+	t.graph.mark(hostNode(k))
+}
+
+// moveClaims replaces an owner's claims: those of the sorted keys before by one
+// and the same claim at the sorted keys after.
+func (t *Translator) moveClaims(owner model.Object, before, after []model.HostKey, c *claim) {
+	for _, k := range before {
+		if _, stays := slices.BinarySearchFunc(after, k, model.HostKey.Compare); !stays {
+			t.claim(k, owner, nil)
+		}
+	}
+	for _, k := range after {
+		t.claim(k, owner, c)
+	}
+}
+
+// computeHost decides who has a host and puts their routes in order.
+func (t *Translator) computeHost(n node) {
+	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
+	h := t.hosts[k]
+	if h == nil {
+		return
+	}
+	owner := h.decide()
+	if !owner.equal(h.owner) {
+		h.owner = owner
+		t.graph.changed(n)
+	}
+	rerouted := t.place(h)
+	if len(h.claims) == 0 {
+		delete(t.hosts, k)
+		publish(t.result.VirtualHosts, t.out.VirtualHosts, k, nil)
+		return
+	}
+	if stood := t.result.VirtualHosts[k] != nil; stood && !rerouted {
+		return
+	}
+	host := &model.VirtualHost{HostKey: k, Routes: make([]model.Route, len(h.sorted))}
+	for i := range h.sorted {
+		host.Routes[i] = h.sorted[i].entry.route
+	}
+	t.result.VirtualHosts[k], t.out.VirtualHosts[k] = host, host
+}
+
+// decide says who has the host. HTTPRoutes share one. Between them and an
+// IngressRoute the oldest resource decides: what worked before somebody else came
+// goes on working.
+func (h *hostState) decide() hostOwner {
+	http, ingress := h.counts[string(snapshot.KindHTTPRoute)] > 0, h.counts[string(snapshot.KindIngressRoute)] > 0
+	switch {
+	case !http && !ingress:
+		return hostOwner{}
+	case !ingress:
+		return hostOwner{kind: hostHTTPRoutes}
+	case !http:
+		return hostOwner{kind: hostIngressRoute}
+	}
+	o := hostOwner{conflict: true}
+	var oldest *claim
+	for _, c := range h.claims {
+		if c.owner.Kind != string(snapshot.KindGateway) && (oldest == nil || c.older(oldest)) {
+			oldest = c
+		}
+	}
+	o.keeper, o.kind = oldest.owner, hostHTTPRoutes
+	if oldest.owner.Kind == string(snapshot.KindIngressRoute) {
+		o.kind = hostIngressRoute
+	}
+	for _, c := range h.claims {
+		if c.owner.Kind != string(snapshot.KindGateway) && c.owner.Kind != oldest.owner.Kind {
+			o.losers = append(o.losers, c.owner)
+		}
+	}
+	slices.SortFunc(o.losers, model.Object.Compare)
+	return o
+}
+
+// place brings sorted up to the claims that changed, and the uses of groups with
+// it. It reports whether the routes differ from those before. What did not change
+// is merged, not sorted again.
+func (t *Translator) place(h *hostState) bool {
+	var added []placed
+	add := func(c *claim) {
+		if c != nil && h.owner.has(c.owner) {
+			for _, e := range c.entries {
+				added = append(added, placed{c.owner, e})
+			}
+		}
+	}
+	pending := h.pending
+	h.pending = map[model.Object]struct{}{}
+	gone := func(p placed) bool { _, found := pending[p.by]; return found }
+	if h.sortedFor == h.owner.kind {
+		for owner := range pending {
+			add(h.claims[owner])
+		}
+	} else {
+		h.sortedFor = h.owner.kind
+		gone = func(placed) bool { return true }
+		for _, c := range h.claims {
+			add(c)
+		}
+	}
+	dropped := 0
+	for _, p := range h.sorted {
+		if gone(p) {
+			dropped++
+			t.useGroups(p.entry, -1)
+		}
+	}
+	if dropped == 0 && len(added) == 0 {
+		return false
+	}
+	for _, p := range added {
+		t.useGroups(p.entry, 1)
+	}
+	slices.SortFunc(added, func(a, b placed) int { return a.entry.compare(b.entry) })
+	merged := make([]placed, 0, len(h.sorted)-dropped+len(added))
+	for _, p := range h.sorted {
+		if gone(p) {
+			continue
+		}
+		for len(added) > 0 && added[0].entry.compare(p.entry) < 0 {
+			merged, added = append(merged, added[0]), added[1:]
+		}
+		merged = append(merged, p)
+	}
+	before := h.sorted
+	h.sorted = append(merged, added...)
+	return !slices.EqualFunc(before, h.sorted, func(a, b placed) bool {
+		return a.entry == b.entry || reflect.DeepEqual(a.entry.route, b.entry.route)
+	})
+}

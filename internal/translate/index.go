@@ -1,0 +1,169 @@
+package translate
+
+import (
+	"strings"
+
+	"fairlead.dev/internal/snapshot"
+)
+
+type nameSet map[snapshot.Name]struct{}
+
+// index finds objects by what they say rather than by their name. It also
+// remembers what each object said, to take it back when the object changes.
+type index struct {
+	slices    map[snapshot.Name]nameSet // by service
+	serviceOf map[snapshot.Name]snapshot.Name
+	grants    map[string]nameSet // by namespace
+	roots     map[string]nameSet // by host
+	rootOf    map[snapshot.Name]rootEntry
+	contests  map[string]*rootsOfHost // made when first asked for
+	machines  nameSet
+}
+
+// rootEntry is what a root IngressRoute says of itself.
+type rootEntry struct {
+	host    string
+	created int64
+}
+
+// rootsOfHost are the root IngressRoutes with one host. It is made once for all of
+// them: each asks, and there may be thousands.
+type rootsOfHost struct {
+	names       []snapshot.Name // sorted
+	byNamespace map[string]int
+	keeper      snapshot.Name // the oldest
+	text        string        // that there are several
+}
+
+func newIndex() index {
+	return index{
+		slices:    map[snapshot.Name]nameSet{},
+		serviceOf: map[snapshot.Name]snapshot.Name{},
+		grants:    map[string]nameSet{},
+		roots:     map[string]nameSet{},
+		rootOf:    map[snapshot.Name]rootEntry{},
+		contests:  map[string]*rootsOfHost{},
+		machines:  nameSet{},
+	}
+}
+
+func put[K comparable](m map[K]nameSet, k K, n snapshot.Name) {
+	if m[k] == nil {
+		m[k] = nameSet{}
+	}
+	m[k][n] = struct{}{}
+}
+
+func drop[K comparable](m map[K]nameSet, k K, n snapshot.Name) {
+	delete(m[k], n)
+	if len(m[k]) == 0 {
+		delete(m, k)
+	}
+}
+
+// input takes note of a changed object: it updates the indexes and marks what
+// must be computed again.
+func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
+	n := k.Name
+	switch k.Kind {
+	case snapshot.KindMachine:
+		if s.Machines[n] == nil {
+			delete(t.index.machines, n)
+		} else {
+			t.index.machines[n] = struct{}{}
+		}
+		t.graph.mark(node{kind: nodeMachine, a: n.Name})
+		t.graph.mark(node{kind: nodeAddresses})
+	case snapshot.KindNamespace:
+		t.graph.mark(node{kind: nodeNamespace, a: n.Name})
+	case snapshot.KindService:
+		t.graph.mark(named(nodeService, n))
+	case snapshot.KindEndpointSlice:
+		t.inputSlice(s, n)
+	case snapshot.KindGatewayClass:
+		t.graph.mark(node{kind: nodeClass, a: n.Name})
+	case snapshot.KindGateway:
+		t.graph.mark(named(nodeGateway, n))
+		t.graph.mark(named(nodeGatewayStatus, n))
+	case snapshot.KindHTTPRoute:
+		t.graph.mark(named(nodeHTTPRoute, n))
+		t.graph.mark(named(nodeHTTPStatus, n))
+	case snapshot.KindReferenceGrant:
+		if s.ReferenceGrants[n] == nil {
+			drop(t.index.grants, n.Namespace, n)
+		} else {
+			put(t.index.grants, n.Namespace, n)
+		}
+		t.graph.changed(node{kind: nodeGrantsIn, a: n.Namespace})
+	case snapshot.KindIngressRoute:
+		t.inputIngressRoute(s, n)
+	case snapshot.KindTLSCertificateDelegation:
+		// Nothing is served over TLS yet.
+	}
+}
+
+func (t *Translator) inputSlice(s *snapshot.Snapshot, n snapshot.Name) {
+	if old, known := t.index.serviceOf[n]; known {
+		drop(t.index.slices, old, n)
+		delete(t.index.serviceOf, n)
+		t.graph.changed(named(nodeSlicesOf, old))
+	}
+	slice := s.EndpointSlices[n]
+	if slice == nil || slice.Labels[labelServiceName] == "" {
+		return
+	}
+	service := snapshot.Name{Namespace: n.Namespace, Name: slice.Labels[labelServiceName]}
+	t.index.serviceOf[n] = service
+	put(t.index.slices, service, n)
+	t.graph.changed(named(nodeSlicesOf, service))
+}
+
+func (t *Translator) inputIngressRoute(s *snapshot.Snapshot, n snapshot.Name) {
+	t.graph.mark(named(nodeIngressRoute, n))
+	t.graph.mark(named(nodeTree, n))
+	t.graph.mark(named(nodeIngressStatus, n))
+	var root rootEntry
+	// A root that may not stand where it stands cannot spoil the host for one that may.
+	if o := s.IngressRoutes[n]; o != nil && o.Spec.VirtualHost != nil && t.config.mayBeRoot(n.Namespace) {
+		root = rootEntry{strings.ToLower(o.Spec.VirtualHost.Fqdn), o.CreationTimestamp.Unix()}
+	}
+	old := t.index.rootOf[n]
+	if old == root {
+		return
+	}
+	delete(t.index.rootOf, n)
+	if old.host != "" {
+		drop(t.index.roots, old.host, n)
+		t.changedRoots(old.host)
+	}
+	if root.host != "" {
+		put(t.index.roots, root.host, n)
+		t.index.rootOf[n] = root
+		t.changedRoots(root.host)
+	}
+}
+
+func (t *Translator) changedRoots(host string) {
+	delete(t.index.contests, host)
+	t.graph.changed(node{kind: nodeRootsOf, a: host})
+}
+
+func (x *index) rootsOf(host string) *rootsOfHost {
+	if c := x.contests[host]; c != nil {
+		return c
+	}
+	c := &rootsOfHost{names: sortedNames(x.roots[host]), byNamespace: map[string]int{}}
+	var oldest *claim
+	for _, n := range c.names {
+		c.byNamespace[n.Namespace]++
+		of := &claim{owner: ingressOwner(n), created: x.rootOf[n].created}
+		if oldest == nil || of.older(oldest) {
+			oldest, c.keeper = of, n
+		}
+	}
+	if len(c.names) > 1 {
+		c.text = "fqdn " + quote(host) + " is used in multiple IngressRoutes: " + listNames(c.names)
+		x.contests[host] = c
+	}
+	return c
+}

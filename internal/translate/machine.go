@@ -1,0 +1,99 @@
+package translate
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// defaultDrain is how long connections may finish where a Machine does not say.
+const defaultDrain = 30 * time.Second
+
+func (t *Translator) computeMachine(r reader, n node) {
+	o := r.s.Machines[snapshot.Name{Name: n.a}]
+	var machine *model.Machine
+	if o != nil {
+		drain := defaultDrain
+		if o.Spec.DrainTime != nil {
+			drain = min(max(o.Spec.DrainTime.Duration, 0), time.Hour)
+		}
+		machine = &model.Machine{
+			Name: o.Name, View: ViewAll, Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
+		}
+	}
+	publish(t.result.Machines, t.out.Machines, n.a, machine)
+}
+
+// computeAddresses gathers where clients reach the machines: what agents
+// reported, of machines that take new work, sorted, each once.
+func (t *Translator) computeAddresses(r reader, n node) {
+	var found []netip.Addr
+	for name := range t.index.machines {
+		o := r.s.Machines[name]
+		if o == nil || o.Spec.Cordoned {
+			continue
+		}
+		for _, text := range o.Status.Addresses {
+			if a, err := netip.ParseAddr(text); err == nil && reachable(a.Unmap()) {
+				found = append(found, a.Unmap())
+			}
+		}
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	var addresses []string
+	for _, a := range slices.Compact(found) {
+		addresses = append(addresses, a.String())
+	}
+	if !slices.Equal(addresses, t.addresses) {
+		t.addresses = addresses
+		t.graph.changed(n)
+	}
+}
+
+// computeListener makes the listener that somebody asks for.
+func (t *Translator) computeListener(n node) {
+	id := model.ListenerID(n.a)
+	var listener *model.Listener
+	if len(t.ports[id]) > 0 {
+		listener = &model.Listener{ID: id, Port: portOf(id), Protocol: model.ProtocolHTTP}
+	}
+	_, stood := t.result.Listeners[id]
+	publish(t.result.Listeners, t.out.Listeners, id, listener)
+	if stood != (listener != nil) {
+		t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
+	}
+}
+
+func (t *Translator) computeView(n node) {
+	view := &model.View{ID: model.ViewID(n.a)}
+	for id := range t.result.Listeners {
+		view.Listeners = append(view.Listeners, id)
+	}
+	slices.Sort(view.Listeners)
+	publish(t.result.Views, t.out.Views, view.ID, view)
+}
+
+// askPorts replaces what an owner asks for.
+func (t *Translator) askPorts(owner model.Object, before, after []model.ListenerID) {
+	for _, id := range before {
+		if !slices.Contains(after, id) {
+			delete(t.ports[id], owner)
+			if len(t.ports[id]) == 0 {
+				delete(t.ports, id)
+			}
+			t.graph.mark(node{kind: nodeListener, a: string(id)})
+		}
+	}
+	for _, id := range after {
+		if !slices.Contains(before, id) {
+			if t.ports[id] == nil {
+				t.ports[id] = map[model.Object]struct{}{}
+			}
+			t.ports[id][owner] = struct{}{}
+			t.graph.mark(node{kind: nodeListener, a: string(id)})
+		}
+	}
+}

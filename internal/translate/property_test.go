@@ -1,0 +1,296 @@
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"slices"
+	"testing"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// world is a snapshot that changes at random, with a translator that follows it
+// and a copy of the result made from Changes alone.
+type world struct {
+	t        testing.TB
+	g        generator
+	config   Config
+	snapshot *snapshot.Snapshot
+	original map[snapshot.Key]runtime.Object // deep copies of what was put in
+	tr       *Translator
+	mirror   Changes
+}
+
+func newWorld(t testing.TB, seed uint64, strange string) *world {
+	g := generator{Rand: rand.New(rand.NewPCG(seed, 7)), strange: strange}
+	c := Config{ReservedPorts: []uint16{15000}}
+	if g.chance(30) {
+		c.RootNamespaces = []string{"a", "b"}
+	}
+	return &world{
+		t: t, g: g, config: c, snapshot: snapshot.New(), original: map[snapshot.Key]runtime.Object{}, tr: New(c), mirror: newChanges(),
+	}
+}
+
+// change changes up to n objects and applies that.
+func (w *world) change(n int) {
+	var keys []snapshot.Key
+	for range 1 + w.g.IntN(n) {
+		k := w.g.key()
+		if w.g.chance(25) {
+			w.snapshot.Delete(k)
+			delete(w.original, k)
+		} else {
+			w.set(w.g.object(k), k)
+		}
+		keys = append(keys, k)
+	}
+	w.apply(keys)
+}
+
+func (w *world) set(o metav1.Object, k snapshot.Key) {
+	w.original[k] = o.(runtime.Object).DeepCopyObject()
+	if _, err := w.snapshot.Set(o); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) apply(keys []snapshot.Key) {
+	c := w.tr.Apply(w.snapshot, keys)
+	follow(w.t, w.mirror.Listeners, c.Listeners)
+	follow(w.t, w.mirror.VirtualHosts, c.VirtualHosts)
+	follow(w.t, w.mirror.Groups, c.Groups)
+	follow(w.t, w.mirror.Sets, c.Sets)
+	follow(w.t, w.mirror.Views, c.Views)
+	follow(w.t, w.mirror.Machines, c.Machines)
+	follow(w.t, w.mirror.Statuses, c.Statuses)
+}
+
+// follow applies changes to a copy, and fails for one that changes nothing.
+func follow[K comparable, V any](t testing.TB, mirror, changes map[K]*V) {
+	t.Helper()
+	for k, v := range changes {
+		if old := mirror[k]; old == nil && v == nil || old != nil && v != nil && reflect.DeepEqual(old, v) {
+			t.Errorf("%v is among the changes and did not change", k)
+		}
+		if v == nil {
+			delete(mirror, k)
+		} else {
+			mirror[k] = v
+		}
+	}
+}
+
+// check holds the translator against a fresh one.
+func (w *world) check() {
+	w.t.Helper()
+	full, _ := Full(w.config, w.snapshot)
+	if want, got := text(full), text(w.tr); want != got {
+		w.t.Fatal("the incremental result is not the full one; " + lineDiff(want, got))
+	}
+	if !reflect.DeepEqual(full.Desired(), w.tr.Desired()) {
+		w.t.Fatal("the incremental result is not the full one, in something that its text does not say")
+	}
+	if !utf8.ValidString(text(full)) {
+		w.t.Fatal("a result that is not UTF-8")
+	}
+	for o, s := range w.tr.result.Statuses {
+		checkConditions(w.t, o, s)
+	}
+	if !reflect.DeepEqual(w.mirror, w.tr.result) {
+		w.t.Fatal("following the changes does not lead to the result")
+	}
+	if !reflect.DeepEqual(full.graph.readers, w.tr.graph.readers) {
+		w.t.Fatal("what was read is remembered differently after changes")
+	}
+}
+
+// reasons are what the schema of conditions lets through.
+var reasons = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
+
+// checkConditions holds a status against what an API server would refuse.
+func checkConditions(t testing.TB, o model.Object, s *Status) {
+	t.Helper()
+	set := 0
+	var conditions []metav1.Condition
+	if s.GatewayClass != nil {
+		set++
+		conditions = append(conditions, s.GatewayClass.Conditions...)
+	}
+	if s.Gateway != nil {
+		set++
+		conditions = append(conditions, s.Gateway.Conditions...)
+		for _, l := range s.Gateway.Listeners {
+			conditions = append(conditions, l.Conditions...)
+			if l.SupportedKinds == nil || l.AttachedRoutes < 0 {
+				t.Fatalf("%s: listener %s has kinds %v and %d routes", o, l.Name, l.SupportedKinds, l.AttachedRoutes)
+			}
+		}
+	}
+	if s.HTTPRoute != nil {
+		set++
+		for _, p := range s.HTTPRoute.Parents {
+			conditions = append(conditions, p.Conditions...)
+		}
+	}
+	if s.IngressRoute != nil {
+		set++
+		if s.IngressRoute.CurrentStatus == "" || s.IngressRoute.Description == "" {
+			t.Fatalf("%s says nothing", o)
+		}
+	}
+	if set != 1 {
+		t.Fatalf("%s has %d statuses", o, set)
+	}
+	for _, c := range conditions {
+		if !reasons.MatchString(c.Reason) || len(c.Message) > 32768 || c.ObservedGeneration != s.Generation || !c.LastTransitionTime.IsZero() || c.Type == "Programmed" {
+			t.Fatalf("%s: condition %+v", o, c)
+		}
+	}
+}
+
+// checkInputs finds objects that a translation changed.
+func (w *world) checkInputs() {
+	w.t.Helper()
+	for k, want := range w.original {
+		if got := w.object(k); !reflect.DeepEqual(want, got) {
+			w.t.Fatalf("translation changed its input %s", k)
+		}
+	}
+}
+
+func (w *world) object(k snapshot.Key) any {
+	field := reflect.ValueOf(w.snapshot).Elem().FieldByNameFunc(func(name string) bool {
+		return name == string(k.Kind)+"s" || name == string(k.Kind)+"es"
+	})
+	return field.MapIndex(reflect.ValueOf(k.Name)).Interface()
+}
+
+// TestIncrementalIsFull changes worlds at random and compares after each change.
+func TestIncrementalIsFull(t *testing.T) {
+	for seed := range uint64(60) {
+		w := newWorld(t, seed, "")
+		for range 60 {
+			w.change(5)
+			w.check()
+		}
+		w.checkInputs()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// TestOrderDoesNotMatter builds one world in several orders.
+func TestOrderDoesNotMatter(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, seed, "")
+		for range 40 {
+			w.change(5)
+		}
+		want := text(w.tr)
+		keys := w.snapshot.Keys()
+		for range 5 {
+			w.g.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+			again := newWorld(t, seed, "")
+			for batch := range slices.Chunk(keys, 1+w.g.IntN(7)) {
+				for _, k := range batch {
+					again.set(w.original[k].DeepCopyObject().(metav1.Object), k)
+				}
+				again.apply(batch)
+			}
+			if got := text(again.tr); got != want {
+				t.Fatalf("seed %d: the order mattered; %s", seed, lineDiff(want, got))
+			}
+		}
+	}
+}
+
+// TestNothingStays deletes a whole world and finds what is still remembered.
+func TestNothingStays(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, seed, "")
+		empty := newWorld(t, seed, "")
+		empty.apply(nil)
+		for range 40 {
+			w.change(5)
+		}
+		keys := w.snapshot.Keys()
+		w.g.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		for _, k := range keys {
+			w.snapshot.Delete(k)
+			w.apply([]snapshot.Key{k})
+		}
+		w.tr.addresses = empty.tr.addresses // nil or empty, both are none
+		if !reflect.DeepEqual(w.tr, empty.tr) {
+			t.Errorf("seed %d: an empty world remembers something: %s", seed, remembered(w.tr))
+		}
+	}
+}
+
+func remembered(tr *Translator) string {
+	var names []string
+	v := reflect.ValueOf(tr).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Map && f.Len() > 0 {
+			names = append(names, v.Type().Field(i).Name)
+		}
+	}
+	return list(slices.Concat(names, slices.Collect(func(yield func(string) bool) {
+		for n := range maps.Keys(tr.graph.readers) {
+			if !yield(fmt.Sprint(n)) {
+				return
+			}
+		}
+	})))
+}
+
+// TestLayers holds that every node reads lower layers only: that is why each is
+// computed once per change.
+func TestLayers(t *testing.T) {
+	w := newWorld(t, 1, "")
+	edges := 0
+	for range 200 {
+		w.change(5)
+		for by, list := range w.tr.graph.reads {
+			for _, of := range list {
+				edges++
+				if of.kind.layer() >= by.kind.layer() {
+					t.Fatalf("%v reads %v", by, of)
+				}
+			}
+		}
+		for layer, nodes := range w.tr.graph.dirty {
+			if len(nodes) > 0 {
+				t.Fatalf("layer %d was marked after it was computed: %v", layer, nodes)
+			}
+		}
+	}
+	if edges == 0 {
+		t.Fatal("nothing was read")
+	}
+}
+
+// FuzzApply follows worlds with strange texts in all places: no panic, and the
+// two forms agree.
+func FuzzApply(f *testing.F) {
+	for i, s := range []string{"", "x", "\xff", "a/b", "..", "*", "/\x00", "[::1]", "(?i)(a|b)*", "a{1000}{1000}", "\n", "%d", "é", "http-80"} {
+		f.Add(uint64(i), s)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, strange string) {
+		w := newWorld(t, seed, strange)
+		for range 12 {
+			w.change(6)
+		}
+		w.check()
+		w.checkInputs()
+	})
+}

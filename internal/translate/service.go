@@ -1,0 +1,219 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// serviceFact is what routes ask of a Service.
+type serviceFact struct {
+	external bool // ExternalName
+	ports    []servicePort
+}
+
+type servicePort struct {
+	number      int32
+	name        string
+	protocol    corev1.Protocol
+	appProtocol string
+}
+
+func makeServiceFact(o *corev1.Service) *serviceFact {
+	if o == nil {
+		return nil
+	}
+	f := &serviceFact{external: o.Spec.Type == corev1.ServiceTypeExternalName}
+	for _, p := range o.Spec.Ports {
+		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP)}
+		if p.AppProtocol != nil {
+			port.appProtocol = *p.AppProtocol
+		}
+		f.ports = append(f.ports, port)
+	}
+	return f
+}
+
+// port finds the TCP port with a number, or, when there is none, one of another protocol.
+func (f *serviceFact) port(number int32) (servicePort, bool) {
+	var other servicePort
+	found := false
+	for _, p := range f.ports {
+		if p.number != number {
+			continue
+		}
+		if p.protocol == corev1.ProtocolTCP {
+			return p, true
+		}
+		other, found = p, true
+	}
+	return other, found
+}
+
+// serviceFault says why a Service's port cannot be a backend.
+type serviceFault uint8
+
+const (
+	serviceFine serviceFault = iota
+	serviceMissing
+	serviceExternal
+	portMissing
+	portProtocol
+)
+
+// findPort looks up a Service's port; the message says what is wrong with it.
+func findPort(r reader, n snapshot.Name, number int32) (servicePort, serviceFault, string) {
+	service := r.service(n)
+	if service == nil {
+		return servicePort{}, serviceMissing, "Service " + n.String() + " not found"
+	}
+	if service.external {
+		return servicePort{}, serviceExternal, "Service " + n.String() + " is of type ExternalName, which could lead anywhere: use a Service with EndpointSlices"
+	}
+	port, found := service.port(number)
+	if !found {
+		return servicePort{}, portMissing, "Service " + n.String() + " has no port " + strconv.Itoa(int(number)) + describePorts(service.ports)
+	}
+	if port.protocol != corev1.ProtocolTCP {
+		return servicePort{}, portProtocol, "port " + strconv.Itoa(int(number)) + " of Service " + n.String() + " is " + string(port.protocol) + ", not TCP"
+	}
+	switch port.appProtocol {
+	case "https", "kubernetes.io/h2c", "kubernetes.io/wss":
+		return servicePort{}, portProtocol, "port " + strconv.Itoa(int(number)) + " of Service " + n.String() +
+			" has appProtocol " + port.appProtocol + ", which is not supported yet"
+	}
+	return port, serviceFine, ""
+}
+
+func describePorts(ports []servicePort) string {
+	if len(ports) == 0 {
+		return ": it has no ports"
+	}
+	text := "; it has "
+	for i, p := range ports {
+		if i == 8 {
+			return text + ", ..."
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += strconv.Itoa(int(p.number))
+	}
+	return text
+}
+
+// setID is "namespace/service/port".
+func setID(n node) model.SetID { return model.SetID(n.a + "/" + n.b + "/" + n.c) }
+
+// computeSet gathers the backends of a Service's port from its EndpointSlices.
+func (t *Translator) computeSet(r reader, n node) {
+	if t.setUses[n] == 0 {
+		publish(t.result.Sets, t.out.Sets, setID(n), nil)
+		return
+	}
+	set := &model.BackendSet{ID: setID(n)}
+	number, _ := strconv.ParseInt(n.c, 10, 32)
+	if service := r.service(n.name()); service != nil && !service.external {
+		if port, found := service.port(int32(number)); found && port.protocol == corev1.ProtocolTCP {
+			set.Backends = gatherBackends(r.slicesOf(n.name()), port.name)
+		}
+	}
+	publishBy(t.result.Sets, t.out.Sets, set.ID, set, func(a, b *model.BackendSet) bool {
+		return slices.Equal(a.Backends, b.Backends)
+	})
+}
+
+// gatherBackends returns the backends at the port of a name, sorted by address.
+// An address that stands twice is there once, in its better state.
+func gatherBackends(slicesOfService []*discoveryv1.EndpointSlice, portName string) []model.Backend {
+	size := 0
+	for _, s := range slicesOfService {
+		size += len(s.Endpoints)
+	}
+	backends := make([]model.Backend, 0, size)
+	for _, s := range slicesOfService {
+		if s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6 {
+			continue
+		}
+		for _, p := range s.Ports {
+			if p.Port == nil || *p.Port < 1 || *p.Port > 65535 || deref(p.Name) != portName ||
+				p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP {
+				continue
+			}
+			backends = appendBackends(backends, s.Endpoints, uint16(*p.Port))
+		}
+	}
+	if len(backends) == 0 {
+		return nil
+	}
+	slices.SortFunc(backends, func(a, b model.Backend) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.State, b.State), cmp.Compare(a.Zone, b.Zone))
+	})
+	return slices.CompactFunc(backends, func(a, b model.Backend) bool { return a.Address == b.Address })
+}
+
+func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, port uint16) []model.Backend {
+	for i := range endpoints {
+		e := &endpoints[i]
+		state := backendState(e.Conditions)
+		zone := ""
+		if e.Zone != nil && utf8.ValidString(*e.Zone) {
+			zone = *e.Zone
+		}
+		if len(e.Addresses) == 0 {
+			continue
+		}
+		a, err := netip.ParseAddr(e.Addresses[0]) // further ones have no meaning (discovery/v1)
+		if a = a.Unmap(); err == nil && reachable(a) {
+			backends = append(backends, model.Backend{Address: netip.AddrPortFrom(a, port), State: state, Zone: zone})
+		}
+	}
+	return backends
+}
+
+// backendState reads conditions as EndpointSlice defines them: unset ready means
+// ready, unset serving means what ready says, unset terminating means no.
+func backendState(c discoveryv1.EndpointConditions) model.BackendState {
+	ready := c.Ready == nil || *c.Ready
+	serving := ready
+	if c.Serving != nil {
+		serving = *c.Serving
+	}
+	switch {
+	case ready:
+		return model.BackendReady
+	case serving && c.Terminating != nil && *c.Terminating:
+		return model.BackendDraining
+	default:
+		return model.BackendUnready
+	}
+}
+
+func deref[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// namespaceLabels returns the labels of a namespace, nil when there is none.
+func namespaceLabels(r reader, name string) map[string]string {
+	o := r.s.Namespaces[snapshot.Name{Name: name}]
+	if o == nil {
+		return nil
+	}
+	labels := map[string]string{labelNamespaceName: name}
+	for k, v := range o.Labels {
+		labels[k] = v
+	}
+	return labels
+}

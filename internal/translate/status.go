@@ -1,0 +1,82 @@
+package translate
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+)
+
+// Status is what one resource should show. Exactly one of the pointers is set.
+// Conditions have no LastTransitionTime, and there is none of type Programmed.
+type Status struct {
+	// Generation of the object that was translated.
+	Generation int64 `json:"generation"`
+
+	GatewayClass *gatewayv1.GatewayClassStatus `json:"gatewayClass,omitempty"`
+	Gateway      *gatewayv1.GatewayStatus      `json:"gateway,omitempty"`
+	// HTTPRoute holds the parents that are ours; none when no Gateway of ours is named.
+	HTTPRoute    *gatewayv1.HTTPRouteStatus `json:"httpRoute,omitempty"`
+	IngressRoute *contourv1beta1.Status     `json:"ingressRoute,omitempty"`
+
+	// Hosts and Listeners must reach the machines for the resource to be programmed,
+	// sorted. Empty when nothing of the resource is served.
+	Hosts     []model.HostKey    `json:"hosts,omitempty"`
+	Listeners []model.ListenerID `json:"listeners,omitempty"`
+}
+
+// ConditionHostConflict is a condition of an HTTPRoute's parent. It is there only
+// while an IngressRoute claims a host of the route on the same listener, and says
+// who has the host.
+const ConditionHostConflict gatewayv1.RouteConditionType = "fairlead.dev/HostConflict"
+
+// Reasons of ours, next to those of the Gateway API.
+const (
+	// ReasonHostConflict stands in Accepted when all hosts of a route on a parent
+	// are kept by an IngressRoute.
+	ReasonHostConflict gatewayv1.RouteConditionReason = "HostConflict"
+	// ReasonHostLost and ReasonHostKept stand in ConditionHostConflict.
+	ReasonHostLost gatewayv1.RouteConditionReason = "HostLost"
+	ReasonHostKept gatewayv1.RouteConditionReason = "HostKept"
+)
+
+func condition[T, R ~string](kind T, ok bool, reason R, message string, generation int64) metav1.Condition {
+	status := metav1.ConditionFalse
+	if ok {
+		status = metav1.ConditionTrue
+	}
+	return metav1.Condition{
+		Type: string(kind), Status: status, Reason: string(reason), Message: limit(message), ObservedGeneration: generation,
+	}
+}
+
+// verdict is a condition before it is written: true unless a reason was found.
+type verdict[R ~string] struct {
+	failed  bool
+	reason  R
+	message string
+}
+
+// fail keeps the first reason and collects the messages.
+func (v *verdict[R]) fail(reason R, message string) {
+	if !v.failed {
+		v.failed, v.reason, v.message = true, reason, message
+		return
+	}
+	v.message += "; " + message
+}
+
+// messageLimit is the longest message that conditions may carry (32,768 in the
+// schema of metav1.Condition), with room for those who add to it.
+const messageLimit = 16 << 10
+
+// limit cuts a message that is too long to be written, and makes it UTF-8.
+func limit(message string) string {
+	if len(message) > messageLimit {
+		message = message[:messageLimit] + " ..."
+	}
+	return strings.ToValidUTF8(message, "\uFFFD")
+}

@@ -1,0 +1,222 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/internal/model"
+)
+
+// Text writes a result for people, one fact a line, the same bytes for the same
+// result. It says everything that is in the result.
+func (d Desired) Text() string {
+	var b strings.Builder
+	for _, l := range d.Listeners {
+		fmt.Fprintf(&b, "listener %s port %d %s\n", l.ID, l.Port, l.Protocol)
+	}
+	for _, h := range d.VirtualHosts {
+		fmt.Fprintf(&b, "host %s %s\n", h.Listener, h.Host)
+		for _, r := range h.Routes {
+			writeRoute(&b, r)
+		}
+		if len(h.Routes) == 0 {
+			b.WriteString("  no routes: 404\n")
+		}
+	}
+	for _, g := range d.Groups {
+		writeGroup(&b, g)
+	}
+	for _, s := range d.Sets {
+		writeSet(&b, s)
+	}
+	for _, v := range d.Views {
+		fmt.Fprintf(&b, "view %s listeners %s\n", v.ID, list(v.Listeners))
+	}
+	for _, m := range d.Machines {
+		fmt.Fprintf(&b, "machine %s view %s drain %ds%s\n", m.Name, m.View, m.DrainSeconds, when(m.Cordoned, " cordoned"))
+	}
+	for _, s := range d.Statuses {
+		writeStatus(&b, s)
+	}
+	return b.String()
+}
+
+func writeRoute(b *strings.Builder, r model.Route) {
+	fmt.Fprintf(b, "  %s\n", r.Name)
+	fmt.Fprintf(b, "    %s", matchText(r.Match))
+	if r.Respond != nil {
+		fmt.Fprintf(b, " -> %d", r.Respond.Status)
+		if r.Respond.Body != "" {
+			fmt.Fprintf(b, " %q", r.Respond.Body)
+		}
+	}
+	b.WriteByte('\n')
+	f := r.Forward
+	if f == nil {
+		return
+	}
+	for _, w := range f.Backends {
+		if w.Group == "" {
+			fmt.Fprintf(b, "    -> %d broken: 500\n", w.Weight)
+		} else {
+			fmt.Fprintf(b, "    -> %d %s\n", w.Weight, w.Group)
+		}
+	}
+	var options []string
+	if f.PrefixRewrite != "" {
+		options = append(options, "rewrite "+f.PrefixRewrite)
+	}
+	if f.Timeout == model.Never {
+		options = append(options, "timeout never")
+	} else if f.Timeout != 0 {
+		options = append(options, "timeout "+f.Timeout.String())
+	}
+	if f.Retry != nil {
+		retry := fmt.Sprintf("retry %d", f.Retry.Attempts)
+		if f.Retry.PerTryTimeout != 0 {
+			retry += " each " + f.Retry.PerTryTimeout.String()
+		}
+		options = append(options, retry)
+	}
+	if f.WebSocket {
+		options = append(options, "websocket")
+	}
+	if len(options) > 0 {
+		fmt.Fprintf(b, "    with %s\n", strings.Join(options, ", "))
+	}
+}
+
+func matchText(m model.Match) string {
+	text := strings.ToLower(string(m.Path.Kind)) + " " + m.Path.Value
+	if m.Method != "" {
+		text += " method " + m.Method
+	}
+	for _, h := range m.Headers {
+		text += " header " + valueText(h)
+	}
+	for _, q := range m.Query {
+		text += " query " + valueText(q)
+	}
+	return text
+}
+
+func valueText(v model.ValueMatch) string {
+	if v.Regex {
+		return fmt.Sprintf("%s~%q", v.Name, v.Value)
+	}
+	return fmt.Sprintf("%s=%q", v.Name, v.Value)
+}
+
+func writeGroup(b *strings.Builder, g *model.BackendGroup) {
+	fmt.Fprintf(b, "group %s", g.ID)
+	if string(g.Set) != string(g.ID) {
+		fmt.Fprintf(b, " set %s", g.Set)
+	}
+	if g.Balance != model.BalanceRoundRobin {
+		fmt.Fprintf(b, " balance %s", g.Balance)
+	}
+	b.WriteByte('\n')
+	if h := g.HealthCheck; h != nil {
+		fmt.Fprintf(b, "  check %s host %s every %s timeout %s out after %d back after %d\n",
+			h.Path, h.Host, h.Interval, h.Timeout, h.Unhealthy, h.Healthy)
+	}
+}
+
+func writeSet(b *strings.Builder, s *model.BackendSet) {
+	fmt.Fprintf(b, "set %s\n", s.ID)
+	for _, backend := range s.Backends {
+		fmt.Fprintf(b, "  %s", backend.Address)
+		switch backend.State {
+		case model.BackendReady:
+		case model.BackendDraining:
+			b.WriteString(" draining")
+		case model.BackendUnready:
+			b.WriteString(" unready")
+		}
+		if backend.Zone != "" {
+			fmt.Fprintf(b, " zone %s", backend.Zone)
+		}
+		b.WriteByte('\n')
+	}
+	if len(s.Backends) == 0 {
+		b.WriteString("  no backends: 503\n")
+	}
+}
+
+func writeStatus(b *strings.Builder, o ObjectStatus) {
+	s := o.Status
+	fmt.Fprintf(b, "status %s generation %d\n", o.Object, s.Generation)
+	if s.GatewayClass != nil {
+		writeConditions(b, "  ", s.GatewayClass.Conditions)
+	}
+	if g := s.Gateway; g != nil {
+		writeConditions(b, "  ", g.Conditions)
+		for _, a := range g.Addresses {
+			fmt.Fprintf(b, "  address %s\n", a.Value)
+		}
+		for _, l := range g.Listeners {
+			var kinds []string
+			for _, k := range l.SupportedKinds {
+				kinds = append(kinds, string(k.Kind))
+			}
+			fmt.Fprintf(b, "  listener %s attached %d kinds %s\n", l.Name, l.AttachedRoutes, list(kinds))
+			writeConditions(b, "    ", l.Conditions)
+		}
+	}
+	if h := s.HTTPRoute; h != nil {
+		for _, p := range h.Parents {
+			fmt.Fprintf(b, "  parent %s%s%s\n", namespacePrefix(deref(p.ParentRef.Namespace)), p.ParentRef.Name, describeSection(p.ParentRef))
+			writeConditions(b, "    ", p.Conditions)
+		}
+		if len(h.Parents) == 0 {
+			b.WriteString("  no parent of ours\n")
+		}
+	}
+	if i := s.IngressRoute; i != nil {
+		fmt.Fprintf(b, "  %s: %s\n", i.CurrentStatus, i.Description)
+	}
+	if len(s.Hosts) > 0 {
+		b.WriteString("  hosts")
+		for _, k := range s.Hosts {
+			fmt.Fprintf(b, " %s/%s", k.Listener, k.Host)
+		}
+		b.WriteByte('\n')
+	}
+	if len(s.Listeners) > 0 {
+		fmt.Fprintf(b, "  listeners %s\n", list(s.Listeners))
+	}
+}
+
+func writeConditions(b *strings.Builder, indent string, conditions []metav1.Condition) {
+	for _, c := range conditions {
+		fmt.Fprintf(b, "%s%s=%s %s: %s\n", indent, c.Type, c.Status, c.Reason, c.Message)
+	}
+}
+
+func namespacePrefix[T ~string](namespace T) string {
+	if namespace == "" {
+		return ""
+	}
+	return string(namespace) + "/"
+}
+
+// list joins words; a dash stands for none.
+func list[T ~string](words []T) string {
+	if len(words) == 0 {
+		return "-"
+	}
+	var text []string
+	for _, w := range words {
+		text = append(text, string(w))
+	}
+	return strings.Join(text, " ")
+}
+
+func when(ok bool, text string) string {
+	if ok {
+		return text
+	}
+	return ""
+}

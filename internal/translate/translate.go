@@ -1,0 +1,233 @@
+package translate
+
+import (
+	"reflect"
+	"slices"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// ControllerName is the controllerName of the GatewayClasses that are ours,
+// unless the configuration says another.
+const ControllerName gatewayv1.GatewayController = "fairlead.dev/gateway"
+
+// ViewAll is the view that holds every listener.
+const ViewAll model.ViewID = "all"
+
+// Config is what an operator decides about translation. The zero value is usable.
+type Config struct {
+	// ControllerName that a GatewayClass must name to be ours; ControllerName when empty.
+	ControllerName gatewayv1.GatewayController
+	// RootNamespaces are where root IngressRoutes may stand; any when empty.
+	RootNamespaces []string
+	// IngressRoutePort is where IngressRoutes are served; 80 when 0.
+	IngressRoutePort uint16
+	// ReservedPorts are taken on every machine and refused to listeners.
+	ReservedPorts []uint16
+}
+
+func (c Config) withDefaults() Config {
+	if c.ControllerName == "" {
+		c.ControllerName = ControllerName
+	}
+	if c.IngressRoutePort == 0 {
+		c.IngressRoutePort = 80
+	}
+	return c
+}
+
+func (c Config) mayBeRoot(namespace string) bool {
+	return len(c.RootNamespaces) == 0 || slices.Contains(c.RootNamespaces, namespace)
+}
+
+// Changes is what one Apply changed. A nil value says that the entry is gone. The
+// values are shared with the Translator and must not be changed.
+type Changes struct {
+	Listeners    map[model.ListenerID]*model.Listener
+	VirtualHosts map[model.HostKey]*model.VirtualHost
+	Groups       map[model.GroupID]*model.BackendGroup
+	Sets         map[model.SetID]*model.BackendSet
+	Views        map[model.ViewID]*model.View
+	Machines     map[string]*model.Machine
+	Statuses     map[model.Object]*Status
+}
+
+func newChanges() Changes {
+	return Changes{
+		Listeners:    map[model.ListenerID]*model.Listener{},
+		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
+		Groups:       map[model.GroupID]*model.BackendGroup{},
+		Sets:         map[model.SetID]*model.BackendSet{},
+		Views:        map[model.ViewID]*model.View{},
+		Machines:     map[string]*model.Machine{},
+		Statuses:     map[model.Object]*Status{},
+	}
+}
+
+// Empty reports whether nothing changed.
+func (c Changes) Empty() bool {
+	return len(c.Listeners)+len(c.VirtualHosts)+len(c.Groups)+len(c.Sets)+len(c.Views)+len(c.Machines)+len(c.Statuses) == 0
+}
+
+// Translator keeps the result of a translation and what is needed to change it
+// at a cost that follows the change. It is not safe for concurrent use. It keeps
+// pointers into the objects of the snapshot and never writes to them.
+type Translator struct {
+	config Config
+	graph  graph
+	index  index
+
+	// Results of nodes, by the names in the nodes.
+	namespaces map[string]map[string]string
+	services   map[snapshot.Name]*serviceFact
+	classes    map[string]*classFact
+	addresses  []string
+	gateways   map[snapshot.Name]*gatewayFact
+	httpRoutes map[snapshot.Name]*httpRouteFact
+	ingresses  map[snapshot.Name]*ingressFact
+	trees      map[snapshot.Name]*treeFact
+	hosts      map[model.HostKey]*hostState
+
+	// Sums over nodes.
+	ports    map[model.ListenerID]map[model.Object]struct{} // who asks for a listener
+	reached  map[snapshot.Name]nameSet                      // IngressRoute -> roots that delegate to it
+	attached map[snapshot.Name]map[gatewayv1.SectionName]int32
+	groups   map[model.GroupID]*groupState
+	setUses  map[node]int
+
+	counted map[snapshot.Name][]attachment // what an HTTPRoute added to attached
+	touched map[model.GroupID]struct{}     // groups whose uses changed in this Apply
+	result  Changes                        // everything that stands, never nil values
+	out     Changes                        // what this Apply changed
+}
+
+// New returns a Translator of an empty snapshot. Its first Apply must name every
+// key of the snapshot.
+func New(c Config) *Translator {
+	t := &Translator{
+		config:     c.withDefaults(),
+		graph:      newGraph(),
+		index:      newIndex(),
+		namespaces: map[string]map[string]string{},
+		services:   map[snapshot.Name]*serviceFact{},
+		classes:    map[string]*classFact{},
+		gateways:   map[snapshot.Name]*gatewayFact{},
+		httpRoutes: map[snapshot.Name]*httpRouteFact{},
+		ingresses:  map[snapshot.Name]*ingressFact{},
+		trees:      map[snapshot.Name]*treeFact{},
+		hosts:      map[model.HostKey]*hostState{},
+		ports:      map[model.ListenerID]map[model.Object]struct{}{},
+		reached:    map[snapshot.Name]nameSet{},
+		attached:   map[snapshot.Name]map[gatewayv1.SectionName]int32{},
+		groups:     map[model.GroupID]*groupState{},
+		setUses:    map[node]int{},
+		counted:    map[snapshot.Name][]attachment{},
+		touched:    map[model.GroupID]struct{}{},
+		result:     newChanges(),
+	}
+	t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
+	return t
+}
+
+// Full translates a whole snapshot.
+func Full(c Config, s *snapshot.Snapshot) (*Translator, Changes) {
+	t := New(c)
+	return t, t.Apply(s, s.Keys())
+}
+
+// Apply brings the result up to the snapshot, in which the objects of the given
+// keys were set, replaced or deleted since the last Apply, and returns what
+// changed. Keys may repeat, and may name objects that did not change. Between two
+// calls with the same Translator all other objects must have stayed the same.
+func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes {
+	t.out = newChanges()
+	for _, k := range changed {
+		t.input(s, k)
+	}
+	for layer := range layerCount {
+		for n := range t.graph.take(layer) {
+			t.graph.forget(n)
+			t.compute(reader{t: t, s: s, by: n}, n)
+		}
+		if layer == nodeHost.layer() {
+			t.settleGroups()
+		}
+	}
+	out := t.out
+	t.out = Changes{}
+	return out
+}
+
+func (t *Translator) compute(r reader, n node) {
+	switch n.kind {
+	case nodeNamespace:
+		update(t, n, t.namespaces, n.a, namespaceLabels(r, n.a))
+	case nodeService:
+		update(t, n, t.services, n.name(), makeServiceFact(r.s.Services[n.name()]))
+	case nodeClass:
+		t.computeClass(r, n)
+	case nodeMachine:
+		t.computeMachine(r, n)
+	case nodeAddresses:
+		t.computeAddresses(r, n)
+	case nodeGateway:
+		t.computeGateway(r, n)
+	case nodeHTTPRoute:
+		t.computeHTTPRoute(r, n)
+	case nodeIngressRoute:
+		update(t, n, t.ingresses, n.name(), makeIngressFact(r, n.name()))
+	case nodeTree:
+		t.computeTree(r, n)
+	case nodeHost:
+		t.computeHost(n)
+	case nodeListener:
+		t.computeListener(n)
+	case nodeHTTPStatus:
+		t.computeHTTPStatus(r, n)
+	case nodeIngressStatus:
+		t.computeIngressStatus(r, n)
+	case nodeGatewayStatus:
+		t.computeGatewayStatus(r, n)
+	case nodeSet:
+		t.computeSet(r, n)
+	case nodeView:
+		t.computeView(n)
+	}
+}
+
+// update stores a node's result, nil for none, and marks those who read the node
+// when the result is another than before.
+func update[K comparable, V any](t *Translator, n node, results map[K]V, k K, v V) {
+	old, had := results[k]
+	has := !reflect.ValueOf(&v).Elem().IsZero()
+	if had == has && (!had || reflect.DeepEqual(old, v)) {
+		return
+	}
+	if has {
+		results[k] = v
+	} else {
+		delete(results, k)
+	}
+	t.graph.changed(n)
+}
+
+// publish stores a part of the result, nil for none, and notes the change.
+func publish[K comparable, V any](result, out map[K]*V, k K, v *V) {
+	publishBy(result, out, k, v, func(a, b *V) bool { return reflect.DeepEqual(a, b) })
+}
+
+func publishBy[K comparable, V any](result, out map[K]*V, k K, v *V, equal func(a, b *V) bool) {
+	old := result[k]
+	if old == nil && v == nil || old != nil && v != nil && equal(old, v) {
+		return
+	}
+	if v == nil {
+		delete(result, k)
+	} else {
+		result[k] = v
+	}
+	out[k] = v
+}
