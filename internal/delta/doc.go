@@ -1,0 +1,28 @@
+// Package delta is the incremental (delta) xDS protocol as a state machine: what
+// a client wants, was sent, acknowledged and refused, per stream, type and name.
+// The plane's server and the agent's relay for Envoy are the same engine.
+//
+// A Set holds named, versioned resources. A Stream is one client that follows
+// one or more Sets; requests go in by Receive, responses come out of Next. The
+// package does no I/O, reads no clock, starts no goroutine and takes no lock: a
+// Set and every Stream that follows it belong to one owner, which serialises all
+// calls on them.
+//
+// What it refuses: requests that break the protocol (no type, resource locators,
+// more types or names than the stream's limits). Unknown names are not refused,
+// they are answered with removed_resources and delivered when they appear.
+//
+// Invariants:
+//   - A client that acknowledges everything holds exactly what it follows.
+//   - At most one response a type is unanswered; changes meanwhile coalesce.
+//   - A version is a hash of its content. What a client holds is not sent again,
+//     unless it subscribes to the name again.
+//   - A refused response is halved until the refused resource stands alone. Only
+//     that one stays behind, at the version that the client last accepted, until
+//     it changes.
+//   - The work of a change is proportional to the changed names times their
+//     subscribers. A wildcard subscriber costs memory only for the names that it
+//     has not yet acknowledged; an explicit one for every name it asked for.
+//
+// The protocol: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
+package delta

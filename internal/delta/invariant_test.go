@@ -1,0 +1,113 @@
+package delta
+
+import (
+	"fmt"
+	"slices"
+)
+
+// verify recomputes from scratch what the stream keeps incrementally.
+func verify(st *Stream) error {
+	names := 0
+	for _, s := range st.subs {
+		needed := 0
+		inFlight := map[*item]bool{}
+		if s.outstanding != nil {
+			for _, it := range s.outstanding.items {
+				inFlight[it] = true
+			}
+		}
+		queued := map[*item]int{}
+		for _, it := range s.queue {
+			queued[it]++
+		}
+		grouped := map[*item]int{}
+		for _, g := range s.retry {
+			for _, it := range g {
+				grouped[it]++
+			}
+		}
+		for name, it := range s.items {
+			if it.name != name || it.dropped {
+				return fmt.Errorf("%s %s: wrong item %+v", s.typ, name, it)
+			}
+			if it.explicit {
+				names++
+				if len(it.watches) != len(st.layers) {
+					return fmt.Errorf("%s %s: %d watches", s.typ, name, len(it.watches))
+				}
+			} else if !s.wild {
+				return fmt.Errorf("%s %s: item that nobody asked for", s.typ, name)
+			} else if len(it.watches) != 0 {
+				return fmt.Errorf("%s %s: watches left", s.typ, name)
+			}
+			if it.want != st.lookup(s.typ, name) {
+				return fmt.Errorf("%s %s: stale want", s.typ, name)
+			}
+			if it.needed != it.needs() {
+				return fmt.Errorf("%s %s: needed %v, needs %v", s.typ, name, it.needed, it.needs())
+			}
+			if it.idle() {
+				return fmt.Errorf("%s %s: idle item kept", s.typ, name)
+			}
+			if it.needed {
+				needed++
+				if queued[it]+grouped[it] == 0 {
+					return fmt.Errorf("%s %s: needed, but neither queued nor grouped", s.typ, name)
+				}
+			}
+			if it.queued != (queued[it] == 1) || it.grouped != (grouped[it] == 1) || queued[it] > 1 || grouped[it] > 1 {
+				return fmt.Errorf("%s %s: queued %d grouped %d, flags %+v", s.typ, name, queued[it], grouped[it], it)
+			}
+			if it.inFlight != inFlight[it] {
+				return fmt.Errorf("%s %s: in flight %v", s.typ, name, it.inFlight)
+			}
+			if _, ok := s.refusals[it]; ok != (it.refusal != nil) {
+				return fmt.Errorf("%s %s: refusal not listed", s.typ, name)
+			}
+		}
+		if needed != s.needed {
+			return fmt.Errorf("%s: needed %d, counted %d", s.typ, s.needed, needed)
+		}
+		for it := range s.refusals {
+			if s.items[it.name] != it {
+				return fmt.Errorf("%s %s: refusal of a dropped item", s.typ, it.name)
+			}
+		}
+		if s.wild != (len(s.all) == len(st.layers) && len(s.all) > 0) && len(st.layers) > 0 {
+			return fmt.Errorf("%s: wild %v with %d watches", s.typ, s.wild, len(s.all))
+		}
+	}
+	if st.names < names {
+		return fmt.Errorf("counted %d names, has %d", st.names, names)
+	}
+	return nil
+}
+
+// verifySet checks that every watch knows its place.
+func verifySet(s *Set, open ...*Stream) error {
+	check := func(t Type, name string, all bool, list *watchers) error {
+		for i, w := range list.list {
+			if w.at != i || w.name != name || w.all != all || w.set != s || w.sub.typ != t {
+				return fmt.Errorf("%s %q: misplaced watch", t, name)
+			}
+			if !slices.Contains(open, w.sub.stream) {
+				return fmt.Errorf("%s %q: watch of a closed stream", t, name)
+			}
+		}
+		return nil
+	}
+	for t, sh := range s.shelves {
+		if err := check(t, "", true, &sh.wild); err != nil {
+			return err
+		}
+		for name, list := range sh.named {
+			if len(list.list) == 0 {
+				return fmt.Errorf("%s %q: empty list kept", t, name)
+			}
+			if err := check(t, name, false, list); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package delta
+
+// item is what the stream knows of one client and one name. A wildcard
+// subscription keeps an item only while the client deviates from the sets: no item
+// means that it holds exactly what they hold.
+type item struct {
+	name string
+	want *entry // nil: the name should be absent
+
+	// What the client is known to hold: nothing is known before it was told (or
+	// told us) for the first time. The empty version is absence.
+	known bool
+	have  string
+	// The client may hold something else than have: the name was in a refused
+	// response with others, and clients may have taken part of it. What it may
+	// hold is have or tried, or, with several, any other version.
+	unsure  bool
+	tried   string
+	several bool
+
+	inFlight bool
+	sent     string // the version in flight
+
+	refusal *refusal // of want's version, standing alone
+
+	explicit bool // subscribed to by name
+	force    bool // send even what the client holds
+	dropped  bool // no longer part of its subscription
+
+	needed  bool // there is something to send
+	queued  bool // is in the subscription's queue
+	grouped bool // is in one of the subscription's retry groups
+
+	watches []*watch // one a layer, of an explicit item
+}
+
+type refusal struct {
+	version string
+	message string
+}
+
+// needs says whether the client must be sent something about the name that is
+// not on its way already.
+func (it *item) needs() bool {
+	target := it.want.version()
+	switch {
+	case it.force:
+		return true
+	case it.inFlight:
+		return it.sent != target
+	case it.refusal != nil:
+		return false // settle drops a refusal of any other version
+	case it.unsure:
+		return true
+	case it.known:
+		return it.have != target
+	default:
+		return target != "" || it.explicit
+	}
+}
+
+// doubt notes that the sent version was refused together with others.
+func (it *item) doubt() {
+	it.several = it.unsure && (it.several || it.tried != it.sent)
+	it.unsure, it.tried = true, it.sent
+}
+
+// refuse notes that the sent version was refused standing alone. If no other
+// version was tried, the client did not take it from among others either.
+func (it *item) refuse(message string) {
+	it.refusal = &refusal{version: it.sent, message: message}
+	if !it.several && it.tried == it.sent {
+		it.unsure = false
+	}
+}
+
+// idle says that the item tells nothing that its absence would not tell.
+func (it *item) idle() bool {
+	return !it.explicit && !it.needed && !it.queued && !it.grouped && !it.inFlight && it.refusal == nil
+}
