@@ -1,0 +1,149 @@
+package xds
+
+import (
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	metricsv3 "github.com/envoyproxy/go-control-plane/envoy/config/metrics/v3"
+	overloadv3 "github.com/envoyproxy/go-control-plane/envoy/config/overload/v3"
+	connectionsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3"
+	heapv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/fixed_heap/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// BootstrapOptions are what one machine's Envoy must know before it can ask its agent.
+type BootstrapOptions struct {
+	NodeID      string // required: the machine's name
+	ADSSocket   string // required: unix socket of the agent
+	AdminSocket string // required: unix socket of Envoy's admin interface
+	// MaxConnections bounds the clients' connections over all listeners; 0 is 50,000. The
+	// process needs at least twice as many file descriptors.
+	MaxConnections int64
+	// HeapBytes is the memory at which Envoy sheds load: from 90 % it gives memory back,
+	// from 95 % it closes kept connections, from 98 % it refuses requests. 0 is no bound.
+	HeapBytes uint64
+}
+
+const (
+	defaultMaxConnections = 50_000
+	// regexSize bounds the compiled size of a regular expression; a larger one is refused
+	// with the resource that holds it. A plain path expression is below 100.
+	regexSize = 1024
+	adsName   = "fairlead-agent"
+)
+
+// Bootstrap is the static configuration of an Envoy that gets everything else from its
+// agent over one delta ADS stream. Run it with --disable-hot-restart, and --concurrency
+// for the number of threads, which no bootstrap can say.
+func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
+	if o.MaxConnections == 0 {
+		o.MaxConnections = defaultMaxConnections
+	}
+	return &bootstrapv3.Bootstrap{
+		Node: &corev3.Node{Id: o.NodeID, Cluster: "fairlead"},
+		Admin: &bootstrapv3.Admin{
+			Address:               pipe(o.AdminSocket),
+			IgnoreGlobalConnLimit: true,
+		},
+		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{
+			LdsConfig: ads(initialFetch),
+			CdsConfig: ads(initialFetch),
+			AdsConfig: &corev3.ApiConfigSource{
+				ApiType:                   corev3.ApiConfigSource_DELTA_GRPC,
+				TransportApiVersion:       corev3.ApiVersion_V3,
+				SetNodeOnFirstMessageOnly: true,
+				GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+					EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{
+						ClusterName: adsName,
+						// The agent is on the same machine: ask again soon after it restarted.
+						RetryPolicy: &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
+							BaseInterval: durationpb.New(100 * time.Millisecond),
+							MaxInterval:  durationpb.New(time.Second),
+						}},
+					},
+				}}},
+			},
+		},
+		StaticResources: &bootstrapv3.Bootstrap_StaticResources{Clusters: []*clusterv3.Cluster{agent(o.ADSSocket)}},
+		OverloadManager: overload(o),
+		LayeredRuntime: &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{{
+			Name: "fairlead",
+			LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: map[string]*structpb.Value{
+				"re2.max_program_size.error_level": structpb.NewNumberValue(regexSize),
+				"re2.max_program_size.warn_level":  structpb.NewNumberValue(regexSize),
+			}}},
+		}}},
+		// Without these, each route shard and each virtual host has counters of its own.
+		StatsConfig: &metricsv3.StatsConfig{StatsMatcher: &metricsv3.StatsMatcher{
+			StatsMatcher: &metricsv3.StatsMatcher_ExclusionList{ExclusionList: &matcherv3.ListStringMatcher{
+				Patterns: []*matcherv3.StringMatcher{
+					{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "vhost."}},
+					{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ".rds."}},
+				},
+			}},
+		}},
+		DeferredStatOptions: &bootstrapv3.Bootstrap_DeferredStatOptions{EnableDeferredCreationStats: true},
+	}
+}
+
+// agent is the cluster behind the ADS stream.
+func agent(path string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 adsName,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+		ConnectTimeout:       durationpb.New(time.Second),
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: adsName, Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+				Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}},
+			}}},
+		}}},
+		TypedExtensionProtocolOptions: typedOptions(&httpv3.HttpProtocolOptions{
+			UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+				ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+					ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+						Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
+					},
+				},
+			},
+		}),
+	}
+}
+
+func overload(o BootstrapOptions) *overloadv3.OverloadManager {
+	m := &overloadv3.OverloadManager{
+		RefreshInterval: durationpb.New(250 * time.Millisecond),
+		ResourceMonitors: []*overloadv3.ResourceMonitor{monitor("envoy.resource_monitors.global_downstream_max_connections",
+			&connectionsv3.DownstreamConnectionsConfig{MaxActiveDownstreamConnections: o.MaxConnections})},
+	}
+	if o.HeapBytes == 0 {
+		return m
+	}
+	const heap = "envoy.resource_monitors.fixed_heap"
+	m.ResourceMonitors = append(m.ResourceMonitors, monitor(heap, &heapv3.FixedHeapConfig{MaxHeapSizeBytes: o.HeapBytes}))
+	for _, a := range []struct {
+		name string
+		at   float64
+	}{
+		{"envoy.overload_actions.shrink_heap", 0.90},
+		{"envoy.overload_actions.disable_http_keepalive", 0.95},
+		{"envoy.overload_actions.stop_accepting_requests", 0.98},
+	} {
+		m.Actions = append(m.Actions, &overloadv3.OverloadAction{Name: a.name, Triggers: []*overloadv3.Trigger{{
+			Name:         heap,
+			TriggerOneof: &overloadv3.Trigger_Threshold{Threshold: &overloadv3.ThresholdTrigger{Value: a.at}},
+		}}})
+	}
+	return m
+}
+
+func monitor(name string, config proto.Message) *overloadv3.ResourceMonitor {
+	return &overloadv3.ResourceMonitor{Name: name, ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: pack(config)}}
+}

@@ -1,0 +1,169 @@
+package xds
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	lbcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
+	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// affinityCookie keeps a client at one backend (model.BalanceCookie).
+	affinityCookie = "fairlead-affinity"
+	// checkHost is the Host of a health check that names none.
+	checkHost = "fairlead-health-check"
+
+	connectTimeout = 2 * time.Second
+	// upstreamIdle closes a pooled connection before the usual servers do (nginx 75 s,
+	// many others 60 s), so that a request rarely meets a closing one.
+	upstreamIdle = 50 * time.Second
+	// connectionBuffer bounds what Envoy holds for one connection, bytes.
+	connectionBuffer = 32 << 10
+)
+
+// Cluster is a group of backends: HTTP/1.1 with kept connections to the backends of the
+// group's set, which come by EDS under EndpointsName. Health is what EDS says and, when
+// the group has a health check, what Envoy's own check says. A group without any healthy
+// backend answers 503; it never falls back on unhealthy ones.
+//
+// Envoy does not ask for the load assignment of a cluster again that it replaces. Whoever
+// sends a changed cluster sends the load assignment after it once more; else the change
+// waits for the initial fetch timeout, and every other change of clusters with it.
+func Cluster(g model.BackendGroup) *clusterv3.Cluster {
+	c := &clusterv3.Cluster{
+		Name:                          string(g.ID),
+		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads(initialFetch), ServiceName: EndpointsName(g)},
+		ConnectTimeout:                durationpb.New(connectTimeout),
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
+		CircuitBreakers:               &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{breaker()}},
+		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
+			HealthyPanicThreshold: &typev3.Percent{Value: 0},
+			// A change of health takes effect at once, not with the next second's batch.
+			UpdateMergeWindow: durationpb.New(0),
+		},
+		IgnoreHealthOnHostRemoval: true,
+		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
+			KeepaliveTime: wrapperspb.UInt32(60), KeepaliveInterval: wrapperspb.UInt32(10), KeepaliveProbes: wrapperspb.UInt32(3),
+		}},
+	}
+	protocol := &httpv3.HttpProtocolOptions{
+		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdle)},
+		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+			ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
+					HttpProtocolOptions: &corev3.Http1ProtocolOptions{},
+				},
+			},
+		},
+	}
+	c.TypedExtensionProtocolOptions = typedOptions(protocol)
+	switch g.Balance {
+	case model.BalanceLeastRequest:
+		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
+	case model.BalanceRandom:
+		c.LbPolicy = clusterv3.Cluster_RANDOM
+	case model.BalanceCookie:
+		c.LoadBalancingPolicy = byCookie()
+	case model.BalanceRoundRobin:
+		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+	}
+	if g.HealthCheck != nil {
+		c.HealthChecks = []*corev3.HealthCheck{healthCheck(g.HealthCheck)}
+	}
+	return c
+}
+
+// EndpointsName names the load assignment of a group. Each group has its own, also when
+// groups share a set: one that came first would not be sent again for the second.
+func EndpointsName(g model.BackendGroup) string { return string(g.ID) }
+
+// breaker lifts Envoy's limits of 1,024: what protects a backend is the team's to say.
+// Retries alone are bounded, to a quarter of what is under way.
+func breaker() *clusterv3.CircuitBreakers_Thresholds {
+	return &clusterv3.CircuitBreakers_Thresholds{
+		MaxConnections:     wrapperspb.UInt32(math.MaxUint32),
+		MaxPendingRequests: wrapperspb.UInt32(math.MaxUint32),
+		MaxRequests:        wrapperspb.UInt32(math.MaxUint32),
+		RetryBudget: &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
+			BudgetPercent: &typev3.Percent{Value: 25}, MinRetryConcurrency: wrapperspb.UInt32(16),
+		},
+	}
+}
+
+// byCookie is a ring hash over a session cookie that Envoy sets when a client has none.
+func byCookie() *clusterv3.LoadBalancingPolicy {
+	ring := &ringhashv3.RingHash{ConsistentHashingLbConfig: &lbcommonv3.ConsistentHashingLbConfig{
+		HashPolicy: []*routev3.RouteAction_HashPolicy{{PolicySpecifier: &routev3.RouteAction_HashPolicy_Cookie_{
+			Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: affinityCookie, Ttl: durationpb.New(0), Path: "/"},
+		}}},
+	}}
+	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "envoy.load_balancing_policies.ring_hash", TypedConfig: pack(ring)},
+	}}}
+}
+
+func healthCheck(h *model.HealthCheck) *corev3.HealthCheck {
+	interval := durationpb.New(h.Interval)
+	return &corev3.HealthCheck{
+		Timeout:            durationpb.New(h.Timeout),
+		Interval:           interval,
+		UnhealthyThreshold: wrapperspb.UInt32(max(1, h.Unhealthy)),
+		HealthyThreshold:   wrapperspb.UInt32(max(1, h.Healthy)),
+		// Envoy would check an idle cluster once a minute only.
+		NoTrafficInterval: interval,
+		HealthChecker: &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: &corev3.HealthCheck_HttpHealthCheck{
+			Host: cmp.Or(h.Host, checkHost), Path: h.Path,
+		}},
+	}
+}
+
+// LoadAssignment is where the backends of a group are, by failure domain and address. s is
+// the group's set.
+func LoadAssignment(g model.BackendGroup, s model.BackendSet) *endpointv3.ClusterLoadAssignment {
+	backends := slices.SortedFunc(slices.Values(s.Backends), func(a, b model.Backend) int {
+		return cmp.Or(cmp.Compare(a.Zone, b.Zone), a.Address.Compare(b.Address))
+	})
+	out := &endpointv3.ClusterLoadAssignment{ClusterName: EndpointsName(g)}
+	var here *endpointv3.LocalityLbEndpoints
+	for i, b := range backends {
+		if i == 0 || b.Zone != backends[i-1].Zone {
+			here = &endpointv3.LocalityLbEndpoints{}
+			if b.Zone != "" {
+				here.Locality = &corev3.Locality{Zone: b.Zone}
+			}
+			out.Endpoints = append(out.Endpoints, here)
+		}
+		here.LbEndpoints = append(here.LbEndpoints, &endpointv3.LbEndpoint{
+			HealthStatus: healthStatus(b.State),
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+				Address: address(b.Address.Addr().Unmap().WithZone("").String(), b.Address.Port()),
+			}},
+		})
+	}
+	return out
+}
+
+func healthStatus(s model.BackendState) corev3.HealthStatus {
+	switch s {
+	case model.BackendReady:
+		return corev3.HealthStatus_HEALTHY
+	case model.BackendDraining:
+		return corev3.HealthStatus_DRAINING
+	default:
+		return corev3.HealthStatus_UNHEALTHY
+	}
+}

@@ -1,0 +1,140 @@
+package xds
+
+import (
+	_ "embed" // scope.lua
+	"fmt"
+	"strconv"
+	"strings"
+
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	luav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// Shards is how many route configurations hold the exact hosts of a listener.
+	Shards = 1024
+	// WildShard is the one more that holds "*" and every "*.suffix".
+	WildShard = Shards
+
+	// scopeHeader carries the scope from the normaliser to the route lookup. What a client
+	// sends in it is removed first, and no backend sees it.
+	scopeHeader = "x-fairlead-scope"
+	// scopeFilter names the normaliser and the metadata that it reads from a route.
+	scopeFilter = "fairlead.scope"
+	// unknownHost marks the route of hosts that a shard does not know.
+	unknownHost = "unknown_host"
+)
+
+//go:embed scope.lua
+var scopeSource string
+
+// Shard is the shard of a host: WildShard for "*" and "*.suffix", else FNV-1a (32 bits)
+// of the host modulo Shards. A host is taken as a Host header carries it: upper case, a
+// port and one trailing dot make no difference.
+func Shard(host string) int {
+	if strings.HasPrefix(host, "*") {
+		return WildShard
+	}
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && i+1 < len(host) && strings.Trim(host[i+1:], "0123456789") == "" {
+		host = host[:i]
+	}
+	host = strings.TrimSuffix(host, ".")
+	hash := uint32(2166136261)
+	for i := range len(host) {
+		c := host[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		hash = (hash ^ uint32(c)) * 16777619
+	}
+	return int(hash % Shards)
+}
+
+// RouteConfigurationName names the route configuration of a listener's shard:
+// "http-80/417", "http-80/wild".
+func RouteConfigurationName(listener model.ListenerID, shard int) string {
+	if shard == WildShard {
+		return string(listener) + "/wild"
+	}
+	return string(listener) + "/" + strconv.Itoa(shard)
+}
+
+// Scopes are the scopes of a listener. They depend on its ID alone, so they never
+// change while it exists. A scope has the name and the key of its route configuration.
+func Scopes(listener model.ListenerID) []*routev3.ScopedRouteConfiguration {
+	scopes := make([]*routev3.ScopedRouteConfiguration, 0, Shards+1)
+	for shard := range Shards + 1 {
+		name := RouteConfigurationName(listener, shard)
+		scopes = append(scopes, &routev3.ScopedRouteConfiguration{
+			Name:                   name,
+			RouteConfigurationName: name,
+			Key: &routev3.ScopedRouteConfiguration_Key{Fragments: []*routev3.ScopedRouteConfiguration_Key_Fragment{{
+				Type: &routev3.ScopedRouteConfiguration_Key_Fragment_StringKey{StringKey: name},
+			}}},
+		})
+	}
+	return scopes
+}
+
+// scopedRoutes makes a listener look its routes up by the scope header. Every listener
+// has the same subscription to scopes, so Envoy holds them once.
+func scopedRoutes() *hcmv3.HttpConnectionManager_ScopedRoutes {
+	return &hcmv3.HttpConnectionManager_ScopedRoutes{ScopedRoutes: &hcmv3.ScopedRoutes{
+		Name: "scopes",
+		ScopeKeyBuilder: &hcmv3.ScopedRoutes_ScopeKeyBuilder{Fragments: []*hcmv3.ScopedRoutes_ScopeKeyBuilder_FragmentBuilder{{
+			Type: &hcmv3.ScopedRoutes_ScopeKeyBuilder_FragmentBuilder_HeaderValueExtractor_{
+				HeaderValueExtractor: &hcmv3.ScopedRoutes_ScopeKeyBuilder_FragmentBuilder_HeaderValueExtractor{
+					Name:        scopeHeader,
+					ExtractType: &hcmv3.ScopedRoutes_ScopeKeyBuilder_FragmentBuilder_HeaderValueExtractor_Index{},
+				},
+			},
+		}}},
+		RdsConfigSource: ads(shardFetch),
+		ConfigSpecifier: &hcmv3.ScopedRoutes_ScopedRds{ScopedRds: &hcmv3.ScopedRds{ScopedRdsConfigSource: ads(shardFetch)}},
+	}}
+}
+
+// removeScope takes the scope header of a client away before anything looks at routes.
+func removeScope() *corev3.TypedExtensionConfig {
+	return &corev3.TypedExtensionConfig{
+		Name: "envoy.http.early_header_mutation.header_mutation",
+		TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: []*mutationv3.HeaderMutation{{
+			Action: &mutationv3.HeaderMutation_Remove{Remove: scopeHeader},
+		}}}),
+	}
+}
+
+// scopeNormaliser is the filter that sets the scope header.
+func scopeNormaliser(listener model.ListenerID) *hcmv3.HttpFilter {
+	source := strings.Replace(scopeSource, "LISTENER", fmt.Sprintf("%q", string(listener)), 1)
+	return httpFilter(scopeFilter, &luav3.Lua{
+		DefaultSourceCode: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: source}},
+		ClearRouteCache:   wrapperspb.Bool(false), // the script says when
+	})
+}
+
+// unknownHosts takes the hosts that a shard does not know and tells the normaliser so.
+// A shard that has not arrived has no such virtual host: its hosts are answered 404 and
+// not handed to a wildcard host, which may be another team's.
+func unknownHosts() *routev3.VirtualHost {
+	return &routev3.VirtualHost{
+		Name:    "unknown host", // no host has a space
+		Domains: []string{"*"},
+		Routes: []*routev3.Route{{
+			Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+				scopeFilter: {Fields: map[string]*structpb.Value{unknownHost: structpb.NewBoolValue(true)}},
+			}},
+			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			Action: directResponse(404, ""),
+		}},
+	}
+}
