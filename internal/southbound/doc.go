@@ -1,0 +1,22 @@
+// Package southbound is the plane's side of the agent protocol: it enrolls
+// machines, sends each of them its view by delta xDS and takes their reports.
+//
+// Views owns the sets of resources, one for each group of machines that are served
+// alike and one for each machine; the plane publishes changes into it. Server
+// speaks gRPC on top: Enrollment, the aggregated discovery service and Observer.
+// The package stores nothing: what it knows of machines it was told on the streams
+// that are open, and CA and Token are values that their owner keeps.
+//
+// What it refuses: anything but Join without a verified client certificate; a
+// machine name in use by another key; every service while the plane does not lead,
+// with the leader's address; connections and messages beyond its limits. A machine
+// that the plane has not placed yet is sent nothing, so that it keeps what it has.
+//
+// Invariants:
+//   - Identity is the certificate's, never a field of a message.
+//   - A response never carries a smaller (epoch, revision) than the machine has
+//     accepted before.
+//   - A machine that accepted a checkpoint holds everything of that revision that
+//     concerns it, less what it refused.
+//   - A change of one view touches the streams of that view only.
+package southbound

@@ -1,0 +1,112 @@
+package southbound
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// Join spends a token for a certificate. A token that fails because its machine is
+// alive with another key, or because the caller goes by another name, is not spent.
+func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.Certificate, error) {
+	if _, leads := s.config.Leader.Leading(); !leads {
+		return nil, s.standby()
+	}
+	token, err := ParseToken(req.GetToken())
+	if err != nil {
+		return nil, s.refuse("", err)
+	}
+	request, err := parseRequest(req.GetCsr())
+	if err != nil {
+		return nil, s.refuse("", err)
+	}
+	key := keyID(request.RawSubjectPublicKeyInfo)
+	id, err := s.config.Tokens.Check(ctx, token, key)
+	if err != nil {
+		return nil, s.refuse(token.ID, err)
+	}
+	if name := req.GetMachine(); name != "" && name != id.Machine {
+		return nil, s.refuse(token.ID, fmt.Errorf("%w: it is for machine %s, not for %q", ErrToken, id.Machine, name))
+	}
+	if s.taken(id.Machine, key) {
+		err := status.Errorf(codes.AlreadyExists, "machine %s is alive; stop its agent first, or join under another name", id.Machine)
+		s.config.Log.Warn("join refused", "token", token.ID, "machine", id.Machine, "reason", err)
+		return nil, err
+	}
+	if id, err = s.config.Tokens.Spend(ctx, token, key); err != nil {
+		return nil, s.refuse(token.ID, err)
+	}
+	cert, err := s.certify(req.GetCsr(), id)
+	if err != nil {
+		return nil, s.refuse(token.ID, err)
+	}
+	s.config.Log.Info("machine joined", "machine", id.Machine, "role", id.Role, "token", token.ID)
+	return cert, nil
+}
+
+// Renew gives the caller a new certificate. Its key may be a new one; the machine
+// may use it while streams with the old one are open.
+func (s *Server) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.Certificate, error) {
+	c, err := s.verifier.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, leads := s.config.Leader.Leading(); !leads {
+		return nil, s.standby()
+	}
+	request, err := parseRequest(req.GetCsr())
+	if err != nil {
+		return nil, s.refuse("", err)
+	}
+	if s.taken(c.Machine, c.key) {
+		return nil, status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", c.Machine)
+	}
+	cert, err := s.certify(req.GetCsr(), c.Identity)
+	if err != nil {
+		return nil, s.refuse("", err)
+	}
+	s.mu.Lock()
+	if m := s.machines[c.Machine]; m != nil {
+		m.nextKey = keyID(request.RawSubjectPublicKeyInfo)
+	}
+	s.mu.Unlock()
+	return cert, nil
+}
+
+func (s *Server) certify(csr []byte, id Identity) (*agentv1.Certificate, error) {
+	chain, err := s.config.Authority.Sign(csr, id)
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.Certificate{Chain: chain, Authorities: s.config.Authority.Roots(), Machine: id.Machine}, nil
+}
+
+// taken says whether a machine of that name is alive with another key.
+func (s *Server) taken(name string, key KeyID) bool {
+	now := s.config.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machines[name]
+	return m != nil && m.alive(now, s.config.TTL) && m.key != key && m.nextKey != key
+}
+
+// refuse turns an error of an enrollment into what the caller is told. Only its own
+// faults are told in words.
+func (s *Server) refuse(token string, err error) error {
+	code, text := codes.Internal, "the plane could not sign; its log says why"
+	switch {
+	case errors.Is(err, ErrToken):
+		code, text = codes.Unauthenticated, err.Error()
+	case errors.Is(err, ErrRequest), errors.Is(err, ErrName):
+		code, text = codes.InvalidArgument, err.Error()
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		code, text = codes.Unavailable, "the plane did not answer in time"
+	}
+	s.config.Log.Warn("enrollment refused", "token", token, "reason", err)
+	return status.Error(code, text)
+}

@@ -1,0 +1,311 @@
+package southbound
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// MachineState is what the server knows of one machine, from open streams and from
+// those that were. It is a copy, but for Proxy, which nobody changes.
+type MachineState struct {
+	Name string
+	Role string
+	// Connected: a discovery stream is open, since Since. When it is not, Since is
+	// when the last one ended.
+	Connected bool
+	Since     time.Time
+	// LastReport is zero before the first one. Lost: there was none within the
+	// time-to-live, nor, before the first, a stream.
+	LastReport time.Time
+	Lost       bool
+
+	View ViewID // empty: the plane has not placed the machine
+	// Wanted is the last revision that concerned the machine; Delivered what its
+	// agent has acknowledged on this stream, Applied what its proxy runs.
+	Wanted, Delivered, Applied delta.Revision
+	// Problems are what the agent or its proxy does not run as wanted, sorted.
+	Problems []Problem
+
+	Proxy        *agentv1.Proxy // nil before the first report
+	Addresses    []string
+	AgentVersion string
+}
+
+// Problem is one resource that a machine does not run as the plane wants it.
+type Problem struct {
+	Kind    agentv1.Problem_Kind
+	Type    delta.Type
+	Name    string
+	Version string
+	Message string
+}
+
+func (p Problem) compare(o Problem) int {
+	return cmp.Or(cmp.Compare(p.Type, o.Type), cmp.Compare(p.Name, o.Name), cmp.Compare(p.Kind, o.Kind), cmp.Compare(p.Version, o.Version), cmp.Compare(p.Message, o.Message))
+}
+
+// streamKind tells the two streams of a machine apart.
+type streamKind int
+
+const (
+	discovery streamKind = iota
+	observation
+	streamKinds
+)
+
+// machine is the server's memory of one machine, guarded by Server.mu.
+type machine struct {
+	name     string
+	role     string
+	key      KeyID // of the last stream
+	nextKey  KeyID // renewed to, not used yet
+	sessions [streamKinds]*session
+
+	since      time.Time
+	seen       time.Time // last sign of life: a report or the begin or end of a stream
+	lastReport time.Time
+	lost       bool // as last told to watchers
+
+	report    *agentv1.Report
+	problems  []Problem // of the report
+	refusals  []Problem // on the discovery stream
+	delivered delta.Revision
+	applied   delta.Revision
+}
+
+func (m *machine) open() bool {
+	return slices.ContainsFunc(m.sessions[:], func(s *session) bool { return s != nil })
+}
+
+func (m *machine) isLost(now time.Time, ttl time.Duration) bool {
+	last := m.lastReport
+	if last.IsZero() {
+		last = m.seen
+	}
+	return now.Sub(last) > ttl
+}
+
+// alive says whether somebody holds the name: with a stream, or not long ago.
+func (m *machine) alive(now time.Time, ttl time.Duration) bool {
+	return m.open() || now.Sub(m.seen) <= ttl
+}
+
+// Machines returns what is known of every machine that has connected, by name.
+func (s *Server) Machines() []MachineState {
+	now := s.config.Now()
+	s.mu.Lock()
+	states := make([]MachineState, 0, len(s.machines))
+	for _, name := range slices.Sorted(maps.Keys(s.machines)) {
+		states = append(states, s.machines[name].state(now, s.config.TTL))
+	}
+	s.mu.Unlock()
+	for i := range states {
+		states[i].View, states[i].Wanted = s.config.Views.Placed(states[i].Name)
+	}
+	return states
+}
+
+// Machine returns what is known of one machine.
+func (s *Server) Machine(name string) (MachineState, bool) {
+	now := s.config.Now()
+	s.mu.Lock()
+	m := s.machines[name]
+	var state MachineState
+	if m != nil {
+		state = m.state(now, s.config.TTL)
+	}
+	s.mu.Unlock()
+	if m == nil {
+		return MachineState{}, false
+	}
+	state.View, state.Wanted = s.config.Views.Placed(name)
+	return state, true
+}
+
+func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
+	state := MachineState{
+		Name: m.name, Role: m.role,
+		Connected: m.sessions[discovery] != nil, Since: m.since,
+		LastReport: m.lastReport, Lost: m.isLost(now, ttl),
+		Delivered: m.delivered, Applied: m.applied,
+		Problems: slices.Concat(m.refusals, m.problems),
+	}
+	slices.SortFunc(state.Problems, Problem.compare)
+	if m.report != nil {
+		state.Proxy = m.report.GetProxy()
+		state.Addresses = slices.Clone(m.report.GetAddresses())
+		state.AgentVersion = m.report.GetAgentVersion()
+	}
+	return state
+}
+
+// Watch has f called with a machine's name whenever it connects or disconnects, is
+// lost or back, its delivered or applied revision moves, or its problems, proxy or
+// addresses change. f is called without locks, from many goroutines, and must not
+// block.
+func (s *Server) Watch(f func(machine string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers = append(s.watchers, f)
+}
+
+func (s *Server) notify(names ...string) {
+	s.mu.Lock()
+	watchers := slices.Clone(s.watchers)
+	s.mu.Unlock()
+	for _, name := range names {
+		for _, f := range watchers {
+			f(name)
+		}
+	}
+}
+
+// claim gives a stream its machine's name. A newer stream replaces the older one of
+// the same kind if it has the same key, or the one that this machine renewed to;
+// any other key is refused while a stream is open.
+func (s *Server) claim(who *session, kind streamKind) error {
+	if err := s.enter(who, kind); err != nil {
+		return err
+	}
+	s.notify(who.Machine)
+	return nil
+}
+
+func (s *Server) enter(who *session, kind streamKind) error {
+	now := s.config.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machines[who.Machine]
+	if m == nil {
+		if len(s.machines) >= s.config.MaxMachines {
+			return status.Errorf(codes.ResourceExhausted, "this plane serves at most %d machines", s.config.MaxMachines)
+		}
+		m = &machine{name: who.Machine}
+		s.machines[who.Machine] = m
+	}
+	if m.open() && who.key != m.key && who.key != m.nextKey {
+		return status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", who.Machine)
+	}
+	if old := m.sessions[kind]; old != nil {
+		old.end(status.Error(codes.Aborted, "a newer stream of this machine has taken over"))
+	}
+	if who.key == m.nextKey {
+		m.nextKey = ""
+	}
+	m.key, m.role, m.seen = who.key, who.Role, now
+	m.sessions[kind] = who
+	s.sessions[who] = struct{}{}
+	if kind == discovery {
+		m.since, m.refusals, m.delivered = now, nil, delta.Revision{}
+		s.config.Log.Info("machine connected", "machine", m.name)
+	}
+	return nil
+}
+
+// release takes a stream's claim back, unless a newer one has it.
+func (s *Server) release(who *session, kind streamKind) {
+	now := s.config.Now()
+	s.mu.Lock()
+	delete(s.sessions, who)
+	m := s.machines[who.Machine]
+	mine := m != nil && m.sessions[kind] == who
+	if mine {
+		m.sessions[kind], m.seen = nil, now
+		if kind == discovery {
+			m.since = now
+			s.config.Log.Info("machine disconnected", "machine", m.name)
+		}
+	}
+	s.mu.Unlock()
+	if mine {
+		s.notify(who.Machine)
+	}
+}
+
+// progress takes what the discovery stream of a machine came to.
+func (s *Server) progress(who *session, o outcome) {
+	if o.closed {
+		return
+	}
+	refusals := make([]Problem, 0, len(o.refusals))
+	for _, e := range o.refusals {
+		refusals = append(refusals, Problem{
+			Kind: agentv1.Problem_KIND_REFUSED, Type: e.Type, Name: e.Name, Version: e.Version, Message: cut(e.Message, maxMessage),
+		})
+	}
+	s.mu.Lock()
+	m := s.machines[who.Machine]
+	changed := m != nil && m.sessions[discovery] == who && (m.delivered != o.delivered || !slices.Equal(m.refusals, refusals))
+	if changed {
+		m.delivered, m.refusals = o.delivered, refusals
+	}
+	s.mu.Unlock()
+	if changed {
+		s.notify(who.Machine)
+	}
+}
+
+// Sweep notices what time alone changes: machines that are lost, streams whose
+// certificate has expired, and machines to forget, which were lost and belong to no
+// view. The owner calls it every second or so.
+func (s *Server) Sweep() {
+	now := s.config.Now()
+	var changed []string
+	s.mu.Lock()
+	for name, m := range s.machines {
+		if lost := m.isLost(now, s.config.TTL); lost != m.lost {
+			m.lost = lost
+			changed = append(changed, name)
+			if lost {
+				s.config.Log.Warn("machine lost", "machine", name, "last_report", m.lastReport)
+			} else {
+				s.config.Log.Info("machine is back", "machine", name)
+			}
+		}
+	}
+	for session := range s.sessions {
+		if now.After(session.notAfter) {
+			session.end(status.Error(codes.Unauthenticated, "the certificate has expired"))
+		}
+	}
+	var gone []string
+	for name, m := range s.machines {
+		if m.lost && !m.alive(now, s.config.TTL) {
+			gone = append(gone, name)
+		}
+	}
+	s.mu.Unlock()
+	for _, name := range gone {
+		if view, _ := s.config.Views.Placed(name); view == "" {
+			s.forget(name)
+		}
+	}
+	s.notify(changed...)
+}
+
+func (s *Server) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m := s.machines[name]; m != nil && !m.open() {
+		delete(s.machines, name)
+	}
+}
+
+// cut shortens a text of a machine to at most n bytes of valid UTF-8.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && text[n]&0xc0 == 0x80 {
+		n--
+	}
+	return text[:n]
+}

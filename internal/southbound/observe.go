@@ -1,0 +1,112 @@
+package southbound
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// What one report may make the plane remember.
+const (
+	maxProblems  = 4096
+	maxAddresses = 256
+	maxMessage   = 1024
+	maxName      = 512
+)
+
+// Observe takes a machine's reports.
+func (s *Server) Observe(g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
+	ctx, who, done, err := s.begin(g.Context(), observation)
+	if err != nil {
+		return err
+	}
+	defer done()
+	go func() {
+		err := g.Send(&agentv1.Instruction{TimeToLive: durationpb.New(s.config.TTL)})
+		if err != nil {
+			who.end(err)
+		}
+	}()
+	go func() { who.end(s.observe(ctx, who, g)) }()
+	<-ctx.Done()
+	return ended(ctx)
+}
+
+func (s *Server) observe(ctx context.Context, who *session, g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
+	for {
+		report, err := g.Recv()
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ended(ctx)
+		}
+		s.observed(who, trim(report))
+	}
+}
+
+// observed stores a report and tells the watchers if it says anything new.
+func (s *Server) observed(who *session, report *agentv1.Report) {
+	now := s.config.Now()
+	problems := make([]Problem, 0, len(report.GetApplied().GetProblems()))
+	for _, p := range report.GetApplied().GetProblems() {
+		problems = append(problems, Problem{
+			Kind: p.GetKind(), Type: delta.Type(p.GetTypeUrl()), Name: p.GetName(), Version: p.GetVersion(), Message: p.GetMessage(),
+		})
+	}
+	applied := delta.Revision{Epoch: report.GetApplied().GetEpoch(), Number: report.GetApplied().GetRevision()}
+	// A machine cannot have applied what it was never sent.
+	if _, wanted := s.config.Views.Placed(who.Machine); applied.Compare(wanted) > 0 {
+		applied = wanted
+	}
+	s.mu.Lock()
+	m := s.machines[who.Machine]
+	if m == nil || m.sessions[observation] != who {
+		s.mu.Unlock()
+		return
+	}
+	changed := m.report == nil || m.lost || applied != m.applied || !slices.Equal(problems, m.problems) ||
+		!steady(m.report, report)
+	if m.lost {
+		m.lost = false
+		s.config.Log.Info("machine is back", "machine", m.name)
+	}
+	m.report, m.problems, m.applied = report, problems, applied
+	m.lastReport, m.seen = now, now
+	s.mu.Unlock()
+	if changed {
+		s.notify(who.Machine)
+	}
+}
+
+// steady says that two reports differ in figures that always move, at most.
+func steady(a, b *agentv1.Report) bool {
+	p, q := a.GetProxy(), b.GetProxy()
+	return a.GetAgentVersion() == b.GetAgentVersion() && slices.Equal(a.GetAddresses(), b.GetAddresses()) &&
+		p.GetState() == q.GetState() && p.GetVersion() == q.GetVersion() && p.GetStarts() == q.GetStarts() && p.GetMessage() == q.GetMessage()
+}
+
+// trim cuts a report, in place, to what the plane is ready to remember.
+func trim(r *agentv1.Report) *agentv1.Report {
+	r.AgentVersion = cut(r.GetAgentVersion(), maxName)
+	r.Addresses = r.GetAddresses()[:min(len(r.GetAddresses()), maxAddresses)]
+	for i, a := range r.GetAddresses() {
+		r.Addresses[i] = cut(a, maxName)
+	}
+	if p := r.GetProxy(); p != nil {
+		p.Version, p.Message = cut(p.GetVersion(), maxName), cut(p.GetMessage(), maxMessage)
+	}
+	if a := r.GetApplied(); a != nil {
+		a.Problems = a.GetProblems()[:min(len(a.GetProblems()), maxProblems)]
+		for _, p := range a.GetProblems() {
+			p.TypeUrl, p.Name = cut(p.GetTypeUrl(), maxName), cut(p.GetName(), maxName)
+			p.Version, p.Message = cut(p.GetVersion(), maxName), cut(p.GetMessage(), maxMessage)
+		}
+	}
+	return r
+}

@@ -1,0 +1,172 @@
+package southbound
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+type observing struct {
+	*agent
+	client grpc.BidiStreamingClient[agentv1.Report, agentv1.Instruction]
+	cancel context.CancelFunc
+}
+
+func (a *agent) observe() *observing {
+	a.r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	a.r.t.Cleanup(cancel)
+	client, err := agentv1.NewObserverClient(a.conn).Observe(ctx)
+	if err != nil {
+		a.r.t.Fatal(err)
+	}
+	first, err := client.Recv()
+	if err != nil {
+		a.r.t.Fatal(err)
+	}
+	if first.GetTimeToLive().AsDuration() != 15*time.Second {
+		a.r.t.Fatalf("time-to-live %v", first.GetTimeToLive())
+	}
+	return &observing{a, client, cancel}
+}
+
+func (o *observing) report(r *agentv1.Report) {
+	o.r.t.Helper()
+	if err := o.client.Send(r); err != nil {
+		o.r.t.Fatal(err)
+	}
+}
+
+func (o *observing) fails(code codes.Code, text string) {
+	o.r.t.Helper()
+	_, err := o.client.Recv()
+	wantStatus(o.r.t, err, code, text)
+}
+
+func TestReports(t *testing.T) {
+	r := newRig(t)
+	r.publish(1, 5, Update{Shared: map[ViewID][]delta.Change{"pool": changes(typeA, "a=1")}, Placement: place("edge-1", "pool")})
+	o := r.join("edge-1").observe()
+	o.report(&agentv1.Report{
+		AgentVersion: "v0.1", Addresses: []string{"10.0.0.1", "fd00::1"},
+		Proxy: &agentv1.Proxy{State: agentv1.Proxy_STATE_READY, Starts: 1},
+		Applied: &agentv1.Applied{Epoch: 1, Revision: 5, Problems: []*agentv1.Problem{
+			{Kind: agentv1.Problem_KIND_WAITING, TypeUrl: string(typeA), Name: "r/h", Version: "1", Message: strings.Repeat("é", 1000)},
+		}},
+	})
+	state := r.wait("the report", "edge-1", func(m MachineState) bool { return m.Applied.Number == 5 })
+	p := state.Problems[0]
+	if state.AgentVersion != "v0.1" || !slices.Equal(state.Addresses, []string{"10.0.0.1", "fd00::1"}) || state.Proxy.GetStarts() != 1 ||
+		!state.LastReport.Equal(r.clock.Now()) || state.Lost || state.Connected ||
+		len(state.Problems) != 1 || p.Name != "r/h" || p.Kind != agentv1.Problem_KIND_WAITING || len(p.Message) != 1024 || !strings.HasSuffix(p.Message, "é") {
+		t.Fatalf("state %+v", state)
+	}
+	// Nobody has applied what was never published.
+	o.report(&agentv1.Report{Applied: &agentv1.Applied{Epoch: 9, Revision: 9}})
+	state = r.wait("the second report", "edge-1", func(m MachineState) bool { return m.AgentVersion == "" })
+	if state.Applied != (delta.Revision{Epoch: 1, Number: 5}) || len(state.Problems) != 0 {
+		t.Fatalf("state %+v", state)
+	}
+	// A flood of problems is cut.
+	many := make([]*agentv1.Problem, maxProblems+10)
+	for i := range many {
+		many[i] = &agentv1.Problem{Name: "p"}
+	}
+	o.report(&agentv1.Report{Applied: &agentv1.Applied{Problems: many}})
+	r.wait("the third report", "edge-1", func(m MachineState) bool { return len(m.Problems) == maxProblems })
+}
+
+func TestSteadyReportsAreSilent(t *testing.T) {
+	r := newRig(t)
+	o := r.join("edge-1").observe()
+	report := func(requests uint64, message string) {
+		o.report(&agentv1.Report{Proxy: &agentv1.Proxy{Requests: requests, Message: message}})
+	}
+	report(1, "first")
+	r.wait("the report", "edge-1", func(m MachineState) bool { return m.Proxy.GetMessage() == "first" })
+	seen := make(chan uint64, 100)
+	r.server.Watch(func(string) {
+		m, _ := r.server.Machine("edge-1")
+		seen <- m.Proxy.GetRequests()
+	})
+	for i := range uint64(10) {
+		report(2+i, "first")
+	}
+	report(100, "second")
+	r.wait("the last report", "edge-1", func(m MachineState) bool { return m.Proxy.GetMessage() == "second" })
+	if m, _ := r.server.Machine("edge-1"); m.Proxy.GetRequests() != 100 {
+		t.Fatalf("%d requests", m.Proxy.GetRequests())
+	}
+	if at := <-seen; at != 100 {
+		t.Fatalf("watchers were called at %d requests, want first at 100", at)
+	}
+}
+
+func TestLostMachine(t *testing.T) {
+	r := newRig(t)
+	r.publish(1, 1, Update{Placement: place("edge-1", "pool")})
+	a := r.join("edge-1")
+	o := a.observe()
+	o.report(&agentv1.Report{AgentVersion: "1"})
+	r.wait("the report", "edge-1", func(m MachineState) bool { return m.AgentVersion == "1" })
+	r.clock.advance(15 * time.Second)
+	r.server.Sweep()
+	if m, _ := r.server.Machine("edge-1"); m.Lost {
+		t.Fatal("lost at the time-to-live, not after it")
+	}
+	told := make(chan bool, 100)
+	r.server.Watch(func(name string) {
+		m, _ := r.server.Machine(name)
+		told <- m.Lost
+	})
+	r.clock.advance(time.Second)
+	r.server.Sweep()
+	r.server.Sweep()
+	if m, _ := r.server.Machine("edge-1"); !m.Lost || len(told) != 1 || !<-told {
+		t.Fatalf("lost %v, told %d times more", m.Lost, len(told))
+	}
+	o.report(&agentv1.Report{AgentVersion: "1"})
+	r.wait("the machine to be back", "edge-1", func(m MachineState) bool { return !m.Lost })
+
+	// Placed machines are remembered, others are forgotten when lost.
+	o.cancel()
+	r.wait("the end of the stream", "edge-1", func(MachineState) bool {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return !r.server.machines["edge-1"].open()
+	})
+	r.clock.advance(time.Minute)
+	r.server.Sweep()
+	if states := r.server.Machines(); len(states) != 1 || !states[0].Lost {
+		t.Fatalf("machines %+v", states)
+	}
+	r.publish(1, 2, Update{Placement: place("edge-1", "")})
+	r.server.Sweep()
+	if states := r.server.Machines(); len(states) != 0 {
+		t.Fatalf("machines %+v", states)
+	}
+}
+
+func TestExpiredCertificateEndsStreams(t *testing.T) {
+	r := newRig(t)
+	a := r.join("edge-1")
+	o := a.observe()
+	r.clock.advance(MachineLife - time.Second)
+	r.server.Sweep()
+	o.report(&agentv1.Report{AgentVersion: "alive"})
+	r.wait("the report", "edge-1", func(m MachineState) bool { return m.AgentVersion == "alive" })
+	r.clock.advance(2 * time.Second)
+	r.server.Sweep()
+	o.fails(codes.Unauthenticated, "expired")
+	// Nor does it get in again.
+	_, err := agentv1.NewEnrollmentClient(r.dial(a.cert)).Renew(r.ctx(), &agentv1.RenewRequest{Csr: request(t, a.key)})
+	wantStatus(t, err, codes.Unauthenticated, "machine:edge-1 expired at 2030-01-09T")
+}

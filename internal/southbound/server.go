@@ -1,0 +1,260 @@
+package southbound
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// Authority signs certificates; CA is one.
+type Authority interface {
+	// Sign issues a certificate for the key of a request and the given identity,
+	// whatever the request says, as a chain in PEM. ErrRequest and ErrName are the
+	// caller's faults.
+	Sign(csr []byte, id Identity) ([]byte, error)
+	// Roots are the authorities to trust, PEM.
+	Roots() []byte
+	// Serving is the plane's own certificate. It is asked for on every handshake.
+	Serving() (*tls.Certificate, error)
+}
+
+// Tokens knows the one-time tokens. Errors that wrap ErrToken are the caller's fault
+// and their text is told to it.
+type Tokens interface {
+	// Check says whom the token is for, without spending it.
+	Check(ctx context.Context, t Token, key KeyID) (Identity, error)
+	// Spend says whom the token is for and makes it useless for every other key. The
+	// same key may spend it again until it expires: its agent may have died before
+	// it stored the certificate.
+	Spend(ctx context.Context, t Token, key KeyID) (Identity, error)
+}
+
+// Leader knows whether this plane leads.
+type Leader interface {
+	// Leading gives the epoch of the leadership; false on a standby.
+	Leading() (epoch uint64, leads bool)
+	// Address is host:port of the leader's agent endpoint, empty if unknown.
+	Address() string
+	// Exceed asks for an epoch larger than one that a machine has seen: the plane was
+	// restored from a backup. It is called only while the plane leads. Everything has
+	// to be published anew in the new epoch; until then the machine is sent nothing.
+	Exceed(ctx context.Context, epoch uint64) error
+}
+
+// Config of a Server.
+type Config struct {
+	Views     *Views           // required
+	Authority Authority        // required
+	Tokens    Tokens           // required
+	Leader    Leader           // required
+	Now       func() time.Time // required
+	Log       *slog.Logger     // required
+	// TTL is after how long without a report a machine is lost. Default 15 s.
+	TTL time.Duration
+	// MaxMachines bounds the machines that are remembered. Default 4,096.
+	MaxMachines int
+	// MaxStrangers bounds connections without a client certificate. Default 64.
+	MaxStrangers int
+	// StrangerTime is how long such a connection may last. Default 30 s.
+	StrangerTime time.Duration
+}
+
+// Defaults of a Config.
+const (
+	DefaultTTL          = 15 * time.Second
+	DefaultMaxMachines  = 4096
+	DefaultMaxStrangers = 64
+	DefaultStrangerTime = 30 * time.Second
+)
+
+const (
+	// A reconnecting agent names every resource that it holds in one message: this
+	// is enough for 80,000 of a type.
+	maxRequestBytes = 8 << 20
+	// An agent needs three: discovery, reports and a renewal.
+	maxStreams     = 6
+	maxHeaderBytes = 16 << 10
+	handshakeTime  = 10 * time.Second
+	idleTime       = 2 * time.Minute
+	pingTime       = 10 * time.Second
+)
+
+// Server serves machines. It is safe for concurrent use.
+type Server struct {
+	agentv1.UnimplementedEnrollmentServer
+	agentv1.UnimplementedObserverServer
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	config   Config
+	verifier verifier
+	door     *door
+
+	mu       sync.Mutex
+	machines map[string]*machine
+	watchers []func(machine string)
+	sessions map[*session]struct{}
+	raised   struct { // the epoch, for the last time
+		above uint64
+		at    time.Time
+	}
+}
+
+// New returns a server that is not serving yet.
+func New(c Config) (*Server, error) {
+	if c.Views == nil || c.Authority == nil || c.Tokens == nil || c.Leader == nil || c.Now == nil || c.Log == nil {
+		return nil, errors.New("southbound: Views, Authority, Tokens, Leader, Now and Log are required")
+	}
+	if c.TTL <= 0 {
+		c.TTL = DefaultTTL
+	}
+	if c.MaxMachines <= 0 {
+		c.MaxMachines = DefaultMaxMachines
+	}
+	if c.MaxStrangers <= 0 {
+		c.MaxStrangers = DefaultMaxStrangers
+	}
+	if c.StrangerTime <= 0 {
+		c.StrangerTime = DefaultStrangerTime
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(c.Authority.Roots()) {
+		return nil, errors.New("southbound: the authority has no certificates")
+	}
+	s := &Server{
+		config: c, verifier: verifier{roots: roots, now: c.Now},
+		machines: map[string]*machine{}, sessions: map[*session]struct{}{},
+	}
+	s.door = newDoor(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// Join has no certificate yet; the verifier sees to all other calls.
+		ClientAuth:             tls.RequestClientCert,
+		ClientCAs:              roots,
+		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Authority.Serving() },
+		SessionTicketsDisabled: true,
+		Time:                   c.Now,
+	}), s.verifier, c.MaxStrangers, c.StrangerTime)
+	return s, nil
+}
+
+// Options are those of a gRPC server that Register is called with: TLS, and limits
+// that keep slow and hostile clients from exhausting the process.
+func (s *Server) Options() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.Creds(s.door),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingTime, Timeout: pingTime}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTime / 2, PermitWithoutStream: true}),
+	}
+}
+
+// Register adds the three services to a gRPC server.
+func (s *Server) Register(g grpc.ServiceRegistrar) {
+	agentv1.RegisterEnrollmentServer(g, s)
+	agentv1.RegisterObserverServer(g, s)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
+}
+
+// Serve serves on a listener, which it closes, until ctx is done. It returns nil
+// then, and why it could not go on otherwise.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	g := grpc.NewServer(s.Options()...)
+	s.Register(g)
+	stop := context.AfterFunc(ctx, g.Stop)
+	defer stop()
+	if err := g.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve machines on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// StepDown ends every stream, telling the agents where the leader is. It is called
+// when leadership is lost.
+func (s *Server) StepDown() {
+	err := s.standby()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for session := range s.sessions {
+		session.end(err)
+	}
+}
+
+// standby is the answer of a plane that does not lead.
+func (s *Server) standby() error {
+	address := s.config.Leader.Address()
+	text := "this plane does not lead, and no leader is known"
+	if address != "" {
+		text = "this plane does not lead; the leader is at " + address
+	}
+	st := status.New(codes.Unavailable, text)
+	if detailed, err := st.WithDetails(&agentv1.LeaderHint{Address: address}); err == nil {
+		st = detailed
+	}
+	return st.Err()
+}
+
+// session is one open stream of a machine.
+type session struct {
+	caller
+	end context.CancelCauseFunc
+}
+
+// begin is the common start of both kinds of streams: it checks who calls and
+// whether this plane leads, and claims the machine's name for the caller. The
+// context ends with the stream or when the server ends it; done must be called.
+func (s *Server) begin(ctx context.Context, kind streamKind) (_ context.Context, who *session, done func(), _ error) {
+	c, err := s.verifier.caller(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if _, leads := s.config.Leader.Leading(); !leads {
+		return nil, nil, nil, s.standby()
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	who = &session{caller: c, end: end}
+	if err := s.claim(who, kind); err != nil {
+		end(err)
+		s.config.Log.Warn("machine refused", "machine", c.Machine, "reason", err)
+		return nil, nil, nil, err
+	}
+	done = func() {
+		end(nil)
+		s.release(who, kind)
+	}
+	// StepDown ends the sessions that it sees; this one may have come just after.
+	if _, leads := s.config.Leader.Leading(); !leads {
+		done()
+		return nil, nil, nil, s.standby()
+	}
+	return ctx, who, done, nil
+}
+
+// ended is what a stream returns once its context is done.
+func ended(ctx context.Context) error {
+	err := context.Cause(ctx)
+	if errors.Is(err, io.EOF) {
+		return nil // the client has finished
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.FromContextError(ctx.Err()).Err()
+}

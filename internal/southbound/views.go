@@ -1,0 +1,353 @@
+package southbound
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// ViewID names a view: what a group of machines is served alike. The empty one is
+// no view.
+type ViewID string
+
+const checkpointType delta.Type = agentv1.CheckpointType
+
+// ErrStale is the class of publications that are not after the last one.
+var ErrStale = errors.New("stale revision")
+
+// Update is what one publication changes. Resources of a shared view and of a
+// machine that is placed on it must not have type and name in common.
+type Update struct {
+	Shared  map[ViewID][]delta.Change
+	Machine map[string][]delta.Change
+	// Placement puts machines on views; only changed ones are named. A machine
+	// without a view is sent nothing at all, and keeps what it has.
+	Placement map[string]ViewID
+}
+
+// Views owns every set of resources and every stream that follows them. It is safe
+// for concurrent use; one lock guards all, and nothing is encoded or sent under it.
+type Views struct {
+	mu       sync.Mutex
+	revision delta.Revision
+	shared   map[ViewID]*view
+	machines map[string]*machineView
+}
+
+type view struct {
+	set     *delta.Set
+	members map[string]*machineView
+}
+
+type machineView struct {
+	name   string
+	own    *delta.Set
+	viewID ViewID
+	view   *view // nil: not placed
+	wanted delta.Revision
+	feeds  map[*feed]struct{}
+}
+
+// NewViews returns Views without any resource or machine.
+func NewViews() *Views {
+	return &Views{shared: map[ViewID]*view{}, machines: map[string]*machineView{}}
+}
+
+// Publish applies an update at a revision that must be after all before; otherwise
+// it changes nothing and returns ErrStale. The machines concerned get a checkpoint
+// of that revision: those whose view or own resources really changed, those that
+// moved, and all when the epoch is a new one.
+func (v *Views) Publish(rev delta.Revision, u Update) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if rev.Compare(v.revision) <= 0 {
+		return fmt.Errorf("publish %s after %s: %w", rev, v.revision, ErrStale)
+	}
+	renewed := rev.Epoch > v.revision.Epoch
+	v.revision = rev
+
+	concerned := map[*machineView]struct{}{}
+	for id, changes := range u.Shared {
+		view := v.view(id)
+		if view.set.Update(rev, changes) > 0 {
+			for _, m := range view.members {
+				concerned[m] = struct{}{}
+			}
+		}
+	}
+	for name, changes := range u.Machine {
+		m := v.machine(name)
+		if m.own.Update(rev, changes) > 0 {
+			concerned[m] = struct{}{}
+		}
+	}
+	for name, id := range u.Placement {
+		if m := v.machine(name); m.viewID != id {
+			v.place(m, id)
+			concerned[m] = struct{}{}
+		}
+	}
+	if renewed {
+		for _, m := range v.machines {
+			concerned[m] = struct{}{}
+		}
+	}
+	for m := range concerned {
+		if m.view == nil {
+			continue
+		}
+		if err := m.mark(rev); err != nil {
+			return err
+		}
+		for f := range m.feeds {
+			f.signal() // it may have been held back
+		}
+	}
+	v.sweep(u)
+	return nil
+}
+
+// mark makes rev the machine's newest checkpoint.
+func (m *machineView) mark(rev delta.Revision) error {
+	checkpoint, err := delta.NewResource(agentv1.CheckpointName, &agentv1.Checkpoint{Epoch: rev.Epoch, Revision: rev.Number})
+	if err != nil {
+		return err
+	}
+	m.own.Update(rev, []delta.Change{{Type: checkpointType, Name: checkpoint.Name, Resource: &checkpoint}})
+	m.wanted = rev
+	return nil
+}
+
+// place moves a machine; its streams then need the differences only.
+func (v *Views) place(m *machineView, id ViewID) {
+	if m.view != nil {
+		delete(m.view.members, m.name)
+	}
+	old := m.viewID
+	m.viewID, m.view = id, nil
+	if id != "" {
+		m.view = v.view(id)
+		m.view.members[m.name] = m
+		for f := range m.feeds {
+			f.stream.SetLayers(m.layers()...)
+		}
+	}
+	v.forgetView(old)
+}
+
+func (m *machineView) layers() []*delta.Set {
+	if m.view == nil {
+		return []*delta.Set{m.own}
+	}
+	return []*delta.Set{m.view.set, m.own}
+}
+
+func (v *Views) view(id ViewID) *view {
+	found := v.shared[id]
+	if found == nil {
+		found = &view{set: delta.NewSet(), members: map[string]*machineView{}}
+		v.shared[id] = found
+	}
+	return found
+}
+
+func (v *Views) machine(name string) *machineView {
+	m := v.machines[name]
+	if m == nil {
+		m = &machineView{name: name, own: delta.NewSet(), feeds: map[*feed]struct{}{}}
+		v.machines[name] = m
+	}
+	return m
+}
+
+// sweep forgets views and machines of the update that hold nothing any more.
+func (v *Views) sweep(u Update) {
+	for id := range u.Shared {
+		v.forgetView(id)
+	}
+	for name := range u.Machine {
+		v.forgetMachine(name)
+	}
+	for name := range u.Placement {
+		v.forgetMachine(name)
+	}
+}
+
+func (v *Views) forgetView(id ViewID) {
+	if view := v.shared[id]; view != nil && len(view.members) == 0 && len(view.set.Types()) == 0 {
+		delete(v.shared, id)
+	}
+}
+
+// forgetMachine forgets a machine that is nowhere, has no stream and owns nothing
+// but a checkpoint.
+func (v *Views) forgetMachine(name string) {
+	m := v.machines[name]
+	if m == nil || m.view != nil || len(m.feeds) > 0 {
+		return
+	}
+	if slices.ContainsFunc(m.own.Types(), func(t delta.Type) bool { return t != checkpointType }) {
+		return
+	}
+	delete(v.machines, name)
+}
+
+// Revision is that of the last publication.
+func (v *Views) Revision() delta.Revision {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.revision
+}
+
+// Placed says which view a machine is on, and the last revision that concerned it.
+func (v *Views) Placed(machine string) (ViewID, delta.Revision) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if m := v.machines[machine]; m != nil {
+		return m.viewID, m.wanted
+	}
+	return "", delta.Revision{}
+}
+
+// Get returns a resource as the machine would be sent it.
+func (v *Views) Get(machine string, t delta.Type, name string) (delta.Resource, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if m := v.machines[machine]; m != nil {
+		for _, set := range m.layers() {
+			if r, ok := set.Get(t, name); ok {
+				return r, true
+			}
+		}
+	}
+	return delta.Resource{}, false
+}
+
+// IDs returns the views that exist, sorted.
+func (v *Views) IDs() []ViewID {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Sorted(maps.Keys(v.shared))
+}
+
+// feed is one machine's open stream.
+type feed struct {
+	views   *Views
+	machine *machineView
+	stream  *delta.Stream
+	wake    chan struct{}
+	floor   delta.Revision // the machine has accepted this much already
+	closed  bool
+
+	checkpoint struct { // the last one that was sent
+		version  string
+		revision delta.Revision
+	}
+	delivered delta.Revision
+}
+
+// outcome is what a stream knows after a step.
+type outcome struct {
+	delivered delta.Revision
+	refusals  []delta.Event
+	closed    bool // nothing is known any more
+}
+
+// open starts a stream of a machine that has accepted floor before.
+//
+// What a machine accepts may be later than what last concerned it: a response
+// carries the revision of its view, which moves with publications that come out the
+// same, too. Then the machine gets the newest checkpoint, which is true of it, rather
+// than nothing until something concerns it again.
+func (v *Views) open(machine string, floor delta.Revision) (*feed, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	m := v.machine(machine)
+	if m.view != nil && m.wanted.Compare(floor) < 0 && floor.Compare(v.revision) <= 0 {
+		if err := m.mark(v.revision); err != nil {
+			return nil, err
+		}
+	}
+	f := &feed{views: v, machine: m, wake: make(chan struct{}, 1), floor: floor}
+	f.stream = delta.NewStream(delta.Options{
+		Last: []delta.Type{checkpointType},
+		Wake: f.signal,
+	}, f.machine.layers()...)
+	f.machine.feeds[f] = struct{}{}
+	return f, nil
+}
+
+func (f *feed) signal() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// receive takes a request; an error ends the stream.
+func (f *feed) receive(req *discoveryv3.DeltaDiscoveryRequest) (outcome, error) {
+	f.views.mu.Lock()
+	defer f.views.mu.Unlock()
+	if f.closed {
+		return f.outcome(), nil
+	}
+	if err := f.stream.Receive(req); err != nil {
+		return outcome{}, err
+	}
+	for _, e := range f.stream.Events() {
+		if e.Type == checkpointType && !e.Refused {
+			f.reached(e.Version)
+		}
+	}
+	return f.outcome(), nil
+}
+
+// reached notes which checkpoint the machine holds.
+func (f *feed) reached(version string) {
+	rev := delta.Revision{}
+	if r, ok := f.machine.own.Get(checkpointType, agentv1.CheckpointName); ok && r.Version == version {
+		rev = f.machine.wanted
+	} else if version == f.checkpoint.version {
+		rev = f.checkpoint.revision
+	}
+	if rev.Compare(f.delivered) > 0 {
+		f.delivered = rev
+	}
+}
+
+// next returns what to send now, or nil. Nothing is sent before the machine is
+// placed, before the plane has published in epoch, and below the floor.
+func (f *feed) next(epoch uint64) (*discoveryv3.DeltaDiscoveryResponse, outcome) {
+	f.views.mu.Lock()
+	defer f.views.mu.Unlock()
+	if f.closed || f.machine.view == nil || f.views.revision.Epoch < epoch || f.machine.wanted.Compare(f.floor) < 0 {
+		return nil, f.outcome()
+	}
+	resp := f.stream.Next()
+	if resp.GetTypeUrl() == agentv1.CheckpointType && len(resp.GetResources()) > 0 {
+		f.checkpoint.version, f.checkpoint.revision = resp.GetResources()[0].GetVersion(), f.machine.wanted
+	}
+	return resp, f.outcome()
+}
+
+func (f *feed) outcome() outcome {
+	return outcome{delivered: f.delivered, refusals: f.stream.Refusals(), closed: f.closed}
+}
+
+func (f *feed) close() {
+	f.views.mu.Lock()
+	defer f.views.mu.Unlock()
+	if !f.closed {
+		f.closed = true
+		f.stream.Close()
+		delete(f.machine.feeds, f)
+		f.views.forgetMachine(f.machine.name)
+	}
+}
