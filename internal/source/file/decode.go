@@ -1,0 +1,237 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
+)
+
+// newObject returns an empty object of a kind that a snapshot holds, nil for
+// others, and whether objects of the kind have a namespace.
+func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) {
+	switch apiVersion + " " + kind {
+	case "v1 Namespace":
+		return &corev1.Namespace{}, false
+	case "v1 Service":
+		return &corev1.Service{}, true
+	case "discovery.k8s.io/v1 EndpointSlice":
+		return &discoveryv1.EndpointSlice{}, true
+	case "fairlead.dev/v1alpha1 Machine":
+		return &v1alpha1.Machine{}, false
+	// v1beta1 has the same fields as v1.
+	case "gateway.networking.k8s.io/v1 GatewayClass", "gateway.networking.k8s.io/v1beta1 GatewayClass":
+		return &gatewayv1.GatewayClass{}, false
+	case "gateway.networking.k8s.io/v1 Gateway", "gateway.networking.k8s.io/v1beta1 Gateway":
+		return &gatewayv1.Gateway{}, true
+	case "gateway.networking.k8s.io/v1 HTTPRoute", "gateway.networking.k8s.io/v1beta1 HTTPRoute":
+		return &gatewayv1.HTTPRoute{}, true
+	case "gateway.networking.k8s.io/v1 ReferenceGrant", "gateway.networking.k8s.io/v1beta1 ReferenceGrant":
+		return &gatewayv1.ReferenceGrant{}, true
+	case "contour.heptio.com/v1beta1 IngressRoute":
+		return &contourv1beta1.IngressRoute{}, true
+	case "contour.heptio.com/v1beta1 TLSCertificateDelegation":
+		return &contourv1beta1.TLSCertificateDelegation{}, true
+	}
+	return nil, false
+}
+
+// header is what every document says of itself.
+type header struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"metadata"`
+	Items []any `json:"items"`
+}
+
+func (h header) String() string {
+	name := h.Metadata.Name
+	if h.Metadata.Namespace != "" {
+		name = h.Metadata.Namespace + "/" + name
+	}
+	return strings.TrimSpace(h.Kind + " " + name)
+}
+
+// text reads all documents of a file.
+func (l *loader) text(name, text string) {
+	for _, d := range split(text) {
+		l.document(name, d)
+	}
+}
+
+var yamlLine = regexp.MustCompile(`line (\d+)`)
+
+func (l *loader) document(name string, d document) {
+	where := func(line int) string { return name + ":" + strconv.Itoa(line) }
+	encoded, err := yaml.YAMLToJSONStrict([]byte(d.text))
+	if err != nil {
+		// The decoder counts lines from the beginning of the document.
+		message := yamlLine.ReplaceAllStringFunc(err.Error(), func(s string) string {
+			n, _ := strconv.Atoi(strings.TrimPrefix(s, "line "))
+			return "line " + strconv.Itoa(n+d.line-1)
+		})
+		l.fail(where(d.line), "%s", strings.Join(strings.Fields(message), " "))
+		return
+	}
+	if string(encoded) == "null" {
+		return
+	}
+	var root yamlv3.Node
+	if err := yamlv3.Unmarshal([]byte(d.text), &root); err != nil || len(root.Content) == 0 {
+		l.fail(where(d.line), "no YAML document: %v", err)
+		return
+	}
+	l.value(encoded, lines{name: name, offset: d.line - 1, root: root.Content[0]})
+}
+
+// value puts one object, or each object of a list, into the snapshot.
+func (l *loader) value(encoded []byte, at lines) {
+	where := at.where("")
+	var h header
+	if err := json.UnmarshalCaseSensitivePreserveInts(encoded, &h); err != nil {
+		l.fail(where, "no Kubernetes object: %w", err)
+		return
+	}
+	if h.Kind == "" || h.APIVersion == "" {
+		l.fail(where, "no Kubernetes object: apiVersion and kind must be set")
+		return
+	}
+	if h.Items != nil && strings.HasSuffix(h.Kind, "List") {
+		l.list(encoded, at)
+		return
+	}
+	object, namespaced := newObject(h.APIVersion, h.Kind)
+	if object == nil {
+		l.warnings = append(l.warnings, Warning{where, fmt.Sprintf("%s (%s) is left out: translation does not read this kind", h, h.APIVersion)})
+		return
+	}
+	strict, err := json.UnmarshalStrict(encoded, object)
+	if err != nil {
+		l.fail(where, "%s: %w", h, err)
+		return
+	}
+	for _, e := range strict {
+		var field json.FieldError
+		path := ""
+		if errors.As(e, &field) {
+			path = field.FieldPath()
+		}
+		l.fail(at.where(path), "%s: %w", h, e)
+	}
+	switch {
+	case !namespaced && object.GetNamespace() != "":
+		l.fail(at.where("metadata.namespace"), "%s: a %s has no namespace", h, h.Kind)
+	case namespaced && object.GetNamespace() == "":
+		object.SetNamespace(corev1.NamespaceDefault)
+	}
+	for _, problem := range validation.NameIsDNSSubdomain(object.GetName(), false) {
+		l.fail(at.where("metadata.name"), "%s: metadata.name: %s", h, problem)
+	}
+	if namespaced {
+		for _, problem := range validation.ValidateNamespaceName(object.GetNamespace(), false) {
+			l.fail(at.where("metadata.namespace"), "%s: metadata.namespace: %s", h, problem)
+		}
+	}
+	key, err := l.snapshot.Set(object)
+	if err != nil {
+		l.fail(where, "%s: %w", h, err)
+		return
+	}
+	if first, twice := l.seen[key]; twice {
+		l.fail(where, "%s stands here again: it stands at %s", key, first)
+		return
+	}
+	l.seen[key] = where
+}
+
+// list reads the items of what `kubectl get -o yaml` writes.
+func (l *loader) list(encoded []byte, at lines) {
+	var list struct {
+		Items []jsonText `json:"items"`
+	}
+	if err := json.UnmarshalCaseSensitivePreserveInts(encoded, &list); err != nil {
+		l.fail(at.where("items"), "items: %w", err)
+		return
+	}
+	for i, item := range list.Items {
+		path := "items[" + strconv.Itoa(i) + "]"
+		l.value(item, lines{name: at.name, offset: at.offset, root: at.find(path)})
+	}
+}
+
+// jsonText keeps a value as it is written.
+type jsonText []byte
+
+// UnmarshalJSON copies the text.
+func (t *jsonText) UnmarshalJSON(b []byte) error {
+	*t = append((*t)[:0], b...)
+	return nil
+}
+
+// lines finds the line of a field.
+type lines struct {
+	name   string
+	offset int // of the document in its file
+	root   *yamlv3.Node
+}
+
+// where is "file:line" of the field at a path like "spec.rules[0].name", or of the
+// last part of the path that is there.
+func (l lines) where(path string) string {
+	return l.name + ":" + strconv.Itoa(l.find(path).Line+l.offset)
+}
+
+// find returns the node at a path: of a field its key.
+func (l lines) find(path string) *yamlv3.Node {
+	at, value := l.root, l.root
+	for _, part := range steps(path) {
+		for value.Kind == yamlv3.AliasNode {
+			value = value.Alias
+		}
+		i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(part, "["), "]"))
+		switch {
+		case value.Kind == yamlv3.SequenceNode && err == nil && i < len(value.Content):
+			at, value = value.Content[i], value.Content[i]
+		case value.Kind == yamlv3.MappingNode:
+			found := false
+			for j := 0; j+1 < len(value.Content); j += 2 {
+				if value.Content[j].Value == part {
+					at, value, found = value.Content[j], value.Content[j+1], true
+					break
+				}
+			}
+			if !found {
+				return at
+			}
+		default:
+			return at
+		}
+	}
+	if path == "" || strings.HasSuffix(path, "]") {
+		return value
+	}
+	return at
+}
+
+// steps cuts "a.b[0].c" into a, b, [0], c.
+func steps(path string) []string {
+	if path == "" {
+		return nil
+	}
+	return strings.Split(strings.ReplaceAll(path, "[", ".["), ".")
+}

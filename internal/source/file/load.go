@@ -1,0 +1,136 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/snapshot"
+)
+
+// Stdin is the path that stands for standard input.
+const Stdin = "-"
+
+// Warning is something that was left out.
+type Warning struct {
+	Where string // "file:line"
+	What  string
+}
+
+// String is "file:line: what".
+func (w Warning) String() string { return w.Where + ": " + w.What }
+
+// Load reads every path: a file, a directory with all its *.yaml, *.yml and *.json
+// files below, or Stdin, which is read from stdin. The error joins all that was
+// found wrong; the snapshot is nil then.
+func Load(stdin io.Reader, paths ...string) (*snapshot.Snapshot, []Warning, error) {
+	l := loader{snapshot: snapshot.New(), seen: map[snapshot.Key]string{}}
+	for _, path := range paths {
+		l.path(stdin, path)
+	}
+	if err := errors.Join(l.errs...); err != nil {
+		return nil, l.warnings, err
+	}
+	return l.snapshot, l.warnings, nil
+}
+
+// loader collects what is found.
+type loader struct {
+	snapshot *snapshot.Snapshot
+	seen     map[snapshot.Key]string // where each object stood
+	warnings []Warning
+	errs     []error
+}
+
+func (l *loader) fail(where, format string, args ...any) {
+	l.errs = append(l.errs, fmt.Errorf("%s: "+format, append([]any{where}, args...)...))
+}
+
+func (l *loader) path(stdin io.Reader, path string) {
+	if path == Stdin {
+		text, err := io.ReadAll(stdin)
+		if err != nil {
+			l.fail("standard input", "%w", err)
+			return
+		}
+		l.text("standard input", string(text))
+		return
+	}
+	files, err := manifests(path)
+	if err != nil {
+		l.errs = append(l.errs, fmt.Errorf("look for manifests: %w", err))
+		return
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			l.errs = append(l.errs, fmt.Errorf("read manifest: %w", err))
+			continue
+		}
+		l.text(name, string(text))
+	}
+}
+
+// manifests lists the files that a path means, in the order of their names. Of a
+// directory, what is hidden is left out.
+func manifests(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	var files []string
+	err = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != path && strings.HasPrefix(entry.Name(), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+		case !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			files = append(files, name)
+		}
+		return nil
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s has no *.yaml, *.yml or *.json file", path)
+	}
+	return files, err
+}
+
+// document is one YAML document of a file.
+type document struct {
+	line int // where it begins in the file, from 1
+	text string
+}
+
+// split cuts a text at its document markers, lines of "---" and "...": they mark
+// inside of block texts too (YAML 1.2, section 9.1.2).
+func split(text string) []document {
+	var documents []document
+	current := document{line: 1}
+	for i, line := range strings.SplitAfter(text, "\n") {
+		marker := strings.TrimRight(line, "\r\n")
+		if marker == "..." {
+			documents = append(documents, current)
+			current = document{line: i + 2}
+			continue
+		}
+		if marker == "---" || strings.HasPrefix(marker, "--- ") || strings.HasPrefix(marker, "---\t") {
+			documents = append(documents, current)
+			// What follows the marker on its line belongs to the document.
+			current = document{line: i + 1, text: "   " + line[3:]}
+			continue
+		}
+		current.text += line
+	}
+	return append(documents, current)
+}

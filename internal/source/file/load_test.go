@@ -1,0 +1,198 @@
+package file
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate"
+)
+
+// load reads a text as standard input.
+func load(t *testing.T, text string) (*snapshot.Snapshot, []string, string) {
+	t.Helper()
+	s, warnings, err := Load(strings.NewReader(text), Stdin)
+	var said []string
+	for _, w := range warnings {
+		said = append(said, w.String())
+	}
+	if err != nil {
+		return s, said, err.Error()
+	}
+	return s, said, ""
+}
+
+func TestLoad(t *testing.T) {
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: app, namespace: team}\n"
+	for _, c := range []struct {
+		name, text     string
+		keys, warnings []string
+		errs           []string // each must stand in the error, in its own line
+	}{
+		{name: "nothing", text: ""},
+		{name: "only comments", text: "# nothing\n---\n# here\n"},
+		{name: "one", text: service, keys: []string{"Service team/app"}},
+		{
+			name: "documents of all sorts", text: "---\n" + service + "--- # and\napiVersion: v1\nkind: Namespace\nmetadata: {name: team}\n...\n" +
+				`{"apiVersion": "contour.heptio.com/v1beta1", "kind": "IngressRoute", "metadata": {"name": "app"}, "spec": {}}`,
+			keys: []string{"IngressRoute default/app", "Namespace team", "Service team/app"},
+		},
+		{
+			name: "a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n- apiVersion: v1\n  kind: Service\n  metadata: {name: b}\n",
+			keys: []string{"Service default/a", "Service default/b"},
+		},
+		{name: "an older version", text: "apiVersion: gateway.networking.k8s.io/v1beta1\nkind: ReferenceGrant\nmetadata: {name: x}\nspec: {from: [], to: []}\n", keys: []string{"ReferenceGrant default/x"}},
+		{
+			name: "a kind that is not read", text: service + "---\n\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: d}\n",
+			keys: []string{"Service team/app"}, warnings: []string{"standard input:6: ConfigMap d/c (v1) is left out: translation does not read this kind"},
+		},
+		{
+			name: "unknown fields", text: "# a comment\n" + service + "spec:\n  ports:\n  - port: 80\n    prot: TCP\n  typo: 1\n",
+			errs: []string{
+				`standard input:8: Service team/app: unknown field "spec.ports[0].prot"`,
+				`standard input:9: Service team/app: unknown field "spec.typo"`,
+			},
+		},
+		{name: "an unknown field in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  specs: {}\n", errs: []string{`standard input:7: Service a: unknown field "specs"`}},
+		{name: "twice", text: service + "---\n" + service, errs: []string{"standard input:5: Service team/app stands here again: it stands at standard input:1"}},
+		{name: "a key twice", text: service + "---\n" + service + "kind: Service\n", errs: []string{`standard input:4: `}},
+		{name: "no YAML", text: "\n---\na: [\n", errs: []string{"standard input:2: yaml: line"}},
+		{name: "a tab", text: service + "---\n\tx: 1\n", errs: []string{"standard input:4: yaml: line 5"}},
+		{name: "no object", text: "- a\n---\nx: 1\n---\n7\n", errs: []string{"standard input:1: no Kubernetes object", "standard input:3: no Kubernetes object: apiVersion and kind must be set", "standard input:5: no Kubernetes object"}},
+		{name: "a wrong type", text: service + "spec: {ports: [{port: eighty}]}\n", errs: []string{"standard input:1: Service team/app: json: cannot unmarshal string"}},
+		{name: "no name", text: "apiVersion: v1\nkind: Service\nmetadata: {}\n", errs: []string{"standard input:3: Service: metadata.name:"}},
+		{name: "bad names", text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: a/b\n  namespace: C\n", errs: []string{"standard input:4: Service C/a/b: metadata.name:", "standard input:5: Service C/a/b: metadata.namespace:"}},
+		{name: "a namespace where none belongs", text: "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  namespace: b\n", errs: []string{"standard input:5: Namespace b/a: a Namespace has no namespace"}},
+		{name: "an alias", text: "apiVersion: v1\nkind: Service\nmetadata: &m {name: app, namespace: team}\nspec: {selector: {a: b}, typo: *m}\n", errs: []string{`standard input:4: Service team/app: unknown field "spec.typo"`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, warnings, message := load(t, c.text)
+			if !slices.Equal(warnings, c.warnings) {
+				t.Errorf("warnings %q, want %q", warnings, c.warnings)
+			}
+			if len(c.errs) > 0 {
+				messages := strings.Split(message, "\n")
+				if len(messages) != len(c.errs) || s != nil {
+					t.Fatalf("errors %q, want %q", messages, c.errs)
+				}
+				for i, want := range c.errs {
+					if !strings.HasPrefix(messages[i], want) {
+						t.Errorf("error %q, want %q", messages[i], want)
+					}
+				}
+				return
+			}
+			if message != "" {
+				t.Fatal(message)
+			}
+			var keys []string
+			for _, k := range s.Keys() {
+				keys = append(keys, k.String())
+			}
+			if !slices.Equal(keys, c.keys) {
+				t.Errorf("holds %q, want %q", keys, c.keys)
+			}
+		})
+	}
+}
+
+func TestLoadDirectory(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	object := func(name string) string { return "apiVersion: v1\nkind: Service\nmetadata: {name: " + name + "}\n" }
+	write("b.yaml", object("b"))
+	write("deep/a.yml", object("a"))
+	write("deep/c.json", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"c"}}`)
+	write("notes.txt", "no: [manifest")
+	write(".hidden/d.yaml", "no: [manifest")
+	other := write("e.manifest", object("e"))
+	if err := os.Mkdir(filepath.Join(dir, "empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	s, _, err := Load(nil, dir, other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Services) != 4 {
+		t.Errorf("found %v", s.Keys())
+	}
+	if _, _, err = Load(nil, filepath.Join(dir, "empty")); err == nil || !strings.Contains(err.Error(), "empty has no *.yaml") {
+		t.Errorf("an empty directory: %v", err)
+	}
+	if _, _, err = Load(nil, filepath.Join(dir, "missing")); err == nil || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, _, err = Load(nil, dir, dir); err == nil || strings.Count(err.Error(), "stands here again") != 3 {
+		t.Errorf("everything twice: %v", err)
+	}
+}
+
+// TestGoldenInputs reads the golden cases of translation and translates them: the
+// way of `fairlead translate` gives what is expected there.
+func TestGoldenInputs(t *testing.T) {
+	cases, err := filepath.Glob("../../translate/testdata/*.txtar")
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, name := range cases {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in bytes.Buffer
+		want, configured := "", false
+		for _, f := range archive.Files {
+			switch f.Name {
+			case "want":
+				want = string(f.Data)
+			case "config":
+				configured = true
+			default:
+				in.WriteString("---\n")
+				in.Write(f.Data)
+			}
+		}
+		if configured {
+			continue
+		}
+		s, warnings, err := Load(&in, Stdin)
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v %v", name, err, warnings)
+			continue
+		}
+		tr, _ := translate.Full(translate.Config{}, s)
+		if got := tr.Desired().Text(); got != want {
+			t.Errorf("%s: another result by way of files:\n%s", name, got)
+		}
+	}
+}
+
+// FuzzLoad reads anything without a panic, and the same twice.
+func FuzzLoad(f *testing.F) {
+	for _, s := range []string{"", "a: b", "---\n---", "- 1", "apiVersion: v1\nkind: List\nitems: [1, {}, null]", "apiVersion: v1\nkind: Service\nmetadata: &a {x: *a}", "\xff", "kind: Service\napiVersion: v1\nmetadata: {name: x}\nspec: {y: {z: [1]}}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, warnings, message := load(t, text)
+		again, warningsAgain, messageAgain := load(t, text)
+		if message != messageAgain || !slices.Equal(warnings, warningsAgain) || (s == nil) != (again == nil) {
+			t.Fatalf("not the same twice: %q and %q", message, messageAgain)
+		}
+	})
+}

@@ -1,0 +1,291 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"fairlead.dev/internal/snapshot"
+)
+
+// DefaultPatience is how long a batch waits for changes that follow its first.
+const DefaultPatience = 2 * time.Millisecond
+
+// confirmTimeout bounds the question whether a kind is really empty.
+const confirmTimeout = 10 * time.Second
+
+// Config says what a Source follows.
+type Config struct {
+	REST *rest.Config // required
+	Log  *slog.Logger // required
+	// Patience is how long a batch waits for changes that follow its first one.
+	// Zero is DefaultPatience, negative is none.
+	Patience time.Duration
+}
+
+// Source follows an API. Run it once; one goroutine calls Next.
+type Source struct {
+	log      *slog.Logger
+	patience time.Duration
+	queue    *queue
+	follow   []func(context.Context)
+
+	mu      sync.Mutex
+	trouble map[snapshot.Kind]string
+	missing map[snapshot.Kind]bool
+}
+
+// New prepares a Source. It does not talk to the API yet.
+func New(c Config) (*Source, error) {
+	scheme, err := NewScheme()
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.HTTPClientFor(c.REST)
+	if err != nil {
+		return nil, fmt.Errorf("make a transport to the API at %s: %w", c.REST.Host, err)
+	}
+	s := &Source{
+		log: c.Log, patience: c.Patience, queue: newQueue(snapshot.Kinds()),
+		trouble: map[snapshot.Kind]string{}, missing: map[snapshot.Kind]bool{},
+	}
+	if s.patience == 0 {
+		s.patience = DefaultPatience
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	for _, r := range resources() {
+		rc, err := r.restClient(c.REST, transport, codecs)
+		if err != nil {
+			return nil, err
+		}
+		f := &follower{source: s, resource: r, client: rc}
+		s.follow = append(s.follow, f.run)
+	}
+	return s, nil
+}
+
+// Run follows the API until ctx is done.
+func (s *Source) Run(ctx context.Context) {
+	// The reflectors speak in klog of what the followers say once and better.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	var wg sync.WaitGroup
+	for _, f := range s.follow {
+		wg.Go(func() { f(ctx) })
+	}
+	wg.Wait()
+}
+
+// Next waits for the next batch. The error is ctx's.
+func (s *Source) Next(ctx context.Context) (Batch, error) { return s.queue.next(ctx, s.patience) }
+
+// Missing returns the kinds that the API does not serve, sorted.
+func (s *Source) Missing() []snapshot.Kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var kinds []snapshot.Kind
+	for k := range s.missing {
+		kinds = append(kinds, k)
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+func (s *Source) isMissing(k snapshot.Kind) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.missing[k]
+}
+
+// Trouble says, for each kind that cannot be followed at the moment, why.
+func (s *Source) Trouble() map[snapshot.Kind]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[snapshot.Kind]string, len(s.trouble))
+	for k, v := range s.trouble {
+		out[k] = v
+	}
+	return out
+}
+
+// follower lists and watches one kind.
+type follower struct {
+	source   *Source
+	resource resource
+	client   rest.Interface
+}
+
+func (f *follower) run(ctx context.Context) {
+	st := newStore(f.resource.kind, f.source.queue, func() (bool, error) { return f.empty(ctx) })
+	r := cache.NewReflectorWithOptions(f, f.resource.object(), st, cache.ReflectorOptions{
+		Name:            string(f.resource.kind),
+		TypeDescription: f.resource.gvr.GroupResource().String(),
+		Backoff:         &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 25, Factor: 2, Jitter: 0.5},
+	})
+	r.RunWithContext(ctx)
+}
+
+// get begins a request. The reflector does the retrying: the client itself would sit
+// out the second that an API asks for which has just begun to serve a kind.
+func (f *follower) get() *rest.Request {
+	return f.client.Get().Resource(f.resource.gvr.Resource).MaxRetries(0)
+}
+
+// IsWatchListSemanticsUnSupported makes a reflector list first and then watch. The
+// other way, a watch that begins with what there is, tells its end only with the
+// API server's next bookmark: a second and more at every start.
+func (f *follower) IsWatchListSemanticsUnSupported() bool { return true }
+
+// ListWithContext lists once for a reflector.
+func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list := f.resource.list()
+	err := f.get().
+		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		Do(ctx).Into(list)
+	f.note(ctx, f.confirm(ctx, err))
+	return list, err
+}
+
+// WatchWithContext opens a watch for a reflector.
+func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	w, err := f.get().
+		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		Watch(ctx)
+	f.note(ctx, f.confirm(ctx, err))
+	return w, err
+}
+
+// List is the form that reflectors of old call.
+func (f *follower) List(o metav1.ListOptions) (runtime.Object, error) {
+	return f.ListWithContext(context.Background(), o)
+}
+
+// Watch is the form that reflectors of old call.
+func (f *follower) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return f.WatchWithContext(context.Background(), o)
+}
+
+func (f *follower) empty(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	list, err := f.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	return meta.LenList(list) == 0, nil
+}
+
+// confirm makes sure that an answer of "not found" means that the API does not serve
+// the kind. A plane that has just begun would take it for an empty kind and remove
+// everything of it from the machines; and every proxy between can give that answer.
+func (f *follower) confirm(ctx context.Context, err error) error {
+	if !apierrors.IsNotFound(err) || f.source.isMissing(f.resource.kind) {
+		return err
+	}
+	name := f.resource.gvr.GroupResource().String()
+	switch served, unknown := f.served(ctx); {
+	case unknown != nil: // not wrapped: it may be another "not found"
+		return fmt.Errorf("%s is not found, and the API does not say whether it serves it: %s", name, unknown.Error())
+	case served:
+		return fmt.Errorf("%s is not found, though the API lists it", name)
+	}
+	return err
+}
+
+// served asks the API's own list whether it serves the kind.
+func (f *follower) served(ctx context.Context) (bool, error) {
+	if f.resource.protobuf {
+		return true, nil // built in: every API has it
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	gv := f.resource.gvr.GroupVersion()
+	var resources metav1.APIResourceList
+	switch err := f.ask(ctx, "/apis/"+gv.String(), "APIResourceList", &resources); {
+	case err == nil:
+		return slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == f.resource.gvr.Resource }), nil
+	case !apierrors.IsNotFound(err):
+		return false, err
+	}
+	var groups metav1.APIGroupList
+	if err := f.ask(ctx, "/apis", "APIGroupList", &groups); err != nil {
+		return false, err
+	}
+	for _, g := range groups.Groups {
+		if g.Name == gv.Group && slices.ContainsFunc(g.Versions, func(v metav1.GroupVersionForDiscovery) bool { return v.Version == gv.Version }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ask reads one of the API's lists of what it serves.
+func (f *follower) ask(ctx context.Context, path, kind string, into any) error {
+	body, err := f.client.Get().MaxRetries(0).AbsPath(path).DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	var is metav1.TypeMeta
+	if err := json.Unmarshal(body, &is); err != nil || is.Kind != kind {
+		return fmt.Errorf("%s answers with something else than its %s", path, kind)
+	}
+	return json.Unmarshal(body, into)
+}
+
+// note keeps what the last answer of the API says, and logs when that changes.
+func (f *follower) note(ctx context.Context, err error) {
+	if ctx.Err() != nil || reflectorsOwn(err) {
+		return
+	}
+	s, kind, log := f.source, f.resource.kind, f.source.log.With("kind", f.resource.kind)
+	missing := apierrors.IsNotFound(err)
+	s.mu.Lock()
+	wasMissing, before := s.missing[kind], s.trouble[kind]
+	delete(s.missing, kind)
+	delete(s.trouble, kind)
+	switch {
+	case missing:
+		s.missing[kind] = true
+	case err != nil:
+		s.trouble[kind] = err.Error()
+	}
+	s.mu.Unlock()
+	switch {
+	case missing && !wasMissing:
+		log.Warn("the API does not serve this kind: its custom resource definition is not installed; waiting for it", "resource", f.resource.gvr.GroupResource().String())
+	case err == nil && wasMissing:
+		log.Info("the API serves this kind now")
+	case err == nil && before != "":
+		log.Info("the API answers again")
+	case err != nil && !missing && before == "":
+		log.Warn("the API does not answer; what is known stays", "error", err)
+	}
+	if missing {
+		s.queue.settle(kind)
+	}
+}
+
+// reflectorsOwn are the answers that a reflector expects: it lists anew, without
+// streaming, or a moment later.
+func reflectorsOwn(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsTooManyRequests(err) || errors.Is(err, context.Canceled)
+}

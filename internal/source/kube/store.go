@@ -1,0 +1,130 @@
+package kube
+
+import (
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.dev/internal/snapshot"
+)
+
+// identity tells apart two states of one name.
+type identity struct {
+	uid     types.UID
+	version string
+}
+
+// store is where a reflector puts the objects of one kind. It keeps their
+// identities only; the objects go on.
+type store struct {
+	kind  snapshot.Kind
+	queue *queue
+	// confirmEmpty asks the API again, past every cache, whether there is none left.
+	confirmEmpty func() (bool, error)
+
+	mu    sync.Mutex
+	known map[snapshot.Name]identity
+}
+
+func newStore(kind snapshot.Kind, q *queue, confirmEmpty func() (bool, error)) *store {
+	return &store{kind: kind, queue: q, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}}
+}
+
+// Add is called for objects that a watch names.
+func (s *store) Add(obj any) error { return s.Update(obj) }
+
+// Update is called for objects that a watch names.
+func (s *store) Update(obj any) error {
+	object, name, err := accept(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.note(object, name); ok {
+		s.queue.put(c)
+	}
+	return nil
+}
+
+// Delete is called for objects that a watch says are gone.
+func (s *store) Delete(obj any) error {
+	_, name, err := accept(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.known[name]; ok {
+		delete(s.known, name)
+		s.queue.put(Change{Key: snapshot.Key{Kind: s.kind, Name: name}})
+	}
+	return nil
+}
+
+// Replace is called with a complete list, at the start and when a watch could not
+// be resumed. Only the differences go on.
+func (s *store) Replace(list []any, _ string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(list) == 0 && len(s.known) > 0 {
+		empty, err := s.confirmEmpty()
+		if err != nil {
+			return fmt.Errorf("confirm that the last of %d objects of kind %s is gone: %w", len(s.known), s.kind, err)
+		}
+		if !empty {
+			return fmt.Errorf("a list of kind %s was empty and the next was not", s.kind)
+		}
+	}
+	var changes []Change
+	listed := make(map[snapshot.Name]bool, len(list))
+	for _, obj := range list {
+		object, name, err := accept(obj)
+		if err != nil {
+			return err
+		}
+		listed[name] = true
+		if c, ok := s.note(object, name); ok {
+			changes = append(changes, c)
+		}
+	}
+	for name := range s.known {
+		if !listed[name] {
+			delete(s.known, name)
+			changes = append(changes, Change{Key: snapshot.Key{Kind: s.kind, Name: name}})
+		}
+	}
+	s.queue.put(changes...)
+	s.queue.settle(s.kind)
+	return nil
+}
+
+// Resync has nothing to do: nothing is emitted twice.
+func (s *store) Resync() error { return nil }
+
+// note remembers the object and says whether it is news.
+func (s *store) note(object metav1.Object, name snapshot.Name) (Change, bool) {
+	id := identity{object.GetUID(), object.GetResourceVersion()}
+	if id.version != "" && s.known[name] == id {
+		return Change{}, false
+	}
+	s.known[name] = id
+	return Change{Key: snapshot.Key{Kind: s.kind, Name: name}, Object: object}, true
+}
+
+// accept drops from the object what nobody reads and much memory holds.
+func accept(obj any) (metav1.Object, snapshot.Name, error) {
+	object, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, snapshot.Name{}, fmt.Errorf("a watch sent a %T", obj)
+	}
+	object.SetManagedFields(nil)
+	if a := object.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
+		delete(a, corev1.LastAppliedConfigAnnotation)
+		object.SetAnnotations(a)
+	}
+	return object, snapshot.Name{Namespace: object.GetNamespace(), Name: object.GetName()}, nil
+}
