@@ -1,0 +1,496 @@
+package plane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
+)
+
+// catalog turns what a translation changed into what the views' streams carry. It
+// remembers the model by listener, so that one changed host rebuilds one
+// RouteConfiguration and a changed backend set one load assignment.
+type catalog struct {
+	options xds.Options
+	// limit is how large one resource may be, bytes.
+	limit int
+	// unfit are the wanted resources that cannot be sent, and why. Views go on with
+	// the last good version, those that have none without.
+	unfit     map[resourceKey]string
+	listeners map[model.ListenerID]*shelf
+	groups    map[model.GroupID]*groupEntry
+	sets      map[model.SetID]*setEntry
+	views     map[model.ViewID]*viewEntry
+}
+
+// maxResource is the default limit of one encoded resource, bytes: agents take no
+// response above four times that, and one such resource delays all that wait behind it.
+const maxResource = 16 << 20
+
+// shelf is one listener and the virtual hosts on it.
+type shelf struct {
+	listener *model.Listener // nil: hosts came, but not the listener yet
+	shards   map[int]map[string]*model.VirtualHost
+	uses     map[model.GroupID]int // how many hosts name the group
+	hosts    int
+}
+
+type groupEntry struct {
+	group *model.BackendGroup
+	// endpoints names the group's load assignment; it changes with the group.
+	endpoints string
+	users     map[model.HostKey]bool
+}
+
+type setEntry struct {
+	set    *model.BackendSet
+	groups map[model.GroupID]bool
+}
+
+// viewEntry is what one view's machines get.
+type viewEntry struct {
+	listeners map[model.ListenerID]bool
+	groups    map[model.GroupID]int // how many listeners of the view use it
+}
+
+func newCatalog(o xds.Options) *catalog {
+	return &catalog{
+		options:   o,
+		limit:     maxResource,
+		unfit:     map[resourceKey]string{},
+		listeners: map[model.ListenerID]*shelf{},
+		groups:    map[model.GroupID]*groupEntry{},
+		sets:      map[model.SetID]*setEntry{},
+		views:     map[model.ViewID]*viewEntry{},
+	}
+}
+
+// touched is what one Apply found changed, per view and by resource.
+type touched map[model.ViewID]map[resourceKey]bool
+
+type resourceKey struct {
+	typ  delta.Type
+	name string
+	// Where the resource comes from, whichever the type needs.
+	listener model.ListenerID
+	shard    int
+	group    model.GroupID
+}
+
+func clusterKey(g model.GroupID) resourceKey {
+	return resourceKey{typ: typeCluster, name: string(g), group: g}
+}
+
+func endpointsKey(g model.GroupID, name string) resourceKey {
+	return resourceKey{typ: typeEndpoints, name: name, group: g}
+}
+
+func (t touched) add(view model.ViewID, k resourceKey) {
+	if t[view] == nil {
+		t[view] = map[resourceKey]bool{}
+	}
+	t[view][k] = true
+}
+
+// apply takes in the changes and returns, for each view concerned, the resources that
+// may have changed, by type and name. A view that is gone gets the removal of all it
+// had. What cannot be sent is left out, and stands in unfit.
+func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
+	t := touched{}
+	for id, s := range ch.Sets {
+		e := c.setEntry(id)
+		e.set = s
+		for g := range e.groups {
+			for v, view := range c.views {
+				if view.groups[g] > 0 {
+					t.add(v, endpointsKey(g, c.groups[g].endpoints))
+				}
+			}
+		}
+	}
+	for id, g := range ch.Groups {
+		c.setGroup(id, g, t)
+	}
+	for id, l := range ch.Listeners {
+		s := c.shelf(id)
+		fresh := (s.listener == nil) != (l == nil)
+		s.listener = l
+		for v, view := range c.views {
+			if view.listeners[id] {
+				c.touchListener(t, v, id, fresh)
+			}
+		}
+	}
+	for k, h := range ch.VirtualHosts {
+		c.setHost(k, h, t)
+	}
+	for id, v := range ch.Views {
+		c.setView(id, v, t)
+	}
+	out := c.build(t)
+	c.sweep(ch)
+	return out
+}
+
+func (c *catalog) shelf(id model.ListenerID) *shelf {
+	s := c.listeners[id]
+	if s == nil {
+		s = &shelf{shards: map[int]map[string]*model.VirtualHost{}, uses: map[model.GroupID]int{}}
+		c.listeners[id] = s
+	}
+	return s
+}
+
+func (c *catalog) groupEntry(id model.GroupID) *groupEntry {
+	g := c.groups[id]
+	if g == nil {
+		g = &groupEntry{users: map[model.HostKey]bool{}}
+		c.groups[id] = g
+	}
+	return g
+}
+
+func (c *catalog) setEntry(id model.SetID) *setEntry {
+	s := c.sets[id]
+	if s == nil {
+		s = &setEntry{groups: map[model.GroupID]bool{}}
+		c.sets[id] = s
+	}
+	return s
+}
+
+// setGroup replaces a group. Its load assignment may have another name then, and be
+// of another set.
+func (c *catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
+	e := c.groupEntry(id)
+	names := map[string]bool{}
+	if e.group != nil {
+		delete(c.setEntry(e.group.Set).groups, id)
+		names[e.endpoints] = true
+	}
+	e.group, e.endpoints = g, ""
+	if g != nil {
+		c.setEntry(g.Set).groups[id] = true
+		e.endpoints = xds.EndpointsName(*g)
+		names[e.endpoints] = true
+	}
+	for v, view := range c.views {
+		if view.groups[id] == 0 {
+			continue
+		}
+		t.add(v, clusterKey(id))
+		for name := range names {
+			t.add(v, endpointsKey(id, name))
+		}
+	}
+}
+
+// setHost replaces a virtual host, and counts which groups its listener uses.
+func (c *catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
+	s := c.shelf(k.Listener)
+	shard := xds.Shard(k.Host)
+	hosts := s.shards[shard]
+	old := hosts[k.Host]
+	before, after := groupsOf(old), groupsOf(h)
+	switch {
+	case h == nil:
+		delete(hosts, k.Host)
+		if len(hosts) == 0 {
+			delete(s.shards, shard)
+		}
+	case hosts == nil:
+		s.shards[shard] = map[string]*model.VirtualHost{k.Host: h}
+	default:
+		hosts[k.Host] = h
+	}
+	s.hosts += presence(h) - presence(old)
+	for g := range before {
+		if !after[g] {
+			delete(c.groupEntry(g).users, k)
+			c.countUse(t, k.Listener, g, -1)
+		}
+	}
+	for g := range after {
+		if !before[g] {
+			c.groupEntry(g).users[k] = true
+			c.countUse(t, k.Listener, g, +1)
+		}
+	}
+	for v, view := range c.views {
+		if view.listeners[k.Listener] {
+			t.add(v, routesKey(k.Listener, shard))
+		}
+	}
+}
+
+func presence(h *model.VirtualHost) int {
+	if h == nil {
+		return 0
+	}
+	return 1
+}
+
+// countUse changes how many hosts of a listener name a group.
+func (c *catalog) countUse(t touched, id model.ListenerID, g model.GroupID, by int) {
+	s := c.listeners[id]
+	before := s.uses[g]
+	s.uses[g] = before + by
+	if s.uses[g] == 0 {
+		delete(s.uses, g)
+	}
+	if (before == 0) == (before+by == 0) {
+		return
+	}
+	for v, view := range c.views {
+		if view.listeners[id] {
+			c.countGroup(t, v, view, g, by)
+		}
+	}
+}
+
+// countGroup changes how many listeners of a view use a group, by one.
+func (c *catalog) countGroup(t touched, v model.ViewID, view *viewEntry, g model.GroupID, by int) {
+	before := view.groups[g]
+	view.groups[g] = before + by
+	if view.groups[g] == 0 {
+		delete(view.groups, g)
+	}
+	if (before == 0) == (before+by == 0) {
+		return
+	}
+	t.add(v, clusterKey(g))
+	if e := c.groups[g]; e != nil && e.group != nil {
+		t.add(v, endpointsKey(g, e.endpoints))
+	}
+}
+
+// setView replaces which listeners a view has.
+func (c *catalog) setView(id model.ViewID, v *model.View, t touched) {
+	e := c.views[id]
+	if e == nil {
+		e = &viewEntry{listeners: map[model.ListenerID]bool{}, groups: map[model.GroupID]int{}}
+		c.views[id] = e
+	}
+	wanted := map[model.ListenerID]bool{}
+	if v != nil {
+		for _, l := range v.Listeners {
+			wanted[l] = true
+		}
+	}
+	for l := range maps.Clone(e.listeners) {
+		if !wanted[l] {
+			delete(e.listeners, l)
+			c.touchListener(t, id, l, true)
+			c.countListener(t, id, e, l, -1)
+		}
+	}
+	for l := range wanted {
+		if !e.listeners[l] {
+			e.listeners[l] = true
+			c.shelf(l)
+			c.touchListener(t, id, l, true)
+			c.countListener(t, id, e, l, +1)
+		}
+	}
+}
+
+func (c *catalog) countListener(t touched, v model.ViewID, view *viewEntry, l model.ListenerID, by int) {
+	for g := range c.shelf(l).uses {
+		c.countGroup(t, v, view, g, by)
+	}
+}
+
+// touchListener marks a listener, and all that is fixed by its existence too when it
+// came or went: its scopes and every shard, the empty ones as well.
+func (c *catalog) touchListener(t touched, v model.ViewID, l model.ListenerID, whole bool) {
+	t.add(v, listenerKey(l))
+	if !whole {
+		return
+	}
+	for shard := range xds.Shards + 1 {
+		t.add(v, routesKey(l, shard))
+		t.add(v, resourceKey{typ: typeScope, name: xds.RouteConfigurationName(l, shard), listener: l, shard: shard})
+	}
+}
+
+func listenerKey(l model.ListenerID) resourceKey {
+	return resourceKey{typ: typeListener, name: string(l), listener: l}
+}
+
+func routesKey(l model.ListenerID, shard int) resourceKey {
+	return resourceKey{typ: typeRoutes, name: xds.RouteConfigurationName(l, shard), listener: l, shard: shard}
+}
+
+// sweep drops what nothing points to any more.
+func (c *catalog) sweep(ch translate.Changes) {
+	for id := range ch.Listeners {
+		if s := c.listeners[id]; s != nil && s.listener == nil && s.hosts == 0 {
+			used := false
+			for _, v := range c.views {
+				used = used || v.listeners[id]
+			}
+			if !used {
+				delete(c.listeners, id)
+			}
+		}
+	}
+	for id, g := range ch.Groups {
+		if e := c.groups[id]; g == nil && e != nil && len(e.users) == 0 {
+			delete(c.groups, id)
+		}
+	}
+	for id, s := range ch.Sets {
+		if e := c.sets[id]; s == nil && e != nil && len(e.groups) == 0 {
+			delete(c.sets, id)
+		}
+	}
+	for id, v := range ch.Views {
+		if v == nil {
+			delete(c.views, id)
+		}
+	}
+}
+
+// build makes the resources. One that several views touch is made once. One that
+// cannot be sent changes nothing for those who have it.
+func (c *catalog) build(t touched) map[model.ViewID][]delta.Change {
+	made := map[resourceKey]*delta.Resource{}
+	scopes := map[model.ListenerID][]proto.Message{}
+	out := map[model.ViewID][]delta.Change{}
+	for v, keys := range t {
+		view := c.views[v]
+		changes := make([]delta.Change, 0, len(keys))
+		for k := range keys {
+			if !c.holds(view, k) {
+				changes = append(changes, delta.Change{Type: k.typ, Name: k.name})
+				continue
+			}
+			r, ok := made[k]
+			if !ok {
+				r = c.resource(k, scopes)
+				made[k] = r
+			}
+			if c.unfit[k] == "" {
+				changes = append(changes, delta.Change{Type: k.typ, Name: k.name, Resource: r})
+			}
+		}
+		slices.SortFunc(changes, compareChanges)
+		out[v] = changes
+	}
+	for _, keys := range t {
+		for k := range keys {
+			if c.unfit[k] != "" && !c.wanted(k) {
+				delete(c.unfit, k)
+			}
+		}
+	}
+	return out
+}
+
+// resource makes one resource and notes whether it can be sent; nil says that there is
+// none, or that it cannot.
+func (c *catalog) resource(k resourceKey, scopes map[model.ListenerID][]proto.Message) *delta.Resource {
+	delete(c.unfit, k)
+	m := c.message(k, scopes)
+	if m == nil {
+		return nil
+	}
+	r, err := delta.NewResource(k.name, m)
+	if err != nil {
+		c.unfit[k] = fmt.Sprintf("it cannot be encoded: %v", err)
+		return nil
+	}
+	if n := len(r.Body.GetValue()); n > c.limit {
+		c.unfit[k] = fmt.Sprintf("it has %d bytes, and one resource may have %d", n, c.limit)
+		return nil
+	}
+	return &r
+}
+
+// wanted says whether any view holds the resource.
+func (c *catalog) wanted(k resourceKey) bool {
+	for _, v := range c.views {
+		if c.holds(v, k) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds says whether a view's machines get the resource.
+func (c *catalog) holds(v *viewEntry, k resourceKey) bool {
+	switch k.typ {
+	case typeCluster:
+		return v.groups[k.group] > 0
+	case typeEndpoints:
+		e := c.groups[k.group]
+		return v.groups[k.group] > 0 && e != nil && e.endpoints == k.name
+	default:
+		return v.listeners[k.listener]
+	}
+}
+
+// message makes one resource; nil says that there is none.
+func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Message) proto.Message {
+	switch k.typ {
+	case typeCluster, typeEndpoints:
+		e := c.groups[k.group]
+		if e == nil || e.group == nil {
+			return nil
+		}
+		if k.typ == typeCluster {
+			return xds.Cluster(*e.group)
+		}
+		set := model.BackendSet{ID: e.group.Set}
+		if known := c.sets[e.group.Set]; known != nil && known.set != nil {
+			set = *known.set
+		}
+		return xds.LoadAssignment(*e.group, set)
+	}
+	s := c.listeners[k.listener]
+	if s == nil || s.listener == nil {
+		return nil
+	}
+	switch k.typ {
+	case typeListener:
+		return xds.Listener(*s.listener, c.options)
+	case typeScope:
+		if scopes[k.listener] == nil {
+			for _, scope := range xds.Scopes(k.listener) {
+				scopes[k.listener] = append(scopes[k.listener], scope)
+			}
+		}
+		return scopes[k.listener][k.shard]
+	default:
+		hosts := make([]model.VirtualHost, 0, len(s.shards[k.shard]))
+		for _, h := range s.shards[k.shard] {
+			hosts = append(hosts, *h)
+		}
+		return xds.RouteConfiguration(k.listener, k.shard, hosts)
+	}
+}
+
+// groupsOf are the groups that a virtual host's routes name.
+func groupsOf(h *model.VirtualHost) map[model.GroupID]bool {
+	out := map[model.GroupID]bool{}
+	if h == nil {
+		return out
+	}
+	for _, r := range h.Routes {
+		if r.Forward == nil {
+			continue
+		}
+		for _, b := range r.Forward.Backends {
+			if b.Group != "" {
+				out[b.Group] = true
+			}
+		}
+	}
+	return out
+}

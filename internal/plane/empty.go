@@ -1,0 +1,67 @@
+package plane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/xds"
+)
+
+// reasonNoBackends is the reason of a problem: requests for a Service get 503 because
+// nothing can take them. No resource has a condition for it: a route is as it should
+// be, and so is a Service that is scaled to nothing.
+const reasonNoBackends = "NoBackends"
+
+// emptySets names the backend sets that routes send requests to and that have no ready
+// backend, with the hosts that feel it. Backends that failed their health checks are
+// not known here.
+func (c *catalog) emptySets() []model.Problem {
+	var problems []model.Problem
+	for _, id := range slices.Sorted(maps.Keys(c.sets)) {
+		e := c.sets[id]
+		if e.set == nil || slices.ContainsFunc(e.set.Backends, func(b model.Backend) bool { return b.State != model.BackendUnready }) {
+			continue
+		}
+		hosts := map[string]bool{}
+		for g := range e.groups {
+			for k := range c.groups[g].users {
+				if c.sends(k, g) {
+					hosts[k.Host] = true
+				}
+			}
+		}
+		if len(hosts) == 0 {
+			continue
+		}
+		parts := strings.SplitN(string(id), "/", 3) // namespace/service/port
+		if len(parts) != 3 {
+			continue
+		}
+		service := model.Object{Kind: string(snapshot.KindService), Namespace: parts[0], Name: parts[1]}
+		message := fmt.Sprintf("no EndpointSlice labelled kubernetes.io/service-name: %s has an address for port %s", parts[1], parts[2])
+		if n := len(e.set.Backends); n > 0 {
+			message = fmt.Sprintf("none of the %d endpoints of port %s is ready", n, parts[2])
+		}
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityWarning, Subject: service.String(), Reason: reasonNoBackends,
+			Message: message + "; what is sent there is answered 503, at " + list(slices.Collect(maps.Keys(hosts)), ", "),
+		})
+	}
+	return problems
+}
+
+// sends says whether a virtual host sends any requests to a group.
+func (c *catalog) sends(k model.HostKey, g model.GroupID) bool {
+	s := c.listeners[k.Listener]
+	if s == nil || s.listener == nil {
+		return false
+	}
+	h := s.shards[xds.Shard(k.Host)][k.Host]
+	return h != nil && slices.ContainsFunc(h.Routes, func(r model.Route) bool {
+		return r.Forward != nil && slices.ContainsFunc(r.Forward.Backends, func(b model.WeightedGroup) bool { return b.Group == g && b.Weight > 0 })
+	})
+}

@@ -1,0 +1,58 @@
+package plane
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
+)
+
+func TestEmptySets(t *testing.T) {
+	at := func(s string, state model.BackendState) model.Backend {
+		return model.Backend{Address: netip.MustParseAddrPort(s), State: state}
+	}
+	for _, c := range []struct {
+		name     string
+		backends []model.Backend
+		weight   uint32
+		noHost   bool
+		says     string // empty: there is no problem
+	}{
+		{name: "no endpoints", weight: 1, says: "no EndpointSlice labelled kubernetes.io/service-name: web has an address for port 80; what is sent there is answered 503, at a.example"},
+		{name: "none ready", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendUnready), at("192.0.2.2:80", model.BackendUnready)}, says: "none of the 2 endpoints of port 80 is ready"},
+		{name: "one ready", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendUnready), at("192.0.2.2:80", model.BackendReady)}},
+		{name: "one draining", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendDraining)}},
+		{name: "weight 0", weight: 0},
+		{name: "no route", weight: 1, noHost: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			key := model.HostKey{Listener: "http-80", Host: "a.example"}
+			group := model.GroupID("team/web/80")
+			ch := translate.Changes{
+				Listeners: map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP}},
+				Groups:    map[model.GroupID]*model.BackendGroup{group: {ID: group, Set: "team/web/80"}},
+				Sets:      map[model.SetID]*model.BackendSet{"team/web/80": {ID: "team/web/80", Backends: c.backends}},
+				VirtualHosts: map[model.HostKey]*model.VirtualHost{key: {HostKey: key, Routes: []model.Route{
+					{Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: group, Weight: c.weight}}}},
+				}}},
+			}
+			if c.noHost {
+				ch.VirtualHosts = nil
+			}
+			shelves := newCatalog(xds.Options{})
+			shelves.apply(ch)
+			problems := shelves.emptySets()
+			switch {
+			case c.says == "" && len(problems) > 0:
+				t.Errorf("there is a problem: %+v", problems)
+			case c.says != "" && (len(problems) != 1 || !strings.Contains(problems[0].Message, c.says)):
+				t.Errorf("%+v, want one that says %q", problems, c.says)
+			case c.says != "" && (problems[0].Subject != "Service team/web" || problems[0].Reason != reasonNoBackends):
+				t.Errorf("%+v is of something else", problems[0])
+			}
+		})
+	}
+}

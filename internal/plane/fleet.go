@@ -1,0 +1,188 @@
+package plane
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// maxAddresses is how many addresses a Machine shows (its schema's maxItems).
+const maxAddresses = 64
+
+// standing is what the loop makes of a machine now; nil when there is no Machine.
+func (l *loop) standing(name string) *standing {
+	m := l.machines[name]
+	if m == nil {
+		return nil
+	}
+	s := &standing{name: name, view: m.View, cordoned: m.Cordoned}
+	state, known := l.plane.server.Machine(name)
+	s.unheard = l.unheard(state)
+	reported := known && !state.LastReport.IsZero()
+	s.silent = !s.unheard && !reported && !l.reportedBefore(name)
+	s.lost = !s.unheard && !s.silent && (!reported || state.Lost)
+	if !known {
+		return s
+	}
+	s.applied, s.wanted = state.Applied, state.Wanted
+	for _, p := range state.Problems {
+		s.note(p)
+	}
+	return s
+}
+
+// reportedBefore says whether a machine has reported to any plane, ever.
+func (l *loop) reportedBefore(name string) bool {
+	live := l.snapshot.Machines[snapshot.Name{Name: name}]
+	return live != nil && live.Status.AgentVersion != ""
+}
+
+// unheard says that a machine may still report to this plane for the first time
+// since it leads. To a standby none reports.
+func (l *loop) unheard(state southbound.MachineState) bool {
+	return l.plane.serving.Load() == 0 || l.inGrace && !state.LastReport.After(l.leadSince)
+}
+
+// note files a problem under what it is of.
+func (s *standing) note(p southbound.Problem) {
+	f := fault{refused: p.Kind != agentv1.Problem_KIND_WAITING, message: p.Message}
+	if f.message == "" {
+		f.message = string(p.Type) + " " + p.Name
+	}
+	switch p.Type {
+	case typeListener:
+		put(&s.listeners, model.ListenerID(p.Name), f)
+	case typeRoutes, typeScope:
+		listener, rest, _ := strings.Cut(p.Name, "/")
+		shard, host, whole := strings.Cut(rest, "/")
+		if whole {
+			put(&s.hosts, model.HostKey{Listener: model.ListenerID(listener), Host: host}, f)
+		} else if n, ok := shardNumber(shard); ok {
+			put(&s.shards, shardKey{model.ListenerID(listener), n}, f)
+		}
+	case typeCluster, typeEndpoints:
+		// The load assignment's name is the group's with a suffix.
+		name, _, _ := strings.Cut(p.Name, "#")
+		put(&s.groups, model.GroupID(name), f)
+	}
+}
+
+// put keeps the worse of two faults of one thing.
+func put[K comparable](m *map[K]fault, k K, f fault) {
+	if *m == nil {
+		*m = map[K]fault{}
+	}
+	if old, ok := (*m)[k]; !ok || f.refused && !old.refused {
+		(*m)[k] = f
+	}
+}
+
+func shardNumber(text string) (int, bool) {
+	if text == strings.TrimPrefix(xds.RouteConfigurationName("", xds.WildShard), "/") {
+		return xds.WildShard, true
+	}
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= 0 && n < xds.Shards
+}
+
+// machineReady is the Ready condition that a machine should show, if that is known.
+func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southbound.MachineState, bool) {
+	state, known := l.plane.server.Machine(live.Name)
+	if l.unheard(state) {
+		return metav1.Condition{}, state, false
+	}
+	c := metav1.Condition{Type: v1alpha1.MachineReady, Status: metav1.ConditionFalse, ObservedGeneration: live.Generation}
+	proxy := state.Proxy
+	switch {
+	case (!known || state.LastReport.IsZero()) && !l.reportedBefore(live.Name):
+		c.Reason, c.Message = v1alpha1.MachineReasonNeverSeen, "its agent has not reported yet"
+	case !known || state.LastReport.IsZero():
+		c.Reason, c.Message = v1alpha1.MachineReasonLost, "its agent has not reported to this plane"
+	case state.Lost:
+		c.Reason = v1alpha1.MachineReasonLost
+		c.Message = fmt.Sprintf("no report for %s, the last at %s", l.plane.config.TTL, state.LastReport.UTC().Format(time.RFC3339))
+	case proxy.GetState() != agentv1.Proxy_STATE_READY:
+		c.Reason = v1alpha1.MachineReasonProxyNotReady
+		c.Message = "the state of its proxy is " + strings.ToLower(strings.TrimPrefix(proxy.GetState().String(), "STATE_"))
+		if m := proxy.GetMessage(); m != "" {
+			c.Message += ": " + m
+		}
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonReady, "the agent reports and its proxy is ready"
+	}
+	return c, state, true
+}
+
+// offerMachine hands what a machine should show to the status writer.
+func (l *loop) offerMachine(name string) {
+	if l.endTerm == nil {
+		return
+	}
+	live := l.snapshot.Machines[snapshot.Name{Name: name}]
+	if live == nil {
+		return
+	}
+	ready, state, known := l.machineReady(live)
+	if !known {
+		return
+	}
+	addresses := state.Addresses[:min(len(state.Addresses), maxAddresses)]
+	if len(addresses) == 0 {
+		addresses = nil
+	}
+	reported := !state.LastReport.IsZero()
+	apply := func(o client.Object, now metav1.Time) client.Object {
+		m, ok := o.(*v1alpha1.Machine)
+		if !ok {
+			return nil
+		}
+		status := m.Status
+		if reported {
+			status.Addresses, status.AgentVersion = addresses, state.AgentVersion
+		}
+		status.Conditions = mergeConditions(m.Status.Conditions, []metav1.Condition{ready}, func(t string) bool { return t == v1alpha1.MachineReady }, now)
+		if equality.Semantic.DeepEqual(status, m.Status) {
+			return nil
+		}
+		n := *m
+		n.Status = status
+		return n.DeepCopy()
+	}
+	w := statusWrite{Object: model.Object{Kind: string(snapshot.KindMachine), Name: name}, Generation: live.Generation, Live: live, Apply: apply}
+	if ready.Status != metav1.ConditionTrue && meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.MachineReady) {
+		w.Delay = settleTime
+	}
+	l.plane.writer.offer(w)
+}
+
+// noParents is the status of a route that none of our Gateways has.
+func noParents() *gatewayv1.HTTPRouteStatus {
+	return &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{}}}
+}
+
+// servingMachines names the machines whose view has a listener, sorted.
+func (l *loop) servingMachines(id model.ListenerID) []string {
+	names := []string{}
+	for name, m := range l.machines {
+		if v := l.catalog.views[m.View]; v != nil && v.listeners[id] {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,292 @@
+package plane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Where planes keep what is theirs.
+const (
+	// Namespace holds the Lease, the join tokens and the agents' authority.
+	Namespace = "fairlead-system"
+	// LeaseName is the Lease that the leader holds.
+	LeaseName = "fairlead-plane"
+	// EpochAnnotation of the Lease is the epoch of its last holder.
+	EpochAnnotation = "fairlead.dev/epoch"
+	// AddressAnnotation of the Lease is host:port of its holder's agent endpoint.
+	AddressAnnotation = "fairlead.dev/address"
+)
+
+// LeaseTimes are how leadership is kept. All three are measured by each plane's own
+// clock, from what it saw last.
+type LeaseTimes struct {
+	Duration time.Duration // others may take a Lease that was not renewed for so long
+	Renew    time.Duration // a leader that could not renew for so long stops to write
+	Retry    time.Duration // between two tries
+}
+
+var defaultLeaseTimes = LeaseTimes{Duration: 6 * time.Second, Renew: 4 * time.Second, Retry: time.Second}
+
+// term is one plane's leadership as it knows it.
+type term struct {
+	// Epoch is that of this plane's present or last leadership; 0 is none.
+	Epoch uint64
+	// Held says that this plane has the Lease and knows of no other holder. It stays
+	// true while the API is away: nobody can have taken the Lease that we know of, and
+	// agents refuse us once they saw a larger epoch.
+	Held bool
+	// Renewing says that the Lease is held and was renewed in time: the API may be
+	// written to.
+	Renewing bool
+	// Leader is host:port of the present holder, as far as known.
+	Leader string
+}
+
+// lease is the Lease as an election's lock. Taking it raises the epoch in the same
+// write, so no two leaderships share one.
+type lease struct {
+	client   client.Client
+	identity string
+	address  string
+	log      *slog.Logger
+	changed  func() // called after the term changed, without locks held
+
+	failure error // of run, once it has returned
+
+	op sync.Mutex // serialises what talks to the API
+	at *coordinationv1.Lease
+
+	mu   sync.Mutex
+	term term
+}
+
+var _ resourcelock.Interface = (*lease)(nil)
+
+// run takes part in the election until ctx is done, and gives the Lease back then.
+func (l *lease) run(ctx context.Context, t LeaseTimes) error {
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: l, Name: LeaseName, ReleaseOnCancel: true,
+		LeaseDuration: t.Duration, RenewDeadline: t.Renew, RetryPeriod: t.Retry,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) {},
+			OnStoppedLeading: l.notRenewed,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("take part in the election of the leader: %w", err)
+	}
+	ctx = klog.NewContext(ctx, logr.Discard()) // transitions are logged here
+	for ctx.Err() == nil {
+		elector.Run(ctx)
+	}
+	return nil
+}
+
+// current returns the present term.
+func (l *lease) current() term {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term
+}
+
+func (l *lease) change(f func(*term)) {
+	l.mu.Lock()
+	before := l.term
+	f(&l.term)
+	after := l.term
+	l.mu.Unlock()
+	if before == after {
+		return
+	}
+	switch {
+	case after.Held && (!before.Held || before.Epoch != after.Epoch):
+		l.log.Info("leading", "epoch", after.Epoch)
+	case before.Held && !after.Held && after.Leader == "":
+		l.log.Info("leading no more, the lease is free", "epoch", before.Epoch)
+	case before.Held && !after.Held:
+		l.log.Warn("another plane leads", "leader", after.Leader, "epoch", before.Epoch)
+	case before.Renewing && !after.Renewing:
+		l.log.Warn("the lease cannot be renewed; serving on, writing nothing", "epoch", after.Epoch)
+	case !before.Renewing && after.Renewing:
+		l.log.Info("the lease is renewed again", "epoch", after.Epoch)
+	}
+	l.changed()
+}
+
+// notRenewed is called when the Lease could not be renewed in time.
+func (l *lease) notRenewed() { l.change(func(t *term) { t.Renewing = false }) }
+
+// exceed raises the epoch above one that an agent has seen: the Lease came out of an
+// older backup. It does nothing when the epoch is larger already.
+func (l *lease) exceed(ctx context.Context, seen uint64) error {
+	l.op.Lock()
+	defer l.op.Unlock()
+	if t := l.current(); !t.Held {
+		return errors.New("raise the epoch: this plane does not lead")
+	} else if t.Epoch > seen {
+		return nil
+	}
+	if _, err := l.get(ctx); err != nil {
+		return fmt.Errorf("raise the epoch above %d: %w", seen, err)
+	}
+	if !l.current().Held {
+		return errors.New("raise the epoch: this plane does not lead any more")
+	}
+	if err := l.update(ctx, l.at.Spec, seen); err != nil {
+		return fmt.Errorf("raise the epoch above %d: %w", seen, err)
+	}
+	return nil
+}
+
+// Get reads the Lease for the election.
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.op.Lock()
+	defer l.op.Unlock()
+	at, err := l.get(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	record := resourcelock.LeaseSpecToLeaderElectionRecord(&at.Spec)
+	raw, err := json.Marshal(record)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the election record: %w", err)
+	}
+	return record, raw, nil
+}
+
+// get reads the Lease and notes who holds it.
+func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
+	at := &coordinationv1.Lease{}
+	if err := l.client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: LeaseName}, at); err != nil {
+		return nil, err // the election looks at its kind
+	}
+	l.at = at
+	if h := holder(at); h != l.identity {
+		address := ""
+		if h != "" {
+			address = at.Annotations[AddressAnnotation]
+		}
+		l.change(func(t *term) { t.Held, t.Renewing, t.Leader = false, false, address })
+	}
+	return at, nil
+}
+
+// Create makes the first Lease.
+func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	l.op.Lock()
+	defer l.op.Unlock()
+	epoch := l.current().Epoch + 1
+	at := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaseName, Annotations: l.annotations(epoch)},
+		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&r),
+	}
+	if err := l.client.Create(ctx, at); err != nil {
+		return err
+	}
+	l.at = at
+	l.change(func(t *term) { *t = term{Epoch: epoch, Held: true, Renewing: true, Leader: l.address} })
+	return nil
+}
+
+// Update takes, renews or gives back the Lease, whichever the record says.
+func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	l.op.Lock()
+	defer l.op.Unlock()
+	if l.at == nil {
+		return errors.New("update a lease that was not read")
+	}
+	return l.update(ctx, resourcelock.LeaderElectionRecordToLeaseSpec(&r), 0)
+}
+
+// update writes the spec under the version that was read. If that makes this plane
+// the holder anew, or the epoch is not above the floor, the epoch rises with it.
+func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor uint64) error {
+	if holder(l.at) != l.identity && (spec.HolderIdentity == nil || *spec.HolderIdentity != l.identity) {
+		// The election gives back what it believes to hold, without a second look.
+		return errors.New("give the lease back: another plane holds it")
+	}
+	now := l.current()
+	next := l.at.DeepCopy()
+	next.Spec = spec
+	stored, err := epochOf(l.at)
+	if err != nil {
+		l.log.Error("starting over; agents say what they have seen", "error", err)
+	}
+	epoch := now.Epoch
+	mine := holder(next) == l.identity
+	if mine {
+		renewal := now.Held && holder(l.at) == l.identity && stored == now.Epoch && now.Epoch > floor
+		if !renewal {
+			epoch = max(stored, now.Epoch, floor) + 1
+		}
+		if next.Annotations == nil {
+			next.Annotations = map[string]string{}
+		}
+		maps.Copy(next.Annotations, l.annotations(epoch))
+	} else {
+		delete(next.Annotations, AddressAnnotation)
+	}
+	if err := l.client.Update(ctx, next); err != nil {
+		if apierrors.IsConflict(err) {
+			l.log.Debug("the lease changed meanwhile", "error", err)
+		}
+		return err
+	}
+	l.at = next
+	l.change(func(t *term) {
+		if mine {
+			*t = term{Epoch: epoch, Held: true, Renewing: true, Leader: l.address}
+		} else {
+			t.Held, t.Renewing, t.Leader = false, false, ""
+		}
+	})
+	return nil
+}
+
+func (l *lease) annotations(epoch uint64) map[string]string {
+	return map[string]string{EpochAnnotation: strconv.FormatUint(epoch, 10), AddressAnnotation: l.address}
+}
+
+// RecordEvent is where the election would record an event; logs say the same.
+func (l *lease) RecordEvent(string) {}
+
+// Identity is who takes part.
+func (l *lease) Identity() string { return l.identity }
+
+// Describe names the Lease.
+func (l *lease) Describe() string { return Namespace + "/" + LeaseName }
+
+func holder(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+func epochOf(l *coordinationv1.Lease) (uint64, error) {
+	text := l.Annotations[EpochAnnotation]
+	if text == "" {
+		return 0, nil
+	}
+	epoch, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the epoch: annotation %s of lease %s/%s is %q: want a number", EpochAnnotation, l.Namespace, l.Name, text)
+	}
+	return epoch, nil
+}

@@ -1,0 +1,182 @@
+package plane
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// candidate is a lease of one plane whose election the test plays.
+type candidate struct {
+	*lease
+	t       *testing.T
+	changes int
+}
+
+func (r *rig) candidate(identity string) *candidate {
+	r.t.Helper()
+	if err := ensureNamespace(context.Background(), r.client); err != nil {
+		r.t.Fatal(err)
+	}
+	c := &candidate{t: r.t}
+	c.lease = &lease{
+		client: r.client, identity: identity, address: identity + ":7443",
+		log: slog.New(slog.DiscardHandler), changed: func() { c.changes++ },
+	}
+	return c
+}
+
+func (c *candidate) record(holder string) resourcelock.LeaderElectionRecord {
+	now := metav1.NewTime(time.Now())
+	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 6, AcquireTime: now, RenewTime: now}
+}
+
+func (c *candidate) read() {
+	c.t.Helper()
+	if _, _, err := c.Get(context.Background()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hold takes or renews the Lease; free gives it back.
+func (c *candidate) hold() {
+	c.t.Helper()
+	if err := c.Update(context.Background(), c.record(c.identity)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *candidate) free() {
+	c.t.Helper()
+	if err := c.Update(context.Background(), c.record("")); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *candidate) expect(want term) {
+	c.t.Helper()
+	if got := c.current(); got != want {
+		c.t.Fatalf("%s is at %+v, want %+v", c.identity, got, want)
+	}
+}
+
+func TestEpochGrowsWithEveryLeadership(t *testing.T) {
+	r := newRig(t)
+	a, b := r.candidate("a"), r.candidate("b")
+	if err := a.Create(context.Background(), a.record("a")); err != nil {
+		t.Fatal(err)
+	}
+	a.expect(term{Epoch: 1, Held: true, Renewing: true, Leader: "a:7443"})
+	a.hold()
+	a.expect(term{Epoch: 1, Held: true, Renewing: true, Leader: "a:7443"})
+	if a.changes != 1 {
+		t.Errorf("a renewal was told as a change: %d", a.changes)
+	}
+	b.read()
+	b.expect(term{Leader: "a:7443"})
+	a.free()
+	a.expect(term{Epoch: 1})
+	b.read()
+	b.expect(term{})
+	b.hold()
+	b.expect(term{Epoch: 2, Held: true, Renewing: true, Leader: "b:7443"})
+
+	// The same plane leads again: another epoch.
+	b.free()
+	b.hold()
+	b.expect(term{Epoch: 3, Held: true, Renewing: true, Leader: "b:7443"})
+
+	// A plane that was started anew under its name knows nothing and takes a new one.
+	b2 := r.candidate("b")
+	b2.read()
+	b2.hold()
+	b2.expect(term{Epoch: 4, Held: true, Renewing: true, Leader: "b:7443"})
+}
+
+func TestLeadershipOutlivesAnAPIThatIsAway(t *testing.T) {
+	r := newRig(t)
+	a, b := r.candidate("a"), r.candidate("b")
+	if err := a.Create(context.Background(), a.record("a")); err != nil {
+		t.Fatal(err)
+	}
+	a.notRenewed()
+	a.expect(term{Epoch: 1, Held: true, Leader: "a:7443"})
+	// The API is back and nobody led meanwhile: nothing has to change.
+	a.read()
+	a.hold()
+	a.expect(term{Epoch: 1, Held: true, Renewing: true, Leader: "a:7443"})
+	// Away again, and another plane took the Lease.
+	a.notRenewed()
+	b.read()
+	b.hold()
+	a.read()
+	a.expect(term{Epoch: 1, Leader: "b:7443"})
+	if err := a.exceed(context.Background(), 9); err == nil {
+		t.Error("a plane that does not lead raised the epoch")
+	}
+	// A plane that had lost it unawares does not give away what is another's.
+	if err := a.Update(context.Background(), a.record("")); err == nil {
+		t.Error("a plane gave back the Lease of another")
+	}
+	b.hold()
+	b.expect(term{Epoch: 2, Held: true, Renewing: true, Leader: "b:7443"})
+	// A stale version cannot take it back.
+	stale := r.candidate("a")
+	stale.read()
+	b.hold()
+	if err := stale.Update(context.Background(), stale.record("a")); err == nil {
+		t.Error("a stale version of the Lease was written over")
+	}
+}
+
+func TestExceed(t *testing.T) {
+	r := newRig(t)
+	a := r.candidate("a")
+	ctx := context.Background()
+	if err := a.Create(ctx, a.record("a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ seen, want uint64 }{{0, 1}, {7, 8}, {7, 8}, {3, 8}, {8, 9}} {
+		if err := a.exceed(ctx, c.seen); err != nil {
+			t.Fatal(err)
+		}
+		a.expect(term{Epoch: c.want, Held: true, Renewing: true, Leader: "a:7443"})
+	}
+	a.hold()
+	a.expect(term{Epoch: 9, Held: true, Renewing: true, Leader: "a:7443"})
+	b := r.candidate("b")
+	b.read()
+	b.hold()
+	b.expect(term{Epoch: 10, Held: true, Renewing: true, Leader: "b:7443"})
+	if err := a.exceed(ctx, 20); err == nil {
+		t.Error("the epoch was raised for a plane that had lost the Lease unawares")
+	}
+	a.expect(term{Epoch: 9, Leader: "b:7443"})
+}
+
+func TestUnreadableEpochIsStartedOver(t *testing.T) {
+	r := newRig(t)
+	a := r.candidate("a")
+	if err := a.Create(context.Background(), a.record("a")); err != nil {
+		t.Fatal(err)
+	}
+	at := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaseName}}
+	edit(r, at, func(l *coordinationv1.Lease) { l.Annotations[EpochAnnotation] = "many" })
+	b := r.candidate("b")
+	b.read()
+	b.hold()
+	b.expect(term{Epoch: 1, Held: true, Renewing: true, Leader: "b:7443"})
+	// The plane that knows an epoch keeps above it.
+	a.read()
+	a.hold()
+	a.expect(term{Epoch: 2, Held: true, Renewing: true, Leader: "a:7443"})
+	if err := r.client.Get(context.Background(), client.ObjectKeyFromObject(at), at); err != nil || at.Annotations[EpochAnnotation] != "2" {
+		t.Errorf("the annotation is %q, error %v", at.Annotations[EpochAnnotation], err)
+	}
+}

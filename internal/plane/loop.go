@@ -1,0 +1,412 @@
+package plane
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/source/kube"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/wire"
+)
+
+const (
+	// beat is how often the loop looks at what time alone changes.
+	beat = time.Second
+	// settleTime is how long a status that is still to change soon may wait to be
+	// written: most changes reach their machines within it.
+	settleTime = 300 * time.Millisecond
+	// steadyTime is the same for an object that shows that it is programmed, and for the
+	// same generation: a machine that joins or is lost must not have all statuses written
+	// twice.
+	steadyTime = 3 * time.Second
+	// settleChunk is how many objects are judged before the loop looks for changes
+	// again.
+	settleChunk = 256
+)
+
+// loop owns what the plane knows. Everything in it belongs to the goroutine of run.
+type loop struct {
+	plane      *Plane
+	snapshot   *snapshot.Snapshot
+	translator *translate.Translator
+	catalog    *catalog
+	tracker    *tracker
+	statuses   map[model.Object]*translate.Status
+	machines   map[string]*model.Machine
+
+	synced  bool
+	backlog []snapshot.Key // changed before everything was synced
+
+	rev       delta.Revision // of the last publication
+	leadSince time.Time
+	inGrace   bool
+	due       map[model.Object]bool // to be judged and offered to the status writer
+	endTerm   context.CancelFunc    // of the status writer's term; nil while it may not write
+	recount   bool                  // the metrics of objects and machines are stale
+}
+
+func newLoop(p *Plane) *loop {
+	c := newCatalog(p.config.XDS)
+	return &loop{
+		plane:      p,
+		snapshot:   snapshot.New(),
+		translator: translate.New(p.config.Translate),
+		catalog:    c,
+		tracker:    newTracker(c),
+		statuses:   map[model.Object]*translate.Status{},
+		machines:   map[string]*model.Machine{},
+		due:        map[model.Object]bool{},
+	}
+}
+
+func (l *loop) run(ctx context.Context) {
+	p := l.plane
+	batches := make(chan kube.Batch)
+	go func() {
+		for {
+			b, err := p.source.Next(ctx)
+			if err != nil {
+				return // ctx is done
+			}
+			select {
+			case batches <- b:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	defer func() {
+		p.serving.Store(0)
+		l.forbidWrites()
+	}()
+	always := make(chan struct{})
+	close(always)
+	for {
+		select {
+		case b := <-batches: // before everything else that waits
+			l.take(ctx, b)
+			continue
+		default:
+		}
+		var due chan struct{}
+		if len(l.due) > 0 {
+			due = always
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-batches:
+			l.take(ctx, b)
+		case <-due:
+			l.settle()
+		case <-p.signals.term:
+			l.term(ctx)
+		case <-p.signals.fleet:
+			l.fleet(p.takeTouched())
+		case f := <-p.calls:
+			f(l)
+		case <-ticker.C:
+			l.beat()
+		}
+	}
+}
+
+// take brings a batch of changes to the machines, and then into statuses.
+func (l *loop) take(ctx context.Context, b kube.Batch) {
+	keys := make([]snapshot.Key, 0, len(b.Changes))
+	for _, c := range b.Changes {
+		keys = append(keys, l.set(c))
+	}
+	l.plane.metrics.changes.Add(float64(len(keys)))
+	if !l.synced {
+		l.backlog = append(l.backlog, keys...)
+		if !b.Synced {
+			return
+		}
+		l.synced = true
+		l.plane.machine.know()
+		keys, l.backlog = l.backlog, nil
+		l.plane.config.Log.Info("every resource of the API is read", "objects", len(keys))
+	}
+	l.translate(keys)
+	for _, k := range keys {
+		if o := object(k); l.statuses[o] != nil {
+			l.due[o] = true // its own status may have been written over
+		}
+		if k.Kind == snapshot.KindMachine {
+			l.refresh(k.Name.Name)
+			l.offerMachine(k.Name.Name)
+		}
+	}
+	l.term(ctx)
+}
+
+// set puts one change into the snapshot.
+func (l *loop) set(c kube.Change) snapshot.Key {
+	if c.Object == nil {
+		l.snapshot.Delete(c.Key)
+		l.plane.writer.forget(object(c.Key))
+	} else if _, err := l.snapshot.Set(c.Object); err != nil {
+		l.plane.config.Log.Error("a bug: the source knows more kinds than the snapshot", "error", err)
+	}
+	if c.Key.Kind == snapshot.KindMachine {
+		m, _ := c.Object.(*v1alpha1.Machine)
+		l.plane.machine.set(c.Key.Name.Name, m)
+	}
+	return c.Key
+}
+
+// translate publishes what follows from the changed keys, and notes the objects whose
+// status may be another now.
+func (l *loop) translate(keys []snapshot.Key) {
+	began := l.plane.config.Now()
+	ch := l.translator.Apply(l.snapshot, keys)
+	translated := l.plane.config.Now()
+	l.plane.metrics.translate.Observe(translated.Sub(began).Seconds())
+	if ch.Empty() {
+		return
+	}
+	unfit := maps.Clone(l.catalog.unfit)
+	shared := l.catalog.apply(ch)
+	for k, why := range l.catalog.unfit {
+		if unfit[k] == "" {
+			l.plane.config.Log.Error("a resource cannot be sent; machines keep the version that they have", "type", shortType(k.typ), "name", k.name, "reason", why)
+		}
+	}
+	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}, Placement: map[string]southbound.ViewID{}}
+	for v, changes := range shared {
+		update.Shared[southbound.ViewID(v)] = changes
+		for _, c := range changes {
+			l.plane.metrics.resources.WithLabelValues(shortType(c.Type)).Inc()
+		}
+	}
+	for name, m := range ch.Machines {
+		change := delta.Change{Type: typeMachine, Name: name}
+		if m == nil {
+			delete(l.machines, name)
+			update.Placement[name] = ""
+		} else {
+			l.machines[name] = m
+			r, err := delta.NewResource(name, wire.MachineConfig(*m, l.plane.config.TTL))
+			if err != nil {
+				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)
+				continue
+			}
+			change.Resource = &r
+			update.Placement[name] = southbound.ViewID(m.View)
+		}
+		update.Machine[name] = []delta.Change{change}
+	}
+	if len(update.Shared)+len(update.Machine) > 0 {
+		l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
+	}
+	l.plane.metrics.publish.Observe(l.plane.config.Now().Sub(translated).Seconds())
+	for o, s := range ch.Statuses {
+		if s == nil {
+			delete(l.statuses, o)
+		} else {
+			l.statuses[o] = s
+		}
+	}
+	maps.Copy(l.due, l.tracker.changed(l.rev, ch))
+	for name := range ch.Machines {
+		l.refresh(name)
+	}
+}
+
+// publish hands an update to the machines' streams. A standby does so too: it has no
+// streams, and is ready when it leads.
+func (l *loop) publish(rev delta.Revision, u southbound.Update) {
+	if err := l.plane.views.Publish(rev, u); err != nil {
+		l.plane.config.Log.Error("a bug: nothing was published", "revision", rev, "error", err)
+		return
+	}
+	l.rev = rev
+	l.recount = true
+	l.plane.metrics.revision.Set(float64(rev.Number))
+}
+
+// term follows the election.
+func (l *loop) term(ctx context.Context) {
+	p, t := l.plane, l.plane.lease.current()
+	switch serving := p.serving.Load(); {
+	case t.Held && l.synced && serving != t.Epoch:
+		if serving == 0 {
+			l.leadSince, l.inGrace = p.config.Now(), true
+		}
+		// Nothing changed, but every machine has to hear it from this epoch.
+		l.publish(delta.Revision{Epoch: t.Epoch, Number: 1}, southbound.Update{})
+		p.serving.Store(t.Epoch)
+		p.metrics.leading.Set(1)
+		p.metrics.epoch.Set(float64(t.Epoch))
+		l.forbidWrites()
+		l.tracker.restart(l.rev)
+		l.refreshAll()
+	case !t.Held && serving != 0:
+		p.serving.Store(0)
+		p.metrics.leading.Set(0)
+		l.forbidWrites()
+		p.server.StepDown()
+		l.refreshAll()
+	}
+	switch may := t.Renewing && p.serving.Load() != 0; {
+	case may && l.endTerm == nil:
+		var term context.Context
+		term, l.endTerm = context.WithCancel(ctx)
+		p.writer.enable(term)
+		l.offerAll()
+	case !may:
+		l.forbidWrites()
+	}
+}
+
+func (l *loop) forbidWrites() {
+	if l.endTerm != nil {
+		l.endTerm()
+		l.endTerm = nil
+		l.plane.writer.disable()
+	}
+}
+
+// fleet takes in what the server knows anew of machines.
+func (l *loop) fleet(names map[string]bool) {
+	for name := range names {
+		l.refresh(name)
+		l.offerMachine(name)
+	}
+}
+
+// beat looks at what time alone changes.
+func (l *loop) beat() {
+	p := l.plane
+	p.server.Sweep()
+	if now := p.config.Now(); now.Before(l.leadSince) {
+		l.leadSince = now // the clock was set back
+	}
+	if l.inGrace && !p.config.Now().Before(l.leadSince.Add(2*p.config.TTL)) {
+		l.inGrace = false
+		l.refreshAll()
+		l.offerAll()
+	}
+	if l.recount {
+		l.recount = false
+		l.count()
+	}
+}
+
+// refresh looks at one machine again and notes the objects that this concerns.
+func (l *loop) refresh(name string) {
+	l.recount = true
+	maps.Copy(l.due, l.tracker.machine(name, l.standing(name)))
+}
+
+func (l *loop) refreshAll() {
+	for name := range l.machines {
+		l.refresh(name)
+	}
+}
+
+// settle judges some of the objects that are due and hands what they should show to
+// the status writer.
+func (l *loop) settle() {
+	l.recount = true
+	for name, m := range l.tracker.machines {
+		_, m.wanted = l.plane.views.Placed(name)
+	}
+	n := 0
+	for o := range l.due {
+		delete(l.due, o)
+		l.offerObject(o, l.tracker.judge(o))
+		if n++; n == settleChunk {
+			return
+		}
+	}
+}
+
+func (l *loop) offerAll() {
+	for o := range l.statuses {
+		l.due[o] = true
+	}
+	for name := range l.machines {
+		l.offerMachine(name)
+	}
+}
+
+func (l *loop) offerObject(o model.Object, v verdict) {
+	if l.endTerm == nil {
+		return
+	}
+	live := l.live(o)
+	if live == nil {
+		l.plane.writer.forget(o)
+		return
+	}
+	s := l.statuses[o]
+	if s == nil {
+		if o.Kind != string(snapshot.KindHTTPRoute) {
+			return // it is not ours any more, and what it shows is somebody else's
+		}
+		s = &translate.Status{Generation: live.GetGeneration(), HTTPRoute: noParents()}
+	}
+	apply := applierOf(s, v, l.plane.config.Translate.ControllerName)
+	if apply == nil {
+		return
+	}
+	w := statusWrite{Object: o, Generation: s.Generation, Live: live, Apply: apply}
+	waits := v.State == verdictPending || v.State == verdictHold
+	switch {
+	case (waits || v.Lost) && showsProgrammed(live, s.Generation):
+		w.Delay = steadyTime
+	case waits:
+		w.Delay = settleTime
+	}
+	l.plane.writer.offer(w)
+}
+
+// live is the object as the API last showed it, or nil.
+func (l *loop) live(o model.Object) client.Object {
+	n := snapshot.Name{Namespace: o.Namespace, Name: o.Name}
+	switch snapshot.Kind(o.Kind) {
+	case snapshot.KindGatewayClass:
+		return present(l.snapshot.GatewayClasses[n])
+	case snapshot.KindGateway:
+		return present(l.snapshot.Gateways[n])
+	case snapshot.KindHTTPRoute:
+		return present(l.snapshot.HTTPRoutes[n])
+	case snapshot.KindIngressRoute:
+		return present(l.snapshot.IngressRoutes[n])
+	case snapshot.KindMachine:
+		return present(l.snapshot.Machines[n])
+	default:
+		return nil
+	}
+}
+
+// present keeps a nil pointer from becoming an interface that is not nil.
+func present[T any, P interface {
+	*T
+	client.Object
+}](p P) client.Object {
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
+func object(k snapshot.Key) model.Object {
+	return model.Object{Kind: string(k.Kind), Namespace: k.Name.Namespace, Name: k.Name.Name}
+}
+
+// sortedMachines returns the machines' names in order.
+func (l *loop) sortedMachines() []string { return slices.Sorted(maps.Keys(l.machines)) }

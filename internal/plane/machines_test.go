@@ -1,0 +1,380 @@
+package plane
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/southbound"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+func TestJoiningIsRefused(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	address := p.AgentAddress().String()
+	printed := r.token("edge-1", time.Hour)
+	a := newFakeAgent(t, "edge-1")
+	if err := a.join(address, printed); err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(printed, ".")
+	parts[2] = strings.Repeat("A", 43)
+	for name, c := range map[string]struct {
+		printed, words string
+		code           codes.Code
+	}{
+		"used":  {printed, "it was used at", codes.Unauthenticated},
+		"wrong": {strings.Join(parts, "."), "secret is wrong", codes.Unauthenticated},
+		"cut":   {strings.Join([]string{parts[0], parts[1], "short", parts[3]}, "."), "was it cut", codes.Unauthenticated},
+	} {
+		err := newFakeAgent(t, "edge-1").join(address, c.printed)
+		if status.Code(err) != c.code || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// The name of a live machine is not given away, and the token is not spent on it.
+	disconnect := a.connect(address)
+	a.await("is connected", func() error { return a.get(typeMachine, "edge-1", &agentv1.MachineConfig{}) })
+	second := r.token("edge-1", time.Hour)
+	thief := newFakeAgent(t, "edge-1")
+	if err := thief.join(address, second); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("a live machine's name: %v", err)
+	}
+	disconnect()
+	eventually(t, "the name is free", func() error { return thief.join(address, second) })
+	// The new key is the machine's now, the old one is not.
+	a.connect(address)
+	a.await("is refused", func() error {
+		if status.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), "another key") {
+			return errors.Join(errors.New("the stream did not end so"), a.ended)
+		}
+		return nil
+	})
+	thief.connect(address)
+	thief.await("is served", func() error { return thief.get(typeMachine, "edge-1", &agentv1.MachineConfig{}) })
+}
+
+func TestDeletedMachineIsRevoked(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	p := r.plane("one").awaitReady()
+	address := p.AgentAddress().String()
+	a := r.joined(p, "edge-1")
+	a.connect(address)
+	a.await("has the route", a.holdsHost("app.example"))
+	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
+	refused := func() error {
+		if status.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), "fairlead token create --machine edge-1") {
+			return errors.Join(errors.New("the stream did not end so"), a.ended)
+		}
+		return nil
+	}
+	if err := r.client.Delete(context.Background(), machine); err != nil {
+		t.Fatal(err)
+	}
+	a.await("loses its stream", refused)
+	a.connect(address)
+	a.await("is refused", refused)
+	if err := a.renew(address); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a deleted machine renewed its certificate: %v", err)
+	}
+	// A Machine that somebody makes by hand does not bring the certificate back.
+	r.create(&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}, Spec: v1alpha1.MachineSpec{Cordoned: true}})
+	eventually(t, "the plane knows the new machine", func() error {
+		if n := len(p.Status(context.Background()).Machines); n != 1 {
+			return fmt.Errorf("%d machines", n)
+		}
+		return nil
+	})
+	a.connect(address)
+	a.await("is refused still", refused)
+	// Joining does, and leaves the Machine as it is.
+	eventually(t, "the name is free", func() error { return a.join(address, r.token("edge-1", time.Hour)) })
+	a.connect(address)
+	a.await("is told to be cordoned", func() error {
+		config := &agentv1.MachineConfig{}
+		if err := a.get(typeMachine, "edge-1", config); err != nil {
+			return err
+		}
+		if !config.GetCordoned() {
+			return fmt.Errorf("the machine was told %v", config)
+		}
+		return nil
+	})
+}
+
+func TestRenewedKeysAreGood(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	p := r.plane("one").awaitReady()
+	address := p.AgentAddress().String()
+	a := r.joined(p, "edge-1")
+	disconnect := a.connect(address)
+	a.await("has the route", a.holdsHost("app.example"))
+	key, cert, root := a.key, a.cert, a.root
+	if err := a.renew(address); err != nil {
+		t.Fatal(err)
+	}
+	// The old stream lasts, the new key may take over.
+	a.await("keeps its stream", func() error {
+		if a.ended != nil {
+			return a.ended
+		}
+		return nil
+	})
+	disconnect()
+	a.connect(address)
+	a.await("is served under the new key", func() error {
+		if a.streams != 1 {
+			return errors.Join(fmt.Errorf("%d streams", a.streams), a.ended)
+		}
+		return nil
+	})
+	if err := a.renew(address); err != nil {
+		t.Fatal(err)
+	}
+	await(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, "two keys are kept", func(m *v1alpha1.Machine) error {
+		if keys := keysOf(m); len(keys) != 2 {
+			return fmt.Errorf("keys are %v", keys)
+		}
+		return nil
+	})
+	old := newFakeAgent(t, "edge-1")
+	old.key, old.cert, old.root = key, cert, root
+	old.connect(address)
+	old.await("is refused: its key is two renewals old", func() error {
+		if status.Code(old.ended) != codes.Unauthenticated {
+			return errors.Join(errors.New("the stream did not end so"), old.ended)
+		}
+		return nil
+	})
+}
+
+// The answer to a renewal may be lost, or not be stored: the key that the machine asks
+// with stays good, however often that happens.
+func TestRenewalsWhoseAnswerIsLost(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	a := r.joined(p, "edge-1")
+	address := p.AgentAddress().String()
+	key, cert := a.key, a.cert
+	for i := range 4 {
+		if err := a.renew(address); err != nil {
+			t.Fatalf("renewal %d: %v", i, err)
+		}
+		if i < 3 {
+			a.key, a.cert = key, cert
+		}
+	}
+	// The last answer arrived.
+	a.connect(address)
+	a.await("is served under the new key", func() error {
+		return errors.Join(a.get(typeMachine, "edge-1", &agentv1.MachineConfig{}), a.ended)
+	})
+}
+
+// A machine that is revoked while its renewal is under way gets no certificate, and
+// neither its old key nor its new one is good.
+func TestRenewalThatIsOvertaken(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	a := r.joined(p, "edge-1")
+	key := keyOf(leafOfAgent(t, a))
+	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
+	edit(r, m, func(m *v1alpha1.Machine) { m.Annotations[KeysAnnotation] = "another" })
+	if err := p.machine.admit(context.Background(), "edge-1", "new", key); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("another has joined: %v", err)
+	}
+	if err := reread(r, m); err != nil || m.Annotations[KeysAnnotation] != "another" {
+		t.Errorf("keys are %v, error %v", keysOf(m), err)
+	}
+	if err := r.client.Delete(context.Background(), m); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.machine.admit(context.Background(), "edge-1", "new", key); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("the machine is deleted: %v", err)
+	}
+	if err := reread(r, m); err == nil {
+		t.Error("the deleted machine is back")
+	}
+}
+
+// Whoever is refused is told what is known of why: nobody joined when the annotation
+// was only dropped.
+func TestDroppedKeys(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	a := r.joined(p, "edge-1")
+	a.connect(p.AgentAddress().String())
+	a.await("is served", func() error { return a.get(typeMachine, "edge-1", &agentv1.MachineConfig{}) })
+	refused := func() error {
+		if status.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), KeysAnnotation) || strings.Contains(a.ended.Error(), "another key") {
+			return errors.Join(errors.New("the stream did not end so"), a.ended)
+		}
+		return nil
+	}
+	edit(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, func(m *v1alpha1.Machine) { m.Annotations = nil })
+	a.await("loses its stream", refused)
+	a.connect(p.AgentAddress().String())
+	a.await("is refused", refused)
+}
+
+// A token that was used lets the same key in again as long as the Machine has it, and
+// brings back no machine that was deleted or displaced.
+func TestUsedTokenBringsNobodyBack(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	address := p.AgentAddress().String()
+	first, second := r.token("edge-1", time.Hour), r.token("edge-1", time.Hour)
+	a, b := newFakeAgent(t, "edge-1"), newFakeAgent(t, "edge-1")
+	for range 2 { // the first answer may be lost
+		if err := a.join(address, first); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.join(address, second); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(who *fakeAgent, printed, words string) {
+		t.Helper()
+		if err := who.join(address, printed); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), words) {
+			t.Errorf("want %q: %v", words, err)
+		}
+	}
+	refused(a, first, "not good for machine edge-1 any more")
+	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
+	if err := r.client.Delete(context.Background(), m); err != nil {
+		t.Fatal(err)
+	}
+	refused(a, first, "was deleted since")
+	refused(b, second, "was deleted since")
+	r.create(&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}})
+	refused(b, second, "not good for machine edge-1 any more")
+	if err := a.join(address, r.token("edge-1", time.Hour)); err != nil {
+		t.Errorf("a new token: %v", err)
+	}
+}
+
+// A plane that died between spending a token and writing the Machine owes the agent
+// its certificate.
+func TestJoinThatWasCutShort(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	printed := r.token("edge-1", time.Hour)
+	a := newFakeAgent(t, "edge-1")
+	der, err := x509.MarshalPKIXPublicKey(a.key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(der)
+	if _, err := (tokens{r.client, time.Now}).Spend(context.Background(), parse(t, printed), southbound.KeyID(hex.EncodeToString(sum[:]))); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.join(p.AgentAddress().String(), printed); err != nil {
+		t.Error(err)
+	}
+}
+
+func leafOfAgent(t *testing.T, a *fakeAgent) *x509.Certificate {
+	t.Helper()
+	leaf, err := x509.ParseCertificate(a.cert.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf
+}
+
+// alwaysLeads is the election of a plane that is alone.
+type alwaysLeads struct{}
+
+func (alwaysLeads) Leading() (uint64, bool)              { return 1, true }
+func (alwaysLeads) Address() string                      { return "" }
+func (alwaysLeads) Exceed(context.Context, uint64) error { return nil }
+
+// oneMachine is an API that has one Machine until it is told otherwise.
+type oneMachine struct {
+	client.Client
+	machine *v1alpha1.Machine
+	read    func() // after every reading
+}
+
+func (c *oneMachine) Get(_ context.Context, k client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	found := c.machine
+	c.read()
+	if found == nil {
+		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("machines").GroupResource(), k.Name)
+	}
+	found.DeepCopyInto(o.(*v1alpha1.Machine))
+	return nil
+}
+
+func (c *oneMachine) Update(context.Context, client.Object, ...client.UpdateOption) error {
+	c.read()
+	return nil
+}
+
+// A Machine that goes between its reading and what follows from it stays gone.
+func TestDeletionOvertakesReading(t *testing.T) {
+	ca, err := southbound.NewCA(time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := ca.Sign(newFakeAgent(t, "edge-1").request(), southbound.Identity{Machine: "edge-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := leafOf(chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, try := range map[string]func(*registry) error{
+		"check": func(r *registry) error {
+			_, err := r.check(context.Background(), leaf)
+			return err
+		},
+		"admit": func(r *registry) error {
+			_ = r.admit(context.Background(), "edge-1", "new", keyOf(leaf)) // it may have been in time
+			_, err := r.check(context.Background(), leaf)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := &oneMachine{machine: &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+				Name: "edge-1", ResourceVersion: "7", Annotations: map[string]string{KeysAnnotation: keyOf(leaf)},
+			}}}
+			r := newRegistry(api, alwaysLeads{}, time.Now, slog.New(slog.DiscardHandler))
+			r.roots = x509.NewCertPool()
+			r.roots.AppendCertsFromPEM(ca.Roots())
+			r.know()
+			reads := 0
+			api.read = func() {
+				reads++
+				if last := map[string]int{"check": 1, "admit": 2}[name]; reads == last {
+					api.machine = nil
+					r.set("edge-1", nil)
+				}
+			}
+			if err := try(r); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "deleted") {
+				t.Errorf("the certificate of a deleted machine: %v", err)
+			}
+			if len(r.keys) != 0 {
+				t.Errorf("known still: %v", r.keys)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+package plane
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	metricNamespace = "fairlead"
+	metricSubsystem = "plane"
+)
+
+// metrics are the plane's own. Every label has a small, fixed set of values.
+type metrics struct {
+	leading      prometheus.Gauge
+	epoch        prometheus.Gauge
+	revision     prometheus.Gauge
+	changes      prometheus.Counter
+	translate    prometheus.Histogram
+	publish      prometheus.Histogram
+	resources    *prometheus.CounterVec // type
+	machines     *prometheus.GaugeVec   // state
+	objects      *prometheus.GaugeVec   // kind, state
+	writes       *prometheus.CounterVec // kind, result
+	writesQueued prometheus.GaugeFunc
+	sourceFaults prometheus.GaugeFunc
+}
+
+// newMetrics registers the metrics. A registry takes one plane.
+func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metrics, error) {
+	seconds := prometheus.ExponentialBuckets(0.00005, 4, 10) // 50 us to 13 s
+	m := &metrics{
+		leading: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "leading", Help: "1 while this plane leads and serves agents.",
+		}),
+		epoch: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "epoch", Help: "Epoch of this plane's last leadership.",
+		}),
+		revision: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "revision", Help: "Last revision published within the epoch.",
+		}),
+		changes: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "changes_total", Help: "Changed objects taken from the API.",
+		}),
+		translate: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "translate_seconds", Help: "Time to translate a batch of changes.", Buckets: seconds,
+		}),
+		publish: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "publish_seconds", Help: "Time to build and publish the resources of a batch.", Buckets: seconds,
+		}),
+		resources: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "resources_built_total", Help: "Resources built for machines, by type.",
+		}, []string{"type"}),
+		machines: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "machines", Help: "Machines by state.",
+		}, []string{"state"}),
+		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "objects", Help: "Objects with a status, by kind and state.",
+		}, []string{"kind", "state"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_total", Help: "Status writes by kind and result.",
+		}, []string{"kind", "result"}),
+		writesQueued: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_queued", Help: "Statuses that wait to be written.",
+		}, queued),
+		sourceFaults: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "source_kinds_failing", Help: "Kinds that the API does not answer for at the moment.",
+		}, faults),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{
+		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
+		m.resources, m.machines, m.objects, m.writes, m.writesQueued, m.sourceFaults,
+	} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,389 @@
+package plane
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/source/kube"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
+)
+
+// Defaults of a Config.
+const (
+	DefaultTTL        = 10 * time.Second
+	DefaultStatusRate = 200
+	// retryStart is how long Run waits for an API that does not answer at the start.
+	retryStart = time.Second
+	// stopLimit bounds giving the Lease back at the end.
+	stopLimit = 3 * time.Second
+)
+
+// Config is what one plane is told.
+type Config struct {
+	REST *rest.Config // required
+	// Identity takes part in the election; required. It must not be that of another
+	// plane of the same API that may run at the same time. A plane that starts again
+	// under the same identity leads again at once instead of waiting for its old Lease
+	// to run out: give a plane that has an API of its own a fixed one.
+	Identity string
+	// AgentAddress is host:port to listen on for agents; required. Port 0 takes a free one.
+	AgentAddress string
+	// AdvertiseAddress is host:port at which agents reach this plane. Empty is the
+	// address that is listened on.
+	AdvertiseAddress string
+	Log              *slog.Logger // required
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Random spreads retries; nil is seeded by the runtime.
+	Random *rand.Rand
+	// TTL is after how long without a report a machine is lost. 0 is DefaultTTL.
+	TTL       time.Duration
+	Translate translate.Config
+	XDS       xds.Options
+	// Registerer takes the metrics; nil takes none. A registry takes one plane.
+	Registerer prometheus.Registerer
+	// Lease is how leadership is kept; the zero value is 6 s, 4 s and 1 s.
+	Lease LeaseTimes
+	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
+	StatusRate float64
+}
+
+func (c Config) complete() (Config, error) {
+	if c.REST == nil || c.Identity == "" || c.AgentAddress == "" || c.Log == nil {
+		return c, errors.New("plane: REST, Identity, AgentAddress and Log are required")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Random == nil {
+		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	if c.TTL <= 0 {
+		c.TTL = DefaultTTL
+	}
+	if c.Lease == (LeaseTimes{}) {
+		c.Lease = defaultLeaseTimes
+	}
+	if c.StatusRate <= 0 {
+		c.StatusRate = DefaultStatusRate
+	}
+	if c.Translate.ControllerName == "" {
+		c.Translate.ControllerName = translate.ControllerName
+	}
+	return c, nil
+}
+
+// Plane is one plane: the leader of its API, or a standby.
+type Plane struct {
+	config  Config
+	started time.Time
+	client  client.Client
+	source  *kube.Source
+	lease   *lease
+	writer  *statusWriter
+	machine *registry
+	views   *southbound.Views
+	metrics *metrics
+	server  *southbound.Server // set by Run, before the loop begins
+
+	// serving is the epoch in which agents are served, 0 while they are not.
+	serving atomic.Uint64
+	calls   chan func(*loop)
+	signals struct{ term, fleet chan struct{} }
+
+	mu      sync.Mutex
+	touched map[string]bool // machines that changed at the server
+	address net.Addr
+	running bool
+}
+
+// New prepares a plane. Nothing runs and nothing is asked of the API before Run.
+func New(c Config) (*Plane, error) {
+	c, err := c.complete()
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), calls: make(chan func(*loop)), touched: map[string]bool{}}
+	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
+	if p.client, err = kube.NewClient(c.REST); err != nil {
+		return nil, err
+	}
+	if p.source, err = kube.New(kube.Config{REST: c.REST, Log: c.Log}); err != nil {
+		return nil, err
+	}
+	p.metrics, err = newMetrics(c.Registerer,
+		func() float64 { return float64(p.writer.pending()) },
+		func() float64 { return float64(len(p.source.Trouble())) })
+	if err != nil {
+		return nil, err
+	}
+	p.writer = newStatusWriter(p.client, c.StatusRate, c.Log, c.Now, c.Random, func(kind string, o outcome) {
+		p.metrics.writes.WithLabelValues(kind, string(o)).Inc()
+	})
+	p.machine = newRegistry(p.client, leader{p}, c.Now, c.Log)
+	p.lease = &lease{
+		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, log: c.Log,
+		changed: func() { signal(p.signals.term) },
+	}
+	return p, nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run is the plane until ctx is done; it then gives its leadership back and returns
+// nil. It waits for an API that does not answer. Run it once.
+func (p *Plane) Run(ctx context.Context) error {
+	c := p.config
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.AgentAddress)
+	if err != nil {
+		return fmt.Errorf("listen for agents at %s (--agent-port chooses another port): %w", c.AgentAddress, err)
+	}
+	defer func() { _ = listener.Close() }() // the server closed it, or never had it
+	if p.lease.address == "" {
+		p.lease.address = listener.Addr().String()
+	}
+	p.mu.Lock()
+	p.address = listener.Addr()
+	p.mu.Unlock()
+	authority, err := p.awaitAuthority(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	p.server, err = southbound.New(southbound.Config{
+		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
+		Now: c.Now, Log: c.Log, TTL: c.TTL,
+	})
+	if err != nil {
+		return err
+	}
+	p.server.Watch(p.touch)
+	p.machine.roots = x509.NewCertPool()
+	p.machine.roots.AppendCertsFromPEM(authority.Roots()) // the server has checked them
+	g := grpc.NewServer(append(p.server.Options(), grpc.ChainUnaryInterceptor(p.machine.unary), grpc.ChainStreamInterceptor(p.machine.stream))...)
+	p.server.Register(g)
+
+	all, work := errgroup.WithContext(ctx)
+	all.Go(func() error {
+		defer context.AfterFunc(work, g.Stop)()
+		if err := g.Serve(listener); err != nil && work.Err() == nil {
+			return fmt.Errorf("serve agents at %s: %w", listener.Addr(), err)
+		}
+		return nil
+	})
+	all.Go(func() error { p.source.Run(work); return nil })
+	all.Go(func() error { p.writer.run(work); return nil })
+	all.Go(func() error { newLoop(p).run(work); return nil })
+	all.Go(func() error { p.prune(work); return nil })
+	// The Lease is given back last: nothing of this plane may act on it any more.
+	terms, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	ended := make(chan struct{})
+	all.Go(func() error {
+		select {
+		case <-ended:
+			return p.lease.failure
+		case <-work.Done():
+			return nil
+		}
+	})
+	go func() {
+		defer close(ended)
+		p.lease.failure = p.lease.run(terms, c.Lease)
+	}()
+	p.setRunning(true)
+	err = all.Wait()
+	p.setRunning(false)
+	release()
+	limit := time.NewTimer(stopLimit)
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C: // the API is away; the Lease runs out by itself
+	}
+	return err
+}
+
+func (p *Plane) setRunning(running bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = running
+}
+
+// awaitAuthority loads the agents' authority as soon as the API answers.
+func (p *Plane) awaitAuthority(ctx context.Context) (*southbound.CA, error) {
+	said := false
+	for {
+		authority, err := loadAuthority(ctx, p.client, p.config.Now, p.config.Log)
+		var unusable unusableAuthority
+		switch {
+		case err == nil:
+			return authority, nil
+		case errors.As(err, &unusable):
+			return nil, err
+		case !said && ctx.Err() == nil:
+			p.config.Log.Warn("the API does not answer yet; waiting for it", "api", p.config.REST.Host, "error", err)
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(retryStart):
+		}
+	}
+}
+
+// prune removes what nobody needs any more, now and then.
+func (p *Plane) prune(ctx context.Context) {
+	ticker := time.NewTicker(time.Hour)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if p.serving.Load() == 0 {
+				continue
+			}
+			if err := pruneTokens(ctx, p.client, p.config.Now()); err != nil {
+				p.config.Log.Warn("old tokens stay", "error", err)
+			}
+		}
+	}
+}
+
+// touch notes that the server knows something new of a machine.
+func (p *Plane) touch(machine string) {
+	p.mu.Lock()
+	p.touched[machine] = true
+	p.mu.Unlock()
+	signal(p.signals.fleet)
+}
+
+func (p *Plane) takeTouched() map[string]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.touched
+	p.touched = map[string]bool{}
+	return t
+}
+
+// AgentAddress is where agents are listened for; nil before Run listens.
+func (p *Plane) AgentAddress() net.Addr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.address
+}
+
+// ask runs f in the loop and waits for it.
+func (p *Plane) ask(ctx context.Context, f func(*loop)) error {
+	p.mu.Lock()
+	running := p.running
+	p.mu.Unlock()
+	if !running {
+		return errors.New("the plane does not run yet: it waits for the API")
+	}
+	done := make(chan struct{})
+	select {
+	case p.calls <- func(l *loop) { defer close(done); f(l) }:
+	case <-ctx.Done():
+		return errors.New("the plane's loop does not answer")
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the plane's loop does not answer")
+	}
+}
+
+// Healthz says whether the plane's loop turns. A plane that waits for the API is
+// healthy: starting it again would not help.
+func (p *Plane) Healthz(ctx context.Context) error {
+	p.mu.Lock()
+	running := p.running
+	p.mu.Unlock()
+	if !running {
+		return nil
+	}
+	return p.ask(ctx, func(*loop) {})
+}
+
+// Readyz says whether the plane does what it is there for: as the leader, it serves
+// agents; as a standby, it knows everything and could lead at once.
+func (p *Plane) Readyz(ctx context.Context) error {
+	synced := false
+	if err := p.ask(ctx, func(l *loop) { synced = l.synced }); err != nil {
+		return err
+	}
+	t := p.lease.current()
+	switch {
+	case !synced:
+		return errors.New("the resources of the API are not all read yet")
+	case t.Held && p.serving.Load() == 0:
+		return errors.New("leading, but not serving agents yet")
+	case !t.Held && t.Leader == "":
+		return errors.New("no plane leads yet")
+	}
+	return nil
+}
+
+// Status is what the plane knows now. An error stands in its problems when the loop
+// does not answer.
+func (p *Plane) Status(ctx context.Context) model.Status {
+	var s model.Status
+	if err := p.ask(ctx, func(l *loop) { s = l.status() }); err != nil {
+		s.Plane = p.planeStatus(0)
+		s.Problems = []model.Problem{{Severity: model.SeverityError, Subject: "Plane " + p.config.Identity, Reason: "NotRunning", Message: err.Error()}}
+	}
+	return s
+}
+
+// Missing returns the kinds that the API does not serve.
+func (p *Plane) Missing() []snapshot.Kind { return p.source.Missing() }
+
+// leader is what the machines' server sees of the election.
+type leader struct{ plane *Plane }
+
+var _ southbound.Leader = leader{}
+
+// Leading is true once everything is published in the epoch.
+func (l leader) Leading() (uint64, bool) {
+	epoch := l.plane.serving.Load()
+	return epoch, epoch > 0
+}
+
+// Address is the leader's, unless that is this plane, which is not ready then.
+func (l leader) Address() string {
+	if t := l.plane.lease.current(); !t.Held {
+		return t.Leader
+	}
+	return ""
+}
+
+// Exceed raises the epoch; the loop publishes in it.
+func (l leader) Exceed(ctx context.Context, epoch uint64) error {
+	return l.plane.lease.exceed(ctx, epoch)
+}

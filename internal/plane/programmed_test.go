@@ -1,0 +1,160 @@
+package plane
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+var (
+	routeA = model.Object{Kind: "HTTPRoute", Namespace: "default", Name: "a"}
+	routeB = model.Object{Kind: "HTTPRoute", Namespace: "default", Name: "b"}
+	hostA  = model.HostKey{Listener: "http-80", Host: "a.example"}
+	hostB  = model.HostKey{Listener: "http-80", Host: "b.example"}
+)
+
+func revision(n uint64) delta.Revision { return delta.Revision{Epoch: 1, Number: n} }
+
+// trackerRig is a tracker of two routes on one listener, in one view.
+func trackerRig(t *testing.T) *tracker {
+	t.Helper()
+	c := newCatalog(xds.Options{})
+	tr := newTracker(c)
+	ch := translate.Changes{
+		Listeners:    map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80}},
+		VirtualHosts: map[model.HostKey]*model.VirtualHost{hostA: hostTo(hostA, "ga"), hostB: hostTo(hostB, "gb")},
+		Groups:       map[model.GroupID]*model.BackendGroup{"ga": {ID: "ga", Set: "s"}, "gb": {ID: "gb", Set: "s"}},
+		Views:        map[model.ViewID]*model.View{"all": {ID: "all", Listeners: []model.ListenerID{"http-80"}}, "none": {ID: "none"}},
+		Statuses: map[model.Object]*translate.Status{
+			routeA: {Hosts: []model.HostKey{hostA}}, routeB: {Hosts: []model.HostKey{hostB}},
+		},
+	}
+	c.apply(ch)
+	tr.changed(revision(5), ch)
+	return tr
+}
+
+func machineAt(name string, applied uint64, adjust ...func(*standing)) *standing {
+	s := &standing{name: name, view: "all", applied: revision(applied), wanted: revision(100)}
+	for _, f := range adjust {
+		f(s)
+	}
+	return s
+}
+
+func TestVerdicts(t *testing.T) {
+	lost := func(s *standing) { s.lost = true }
+	cordoned := func(s *standing) { s.cordoned = true }
+	silent := func(s *standing) { s.silent = true }
+	unheard := func(s *standing) { s.unheard = true }
+	elsewhere := func(s *standing) { s.view = "none" }
+	problem := func(kind agentv1.Problem_Kind, typ delta.Type, name string) func(*standing) {
+		return func(s *standing) { s.note(southbound.Problem{Kind: kind, Type: typ, Name: name, Message: "why"}) }
+	}
+	refused, waiting := agentv1.Problem_KIND_REFUSED, agentv1.Problem_KIND_WAITING
+	shardA := xds.RouteConfigurationName("http-80", xds.Shard("a.example"))
+	for name, c := range map[string]struct {
+		machines []*standing
+		state    verdictState
+		words    string
+	}{
+		"nobody":              {nil, verdictPending, "no machine serves this"},
+		"one has it":          {[]*standing{machineAt("m1", 5)}, verdictProgrammed, ""},
+		"one is behind":       {[]*standing{machineAt("m1", 5), machineAt("m2", 4), machineAt("m3", 3)}, verdictPending, "waiting for m2, m3"},
+		"nothing new for it":  {[]*standing{machineAt("m1", 4, func(s *standing) { s.wanted = revision(4) })}, verdictProgrammed, ""},
+		"an epoch behind":     {[]*standing{machineAt("m1", 0, func(s *standing) { s.applied = delta.Revision{Number: 99} })}, verdictPending, "waiting for m1"},
+		"lost is named":       {[]*standing{machineAt("m1", 5), machineAt("m2", 1, lost)}, verdictProgrammed, "; lost: m2"},
+		"all lost":            {[]*standing{machineAt("m1", 5, lost)}, verdictPending, "lost: m1"},
+		"joined just now":     {[]*standing{machineAt("m1", 5), machineAt("m2", 0, silent)}, verdictProgrammed, "every machine concerned runs it"},
+		"only joined":         {[]*standing{machineAt("m2", 0, silent)}, verdictPending, "waiting for the first report of m2"},
+		"cordoned is none":    {[]*standing{machineAt("m1", 1, cordoned)}, verdictPending, "no machine serves this"},
+		"cordoned is behind":  {[]*standing{machineAt("m1", 1, cordoned), machineAt("m2", 7)}, verdictProgrammed, ""},
+		"another view":        {[]*standing{machineAt("m1", 1, elsewhere), machineAt("m2", 7)}, verdictProgrammed, ""},
+		"unheard":             {[]*standing{machineAt("m1", 9), machineAt("m2", 0, unheard)}, verdictHold, "m2"},
+		"host refused":        {[]*standing{machineAt("m1", 9, problem(refused, typeRoutes, shardA+"/a.example")), machineAt("m2", 9)}, verdictRefused, "m1: why"},
+		"shard refused":       {[]*standing{machineAt("m1", 9, problem(refused, typeRoutes, shardA))}, verdictRefused, "m1: why"},
+		"listener refused":    {[]*standing{machineAt("m1", 9, problem(refused, typeListener, "http-80"))}, verdictRefused, "m1: why"},
+		"cluster refused":     {[]*standing{machineAt("m1", 9, problem(refused, typeCluster, "ga"))}, verdictRefused, "m1: why"},
+		"assignment refused":  {[]*standing{machineAt("m1", 9, problem(refused, typeEndpoints, "ga#0123"))}, verdictRefused, "m1: why"},
+		"another's host":      {[]*standing{machineAt("m1", 9, problem(refused, typeRoutes, xds.RouteConfigurationName("http-80", xds.Shard("b.example"))+"/b.example"))}, verdictProgrammed, ""},
+		"another's cluster":   {[]*standing{machineAt("m1", 9, problem(refused, typeCluster, "gb"))}, verdictProgrammed, ""},
+		"waits for a cluster": {[]*standing{machineAt("m1", 9, problem(waiting, typeRoutes, shardA+"/a.example"))}, verdictPending, "waiting for m1 (why)"},
+		"refused beats waits": {[]*standing{machineAt("m1", 9, problem(waiting, typeRoutes, shardA+"/a.example"), problem(refused, typeCluster, "ga"))}, verdictRefused, "m1: why"},
+		"an older refusal":    {[]*standing{machineAt("m1", 4, problem(refused, typeRoutes, shardA+"/a.example"))}, verdictPending, "waiting for m1"},
+		"odd names":           {[]*standing{machineAt("m1", 9, problem(refused, typeRoutes, "x"), problem(refused, typeRoutes, "http-80/9999999"), problem(refused, "odd", "y"))}, verdictProgrammed, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := trackerRig(t)
+			for _, m := range c.machines {
+				tr.machine(m.name, m)
+			}
+			if v := tr.judge(routeA); v.State != c.state || !strings.Contains(v.Message, c.words) {
+				t.Errorf("verdict is %+v", v)
+			}
+		})
+	}
+}
+
+func TestManyMachinesAreNotAllNamed(t *testing.T) {
+	tr := trackerRig(t)
+	for i := range 50 {
+		tr.machine(fmt.Sprintf("m%02d", i), machineAt(fmt.Sprintf("m%02d", i), 1))
+	}
+	if got := tr.judge(routeA).Message; got != "waiting for m00, m01, m02, m03, m04, m05, m06, m07, and 42 more" {
+		t.Errorf("the message is %q", got)
+	}
+}
+
+// What a machine says concerns the objects that it is of, and only those.
+func TestWhoIsJudgedAgain(t *testing.T) {
+	tr := trackerRig(t)
+	expect := func(what string, got map[model.Object]bool, want ...model.Object) {
+		t.Helper()
+		if len(got) != len(want) {
+			t.Errorf("%s: %v", what, got)
+		}
+		for _, o := range want {
+			if !got[o] {
+				t.Errorf("%s: not %s", what, o)
+			}
+		}
+	}
+	judge := func() { tr.judge(routeA); tr.judge(routeB) }
+	expect("a new machine", tr.machine("m", machineAt("m", 4)), routeA, routeB)
+	judge()
+	expect("it catches up", tr.machine("m", machineAt("m", 5)), routeA, routeB)
+	judge()
+	expect("it goes on", tr.machine("m", machineAt("m", 6)))
+	bad := machineAt("m", 6)
+	bad.note(southbound.Problem{Kind: agentv1.Problem_KIND_REFUSED, Type: typeCluster, Name: "gb"})
+	expect("a cluster is refused", tr.machine("m", bad), routeB)
+	expect("and is well again", tr.machine("m", machineAt("m", 6)), routeB)
+	expect("it is lost", tr.machine("m", machineAt("m", 6, func(s *standing) { s.lost = true })), routeA, routeB)
+	expect("it is gone", tr.machine("m", nil), routeA, routeB)
+	expect("it is gone still", tr.machine("m", nil))
+
+	tr.machine("m", machineAt("m", 6))
+	judge()
+	ch := translate.Changes{Groups: map[model.GroupID]*model.BackendGroup{"ga": {ID: "ga", Set: "s", Balance: model.BalanceRandom}}}
+	tr.catalog.apply(ch)
+	expect("a group changes", tr.changed(revision(7), ch), routeA)
+	if v := tr.judge(routeA); v.State != verdictPending {
+		t.Errorf("a route whose group changed is %+v", v)
+	}
+	expect("a set changes", tr.changed(revision(8), translate.Changes{Sets: map[model.SetID]*model.BackendSet{"s": {ID: "s"}}}))
+	expect("a route goes", tr.changed(revision(9), translate.Changes{Statuses: map[model.Object]*translate.Status{routeA: nil}}), routeA)
+	if len(tr.unsettled) != 0 || len(tr.byHost) != 1 {
+		t.Errorf("left are %v and %v", tr.unsettled, tr.byHost)
+	}
+	tr.restart(delta.Revision{Epoch: 2, Number: 1})
+	if v := tr.judge(routeB); v.State != verdictPending {
+		t.Errorf("a new epoch found %+v", v)
+	}
+}

@@ -1,0 +1,265 @@
+package plane
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/version"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// States of a route, for people and as labels of metrics.
+const (
+	stateProgrammed = "programmed"
+	statePending    = "pending"
+	stateInvalid    = "invalid"
+	stateOrphaned   = "orphaned"
+	// stateUnserved is that of an object that nothing of ours takes in.
+	stateUnserved = "unserved"
+)
+
+// States of a machine, labels of metrics.
+const (
+	machineReady    = "ready"
+	machineCordoned = "cordoned"
+	machineWaiting  = "waiting" // may still report to this plane for the first time
+	machineLost     = "lost"
+	machineSilent   = "never_seen"
+	machineNoProxy  = "proxy_not_ready"
+)
+
+// status is what the plane knows now, for people.
+func (l *loop) status() model.Status {
+	s := model.Status{
+		Plane:    l.plane.planeStatus(l.rev.Number),
+		Machines: []model.MachineStatus{}, Listeners: []model.ListenerStatus{}, Routes: []model.RouteStatus{}, Problems: []model.Problem{},
+	}
+	for _, name := range l.sortedMachines() {
+		s.Machines = append(s.Machines, l.machineStatus(name))
+		if p, bad := l.machineProblem(name); bad {
+			s.Problems = append(s.Problems, p)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(l.catalog.listeners)) {
+		shelf := l.catalog.listeners[id]
+		if shelf.listener == nil {
+			continue
+		}
+		s.Listeners = append(s.Listeners, model.ListenerStatus{
+			ID: id, Port: shelf.listener.Port, Protocol: shelf.listener.Protocol, Hosts: shelf.hosts, Machines: l.servingMachines(id),
+		})
+	}
+	for _, o := range slices.SortedFunc(maps.Keys(l.statuses), model.Object.Compare) {
+		state, reason, message := l.objectState(o)
+		switch snapshot.Kind(o.Kind) {
+		case snapshot.KindHTTPRoute, snapshot.KindIngressRoute:
+			s.Routes = append(s.Routes, model.RouteStatus{
+				Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Hosts: hostsOf(l.statuses[o]), State: state, Message: message,
+			})
+		}
+		switch state {
+		case stateInvalid:
+			s.Problems = append(s.Problems, model.Problem{Severity: model.SeverityError, Subject: o.String(), Reason: reason, Message: message})
+		case statePending:
+			if !s.Plane.Leading {
+				continue // what machines run is the leader's to know
+			}
+			fallthrough
+		case stateOrphaned:
+			s.Problems = append(s.Problems, model.Problem{Severity: model.SeverityWarning, Subject: o.String(), Reason: reason, Message: message})
+		}
+	}
+	s.Problems = append(s.Problems, l.catalog.emptySets()...)
+	s.Problems = append(s.Problems, unclaimedGateways(l.snapshot, l.plane.config.Translate.ControllerName)...)
+	s.Problems = append(s.Problems, l.catalog.unfitProblems()...)
+	s.Problems = append(s.Problems, l.sourceProblems()...)
+	slices.SortStableFunc(s.Problems, func(a, b model.Problem) int {
+		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Subject, b.Subject))
+	})
+	return s
+}
+
+func (p *Plane) planeStatus(revision uint64) model.PlaneStatus {
+	t := p.lease.current()
+	return model.PlaneStatus{
+		Version: version.String(), Identity: p.config.Identity, Started: p.started,
+		Leading: p.serving.Load() != 0, Leader: t.Leader, Epoch: t.Epoch, Revision: revision,
+	}
+}
+
+func (l *loop) machineStatus(name string) model.MachineStatus {
+	m := l.machines[name]
+	state, _ := l.plane.server.Machine(name)
+	addresses := state.Addresses
+	if addresses == nil {
+		addresses = []string{}
+	}
+	problems := make([]*agentv1.Problem, 0, len(state.Problems))
+	for _, p := range state.Problems {
+		problems = append(problems, &agentv1.Problem{Kind: p.Kind, TypeUrl: string(p.Type), Name: p.Name, Version: p.Version, Message: p.Message})
+	}
+	return model.MachineStatus{
+		Name: name, Connected: state.Connected && !state.Lost, LastReport: state.LastReport, Cordoned: m.Cordoned,
+		Addresses: addresses, AgentVersion: state.AgentVersion, Proxy: wire.Proxy(state.Proxy),
+		Applied: state.Applied.Number, Delivered: state.Delivered.Number, Wanted: state.Wanted.Number,
+		Refused: wire.Refused(problems),
+	}
+}
+
+// machineState is a machine's state as one word.
+func (l *loop) machineState(name string) string {
+	s := l.tracker.machines[name]
+	state, _ := l.plane.server.Machine(name)
+	switch {
+	case s == nil || s.unheard:
+		return machineWaiting
+	case s.silent:
+		return machineSilent
+	case s.lost:
+		return machineLost
+	case state.Proxy.GetState() != agentv1.Proxy_STATE_READY:
+		return machineNoProxy
+	case s.cordoned:
+		return machineCordoned
+	}
+	return machineReady
+}
+
+func (l *loop) machineProblem(name string) (model.Problem, bool) {
+	p := model.Problem{Severity: model.SeverityError, Subject: model.Object{Kind: string(snapshot.KindMachine), Name: name}.String()}
+	live := l.snapshot.Machines[snapshot.Name{Name: name}]
+	if live == nil {
+		return p, false
+	}
+	ready, _, known := l.machineReady(live)
+	if !known || ready.Status == metav1.ConditionTrue {
+		return p, false
+	}
+	p.Reason, p.Message = ready.Reason, ready.Message
+	return p, true
+}
+
+// objectState is an object's state as one word, and why.
+func (l *loop) objectState(o model.Object) (state, reason, message string) {
+	s := l.statuses[o]
+	v := verdict{}
+	if t := l.tracker.targets[o]; t != nil {
+		v = t.verdict
+	}
+	var conditions [][]metav1.Condition
+	switch {
+	case s.GatewayClass != nil:
+		conditions = append(conditions, s.GatewayClass.Conditions)
+	case s.Gateway != nil:
+		conditions = append(conditions, s.Gateway.Conditions)
+		for _, ls := range s.Gateway.Listeners {
+			conditions = append(conditions, ls.Conditions)
+		}
+	case s.HTTPRoute != nil:
+		if len(s.HTTPRoute.Parents) == 0 {
+			return stateUnserved, "", ""
+		}
+		for _, p := range s.HTTPRoute.Parents {
+			conditions = append(conditions, p.Conditions)
+		}
+	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusOrphaned:
+		return stateOrphaned, "Orphaned", s.IngressRoute.Description
+	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusInvalid:
+		return stateInvalid, "Invalid", s.IngressRoute.Description
+	}
+	for _, cs := range conditions {
+		for _, conditionType := range []string{string(gatewayv1.GatewayConditionAccepted), string(gatewayv1.ListenerConditionResolvedRefs)} {
+			if c := meta.FindStatusCondition(cs, conditionType); c != nil && c.Status == metav1.ConditionFalse {
+				return stateInvalid, c.Reason, c.Message
+			}
+		}
+	}
+	switch v.State {
+	case verdictRefused:
+		return stateInvalid, ReasonRefused, refusedPrefix + v.Message
+	case verdictPending, verdictHold:
+		return statePending, ReasonPending, v.Message
+	case verdictProgrammed:
+		return stateProgrammed, ReasonProgrammed, v.Message
+	}
+	if s.GatewayClass != nil || s.IngressRoute != nil {
+		return stateProgrammed, "", ""
+	}
+	return stateUnserved, "", ""
+}
+
+func hostsOf(s *translate.Status) []string {
+	hosts := []string{}
+	for _, k := range s.Hosts {
+		if !slices.Contains(hosts, k.Host) {
+			hosts = append(hosts, k.Host)
+		}
+	}
+	return hosts
+}
+
+// sourceProblems is what is wrong with the API itself.
+func (l *loop) sourceProblems() []model.Problem {
+	var problems []model.Problem
+	if missing := l.plane.source.Missing(); len(missing) > 0 {
+		names := make([]string, len(missing))
+		for i, k := range missing {
+			names[i] = string(k)
+		}
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityWarning, Subject: "API " + l.plane.config.REST.Host, Reason: "KindsMissing",
+			Message: "the API does not serve " + strings.Join(names, ", ") + ": install their custom resource definitions",
+		})
+	}
+	trouble := l.plane.source.Trouble()
+	if kinds := slices.Sorted(maps.Keys(trouble)); len(kinds) > 0 {
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityError, Subject: "API " + l.plane.config.REST.Host, Reason: "Away",
+			Message: "the API does not answer, machines run what is known: " + trouble[kinds[0]],
+		})
+	}
+	if t := l.plane.lease.current(); t.Held && !t.Renewing {
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityWarning, Subject: "Plane " + l.plane.config.Identity, Reason: "LeaseNotRenewed",
+			Message: "the lease cannot be renewed; machines are served, statuses are not written",
+		})
+	}
+	return problems
+}
+
+// count brings the metrics of objects and machines up to date.
+func (l *loop) count() {
+	m := l.plane.metrics
+	machines := map[string]float64{machineReady: 0, machineCordoned: 0, machineWaiting: 0, machineLost: 0, machineSilent: 0, machineNoProxy: 0}
+	for name := range l.machines {
+		machines[l.machineState(name)]++
+	}
+	for state, n := range machines {
+		m.machines.WithLabelValues(state).Set(n)
+	}
+	type label struct{ kind, state string }
+	objects := map[label]float64{}
+	for _, kind := range []snapshot.Kind{snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindHTTPRoute, snapshot.KindIngressRoute} {
+		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
+			objects[label{string(kind), state}] = 0
+		}
+	}
+	for o := range l.statuses {
+		state, _, _ := l.objectState(o)
+		objects[label{o.Kind, state}]++
+	}
+	for k, n := range objects {
+		m.objects.WithLabelValues(k.kind, k.state).Set(n)
+	}
+}

@@ -1,0 +1,200 @@
+package plane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/southbound"
+)
+
+func parse(t *testing.T, printed string) southbound.Token {
+	t.Helper()
+	token, err := southbound.ParseToken(printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func TestTokenIsSpentOnce(t *testing.T) {
+	r := newRig(t)
+	ctx, now := context.Background(), time.Now()
+	printed, err := CreateToken(ctx, r.client, TokenRequest{Machine: "edge-1", Role: "edge", Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := parse(t, printed)
+	secret := &corev1.Secret{}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: tokenPrefix + token.ID}, secret); err != nil {
+		t.Fatal(err)
+	}
+	_, hidden, _ := strings.Cut(token.Reveal(), ".")
+	for field, value := range secret.Data {
+		if bytes.Contains(value, []byte(hidden)) {
+			t.Errorf("field %s holds the token's secret", field)
+		}
+	}
+
+	store := tokens{r.client, func() time.Time { return now }}
+	want := southbound.Identity{Machine: "edge-1", Role: "edge"}
+	if id, err := store.Check(ctx, token, "k0"); err != nil || id != want {
+		t.Fatalf("check: %v, %v", id, err)
+	}
+	// Many agents at once: one gets in, however it ends.
+	var winners atomic.Int32
+	var winner atomic.Value
+	var wg sync.WaitGroup
+	for i := range 8 {
+		key := southbound.KeyID(fmt.Sprintf("k%d", i))
+		wg.Go(func() {
+			id, err := store.Spend(ctx, token, key)
+			switch {
+			case err == nil && id == want:
+				winners.Add(1)
+				winner.Store(key)
+			case !errors.Is(err, southbound.ErrToken):
+				t.Errorf("%s: %v, %v", key, id, err)
+			}
+		})
+	}
+	wg.Wait()
+	if winners.Load() != 1 {
+		t.Fatalf("%d agents spent the token", winners.Load())
+	}
+	// The one that got it may ask again: it may have died before it stored the answer.
+	if id, err := store.Spend(ctx, token, winner.Load().(southbound.KeyID)); err != nil || id != want {
+		t.Errorf("the same key again: %v, %v", id, err)
+	}
+	if _, err := store.Check(ctx, token, "another"); !errors.Is(err, southbound.ErrToken) || !strings.Contains(err.Error(), "it was used at") {
+		t.Errorf("a used token: %v", err)
+	}
+	list, err := ListTokens(ctx, r.client, now)
+	if err != nil || len(list) != 1 || list[0].Spent.IsZero() || list[0].Machine != "edge-1" {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+}
+
+func TestTokensThatAreRefused(t *testing.T) {
+	r := newRig(t)
+	ctx, now := context.Background(), time.Now()
+	printed, err := CreateToken(ctx, r.client, TokenRequest{Machine: "edge-1", TTL: time.Minute, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := parse(t, printed)
+	parts := strings.Split(printed, ".")
+	for _, c := range []struct {
+		name, printed, words string
+		at                   time.Time
+	}{
+		{"wrong secret", strings.Join([]string{parts[0], parts[1], strings.Repeat("A", 43), parts[3]}, "."), "secret is wrong", now},
+		{"unknown", strings.Join([]string{parts[0], "aaaaaaaaaa", parts[2], parts[3]}, "."), "there is none of ID aaaaaaaaaa", now},
+		{"expired", printed, "it expired at", now.Add(time.Minute)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			store := tokens{r.client, func() time.Time { return c.at }}
+			for what, try := range map[string]func(context.Context, southbound.Token, southbound.KeyID) (southbound.Identity, error){"check": store.Check, "spend": store.Spend} {
+				if _, err := try(ctx, parse(t, c.printed), "k"); !errors.Is(err, southbound.ErrToken) || !strings.Contains(err.Error(), c.words) {
+					t.Errorf("%s: %v, want %q", what, err, c.words)
+				}
+			}
+		})
+	}
+	if err := RevokeToken(ctx, r.client, token.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (tokens{r.client, func() time.Time { return now }}).Spend(ctx, token, "k"); !errors.Is(err, southbound.ErrToken) {
+		t.Errorf("a revoked token: %v", err)
+	}
+	if err := RevokeToken(ctx, r.client, token.ID); err == nil {
+		t.Error("a token was revoked twice")
+	}
+}
+
+func TestTokensThatAreNotMade(t *testing.T) {
+	r := newRig(t)
+	for name, req := range map[string]TokenRequest{
+		"no name":    {},
+		"bad name":   {Machine: "Edge_1"},
+		"bad role":   {Machine: "edge-1", Role: "a b"},
+		"too long":   {Machine: "edge-1", TTL: MaxTokenTTL + time.Second},
+		"too short":  {Machine: "edge-1", TTL: time.Millisecond},
+		"long name":  {Machine: strings.Repeat("a", 60)},
+		"dead clock": {Machine: "edge-1", TTL: -time.Second},
+	} {
+		req.Now = time.Now()
+		if printed, err := CreateToken(context.Background(), r.client, req); err == nil {
+			t.Errorf("%s: made %s", name, parse(t, printed))
+		}
+	}
+	if list, err := ListTokens(context.Background(), r.client, time.Now()); err != nil || len(list) != 0 {
+		t.Errorf("left behind: %v, %v", list, err)
+	}
+}
+
+func TestOldTokensArePruned(t *testing.T) {
+	r := newRig(t)
+	ctx, now := context.Background(), time.Now()
+	for _, name := range []string{"a", "b"} {
+		ttl := time.Minute
+		if name == "b" {
+			ttl = 2 * tokenGrace
+		}
+		if _, err := CreateToken(ctx, r.client, TokenRequest{Machine: name, TTL: ttl, Now: now}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := pruneTokens(ctx, r.client, now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := ListTokens(ctx, r.client, now); err != nil || len(list) != 2 {
+		t.Fatalf("an expired token did not stay for whoever uses it: %v, %v", list, err)
+	}
+	if err := pruneTokens(ctx, r.client, now.Add(2*time.Minute+tokenGrace)); err != nil {
+		t.Fatal(err)
+	}
+	list, err := ListTokens(ctx, r.client, now)
+	if err != nil || len(list) != 1 || list[0].Machine != "b" {
+		t.Errorf("left are %v, %v", list, err)
+	}
+}
+
+func TestPlanesThatStartAtOnceShareTheAuthority(t *testing.T) {
+	r := newRig(t)
+	roots := make([]string, 6)
+	var wg sync.WaitGroup
+	for i := range roots {
+		wg.Go(func() {
+			ca, err := loadAuthority(context.Background(), r.client, time.Now, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			roots[i] = string(ca.Roots())
+		})
+	}
+	wg.Wait()
+	if slices.Sort(roots); roots[0] == "" || roots[0] != roots[len(roots)-1] {
+		t.Error("two planes have different authorities")
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: AuthoritySecret}}
+	edit(r, secret, func(s *corev1.Secret) { s.Data[authorityField] = s.Data[authorityField][:100] })
+	_, err := loadAuthority(context.Background(), r.client, time.Now, slog.New(slog.DiscardHandler))
+	var unusable unusableAuthority
+	if !errors.As(err, &unusable) || !strings.Contains(err.Error(), AuthoritySecret) {
+		t.Errorf("a damaged authority: %v", err)
+	}
+}

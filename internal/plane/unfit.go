@@ -1,0 +1,86 @@
+package plane
+
+import (
+	"maps"
+	"slices"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/xds"
+)
+
+// reasonUnfit is the reason of a problem: a resource cannot be sent, and machines keep
+// the version of it that they have.
+const reasonUnfit = "CannotBeSent"
+
+// unfitProblems says which resources cannot be sent, and which hosts feel it.
+func (c *catalog) unfitProblems() []model.Problem {
+	var problems []model.Problem
+	for k, why := range c.unfit {
+		message := why + "; machines keep the version that they have, those that have none go without"
+		if hosts := c.hostsOn(k); len(hosts) > 0 {
+			message += "; concerned is " + list(hosts, ", ")
+		}
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityError, Subject: shortType(k.typ) + " " + k.name, Reason: reasonUnfit, Message: message,
+		})
+	}
+	return problems
+}
+
+// hostsOn are the hosts that one resource of routes or of a group serves.
+func (c *catalog) hostsOn(k resourceKey) []string {
+	hosts := map[string]bool{}
+	switch k.typ {
+	case typeRoutes:
+		if s := c.listeners[k.listener]; s != nil {
+			for h := range s.shards[k.shard] {
+				hosts[h] = true
+			}
+		}
+	case typeCluster, typeEndpoints:
+		if e := c.groups[k.group]; e != nil {
+			for u := range e.users {
+				hosts[u.Host] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(hosts))
+}
+
+// noteUnfit notes since when resources cannot be sent.
+func (t *tracker) noteUnfit(rev delta.Revision) {
+	maps.DeleteFunc(t.unfitAt, func(k resourceKey, _ delta.Revision) bool { return t.catalog.unfit[k] == "" })
+	for k := range t.catalog.unfit {
+		if _, ok := t.unfitAt[k]; !ok {
+			t.unfitAt[k] = rev
+		}
+	}
+}
+
+// held says why the newest version of a target cannot be sent; empty when it can. What
+// did not change since its resource became unfit runs as it should.
+func (t *tracker) held(n *target) string {
+	if len(t.unfitAt) == 0 {
+		return ""
+	}
+	why := ""
+	look := func(k resourceKey, changed delta.Revision) {
+		if at, ok := t.unfitAt[k]; ok && changed.Compare(at) >= 0 {
+			why = "the plane cannot send " + shortType(k.typ) + " " + k.name + ": " + t.catalog.unfit[k]
+		}
+	}
+	for _, k := range n.hosts {
+		shard := xds.Shard(k.Host)
+		if s := t.catalog.listeners[k.Listener]; s != nil {
+			for _, g := range slices.Sorted(maps.Keys(groupsOf(s.shards[shard][k.Host]))) {
+				look(clusterKey(g), t.hostAt[k])
+			}
+		}
+		look(routesKey(k.Listener, shard), t.hostAt[k])
+	}
+	for _, id := range n.listeners {
+		look(listenerKey(id), t.portAt[id])
+	}
+	return why
+}

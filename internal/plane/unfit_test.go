@@ -1,0 +1,97 @@
+package plane
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
+)
+
+// One resource that cannot be sent is left out and named; all others are delivered, what
+// needs it is not called programmed, and it is sent as soon as it can be.
+func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
+	const good, bad = "good.example", "bad.example"
+	host := func(name, redirect string) *model.VirtualHost {
+		h := hostTo(model.HostKey{Listener: "http-80", Host: name}, "g")
+		h.Routes[0].Name = redirect
+		return h
+	}
+	for name, spoil := range map[string]struct{ text, words string }{
+		"not text":  {"\xff", "cannot be encoded"},
+		"too large": {strings.Repeat("x", 5000), "bytes, and one resource may have 4096"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCatalog(xds.Options{})
+			c.limit = 4096
+			tr := newTracker(c)
+			tr.machines["edge-1"] = &standing{name: "edge-1", view: "all"}
+			object := func(name string) model.Object { return model.Object{Kind: "HTTPRoute", Name: name} }
+			rev := delta.Revision{Epoch: 1}
+			have := map[string]string{}
+			step := func(hosts ...*model.VirtualHost) map[model.Object]verdictState {
+				t.Helper()
+				ch := translate.Changes{VirtualHosts: map[model.HostKey]*model.VirtualHost{}}
+				if rev.Number++; rev.Number == 1 {
+					ch.Listeners = map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP}}
+					ch.Groups = map[model.GroupID]*model.BackendGroup{"g": {ID: "g", Set: "s"}}
+					ch.Views = map[model.ViewID]*model.View{
+						"all":  {ID: "all", Listeners: []model.ListenerID{"http-80"}},
+						"none": {ID: "none"},
+					}
+					ch.Statuses = map[model.Object]*translate.Status{}
+					for _, h := range []string{good, bad} {
+						ch.Statuses[object(h)] = &translate.Status{Hosts: []model.HostKey{{Listener: "http-80", Host: h}}}
+					}
+				}
+				for _, h := range hosts {
+					ch.VirtualHosts[h.HostKey] = h
+				}
+				for _, change := range c.apply(ch)["all"] {
+					if change.Resource == nil {
+						delete(have, change.Name)
+					} else {
+						have[change.Name] = change.Resource.Version
+					}
+				}
+				tr.changed(rev, ch)
+				tr.machines["edge-1"].applied = rev
+				return map[model.Object]verdictState{object(good): tr.judge(object(good)).State, object(bad): tr.judge(object(bad)).State}
+			}
+			wants := func(got map[model.Object]verdictState, ofBad verdictState) {
+				t.Helper()
+				if want := map[model.Object]verdictState{object(good): verdictProgrammed, object(bad): ofBad}; !maps.Equal(got, want) {
+					t.Errorf("verdicts %v, want %v", got, want)
+				}
+			}
+			shard := func(h string) string { return xds.RouteConfigurationName("http-80", xds.Shard(h)) }
+			wants(step(host(good, "a"), host(bad, "a")), verdictProgrammed)
+			before := maps.Clone(have)
+			wants(step(host(good, "b"), host(bad, spoil.text)), verdictPending)
+			if have[shard(good)] == before[shard(good)] || have[shard(bad)] != before[shard(bad)] || len(have) != len(before) {
+				t.Error("the bad host's routes are not as before, or the good one's are")
+			}
+			problems := c.unfitProblems()
+			if len(problems) != 1 || problems[0].Subject != "RouteConfiguration "+shard(bad) || !strings.Contains(problems[0].Message, spoil.words) || !strings.Contains(problems[0].Message, bad) {
+				t.Errorf("problems: %+v", problems)
+			}
+			// Nothing is sent, and yet it is known what is not there.
+			wants(step(host(bad, spoil.text)), verdictPending)
+			wants(step(host(bad, "c")), verdictProgrammed)
+			if have[shard(bad)] == before[shard(bad)] || len(c.unfitProblems()) != 0 {
+				t.Errorf("it is mended, and not sent: %v", c.unfitProblems())
+			}
+			// What no view holds any more is no problem.
+			step(host(bad, spoil.text))
+			rev.Number++
+			gone := c.apply(translate.Changes{Views: map[model.ViewID]*model.View{"all": nil}})["all"]
+			if !slices.ContainsFunc(gone, func(d delta.Change) bool { return d.Name == shard(bad) && d.Resource == nil }) || len(c.unfit) != 0 {
+				t.Errorf("the view is gone; unfit: %v", c.unfit)
+			}
+		})
+	}
+}
