@@ -1,0 +1,256 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	kubeversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// fieldManager owns the fields that InstallCRDs sets.
+	fieldManager = "fairlead"
+	// crdConcurrency bounds how many definitions are installed at once.
+	crdConcurrency   = 8
+	establishedCheck = 100 * time.Millisecond
+	channelKey       = "gateway.networking.k8s.io/channel"
+)
+
+// bundleKeys are the annotations in which a set of definitions carries its version.
+var bundleKeys = []string{"gateway.networking.k8s.io/bundle-version", "fairlead.dev/bundle-version"}
+
+// crdResources are the kinds that InstallCRDs takes, in the order in which it applies them.
+var crdResources = []struct {
+	kind     schema.GroupKind
+	resource schema.GroupVersionResource
+}{
+	{
+		schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"},
+		schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	},
+	{
+		schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"},
+		schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+	},
+	{
+		schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"},
+		schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
+	},
+}
+
+// InstallCRDs applies the CustomResourceDefinitions, and the admission policies that belong to
+// them, of every *.yaml file in fsys, and returns once all definitions are established. It may be
+// called again with the same or with newer definitions.
+//
+// What is there already and newer stays, and a warning says so: a definition whose storage version
+// is newer or that has stored versions that ours does not serve, one of a newer bundle, and one of
+// Gateway API's experimental channel, which has fields that ours would remove.
+func InstallCRDs(ctx context.Context, cfg *rest.Config, log *slog.Logger, fsys ...fs.FS) error {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("install definitions: %w", err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, f := range fsys {
+		o, err := readManifests(f)
+		if err != nil {
+			return fmt.Errorf("install definitions: %w", err)
+		}
+		objects = append(objects, o...)
+	}
+	// The policies guard changes of definitions, so they come when all definitions are in place.
+	for _, r := range crdResources {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(crdConcurrency)
+		for _, o := range objects {
+			if o.GroupVersionKind().GroupKind() != r.kind {
+				continue
+			}
+			g.Go(func() error {
+				if err := installObject(ctx, client.Resource(r.resource), o, log); err != nil {
+					return fmt.Errorf("install %s %s: %w", o.GetKind(), o.GetName(), err)
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readManifests returns the objects in all *.yaml files of fsys, in the order of their names.
+func readManifests(fsys fs.FS) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path.Ext(name) != ".yaml" {
+			return err
+		}
+		b, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return err
+		}
+		dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(b), 4096)
+		for {
+			o := &unstructured.Unstructured{}
+			switch err := dec.Decode(o); {
+			case errors.Is(err, io.EOF):
+				return nil
+			case err != nil:
+				return fmt.Errorf("read %s: %w", name, err)
+			}
+			if len(o.Object) == 0 {
+				continue // between two separators
+			}
+			known := slices.ContainsFunc(crdResources, func(r struct {
+				kind     schema.GroupKind
+				resource schema.GroupVersionResource
+			},
+			) bool {
+				return r.kind == o.GroupVersionKind().GroupKind()
+			})
+			if !known {
+				return fmt.Errorf("read %s: %s %s is neither a definition nor its admission policy", name, o.GetKind(), o.GetName())
+			}
+			objects = append(objects, o)
+		}
+	})
+	return objects, err
+}
+
+func installObject(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured, log *slog.Logger) error {
+	there, err := client.Get(ctx, ours.GetName(), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		why, err := newer(there, ours)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			log.Warn("what is installed is newer and stays in use", "kind", ours.GetKind(), "name", ours.GetName(), "why", why)
+			return nil
+		}
+	case !apierrors.IsNotFound(err):
+		return err
+	}
+	applied, err := client.Apply(ctx, ours.GetName(), ours, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
+		return err
+	}
+	if there == nil || there.GetGeneration() != applied.GetGeneration() {
+		log.Info("definition installed", "kind", ours.GetKind(), "name", ours.GetName())
+	}
+	if ours.GetKind() != "CustomResourceDefinition" {
+		return nil
+	}
+	return awaitEstablished(ctx, client, applied)
+}
+
+// newer says in what there is ahead of ours, or "".
+func newer(there, ours *unstructured.Unstructured) (string, error) {
+	for _, key := range bundleKeys {
+		a, b := there.GetAnnotations()[key], ours.GetAnnotations()[key]
+		if a == "" || b == "" {
+			continue
+		}
+		va, err := version.ParseGeneric(a)
+		if err != nil {
+			return fmt.Sprintf("its version %q of %s cannot be compared with ours, %s", a, key, b), nil
+		}
+		vb, err := version.ParseGeneric(b)
+		if err != nil {
+			return "", fmt.Errorf("read our version %q of %s: %w", b, key, err)
+		}
+		if vb.LessThan(va) {
+			return fmt.Sprintf("it is of bundle %s, ours of %s", a, b), nil
+		}
+	}
+	if a, b := there.GetAnnotations()[channelKey], ours.GetAnnotations()[channelKey]; a == "experimental" && b == "standard" {
+		return "it is of the experimental channel, whose fields ours would remove", nil
+	}
+	if ours.GetKind() != "CustomResourceDefinition" {
+		return "", nil
+	}
+	var a, b apiextensionsv1.CustomResourceDefinition
+	if err := errors.Join(runtime.DefaultUnstructuredConverter.FromUnstructured(there.Object, &a),
+		runtime.DefaultUnstructuredConverter.FromUnstructured(ours.Object, &b)); err != nil {
+		return "", err
+	}
+	sa, sb := storageVersion(a), storageVersion(b)
+	if kubeversion.CompareKubeAwareVersionStrings(sa, sb) > 0 {
+		return fmt.Sprintf("it stores version %s, ours %s", sa, sb), nil
+	}
+	for _, stored := range a.Status.StoredVersions {
+		if !slices.ContainsFunc(b.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == stored }) {
+			return fmt.Sprintf("objects are stored in version %s, which ours does not have", stored), nil
+		}
+	}
+	return "", nil
+}
+
+func storageVersion(crd apiextensionsv1.CustomResourceDefinition) string {
+	for _, v := range crd.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return ""
+}
+
+// awaitEstablished returns once the API serves the definition, or why it never will.
+func awaitEstablished(ctx context.Context, client dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+	tick := time.NewTicker(establishedCheck)
+	defer tick.Stop()
+	for {
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &crd); err != nil {
+			return err
+		}
+		var missing []string
+		for _, wanted := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.NamesAccepted, apiextensionsv1.Established} {
+			i := slices.IndexFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool { return c.Type == wanted })
+			switch {
+			case i >= 0 && crd.Status.Conditions[i].Status == apiextensionsv1.ConditionTrue:
+			case i >= 0 && wanted == apiextensionsv1.NamesAccepted && crd.Status.Conditions[i].Status == apiextensionsv1.ConditionFalse:
+				return fmt.Errorf("its names are taken: %s", crd.Status.Conditions[i].Message)
+			default:
+				missing = append(missing, string(wanted))
+			}
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it is not %s yet: %w", strings.Join(missing, " and "), ctx.Err())
+		case <-tick.C:
+		}
+		var err error
+		if o, err = client.Get(ctx, o.GetName(), metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/deploy/crd"
+)
+
+// boatCRD is a definition with these versions, the last of which is stored.
+func boatCRD(plural, annotation string, versions ...string) string {
+	text := "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: " + plural + ".test.fairlead.dev\n"
+	if annotation != "" {
+		text += "  annotations: {" + annotation + "}\n"
+	}
+	text += "spec:\n  group: test.fairlead.dev\n  scope: Namespaced\n  names: {kind: Boat" + plural + ", plural: " + plural + "}\n  versions:\n"
+	for i, v := range versions {
+		stored := "false"
+		if i == len(versions)-1 {
+			stored = "true"
+		}
+		text += "  - {name: " + v + ", served: true, storage: " + stored + ", schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n"
+	}
+	return text
+}
+
+func fsWith(texts ...string) fs.FS {
+	return fstest.MapFS{"crds/all.yaml": {Data: []byte(strings.Join(texts, "---\n"))}}
+}
+
+func getCRD(t *testing.T, s *Server, name string) *unstructured.Unstructured {
+	t.Helper()
+	c, err := dynamic.NewForConfig(s.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := c.Resource(crdResources[0].resource).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestOurDefinitionsInstallTwice(t *testing.T) {
+	s := shared.get(t)
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if err := InstallCRDs(t.Context(), s.RESTConfig(), logger, crd.All()...); err != nil {
+		t.Fatal(err)
+	}
+	getCRD(t, s, "machines.fairlead.dev")
+	getCRD(t, s, "ingressroutes.contour.heptio.com")
+	// Established means that objects are served at once.
+	c, err := dynamic.NewForConfig(s.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &unstructured.Unstructured{}
+	text := "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: fairlead}\nspec: {controllerName: fairlead.dev/gateway}\n"
+	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	classes := schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gatewayclasses"}
+	if _, err := c.Resource(classes).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Resource(classes).Delete(t.Context(), "fairlead", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	policies := c.Resource(crdResources[1].resource)
+	if _, err := policies.Get(t.Context(), "safe-upgrades.gateway.networking.k8s.io", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	log.Reset()
+	before := getCRD(t, s, "httproutes.gateway.networking.k8s.io").GetResourceVersion()
+	if err := InstallCRDs(t.Context(), s.RESTConfig(), logger, crd.All()...); err != nil {
+		t.Fatal(err)
+	}
+	if log.Len() != 0 {
+		t.Errorf("the second time something changed:\n%s", log.String())
+	}
+	if after := getCRD(t, s, "httproutes.gateway.networking.k8s.io").GetResourceVersion(); after != before {
+		t.Errorf("the second time wrote: %s, then %s", before, after)
+	}
+}
+
+// removeBoats deletes the definitions that a test made.
+func removeBoats(t *testing.T, s *Server) {
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		c, err := dynamic.NewForConfig(s.RESTConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		crds := c.Resource(crdResources[0].resource)
+		eventually(t, "the test's definitions go", func() error {
+			all, err := crds.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			var left []error
+			for _, o := range all.Items {
+				if strings.HasSuffix(o.GetName(), ".test.fairlead.dev") {
+					left = append(left, errors.New(o.GetName()+" is there"), crds.Delete(ctx, o.GetName(), metav1.DeleteOptions{}))
+				}
+			}
+			return errors.Join(left...)
+		})
+	})
+}
+
+func TestDefinitionsUpgradeAndNeverDowngrade(t *testing.T) {
+	s := shared.get(t)
+	removeBoats(t, s)
+	const bundle = "gateway.networking.k8s.io/bundle-version: "
+	for _, test := range []struct {
+		plural, there, ours string
+		stays               string // what the warning says, "" if ours replaces what is there
+	}{
+		{"upgraded", boatCRD("upgraded", "", "v1alpha1"), boatCRD("upgraded", "", "v1alpha1", "v1"), ""},
+		{"stores", boatCRD("stores", "", "v1alpha1", "v1"), boatCRD("stores", "", "v1", "v1alpha1"), "it stores version v1, ours v1alpha1"},
+		{"unserved", boatCRD("unserved", "", "v1alpha1"), boatCRD("unserved", "", "v1"), "stored in version v1alpha1, which ours does not have"},
+		{"bundles", boatCRD("bundles", bundle+"v1.10.0", "v1"), boatCRD("bundles", bundle+"v1.6.3", "v1"), "it is of bundle v1.10.0, ours of v1.6.3"},
+		{"older", boatCRD("older", bundle+"v1.2.0", "v1"), boatCRD("older", bundle+"v1.6.3", "v1"), ""},
+		{"mysteries", boatCRD("mysteries", bundle+"newest", "v1"), boatCRD("mysteries", bundle+"v1.6.3", "v1"), "cannot be compared"},
+		{"experiments", boatCRD("experiments", channelKey+": experimental", "v1"), boatCRD("experiments", channelKey+": standard", "v1"), "experimental channel"},
+	} {
+		t.Run(test.plural, func(t *testing.T) {
+			if err := InstallCRDs(t.Context(), s.RESTConfig(), slog.New(slog.DiscardHandler), fsWith(test.there)); err != nil {
+				t.Fatal(err)
+			}
+			name := test.plural + ".test.fairlead.dev"
+			before := getCRD(t, s, name)
+			var log bytes.Buffer
+			if err := InstallCRDs(t.Context(), s.RESTConfig(), slog.New(slog.NewTextHandler(&log, nil)), fsWith(test.ours)); err != nil {
+				t.Fatal(err)
+			}
+			after := getCRD(t, s, name)
+			if replaced := before.GetResourceVersion() != after.GetResourceVersion(); replaced != (test.stays == "") {
+				t.Errorf("replaced %v\n%s", replaced, log.String())
+			}
+			if !strings.Contains(log.String(), test.stays) {
+				t.Errorf("log %q does not say %q", log.String(), test.stays)
+			}
+		})
+	}
+}
+
+func TestDefinitionsThatCannotWork(t *testing.T) {
+	s := shared.get(t)
+	removeBoats(t, s)
+	for _, test := range []struct{ name, text, says string }{
+		{"not YAML", "apiVersion: [", "crds/all.yaml"},
+		{"something else", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n", "ConfigMap other is neither a definition"},
+		{"invalid", boatCRD("invalid", "", "not a version"), "invalid.test.fairlead.dev"},
+		{"names taken", strings.Replace(boatCRD("taken", "", "v1"), "kind: Boattaken", "kind: Boatholder", 1), "its names are taken"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.name == "names taken" {
+				if err := InstallCRDs(t.Context(), s.RESTConfig(), testLog(t), fsWith(boatCRD("holder", "", "v1"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantError(t, InstallCRDs(t.Context(), s.RESTConfig(), testLog(t), fsWith(test.text)), test.says)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantError(t, InstallCRDs(ctx, s.RESTConfig(), testLog(t), fsWith(boatCRD("late", "", "v1"))), "late.test.fairlead.dev", "context canceled")
+}
