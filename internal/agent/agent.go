@@ -1,0 +1,372 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/model"
+)
+
+// Proxy is the machine's Envoy, whose configuration comes from the socket at
+// SocketPath. Its methods may be called from any goroutine.
+type Proxy interface {
+	// Run keeps the proxy running until ctx is done, and then leaves or stops it as
+	// it was told to. changed is called when Status may differ; it does not block. An
+	// error means that the proxy can never run.
+	Run(ctx context.Context, changed func()) error
+	// Status does not block. Its State is one of model.ProxyStatus's names.
+	Status() model.ProxyStatus
+	// Warming names the clusters that the proxy has taken but does not use yet.
+	Warming(ctx context.Context) ([]string, error)
+	// Active names the clusters that the proxy uses.
+	Active(ctx context.Context) ([]string, error)
+}
+
+// proxyReady is the State of a proxy that takes requests.
+const proxyReady = "ready"
+
+const (
+	joinTimeout = 10 * time.Second
+	// pollEvery is how often Envoy is asked which clusters are warming, while that
+	// matters.
+	pollEvery = 50 * time.Millisecond
+)
+
+// Config of an Agent. All but TokenFile and Registerer is required.
+type Config struct {
+	Name       string   // of the machine
+	Planes     []string // host:port of the planes' agent endpoints
+	TokenFile  string   // read only when there is no valid identity
+	DataDir    string   // identity and remembered state
+	RunDir     string   // sockets and secrets; should be a tmpfs
+	Proxy      Proxy
+	Version    string // of this program, for reports
+	Log        *slog.Logger
+	Now        func() time.Time
+	Rand       *rand.Rand // for jitter; the agent alone uses it
+	Registerer prometheus.Registerer
+}
+
+// Agent is one machine's agent. Make it with New.
+type Agent struct {
+	config   Config
+	state    *state
+	keeper   *keeper
+	upstream *upstream
+	poll     chan struct{}
+	member   chan struct{} // closed once there is an identity or a state to serve
+
+	mu      sync.Mutex
+	started bool
+	blocked error // why there is no identity
+}
+
+// SocketPath is where an agent with that run directory serves its Envoy.
+func SocketPath(runDir string) string { return filepath.Join(runDir, "xds.sock") }
+
+// New prepares an agent. It touches nothing outside of the process.
+func New(c Config) (*Agent, error) {
+	switch {
+	case c.Name == "":
+		return nil, errors.New("agent: the machine has no name")
+	case len(c.Planes) == 0:
+		return nil, errors.New("agent: no plane is given")
+	case c.DataDir == "" || c.RunDir == "":
+		return nil, errors.New("agent: data and run directory are required")
+	case c.Proxy == nil || c.Log == nil || c.Now == nil || c.Rand == nil:
+		return nil, errors.New("agent: Proxy, Log, Now and Rand are required")
+	}
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	a := &Agent{config: c, poll: make(chan struct{}, 1), member: make(chan struct{})}
+	report := &reporter{
+		version: c.Version, proxy: c.Proxy, addresses: machineAddresses, log: c.Log, changed: make(chan struct{}, 1),
+	}
+	a.state = newState(c.Now, func(b memoryBatch) { a.keeper.add(b) }, func() {
+		poke(report.changed)
+		poke(a.poll)
+	})
+	report.state = a.state
+	a.upstream = &upstream{
+		planes: c.Planes, state: a.state, report: report, log: c.Log, now: c.Now, random: c.Rand,
+		path: filepath.Join(c.DataDir, "identity", "identity.json"),
+	}
+	m, err := newMetrics(c.Registerer, a)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a.upstream.metrics = m
+	a.keeper = newKeeper(c.Log, nil, nil, func(bytes int64) { m.remembered.Set(float64(bytes)) })
+	return a, nil
+}
+
+// Run serves the machine until ctx is done; it may be called once. An error says
+// what cannot be mended by waiting: a directory in use, or a first start without a
+// way to join. With a remembered state it goes on without a plane instead.
+func (a *Agent) Run(ctx context.Context) error {
+	c := a.config
+	for _, dir := range []string{c.DataDir, filepath.Dir(a.upstream.path), c.RunDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+	}
+	for _, dir := range []string{c.DataDir, c.RunDir} {
+		release, err := lockDirectory(dir)
+		if err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+		defer release()
+	}
+	a.recall()
+	listener, err := listenUnix(SocketPath(c.RunDir))
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.mu.Lock()
+	a.started = true
+	a.mu.Unlock()
+
+	// What serves Envoy ends after what may still change what is served, and the
+	// memory last: it takes all that happened.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	keepCtx, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping, working sync.WaitGroup
+	keeping.Go(func() { a.keeper.run(keepCtx) })
+	work := func(f func(context.Context) error) {
+		working.Go(func() {
+			if err := f(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	r := &relay{state: a.state, proxy: c.Proxy, log: c.Log}
+	work(func(ctx context.Context) error { return r.run(ctx, listener) })
+	work(func(ctx context.Context) error {
+		// A machine that cannot join has nothing to serve, and leaves no proxy behind.
+		select {
+		case <-a.member:
+		case <-ctx.Done():
+			return nil
+		}
+		return c.Proxy.Run(ctx, func() { poke(a.upstream.report.changed) })
+	})
+	work(func(ctx context.Context) error { a.keepTime(ctx); return nil })
+	work(func(ctx context.Context) error { a.keepPolling(ctx); return nil })
+	work(a.follow)
+	<-ctx.Done()
+	working.Wait()
+	stopKeeping()
+	keeping.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("agent: %w", err)
+	}
+	return nil
+}
+
+// recall reads what was remembered. Whatever is wrong with it is said and does not
+// stop the agent.
+func (a *Agent) recall() {
+	open := func(path string) (*memory, remembered) {
+		m, r, err := openMemory(path)
+		if err != nil {
+			a.config.Log.Error("the remembered state cannot be read to its end; what was read of it, which is older, is used until the plane answers",
+				"error", err, "revision", r.revision.String())
+		}
+		return m, r
+	}
+	plain, state := open(filepath.Join(a.config.DataDir, "state"))
+	secret, secrets := open(filepath.Join(a.config.RunDir, "secrets"))
+	a.keeper.state, a.keeper.secret = plain, secret
+	state.target = append(state.target, secrets.target...)
+	state.good = append(state.good, secrets.good...)
+	whole, err := a.state.restore(state)
+	if err != nil {
+		a.config.Log.Error("part of the remembered state cannot be used", "error", err)
+	}
+	if whole {
+		a.config.Log.Info("serving the remembered state", "revision", state.revision.String())
+	}
+}
+
+// follow gets an identity and keeps connected to a plane.
+func (a *Agent) follow(ctx context.Context) error {
+	c := a.config
+	joiner := Joiner{Now: c.Now, Timeout: joinTimeout}
+	a.upstream.rejoin = joiner.rejoin(a.upstream.path, c.Planes, c.TokenFile, c.Name)
+	said, join := "", sync.OnceFunc(func() { close(a.member) })
+	if a.state.isServing() {
+		join()
+	}
+	for wait := backoffFirst; ; wait = min(2*wait, backoffMost) {
+		id, err := joiner.identify(ctx, a.upstream.path, c.Planes, c.TokenFile, c.Name)
+		if id != nil {
+			a.upstream.mu.Lock()
+			a.upstream.identity = id
+			a.upstream.mu.Unlock()
+		}
+		a.mu.Lock()
+		a.blocked = err
+		a.mu.Unlock()
+		if err == nil {
+			join()
+			a.upstream.run(ctx)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		final := !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrPin)
+		if final && !a.state.isServing() {
+			return err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			c.Log.Error("no plane for this machine; traffic goes on with what is remembered", "error", err)
+		}
+		if final {
+			wait = time.Minute
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait + time.Duration(c.Rand.Int64N(int64(wait/4)))):
+		}
+	}
+}
+
+// keepTime does what is due by time alone.
+func (a *Agent) keepTime(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-a.state.timed:
+		}
+		if at := a.state.tick(); !at.IsZero() {
+			timer.Reset(max(0, at.Sub(a.config.Now())))
+		}
+	}
+}
+
+// keepPolling asks Envoy which clusters are warming while that decides anything.
+func (a *Agent) keepPolling(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.poll:
+		}
+		wanted, seq := a.state.polling()
+		if !wanted {
+			continue
+		}
+		names, err := a.config.Proxy.Warming(ctx)
+		if err == nil {
+			a.state.warming(seq, names)
+		} else {
+			a.config.Log.Debug("warming clusters are not known", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pollEvery):
+		}
+		poke(a.poll)
+	}
+}
+
+// Healthz is nil while the agent runs. What it cannot remember is in its Status and
+// metrics: starting it again would not mend a full disk, and would lose what it holds.
+func (a *Agent) Healthz(context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.started {
+		return errors.New("not started")
+	}
+	return nil
+}
+
+// Readyz is nil while Envoy serves a state, be the plane there or not.
+func (a *Agent) Readyz(context.Context) error {
+	a.mu.Lock()
+	blocked := a.blocked
+	a.mu.Unlock()
+	if blocked != nil && !a.state.isServing() {
+		return fmt.Errorf("not joined: %w", blocked)
+	}
+	if s := a.config.Proxy.Status(); s.State != proxyReady {
+		return fmt.Errorf("the proxy is %s: %s", s.State, s.Message)
+	}
+	return a.state.served()
+}
+
+// Status is an agent for people and the console.
+type Status struct {
+	Machine string `json:"machine"`
+	Version string `json:"version"`
+	Plane   string `json:"plane,omitempty"` // connected to; empty when to none
+	Trouble string `json:"trouble,omitempty"`
+	// Forgetting says why the state is not remembered; empty while it is.
+	Forgetting string            `json:"forgetting,omitempty"`
+	Expires    time.Time         `json:"certificateExpires,omitzero"`
+	Cordoned   bool              `json:"cordoned"`
+	Accepted   string            `json:"accepted"` // revision that a plane has sent
+	Applied    string            `json:"applied"`  // revision that the proxy runs
+	Problems   []Problem         `json:"problems"`
+	Proxy      model.ProxyStatus `json:"proxy"`
+}
+
+// Problem is one resource that the proxy does not run as the plane wants it.
+type Problem struct {
+	Kind    string `json:"kind"` // refused or waiting
+	Type    string `json:"type"`
+	Name    string `json:"name"`
+	Message string `json:"message"`
+}
+
+// Status is the agent as it is now. A cordoned machine's listeners go on; draining
+// them is the plane's, which takes them out of the machine's view.
+func (a *Agent) Status() Status {
+	accepted, settled := a.state.revisions()
+	s := Status{
+		Machine: a.config.Name, Version: a.config.Version, Cordoned: a.state.config().GetCordoned(),
+		Accepted: accepted.String(), Applied: settled.String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),
+	}
+	var err error
+	if s.Plane, err = a.upstream.status(); err != nil {
+		s.Trouble = err.Error()
+	}
+	a.mu.Lock()
+	if a.blocked != nil {
+		s.Trouble = a.blocked.Error()
+	}
+	a.mu.Unlock()
+	if err := a.keeper.healthy(); err != nil {
+		s.Forgetting = "traffic goes on, but the state is not remembered: " + err.Error()
+	}
+	if id := a.upstream.who(); id != nil {
+		s.Expires = id.NotAfter()
+	}
+	for _, p := range a.state.applied().GetProblems() {
+		kind := "refused"
+		if p.GetKind() == problemWaiting {
+			kind = "waiting"
+		}
+		s.Problems = append(s.Problems, Problem{Kind: kind, Type: p.GetTypeUrl(), Name: p.GetName(), Message: p.GetMessage()})
+	}
+	return s
+}

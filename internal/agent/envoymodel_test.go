@@ -1,0 +1,495 @@
+package agent
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+
+	"fairlead.dev/internal/delta"
+)
+
+// bad in a resource makes the model Envoy refuse it.
+const bad = "bad"
+
+// envoyModel behaves towards a relay as Envoy 1.40 was seen to: it takes the good
+// part of clusters it refuses, refuses route configurations whole, answers about
+// clusters only when all are warm once it has started up, and asks for endpoints
+// once. Everything that it holds is checked at every step.
+type envoyModel struct {
+	t      testing.TB
+	random *rand.Rand
+	state  *state
+	stream *delta.Stream
+
+	clusters  map[string]*modelCluster // in use
+	warming   map[string]*modelCluster
+	endpoints map[string]string // version
+	listeners map[string]string
+	scopes    map[string]string // scope -> route configuration
+	routes    map[string]*routev3.RouteConfiguration
+	versions  map[delta.Type]map[string]string // accepted, as initial_resource_versions
+
+	asked     map[delta.Type]map[string]bool // by name
+	opened    map[delta.Type]bool
+	outbox    []*discoveryv3.DeltaDiscoveryRequest
+	inbox     []*discoveryv3.DeltaDiscoveryResponse
+	held      *discoveryv3.DeltaDiscoveryRequest // an answer about clusters that waits
+	greeted   bool                               // a first response about clusters was taken
+	booted    bool
+	slow      map[string]bool // clusters whose health checks take their time
+	nacks     int
+	unchecked bool                               // do not look at everything at every step
+	opens     int                                // streams that the relay has heard of
+	listen    *discoveryv3.DeltaDiscoveryRequest // that the relay holds back
+}
+
+type modelCluster struct {
+	version string
+	set     string
+	checks  bool // has health checks
+	fed     bool
+	checked bool
+}
+
+func newEnvoyModel(t testing.TB, random *rand.Rand, s *state) *envoyModel {
+	e := &envoyModel{t: t, random: random, state: s}
+	e.boot()
+	return e
+}
+
+// boot is a new process.
+func (e *envoyModel) boot() {
+	e.clusters, e.warming = map[string]*modelCluster{}, map[string]*modelCluster{}
+	e.endpoints, e.listeners, e.scopes = map[string]string{}, map[string]string{}, map[string]string{}
+	e.routes = map[string]*routev3.RouteConfiguration{}
+	e.versions = map[delta.Type]map[string]string{}
+	for _, t := range proxyTypes {
+		e.versions[t] = map[string]string{}
+	}
+	e.booted, e.greeted = false, false
+	e.connect()
+}
+
+// connect opens a stream, as a new process or after the stream was lost.
+func (e *envoyModel) connect() {
+	e.outbox, e.inbox, e.held, e.listen = nil, nil, nil, nil
+	e.asked, e.opened = map[delta.Type]map[string]bool{}, map[delta.Type]bool{}
+	e.stream = e.state.connect(func() {})
+	e.open(typeCluster)
+	for _, name := range slices.Sorted(maps.Keys(e.sets())) {
+		e.ask(typeEndpoint, name)
+	}
+	if e.booted {
+		e.open(typeListener)
+		if len(e.listeners) > 0 {
+			e.open(typeScope)
+			e.askRoutes()
+		}
+	}
+}
+
+func (e *envoyModel) sets() map[string]bool {
+	sets := map[string]bool{}
+	for _, m := range []map[string]*modelCluster{e.clusters, e.warming} {
+		for _, c := range m {
+			sets[c.set] = true
+		}
+	}
+	return sets
+}
+
+func (e *envoyModel) open(t delta.Type) {
+	if !e.opened[t] {
+		e.opened[t] = true
+		e.outbox = append(e.outbox, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t), InitialResourceVersions: maps.Clone(e.versions[t])})
+	}
+}
+
+func (e *envoyModel) ask(t delta.Type, name string) {
+	if e.asked[t] == nil {
+		e.asked[t] = map[string]bool{}
+	}
+	if e.asked[t][name] {
+		return
+	}
+	e.asked[t][name] = true
+	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t), ResourceNamesSubscribe: []string{name}}
+	if !e.opened[t] {
+		e.opened[t] = true
+		req.InitialResourceVersions = maps.Clone(e.versions[t])
+	}
+	e.outbox = append(e.outbox, req)
+}
+
+func (e *envoyModel) forgo(t delta.Type, name string) {
+	if e.asked[t][name] {
+		delete(e.asked[t], name)
+		delete(e.versions[t], name)
+		e.outbox = append(e.outbox, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(t), ResourceNamesUnsubscribe: []string{name}})
+	}
+}
+
+func (e *envoyModel) askRoutes() {
+	want := map[string]bool{}
+	for _, rc := range e.scopes {
+		want[rc] = true
+	}
+	for _, rc := range slices.Sorted(maps.Keys(want)) {
+		e.ask(typeRoute, rc)
+	}
+	for _, rc := range slices.Sorted(maps.Keys(e.asked[typeRoute])) {
+		if !want[rc] {
+			e.forgo(typeRoute, rc)
+			delete(e.routes, rc)
+		}
+	}
+}
+
+// step does one thing, if there is one to do.
+func (e *envoyModel) step() bool {
+	type move func()
+	var moves []move
+	if e.state.ends(e.stream) {
+		e.state.disconnect(e.stream)
+		e.connect()
+		return true
+	}
+	if len(e.outbox) > 0 {
+		moves = append(moves, e.send)
+	}
+	if len(e.inbox) > 0 {
+		moves = append(moves, e.take)
+	}
+	if e.listen != nil {
+		if ok, _ := e.state.warm(); ok {
+			moves = append(moves, func() {
+				req := e.listen
+				e.listen = nil
+				e.pass(req)
+			})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.warming)) {
+		c := e.warming[name]
+		if c.fed && !c.checked && !e.slow[name] {
+			moves = append(moves, func() { c.checked = true; e.settle() })
+			break
+		}
+	}
+	moves = append(moves, func() {
+		if resp := e.state.next(e.stream); resp != nil {
+			e.inbox = append(e.inbox, proto.CloneOf(resp))
+		}
+	})
+	if wanted, seq := e.state.polling(); wanted {
+		names := slices.Sorted(maps.Keys(e.warming))
+		moves = append(moves, func() { e.state.warming(seq, names) })
+	}
+	before := fmt.Sprint(len(e.outbox), len(e.inbox), e.nacks, e.state.gate.Seq(), e.listen != nil)
+	moves[e.random.IntN(len(moves))]()
+	e.check()
+	return before != fmt.Sprint(len(e.outbox), len(e.inbox), e.nacks, e.state.gate.Seq(), e.listen != nil)
+}
+
+// send lets the first request travel, as the relay takes them.
+func (e *envoyModel) send() {
+	req := e.outbox[0]
+	e.outbox = e.outbox[1:]
+	switch t := delta.Type(req.GetTypeUrl()); {
+	case t == typeCluster && req.GetResponseNonce() == "":
+		e.opens++
+		var active map[string]struct{}
+		if e.state.asks(req.GetInitialResourceVersions()) {
+			active = map[string]struct{}{}
+			for name := range e.clusters {
+				active[name] = struct{}{}
+			}
+		}
+		req = e.state.open(e.stream, req, active)
+	case t == typeListener && req.GetResponseNonce() == "" && len(req.GetInitialResourceVersions()) == 0:
+		e.listen = req
+		return
+	}
+	e.pass(req)
+}
+
+func (e *envoyModel) trace(what string, m proto.Message) {
+	if *traceModel {
+		e.t.Log(what, brief(m))
+	}
+}
+
+var traceModel = flag.Bool("trace-model", false, "log what the model Envoy does")
+
+func (e *envoyModel) pass(req *discoveryv3.DeltaDiscoveryRequest) {
+	e.trace("-> ", req)
+	served, err := e.state.request(e.stream, req)
+	if err != nil || !served {
+		e.t.Fatalf("request %v: served %v, %v", req, served, err)
+	}
+}
+
+// take processes the first response.
+func (e *envoyModel) take() {
+	resp := e.inbox[0]
+	e.inbox = e.inbox[1:]
+	t := delta.Type(resp.GetTypeUrl())
+	e.trace("<- ", resp)
+	answer := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
+	var refused []string
+	fed := map[string]bool{}
+	for _, r := range resp.GetResources() {
+		if !e.apply(t, r) {
+			refused = append(refused, r.GetName())
+			continue
+		}
+		e.versions[t][r.GetName()] = r.GetVersion()
+		fed[r.GetName()] = true
+	}
+	for _, name := range resp.GetRemovedResources() {
+		fed[name] = true // known not to exist
+		e.remove(t, name)
+		delete(e.versions[t], name)
+	}
+	if t == typeEndpoint {
+		e.feed(fed)
+	}
+	if len(refused) > 0 {
+		e.nacks++
+		answer.ErrorDetail = &rpcstatus.Status{Code: 13, Message: fmt.Sprintf("bad resources: %v", refused)}
+	}
+	if t == typeCluster {
+		e.greeted = true
+		e.held = answer
+		if !e.booted {
+			e.outbox = append(e.outbox, answer)
+			e.held = nil
+		}
+	} else {
+		e.outbox = append(e.outbox, answer)
+	}
+	e.settle()
+}
+
+// settle moves warm clusters into use, and what waits for that.
+func (e *envoyModel) settle() {
+	if len(e.warming) == 0 {
+		e.warming = map[string]*modelCluster{}
+	}
+	for name, c := range e.warming {
+		if c.fed && (!c.checks || c.checked) {
+			delete(e.warming, name)
+			e.clusters[name] = c
+		}
+	}
+	if len(e.warming) > 0 {
+		return
+	}
+	if e.held != nil {
+		e.outbox = append(e.outbox, e.held)
+		e.held = nil
+	}
+	if e.greeted && !e.booted {
+		e.booted = true
+		e.open(typeListener)
+	}
+}
+
+func unpack[M proto.Message](t testing.TB, r *discoveryv3.Resource, m M) M {
+	if err := r.GetResource().UnmarshalTo(m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (e *envoyModel) apply(t delta.Type, r *discoveryv3.Resource) bool {
+	switch t {
+	case typeCluster:
+		c := unpack(e.t, r, &clusterv3.Cluster{})
+		if c.GetAltStatName() == bad {
+			return false
+		}
+		set := c.GetEdsClusterConfig().GetServiceName()
+		e.warming[c.GetName()] = &modelCluster{version: r.GetVersion(), set: set, checks: len(c.GetHealthChecks()) > 0}
+		e.ask(typeEndpoint, set)
+	case typeEndpoint:
+		c := unpack(e.t, r, &endpointv3.ClusterLoadAssignment{})
+		if c.GetPolicy().GetDropOverloads() != nil {
+			return false
+		}
+		e.endpoints[r.GetName()] = r.GetVersion()
+	case typeListener:
+		l := unpack(e.t, r, &listenerv3.Listener{})
+		if l.GetStatPrefix() == bad {
+			return false
+		}
+		e.listeners[r.GetName()] = r.GetVersion()
+		e.open(typeScope)
+		e.askRoutes()
+	case typeScope:
+		s := unpack(e.t, r, &routev3.ScopedRouteConfiguration{})
+		e.scopes[r.GetName()] = s.GetRouteConfigurationName()
+		e.askRoutes()
+	case typeRoute:
+		rc := unpack(e.t, r, &routev3.RouteConfiguration{})
+		for _, v := range rc.GetVirtualHosts() {
+			if len(v.GetRequestHeadersToRemove()) > 0 {
+				return false
+			}
+		}
+		e.routes[r.GetName()] = rc
+	}
+	return true
+}
+
+// feed takes endpoints to the clusters that wait for them.
+func (e *envoyModel) feed(sets map[string]bool) {
+	for _, c := range e.warming {
+		c.fed = c.fed || sets[c.set]
+	}
+}
+
+func (e *envoyModel) remove(t delta.Type, name string) {
+	switch t {
+	case typeCluster:
+		delete(e.clusters, name)
+		delete(e.warming, name)
+		sets := e.sets()
+		for _, set := range slices.Sorted(maps.Keys(e.asked[typeEndpoint])) {
+			if !sets[set] {
+				e.forgo(typeEndpoint, set)
+				delete(e.endpoints, set)
+			}
+		}
+	case typeListener:
+		delete(e.listeners, name)
+	case typeScope:
+		delete(e.scopes, name)
+		e.askRoutes()
+	}
+}
+
+// check holds what Envoy has against the gate's promise.
+func (e *envoyModel) check() {
+	if e.unchecked {
+		return
+	}
+	for name, rc := range e.routes {
+		for _, v := range rc.GetVirtualHosts() {
+			for _, c := range clustersOf(v) {
+				if e.clusters[c] == nil {
+					e.t.Logf("gate: %+v", e.state.gate.clusters[c])
+					e.t.Fatalf("%s/%s names cluster %s, which Envoy does not have warm", name, v.GetName(), c)
+				}
+			}
+		}
+	}
+}
+
+// brief is a message on one line.
+func brief(m proto.Message) string {
+	text := prototext.MarshalOptions{}.Format(m)
+	if resp, ok := m.(*discoveryv3.DeltaDiscoveryResponse); ok {
+		var names []string
+		for _, r := range resp.GetResources() {
+			names = append(names, r.GetName()+"@"+r.GetVersion())
+		}
+		text = fmt.Sprintf("%s %v removed %v nonce %s", resp.GetTypeUrl(), names, resp.GetRemovedResources(), resp.GetNonce())
+	}
+	return strings.ReplaceAll(text, "type.googleapis.com/envoy.config.", "")
+}
+
+func pack(t testing.TB, name string, m proto.Message) *delta.Resource {
+	r, err := delta.NewResource(name, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+type clusterOption func(*clusterv3.Cluster)
+
+func withChecks(c *clusterv3.Cluster) { c.HealthChecks = []*corev3.HealthCheck{{}} }
+func asBad(c *clusterv3.Cluster)      { c.AltStatName = bad }
+
+func testCluster(t testing.TB, name, set string, salt int, options ...clusterOption) delta.Change {
+	c := &clusterv3.Cluster{
+		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: set},
+	}
+	if salt > 0 {
+		c.AltStatName = fmt.Sprint("v", salt)
+	}
+	for _, o := range options {
+		o(c)
+	}
+	return delta.Change{Type: typeCluster, Name: name, Resource: pack(t, name, c)}
+}
+
+func testEndpoints(t testing.TB, name string, salt int) delta.Change {
+	c := &endpointv3.ClusterLoadAssignment{ClusterName: name}
+	for range salt {
+		c.Endpoints = append(c.Endpoints, &endpointv3.LocalityLbEndpoints{})
+	}
+	if salt < 0 {
+		c.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{}}}
+	}
+	return delta.Change{Type: typeEndpoint, Name: name, Resource: pack(t, name, c)}
+}
+
+// host is a virtual host of tests: where it leads, and which version it is.
+type host struct {
+	name     string
+	clusters []string
+	salt     int
+	bad      bool
+}
+
+func (h host) proto() *routev3.VirtualHost {
+	v := &routev3.VirtualHost{Name: h.name, Domains: []string{h.name + ".example"}}
+	for _, c := range h.clusters {
+		v.Routes = append(v.Routes, &routev3.Route{
+			Name:   fmt.Sprint(h.salt),
+			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: c}}},
+		})
+	}
+	if h.bad {
+		v.RequestHeadersToRemove = []string{bad}
+	}
+	return v
+}
+
+func testRoutes(t testing.TB, name string, hosts ...host) delta.Change {
+	rc := &routev3.RouteConfiguration{Name: name}
+	for _, h := range hosts {
+		rc.VirtualHosts = append(rc.VirtualHosts, h.proto())
+	}
+	return delta.Change{Type: typeRoute, Name: name, Resource: pack(t, name, rc)}
+}
+
+func testScope(t testing.TB, name, routes string) delta.Change {
+	return delta.Change{Type: typeScope, Name: name, Resource: pack(t, name, &routev3.ScopedRouteConfiguration{
+		Name: name, RouteConfigurationName: routes,
+	})}
+}
+
+func testListener(t testing.TB, name, salt string) delta.Change {
+	return delta.Change{Type: typeListener, Name: name, Resource: pack(t, name, &listenerv3.Listener{Name: name, StatPrefix: salt})}
+}
+
+func removal(t delta.Type, name string) delta.Change { return delta.Change{Type: t, Name: name} }

@@ -1,0 +1,383 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// world is what the plane of the property test wants.
+type world struct {
+	t         testing.TB
+	random    *rand.Rand
+	clusters  map[string]delta.Change
+	badly     map[string]bool // clusters that Envoy refuses
+	setOf     map[string]string
+	sets      map[string]int // salt; negative is refused
+	shards    map[string]map[string]host
+	listeners map[string]string
+	salt      int
+	revision  uint64
+	pending   []delta.Change
+}
+
+func (w *world) add(c delta.Change) { w.pending = append(w.pending, c) }
+
+func (w *world) change() {
+	w.salt++
+	name := func(prefix string, n int) string { return fmt.Sprint(prefix, w.random.IntN(n)) }
+	switch w.random.IntN(12) {
+	case 0, 1, 2: // a cluster comes or changes
+		c, set := name("c", 6), name("s", 4)
+		var options []clusterOption
+		if w.random.IntN(4) == 0 {
+			options = append(options, withChecks)
+		}
+		w.badly[c] = w.random.IntN(6) == 0
+		if w.badly[c] {
+			options = append(options, asBad)
+		}
+		w.clusters[c], w.setOf[c] = testCluster(w.t, c, set, w.salt, options...), set
+		w.add(w.clusters[c])
+	case 3: // a cluster goes
+		c := name("c", 6)
+		delete(w.clusters, c)
+		w.add(removal(typeCluster, c))
+	case 4, 5: // endpoints change
+		s, salt := name("s", 4), w.salt
+		if w.random.IntN(8) == 0 {
+			salt = -1
+		}
+		w.sets[s] = salt
+		w.add(testEndpoints(w.t, s, min(salt, 50)))
+	case 6: // endpoints go
+		if w.random.IntN(3) == 0 {
+			s := name("s", 4)
+			delete(w.sets, s)
+			w.add(removal(typeEndpoint, s))
+		}
+	case 7, 8, 9: // hosts come and change
+		shard := name("r", 3)
+		for range 1 + w.random.IntN(3) {
+			h := host{name: name("h", 6), salt: w.salt, bad: w.random.IntN(8) == 0}
+			for range 1 + w.random.IntN(2) {
+				h.clusters = append(h.clusters, name("c", 6))
+			}
+			w.shards[shard][h.name] = h
+		}
+		w.add(w.routes(shard))
+	case 10: // a host goes
+		shard := name("r", 3)
+		delete(w.shards[shard], name("h", 6))
+		w.add(w.routes(shard))
+	case 11: // a listener changes
+		l := name("l", 2)
+		switch salt := fmt.Sprint(w.salt); w.random.IntN(4) {
+		case 0:
+			w.listeners[l] = bad
+		case 1:
+			if len(w.listeners) > 1 {
+				delete(w.listeners, l)
+				w.add(removal(typeListener, l))
+				return
+			}
+			fallthrough
+		default:
+			w.listeners[l] = salt
+		}
+		w.add(testListener(w.t, l, w.listeners[l]))
+	}
+}
+
+func (w *world) routes(shard string) delta.Change {
+	var hosts []host
+	for _, n := range slices.Sorted(maps.Keys(w.shards[shard])) {
+		hosts = append(hosts, w.shards[shard][n])
+	}
+	return testRoutes(w.t, shard, hosts...)
+}
+
+// deliver gives the agent some or all of what is pending, in any order of types,
+// and a checkpoint when nothing is left.
+func (w *world) deliver(s *state, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(w.pending)
+	if !all {
+		n = w.random.IntN(n + 1)
+	}
+	if err := s.gate.Target(w.pending[:n]); err != nil {
+		w.t.Fatal(err)
+	}
+	taken := slices.Clone(w.pending[:n])
+	w.pending = w.pending[n:]
+	if len(w.pending) == 0 {
+		w.revision++
+		s.accepted = delta.Revision{Epoch: 1, Number: w.revision}
+		s.gate.Checkpoint(s.accepted)
+		taken = append(taken, delta.Change{Type: typeCheckpoint, Name: agentv1.CheckpointName, Resource: pack(w.t, agentv1.CheckpointName,
+			&agentv1.Checkpoint{Epoch: 1, Revision: w.revision})})
+	}
+	s.remember(memoryBatch{revision: s.accepted, target: taken})
+	s.advance()
+}
+
+// disk is what an agent of the property test has written. The last batches may be
+// lost when the agent is killed.
+type disk struct {
+	memory  *memory
+	batches []memoryBatch
+}
+
+func (d *disk) write(b memoryBatch) {
+	d.batches = append(d.batches, b)
+	for len(d.batches) > 5 {
+		d.flush(1)
+	}
+}
+
+func (d *disk) flush(n int) {
+	for _, b := range d.batches[:n] {
+		d.memory.apply(memoryBatch{revision: b.revision, target: b.target})
+		d.memory.apply(memoryBatch{revision: b.revision, good: b.good})
+	}
+	d.batches = d.batches[n:]
+}
+
+// restart replaces a killed agent. Envoy lives on, and the plane sends again what the
+// new one does not hold.
+func (w *world) restart(d *disk, now func() time.Time) *state {
+	w.t.Helper()
+	lost := w.random.IntN(len(d.batches) + 1)
+	forgotten := d.batches[len(d.batches)-lost:]
+	d.flush(len(d.batches) - lost)
+	d.batches = nil
+	s := newState(now, d.write, func() {})
+	s.gate.SetDrain(3 * time.Second)
+	if whole, err := s.restore(d.memory.remembered()); !whole || err != nil {
+		w.t.Fatalf("restored: whole %v, %v", whole, err)
+	}
+	var again []delta.Change
+	for _, b := range forgotten {
+		for _, c := range b.target {
+			if c.Type != typeCheckpoint {
+				again = append(again, c)
+			}
+		}
+	}
+	w.pending = append(again, w.pending...)
+	return s
+}
+
+// sound says whether requests to a cluster can work in the end.
+func (w *world) sound(cluster string) bool {
+	_, there := w.clusters[cluster]
+	salt, fed := w.sets[w.setOf[cluster]]
+	return there && !w.badly[cluster] && fed && salt > 0
+}
+
+// TestGateProperty: whatever the plane wants and Envoy answers, in whatever order,
+// no virtual host ever names a cluster that Envoy does not have warm (the model
+// checks that at every step), and in the end Envoy has what the plane wants, less
+// what it refuses, and less what waits for that, all of which is reported.
+func TestGateProperty(t *testing.T) {
+	seeds := 120
+	if testing.Short() {
+		seeds = 50
+	}
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { runGate(t, seed) })
+	}
+}
+
+func runGate(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	now := time.Unix(1_000_000, 0)
+	clock := func() time.Time { return now }
+	d := &disk{memory: &memory{target: map[key]*delta.Resource{}, good: map[key]*delta.Resource{}}}
+	s := newState(clock, d.write, func() {})
+	s.gate.SetDrain(3 * time.Second)
+	w := &world{
+		t: t, random: random, clusters: map[string]delta.Change{}, badly: map[string]bool{}, setOf: map[string]string{},
+		sets: map[string]int{}, shards: map[string]map[string]host{}, listeners: map[string]string{"l0": "x"},
+	}
+	for _, r := range []string{"r0", "r1", "r2"} {
+		w.shards[r] = map[string]host{}
+		w.add(w.routes(r))
+		w.add(testScope(t, "scope-"+r, r))
+	}
+	w.add(testListener(t, "l0", "x"))
+	w.deliver(s, true)
+	d.flush(len(d.batches))
+	e := newEnvoyModel(t, random, s)
+	last, opens := delta.Revision{}, e.opens
+	for range 600 {
+		switch n := random.IntN(100); {
+		case n < 12:
+			w.change()
+			w.deliver(s, false)
+		case n < 16:
+			now = now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
+			s.tick()
+		case n == 16 && random.IntN(3) == 0:
+			e.boot()
+		case n == 17 && random.IntN(2) == 0:
+			s.disconnect(e.stream)
+			e.connect()
+		case n == 18 && random.IntN(3) == 0:
+			s = w.restart(d, clock)
+			e.state, last = s, delta.Revision{}
+			e.connect()
+		case n == 18:
+			e.slow = map[string]bool{fmt.Sprint("c", random.IntN(6)): true}
+		case n == 19:
+			e.slow = nil
+		default:
+			e.step()
+		}
+		if _, settled := s.revisions(); settled.Compare(last) < 0 && opens == e.opens {
+			for k, d := range s.gate.unsettled {
+				t.Logf("unsettled: %v %+v", k, *d)
+			}
+			t.Fatalf("settled went back from %s to %s", last, settled)
+		} else {
+			last, opens = settled, e.opens
+		}
+	}
+	w.deliver(s, true)
+	e.slow = nil
+	converge(t, s, e, &now)
+	compare(t, w, s, e)
+	if t.Failed() {
+		t.Logf("inbox %v, outbox %v, held %v, listen %v, warming %v", e.inbox, e.outbox, e.held, e.listen, e.warming)
+		for name, set := range s.gate.sets {
+			k := key{typeEndpoint, name}
+			t.Logf("set %s: %+v; %+v; stream %+v", name, set, s.gate.items[k], s.stream.State(k.kind, k.name))
+		}
+		for k := range s.gate.unsettled {
+			if sh := s.gate.shards[k.name]; k.kind == typeRoute {
+				t.Logf("shard %+v; live %+v", sh, sh.live)
+			}
+			t.Logf("unsettled %v: item %+v, stream %+v", k, s.gate.items[k], s.stream.State(k.kind, k.name))
+		}
+	}
+}
+
+// converge lets everything happen that is due.
+func converge(t *testing.T, s *state, e *envoyModel, now *time.Time) {
+	t.Helper()
+	// A listener that is refused is tried again for ever, so there is no rest to wait
+	// for; this is longer than the drain time and every grace together.
+	for range 25 {
+		for idle := 0; idle < 30; idle++ {
+			if e.step() {
+				idle = 0
+			}
+		}
+		*now = now.Add(700 * time.Millisecond)
+		s.tick()
+	}
+}
+
+// compare holds what Envoy has against what the plane wants.
+func compare(t *testing.T, w *world, s *state, e *envoyModel) {
+	t.Helper()
+	applied := s.applied()
+	problems := map[string]*agentv1.Problem{}
+	for _, p := range applied.GetProblems() {
+		problems[p.GetTypeUrl()+" "+p.GetName()] = p
+	}
+	if want := (delta.Revision{Epoch: 1, Number: w.revision}); (delta.Revision{Epoch: applied.GetEpoch(), Number: applied.GetRevision()}) != want {
+		t.Errorf("settled %d/%d, want %s; unsettled: %v", applied.GetEpoch(), applied.GetRevision(), want, slices.Collect(maps.Keys(s.gate.unsettled)))
+	}
+	expect := map[string]bool{}
+	uses := map[string]bool{}
+	listening := false
+	for l, salt := range w.listeners {
+		if salt == bad {
+			expect[string(typeListener)+" "+l] = true
+		}
+	}
+	listening = len(e.listeners) > 0
+	for shard, hosts := range w.shards {
+		got := map[string]*routev3.VirtualHost{}
+		for _, v := range e.routes[shard].GetVirtualHosts() {
+			got[v.GetName()] = v
+			for _, c := range clustersOf(v) {
+				uses[c] = true
+			}
+		}
+		for _, h := range hosts {
+			// Sound: it must be live. Hopeless: it cannot be. Between the two stand
+			// clusters that work only because Envoy keeps what is gone or now bad.
+			sound, hopeless := true, false
+			for _, c := range h.clusters {
+				sound = sound && w.sound(c)
+				hopeless = hopeless || e.clusters[c] == nil
+			}
+			at := string(typeRoute) + " " + shard + "/" + h.name
+			switch p := problems[at]; {
+			case hopeless && p == nil:
+				t.Errorf("%s leads nowhere, and that is not reported", at)
+			case hopeless && !h.bad && p.GetKind() != problemWaiting:
+				t.Errorf("%s waits, but is reported as %v", at, p)
+			case sound && h.bad && listening && (p == nil || p.GetKind() != problemRefused):
+				t.Errorf("%s is refused, but is reported as %v", at, p)
+			case sound && !h.bad && p != nil:
+				t.Errorf("%s is sound, but is reported as %v", at, p)
+			case (sound || p == nil) && !h.bad && listening && !proto.Equal(got[h.name], h.proto()):
+				t.Errorf("%s: Envoy has %v, want %v", at, got[h.name], h.proto())
+			}
+			if !sound || h.bad {
+				expect[at] = true
+			}
+		}
+		for name := range got {
+			if _, ok := hosts[name]; !ok && listening {
+				t.Errorf("%s/%s is still there", shard, name)
+			}
+		}
+	}
+	for c := range w.clusters {
+		if w.badly[c] {
+			expect[string(typeCluster)+" "+c] = true
+		} else if _, has := e.clusters[c]; !has {
+			t.Errorf("cluster %s is missing; warming %v", c, e.warming[c])
+		} else if want := w.clusters[c].Resource.Version; e.clusters[c].version != want {
+			t.Errorf("cluster %s is at %s, want %s", c, e.clusters[c].version, want)
+		}
+	}
+	for c := range e.clusters {
+		kept := uses[c]
+		for _, s := range s.gate.shards {
+			for _, f := range s.good {
+				kept = kept || slices.Contains(f.clusters, c)
+			}
+			for _, f := range s.live.forms {
+				kept = kept || !listening && slices.Contains(f.clusters, c)
+			}
+		}
+		if _, ok := w.clusters[c]; !ok && !kept {
+			t.Errorf("cluster %s is still there", c)
+		}
+	}
+	for set, salt := range w.sets {
+		if salt < 0 {
+			expect[string(typeEndpoint)+" "+set] = true
+		}
+	}
+	for at, p := range problems {
+		if !expect[at] {
+			t.Errorf("problem without reason: %v", p)
+		}
+	}
+}

@@ -1,0 +1,467 @@
+package agent
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// Errors of joining. They are wrapped with where and what to do.
+var (
+	// ErrToken: the token cannot be read, or the plane does not take it.
+	ErrToken = errors.New("join token refused")
+	// ErrPin: who answers is not the plane that the token was made by.
+	ErrPin = errors.New("the plane is not the one that made the token")
+	// ErrName: the token, or the identity on disk, is another machine's.
+	ErrName = errors.New("machine name mismatch")
+	// ErrNameTaken: a live machine has the name.
+	ErrNameTaken = errors.New("machine name is taken")
+	// ErrUnreachable: no plane answered.
+	ErrUnreachable = errors.New("no plane can be reached")
+	// ErrNoIdentity: there is neither an identity nor a token.
+	ErrNoIdentity = errors.New("no identity and no join token")
+	// ErrExpired: the certificate's time is over.
+	ErrExpired = errors.New("certificate expired")
+	// ErrStranger: the plane and this machine's identity do not belong together.
+	ErrStranger = errors.New("this machine is not one of the plane's")
+)
+
+// Identity is who the machine is: its key, its certificate and the authorities that
+// it trusts. It is a value; renewal makes a new one.
+type Identity struct {
+	Machine     string
+	Certificate tls.Certificate // with Leaf
+	authorities []*x509.Certificate
+	record      identityRecord
+}
+
+// identityRecord is an identity as it is on disk.
+type identityRecord struct {
+	Key         string `json:"key"` // all three PEM
+	Chain       string `json:"chain"`
+	Authorities string `json:"authorities"`
+}
+
+// joinToken is a token as `fairlead token create` prints it.
+type joinToken struct {
+	wire string // "<id>.<secret>"
+	pin  []byte // SHA-256 of the authority's SubjectPublicKeyInfo
+}
+
+const tokenForm = "fl1"
+
+func parseToken(s string) (joinToken, error) {
+	parts := strings.Split(strings.TrimSpace(s), ".")
+	if len(parts) != 4 || parts[0] != tokenForm || parts[1] == "" || parts[2] == "" {
+		return joinToken{}, fmt.Errorf("%w: it does not have the form %s.<id>.<secret>.<pin>: copy it whole, as `fairlead token create` printed it", ErrToken, tokenForm)
+	}
+	pin, err := base64.RawURLEncoding.DecodeString(parts[3])
+	if err != nil || len(pin) != sha256.Size {
+		return joinToken{}, fmt.Errorf("%w: its pin is cut short or changed: copy it whole, as `fairlead token create` printed it", ErrToken)
+	}
+	return joinToken{wire: parts[1] + "." + parts[2], pin: pin}, nil
+}
+
+// loadIdentity reads an identity. fs.ErrNotExist says that there is none.
+func loadIdentity(path string) (*Identity, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read identity: %w", err)
+	}
+	var record identityRecord
+	if err := json.Unmarshal(data, &record); err != nil {
+		return nil, fmt.Errorf("read identity %s: %w", path, err)
+	}
+	id, err := newIdentity(record)
+	if err != nil {
+		return nil, fmt.Errorf("read identity %s: %w", path, err)
+	}
+	return id, nil
+}
+
+func newIdentity(record identityRecord) (*Identity, error) {
+	certificate, err := tls.X509KeyPair([]byte(record.Chain), []byte(record.Key))
+	if err != nil {
+		return nil, err
+	}
+	if certificate.Leaf == nil {
+		if certificate.Leaf, err = x509.ParseCertificate(certificate.Certificate[0]); err != nil {
+			return nil, err
+		}
+	}
+	name, ok := strings.CutPrefix(certificate.Leaf.Subject.CommonName, agentv1.MachinePrefix)
+	if !ok || name == "" {
+		return nil, fmt.Errorf("its certificate is of %q, which is no machine", certificate.Leaf.Subject.CommonName)
+	}
+	authorities, err := parseCertificates([]byte(record.Authorities))
+	if err != nil {
+		return nil, fmt.Errorf("authorities: %w", err)
+	}
+	return &Identity{Machine: name, Certificate: certificate, authorities: authorities, record: record}, nil
+}
+
+func parseCertificates(data []byte) ([]*x509.Certificate, error) {
+	var list []*x509.Certificate
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("there is no certificate")
+	}
+	return list, nil
+}
+
+// save writes the identity atomically, readable by our user only.
+func (id *Identity) save(path string) error {
+	data, err := json.MarshalIndent(id.record, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode identity: %w", err)
+	}
+	if err := writeFile(path, append(data, '\n')); err != nil {
+		return fmt.Errorf("save identity: %w", err)
+	}
+	return nil
+}
+
+// NotAfter is when the certificate expires.
+func (id *Identity) NotAfter() time.Time { return id.Certificate.Leaf.NotAfter }
+
+// renewAt is when two thirds of the certificate's life are over.
+func (id *Identity) renewAt() time.Time {
+	leaf := id.Certificate.Leaf
+	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 3 * 2)
+}
+
+// expired wraps ErrExpired with what to do, once the certificate's time is over.
+func (id *Identity) expired(now time.Time) error {
+	if !now.After(id.NotAfter()) {
+		return nil
+	}
+	return fmt.Errorf("%w on %s: run `fairlead token create --machine %s` at the plane and start this agent with the new token",
+		ErrExpired, id.NotAfter().UTC().Format(time.RFC3339), id.Machine)
+}
+
+func (id *Identity) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range id.authorities {
+		pool.AddCert(c)
+	}
+	return pool
+}
+
+// tlsConfig is for a connection to a plane.
+func (id *Identity) tlsConfig(now func() time.Time) *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		ServerName:   agentv1.ServerName,
+		RootCAs:      id.pool(),
+		Certificates: []tls.Certificate{id.Certificate},
+		Time:         now,
+	}
+}
+
+// pinnedConfig trusts whoever shows a chain that ends in the authority with the pin.
+func pinnedConfig(pin []byte, now func() time.Time) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		ServerName: agentv1.ServerName,
+		// The chain is verified below, against the authority that the pin names.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(c tls.ConnectionState) error {
+			roots, between := x509.NewCertPool(), x509.NewCertPool()
+			found := false
+			for _, cert := range c.PeerCertificates[1:] {
+				sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+				if cert.IsCA && subtle.ConstantTimeCompare(sum[:], pin) == 1 {
+					roots.AddCert(cert)
+					found = true
+				} else {
+					between.AddCert(cert)
+				}
+			}
+			if !found {
+				return ErrPin
+			}
+			_, err := c.PeerCertificates[0].Verify(x509.VerifyOptions{
+				DNSName: agentv1.ServerName, Roots: roots, Intermediates: between, CurrentTime: now(),
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+			})
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrPin, err)
+			}
+			return nil
+		},
+	}
+}
+
+// newKey makes a key, PEM.
+func newKey() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode the key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// requestFor makes a certificate signing request for a key.
+func requestFor(keyPEM []byte) ([]byte, error) {
+	block, _ := pem.Decode(keyPEM)
+	if block == nil {
+		return nil, errors.New("read the key: it is not PEM")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the key: %w", err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "machine"}}, key)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate request: %w", err)
+	}
+	return csr, nil
+}
+
+func identityOf(keyPEM []byte, c *agentv1.Certificate) (*Identity, error) {
+	id, err := newIdentity(identityRecord{Key: string(keyPEM), Chain: string(c.GetChain()), Authorities: string(c.GetAuthorities())})
+	if err != nil {
+		return nil, fmt.Errorf("read the plane's certificate: %w", err)
+	}
+	return id, nil
+}
+
+// Joiner asks planes for an identity.
+type Joiner struct {
+	Now func() time.Time
+	// Timeout bounds the wait for each plane.
+	Timeout time.Duration
+}
+
+// Join spends a token at the first plane that takes it. name is what the machine
+// believes to be called; a token for another name is refused unspent. The key
+// should be kept until the identity is: with it the token can be spent once more.
+func (j Joiner) Join(ctx context.Context, planes []string, token, name string, keyPEM []byte) (*Identity, error) {
+	parsed, err := parseToken(token)
+	if err != nil {
+		return nil, err
+	}
+	csr, err := requestFor(keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	tried := map[string]bool{}
+	for queue := append([]string(nil), planes...); len(queue) > 0; {
+		address := queue[0]
+		queue = queue[1:]
+		if tried[address] {
+			continue
+		}
+		tried[address] = true
+		c, err := j.ask(ctx, address, parsed, csr, name)
+		if err == nil {
+			if c.GetMachine() != name {
+				return nil, fmt.Errorf("%w: the token was for machine %q, this one is called %q: start it with --name %s, or run `fairlead token create --machine %s` (the first token is spent)",
+					ErrName, c.GetMachine(), name, c.GetMachine(), name)
+			}
+			return identityOf(keyPEM, c)
+		}
+		if hint := leaderOf(err); hint != "" {
+			queue = append([]string{hint}, queue...)
+		}
+		final, wrapped := explainJoin(address, name, err)
+		if final {
+			return nil, wrapped
+		}
+		errs = append(errs, wrapped)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (j Joiner) ask(ctx context.Context, address string, t joinToken, csr []byte, name string) (*agentv1.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, j.Timeout)
+	defer cancel()
+	pinFailed := false
+	config := pinnedConfig(t.pin, j.Now)
+	verify := config.VerifyConnection
+	config.VerifyConnection = func(c tls.ConnectionState) error {
+		err := verify(c)
+		if errors.Is(err, ErrPin) {
+			pinFailed = true
+			cancel() // asking again will not help
+		}
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	c, err := agentv1.NewEnrollmentClient(conn).Join(ctx, &agentv1.JoinRequest{Token: t.wire, Csr: csr, Machine: name}, grpc.WaitForReady(true))
+	if err != nil && conn.Close() == nil && pinFailed {
+		return nil, ErrPin
+	}
+	return c, err
+}
+
+// explainJoin says whether another plane cannot help, and what went wrong.
+func explainJoin(address, name string, err error) (final bool, wrapped error) {
+	again := fmt.Sprintf("run `fairlead token create --machine %s` at the plane and start this agent with the new token", name)
+	if errors.Is(err, ErrPin) {
+		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, %s", address, ErrPin, again)
+	}
+	message := status.Convert(err).Message()
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.InvalidArgument, codes.PermissionDenied:
+		return true, fmt.Errorf("join at %s: %w: %s: %s", address, ErrToken, message, again)
+	case codes.AlreadyExists:
+		return true, fmt.Errorf("join at %s: %w: %s: stop the other machine's agent, or join under another name", address, ErrNameTaken, message)
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return false, fmt.Errorf("join at %s: %w: %s: check the address, that the plane runs and that its agent port is open to this machine",
+			address, ErrUnreachable, message)
+	default:
+		return false, fmt.Errorf("join at %s: %w", address, err)
+	}
+}
+
+// leaderOf is the address that a standby's refusal names, empty for none.
+func leaderOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if hint, ok := d.(*agentv1.LeaderHint); ok {
+			return hint.GetAddress()
+		}
+	}
+	return ""
+}
+
+// renew asks for a new certificate with the present one, over an open connection.
+func renew(ctx context.Context, conn grpc.ClientConnInterface, machine string) (*Identity, error) {
+	keyPEM, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	csr, err := requestFor(keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	c, err := agentv1.NewEnrollmentClient(conn).Renew(ctx, &agentv1.RenewRequest{Csr: csr})
+	if err != nil {
+		return nil, fmt.Errorf("renew certificate: %w", err)
+	}
+	id, err := identityOf(keyPEM, c)
+	if err != nil {
+		return nil, err
+	}
+	if id.Machine != machine {
+		return nil, fmt.Errorf("renew certificate: %w: the plane says %q, this machine is %q", ErrName, id.Machine, machine)
+	}
+	return id, nil
+}
+
+// rejoin returns a function that joins again with the token in the file, for a machine
+// whose identity a plane does not take. It returns nil and no error when there is no
+// token that was not tried yet. The file is read each time: somebody may put a new one
+// there.
+func (j Joiner) rejoin(path string, planes []string, tokenFile, name string) func(context.Context) (*Identity, error) {
+	tried := ""
+	return func(ctx context.Context) (*Identity, error) {
+		if tokenFile == "" {
+			return nil, nil
+		}
+		token, err := os.ReadFile(tokenFile)
+		if err != nil || string(token) == tried {
+			return nil, nil // a file that is away is one that was used
+		}
+		id, err := j.enroll(ctx, path, planes, string(token), name)
+		// The plane may come, and a name is free once its machine was silent for a while.
+		if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrNameTaken) {
+			tried = string(token)
+		}
+		return id, err
+	}
+}
+
+// identify returns the machine's identity: the one on disk, or a new one for the
+// token in the file, which is read only if it is needed.
+func (j Joiner) identify(ctx context.Context, path string, planes []string, tokenFile, name string) (*Identity, error) {
+	id, err := loadIdentity(path)
+	switch {
+	case err == nil && id.Machine != name:
+		return nil, fmt.Errorf("%w: the identity in %s is of machine %q, this one is called %q: start it with --name %s, or with another data directory",
+			ErrName, path, id.Machine, name, id.Machine)
+	case err == nil && id.expired(j.Now()) == nil:
+		return id, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && tokenFile == "":
+		return nil, fmt.Errorf("%w: remove it and join again with a token from `fairlead token create --machine %s`", err, name)
+	}
+	lacks := fmt.Errorf("%w: run `fairlead token create --machine %s` at the plane and start this agent with --token-file", ErrNoIdentity, name)
+	if id != nil {
+		lacks = id.expired(j.Now())
+	}
+	if tokenFile == "" {
+		return id, lacks
+	}
+	token, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return id, fmt.Errorf("%w: read token: %w", lacks, err)
+	}
+	fresh, err := j.enroll(ctx, path, planes, string(token), name)
+	if err != nil && fresh == nil {
+		return id, err
+	}
+	return fresh, err
+}
+
+// enroll joins and puts the identity where the one before it was. It may return an
+// identity and an error: the identity is good then.
+func (j Joiner) enroll(ctx context.Context, path string, planes []string, token, name string) (*Identity, error) {
+	keyFile := path + ".key" // of a join that is under way
+	keyPEM, err := os.ReadFile(keyFile)
+	if err != nil {
+		if keyPEM, err = newKey(); err != nil {
+			return nil, err
+		}
+		if err := writeFile(keyFile, keyPEM); err != nil {
+			return nil, fmt.Errorf("save the key of the join: %w", err)
+		}
+	}
+	fresh, err := j.Join(ctx, planes, token, name, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	if err := fresh.save(path); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(keyFile); err != nil {
+		return fresh, fmt.Errorf("remove the key of the join: %w", err)
+	}
+	return fresh, nil
+}

@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"fairlead.dev/internal/delta"
+)
+
+// The resource types that an agent handles, as type URLs.
+const (
+	typeCluster  delta.Type = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	typeEndpoint delta.Type = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	typeSecret   delta.Type = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+	typeRoute    delta.Type = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	typeScope    delta.Type = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+	typeListener delta.Type = "type.googleapis.com/envoy.config.listener.v3.Listener"
+
+	typeMachine    delta.Type = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
+	typeCheckpoint delta.Type = "type.googleapis.com/fairlead.agent.v1.Checkpoint"
+)
+
+// proxyTypes are relayed to Envoy: what is named comes before what names it.
+var proxyTypes = [...]delta.Type{typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener}
+
+// planeTypes are asked of the plane, in this order; the checkpoint comes last.
+var planeTypes = [...]delta.Type{
+	typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener, typeMachine, typeCheckpoint,
+}
+
+// key names one resource.
+type key struct {
+	kind delta.Type
+	name string
+}

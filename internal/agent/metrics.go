@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// metrics are what the agent counts. Every label has a fixed set of values.
+type metrics struct {
+	connected  prometheus.Gauge
+	renewals   *prometheus.CounterVec
+	remembered prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "fairlead", Subsystem: "agent", Name: name, Help: help})
+	}
+	computed := func(name, help string, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead", Subsystem: "agent", Name: name, Help: help}, f)
+	}
+	m := &metrics{
+		connected:  gauge("plane_connected", "1 while the agent is connected to a plane."),
+		remembered: gauge("remembered_bytes", "Size of the remembered state on disk."),
+		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "fairlead", Subsystem: "agent", Name: "renewals_total", Help: "Renewals of the machine's certificate, by result.",
+		}, []string{"result"}),
+	}
+	for _, result := range []string{"renewed", "failed"} {
+		m.renewals.WithLabelValues(result)
+	}
+	number := func(is bool) float64 {
+		if is {
+			return 1
+		}
+		return 0
+	}
+	collectors := []prometheus.Collector{
+		m.connected, m.remembered, m.renewals,
+		computed("accepted_revision", "Largest revision that a plane has sent.", func() float64 {
+			accepted, _ := a.state.revisions()
+			return float64(accepted.Number)
+		}),
+		computed("applied_revision", "Largest revision that the proxy runs, less what is listed as a problem.", func() float64 {
+			_, settled := a.state.revisions()
+			return float64(settled.Number)
+		}),
+		computed("remembering", "1 while the state can be remembered; 0 for a full disk, say.", func() float64 {
+			return number(a.keeper.healthy() == nil)
+		}),
+		computed("epoch", "Epoch of the accepted revision.", func() float64 {
+			accepted, _ := a.state.revisions()
+			return float64(accepted.Epoch)
+		}),
+		computed("proxy_starts", "How often the proxy was started since the agent began.", func() float64 {
+			return float64(a.config.Proxy.Status().Starts)
+		}),
+		computed("proxy_ready", "1 while the proxy is ready.", func() float64 {
+			return number(a.config.Proxy.Status().State == proxyReady)
+		}),
+		computed("proxy_resident_bytes", "Resident memory of the proxy.", func() float64 {
+			return float64(a.config.Proxy.Status().RSSBytes)
+		}),
+		computed("remember_failing", "1 while the state cannot be written to the disk.", func() float64 {
+			return number(a.keeper != nil && a.keeper.healthy() != nil)
+		}),
+		computed("certificate_expiry_seconds", "When the machine's certificate expires, in seconds since 1970; 0 without one.", func() float64 {
+			if id := a.upstream.who(); id != nil {
+				return float64(id.NotAfter().Unix())
+			}
+			return 0
+		}),
+		&problemCollector{a.state, prometheus.NewDesc("fairlead_agent_problems",
+			"Resources that the proxy does not run as the plane wants them, by kind.", []string{"kind"}, nil)},
+	}
+	for _, c := range collectors {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// problemCollector counts problems when it is asked.
+type problemCollector struct {
+	state *state
+	desc  *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c *problemCollector) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *problemCollector) Collect(to chan<- prometheus.Metric) {
+	counts := map[agentv1.Problem_Kind]int{}
+	for _, p := range c.state.applied().GetProblems() {
+		counts[p.GetKind()]++
+	}
+	for kind, label := range map[agentv1.Problem_Kind]string{problemRefused: "refused", problemWaiting: "waiting"} {
+		to <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(counts[kind]), label)
+	}
+}

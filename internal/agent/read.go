@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	// What listeners and matchers carry inside an Any must be known to be read.
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+
+	"fairlead.dev/internal/delta"
+)
+
+// errUnreadable says that a resource of the plane cannot be read.
+var errUnreadable = errors.New("unreadable resource")
+
+// clusterInfo is what the gate must know of a cluster.
+type clusterInfo struct {
+	set string // name of its load assignment; empty when it is not by EDS
+	// simple: warm as soon as Envoy has taken it and its endpoints. Others depend on
+	// health checks, DNS or secrets, and Envoy must be asked.
+	simple bool
+}
+
+func readCluster(r *delta.Resource) (clusterInfo, error) {
+	var c clusterv3.Cluster
+	if err := unmarshal(r, &c); err != nil {
+		return clusterInfo{}, err
+	}
+	var info clusterInfo
+	switch c.GetType() {
+	case clusterv3.Cluster_EDS:
+		if info.set = c.GetEdsClusterConfig().GetServiceName(); info.set == "" {
+			info.set = c.GetName()
+		}
+		info.simple = true
+	case clusterv3.Cluster_STATIC:
+		info.simple = c.GetClusterType() == nil
+	}
+	if len(c.GetHealthChecks()) > 0 || c.GetTransportSocket() != nil || len(c.GetTransportSocketMatches()) > 0 {
+		info.simple = false
+	}
+	return info, nil
+}
+
+// readScope is the name of the route configuration that a scope uses.
+func readScope(r *delta.Resource) (string, error) {
+	var s routev3.ScopedRouteConfiguration
+	if err := unmarshal(r, &s); err != nil {
+		return "", err
+	}
+	return s.GetRouteConfigurationName(), nil
+}
+
+// readListener gives the route configurations that a listener names itself. Those
+// that it reaches by scopes are not among them.
+func readListener(r *delta.Resource) ([]string, error) {
+	var l listenerv3.Listener
+	if err := unmarshal(r, &l); err != nil {
+		return nil, err
+	}
+	names := map[string]struct{}{}
+	walk(l.ProtoReflect(), func(m protoreflect.Message) {
+		var field protoreflect.Name
+		switch m.Descriptor().FullName() {
+		case "envoy.extensions.filters.network.http_connection_manager.v3.Rds":
+			field = "route_config_name"
+		case "envoy.config.route.v3.ScopedRouteConfiguration":
+			field = "route_configuration_name"
+		default:
+			return
+		}
+		if name := m.Get(m.Descriptor().Fields().ByName(field)).String(); name != "" {
+			names[name] = struct{}{}
+		}
+	})
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// listenerPort is the TCP port of a listener, 0 if it has none.
+func listenerPort(r *delta.Resource) int {
+	var l listenerv3.Listener
+	if err := unmarshal(r, &l); err != nil {
+		return 0
+	}
+	return int(l.GetAddress().GetSocketAddress().GetPortValue())
+}
+
+// bindRefused recognises what Envoy says when it may not listen at an address.
+func bindRefused(message string) bool {
+	return strings.Contains(message, "Address already in use") || strings.Contains(message, "cannot bind")
+}
+
+// form is one version of a virtual host, as it came.
+type form struct {
+	raw      []byte // the VirtualHost message; shared with the resource it came in
+	hash     string
+	domains  []string
+	clusters []string // sorted, unique
+	standIn  bool     // made here: answers 503
+	instead  *form    // its stand-in, once it was needed
+}
+
+// routeTable is a route configuration taken apart into its virtual hosts.
+type routeTable struct {
+	shell     []byte // every other field, encoded
+	shellHash string
+	order     []string // names of the virtual hosts
+	forms     map[string]*form
+}
+
+const virtualHostsField protowire.Number = 2
+
+// readRoutes takes a RouteConfiguration apart. Forms of known that did not change
+// are used again, so only changed virtual hosts are decoded.
+func readRoutes(r *delta.Resource, known map[string]*form) (*routeTable, error) {
+	t := &routeTable{forms: map[string]*form{}}
+	byHash := make(map[string]string, len(known))
+	for name, f := range known {
+		byHash[f.hash] = name
+	}
+	rest := r.Body.GetValue()
+	for len(rest) > 0 {
+		number, kind, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return nil, unreadable(r, protowire.ParseError(n))
+		}
+		_, _, tag := protowire.ConsumeTag(rest)
+		if number != virtualHostsField || kind != protowire.BytesType {
+			t.shell = append(t.shell, rest[:n]...)
+			rest = rest[n:]
+			continue
+		}
+		raw, _ := protowire.ConsumeBytes(rest[tag:])
+		rest = rest[n:]
+		hash := hashOf(raw)
+		if name, ok := byHash[hash]; ok && t.forms[name] == nil {
+			t.order, t.forms[name] = append(t.order, name), known[name]
+			continue
+		}
+		var v routev3.VirtualHost
+		if err := proto.Unmarshal(raw, &v); err != nil {
+			return nil, unreadable(r, err)
+		}
+		if t.forms[v.GetName()] != nil || v.GetName() == "" {
+			return nil, unreadable(r, fmt.Errorf("virtual host %q is there twice or has no name", v.GetName()))
+		}
+		t.order = append(t.order, v.GetName())
+		t.forms[v.GetName()] = &form{raw: raw, hash: hash, domains: v.GetDomains(), clusters: clustersOf(&v)}
+	}
+	if err := proto.Unmarshal(t.shell, new(routev3.RouteConfiguration)); err != nil {
+		return nil, unreadable(r, err)
+	}
+	t.shellHash = hashOf(t.shell)
+	return t, nil
+}
+
+// clustersOf gives the names of the clusters that a virtual host may send requests
+// to, sorted. Clusters chosen by a request header cannot be known.
+func clustersOf(v *routev3.VirtualHost) []string {
+	names := map[string]struct{}{}
+	walk(v.ProtoReflect(), func(m protoreflect.Message) {
+		name := ""
+		switch part := m.Interface().(type) {
+		case *routev3.RouteAction:
+			name = part.GetCluster()
+		case *routev3.WeightedCluster_ClusterWeight:
+			name = part.GetName()
+		case *routev3.RouteAction_RequestMirrorPolicy:
+			name = part.GetCluster()
+		}
+		if name != "" {
+			names[name] = struct{}{}
+		}
+	})
+	return slices.Sorted(maps.Keys(names))
+}
+
+// walk visits a message and every message within it, also those inside an Any whose
+// type is known here.
+func walk(m protoreflect.Message, visit func(protoreflect.Message)) {
+	if any, ok := m.Interface().(*anypb.Any); ok {
+		if inner, err := any.UnmarshalNew(); err == nil {
+			walk(inner.ProtoReflect(), visit)
+		}
+		return
+	}
+	visit(m)
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.IsMap():
+			if field.MapValue().Message() != nil {
+				value.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+					walk(v.Message(), visit)
+					return true
+				})
+			}
+		case field.Message() == nil:
+		case field.IsList():
+			for i := range value.List().Len() {
+				walk(value.List().Get(i).Message(), visit)
+			}
+		default:
+			walk(value.Message(), visit)
+		}
+		return true
+	})
+}
+
+func unmarshal(r *delta.Resource, m proto.Message) error {
+	if err := r.Body.UnmarshalTo(m); err != nil {
+		return unreadable(r, err)
+	}
+	return nil
+}
+
+func unreadable(r *delta.Resource, err error) error {
+	return fmt.Errorf("%w: %s: %w", errUnreadable, r.Name, err)
+}
+
+func hashOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:12])
+}

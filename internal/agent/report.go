@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"fairlead.dev/internal/model"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+const (
+	// reportGather is how long a change waits for others before it is reported.
+	reportGather = 50 * time.Millisecond
+	// reportAgain is how long a broken report stream waits for the next try.
+	reportAgain = time.Second
+	// defaultTTL is taken until a plane says another.
+	defaultTTL = 15 * time.Second
+)
+
+// reporter tells a plane what the machine looks like.
+type reporter struct {
+	version   string
+	state     *state
+	proxy     Proxy
+	addresses func() ([]string, error)
+	log       *slog.Logger
+	changed   chan struct{} // gets a token when a report may differ
+	ttl       atomic.Int64
+}
+
+// run reports over a connection until ctx is done.
+func (r *reporter) run(ctx context.Context, conn grpc.ClientConnInterface) {
+	for ctx.Err() == nil {
+		if err := r.stream(ctx, conn); err != nil && ctx.Err() == nil {
+			r.log.Debug("report stream ended", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(reportAgain):
+		}
+	}
+}
+
+func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := agentv1.NewObserverClient(conn).Observe(ctx)
+	if err != nil {
+		return err
+	}
+	broken := make(chan error, 1)
+	news := make(chan struct{}, 1)
+	go func() {
+		for {
+			instruction, err := stream.Recv()
+			if err != nil {
+				broken <- err
+				return
+			}
+			if ttl := instruction.GetTimeToLive().AsDuration(); ttl > 0 {
+				r.ttl.Store(int64(ttl))
+				poke(news)
+			}
+		}
+	}()
+	var last *agentv1.Report
+	for {
+		report := r.report()
+		if err := stream.Send(report); err != nil {
+			return <-broken
+		}
+		last = report
+		again := time.NewTimer(r.every())
+		for same := true; same; {
+			select {
+			case err := <-broken:
+				again.Stop()
+				return err
+			case <-news:
+				again.Reset(r.every())
+			case <-again.C:
+				same = false
+			case <-r.changed:
+				select {
+				case err := <-broken:
+					again.Stop()
+					return err
+				case <-time.After(reportGather):
+				}
+				same = steady(last, r.report())
+			}
+		}
+		again.Stop()
+	}
+}
+
+// every is a little less than a third of the time-to-live.
+func (r *reporter) every() time.Duration {
+	ttl := time.Duration(r.ttl.Load())
+	if ttl <= 0 {
+		ttl = defaultTTL
+	}
+	return max(ttl*3/10, 100*time.Millisecond)
+}
+
+// report is the machine as it is now.
+func (r *reporter) report() *agentv1.Report {
+	addresses, err := r.addresses()
+	if err != nil {
+		r.log.Warn("addresses of the machine are not known", "error", err)
+	}
+	return &agentv1.Report{
+		AgentVersion: r.version,
+		Addresses:    addresses,
+		Applied:      r.state.applied(),
+		Proxy:        proxyReport(r.proxy.Status()),
+	}
+}
+
+// steady says that two reports differ at most in figures that always move.
+func steady(a, b *agentv1.Report) bool {
+	a, b = proto.CloneOf(a), proto.CloneOf(b)
+	for _, p := range []*agentv1.Proxy{a.GetProxy(), b.GetProxy()} {
+		p.RssBytes, p.Requests = 0, 0
+	}
+	return proto.Equal(a, b)
+}
+
+// proxyStates are the states by the names of model.ProxyStatus.
+var proxyStates = map[string]agentv1.Proxy_State{
+	"starting": agentv1.Proxy_STATE_STARTING,
+	"ready":    agentv1.Proxy_STATE_READY,
+	"draining": agentv1.Proxy_STATE_DRAINING,
+	"backoff":  agentv1.Proxy_STATE_BACKOFF,
+	"stopped":  agentv1.Proxy_STATE_STOPPED,
+}
+
+func proxyReport(s model.ProxyStatus) *agentv1.Proxy {
+	return &agentv1.Proxy{
+		State: proxyStates[s.State], Version: s.Version, Starts: s.Starts, Message: cut(s.Message, maxMessage),
+		RssBytes: s.RSSBytes, Requests: s.Requests,
+	}
+}
+
+// machineAddresses lists the addresses of interfaces that are up, without loopback
+// and link-local ones, sorted.
+func machineAddresses() ([]string, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		addresses, err := i.Addrs()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				list = append(list, n.IP.String())
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}

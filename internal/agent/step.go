@@ -1,0 +1,389 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"fairlead.dev/internal/delta"
+)
+
+// Step is what Gate.Step decided.
+type Step struct {
+	// Changes are for the Set that Envoy follows.
+	Changes []delta.Change
+	// Good is what an Envoy accepted since the last Step: what to fall back on. A
+	// nil Resource says that the name is gone.
+	Good []delta.Change
+	// Resend names load assignments that Envoy must be sent again.
+	Resend []string
+	// Wake is when Step must be called again even if nothing happens; zero: never.
+	Wake time.Time
+}
+
+// Step decides what changes now. Its cost follows what happened since the last one.
+func (g *Gate) Step(now time.Time) Step {
+	g.retryListeners(now)
+	g.expire(now)
+	for name, at := range g.graceShard {
+		if !now.Before(at) {
+			g.touch(key{typeRoute, name})
+		}
+	}
+	maps.Copy(g.dirty, g.late)
+	for len(g.dirty) > 0 {
+		keys := slices.SortedFunc(maps.Keys(g.dirty), compareKeys)
+		g.dirty = map[key]struct{}{}
+		for _, k := range keys {
+			if k.kind == typeRoute {
+				if s := g.shards[k.name]; s != nil {
+					g.syncShard(s, now)
+				}
+			} else if it := g.items[k]; it != nil {
+				g.sync(it, now)
+			}
+		}
+		g.park(now)
+		if len(g.dirty) > 0 {
+			maps.Copy(g.dirty, g.late)
+		}
+	}
+	g.late, g.graceShard = shrunk(g.late), shrunk(g.graceShard)
+	step := Step{Changes: g.out, Good: g.good, Resend: g.resend, Wake: g.wake(now)}
+	g.out, g.good, g.resend = nil, nil, nil
+	return step
+}
+
+// Confirm tells the gate what became of the changes of a Step: what Envoy's stream
+// says of each name after the Set was updated. A change back to what Envoy holds
+// sends nothing and so is answered by nothing; neither is one that nobody follows.
+func (g *Gate) Confirm(changes []delta.Change, state func(delta.Type, string) delta.State) {
+	var events []delta.Event
+	for _, c := range changes {
+		switch st := state(c.Type, c.Name); st.Phase {
+		case delta.Acked:
+			events = append(events, delta.Event{Type: c.Type, Name: c.Name, Version: st.Version})
+		case delta.Nacked:
+			events = append(events, delta.Event{Type: c.Type, Name: c.Name, Version: st.Version, Refused: true, Message: st.Message})
+		case delta.Unknown:
+			if s := g.shards[c.Name]; c.Type == typeRoute && s != nil {
+				g.unfollowedShard(s)
+			} else if c.Resource == nil {
+				events = append(events, delta.Event{Type: c.Type, Name: c.Name})
+			}
+		}
+	}
+	if len(events) > 0 {
+		g.Observe(events)
+	}
+}
+
+// Relent takes refusals whose version has been withdrawn meanwhile: Envoy then holds
+// what is wanted, and no further answer will say so.
+func (g *Gate) Relent(events []delta.Event, state func(delta.Type, string) delta.State) {
+	for _, e := range events {
+		if !e.Refused {
+			continue
+		}
+		st := state(e.Type, e.Name)
+		it := g.items[key{e.Type, e.Name}]
+		if st.Phase == delta.Acked || st.Phase == delta.Unknown && it != nil && it.live == nil {
+			g.Observe([]delta.Event{{Type: e.Type, Name: e.Name, Version: st.Version}})
+		}
+	}
+}
+
+// want is what should be live of an item, regardless of the others.
+func (it *item) want() *delta.Resource {
+	if it.target == nil || !it.isRefused(it.target) {
+		return it.target
+	}
+	if it.good != nil && !it.isRefused(it.good) {
+		return it.good
+	}
+	if it.kind == typeEndpoint {
+		// Without any answer Envoy would wait, with every other change of clusters.
+		return noEndpoints(it.name)
+	}
+	return it.target
+}
+
+func (it *item) isRefused(r *delta.Resource) bool {
+	_, bad := it.refuse[r.Version]
+	return bad
+}
+
+// sync brings what is live of an item to what should be, if its time has come.
+func (g *Gate) sync(it *item, now time.Time) {
+	want := it.want()
+	if set := g.sets[it.name]; it.kind == typeEndpoint && want == nil && set != nil && len(set.clusters) > 0 {
+		switch {
+		case it.live != nil && !it.isRefused(&delta.Resource{Version: it.base}):
+			g.settle(it) // Envoy keeps what it has
+			return
+		case it.good != nil && !it.isRefused(it.good):
+			want = it.good
+		default:
+			want = noEndpoints(it.name) // without any answer it would wait
+		}
+	}
+	if c := g.clusters[it.name]; it.kind == typeCluster && want != nil {
+		c.isIdle = false
+	}
+	if version(want) == it.base && (want == nil) == (it.live == nil) {
+		delete(g.late, it.key)
+		g.settle(it)
+		g.forget(it)
+		return
+	}
+	if !g.due(it, want, now) {
+		if want != nil || it.kind == typeScope {
+			g.late[it.key] = struct{}{} // what goes otherwise is touched when it is time
+		}
+		g.settle(it)
+		return
+	}
+	delete(g.late, it.key)
+	it.since = time.Time{}
+	g.push(it, want)
+	if want == nil {
+		g.keep(it.key, nil)
+	}
+}
+
+// due says whether an item may change now.
+func (g *Gate) due(it *item, want *delta.Resource, now time.Time) bool {
+	switch it.kind {
+	case typeCluster:
+		if want != nil {
+			return g.hasEndpoints(want) || g.waited(it, now)
+		}
+		c := g.clusters[it.name]
+		if c.uses > 0 || c.isIdle {
+			return false
+		}
+		c.isIdle = true
+		g.newlyIdle = append(g.newlyIdle, it.name)
+		return false
+	case typeScope:
+		if want == nil {
+			return g.open[typeListener] == 0
+		}
+		name, err := readScope(want)
+		return err != nil || g.routesLive(name) || g.waited(it, now)
+	case typeListener:
+		return want == nil || g.dueListener(it, want) || g.waited(it, now)
+	default:
+		return true
+	}
+}
+
+// dueListener: a listener that is new to an Envoy that already routes waits until
+// the routes that it leads to are settled; its first requests would find none.
+func (g *Gate) dueListener(it *item, want *delta.Resource) bool {
+	names, err := readListener(want)
+	if err != nil {
+		return true
+	}
+	for _, name := range names {
+		if !g.routesLive(name) {
+			return false
+		}
+	}
+	return it.live != nil || len(g.accepting) == 0 || g.open[typeScope]+g.open[typeRoute] == 0
+}
+
+// waited says whether an item has waited for others as long as it may.
+func (g *Gate) waited(it *item, now time.Time) bool {
+	if it.since.IsZero() {
+		it.since = now
+	}
+	return !now.Before(it.since.Add(waitGrace))
+}
+
+// push makes r live; nil takes the item away.
+func (g *Gate) push(it *item, r *delta.Resource) {
+	old := it.live
+	it.live, it.base = r, version(r)
+	it.acked, it.known = "", false
+	g.out = append(g.out, delta.Change{Type: it.kind, Name: it.name, Resource: r})
+	switch it.kind {
+	case typeCluster:
+		g.pushedCluster(g.clusters[it.name], old)
+	case typeScope, typeListener:
+		g.recount(it)
+	}
+	if it.kind == typeListener && r == nil {
+		delete(g.accepting, it.name)
+		delete(g.retries, it.key)
+		g.settleRoutes()
+	}
+	g.settle(it)
+	g.forget(it)
+}
+
+// forget drops an item of which nothing is left.
+func (g *Gate) forget(it *item) {
+	if it.target != nil || it.live != nil {
+		return
+	}
+	if c := g.clusters[it.name]; it.kind == typeCluster && c != nil {
+		if c.uses > 0 {
+			return
+		}
+		g.landed(c)
+		delete(g.clusters, it.name)
+		delete(g.polling, it.name)
+		delete(g.unwarm, it.name)
+	}
+	g.blame(it, 0, "")
+	delete(g.late, it.key)
+	delete(g.retries, it.key)
+	if it.kind == typeListener || it.kind == typeScope {
+		// Whether Envoy has let go of it decides when its routes may go.
+		if _, waits := g.unsettled[it.key]; waits {
+			return
+		}
+	}
+	delete(g.unsettled, it.key)
+	delete(g.items, it.key)
+}
+
+// recount counts which route configurations a live scope or listener names.
+func (g *Gate) recount(it *item) {
+	var names []string
+	if it.live != nil {
+		if it.kind == typeScope {
+			if name, err := readScope(it.live); err == nil {
+				names = []string{name}
+			}
+		} else if found, err := readListener(it.live); err == nil {
+			names = found
+		}
+	}
+	for _, n := range it.names {
+		if g.users[n]--; g.users[n] == 0 {
+			delete(g.users, n)
+			g.touch(key{typeRoute, n})
+		}
+	}
+	for _, n := range names {
+		if g.users[n]++; g.users[n] == 1 {
+			g.touch(key{typeRoute, n})
+		}
+	}
+	it.names = names
+}
+
+// park notes what must be looked at again when others have moved.
+func (g *Gate) park(now time.Time) {
+	for _, name := range g.newlyIdle {
+		if c := g.clusters[name]; c != nil && c.isIdle {
+			c.idleAt = now
+			g.idle = append(g.idle, idleCluster{name, now})
+		}
+	}
+	g.newlyIdle = g.newlyIdle[:0]
+	g.expire(now)
+}
+
+// expire takes away clusters whose drain time is over.
+func (g *Gate) expire(now time.Time) {
+	for len(g.idle) > 0 && !now.Before(g.idle[0].at.Add(g.drain)) {
+		name, at := g.idle[0].name, g.idle[0].at
+		g.idle = g.idle[1:]
+		c := g.clusters[name]
+		if c == nil || !c.isIdle || !c.idleAt.Equal(at) {
+			continue
+		}
+		c.isIdle = false
+		if c.target == nil && c.uses == 0 && c.live != nil {
+			set := c.info.set
+			delete(g.late, c.key)
+			g.push(c.item, nil)
+			g.keep(c.key, nil)
+			if set != "" {
+				g.touch(key{typeEndpoint, set})
+			}
+		}
+	}
+}
+
+// retryListeners tries refused listeners again.
+func (g *Gate) retryListeners(now time.Time) {
+	if len(g.retries) == 0 {
+		return
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(g.retries), compareKeys) {
+		at, it := g.retries[k], g.items[k]
+		if it == nil || it.target == nil {
+			delete(g.retries, k)
+			continue
+		}
+		_, bad := it.refuse[it.target.Version]
+		switch {
+		case !bad:
+			delete(g.retries, k)
+		case at.IsZero():
+			g.retries[k] = now.Add(listenerRetry)
+		case !now.Before(at):
+			delete(g.retries, k)
+			delete(it.refuse, it.target.Version)
+			g.pushAgain(it, it.target)
+		}
+	}
+}
+
+// pushAgain makes r live under another version, so that Envoy is sent it even if it
+// has answered about the same content before.
+func (g *Gate) pushAgain(it *item, r *delta.Resource) {
+	g.bumps++
+	base, again := version(r), *r
+	if it.live == r {
+		base = it.base
+	}
+	again.Version = base + "~" + strconv.FormatUint(g.bumps, 10)
+	g.push(it, &again)
+	it.base = base
+	g.settle(it)
+}
+
+// wake is the next time at which something is due by time alone.
+func (g *Gate) wake(now time.Time) time.Time {
+	var next time.Time
+	if len(g.idle) > 0 {
+		next = g.idle[0].at.Add(g.drain)
+	}
+	for _, at := range g.retries {
+		if at.IsZero() {
+			at = now.Add(listenerRetry)
+		}
+		next = sooner(next, at)
+	}
+	for k := range g.late {
+		if it := g.items[k]; it != nil && !it.since.IsZero() {
+			next = sooner(next, it.since.Add(waitGrace))
+		}
+	}
+	for _, at := range g.graceShard {
+		next = sooner(next, at)
+	}
+	return next
+}
+
+// shrunk replaces an empty map: one that was large is slow to look through for ever.
+func shrunk[K comparable, V any](m map[K]V) map[K]V {
+	if len(m) > 0 {
+		return m
+	}
+	return map[K]V{}
+}
+
+// sooner is the earlier of two times; zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,299 @@
+package agent
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+const (
+	backoffFirst = 200 * time.Millisecond
+	backoffMost  = 2 * time.Second
+	// renewAgain is how long a renewal that went wrong waits for the next try.
+	renewAgain = time.Minute
+	// maxResponse bounds what a plane may send at once, bytes. It splits at 2 MiB; a
+	// single resource may be larger.
+	maxResponse = 64 << 20
+)
+
+// upstream is the connection to a plane: one at a time, with the discovery stream
+// and the reports on it.
+type upstream struct {
+	planes  []string
+	state   *state
+	report  *reporter
+	log     *slog.Logger
+	now     func() time.Time
+	random  *rand.Rand // used by run alone
+	metrics *metrics
+	path    string // of the identity
+	// rejoin gets another identity with a token; nil and no error when it cannot. Used
+	// by run alone.
+	rejoin func(context.Context) (*Identity, error)
+	said   string // why rejoin failed; of run alone
+
+	mu        sync.Mutex
+	identity  *Identity
+	connected string // address of the plane, empty for none
+	reason    error  // why there is none
+	renewal   time.Time
+}
+
+// run keeps connected until ctx is done.
+func (u *upstream) run(ctx context.Context) {
+	wait := backoffFirst
+	for next, hint := 0, ""; ctx.Err() == nil; {
+		address := hint
+		if address == "" {
+			address = u.planes[next%len(u.planes)]
+			next++
+		}
+		hint = ""
+		began := u.now()
+		lived, err := u.serve(ctx, address)
+		if ctx.Err() != nil {
+			return
+		}
+		u.lost(address, err, lived)
+		if u.replace(ctx, err) {
+			continue
+		}
+		if lived || u.now().Sub(began) > 30*time.Second {
+			wait, next = backoffFirst, slices.Index(u.planes, address)
+			next = max(next, 0)
+		}
+		if to := leaderOf(err); to != "" && to != address {
+			hint = to
+		}
+		// Full jitter: a plane that comes back is not met by all agents at once.
+		pause := backoffFirst + time.Duration(u.random.Int64N(int64(wait)))
+		if wait = min(2*wait, backoffMost-backoffFirst); hint != "" {
+			pause = time.Duration(u.random.Int64N(int64(backoffFirst)))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// replace joins again when that may help, and says whether it did.
+func (u *upstream) replace(ctx context.Context, err error) bool {
+	if !errors.Is(err, ErrStranger) && !errors.Is(err, ErrExpired) {
+		return false
+	}
+	id, err := u.rejoin(ctx)
+	if err != nil && err.Error() != u.said {
+		u.said = err.Error()
+		u.log.Error("this machine cannot join again", "error", err)
+	}
+	if id == nil {
+		return false
+	}
+	u.mu.Lock()
+	u.identity, u.renewal = id, time.Time{}
+	u.mu.Unlock()
+	u.said = ""
+	u.log.Info("joined again, with a new token")
+	return true
+}
+
+// lost notes and says that there is no plane, once per outage.
+func (u *upstream) lost(address string, err error, lived bool) {
+	u.mu.Lock()
+	first := u.reason == nil
+	changed := first || u.reason.Error() != err.Error()
+	u.connected, u.reason = "", fmt.Errorf("plane %s: %w", address, err)
+	u.mu.Unlock()
+	u.metrics.connected.Set(0)
+	switch {
+	case first || lived:
+		u.log.Warn("no plane; traffic goes on as it is", "plane", address, "error", err)
+	case changed:
+		u.log.Debug("no plane", "plane", address, "error", err)
+	}
+}
+
+func (u *upstream) found(address string) {
+	u.mu.Lock()
+	u.connected, u.reason = address, nil
+	u.mu.Unlock()
+	u.metrics.connected.Set(1)
+	u.log.Info("connected to plane", "plane", address)
+}
+
+// status is the plane's address, or why there is none.
+func (u *upstream) status() (string, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.connected, u.reason
+}
+
+func (u *upstream) who() *Identity {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.identity
+}
+
+// serve talks to one plane until that ends. lived says that it sent something.
+func (u *upstream) serve(ctx context.Context, address string) (lived bool, err error) {
+	id := u.who()
+	if err := id.expired(u.now()); err != nil {
+		return false, err
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(credentials.NewTLS(id.tlsConfig(u.now))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse), grpc.MaxCallSendMsgSize(maxResponse)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDisableServiceConfig(),
+	)
+	if err != nil {
+		return false, fmt.Errorf("dial: %w", err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var side sync.WaitGroup
+	defer side.Wait()
+	defer cancel()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
+	if err != nil {
+		return false, explain(err, id.Machine)
+	}
+	if err := u.subscribe(stream, id.Machine); err != nil {
+		return false, err
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return lived, explain(err, id.Machine)
+		}
+		if !lived {
+			lived = true
+			u.found(address)
+			side.Go(func() { u.report.run(ctx, conn) })
+			side.Go(func() { u.renewals(ctx, conn) })
+		}
+		ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
+		if err := u.state.receive(resp); err != nil {
+			var stale errStale
+			if errors.As(err, &stale) {
+				u.log.Error("plane refused", "plane", address, "error", err)
+				return lived, err
+			}
+			u.log.Error("response of the plane refused", "type", resp.GetTypeUrl(), "error", err)
+			ack.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: cut(err.Error(), maxMessage)}
+		}
+		if err := stream.Send(ack); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv says why
+			return lived, explain(err, id.Machine)
+		}
+	}
+}
+
+// subscribe asks for everything, naming what is there already, so that only
+// differences travel.
+func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, machine string) error {
+	held, accepted := u.state.held()
+	for i, t := range planeTypes {
+		req := &discoveryv3.DeltaDiscoveryRequest{
+			TypeUrl: string(t), ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: held[t],
+		}
+		if i == 0 {
+			req.Node = &corev3.Node{Metadata: &structpb.Struct{}}
+			if accepted != (delta.Revision{}) {
+				req.Node.Metadata.Fields = map[string]*structpb.Value{
+					agentv1.RevisionField: structpb.NewStringValue(accepted.String()),
+				}
+			}
+		}
+		if err := stream.Send(req); err != nil {
+			if errors.Is(err, io.EOF) {
+				_, err = stream.Recv()
+			}
+			return explain(err, machine)
+		}
+	}
+	return nil
+}
+
+// explain words the failures that an operator can mend.
+func explain(err error, machine string) error {
+	again := fmt.Sprintf("give this agent a token of `fairlead token create --machine %s` (--token-file)", machine)
+	switch {
+	case status.Code(err) == codes.Unauthenticated:
+		return fmt.Errorf("%w: it does not take its certificate; was the machine deleted? To join again, %s: %w", ErrStranger, again, err)
+	case status.Code(err) == codes.AlreadyExists:
+		return fmt.Errorf("another machine is connected under this machine's name: %w", err)
+	case strings.Contains(status.Convert(err).Message(), x509.UnknownAuthorityError{}.Error()):
+		// gRPC tells the handshake's failure as text only.
+		return fmt.Errorf("%w: its authority is not the one that this machine joined: check the address; if the plane was set up anew, restore its backup or %s: %w",
+			ErrStranger, again, err)
+	default:
+		return err
+	}
+}
+
+// renewals renews the certificate when two thirds of its life are over. The open
+// streams go on; the next connection uses the new one.
+func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) {
+	for {
+		id := u.who()
+		u.mu.Lock()
+		at := id.renewAt()
+		if u.renewal.After(at) {
+			at = u.renewal
+		}
+		u.mu.Unlock()
+		// Looked at again within a minute, so that a stepped clock is seen.
+		wait := min(max(0, at.Sub(u.now())), time.Minute)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if u.now().Before(at) {
+			continue
+		}
+		fresh, err := renew(ctx, conn, id.Machine)
+		if err == nil {
+			err = fresh.save(u.path)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		u.mu.Lock()
+		if err == nil {
+			u.identity, u.renewal = fresh, time.Time{}
+		} else {
+			u.renewal = u.now().Add(renewAgain)
+		}
+		u.mu.Unlock()
+		if err != nil {
+			u.metrics.renewals.WithLabelValues("failed").Inc()
+			u.log.Warn("certificate was not renewed", "error", err, "expires", id.NotAfter(), "again_in", renewAgain)
+			continue
+		}
+		u.metrics.renewals.WithLabelValues("renewed").Inc()
+		u.log.Info("certificate renewed", "expires", fresh.NotAfter())
+	}
+}

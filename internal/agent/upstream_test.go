@@ -1,0 +1,560 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// call is one discovery stream, whose plane's end a test speaks.
+type call struct {
+	machine  string
+	requests chan *discoveryv3.DeltaDiscoveryRequest
+	stream   discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+	end      chan error // to end it from here
+	gone     <-chan struct{}
+	nonce    int
+}
+
+func (p *plane) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	machine, err := p.caller(st.Context())
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.leader != "" {
+		defer p.mu.Unlock()
+		return p.standby()
+	}
+	p.mu.Unlock()
+	c := &call{
+		machine: machine, requests: make(chan *discoveryv3.DeltaDiscoveryRequest, 64), stream: st,
+		end: make(chan error, 1), gone: st.Context().Done(),
+	}
+	go func() {
+		for {
+			req, err := st.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case c.requests <- req:
+			case <-c.gone:
+				return
+			}
+		}
+	}()
+	p.calls <- c
+	select {
+	case err := <-c.end:
+		return err
+	case <-c.gone:
+		return nil
+	}
+}
+
+func (p *plane) Observe(st grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
+	for {
+		if _, err := st.Recv(); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// call waits for an agent's next discovery stream and its subscriptions.
+func (p *plane) call() (*call, map[delta.Type]*discoveryv3.DeltaDiscoveryRequest) {
+	p.t.Helper()
+	select {
+	case c := <-p.calls:
+		asked := map[delta.Type]*discoveryv3.DeltaDiscoveryRequest{}
+		for range planeTypes {
+			req := c.request(p.t)
+			asked[delta.Type(req.GetTypeUrl())] = req
+		}
+		return c, asked
+	case <-time.After(patience):
+		p.t.Fatal("the agent does not come")
+		return nil, nil
+	}
+}
+
+func (c *call) request(t *testing.T) *discoveryv3.DeltaDiscoveryRequest {
+	t.Helper()
+	select {
+	case req := <-c.requests:
+		return req
+	case <-c.gone:
+		t.Fatal("the agent ended its stream")
+	case <-time.After(patience):
+		t.Fatal("the agent asks nothing")
+	}
+	return nil
+}
+
+func (c *call) send(t *testing.T, resp *discoveryv3.DeltaDiscoveryResponse) {
+	t.Helper()
+	c.nonce++
+	resp.Nonce = fmt.Sprint(c.nonce)
+	if err := c.stream.Send(resp); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tell sends a response and returns the agent's answer: empty when it accepted.
+func (c *call) tell(t *testing.T, resp *discoveryv3.DeltaDiscoveryResponse) string {
+	t.Helper()
+	c.send(t, resp)
+	for {
+		req := c.request(t)
+		if req.GetResponseNonce() == resp.GetNonce() {
+			return req.GetErrorDetail().GetMessage()
+		}
+	}
+}
+
+func (c *call) must(t *testing.T, responses ...*discoveryv3.DeltaDiscoveryResponse) {
+	t.Helper()
+	for _, resp := range responses {
+		if says := c.tell(t, resp); says != "" {
+			t.Fatalf("refused: %s", says)
+		}
+	}
+}
+
+// steadyProxy is an Envoy that is always well.
+type steadyProxy struct{}
+
+func (steadyProxy) Run(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
+func (steadyProxy) Status() model.ProxyStatus               { return model.ProxyStatus{State: proxyReady, Starts: 1} }
+
+func (steadyProxy) Warming(context.Context) ([]string, error) {
+	return nil, nil
+}
+func (steadyProxy) Active(context.Context) ([]string, error) { return nil, nil }
+
+// idleProxy fails the test if it is run.
+type idleProxy struct {
+	steadyProxy
+	t *testing.T
+}
+
+func (p idleProxy) Run(context.Context, func()) error {
+	p.t.Error("a proxy was started")
+	return nil
+}
+
+// machineRig is a machine with directories of its own.
+type machineRig struct {
+	t      *testing.T
+	config Config
+	counts *prometheus.Registry
+}
+
+func newMachine(t *testing.T, name string, planes ...*plane) *machineRig {
+	t.Helper()
+	run, err := os.MkdirTemp("", "ag") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(run) })
+	m := &machineRig{t: t, config: Config{
+		Name: name, DataDir: t.TempDir(), RunDir: run, Proxy: steadyProxy{}, Version: "test",
+		TokenFile: planes[0].token("for-"+name, name), Now: planes[0].authority.clock.Now,
+	}}
+	for _, p := range planes {
+		m.config.Planes = append(m.config.Planes, p.address)
+	}
+	return m
+}
+
+// start runs the machine's agent until the returned function is called.
+func (m *machineRig) start() (a *Agent, stop func()) {
+	m.t.Helper()
+	m.counts = prometheus.NewRegistry()
+	c := m.config
+	c.Registerer, c.Rand, c.Log = m.counts, rand.New(rand.NewPCG(1, 2)), slog.New(slog.DiscardHandler)
+	a, err := New(c)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				m.t.Errorf("run: %v", err)
+			}
+		case <-time.After(patience):
+			m.t.Error("run does not end")
+		}
+	})
+	m.t.Cleanup(stop)
+	return a, stop
+}
+
+// renewals counts the renewals with that result.
+func (m *machineRig) renewals(result string) (n float64) {
+	m.t.Helper()
+	families, err := m.counts.Gather()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			if f.GetName() == "fairlead_agent_renewals_total" && series.GetLabel()[0].GetValue() == result {
+				n += series.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// eventually asks until the answer is yes: of what tells nobody when it changes.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("%s: never", what)
+		}
+	}
+}
+
+// whole is a small whole state at a revision.
+func whole(t *testing.T, r delta.Revision, salt int) []*discoveryv3.DeltaDiscoveryResponse {
+	return []*discoveryv3.DeltaDiscoveryResponse{
+		responseOf(t, r, testCluster(t, "c1", "s1", salt)),
+		responseOf(t, r, testEndpoints(t, "s1", salt)),
+		responseOf(t, r, checkpointAt(t, r)),
+	}
+}
+
+func revisionOf(req *discoveryv3.DeltaDiscoveryRequest) string {
+	return req.GetNode().GetMetadata().GetFields()[agentv1.RevisionField].GetStringValue()
+}
+
+// TestSubscribesWithWhatItHolds: after a reconnect, and after a restart, only
+// differences have to travel, and the plane learns the largest revision.
+func TestSubscribesWithWhatItHolds(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	a, stop := m.start()
+	c, asked := p.call()
+	if c.machine != "edge-1" {
+		t.Errorf("it comes as %q", c.machine)
+	}
+	for _, typ := range planeTypes {
+		if req := asked[typ]; req == nil || !slices.Equal(req.GetResourceNamesSubscribe(), []string{"*"}) || len(req.GetInitialResourceVersions()) != 0 {
+			t.Errorf("at first it asks for %s with %v", typ, req)
+		}
+	}
+	if got := revisionOf(asked[typeCluster]); got != "" {
+		t.Errorf("at first it has accepted %q", got)
+	}
+	c.must(t, whole(t, at(2, 5), 1)...)
+	// The largest counts, not the last checkpoint's.
+	c.must(t, responseOf(t, at(2, 7), testCluster(t, "c2", "s2", 1)))
+	c.end <- nil
+
+	check := func(what string, asked map[delta.Type]*discoveryv3.DeltaDiscoveryRequest) {
+		if got := revisionOf(asked[typeCluster]); got != "2/7" {
+			t.Errorf("%s it has accepted %q, want 2/7", what, got)
+		}
+		want := map[string]string{"c1": testCluster(t, "c1", "s1", 1).Resource.Version, "c2": testCluster(t, "c2", "s2", 1).Resource.Version}
+		if got := asked[typeCluster].GetInitialResourceVersions(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s it holds clusters %v, want %v", what, got, want)
+		}
+		if got := asked[typeEndpoint].GetInitialResourceVersions(); got["s1"] == "" {
+			t.Errorf("%s it holds endpoints %v", what, got)
+		}
+		if got := asked[typeCheckpoint].GetInitialResourceVersions(); len(got) != 0 {
+			t.Errorf("%s it claims the checkpoint %v, which says that all is here", what, got)
+		}
+	}
+	c, asked = p.call()
+	check("after a reconnect", asked)
+	if got := a.Status(); got.Accepted != "2/7" || got.Machine != "edge-1" || got.Problems == nil {
+		t.Errorf("status is %+v", got)
+	}
+	stop()
+	m.config.TokenFile = "" // the identity is enough
+	m.start()
+	_, asked = p.call()
+	check("after a restart", asked)
+	_ = c
+}
+
+// TestRefusesAnOlderPlane: an old leader, or one whose data was restored from a
+// backup, changes nothing.
+func TestRefusesAnOlderPlane(t *testing.T) {
+	t.Parallel()
+	for name, older := range map[string]delta.Revision{"revision": at(2, 4), "epoch": at(1, 9)} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlane(t, newAuthority(t))
+			a, _ := newMachine(t, "edge-1", p).start()
+			c, _ := p.call()
+			c.must(t, whole(t, at(2, 5), 1)...)
+			before, _ := a.state.held()
+			c.send(t, responseOf(t, older, testCluster(t, "c1", "s1", 7), removal(typeCluster, "c1"), testCluster(t, "c3", "s3", 1)))
+			select {
+			case <-c.gone:
+			case <-time.After(patience):
+				t.Fatal("it goes on listening to it")
+			}
+			for len(c.requests) > 0 {
+				if req := <-c.requests; req.GetResponseNonce() == fmt.Sprint(c.nonce) {
+					t.Errorf("it answered: %v", req)
+				}
+			}
+			c, asked := p.call()
+			if got := revisionOf(asked[typeCluster]); got != "2/5" {
+				t.Errorf("it has accepted %q", got)
+			}
+			after, accepted := a.state.held()
+			if fmt.Sprint(before) != fmt.Sprint(after) || accepted != at(2, 5) {
+				t.Errorf("it was %v, is %v at %s", before, after, accepted)
+			}
+			trouble := a.Status().Trouble
+			for _, part := range []string{p.address, older.String(), "2/5", "old leader", "backup"} {
+				if !strings.Contains(trouble, part) {
+					t.Errorf("%q does not say %q", trouble, part)
+				}
+			}
+			// The same revision again, and a larger one, are in order.
+			c.must(t, responseOf(t, at(2, 5), testEndpoints(t, "s9", 1)))
+			c.must(t, responseOf(t, at(3, 1), testCluster(t, "c3", "s3", 1)))
+			if got := a.Status(); got.Accepted != "3/1" || got.Trouble != "" || got.Plane != p.address {
+				t.Errorf("status is %+v", got)
+			}
+		})
+	}
+}
+
+func TestFollowsTheLeader(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	leader, standby := newPlane(t, a), newPlane(t, a)
+	m := newMachine(t, "edge-1", leader)
+	m.config.Planes = []string{standby.address}
+	standby.with(func() { standby.leader = leader.address })
+	agent, _ := m.start()
+	c, _ := leader.call()
+	c.must(t, whole(t, at(1, 1), 1)...)
+	if got := agent.Status().Plane; got != leader.address {
+		t.Errorf("it is connected to %q", got)
+	}
+	// They change places: the old leader says so as it ends the stream.
+	standby.with(func() { standby.leader = "" })
+	leader.with(func() { leader.leader = standby.address })
+	c.end <- leader.standby()
+	c, asked := standby.call()
+	if got := revisionOf(asked[typeCluster]); got != "1/1" {
+		t.Errorf("it has accepted %q", got)
+	}
+	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c2", "s2", 1)))
+}
+
+// TestRefusesWhatItCannotRead: by name, and nothing but that.
+func TestRefusesWhatItCannotRead(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	a, _ := newMachine(t, "edge-1", p).start()
+	c, _ := p.call()
+	bad := testCluster(t, "c-bad", "s1", 1)
+	bad.Resource.Body.Value = []byte{0xff}
+	says := c.tell(t, responseOf(t, at(1, 1), testCluster(t, "c1", "s1", 1), bad, testCluster(t, "c2", "s2", 1)))
+	if !strings.Contains(says, "c-bad") || strings.Contains(says, "c1") || strings.Contains(says, "c2") {
+		t.Errorf("it says %q", says)
+	}
+	versions, accepted := a.state.held()
+	if got := versions[typeCluster]; len(got) != 2 || got["c1"] == "" || got["c2"] == "" {
+		t.Errorf("it took %v", got)
+	}
+	if accepted != at(0, 0) {
+		t.Errorf("it accepted %s", accepted)
+	}
+	for _, resp := range []*discoveryv3.DeltaDiscoveryResponse{
+		{TypeUrl: "type.googleapis.com/unknown", SystemVersionInfo: "1/1"},
+		{TypeUrl: string(typeCluster), SystemVersionInfo: "soon"},
+		{TypeUrl: string(typeCluster), SystemVersionInfo: "1/1", Resources: []*discoveryv3.Resource{{}}},
+	} {
+		if says := c.tell(t, resp); says == "" {
+			t.Errorf("it takes %v", resp)
+		}
+	}
+	c.must(t, whole(t, at(1, 1), 2)...)
+}
+
+// TestRenewsAfterTwoThirds of the certificate's life, with a new key, while the stream
+// goes on; a plane that cannot sign costs nothing.
+func TestRenewsAfterTwoThirds(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	path := filepath.Join(m.config.DataDir, "identity", "identity.json")
+	_, stop := m.start()
+	c, _ := p.call()
+	c.must(t, whole(t, at(1, 1), 1)...)
+	old, err := loadIdentity(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+
+	p.authority.clock.set(old.renewAt())
+	p.with(func() { p.mute = true })
+	_, stop = m.start()
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	eventually(t, "the renewal fails", func() bool { return m.renewals("failed") == 1 })
+	if id, err := loadIdentity(path); err != nil || !id.NotAfter().Equal(old.NotAfter()) {
+		t.Errorf("the identity was changed: %v", err)
+	}
+	c.must(t, responseOf(t, at(1, 3), testCluster(t, "c1", "s1", 3)))
+	stop()
+
+	p.with(func() { p.mute = false })
+	a, _ := m.start()
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(1, 4), testCluster(t, "c1", "s1", 4)))
+	eventually(t, "it is renewed", func() bool { return m.renewals("renewed") == 1 })
+	fresh, err := loadIdentity(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !fresh.NotAfter().Equal(p.authority.clock.Now().Add(machineLife)) || fresh.record.Key == old.record.Key {
+		t.Errorf("the new one ends at %s; same key: %v", fresh.NotAfter(), fresh.record.Key == old.record.Key)
+	}
+	if got := a.Status().Expires; !got.Equal(fresh.NotAfter()) {
+		t.Errorf("status says %s", got)
+	}
+	// The open stream goes on, and the next one shows the new certificate: the old
+	// one is over by then.
+	c.must(t, responseOf(t, at(1, 5), testCluster(t, "c1", "s1", 5)))
+	p.authority.clock.set(old.NotAfter().Add(time.Second))
+	c.end <- nil
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(1, 6), testCluster(t, "c1", "s1", 6)))
+}
+
+// TestExpiredWhileRunning: traffic goes on, and it is said what to do.
+func TestExpiredWhileRunning(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	a, _ := m.start()
+	c, _ := p.call()
+	c.must(t, whole(t, at(1, 1), 1)...)
+	p.authority.clock.set(a.upstream.who().NotAfter().Add(time.Second))
+	c.end <- nil
+	eventually(t, "it is said", func() bool { return strings.Contains(a.Status().Trouble, joinAgain) })
+	if err := a.Readyz(t.Context()); err != nil {
+		t.Errorf("it does not serve: %v", err)
+	}
+}
+
+// TestFirstStartWithoutAWayToJoin ends, and says why; with a remembered state it
+// goes on.
+func TestFirstStartWithoutAWayToJoin(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	token := m.config.TokenFile
+	m.config.TokenFile = ""
+	c := m.config
+	c.Proxy, c.Rand, c.Log = idleProxy{t: t}, rand.New(rand.NewPCG(1, 2)), slog.New(slog.DiscardHandler)
+	a, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, a.Run(t.Context()), ErrNoIdentity, joinAgain)
+
+	m.config.TokenFile = token
+	_, stop := m.start()
+	stream, _ := p.call()
+	stream.must(t, whole(t, at(1, 1), 1)...)
+	stop()
+	if err := os.Remove(filepath.Join(c.DataDir, "identity", "identity.json")); err != nil {
+		t.Fatal(err)
+	}
+	m.config.TokenFile = ""
+	a, _ = m.start()
+	eventually(t, "it is said", func() bool { return strings.Contains(a.Status().Trouble, joinAgain) })
+	if err := a.Readyz(t.Context()); err != nil {
+		t.Errorf("it does not serve what it remembers: %v", err)
+	}
+}
+
+// TestJoinsAgain: a machine that was deleted, or whose plane was set up anew, comes
+// back as soon as a new token is in the file, and serves all the while.
+func TestJoinsAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	a, stop := m.start()
+	c, _ := p.call()
+	c.must(t, whole(t, at(1, 1), 1)...)
+
+	p.with(func() { p.deleted, p.taken = true, 2 }) // a deleted machine was alive a moment ago
+	c.end <- nil
+	eventually(t, "it is said", func() bool { return strings.Contains(a.Status().Trouble, joinAgain) })
+	if err := a.Readyz(t.Context()); err != nil {
+		t.Errorf("it does not serve: %v", err)
+	}
+	replaceToken := func(p *plane, id string) {
+		t.Helper()
+		text, err := os.ReadFile(p.token(id, "edge-1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writeFile(m.config.TokenFile, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replaceToken(p, "second")
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	stop()
+
+	// Another authority at the same place.
+	anew := newPlane(t, newAuthority(t))
+	m.config.Planes = []string{anew.address}
+	a, _ = m.start()
+	eventually(t, "it is said", func() bool {
+		trouble := a.Status().Trouble
+		return strings.Contains(trouble, joinAgain) && strings.Contains(trouble, "authority")
+	})
+	replaceToken(anew, "third")
+	c, _ = anew.call()
+	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c1", "s1", 3)))
+}
