@@ -1,0 +1,110 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+)
+
+func read(t *testing.T, archive []byte) map[string]string {
+	t.Helper()
+	zip, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(zip); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[header.Name] = string(body)
+	}
+}
+
+func TestAPartThatFailsIsNamedAndTheRestIsThere(t *testing.T) {
+	var out bytes.Buffer
+	outcomes, err := Write(t.Context(), &out, "b", time.Unix(0, 0), time.Minute, []Part{
+		{"plane/status.json", func(context.Context) ([]byte, error) { return []byte("{}"), nil }},
+		{"plane/metrics.txt", func(context.Context) ([]byte, error) { return nil, errors.New("connection refused") }},
+		{"plane/readyz.txt", func(context.Context) ([]byte, error) { return []byte("not synced"), errors.New("503") }},
+	})
+	if err != nil || len(outcomes) != 3 {
+		t.Fatalf("%v, %v", outcomes, err)
+	}
+	files := read(t, out.Bytes())
+	if files["b/plane/status.json"] != "{}" || files["b/plane/readyz.txt"] != "not synced" {
+		t.Errorf("files: %v", files)
+	}
+	if !strings.Contains(files["b/index.txt"], "connection refused") {
+		t.Errorf("the index does not name the missing part:\n%s", files["b/index.txt"])
+	}
+}
+
+func TestAPartThatHangsIsGivenUp(t *testing.T) {
+	var out bytes.Buffer
+	outcomes, err := Write(t.Context(), &out, "b", time.Unix(0, 0), time.Millisecond, []Part{
+		{"a", func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }},
+	})
+	if err != nil || !errors.Is(outcomes[0].Err, context.DeadlineExceeded) {
+		t.Fatalf("%v, %v", outcomes, err)
+	}
+}
+
+func TestResourcesLeaveSecretsAndNoiseOut(t *testing.T) {
+	object := func(api, kind, name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": api, "kind": kind,
+			"metadata": map[string]any{
+				"name": name, "namespace": "team",
+				"annotations":   map[string]any{lastApplied: "everything once more"},
+				"managedFields": []any{map[string]any{"manager": "kubectl"}},
+			},
+		}}
+	}
+	kinds := map[schema.GroupVersionResource]string{}
+	for _, r := range collected {
+		kinds[r] = "List"
+	}
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds,
+		object("v1", "Service", "app"), object("v1", "Secret", "key"))
+	var out bytes.Buffer
+	outcomes, err := Write(t.Context(), &out, "b", time.Unix(0, 0), time.Minute, Resources(client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range outcomes {
+		if o.Err != nil {
+			t.Errorf("%s: %v", o.Name, o.Err)
+		}
+	}
+	files := read(t, out.Bytes())
+	if !strings.Contains(files["b/resources/services.yaml"], "name: app") {
+		t.Errorf("services: %q", files["b/resources/services.yaml"])
+	}
+	for name, body := range files {
+		for _, never := range []string{"managedFields", "everything once more", "kind: Secret"} {
+			if strings.Contains(body, never) {
+				t.Errorf("%s holds %q", name, never)
+			}
+		}
+	}
+}

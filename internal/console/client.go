@@ -1,0 +1,58 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+// maxAnswer bounds what a client reads of one answer, bytes.
+const maxAnswer = 256 << 20
+
+// Client asks a console.
+type Client struct {
+	// URL of the console, "http://127.0.0.1:7080".
+	URL  string
+	HTTP *http.Client
+}
+
+// Status asks a plane's console for its status.
+func (c Client) Status(ctx context.Context) (model.Status, error) {
+	var s model.Status
+	body, err := c.Get(ctx, StatusPath)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, fmt.Errorf("read the status from %s: %w", c.URL, err)
+	}
+	return s, nil
+}
+
+// Get returns the body at a path of the console. An answer that is not 200 is an
+// error that carries the body's first line.
+func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL, "/")+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the console at %s: %w", c.URL, err)
+	}
+	response, err := c.HTTP.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask the console at %s: %w", c.URL, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read %s%s: %w", c.URL, path, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+		return body, fmt.Errorf("%s%s answers %s: %s", c.URL, path, response.Status, line)
+	}
+	return body, nil
+}

@@ -1,0 +1,117 @@
+// Package console serves what a process knows about itself, read-only, over HTTP:
+// health, readiness, metrics and the status that people read; and renders that
+// status as one screen of text.
+//
+// It changes nothing and stores nothing. Everything it shows is asked for at the
+// moment of the request.
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// StatusPath is where a plane's status is served as JSON.
+const StatusPath = "/v1/status"
+
+// Health says whether a process works, and whether it should be given work.
+type Health interface {
+	// Healthz is nil while the process works; otherwise restart it.
+	Healthz(context.Context) error
+	// Readyz is nil while the process serves; otherwise wait for it.
+	Readyz(context.Context) error
+}
+
+// Config is what a console shows.
+type Config struct {
+	Health  Health
+	Metrics prometheus.Gatherer
+	// Status returns the value of StatusPath; nil where there is none.
+	Status func(context.Context) any
+	Log    *slog.Logger
+}
+
+// Handler serves /healthz, /readyz, /metrics and, where there is one, the status.
+func Handler(c Config) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", check(c.Health.Healthz))
+	mux.HandleFunc("GET /readyz", check(c.Health.Readyz))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	if c.Status != nil {
+		mux.HandleFunc("GET "+StatusPath, func(w http.ResponseWriter, r *http.Request) {
+			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			writeBody(w, append(body, '\n'))
+		})
+	}
+	return mux
+}
+
+// Serve answers on l until ctx is done. Slow and idle clients are cut off, and a
+// request's header may hold 16 KiB.
+func Serve(ctx context.Context, l net.Listener, c Config) error {
+	s := &http.Server{
+		Handler:           Handler(c),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if s.Shutdown(grace) != nil {
+			_ = s.Close() // the grace is over; nothing is lost, the console only reads
+		}
+	})
+	defer stop()
+	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the console at %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Listen opens the console's address. An address that is not loopback is allowed
+// and said: whoever reaches it may read the status.
+func Listen(address string, log *slog.Logger) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the console at %s (--console-address chooses another): %w", address, err)
+	}
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+		log.Warn("the console is readable by everyone who reaches its address", "address", l.Addr().String())
+	}
+	return l, nil
+}
+
+func check(f func(context.Context) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+		defer cancel()
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if err := f(ctx); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			writeBody(w, []byte(err.Error()+"\n"))
+			return
+		}
+		writeBody(w, []byte("ok\n"))
+	}
+}
+
+// writeBody ignores the error: the reader is gone and there is nobody to tell.
+func writeBody(w http.ResponseWriter, b []byte) { _, _ = w.Write(b) }

@@ -1,0 +1,189 @@
+package console
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// TextOptions say how a status is rendered.
+type TextOptions struct {
+	Now time.Time
+	// MaxRows bounds each table; what is left out is counted. 0 is no bound.
+	MaxRows int
+}
+
+// WriteText renders a status for a terminal: machines, listeners, routes, and
+// what is wrong and why. It prints no colours and needs no terminal.
+func WriteText(w io.Writer, s model.Status, o TextOptions) error {
+	b := bufio.NewWriter(w)
+	writePlane(b, s.Plane, o)
+	if s.Machines != nil { // else nothing is known yet, which is not the same as none
+		writeMachines(b, s.Machines, o)
+		writeListeners(b, s.Listeners, o)
+		writeRoutes(b, s.Routes, o)
+	}
+	writeProblems(b, s.Problems, o)
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write the status: %w", err)
+	}
+	return nil
+}
+
+func writePlane(w io.Writer, p model.PlaneStatus, o TextOptions) {
+	if p.Started.IsZero() {
+		fmt.Fprintf(w, "Plane      starting, version %s\n", p.Version)
+		return
+	}
+	role := "leading"
+	switch {
+	case p.Leading:
+	case p.Leader != "":
+		role = "standby of " + p.Leader
+	default:
+		role = "not leading, nor does it know who does"
+	}
+	fmt.Fprintf(w, "Plane      %s, %s, up %s, epoch %d, revision %d, version %s\n",
+		p.Identity, role, age(o.Now, p.Started), p.Epoch, p.Revision, p.Version)
+	if !p.Leading && p.Leader != "" {
+		fmt.Fprintln(w, "           machines report to the leader: ask there what they run")
+	}
+}
+
+func writeMachines(w io.Writer, machines []model.MachineStatus, o TextOptions) {
+	t := heading(w, "Machines", len(machines), "no machine has joined: run `fairlead token create --machine NAME`, then `fairlead agent` there")
+	if t == nil {
+		return
+	}
+	shown := rows(w, machines, o)
+	fmt.Fprintln(t, "  NAME\tSTATE\tPROXY\tREVISION\tREQUESTS\tADDRESSES")
+	for _, m := range shown {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\n",
+			m.Name, machineState(m, o.Now), proxyState(m.Proxy), machineRevision(m), m.Proxy.Requests, list(m.Addresses, 3))
+	}
+	flush(t)
+}
+
+func writeListeners(w io.Writer, listeners []model.ListenerStatus, o TextOptions) {
+	t := heading(w, "Listeners", len(listeners), "none: no Gateway and no root IngressRoute asks for one")
+	if t == nil {
+		return
+	}
+	shown := rows(w, listeners, o)
+	fmt.Fprintln(t, "  NAME\tPORT\tPROTOCOL\tHOSTS\tMACHINES")
+	for _, l := range shown {
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%d\t%s\n", l.ID, l.Port, l.Protocol, l.Hosts, list(l.Machines, 5))
+	}
+	flush(t)
+}
+
+func writeRoutes(w io.Writer, routes []model.RouteStatus, o TextOptions) {
+	t := heading(w, "Routes", len(routes), "none")
+	if t == nil {
+		return
+	}
+	shown := rows(w, routes, o)
+	fmt.Fprintln(t, "  KIND\tNAME\tHOSTS\tSTATE")
+	for _, r := range shown {
+		fmt.Fprintf(t, "  %s\t%s/%s\t%s\t%s\n", r.Kind, r.Namespace, r.Name, list(r.Hosts, 2), r.State)
+	}
+	flush(t)
+}
+
+func writeProblems(w io.Writer, problems []model.Problem, o TextOptions) {
+	if len(problems) == 0 {
+		fmt.Fprint(w, "\nNothing is wrong.\n")
+		return
+	}
+	fmt.Fprintf(w, "\nProblems (%d)\n", len(problems))
+	for _, p := range rows(w, problems, o) {
+		fmt.Fprintf(w, "  %s  %s: %s\n", p.Severity, p.Subject, p.Reason)
+		for line := range strings.SplitSeq(p.Message, "\n") {
+			fmt.Fprintf(w, "         %s\n", line)
+		}
+	}
+}
+
+// heading prints a table's title and returns its writer, or nil when it is empty.
+func heading(w io.Writer, title string, n int, empty string) *tabwriter.Writer {
+	if n == 0 {
+		fmt.Fprintf(w, "\n%-10s %s\n", title, empty)
+		return nil
+	}
+	fmt.Fprintf(w, "\n%s (%d)\n", title, n)
+	return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+}
+
+// rows cuts a table to its bound and says what it left out.
+func rows[T any](w io.Writer, all []T, o TextOptions) []T {
+	if o.MaxRows <= 0 || len(all) <= o.MaxRows {
+		return all
+	}
+	fmt.Fprintf(w, "  (the first %d of %d; --all shows all)\n", o.MaxRows, len(all))
+	return all[:o.MaxRows]
+}
+
+func machineState(m model.MachineStatus, now time.Time) string {
+	state := "connected"
+	switch {
+	case !m.Connected && m.LastReport.IsZero():
+		state = "never seen"
+	case !m.Connected:
+		state = "lost " + age(now, m.LastReport) + " ago"
+	}
+	if m.Cordoned {
+		state += ", cordoned"
+	}
+	return state
+}
+
+func proxyState(p model.ProxyStatus) string {
+	s := cmp.Or(p.State, "unknown")
+	if p.Starts > 1 {
+		s += fmt.Sprintf(" (%d starts)", p.Starts)
+	}
+	return s
+}
+
+func machineRevision(m model.MachineStatus) string {
+	if m.Applied >= m.Wanted {
+		return fmt.Sprintf("%d", m.Applied)
+	}
+	return fmt.Sprintf("%d of %d", m.Applied, m.Wanted)
+}
+
+func list(items []string, limit int) string {
+	if len(items) == 0 {
+		return "-"
+	}
+	if len(items) > limit {
+		return fmt.Sprintf("%s and %d more", strings.Join(items[:limit], ","), len(items)-limit)
+	}
+	return strings.Join(items, ",")
+}
+
+// age is a duration with the one or two units that matter.
+func age(now, then time.Time) string {
+	d := now.Sub(then)
+	switch {
+	case then.IsZero() || d < 0:
+		return "?"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours())/24)
+	}
+}
+
+// flush ignores the error: the writer underneath is buffered and reports it at the end.
+func flush(t *tabwriter.Writer) { _ = t.Flush() }
