@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/lab"
+	"fairlead.dev/lab/report"
+)
+
+func outputFlag(c *cobra.Command, output *string) {
+	c.Flags().StringVarP(output, "output", "o", "text", "how it is printed: text, json or yaml")
+	must(c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+func newStatus() *cobra.Command {
+	var name, output string
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show the labs of this host: machines, addresses, processes",
+		Example: `  fairlead lab status
+  fairlead lab status --name demo -o json | jq -r '.[].machines[].namespace'`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if c.Flags().Changed("name") {
+				s, err := lab.Read(lab.DefaultDir, name)
+				if errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("there is no lab %s (`fairlead lab up --name %s` makes it)", name, name)
+				}
+				if err != nil {
+					return err
+				}
+				return show(c.OutOrStdout(), output, []lab.State{s})
+			}
+			labs, err := lab.List(lab.DefaultDir)
+			return errors.Join(err, show(c.OutOrStdout(), output, labs))
+		},
+	}
+	nameFlag(c, &name)
+	outputFlag(c, &output)
+	return c
+}
+
+// shown is a lab as `-o json` prints it.
+type shown struct {
+	lab.State
+	// Stale is true when the lab's owner is gone: `lab down` removes it.
+	Stale     bool           `json:"stale"`
+	Processes []shownProcess `json:"processes"`
+}
+
+type shownProcess struct {
+	lab.ProcessState
+	Running bool `json:"running"`
+}
+
+func show(w io.Writer, output string, labs []lab.State) error {
+	all := make([]shown, 0, len(labs))
+	for _, l := range labs {
+		s := shown{State: l, Stale: !l.OwnerAlive(), Processes: []shownProcess{}}
+		for _, p := range l.Processes {
+			s.Processes = append(s.Processes, shownProcess{p, p.Running()})
+		}
+		all = append(all, s)
+	}
+	switch output {
+	case "text":
+		return showText(w, all)
+	case "json":
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	case "yaml":
+		raw, err := yaml.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("print labs: %w", err)
+		}
+		_, err = w.Write(raw)
+		return err
+	default:
+		return fmt.Errorf("--output %q: it is text, json or yaml", output)
+	}
+}
+
+func showText(w io.Writer, labs []shown) error {
+	if len(labs) == 0 {
+		_, err := fmt.Fprintln(w, "no labs (`fairlead lab up` makes one)")
+		return err
+	}
+	var errs []error
+	for i, l := range labs {
+		if i > 0 {
+			_, err := fmt.Fprintln(w)
+			errs = append(errs, err)
+		}
+		state := fmt.Sprintf("kept by process %d", l.Owner.ID)
+		if l.Stale {
+			state = fmt.Sprintf("STALE: its owner is gone (`fairlead lab down --name %s` removes it)", l.Name)
+		}
+		_, err := fmt.Fprintf(w, "Lab %s, %s and %s, %s\n", l.Name, l.Net4, l.Net6, state)
+		errs = append(errs, err)
+		t := report.Table{Columns: []string{"MACHINE", "ROLE", "IPV4", "IPV6", "PROCESSES"}}
+		for _, m := range l.Machines {
+			t.Add(m.Name, m.Role, span(m.Addr4), span(m.Addr6), processes(l, m.Name))
+		}
+		errs = append(errs, t.Write(w, "  "))
+	}
+	return errors.Join(errs...)
+}
+
+// span writes a machine's addresses: the first, and the last if there are more.
+func span(addrs []netip.Addr) string {
+	if len(addrs) == 1 {
+		return addrs[0].String()
+	}
+	return fmt.Sprintf("%s..%s", addrs[0], addrs[len(addrs)-1])
+}
+
+func processes(l shown, machine string) string {
+	var of []string
+	for _, p := range l.Processes {
+		switch {
+		case p.Machine != machine:
+		case p.Running:
+			of = append(of, fmt.Sprintf("%s (%d)", p.Name, p.Pid.ID))
+		default:
+			of = append(of, p.Name+" (ended)")
+		}
+	}
+	return strings.Join(of, ", ")
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/lab"
+	"fairlead.dev/lab/rig"
+)
+
+// backendPort is where the backends of `lab up` answer.
+const backendPort = 8080
+
+// keepReady is what a keeper says when its lab is up.
+const keepReady = "ready"
+
+func newUp() *cobra.Command {
+	var name, output string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Build a lab and leave it running",
+		Long: `Build a lab and leave it running until 'lab down': a client, two edges, a machine
+for a plane, and two clusters of backends, k8s1 (three) and os1 (two). The backends
+run already and answer at port 8080 of their addresses with their names.
+
+A lab keeper stays in the background; when it ends, by whatever means, so does the lab.`,
+		Example: `  fairlead lab up
+  fairlead lab exec client -- curl -s http://10.77.4.1:8080/
+  fairlead lab down`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := up(c.Context(), name); err != nil {
+				return err
+			}
+			s, err := lab.Read(lab.DefaultDir, name)
+			if err != nil {
+				return err
+			}
+			return show(c.OutOrStdout(), output, []lab.State{s})
+		},
+	}
+	nameFlag(c, &name)
+	outputFlag(c, &output)
+	return c
+}
+
+// up starts a keeper and returns when its lab is up. If ctx ends first, the
+// keeper is asked to end.
+func up(ctx context.Context, name string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	said, says, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the keeper: %w", err)
+	}
+	defer func() { _ = said.Close() }()
+	keeper := exec.Command(self, "lab", "keep", "--name", name)
+	keeper.Dir = "/"
+	keeper.Stdout = says
+	keeper.Stderr = says
+	keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives this command and its terminal
+	err = keeper.Start()
+	_ = says.Close()
+	if err != nil {
+		return fmt.Errorf("start the keeper: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = keeper.Process.Signal(syscall.SIGTERM) })()
+	var heard []string
+	for lines := bufio.NewScanner(said); lines.Scan(); {
+		if lines.Text() == keepReady {
+			return keeper.Process.Release()
+		}
+		heard = append(heard, strings.TrimPrefix(lines.Text(), "fairlead: "))
+	}
+	err = keeper.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("the lab's keeper ended (%w): %s", err, strings.Join(heard, "; "))
+}
+
+// newKeep is the process that owns a lab of `lab up`.
+func newKeep() *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use:    "keep",
+		Short:  "Own a lab until SIGTERM",
+		Hidden: true,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			l, err := lab.Up(c.Context(), lab.DefaultTopology(name), options(c))
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, finish(c.Context(), l.Down)) }()
+			self, err := os.Executable()
+			if err != nil {
+				return fmt.Errorf("find this program: %w", err)
+			}
+			r := &rig.Rig{Lab: l, Binary: self, Now: time.Now}
+			for _, m := range l.Machines(lab.RoleBackends) {
+				if _, err := r.StartBackends(c.Context(), m, slices.Concat(m.Addrs4(), m.Addrs6()), backendPort); err != nil {
+					return err
+				}
+			}
+			if err := sayReady(c.OutOrStdout()); err != nil {
+				return err
+			}
+			<-c.Context().Done()
+			return nil
+		},
+	}
+	nameFlag(c, &name)
+	return c
+}
+
+// sayReady tells `lab up` that the lab is up and lets go of the pipe: from here on
+// nobody listens.
+func sayReady(out io.Writer) error {
+	if _, err := fmt.Fprintln(out, keepReady); err != nil {
+		return fmt.Errorf("say that the lab is up: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("let go of the output: %w", err)
+	}
+	defer func() { _ = null.Close() }()
+	for _, fd := range []int{1, 2} {
+		if err := syscall.Dup3(int(null.Fd()), fd, 0); err != nil {
+			return fmt.Errorf("let go of the output: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"fairlead.dev/lab"
+	"fairlead.dev/lab/rig"
+)
+
+// stage is the lab with what runs in it.
+type stage struct {
+	*rig.Rig
+	plane    *rig.Plane
+	agents   map[string]*rig.Agent
+	backends []rig.Backend
+	routes   []*route
+}
+
+// clusters are the two clusters: the machine, how its backends are reached, and
+// at which port. One is reached over IPv4, the other over IPv6.
+var clusters = []struct {
+	name string
+	v6   bool
+	port uint16
+}{
+	{"k8s1", true, 8080},
+	{"os1", false, 80},
+}
+
+func (d *demo) buildLab(ctx context.Context, s *Step) error {
+	l, err := lab.Up(ctx, lab.DefaultTopology(d.Name), d.Lab)
+	if err != nil {
+		return err
+	}
+	d.stage = &stage{
+		Rig: &rig.Rig{
+			Lab: l, Binary: d.Binary, Kubectl: d.Kubectl, Envoy: d.Envoy, Now: d.Now,
+			Progress: func(what string, waited time.Duration, last error) {
+				d.say("    ... %.0f s: waiting for %s (%.100s)", waited.Seconds(), what, last)
+			},
+		},
+		agents: map[string]*rig.Agent{},
+	}
+	state := l.State()
+	s.fact("%d machines on one segment, %s and %s", len(state.Machines), state.Net4, state.Net6)
+	return nil
+}
+
+func (d *demo) startBackends(ctx context.Context, s *Step) error {
+	st := d.stage
+	for _, c := range clusters {
+		m := st.Lab.Machine(c.name)
+		addresses := m.Addrs4()
+		if c.v6 {
+			addresses = m.Addrs6()
+		}
+		started, err := st.StartBackends(ctx, m, addresses, c.port)
+		if err != nil {
+			return err
+		}
+		st.backends = append(st.backends, started...)
+		var of []string
+		for _, b := range started {
+			of = append(of, fmt.Sprintf("%s at %s", b.Name, b.Address))
+		}
+		s.fact("%s", strings.Join(of, ", "))
+	}
+	return nil
+}
+
+func (d *demo) startPlane(ctx context.Context, s *Step) error {
+	began := d.Now()
+	plane, err := d.stage.StartPlane(ctx, d.stage.Lab.Machine("plane"), rig.PlaneOptions{})
+	if err != nil {
+		return err
+	}
+	d.stage.plane = plane
+	s.figure("plane_ready_s", d.Now().Sub(began).Seconds())
+	s.fact("ready after %.1f s: API server, etcd and plane in one process", s.Figures["plane_ready_s"])
+	return nil
+}
+
+func (d *demo) joinEdges(ctx context.Context, s *Step) error {
+	st := d.stage
+	edges := st.Lab.Machines(lab.RoleEdge)
+	for _, m := range edges {
+		agent, err := st.StartAgent(ctx, m, st.plane)
+		if err != nil {
+			return err
+		}
+		st.agents[m.Name()] = agent
+	}
+	for _, m := range edges {
+		if err := st.agents[m.Name()].AwaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	if err := st.plane.AwaitConnected(ctx, edges...); err != nil {
+		return err
+	}
+	s.fact("edge-1 and edge-2 joined, agent and Envoy are ready")
+	return nil
+}
+
+// keepLogs copies the logs of a demo that failed to where people find them.
+func (d *demo) keepLogs(ctx context.Context) {
+	dir := filepath.Join(d.OutDir, "demo-logs")
+	_ = os.RemoveAll(dir)
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(d.stage.Lab.State().Dir(), "logs"))); err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			d.say("    the logs could not be kept: %v", err)
+		}
+		return
+	}
+	if d.stage.plane != nil {
+		if status, err := d.stage.plane.Status(ctx); err == nil {
+			if raw, err := json.MarshalIndent(status, "", "  "); err == nil {
+				_ = os.WriteFile(filepath.Join(dir, "status.json"), raw, 0o644)
+			}
+		}
+	}
+	d.say("")
+	d.say("    The logs of what ran are in %s.", dir)
+}

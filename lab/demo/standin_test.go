@@ -1,0 +1,360 @@
+package demo_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/lab"
+	"fairlead.dev/lab/cli"
+)
+
+// The demo judges. To see that it judges rightly, these tests let it judge
+// stand-ins for plane, agent, Envoy and kubectl, as small as they can be, that
+// work, or have one of these faults. The stand-ins are this test binary.
+const faultsVariable = "FAIRLEAD_DEMO_TEST_FAULTS"
+
+const (
+	faultSkew      = "skew"      // Envoy gives team01's clusters equal shares
+	faultForgetful = "forgetful" // the agent holds nothing without a plane
+	faultLame      = "lame"      // the agent takes its time to start Envoy again
+	faultDead      = "dead"      // the plane ends at once
+)
+
+func faulty(fault string) bool {
+	return slices.Contains(strings.Split(os.Getenv(faultsVariable), ","), fault)
+}
+
+func TestMain(m *testing.M) {
+	lab.MaybeJanitor()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	var err error
+	switch base := filepath.Base(os.Args[0]); {
+	case base == "kubectl":
+		err = kubectl(os.Args[1:])
+	case base == "envoy":
+		err = envoy(ctx, os.Args[1])
+	case len(os.Args) > 1 && os.Args[1] == "lab":
+		root := &cobra.Command{Use: "fairlead", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(cli.Commands())
+		err = root.ExecuteContext(ctx)
+	case len(os.Args) > 1 && os.Args[1] == "plane":
+		err = plane(ctx)
+	case len(os.Args) > 1 && os.Args[1] == "token":
+		fmt.Println("a-token")
+	case len(os.Args) > 1 && os.Args[1] == "agent":
+		err = agent(ctx)
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fairlead:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// flag returns the value after a flag of this process's command line.
+func flag(name string) string {
+	i := slices.Index(os.Args, name)
+	if i < 0 || i+1 == len(os.Args) {
+		return ""
+	}
+	return os.Args[i+1]
+}
+
+// object is a Kubernetes object, read as loosely as it can be.
+type object map[string]any
+
+func (o object) at(path ...string) any {
+	var v any = map[string]any(o)
+	for _, p := range path {
+		m, _ := v.(map[string]any)
+		v = m[p]
+	}
+	return v
+}
+
+func (o object) key() string {
+	return strings.ToLower(fmt.Sprintf("%v/%v", o.at("kind"), o.at("metadata", "name")))
+}
+
+// plane keeps objects, tells agents of them, and says that all is well.
+func plane(ctx context.Context) error {
+	if faulty(faultDead) {
+		return fmt.Errorf("etcd: no space left on device")
+	}
+	file := filepath.Join(flag("--data-dir"), "objects.json")
+	var mu sync.Mutex
+	objects := map[string]object{}
+	if raw, err := os.ReadFile(file); err == nil {
+		if err := json.Unmarshal(raw, &objects); err != nil {
+			return err
+		}
+	}
+	seen := map[string]time.Time{}
+	locked := func(f http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			f(w, r)
+		}
+	}
+	mux := http.NewServeMux()
+	ok := func(http.ResponseWriter, *http.Request) {}
+	mux.HandleFunc("/readyz", ok)
+	mux.HandleFunc("/healthz", ok)
+	mux.HandleFunc("GET /objects", locked(func(w http.ResponseWriter, r *http.Request) {
+		if name := r.FormValue("agent"); name != "" {
+			seen[name] = time.Now()
+		}
+		_ = json.NewEncoder(w).Encode(objects)
+	}))
+	mux.HandleFunc("POST /objects", locked(func(w http.ResponseWriter, r *http.Request) {
+		var o object
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		objects[o.key()] = o
+		raw, _ := json.Marshal(objects)
+		if err := os.WriteFile(file+".new", raw, 0o600); err == nil {
+			_ = os.Rename(file+".new", file)
+		}
+	}))
+	mux.HandleFunc("GET /v1/status", locked(func(w http.ResponseWriter, _ *http.Request) {
+		var s model.Status
+		for name, at := range seen {
+			s.Machines = append(s.Machines, model.MachineStatus{Name: name, Connected: time.Since(at) < time.Second})
+		}
+		for key, o := range objects {
+			if kind, _, _ := strings.Cut(key, "/"); strings.HasSuffix(kind, "route") {
+				s.Routes = append(s.Routes, model.RouteStatus{Kind: fmt.Sprint(o["kind"]), State: "programmed"})
+			}
+		}
+		_ = json.NewEncoder(w).Encode(s)
+	}))
+	return serve(ctx, mux, flag("--console-address"), ":"+flag("--agent-port"))
+}
+
+func serve(ctx context.Context, h http.Handler, addresses ...string) error {
+	ended := make(chan error, len(addresses)+1)
+	for _, a := range addresses {
+		l, err := net.Listen("tcp", a)
+		if err != nil {
+			return err
+		}
+		go func() { ended <- http.Serve(l, h) }()
+	}
+	context.AfterFunc(ctx, func() { ended <- nil })
+	return <-ended
+}
+
+// kubectl speaks to the plane at its console: apply -f -, and get of one object.
+func kubectl(args []string) error {
+	const url = "http://127.0.0.1:7080/objects"
+	if slices.Contains(args, "apply") {
+		raw, err := io.ReadAll(os.Stdin)
+		if err != nil {
+			return err
+		}
+		for doc := range strings.SplitSeq(string(raw), "---\n") {
+			var o object
+			if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+				return err
+			}
+			body, _ := json.Marshal(o)
+			resp, err := http.Post(url, "application/json", bytes.NewReader(body))
+			if err != nil {
+				return err
+			}
+			_ = resp.Body.Close()
+			fmt.Println(o.key(), "applied")
+		}
+		return nil
+	}
+	resp, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	objects := map[string]object{}
+	if err := json.NewDecoder(resp.Body).Decode(&objects); err != nil {
+		return err
+	}
+	kind, name, _ := strings.Cut(args[slices.Index(args, "get")+1], "/")
+	kind, _, _ = strings.Cut(kind, ".")
+	o, found := objects[strings.TrimSuffix(kind, "s")+"/"+name]
+	if !found {
+		return fmt.Errorf("%s %q not found", kind, name)
+	}
+	isTrue := func(condition string) []map[string]string {
+		return []map[string]string{{"type": condition, "status": "True"}}
+	}
+	o["status"] = map[string]any{
+		"currentStatus": "valid", "conditions": isTrue("Programmed"),
+		"parents": []any{map[string]any{"conditions": isTrue("Accepted")}},
+	}
+	return json.NewEncoder(os.Stdout).Encode(o)
+}
+
+// agent copies the plane's objects to where its Envoy reads them, and keeps that running.
+func agent(ctx context.Context) error {
+	file := filepath.Join(flag("--data-dir"), "objects.json")
+	var ready atomic.Bool
+	go func() {
+		client := &http.Client{Timeout: time.Second}
+		for ; ; time.Sleep(10 * time.Millisecond) {
+			raw := []byte("{}")
+			resp, err := client.Get("http://" + flag("--plane") + "/objects?agent=" + flag("--name"))
+			if err == nil {
+				raw, err = io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+			}
+			if err != nil && !faulty(faultForgetful) {
+				continue
+			}
+			if os.WriteFile(file+".new", raw, 0o600) == nil && os.Rename(file+".new", file) == nil {
+				ready.Store(true)
+			}
+		}
+	}()
+	go func() {
+		for ctx.Err() == nil {
+			_ = exec.CommandContext(ctx, flag("--envoy"), file).Run()
+			if faulty(faultLame) {
+				time.Sleep(1500 * time.Millisecond)
+			}
+		}
+	}()
+	return serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !ready.Load() {
+			http.Error(w, "nothing of the plane yet", http.StatusServiceUnavailable)
+		}
+	}), flag("--console-address"))
+}
+
+// envoy proxies by what the agent wrote last.
+func envoy(ctx context.Context, file string) error {
+	var objects atomic.Pointer[map[string]object]
+	read := func() {
+		raw, err := os.ReadFile(file)
+		now := map[string]object{}
+		if err == nil && json.Unmarshal(raw, &now) == nil {
+			objects.Store(&now)
+		}
+	}
+	objects.Store(&map[string]object{})
+	read()
+	go func() {
+		for ; ; time.Sleep(10 * time.Millisecond) {
+			read()
+		}
+	}()
+	var turns sync.Map // by host, so that each host's shares come out even
+	proxy := &httputil.ReverseProxy{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Context().Value(upstream{}).(string)
+		},
+	}
+	return serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		counter, _ := turns.LoadOrStore(r.Host, new(atomic.Uint64))
+		turn := counter.(*atomic.Uint64).Add(1)
+		backends := endpoints(*objects.Load(), choose(*objects.Load(), r.Host, turn))
+		if len(backends) == 0 {
+			http.Error(w, "no healthy upstream", http.StatusServiceUnavailable)
+			return
+		}
+		proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), upstream{}, backends[turn%uint64(len(backends))])))
+	}), ":80")
+}
+
+type upstream struct{}
+
+// choose picks a service of the route that has the host, by weight. Multiples of
+// the golden ratio spread evenly: the shares must not depend on luck.
+func choose(objects map[string]object, host string, turn uint64) string {
+	var refs []object
+	var collect func(v any)
+	collect = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if v["weight"] != nil {
+				refs = append(refs, v)
+			}
+			for _, child := range v {
+				collect(child)
+			}
+		case []any:
+			for _, child := range v {
+				collect(child)
+			}
+		}
+	}
+	for _, o := range objects {
+		names, _ := o.at("spec", "hostnames").([]any)
+		if o.at("spec", "virtualhost", "fqdn") == host || slices.Contains(names, any(host)) {
+			routes, _ := o.at("spec", "routes").([]any)
+			for _, r := range routes {
+				if to, ok := object(r.(map[string]any)).at("delegate", "name").(string); ok {
+					collect(map[string]any(objects["ingressroute/"+to]))
+				}
+			}
+			collect(map[string]any(o))
+		}
+	}
+	if faulty(faultSkew) && strings.HasPrefix(host, "team01") {
+		for i := range refs {
+			refs[i] = object{"name": refs[i]["name"], "weight": 1.0}
+		}
+	}
+	var sum float64
+	for _, r := range refs {
+		sum += r["weight"].(float64)
+	}
+	_, at := math.Modf(float64(turn) * math.Phi)
+	at *= sum
+	for _, r := range refs {
+		if at -= r["weight"].(float64); at < 0 {
+			return fmt.Sprint(r["name"])
+		}
+	}
+	return ""
+}
+
+// endpoints returns the addresses of a service.
+func endpoints(objects map[string]object, service string) []string {
+	slice, ok := objects["endpointslice/"+service+"-1"]
+	if !ok {
+		return nil
+	}
+	var found []string
+	port := slice.at("ports").([]any)[0].(map[string]any)["port"]
+	for _, e := range slice.at("endpoints").([]any) {
+		found = append(found, net.JoinHostPort(fmt.Sprint(e.(map[string]any)["addresses"].([]any)[0]), fmt.Sprint(port)))
+	}
+	return found
+}

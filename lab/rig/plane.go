@@ -1,0 +1,121 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/lab"
+)
+
+// Where planes and agents answer. Each machine has its own loopback addresses.
+const (
+	apiPort      = "6443"
+	agentPort    = "7443"
+	planeConsole = "127.0.0.1:7080"
+	agentConsole = "127.0.0.1:7081"
+)
+
+// Plane is a plane that runs on a machine.
+type Plane struct {
+	rig *Rig
+	// Machine that it runs on, and the process.
+	Machine *lab.Machine
+	Process *lab.Process
+	// Dir is its data directory.
+	Dir string
+
+	name, agentPort, console string
+	args                     []string
+}
+
+// PlaneOptions make a plane differ from the usual.
+type PlaneOptions struct {
+	// Name of the process and of its data directory; default "plane".
+	Name string
+	// AgentPort and Console replace the usual ones where a machine has two planes.
+	AgentPort, Console string
+	// Args are further arguments of `fairlead plane`.
+	Args []string
+}
+
+// StartPlane starts a plane and returns when it is ready.
+func (r *Rig) StartPlane(ctx context.Context, m *lab.Machine, o PlaneOptions) (*Plane, error) {
+	p := &Plane{rig: r, Machine: m, name: o.Name, agentPort: o.AgentPort, console: o.Console, args: o.Args}
+	if p.name == "" {
+		p.name = "plane"
+	}
+	if p.agentPort == "" {
+		p.agentPort = agentPort
+	}
+	if p.console == "" {
+		p.console = planeConsole
+	}
+	var err error
+	if p.Dir, err = m.Dir(p.name); err != nil {
+		return nil, err
+	}
+	return p, p.Start(ctx)
+}
+
+// Start starts the plane again after it has ended, with the same data, and
+// returns when it is ready.
+func (p *Plane) Start(ctx context.Context) error {
+	argv := append([]string{
+		p.rig.Binary, "plane", "--data-dir", p.Dir, "--advertise-address", p.Machine.Addr4().String(),
+		"--api-port", apiPort, "--agent-port", p.agentPort, "--console-address", p.console,
+	}, p.args...)
+	var err error
+	if p.Process, err = p.rig.start(ctx, p.Machine, p.name, argv...); err != nil {
+		return err
+	}
+	return p.rig.awaitProcess(ctx, planeTime, p.Process, p.Machine, "http://"+p.console+"/readyz")
+}
+
+// Kubeconfig is the file that makes kubectl an administrator of the plane's API.
+func (p *Plane) Kubeconfig() string { return filepath.Join(p.Dir, "admin.kubeconfig") }
+
+// Answers is nil while something answers at the plane's console.
+func (p *Plane) Answers(ctx context.Context) error {
+	return p.rig.Get(ctx, p.Machine, "http://"+p.console+"/healthz")
+}
+
+// Status is what `fairlead status` shows.
+func (p *Plane) Status(ctx context.Context) (model.Status, error) {
+	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Status(ctx)
+}
+
+// Token creates a one-time token for a machine.
+func (p *Plane) Token(ctx context.Context, machine string) (string, error) {
+	out, err := p.rig.run(ctx, p.Machine, "", p.rig.Binary, "token", "create", "--kubeconfig", p.Kubeconfig(), "--machine", machine)
+	if err != nil {
+		return "", fmt.Errorf("create a token for %s: %w", machine, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// AwaitConnected waits until the plane sees the agents of these machines.
+func (p *Plane) AwaitConnected(ctx context.Context, machines ...*lab.Machine) error {
+	return p.rig.Await(ctx, "the plane to see the agents", func(ctx context.Context) error {
+		status, err := p.Status(ctx)
+		if err != nil {
+			return err
+		}
+		for _, m := range machines {
+			if !slices.ContainsFunc(status.Machines, func(s model.MachineStatus) bool { return s.Name == m.Name() && s.Connected }) {
+				return fmt.Errorf("%s is not connected", m.Name())
+			}
+		}
+		return nil
+	})
+}
+
+// Endpoint is where agents find the plane: host:port.
+func (p *Plane) Endpoint() string {
+	return net.JoinHostPort(p.Machine.Addr4().String(), p.agentPort)
+}
