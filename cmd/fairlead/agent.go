@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.dev/internal/agent"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/driver/proxy"
+	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/version"
+)
+
+// agentFlags are the flags that `agent` and `up` share.
+type agentFlags struct {
+	name           string
+	dataDir        string
+	runDir         string
+	consoleAddress string
+	envoy          string
+	envoyThreads   int
+	drainTime      time.Duration
+	onStop         string
+
+	planes    []string
+	tokenFile string
+}
+
+// add adds the flags. prefix tells them apart where a plane has flags of its own.
+func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolicy) {
+	flags := c.Flags()
+	flags.StringVar(&f.name, "name", "", "name of this machine (default: its host name)")
+	flags.StringVar(&f.dataDir, prefix+"data-dir", defaultAgentDir, "where the agent keeps its identity and the state that it serves")
+	flags.StringVar(&f.runDir, "run-dir", defaultRunDir, "where sockets, secrets and Envoy's log are; best a tmpfs")
+	flags.StringVar(&f.consoleAddress, prefix+"console-address", defaultAgentConsole, "address of the agent's health and metrics; readable by everyone who reaches it")
+	flags.StringVar(&f.envoy, "envoy", "envoy", "Envoy's binary: a path, or a name on PATH")
+	flags.IntVar(&f.envoyThreads, "envoy-threads", 0, "Envoy's worker threads (default: one a processor)")
+	flags.DurationVar(&f.drainTime, "drain-time", 30*time.Second, "how long connections may finish when Envoy is drained")
+	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what becomes of Envoy when this process ends: leave (it serves on, and the next agent takes it over) or drain")
+	complete(c, "on-stop", string(proxy.Leave), string(proxy.Drain))
+}
+
+func newAgent(logs *logFlags) *cobra.Command {
+	flags := &agentFlags{}
+	c := &cobra.Command{
+		Use:     "agent",
+		Short:   "Run the agent: make this machine an edge",
+		GroupID: groupRun,
+		Long: `Run the agent: join a plane with a one-time token, receive this machine's state, run
+Envoy with it, and report.
+
+The agent remembers the last state that it served. With the plane away, after a
+restart and after a reboot it goes on from there. When the agent stops, Envoy serves
+on and the next agent takes it over, unless --on-stop=drain.`,
+		Example: `  fairlead agent --plane 192.0.2.10:7443 --token-file edge-1.token --name edge-1
+  fairlead agent --plane 192.0.2.10:7443,192.0.2.11:7443`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			log, err := logs.logger()
+			if err != nil {
+				return err
+			}
+			if err := flags.check(); err != nil {
+				return err
+			}
+			// gRPC logs with klog in a binary that holds the API server.
+			embedded.LogTo(log)
+			if err := forgetStart(); err != nil {
+				log.Debug("the start's memory is kept", "error", err)
+			}
+			return runAgent(c.Context(), flags, log)
+		},
+	}
+	flags.add(c, "", proxy.Leave)
+	c.Flags().StringSliceVar(&flags.planes, "plane", nil, "host:port of each plane's agent endpoint")
+	c.Flags().StringVar(&flags.tokenFile, "token-file", "", "file with the token of `fairlead token create`; needed to join, not afterwards")
+	required(c, "plane")
+	return c
+}
+
+// check refuses values that would be noticed only when everything else has started, and
+// makes a path of Envoy's one that holds in every directory.
+func (f *agentFlags) check() error {
+	switch proxy.StopPolicy(f.onStop) {
+	case proxy.Leave, proxy.Drain:
+	default:
+		return usageError{err: fmt.Errorf("--on-stop %q: want leave or drain", f.onStop)}
+	}
+	for _, p := range f.planes {
+		if host, port, err := net.SplitHostPort(p); err != nil || host == "" || port == "" {
+			return usageError{err: fmt.Errorf("--plane %q: want host:port, the agents' endpoint of a plane, say 192.0.2.10:%d", p, defaultAgentPort)}
+		}
+	}
+	if strings.ContainsRune(f.envoy, os.PathSeparator) {
+		path, err := filepath.Abs(f.envoy)
+		if err != nil {
+			return fmt.Errorf("--envoy %s: %w", f.envoy, err)
+		}
+		f.envoy = path
+	}
+	return nil
+}
+
+// machineName is the flag's, or the first label of the host name.
+func (f *agentFlags) machineName() (string, error) {
+	if f.name != "" {
+		return f.name, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find this machine's name (--name gives it): %w", err)
+	}
+	name, _, _ := strings.Cut(strings.ToLower(host), ".")
+	return name, nil
+}
+
+// runAgent runs until ctx ends or the agent cannot go on.
+func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
+	name, err := f.machineName()
+	if err != nil {
+		return err
+	}
+	listener, err := console.Listen(f.consoleAddress, log)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	envoy, err := proxy.New(proxy.Config{
+		Binary:      f.envoy,
+		RunDir:      f.runDir,
+		ADSSocket:   agent.SocketPath(f.runDir),
+		NodeID:      name,
+		Concurrency: f.envoyThreads,
+		DrainTime:   f.drainTime,
+		OnStop:      proxy.StopPolicy(f.onStop),
+		Log:         log,
+		Now:         time.Now,
+	})
+	if err != nil {
+		return err
+	}
+	metrics := newRegistry()
+	a, err := agent.New(agent.Config{
+		Name:       name,
+		Planes:     f.planes,
+		TokenFile:  f.tokenFile,
+		DataDir:    f.dataDir,
+		RunDir:     f.runDir,
+		Proxy:      envoy,
+		Version:    version.String(),
+		Log:        log,
+		Now:        time.Now,
+		Rand:       rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.Run(ctx) })
+	group.Go(func() error {
+		return console.Serve(ctx, listener, console.Config{
+			Health: a, Metrics: metrics, Log: log, Status: func(context.Context) any { return a.Status() },
+		})
+	})
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}

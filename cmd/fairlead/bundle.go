@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+
+	"fairlead.dev/internal/bundle"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/version"
+)
+
+func newSupportBundle() *cobra.Command {
+	var plane, agent, kubeconfig, file string
+	c := &cobra.Command{
+		Use:     "support-bundle",
+		Short:   "Collect status, metrics and resources into one archive",
+		GroupID: groupData,
+		Long: `Collect what somebody needs to help with a problem into one .tar.gz: the plane's
+and this machine's agent's health, metrics and status, and the resources that
+routing is made of. Secrets are never collected. What cannot be had is named in
+the archive's index.txt and on the terminal; the rest is there.`,
+		Example: `  fairlead support-bundle
+  fairlead support-bundle --file /tmp/fairlead.tar.gz`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			now := time.Now()
+			root := "fairlead-support-" + now.UTC().Format("20060102-150405")
+			if file == "" {
+				file = root + ".tar.gz"
+			}
+			parts := []bundle.Part{{Name: "version.txt", Fetch: func(context.Context) ([]byte, error) {
+				return []byte(version.String() + "\n"), nil
+			}}}
+			parts = append(parts, consoleParts("plane", consoleClient(plane))...)
+			parts = append(parts, consoleParts("agent", consoleClient(agent))...)
+			parts = append(parts, resourceParts(kubeconfig)...)
+			return writeBundle(c.Context(), c.ErrOrStderr(), file, root, now, parts)
+		},
+	}
+	consoleFlag(c, &plane)
+	c.Flags().StringVar(&agent, "agent-console", "http://"+defaultAgentConsole, "URL of this machine's agent's console")
+	kubeconfigFlag(c, &kubeconfig)
+	c.Flags().StringVarP(&file, "file", "f", "", "archive to write (default fairlead-support-<time>.tar.gz here)")
+	return c
+}
+
+func consoleParts(name string, client console.Client) []bundle.Part {
+	get := func(path string) func(context.Context) ([]byte, error) {
+		return func(ctx context.Context) ([]byte, error) { return client.Get(ctx, path) }
+	}
+	return []bundle.Part{
+		{Name: name + "/healthz.txt", Fetch: get("/healthz")},
+		{Name: name + "/readyz.txt", Fetch: get("/readyz")},
+		{Name: name + "/metrics.txt", Fetch: get("/metrics")},
+		{Name: name + "/status.json", Fetch: get(console.StatusPath)},
+	}
+}
+
+// resourceParts asks the API; where there is no way to it, its one part says why.
+func resourceParts(kubeconfig string) []bundle.Part {
+	var client dynamic.Interface
+	config, err := restConfig(kubeconfig)
+	if err == nil {
+		client, err = dynamic.NewForConfig(config)
+	}
+	if err != nil {
+		return []bundle.Part{{Name: "resources", Fetch: func(context.Context) ([]byte, error) { return nil, err }}}
+	}
+	return bundle.Resources(client)
+}
+
+// writeBundle writes beside the file and renames, so that a file with that name is
+// always whole.
+func writeBundle(ctx context.Context, progress io.Writer, file, root string, now time.Time, parts []bundle.Part) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), ".fairlead-support-*")
+	if err != nil {
+		return fmt.Errorf("write the bundle %s: %w", file, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	outcomes, err := bundle.Write(ctx, f, root, now, 20*time.Second, parts)
+	if err != nil {
+		return err
+	}
+	missing := 0
+	for _, o := range outcomes {
+		if o.Err != nil {
+			missing++
+			fmt.Fprintf(progress, "  not there: %s: %v\n", o.Name, o.Err)
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("write the bundle %s: %w", file, err)
+	}
+	if err := os.Rename(f.Name(), file); err != nil {
+		return fmt.Errorf("write the bundle %s: %w", file, err)
+	}
+	fmt.Fprintf(progress, "wrote %s: %d parts, %d not there\n", file, len(outcomes)-missing, missing)
+	return f.Close()
+}

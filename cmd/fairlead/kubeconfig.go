@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const kubeconfigHelp = "kubeconfig of the API (default $KUBECONFIG, else " + defaultPlaneDir + "/" + defaultKubeconfigName + ")"
+
+// kubeconfigFlag names the API for verbs that need it.
+func kubeconfigFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVar(path, "kubeconfig", "", kubeconfigHelp)
+}
+
+// required marks a flag that a command cannot do without.
+func required(c *cobra.Command, flag string) {
+	if err := c.MarkFlagRequired(flag); err != nil {
+		panic(err) // the flag does not exist: a bug of this package
+	}
+}
+
+// restConfig reads the kubeconfig: the flag's, the environment's, or the one that
+// a plane on this machine wrote.
+func restConfig(path string) (*rest.Config, error) {
+	if path == "" {
+		path = os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	}
+	if path == "" {
+		path = filepath.Join(defaultPlaneDir, defaultKubeconfigName)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig %s (--kubeconfig names another): %w", path, err)
+	}
+	return config, nil
+}

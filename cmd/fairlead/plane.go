@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.dev/deploy/crd"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/plane"
+	"fairlead.dev/internal/translate"
+)
+
+// stopGrace is how long the embedded API may take to stop.
+const stopGrace = 20 * time.Second
+
+// planeFlags are the flags that `plane` and `up` share.
+type planeFlags struct {
+	dataDir          string
+	bindAddress      string
+	advertiseAddress string
+	apiPort          uint16
+	agentPort        uint16
+	consoleAddress   string
+
+	kubeconfig   string
+	etcdServers  []string
+	etcdCAFile   string
+	etcdCertFile string
+	etcdKeyFile  string
+
+	ingressRoutePort uint16
+	rootNamespaces   []string
+	machineTTL       time.Duration
+}
+
+func (f *planeFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.dataDir, "data-dir", defaultPlaneDir, "where the embedded API keeps its data and keys")
+	flags.StringVar(&f.bindAddress, "bind-address", "::", "address that the API and the agents' endpoint listen at (:: is every address)")
+	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "address at which other machines reach this one (default: this machine's first address)")
+	flags.Uint16Var(&f.apiPort, "api-port", defaultAPIPort, "port of the embedded API")
+	flags.Uint16Var(&f.agentPort, "agent-port", defaultAgentPort, "port of the agents' endpoint")
+	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address of health, metrics and status; readable by everyone who reaches it")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "use the Kubernetes API of this kubeconfig instead of the embedded one")
+	flags.StringSliceVar(&f.etcdServers, "etcd-servers", nil, "URLs of an etcd cluster to use instead of the embedded etcd")
+	flags.StringVar(&f.etcdCAFile, "etcd-cafile", "", "authority of that etcd's certificates")
+	flags.StringVar(&f.etcdCertFile, "etcd-certfile", "", "client certificate for that etcd")
+	flags.StringVar(&f.etcdKeyFile, "etcd-keyfile", "", "key of that certificate")
+	flags.Uint16Var(&f.ingressRoutePort, "ingressroute-port", 80, "port at which root IngressRoutes are served")
+	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
+	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "a machine that does not report for this long is lost")
+	c.MarkFlagsMutuallyExclusive("kubeconfig", "etcd-servers")
+}
+
+func newPlane(logs *logFlags) *cobra.Command {
+	flags := &planeFlags{}
+	c := &cobra.Command{
+		Use:     "plane",
+		Short:   "Run the plane: the API, the translation, the agents' endpoint",
+		GroupID: groupRun,
+		Long: `Run the plane: a Kubernetes API of its own (or, with --kubeconfig, one that exists),
+the translation of its resources, and the endpoint that agents connect to.
+
+kubectl finds the embedded API by the kubeconfig DATA-DIR/admin.kubeconfig.
+For more than one plane give each the same --kubeconfig or --etcd-servers: one of
+them leads, the others stand by.`,
+		Example: `  fairlead plane --advertise-address 192.0.2.10
+  fairlead plane --kubeconfig /etc/fairlead/cluster.kubeconfig --advertise-address 192.0.2.10
+  fairlead plane --etcd-servers https://192.0.2.21:2379,https://192.0.2.22:2379 ...`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			log, err := logs.logger()
+			if err != nil {
+				return err
+			}
+			return runPlane(c.Context(), flags, log, nil)
+		},
+	}
+	flags.add(c)
+	return c
+}
+
+// companion runs beside a plane that has started.
+type companion struct {
+	// await returns when it is time to run; it ends with the plane. ready says whether
+	// that serves agents.
+	await func(ctx context.Context, ready func(context.Context) error) error
+	// run goes on when the plane fails.
+	run func(ctx context.Context, api embedded.API, advertise netip.Addr) error
+}
+
+// runPlane runs until ctx ends, the API dies, or a part fails.
+func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *companion) error {
+	bind, err := netip.ParseAddr(f.bindAddress)
+	if err != nil {
+		return usageError{err: fmt.Errorf("--bind-address %q: want an IP address", f.bindAddress)}
+	}
+	advertise, err := f.advertised(log)
+	if err != nil {
+		return err
+	}
+	listener, err := console.Listen(f.consoleAddress, log)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	// The console answers from the beginning: while the rest starts, it says so.
+	shown, metrics := &served{}, newRegistry()
+	user := ctx
+	group, ctx := errgroup.WithContext(user)
+	group.Go(func() error {
+		return console.Serve(ctx, listener, console.Config{
+			Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
+		})
+	})
+	group.Go(func() error {
+		return f.serve(ctx, bind, advertise, shown, metrics, log, func(ctx context.Context, api embedded.API) error {
+			if beside == nil {
+				return nil
+			}
+			if err := beside.await(ctx, shown.Readyz); err != nil {
+				return err
+			}
+			return outlive(user, ctx, log, func(ctx context.Context) error { return beside.run(ctx, api, advertise) })
+		})
+	})
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// outlive runs an agent until the user ends it. When the plane beside it fails, ctx
+// ends and it returns at once, with the agent as it is: the process is about to end, as
+// if it had been killed, and Envoy serves on until the next start takes it over.
+func outlive(user, ctx context.Context, log *slog.Logger, run func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- run(user) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	if user.Err() != nil {
+		return <-done
+	}
+	log.Warn("traffic goes on: Envoy is left running, and the next start takes it over")
+	return nil
+}
+
+// serve runs the API, the plane on it, and what runs beside. The API ends last.
+func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, shown *served, metrics *prometheus.Registry, log *slog.Logger, beside func(context.Context, embedded.API) error) (err error) {
+	api, err := f.startAPI(ctx, bind, advertise, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		if stopErr := api.Stop(grace); stopErr != nil {
+			err = errors.Join(err, fmt.Errorf("stop the API: %w", stopErr))
+		}
+	}()
+	if err := embedded.InstallCRDs(ctx, api.RESTConfig(), log, crd.All()...); err != nil {
+		return err
+	}
+	p, err := plane.New(plane.Config{
+		REST:             api.RESTConfig(),
+		Identity:         f.identity(),
+		AgentAddress:     net.JoinHostPort(bind.String(), strconv.Itoa(int(f.agentPort))),
+		AdvertiseAddress: net.JoinHostPort(advertise.String(), strconv.Itoa(int(f.agentPort))),
+		Log:              log,
+		Now:              time.Now,
+		TTL:              f.machineTTL,
+		Translate: translate.Config{
+			RootNamespaces: f.rootNamespaces, IngressRoutePort: f.ingressRoutePort, ReservedPorts: f.reservedPorts(),
+		},
+		Registerer: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	shown.show(p, api)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.Run(ctx) })
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-api.Done():
+			return fmt.Errorf("the API ended: %w", api.Err())
+		}
+	})
+	group.Go(func() error { return beside(ctx, api) })
+	return group.Wait()
+}
+
+func (f *planeFlags) startAPI(ctx context.Context, bind, advertise netip.Addr, log *slog.Logger) (embedded.API, error) {
+	if f.kubeconfig != "" {
+		embedded.LogTo(log)
+		return embedded.Outside(ctx, f.kubeconfig)
+	}
+	if os.Getenv("GOGC") == "" {
+		// An API server allocates much and keeps little: 60 MB less for 1 % of a core.
+		debug.SetGCPercent(50)
+	}
+	return embedded.Start(ctx, embedded.Config{
+		DataDir:          f.dataDir,
+		BindAddress:      bind,
+		AdvertiseAddress: advertise,
+		Port:             f.apiPort,
+		EtcdServers:      f.etcdServers,
+		EtcdCAFile:       f.etcdCAFile,
+		EtcdCertFile:     f.etcdCertFile,
+		EtcdKeyFile:      f.etcdKeyFile,
+		Log:              log,
+	})
+}
+
+// advertised is the address that the flag names, or this machine's first one that
+// is neither loopback nor link-local.
+func (f *planeFlags) advertised(log *slog.Logger) (netip.Addr, error) {
+	if f.advertiseAddress != "" {
+		a, err := netip.ParseAddr(f.advertiseAddress)
+		if err != nil {
+			return a, usageError{err: fmt.Errorf("--advertise-address %q: want an IP address", f.advertiseAddress)}
+		}
+		return a, nil
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find this machine's address (--advertise-address gives it): %w", err)
+	}
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+			return p.Addr(), nil
+		}
+	}
+	log.Warn("this machine has no address but loopback: no other machine can join (--advertise-address)")
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+}
+
+// identity names this plane in the election. One with an API of its own is the
+// only one, and leads again at once after a restart; those that share an API are
+// told apart by their processes.
+func (f *planeFlags) identity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "plane"
+	}
+	if f.kubeconfig == "" && len(f.etcdServers) == 0 {
+		return host
+	}
+	return fmt.Sprintf("%s-%d-%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff)
+}
+
+// reservedPorts are those of ours on machines. A listener that took one while its
+// owner restarts would keep that owner, plane or agent, from coming back.
+func (f *planeFlags) reservedPorts() []uint16 {
+	ports := []uint16{f.agentPort}
+	if f.kubeconfig == "" {
+		ports = append(ports, f.apiPort)
+	}
+	for _, address := range []string{f.consoleAddress, defaultAgentConsole} {
+		if _, text, err := net.SplitHostPort(address); err == nil {
+			if port, err := strconv.ParseUint(text, 10, 16); err == nil {
+				ports = append(ports, uint16(port))
+			}
+		}
+	}
+	return slices.DeleteFunc(ports, func(port uint16) bool { return port == 0 })
+}
+
+// newRegistry is a metrics registry with the process's own figures in it.
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}

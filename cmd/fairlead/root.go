@@ -1,0 +1,196 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"fairlead.dev/internal/version"
+)
+
+// Groups of the help text.
+const (
+	groupRun    = "run"
+	groupPeople = "people"
+	groupData   = "data"
+)
+
+// Where things are unless a flag says otherwise.
+const (
+	defaultPlaneDir       = "/var/lib/fairlead/plane"
+	defaultAgentDir       = "/var/lib/fairlead/agent"
+	defaultRunDir         = "/run/fairlead"
+	defaultPlaneConsole   = "127.0.0.1:7080"
+	defaultAgentConsole   = "127.0.0.1:7081"
+	defaultAPIPort        = 6443
+	defaultAgentPort      = 7443
+	defaultKubeconfigName = "admin.kubeconfig"
+)
+
+// usageError marks a command line that cannot be understood. The command is filled in
+// when its RunE returns one without.
+type usageError struct {
+	command string
+	err     error
+}
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// logFlags choose how a process logs.
+type logFlags struct{ level, format string }
+
+func (f *logFlags) add(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&f.level, "log-level", "info", "least level that is logged: debug, info, warn or error")
+	c.PersistentFlags().StringVar(&f.format, "log-format", "text", "how log lines are written: text or json")
+	complete(c, "log-level", "debug", "info", "warn", "error")
+	complete(c, "log-format", "text", "json")
+}
+
+func (f *logFlags) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.level)); err != nil {
+		return nil, usageError{err: fmt.Errorf("--log-level %q: want debug, info, warn or error", f.level)}
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch f.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
+	default:
+		return nil, usageError{err: fmt.Errorf("--log-format %q: want text or json", f.format)}
+	}
+}
+
+func newRoot() *cobra.Command {
+	// Libraries register flags of their own for every command line; ours has ours.
+	pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError)
+	logs := &logFlags{}
+	root := &cobra.Command{
+		Use:   "fairlead",
+		Short: "The load-balancing tier for people who run their own machines",
+		Long: `Fairlead takes traffic at the edge machines, routes it through Envoy and balances
+it over backends in any number of clusters. What it does is said with kubectl:
+Gateway API resources or IngressRoutes, in the API server that this binary brings
+along or in a cluster that you have.
+
+  fairlead up                     everything on this machine
+  fairlead token create ...       let another machine join
+  fairlead status                 machines, listeners, routes, what is wrong and why`,
+		Version:       version.String(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("fairlead {{.Version}}\n")
+	// Commands of commands can run only to say that they cannot.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run:"},
+		&cobra.Group{ID: groupPeople, Title: "Look and ask:"},
+		&cobra.Group{ID: groupData, Title: "Look after it:"},
+	)
+	logs.add(root)
+	root.AddCommand(
+		newUp(logs), newPlane(logs), newAgent(logs), newLab(),
+		newStatus(), newTranslate(), newVersion(),
+		newToken(), newBackup(), newRestore(), newSupportBundle(),
+	)
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		_, err := logs.logger()
+		return usage(c, err)
+	}
+	root.InitDefaultCompletionCmd()
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{command: c.CommandPath(), err: err}
+	})
+	markUsageErrors(root)
+	return root
+}
+
+// markUsageErrors makes wrong arguments, missing flags and unknown commands exit like
+// wrong flags do.
+func markUsageErrors(c *cobra.Command) {
+	check := c.Args
+	switch {
+	case c.HasSubCommands():
+		check = unknownCommand
+	case check == nil:
+		check = cobra.NoArgs
+	}
+	if !c.Runnable() {
+		// Cobra asks only commands that can run for their arguments.
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		if err == nil {
+			err = c.ValidateRequiredFlags()
+		}
+		if err == nil {
+			err = c.ValidateFlagGroups()
+		}
+		if err != nil {
+			return usageError{command: c.CommandPath(), err: err}
+		}
+		return nil
+	}
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error { return usage(c, run(c, args)) }
+	}
+	for _, sub := range c.Commands() {
+		markUsageErrors(sub)
+	}
+}
+
+// usage says of which command a usageError is.
+func usage(c *cobra.Command, err error) error {
+	var u usageError
+	if errors.As(err, &u) && u.command == "" {
+		return usageError{command: c.CommandPath(), err: err}
+	}
+	return err
+}
+
+func unknownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
+	c.SuggestionsMinimumDistance = 2
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// complete gives a flag a fixed list of completions.
+func complete(c *cobra.Command, flag string, values ...string) {
+	err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // the flag does not exist: a bug of this package
+	}
+}
+
+func newVersion() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		GroupID: groupPeople,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if output == "text" {
+				_, err := fmt.Fprintln(c.OutOrStdout(), "fairlead", version.String())
+				return err
+			}
+			return printAs(c.OutOrStdout(), output, map[string]string{"version": version.String()})
+		},
+	}
+	addOutput(c, &output)
+	return c
+}

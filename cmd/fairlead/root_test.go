@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// execute runs a command line and returns what it printed on standard output.
+func execute(args ...string) (string, error) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&out)
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	return out.String(), err
+}
+
+// Exit status 2 and a hint belong to every command line that cannot be understood.
+func TestWrongCommandLines(t *testing.T) {
+	for _, c := range []struct{ line, command, says string }{
+		{"nonsense", "fairlead", `unknown command "nonsense"`},
+		{"statsu", "fairlead", "did you mean status?"},
+		{"token crate", "fairlead token", "did you mean create?"},
+		{"lab nonsense", "fairlead lab", `unknown command "nonsense"`},
+		{"completion nonsense", "fairlead completion", `unknown command "nonsense"`},
+		{"up more", "fairlead up", `"more"`},
+		{"up --nonsense", "fairlead up", "--nonsense"},
+		{"up --on-stop never", "fairlead up", "want leave or drain"},
+		{"up --bind-address here", "fairlead up", "want an IP address"},
+		{"plane --kubeconfig a --etcd-servers b", "fairlead plane", "[kubeconfig etcd-servers]"},
+		{"plane --advertise-address here", "fairlead plane", "want an IP address"},
+		{"agent", "fairlead agent", `"plane" not set`},
+		{"agent --plane 192.0.2.1", "fairlead agent", "want host:port"},
+		{"agent --plane :7443", "fairlead agent", "want host:port"},
+		{"status -o wide", "fairlead status", "want text, json or yaml"},
+		{"status --log-level loud", "fairlead status", "want debug, info, warn or error"},
+		{"--log-format xml version", "fairlead version", "want text or json"},
+		{"translate", "fairlead translate", `"filename" not set`},
+		{"backup", "fairlead backup", `"file" not set`},
+		{"token create", "fairlead token create", `"machine" not set`},
+		{"token create --machine a --ttl 0s", "fairlead token create", "--ttl 0s"},
+		{"token revoke", "fairlead token revoke", "accepts 1 arg"},
+	} {
+		out, err := execute(strings.Fields(c.line)...)
+		var u usageError
+		switch {
+		case !errors.As(err, &u):
+			t.Errorf("fairlead %s: %v, want a usage error", c.line, err)
+		case u.command != c.command:
+			t.Errorf("fairlead %s: is said of %q, want %q", c.line, u.command, c.command)
+		case !strings.Contains(err.Error(), c.says):
+			t.Errorf("fairlead %s: %q does not say %q", c.line, err, c.says)
+		case out != "":
+			t.Errorf("fairlead %s: prints %q besides", c.line, out)
+		}
+	}
+}
+
+// Asking for help is no mistake, and shows only lines that can be run.
+func TestHelp(t *testing.T) {
+	for _, line := range []string{"", "--help", "help", "help token create", "lab", "token", "completion", "up --help", "agent --help", "translate -h", "--version"} {
+		out, err := execute(strings.Fields(line)...)
+		if err != nil || out == "" {
+			t.Errorf("fairlead %s: %v, prints %d bytes", line, err, len(out))
+		}
+	}
+	out, err := execute("token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "fairlead token [command]") || strings.Contains(out, "fairlead token [flags]") {
+		t.Errorf("the help of a command of commands:\n%s", out)
+	}
+}
+
+// Envoy runs in another directory than the one that a path of it was typed in.
+func TestEnvoyPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, c := range []struct {
+		envoy string
+		kept  bool
+	}{{"envoy", true}, {"/opt/envoy", true}, {"bin/envoy", false}, {"./envoy", false}} {
+		f := agentFlags{envoy: c.envoy, onStop: "leave"}
+		if err := f.check(); err != nil {
+			t.Fatal(err)
+		}
+		if kept := f.envoy == c.envoy; kept != c.kept || !kept && !strings.HasPrefix(f.envoy, "/") {
+			t.Errorf("--envoy %s becomes %s", c.envoy, f.envoy)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane"
+	"fairlead.dev/internal/version"
+)
+
+var errStarting = errors.New("the API is starting")
+
+// served is a plane with its API, as the console shows them. The zero value is one
+// that is still starting.
+type served struct {
+	running atomic.Pointer[running]
+}
+
+type running struct {
+	*plane.Plane
+	api embedded.API
+}
+
+// show tells that the API has started and the plane is about to run.
+func (s *served) show(p *plane.Plane, api embedded.API) { s.running.Store(&running{p, api}) }
+
+// Healthz is the plane's. A start is not a failure: it ends by itself, one way or
+// the other.
+func (s *served) Healthz(ctx context.Context) error {
+	if r := s.running.Load(); r != nil {
+		return r.Healthz(ctx)
+	}
+	return nil
+}
+
+// Readyz also asks the API: without it traffic goes on, but nothing new is taken.
+func (s *served) Readyz(ctx context.Context) error {
+	if r := s.running.Load(); r != nil {
+		return errors.Join(r.Readyz(ctx), r.api.Healthy(ctx))
+	}
+	return errStarting
+}
+
+func (s *served) status(ctx context.Context) model.Status {
+	trouble := func(reason string, err error) model.Problem {
+		return model.Problem{Severity: model.SeverityError, Subject: "API", Reason: reason, Message: err.Error()}
+	}
+	r := s.running.Load()
+	if r == nil {
+		return model.Status{
+			Plane:    model.PlaneStatus{Version: version.String()},
+			Problems: []model.Problem{trouble("Starting", errStarting)},
+		}
+	}
+	status := r.Status(ctx)
+	if err := r.api.Healthy(ctx); err != nil {
+		status.Problems = slices.Insert(status.Problems, 0, trouble("Unhealthy", err))
+	}
+	return status
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/console"
+)
+
+// consoleFlag names the plane's console.
+func consoleFlag(c *cobra.Command, url *string) {
+	c.Flags().StringVar(url, "plane-console", "http://"+defaultPlaneConsole, "URL of the plane's console")
+}
+
+func consoleClient(url string) console.Client {
+	if !strings.Contains(url, "://") {
+		url = "http://" + url // --console-address of a plane has none either
+	}
+	return console.Client{URL: url, HTTP: &http.Client{Timeout: 15 * time.Second}}
+}
+
+func newStatus() *cobra.Command {
+	var url, output string
+	var all bool
+	c := &cobra.Command{
+		Use:     "status",
+		Short:   "Show machines, listeners, routes, and what is wrong and why",
+		GroupID: groupPeople,
+		Long: `Show on one screen what the plane knows now: the machines and whether their
+proxies follow, the listeners, the routes, and every problem with its reason.`,
+		Example: `  fairlead status
+  fairlead status -o json | jq '.problems'
+  fairlead status --plane-console http://127.0.0.1:7080`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			status, err := consoleClient(url).Status(c.Context())
+			if err != nil {
+				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+			}
+			if output != "text" {
+				return printAs(c.OutOrStdout(), output, status)
+			}
+			rows := 20
+			if all {
+				rows = 0
+			}
+			return console.WriteText(c.OutOrStdout(), status, console.TextOptions{Now: time.Now(), MaxRows: rows})
+		},
+	}
+	consoleFlag(c, &url)
+	addOutput(c, &output)
+	c.Flags().BoolVar(&all, "all", false, "print every row of long tables")
+	return c
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/plane"
+	"fairlead.dev/internal/source/kube"
+)
+
+func newToken() *cobra.Command {
+	var kubeconfig string
+	c := &cobra.Command{
+		Use:     "token",
+		Short:   "Create, list and revoke the tokens that let machines join",
+		GroupID: groupData,
+	}
+	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", kubeconfigHelp)
+	c.AddCommand(newTokenCreate(&kubeconfig), newTokenList(&kubeconfig), newTokenRevoke(&kubeconfig))
+	return c
+}
+
+func newTokenCreate(kubeconfig *string) *cobra.Command {
+	var machine string
+	var ttl time.Duration
+	c := &cobra.Command{
+		Use:   "create --machine NAME",
+		Short: "Create a token with which one machine can join, once",
+		Long: `Create a token with which the machine NAME can join, once. It is printed here and
+nowhere else: only a hash of it is stored. It carries a pin of the authority, so the
+agent knows that it talks to this plane.`,
+		Example: `  fairlead token create --machine edge-1 > edge-1.token
+  fairlead agent --plane 192.0.2.10:7443 --name edge-1 --token-file edge-1.token`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if ttl <= 0 {
+				return usageError{err: fmt.Errorf("--ttl %s: want more than nothing, say 1h", ttl)}
+			}
+			api, err := apiClient(*kubeconfig)
+			if err != nil {
+				return err
+			}
+			token, err := plane.CreateToken(c.Context(), api, plane.TokenRequest{Machine: machine, TTL: ttl, Now: time.Now()})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "machine %s can join with this token, once, until %s\n",
+				machine, time.Now().Add(ttl).Format(time.RFC3339))
+			_, err = fmt.Fprintln(c.OutOrStdout(), token)
+			return err
+		},
+	}
+	c.Flags().StringVar(&machine, "machine", "", "name of the machine")
+	c.Flags().DurationVar(&ttl, "ttl", plane.DefaultTokenTTL, "how long the token can be used")
+	required(c, "machine")
+	return c
+}
+
+func newTokenList(kubeconfig *string) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the tokens, without their secrets",
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := apiClient(*kubeconfig)
+			if err != nil {
+				return err
+			}
+			tokens, err := plane.ListTokens(c.Context(), api, time.Now())
+			if err != nil {
+				return err
+			}
+			if output != "text" {
+				return printAs(c.OutOrStdout(), output, tokens)
+			}
+			if len(tokens) == 0 {
+				_, err := fmt.Fprintln(c.OutOrStdout(), "no tokens")
+				return err
+			}
+			t := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
+			fmt.Fprintln(t, "ID\tMACHINE\tSTATE\tEXPIRES")
+			for _, info := range tokens {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", info.ID, info.Machine, tokenState(info), info.Expires.Format(time.RFC3339))
+			}
+			return t.Flush()
+		},
+	}
+	addOutput(c, &output)
+	return c
+}
+
+func tokenState(info plane.TokenInfo) string {
+	switch {
+	case !info.Spent.IsZero():
+		return "used"
+	case info.Expired:
+		return "expired"
+	default:
+		return "usable"
+	}
+}
+
+func newTokenRevoke(kubeconfig *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Make a token useless; machines that joined with it stay",
+		Args:  cobra.ExactArgs(1),
+		// The IDs are the plane's to know; files of this folder are certainly none.
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := apiClient(*kubeconfig)
+			if err != nil {
+				return err
+			}
+			if err := plane.RevokeToken(c.Context(), api, args[0]); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "token %s is revoked\n", args[0])
+			return err
+		},
+	}
+}
+
+// apiClient reaches the API that a kubeconfig names.
+func apiClient(kubeconfig string) (client.Client, error) {
+	config, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kube.NewClient(config)
+}

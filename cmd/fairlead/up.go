@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/driver/proxy"
+	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/plane"
+	"fairlead.dev/internal/source/kube"
+)
+
+func newUp(logs *logFlags) *cobra.Command {
+	planeOptions, agentOptions := &planeFlags{}, &agentFlags{}
+	c := &cobra.Command{
+		Use:     "up",
+		Short:   "Run everything on this machine: API, plane, agent and Envoy",
+		GroupID: groupRun,
+		Long: `Run everything on this machine, in this process and an Envoy: the Kubernetes API, the
+plane and an agent. Other machines can join it like any plane's.
+
+Ctrl-C drains Envoy and ends everything; the data stays for the next time. When the
+API or the plane fails, this process ends, and Envoy serves on until the next start.`,
+		Example: `  fairlead up
+  export KUBECONFIG=` + filepath.Join(defaultPlaneDir, defaultKubeconfigName) + `
+  kubectl apply -f routes.yaml
+  fairlead status`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			log, err := logs.logger()
+			if err != nil {
+				return err
+			}
+			if err := agentOptions.check(); err != nil {
+				return err
+			}
+			return runPlane(c.Context(), planeOptions, log, &companion{
+				await: func(ctx context.Context, ready func(context.Context) error) error {
+					return awaitPlane(ctx, agentOptions.dataDir, ready)
+				},
+				run: func(ctx context.Context, api embedded.API, advertise netip.Addr) error {
+					agentOptions.planes = []string{net.JoinHostPort(advertise.String(), strconv.Itoa(int(planeOptions.agentPort)))}
+					return runOwnAgent(ctx, agentOptions, api, log)
+				},
+			})
+		},
+	}
+	planeOptions.add(c)
+	agentOptions.add(c, "agent-", proxy.Drain)
+	return c
+}
+
+// awaitPlane waits until the plane serves agents, if the agent has nothing to serve
+// before: it would only report that no plane takes it. One that has run here goes on
+// at once from what it remembers.
+func awaitPlane(ctx context.Context, agentDir string, ready func(context.Context) error) error {
+	if entries, err := os.ReadDir(agentDir); err == nil && len(entries) > 0 {
+		return nil
+	}
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for ready(ctx) != nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+		}
+	}
+	return nil
+}
+
+// runOwnAgent runs an agent beside the plane. It joins like every other one, with a
+// token that exists only for it.
+func runOwnAgent(ctx context.Context, a *agentFlags, api embedded.API, log *slog.Logger) error {
+	name, err := a.machineName()
+	if err != nil {
+		return err
+	}
+	tokenErr := handToken(ctx, a, api, name)
+	if tokenErr != nil {
+		// One that has joined before needs none, and serves what it remembers.
+		log.Warn("there is no token for this machine's agent", "error", tokenErr)
+	}
+	defer os.Remove(filepath.Join(a.runDir, "token"))
+	if err := runAgent(ctx, a, log); err != nil {
+		return errors.Join(tokenErr, err)
+	}
+	return nil
+}
+
+// handToken makes a token for the agent of that name and hands it over in a file.
+func handToken(ctx context.Context, a *agentFlags, api embedded.API, name string) error {
+	client, err := kube.NewClient(api.RESTConfig())
+	if err != nil {
+		return err
+	}
+	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, TTL: 10 * time.Minute, Now: time.Now()})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(a.runDir, 0o700); err != nil {
+		return fmt.Errorf("make the run directory (--run-dir chooses another): %w", err)
+	}
+	path := filepath.Join(a.runDir, "token")
+	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
+		return fmt.Errorf("hand the agent its token: %w", err)
+	}
+	a.tokenFile = path
+	return nil
+}

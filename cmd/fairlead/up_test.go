@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A plane that fails must not take its machine's Envoy along: what ends an agent
+// drains Envoy.
+func TestFailedPlaneLeavesTheAgentAlone(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	user, stop := context.WithCancel(context.Background())
+	defer stop()
+	plane, fail := context.WithCancel(user)
+	fail()
+	ended := make(chan struct{})
+	err := outlive(user, plane, log, func(ctx context.Context) error {
+		<-ctx.Done()
+		close(ended)
+		return ctx.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+		t.Fatal("the agent was ended with the plane")
+	default:
+	}
+	stop()
+	<-ended
+}
+
+// Ctrl-C waits for the agent, and an agent's own failure is everybody's.
+func TestAgentEndsWithItsUser(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	user, stop := context.WithCancel(context.Background())
+	plane, fail := context.WithCancel(user)
+	defer fail()
+	drained := errors.New("drained")
+	stop()
+	if err := outlive(user, plane, log, func(ctx context.Context) error { <-ctx.Done(); return drained }); !errors.Is(err, drained) {
+		t.Fatalf("Ctrl-C: %v", err)
+	}
+	broken := errors.New("broken")
+	if err := outlive(context.Background(), context.Background(), log, func(context.Context) error { return broken }); !errors.Is(err, broken) {
+		t.Fatalf("failure: %v", err)
+	}
+}
+
+// A first start waits for the plane; an agent with something to serve waits for nobody.
+func TestAgentWaitsForItsFirstPlane(t *testing.T) {
+	starting := errors.New("starting")
+	asked := 0
+	ready := func(context.Context) error {
+		if asked++; asked < 3 {
+			return starting
+		}
+		return nil
+	}
+	dir := t.TempDir()
+	for _, empty := range []string{dir, filepath.Join(dir, "missing")} {
+		asked = 0
+		if err := awaitPlane(t.Context(), empty, ready); err != nil || asked != 3 {
+			t.Fatalf("first start: %v after %d questions, want 3", err, asked)
+		}
+	}
+	over, stop := context.WithCancel(t.Context())
+	stop()
+	if err := awaitPlane(over, dir, func(context.Context) error { return starting }); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Ctrl-C: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "state"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked = 0
+	if err := awaitPlane(t.Context(), dir, ready); err != nil || asked != 0 {
+		t.Fatalf("later start: %v after %d questions, want none", err, asked)
+	}
+}
