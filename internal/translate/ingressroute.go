@@ -288,38 +288,43 @@ func (c *ingressCompiler) healthCheck(o *contourv1beta1.HealthCheck, service sna
 		c.fail(path+".host", quote(o.Host)+" is no host")
 	}
 	for _, f := range []struct {
-		name  string
-		value int64
+		name         string
+		value, limit int64
 	}{
-		{"intervalSeconds", o.IntervalSeconds},
-		{"timeoutSeconds", o.TimeoutSeconds},
-		{"unhealthyThresholdCount", o.UnhealthyThresholdCount},
-		{"healthyThresholdCount", o.HealthyThresholdCount},
+		{"intervalSeconds", o.IntervalSeconds, healthCheckLimit},
+		{"timeoutSeconds", o.TimeoutSeconds, healthTimeoutLimit},
+		{"unhealthyThresholdCount", o.UnhealthyThresholdCount, healthCheckLimit},
+		{"healthyThresholdCount", o.HealthyThresholdCount, healthCheckLimit},
 	} {
-		if f.value < 0 || f.value > healthCheckLimit {
-			c.fail(path+"."+f.name, strconv.FormatInt(f.value, 10)+" must be in the range 0-"+strconv.Itoa(healthCheckLimit))
+		if f.value < 0 || f.value > f.limit {
+			c.fail(path+"."+f.name, strconv.FormatInt(f.value, 10)+" must be in the range 0-"+strconv.FormatInt(f.limit, 10))
 		}
 	}
 	return makeHealthCheck(o, service)
 }
 
-// healthCheckLimit bounds seconds and counts: a day.
-const healthCheckLimit = 86_400
+const (
+	// healthCheckLimit bounds seconds and counts: a day.
+	healthCheckLimit = 86_400
+	// healthTimeoutLimit bounds a timeout, in seconds. A proxy takes new clusters into use together, each after its
+	// first check: a backend that hangs would hold back everybody's for as long as its check may last.
+	healthTimeoutLimit = 10
+)
 
 func makeHealthCheck(o *contourv1beta1.HealthCheck, service snapshot.Name) *model.HealthCheck {
-	or := func(v, otherwise int64) int64 {
+	or := func(v, otherwise, limit int64) int64 {
 		if v == 0 {
 			return otherwise
 		}
-		return min(max(v, 0), healthCheckLimit)
+		return min(max(v, 0), limit)
 	}
 	h := &model.HealthCheck{
 		Path:      o.Path,
 		Host:      o.Host,
-		Interval:  time.Duration(or(o.IntervalSeconds, 5)) * time.Second,
-		Timeout:   time.Duration(or(o.TimeoutSeconds, 2)) * time.Second,
-		Unhealthy: uint32(or(o.UnhealthyThresholdCount, 3)),
-		Healthy:   uint32(or(o.HealthyThresholdCount, 2)),
+		Interval:  time.Duration(or(o.IntervalSeconds, 5, healthCheckLimit)) * time.Second,
+		Timeout:   time.Duration(or(o.TimeoutSeconds, 2, healthTimeoutLimit)) * time.Second,
+		Unhealthy: uint32(or(o.UnhealthyThresholdCount, 3, healthCheckLimit)),
+		Healthy:   uint32(or(o.HealthyThresholdCount, 2, healthCheckLimit)),
 	}
 	if h.Host == "" {
 		h.Host = service.Name
