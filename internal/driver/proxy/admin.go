@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -38,30 +35,6 @@ func newAdmin(path string) *admin {
 			DisableKeepAlives: true, // an Envoy that was replaced must not answer
 		},
 	}}
-}
-
-// pid is the process that serves the socket.
-func (a *admin) pid() (int, error) {
-	c, err := net.DialTimeout("unix", a.path, adminTimeout)
-	if err != nil {
-		return 0, fmt.Errorf("ask the proxy: %w", err)
-	}
-	defer c.Close()
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0, fmt.Errorf("ask the proxy: %w", err)
-	}
-	var peer *unix.Ucred
-	var inner error
-	if err := raw.Control(func(fd uintptr) {
-		peer, inner = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return 0, fmt.Errorf("ask the proxy: %w", err)
-	}
-	if inner != nil {
-		return 0, fmt.Errorf("ask the proxy for its process: %w", inner)
-	}
-	return int(peer.Pid), nil
 }
 
 // ask returns the body of an answer with status 200.
@@ -95,16 +68,11 @@ func (e *answerError) Error() string {
 	return fmt.Sprintf("the proxy answers %d to %s: %s", e.status, e.path, e.body)
 }
 
-// ready says whether Envoy takes requests; if not, what it says instead.
-func (a *admin) ready(ctx context.Context) (bool, string) {
+// ready is nil when Envoy takes requests. An answerError says why it does not; any
+// other error, that it does not answer.
+func (a *admin) ready(ctx context.Context) error {
 	_, err := a.ask(ctx, http.MethodGet, "/ready")
-	if err == nil {
-		return true, ""
-	}
-	if answer, ok := errors.AsType[*answerError](err); ok {
-		return false, "it says " + answer.body
-	}
-	return false, err.Error()
+	return err
 }
 
 // version is Envoy's own, "1.40.0".

@@ -8,7 +8,8 @@
 // when.
 //
 // What it refuses: to start a second Envoy; to take a process for its Envoy that
-// does not hold the lock. It knows nothing of listeners and routes, and decides
+// does not hold the lock; to end one for being slow, as long as any thread of it
+// runs. It knows nothing of listeners and routes, and decides
 // nothing about them.
 //
 // Invariant: while Run runs there is one Envoy, or the status says why not.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -46,11 +47,11 @@ const (
 	backoffMost  = 10 * time.Second
 	// steadyAfter is how long Envoy must have run for the backoff to start over.
 	steadyAfter = 30 * time.Second
-	// adoptTime is how long an Envoy that holds the lock may take to answer.
-	adoptTime = 5 * time.Second
-	killAfter = 5 * time.Second
-	lookOften = 20 * time.Millisecond // while it is not ready
-	lookEvery = 2 * time.Second
+	// holderTime is how long the process that holds the lock is looked for.
+	holderTime = 5 * time.Second
+	killAfter  = 5 * time.Second
+	lookOften  = 20 * time.Millisecond // while it is not ready
+	lookEvery  = 2 * time.Second
 )
 
 // Config of a Supervisor.
@@ -65,7 +66,10 @@ type Config struct {
 	Concurrency int
 	// Bootstrap adds limits; its sockets and node are set here.
 	Bootstrap xds.BootstrapOptions
-	DrainTime time.Duration    // default 30 s
+	DrainTime time.Duration // default 30 s
+	// HungAfter is how long Envoy may neither answer nor run at all before it is
+	// replaced. Default 60 s.
+	HungAfter time.Duration
 	OnStop    StopPolicy       // default Leave
 	Log       *slog.Logger     // required
 	Now       func() time.Time // required
@@ -91,6 +95,9 @@ func New(c Config) (*Supervisor, error) {
 	}
 	if c.DrainTime <= 0 {
 		c.DrainTime = 30 * time.Second
+	}
+	if c.HungAfter <= 0 {
+		c.HungAfter = time.Minute
 	}
 	switch c.OnStop {
 	case "":
@@ -185,15 +192,30 @@ func (s *Supervisor) Run(ctx context.Context, changed func()) error {
 
 // obtain gives the Envoy that is alive, or starts one.
 func (s *Supervisor) obtain(ctx context.Context, lockPath string) (*process, error) {
-	lock, err := takeLock(lockPath)
-	if errors.Is(err, errAlive) {
-		return s.inherit(ctx, lockPath)
+	deadline := time.NewTimer(holderTime)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * lookOften)
+	defer tick.Stop()
+	for {
+		lock, err := takeLock(lockPath)
+		if err == nil {
+			defer lock.Close() // Envoy has its own by then
+			return s.start(lock)
+		}
+		if !errors.Is(err, errAlive) {
+			return nil, err
+		}
+		if pid := holder(lockPath); pid != 0 {
+			return s.inherit(ctx, lockPath, pid)
+		}
+		select { // whoever has the lock may be about to start an Envoy
+		case <-tick.C:
+		case <-deadline.C:
+			return nil, fmt.Errorf("%s is locked, but no envoy of this user holds it: find its process with `fuser %s`", lockPath, lockPath)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close() // Envoy has its own by then
-	return s.start(lock)
 }
 
 // start writes the bootstrap and starts Envoy.
@@ -266,51 +288,22 @@ func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
 	if err == nil {
 		err = os.WriteFile(s.path("envoy.json"), append(data, '\n'), 0o600)
 	}
-	if err != nil { // adoption goes by the lock and the admin socket
+	if err != nil { // adoption goes by the lock
 		s.config.Log.Warn("the proxy was not noted", "error", err)
 	}
 }
 
-// inherit adopts the Envoy that holds the lock. One that does not answer, or gets
-// its configuration from somewhere else, is ended.
-func (s *Supervisor) inherit(ctx context.Context, lockPath string) (*process, error) {
-	pid := 0
-	deadline := time.NewTimer(adoptTime)
-	defer deadline.Stop()
-	tick := time.NewTicker(lookOften)
-	defer tick.Stop()
-	answers := false
-	for waiting := true; waiting && !answers; {
-		if n, err := s.admin.pid(); err == nil && holds(n, lockPath) {
-			if version, err := s.admin.version(ctx); err == nil {
-				pid, answers = n, true
-				s.set(func(st *model.ProxyStatus) { st.Version = version })
-				continue
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			waiting = false
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	if !answers {
-		if pid = holder(lockPath); pid == 0 {
-			return nil, fmt.Errorf("%s is locked, but no envoy of this user holds it: find its process with `fuser %s`", lockPath, lockPath)
-		}
-	}
+// inherit adopts the Envoy that holds the lock. Holding it proves that the process is
+// ours; whether it answers does not matter, for its traffic goes on all the same.
+// What hangs is found out later, by watch. One that gets its configuration from
+// somewhere else is ended.
+func (s *Supervisor) inherit(ctx context.Context, lockPath string, pid int) (*process, error) {
 	p, err := adopt(pid, lockPath, s.config.Now())
 	if err != nil {
 		return nil, err // it has just gone; the next try starts one
 	}
 	old, current := s.recall(pid)
 	switch {
-	case !answers:
-		s.config.Log.Warn("the proxy of an earlier agent does not answer; it is ended", "pid", pid)
-		p.stop(ctx, 0)
-		return nil, fmt.Errorf("the proxy of an earlier agent, process %d, did not answer and was ended", pid)
 	case old != nil && (old.ADSSocket != s.config.ADSSocket || old.NodeID != s.config.NodeID):
 		s.config.Log.Warn("the proxy of an earlier agent follows another socket or machine name; it is replaced", "pid", pid)
 		s.drainAndStop(ctx, p)
@@ -318,7 +311,7 @@ func (s *Supervisor) inherit(ctx context.Context, lockPath string) (*process, er
 	case !current:
 		s.config.Log.Warn("the proxy runs with other limits or another binary than are set now; they apply when it is next started", "pid", pid)
 	}
-	s.set(func(st *model.ProxyStatus) { st.State, st.Message = Starting, "it was just adopted" })
+	s.set(func(st *model.ProxyStatus) { st.State, st.Version, st.Message = Starting, "", "it was just adopted" })
 	s.config.Log.Info("proxy adopted", "pid", pid)
 	return p, nil
 }
@@ -344,17 +337,21 @@ func (s *Supervisor) recall(pid int) (n *note, current bool) {
 	return n, err == nil && e == nil && exe == real && n.Bootstrap == hex.EncodeToString(sum[:])
 }
 
-// watch keeps the status up to date until Envoy exits or ctx is done. It returns
-// how Envoy ended.
+// watch keeps the status up to date until Envoy exits or ctx is done, and ends one
+// that hangs. It returns how Envoy ended.
 func (s *Supervisor) watch(ctx context.Context, p *process) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	looks := 0
+	pulse := pulse{after: s.config.HungAfter}
+	looks, hung := 0, false
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.exited:
+			if hung {
+				return fmt.Errorf("envoy hung: process %d neither answered nor ran for %s and was ended", p.pid, s.config.HungAfter)
+			}
 			how := fmt.Sprintf("envoy ended: %s after %s", p.how, s.config.Now().Sub(p.began).Round(time.Millisecond))
 			if last := lastLines(s.path("envoy.log")); last != "" {
 				how += "; last it said: " + last
@@ -362,7 +359,16 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 			return errors.New(how)
 		case <-timer.C:
 		}
-		s.look(ctx, p)
+		answered := s.look(ctx, p)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		ran, known := running(p.pid)
+		if pulse.hangs(s.config.Now(), answered, ran, known) && !hung {
+			hung = true
+			s.config.Log.Warn("the proxy hangs; it is ended", "pid", p.pid, "silent_for", s.config.HungAfter)
+			p.signal(syscall.SIGKILL)
+		}
 		if s.Status().State == Ready {
 			timer.Reset(lookEvery)
 		} else {
@@ -376,39 +382,47 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 	}
 }
 
-// look asks Envoy how it is.
-func (s *Supervisor) look(ctx context.Context, p *process) {
-	ready, says := s.admin.ready(ctx)
+// look asks Envoy how it is, and says whether it answered.
+func (s *Supervisor) look(ctx context.Context, p *process) (answered bool) {
+	err := s.admin.ready(ctx)
+	ready := err == nil
+	refusal, says := errors.AsType[*answerError](err)
+	answered = ready || says
 	if ctx.Err() != nil {
-		return
+		return answered
 	}
 	was := s.Status()
-	version := was.Version
-	if version == "" || was.State != Ready && ready {
-		if v, err := s.admin.version(ctx); err == nil {
-			version = v
+	version, requests := was.Version, was.Requests
+	if answered {
+		if version == "" || was.State != Ready && ready {
+			if v, err := s.admin.version(ctx); err == nil {
+				version = v
+			}
 		}
-	}
-	requests, _, err := s.admin.figures(ctx)
-	if err != nil {
-		requests = was.Requests
+		if n, _, err := s.admin.figures(ctx); err == nil {
+			requests = n
+		}
 	}
 	select {
 	case <-p.exited: // watch says so
-		return
+		return answered
 	default:
 	}
 	s.set(func(st *model.ProxyStatus) {
 		st.Version, st.Requests, st.RSSBytes = version, requests, resident(p.pid)
-		if ready {
+		switch {
+		case ready:
 			st.State, st.Message = Ready, ""
-		} else {
-			st.State, st.Message = Starting, says
+		case says:
+			st.State, st.Message = Starting, "it says "+refusal.body
+		default:
+			st.State, st.Message = Starting, "it runs and does not answer: "+err.Error()
 		}
 	})
 	if ready && was.State != Ready {
 		s.config.Log.Info("proxy ready", "pid", p.pid, "version", version, "after", s.config.Now().Sub(p.began).Round(time.Millisecond))
 	}
+	return answered
 }
 
 // finish does what the policy says about Envoy when the supervisor ends.

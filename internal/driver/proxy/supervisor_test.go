@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -184,11 +186,11 @@ func (r *rig) seen(what string, like func(model.ProxyStatus) bool) model.ProxySt
 func (r *rig) ready(start uint32) int {
 	r.t.Helper()
 	r.seen(fmt.Sprintf("start %d is ready", start), func(st model.ProxyStatus) bool { return st.State == Ready && st.Starts == start })
-	pid, err := r.s.admin.pid()
-	if err != nil {
-		r.t.Fatal(err)
+	pids := holders(r.t, r.s.config.RunDir)
+	if len(pids) != 1 {
+		r.t.Fatalf("processes %v hold the lock", pids)
 	}
-	return pid
+	return pids[0]
 }
 
 // holders are the processes that hold the lock as an Envoy does.
@@ -362,10 +364,11 @@ func TestTwoSupervisorsKeepOneEnvoy(t *testing.T) {
 	}
 }
 
-func TestReplacesAnEnvoyThatDoesNotAnswer(t *testing.T) {
+func TestReplacesAnEnvoyThatHangs(t *testing.T) {
 	t.Parallel()
 	dir := runDir(t)
 	c := configure(t, dir)
+	c.HungAfter = time.Second
 	first := begin(t, c)
 	hung := first.ready(1)
 	first.stop()
@@ -375,9 +378,68 @@ func TestReplacesAnEnvoyThatDoesNotAnswer(t *testing.T) {
 	c.OnStop = Drain
 	second := begin(t, c)
 	st := second.seen("it is ended", func(st model.ProxyStatus) bool { return st.State == Backoff })
-	contains(t, st.Message, strconv.Itoa(hung), "did not answer and was ended")
+	contains(t, st.Message, strconv.Itoa(hung), "neither answered nor ran for 1s and was ended")
 	wantHolders(t, dir, second.ready(1))
 	gone(t, hung)
+}
+
+// mute puts a socket that takes connections and says nothing in the place of Envoy's
+// admin interface. asked counts them.
+func mute(t *testing.T, path string) (asked func() int64, speak func()) {
+	t.Helper()
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var n atomic.Int64
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n.Add(1)
+			go func() {
+				_, _ = io.Copy(io.Discard, c) // until the supervisor gives up
+				_ = c.Close()
+			}()
+		}
+	}()
+	return n.Load, func() {
+		if err := os.Rename(path+".away", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKeepsAnEnvoyThatIsSlowToAnswer: its main thread is busy, and traffic goes on.
+func TestKeepsAnEnvoyThatIsSlowToAnswer(t *testing.T) {
+	t.Parallel()
+	dir := runDir(t)
+	c := configure(t, dir)
+	first := begin(t, c)
+	pid := first.ready(1)
+	first.stop()
+
+	asked, speak := mute(t, filepath.Join(dir, "admin.sock"))
+	second := begin(t, c)
+	st := second.seen("it is adopted or ended", func(st model.ProxyStatus) bool {
+		return strings.Contains(st.Message, "runs and does not answer") || st.State == Backoff
+	})
+	if st.State == Backoff || st.Starts != 0 {
+		t.Fatalf("it is not kept: %+v", st)
+	}
+	was := asked()
+	eventually(t, "it is asked again and again", func() bool { return asked() >= was+3 })
+	alive(t, pid)
+	speak()
+	if adopted := second.ready(0); adopted != pid {
+		t.Fatalf("process %d took the place of %d", adopted, pid)
+	}
 }
 
 func TestMissingBinary(t *testing.T) {
