@@ -83,7 +83,7 @@ on and the next agent takes it over, unless --on-stop=drain.`,
 	}
 	flags.add(c, "", proxy.Leave)
 	c.Flags().StringSliceVar(&flags.planes, "plane", nil, "host:port of each plane's agent endpoint")
-	c.Flags().StringVar(&flags.tokenFile, "token-file", "", "file with the token of `fairlead token create`; needed to join, not afterwards")
+	c.Flags().StringVar(&flags.tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
 	required(c, "plane")
 	return c
 }

@@ -105,6 +105,6 @@ func writeBundle(ctx context.Context, progress io.Writer, file, root string, now
 	if err := os.Rename(f.Name(), file); err != nil {
 		return fmt.Errorf("write the bundle %s: %w", file, err)
 	}
-	fmt.Fprintf(progress, "wrote %s: %d parts, %d not there\n", file, len(outcomes)-missing, missing)
+	fmt.Fprintf(progress, "wrote %s: parts there %d, not there %d\n", file, len(outcomes)-missing, missing)
 	return f.Close()
 }

@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,6 +127,7 @@ type plane struct {
 	taken   int  // so many joins find the name taken
 	joins   int
 	renewed int
+	keys    map[string][]string // machine -> keys whose certificates are taken
 }
 
 type planeToken struct {
@@ -136,7 +138,7 @@ type planeToken struct {
 
 func newPlane(t *testing.T, a *authority) *plane {
 	t.Helper()
-	p := &plane{t: t, authority: a, tokens: map[string]*planeToken{}, calls: make(chan *call, 16)}
+	p := &plane{t: t, authority: a, tokens: map[string]*planeToken{}, keys: map[string][]string{}, calls: make(chan *call, 16)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -233,6 +235,7 @@ func (p *plane) Join(_ context.Context, req *agentv1.JoinRequest) (*agentv1.Cert
 		p.loses = false
 		return nil, status.Error(codes.Unavailable, "the plane died")
 	}
+	p.keys[token.machine] = []string{key}
 	return p.certificate(token.machine, csr)
 }
 
@@ -257,18 +260,19 @@ func (p *plane) caller(ctx context.Context) (string, error) {
 	roots := x509.NewCertPool()
 	roots.AddCert(p.authority.cert)
 	leaf := info.State.PeerCertificates[0]
+	machine := strings.TrimPrefix(leaf.Subject.CommonName, agentv1.MachinePrefix)
 	p.mu.Lock()
-	deleted := p.deleted
+	deleted, known := p.deleted, slices.Contains(p.keys[machine], string(leaf.RawSubjectPublicKeyInfo))
 	p.mu.Unlock()
-	if deleted {
-		return "", status.Error(codes.Unauthenticated, "the machine is not known here")
-	}
 	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: roots, CurrentTime: p.authority.clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		return "", status.Error(codes.Unauthenticated, err.Error())
 	}
-	return strings.TrimPrefix(leaf.Subject.CommonName, agentv1.MachinePrefix), nil
+	if deleted || !known {
+		return "", status.Error(codes.Unauthenticated, "the machine is not known here")
+	}
+	return machine, nil
 }
 
 func (p *plane) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.Certificate, error) {
@@ -286,6 +290,10 @@ func (p *plane) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.
 		return nil, status.Error(codes.Internal, "the plane could not sign")
 	}
 	p.renewed++
+	// As the plane's registry: the new key, and the one that was used to ask.
+	from, _ := peer.FromContext(ctx)
+	old := string(from.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].RawSubjectPublicKeyInfo)
+	p.keys[machine] = []string{string(csr.RawSubjectPublicKeyInfo), old}
 	return p.certificate(machine, csr)
 }
 

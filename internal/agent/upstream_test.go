@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -415,8 +416,8 @@ func TestRefusesWhatItCannotRead(t *testing.T) {
 	c.must(t, whole(t, at(1, 1), 2)...)
 }
 
-// TestRenewsAfterTwoThirds of the certificate's life, with a new key, while the stream
-// goes on; a plane that cannot sign costs nothing.
+// TestRenewsAfterTwoThirds of the certificate's life, with the same key, while the
+// stream goes on; a plane that cannot sign costs nothing.
 func TestRenewsAfterTwoThirds(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, newAuthority(t))
@@ -452,7 +453,7 @@ func TestRenewsAfterTwoThirds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !fresh.NotAfter().Equal(p.authority.clock.Now().Add(machineLife)) || fresh.record.Key == old.record.Key {
+	if !fresh.NotAfter().Equal(p.authority.clock.Now().Add(machineLife)) || fresh.record.Key != old.record.Key {
 		t.Errorf("the new one ends at %s; same key: %v", fresh.NotAfter(), fresh.record.Key == old.record.Key)
 	}
 	if got := a.Status().Expires; !got.Equal(fresh.NotAfter()) {
@@ -465,6 +466,35 @@ func TestRenewsAfterTwoThirds(t *testing.T) {
 	c.end <- nil
 	c, _ = p.call()
 	c.must(t, responseOf(t, at(1, 6), testCluster(t, "c1", "s1", 6)))
+}
+
+// TestRenewedMachineIsKnownToARestoredPlane: the backup is of before the renewal, and
+// lists the key that the machine had then.
+func TestRenewedMachineIsKnownToARestoredPlane(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	a, _ := m.start()
+	c, _ := p.call()
+	c.must(t, whole(t, at(1, 1), 1)...)
+	var backup map[string][]string
+	p.with(func() { backup = maps.Clone(p.keys) })
+	p.authority.clock.set(a.upstream.who().renewAt())
+	c.end <- nil
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	eventually(t, "it is renewed", func() bool { return m.renewals("renewed") == 1 })
+
+	p.with(func() { p.keys = backup })
+	c.end <- nil
+	eventually(t, "it comes back or is refused", func() bool {
+		return len(p.calls) > 0 || strings.Contains(a.Status().Trouble, joinAgain)
+	})
+	if trouble := a.Status().Trouble; strings.Contains(trouble, joinAgain) {
+		t.Fatal(trouble)
+	}
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c1", "s1", 3)))
 }
 
 // TestExpiredWhileRunning: traffic goes on, and it is said what to do.

@@ -155,10 +155,14 @@ func TestUpAndInterrupt(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	s.awaitAnswerOf(t, home.Name, request{host: "up.example.com"}, 200, "os1-a", "os1-b")
-	status, out, errs := s.run(t, m, "status")
-	if wrong := wantText(out, "home", "default/app", "Nothing is wrong."); status != 0 || wrong != "" {
-		t.Errorf("status ended with %d: %s%s", status, wrong, errs)
-	}
+	// A request may be answered before the agent has reported that it is.
+	s.await(t, "a status without problems", func(context.Context) error {
+		status, out, errs := s.run(t, m, "status")
+		if wrong := wantText(out, "home", "default/app", "Nothing is wrong."); status != 0 || wrong != "" {
+			return fmt.Errorf("status ended with %d: %s%s", status, wrong, errs)
+		}
+		return nil
+	})
 
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM} {
 		if err := p.Signal(sig); err != nil {
