@@ -362,12 +362,12 @@ func leaderOf(err error) string {
 	return ""
 }
 
-// renew asks for a new certificate with the present one, over an open connection.
-func renew(ctx context.Context, conn grpc.ClientConnInterface, machine string) (*Identity, error) {
-	keyPEM, err := newKey()
-	if err != nil {
-		return nil, err
-	}
+// renew asks for a new certificate with the present one, over an open connection. The
+// key stays; only joining makes a new one. A plane takes the keys that it has written
+// down, and one that was restored from a backup of before the renewal would not know
+// a new key: the machine would have to join again.
+func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*Identity, error) {
+	keyPEM := []byte(old.record.Key)
 	csr, err := requestFor(keyPEM)
 	if err != nil {
 		return nil, err
@@ -380,8 +380,8 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, machine string) (
 	if err != nil {
 		return nil, err
 	}
-	if id.Machine != machine {
-		return nil, fmt.Errorf("renew certificate: %w: the plane says %q, this machine is %q", ErrName, id.Machine, machine)
+	if id.Machine != old.Machine {
+		return nil, fmt.Errorf("renew certificate: %w: the plane says %q, this machine is %q", ErrName, id.Machine, old.Machine)
 	}
 	return id, nil
 }

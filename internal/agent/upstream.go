@@ -274,7 +274,7 @@ func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) 
 		if u.now().Before(at) {
 			continue
 		}
-		fresh, err := renew(ctx, conn, id.Machine)
+		fresh, err := renew(ctx, conn, id)
 		if err == nil {
 			err = fresh.save(u.path)
 		}
