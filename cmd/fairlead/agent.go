@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -19,11 +20,13 @@ import (
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/driver/proxy"
 	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/version"
 )
 
 // agentFlags are the flags that `agent` and `up` share.
 type agentFlags struct {
+	prefix         string // of the flags that a plane has too
 	name           string
 	dataDir        string
 	runDir         string
@@ -39,6 +42,7 @@ type agentFlags struct {
 
 // add adds the flags. prefix tells them apart where a plane has flags of its own.
 func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolicy) {
+	f.prefix = prefix
 	flags := c.Flags()
 	flags.StringVar(&f.name, "name", "", "name of this machine (default: its host name)")
 	flags.StringVar(&f.dataDir, prefix+"data-dir", defaultAgentDir, "where the agent keeps its identity and the state that it serves")
@@ -95,6 +99,19 @@ func (f *agentFlags) check() error {
 	case proxy.Leave, proxy.Drain:
 	default:
 		return usageError{err: fmt.Errorf("--on-stop %q: want leave or drain", f.onStop)}
+	}
+	if f.drainTime < 0 {
+		return usageError{err: fmt.Errorf("--drain-time %s: want 0s or more, say 30s", f.drainTime)}
+	}
+	if f.envoyThreads < 0 {
+		return usageError{err: fmt.Errorf("--envoy-threads %d: want 1 or more, or 0 for one a processor", f.envoyThreads)}
+	}
+	name, err := f.machineName()
+	if err != nil {
+		return err
+	}
+	if err := (southbound.Identity{Machine: name}).Validate(); err != nil {
+		return usageError{err: fmt.Errorf("%w (--name gives this machine a name)", err)}
 	}
 	for _, p := range f.planes {
 		if host, port, err := net.SplitHostPort(p); err != nil || host == "" || port == "" {
@@ -173,8 +190,13 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 			Health: a, Metrics: metrics, Log: log, Status: func(context.Context) any { return a.Status() },
 		})
 	})
-	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+	err = group.Wait()
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w (run as root, or choose other directories with --%sdata-dir and --run-dir)", err, f.prefix)
+	default:
 		return err
 	}
-	return nil
 }

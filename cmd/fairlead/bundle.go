@@ -30,6 +30,14 @@ the archive's index.txt and on the terminal; the rest is there.`,
 		Example: `  fairlead support-bundle
   fairlead support-bundle --file /tmp/fairlead.tar.gz`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			planeClient, err := consoleClient("plane-console", plane)
+			if err != nil {
+				return err
+			}
+			agentClient, err := consoleClient("agent-console", agent)
+			if err != nil {
+				return err
+			}
 			now := time.Now()
 			root := "fairlead-support-" + now.UTC().Format("20060102-150405")
 			if file == "" {
@@ -38,8 +46,8 @@ the archive's index.txt and on the terminal; the rest is there.`,
 			parts := []bundle.Part{{Name: "version.txt", Fetch: func(context.Context) ([]byte, error) {
 				return []byte(version.String() + "\n"), nil
 			}}}
-			parts = append(parts, consoleParts("plane", consoleClient(plane))...)
-			parts = append(parts, consoleParts("agent", consoleClient(agent))...)
+			parts = append(parts, consoleParts("plane", planeClient)...)
+			parts = append(parts, consoleParts("agent", agentClient)...)
 			parts = append(parts, resourceParts(kubeconfig)...)
 			return writeBundle(c.Context(), c.ErrOrStderr(), file, root, now, parts)
 		},

@@ -13,12 +13,12 @@ import (
 func addOutput(c *cobra.Command, output *string) {
 	c.Flags().StringVarP(output, "output", "o", "text", "how to print: text, json or yaml")
 	complete(c, "output", "text", "json", "yaml")
-	c.PreRunE = func(c *cobra.Command, _ []string) error {
+	c.PreRunE = func(*cobra.Command, []string) error {
 		switch *output {
 		case "text", "json", "yaml":
 			return nil
 		}
-		return usageError{command: c.CommandPath(), err: fmt.Errorf("-o %q: want text, json or yaml", *output)}
+		return usageError{err: fmt.Errorf("-o %q: want text, json or yaml", *output)}
 	}
 }
 

@@ -94,6 +94,20 @@ them leads, the others stand by.`,
 	return c
 }
 
+// check refuses values that would be noticed only when everything else has started, or
+// never.
+func (f *planeFlags) check() error {
+	switch {
+	case f.machineTTL <= 0:
+		return usageError{err: fmt.Errorf("--machine-ttl %s: want more than nothing, say 10s", f.machineTTL)}
+	case slices.Contains(f.reservedPorts(), f.ingressRoutePort):
+		return usageError{err: fmt.Errorf("--ingressroute-port %d: Fairlead itself uses this port; choose another", f.ingressRoutePort)}
+	case len(f.etcdServers) == 0 && f.etcdCAFile+f.etcdCertFile+f.etcdKeyFile != "":
+		return usageError{err: errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are of an etcd cluster: name it with --etcd-servers")}
+	}
+	return nil
+}
+
 // companion runs beside a plane that has started.
 type companion struct {
 	// await returns when it is time to run; it ends with the plane. ready says whether
@@ -105,6 +119,9 @@ type companion struct {
 
 // runPlane runs until ctx ends, the API dies, or a part fails.
 func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *companion) error {
+	if err := f.check(); err != nil {
+		return err
+	}
 	bind, err := netip.ParseAddr(f.bindAddress)
 	if err != nil {
 		return usageError{err: fmt.Errorf("--bind-address %q: want an IP address", f.bindAddress)}

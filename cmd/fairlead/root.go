@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -106,6 +107,7 @@ along or in a cluster that you have.
 		return usage(c, err)
 	}
 	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{command: c.CommandPath(), err: err}
 	})
@@ -120,6 +122,8 @@ func markUsageErrors(c *cobra.Command) {
 	switch {
 	case c.HasSubCommands():
 		check = unknownCommand
+	case c.Name() == "help" && c.Parent() == c.Root():
+		check = helpTopic
 	case check == nil:
 		check = cobra.NoArgs
 	}
@@ -139,6 +143,17 @@ func markUsageErrors(c *cobra.Command) {
 			return usageError{command: c.CommandPath(), err: err}
 		}
 		return nil
+	}
+	if look := c.PreRunE; look != nil {
+		// It looks at flags and does nothing yet.
+		c.PreRunE = func(c *cobra.Command, args []string) error {
+			err := look(c, args)
+			var u usageError
+			if err == nil || errors.As(err, &u) {
+				return usage(c, err)
+			}
+			return usageError{command: c.CommandPath(), err: err}
+		}
 	}
 	if run := c.RunE; run != nil {
 		c.RunE = func(c *cobra.Command, args []string) error { return usage(c, run(c, args)) }
@@ -169,6 +184,19 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	return fmt.Errorf("%s", text)
 }
 
+// helpTopic refuses what is no command; cobra would show the help of the last one that is.
+func helpTopic(help *cobra.Command, args []string) error {
+	at := help.Root()
+	for _, arg := range args {
+		i := slices.IndexFunc(at.Commands(), func(c *cobra.Command) bool { return c.Name() == arg || c.HasAlias(arg) })
+		if i < 0 {
+			return unknownCommand(at, []string{arg})
+		}
+		at = at.Commands()[i]
+	}
+	return nil
+}
+
 // complete gives a flag a fixed list of completions.
 func complete(c *cobra.Command, flag string, values ...string) {
 	err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -183,6 +211,8 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Print the version",
 		GroupID: groupPeople,
+		Example: `  fairlead version
+  fairlead version -o json`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if output == "text" {
 				_, err := fmt.Fprintln(c.OutOrStdout(), "fairlead", version.String())

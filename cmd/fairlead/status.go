@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -12,19 +13,24 @@ import (
 )
 
 // consoleFlag names the plane's console.
-func consoleFlag(c *cobra.Command, url *string) {
-	c.Flags().StringVar(url, "plane-console", "http://"+defaultPlaneConsole, "URL of the plane's console")
+func consoleFlag(c *cobra.Command, address *string) {
+	c.Flags().StringVar(address, "plane-console", "http://"+defaultPlaneConsole, "URL of the plane's console")
 }
 
-func consoleClient(url string) console.Client {
-	if !strings.Contains(url, "://") {
-		url = "http://" + url // --console-address of a plane has none either
+// consoleClient asks the console that a flag names.
+func consoleClient(flag, address string) (console.Client, error) {
+	full := address
+	if !strings.Contains(full, "://") {
+		full = "http://" + full // --console-address of a plane has none either
 	}
-	return console.Client{URL: url, HTTP: &http.Client{Timeout: 15 * time.Second}}
+	if u, err := url.Parse(full); err != nil || u.Host == "" {
+		return console.Client{}, usageError{err: fmt.Errorf("--%s %q: want a URL or host:port, say http://%s", flag, address, defaultPlaneConsole)}
+	}
+	return console.Client{URL: full, HTTP: &http.Client{Timeout: 15 * time.Second}}, nil
 }
 
 func newStatus() *cobra.Command {
-	var url, output string
+	var address, output string
 	var all bool
 	c := &cobra.Command{
 		Use:     "status",
@@ -36,7 +42,11 @@ proxies follow, the listeners, the routes, and every problem with its reason.`,
   fairlead status -o json | jq '.problems'
   fairlead status --plane-console http://127.0.0.1:7080`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			status, err := consoleClient(url).Status(c.Context())
+			client, err := consoleClient("plane-console", address)
+			if err != nil {
+				return err
+			}
+			status, err := client.Status(c.Context())
 			if err != nil {
 				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
 			}
@@ -50,7 +60,7 @@ proxies follow, the listeners, the routes, and every problem with its reason.`,
 			return console.WriteText(c.OutOrStdout(), status, console.TextOptions{Now: time.Now(), MaxRows: rows})
 		},
 	}
-	consoleFlag(c, &url)
+	consoleFlag(c, &address)
 	addOutput(c, &output)
 	c.Flags().BoolVar(&all, "all", false, "print every row of long tables")
 	return c

@@ -64,6 +64,8 @@ func newTokenList(kubeconfig *string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the tokens, without their secrets",
+		Example: `  fairlead token list
+  fairlead token list -o json | jq -r '.[] | select(.spent == null and (.expired | not)) | .id'`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			api, err := apiClient(*kubeconfig)
 			if err != nil {
@@ -107,7 +109,10 @@ func newTokenRevoke(kubeconfig *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke ID",
 		Short: "Make a token useless; machines that joined with it stay",
-		Args:  cobra.ExactArgs(1),
+		Long: `Make a token useless. Machines that joined with it stay; to put one of those out,
+delete its Machine with kubectl. 'fairlead token list' shows the IDs.`,
+		Example: "  fairlead token revoke veoy742ql4",
+		Args:    cobra.ExactArgs(1),
 		// The IDs are the plane's to know; files of this folder are certainly none.
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/file"
 	"fairlead.dev/internal/translate"
 )
@@ -26,17 +31,23 @@ a review can compare two directories.`,
   kubectl get ingressroutes,services,endpointslices -A -o yaml | fairlead translate -f -
   fairlead translate -f before/ > a; fairlead translate -f after/ > b; diff a b`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			snapshot, warnings, err := file.Load(c.InOrStdin(), paths...)
+			if len(paths) == 0 || slices.Contains(paths, "") {
+				return usageError{err: errors.New("--filename: want a file, a directory, or - for standard input")}
+			}
+			resources, warnings, err := file.Load(c.InOrStdin(), paths...)
 			if err != nil {
 				return err
 			}
 			for _, w := range warnings {
 				fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 			}
+			if reflect.DeepEqual(resources, snapshot.New()) {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
+			}
 			plane := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
 			t, _ := translate.Full(translate.Config{
 				RootNamespaces: rootNamespaces, IngressRoutePort: port, ReservedPorts: plane.reservedPorts(),
-			}, snapshot)
+			}, resources)
 			desired := t.Desired()
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, desired)

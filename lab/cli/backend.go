@@ -21,6 +21,8 @@ func newBackend() *cobra.Command {
 		Use:    "backend --serve NAME=ADDRESS:PORT...",
 		Short:  "Answer HTTP requests with a name",
 		Hidden: true,
+		Example: `  fairlead lab backend --serve blue=192.0.2.10:8081 --serve green=192.0.2.10:8082
+  fairlead lab backend --serve 'blue=[2001:db8::10]:8081'`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return serveBackends(c.Context(), serve, grace)
 		},

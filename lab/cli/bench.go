@@ -56,8 +56,9 @@ func progress(w io.Writer) func(string) {
 func newBenchStart(dir *string) *cobra.Command {
 	o := bench.StartOptions{Now: time.Now}
 	c := &cobra.Command{
-		Use:   "start",
-		Short: "How soon a plane is ready, and what plane and agent take of memory",
+		Use:     "start",
+		Short:   "How soon a plane is ready, and what plane and agent take of memory",
+		Example: "  fairlead lab bench start --rounds 10",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
 			if o.Binary, err = os.Executable(); err != nil {
@@ -93,8 +94,9 @@ func startTable(r bench.StartResult) report.Table {
 func newBenchDelta(dir *string) *cobra.Command {
 	var o bench.DeltaOptions
 	c := &cobra.Command{
-		Use:   "delta",
-		Short: "What one changed resource of 20,000 costs those who follow it, and those who do not",
+		Use:     "delta",
+		Short:   "What one changed resource of 20,000 costs those who follow it, and those who do not",
+		Example: "  fairlead lab bench delta --out-dir /tmp/figures",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return measure(c, *dir, "delta", func(ctx context.Context) (bench.DeltaResult, error) { return bench.Delta(ctx, o) }, deltaTable)
 		},
@@ -114,8 +116,9 @@ func deltaTable(r bench.DeltaResult) report.Table {
 func newBenchTranslate(dir *string) *cobra.Command {
 	var o bench.TranslateOptions
 	c := &cobra.Command{
-		Use:   "translate",
-		Short: "What a translation of 20,000 routes and 100,000 endpoints costs, and one change of it",
+		Use:     "translate",
+		Short:   "What a translation of 20,000 routes and 100,000 endpoints costs, and one change of it",
+		Example: "  fairlead lab bench translate --routes 2000 --endpoints 10000",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return measure(c, *dir, "translate", func(ctx context.Context) (bench.TranslateResult, error) { return bench.Translate(ctx, o) }, translateTable)
 		},
@@ -139,8 +142,9 @@ func translateTable(r bench.TranslateResult) report.Table {
 func newBenchScopes(dir *string) *cobra.Command {
 	var o bench.ScopesOptions
 	c := &cobra.Command{
-		Use:   "scopes",
-		Short: "What route shards cost and save in a real Envoy",
+		Use:     "scopes",
+		Short:   "What route shards cost and save in a real Envoy",
+		Example: "  fairlead lab bench scopes --hosts 1000",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return measure(c, *dir, "scopes", func(ctx context.Context) (bench.ScopesResult, error) { return bench.Scopes(ctx, o) }, scopesTable)
 		},

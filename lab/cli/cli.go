@@ -110,8 +110,10 @@ It also removes what is left of a lab that was killed.`,
 func newExec() *cobra.Command {
 	var name string
 	c := &cobra.Command{
-		Use:   "exec MACHINE [--] COMMAND [ARG...]",
+		Use:   "exec [--name LAB] MACHINE [--] COMMAND [ARG...]",
 		Short: "Run a command in a machine of a lab",
+		// What follows the machine is the command's; a "[flags]" at the end would not be true.
+		DisableFlagsInUseLine: true,
 		Long: `Run a command in the network namespace of a machine, in place of this process:
 terminal, signals and exit status are the command's own. Files are the host's.`,
 		Example: `  fairlead lab exec client -- curl -s http://10.77.4.1:8080/

@@ -19,6 +19,14 @@ import (
 func outputFlag(c *cobra.Command, output *string) {
 	c.Flags().StringVarP(output, "output", "o", "text", "how it is printed: text, json or yaml")
 	must(c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
+	// Before a lab is built rather than after.
+	c.PreRunE = func(*cobra.Command, []string) error {
+		switch *output {
+		case "text", "json", "yaml":
+			return nil
+		}
+		return fmt.Errorf("-o %q: want text, json or yaml", *output)
+	}
 }
 
 func newStatus() *cobra.Command {
@@ -85,7 +93,7 @@ func show(w io.Writer, output string, labs []lab.State) error {
 		_, err = w.Write(raw)
 		return err
 	default:
-		return fmt.Errorf("--output %q: it is text, json or yaml", output)
+		return fmt.Errorf("-o %q: want text, json or yaml", output)
 	}
 }
 

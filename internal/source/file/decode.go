@@ -103,6 +103,10 @@ func (l *loader) document(name string, d document) {
 func (l *loader) value(encoded []byte, at lines) {
 	where := at.where("")
 	var h header
+	if encoded[0] != '{' {
+		l.fail(where, "no Kubernetes object: want fields, apiVersion and kind among them")
+		return
+	}
 	if err := json.UnmarshalCaseSensitivePreserveInts(encoded, &h); err != nil {
 		l.fail(where, "no Kubernetes object: %w", err)
 		return
