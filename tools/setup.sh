@@ -2,12 +2,13 @@
 # Installs what a fresh Debian or Ubuntu lacks, and says what and why. Does nothing, quickly, when nothing is missing.
 #
 #   tools/setup.sh            everything
-#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl
+#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, and the routers BIRD and FRR
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
-# .tools/ and bin/ of this checkout; only Debian packages touch the system.
+# .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
+# started nor enabled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -buildvcs=false"
@@ -44,6 +45,35 @@ debian() {
 		"${as_root[@]}" "${install[@]}" $packages >"$log" 2>&1 || die "apt-get install $packages: $(tail -n 3 "$log")"
 	fi
 	have "$file" || die "$packages is installed, but $file is still missing"
+}
+
+# service UNIT FILE PACKAGE REASON: like debian, for a package whose service must not run: labs start their own.
+# Maintainer scripts ask policy-rc.d before they start anything; without systemd too.
+service() {
+	local unit=$1 file=$2 package=$3 reason=$4
+	have "$file" && return
+	local as_root=() policy=/usr/sbin/policy-rc.d ours=
+	if [[ $(id -u) != 0 ]]; then
+		command -v sudo >/dev/null || die "$file is missing ($reason): run as root: apt-get install $package"
+		as_root=(sudo)
+	fi
+	if [[ ! -e $policy ]] && "${as_root[@]}" sh -c "printf '#!/bin/sh\nexit 101\n' >$policy && chmod 0755 $policy"; then
+		ours=$policy
+	elif "$policy" "$unit" start >/dev/null 2>&1; then
+		say "this host's $policy lets services start: $unit will run until it is stopped below"
+	fi
+	# shellcheck disable=SC2064 # expanded now: what was made here goes, whatever ends this
+	[[ -z $ours ]] || trap "${as_root[*]} rm -f $ours" EXIT
+	debian "$file" "$package" "$reason; its service stays off, and nothing else changes"
+	[[ -z $ours ]] || "${as_root[@]}" rm -f "$ours"
+	trap - EXIT
+	# Installing has enabled it for the next boot.
+	if [[ -d /run/systemd/system ]]; then
+		"${as_root[@]}" systemctl --quiet disable --now "$unit.service" || die "$unit.service is installed and enabled, and does not want to be disabled: systemctl disable --now $unit"
+	else
+		"${as_root[@]}" deb-systemd-helper disable "$unit.service" >/dev/null || true # there may be no unit
+		"${as_root[@]}" update-rc.d "$unit" disable >/dev/null || true               # nor a script
+	fi
 }
 
 have() {
@@ -107,9 +137,15 @@ setup_kubectl() {
 	printf '%s' "$key" >.tools/kubectl.stamp
 }
 
+setup_routers() {
+	service bird /usr/sbin/bird bird2 "a router that labs announce VIPs to"
+	service frr /usr/lib/frr/bgpd frr "the other router that labs announce VIPs to"
+}
+
 setup_run() {
 	setup_envoy
 	setup_kubectl
+	setup_routers
 }
 
 setup_generate() {
