@@ -40,6 +40,12 @@ type MachineSpec struct {
 	// +kubebuilder:default="30s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be between 0s and 1h"
 	DrainTime *metav1.Duration `json:"drainTime,omitempty"`
+
+	// RouterID of the machine's BGP speaker, an IPv4 address that no other speaker of the
+	// network has; an address of the machine when left out.
+	// +optional
+	// +kubebuilder:validation:Format=ipv4
+	RouterID string `json:"routerID,omitempty"`
 }
 
 // MachineStatus is what the plane last wrote of a machine. It is written on

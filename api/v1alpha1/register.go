@@ -11,7 +11,7 @@ var GroupVersion = schema.GroupVersion{Group: "fairlead.dev", Version: "v1alpha1
 
 // SchemeBuilder collects the functions that add this package's types to a scheme.
 var SchemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Machine{}, &MachineList{})
+	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Machine{}, &MachineList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })

@@ -1,5 +1,10 @@
 package model
 
+import (
+	"cmp"
+	"net/netip"
+)
+
 // ViewID names a view: what one or more machines are allowed to see, and so
 // what their streams are made of. Machines that serve the same listeners share
 // one view, so a change is prepared once for all of them.
@@ -20,4 +25,28 @@ type Machine struct {
 	Cordoned bool   `json:"cordoned"`
 	// DrainSeconds is how long connections may finish.
 	DrainSeconds uint32 `json:"drainSeconds"`
+	// RouterID of its BGP speaker; zero lets the machine choose.
+	RouterID netip.Addr `json:"routerID,omitzero"`
+}
+
+// VIPKey identifies a VIP at a machine.
+type VIPKey struct {
+	Machine string     `json:"machine"`
+	Address netip.Addr `json:"address"`
+}
+
+// Compare orders keys by machine and address.
+func (k VIPKey) Compare(l VIPKey) int {
+	return cmp.Or(cmp.Compare(k.Machine, l.Machine), k.Address.Compare(l.Address))
+}
+
+// PeerKey identifies a peer at a machine.
+type PeerKey struct {
+	Machine string `json:"machine"`
+	Peer    string `json:"peer"`
+}
+
+// Compare orders keys by machine and peer.
+func (k PeerKey) Compare(l PeerKey) int {
+	return cmp.Or(cmp.Compare(k.Machine, l.Machine), cmp.Compare(k.Peer, l.Peer))
 }

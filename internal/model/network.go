@@ -26,6 +26,19 @@ type VIP struct {
 // Prefix is the host route of the VIP: /32 or /128.
 func (v VIP) Prefix() netip.Prefix { return netip.PrefixFrom(v.Address, v.Address.BitLen()) }
 
+// Assignment is a VIP with its owner, over all machines.
+type Assignment struct {
+	Address netip.Addr `json:"address"`
+	Pool    string     `json:"pool"`
+	// Owner has the VIP. The root IngressRoutes that share one are an Object of that kind
+	// without namespace and name.
+	Owner     Object       `json:"owner"`
+	Mode      Announce     `json:"announce"`
+	Listeners []ListenerID `json:"listeners"`
+	// Machines that the pool selects, sorted.
+	Machines []string `json:"machines"`
+}
+
 // Announce is how the network learns where a VIP is.
 type Announce string
 

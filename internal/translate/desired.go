@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"fairlead.dev/internal/model"
@@ -18,7 +19,22 @@ type Desired struct {
 	Sets         []*model.BackendSet   `json:"sets"`
 	Views        []*model.View         `json:"views"`
 	Machines     []*model.Machine      `json:"machines"`
+	Assignments  []*model.Assignment   `json:"assignments,omitempty"`
+	VIPs         []MachineVIP          `json:"vips,omitempty"`
+	Peers        []MachinePeer         `json:"peers,omitempty"`
 	Statuses     []ObjectStatus        `json:"statuses"`
+}
+
+// MachineVIP is a VIP at one machine.
+type MachineVIP struct {
+	Machine string `json:"machine"`
+	*model.VIP
+}
+
+// MachinePeer is a BGP peer at one machine. Its password is not shown.
+type MachinePeer struct {
+	Machine string `json:"machine"`
+	*model.Peer
 }
 
 // ObjectStatus is the status of one resource.
@@ -37,6 +53,13 @@ func (t *Translator) Desired() Desired {
 		Sets:         values(t.result.Sets, cmp.Compare),
 		Views:        values(t.result.Views, cmp.Compare),
 		Machines:     values(t.result.Machines, cmp.Compare),
+		Assignments:  values(t.result.Assignments, netip.Addr.Compare),
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(t.result.VIPs), model.VIPKey.Compare) {
+		d.VIPs = append(d.VIPs, MachineVIP{k.Machine, t.result.VIPs[k]})
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(t.result.Peers), model.PeerKey.Compare) {
+		d.Peers = append(d.Peers, MachinePeer{k.Machine, t.result.Peers[k]})
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(t.result.Statuses), model.Object.Compare) {
 		d.Statuses = append(d.Statuses, ObjectStatus{o, t.result.Statuses[o]})

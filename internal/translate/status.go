@@ -3,10 +3,12 @@ package translate
 import (
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 )
 
@@ -21,11 +23,26 @@ type Status struct {
 	// HTTPRoute holds the parents that are ours; none when no Gateway of ours is named.
 	HTTPRoute    *gatewayv1.HTTPRouteStatus `json:"httpRoute,omitempty"`
 	IngressRoute *contourv1beta1.Status     `json:"ingressRoute,omitempty"`
+	// AddressPool is the whole status. It must be written only over the version of the
+	// pool that was translated: that is what fences the assignments.
+	AddressPool *v1alpha1.AddressPoolStatus `json:"addressPool,omitempty"`
+	BGPPeer     *v1alpha1.BGPPeerStatus     `json:"bgpPeer,omitempty"`
+	Service     *corev1.ServiceStatus       `json:"service,omitempty"`
+
+	// Hold keeps the resource from being programmed, whatever the machines have.
+	Hold *Hold `json:"hold,omitempty"`
 
 	// Hosts and Listeners must reach the machines for the resource to be programmed,
 	// sorted. Empty when nothing of the resource is served.
 	Hosts     []model.HostKey    `json:"hosts,omitempty"`
 	Listeners []model.ListenerID `json:"listeners,omitempty"`
+}
+
+// Hold says why a resource is not programmed although nothing of it is invalid: it has
+// no address yet.
+type Hold struct {
+	Reason  gatewayv1.GatewayConditionReason `json:"reason"`
+	Message string                           `json:"message"`
 }
 
 // ConditionHostConflict is a condition of an HTTPRoute's parent. It is there only

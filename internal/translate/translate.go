@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -52,6 +53,9 @@ type Changes struct {
 	Sets         map[model.SetID]*model.BackendSet
 	Views        map[model.ViewID]*model.View
 	Machines     map[string]*model.Machine
+	Assignments  map[netip.Addr]*model.Assignment
+	VIPs         map[model.VIPKey]*model.VIP
+	Peers        map[model.PeerKey]*model.Peer
 	Statuses     map[model.Object]*Status
 }
 
@@ -63,13 +67,17 @@ func newChanges() Changes {
 		Sets:         map[model.SetID]*model.BackendSet{},
 		Views:        map[model.ViewID]*model.View{},
 		Machines:     map[string]*model.Machine{},
+		Assignments:  map[netip.Addr]*model.Assignment{},
+		VIPs:         map[model.VIPKey]*model.VIP{},
+		Peers:        map[model.PeerKey]*model.Peer{},
 		Statuses:     map[model.Object]*Status{},
 	}
 }
 
 // Empty reports whether nothing changed.
 func (c Changes) Empty() bool {
-	return len(c.Listeners)+len(c.VirtualHosts)+len(c.Groups)+len(c.Sets)+len(c.Views)+len(c.Machines)+len(c.Statuses) == 0
+	return len(c.Listeners)+len(c.VirtualHosts)+len(c.Groups)+len(c.Sets)+len(c.Views)+len(c.Machines)+
+		len(c.Assignments)+len(c.VIPs)+len(c.Peers)+len(c.Statuses) == 0
 }
 
 // Translator keeps the result of a translation and what is needed to change it

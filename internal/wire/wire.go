@@ -20,6 +20,7 @@ func MachineConfig(m model.Machine, ttl time.Duration) *agentv1.MachineConfig {
 		Cordoned:   m.Cordoned,
 		DrainTime:  durationpb.New(time.Duration(m.DrainSeconds) * time.Second),
 		TimeToLive: durationpb.New(ttl),
+		RouterId:   m.RouterID.AsSlice(),
 	}
 }
 
@@ -31,6 +32,7 @@ func Machine(name string, c *agentv1.MachineConfig) model.Machine {
 		Name:         name,
 		Cordoned:     c.GetCordoned(),
 		DrainSeconds: uint32((drain + time.Second - 1) / time.Second),
+		RouterID:     addr(c.GetRouterId()),
 	}
 }
 

@@ -2,8 +2,8 @@
 //
 // Desired state travels on Envoy's delta ADS service
 // (envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources):
-// Envoy's own resource types next to the two of this file, MachineConfig and
-// Checkpoint. Every response's system_version_info is "<epoch>/<revision>"; an
+// Envoy's own resource types next to those of this file: MachineConfig, Vip,
+// BgpPeer, BgpPassword and Checkpoint. Every response's system_version_info is "<epoch>/<revision>"; an
 // agent refuses a pair smaller than the largest it has accepted.
 //
 // Identity is always the client certificate's common name
@@ -21,6 +21,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -32,6 +33,55 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+type Vip_Announce int32
+
+const (
+	Vip_ANNOUNCE_UNSPECIFIED Vip_Announce = 0
+	Vip_ANNOUNCE_BGP         Vip_Announce = 1
+	Vip_ANNOUNCE_L2          Vip_Announce = 2
+)
+
+// Enum value maps for Vip_Announce.
+var (
+	Vip_Announce_name = map[int32]string{
+		0: "ANNOUNCE_UNSPECIFIED",
+		1: "ANNOUNCE_BGP",
+		2: "ANNOUNCE_L2",
+	}
+	Vip_Announce_value = map[string]int32{
+		"ANNOUNCE_UNSPECIFIED": 0,
+		"ANNOUNCE_BGP":         1,
+		"ANNOUNCE_L2":          2,
+	}
+)
+
+func (x Vip_Announce) Enum() *Vip_Announce {
+	p := new(Vip_Announce)
+	*p = x
+	return p
+}
+
+func (x Vip_Announce) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Vip_Announce) Descriptor() protoreflect.EnumDescriptor {
+	return file_proto_agent_v1_agent_proto_enumTypes[0].Descriptor()
+}
+
+func (Vip_Announce) Type() protoreflect.EnumType {
+	return &file_proto_agent_v1_agent_proto_enumTypes[0]
+}
+
+func (x Vip_Announce) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Vip_Announce.Descriptor instead.
+func (Vip_Announce) EnumDescriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{1, 0}
+}
 
 type Problem_Kind int32
 
@@ -68,11 +118,11 @@ func (x Problem_Kind) String() string {
 }
 
 func (Problem_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_proto_agent_v1_agent_proto_enumTypes[0].Descriptor()
+	return file_proto_agent_v1_agent_proto_enumTypes[1].Descriptor()
 }
 
 func (Problem_Kind) Type() protoreflect.EnumType {
-	return &file_proto_agent_v1_agent_proto_enumTypes[0]
+	return &file_proto_agent_v1_agent_proto_enumTypes[1]
 }
 
 func (x Problem_Kind) Number() protoreflect.EnumNumber {
@@ -81,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{8, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{15, 0}
 }
 
 type Proxy_State int32
@@ -126,11 +176,11 @@ func (x Proxy_State) String() string {
 }
 
 func (Proxy_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_proto_agent_v1_agent_proto_enumTypes[1].Descriptor()
+	return file_proto_agent_v1_agent_proto_enumTypes[2].Descriptor()
 }
 
 func (Proxy_State) Type() protoreflect.EnumType {
-	return &file_proto_agent_v1_agent_proto_enumTypes[1]
+	return &file_proto_agent_v1_agent_proto_enumTypes[2]
 }
 
 func (x Proxy_State) Number() protoreflect.EnumNumber {
@@ -139,7 +189,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{9, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -151,7 +201,9 @@ type MachineConfig struct {
 	// How long connections may finish when a listener or a cluster goes.
 	DrainTime *durationpb.Duration `protobuf:"bytes,2,opt,name=drain_time,json=drainTime,proto3" json:"drain_time,omitempty"`
 	// How long the plane waits for a report before it calls the machine lost.
-	TimeToLive    *durationpb.Duration `protobuf:"bytes,3,opt,name=time_to_live,json=timeToLive,proto3" json:"time_to_live,omitempty"`
+	TimeToLive *durationpb.Duration `protobuf:"bytes,3,opt,name=time_to_live,json=timeToLive,proto3" json:"time_to_live,omitempty"`
+	// The BGP speaker's router id, 4 bytes; empty: the machine chooses.
+	RouterId      []byte `protobuf:"bytes,4,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -207,6 +259,468 @@ func (x *MachineConfig) GetTimeToLive() *durationpb.Duration {
 	return nil
 }
 
+func (x *MachineConfig) GetRouterId() []byte {
+	if x != nil {
+		return x.RouterId
+	}
+	return nil
+}
+
+// Vip is an address at which clients reach this machine. Its resource name is the
+// address in its canonical text (RFC 5952).
+type Vip struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 4 or 16 bytes, network byte order.
+	Address []byte `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// The AddressPool that it is of.
+	Pool     string       `protobuf:"bytes,2,opt,name=pool,proto3" json:"pool,omitempty"`
+	Announce Vip_Announce `protobuf:"varint,3,opt,name=announce,proto3,enum=fairlead.agent.v1.Vip_Announce" json:"announce,omitempty"`
+	// Listener resources that the proxy must have taken before the VIP is announced.
+	// None: nothing serves it, and it is not announced.
+	Listeners []string     `protobuf:"bytes,4,rep,name=listeners,proto3" json:"listeners,omitempty"`
+	Path      *PathOptions `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
+	// L2: machines that may own it, most preferred first.
+	Candidates []string `protobuf:"bytes,6,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// L2: interfaces on which an owner answers; none: the machine chooses.
+	Interfaces    []string `protobuf:"bytes,7,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Vip) Reset() {
+	*x = Vip{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Vip) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Vip) ProtoMessage() {}
+
+func (x *Vip) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Vip.ProtoReflect.Descriptor instead.
+func (*Vip) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Vip) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *Vip) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *Vip) GetAnnounce() Vip_Announce {
+	if x != nil {
+		return x.Announce
+	}
+	return Vip_ANNOUNCE_UNSPECIFIED
+}
+
+func (x *Vip) GetListeners() []string {
+	if x != nil {
+		return x.Listeners
+	}
+	return nil
+}
+
+func (x *Vip) GetPath() *PathOptions {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *Vip) GetCandidates() []string {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *Vip) GetInterfaces() []string {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+// PathOptions are attributes of an advertisement.
+type PathOptions struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Communities     []string               `protobuf:"bytes,1,rep,name=communities,proto3" json:"communities,omitempty"`
+	LocalPreference *uint32                `protobuf:"varint,2,opt,name=local_preference,json=localPreference,proto3,oneof" json:"local_preference,omitempty"`
+	Med             *uint32                `protobuf:"varint,3,opt,name=med,proto3,oneof" json:"med,omitempty"`
+	Prepend         uint32                 `protobuf:"varint,4,opt,name=prepend,proto3" json:"prepend,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PathOptions) Reset() {
+	*x = PathOptions{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PathOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PathOptions) ProtoMessage() {}
+
+func (x *PathOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PathOptions.ProtoReflect.Descriptor instead.
+func (*PathOptions) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PathOptions) GetCommunities() []string {
+	if x != nil {
+		return x.Communities
+	}
+	return nil
+}
+
+func (x *PathOptions) GetLocalPreference() uint32 {
+	if x != nil && x.LocalPreference != nil {
+		return *x.LocalPreference
+	}
+	return 0
+}
+
+func (x *PathOptions) GetMed() uint32 {
+	if x != nil && x.Med != nil {
+		return *x.Med
+	}
+	return 0
+}
+
+func (x *PathOptions) GetPrepend() uint32 {
+	if x != nil {
+		return x.Prepend
+	}
+	return 0
+}
+
+// BgpPeer is a BGP speaker to which the machine keeps a session. Its resource name is
+// the peer's.
+type BgpPeer struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Address  []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Port     uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	LocalAsn uint32                 `protobuf:"varint,3,opt,name=local_asn,json=localAsn,proto3" json:"local_asn,omitempty"`
+	PeerAsn  uint32                 `protobuf:"varint,4,opt,name=peer_asn,json=peerAsn,proto3" json:"peer_asn,omitempty"`
+	// 0: the peer is on the link.
+	Ttl uint32 `protobuf:"varint,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// The session must not be tried without the BgpPassword of the same name.
+	NeedsPassword bool `protobuf:"varint,6,opt,name=needs_password,json=needsPassword,proto3" json:"needs_password,omitempty"`
+	// 0: sessions never time out.
+	HoldTime     *durationpb.Duration `protobuf:"bytes,7,opt,name=hold_time,json=holdTime,proto3" json:"hold_time,omitempty"`
+	Keepalive    *durationpb.Duration `protobuf:"bytes,8,opt,name=keepalive,proto3" json:"keepalive,omitempty"`
+	ConnectRetry *durationpb.Duration `protobuf:"bytes,9,opt,name=connect_retry,json=connectRetry,proto3" json:"connect_retry,omitempty"`
+	// Absent: no BFD.
+	Bfd *Bfd `protobuf:"bytes,10,opt,name=bfd,proto3" json:"bfd,omitempty"`
+	// 0: no graceful restart.
+	RestartTime   *durationpb.Duration `protobuf:"bytes,11,opt,name=restart_time,json=restartTime,proto3" json:"restart_time,omitempty"`
+	AddPath       bool                 `protobuf:"varint,12,opt,name=add_path,json=addPath,proto3" json:"add_path,omitempty"`
+	Ipv4          bool                 `protobuf:"varint,13,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
+	Ipv6          bool                 `protobuf:"varint,14,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	NextHop4      []byte               `protobuf:"bytes,15,opt,name=next_hop4,json=nextHop4,proto3" json:"next_hop4,omitempty"`
+	NextHop6      []byte               `protobuf:"bytes,16,opt,name=next_hop6,json=nextHop6,proto3" json:"next_hop6,omitempty"`
+	MaxPrefixes   uint32               `protobuf:"varint,17,opt,name=max_prefixes,json=maxPrefixes,proto3" json:"max_prefixes,omitempty"`
+	Path          *PathOptions         `protobuf:"bytes,18,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BgpPeer) Reset() {
+	*x = BgpPeer{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BgpPeer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BgpPeer) ProtoMessage() {}
+
+func (x *BgpPeer) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BgpPeer.ProtoReflect.Descriptor instead.
+func (*BgpPeer) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BgpPeer) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *BgpPeer) GetLocalAsn() uint32 {
+	if x != nil {
+		return x.LocalAsn
+	}
+	return 0
+}
+
+func (x *BgpPeer) GetPeerAsn() uint32 {
+	if x != nil {
+		return x.PeerAsn
+	}
+	return 0
+}
+
+func (x *BgpPeer) GetTtl() uint32 {
+	if x != nil {
+		return x.Ttl
+	}
+	return 0
+}
+
+func (x *BgpPeer) GetNeedsPassword() bool {
+	if x != nil {
+		return x.NeedsPassword
+	}
+	return false
+}
+
+func (x *BgpPeer) GetHoldTime() *durationpb.Duration {
+	if x != nil {
+		return x.HoldTime
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetKeepalive() *durationpb.Duration {
+	if x != nil {
+		return x.Keepalive
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetConnectRetry() *durationpb.Duration {
+	if x != nil {
+		return x.ConnectRetry
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetBfd() *Bfd {
+	if x != nil {
+		return x.Bfd
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetRestartTime() *durationpb.Duration {
+	if x != nil {
+		return x.RestartTime
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetAddPath() bool {
+	if x != nil {
+		return x.AddPath
+	}
+	return false
+}
+
+func (x *BgpPeer) GetIpv4() bool {
+	if x != nil {
+		return x.Ipv4
+	}
+	return false
+}
+
+func (x *BgpPeer) GetIpv6() bool {
+	if x != nil {
+		return x.Ipv6
+	}
+	return false
+}
+
+func (x *BgpPeer) GetNextHop4() []byte {
+	if x != nil {
+		return x.NextHop4
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetNextHop6() []byte {
+	if x != nil {
+		return x.NextHop6
+	}
+	return nil
+}
+
+func (x *BgpPeer) GetMaxPrefixes() uint32 {
+	if x != nil {
+		return x.MaxPrefixes
+	}
+	return 0
+}
+
+func (x *BgpPeer) GetPath() *PathOptions {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+// Bfd is how a path is watched.
+type Bfd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Interval      *durationpb.Duration   `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	Multiplier    uint32                 `protobuf:"varint,2,opt,name=multiplier,proto3" json:"multiplier,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Bfd) Reset() {
+	*x = Bfd{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bfd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bfd) ProtoMessage() {}
+
+func (x *Bfd) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bfd.ProtoReflect.Descriptor instead.
+func (*Bfd) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Bfd) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+func (x *Bfd) GetMultiplier() uint32 {
+	if x != nil {
+		return x.Multiplier
+	}
+	return 0
+}
+
+// BgpPassword is the secret of a session. Its resource name is the peer's. A machine
+// keeps it in memory and in its run directory only.
+type BgpPassword struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Password      string                 `protobuf:"bytes,1,opt,name=password,proto3" json:"password,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BgpPassword) Reset() {
+	*x = BgpPassword{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BgpPassword) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BgpPassword) ProtoMessage() {}
+
+func (x *BgpPassword) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BgpPassword.ProtoReflect.Descriptor instead.
+func (*BgpPassword) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *BgpPassword) GetPassword() string {
+	if x != nil {
+		return x.Password
+	}
+	return ""
+}
+
 // Checkpoint is sent after every other type of the stream has been acknowledged
 // at its revision. Its resource name is "checkpoint". An agent that holds it
 // holds everything of that revision that concerns it.
@@ -220,7 +734,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -232,7 +746,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[1]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -245,7 +759,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Checkpoint) GetEpoch() uint64 {
@@ -278,7 +792,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -290,7 +804,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[2]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +817,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -336,7 +850,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +862,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[3]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +875,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -385,7 +899,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -397,7 +911,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[4]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -410,7 +924,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Certificate) GetChain() []byte {
@@ -445,7 +959,7 @@ type LeaderHint struct {
 
 func (x *LeaderHint) Reset() {
 	*x = LeaderHint{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -457,7 +971,7 @@ func (x *LeaderHint) String() string {
 func (*LeaderHint) ProtoMessage() {}
 
 func (x *LeaderHint) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[5]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -470,7 +984,7 @@ func (x *LeaderHint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderHint.ProtoReflect.Descriptor instead.
 func (*LeaderHint) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaderHint) GetAddress() string {
@@ -492,14 +1006,18 @@ type Report struct {
 	// What has reached the proxy.
 	Applied *Applied `protobuf:"bytes,3,opt,name=applied,proto3" json:"applied,omitempty"`
 	// The proxy process.
-	Proxy         *Proxy `protobuf:"bytes,4,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	Proxy *Proxy `protobuf:"bytes,4,opt,name=proxy,proto3" json:"proxy,omitempty"`
+	// The BGP sessions, sorted by peer.
+	Sessions []*Session `protobuf:"bytes,5,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	// The VIPs, sorted by address.
+	Vips          []*VipState `protobuf:"bytes,6,rep,name=vips,proto3" json:"vips,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +1029,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +1042,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Report) GetAgentVersion() string {
@@ -555,6 +1073,247 @@ func (x *Report) GetProxy() *Proxy {
 	return nil
 }
 
+func (x *Report) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+func (x *Report) GetVips() []*VipState {
+	if x != nil {
+		return x.Vips
+	}
+	return nil
+}
+
+// Session is one BGP session. Names of states and reasons are those of the model.
+type Session struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Peer    string                 `protobuf:"bytes,1,opt,name=peer,proto3" json:"peer,omitempty"`
+	Address []byte                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	State   string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Reason  string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Since   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
+	Flaps   uint32                 `protobuf:"varint,7,opt,name=flaps,proto3" json:"flaps,omitempty"`
+	Bfd     string                 `protobuf:"bytes,8,opt,name=bfd,proto3" json:"bfd,omitempty"`
+	// Prefixes sent to the peer, as text, sorted.
+	Advertised    []string             `protobuf:"bytes,9,rep,name=advertised,proto3" json:"advertised,omitempty"`
+	Received      uint32               `protobuf:"varint,10,opt,name=received,proto3" json:"received,omitempty"`
+	LocalAsn      uint32               `protobuf:"varint,11,opt,name=local_asn,json=localAsn,proto3" json:"local_asn,omitempty"`
+	PeerAsn       uint32               `protobuf:"varint,12,opt,name=peer_asn,json=peerAsn,proto3" json:"peer_asn,omitempty"`
+	RouterId      []byte               `protobuf:"bytes,13,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
+	PeerRouterId  []byte               `protobuf:"bytes,14,opt,name=peer_router_id,json=peerRouterId,proto3" json:"peer_router_id,omitempty"`
+	HoldTime      *durationpb.Duration `protobuf:"bytes,15,opt,name=hold_time,json=holdTime,proto3" json:"hold_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Session) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *Session) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *Session) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Session) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Session) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Session) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Session) GetFlaps() uint32 {
+	if x != nil {
+		return x.Flaps
+	}
+	return 0
+}
+
+func (x *Session) GetBfd() string {
+	if x != nil {
+		return x.Bfd
+	}
+	return ""
+}
+
+func (x *Session) GetAdvertised() []string {
+	if x != nil {
+		return x.Advertised
+	}
+	return nil
+}
+
+func (x *Session) GetReceived() uint32 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *Session) GetLocalAsn() uint32 {
+	if x != nil {
+		return x.LocalAsn
+	}
+	return 0
+}
+
+func (x *Session) GetPeerAsn() uint32 {
+	if x != nil {
+		return x.PeerAsn
+	}
+	return 0
+}
+
+func (x *Session) GetRouterId() []byte {
+	if x != nil {
+		return x.RouterId
+	}
+	return nil
+}
+
+func (x *Session) GetPeerRouterId() []byte {
+	if x != nil {
+		return x.PeerRouterId
+	}
+	return nil
+}
+
+func (x *Session) GetHoldTime() *durationpb.Duration {
+	if x != nil {
+		return x.HoldTime
+	}
+	return nil
+}
+
+// VipState is what the machine does about a VIP.
+type VipState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VipState) Reset() {
+	*x = VipState{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VipState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VipState) ProtoMessage() {}
+
+func (x *VipState) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VipState.ProtoReflect.Descriptor instead.
+func (*VipState) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *VipState) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *VipState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *VipState) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *VipState) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // Applied says how far the machine's proxy follows the plane.
 type Applied struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -569,7 +1328,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +1340,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +1353,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -636,7 +1395,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -648,7 +1407,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -661,7 +1420,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -718,7 +1477,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +1489,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +1502,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -799,7 +1558,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +1570,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +1583,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -838,13 +1597,64 @@ var File_proto_agent_v1_agent_proto protoreflect.FileDescriptor
 
 const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x1aproto/agent/v1/agent.proto\x12\x11fairlead.agent.v1\x1a\x1egoogle/protobuf/duration.proto\"\xa2\x01\n" +
+	"\x1aproto/agent/v1/agent.proto\x12\x11fairlead.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x01\n" +
 	"\rMachineConfig\x12\x1a\n" +
 	"\bcordoned\x18\x01 \x01(\bR\bcordoned\x128\n" +
 	"\n" +
 	"drain_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x12;\n" +
 	"\ftime_to_live\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"timeToLive\">\n" +
+	"timeToLive\x12\x1b\n" +
+	"\trouter_id\x18\x04 \x01(\fR\brouterId\"\xcb\x02\n" +
+	"\x03Vip\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04pool\x18\x02 \x01(\tR\x04pool\x12;\n" +
+	"\bannounce\x18\x03 \x01(\x0e2\x1f.fairlead.agent.v1.Vip.AnnounceR\bannounce\x12\x1c\n" +
+	"\tlisteners\x18\x04 \x03(\tR\tlisteners\x122\n" +
+	"\x04path\x18\x05 \x01(\v2\x1e.fairlead.agent.v1.PathOptionsR\x04path\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\x06 \x03(\tR\n" +
+	"candidates\x12\x1e\n" +
+	"\n" +
+	"interfaces\x18\a \x03(\tR\n" +
+	"interfaces\"G\n" +
+	"\bAnnounce\x12\x18\n" +
+	"\x14ANNOUNCE_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fANNOUNCE_BGP\x10\x01\x12\x0f\n" +
+	"\vANNOUNCE_L2\x10\x02\"\xad\x01\n" +
+	"\vPathOptions\x12 \n" +
+	"\vcommunities\x18\x01 \x03(\tR\vcommunities\x12.\n" +
+	"\x10local_preference\x18\x02 \x01(\rH\x00R\x0flocalPreference\x88\x01\x01\x12\x15\n" +
+	"\x03med\x18\x03 \x01(\rH\x01R\x03med\x88\x01\x01\x12\x18\n" +
+	"\aprepend\x18\x04 \x01(\rR\aprependB\x13\n" +
+	"\x11_local_preferenceB\x06\n" +
+	"\x04_med\"\x95\x05\n" +
+	"\aBgpPeer\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1b\n" +
+	"\tlocal_asn\x18\x03 \x01(\rR\blocalAsn\x12\x19\n" +
+	"\bpeer_asn\x18\x04 \x01(\rR\apeerAsn\x12\x10\n" +
+	"\x03ttl\x18\x05 \x01(\rR\x03ttl\x12%\n" +
+	"\x0eneeds_password\x18\x06 \x01(\bR\rneedsPassword\x126\n" +
+	"\thold_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\bholdTime\x127\n" +
+	"\tkeepalive\x18\b \x01(\v2\x19.google.protobuf.DurationR\tkeepalive\x12>\n" +
+	"\rconnect_retry\x18\t \x01(\v2\x19.google.protobuf.DurationR\fconnectRetry\x12(\n" +
+	"\x03bfd\x18\n" +
+	" \x01(\v2\x16.fairlead.agent.v1.BfdR\x03bfd\x12<\n" +
+	"\frestart_time\x18\v \x01(\v2\x19.google.protobuf.DurationR\vrestartTime\x12\x19\n" +
+	"\badd_path\x18\f \x01(\bR\aaddPath\x12\x12\n" +
+	"\x04ipv4\x18\r \x01(\bR\x04ipv4\x12\x12\n" +
+	"\x04ipv6\x18\x0e \x01(\bR\x04ipv6\x12\x1b\n" +
+	"\tnext_hop4\x18\x0f \x01(\fR\bnextHop4\x12\x1b\n" +
+	"\tnext_hop6\x18\x10 \x01(\fR\bnextHop6\x12!\n" +
+	"\fmax_prefixes\x18\x11 \x01(\rR\vmaxPrefixes\x122\n" +
+	"\x04path\x18\x12 \x01(\v2\x1e.fairlead.agent.v1.PathOptionsR\x04path\"\\\n" +
+	"\x03Bfd\x125\n" +
+	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x1e\n" +
+	"\n" +
+	"multiplier\x18\x02 \x01(\rR\n" +
+	"multiplier\")\n" +
+	"\vBgpPassword\x12\x1a\n" +
+	"\bpassword\x18\x01 \x01(\tR\bpassword\">\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
@@ -861,12 +1671,38 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xb1\x01\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x9a\x02\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
 	"\aapplied\x18\x03 \x01(\v2\x1a.fairlead.agent.v1.AppliedR\aapplied\x12.\n" +
-	"\x05proxy\x18\x04 \x01(\v2\x18.fairlead.agent.v1.ProxyR\x05proxy\"s\n" +
+	"\x05proxy\x18\x04 \x01(\v2\x18.fairlead.agent.v1.ProxyR\x05proxy\x126\n" +
+	"\bsessions\x18\x05 \x03(\v2\x1a.fairlead.agent.v1.SessionR\bsessions\x12/\n" +
+	"\x04vips\x18\x06 \x03(\v2\x1b.fairlead.agent.v1.VipStateR\x04vips\"\xc8\x03\n" +
+	"\aSession\x12\x12\n" +
+	"\x04peer\x18\x01 \x01(\tR\x04peer\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\fR\aaddress\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x120\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
+	"\x05flaps\x18\a \x01(\rR\x05flaps\x12\x10\n" +
+	"\x03bfd\x18\b \x01(\tR\x03bfd\x12\x1e\n" +
+	"\n" +
+	"advertised\x18\t \x03(\tR\n" +
+	"advertised\x12\x1a\n" +
+	"\breceived\x18\n" +
+	" \x01(\rR\breceived\x12\x1b\n" +
+	"\tlocal_asn\x18\v \x01(\rR\blocalAsn\x12\x19\n" +
+	"\bpeer_asn\x18\f \x01(\rR\apeerAsn\x12\x1b\n" +
+	"\trouter_id\x18\r \x01(\fR\brouterId\x12$\n" +
+	"\x0epeer_router_id\x18\x0e \x01(\fR\fpeerRouterId\x126\n" +
+	"\thold_time\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\bholdTime\"\x86\x01\n" +
+	"\bVipState\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"s\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x126\n" +
@@ -917,44 +1753,67 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 	return file_proto_agent_v1_agent_proto_rawDescData
 }
 
-var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
-	(Problem_Kind)(0),           // 0: fairlead.agent.v1.Problem.Kind
-	(Proxy_State)(0),            // 1: fairlead.agent.v1.Proxy.State
-	(*MachineConfig)(nil),       // 2: fairlead.agent.v1.MachineConfig
-	(*Checkpoint)(nil),          // 3: fairlead.agent.v1.Checkpoint
-	(*JoinRequest)(nil),         // 4: fairlead.agent.v1.JoinRequest
-	(*RenewRequest)(nil),        // 5: fairlead.agent.v1.RenewRequest
-	(*Certificate)(nil),         // 6: fairlead.agent.v1.Certificate
-	(*LeaderHint)(nil),          // 7: fairlead.agent.v1.LeaderHint
-	(*Report)(nil),              // 8: fairlead.agent.v1.Report
-	(*Applied)(nil),             // 9: fairlead.agent.v1.Applied
-	(*Problem)(nil),             // 10: fairlead.agent.v1.Problem
-	(*Proxy)(nil),               // 11: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),         // 12: fairlead.agent.v1.Instruction
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
+	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
+	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
+	(Proxy_State)(0),              // 2: fairlead.agent.v1.Proxy.State
+	(*MachineConfig)(nil),         // 3: fairlead.agent.v1.MachineConfig
+	(*Vip)(nil),                   // 4: fairlead.agent.v1.Vip
+	(*PathOptions)(nil),           // 5: fairlead.agent.v1.PathOptions
+	(*BgpPeer)(nil),               // 6: fairlead.agent.v1.BgpPeer
+	(*Bfd)(nil),                   // 7: fairlead.agent.v1.Bfd
+	(*BgpPassword)(nil),           // 8: fairlead.agent.v1.BgpPassword
+	(*Checkpoint)(nil),            // 9: fairlead.agent.v1.Checkpoint
+	(*JoinRequest)(nil),           // 10: fairlead.agent.v1.JoinRequest
+	(*RenewRequest)(nil),          // 11: fairlead.agent.v1.RenewRequest
+	(*Certificate)(nil),           // 12: fairlead.agent.v1.Certificate
+	(*LeaderHint)(nil),            // 13: fairlead.agent.v1.LeaderHint
+	(*Report)(nil),                // 14: fairlead.agent.v1.Report
+	(*Session)(nil),               // 15: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 16: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 17: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 18: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 19: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 20: fairlead.agent.v1.Instruction
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	13, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	13, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
-	9,  // 2: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	11, // 3: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	10, // 4: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	0,  // 5: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	1,  // 6: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	13, // 7: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	4,  // 8: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	5,  // 9: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	8,  // 10: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	6,  // 11: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	6,  // 12: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	12, // 13: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	11, // [11:14] is the sub-list for method output_type
-	8,  // [8:11] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	21, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	21, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
+	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
+	21, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	21, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	21, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
+	21, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
+	21, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	17, // 11: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	19, // 12: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	15, // 13: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	16, // 14: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	22, // 15: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	21, // 16: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	22, // 17: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	18, // 18: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 19: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 20: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	21, // 21: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	10, // 22: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	11, // 23: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	14, // 24: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	12, // 25: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	12, // 26: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	20, // 27: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	25, // [25:28] is the sub-list for method output_type
+	22, // [22:25] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -962,13 +1821,14 @@ func file_proto_agent_v1_agent_proto_init() {
 	if File_proto_agent_v1_agent_proto != nil {
 		return
 	}
+	file_proto_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   11,
+			NumEnums:      3,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

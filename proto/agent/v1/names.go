@@ -19,4 +19,9 @@ const (
 	CheckpointName = "checkpoint"
 	// MachineConfigType is the type URL of the MachineConfig.
 	MachineConfigType = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
+	// VipType, BgpPeerType and BgpPasswordType are the type URLs of what a machine does
+	// in the network.
+	VipType         = "type.googleapis.com/fairlead.agent.v1.Vip"
+	BgpPeerType     = "type.googleapis.com/fairlead.agent.v1.BgpPeer"
+	BgpPasswordType = "type.googleapis.com/fairlead.agent.v1.BgpPassword"
 )

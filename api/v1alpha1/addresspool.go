@@ -1,0 +1,202 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AddressPool is a set of addresses out of which Gateways, root IngressRoutes and
+// Services get their VIPs, with the machines that announce them and the namespaces
+// that may use them.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=pool,categories=fairlead
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.spec.addresses`
+// +kubebuilder:printcolumn:name="Announce",type=string,JSONPath=`.spec.announce`
+// +kubebuilder:printcolumn:name="Assigned",type=integer,JSONPath=`.status.assigned`
+// +kubebuilder:printcolumn:name="Free",type=string,JSONPath=`.status.free`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type AddressPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec AddressPoolSpec `json:"spec"`
+	// +optional
+	Status AddressPoolStatus `json:"status,omitempty"`
+}
+
+// AddressPoolSpec is what an operator says of a pool.
+type AddressPoolSpec struct {
+	// Addresses of the pool: CIDRs ("192.0.2.0/28", "2001:db8::/120") and ranges
+	// ("192.0.2.16-192.0.2.19"), IPv4 and IPv6 mixed. Pools must not overlap with each
+	// other, nor hold an address of a machine.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=96
+	Addresses []string `json:"addresses"`
+
+	// AvoidBuggy leaves out IPv4 addresses that end in .0 and .255, which some old
+	// equipment takes for broadcasts.
+	// +optional
+	AvoidBuggy bool `json:"avoidBuggy,omitempty"`
+
+	// Assign says who gets an address: Automatic gives one to whoever needs one,
+	// OnRequest only to those that name the pool or an address of it.
+	// +optional
+	// +kubebuilder:default=Automatic
+	Assign AssignPolicy `json:"assign,omitempty"`
+
+	// Namespaces that may use the pool, by their labels; all when left out.
+	// +optional
+	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
+
+	// Machines that announce the pool's addresses, by their labels; all when left out.
+	// +optional
+	Machines *metav1.LabelSelector `json:"machines,omitempty"`
+
+	// Announce says how the network learns where the addresses are: BGP has all
+	// machines advertise each address to their peers, and the router spreads flows over
+	// them; L2 has one machine at a time answer ARP and neighbour discovery.
+	// +optional
+	// +kubebuilder:default=BGP
+	Announce AnnounceMode `json:"announce,omitempty"`
+
+	// BGP holds what is added to advertisements of the pool's addresses.
+	// +optional
+	BGP PathAttributes `json:"bgp,omitempty,omitzero"`
+
+	// Interfaces on which an owner answers (L2); those in the address's network, or else
+	// that of the default route, when left out.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Interfaces []string `json:"interfaces,omitempty"`
+}
+
+// AssignPolicy says who gets an address of a pool.
+//
+// +kubebuilder:validation:Enum=Automatic;OnRequest
+type AssignPolicy string
+
+// The assign policies.
+const (
+	AssignAutomatic AssignPolicy = "Automatic"
+	AssignOnRequest AssignPolicy = "OnRequest"
+)
+
+// AnnounceMode says how the network learns where an address is.
+//
+// +kubebuilder:validation:Enum=BGP;L2
+type AnnounceMode string
+
+// The ways to announce.
+const (
+	AnnounceBGP AnnounceMode = "BGP"
+	AnnounceL2  AnnounceMode = "L2"
+)
+
+// PathAttributes are added to an advertisement. What is left out stays as the
+// protocol has it.
+type PathAttributes struct {
+	// Communities: "65000:100" (RFC 1997), "65000:1:2" (large, RFC 8092), or one of
+	// no-export, no-advertise, graceful-shutdown, blackhole.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=40
+	Communities []string `json:"communities,omitempty"`
+
+	// LocalPreference, for internal peers; higher is preferred.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4294967295
+	LocalPreference *int64 `json:"localPreference,omitempty"`
+
+	// MED is the multi-exit discriminator; lower is preferred.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4294967295
+	MED *int64 `json:"med,omitempty"`
+
+	// Prepend is how often the local AS is put in front of the path once more, for
+	// external peers; a longer path is less preferred.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16
+	Prepend int32 `json:"prepend,omitempty"`
+}
+
+// AddressPoolStatus is what the plane has given away. It is written before an
+// address is used anywhere, and only over the version that the plane read: an
+// address cannot have two owners.
+type AddressPoolStatus struct {
+	// Assigned is how many addresses have an owner.
+	// +optional
+	Assigned int32 `json:"assigned"`
+	// Free is how many addresses have none, IPv4 and IPv6 apart: "13 IPv4, 255 IPv6".
+	// +optional
+	Free string `json:"free,omitempty"`
+	// Assignments, sorted by address.
+	// +optional
+	// +listType=map
+	// +listMapKey=address
+	// +kubebuilder:validation:MaxItems=4096
+	Assignments []Assignment `json:"assignments,omitempty"`
+	// Conditions of the pool: Accepted.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Assignment is one address with its owner.
+type Assignment struct {
+	// Address without a prefix length.
+	// +kubebuilder:validation:MaxLength=45
+	Address string `json:"address"`
+	// Kind of the owner: Gateway, Service or IngressRoute. All root IngressRoutes of a
+	// pool that ask for no address of their own share one, with no namespace and name.
+	Kind string `json:"kind"`
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// +optional
+	Name string `json:"name,omitempty"`
+}
+
+// AddressPoolList is a list of pools.
+//
+// +kubebuilder:object:root=true
+type AddressPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AddressPool `json:"items"`
+}
+
+// Annotations with which Gateways, root IngressRoutes and Services choose.
+const (
+	// AnnotationPool names the AddressPool to take addresses from.
+	AnnotationPool = "fairlead.dev/address-pool"
+	// AnnotationAddresses asks for addresses, at most one of each family, separated by
+	// commas. A Gateway has spec.addresses for this.
+	AnnotationAddresses = "fairlead.dev/addresses"
+)
+
+// LoadBalancerClass is the class of the Services of type LoadBalancer that are ours.
+const LoadBalancerClass = "fairlead.dev/l4"
+
+// ConditionAccepted is true of a resource that has no fault of its own.
+const ConditionAccepted = "Accepted"
+
+// Reasons of ConditionAccepted.
+const (
+	// ReasonAccepted says that nothing is wrong with it.
+	ReasonAccepted = "Accepted"
+	// ReasonInvalid says that a field is wrong; the message names it.
+	ReasonInvalid = "Invalid"
+	// ReasonOverlap says that an older pool has some of the addresses.
+	ReasonOverlap = "Overlap"
+	// ReasonMachineAddress says that an address of the pool is a machine's own.
+	ReasonMachineAddress = "MachineAddress"
+)

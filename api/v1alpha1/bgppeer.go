@@ -1,0 +1,197 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// BGPPeer is a router, or a route reflector, to which machines advertise VIPs.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=peer,categories=fairlead
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Local AS",type=integer,JSONPath=`.spec.localASN`
+// +kubebuilder:printcolumn:name="Peer AS",type=integer,JSONPath=`.spec.peerASN`
+// +kubebuilder:printcolumn:name="Established",type=string,JSONPath=`.status.conditions[?(@.type=="Established")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Established")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type BGPPeer struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec BGPPeerSpec `json:"spec"`
+	// +optional
+	Status BGPPeerStatus `json:"status,omitempty"`
+}
+
+// BGPPeerSpec is what an operator says of a peer.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.holdTime) || duration(self.holdTime) == duration('0s') || (duration(self.holdTime) >= duration('3s') && duration(self.holdTime) <= duration('65535s'))",message="holdTime must be 0s (never) or from 3s to 65535s (RFC 4271, 4.2)"
+// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || self.localASN != self.peerASN",message="ttl is for external peers: localASN and peerASN are the same"
+type BGPPeerSpec struct {
+	// Address of the peer, IPv4 or IPv6.
+	// +kubebuilder:validation:MaxLength=45
+	Address string `json:"address"`
+
+	// Port of the peer.
+	// +optional
+	// +kubebuilder:default=179
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// LocalASN is the AS of the machines.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967295
+	LocalASN int64 `json:"localASN"`
+
+	// PeerASN is the AS of the peer; the same as localASN makes it an internal peer, such
+	// as a route reflector.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967295
+	PeerASN int64 `json:"peerASN"`
+
+	// Machines that keep a session with the peer, by their labels; all when left out.
+	// +optional
+	Machines *metav1.LabelSelector `json:"machines,omitempty"`
+
+	// TTL of packets to an external peer that is not on the machines' link (multihop).
+	// +optional
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=255
+	TTL int32 `json:"ttl,omitempty"`
+
+	// PasswordSecret names a Secret in the planes' namespace (fairlead-system) whose key
+	// "password" signs the TCP segments (RFC 2385, MD5).
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PasswordSecret string `json:"passwordSecret,omitempty"`
+
+	// HoldTime after which a silent peer is given up; 0s is never.
+	// +optional
+	// +kubebuilder:default="9s"
+	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
+
+	// KeepaliveTime between keepalives; a third of the hold time when left out.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('21845s')",message="must be between 1s and 21845s"
+	KeepaliveTime *metav1.Duration `json:"keepaliveTime,omitempty"`
+
+	// ConnectRetryTime is the longest time between two tries to connect.
+	// +optional
+	// +kubebuilder:default="10s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('3600s')",message="must be between 1s and 1h"
+	ConnectRetryTime *metav1.Duration `json:"connectRetryTime,omitempty"`
+
+	// BFD watches the path to the peer, and finds it broken sooner than the hold time.
+	// +optional
+	BFD *BFDSpec `json:"bfd,omitempty"`
+
+	// GracefulRestart has the peer keep our routes while an agent restarts; Envoy goes on.
+	// +optional
+	// +kubebuilder:default={}
+	GracefulRestart GracefulRestartSpec `json:"gracefulRestart,omitempty"`
+
+	// AddPath offers to send several paths of one prefix (RFC 7911).
+	// +optional
+	AddPath bool `json:"addPath,omitempty"`
+
+	// Families that the session carries; that of address when left out.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=2
+	Families []Family `json:"families,omitempty"`
+
+	// NextHopIPv4 replaces the machine's own address as next hop of IPv4 prefixes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	NextHopIPv4 string `json:"nextHopIPv4,omitempty"`
+
+	// NextHopIPv6 replaces the machine's own address as next hop of IPv6 prefixes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	NextHopIPv6 string `json:"nextHopIPv6,omitempty"`
+
+	// MaxPrefixes that the peer may send. None of them is used; above the limit the
+	// session ends, and is tried again later.
+	// +optional
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000000
+	MaxPrefixes int32 `json:"maxPrefixes,omitempty"`
+
+	PathAttributes `json:",inline"`
+}
+
+// Family is an address family.
+//
+// +kubebuilder:validation:Enum=IPv4;IPv6
+type Family string
+
+// The address families.
+const (
+	FamilyIPv4 Family = "IPv4"
+	FamilyIPv6 Family = "IPv6"
+)
+
+// BFDSpec says how closely a path is watched (RFC 5880).
+type BFDSpec struct {
+	// Interval between packets, sent and expected.
+	// +optional
+	// +kubebuilder:default="300ms"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('60s')",message="must be between 10ms and 60s"
+	Interval *metav1.Duration `json:"interval,omitempty"`
+
+	// Multiplier is how many packets must be missed until the path is down.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=255
+	Multiplier int32 `json:"multiplier,omitempty"`
+}
+
+// GracefulRestartSpec says how long a peer keeps our routes without a session (RFC
+// 4724).
+type GracefulRestartSpec struct {
+	// Disabled has the peer drop our routes with the session.
+	// +optional
+	Disabled bool `json:"disabled,omitempty"`
+
+	// RestartTime that an agent may be away.
+	// +optional
+	// +kubebuilder:default="15s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('4095s')",message="must be between 1s and 4095s"
+	RestartTime *metav1.Duration `json:"restartTime,omitempty"`
+}
+
+// BGPPeerStatus is what the plane last wrote of a peer. It is written on transitions
+// only; `fairlead bgp` shows the sessions as they are now.
+type BGPPeerStatus struct {
+	// Conditions of the peer: Accepted, and Established, which is true while every
+	// connected machine that is selected has a session.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// BGPPeerList is a list of peers.
+//
+// +kubebuilder:object:root=true
+type BGPPeerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []BGPPeer `json:"items"`
+}
+
+// ConditionEstablished is true of a peer to which all selected machines have a session.
+const ConditionEstablished = "Established"
+
+// Reasons of ConditionEstablished besides those of a session, which docs/reference/status.md
+// lists.
+const (
+	// ReasonEstablished says that every session is up.
+	ReasonEstablished = "Established"
+	// ReasonNoMachines says that no connected machine is selected.
+	ReasonNoMachines = "NoMachines"
+)

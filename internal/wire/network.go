@@ -1,0 +1,241 @@
+package wire
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"fairlead.dev/internal/model"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// VIPName is the resource name of a VIP.
+func VIPName(a netip.Addr) string { return a.Unmap().String() }
+
+// VIP is what a machine is told about a VIP. listener names the resource of a listener.
+func VIP(v model.VIP, listener func(model.ListenerID) string) *agentv1.Vip {
+	out := &agentv1.Vip{
+		Address:    v.Address.AsSlice(),
+		Pool:       v.Pool,
+		Path:       pathOptions(v.Path),
+		Candidates: v.Candidates,
+		Interfaces: v.Interfaces,
+	}
+	switch v.Mode {
+	case model.AnnounceBGP:
+		out.Announce = agentv1.Vip_ANNOUNCE_BGP
+	case model.AnnounceL2:
+		out.Announce = agentv1.Vip_ANNOUNCE_L2
+	}
+	for _, id := range v.Listeners {
+		out.Listeners = append(out.Listeners, listener(id))
+	}
+	return out
+}
+
+// VIPOf is what a Vip says. Its listeners are names of resources. A way to announce that
+// is not known is empty.
+func VIPOf(v *agentv1.Vip) (model.VIP, error) {
+	a := addr(v.GetAddress())
+	if !a.IsValid() {
+		return model.VIP{}, fmt.Errorf("a VIP's address has %d bytes, want 4 or 16", len(v.GetAddress()))
+	}
+	out := model.VIP{
+		Address:    a,
+		Pool:       v.GetPool(),
+		Path:       pathOptionsOf(v.GetPath()),
+		Candidates: v.GetCandidates(),
+		Interfaces: v.GetInterfaces(),
+	}
+	switch v.GetAnnounce() {
+	case agentv1.Vip_ANNOUNCE_BGP:
+		out.Mode = model.AnnounceBGP
+	case agentv1.Vip_ANNOUNCE_L2:
+		out.Mode = model.AnnounceL2
+	}
+	for _, name := range v.GetListeners() {
+		out.Listeners = append(out.Listeners, model.ListenerID(name))
+	}
+	return out, nil
+}
+
+// Peer is what a machine is told about a peer, without its password.
+func Peer(p model.Peer) *agentv1.BgpPeer {
+	out := &agentv1.BgpPeer{
+		Address:       p.Address.AsSlice(),
+		Port:          uint32(p.Port),
+		LocalAsn:      p.LocalASN,
+		PeerAsn:       p.PeerASN,
+		Ttl:           uint32(p.TTL),
+		NeedsPassword: p.NeedsPassword,
+		HoldTime:      durationpb.New(p.HoldTime),
+		Keepalive:     durationpb.New(p.Keepalive),
+		ConnectRetry:  durationpb.New(p.ConnectRetry),
+		RestartTime:   durationpb.New(p.RestartTime),
+		AddPath:       p.AddPath,
+		Ipv4:          p.IPv4,
+		Ipv6:          p.IPv6,
+		NextHop4:      p.NextHop4.AsSlice(),
+		NextHop6:      p.NextHop6.AsSlice(),
+		MaxPrefixes:   p.MaxPrefixes,
+		Path:          pathOptions(p.Path),
+	}
+	if p.BFD != nil {
+		out.Bfd = &agentv1.Bfd{Interval: durationpb.New(p.BFD.Interval), Multiplier: uint32(p.BFD.Multiplier)}
+	}
+	return out
+}
+
+// PeerOf is what a BgpPeer of that name says.
+func PeerOf(name string, p *agentv1.BgpPeer) (model.Peer, error) {
+	out := model.Peer{
+		Name:          name,
+		Address:       addr(p.GetAddress()),
+		Port:          uint16(p.GetPort()),
+		LocalASN:      p.GetLocalAsn(),
+		PeerASN:       p.GetPeerAsn(),
+		TTL:           uint8(p.GetTtl()),
+		NeedsPassword: p.GetNeedsPassword(),
+		HoldTime:      p.GetHoldTime().AsDuration(),
+		Keepalive:     p.GetKeepalive().AsDuration(),
+		ConnectRetry:  p.GetConnectRetry().AsDuration(),
+		RestartTime:   p.GetRestartTime().AsDuration(),
+		AddPath:       p.GetAddPath(),
+		IPv4:          p.GetIpv4(),
+		IPv6:          p.GetIpv6(),
+		NextHop4:      addr(p.GetNextHop4()),
+		NextHop6:      addr(p.GetNextHop6()),
+		MaxPrefixes:   p.GetMaxPrefixes(),
+		Path:          pathOptionsOf(p.GetPath()),
+	}
+	if !out.Address.IsValid() {
+		return model.Peer{}, fmt.Errorf("the address of BGP peer %s has %d bytes, want 4 or 16", name, len(p.GetAddress()))
+	}
+	if b := p.GetBfd(); b != nil {
+		out.BFD = &model.BFD{Interval: b.GetInterval().AsDuration(), Multiplier: uint8(b.GetMultiplier())}
+	}
+	return out, nil
+}
+
+func pathOptions(o model.PathOptions) *agentv1.PathOptions {
+	return &agentv1.PathOptions{
+		Communities: o.Communities, LocalPreference: o.LocalPreference, Med: o.MED, Prepend: uint32(o.Prepend),
+	}
+}
+
+func pathOptionsOf(o *agentv1.PathOptions) model.PathOptions {
+	if o == nil {
+		return model.PathOptions{}
+	}
+	return model.PathOptions{
+		Communities: o.Communities, LocalPreference: o.LocalPreference, MED: o.Med, Prepend: uint8(o.Prepend),
+	}
+}
+
+// Sessions words what a machine sees of its peers.
+func Sessions(sessions []model.Session) []*agentv1.Session {
+	var out []*agentv1.Session
+	for _, s := range sessions {
+		w := &agentv1.Session{
+			Peer:         s.Peer,
+			Address:      s.Address.AsSlice(),
+			State:        string(s.State),
+			Reason:       string(s.Reason),
+			Message:      s.Message,
+			Since:        timestamp(s.Since),
+			Flaps:        s.Flaps,
+			Bfd:          s.BFD,
+			Received:     s.Received,
+			LocalAsn:     s.LocalASN,
+			PeerAsn:      s.PeerASN,
+			RouterId:     s.RouterID.AsSlice(),
+			PeerRouterId: s.PeerID.AsSlice(),
+			HoldTime:     durationpb.New(s.HoldTime),
+		}
+		for _, p := range s.Advertised {
+			w.Advertised = append(w.Advertised, p.String())
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// SessionsOf is what a report says of sessions, sorted by peer. Prefixes that are none
+// are left out.
+func SessionsOf(sessions []*agentv1.Session) []model.Session {
+	var out []model.Session
+	for _, s := range sessions {
+		m := model.Session{
+			Peer:     s.GetPeer(),
+			Address:  addr(s.GetAddress()),
+			State:    model.SessionState(s.GetState()),
+			Reason:   model.SessionReason(s.GetReason()),
+			Message:  s.GetMessage(),
+			Since:    timeOf(s.GetSince()),
+			Flaps:    s.GetFlaps(),
+			BFD:      s.GetBfd(),
+			Received: s.GetReceived(),
+			LocalASN: s.GetLocalAsn(),
+			PeerASN:  s.GetPeerAsn(),
+			RouterID: addr(s.GetRouterId()),
+			PeerID:   addr(s.GetPeerRouterId()),
+			HoldTime: s.GetHoldTime().AsDuration(),
+		}
+		for _, text := range s.GetAdvertised() {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				m.Advertised = append(m.Advertised, p)
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// VIPStates words what a machine does about its VIPs.
+func VIPStates(vips []model.VIPObserved) []*agentv1.VipState {
+	var out []*agentv1.VipState
+	for _, v := range vips {
+		out = append(out, &agentv1.VipState{
+			Address: v.Address.AsSlice(), State: string(v.State), Message: v.Message, Since: timestamp(v.Since),
+		})
+	}
+	return out
+}
+
+// VIPStatesOf is what a report says of VIPs, sorted by address.
+func VIPStatesOf(vips []*agentv1.VipState) []model.VIPObserved {
+	var out []model.VIPObserved
+	for _, v := range vips {
+		if a := addr(v.GetAddress()); a.IsValid() {
+			out = append(out, model.VIPObserved{
+				Address: a, State: model.VIPState(v.GetState()), Message: v.GetMessage(), Since: timeOf(v.GetSince()),
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b model.VIPObserved) int { return a.Address.Compare(b.Address) })
+	return out
+}
+
+// addr is the address of 4 or 16 bytes, or the zero address.
+func addr(b []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(b)
+	return a.Unmap()
+}
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
