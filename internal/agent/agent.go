@@ -177,11 +177,18 @@ func (a *Agent) Run(ctx context.Context) error {
 // recall reads what was remembered. Whatever is wrong with it is said and does not
 // stop the agent.
 func (a *Agent) recall() {
+	a.keeper.lag = newLag(filepath.Join(a.config.RunDir, "lag"))
+	older := a.keeper.lag.set
 	open := func(path string) (*memory, remembered) {
 		m, r, err := openMemory(path)
 		if err != nil {
-			a.config.Log.Error("the remembered state cannot be read to its end; what was read of it, which is older, is used until the plane answers",
+			a.config.Log.Error("the remembered state cannot be read to its end; a living proxy keeps what it has until the plane answers, a new one is given what was read, which is older",
 				"error", err, "revision", r.revision.String())
+			// The next write makes the file whole again, but not newer.
+			if err := a.keeper.lag.mark(true); err != nil {
+				a.config.Log.Warn("an agent that is started after this one takes what is remembered for the newest", "error", err)
+			}
+			older = true
 		}
 		return m, r
 	}
@@ -190,12 +197,12 @@ func (a *Agent) recall() {
 	a.keeper.state, a.keeper.secret = plain, secret
 	state.target = append(state.target, secrets.target...)
 	state.good = append(state.good, secrets.good...)
-	whole, err := a.state.restore(state)
+	whole, err := a.state.restore(state, older)
 	if err != nil {
 		a.config.Log.Error("part of the remembered state cannot be used", "error", err)
 	}
 	if whole {
-		a.config.Log.Info("serving the remembered state", "revision", state.revision.String())
+		a.config.Log.Info("the remembered state is whole", "revision", state.revision.String(), "older", older)
 	}
 }
 
@@ -321,13 +328,15 @@ type Status struct {
 	Plane   string `json:"plane,omitempty"` // connected to; empty when to none
 	Trouble string `json:"trouble,omitempty"`
 	// Forgetting says why the state is not remembered; empty while it is.
-	Forgetting string            `json:"forgetting,omitempty"`
-	Expires    time.Time         `json:"certificateExpires,omitzero"`
-	Cordoned   bool              `json:"cordoned"`
-	Accepted   string            `json:"accepted"` // revision that a plane has sent
-	Applied    string            `json:"applied"`  // revision that the proxy runs
-	Problems   []Problem         `json:"problems"`
-	Proxy      model.ProxyStatus `json:"proxy"`
+	Forgetting string `json:"forgetting,omitempty"`
+	// Withheld says why the proxy waits for what is remembered; empty while it does not.
+	Withheld string            `json:"withheld,omitempty"`
+	Expires  time.Time         `json:"certificateExpires,omitzero"`
+	Cordoned bool              `json:"cordoned"`
+	Accepted string            `json:"accepted"` // revision that a plane has sent
+	Applied  string            `json:"applied"`  // revision that the proxy runs
+	Problems []Problem         `json:"problems"`
+	Proxy    model.ProxyStatus `json:"proxy"`
 }
 
 // Problem is one resource that the proxy does not run as the plane wants it.
@@ -358,6 +367,7 @@ func (a *Agent) Status() Status {
 	if err := a.keeper.healthy(); err != nil {
 		s.Forgetting = "traffic goes on, but the state is not remembered: " + err.Error()
 	}
+	s.Withheld = a.state.withholds()
 	if id := a.upstream.who(); id != nil {
 		s.Expires = id.NotAfter()
 	}

@@ -48,6 +48,7 @@ type bench struct {
 	ahead    atomic.Int64 // of the real clock
 
 	memory *memory // what the agents wrote
+	older  bool    // it is older than what Envoy runs, and that is known
 	mu     sync.Mutex
 	state  *state
 	envoy  *envoytest.Envoy
@@ -86,7 +87,8 @@ func (b *bench) startAgent() {
 		b.memory.apply(memoryBatch{revision: m.revision, target: m.target})
 		b.memory.apply(memoryBatch{revision: m.revision, good: m.good})
 	}, func() { poke(poll) })
-	if _, err := s.restore(b.memory.remembered()); err != nil {
+	s.withholdTime = 0
+	if _, err := s.restore(b.memory.remembered(), b.older); err != nil {
 		b.t.Fatal(err)
 	}
 	socket, err := listenUnix(SocketPath(b.dir))

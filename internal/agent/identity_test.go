@@ -58,17 +58,32 @@ func (c *clock) set(t time.Time) {
 	c.now = t
 }
 
-// authority signs for the planes of a test.
+// authority signs for the planes of a test, and holds what they have in common.
 type authority struct {
 	t     *testing.T
 	clock *clock
 	cert  *x509.Certificate
 	key   *ecdsa.PrivateKey
+
+	mu   sync.Mutex
+	keys map[string][]string // machine -> keys whose certificates are taken
+}
+
+func (a *authority) list(machine string, keys ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keys[machine] = keys
+}
+
+func (a *authority) listed(machine string) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.keys[machine]
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{t: t, clock: &clock{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}}
+	a := &authority{t: t, clock: &clock{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}, keys: map[string][]string{}}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		t.Fatal(err)
@@ -127,7 +142,6 @@ type plane struct {
 	taken   int  // so many joins find the name taken
 	joins   int
 	renewed int
-	keys    map[string][]string // machine -> keys whose certificates are taken
 }
 
 type planeToken struct {
@@ -138,7 +152,7 @@ type planeToken struct {
 
 func newPlane(t *testing.T, a *authority) *plane {
 	t.Helper()
-	p := &plane{t: t, authority: a, tokens: map[string]*planeToken{}, keys: map[string][]string{}, calls: make(chan *call, 16)}
+	p := &plane{t: t, authority: a, tokens: map[string]*planeToken{}, calls: make(chan *call, 16)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +249,7 @@ func (p *plane) Join(_ context.Context, req *agentv1.JoinRequest) (*agentv1.Cert
 		p.loses = false
 		return nil, status.Error(codes.Unavailable, "the plane died")
 	}
-	p.keys[token.machine] = []string{key}
+	p.authority.list(token.machine, key)
 	return p.certificate(token.machine, csr)
 }
 
@@ -262,8 +276,9 @@ func (p *plane) caller(ctx context.Context) (string, error) {
 	leaf := info.State.PeerCertificates[0]
 	machine := strings.TrimPrefix(leaf.Subject.CommonName, agentv1.MachinePrefix)
 	p.mu.Lock()
-	deleted, known := p.deleted, slices.Contains(p.keys[machine], string(leaf.RawSubjectPublicKeyInfo))
+	deleted := p.deleted
 	p.mu.Unlock()
+	known := slices.Contains(p.authority.listed(machine), string(leaf.RawSubjectPublicKeyInfo))
 	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: roots, CurrentTime: p.authority.clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
@@ -293,7 +308,7 @@ func (p *plane) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.
 	// As the plane's registry: the new key, and the one that was used to ask.
 	from, _ := peer.FromContext(ctx)
 	old := string(from.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].RawSubjectPublicKeyInfo)
-	p.keys[machine] = []string{string(csr.RawSubjectPublicKeyInfo), old}
+	p.authority.list(machine, string(csr.RawSubjectPublicKeyInfo), old)
 	return p.certificate(machine, csr)
 }
 

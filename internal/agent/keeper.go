@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type keeper struct {
 	state  *memory
 	secret *memory
 	wrote  func(bytes int64)
+	lag    lag
+	whole  bool // the plane has sent a whole state, so a write that works leaves none behind
 
 	mu      sync.Mutex
 	queue   []memoryBatch
@@ -78,6 +81,7 @@ func (k *keeper) flush() bool {
 	k.mu.Unlock()
 	var plain, secret []memoryBatch
 	for _, b := range queue {
+		k.whole = k.whole || slices.ContainsFunc(b.target, isCheckpoint)
 		p, s := split(b)
 		plain = append(plain, p)
 		if s != nil {
@@ -89,13 +93,18 @@ func (k *keeper) flush() bool {
 		err = e
 	}
 	k.wrote(k.state.size)
+	if err != nil || k.whole {
+		if e := k.lag.mark(err != nil); e != nil {
+			k.log.Warn("an agent that is started now takes what is remembered for the newest", "error", e)
+		}
+	}
 	k.mu.Lock()
 	was := k.trouble
 	k.trouble = err
 	k.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		k.log.Error("state is not remembered; traffic goes on, and a restart of this agent needs the plane or starts from an older state",
+		k.log.Error("state is not remembered; traffic goes on, also when this agent is restarted, but a new proxy would start from an older state",
 			"error", err, "again_in", rememberAgain)
 	case err == nil && was != nil:
 		k.log.Info("state is remembered again")

@@ -195,6 +195,9 @@ func (c *conversation) receive(ctx context.Context, req *discoveryv3.DeltaDiscov
 		c.early = append(c.early, req)
 		return nil
 	case !c.opened:
+		if err := c.await(ctx, len(req.GetInitialResourceVersions()) > 0); err != nil {
+			return err
+		}
 		c.opened = true
 		if err := c.pass(c.relay.open(ctx, c.stream, req)); err != nil {
 			return err

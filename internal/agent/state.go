@@ -31,6 +31,12 @@ type state struct {
 	recalled bool // what Envoy uses is only remembered
 	serving  bool // there is a state that Envoy may be given
 
+	recalledAt   time.Time
+	older        bool          // what is remembered is known to be older than what Envoy ran
+	heard        chan struct{} // closed when a plane has sent a whole state
+	withholdTime time.Duration
+	withheld     int // streams that wait for what is remembered
+
 	remember func(memoryBatch)
 	ready    chan struct{} // closed when serving
 	changed  func()        // called when anything may differ; must not block or call back
@@ -56,6 +62,7 @@ func newState(now func() time.Time, remember func(memoryBatch), changed func()) 
 		now: now, gate: NewGate(), set: delta.NewSet(), versions: map[delta.Type]map[string]string{},
 		remember: remember, machine: &agentv1.MachineConfig{},
 		changed: changed, ready: make(chan struct{}), timed: make(chan struct{}, 1),
+		heard: make(chan struct{}), withholdTime: withholdTime,
 	}
 	for _, t := range planeTypes {
 		s.versions[t] = map[string]string{}
@@ -63,8 +70,9 @@ func newState(now func() time.Time, remember func(memoryBatch), changed func()) 
 	return s
 }
 
-// restore puts back what was remembered. It says whether that was a whole state.
-func (s *state) restore(r remembered) (bool, error) {
+// restore puts back what was remembered, which may be known to be older than what
+// Envoy ran. It says whether that was a whole state.
+func (s *state) restore(r remembered, older bool) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.gate.Restore(r.target, r.good)
@@ -78,10 +86,10 @@ func (s *state) restore(r remembered) (bool, error) {
 			names[c.Name] = c.Resource.Version
 		}
 	}
-	s.accepted, s.recalled = r.revision, true
+	s.accepted, s.recalled, s.recalledAt, s.older = r.revision, true, s.now(), older
 	whole := false
 	for _, c := range r.target {
-		if c.Type == typeCheckpoint && c.Name == agentv1.CheckpointName {
+		if isCheckpoint(c) {
 			_, e := s.take(typeCheckpoint, []delta.Change{c})
 			whole = e == nil
 		}
@@ -149,7 +157,24 @@ func (s *state) receive(resp *discoveryv3.DeltaDiscoveryResponse) error {
 	s.accepted = revision
 	s.remember(memoryBatch{revision: revision, target: taken})
 	s.advance()
+	if slices.ContainsFunc(taken, isCheckpoint) {
+		s.hear()
+	}
 	return nil
+}
+
+// isCheckpoint says that all before the change makes a whole state.
+func isCheckpoint(c delta.Change) bool {
+	return c.Type == typeCheckpoint && c.Name == agentv1.CheckpointName && c.Resource != nil
+}
+
+// hear notes that a plane has sent a whole state.
+func (s *state) hear() {
+	select {
+	case <-s.heard:
+	default:
+		close(s.heard)
+	}
 }
 
 // take applies changes of one type and returns those that could be.
@@ -449,10 +474,14 @@ func (s *state) config() *agentv1.MachineConfig {
 	return s.machine
 }
 
-// served says why Envoy does not serve what is wanted yet, nil if it does.
+// served says why Envoy does not serve what is wanted yet, nil if it does, or if it
+// lives on with what it had.
 func (s *state) served() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.withheld > 0 {
+		return nil
+	}
 	if !s.serving {
 		return errors.New("no state yet: the plane has not sent a whole one, and none is remembered")
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -170,6 +169,8 @@ type machineRig struct {
 	t      *testing.T
 	config Config
 	counts *prometheus.Registry
+
+	withholdTime time.Duration // the default when 0
 }
 
 func newMachine(t *testing.T, name string, planes ...*plane) *machineRig {
@@ -198,6 +199,9 @@ func (m *machineRig) start() (a *Agent, stop func()) {
 	a, err := New(c)
 	if err != nil {
 		m.t.Fatal(err)
+	}
+	if m.withholdTime != 0 {
+		a.state.withholdTime = m.withholdTime
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -477,15 +481,14 @@ func TestRenewedMachineIsKnownToARestoredPlane(t *testing.T) {
 	a, _ := m.start()
 	c, _ := p.call()
 	c.must(t, whole(t, at(1, 1), 1)...)
-	var backup map[string][]string
-	p.with(func() { backup = maps.Clone(p.keys) })
+	backup := p.authority.listed("edge-1")
 	p.authority.clock.set(a.upstream.who().renewAt())
 	c.end <- nil
 	c, _ = p.call()
 	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
 	eventually(t, "it is renewed", func() bool { return m.renewals("renewed") == 1 })
 
-	p.with(func() { p.keys = backup })
+	p.authority.list("edge-1", backup...)
 	c.end <- nil
 	eventually(t, "it comes back or is refused", func() bool {
 		return len(p.calls) > 0 || strings.Contains(a.Status().Trouble, joinAgain)
