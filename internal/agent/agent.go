@@ -43,27 +43,34 @@ const (
 
 // Config of an Agent. All but TokenFile and Registerer is required.
 type Config struct {
-	Name       string   // of the machine
-	Planes     []string // host:port of the planes' agent endpoints
-	TokenFile  string   // read only when there is no valid identity
-	DataDir    string   // identity and remembered state
-	RunDir     string   // sockets and secrets; should be a tmpfs
-	Proxy      Proxy
-	Version    string // of this program, for reports
-	Log        *slog.Logger
-	Now        func() time.Time
-	Rand       *rand.Rand // for jitter; the agent alone uses it
-	Registerer prometheus.Registerer
+	Name      string   // of the machine
+	Planes    []string // host:port of the planes' agent endpoints
+	TokenFile string   // read only when there is no valid identity
+	DataDir   string   // identity and remembered state
+	RunDir    string   // sockets and secrets; should be a tmpfs
+	Proxy     Proxy
+	Drainer   Drainer // of the proxy's connections; optional
+	Network   Network // optional
+	// DrainOnStop takes the machine out of the traffic before the agent ends. Otherwise
+	// the proxy and the routes to it stay for the next agent.
+	DrainOnStop bool
+	Version     string // of this program, for reports
+	Log         *slog.Logger
+	Now         func() time.Time
+	Rand        *rand.Rand // for jitter; the agent alone uses it
+	Registerer  prometheus.Registerer
 }
 
 // Agent is one machine's agent. Make it with New.
 type Agent struct {
-	config   Config
-	state    *state
-	keeper   *keeper
-	upstream *upstream
-	poll     chan struct{}
-	member   chan struct{} // closed once there is an identity or a state to serve
+	config    Config
+	state     *state
+	keeper    *keeper
+	upstream  *upstream
+	announcer *announcer
+	drainer   *drainer
+	poll      chan struct{}
+	member    chan struct{} // closed once there is an identity or a state to serve
 
 	mu      sync.Mutex
 	started bool
@@ -95,8 +102,14 @@ func New(c Config) (*Agent, error) {
 	a.state = newState(c.Now, func(b memoryBatch) { a.keeper.add(b) }, func() {
 		poke(report.changed)
 		poke(a.poll)
+		poke(a.announcer.news)
+		poke(a.drainer.news)
 	})
 	report.state = a.state
+	a.announcer = newAnnouncer(c, a.state, func() { poke(report.changed) })
+	a.state.network = a.announcer.take
+	report.announcer = a.announcer
+	a.drainer = &drainer{proxy: c.Drainer, announcer: a.announcer, state: a.state, log: c.Log, news: make(chan struct{}, 1)}
 	a.upstream = &upstream{
 		planes: c.Planes, state: a.state, report: report, log: c.Log, now: c.Now, random: c.Rand,
 		path: filepath.Join(c.DataDir, "identity", "identity.json"),
@@ -138,7 +151,8 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	// What serves Envoy ends after what may still change what is served, and the
 	// memory last: it takes all that happened.
-	ctx, cancel := context.WithCancelCause(ctx)
+	stop := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	keepCtx, stopKeeping := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping, working sync.WaitGroup
@@ -159,12 +173,27 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		return c.Proxy.Run(ctx, func() { poke(a.upstream.report.changed) })
+		return c.Proxy.Run(ctx, func() { poke(a.upstream.report.changed); poke(a.announcer.news) })
 	})
+	work(a.announcer.run)
+	if s := c.Network.Speaker; s != nil {
+		work(s.Run)
+	}
+	if s := c.Network.Segment; s != nil {
+		work(s.Run)
+	}
+	working.Go(func() { a.drainer.run(stop, ctx) })
 	work(func(ctx context.Context) error { a.keepTime(ctx); return nil })
 	work(func(ctx context.Context) error { a.keepPolling(ctx); return nil })
 	work(a.follow)
-	<-ctx.Done()
+	select {
+	case <-stop.Done():
+		if c.DrainOnStop && a.announcer.announces() {
+			a.drainer.leave(ctx, func() bool { return false })
+		}
+		cancel(context.Cause(stop))
+	case <-ctx.Done():
+	}
 	working.Wait()
 	stopKeeping()
 	keeping.Wait()

@@ -125,7 +125,7 @@ func split(b memoryBatch) (memoryBatch, *memoryBatch) {
 	secret := memoryBatch{revision: b.revision}
 	share := func(from []delta.Change, p, s *[]delta.Change) {
 		for _, c := range from {
-			if c.Type == typeSecret {
+			if c.Type == typeSecret || c.Type == typePassword {
 				*s = append(*s, c)
 			} else {
 				*p = append(*p, c)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // The resource types that an agent handles, as type URLs.
@@ -14,6 +15,9 @@ const (
 	typeListener delta.Type = "type.googleapis.com/envoy.config.listener.v3.Listener"
 
 	typeMachine    delta.Type = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
+	typeVIP        delta.Type = agentv1.VipType
+	typePeer       delta.Type = agentv1.BgpPeerType
+	typePassword   delta.Type = agentv1.BgpPasswordType
 	typeCheckpoint delta.Type = "type.googleapis.com/fairlead.agent.v1.Checkpoint"
 )
 
@@ -22,8 +26,11 @@ var proxyTypes = [...]delta.Type{typeCluster, typeEndpoint, typeSecret, typeRout
 
 // planeTypes are asked of the plane, in this order; the checkpoint comes last.
 var planeTypes = [...]delta.Type{
-	typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener, typeMachine, typeCheckpoint,
+	typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener, typeMachine, typePassword, typePeer, typeVIP, typeCheckpoint,
 }
+
+// isNetwork says that resources of a type are for the machine's network.
+func isNetwork(t delta.Type) bool { return t == typeVIP || t == typePeer || t == typePassword }
 
 // key names one resource.
 type key struct {

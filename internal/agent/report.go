@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -29,6 +30,7 @@ type reporter struct {
 	version   string
 	state     *state
 	proxy     Proxy
+	announcer *announcer
 	addresses func() ([]string, error)
 	log       *slog.Logger
 	changed   chan struct{} // gets a token when a report may differ
@@ -121,6 +123,8 @@ func (r *reporter) report() *agentv1.Report {
 		Addresses:    addresses,
 		Applied:      r.state.applied(),
 		Proxy:        proxyReport(r.proxy.Status()),
+		Sessions:     wire.Sessions(r.announcer.sessions()),
+		Vips:         wire.VIPStates(r.announcer.observed()),
 	}
 }
 

@@ -37,6 +37,8 @@ type state struct {
 	withholdTime time.Duration
 	withheld     int // streams that wait for what is remembered
 
+	// network takes what is of the network's types.
+	network  func(delta.Change) error
 	remember func(memoryBatch)
 	ready    chan struct{} // closed when serving
 	changed  func()        // called when anything may differ; must not block or call back
@@ -63,6 +65,7 @@ func newState(now func() time.Time, remember func(memoryBatch), changed func()) 
 		remember: remember, machine: &agentv1.MachineConfig{},
 		changed: changed, ready: make(chan struct{}), timed: make(chan struct{}, 1),
 		heard: make(chan struct{}), withholdTime: withholdTime,
+		network: func(delta.Change) error { return nil },
 	}
 	for _, t := range planeTypes {
 		s.versions[t] = map[string]string{}
@@ -79,6 +82,12 @@ func (s *state) restore(r remembered, older bool) (bool, error) {
 	for _, c := range r.target {
 		if c.Type == typeMachine && c.Resource != nil {
 			if e := s.configure(c.Resource); e != nil {
+				continue
+			}
+		}
+		if isNetwork(c.Type) {
+			if e := s.network(c); e != nil {
+				err = errors.Join(err, e)
 				continue
 			}
 		}
@@ -205,7 +214,11 @@ func (s *state) take(t delta.Type, changes []delta.Change) ([]delta.Change, erro
 		taken := changes[:0:0]
 		var first error
 		for _, c := range changes {
-			if err := s.gate.Target([]delta.Change{c}); err != nil {
+			take := func(c delta.Change) error { return s.gate.Target([]delta.Change{c}) }
+			if isNetwork(t) {
+				take = s.network
+			}
+			if err := take(c); err != nil {
 				if first == nil {
 					first = err
 				}
@@ -489,6 +502,13 @@ func (s *state) served() error {
 		return fmt.Errorf("the proxy has not taken %d listeners yet", n)
 	}
 	return nil
+}
+
+// listening names the listeners that the proxy has taken.
+func (s *state) listening() map[string]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.gate.accepting)
 }
 
 // isServing says whether there is a state for Envoy.

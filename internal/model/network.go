@@ -204,3 +204,27 @@ type VIPObserved struct {
 	Message string     `json:"message,omitempty"` // why it is withheld
 	Since   time.Time  `json:"since,omitzero"`
 }
+
+// Speaking is what a machine's BGP speaker should do.
+type Speaking struct {
+	Machine string
+	// RouterID is zero where the speaker chooses.
+	RouterID netip.Addr
+	Peers    []Peer          // sorted by name
+	Prefixes []Advertisement // sorted by prefix
+}
+
+// Advertisement is one prefix for every peer.
+type Advertisement struct {
+	Prefix netip.Prefix
+	Path   PathOptions
+}
+
+// Claim is a VIP that a machine may own on a segment (AnnounceL2).
+type Claim struct {
+	VIP        netip.Addr
+	Candidates []string // machines, most preferred first
+	Interfaces []string // where an owner answers; empty leaves the choice to the driver
+	// Ready says that this machine can serve the VIP. One that is not must not own it.
+	Ready bool
+}

@@ -150,6 +150,18 @@ func (a *admin) figures(ctx context.Context) (requests, connections uint64, err 
 	return requests, connections, nil
 }
 
+// retire makes Envoy end each connection with the answer that is under way; it takes
+// new ones as before. (Envoy's drain manager closes while health checks are failed;
+// docs: "admin interface", /healthcheck/fail.)
+func (a *admin) retire(ctx context.Context, on bool) error {
+	path := "/healthcheck/ok"
+	if on {
+		path = "/healthcheck/fail"
+	}
+	_, err := a.ask(ctx, http.MethodPost, path)
+	return err
+}
+
 // drain makes Envoy take no new connections and end the others when they are idle.
 func (a *admin) drain(ctx context.Context) error {
 	_, err := a.ask(ctx, http.MethodPost, "/drain_listeners?graceful")

@@ -146,6 +146,16 @@ func (s *Supervisor) Active(ctx context.Context) ([]string, error) {
 	return s.admin.clusters(ctx, activeClusters)
 }
 
+// Drain has Envoy end each connection with the answer that is under way, and take new
+// ones as before; false takes it back. An Envoy that is started later does not know.
+func (s *Supervisor) Drain(ctx context.Context, on bool) error { return s.admin.retire(ctx, on) }
+
+// Connections that clients have to Envoy.
+func (s *Supervisor) Connections(ctx context.Context) (uint64, error) {
+	_, connections, err := s.admin.figures(ctx)
+	return connections, err
+}
+
 // Run keeps Envoy running until ctx is done. It is called once at a time.
 func (s *Supervisor) Run(ctx context.Context, changed func()) error {
 	s.mu.Lock()

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Drainer ends the proxy's connections gently.
+type Drainer interface {
+	// Drain has the proxy close each connection after the answer that is under way
+	// ("Connection: close", GOAWAY), and take new ones as before; false takes it back.
+	Drain(ctx context.Context, on bool) error
+	// Connections that clients have to the proxy.
+	Connections(ctx context.Context) (uint64, error)
+}
+
+const (
+	// quietEvery is how often a draining proxy is asked for its connections.
+	quietEvery = 100 * time.Millisecond
+	// defaultDrain is taken until a plane says another.
+	defaultDrain = 30 * time.Second
+)
+
+// drainer takes a machine out of the traffic and back in: kept-alive connections end,
+// what is under way finishes within the drain time, and only then the routers are told
+// to send nothing more. The other way round would break what is under way: a router that
+// loses a path moves its flows to machines that do not know them.
+type drainer struct {
+	proxy     Drainer // nil: connections are left to end by themselves
+	announcer *announcer
+	state     *state
+	log       *slog.Logger
+	news      chan struct{} // gets a token when the machine may be cordoned or not
+}
+
+// run follows what the plane says until the machine is told to stop, or ctx is done.
+func (d *drainer) run(stop, ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	out := d.state.config().GetCordoned()
+	if out {
+		d.announcer.withdraw(ctx) // the agent before this one has seen to the connections
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.news:
+		}
+		switch cordoned := d.state.config().GetCordoned(); {
+		case cordoned == out:
+		case cordoned:
+			if d.leave(ctx, func() bool { return !d.state.config().GetCordoned() }) {
+				out = true
+			}
+		default:
+			d.quieten(ctx, false)
+			d.announcer.resume()
+			out = false
+			d.log.Info("the machine takes traffic again")
+		}
+	}
+}
+
+// leave takes the machine out of the traffic, unless recalled says so before the end.
+func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
+	limit := d.limit()
+	d.log.Info("draining: connections close after the answer under way", "limit", limit)
+	if d.quieten(ctx, true) {
+		d.wait(ctx, limit, recalled)
+	}
+	if recalled() {
+		d.quieten(ctx, false)
+		return false
+	}
+	d.announcer.withdraw(ctx)
+	d.log.Info("drained: no VIP is announced")
+	return true
+}
+
+// limit is how long connections may take to end.
+func (d *drainer) limit() time.Duration {
+	if t := d.state.config().GetDrainTime(); t != nil {
+		return t.AsDuration()
+	}
+	return defaultDrain
+}
+
+func (d *drainer) quieten(ctx context.Context, on bool) bool {
+	if d.proxy == nil {
+		return false
+	}
+	err := d.proxy.Drain(ctx, on)
+	if err != nil && ctx.Err() == nil {
+		d.log.Warn("the proxy's connections cannot be told to end", "error", err)
+	}
+	return err == nil
+}
+
+// wait returns when the proxy has no connection, or the limit is over.
+func (d *drainer) wait(ctx context.Context, limit time.Duration, recalled func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for !recalled() {
+		if n, err := d.proxy.Connections(ctx); err == nil && n == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(quietEvery):
+		}
+	}
+}

@@ -1,0 +1,417 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// Speaker advertises prefixes by BGP. Set may be called again with the same, and before
+// Run; no method waits for a peer, but Run and Withdraw.
+type Speaker interface {
+	// Run keeps the sessions until ctx is done.
+	Run(ctx context.Context) error
+	Set(model.Speaking)
+	// Sessions are sorted by peer.
+	Sessions() []model.Session
+	// Withdraw takes back every prefix and returns when the peers have been told.
+	Withdraw(ctx context.Context) error
+}
+
+// Segment owns VIPs on a flat network. Set may be called again with the same.
+type Segment interface {
+	Run(ctx context.Context) error
+	Set([]model.Claim)
+	// Status is sorted by address.
+	Status() []model.VIPObserved
+}
+
+// Loopback holds the VIPs that are advertised, so that the machine's sockets take what
+// is sent to them. Set replaces what it holds; what is wrong with one address does not
+// keep the others out.
+type Loopback interface {
+	Set([]netip.Addr) error
+}
+
+// Network is what makes a machine's VIPs reachable. A nil part does nothing.
+type Network struct {
+	Speaker  Speaker
+	Segment  Segment
+	Loopback Loopback
+	// Changed gets a token from the parts when what they see may differ.
+	Changed chan struct{}
+}
+
+const (
+	// beginGrace is how long a new agent waits until all that it is to announce can be:
+	// a peer that kept the machine's routes would drop those that do not come at once.
+	beginGrace = 8 * time.Second
+	// silentGrace is how long a proxy that does not answer its agent is believed to
+	// serve on: reading a large configuration takes it seconds. One that ended has none.
+	silentGrace = 5 * time.Second
+	// linger is how long an address is kept after its prefix was withdrawn, for what is
+	// under way.
+	linger = 5 * time.Second
+	// afterWithdraw is what a stopping machine gives the routers to follow.
+	afterWithdraw = time.Second
+)
+
+// announcer decides which VIPs the machine announces, and has the parts do it.
+type announcer struct {
+	machine string
+	parts   Network
+	state   *state
+	proxy   Proxy
+	log     *slog.Logger
+	now     func() time.Time
+	changed func() // what a report says may differ
+	news    chan struct{}
+
+	mu       sync.Mutex
+	vips     map[string]model.VIP
+	peers    map[string]model.Peer
+	secrets  map[string]string // passwords by peer
+	began    bool
+	started  time.Time
+	answered time.Time // when the proxy was last seen ready
+	drained  bool      // nothing is announced: the machine drains, and its time is over
+	gone     map[netip.Addr]time.Time
+	withheld map[netip.Addr]string // why a VIP is not announced
+	since    map[netip.Addr]model.VIPObserved
+	trouble  error // of the loopback
+}
+
+func newAnnouncer(c Config, s *state, changed func()) *announcer {
+	a := &announcer{
+		machine: c.Name, parts: c.Network, state: s, proxy: c.Proxy, log: c.Log, now: c.Now, changed: changed,
+		news: make(chan struct{}, 1),
+		vips: map[string]model.VIP{}, peers: map[string]model.Peer{}, secrets: map[string]string{},
+		gone: map[netip.Addr]time.Time{}, withheld: map[netip.Addr]string{}, since: map[netip.Addr]model.VIPObserved{},
+	}
+	if a.parts.Changed == nil {
+		a.parts.Changed = make(chan struct{}, 1)
+	}
+	return a
+}
+
+// take notes what the plane wants of the network. An error is one to refuse the change
+// with.
+func (a *announcer) take(c delta.Change) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer poke(a.news)
+	if c.Resource == nil {
+		switch c.Type {
+		case typeVIP:
+			delete(a.vips, c.Name)
+		case typePeer:
+			delete(a.peers, c.Name)
+		case typePassword:
+			delete(a.secrets, c.Name)
+		}
+		return nil
+	}
+	switch c.Type {
+	case typeVIP:
+		var m agentv1.Vip
+		if err := unmarshal(c.Resource, &m); err != nil {
+			return err
+		}
+		v, err := wire.VIPOf(&m)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+		a.vips[c.Name] = v
+	case typePeer:
+		var m agentv1.BgpPeer
+		if err := unmarshal(c.Resource, &m); err != nil {
+			return err
+		}
+		p, err := wire.PeerOf(c.Name, &m)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errUnreadable, err)
+		}
+		a.peers[c.Name] = p
+	case typePassword:
+		var m agentv1.BgpPassword
+		if err := unmarshal(c.Resource, &m); err != nil {
+			return err
+		}
+		a.secrets[c.Name] = m.GetPassword()
+	}
+	return nil
+}
+
+// run announces until ctx is done.
+func (a *announcer) run(ctx context.Context) error {
+	a.mu.Lock()
+	a.started = a.now()
+	a.mu.Unlock()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-a.news:
+		case <-a.parts.Changed:
+			a.changed()
+			continue
+		}
+		if again := a.apply(); again > 0 {
+			timer.Reset(again)
+		}
+	}
+}
+
+// apply hands the parts what they should do now, and returns when to look again; 0: not
+// before something happens.
+func (a *announcer) apply() (again time.Duration) {
+	// Asked before the lock is taken: the state calls take under its own.
+	listening, serving, config := a.state.listening(), a.state.isServing(), a.state.config()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	unready, look := a.proxyTrouble(now)
+	soon := func(d time.Duration) {
+		if d > 0 && (again == 0 || d < again) {
+			again = d
+		}
+	}
+	soon(look)
+	clear(a.withheld)
+	speak := model.Speaking{Machine: a.machine, RouterID: wire.Machine(a.machine, config).RouterID}
+	var claims []model.Claim
+	held := map[netip.Addr]bool{}
+	waiting := false
+	for _, name := range slices.Sorted(maps.Keys(a.vips)) {
+		v := a.vips[name]
+		why := cmp.Or(unready, unserved(v.Listeners, listening))
+		if a.drained {
+			why = "the machine is drained"
+		}
+		if why != "" {
+			a.withheld[v.Address] = why
+			waiting = waiting || len(v.Listeners) > 0
+		}
+		switch v.Mode {
+		case model.AnnounceBGP:
+			held[v.Address] = true
+			if why == "" {
+				speak.Prefixes = append(speak.Prefixes, model.Advertisement{Prefix: v.Prefix(), Path: v.Path})
+			}
+		case model.AnnounceL2:
+			claims = append(claims, model.Claim{VIP: v.Address, Candidates: v.Candidates, Interfaces: v.Interfaces, Ready: why == ""})
+		default:
+			a.withheld[v.Address] = "this agent is too old for the way in which its pool is announced: upgrade it"
+		}
+	}
+	slices.SortFunc(speak.Prefixes, func(x, y model.Advertisement) int { return x.Prefix.Compare(y.Prefix) })
+	for _, name := range slices.Sorted(maps.Keys(a.peers)) {
+		p := a.peers[name]
+		p.Password = model.Redacted(a.secrets[name])
+		speak.Peers = append(speak.Peers, p)
+	}
+	soon(a.hold(held, now))
+	if !a.began {
+		// The whole state, or the time that a peer may be kept waiting for it.
+		if left := a.started.Add(beginGrace).Sub(now); left > 0 && (waiting || !serving) && !a.drained {
+			soon(left)
+			return again
+		}
+		if !serving {
+			return again // there is nothing yet, and news will come
+		}
+		a.began = true
+	}
+	if a.parts.Speaker != nil {
+		a.parts.Speaker.Set(speak)
+	}
+	if a.parts.Segment != nil {
+		a.parts.Segment.Set(claims)
+	}
+	a.changed()
+	return again
+}
+
+// unserved says why the proxy does not serve what a VIP leads to, "" if it does.
+func unserved(listeners []model.ListenerID, listening map[string]struct{}) string {
+	if len(listeners) == 0 {
+		return "nothing on this machine serves it"
+	}
+	for _, id := range listeners {
+		if _, taken := listening[string(id)]; !taken {
+			return "the proxy does not serve listener " + string(id) + " yet"
+		}
+	}
+	return ""
+}
+
+// hold has the loopback hold the addresses, and those that went a little longer.
+func (a *announcer) hold(want map[netip.Addr]bool, now time.Time) (again time.Duration) {
+	if a.parts.Loopback == nil {
+		return 0
+	}
+	for address := range want {
+		a.gone[address] = time.Time{}
+	}
+	var addresses []netip.Addr
+	for address, until := range a.gone {
+		switch {
+		case want[address]:
+		case until.IsZero():
+			a.gone[address] = now.Add(linger)
+			again = linger
+		case now.Before(until):
+			again = max(until.Sub(now), time.Millisecond)
+		default:
+			delete(a.gone, address)
+			continue
+		}
+		addresses = append(addresses, address)
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	err := a.parts.Loopback.Set(addresses)
+	if err != nil && (a.trouble == nil || a.trouble.Error() != err.Error()) {
+		a.log.Error("a VIP cannot be held", "error", err)
+	}
+	a.trouble = err
+	if err != nil && (again == 0 || again > time.Second) {
+		again = time.Second
+	}
+	return again
+}
+
+// proxyTrouble says why the proxy serves nothing, and when to look again.
+func (a *announcer) proxyTrouble(now time.Time) (why string, again time.Duration) {
+	s := a.proxy.Status()
+	switch s.State {
+	case proxyReady, "draining":
+		a.answered = now
+		return "", 0
+	case "starting":
+		if left := a.answered.Add(silentGrace).Sub(now); left > 0 && !a.answered.IsZero() {
+			return "", left
+		}
+	default:
+		a.answered = time.Time{}
+	}
+	return strings.TrimSuffix("the proxy is "+s.State+": "+s.Message, ": "), 0
+}
+
+// withdraw takes everything back and gives the routers time to follow.
+func (a *announcer) withdraw(ctx context.Context) {
+	a.mu.Lock()
+	a.drained = true
+	a.mu.Unlock()
+	a.apply()
+	if !a.announces() {
+		return
+	}
+	if s := a.parts.Speaker; s != nil {
+		if err := s.Withdraw(ctx); err != nil && ctx.Err() == nil {
+			a.log.Warn("the peers may not know that the VIPs are withdrawn", "error", err)
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(afterWithdraw):
+	}
+}
+
+// announces says whether there is anything to withdraw.
+func (a *announcer) announces() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.vips) > 0 && a.began
+}
+
+// resume announces again after withdraw.
+func (a *announcer) resume() {
+	a.mu.Lock()
+	a.drained = false
+	a.mu.Unlock()
+	poke(a.news)
+}
+
+// sessions are those with the peers, sorted by peer.
+func (a *announcer) sessions() []model.Session {
+	if a.parts.Speaker == nil {
+		return nil
+	}
+	return a.parts.Speaker.Sessions()
+}
+
+// observed is what the machine does about each VIP, sorted by address.
+func (a *announcer) observed() []model.VIPObserved {
+	sessions := a.sessions()
+	told := map[netip.Addr]bool{}
+	for _, s := range sessions {
+		for _, p := range s.Advertised {
+			told[p.Addr()] = s.State == model.SessionEstablished || told[p.Addr()]
+		}
+	}
+	owned := map[netip.Addr]model.VIPObserved{}
+	if a.parts.Segment != nil {
+		for _, o := range a.parts.Segment.Status() {
+			owned[o.Address] = o
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []model.VIPObserved
+	for _, v := range a.vips {
+		o := model.VIPObserved{Address: v.Address, State: model.VIPWithheld, Message: a.withheld[v.Address]}
+		switch own, known := owned[v.Address]; {
+		case o.Message != "":
+		case v.Mode == model.AnnounceL2 && known:
+			o.State, o.Message = own.State, own.Message
+		case v.Mode == model.AnnounceBGP && told[v.Address]:
+			o.State = model.VIPAnnounced
+		case !a.began:
+			o.Message = "the agent has just started"
+		case v.Mode == model.AnnounceBGP:
+			o.Message = noSession(sessions)
+		default:
+			o.Message = "the agent has just started"
+		}
+		if was := a.since[v.Address]; was.State == o.State {
+			o.Since = was.Since
+		} else {
+			o.Since = a.now()
+		}
+		a.since[v.Address] = o
+		list = append(list, o)
+	}
+	slices.SortFunc(list, func(x, y model.VIPObserved) int { return x.Address.Compare(y.Address) })
+	return list
+}
+
+// noSession says why a VIP that could be advertised is not.
+func noSession(sessions []model.Session) string {
+	if len(sessions) == 0 {
+		return "no BGPPeer selects this machine"
+	}
+	var each []string
+	for _, s := range sessions {
+		if s.State == model.SessionEstablished {
+			each = append(each, s.Peer+" was not told: "+cmp.Or(s.Message, "the prefix is on its way"))
+			continue
+		}
+		each = append(each, s.Peer+" is "+string(s.State)+": "+cmp.Or(s.Message, string(s.Reason), "the session has just begun"))
+	}
+	return "no session carries it: " + strings.Join(each, "; ")
+}
