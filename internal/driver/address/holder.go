@@ -1,0 +1,235 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrTaken is wrapped when the machine has the address already and it is not ours.
+var ErrTaken = errors.New("address is taken")
+
+// Holder holds addresses. Its methods may be called concurrently.
+type Holder struct {
+	log *slog.Logger
+
+	mu       sync.Mutex
+	set      map[netip.Addr]bool // wanted by Set
+	single   map[netip.Addr]bool // wanted by Hold
+	present  map[netip.Addr]bool // on lo, with our mark
+	silenced bool
+}
+
+// New returns a holder that knows what an earlier one left on lo. It changes
+// nothing.
+func New(log *slog.Logger) (*Holder, error) {
+	h := &Holder{log: log, set: map[netip.Addr]bool{}, single: map[netip.Addr]bool{}, present: map[netip.Addr]bool{}}
+	lo, err := loopback()
+	if err != nil {
+		return nil, fmt.Errorf("hold addresses: %w", err)
+	}
+	found, err := list()
+	if err != nil {
+		return nil, fmt.Errorf("hold addresses: %w", err)
+	}
+	for _, e := range found {
+		if e.link == lo && e.mark == mark && e.bits == e.addr.BitLen() {
+			h.present[e.addr] = true
+		}
+	}
+	if len(h.present) > 0 {
+		log.Info("found addresses that an earlier agent held", "count", len(h.present))
+	}
+	return h, nil
+}
+
+// Set holds exactly want, besides what Hold holds. It may be called again with the
+// same; it repairs what somebody took away. Of what an earlier agent left it removes
+// all that is neither in want nor in keep: keep are addresses that somebody may Hold
+// later, when it has found out whether it should.
+//
+// One address that cannot be held does not hinder the others; the error joins what
+// was wrong with each.
+func (h *Holder) Set(want []netip.Addr, keep ...netip.Addr) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.refresh(); err != nil {
+		return fmt.Errorf("hold addresses: %w", err)
+	}
+	h.silenced = false // interfaces may have come, or settings changed
+	clear(h.set)
+	var errs []error
+	for _, a := range want {
+		h.set[a] = true
+	}
+	for _, a := range want {
+		errs = append(errs, h.hold(a))
+	}
+	for a := range h.present {
+		if !h.set[a] && !h.single[a] && !slices.Contains(keep, a) {
+			errs = append(errs, h.release(a))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Hold holds one address until Release, whatever Set says. It may be called again.
+func (h *Holder) Hold(a netip.Addr) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.hold(a); err != nil {
+		return err
+	}
+	h.single[a] = true
+	return nil
+}
+
+// Release undoes Hold, or removes what an earlier agent left. An address that Set
+// holds stays, and one that is not ours is not touched.
+func (h *Holder) Release(a netip.Addr) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.single, a)
+	if h.set[a] || !h.present[a] {
+		return nil
+	}
+	return h.release(a)
+}
+
+// Held returns what is held, sorted, with what an earlier agent left and nobody has
+// spoken about yet.
+func (h *Holder) Held() []netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := make([]netip.Addr, 0, len(h.present))
+	for a := range h.present {
+		held = append(held, a)
+	}
+	slices.SortFunc(held, netip.Addr.Compare)
+	return held
+}
+
+// Close ends the holding. With leave the addresses stay, for the next agent to find.
+func (h *Holder) Close(leave bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if leave {
+		return nil
+	}
+	clear(h.set)
+	clear(h.single)
+	var errs []error
+	for a := range h.present {
+		errs = append(errs, h.release(a))
+	}
+	return errors.Join(errs...)
+}
+
+// refresh forgets what is no longer on lo.
+func (h *Holder) refresh() error {
+	lo, err := loopback()
+	if err != nil {
+		return err
+	}
+	found, err := list()
+	if err != nil {
+		return err
+	}
+	there := map[netip.Addr]bool{}
+	for _, e := range found {
+		if e.link == lo && e.mark == mark {
+			there[e.addr] = true
+		}
+	}
+	for a := range h.present {
+		if !there[a] {
+			h.log.Warn("somebody removed an address that was held", "vip", a)
+			delete(h.present, a)
+		}
+	}
+	return nil
+}
+
+func (h *Holder) hold(a netip.Addr) error {
+	if err := h.usable(a); err != nil {
+		return fmt.Errorf("hold %s: %w", a, err)
+	}
+	if h.present[a] {
+		return nil
+	}
+	lo, err := loopback()
+	if err != nil {
+		return fmt.Errorf("hold %s: %w", a, err)
+	}
+	// The kernel would let two devices have one address. A route tells in constant time
+	// whether to look for it.
+	if local(a) {
+		if err := whose(a); err != nil {
+			return fmt.Errorf("hold %s: %w", a, err)
+		}
+	}
+	if err := add(lo, a); err != nil {
+		if errors.Is(err, unix.EEXIST) {
+			err = errors.Join(whose(a), err)
+		}
+		return fmt.Errorf("hold %s: add it to lo: %w", a, err)
+	}
+	h.present[a] = true
+	h.log.Info("holding address", "vip", a)
+	return nil
+}
+
+// usable returns why the machine cannot hold a, and makes the settings that a needs.
+func (h *Holder) usable(a netip.Addr) error {
+	switch {
+	case !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast():
+		return errors.New("a VIP is a unicast address that other machines can reach")
+	case a.Is6():
+		return ipv6Off()
+	case h.silenced:
+		return nil
+	}
+	if err := silence(); err != nil {
+		return err
+	}
+	h.silenced = true
+	return nil
+}
+
+func (h *Holder) release(a netip.Addr) error {
+	lo, err := loopback()
+	if err != nil {
+		return fmt.Errorf("release %s: %w", a, err)
+	}
+	if err := remove(lo, a); err != nil {
+		return fmt.Errorf("release %s: %w", a, err)
+	}
+	delete(h.present, a)
+	h.log.Info("released address", "vip", a)
+	return nil
+}
+
+// whose says in an error which device has a.
+func whose(a netip.Addr) error {
+	found, err := list()
+	if err != nil {
+		return err
+	}
+	for _, e := range found {
+		if e.addr != a {
+			continue
+		}
+		name := fmt.Sprintf("device %d", e.link)
+		if link, err := netlink.LinkByIndex(e.link); err == nil {
+			name = link.Attrs().Name
+		}
+		return fmt.Errorf("%w: %s has it and the agent did not put it there; remove it there or choose another VIP", ErrTaken, name)
+	}
+	return fmt.Errorf("%w: the machine's routing tables treat it as its own or as a broadcast address", ErrTaken)
+}
