@@ -56,12 +56,13 @@ func (o Options) complete() Options {
 
 // Lab is a network of machines. Its methods may be called concurrently.
 type Lab struct {
-	options  Options
-	owner    bool
-	machines map[string]*Machine
-	order    []string
+	options Options
+	owner   bool
+	growing sync.Mutex // machines come and go one at a time
 
 	mu        sync.Mutex // guards what follows, and the state file
+	machines  map[string]*Machine
+	order     []string
 	state     State
 	processes []*Process
 	janitor   *janitor
@@ -101,7 +102,7 @@ func Up(ctx context.Context, t Topology, o Options) (*Lab, error) {
 	if err := l.claim(t); err != nil {
 		return nil, fmt.Errorf("lab %s up: %w", t.Name, err)
 	}
-	if err := l.build(ctx, t); err != nil {
+	if err := l.build(ctx); err != nil {
 		err = fmt.Errorf("lab %s up: %w", t.Name, err)
 		return nil, errors.Join(err, l.Down(context.WithoutCancel(ctx)))
 	}
@@ -148,14 +149,11 @@ func (l *Lab) claim(t Topology) error {
 	}
 	l.state = State{
 		Name: t.Name, ID: hex.EncodeToString(id), Boot: bootID(), Created: l.options.Now().UTC(), Owner: self,
-		Net4: t.Net4, Net6: t.Net6, Fabric: filepath.Join(own, "netns", fabricName), dir: own,
+		Net4: t.Net4, Net6: t.Net6, Segments: t.Segments, MTU: t.MTU,
+		Fabric: filepath.Join(own, "netns", fabricName), dir: own,
 	}
 	for i, m := range t.Machines {
-		v4, v6 := t.addresses(i)
-		l.state.Machines = append(l.state.Machines, MachineState{
-			Name: m.Name, Role: m.Role, Addr4: v4, Addr6: v6,
-			Namespace: filepath.Join(own, "netns", m.Name), Dir: filepath.Join(own, "machines", m.Name),
-		})
+		l.state.Machines = append(l.state.Machines, l.state.lay(m, i))
 	}
 	if err := os.Mkdir(own, 0o755); err != nil {
 		return fmt.Errorf("make the lab's directory: %w", err)
@@ -172,38 +170,43 @@ func (l *Lab) claim(t Topology) error {
 	return l.update(func(s *State) { s.Janitor = l.janitor.pid })
 }
 
-func (l *Lab) build(ctx context.Context, t Topology) error {
+func (l *Lab) build(ctx context.Context) error {
 	for _, sub := range []string{"netns", "machines", "logs"} {
 		if err := os.Mkdir(filepath.Join(l.state.dir, sub), 0o755); err != nil {
 			return fmt.Errorf("make the lab's directory: %w", err)
 		}
 	}
-	if err := buildFabric(l.state.Fabric, t.MTU); err != nil {
-		return fmt.Errorf("build the segment: %w", err)
+	state := l.State()
+	if err := buildFabric(state.Fabric, state.Segments, state.MTU); err != nil {
+		return fmt.Errorf("build the segments: %w", err)
 	}
-	fabric, err := openNamespace(l.state.Fabric)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fabric) }()
-	for i, m := range l.state.Machines {
+	for _, m := range state.Machines {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("build machine %s: %w", m.Name, err)
 		}
-		if err := os.Mkdir(m.Dir, 0o755); err != nil {
-			return fmt.Errorf("build machine %s: %w", m.Name, err)
-		}
-		if err := buildMachine(t, i, m, fabric); err != nil {
-			return fmt.Errorf("build machine %s: %w", m.Name, err)
-		}
-		if err := l.adopt(m); err != nil {
-			return fmt.Errorf("build machine %s: %w", m.Name, err)
+		if err := l.buildMachine(state, m); err != nil {
+			return err
 		}
 	}
-	for _, name := range l.order {
-		if err := awaitLink(ctx, l.machines[name].namespace); err != nil {
-			return fmt.Errorf("build machine %s: %w", name, err)
+	for _, m := range l.Machines() {
+		if err := m.awaitLinks(ctx); err != nil {
+			return fmt.Errorf("build machine %s: %w", m.Name(), err)
 		}
+	}
+	return nil
+}
+
+// buildMachine makes a machine that is on record.
+func (l *Lab) buildMachine(s State, m MachineState) error {
+	err := os.Mkdir(m.Dir, 0o755)
+	if err == nil {
+		err = buildMachine(s, m)
+	}
+	if err == nil {
+		err = l.adopt(m)
+	}
+	if err != nil {
+		return fmt.Errorf("build machine %s: %w", m.Name, err)
 	}
 	return nil
 }
@@ -214,6 +217,8 @@ func (l *Lab) adopt(m MachineState) error {
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.machines[m.Name] = &Machine{lab: l, state: m, namespace: fd}
 	l.order = append(l.order, m.Name)
 	return nil
@@ -243,7 +248,7 @@ func Open(name string, o Options) (*Lab, error) {
 
 // Close gives back what this process holds of a lab that it opened. The lab stays.
 func (l *Lab) Close() {
-	for _, m := range l.machines {
+	for _, m := range l.Machines() {
 		m.close()
 	}
 }
@@ -251,24 +256,33 @@ func (l *Lab) Close() {
 // Name of the lab.
 func (l *Lab) Name() string { return l.state.Name }
 
-// Machine returns the machine of that name. Asking for one that the topology
-// does not have is a bug of the caller: it panics.
+// Machine returns the machine of that name. Asking for one that the lab does not
+// have is a bug of the caller: it panics.
 func (l *Lab) Machine(name string) *Machine {
-	m, ok := l.machines[name]
+	m, ok := l.Lookup(name)
 	if !ok {
-		panic(fmt.Sprintf("lab %s has no machine %q (it has %s)", l.state.Name, name, strings.Join(l.order, ", ")))
+		var have []string
+		for _, m := range l.Machines() {
+			have = append(have, m.Name())
+		}
+		panic(fmt.Sprintf("lab %s has no machine %q (it has %s)", l.Name(), name, strings.Join(have, ", ")))
 	}
 	return m
 }
 
 // Lookup returns the machine of that name, or false.
 func (l *Lab) Lookup(name string) (*Machine, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	m, ok := l.machines[name]
 	return m, ok
 }
 
-// Machines returns all machines in the topology's order, or those of a role.
+// Machines returns all machines, or those of a role, in the order of the topology
+// and then that in which they came.
 func (l *Lab) Machines(roles ...Role) []*Machine {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var ms []*Machine
 	for _, name := range l.order {
 		if m := l.machines[name]; len(roles) == 0 || slices.Contains(roles, m.state.Role) {

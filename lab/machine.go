@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,17 +35,37 @@ func (m *Machine) Name() string { return m.state.Name }
 // Role of the machine.
 func (m *Machine) Role() Role { return m.state.Role }
 
-// Addr4 is the machine's primary IPv4 address.
+// Addr4 is the machine's primary IPv4 address, on its first segment.
 func (m *Machine) Addr4() netip.Addr { return m.state.Addr4[0] }
 
-// Addr6 is the machine's primary IPv6 address.
+// Addr6 is the machine's primary IPv6 address, on its first segment.
 func (m *Machine) Addr6() netip.Addr { return m.state.Addr6[0] }
 
-// Addrs4 are all its IPv4 addresses, the primary one first.
+// Addrs4 are all its IPv4 addresses on its first segment, the primary one first.
 func (m *Machine) Addrs4() []netip.Addr { return m.state.Addr4 }
 
-// Addrs6 are all its IPv6 addresses, the primary one first.
+// Addrs6 are all its IPv6 addresses on its first segment, the primary one first.
 func (m *Machine) Addrs6() []netip.Addr { return m.state.Addr6 }
+
+// On returns the machine's primary addresses on a segment, and false if it is not
+// on that one.
+func (m *Machine) On(segment string) (v4, v6 netip.Addr, ok bool) {
+	w, ok := m.state.on(segment)
+	if !ok {
+		return v4, v6, false
+	}
+	return w.Addr4[0], w.Addr6[0], true
+}
+
+// Networks are the networks of the segment that a machine is on, and false if it
+// is not on that one.
+func (m *Machine) Networks(segment string) (v4, v6 netip.Prefix, ok bool) {
+	if _, ok := m.state.on(segment); !ok {
+		return v4, v6, false
+	}
+	s := m.lab.State().segment(segment)
+	return s.Net4, s.Net6, true
+}
 
 // Namespace is a file that stands for the machine's network namespace.
 func (m *Machine) Namespace() string { return m.state.Namespace }
@@ -59,20 +81,58 @@ func (m *Machine) Dir(name string) (string, error) {
 	return path, nil
 }
 
-// inside runs f on a thread in the machine's namespace (see inNamespace).
-func (m *Machine) inside(f func() error) error {
+// descriptor returns a descriptor of the machine's namespace for the caller to close.
+func (m *Machine) descriptor() (int, error) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.closed {
-		m.mu.Unlock()
-		return fmt.Errorf("machine %s: lab is down", m.state.Name)
+		return -1, fmt.Errorf("machine %s: it is gone, or its lab is down", m.state.Name)
 	}
 	fd, err := unix.FcntlInt(uintptr(m.namespace), unix.F_DUPFD_CLOEXEC, 0)
-	m.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("machine %s: %w", m.state.Name, err)
+		return -1, fmt.Errorf("machine %s: %w", m.state.Name, err)
+	}
+	return fd, nil
+}
+
+// inside runs f on a thread in the machine's namespace (see inNamespace).
+func (m *Machine) inside(f func() error) error {
+	fd, err := m.descriptor()
+	if err != nil {
+		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	return inNamespace(fd, f)
+}
+
+// Netlink returns a handle that asks and changes the kernel in the machine:
+// addresses, routes, links. The caller closes it.
+func (m *Machine) Netlink() (*netlink.Handle, error) {
+	fd, err := m.descriptor()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	h, err := netlink.NewHandleAt(netns.NsHandle(fd))
+	if err != nil {
+		return nil, fmt.Errorf("open netlink in machine %s: %w", m.state.Name, err)
+	}
+	return h, nil
+}
+
+// awaitLinks returns once the machine can be reached.
+func (m *Machine) awaitLinks(ctx context.Context) error {
+	h, err := m.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for wire := range m.state.Wires {
+		if err := awaitLink(ctx, h, m.state.device(wire)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Command is an exec.Cmd whose process runs in a machine. Only the methods that

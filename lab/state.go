@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,10 +32,12 @@ type State struct {
 	Created time.Time `json:"created"`
 	Owner   Pid       `json:"owner"`
 	Janitor Pid       `json:"janitor,omitzero"`
-	// Net4 and Net6 are the networks of the segment.
-	Net4 netip.Prefix `json:"net4"`
-	Net6 netip.Prefix `json:"net6"`
-	// Fabric is the path of the namespace that holds the bridge.
+	// Net4 and Net6 are the networks of the first segment.
+	Net4     netip.Prefix `json:"net4"`
+	Net6     netip.Prefix `json:"net6"`
+	Segments []Segment    `json:"segments"`
+	MTU      int          `json:"mtu"`
+	// Fabric is the path of the namespace that holds the bridges.
 	Fabric    string         `json:"fabric"`
 	Machines  []MachineState `json:"machines"`
 	Processes []ProcessState `json:"processes,omitempty"`
@@ -50,11 +53,44 @@ type MachineState struct {
 	// Namespace is a file that stands for the machine's network namespace, as
 	// setns(2) and `nsenter --net=` take it.
 	Namespace string `json:"namespace"`
+	// Addr4 and Addr6 are its addresses on its first segment, the primary one first.
+	Addr4 []netip.Addr `json:"addr4"`
+	Addr6 []netip.Addr `json:"addr6"`
+	// Wires are its interfaces eth0, eth1 and so on.
+	Wires []WireState `json:"wires"`
+	// Index makes the machine's addresses; no two machines have the same.
+	Index int `json:"index"`
+	// Dir is the machine's own directory.
+	Dir string `json:"dir"`
+}
+
+// WireState is one interface of a machine.
+type WireState struct {
+	// Segment is the name of the segment that it is on.
+	Segment string `json:"segment,omitempty"`
 	// Addr4 and Addr6 are its addresses, the primary one first.
 	Addr4 []netip.Addr `json:"addr4"`
 	Addr6 []netip.Addr `json:"addr6"`
-	// Dir is the machine's own directory.
-	Dir string `json:"dir"`
+}
+
+// device is the name of the interface in the machine, port that of its other end
+// in the fabric.
+func (m MachineState) device(wire int) string { return fmt.Sprintf("eth%d", wire) }
+
+func (m MachineState) port(wire int) string {
+	if wire == 0 {
+		return m.Name
+	}
+	return fmt.Sprintf("m%d.%d", m.Index, wire) // the name may be as long as a link's may be
+}
+
+// on returns the machine's wire on a segment.
+func (m MachineState) on(segment string) (WireState, bool) {
+	i := slices.IndexFunc(m.Wires, func(w WireState) bool { return w.Segment == segment })
+	if i < 0 {
+		return WireState{}, false
+	}
+	return m.Wires[i], true
 }
 
 // ProcessState is one process that was started in a machine.
@@ -115,6 +151,41 @@ func List(dir string) ([]State, error) {
 		}
 	}
 	return labs, errors.Join(problems...)
+}
+
+// segment returns the segment of that name. It is there.
+func (s State) segment(name string) Segment {
+	return s.Segments[slices.IndexFunc(s.Segments, func(g Segment) bool { return g.Name == name })]
+}
+
+// lay returns a machine as it will be.
+func (s State) lay(m MachineSpec, index int) MachineState {
+	laid := MachineState{
+		Name: m.Name, Role: m.Role, Index: index,
+		Namespace: filepath.Join(s.dir, "netns", m.Name), Dir: filepath.Join(s.dir, "machines", m.Name),
+	}
+	for _, name := range m.Segments {
+		v4, v6 := s.segment(name).addresses(index, m.Addresses)
+		laid.Wires = append(laid.Wires, WireState{Segment: name, Addr4: v4, Addr6: v6})
+	}
+	laid.Addr4, laid.Addr6 = laid.Wires[0].Addr4, laid.Wires[0].Addr6
+	return laid
+}
+
+// gateway returns the addresses of the router that a machine's default routes go
+// through, and false if it has none.
+func (s State) gateway(m MachineState) (v4, v6 netip.Addr, ok bool) {
+	if m.Role == RoleRouter {
+		return v4, v6, false
+	}
+	for _, w := range m.Wires {
+		for _, r := range s.Machines {
+			if at, ok := r.on(w.Segment); ok && r.Role == RoleRouter {
+				return at.Addr4[0], at.Addr6[0], true
+			}
+		}
+	}
+	return v4, v6, false
 }
 
 // write replaces the lab's state file. A reader sees the old or the new one.
