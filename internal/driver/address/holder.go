@@ -23,6 +23,7 @@ type Holder struct {
 	set      map[netip.Addr]bool // wanted by Set
 	single   map[netip.Addr]bool // wanted by Hold
 	present  map[netip.Addr]bool // on lo, with our mark
+	others   map[netip.Addr]bool // the machine's other addresses, when Set looked last
 	silenced bool
 }
 
@@ -142,9 +143,12 @@ func (h *Holder) refresh() error {
 		return err
 	}
 	there := map[netip.Addr]bool{}
+	h.others = map[netip.Addr]bool{}
 	for _, e := range found {
 		if e.link == lo && e.mark == mark {
 			there[e.addr] = true
+		} else {
+			h.others[e.addr] = true
 		}
 	}
 	for a := range h.present {
@@ -167,16 +171,14 @@ func (h *Holder) hold(a netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("hold %s: %w", a, err)
 	}
-	// The kernel would let two devices have one address. A route tells in constant time
-	// whether to look for it.
-	if local(a) {
-		if err := whose(a); err != nil {
-			return fmt.Errorf("hold %s: %w", a, err)
-		}
+	// The kernel would let two devices have one address. The route tells in constant time
+	// whether to look for it; that of a new IPv6 address comes a moment after it.
+	if h.others[a] || local(a) {
+		return fmt.Errorf("hold %s: %w", a, whose(a))
 	}
 	if err := add(lo, a); err != nil {
 		if errors.Is(err, unix.EEXIST) {
-			err = errors.Join(whose(a), err)
+			err = whose(a)
 		}
 		return fmt.Errorf("hold %s: add it to lo: %w", a, err)
 	}
