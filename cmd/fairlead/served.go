@@ -12,6 +12,12 @@ import (
 	"fairlead.dev/internal/version"
 )
 
+// Reasons of the problems of an API.
+const (
+	reasonStarting  = "Starting"
+	reasonUnhealthy = "Unhealthy"
+)
+
 var errStarting = errors.New("the API is starting")
 
 // served is a plane with its API, as the console shows them. The zero value is one
@@ -53,12 +59,12 @@ func (s *served) status(ctx context.Context) model.Status {
 	if r == nil {
 		return model.Status{
 			Plane:    model.PlaneStatus{Version: version.String()},
-			Problems: []model.Problem{trouble("Starting", errStarting)},
+			Problems: []model.Problem{trouble(reasonStarting, errStarting)},
 		}
 	}
 	status := r.Status(ctx)
 	if err := r.api.Healthy(ctx); err != nil {
-		status.Problems = slices.Insert(status.Problems, 0, trouble("Unhealthy", err))
+		status.Problems = slices.Insert(status.Problems, 0, trouble(reasonUnhealthy, err))
 	}
 	return status
 }

@@ -37,7 +37,7 @@ func newStatus() *cobra.Command {
 		Example: `  fairlead lab status
   fairlead lab status --name demo -o json | jq -r '.[].machines[].namespace'`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if c.Flags().Changed("name") {
+			if name != "" {
 				s, err := lab.Read(lab.DefaultDir, name)
 				if errors.Is(err, fs.ErrNotExist) {
 					return fmt.Errorf("there is no lab %s (`fairlead lab up --name %s` makes it)", name, name)
@@ -51,7 +51,8 @@ func newStatus() *cobra.Command {
 			return errors.Join(err, show(c.OutOrStdout(), output, labs))
 		},
 	}
-	nameFlag(c, &name)
+	c.Flags().StringVar(&name, "name", "", "name of the lab (default: all)")
+	must(c.RegisterFlagCompletionFunc("name", completeNames))
 	outputFlag(c, &output)
 	return c
 }
