@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,14 +69,15 @@ func spawn(binary string, args []string, lock, log *os.File, now time.Time) (*pr
 	return p, nil
 }
 
-// adopt watches an Envoy that somebody else started.
-func adopt(pid int, lockPath string, now time.Time) (*process, error) {
+// adopt watches an Envoy that somebody else started. ours says whether the process
+// with the number is that Envoy.
+func adopt(pid int, ours func() bool, now time.Time) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch process %d: %w", pid, err)
 	}
 	// The process that has the number now is the one that the descriptor stands for.
-	if !holds(pid, lockPath) {
+	if !ours() {
 		return nil, errors.Join(fmt.Errorf("process %d: %w", pid, fs.ErrNotExist), unix.Close(fd))
 	}
 	p := &process{pid: pid, adopted: true, began: now, exited: make(chan struct{})}
@@ -114,6 +116,25 @@ func holder(lockPath string) int {
 		}
 	}
 	return 0
+}
+
+// startOf is when a process was started, in clock ticks since the boot: field 22 of
+// proc_pid_stat. 0: it is not known. With the number it is a process for good.
+func startOf(pid int) uint64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name is in parentheses and may hold anything.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" {
+		return 0
+	}
+	n, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // signal sends a signal to the process, if it is still the one that we know.

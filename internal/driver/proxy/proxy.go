@@ -216,7 +216,10 @@ func (s *Supervisor) obtain(ctx context.Context, lockPath string) (*process, err
 			return nil, err
 		}
 		if pid := holder(lockPath); pid != 0 {
-			return s.inherit(ctx, lockPath, pid)
+			return s.inherit(ctx, pid, func() bool { return holds(pid, lockPath) })
+		}
+		if n := s.noted(); n != nil && n.alive() {
+			return s.inherit(ctx, n.PID, n.alive)
 		}
 		select { // whoever has the lock may be about to start an Envoy
 		case <-tick.C:
@@ -290,11 +293,17 @@ type note struct {
 	ADSSocket string `json:"adsSocket"`
 	NodeID    string `json:"nodeID"`
 	Bootstrap string `json:"bootstrap"` // SHA-256
+	Began     uint64 `json:"began"`     // as startOf says; 0 if it is not known
 }
+
+// alive says whether the process that was noted still lives. If the lock is held, that
+// is who holds it: an Envoy never lets go. It is how one is known whose descriptors
+// this user may not look at, because its binary has capabilities (setcap).
+func (n *note) alive() bool { return n.Began != 0 && startOf(n.PID) == n.Began }
 
 func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
 	sum := sha256.Sum256(bootstrap)
-	data, err := json.Marshal(note{p.pid, binary, s.config.ADSSocket, s.config.NodeID, hex.EncodeToString(sum[:])})
+	data, err := json.Marshal(note{p.pid, binary, s.config.ADSSocket, s.config.NodeID, hex.EncodeToString(sum[:]), startOf(p.pid)})
 	if err == nil {
 		err = os.WriteFile(s.path("envoy.json"), append(data, '\n'), 0o600)
 	}
@@ -307,8 +316,8 @@ func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
 // ours; whether it answers does not matter, for its traffic goes on all the same.
 // What hangs is found out later, by watch. One that gets its configuration from
 // somewhere else is ended.
-func (s *Supervisor) inherit(ctx context.Context, lockPath string, pid int) (*process, error) {
-	p, err := adopt(pid, lockPath, s.config.Now())
+func (s *Supervisor) inherit(ctx context.Context, pid int, ours func() bool) (*process, error) {
+	p, err := adopt(pid, ours, s.config.Now())
 	if err != nil {
 		return nil, err // it has just gone; the next try starts one
 	}
@@ -326,11 +335,20 @@ func (s *Supervisor) inherit(ctx context.Context, lockPath string, pid int) (*pr
 	return p, nil
 }
 
-// recall reads the note of a running Envoy, nil if there is none, and says whether
-// it would be started in the same way now.
-func (s *Supervisor) recall(pid int) (n *note, current bool) {
+// noted reads the note of an Envoy, nil if there is none.
+func (s *Supervisor) noted() (n *note) {
 	data, err := os.ReadFile(s.path("envoy.json"))
-	if err != nil || json.Unmarshal(data, &n) != nil || n == nil || n.PID != pid {
+	if err != nil || json.Unmarshal(data, &n) != nil {
+		return nil
+	}
+	return n
+}
+
+// recall is the note of a running Envoy, nil if there is none, and says whether it
+// would be started in the same way now.
+func (s *Supervisor) recall(pid int) (n *note, current bool) {
+	n = s.noted()
+	if n == nil || n.PID != pid {
 		return nil, false
 	}
 	binary, err := exec.LookPath(s.config.Binary)
@@ -423,6 +441,8 @@ func (s *Supervisor) look(ctx context.Context, p *process) (answered bool) {
 		switch {
 		case ready:
 			st.State, st.Message = Ready, ""
+		case says && refusal.body == "DRAINING": // it was told to (Drain), and serves
+			st.State, st.Message = Draining, "connections end with the answer that is under way"
 		case says:
 			st.State, st.Message = Starting, "it says "+refusal.body
 		default:
