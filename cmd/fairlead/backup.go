@@ -40,9 +40,9 @@ func newRestore() *cobra.Command {
 		Short:   "Bring the embedded API's data back from a backup",
 		GroupID: groupData,
 		Long: `Put a backup in the place of the embedded API's data. Stop the plane first. What
-is there now is moved aside, not deleted. Machines whose certificates the backup knows
-go on; those that joined or renewed theirs later (they do twice in ten days) must join
-again. Until then they serve what they have.`,
+is there now is moved aside, not deleted. Machines that the backup knows go on; those
+that joined later, or joined again, must join once more. Until then they serve what
+they have.`,
 		Example: "  fairlead restore --file /backup/fairlead-2026-01-02.tar",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := embedded.Restore(c.Context(), dataDir, file); err != nil {
