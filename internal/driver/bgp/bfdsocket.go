@@ -1,0 +1,201 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/osrg/gobgp/v4/pkg/packet/bfd"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	bfdPort         = 3784 // RFC 5881
+	bfdMultihopPort = 4784 // RFC 5883
+	// Source ports (RFC 5881, 4).
+	bfdFirstSource = 49152
+	bfdSources     = 65536 - bfdFirstSource
+)
+
+// receivers are the sockets on which BFD packets come in, one for each of our addresses and ports, and whom they are for.
+type receivers struct {
+	log *slog.Logger
+	mu  sync.Mutex
+	all map[netip.AddrPort]*receiver
+}
+
+type receiver struct {
+	conn     *net.UDPConn
+	multihop bool
+	sessions map[netip.Addr]*bfdSession // by the peer's address; guarded by receivers.mu
+}
+
+func newReceivers(log *slog.Logger) *receivers {
+	return &receivers{log: log, all: map[netip.AddrPort]*receiver{}}
+}
+
+func (k bfdKey) port() uint16 {
+	if k.multihop {
+		return bfdMultihopPort
+	}
+	return bfdPort
+}
+
+// session starts a session. One that cannot be started is returned all the same, and says so.
+func (r *receivers) session(key bfdKey, log *slog.Logger) *bfdSession {
+	b := newBFD(key, r, log)
+	if err := r.open(b); err != nil {
+		log.Warn("BFD does not watch the peer", "error", err)
+		b.openErr = err
+		close(b.done)
+		return b
+	}
+	go b.run()
+	return b
+}
+
+func (r *receivers) open(b *bfdSession) (err error) {
+	at := netip.AddrPortFrom(b.key.local, b.key.port())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in := r.all[at]
+	if in != nil && in.sessions[b.key.remote] != nil {
+		return fmt.Errorf("another peer with the address %s is watched already", b.key.remote)
+	}
+	if b.conn, err = bfdSender(b.key); err != nil {
+		return err
+	}
+	if in == nil {
+		if in, err = listenBFD(at, b.key.multihop); err != nil {
+			_ = b.conn.Close()
+			return err
+		}
+		r.all[at] = in
+		go r.receive(in)
+	}
+	in.sessions[b.key.remote] = b
+	return nil
+}
+
+// forget takes a session out and closes its sockets.
+func (r *receivers) forget(b *bfdSession) {
+	_ = b.conn.Close()
+	at := netip.AddrPortFrom(b.key.local, b.key.port())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in := r.all[at]
+	delete(in.sessions, b.key.remote)
+	if len(in.sessions) == 0 {
+		_ = in.conn.Close()
+		delete(r.all, at)
+	}
+}
+
+// bfdSender opens the socket from which a session sends: a source port of its own, and TTL 255.
+func bfdSender(key bfdKey) (*net.UDPConn, error) {
+	d := net.Dialer{Control: control(func(fd int) error {
+		level, option := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+		class := unix.IPV6_TCLASS
+		if key.local.Is4() {
+			level, option, class = unix.IPPROTO_IP, unix.IP_TTL, unix.IP_TOS
+		}
+		if err := unix.SetsockoptInt(fd, level, class, internetControl); err != nil {
+			return os.NewSyscallError("set the traffic class", err)
+		}
+		return os.NewSyscallError("set the TTL", unix.SetsockoptInt(fd, level, option, 255))
+	})}
+	to := netip.AddrPortFrom(key.remote, key.port())
+	var err error
+	for range 16 { // a port may be taken
+		port := uint16(bfdFirstSource + rand.IntN(bfdSources))
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(key.local, port))
+		var conn net.Conn
+		if conn, err = d.DialContext(context.Background(), "udp", to.String()); err == nil {
+			return conn.(*net.UDPConn), nil
+		}
+	}
+	return nil, fmt.Errorf("open a socket to send BFD: %w", err)
+}
+
+func listenBFD(at netip.AddrPort, multihop bool) (*receiver, error) {
+	l := net.ListenConfig{Control: control(func(fd int) error {
+		if at.Addr().Is4() {
+			return os.NewSyscallError("ask for the TTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1))
+		}
+		return os.NewSyscallError("ask for the hop limit", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1))
+	})}
+	conn, err := l.ListenPacket(context.Background(), "udp", net.JoinHostPort(at.Addr().String(), strconv.Itoa(int(at.Port()))))
+	if err != nil {
+		return nil, fmt.Errorf("receive BFD: %w", err)
+	}
+	return &receiver{conn: conn.(*net.UDPConn), multihop: multihop, sessions: map[netip.Addr]*bfdSession{}}, nil
+}
+
+func control(set func(fd int) error) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if e := raw.Control(func(fd uintptr) { err = set(int(fd)) }); e != nil {
+			return e
+		}
+		return err
+	}
+}
+
+// receive hands packets to their sessions until the socket is closed.
+func (r *receivers) receive(in *receiver) {
+	packet, oob := make([]byte, 128), make([]byte, 128)
+	for {
+		n, oobn, _, from, err := in.conn.ReadMsgUDPAddrPort(packet, oob)
+		if err != nil {
+			if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // an interface of the outermost error
+				continue
+			}
+			return
+		}
+		// A packet that crossed a router has a smaller TTL, and none does on a link (RFC 5881, 5).
+		if !in.multihop && hopLimit(oob[:oobn]) != 255 {
+			continue
+		}
+		var h bfd.BFDHeader
+		const authenticated, multipoint = 0x04, 0x01
+		if n < 24 || packet[1]&(authenticated|multipoint) != 0 || h.UnmarshalBinary(packet[:n]) != nil {
+			continue
+		}
+		if h.Version != 1 || h.DetectTimeMultiplier == 0 || h.MyDiscriminator == 0 {
+			continue
+		}
+		r.mu.Lock()
+		b := in.sessions[from.Addr().Unmap()]
+		r.mu.Unlock()
+		if b == nil {
+			continue
+		}
+		select {
+		case b.in <- h:
+		default: // it is behind; another packet will come
+		}
+	}
+}
+
+// hopLimit is the TTL or hop limit with which a packet came, 0 if the kernel did not say.
+func hopLimit(oob []byte) int {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return 0
+	}
+	for _, m := range messages {
+		ttl := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_TTL ||
+			m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT
+		if ttl && len(m.Data) > 0 {
+			return int(m.Data[0]) // an int of at most 255
+		}
+	}
+	return 0
+}

@@ -1,0 +1,439 @@
+package bgp
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// A peer has its hold time to send OPEN, but within these bounds.
+	minOpenWait = 10 * time.Second
+	maxOpenWait = 4 * time.Minute // RFC 4271, 8.2.2
+	// writeWait is how long a peer may not take what is sent.
+	writeWait = 20 * time.Second
+	// closeWait is how long a peer that was told goodbye has to read it.
+	closeWait = time.Second
+	// recheck is how often an established session looks at the machine's addresses, and at whether trouble is over.
+	recheck = 5 * time.Second
+)
+
+// connection is one TCP connection to a peer.
+type connection struct {
+	p      *peer
+	conn   *net.TCPConn
+	reader *bufio.Reader
+	local  netip.Addr
+	agreed agreed
+
+	sent     map[netip.Prefix]string // keys of the routes that the peer has
+	received received
+	troubles []trouble
+	since    time.Time
+	bfdDowns uint32 // of the BFD session when this connection began
+}
+
+// attempt makes a connection and keeps it until it ends, and returns why it did.
+func (p *peer) attempt() *failure {
+	conf, _, _ := p.wanted()
+	conn, err := dial(p.ctx, conf)
+	if err != nil {
+		addrs, listErr := machineAddrs()
+		if listErr != nil {
+			p.log.Warn("cannot look at the machine's addresses", "error", listErr)
+		}
+		return unconnected(conf, err, listErr != nil || hasFamily(conf.Address, addrs))
+	}
+	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	c := &connection{p: p, conn: conn, reader: bufio.NewReader(conn), local: local, sent: map[netip.Prefix]string{}, received: received{}}
+	unwatch := context.AfterFunc(p.ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	defer unwatch()
+	f := c.shake(conf)
+	if f == nil {
+		f = c.established(conf)
+		f.lost, f.lasted = true, p.s.now().Sub(c.since)
+	}
+	c.close(f)
+	return f
+}
+
+// close ends the connection: as the farewell says if we want it to end, else as the failure says.
+func (c *connection) close(f *failure) {
+	defer func() { _ = c.conn.Close() }()
+	notify := f.notify
+	if c.p.ctx.Err() != nil {
+		c.p.mu.Lock()
+		end := c.p.end
+		c.p.mu.Unlock()
+		if end.leave {
+			// First BFD, so that the peer does not take the silence for a failure (RFC 5882, 4.3).
+			c.p.dropBFD()
+			return
+		}
+		notify = packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, end.subcode, nil)
+	}
+	if notify == nil {
+		return
+	}
+	b, err := notify.Serialize()
+	if err != nil {
+		return
+	}
+	_ = c.conn.SetDeadline(time.Now().Add(closeWait))
+	if _, err := c.conn.Write(b); err != nil {
+		return
+	}
+	// Closing with unread data resets the connection, and the peer may never read the NOTIFICATION.
+	_ = c.conn.CloseWrite()
+	_, _ = io.Copy(io.Discard, c.conn)
+}
+
+// shake exchanges OPEN and KEEPALIVE.
+func (c *connection) shake(conf model.Peer) *failure {
+	p := c.p
+	message, err := open(conf, p.routerID, !p.opened)
+	if err != nil {
+		return fail(conf, model.SessionProtocolError, "cannot write an OPEN: %s", err)
+	}
+	if err := c.send(message); err != nil {
+		return broken(conf, model.SessionOpenSent, err, 0)
+	}
+	p.update(func(s *model.Session) { s.State = model.SessionOpenSent })
+	wait := min(max(conf.HoldTime, minOpenWait), maxOpenWait)
+	answer, f := c.expect(conf, model.SessionOpenSent, wait, packet.BGP_MSG_OPEN)
+	if f != nil {
+		return f
+	}
+	if c.agreed, f = agree(conf, p.routerID, answer.Body.(*packet.BGPOpen)); f != nil {
+		return f
+	}
+	p.opened = true
+	if err := c.send(packet.NewBGPKeepAliveMessage()); err != nil {
+		return broken(conf, model.SessionOpenConfirm, err, 0)
+	}
+	p.update(func(s *model.Session) {
+		s.State, s.PeerID, s.HoldTime = model.SessionOpenConfirm, c.agreed.peerID, c.agreed.hold
+	})
+	if c.agreed.hold > 0 {
+		wait = max(c.agreed.hold, minOpenWait)
+	}
+	_, f = c.expect(conf, model.SessionOpenConfirm, wait, packet.BGP_MSG_KEEPALIVE)
+	return f
+}
+
+// expect reads the one message that may come in a state.
+func (c *connection) expect(conf model.Peer, state model.SessionState, wait time.Duration, kind uint8) (*packet.BGPMessage, *failure) {
+	// A hold time of minutes is no reason to keep quiet for as long.
+	hint := time.AfterFunc(minOpenWait, func() {
+		c.p.update(func(s *model.Session) {
+			if f := broken(conf, state, os.ErrDeadlineExceeded, minOpenWait); s.State == state {
+				s.Reason, s.Message = f.reason, f.message
+			}
+		})
+	})
+	defer hint.Stop()
+	m, err := c.read(wait)
+	if err != nil {
+		return nil, broken(conf, state, err, wait)
+	}
+	switch m.Header.Type {
+	case kind:
+		return m, nil
+	case packet.BGP_MSG_NOTIFICATION:
+		return nil, notified(conf, c.p.routerID, state, m.Body.(*packet.BGPNotification))
+	}
+	subcode := uint8(1) // RFC 6608: unexpected in OpenSent; 2 is OpenConfirm
+	if state == model.SessionOpenConfirm {
+		subcode = 2
+	}
+	return nil, refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_FSM_ERROR, subcode, nil,
+		"in state %s it sent a message of type %d instead of %d: look at its BGP process", state, m.Header.Type, kind)
+}
+
+// read returns the next message. It waits at most so long, 0 being for ever, and until the peer's context ends.
+func (c *connection) read(wait time.Duration) (m *packet.BGPMessage, err error) {
+	var deadline time.Time
+	if wait > 0 {
+		deadline = time.Now().Add(wait)
+	}
+	_ = c.conn.SetReadDeadline(deadline)
+	if err := c.p.ctx.Err(); err != nil { // it may have ended before the deadline was set
+		return nil, err
+	}
+	header := make([]byte, packet.BGP_HEADER_LENGTH)
+	if _, err := io.ReadFull(c.reader, header); err != nil {
+		return nil, err
+	}
+	malformed := func(subcode uint8, text string) error {
+		return packet.NewMessageError(packet.BGP_ERROR_MESSAGE_HEADER_ERROR, subcode, nil, text)
+	}
+	for _, b := range header[:16] {
+		if b != 0xff {
+			return nil, malformed(packet.BGP_ERROR_SUB_CONNECTION_NOT_SYNCHRONIZED, "it does not begin with a marker")
+		}
+	}
+	length := binary.BigEndian.Uint16(header[16:])
+	if length < packet.BGP_HEADER_LENGTH || length > packet.BGP_MAX_MESSAGE_LENGTH {
+		return nil, malformed(packet.BGP_ERROR_SUB_BAD_MESSAGE_LENGTH, fmt.Sprintf("it says that it has %d bytes", length))
+	}
+	body := make([]byte, length-packet.BGP_HEADER_LENGTH)
+	if _, err := io.ReadFull(c.reader, body); err != nil {
+		return nil, err
+	}
+	defer func() {
+		// A peer must not be able to end the agent, whatever the decoder makes of its bytes.
+		if r := recover(); r != nil {
+			m, err = nil, packet.NewMessageError(packet.BGP_ERROR_MESSAGE_HEADER_ERROR, 0, nil, fmt.Sprintf("decoding it failed: %v", r))
+		}
+	}()
+	m, err = packet.ParseBGPBody(&packet.BGPHeader{Len: length, Type: header[18]}, body, &packet.MarshallingOption{Use2ByteAS: !c.agreed.fourOctets})
+	if err != nil && m != nil && harmless(err) {
+		c.p.log.Warn("passed over a malformed UPDATE", "error", err)
+		return packet.NewBGPUpdateMessage(nil, nil, nil), nil
+	}
+	return m, err
+}
+
+func (c *connection) send(m *packet.BGPMessage) error {
+	b, err := encode(m, c.agreed)
+	if err != nil {
+		return err
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(writeWait))
+	_, err = c.conn.Write(b)
+	return err
+}
+
+// incoming is a message or the end of them.
+type incoming struct {
+	message *packet.BGPMessage
+	err     error
+}
+
+// established keeps the session until it ends.
+func (c *connection) established(conf model.Peer) *failure {
+	p := c.p
+	c.since = p.s.now()
+	p.failures = 0
+	p.ensureBFD(conf, c.local)
+	c.bfdDowns = p.bfd.downs()
+	if f := c.sync(true); f != nil {
+		return f
+	}
+	p.log.Info("the BGP session is established", "router_id", p.routerID, "hold_time", c.agreed.hold)
+
+	in := make(chan incoming)
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			m, err := c.read(c.agreed.hold)
+			select {
+			case in <- incoming{m, err}:
+			case <-over:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	keepalive, stop := keepaliveTicker(conf, c.agreed.hold)
+	defer stop()
+	look := time.NewTicker(recheck)
+	defer look.Stop()
+	for {
+		var f *failure
+		select {
+		case <-p.ctx.Done():
+			return fail(conf, model.SessionStarting, "ended by this machine")
+		case i := <-in:
+			f = c.handle(conf, i)
+		case <-keepalive:
+			if err := c.send(packet.NewBGPKeepAliveMessage()); err != nil {
+				f = c.stuck(conf, err)
+			}
+		case <-p.wake:
+			conf, _, _ = p.wanted()
+			if p.ensureBFD(conf, c.local) {
+				c.bfdDowns = p.bfd.downs()
+			}
+			f = c.sync(false)
+		case <-p.bfd.changed():
+			f = c.watchBFD(conf)
+		case <-look.C:
+			f = c.sync(false)
+		}
+		if f != nil {
+			return f
+		}
+	}
+}
+
+func keepaliveTicker(conf model.Peer, hold time.Duration) (<-chan time.Time, func()) {
+	if hold == 0 {
+		return nil, func() {}
+	}
+	every := hold / 3
+	if conf.Keepalive > 0 {
+		every = min(every, conf.Keepalive)
+	}
+	t := time.NewTicker(max(every, time.Second))
+	return t.C, t.Stop
+}
+
+// stuck is the failure of a write in an established session.
+func (c *connection) stuck(conf model.Peer, err error) *failure {
+	f := broken(conf, model.SessionEstablished, err, writeWait)
+	if f.reason == model.SessionHoldExpired {
+		f.message, f.notify = where(conf)+fmt.Sprintf("it took nothing of what was sent for %s: look whether its BGP process hangs", writeWait), nil
+	}
+	return f
+}
+
+// handle takes in what the peer sent.
+func (c *connection) handle(conf model.Peer, i incoming) *failure {
+	if i.err != nil {
+		return broken(conf, model.SessionEstablished, i.err, c.agreed.hold)
+	}
+	switch body := i.message.Body.(type) {
+	case *packet.BGPKeepAlive:
+	case *packet.BGPNotification:
+		return notified(conf, c.p.routerID, model.SessionEstablished, body)
+	case *packet.BGPUpdate:
+		c.received.read(body)
+		conf, _, _ = c.p.wanted()
+		if uint32(len(c.received)) > conf.MaxPrefixes {
+			f := refuse(conf, model.SessionTooManyPrefixes, packet.BGP_ERROR_CEASE, subcodeMaxPrefixes, nil,
+				"it sent more than %d prefixes, and this machine wants none: let the router export nothing to it, or raise the peer's limit", conf.MaxPrefixes)
+			f.pause = limitPause
+			return f
+		}
+		c.report(conf)
+	case *packet.BGPRouteRefresh:
+		f := packet.NewFamily(body.AFI, body.SAFI)
+		for p := range c.sent {
+			if family(p) == f {
+				delete(c.sent, p) // sent again below
+			}
+		}
+		return c.sync(false)
+	default:
+		return refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_FSM_ERROR, 3, nil,
+			"it sent a message of type %d within the session: look at its BGP process", i.message.Header.Type)
+	}
+	return nil
+}
+
+// sync sends the peer what it lacks and takes back what it should not have. The first time it ends with End-of-RIB:
+// a peer that kept routes over a restart drops those that are not among them.
+func (c *connection) sync(first bool) *failure {
+	conf, prefixes, version := c.p.wanted()
+	addrs, err := machineAddrs()
+	if err != nil {
+		c.p.log.Warn("cannot look at the machine's addresses", "error", err)
+		addrs = nil
+	}
+	wanted, troubles := routes(conf, c.agreed, c.local, addrs, prefixes)
+	messages, err := difference(c.sent, wanted)
+	if err != nil {
+		return refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_CEASE, subcodeConfigChange, nil, "cannot write an UPDATE: %s", err)
+	}
+	if first {
+		for _, f := range families(conf) {
+			if c.agreed.families[f] {
+				messages = append(messages, packet.NewEndOfRib(f))
+			}
+		}
+	}
+	for _, m := range messages {
+		if err := c.send(m); err != nil {
+			var unwritable *packet.MessageError
+			if errors.As(err, &unwritable) {
+				return refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_CEASE, subcodeConfigChange, nil, "cannot write an UPDATE (%s): give it fewer communities", err)
+			}
+			return c.stuck(conf, err)
+		}
+	}
+	clear(c.sent)
+	list := make([]netip.Prefix, 0, len(wanted))
+	for p, r := range wanted {
+		c.sent[p] = r.key
+		list = append(list, p)
+	}
+	slices.SortFunc(list, comparePrefix)
+	c.troubles = troubles
+	c.p.mu.Lock()
+	progress := c.p.sent != version
+	c.p.sent = version
+	c.p.mu.Unlock()
+	c.p.update(func(s *model.Session) {
+		s.State = model.SessionEstablished
+		s.Advertised = list
+		if len(list) == 0 {
+			s.Advertised = nil
+		}
+	})
+	c.report(conf)
+	if progress {
+		c.p.s.announce()
+	}
+	return nil
+}
+
+// report writes down how the established session is.
+func (c *connection) report(conf model.Peer) {
+	bfdState, bfdTrouble := c.p.bfd.report(c.p.s.now().Sub(c.since))
+	t := c.worst(conf, bfdTrouble)
+	c.p.update(func(s *model.Session) {
+		s.State, s.Reason, s.Message = model.SessionEstablished, t.reason, t.message
+		s.Received = uint32(len(c.received))
+		s.PeerID, s.HoldTime, s.BFD = c.agreed.peerID, c.agreed.hold, bfdState
+	})
+}
+
+// worst is the trouble of an established session that its owner should know first.
+func (c *connection) worst(conf model.Peer, bfdTrouble string) trouble {
+	var lacking []string
+	for _, f := range families(conf) {
+		if !c.agreed.families[f] {
+			lacking = append(lacking, map[packet.Family]string{packet.RF_IPv4_UC: "IPv4", packet.RF_IPv6_UC: "IPv6"}[f])
+		}
+	}
+	switch {
+	case len(lacking) > 0:
+		return trouble{model.SessionNoFamily, where(conf) + fmt.Sprintf("the session does not carry %s, because the router did not offer it: activate it for this machine at the router", few(lacking))}
+	case len(c.troubles) > 0:
+		return c.troubles[0]
+	case bfdTrouble != "":
+		return trouble{model.SessionBFDDown, where(conf) + bfdTrouble}
+	case c.p.flaps(c.p.s.now()):
+		return trouble{model.SessionFlapping, c.p.flapMessage(conf)}
+	case len(c.received) > 0:
+		return trouble{model.SessionUnwanted, where(conf) + fmt.Sprintf("it sends %d prefixes, and all are ignored: let the router export nothing to this machine", len(c.received))}
+	}
+	return trouble{}
+}
+
+// watchBFD ends the session if BFD lost the peer since it began.
+func (c *connection) watchBFD(conf model.Peer) *failure {
+	if c.p.bfd.downs() == c.bfdDowns {
+		c.report(conf)
+		return nil
+	}
+	c.p.update(func(s *model.Session) { s.BFD = "down" })
+	return refuse(conf, model.SessionBFDDown, packet.BGP_ERROR_CEASE, subcodeBFDDown, nil,
+		"BFD lost it (%s): look at the link, and whether the machine or the router is loaded beyond the BFD interval", c.p.bfd.diagnosis())
+}

@@ -1,0 +1,62 @@
+package bgp
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/model"
+)
+
+// unstableAddrs are IPv6 addresses that no route should point at: temporary and deprecated ones, and those that
+// duplicate address detection has not passed or has refused.
+func unstableAddrs() (map[netip.Addr]bool, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_V6)
+	if err != nil {
+		return nil, fmt.Errorf("list IPv6 addresses: %w", err)
+	}
+	out := map[netip.Addr]bool{}
+	for _, a := range list {
+		if a.Flags&(unix.IFA_F_TEMPORARY|unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			out[addr] = true
+		}
+	}
+	return out, nil
+}
+
+// nextHop returns the next hop for prefixes of a family (v6 or not) to a peer, on a session from the address local:
+// the peer's explicit one, else the session's own, else an address of that family on the session's interface. It
+// returns zero if there is none. VIPs are never next hops.
+func nextHop(c model.Peer, v6 bool, local netip.Addr, addrs []localAddr, prefixes []Advertisement) netip.Addr {
+	explicit := c.NextHop4
+	if v6 {
+		explicit = c.NextHop6
+	}
+	if explicit.IsValid() {
+		return explicit
+	}
+	fits := func(a netip.Addr) bool { return a.Is4() != v6 && !covered(a, prefixes) }
+	if fits(local) && !local.IsLinkLocalUnicast() {
+		return local.WithZone("")
+	}
+	i := slices.IndexFunc(addrs, func(a localAddr) bool { return a.addr == local })
+	if i < 0 {
+		return netip.Addr{}
+	}
+	var best netip.Addr
+	for _, a := range addrs {
+		if a.link == addrs[i].link && a.stable && fits(a.addr) && a.addr.IsGlobalUnicast() && (!best.IsValid() || a.addr.Less(best)) {
+			best = a.addr
+		}
+	}
+	if !best.IsValid() && fits(local) {
+		best = local.WithZone("") // link-local, on a link without global addresses
+	}
+	return best
+}

@@ -1,0 +1,263 @@
+package bgp
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// firstDelay is the pause after the first failure; it doubles with each one after it.
+	firstDelay = 250 * time.Millisecond
+	// defaultConnectRetry is for peers without a ConnectRetry.
+	defaultConnectRetry = 10 * time.Second
+	// A session that was lost flapLosses times within flapWindow flaps. The pause after each loss then doubles from
+	// flapDelay to maxFlapDelay, until a session has lasted for flapWindow.
+	flapLosses   = 3
+	flapWindow   = 2 * time.Minute
+	flapDelay    = 2 * time.Second
+	maxFlapDelay = time.Minute
+	// limitPause is the pause after the peer sent more prefixes than it may.
+	limitPause = 30 * time.Second
+)
+
+// farewell is how a session ends because we want it to.
+type farewell struct {
+	leave   bool
+	subcode uint8 // of Cease
+}
+
+func cease(subcode uint8) farewell { return farewell{subcode: subcode} }
+
+// peer is one session through all its connections.
+type peer struct {
+	s        *Speaker
+	log      *slog.Logger
+	name     string
+	routerID netip.Addr
+	wake     chan struct{}
+	cancel   context.CancelFunc
+	ctx      context.Context
+	done     chan struct{}
+
+	mu       sync.Mutex
+	conf     model.Peer
+	prefixes []Advertisement
+	version  uint64 // of prefixes
+	sent     uint64 // version that the established session has sent
+	status   model.Session
+	end      farewell
+
+	// Only the peer's goroutine uses what follows.
+	opened    bool // an OPEN was answered before: the machine's start is over
+	failures  int  // since the last established session
+	losses    []time.Time
+	lossDelay time.Duration
+	bfd       *bfdSession
+}
+
+func newPeer(s *Speaker, id netip.Addr, c model.Peer) *peer {
+	p := &peer{
+		s: s, name: c.Name, routerID: id,
+		log:  s.log.With("peer", c.Name, "address", c.Address),
+		wake: make(chan struct{}, 1),
+		done: make(chan struct{}),
+		conf: c,
+		status: model.Session{
+			Peer: c.Name, Address: c.Address, State: model.SessionIdle, Reason: model.SessionStarting,
+			Message: "the first attempt is under way", Since: s.now(),
+			LocalASN: c.LocalASN, PeerASN: c.PeerASN, RouterID: id,
+		},
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+func (p *peer) start() { go p.run() }
+
+// stop makes the peer end its session; done is closed when it has.
+func (p *peer) stop(how farewell) {
+	p.mu.Lock()
+	p.end = how
+	p.mu.Unlock()
+	p.cancel()
+}
+
+// keeps reports whether the session can stay as it is under the configuration c.
+func (p *peer) keeps(c model.Peer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return reflect.DeepEqual(fixed(p.conf), fixed(c))
+}
+
+// fixed leaves of a configuration what takes a new connection to change.
+func fixed(c model.Peer) model.Peer {
+	c.ConnectRetry, c.Keepalive, c.MaxPrefixes, c.BFD = 0, 0, 0, nil
+	c.NextHop4, c.NextHop6, c.Path = netip.Addr{}, netip.Addr{}, model.PathOptions{}
+	return c
+}
+
+// want sets what the peer should be like and what it should be told.
+func (p *peer) want(c model.Peer, prefixes []Advertisement) {
+	p.mu.Lock()
+	same := reflect.DeepEqual(p.conf, c) && reflect.DeepEqual(p.prefixes, prefixes) && p.version > 0
+	if !same {
+		p.conf, p.prefixes = c, prefixes
+		p.version++
+	}
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wanted returns what want was given last.
+func (p *peer) wanted() (model.Peer, []Advertisement, uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conf, p.prefixes, p.version
+}
+
+// silent reports whether the peer has been told of no prefix, or of none any more.
+func (p *peer) silent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status.State != model.SessionEstablished || len(p.prefixes) == 0 && p.sent == p.version
+}
+
+func (p *peer) session() model.Session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.status
+	out.Advertised = slices.Clone(out.Advertised)
+	return out
+}
+
+// update changes the session's status and says so if it differs.
+func (p *peer) update(change func(*model.Session)) {
+	p.mu.Lock()
+	before := p.status
+	change(&p.status)
+	if p.status.State != before.State {
+		p.status.Since = p.s.now()
+	}
+	changed := !reflect.DeepEqual(before, p.status)
+	p.mu.Unlock()
+	if changed {
+		p.s.announce()
+	}
+}
+
+func (p *peer) run() {
+	defer close(p.done)
+	for p.ctx.Err() == nil {
+		conf, _, _ := p.wanted()
+		var f *failure
+		if f = check(conf); f == nil {
+			p.update(func(s *model.Session) { s.State = model.SessionConnect })
+			f = p.attempt()
+		}
+		if p.ctx.Err() != nil {
+			break
+		}
+		p.pause(f, p.fail(f))
+	}
+	p.dropBFD()
+	p.update(func(s *model.Session) {
+		s.State, s.Reason, s.Message, s.Advertised, s.Received, s.BFD = model.SessionIdle, model.SessionStarting, "the session was ended by this machine", nil, 0, ""
+	})
+}
+
+// fail writes down why there is no session and returns how long to wait before the next attempt.
+func (p *peer) fail(f *failure) time.Duration {
+	conf, _, _ := p.wanted()
+	retry := conf.ConnectRetry
+	if retry <= 0 {
+		retry = defaultConnectRetry
+	}
+	delay := min(retry, firstDelay<<min(p.failures, 10))
+	p.failures++
+	reason, message := f.reason, f.message
+	if f.lost {
+		now := p.s.now()
+		if n := len(p.losses); n > 0 && f.lasted >= flapWindow {
+			p.losses, p.lossDelay = nil, 0
+		}
+		p.losses = append(p.losses, now)
+		if p.flaps(now) {
+			p.lossDelay = min(max(2*p.lossDelay, flapDelay), maxFlapDelay)
+			delay = max(delay, p.lossDelay)
+			if f.pause == 0 {
+				reason = model.SessionFlapping
+				message = p.flapMessage(conf) + "; last: " + f.message
+			}
+		}
+	}
+	delay = max(delay, f.pause)
+	state := model.SessionIdle
+	switch {
+	case f.blocked:
+		state = model.SessionBlocked
+	case f.unconnected:
+		state = model.SessionConnect
+	}
+	before := p.session()
+	p.update(func(s *model.Session) {
+		s.State, s.Reason, s.Message = state, reason, message
+		s.Advertised, s.Received, s.PeerID, s.HoldTime = nil, 0, netip.Addr{}, 0
+		if conf.BFD == nil {
+			s.BFD = ""
+		}
+		if f.lost {
+			s.Flaps++
+		}
+	})
+	if before.Reason != reason || f.lost {
+		p.log.Info("the BGP session is down", "reason", reason, "message", message, "next_try", delay)
+	}
+	return delay
+}
+
+// flaps reports whether the session was lost too often of late.
+func (p *peer) flaps(now time.Time) bool {
+	p.losses = slices.DeleteFunc(p.losses, func(t time.Time) bool { return now.Sub(t) >= flapWindow })
+	return len(p.losses) >= flapLosses
+}
+
+func (p *peer) flapMessage(c model.Peer) string {
+	return where(c) + "the session was lost again and again within two minutes: look for a bad link, two machines with one address, or a router that restarts"
+}
+
+// pause waits before the next attempt. A change of what is wanted ends the wait for a session that is blocked.
+func (p *peer) pause(f *failure, delay time.Duration) {
+	// The jitter of RFC 4271, section 10: 75 to 100 percent.
+	t := time.NewTimer(delay*3/4 + rand.N(delay/4+1))
+	defer t.Stop()
+	for {
+		timer := t.C
+		if f.blocked {
+			timer = nil
+		}
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-timer:
+			return
+		case <-p.wake:
+			if f.blocked {
+				return
+			}
+		}
+	}
+}

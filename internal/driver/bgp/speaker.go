@@ -1,0 +1,302 @@
+package bgp
+
+import (
+	"cmp"
+	"context"
+	"hash/fnv"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// stopGrace bounds how long Run waits for its sessions to say goodbye.
+const stopGrace = 3 * time.Second
+
+// Config is what a Speaker needs from the one who makes it. All fields are optional.
+type Config struct {
+	Log *slog.Logger
+	Now func() time.Time
+	// Changed is called when Sessions may differ from before. It must not block.
+	Changed func()
+}
+
+// Speaking is what a machine should say, and to whom.
+type Speaking struct {
+	// Machine is the name of the machine.
+	Machine string
+	// RouterID is the machine's BGP identifier, an IPv4 address. Zero leaves the choice to the speaker: the
+	// machine's lowest global IPv4 address that no prefix covers, or else a hash of Machine. The choice lasts as
+	// long as the Speaker.
+	RouterID netip.Addr
+	Peers    []model.Peer // by distinct names
+	Prefixes []Advertisement
+}
+
+// Advertisement is a prefix to send to every peer whose session carries its family.
+type Advertisement struct {
+	Prefix netip.Prefix
+	Path   model.PathOptions
+}
+
+// Speaker keeps the sessions of a machine. Its methods may be called concurrently.
+type Speaker struct {
+	log     *slog.Logger
+	now     func() time.Time
+	changed func()
+	bfd     *receivers
+	wake    chan struct{}
+
+	mu       sync.Mutex
+	wanted   Speaking
+	chosen   netip.Addr // the router id that we chose; zero until we did
+	routerID netip.Addr // the one in use
+	peers    map[string]*peer
+	leave    bool
+	progress chan struct{} // closed and replaced when a session changes
+}
+
+// New returns a Speaker that is silent until Run.
+func New(c Config) *Speaker {
+	s := &Speaker{
+		log: c.Log, now: c.Now, changed: c.Changed,
+		wake:     make(chan struct{}, 1),
+		peers:    map[string]*peer{},
+		progress: make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.changed == nil {
+		s.changed = func() {}
+	}
+	s.bfd = newReceivers(s.log)
+	return s
+}
+
+// Set replaces what is wanted. It does not wait for the network, and may be called before Run and with the same
+// again. The Speaker keeps no reference to the slices.
+func (s *Speaker) Set(w Speaking) {
+	w.Peers = slices.Clone(w.Peers)
+	w.Prefixes = slices.Clone(w.Prefixes)
+	for i := range w.Prefixes {
+		w.Prefixes[i].Prefix = w.Prefixes[i].Prefix.Masked()
+	}
+	s.mu.Lock()
+	same := reflect.DeepEqual(s.wanted, w)
+	s.wanted = w
+	s.mu.Unlock()
+	if !same {
+		s.poke()
+	}
+}
+
+func (s *Speaker) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// StopPolicy says how sessions end when the context of Run does: leave closes the connections without a
+// NOTIFICATION, so that peers with graceful restart keep the routes; otherwise, and unless this was called, peers are
+// told to drop them.
+func (s *Speaker) StopPolicy(leave bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave = leave
+}
+
+// Run keeps the sessions until ctx is done, then ends them as StopPolicy says and returns nil. Call it once.
+func (s *Speaker) Run(ctx context.Context) error {
+	for {
+		s.reconcile()
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			s.mu.Lock()
+			how := cease(subcodeShutdown)
+			if s.leave {
+				how = farewell{leave: true}
+			}
+			stopping := s.remove(how, func(*peer) bool { return true })
+			s.mu.Unlock()
+			await(stopping)
+			s.changed()
+			return nil
+		}
+	}
+}
+
+// reconcile starts, changes and stops peers so that they are those wanted. It waits for peers that stop, so that a
+// peer's new session does not meet its old one.
+func (s *Speaker) reconcile() {
+	s.mu.Lock()
+	w := s.wanted
+	id := s.identify(w)
+	wanted := map[string]model.Peer{}
+	for _, c := range w.Peers {
+		wanted[c.Name] = c
+	}
+	var stopping []*peer
+	if s.routerID != id {
+		if s.routerID.IsValid() && len(s.peers) > 0 {
+			s.log.Info("the router id changed: all sessions start again", "before", s.routerID, "router_id", id)
+		}
+		s.routerID = id
+		stopping = s.remove(cease(subcodeConfigChange), func(*peer) bool { return true })
+	}
+	stopping = append(stopping, s.remove(cease(subcodeDeconfigured), func(p *peer) bool { _, ok := wanted[p.name]; return !ok })...)
+	stopping = append(stopping, s.remove(cease(subcodeConfigChange), func(p *peer) bool { return !p.keeps(wanted[p.name]) })...)
+	s.mu.Unlock()
+	await(stopping)
+
+	s.mu.Lock()
+	for _, c := range wanted {
+		p := s.peers[c.Name]
+		if p == nil {
+			p = newPeer(s, id, c)
+			p.want(c, w.Prefixes)
+			s.peers[c.Name] = p
+			p.start()
+			continue
+		}
+		p.want(c, w.Prefixes)
+	}
+	s.mu.Unlock()
+	if len(stopping) > 0 {
+		s.announce()
+	}
+}
+
+// remove takes the peers that match out of the map and tells them to stop. The caller holds s.mu, and awaits them
+// without it.
+func (s *Speaker) remove(how farewell, match func(*peer) bool) []*peer {
+	var out []*peer
+	for name, p := range s.peers {
+		if match(p) {
+			delete(s.peers, name)
+			p.stop(how)
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// await waits until the peers have stopped, but not for a connection that is stuck.
+func await(peers []*peer) {
+	deadline := time.NewTimer(stopGrace)
+	defer deadline.Stop()
+	for _, p := range peers {
+		select {
+		case <-p.done:
+		case <-deadline.C:
+			return
+		}
+	}
+}
+
+// announce says that a session changed. The caller holds no lock, because Changed may ask for the sessions.
+func (s *Speaker) announce() {
+	s.mu.Lock()
+	close(s.progress)
+	s.progress = make(chan struct{})
+	s.mu.Unlock()
+	s.changed()
+}
+
+// Sessions returns how the sessions stand, sorted by peer. Peers that Run has not seen yet are missing.
+func (s *Speaker) Sessions() []model.Session {
+	s.mu.Lock()
+	peers := make([]*peer, 0, len(s.peers))
+	for _, p := range s.peers {
+		peers = append(peers, p)
+	}
+	s.mu.Unlock()
+	out := make([]model.Session, len(peers))
+	for i, p := range peers {
+		out[i] = p.session()
+	}
+	slices.SortFunc(out, func(a, b model.Session) int { return cmp.Compare(a.Peer, b.Peer) })
+	return out
+}
+
+// Withdraw takes all prefixes back from all peers and returns once that is sent. It is the same as Set without
+// prefixes, and waiting: a later Set counts again. The error is ctx's, when a peer did not take it in time.
+func (s *Speaker) Withdraw(ctx context.Context) error {
+	s.mu.Lock()
+	s.wanted.Prefixes = nil
+	s.mu.Unlock()
+	s.poke()
+	for {
+		s.mu.Lock()
+		silent, progress := true, s.progress
+		for _, p := range s.peers {
+			silent = silent && p.silent()
+		}
+		s.mu.Unlock()
+		if silent {
+			return nil
+		}
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// identify returns the router id to use. The caller holds s.mu.
+func (s *Speaker) identify(w Speaking) netip.Addr {
+	if id := w.RouterID.Unmap(); id.Is4() && !id.IsUnspecified() {
+		return id
+	}
+	if w.RouterID.IsValid() {
+		s.log.Warn("the router id is no IPv4 address; choosing one", "wanted", w.RouterID)
+	}
+	if !s.chosen.IsValid() {
+		addrs, err := net.InterfaceAddrs()
+		if err != nil {
+			s.log.Warn("cannot list the machine's addresses to choose a router id", "error", err)
+		}
+		s.chosen = chooseRouterID(w, addrs)
+	}
+	return s.chosen
+}
+
+// chooseRouterID returns the lowest global IPv4 address that no prefix covers, or a hash of the machine's name.
+func chooseRouterID(w Speaking, addrs []net.Addr) netip.Addr {
+	var lowest netip.Addr
+	for _, a := range addrs {
+		p, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		addr := p.Addr()
+		if !addr.Is4() || !addr.IsGlobalUnicast() || covered(addr, w.Prefixes) {
+			continue
+		}
+		if !lowest.IsValid() || addr.Less(lowest) {
+			lowest = addr
+		}
+	}
+	if lowest.IsValid() {
+		return lowest
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(w.Machine))
+	sum := max(h.Sum32(), 1)
+	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+}
+
+func covered(a netip.Addr, prefixes []Advertisement) bool {
+	return slices.ContainsFunc(prefixes, func(v Advertisement) bool { return v.Prefix.Contains(a.WithZone("")) })
+}
