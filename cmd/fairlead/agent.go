@@ -147,7 +147,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	listener, err := console.Listen(f.consoleAddress, log)
+	listener, err := listenConsole(f.consoleAddress, "agent", f.prefix, log)
 	if err != nil {
 		return err
 	}

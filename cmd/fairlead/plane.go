@@ -130,7 +130,7 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	if err != nil {
 		return err
 	}
-	listener, err := console.Listen(f.consoleAddress, log)
+	listener, err := listenConsole(f.consoleAddress, "plane", "", log)
 	if err != nil {
 		return err
 	}

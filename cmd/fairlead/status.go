@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +31,19 @@ func consoleClient(flag, address string) (console.Client, error) {
 		return console.Client{}, usageError{err: fmt.Errorf("--%s %q: want a URL or host:port, say http://%s", flag, address, defaultPlaneConsole)}
 	}
 	return console.Client{URL: full, HTTP: &http.Client{Timeout: 15 * time.Second}}, nil
+}
+
+// listenConsole listens for the console of a plane or an agent. A console is the first
+// thing of either to stand in the way of a second one. prefix is that of its flags.
+func listenConsole(address, of, prefix string, log *slog.Logger) (net.Listener, error) {
+	l, err := console.Listen(address, log)
+	if err != nil && prefix != "" {
+		err = fmt.Errorf("%w (here --%sconsole-address)", err, prefix)
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w; does another %s run on this machine?", err, of)
+	}
+	return l, err
 }
 
 func newStatus() *cobra.Command {
