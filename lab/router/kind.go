@@ -1,0 +1,118 @@
+package router
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// Kind is whose router it is.
+type Kind string
+
+// The kinds.
+const (
+	BIRD Kind = "bird"
+	FRR  Kind = "frr"
+)
+
+// Kinds are all kinds.
+func Kinds() []Kind { return []Kind{BIRD, FRR} }
+
+// ErrMissing is wrapped when a router is not installed.
+var ErrMissing = errors.New("router is not installed")
+
+// program is one process of a daemon.
+type program struct {
+	name  string   // of the process and of its configuration file, with ".conf"
+	argv  []string // run in the daemon's directory
+	ready []string // succeeds once it is ready
+	// leftovers are sockets and the like that a killed one leaves in the directory.
+	leftovers []string
+}
+
+// daemon is what the kinds differ in. Its commands run in the daemon's directory
+// and name files relative to it: that directory's path may be longer than a
+// socket's may be, and those above it closed to the user that FRR runs as.
+type daemon interface {
+	// programs are the processes for the settings in the order of their start; the
+	// last one speaks BGP.
+	programs(settings) []program
+	// check is the command that validates a program's configuration file.
+	check(name string) []string
+	// refusal is what a check that succeeded says is wrong.
+	refusal(output []byte) error
+	// queries are the commands whose output sessions reads.
+	queries() [][]string
+	sessions(outputs [][]byte) ([]Session, error)
+	// user that owns the directory; empty means root.
+	user() string
+}
+
+// locate returns the kind's daemon with the paths of its programs.
+func (k Kind) locate() (daemon, error) {
+	switch k {
+	case BIRD:
+		paths, err := find("bird", "birdc")
+		if err != nil {
+			return nil, err
+		}
+		return bird{daemon: paths[0], client: paths[1]}, nil
+	case FRR:
+		paths, err := find("zebra", "bfdd", "bgpd", "vtysh")
+		if err != nil {
+			return nil, err
+		}
+		return frr{zebra: paths[0], bfdd: paths[1], bgpd: paths[2], vtysh: paths[3]}, nil
+	}
+	return nil, fmt.Errorf("%w: there is no router %q (there are %v)", ErrInvalid, k, Kinds())
+}
+
+// Find returns nil if the kind is installed, else an error that says what to do.
+func (k Kind) Find() error {
+	_, err := k.locate()
+	return err
+}
+
+// find returns the paths of programs, which Debian keeps away from PATH.
+func find(names ...string) ([]string, error) {
+	paths := make([]string, 0, len(names))
+	for _, name := range names {
+		path, err := exec.LookPath(name)
+		for _, dir := range []string{"/usr/sbin", "/usr/lib/frr", "/usr/libexec/frr"} {
+			if err == nil {
+				break
+			}
+			path, err = exec.LookPath(filepath.Join(dir, name))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: find %s (tools/setup.sh run installs it): %w", ErrMissing, name, err)
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+//go:embed templates
+var templateFiles embed.FS
+
+var templates = template.Must(template.New("").Option("missingkey=error").
+	Funcs(template.FuncMap{"families": func() []Family { return []Family{IPv4, IPv6} }}).
+	ParseFS(templateFiles, "templates/*.conf"))
+
+// write writes a program's configuration file below dir.
+func write(dir string, p program, s settings) error {
+	var b strings.Builder
+	if err := templates.ExecuteTemplate(&b, p.name+".conf", s); err != nil {
+		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
+	}
+	// It may hold passwords.
+	if err := os.WriteFile(filepath.Join(dir, p.name+".conf"), []byte(b.String()), 0o600); err != nil {
+		return fmt.Errorf("write the configuration of %s: %w", p.name, err)
+	}
+	return nil
+}
