@@ -18,6 +18,9 @@ import (
 
 	"fairlead.dev/internal/agent"
 	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/driver/address"
+	"fairlead.dev/internal/driver/bgp"
+	"fairlead.dev/internal/driver/l2"
 	"fairlead.dev/internal/driver/proxy"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/southbound"
@@ -166,25 +169,33 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	leave := proxy.StopPolicy(f.onStop) == proxy.Leave
+	network, holder, err := newNetwork(name, leave, log)
+	if err != nil {
+		return err
+	}
 	metrics := newRegistry()
 	a, err := agent.New(agent.Config{
-		Name:       name,
-		Planes:     f.planes,
-		TokenFile:  f.tokenFile,
-		DataDir:    f.dataDir,
-		RunDir:     f.runDir,
-		Proxy:      envoy,
-		Version:    version.String(),
-		Log:        log,
-		Now:        time.Now,
-		Rand:       rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		Registerer: metrics,
+		Name:        name,
+		Planes:      f.planes,
+		TokenFile:   f.tokenFile,
+		DataDir:     f.dataDir,
+		RunDir:      f.runDir,
+		Proxy:       envoy,
+		Drainer:     envoy,
+		Network:     network,
+		DrainOnStop: !leave,
+		Version:     version.String(),
+		Log:         log,
+		Now:         time.Now,
+		Rand:        rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+		Registerer:  metrics,
 	})
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.Run(ctx) })
+	group.Go(func() error { return errors.Join(a.Run(ctx), holder.Close(leave)) })
 	group.Go(func() error {
 		return console.Serve(ctx, listener, console.Config{
 			Health: a, Metrics: metrics, Log: log, Status: func(context.Context) any { return a.Status() },
@@ -199,4 +210,27 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	default:
 		return err
 	}
+}
+
+// newNetwork makes the drivers of what the machine does in the network. When the agent
+// leaves, VIPs and their addresses stay for the next one; otherwise they are given up.
+func newNetwork(machine string, leave bool, log *slog.Logger) (agent.Network, *address.Holder, error) {
+	holder, err := address.New(log)
+	if err != nil {
+		return agent.Network{}, nil, err
+	}
+	changed := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	speaker := bgp.New(bgp.Config{Log: log.With("component", "bgp"), Now: time.Now, Changed: tell})
+	speaker.StopPolicy(leave)
+	segment := l2.New(l2.Config{
+		Machine: machine, Hold: holder.Hold, Release: holder.Release, Log: log.With("component", "l2"),
+		Now: time.Now, Changed: tell, Leave: func() bool { return leave },
+	})
+	return agent.Network{Speaker: speaker, Segment: segment, Loopback: holder, Changed: changed}, holder, nil
 }

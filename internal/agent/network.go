@@ -39,10 +39,10 @@ type Segment interface {
 }
 
 // Loopback holds the VIPs that are advertised, so that the machine's sockets take what
-// is sent to them. Set replaces what it holds; what is wrong with one address does not
-// keep the others out.
+// is sent to them. Set replaces what it holds, and leaves those of keep as they are;
+// what is wrong with one address does not keep the others out.
 type Loopback interface {
-	Set([]netip.Addr) error
+	Set(want []netip.Addr, keep ...netip.Addr) error
 }
 
 // Network is what makes a machine's VIPs reachable. A nil part does nothing.
@@ -225,7 +225,7 @@ func (a *announcer) apply() (again time.Duration) {
 		p.Password = model.Redacted(a.secrets[name])
 		speak.Peers = append(speak.Peers, p)
 	}
-	soon(a.hold(held, now))
+	soon(a.hold(held, claims, now))
 	if !a.began {
 		// The whole state, or the time that a peer may be kept waiting for it.
 		if left := a.started.Add(beginGrace).Sub(now); left > 0 && (waiting || !serving) && !a.drained {
@@ -261,7 +261,7 @@ func unserved(listeners []model.ListenerID, listening map[string]struct{}) strin
 }
 
 // hold has the loopback hold the addresses, and those that went a little longer.
-func (a *announcer) hold(want map[netip.Addr]bool, now time.Time) (again time.Duration) {
+func (a *announcer) hold(want map[netip.Addr]bool, claims []model.Claim, now time.Time) (again time.Duration) {
 	if a.parts.Loopback == nil {
 		return 0
 	}
@@ -284,7 +284,11 @@ func (a *announcer) hold(want map[netip.Addr]bool, now time.Time) (again time.Du
 		addresses = append(addresses, address)
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
-	err := a.parts.Loopback.Set(addresses)
+	var owned []netip.Addr // perhaps, by the segment
+	for _, c := range claims {
+		owned = append(owned, c.VIP)
+	}
+	err := a.parts.Loopback.Set(addresses, owned...)
 	if err != nil && (a.trouble == nil || a.trouble.Error() != err.Error()) {
 		a.log.Error("a VIP cannot be held", "error", err)
 	}

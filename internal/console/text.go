@@ -28,6 +28,9 @@ func WriteText(w io.Writer, s model.Status, o TextOptions) error {
 		writeMachines(b, s.Machines, o)
 		writeListeners(b, s.Listeners, o)
 		writeRoutes(b, s.Routes, o)
+		if len(s.VIPs)+len(s.Sessions) > 0 {
+			writeNetwork(b, s)
+		}
 	}
 	writeProblems(b, s.Problems, o)
 	if err := b.Flush(); err != nil {

@@ -9,6 +9,9 @@ type Status struct {
 	Machines  []MachineStatus  `json:"machines"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Routes    []RouteStatus    `json:"routes"`
+	VIPs      []VIPStatus      `json:"vips"`
+	// Sessions are sorted by machine and peer.
+	Sessions []SessionStatus `json:"sessions"`
 	// Problems is everything that is not as it should be, worst first.
 	Problems []Problem `json:"problems"`
 }
@@ -75,6 +78,28 @@ type RouteStatus struct {
 	// State is programmed, pending, invalid or orphaned.
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
+}
+
+// VIPStatus is a VIP over all machines.
+type VIPStatus struct {
+	Assignment
+	// State is announced, withheld or unserved (nothing of ours serves the owner yet).
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"` // why it is not announced, or not everywhere
+	// At says what each connected machine of the pool does about it, sorted by machine.
+	At []VIPAt `json:"at"`
+}
+
+// VIPAt is a VIP at one machine.
+type VIPAt struct {
+	Machine string `json:"machine"`
+	VIPObserved
+}
+
+// SessionStatus is a BGP session as its machine last reported it.
+type SessionStatus struct {
+	Machine string `json:"machine"`
+	Session
 }
 
 // Severity orders problems.

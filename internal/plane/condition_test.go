@@ -170,7 +170,7 @@ func TestIngressRouteStatus(t *testing.T) {
 			if next, ok := applyIngressRoute(c.said, c.v)(live, now).(*contourv1beta1.IngressRoute); ok {
 				got = next.Status
 			}
-			if got != c.want {
+			if !equality.Semantic.DeepEqual(got, c.want) {
 				t.Errorf("got %+v", got)
 			}
 		})

@@ -116,7 +116,7 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 	case state.Lost:
 		c.Reason = v1alpha1.MachineReasonLost
 		c.Message = fmt.Sprintf("no report for %s, the last at %s", l.plane.config.TTL, state.LastReport.UTC().Format(time.RFC3339))
-	case proxy.GetState() != agentv1.Proxy_STATE_READY:
+	case !serves(proxy):
 		c.Reason = v1alpha1.MachineReasonProxyNotReady
 		c.Message = "the state of its proxy is " + strings.ToLower(strings.TrimPrefix(proxy.GetState().String(), "STATE_"))
 		if m := proxy.GetMessage(); m != "" {
@@ -126,6 +126,12 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonReady, "the agent reports and its proxy is ready"
 	}
 	return c, state, true
+}
+
+// serves says that a proxy takes requests. One that drains does, but closes each
+// connection after the answer.
+func serves(p *agentv1.Proxy) bool {
+	return p.GetState() == agentv1.Proxy_STATE_READY || p.GetState() == agentv1.Proxy_STATE_DRAINING
 }
 
 // offerMachine hands what a machine should show to the status writer.

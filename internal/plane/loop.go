@@ -42,6 +42,7 @@ type loop struct {
 	tracker    *tracker
 	statuses   map[model.Object]*translate.Status
 	machines   map[string]*model.Machine
+	network    network
 
 	synced  bool
 	backlog []snapshot.Key // changed before everything was synced
@@ -64,6 +65,7 @@ func newLoop(p *Plane) *loop {
 		tracker:    newTracker(c),
 		statuses:   map[model.Object]*translate.Status{},
 		machines:   map[string]*model.Machine{},
+		network:    newNetwork(),
 		due:        map[model.Object]bool{},
 	}
 }
@@ -208,6 +210,9 @@ func (l *loop) translate(keys []snapshot.Key) {
 		}
 		update.Machine[name] = []delta.Change{change}
 	}
+	if err := l.network.apply(ch, &update); err != nil {
+		l.plane.config.Log.Error("a bug: a VIP or a peer cannot be encoded", "error", err)
+	}
 	if len(update.Shared)+len(update.Machine) > 0 {
 		l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
 	}
@@ -284,6 +289,7 @@ func (l *loop) fleet(names map[string]bool) {
 	for name := range names {
 		l.refresh(name)
 		l.offerMachine(name)
+		l.offerPeers(name)
 	}
 }
 
@@ -360,10 +366,14 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		s = &translate.Status{Generation: live.GetGeneration(), HTTPRoute: noParents()}
 	}
 	apply := applierOf(s, v, l.plane.config.Translate.ControllerName)
+	if s.BGPPeer != nil {
+		c, known := l.established(o.Name, s.Generation)
+		apply = applyBGPPeer(*s.BGPPeer, c, known)
+	}
 	if apply == nil {
 		return
 	}
-	w := statusWrite{Object: o, Generation: s.Generation, Live: live, Apply: apply}
+	w := statusWrite{Object: o, Generation: s.Generation, Live: live, Apply: apply, Fenced: s.AddressPool != nil}
 	waits := v.State == verdictPending || v.State == verdictHold
 	switch {
 	case (waits || v.Lost) && showsProgrammed(live, s.Generation):
@@ -388,6 +398,12 @@ func (l *loop) live(o model.Object) client.Object {
 		return present(l.snapshot.IngressRoutes[n])
 	case snapshot.KindMachine:
 		return present(l.snapshot.Machines[n])
+	case snapshot.KindAddressPool:
+		return present(l.snapshot.AddressPools[n])
+	case snapshot.KindBGPPeer:
+		return present(l.snapshot.BGPPeers[n])
+	case snapshot.KindService:
+		return present(l.snapshot.Services[n])
 	default:
 		return nil
 	}

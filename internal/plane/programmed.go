@@ -35,6 +35,7 @@ type verdict struct {
 	Machines bool
 	// Lost says that a machine concerned is lost; the message names it.
 	Lost    bool
+	Reason  string // with verdictPending, when it is not that machines are behind
 	Message string
 	// Ports holds the verdict on each listener of an object that has several.
 	Ports map[model.ListenerID]verdict
@@ -82,6 +83,7 @@ func (s *standing) concern() [3]any {
 type target struct {
 	hosts     []model.HostKey
 	listeners []model.ListenerID
+	hold      *translate.Hold
 	verdict   verdict
 }
 
@@ -165,7 +167,7 @@ func (t *tracker) setTarget(o model.Object, s *translate.Status) {
 		delete(t.unsettled, o)
 		return
 	}
-	n := &target{hosts: s.Hosts, listeners: slices.Clone(s.Listeners)}
+	n := &target{hosts: s.Hosts, listeners: slices.Clone(s.Listeners), hold: s.Hold}
 	for _, k := range s.Hosts {
 		if !slices.Contains(n.listeners, k.Listener) {
 			n.listeners = append(n.listeners, k.Listener)
@@ -330,6 +332,9 @@ func (t *tracker) verdict(n *target) verdict {
 	v := verdict{Lost: len(lost) > 0, Machines: acked+len(lost)+len(silent)+len(waiting)+len(unheard)+len(refused) > 0}
 	held := t.held(n)
 	switch {
+	case n.hold != nil:
+		v.State, v.Reason, v.Message = verdictPending, string(n.hold.Reason), n.hold.Message
+		return v
 	case held != "":
 		v.State, v.Message = verdictPending, held
 	case len(refused) > 0:

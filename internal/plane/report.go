@@ -80,6 +80,10 @@ func (l *loop) status() model.Status {
 			s.Problems = append(s.Problems, model.Problem{Severity: model.SeverityWarning, Subject: o.String(), Reason: reason, Message: message})
 		}
 	}
+	s.VIPs, s.Sessions = l.vipStatuses(), l.sessionStatuses()
+	if s.Plane.Leading {
+		s.Problems = append(s.Problems, networkProblems(s.VIPs, s.Sessions)...)
+	}
 	s.Problems = append(s.Problems, l.catalog.emptySets()...)
 	s.Problems = append(s.Problems, unclaimedGateways(l.snapshot, l.plane.config.Translate.ControllerName)...)
 	s.Problems = append(s.Problems, l.catalog.unfitProblems()...)
@@ -128,7 +132,7 @@ func (l *loop) machineState(name string) string {
 		return machineSilent
 	case s.lost:
 		return machineLost
-	case state.Proxy.GetState() != agentv1.Proxy_STATE_READY:
+	case !serves(state.Proxy):
 		return machineNoProxy
 	case s.cordoned:
 		return machineCordoned
@@ -161,6 +165,10 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 	switch {
 	case s.GatewayClass != nil:
 		conditions = append(conditions, s.GatewayClass.Conditions)
+	case s.AddressPool != nil:
+		conditions = append(conditions, s.AddressPool.Conditions)
+	case s.BGPPeer != nil:
+		conditions = append(conditions, s.BGPPeer.Conditions)
 	case s.Gateway != nil:
 		conditions = append(conditions, s.Gateway.Conditions)
 		for _, ls := range s.Gateway.Listeners {
@@ -189,11 +197,11 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 	case verdictRefused:
 		return stateInvalid, ReasonRefused, refusedPrefix + v.Message
 	case verdictPending, verdictHold:
-		return statePending, ReasonPending, v.Message
+		return statePending, cmp.Or(v.Reason, ReasonPending), v.Message
 	case verdictProgrammed:
 		return stateProgrammed, ReasonProgrammed, v.Message
 	}
-	if s.GatewayClass != nil || s.IngressRoute != nil {
+	if s.GatewayClass != nil || s.IngressRoute != nil || s.AddressPool != nil || s.BGPPeer != nil {
 		return stateProgrammed, "", ""
 	}
 	return stateUnserved, "", ""
@@ -250,7 +258,9 @@ func (l *loop) count() {
 	}
 	type label struct{ kind, state string }
 	objects := map[label]float64{}
-	for _, kind := range []snapshot.Kind{snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindHTTPRoute, snapshot.KindIngressRoute} {
+	for _, kind := range []snapshot.Kind{
+		snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindHTTPRoute, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
+	} {
 		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
 			objects[label{string(kind), state}] = 0
 		}

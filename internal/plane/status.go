@@ -1,9 +1,11 @@
 package plane
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +13,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/translate"
 )
 
@@ -38,7 +41,7 @@ func programmedCondition(conditionType string, v verdict, generation int64, live
 	case verdictProgrammed:
 		c.Status, c.Reason = metav1.ConditionTrue, ReasonProgrammed
 	case verdictPending:
-		c.Status, c.Reason = metav1.ConditionFalse, ReasonPending
+		c.Status, c.Reason = metav1.ConditionFalse, cmp.Or(v.Reason, ReasonPending)
 	case verdictRefused:
 		c.Status, c.Reason = metav1.ConditionFalse, ReasonRefused
 	case verdictHold:
@@ -137,7 +140,7 @@ func programGateway(o *gatewayv1.Gateway, want gatewayv1.GatewayStatus, generati
 		case ready.State == verdictRefused:
 			c.Reason = string(gatewayv1.GatewayReasonInvalid)
 			c.Message = refusedPrefix + c.Message
-		case ready.State == verdictPending && !ready.Machines:
+		case ready.State == verdictPending && !ready.Machines && ready.Reason == "":
 			c.Reason = string(gatewayv1.GatewayReasonNoResources)
 		case ready.State == verdictProgrammed && address && len(want.Addresses) == 0:
 			c.Status, c.Reason = metav1.ConditionFalse, string(gatewayv1.GatewayReasonAddressNotAssigned)
@@ -221,17 +224,79 @@ func applyIngressRoute(want contourv1beta1.Status, v verdict) applier {
 		if want.CurrentStatus == contourv1beta1.StatusValid {
 			switch {
 			case v.State == verdictRefused:
-				status = contourv1beta1.Status{CurrentStatus: contourv1beta1.StatusInvalid, Description: refusedPrefix + v.Message}
+				status.CurrentStatus, status.Description = contourv1beta1.StatusInvalid, refusedPrefix+v.Message
 			case v.State == verdictHold && strings.HasPrefix(o.Status.Description, refusedPrefix):
 				status = o.Status
 			}
 		}
-		if status == o.Status {
+		if equality.Semantic.DeepEqual(status, o.Status) {
 			return nil
 		}
 		n := o.DeepCopy()
 		n.Status = status
 		return n
+	}
+}
+
+// applyAddressPool shows the whole status of a pool.
+func applyAddressPool(want v1alpha1.AddressPoolStatus) applier {
+	return func(live client.Object, now metav1.Time) client.Object {
+		o, ok := live.(*v1alpha1.AddressPool)
+		if !ok {
+			return nil
+		}
+		status := want
+		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, func(t string) bool { return t == v1alpha1.ConditionAccepted }, now)
+		if equality.Semantic.DeepEqual(status, o.Status) {
+			return nil
+		}
+		n := *o
+		n.Status = status
+		return n.DeepCopy()
+	}
+}
+
+// applyBGPPeer shows what was translated, and whether the sessions are established, once
+// that is known.
+func applyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, known bool) applier {
+	return func(live client.Object, now metav1.Time) client.Object {
+		o, ok := live.(*v1alpha1.BGPPeer)
+		if !ok {
+			return nil
+		}
+		status := want
+		if known {
+			status.Conditions = append(slices.Clone(want.Conditions), established)
+		}
+		ours := func(t string) bool { return known || t != v1alpha1.ConditionEstablished }
+		status.Conditions = mergeConditions(o.Status.Conditions, status.Conditions, ours, now)
+		if equality.Semantic.DeepEqual(status, o.Status) {
+			return nil
+		}
+		n := *o
+		n.Status = status
+		return n.DeepCopy()
+	}
+}
+
+// applyService shows the addresses of a Service, and our conditions beside those of
+// others.
+func applyService(want corev1.ServiceStatus) applier {
+	return func(live client.Object, now metav1.Time) client.Object {
+		o, ok := live.(*corev1.Service)
+		if !ok {
+			return nil
+		}
+		status := *o.Status.DeepCopy()
+		status.LoadBalancer = want.LoadBalancer
+		ours := func(t string) bool { return strings.HasPrefix(t, v1alpha1.GroupVersion.Group+"/") }
+		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, ours, now)
+		if equality.Semantic.DeepEqual(status, o.Status) {
+			return nil
+		}
+		n := *o
+		n.Status = status
+		return n.DeepCopy()
 	}
 }
 
@@ -249,6 +314,10 @@ func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayContr
 		return applyHTTPRoute(*s.HTTPRoute, s.Generation, v, controller)
 	case s.IngressRoute != nil:
 		return applyIngressRoute(*s.IngressRoute, v)
+	case s.AddressPool != nil:
+		return applyAddressPool(*s.AddressPool)
+	case s.Service != nil:
+		return applyService(*s.Service)
 	default:
 		return nil
 	}

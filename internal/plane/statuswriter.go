@@ -54,6 +54,9 @@ type statusWrite struct {
 	// Apply returns a copy of the object with the status set, or nil when it shows it
 	// already. It is pure and may be called several times.
 	Apply func(live client.Object, now metav1.Time) client.Object
+	// Fenced forbids writing over any version but Live: what it says follows from that.
+	// The watch brings the newer one, and then there is a newer status.
+	Fenced bool
 	// Delay is how long a newer status may replace this one before it is written.
 	Delay time.Duration
 }
@@ -150,6 +153,7 @@ func (w *statusWriter) offer(s statusWrite) {
 	}
 	last, wrote := w.written[s.Object]
 	switch {
+	case s.Fenced:
 	case wrote && last.result != nil && last.base == s.Live.GetResourceVersion():
 		s.Live = last.result // the watch has not shown our own write yet
 	case wrote && last.result != nil:
@@ -264,6 +268,9 @@ func (w *statusWriter) update(ctx context.Context, s statusWrite) (client.Object
 			return nil, outcomeError, err
 		}
 		conflict = err
+		if s.Fenced {
+			return nil, outcomeConflict, nil
+		}
 		w.count(s.Object.Kind, outcomeConflict)
 		fresh := empty(live)
 		if err := w.client.Get(ctx, client.ObjectKeyFromObject(live), fresh); err != nil {

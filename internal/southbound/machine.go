@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -37,6 +39,9 @@ type MachineState struct {
 	Proxy        *agentv1.Proxy // nil before the first report
 	Addresses    []string
 	AgentVersion string
+
+	Sessions []model.Session     // with BGP peers, by peer
+	VIPs     []model.VIPObserved // by address
 }
 
 // Problem is one resource that a machine does not run as the plane wants it.
@@ -143,13 +148,15 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		state.Proxy = m.report.GetProxy()
 		state.Addresses = slices.Clone(m.report.GetAddresses())
 		state.AgentVersion = m.report.GetAgentVersion()
+		state.Sessions = wire.SessionsOf(m.report.GetSessions())
+		state.VIPs = wire.VIPStatesOf(m.report.GetVips())
 	}
 	return state
 }
 
 // Watch has f called with a machine's name whenever it connects or disconnects, is
-// lost or back, its delivered or applied revision moves, or its problems, proxy or
-// addresses change. f is called without locks, from many goroutines, and must not
+// lost or back, its delivered or applied revision moves, or its problems, proxy,
+// addresses, sessions or VIPs change. f is called without locks, from many goroutines, and must not
 // block.
 func (s *Server) Watch(f func(machine string)) {
 	s.mu.Lock()

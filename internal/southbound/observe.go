@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
@@ -17,6 +18,8 @@ const (
 	maxAddresses = 256
 	maxMessage   = 1024
 	maxName      = 512
+	maxSessions  = 256
+	maxVIPs      = 16384
 )
 
 // Observe takes a machine's reports.
@@ -88,8 +91,11 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 func steady(a, b *agentv1.Report) bool {
 	p, q := a.GetProxy(), b.GetProxy()
 	return a.GetAgentVersion() == b.GetAgentVersion() && slices.Equal(a.GetAddresses(), b.GetAddresses()) &&
-		p.GetState() == q.GetState() && p.GetVersion() == q.GetVersion() && p.GetStarts() == q.GetStarts() && p.GetMessage() == q.GetMessage()
+		p.GetState() == q.GetState() && p.GetVersion() == q.GetVersion() && p.GetStarts() == q.GetStarts() && p.GetMessage() == q.GetMessage() &&
+		slices.EqualFunc(a.GetSessions(), b.GetSessions(), equal) && slices.EqualFunc(a.GetVips(), b.GetVips(), equal)
 }
+
+func equal[M proto.Message](a, b M) bool { return proto.Equal(a, b) }
 
 // trim cuts a report, in place, to what the plane is ready to remember.
 func trim(r *agentv1.Report) *agentv1.Report {
@@ -100,6 +106,15 @@ func trim(r *agentv1.Report) *agentv1.Report {
 	}
 	if p := r.GetProxy(); p != nil {
 		p.Version, p.Message = cut(p.GetVersion(), maxName), cut(p.GetMessage(), maxMessage)
+	}
+	r.Sessions = r.GetSessions()[:min(len(r.GetSessions()), maxSessions)]
+	for _, s := range r.GetSessions() {
+		s.Peer, s.State, s.Reason, s.Bfd = cut(s.GetPeer(), maxName), cut(s.GetState(), maxName), cut(s.GetReason(), maxName), cut(s.GetBfd(), maxName)
+		s.Message, s.Advertised = cut(s.GetMessage(), maxMessage), s.GetAdvertised()[:min(len(s.GetAdvertised()), maxVIPs)]
+	}
+	r.Vips = r.GetVips()[:min(len(r.GetVips()), maxVIPs)]
+	for _, v := range r.GetVips() {
+		v.State, v.Message = cut(v.GetState(), maxName), cut(v.GetMessage(), maxMessage)
 	}
 	if a := r.GetApplied(); a != nil {
 		a.Problems = a.GetProblems()[:min(len(a.GetProblems()), maxProblems)]

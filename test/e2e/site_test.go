@@ -52,10 +52,16 @@ var (
 // backends.
 func newLab(t *testing.T, name string, machines ...lab.MachineSpec) *site {
 	t.Helper()
+	return newLabOf(t, lab.Topology{Name: name, Machines: machines})
+}
+
+// newLabOf is newLab for any topology.
+func newLabOf(t *testing.T, topology lab.Topology) *site {
+	t.Helper()
 	if err := lab.Supported(); err != nil {
 		t.Skip(err)
 	}
-	s, err := buildLab(t.Context(), name, machines)
+	s, err := buildLab(t.Context(), topology)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,12 +79,13 @@ func newLab(t *testing.T, name string, machines ...lab.MachineSpec) *site {
 	return s
 }
 
-func buildLab(ctx context.Context, name string, machines []lab.MachineSpec) (*site, error) {
+func buildLab(ctx context.Context, topology lab.Topology) (*site, error) {
 	p, err := findPrograms()
 	if err != nil {
 		return nil, err
 	}
-	l, err := lab.Up(ctx, lab.Topology{Name: fmt.Sprintf("e2e-%d-%s", os.Getpid(), name), Machines: machines}, lab.Options{})
+	topology.Name = fmt.Sprintf("e2e-%d-%s", os.Getpid(), topology.Name)
+	l, err := lab.Up(ctx, topology, lab.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +156,7 @@ func shared(t *testing.T) *site {
 	}
 	if sharedSite == nil {
 		ctx := context.Background()
-		s, err := buildLab(ctx, "shared", []lab.MachineSpec{client, edge1, edge2, k8s1, os1, plane, newcomer})
+		s, err := buildLab(ctx, lab.Topology{Name: "shared", Machines: []lab.MachineSpec{client, edge1, edge2, k8s1, os1, plane, newcomer}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,6 +285,7 @@ func (s *site) run(t *testing.T, m *lab.Machine, args ...string) (status int, st
 
 // request is what a client asks for; only the host is needed.
 type request struct {
+	at                 netip.Addr // the edge's own address when zero
 	method, host, path string
 	header             http.Header
 	port               uint16
@@ -302,10 +310,13 @@ func (a answer) String() string {
 
 // ask sends one request from the client to an edge, on a connection of its own.
 func (s *site) ask(ctx context.Context, edge string, r request) (answer, error) {
-	m := s.Lab.Machine(edge)
-	target := netip.AddrPortFrom(m.Addr4(), cmp.Or(r.port, 80))
-	if r.v6 {
-		target = netip.AddrPortFrom(m.Addr6(), target.Port())
+	target := netip.AddrPortFrom(r.at, cmp.Or(r.port, 80))
+	switch {
+	case r.at.IsValid():
+	case r.v6:
+		target = netip.AddrPortFrom(s.Lab.Machine(edge).Addr6(), target.Port())
+	default:
+		target = netip.AddrPortFrom(s.Lab.Machine(edge).Addr4(), target.Port())
 	}
 	if r.method == "" {
 		r.method = http.MethodGet

@@ -314,11 +314,7 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 		return notified(conf, c.p.routerID, model.SessionEstablished, body)
 	case *packet.BGPUpdate:
 		c.received.read(body)
-		conf, _, _ = c.p.wanted()
-		if uint32(len(c.received)) > conf.MaxPrefixes {
-			f := refuse(conf, model.SessionTooManyPrefixes, packet.BGP_ERROR_CEASE, subcodeMaxPrefixes, nil,
-				"it sent more than %d prefixes, and this machine wants none: let the router export nothing to it, or raise the peer's limit", conf.MaxPrefixes)
-			f.pause = limitPause
+		if f := c.tooMany(conf); f != nil {
 			return f
 		}
 		c.report(conf)
@@ -337,6 +333,17 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 	return nil
 }
 
+// tooMany is the failure of a peer that sends more prefixes than it may.
+func (c *connection) tooMany(conf model.Peer) *failure {
+	if uint32(len(c.received)) <= conf.MaxPrefixes {
+		return nil
+	}
+	f := refuse(conf, model.SessionTooManyPrefixes, packet.BGP_ERROR_CEASE, subcodeMaxPrefixes, nil,
+		"it sent more than %d prefixes, and this machine wants none: let the router export nothing to it, or raise the peer's limit", conf.MaxPrefixes)
+	f.pause = limitPause
+	return f
+}
+
 // sync sends the peer what it lacks and takes back what it should not have. The first time it ends with End-of-RIB:
 // a peer that kept routes over a restart drops those that are not among them.
 func (c *connection) sync(first bool) *failure {
@@ -345,6 +352,9 @@ func (c *connection) sync(first bool) *failure {
 	if err != nil {
 		c.p.log.Warn("cannot look at the machine's addresses", "error", err)
 		addrs = nil
+	}
+	if f := c.tooMany(conf); f != nil {
+		return f
 	}
 	wanted, troubles := routes(conf, c.agreed, c.local, addrs, prefixes)
 	messages, err := difference(c.sent, wanted)

@@ -26,23 +26,13 @@ type Config struct {
 	Changed func()
 }
 
-// Speaking is what a machine should say, and to whom.
-type Speaking struct {
-	// Machine is the name of the machine.
-	Machine string
-	// RouterID is the machine's BGP identifier, an IPv4 address. Zero leaves the choice to the speaker: the
-	// machine's lowest global IPv4 address that no prefix covers, or else a hash of Machine. The choice lasts as
-	// long as the Speaker.
-	RouterID netip.Addr
-	Peers    []model.Peer // by distinct names
-	Prefixes []Advertisement
-}
-
-// Advertisement is a prefix to send to every peer whose session carries its family.
-type Advertisement struct {
-	Prefix netip.Prefix
-	Path   model.PathOptions
-}
+// Speaking is what the speaker should do, and Advertisement one prefix of it. Prefixes
+// are host routes; a zero router id leaves the choice to the speaker: the machine's
+// lowest global IPv4 address that is not one of the prefixes, else a hash of its name.
+type (
+	Speaking      = model.Speaking
+	Advertisement = model.Advertisement
+)
 
 // Speaker keeps the sessions of a machine. Its methods may be called concurrently.
 type Speaker struct {

@@ -36,17 +36,7 @@ type Config struct {
 }
 
 // Claim is a VIP that this machine may own.
-type Claim struct {
-	VIP netip.Addr
-	// Candidates are names of machines, the most preferred first.
-	Candidates []string
-	// Interfaces on which to answer; empty is every one that has an address in the
-	// VIP's network, or else the one of the default route.
-	Interfaces []string
-	// Ready is set when this machine can serve the VIP. An owner that is no longer
-	// ready hands it over at once.
-	Ready bool
-}
+type Claim = model.Claim
 
 // Announcer owns VIPs on the segments of one machine. Its methods may be called
 // concurrently.

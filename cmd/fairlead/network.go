@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
+)
+
+func newVIPs() *cobra.Command {
+	return newShow(show{
+		use:   "vips",
+		short: "Show the VIPs: owner, pool, which machines announce them, and why not",
+		long: `Show each VIP that an AddressPool has given away: who has it, how it is announced,
+which machines do so now, and why the others do not.`,
+		example: `  fairlead vips
+  fairlead vips -o json | jq -r '.[] | select(.state != "announced") | .message'`,
+		value: func(s model.Status) any { return s.VIPs },
+		write: console.WriteVIPs,
+	})
+}
+
+func newBGP() *cobra.Command {
+	return newShow(show{
+		use:   "bgp",
+		short: "Show the BGP sessions: states, what is advertised, and why not",
+		long: `Show the session of every machine with every BGPPeer that selects it: its state and
+for how long, BFD, the prefixes sent, and the reason of what is wrong.`,
+		example: `  fairlead bgp
+  fairlead bgp -o json | jq '.[] | {machine, peer, state, reason}'`,
+		value: func(s model.Status) any { return s.Sessions },
+		write: console.WriteBGP,
+	})
+}
+
+// show is a command that prints a part of the status.
+type show struct {
+	use, short, long, example string
+
+	value func(model.Status) any
+	write func(io.Writer, model.Status, console.TextOptions) error
+}
+
+func newShow(s show) *cobra.Command {
+	var address, output string
+	var all bool
+	c := &cobra.Command{
+		Use: s.use, Short: s.short, Long: s.long, Example: s.example, GroupID: groupPeople, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := consoleClient("plane-console", address)
+			if err != nil {
+				return err
+			}
+			status, err := client.Status(c.Context())
+			if err != nil {
+				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+			}
+			if !status.Plane.Leading && status.Plane.Leader != "" {
+				fmt.Fprintf(c.ErrOrStderr(), "this plane is a standby: machines report to the leader at %s, ask there\n", status.Plane.Leader)
+			}
+			if output != "text" {
+				return printAs(c.OutOrStdout(), output, s.value(status))
+			}
+			rows := 50
+			if all {
+				rows = 0
+			}
+			return s.write(c.OutOrStdout(), status, console.TextOptions{Now: time.Now(), MaxRows: rows})
+		},
+	}
+	consoleFlag(c, &address)
+	addOutput(c, &output)
+	c.Flags().BoolVar(&all, "all", false, "print every row of long tables")
+	return c
+}

@@ -1,0 +1,140 @@
+package console
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+// WriteVIPs renders the VIPs: who has each, who announces it, and why not.
+func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
+	b := bufio.NewWriter(w)
+	if t := heading(b, "VIPs", len(s.VIPs), "none: no AddressPool, or nobody who needs an address of one"); t != nil {
+		shown := rows(b, s.VIPs, o)
+		fmt.Fprintln(t, "  ADDRESS\tPOOL\tOWNER\tBY\tSTATE\tMACHINES")
+		for _, v := range shown {
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Pool, ownerText(v.Owner), v.Mode, v.State, announcers(v))
+		}
+		flush(t)
+		why := false
+		for _, v := range shown {
+			if v.Message == "" {
+				continue
+			}
+			if !why {
+				fmt.Fprint(b, "\nNot announced\n")
+				why = true
+			}
+			fmt.Fprintf(b, "  %s: %s\n", v.Address, v.Message)
+		}
+	}
+	return flushAll(b, "VIPs")
+}
+
+// WriteBGP renders the sessions, what is advertised over each, and why not.
+func WriteBGP(w io.Writer, s model.Status, o TextOptions) error {
+	b := bufio.NewWriter(w)
+	if t := heading(b, "Sessions", len(s.Sessions), "none: no BGPPeer selects a connected machine"); t != nil {
+		shown := rows(b, s.Sessions, o)
+		fmt.Fprintln(t, "  MACHINE\tPEER\tADDRESS\tAS\tSTATE\tFOR\tBFD\tSENT\tRECEIVED\tLOST")
+		for _, x := range shown {
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%d to %d\t%s\t%s\t%s\t%d\t%d\t%d\n", x.Machine, x.Peer, x.Address, x.LocalASN, x.PeerASN,
+				x.State, ageOr(o, x.Session), cmp.Or(x.BFD, "-"), len(x.Advertised), x.Received, x.Flaps)
+		}
+		flush(t)
+		writeAdvertised(b, shown)
+		why := false
+		for _, x := range shown {
+			if x.Reason == model.SessionOK {
+				continue
+			}
+			if !why {
+				fmt.Fprint(b, "\nTroubles\n")
+				why = true
+			}
+			fmt.Fprintf(b, "  %s to %s: %s: %s\n", x.Machine, x.Peer, x.Reason, x.Message)
+		}
+	}
+	return flushAll(b, "sessions")
+}
+
+// writeNetwork sums up VIPs and sessions in two lines.
+func writeNetwork(w io.Writer, s model.Status) {
+	announced, up := 0, 0
+	for _, v := range s.VIPs {
+		if v.State == "announced" {
+			announced++
+		}
+	}
+	for _, x := range s.Sessions {
+		if x.State == model.SessionEstablished {
+			up++
+		}
+	}
+	fmt.Fprintf(w, "\nVIPs       %d of %d announced (fairlead vips)\n", announced, len(s.VIPs))
+	if len(s.Sessions) > 0 {
+		fmt.Fprintf(w, "BGP        %d of %d sessions established (fairlead bgp)\n", up, len(s.Sessions))
+	}
+}
+
+func writeAdvertised(w io.Writer, sessions []model.SessionStatus) {
+	by := map[netip.Prefix][]string{}
+	var order []netip.Prefix
+	for _, x := range sessions {
+		for _, p := range x.Advertised {
+			if by[p] == nil {
+				order = append(order, p)
+			}
+			by[p] = append(by[p], x.Machine+" to "+x.Peer)
+		}
+	}
+	if len(order) == 0 {
+		fmt.Fprint(w, "\nAdvertised  nothing: `fairlead vips` says why\n")
+		return
+	}
+	fmt.Fprintf(w, "\nAdvertised (%d)\n", len(order))
+	for _, p := range order {
+		fmt.Fprintf(w, "  %s  %s\n", p, strings.Join(by[p], ", "))
+	}
+}
+
+func ageOr(o TextOptions, s model.Session) string {
+	if s.Since.IsZero() {
+		return "-"
+	}
+	return age(o.Now, s.Since)
+}
+
+// ownerText names an owner; the IngressRoutes that share a VIP have no name.
+func ownerText(o model.Object) string {
+	if o.Name == "" {
+		return "all " + o.Kind + "s"
+	}
+	return o.String()
+}
+
+// announcers names the machines that announce a VIP, of those that should.
+func announcers(v model.VIPStatus) string {
+	var names []string
+	for _, at := range v.At {
+		if at.State == model.VIPAnnounced {
+			names = append(names, at.Machine)
+		}
+	}
+	if v.Mode == model.AnnounceL2 {
+		return cmp.Or(strings.Join(names, ", "), "-")
+	}
+	return fmt.Sprintf("%d of %d: %s", len(names), len(v.Machines), cmp.Or(list(names, 5), "-"))
+}
+
+func flushAll(b *bufio.Writer, what string) error {
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write the %s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,339 @@
+package bgp
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/lab"
+)
+
+const routerASN = 65000
+
+// neighbour is how a router sees the machine.
+type neighbour struct {
+	address, local string
+	asn            uint32
+	password       string
+	multihop       bool
+	bfd            bool
+	restart        bool // helps a graceful restart
+	addPath        bool
+	only4          bool
+	exports        int // how many prefixes it sends to the machine
+}
+
+// seen is a route as the router's BGP has it.
+type seen struct {
+	NextHop     string
+	ASPath      []uint32
+	Communities string
+	Large       string
+	MED         string
+	LocalPref   string
+	Stale       bool
+}
+
+// router is a real BGP implementation.
+type router interface {
+	// start runs it with one neighbour, until the test ends.
+	start(t *testing.T, m *lab.Machine, n neighbour)
+	// route returns the router's route to a prefix.
+	route(t *testing.T, prefix string) (seen, bool)
+	// freeze stops or continues the router's processes.
+	freeze(t *testing.T, frozen bool)
+}
+
+// kernelRoute is what the router's kernel does with packets to an address, "" being nothing.
+func kernelRoute(t *testing.T, m *lab.Machine, address string) string {
+	t.Helper()
+	family := "-4"
+	if strings.Contains(address, ":") {
+		family = "-6"
+	}
+	out, err := m.Command(t.Context(), "ip", family, "route", "show", address).Output()
+	if err != nil {
+		t.Fatalf("ip route: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// eventually polls until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("did not happen: %s", what)
+}
+
+// daemon starts a program of a router and ends it with the test.
+func daemon(t *testing.T, m *lab.Machine, argv ...string) *lab.Process {
+	t.Helper()
+	p, err := m.Start(t.Context(), lab.ProcessSpec{Name: filepath.Base(argv[0]), Argv: argv})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Signal(unix.SIGCONT)
+		p.Kill9()
+		if t.Failed() {
+			if log, err := os.ReadFile(p.Log()); err == nil {
+				t.Logf("%s:\n%s", p.Name(), log)
+			}
+		}
+	})
+	return p
+}
+
+func signal(t *testing.T, frozen bool, processes ...*lab.Process) {
+	t.Helper()
+	for _, p := range processes {
+		s := unix.SIGCONT
+		if frozen {
+			s = unix.SIGSTOP
+		}
+		if err := p.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// need fails the test when a program is missing: `make setup` installs it.
+func need(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatalf("%s is missing: install the packages bird2 and frr (tools/setup.sh)", program)
+	}
+	return path
+}
+
+type bird struct {
+	m       *lab.Machine
+	socket  string
+	process *lab.Process
+}
+
+func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
+	dir := t.TempDir()
+	b.m, b.socket = m, filepath.Join(dir, "ctl")
+	var extra, channel strings.Builder
+	line := func(to *strings.Builder, ok bool, text string) {
+		if ok {
+			fmt.Fprintln(to, text)
+		}
+	}
+	line(&extra, n.password != "", fmt.Sprintf("password %q;", n.password))
+	line(&extra, n.multihop, "multihop 2;")
+	line(&extra, !n.multihop, "direct;")
+	line(&extra, n.bfd, "bfd on;")
+	line(&extra, n.restart, "graceful restart on;")
+	line(&extra, !n.restart, "graceful restart off;")
+	line(&channel, n.addPath, "add paths rx;")
+	channels := ""
+	for _, f := range []string{"ipv4", "ipv6"} {
+		if f == "ipv6" && n.only4 {
+			continue
+		}
+		export := "export none;"
+		if f == "ipv4" && n.exports > 0 {
+			export = "export where source = RTS_STATIC;"
+		}
+		channels += fmt.Sprintf("%s { import all; %s %s };\n", f, export, channel.String())
+	}
+	var static strings.Builder
+	for i := range n.exports {
+		fmt.Fprintf(&static, "route 198.51.100.%d/32 blackhole;\n", i)
+	}
+	conf := fmt.Sprintf(`
+log stderr all;
+router id %s;
+protocol device { scan time 1; }
+protocol direct { ipv4; ipv6; }
+protocol static { ipv4; %s }
+protocol kernel { ipv4 { export where source = RTS_BGP; }; }
+protocol kernel { ipv6 { export where source = RTS_BGP; }; }
+protocol bfd {
+  interface "*" { min rx interval 300 ms; min tx interval 300 ms; multiplier 3; };
+  multihop { min rx interval 300 ms; min tx interval 300 ms; multiplier 3; };
+}
+protocol bgp edge {
+  local %s as %d;
+  neighbor %s as %d;
+  hold time 9; keepalive time 3; passive on; error wait time 1, 2; startup hold time 9;
+  %s %s
+}
+`, m.Addr4(), static.String(), n.local, routerASN, n.address, n.asn, extra.String(), channels)
+	file := filepath.Join(dir, "bird.conf")
+	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.process = daemon(t, m, need(t, "bird"), "-f", "-c", file, "-s", b.socket)
+	eventually(t, "bird answers", func() bool { _, err := b.ask("show status"); return err == nil })
+}
+
+func (b *bird) ask(what string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := b.m.Command(ctx, "birdc", "-s", b.socket, what).CombinedOutput()
+	return string(out), err
+}
+
+func (b *bird) route(t *testing.T, prefix string) (seen, bool) {
+	t.Helper()
+	out, err := b.ask("show route protocol edge all " + prefix)
+	if strings.Contains(out, "Network not found") {
+		return seen{}, false
+	}
+	if err != nil {
+		t.Fatalf("birdc: %v: %s", err, out)
+	}
+	var s seen
+	found := false
+	for l := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(l), ": ")
+		switch strings.TrimPrefix(key, "BGP.") {
+		case "next_hop":
+			s.NextHop, found = strings.Fields(value)[0], true
+		case "as_path":
+			for _, as := range strings.Fields(value) {
+				n, _ := strconv.ParseUint(as, 10, 32)
+				s.ASPath = append(s.ASPath, uint32(n))
+			}
+		case "community":
+			s.Communities = strings.NewReplacer("(", "", ")", "", ",", ":").Replace(strings.TrimSpace(value))
+		case "large_community":
+			s.Large = strings.NewReplacer("(", "", ")", "", ", ", ":").Replace(strings.TrimSpace(value))
+		case "med":
+			s.MED = value
+		case "local_pref":
+			s.LocalPref = value
+		}
+		if strings.Contains(l, "s) [") { // a stale route has "(100s)" for its preference
+			s.Stale = true
+		}
+	}
+	return s, found
+}
+
+func (b *bird) freeze(t *testing.T, frozen bool) { signal(t, frozen, b.process) }
+
+type frr struct {
+	m         *lab.Machine
+	dir       string
+	processes []*lab.Process
+}
+
+const frrDaemons = "/usr/lib/frr/"
+
+func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
+	f.m, f.dir, f.processes = m, t.TempDir(), nil
+	var b strings.Builder
+	line := func(ok bool, format string, args ...any) {
+		if ok {
+			fmt.Fprintf(&b, format+"\n", args...)
+		}
+	}
+	line(true, "frr defaults traditional\nhostname router\nlog stdout informational")
+	for i := range n.exports {
+		line(true, "ip prefix-list OUT seq %d permit 198.51.100.%d/32", i+5, i)
+	}
+	line(true, "ip prefix-list OUT seq 1000 deny any\nipv6 prefix-list OUT6 deny any")
+	line(true, "router bgp %d\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n no bgp network import-check", routerASN, m.Addr4())
+	line(!n.restart, " bgp graceful-restart-disable")
+	line(true, " neighbor %s remote-as %d\n neighbor %s timers 3 9\n neighbor %s passive", n.address, n.asn, n.address, n.address)
+	line(n.password != "", " neighbor %s password %s", n.address, n.password)
+	line(n.multihop, " neighbor %s ebgp-multihop 2\n neighbor %s update-source %s", n.address, n.address, n.local)
+	line(n.bfd, " neighbor %s bfd\n neighbor %s bfd profile fast", n.address, n.address)
+	line(true, " address-family ipv4 unicast\n  neighbor %s activate\n  neighbor %s prefix-list OUT out", n.address, n.address)
+	for i := range n.exports {
+		line(true, "  network 198.51.100.%d/32", i)
+	}
+	line(true, " exit-address-family")
+	line(!n.only4, " address-family ipv6 unicast\n  neighbor %s activate\n  neighbor %s prefix-list OUT6 out\n exit-address-family", n.address, n.address)
+	files := map[string]string{
+		"zebra": "hostname router\nlog stdout informational\n",
+		"bfdd":  "hostname router\nlog stdout informational\nbfd\n profile fast\n  detect-multiplier 3\n  receive-interval 300\n  transmit-interval 300\n !\n!\n",
+		"bgpd":  b.String(),
+	}
+	account, err := user.Lookup("frr")
+	if err != nil {
+		t.Fatalf("no user frr (%v): install the package frr (tools/setup.sh)", err)
+	}
+	uid, _ := strconv.Atoi(account.Uid)
+	gid, _ := strconv.Atoi(account.Gid)
+	if err := os.Chown(f.dir, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"zebra", "bfdd", "bgpd"} {
+		file := filepath.Join(f.dir, d+".conf")
+		if err := os.WriteFile(file, []byte(files[d]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		argv := []string{
+			need(t, frrDaemons+d), "-u", "frr", "-g", "frr", "-f", file, "-i", filepath.Join(f.dir, d+".pid"),
+			"-z", filepath.Join(f.dir, "zebra.sock"), "--vty_socket", f.dir, "-A", "127.0.0.1", "-P", "0",
+		}
+		if d == "bfdd" {
+			argv = append(argv, "--bfdctl", filepath.Join(f.dir, "bfdctl.sock"))
+		}
+		f.processes = append(f.processes, daemon(t, m, argv...))
+		eventually(t, d+" answers", func() bool { _, err := f.ask("-d", d, "-c", "show version"); return err == nil })
+	}
+}
+
+func (f *frr) ask(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := f.m.Command(ctx, append([]string{"vtysh", "--vty_socket", f.dir}, args...)...).Output()
+	return string(out), err
+}
+
+func (f *frr) freeze(t *testing.T, frozen bool) { signal(t, frozen, f.processes...) }
+
+func (f *frr) route(t *testing.T, prefix string) (seen, bool) {
+	t.Helper()
+	family := "ipv4"
+	if strings.Contains(prefix, ":") {
+		family = "ipv6"
+	}
+	out, err := f.ask("-d", "bgpd", "-c", "show bgp "+family+" unicast "+prefix+" json")
+	if err != nil {
+		t.Fatalf("vtysh: %v: %s", err, out)
+	}
+	return frrRoute(t, out)
+}
+
+func asNumbers(list ...uint32) string { return fmt.Sprint(slices.Clone(list)) }
+
+// lockedBuffer is a bytes.Buffer for a writer and a reader at the same time.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
