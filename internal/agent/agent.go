@@ -268,7 +268,11 @@ func (a *Agent) follow(ctx context.Context) error {
 		}
 		if err.Error() != said {
 			said = err.Error()
-			c.Log.Error("no plane for this machine; traffic goes on with what is remembered", "error", err)
+			text := "this machine has not joined yet and serves nothing"
+			if a.state.isServing() {
+				text = "no plane for this machine; traffic goes on with what is remembered"
+			}
+			c.Log.Error(text, "error", err, "planes", c.Planes)
 		}
 		if final {
 			wait = time.Minute

@@ -130,6 +130,8 @@ func (u *upstream) lost(address string, err error, lived bool) {
 	switch {
 	case first || lived:
 		u.log.Warn("no plane; traffic goes on as it is", "plane", address, "error", err)
+	case changed && (errors.Is(err, ErrStranger) || errors.Is(err, ErrExpired)):
+		u.log.Warn("still no plane, for another reason", "plane", address, "error", err) // waiting does not mend it
 	case changed:
 		u.log.Debug("no plane", "plane", address, "error", err)
 	}

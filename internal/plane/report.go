@@ -86,6 +86,7 @@ func (l *loop) status() model.Status {
 	}
 	s.Problems = append(s.Problems, l.catalog.emptySets()...)
 	s.Problems = append(s.Problems, unclaimedGateways(l.snapshot, l.plane.config.Translate.ControllerName)...)
+	s.Problems = append(s.Problems, unclaimedRoutes(l.snapshot)...)
 	s.Problems = append(s.Problems, l.catalog.unfitProblems()...)
 	s.Problems = append(s.Problems, l.sourceProblems()...)
 	slices.SortStableFunc(s.Problems, func(a, b model.Problem) int {

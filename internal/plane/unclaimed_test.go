@@ -38,3 +38,37 @@ func TestUnclaimedGateways(t *testing.T) {
 		t.Errorf("with the class: %+v", problems)
 	}
 }
+
+func TestUnclaimedRoutes(t *testing.T) {
+	s := snapshot.New()
+	route := func(name string, parents ...gatewayv1.ParentReference) *gatewayv1.HTTPRoute {
+		return &gatewayv1.HTTPRoute{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},
+			Spec:       gatewayv1.HTTPRouteSpec{CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: parents}},
+		}
+	}
+	elsewhere, service := gatewayv1.Namespace("infra"), gatewayv1.Kind("Service")
+	for _, o := range []metav1.Object{
+		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "infra", Name: "edge"}},
+		route("served", gatewayv1.ParentReference{Name: "edge", Namespace: &elsewhere}),
+		route("half", gatewayv1.ParentReference{Name: "nobody"}, gatewayv1.ParentReference{Name: "edge", Namespace: &elsewhere}),
+		route("mesh", gatewayv1.ParentReference{Name: "app", Kind: &service}),
+		route("lost", gatewayv1.ParentReference{Name: "edge"}),
+		route("alone"),
+	} {
+		if _, err := s.Set(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]string{}
+	for _, p := range unclaimedRoutes(s) {
+		if p.Reason != reasonNoGateway {
+			t.Errorf("reason is %s", p.Reason)
+		}
+		got[p.Subject] = p.Message
+	}
+	if len(got) != 2 || !strings.Contains(got["HTTPRoute team/lost"], "spec.parentRefs[0]: there is no Gateway team/edge") ||
+		!strings.Contains(got["HTTPRoute team/alone"], "names no Gateway") {
+		t.Errorf("%+v", got)
+	}
+}
