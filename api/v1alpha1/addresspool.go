@@ -186,6 +186,13 @@ const (
 // LoadBalancerClass is the class of the Services of type LoadBalancer that are ours.
 const LoadBalancerClass = "fairlead.dev/l4"
 
+// ConditionServed is a condition of a Service of LoadBalancerClass: whether machines
+// answer at its address.
+const ConditionServed = "fairlead.dev/Served"
+
+// ReasonNoDataPlane says that no data plane serves Services yet.
+const ReasonNoDataPlane = "NoDataPlane"
+
 // ConditionAccepted is true of a resource that has no fault of its own.
 const ConditionAccepted = "Accepted"
 

@@ -184,6 +184,25 @@ type BGPPeerList struct {
 	Items           []BGPPeer `json:"items"`
 }
 
+// SystemNamespace is where planes keep what is theirs, and where the Secrets of peers
+// are.
+const SystemNamespace = "fairlead-system"
+
+// Reasons of ConditionAccepted of a peer, next to ReasonAccepted and ReasonInvalid.
+const (
+	// ReasonConflict says that an older peer has the same address on some machine.
+	ReasonConflict = "Conflict"
+	// ReasonPasswordMissing says that the Secret with the password is not there.
+	ReasonPasswordMissing = "PasswordMissing"
+)
+
+// ConditionRouterIDConflict is there, and true, only while several machines have one
+// router id. The oldest keeps it; the others choose their own.
+const ConditionRouterIDConflict = "RouterIDConflict"
+
+// ReasonDuplicate says that a router id stands in several Machines.
+const ReasonDuplicate = "Duplicate"
+
 // ConditionEstablished is true of a peer to which all selected machines have a session.
 const ConditionEstablished = "Established"
 

@@ -24,9 +24,9 @@ func newTranslate() *cobra.Command {
 		Short:   "Show what manifests would do, without any plane",
 		GroupID: groupPeople,
 		Long: `Translate manifests as the plane would, offline, and print the listeners, virtual
-hosts, routes and backends that come of them and the status that each resource would
-get. Equal input gives equal output, so a bug report can be a directory of YAML, and
-a review can compare two directories.`,
+hosts, routes, backends, VIPs and BGP peers that come of them and the status that each
+resource would get. Passwords are not shown. Equal input gives equal output, so a bug
+report can be a directory of YAML, and a review can compare two directories.`,
 		Example: `  fairlead translate -f examples/
   kubectl get ingressroutes,services,endpointslices -A -o yaml | fairlead translate -f -
   fairlead translate -f before/ > a; fairlead translate -f after/ > b; diff a b`,
@@ -45,7 +45,7 @@ a review can compare two directories.`,
 				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
 			}
 			plane := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
-			t, _ := translate.Full(translate.Config{
+			t := translate.Settle(translate.Config{
 				RootNamespaces: rootNamespaces, IngressRoutePort: port, ReservedPorts: plane.reservedPorts(),
 			}, resources)
 			desired := t.Desired()

@@ -20,8 +20,11 @@ type Kind string
 
 // The kinds that a snapshot holds.
 const (
+	KindAddressPool              Kind = "AddressPool"
+	KindBGPPeer                  Kind = "BGPPeer"
 	KindMachine                  Kind = "Machine"
 	KindNamespace                Kind = "Namespace"
+	KindSecret                   Kind = "Secret"
 	KindService                  Kind = "Service"
 	KindEndpointSlice            Kind = "EndpointSlice"
 	KindGatewayClass             Kind = "GatewayClass"
@@ -35,8 +38,8 @@ const (
 // Kinds lists every kind of a snapshot in the order of their names.
 func Kinds() []Kind {
 	return []Kind{
-		KindEndpointSlice, KindGateway, KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindMachine,
-		KindNamespace, KindReferenceGrant, KindService, KindTLSCertificateDelegation,
+		KindAddressPool, KindBGPPeer, KindEndpointSlice, KindGateway, KindGatewayClass, KindHTTPRoute, KindIngressRoute,
+		KindMachine, KindNamespace, KindReferenceGrant, KindSecret, KindService, KindTLSCertificateDelegation,
 	}
 }
 
@@ -66,8 +69,11 @@ func (k Key) Compare(l Key) int {
 // Snapshot is the state of the API as far as translation needs it. The zero value
 // is not usable; call New.
 type Snapshot struct {
+	AddressPools              map[Name]*v1alpha1.AddressPool
+	BGPPeers                  map[Name]*v1alpha1.BGPPeer
 	Machines                  map[Name]*v1alpha1.Machine
 	Namespaces                map[Name]*corev1.Namespace
+	Secrets                   map[Name]*corev1.Secret // as Trim leaves them
 	Services                  map[Name]*corev1.Service
 	EndpointSlices            map[Name]*discoveryv1.EndpointSlice
 	GatewayClasses            map[Name]*gatewayv1.GatewayClass
@@ -81,8 +87,11 @@ type Snapshot struct {
 // New returns an empty snapshot.
 func New() *Snapshot {
 	return &Snapshot{
+		AddressPools:              map[Name]*v1alpha1.AddressPool{},
+		BGPPeers:                  map[Name]*v1alpha1.BGPPeer{},
 		Machines:                  map[Name]*v1alpha1.Machine{},
 		Namespaces:                map[Name]*corev1.Namespace{},
+		Secrets:                   map[Name]*corev1.Secret{},
 		Services:                  map[Name]*corev1.Service{},
 		EndpointSlices:            map[Name]*discoveryv1.EndpointSlice{},
 		GatewayClasses:            map[Name]*gatewayv1.GatewayClass{},
@@ -96,16 +105,28 @@ func New() *Snapshot {
 
 // Set puts an object in, replacing the one of the same name, and returns its key.
 // The snapshot keeps the pointer: the object must not change afterwards. A type
-// that no snapshot holds is an error.
+// that no snapshot holds is an error, and so is a Secret that was not trimmed.
 func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 	n := Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 	switch o := object.(type) {
+	case *v1alpha1.AddressPool:
+		s.AddressPools[n] = o
+		return Key{KindAddressPool, n}, nil
+	case *v1alpha1.BGPPeer:
+		s.BGPPeers[n] = o
+		return Key{KindBGPPeer, n}, nil
 	case *v1alpha1.Machine:
 		s.Machines[n] = o
 		return Key{KindMachine, n}, nil
 	case *corev1.Namespace:
 		s.Namespaces[n] = o
 		return Key{KindNamespace, n}, nil
+	case *corev1.Secret:
+		if !trimmed(o) {
+			return Key{}, fmt.Errorf("secret %s holds more than a snapshot may: it was not trimmed", n)
+		}
+		s.Secrets[n] = o
+		return Key{KindSecret, n}, nil
 	case *corev1.Service:
 		s.Services[n] = o
 		return Key{KindService, n}, nil
@@ -138,10 +159,16 @@ func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 // Delete takes the named object out; a missing one is no error.
 func (s *Snapshot) Delete(k Key) {
 	switch k.Kind {
+	case KindAddressPool:
+		delete(s.AddressPools, k.Name)
+	case KindBGPPeer:
+		delete(s.BGPPeers, k.Name)
 	case KindMachine:
 		delete(s.Machines, k.Name)
 	case KindNamespace:
 		delete(s.Namespaces, k.Name)
+	case KindSecret:
+		delete(s.Secrets, k.Name)
 	case KindService:
 		delete(s.Services, k.Name)
 	case KindEndpointSlice:
@@ -164,6 +191,8 @@ func (s *Snapshot) Delete(k Key) {
 // Keys returns the key of every object, sorted.
 func (s *Snapshot) Keys() []Key {
 	var keys []Key
+	keys = appendKeys(keys, KindAddressPool, s.AddressPools)
+	keys = appendKeys(keys, KindBGPPeer, s.BGPPeers)
 	keys = appendKeys(keys, KindEndpointSlice, s.EndpointSlices)
 	keys = appendKeys(keys, KindGateway, s.Gateways)
 	keys = appendKeys(keys, KindGatewayClass, s.GatewayClasses)
@@ -172,6 +201,7 @@ func (s *Snapshot) Keys() []Key {
 	keys = appendKeys(keys, KindMachine, s.Machines)
 	keys = appendKeys(keys, KindNamespace, s.Namespaces)
 	keys = appendKeys(keys, KindReferenceGrant, s.ReferenceGrants)
+	keys = appendKeys(keys, KindSecret, s.Secrets)
 	keys = appendKeys(keys, KindService, s.Services)
 	keys = appendKeys(keys, KindTLSCertificateDelegation, s.TLSCertificateDelegations)
 	slices.SortFunc(keys, Key.Compare)

@@ -311,6 +311,18 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 	}
 	slices.SortFunc(status.Hosts, model.HostKey.Compare)
 	status.Listeners = listenersOf(status.Hosts)
+	if f.root && f.host != "" {
+		asking := object
+		if f.request.empty() {
+			asking = sharedIn(name.Namespace)
+		}
+		o := r.outcome(asking)
+		status.IngressRoute.LoadBalancer = ingressStatus(o)
+		if o != nil && o.hold != nil {
+			status.Hold = o.hold
+			notes = append(notes, o.hold.Message)
+		}
+	}
 	out := status.IngressRoute
 	switch {
 	case f.root:

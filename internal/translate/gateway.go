@@ -16,6 +16,8 @@ import (
 
 // gatewayFact is a Gateway of a class that is ours.
 type gatewayFact struct {
+	created   int64
+	request   request
 	accepted  verdict[gatewayv1.GatewayConditionReason]
 	listeners []gatewayListener
 }
@@ -111,6 +113,7 @@ func (t *Translator) computeGateway(r reader, n node) {
 	}
 	t.graph.mark(named(nodeGatewayStatus, name))
 	owner := gatewayOwner(name)
+	t.setWant(owner, after.want(owner))
 	t.askPorts(owner, before.listenerIDs(), after.listenerIDs())
 	var old, reserved []model.HostKey
 	if before != nil {
@@ -143,7 +146,8 @@ func makeGatewayFact(r reader, n snapshot.Name) *gatewayFact {
 	if class == nil {
 		return nil
 	}
-	f := &gatewayFact{}
+	f := &gatewayFact{created: o.CreationTimestamp.Unix()}
+	f.request = gatewayRequest(o, func(problem string) { f.accepted.fail(gatewayv1.GatewayReasonUnsupportedAddress, problem) })
 	for i := range o.Spec.Listeners {
 		f.listeners = append(f.listeners, makeListener(r.t.config, &o.Spec.Listeners[i], at("spec.listeners", i)))
 	}
@@ -154,10 +158,6 @@ func makeGatewayFact(r reader, n snapshot.Name) *gatewayFact {
 	if i := o.Spec.Infrastructure; i != nil && i.ParametersRef != nil {
 		f.accepted.fail(gatewayv1.GatewayReasonInvalidParameters,
 			"spec.infrastructure.parametersRef: "+string(i.ParametersRef.Kind)+" "+i.ParametersRef.Name+": a Gateway takes no parameters")
-	}
-	if len(o.Spec.Addresses) > 0 {
-		f.accepted.fail(gatewayv1.GatewayReasonUnsupportedAddress,
-			"spec.addresses: an address cannot be asked for yet: leave the field out and take those of the machines")
 	}
 	if !f.accepted.failed && len(f.listenerIDs()) == 0 {
 		f.accepted.fail(gatewayv1.GatewayReasonListenersNotValid, "no listener is accepted: "+f.refusedListeners())
@@ -303,16 +303,23 @@ func (t *Translator) computeGatewayStatus(r reader, n node) {
 	for i := range f.listeners {
 		status.Listeners = append(status.Listeners, listenerStatus(&f.listeners[i], t.attached[name], gen))
 	}
+	var hold *Hold
 	if !f.accepted.failed {
-		kind := gatewayv1.IPAddressType
-		for i, a := range r.addresses() {
-			if i == addressLimit {
-				break
+		var addresses []string
+		if out := r.outcome(object); out == nil {
+			addresses = r.addresses()
+		} else {
+			for _, a := range out.addresses {
+				addresses = append(addresses, a.String())
 			}
+			hold = out.hold
+		}
+		kind := gatewayv1.IPAddressType
+		for _, a := range addresses[:min(len(addresses), addressLimit)] {
 			status.Addresses = append(status.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a})
 		}
 	}
-	publish(t.result.Statuses, t.out.Statuses, object, &Status{Generation: gen, Gateway: status, Listeners: f.listenerIDs()})
+	publish(t.result.Statuses, t.out.Statuses, object, &Status{Generation: gen, Gateway: status, Hold: hold, Listeners: f.listenerIDs()})
 }
 
 func listenerStatus(l *gatewayListener, attached map[gatewayv1.SectionName]int32, gen int64) gatewayv1.ListenerStatus {

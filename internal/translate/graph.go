@@ -8,23 +8,41 @@ type nodeKind uint8
 const (
 	// Inputs: entries of the indexes over the snapshot. An object itself is read by
 	// nodes of its own name only, and input marks those.
-	nodeGrantsIn nodeKind = iota // a: namespace
-	nodeSlicesOf                 // a: namespace, b: service
-	nodeRootsOf                  // a: lower-case host
+	nodeGrantsIn  nodeKind = iota // a: namespace
+	nodeSlicesOf                  // a: namespace, b: service
+	nodeRootsOf                   // a: lower-case host
+	nodePoolNames                 // which AddressPools there are
+	nodeRouterID                  // a: router id
 
 	// What other nodes ask of an object, without the rest of it.
-	nodeNamespace // a: name
-	nodeService   // a: namespace, b: name
-	nodeClass     // a: name
+	nodeNamespace  // a: name
+	nodeService    // a: namespace, b: name
+	nodeClass      // a: name
+	nodeAddresses  // where clients reach the machines
+	nodeOwn        // the addresses of all machines, with their machines
+	nodeFleet      // the machines, as selectors see them
+	nodePool       // a: name
+	nodePoolRecord // a: name
+	nodePeerSpec   // a: name
+	nodePeersAt    // a: address; made by nodePeerSpec
+	nodeSecret     // a: name
+
 	nodeMachine   // a: name
-	nodeAddresses // the addresses of all machines
+	nodeSelection // a: pool
+	nodePeer      // a: name
 
 	nodeGateway       // a: namespace, b: name
 	nodeHTTPRoute     // a: namespace, b: name
 	nodeIngressRoute  // a: namespace, b: name
 	nodeTree          // a: namespace, b: name of a root
+	nodeAssign        // who has which address
+	nodeOutcome       // a: kind, b: namespace, c: name of an owner; made by nodeAssign
+	nodePoolOutcome   // a: pool; made by nodeAssign
 	nodeHost          // a: listener, b: host
 	nodeListener      // a: listener
+	nodeVIP           // a: address
+	nodePoolStatus    // a: name
+	nodeServiceStatus // a: namespace, b: name
 	nodeHTTPStatus    // a: namespace, b: name
 	nodeIngressStatus // a: namespace, b: name
 	nodeGatewayStatus // a: namespace, b: name
@@ -37,17 +55,17 @@ const layerCount = 8
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodeRouterID:
 		return 0
-	case nodeNamespace, nodeService, nodeClass, nodeMachine, nodeAddresses:
+	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret:
 		return 1
-	case nodeGateway:
+	case nodeGateway, nodeMachine, nodeSelection, nodePeer:
 		return 2
 	case nodeHTTPRoute, nodeIngressRoute:
 		return 3
-	case nodeTree:
+	case nodeTree, nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4
-	case nodeHost, nodeListener:
+	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
 		return 5
 	case nodeHTTPStatus, nodeIngressStatus, nodeSet:
 		return 6

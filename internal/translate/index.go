@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"net/netip"
 	"strings"
 
 	"fairlead.dev/internal/snapshot"
@@ -18,6 +19,10 @@ type index struct {
 	rootOf    map[snapshot.Name]rootEntry
 	contests  map[string]*rootsOfHost // made when first asked for
 	machines  nameSet
+	pools     map[string]struct{}
+
+	routerIDs  map[netip.Addr]nameSet // Machines, by what their spec says
+	routerIDOf map[string]routerID
 }
 
 // rootEntry is what a root IngressRoute says of itself.
@@ -44,6 +49,10 @@ func newIndex() index {
 		rootOf:    map[snapshot.Name]rootEntry{},
 		contests:  map[string]*rootsOfHost{},
 		machines:  nameSet{},
+		pools:     map[string]struct{}{},
+
+		routerIDs:  map[netip.Addr]nameSet{},
+		routerIDOf: map[string]routerID{},
 	}
 }
 
@@ -72,12 +81,25 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 		} else {
 			t.index.machines[n] = struct{}{}
 		}
+		t.inputRouterID(s, n)
 		t.graph.mark(node{kind: nodeMachine, a: n.Name})
 		t.graph.mark(node{kind: nodeAddresses})
+		t.graph.mark(node{kind: nodeOwn})
+		t.graph.mark(node{kind: nodeFleet})
+	case snapshot.KindAddressPool:
+		t.inputPool(s, n)
+	case snapshot.KindBGPPeer:
+		t.graph.mark(node{kind: nodePeerSpec, a: n.Name})
+		t.graph.mark(node{kind: nodePeer, a: n.Name})
+	case snapshot.KindSecret:
+		if n.Namespace == t.config.SecretNamespace {
+			t.graph.mark(node{kind: nodeSecret, a: n.Name})
+		}
 	case snapshot.KindNamespace:
 		t.graph.mark(node{kind: nodeNamespace, a: n.Name})
 	case snapshot.KindService:
 		t.graph.mark(named(nodeService, n))
+		t.graph.mark(named(nodeServiceStatus, n))
 	case snapshot.KindEndpointSlice:
 		t.inputSlice(s, n)
 	case snapshot.KindGatewayClass:
@@ -99,6 +121,49 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 		t.inputIngressRoute(s, n)
 	case snapshot.KindTLSCertificateDelegation:
 		// Nothing is served over TLS yet.
+	}
+}
+
+func (t *Translator) inputPool(s *snapshot.Snapshot, n snapshot.Name) {
+	_, known := t.index.pools[n.Name]
+	is := s.AddressPools[n] != nil
+	switch {
+	case is && !known:
+		t.index.pools[n.Name] = struct{}{}
+	case !is && known:
+		delete(t.index.pools, n.Name)
+	}
+	if is != known {
+		t.graph.changed(node{kind: nodePoolNames})
+	}
+	t.graph.mark(node{kind: nodePool, a: n.Name})
+	t.graph.mark(node{kind: nodePoolRecord, a: n.Name})
+	t.graph.mark(node{kind: nodeSelection, a: n.Name})
+	t.graph.mark(node{kind: nodePoolStatus, a: n.Name})
+}
+
+func routerIDNode(id netip.Addr) node { return node{kind: nodeRouterID, a: id.String()} }
+
+func (t *Translator) inputRouterID(s *snapshot.Snapshot, n snapshot.Name) {
+	var is routerID
+	if o := s.Machines[n]; o != nil {
+		if id := parseRouterID(o.Spec.RouterID); id.IsValid() {
+			is = routerID{id, o.CreationTimestamp.Unix()}
+		}
+	}
+	was := t.index.routerIDOf[n.Name]
+	if was == is {
+		return
+	}
+	delete(t.index.routerIDOf, n.Name)
+	if was.id.IsValid() {
+		drop(t.index.routerIDs, was.id, n)
+		t.graph.changed(routerIDNode(was.id))
+	}
+	if is.id.IsValid() {
+		put(t.index.routerIDs, is.id, n)
+		t.index.routerIDOf[n.Name] = is
+		t.graph.changed(routerIDNode(is.id))
 	}
 }
 

@@ -17,6 +17,7 @@ type ingressFact struct {
 	root    bool
 	host    string // of a root, lower case; empty when it cannot be one
 	created int64
+	request request // of a root
 	// closed are faults of a root for which nothing below it may be served.
 	closed []string
 	// problems are the others. With any, the routes of this object answer 503, so
@@ -46,6 +47,7 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 	c := ingressCompiler{r: r, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix(), prefixes: map[string]int{}}}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost)
+		c.fact.request = annotationRequest(o.Annotations)
 	}
 	if o.Spec.TCPProxy != nil {
 		c.close("spec.tcpproxy: not supported yet")

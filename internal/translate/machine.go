@@ -23,6 +23,10 @@ func (t *Translator) computeMachine(r reader, n node) {
 		machine = &model.Machine{
 			Name: o.Name, View: ViewAll, Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
 		}
+		// Two speakers with one id cannot have sessions with one router (RFC 6286).
+		if id := parseRouterID(o.Spec.RouterID); id.IsValid() && r.keeperOf(id) == o.Name {
+			machine.RouterID = id
+		}
 	}
 	publish(t.result.Machines, t.out.Machines, n.a, machine)
 }

@@ -2,6 +2,8 @@ package translate
 
 import (
 	"cmp"
+	"maps"
+	"net/netip"
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -41,6 +43,75 @@ func (r reader) class(name string) *classFact {
 func (r reader) addresses() []string {
 	r.t.graph.read(r.by, node{kind: nodeAddresses})
 	return r.t.addresses
+}
+
+// own returns the addresses that machines have themselves, sorted.
+func (r reader) own() []ownAddress {
+	r.t.graph.read(r.by, node{kind: nodeOwn})
+	return r.t.own
+}
+
+// fleet returns the machines, sorted by name.
+func (r reader) fleet() []fleetMachine {
+	r.t.graph.read(r.by, node{kind: nodeFleet})
+	return r.t.fleet
+}
+
+// keeperOf returns the oldest machine with a router id.
+func (r reader) keeperOf(id netip.Addr) string {
+	r.t.graph.read(r.by, routerIDNode(id))
+	return r.t.index.keeperOf(id)
+}
+
+// poolNames returns the names of all pools, sorted.
+func (r reader) poolNames() []string {
+	r.t.graph.read(r.by, node{kind: nodePoolNames})
+	return slices.Sorted(maps.Keys(r.t.index.pools))
+}
+
+func (r reader) pool(name string) *poolFact {
+	r.t.graph.read(r.by, node{kind: nodePool, a: name})
+	return r.t.pools[name]
+}
+
+func (r reader) poolRecord(name string) *recordFact {
+	r.t.graph.read(r.by, node{kind: nodePoolRecord, a: name})
+	return r.t.records[name]
+}
+
+func (r reader) selection(pool string) *selectionFact {
+	r.t.graph.read(r.by, node{kind: nodeSelection, a: pool})
+	return r.t.selections[pool]
+}
+
+func (r reader) poolOutcome(pool string) *poolOutcome {
+	r.t.graph.read(r.by, node{kind: nodePoolOutcome, a: pool})
+	return r.t.poolOutcomes[pool]
+}
+
+func (r reader) outcome(owner model.Object) *outcome {
+	r.t.graph.read(r.by, outcomeNode(owner))
+	return r.t.outcomes[owner]
+}
+
+func (r reader) peer(name string) *peerFact {
+	r.t.graph.read(r.by, node{kind: nodePeerSpec, a: name})
+	return r.t.peers[name]
+}
+
+// peersAt returns the valid peers with an address, sorted.
+func (r reader) peersAt(a netip.Addr) []string {
+	r.t.graph.read(r.by, peersAtNode(a))
+	var names []string
+	for _, n := range sortedNames(r.t.peersAt[a]) {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+func (r reader) secret(name string) *secretFact {
+	r.t.graph.read(r.by, node{kind: nodeSecret, a: name})
+	return r.t.secrets[name]
 }
 
 func (r reader) gateway(n snapshot.Name) *gatewayFact {

@@ -1,9 +1,11 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/internal/model"
@@ -35,7 +37,17 @@ func (d Desired) Text() string {
 		fmt.Fprintf(&b, "view %s listeners %s\n", v.ID, list(v.Listeners))
 	}
 	for _, m := range d.Machines {
-		fmt.Fprintf(&b, "machine %s view %s drain %ds%s\n", m.Name, m.View, m.DrainSeconds, when(m.Cordoned, " cordoned"))
+		fmt.Fprintf(&b, "machine %s view %s drain %ds%s%s\n", m.Name, m.View, m.DrainSeconds, when(m.Cordoned, " cordoned"),
+			when(m.RouterID.IsValid(), " router id "+m.RouterID.String()))
+	}
+	for _, a := range d.Assignments {
+		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, describeOwner(a.Owner), a.Mode, list(a.Listeners), list(a.Machines))
+	}
+	for _, v := range d.VIPs {
+		writeVIP(&b, v)
+	}
+	for _, p := range d.Peers {
+		writePeer(&b, p)
 	}
 	for _, s := range d.Statuses {
 		writeStatus(&b, s)
@@ -145,6 +157,52 @@ func writeSet(b *strings.Builder, s *model.BackendSet) {
 	}
 }
 
+func writeVIP(b *strings.Builder, v MachineVIP) {
+	fmt.Fprintf(b, "vip %s at %s pool %s by %s listeners %s%s", v.Address, v.Machine, v.Pool, v.Mode, list(v.Listeners), pathText(v.Path))
+	if len(v.Candidates) > 0 {
+		fmt.Fprintf(b, " candidates %s", list(v.Candidates))
+	}
+	if len(v.Interfaces) > 0 {
+		fmt.Fprintf(b, " interfaces %s", list(v.Interfaces))
+	}
+	b.WriteByte('\n')
+}
+
+func writePeer(b *strings.Builder, m MachinePeer) {
+	p := m.Peer
+	fmt.Fprintf(b, "peer %s at %s %s port %d AS %d to %d", p.Name, m.Machine, p.Address, p.Port, p.LocalASN, p.PeerASN)
+	fmt.Fprintf(b, "%s%s", when(p.IPv4, " IPv4"), when(p.IPv6, " IPv6"))
+	fmt.Fprintf(b, "%s", when(p.TTL > 0, fmt.Sprintf(" ttl %d", p.TTL)))
+	if p.NeedsPassword {
+		b.WriteString(" password " + cmp.Or(p.Password.String(), "missing"))
+	}
+	fmt.Fprintf(b, "\n  hold %s keepalive %s retry %s restart %s", p.HoldTime, p.Keepalive, p.ConnectRetry, p.RestartTime)
+	if p.BFD != nil {
+		fmt.Fprintf(b, " bfd %s x %d", p.BFD.Interval, p.BFD.Multiplier)
+	}
+	fmt.Fprintf(b, " prefixes at most %d%s", p.MaxPrefixes, when(p.AddPath, " add-path"))
+	fmt.Fprintf(b, "%s%s", when(p.NextHop4.IsValid(), " next hop "+p.NextHop4.String()), when(p.NextHop6.IsValid(), " next hop "+p.NextHop6.String()))
+	b.WriteString(pathText(p.Path) + "\n")
+}
+
+// pathText says what is added to advertisements.
+func pathText(o model.PathOptions) string {
+	text := ""
+	if len(o.Communities) > 0 {
+		text += " communities " + list(o.Communities)
+	}
+	if o.LocalPreference != nil {
+		text += fmt.Sprintf(" local preference %d", *o.LocalPreference)
+	}
+	if o.MED != nil {
+		text += fmt.Sprintf(" med %d", *o.MED)
+	}
+	if o.Prepend > 0 {
+		text += fmt.Sprintf(" prepend %d", o.Prepend)
+	}
+	return text
+}
+
 func writeStatus(b *strings.Builder, o ObjectStatus) {
 	s := o.Status
 	fmt.Fprintf(b, "status %s generation %d\n", o.Object, s.Generation)
@@ -176,6 +234,25 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 	}
 	if i := s.IngressRoute; i != nil {
 		fmt.Fprintf(b, "  %s: %s\n", i.CurrentStatus, i.Description)
+		writeIngress(b, i.LoadBalancer)
+	}
+	if p := s.AddressPool; p != nil {
+		writeConditions(b, "  ", p.Conditions)
+		fmt.Fprintf(b, "  assigned %d free %s\n", p.Assigned, p.Free)
+		for _, a := range p.Assignments {
+			owner := model.Object{Kind: a.Kind, Namespace: a.Namespace, Name: a.Name}
+			fmt.Fprintf(b, "  %s to %s\n", a.Address, describeOwner(owner))
+		}
+	}
+	if p := s.BGPPeer; p != nil {
+		writeConditions(b, "  ", p.Conditions)
+	}
+	if v := s.Service; v != nil {
+		writeConditions(b, "  ", v.Conditions)
+		writeIngress(b, v.LoadBalancer)
+	}
+	if s.Hold != nil {
+		fmt.Fprintf(b, "  held %s: %s\n", s.Hold.Reason, s.Hold.Message)
 	}
 	if len(s.Hosts) > 0 {
 		b.WriteString("  hosts")
@@ -186,6 +263,12 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 	}
 	if len(s.Listeners) > 0 {
 		fmt.Fprintf(b, "  listeners %s\n", list(s.Listeners))
+	}
+}
+
+func writeIngress(b *strings.Builder, s corev1.LoadBalancerStatus) {
+	for _, i := range s.Ingress {
+		fmt.Fprintf(b, "  address %s %s\n", i.IP, deref(i.IPMode))
 	}
 }
 

@@ -1,12 +1,14 @@
 package translate
 
 import (
+	"cmp"
 	"net/netip"
 	"reflect"
 	"slices"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -28,6 +30,9 @@ type Config struct {
 	IngressRoutePort uint16
 	// ReservedPorts are taken on every machine and refused to listeners.
 	ReservedPorts []uint16
+	// SecretNamespace is where the Secrets are that BGPPeers name;
+	// v1alpha1.SystemNamespace when empty.
+	SecretNamespace string
 }
 
 func (c Config) withDefaults() Config {
@@ -37,6 +42,7 @@ func (c Config) withDefaults() Config {
 	if c.IngressRoutePort == 0 {
 		c.IngressRoutePort = 80
 	}
+	c.SecretNamespace = cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
 	return c
 }
 
@@ -99,12 +105,28 @@ type Translator struct {
 	trees      map[snapshot.Name]*treeFact
 	hosts      map[model.HostKey]*hostState
 
+	// The same, of what brings requests to the machines.
+	own          []ownAddress
+	fleet        []fleetMachine
+	pools        map[string]*poolFact
+	records      map[string]*recordFact
+	selections   map[string]*selectionFact
+	peers        map[string]*peerFact
+	secrets      map[string]*secretFact
+	outcomes     map[model.Object]*outcome
+	poolOutcomes map[string]*poolOutcome
+	grants       map[netip.Addr]grant
+
 	// Sums over nodes.
 	ports    map[model.ListenerID]map[model.Object]struct{} // who asks for a listener
 	reached  map[snapshot.Name]nameSet                      // IngressRoute -> roots that delegate to it
 	attached map[snapshot.Name]map[gatewayv1.SectionName]int32
 	groups   map[model.GroupID]*groupState
 	setUses  map[node]int
+	wants    map[model.Object]*want
+	sharing  map[string]int         // root IngressRoutes that share an address, by namespace
+	peersAt  map[netip.Addr]nameSet // valid BGPPeers
+	peerAt   map[string][]string    // BGPPeer -> machines in the result
 
 	counted map[snapshot.Name][]attachment // what an HTTPRoute added to attached
 	touched map[model.GroupID]struct{}     // groups whose uses changed in this Apply
@@ -132,11 +154,26 @@ func New(c Config) *Translator {
 		attached:   map[snapshot.Name]map[gatewayv1.SectionName]int32{},
 		groups:     map[model.GroupID]*groupState{},
 		setUses:    map[node]int{},
-		counted:    map[snapshot.Name][]attachment{},
-		touched:    map[model.GroupID]struct{}{},
-		result:     newChanges(),
+
+		pools:        map[string]*poolFact{},
+		records:      map[string]*recordFact{},
+		selections:   map[string]*selectionFact{},
+		peers:        map[string]*peerFact{},
+		secrets:      map[string]*secretFact{},
+		outcomes:     map[model.Object]*outcome{},
+		poolOutcomes: map[string]*poolOutcome{},
+		grants:       map[netip.Addr]grant{},
+		wants:        map[model.Object]*want{},
+		sharing:      map[string]int{},
+		peersAt:      map[netip.Addr]nameSet{},
+		peerAt:       map[string][]string{},
+
+		counted: map[snapshot.Name][]attachment{},
+		touched: map[model.GroupID]struct{}{},
+		result:  newChanges(),
 	}
 	t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
+	t.graph.mark(node{kind: nodeAssign})
 	return t
 }
 
@@ -174,7 +211,9 @@ func (t *Translator) compute(r reader, n node) {
 	case nodeNamespace:
 		update(t, n, t.namespaces, n.a, namespaceLabels(r, n.a))
 	case nodeService:
-		update(t, n, t.services, n.name(), makeServiceFact(r.s.Services[n.name()]))
+		o := r.s.Services[n.name()]
+		update(t, n, t.services, n.name(), makeServiceFact(o))
+		t.setWant(serviceOwner(n.name()), wantOfService(o))
 	case nodeClass:
 		t.computeClass(r, n)
 	case nodeMachine:
@@ -186,7 +225,9 @@ func (t *Translator) compute(r reader, n node) {
 	case nodeHTTPRoute:
 		t.computeHTTPRoute(r, n)
 	case nodeIngressRoute:
+		before := t.ingresses[n.name()]
 		update(t, n, t.ingresses, n.name(), makeIngressFact(r, n.name()))
+		t.wantOfIngress(n.name(), before, t.ingresses[n.name()])
 	case nodeTree:
 		t.computeTree(r, n)
 	case nodeHost:
@@ -203,6 +244,38 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeSet(r, n)
 	case nodeView:
 		t.computeView(n)
+	default:
+		t.computeEntrance(r, n)
+	}
+}
+
+// computeEntrance computes the nodes of what brings requests to the machines.
+func (t *Translator) computeEntrance(r reader, n node) {
+	switch n.kind {
+	case nodeOwn:
+		t.computeOwn(r, n)
+	case nodeFleet:
+		t.computeFleet(r, n)
+	case nodePool:
+		t.computePool(r, n)
+	case nodePoolRecord:
+		t.computePoolRecord(r, n)
+	case nodeSelection:
+		t.computeSelection(r, n)
+	case nodeSecret:
+		t.computeSecret(r, n)
+	case nodePeerSpec:
+		t.computePeerSpec(r, n)
+	case nodePeer:
+		t.computePeer(r, n)
+	case nodeAssign:
+		t.computeAssign(r)
+	case nodeVIP:
+		t.computeVIP(r, n)
+	case nodePoolStatus:
+		t.computePoolStatus(r, n)
+	case nodeServiceStatus:
+		t.computeServiceStatus(r, n)
 	}
 }
 

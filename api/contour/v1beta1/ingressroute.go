@@ -1,6 +1,7 @@
 package v1beta1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -186,6 +187,10 @@ type Status struct {
 	// Description says why, with the path of each field at fault.
 	// +optional
 	Description string `json:"description,omitempty"`
+	// LoadBalancer holds the addresses at which a root is reached, as in Contour's
+	// HTTPProxy.
+	// +optional
+	LoadBalancer corev1.LoadBalancerStatus `json:"loadBalancer,omitempty,omitzero"`
 }
 
 // Values of Status.CurrentStatus.

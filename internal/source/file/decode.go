@@ -18,6 +18,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/snapshot"
 )
 
 // newObject returns an empty object of a kind that a snapshot holds, nil for
@@ -26,10 +27,16 @@ func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) 
 	switch apiVersion + " " + kind {
 	case "v1 Namespace":
 		return &corev1.Namespace{}, false
+	case "v1 Secret":
+		return &corev1.Secret{}, true
 	case "v1 Service":
 		return &corev1.Service{}, true
 	case "discovery.k8s.io/v1 EndpointSlice":
 		return &discoveryv1.EndpointSlice{}, true
+	case "fairlead.dev/v1alpha1 AddressPool":
+		return &v1alpha1.AddressPool{}, false
+	case "fairlead.dev/v1alpha1 BGPPeer":
+		return &v1alpha1.BGPPeer{}, false
 	case "fairlead.dev/v1alpha1 Machine":
 		return &v1alpha1.Machine{}, false
 	// v1beta1 has the same fields as v1.
@@ -151,16 +158,22 @@ func (l *loader) value(encoded []byte, at lines) {
 			l.fail(at.where("metadata.namespace"), "%s: metadata.namespace: %s", h, problem)
 		}
 	}
+	if secret, ok := object.(*corev1.Secret); ok {
+		if secret.Namespace != l.secretNamespace {
+			return // a plane does not read it either
+		}
+		object = snapshot.Trim(secret)
+	}
 	key, err := l.snapshot.Set(object)
 	if err != nil {
 		l.fail(where, "%s: %w", h, err)
 		return
 	}
 	if first, twice := l.seen[key]; twice {
-		l.fail(where, "%s stands here again: it stands at %s", key, first)
+		l.fail(where, "%s stands here again: it stands at %s", key, first.where(""))
 		return
 	}
-	l.seen[key] = where
+	l.seen[key] = at
 }
 
 // list reads the items of what `kubectl get -o yaml` writes.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -27,24 +28,35 @@ func (w Warning) String() string { return w.Where + ": " + w.What }
 
 // Load reads every path: a file, a directory with all its *.yaml, *.yml and *.json
 // files below, or Stdin, which is read from stdin. The error joins all that was
-// found wrong; the snapshot is nil then.
+// found wrong; the snapshot is nil then. Of Secrets, those of v1alpha1.SystemNamespace
+// are read, and of them what snapshot.Trim leaves.
 func Load(stdin io.Reader, paths ...string) (*snapshot.Snapshot, []Warning, error) {
-	l := loader{snapshot: snapshot.New(), seen: map[snapshot.Key]string{}}
-	for _, path := range paths {
-		l.path(stdin, path)
-	}
-	if err := errors.Join(l.errs...); err != nil {
-		return nil, l.warnings, err
-	}
-	return l.snapshot, l.warnings, nil
+	l := newLoader()
+	s, err := l.load(stdin, paths)
+	return s, l.warnings, err
 }
 
 // loader collects what is found.
 type loader struct {
-	snapshot *snapshot.Snapshot
-	seen     map[snapshot.Key]string // where each object stood
-	warnings []Warning
-	errs     []error
+	snapshot        *snapshot.Snapshot
+	secretNamespace string
+	seen            map[snapshot.Key]lines // where each object stood
+	warnings        []Warning
+	errs            []error
+}
+
+func newLoader() *loader {
+	return &loader{snapshot: snapshot.New(), secretNamespace: v1alpha1.SystemNamespace, seen: map[snapshot.Key]lines{}}
+}
+
+func (l *loader) load(stdin io.Reader, paths []string) (*snapshot.Snapshot, error) {
+	for _, path := range paths {
+		l.path(stdin, path)
+	}
+	if err := errors.Join(l.errs...); err != nil {
+		return nil, err
+	}
+	return l.snapshot, nil
 }
 
 func (l *loader) fail(where, format string, args ...any) {

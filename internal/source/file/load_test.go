@@ -161,7 +161,7 @@ func TestGoldenInputs(t *testing.T) {
 			switch f.Name {
 			case "want":
 				want = string(f.Data)
-			case "config":
+			case "config", "unrecorded":
 				configured = true
 			default:
 				in.WriteString("---\n")
@@ -176,7 +176,7 @@ func TestGoldenInputs(t *testing.T) {
 			t.Errorf("%s: %v %v", name, err, warnings)
 			continue
 		}
-		tr, _ := translate.Full(translate.Config{}, s)
+		tr := translate.Settle(translate.Config{}, s)
 		if got := tr.Desired().Text(); got != want {
 			t.Errorf("%s: another result by way of files:\n%s", name, got)
 		}

@@ -23,57 +23,72 @@ import (
 
 // resource is how the API serves one kind.
 type resource struct {
-	kind     snapshot.Kind
-	gvr      schema.GroupVersionResource
-	object   func() runtime.Object
-	list     func() runtime.Object
-	protobuf bool // the API serves it as protobuf too
+	kind      snapshot.Kind
+	gvr       schema.GroupVersionResource
+	object    func() runtime.Object
+	list      func() runtime.Object
+	protobuf  bool   // the API serves it as protobuf too
+	namespace string // the only one that is followed; all when empty
 }
 
-func resources() []resource {
+// resources are those of the kinds of a snapshot. Of Secrets, those of one namespace
+// are followed.
+func resources(secretNamespace string) []resource {
 	core, discovery := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion
 	gateway, contour, ours := schema.GroupVersion(gatewayv1.GroupVersion), contourv1beta1.GroupVersion, v1alpha1.GroupVersion
 	return []resource{
 		{
+			snapshot.KindAddressPool, ours.WithResource("addresspools"),
+			func() runtime.Object { return &v1alpha1.AddressPool{} }, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, false, "",
+		},
+		{
+			snapshot.KindBGPPeer, ours.WithResource("bgppeers"),
+			func() runtime.Object { return &v1alpha1.BGPPeer{} }, func() runtime.Object { return &v1alpha1.BGPPeerList{} }, false, "",
+		},
+		{
+			snapshot.KindSecret, core.WithResource("secrets"),
+			func() runtime.Object { return &corev1.Secret{} }, func() runtime.Object { return &corev1.SecretList{} }, true, secretNamespace,
+		},
+		{
 			snapshot.KindEndpointSlice, discovery.WithResource("endpointslices"),
-			func() runtime.Object { return &discoveryv1.EndpointSlice{} }, func() runtime.Object { return &discoveryv1.EndpointSliceList{} }, true,
+			func() runtime.Object { return &discoveryv1.EndpointSlice{} }, func() runtime.Object { return &discoveryv1.EndpointSliceList{} }, true, "",
 		},
 		{
 			snapshot.KindGateway, gateway.WithResource("gateways"),
-			func() runtime.Object { return &gatewayv1.Gateway{} }, func() runtime.Object { return &gatewayv1.GatewayList{} }, false,
+			func() runtime.Object { return &gatewayv1.Gateway{} }, func() runtime.Object { return &gatewayv1.GatewayList{} }, false, "",
 		},
 		{
 			snapshot.KindGatewayClass, gateway.WithResource("gatewayclasses"),
-			func() runtime.Object { return &gatewayv1.GatewayClass{} }, func() runtime.Object { return &gatewayv1.GatewayClassList{} }, false,
+			func() runtime.Object { return &gatewayv1.GatewayClass{} }, func() runtime.Object { return &gatewayv1.GatewayClassList{} }, false, "",
 		},
 		{
 			snapshot.KindHTTPRoute, gateway.WithResource("httproutes"),
-			func() runtime.Object { return &gatewayv1.HTTPRoute{} }, func() runtime.Object { return &gatewayv1.HTTPRouteList{} }, false,
+			func() runtime.Object { return &gatewayv1.HTTPRoute{} }, func() runtime.Object { return &gatewayv1.HTTPRouteList{} }, false, "",
 		},
 		{
 			snapshot.KindIngressRoute, contour.WithResource("ingressroutes"),
-			func() runtime.Object { return &contourv1beta1.IngressRoute{} }, func() runtime.Object { return &contourv1beta1.IngressRouteList{} }, false,
+			func() runtime.Object { return &contourv1beta1.IngressRoute{} }, func() runtime.Object { return &contourv1beta1.IngressRouteList{} }, false, "",
 		},
 		{
 			snapshot.KindMachine, ours.WithResource("machines"),
-			func() runtime.Object { return &v1alpha1.Machine{} }, func() runtime.Object { return &v1alpha1.MachineList{} }, false,
+			func() runtime.Object { return &v1alpha1.Machine{} }, func() runtime.Object { return &v1alpha1.MachineList{} }, false, "",
 		},
 		{
 			snapshot.KindNamespace, core.WithResource("namespaces"),
-			func() runtime.Object { return &corev1.Namespace{} }, func() runtime.Object { return &corev1.NamespaceList{} }, true,
+			func() runtime.Object { return &corev1.Namespace{} }, func() runtime.Object { return &corev1.NamespaceList{} }, true, "",
 		},
 		{
 			snapshot.KindReferenceGrant, gateway.WithResource("referencegrants"),
-			func() runtime.Object { return &gatewayv1.ReferenceGrant{} }, func() runtime.Object { return &gatewayv1.ReferenceGrantList{} }, false,
+			func() runtime.Object { return &gatewayv1.ReferenceGrant{} }, func() runtime.Object { return &gatewayv1.ReferenceGrantList{} }, false, "",
 		},
 		{
 			snapshot.KindService, core.WithResource("services"),
-			func() runtime.Object { return &corev1.Service{} }, func() runtime.Object { return &corev1.ServiceList{} }, true,
+			func() runtime.Object { return &corev1.Service{} }, func() runtime.Object { return &corev1.ServiceList{} }, true, "",
 		},
 		{
 			snapshot.KindTLSCertificateDelegation, contour.WithResource("tlscertificatedelegations"),
 			func() runtime.Object { return &contourv1beta1.TLSCertificateDelegation{} },
-			func() runtime.Object { return &contourv1beta1.TLSCertificateDelegationList{} }, false,
+			func() runtime.Object { return &contourv1beta1.TLSCertificateDelegationList{} }, false, "",
 		},
 	}
 }
@@ -113,8 +128,10 @@ func NewClient(cfg *rest.Config) (client.Client, error) {
 // mapper knows our kinds without asking the API, which may not serve all yet.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	cluster := map[snapshot.Kind]bool{snapshot.KindGatewayClass: true, snapshot.KindMachine: true, snapshot.KindNamespace: true}
-	for _, r := range resources() {
+	cluster := map[snapshot.Kind]bool{
+		snapshot.KindAddressPool: true, snapshot.KindBGPPeer: true, snapshot.KindGatewayClass: true, snapshot.KindMachine: true, snapshot.KindNamespace: true,
+	}
+	for _, r := range resources("") {
 		var scope meta.RESTScope = meta.RESTScopeNamespace
 		if cluster[r.kind] {
 			scope = meta.RESTScopeRoot
@@ -126,7 +143,6 @@ func mapper() meta.RESTMapper {
 		kind string
 		gvr  schema.GroupVersionResource
 	}{
-		{"Secret", corev1.SchemeGroupVersion.WithResource("secrets")},
 		{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases")},
 	} {
 		m.AddSpecific(r.gvr.GroupVersion().WithKind(r.kind), r.gvr, r.gvr, meta.RESTScopeNamespace)

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -39,6 +41,9 @@ type Config struct {
 	// Patience is how long a batch waits for changes that follow its first one.
 	// Zero is DefaultPatience, negative is none.
 	Patience time.Duration
+	// SecretNamespace is the only one whose Secrets are read; v1alpha1.SystemNamespace
+	// when empty.
+	SecretNamespace string
 }
 
 // Source follows an API. Run it once; one goroutine calls Next.
@@ -71,7 +76,7 @@ func New(c Config) (*Source, error) {
 		s.patience = DefaultPatience
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	for _, r := range resources() {
+	for _, r := range resources(cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)) {
 		rc, err := r.restClient(c.REST, transport, codecs)
 		if err != nil {
 			return nil, err
@@ -145,7 +150,7 @@ func (f *follower) run(ctx context.Context) {
 // get begins a request. The reflector does the retrying: the client itself would sit
 // out the second that an API asks for which has just begun to serve a kind.
 func (f *follower) get() *rest.Request {
-	return f.client.Get().Resource(f.resource.gvr.Resource).MaxRetries(0)
+	return f.client.Get().NamespaceIfScoped(f.resource.namespace, f.resource.namespace != "").Resource(f.resource.gvr.Resource).MaxRetries(0)
 }
 
 // IsWatchListSemanticsUnSupported makes a reflector list first and then watch. The

@@ -75,7 +75,7 @@ func (f *fakeAPI) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 	case r.URL.Path == "/apis":
 		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apps","versions":[{"version":"v1"}]}]}`)
 	case f.served:
-		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"machines"}]}`)
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","resources":[{"name":"machines"},{"name":"addresspools"},{"name":"bgppeers"}]}`)
 	default:
 		http.Error(w, "404 page not found", http.StatusNotFound)
 	}
@@ -85,12 +85,15 @@ func (f *fakeAPI) serveDiscovery(w http.ResponseWriter, r *http.Request) bool {
 // listHead names the list's type as the path says it.
 func listHead(path string) string {
 	kinds := map[string]string{
+		"addresspools": "AddressPoolList", "bgppeers": "BGPPeerList", "secrets": "SecretList",
 		"namespaces": "NamespaceList", "services": "ServiceList", "endpointslices": "EndpointSliceList",
 		"gateways": "GatewayList", "gatewayclasses": "GatewayClassList", "httproutes": "HTTPRouteList", "referencegrants": "ReferenceGrantList",
 		"ingressroutes": "IngressRouteList", "tlscertificatedelegations": "TLSCertificateDelegationList",
 	}
 	parts := strings.Split(strings.TrimPrefix(strings.TrimPrefix(path, "/apis/"), "/api/"), "/")
-	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, strings.Join(parts[:len(parts)-1], "/"), kinds[parts[len(parts)-1]])
+	version := strings.Join(parts[:len(parts)-1], "/")
+	version, _, _ = strings.Cut(version, "/namespaces/")
+	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,`, version, kinds[parts[len(parts)-1]])
 }
 
 func (f *fakeAPI) serveMachines(w http.ResponseWriter, r *http.Request) {

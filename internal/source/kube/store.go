@@ -121,6 +121,9 @@ func accept(obj any) (metav1.Object, snapshot.Name, error) {
 	if !ok {
 		return nil, snapshot.Name{}, fmt.Errorf("a watch sent a %T", obj)
 	}
+	if secret, is := obj.(*corev1.Secret); is {
+		object = snapshot.Trim(secret)
+	}
 	object.SetManagedFields(nil)
 	if a := object.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
 		delete(a, corev1.LastAppliedConfigAnnotation)

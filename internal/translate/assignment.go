@@ -1,0 +1,246 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// computeAssign gives the addresses of all pools to all owners. It is one node: who
+// gets an address depends on who else wants one. Its work follows owners and
+// addresses that are given away, and it is done when one of those changes, a pool, or
+// a machine's address: never for a route or an endpoint.
+func (t *Translator) computeAssign(r reader) {
+	a := &assigner{
+		byName: map[string]*poolBook{}, wantOf: t.wants, own: r.own(),
+		labels: r.labelsOf, shared: []model.ListenerID{ListenerID(t.config.IngressRoutePort)},
+	}
+	for _, name := range r.poolNames() {
+		p := &poolBook{poolFact: r.pool(name), stored: r.poolRecord(name)}
+		if p.poolFact != nil {
+			a.pools = append(a.pools, p)
+			a.byName[name] = p
+		}
+	}
+	for _, w := range t.wants {
+		a.wants = append(a.wants, w)
+	}
+	for namespace := range t.sharing {
+		a.sharing = append(a.sharing, namespace)
+	}
+	slices.Sort(a.sharing)
+	a.run()
+	t.takeOutcomes(a)
+	t.takeGrants(a)
+	for name := range t.poolOutcomes {
+		if a.byName[name] == nil {
+			delete(t.poolOutcomes, name)
+			t.graph.mark(node{kind: nodePoolStatus, a: name})
+		}
+	}
+	for _, p := range a.pools {
+		update(t, node{kind: nodePoolOutcome, a: p.name}, t.poolOutcomes, p.name, &p.out)
+	}
+}
+
+// takeOutcomes keeps what became of each owner, and tells those that show it.
+func (t *Translator) takeOutcomes(a *assigner) {
+	fresh := map[model.Object]*outcome{}
+	for _, w := range a.wants {
+		if o := a.outcomeOf(w.owner, w.owner, func(held) bool { return true }); o != nil {
+			fresh[w.owner] = o
+		}
+	}
+	for _, namespace := range a.sharing {
+		if o := a.outcomeOf(sharedIn(namespace), sharedOwner(), func(h held) bool { return a.keepsIn(a.byName[h.pool], namespace) }); o != nil {
+			fresh[sharedIn(namespace)] = o
+		}
+	}
+	for owner := range t.outcomes {
+		if fresh[owner] == nil {
+			update(t, outcomeNode(owner), t.outcomes, owner, nil)
+		}
+	}
+	for owner, o := range fresh {
+		update(t, outcomeNode(owner), t.outcomes, owner, o)
+	}
+}
+
+// takeGrants keeps the addresses that are recorded: those that may be used.
+func (t *Translator) takeGrants(a *assigner) {
+	fresh := map[netip.Addr]grant{}
+	for address, h := range a.taken {
+		if !h.kept {
+			continue
+		}
+		g := grant{pool: h.pool, owner: h.owner, listeners: a.shared}
+		if w := a.wantOf[h.owner]; w != nil {
+			g.listeners = w.listeners
+		}
+		fresh[address] = g
+	}
+	for address := range t.grants {
+		if _, stays := fresh[address]; !stays {
+			delete(t.grants, address)
+			t.graph.mark(vipNode(address))
+		}
+	}
+	for address, g := range fresh {
+		if old, known := t.grants[address]; !known || old.pool != g.pool || old.owner != g.owner || !slices.Equal(old.listeners, g.listeners) {
+			t.grants[address] = g
+			t.graph.mark(vipNode(address))
+		}
+	}
+}
+
+func outcomeNode(o model.Object) node {
+	return node{kind: nodeOutcome, a: o.Kind, b: o.Namespace, c: o.Name}
+}
+
+func vipNode(a netip.Addr) node { return node{kind: nodeVIP, a: a.String()} }
+
+// computeVIP brings an address that may be used to the machines of its pool.
+func (t *Translator) computeVIP(r reader, n node) {
+	address := netip.MustParseAddr(n.a)
+	var before []string
+	if old := t.result.Assignments[address]; old != nil {
+		before = old.Machines
+	}
+	var assignment *model.Assignment
+	var vip *model.VIP
+	if g, granted := t.grants[address]; granted {
+		f, selection := r.pool(g.pool), r.selection(g.pool)
+		assignment = &model.Assignment{
+			Address: address, Pool: g.pool, Owner: g.owner, Mode: f.mode, Listeners: g.listeners, Machines: selection.machines,
+		}
+		vip = &model.VIP{Address: address, Pool: g.pool, Mode: f.mode, Listeners: g.listeners, Path: f.path, Interfaces: f.interfaces}
+		if f.mode == model.AnnounceL2 {
+			vip.Candidates = selection.candidates(address)
+		}
+		for _, machine := range selection.machines {
+			publish(t.result.VIPs, t.out.VIPs, model.VIPKey{Machine: machine, Address: address}, vip)
+		}
+	}
+	for _, machine := range before {
+		if assignment == nil || !slices.Contains(assignment.Machines, machine) {
+			publish(t.result.VIPs, t.out.VIPs, model.VIPKey{Machine: machine, Address: address}, nil)
+		}
+	}
+	publish(t.result.Assignments, t.out.Assignments, address, assignment)
+}
+
+func poolObject(name string) model.Object {
+	return model.Object{Kind: string(snapshot.KindAddressPool), Name: name}
+}
+
+// computePoolStatus writes a pool's whole status, the record of its assignments among it.
+func (t *Translator) computePoolStatus(r reader, n node) {
+	o := r.s.AddressPools[snapshot.Name{Name: n.a}]
+	out := r.poolOutcome(n.a)
+	if o == nil || out == nil {
+		publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), nil)
+		return
+	}
+	f := r.pool(n.a)
+	status := &v1alpha1.AddressPoolStatus{Assigned: int32(len(out.records))}
+	var free []string
+	for fam := range families {
+		if len(f.ranges[fam]) > 0 {
+			free = append(free, freeText(out.free[fam])+" "+fam.String())
+		}
+	}
+	status.Free = strings.Join(free, ", ")
+	for _, rec := range out.records {
+		status.Assignments = append(status.Assignments, v1alpha1.Assignment{
+			Address: rec.address.String(), Kind: rec.owner.Kind, Namespace: rec.owner.Namespace, Name: rec.owner.Name,
+		})
+	}
+	reason, message := v1alpha1.ReasonAccepted, "the pool is accepted"
+	if out.accepted.failed {
+		reason, message = out.accepted.reason, out.accepted.message
+		if len(out.records) > 0 {
+			message += "; what the pool gave away stays"
+		}
+	}
+	notes := slices.Clone(out.notes)
+	if selection := r.selection(n.a); selection != nil && len(selection.machines) == 0 {
+		notes = append(notes, "no machine announces its addresses: spec.machines selects none")
+	}
+	message = strings.Join(append([]string{message}, notes...), "; ")
+	status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionAccepted, !out.accepted.failed, reason, message, o.Generation)}
+	publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), &Status{Generation: o.Generation, AddressPool: status})
+}
+
+// computeServiceStatus shows the addresses of a Service that is ours.
+func (t *Translator) computeServiceStatus(r reader, n node) {
+	o := r.s.Services[n.name()]
+	object := serviceOwner(n.name())
+	if !isOurs(o) {
+		publish(t.result.Statuses, t.out.Statuses, object, nil)
+		return
+	}
+	out := r.outcome(object)
+	status := &Status{Generation: o.Generation, Service: &corev1.ServiceStatus{LoadBalancer: ingressStatus(out)}}
+	reason, message := v1alpha1.ReasonNoDataPlane, "nothing answers at the address yet: balancing of Services is not there"
+	if out != nil && out.hold != nil {
+		status.Hold = out.hold
+		reason, message = string(out.hold.Reason), out.hold.Message+"; "+message
+	}
+	status.Service.Conditions = []metav1.Condition{condition(v1alpha1.ConditionServed, false, reason, message, o.Generation)}
+	publish(t.result.Statuses, t.out.Statuses, object, status)
+}
+
+// ingressStatus lists addresses in the form that Services and IngressRoutes share.
+func ingressStatus(o *outcome) corev1.LoadBalancerStatus {
+	var status corev1.LoadBalancerStatus
+	if o == nil {
+		return status
+	}
+	for _, a := range o.addresses {
+		mode := corev1.LoadBalancerIPModeVIP
+		status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
+	}
+	return status
+}
+
+// Settle translates a snapshot as it will be once the assignments of its pools are
+// recorded: it writes them into the pools of the snapshot, which it replaces. Machines
+// are told of an address only after its record, so a translation of manifests alone
+// shows none.
+func Settle(c Config, s *snapshot.Snapshot) *Translator {
+	t, _ := Full(c, s)
+	const rounds = 4 // two suffice, see ADR 14
+	for range rounds {
+		keys := t.record(s)
+		if len(keys) == 0 {
+			break
+		}
+		t.Apply(s, keys)
+	}
+	return t
+}
+
+// record writes the status of each pool into the snapshot, and names those that changed.
+func (t *Translator) record(s *snapshot.Snapshot) []snapshot.Key {
+	var keys []snapshot.Key
+	for n, pool := range s.AddressPools {
+		status := t.result.Statuses[poolObject(n.Name)]
+		if status == nil || slices.Equal(status.AddressPool.Assignments, pool.Status.Assignments) {
+			continue
+		}
+		pool = pool.DeepCopy()
+		pool.Status = *status.AddressPool.DeepCopy()
+		s.AddressPools[n] = pool
+		keys = append(keys, snapshot.Key{Kind: snapshot.KindAddressPool, Name: n})
+	}
+	slices.SortFunc(keys, func(a, b snapshot.Key) int { return cmp.Compare(a.Name.Name, b.Name.Name) })
+	return keys
+}

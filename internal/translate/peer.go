@@ -1,0 +1,366 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// peerFact is a BGPPeer judged for itself.
+type peerFact struct {
+	created  int64
+	invalid  verdict[string]
+	machines *metav1.LabelSelector
+	secret   string
+	peer     model.Peer
+}
+
+// What a BGPPeer has that says nothing, as its schema has it.
+const (
+	defaultHold         = 9 * time.Second
+	defaultConnectRetry = 10 * time.Second
+	defaultRestart      = 15 * time.Second
+	defaultBFDInterval  = 300 * time.Millisecond
+	defaultMultiplier   = 3
+	defaultMaxPrefixes  = 1000
+	bgpPort             = 179
+)
+
+// peerCompiler collects what it finds in one BGPPeer.
+type peerCompiler struct {
+	spec *v1alpha1.BGPPeerSpec
+	fact *peerFact
+}
+
+func (c *peerCompiler) fail(path, problem string) {
+	c.fact.invalid.fail(v1alpha1.ReasonInvalid, path+": "+problem)
+}
+
+func makePeerFact(o *v1alpha1.BGPPeer) *peerFact {
+	if o == nil {
+		return nil
+	}
+	c := peerCompiler{spec: &o.Spec, fact: &peerFact{
+		created: o.CreationTimestamp.Unix(), machines: o.Spec.Machines, secret: o.Spec.PasswordSecret,
+		peer: model.Peer{Name: o.Name, NeedsPassword: o.Spec.PasswordSecret != ""},
+	}}
+	selectorProblem(o.Spec.Machines, "spec.machines", c.fail)
+	c.address()
+	c.systems()
+	c.times()
+	c.carried()
+	return c.fact
+}
+
+func (c *peerCompiler) address() {
+	p := &c.fact.peer
+	a, err := netip.ParseAddr(c.spec.Address)
+	switch {
+	case err != nil:
+		c.fail("spec.address", quote(c.spec.Address)+" is no IP address")
+		return
+	case a.Is4In6():
+		c.fail("spec.address", quote(c.spec.Address)+" is an IPv4 address: write "+a.Unmap().String())
+		return
+	case a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		c.fail("spec.address", a.String()+" is no address of one machine")
+	case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
+		c.fail("spec.address", a.String()+` is link-local: add the interface, as in "`+a.String()+`%eth0"`)
+	case a.Zone() != "" && !a.IsLinkLocalUnicast():
+		c.fail("spec.address", a.String()+" is not link-local: leave the interface out")
+	}
+	p.Address = a
+	if c.spec.Port < 0 || c.spec.Port > 65535 {
+		c.fail("spec.port", strconv.Itoa(int(c.spec.Port))+" must be in the range 1-65535")
+	} else {
+		p.Port = uint16(cmp.Or(c.spec.Port, bgpPort))
+	}
+}
+
+// systems reads the AS numbers and what depends on whether they are the same.
+func (c *peerCompiler) systems() {
+	number := func(n int64, path string) uint32 {
+		switch {
+		case n < 1 || n > 4294967295:
+			c.fail(path, strconv.FormatInt(n, 10)+" must be in the range 1-4294967295")
+		case n == 23456 || n == 65535 || n == 4294967295: // RFC 6793, RFC 7300
+			c.fail(path, strconv.FormatInt(n, 10)+" is reserved and nobody's AS")
+		}
+		return uint32(n)
+	}
+	p := &c.fact.peer
+	p.LocalASN, p.PeerASN = number(c.spec.LocalASN, "spec.localASN"), number(c.spec.PeerASN, "spec.peerASN")
+	internal := c.spec.LocalASN == c.spec.PeerASN
+	switch {
+	case c.spec.TTL != 0 && internal:
+		c.fail("spec.ttl", "is for external peers: localASN and peerASN are the same")
+	case c.spec.TTL != 0 && (c.spec.TTL < 2 || c.spec.TTL > 255):
+		c.fail("spec.ttl", strconv.Itoa(int(c.spec.TTL))+" must be in the range 2-255")
+	default:
+		p.TTL = uint8(c.spec.TTL)
+	}
+	p.Path = makePath(c.spec.PathAttributes, "spec.", c.fail)
+	if p.Path.LocalPreference != nil && !internal {
+		c.fail("spec.localPreference", "is for internal peers: localASN and peerASN differ")
+	}
+	if p.Path.Prepend > 0 && internal {
+		c.fail("spec.prepend", "is for external peers: localASN and peerASN are the same")
+	}
+}
+
+// duration reads a field with a default and bounds.
+func (c *peerCompiler) duration(d *metav1.Duration, path string, otherwise, least, most time.Duration) time.Duration {
+	if d == nil {
+		return otherwise
+	}
+	if d.Duration < least || d.Duration > most {
+		c.fail(path, d.Duration.String()+" must be between "+least.String()+" and "+most.String())
+		return otherwise
+	}
+	return d.Duration
+}
+
+// seconds is duration for what BGP counts in whole seconds.
+func (c *peerCompiler) seconds(d *metav1.Duration, path string, otherwise, least, most time.Duration) time.Duration {
+	value := c.duration(d, path, otherwise, least, most)
+	if value%time.Second != 0 {
+		c.fail(path, value.String()+" must be whole seconds")
+	}
+	return value
+}
+
+func (c *peerCompiler) times() {
+	const longest = 65535 * time.Second // two bytes (RFC 4271, 4.2)
+	p, s := &c.fact.peer, c.spec
+	never := s.HoldTime != nil && s.HoldTime.Duration == 0
+	if !never {
+		p.HoldTime = c.seconds(s.HoldTime, "spec.holdTime", defaultHold, 3*time.Second, longest)
+		p.Keepalive = (p.HoldTime / 3).Truncate(time.Second)
+	}
+	if s.KeepaliveTime != nil {
+		p.Keepalive = c.seconds(s.KeepaliveTime, "spec.keepaliveTime", p.Keepalive, time.Second, longest/3)
+		switch {
+		case never:
+			c.fail("spec.keepaliveTime", "there are no keepalives with holdTime 0s: leave one of the two out")
+		case p.Keepalive >= p.HoldTime:
+			c.fail("spec.keepaliveTime", p.Keepalive.String()+" must be shorter than the hold time of "+p.HoldTime.String())
+		}
+	}
+	p.ConnectRetry = c.duration(s.ConnectRetryTime, "spec.connectRetryTime", defaultConnectRetry, time.Second, time.Hour)
+	if s.BFD != nil {
+		multiplier := cmp.Or(s.BFD.Multiplier, defaultMultiplier)
+		if multiplier < 1 || multiplier > 255 {
+			c.fail("spec.bfd.multiplier", strconv.Itoa(int(multiplier))+" must be in the range 1-255")
+		}
+		p.BFD = &model.BFD{
+			Interval:   c.duration(s.BFD.Interval, "spec.bfd.interval", defaultBFDInterval, 10*time.Millisecond, time.Minute),
+			Multiplier: uint8(multiplier),
+		}
+	}
+	if !s.GracefulRestart.Disabled {
+		p.RestartTime = c.seconds(s.GracefulRestart.RestartTime, "spec.gracefulRestart.restartTime", defaultRestart, time.Second, 4095*time.Second)
+	}
+}
+
+// carried reads the families, and what prefixes of them carry.
+func (c *peerCompiler) carried() {
+	p, s := &c.fact.peer, c.spec
+	p.AddPath = s.AddPath
+	for i, f := range s.Families {
+		switch f {
+		case v1alpha1.FamilyIPv4:
+			p.IPv4 = true
+		case v1alpha1.FamilyIPv6:
+			p.IPv6 = true
+		default:
+			c.fail(at("spec.families", i), quote(string(f))+" must be IPv4 or IPv6")
+		}
+	}
+	if len(s.Families) == 0 {
+		p.IPv4, p.IPv6 = p.Address.Is4(), p.Address.Is6()
+	}
+	p.NextHop4 = c.nextHop(s.NextHopIPv4, "spec.nextHopIPv4", ipv4)
+	p.NextHop6 = c.nextHop(s.NextHopIPv6, "spec.nextHopIPv6", ipv6)
+	if s.MaxPrefixes < 0 {
+		c.fail("spec.maxPrefixes", strconv.Itoa(int(s.MaxPrefixes))+" must be above 0")
+	}
+	p.MaxPrefixes = uint32(cmp.Or(max(s.MaxPrefixes, 0), defaultMaxPrefixes))
+}
+
+func (c *peerCompiler) nextHop(text, path string, fam family) netip.Addr {
+	if text == "" {
+		return netip.Addr{}
+	}
+	a, err := parsePlain(text)
+	switch {
+	case err != nil:
+		c.fail(path, err.Error())
+	case familyOf(a) != fam:
+		c.fail(path, text+" is no "+fam.String()+" address")
+	case !reachable(a):
+		c.fail(path, text+" is no address at which a router can reach a machine")
+	}
+	return a
+}
+
+// setPeer keeps a BGPPeer, and by its address.
+func (t *Translator) computePeerSpec(r reader, n node) {
+	before := t.peers[n.a]
+	update(t, n, t.peers, n.a, makePeerFact(r.s.BGPPeers[snapshot.Name{Name: n.a}]))
+	after := t.peers[n.a]
+	if before == after {
+		return
+	}
+	name := snapshot.Name{Name: n.a}
+	if before != nil && !before.invalid.failed {
+		drop(t.peersAt, before.peer.Address, name)
+		t.graph.changed(peersAtNode(before.peer.Address))
+	}
+	if after != nil && !after.invalid.failed {
+		put(t.peersAt, after.peer.Address, name)
+		t.graph.changed(peersAtNode(after.peer.Address))
+	}
+	t.graph.mark(node{kind: nodePeer, a: n.a})
+}
+
+func peersAtNode(a netip.Addr) node { return node{kind: nodePeersAt, a: a.String()} }
+
+func peerObject(name string) model.Object {
+	return model.Object{Kind: string(snapshot.KindBGPPeer), Name: name}
+}
+
+// secretFact is a password, or that a Secret has none that can be used.
+type secretFact struct {
+	password model.Redacted
+	problem  string
+}
+
+// passwordLimit is the longest that Linux takes (TCP_MD5SIG_MAXKEYLEN).
+const passwordLimit = 80
+
+func (t *Translator) computeSecret(r reader, n node) {
+	o := r.s.Secrets[snapshot.Name{Namespace: t.config.SecretNamespace, Name: n.a}]
+	var f *secretFact
+	if o != nil {
+		f = &secretFact{password: model.Redacted(o.Data[snapshot.PasswordKey])}
+		switch {
+		case f.password == "":
+			f.problem = `has no key "` + snapshot.PasswordKey + `"`
+		case len(f.password) > passwordLimit:
+			f = &secretFact{problem: "has a password of more than " + strconv.Itoa(passwordLimit) + " bytes"}
+		}
+	}
+	update(t, n, t.secrets, n.a, f)
+}
+
+// computePeer brings a peer to the machines that it selects.
+func (t *Translator) computePeer(r reader, n node) {
+	name := n.a
+	o := r.s.BGPPeers[snapshot.Name{Name: name}]
+	f := r.peer(name)
+	var at []string
+	var status *Status
+	if o != nil && f != nil {
+		accepted := f.invalid
+		conditions := []metav1.Condition{}
+		if !f.invalid.failed {
+			peer := f.peer
+			if f.secret != "" {
+				where := "Secret " + t.config.SecretNamespace + "/" + f.secret
+				switch s := r.secret(f.secret); {
+				case s == nil:
+					accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+where+" not found: there is no session without it")
+				case s.problem != "":
+					accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+where+" "+s.problem+": there is no session without one")
+				default:
+					peer.Password = s.password
+				}
+			}
+			var conflicts []string
+			at, conflicts = peerMachines(r, name, f)
+			if len(conflicts) > 0 {
+				accepted.fail(v1alpha1.ReasonConflict, "spec.address: "+listTexts(conflicts)+": one peer for each address")
+			}
+			for _, machine := range at {
+				publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, &peer)
+			}
+		}
+		reason, message := v1alpha1.ReasonAccepted, "the peer is accepted"
+		if accepted.failed {
+			reason, message = accepted.reason, accepted.message
+		}
+		conditions = append(conditions, condition(v1alpha1.ConditionAccepted, !accepted.failed, reason, message, o.Generation))
+		if doubles := routerIDConflicts(r, f); len(doubles) > 0 {
+			conditions = append(conditions, condition(v1alpha1.ConditionRouterIDConflict, true, v1alpha1.ReasonDuplicate,
+				listTexts(doubles)+": give each Machine a spec.routerID of its own", o.Generation))
+		}
+		status = &Status{Generation: o.Generation, BGPPeer: &v1alpha1.BGPPeerStatus{Conditions: conditions}}
+	}
+	for _, machine := range t.peerAt[name] {
+		if !slices.Contains(at, machine) {
+			publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, nil)
+		}
+	}
+	if len(at) > 0 {
+		t.peerAt[name] = at
+	} else {
+		delete(t.peerAt, name)
+	}
+	publish(t.result.Statuses, t.out.Statuses, peerObject(name), status)
+}
+
+// peerMachines are the machines that keep a session with a peer, sorted, and those
+// where an older peer has the address, in words.
+func peerMachines(r reader, name string, f *peerFact) (machines, conflicts []string) {
+	type rival struct {
+		name string
+		fact *peerFact
+	}
+	var older []rival
+	for _, other := range r.peersAt(f.peer.Address) {
+		g := r.peer(other)
+		if g != nil && other != name && cmp.Or(cmp.Compare(g.created, f.created), cmp.Compare(other, name)) < 0 {
+			older = append(older, rival{other, g})
+		}
+	}
+	for _, m := range r.fleet() {
+		if !matches(f.machines, m.labels) {
+			continue
+		}
+		if i := slices.IndexFunc(older, func(o rival) bool { return matches(o.fact.machines, m.labels) }); i >= 0 {
+			conflicts = append(conflicts, "Machine "+m.name+" has BGPPeer "+older[i].name+", which is older, at "+f.peer.Address.String())
+			continue
+		}
+		machines = append(machines, m.name)
+	}
+	return machines, conflicts
+}
+
+// routerIDConflicts names the machines of a peer whose router id an older one has.
+func routerIDConflicts(r reader, f *peerFact) []string {
+	var texts []string
+	for _, m := range r.fleet() {
+		if m.keeper != "" && matches(f.machines, m.labels) {
+			texts = append(texts, "Machine "+m.name+" has the router id "+m.routerID.String()+" of Machine "+m.keeper+", which is older, and chooses its own")
+		}
+	}
+	return texts
+}
+
+// listTexts joins the first few.
+func listTexts(texts []string) string {
+	const most = 8
+	if more := len(texts) - most; more > 0 {
+		texts = append(slices.Clone(texts[:most]), strconv.Itoa(more)+" more")
+	}
+	return strings.Join(texts, "; ")
+}

@@ -1,0 +1,213 @@
+package translate
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// request is what a resource says of the addresses that it wants. The zero value
+// takes what it is given.
+type request struct {
+	pool string
+	// addresses that it wants and no others, unless any is set or its families say more.
+	addresses []netip.Addr
+	any       bool
+	problem   string // why it cannot be read, with the field's path
+}
+
+func (q request) empty() bool {
+	return q.pool == "" && len(q.addresses) == 0 && !q.any && q.problem == ""
+}
+
+// of returns the addresses of a family that are asked for.
+func (q request) of(fam family) []netip.Addr {
+	var list []netip.Addr
+	for _, a := range q.addresses {
+		if familyOf(a) == fam {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// need says whether an owner takes an address of a family.
+type need uint8
+
+const (
+	needNone     need = iota
+	needOptional      // if a pool has the family
+	needRequired
+)
+
+// want is what one owner wants of the pools.
+type want struct {
+	owner     model.Object
+	created   int64
+	request   request
+	needs     [families]need
+	listeners []model.ListenerID // at its addresses
+}
+
+// needs are those of an owner that is content with what there is.
+func (q request) needs() [families]need {
+	if len(q.addresses) > 0 && !q.any {
+		return [families]need{}
+	}
+	return [families]need{needOptional, needOptional}
+}
+
+// setWant replaces what an owner wants, nil for nothing any more.
+func (t *Translator) setWant(owner model.Object, w *want) {
+	old := t.wants[owner]
+	if old == nil && w == nil || old != nil && w != nil && reflect.DeepEqual(old, w) {
+		return
+	}
+	if w == nil {
+		delete(t.wants, owner)
+	} else {
+		t.wants[owner] = w
+	}
+	t.graph.mark(node{kind: nodeAssign})
+}
+
+// share counts the root IngressRoutes of a namespace that take the address which
+// all share. Only the first and the last are news.
+func (t *Translator) share(namespace string, by int) {
+	before := t.sharing[namespace]
+	t.sharing[namespace] += by
+	if t.sharing[namespace] == 0 {
+		delete(t.sharing, namespace)
+	}
+	if before == 0 || t.sharing[namespace] == 0 {
+		t.graph.mark(node{kind: nodeAssign})
+	}
+}
+
+// gatewayRequest reads spec.addresses; unsupported is told of types that cannot be.
+func gatewayRequest(o *gatewayv1.Gateway, unsupported func(problem string)) request {
+	q := request{pool: o.Annotations[v1alpha1.AnnotationPool]}
+	for i, a := range o.Spec.Addresses {
+		path := at("spec.addresses", i)
+		if a.Type != nil && *a.Type != gatewayv1.IPAddressType {
+			unsupported(path + ".type: " + quote(string(*a.Type)) + " is not supported: only IPAddress is")
+			continue
+		}
+		if a.Value == "" {
+			q.any = true
+			continue
+		}
+		address, err := parsePlain(a.Value)
+		if err != nil {
+			q.problem = joinProblems(nonEmpty(q.problem), []string{path + ".value: " + err.Error()})
+			continue
+		}
+		q.addresses = append(q.addresses, address)
+	}
+	slices.SortFunc(q.addresses, netip.Addr.Compare)
+	q.addresses = slices.Compact(q.addresses)
+	return q
+}
+
+func nonEmpty(texts ...string) []string {
+	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
+}
+
+// annotationRequest reads the annotations of what has no field for it.
+func annotationRequest(annotations map[string]string) request {
+	q := request{pool: annotations[v1alpha1.AnnotationPool]}
+	text, said := annotations[v1alpha1.AnnotationAddresses]
+	if !said {
+		return q
+	}
+	path := "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: "
+	for part := range strings.SplitSeq(text, ",") {
+		address, err := parsePlain(strings.TrimSpace(part))
+		switch {
+		case err != nil:
+			q.problem = path + err.Error()
+			return q
+		case len(q.of(familyOf(address))) > 0:
+			q.problem = path + "at most one " + familyOf(address).String() + " address can be asked for"
+			return q
+		}
+		q.addresses = append(q.addresses, address)
+	}
+	slices.SortFunc(q.addresses, netip.Addr.Compare)
+	return q
+}
+
+func (f *gatewayFact) want(owner model.Object) *want {
+	if f == nil || f.accepted.failed {
+		return nil
+	}
+	return &want{owner: owner, created: f.created, request: f.request, needs: f.request.needs(), listeners: f.listenerIDs()}
+}
+
+// wantOfIngress keeps up to date what a root IngressRoute wants: an address of its own
+// when it asks for one, else the one that all others share.
+func (t *Translator) wantOfIngress(n snapshot.Name, before, after *ingressFact) {
+	shares := func(f *ingressFact) bool { return f != nil && f.host != "" && f.request.empty() }
+	if was, is := shares(before), shares(after); was != is {
+		by := 1
+		if was {
+			by = -1
+		}
+		t.share(n.Namespace, by)
+	}
+	var w *want
+	if after != nil && after.host != "" && !after.request.empty() {
+		w = &want{
+			owner: ingressOwner(n), created: after.created, request: after.request, needs: after.request.needs(),
+			listeners: []model.ListenerID{ListenerID(t.config.IngressRoutePort)},
+		}
+	}
+	t.setWant(ingressOwner(n), w)
+}
+
+// isOurs reports whether a Service is one of type LoadBalancer that is ours to serve.
+func isOurs(o *corev1.Service) bool {
+	return o != nil && o.Spec.Type == corev1.ServiceTypeLoadBalancer && deref(o.Spec.LoadBalancerClass) == v1alpha1.LoadBalancerClass
+}
+
+func serviceOwner(n snapshot.Name) model.Object {
+	return model.Object{Kind: string(snapshot.KindService), Namespace: n.Namespace, Name: n.Name}
+}
+
+// wantOfService reads ipFamilyPolicy and ipFamilies: the first family of a Service is
+// required, the second if the policy says so.
+func wantOfService(o *corev1.Service) *want {
+	if !isOurs(o) {
+		return nil
+	}
+	w := &want{
+		owner:   serviceOwner(snapshot.Name{Namespace: o.Namespace, Name: o.Name}),
+		created: o.CreationTimestamp.Unix(), request: annotationRequest(o.Annotations),
+	}
+	first := ipv4
+	if len(o.Spec.IPFamilies) > 0 && o.Spec.IPFamilies[0] == corev1.IPv6Protocol {
+		first = ipv6
+	}
+	w.needs[first] = needRequired
+	switch deref(o.Spec.IPFamilyPolicy) {
+	case corev1.IPFamilyPolicyRequireDualStack:
+		w.needs[1-first] = needRequired
+	case corev1.IPFamilyPolicyPreferDualStack:
+		w.needs[1-first] = needOptional
+	case corev1.IPFamilyPolicySingleStack:
+	}
+	for _, a := range w.request.addresses {
+		if fam := familyOf(a); w.needs[fam] == needNone && w.request.problem == "" {
+			w.request.problem = "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: " + a.String() + ": spec.ipFamilies has no " + fam.String()
+		}
+	}
+	return w
+}
