@@ -274,16 +274,13 @@ func (p *port) answerNeighbour(q neighbour, mac hardware) error {
 // readPackets hands every frame that is for this machine to f until the socket is
 // closed, then returns nil. The frame is f's until it returns.
 func readPackets(file *os.File, f func([]byte)) error {
-	return read(file, func(fd int, b []byte) error {
+	return read(file, func(fd int, b []byte) (func(), error) {
 		n, from, err := unix.Recvfrom(fd, b, 0)
-		if err != nil {
-			return err
-		}
 		// Frames of other VLANs, or for others while something sniffs, come as "other host".
-		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype <= unix.PACKET_MULTICAST {
-			f(b[:n])
+		if l, ok := from.(*unix.SockaddrLinklayer); err != nil || !ok || l.Pkttype > unix.PACKET_MULTICAST {
+			return nil, err
 		}
-		return nil
+		return func() { f(b[:n]) }, nil
 	})
 }
 
@@ -291,18 +288,15 @@ func readPackets(file *os.File, f func([]byte)) error {
 // socket is closed, then returns nil.
 func readNeighbours(file *os.File, f func(neighbour)) error {
 	control := make([]byte, 256)
-	return read(file, func(fd int, b []byte) error {
+	return read(file, func(fd int, b []byte) (func(), error) {
 		n, controls, _, from, err := unix.Recvmsg(fd, b, control, 0)
-		if err != nil {
-			return err
-		}
 		source, ok := from.(*unix.SockaddrInet6)
-		if !ok {
-			return nil
+		if err != nil || !ok {
+			return nil, err
 		}
 		messages, err := unix.ParseSocketControlMessage(control[:controls])
 		if err != nil {
-			return nil
+			return nil, fmt.Errorf("parse control message: %w", err)
 		}
 		hops, to := 0, netip.Addr{}
 		for _, m := range messages {
@@ -314,33 +308,41 @@ func readNeighbours(file *os.File, f func(neighbour)) error {
 				to = netip.AddrFrom16([16]byte(m.Data[:16]))
 			}
 		}
-		if q, err := parseNeighbour(b[:n], netip.AddrFrom16(source.Addr), to); err == nil && hops == 255 {
-			f(q)
+		q, err := parseNeighbour(b[:n], netip.AddrFrom16(source.Addr), to)
+		if err != nil || hops != 255 {
+			return nil, nil // not for us to judge why somebody sends such things
 		}
-		return nil
+		return func() { f(q) }, nil
 	})
 }
 
-// read calls receive whenever the socket has something. Errors come one at a time
-// (an interface goes down); a socket that has nothing else is given up.
-func read(file *os.File, receive func(fd int, b []byte) error) error {
+// read calls receive whenever the socket has something, and then what that returns.
+// Errors come one at a time (an interface goes down); a socket that has nothing else
+// is given up.
+func read(file *os.File, receive func(fd int, b []byte) (func(), error)) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
 		return nil // closed before it began
 	}
 	b := make([]byte, 9216)
 	for failures := 0; failures < 16; failures++ {
-		var got error
+		var got func()
+		var failed error
 		if err := raw.Read(func(fd uintptr) bool {
-			got = receive(int(fd), b)
-			return !errors.Is(got, unix.EAGAIN)
+			got, failed = receive(int(fd), b)
+			return !errors.Is(failed, unix.EAGAIN)
 		}); err != nil {
 			return nil
 		}
-		if got == nil {
-			failures = -1
-		} else {
-			err = got
+		if failed != nil {
+			err = failed
+			continue
+		}
+		failures = -1
+		// Not inside raw.Read: closing the file waits for that, and may hold a lock that
+		// this waits for.
+		if got != nil {
+			got()
 		}
 	}
 	return err
