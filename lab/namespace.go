@@ -52,6 +52,39 @@ func inNamespace(fd int, f func() error) error {
 	})
 }
 
+// WithMounts runs f on a thread that sees, at each of the paths, the directory that is
+// its value. Processes that f starts see the same, and nobody else does; goroutines
+// that f starts do not.
+func WithMounts(directories map[string]string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() { // see onThread
+			done <- WithMounts(directories, f)
+			runtime.UnlockOSThread()
+			return
+		}
+		done <- mountAndRun(directories, f)
+		// Still locked, the thread ends with this goroutine.
+	}()
+	return <-done
+}
+
+func mountAndRun(directories map[string]string, f func() error) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("keep mounts private: %w", err)
+	}
+	for path, dir := range directories {
+		if err := unix.Mount(dir, path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", dir, path, err)
+		}
+	}
+	return f()
+}
+
 // makeNamespace makes a network namespace, runs setup on a thread inside it and
 // keeps it at path until removeNamespace.
 func makeNamespace(path string, setup func() error) error {

@@ -24,6 +24,9 @@ type ProcessSpec struct {
 	Env []string
 	// Dir is where it runs; default: the machine's directory.
 	Dir string
+	// Mounts are directories that it sees at paths of the host, in place of what is
+	// there: for programs that cannot be told where to keep their files.
+	Mounts map[string]string
 	// Log is the file that takes its standard output and error; default: a file in
 	// the lab's directory, which goes with the lab.
 	Log string
@@ -90,7 +93,7 @@ func (m *Machine) start(ctx context.Context, spec ProcessSpec) (*Process, error)
 		}
 	}
 	// Until it is on record, the process is found by the namespace it is in.
-	if err := m.inside(p.cmd.Start); err != nil {
+	if err := m.launch(p.cmd.Start, spec.Mounts); err != nil {
 		return nil, err
 	}
 	p.pid, err = PidOf(p.cmd.Process.Pid)
@@ -114,6 +117,24 @@ func (m *Machine) start(ctx context.Context, spec ProcessSpec) (*Process, error)
 		return nil, err
 	}
 	return p, nil
+}
+
+// launch runs the start of a process in the machine.
+func (m *Machine) launch(start func() error, mounts map[string]string) error {
+	if len(mounts) == 0 {
+		return m.inside(start)
+	}
+	fd, err := m.descriptor()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return WithMounts(mounts, func() error {
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace: %w", err)
+		}
+		return start()
+	})
 }
 
 // Name of the process.

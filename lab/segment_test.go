@@ -2,7 +2,9 @@ package lab
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // routed is a client, a router and a server on two segments.
@@ -54,6 +57,59 @@ func TestRouterForwardsBetweenSegments(t *testing.T) {
 	state := l.State()
 	down(t, l)
 	assertGone(t, state)
+}
+
+// Connections of one client spread over the next hops of a route.
+func TestRouterSpreadsByPort(t *testing.T) {
+	topology := routed("spread")
+	topology.Machines = append(topology.Machines, MachineSpec{Name: "second"})
+	l := up(t, topology)
+	h, err := l.Machine("router").Netlink()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for _, vip := range []netip.Addr{netip.MustParseAddr("10.30.0.1"), netip.MustParseAddr("fd30::1")} {
+		dst := &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(vip.BitLen(), vip.BitLen())}
+		route := &netlink.Route{Dst: dst}
+		for _, name := range []string{"server", "second"} {
+			m := l.Machine(name)
+			gw := m.Addr4()
+			if vip.Is6() {
+				gw = m.Addr6()
+			}
+			route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: gw.AsSlice()})
+			own, err := m.Netlink()
+			if err != nil {
+				t.Fatal(err)
+			}
+			lo, err := own.LinkByName("lo")
+			if err == nil {
+				err = own.AddrAdd(lo, &netlink.Addr{IPNet: dst, Flags: unix.IFA_F_NODAD})
+			}
+			own.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			listener, err := m.Listen(t.Context(), "tcp", netip.AddrPortFrom(vip, 80).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })}
+			go func() { _ = server.Serve(listener) }()
+			t.Cleanup(func() { _ = server.Close() })
+		}
+		if err := h.RouteAdd(route); err != nil {
+			t.Fatal(err)
+		}
+		answers := map[string]int{}
+		for range 60 { // one side stays empty less than once in 1e17 times
+			answers[get(t, l.Machine("client"), "http://"+netip.AddrPortFrom(vip, 80).String()+"/")]++
+		}
+		if answers["server"] == 0 || answers["second"] == 0 || len(answers) != 2 {
+			t.Errorf("%s: answers are %v, want some of both", vip, answers)
+		}
+	}
 }
 
 // A cable that is pulled and a segment that swallows everything look different to

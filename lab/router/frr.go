@@ -44,7 +44,11 @@ func (f frr) programs(s settings) []program {
 
 func (f frr) check(name string) []string {
 	path := map[string]string{"zebra": f.zebra, "bfdd": f.bfdd, "bgpd": f.bgpd}[name]
-	return []string{path, "-C", "-u", f.user(), "-g", f.user(), "-f", here + name + ".conf", "-i", here + name + ".pid", "--log", "stdout"}
+	argv := []string{path, "-C", "-u", f.user(), "-g", f.user(), "-f", here + name + ".conf", "-i", here + name + ".pid", "--log", "stdout"}
+	if name == "bfdd" {
+		argv = append(argv, "--bfdctl", here+"bfdd.sock") // it makes it all the same
+	}
+	return argv
 }
 
 // refusal reads the log: FRR's programs say which lines they do not understand, go on

@@ -26,8 +26,12 @@ const (
 	// queryTime is how long it may take to answer a question.
 	queryTime = 20 * time.Second
 	tick      = 20 * time.Millisecond
-	// record is the file that says what runs in the directory.
-	record = "router.json"
+	// subdirectory of the machine's own is the daemon's, and record the file in it
+	// that says what runs there.
+	subdirectory = "router"
+	record       = "router.json"
+	// temporary is the directory below it that FRR's programs see at /var/tmp.
+	temporary = "tmp"
 )
 
 // Router is a router that runs in a machine. Its methods may be called concurrently.
@@ -84,17 +88,23 @@ func at(k Kind, m *lab.Machine) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := m.Dir("router")
+	dir, err := m.Dir(subdirectory)
 	if err != nil {
 		return nil, err
 	}
 	return &Router{kind: k, daemon: d, machine: m, dir: dir}, nil
 }
 
+// Recorded reports whether a router was started in the machine.
+func Recorded(m lab.MachineState) bool {
+	_, err := os.Stat(filepath.Join(m.Dir, subdirectory, record))
+	return err == nil
+}
+
 // Open returns the router that somebody else started in the machine: it can be asked,
 // not ended. The error wraps fs.ErrNotExist when there was none.
 func Open(m *lab.Machine) (*Router, error) {
-	dir, err := m.Dir("router")
+	dir, err := m.Dir(subdirectory)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +123,9 @@ func Open(m *lab.Machine) (*Router, error) {
 func own(dir, name string) error {
 	if name == "" {
 		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(dir, temporary), 0o700); err != nil {
+		return fmt.Errorf("make its directory: %w", err)
 	}
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -145,7 +158,7 @@ func (r *Router) run(ctx context.Context, p program, s settings) error {
 	if err := r.check(ctx, p); err != nil {
 		return err
 	}
-	process, err := r.machine.Start(ctx, lab.ProcessSpec{Name: p.name, Argv: p.argv, Dir: r.dir})
+	process, err := r.machine.Start(ctx, lab.ProcessSpec{Name: p.name, Argv: p.argv, Dir: r.dir, Mounts: r.mounts()})
 	if err != nil {
 		return err
 	}
@@ -167,9 +180,22 @@ func (r *Router) run(ctx context.Context, p program, s settings) error {
 	}
 }
 
+// mounts keep FRR's programs from leaving files in /var/tmp, where all of them make a
+// directory, dry runs too, and leave it when they are killed.
+func (r *Router) mounts() map[string]string {
+	if r.daemon.user() == "" {
+		return nil
+	}
+	return map[string]string{"/var/tmp": filepath.Join(r.dir, temporary)}
+}
+
 // check asks a program what it thinks of its configuration file.
 func (r *Router) check(ctx context.Context, p program) error {
-	out, err := r.ask(ctx, r.daemon.check(p.name))
+	var out []byte
+	err := lab.WithMounts(r.mounts(), func() (err error) {
+		out, err = r.ask(ctx, r.daemon.check(p.name))
+		return err
+	})
 	if err == nil {
 		err = r.daemon.refusal(out)
 	}
