@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/router"
 )
 
 // This test binary is fairlead when its first argument is "lab", as the real one is.
@@ -153,6 +154,49 @@ func TestUpStatusExecDown(t *testing.T) {
 	}
 }
 
+func TestUpWithARouter(t *testing.T) {
+	if err := lab.Supported(); err != nil {
+		t.Skip(err)
+	}
+	for _, kind := range router.Kinds() {
+		name := fmt.Sprintf("cli-%s-%d", kind, os.Getpid())
+		t.Cleanup(func() { _ = lab.Destroy(context.Background(), name, time.Minute, lab.Options{}) })
+		out, err := run(t, "lab", "up", "--name", name, "--router", string(kind))
+		if err != nil {
+			t.Fatalf("up: %v: %s", err, out)
+		}
+		for _, want := range []string{"edges 10.77.0.0/16 and fd77::/64, clients 10.78.0.0/16", "10.77.7.1 10.78.7.1", "router (" + string(kind) + ")", "NEIGHBOUR"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("up prints no %q:\n%s", want, out)
+			}
+		}
+		var labs []shown
+		if err := json.Unmarshal([]byte(succeed(t, "lab", "status", "--name", name, "-o", "json")), &labs); err != nil {
+			t.Fatal(err)
+		}
+		if len(labs) != 1 || len(labs[0].Routers) != 1 || labs[0].Routers[0].Kind != kind || labs[0].Routers[0].Error != "" {
+			t.Errorf("status is %+v", labs)
+		}
+		l, err := lab.Open(name, lab.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := l.Machine("client").HTTPClient().Get("http://[fd77::5:2]:8080/") // through the router
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		l.Close()
+		succeed(t, "lab", "down", "--name", name)
+		if left, err := lab.Leftovers(l.State()); err != nil || len(left) > 0 {
+			t.Errorf("left over: %v (%v)", left, err)
+		}
+	}
+	if out, err := run(t, "lab", "up", "--router", "cisco"); err == nil || !strings.Contains(out, "bird frr") {
+		t.Errorf("up with a router that there is not: %v: %s", err, out)
+	}
+}
+
 func TestUpThatIsInterruptedLeavesNothing(t *testing.T) {
 	if err := lab.Supported(); err != nil {
 		t.Skip(err)
@@ -160,7 +204,7 @@ func TestUpThatIsInterruptedLeavesNothing(t *testing.T) {
 	name := fmt.Sprintf("cli-int-%d", os.Getpid())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := up(ctx, name); err == nil {
+	if err := up(ctx, name, noRouter); err == nil {
 		t.Error("an interrupted up succeeded")
 	}
 	// The keeper is gone; its janitor, if it came that far, is about to be.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func newStatus() *cobra.Command {
 	var name, output string
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show the labs of this host: machines, addresses, processes",
+		Short: "Show the labs of this host: machines, addresses, processes, routers",
 		Example: `  fairlead lab status
   fairlead lab status --name demo -o json | jq -r '.[].machines[].namespace'`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -45,10 +46,10 @@ func newStatus() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return show(c.OutOrStdout(), output, []lab.State{s})
+				return show(c.Context(), c.OutOrStdout(), output, []lab.State{s})
 			}
 			labs, err := lab.List(lab.DefaultDir)
-			return errors.Join(err, show(c.OutOrStdout(), output, labs))
+			return errors.Join(err, show(c.Context(), c.OutOrStdout(), output, labs))
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the lab (default: all)")
@@ -63,6 +64,8 @@ type shown struct {
 	// Stale is true when the lab's owner is gone: `lab down` removes it.
 	Stale     bool           `json:"stale"`
 	Processes []shownProcess `json:"processes"`
+	// Routers are the machines in which BIRD or FRR runs.
+	Routers []shownRouter `json:"routers,omitempty"`
 }
 
 type shownProcess struct {
@@ -70,12 +73,15 @@ type shownProcess struct {
 	Running bool `json:"running"`
 }
 
-func show(w io.Writer, output string, labs []lab.State) error {
+func show(ctx context.Context, w io.Writer, output string, labs []lab.State) error {
 	all := make([]shown, 0, len(labs))
 	for _, l := range labs {
 		s := shown{State: l, Stale: !l.OwnerAlive(), Processes: []shownProcess{}}
 		for _, p := range l.Processes {
 			s.Processes = append(s.Processes, shownProcess{p, p.Running()})
+		}
+		if !s.Stale {
+			s.Routers = routers(ctx, l)
 		}
 		all = append(all, s)
 	}
@@ -113,18 +119,40 @@ func showText(w io.Writer, labs []shown) error {
 		if l.Stale {
 			state = fmt.Sprintf("STALE: its owner is gone (`fairlead lab down --name %s` removes it)", l.Name)
 		}
-		_, err := fmt.Fprintf(w, "Lab %s, %s and %s, %s\n", l.Name, l.Net4, l.Net6, state)
+		_, err := fmt.Fprintf(w, "Lab %s, %s, %s\n", l.Name, networks(l.State), state)
 		errs = append(errs, err)
 		t := report.Table{Columns: []string{"MACHINE", "ROLE", "IPV4", "IPV6", "PROCESSES"}}
 		for _, m := range l.Machines {
-			t.Add(m.Name, m.Role, span(m.Addr4), span(m.Addr6), processes(l, m.Name))
+			v4, v6 := spans(m)
+			t.Add(m.Name, m.Role, v4, v6, processes(l, m.Name))
 		}
 		errs = append(errs, t.Write(w, "  "))
+		for _, r := range l.Routers {
+			errs = append(errs, r.write(w))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// span writes a machine's addresses: the first, and the last if there are more.
+// networks writes the networks of a lab's segments.
+func networks(l lab.State) string {
+	var of []string
+	for _, s := range l.Segments {
+		of = append(of, strings.TrimSpace(fmt.Sprintf("%s %s and %s", s.Name, s.Net4, s.Net6)))
+	}
+	return strings.Join(of, ", ")
+}
+
+// spans writes a machine's addresses, segment by segment.
+func spans(m lab.MachineState) (v4, v6 string) {
+	var of4, of6 []string
+	for _, w := range m.Wires {
+		of4, of6 = append(of4, span(w.Addr4)), append(of6, span(w.Addr6))
+	}
+	return strings.Join(of4, " "), strings.Join(of6, " ")
+}
+
+// span writes the addresses of a wire: the first, and the last if there are more.
 func span(addrs []netip.Addr) string {
 	if len(addrs) == 1 {
 		return addrs[0].String()

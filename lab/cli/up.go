@@ -17,6 +17,7 @@ import (
 
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/rig"
+	"fairlead.dev/lab/router"
 )
 
 // backendPort is where the backends of `lab up` answer.
@@ -25,8 +26,11 @@ const backendPort = 8080
 // keepReady is what a keeper says when its lab is up.
 const keepReady = "ready"
 
+// routerASN is the autonomous system of the router of `lab up`.
+const routerASN = 65000
+
 func newUp() *cobra.Command {
-	var name, output string
+	var name, output, kind string
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Build a lab and leave it running",
@@ -34,29 +38,64 @@ func newUp() *cobra.Command {
 for a plane, and two clusters of backends, k8s1 (three) and os1 (two). The backends
 run already and answer at port 8080 of their addresses with their names.
 
+With --router, the client stands on a segment of its own, and a router between it
+and the others. Every machine of the edges' segment may announce addresses to the
+router by BGP, from any autonomous system but its own, 65000, with or without BFD.
+
 A lab keeper stays in the background; when it ends, by whatever means, so does the lab.`,
 		Example: `  fairlead lab up
   fairlead lab exec client -- curl -s http://10.77.4.1:8080/
-  fairlead lab down`,
+  fairlead lab up --name routed --router frr
+  fairlead lab down --all`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := up(c.Context(), name); err != nil {
+			if kind != noRouter {
+				if err := router.Kind(kind).Find(); err != nil {
+					return fmt.Errorf("--router: %w", err)
+				}
+			}
+			if err := up(c.Context(), name, kind); err != nil {
 				return err
 			}
 			s, err := lab.Read(lab.DefaultDir, name)
 			if err != nil {
 				return err
 			}
-			return show(c.OutOrStdout(), output, []lab.State{s})
+			return show(c.Context(), c.OutOrStdout(), output, []lab.State{s})
 		},
 	}
 	nameFlag(c, &name)
+	routerFlag(c, &kind)
 	outputFlag(c, &output)
 	return c
 }
 
+// noRouter is the value of --router that stands for none.
+const noRouter = "none"
+
+// routerFlag says which router there is between clients and edges.
+func routerFlag(c *cobra.Command, kind *string) {
+	kinds := []string{noRouter}
+	for _, k := range router.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	c.Flags().StringVar(kind, "router", noRouter, "router between the client and the others: "+strings.Join(kinds, ", "))
+	must(c.RegisterFlagCompletionFunc("router", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// startRouter runs a router that any machine of the edges' segment may peer with.
+func startRouter(ctx context.Context, k router.Kind, m *lab.Machine) error {
+	id, _, _ := m.On(lab.SegmentEdges)
+	net4, net6, _ := m.Networks(lab.SegmentEdges)
+	peering := router.Peering{Families: []router.Family{router.IPv4, router.IPv6}, BFD: &router.BFD{}, Helper: true}
+	_, err := router.Start(ctx, k, m, router.Config{
+		ASN: routerASN, ID: id, Ranges: []router.Range{{Prefix: net4, Peering: peering}, {Prefix: net6, Peering: peering}},
+	})
+	return err
+}
+
 // up starts a keeper and returns when its lab is up. If ctx ends first, the
 // keeper is asked to end.
-func up(ctx context.Context, name string) error {
+func up(ctx context.Context, name, kind string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -66,7 +105,7 @@ func up(ctx context.Context, name string) error {
 		return fmt.Errorf("start the keeper: %w", err)
 	}
 	defer func() { _ = said.Close() }()
-	keeper := exec.Command(self, "lab", "keep", "--name", name)
+	keeper := exec.Command(self, "lab", "keep", "--name", name, "--router", kind)
 	keeper.Dir = "/"
 	keeper.Stdout = says
 	keeper.Stderr = says
@@ -93,13 +132,17 @@ func up(ctx context.Context, name string) error {
 
 // newKeep is the process that owns a lab of `lab up`.
 func newKeep() *cobra.Command {
-	var name string
+	var name, kind string
 	c := &cobra.Command{
 		Use:    "keep",
 		Short:  "Own a lab until SIGTERM",
 		Hidden: true,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			l, err := lab.Up(c.Context(), lab.DefaultTopology(name), options(c))
+			topology := lab.DefaultTopology(name)
+			if kind != noRouter {
+				topology = lab.RoutedTopology(name)
+			}
+			l, err := lab.Up(c.Context(), topology, options(c))
 			if err != nil {
 				return err
 			}
@@ -114,6 +157,11 @@ func newKeep() *cobra.Command {
 					return err
 				}
 			}
+			for _, m := range l.Machines(lab.RoleRouter) {
+				if err := startRouter(c.Context(), router.Kind(kind), m); err != nil {
+					return err
+				}
+			}
 			if err := sayReady(c.OutOrStdout()); err != nil {
 				return err
 			}
@@ -122,6 +170,7 @@ func newKeep() *cobra.Command {
 		},
 	}
 	nameFlag(c, &name)
+	routerFlag(c, &kind)
 	return c
 }
 
