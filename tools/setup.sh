@@ -67,12 +67,11 @@ service() {
 	debian "$file" "$package" "$reason; its service stays off, and nothing else changes"
 	[[ -z $ours ]] || "${as_root[@]}" rm -f "$ours"
 	trap - EXIT
-	# Installing has enabled it for the next boot.
+	# Installing has enabled it for the next boot, unit and script alike.
 	if [[ -d /run/systemd/system ]]; then
 		"${as_root[@]}" systemctl --quiet disable --now "$unit.service" || die "$unit.service is installed and enabled, and does not want to be disabled: systemctl disable --now $unit"
 	else
-		"${as_root[@]}" deb-systemd-helper disable "$unit.service" >/dev/null || true # there may be no unit
-		"${as_root[@]}" update-rc.d "$unit" disable >/dev/null || true               # nor a script
+		"${as_root[@]}" update-rc.d "$unit" disable >/dev/null || die "$package is installed, and its service does not want to be disabled: update-rc.d $unit disable"
 	fi
 }
 
