@@ -101,8 +101,14 @@ func sharedIn(namespace string) model.Object {
 }
 
 func (a *assigner) run() {
-	a.taken, a.recorded = map[netip.Addr]holder{}, map[netip.Addr][]holder{}
-	a.has, a.told, a.pooled = map[model.Object][]held{}, map[model.Object]*verdict[gatewayv1.GatewayConditionReason]{}, map[model.Object]bool{}
+	stored := 0
+	for _, p := range a.pools {
+		if p.stored != nil {
+			stored += len(p.stored.records)
+		}
+	}
+	a.taken, a.recorded = make(map[netip.Addr]holder, stored), make(map[netip.Addr][]holder, stored)
+	a.has, a.told, a.pooled = make(map[model.Object][]held, len(a.wants)), map[model.Object]*verdict[gatewayv1.GatewayConditionReason]{}, map[model.Object]bool{}
 	a.admitted = map[[2]string]bool{}
 	slices.SortFunc(a.pools, func(x, y *poolBook) int {
 		return cmp.Or(cmp.Compare(x.created, y.created), cmp.Compare(x.name, y.name))
@@ -134,6 +140,14 @@ func (a *assigner) run() {
 	for _, p := range a.pools {
 		a.sum(p)
 	}
+}
+
+// overlapping reports whether other pools may have addresses of a pool.
+func (a *assigner) overlapping(p *poolBook) bool {
+	return slices.ContainsFunc(a.pools, func(q *poolBook) bool {
+		_, some := p.overlap(q.poolFact)
+		return q != p && some
+	})
 }
 
 // keep takes over what a pool's status has recorded, as far as it is still right. A
@@ -277,7 +291,6 @@ func (a *assigner) giveRequested(w *want) {
 	if w.request.problem != "" {
 		a.pooled[w.owner] = true
 		a.tell(w.owner, gatewayv1.GatewayReasonAddressNotUsable, w.request.problem)
-		return
 	}
 	for _, address := range w.request.addresses {
 		a.pooled[w.owner] = true
@@ -325,7 +338,7 @@ func (a *assigner) requestable(w *want, address netip.Addr) (*poolBook, gatewayv
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + describeOwner(other.owner) + " of AddressPool " + other.pool
 	}
 	if pool.count >= assignmentLimit {
-		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " cannot be given away: " + fullText(pool)
+		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " cannot be given away: " + fullText()
 	}
 	return pool, "", ""
 }
@@ -341,7 +354,7 @@ func (a *assigner) leftElsewhere(p *poolBook, address netip.Addr) (holder, bool)
 	return holder{}, false
 }
 
-func fullText(p *poolBook) string {
+func fullText() string {
 	return "it has given away " + strconv.Itoa(assignmentLimit) + " addresses, the most that a pool can: make another pool"
 }
 
@@ -360,9 +373,22 @@ func (a *assigner) giveShared(namespace string) {
 	}
 }
 
+// sharedPools are the pools whose shared addresses the roots of a namespace have: of
+// each family the oldest that has one and admits the namespace.
+func (a *assigner) sharedPools(namespace string) (pools [families]string) {
+	for _, p := range a.pools {
+		for _, h := range a.has[sharedOwner()] {
+			if fam := familyOf(h.address); h.pool == p.name && pools[fam] == "" && a.keepsIn(p, namespace) {
+				pools[fam] = p.name
+			}
+		}
+	}
+	return pools
+}
+
 // giveAny gives an owner an address of each family that it needs and lacks.
 func (a *assigner) giveAny(w *want) {
-	if w.request.problem != "" {
+	if w.needs == [families]need{} {
 		return
 	}
 	var named *poolBook
@@ -439,7 +465,7 @@ func (a *assigner) giveFrom(pools []*poolBook, fam family, asking, owner model.O
 	}
 	message := "no " + fam.String() + " address is free in AddressPool " + strings.Join(names, ", ") + ": add addresses to a pool, or delete who has one and needs none"
 	if len(pools) == 1 && pools[0].count >= assignmentLimit {
-		message = "AddressPool " + pools[0].name + " gives nothing away: " + fullText(pools[0])
+		message = "AddressPool " + pools[0].name + " gives nothing away: " + fullText()
 	}
 	a.tell(asking, gatewayv1.GatewayReasonAddressNotAssigned, message)
 }
@@ -489,6 +515,13 @@ func (a *assigner) sum(p *poolBook) {
 	}
 	for _, rec := range p.out.records {
 		less(rec.address)
+	}
+	if a.overlapping(p) {
+		for address, h := range a.taken {
+			if h.pool != p.name {
+				less(address)
+			}
+		}
 	}
 	for i, o := range a.own {
 		if _, is := a.taken[o.address]; !is && (i == 0 || a.own[i-1].address != o.address) {

@@ -53,14 +53,15 @@ func (t *Translator) computeAssign(r reader) {
 
 // takeOutcomes keeps what became of each owner, and tells those that show it.
 func (t *Translator) takeOutcomes(a *assigner) {
-	fresh := map[model.Object]*outcome{}
+	fresh := make(map[model.Object]*outcome, len(a.wants)+len(a.sharing))
 	for _, w := range a.wants {
 		if o := a.outcomeOf(w.owner, w.owner, func(held) bool { return true }); o != nil {
 			fresh[w.owner] = o
 		}
 	}
 	for _, namespace := range a.sharing {
-		if o := a.outcomeOf(sharedIn(namespace), sharedOwner(), func(h held) bool { return a.keepsIn(a.byName[h.pool], namespace) }); o != nil {
+		pools := a.sharedPools(namespace)
+		if o := a.outcomeOf(sharedIn(namespace), sharedOwner(), func(h held) bool { return pools[familyOf(h.address)] == h.pool }); o != nil {
 			fresh[sharedIn(namespace)] = o
 		}
 	}
@@ -76,7 +77,7 @@ func (t *Translator) takeOutcomes(a *assigner) {
 
 // takeGrants keeps the addresses that are recorded: those that may be used.
 func (t *Translator) takeGrants(a *assigner) {
-	fresh := map[netip.Addr]grant{}
+	fresh := make(map[netip.Addr]grant, len(a.taken))
 	for address, h := range a.taken {
 		if !h.kept {
 			continue
@@ -144,12 +145,11 @@ func poolObject(name string) model.Object {
 // computePoolStatus writes a pool's whole status, the record of its assignments among it.
 func (t *Translator) computePoolStatus(r reader, n node) {
 	o := r.s.AddressPools[snapshot.Name{Name: n.a}]
-	out := r.poolOutcome(n.a)
-	if o == nil || out == nil {
+	if o == nil {
 		publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), nil)
 		return
 	}
-	f := r.pool(n.a)
+	out, f := r.poolOutcome(n.a), r.pool(n.a)
 	status := &v1alpha1.AddressPoolStatus{Assigned: int32(len(out.records))}
 	var free []string
 	for fam := range families {

@@ -6,7 +6,9 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -98,6 +100,151 @@ func TestCostFollowsTheChange(t *testing.T) {
 		if pair[0] == 0 || pair[1] > pair[0]*1.5+10 {
 			t.Errorf("one %s costs %.0f allocations among 20 routes and %.0f among 2,000", name, pair[0], pair[1])
 		}
+	}
+}
+
+// entrance is a world of n root IngressRoutes that share a VIP and n Gateways with one
+// each, out of one pool.
+func entrance(t testing.TB, roots, gateways int) (*Translator, *snapshot.Snapshot) {
+	s := snapshot.New()
+	readYAML(t, s, []byte(`
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: fairlead}
+spec: {controllerName: fairlead.dev/gateway}
+---
+apiVersion: fairlead.dev/v1alpha1
+kind: Machine
+metadata: {name: a}
+status: {addresses: [10.0.0.1]}
+---
+apiVersion: fairlead.dev/v1alpha1
+kind: AddressPool
+metadata: {name: edge}
+spec: {addresses: [192.0.2.0/24, 198.51.96.0/20, "2001:db8::/64"]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: app, namespace: team}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: app, namespace: team, labels: {kubernetes.io/service-name: app}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]
+ports: [{port: 80}]
+`))
+	for i := range roots {
+		o := &contourv1beta1.IngressRoute{}
+		o.Name, o.Namespace = fmt.Sprintf("app-%d", i), "team"
+		o.Spec.VirtualHost = &contourv1beta1.VirtualHost{Fqdn: fmt.Sprintf("app-%d.example.com", i)}
+		o.Spec.Routes = []contourv1beta1.Route{{Match: "/", Services: []contourv1beta1.Service{{Name: "app", Port: 80}}}}
+		if _, err := s.Set(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range gateways {
+		o := &gatewayv1.Gateway{}
+		o.Name, o.Namespace = fmt.Sprintf("edge-%d", i), "team"
+		o.Spec.GatewayClassName = "fairlead"
+		o.Spec.Listeners = []gatewayv1.Listener{{Name: "http", Port: 80, Protocol: gatewayv1.HTTPProtocolType}}
+		if _, err := s.Set(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Settle(Config{}, s), s
+}
+
+// TestAssignmentCost holds that neither endpoints nor routes nor roots that share a VIP
+// ask for the assignments to be made anew, however many there are.
+func TestAssignmentCost(t *testing.T) {
+	type cost struct{ endpoint, route, come float64 }
+	measure := func(roots, gateways int) cost {
+		tr, s := entrance(t, roots, gateways)
+		if want := 2 + 2*gateways; len(tr.result.Assignments) != want || len(tr.result.VIPs) != want {
+			t.Fatalf("%d assignments, %d VIPs, want %d", len(tr.result.Assignments), len(tr.result.VIPs), want)
+		}
+		app := snapshot.Name{Namespace: "team", Name: "app"}
+		apply := func(k snapshot.Key, o metav1.Object, changes func(Changes) bool) {
+			if o == nil {
+				s.Delete(k)
+			} else if _, err := s.Set(o); err != nil {
+				t.Fatal(err)
+			}
+			if c := tr.Apply(s, []snapshot.Key{k}); !changes(c) {
+				t.Fatalf("%s changed %d sets, %d hosts, %d VIPs, %d statuses", k, len(c.Sets), len(c.VirtualHosts), len(c.VIPs), len(c.Statuses))
+			}
+		}
+		root := snapshot.Name{Namespace: "team", Name: "app-1"}
+		return cost{
+			endpoint: testing.AllocsPerRun(50, func() {
+				o := s.EndpointSlices[app].DeepCopy()
+				o.Endpoints[0].Conditions.Ready = ptr(o.Endpoints[0].Conditions.Ready != nil && !*o.Endpoints[0].Conditions.Ready)
+				apply(snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: app}, o, func(c Changes) bool { return len(c.Sets) == 1 && len(c.Statuses) == 0 })
+			}),
+			route: testing.AllocsPerRun(50, func() {
+				o := s.IngressRoutes[root].DeepCopy()
+				o.Generation++
+				o.Spec.Routes[0].PrefixRewrite = fmt.Sprintf("/%d", o.Generation%10)
+				apply(snapshot.Key{Kind: snapshot.KindIngressRoute, Name: root}, o, func(c Changes) bool { return len(c.VirtualHosts) == 1 && len(c.Statuses) == 1 })
+			}),
+			// A root that shares comes and goes: the others are not asked.
+			come: testing.AllocsPerRun(50, func() {
+				k := snapshot.Key{Kind: snapshot.KindIngressRoute, Name: snapshot.Name{Namespace: "team", Name: "new"}}
+				o := s.IngressRoutes[root].DeepCopy()
+				o.Name, o.Spec.VirtualHost.Fqdn = "new", "new.example.com"
+				one := func(c Changes) bool { return len(c.VirtualHosts) == 1 && len(c.Statuses) == 1 && len(c.VIPs) == 0 }
+				apply(k, o, one)
+				apply(k, nil, one)
+			}),
+		}
+	}
+	small, large := measure(20, 5), measure(5_000, 500)
+	for name, pair := range map[string][2]float64{
+		"endpoint": {small.endpoint, large.endpoint}, "route": {small.route, large.route}, "new root": {small.come, large.come},
+	} {
+		if pair[0] == 0 || pair[1] > pair[0]*1.5+10 {
+			t.Errorf("one %s costs %.0f allocations among 20 roots and %.0f among 5,000", name, pair[0], pair[1])
+		}
+	}
+}
+
+// BenchmarkGateway is the cost of one more Gateway: assignments are made anew, twice,
+// since the record comes back as a change.
+func BenchmarkGateway(b *testing.B) {
+	for _, n := range []int{10, 1_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tr, s := entrance(b, 20_000, n)
+			k := snapshot.Key{Kind: snapshot.KindGateway, Name: snapshot.Name{Namespace: "team", Name: "new"}}
+			o := s.Gateways[snapshot.Name{Namespace: "team", Name: "edge-1"}].DeepCopy()
+			o.Name = "new"
+			for b.Loop() {
+				if _, err := s.Set(o); err != nil {
+					b.Fatal(err)
+				}
+				tr.Apply(s, []snapshot.Key{k})
+				tr.Apply(s, tr.record(s))
+				s.Delete(k)
+				tr.Apply(s, []snapshot.Key{k})
+				tr.Apply(s, tr.record(s))
+			}
+		})
+	}
+}
+
+// BenchmarkSharedRoot is the cost of a change of one of 20,000 roots that share a VIP.
+func BenchmarkSharedRoot(b *testing.B) {
+	tr, s := entrance(b, 20_000, 10)
+	n := snapshot.Name{Namespace: "team", Name: "app-1"}
+	for b.Loop() {
+		o := s.IngressRoutes[n].DeepCopy()
+		o.Generation++
+		o.Spec.Routes[0].PrefixRewrite = fmt.Sprintf("/%d", o.Generation%10)
+		if _, err := s.Set(o); err != nil {
+			b.Fatal(err)
+		}
+		tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindIngressRoute, Name: n}})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 )
 
 // fleetMachine is what others ask of a Machine.
@@ -117,9 +118,9 @@ type selectionFact struct {
 }
 
 func (t *Translator) computeSelection(r reader, n node) {
-	f := r.pool(n.a)
 	var selection *selectionFact
-	if f != nil {
+	if r.s.AddressPools[snapshot.Name{Name: n.a}] != nil {
+		f := r.pool(n.a)
 		selection = &selectionFact{}
 		for _, m := range r.fleet() {
 			if matches(f.machines, m.labels) {

@@ -60,14 +60,17 @@ var kinds = []snapshot.Kind{
 	snapshot.KindEndpointSlice, snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindGateway, snapshot.KindHTTPRoute,
 	snapshot.KindHTTPRoute, snapshot.KindHTTPRoute, snapshot.KindReferenceGrant, snapshot.KindIngressRoute,
 	snapshot.KindIngressRoute, snapshot.KindIngressRoute, snapshot.KindIngressRoute, snapshot.KindTLSCertificateDelegation,
+	snapshot.KindAddressPool, snapshot.KindAddressPool, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindBGPPeer, snapshot.KindSecret,
 }
 
 func (g generator) key() snapshot.Key {
 	kind := pick(g, kinds...)
 	n := snapshot.Name{Namespace: g.namespace(), Name: pick(g, "one", "two", "three", "four")}
 	switch kind {
-	case snapshot.KindMachine, snapshot.KindGatewayClass:
+	case snapshot.KindMachine, snapshot.KindGatewayClass, snapshot.KindAddressPool, snapshot.KindBGPPeer:
 		n.Namespace = ""
+	case snapshot.KindSecret:
+		n.Namespace = pick(g, v1alpha1.SystemNamespace, v1alpha1.SystemNamespace, "a")
 	case snapshot.KindNamespace:
 		n = snapshot.Name{Name: g.namespace()}
 	}
@@ -81,7 +84,19 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 	o.SetGeneration(int64(g.IntN(3)))
 	o.SetCreationTimestamp(metav1.NewTime(time.Unix(int64(g.IntN(4)), 0)))
 	switch o := o.(type) {
+	case *v1alpha1.AddressPool:
+		g.pool(o)
+	case *v1alpha1.BGPPeer:
+		g.peer(o)
+	case *corev1.Secret:
+		if g.chance(80) {
+			o.Data = map[string][]byte{snapshot.PasswordKey: []byte(g.word("secret", "other", ""))}
+		}
 	case *v1alpha1.Machine:
+		o.Labels = g.labels()
+		if g.chance(40) {
+			o.Spec.RouterID = g.word("192.0.2.9", "192.0.2.10", "0.0.0.0")
+		}
 		o.Spec.Cordoned = g.chance(30)
 		o.Spec.DrainTime = some(g, metav1.Duration{Duration: time.Duration(g.IntN(90)) * time.Second})
 		for range g.IntN(3) {
@@ -116,6 +131,14 @@ func (g generator) address() string {
 }
 
 func (g generator) service(o *corev1.Service) {
+	if g.chance(50) {
+		o.Spec.Type = corev1.ServiceTypeLoadBalancer
+		class := pick(g, v1alpha1.LoadBalancerClass, v1alpha1.LoadBalancerClass, v1alpha1.LoadBalancerClass, "example.com/other")
+		o.Spec.LoadBalancerClass = &class
+		o.Spec.IPFamilies = pick(g, nil, []corev1.IPFamily{corev1.IPv6Protocol}, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol})
+		o.Spec.IPFamilyPolicy = some(g, pick(g, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack))
+		g.annotate(o)
+	}
 	if g.chance(10) {
 		o.Spec.Type = corev1.ServiceTypeExternalName
 	}
@@ -165,8 +188,15 @@ func (g generator) gateway(o *gatewayv1.Gateway) {
 		}
 		o.Spec.Listeners = append(o.Spec.Listeners, l)
 	}
-	if g.chance(5) {
-		o.Spec.Addresses = []gatewayv1.GatewaySpecAddress{{Value: "192.0.2.1"}}
+	g.annotate(o)
+	if g.chance(30) {
+		for range 1 + g.IntN(2) {
+			a := gatewayv1.GatewaySpecAddress{Value: g.word("", g.vip(), g.vip(), g.vip())}
+			if g.chance(10) {
+				a.Type = some(g, gatewayv1.HostnameAddressType)
+			}
+			o.Spec.Addresses = append(o.Spec.Addresses, a)
+		}
 	}
 }
 
@@ -236,7 +266,109 @@ func (g generator) match() gatewayv1.HTTPRouteMatch {
 	return m
 }
 
+// vip is an address that a pool may have.
+func (g generator) vip() string {
+	return g.word("192.0.2.0", "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.5", "10.0.0.1", "10.0.0.3", "198.51.100.255",
+		"2001:db8::1", "2001:db8::2", "2001:db8::3", "::ffff:192.0.2.1", "x")
+}
+
+func (g generator) annotate(o metav1.Object) {
+	annotations := map[string]string{}
+	if g.chance(20) {
+		annotations[v1alpha1.AnnotationPool] = g.name()
+	}
+	if g.chance(20) {
+		annotations[v1alpha1.AnnotationAddresses] = g.vip()
+		if g.chance(30) {
+			annotations[v1alpha1.AnnotationAddresses] += ", " + g.vip()
+		}
+	}
+	o.SetAnnotations(annotations)
+}
+
+func (g generator) labels() map[string]string {
+	return map[string]string{"team": pick(g, "red", "blue")}
+}
+
+func (g generator) selector() *metav1.LabelSelector {
+	switch {
+	case g.chance(60):
+		return nil
+	case g.chance(10):
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: "Odd"}}}
+	default:
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"team": g.word("red", "blue")}}
+	}
+}
+
+func (g generator) pool(o *v1alpha1.AddressPool) {
+	for range 1 + g.IntN(2) {
+		o.Spec.Addresses = append(o.Spec.Addresses, g.word("192.0.2.0/31", "192.0.2.0/31", "192.0.2.2-192.0.2.3", "192.0.2.2-192.0.2.5", "198.51.100.255/32",
+			"10.0.0.0/30", "2001:db8::/126", "2001:db8::2-2001:db8::5", "2001:db8:1::/64", "192.0.2.1"))
+	}
+	o.Spec.AvoidBuggy = g.chance(20)
+	o.Spec.Assign = pick(g, "", v1alpha1.AssignAutomatic, v1alpha1.AssignAutomatic, v1alpha1.AssignOnRequest)
+	o.Spec.Announce = pick(g, "", v1alpha1.AnnounceBGP, v1alpha1.AnnounceL2)
+	o.Spec.Namespaces, o.Spec.Machines = g.selector(), g.selector()
+	o.Spec.BGP = g.attributes()
+	if g.chance(20) {
+		o.Spec.Interfaces = []string{g.word("eth0", "eth1")}
+	}
+	if g.chance(50) {
+		o.Status.Assignments = g.assignments()
+	}
+}
+
+// assignments are what somebody's hand may have left in a pool's status.
+func (g generator) assignments() []v1alpha1.Assignment {
+	var list []v1alpha1.Assignment
+	for range g.IntN(4) {
+		a := v1alpha1.Assignment{
+			Address: g.vip(), Kind: pick(g, "Gateway", "Gateway", "Service", "IngressRoute", "Pod"),
+			Namespace: g.namespace(), Name: pick(g, "one", "two", "three", "four"),
+		}
+		if a.Kind == "IngressRoute" && g.chance(60) {
+			a.Namespace, a.Name = "", ""
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+func (g generator) attributes() v1alpha1.PathAttributes {
+	var a v1alpha1.PathAttributes
+	if g.chance(30) {
+		a.Communities = []string{g.word("65000:1", "1:2:3", "no-export", "65536:1", "x")}
+		a.MED = some(g, int64(g.IntN(3)-1))
+	}
+	if g.chance(10) {
+		a.LocalPreference, a.Prepend = some(g, int64(100)), int32(g.IntN(19)-1)
+	}
+	return a
+}
+
+func (g generator) peer(o *v1alpha1.BGPPeer) {
+	o.Spec = v1alpha1.BGPPeerSpec{
+		Address:  g.word("10.0.0.254", "10.0.0.254", "2001:db8::fe", "fe80::1%eth0", "fe80::1", "0.0.0.0", "x"),
+		LocalASN: pick(g, int64(65000), 65000, 23456), PeerASN: pick(g, int64(64999), 65000),
+		Machines: g.selector(), HoldTime: some(g, metav1.Duration{Duration: time.Duration(g.IntN(10)) * time.Second}),
+		KeepaliveTime: some(g, metav1.Duration{Duration: time.Duration(g.IntN(5)) * time.Second}), AddPath: g.chance(30),
+	}
+	if g.chance(40) {
+		o.Spec.PasswordSecret = g.name()
+	}
+	if g.chance(20) {
+		o.Spec.Families = []v1alpha1.Family{v1alpha1.Family(g.word("IPv4", "IPv6"))}
+		o.Spec.NextHopIPv6 = g.word("", "2001:db8::7", "192.0.2.7")
+	}
+	if g.chance(20) {
+		o.Spec.BFD = &v1alpha1.BFDSpec{}
+		o.Spec.PathAttributes = g.attributes()
+	}
+}
+
 func (g generator) ingressRoute(o *contourv1beta1.IngressRoute) {
+	g.annotate(o)
 	if g.chance(40) {
 		o.Spec.VirtualHost = &contourv1beta1.VirtualHost{Fqdn: pick(g, "x.example.com", "y.example.com", "w.example.com")}
 		if g.chance(10) {

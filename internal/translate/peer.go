@@ -266,10 +266,10 @@ func (t *Translator) computeSecret(r reader, n node) {
 func (t *Translator) computePeer(r reader, n node) {
 	name := n.a
 	o := r.s.BGPPeers[snapshot.Name{Name: name}]
-	f := r.peer(name)
 	var at []string
 	var status *Status
-	if o != nil && f != nil {
+	if o != nil {
+		f := r.peer(name)
 		accepted := f.invalid
 		conditions := []metav1.Condition{}
 		if !f.invalid.failed {

@@ -71,6 +71,9 @@ func (w *world) apply(keys []snapshot.Key) {
 	follow(w.t, w.mirror.Sets, c.Sets)
 	follow(w.t, w.mirror.Views, c.Views)
 	follow(w.t, w.mirror.Machines, c.Machines)
+	follow(w.t, w.mirror.Assignments, c.Assignments)
+	follow(w.t, w.mirror.VIPs, c.VIPs)
+	follow(w.t, w.mirror.Peers, c.Peers)
 	follow(w.t, w.mirror.Statuses, c.Statuses)
 }
 
@@ -145,6 +148,27 @@ func checkConditions(t testing.TB, o model.Object, s *Status) {
 		set++
 		if s.IngressRoute.CurrentStatus == "" || s.IngressRoute.Description == "" {
 			t.Fatalf("%s says nothing", o)
+		}
+	}
+	if p := s.AddressPool; p != nil {
+		set++
+		conditions = append(conditions, p.Conditions...)
+		if int(p.Assigned) != len(p.Assignments) || len(p.Conditions) != 1 || p.Free == "" && p.Conditions[0].Status == metav1.ConditionTrue {
+			t.Fatalf("%s: status %+v", o, p)
+		}
+	}
+	if s.BGPPeer != nil {
+		set++
+		conditions = append(conditions, s.BGPPeer.Conditions...)
+	}
+	if s.Service != nil {
+		set++
+		conditions = append(conditions, s.Service.Conditions...)
+	}
+	if s.Hold != nil {
+		conditions = append(conditions, metav1.Condition{Type: "Held", Reason: string(s.Hold.Reason), Message: s.Hold.Message, ObservedGeneration: s.Generation})
+		if s.Hold.Message == "" {
+			t.Fatalf("%s is held and does not say why", o)
 		}
 	}
 	if set != 1 {
@@ -229,7 +253,7 @@ func TestNothingStays(t *testing.T) {
 			w.snapshot.Delete(k)
 			w.apply([]snapshot.Key{k})
 		}
-		w.tr.addresses = empty.tr.addresses // nil or empty, both are none
+		w.tr.addresses, w.tr.own, w.tr.fleet = empty.tr.addresses, empty.tr.own, empty.tr.fleet // nil or empty, both are none
 		if !reflect.DeepEqual(w.tr, empty.tr) {
 			t.Errorf("seed %d: an empty world remembers something: %s", seed, remembered(w.tr))
 		}

@@ -59,7 +59,7 @@ type want struct {
 
 // needs are those of an owner that is content with what there is.
 func (q request) needs() [families]need {
-	if len(q.addresses) > 0 && !q.any {
+	if (len(q.addresses) > 0 || q.problem != "") && !q.any {
 		return [families]need{}
 	}
 	return [families]need{needOptional, needOptional}
@@ -133,11 +133,9 @@ func annotationRequest(annotations map[string]string) request {
 		address, err := parsePlain(strings.TrimSpace(part))
 		switch {
 		case err != nil:
-			q.problem = path + err.Error()
-			return q
+			return request{pool: q.pool, problem: path + err.Error()}
 		case len(q.of(familyOf(address))) > 0:
-			q.problem = path + "at most one " + familyOf(address).String() + " address can be asked for"
-			return q
+			return request{pool: q.pool, problem: path + "at most one " + familyOf(address).String() + " address can be asked for"}
 		}
 		q.addresses = append(q.addresses, address)
 	}
@@ -204,8 +202,12 @@ func wantOfService(o *corev1.Service) *want {
 		w.needs[1-first] = needOptional
 	case corev1.IPFamilyPolicySingleStack:
 	}
+	if w.request.problem != "" {
+		w.needs = [families]need{}
+	}
 	for _, a := range w.request.addresses {
 		if fam := familyOf(a); w.needs[fam] == needNone && w.request.problem == "" {
+			w.request.addresses, w.needs = nil, [families]need{}
 			w.request.problem = "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: " + a.String() + ": spec.ipFamilies has no " + fam.String()
 		}
 	}
