@@ -1,0 +1,388 @@
+package explain
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+// Bounds of an explanation: a host may have thousands of routes.
+const (
+	maxTried   = 20
+	maxAlso    = 5
+	maxSources = 5
+)
+
+// World is what is known when a request is explained. The functions are asked about what
+// concerns the request only; ListenerBy, HostBy, SetBy, Claimants and Where may be nil.
+type World struct {
+	Listeners   []model.Listener
+	VirtualHost func(model.HostKey) *model.VirtualHost
+	Group       func(model.GroupID) *model.BackendGroup
+	Set         func(model.SetID) *model.BackendSet
+	// Serving names the machines that serve a listener, sorted.
+	Serving func(model.ListenerID) []string
+
+	// ListenerBy, HostBy and SetBy name the resources that brought something about.
+	ListenerBy func(model.ListenerID) []Source
+	HostBy     func(model.HostKey) []Source
+	SetBy      func(model.SetID) []Source
+	// Claimants are resources that name a host, whether or not they are served.
+	Claimants func(host string) []model.Object
+	// Where is "file:line" of a field, empty when it is not known.
+	Where func(o model.Object, field string) string
+
+	VIPs     []model.VIPStatus
+	Machines []model.MachineStatus
+	Problems []model.Problem
+	// Standby names the leader when the plane that answers is not it, and so does not know
+	// what machines do.
+	Standby string
+	// Offline says that there are no machines to ask: the world comes of manifests.
+	Offline bool
+	// AllowUnderscores as in the listeners' options.
+	AllowUnderscores bool
+}
+
+// Source is the resource that decided something, and the field that says so.
+type Source struct {
+	model.Object
+	Field string `json:"field,omitempty"` // path, like "spec.rules[0].matches[1]"
+	Where string `json:"where,omitempty"` // file:line, where manifests are explained
+}
+
+// String is "HTTPRoute team/app spec.rules[0] (routes.yaml:12)".
+func (s Source) String() string {
+	text := s.Object.String()
+	if s.Name == "" {
+		text = "all " + s.Kind + "s"
+	}
+	if s.Field != "" {
+		text += " " + s.Field
+	}
+	if s.Where != "" {
+		text += " (" + s.Where + ")"
+	}
+	return text
+}
+
+// Explanation is what becomes of a request, step by step. A step that is not reached is
+// nil; Answer says why.
+type Explanation struct {
+	Request Request `json:"request"`
+	// Notes say what the proxy changes before it looks for a route.
+	Notes    []string  `json:"notes,omitempty"`
+	Network  Network   `json:"network"`
+	Listener *Listener `json:"listener,omitempty"`
+	Host     *Host     `json:"host,omitempty"`
+	Routes   *Routes   `json:"routes,omitempty"`
+	Route    *Route    `json:"route,omitempty"`
+	Groups   []Group   `json:"groups,omitempty"`
+	Answer   Answer    `json:"answer"`
+	// Problems that concern the request, in the order in which they were given.
+	Problems []model.Problem `json:"problems"`
+}
+
+// Listener is where the proxies take the request.
+type Listener struct {
+	model.Listener
+	By []Source `json:"by,omitempty"`
+	// Machines that serve it.
+	Machines []string `json:"machines"`
+}
+
+// Host is how the virtual host was found.
+type Host struct {
+	// Name that was looked up: lower case, without port and trailing dot.
+	Name string `json:"name"`
+	// LookedFor in order, until one is there.
+	LookedFor []string `json:"lookedFor"`
+	// VirtualHost that was found, empty when none was.
+	VirtualHost string `json:"virtualHost,omitempty"`
+	// Kind is exact, wildcard or any.
+	Kind string   `json:"kind,omitempty"`
+	By   []Source `json:"by,omitempty"`
+	// Routes of the virtual host.
+	Routes int    `json:"routes"`
+	Note   string `json:"note,omitempty"`
+}
+
+// Routes are those that do not take the request, in the order in which they are tried.
+type Routes struct {
+	// Tried counts the routes before the one that takes the request.
+	Tried int `json:"tried"`
+	// Passed are some of them, those first whose path matches, with the reason.
+	Passed []Passed `json:"passed"`
+	// Also would take the request if no route before them did; the first few.
+	Also []Source `json:"also,omitempty"`
+}
+
+// Passed is a route that does not take the request.
+type Passed struct {
+	Source
+	Match string `json:"match"`
+	Why   string `json:"why"`
+}
+
+// Route is the one that takes the request.
+type Route struct {
+	// Name as the proxies log it.
+	Name string `json:"name"`
+	By   Source `json:"by"`
+	// Match in words.
+	Match   string         `json:"match"`
+	Respond *model.Respond `json:"respond,omitempty"`
+	Forward *Forward       `json:"forward,omitempty"`
+}
+
+// Answer is what the client gets.
+type Answer struct {
+	// Connects is false when nothing takes the connection, or not what the client speaks.
+	Connects bool `json:"connects"`
+	// Text says it in a sentence.
+	Text string `json:"text"`
+	// Outcomes add up to 100 percent when the client connects.
+	Outcomes []Outcome `json:"outcomes"`
+}
+
+// Outcome is what becomes of a share of such requests.
+type Outcome struct {
+	Percent float64 `json:"percent"`
+	// Status of an answer that the proxy gives; 0 when a backend answers.
+	Status uint32        `json:"status,omitempty"`
+	Group  model.GroupID `json:"group,omitempty"`
+	Why    string        `json:"why,omitempty"`
+}
+
+// Explain says what becomes of a request.
+func Explain(r Request, w World) Explanation {
+	x := &explainer{request: r, world: w, e: Explanation{Request: r, Problems: []model.Problem{}}, concerned: map[string]bool{}}
+	x.explain()
+	if nobody := x.e.Network.Nobody; nobody != "" && x.e.Answer.Connects {
+		x.refuse(nobody + "; if one did, " + x.e.Answer.Text)
+	}
+	x.problems()
+	return x.e
+}
+
+// explainer goes through the steps.
+type explainer struct {
+	request   Request
+	world     World
+	e         Explanation
+	concerned map[string]bool // subjects of problems
+}
+
+func (x *explainer) explain() {
+	i := slices.IndexFunc(x.world.Listeners, func(l model.Listener) bool { return l.Port == x.request.Port })
+	var id model.ListenerID
+	if i >= 0 {
+		l := Listener{Listener: x.world.Listeners[i], Machines: x.world.Serving(x.world.Listeners[i].ID)}
+		id = l.ID
+		if x.world.ListenerBy != nil {
+			l.By = x.sources(x.world.ListenerBy(id)...)
+		}
+		x.e.Listener = &l
+	}
+	x.network(id)
+	name := strings.ToLower(stripPort(stripDot(x.request.Host)))
+	if x.world.Claimants != nil {
+		x.concern(x.world.Claimants(name)...)
+	}
+	switch {
+	case i < 0 && x.request.Scheme == "https":
+		x.refuse("nothing listens for TLS at port " + x.port() + ": no listener serves HTTPS yet; the connection is refused")
+		return
+	case i < 0:
+		x.refuse("nothing listens at port " + x.port() + ": no Gateway and no root IngressRoute asks for it; the connection is refused")
+		return
+	case x.request.Scheme == "https":
+		x.refuse("the listener at port " + x.port() + " speaks plain HTTP, no TLS yet: the handshake does not come about")
+		return
+	}
+	s, ok := see(x.request, x.world)
+	x.e.Notes = s.notes
+	switch {
+	case !knownMethod(s.method):
+		x.answer(400, "it does not know the method "+s.method)
+		return
+	case !ok:
+		x.answer(400, "the path has an escaped null")
+		return
+	}
+	host := x.host(id, s.host)
+	if host == nil {
+		x.unrouted(s, "no virtual host of "+string(id)+" has the name "+s.host)
+		return
+	}
+	route := x.route(host, s)
+	if route == nil {
+		x.unrouted(s, "no route of "+host.Host+" takes the request")
+		return
+	}
+	x.take(*route, s)
+}
+
+func (x *explainer) port() string { return strconv.Itoa(int(x.request.Port)) }
+
+// refuse ends with a client that has no connection.
+func (x *explainer) refuse(why string) { x.e.Answer = Answer{Text: why, Outcomes: []Outcome{}} }
+
+// answer ends with an answer of the proxy.
+func (x *explainer) answer(status uint32, why string) {
+	x.e.Answer = Answer{Connects: true, Text: statusText(status) + ": " + why, Outcomes: []Outcome{{Percent: 100, Status: status, Why: why}}}
+}
+
+// unrouted answers what no route takes. An upgrade is refused before that is known.
+func (x *explainer) unrouted(s seen, why string) {
+	if s.upgrade != "" {
+		x.answer(403, "it asks for an upgrade to "+s.upgrade+", and "+why)
+		return
+	}
+	x.answer(404, why)
+}
+
+func statusText(status uint32) string {
+	return "the proxy answers " + strconv.FormatUint(uint64(status), 10)
+}
+
+// host finds the virtual host: the exact name, then the wildcards from the longest suffix,
+// then "*". Proxies do not go on to a wildcard from a host that has no route for a request.
+func (x *explainer) host(id model.ListenerID, name string) *model.VirtualHost {
+	h := &Host{Name: name, LookedFor: []string{}}
+	x.e.Host = h
+	look := func(host string) *model.VirtualHost {
+		h.LookedFor = append(h.LookedFor, host)
+		return x.world.VirtualHost(model.HostKey{Listener: id, Host: host})
+	}
+	found, kind := look(name), "exact"
+	for i := 0; found == nil && i < len(name); i++ {
+		if name[i] == '.' && i > 0 {
+			found, kind = look("*"+name[i:]), "wildcard"
+		}
+	}
+	if found == nil {
+		found, kind = look("*"), "any"
+	}
+	if found == nil {
+		return nil
+	}
+	h.VirtualHost, h.Kind, h.Routes = found.Host, kind, len(found.Routes)
+	if x.world.HostBy != nil {
+		h.By = x.sources(x.world.HostBy(found.HostKey)...)
+	}
+	return found
+}
+
+// route finds the first route that takes the request, and notes those before it.
+func (x *explainer) route(host *model.VirtualHost, s seen) *model.Route {
+	t := &Routes{Passed: []Passed{}}
+	x.e.Routes = t
+	type pass struct {
+		at   int
+		why  string
+		near bool
+	}
+	var passes []pass
+	taker := -1
+	for i := range host.Routes {
+		r := &host.Routes[i]
+		why, near := mismatch(r.Match, s)
+		switch {
+		case taker < 0 && why == "":
+			taker = i
+		case taker < 0:
+			passes = append(passes, pass{i, why, near})
+		case why == "" && len(t.Also) < maxAlso:
+			t.Also = append(t.Also, x.source(routeSource(*r)))
+		}
+	}
+	t.Tried = len(passes)
+	// Those whose path matches tell most.
+	slices.SortStableFunc(passes, func(a, b pass) int {
+		switch {
+		case a.near == b.near:
+			return 0
+		case a.near:
+			return -1
+		}
+		return 1
+	})
+	for _, p := range passes[:min(len(passes), maxTried)] {
+		r := host.Routes[p.at]
+		t.Passed = append(t.Passed, Passed{Source: x.source(routeSource(r)), Match: matchText(r.Match), Why: p.why})
+	}
+	if taker >= 0 {
+		return &host.Routes[taker]
+	}
+	switch {
+	case len(host.Routes) == 0:
+		x.e.Host.Note = "it has no routes"
+	case x.e.Host.Kind != "any":
+		x.e.Host.Note = "no wildcard takes what " + host.Host + " has no route for"
+	}
+	return nil
+}
+
+// routeSource is where a route was written: its name says it.
+func routeSource(r model.Route) Source {
+	s := Source{Object: r.Owner}
+	rest, ok := strings.CutPrefix(r.Name, r.Owner.Kind+"/"+r.Owner.Namespace+"/"+r.Owner.Name+"/")
+	if !ok {
+		return s
+	}
+	parts := strings.Split(rest, "/")
+	if parts[0] == "refused" {
+		s.Field = "spec.routes"
+		return s
+	}
+	s.Field = "spec"
+	for i := 0; i+1 < len(parts); i += 2 {
+		s.Field += "." + parts[i] + "[" + parts[i+1] + "]"
+	}
+	return s
+}
+
+// source notes that a resource concerns the request, and where it says so.
+func (x *explainer) source(s Source) Source {
+	x.concern(s.Object)
+	if x.world.Where != nil {
+		s.Where = x.world.Where(s.Object, s.Field)
+	}
+	return s
+}
+
+// sources are the first few, sorted.
+func (x *explainer) sources(all ...Source) []Source {
+	slices.SortFunc(all, func(a, b Source) int {
+		return cmp.Or(a.Compare(b.Object), cmp.Compare(a.Field, b.Field))
+	})
+	all = all[:min(len(all), maxSources)]
+	for i := range all {
+		all[i] = x.source(all[i])
+	}
+	return all
+}
+
+func (x *explainer) concern(objects ...model.Object) {
+	for _, o := range objects {
+		x.concerned[o.String()] = true
+	}
+}
+
+// problems keeps those of resources that concern the request.
+func (x *explainer) problems() {
+	for _, p := range x.world.Problems {
+		subject, _, _ := strings.Cut(p.Subject, " at ") // "BGPPeer tor at edge-1"
+		if x.concerned[p.Subject] || x.concerned[subject] {
+			x.e.Problems = append(x.e.Problems, p)
+		}
+	}
+}
+
+// vipSubject is how problems name a VIP.
+func vipSubject(a netip.Addr) string { return "VIP " + a.String() }

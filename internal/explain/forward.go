@@ -1,0 +1,240 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// What a route that does not say otherwise has: internal/xds and Envoy.
+const (
+	defaultTimeout = 15 * time.Second
+	safeAttempts   = 2
+)
+
+// matchField follows the rule in the field of an HTTPRoute's route; its backends stand
+// beside it. Those of an IngressRoute's route stand below.
+const matchField = "matches["
+
+// Forward is how a route sends requests to backends.
+type Forward struct {
+	// Path is what backends see, with the query.
+	Path string `json:"path"`
+	// By says the weights.
+	By Source `json:"by"`
+	// Rewrite of the matched part that makes Path; empty when there is none.
+	Rewrite string `json:"rewrite,omitempty"`
+	// Timeout of the whole request; 0 is none.
+	Timeout time.Duration `json:"timeoutNanoseconds"`
+	// Attempts after the first one. Those of failed connections are made in any case;
+	// RetryAny says that 5xx answers are retried too.
+	Attempts      uint32        `json:"attempts"`
+	RetryAny      bool          `json:"retryAny"`
+	PerTryTimeout time.Duration `json:"perTryTimeoutNanoseconds,omitempty"`
+	WebSocket     bool          `json:"websocket"`
+}
+
+// Group is a share of the route's requests and who takes it.
+type Group struct {
+	// Group is empty when the reference is broken; the share is answered 500.
+	Group   model.GroupID `json:"group"`
+	Weight  uint32        `json:"weight"`
+	Percent float64       `json:"percent"`
+	// By are the Service and the EndpointSlices behind the share.
+	By      []Source      `json:"by,omitempty"`
+	Balance model.Balance `json:"balance,omitempty"`
+	// Check is the path of a health check; each proxy makes its own, and its results are
+	// not known here.
+	Check    string    `json:"check,omitempty"`
+	Ready    int       `json:"ready"` // backends that take new requests
+	Backends []Backend `json:"backends"`
+}
+
+// Backend is one backend with its share of the route's requests.
+type Backend struct {
+	Address netip.AddrPort `json:"address"`
+	State   string         `json:"state"` // ready, draining or unready
+	Zone    string         `json:"zone,omitempty"`
+	// Percent is what comes to it in the long run, all clients together.
+	Percent float64 `json:"percent"`
+}
+
+// take explains the route that takes the request.
+func (x *explainer) take(r model.Route, s seen) {
+	route := &Route{Name: r.Name, By: x.source(routeSource(r)), Match: matchText(r.Match)}
+	x.e.Route = route
+	if r.Forward == nil {
+		route.Respond = &model.Respond{Status: 500}
+		if r.Respond != nil {
+			route.Respond = r.Respond
+		}
+		if s.upgrade != "" {
+			x.answer(403, "it asks for an upgrade to "+s.upgrade+", which the route does not allow")
+			return
+		}
+		x.answer(route.Respond.Status, responseText(r))
+		return
+	}
+	path := rewritten(r.Match.Path, r.Forward.PrefixRewrite, s.path)
+	if s.query != "" {
+		path += "?" + s.query
+	}
+	f := &Forward{
+		Path: path, Rewrite: r.Forward.PrefixRewrite, Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket,
+	}
+	switch {
+	case r.Forward.Timeout == model.Never:
+		f.Timeout = 0
+	case r.Forward.Timeout > 0:
+		f.Timeout = r.Forward.Timeout
+	}
+	if retry := r.Forward.Retry; retry != nil {
+		f.Attempts, f.RetryAny, f.PerTryTimeout = retry.Attempts, true, retry.PerTryTimeout
+	}
+	f.By = route.By
+	if i := strings.Index(f.By.Field, "."+matchField); i >= 0 {
+		f.By.Field = f.By.Field[:i] + ".backendRefs"
+	} else {
+		f.By.Field += ".services"
+	}
+	f.By = x.source(f.By)
+	route.Forward = f
+	x.groups(r.Forward)
+	if s.upgrade != "" && (s.upgrade != "websocket" || !f.WebSocket) {
+		x.answer(403, "it asks for an upgrade to "+s.upgrade+", which the route does not allow")
+		return
+	}
+	x.outcomes(s.upgrade != "")
+}
+
+// responseText says why a route answers without a backend.
+func responseText(r model.Route) string {
+	switch {
+	case strings.HasPrefix(r.Name, "IngressRoute/") && strings.Contains(r.Name, "/refused"):
+		return r.Owner.String() + " is invalid here, and no shorter prefix may take its requests"
+	case r.Respond == nil || r.Respond.Status == 500 && r.Respond.Body == "":
+		return "the rule has no backend that can be used"
+	}
+	return "the route says so"
+}
+
+// groups finds the backends of each share.
+func (x *explainer) groups(f *model.Forward) {
+	var total uint64
+	for _, b := range f.Backends {
+		total += uint64(b.Weight)
+	}
+	for _, b := range f.Backends {
+		g := Group{Group: b.Group, Weight: b.Weight, Percent: percent(uint64(b.Weight), total), Backends: []Backend{}}
+		if b.Group != "" {
+			x.backends(&g)
+		}
+		x.e.Groups = append(x.e.Groups, g)
+	}
+}
+
+func (x *explainer) backends(g *Group) {
+	group := x.world.Group(g.Group)
+	if group == nil {
+		return
+	}
+	g.Balance = group.Balance
+	if group.HealthCheck != nil {
+		g.Check = group.HealthCheck.Path
+	}
+	g.By = x.service(group.Set)
+	set := x.world.Set(group.Set)
+	if set == nil {
+		return
+	}
+	for _, b := range set.Backends {
+		if b.State == model.BackendReady {
+			g.Ready++
+		}
+	}
+	for _, b := range set.Backends {
+		out := Backend{Address: b.Address, State: b.State.String(), Zone: b.Zone}
+		if b.State == model.BackendReady {
+			out.Percent = g.Percent / float64(g.Ready)
+		}
+		g.Backends = append(g.Backends, out)
+	}
+}
+
+// service names the Service of a set, "namespace/service/port", and what says where its
+// backends are.
+func (x *explainer) service(id model.SetID) []Source {
+	var by []Source
+	if parts := strings.SplitN(string(id), "/", 3); len(parts) == 3 {
+		by = append(by, x.source(Source{Object: model.Object{Kind: "Service", Namespace: parts[0], Name: parts[1]}, Field: "spec.ports"}))
+	}
+	if x.world.SetBy != nil {
+		by = append(by, x.sources(x.world.SetBy(id)...)...)
+	}
+	return by
+}
+
+func percent(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return 100 * float64(part) / float64(whole)
+}
+
+// outcomes says what becomes of each share. The route that refuses broken shares stands
+// in front of the one that forwards and knows no upgrades.
+func (x *explainer) outcomes(upgrade bool) {
+	var outcomes []Outcome
+	broken := 0.0
+	for _, g := range x.e.Groups {
+		switch {
+		case g.Weight == 0:
+		case g.Group == "":
+			broken += g.Percent
+		case g.Ready == 0:
+			why := "Service port " + string(g.Group) + " has no backends"
+			if len(g.Backends) > 0 {
+				why = "none of the " + strconv.Itoa(len(g.Backends)) + " backends of " + string(g.Group) + " is ready"
+			}
+			outcomes = append(outcomes, Outcome{Percent: g.Percent, Status: 503, Group: g.Group, Why: why})
+		default:
+			outcomes = append(outcomes, Outcome{Percent: g.Percent, Group: g.Group})
+		}
+	}
+	if broken > 0 {
+		o := Outcome{Percent: broken, Status: 500, Why: "the reference to the backend is broken"}
+		if upgrade {
+			o.Status, o.Why = 403, "the reference to the backend is broken, and no upgrade is allowed there"
+		}
+		outcomes = append(outcomes, o)
+	}
+	x.e.Answer = Answer{Connects: true, Outcomes: outcomes, Text: outcomeText(outcomes)}
+}
+
+func outcomeText(outcomes []Outcome) string {
+	answered := 0.0
+	var rest []string
+	for _, o := range outcomes {
+		if o.Status == 0 {
+			answered += o.Percent
+		} else {
+			rest = append(rest, statusText(o.Status)+" to "+Share(o.Percent)+": "+o.Why)
+		}
+	}
+	if len(rest) == 0 {
+		return "a backend answers"
+	}
+	if answered > 0 {
+		rest = slices.Insert(rest, 0, "a backend answers "+Share(answered))
+	}
+	return strings.Join(rest, "; ")
+}
+
+// Share is a percentage for people: "100%", "33.3%".
+func Share(percent float64) string {
+	return strings.TrimSuffix(strconv.FormatFloat(percent, 'f', 1, 64), ".0") + "%"
+}

@@ -1,0 +1,234 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+// Network is how the request gets to a machine.
+type Network struct {
+	// VIPs that lead to the listener, or the one that was asked for.
+	VIPs []VIP `json:"vips"`
+	// Edges that may take the connection.
+	Edges []Edge `json:"edges"`
+	// How the edge is chosen, in a sentence.
+	How string `json:"how"`
+	// Nobody says why no machine takes the connection; empty when one does.
+	Nobody string `json:"nobody,omitempty"`
+}
+
+// VIP is an address that leads to the listener.
+type VIP struct {
+	Address  netip.Addr     `json:"address"`
+	Owner    Source         `json:"owner"`
+	Pool     Source         `json:"pool"`
+	Announce model.Announce `json:"announce"`
+	State    string         `json:"state"`
+	Message  string         `json:"message,omitempty"`
+	// By are the machines that announce it.
+	By []string `json:"by"`
+	// Not are the pool's other machines.
+	Not  []NotAnnouncing `json:"not,omitempty"`
+	Note string          `json:"note,omitempty"`
+}
+
+// NotAnnouncing is a machine of the pool that does not announce a VIP.
+type NotAnnouncing struct {
+	Machine string         `json:"machine"`
+	State   model.VIPState `json:"state,omitempty"` // empty: it does not report
+	Why     string         `json:"why"`
+}
+
+// Edge is a machine that may take the connection.
+type Edge struct {
+	Machine string `json:"machine"`
+	// Through are the addresses by which it is reached: VIPs, or its own.
+	Through []string `json:"through"`
+	// Note says what may be different there.
+	Note string `json:"note,omitempty"`
+}
+
+// network finds the addresses that lead to the listener and the machines behind them.
+// Proxies listen on every address of a machine, so that each VIP on it leads to each of
+// its listeners; without an address asked for, VIPs whose owner has the listener count.
+func (x *explainer) network(id model.ListenerID) {
+	x.e.Network = Network{VIPs: []VIP{}, Edges: []Edge{}}
+	n := &x.e.Network
+	asked := x.request.VIP
+	for _, v := range x.world.VIPs {
+		leads := id != "" && slices.Contains(v.Listeners, id)
+		if asked.IsValid() && v.Address != asked || !asked.IsValid() && !leads {
+			continue
+		}
+		vip := x.vip(v)
+		if id != "" && !leads && len(v.Listeners) > 0 {
+			vip.Note = "its owner has no listener at port " + x.port() + "; machines answer there at every address that they have"
+		}
+		n.VIPs = append(n.VIPs, vip)
+	}
+	switch {
+	case x.world.Standby != "":
+		n.How = "this plane is a standby and does not know what machines do: ask the leader at " + x.world.Standby
+	case x.world.Offline && id == "":
+		n.How = "no manifest asks for a listener at port " + x.port()
+	case x.world.Offline && !asked.IsValid():
+		n.How = "manifests do not say which machines run: any that serves the listener"
+	case x.world.Offline:
+		n.How = "manifests do not say who answers at " + asked.String()
+	case len(n.VIPs) > 0:
+		x.byVIP(n, asked)
+	default:
+		x.byMachine(n, id, asked)
+	}
+}
+
+func (x *explainer) vip(v model.VIPStatus) VIP {
+	x.concerned[vipSubject(v.Address)] = true
+	out := VIP{
+		Address: v.Address, Announce: v.Mode, State: v.State, Message: v.Message, By: []string{},
+		Owner: x.source(Source{Object: v.Owner}), Pool: x.source(Source{Object: model.Object{Kind: "AddressPool", Name: v.Pool}}),
+	}
+	reports := map[string]bool{}
+	for _, at := range v.At {
+		reports[at.Machine] = true
+		switch at.State {
+		case model.VIPAnnounced:
+			out.By = append(out.By, at.Machine)
+		case model.VIPStandby:
+			out.Not = append(out.Not, NotAnnouncing{at.Machine, at.State, "it stands by for the owner"})
+		default:
+			why := at.Message
+			if why == "" {
+				why = "it does not say why"
+			}
+			out.Not = append(out.Not, NotAnnouncing{at.Machine, at.State, why})
+		}
+	}
+	for _, m := range v.Machines {
+		if !reports[m] && !x.world.Offline && x.world.Standby == "" {
+			out.Not = append(out.Not, NotAnnouncing{Machine: m, Why: "it does not report to the plane, or not yet about this VIP"})
+		}
+	}
+	return out
+}
+
+// byVIP lists the machines that announce the VIPs.
+func (x *explainer) byVIP(n *Network, asked netip.Addr) {
+	through := map[string][]string{}
+	bgp := false
+	for _, v := range n.VIPs {
+		bgp = bgp || v.Announce == model.AnnounceBGP && len(v.By) > 1
+		for _, m := range v.By {
+			through[m] = append(through[m], v.Address.String())
+		}
+	}
+	for _, m := range sortedKeys(through) {
+		n.Edges = append(n.Edges, x.edge(m, through[m]))
+	}
+	switch {
+	case len(n.Edges) == 0 && asked.IsValid():
+		n.How = "no machine announces " + asked.String()
+		n.Nobody = n.How + ", so that no connection gets to one"
+		if v := n.VIPs[0]; v.Message != "" {
+			n.Nobody += ": " + v.Message
+		}
+	case len(n.Edges) == 0:
+		x.byMachine(n, x.listenerID(), asked)
+		n.How = "no VIP is announced; " + n.How
+	case bgp && x.request.From.IsValid():
+		n.How = "routers spread connections by a hash over addresses and ports (ECMP): each new connection of " + x.request.From.String() + " may take another edge"
+	case bgp:
+		n.How = "routers spread connections by a hash over addresses and ports (ECMP): each new one may take another edge"
+	case len(n.Edges) == 1:
+		n.How = "it alone announces the address"
+	default:
+		n.How = "each address leads to the one machine that announces it"
+	}
+}
+
+func (x *explainer) listenerID() model.ListenerID {
+	if x.e.Listener == nil {
+		return ""
+	}
+	return x.e.Listener.ID
+}
+
+// byMachine lists the machines' own addresses.
+func (x *explainer) byMachine(n *Network, id model.ListenerID, asked netip.Addr) {
+	var serving []string
+	if x.e.Listener != nil {
+		serving = x.e.Listener.Machines
+	}
+	found := false
+	for _, m := range x.world.Machines {
+		mine := slices.ContainsFunc(m.Addresses, func(text string) bool {
+			a, err := netip.ParseAddr(text)
+			return err == nil && a.Unmap() == asked
+		})
+		switch {
+		case asked.IsValid() && !mine:
+			continue
+		case asked.IsValid():
+			found = true
+			n.Edges = append(n.Edges, x.edge(m.Name, []string{asked.String()}))
+		case slices.Contains(serving, m.Name):
+			n.Edges = append(n.Edges, x.edge(m.Name, m.Addresses))
+		}
+	}
+	switch {
+	case asked.IsValid() && found:
+		n.How = "it is an address of the machine itself"
+	case asked.IsValid():
+		n.How = asked.String() + " is no VIP and no address of a machine"
+		n.Nobody = n.How + ": what is sent there is not for the edges"
+	case id == "":
+		n.How = "no listener, so no address leads to one"
+	case len(n.Edges) == 0:
+		n.How = "no machine has joined"
+		n.Nobody = "no machine serves the listener: none has joined"
+	default:
+		n.How = "clients reach the machines at their own addresses: whatever DNS says for " + x.request.dialHost()
+	}
+}
+
+// edge describes a machine that may take the connection.
+func (x *explainer) edge(name string, through []string) Edge {
+	x.concern(model.Object{Kind: "Machine", Name: name})
+	e := Edge{Machine: name, Through: append([]string{}, through...)}
+	i := slices.IndexFunc(x.world.Machines, func(m model.MachineStatus) bool { return m.Name == name })
+	if i < 0 {
+		return e
+	}
+	m := x.world.Machines[i]
+	var notes []string
+	if !m.Connected {
+		notes = append(notes, "it does not report: it may serve what it had last, or nothing")
+	} else {
+		if m.Proxy.State != "" && m.Proxy.State != "ready" {
+			notes = append(notes, "its proxy is "+m.Proxy.State)
+		}
+		if m.Applied < m.Wanted {
+			notes = append(notes, "it does not run the last change yet")
+		}
+		if len(m.Refused) > 0 {
+			notes = append(notes, "it refuses or awaits something")
+		}
+	}
+	if m.Cordoned {
+		notes = append(notes, "it is cordoned")
+	}
+	e.Note = strings.Join(notes, "; ")
+	return e
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
