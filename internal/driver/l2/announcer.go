@@ -220,6 +220,16 @@ func (a *Announcer) beat(now time.Time, p *port) {
 	}
 }
 
+// overdue sends the heartbeats that became due while something else was done.
+func (a *Announcer) overdue() {
+	now := a.c.Now()
+	for _, p := range a.ports {
+		if !now.Before(p.beatAt) {
+			a.beat(now, p)
+		}
+	}
+}
+
 // apply does what the election of p wants done.
 func (a *Announcer) apply(now time.Time, p *port) {
 	for fx := p.election.flush(); !fx.empty(); fx = p.election.flush() {
@@ -234,6 +244,7 @@ func (a *Announcer) apply(now time.Time, p *port) {
 			}
 			a.holding[vip] = true
 			a.c.Log.Info("took VIP", "vip", vip, "interface", p.name)
+			a.overdue() // to hold very many takes longer than a round
 		}
 		// The heartbeat goes first: it tells who sends the announcements.
 		if fx.beat {
@@ -356,6 +367,9 @@ func (a *Announcer) view(now time.Time, vip netip.Addr) (o model.VIPObserved, el
 			o.State, message = model.VIPAnnounced, c.trouble
 		case message == "" && o.State == model.VIPWithheld:
 			o.State = model.VIPStandby
+			if now.Before(c.listen) {
+				message = "listening to the segment before it may own it"
+			}
 		}
 		if message != "" && !slices.Contains(messages, message) {
 			messages = append(messages, message)

@@ -207,7 +207,7 @@ func (c *contest) gaveUp(now time.Time) {
 		return
 	}
 	if _, o := c.owner(now); o == nil {
-		c.vacant, c.handed = now, true
+		c.vacant, c.handed, c.seen = now, true, true
 	}
 }
 

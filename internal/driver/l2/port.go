@@ -73,7 +73,10 @@ func packetSocket(index int, kind uint16) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open packet socket (needs CAP_NET_RAW): %w", err)
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20) // what is there without it does, too
+	// Room for what very many VIPs cause at once. What there is without it does, too:
+	// everything that is sent is sent again.
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 4<<20)
 	network := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, kind))
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: network, Ifindex: index}); err != nil {
 		_ = unix.Close(fd)

@@ -70,9 +70,7 @@ func TestTakeover(t *testing.T) {
 					return next != "" && !strings.Contains(next, " ")
 				})
 				tt.heal(owner)
-				r.eventually("the former owner stands by", func() bool {
-					return r.status(owner, vip).State == model.VIPStandby
-				})
+				r.standsBy(owner, vip)
 				r.settled(next, r.names...)
 				t.Logf("%s moved from %s to %s in %v", vip, owner, next, took.Round(time.Millisecond))
 			}
@@ -272,7 +270,7 @@ func BenchmarkMove(b *testing.B) {
 						r.eventually("somebody answers", func() bool { owner = r.ask(vip); return owner != "" })
 						took = append(took, r.moved(vip, owner, func() { c.cause(r, owner) }))
 						c.heal(r, owner)
-						r.eventually("the former owner stands by", func() bool { return r.status(owner, vip).State == model.VIPStandby })
+						r.standsBy(owner, vip)
 					}
 					slices.Sort(took)
 					b.ReportMetric(took[len(took)/2].Seconds(), family+"-median-s")
@@ -282,6 +280,15 @@ func BenchmarkMove(b *testing.B) {
 			})
 		}
 	}
+}
+
+// standsBy waits until a machine could take a VIP.
+func (r *rig) standsBy(name string, vip netip.Addr) {
+	r.t.Helper()
+	r.eventually(name+" stands by", func() bool {
+		s := r.status(name, vip)
+		return s.State == model.VIPStandby && s.Message == ""
+	})
 }
 
 // settledAll is settled without asking each of very many VIPs.
