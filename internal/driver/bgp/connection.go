@@ -58,7 +58,10 @@ func (p *peer) attempt() *failure {
 	}
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	c := &connection{p: p, conn: conn, reader: bufio.NewReader(conn), local: local, sent: map[netip.Prefix]string{}, received: received{}}
-	unwatch := context.AfterFunc(p.ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	unwatch := context.AfterFunc(p.ctx, func() {
+		_ = conn.SetReadDeadline(time.Now())
+		_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
+	})
 	defer unwatch()
 	f := c.shake(conf)
 	if f == nil {
@@ -211,7 +214,11 @@ func (c *connection) send(m *packet.BGPMessage) error {
 	if err != nil {
 		return err
 	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(writeWait))
+	wait := writeWait
+	if c.p.ctx.Err() != nil {
+		wait = closeWait
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(wait))
 	_, err = c.conn.Write(b)
 	return err
 }
@@ -250,8 +257,8 @@ func (c *connection) established(conf model.Peer) *failure {
 			}
 		}
 	}()
-	keepalive, stop := keepaliveTicker(conf, c.agreed.hold)
-	defer stop()
+	keepalive := time.NewTicker(c.keepalive(conf))
+	defer keepalive.Stop()
 	look := time.NewTicker(recheck)
 	defer look.Stop()
 	for {
@@ -261,20 +268,21 @@ func (c *connection) established(conf model.Peer) *failure {
 			return fail(conf, model.SessionStarting, "ended by this machine")
 		case i := <-in:
 			f = c.handle(conf, i)
-		case <-keepalive:
+		case <-keepalive.C:
+			if c.agreed.hold == 0 {
+				continue
+			}
 			if err := c.send(packet.NewBGPKeepAliveMessage()); err != nil {
 				f = c.stuck(conf, err)
 			}
 		case <-p.wake:
 			conf, _, _ = p.wanted()
-			if p.ensureBFD(conf, c.local) {
-				c.bfdDowns = p.bfd.downs()
-			}
-			f = c.sync(false)
+			keepalive.Reset(c.keepalive(conf))
+			f = c.look(conf)
 		case <-p.bfd.changed():
 			f = c.watchBFD(conf)
 		case <-look.C:
-			f = c.sync(false)
+			f = c.look(conf)
 		}
 		if f != nil {
 			return f
@@ -282,16 +290,21 @@ func (c *connection) established(conf model.Peer) *failure {
 	}
 }
 
-func keepaliveTicker(conf model.Peer, hold time.Duration) (<-chan time.Time, func()) {
-	if hold == 0 {
-		return nil, func() {}
+// look brings everything about the session up to date with what is wanted and what the machine is like.
+func (c *connection) look(conf model.Peer) *failure {
+	if c.p.ensureBFD(conf, c.local) {
+		c.bfdDowns = c.p.bfd.downs()
 	}
-	every := hold / 3
+	return c.sync(false)
+}
+
+// keepalive is the time between two KEEPALIVEs: what is configured, but at most a third of the hold time.
+func (c *connection) keepalive(conf model.Peer) time.Duration {
+	every := c.agreed.hold / 3
 	if conf.Keepalive > 0 {
 		every = min(every, conf.Keepalive)
 	}
-	t := time.NewTicker(max(every, time.Second))
-	return t.C, t.Stop
+	return max(every, time.Second)
 }
 
 // stuck is the failure of a write in an established session.
@@ -313,7 +326,9 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 	case *packet.BGPNotification:
 		return notified(conf, c.p.routerID, model.SessionEstablished, body)
 	case *packet.BGPUpdate:
-		c.received.read(body)
+		if err := c.received.read(body); err != nil {
+			c.p.log.Warn("cannot count the prefixes of an UPDATE", "error", err)
+		}
 		if f := c.tooMany(conf); f != nil {
 			return f
 		}

@@ -120,6 +120,18 @@ func (s *site) lacks(prefix string) {
 	eventually(s.T, "the router's kernel lacks "+prefix, func() bool { return kernelRoute(s.T, s.box, strings.Split(prefix, "/")[0]) == "" })
 }
 
+// stale waits until the router keeps a route only because the machine is to come back.
+func (s *site) stale(prefix string) {
+	s.Helper()
+	s.Cleanup(func() {
+		if s.Failed() {
+			r, ok := s.route(s.T, prefix)
+			s.Logf("at the end the route is %+v, %t", r, ok)
+		}
+	})
+	eventually(s.T, "the router keeps "+prefix+" as stale", func() bool { r, _ := s.route(s.T, prefix); return r.Stale })
+}
+
 // monitor writes down what happens to the router's kernel routes until it is called.
 func (s *site) monitor() func() string {
 	s.Helper()
@@ -225,7 +237,7 @@ func pathAttributes(s *site) {
 	c.set(w)
 	eventually(s.T, "the router has the new community", func() bool {
 		r, _ := s.route(s.T, route4)
-		return strings.HasPrefix(r.Communities, "65000:300 ")
+		return strings.Contains(r.Communities, "65000:300") && !strings.Contains(r.Communities, "65000:100")
 	})
 	if strings.Contains(events(), "Deleted "+vip4) {
 		s.Errorf("a change of attributes took the route away:\n%s", events())
@@ -443,7 +455,7 @@ func bfdLeave(s *site) {
 	s.has(route4, s.edge.Addr4().String())
 	events := s.monitor()
 	c.stop("leave")
-	eventually(s.T, "the router keeps the route as stale", func() bool { r, _ := s.route(s.T, route4); return r.Stale })
+	s.stale(route4)
 	c = startChild(s.T, s.edge, speaking(p, route4))
 	c.until("BFD up again", up)
 	s.has(route4, s.edge.Addr4().String())
@@ -462,7 +474,7 @@ func restart(s *site) {
 	}
 	events := s.monitor()
 	c.kill()
-	eventually(s.T, "the router keeps the route as stale", func() bool { r, _ := s.route(s.T, route4); return r.Stale })
+	s.stale(route4)
 	startChild(s.T, s.edge, speaking(p, route4, route6)).established()
 	s.has(route4, s.edge.Addr4().String())
 	s.has(route6, s.edge.Addr6().String())
@@ -482,7 +494,7 @@ func leave(s *site) {
 	s.has(route4, s.edge.Addr4().String())
 	s.has(route6, s.edge.Addr6().String())
 	c.stop("leave")
-	eventually(s.T, "the router keeps the route as stale", func() bool { r, _ := s.route(s.T, route4); return r.Stale })
+	s.stale(route4)
 	if got := kernelRoute(s.T, s.box, vip4); got == "" {
 		s.Error("the router's kernel lost the route")
 	}

@@ -46,6 +46,7 @@ type peer struct {
 	cancel   context.CancelFunc
 	ctx      context.Context
 	done     chan struct{}
+	before   *peer // whose session this one replaces; nil is nobody
 
 	mu       sync.Mutex
 	conf     model.Peer
@@ -161,6 +162,10 @@ func (p *peer) update(change func(*model.Session)) {
 
 func (p *peer) run() {
 	defer close(p.done)
+	if p.before != nil {
+		await([]*peer{p.before})
+		p.before = nil
+	}
 	for p.ctx.Err() == nil {
 		conf, _, _ := p.wanted()
 		var f *failure

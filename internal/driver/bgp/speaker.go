@@ -126,8 +126,8 @@ func (s *Speaker) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile starts, changes and stops peers so that they are those wanted. It waits for peers that stop, so that a
-// peer's new session does not meet its old one.
+// reconcile starts, changes and stops peers so that they are those wanted. It waits for none of them: a peer that
+// starts anew waits for its own old session.
 func (s *Speaker) reconcile() {
 	s.mu.Lock()
 	w := s.wanted
@@ -146,20 +146,20 @@ func (s *Speaker) reconcile() {
 	}
 	stopping = append(stopping, s.remove(cease(subcodeDeconfigured), func(p *peer) bool { _, ok := wanted[p.name]; return !ok })...)
 	stopping = append(stopping, s.remove(cease(subcodeConfigChange), func(p *peer) bool { return !p.keeps(wanted[p.name]) })...)
-	s.mu.Unlock()
-	await(stopping)
-
-	s.mu.Lock()
 	for _, c := range wanted {
 		p := s.peers[c.Name]
-		if p == nil {
+		fresh := p == nil
+		if fresh {
 			p = newPeer(s, id, c)
-			p.want(c, w.Prefixes)
+			if i := slices.IndexFunc(stopping, func(old *peer) bool { return old.name == c.Name }); i >= 0 {
+				p.before = stopping[i]
+			}
 			s.peers[c.Name] = p
-			p.start()
-			continue
 		}
 		p.want(c, w.Prefixes)
+		if fresh {
+			p.start()
+		}
 	}
 	s.mu.Unlock()
 	if len(stopping) > 0 {
@@ -167,8 +167,7 @@ func (s *Speaker) reconcile() {
 	}
 }
 
-// remove takes the peers that match out of the map and tells them to stop. The caller holds s.mu, and awaits them
-// without it.
+// remove takes the peers that match out of the map and tells them to stop. The caller holds s.mu.
 func (s *Speaker) remove(how farewell, match func(*peer) bool) []*peer {
 	var out []*peer
 	for name, p := range s.peers {
@@ -203,7 +202,8 @@ func (s *Speaker) announce() {
 	s.changed()
 }
 
-// Sessions returns how the sessions stand, sorted by peer. Peers that Run has not seen yet are missing.
+// Sessions returns how the sessions stand, sorted by peer. Peers that Run has not seen yet are missing, and all are
+// when it has ended.
 func (s *Speaker) Sessions() []model.Session {
 	s.mu.Lock()
 	peers := make([]*peer, 0, len(s.peers))

@@ -215,7 +215,13 @@ func encode(m *packet.BGPMessage, a agreed) ([]byte, error) {
 type received map[string]struct{}
 
 // read counts an UPDATE in.
-func (r received) read(u *packet.BGPUpdate) {
+func (r received) read(u *packet.BGPUpdate) (err error) {
+	defer func() {
+		// As with decoding: a peer's bytes must not end the agent.
+		if p := recover(); p != nil {
+			err = fmt.Errorf("bug: %v", p)
+		}
+	}()
 	for _, n := range u.WithdrawnRoutes {
 		delete(r, n.NLRI.String())
 	}
@@ -234,6 +240,7 @@ func (r received) read(u *packet.BGPUpdate) {
 	for _, n := range u.NLRI {
 		r[n.NLRI.String()] = struct{}{}
 	}
+	return nil
 }
 
 func mpKey(afi uint16, safi uint8, n packet.PathNLRI) string {

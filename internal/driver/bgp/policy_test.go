@@ -1,0 +1,191 @@
+package bgp
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.dev/internal/model"
+)
+
+func number(n uint32) *uint32 { return &n }
+
+func TestAttributes(t *testing.T) {
+	external := model.Peer{LocalASN: 64512, PeerASN: 64513}
+	internal := model.Peer{LocalASN: 64512, PeerASN: 64512}
+	wide := model.Peer{LocalASN: 4200000001, PeerASN: 64513}
+	for _, c := range []struct {
+		name       string
+		conf       model.Peer
+		peer, pool model.PathOptions
+		short      bool
+		want, bad  string
+	}{
+		{name: "bare", conf: external, want: "{Origin: i} {AsPath: 64512}"},
+		{name: "bare internal", conf: internal, want: "{Origin: i} {AsPath: } {LocalPref: 100}"},
+		{
+			name: "peer first", conf: external,
+			peer: model.PathOptions{Communities: []string{"1:2", "no-export"}, MED: number(1)},
+			pool: model.PathOptions{Communities: []string{"3:4", "1:2"}, MED: number(2), Prepend: 2},
+			want: "{Origin: i} {AsPath: 64512 64512 64512} {Med: 1} {Communities: 1:2, no-export, 3:4}",
+		},
+		{
+			name: "internal", conf: internal, peer: model.PathOptions{Prepend: 3}, pool: model.PathOptions{LocalPreference: number(0), MED: number(0)},
+			want: "{Origin: i} {AsPath: } {Med: 0} {LocalPref: 0}",
+		},
+		{name: "external ignores preference", conf: external, peer: model.PathOptions{LocalPreference: number(9)}, want: "{Origin: i} {AsPath: 64512}"},
+		{
+			name: "well-known and large", conf: external,
+			pool: model.PathOptions{Communities: []string{"no-advertise", "graceful-shutdown", "blackhole", "4200000001:0:4294967295"}},
+			want: "{Origin: i} {AsPath: 64512} {Communities: no-advertise, planned-shut, blackhole} {LargeCommunity: [ 4200000001:0:4294967295]}",
+		},
+		{name: "four octets", conf: wide, want: "{Origin: i} {AsPath: 4200000001}"},
+		{name: "two octets", conf: wide, short: true, peer: model.PathOptions{Prepend: 1}, want: "{Origin: i} {AsPath: 23456 23456} 4200000001 4200000001"},
+		{name: "unreadable", conf: external, peer: model.PathOptions{Communities: []string{"65536:1", "x", "1:2"}}, want: "{Origin: i} {AsPath: 64512} {Communities: 1:2}", bad: "65536:1, x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			list, err := attributes(c.conf, join(c.peer, c.pool), !c.short)
+			if got := fmt.Sprint(err); c.bad == "" && err != nil || !strings.Contains(got, c.bad) {
+				t.Errorf("error %s, want %q", got, c.bad)
+			}
+			var out []string
+			for _, a := range list {
+				out = append(out, a.String())
+			}
+			if got := strings.Join(out, " "); got != c.want {
+				t.Errorf("attributes are\n%s, want\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestNextHop(t *testing.T) {
+	parse := netip.MustParseAddr
+	addrs := []localAddr{
+		{addr: parse("127.0.0.1"), link: "lo", stable: true},
+		{addr: parse("2001:db8:ff::1"), link: "lo", stable: true},
+		{addr: parse("192.0.2.1"), link: "eth0", stable: true},
+		{addr: parse("203.0.113.1"), link: "eth0", stable: true}, // a VIP
+		{addr: parse("fe80::1%eth0"), link: "eth0", stable: true},
+		{addr: parse("2001:db8::1"), link: "eth0"}, // temporary
+		{addr: parse("2001:db8::2"), link: "eth0", stable: true},
+		{addr: parse("fe80::2%eth1"), link: "eth1", stable: true},
+		{addr: parse("198.51.100.1"), link: "eth2", stable: true},
+	}
+	vips := prefixes("203.0.113.1/32", "2001:db8:ff::1/128")
+	explicit := model.Peer{NextHop4: parse("10.0.0.1"), NextHop6: parse("2001:db8::ff")}
+	for _, c := range []struct {
+		conf     model.Peer
+		v6       bool
+		on, want string
+	}{
+		{on: "192.0.2.1", want: "192.0.2.1"},
+		{on: "192.0.2.1", v6: true, want: "2001:db8::2"},
+		{on: "2001:db8::2", v6: true, want: "2001:db8::2"},
+		{on: "2001:db8::2", want: "192.0.2.1"},
+		{on: "fe80::1%eth0", want: "192.0.2.1"},
+		{on: "fe80::1%eth0", v6: true, want: "2001:db8::2"},
+		{on: "fe80::2%eth1", v6: true, want: "fe80::2"},
+		{on: "fe80::2%eth1", want: "invalid IP"},
+		{on: "198.51.100.1", v6: true, want: "invalid IP"},
+		{on: "203.0.113.1", want: "192.0.2.1"},
+		{on: "10.1.1.1", v6: true, want: "invalid IP"}, // no longer there
+		{on: "192.0.2.1", conf: explicit, want: "10.0.0.1"},
+		{on: "192.0.2.1", conf: explicit, v6: true, want: "2001:db8::ff"},
+	} {
+		if got := nextHop(c.conf, c.v6, parse(c.on), addrs, vips); got.String() != c.want {
+			t.Errorf("next hop on %s (IPv6 %t): %s, want %s", c.on, c.v6, got, c.want)
+		}
+	}
+}
+
+// Messages stay below 4096 bytes however many prefixes there are, and say everything once.
+func TestManyPrefixes(t *testing.T) {
+	conf := model.Peer{LocalASN: 64512, PeerASN: 64513, IPv4: true, IPv6: true, NextHop6: netip.MustParseAddr("2001:db8::1")}
+	for i := range 40 {
+		conf.Path.Communities = append(conf.Path.Communities, fmt.Sprintf("65000:%d", i))
+	}
+	mode := map[packet.Family]packet.BGPAddPathMode{packet.RF_IPv4_UC: packet.BGP_ADD_PATH_SEND, packet.RF_IPv6_UC: packet.BGP_ADD_PATH_SEND}
+	a := agreed{fourOctets: true, families: map[packet.Family]bool{packet.RF_IPv4_UC: true, packet.RF_IPv6_UC: true}, addPath: mode}
+	var list []Advertisement
+	for i := range 1000 {
+		list = append(list, prefixes(fmt.Sprintf("10.0.%d.%d/32", i/256, i%256), fmt.Sprintf("2001:db8::%x/128", i+2))...)
+	}
+	wanted, troubles := routes(conf, a, netip.MustParseAddr("192.0.2.1"), nil, list)
+	if len(troubles) > 0 {
+		t.Fatal(troubles)
+	}
+	sent := map[netip.Prefix]string{}
+	for p, r := range wanted {
+		sent[p] = r.key
+	}
+	said := map[string]int{}
+	for _, step := range []struct {
+		sent   map[netip.Prefix]string
+		wanted map[netip.Prefix]route
+	}{{nil, wanted}, {sent, nil}} {
+		messages, err := difference(step.sent, step.wanted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			b, err := encode(m, a)
+			if err != nil || len(b) > packet.BGP_MAX_MESSAGE_LENGTH {
+				t.Fatalf("a message of %d bytes: %v", len(b), err)
+			}
+			for _, w := range strings.Fields(describe(m.Body.(*packet.BGPUpdate))) {
+				said[w]++
+			}
+		}
+	}
+	for _, v := range list {
+		if said["+"+v.Prefix.String()] != 1 || said["-"+v.Prefix.String()] != 1 {
+			t.Errorf("%s was said %d and taken back %d times", v.Prefix, said["+"+v.Prefix.String()], said["-"+v.Prefix.String()])
+		}
+	}
+	if again, err := difference(sent, wanted); err != nil || len(again) != 0 {
+		t.Errorf("without a difference there are %d messages (%v)", len(again), err)
+	}
+}
+
+func TestOpenSaysThatForwardingIsPreserved(t *testing.T) {
+	conf := model.Peer{LocalASN: 4200000001, PeerASN: 64513, IPv4: true, IPv6: true, HoldTime: 89500 * time.Millisecond, RestartTime: 2 * time.Minute, AddPath: true}
+	for _, restarted := range []bool{true, false} {
+		m, err := open(conf, netip.MustParseAddr("192.0.2.1"), restarted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := m.Serialize()
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := packet.ParseBGPMessage(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := parsed.Body.(*packet.BGPOpen)
+		if o.MyAS != packet.AS_TRANS || o.HoldTime != 90 {
+			t.Errorf("AS %d and hold time %d, want 23456 and 90", o.MyAS, o.HoldTime)
+		}
+		var restart *packet.CapGracefulRestart
+		for _, p := range o.OptParams {
+			for _, c := range p.(*packet.OptionParameterCapability).Capability {
+				if v, ok := c.(*packet.CapGracefulRestart); ok {
+					restart = v
+				}
+			}
+		}
+		if restart == nil || restart.Time != 120 || len(restart.Tuples) != 2 || restart.Flags&0x8 != 0 != restarted || restart.Flags&0x4 != 0 {
+			t.Fatalf("graceful restart is %+v", restart)
+		}
+		for _, f := range restart.Tuples {
+			if f.Flags != 0x80 {
+				t.Errorf("the flags of a family are %#x, want forwarding preserved", f.Flags)
+			}
+		}
+	}
+}
