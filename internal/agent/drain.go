@@ -71,6 +71,9 @@ func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	if d.quieten(ctx, true) {
 		d.wait(ctx, limit, recalled)
 	}
+	if ctx.Err() != nil {
+		return false // who stops the agent decides what becomes of the routes
+	}
 	if recalled() {
 		d.quieten(ctx, false)
 		return false

@@ -40,9 +40,11 @@ type Segment interface {
 
 // Loopback holds the VIPs that are advertised, so that the machine's sockets take what
 // is sent to them. Set replaces what it holds, and leaves those of keep as they are;
-// what is wrong with one address does not keep the others out.
+// what is wrong with one address does not keep the others out. Refused are those that
+// the last Set could not hold, with the reason.
 type Loopback interface {
 	Set(want []netip.Addr, keep ...netip.Addr) error
+	Refused() map[netip.Addr]error
 }
 
 // Network is what makes a machine's VIPs reachable. A nil part does nothing.
@@ -64,6 +66,10 @@ const (
 	// linger is how long an address is kept after its prefix was withdrawn, for what is
 	// under way.
 	linger = 5 * time.Second
+	// repairEvery is how often the held addresses are looked at though nothing is heard:
+	// somebody may have taken one away. What went wrong is tried again after retryHold.
+	repairEvery = 10 * time.Second
+	retryHold   = time.Second
 	// afterWithdraw is what a stopping machine gives the routers to follow.
 	afterWithdraw = time.Second
 )
@@ -85,7 +91,9 @@ type announcer struct {
 	secrets  map[string]string // passwords by peer
 	began    bool
 	started  time.Time
-	answered time.Time // when the proxy was last seen ready
+	silent   time.Time // since when a proxy that served does not answer; zero: it does
+	served   bool      // the proxy that runs has served
+	starts   uint32    // which one that is
 	drained  bool      // nothing is announced: the machine drains, and its time is over
 	gone     map[netip.Addr]time.Time
 	withheld map[netip.Addr]string // why a VIP is not announced
@@ -115,6 +123,7 @@ func (a *announcer) take(c delta.Change) error {
 	if c.Resource == nil {
 		switch c.Type {
 		case typeVIP:
+			delete(a.since, a.vips[c.Name].Address)
 			delete(a.vips, c.Name)
 		case typePeer:
 			delete(a.peers, c.Name)
@@ -192,14 +201,27 @@ func (a *announcer) apply() (again time.Duration) {
 		}
 	}
 	soon(look)
-	clear(a.withheld)
 	speak := model.Speaking{Machine: a.machine, RouterID: wire.Machine(a.machine, config).RouterID}
+	held, owned := map[netip.Addr]bool{}, []netip.Addr{}
+	for _, v := range a.vips {
+		switch v.Mode {
+		case model.AnnounceBGP:
+			held[v.Address] = true
+		case model.AnnounceL2:
+			owned = append(owned, v.Address)
+		}
+	}
+	refused, look := a.hold(held, owned, now)
+	soon(look)
+	clear(a.withheld)
 	var claims []model.Claim
-	held := map[netip.Addr]bool{}
 	waiting := false
 	for _, name := range slices.Sorted(maps.Keys(a.vips)) {
 		v := a.vips[name]
 		why := cmp.Or(unready, unserved(v.Listeners, listening))
+		if err := refused[v.Address]; err != nil && v.Mode == model.AnnounceBGP {
+			why = err.Error() // what is sent to the VIP would be lost here, whoever serves it
+		}
 		if a.drained {
 			why = "the machine is drained"
 		}
@@ -209,7 +231,6 @@ func (a *announcer) apply() (again time.Duration) {
 		}
 		switch v.Mode {
 		case model.AnnounceBGP:
-			held[v.Address] = true
 			if why == "" {
 				speak.Prefixes = append(speak.Prefixes, model.Advertisement{Prefix: v.Prefix(), Path: v.Path})
 			}
@@ -225,7 +246,6 @@ func (a *announcer) apply() (again time.Duration) {
 		p.Password = model.Redacted(a.secrets[name])
 		speak.Peers = append(speak.Peers, p)
 	}
-	soon(a.hold(held, claims, now))
 	if !a.began {
 		// The whole state, or the time that a peer may be kept waiting for it.
 		if left := a.started.Add(beginGrace).Sub(now); left > 0 && (waiting || !serving) && !a.drained {
@@ -260,58 +280,68 @@ func unserved(listeners []model.ListenerID, listening map[string]struct{}) strin
 	return ""
 }
 
-// hold has the loopback hold the addresses, and those that went a little longer.
-func (a *announcer) hold(want map[netip.Addr]bool, claims []model.Claim, now time.Time) (again time.Duration) {
+// hold has the loopback hold the addresses, and those that went a little longer. owned
+// are those that the segment may hold. It returns what cannot be held, and when to look
+// again.
+func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, now time.Time) (refused map[netip.Addr]error, again time.Duration) {
 	if a.parts.Loopback == nil {
-		return 0
+		return nil, 0
 	}
 	for address := range want {
 		a.gone[address] = time.Time{}
 	}
 	var addresses []netip.Addr
+	if len(want) > 0 {
+		again = repairEvery
+	}
 	for address, until := range a.gone {
-		switch {
-		case want[address]:
-		case until.IsZero():
-			a.gone[address] = now.Add(linger)
-			again = linger
-		case now.Before(until):
-			again = max(until.Sub(now), time.Millisecond)
-		default:
-			delete(a.gone, address)
-			continue
+		if !want[address] {
+			if until.IsZero() {
+				until = now.Add(linger)
+				a.gone[address] = until
+			}
+			if !now.Before(until) {
+				delete(a.gone, address)
+				continue
+			}
+			if left := until.Sub(now); again == 0 || left < again {
+				again = left
+			}
 		}
 		addresses = append(addresses, address)
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
-	var owned []netip.Addr // perhaps, by the segment
-	for _, c := range claims {
-		owned = append(owned, c.VIP)
-	}
+	slices.SortFunc(owned, netip.Addr.Compare)
 	err := a.parts.Loopback.Set(addresses, owned...)
 	if err != nil && (a.trouble == nil || a.trouble.Error() != err.Error()) {
 		a.log.Error("a VIP cannot be held", "error", err)
 	}
 	a.trouble = err
-	if err != nil && (again == 0 || again > time.Second) {
-		again = time.Second
+	if err != nil {
+		again = min(cmp.Or(again, retryHold), retryHold)
 	}
-	return again
+	return a.parts.Loopback.Refused(), again
 }
 
 // proxyTrouble says why the proxy serves nothing, and when to look again.
 func (a *announcer) proxyTrouble(now time.Time) (why string, again time.Duration) {
 	s := a.proxy.Status()
+	if s.Starts != a.starts { // the one before has ended, though its end was not seen
+		a.served, a.silent, a.starts = false, time.Time{}, s.Starts
+	}
 	switch s.State {
 	case proxyReady, "draining":
-		a.answered = now
+		a.served, a.silent = true, time.Time{}
 		return "", 0
 	case "starting":
-		if left := a.answered.Add(silentGrace).Sub(now); left > 0 && !a.answered.IsZero() {
+		if a.served && a.silent.IsZero() {
+			a.silent = now
+		}
+		if left := a.silent.Add(silentGrace).Sub(now); a.served && left > 0 {
 			return "", left
 		}
 	default:
-		a.answered = time.Time{}
+		a.served, a.silent = false, time.Time{}
 	}
 	return strings.TrimSuffix("the proxy is "+s.State+": "+s.Message, ": "), 0
 }

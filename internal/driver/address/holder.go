@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ type Holder struct {
 	single   map[netip.Addr]bool // wanted by Hold
 	present  map[netip.Addr]bool // on lo, with our mark
 	others   map[netip.Addr]bool // the machine's other addresses, when Set looked last
+	refused  map[netip.Addr]error
 	silenced bool
 }
 
@@ -69,8 +71,12 @@ func (h *Holder) Set(want []netip.Addr, keep ...netip.Addr) error {
 	for _, a := range want {
 		h.set[a] = true
 	}
+	h.refused = map[netip.Addr]error{}
 	for _, a := range want {
-		errs = append(errs, h.hold(a))
+		if err := h.hold(a); err != nil {
+			h.refused[a] = err
+			errs = append(errs, err)
+		}
 	}
 	for a := range h.present {
 		if !h.set[a] && !h.single[a] && !slices.Contains(keep, a) {
@@ -78,6 +84,14 @@ func (h *Holder) Set(want []netip.Addr, keep ...netip.Addr) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Refused returns what the last Set that could look at the machine's addresses could
+// not hold, with the reason.
+func (h *Holder) Refused() map[netip.Addr]error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.refused)
 }
 
 // Hold holds one address until Release, whatever Set says. It may be called again.

@@ -195,6 +195,15 @@ func TestIPv6OffLeavesIPv4(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	expect(t, "192.0.2.50/32")
+	if refused := h.Refused(); len(refused) != 1 || !errors.Is(refused[netip.MustParseAddr("2001:db8::50")], errors.ErrUnsupported) {
+		t.Errorf("refused are %v", refused)
+	}
+	must(t, os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("0"), 0))
+	must(t, h.Set(addrs("2001:db8::50", "192.0.2.50")))
+	expect(t, "192.0.2.50/32 2001:db8::50/128")
+	if refused := h.Refused(); len(refused) > 0 {
+		t.Errorf("refused are %v", refused)
+	}
 }
 
 func TestSilenceChangesOnlyWhatItMust(t *testing.T) {

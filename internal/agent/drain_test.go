@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// busyProxy is a proxy with connections.
+type busyProxy struct {
+	mu          sync.Mutex
+	connections uint64
+	draining    bool
+	drained     int // how often it was told to
+	asked       int
+	broken      error
+}
+
+func (p *busyProxy) Drain(_ context.Context, on bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broken != nil {
+		return p.broken
+	}
+	if p.draining = on; on {
+		p.drained++
+	}
+	return nil
+}
+
+func (p *busyProxy) Connections(context.Context) (uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	return p.connections, nil
+}
+
+func (p *busyProxy) has(n uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.connections = n
+}
+
+func (p *busyProxy) breaks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = errors.New("it does not answer")
+}
+
+func (p *busyProxy) is(draining bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.draining == draining
+}
+
+// waited says that the drainer has looked at connections n times.
+func (p *busyProxy) waited(n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked >= n
+}
+
+// draining is an announcer at work with one VIP, and its drainer.
+type draining struct {
+	*announcing
+	drainer *drainer
+	busy    *busyProxy
+	stop    context.CancelFunc // of the machine
+	done    chan struct{}      // closed when the drainer's run has returned
+}
+
+// newDraining starts both with a machine that is cordoned or not.
+func newDraining(t *testing.T, cordoned bool, limit time.Duration) *draining {
+	t.Helper()
+	d := &draining{announcing: newAnnouncing(t), busy: &busyProxy{connections: 3}, done: make(chan struct{})}
+	d.drainer = &drainer{proxy: d.busy, announcer: d.announcer, state: d.state, log: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1)}
+	d.gives(vipChange(t, bgpVIP(one, "http-80")))
+	d.cordon(cordoned, limit)
+	d.whole()
+	d.listens("http-80")
+	stop, cancelStop := context.WithCancel(context.Background())
+	d.stop = cancelStop
+	ctx, cancel := context.WithCancel(context.Background())
+	var announcing sync.WaitGroup
+	announcing.Go(func() { _ = d.announcer.run(ctx) })
+	go func() {
+		defer close(d.done)
+		d.drainer.run(stop, ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-d.done
+		announcing.Wait()
+	})
+	return d
+}
+
+func (d *draining) cordon(on bool, limit time.Duration) {
+	d.gives(delta.Change{Type: typeMachine, Name: "edge-1", Resource: pack(d.t, "edge-1",
+		&agentv1.MachineConfig{Cordoned: on, DrainTime: durationpb.New(limit)})})
+	poke(d.drainer.news)
+}
+
+// prefixes are how many the speaker was last told, -1 for nothing at all.
+func (d *draining) prefixes() (n int) {
+	d.with(func() {
+		if n = -1; len(d.spoken) > 0 {
+			n = len(d.spoken[len(d.spoken)-1].Prefixes)
+		}
+	})
+	return n
+}
+
+func (d *draining) withdrawn() bool {
+	n := 0
+	d.with(func() { n = d.withdrew })
+	return n > 0 && d.prefixes() == 0
+}
+
+func TestCordonDrainsBeforeItWithdraws(t *testing.T) {
+	t.Parallel()
+	d := newDraining(t, false, time.Hour)
+	eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
+	d.cordon(true, time.Hour)
+	eventually(t, "it waits for the connections", func() bool { return d.busy.is(true) && d.busy.waited(2) })
+	if d.prefixes() != 1 {
+		t.Error("it withdrew while there were connections")
+	}
+	d.busy.has(0)
+	eventually(t, "it withdraws", d.withdrawn)
+	eventually(t, "the VIP says why", func() bool { return d.observed()[0].Message == "the machine is drained" })
+
+	d.cordon(false, time.Hour)
+	eventually(t, "it announces again", func() bool { return d.prefixes() == 1 && d.busy.is(false) })
+}
+
+func TestDrainTimeIsTheLimit(t *testing.T) {
+	t.Parallel()
+	d := newDraining(t, false, time.Nanosecond)
+	eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
+	d.cordon(true, time.Nanosecond)
+	eventually(t, "it withdraws though there are connections", d.withdrawn)
+	if !d.busy.is(true) {
+		t.Error("connections were not told to end")
+	}
+}
+
+func TestUncordonWhileItDrains(t *testing.T) {
+	t.Parallel()
+	d := newDraining(t, false, time.Hour)
+	eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
+	d.cordon(true, time.Hour)
+	eventually(t, "it drains", func() bool { return d.busy.waited(1) })
+	d.cordon(false, time.Hour)
+	eventually(t, "it does not drain any more", func() bool { return d.busy.is(false) })
+	if d.withdrawn() || d.prefixes() != 1 {
+		t.Error("it withdrew")
+	}
+	d.cordon(true, time.Hour) // and it can be done again
+	d.busy.has(0)
+	eventually(t, "it withdraws", d.withdrawn)
+}
+
+func TestProxyThatCannotBeToldToDrain(t *testing.T) {
+	t.Parallel()
+	d := newDraining(t, false, time.Hour)
+	d.busy.breaks()
+	eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
+	d.cordon(true, time.Hour)
+	eventually(t, "it withdraws at once", d.withdrawn)
+}
+
+// TestStartOfACordonedMachine announces nothing, not for a moment.
+func TestStartOfACordonedMachine(t *testing.T) {
+	t.Parallel()
+	d := newDraining(t, true, time.Hour)
+	eventually(t, "it speaks with its peers", func() bool { return d.prefixes() == 0 })
+	d.with(func() {
+		for _, s := range d.spoken {
+			if len(s.Prefixes) > 0 {
+				t.Errorf("it announced %v", s.Prefixes)
+			}
+		}
+	})
+	d.cordon(false, time.Hour)
+	eventually(t, "it announces", func() bool { return d.prefixes() == 1 && d.busy.is(false) })
+}
+
+// TestStopWhileItDrains leaves the routes to who stops the agent.
+func TestStopWhileItDrains(t *testing.T) {
+	t.Parallel()
+	d := newDraining(t, false, time.Hour)
+	eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
+	d.cordon(true, time.Hour)
+	eventually(t, "it drains", func() bool { return d.busy.waited(1) })
+	d.stop()
+	<-d.done
+	if d.withdrawn() || d.prefixes() != 1 {
+		t.Error("it withdrew while there were connections")
+	}
+	d.busy.has(0)
+	if !d.drainer.leave(t.Context(), func() bool { return false }) || !d.withdrawn() {
+		t.Error("it does not leave in order")
+	}
+}

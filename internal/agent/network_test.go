@@ -1,0 +1,569 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// parts are a machine's network, its proxy and its clock, as a test sets them.
+type parts struct {
+	mu       sync.Mutex
+	now      time.Time
+	proxy    model.ProxyStatus
+	spoken   []model.Speaking // each that was Set
+	claims   [][]model.Claim
+	sessions []model.Session
+	owned    []model.VIPObserved
+	held     []netip.Addr
+	kept     []netip.Addr
+	refused  map[netip.Addr]error
+	withdrew int
+	said     bytes.Buffer
+}
+
+func (p *parts) with(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+func (p *parts) Run(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
+
+func (p *parts) Status() (s model.ProxyStatus) {
+	p.with(func() { s = p.proxy })
+	return s
+}
+func (p *parts) Warming(context.Context) ([]string, error) { return nil, nil }
+func (p *parts) Active(context.Context) ([]string, error)  { return nil, nil }
+
+func (p *parts) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(b)
+}
+
+type fakeSpeaker struct{ *parts }
+
+func (s fakeSpeaker) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (s fakeSpeaker) Set(w model.Speaking) { s.with(func() { s.spoken = append(s.spoken, w) }) }
+
+func (s fakeSpeaker) Sessions() (all []model.Session) {
+	s.with(func() { all = slices.Clone(s.sessions) })
+	return all
+}
+
+func (s fakeSpeaker) Withdraw(context.Context) error {
+	s.with(func() { s.withdrew++ })
+	return nil
+}
+
+type fakeSegment struct{ *parts }
+
+func (s fakeSegment) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (s fakeSegment) Set(c []model.Claim) { s.with(func() { s.claims = append(s.claims, c) }) }
+
+func (s fakeSegment) Status() (all []model.VIPObserved) {
+	s.with(func() { all = slices.Clone(s.owned) })
+	return all
+}
+
+type fakeLoopback struct{ *parts }
+
+func (l fakeLoopback) Set(want []netip.Addr, keep ...netip.Addr) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held, l.kept = nil, keep
+	var errs []error
+	for _, a := range want {
+		if err := l.refused[a]; err != nil {
+			errs = append(errs, err)
+		} else {
+			l.held = append(l.held, a)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l fakeLoopback) Refused() map[netip.Addr]error { return l.refused }
+
+// Two VIPs, and what there is to say of them.
+var (
+	one    = netip.MustParseAddr("192.0.2.1")
+	two    = netip.MustParseAddr("2001:db8::2")
+	router = model.Peer{Name: "router", Address: netip.MustParseAddr("192.0.2.254"), LocalASN: 1, PeerASN: 2, IPv4: true}
+)
+
+// announcing is an announcer with everything it needs, made of fakes but for the state.
+type announcing struct {
+	*announcer
+	*parts
+	t *testing.T
+}
+
+func newAnnouncing(t *testing.T) *announcing {
+	t.Helper()
+	p := &parts{now: time.Unix(1000, 0), proxy: model.ProxyStatus{State: proxyReady, Starts: 1}, refused: map[netip.Addr]error{}}
+	now := func() (at time.Time) {
+		p.with(func() { at = p.now })
+		return at
+	}
+	s := newState(now, func(memoryBatch) {}, func() {})
+	a := newAnnouncer(Config{
+		Name: "edge-1", Proxy: p, Now: now, Log: slog.New(slog.NewTextHandler(p, nil)),
+		Network: Network{Speaker: fakeSpeaker{p}, Segment: fakeSegment{p}, Loopback: fakeLoopback{p}},
+	}, s, func() {})
+	s.network = a.take
+	a.started = now()
+	return &announcing{a, p, t}
+}
+
+// gives hands the state changes as a plane would.
+func (a *announcing) gives(changes ...delta.Change) {
+	a.t.Helper()
+	for _, c := range changes {
+		if err := a.state.receive(responseOf(a.t, at(1, 1), c)); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// whole says that the state is.
+func (a *announcing) whole() { a.gives(checkpointAt(a.t, at(1, 1))) }
+
+// listens has the proxy take listeners, and no others.
+func (a *announcing) listens(names ...string) {
+	a.state.mu.Lock()
+	defer a.state.mu.Unlock()
+	clear(a.state.gate.accepting)
+	for _, n := range names {
+		a.state.gate.accepting[n] = struct{}{}
+	}
+}
+
+func (a *announcing) becomes(state string, starts uint32) {
+	a.with(func() { a.parts.proxy = model.ProxyStatus{State: state, Starts: starts, Message: "so it says"} })
+}
+
+func (a *announcing) after(d time.Duration) { a.with(func() { a.parts.now = a.parts.now.Add(d) }) }
+
+func vipChange(t *testing.T, v model.VIP) delta.Change {
+	name := wire.VIPName(v.Address)
+	return delta.Change{Type: typeVIP, Name: name, Resource: pack(t, name, wire.VIP(v, func(id model.ListenerID) string { return string(id) }))}
+}
+
+func peerChange(t *testing.T, p model.Peer) delta.Change {
+	return delta.Change{Type: typePeer, Name: p.Name, Resource: pack(t, p.Name, wire.Peer(p))}
+}
+
+func passwordChange(t *testing.T, peer, password string) delta.Change {
+	return delta.Change{Type: typePassword, Name: peer, Resource: pack(t, peer, &agentv1.BgpPassword{Password: password})}
+}
+
+func bgpVIP(a netip.Addr, listeners ...model.ListenerID) model.VIP {
+	return model.VIP{Address: a, Pool: "p", Mode: model.AnnounceBGP, Listeners: listeners}
+}
+
+// says applies and compares the prefixes that the speaker was last told, "-" for no Set at all.
+func (a *announcing) says(want ...string) (again time.Duration) {
+	a.t.Helper()
+	again = a.apply()
+	got := []string{"-"}
+	a.with(func() {
+		if n := len(a.spoken); n > 0 {
+			got = nil
+			for _, p := range a.spoken[n-1].Prefixes {
+				got = append(got, p.Prefix.Addr().String())
+			}
+		}
+	})
+	if !slices.Equal(got, want) {
+		a.t.Errorf("the speaker was told %v, want %v", got, want)
+	}
+	return again
+}
+
+// told compares what is observed of a VIP.
+func (a *announcing) told(vip netip.Addr, state model.VIPState, message string) {
+	a.t.Helper()
+	for _, o := range a.observed() {
+		if o.Address == vip {
+			if o.State != state || o.Message != message {
+				a.t.Errorf("%s is %s: %q, want %s: %q", vip, o.State, o.Message, state, message)
+			}
+			return
+		}
+	}
+	a.t.Errorf("nothing is observed of %s", vip)
+}
+
+// carries has a session carry prefixes.
+func (a *announcing) carries(prefixes ...netip.Addr) {
+	s := model.Session{Peer: "router", State: model.SessionEstablished}
+	for _, p := range prefixes {
+		s.Advertised = append(s.Advertised, netip.PrefixFrom(p, p.BitLen()))
+	}
+	a.with(func() { a.parts.sessions = []model.Session{s} })
+}
+
+func TestNothingIsAnnouncedBeforeTheWholeState(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.gives(peerChange(t, router), vipChange(t, bgpVIP(one, "http-80")))
+	a.listens("http-80")
+	a.says("-") // there may be more
+	a.told(one, model.VIPWithheld, "the agent has just started")
+	a.gives(vipChange(t, bgpVIP(two, "http-90")))
+	a.whole()
+	if again := a.says("-"); again != beginGrace {
+		t.Errorf("it looks again after %s, want %s", again, beginGrace)
+	}
+	a.told(two, model.VIPWithheld, "the proxy does not serve listener http-90 yet")
+	a.listens("http-80", "http-90")
+	a.says(one.String(), two.String())
+	if w := a.spoken[0]; len(w.Peers) != 1 || w.Peers[0].Name != "router" || w.Machine != "edge-1" {
+		t.Errorf("the speaker was told %+v", w)
+	}
+}
+
+func TestBeginningHasAnEnd(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.gives(vipChange(t, bgpVIP(one, "http-80")), vipChange(t, bgpVIP(two, "http-90")))
+	a.listens("http-80")
+	a.after(beginGrace)
+	if again := a.says("-"); again > repairEvery { // no state: there is nothing to begin with
+		t.Errorf("it looks again after %s", again)
+	}
+	a.whole()
+	a.says(one.String())
+	a.told(two, model.VIPWithheld, "the proxy does not serve listener http-90 yet")
+}
+
+func TestWhatNothingServesHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.gives(vipChange(t, bgpVIP(one)), vipChange(t, bgpVIP(two, "http-80")))
+	a.whole()
+	a.listens("http-80")
+	a.says(two.String())
+	a.told(one, model.VIPWithheld, "nothing on this machine serves it")
+	a.told(two, model.VIPWithheld, "no BGPPeer selects this machine")
+}
+
+func TestProxyDecides(t *testing.T) {
+	t.Parallel()
+	begin := func(t *testing.T) *announcing {
+		a := newAnnouncing(t)
+		a.gives(vipChange(t, bgpVIP(one, "http-80")))
+		a.whole()
+		a.listens("http-80")
+		a.says(one.String())
+		a.after(time.Hour) // in which nothing happens
+		return a
+	}
+	t.Run("draining serves", func(t *testing.T) {
+		a := begin(t)
+		a.becomes("draining", 1)
+		a.says(one.String())
+	})
+	t.Run("one that ended", func(t *testing.T) {
+		a := begin(t)
+		a.becomes("backoff", 1)
+		a.says()
+		a.told(one, model.VIPWithheld, "the proxy is backoff: so it says")
+		a.becomes("starting", 2)
+		a.says()
+		a.becomes(proxyReady, 2)
+		a.says(one.String())
+	})
+	t.Run("one that ended and was replaced before anybody looked", func(t *testing.T) {
+		a := begin(t)
+		a.becomes("starting", 2)
+		a.says()
+	})
+	t.Run("one that is silent", func(t *testing.T) {
+		a := begin(t)
+		a.becomes("starting", 1)
+		if again := a.says(one.String()); again != silentGrace {
+			t.Errorf("it looks again after %s, want %s", again, silentGrace)
+		}
+		a.after(silentGrace - 1)
+		a.says(one.String())
+		a.after(1)
+		a.says()
+		a.becomes(proxyReady, 1)
+		a.says(one.String())
+		a.becomes("starting", 1) // it is silent anew
+		a.says(one.String())
+	})
+	t.Run("a listener that goes", func(t *testing.T) {
+		a := begin(t)
+		a.listens()
+		a.says()
+		a.told(one, model.VIPWithheld, "the proxy does not serve listener http-80 yet")
+	})
+}
+
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	v := model.VIP{Address: one, Mode: model.AnnounceL2, Listeners: []model.ListenerID{"http-80"}, Candidates: []string{"edge-2", "edge-1"}, Interfaces: []string{"eth0"}}
+	a.gives(vipChange(t, v))
+	a.whole()
+	a.listens("http-80")
+	a.says()
+	if c := a.claims[len(a.claims)-1]; len(c) != 1 || c[0].VIP != one || !c[0].Ready || !slices.Equal(c[0].Candidates, v.Candidates) || !slices.Equal(c[0].Interfaces, v.Interfaces) {
+		t.Errorf("the claims are %+v", c)
+	}
+	if len(a.held) > 0 || !slices.Equal(a.kept, []netip.Addr{one}) {
+		t.Errorf("the loopback holds %v and leaves %v, want the VIP left to the segment", a.held, a.kept)
+	}
+	a.told(one, model.VIPWithheld, "the agent has just started")
+	a.with(func() {
+		a.parts.owned = []model.VIPObserved{{Address: one, State: model.VIPStandby, Message: "edge-2 owns it"}}
+	})
+	a.told(one, model.VIPStandby, "edge-2 owns it")
+
+	a.listens() // one that cannot serve must say so, for another to own the VIP
+	a.says()
+	if c := a.claims[len(a.claims)-1]; len(c) != 1 || c[0].Ready {
+		t.Errorf("the claims are %+v", c)
+	}
+	a.told(one, model.VIPWithheld, "the proxy does not serve listener http-80 yet")
+}
+
+func TestUnknownWayToAnnounce(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.gives(vipChange(t, model.VIP{Address: one, Mode: "carrier pigeon", Listeners: []model.ListenerID{"http-80"}}), vipChange(t, bgpVIP(two, "http-80")))
+	a.whole()
+	a.listens("http-80")
+	a.says(two.String())
+	a.told(one, model.VIPWithheld, "this agent is too old for the way in which its pool is announced: upgrade it")
+	if slices.Contains(a.held, one) {
+		t.Errorf("it is held")
+	}
+}
+
+func TestAddressesLinger(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.gives(vipChange(t, bgpVIP(one, "http-80")), vipChange(t, bgpVIP(two, "http-80")))
+	a.whole()
+	a.listens("http-80")
+	a.says(one.String(), two.String())
+	holds := func(want ...netip.Addr) {
+		t.Helper()
+		if !slices.Equal(a.held, want) {
+			t.Errorf("held are %v, want %v", a.held, want)
+		}
+	}
+	holds(one, two)
+	a.gives(removal(typeVIP, one.String()))
+	if again := a.says(two.String()); again != linger {
+		t.Errorf("it looks again after %s, want %s", again, linger)
+	}
+	holds(one, two)
+	a.after(linger / 2)
+	a.gives(removal(typeVIP, two.String()))
+	if again := a.says(); again != linger/2 {
+		t.Errorf("it looks again after %s, want %s: the first comes first", again, linger/2)
+	}
+	a.after(linger / 2)
+	a.says()
+	holds(two)
+	a.gives(vipChange(t, bgpVIP(two, "http-80"))) // wanted again in time
+	a.after(linger)
+	a.says(two.String())
+	holds(two)
+	if list := a.observed(); len(list) != 1 {
+		t.Errorf("observed are %+v", list)
+	}
+}
+
+func TestAddressThatCannotBeHeld(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.refused[two] = errors.New("hold 2001:db8::2: IPv6 is off")
+	a.gives(vipChange(t, bgpVIP(one, "http-80")), vipChange(t, bgpVIP(two, "http-80")))
+	a.whole()
+	a.listens("http-80")
+	a.after(beginGrace)
+	for range 3 { // tried each time, said once
+		if again := a.says(one.String()); again != retryHold {
+			t.Errorf("it looks again after %s, want %s", again, retryHold)
+		}
+	}
+	a.told(two, model.VIPWithheld, "hold 2001:db8::2: IPv6 is off")
+	if n := strings.Count(a.said.String(), "IPv6 is off"); n != 1 {
+		t.Errorf("it was said %d times", n)
+	}
+	delete(a.refused, two)
+	if again := a.says(one.String(), two.String()); again != repairEvery {
+		t.Errorf("it looks again after %s, want %s", again, repairEvery)
+	}
+}
+
+func TestPasswordsAndPeers(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	p := router
+	p.NeedsPassword = true
+	a.gives(peerChange(t, p))
+	a.whole()
+	a.says()
+	last := func() model.Speaking { return a.spoken[len(a.spoken)-1] }
+	if got := last().Peers; len(got) != 1 || !got[0].NeedsPassword || got[0].Password != "" {
+		t.Errorf("the peers are %#v", got)
+	}
+	a.gives(passwordChange(t, "router", "s3cret"))
+	a.says()
+	if got := last().Peers; len(got) != 1 || got[0].Password != "s3cret" {
+		t.Errorf("the peers have not the password")
+	}
+	a.gives(removal(typePassword, "router"))
+	a.says()
+	if got := last().Peers; len(got) != 1 || got[0].Password != "" {
+		t.Errorf("a password that was taken away is still there")
+	}
+	a.gives(removal(typePeer, "router"))
+	a.says()
+	if got := last().Peers; len(got) != 0 {
+		t.Errorf("the peers are %#v", got)
+	}
+}
+
+func TestPasswordsAreNotOnTheDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open := func(name string) *memory {
+		m, _, err := openMemory(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.close)
+		return m
+	}
+	k := newKeeper(slog.New(slog.DiscardHandler), open("state"), open("secrets"), func(int64) {})
+	k.lag = newLag(filepath.Join(dir, "lag"))
+	k.add(memoryBatch{revision: at(1, 1), target: []delta.Change{peerChange(t, router), passwordChange(t, "router", "s3cret")}})
+	if !k.flush() {
+		t.Fatal(k.healthy())
+	}
+	for name, want := range map[string]bool{"state": false, "secrets": true} {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := bytes.Contains(raw, []byte("s3cret")); got != want {
+			t.Errorf("the password is in %s: %t, want %t", name, got, want)
+		}
+	}
+	_, r := recall(t, filepath.Join(dir, "secrets"))
+	a := newAnnouncing(t)
+	if _, err := a.state.restore(r, false); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.secrets["router"]; got != "s3cret" {
+		t.Errorf("the password that was remembered is not known")
+	}
+}
+
+func TestUnreadableNetwork(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	bad := delta.Change{Type: typeVIP, Name: "bad", Resource: pack(t, "bad", &agentv1.Vip{Address: []byte{1, 2, 3}})}
+	err := a.state.receive(responseOf(t, at(1, 1), bad, vipChange(t, bgpVIP(one, "http-80"))))
+	if !errors.Is(err, errUnreadable) {
+		t.Errorf("the error is %v", err)
+	}
+	if len(a.vips) != 1 { // the neighbour is taken
+		t.Errorf("there are %d VIPs", len(a.vips))
+	}
+}
+
+func TestObserved(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.gives(peerChange(t, router), vipChange(t, bgpVIP(one, "http-80")))
+	a.whole()
+	a.listens("http-80")
+	a.says(one.String())
+	session := func(s model.Session) {
+		s.Peer = "router"
+		a.with(func() { a.parts.sessions = []model.Session{s} })
+	}
+	session(model.Session{State: model.SessionConnect})
+	a.told(one, model.VIPWithheld, "no session carries it: router is connect: the session has just begun")
+	session(model.Session{State: model.SessionConnect, Reason: model.SessionRefused})
+	a.told(one, model.VIPWithheld, "no session carries it: router is connect: Refused")
+	session(model.Session{State: model.SessionConnect, Reason: model.SessionRefused, Message: "nobody listens"})
+	a.told(one, model.VIPWithheld, "no session carries it: router is connect: nobody listens")
+	session(model.Session{State: model.SessionEstablished})
+	a.told(one, model.VIPWithheld, "no session carries it: router was not told: the prefix is on its way")
+	since := a.observed()[0].Since
+	a.after(time.Minute)
+	a.carries(one)
+	a.told(one, model.VIPAnnounced, "")
+	if got := a.observed()[0].Since; got.Sub(since) != time.Minute {
+		t.Errorf("it is announced since %s, withheld since %s", got, since)
+	}
+	a.after(time.Minute)
+	if got := a.observed()[0].Since; got.Sub(since) != time.Minute {
+		t.Errorf("a state that stays has a new time")
+	}
+	// What a session that is down had advertised does not count.
+	s := model.Session{State: model.SessionIdle, Message: "gone", Advertised: []netip.Prefix{netip.PrefixFrom(one, 32)}}
+	session(s)
+	a.told(one, model.VIPWithheld, "no session carries it: router is idle: gone")
+}
+
+// TestStateAndAnnouncerDoNotWaitForEachOther lets a plane, the loop, and a report work
+// on both at once.
+func TestStateAndAnnouncerDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.whole()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { _ = a.run(ctx) })
+	running.Go(func() {
+		for ctx.Err() == nil {
+			a.observed()
+			poke(a.announcer.parts.Changed)
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 500 {
+			v := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", 1+i%250))
+			a.gives(vipChange(t, bgpVIP(v, "http-80")))
+			a.state.tick()
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("they wait for each other")
+	}
+	cancel()
+	running.Wait()
+}
