@@ -62,6 +62,14 @@ func TestLoad(t *testing.T) {
 		{name: "an unknown field in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  specs: {}\n", errs: []string{`standard input:7: Service a: unknown field "specs"`}},
 		{name: "twice", text: service + "---\n" + service, errs: []string{"standard input:5: Service team/app stands here again: it stands at standard input:1"}},
 		{name: "a key twice", text: service + "---\n" + service + "kind: Service\n", errs: []string{`standard input:4: `}},
+		{
+			name: "Secrets of the planes' namespace, and pools and peers",
+			text: "apiVersion: v1\nkind: Secret\nmetadata: {name: tor, namespace: fairlead-system}\nstringData: {password: a, tls.key: b}\n---\n" +
+				"apiVersion: v1\nkind: Secret\nmetadata: {name: tor, namespace: team}\nstringData: {password: a}\n---\n" +
+				"apiVersion: fairlead.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.0/28]}\n---\n" +
+				"apiVersion: fairlead.dev/v1alpha1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {address: 10.0.0.1, localASN: 1, peerASN: 2}\n",
+			keys: []string{"AddressPool edge", "BGPPeer tor", "Secret fairlead-system/tor"},
+		},
 		{name: "no YAML", text: "\n---\na: [\n", errs: []string{"standard input:2: yaml: line"}},
 		{name: "a tab", text: service + "---\n\tx: 1\n", errs: []string{"standard input:4: yaml: line 5"}},
 		{name: "no object", text: "- a\n---\nx: 1\n---\n7\n", errs: []string{"standard input:1: no Kubernetes object", "standard input:3: no Kubernetes object: apiVersion and kind must be set", "standard input:5: no Kubernetes object"}},

@@ -26,9 +26,10 @@ type fakeAPI struct {
 	version  int
 	machines map[string]*v1alpha1.Machine
 	watches  map[chan string]bool
-	served   bool // the CRD is installed
-	hidden   bool // something between answers 404 for everything of ours
-	lies     int  // how many lists are wrongly empty
+	served   bool   // the CRD is installed
+	hidden   bool   // something between answers 404 for everything of ours
+	secrets  string // paths at which Secrets were asked for
+	lies     int    // how many lists are wrongly empty
 	lists    int
 	expired  bool // the next watch from a version is refused as too old
 }
@@ -48,6 +49,15 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if f.serveDiscovery(w, r) {
 		return
+	}
+	if strings.HasSuffix(r.URL.Path, "/secrets") {
+		f.with(func() { f.secrets += r.URL.Path + " " })
+		if r.URL.Query().Get("watch") == "" {
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"SecretList","metadata":{"resourceVersion":"1"},"items":[
+				{"metadata":{"name":"tor","namespace":"system","uid":"1","resourceVersion":"1","annotations":{"note":"PRIVATE"}},
+				"data":{"password":"aHVudGVyMg==","tls.key":"UFJJVkFURQ=="}}]}`)
+			return
+		}
 	}
 	// Every other kind is served and empty; the answer needs no version and kind.
 	if r.URL.Query().Get("watch") != "" {
@@ -203,11 +213,12 @@ type view struct {
 	held   map[snapshot.Key]metav1.Object
 	log    []string
 	synced bool
+	secret *corev1.Secret // stands in no log: each test has it
 }
 
 func follow(t *testing.T, cfg *rest.Config) *view {
 	t.Helper()
-	s, err := New(Config{REST: cfg, Log: slog.New(slog.DiscardHandler), Patience: -1})
+	s, err := New(Config{REST: cfg, Log: slog.New(slog.DiscardHandler), Patience: -1, SecretNamespace: "system"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,6 +241,10 @@ func (v *view) until(what string, holds func() bool) {
 		}
 		v.synced = b.Synced
 		for _, c := range b.Changes {
+			if secret, is := c.Object.(*corev1.Secret); is {
+				v.secret = secret
+				continue
+			}
 			if c.Object == nil {
 				delete(v.held, c.Key)
 				v.log = append(v.log, "- "+c.Key.String())
@@ -263,6 +278,14 @@ func TestFollowsChanges(t *testing.T) {
 	v := follow(t, cfg)
 	v.until("synced", func() bool { return v.synced })
 	v.expectLog("+ Machine a")
+	if v.secret == nil || string(v.secret.Data[snapshot.PasswordKey]) != "hunter2" || len(v.secret.Data) != 1 || len(v.secret.Annotations) > 0 {
+		t.Errorf("of the Secret came %v", v.secret)
+	}
+	api.with(func() {
+		if got := strings.ReplaceAll(api.secrets, "/api/v1/namespaces/system/secrets ", ""); got != "" {
+			t.Errorf("Secrets were asked for at %s", got)
+		}
+	})
 	v.untilWatched(api)
 	api.change("b", &v1alpha1.MachineSpec{Cordoned: true}, true)
 	v.until("b is there", func() bool { return v.machine("b") != nil && v.machine("b").Spec.Cordoned })
