@@ -1,0 +1,211 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"fairlead.dev/lab"
+	"fairlead.dev/lab/load"
+)
+
+const (
+	// newRate is how many new connections a second ask the VIP one thing each.
+	newRate = 200
+	// keptConnections ask the VIP again and again, each of them every keptEvery.
+	keptConnections = 60
+	keptEvery       = 50 * time.Millisecond
+	// patience is when a client gives up: a connection that has no answer by then has
+	// failed, or is broken.
+	patience = time.Second
+)
+
+// loss is one connection that failed or broke.
+type loss struct {
+	began, ended time.Time // connecting, or the request that had no answer
+	kind         load.Kind
+}
+
+// flows are the clients of a VIP: an open loop of new connections, and kept ones.
+type flows struct {
+	client  *lab.Machine
+	address string
+	run     *load.Run
+	cancel  context.CancelFunc
+	kept    sync.WaitGroup
+
+	mu     sync.Mutex
+	failed []loss // of the new connections
+	broken []loss // of the kept ones
+	alive  int    // kept connections whose last request was answered
+}
+
+// startFlows begins to send; stop ends it.
+func startFlows(ctx context.Context, client *lab.Machine, address string, now func() time.Time) (*flows, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &flows{client: client, address: address, cancel: cancel}
+	var err error
+	f.run, err = load.Start(ctx, load.Config{
+		Address: address, Host: vipHost, Dial: client.Dial, Rate: newRate, NewConnections: true,
+		Concurrency: 2 * newRate, Timeout: patience, Now: now,
+		OnResult: func(r load.Result) {
+			if r.Kind != "" && ctx.Err() == nil {
+				f.note(&f.failed, loss{r.Start, r.Start.Add(r.Latency), r.Kind})
+			}
+		},
+	})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	for i := range keptConnections {
+		f.kept.Go(func() {
+			first := time.Duration(i) * keptEvery / keptConnections
+			select {
+			case <-ctx.Done():
+			case <-time.After(first):
+				f.keep(ctx, now)
+			}
+		})
+	}
+	return f, nil
+}
+
+func (f *flows) stop() {
+	f.cancel()
+	f.run.Stop()
+	f.kept.Wait()
+}
+
+func (f *flows) note(list *[]loss, l loss) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*list = append(*list, l)
+}
+
+func (f *flows) count(change int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.alive += change
+}
+
+// whole waits until every kept connection is answered.
+func (f *flows) whole(ctx context.Context) error {
+	for {
+		f.mu.Lock()
+		alive := f.alive
+		f.mu.Unlock()
+		if alive == keptConnections {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the kept connections, %d of %d are answered: %w", alive, keptConnections, ctx.Err())
+		case <-time.After(keptEvery):
+		}
+	}
+}
+
+// losses are those of a time.
+type losses struct {
+	failed map[load.Kind]int // new connections
+	broken int               // kept ones
+	last   time.Time         // when the last of the new ones began
+}
+
+// between returns what ended badly after from and began before to.
+func (f *flows) between(from, to time.Time) losses {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	in := func(l loss) bool { return !l.ended.Before(from) && !l.began.After(to) }
+	sum := losses{failed: map[load.Kind]int{}}
+	for _, l := range f.failed {
+		if in(l) {
+			sum.failed[l.kind]++
+			if l.began.After(sum.last) {
+				sum.last = l.began
+			}
+		}
+	}
+	for _, l := range f.broken {
+		if in(l) {
+			sum.broken++
+		}
+	}
+	return sum
+}
+
+// keep holds one connection, and makes another one when it breaks or is closed.
+func (f *flows) keep(ctx context.Context, now func() time.Time) {
+	tick := time.NewTicker(keptEvery)
+	defer tick.Stop()
+	var conn net.Conn
+	var reader *bufio.Reader
+	answered := false
+	lose := func() {
+		if conn != nil {
+			_ = conn.Close()
+			conn = nil
+		}
+		if answered {
+			answered = false
+			f.count(-1)
+		}
+	}
+	defer lose()
+	for {
+		if conn == nil {
+			dialing, cancel := context.WithTimeout(ctx, patience)
+			made, err := f.client.Dial(dialing, "tcp", f.address)
+			cancel()
+			if err == nil {
+				conn, reader = made, bufio.NewReader(made)
+			}
+		}
+		if conn != nil {
+			began := now()
+			closes, err := exchange(conn, reader, began.Add(patience))
+			switch {
+			case err != nil && answered && ctx.Err() == nil:
+				f.note(&f.broken, loss{began, now(), load.KindReset})
+				lose()
+			case err != nil || closes:
+				lose()
+			case !answered:
+				answered = true
+				f.count(1)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// exchange asks once on a connection. closes says that the server ends it with its
+// answer, which is no loss.
+func exchange(conn net.Conn, reader *bufio.Reader, deadline time.Time) (closes bool, err error) {
+	_ = conn.SetDeadline(deadline)
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+vipHost+"\r\n\r\n"); err != nil {
+		return false, err
+	}
+	answer, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		return false, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return false, fmt.Errorf("the answer is %s", answer.Status)
+	}
+	return answer.Close, nil
+}
