@@ -204,3 +204,15 @@ func FuzzLoad(f *testing.F) {
 		}
 	})
 }
+
+// TestNetworkExample holds that the example of the network means what it says.
+func TestNetworkExample(t *testing.T) {
+	s, warnings, err := Load(nil, "../../../examples/network", "testdata/edge.yaml")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	d := translate.Settle(translate.Config{}, s).Desired()
+	if len(d.VIPs) != 4 || len(d.Peers) != 1 || d.Peers[0].Machine != "r1" || d.VIPs[0].Address.String() != "203.0.113.16" {
+		t.Error(d.Text())
+	}
+}
