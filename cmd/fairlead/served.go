@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/version"
@@ -67,4 +68,11 @@ func (s *served) status(ctx context.Context) model.Status {
 		status.Problems = slices.Insert(status.Problems, 0, trouble(reasonUnhealthy, err))
 	}
 	return status
+}
+
+func (s *served) explain(ctx context.Context, q explain.Request) (explain.Explanation, error) {
+	if r := s.running.Load(); r != nil {
+		return r.Explain(ctx, q)
+	}
+	return explain.Explanation{}, errStarting
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"fairlead.dev/internal/explain"
 )
 
 // StatusPath is where a plane's status is served as JSON.
@@ -37,10 +39,13 @@ type Config struct {
 	Metrics prometheus.Gatherer
 	// Status returns the value of StatusPath; nil where there is none.
 	Status func(context.Context) any
-	Log    *slog.Logger
+	// Explain says what becomes of a request; nil where nobody can tell.
+	Explain func(context.Context, explain.Request) (explain.Explanation, error)
+	Log     *slog.Logger
 }
 
-// Handler serves /healthz, /readyz, /metrics and, where there is one, the status.
+// Handler serves /healthz, /readyz, /metrics and, where there are any, the status and
+// explanations.
 func Handler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", check(c.Health.Healthz))
@@ -56,6 +61,9 @@ func Handler(c Config) http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			writeBody(w, append(body, '\n'))
 		})
+	}
+	if c.Explain != nil {
+		mux.HandleFunc("GET "+ExplainPath, explainHandler(c.Explain))
 	}
 	return mux
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/plane"
+	"fairlead.dev/internal/source/file"
+	"fairlead.dev/internal/translate"
+)
+
+func newExplain() *cobra.Command {
+	var address, output string
+	var options explain.Options
+	var paths, rootNamespaces []string
+	var port uint16
+	c := &cobra.Command{
+		Use:     "explain URL",
+		Short:   "Show what becomes of a request, and which resource decides each step",
+		GroupID: groupPeople,
+		Long: `Show what becomes of a request: the VIPs that lead to it and who announces them, the
+edges that may take it, the listener, the host, the route that takes it and why those
+before it do not, the backends with their shares, and the resource that decides each
+step. No request is sent.
+
+The plane tells it from what it has published. With -f manifests tell it, without any
+plane, and each step names file and line.`,
+		Example: `  fairlead explain http://app.example.com/api --from 203.0.113.7
+  fairlead explain http://app.example.com/ --method POST -H 'X-Version: two' -o json
+  fairlead explain http://app.example.com/ -f manifests/`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions([]string{"http://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(c *cobra.Command, args []string) error {
+			options.URL = args[0]
+			request, err := explain.NewRequest(options)
+			if err != nil {
+				return usageError{err: err}
+			}
+			var e explain.Explanation
+			if c.Flags().Changed("filename") {
+				if len(paths) == 0 || slices.Contains(paths, "") {
+					return usageError{err: errors.New("--filename: want a file, a directory, or - for standard input")}
+				}
+				config := translateConfig(rootNamespaces, port)
+				if e, err = explainFiles(c, config, paths, request); err != nil {
+					return err
+				}
+			} else {
+				client, err := consoleClient("plane-console", address)
+				if err != nil {
+					return err
+				}
+				if e, err = client.Explain(c.Context(), options); err != nil {
+					return fmt.Errorf("%w (does the plane run there? --plane-console names another; -f explains manifests)", err)
+				}
+			}
+			if output != "text" {
+				return printAs(c.OutOrStdout(), output, e)
+			}
+			return console.WriteExplanation(c.OutOrStdout(), e)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&options.From, "from", "", "address of the client")
+	flags.StringVar(&options.Method, "method", "GET", "method of the request")
+	flags.StringArrayVarP(&options.Headers, "header", "H", nil, "header of the request, 'name: value'; may be given often, Host too")
+	flags.StringVar(&options.VIP, "vip", "", "address that the client connects to, when the URL does not have it")
+	flags.StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests to explain instead of a plane; - is standard input")
+	flags.StringSliceVar(&rootNamespaces, "root-namespaces", nil, "with -f: namespaces in which root IngressRoutes may stand (default: all)")
+	flags.Uint16Var(&port, "ingressroute-port", 80, "with -f: port at which root IngressRoutes are served")
+	consoleFlag(c, &address)
+	addOutput(c, &output)
+	complete(c, "method", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+	complete(c, "header", "Host: ")
+	complete(c, "from")
+	complete(c, "vip")
+	c.MarkFlagsMutuallyExclusive("filename", "plane-console")
+	return c
+}
+
+// explainFiles explains a request with manifests.
+func explainFiles(c *cobra.Command, config translate.Config, paths []string, r explain.Request) (explain.Explanation, error) {
+	resources, positions, warnings, err := file.LoadWithPositions(c.InOrStdin(), paths...)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+	}
+	return plane.Explain(config, resources, positions.Where, r), nil
+}
+
+// translateConfig is what a plane with default ports would translate with.
+func translateConfig(rootNamespaces []string, ingressRoutePort uint16) translate.Config {
+	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
+	return translate.Config{RootNamespaces: rootNamespaces, IngressRoutePort: ingressRoutePort, ReservedPorts: flags.reservedPorts()}
+}
