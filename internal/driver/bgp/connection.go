@@ -195,18 +195,23 @@ func (c *connection) read(wait time.Duration) (m *packet.BGPMessage, err error) 
 	if _, err := io.ReadFull(c.reader, body); err != nil {
 		return nil, err
 	}
-	defer func() {
-		// A peer must not be able to end the agent, whatever the decoder makes of its bytes.
-		if r := recover(); r != nil {
-			m, err = nil, packet.NewMessageError(packet.BGP_ERROR_MESSAGE_HEADER_ERROR, 0, nil, fmt.Sprintf("decoding it failed: %v", r))
-		}
-	}()
-	m, err = packet.ParseBGPBody(&packet.BGPHeader{Len: length, Type: header[18]}, body, &packet.MarshallingOption{Use2ByteAS: !c.agreed.fourOctets})
+	m, err = decode(header[18], body, c.agreed.fourOctets)
 	if err != nil && m != nil && harmless(err) {
 		c.p.log.Warn("passed over a malformed UPDATE", "error", err)
 		return packet.NewBGPUpdateMessage(nil, nil, nil), nil
 	}
 	return m, err
+}
+
+// decode reads the body of a message. A peer must not be able to end the agent, whatever the decoder makes of its bytes.
+func decode(kind uint8, body []byte, fourOctets bool) (m *packet.BGPMessage, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			m, err = nil, packet.NewMessageError(packet.BGP_ERROR_MESSAGE_HEADER_ERROR, 0, nil, fmt.Sprintf("decoding it failed: %v", r))
+		}
+	}()
+	return packet.ParseBGPBody(&packet.BGPHeader{Len: uint16(packet.BGP_HEADER_LENGTH + len(body)), Type: kind}, body,
+		&packet.MarshallingOption{Use2ByteAS: !fourOctets})
 }
 
 func (c *connection) send(m *packet.BGPMessage) error {

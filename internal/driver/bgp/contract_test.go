@@ -61,6 +61,7 @@ var contract = []struct {
 	{"external", external},
 	{"internal", internal},
 	{"over-ipv6", overIPv6},
+	{"link-local", linkLocal},
 	{"attributes", pathAttributes},
 	{"password", password},
 	{"multihop", farAway},
@@ -208,6 +209,27 @@ func overIPv6(s *site) {
 	s.start(s.T, s.box, n)
 	c := startChild(s.T, s.edge, speaking(p, route4, route6))
 	c.established()
+	s.has(route4, s.edge.Addr4().String())
+	s.has(route6, s.edge.Addr6().String())
+}
+
+// linkLocalOf is the link-local address of a machine.
+func (s *site) linkLocalOf(m *lab.Machine) string {
+	s.Helper()
+	out, err := m.Command(s.Context(), "ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link").Output()
+	fields := strings.Fields(string(out))
+	if err != nil || len(fields) < 4 {
+		s.Fatalf("no link-local address (%v): %s", err, out)
+	}
+	return strings.Split(fields[3], "/")[0]
+}
+
+func linkLocal(s *site) {
+	n, p := s.neighbour(), s.peer()
+	n.address, n.local = s.linkLocalOf(s.edge), s.linkLocalOf(s.box)
+	n.link, p.Address = "eth0", netip.MustParseAddr(n.local).WithZone("eth0")
+	s.start(s.T, s.box, n)
+	startChild(s.T, s.edge, speaking(p, route4, route6)).established()
 	s.has(route4, s.edge.Addr4().String())
 	s.has(route6, s.edge.Addr6().String())
 }

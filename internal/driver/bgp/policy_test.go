@@ -189,3 +189,65 @@ func TestOpenSaysThatForwardingIsPreserved(t *testing.T) {
 		}
 	}
 }
+
+// Lost sessions are tried again soon, and those that are lost again and again with a growing delay.
+func TestDelays(t *testing.T) {
+	now := time.Unix(0, 0)
+	p := newPeer(New(Config{Now: func() time.Time { return now }}), netip.MustParseAddr("192.0.2.1"), model.Peer{Name: "a", ConnectRetry: 2 * time.Second})
+	step := func(f failure, reason model.SessionReason, delay time.Duration) {
+		t.Helper()
+		if f.lost {
+			p.failures = 0
+		}
+		f.reason, f.message = model.SessionReset, "closed"
+		now = now.Add(f.lasted)
+		if got := p.fail(&f); got != delay || p.session().Reason != reason {
+			t.Errorf("delay %s and reason %s, want %s and %s", got, p.session().Reason, delay, reason)
+		}
+		now = now.Add(delay)
+	}
+	for _, delay := range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second} {
+		step(failure{}, model.SessionReset, delay)
+	}
+	lost := failure{lost: true, lasted: time.Millisecond}
+	step(lost, model.SessionReset, 250*time.Millisecond)
+	step(lost, model.SessionReset, 250*time.Millisecond)
+	for _, delay := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, time.Minute} {
+		step(lost, model.SessionFlapping, delay)
+	}
+	if x := p.session(); x.Flaps != 8 || !strings.Contains(x.Message, "last: closed") {
+		t.Errorf("the session is %+v", x)
+	}
+	step(failure{lost: true, lasted: flapWindow}, model.SessionReset, 250*time.Millisecond)
+}
+
+// No bytes of a peer may end the agent.
+func FuzzDecode(f *testing.F) {
+	for _, m := range []*packet.BGPMessage{
+		openOf(theirASN, 30, "192.0.2.1", packet.RF_IPv4_UC, packet.RF_IPv6_UC), update("198.51.100.0/24"),
+		packet.NewEndOfRib(packet.RF_IPv6_UC), packet.NewBGPNotificationMessage(6, 2, []byte("\x03bye")), packet.NewBGPKeepAliveMessage(),
+	} {
+		raw, err := m.Serialize()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw[18], raw[19:])
+	}
+	conf := model.Peer{Name: "a", LocalASN: ourASN, PeerASN: theirASN, IPv4: true, IPv6: true}
+	id := netip.MustParseAddr("192.0.2.99")
+	f.Fuzz(func(_ *testing.T, kind uint8, body []byte) {
+		m, err := decode(kind, body, len(body)%2 == 0)
+		if err != nil {
+			_ = broken(conf, model.SessionEstablished, err, 0)
+			return
+		}
+		switch b := m.Body.(type) {
+		case *packet.BGPOpen:
+			_, _ = agree(conf, id, b)
+		case *packet.BGPUpdate:
+			_ = received{}.read(b)
+		case *packet.BGPNotification:
+			_ = notified(conf, id, model.SessionEstablished, b)
+		}
+	})
+}

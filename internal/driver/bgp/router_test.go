@@ -25,6 +25,7 @@ const routerASN = 65000
 type neighbour struct {
 	address, local string
 	asn            uint32
+	link           string // of link-local addresses
 	password       string
 	multihop       bool
 	bfd            bool
@@ -139,6 +140,7 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	}
 	line(&extra, n.password != "", fmt.Sprintf("password %q;", n.password))
 	line(&extra, n.multihop, "multihop 2;")
+	line(&extra, n.link != "", fmt.Sprintf("interface %q;", n.link))
 	line(&extra, !n.multihop, "direct;")
 	// BIRD 2.0 takes a BFD session that is taken down on purpose for a failure, too; this makes both a restart.
 	line(&extra, n.bfd && n.restart, "bfd graceful;")
@@ -265,6 +267,7 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(true, "router bgp %d\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n no bgp network import-check", routerASN, m.Addr4())
 	line(!n.restart, " bgp graceful-restart-disable")
 	line(true, " neighbor %s remote-as %d\n neighbor %s timers 3 9\n neighbor %s passive", n.address, n.asn, n.address, n.address)
+	line(n.link != "", " neighbor %s interface %s", n.address, n.link)
 	line(n.password != "", " neighbor %s password %s", n.address, n.password)
 	line(n.multihop, " neighbor %s ebgp-multihop 2\n neighbor %s update-source %s", n.address, n.address, n.local)
 	line(n.bfd, " neighbor %s bfd\n neighbor %s bfd profile fast", n.address, n.address)

@@ -26,13 +26,13 @@ type Config struct {
 	Changed func()
 }
 
-// Speaking is what the speaker should do, and Advertisement one prefix of it. Prefixes
-// are host routes; a zero router id leaves the choice to the speaker: the machine's
-// lowest global IPv4 address that is not one of the prefixes, else a hash of its name.
-type (
-	Speaking      = model.Speaking
-	Advertisement = model.Advertisement
-)
+// Speaking is what a machine should say, and to whom. Peers have distinct names. A zero router id leaves the choice to
+// the speaker: the machine's lowest global IPv4 address that no prefix covers, else a hash of the machine's name. The
+// choice lasts as long as the Speaker.
+type Speaking = model.Speaking
+
+// Advertisement is a prefix to send to every peer whose session carries its family.
+type Advertisement = model.Advertisement
 
 // Speaker keeps the sessions of a machine. Its methods may be called concurrently.
 type Speaker struct {
