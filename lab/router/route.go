@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -28,7 +29,8 @@ type Route struct {
 // RouteEvent says that the next hops of a prefix have changed. None means that the
 // prefix has no route any more.
 type RouteEvent struct {
-	When time.Time // the notification was read
+	// When the kernel's notification was read, the last one if there were several at once.
+	When time.Time
 	Route
 }
 
@@ -84,9 +86,9 @@ func Table(ctx context.Context, m *lab.Machine) ([]Route, error) {
 }
 
 // Watch sends what changes in the routes of the machine's kernel from its return on
-// until ctx ends, and then closes the channel. An event's next hops are those when
-// it was sent: of changes that follow each other at once, the first may be missing.
-// It keeps events for a slow reader.
+// until ctx ends, and then closes the channel. An event's next hops are those when it
+// was sent: of changes that follow each other at once, the first may be missing. It
+// keeps events for a slow reader.
 func Watch(ctx context.Context, m *lab.Machine) (<-chan RouteEvent, error) {
 	events, err := watch(ctx, m)
 	if err != nil {
@@ -96,70 +98,117 @@ func Watch(ctx context.Context, m *lab.Machine) (<-chan RouteEvent, error) {
 }
 
 func watch(ctx context.Context, m *lab.Machine) (<-chan RouteEvent, error) {
-	ns, err := netns.GetFromPath(m.Namespace())
+	heard, err := listen(ctx, m)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = ns.Close() }()
-	updates := make(chan netlink.RouteUpdate, 1024)
-	done := make(chan struct{})
-	if err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{
-		Namespace: &ns, ReceiveBufferSize: watchBuffer, ReceiveBufferForceSize: true,
-		ErrorCallback: func(error) {}, // it closes the channel besides
-	}); err != nil {
 		return nil, err
 	}
 	h, err := m.Netlink()
 	if err != nil {
-		close(done)
 		return nil, err
 	}
 	// What there is now, after the subscription: no change falls between.
-	routes, err := list(ctx, h, netlink.FAMILY_ALL, nil)
+	known, err := scan(ctx, h)
 	if err != nil {
-		close(done)
 		h.Close()
 		return nil, err
-	}
-	known := map[netip.Prefix][]netip.Addr{}
-	for prefix, of := range group(routes) {
-		known[prefix] = best(of)
 	}
 	changes := make(chan RouteEvent)
 	go func() {
 		defer close(changes)
 		defer h.Close()
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
+		for when := range heard {
+			now, err := scan(ctx, h)
+			if err != nil {
 				return
-			case u, ok := <-updates:
-				if !ok {
-					return
-				}
-				when := time.Now()
-				prefix, ok := prefixOf(u.Route)
-				if !ok {
-					continue
-				}
-				now, err := nextHops(ctx, h, prefix)
-				if err != nil {
-					return // the machine is gone
-				}
-				if slices.Equal(now, known[prefix]) {
-					continue
-				}
-				known[prefix] = now
+			}
+			for _, r := range difference(known, now) {
 				select {
-				case changes <- RouteEvent{When: when, Route: Route{Prefix: prefix, NextHops: now}}:
+				case changes <- RouteEvent{When: when, Route: r}:
 				case <-ctx.Done():
 					return
 				}
 			}
+			known = now
 		}
 	}()
 	return keep(ctx, changes), nil
+}
+
+// listen sends the times of the notifications that may mean another next hop, the
+// last one if there were several since the receiver asked. Links and nexthop objects
+// count: with them, the kernel drops IPv4 routes without a word about the routes.
+func listen(ctx context.Context, m *lab.Machine) (<-chan time.Time, error) {
+	ns, err := netns.GetFromPath(m.Namespace())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ns.Close() }()
+	socket, err := nl.SubscribeAt(ns, netns.None(), unix.NETLINK_ROUTE,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEXTHOP)
+	if err != nil {
+		return nil, err
+	}
+	if err := socket.SetReceiveBufferSize(watchBuffer, true); err != nil {
+		socket.Close()
+		return nil, err
+	}
+	heard := make(chan time.Time, 1)
+	stop := context.AfterFunc(ctx, socket.Close) // which ends Receive
+	go func() {
+		defer close(heard)
+		defer func() {
+			if stop() {
+				socket.Close()
+			}
+		}()
+		for {
+			// An overrun says that something has changed, too.
+			if _, _, err := socket.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				return
+			}
+			now := time.Now()
+			select {
+			case heard <- now:
+			default:
+				select {
+				case <-heard: // nobody has taken it: the later one stands for both
+				default:
+				}
+				heard <- now // this is the only sender
+			}
+		}
+	}()
+	return heard, nil
+}
+
+// scan returns the next hops of all prefixes.
+func scan(ctx context.Context, h *netlink.Handle) (map[netip.Prefix][]netip.Addr, error) {
+	routes, err := list(ctx, h, netlink.FAMILY_ALL, nil)
+	if err != nil {
+		return nil, err
+	}
+	hops := map[netip.Prefix][]netip.Addr{}
+	for prefix, of := range group(routes) {
+		hops[prefix] = best(of)
+	}
+	return hops, nil
+}
+
+// difference returns the routes of now that are not as before, in their order.
+func difference(before, now map[netip.Prefix][]netip.Addr) []Route {
+	var changed []Route
+	for prefix, hops := range now {
+		if !slices.Equal(hops, before[prefix]) {
+			changed = append(changed, Route{Prefix: prefix, NextHops: hops})
+		}
+	}
+	for prefix, hops := range before {
+		if _, ok := now[prefix]; !ok && len(hops) > 0 {
+			changed = append(changed, Route{Prefix: prefix})
+		}
+	}
+	slices.SortFunc(changed, func(a, b Route) int { return a.Prefix.Compare(b.Prefix) })
+	return changed
 }
 
 // keep passes on what comes in, however slow the reader is, until ctx ends.

@@ -208,6 +208,34 @@ func TestEdgesAnnounceToTheRouter(t *testing.T) {
 	}
 }
 
+// FRR's routes name nexthop objects, which may change while the route does not.
+func TestWatchFollowsNexthopObjects(t *testing.T) {
+	l := up(t, 2)
+	m := l.Machine("router")
+	w := watchAll(t, m)
+	ip := func(args ...string) {
+		t.Helper()
+		if out, err := m.Command(t.Context(), append([]string{"ip"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	for i, e := range l.Machines(lab.RoleEdge) {
+		ip("nexthop", "add", "id", fmt.Sprint(40+i), "via", e.Addr4().String(), "dev", "eth0")
+		ip("nexthop", "add", "id", fmt.Sprint(60+i), "via", e.Addr6().String(), "dev", "eth0")
+	}
+	ip("nexthop", "add", "id", "4", "group", "40")
+	ip("nexthop", "add", "id", "6", "group", "60")
+	ip("route", "add", vip4.String(), "nhid", "4")
+	ip("route", "add", vip6.String(), "nhid", "6")
+	w.await(t, 1)
+	ip("nexthop", "replace", "id", "4", "group", "40/41")
+	ip("nexthop", "replace", "id", "6", "group", "60/61")
+	w.await(t, 2)
+	ip("nexthop", "del", "id", "4")
+	ip("nexthop", "del", "id", "6")
+	w.await(t, 0)
+}
+
 // Edges speak with a reflector; the router knows that one only and learns all next hops.
 func TestReflector(t *testing.T) {
 	for _, k := range Kinds() {
