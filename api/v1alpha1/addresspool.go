@@ -35,6 +35,7 @@ type AddressPoolSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=96
+	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f.:]+(/[0-9]{1,3}| *- *[0-9A-Fa-f.:]+)$`
 	Addresses []string `json:"addresses"`
 
 	// AvoidBuggy leaves out IPv4 addresses that end in .0 and .255, which some old
@@ -106,6 +107,7 @@ type PathAttributes struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=40
+	// +kubebuilder:validation:items:Pattern=`^([0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}|no-export|no-advertise|graceful-shutdown|blackhole)$`
 	Communities []string `json:"communities,omitempty"`
 
 	// LocalPreference, for internal peers; higher is preferred.

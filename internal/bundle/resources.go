@@ -28,6 +28,8 @@ var collected = [...]schema.GroupVersionResource{
 	{Group: "contour.heptio.com", Version: "v1beta1", Resource: "ingressroutes"},
 	{Group: "contour.heptio.com", Version: "v1beta1", Resource: "tlscertificatedelegations"},
 	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "machines"},
+	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "addresspools"},
+	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "bgppeers"},
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 }
 

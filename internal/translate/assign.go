@@ -129,13 +129,17 @@ func (a *assigner) run() {
 	}
 	a.judge()
 	for _, w := range a.wants {
-		a.giveRequested(w)
+		if !w.idle {
+			a.giveRequested(w)
+		}
 	}
 	for _, namespace := range a.sharing {
 		a.giveShared(namespace)
 	}
 	for _, w := range a.wants {
-		a.giveAny(w)
+		if !w.idle {
+			a.giveAny(w)
+		}
 	}
 	for _, p := range a.pools {
 		a.sum(p)

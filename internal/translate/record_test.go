@@ -124,10 +124,10 @@ func TestAssignmentsStay(t *testing.T) {
 		}
 		for w.recordAll() {
 		}
-		for range 20 {
+		for i := range 20 {
 			before := maps.Clone(w.tr.result.Assignments)
 			k := w.g.key()
-			k.Name.Name = fmt.Sprintf("new-%d", w.g.IntN(1000))
+			k.Name.Name = fmt.Sprintf("new-%d", i)
 			switch k.Kind {
 			case snapshot.KindAddressPool, snapshot.KindGateway, snapshot.KindService, snapshot.KindMachine, snapshot.KindIngressRoute, snapshot.KindBGPPeer:
 			default:

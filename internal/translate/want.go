@@ -55,6 +55,9 @@ type want struct {
 	request   request
 	needs     [families]need
 	listeners []model.ListenerID // at its addresses
+	// idle owners have no use for an address while something is wrong with them. They
+	// get none, and keep what they have: it would be another's when the slip is mended.
+	idle bool
 }
 
 // needs are those of an owner that is content with what there is.
@@ -144,10 +147,12 @@ func annotationRequest(annotations map[string]string) request {
 }
 
 func (f *gatewayFact) want(owner model.Object) *want {
-	if f == nil || f.accepted.failed {
+	if f == nil {
 		return nil
 	}
-	return &want{owner: owner, created: f.created, request: f.request, needs: f.request.needs(), listeners: f.listenerIDs()}
+	return &want{
+		owner: owner, created: f.created, request: f.request, needs: f.request.needs(), listeners: f.listenerIDs(), idle: f.accepted.failed,
+	}
 }
 
 // wantOfIngress keeps up to date what a root IngressRoute wants: an address of its own
@@ -162,10 +167,12 @@ func (t *Translator) wantOfIngress(n snapshot.Name, before, after *ingressFact) 
 		t.share(n.Namespace, by)
 	}
 	var w *want
-	if after != nil && after.host != "" && !after.request.empty() {
+	if after != nil && after.root && !after.request.empty() {
 		w = &want{
-			owner: ingressOwner(n), created: after.created, request: after.request, needs: after.request.needs(),
-			listeners: []model.ListenerID{ListenerID(t.config.IngressRoutePort)},
+			owner: ingressOwner(n), created: after.created, request: after.request, needs: after.request.needs(), idle: after.host == "",
+		}
+		if !w.idle {
+			w.listeners = []model.ListenerID{ListenerID(t.config.IngressRoutePort)}
 		}
 	}
 	t.setWant(ingressOwner(n), w)
