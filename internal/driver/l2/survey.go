@@ -50,7 +50,7 @@ func lookOnce() (survey, error) {
 	prefixes := map[int][]netip.Prefix{}
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.IP)
-		if bits, _ := a.Mask.Size(); ok && a.Peer == nil || ok && bits > 0 {
+		if bits, _ := a.Mask.Size(); ok {
 			prefixes[a.LinkIndex] = append(prefixes[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits))
 		}
 	}

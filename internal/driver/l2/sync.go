@@ -16,7 +16,7 @@ func (a *Announcer) sync(now time.Time) {
 	found, err := look()
 	if err != nil {
 		a.c.Log.Warn("cannot see the machine's interfaces; keeping those that are in use", "error", err)
-		a.dirty = true
+		a.synced = now.Add(time.Second - resync)
 		return
 	}
 	clear(a.why)
@@ -52,7 +52,6 @@ func (a *Announcer) sync(now time.Time) {
 		}
 		if err := p.join(claims[name]); err != nil {
 			a.c.Log.Warn("neighbour solicitations may not arrive", "error", err)
-			a.dirty = true
 		}
 		p.election.set(now, claims[name])
 		a.apply(now, p)
