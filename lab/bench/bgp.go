@@ -68,10 +68,13 @@ type BGPRow struct {
 	Outage *Spread `json:"outage_ms"`
 	// RouteChanges is how many rounds saw a change of a route that must not change.
 	RouteChanges int `json:"route_changes"`
-	// NewFailures are new connections that were refused, reset or not answered in
-	// time; ByKind is the same by kind. Broken are kept connections that broke.
+	// NewFailures are new connections that were refused or not answered in time;
+	// ByKind is the same by kind. InFlight are those that an edge had taken and that
+	// were reset before their answer: they are not new any more. Broken are kept
+	// connections that broke.
 	NewFailures Tally             `json:"new_connection_failures"`
 	ByKind      map[load.Kind]int `json:"new_connection_failures_by_kind,omitempty"`
+	InFlight    Tally             `json:"in_flight_broken"`
 	Broken      Tally             `json:"established_broken"`
 	Goal        string            `json:"goal"`
 	Met         bool              `json:"met"`
@@ -215,14 +218,14 @@ func (o outcome) String() string {
 	if o.asked > 0 {
 		text += fmt.Sprintf(" (%.1f since asked)", float64(o.asked.Microseconds())/1000)
 	}
-	return fmt.Sprintf("%s, %d new failed %v until %.1f ms, %d kept broken", text, n, o.failed, float64(o.outage.Microseconds())/1000, o.broken)
+	return fmt.Sprintf("%s, %d new failed (until %.1f ms), %d in flight and %d kept broken", text, n, float64(o.outage.Microseconds())/1000, o.inFlight, o.broken)
 }
 
 // fill sums the rounds up and compares them with the goal.
 func (row *BGPRow) fill(c bgpCase, bfd bool, outcomes []outcome) {
 	row.N = len(outcomes)
 	var changed, asked, outage []time.Duration
-	var failed, broken []int
+	var failed, inFlight, broken []int
 	row.ByKind = map[load.Kind]int{}
 	for _, o := range outcomes {
 		if o.changed > 0 {
@@ -240,10 +243,10 @@ func (row *BGPRow) fill(c bgpCase, bfd bool, outcomes []outcome) {
 			n += of
 			row.ByKind[kind] += of
 		}
-		failed, broken = append(failed, n), append(broken, o.broken)
+		failed, inFlight, broken = append(failed, n), append(inFlight, o.inFlight), append(broken, o.broken)
 	}
 	row.RouteChanged, row.Asked, row.Outage = spread(changed), spread(asked), spread(outage)
-	row.NewFailures, row.Broken = tally(failed), tally(broken)
+	row.NewFailures, row.InFlight, row.Broken = tally(failed), tally(inFlight), tally(broken)
 	row.Goal, row.Met = c.judge(bfd, row)
 }
 

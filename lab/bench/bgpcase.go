@@ -40,11 +40,11 @@ type bgpCase struct {
 // round is one time of a case.
 type round struct {
 	*trial
-	victim  *lab.Machine
-	began   time.Time // what the clock counts from
-	asked   time.Time // when the API was asked; zero if it was not, or with began
-	envoy   lab.Resident
-	probe   netip.Addr
+	victim *lab.Machine
+	began  time.Time // what the clock counts from
+	asked  time.Time // when the API was asked; zero if it was not, or with began
+	envoy  lab.Resident
+	probe  netip.Addr
 }
 
 func (p *round) agent() *rig.Agent { return p.site.agents[p.victim.Name()] }

@@ -113,9 +113,10 @@ func (f *flows) whole(ctx context.Context) error {
 
 // losses are those of a time.
 type losses struct {
-	failed map[load.Kind]int // new connections
-	broken int               // kept ones
-	last   time.Time         // when the last of the new ones began
+	failed   map[load.Kind]int // new connections that no edge took, or answered in time
+	inFlight int               // new ones that an edge had taken, and that broke before the answer
+	broken   int               // kept ones
+	last     time.Time         // when the last of the failed ones began
 }
 
 // between returns what ended badly after from and began before to.
@@ -125,7 +126,11 @@ func (f *flows) between(from, to time.Time) losses {
 	in := func(l loss) bool { return !l.ended.Before(from) && !l.began.After(to) }
 	sum := losses{failed: map[load.Kind]int{}}
 	for _, l := range f.failed {
-		if in(l) {
+		switch {
+		case !in(l):
+		case l.kind == load.KindReset:
+			sum.inFlight++
+		default:
 			sum.failed[l.kind]++
 			if l.began.After(sum.last) {
 				sum.last = l.began

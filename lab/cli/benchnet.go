@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -66,10 +67,12 @@ BFD of 300 ms x 3, and what clients lose meanwhile: 200 new connections a second
 }
 
 func bgpTable(r bench.BGPResult) report.Table {
-	t := report.Table{Columns: []string{"router", "BFD", "case", "route p50", "max", "outage max", "new failed p50", "max", "kept broken p50", "max", "goal", ""}}
+	t := report.Table{Columns: []string{
+		"router", "BFD", "case", "route, p50", "max", "outage, max", "new failed, p50", "max", "in flight broken, max", "kept broken, p50", "max", "goal", "",
+	}}
 	ms := func(s *bench.Spread) (p50, most string) {
 		if s == nil {
-			return "-", "-"
+			return "stays", ""
 		}
 		return fmt.Sprintf("%.1f ms", s.P50), fmt.Sprintf("%.1f ms", s.Max)
 	}
@@ -83,7 +86,92 @@ func bgpTable(r bench.BGPResult) report.Table {
 		}
 		p50, most := ms(row.RouteChanged)
 		_, outage := ms(row.Outage)
-		t.Add(row.Router, bfd, row.Case, p50, most, outage, row.NewFailures.P50, row.NewFailures.Max, row.Broken.P50, row.Broken.Max, row.Goal, met)
+		t.Add(row.Router, bfd, row.Case, p50, most, outage, row.NewFailures.P50, row.NewFailures.Max, row.InFlight.Max, row.Broken.P50, row.Broken.Max, row.Goal, met)
 	}
 	return t
+}
+
+func newBenchECMP(dir *string) *cobra.Command {
+	var o bench.ECMPOptions
+	var kind string
+	c := &cobra.Command{
+		Use:   "ecmp",
+		Short: "How a router and the throughput follow when edges come and go at random",
+		Long: `Changes the number of edges that announce a VIP at random every 2 to 4 seconds, by
+the label that the AddressPool selects machines by, and measures how soon the router's
+kernel uses exactly those edges, and what 64 downloads get through them. Each edge can
+take in 50 Mbit/s, so that their number is what bounds the throughput. Draws
+ecmp-delay.svg and ecmp-throughput.svg next to the report.`,
+		Example: `  fairlead lab bench ecmp --duration 1m --seed 7
+  fairlead lab bench ecmp --router bird --edges 3`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var err error
+			if o.NetworkOptions, err = networkOptions(c); err != nil {
+				return err
+			}
+			o.Router = router.Kind(kind)
+			var result bench.ECMPResult
+			if err := measure(c, *dir, "ecmp", func(ctx context.Context) (bench.ECMPResult, error) {
+				result, err = bench.ECMP(ctx, o)
+				return result, err
+			}, ecmpTable); err != nil {
+				return err
+			}
+			return ecmpPlots(*dir, result)
+		},
+	}
+	c.Flags().StringVar(&kind, "router", string(router.FRR), "the router: bird or frr")
+	c.Flags().IntVar(&o.Edges, "edges", 4, "the largest number of edges")
+	c.Flags().DurationVar(&o.Duration, "duration", 5*time.Minute, "for how long their number changes")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "what changes when: equal seeds give equal changes")
+	return c
+}
+
+func ecmpTable(r bench.ECMPResult) report.Table {
+	t := report.Table{Columns: []string{fmt.Sprintf("%s, 1 to %d edges, seed %d", r.Router, r.Edges, r.Seed), "value", "unit", "goal"}}
+	t.Add("changes", len(r.Changes), "", "")
+	t.Add("until the router's kernel follows, p50", fmt.Sprintf("%.1f", r.Delay.P50), "ms", "< 200")
+	t.Add("the same, p99", fmt.Sprintf("%.1f", r.Delay.P99), "ms", "< 1000")
+	t.Add("the same, max", fmt.Sprintf("%.1f", r.Delay.Max), "ms", "< 2000")
+	for _, n := range r.ByCount {
+		t.Add(fmt.Sprintf("throughput of %d edges", n.Edges), fmt.Sprintf("%.1f", n.Mbps), "Mbit/s", fmt.Sprintf(">= %.0f", 0.8*r.EdgeRate*float64(n.Edges)))
+	}
+	t.Add("downloads", r.Complete, "", "")
+	t.Add("downloads that broke", r.Broken, "", "")
+	met := "yes"
+	if !r.Met {
+		met = "NO"
+	}
+	t.Add("goals met", met, "", "")
+	return t
+}
+
+// ecmpPlots draws the result next to its report.
+func ecmpPlots(dir string, r bench.ECMPResult) error {
+	what := fmt.Sprintf("%d changes at random, 1 to %d edges, %s, seed %d. ", len(r.Changes), r.Edges, r.Router, r.Seed)
+	h := report.Histogram{
+		Title:    "Until the router uses exactly the edges wanted",
+		Subtitle: what + fmt.Sprintf("p50 %.0f ms, p99 %.0f ms, max %.0f ms", r.Delay.P50, r.Delay.P99, r.Delay.Max),
+		Unit:     "ms, by number of changes", Width: 5, Goal: 200, GoalLabel: "goal of p50",
+	}
+	for _, c := range r.Changes {
+		h.Values = append(h.Values, c.Delay)
+	}
+	edges := report.Panel{Label: "edges in the router's kernel", Steps: true, Height: 0.8}
+	rate := report.Panel{Label: "throughput, Mbit/s", Height: 1.4}
+	for _, s := range r.Samples {
+		edges.Points = append(edges.Points, report.Point{At: s.At, Value: float64(s.Edges)})
+		rate.Points = append(rate.Points, report.Point{At: s.At, Value: s.Mbps})
+	}
+	t := report.Timeline{
+		Title:    "The throughput follows the number of edges",
+		Subtitle: what + fmt.Sprintf("Each edge takes in %.0f Mbit/s", r.EdgeRate),
+		Panels:   []report.Panel{edges, rate},
+	}
+	for name, svg := range map[string]string{"ecmp-delay.svg": h.SVG(), "ecmp-throughput.svg": t.SVG()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(svg), 0o644); err != nil {
+			return fmt.Errorf("draw %s: %w", name, err)
+		}
+	}
+	return nil
 }
