@@ -64,7 +64,7 @@ spec:
   parentRefs: [{name: edge}]
   hostnames: [refused.example.com]
   rules:
-  - sessionPersistence: {sessionName: x}
+  - matches: [{path: {type: RegularExpression, value: "/("}}]
     backendRefs: [{name: app, port: 80}]
 ---
 apiVersion: contour.heptio.com/v1beta1
@@ -131,7 +131,7 @@ func TestExplainManifests(t *testing.T) {
 		t.Errorf("%+v %+v %+v", e.Answer, e.Route, e.Problems)
 	}
 	// A route that is not accepted has no host; the explanation says why.
-	if e := explainIt("http://refused.example.com/"); e.Answer.Outcomes[0].Status != 404 || len(e.Problems) != 1 || !strings.Contains(e.Problems[0].Message, "sessionPersistence") {
+	if e := explainIt("http://refused.example.com/"); e.Answer.Outcomes[0].Status != 404 || len(e.Problems) != 1 || !strings.Contains(e.Problems[0].Message, "no RE2 expression") {
 		t.Errorf("%+v %+v", e.Answer, e.Problems)
 	}
 	if e := explainIt("http://root.example.com/x"); e.Route.By.Where != line("kind: IngressRoute", "- match") || wheres(e.Host.By) != "IngressRoute "+line("kind: IngressRoute", "virtualhost") {
@@ -149,6 +149,35 @@ func TestExplainManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, says := range []string{"GET http://root.example.com/api/x, from 192.0.2.7\n", "IngressRoute default/root spec.routes[0] (" + name, "10.0.0.1:8080 ready, 100%", "-> answer   a backend answers\n"} {
+		if !strings.Contains(out, says) {
+			t.Errorf("no %q in\n%s", says, out)
+		}
+	}
+}
+
+// Manifests say which VIP a pool will give, and who is to announce it.
+func TestExplainManifestsWithPool(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "all.yaml")
+	pool := explained + `---
+apiVersion: fairlead.dev/v1alpha1
+kind: Machine
+metadata: {name: r1}
+spec: {}
+---
+apiVersion: fairlead.dev/v1alpha1
+kind: AddressPool
+metadata: {name: public}
+spec:
+  addresses: [203.0.113.16/28]
+`
+	if err := os.WriteFile(name, []byte(pool), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute("explain", "-f", name, "http://root.example.com/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, says := range []string{" of AddressPool public spec.addresses (" + name, "by Gateway default/edge (" + name, "by all IngressRoutes\n", "for r1 to announce\n", "-> answer   a backend answers\n"} {
 		if !strings.Contains(out, says) {
 			t.Errorf("no %q in\n%s", says, out)
 		}

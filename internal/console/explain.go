@@ -138,6 +138,9 @@ func writeNetworkStep(b *paragraphs, e explain.Explanation) {
 		if len(v.By) > 0 {
 			b.line("announced by %s", list(v.By, 8))
 		}
+		if len(v.By)+len(v.Not) == 0 && len(v.Machines) > 0 {
+			b.line("for %s to announce", list(v.Machines, 8))
+		}
 		for _, m := range v.Not {
 			b.line("not by %s: %s", m.Machine, m.Why)
 		}

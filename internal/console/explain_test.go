@@ -131,7 +131,7 @@ func TestWriteExplanation(t *testing.T) {
 	}
 	want := `GET http://a.test/./api/x, x-a: b, from 203.0.113.7
 
--> VIP      192.0.2.80, BGP of AddressPool public, announced
+-> VIP      192.0.2.80, BGP of AddressPool public spec.addresses, announced
             by Gateway default/edge
             announced by edge-1
             not by edge-2: the machine is cordoned

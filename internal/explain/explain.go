@@ -184,7 +184,13 @@ func (x *explainer) explain() {
 		l := Listener{Listener: x.world.Listeners[i], Machines: x.world.Serving(x.world.Listeners[i].ID)}
 		id = l.ID
 		if x.world.ListenerBy != nil {
-			l.By = x.sources(x.world.ListenerBy(id)...)
+			l.By = firstSources(x.world.ListenerBy(id))
+			for i, by := range l.By {
+				l.By[i] = x.place(by)
+				if by.Kind == "Gateway" { // what is wrong with one of many roots concerns its host only
+					x.concern(by.Object)
+				}
+			}
 		}
 		x.e.Listener = &l
 	}
@@ -350,6 +356,11 @@ func routeSource(r model.Route) Source {
 // source notes that a resource concerns the request, and where it says so.
 func (x *explainer) source(s Source) Source {
 	x.concern(s.Object)
+	return x.place(s)
+}
+
+// place adds file and line, where they are known.
+func (x *explainer) place(s Source) Source {
 	if x.world.Where != nil {
 		s.Where = x.world.Where(s.Object, s.Field)
 	}
@@ -358,14 +369,18 @@ func (x *explainer) source(s Source) Source {
 
 // sources are the first few, sorted.
 func (x *explainer) sources(all ...Source) []Source {
+	first := firstSources(all)
+	for i := range first {
+		first[i] = x.source(first[i])
+	}
+	return first
+}
+
+func firstSources(all []Source) []Source {
 	slices.SortFunc(all, func(a, b Source) int {
 		return cmp.Or(a.Compare(b.Object), cmp.Compare(a.Field, b.Field))
 	})
-	all = all[:min(len(all), maxSources)]
-	for i := range all {
-		all[i] = x.source(all[i])
-	}
-	return all
+	return all[:min(len(all), maxSources)]
 }
 
 func (x *explainer) concern(objects ...model.Object) {

@@ -28,6 +28,8 @@ type VIP struct {
 	Announce model.Announce `json:"announce"`
 	State    string         `json:"state"`
 	Message  string         `json:"message,omitempty"`
+	// Machines that the pool selects.
+	Machines []string `json:"machines"`
 	// By are the machines that announce it.
 	By []string `json:"by"`
 	// Not are the pool's other machines.
@@ -88,8 +90,8 @@ func (x *explainer) network(id model.ListenerID) {
 func (x *explainer) vip(v model.VIPStatus) VIP {
 	x.concerned[vipSubject(v.Address)] = true
 	out := VIP{
-		Address: v.Address, Announce: v.Mode, State: v.State, Message: v.Message, By: []string{},
-		Owner: x.source(Source{Object: v.Owner}), Pool: x.source(Source{Object: model.Object{Kind: "AddressPool", Name: v.Pool}}),
+		Address: v.Address, Announce: v.Mode, State: v.State, Message: v.Message, Machines: v.Machines, By: []string{},
+		Owner: x.source(Source{Object: v.Owner}), Pool: x.source(Source{Object: model.Object{Kind: "AddressPool", Name: v.Pool}, Field: "spec.addresses"}),
 	}
 	reports := map[string]bool{}
 	for _, at := range v.At {

@@ -84,7 +84,7 @@ func TestVIPSaysWhoDoesNotAnnounceIt(t *testing.T) {
 	if !slices.Equal(v.By, []string{"edge-1"}) || len(v.Not) != 2 || v.Not[0].Why != "the machine is cordoned" || v.Not[1].Machine != "edge-3" {
 		t.Errorf("%+v", v)
 	}
-	if v.Owner.String() != "Gateway default/edge" || v.Pool.String() != "AddressPool public" {
+	if v.Owner.String() != "Gateway default/edge" || v.Pool.String() != "AddressPool public spec.addresses" {
 		t.Errorf("owner %s, pool %s", v.Owner, v.Pool)
 	}
 	var concern []string
@@ -121,9 +121,13 @@ func TestProblemsOfWhoNamesTheHost(t *testing.T) {
 	g.Claimants = func(name string) []model.Object {
 		return []model.Object{{Kind: "HTTPRoute", Namespace: "team", Name: name}}
 	}
-	g.Problems = []model.Problem{{Subject: "HTTPRoute team/a.test", Reason: "UnsupportedValue"}}
+	// A root that asks for the listener too has nothing to do with this host.
+	g.ListenerBy = func(model.ListenerID) []Source {
+		return []Source{{Object: model.Object{Kind: "IngressRoute", Namespace: "team", Name: "root"}}, {Object: model.Object{Kind: "Gateway", Namespace: "team", Name: "edge"}}}
+	}
+	g.Problems = []model.Problem{{Subject: "HTTPRoute team/a.test"}, {Subject: "IngressRoute team/root"}, {Subject: "Gateway team/edge"}}
 	e := Explain(ask(t, Options{URL: "http://A.test:80/"}), g.world())
-	if len(e.Problems) != 1 || e.Answer.Outcomes[0].Status != 404 {
+	if len(e.Problems) != 2 || e.Problems[1].Subject != "Gateway team/edge" || e.Answer.Outcomes[0].Status != 404 {
 		t.Errorf("%+v %+v", e.Problems, e.Answer)
 	}
 }

@@ -68,7 +68,7 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 	}
 	w.Where = func(o model.Object, field string) string { return where(key(o), field) }
 	for _, a := range d.Assignments {
-		w.VIPs = append(w.VIPs, model.VIPStatus{Assignment: *a, State: vipUnknown})
+		w.VIPs = append(w.VIPs, model.VIPStatus{Assignment: *a, State: vipAssigned})
 	}
 	// A loop that nothing runs yet judges what translation says.
 	l := &loop{statuses: statuses, tracker: newTracker(newCatalog(xds.Options{}))}
@@ -88,8 +88,8 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 	return explain.Explain(r, w)
 }
 
-// vipUnknown is the state of a VIP that no machine was asked about.
-const vipUnknown = "unknown"
+// vipAssigned is the state of a VIP of which nobody says whether it is announced.
+const vipAssigned = "assigned"
 
 // world is what the loop knows, for one explanation.
 func (l *loop) world() explain.World {
