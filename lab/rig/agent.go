@@ -46,10 +46,10 @@ func (r *Rig) StartAgent(ctx context.Context, m *lab.Machine, p *Plane, args ...
 	return a, a.Start(ctx)
 }
 
-// Start starts the agent again after it has ended.
-func (a *Agent) Start(ctx context.Context) error {
+// Start starts the agent again after it has ended, this time with some more arguments.
+func (a *Agent) Start(ctx context.Context, args ...string) error {
 	var err error
-	a.Process, err = a.rig.start(ctx, a.Machine, "agent", a.argv...)
+	a.Process, err = a.rig.start(ctx, a.Machine, "agent", append(slices.Clone(a.argv), args...)...)
 	return err
 }
 

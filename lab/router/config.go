@@ -81,6 +81,9 @@ type BFD struct {
 	Interval time.Duration
 	// Multiplier is how many may be missing; 0 means 3.
 	Multiplier int
+	// Graceful takes a failure for a restart of the peer, and keeps its routes as
+	// Helper says: the peer's data plane may live. Only BIRD can.
+	Graceful bool
 }
 
 // Family is an address family.

@@ -78,7 +78,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	status := m.Run()
-	if s := sharedSite; s != nil {
+	for _, s := range []*site{sharedSite, sharedRouted} {
+		if s == nil {
+			continue
+		}
 		state := s.Lab.State()
 		if err := s.Lab.Down(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -51,15 +51,7 @@ var (
 // machines.
 func (s *site) awaitNextHops(t *testing.T, r *router.Router, vip netip.Addr, machines ...string) {
 	t.Helper()
-	var want []netip.Addr
-	for _, name := range machines {
-		v4, v6, _ := s.Lab.Machine(name).On(lab.SegmentEdges)
-		if vip.Is6() {
-			v4 = v6
-		}
-		want = append(want, v4)
-	}
-	slices.SortFunc(want, netip.Addr.Compare)
+	want := s.hops(vip, machines...)
 	s.await(t, fmt.Sprintf("the router to have %s over %v", vip, machines), func(ctx context.Context) error {
 		got, err := r.Routes(ctx, netip.PrefixFrom(vip, vip.BitLen()))
 		if err != nil {
@@ -79,7 +71,7 @@ func TestClientReachesAVIPThroughTheRouter(t *testing.T) {
 			s, r := routedSite(t, "way-in-"+string(kind), kind, rig.RouterOptions{}, edge1, edge2)
 			s.apply(t,
 				rig.PoolManifest("public", poolAddresses), rig.PeerManifest("upstream", r.Machine()),
-				"apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: fairlead}\nspec: {controllerName: fairlead.dev/gateway}\n",
+				gatewayClass,
 				gateway("edge", 80), service("default", "app", s.cluster("os1")...), httpRoute("default", "app", "vip.example.com", to("app")),
 			)
 			for _, vip := range []netip.Addr{vip4, vip6} {

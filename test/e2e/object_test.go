@@ -34,6 +34,9 @@ var kinds = map[string]schema.GroupVersionResource{
 	"GatewayClass": {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gatewayclasses"},
 	"IngressRoute": {Group: "contour.heptio.com", Version: "v1beta1", Resource: "ingressroutes"},
 	"Machine":      {Group: "fairlead.dev", Version: "v1alpha1", Resource: "machines"},
+	"AddressPool":  {Group: "fairlead.dev", Version: "v1alpha1", Resource: "addresspools"},
+	"BGPPeer":      {Group: "fairlead.dev", Version: "v1alpha1", Resource: "bgppeers"},
+	"Service":      {Version: "v1", Resource: "services"},
 }
 
 // ref names a resource: "HTTPRoute namespace/name", or "Machine name".
