@@ -370,6 +370,9 @@ type Status struct {
 	Applied  string            `json:"applied"`  // revision that the proxy runs
 	Problems []Problem         `json:"problems"`
 	Proxy    model.ProxyStatus `json:"proxy"`
+	// Sessions with BGP peers and VIPs, as the machine sees them.
+	Sessions []model.Session     `json:"sessions"`
+	VIPs     []model.VIPObserved `json:"vips"`
 }
 
 // Problem is one resource that the proxy does not run as the plane wants it.
@@ -387,6 +390,7 @@ func (a *Agent) Status() Status {
 	s := Status{
 		Machine: a.config.Name, Version: a.config.Version, Cordoned: a.state.config().GetCordoned(),
 		Accepted: accepted.String(), Applied: settled.String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),
+		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(),
 	}
 	var err error
 	if s.Plane, err = a.upstream.status(); err != nil {

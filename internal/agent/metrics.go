@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -73,6 +74,7 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 		}),
 		&problemCollector{a.state, prometheus.NewDesc("fairlead_agent_problems",
 			"Resources that the proxy does not run as the plane wants them, by kind.", []string{"kind"}, nil)},
+		newNetworkCollector(a.announcer),
 	}
 	for _, c := range collectors {
 		if err := r.Register(c); err != nil {
@@ -99,5 +101,55 @@ func (c *problemCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	for kind, label := range map[agentv1.Problem_Kind]string{problemRefused: "refused", problemWaiting: "waiting"} {
 		to <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(counts[kind]), label)
+	}
+}
+
+// networkCollector counts VIPs and sessions when it is asked. Peers are as many as there
+// are BGPPeers.
+type networkCollector struct {
+	announcer *announcer
+
+	established, flaps, advertised, received, vips *prometheus.Desc
+}
+
+func newNetworkCollector(a *announcer) *networkCollector {
+	of := func(name, help, label string) *prometheus.Desc {
+		return prometheus.NewDesc("fairlead_agent_"+name, help, []string{label}, nil)
+	}
+	return &networkCollector{
+		announcer:   a,
+		established: of("bgp_session_established", "1 while the session with a BGP peer is established.", "peer"),
+		flaps:       of("bgp_session_flaps_total", "How often an established session was lost since the agent began.", "peer"),
+		advertised:  of("bgp_advertised_prefixes", "Prefixes sent to a BGP peer.", "peer"),
+		received:    of("bgp_received_prefixes", "Prefixes that a BGP peer sends; none is used.", "peer"),
+		vips:        of("vips", "VIPs that the machine may announce, by what it does about them.", "state"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *networkCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.established, c.flaps, c.advertised, c.received, c.vips} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *networkCollector) Collect(to chan<- prometheus.Metric) {
+	for _, s := range c.announcer.sessions() {
+		up := 0.0
+		if s.State == model.SessionEstablished {
+			up = 1
+		}
+		to <- prometheus.MustNewConstMetric(c.established, prometheus.GaugeValue, up, s.Peer)
+		to <- prometheus.MustNewConstMetric(c.flaps, prometheus.CounterValue, float64(s.Flaps), s.Peer)
+		to <- prometheus.MustNewConstMetric(c.advertised, prometheus.GaugeValue, float64(len(s.Advertised)), s.Peer)
+		to <- prometheus.MustNewConstMetric(c.received, prometheus.GaugeValue, float64(s.Received), s.Peer)
+	}
+	counts := map[model.VIPState]int{}
+	for _, v := range c.announcer.observed() {
+		counts[v.State]++
+	}
+	for _, state := range []model.VIPState{model.VIPAnnounced, model.VIPStandby, model.VIPWithheld} {
+		to <- prometheus.MustNewConstMetric(c.vips, prometheus.GaugeValue, float64(counts[state]), string(state))
 	}
 }

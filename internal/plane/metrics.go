@@ -22,6 +22,8 @@ type metrics struct {
 	resources    *prometheus.CounterVec // type
 	machines     *prometheus.GaugeVec   // state
 	objects      *prometheus.GaugeVec   // kind, state
+	vips         *prometheus.GaugeVec   // state
+	sessions     *prometheus.GaugeVec   // state
 	writes       *prometheus.CounterVec // kind, result
 	writesQueued prometheus.GaugeFunc
 	sourceFaults prometheus.GaugeFunc
@@ -58,6 +60,12 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "objects", Help: "Objects with a status, by kind and state.",
 		}, []string{"kind", "state"}),
+		vips: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "vips", Help: "Assigned VIPs by state.",
+		}, []string{"state"}),
+		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "bgp_sessions", Help: "BGP sessions of connected machines by state.",
+		}, []string{"state"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_total", Help: "Status writes by kind and result.",
 		}, []string{"kind", "result"}),
@@ -73,7 +81,7 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
-		m.resources, m.machines, m.objects, m.writes, m.writesQueued, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.sessions, m.writes, m.writesQueued, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

@@ -250,3 +250,25 @@ func (l *loop) offerPeers(machine string) {
 		}
 	}
 }
+
+// countNetwork brings the metrics of VIPs and sessions up to date.
+func (l *loop) countNetwork() {
+	vips := map[string]float64{vipAnnounced: 0, vipWithheld: 0, vipUnserved: 0}
+	for _, v := range l.vipStatuses() {
+		vips[v.State]++
+	}
+	for state, n := range vips {
+		l.plane.metrics.vips.WithLabelValues(state).Set(n)
+	}
+	sessions := map[string]float64{"established": 0, "down": 0}
+	for _, s := range l.sessionStatuses() {
+		if s.State == model.SessionEstablished {
+			sessions["established"]++
+		} else {
+			sessions["down"]++
+		}
+	}
+	for state, n := range sessions {
+		l.plane.metrics.sessions.WithLabelValues(state).Set(n)
+	}
+}

@@ -257,6 +257,7 @@ func (l *loop) count() {
 	for state, n := range machines {
 		m.machines.WithLabelValues(state).Set(n)
 	}
+	l.countNetwork()
 	type label struct{ kind, state string }
 	objects := map[label]float64{}
 	for _, kind := range []snapshot.Kind{
