@@ -30,7 +30,8 @@ func machineSettings(role Role) map[string]string {
 		settings["ipv4/ip_forward"] = "1"
 		settings["ipv6/conf/all/forwarding"] = "1"
 		settings["ipv6/conf/default/forwarding"] = "1"
-		// By addresses, protocol and ports, so that connections of one client spread.
+		// By addresses, protocol and ports, so that connections of one client spread
+		// (see forgetHash).
 		settings["ipv4/fib_multipath_hash_policy"] = "1"
 		settings["ipv6/fib_multipath_hash_policy"] = "1"
 		// The host's setting is inherited and might drop what comes back another way.
@@ -103,6 +104,11 @@ func buildMachine(s State, m MachineState) error {
 	for wire := range m.Wires {
 		if err := address(h, s, m, wire); err != nil {
 			return err
+		}
+		if m.Role == RoleRouter {
+			if err := forgetHash(h, m.device(wire)); err != nil {
+				return err
+			}
 		}
 	}
 	if v4, v6, ok := s.gateway(m); ok {
