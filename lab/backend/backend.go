@@ -21,8 +21,13 @@ import (
 	"time"
 )
 
-// NameHeader is the response header that holds the backend's name.
-const NameHeader = "X-Backend"
+// The response headers that every answer has.
+const (
+	// NameHeader holds the backend's name.
+	NameHeader = "X-Backend"
+	// PeerHeader holds the IP address of whoever asked: a proxy's, if there is one.
+	PeerHeader = "X-Peer"
+)
 
 // The paths that mean something. Every other path answers 200 with the name and
 // a newline.
@@ -77,6 +82,9 @@ func (b *Backend) SetStatus(code int) { b.status.Store(int64(code)) }
 // ServeHTTP answers one request.
 func (b *Backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(NameHeader, b.name)
+	if peer, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		w.Header().Set(PeerHeader, peer)
+	}
 	switch r.URL.Path {
 	case PathStatus:
 		w.WriteHeader(int(b.status.Load()))

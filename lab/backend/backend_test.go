@@ -23,6 +23,9 @@ func ask(t *testing.T, b *Backend, method, target, body string, header ...string
 	if got := w.Header().Get(NameHeader); got != "os1-a" {
 		t.Errorf("%s %s: %s is %q", method, target, NameHeader, got)
 	}
+	if got := w.Header().Get(PeerHeader); got != "192.0.2.1" { // httptest's
+		t.Errorf("%s %s: %s is %q", method, target, PeerHeader, got)
+	}
 	return w
 }
 

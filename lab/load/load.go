@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -87,6 +88,10 @@ type Result struct {
 	// Name of the backend that answered: the X-Backend header, else the first word
 	// of a text body.
 	Name string
+	// Peer is who asked the backend, by its word: the X-Peer header, if there is one.
+	Peer netip.Addr
+	// Local is the client's end of the connection; invalid if there was none.
+	Local netip.AddrPort
 	// Kind and Err are set when the request failed.
 	Kind Kind
 	Err  error
@@ -274,6 +279,7 @@ func (r *Run) client(ctx context.Context, due <-chan time.Time, c *collector) {
 			}
 		}
 		if conn != nil {
+			result.Local = conn.local
 			reuse := conn.exchange(r, limit, &result)
 			if !reuse || r.config.NewConnections {
 				conn.close()
@@ -298,6 +304,7 @@ func (r *Run) Finish() { r.stopOnce.Do(func() { close(r.stop) }) }
 type connection struct {
 	net.Conn
 	in      *bufio.Reader
+	local   netip.AddrPort
 	unwatch func() bool
 }
 
@@ -309,6 +316,9 @@ func (r *Run) dial(ctx context.Context, limit time.Time) (*connection, error) {
 		return nil, err
 	}
 	c := &connection{Conn: conn, in: bufio.NewReader(conn)}
+	if a, ok := conn.LocalAddr().(*net.TCPAddr); ok {
+		c.local = netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), a.AddrPort().Port())
+	}
 	c.unwatch = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	return c, nil
 }
@@ -354,6 +364,7 @@ func (c *connection) exchange(r *Run, limit time.Time, result *Result) (reuse bo
 	}
 	result.Status = resp.StatusCode
 	result.Name = resp.Header.Get("X-Backend")
+	result.Peer, _ = netip.ParseAddr(resp.Header.Get("X-Peer"))
 	if words := strings.Fields(string(body)); result.Name == "" && resp.StatusCode == http.StatusOK && len(words) > 0 {
 		result.Name = words[0]
 	}
