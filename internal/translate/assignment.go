@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -108,10 +109,11 @@ func outcomeNode(o model.Object) node {
 
 func vipNode(a netip.Addr) node { return node{kind: nodeVIP, a: a.String()} }
 
-// computeVIP brings an address that may be used to the machines of its pool.
+// computeVIP brings an address that may be used to the machines of its pool. They all
+// share one VIP, so that it is compared once and not for each.
 func (t *Translator) computeVIP(r reader, n node) {
 	address := netip.MustParseAddr(n.a)
-	var before []string
+	var before, machines []string
 	if old := t.result.Assignments[address]; old != nil {
 		before = old.Machines
 	}
@@ -119,20 +121,26 @@ func (t *Translator) computeVIP(r reader, n node) {
 	var vip *model.VIP
 	if g, granted := t.grants[address]; granted {
 		f, selection := r.pool(g.pool), r.selection(g.pool)
+		machines = selection.machines
 		assignment = &model.Assignment{
-			Address: address, Pool: g.pool, Owner: g.owner, Mode: f.mode, Listeners: g.listeners, Machines: selection.machines,
+			Address: address, Pool: g.pool, Owner: g.owner, Mode: f.mode, Listeners: g.listeners, Machines: machines,
 		}
 		vip = &model.VIP{Address: address, Pool: g.pool, Mode: f.mode, Listeners: g.listeners, Path: f.path, Interfaces: f.interfaces}
 		if f.mode == model.AnnounceL2 {
 			vip.Candidates = selection.candidates(address)
 		}
-		for _, machine := range selection.machines {
-			publish(t.result.VIPs, t.out.VIPs, model.VIPKey{Machine: machine, Address: address}, vip)
-		}
+	}
+	at := func(machine string) model.VIPKey { return model.VIPKey{Machine: machine, Address: address} }
+	if len(before) > 0 && vip != nil && reflect.DeepEqual(t.result.VIPs[at(before[0])], vip) {
+		vip = t.result.VIPs[at(before[0])]
+	}
+	same := func(a, b *model.VIP) bool { return a == b }
+	for _, machine := range machines {
+		publishBy(t.result.VIPs, t.out.VIPs, at(machine), vip, same)
 	}
 	for _, machine := range before {
-		if assignment == nil || !slices.Contains(assignment.Machines, machine) {
-			publish(t.result.VIPs, t.out.VIPs, model.VIPKey{Machine: machine, Address: address}, nil)
+		if _, stays := slices.BinarySearch(machines, machine); !stays {
+			publish(t.result.VIPs, t.out.VIPs, at(machine), nil)
 		}
 	}
 	publish(t.result.Assignments, t.out.Assignments, address, assignment)

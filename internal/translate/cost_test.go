@@ -9,6 +9,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -228,6 +229,38 @@ func BenchmarkGateway(b *testing.B) {
 				s.Delete(k)
 				tr.Apply(s, []snapshot.Key{k})
 				tr.Apply(s, tr.record(s))
+			}
+		})
+	}
+}
+
+// BenchmarkCordon is the cost of cordoning one of n machines that may own 1,000 VIPs: each
+// of them has a new order of candidates, at each machine.
+func BenchmarkCordon(b *testing.B) {
+	for _, n := range []int{10, 200} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tr, s := entrance(b, 0, 500)
+			edge := snapshot.Name{Name: "edge"}
+			pool := s.AddressPools[edge].DeepCopy()
+			pool.Spec.Announce = v1alpha1.AnnounceL2
+			keys := []snapshot.Key{{Kind: snapshot.KindAddressPool, Name: edge}}
+			s.AddressPools[edge] = pool
+			for i := range n {
+				m := snapshot.Name{Name: fmt.Sprintf("machine-%d", i)}
+				o := &v1alpha1.Machine{}
+				o.Name = m.Name
+				s.Machines[m] = o
+				keys = append(keys, snapshot.Key{Kind: snapshot.KindMachine, Name: m})
+			}
+			tr.Apply(s, keys)
+			m := snapshot.Name{Name: "machine-1"}
+			for b.Loop() {
+				o := s.Machines[m].DeepCopy()
+				o.Spec.Cordoned = !o.Spec.Cordoned
+				s.Machines[m] = o
+				if c := tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindMachine, Name: m}}); len(c.VIPs) < 1000 {
+					b.Fatalf("%d VIPs changed", len(c.VIPs))
+				}
 			}
 		})
 	}

@@ -212,7 +212,7 @@ func (c *peerCompiler) nextHop(text, path string, fam family) netip.Addr {
 	return a
 }
 
-// setPeer keeps a BGPPeer, and by its address.
+// computePeerSpec keeps a BGPPeer, and by its address.
 func (t *Translator) computePeerSpec(r reader, n node) {
 	before := t.peers[n.a]
 	update(t, n, t.peers, n.a, makePeerFact(r.s.BGPPeers[snapshot.Name{Name: n.a}]))
@@ -266,56 +266,66 @@ func (t *Translator) computeSecret(r reader, n node) {
 func (t *Translator) computePeer(r reader, n node) {
 	name := n.a
 	o := r.s.BGPPeers[snapshot.Name{Name: name}]
-	var at []string
+	var machines []string
 	var status *Status
 	if o != nil {
 		f := r.peer(name)
-		accepted := f.invalid
-		conditions := []metav1.Condition{}
-		if !f.invalid.failed {
-			peer := f.peer
-			if f.secret != "" {
-				where := "Secret " + t.config.SecretNamespace + "/" + f.secret
-				switch s := r.secret(f.secret); {
-				case s == nil:
-					accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+where+" not found: there is no session without it")
-				case s.problem != "":
-					accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+where+" "+s.problem+": there is no session without one")
-				default:
-					peer.Password = s.password
-				}
+		peer, accepted := f.peer, f.invalid
+		if !accepted.failed {
+			if problem := t.password(r, f, &peer); problem != "" {
+				accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+problem+": there is no session without it")
 			}
 			var conflicts []string
-			at, conflicts = peerMachines(r, name, f)
-			if len(conflicts) > 0 {
+			if machines, conflicts = peerMachines(r, name, f); len(conflicts) > 0 {
 				accepted.fail(v1alpha1.ReasonConflict, "spec.address: "+listTexts(conflicts)+": one peer for each address")
 			}
-			for _, machine := range at {
-				publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, &peer)
-			}
 		}
-		reason, message := v1alpha1.ReasonAccepted, "the peer is accepted"
-		if accepted.failed {
-			reason, message = accepted.reason, accepted.message
+		status = peerStatus(o.Generation, accepted, routerIDConflicts(r, f))
+		for _, machine := range machines {
+			publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, &peer)
 		}
-		conditions = append(conditions, condition(v1alpha1.ConditionAccepted, !accepted.failed, reason, message, o.Generation))
-		if doubles := routerIDConflicts(r, f); len(doubles) > 0 {
-			conditions = append(conditions, condition(v1alpha1.ConditionRouterIDConflict, true, v1alpha1.ReasonDuplicate,
-				listTexts(doubles)+": give each Machine a spec.routerID of its own", o.Generation))
-		}
-		status = &Status{Generation: o.Generation, BGPPeer: &v1alpha1.BGPPeerStatus{Conditions: conditions}}
 	}
 	for _, machine := range t.peerAt[name] {
-		if !slices.Contains(at, machine) {
+		if _, stays := slices.BinarySearch(machines, machine); !stays {
 			publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, nil)
 		}
 	}
-	if len(at) > 0 {
-		t.peerAt[name] = at
+	if len(machines) > 0 {
+		t.peerAt[name] = machines
 	} else {
 		delete(t.peerAt, name)
 	}
 	publish(t.result.Statuses, t.out.Statuses, peerObject(name), status)
+}
+
+// password puts the password that a peer needs into it, or says why there is none.
+func (t *Translator) password(r reader, f *peerFact, peer *model.Peer) string {
+	if f.secret == "" {
+		return ""
+	}
+	where := "Secret " + t.config.SecretNamespace + "/" + f.secret
+	switch s := r.secret(f.secret); {
+	case s == nil:
+		return where + " not found"
+	case s.problem != "":
+		return where + " " + s.problem
+	default:
+		peer.Password = s.password
+		return ""
+	}
+}
+
+func peerStatus(generation int64, accepted verdict[string], doubles []string) *Status {
+	reason, message := v1alpha1.ReasonAccepted, "the peer is accepted"
+	if accepted.failed {
+		reason, message = accepted.reason, accepted.message
+	}
+	conditions := []metav1.Condition{condition(v1alpha1.ConditionAccepted, !accepted.failed, reason, message, generation)}
+	if len(doubles) > 0 {
+		conditions = append(conditions, condition(v1alpha1.ConditionRouterIDConflict, true, v1alpha1.ReasonDuplicate,
+			listTexts(doubles)+": give each Machine a spec.routerID of its own", generation))
+	}
+	return &Status{Generation: generation, BGPPeer: &v1alpha1.BGPPeerStatus{Conditions: conditions}}
 }
 
 // peerMachines are the machines that keep a session with a peer, sorted, and those
