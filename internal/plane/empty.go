@@ -23,7 +23,7 @@ func (c *catalog) emptySets() []model.Problem {
 	var problems []model.Problem
 	for _, id := range slices.Sorted(maps.Keys(c.sets)) {
 		e := c.sets[id]
-		if e.set == nil || slices.ContainsFunc(e.set.Backends, func(b model.Backend) bool { return b.State != model.BackendUnready }) {
+		if e.set == nil || slices.ContainsFunc(e.set.Backends, func(b model.Backend) bool { return b.State == model.BackendReady }) {
 			continue
 		}
 		hosts := map[string]bool{}
