@@ -39,6 +39,7 @@ type connection struct {
 	agreed agreed
 
 	sent     map[netip.Prefix]string // keys of the routes that the peer has
+	list     []netip.Prefix          // the same, sorted
 	received received
 	troubles []trouble
 	since    time.Time
@@ -241,6 +242,8 @@ func (c *connection) established(conf model.Peer) *failure {
 	p.failures = 0
 	p.ensureBFD(conf, c.local)
 	c.bfdDowns = p.bfd.downs()
+	// Before anything is sent: Withdraw waits for sessions in this state.
+	c.report(conf)
 	if f := c.sync(true); f != nil {
 		return f
 	}
@@ -398,24 +401,17 @@ func (c *connection) sync(first bool) *failure {
 		}
 	}
 	clear(c.sent)
-	list := make([]netip.Prefix, 0, len(wanted))
+	var list []netip.Prefix // a new one: the last one was given away
 	for p, r := range wanted {
 		c.sent[p] = r.key
 		list = append(list, p)
 	}
 	slices.SortFunc(list, comparePrefix)
-	c.troubles = troubles
+	c.troubles, c.list = troubles, list
 	c.p.mu.Lock()
 	progress := c.p.sent != version
 	c.p.sent = version
 	c.p.mu.Unlock()
-	c.p.update(func(s *model.Session) {
-		s.State = model.SessionEstablished
-		s.Advertised = list
-		if len(list) == 0 {
-			s.Advertised = nil
-		}
-	})
 	c.report(conf)
 	if progress {
 		c.p.s.announce()
@@ -429,7 +425,7 @@ func (c *connection) report(conf model.Peer) {
 	t := c.worst(conf, bfdTrouble)
 	c.p.update(func(s *model.Session) {
 		s.State, s.Reason, s.Message = model.SessionEstablished, t.reason, t.message
-		s.Received = uint32(len(c.received))
+		s.Advertised, s.Received = c.list, uint32(len(c.received))
 		s.PeerID, s.HoldTime, s.BFD = c.agreed.peerID, c.agreed.hold, bfdState
 	})
 }

@@ -40,6 +40,7 @@ func TestRouters(t *testing.T) {
 			t.Cleanup(func() { _ = l.Down(context.WithoutCancel(t.Context())) })
 			for _, c := range contract {
 				t.Run(c.name, func(t *testing.T) {
+					forget(t, l.Machine("router"))
 					c.run(&site{T: t, router: r, edge: l.Machine("edge"), box: l.Machine("router")})
 				})
 			}
@@ -331,9 +332,9 @@ func withdraw(s *site) {
 	s.has(route4, s.edge.Addr4().String())
 	s.has(route6, s.edge.Addr6().String())
 	c.withdraw()
-	if x := c.established(); len(x.Advertised) != 0 {
-		s.Errorf("still advertised after Withdraw: %v", x.Advertised)
-	}
+	c.until("nothing advertised", func(x model.Session) bool {
+		return x.State == model.SessionEstablished && len(x.Advertised) == 0
+	})
 	s.lacks(route4)
 	s.lacks(route6)
 	c.set(speaking(s.peer(), route4))

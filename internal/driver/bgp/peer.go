@@ -130,11 +130,11 @@ func (p *peer) wanted() (model.Peer, []Advertisement, uint64) {
 	return p.conf, p.prefixes, p.version
 }
 
-// silent reports whether the peer has been told of no prefix, or of none any more.
+// silent reports whether the peer has been told of no prefix, or of none any more, and will not be.
 func (p *peer) silent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.status.State != model.SessionEstablished || len(p.prefixes) == 0 && p.sent == p.version
+	return len(p.prefixes) == 0 && (p.status.State != model.SessionEstablished || p.sent == p.version)
 }
 
 func (p *peer) session() model.Session {

@@ -70,6 +70,15 @@ func kernelRoute(t *testing.T, m *lab.Machine, address string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// forget takes away what a router that was killed left in its kernel.
+func forget(t *testing.T, m *lab.Machine) {
+	t.Helper()
+	const script = `for f in 4 6; do for p in bgp bird; do ip -$f route flush proto $p; done; done; ip nexthop flush`
+	if out, err := m.Command(t.Context(), "sh", "-c", script).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", script, err, out)
+	}
+}
+
 // eventually polls until ok.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -48,7 +48,7 @@ type Speaker struct {
 	routerID netip.Addr // the one in use
 	peers    map[string]*peer
 	leave    bool
-	progress chan struct{} // closed and replaced when a session changes
+	progress chan struct{} // closed and replaced when a session, or what it should be, changes
 }
 
 // New returns a Speaker that is silent until Run.
@@ -77,6 +77,13 @@ func New(c Config) *Speaker {
 func (s *Speaker) Set(w Speaking) {
 	w.Peers = slices.Clone(w.Peers)
 	w.Prefixes = slices.Clone(w.Prefixes)
+	w.Prefixes = slices.DeleteFunc(w.Prefixes, func(v Advertisement) bool {
+		bad := !v.Prefix.IsValid() || v.Prefix.Addr().Is4In6() // it must not keep the others from being sent
+		if bad {
+			s.log.Warn("not advertised: it is no IPv4 or IPv6 prefix", "prefix", v.Prefix)
+		}
+		return bad
+	})
 	for i := range w.Prefixes {
 		w.Prefixes[i].Prefix = w.Prefixes[i].Prefix.Masked()
 	}
@@ -161,9 +168,10 @@ func (s *Speaker) reconcile() {
 			p.start()
 		}
 	}
+	s.step()
 	s.mu.Unlock()
 	if len(stopping) > 0 {
-		s.announce()
+		s.changed()
 	}
 }
 
@@ -196,10 +204,15 @@ func await(peers []*peer) {
 // announce says that a session changed. The caller holds no lock, because Changed may ask for the sessions.
 func (s *Speaker) announce() {
 	s.mu.Lock()
-	close(s.progress)
-	s.progress = make(chan struct{})
+	s.step()
 	s.mu.Unlock()
 	s.changed()
+}
+
+// step wakes Withdraw. The caller holds s.mu.
+func (s *Speaker) step() {
+	close(s.progress)
+	s.progress = make(chan struct{})
 }
 
 // Sessions returns how the sessions stand, sorted by peer. Peers that Run has not seen yet are missing, and all are
