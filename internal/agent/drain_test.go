@@ -90,7 +90,7 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration) *draining {
 	d.stop = cancelStop
 	ctx, cancel := context.WithCancel(context.Background())
 	var announcing sync.WaitGroup
-	announcing.Go(func() { _ = d.announcer.run(ctx) })
+	announcing.Go(func() { _ = d.run(ctx) })
 	go func() {
 		defer close(d.done)
 		d.drainer.run(stop, ctx)

@@ -62,6 +62,7 @@ type Gate struct {
 	newlyIdle  []string
 	idle       []idleCluster // oldest first
 	accepting  map[string]struct{}
+	survivor   bool // Envoy brought clusters: it has the listeners that it took before
 	graceShard map[string]time.Time
 	retries    map[key]time.Time
 
@@ -290,7 +291,7 @@ func (g *Gate) Connected(held map[string]string, active map[string]struct{}) {
 		clear(set.flying)
 	}
 	fresh := len(held) == 0
-	g.verifying = !fresh
+	g.verifying, g.survivor = !fresh, !fresh
 	for _, k := range slices.SortedFunc(maps.Keys(g.items), compareKeys) {
 		it := g.items[k]
 		it.acked, it.known = "", it.live == nil

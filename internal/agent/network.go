@@ -190,7 +190,7 @@ func (a *announcer) run(ctx context.Context) error {
 // before something happens.
 func (a *announcer) apply() (again time.Duration) {
 	// Asked before the lock is taken: the state calls take under its own.
-	listening, serving, config := a.state.listening(), a.state.isServing(), a.state.config()
+	listening, serving, config := a.state.listening(a.listeners()), a.state.isServing(), a.state.config()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
@@ -265,6 +265,19 @@ func (a *announcer) apply() (again time.Duration) {
 	}
 	a.changed()
 	return again
+}
+
+// listeners are those that the VIPs lead to.
+func (a *announcer) listeners() map[string]struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names := map[string]struct{}{}
+	for _, v := range a.vips {
+		for _, id := range v.Listeners {
+			names[string(id)] = struct{}{}
+		}
+	}
+	return names
 }
 
 // unserved says why the proxy does not serve what a VIP leads to, "" if it does.

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
@@ -61,7 +63,7 @@ func (p *parts) Write(b []byte) (int, error) {
 type fakeSpeaker struct{ *parts }
 
 func (s fakeSpeaker) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-func (s fakeSpeaker) Set(w model.Speaking) { s.with(func() { s.spoken = append(s.spoken, w) }) }
+func (s fakeSpeaker) Set(w model.Speaking)          { s.with(func() { s.spoken = append(s.spoken, w) }) }
 
 func (s fakeSpeaker) Sessions() (all []model.Session) {
 	s.with(func() { all = slices.Clone(s.sessions) })
@@ -76,7 +78,7 @@ func (s fakeSpeaker) Withdraw(context.Context) error {
 type fakeSegment struct{ *parts }
 
 func (s fakeSegment) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-func (s fakeSegment) Set(c []model.Claim) { s.with(func() { s.claims = append(s.claims, c) }) }
+func (s fakeSegment) Set(c []model.Claim)           { s.with(func() { s.claims = append(s.claims, c) }) }
 
 func (s fakeSegment) Status() (all []model.VIPObserved) {
 	s.with(func() { all = slices.Clone(s.owned) })
@@ -320,6 +322,30 @@ func TestProxyDecides(t *testing.T) {
 	})
 }
 
+// TestAProxyThatLivesOnKeepsItsListeners while it waits for a plane that is away, and when
+// its stream ends; a new one has none.
+func TestAProxyThatLivesOnKeepsItsListeners(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	listener, cluster := testListener(t, "http-80", "x"), testCluster(t, "c1", "s1", 1)
+	whole := []delta.Change{cluster, listener, vipChange(t, bgpVIP(one, "http-80")), checkpointAt(t, at(1, 1))}
+	if _, err := a.state.restore(remembered{revision: at(1, 1), target: whole, good: []delta.Change{cluster, listener}}, false); err != nil {
+		t.Fatal(err)
+	}
+	a.says(one.String()) // it runs, and has not even connected
+	connect := func(held map[string]string) {
+		s := a.state.connect(func() {})
+		a.state.open(s, &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: held}, nil)
+	}
+	for range 2 {
+		connect(map[string]string{"c1": "1"})
+		a.says(one.String())
+	}
+	connect(nil)
+	a.says()
+	a.told(one, model.VIPWithheld, "the proxy does not serve listener http-80 yet")
+}
+
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	a := newAnnouncing(t)
@@ -336,7 +362,7 @@ func TestClaims(t *testing.T) {
 	}
 	a.told(one, model.VIPWithheld, "the agent has just started")
 	a.with(func() {
-		a.parts.owned = []model.VIPObserved{{Address: one, State: model.VIPStandby, Message: "edge-2 owns it"}}
+		a.owned = []model.VIPObserved{{Address: one, State: model.VIPStandby, Message: "edge-2 owns it"}}
 	})
 	a.told(one, model.VIPStandby, "edge-2 owns it")
 

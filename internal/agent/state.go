@@ -504,11 +504,23 @@ func (s *state) served() error {
 	return nil
 }
 
-// listening names the listeners that the proxy has taken.
-func (s *state) listening() map[string]struct{} {
+// listening says which of the listeners the proxy has: those that it took on this
+// stream and, of a proxy that outlived its stream or the agent before, those that it took
+// earlier. It goes on with them while it connects and while it waits.
+func (s *state) listening(names map[string]struct{}) map[string]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.gate.accepting)
+	has := map[string]struct{}{}
+	for name := range names {
+		_, took := s.gate.accepting[name]
+		if it := s.gate.items[key{typeListener, name}]; it != nil && (s.recalled || s.gate.survivor) {
+			took = took || it.good != nil && it.live != nil
+		}
+		if took {
+			has[name] = struct{}{}
+		}
+	}
+	return has
 }
 
 // isServing says whether there is a state for Envoy.
