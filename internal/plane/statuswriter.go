@@ -167,7 +167,8 @@ func (w *statusWriter) offer(s statusWrite) {
 	_, queued := w.wanted[s.Object]
 	w.wanted[s.Object] = s
 	delay := s.Delay
-	if wrote && last.generation == s.Generation && last.streak > calmWrites {
+	// Somebody waits for each fenced one, an address say, and nobody fights over it.
+	if wrote && !s.Fenced && last.generation == s.Generation && last.streak > calmWrites {
 		calm := min(calmLongest, time.Second<<min(last.streak-calmWrites, 10))
 		delay = max(delay, min(calm, last.at.Add(calm).Sub(w.now())))
 	}

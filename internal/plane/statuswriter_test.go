@@ -295,6 +295,34 @@ func TestStatusFightIsCalm(t *testing.T) {
 	r.awaitVersion(t, "m", "newer")
 }
 
+// What a fenced status says follows from the newest version: it is no fight, however
+// often it changes.
+func TestFencedStatusIsNotCalmed(t *testing.T) {
+	r := newWriterRig(t)
+	r.api.change("m", func(*v1alpha1.Machine) {})
+	for i := range calmWrites + 3 {
+		write := showing(r.api.get("m"), fmt.Sprint(i), 0)
+		write.Fenced = true
+		r.offer(write)
+		eventually(t, "the write is noted", func() error {
+			if n := r.count(outcomeWritten); n != i+1 {
+				return fmt.Errorf("%d of %d", n, i+1)
+			}
+			return nil
+		})
+	}
+	// As many would make another one wait; a write of another object shows that the
+	// queue runs.
+	write := showing(r.api.get("m"), "last", 0)
+	write.Fenced = true
+	r.offer(write)
+	r.offer(showing(r.api.change("other", func(*v1alpha1.Machine) {}), "1", 300*time.Millisecond))
+	r.awaitVersion(t, "other", "1")
+	if got := r.api.get("m").Status.AgentVersion; got != "last" {
+		t.Errorf("it shows %q: the fenced status waits", got)
+	}
+}
+
 func TestStatusThatIsRefusedHoldsUpNobody(t *testing.T) {
 	r := newWriterRig(t)
 	live := r.api.change("m", func(*v1alpha1.Machine) {})
