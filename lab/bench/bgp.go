@@ -62,8 +62,9 @@ type BGPRow struct {
 	// RouteChanged is the time until the router's kernel used the new next hops, in
 	// ms; nil if the route must not change and did not.
 	RouteChanged *Spread `json:"route_changed_ms"`
-	// Asked is the same from when the API was asked; only of changes that are asked for.
-	Asked *Spread `json:"asked_ms,omitempty"`
+	// Assigned is the part of it since a watch of the pool's status showed that the VIP
+	// is given away; only of announce.
+	Assigned *Spread `json:"assigned_ms,omitempty"`
 	// Outage is the time until the last new connection began that failed; 0 if none did.
 	Outage *Spread `json:"outage_ms"`
 	// RouteChanges is how many rounds saw a change of a route that must not change.
@@ -72,12 +73,13 @@ type BGPRow struct {
 	// ByKind is the same by kind. InFlight are those that an edge had taken and that
 	// were reset before their answer: they are not new any more. Broken are kept
 	// connections that broke.
-	NewFailures Tally             `json:"new_connection_failures"`
-	ByKind      map[load.Kind]int `json:"new_connection_failures_by_kind,omitempty"`
-	InFlight    Tally             `json:"in_flight_broken"`
-	Broken      Tally             `json:"established_broken"`
-	Goal        string            `json:"goal"`
-	Met         bool              `json:"met"`
+	NewFailures  Tally             `json:"new_connection_failures"`
+	ByKind       map[load.Kind]int `json:"new_connection_failures_by_kind,omitempty"`
+	InFlight     Tally             `json:"in_flight_broken"`
+	Broken       Tally             `json:"established_broken"`
+	BrokenByKind map[load.Kind]int `json:"established_broken_by_kind,omitempty"`
+	Goal         string            `json:"goal"`
+	Met          bool              `json:"met"`
 }
 
 // Spread are times in milliseconds.
@@ -107,6 +109,13 @@ func spread(times []time.Duration) *Spread {
 	return s
 }
 
+func sum(of map[load.Kind]int) (n int) {
+	for _, m := range of {
+		n += m
+	}
+	return n
+}
+
 func tally(counts []int) Tally {
 	if len(counts) == 0 {
 		return Tally{}
@@ -121,9 +130,10 @@ func tally(counts []int) Tally {
 
 // outcome is what one round of a case saw.
 type outcome struct {
-	changed, asked time.Duration // 0 if the route did not change, and if nobody asked
-	moved          bool          // a route changed that must not
-	outage         time.Duration
+	changed  time.Duration  // 0 if the route did not change
+	assigned *time.Duration // of it, since the VIP was given away
+	moved    bool           // a route changed that must not
+	outage   time.Duration
 	losses
 }
 
@@ -204,10 +214,6 @@ func (o BGPOptions) measure(ctx context.Context, k router.Kind, bfd bool, cases 
 }
 
 func (o outcome) String() string {
-	n := 0
-	for _, of := range o.failed {
-		n += of
-	}
 	text := fmt.Sprintf("route after %.1f ms", float64(o.changed.Microseconds())/1000)
 	if o.changed == 0 {
 		text = "no change of route"
@@ -215,37 +221,38 @@ func (o outcome) String() string {
 	if o.moved {
 		text = "a change of route that should not be"
 	}
-	if o.asked > 0 {
-		text += fmt.Sprintf(" (%.1f since asked)", float64(o.asked.Microseconds())/1000)
+	if o.assigned != nil {
+		text += fmt.Sprintf(" (%.1f since assigned)", float64(o.assigned.Microseconds())/1000)
 	}
-	return fmt.Sprintf("%s, %d new failed (until %.1f ms), %d in flight and %d kept broken", text, n, float64(o.outage.Microseconds())/1000, o.inFlight, o.broken)
+	return fmt.Sprintf("%s, %d new failed (until %.1f ms), %d in flight and %d kept broken", text, sum(o.failed), float64(o.outage.Microseconds())/1000, o.inFlight, sum(o.broken))
 }
 
 // fill sums the rounds up and compares them with the goal.
 func (row *BGPRow) fill(c bgpCase, bfd bool, outcomes []outcome) {
 	row.N = len(outcomes)
-	var changed, asked, outage []time.Duration
+	var changed, assigned, outage []time.Duration
 	var failed, inFlight, broken []int
-	row.ByKind = map[load.Kind]int{}
+	row.ByKind, row.BrokenByKind = map[load.Kind]int{}, map[load.Kind]int{}
 	for _, o := range outcomes {
 		if o.changed > 0 {
 			changed = append(changed, o.changed)
 		}
-		if o.asked > 0 {
-			asked = append(asked, o.asked)
+		if o.assigned != nil {
+			assigned = append(assigned, *o.assigned)
 		}
 		outage = append(outage, o.outage)
 		if o.moved {
 			row.RouteChanges++
 		}
-		n := 0
-		for kind, of := range o.failed {
-			n += of
-			row.ByKind[kind] += of
+		for kind, n := range o.failed {
+			row.ByKind[kind] += n
 		}
-		failed, inFlight, broken = append(failed, n), append(inFlight, o.inFlight), append(broken, o.broken)
+		for kind, n := range o.broken {
+			row.BrokenByKind[kind] += n
+		}
+		failed, inFlight, broken = append(failed, sum(o.failed)), append(inFlight, o.inFlight), append(broken, sum(o.broken))
 	}
-	row.RouteChanged, row.Asked, row.Outage = spread(changed), spread(asked), spread(outage)
+	row.RouteChanged, row.Assigned, row.Outage = spread(changed), spread(assigned), spread(outage)
 	row.NewFailures, row.InFlight, row.Broken = tally(failed), tally(inFlight), tally(broken)
 	row.Goal, row.Met = c.judge(bfd, row)
 }
@@ -274,7 +281,7 @@ func (t *trial) round(ctx context.Context, c bgpCase, victim *lab.Machine) (o ou
 	}
 	healthy, cancel := context.WithTimeout(ctx, routeTime)
 	defer cancel()
-	if err := t.flows.whole(healthy); err != nil {
+	if err := t.flows.whole(healthy, t.now); err != nil {
 		return o, err
 	}
 	if err := rest(ctx, calm); err != nil {
@@ -287,7 +294,7 @@ func (t *trial) round(ctx context.Context, c bgpCase, victim *lab.Machine) (o ou
 			return o, err
 		}
 	}
-	p.began = t.now()
+	p.began = t.now() // act may know it better
 	if err := c.act(ctx, p); err != nil {
 		return o, err
 	}
@@ -318,7 +325,7 @@ func (t *trial) follow(ctx context.Context, c bgpCase, p *round, o *outcome) (ti
 			return end, err
 		}
 		at, moved := t.left(p.victim)
-		if moved {
+		if !at.IsZero() {
 			o.changed = at.Sub(p.began)
 		}
 		o.moved = moved && c.keeps
@@ -330,8 +337,10 @@ func (t *trial) follow(ctx context.Context, c bgpCase, p *round, o *outcome) (ti
 	}
 	end := t.now()
 	o.changed = at.Sub(p.began)
-	if !p.asked.IsZero() {
-		o.asked = at.Sub(p.asked)
+	if !p.assigned.IsZero() {
+		// The route may be there before our watch says that the VIP is given away.
+		since := max(at.Sub(p.assigned), 0)
+		o.assigned = &since
 	}
 	return end, rest(ctx, c.after())
 }
@@ -347,17 +356,21 @@ func (t *trial) drain() {
 	}
 }
 
-// left forgets the events so far and says when the VIP's route first was without the
-// edge, if it was.
-func (t *trial) left(victim *lab.Machine) (at time.Time, ok bool) {
+// left forgets the events so far and says when the VIP's route was first without the
+// edge, if it was, and whether it changed at all.
+func (t *trial) left(victim *lab.Machine) (at time.Time, moved bool) {
 	for {
 		select {
 		case e := <-t.events:
-			if !ok && e.Prefix == host(vip) && !slices.Contains(e.NextHops, nextHop(victim)) {
-				at, ok = e.When, true
+			if e.Prefix != host(vip) {
+				continue
+			}
+			moved = true
+			if at.IsZero() && !slices.Contains(e.NextHops, nextHop(victim)) {
+				at = e.When
 			}
 		default:
-			return at, ok
+			return at, moved
 		}
 	}
 }

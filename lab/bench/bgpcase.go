@@ -40,11 +40,11 @@ type bgpCase struct {
 // round is one time of a case.
 type round struct {
 	*trial
-	victim *lab.Machine
-	began  time.Time // what the clock counts from
-	asked  time.Time // when the API was asked; zero if it was not, or with began
-	envoy  lab.Resident
-	probe  netip.Addr
+	victim   *lab.Machine
+	began    time.Time // what the clock counts from
+	assigned time.Time // when the status of the pool gave the address away; else zero
+	envoy    lab.Resident
+	probe    netip.Addr
 }
 
 func (p *round) agent() *rig.Agent { return p.site.agents[p.victim.Name()] }
@@ -134,7 +134,7 @@ const supervisor = time.Second
 var bgpCases = []bgpCase{
 	{
 		name: "announce", asked: true,
-		about: "a Gateway gets a VIP of its own; the clock starts when the pool's status says so",
+		about: "a Gateway is created and gets a VIP of its own; the clock starts when the API is asked",
 		act:   actAnnounce, mend: mendProbe,
 		routeOf: func(p *round) netip.Prefix { return host(p.probe) },
 		wantOf:  func(p *round) []netip.Addr { return nextHops(p.site.edges) },
@@ -197,7 +197,7 @@ func actAnnounce(ctx context.Context, p *round) error {
 	if err := yaml.Unmarshal([]byte(gatewayManifest(probe)), &gateway.Object); err != nil {
 		return err
 	}
-	asked := p.now()
+	p.began = p.now()
 	if _, err := p.site.api.Resource(gateways).Namespace("default").Create(ctx, &gateway, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func actAnnounce(ctx context.Context, p *round) error {
 				return errors.New("the watch of the pool has ended")
 			}
 			if a, ok := assigned(e.Object.(*unstructured.Unstructured)); ok {
-				p.probe, p.asked, p.began = a, asked, p.now()
+				p.probe, p.assigned = a, p.now()
 				return nil
 			}
 		case <-limit.C:
@@ -245,7 +245,7 @@ func prepareProbe(ctx context.Context, p *round) error {
 	if err := actAnnounce(ctx, p); err != nil {
 		return err
 	}
-	p.asked = time.Time{}
+	p.assigned = time.Time{}
 	if _, err := p.await(ctx, host(p.probe), nextHops(p.site.edges)); err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package bench
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -40,9 +42,9 @@ type flows struct {
 	kept    sync.WaitGroup
 
 	mu     sync.Mutex
-	failed []loss // of the new connections
-	broken []loss // of the kept ones
-	alive  int    // kept connections whose last request was answered
+	failed []loss                     // of the new connections
+	broken []loss                     // of the kept ones
+	heard  [keptConnections]time.Time // when the last request began that was answered
 }
 
 // startFlows begins to send; stop ends it.
@@ -69,7 +71,7 @@ func startFlows(ctx context.Context, client *lab.Machine, address string, now fu
 			select {
 			case <-ctx.Done():
 			case <-time.After(first):
-				f.keep(ctx, now)
+				f.keep(ctx, i, now)
 			}
 		})
 	}
@@ -88,24 +90,24 @@ func (f *flows) note(list *[]loss, l loss) {
 	*list = append(*list, l)
 }
 
-func (f *flows) count(change int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.alive += change
-}
-
-// whole waits until every kept connection is answered.
-func (f *flows) whole(ctx context.Context) error {
+// whole waits until every kept connection is answered from now on.
+func (f *flows) whole(ctx context.Context, now func() time.Time) error {
+	began := now()
 	for {
+		answered := 0
 		f.mu.Lock()
-		alive := f.alive
+		for _, at := range f.heard {
+			if at.After(began) {
+				answered++
+			}
+		}
 		f.mu.Unlock()
-		if alive == keptConnections {
+		if answered == keptConnections {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the kept connections, %d of %d are answered: %w", alive, keptConnections, ctx.Err())
+			return fmt.Errorf("wait for the kept connections, %d of %d are answered: %w", answered, keptConnections, ctx.Err())
 		case <-time.After(keptEvery):
 		}
 	}
@@ -115,7 +117,7 @@ func (f *flows) whole(ctx context.Context) error {
 type losses struct {
 	failed   map[load.Kind]int // new connections that no edge took, or answered in time
 	inFlight int               // new ones that an edge had taken, and that broke before the answer
-	broken   int               // kept ones
+	broken   map[load.Kind]int // kept ones
 	last     time.Time         // when the last of the failed ones began
 }
 
@@ -124,7 +126,7 @@ func (f *flows) between(from, to time.Time) losses {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	in := func(l loss) bool { return !l.ended.Before(from) && !l.began.After(to) }
-	sum := losses{failed: map[load.Kind]int{}}
+	sum := losses{failed: map[load.Kind]int{}, broken: map[load.Kind]int{}}
 	for _, l := range f.failed {
 		switch {
 		case !in(l):
@@ -139,14 +141,14 @@ func (f *flows) between(from, to time.Time) losses {
 	}
 	for _, l := range f.broken {
 		if in(l) {
-			sum.broken++
+			sum.broken[l.kind]++
 		}
 	}
 	return sum
 }
 
 // keep holds one connection, and makes another one when it breaks or is closed.
-func (f *flows) keep(ctx context.Context, now func() time.Time) {
+func (f *flows) keep(ctx context.Context, own int, now func() time.Time) {
 	tick := time.NewTicker(keptEvery)
 	defer tick.Stop()
 	var conn net.Conn
@@ -157,10 +159,7 @@ func (f *flows) keep(ctx context.Context, now func() time.Time) {
 			_ = conn.Close()
 			conn = nil
 		}
-		if answered {
-			answered = false
-			f.count(-1)
-		}
+		answered = false
 	}
 	defer lose()
 	for {
@@ -177,13 +176,22 @@ func (f *flows) keep(ctx context.Context, now func() time.Time) {
 			closes, err := exchange(conn, reader, began.Add(patience))
 			switch {
 			case err != nil && answered && ctx.Err() == nil:
-				f.note(&f.broken, loss{began, now(), load.KindReset})
+				kind := load.KindReset
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					kind = load.KindTimeout
+				}
+				f.note(&f.broken, loss{began, now(), kind})
 				lose()
-			case err != nil || closes:
+			case err != nil:
 				lose()
-			case !answered:
+			default:
 				answered = true
-				f.count(1)
+				f.mu.Lock()
+				f.heard[own] = began
+				f.mu.Unlock()
+				if closes {
+					lose()
+				}
 			}
 		}
 		select {

@@ -148,7 +148,7 @@ func ecmpTable(r bench.ECMPResult) report.Table {
 
 // ecmpPlots draws the result next to its report.
 func ecmpPlots(dir string, r bench.ECMPResult) error {
-	what := fmt.Sprintf("%d changes at random, 1 to %d edges, %s, seed %d. ", len(r.Changes), r.Edges, r.Router, r.Seed)
+	what := fmt.Sprintf("%d changes at random, 1 to %d edges, %s, seed %d. ", len(r.Changes), r.Edges, strings.ToUpper(string(r.Router)), r.Seed)
 	h := report.Histogram{
 		Title:    "Until the router uses exactly the edges wanted",
 		Subtitle: what + fmt.Sprintf("p50 %.0f ms, p99 %.0f ms, max %.0f ms", r.Delay.P50, r.Delay.P99, r.Delay.Max),

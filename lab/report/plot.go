@@ -28,7 +28,7 @@ const (
 	plotWidth  = 900
 	plotLeft   = 62
 	plotRight  = 24
-	plotTop    = 78
+	plotTop    = 92
 	plotBottom = 44
 	panelGap   = 34
 )
