@@ -254,7 +254,7 @@ func TestShares(t *testing.T) {
 	}
 	sets := []model.BackendSet{
 		{ID: "team/a/80", Backends: []model.Backend{backend("10.1.0.1:80", model.BackendReady), backend("10.1.0.2:80", model.BackendReady), backend("10.1.0.3:80", model.BackendDraining)}},
-		{ID: "team/b/80", Backends: []model.Backend{backend("10.2.0.1:80", model.BackendUnready), backend("10.2.0.2:80", model.BackendDraining)}},
+		{ID: "team/b/80", Backends: []model.Backend{backend("10.2.0.1:80", model.BackendUnready), backend("10.2.0.2:80", model.BackendUnready)}},
 	}
 	r := route(0, path(model.PathSegments, "/api"), []model.WeightedGroup{
 		{Group: "team/a/80", Weight: 5}, {Group: "team/b/80", Weight: 2}, {Group: "", Weight: 2}, {Group: "team/gone/80", Weight: 1}, {Group: "team/a/80~check", Weight: 0},
@@ -289,6 +289,19 @@ func TestShares(t *testing.T) {
 	f := e.Route.Forward
 	if f.Path != "/v1/x?y=z" || f.Timeout != 0 || f.Attempts != 3 || !f.RetryAny || f.PerTryTimeout != time.Second || f.By.Field != "spec.rules[0].backendRefs" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A Service whose last backends drain serves on.
+func TestSharesOfDrainingBackends(t *testing.T) {
+	sets := []model.BackendSet{{ID: "team/a/80", Backends: []model.Backend{
+		{Address: netip.MustParseAddrPort("10.1.0.1:80"), State: model.BackendUnready},
+		{Address: netip.MustParseAddrPort("10.1.0.2:80"), State: model.BackendDraining},
+	}}}
+	r := route(0, path(model.PathSegments, "/"), model.WeightedGroup{Group: "team/a/80", Weight: 1})
+	e := Explain(ask(t, Options{URL: "http://a.test/"}), given{hosts: []model.VirtualHost{host("a.test", r)}, sets: sets}.world())
+	if o := e.Answer.Outcomes; len(o) != 1 || o[0].Status != 0 || o[0].Group != "team/a/80" || e.Groups[0].Backends[1].Percent != 100 {
+		t.Errorf("%+v, %+v", o, e.Groups)
 	}
 }
 

@@ -151,14 +151,15 @@ func (x *explainer) backends(g *Group) {
 	if set == nil {
 		return
 	}
+	takes, none := set.Takes()
 	for _, b := range set.Backends {
-		if b.State == model.BackendReady {
+		if !none && b.State == takes {
 			g.Ready++
 		}
 	}
 	for _, b := range set.Backends {
 		out := Backend{Address: b.Address, State: b.State.String(), Zone: b.Zone}
-		if b.State == model.BackendReady {
+		if !none && b.State == takes {
 			out.Percent = g.Percent / float64(g.Ready)
 		}
 		g.Backends = append(g.Backends, out)

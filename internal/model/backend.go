@@ -51,6 +51,19 @@ type BackendSet struct {
 	Backends []Backend `json:"backends"`
 }
 
+// Takes says which backends take new requests: those that are ready or, where none is,
+// those that drain. A Service whose last backend ends serves on until it has ended (KEP-1669).
+// none is true when nothing does.
+func (s BackendSet) Takes() (state BackendState, none bool) {
+	state, none = BackendUnready, true
+	for _, b := range s.Backends {
+		if b.State < state {
+			state, none = b.State, false
+		}
+	}
+	return state, none
+}
+
 // Backend is one server that takes requests.
 type Backend struct {
 	Address netip.AddrPort `json:"address"`

@@ -23,7 +23,10 @@ func (c *catalog) emptySets() []model.Problem {
 	var problems []model.Problem
 	for _, id := range slices.Sorted(maps.Keys(c.sets)) {
 		e := c.sets[id]
-		if e.set == nil || slices.ContainsFunc(e.set.Backends, func(b model.Backend) bool { return b.State == model.BackendReady }) {
+		if e.set == nil {
+			continue
+		}
+		if _, none := e.set.Takes(); !none {
 			continue
 		}
 		hosts := map[string]bool{}

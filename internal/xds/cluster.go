@@ -139,6 +139,7 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet) *endpointv3.Cluste
 	})
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: EndpointsName(g)}
 	var here *endpointv3.LocalityLbEndpoints
+	takes, none := s.Takes()
 	for i, b := range backends {
 		if i == 0 || b.Zone != backends[i-1].Zone {
 			here = &endpointv3.LocalityLbEndpoints{}
@@ -148,7 +149,7 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet) *endpointv3.Cluste
 			out.Endpoints = append(out.Endpoints, here)
 		}
 		here.LbEndpoints = append(here.LbEndpoints, &endpointv3.LbEndpoint{
-			HealthStatus: healthStatus(b.State),
+			HealthStatus: healthStatus(b.State, !none && b.State == takes),
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 				Address: address(b.Address.Addr().Unmap().WithZone("").String(), b.Address.Port()),
 			}},
@@ -157,11 +158,11 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet) *endpointv3.Cluste
 	return out
 }
 
-func healthStatus(s model.BackendState) corev3.HealthStatus {
-	switch s {
-	case model.BackendReady:
+func healthStatus(s model.BackendState, takes bool) corev3.HealthStatus {
+	switch {
+	case takes:
 		return corev3.HealthStatus_HEALTHY
-	case model.BackendDraining:
+	case s == model.BackendDraining:
 		return corev3.HealthStatus_DRAINING
 	default:
 		return corev3.HealthStatus_UNHEALTHY

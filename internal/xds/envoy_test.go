@@ -470,6 +470,12 @@ func TestHealth(t *testing.T) {
 	set.Backends[0].State = model.BackendDraining
 	w.set(xds.LoadAssignment(drain, set))
 	must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(drain)))
+	if a := w.get(l.Port, "drain.test", "/"); a.status != 200 {
+		t.Errorf("only draining backends: got %d, want them to serve on", a.status)
+	}
+	set.Backends[0].State, set.Backends[1].State = model.BackendUnready, model.BackendUnready
+	w.set(xds.LoadAssignment(drain, set))
+	must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(drain)))
 	if a := w.get(l.Port, "drain.test", "/"); a.status != 503 {
 		t.Errorf("no backend left: got %d, want 503 and no panic routing", a.status)
 	}
