@@ -57,6 +57,14 @@ type AddressPoolSpec struct {
 	// +optional
 	Machines *metav1.LabelSelector `json:"machines,omitempty"`
 
+	// MaxMachines is how many of those machines announce the pool's addresses; all when
+	// left out. Cordoned ones do not count. Which ones follows from their names: one more
+	// or one less moves no other.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	MaxMachines *int32 `json:"maxMachines,omitempty"`
+
 	// Announce says how the network learns where the addresses are: BGP has all
 	// machines advertise each address to their peers, and the router spreads flows over
 	// them; L2 has one machine at a time answer ARP and neighbour discovery.

@@ -86,6 +86,11 @@ func (in *AddressPoolSpec) DeepCopyInto(out *AddressPoolSpec) {
 		*out = new(v1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.MaxMachines != nil {
+		in, out := &in.MaxMachines, &out.MaxMachines
+		*out = new(int32)
+		**out = **in
+	}
 	in.BGP.DeepCopyInto(&out.BGP)
 	if in.Interfaces != nil {
 		in, out := &in.Interfaces, &out.Interfaces

@@ -122,16 +122,45 @@ func (t *Translator) computeSelection(r reader, n node) {
 	if r.s.AddressPools[snapshot.Name{Name: n.a}] != nil {
 		f := r.pool(n.a)
 		selection = &selectionFact{}
+		var selected []fleetMachine
 		for _, m := range r.fleet() {
 			if matches(f.machines, m.labels) {
-				selection.machines = append(selection.machines, m.name)
-				if m.cordoned && f.mode == model.AnnounceL2 {
-					selection.cordoned = append(selection.cordoned, m.name)
-				}
+				selected = append(selected, m)
+			}
+		}
+		for _, m := range atMost(f.most, selected, f.name) {
+			selection.machines = append(selection.machines, m.name)
+			if m.cordoned && f.mode == model.AnnounceL2 {
+				selection.cordoned = append(selection.cordoned, m.name)
 			}
 		}
 	}
 	update(t, n, t.selections, n.a, selection)
+}
+
+// atMost chooses so many machines for a pool by rendezvous hashing; 0 is all of them.
+// Cordoned ones do not count, and stay where they are chosen: they drain by themselves
+// while others have taken their place.
+func atMost(most int, machines []fleetMachine, pool string) []fleetMachine {
+	if most == 0 || len(machines) <= most {
+		return machines
+	}
+	ranked := slices.Clone(machines)
+	slices.SortFunc(ranked, func(a, b fleetMachine) int {
+		return cmp.Or(cmp.Compare(rendezvous([]byte(pool), b.name), rendezvous([]byte(pool), a.name)), cmp.Compare(a.name, b.name))
+	})
+	counted := 0
+	for i, m := range ranked {
+		if counted == most {
+			ranked = ranked[:i]
+			break
+		}
+		if !m.cordoned {
+			counted++
+		}
+	}
+	slices.SortFunc(ranked, func(a, b fleetMachine) int { return cmp.Compare(a.name, b.name) })
+	return ranked
 }
 
 // candidates orders the machines that may own a VIP by rendezvous hashing (Thaler and
@@ -143,10 +172,10 @@ func (s *selectionFact) candidates(vip netip.Addr) []string {
 		cordoned bool
 		score    uint64
 	}
-	list := make([]ranked, 0, len(s.machines))
+	list, key := make([]ranked, 0, len(s.machines)), vip.As16()
 	for _, name := range s.machines {
 		_, cordoned := slices.BinarySearch(s.cordoned, name)
-		list = append(list, ranked{name, cordoned, rendezvous(vip, name)})
+		list = append(list, ranked{name, cordoned, rendezvous(key[:], name)})
 	}
 	slices.SortFunc(list, func(a, b ranked) int {
 		if a.cordoned != b.cordoned {
@@ -166,10 +195,9 @@ func (s *selectionFact) candidates(vip netip.Addr) []string {
 
 // rendezvous is FNV-1a over both names, finished as in SplitMix64: FNV alone leaves
 // the high bits of short names alike.
-func rendezvous(vip netip.Addr, machine string) uint64 {
+func rendezvous(key []byte, machine string) uint64 {
 	h := fnv.New64a()
-	b := vip.As16()
-	_, _ = h.Write(b[:])
+	_, _ = h.Write(key)
 	_, _ = h.Write([]byte(machine))
 	x := h.Sum64()
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9

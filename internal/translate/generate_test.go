@@ -310,6 +310,10 @@ func (g generator) pool(o *v1alpha1.AddressPool) {
 	o.Spec.Assign = pick(g, "", v1alpha1.AssignAutomatic, v1alpha1.AssignAutomatic, v1alpha1.AssignOnRequest)
 	o.Spec.Announce = pick(g, "", v1alpha1.AnnounceBGP, v1alpha1.AnnounceL2)
 	o.Spec.Namespaces, o.Spec.Machines = g.selector(), g.selector()
+	if g.chance(30) {
+		most := int32(1 + g.IntN(2))
+		o.Spec.MaxMachines = &most
+	}
 	o.Spec.BGP = g.attributes()
 	if g.chance(20) {
 		o.Spec.Interfaces = []string{g.word("eth0", "eth1")}

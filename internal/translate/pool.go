@@ -30,6 +30,7 @@ type poolFact struct {
 
 	namespaces *metav1.LabelSelector
 	machines   *metav1.LabelSelector
+	most       int // of machines that announce; 0: all
 	mode       model.Announce
 	path       model.PathOptions
 	interfaces []string
@@ -42,6 +43,9 @@ func makePoolFact(o *v1alpha1.AddressPool) *poolFact {
 	f := &poolFact{
 		name: o.Name, created: o.CreationTimestamp.Unix(), avoidBuggy: o.Spec.AvoidBuggy,
 		namespaces: o.Spec.Namespaces, machines: o.Spec.Machines, mode: model.AnnounceBGP,
+	}
+	if o.Spec.MaxMachines != nil {
+		f.most = int(*o.Spec.MaxMachines)
 	}
 	fail := func(path, problem string) { f.invalid.fail(v1alpha1.ReasonInvalid, path+": "+problem) }
 	var ranges [families][]addrRange
