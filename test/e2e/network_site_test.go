@@ -70,7 +70,7 @@ func routed(t *testing.T) *site {
 		}
 		s.apply(t,
 			rig.PoolManifest("public", poolAddresses), gatewayClass,
-			 gateway("edge", 80), service("default", "app", s.cluster("os1")...), httpRoute("default", "app", vipHost, to("app")),
+			gateway("edge", 80), service("default", "app", s.cluster("os1")...), httpRoute("default", "app", vipHost, to("app")),
 		)
 		for _, edge := range s.edges() { // a drain has to end within a test
 			s.kubectl(t, "patch", "machine", edge, "--type=merge", "-p", `{"spec":{"drainTime":"3s"}}`)

@@ -143,7 +143,7 @@ func TestRouteReflector(t *testing.T) {
 	id, net4 := c.ID, c.Ranges[0].Prefix
 	at, _, _ := m.On(lab.SegmentEdges)
 	clients := internal
-	clients.Client, clients.AddPath, clients.Helper = true, false, true
+	clients.Client, clients.AddPath, clients.BFD = true, false, nil
 	middle, err := router.Start(t.Context(), router.BIRD, m, router.Config{
 		ASN: rig.EdgeASN, ID: at, NoKernel: true,
 		Neighbors: []router.Neighbor{{Address: id, Peering: internal}}, Ranges: []router.Range{{Prefix: net4, Peering: clients}},
@@ -162,9 +162,12 @@ func TestRouteReflector(t *testing.T) {
 	s.apply(t, fmt.Sprintf(`apiVersion: fairlead.dev/v1alpha1
 kind: BGPPeer
 metadata: {name: reflector}
-spec: {address: %s, localASN: %d, peerASN: %d, holdTime: 3s, connectRetryTime: 1s, families: [IPv4, IPv6], bfd: {interval: 300ms, multiplier: 3}}
+spec: {address: %s, localASN: %d, peerASN: %d, holdTime: 3s, connectRetryTime: 1s, families: [IPv4, IPv6]}
 `, at, rig.EdgeASN, rig.EdgeASN))
-	s.awaitOrder(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		s.awaitNextHops(t, upstream, vip, "edge-1", "edge-2")
+		s.awaitAnswerOf(t, "the way to "+vip.String(), request{at: vip, host: vipHost}, 200, "os1-a", "os1-b")
+	}
 	log := s.watchRoutes(t)
 	load := s.startVIPLoad(t, vip4, false)
 	died := s.Now()
@@ -177,7 +180,7 @@ spec: {address: %s, localASN: %d, peerASN: %d, holdTime: 3s, connectRetryTime: 1
 		t.Fatal(err)
 	}
 	back := log.awaitWay(t, vip4, gone, "edge-1", "edge-2")
-	s.awaitOrder(t)
+	load.more(t, 50)
 	load.none(t, span{died, gone.Add(settleTime)}, around(back))
 }
 
@@ -188,6 +191,9 @@ func TestRouterWithoutMultipath(t *testing.T) {
 	c := s.routerConfig()
 	c.MaxPaths = 1
 	s.restartUpstream(t, c)
+	for _, edge := range s.edges() {
+		s.awaitRouterSession(t, edge)
+	}
 	var one string
 	s.await(t, "one way", func(ctx context.Context) error {
 		hops, err := upstream.Routes(ctx, netip.PrefixFrom(vip4, 32))
@@ -201,12 +207,6 @@ func TestRouterWithoutMultipath(t *testing.T) {
 		}
 		return err
 	})
-	s.awaitSessions(t, func(x model.SessionStatus) error {
-		if x.State != model.SessionEstablished {
-			return errors.New(x.Message)
-		}
-		return nil
-	}, "edge-1", "edge-2")
 	load := s.startVIPLoad(t, vip4, false)
 	log := s.watchRoutes(t)
 	killed := s.Now()
