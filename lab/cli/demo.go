@@ -11,11 +11,13 @@ func newDemo() *cobra.Command {
 	var o demo.Options
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: routes in two clusters, weights that shift, things that are killed",
-		Long: `Build a lab with a plane, two edges and two clusters of backends, apply the routes
-of examples/ with kubectl, send requests, shift weights, kill the plane and an
-Envoy, and count what was lost. It ends with "demo: PASS" or "demo: FAIL" and why,
-in under three minutes, and leaves nothing behind.
+		Short: "See it work: VIPs behind a router, weights that shift, things that are killed",
+		Long: `Build a lab with a client behind a router (BIRD), three edges, two clusters of
+backends and a plane; apply a pool of VIPs, the router as a BGP peer and the routes
+of examples/ with kubectl; send requests to the VIPs, shift weights, kill the plane,
+an Envoy and a whole edge, cordon another, and count what was lost. It ends with
+"demo: PASS" or "demo: FAIL" and why, in under three minutes, and leaves nothing
+behind.
 
 kubectl is FAIRLEAD_KUBECTL, or beside this program, or on PATH; Envoy is
 FAIRLEAD_ENVOY, or .tools/envoy, or on PATH.`,

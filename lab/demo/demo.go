@@ -1,11 +1,15 @@
-// Package demo tells the story of Fairlead in two minutes, with the real binary,
-// a real Envoy and real kubectl in a lab: a plane, two edges, two clusters of
-// backends; routes by IngressRoute and by HTTPRoute; weights that shift, a plane
-// that is killed and an Envoy that is killed, all while requests run.
+// Package demo tells the story of Fairlead in two minutes, with the real binary, a
+// real Envoy, real kubectl and a real router in a lab: a plane, three edges that
+// announce VIPs by BGP, two clusters of backends; routes by IngressRoute and by
+// HTTPRoute; weights that shift, a plane, an Envoy and an edge that are killed, an edge
+// that is cordoned, all while requests run.
 //
 // It refuses to look good: every request is counted, every share is held against
-// its weight by statistics, and one wrong check makes the whole demo FAIL. It
-// leaves nothing behind, and checks that too.
+// its weight by statistics, and one wrong check makes the whole demo FAIL. What may be
+// lost is what a router cannot help: requests on an edge that was killed, and on
+// connections that its hash leads elsewhere when the number of next hops changes. It
+// knows these one by one, and allows no other. It leaves nothing behind, and checks that
+// too.
 package demo
 
 import (
@@ -43,6 +47,9 @@ type Options struct {
 	// BackWithin is how soon an edge must serve again after its Envoy was killed;
 	// default 1 s.
 	BackWithin time.Duration
+	// FollowWithin is how soon the router must send nothing more to an edge that was
+	// killed; default 2 s, of which BFD takes 0.9.
+	FollowWithin time.Duration
 	// Out gets the story; default: standard output.
 	Out io.Writer
 	// OutDir takes demo.json and, after a failure, the logs; default bench/out.
@@ -81,6 +88,9 @@ func (o Options) complete() (Options, error) {
 	if o.BackWithin == 0 {
 		o.BackWithin = time.Second
 	}
+	if o.FollowWithin == 0 {
+		o.FollowWithin = 2 * time.Second
+	}
 	if o.OutDir == "" {
 		o.OutDir = report.DefaultDir
 	}
@@ -105,6 +115,8 @@ type Step struct {
 	Wrong []string `json:"wrong,omitempty"`
 	// Shares of the routes, where the step held them against their weights.
 	Shares []RouteShares `json:"shares,omitempty"`
+	// NextHops of the VIPs in the router's kernel at the end of the step.
+	NextHops []NextHops `json:"next_hops,omitempty"`
 	// Answers over each edge by cluster, in the same steps.
 	Answers map[string]map[string]int `json:"answers,omitempty"`
 	// Figures that others may want to compare, by name with unit.
@@ -175,21 +187,26 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // story runs the steps in order. An error ends it; a check that failed does not.
 func (d *demo) story(ctx context.Context) error {
-	d.say("Fairlead demo: a client, two edges, two clusters of backends and a plane, each a network namespace of its own.")
+	d.say("Fairlead demo: a client, a router, three edges, two clusters of backends and a plane, each a network namespace of its own.")
 	for _, step := range []struct {
 		title string
 		run   func(context.Context, *Step) error
 	}{
 		{"Build the lab", d.buildLab},
 		{"Start the backends", d.startBackends},
+		{"Start the router", d.startRouter},
 		{"Start the plane", d.startPlane},
 		{"Let the edges join, each with a one-time token", d.joinEdges},
-		{"Apply the routes with kubectl", d.applyRoutes},
-		{fmt.Sprintf("Send %s requests over both edges", thousands(d.Requests)), d.sendMany},
+		{"Apply a pool of addresses, the router as a peer, and the routes with kubectl", d.applyRoutes},
+		{fmt.Sprintf("Send %s requests to the VIPs", thousands(d.Requests)), d.sendMany},
 		{"Shift the weights while requests run", d.shiftWeights},
 		{"Kill the plane (kill -9) while requests run", d.killPlane},
 		{"Start the plane again while requests run", d.restartPlane},
 		{"Kill Envoy of edge-1 (kill -9) while requests run", d.killEnvoy},
+		{"Kill all of edge-3 (kill -9) while requests run", d.killEdge},
+		{"Start edge-3 again while requests run", d.restartEdge},
+		{"Cordon edge-2 with kubectl while requests run", d.cordon},
+		{"Uncordon edge-2 while requests run", d.uncordon},
 	} {
 		if err := d.step(ctx, step.title, step.run); err != nil {
 			return err

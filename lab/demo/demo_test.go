@@ -16,13 +16,17 @@ import (
 
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/demo"
+	"fairlead.dev/lab/router"
 )
 
 // run runs the demo with stand-ins that have these faults, and checks what holds
 // however it ends: the verdict is told and nothing is left.
-func run(ctx context.Context, t *testing.T, faults string, back time.Duration, watch io.Writer) (demo.Result, string, demo.Options, error) {
+func run(ctx context.Context, t *testing.T, faults string, back, follow time.Duration, watch io.Writer) (demo.Result, string, demo.Options, error) {
 	t.Helper()
 	if err := lab.Supported(); err != nil {
+		t.Skip(err)
+	}
+	if err := router.BIRD.Find(); err != nil {
 		t.Skip(err)
 	}
 	t.Setenv(faultsVariable, faults)
@@ -39,7 +43,7 @@ func run(ctx context.Context, t *testing.T, faults string, back time.Duration, w
 	var told bytes.Buffer
 	o := demo.Options{
 		Kubectl: filepath.Join(dir, "kubectl"), Envoy: filepath.Join(dir, "envoy"),
-		Lab: lab.Options{Dir: filepath.Join(dir, "labs")}, Requests: 3000, BackWithin: back,
+		Lab: lab.Options{Dir: filepath.Join(dir, "labs")}, Requests: 3000, BackWithin: back, FollowWithin: follow,
 		Out: io.MultiWriter(&told, t.Output(), watch), OutDir: filepath.Join(dir, "out"), Picture: filepath.Join(dir, "docs", "demo.svg"),
 	}
 	result, err := demo.Run(ctx, o)
@@ -71,22 +75,32 @@ func run(ctx context.Context, t *testing.T, faults string, back time.Duration, w
 }
 
 func TestPassesWhenAllIsWell(t *testing.T) {
-	result, told, o, err := run(t.Context(), t, "", time.Minute, io.Discard)
+	result, told, o, err := run(t.Context(), t, "", time.Minute, time.Minute, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := result.Steps[5]
-	if many.Requests != 3000 || many.Failed != 0 || len(many.Shares) != 3 {
+	routes := result.Steps[5]
+	if len(routes.NextHops) != 4 || len(routes.NextHops[0].Edges) != 3 {
+		t.Errorf("the router's next hops are %+v", routes.NextHops)
+	}
+	many := result.Steps[6]
+	if many.Requests != 3000 || many.Failed != 0 || len(many.Shares) != 3 || len(many.Answers) != 3 {
 		t.Errorf("the big step is %+v", many)
 	}
-	envoy := result.Steps[9]
-	if !envoy.Lost || envoy.Failed == 0 || envoy.Figures["back_ms"] <= 0 || envoy.Figures["failed_edge2"] != 0 {
+	for i, s := range result.Steps[7:15] {
+		if s.Requests < 1000 || s.Failed != 0 && !s.Lost || s.Figures["failed_stayed"] != 0 {
+			t.Errorf("%s: %d requests, %d failed: %v", s.Title, s.Requests, s.Failed, s.Figures)
+		}
+		if mayFail := i == 3 || i == 4 || i == 5 || i == 7; s.Lost != mayFail {
+			t.Errorf("%s: requests may fail is %v", s.Title, s.Lost)
+		}
+	}
+	envoy, edge := result.Steps[10], result.Steps[11]
+	if f := envoy.Figures; envoy.Failed == 0 || f["back_ms"] <= 0 || f["withdrawn_ms"] <= 0 || f["routed_ms"] <= f["withdrawn_ms"] || f["failed_struck"] == 0 {
 		t.Errorf("the step in which Envoy dies is %+v", envoy)
 	}
-	for _, s := range result.Steps[6:9] {
-		if s.Requests < 1000 || s.Failed != 0 {
-			t.Errorf("%s: %d requests, %d failed", s.Title, s.Requests, s.Failed)
-		}
+	if f := edge.Figures; f["withdrawn_ms"] <= 0 || f["failed_struck"] == 0 || len(edge.NextHops) != 4 || len(edge.NextHops[0].Edges) != 2 {
+		t.Errorf("the step in which an edge dies is %+v", edge)
 	}
 	if !strings.Contains(told, "nothing left behind") {
 		t.Error("it does not say that nothing is left")
@@ -105,7 +119,7 @@ func TestPassesWhenAllIsWell(t *testing.T) {
 			t.Fatalf("the picture is no XML: %v", err)
 		}
 	}
-	for _, want := range []string{">PASS<", ">edge-1<", ">os1-b<", ">Plane killed (-9)<", "prefers-color-scheme"} {
+	for _, want := range []string{">PASS<", ">edge-1<", ">edge-3<", ">router<", ">os1-b<", ">Plane killed (-9)<", "prefers-color-scheme"} {
 		if !bytes.Contains(picture, []byte(want)) {
 			t.Errorf("the picture has no %s", want)
 		}
@@ -116,14 +130,16 @@ func TestPassesWhenAllIsWell(t *testing.T) {
 }
 
 func TestFindsEveryFault(t *testing.T) {
-	result, _, o, err := run(t.Context(), t, faultSkew+","+faultForgetful+","+faultLame, time.Second, io.Discard)
+	result, _, o, err := run(t.Context(), t, strings.Join([]string{faultSkew, faultForgetful, faultLame, faultAbrupt}, ","), time.Second, time.Millisecond, io.Discard)
 	if err == nil {
 		t.Fatal("it passed")
 	}
 	for step, says := range map[int]string{
-		5: "team01-app.example.com: k8s1 got",
-		7: "requests failed, none may",
-		9: "edge-1 was back after",
+		6:  "team01-app.example.com: k8s1 got",
+		8:  "requests failed, none may",
+		10: "edge-1 was back after",
+		11: "the router followed after",
+		13: "requests failed, none may",
 	} {
 		if len(result.Steps) <= step {
 			t.Fatalf("it ended after %d steps: %v", len(result.Steps), err)
@@ -133,7 +149,7 @@ func TestFindsEveryFault(t *testing.T) {
 			t.Errorf("%s: wrong is %q, want that %s", s.Title, s.Wrong, says)
 		}
 	}
-	if s := result.Steps[6]; len(s.Wrong) > 0 {
+	if s := result.Steps[7]; len(s.Wrong) > 0 {
 		t.Errorf("%s: wrong is %q, want nothing", s.Title, s.Wrong)
 	}
 	if _, err := os.Stat(o.Picture); err == nil {
@@ -145,7 +161,7 @@ func TestFindsEveryFault(t *testing.T) {
 }
 
 func TestSaysWhyThePlaneDoesNotStart(t *testing.T) {
-	_, told, o, err := run(t.Context(), t, faultDead, time.Minute, io.Discard)
+	_, told, o, err := run(t.Context(), t, faultDead, time.Minute, time.Minute, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Errorf("error is %v, want what the plane said last", err)
 	}
@@ -157,7 +173,7 @@ func TestSaysWhyThePlaneDoesNotStart(t *testing.T) {
 func TestInterruptedLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, _, _, err := run(ctx, t, "", time.Minute, writer(func(p []byte) {
+	_, _, _, err := run(ctx, t, "", time.Minute, time.Minute, writer(func(p []byte) {
 		if bytes.Contains(p, []byte("Kill the plane")) {
 			cancel()
 		}

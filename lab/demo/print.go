@@ -32,6 +32,9 @@ func (d *demo) printStep(s Step) {
 	for _, r := range s.Shares {
 		d.printShares(r)
 	}
+	if len(s.NextHops) > 0 {
+		d.printNextHops(s.NextHops)
+	}
 	for _, f := range s.Facts {
 		d.say("    %s", f)
 	}

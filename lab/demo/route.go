@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -67,15 +68,16 @@ func (r *route) shares(st *stage, answers map[string]int) RouteShares {
 	}
 }
 
-// manifests returns the examples as they are, in the order of their names, as kubectl
-// applies them.
+// manifests returns the examples of routes as they are, in the order of their names, as
+// kubectl applies them. That of a network names addresses which are not the lab's.
 func manifests() (string, error) {
-	files, err := fs.Glob(examples.Files, "*/*.yaml")
-	if err != nil {
+	news, newsErr := fs.Glob(examples.Files, "news/*.yaml")
+	team01, team01Err := fs.Glob(examples.Files, "team01/*.yaml")
+	if err := errors.Join(newsErr, team01Err); err != nil {
 		return "", err
 	}
 	var all []string
-	for _, f := range files {
+	for _, f := range slices.Concat(news, team01) {
 		raw, err := fs.ReadFile(examples.Files, f)
 		if err != nil {
 			return "", err

@@ -6,20 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/rig"
+	"fairlead.dev/lab/router"
 )
 
 // stage is the lab with what runs in it.
 type stage struct {
 	*rig.Rig
+	client   *lab.Machine
+	edges    []*lab.Machine
+	router   gateway
 	plane    *rig.Plane
 	agents   map[string]*rig.Agent
+	vips     map[string][]netip.Addr // IPv4 and IPv6, by kind of the owner
 	backends []rig.Backend
 	routes   []*route
 }
@@ -36,7 +43,9 @@ var clusters = []struct {
 }
 
 func (d *demo) buildLab(ctx context.Context, s *Step) error {
-	l, err := lab.Up(ctx, lab.DefaultTopology(d.Name), d.Lab)
+	topology := lab.RoutedTopology(d.Name)
+	topology.Machines = slices.Insert(topology.Machines, 3, lab.MachineSpec{Name: "edge-3", Role: lab.RoleEdge})
+	l, err := lab.Up(ctx, topology, d.Lab)
 	if err != nil {
 		return err
 	}
@@ -47,10 +56,24 @@ func (d *demo) buildLab(ctx context.Context, s *Step) error {
 				d.say("    ... %.0f s: waiting for %s (%.100s)", waited.Seconds(), what, last)
 			},
 		},
-		agents: map[string]*rig.Agent{},
+		client: l.Machine("client"), edges: l.Machines(lab.RoleEdge), agents: map[string]*rig.Agent{},
 	}
 	state := l.State()
-	s.fact("%d machines on one segment, %s and %s", len(state.Machines), state.Net4, state.Net6)
+	s.fact("%d machines; the client is behind the router", len(state.Machines))
+	return nil
+}
+
+func (d *demo) startRouter(ctx context.Context, s *Step) error {
+	st := d.stage
+	r, err := st.StartRouter(ctx, st.Lab.Machine("router"), rig.RouterOptions{
+		Kind: router.BIRD, BFD: &router.BFD{Interval: bfdInterval, Multiplier: bfdMultiplier},
+	})
+	if err != nil {
+		return err
+	}
+	st.router = gateway{r}
+	s.fact("BIRD speaks BGP with the edges; BFD gives up one that is silent for %s", bfdInterval*bfdMultiplier)
+	s.fact("its kernel spreads connections over next hops by addresses and ports (ECMP)")
 	return nil
 }
 
@@ -90,23 +113,22 @@ func (d *demo) startPlane(ctx context.Context, s *Step) error {
 
 func (d *demo) joinEdges(ctx context.Context, s *Step) error {
 	st := d.stage
-	edges := st.Lab.Machines(lab.RoleEdge)
-	for _, m := range edges {
+	for _, m := range st.edges {
 		agent, err := st.StartAgent(ctx, m, st.plane)
 		if err != nil {
 			return err
 		}
 		st.agents[m.Name()] = agent
 	}
-	for _, m := range edges {
+	for _, m := range st.edges {
 		if err := st.agents[m.Name()].AwaitReady(ctx); err != nil {
 			return err
 		}
 	}
-	if err := st.plane.AwaitConnected(ctx, edges...); err != nil {
+	if err := st.plane.AwaitConnected(ctx, st.edges...); err != nil {
 		return err
 	}
-	s.fact("edge-1 and edge-2 joined, agent and Envoy are ready")
+	s.fact("%s joined, agent and Envoy are ready", inProse(st.edgeNames()))
 	return nil
 }
 

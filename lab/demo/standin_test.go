@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,9 +27,12 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"fairlead.dev/internal/driver/address"
+	"fairlead.dev/internal/driver/bgp"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/cli"
+	"fairlead.dev/lab/rig"
 )
 
 // The demo judges. To see that it judges rightly, these tests let it judge
@@ -40,6 +45,7 @@ const (
 	faultForgetful = "forgetful" // the agent holds nothing without a plane
 	faultLame      = "lame"      // the agent takes its time to start Envoy again
 	faultDead      = "dead"      // the plane ends at once
+	faultAbrupt    = "abrupt"    // a cordoned machine withdraws before its connections have ended
 )
 
 func faulty(fault string) bool {
@@ -55,7 +61,7 @@ func TestMain(m *testing.M) {
 	case base == "kubectl":
 		err = kubectl(os.Args[1:])
 	case base == "envoy":
-		err = envoy(ctx, os.Args[1])
+		err = envoy(ctx, os.Args[1], os.Args[2])
 	case len(os.Args) > 1 && os.Args[1] == "lab":
 		root := &cobra.Command{Use: "fairlead", SilenceErrors: true, SilenceUsage: true}
 		root.AddCommand(cli.Commands())
@@ -149,6 +155,13 @@ func plane(ctx context.Context) error {
 		for name, at := range seen {
 			s.Machines = append(s.Machines, model.MachineStatus{Name: name, Connected: time.Since(at) < time.Second})
 		}
+		for name := range seen {
+			s.Sessions = append(s.Sessions, model.SessionStatus{Machine: name, Session: model.Session{State: model.SessionEstablished}})
+		}
+		for i, address := range standInVIPs {
+			owner := model.Object{Kind: []string{"Gateway", "IngressRoute"}[i%2]}
+			s.VIPs = append(s.VIPs, model.VIPStatus{Assignment: model.Assignment{Address: address, Owner: owner}})
+		}
 		for key, o := range objects {
 			if kind, _, _ := strings.Cut(key, "/"); strings.HasSuffix(kind, "route") {
 				s.Routes = append(s.Routes, model.RouteStatus{Kind: fmt.Sprint(o["kind"]), State: "programmed"})
@@ -172,7 +185,7 @@ func serve(ctx context.Context, h http.Handler, addresses ...string) error {
 	return <-ended
 }
 
-// kubectl speaks to the plane at its console: apply -f -, and get of one object.
+// kubectl speaks to the plane at its console: apply -f -, patch and get of one object.
 func kubectl(args []string) error {
 	const url = "http://127.0.0.1:7080/objects"
 	if slices.Contains(args, "apply") {
@@ -194,6 +207,20 @@ func kubectl(args []string) error {
 			fmt.Println(o.key(), "applied")
 		}
 		return nil
+	}
+	if i := slices.Index(args, "patch"); i >= 0 {
+		_, name, _ := strings.Cut(args[i+1], "/")
+		var o object
+		if err := json.Unmarshal([]byte(args[len(args)-1]), &o); err != nil {
+			return err
+		}
+		o["kind"], o["metadata"] = "Machine", map[string]any{"name": name}
+		body, _ := json.Marshal(o)
+		resp, err := http.Post(url, "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
 	}
 	resp, err := http.Get(url)
 	if err != nil {
@@ -220,10 +247,18 @@ func kubectl(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(o)
 }
 
-// agent copies the plane's objects to where its Envoy reads them, and keeps that running.
+// agent copies the plane's objects to where its Envoy reads them, keeps that running,
+// and announces VIPs while it serves.
 func agent(ctx context.Context) error {
 	file := filepath.Join(flag("--data-dir"), "objects.json")
-	var ready atomic.Bool
+	var ready, serving atomic.Bool
+	var known atomic.Pointer[map[string]object]
+	go func() {
+		if err := announce(ctx, &known, &serving); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}()
 	go func() {
 		client := &http.Client{Timeout: time.Second}
 		for ; ; time.Sleep(10 * time.Millisecond) {
@@ -236,6 +271,9 @@ func agent(ctx context.Context) error {
 			if err != nil && !faulty(faultForgetful) {
 				continue
 			}
+			if now := map[string]object{}; err == nil && json.Unmarshal(raw, &now) == nil {
+				known.Store(&now)
+			}
 			if os.WriteFile(file+".new", raw, 0o600) == nil && os.Rename(file+".new", file) == nil {
 				ready.Store(true)
 			}
@@ -243,7 +281,21 @@ func agent(ctx context.Context) error {
 	}()
 	go func() {
 		for ctx.Err() == nil {
-			_ = exec.CommandContext(ctx, flag("--envoy"), file).Run()
+			c := exec.CommandContext(ctx, flag("--envoy"), file, flag("--name"))
+			if c.Start() == nil {
+				go func() {
+					for c.ProcessState == nil && ctx.Err() == nil {
+						if conn, err := net.Dial("tcp", "127.0.0.1:80"); err == nil {
+							_ = conn.Close()
+							serving.Store(true)
+							return
+						}
+						time.Sleep(5 * time.Millisecond)
+					}
+				}()
+				_ = c.Wait()
+				serving.Store(false)
+			}
 			if faulty(faultLame) {
 				time.Sleep(1500 * time.Millisecond)
 			}
@@ -256,8 +308,60 @@ func agent(ctx context.Context) error {
 	}), flag("--console-address"))
 }
 
-// envoy proxies by what the agent wrote last.
-func envoy(ctx context.Context, file string) error {
+// standInVIPs are the Gateway's and the IngressRoutes', by turns.
+var standInVIPs = []netip.Addr{
+	netip.MustParseAddr("203.0.113.80"), netip.MustParseAddr("203.0.113.81"),
+	netip.MustParseAddr("2001:db8:80::80"), netip.MustParseAddr("2001:db8:80::81"),
+}
+
+// announce has the real drivers hold and advertise the VIPs while Envoy serves and the
+// machine is not cordoned.
+func announce(ctx context.Context, known *atomic.Pointer[map[string]object], serving *atomic.Bool) error {
+	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
+	holder, err := address.New(log)
+	if err != nil {
+		return err
+	}
+	speaker := bgp.New(bgp.Config{Log: log})
+	go func() { _ = speaker.Run(ctx) }()
+	var cordoned time.Time
+	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+		objects := known.Load()
+		if objects == nil || (*objects)["addresspool/public"] == nil {
+			continue
+		}
+		if err := holder.Set(standInVIPs); err != nil {
+			return err
+		}
+		out := false
+		if is, _ := (*objects)["machine/"+flag("--name")].at("spec", "cordoned").(bool); is {
+			if cordoned.IsZero() {
+				cordoned = time.Now()
+			}
+			out = faulty(faultAbrupt) || time.Since(cordoned) > time.Second
+		} else {
+			cordoned = time.Time{}
+		}
+		peer := (*objects)["bgppeer/upstream"]
+		want := model.Speaking{Machine: flag("--name"), Peers: []model.Peer{{
+			Name: "upstream", Address: netip.MustParseAddr(peer.at("spec", "address").(string)),
+			LocalASN: rig.EdgeASN, PeerASN: rig.RouterASN, HoldTime: 3 * time.Second, Keepalive: time.Second,
+			ConnectRetry: time.Second, RestartTime: 15 * time.Second, IPv4: true, IPv6: true, MaxPrefixes: 1000,
+			BFD: &model.BFD{Interval: 300 * time.Millisecond, Multiplier: 3},
+		}}}
+		for _, vip := range standInVIPs {
+			if serving.Load() && !out {
+				want.Prefixes = append(want.Prefixes, model.Advertisement{Prefix: netip.PrefixFrom(vip, vip.BitLen())})
+			}
+		}
+		speaker.Set(want)
+	}
+	return nil
+}
+
+// envoy proxies by what the agent wrote last. That of a cordoned machine ends each
+// connection with its answer.
+func envoy(ctx context.Context, file, machine string) error {
 	var objects atomic.Pointer[map[string]object]
 	read := func() {
 		raw, err := os.ReadFile(file)
@@ -281,6 +385,9 @@ func envoy(ctx context.Context, file string) error {
 		},
 	}
 	return serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if is, _ := (*objects.Load())["machine/"+machine].at("spec", "cordoned").(bool); is && !faulty(faultAbrupt) {
+			w.Header().Set("Connection", "close")
+		}
 		counter, _ := turns.LoadOrStore(r.Host, new(atomic.Uint64))
 		turn := counter.(*atomic.Uint64).Add(1)
 		backends := endpoints(*objects.Load(), choose(*objects.Load(), r.Host, turn))

@@ -11,9 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"fairlead.dev/internal/model"
-	"fairlead.dev/lab"
 	"fairlead.dev/lab/load"
+	"fairlead.dev/lab/router"
 )
 
 func (d *demo) applyRoutes(ctx context.Context, s *Step) error {
@@ -27,8 +26,12 @@ func (d *demo) applyRoutes(ctx context.Context, s *Step) error {
 	if err != nil {
 		return err
 	}
+	watch, err := st.router.Watch(ctx)
+	if err != nil {
+		return err
+	}
 	began := d.Now()
-	done, err := st.plane.Apply(ctx, examples+"---\n"+slices)
+	done, err := st.plane.Apply(ctx, st.announcement()+"---\n"+examples+"---\n"+slices)
 	if err != nil {
 		return err
 	}
@@ -49,12 +52,33 @@ func (d *demo) applyRoutes(ctx context.Context, s *Step) error {
 	if err := st.Await(ctx, "the routes to be programmed", st.routesProgrammed); err != nil {
 		return err
 	}
+	if err := st.learnVIPs(ctx); err != nil {
+		return err
+	}
+	if err := st.sessionsUp(ctx); err != nil {
+		return err
+	}
+	if err := st.Await(ctx, "the router to spread every VIP over every edge", func(ctx context.Context) error {
+		s.NextHops, err = st.nextHops(ctx)
+		if err == nil && len(s.NextHops) < 4 {
+			err = fmt.Errorf("it has routes for %d VIPs", len(s.NextHops))
+		}
+		for _, h := range s.NextHops {
+			if err == nil && !same(h.Edges, st.edgeNames()) {
+				err = fmt.Errorf("%s goes to %s", h.VIP, inProse(h.Edges))
+			}
+		}
+		return err
+	}); err != nil {
+		return err
+	}
 	if err := st.everyRouteAnswers(ctx); err != nil {
 		return err
 	}
+	st.tellArrivals(s, watch, applied)
 	s.figure("first_answer_s", d.Now().Sub(applied).Seconds())
 	s.fact("%d objects applied in %.1f s; the IngressRoutes are valid, the Gateway is Programmed, the HTTPRoute is Accepted", done.Objects, applied.Sub(began).Seconds())
-	s.fact("every route answers over both edges")
+	s.fact("every route answers at its IPv4 and its IPv6 VIP")
 	return nil
 }
 
@@ -75,11 +99,26 @@ func (st *stage) routesProgrammed(ctx context.Context) error {
 	return nil
 }
 
-// everyRouteAnswers waits until each edge sends each route's requests to backends.
+func same(a, b []string) bool { return slices.Equal(a, b) }
+
+// tellArrivals says when the router first led a VIP to more and more edges.
+func (st *stage) tellArrivals(s *Step, watch <-chan router.RouteEvent, since time.Time) {
+	vip := s.NextHops[0].VIP
+	var parts []string
+	for len(parts) == 0 || !strings.Contains(parts[len(parts)-1], inProse(st.edgeNames())) {
+		e := <-watch // it was waited for: it is there
+		if e.Prefix.Addr() == vip {
+			parts = append(parts, fmt.Sprintf("%s after %.2f s", inProse(st.edgesAt(e.NextHops)), e.When.Sub(since).Seconds()))
+		}
+	}
+	s.fact("the router led %s to %s", vip, strings.Join(parts, "; to "))
+}
+
+// everyRouteAnswers waits until each route's requests are answered at each of its VIPs.
 func (st *stage) everyRouteAnswers(ctx context.Context) error {
 	for _, f := range st.flows(st.routes...) {
-		if err := st.Await(ctx, f.route.host+" to answer over "+f.edge, func(ctx context.Context) error {
-			r, err := load.Do(ctx, load.Config{Address: f.address, Host: f.route.host, Dial: st.Lab.Machine("client").Dial, Requests: 1, Now: st.Now})
+		if err := st.Await(ctx, f.route.host+" to answer at "+f.vip.String(), func(ctx context.Context) error {
+			r, err := load.Do(ctx, load.Config{Address: f.address().String(), Host: f.route.host, Dial: st.client.Dial, Requests: 1, Now: st.Now})
 			if err != nil {
 				return err
 			}
@@ -102,62 +141,96 @@ func (d *demo) sendMany(ctx context.Context, s *Step) error {
 		return err
 	}
 	s.figure("requests_per_s", r.Rate())
+	s.figure("connections", float64(r.Connections))
 	s.figure("p50_ms", float64(r.Latency.P50.Microseconds())/1000)
 	s.figure("p99_ms", float64(r.Latency.P99.Microseconds())/1000)
-	s.fact("%.0f requests a second, p50 %.2f ms, p99 %.2f ms, over IPv4 to edge-1 and IPv6 to edge-2", r.Rate(), s.Figures["p50_ms"], s.Figures["p99_ms"])
+	s.fact("p50 %.2f ms, p99 %.2f ms, half over IPv4 and half over IPv6", s.Figures["p50_ms"], s.Figures["p99_ms"])
 	return nil
 }
+
+// The big number of requests goes over many connections, since the router spreads
+// connections, not requests: each client makes a new one after so many requests.
+const (
+	perConnection = 25
+	manyClients   = 4 // per flow
+)
 
 // sendAndSplit sends n requests over all flows of the routes in a closed loop.
 func (d *demo) sendAndSplit(ctx context.Context, s *Step, n int, routes []*route) (load.Report, error) {
 	st := d.stage
 	flows := st.flows(routes...)
-	reports := make([]load.Report, len(flows))
-	errs := make([]error, len(flows))
+	t, err := st.watchFlows(ctx, flows)
+	if err != nil {
+		return load.Report{}, err
+	}
+	defer t.close()
+	began := d.Now()
+	reports := make([][]load.Report, len(flows)*manyClients)
+	errs := make([]error, len(reports))
 	var sending sync.WaitGroup
-	for i, f := range flows {
-		share := n / len(flows)
-		if i < n%len(flows) {
+	for i := range reports {
+		share := n / len(reports)
+		if i < n%len(reports) {
 			share++
 		}
 		sending.Go(func() {
-			reports[i], errs[i] = load.Do(ctx, load.Config{
-				Address: f.address, Host: f.route.host, Dial: st.Lab.Machine("client").Dial,
-				Requests: share, Concurrency: 4, Now: d.Now,
-			})
+			c := t.config(flows[i%len(flows)])
+			for share > 0 && errs[i] == nil {
+				c.Requests = min(share, perConnection)
+				share -= c.Requests
+				var r load.Report
+				r, errs[i] = load.Do(ctx, c)
+				reports[i] = append(reports[i], r)
+			}
 		})
 	}
 	sending.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return load.Report{}, err
 	}
-	s.Answers = map[string]map[string]int{}
-	for i, f := range flows {
-		if s.Answers[f.edge] == nil {
-			s.Answers[f.edge] = map[string]int{}
-		}
-		for name, n := range reports[i].Answers {
-			s.Answers[f.edge][clusterOf(name)] += n
-		}
-	}
+	all := load.Merge(slices.Concat(reports...)...)
+	all.Elapsed = d.Now().Sub(began)
+	s.Answers = t.answers()
 	for _, r := range routes {
 		var of []load.Report
 		for i, f := range flows {
-			if f.route == r {
-				of = append(of, reports[i])
+			for ; f.route == r && i < len(reports); i += len(flows) {
+				of = append(of, reports[i]...)
 			}
 		}
-		sum := load.Merge(of...)
-		shares := r.shares(st, sum.Answers)
+		shares := r.shares(st, load.Merge(of...).Answers)
 		s.Shares = append(s.Shares, shares)
 		if wrong := cmp.Or(load.Wrong(shares.Clusters), load.Wrong(shares.Backends)); wrong != "" {
 			s.wrong("%s %s: %s", r.kind, r.host, wrong)
 		}
 	}
-	all := load.Merge(reports...)
 	s.count(all)
 	s.why(all)
-	return all, nil
+	return all, s.spread(t, all)
+}
+
+// spread tells how the router spread the requests over the edges, which is by its hash
+// and not by weights, and checks that each got some, and that our reading of the router's
+// kernel is right: that the edge to which it leads a connection is the one that answered.
+func (s *Step) spread(t *traffic, all load.Report) error {
+	var parts []string
+	for _, m := range t.st.edges {
+		n := 0
+		for _, answers := range s.Answers[m.Name()] {
+			n += answers
+		}
+		parts = append(parts, fmt.Sprintf("%s %s (%.1f %%)", m.Name(), thousands(n), 100*float64(n)/float64(max(all.OK, 1))))
+		if n == 0 {
+			s.wrong("%s got no request", m.Name())
+		}
+	}
+	s.fact("%d connections spread by the router: %s", all.Connections, strings.Join(parts, ", "))
+	if n := t.misled(); n > 0 {
+		s.wrong("%d connections were answered by another edge than the router leads them to", n)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
 }
 
 // why notes how requests failed.
@@ -196,7 +269,7 @@ func (d *demo) shift(ctx context.Context, s *Step, t *traffic, weights map[strin
 	share := func(w map[string]float64) float64 { return w["os1"] / (w["os1"] + w["k8s1"]) }
 	slowest := time.Duration(0)
 	for _, r := range routes {
-		at := changePoint(t.since(time.Time{}, func(f flow) bool { return f.route == r }), "os1", share(old), share(weights))
+		at := changePoint(t.since(time.Time{}, func(x sample) bool { return x.flow.route == r }), "os1", share(old), share(weights))
 		told, known := applied.ToldOf("/" + r.name)
 		if !known {
 			told = began
@@ -235,7 +308,7 @@ func (d *demo) shiftWeights(ctx context.Context, s *Step) error {
 	if err := d.shift(ctx, s, t, map[string]float64{"os1": 20, "k8s1": 80}); err != nil {
 		return err
 	}
-	r := t.report(nil)
+	r := t.report()
 	s.count(r)
 	s.why(r)
 	_, err = d.sendAndSplit(ctx, s, d.Requests*2/5, st.routes[:2])
@@ -264,7 +337,7 @@ func (d *demo) killPlane(ctx context.Context, s *Step) error {
 	if st.plane.Answers(ctx) == nil {
 		s.wrong("something still answers at the plane's console")
 	}
-	r := t.report(nil)
+	r := t.report()
 	s.count(r)
 	s.why(r)
 	s.fact("the edges go on without a plane: %s requests since it was killed", thousands(len(t.since(s.event, nil))))
@@ -284,7 +357,7 @@ func (d *demo) restartPlane(ctx context.Context, s *Step) error {
 		return err
 	}
 	s.figure("plane_ready_s", d.Now().Sub(s.event).Seconds())
-	if err := st.plane.AwaitConnected(ctx, st.Lab.Machines(lab.RoleEdge)...); err != nil {
+	if err := st.plane.AwaitConnected(ctx, st.edges...); err != nil {
 		return err
 	}
 	if err := st.Await(ctx, "the routes to be programmed", st.routesProgrammed); err != nil {
@@ -303,94 +376,8 @@ func (d *demo) restartPlane(ctx context.Context, s *Step) error {
 		return err
 	}
 	s.event = restarted
-	r := t.report(nil)
+	r := t.report()
 	s.count(r)
 	s.why(r)
-	return nil
-}
-
-func (d *demo) killEnvoy(ctx context.Context, s *Step) error {
-	st := d.stage
-	s.Lost = true
-	edge := st.agents["edge-1"]
-	victim, err := edge.Envoy()
-	if err != nil {
-		return err
-	}
-	t, err := st.steady(ctx, st.flows(st.routes[:2]...))
-	if err != nil {
-		return err
-	}
-	defer t.stop()
-	s.traffic = t
-	if err := st.awaitCount(ctx, t, time.Time{}, 1000); err != nil {
-		return err
-	}
-	struck := func(f flow) bool { return f.edge == edge.Machine.Name() }
-	spared := func(f flow) bool { return !struck(f) }
-	s.event = d.Now()
-	if err := victim.Kill9(); err != nil {
-		return err
-	}
-	if err := st.Await(ctx, "edge-1 to serve again", func(context.Context) error {
-		run := 0
-		samples := t.since(s.event, struck)
-		slices.SortFunc(samples, func(a, b sample) int { return a.start.Compare(b.start) })
-		for _, x := range samples {
-			run++
-			if x.failed {
-				run = 0
-			}
-		}
-		if run < 500 {
-			return fmt.Errorf("%d requests answered in a row", run)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	hit, rest := t.report(struck), t.report(spared)
-	s.count(hit)
-	s.count(rest)
-	s.why(hit)
-	back, ok := hit.Back(s.event)
-	s.figure("failed_edge1", float64(hit.Failed))
-	s.figure("failed_edge2", float64(rest.Failed))
-	s.figure("back_ms", float64(back.Microseconds())/1000)
-	s.fact("edge-1 was back after %.0f ms and lost %d of its %s requests; edge-2 lost %d of %s", s.Figures["back_ms"], hit.Failed, thousands(hit.Requests), rest.Failed, thousands(rest.Requests))
-	switch {
-	case !ok:
-		s.wrong("edge-1 did not come back")
-	case back > d.BackWithin:
-		s.wrong("edge-1 was back after %s, it may take %s", back.Round(time.Millisecond), d.BackWithin)
-	}
-	if rest.Failed > 0 {
-		s.wrong("edge-2 lost %d requests, it may lose none: %s", rest.Failed, rest.Why())
-	}
-	next, err := edge.Envoy()
-	if err != nil {
-		return err
-	}
-	if next.Pid == victim.Pid {
-		s.wrong("Envoy was not killed: process %d is still the one", victim.Pid.ID)
-	}
-	return d.allIsWell(ctx, s)
-}
-
-// allIsWell checks that at the end of the story the plane sees nothing wrong.
-func (d *demo) allIsWell(ctx context.Context, s *Step) error {
-	if err := d.stage.Await(ctx, "the plane to see nothing wrong", func(ctx context.Context) error {
-		status, err := d.stage.plane.Status(ctx)
-		if err != nil {
-			return err
-		}
-		if i := slices.IndexFunc(status.Problems, func(p model.Problem) bool { return p.Severity == model.SeverityError }); i >= 0 {
-			return fmt.Errorf("%s: %s: %s", status.Problems[i].Subject, status.Problems[i].Reason, status.Problems[i].Message)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	s.fact("the plane sees nothing wrong")
 	return nil
 }

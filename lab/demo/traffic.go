@@ -5,21 +5,23 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"fairlead.dev/lab"
 	"fairlead.dev/lab/load"
+	"fairlead.dev/lab/router"
 )
 
-// flow is the requests for one route over one edge.
+// flow is the requests for one route at one VIP.
 type flow struct {
-	edge    string
-	address string
-	route   *route
+	vip   netip.Addr
+	route *route
 }
+
+func (f flow) address() netip.AddrPort { return netip.AddrPortFrom(f.vip, 80) }
 
 // The steady traffic during which things happen: an open loop, so that an edge
 // that does not answer does not slow the requests down.
@@ -33,43 +35,201 @@ type sample struct {
 	start   time.Time
 	flow    flow
 	cluster string
+	edge    string // that asked the backend; empty without an answer
 	failed  bool
+	conn    *conn // nil when there was none
 }
 
-// traffic is requests over several flows at once.
+// conn is one of the client's connections.
+type conn struct {
+	flow  flow
+	local netip.AddrPort
+	// edges are those to which the router's kernel led its packets, in the order in
+	// which it did, and those that answered on it. Guarded by the traffic's mutex.
+	edges  []string
+	led    string // where to at first
+	closed time.Time
+}
+
+func (c *conn) at(edge string) {
+	if edge != "" && !slices.Contains(c.edges, edge) {
+		c.edges = append(c.edges, edge)
+	}
+}
+
+// table is which edges the router's kernel spread a VIP over since a moment.
+type table struct {
+	since time.Time
+	edges []string
+}
+
+// traffic is requests over several flows at once, with the router watched.
 type traffic struct {
-	flows []flow
-	runs  []*load.Run
+	st      *stage
+	flows   []flow
+	runs    []*load.Run
+	paths   *router.Paths
+	unwatch context.CancelFunc
+	watched chan struct{} // closed when nobody watches any more
 
 	mu      sync.Mutex
 	samples []sample
+	conns   map[[2]netip.AddrPort]*conn // by both ends
+	tables  map[netip.Addr][]table
+	err     error // of watching
 }
 
-// flows are all pairs of the routes and the edges. One edge is reached over IPv4,
-// the other over IPv6.
+// flows are all pairs of the routes and their VIPs: each is reached over IPv4 and IPv6.
 func (st *stage) flows(routes ...*route) []flow {
 	var all []flow
-	for i, m := range st.Lab.Machines(lab.RoleEdge) {
-		addr := m.Addr4()
-		if i%2 == 1 {
-			addr = m.Addr6()
-		}
-		for _, r := range routes {
-			all = append(all, flow{edge: m.Name(), address: netip.AddrPortFrom(addr, 80).String(), route: r})
+	for _, r := range routes {
+		for _, vip := range st.vips[r.owner()] {
+			all = append(all, flow{vip, r})
 		}
 	}
 	return all
 }
 
+// watchFlows begins to watch what the router does with the flows; close ends it.
+func (st *stage) watchFlows(ctx context.Context, flows []flow) (*traffic, error) {
+	t := &traffic{
+		st: st, flows: flows, watched: make(chan struct{}),
+		conns: map[[2]netip.AddrPort]*conn{}, tables: map[netip.Addr][]table{},
+	}
+	var err error
+	if t.paths, err = st.router.paths(); err != nil {
+		return nil, err
+	}
+	ctx, t.unwatch = context.WithCancel(ctx)
+	events, err := st.router.Watch(ctx)
+	if err != nil {
+		t.unwatch()
+		t.paths.Close()
+		return nil, err
+	}
+	for _, f := range flows {
+		if err := t.look(ctx, f.vip, st.Now()); err != nil {
+			t.unwatch()
+			t.paths.Close()
+			return nil, err
+		}
+	}
+	go func() {
+		defer close(t.watched)
+		for e := range events {
+			if e.Prefix.IsSingleIP() && t.knows(e.Prefix.Addr()) {
+				t.turn(ctx, e.Prefix.Addr(), table{e.When, st.edgesAt(e.NextHops)})
+			}
+		}
+	}()
+	return t, nil
+}
+
+// close ends the watching.
+func (t *traffic) close() {
+	t.unwatch()
+	<-t.watched
+	t.paths.Close()
+}
+
+// look notes the routes of a VIP as they are.
+func (t *traffic) look(ctx context.Context, vip netip.Addr, now time.Time) error {
+	hops, err := t.st.router.Routes(ctx, netip.PrefixFrom(vip, vip.BitLen()))
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.tables[vip]) == 0 {
+		t.tables[vip] = []table{{now, t.st.edgesAt(hops)}}
+	}
+	return nil
+}
+
+func (t *traffic) knows(vip netip.Addr) bool {
+	return slices.ContainsFunc(t.flows, func(f flow) bool { return f.vip == vip })
+}
+
+// justClosed is how long ago a connection may have ended to which a change of routes
+// is told: what the change broke may be over before we hear of it.
+const justClosed = time.Second
+
+// turn notes that a VIP's routes changed, and where its connections lead now.
+func (t *traffic) turn(ctx context.Context, vip netip.Addr, to table) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.tables[vip] = append(t.tables[vip], to)
+	for ends, c := range t.conns {
+		if !c.closed.IsZero() && to.since.Sub(c.closed) > justClosed {
+			delete(t.conns, ends)
+			continue
+		}
+		if c.flow.vip != vip {
+			continue
+		}
+		hop, err := t.paths.Next(ctx, c.local, c.flow.address())
+		if err != nil && ctx.Err() == nil {
+			t.err = cmp.Or(t.err, err)
+		}
+		c.at(t.st.edgeAt(hop))
+	}
+}
+
+// dial makes a connection of a flow and notes where the router leads it.
+func (t *traffic) dial(ctx context.Context, f flow, network, address string) (net.Conn, error) {
+	made, err := t.st.client.Dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{flow: f, local: made.LocalAddr().(*net.TCPAddr).AddrPort()}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hop, err := t.paths.Next(ctx, c.local, f.address())
+	if err != nil && ctx.Err() == nil {
+		t.err = cmp.Or(t.err, err)
+	}
+	c.led = t.st.edgeAt(hop)
+	c.at(c.led)
+	t.conns[[2]netip.AddrPort{c.local, f.address()}] = c
+	return &watchedConn{Conn: made, closed: func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		c.closed = t.st.Now()
+	}}, nil
+}
+
+// watchedConn tells when it is closed.
+type watchedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *watchedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// config is the load of one flow.
+func (t *traffic) config(f flow) load.Config {
+	return load.Config{
+		Address: f.address().String(), Host: f.route.host, Now: t.st.Now,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return t.dial(ctx, f, network, address)
+		},
+		OnResult: func(r load.Result) { t.add(f, r) },
+	}
+}
+
 // steady starts the steady traffic.
 func (st *stage) steady(ctx context.Context, flows []flow) (*traffic, error) {
-	t := &traffic{flows: flows}
+	t, err := st.watchFlows(ctx, flows)
+	if err != nil {
+		return nil, err
+	}
 	for _, f := range flows {
-		run, err := load.Start(ctx, load.Config{
-			Address: f.address, Host: f.route.host, Dial: st.Lab.Machine("client").Dial,
-			Rate: steadyRate, Concurrency: steadyClients, Now: st.Now,
-			OnResult: func(r load.Result) { t.add(f, r) },
-		})
+		c := t.config(f)
+		c.Rate, c.Concurrency = steadyRate, steadyClients
+		run, err := load.Start(ctx, c)
 		if err != nil {
 			t.stop()
 			return nil, err
@@ -80,37 +240,41 @@ func (st *stage) steady(ctx context.Context, flows []flow) (*traffic, error) {
 }
 
 func (t *traffic) add(f flow, r load.Result) {
-	s := sample{start: r.Start, flow: f, cluster: clusterOf(r.Name), failed: r.Kind != ""}
+	s := sample{start: r.Start, flow: f, cluster: clusterOf(r.Name), failed: r.Kind != "", edge: t.st.edgeAt(r.Peer)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if s.conn = t.conns[[2]netip.AddrPort{r.Local, f.address()}]; s.conn != nil {
+		s.conn.at(s.edge)
+	}
 	t.samples = append(t.samples, s)
 }
 
-// stop ends the traffic when the requests under way are answered, and returns the
-// report of all flows that want accepts (nil: all).
-func (t *traffic) stop() { t.report(nil) }
+// stop ends the traffic and the watching. It may be called again.
+func (t *traffic) stop() {
+	_ = t.report()
+	t.close()
+}
 
-func (t *traffic) report(want func(flow) bool) load.Report {
+// report ends the traffic when the requests under way are answered, and returns the
+// report of all flows. It may be called again.
+func (t *traffic) report() load.Report {
 	for _, r := range t.runs {
 		r.Finish()
 	}
 	var reports []load.Report
-	for i, r := range t.runs {
-		report := r.Stop()
-		if want == nil || want(t.flows[i]) {
-			reports = append(reports, report)
-		}
+	for _, r := range t.runs {
+		reports = append(reports, r.Stop())
 	}
 	return load.Merge(reports...)
 }
 
 // since returns the samples of requests that started at or after a moment.
-func (t *traffic) since(moment time.Time, want func(flow) bool) []sample {
+func (t *traffic) since(moment time.Time, want func(sample) bool) []sample {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var found []sample
 	for _, s := range t.samples {
-		if !s.start.Before(moment) && (want == nil || want(s.flow)) {
+		if !s.start.Before(moment) && (want == nil || want(s)) {
 			found = append(found, s)
 		}
 	}
@@ -135,10 +299,10 @@ const window = 300
 func (st *stage) awaitWeights(ctx context.Context, t *traffic, moment time.Time) error {
 	return st.Await(ctx, "the new weights", func(context.Context) error {
 		for _, f := range t.flows {
-			latest := t.since(moment, func(g flow) bool { return g == f })
+			latest := t.since(moment, func(s sample) bool { return s.flow == f })
 			slices.SortFunc(latest, func(a, b sample) int { return a.start.Compare(b.start) })
 			if len(latest) < window {
-				return fmt.Errorf("%s over %s: %d answers since", f.route.host, f.edge, len(latest))
+				return fmt.Errorf("%s at %s: %d answers since", f.route.host, f.vip, len(latest))
 			}
 			counts := map[string]int{}
 			for _, s := range latest[len(latest)-window:] {
@@ -147,7 +311,7 @@ func (st *stage) awaitWeights(ctx context.Context, t *traffic, moment time.Time)
 				}
 			}
 			if wrong := load.Wrong(load.Split(counts, f.route.weights, load.DefaultSigmas)); wrong != "" {
-				return fmt.Errorf("%s over %s: %s", f.route.host, f.edge, wrong)
+				return fmt.Errorf("%s at %s: %s", f.route.host, f.vip, wrong)
 			}
 		}
 		return nil
@@ -176,4 +340,33 @@ func changePoint(samples []sample, cluster string, before, after float64) time.T
 		}
 	}
 	return at
+}
+
+// answers counts the good answers by edge and cluster.
+func (t *traffic) answers() map[string]map[string]int {
+	counts := map[string]map[string]int{}
+	for _, s := range t.since(time.Time{}, nil) {
+		if s.failed {
+			continue
+		}
+		if counts[s.edge] == nil {
+			counts[s.edge] = map[string]int{}
+		}
+		counts[s.edge][s.cluster]++
+	}
+	return counts
+}
+
+// misled is how many connections were answered by another edge than the one to which
+// the router's kernel says that it leads them.
+func (t *traffic) misled() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, c := range t.conns {
+		if c.led == "" || len(c.edges) > 1 {
+			n++
+		}
+	}
+	return n
 }

@@ -1,0 +1,104 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// toll is what became of the requests while the router's next hops changed. A router
+// chooses a connection's next hop by a hash, and with fewer or more next hops the
+// hash of some connections leads elsewhere: to an edge that does not know them and
+// says so. They are told apart from those whose way stayed as it was, of which none
+// may be lost.
+type toll struct {
+	// Lost on the edge that was struck, on connections that the router moved from one
+	// edge to another, and on those that it left where they were.
+	struck, moved, stayed int
+	// kept is how many requests went over connections that stayed, on edges that were
+	// not struck; without any of them there is nothing to show.
+	kept int
+	// edges counts the requests by the edge that they went to.
+	edges map[string]count
+}
+
+type count struct{ requests, failed int }
+
+// toll sums up the requests since the moment. struck is the edge that was struck, if
+// any; until is when the router had taken it out: no connection could be made to it
+// before that.
+func (t *traffic) toll(struck string, since, until time.Time) toll {
+	sum := toll{edges: map[string]count{}}
+	samples := t.since(time.Time{}, nil)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range samples {
+		edge := s.edge
+		var edges []string
+		switch {
+		case s.conn != nil:
+			edges = s.conn.edges
+		case struck != "" && !s.start.Before(since) && !s.start.After(until):
+			edges = []string{struck} // it refused: nobody else would have
+		}
+		if edge == "" && len(edges) > 0 {
+			edge = edges[0]
+		}
+		n := sum.edges[edge]
+		n.requests++
+		if s.failed {
+			n.failed++
+		}
+		sum.edges[edge] = n
+		switch {
+		case struck != "" && slices.Contains(edges, struck):
+			if s.failed {
+				sum.struck++
+			}
+		case len(edges) > 1:
+			if s.failed {
+				sum.moved++
+			}
+		case s.failed:
+			sum.stayed++
+		default:
+			sum.kept++
+		}
+	}
+	return sum
+}
+
+// byEdge writes who lost what.
+func (t toll) byEdge(st *stage) string {
+	var parts []string
+	for _, m := range st.edges {
+		n := t.edges[m.Name()]
+		parts = append(parts, fmt.Sprintf("%s %d of %s", m.Name(), n.failed, thousands(n.requests)))
+	}
+	if n := t.edges[""]; n.requests > 0 {
+		parts = append(parts, fmt.Sprintf("no edge %d of %s", n.failed, thousands(n.requests)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// judge tells what was lost, and that nothing was of what could stay.
+func (s *Step) judge(st *stage, t toll, struck string) {
+	var of []string
+	if struck != "" {
+		of = append(of, fmt.Sprintf("%d on %s", t.struck, struck))
+	}
+	of = append(of, fmt.Sprintf("%d on connections that the router's hash moved to another edge", t.moved),
+		fmt.Sprintf("%d of %s on all others", t.stayed, thousands(t.stayed+t.kept)))
+	s.fact("lost: %s", strings.Join(of, ", "))
+	s.fact("lost by edge: %s", t.byEdge(st))
+	s.figure("failed_struck", float64(t.struck))
+	s.figure("failed_moved", float64(t.moved))
+	s.figure("failed_stayed", float64(t.stayed))
+	if t.stayed > 0 {
+		s.wrong("%d requests were lost on connections whose way did not change, none may", t.stayed)
+	}
+	if t.kept == 0 {
+		s.wrong("no connection stayed where it was: nothing was shown")
+	}
+}

@@ -1,0 +1,55 @@
+package demo
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is lost is told apart by what became of the connection's way.
+func TestToll(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
+	on := func(edges ...string) *conn { return &conn{edges: edges} }
+	for _, c := range []struct {
+		name   string
+		struck string
+		sample sample
+		want   toll
+	}{
+		{"answered on the way as it was", "edge-3", sample{edge: "edge-1", conn: on("edge-1")}, toll{kept: 1}},
+		{"lost on the way as it was", "edge-3", sample{failed: true, conn: on("edge-1")}, toll{stayed: 1}},
+		{"lost on the struck edge", "edge-3", sample{failed: true, conn: on("edge-3")}, toll{struck: 1}},
+		{"lost on its way from the struck edge to another", "edge-3", sample{failed: true, conn: on("edge-3", "edge-1")}, toll{struck: 1}},
+		{"answered before its edge was struck", "edge-3", sample{edge: "edge-3", conn: on("edge-3")}, toll{}},
+		{"lost on a connection that was moved", "edge-3", sample{failed: true, conn: on("edge-2", "edge-1")}, toll{moved: 1}},
+		{"answered on a connection that was moved later", "", sample{edge: "edge-2", conn: on("edge-2", "edge-1")}, toll{}},
+		{"lost where nothing was struck", "", sample{failed: true, conn: on("edge-3")}, toll{stayed: 1}},
+		{"refused before the router followed", "edge-3", sample{start: at(150), failed: true}, toll{struck: 1}},
+		{"refused before the kill", "edge-3", sample{start: at(50), failed: true}, toll{stayed: 1}},
+		{"refused after the router followed", "edge-3", sample{start: at(250), failed: true}, toll{stayed: 1}},
+		{"refused where nothing was struck", "", sample{start: at(150), failed: true}, toll{stayed: 1}},
+	} {
+		got := (&traffic{samples: []sample{c.sample}}).toll(c.struck, at(100), at(200))
+		if got.struck != c.want.struck || got.moved != c.want.moved || got.stayed != c.want.stayed || got.kept != c.want.kept {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		toll toll
+		want string
+	}{
+		{toll{struck: 9, moved: 9, kept: 1}, ""},
+		{toll{stayed: 1, kept: 99}, "1 requests were lost on connections whose way did not change"},
+		{toll{struck: 9}, "nothing was shown"},
+	} {
+		s := &Step{Figures: map[string]float64{}}
+		s.judge(&stage{}, c.toll, "edge-3")
+		if got := strings.Join(s.Wrong, "; "); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%+v: wrong is %q, want %q", c.toll, got, c.want)
+		}
+	}
+}
