@@ -26,6 +26,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -46,6 +48,8 @@ type fakeAgent struct {
 	problems []*agentv1.Problem
 	stuck    bool // accepts, and applies nothing
 	proxy    agentv1.Proxy_State
+	sessions []model.Session
+	vips     []model.VIPObserved
 	ended    error // why the last discovery stream ended
 	streams  int   // how many discovery streams are open
 	changed  chan struct{}
@@ -264,8 +268,9 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 		}
 		report := &agentv1.Report{
 			AgentVersion: "test", Addresses: []string{"192.0.2.7", "2001:db8::7"},
-			Applied: &agentv1.Applied{Epoch: applied.Epoch, Revision: applied.Number, Problems: a.problems},
-			Proxy:   &agentv1.Proxy{State: a.proxy, Version: "1.40.0"},
+			Applied:  &agentv1.Applied{Epoch: applied.Epoch, Revision: applied.Number, Problems: a.problems},
+			Proxy:    &agentv1.Proxy{State: a.proxy, Version: "1.40.0"},
+			Sessions: wire.Sessions(a.sessions), Vips: wire.VIPStates(a.vips),
 		}
 		a.mu.Unlock()
 		if stream.Send(report) != nil {

@@ -114,7 +114,7 @@ func (r *rig) wipe() {
 	r.t.Helper()
 	ctx := context.Background()
 	for _, o := range []client.Object{
-		&v1alpha1.Machine{}, &gatewayv1.GatewayClass{},
+		&v1alpha1.Machine{}, &v1alpha1.AddressPool{}, &v1alpha1.BGPPeer{}, &gatewayv1.GatewayClass{},
 	} {
 		if err := r.client.DeleteAllOf(ctx, o); err != nil {
 			r.t.Fatal(err)
