@@ -303,5 +303,5 @@ func TestAddressesAreGivenOnceWhileOthersWrite(t *testing.T) {
 		return nil
 	})
 	close(stop)
-	t.Logf("touched %d times, %g conflicts", <-touched, p.metric("fairlead_plane_status_writes_total", map[string]string{"outcome": string(outcomeConflict)}))
+	t.Logf("touched %d times, %g conflicts", <-touched, p.metric("fairlead_plane_status_writes_total", map[string]string{"result": string(outcomeConflict)}))
 }

@@ -131,11 +131,17 @@ func TestMachinesDieBehindVIPs(t *testing.T) {
 // usual one again when the test is over.
 func (s *site) restartUpstream(t *testing.T, c router.Config) {
 	t.Helper()
+	s.replaceUpstream(t, router.BIRD, c)
+}
+
+// replaceUpstream is restartUpstream with a router of another kind.
+func (s *site) replaceUpstream(t *testing.T, kind router.Kind, c router.Config) {
+	t.Helper()
 	m := upstream.Machine()
 	if err := upstream.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := router.Start(t.Context(), router.BIRD, m, c)
+	r, err := router.Start(t.Context(), kind, m, c)
 	if err != nil {
 		t.Fatal(err)
 	}

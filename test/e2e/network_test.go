@@ -7,38 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"fairlead.dev/internal/model"
-	"fairlead.dev/lab"
-	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
 )
-
-// edge3 makes three edges behind a router.
-var edge3 = lab.MachineSpec{Name: "edge-3", Role: lab.RoleEdge}
-
-// routedSite is a lab with a client behind a router, and edges before backends. The
-// router speaks BGP.
-func routedSite(t *testing.T, name string, kind router.Kind, options rig.RouterOptions, edges ...lab.MachineSpec) (*site, *router.Router) {
-	t.Helper()
-	if err := kind.Find(); err != nil {
-		t.Skip(err)
-	}
-	outside, upstream := client, lab.MachineSpec{Name: "router", Role: lab.RoleRouter, Segments: []string{lab.SegmentEdges, lab.SegmentClients}}
-	outside.Segments = []string{lab.SegmentClients}
-	s := newLabOf(t, lab.Topology{
-		Name: name, Segments: []lab.Segment{{Name: lab.SegmentEdges}, {Name: lab.SegmentClients}},
-		Machines: append([]lab.MachineSpec{outside, upstream, k8s1, os1, plane}, edges...),
-	})
-	options.Kind = kind
-	r, err := s.StartRouter(t.Context(), s.Lab.Machine("router"), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.start(t.Context(), rig.PlaneOptions{Args: []string{"--machine-ttl", "5s"}}, "--drain-time", "2s"); err != nil {
-		t.Fatal(err)
-	}
-	return s, r
-}
 
 // The addresses of the pool of these tests, and the first of each family.
 var (
@@ -65,47 +35,55 @@ func (s *site) awaitNextHops(t *testing.T, r *router.Router, vip netip.Addr, mac
 	})
 }
 
-func TestClientReachesAVIPThroughTheRouter(t *testing.T) {
-	for _, kind := range router.Kinds() {
-		t.Run(string(kind), func(t *testing.T) {
-			s, r := routedSite(t, "way-in-"+string(kind), kind, rig.RouterOptions{}, edge1, edge2)
-			s.apply(t,
-				rig.PoolManifest("public", poolAddresses), rig.PeerManifest("upstream", r.Machine()),
-				gatewayClass,
-				gateway("edge", 80), service("default", "app", s.cluster("os1")...), httpRoute("default", "app", "vip.example.com", to("app")),
-			)
-			for _, vip := range []netip.Addr{vip4, vip6} {
-				s.awaitNextHops(t, r, vip, "edge-1", "edge-2")
-				s.awaitAnswerOf(t, "the way to "+vip.String(), request{at: vip, host: "vip.example.com"}, 200, "os1-a", "os1-b")
-			}
-			s.await(t, "the plane to show both VIPs announced by both edges", func(ctx context.Context) error {
-				status, err := s.plane.Status(ctx)
-				if err != nil {
-					return err
-				}
-				for _, v := range status.VIPs {
-					if v.State != "announced" || v.Message != "" || len(v.At) != 2 {
-						return fmt.Errorf("%+v", v)
-					}
-				}
-				if len(status.VIPs) != 2 {
-					return fmt.Errorf("%d VIPs", len(status.VIPs))
-				}
-				for _, x := range status.Sessions {
-					if x.State != model.SessionEstablished {
-						return fmt.Errorf("%+v", x)
-					}
-				}
-				return nil
-			})
-			envoy, err := s.agents["edge-1"].Envoy()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := envoy.Kill9(); err != nil {
-				t.Fatal(err)
-			}
-			s.awaitNextHops(t, r, vip4, "edge-1", "edge-2") // back when the next Envoy serves
-		})
+// TestVIPsBehindFRR has the other router learn the VIPs, lose an edge in the ways that
+// routers see differently, and get it back.
+func TestVIPsBehindFRR(t *testing.T) {
+	if err := router.FRR.Find(); err != nil {
+		t.Skip(err)
 	}
+	s := routed(t)
+	m, a := s.Lab.Machine("edge-1"), s.agents["edge-1"]
+	s.replaceUpstream(t, router.FRR, s.routerConfig())
+	s.awaitOrder(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		s.awaitVIP(t, vip, "announced", "edge-1 announced, edge-2 announced")
+	}
+	log := s.watchRoutes(t)
+	load := s.startVIPLoad(t, vip4, false)
+	killed := s.Now()
+	s.killEnvoy(t, s.envoy(t, "edge-1"))
+	gone := log.awaitWay(t, vip4, killed, "edge-2")
+	back := log.awaitWay(t, vip4, gone, "edge-1", "edge-2")
+	load.more(t, 50)
+	load.none(t, span{killed, gone.Add(settleTime)}, around(back))
+	s.awaitOrder(t)
+
+	load = s.startVIPLoad(t, vip4, true)
+	log = s.watchRoutes(t)
+	if err := a.Process.Stop(t.Context(), stopTime); err != nil {
+		t.Fatal(err)
+	}
+	load.more(t, 200)
+	log.calm(t, vip4, vip6) // FRR takes BFD that is taken down on purpose for what it is
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitOrder(t)
+	log.calm(t, vip4, vip6)
+	load.none(t)
+
+	load = s.startVIPLoad(t, vip4, false)
+	died := s.Now()
+	if err := m.SetBlackhole(true); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.SetBlackhole(false) }()
+	gone = log.awaitWay(t, vip4, died, "edge-2")
+	t.Logf("the route went after %s", gone.Sub(died))
+	load.more(t, 50)
+	if err := m.SetBlackhole(false); err != nil {
+		t.Fatal(err)
+	}
+	back = log.awaitWay(t, vip4, gone, "edge-1", "edge-2")
+	load.none(t, span{died, gone.Add(settleTime)}, around(back))
 }
