@@ -46,6 +46,14 @@ func run(ctx context.Context, t *testing.T, faults string, back, follow time.Dur
 		Lab: lab.Options{Dir: filepath.Join(dir, "labs")}, Requests: 3000, BackWithin: back, FollowWithin: follow,
 		Out: io.MultiWriter(&told, t.Output(), watch), OutDir: filepath.Join(dir, "out"), Picture: filepath.Join(dir, "docs", "demo.svg"),
 	}
+	t.Cleanup(func() {
+		logs, _ := filepath.Glob(filepath.Join(o.OutDir, "demo-logs", "*.log"))
+		for _, path := range logs {
+			if raw, err := os.ReadFile(path); err == nil && t.Failed() {
+				t.Logf("%s ends with\n%s", filepath.Base(path), raw[max(0, len(raw)-2000):])
+			}
+		}
+	})
 	result, err := demo.Run(ctx, o)
 	if _, statErr := os.Stat(o.Lab.Dir); !errors.Is(statErr, fs.ErrNotExist) {
 		t.Errorf("the lab's directory is left: %v", statErr)

@@ -22,7 +22,7 @@ func (d *demo) applyRoutes(ctx context.Context, s *Step) error {
 	if err != nil {
 		return err
 	}
-	slices, err := st.endpoints(st.routes)
+	endpoints, err := st.endpoints(st.routes)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (d *demo) applyRoutes(ctx context.Context, s *Step) error {
 		return err
 	}
 	began := d.Now()
-	done, err := st.plane.Apply(ctx, st.announcement()+"---\n"+examples+"---\n"+slices)
+	done, err := st.plane.Apply(ctx, st.announcement()+"---\n"+examples+"---\n"+endpoints)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (d *demo) applyRoutes(ctx context.Context, s *Step) error {
 			err = fmt.Errorf("it has routes for %d VIPs", len(s.NextHops))
 		}
 		for _, h := range s.NextHops {
-			if err == nil && !same(h.Edges, st.edgeNames()) {
+			if err == nil && !slices.Equal(h.Edges, st.edgeNames()) {
 				err = fmt.Errorf("%s goes to %s", h.VIP, inProse(h.Edges))
 			}
 		}
@@ -75,7 +75,7 @@ func (d *demo) applyRoutes(ctx context.Context, s *Step) error {
 	if err := st.everyRouteAnswers(ctx); err != nil {
 		return err
 	}
-	st.tellArrivals(s, watch, applied)
+	st.tellArrivals(s, watch, began)
 	s.figure("first_answer_s", d.Now().Sub(applied).Seconds())
 	s.fact("%d objects applied in %.1f s; the IngressRoutes are valid, the Gateway is Programmed, the HTTPRoute is Accepted", done.Objects, applied.Sub(began).Seconds())
 	s.fact("every route answers at its IPv4 and its IPv6 VIP")
@@ -99,8 +99,6 @@ func (st *stage) routesProgrammed(ctx context.Context) error {
 	return nil
 }
 
-func same(a, b []string) bool { return slices.Equal(a, b) }
-
 // tellArrivals says when the router first led a VIP to more and more edges.
 func (st *stage) tellArrivals(s *Step, watch <-chan router.RouteEvent, since time.Time) {
 	vip := s.NextHops[0].VIP
@@ -111,7 +109,7 @@ func (st *stage) tellArrivals(s *Step, watch <-chan router.RouteEvent, since tim
 			parts = append(parts, fmt.Sprintf("%s after %.2f s", inProse(st.edgesAt(e.NextHops)), e.When.Sub(since).Seconds()))
 		}
 	}
-	s.fact("the router led %s to %s", vip, strings.Join(parts, "; to "))
+	s.fact("the router led %s to %s, since kubectl was started", vip, strings.Join(parts, "; to "))
 }
 
 // everyRouteAnswers waits until each route's requests are answered at each of its VIPs.

@@ -119,12 +119,12 @@ func (s Step) caption() string {
 // losses says where requests were lost, of a step in which they may be.
 func (s Step) losses() string {
 	f := s.Figures
-	moved := fmt.Sprintf("%.0f on ways that moved", f["failed_moved"])
+	moved := fmt.Sprintf("%.0f on moved ways", f["failed_moved"])
 	switch {
 	case !s.Lost:
 		return ""
 	case f["withdrawn_ms"] > 0:
-		return fmt.Sprintf("%.0f there, %s", f["failed_struck"], moved)
+		return fmt.Sprintf("%.0f on it, %s", f["failed_struck"], moved)
 	}
 	return moved
 }
