@@ -29,7 +29,7 @@ help: ## Print this help
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: build ## See it work: a lab with two edges and two clusters, a route, 10,000 requests, and things that die (root)
+demo: build ## See it work: a router, three edges, two clusters, 10,000 requests, and things that die (root)
 	@tools/setup.sh run
 	@bin/fairlead lab demo $(if $(PICTURE),--picture $(PICTURE))
 
