@@ -91,13 +91,20 @@ func routed(t *testing.T) *site {
 	return s
 }
 
-// awaitOrder waits until both edges announce both VIPs, and traffic passes.
-func (s *site) awaitOrder(t *testing.T) {
+// awaitWays waits until both VIPs are reached over both edges.
+func (s *site) awaitWays(t *testing.T) {
 	t.Helper()
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		s.awaitNextHops(t, upstream, vip, "edge-1", "edge-2")
 		s.awaitAnswerOf(t, "the way to "+vip.String(), request{at: vip, host: vipHost}, 200, "os1-a", "os1-b")
 	}
+}
+
+// awaitOrder waits until both edges announce both VIPs over sessions that are watched,
+// and traffic passes.
+func (s *site) awaitOrder(t *testing.T) {
+	t.Helper()
+	s.awaitWays(t)
 	s.awaitSessions(t, func(x model.SessionStatus) error {
 		if x.State != model.SessionEstablished || x.BFD != "up" {
 			return fmt.Errorf("%s to %s is %s, BFD %s: %s", x.Machine, x.Peer, x.State, x.BFD, x.Message)

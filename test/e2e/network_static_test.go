@@ -164,10 +164,7 @@ kind: BGPPeer
 metadata: {name: reflector}
 spec: {address: %s, localASN: %d, peerASN: %d, holdTime: 3s, connectRetryTime: 1s, families: [IPv4, IPv6]}
 `, at, rig.EdgeASN, rig.EdgeASN))
-	for _, vip := range []netip.Addr{vip4, vip6} {
-		s.awaitNextHops(t, upstream, vip, "edge-1", "edge-2")
-		s.awaitAnswerOf(t, "the way to "+vip.String(), request{at: vip, host: vipHost}, 200, "os1-a", "os1-b")
-	}
+	s.awaitWays(t)
 	log := s.watchRoutes(t)
 	load := s.startVIPLoad(t, vip4, false)
 	died := s.Now()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
 )
 
@@ -58,20 +59,6 @@ func TestVIPsBehindFRR(t *testing.T) {
 	load.none(t, span{killed, gone.Add(settleTime)}, around(back))
 	s.awaitOrder(t)
 
-	load = s.startVIPLoad(t, vip4, true)
-	log = s.watchRoutes(t)
-	if err := a.Process.Stop(t.Context(), stopTime); err != nil {
-		t.Fatal(err)
-	}
-	load.more(t, 200)
-	log.calm(t, vip4, vip6) // FRR takes BFD that is taken down on purpose for what it is
-	if err := a.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.awaitOrder(t)
-	log.calm(t, vip4, vip6)
-	load.none(t)
-
 	load = s.startVIPLoad(t, vip4, false)
 	died := s.Now()
 	if err := m.SetBlackhole(true); err != nil {
@@ -86,4 +73,31 @@ func TestVIPsBehindFRR(t *testing.T) {
 	}
 	back = log.awaitWay(t, vip4, gone, "edge-1", "edge-2")
 	load.none(t, span{died, gone.Add(settleTime)}, around(back))
+	s.awaitOrder(t)
+
+	// FRR takes BFD that is taken down on purpose for a failure; without it, an agent may go
+	// and come back.
+	c := s.routerConfig()
+	c.Ranges[0].BFD = nil
+	s.apply(t, rig.PeerManifest("upstream", upstream.Machine()))
+	s.replaceUpstream(t, router.FRR, c)
+	s.awaitWays(t)
+	load = s.startVIPLoad(t, vip4, true)
+	log = s.watchRoutes(t)
+	for name, end := range map[string]func() error{
+		"killed":  func() error { a.Process.Kill9(); return nil },
+		"stopped": func() error { return a.Process.Stop(t.Context(), stopTime) },
+	} {
+		if err := end(); err != nil {
+			t.Fatal(name, err)
+		}
+		load.more(t, 200)
+		if err := a.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.awaitVIP(t, vip4, "announced", "edge-1 announced, edge-2 announced")
+		load.more(t, 50)
+	}
+	log.calm(t, vip4, vip6)
+	load.none(t)
 }
