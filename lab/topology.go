@@ -98,9 +98,9 @@ func defaultNets(index int) (v4, v6 netip.Prefix) {
 // ErrInvalid is wrapped by errors about a Topology or an argument that cannot work.
 var ErrInvalid = errors.New("invalid")
 
-// DefaultTopology is the network of `fairlead lab up` and of the demo: one
-// client, two edges, two clusters of backends (a Kubernetes-like one with three
-// addresses, an OpenStack-like one with two) and a machine for the plane.
+// DefaultTopology is the network of `fairlead lab up`: one client, two edges, two
+// clusters of backends (a Kubernetes-like one with three addresses, an OpenStack-like
+// one with two) and a machine for the plane.
 func DefaultTopology(name string) Topology {
 	return Topology{
 		Name: name,

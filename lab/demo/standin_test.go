@@ -327,8 +327,8 @@ func announce(ctx context.Context, known *atomic.Pointer[map[string]object], ser
 	var cordoned time.Time
 	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		objects := known.Load()
-		if objects == nil || (*objects)["addresspool/public"] == nil {
-			continue
+		if objects == nil || (*objects)["addresspool/public"] == nil || (*objects)["bgppeer/upstream"] == nil {
+			continue // they come one after the other
 		}
 		if err := holder.Set(standInVIPs); err != nil {
 			return err
