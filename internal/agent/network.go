@@ -96,7 +96,10 @@ type announcer struct {
 	starts   uint32    // which one that is
 	drained  bool      // nothing is announced: the machine drains, and its time is over
 	gone     map[netip.Addr]time.Time
-	withheld map[netip.Addr]string // why a VIP is not announced
+	withheld map[netip.Addr]string    // why a VIP is not announced
+	lacks    map[netip.Addr]string    // what one that is announced lacks
+	ready    map[netip.Addr]bool      // VIPs that could be announced when they were looked at last
+	partly   map[netip.Addr]time.Time // since when the proxy serves some of a VIP's listeners only
 	since    map[netip.Addr]model.VIPObserved
 	trouble  error // of the loopback
 }
@@ -107,6 +110,7 @@ func newAnnouncer(c Config, s *state, changed func()) *announcer {
 		news: make(chan struct{}, 1),
 		vips: map[string]model.VIP{}, peers: map[string]model.Peer{}, secrets: map[string]string{},
 		gone: map[netip.Addr]time.Time{}, withheld: map[netip.Addr]string{}, since: map[netip.Addr]model.VIPObserved{},
+		lacks: map[netip.Addr]string{}, ready: map[netip.Addr]bool{}, partly: map[netip.Addr]time.Time{},
 	}
 	if a.parts.Changed == nil {
 		a.parts.Changed = make(chan struct{}, 1)
@@ -123,7 +127,10 @@ func (a *announcer) take(c delta.Change) error {
 	if c.Resource == nil {
 		switch c.Type {
 		case typeVIP:
-			delete(a.since, a.vips[c.Name].Address)
+			gone := a.vips[c.Name].Address
+			delete(a.since, gone)
+			delete(a.ready, gone)
+			delete(a.partly, gone)
 			delete(a.vips, c.Name)
 		case typePeer:
 			delete(a.peers, c.Name)
@@ -214,18 +221,30 @@ func (a *announcer) apply() (again time.Duration) {
 	refused, look := a.hold(held, owned, now)
 	soon(look)
 	clear(a.withheld)
+	clear(a.lacks)
 	var claims []model.Claim
 	waiting := false
 	for _, name := range slices.Sorted(maps.Keys(a.vips)) {
 		v := a.vips[name]
-		why := cmp.Or(unready, unserved(v.Listeners, listening))
+		lacks, some := unserved(v.Listeners, listening)
+		why := cmp.Or(unready, lacks)
+		switch {
+		case why == "" || unready != "" || !some:
+			delete(a.partly, v.Address)
+		default:
+			if left := a.waitForRest(v.Address, now); left > 0 {
+				soon(left)
+			} else {
+				a.lacks[v.Address], why = lacks, ""
+			}
+		}
 		if err := refused[v.Address]; err != nil && v.Mode == model.AnnounceBGP {
 			why = err.Error() // what is sent to the VIP would be lost here, whoever serves it
 		}
 		if a.drained {
 			why = "the machine is drained"
 		}
-		if why != "" {
+		if a.ready[v.Address] = why == ""; why != "" {
 			a.withheld[v.Address] = why
 			waiting = waiting || len(v.Listeners) > 0
 		}
@@ -280,17 +299,36 @@ func (a *announcer) listeners() map[string]struct{} {
 	return names
 }
 
-// unserved says why the proxy does not serve what a VIP leads to, "" if it does.
-func unserved(listeners []model.ListenerID, listening map[string]struct{}) string {
+// unserved says why the proxy does not serve what a VIP leads to, "" if it does, and
+// whether it serves some of it.
+func unserved(listeners []model.ListenerID, listening map[string]struct{}) (why string, some bool) {
 	if len(listeners) == 0 {
-		return "nothing on this machine serves it"
+		return "nothing on this machine serves it", false
 	}
 	for _, id := range listeners {
-		if _, taken := listening[string(id)]; !taken {
-			return "the proxy does not serve listener " + string(id) + " yet"
+		if _, taken := listening[string(id)]; taken {
+			some = true
+		} else {
+			why = cmp.Or(why, "the proxy does not serve listener "+string(id)+" yet")
 		}
 	}
-	return ""
+	return why, some
+}
+
+// waitForRest is how long a VIP of which the proxy serves some listeners waits for the
+// others. One that was ready does not: a listener that is added, or that the proxy
+// refuses, must not take those off the air that work.
+func (a *announcer) waitForRest(vip netip.Addr, now time.Time) time.Duration {
+	if _, known := a.partly[vip]; !known {
+		a.partly[vip] = now
+	}
+	switch {
+	case a.ready[vip]:
+		return 0
+	case !a.began:
+		return a.started.Add(beginGrace).Sub(now)
+	}
+	return a.partly[vip].Add(beginGrace).Sub(now)
 }
 
 // hold has the loopback hold the addresses, and those that went a little longer. owned
@@ -434,6 +472,9 @@ func (a *announcer) observed() []model.VIPObserved {
 			o.Message = noSession(sessions)
 		default:
 			o.Message = "the agent has just started"
+		}
+		if o.State == model.VIPAnnounced {
+			o.Message = cmp.Or(o.Message, a.lacks[v.Address])
 		}
 		if was := a.since[v.Address]; was.State == o.State {
 			o.Since = was.Since

@@ -322,6 +322,57 @@ func TestProxyDecides(t *testing.T) {
 	})
 }
 
+// TestOneListenerDoesNotTakeTheOthersOffTheAir when it is added, and when the proxy never takes it.
+func TestOneListenerDoesNotTakeTheOthersOffTheAir(t *testing.T) {
+	t.Parallel()
+	const lacks = "the proxy does not serve listener http-90 yet"
+	t.Run("that is added", func(t *testing.T) {
+		a := newAnnouncing(t)
+		a.gives(vipChange(t, bgpVIP(one, "http-80")))
+		a.whole()
+		a.listens("http-80")
+		a.says(one.String())
+		a.gives(vipChange(t, bgpVIP(one, "http-80", "http-90")))
+		a.says(one.String())
+		a.carries(one)
+		a.told(one, model.VIPAnnounced, lacks)
+		a.listens("http-80", "http-90")
+		a.says(one.String())
+		a.told(one, model.VIPAnnounced, "")
+		a.listens()
+		a.says()
+	})
+	t.Run("that is refused from the start", func(t *testing.T) {
+		a := newAnnouncing(t)
+		a.gives(vipChange(t, bgpVIP(one, "http-80", "http-90")))
+		a.whole()
+		a.listens("http-80")
+		a.says("-")
+		a.after(beginGrace)
+		a.says(one.String())
+		a.becomes("backoff", 1)
+		a.says()
+		a.becomes(proxyReady, 2)
+		if again := a.says(); again != beginGrace { // the others may come yet
+			t.Errorf("it looks again after %s, want %s", again, beginGrace)
+		}
+		a.after(beginGrace)
+		a.says(one.String())
+	})
+	t.Run("that is refused later", func(t *testing.T) {
+		a := newAnnouncing(t)
+		a.whole()
+		a.says()
+		a.gives(vipChange(t, bgpVIP(two, "http-80", "http-90")))
+		a.listens("http-80")
+		a.after(time.Hour)
+		a.says()
+		a.told(two, model.VIPWithheld, lacks)
+		a.after(beginGrace)
+		a.says(two.String())
+	})
+}
+
 // TestAProxyThatLivesOnKeepsItsListeners while it waits for a plane that is away, and when
 // its stream ends; a new one has none.
 func TestAProxyThatLivesOnKeepsItsListeners(t *testing.T) {
