@@ -182,12 +182,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	if s := c.Network.Segment; s != nil {
 		work(s.Run)
 	}
-	working.Go(func() { a.drainer.run(stop, ctx) })
+	drained := make(chan struct{})
+	working.Go(func() {
+		defer close(drained)
+		a.drainer.run(stop, ctx)
+	})
 	work(func(ctx context.Context) error { a.keepTime(ctx); return nil })
 	work(func(ctx context.Context) error { a.keepPolling(ctx); return nil })
 	work(a.follow)
 	select {
 	case <-stop.Done():
+		<-drained // so that it takes nothing back
 		if c.DrainOnStop && a.announcer.announces() {
 			a.drainer.leave(ctx, func() bool { return false })
 		}
@@ -268,11 +273,11 @@ func (a *Agent) follow(ctx context.Context) error {
 		}
 		if err.Error() != said {
 			said = err.Error()
-			text := "this machine has not joined yet and serves nothing"
 			if a.state.isServing() {
-				text = "no plane for this machine; traffic goes on with what is remembered"
+				c.Log.Error("no plane for this machine; traffic goes on with what is remembered", "error", err, "planes", c.Planes)
+			} else {
+				c.Log.Error("this machine has not joined yet and serves nothing", "error", err, "planes", c.Planes)
 			}
-			c.Log.Error(text, "error", err, "planes", c.Planes)
 		}
 		if final {
 			wait = time.Minute

@@ -18,6 +18,8 @@ type Drainer interface {
 const (
 	// quietEvery is how often a draining proxy is asked for its connections.
 	quietEvery = 100 * time.Millisecond
+	// undoEvery is how often a proxy that does not answer is told again to take traffic.
+	undoEvery = time.Second
 	// defaultDrain is taken until a plane says another.
 	defaultDrain = 30 * time.Second
 )
@@ -40,6 +42,8 @@ func (d *drainer) run(stop, ctx context.Context) {
 	defer cancel()
 	defer context.AfterFunc(stop, cancel)()
 	out := d.state.config().GetCordoned()
+	// An agent that was killed while it drained left the proxy closing connections.
+	undo := time.After(0)
 	if out {
 		d.announcer.withdraw(ctx) // the agent before this one has seen to the connections
 	}
@@ -47,35 +51,39 @@ func (d *drainer) run(stop, ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-undo:
+			if undo = nil; !out && d.proxy != nil && d.proxy.Drain(ctx, false) != nil {
+				undo = time.After(undoEvery)
+			}
+			continue
 		case <-d.news:
 		}
 		switch cordoned := d.state.config().GetCordoned(); {
 		case cordoned == out:
 		case cordoned:
-			if d.leave(ctx, func() bool { return !d.state.config().GetCordoned() }) {
-				out = true
+			if out = d.leave(ctx, func() bool { return !d.state.config().GetCordoned() }); !out {
+				undo = time.After(0)
 			}
 		default:
-			d.quieten(ctx, false)
+			undo, out = time.After(0), false
 			d.announcer.resume()
-			out = false
 			d.log.Info("the machine takes traffic again")
 		}
 	}
 }
 
-// leave takes the machine out of the traffic, unless recalled says so before the end.
+// leave takes the machine out of the traffic. When recalled says so before the end it
+// returns false, and the proxy is to be told to take traffic again.
 func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	limit := d.limit()
 	d.log.Info("draining: connections close after the answer under way", "limit", limit)
-	if d.quieten(ctx, true) {
+	if d.quieten(ctx) {
 		d.wait(ctx, limit, recalled)
 	}
 	if ctx.Err() != nil {
 		return false // who stops the agent decides what becomes of the routes
 	}
 	if recalled() {
-		d.quieten(ctx, false)
 		return false
 	}
 	d.announcer.withdraw(ctx)
@@ -91,11 +99,11 @@ func (d *drainer) limit() time.Duration {
 	return defaultDrain
 }
 
-func (d *drainer) quieten(ctx context.Context, on bool) bool {
+func (d *drainer) quieten(ctx context.Context) bool {
 	if d.proxy == nil {
 		return false
 	}
-	err := d.proxy.Drain(ctx, on)
+	err := d.proxy.Drain(ctx, true)
 	if err != nil && ctx.Err() == nil {
 		d.log.Warn("the proxy's connections cannot be told to end", "error", err)
 	}

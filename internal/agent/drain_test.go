@@ -20,6 +20,7 @@ type busyProxy struct {
 	connections uint64
 	draining    bool
 	drained     int // how often it was told to
+	undone      int // how often it was told to take traffic again
 	asked       int
 	broken      error
 }
@@ -32,6 +33,8 @@ func (p *busyProxy) Drain(_ context.Context, on bool) error {
 	}
 	if p.draining = on; on {
 		p.drained++
+	} else {
+		p.undone++
 	}
 	return nil
 }
@@ -59,6 +62,19 @@ func (p *busyProxy) is(draining bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.draining == draining
+}
+
+// began says that the drainer has told it to take traffic.
+func (p *busyProxy) began() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.undone > 0
+}
+
+func (p *busyProxy) mends() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = nil
 }
 
 // waited says that the drainer has looked at connections n times.
@@ -100,6 +116,9 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration) *draining {
 		<-d.done
 		announcing.Wait()
 	})
+	if !cordoned { // before it has looked, it would take a cordon for that of the agent before
+		eventually(t, "the drainer has begun", d.busy.began)
+	}
 	return d
 }
 
@@ -176,6 +195,29 @@ func TestProxyThatCannotBeToldToDrain(t *testing.T) {
 	eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
 	d.cordon(true, time.Hour)
 	eventually(t, "it withdraws at once", d.withdrawn)
+}
+
+// TestProxyThatWasLeftDraining by an agent that was killed takes traffic again, as soon as it answers.
+func TestProxyThatWasLeftDraining(t *testing.T) {
+	t.Parallel()
+	d := &drainer{
+		proxy: &busyProxy{draining: true}, announcer: newAnnouncing(t).announcer, log: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1),
+	}
+	d.state = d.announcer.state
+	busy := d.proxy.(*busyProxy)
+	busy.breaks()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.run(context.Background(), ctx)
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	busy.mends()
+	eventually(t, "it takes traffic again", func() bool { return busy.is(false) })
 }
 
 // TestStartOfACordonedMachine announces nothing, not for a moment.
