@@ -194,7 +194,7 @@ func (o BGPOptions) measure(ctx context.Context, k router.Kind, bfd bool, cases 
 		return nil, err
 	}
 	defer f.stop()
-	t := &trial{site: s, flows: f, events: events, now: o.Now, bfd: bfd}
+	t := &trial{site: s, flows: f, events: events, now: o.Now}
 	for _, c := range cases {
 		row := BGPRow{Router: k, BFD: bfd, Case: c.name}
 		var outcomes []outcome
@@ -263,7 +263,6 @@ type trial struct {
 	flows  *flows
 	events <-chan router.RouteEvent
 	now    func() time.Time
-	bfd    bool
 }
 
 // Pauses of a round.
@@ -272,6 +271,8 @@ const (
 	calm = 300 * time.Millisecond
 	// routeTime is how long a route may take to change.
 	routeTime = 40 * time.Second
+	// greetings are new connections to a VIP that has just come.
+	greetings = 20
 )
 
 // round brings the trouble of a case about once and mends it.
@@ -302,13 +303,30 @@ func (t *trial) round(ctx context.Context, c bgpCase, victim *lab.Machine) (o ou
 	if err != nil {
 		return o, err
 	}
+	greeted := o.failed // at the new VIP
 	if o.losses = t.flows.between(p.began, end); !o.last.IsZero() {
 		o.outage = max(o.last.Sub(p.began), 0)
+	}
+	for kind, n := range greeted {
+		o.failed[kind] += n
 	}
 	if c.mend != nil && !c.supervised {
 		err = c.mend(ctx, p)
 	}
 	return o, err
+}
+
+// greet asks a VIP that has just come a few times, each time on a new connection.
+func (t *trial) greet(ctx context.Context, address netip.Addr, o *outcome) error {
+	r, err := load.Do(ctx, load.Config{
+		Address: netip.AddrPortFrom(address, vipPort).String(), Host: vipHost, Dial: t.site.client.Dial,
+		Requests: greetings, Concurrency: 2, NewConnections: true, Timeout: patience, Now: t.now,
+	})
+	o.failed = map[load.Kind]int{}
+	for kind, f := range r.Failures {
+		o.failed[kind] = f.Count
+	}
+	return err
 }
 
 // follow waits until what the case set off is over, and returns when that was.
@@ -334,6 +352,11 @@ func (t *trial) follow(ctx context.Context, c bgpCase, p *round, o *outcome) (ti
 	at, err := t.await(ctx, c.route(p), c.want(p))
 	if err != nil {
 		return at, err
+	}
+	if c.name == announce {
+		if err := t.greet(ctx, p.probe, o); err != nil {
+			return at, err
+		}
 	}
 	end := t.now()
 	o.changed = at.Sub(p.began)

@@ -133,7 +133,7 @@ const supervisor = time.Second
 
 var bgpCases = []bgpCase{
 	{
-		name: "announce", asked: true,
+		name: announce, asked: true,
 		about: "a Gateway is created and gets a VIP of its own; the clock starts when the API is asked",
 		act:   actAnnounce, mend: mendProbe,
 		routeOf: func(p *round) netip.Prefix { return host(p.probe) },
@@ -185,6 +185,9 @@ var bgpCases = []bgpCase{
 
 // probe is the Gateway that comes and goes.
 const probe = "probe"
+
+// announce is the case in which there is a new VIP to ask.
+const announce = "announce"
 
 // actAnnounce creates a Gateway and starts the clock when it has an address.
 func actAnnounce(ctx context.Context, p *round) error {
