@@ -218,8 +218,11 @@ func (a *announcer) apply() (again time.Duration) {
 			owned = append(owned, v.Address)
 		}
 	}
-	refused, look := a.hold(held, owned, now)
-	soon(look)
+	var refused map[netip.Addr]error
+	if serving { // before, it is not known which addresses of an earlier agent are to go
+		refused, look = a.hold(held, owned, now)
+		soon(look)
+	}
 	clear(a.withheld)
 	clear(a.lacks)
 	var claims []model.Claim

@@ -34,6 +34,7 @@ type parts struct {
 	owned    []model.VIPObserved
 	held     []netip.Addr
 	kept     []netip.Addr
+	sets     int // of the loopback
 	refused  map[netip.Addr]error
 	withdrew int
 	said     bytes.Buffer
@@ -91,6 +92,7 @@ func (l fakeLoopback) Set(want []netip.Addr, keep ...netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held, l.kept = nil, keep
+	l.sets++
 	var errs []error
 	for _, a := range want {
 		if err := l.refused[a]; err != nil {
@@ -435,6 +437,26 @@ func TestUnknownWayToAnnounce(t *testing.T) {
 	a.told(one, model.VIPWithheld, "this agent is too old for the way in which its pool is announced: upgrade it")
 	if slices.Contains(a.held, one) {
 		t.Errorf("it is held")
+	}
+}
+
+// TestAddressesStayUntilTheStateIsKnown though nothing is remembered: an Envoy may serve at
+// those that an earlier agent left, and routers send there.
+func TestAddressesStayUntilTheStateIsKnown(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.after(time.Hour)
+	a.says("-")
+	a.gives(vipChange(t, bgpVIP(one, "http-80")))
+	a.says("-")
+	if a.sets > 0 {
+		t.Errorf("the loopback was told to hold %v, and not others", a.held)
+	}
+	a.whole()
+	a.listens("http-80")
+	a.says(one.String())
+	if !slices.Equal(a.held, []netip.Addr{one}) {
+		t.Errorf("held are %v", a.held)
 	}
 }
 
