@@ -27,6 +27,7 @@ type Holder struct {
 	others   map[netip.Addr]bool // the machine's other addresses, when Set looked last
 	refused  map[netip.Addr]error
 	silenced bool
+	used     bool // by Set or Hold
 }
 
 // New returns a holder that knows what an earlier one left on lo. It changes
@@ -65,6 +66,7 @@ func (h *Holder) Set(want []netip.Addr, keep ...netip.Addr) error {
 	if err := h.refresh(); err != nil {
 		return fmt.Errorf("hold addresses: %w", err)
 	}
+	h.used = true
 	h.silenced = false // interfaces may have come, or settings changed
 	clear(h.set)
 	var errs []error
@@ -101,7 +103,7 @@ func (h *Holder) Hold(a netip.Addr) error {
 	if err := h.hold(a); err != nil {
 		return err
 	}
-	h.single[a] = true
+	h.used, h.single[a] = true, true
 	return nil
 }
 
@@ -130,11 +132,13 @@ func (h *Holder) Held() []netip.Addr {
 	return held
 }
 
-// Close ends the holding. With leave the addresses stay, for the next agent to find.
+// Close ends the holding. With leave the addresses stay, for the next agent to find, and
+// so they do when nothing was ever asked for: an agent that could not begin, because
+// another runs here, must not take that one's away.
 func (h *Holder) Close(leave bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if leave {
+	if leave || !h.used {
 		return nil
 	}
 	clear(h.set)

@@ -238,3 +238,18 @@ func TestSilenceChangesOnlyWhatItMust(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseOfOneThatNeverBegan leaves what another agent of the machine holds.
+func TestCloseOfOneThatNeverBegan(t *testing.T) {
+	inMachine(t)
+	running := holder(t)
+	must(t, running.Set(addrs("203.0.113.1", "2001:db8:1::1")))
+	must(t, holder(t).Close(false))
+	if got, want := onLo(t), "2001:db8:1::1/128 203.0.113.1/32"; got != want {
+		t.Errorf("lo has %q, want %q", got, want)
+	}
+	must(t, running.Close(false))
+	if got := onLo(t); got != "" {
+		t.Errorf("lo has %q, want nothing", got)
+	}
+}
