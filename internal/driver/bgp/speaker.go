@@ -12,6 +12,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"fairlead.dev/internal/model"
 )
 
@@ -266,13 +269,29 @@ func (s *Speaker) identify(w Speaking) netip.Addr {
 		s.log.Warn("the router id is no IPv4 address; choosing one", "wanted", w.RouterID)
 	}
 	if !s.chosen.IsValid() {
-		addrs, err := net.InterfaceAddrs()
+		addrs, err := ownAddrs()
 		if err != nil {
 			s.log.Warn("cannot list the machine's addresses to choose a router id", "error", err)
 		}
 		s.chosen = chooseRouterID(w, addrs)
 	}
 	return s.chosen
+}
+
+// ownAddrs lists the machine's IPv4 addresses without those of scope host. The VIPs that it holds have that scope, also
+// those that it does not advertise now, and other machines hold the same.
+func ownAddrs() ([]net.Addr, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, err
+	}
+	var own []net.Addr
+	for _, a := range list {
+		if a.Scope != unix.RT_SCOPE_HOST {
+			own = append(own, a.IPNet)
+		}
+	}
+	return own, nil
 }
 
 // chooseRouterID returns the lowest global IPv4 address that no prefix covers, or a hash of the machine's name.
