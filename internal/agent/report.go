@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -148,7 +149,7 @@ var proxyStates = map[string]agentv1.Proxy_State{
 
 func proxyReport(s model.ProxyStatus) *agentv1.Proxy {
 	return &agentv1.Proxy{
-		State: proxyStates[s.State], Version: s.Version, Starts: s.Starts, Message: cut(s.Message, maxMessage),
+		State: proxyStates[s.State], Version: s.Version, Starts: s.Starts, Message: cut(strings.ToValidUTF8(s.Message, "?"), maxMessage),
 		RssBytes: s.RSSBytes, Requests: s.Requests,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -67,6 +68,7 @@ func VIPOf(v *agentv1.Vip) (model.VIP, error) {
 func Peer(p model.Peer) *agentv1.BgpPeer {
 	out := &agentv1.BgpPeer{
 		Address:       p.Address.AsSlice(),
+		Zone:          p.Address.Zone(),
 		Port:          uint32(p.Port),
 		LocalAsn:      p.LocalASN,
 		PeerAsn:       p.PeerASN,
@@ -94,7 +96,7 @@ func Peer(p model.Peer) *agentv1.BgpPeer {
 func PeerOf(name string, p *agentv1.BgpPeer) (model.Peer, error) {
 	out := model.Peer{
 		Name:          name,
-		Address:       addr(p.GetAddress()),
+		Address:       addr(p.GetAddress()).WithZone(p.GetZone()),
 		Port:          uint16(p.GetPort()),
 		LocalASN:      p.GetLocalAsn(),
 		PeerASN:       p.GetPeerAsn(),
@@ -136,6 +138,20 @@ func pathOptionsOf(o *agentv1.PathOptions) model.PathOptions {
 	}
 }
 
+// maxText bounds one message of a report: there may be thousands, and a plane reads no
+// report of more than a few megabytes.
+const maxText = 512
+
+// text is a message that can be sent: one that is not UTF-8, because it quotes what a
+// peer sent, would keep the whole report from being written.
+func text(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText-3], "") + "..."
+}
+
 // Sessions words what a machine sees of its peers.
 func Sessions(sessions []model.Session) []*agentv1.Session {
 	var out []*agentv1.Session
@@ -145,7 +161,7 @@ func Sessions(sessions []model.Session) []*agentv1.Session {
 			Address:      s.Address.AsSlice(),
 			State:        string(s.State),
 			Reason:       string(s.Reason),
-			Message:      s.Message,
+			Message:      text(s.Message),
 			Since:        timestamp(s.Since),
 			Flaps:        s.Flaps,
 			Bfd:          s.BFD,
@@ -200,7 +216,7 @@ func VIPStates(vips []model.VIPObserved) []*agentv1.VipState {
 	var out []*agentv1.VipState
 	for _, v := range vips {
 		out = append(out, &agentv1.VipState{
-			Address: v.Address.AsSlice(), State: string(v.State), Message: v.Message, Since: timestamp(v.Since),
+			Address: v.Address.AsSlice(), State: string(v.State), Message: text(v.Message), Since: timestamp(v.Since),
 		})
 	}
 	return out

@@ -3,6 +3,7 @@ package wire
 import (
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestVIPGoesThereAndBack(t *testing.T) {
 func TestPeerGoesThereAndBackWithoutItsPassword(t *testing.T) {
 	med := uint32(7)
 	p := model.Peer{
-		Name: "router", Address: netip.MustParseAddr("fe80::1"), Port: 1179, LocalASN: 65001, PeerASN: 4200000000, TTL: 3, NeedsPassword: true,
+		Name: "router", Address: netip.MustParseAddr("fe80::1%eth0"), Port: 1179, LocalASN: 65001, PeerASN: 4200000000, TTL: 3, NeedsPassword: true,
 		HoldTime: 9 * time.Second, Keepalive: 3 * time.Second, ConnectRetry: 10 * time.Second, BFD: &model.BFD{Interval: 300 * time.Millisecond, Multiplier: 3},
 		RestartTime: 15 * time.Second, AddPath: true, IPv4: true, IPv6: true, NextHop4: netip.MustParseAddr("192.0.2.9"), MaxPrefixes: 10,
 		Path: model.PathOptions{MED: &med},
@@ -77,5 +78,24 @@ func TestReportsOfTheNetworkGoThereAndBack(t *testing.T) {
 	}
 	if got := VIPStatesOf(report.GetVips()); !reflect.DeepEqual(got, vips) {
 		t.Errorf("came back as %+v, want %+v", got, vips)
+	}
+}
+
+// TestReportOfAnyMessage can be written and read, whatever a peer made somebody say, and however many VIPs say it.
+func TestReportOfAnyMessage(t *testing.T) {
+	garbage := "it sent \xff\xfe"
+	long := strings.Repeat("ä", 2000)
+	report := over(t, &agentv1.Report{
+		Sessions: Sessions([]model.Session{{Peer: "router", Message: garbage}}),
+		Vips:     VIPStates([]model.VIPObserved{{Address: netip.MustParseAddr("192.0.2.1"), Message: garbage}, {Address: netip.MustParseAddr("192.0.2.2"), Message: long}}),
+	}, &agentv1.Report{})
+	if got := report.GetSessions()[0].GetMessage(); got != "it sent ?" {
+		t.Errorf("the session says %q", got)
+	}
+	if got := report.GetVips()[0].GetMessage(); got != "it sent ?" {
+		t.Errorf("the VIP says %q", got)
+	}
+	if got := report.GetVips()[1].GetMessage(); len(got) > maxText || !strings.HasPrefix(got, "ää") || !strings.HasSuffix(got, "ä...") {
+		t.Errorf("the long message is %d bytes: %q", len(got), got)
 	}
 }

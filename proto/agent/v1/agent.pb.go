@@ -454,14 +454,16 @@ type BgpPeer struct {
 	// Absent: no BFD.
 	Bfd *Bfd `protobuf:"bytes,10,opt,name=bfd,proto3" json:"bfd,omitempty"`
 	// 0: no graceful restart.
-	RestartTime   *durationpb.Duration `protobuf:"bytes,11,opt,name=restart_time,json=restartTime,proto3" json:"restart_time,omitempty"`
-	AddPath       bool                 `protobuf:"varint,12,opt,name=add_path,json=addPath,proto3" json:"add_path,omitempty"`
-	Ipv4          bool                 `protobuf:"varint,13,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
-	Ipv6          bool                 `protobuf:"varint,14,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
-	NextHop4      []byte               `protobuf:"bytes,15,opt,name=next_hop4,json=nextHop4,proto3" json:"next_hop4,omitempty"`
-	NextHop6      []byte               `protobuf:"bytes,16,opt,name=next_hop6,json=nextHop6,proto3" json:"next_hop6,omitempty"`
-	MaxPrefixes   uint32               `protobuf:"varint,17,opt,name=max_prefixes,json=maxPrefixes,proto3" json:"max_prefixes,omitempty"`
-	Path          *PathOptions         `protobuf:"bytes,18,opt,name=path,proto3" json:"path,omitempty"`
+	RestartTime *durationpb.Duration `protobuf:"bytes,11,opt,name=restart_time,json=restartTime,proto3" json:"restart_time,omitempty"`
+	AddPath     bool                 `protobuf:"varint,12,opt,name=add_path,json=addPath,proto3" json:"add_path,omitempty"`
+	Ipv4        bool                 `protobuf:"varint,13,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
+	Ipv6        bool                 `protobuf:"varint,14,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	NextHop4    []byte               `protobuf:"bytes,15,opt,name=next_hop4,json=nextHop4,proto3" json:"next_hop4,omitempty"`
+	NextHop6    []byte               `protobuf:"bytes,16,opt,name=next_hop6,json=nextHop6,proto3" json:"next_hop6,omitempty"`
+	MaxPrefixes uint32               `protobuf:"varint,17,opt,name=max_prefixes,json=maxPrefixes,proto3" json:"max_prefixes,omitempty"`
+	Path        *PathOptions         `protobuf:"bytes,18,opt,name=path,proto3" json:"path,omitempty"`
+	// The interface of a link-local address.
+	Zone          string `protobuf:"bytes,19,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,6 +622,13 @@ func (x *BgpPeer) GetPath() *PathOptions {
 		return x.Path
 	}
 	return nil
+}
+
+func (x *BgpPeer) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
 }
 
 // Bfd is how a path is watched.
@@ -1627,7 +1636,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x03med\x18\x03 \x01(\rH\x01R\x03med\x88\x01\x01\x12\x18\n" +
 	"\aprepend\x18\x04 \x01(\rR\aprependB\x13\n" +
 	"\x11_local_preferenceB\x06\n" +
-	"\x04_med\"\x95\x05\n" +
+	"\x04_med\"\xa9\x05\n" +
 	"\aBgpPeer\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1b\n" +
@@ -1647,7 +1656,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\tnext_hop4\x18\x0f \x01(\fR\bnextHop4\x12\x1b\n" +
 	"\tnext_hop6\x18\x10 \x01(\fR\bnextHop6\x12!\n" +
 	"\fmax_prefixes\x18\x11 \x01(\rR\vmaxPrefixes\x122\n" +
-	"\x04path\x18\x12 \x01(\v2\x1e.fairlead.agent.v1.PathOptionsR\x04path\"\\\n" +
+	"\x04path\x18\x12 \x01(\v2\x1e.fairlead.agent.v1.PathOptionsR\x04path\x12\x12\n" +
+	"\x04zone\x18\x13 \x01(\tR\x04zone\"\\\n" +
 	"\x03Bfd\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x1e\n" +
 	"\n" +
