@@ -182,9 +182,22 @@ spec: {address: %s, localASN: %d, peerASN: %d, holdTime: 3s, connectRetryTime: 1
 }
 
 // TestRouterWithoutMultipath has all traffic pass one edge, and the other one when that
-// is gone.
+// is gone. First the router has both ways and one client takes only one of them.
 func TestRouterWithoutMultipath(t *testing.T) {
 	s := routed(t)
+	hash := func(policy string) {
+		t.Helper()
+		c := upstream.Machine().Command(context.WithoutCancel(t.Context()), "sh", "-c", "echo "+policy+" | tee /proc/sys/net/ipv4/fib_multipath_hash_policy")
+		if out, err := c.CombinedOutput(); err != nil || string(out) != policy+"\n" {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	t.Cleanup(func() { hash("1") })
+	hash("0")
+	same := s.startVIPLoad(t, vip4, false)
+	same.more(t, 50)
+	same.none(t)
+	hash("1")
 	c := s.routerConfig()
 	c.MaxPaths = 1
 	s.restartUpstream(t, c)
