@@ -112,13 +112,16 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 		announced := 0
 		var why []string
 		for _, o := range at[address] {
-			if !slices.Contains(s.Machines, o.Machine) {
+			if _, is := slices.BinarySearch(s.Machines, o.Machine); !is {
 				continue // of a pool that the machine is about to leave
 			}
 			s.At = append(s.At, o)
 			switch o.State {
 			case model.VIPAnnounced:
 				announced++
+				if o.Message != "" {
+					why = append(why, o.Machine+": "+o.Message)
+				}
 			case model.VIPWithheld:
 				why = append(why, o.Machine+": "+cmp.Or(o.Message, "withheld"))
 			}
@@ -224,7 +227,7 @@ func (l *loop) established(peer string, generation int64) (c metav1.Condition, k
 			s := state.Sessions[i]
 			down = append(down, name+": "+cmp.Or(s.Message, string(s.State)))
 			if s.Reason != model.SessionOK && s.Reason != model.SessionStarting {
-				reason = string(s.Reason)
+				reason = conditionReason(string(s.Reason))
 			}
 		}
 	}
@@ -240,6 +243,18 @@ func (l *loop) established(peer string, generation int64) (c metav1.Condition, k
 	}
 	c.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), 4096)], "")
 	return c, true
+}
+
+// conditionReason is what a machine reported in a form that the API takes for a
+// condition's reason: one machine's slip must not keep the status from being written.
+func conditionReason(text string) string {
+	for i, r := range text {
+		letter := r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if !letter && (i == 0 || r < '0' || r > '9') {
+			return "Unknown"
+		}
+	}
+	return cmp.Or(text, "Unknown")
 }
 
 // offerPeers has the peers of a machine judged again.

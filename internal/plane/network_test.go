@@ -109,9 +109,13 @@ func TestSessionsAndVIPsOfTwoMachines(t *testing.T) {
 	two.sees(model.Session{State: model.SessionIdle, Reason: model.SessionWrongAS, Message: "it has another AS"}, withheld("")...)
 	await(r, router, "one is refused", establishedIs(metav1.ConditionFalse, "WrongAS", "edge-2: it has another AS"))
 	p.awaitVIP(vip4, vipAnnounced, "edge-2: withheld")
+	two.sees(model.Session{State: model.SessionIdle, Reason: "no reason, a story", Message: "garbage"})
+	await(r, router, "one says what is no reason", establishedIs(metav1.ConditionFalse, "Unknown", "edge-2: garbage"))
 	two.with(func() { two.sessions = nil })
 	await(r, router, "one has no session", establishedIs(metav1.ConditionFalse, "Starting", "edge-2: it has not begun"))
 
+	two.sees(up, model.VIPObserved{Address: vip4, State: model.VIPAnnounced, Message: "another host claims it"})
+	p.awaitVIP(vip4, vipAnnounced, "edge-2: another host claims it")
 	two.sees(up, announced()...)
 	await(r, router, "both are up", establishedIs(metav1.ConditionTrue, v1alpha1.ReasonEstablished, "sessions with edge-1, edge-2"))
 	one.sees(up, withheld("why")...)
