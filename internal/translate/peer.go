@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -257,6 +258,8 @@ func (t *Translator) computeSecret(r reader, n node) {
 			f.problem = `has no key "` + snapshot.PasswordKey + `"`
 		case len(f.password) > passwordLimit:
 			f = &secretFact{problem: "has a password of more than " + strconv.Itoa(passwordLimit) + " bytes"}
+		case !utf8.ValidString(string(f.password)): // machines are told it as text
+			f = &secretFact{problem: "has a password that is no text: it is not UTF-8"}
 		}
 	}
 	update(t, n, t.secrets, n.a, f)
