@@ -2,6 +2,8 @@ package plane
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -35,31 +37,31 @@ func newNetwork() network {
 	}
 }
 
-// apply takes in what a translation changed, and adds it to what is published.
+// apply takes in what a translation changed, and adds it to what is published. What
+// cannot be encoded does not keep the rest from it.
 func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 	merge(n.assignments, ch.Assignments)
 	merge(n.vips, ch.VIPs)
 	merge(n.peers, ch.Peers)
-	add := func(machine, kind, name string, m proto.Message) error {
+	var errs []error
+	add := func(machine, kind, name string, m proto.Message) {
 		change := delta.Change{Type: delta.Type(kind), Name: name}
 		if m != nil {
 			r, err := delta.NewResource(name, m)
 			if err != nil {
-				return err
+				errs = append(errs, fmt.Errorf("%s of machine %s: %w", name, machine, err))
+				return
 			}
 			change.Resource = &r
 		}
 		update.Machine[machine] = append(update.Machine[machine], change)
-		return nil
 	}
 	for k, v := range ch.VIPs {
 		var m proto.Message
 		if v != nil {
 			m = wire.VIP(*v, func(id model.ListenerID) string { return string(id) })
 		}
-		if err := add(k.Machine, agentv1.VipType, wire.VIPName(k.Address), m); err != nil {
-			return err
-		}
+		add(k.Machine, agentv1.VipType, wire.VIPName(k.Address), m)
 	}
 	for k, p := range ch.Peers {
 		var peer, password proto.Message
@@ -70,14 +72,10 @@ func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 			}
 		}
 		// The password first: a peer that needs one cannot be tried without.
-		if err := add(k.Machine, agentv1.BgpPasswordType, k.Peer, password); err != nil {
-			return err
-		}
-		if err := add(k.Machine, agentv1.BgpPeerType, k.Peer, peer); err != nil {
-			return err
-		}
+		add(k.Machine, agentv1.BgpPasswordType, k.Peer, password)
+		add(k.Machine, agentv1.BgpPeerType, k.Peer, peer)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // merge brings what stands up to date; a nil value is gone.

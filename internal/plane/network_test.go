@@ -16,7 +16,10 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
 )
 
 var (
@@ -308,4 +311,24 @@ func TestAddressesAreGivenOnceWhileOthersWrite(t *testing.T) {
 	})
 	close(stop)
 	t.Logf("touched %d times, %g conflicts", <-touched, p.metric("fairlead_plane_status_writes_total", map[string]string{"result": string(outcomeConflict)}))
+}
+
+// TestWhatCannotBeEncodedLeavesTheRest published.
+func TestWhatCannotBeEncodedLeavesTheRest(t *testing.T) {
+	for range 20 { // in whatever order
+		n, update := newNetwork(), southbound.Update{Machine: map[string][]delta.Change{}}
+		bad, good := model.Peer{Name: "bad", Password: "\xff"}, model.Peer{Name: "good", Password: "x"}
+		err := n.apply(translate.Changes{
+			VIPs:  map[model.VIPKey]*model.VIP{{Machine: "edge-1", Address: vip4}: {Address: vip4}},
+			Peers: map[model.PeerKey]*model.Peer{{Machine: "edge-1", Peer: "bad"}: &bad, {Machine: "edge-1", Peer: "good"}: &good},
+		}, &update)
+		var names []string
+		for _, c := range update.Machine["edge-1"] {
+			names = append(names, c.Name)
+		}
+		slices.Sort(names)
+		if want := []string{vip4.String(), "bad", "good", "good"}; err == nil || !slices.Equal(names, want) {
+			t.Fatalf("published are %v, want %v; %v", names, want, err)
+		}
+	}
 }
