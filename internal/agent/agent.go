@@ -175,6 +175,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		return c.Proxy.Run(ctx, func() { poke(a.upstream.report.changed); poke(a.announcer.news) })
 	})
+	a.drainer.begin()
 	work(a.announcer.run)
 	if s := c.Network.Speaker; s != nil {
 		work(s.Run)

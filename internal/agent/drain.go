@@ -34,6 +34,15 @@ type drainer struct {
 	state     *state
 	log       *slog.Logger
 	news      chan struct{} // gets a token when the machine may be cordoned or not
+	out       bool          // it is out of the traffic; begin and run use it
+}
+
+// begin notes whether the machine was cordoned before this agent. Call it before the
+// announcer and the drainer run: one that is must not announce for a moment.
+func (d *drainer) begin() {
+	if d.out = d.state.config().GetCordoned(); d.out {
+		d.announcer.quit() // the agent before this one has seen to the connections
+	}
 }
 
 // run follows what the plane says until the machine is told to stop, or ctx is done.
@@ -41,31 +50,27 @@ func (d *drainer) run(stop, ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop, cancel)()
-	out := d.state.config().GetCordoned()
 	// An agent that was killed while it drained left the proxy closing connections.
 	undo := time.After(0)
-	if out {
-		d.announcer.withdraw(ctx) // the agent before this one has seen to the connections
-	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-undo:
-			if undo = nil; !out && d.proxy != nil && d.proxy.Drain(ctx, false) != nil {
+			if undo = nil; !d.out && d.proxy != nil && d.proxy.Drain(ctx, false) != nil {
 				undo = time.After(undoEvery)
 			}
 			continue
 		case <-d.news:
 		}
 		switch cordoned := d.state.config().GetCordoned(); {
-		case cordoned == out:
+		case cordoned == d.out:
 		case cordoned:
-			if out = d.leave(ctx, func() bool { return !d.state.config().GetCordoned() }); !out {
+			if d.out = d.leave(ctx, func() bool { return !d.state.config().GetCordoned() }); !d.out {
 				undo = time.After(0)
 			}
 		default:
-			undo, out = time.After(0), false
+			undo, d.out = time.After(0), false
 			d.announcer.resume()
 			d.log.Info("the machine takes traffic again")
 		}

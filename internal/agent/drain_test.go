@@ -20,7 +20,6 @@ type busyProxy struct {
 	connections uint64
 	draining    bool
 	drained     int // how often it was told to
-	undone      int // how often it was told to take traffic again
 	asked       int
 	broken      error
 }
@@ -33,8 +32,6 @@ func (p *busyProxy) Drain(_ context.Context, on bool) error {
 	}
 	if p.draining = on; on {
 		p.drained++
-	} else {
-		p.undone++
 	}
 	return nil
 }
@@ -62,13 +59,6 @@ func (p *busyProxy) is(draining bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.draining == draining
-}
-
-// began says that the drainer has told it to take traffic.
-func (p *busyProxy) began() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.undone > 0
 }
 
 func (p *busyProxy) mends() {
@@ -105,6 +95,7 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration) *draining {
 	stop, cancelStop := context.WithCancel(context.Background())
 	d.stop = cancelStop
 	ctx, cancel := context.WithCancel(context.Background())
+	d.drainer.begin()
 	var announcing sync.WaitGroup
 	announcing.Go(func() { _ = d.run(ctx) })
 	go func() {
@@ -116,9 +107,6 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration) *draining {
 		<-d.done
 		announcing.Wait()
 	})
-	if !cordoned { // before it has looked, it would take a cordon for that of the agent before
-		eventually(t, "the drainer has begun", d.busy.began)
-	}
 	return d
 }
 

@@ -402,9 +402,7 @@ func (a *announcer) proxyTrouble(now time.Time) (why string, again time.Duration
 
 // withdraw takes everything back and gives the routers time to follow.
 func (a *announcer) withdraw(ctx context.Context) {
-	a.mu.Lock()
-	a.drained = true
-	a.mu.Unlock()
+	a.quit()
 	a.apply()
 	if !a.announces() {
 		return
@@ -418,6 +416,13 @@ func (a *announcer) withdraw(ctx context.Context) {
 	case <-ctx.Done():
 	case <-time.After(afterWithdraw):
 	}
+}
+
+// quit has nothing announced from now on.
+func (a *announcer) quit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drained = true
 }
 
 // announces says whether there is anything to withdraw.
