@@ -83,7 +83,7 @@ clean: ## Remove what was built here (not the tools in .tools, not Go's cache)
 
 ##@ Measure it (JSON in bench/out)
 .PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp
-bench: bench-start bench-delta bench-translate bench-bgp bench-ecmp ## All benchmarks: 25 minutes
+bench: bench-start bench-delta bench-translate bench-bgp bench-ecmp ## All benchmarks: half an hour
 bench-start: build ## Time from exec to ready, memory of plane and agent (root)
 	@tools/setup.sh run
 	@bin/fairlead lab bench start
@@ -91,7 +91,7 @@ bench-delta: build ## Cost of one change for 1, 100 and 1,000 subscribers
 	@bin/fairlead lab bench delta
 bench-translate: build ## Cost of one change among 20,000 routes and 100,000 endpoints
 	@bin/fairlead lab bench translate
-bench-bgp: build ## How soon BIRD and FRR follow edges that come, go and die, and what clients lose (root; 15 minutes)
+bench-bgp: build ## How soon BIRD and FRR follow edges that come, go and die, and what clients lose (root; 18 minutes)
 	@tools/setup.sh run
 	@bin/fairlead lab bench bgp
 bench-ecmp: build ## The number of edges changes at random: delay of the router, throughput; two plots (root; 5 minutes)
