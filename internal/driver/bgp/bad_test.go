@@ -1,7 +1,10 @@
 package bgp
 
 import (
+	"io"
+	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -194,5 +197,26 @@ func TestBadPeers(t *testing.T) {
 				t.Errorf("the good peer was disturbed: %+v, %d connections", x, neighbour.connections())
 			}
 		})
+	}
+}
+
+// A peer that refuses what it is told says so and closes, while more is on its way to it. The reason is what it said, not
+// that nothing can be written any more.
+func TestLastWordsOfAPeer(t *testing.T) {
+	t.Parallel()
+	conf := model.Peer{Name: "bad", Address: netip.MustParseAddr("192.0.2.1"), LocalASN: ourASN, PeerASN: theirASN}
+	said := func(messages ...incoming) *failure {
+		c := &connection{p: newPeer(New(Config{}), netip.MustParseAddr("192.0.2.99"), conf), in: make(chan incoming, len(messages))}
+		for _, m := range messages {
+			c.in <- m
+		}
+		return c.stuck(conf, syscall.EPIPE)
+	}
+	alive, refusal := incoming{message: packet.NewBGPKeepAliveMessage()}, incoming{message: packet.NewBGPNotificationMessage(6, 1, nil)}
+	if f := said(alive, refusal); f.reason != model.SessionNotified || !strings.Contains(f.message, "fewer prefixes than we send") {
+		t.Errorf("the reason is %s: %s", f.reason, f.message)
+	}
+	if f := said(alive, incoming{err: io.EOF}); f.reason != model.SessionReset {
+		t.Errorf("without last words the reason is %s: %s", f.reason, f.message)
 	}
 }

@@ -44,6 +44,7 @@ type connection struct {
 	troubles []trouble
 	since    time.Time
 	bfdDowns uint32 // of the BFD session when this connection began
+	in       chan incoming
 }
 
 // attempt makes a connection and keeps it until it ends, and returns why it did.
@@ -242,21 +243,14 @@ func (c *connection) established(conf model.Peer) *failure {
 	p.failures = 0
 	p.ensureBFD(conf, c.local)
 	c.bfdDowns = p.bfd.downs()
-	// Before anything is sent: Withdraw waits for sessions in this state.
-	c.report(conf)
-	if f := c.sync(true); f != nil {
-		return f
-	}
-	p.log.Info("the BGP session is established", "router_id", p.routerID, "hold_time", c.agreed.hold)
-
-	in := make(chan incoming)
+	c.in = make(chan incoming)
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
 		for {
 			m, err := c.read(c.agreed.hold)
 			select {
-			case in <- incoming{m, err}:
+			case c.in <- incoming{m, err}:
 			case <-over:
 				return
 			}
@@ -265,6 +259,13 @@ func (c *connection) established(conf model.Peer) *failure {
 			}
 		}
 	}()
+	// Before anything is sent: Withdraw waits for sessions in this state.
+	c.report(conf)
+	if f := c.sync(true); f != nil {
+		return f
+	}
+	p.log.Info("the BGP session is established", "router_id", p.routerID, "hold_time", c.agreed.hold)
+
 	keepalive := time.NewTicker(c.keepalive(conf))
 	defer keepalive.Stop()
 	look := time.NewTicker(recheck)
@@ -274,7 +275,7 @@ func (c *connection) established(conf model.Peer) *failure {
 		select {
 		case <-p.ctx.Done():
 			return fail(conf, model.SessionStarting, "ended by this machine")
-		case i := <-in:
+		case i := <-c.in:
 			f = c.handle(conf, i)
 		case <-keepalive.C:
 			if c.agreed.hold == 0 {
@@ -320,8 +321,34 @@ func (c *connection) stuck(conf model.Peer, err error) *failure {
 	f := broken(conf, model.SessionEstablished, err, writeWait)
 	if f.reason == model.SessionHoldExpired {
 		f.message, f.notify = where(conf)+fmt.Sprintf("it took nothing of what was sent for %s: look whether its BGP process hangs", writeWait), nil
+		return f
+	}
+	if said := c.lastWords(conf); said != nil {
+		return said
 	}
 	return f
+}
+
+// lastWords is what the peer said before it closed a connection that cannot be written
+// to any more: what we sent meanwhile came too late.
+func (c *connection) lastWords(conf model.Peer) *failure {
+	limit := time.NewTimer(closeWait)
+	defer limit.Stop()
+	for {
+		select {
+		case i := <-c.in:
+			if i.err != nil {
+				return nil
+			}
+			if n, is := i.message.Body.(*packet.BGPNotification); is {
+				return notified(conf, c.p.routerID, model.SessionEstablished, n)
+			}
+		case <-c.p.ctx.Done():
+			return nil
+		case <-limit.C:
+			return nil
+		}
+	}
 }
 
 // handle takes in what the peer sent.
