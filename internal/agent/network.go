@@ -269,8 +269,10 @@ func (a *announcer) apply() (again time.Duration) {
 		speak.Peers = append(speak.Peers, p)
 	}
 	if !a.began {
-		// The whole state, or the time that a peer may be kept waiting for it.
-		if left := a.started.Add(beginGrace).Sub(now); left > 0 && (waiting || !serving) && !a.drained {
+		// The whole state, or the time that a peer may be kept waiting for it. Where the
+		// proxy had to be started, what a peer kept leads nowhere: it is to drop it at once.
+		fresh := a.proxy.Status().Starts > 0
+		if left := a.started.Add(beginGrace).Sub(now); left > 0 && (waiting || !serving) && !a.drained && !fresh {
 			soon(left)
 			return again
 		}

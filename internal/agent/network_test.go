@@ -25,6 +25,7 @@ import (
 func TestNothingIsAnnouncedBeforeTheWholeState(t *testing.T) {
 	t.Parallel()
 	a := newAnnouncing(t)
+	a.becomes(proxyReady, 0) // it served before this agent
 	a.gives(peerChange(t, router), vipChange(t, bgpVIP(one, "http-80")))
 	a.listens("http-80")
 	a.says("-") // there may be more
@@ -40,6 +41,24 @@ func TestNothingIsAnnouncedBeforeTheWholeState(t *testing.T) {
 	if w := a.spoken[0]; len(w.Peers) != 1 || w.Peers[0].Name != "router" || w.Machine != "edge-1" {
 		t.Errorf("the speaker was told %+v", w)
 	}
+}
+
+// What a peer kept of a proxy that is gone must go at once, and not when the next one is
+// ready.
+func TestBeginningWithAFreshProxyIsAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAnnouncing(t)
+	a.becomes("starting", 1)
+	a.gives(peerChange(t, router), vipChange(t, bgpVIP(one, "http-80")))
+	a.says("-") // no state yet
+	a.whole()
+	a.says()
+	if w := a.spoken[0]; len(w.Peers) != 1 {
+		t.Errorf("the speaker was told %+v", w)
+	}
+	a.becomes(proxyReady, 1)
+	a.listens("http-80")
+	a.says(one.String())
 }
 
 func TestBeginningHasAnEnd(t *testing.T) {
