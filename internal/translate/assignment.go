@@ -182,6 +182,12 @@ func (t *Translator) computePoolStatus(r reader, n node) {
 	if selection := r.selection(n.a); selection != nil && len(selection.machines) == 0 {
 		notes = append(notes, "no machine announces its addresses: spec.machines selects none")
 	}
+	switch {
+	case f.mode == model.AnnounceBGP && len(o.Spec.Interfaces) > 0:
+		notes = append(notes, "spec.interfaces is not used: it is for announce: L2")
+	case f.mode == model.AnnounceL2 && !reflect.DeepEqual(o.Spec.BGP, v1alpha1.PathAttributes{}):
+		notes = append(notes, "spec.bgp is not used: it is for announce: BGP")
+	}
 	message = strings.Join(append([]string{message}, notes...), "; ")
 	status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionAccepted, !out.accepted.failed, reason, message, o.Generation)}
 	publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), &Status{Generation: o.Generation, AddressPool: status})
