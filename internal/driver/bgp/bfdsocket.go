@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bfd"
 	"golang.org/x/sys/unix"
@@ -22,6 +24,8 @@ const (
 	// Source ports (RFC 5881, 4).
 	bfdFirstSource = 49152
 	bfdSources     = 65536 - bfdFirstSource
+	// bfdRetry is the pause after packets could not be received.
+	bfdRetry = 100 * time.Millisecond
 )
 
 // receivers are the sockets on which BFD packets come in, one for each of our addresses and ports, and whom they are for.
@@ -154,10 +158,13 @@ func (r *receivers) receive(in *receiver) {
 	for {
 		n, oobn, _, from, err := in.conn.ReadMsgUDPAddrPort(packet, oob)
 		if err != nil {
-			if ne, ok := err.(net.Error); ok && ne.Timeout() { //nolint:errorlint // an interface of the outermost error
-				continue
+			if errors.Is(err, net.ErrClosed) {
+				return
 			}
-			return
+			// A kernel that is short of memory for a moment, say. Nobody opens the socket anew.
+			r.log.Warn("cannot receive BFD; trying again", "address", in.conn.LocalAddr(), "error", err)
+			time.Sleep(bfdRetry)
+			continue
 		}
 		// A packet that crossed a router has a smaller TTL, and none does on a link (RFC 5881, 5).
 		if !in.multihop && hopLimit(oob[:oobn]) != 255 {
