@@ -162,6 +162,7 @@ func TestOneListenerDoesNotTakeTheOthersOffTheAir(t *testing.T) {
 	})
 	t.Run("that is refused from the start", func(t *testing.T) {
 		a := newAnnouncing(t)
+		a.becomes(proxyReady, 0) // it was there before the agent
 		a.gives(vipChange(t, bgpVIP(one, "http-80", "http-90")))
 		a.whole()
 		a.listens("http-80")
