@@ -11,12 +11,11 @@ import (
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // MachineState is what the server knows of one machine, from open streams and from
-// those that were. It is a copy, but for Proxy, which nobody changes.
+// those that were. It is a copy, but for Proxy, Sessions and VIPs, which nobody changes.
 type MachineState struct {
 	Name string
 	Role string
@@ -80,8 +79,10 @@ type machine struct {
 	lost       bool // as last told to watchers
 
 	report    *agentv1.Report
-	problems  []Problem // of the report
-	refusals  []Problem // on the discovery stream
+	problems  []Problem           // of the report
+	bgp       []model.Session     // of the report
+	vips      []model.VIPObserved // of the report
+	refusals  []Problem           // on the discovery stream
 	delivered delta.Revision
 	applied   delta.Revision
 }
@@ -148,8 +149,7 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		state.Proxy = m.report.GetProxy()
 		state.Addresses = slices.Clone(m.report.GetAddresses())
 		state.AgentVersion = m.report.GetAgentVersion()
-		state.Sessions = wire.SessionsOf(m.report.GetSessions())
-		state.VIPs = wire.VIPStatesOf(m.report.GetVips())
+		state.Sessions, state.VIPs = m.bgp, m.vips
 	}
 	return state
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -80,6 +81,9 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		s.config.Log.Info("machine is back", "machine", m.name)
 	}
 	m.report, m.problems, m.applied = report, problems, applied
+	if changed { // else they say the same, and there may be thousands
+		m.bgp, m.vips = wire.SessionsOf(report.GetSessions()), wire.VIPStatesOf(report.GetVips())
+	}
 	m.lastReport, m.seen = now, now
 	s.mu.Unlock()
 	if changed {
