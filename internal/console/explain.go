@@ -86,7 +86,7 @@ func (c Client) Explain(ctx context.Context, o explain.Options) (explain.Explana
 // WriteExplanation renders an explanation for a terminal, a step a paragraph; each says
 // which resource decided it.
 func WriteExplanation(w io.Writer, e explain.Explanation) error {
-	b := &paragraphs{w: bufio.NewWriter(w)}
+	b := &paragraphs{w: bufio.NewWriterSize(printable{w}, screen)}
 	line := e.Request.Method + " " + e.Request.URL()
 	for _, h := range e.Request.Headers {
 		line += ", " + h.Name + ": " + h.Value

@@ -13,7 +13,7 @@ import (
 
 // WriteVIPs renders the VIPs: who has each, who announces it, and why not.
 func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
-	b := bufio.NewWriter(w)
+	b := bufio.NewWriterSize(printable{w}, screen)
 	if t := heading(b, "VIPs", len(s.VIPs), "none: no AddressPool, or nobody who needs an address of one"); t != nil {
 		shown := rows(b, s.VIPs, o)
 		fmt.Fprintln(t, "  ADDRESS\tPOOL\tOWNER\tBY\tSTATE\tMACHINES")
@@ -38,7 +38,7 @@ func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
 
 // WriteBGP renders the sessions, what is advertised over each, and why not.
 func WriteBGP(w io.Writer, s model.Status, o TextOptions) error {
-	b := bufio.NewWriter(w)
+	b := bufio.NewWriterSize(printable{w}, screen)
 	if t := heading(b, "Sessions", len(s.Sessions), "none: no BGPPeer selects a connected machine"); t != nil {
 		shown := rows(b, s.Sessions, o)
 		fmt.Fprintln(t, "  MACHINE\tPEER\tADDRESS\tAS\tSTATE\tFOR\tBFD\tSENT\tRECEIVED\tLOST")

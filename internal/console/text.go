@@ -22,7 +22,7 @@ type TextOptions struct {
 // WriteText renders a status for a terminal: machines, listeners, routes, and
 // what is wrong and why. It prints no colours and needs no terminal.
 func WriteText(w io.Writer, s model.Status, o TextOptions) error {
-	b := bufio.NewWriter(w)
+	b := bufio.NewWriterSize(printable{w}, screen)
 	writePlane(b, s.Plane, o)
 	if s.Machines != nil { // else nothing is known yet, which is not the same as none
 		writeMachines(b, s.Machines, o)
