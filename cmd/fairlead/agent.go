@@ -170,7 +170,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		return err
 	}
 	leave := proxy.StopPolicy(f.onStop) == proxy.Leave
-	network, holder, err := newNetwork(name, leave, log)
+	network, holder, err := newNetwork(name, f.runDir, leave, log)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 
 // newNetwork makes the drivers of what the machine does in the network. When the agent
 // leaves, VIPs and their addresses stay for the next one; otherwise they are given up.
-func newNetwork(machine string, leave bool, log *slog.Logger) (agent.Network, *address.Holder, error) {
+func newNetwork(machine, runDir string, leave bool, log *slog.Logger) (agent.Network, *address.Holder, error) {
 	holder, err := address.New(log)
 	if err != nil {
 		return agent.Network{}, nil, err
@@ -226,8 +226,9 @@ func newNetwork(machine string, leave bool, log *slog.Logger) (agent.Network, *a
 		default:
 		}
 	}
-	speaker := bgp.New(bgp.Config{Log: log.With("component", "bgp"), Now: time.Now, Changed: tell})
+	speaker := bgp.New(bgp.Config{Log: log.With("component", "bgp"), Now: time.Now, Changed: tell, StateDir: runDir})
 	speaker.StopPolicy(leave)
+	speaker.Resume() // now: the routers of an agent that was killed wait for less than a second
 	segment := l2.New(l2.Config{
 		Machine: machine, Hold: holder.Hold, Release: holder.Release, Log: log.With("component", "l2"),
 		Now: time.Now, Changed: tell, Leave: func() bool { return leave },

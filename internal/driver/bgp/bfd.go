@@ -25,12 +25,13 @@ const (
 type bfdKey struct {
 	local, remote netip.Addr
 	multihop      bool
+	hold          time.Duration // how long the peer waits for a machine that restarts
 	conf          model.BFD
 }
 
 // bfdSession watches the path to a peer (RFC 5880, asynchronous mode; RFC 5881 on a link, RFC 5883 beyond). It
 // outlives the BGP sessions with that peer: one that starts anew would make the peer end a BGP session that has just
-// come up. A nil session is that of a peer without BFD.
+// come up. It also outlives the process, if another one follows in time. A nil session is that of a peer without BFD.
 type bfdSession struct {
 	key     bfdKey
 	log     *slog.Logger
@@ -41,14 +42,17 @@ type bfdSession struct {
 	stop    chan struct{}
 	done    chan struct{}
 	stopped sync.Once
+	quietly bool // it ends so that the peer does not notice; set before stop is closed
 
-	mu       sync.Mutex
-	state    bfd.StateType
-	remote   bfd.StateType
-	lost     uint32 // times that it went from up to down, except when the peer took it down on purpose
-	why      string // of the last loss
-	openErr  error
-	detected time.Duration // the detection time of the last loss
+	mu     sync.Mutex
+	state  bfd.StateType
+	remote bfd.StateType
+	// unconfirmed is a session that was resumed while the peer has not said yet that it is up.
+	unconfirmed bool
+	lost        uint32 // times that it went from up to down, except when the peer took it down on purpose
+	why         string // of the last loss
+	openErr     error
+	detected    time.Duration // the detection time of the last loss
 
 	// Only the session's goroutine uses what follows.
 	mine, yours      uint32 // discriminators
@@ -57,6 +61,8 @@ type bfdSession struct {
 	diagnostic       bfd.DiagnosticType
 	polling          bool
 	transmit, detect *time.Timer
+	port             uint16    // from which it sends
+	remembered       bfdRecord // what the next process would find
 }
 
 // ensureBFD makes the peer's BFD session what the configuration says. It reports whether there is another one now.
@@ -66,7 +72,7 @@ func (p *peer) ensureBFD(conf model.Peer, local netip.Addr) bool {
 		p.dropBFD()
 		return had
 	}
-	key := bfdKey{local: local, remote: conf.Address, multihop: multihop(conf), conf: *conf.BFD}
+	key := bfdKey{local: local, remote: conf.Address, multihop: multihop(conf), hold: conf.RestartTime, conf: *conf.BFD}
 	if p.bfd != nil && p.bfd.key == key && p.bfd.failed() == nil {
 		return false
 	}
@@ -75,10 +81,14 @@ func (p *peer) ensureBFD(conf model.Peer, local netip.Addr) bool {
 	return true
 }
 
-// dropBFD ends the peer's BFD session, telling the peer that this is on purpose.
+// dropBFD ends the peer's BFD session, telling the peer that this is on purpose; it leaves it up at the peer if we
+// leave.
 func (p *peer) dropBFD() {
 	if p.bfd != nil {
-		p.bfd.close()
+		p.mu.Lock()
+		leave := p.end.leave
+		p.mu.Unlock()
+		p.bfd.end(leave)
 		p.bfd = nil
 	}
 }
@@ -124,8 +134,10 @@ func (b *bfdSession) report(lasted time.Duration) (state, trouble string) {
 	switch {
 	case b.openErr != nil:
 		return "down", fmt.Sprintf("BFD does not watch it: %s; end the program that has the port, or turn BFD off for this peer", b.openErr)
-	case b.state == bfd.StateUp:
+	case b.state == bfd.StateUp && !b.unconfirmed:
 		return "up", ""
+	case b.state == bfd.StateUp:
+		return "init", "" // which it is for a moment
 	case b.state == bfd.StateInit:
 		state = "init"
 	default:
@@ -152,9 +164,13 @@ func newBFD(key bfdKey, from *receivers, log *slog.Logger) *bfdSession {
 	}
 }
 
-// close ends the session and tells the peer that this is no failure.
-func (b *bfdSession) close() {
-	b.stopped.Do(func() { close(b.stop) })
+// end ends the session and tells the peer that this is no failure. Quietly is so that the session stays up at the
+// peer, for the next process, for as long as the peer waits for the machine.
+func (b *bfdSession) end(quietly bool) {
+	b.stopped.Do(func() {
+		b.quietly = quietly
+		close(b.stop)
+	})
 	<-b.done
 }
 
@@ -162,14 +178,18 @@ func (b *bfdSession) run() {
 	defer close(b.done)
 	defer b.from.forget(b)
 	b.transmit = time.NewTimer(0)
-	b.detect = time.NewTimer(time.Hour)
-	b.detect.Stop()
+	b.detect = time.NewTimer(max(b.detected, time.Microsecond))
+	if b.current() != bfd.StateUp {
+		b.detect.Stop()
+	}
 	defer b.transmit.Stop()
 	defer b.detect.Stop()
 	for {
 		select {
 		case <-b.stop:
-			b.leave()
+			if !b.quietly || !b.linger() {
+				b.leave()
+			}
 			return
 		case <-b.transmit.C:
 			b.send(b.polling, false)
@@ -191,6 +211,7 @@ func (b *bfdSession) leave() {
 	b.mu.Lock()
 	b.state = bfd.StateAdminDown
 	b.mu.Unlock()
+	b.remember()
 	b.diagnostic = bfd.DiagnosticAdministrativelyDown
 	for range 3 {
 		b.send(false, false)
@@ -208,26 +229,36 @@ func (b *bfdSession) to(next bfd.StateType, counts bool, why string) {
 	b.mu.Lock()
 	before := b.state
 	b.state = next
-	if before == bfd.StateUp && next == bfd.StateDown && counts {
+	// A session that was resumed in vain is no loss: the peer may have given it up long ago.
+	if before == bfd.StateUp && next == bfd.StateDown && counts && !b.unconfirmed {
 		b.lost++
 		b.why = why
+	}
+	if before != next {
+		b.unconfirmed = false
 	}
 	b.mu.Unlock()
 	if before == next {
 		return
 	}
+	b.remember()
 	b.log.Info("BFD state changed", "before", before.String(), "state", next.String(), "why", why)
 	b.desiredTx = max(bfdSlow, b.key.conf.Interval)
 	if next == bfd.StateUp {
 		b.desiredTx, b.diagnostic = b.key.conf.Interval, bfd.DiagnosticNoDiagnostic
 		b.polling = true // the interval changed (RFC 5880, 6.8.3)
 	}
+	b.tell()
+	b.send(b.polling, false)
+	b.schedule()
+}
+
+// tell says that the state may have changed.
+func (b *bfdSession) tell() {
 	select {
 	case b.change <- struct{}{}:
 	default:
 	}
-	b.send(b.polling, false)
-	b.schedule()
 }
 
 // receive takes a packet in (RFC 5880, 6.8.6). Its receiver has checked what does not depend on the session.
@@ -243,12 +274,21 @@ func (b *bfdSession) receive(h bfd.BFDHeader) {
 	b.remoteMinRx = time.Duration(h.RequiredMinRxInterval) * time.Microsecond
 	b.mu.Lock()
 	b.remote = h.State
+	confirmed := b.unconfirmed && h.YourDiscriminator == b.mine && h.State == bfd.StateUp
+	b.unconfirmed = b.unconfirmed && !confirmed
 	b.detected = time.Duration(h.DetectTimeMultiplier) * max(b.key.conf.Interval, time.Duration(h.DesiredMinTxInterval)*time.Microsecond)
 	b.mu.Unlock()
 	if h.Final {
 		b.polling = false
 	}
 	b.detect.Reset(b.detected)
+	if confirmed {
+		b.log.Info("the peer has not noticed that BFD was away")
+		b.tell()
+	}
+	if state == bfd.StateUp && h.State == bfd.StateUp {
+		b.remember()
+	}
 	switch {
 	case h.State == bfd.StateAdminDown:
 		if state != bfd.StateDown {

@@ -30,9 +30,11 @@ const (
 
 // receivers are the sockets on which BFD packets come in, one for each of our addresses and ports, and whom they are for.
 type receivers struct {
-	log *slog.Logger
-	mu  sync.Mutex
-	all map[netip.AddrPort]*receiver
+	log     *slog.Logger
+	memory  *bfdMemory
+	mu      sync.Mutex
+	all     map[netip.AddrPort]*receiver
+	orphans map[*bfdSession]struct{} // resumed, and of no peer so far
 }
 
 type receiver struct {
@@ -41,8 +43,12 @@ type receiver struct {
 	sessions map[netip.Addr]*bfdSession // by the peer's address; guarded by receivers.mu
 }
 
-func newReceivers(log *slog.Logger) *receivers {
-	return &receivers{log: log, all: map[netip.AddrPort]*receiver{}}
+// newReceivers remembers sessions in a file; "" is none.
+func newReceivers(file string, log *slog.Logger) *receivers {
+	return &receivers{
+		log: log, all: map[netip.AddrPort]*receiver{}, orphans: map[*bfdSession]struct{}{},
+		memory: &bfdMemory{path: file, log: log, sessions: map[bfdEnds]bfdRecord{}},
+	}
 }
 
 func (k bfdKey) port() uint16 {
@@ -52,8 +58,12 @@ func (k bfdKey) port() uint16 {
 	return bfdPort
 }
 
-// session starts a session. One that cannot be started is returned all the same, and says so.
+// session starts a session, or returns the one that was resumed. One that cannot be started is returned all the same,
+// and says so.
 func (r *receivers) session(key bfdKey, log *slog.Logger) *bfdSession {
+	if b := r.adopt(key); b != nil {
+		return b
+	}
 	b := newBFD(key, r, log)
 	if err := r.open(b); err != nil {
 		log.Warn("BFD does not watch the peer", "error", err)
@@ -73,9 +83,10 @@ func (r *receivers) open(b *bfdSession) (err error) {
 	if in != nil && in.sessions[b.key.remote] != nil {
 		return fmt.Errorf("another peer with the address %s is watched already", b.key.remote)
 	}
-	if b.conn, err = bfdSender(b.key); err != nil {
+	if b.conn, err = bfdSender(b.key, b.port); err != nil {
 		return err
 	}
+	b.port = b.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	if in == nil {
 		if in, err = listenBFD(at, b.key.multihop); err != nil {
 			_ = b.conn.Close()
@@ -102,8 +113,9 @@ func (r *receivers) forget(b *bfdSession) {
 	}
 }
 
-// bfdSender opens the socket from which a session sends: a source port of its own, and TTL 255.
-func bfdSender(key bfdKey) (*net.UDPConn, error) {
+// bfdSender opens the socket from which a session sends: a source port of its own, that given if it is free and not
+// 0, and TTL 255.
+func bfdSender(key bfdKey, port uint16) (*net.UDPConn, error) {
 	d := net.Dialer{Control: control(func(fd int) error {
 		level, option := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
 		class := unix.IPV6_TCLASS
@@ -118,12 +130,15 @@ func bfdSender(key bfdKey) (*net.UDPConn, error) {
 	to := netip.AddrPortFrom(key.remote, key.port())
 	var err error
 	for range 16 { // a port may be taken
-		port := uint16(bfdFirstSource + rand.IntN(bfdSources))
+		if port == 0 {
+			port = uint16(bfdFirstSource + rand.IntN(bfdSources))
+		}
 		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(key.local, port))
 		var conn net.Conn
 		if conn, err = d.DialContext(context.Background(), "udp", to.String()); err == nil {
 			return conn.(*net.UDPConn), nil
 		}
+		port = 0
 	}
 	return nil, fmt.Errorf("open a socket to send BFD: %w", err)
 }

@@ -22,6 +22,9 @@ import (
 // namespace, and one that dies, must be processes of their own.
 const asSpeaker = "FAIRLEAD_BGP_TEST_SPEAKER"
 
+// stateDir is where the child keeps its BFD sessions.
+const stateDir = "FAIRLEAD_BGP_TEST_STATE"
+
 func TestMain(m *testing.M) {
 	lab.MaybeJanitor()
 	if os.Getenv(asSpeaker) != "" {
@@ -55,7 +58,8 @@ func childMain() {
 	}
 	changed := make(chan struct{}, 1)
 	s := New(Config{
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		StateDir: os.Getenv(stateDir),
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Changed: func() {
 			select {
 			case changed <- struct{}{}:
@@ -63,6 +67,7 @@ func childMain() {
 			}
 		},
 	})
+	s.Resume()
 	go func() {
 		for range changed {
 			say(answer{Sessions: s.Sessions()})
@@ -121,13 +126,19 @@ type child struct {
 
 func startChild(t *testing.T, m *lab.Machine, w Speaking) *child {
 	t.Helper()
+	return startChildIn(t, m, w, "")
+}
+
+// startChildIn starts a child that keeps its BFD sessions in a directory.
+func startChildIn(t *testing.T, m *lab.Machine, w Speaking, dir string) *child {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &child{t: t, wake: make(chan struct{}, 1), gone: make(chan struct{}), done: map[string]bool{}}
 	c.cmd = m.Command(context.Background(), self)
-	c.cmd.Env = append(os.Environ(), asSpeaker+"=1")
+	c.cmd.Env = append(os.Environ(), asSpeaker+"=1", stateDir+"="+dir)
 	c.cmd.Stderr = t.Output()
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {

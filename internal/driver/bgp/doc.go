@@ -10,6 +10,12 @@
 // speaks graceful restart (RFC 4724) keeps the routes until this machine is back: the data plane goes on without its
 // agent, so every OPEN says that forwarding is preserved. To cease is to say so, and peers drop the routes at once.
 //
+// BFD tells a machine that is dead from an agent that restarts. Routers take every end of a BFD session for a failure,
+// AdminDown included, whatever RFC 5882, 4.3 says. So a session does not end with its process: one that leaves asks for
+// an interval as long as the peer's patience with a restart, and falls silent; and each process finds in a file what it
+// takes to go on where the one before it stopped, also if that one was killed and the next is back within the
+// detection time.
+//
 // The messages are written and read by gobgp's packet library. Its server is not used: before a session is
 // established it drops the peer's NOTIFICATION, hides why a connection failed, and waits at least two seconds before
 // each attempt and five after each loss; and it preserves forwarding only if it holds its routes back first.

@@ -1,7 +1,9 @@
 package bgp
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,6 +34,7 @@ type neighbour struct {
 	restart        bool // helps a graceful restart
 	addPath        bool
 	only4          bool
+	hold           int // seconds of its hold time; 0 is 9
 	exports        int // how many prefixes it sends to the machine
 }
 
@@ -54,6 +57,10 @@ type router interface {
 	route(t *testing.T, prefix string) (seen, bool)
 	// freeze stops or continues the router's processes.
 	freeze(t *testing.T, frozen bool)
+	// bfd says how the router's BFD session is, with what tells it from one before or after it.
+	bfd(t *testing.T) string
+	// bfdEndsRestart says whether it drops the routes that it keeps for a restart when BFD finds the machine gone.
+	bfdEndsRestart() bool
 }
 
 // kernelRoute is what the router's kernel does with packets to an address, "" being nothing.
@@ -151,9 +158,7 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(&extra, n.multihop, "multihop 2;")
 	line(&extra, n.link != "", fmt.Sprintf("interface %q;", n.link))
 	line(&extra, !n.multihop, "direct;")
-	// BIRD 2.0 takes a BFD session that is taken down on purpose for a failure, too; this makes both a restart.
-	line(&extra, n.bfd && n.restart, "bfd graceful;")
-	line(&extra, n.bfd && !n.restart, "bfd on;")
+	line(&extra, n.bfd, "bfd on;")
 	line(&extra, n.restart, "graceful restart on;")
 	line(&extra, !n.restart, "graceful restart off;")
 	line(&channel, n.addPath, "add paths rx;")
@@ -187,10 +192,10 @@ protocol bfd {
 protocol bgp edge {
   local %s as %d;
   neighbor %s as %d;
-  hold time 9; keepalive time 3; passive on; error wait time 1, 2; startup hold time 9;
+  hold time %d; keepalive time 3; passive on; error wait time 1, 2; startup hold time 9;
   %s %s
 }
-`, m.Addr4(), static.String(), n.local, routerASN, n.address, n.asn, extra.String(), channels)
+`, m.Addr4(), static.String(), n.local, routerASN, n.address, n.asn, cmp.Or(n.hold, 9), extra.String(), channels)
 	file := filepath.Join(dir, "bird.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
@@ -250,6 +255,23 @@ func (b *bird) route(t *testing.T, prefix string) (seen, bool) {
 	return s, found
 }
 
+func (b *bird) bfd(t *testing.T) string {
+	t.Helper()
+	out, err := b.ask("show bfd sessions")
+	if err != nil {
+		t.Fatalf("birdc: %v: %s", err, out)
+	}
+	for l := range strings.Lines(out) {
+		// Address, interface, state, since, interval, timeout.
+		if f := strings.Fields(l); len(f) == 6 && f[1] == "eth0" {
+			return f[2] + " since " + f[3]
+		}
+	}
+	return ""
+}
+
+func (b *bird) bfdEndsRestart() bool { return true }
+
 func (b *bird) freeze(t *testing.T, frozen bool) { signal(t, frozen, b.process) }
 
 type frr struct {
@@ -275,7 +297,7 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(true, "ip prefix-list OUT seq 1000 deny any\nipv6 prefix-list OUT6 deny any")
 	line(true, "router bgp %d\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n no bgp network import-check", routerASN, m.Addr4())
 	line(!n.restart, " bgp graceful-restart-disable")
-	line(true, " neighbor %s remote-as %d\n neighbor %s timers 3 9\n neighbor %s passive", n.address, n.asn, n.address, n.address)
+	line(true, " neighbor %s remote-as %d\n neighbor %s timers 3 %d\n neighbor %s passive", n.address, n.asn, n.address, cmp.Or(n.hold, 9), n.address)
 	line(n.link != "", " neighbor %s interface %s", n.address, n.link)
 	line(n.password != "", " neighbor %s password %s", n.address, n.password)
 	line(n.multihop, " neighbor %s ebgp-multihop 2\n neighbor %s update-source %s", n.address, n.address, n.local)
@@ -326,6 +348,31 @@ func (f *frr) ask(args ...string) (string, error) {
 	out, err := f.m.Command(ctx, append([]string{"vtysh", "--vty_socket", f.dir}, args...)...).Output()
 	return string(out), err
 }
+
+func (f *frr) bfd(t *testing.T) string {
+	t.Helper()
+	var peer struct {
+		ID   uint32
+		Up   int `json:"session-up"`
+		Down int `json:"session-down"`
+	}
+	for _, what := range []string{"", "counters "} {
+		out, err := f.ask("-d", "bfdd", "-c", "show bfd peers "+what+"json")
+		if err != nil {
+			t.Fatalf("vtysh: %v: %s", err, out)
+		}
+		list := []any{&peer}
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			t.Fatalf("vtysh: %v: %s", err, out)
+		}
+	}
+	if peer.Up == 0 {
+		return ""
+	}
+	return fmt.Sprintf("discriminator %d, %d times up, %d times down", peer.ID, peer.Up, peer.Down)
+}
+
+func (f *frr) bfdEndsRestart() bool { return false }
 
 func (f *frr) freeze(t *testing.T, frozen bool) { signal(t, frozen, f.processes...) }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -27,6 +28,9 @@ type Config struct {
 	Now func() time.Time
 	// Changed is called when Sessions may differ from before. It must not block.
 	Changed func()
+	// StateDir is where BFD sessions are kept for the process after this one, best a tmpfs that one process uses at a
+	// time; "" keeps none, and peers with BFD take each restart for a failure.
+	StateDir string
 }
 
 // Speaking is what a machine should say, and to whom. Peers have distinct names. A zero router id leaves the choice to
@@ -44,6 +48,7 @@ type Speaker struct {
 	changed func()
 	bfd     *receivers
 	wake    chan struct{}
+	resumed time.Time // when Resume was called
 
 	mu       sync.Mutex
 	wanted   Speaking
@@ -71,7 +76,11 @@ func New(c Config) *Speaker {
 	if s.changed == nil {
 		s.changed = func() {}
 	}
-	s.bfd = newReceivers(s.log)
+	file := ""
+	if c.StateDir != "" {
+		file = filepath.Join(c.StateDir, "bfd.json")
+	}
+	s.bfd = newReceivers(file, s.log)
 	return s
 }
 
@@ -107,8 +116,8 @@ func (s *Speaker) poke() {
 }
 
 // StopPolicy says how sessions end when the context of Run does: leave closes the connections without a
-// NOTIFICATION, so that peers with graceful restart keep the routes; otherwise, and unless this was called, peers are
-// told to drop them.
+// NOTIFICATION, so that peers with graceful restart keep the routes, and leaves BFD up for as long; otherwise, and
+// unless this was called, peers are told to drop them.
 func (s *Speaker) StopPolicy(leave bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,10 +126,16 @@ func (s *Speaker) StopPolicy(leave bool) {
 
 // Run keeps the sessions until ctx is done, then ends them as StopPolicy says and returns nil. Call it once.
 func (s *Speaker) Run(ctx context.Context) error {
+	beat := time.NewTicker(bfdBeat)
+	defer beat.Stop()
+	s.reconcile()
 	for {
-		s.reconcile()
 		select {
 		case <-s.wake:
+			s.reconcile()
+		case <-beat.C:
+			s.bfd.memory.beat()
+			s.dropOrphans()
 		case <-ctx.Done():
 			s.mu.Lock()
 			how := cease(subcodeShutdown)
@@ -129,6 +144,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 			}
 			stopping := s.remove(how, func(*peer) bool { return true })
 			s.mu.Unlock()
+			s.bfd.endOrphans(how.leave, func(*bfdSession) bool { return true })
 			await(stopping)
 			s.changed()
 			return nil
