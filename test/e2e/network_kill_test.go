@@ -8,31 +8,46 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/model"
 	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
 )
 
-// TestAgentsComeAndGoBehindVIPs kills an agent, and stops one that leaves its Envoy, at a
-// router that takes what BFD finds for a restart: the routes stay and nobody notices.
+// TestAgentsComeAndGoBehindVIPs kills an agent that another one follows at once, and stops
+// one that leaves its Envoy, at a router that takes what BFD finds for a failure: the
+// routes stay and nobody notices.
 func TestAgentsComeAndGoBehindVIPs(t *testing.T) {
 	s := routed(t)
-	c := s.routerConfig()
-	c.Ranges[0].BFD.Graceful = true
-	s.restartUpstream(t, c)
+	// The router waits for ten packets, three seconds, as an agent may take a while to start
+	// on a busy machine.
+	s.kubectl(t, "delete", "bgppeer", "upstream")
+	s.apply(t, rig.PeerManifest("patient", upstream.Machine(), "bfd: {interval: 300ms, multiplier: 10}"))
+	t.Cleanup(func() { s.kubectl(t, "delete", "bgppeer", "patient") })
+	s.awaitSessions(t, func(x model.SessionStatus) error {
+		if x.Peer != "patient" || x.BFD != "up" {
+			return fmt.Errorf("%s to %s, BFD %s: %s", x.Machine, x.Peer, x.BFD, x.Message)
+		}
+		return nil
+	}, "edge-1", "edge-2")
 	a := s.agents["edge-1"]
-	for name, end := range map[string]func() error{
-		"killed":  func() error { a.Process.Kill9(); return nil },
-		"stopped": func() error { return a.Process.Stop(t.Context(), stopTime) },
+	for name, c := range map[string]struct {
+		end  func() error
+		away int // requests until the next agent; 100 are a second
+	}{
+		"killed":  {end: func() error { a.Process.Kill9(); return nil }},
+		"stopped": {func() error { return a.Process.Stop(t.Context(), stopTime) }, 500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.awaitOrder(t)
 			log := s.watchRoutes(t)
 			kept, fresh := s.startVIPLoad(t, vip4, true), s.startVIPLoad(t, vip6, false)
-			if err := end(); err != nil {
+			if err := c.end(); err != nil {
 				t.Fatal(err)
 			}
-			kept.more(t, 200) // two seconds, beyond what BFD takes
-			log.calm(t, vip4, vip6)
+			if c.away > 0 {
+				kept.more(t, c.away)
+				log.calm(t, vip4, vip6)
+			}
 			if err := a.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
