@@ -151,7 +151,7 @@ var bgpCases = []bgpCase{
 	},
 	{
 		name: "kill-agent", supervised: true, keeps: true,
-		about:   "the agent is killed with -9 and started again after 1 s, as its supervisor does; Envoy lives",
+		about:   "the agent is killed with -9 and started again after 0.1 s, as its supervisor does; Envoy lives",
 		prepare: prepareEnvoy, act: actKillAgent, mend: mendAgent,
 	},
 	{
@@ -161,7 +161,7 @@ var bgpCases = []bgpCase{
 	},
 	{
 		name: "kill-all", supervised: true,
-		about:   "agent and Envoy are killed with -9, and the agent is started again after 1 s; the clock starts before the first signal",
+		about:   "agent and Envoy are killed with -9, and the agent is started again after 0.1 s; the clock starts before the first signal",
 		prepare: prepareEnvoy, act: actKillAll, mend: mendAgent,
 	},
 	{
