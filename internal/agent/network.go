@@ -229,24 +229,8 @@ func (a *announcer) apply() (again time.Duration) {
 	waiting := false
 	for _, name := range slices.Sorted(maps.Keys(a.vips)) {
 		v := a.vips[name]
-		lacks, some := unserved(v.Listeners, listening)
-		why := cmp.Or(unready, lacks)
-		switch {
-		case why == "" || unready != "" || !some:
-			delete(a.partly, v.Address)
-		default:
-			if left := a.waitForRest(v.Address, now); left > 0 {
-				soon(left)
-			} else {
-				a.lacks[v.Address], why = lacks, ""
-			}
-		}
-		if err := refused[v.Address]; err != nil && v.Mode == model.AnnounceBGP {
-			why = err.Error() // what is sent to the VIP would be lost here, whoever serves it
-		}
-		if a.drained {
-			why = "the machine is drained"
-		}
+		why, left := a.obstacle(v, unready, listening, refused[v.Address], now)
+		soon(left)
 		if a.ready[v.Address] = why == ""; why != "" {
 			a.withheld[v.Address] = why
 			waiting = waiting || len(v.Listeners) > 0
@@ -289,6 +273,25 @@ func (a *announcer) apply() (again time.Duration) {
 	}
 	a.changed()
 	return again
+}
+
+// obstacle says why a VIP cannot be announced now, "" if it can, and when to look again.
+// unready is what is wrong with the proxy, refused why the loopback does not hold the VIP.
+func (a *announcer) obstacle(v model.VIP, unready string, listening map[string]struct{}, refused error, now time.Time) (why string, again time.Duration) {
+	lacks, some := unserved(v.Listeners, listening)
+	why = cmp.Or(unready, lacks)
+	if why == "" || unready != "" || !some {
+		delete(a.partly, v.Address)
+	} else if again = a.waitForRest(v.Address, now); again <= 0 {
+		a.lacks[v.Address], why = lacks, ""
+	}
+	switch {
+	case a.drained:
+		why = "the machine is drained"
+	case refused != nil && v.Mode == model.AnnounceBGP:
+		why = refused.Error() // what is sent to the VIP would be lost here, whoever serves it
+	}
+	return why, again
 }
 
 // listeners are those that the VIPs lead to.
