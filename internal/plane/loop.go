@@ -52,6 +52,7 @@ type loop struct {
 	inGrace   bool
 	due       map[model.Object]bool // to be judged and offered to the status writer
 	endTerm   context.CancelFunc    // of the status writer's term; nil while it may not write
+	blinded   map[model.Object]bool // pools that wait until every kind of owner can be read
 	recount   bool                  // the metrics of objects and machines are stale
 }
 
@@ -67,6 +68,7 @@ func newLoop(p *Plane) *loop {
 		machines:   map[string]*model.Machine{},
 		network:    newNetwork(),
 		due:        map[model.Object]bool{},
+		blinded:    map[model.Object]bool{},
 	}
 }
 
@@ -305,6 +307,10 @@ func (l *loop) beat() {
 		l.refreshAll()
 		l.offerAll()
 	}
+	if len(l.blinded) > 0 && !l.blind() {
+		maps.Copy(l.due, l.blinded)
+		clear(l.blinded)
+	}
 	if l.recount {
 		l.recount = false
 		l.count()
@@ -374,6 +380,15 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		return
 	}
 	w := statusWrite{Object: o, Generation: s.Generation, Live: live, Apply: apply, Fenced: s.AddressPool != nil}
+	if pool, is := live.(*v1alpha1.AddressPool); is && releases(pool.Status, *s.AddressPool) {
+		// An owner that is not known may only not have been read yet.
+		if l.blind() {
+			l.blinded[o] = true
+			l.plane.writer.withdraw(o)
+			return
+		}
+		w.Delay = settleTime
+	}
 	waits := v.State == verdictPending || v.State == verdictHold
 	switch {
 	case (waits || v.Lost) && showsProgrammed(live, s.Generation):

@@ -285,3 +285,20 @@ func (l *loop) countNetwork() {
 		l.plane.metrics.sessions.WithLabelValues(state).Set(n)
 	}
 }
+
+// releases says whether a pool's new status takes an address from somebody.
+func releases(shown, next v1alpha1.AddressPoolStatus) bool {
+	return slices.ContainsFunc(shown.Assignments, func(a v1alpha1.Assignment) bool { return !slices.Contains(next.Assignments, a) })
+}
+
+// blind says that some kind of owner cannot be followed at the moment: one that is missing
+// may exist.
+func (l *loop) blind() bool {
+	trouble := l.plane.source.Trouble()
+	for _, kind := range []snapshot.Kind{snapshot.KindGateway, snapshot.KindGatewayClass, snapshot.KindIngressRoute, snapshot.KindService, snapshot.KindNamespace} {
+		if trouble[kind] != "" {
+			return true
+		}
+	}
+	return false
+}

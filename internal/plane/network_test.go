@@ -332,3 +332,27 @@ func TestWhatCannotBeEncodedLeavesTheRest(t *testing.T) {
 		}
 	}
 }
+
+func TestReleases(t *testing.T) {
+	owned := func(addresses ...string) (s v1alpha1.AddressPoolStatus) {
+		for _, a := range addresses {
+			s.Assignments = append(s.Assignments, v1alpha1.Assignment{Address: a, Kind: "Gateway", Namespace: "team", Name: "web"})
+		}
+		return s
+	}
+	other := owned("192.0.2.1")
+	other.Assignments[0].Name = "other"
+	for name, c := range map[string]struct {
+		shown, next v1alpha1.AddressPoolStatus
+		want        bool
+	}{
+		"the same":      {owned("192.0.2.1"), owned("192.0.2.1"), false},
+		"one more":      {owned("192.0.2.1"), owned("192.0.2.1", "192.0.2.2"), false},
+		"one less":      {owned("192.0.2.1", "192.0.2.2"), owned("192.0.2.2"), true},
+		"another owner": {owned("192.0.2.1"), other, true},
+	} {
+		if got := releases(c.shown, c.next); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

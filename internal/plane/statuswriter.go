@@ -178,6 +178,13 @@ func (w *statusWriter) offer(s statusWrite) {
 	w.queue.AddAfter(s.Object, delay)
 }
 
+// withdraw takes back what was offered for an object and is not written yet.
+func (w *statusWriter) withdraw(o model.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.wanted, o)
+}
+
 // forget drops what is known of an object that is gone.
 func (w *statusWriter) forget(o model.Object) {
 	w.mu.Lock()
