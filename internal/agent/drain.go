@@ -18,6 +18,9 @@ type Drainer interface {
 const (
 	// quietEvery is how often a draining proxy is asked for its connections.
 	quietEvery = 100 * time.Millisecond
+	// quietLooks is how often in a row it must have none: between two of many short ones
+	// there is none either.
+	quietLooks = 4
 	// undoEvery is how often a proxy that does not answer is told again to take traffic.
 	undoEvery = time.Second
 	// defaultDrain is taken until a plane says another.
@@ -119,8 +122,10 @@ func (d *drainer) quieten(ctx context.Context) bool {
 func (d *drainer) wait(ctx context.Context, limit time.Duration, recalled func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for !recalled() {
-		if n, err := d.proxy.Connections(ctx); err == nil && n == 0 {
+	for seen := 0; !recalled(); {
+		if n, err := d.proxy.Connections(ctx); err != nil || n > 0 {
+			seen = 0
+		} else if seen++; seen == quietLooks {
 			return
 		}
 		select {

@@ -114,26 +114,16 @@ func (s *store) checkSpace(ctx context.Context) error {
 func (s *store) relieve(ctx context.Context, free uint64) error {
 	server := s.etcd.Server
 	revision := server.KV().Rev()
-	s.mu.Lock()
-	tried := s.stuck && s.compacted == revision
-	s.compacted = revision
-	s.mu.Unlock()
-	if tried {
-		return nil
-	}
 	if server.KV().FirstRev() < revision {
 		_, err := server.Compact(ctx, &etcdserverpb.CompactionRequest{Revision: revision, Physical: true})
 		if err != nil {
 			return fmt.Errorf("compact to revision %d: %w", revision, err)
 		}
-		server.Backend().ForceCommit()
 	}
+	// What a compaction freed counts as in use until commits have followed: look each time.
+	server.Backend().ForceCommit()
 	inUse := server.Backend().SizeInUse()
-	s.mu.Lock()
-	s.stuck = inUse >= s.quota*8/10 || uint64(inUse)+s.reserve > free
-	stuck := s.stuck
-	s.mu.Unlock()
-	if stuck {
+	if inUse >= s.quota*8/10 || uint64(inUse)+s.reserve > free {
 		s.setTrouble(fmt.Errorf("%w: %d MiB of %d MiB are in use: writes are refused until resources are deleted or the quota is raised",
 			ErrDatabaseFull, inUse/mebibyte, s.quota/mebibyte))
 		return nil

@@ -42,10 +42,8 @@ type store struct {
 	broken    chan struct{} // closed when etcd gave up; brokenBy then says why
 	brokenBy  error
 
-	mu        sync.Mutex
-	trouble   error // why writes are refused, or nil
-	compacted int64 // the last revision that relieve compacted to
-	stuck     bool  // relieve found nothing to free at that revision
+	mu      sync.Mutex
+	trouble error // why writes are refused, or nil
 }
 
 func (c storeConfig) etcdConfig(lg *zap.Logger) *embed.Config {

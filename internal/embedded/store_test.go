@@ -104,7 +104,7 @@ func TestFullDatabaseRefusesWritesAndRecovers(t *testing.T) {
 	value := strings.Repeat("x", 256<<10)
 	var err error
 	n := 0
-	for ; err == nil && n < 100; n++ {
+	for ; err == nil && n < 1000; n++ { // etcd learns of its size with its commits, ten a second
 		_, err = c.Put(t.Context(), fmt.Sprintf("/full/%03d", n), value)
 	}
 	wantError(t, err, "database space exceeded")
