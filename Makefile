@@ -42,7 +42,7 @@ test: build ## Everything that CI checks: generated code, linters, guards, all t
 	  [[ -z $$failed ]] || { echo "test: failed:$$failed"; exit 1; }
 
 ##@ Work on it
-.PHONY: build generate check-generated fmt lint test-quick test-root setup clean
+.PHONY: build generate check-generated fmt lint test-quick test-only test-root setup clean
 build: ## Build bin/fairlead
 	@[[ -x bin/fairlead ]] || echo "build: the first one compiles kube-apiserver and etcd: about 10 minutes of CPU, once"
 	@go build -v -ldflags="$$(tools/ldflags.sh)" -o bin/fairlead ./cmd/fairlead 2>&1 | tools/progress.sh
@@ -67,6 +67,11 @@ lint: ## Run golangci-lint and shellcheck
 test-quick: ## Guards and tests that take seconds, with cached results
 	@go test -count=1 ./internal/guard
 	@go test -short -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS) $(PACKAGES)
+
+test-only: build ## Only the tests of PACKAGES, without linters
+	@tools/setup.sh run
+	@go build -o .tools/bin/ ./tools/testsum
+	@$(TEST) $(PACKAGES) | $(SUM)
 
 test-root: build ## Only the packages whose tests need root, and no skip for want of it
 	@[[ $$(id -u) == 0 ]] || { echo "test-root: run as root: these tests make network namespaces and mounts" >&2; exit 1; }
