@@ -51,13 +51,9 @@ func newShow(s show) *cobra.Command {
 	c := &cobra.Command{
 		Use: s.use, Short: s.short, Long: s.long, Example: s.example, GroupID: groupPeople, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := consoleClient("plane-console", address)
+			status, err := askStatus(c.Context(), address)
 			if err != nil {
 				return err
-			}
-			status, err := client.Status(c.Context())
-			if err != nil {
-				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
 			}
 			if !status.Plane.Leading && status.Plane.Leader != "" {
 				fmt.Fprintf(c.ErrOrStderr(), "this plane is a standby: machines report to the leader at %s, ask there\n", status.Plane.Leader)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
 )
 
 // consoleFlag names the plane's console.
@@ -46,6 +48,19 @@ func listenConsole(address, of, prefix string, log *slog.Logger) (net.Listener, 
 	return l, err
 }
 
+// askStatus asks the console at --plane-console what the plane knows.
+func askStatus(ctx context.Context, address string) (model.Status, error) {
+	client, err := consoleClient("plane-console", address)
+	if err != nil {
+		return model.Status{}, err
+	}
+	status, err := client.Status(ctx)
+	if err != nil {
+		return model.Status{}, fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+	}
+	return status, nil
+}
+
 func newStatus() *cobra.Command {
 	var address, output string
 	var all bool
@@ -59,13 +74,9 @@ proxies follow, the listeners, the routes, and every problem with its reason.`,
   fairlead status -o json | jq '.problems'
   fairlead status --plane-console http://127.0.0.1:7080`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := consoleClient("plane-console", address)
+			status, err := askStatus(c.Context(), address)
 			if err != nil {
 				return err
-			}
-			status, err := client.Status(c.Context())
-			if err != nil {
-				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, status)
