@@ -27,7 +27,7 @@ func explaining(t *testing.T, f func(context.Context, explain.Request) (explain.
 func explanation(r explain.Request) explain.Explanation {
 	route := model.Object{Kind: "HTTPRoute", Namespace: "team", Name: "app"}
 	forward := func(name string, m model.Match, shares ...model.WeightedGroup) model.Route {
-		return model.Route{Name: "HTTPRoute/team/app/" + name, Owner: route, Match: m, Forward: &model.Forward{Backends: shares, PrefixRewrite: "/v1"}}
+		return model.Route{Name: "HTTPRoute/team/app/" + name, Owner: route, Match: m, Forward: &model.Forward{Backends: shares, Path: &model.PathRewrite{Kind: model.RewritePrefix, Value: "/v1"}}}
 	}
 	segments := func(p string) model.Match {
 		return model.Match{Path: model.PathMatch{Kind: model.PathSegments, Value: p}}

@@ -259,7 +259,8 @@ func TestShares(t *testing.T) {
 	r := route(0, path(model.PathSegments, "/api"), []model.WeightedGroup{
 		{Group: "team/a/80", Weight: 5}, {Group: "team/b/80", Weight: 2}, {Group: "", Weight: 2}, {Group: "team/gone/80", Weight: 1}, {Group: "team/a/80~check", Weight: 0},
 	}...)
-	r.Forward.PrefixRewrite, r.Forward.Retry, r.Forward.Timeout = "/v1", &model.Retry{Attempts: 3, PerTryTimeout: time.Second}, model.Never
+	r.Forward.Path, r.Forward.TryTimeout = &model.PathRewrite{Kind: model.RewritePrefix, Value: "/v1"}, time.Second
+	r.Forward.Retry, r.Forward.Timeout = &model.Retry{Attempts: 3, ServerErrors: true}, model.Never
 	w := given{hosts: []model.VirtualHost{host("a.test", r)}, sets: sets}.world()
 	w.SetBy = func(id model.SetID) []Source {
 		return []Source{{Object: model.Object{Kind: "EndpointSlice", Namespace: "team", Name: string(id)}}}

@@ -79,12 +79,16 @@ func (x *explainer) take(r model.Route, s seen) {
 		x.answer(route.Respond.Status, responseText(r))
 		return
 	}
-	path := rewritten(r.Match.Path, r.Forward.PrefixRewrite, s.path)
+	rewrite := ""
+	if p := r.Forward.Path; p != nil {
+		rewrite = p.Value
+	}
+	path := rewritten(r.Match.Path, rewrite, s.path)
 	if s.query != "" {
 		path += "?" + s.query
 	}
 	f := &Forward{
-		Path: path, Rewrite: r.Forward.PrefixRewrite, Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket,
+		Path: path, Rewrite: rewrite, Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket,
 	}
 	switch {
 	case r.Forward.Timeout == model.Never:
@@ -93,7 +97,7 @@ func (x *explainer) take(r model.Route, s seen) {
 		f.Timeout = r.Forward.Timeout
 	}
 	if retry := r.Forward.Retry; retry != nil {
-		f.Attempts, f.RetryAny, f.PerTryTimeout = retry.Attempts, true, retry.PerTryTimeout
+		f.Attempts, f.RetryAny, f.PerTryTimeout = retry.Attempts, true, r.Forward.TryTimeout
 	}
 	f.By = route.By
 	if i := strings.Index(f.By.Field, "."+matchField); i >= 0 {

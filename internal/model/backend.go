@@ -20,7 +20,28 @@ type BackendGroup struct {
 	Set         SetID        `json:"set"`
 	Balance     Balance      `json:"balance,omitempty"`
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// Protocol that backends speak; the zero value is HTTP/1.1.
+	Protocol BackendProtocol `json:"protocol,omitempty"`
+	TLS      *BackendTLS     `json:"tls,omitempty"`
+	// SendProxyProtocol begins connections with a PROXY header (v2) that says the client.
+	SendProxyProtocol bool              `json:"sendProxyProtocol,omitempty"`
+	Outlier           *OutlierDetection `json:"outlier,omitempty"`
+	Limits            *BackendLimits    `json:"limits,omitempty"`
 }
+
+// BackendProtocol is what backends of a group speak.
+type BackendProtocol string
+
+// The protocols of backends.
+const (
+	BackendHTTP1 BackendProtocol = ""
+	// BackendHTTP2 is HTTP/2 from the first byte (h2c), or by ALPN where the group has TLS.
+	BackendHTTP2 BackendProtocol = "HTTP2"
+	// BackendAuto is HTTP/2 or HTTP/1.1 as the backend chooses by ALPN; only with TLS.
+	BackendAuto BackendProtocol = "Auto"
+	// BackendTCP takes bytes.
+	BackendTCP BackendProtocol = "TCP"
+)
 
 // Balance is how a proxy picks a backend of a group.
 type Balance string

@@ -5,23 +5,6 @@ import (
 	"time"
 )
 
-// ListenerID identifies a listener over all machines: "http-80".
-type ListenerID string
-
-// Protocol is what a listener speaks with clients.
-type Protocol string
-
-// ProtocolHTTP is HTTP/1.1 and HTTP/2 in clear text.
-const ProtocolHTTP Protocol = "HTTP"
-
-// Listener is a port at which proxies take requests. Gateways and root
-// IngressRoutes that want the same port share one listener.
-type Listener struct {
-	ID       ListenerID `json:"id"`
-	Port     uint16     `json:"port"`
-	Protocol Protocol   `json:"protocol"`
-}
-
 // Object names a resource of the API that said something: the owner of a route,
 // the bearer of a status.
 type Object struct {
@@ -60,6 +43,10 @@ func (k HostKey) Compare(l HostKey) int {
 // never falls through to a wildcard host.
 type VirtualHost struct {
 	HostKey
+	// Section is the pattern of server names under which TLS clients may ask for the host:
+	// "www.example.com", "*.example.com" or "*"; empty at listeners in clear text. A request
+	// whose server name belongs to another section is answered 421 (RFC 9110, 15.5.20).
+	Section string `json:"section,omitempty"`
 	// Routes in the order in which they are tried.
 	Routes []Route `json:"routes"`
 }
@@ -71,9 +58,17 @@ type Route struct {
 	Name  string `json:"name"`
 	Owner Object `json:"owner"`
 	Match Match  `json:"match"`
-	// Exactly one of Forward and Respond is set.
-	Forward *Forward `json:"forward,omitempty"`
-	Respond *Respond `json:"respond,omitempty"`
+	// Exactly one of Forward, Redirect and Respond is set.
+	Forward  *Forward  `json:"forward,omitempty"`
+	Redirect *Redirect `json:"redirect,omitempty"`
+	Respond  *Respond  `json:"respond,omitempty"`
+	// RequestHeaders are edited on the way to the backend, ResponseHeaders on the way
+	// back to the client, also of responses that the proxy makes itself.
+	RequestHeaders  *HeaderEdits `json:"requestHeaders,omitempty"`
+	ResponseHeaders *HeaderEdits `json:"responseHeaders,omitempty"`
+	CORS            *CORS        `json:"cors,omitempty"`
+	// Policy is what policies ask of the route; routes share it.
+	Policy *RoutePolicy `json:"policy,omitempty"`
 }
 
 // Match holds the conditions of a route; all of them must hold.
@@ -116,21 +111,35 @@ type ValueMatch struct {
 type Forward struct {
 	// Backends has at least one entry with a weight above zero.
 	Backends []WeightedGroup `json:"backends"`
-	// PrefixRewrite replaces the matched prefix; empty leaves the path alone.
-	PrefixRewrite string `json:"prefixRewrite,omitempty"`
+	// Path replaces the path, or the part of it that matched.
+	Path *PathRewrite `json:"path,omitempty"`
+	// Host replaces the Host header; empty leaves it alone.
+	Host string `json:"host,omitempty"`
+	// Mirrors get copies of requests; their answers are dropped.
+	Mirrors []Mirror `json:"mirrors,omitempty"`
 	// Timeout bounds the whole request; 0 is the proxy's default (15 s), Never is none.
-	Timeout   time.Duration `json:"timeoutNanoseconds,omitempty"`
-	Retry     *Retry        `json:"retry,omitempty"`
-	WebSocket bool          `json:"websocket,omitempty"`
+	Timeout time.Duration `json:"timeoutNanoseconds,omitempty"`
+	// TryTimeout bounds one try at one backend; 0 is bounded by Timeout only.
+	TryTimeout time.Duration `json:"tryTimeoutNanoseconds,omitempty"`
+	Stream     bool          `json:"stream,omitempty"` // gRPC and the like: no default timeout bounds it
+	Sticky     *Sticky       `json:"sticky,omitempty"`
+	Retry      *Retry        `json:"retry,omitempty"`
+	WebSocket  bool          `json:"websocket,omitempty"`
 }
 
 // Never is the timeout that never fires.
 const Never time.Duration = -1
 
-// Retry repeats requests that failed with a 5xx response or without any.
+// Retry repeats requests that failed.
 type Retry struct {
-	Attempts      uint32        `json:"attempts"`
-	PerTryTimeout time.Duration `json:"perTryTimeoutNanoseconds,omitempty"` // 0: bounded by the route's timeout only
+	// Attempts beyond the first one.
+	Attempts uint32 `json:"attempts"`
+	// ServerErrors retries every 5xx response, and no response at all; Codes retries the
+	// responses that it lists. Connections that could not be made are always retried.
+	ServerErrors bool     `json:"serverErrors,omitempty"`
+	Codes        []uint32 `json:"codes,omitempty"` // sorted
+	// Backoff is the least time before a try; 0 is the proxy's default (25 ms).
+	Backoff time.Duration `json:"backoffNanoseconds,omitempty"`
 }
 
 // WeightedGroup is a share of a route's requests.
@@ -139,6 +148,9 @@ type WeightedGroup struct {
 	// is answered 500 (Gateway API, HTTPBackendRef).
 	Group  GroupID `json:"group"`
 	Weight uint32  `json:"weight"`
+	// Edits for the requests of this share only, after those of the route.
+	RequestHeaders  *HeaderEdits `json:"requestHeaders,omitempty"`
+	ResponseHeaders *HeaderEdits `json:"responseHeaders,omitempty"`
 }
 
 // Respond answers without a backend.

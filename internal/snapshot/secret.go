@@ -1,33 +1,89 @@
 package snapshot
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PasswordKey is the only key of a Secret whose value a snapshot holds.
-const PasswordKey = "password"
+// The keys of a Secret or ConfigMap whose values a snapshot may hold.
+const (
+	// PasswordKey is kept of Secrets of one namespace, the operators'.
+	PasswordKey = "password"
+	// CertificateKey and PrivateKeyKey are kept of Secrets of type kubernetes.io/tls.
+	CertificateKey = corev1.TLSCertKey
+	PrivateKeyKey  = corev1.TLSPrivateKeyKey
+	// AuthorityKey holds certificates that others are verified by.
+	AuthorityKey = "ca.crt"
+	// RevocationKey holds lists of certificates that are not valid any more.
+	RevocationKey = "ca.crl"
+)
 
-// Trim returns a copy of a Secret that holds its names, its age and the value of
-// PasswordKey. Whatever else the Secret holds, private keys among it, stays outside.
-func Trim(o *corev1.Secret) *corev1.Secret {
+// kept are the keys of which Trim may leave the values.
+var kept = []string{PasswordKey, CertificateKey, PrivateKeyKey, AuthorityKey, RevocationKey}
+
+// Trim returns a copy of a Secret that holds its names, type and age, and of its values
+// those that translation needs: certificate and key of TLS Secrets, CA certificates, and
+// the password where the Secret's namespace is passwords. All else stays outside.
+func Trim(o *corev1.Secret, passwords string) *corev1.Secret {
 	trimmed := &corev1.Secret{
-		TypeMeta: o.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-			Generation: o.Generation, CreationTimestamp: o.CreationTimestamp,
-		},
+		TypeMeta: o.TypeMeta, ObjectMeta: trimMeta(o.ObjectMeta), Type: o.Type,
 	}
-	if text, said := o.StringData[PasswordKey]; said { // goes before Data, as at the API
-		trimmed.Data = map[string][]byte{PasswordKey: []byte(text)}
-	} else if value, said := o.Data[PasswordKey]; said {
-		trimmed.Data = map[string][]byte{PasswordKey: append([]byte(nil), value...)}
+	for _, k := range kept {
+		switch k {
+		case PasswordKey:
+			if o.Namespace != passwords {
+				continue
+			}
+		case CertificateKey, PrivateKeyKey:
+			if o.Type != corev1.SecretTypeTLS {
+				continue
+			}
+		}
+		value, said := o.Data[k]
+		if text, is := o.StringData[k]; is { // goes before Data, as at the API
+			value, said = []byte(text), true
+		}
+		if !said {
+			continue
+		}
+		if trimmed.Data == nil {
+			trimmed.Data = map[string][]byte{}
+		}
+		trimmed.Data[k] = slices.Clone(value)
 	}
 	return trimmed
 }
 
+// TrimConfigMap returns a copy of a ConfigMap that holds its names, its age and CA
+// certificates.
+func TrimConfigMap(o *corev1.ConfigMap) *corev1.ConfigMap {
+	trimmed := &corev1.ConfigMap{TypeMeta: o.TypeMeta, ObjectMeta: trimMeta(o.ObjectMeta)}
+	for _, k := range []string{AuthorityKey, RevocationKey} {
+		if text, said := o.Data[k]; said {
+			if trimmed.Data == nil {
+				trimmed.Data = map[string]string{}
+			}
+			trimmed.Data[k] = text
+		}
+	}
+	return trimmed
+}
+
+func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		Generation: m.Generation, CreationTimestamp: m.CreationTimestamp,
+	}
+}
+
 // trimmed reports whether a Secret holds no more than Trim leaves.
 func trimmed(o *corev1.Secret) bool {
-	_, password := o.Data[PasswordKey]
-	return len(o.StringData) == 0 && len(o.Annotations) == 0 && (len(o.Data) == 0 || len(o.Data) == 1 && password)
+	return len(o.StringData) == 0 && len(o.Annotations) == 0 && onlyKept(slices.Collect(maps.Keys(o.Data)))
+}
+
+func onlyKept(keys []string) bool {
+	return !slices.ContainsFunc(keys, func(k string) bool { return !slices.Contains(kept, k) })
 }

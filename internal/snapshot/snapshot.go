@@ -26,10 +26,14 @@ const (
 	KindNamespace                Kind = "Namespace"
 	KindSecret                   Kind = "Secret"
 	KindService                  Kind = "Service"
+	KindConfigMap                Kind = "ConfigMap"
 	KindEndpointSlice            Kind = "EndpointSlice"
 	KindGatewayClass             Kind = "GatewayClass"
 	KindGateway                  Kind = "Gateway"
+	KindListenerSet              Kind = "ListenerSet"
 	KindHTTPRoute                Kind = "HTTPRoute"
+	KindGRPCRoute                Kind = "GRPCRoute"
+	KindBackendTLSPolicy         Kind = "BackendTLSPolicy"
 	KindReferenceGrant           Kind = "ReferenceGrant"
 	KindIngressRoute             Kind = "IngressRoute"
 	KindTLSCertificateDelegation Kind = "TLSCertificateDelegation"
@@ -38,8 +42,8 @@ const (
 // Kinds lists every kind of a snapshot in the order of their names.
 func Kinds() []Kind {
 	return []Kind{
-		KindAddressPool, KindBGPPeer, KindEndpointSlice, KindGateway, KindGatewayClass, KindHTTPRoute, KindIngressRoute,
-		KindMachine, KindNamespace, KindReferenceGrant, KindSecret, KindService, KindTLSCertificateDelegation,
+		KindAddressPool, KindBGPPeer, KindBackendTLSPolicy, KindConfigMap, KindEndpointSlice, KindGRPCRoute, KindGateway,
+		KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindListenerSet, KindMachine, KindNamespace, KindReferenceGrant, KindSecret, KindService, KindTLSCertificateDelegation,
 	}
 }
 
@@ -73,12 +77,16 @@ type Snapshot struct {
 	BGPPeers                  map[Name]*v1alpha1.BGPPeer
 	Machines                  map[Name]*v1alpha1.Machine
 	Namespaces                map[Name]*corev1.Namespace
-	Secrets                   map[Name]*corev1.Secret // as Trim leaves them
+	Secrets                   map[Name]*corev1.Secret    // as Trim leaves them
+	ConfigMaps                map[Name]*corev1.ConfigMap // as TrimConfigMap leaves them
 	Services                  map[Name]*corev1.Service
 	EndpointSlices            map[Name]*discoveryv1.EndpointSlice
 	GatewayClasses            map[Name]*gatewayv1.GatewayClass
 	Gateways                  map[Name]*gatewayv1.Gateway
+	ListenerSets              map[Name]*gatewayv1.ListenerSet
 	HTTPRoutes                map[Name]*gatewayv1.HTTPRoute
+	GRPCRoutes                map[Name]*gatewayv1.GRPCRoute
+	BackendTLSPolicies        map[Name]*gatewayv1.BackendTLSPolicy
 	ReferenceGrants           map[Name]*gatewayv1.ReferenceGrant
 	IngressRoutes             map[Name]*contourv1beta1.IngressRoute
 	TLSCertificateDelegations map[Name]*contourv1beta1.TLSCertificateDelegation
@@ -92,11 +100,15 @@ func New() *Snapshot {
 		Machines:                  map[Name]*v1alpha1.Machine{},
 		Namespaces:                map[Name]*corev1.Namespace{},
 		Secrets:                   map[Name]*corev1.Secret{},
+		ConfigMaps:                map[Name]*corev1.ConfigMap{},
 		Services:                  map[Name]*corev1.Service{},
 		EndpointSlices:            map[Name]*discoveryv1.EndpointSlice{},
 		GatewayClasses:            map[Name]*gatewayv1.GatewayClass{},
 		Gateways:                  map[Name]*gatewayv1.Gateway{},
+		ListenerSets:              map[Name]*gatewayv1.ListenerSet{},
 		HTTPRoutes:                map[Name]*gatewayv1.HTTPRoute{},
+		GRPCRoutes:                map[Name]*gatewayv1.GRPCRoute{},
+		BackendTLSPolicies:        map[Name]*gatewayv1.BackendTLSPolicy{},
 		ReferenceGrants:           map[Name]*gatewayv1.ReferenceGrant{},
 		IngressRoutes:             map[Name]*contourv1beta1.IngressRoute{},
 		TLSCertificateDelegations: map[Name]*contourv1beta1.TLSCertificateDelegation{},
@@ -127,6 +139,9 @@ func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 		}
 		s.Secrets[n] = o
 		return Key{KindSecret, n}, nil
+	case *corev1.ConfigMap:
+		s.ConfigMaps[n] = o
+		return Key{KindConfigMap, n}, nil
 	case *corev1.Service:
 		s.Services[n] = o
 		return Key{KindService, n}, nil
@@ -139,6 +154,15 @@ func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 	case *gatewayv1.Gateway:
 		s.Gateways[n] = o
 		return Key{KindGateway, n}, nil
+	case *gatewayv1.ListenerSet:
+		s.ListenerSets[n] = o
+		return Key{KindListenerSet, n}, nil
+	case *gatewayv1.GRPCRoute:
+		s.GRPCRoutes[n] = o
+		return Key{KindGRPCRoute, n}, nil
+	case *gatewayv1.BackendTLSPolicy:
+		s.BackendTLSPolicies[n] = o
+		return Key{KindBackendTLSPolicy, n}, nil
 	case *gatewayv1.HTTPRoute:
 		s.HTTPRoutes[n] = o
 		return Key{KindHTTPRoute, n}, nil
@@ -177,6 +201,14 @@ func (s *Snapshot) Delete(k Key) {
 		delete(s.GatewayClasses, k.Name)
 	case KindGateway:
 		delete(s.Gateways, k.Name)
+	case KindConfigMap:
+		delete(s.ConfigMaps, k.Name)
+	case KindListenerSet:
+		delete(s.ListenerSets, k.Name)
+	case KindGRPCRoute:
+		delete(s.GRPCRoutes, k.Name)
+	case KindBackendTLSPolicy:
+		delete(s.BackendTLSPolicies, k.Name)
 	case KindHTTPRoute:
 		delete(s.HTTPRoutes, k.Name)
 	case KindReferenceGrant:
@@ -193,7 +225,11 @@ func (s *Snapshot) Keys() []Key {
 	var keys []Key
 	keys = appendKeys(keys, KindAddressPool, s.AddressPools)
 	keys = appendKeys(keys, KindBGPPeer, s.BGPPeers)
+	keys = appendKeys(keys, KindBackendTLSPolicy, s.BackendTLSPolicies)
+	keys = appendKeys(keys, KindConfigMap, s.ConfigMaps)
 	keys = appendKeys(keys, KindEndpointSlice, s.EndpointSlices)
+	keys = appendKeys(keys, KindGRPCRoute, s.GRPCRoutes)
+	keys = appendKeys(keys, KindListenerSet, s.ListenerSets)
 	keys = appendKeys(keys, KindGateway, s.Gateways)
 	keys = appendKeys(keys, KindGatewayClass, s.GatewayClasses)
 	keys = appendKeys(keys, KindHTTPRoute, s.HTTPRoutes)

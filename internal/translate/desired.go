@@ -15,6 +15,9 @@ import (
 type Desired struct {
 	Listeners    []*model.Listener     `json:"listeners"`
 	VirtualHosts []*model.VirtualHost  `json:"virtualHosts"`
+	Certificates []*model.Certificate  `json:"certificates,omitempty"`
+	Authorities  []*model.Authority    `json:"authorities,omitempty"`
+	TLSHosts     []*model.TLSHost      `json:"tlsHosts,omitempty"`
 	Groups       []*model.BackendGroup `json:"groups"`
 	Sets         []*model.BackendSet   `json:"sets"`
 	Views        []*model.View         `json:"views"`
@@ -49,6 +52,9 @@ func (t *Translator) Desired() Desired {
 	d := Desired{
 		Listeners:    values(t.result.Listeners, cmp.Compare),
 		VirtualHosts: values(t.result.VirtualHosts, model.HostKey.Compare),
+		Certificates: values(t.result.Certificates, cmp.Compare),
+		Authorities:  values(t.result.Authorities, cmp.Compare),
+		TLSHosts:     values(t.result.TLSHosts, model.HostKey.Compare),
 		Groups:       values(t.result.Groups, cmp.Compare),
 		Sets:         values(t.result.Sets, cmp.Compare),
 		Views:        values(t.result.Views, cmp.Compare),

@@ -159,7 +159,7 @@ func (c *ingressCompiler) forward(o *contourv1beta1.Route, path string) (*model.
 		if problem := pathProblem(o.PrefixRewrite); problem != "" {
 			c.fail(path+".prefixRewrite", problem)
 		}
-		f.PrefixRewrite = o.PrefixRewrite
+		f.Path = &model.PathRewrite{Kind: model.RewritePrefix, Value: o.PrefixRewrite}
 	}
 	if p := o.TimeoutPolicy; p != nil && p.Request != "" {
 		f.Timeout = c.duration(p.Request, path+".timeoutPolicy.request")
@@ -168,9 +168,9 @@ func (c *ingressCompiler) forward(o *contourv1beta1.Route, path string) (*model.
 		if p.NumRetries < 0 || p.NumRetries > 100 {
 			c.fail(path+".retryPolicy.count", strconv.Itoa(int(p.NumRetries))+" must be in the range 0-100")
 		}
-		f.Retry = &model.Retry{Attempts: uint32(max(p.NumRetries, 1))}
+		f.Retry = &model.Retry{Attempts: uint32(max(p.NumRetries, 1)), ServerErrors: true}
 		if p.PerTryTimeout != "" {
-			f.Retry.PerTryTimeout = max(c.duration(p.PerTryTimeout, path+".retryPolicy.perTryTimeout"), 0)
+			f.TryTimeout = max(c.duration(p.PerTryTimeout, path+".retryPolicy.perTryTimeout"), 0)
 		}
 	}
 	if o.HealthCheck != nil {

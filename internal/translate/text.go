@@ -77,8 +77,8 @@ func writeRoute(b *strings.Builder, r model.Route) {
 		}
 	}
 	var options []string
-	if f.PrefixRewrite != "" {
-		options = append(options, "rewrite "+f.PrefixRewrite)
+	if f.Path != nil {
+		options = append(options, "rewrite "+f.Path.Value)
 	}
 	if f.Timeout == model.Never {
 		options = append(options, "timeout never")
@@ -87,8 +87,8 @@ func writeRoute(b *strings.Builder, r model.Route) {
 	}
 	if f.Retry != nil {
 		retry := fmt.Sprintf("retry %d", f.Retry.Attempts)
-		if f.Retry.PerTryTimeout != 0 {
-			retry += " each " + f.Retry.PerTryTimeout.String()
+		if f.TryTimeout != 0 {
+			retry += " each " + f.TryTimeout.String()
 		}
 		options = append(options, retry)
 	}

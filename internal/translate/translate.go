@@ -55,6 +55,9 @@ func (c Config) mayBeRoot(namespace string) bool {
 type Changes struct {
 	Listeners    map[model.ListenerID]*model.Listener
 	VirtualHosts map[model.HostKey]*model.VirtualHost
+	Certificates map[model.CertificateID]*model.Certificate
+	Authorities  map[model.AuthorityID]*model.Authority
+	TLSHosts     map[model.HostKey]*model.TLSHost
 	Groups       map[model.GroupID]*model.BackendGroup
 	Sets         map[model.SetID]*model.BackendSet
 	Views        map[model.ViewID]*model.View
@@ -69,6 +72,9 @@ func newChanges() Changes {
 	return Changes{
 		Listeners:    map[model.ListenerID]*model.Listener{},
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
+		Certificates: map[model.CertificateID]*model.Certificate{},
+		Authorities:  map[model.AuthorityID]*model.Authority{},
+		TLSHosts:     map[model.HostKey]*model.TLSHost{},
 		Groups:       map[model.GroupID]*model.BackendGroup{},
 		Sets:         map[model.SetID]*model.BackendSet{},
 		Views:        map[model.ViewID]*model.View{},
@@ -82,7 +88,7 @@ func newChanges() Changes {
 
 // Empty reports whether nothing changed.
 func (c Changes) Empty() bool {
-	return len(c.Listeners)+len(c.VirtualHosts)+len(c.Groups)+len(c.Sets)+len(c.Views)+len(c.Machines)+
+	return len(c.Listeners)+len(c.VirtualHosts)+len(c.Certificates)+len(c.Authorities)+len(c.TLSHosts)+len(c.Groups)+len(c.Sets)+len(c.Views)+len(c.Machines)+
 		len(c.Assignments)+len(c.VIPs)+len(c.Peers)+len(c.Statuses) == 0
 }
 

@@ -280,7 +280,7 @@ func TestPrefixRewrite(t *testing.T) {
 	for i, c := range cases {
 		r := forward("r", "/", "ns/a/80", 1)
 		r.Match.Path = model.PathMatch{Kind: c.kind, Value: c.match}
-		r.Forward.PrefixRewrite = c.to
+		r.Forward.Path = &model.PathRewrite{Kind: model.RewritePrefix, Value: c.to}
 		hosts = append(hosts, host(l.ID, fmt.Sprintf("h%d.test", i), r))
 	}
 	w.listen(l, xds.Options{}, hosts...)
@@ -335,7 +335,7 @@ func TestPolicies(t *testing.T) {
 	slow.Forward.Timeout = 50 * time.Millisecond
 	try := forward("try", "/try", "ns/hang/80", 1)
 	try.Forward.Timeout = model.Never
-	try.Forward.Retry = &model.Retry{Attempts: 1, PerTryTimeout: 50 * time.Millisecond}
+	try.Forward.Retry, try.Forward.TryTimeout = &model.Retry{Attempts: 1, ServerErrors: true}, 50*time.Millisecond
 	ws := forward("ws", "/ws", "ns/ws/80", 1)
 	ws.Forward.WebSocket = true
 	body := strings.Repeat("x", 5000)

@@ -34,7 +34,7 @@ func TestExplanationsAreWhatEnvoyDoes(t *testing.T) {
 	}
 	rewrite := func(name string, m model.PathMatch, to string) model.Route {
 		r := forward(name, "/", "ns/b/80", 1)
-		r.Match.Path, r.Forward.PrefixRewrite = m, to
+		r.Match.Path, r.Forward.Path = m, &model.PathRewrite{Kind: model.RewritePrefix, Value: to}
 		return r
 	}
 	socket := forward("socket", "/ws", "ns/b/80", 1)

@@ -55,7 +55,7 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 
 // VirtualHost is one host's routes, in the order of the model. It has the host's name.
 func VirtualHost(h model.VirtualHost) *routev3.VirtualHost {
-	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil)}
+	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil, 0)}
 	for _, r := range h.Routes {
 		v.Routes = append(v.Routes, routes(r)...)
 	}
@@ -159,7 +159,7 @@ func headerMatch(h model.ValueMatch) *routev3.HeaderMatcher {
 func action(path model.PathMatch, f *model.Forward, groups []model.WeightedGroup, total uint64) *routev3.RouteAction {
 	a := &routev3.RouteAction{}
 	if f.Retry != nil {
-		a.RetryPolicy = retryPolicy(f.Retry)
+		a.RetryPolicy = retryPolicy(f.Retry, f.TryTimeout)
 	}
 	if len(groups) == 1 {
 		a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: string(groups[0].Group)}
@@ -180,7 +180,9 @@ func action(path model.PathMatch, f *model.Forward, groups []model.WeightedGroup
 	case f.Timeout > 0:
 		a.Timeout = durationpb.New(f.Timeout)
 	}
-	rewrite(a, path, f.PrefixRewrite)
+	if f.Path != nil {
+		rewrite(a, path, f.Path.Value)
+	}
 	return a
 }
 
@@ -216,7 +218,7 @@ func rewrite(a *routev3.RouteAction, path model.PathMatch, to string) {
 
 // retryPolicy is the route's, or the one of every route that says nothing: the virtual
 // host's, which a route's replaces as a whole.
-func retryPolicy(r *model.Retry) *routev3.RetryPolicy {
+func retryPolicy(r *model.Retry, try time.Duration) *routev3.RetryPolicy {
 	p := &routev3.RetryPolicy{
 		RetryOn:    retrySafely,
 		NumRetries: wrapperspb.UInt32(2),
@@ -232,8 +234,8 @@ func retryPolicy(r *model.Retry) *routev3.RetryPolicy {
 	if r != nil {
 		p.RetryOn = "5xx," + retrySafely
 		p.NumRetries = wrapperspb.UInt32(r.Attempts)
-		if r.PerTryTimeout > 0 {
-			p.PerTryTimeout = durationpb.New(r.PerTryTimeout.Round(time.Millisecond))
+		if try > 0 {
+			p.PerTryTimeout = durationpb.New(try.Round(time.Millisecond))
 		}
 	}
 	return p

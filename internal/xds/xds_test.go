@@ -50,7 +50,7 @@ func TestGoldenRouteConfiguration(t *testing.T) {
 			Match: model.Match{Path: prefix("/api"), Method: "GET", Headers: []model.ValueMatch{{Name: "env", Value: "canary"}}},
 			Forward: &model.Forward{
 				Backends: []model.WeightedGroup{{Group: "team/app/80", Weight: 60}, {Group: "team/next/80", Weight: 40}},
-				Timeout:  3 * time.Second, PrefixRewrite: "/",
+				Timeout:  3 * time.Second, Path: &model.PathRewrite{Kind: model.RewritePrefix, Value: "/"},
 			},
 		},
 		model.Route{

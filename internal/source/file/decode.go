@@ -25,6 +25,8 @@ import (
 // others, and whether objects of the kind have a namespace.
 func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) {
 	switch apiVersion + " " + kind {
+	case "v1 ConfigMap":
+		return &corev1.ConfigMap{}, true
 	case "v1 Namespace":
 		return &corev1.Namespace{}, false
 	case "v1 Secret":
@@ -44,6 +46,12 @@ func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) 
 		return &gatewayv1.GatewayClass{}, false
 	case "gateway.networking.k8s.io/v1 Gateway", "gateway.networking.k8s.io/v1beta1 Gateway":
 		return &gatewayv1.Gateway{}, true
+	case "gateway.networking.k8s.io/v1 ListenerSet":
+		return &gatewayv1.ListenerSet{}, true
+	case "gateway.networking.k8s.io/v1 GRPCRoute":
+		return &gatewayv1.GRPCRoute{}, true
+	case "gateway.networking.k8s.io/v1 BackendTLSPolicy":
+		return &gatewayv1.BackendTLSPolicy{}, true
 	case "gateway.networking.k8s.io/v1 HTTPRoute", "gateway.networking.k8s.io/v1beta1 HTTPRoute":
 		return &gatewayv1.HTTPRoute{}, true
 	case "gateway.networking.k8s.io/v1 ReferenceGrant", "gateway.networking.k8s.io/v1beta1 ReferenceGrant":
@@ -159,10 +167,10 @@ func (l *loader) value(encoded []byte, at lines) {
 		}
 	}
 	if secret, ok := object.(*corev1.Secret); ok {
-		if secret.Namespace != l.secretNamespace {
-			return // a plane does not read it either
-		}
-		object = snapshot.Trim(secret)
+		object = snapshot.Trim(secret, l.secretNamespace)
+	}
+	if config, ok := object.(*corev1.ConfigMap); ok {
+		object = snapshot.TrimConfigMap(config)
 	}
 	key, err := l.snapshot.Set(object)
 	if err != nil {

@@ -28,8 +28,8 @@ func (w Warning) String() string { return w.Where + ": " + w.What }
 
 // Load reads every path: a file, a directory with all its *.yaml, *.yml and *.json
 // files below, or Stdin, which is read from stdin. The error joins all that was
-// found wrong; the snapshot is nil then. Of Secrets, those of v1alpha1.SystemNamespace
-// are read, and of them what snapshot.Trim leaves.
+// found wrong; the snapshot is nil then. Of Secrets and
+// ConfigMaps it holds what snapshot.Trim and snapshot.TrimConfigMap leave.
 func Load(stdin io.Reader, paths ...string) (*snapshot.Snapshot, []Warning, error) {
 	l := newLoader()
 	s, err := l.load(stdin, paths)

@@ -49,8 +49,8 @@ func TestLoad(t *testing.T) {
 		},
 		{name: "an older version", text: "apiVersion: gateway.networking.k8s.io/v1beta1\nkind: ReferenceGrant\nmetadata: {name: x}\nspec: {from: [], to: []}\n", keys: []string{"ReferenceGrant default/x"}},
 		{
-			name: "a kind that is not read", text: service + "---\n\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: d}\n",
-			keys: []string{"Service team/app"}, warnings: []string{"standard input:6: ConfigMap d/c (v1) is left out: translation does not read this kind"},
+			name: "a kind that is not read", text: service + "---\n\napiVersion: v1\nkind: Pod\nmetadata: {name: c, namespace: d}\n",
+			keys: []string{"Service team/app"}, warnings: []string{"standard input:6: Pod d/c (v1) is left out: translation does not read this kind"},
 		},
 		{
 			name: "unknown fields", text: "# a comment\n" + service + "spec:\n  ports:\n  - port: 80\n    prot: TCP\n  typo: 1\n",
@@ -63,12 +63,12 @@ func TestLoad(t *testing.T) {
 		{name: "twice", text: service + "---\n" + service, errs: []string{"standard input:5: Service team/app stands here again: it stands at standard input:1"}},
 		{name: "a key twice", text: service + "---\n" + service + "kind: Service\n", errs: []string{`standard input:4: `}},
 		{
-			name: "Secrets of the planes' namespace, and pools and peers",
+			name: "Secrets, and pools and peers",
 			text: "apiVersion: v1\nkind: Secret\nmetadata: {name: tor, namespace: fairlead-system}\nstringData: {password: a, tls.key: b}\n---\n" +
 				"apiVersion: v1\nkind: Secret\nmetadata: {name: tor, namespace: team}\nstringData: {password: a}\n---\n" +
 				"apiVersion: fairlead.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: edge}\nspec: {addresses: [192.0.2.0/28]}\n---\n" +
 				"apiVersion: fairlead.dev/v1alpha1\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {address: 10.0.0.1, localASN: 1, peerASN: 2}\n",
-			keys: []string{"AddressPool edge", "BGPPeer tor", "Secret fairlead-system/tor"},
+			keys: []string{"AddressPool edge", "BGPPeer tor", "Secret fairlead-system/tor", "Secret team/tor"},
 		},
 		{name: "no YAML", text: "\n---\na: [\n", errs: []string{"standard input:2: yaml: line"}},
 		{name: "a tab", text: service + "---\n\tx: 1\n", errs: []string{"standard input:4: yaml: line 5"}},

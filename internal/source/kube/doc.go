@@ -9,6 +9,6 @@
 //
 // Invariant: whoever applies every batch in order holds, for each kind, what the
 // API's last complete list and the watch after it said. Objects are shared and
-// must not be changed; their managedFields are dropped. Of Secrets, those of one
-// namespace are read, and what snapshot.Trim leaves of them goes on.
+// must not be changed; their managedFields are dropped. Of Secrets and
+// ConfigMaps goes on what snapshot.Trim and snapshot.TrimConfigMap leave.
 package kube

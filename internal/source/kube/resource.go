@@ -23,72 +23,86 @@ import (
 
 // resource is how the API serves one kind.
 type resource struct {
-	kind      snapshot.Kind
-	gvr       schema.GroupVersionResource
-	object    func() runtime.Object
-	list      func() runtime.Object
-	protobuf  bool   // the API serves it as protobuf too
-	namespace string // the only one that is followed; all when empty
+	kind     snapshot.Kind
+	gvr      schema.GroupVersionResource
+	object   func() runtime.Object
+	list     func() runtime.Object
+	protobuf bool // the API serves it as protobuf too
 }
 
-// resources are those of the kinds of a snapshot. Of Secrets, those of one namespace
-// are followed.
-func resources(secretNamespace string) []resource {
+// resources are those of the kinds of a snapshot.
+func resources() []resource {
 	core, discovery := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion
 	gateway, contour, ours := schema.GroupVersion(gatewayv1.GroupVersion), contourv1beta1.GroupVersion, v1alpha1.GroupVersion
 	return []resource{
 		{
 			snapshot.KindAddressPool, ours.WithResource("addresspools"),
-			func() runtime.Object { return &v1alpha1.AddressPool{} }, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, false, "",
+			func() runtime.Object { return &v1alpha1.AddressPool{} }, func() runtime.Object { return &v1alpha1.AddressPoolList{} }, false,
 		},
 		{
 			snapshot.KindBGPPeer, ours.WithResource("bgppeers"),
-			func() runtime.Object { return &v1alpha1.BGPPeer{} }, func() runtime.Object { return &v1alpha1.BGPPeerList{} }, false, "",
+			func() runtime.Object { return &v1alpha1.BGPPeer{} }, func() runtime.Object { return &v1alpha1.BGPPeerList{} }, false,
 		},
 		{
 			snapshot.KindSecret, core.WithResource("secrets"),
-			func() runtime.Object { return &corev1.Secret{} }, func() runtime.Object { return &corev1.SecretList{} }, true, secretNamespace,
+			func() runtime.Object { return &corev1.Secret{} }, func() runtime.Object { return &corev1.SecretList{} }, true,
+		},
+		{
+			snapshot.KindConfigMap, core.WithResource("configmaps"),
+			func() runtime.Object { return &corev1.ConfigMap{} }, func() runtime.Object { return &corev1.ConfigMapList{} }, true,
+		},
+		{
+			snapshot.KindListenerSet, gateway.WithResource("listenersets"),
+			func() runtime.Object { return &gatewayv1.ListenerSet{} }, func() runtime.Object { return &gatewayv1.ListenerSetList{} }, false,
+		},
+		{
+			snapshot.KindGRPCRoute, gateway.WithResource("grpcroutes"),
+			func() runtime.Object { return &gatewayv1.GRPCRoute{} }, func() runtime.Object { return &gatewayv1.GRPCRouteList{} }, false,
+		},
+		{
+			snapshot.KindBackendTLSPolicy, gateway.WithResource("backendtlspolicies"),
+			func() runtime.Object { return &gatewayv1.BackendTLSPolicy{} }, func() runtime.Object { return &gatewayv1.BackendTLSPolicyList{} }, false,
 		},
 		{
 			snapshot.KindEndpointSlice, discovery.WithResource("endpointslices"),
-			func() runtime.Object { return &discoveryv1.EndpointSlice{} }, func() runtime.Object { return &discoveryv1.EndpointSliceList{} }, true, "",
+			func() runtime.Object { return &discoveryv1.EndpointSlice{} }, func() runtime.Object { return &discoveryv1.EndpointSliceList{} }, true,
 		},
 		{
 			snapshot.KindGateway, gateway.WithResource("gateways"),
-			func() runtime.Object { return &gatewayv1.Gateway{} }, func() runtime.Object { return &gatewayv1.GatewayList{} }, false, "",
+			func() runtime.Object { return &gatewayv1.Gateway{} }, func() runtime.Object { return &gatewayv1.GatewayList{} }, false,
 		},
 		{
 			snapshot.KindGatewayClass, gateway.WithResource("gatewayclasses"),
-			func() runtime.Object { return &gatewayv1.GatewayClass{} }, func() runtime.Object { return &gatewayv1.GatewayClassList{} }, false, "",
+			func() runtime.Object { return &gatewayv1.GatewayClass{} }, func() runtime.Object { return &gatewayv1.GatewayClassList{} }, false,
 		},
 		{
 			snapshot.KindHTTPRoute, gateway.WithResource("httproutes"),
-			func() runtime.Object { return &gatewayv1.HTTPRoute{} }, func() runtime.Object { return &gatewayv1.HTTPRouteList{} }, false, "",
+			func() runtime.Object { return &gatewayv1.HTTPRoute{} }, func() runtime.Object { return &gatewayv1.HTTPRouteList{} }, false,
 		},
 		{
 			snapshot.KindIngressRoute, contour.WithResource("ingressroutes"),
-			func() runtime.Object { return &contourv1beta1.IngressRoute{} }, func() runtime.Object { return &contourv1beta1.IngressRouteList{} }, false, "",
+			func() runtime.Object { return &contourv1beta1.IngressRoute{} }, func() runtime.Object { return &contourv1beta1.IngressRouteList{} }, false,
 		},
 		{
 			snapshot.KindMachine, ours.WithResource("machines"),
-			func() runtime.Object { return &v1alpha1.Machine{} }, func() runtime.Object { return &v1alpha1.MachineList{} }, false, "",
+			func() runtime.Object { return &v1alpha1.Machine{} }, func() runtime.Object { return &v1alpha1.MachineList{} }, false,
 		},
 		{
 			snapshot.KindNamespace, core.WithResource("namespaces"),
-			func() runtime.Object { return &corev1.Namespace{} }, func() runtime.Object { return &corev1.NamespaceList{} }, true, "",
+			func() runtime.Object { return &corev1.Namespace{} }, func() runtime.Object { return &corev1.NamespaceList{} }, true,
 		},
 		{
 			snapshot.KindReferenceGrant, gateway.WithResource("referencegrants"),
-			func() runtime.Object { return &gatewayv1.ReferenceGrant{} }, func() runtime.Object { return &gatewayv1.ReferenceGrantList{} }, false, "",
+			func() runtime.Object { return &gatewayv1.ReferenceGrant{} }, func() runtime.Object { return &gatewayv1.ReferenceGrantList{} }, false,
 		},
 		{
 			snapshot.KindService, core.WithResource("services"),
-			func() runtime.Object { return &corev1.Service{} }, func() runtime.Object { return &corev1.ServiceList{} }, true, "",
+			func() runtime.Object { return &corev1.Service{} }, func() runtime.Object { return &corev1.ServiceList{} }, true,
 		},
 		{
 			snapshot.KindTLSCertificateDelegation, contour.WithResource("tlscertificatedelegations"),
 			func() runtime.Object { return &contourv1beta1.TLSCertificateDelegation{} },
-			func() runtime.Object { return &contourv1beta1.TLSCertificateDelegationList{} }, false, "",
+			func() runtime.Object { return &contourv1beta1.TLSCertificateDelegationList{} }, false,
 		},
 	}
 }
@@ -131,7 +145,7 @@ func mapper() meta.RESTMapper {
 	cluster := map[snapshot.Kind]bool{
 		snapshot.KindAddressPool: true, snapshot.KindBGPPeer: true, snapshot.KindGatewayClass: true, snapshot.KindMachine: true, snapshot.KindNamespace: true,
 	}
-	for _, r := range resources("") {
+	for _, r := range resources() {
 		var scope meta.RESTScope = meta.RESTScopeNamespace
 		if cluster[r.kind] {
 			scope = meta.RESTScopeRoot

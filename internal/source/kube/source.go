@@ -41,8 +41,8 @@ type Config struct {
 	// Patience is how long a batch waits for changes that follow its first one.
 	// Zero is DefaultPatience, negative is none.
 	Patience time.Duration
-	// SecretNamespace is the only one whose Secrets are read; v1alpha1.SystemNamespace
-	// when empty.
+	// SecretNamespace is the only one of whose Secrets the passwords are read;
+	// v1alpha1.SystemNamespace when empty.
 	SecretNamespace string
 }
 
@@ -76,12 +76,13 @@ func New(c Config) (*Source, error) {
 		s.patience = DefaultPatience
 	}
 	codecs := serializer.NewCodecFactory(scheme)
-	for _, r := range resources(cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)) {
+	passwords := cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
+	for _, r := range resources() {
 		rc, err := r.restClient(c.REST, transport, codecs)
 		if err != nil {
 			return nil, err
 		}
-		f := &follower{source: s, resource: r, client: rc}
+		f := &follower{source: s, resource: r, client: rc, passwords: passwords}
 		s.follow = append(s.follow, f.run)
 	}
 	return s, nil
@@ -132,13 +133,14 @@ func (s *Source) Trouble() map[snapshot.Kind]string {
 
 // follower lists and watches one kind.
 type follower struct {
-	source   *Source
-	resource resource
-	client   rest.Interface
+	source    *Source
+	resource  resource
+	client    rest.Interface
+	passwords string // namespace of the Secrets whose passwords are kept
 }
 
 func (f *follower) run(ctx context.Context) {
-	st := newStore(f.resource.kind, f.source.queue, func() (bool, error) { return f.empty(ctx) })
+	st := newStore(f.resource.kind, f.source.queue, f.passwords, func() (bool, error) { return f.empty(ctx) })
 	r := cache.NewReflectorWithOptions(f, f.resource.object(), st, cache.ReflectorOptions{
 		Name:            string(f.resource.kind),
 		TypeDescription: f.resource.gvr.GroupResource().String(),
@@ -150,7 +152,7 @@ func (f *follower) run(ctx context.Context) {
 // get begins a request. The reflector does the retrying: the client itself would sit
 // out the second that an API asks for which has just begun to serve a kind.
 func (f *follower) get() *rest.Request {
-	return f.client.Get().NamespaceIfScoped(f.resource.namespace, f.resource.namespace != "").Resource(f.resource.gvr.Resource).MaxRetries(0)
+	return f.client.Get().Resource(f.resource.gvr.Resource).MaxRetries(0)
 }
 
 // IsWatchListSemanticsUnSupported makes a reflector list first and then watch. The

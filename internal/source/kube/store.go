@@ -22,6 +22,8 @@ type identity struct {
 type store struct {
 	kind  snapshot.Kind
 	queue *queue
+	// passwords is the namespace of the Secrets whose passwords are kept.
+	passwords string
 	// confirmEmpty asks the API again, past every cache, whether there is none left.
 	confirmEmpty func() (bool, error)
 
@@ -29,8 +31,8 @@ type store struct {
 	known map[snapshot.Name]identity
 }
 
-func newStore(kind snapshot.Kind, q *queue, confirmEmpty func() (bool, error)) *store {
-	return &store{kind: kind, queue: q, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}}
+func newStore(kind snapshot.Kind, q *queue, passwords string, confirmEmpty func() (bool, error)) *store {
+	return &store{kind: kind, queue: q, passwords: passwords, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}}
 }
 
 // Add is called for objects that a watch names.
@@ -38,7 +40,7 @@ func (s *store) Add(obj any) error { return s.Update(obj) }
 
 // Update is called for objects that a watch names.
 func (s *store) Update(obj any) error {
-	object, name, err := accept(obj)
+	object, name, err := s.accept(obj)
 	if err != nil {
 		return err
 	}
@@ -52,7 +54,7 @@ func (s *store) Update(obj any) error {
 
 // Delete is called for objects that a watch says are gone.
 func (s *store) Delete(obj any) error {
-	_, name, err := accept(obj)
+	_, name, err := s.accept(obj)
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,7 @@ func (s *store) Replace(list []any, _ string) error {
 	var changes []Change
 	listed := make(map[snapshot.Name]bool, len(list))
 	for _, obj := range list {
-		object, name, err := accept(obj)
+		object, name, err := s.accept(obj)
 		if err != nil {
 			return err
 		}
@@ -116,13 +118,16 @@ func (s *store) note(object metav1.Object, name snapshot.Name) (Change, bool) {
 }
 
 // accept drops from the object what nobody reads and much memory holds.
-func accept(obj any) (metav1.Object, snapshot.Name, error) {
+func (s *store) accept(obj any) (metav1.Object, snapshot.Name, error) {
 	object, ok := obj.(metav1.Object)
 	if !ok {
 		return nil, snapshot.Name{}, fmt.Errorf("a watch sent a %T", obj)
 	}
-	if secret, is := obj.(*corev1.Secret); is {
-		object = snapshot.Trim(secret)
+	switch o := obj.(type) {
+	case *corev1.Secret:
+		object = snapshot.Trim(o, s.passwords)
+	case *corev1.ConfigMap:
+		object = snapshot.TrimConfigMap(o)
 	}
 	object.SetManagedFields(nil)
 	if a := object.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
