@@ -47,6 +47,8 @@ type VirtualHost struct {
 	// "www.example.com", "*.example.com" or "*"; empty at listeners in clear text. A request
 	// whose server name belongs to another section is answered 421 (RFC 9110, 15.5.20).
 	Section string `json:"section,omitempty"`
+	// Policy holds for routes that say nothing else of the same matter.
+	Policy *RoutePolicy `json:"policy,omitempty"`
 	// Routes in the order in which they are tried.
 	Routes []Route `json:"routes"`
 }

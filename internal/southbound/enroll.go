@@ -11,11 +11,15 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Join spends a token for a certificate. A token that fails because its machine is
-// alive with another key, or because the caller goes by another name, is not spent.
+// Join spends a token for a certificate, or gives one to a pod. A token that fails
+// because its machine is alive with another key, or because the caller goes by another
+// name, is not spent.
 func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.Certificate, error) {
 	if _, leads := s.config.Leader.Leading(); !leads {
 		return nil, s.standby()
+	}
+	if req.GetServiceAccountToken() != "" {
+		return s.joinPod(ctx, req)
 	}
 	token, err := ParseToken(req.GetToken())
 	if err != nil {
@@ -33,8 +37,7 @@ func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 	if name := req.GetMachine(); name != "" && name != id.Machine {
 		return nil, s.refuse(token.ID, fmt.Errorf("%w: it is for machine %s, not for %q", ErrToken, id.Machine, name))
 	}
-	if s.taken(id.Machine, key) {
-		err := status.Errorf(codes.AlreadyExists, "machine %s is alive; stop its agent first, or join under another name", id.Machine)
+	if err := s.free(id.Machine, key); err != nil {
 		s.config.Log.Warn("join refused", "token", token.ID, "machine", id.Machine, "reason", err)
 		return nil, err
 	}
@@ -46,6 +49,38 @@ func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 		return nil, s.refuse(token.ID, err)
 	}
 	s.config.Log.Info("machine joined", "machine", id.Machine, "role", id.Role, "token", token.ID)
+	return cert, nil
+}
+
+// joinPod gives a certificate to the agent in a pod whose token the cluster vouches for.
+func (s *Server) joinPod(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.Certificate, error) {
+	const shown = "of a service account" // in the log, where an ID of other tokens stands
+	if req.GetToken() != "" {
+		return nil, s.refuse(shown, fmt.Errorf("%w: want one token, not one of ours and a service account's", ErrToken))
+	}
+	if s.config.Accounts == nil {
+		return nil, s.refuse(shown, fmt.Errorf("%w: no service account joins at this plane (--agent-service-account names one)", ErrToken))
+	}
+	request, err := parseRequest(req.GetCsr())
+	if err != nil {
+		return nil, s.refuse(shown, err)
+	}
+	id, err := s.config.Accounts.Review(ctx, req.GetServiceAccountToken())
+	if err != nil {
+		return nil, s.refuse(shown, err)
+	}
+	if name := req.GetMachine(); name != "" && name != id.Machine {
+		return nil, s.refuse(shown, fmt.Errorf("%w: its pod runs on node %s, and only that can it join as, not as %q", ErrToken, id.Machine, name))
+	}
+	if err := s.free(id.Machine, keyID(request.RawSubjectPublicKeyInfo)); err != nil {
+		s.config.Log.Warn("join refused", "token", shown, "machine", id.Machine, "reason", err)
+		return nil, err
+	}
+	cert, err := s.certify(req.GetCsr(), id)
+	if err != nil {
+		return nil, s.refuse(shown, err)
+	}
+	s.config.Log.Info("machine joined", "machine", id.Machine, "role", id.Role, "token", shown)
 	return cert, nil
 }
 
@@ -86,6 +121,14 @@ func (s *Server) certify(csr []byte, id Identity) (*agentv1.Certificate, error) 
 	return &agentv1.Certificate{Chain: chain, Authorities: s.config.Authority.Roots(), Machine: id.Machine}, nil
 }
 
+// free refuses the name of a machine that is alive with another key.
+func (s *Server) free(name string, key KeyID) error {
+	if !s.taken(name, key) {
+		return nil
+	}
+	return status.Errorf(codes.AlreadyExists, "machine %s is alive; stop its agent first, or join under another name", name)
+}
+
 // taken says whether a machine of that name is alive with another key.
 func (s *Server) taken(name string, key KeyID) bool {
 	now := s.config.Now()
@@ -104,6 +147,8 @@ func (s *Server) refuse(token string, err error) error {
 		code, text = codes.Unauthenticated, err.Error()
 	case errors.Is(err, ErrRequest), errors.Is(err, ErrName):
 		code, text = codes.InvalidArgument, err.Error()
+	case errors.Is(err, ErrAway):
+		code, text = codes.Unavailable, "the plane cannot ask its API for the token now; its log says why"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		code, text = codes.Unavailable, "the plane did not answer in time"
 	}

@@ -45,6 +45,15 @@ type Tokens interface {
 	Spend(ctx context.Context, t Token, key KeyID) (Identity, error)
 }
 
+// Accounts knows the tokens that a cluster gives to its pods.
+type Accounts interface {
+	// Review says for which machine the pod that shows a token speaks: the node that it
+	// runs on. The token stays good until it expires. An error that wraps ErrToken is
+	// the caller's fault and its text is told to it; one that wraps ErrAway is nobody's,
+	// and the caller tries again.
+	Review(ctx context.Context, token string) (Identity, error)
+}
+
 // Leader knows whether this plane leads.
 type Leader interface {
 	// Leading gives the epoch of the leadership; false on a standby.
@@ -63,6 +72,7 @@ type Config struct {
 	Authority Authority        // required
 	Tokens    Tokens           // required
 	Leader    Leader           // required
+	Accounts  Accounts         // of pods; nil: no pod joins
 	Now       func() time.Time // required
 	Log       *slog.Logger     // required
 	// TTL is after how long without a report a machine is lost. Default 15 s.

@@ -21,6 +21,9 @@ const tokenForm = "fl1"
 // tokens wraps it with which of these it is.
 var ErrToken = errors.New("token refused")
 
+// ErrAway is the class of tokens of which nobody can say now whether they are good.
+var ErrAway = errors.New("the token cannot be looked up")
+
 // Token lets one machine join once. Formatted or logged it shows its ID only.
 type Token struct {
 	// ID finds what is stored of the token. It is no secret, and fit for the name of

@@ -26,10 +26,9 @@ type fakeAPI struct {
 	version  int
 	machines map[string]*v1alpha1.Machine
 	watches  map[chan string]bool
-	served   bool   // the CRD is installed
-	hidden   bool   // something between answers 404 for everything of ours
-	secrets  string // paths at which Secrets were asked for
-	lies     int    // how many lists are wrongly empty
+	served   bool // the CRD is installed
+	hidden   bool // something between answers 404 for everything of ours
+	lies     int  // how many lists are wrongly empty
 	lists    int
 	expired  bool // the next watch from a version is refused as too old
 }
@@ -51,7 +50,6 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.HasSuffix(r.URL.Path, "/secrets") {
-		f.with(func() { f.secrets += r.URL.Path + " " })
 		if r.URL.Query().Get("watch") == "" {
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"SecretList","metadata":{"resourceVersion":"1"},"items":[
 				{"metadata":{"name":"tor","namespace":"system","uid":"1","resourceVersion":"1","annotations":{"note":"PRIVATE"}},

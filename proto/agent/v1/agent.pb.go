@@ -794,9 +794,12 @@ type JoinRequest struct {
 	Csr []byte `protobuf:"bytes,2,opt,name=csr,proto3" json:"csr,omitempty"`
 	// The name that the machine goes by. A token for another one is refused and not
 	// spent. Empty: whatever the token says.
-	Machine       string `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Machine string `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"`
+	// Instead of a token: the one that a Kubernetes cluster has given to the pod in
+	// which the agent runs. The machine is the pod's node. It is not used up.
+	ServiceAccountToken string `protobuf:"bytes,4,opt,name=service_account_token,json=serviceAccountToken,proto3" json:"service_account_token,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *JoinRequest) Reset() {
@@ -846,6 +849,13 @@ func (x *JoinRequest) GetCsr() []byte {
 func (x *JoinRequest) GetMachine() string {
 	if x != nil {
 		return x.Machine
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetServiceAccountToken() string {
+	if x != nil {
+		return x.ServiceAccountToken
 	}
 	return ""
 }
@@ -1668,11 +1678,12 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"O\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x83\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\x12\x18\n" +
-	"\amachine\x18\x03 \x01(\tR\amachine\" \n" +
+	"\amachine\x18\x03 \x01(\tR\amachine\x122\n" +
+	"\x15service_account_token\x18\x04 \x01(\tR\x13serviceAccountToken\" \n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"_\n" +
 	"\vCertificate\x12\x14\n" +
