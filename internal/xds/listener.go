@@ -7,7 +7,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
@@ -78,15 +77,10 @@ func connectionManager(l model.Listener, o Options) *hcmv3.HttpConnectionManager
 		underscores = corev3.HttpProtocolOptions_ALLOW
 	}
 	m := &hcmv3.HttpConnectionManager{
-		StatPrefix:     string(l.ID),
-		CodecType:      hcmv3.HttpConnectionManager_AUTO,
-		RouteSpecifier: scopedRoutes(),
-		HttpFilters: []*hcmv3.HttpFilter{
-			scopeNormaliser(l.ID),
-			upgradeGuard(),
-			// Backends and clients need not know what the proxy is.
-			httpFilter("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true}),
-		},
+		StatPrefix:                 string(l.ID),
+		CodecType:                  hcmv3.HttpConnectionManager_AUTO,
+		RouteSpecifier:             scopedRoutes(),
+		HttpFilters:                httpFilters(l),
 		StripPortMode:              nil, // backends see the Host that the client sent
 		StripTrailingHostDot:       true,
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,

@@ -1,0 +1,19 @@
+package xds
+
+import (
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+
+	"fairlead.dev/internal/model"
+)
+
+// httpFilters are what a request passes at a listener, in this order. Every filter that
+// works by route is always there and does nothing until a route configures it.
+func httpFilters(l model.Listener) []*hcmv3.HttpFilter {
+	return []*hcmv3.HttpFilter{
+		scopeNormaliser(l.ID),
+		upgradeGuard(),
+		// Backends and clients need not know what the proxy is.
+		httpFilter("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true}),
+	}
+}
