@@ -2,9 +2,10 @@
 # Installs what a fresh Debian or Ubuntu lacks, and says what and why. Does nothing, quickly, when nothing is missing.
 #
 #   tools/setup.sh            everything
-#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, and the routers BIRD and FRR
+#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, and the routers BIRD and FRR
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
+#   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
 # .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
@@ -144,6 +145,7 @@ setup_routers() {
 setup_run() {
 	setup_envoy
 	setup_kubectl
+	go_tools helm "Helm checks the chart, writes the manifests out of it and installs it in tests"
 	setup_routers
 }
 
@@ -158,14 +160,34 @@ setup_lint() {
 	go_tools lint "golangci-lint and gofumpt check our Go code"
 }
 
-[[ $# -gt 0 ]] || set -- run generate lint
+# Programs of test clusters, in .tools/cluster: the module tools/cluster says which.
+setup_cluster() {
+	service containerd /usr/bin/containerd containerd "nodes of test clusters run pods with it"
+	debian runc runc "nodes of test clusters run pods with it"
+	debian iptables iptables "kube-proxy in test clusters sets its rules with it"
+	local stamp=.tools/cluster.stamp key
+	key="$(cat tools/cluster/go.mod tools/cluster/go.sum tools/cluster/*/*.go | sha256sum) $go_version"
+	[[ -x .tools/cluster/kubernetes ]] && built "$stamp" "$key" && return
+	say "building Kubernetes for test clusters (about 5 minutes of CPU beyond fairlead itself, once)"
+	rm -rf .tools/cluster
+	mkdir -p .tools/cluster/cni
+	local flags bin=$PWD/.tools/cluster tool
+	flags=$(tools/ldflags.sh test)
+	go build -C tools/cluster -v -ldflags="$flags" -o "$bin/" tool 2>&1 | tools/progress.sh
+	for tool in bridge host-local loopback portmap; do
+		mv "$bin/$tool" "$bin/cni/"
+	done
+	printf '%s' "$key" >"$stamp"
+}
+
+[[ $# -gt 0 ]] || set -- run generate lint cluster
 mkdir -p .tools/bin bin
 exec 9>.tools/lock
 flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	run | generate | lint) "setup_$part" ;;
-	*) die "unknown part $part (run, generate, lint)" ;;
+	run | generate | lint | cluster) "setup_$part" ;;
+	*) die "unknown part $part (run, generate, lint, cluster)" ;;
 	esac
 done
