@@ -46,6 +46,7 @@ type Config struct {
 	Name      string   // of the machine
 	Planes    []string // host:port of the planes' agent endpoints
 	TokenFile string   // read only when there is no valid identity
+	Account   *Account // the same, instead of a token: this agent runs in a pod
 	DataDir   string   // identity and remembered state
 	RunDir    string   // sockets and secrets; should be a tmpfs
 	Proxy     Proxy
@@ -244,7 +245,7 @@ func (a *Agent) recall() {
 // follow gets an identity and keeps connected to a plane.
 func (a *Agent) follow(ctx context.Context) error {
 	c := a.config
-	joiner := Joiner{Now: c.Now, Timeout: joinTimeout}
+	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account}
 	a.upstream.rejoin = joiner.rejoin(a.upstream.path, c.Planes, c.TokenFile, c.Name)
 	said, join := "", sync.OnceFunc(func() { close(a.member) })
 	if a.state.isServing() {
@@ -269,7 +270,9 @@ func (a *Agent) follow(ctx context.Context) error {
 			return nil
 		}
 		final := !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrPin)
-		if final && !a.state.isServing() {
+		// What a cluster gives to a pod may come, or be right, a moment later.
+		mends := c.Account != nil && !errors.Is(err, ErrName)
+		if final && !mends && !a.state.isServing() {
 			return err
 		}
 		if err.Error() != said {
@@ -280,7 +283,10 @@ func (a *Agent) follow(ctx context.Context) error {
 				c.Log.Error("this machine has not joined yet and serves nothing", "error", err, "planes", c.Planes)
 			}
 		}
-		if final {
+		switch {
+		case final && mends:
+			wait = accountPause
+		case final:
 			wait = time.Minute
 		}
 		select {

@@ -1,16 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -32,8 +30,9 @@ import (
 var (
 	// ErrToken: the token cannot be read, or the plane does not take it.
 	ErrToken = errors.New("join token refused")
-	// ErrPin: who answers is not the plane that the token was made by.
-	ErrPin = errors.New("the plane is not the one that made the token")
+	// ErrPin: who answers is not the plane that the token was made by, or whose authority
+	// the cluster has published.
+	ErrPin = errors.New("the plane is not the one that this machine was told of")
 	// ErrName: the token, or the identity on disk, is another machine's.
 	ErrName = errors.New("machine name mismatch")
 	// ErrNameTaken: a live machine has the name.
@@ -62,26 +61,6 @@ type identityRecord struct {
 	Key         string `json:"key"` // all three PEM
 	Chain       string `json:"chain"`
 	Authorities string `json:"authorities"`
-}
-
-// joinToken is a token as `fairlead token create` prints it.
-type joinToken struct {
-	wire string // "<id>.<secret>"
-	pin  []byte // SHA-256 of the authority's SubjectPublicKeyInfo
-}
-
-const tokenForm = "fl1"
-
-func parseToken(s string) (joinToken, error) {
-	parts := strings.Split(strings.TrimSpace(s), ".")
-	if len(parts) != 4 || parts[0] != tokenForm || parts[1] == "" || parts[2] == "" {
-		return joinToken{}, fmt.Errorf("%w: it does not have the form %s.<id>.<secret>.<pin>: copy it whole, as `fairlead token create` printed it", ErrToken, tokenForm)
-	}
-	pin, err := base64.RawURLEncoding.DecodeString(parts[3])
-	if err != nil || len(pin) != sha256.Size {
-		return joinToken{}, fmt.Errorf("%w: its pin is cut short or changed: copy it whole, as `fairlead token create` printed it", ErrToken)
-	}
-	return joinToken{wire: parts[1] + "." + parts[2], pin: pin}, nil
 }
 
 // loadIdentity reads an identity. fs.ErrNotExist says that there is none.
@@ -186,40 +165,6 @@ func (id *Identity) tlsConfig(now func() time.Time) *tls.Config {
 	}
 }
 
-// pinnedConfig trusts whoever shows a chain that ends in the authority with the pin.
-func pinnedConfig(pin []byte, now func() time.Time) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		ServerName: agentv1.ServerName,
-		// The chain is verified below, against the authority that the pin names.
-		InsecureSkipVerify: true,
-		VerifyConnection: func(c tls.ConnectionState) error {
-			roots, between := x509.NewCertPool(), x509.NewCertPool()
-			found := false
-			for _, cert := range c.PeerCertificates[1:] {
-				sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-				if cert.IsCA && subtle.ConstantTimeCompare(sum[:], pin) == 1 {
-					roots.AddCert(cert)
-					found = true
-				} else {
-					between.AddCert(cert)
-				}
-			}
-			if !found {
-				return ErrPin
-			}
-			_, err := c.PeerCertificates[0].Verify(x509.VerifyOptions{
-				DNSName: agentv1.ServerName, Roots: roots, Intermediates: between, CurrentTime: now(),
-				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-			})
-			if err != nil {
-				return fmt.Errorf("%w: %w", ErrPin, err)
-			}
-			return nil
-		},
-	}
-}
-
 // newKey makes a key, PEM.
 func newKey() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -263,16 +208,14 @@ type Joiner struct {
 	Now func() time.Time
 	// Timeout bounds the wait for each plane.
 	Timeout time.Duration
+	// Account is used instead of a token, when it is not nil.
+	Account *Account
 }
 
-// Join spends a token at the first plane that takes it. name is what the machine
+// join shows a credential to the first plane that takes it. name is what the machine
 // believes to be called; a token for another name is refused unspent. The key
-// should be kept until the identity is: with it the token can be spent once more.
-func (j Joiner) Join(ctx context.Context, planes []string, token, name string, keyPEM []byte) (*Identity, error) {
-	parsed, err := parseToken(token)
-	if err != nil {
-		return nil, err
-	}
+// should be kept until the identity is: with it a token can be spent once more.
+func (j Joiner) join(ctx context.Context, planes []string, by credential, name string, keyPEM []byte) (*Identity, error) {
 	csr, err := requestFor(keyPEM)
 	if err != nil {
 		return nil, err
@@ -286,7 +229,7 @@ func (j Joiner) Join(ctx context.Context, planes []string, token, name string, k
 			continue
 		}
 		tried[address] = true
-		c, err := j.ask(ctx, address, parsed, csr, name)
+		c, err := j.ask(ctx, address, by, csr, name)
 		if err == nil {
 			if c.GetMachine() != name {
 				return nil, fmt.Errorf("%w: the token was for machine %q, this one is called %q: start it with --name %s, or run `fairlead token create --machine %s` (the first token is spent)",
@@ -297,7 +240,7 @@ func (j Joiner) Join(ctx context.Context, planes []string, token, name string, k
 		if hint := leaderOf(err); hint != "" {
 			queue = append([]string{hint}, queue...)
 		}
-		final, wrapped := explainJoin(address, name, err)
+		final, wrapped := explainJoin(address, by.again(name, err), err)
 		if final {
 			return nil, wrapped
 		}
@@ -306,11 +249,11 @@ func (j Joiner) Join(ctx context.Context, planes []string, token, name string, k
 	return nil, errors.Join(errs...)
 }
 
-func (j Joiner) ask(ctx context.Context, address string, t joinToken, csr []byte, name string) (*agentv1.Certificate, error) {
+func (j Joiner) ask(ctx context.Context, address string, by credential, csr []byte, name string) (*agentv1.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.Timeout)
 	defer cancel()
 	pinFailed := false
-	config := pinnedConfig(t.pin, j.Now)
+	config := trusting(by, j.Now)
 	verify := config.VerifyConnection
 	config.VerifyConnection = func(c tls.ConnectionState) error {
 		err := verify(c)
@@ -325,7 +268,9 @@ func (j Joiner) ask(ctx context.Context, address string, t joinToken, csr []byte
 		return nil, err
 	}
 	defer conn.Close()
-	c, err := agentv1.NewEnrollmentClient(conn).Join(ctx, &agentv1.JoinRequest{Token: t.wire, Csr: csr, Machine: name}, grpc.WaitForReady(true))
+	req := &agentv1.JoinRequest{Csr: csr, Machine: name}
+	by.fill(req)
+	c, err := agentv1.NewEnrollmentClient(conn).Join(ctx, req, grpc.WaitForReady(true))
 	if err != nil && conn.Close() == nil && pinFailed {
 		return nil, ErrPin
 	}
@@ -333,8 +278,7 @@ func (j Joiner) ask(ctx context.Context, address string, t joinToken, csr []byte
 }
 
 // explainJoin says whether another plane cannot help, and what went wrong.
-func explainJoin(address, name string, err error) (final bool, wrapped error) {
-	again := fmt.Sprintf("run `fairlead token create --machine %s` at the plane and start this agent with the new token", name)
+func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	if errors.Is(err, ErrPin) {
 		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, %s", address, ErrPin, again)
 	}
@@ -386,31 +330,51 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*
 	return id, nil
 }
 
-// rejoin returns a function that joins again with the token in the file, for a machine
-// whose identity a plane does not take. It returns nil and no error when there is no
-// token that was not tried yet. The file is read each time: somebody may put a new one
-// there.
+// rejoin returns a function that joins again with the credential that there is now, for
+// a machine whose identity a plane does not take. It returns nil and no error when there
+// is none that is worth a try: each token of ours is tried once, and an account's now
+// and then.
 func (j Joiner) rejoin(path string, planes []string, tokenFile, name string) func(context.Context) (*Identity, error) {
-	tried := ""
+	var tried []byte // what the file held
+	var last time.Time
 	return func(ctx context.Context) (*Identity, error) {
+		if j.Account != nil {
+			if now := j.Now(); !last.IsZero() && now.Sub(last) < accountPause && !now.Before(last) {
+				return nil, nil
+			}
+			last = j.Now()
+			by, err := j.Account.read()
+			if err != nil {
+				return nil, err
+			}
+			return j.enroll(ctx, path, planes, by, name)
+		}
 		if tokenFile == "" {
 			return nil, nil
 		}
 		token, err := os.ReadFile(tokenFile)
-		if err != nil || string(token) == tried {
+		if err != nil || bytes.Equal(token, tried) {
 			return nil, nil // a file that is away is one that was used
 		}
-		id, err := j.enroll(ctx, path, planes, string(token), name)
+		var id *Identity
+		by, err := parseToken(string(token))
+		if err == nil {
+			id, err = j.enroll(ctx, path, planes, by, name)
+		}
 		// The plane may come, and a name is free once its machine was silent for a while.
 		if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrNameTaken) {
-			tried = string(token)
+			tried = token
 		}
 		return id, err
 	}
 }
 
+// accountPause is between two tries to join again with an account's token: it may be
+// taken, and the machine be refused after all.
+const accountPause = 5 * time.Second
+
 // identify returns the machine's identity: the one on disk, or a new one for the
-// token in the file, which is read only if it is needed.
+// account or the token in the file, which are read only if they are needed.
 func (j Joiner) identify(ctx context.Context, path string, planes []string, tokenFile, name string) (*Identity, error) {
 	id, err := loadIdentity(path)
 	switch {
@@ -419,21 +383,23 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, toke
 			ErrName, path, id.Machine, name, id.Machine)
 	case err == nil && id.expired(j.Now()) == nil:
 		return id, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist) && tokenFile == "":
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && tokenFile == "" && j.Account == nil:
 		return nil, fmt.Errorf("%w: remove it and join again with a token from `fairlead token create --machine %s`", err, name)
 	}
 	lacks := fmt.Errorf("%w: run `fairlead token create --machine %s` at the plane and start this agent with --token-file", ErrNoIdentity, name)
 	if id != nil {
 		lacks = id.expired(j.Now())
 	}
-	if tokenFile == "" {
+	by, err := j.present(tokenFile)
+	switch {
+	case errors.Is(err, errNoCredential):
 		return id, lacks
+	case errors.Is(err, ErrToken), errors.Is(err, ErrNoIdentity):
+		return id, err
+	case err != nil:
+		return id, fmt.Errorf("%w: %w", lacks, err)
 	}
-	token, err := os.ReadFile(tokenFile)
-	if err != nil {
-		return id, fmt.Errorf("%w: read token: %w", lacks, err)
-	}
-	fresh, err := j.enroll(ctx, path, planes, string(token), name)
+	fresh, err := j.enroll(ctx, path, planes, by, name)
 	if err != nil && fresh == nil {
 		return id, err
 	}
@@ -442,7 +408,7 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, toke
 
 // enroll joins and puts the identity where the one before it was. It may return an
 // identity and an error: the identity is good then.
-func (j Joiner) enroll(ctx context.Context, path string, planes []string, token, name string) (*Identity, error) {
+func (j Joiner) enroll(ctx context.Context, path string, planes []string, by credential, name string) (*Identity, error) {
 	keyFile := path + ".key" // of a join that is under way
 	keyPEM, err := os.ReadFile(keyFile)
 	if err != nil {
@@ -453,7 +419,7 @@ func (j Joiner) enroll(ctx context.Context, path string, planes []string, token,
 			return nil, fmt.Errorf("save the key of the join: %w", err)
 		}
 	}
-	fresh, err := j.Join(ctx, planes, token, name, keyPEM)
+	fresh, err := j.join(ctx, planes, by, name, keyPEM)
 	if err != nil {
 		return nil, err
 	}

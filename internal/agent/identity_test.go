@@ -135,11 +135,12 @@ type plane struct {
 	mu      sync.Mutex
 	leader  string // not empty: this is a standby
 	tokens  map[string]*planeToken
-	old     bool // it does not know that a Join names the machine
-	loses   bool // the answer to the next Join
-	mute    bool // renewals are refused
-	deleted bool // who joined before is not known, until somebody joins
-	taken   int  // so many joins find the name taken
+	pods    map[string]string // service account token -> node
+	old     bool              // it does not know that a Join names the machine
+	loses   bool              // the answer to the next Join
+	mute    bool              // renewals are refused
+	deleted bool              // who joined before is not known, until somebody joins
+	taken   int               // so many joins find the name taken
 	joins   int
 	renewed int
 }
@@ -230,6 +231,9 @@ func (p *plane) Join(_ context.Context, req *agentv1.JoinRequest) (*agentv1.Cert
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	key, token := string(csr.RawSubjectPublicKeyInfo), p.tokens[req.GetToken()]
+	if node := p.pods[req.GetServiceAccountToken()]; node != "" {
+		token = &planeToken{machine: node, expires: p.authority.clock.Now()}
+	}
 	switch {
 	case token == nil:
 		return nil, status.Error(codes.Unauthenticated, "token refused: it is unknown")

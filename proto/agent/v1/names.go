@@ -9,6 +9,8 @@ const (
 	ServerName = "plane.fairlead.internal"
 	// MachinePrefix and a machine's name make the common name of its certificate.
 	MachinePrefix = "machine:"
+	// Audience is whom the token of a pod's service account must be for.
+	Audience = "fairlead.dev/plane"
 	// RevisionField of the node metadata, in the first request of an ADS stream, is
 	// the largest "<epoch>/<revision>" that the agent has accepted, as a string.
 	RevisionField = "revision"
