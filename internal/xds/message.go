@@ -18,6 +18,9 @@ const (
 	// shardFetch is the same for a shard of routes. An agent that holds one back (a cluster
 	// that does not warm) must not keep a restarted proxy's other hosts waiting.
 	shardFetch = 2 * time.Second
+	// secretFetch is the same for a certificate. A listener must not wait long for one that
+	// never comes: its other server names wait with it.
+	secretFetch = 2 * time.Second
 )
 
 // ads is the config source "the stream to the agent".
