@@ -36,8 +36,10 @@ type TLSVersion string
 type TLSHost struct {
 	HostKey
 	Owner Object `json:"owner"`
-	// Certificates to show, one a key type. Empty hands connections on without ending TLS
-	// (passthrough); then TCP is set.
+	// Certificates to show; of several the proxy takes the one for the server name and the
+	// client's algorithms. Empty hands connections on without ending TLS (passthrough) where
+	// TCP is set, and closes them where it is not: the host is somebody's, who has no
+	// certificate that can be shown.
 	Certificates []CertificateID `json:"certificates,omitempty"`
 	MinVersion   TLSVersion      `json:"minVersion,omitempty"`
 	// TCP hands what is inside to backends as bytes instead of HTTP requests.

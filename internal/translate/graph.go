@@ -27,17 +27,25 @@ const (
 	nodePeersAt    // a: address; made by nodePeerSpec
 	nodeSecret     // a: name
 
-	nodeMachine   // a: name
-	nodeSelection // a: pool
-	nodePeer      // a: name
+	nodeCertificate // a: namespace, b: name of a Secret; made when first read
+	nodeAuthority   // a: ConfigMap or Secret, b: namespace, c: name; made when first read
 
-	nodeGateway       // a: namespace, b: name
+	nodeMachine      // a: name
+	nodeSelection    // a: pool
+	nodePeer         // a: name
+	nodeIngressRoute // a: namespace, b: name
+
+	nodeGateway // a: namespace, b: name
+
+	// Who has which address, and so which listeners a Gateway has.
+	nodeAssign
+	nodeOutcome     // a: kind, b: namespace, c: name of an owner; made by nodeAssign
+	nodePoolOutcome // a: pool; made by nodeAssign
+	nodeParent      // a: Gateway or ListenerSet, b: namespace, c: name: as routes see it
+	nodeTLSHost     // a: listener, b: server name
+
 	nodeHTTPRoute     // a: namespace, b: name
-	nodeIngressRoute  // a: namespace, b: name
 	nodeTree          // a: namespace, b: name of a root
-	nodeAssign        // who has which address
-	nodeOutcome       // a: kind, b: namespace, c: name of an owner; made by nodeAssign
-	nodePoolOutcome   // a: pool; made by nodeAssign
 	nodeHost          // a: listener, b: host
 	nodeListener      // a: listener
 	nodeVIP           // a: address
@@ -50,27 +58,34 @@ const (
 	nodeView          // a: view
 )
 
-const layerCount = 8
+const layerCount = 11
 
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
 	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodeRouterID:
 		return 0
-	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret:
+	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
+		nodeCertificate, nodeAuthority:
 		return 1
-	case nodeGateway, nodeMachine, nodeSelection, nodePeer:
+	case nodeMachine, nodeSelection, nodePeer, nodeIngressRoute:
 		return 2
-	case nodeHTTPRoute, nodeIngressRoute:
+	case nodeGateway:
 		return 3
-	case nodeTree, nodeAssign, nodeOutcome, nodePoolOutcome:
+	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4
-	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
+	case nodeParent:
 		return 5
-	case nodeHTTPStatus, nodeIngressStatus, nodeSet:
+	case nodeTLSHost:
 		return 6
-	default: // nodeGatewayStatus, nodeView
+	case nodeHTTPRoute, nodeTree:
 		return 7
+	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
+		return 8
+	case nodeHTTPStatus, nodeIngressStatus, nodeSet:
+		return 9
+	default: // nodeGatewayStatus, nodeView
+		return 10
 	}
 }
 

@@ -56,14 +56,14 @@ func addWeight(shares []model.WeightedGroup, id model.GroupID, weight uint32) []
 	return append(shares, model.WeightedGroup{Group: id, Weight: weight})
 }
 
-// groupState counts the routes of virtual hosts that name a group.
+// groupState counts who names a group: routes of virtual hosts, server names, listeners.
 type groupState struct {
 	group model.BackendGroup
 	uses  int
 }
 
-func (t *Translator) useGroups(e *entry, by int) {
-	for _, g := range e.groups {
+func (t *Translator) useGroups(groups []model.BackendGroup, by int) {
+	for _, g := range groups {
 		state := t.groups[g.ID]
 		if state == nil {
 			state = &groupState{group: g}
@@ -85,12 +85,14 @@ func (t *Translator) settleGroups() {
 		case state.uses > 0 && !stood:
 			g := state.group
 			publish(t.result.Groups, t.out.Groups, id, &g)
+			t.useTLS(g.TLS, 1)
 			t.setUses[set]++
 			t.graph.mark(set)
 		case state.uses == 0:
 			delete(t.groups, id)
 			if stood {
 				publish(t.result.Groups, t.out.Groups, id, nil)
+				t.useTLS(state.group.TLS, -1)
 				if t.setUses[set]--; t.setUses[set] == 0 {
 					delete(t.setUses, set)
 				}

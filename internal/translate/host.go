@@ -175,7 +175,7 @@ func (t *Translator) moveClaims(owner model.Object, before, after []model.HostKe
 }
 
 // computeHost decides who has a host and puts their routes in order.
-func (t *Translator) computeHost(n node) {
+func (t *Translator) computeHost(r reader, n node) {
 	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
 	h := t.hosts[k]
 	if h == nil {
@@ -192,10 +192,14 @@ func (t *Translator) computeHost(n node) {
 		publish(t.result.VirtualHosts, t.out.VirtualHosts, k, nil)
 		return
 	}
-	if stood := t.result.VirtualHosts[k] != nil; stood && !rerouted {
+	section := ""
+	if isTLS(k.Listener) {
+		section, _, _ = r.section(k.Listener, k.Host)
+	}
+	if stood := t.result.VirtualHosts[k]; stood != nil && !rerouted && stood.Section == section {
 		return
 	}
-	host := &model.VirtualHost{HostKey: k, Routes: make([]model.Route, len(h.sorted))}
+	host := &model.VirtualHost{HostKey: k, Section: section, Routes: make([]model.Route, len(h.sorted))}
 	for i := range h.sorted {
 		host.Routes[i] = h.sorted[i].entry.route
 	}
@@ -265,14 +269,14 @@ func (t *Translator) place(h *hostState) bool {
 	for _, p := range h.sorted {
 		if gone(p) {
 			dropped++
-			t.useGroups(p.entry, -1)
+			t.useGroups(p.entry.groups, -1)
 		}
 	}
 	if dropped == 0 && len(added) == 0 {
 		return false
 	}
 	for _, p := range added {
-		t.useGroups(p.entry, 1)
+		t.useGroups(p.entry.groups, 1)
 	}
 	slices.SortFunc(added, func(a, b placed) int { return a.entry.compare(b.entry) })
 	merged := make([]placed, 0, len(h.sorted)-dropped+len(added))

@@ -95,6 +95,10 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 		if n.Namespace == t.config.SecretNamespace {
 			t.graph.mark(node{kind: nodeSecret, a: n.Name})
 		}
+		t.graph.mark(named(nodeCertificate, n))
+		t.graph.mark(authorityKey{snapshot.KindSecret, n}.node())
+	case snapshot.KindConfigMap:
+		t.graph.mark(authorityKey{snapshot.KindConfigMap, n}.node())
 	case snapshot.KindNamespace:
 		t.graph.mark(node{kind: nodeNamespace, a: n.Name})
 	case snapshot.KindService:

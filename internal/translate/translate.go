@@ -26,8 +26,10 @@ type Config struct {
 	ControllerName gatewayv1.GatewayController
 	// RootNamespaces are where root IngressRoutes may stand; any when empty.
 	RootNamespaces []string
-	// IngressRoutePort is where IngressRoutes are served; 80 when 0.
+	// IngressRoutePort is where IngressRoutes are served in clear text; 80 when 0.
 	IngressRoutePort uint16
+	// IngressRouteTLSPort is where IngressRoutes with TLS are served; 443 when 0.
+	IngressRouteTLSPort uint16
 	// ReservedPorts are taken on every machine and refused to listeners.
 	ReservedPorts []uint16
 	// SecretNamespace is where the Secrets are that BGPPeers name;
@@ -41,6 +43,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.IngressRoutePort == 0 {
 		c.IngressRoutePort = 80
+	}
+	if c.IngressRouteTLSPort == 0 {
+		c.IngressRouteTLSPort = 443
 	}
 	c.SecretNamespace = cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
 	return c
@@ -123,6 +128,11 @@ type Translator struct {
 	poolOutcomes map[string]*poolOutcome
 	grants       map[netip.Addr]grant
 
+	// The same, of TLS.
+	certificates map[snapshot.Name]*certificateFact // of those that somebody read
+	authorities  map[authorityKey]*authorityFact    // the same
+	tlsHosts     map[model.HostKey]*tlsState
+
 	// Sums over nodes.
 	ports    map[model.ListenerID]map[model.Object]struct{} // who asks for a listener
 	reached  map[snapshot.Name]nameSet                      // IngressRoute -> roots that delegate to it
@@ -134,10 +144,15 @@ type Translator struct {
 	peersAt  map[netip.Addr]nameSet // valid BGPPeers
 	peerAt   map[string][]string    // BGPPeer -> machines in the result
 
-	counted map[snapshot.Name][]attachment // what an HTTPRoute added to attached
-	touched map[model.GroupID]struct{}     // groups whose uses changed in this Apply
-	result  Changes                        // everything that stands, never nil values
-	out     Changes                        // what this Apply changed
+	counted             map[snapshot.Name][]attachment // what an HTTPRoute added to attached
+	touched             map[model.GroupID]struct{}     // groups whose uses changed in this Apply
+	certificateUses     map[model.CertificateID]int
+	authorityUses       map[model.AuthorityID]int
+	touchedCertificates map[model.CertificateID]struct{} // to be looked at at the end of this Apply
+	touchedAuthorities  map[model.AuthorityID]struct{}
+
+	result Changes // everything that stands, never nil values
+	out    Changes // what this Apply changed
 }
 
 // New returns a Translator of an empty snapshot. Its first Apply must name every
@@ -174,6 +189,14 @@ func New(c Config) *Translator {
 		peersAt:      map[netip.Addr]nameSet{},
 		peerAt:       map[string][]string{},
 
+		certificates:        map[snapshot.Name]*certificateFact{},
+		authorities:         map[authorityKey]*authorityFact{},
+		tlsHosts:            map[model.HostKey]*tlsState{},
+		certificateUses:     map[model.CertificateID]int{},
+		authorityUses:       map[model.AuthorityID]int{},
+		touchedCertificates: map[model.CertificateID]struct{}{},
+		touchedAuthorities:  map[model.AuthorityID]struct{}{},
+
 		counted: map[snapshot.Name][]attachment{},
 		touched: map[model.GroupID]struct{}{},
 		result:  newChanges(),
@@ -205,6 +228,7 @@ func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes
 		}
 		if layer == nodeHost.layer() {
 			t.settleGroups()
+			t.settleCertificates()
 		}
 	}
 	out := t.out
@@ -228,6 +252,12 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeAddresses(r, n)
 	case nodeGateway:
 		t.computeGateway(r, n)
+	case nodeCertificate:
+		t.computeCertificate(r, n)
+	case nodeAuthority:
+		t.computeAuthority(r, n)
+	case nodeTLSHost:
+		t.computeTLSHost(n)
 	case nodeHTTPRoute:
 		t.computeHTTPRoute(r, n)
 	case nodeIngressRoute:
@@ -237,7 +267,7 @@ func (t *Translator) compute(r reader, n node) {
 	case nodeTree:
 		t.computeTree(r, n)
 	case nodeHost:
-		t.computeHost(n)
+		t.computeHost(r, n)
 	case nodeListener:
 		t.computeListener(n)
 	case nodeHTTPStatus:

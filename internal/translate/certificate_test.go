@@ -1,0 +1,159 @@
+package translate
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// pair makes a self-signed certificate for names, and its key.
+func pair(t testing.TB, key any, names ...string) (chain, private []byte) {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, DNSNames: names,
+		NotBefore: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	var public any
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
+		public = &key.PublicKey
+	case *rsa.PrivateKey:
+		public = &key.PublicKey
+	case ed25519.PrivateKey:
+		public = key.Public()
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, public, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
+}
+
+func ecKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func tlsSecret(chain, key []byte) *corev1.Secret {
+	return &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{snapshot.CertificateKey: chain, snapshot.PrivateKeyKey: key}}
+}
+
+func TestCertificatesAreJudged(t *testing.T) {
+	name := snapshot.Name{Namespace: "team", Name: "web"}
+	chain, key := pair(t, ecKey(t, elliptic.P256()), "www.example.com", "*.Example.org")
+	_, other := pair(t, ecKey(t, elliptic.P256()), "www.example.com")
+	small, smallKey := pair(t, ecKey(t, elliptic.P224()), "a")
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ed, edText := pair(t, edKey, "a")
+	opaque := tlsSecret(chain, key)
+	opaque.Type = corev1.SecretTypeOpaque
+	for _, c := range []struct {
+		what    string
+		secret  *corev1.Secret
+		problem string
+	}{
+		{"sound", tlsSecret(chain, key), ""},
+		{"missing", nil, "not found"},
+		{"of another type", opaque, `is of type "Opaque"`},
+		{"without a certificate", tlsSecret(nil, key), "has no tls.crt"},
+		{"without a key", tlsSecret(chain, nil), "has no tls.key"},
+		{"no PEM", tlsSecret([]byte("hello"), key), "tls.crt has no certificate in PEM"},
+		{"a key that is no PEM", tlsSecret(chain, []byte("hello")), "tls.key has no private key in PEM"},
+		{"another's key", tlsSecret(chain, other), "tls.key is not the key"},
+		{"a broken certificate", tlsSecret(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}), key), "cannot be read"},
+		{"a broken key", tlsSecret(chain, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: []byte{1}})), "cannot be read"},
+		{"an encrypted key", tlsSecret(chain, pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{1}})), "is encrypted"},
+		{"a curve that Envoy refuses", tlsSecret(small, smallKey), "neither RSA nor ECDSA"},
+		{"a kind of key that Envoy refuses", tlsSecret(ed, edText), "neither an RSA nor an ECDSA key"},
+	} {
+		f := makeCertificateFact(c.secret, name)
+		if (c.problem == "") != (f.problem == "") || !strings.Contains(f.problem, c.problem) || (f.certificate == nil) != (c.problem != "") {
+			t.Errorf("%s: problem %q, want %q", c.what, f.problem, c.problem)
+		}
+		if strings.Contains(f.problem, "PRIVATE") {
+			t.Errorf("%s: the problem shows the key: %s", c.what, f.problem)
+		}
+	}
+	f := makeCertificateFact(tlsSecret(chain, key), name)
+	if c := f.certificate; c.ID != "team/web" || strings.Join(c.Names, " ") != "*.example.org www.example.com" || c.NotAfter.Year() != 2027 || f.keyType != "P-256" {
+		t.Errorf("a certificate is %+v, %s", c, f.keyType)
+	}
+	for host, want := range map[string]bool{"www.example.com": true, "a.example.org": true, "*.example.org": true, "a.b.example.org": false, "example.org": false, "": false} {
+		if f.covers(host) != want {
+			t.Errorf("covers %q: %v", host, !want)
+		}
+	}
+}
+
+// Who has a server name is decided by age, and what nobody uses is not published.
+func TestTheOldestHasAServerName(t *testing.T) {
+	chain, key := pair(t, ecKey(t, elliptic.P256()), "www.example.com")
+	s := snapshot.New()
+	secret := tlsSecret(chain, key)
+	secret.Namespace, secret.Name = "team", "web"
+	name := snapshot.Name{Namespace: "team", Name: "web"}
+	if _, err := s.Set(secret); err != nil {
+		t.Fatal(err)
+	}
+	tr, _ := Full(Config{}, s)
+	reads := node{kind: nodeGateway, a: "team", b: "x"}
+	if f := (reader{t: tr, s: s, by: reads}).certificate(name); f.problem != "" {
+		t.Fatal(f.problem)
+	}
+	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
+	owner := func(name string) model.Object { return model.Object{Kind: "Gateway", Namespace: "team", Name: name} }
+	claimBy := func(name string, created int64, ids ...model.CertificateID) {
+		tr.claimTLS(k, owner(name), &tlsClaim{created: created, host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}})
+	}
+	claimBy("young", 2, "team/web")
+	if c := tr.Apply(s, nil); len(c.Certificates) != 1 || c.TLSHosts[k] == nil {
+		t.Errorf("a first claim changed %+v", c)
+	}
+	claimBy("old", 1)
+	if c := tr.Apply(s, nil); c.TLSHosts[k].Owner != owner("old") || len(c.Certificates) != 1 || c.Certificates["team/web"] != nil {
+		t.Errorf("an older claim changed %+v", c)
+	}
+	tr.claimTLS(k, owner("old"), nil)
+	if c := tr.Apply(s, nil); c.TLSHosts[k].Owner != owner("young") || c.Certificates["team/web"] == nil {
+		t.Errorf("an older claim that goes changed %+v", c)
+	}
+	// A renewed certificate changes itself and nothing else.
+	renewed := tlsSecret(pair(t, ecKey(t, elliptic.P256()), "www.example.com"))
+	renewed.Namespace, renewed.Name = "team", "web"
+	if _, err := s.Set(renewed); err != nil {
+		t.Fatal(err)
+	}
+	c := tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindSecret, Name: name}})
+	if len(c.Certificates) != 1 || len(c.TLSHosts)+len(c.Listeners)+len(c.VirtualHosts) != 0 {
+		t.Errorf("a renewed certificate changed %+v", c)
+	}
+	tr.claimTLS(k, owner("young"), nil)
+	if c := tr.Apply(s, nil); len(c.TLSHosts) != 1 || len(c.Certificates) != 1 || len(tr.tlsHosts) != 0 || len(tr.certificateUses) != 0 {
+		t.Errorf("a last claim that goes changed %+v", c)
+	}
+}
