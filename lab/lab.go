@@ -298,7 +298,7 @@ func (l *Lab) State() State {
 	defer l.mu.Unlock()
 	s := l.state
 	s.Machines, s.Processes = slices.Clone(s.Machines), slices.Clone(s.Processes)
-	s.Mounts, s.Pins = slices.Clone(s.Mounts), slices.Clone(s.Pins)
+	s.Mounts, s.Pins, s.Cgroups = slices.Clone(s.Mounts), slices.Clone(s.Pins), slices.Clone(s.Cgroups)
 	return s
 }
 

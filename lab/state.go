@@ -43,6 +43,7 @@ type State struct {
 	Processes []ProcessState `json:"processes,omitempty"`
 	Mounts    []string       `json:"mounts,omitempty"`
 	Pins      []string       `json:"pins,omitempty"`
+	Cgroups   []string       `json:"cgroups,omitempty"`
 	dir       string         // the lab's own directory
 }
 

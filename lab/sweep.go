@@ -36,7 +36,7 @@ func sweep(s State) error {
 			problems = append(problems, os.RemoveAll(path))
 		}
 	}
-	problems = append(problems, unmountAll(s))
+	problems = append(problems, unmountAll(s), removeCgroups(s))
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("sweep lab %s: %w", s.Name, err)
 	}
@@ -191,6 +191,13 @@ func Leftovers(s State) ([]string, error) {
 	for _, path := range append([]string{s.dir}, s.Pins...) {
 		if _, err := os.Lstat(path); err == nil {
 			left = append(left, "file "+path)
+		}
+	}
+	for _, name := range s.Cgroups {
+		for _, path := range cgroupPaths(name) {
+			if _, err := os.Lstat(path); err == nil {
+				left = append(left, "cgroup "+path)
+			}
 		}
 	}
 	return left, nil

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,7 +45,8 @@ type Import struct {
 }
 
 // Load reads the tree at root. Files that are deleted but still tracked, and
-// files in testdata, are left out.
+// files in testdata, are left out; so is the Go code of modules below it, which
+// nobody here can import and which is not compiled with the rest.
 func Load(root string) (*Tree, error) {
 	// safe.directory: the clone may belong to another user than the one who runs the tests.
 	cmd := exec.Command("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -60,7 +62,7 @@ func Load(root string) (*Tree, error) {
 		}
 	}
 	for _, name := range t.Paths {
-		if path.Ext(name) != ".go" || strings.Contains("/"+name, "/testdata/") {
+		if path.Ext(name) != ".go" || strings.Contains("/"+name, "/testdata/") || t.ofAnotherModule(name) {
 			continue
 		}
 		source, err := os.ReadFile(filepath.Join(root, name))
@@ -74,6 +76,16 @@ func Load(root string) (*Tree, error) {
 		t.Go = append(t.Go, f)
 	}
 	return t, nil
+}
+
+// ofAnotherModule reports whether a file is below a folder with a go.mod of its own.
+func (t *Tree) ofAnotherModule(name string) bool {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if slices.Contains(t.Paths, dir+"/go.mod") {
+			return true
+		}
+	}
+	return false
 }
 
 func parseGo(name string, source []byte) (GoFile, error) {

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509/pkix"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"fairlead.dev/lab"
+)
+
+// startControl starts etcd, the API, the controllers and the scheduler, and returns when
+// the API is ready.
+func (c *Cluster) startControl(ctx context.Context) error {
+	if _, err := c.Control.Dir("pki"); err != nil {
+		return err
+	}
+	p, err := newPKI(filepath.Join(c.dir, "pki"))
+	if err != nil {
+		return err
+	}
+	address := c.Control.Addr4().String()
+	if err := c.issueAll(p, address); err != nil {
+		return err
+	}
+	// The only client is on the same machine, whose loopback is its own.
+	const etcd = "http://127.0.0.1:2379"
+	const peer = "http://127.0.0.1:2380"
+	if err := c.start(ctx, "etcd", "etcd", "--data-dir="+filepath.Join(c.dir, "etcd"), "--log-level=warn", "--unsafe-no-fsync",
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer); err != nil {
+		return err
+	}
+	if err := c.start(ctx, "apiserver", "kube-apiserver",
+		"--etcd-servers="+etcd, "--advertise-address="+address, "--secure-port="+strconv.Itoa(apiPort),
+		"--tls-cert-file="+p.path("apiserver.crt"), "--tls-private-key-file="+p.path("apiserver.key"),
+		"--client-ca-file="+p.path("ca.crt"),
+		"--requestheader-client-ca-file="+p.path("ca.crt"), "--requestheader-allowed-names=front-proxy",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+p.path("front-proxy.crt"), "--proxy-client-key-file="+p.path("front-proxy.key"),
+		"--kubelet-client-certificate="+p.path("kubelet-client.crt"), "--kubelet-client-key="+p.path("kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+p.path("sa.key"), "--service-account-signing-key-file="+p.path("sa.key"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-cluster-ip-range="+serviceNet.String(), "--allow-privileged=true"); err != nil {
+		return err
+	}
+	err = c.await(ctx, "the API to be ready", func() error {
+		_, err := c.kubectl(ctx, "get", "--raw", "/readyz")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	config := func(name string) []string {
+		path := filepath.Join(c.dir, name+".kubeconfig")
+		return []string{
+			"--kubeconfig=" + path, "--authentication-kubeconfig=" + path, "--authorization-kubeconfig=" + path,
+			"--bind-address=127.0.0.1", "--leader-elect=false",
+		}
+	}
+	if err := c.start(ctx, "controllers", "kube-controller-manager", append(config("controllers"),
+		"--use-service-account-credentials=true", "--service-account-private-key-file="+p.path("sa.key"),
+		"--root-ca-file="+p.path("ca.crt"),
+		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"),
+		"--allocate-node-cidrs=false")...); err != nil {
+		return err
+	}
+	return c.start(ctx, "scheduler", "kube-scheduler", config("scheduler")...)
+}
+
+// issueAll makes the certificates and kubeconfigs of everybody in the cluster.
+func (c *Cluster) issueAll(p *pki, address string) error {
+	server := "https://" + net.JoinHostPort(address, strconv.Itoa(apiPort))
+	first := serviceNet.Addr().Next().String()
+	ips := []net.IP{net.ParseIP(address), net.IPv4(127, 0, 0, 1), net.ParseIP(first)}
+	if _, _, err := p.issue("apiserver", pkix.Name{CommonName: "kube-apiserver"}, ips,
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"); err != nil {
+		return err
+	}
+	if _, _, err := p.issue("kubelet-client", pkix.Name{CommonName: "kube-apiserver", Organization: []string{"system:masters"}}, nil); err != nil {
+		return err
+	}
+	if _, _, err := p.issue("front-proxy", pkix.Name{CommonName: "front-proxy"}, nil); err != nil {
+		return err
+	}
+	if err := p.newKey("sa.key"); err != nil {
+		return err
+	}
+	type user struct{ file, name, group string }
+	users := []user{
+		{"admin", "admin", "system:masters"},
+		{"controllers", "system:kube-controller-manager", ""},
+		{"scheduler", "system:kube-scheduler", ""},
+		{"proxy", "system:kube-proxy", ""},
+	}
+	for _, m := range c.Nodes {
+		users = append(users, user{"node-" + m.Name(), "system:node:" + m.Name(), "system:nodes"})
+	}
+	for _, u := range users {
+		var groups []string
+		if u.group != "" {
+			groups = []string{u.group}
+		}
+		if err := p.kubeconfig(filepath.Join(c.dir, u.file+".kubeconfig"), server, u.name, groups...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start runs one component on the control machine.
+func (c *Cluster) start(ctx context.Context, name, component string, args ...string) error {
+	_, err := c.Control.Start(ctx, lab.ProcessSpec{
+		Name: name, Argv: append([]string{c.Program("kubernetes"), component}, args...), Env: noProxies,
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", component, err)
+	}
+	return nil
+}
+
+// noProxies keeps a proxy of the host's out of the lab: it cannot reach it.
+var noProxies = []string{"NO_PROXY=*", "no_proxy=*"}
