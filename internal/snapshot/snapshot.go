@@ -22,6 +22,9 @@ type Kind string
 const (
 	KindAddressPool              Kind = "AddressPool"
 	KindBGPPeer                  Kind = "BGPPeer"
+	KindBackendPolicy            Kind = "BackendPolicy"
+	KindClientPolicy             Kind = "ClientPolicy"
+	KindRoutePolicy              Kind = "RoutePolicy"
 	KindMachine                  Kind = "Machine"
 	KindNamespace                Kind = "Namespace"
 	KindSecret                   Kind = "Secret"
@@ -42,8 +45,8 @@ const (
 // Kinds lists every kind of a snapshot in the order of their names.
 func Kinds() []Kind {
 	return []Kind{
-		KindAddressPool, KindBGPPeer, KindBackendTLSPolicy, KindConfigMap, KindEndpointSlice, KindGRPCRoute, KindGateway,
-		KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindListenerSet, KindMachine, KindNamespace, KindReferenceGrant, KindSecret, KindService, KindTLSCertificateDelegation,
+		KindAddressPool, KindBGPPeer, KindBackendPolicy, KindBackendTLSPolicy, KindClientPolicy, KindConfigMap, KindEndpointSlice, KindGRPCRoute, KindGateway,
+		KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindListenerSet, KindMachine, KindNamespace, KindReferenceGrant, KindRoutePolicy, KindSecret, KindService, KindTLSCertificateDelegation,
 	}
 }
 
@@ -75,6 +78,9 @@ func (k Key) Compare(l Key) int {
 type Snapshot struct {
 	AddressPools              map[Name]*v1alpha1.AddressPool
 	BGPPeers                  map[Name]*v1alpha1.BGPPeer
+	BackendPolicies           map[Name]*v1alpha1.BackendPolicy
+	ClientPolicies            map[Name]*v1alpha1.ClientPolicy
+	RoutePolicies             map[Name]*v1alpha1.RoutePolicy
 	Machines                  map[Name]*v1alpha1.Machine
 	Namespaces                map[Name]*corev1.Namespace
 	Secrets                   map[Name]*corev1.Secret    // as Trim leaves them
@@ -97,6 +103,9 @@ func New() *Snapshot {
 	return &Snapshot{
 		AddressPools:              map[Name]*v1alpha1.AddressPool{},
 		BGPPeers:                  map[Name]*v1alpha1.BGPPeer{},
+		BackendPolicies:           map[Name]*v1alpha1.BackendPolicy{},
+		ClientPolicies:            map[Name]*v1alpha1.ClientPolicy{},
+		RoutePolicies:             map[Name]*v1alpha1.RoutePolicy{},
 		Machines:                  map[Name]*v1alpha1.Machine{},
 		Namespaces:                map[Name]*corev1.Namespace{},
 		Secrets:                   map[Name]*corev1.Secret{},
@@ -127,6 +136,15 @@ func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 	case *v1alpha1.BGPPeer:
 		s.BGPPeers[n] = o
 		return Key{KindBGPPeer, n}, nil
+	case *v1alpha1.BackendPolicy:
+		s.BackendPolicies[n] = o
+		return Key{KindBackendPolicy, n}, nil
+	case *v1alpha1.ClientPolicy:
+		s.ClientPolicies[n] = o
+		return Key{KindClientPolicy, n}, nil
+	case *v1alpha1.RoutePolicy:
+		s.RoutePolicies[n] = o
+		return Key{KindRoutePolicy, n}, nil
 	case *v1alpha1.Machine:
 		s.Machines[n] = o
 		return Key{KindMachine, n}, nil
@@ -187,6 +205,12 @@ func (s *Snapshot) Delete(k Key) {
 		delete(s.AddressPools, k.Name)
 	case KindBGPPeer:
 		delete(s.BGPPeers, k.Name)
+	case KindBackendPolicy:
+		delete(s.BackendPolicies, k.Name)
+	case KindClientPolicy:
+		delete(s.ClientPolicies, k.Name)
+	case KindRoutePolicy:
+		delete(s.RoutePolicies, k.Name)
 	case KindMachine:
 		delete(s.Machines, k.Name)
 	case KindNamespace:
@@ -225,7 +249,9 @@ func (s *Snapshot) Keys() []Key {
 	var keys []Key
 	keys = appendKeys(keys, KindAddressPool, s.AddressPools)
 	keys = appendKeys(keys, KindBGPPeer, s.BGPPeers)
+	keys = appendKeys(keys, KindBackendPolicy, s.BackendPolicies)
 	keys = appendKeys(keys, KindBackendTLSPolicy, s.BackendTLSPolicies)
+	keys = appendKeys(keys, KindClientPolicy, s.ClientPolicies)
 	keys = appendKeys(keys, KindConfigMap, s.ConfigMaps)
 	keys = appendKeys(keys, KindEndpointSlice, s.EndpointSlices)
 	keys = appendKeys(keys, KindGRPCRoute, s.GRPCRoutes)
@@ -237,6 +263,7 @@ func (s *Snapshot) Keys() []Key {
 	keys = appendKeys(keys, KindMachine, s.Machines)
 	keys = appendKeys(keys, KindNamespace, s.Namespaces)
 	keys = appendKeys(keys, KindReferenceGrant, s.ReferenceGrants)
+	keys = appendKeys(keys, KindRoutePolicy, s.RoutePolicies)
 	keys = appendKeys(keys, KindSecret, s.Secrets)
 	keys = appendKeys(keys, KindService, s.Services)
 	keys = appendKeys(keys, KindTLSCertificateDelegation, s.TLSCertificateDelegations)

@@ -39,6 +39,12 @@ func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) 
 		return &v1alpha1.AddressPool{}, false
 	case "fairlead.dev/v1alpha1 BGPPeer":
 		return &v1alpha1.BGPPeer{}, false
+	case "fairlead.dev/v1alpha1 BackendPolicy":
+		return &v1alpha1.BackendPolicy{}, true
+	case "fairlead.dev/v1alpha1 ClientPolicy":
+		return &v1alpha1.ClientPolicy{}, true
+	case "fairlead.dev/v1alpha1 RoutePolicy":
+		return &v1alpha1.RoutePolicy{}, true
 	case "fairlead.dev/v1alpha1 Machine":
 		return &v1alpha1.Machine{}, false
 	// v1beta1 has the same fields as v1.

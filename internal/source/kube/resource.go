@@ -44,6 +44,18 @@ func resources() []resource {
 			func() runtime.Object { return &v1alpha1.BGPPeer{} }, func() runtime.Object { return &v1alpha1.BGPPeerList{} }, false,
 		},
 		{
+			snapshot.KindBackendPolicy, ours.WithResource("backendpolicies"),
+			func() runtime.Object { return &v1alpha1.BackendPolicy{} }, func() runtime.Object { return &v1alpha1.BackendPolicyList{} }, false,
+		},
+		{
+			snapshot.KindClientPolicy, ours.WithResource("clientpolicies"),
+			func() runtime.Object { return &v1alpha1.ClientPolicy{} }, func() runtime.Object { return &v1alpha1.ClientPolicyList{} }, false,
+		},
+		{
+			snapshot.KindRoutePolicy, ours.WithResource("routepolicies"),
+			func() runtime.Object { return &v1alpha1.RoutePolicy{} }, func() runtime.Object { return &v1alpha1.RoutePolicyList{} }, false,
+		},
+		{
 			snapshot.KindSecret, core.WithResource("secrets"),
 			func() runtime.Object { return &corev1.Secret{} }, func() runtime.Object { return &corev1.SecretList{} }, true,
 		},
