@@ -121,7 +121,7 @@ func (s *starting) memory(ctx context.Context, plane *rig.Plane, r *StartResult)
 		return err
 	}
 	s.progress("memory of an agent")
-	if r.AgentRSS, err = s.settled(ctx, agent.Process.Pid().ID); err != nil {
+	if r.AgentRSS, err = settled(ctx, s.Now, agent.Process.Pid().ID); err != nil {
 		return err
 	}
 	envoy, err := agent.Envoy()
@@ -132,7 +132,7 @@ func (s *starting) memory(ctx context.Context, plane *rig.Plane, r *StartResult)
 		return err
 	}
 	s.progress("memory of a plane")
-	if r.PlaneRSS, err = s.settled(ctx, plane.Process.Pid().ID); err != nil {
+	if r.PlaneRSS, err = settled(ctx, s.Now, plane.Process.Pid().ID); err != nil {
 		return err
 	}
 	s.progress("memory of a plane with an outside API")
@@ -142,7 +142,7 @@ func (s *starting) memory(ctx context.Context, plane *rig.Plane, r *StartResult)
 	if err != nil {
 		return err
 	}
-	if r.ExternalRSS, err = s.settled(ctx, external.Process.Pid().ID); err != nil {
+	if r.ExternalRSS, err = settled(ctx, s.Now, external.Process.Pid().ID); err != nil {
 		return err
 	}
 	status, err := external.Status(ctx)
@@ -163,8 +163,8 @@ const (
 
 // settled returns a process's resident memory in MB once it has settled, or as it
 // is when settleLimit is over.
-func (s *starting) settled(ctx context.Context, pid int) (float64, error) {
-	began := s.Now()
+func settled(ctx context.Context, clock func() time.Time, pid int) (float64, error) {
+	began := clock()
 	since, reference := began, -1.0
 	for {
 		now, err := rss(pid)
@@ -172,9 +172,9 @@ func (s *starting) settled(ctx context.Context, pid int) (float64, error) {
 			return 0, err
 		}
 		if math.Abs(now-reference) > settledShare*now {
-			since, reference = s.Now(), now
+			since, reference = clock(), now
 		}
-		if s.Now().Sub(since) >= settledTime || s.Now().Sub(began) >= settleLimit {
+		if clock().Sub(since) >= settledTime || clock().Sub(began) >= settleLimit {
 			return now, nil
 		}
 		select {

@@ -32,7 +32,7 @@ func TestRSSIsWhatTheProcessTakes(t *testing.T) {
 func TestSettledGivesUpInTheEnd(t *testing.T) {
 	clock := time.Unix(0, 0)
 	s := &starting{StartOptions: StartOptions{Now: func() time.Time { clock = clock.Add(settleLimit); return clock }}}
-	if mb, err := s.settled(t.Context(), os.Getpid()); err != nil || mb <= 0 {
+	if mb, err := settled(t.Context(), s.Now, os.Getpid()); err != nil || mb <= 0 {
 		t.Errorf("settled at %v MB (%v)", mb, err)
 	}
 }

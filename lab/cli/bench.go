@@ -24,7 +24,8 @@ the machine and its load to a JSON file. Compare figures of one run or of quiet
 machines only.`,
 	}
 	c.PersistentFlags().StringVar(&dir, "out-dir", report.DefaultDir, "where the report goes")
-	c.AddCommand(newBenchStart(&dir), newBenchDelta(&dir), newBenchTranslate(&dir), newBenchScopes(&dir), newBenchBGP(&dir), newBenchECMP(&dir))
+	c.AddCommand(newBenchStart(&dir), newBenchDelta(&dir), newBenchTranslate(&dir), newBenchScopes(&dir), newBenchBGP(&dir), newBenchECMP(&dir),
+		newBenchRoutes(&dir))
 	return c
 }
 

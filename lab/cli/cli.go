@@ -31,7 +31,7 @@ func Commands() *cobra.Command {
 with IPv4 and IPv6 addresses; all are on one segment, and nothing of it is in the
 host's own network. Labs need root and go away whole, even when they are killed.`,
 	}
-	c.AddCommand(newUp(), newStatus(), newExec(), newDown(), newDemo(), newBench(), newKeep(), newBackend())
+	c.AddCommand(newUp(), newStatus(), newExec(), newDown(), newDemo(), newBench(), newKeep(), newBackend(), newAPI())
 	return c
 }
 
