@@ -8,11 +8,13 @@ type nodeKind uint8
 const (
 	// Inputs: entries of the indexes over the snapshot. An object itself is read by
 	// nodes of its own name only, and input marks those.
-	nodeGrantsIn  nodeKind = iota // a: namespace
-	nodeSlicesOf                  // a: namespace, b: service
-	nodeRootsOf                   // a: lower-case host
-	nodePoolNames                 // which AddressPools there are
-	nodeRouterID                  // a: router id
+	nodeGrantsIn      nodeKind = iota // a: namespace
+	nodeSlicesOf                      // a: namespace, b: service
+	nodeRootsOf                       // a: lower-case host
+	nodePoolNames                     // which AddressPools there are
+	nodeDelegationsIn                 // a: namespace
+	nodeRouterID                      // a: router id
+	nodePoliciesOf                    // a: namespace, b: service: its BackendTLSPolicies
 
 	// What other nodes ask of an object, without the rest of it.
 	nodeNamespace  // a: name
@@ -30,6 +32,7 @@ const (
 	nodeCertificate // a: namespace, b: name of a Secret; made when first read
 	nodeAuthority   // a: ConfigMap or Secret, b: namespace, c: name; made when first read
 
+	nodeBackendTLS   // a: namespace, b: name
 	nodeMachine      // a: name
 	nodeSelection    // a: pool
 	nodePeer         // a: name
@@ -44,18 +47,23 @@ const (
 	nodeParent      // a: Gateway or ListenerSet, b: namespace, c: name: as routes see it
 	nodeTLSHost     // a: listener, b: server name
 
-	nodeHTTPRoute     // a: namespace, b: name
-	nodeTree          // a: namespace, b: name of a root
-	nodeHost          // a: listener, b: host
-	nodeListener      // a: listener
-	nodeVIP           // a: address
-	nodePoolStatus    // a: name
-	nodeServiceStatus // a: namespace, b: name
-	nodeHTTPStatus    // a: namespace, b: name
-	nodeIngressStatus // a: namespace, b: name
-	nodeGatewayStatus // a: namespace, b: name
-	nodeSet           // a: namespace, b: service, c: port
-	nodeView          // a: view
+	nodeHTTPRoute        // a: namespace, b: name
+	nodeGRPCRoute        // a: namespace, b: name
+	nodeTree             // a: namespace, b: name of a root
+	nodeHost             // a: listener, b: host
+	nodeTLSServed        // a: listener, b: server name
+	nodeListener         // a: listener
+	nodeVIP              // a: address
+	nodePoolStatus       // a: name
+	nodeServiceStatus    // a: namespace, b: name
+	nodeHTTPStatus       // a: namespace, b: name
+	nodeGRPCStatus       // a: namespace, b: name
+	nodeUsersOf          // a: namespace, b: service: whose routes use it; made by the two before
+	nodeIngressStatus    // a: namespace, b: name
+	nodeGatewayStatus    // a: namespace, b: name
+	nodeSet              // a: namespace, b: service, c: port
+	nodeView             // a: view
+	nodeBackendTLSStatus // a: namespace, b: name
 )
 
 const layerCount = 11
@@ -63,14 +71,14 @@ const layerCount = 11
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodeRouterID:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodeRouterID, nodePoliciesOf:
 		return 0
 	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
 		nodeCertificate, nodeAuthority:
 		return 1
-	case nodeMachine, nodeSelection, nodePeer, nodeIngressRoute:
+	case nodeMachine, nodeSelection, nodePeer, nodeBackendTLS:
 		return 2
-	case nodeGateway:
+	case nodeGateway, nodeIngressRoute:
 		return 3
 	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4
@@ -78,13 +86,13 @@ func (k nodeKind) layer() int {
 		return 5
 	case nodeTLSHost:
 		return 6
-	case nodeHTTPRoute, nodeTree:
+	case nodeHTTPRoute, nodeGRPCRoute, nodeTree:
 		return 7
 	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
 		return 8
-	case nodeHTTPStatus, nodeIngressStatus, nodeSet:
+	case nodeHTTPStatus, nodeGRPCStatus, nodeIngressStatus, nodeSet, nodeUsersOf:
 		return 9
-	default: // nodeGatewayStatus, nodeView
+	default: // nodeGatewayStatus, nodeBackendTLSStatus, nodeView
 		return 10
 	}
 }

@@ -3,7 +3,7 @@ package translate
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -16,24 +16,77 @@ import (
 // weightLimit is the largest weight, as both route kinds' schemas have it.
 const weightLimit = 1_000_000
 
+// groupOptions is what a route asks of a group, besides what the Service's port says
+// itself. The zero value asks for nothing.
+type groupOptions struct {
+	balance model.Balance
+	check   *model.HealthCheck
+	// protocol is what the kind of route speaks with a port that does not say what it is.
+	protocol model.BackendProtocol
+	// tls is how the route itself wants backends verified; it goes before a BackendTLSPolicy.
+	tls *model.BackendTLS
+	// websocket keeps connections to HTTP/1.1, so that they can be upgraded.
+	websocket bool
+	// certificate is shown to backends that are spoken to over TLS; empty is none.
+	certificate model.CertificateID
+}
+
+// makeGroup is the group of a Service's port, as findPort found it, with everything that
+// decides how its backends are spoken to: the port's appProtocol, a BackendTLSPolicy, and
+// what the route asks for. With a fault there is no group, and requests must not be sent
+// there in another way instead.
+func makeGroup(r reader, service snapshot.Name, port servicePort, o groupOptions) (model.BackendGroup, serviceFault, string) {
+	g := plainGroup(service, port.number)
+	describe := func() string {
+		return "port " + strconv.Itoa(int(port.number)) + " of Service " + service.String()
+	}
+	policy := r.backendTLS(service, port.name)
+	g.Balance, g.HealthCheck, g.Protocol, g.TLS = o.balance, o.check, o.protocol, o.tls
+	if g.TLS == nil && policy != nil {
+		if policy.tls == nil {
+			return g, policyInvalid, describe() + ": BackendTLSPolicy " + policy.name.String() + ", which says how it is verified, is invalid: " + policy.problem()
+		}
+		g.TLS = policy.tls
+	}
+	switch protocol := port.protocolOfApp(); {
+	case o.protocol == model.BackendTCP:
+	case protocol.secure && g.TLS == nil:
+		return g, portProtocol, describe() + " has appProtocol " + port.appProtocol + ": a BackendTLSPolicy must say how its certificate is verified"
+	case protocol.websocket && o.protocol == model.BackendHTTP2:
+		return g, portProtocol, describe() + " has appProtocol " + port.appProtocol + ", over which there is no gRPC"
+	case protocol.http2:
+		g.Protocol = model.BackendHTTP2
+	case o.protocol == model.BackendHTTP1 && g.TLS != nil && !protocol.websocket && !o.websocket:
+		g.Protocol = model.BackendAuto
+	}
+	if g.TLS != nil && o.certificate != "" {
+		tls := *g.TLS
+		tls.Certificate = o.certificate
+		g.TLS = &tls
+	}
+	return withOptions(g), serviceFine, ""
+}
+
 // plainGroup is a Service's port without options.
 func plainGroup(service snapshot.Name, port int32) model.BackendGroup {
 	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port))
 	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id)}
 }
 
-// withOptions gives a group its options and an ID of its own for them, a function
-// of the options alone: routes that want the same share a group.
-func withOptions(g model.BackendGroup, balance model.Balance, check *model.HealthCheck) model.BackendGroup {
-	if balance == model.BalanceRoundRobin && check == nil {
+// withOptions gives a group with options an ID of its own, a function of the options
+// alone: routes that want the same share a group.
+func withOptions(g model.BackendGroup) model.BackendGroup {
+	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set}
+	if g.ID = plain.ID; g == plain {
 		return g
 	}
-	g.Balance, g.HealthCheck = balance, check
-	text := string(balance)
-	if check != nil {
-		text += fmt.Sprintf("|%q|%q|%d|%d|%d|%d", check.Path, check.Host, check.Interval, check.Timeout, check.Unhealthy, check.Healthy)
+	options := g
+	options.ID, options.Set = "", ""
+	text, err := json.Marshal(options)
+	if err != nil {
+		panic("a group that cannot be written: " + err.Error()) // it is made of texts and numbers
 	}
-	sum := sha256.Sum256([]byte(text))
+	sum := sha256.Sum256(text)
 	g.ID += model.GroupID("~" + hex.EncodeToString(sum[:6]))
 	return g
 }
@@ -86,7 +139,9 @@ func (t *Translator) settleGroups() {
 			g := state.group
 			publish(t.result.Groups, t.out.Groups, id, &g)
 			t.useTLS(g.TLS, 1)
-			t.setUses[set]++
+			if t.setUses[set]++; t.setUses[set] == 1 {
+				t.useService(set.name(), 1)
+			}
 			t.graph.mark(set)
 		case state.uses == 0:
 			delete(t.groups, id)
@@ -95,12 +150,24 @@ func (t *Translator) settleGroups() {
 				t.useTLS(state.group.TLS, -1)
 				if t.setUses[set]--; t.setUses[set] == 0 {
 					delete(t.setUses, set)
+					t.useService(set.name(), -1)
 				}
 				t.graph.mark(set)
 			}
 		}
 	}
 	clear(t.touched)
+}
+
+// useService counts the sets of a Service that are used.
+func (t *Translator) useService(service snapshot.Name, by int) {
+	was := t.reaches[service]
+	if t.reaches[service] = was + by; was+by == 0 {
+		delete(t.reaches, service)
+	}
+	if was == 0 || was+by == 0 {
+		t.graph.changed(named(nodeUsersOf, service))
+	}
 }
 
 // setNodeOf is the node of a set's ID; names of Kubernetes have no slashes.

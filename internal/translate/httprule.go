@@ -300,7 +300,14 @@ func (c *httpCompiler) backend(ref *gatewayv1.BackendObjectReference, path strin
 	port, fault, problem := findPort(c.r, service, int32(*ref.Port))
 	switch fault {
 	case serviceFine:
-		return plainGroup(service, port.number), port.appProtocol == "kubernetes.io/ws", true
+		if group, fault, problem = makeGroup(c.r, service, port, groupOptions{}); fault == serviceFine {
+			return group, port.protocolOfApp().websocket, true
+		}
+		reason := gatewayv1.RouteReasonUnsupportedProtocol
+		if fault == policyInvalid {
+			reason = ReasonBackendTLS
+		}
+		c.resolved.fail(reason, path+".port: "+problem)
 	case serviceExternal:
 		c.resolved.fail(gatewayv1.RouteReasonInvalidKind, path+": "+problem)
 	case portProtocol:

@@ -21,6 +21,9 @@ type index struct {
 	machines  nameSet
 	pools     map[string]struct{}
 
+	policies  map[snapshot.Name]nameSet         // BackendTLSPolicies, by service
+	targetsOf map[snapshot.Name][]snapshot.Name // the services of each, sorted
+
 	routerIDs  map[netip.Addr]nameSet // Machines, by what their spec says
 	routerIDOf map[string]routerID
 }
@@ -50,6 +53,9 @@ func newIndex() index {
 		contests:  map[string]*rootsOfHost{},
 		machines:  nameSet{},
 		pools:     map[string]struct{}{},
+
+		policies:  map[snapshot.Name]nameSet{},
+		targetsOf: map[snapshot.Name][]snapshot.Name{},
 
 		routerIDs:  map[netip.Addr]nameSet{},
 		routerIDOf: map[string]routerID{},
@@ -114,6 +120,11 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	case snapshot.KindHTTPRoute:
 		t.graph.mark(named(nodeHTTPRoute, n))
 		t.graph.mark(named(nodeHTTPStatus, n))
+	case snapshot.KindGRPCRoute:
+		t.graph.mark(named(nodeGRPCRoute, n))
+		t.graph.mark(named(nodeGRPCStatus, n))
+	case snapshot.KindBackendTLSPolicy:
+		t.inputBackendTLS(s, n)
 	case snapshot.KindReferenceGrant:
 		if s.ReferenceGrants[n] == nil {
 			drop(t.index.grants, n.Namespace, n)

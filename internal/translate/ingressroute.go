@@ -187,7 +187,7 @@ func (c *ingressCompiler) services(f *model.Forward, o *contourv1beta1.Route, pa
 	for i := range o.Services {
 		s := &o.Services[i]
 		field := at(path, i)
-		group, ok := c.service(s, field)
+		port, ok := c.service(s, field)
 		var check *model.HealthCheck
 		switch service := (snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}); {
 		case s.HealthCheck != nil:
@@ -201,7 +201,10 @@ func (c *ingressCompiler) services(f *model.Forward, o *contourv1beta1.Route, pa
 		if !ok || weights == nil || weights[i] == 0 {
 			continue
 		}
-		group = withOptions(group, balanceOf(s.Strategy), check)
+		group, ok := c.group(s.Name, port, groupOptions{balance: balanceOf(s.Strategy), check: check, websocket: o.EnableWebsockets}, field)
+		if !ok {
+			continue
+		}
 		groups = addGroup(groups, group)
 		f.Backends = addWeight(f.Backends, group.ID, weights[i])
 	}
@@ -243,26 +246,34 @@ func (c *ingressCompiler) weights(services []contourv1beta1.Service, path string
 	return weights
 }
 
-func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (group model.BackendGroup, ok bool) {
+func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port servicePort, ok bool) {
 	if s.Name == "" {
 		c.fail(path+".name", "must be specified")
-		return group, false
+		return port, false
 	}
 	if s.Port < 1 || s.Port > 65535 {
 		c.fail(path+".port", "service "+quote(s.Name)+": port must be in the range 1-65535")
-		return group, false
+		return port, false
 	}
-	name := snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}
-	_, fault, problem := findPort(c.r, name, s.Port)
+	port, fault, problem := findPort(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
 	switch fault {
 	case serviceFine:
-		return plainGroup(name, s.Port), true
+		return port, true
 	case portMissing, portProtocol:
 		c.fail(path+".port", problem)
 	default:
 		c.fail(path+".name", problem)
 	}
-	return group, false
+	return port, false
+}
+
+// group is the group of a service that was found.
+func (c *ingressCompiler) group(service string, port servicePort, o groupOptions, path string) (model.BackendGroup, bool) {
+	group, fault, problem := makeGroup(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: service}, port, o)
+	if fault != serviceFine {
+		c.fail(path+".port", problem)
+	}
+	return group, fault == serviceFine
 }
 
 // balanceOf reads a strategy; one that is unknown is round robin, as in Contour.

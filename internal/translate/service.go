@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,25 @@ func (f *serviceFact) port(number int32) (servicePort, bool) {
 	return other, found
 }
 
+// appProtocol is what an appProtocol says of a port's backends.
+type appProtocol struct{ secure, http2, websocket bool }
+
+// protocolOfApp reads the names of KEP-3726, IANA's, and those that meshes know. Others
+// say nothing.
+func (p servicePort) protocolOfApp() appProtocol {
+	switch strings.ToLower(p.appProtocol) {
+	case "kubernetes.io/h2c", "h2c", "http2", "grpc":
+		return appProtocol{http2: true}
+	case "kubernetes.io/ws", "ws":
+		return appProtocol{websocket: true}
+	case "kubernetes.io/wss", "wss":
+		return appProtocol{secure: true, websocket: true}
+	case "https":
+		return appProtocol{secure: true}
+	}
+	return appProtocol{}
+}
+
 // serviceFault says why a Service's port cannot be a backend.
 type serviceFault uint8
 
@@ -67,6 +87,7 @@ const (
 	serviceExternal
 	portMissing
 	portProtocol
+	policyInvalid
 )
 
 // findPort looks up a Service's port; the message says what is wrong with it.
@@ -84,11 +105,6 @@ func findPort(r reader, n snapshot.Name, number int32) (servicePort, serviceFaul
 	}
 	if port.protocol != corev1.ProtocolTCP {
 		return servicePort{}, portProtocol, "port " + strconv.Itoa(int(number)) + " of Service " + n.String() + " is " + string(port.protocol) + ", not TCP"
-	}
-	switch port.appProtocol {
-	case "https", "kubernetes.io/h2c", "kubernetes.io/wss":
-		return servicePort{}, portProtocol, "port " + strconv.Itoa(int(number)) + " of Service " + n.String() +
-			" has appProtocol " + port.appProtocol + ", which is not supported yet"
 	}
 	return port, serviceFine, ""
 }

@@ -21,8 +21,12 @@ type Status struct {
 	GatewayClass *gatewayv1.GatewayClassStatus `json:"gatewayClass,omitempty"`
 	Gateway      *gatewayv1.GatewayStatus      `json:"gateway,omitempty"`
 	// HTTPRoute holds the parents that are ours; none when no Gateway of ours is named.
-	HTTPRoute    *gatewayv1.HTTPRouteStatus `json:"httpRoute,omitempty"`
-	IngressRoute *contourv1beta1.Status     `json:"ingressRoute,omitempty"`
+	HTTPRoute *gatewayv1.HTTPRouteStatus `json:"httpRoute,omitempty"`
+	// GRPCRoute is the same of a GRPCRoute.
+	GRPCRoute *gatewayv1.GRPCRouteStatus `json:"grpcRoute,omitempty"`
+	// BackendTLSPolicy has the ancestors that are ours.
+	BackendTLSPolicy *gatewayv1.PolicyStatus `json:"backendTLSPolicy,omitempty"`
+	IngressRoute     *contourv1beta1.Status  `json:"ingressRoute,omitempty"`
 	// AddressPool is the whole status. It must be written only over the version of the
 	// pool that was translated: that is what fences the assignments.
 	AddressPool *v1alpha1.AddressPoolStatus `json:"addressPool,omitempty"`
@@ -55,6 +59,8 @@ const (
 	// ReasonHostConflict stands in Accepted when all hosts of a route on a parent
 	// are kept by an IngressRoute.
 	ReasonHostConflict gatewayv1.RouteConditionReason = "HostConflict"
+	// ReasonBackendTLS stands in ResolvedRefs when a BackendTLSPolicy of a backend is invalid.
+	ReasonBackendTLS gatewayv1.RouteConditionReason = "InvalidBackendTLSPolicy"
 	// ReasonHostLost and ReasonHostKept stand in ConditionHostConflict.
 	ReasonHostLost gatewayv1.RouteConditionReason = "HostLost"
 	ReasonHostKept gatewayv1.RouteConditionReason = "HostKept"

@@ -112,6 +112,7 @@ type Translator struct {
 	addresses  []string
 	gateways   map[snapshot.Name]*gatewayFact
 	httpRoutes map[snapshot.Name]*httpRouteFact
+	backendTLS map[snapshot.Name]*backendTLSFact
 	ingresses  map[snapshot.Name]*ingressFact
 	trees      map[snapshot.Name]*treeFact
 	hosts      map[model.HostKey]*hostState
@@ -144,8 +145,11 @@ type Translator struct {
 	peersAt  map[netip.Addr]nameSet // valid BGPPeers
 	peerAt   map[string][]string    // BGPPeer -> machines in the result
 
-	counted             map[snapshot.Name][]attachment // what an HTTPRoute added to attached
-	touched             map[model.GroupID]struct{}     // groups whose uses changed in this Apply
+	users               map[snapshot.Name]map[snapshot.Name]int // Service -> Gateways whose routes use it
+	reaches             map[snapshot.Name]int                   // Service -> its sets that are used
+	usesOf              map[model.Object][]serviceUse           // what a route added to users
+	counted             map[snapshot.Name][]attachment          // what an HTTPRoute added to attached
+	touched             map[model.GroupID]struct{}              // groups whose uses changed in this Apply
 	certificateUses     map[model.CertificateID]int
 	authorityUses       map[model.AuthorityID]int
 	touchedCertificates map[model.CertificateID]struct{} // to be looked at at the end of this Apply
@@ -167,6 +171,7 @@ func New(c Config) *Translator {
 		classes:    map[string]*classFact{},
 		gateways:   map[snapshot.Name]*gatewayFact{},
 		httpRoutes: map[snapshot.Name]*httpRouteFact{},
+		backendTLS: map[snapshot.Name]*backendTLSFact{},
 		ingresses:  map[snapshot.Name]*ingressFact{},
 		trees:      map[snapshot.Name]*treeFact{},
 		hosts:      map[model.HostKey]*hostState{},
@@ -197,6 +202,9 @@ func New(c Config) *Translator {
 		touchedCertificates: map[model.CertificateID]struct{}{},
 		touchedAuthorities:  map[model.AuthorityID]struct{}{},
 
+		users:   map[snapshot.Name]map[snapshot.Name]int{},
+		reaches: map[snapshot.Name]int{},
+		usesOf:  map[model.Object][]serviceUse{},
 		counted: map[snapshot.Name][]attachment{},
 		touched: map[model.GroupID]struct{}{},
 		result:  newChanges(),
@@ -258,6 +266,8 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeAuthority(r, n)
 	case nodeTLSHost:
 		t.computeTLSHost(n)
+	case nodeBackendTLS:
+		update(t, n, t.backendTLS, n.name(), makeBackendTLSFact(r, n.name()))
 	case nodeHTTPRoute:
 		t.computeHTTPRoute(r, n)
 	case nodeIngressRoute:
@@ -272,6 +282,8 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeListener(n)
 	case nodeHTTPStatus:
 		t.computeHTTPStatus(r, n)
+	case nodeBackendTLSStatus:
+		t.computeBackendTLSStatus(r, n)
 	case nodeIngressStatus:
 		t.computeIngressStatus(r, n)
 	case nodeGatewayStatus:
