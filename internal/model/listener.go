@@ -26,6 +26,17 @@ func OwnListener(p Protocol, port uint16, namespace, name string) ListenerID {
 // Own reports whether the listener is one Gateway's.
 func (id ListenerID) Own() bool { return strings.Contains(string(id), "_") }
 
+// Entry is the protocol and the port that the ID says; the port is 0 if it says none.
+func (id ListenerID) Entry() (Protocol, uint16) {
+	shared, _, _ := strings.Cut(string(id), "_")
+	protocol, number, _ := strings.Cut(shared, "-")
+	port, err := strconv.ParseUint(number, 10, 16)
+	if err != nil {
+		port = 0
+	}
+	return Protocol(strings.ToUpper(protocol)), uint16(port)
+}
+
 // Protocol is what a listener speaks with clients.
 type Protocol string
 
