@@ -41,6 +41,7 @@ type agentFlags struct {
 
 	planes    []string
 	tokenFile string
+	account   agent.Account
 }
 
 // add adds the flags. prefix tells them apart where a plane has flags of its own.
@@ -65,13 +66,16 @@ func newAgent(logs *logFlags) *cobra.Command {
 		Short:   "Run the agent: make this machine an edge",
 		GroupID: groupRun,
 		Long: `Run the agent: join a plane with a one-time token, receive this machine's state, run
-Envoy with it, and report.
+Envoy with it, and report. In a pod of Kubernetes the token of the pod's service
+account takes the place of the one-time token, and the machine is called as its node.
 
 The agent remembers the last state that it served. With the plane away, after a
 restart and after a reboot it goes on from there. When the agent stops, Envoy serves
 on and the next agent takes it over, unless --on-stop=drain.`,
 		Example: `  fairlead agent --plane 192.0.2.10:7443 --token-file edge-1.token --name edge-1
-  fairlead agent --plane 192.0.2.10:7443,192.0.2.11:7443`,
+  fairlead agent --plane 192.0.2.10:7443,192.0.2.11:7443
+  fairlead agent --plane fairlead-plane.fairlead-system.svc:7443 --name node-1 \
+    --service-account-token-file /var/run/fairlead/token --plane-authority-file /etc/fairlead/authority.pem`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			log, err := logs.logger()
 			if err != nil {
@@ -91,6 +95,10 @@ on and the next agent takes it over, unless --on-stop=drain.`,
 	flags.add(c, "", proxy.Leave)
 	c.Flags().StringSliceVar(&flags.planes, "plane", nil, "host:port of each plane's agent endpoint")
 	c.Flags().StringVar(&flags.tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
+	c.Flags().StringVar(&flags.account.TokenFile, "service-account-token-file", "", "file with the token of this pod's service account, to join with instead of --token-file")
+	c.Flags().StringVar(&flags.account.AuthorityFile, "plane-authority-file", "", "file with the authority of the planes that take that token, PEM")
+	c.MarkFlagsRequiredTogether("service-account-token-file", "plane-authority-file")
+	c.MarkFlagsMutuallyExclusive("service-account-token-file", "token-file")
 	required(c, "plane")
 	return c
 }
@@ -175,10 +183,15 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		return err
 	}
 	metrics := newRegistry()
+	var account *agent.Account
+	if f.account != (agent.Account{}) {
+		account = &f.account
+	}
 	a, err := agent.New(agent.Config{
 		Name:        name,
 		Planes:      f.planes,
 		TokenFile:   f.tokenFile,
+		Account:     account,
 		DataDir:     f.dataDir,
 		RunDir:      f.runDir,
 		Proxy:       envoy,

@@ -38,14 +38,18 @@ type planeFlags struct {
 	consoleAddress   string
 
 	kubeconfig   string
+	inCluster    bool
+	installCRDs  bool
+	agents       string
 	etcdServers  []string
 	etcdCAFile   string
 	etcdCertFile string
 	etcdKeyFile  string
 
-	ingressRoutePort uint16
-	rootNamespaces   []string
-	machineTTL       time.Duration
+	ingressRoutePort    uint16
+	ingressRouteTLSPort uint16
+	rootNamespaces      []string
+	machineTTL          time.Duration
 }
 
 func (f *planeFlags) add(c *cobra.Command) {
@@ -57,14 +61,18 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.agentPort, "agent-port", defaultAgentPort, "port of the agents' endpoint")
 	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address of health, metrics and status; readable by everyone who reaches it")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "use the Kubernetes API of this kubeconfig instead of the embedded one")
+	flags.BoolVar(&f.inCluster, "in-cluster", false, "use the Kubernetes API of the cluster that this process runs in as a pod")
+	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the definitions of our resources and of the Gateway API, and upgrade older ones")
+	flags.StringVar(&f.agents, "agent-service-account", "", "NAMESPACE/NAME of a service account whose pods may join, each as the machine that its node is")
 	flags.StringSliceVar(&f.etcdServers, "etcd-servers", nil, "URLs of an etcd cluster to use instead of the embedded etcd")
 	flags.StringVar(&f.etcdCAFile, "etcd-cafile", "", "authority of that etcd's certificates")
 	flags.StringVar(&f.etcdCertFile, "etcd-certfile", "", "client certificate for that etcd")
 	flags.StringVar(&f.etcdKeyFile, "etcd-keyfile", "", "key of that certificate")
 	flags.Uint16Var(&f.ingressRoutePort, "ingressroute-port", 80, "port at which root IngressRoutes are served")
+	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "a machine that does not report for this long is lost")
-	c.MarkFlagsMutuallyExclusive("kubeconfig", "etcd-servers")
+	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
 }
 
 func newPlane(logs *logFlags) *cobra.Command {
@@ -78,9 +86,10 @@ the translation of its resources, and the endpoint that agents connect to.
 
 kubectl finds the embedded API by the kubeconfig DATA-DIR/admin.kubeconfig.
 For more than one plane give each the same --kubeconfig or --etcd-servers: one of
-them leads, the others stand by.`,
+them leads, the others stand by. As a pod it uses its cluster's API (--in-cluster).`,
 		Example: `  fairlead plane --advertise-address 192.0.2.10
   fairlead plane --kubeconfig /etc/fairlead/cluster.kubeconfig --advertise-address 192.0.2.10
+  fairlead plane --in-cluster --agent-service-account fairlead-edge/fairlead-agent
   fairlead plane --etcd-servers https://192.0.2.21:2379,https://192.0.2.22:2379 ...`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			log, err := logs.logger()
@@ -102,10 +111,29 @@ func (f *planeFlags) check() error {
 		return usageError{err: fmt.Errorf("--machine-ttl %s: want more than nothing, say 10s", f.machineTTL)}
 	case slices.Contains(f.reservedPorts(), f.ingressRoutePort):
 		return usageError{err: fmt.Errorf("--ingressroute-port %d: Fairlead itself uses this port; choose another", f.ingressRoutePort)}
+	case slices.Contains(f.reservedPorts(), f.ingressRouteTLSPort):
+		return usageError{err: fmt.Errorf("--ingressroute-tls-port %d: Fairlead itself uses this port; choose another", f.ingressRouteTLSPort)}
+	case f.ingressRoutePort == f.ingressRouteTLSPort:
+		return usageError{err: fmt.Errorf("--ingressroute-port and --ingressroute-tls-port are both %d; choose another for one of them", f.ingressRoutePort)}
 	case len(f.etcdServers) == 0 && f.etcdCAFile+f.etcdCertFile+f.etcdKeyFile != "":
 		return usageError{err: errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are of an etcd cluster: name it with --etcd-servers")}
 	}
+	if _, err := f.agentAccount(); err != nil {
+		return usageError{err: err}
+	}
 	return nil
+}
+
+// agentAccount is whose pods may join; the zero value is nobody's.
+func (f *planeFlags) agentAccount() (plane.ServiceAccount, error) {
+	if f.agents == "" {
+		return plane.ServiceAccount{}, nil
+	}
+	account, err := plane.ParseServiceAccount(f.agents)
+	if err != nil {
+		return account, fmt.Errorf("--agent-service-account %w", err)
+	}
+	return account, nil
 }
 
 // companion runs beside a plane that has started.
@@ -193,7 +221,13 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 			err = errors.Join(err, fmt.Errorf("stop the API: %w", stopErr))
 		}
 	}()
-	if err := embedded.InstallCRDs(ctx, api.RESTConfig(), log, crd.All()...); err != nil {
+	if f.installCRDs {
+		if err := embedded.InstallCRDs(ctx, api.RESTConfig(), log, crd.All()...); err != nil {
+			return err
+		}
+	}
+	agents, err := f.agentAccount()
+	if err != nil {
 		return err
 	}
 	p, err := plane.New(plane.Config{
@@ -204,8 +238,10 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 		Log:              log,
 		Now:              time.Now,
 		TTL:              f.machineTTL,
+		Agents:           agents,
 		Translate: translate.Config{
-			RootNamespaces: f.rootNamespaces, IngressRoutePort: f.ingressRoutePort, ReservedPorts: f.reservedPorts(),
+			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(),
+			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
 		Registerer: metrics,
 	})
@@ -228,7 +264,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 }
 
 func (f *planeFlags) startAPI(ctx context.Context, bind, advertise netip.Addr, log *slog.Logger) (embedded.API, error) {
-	if f.kubeconfig != "" {
+	if f.kubeconfig != "" || f.inCluster {
 		embedded.LogTo(log)
 		return embedded.Outside(ctx, f.kubeconfig)
 	}
@@ -280,7 +316,7 @@ func (f *planeFlags) identity() string {
 	if err != nil {
 		host = "plane"
 	}
-	if f.kubeconfig == "" && len(f.etcdServers) == 0 {
+	if f.kubeconfig == "" && !f.inCluster && len(f.etcdServers) == 0 {
 		return host
 	}
 	return fmt.Sprintf("%s-%d-%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff)
@@ -290,7 +326,7 @@ func (f *planeFlags) identity() string {
 // owner restarts would keep that owner, plane or agent, from coming back.
 func (f *planeFlags) reservedPorts() []uint16 {
 	ports := []uint16{f.agentPort}
-	if f.kubeconfig == "" {
+	if f.kubeconfig == "" && !f.inCluster {
 		ports = append(ports, f.apiPort)
 	}
 	for _, address := range []string{f.consoleAddress, defaultAgentConsole} {

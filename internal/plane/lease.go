@@ -64,6 +64,7 @@ type lease struct {
 	client   client.Client
 	identity string
 	address  string
+	owner    *metav1.OwnerReference // of the Lease, once it is written; nil: none
 	log      *slog.Logger
 	changed  func() // called after the term changed, without locks held
 
@@ -196,6 +197,7 @@ func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord)
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaseName, Annotations: l.annotations(epoch)},
 		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&r),
 	}
+	at.OwnerReferences, _ = owned(nil, l.owner)
 	if err := l.client.Create(ctx, at); err != nil {
 		return err
 	}
@@ -224,6 +226,7 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 	now := l.current()
 	next := l.at.DeepCopy()
 	next.Spec = spec
+	next.OwnerReferences, _ = owned(next.OwnerReferences, l.owner)
 	stored, err := epochOf(l.at)
 	if err != nil {
 		l.log.Error("starting over; agents say what they have seen", "error", err)

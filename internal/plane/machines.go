@@ -247,18 +247,21 @@ func (r *registry) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	join, joining := req.(*agentv1.JoinRequest)
 	var token southbound.Token
 	var again bool // the token led to a Machine before
+	var pod bool   // it joins with another's token, which is good as often as it is shown
 	var from string
 	if joining {
 		if _, leads := r.leader.Leading(); !leads {
 			return nil, r.standby()
 		}
-		var err error
-		if token, err = southbound.ParseToken(join.GetToken()); err != nil {
-			return handler(ctx, req) // which refuses it
-		}
-		if again, err = (tokens{r.client, r.now}).joined(ctx, token.ID); err != nil {
-			r.log.Error("a token cannot be looked up", "token", token.ID, "error", err)
-			return nil, status.Error(codes.Unavailable, "the plane could not look up the token; try again")
+		if pod = join.GetServiceAccountToken() != ""; !pod {
+			var err error
+			if token, err = southbound.ParseToken(join.GetToken()); err != nil {
+				return handler(ctx, req) // which refuses it
+			}
+			if again, err = (tokens{r.client, r.now}).joined(ctx, token.ID); err != nil {
+				r.log.Error("a token cannot be looked up", "token", token.ID, "error", err)
+				return nil, status.Error(codes.Unavailable, "the plane could not look up the token; try again")
+			}
 		}
 	} else if leaf := shownBy(ctx); leaf != nil {
 		if _, err := r.check(ctx, leaf); err != nil {
@@ -285,7 +288,7 @@ func (r *registry) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 		return nil, status.Error(codes.Internal, "a bug: a certificate was renewed for nobody") // the server refuses it before
 	}
 	err = r.admit(ctx, issued.GetMachine(), keyOf(leaf), from)
-	if err == nil && joining && !again {
+	if err == nil && joining && !again && !pod {
 		err = tokens{r.client, r.now}.join(ctx, token.ID)
 	}
 	switch {

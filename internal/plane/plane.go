@@ -60,6 +60,9 @@ type Config struct {
 	XDS       xds.Options
 	// Registerer takes the metrics; nil takes none. A registry takes one plane.
 	Registerer prometheus.Registerer
+	// Agents are the pods that may join as machines, each as its node; the zero value
+	// lets none. They are told the agents' authority in their namespace.
+	Agents ServiceAccount
 	// Lease is how leadership is kept; the zero value is 6 s, 4 s and 1 s.
 	Lease LeaseTimes
 	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
@@ -100,6 +103,7 @@ type Plane struct {
 	lease   *lease
 	writer  *statusWriter
 	machine *registry
+	pods    *pods // nil: none joins
 	views   *southbound.Views
 	metrics *metrics
 	server  *southbound.Server // set by Run, before the loop begins
@@ -127,6 +131,9 @@ func New(c Config) (*Plane, error) {
 		return nil, err
 	}
 	if p.source, err = kube.New(kube.Config{REST: c.REST, Log: c.Log}); err != nil {
+		return nil, err
+	}
+	if p.pods, err = newPods(c.REST, c.Agents); err != nil {
 		return nil, err
 	}
 	p.metrics, err = newMetrics(c.Registerer,
@@ -172,10 +179,14 @@ func (p *Plane) Run(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	p.server, err = southbound.New(southbound.Config{
+	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
 		Now: c.Now, Log: c.Log, TTL: c.TTL,
-	})
+	}
+	if p.pods != nil {
+		config.Accounts = p.pods
+	}
+	p.server, err = southbound.New(config)
 	if err != nil {
 		return err
 	}
@@ -197,6 +208,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.writer.run(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })
 	all.Go(func() error { p.prune(work); return nil })
+	if p.pods != nil {
+		all.Go(func() error { p.publishAuthority(work, string(authority.Roots())); return nil })
+	}
 	// The Lease is given back last: nothing of this plane may act on it any more.
 	terms, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
@@ -236,7 +250,7 @@ func (p *Plane) setRunning(running bool) {
 func (p *Plane) awaitAuthority(ctx context.Context) (*southbound.CA, error) {
 	said := false
 	for {
-		authority, err := loadAuthority(ctx, p.client, p.config.Now, p.config.Log)
+		authority, err := p.ownedAuthority(ctx)
 		var unusable unusableAuthority
 		switch {
 		case err == nil:
@@ -253,6 +267,18 @@ func (p *Plane) awaitAuthority(ctx context.Context) (*southbound.CA, error) {
 		case <-time.After(retryStart):
 		}
 	}
+}
+
+// ownedAuthority loads the agents' authority, which goes when this plane is uninstalled.
+func (p *Plane) ownedAuthority(ctx context.Context) (*southbound.CA, error) {
+	authority, err := loadAuthority(ctx, p.client, p.config.Now, p.config.Log)
+	if err != nil {
+		return nil, err
+	}
+	if p.lease.owner, err = findOwner(ctx, p.config.REST); err != nil {
+		return nil, err
+	}
+	return authority, ownAuthority(ctx, p.client, p.lease.owner)
 }
 
 // prune removes what nobody needs any more, now and then.

@@ -1,0 +1,151 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	core "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"fairlead.dev/internal/southbound"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+const (
+	// AuthorityConfigMap of the agents' namespace holds the agents' authority without its
+	// key, for pods to trust: whoever may change it can be the plane of those pods.
+	AuthorityConfigMap = "fairlead-agent-authority"
+	// publishEvery is how often the leader sees to it that it still says the truth.
+	publishEvery = time.Minute
+	// nodeClaim is what a bound token says of its pod's node (Kubernetes 1.32).
+	nodeClaim = "authentication.kubernetes.io/node-name"
+)
+
+// ServiceAccount names one of a cluster.
+type ServiceAccount struct{ Namespace, Name string }
+
+// ParseServiceAccount reads "namespace/name".
+func ParseServiceAccount(s string) (ServiceAccount, error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return ServiceAccount{}, fmt.Errorf("%q: want NAMESPACE/NAME", s)
+	}
+	return ServiceAccount{Namespace: namespace, Name: name}, nil
+}
+
+// user is what the API calls the account.
+func (a ServiceAccount) user() string {
+	return "system:serviceaccount:" + a.Namespace + ":" + a.Name
+}
+
+// pods lets the pods of one service account join, each as the node that it runs on.
+type pods struct {
+	account    ServiceAccount
+	reviews    authentication.TokenReviewsGetter
+	configMaps core.ConfigMapsGetter
+}
+
+var _ southbound.Accounts = (*pods)(nil)
+
+// newPods returns nil when no account is named.
+func newPods(cfg *rest.Config, account ServiceAccount) (*pods, error) {
+	if account == (ServiceAccount{}) {
+		return nil, nil
+	}
+	reviews, err := authentication.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for token reviews: %w", err)
+	}
+	configMaps, err := core.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for config maps: %w", err)
+	}
+	return &pods{account: account, reviews: reviews, configMaps: configMaps}, nil
+}
+
+// Review asks the API whose token it is. Nothing that the token itself says is believed.
+func (p *pods) Review(ctx context.Context, token string) (southbound.Identity, error) {
+	review, err := p.reviews.TokenReviews().Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{agentv1.Audience}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return southbound.Identity{}, fmt.Errorf("%w: review the token of a service account: %w", southbound.ErrAway, err)
+	}
+	return p.identify(review.Status)
+}
+
+// identify reads the machine out of what the API says of a token.
+func (p *pods) identify(s authenticationv1.TokenReviewStatus) (southbound.Identity, error) {
+	refused := func(format string, args ...any) (southbound.Identity, error) {
+		return southbound.Identity{}, fmt.Errorf("%w: "+format, append([]any{southbound.ErrToken}, args...)...)
+	}
+	switch node := s.User.Extra[nodeClaim]; {
+	case !s.Authenticated && s.Error != "":
+		return refused("the API does not know it: %s", s.Error)
+	case !s.Authenticated:
+		return refused("the API does not know it")
+	case !slices.Contains(s.Audiences, agentv1.Audience):
+		return refused("it is not for us: its audience must be %s", agentv1.Audience)
+	case s.User.Username != p.account.user():
+		return refused("it is of %s, and machines are pods of %s only", s.User.Username, p.account.user())
+	case len(node) != 1 || node[0] == "":
+		return refused("it does not say on which node its pod runs: it must be bound to a pod, and the API be Kubernetes 1.32 or newer")
+	default:
+		return southbound.Identity{Machine: node[0]}, nil
+	}
+}
+
+// publish tells the pods which authority to trust.
+func (p *pods) publish(ctx context.Context, roots string) error {
+	maps := p.configMaps.ConfigMaps(p.account.Namespace)
+	at, err := maps.Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = maps.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: AuthorityConfigMap},
+			Data:       map[string]string{authorityField: roots},
+		}, metav1.CreateOptions{})
+	case err == nil && at.Data[authorityField] != roots:
+		if at.Data == nil {
+			at.Data = map[string]string{}
+		}
+		at.Data[authorityField] = roots
+		_, err = maps.Update(ctx, at, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("publish the agents' authority in config map %s/%s: %w", p.account.Namespace, AuthorityConfigMap, err)
+	}
+	return nil
+}
+
+// publishAuthority keeps the pods told, while this plane leads.
+func (p *Plane) publishAuthority(ctx context.Context, roots string) {
+	said := ""
+	for wait := time.Duration(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if wait = retryStart; p.serving.Load() == 0 {
+			continue
+		}
+		err := p.pods.publish(ctx, roots)
+		switch {
+		case err == nil:
+			wait, said = publishEvery, ""
+		case ctx.Err() == nil && err.Error() != said && !apierrors.IsConflict(errors.Unwrap(err)):
+			said = err.Error()
+			p.config.Log.Error("pods that start now cannot join", "error", err)
+		}
+	}
+}
