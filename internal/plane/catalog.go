@@ -194,7 +194,7 @@ func (c *catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
 // setHost replaces a virtual host, and counts which groups its listener uses.
 func (c *catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
 	s := c.shelf(k.Listener)
-	shard := xds.Shard(k.Host)
+	shard := xds.Shard(k.Listener, k.Host)
 	hosts := s.shards[shard]
 	old := hosts[k.Host]
 	before, after := groupsOf(old), groupsOf(h)
@@ -313,7 +313,7 @@ func (c *catalog) touchListener(t touched, v model.ViewID, l model.ListenerID, w
 	if !whole {
 		return
 	}
-	for shard := range xds.Shards + 1 {
+	for _, shard := range xds.AllShards(l) {
 		t.add(v, routesKey(l, shard))
 		t.add(v, resourceKey{typ: typeScope, name: xds.RouteConfigurationName(l, shard), listener: l, shard: shard})
 	}
@@ -459,14 +459,15 @@ func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Mes
 	}
 	switch k.typ {
 	case typeListener:
-		return xds.Listener(*s.listener, c.options)
+		return xds.Listener(*s.listener, nil, c.options)
 	case typeScope:
 		if scopes[k.listener] == nil {
 			for _, scope := range xds.Scopes(k.listener) {
 				scopes[k.listener] = append(scopes[k.listener], scope)
 			}
 		}
-		return scopes[k.listener][k.shard]
+		// The wildcard scope is the last.
+		return scopes[k.listener][(k.shard+len(scopes[k.listener]))%len(scopes[k.listener])]
 	default:
 		hosts := make([]model.VirtualHost, 0, len(s.shards[k.shard]))
 		for _, h := range s.shards[k.shard] {

@@ -106,20 +106,20 @@ func (w *modelWorld) resources(t *testing.T, id model.ViewID) map[string]string 
 		shards := map[int][]model.VirtualHost{}
 		for k, h := range w.hosts {
 			if k.Listener == l {
-				shards[xds.Shard(k.Host)] = append(shards[xds.Shard(k.Host)], *h)
+				shards[xds.Shard(k.Listener, k.Host)] = append(shards[xds.Shard(k.Listener, k.Host)], *h)
 				maps.Copy(used, groupsOf(h))
 			}
 		}
 		if w.listeners[l] == nil {
 			continue
 		}
-		r, err := delta.NewResource(string(l), xds.Listener(*w.listeners[l], xds.Options{}))
+		r, err := delta.NewResource(string(l), xds.Listener(*w.listeners[l], nil, xds.Options{}))
 		add(typeListener, string(l), r, err)
 		for _, scope := range xds.Scopes(l) {
 			r, err := delta.NewResource(scope.GetName(), scope)
 			add(typeScope, scope.GetName(), r, err)
 		}
-		for shard := range xds.Shards + 1 {
+		for _, shard := range xds.AllShards(l) {
 			name := xds.RouteConfigurationName(l, shard)
 			r, err := delta.NewResource(name, xds.RouteConfiguration(l, shard, shards[shard]))
 			add(typeRoutes, name, r, err)
@@ -242,7 +242,7 @@ func TestCatalogTouchesWhatChanged(t *testing.T) {
 		ch.VirtualHosts[k] = hostTo(k, g)
 	}
 	all := c.apply(ch)
-	if want := 1 + 2*(xds.Shards+1) + 2*hosts; len(all["all"]) != want {
+	if want := 1 + 2*(xds.Shards("http-80")+1) + 2*hosts; len(all["all"]) != want {
 		t.Errorf("%d resources, want %d", len(all["all"]), want)
 	}
 	for name, one := range map[string]translate.Changes{

@@ -101,7 +101,7 @@ func (l *loop) world() explain.World {
 	}
 	w.VirtualHost = func(k model.HostKey) *model.VirtualHost {
 		if s := l.catalog.listeners[k.Listener]; s != nil {
-			return s.shards[xds.Shard(k.Host)][k.Host]
+			return s.shards[xds.Shard(k.Listener, k.Host)][k.Host]
 		}
 		return nil
 	}

@@ -72,7 +72,7 @@ func (s *standing) note(p southbound.Problem) {
 		shard, host, whole := strings.Cut(rest, "/")
 		if whole {
 			put(&s.hosts, model.HostKey{Listener: model.ListenerID(listener), Host: host}, f)
-		} else if n, ok := shardNumber(shard); ok {
+		} else if n, ok := shardNumber(model.ListenerID(listener), shard); ok {
 			put(&s.shards, shardKey{model.ListenerID(listener), n}, f)
 		}
 	case typeCluster, typeEndpoints:
@@ -92,12 +92,12 @@ func put[K comparable](m *map[K]fault, k K, f fault) {
 	}
 }
 
-func shardNumber(text string) (int, bool) {
+func shardNumber(listener model.ListenerID, text string) (int, bool) {
 	if text == strings.TrimPrefix(xds.RouteConfigurationName("", xds.WildShard), "/") {
 		return xds.WildShard, true
 	}
 	n, err := strconv.Atoi(text)
-	return n, err == nil && n >= 0 && n < xds.Shards
+	return n, err == nil && n >= 0 && n < xds.Shards(listener)
 }
 
 // machineReady is the Ready condition that a machine should show, if that is known.

@@ -382,7 +382,7 @@ func (t *tracker) fault(m *standing, n *target) (fault, bool) {
 	for _, k := range n.hosts {
 		f, ok := m.hosts[k]
 		note(f, ok)
-		shard := xds.Shard(k.Host)
+		shard := xds.Shard(k.Listener, k.Host)
 		f, ok = m.shards[shardKey{k.Listener, shard}]
 		note(f, ok)
 		if len(m.groups) == 0 {

@@ -59,7 +59,7 @@ func TestVerdicts(t *testing.T) {
 		return func(s *standing) { s.note(southbound.Problem{Kind: kind, Type: typ, Name: name, Message: "why"}) }
 	}
 	refused, waiting := agentv1.Problem_KIND_REFUSED, agentv1.Problem_KIND_WAITING
-	shardA := xds.RouteConfigurationName("http-80", xds.Shard("a.example"))
+	shardA := xds.RouteConfigurationName("http-80", xds.Shard("http-80", "a.example"))
 	for name, c := range map[string]struct {
 		machines []*standing
 		state    verdictState
@@ -83,7 +83,7 @@ func TestVerdicts(t *testing.T) {
 		"listener refused":    {[]*standing{machineAt("m1", 9, problem(refused, typeListener, "http-80"))}, verdictRefused, "m1: why"},
 		"cluster refused":     {[]*standing{machineAt("m1", 9, problem(refused, typeCluster, "ga"))}, verdictRefused, "m1: why"},
 		"assignment refused":  {[]*standing{machineAt("m1", 9, problem(refused, typeEndpoints, "ga#0123"))}, verdictRefused, "m1: why"},
-		"another's host":      {[]*standing{machineAt("m1", 9, problem(refused, typeRoutes, xds.RouteConfigurationName("http-80", xds.Shard("b.example"))+"/b.example"))}, verdictProgrammed, ""},
+		"another's host":      {[]*standing{machineAt("m1", 9, problem(refused, typeRoutes, xds.RouteConfigurationName("http-80", xds.Shard("http-80", "b.example"))+"/b.example"))}, verdictProgrammed, ""},
 		"another's cluster":   {[]*standing{machineAt("m1", 9, problem(refused, typeCluster, "gb"))}, verdictProgrammed, ""},
 		"waits for a cluster": {[]*standing{machineAt("m1", 9, problem(waiting, typeRoutes, shardA+"/a.example"))}, verdictPending, "waiting for m1 (why)"},
 		"refused beats waits": {[]*standing{machineAt("m1", 9, problem(waiting, typeRoutes, shardA+"/a.example"), problem(refused, typeCluster, "ga"))}, verdictRefused, "m1: why"},

@@ -37,10 +37,10 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 	a.await("has the route", a.holdsHost("app.example"))
 	a.await("has its backends", a.holdsBackends(2))
 	a.await("has everything", func() error {
-		if n := len(a.held[typeScope]); n != xds.Shards+1 {
+		if n := len(a.held[typeScope]); n != xds.Shards("http-80")+1 {
 			return fmt.Errorf("%d scopes", n)
 		}
-		if n := len(a.held[typeRoutes]); n != xds.Shards+1 {
+		if n := len(a.held[typeRoutes]); n != xds.Shards("http-80")+1 {
 			return fmt.Errorf("%d route configurations", n)
 		}
 		if a.point.Epoch != 1 {

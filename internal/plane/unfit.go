@@ -71,7 +71,7 @@ func (t *tracker) held(n *target) string {
 		}
 	}
 	for _, k := range n.hosts {
-		shard := xds.Shard(k.Host)
+		shard := xds.Shard(k.Listener, k.Host)
 		if s := t.catalog.listeners[k.Listener]; s != nil {
 			for _, g := range slices.Sorted(maps.Keys(groupsOf(s.shards[shard][k.Host]))) {
 				look(clusterKey(g), t.hostAt[k])

@@ -68,7 +68,7 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 					t.Errorf("verdicts %v, want %v", got, want)
 				}
 			}
-			shard := func(h string) string { return xds.RouteConfigurationName("http-80", xds.Shard(h)) }
+			shard := func(h string) string { return xds.RouteConfigurationName("http-80", xds.Shard("http-80", h)) }
 			wants(step(host(good, "a"), host(bad, "a")), verdictProgrammed)
 			before := maps.Clone(have)
 			wants(step(host(good, "b"), host(bad, spoil.text)), verdictPending)

@@ -42,7 +42,7 @@ func TestValidate(t *testing.T) {
 			dir := t.TempDir()
 			c.options.NodeID, c.options.ADSSocket, c.options.AdminSocket = "edge-1", "/tmp/ads", "/tmp/admin"
 			b := xds.Bootstrap(c.options)
-			b.StaticResources.Listeners = []*listenerv3.Listener{xds.Listener(model.Listener{ID: "http-80", Port: 80}, c.listen)}
+			b.StaticResources.Listeners = []*listenerv3.Listener{xds.Listener(model.Listener{ID: "http-80", Port: 80}, nil, c.listen)}
 			for i, balance := range []model.Balance{
 				model.BalanceRoundRobin, model.BalanceLeastRequest, model.BalanceRandom, model.BalanceCookie,
 			} {
@@ -525,14 +525,14 @@ func TestRefusedShardAtStart(t *testing.T) {
 	for _, s := range xds.Scopes(l.ID) {
 		w.set(s)
 	}
-	w.set(xds.Listener(l, xds.Options{}))
+	w.set(xds.Listener(l, nil, xds.Options{}))
 	w.accepting(l)
 	must(t, w.envoy.Until(w.ctx, "envoy to refuse the monster", func() bool { return len(w.ads.Nacks()) > 0 }))
 	if a := w.get(l.Port, "bad.test", "/"); a.status != 404 {
 		t.Errorf("refused host: got %d %q, want 404", a.status, a.body)
 	}
 	good.Routes = []model.Route{says("good again", prefix("/"))}
-	w.set(xds.RouteConfiguration(l.ID, xds.Shard(good.Host), []model.VirtualHost{good}))
+	w.set(xds.RouteConfiguration(l.ID, xds.Shard(l.ID, good.Host), []model.VirtualHost{good}))
 	must(t, w.envoy.Until(w.ctx, "the good shard, sent again", func() bool {
 		return w.get(l.Port, "good.test", "/").body == "good again"
 	}))
@@ -555,7 +555,7 @@ func TestRegexSize(t *testing.T) {
 		t.Errorf("got %d %q", a.status, a.body)
 	}
 	monster := host(l.ID, "r.test", says("monster", monsterPath))
-	rc := xds.RouteConfiguration(l.ID, xds.Shard(h.Host), []model.VirtualHost{monster})
+	rc := xds.RouteConfiguration(l.ID, xds.Shard(l.ID, h.Host), []model.VirtualHost{monster})
 	w.set(rc)
 	n, err := w.ads.Refused(w.ctx, rdsURL, rc.Name)
 	must(t, err)

@@ -9,11 +9,15 @@ import (
 
 // httpFilters are what a request passes at a listener, in this order. Every filter that
 // works by route is always there and does nothing until a route configures it.
-func httpFilters(l model.Listener) []*hcmv3.HttpFilter {
-	return []*hcmv3.HttpFilter{
-		scopeNormaliser(l.ID),
+func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
+	filters := []*hcmv3.HttpFilter{
+		scopeNormaliser(l, c),
 		upgradeGuard(),
 		// Backends and clients need not know what the proxy is.
 		httpFilter("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true}),
 	}
+	if HTTP3(l) {
+		filters = append([]*hcmv3.HttpFilter{altSvc(l)}, filters...)
+	}
+	return filters
 }

@@ -6,13 +6,13 @@ import (
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/model"
@@ -38,6 +38,8 @@ type Options struct {
 const (
 	// A client gets this long to send its request headers, bytes or none (slowloris).
 	requestHeadersTimeout = 10 * time.Second
+	// A connection of bytes on which nothing happens is closed after this.
+	tcpIdle = time.Hour
 	// A stream or a client's connection on which nothing happens is closed after this.
 	clientIdle = 5 * time.Minute
 	// HTTP/2 limits of one client connection (Envoy's advice for edges).
@@ -46,32 +48,80 @@ const (
 	http2ConnectionWindow = 1 << 20
 	// Connections that wait for accept; the kernel caps it at net.core.somaxconn.
 	backlog = 4096
+	// Envoy takes no larger limit for the headers of a request.
+	maxHeaderKiB = 8192
 )
 
-// Listener takes requests at the listener's port on every address of the machine, IPv6
-// and IPv4, and routes them by the scopes of the listener.
-func Listener(l model.Listener, o Options) *listenerv3.Listener {
-	bind := socket("::", l.Port)
-	bind.Ipv4Compat = true
-	if o.IPv4Only {
-		bind = socket("0.0.0.0", l.Port)
+// Listener takes connections at the listener's port, on its own addresses or on every
+// address of the machine, IPv6 and IPv4, and routes requests by the scopes of the
+// listener. hosts are the server names of one with HTTPS, in any order; those that are
+// Plain need not be there unless a wildcard among the others covers them.
+func Listener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.Listener {
+	out := bind(l, o, corev3.SocketAddress_TCP)
+	out.Name = string(l.ID)
+	out.TcpBacklogSize = wrapperspb.UInt32(backlog)
+	out.ListenerFiltersTimeout = durationpb.New(handshakeTimeout)
+	if l.Clients != nil && l.Clients.AcceptProxyProtocol {
+		out.ListenerFilters = append(out.ListenerFilters, listenerFilter("envoy.filters.listener.proxy_protocol", &proxyprotocolv3.ProxyProtocol{}))
 	}
-	return &listenerv3.Listener{
-		Name:                          string(l.ID),
+	if l.Protocol != model.ProtocolHTTPS {
+		out.FilterChains = []*listenerv3.FilterChain{{
+			Filters: append(connectionLimit(l), managerFilter(connectionManager(l, chain{}, o))),
+		}}
+		return out
+	}
+	out.ListenerFilters = append(out.ListenerFilters, listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{}))
+	for _, c := range chains(l, hosts, false) {
+		out.FilterChains = append(out.FilterChains, tlsChain(l, c, o))
+	}
+	return out
+}
+
+// bind is a listener of any kind without what it does. Every worker has a socket of its
+// own, and so the listener of one Gateway's addresses may stand next to that of all
+// addresses; the kernel prefers the first. Addresses need not be at the machine yet.
+func bind(l model.Listener, o Options, protocol corev3.SocketAddress_Protocol) *listenerv3.Listener {
+	out := &listenerv3.Listener{
 		StatPrefix:                    string(l.ID),
-		Address:                       &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: bind}},
 		TrafficDirection:              corev3.TrafficDirection_INBOUND,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
 		EnableReusePort:               wrapperspb.Bool(true),
-		TcpBacklogSize:                wrapperspb.UInt32(backlog),
-		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-			Name:       "envoy.filters.network.http_connection_manager",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(connectionManager(l, o))},
-		}}}},
 	}
+	at := func(s *corev3.SocketAddress) *corev3.Address {
+		s.Protocol = protocol
+		return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: s}}
+	}
+	if len(l.Addresses) == 0 {
+		all := socket("::", l.Port)
+		all.Ipv4Compat = true
+		if o.IPv4Only {
+			all = socket("0.0.0.0", l.Port)
+		}
+		out.Address = at(all)
+		return out
+	}
+	out.Freebind = wrapperspb.Bool(true)
+	for i, a := range l.Addresses {
+		address := at(socket(a.Unmap().WithZone("").String(), l.Port))
+		if i == 0 {
+			out.Address = address
+			continue
+		}
+		out.AdditionalAddresses = append(out.AdditionalAddresses, &listenerv3.AdditionalAddress{Address: address})
+	}
+	return out
 }
 
-func connectionManager(l model.Listener, o Options) *hcmv3.HttpConnectionManager {
+func listenerFilter(name string, config proto.Message) *listenerv3.ListenerFilter {
+	return &listenerv3.ListenerFilter{Name: name, ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: pack(config)}}
+}
+
+func managerFilter(m *hcmv3.HttpConnectionManager) *listenerv3.Filter {
+	return networkFilter("envoy.filters.network.http_connection_manager", m)
+}
+
+// connectionManager is what HTTP is served by, to the clients of one filter chain.
+func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnectionManager {
 	underscores := corev3.HttpProtocolOptions_DROP_HEADER
 	if o.AllowUnderscores {
 		underscores = corev3.HttpProtocolOptions_ALLOW
@@ -80,7 +130,7 @@ func connectionManager(l model.Listener, o Options) *hcmv3.HttpConnectionManager
 		StatPrefix:                 string(l.ID),
 		CodecType:                  hcmv3.HttpConnectionManager_AUTO,
 		RouteSpecifier:             scopedRoutes(),
-		HttpFilters:                httpFilters(l),
+		HttpFilters:                httpFilters(l, c),
 		StripPortMode:              nil, // backends see the Host that the client sent
 		StripTrailingHostDot:       true,
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
@@ -117,11 +167,53 @@ func connectionManager(l model.Listener, o Options) *hcmv3.HttpConnectionManager
 		UpgradeConfigs:                []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: webSocket}},
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{removeScope()},
 		LocalReplyConfig:              localReplies(),
+		AccessLog:                     accessLogs(l, o),
 	}
-	if o.AccessLog != "" {
-		m.AccessLog = []*accesslogv3.AccessLog{accessLog(o.AccessLog)}
+	if v := l.ClientValidation; v != nil && !v.Optional {
+		// Backends learn whose certificate was verified; what a client says of it is dropped,
+		// here and where nothing is verified.
+		m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE_SET
+		m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
+			Subject: wrapperspb.Bool(true), Dns: true, Uri: true,
+		}
+	}
+	if l.Clients != nil {
+		treat(m, *l.Clients)
 	}
 	return m
+}
+
+// treat applies what a policy wants for clients.
+func treat(m *hcmv3.HttpConnectionManager, c model.ClientSettings) {
+	common := m.CommonHttpProtocolOptions
+	if c.TrustedHops != nil {
+		m.XffNumTrustedHops = *c.TrustedHops
+	}
+	if c.MaxHeaderBytes > 0 {
+		m.MaxRequestHeadersKb = wrapperspb.UInt32(min(maxHeaderKiB, (c.MaxHeaderBytes+1023)/1024))
+	}
+	if c.MaxHeaders > 0 {
+		common.MaxHeadersCount = wrapperspb.UInt32(c.MaxHeaders)
+	}
+	if c.MaxRequestsPerConnection > 0 {
+		common.MaxRequestsPerConnection = wrapperspb.UInt32(c.MaxRequestsPerConnection)
+	}
+	if c.MaxStreams > 0 {
+		m.Http2ProtocolOptions.MaxConcurrentStreams = wrapperspb.UInt32(c.MaxStreams)
+	}
+	if c.HeadersTimeout > 0 {
+		m.RequestHeadersTimeout = durationpb.New(c.HeadersTimeout)
+	}
+	if c.RequestTimeout > 0 {
+		m.RequestTimeout = durationpb.New(c.RequestTimeout)
+	}
+	if c.IdleTimeout > 0 {
+		m.StreamIdleTimeout = durationpb.New(c.IdleTimeout)
+		common.IdleTimeout = durationpb.New(c.IdleTimeout)
+	}
+	if c.Tracing != nil && c.Tracing.Collector != "" {
+		m.Tracing = tracing(*c.Tracing)
+	}
 }
 
 // localReplies says in one short line why the proxy itself answered. Fixed responses of
@@ -139,43 +231,6 @@ func localReplies() *hcmv3.LocalReplyConfig {
 			}},
 		}},
 	}}}
-}
-
-func accessLog(path string) *accesslogv3.AccessLog {
-	fields := map[string]*structpb.Value{}
-	for name, command := range map[string]string{
-		"time":              "%START_TIME%",
-		"client":            "%DOWNSTREAM_REMOTE_ADDRESS%",
-		"listener":          "%DOWNSTREAM_LOCAL_ADDRESS%",
-		"method":            "%REQ(:METHOD)%",
-		"host":              "%REQ(:AUTHORITY)%",
-		"path":              "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
-		"protocol":          "%PROTOCOL%",
-		"status":            "%RESPONSE_CODE%",
-		"flags":             "%RESPONSE_FLAGS%",
-		"details":           "%RESPONSE_CODE_DETAILS%",
-		"bytes_in":          "%BYTES_RECEIVED%",
-		"bytes_out":         "%BYTES_SENT%",
-		"duration_ms":       "%DURATION%",
-		"backend":           "%UPSTREAM_HOST%",
-		"group":             "%UPSTREAM_CLUSTER%",
-		"route":             "%ROUTE_NAME%",
-		"attempts":          "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
-		"request_id":        "%REQ(X-REQUEST-ID)%",
-		"user_agent":        "%REQ(USER-AGENT)%",
-		"transport_failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-	} {
-		fields[name] = structpb.NewStringValue(command)
-	}
-	return &accesslogv3.AccessLog{
-		Name: "envoy.access_loggers.file",
-		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: pack(&filelogv3.FileAccessLog{
-			Path: path,
-			AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-				Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: fields}},
-			}},
-		})},
-	}
 }
 
 func socket(host string, port uint16) *corev3.SocketAddress {

@@ -55,7 +55,7 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 
 // VirtualHost is one host's routes, in the order of the model. It has the host's name.
 func VirtualHost(h model.VirtualHost) *routev3.VirtualHost {
-	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil, 0)}
+	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil, 0), Metadata: sectionOf(h)}
 	for _, r := range h.Routes {
 		v.Routes = append(v.Routes, routes(r)...)
 	}

@@ -20,10 +20,13 @@ import (
 )
 
 const (
-	// Shards is how many route configurations hold the exact hosts of a listener.
-	Shards = 1024
-	// WildShard is the one more that holds "*" and every "*.suffix".
-	WildShard = Shards
+	// WildShard is the shard that holds "*" and every "*.suffix".
+	WildShard = -1
+
+	// How many shards hold the exact hosts of a listener that all share, and of one that is a
+	// Gateway's own. Both are powers of two.
+	sharedShards = 1024
+	ownShards    = 64
 
 	// scopeHeader carries the scope from the normaliser to the route lookup. What a client
 	// sends in it is removed first, and no backend sees it.
@@ -32,15 +35,34 @@ const (
 	scopeFilter = "fairlead.scope"
 	// unknownHost marks the route of hosts that a shard does not know.
 	unknownHost = "unknown_host"
+	// hostSection says of a virtual host which server names it is served under.
+	hostSection = "section"
 )
 
 //go:embed scope.lua
 var scopeSource string
 
-// Shard is the shard of a host: WildShard for "*" and "*.suffix", else FNV-1a (32 bits)
-// of the host modulo Shards. A host is taken as a Host header carries it: upper case, a
-// port and one trailing dot make no difference.
-func Shard(host string) int {
+// Shards is how many shards hold the exact hosts of a listener.
+func Shards(listener model.ListenerID) int {
+	if listener.Own() {
+		return ownShards
+	}
+	return sharedShards
+}
+
+// AllShards are the shards of a listener, WildShard the last.
+func AllShards(listener model.ListenerID) []int {
+	all := make([]int, Shards(listener), Shards(listener)+1)
+	for i := range all {
+		all[i] = i
+	}
+	return append(all, WildShard)
+}
+
+// Shard is the shard of a host at a listener: WildShard for "*" and "*.suffix", else
+// FNV-1a (32 bits) of the host modulo the number of shards. A host is taken as a Host
+// header carries it: upper case, a port and one trailing dot make no difference.
+func Shard(listener model.ListenerID, host string) int {
 	if strings.HasPrefix(host, "*") {
 		return WildShard
 	}
@@ -56,7 +78,7 @@ func Shard(host string) int {
 		}
 		hash = (hash ^ uint32(c)) * 16777619
 	}
-	return int(hash % Shards)
+	return int(hash % uint32(Shards(listener)))
 }
 
 // RouteConfigurationName names the route configuration of a listener's shard:
@@ -71,8 +93,8 @@ func RouteConfigurationName(listener model.ListenerID, shard int) string {
 // Scopes are the scopes of a listener. They depend on its ID alone, so they never
 // change while it exists. A scope has the name and the key of its route configuration.
 func Scopes(listener model.ListenerID) []*routev3.ScopedRouteConfiguration {
-	scopes := make([]*routev3.ScopedRouteConfiguration, 0, Shards+1)
-	for shard := range Shards + 1 {
+	scopes := make([]*routev3.ScopedRouteConfiguration, 0, Shards(listener)+1)
+	for _, shard := range AllShards(listener) {
 		name := RouteConfigurationName(listener, shard)
 		scopes = append(scopes, &routev3.ScopedRouteConfiguration{
 			Name:                   name,
@@ -113,13 +135,36 @@ func removeScope() *corev3.TypedExtensionConfig {
 	}
 }
 
-// scopeNormaliser is the filter that sets the scope header.
-func scopeNormaliser(listener model.ListenerID) *hcmv3.HttpFilter {
-	source := strings.Replace(scopeSource, "LISTENER", fmt.Sprintf("%q", string(listener)), 1)
+// scopeNormaliser is the filter that sets the scope header and, where clients come by
+// TLS, answers 421 to requests for hosts of another section than their server name's.
+func scopeNormaliser(l model.Listener, c chain) *hcmv3.HttpFilter {
+	section := "nil"
+	if c.section != "" {
+		section = fmt.Sprintf("%q", c.section)
+	}
+	below := make([]string, len(c.below))
+	for i, wild := range c.below {
+		below[i] = fmt.Sprintf("%q", strings.TrimPrefix(wild, "*"))
+	}
+	source := strings.NewReplacer(
+		"LISTENER, TLS, SECTION", fmt.Sprintf("%q, %t, %s", string(l.ID), l.Protocol == model.ProtocolHTTPS, section),
+		"{BELOW}", "{"+strings.Join(below, ", ")+"}",
+		"MASK", strconv.Itoa(Shards(l.ID)-1),
+	).Replace(scopeSource)
 	return httpFilter(scopeFilter, &luav3.Lua{
 		DefaultSourceCode: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: source}},
 		ClearRouteCache:   wrapperspb.Bool(false), // the script says when
 	})
+}
+
+// sectionOf notes the section of a virtual host for the normaliser.
+func sectionOf(h model.VirtualHost) *corev3.Metadata {
+	if h.Section == "" {
+		return nil
+	}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		scopeFilter: {Fields: map[string]*structpb.Value{hostSection: structpb.NewStringValue(h.Section)}},
+	}}
 }
 
 // unknownHosts takes the hosts that a shard does not know and tells the normaliser so.

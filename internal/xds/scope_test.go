@@ -18,19 +18,19 @@ func TestShard(t *testing.T) {
 		host string
 		want int
 	}{
-		{"", 2166136261 % xds.Shards},  // FNV-1a of nothing
-		{"a", 0xe40c292c % xds.Shards}, // test vectors of draft-eastlake-fnv
-		{"foobar", 0xbf9cf968 % xds.Shards},
+		{"", 2166136261 % 1024},  // FNV-1a of nothing
+		{"a", 0xe40c292c % 1024}, // test vectors of draft-eastlake-fnv
+		{"foobar", 0xbf9cf968 % 1024},
 		{"*", xds.WildShard},
 		{"*.example.com", xds.WildShard},
 	} {
-		if got := xds.Shard(c.host); got != c.want {
+		if got := xds.Shard("http-80", c.host); got != c.want {
 			t.Errorf("Shard(%q) = %d, want %d", c.host, got, c.want)
 		}
 	}
-	want := xds.Shard("www.example.com")
+	want := xds.Shard("http-80", "www.example.com")
 	for _, same := range []string{"WWW.Example.COM", "www.example.com:80", "www.example.com.", "www.example.com.:8080"} {
-		if got := xds.Shard(same); got != want {
+		if got := xds.Shard("http-80", same); got != want {
 			t.Errorf("Shard(%q) = %d, want %d as without port, dot and upper case", same, got, want)
 		}
 	}
@@ -38,9 +38,9 @@ func TestShard(t *testing.T) {
 
 // TestShardBalance holds the fullest of 1,024 shards to a sane size at 20,000 hosts.
 func TestShardBalance(t *testing.T) {
-	counts := make([]int, xds.Shards)
+	counts := make([]int, xds.Shards("http-80"))
 	for i := range 20_000 {
-		counts[xds.Shard(fmt.Sprintf("app-%d.team%d.example.com", i, i%97))]++
+		counts[xds.Shard("http-80", fmt.Sprintf("app-%d.team%d.example.com", i, i%97))]++
 	}
 	most := 0
 	for _, n := range counts {
@@ -56,7 +56,7 @@ func TestShardBalance(t *testing.T) {
 func TestNormaliserAgreesWithShard(t *testing.T) {
 	w := newWorld(t)
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
-	for s := range xds.Shards + 1 {
+	for _, s := range xds.AllShards(l.ID) {
 		name := xds.RouteConfigurationName(l.ID, s)
 		w.set(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 			Name: "any", Domains: []string{"*"},
@@ -71,7 +71,7 @@ func TestNormaliserAgreesWithShard(t *testing.T) {
 	for _, s := range xds.Scopes(l.ID) {
 		w.set(s)
 	}
-	w.set(xds.Listener(l, xds.Options{}))
+	w.set(xds.Listener(l, nil, xds.Options{}))
 	w.accepting(l)
 
 	hosts := []string{
@@ -96,7 +96,7 @@ func TestNormaliserAgreesWithShard(t *testing.T) {
 	shown := 0
 	for _, h := range hosts {
 		a := w.get(l.Port, h, "/")
-		if want := fmt.Sprint(xds.Shard(h)); a.status != 200 || a.body != want {
+		if want := fmt.Sprint(xds.Shard(l.ID, h)); a.status != 200 || a.body != want {
 			t.Errorf("host %q: envoy says shard %q (status %d), Shard says %s", h, a.body, a.status, want)
 			if shown++; shown > 10 {
 				t.FailNow()
@@ -174,7 +174,7 @@ func TestMissingShard(t *testing.T) {
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
 	www := host(l.ID, "www.example.com", says("exact", prefix("/")))
 	wild := host(l.ID, "*", says("any", prefix("/")))
-	shard := xds.Shard(www.Host)
+	shard := xds.Shard(l.ID, www.Host)
 	name := xds.RouteConfigurationName(l.ID, shard)
 	for _, rc := range shards(l.ID, []model.VirtualHost{wild}) {
 		if rc.Name != name {
@@ -185,7 +185,7 @@ func TestMissingShard(t *testing.T) {
 		w.set(s)
 	}
 	must(t, w.ads.Acked(w.ctx, rdsURL, xds.RouteConfigurationName(l.ID, xds.WildShard)))
-	w.set(xds.Listener(l, xds.Options{}))
+	w.set(xds.Listener(l, nil, xds.Options{}))
 	w.accepting(l)
 	if a := w.get(l.Port, "www.example.com", "/"); a.status != 404 {
 		t.Errorf("shard missing: got %d %q, want 404: a host must not fall to a wildcard host while its shard is on the way", a.status, a.body)
@@ -225,7 +225,7 @@ func TestLaterListener(t *testing.T) {
 	for _, rc := range rcs {
 		must(t, w.ads.Acked(w.ctx, rdsURL, rc.Name))
 	}
-	w.set(xds.Listener(second, xds.Options{}))
+	w.set(xds.Listener(second, nil, xds.Options{}))
 	w.accepting(second)
 	if got := w.get(second.Port, "a.test", "/"); got.body != "second" {
 		t.Errorf("second listener's first answer is %d %q, want second", got.status, got.body)
@@ -239,7 +239,7 @@ func TestLaterListener(t *testing.T) {
 		return w.envoy.Stat(w.ctx, "listener_manager.total_listeners_active") == 1
 	}))
 	a.Routes = []model.Route{says("changed", prefix("/"))}
-	w.route(xds.RouteConfiguration(second.ID, xds.Shard(a.Host), []model.VirtualHost{a}))
+	w.route(xds.RouteConfiguration(second.ID, xds.Shard(second.ID, a.Host), []model.VirtualHost{a}))
 	if got := w.get(second.Port, "a.test", "/"); got.body != "changed" {
 		t.Errorf("after the first listener went, the second answers %d %q, want changed", got.status, got.body)
 	}

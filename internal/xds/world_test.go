@@ -88,7 +88,7 @@ func (w *world) listen(l model.Listener, o xds.Options, hosts ...model.VirtualHo
 	for _, s := range xds.Scopes(l.ID) {
 		w.set(s)
 	}
-	w.set(xds.Listener(l, o))
+	w.set(xds.Listener(l, nil, o))
 	must(w.t, w.ads.Acked(w.ctx, ldsURL, string(l.ID)))
 	w.accepting(l)
 }
@@ -115,10 +115,10 @@ func (w *world) route(rc *routev3.RouteConfiguration) {
 func shards(id model.ListenerID, hosts []model.VirtualHost) []*routev3.RouteConfiguration {
 	in := map[int][]model.VirtualHost{}
 	for _, h := range hosts {
-		in[xds.Shard(h.Host)] = append(in[xds.Shard(h.Host)], h)
+		in[xds.Shard(id, h.Host)] = append(in[xds.Shard(id, h.Host)], h)
 	}
 	var out []*routev3.RouteConfiguration
-	for s := range xds.Shards + 1 {
+	for _, s := range xds.AllShards(id) {
 		out = append(out, xds.RouteConfiguration(id, s, in[s]))
 	}
 	return out

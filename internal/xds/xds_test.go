@@ -58,7 +58,7 @@ func TestGoldenRouteConfiguration(t *testing.T) {
 			Match:   model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: "/"}},
 			Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: "team/app/80", Weight: 1}, {Weight: 1}}, WebSocket: true},
 		})
-	golden(t, "route_configuration", xds.RouteConfiguration("http-80", xds.Shard(app.Host), []model.VirtualHost{app}))
+	golden(t, "route_configuration", xds.RouteConfiguration("http-80", xds.Shard("http-80", app.Host), []model.VirtualHost{app}))
 }
 
 func TestGoldenCluster(t *testing.T) {
@@ -77,7 +77,7 @@ func TestScopesAreUnique(t *testing.T) {
 	names := map[string]bool{}
 	for _, id := range []model.ListenerID{"http-80", "http-8080"} {
 		scopes := xds.Scopes(id)
-		if len(scopes) != xds.Shards+1 {
+		if len(scopes) != xds.Shards(id)+1 {
 			t.Fatalf("%d scopes", len(scopes))
 		}
 		for _, s := range scopes {
@@ -122,9 +122,9 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 	l := model.Listener{ID: "http-80", Port: 80}
 	o := xds.Options{AccessLog: "/dev/stdout"}
-	want := bytesOf(t, xds.Listener(l, o))
+	want := bytesOf(t, xds.Listener(l, nil, o))
 	for range 20 {
-		if !bytes.Equal(want, bytesOf(t, xds.Listener(l, o))) {
+		if !bytes.Equal(want, bytesOf(t, xds.Listener(l, nil, o))) {
 			t.Fatal("equal listeners differ in bytes")
 		}
 	}

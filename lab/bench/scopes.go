@@ -79,7 +79,7 @@ func Scopes(ctx context.Context, o ScopesOptions) (ScopesResult, error) {
 	if err := s.load(ctx, o, &r); err != nil {
 		return r, err
 	}
-	if r.ChangeP50, r.ChangeP99, err = s.changes(ctx, o.Changes, xds.Shard); err != nil {
+	if r.ChangeP50, r.ChangeP99, err = s.changes(ctx, o.Changes, benchShard); err != nil {
 		return r, err
 	}
 	if err := s.cost(ctx, o, &r); err != nil {
@@ -159,7 +159,7 @@ func (s *scopesBench) load(ctx context.Context, o ScopesOptions, r *ScopesResult
 	for i := range o.Hosts {
 		name := fmt.Sprintf("app-%d.team-%d.example.com", i, i%97)
 		s.hosts = append(s.hosts, name)
-		s.shards[xds.Shard(name)] = append(s.shards[xds.Shard(name)], benchHost(name, 0))
+		s.shards[benchShard(name)] = append(s.shards[benchShard(name)], benchHost(name, 0))
 	}
 	s.shards[xds.WildShard] = []model.VirtualHost{benchHost("*.wild.test", 0)}
 	begin := time.Now()
@@ -171,6 +171,9 @@ func (s *scopesBench) load(ctx context.Context, o ScopesOptions, r *ScopesResult
 	return nil
 }
 
+// benchShard is the shard of a host at a listener that all share.
+func benchShard(host string) int { return xds.Shard(scopesListener, host) }
+
 // listen opens a listener over the bench's routes; edit changes its connection manager.
 func (s *scopesBench) listen(ctx context.Context, id model.ListenerID, edit func(*hcmv3.HttpConnectionManager)) error {
 	port, err := unusedPort()
@@ -178,7 +181,7 @@ func (s *scopesBench) listen(ctx context.Context, id model.ListenerID, edit func
 		return err
 	}
 	s.port[id] = port
-	for shard := range xds.Shards + 1 {
+	for _, shard := range xds.AllShards(id) {
 		if err := s.ads.Set(xds.RouteConfiguration(id, shard, s.shards[shard])); err != nil {
 			return err
 		}
@@ -188,13 +191,13 @@ func (s *scopesBench) listen(ctx context.Context, id model.ListenerID, edit func
 			return err
 		}
 	}
-	l := xds.Listener(model.Listener{ID: id, Port: port, Protocol: model.ProtocolHTTP}, xds.Options{})
+	l := xds.Listener(model.Listener{ID: id, Port: port, Protocol: model.ProtocolHTTP}, nil, xds.Options{})
 	if edit != nil {
 		if err := editManager(l, edit); err != nil {
 			return err
 		}
 		// Another listener has the scopes already: this one would open before its routes.
-		for shard := range xds.Shards + 1 {
+		for _, shard := range xds.AllShards(id) {
 			if err := s.ads.Acked(ctx, routesURL, xds.RouteConfigurationName(id, shard)); err != nil {
 				return err
 			}
@@ -279,7 +282,7 @@ func (s *scopesBench) cost(ctx context.Context, o ScopesOptions, r *ScopesResult
 		out          *float64
 		all          []float64
 	}{
-		{scopesPlain, exact, "x-fairlead-scope: " + xds.RouteConfigurationName(scopesPlain, xds.Shard(exact)) + "\r\n", &r.PlainMicros, nil},
+		{scopesPlain, exact, "x-fairlead-scope: " + xds.RouteConfigurationName(scopesPlain, benchShard(exact)) + "\r\n", &r.PlainMicros, nil},
 		{scopesListener, exact, "", &r.ExactMicros, nil},
 		{scopesListener, "a.wild.test", "", &r.WildcardMicros, nil},
 	}
@@ -322,7 +325,7 @@ func (s *scopesBench) cost(ctx context.Context, o ScopesOptions, r *ScopesResult
 // gather moves every host into the wildcard scope's one route configuration.
 func (s *scopesBench) gather(ctx context.Context) error {
 	var all []model.VirtualHost
-	for shard := range xds.Shards + 1 {
+	for _, shard := range xds.AllShards(scopesListener) {
 		all = append(all, s.shards[shard]...)
 		delete(s.shards, shard)
 		if shard == xds.WildShard {

@@ -54,7 +54,7 @@ func monster(service string) string {
 func sameShard(host string, n int) []string {
 	var found []string
 	for i := 0; len(found) < n; i++ {
-		if h := fmt.Sprintf("n%d.%s", i, host); xds.Shard(h) == xds.Shard(host) {
+		if h := fmt.Sprintf("n%d.%s", i, host); xds.Shard("http-80", h) == xds.Shard("http-80", host) {
 			found = append(found, h)
 		}
 	}

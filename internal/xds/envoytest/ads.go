@@ -26,6 +26,7 @@ import (
 var typeOrder = [...]string{
 	clusterURL,
 	"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+	"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
 	"type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration",
 	"type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
 	"type.googleapis.com/envoy.config.listener.v3.Listener",

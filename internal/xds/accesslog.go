@@ -1,0 +1,147 @@
+package xds
+
+import (
+	"maps"
+	"slices"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
+	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
+	otellogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"fairlead.dev/internal/model"
+)
+
+// accessFields are what a line of the access log may say, and Envoy's command for it.
+var accessFields = map[string]string{
+	"time":              "%START_TIME%",
+	"client":            "%DOWNSTREAM_REMOTE_ADDRESS%",
+	"listener":          "%DOWNSTREAM_LOCAL_ADDRESS%",
+	"server_name":       "%REQUESTED_SERVER_NAME%",
+	"tls_version":       "%DOWNSTREAM_TLS_VERSION%",
+	"tls_cipher":        "%DOWNSTREAM_TLS_CIPHER%",
+	"client_subject":    "%DOWNSTREAM_PEER_SUBJECT%",
+	"method":            "%REQ(:METHOD)%",
+	"host":              "%REQ(:AUTHORITY)%",
+	"path":              "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+	"protocol":          "%PROTOCOL%",
+	"status":            "%RESPONSE_CODE%",
+	"grpc_status":       "%GRPC_STATUS_NUMBER%",
+	"flags":             "%RESPONSE_FLAGS%",
+	"details":           "%RESPONSE_CODE_DETAILS%",
+	"bytes_in":          "%BYTES_RECEIVED%",
+	"bytes_out":         "%BYTES_SENT%",
+	"duration_ms":       "%DURATION%",
+	"backend":           "%UPSTREAM_HOST%",
+	"group":             "%UPSTREAM_CLUSTER%",
+	"route":             "%ROUTE_NAME%",
+	"attempts":          "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
+	"request_id":        "%REQ(X-REQUEST-ID)%",
+	"trace_id":          "%TRACE_ID%",
+	"user_agent":        "%REQ(USER-AGENT)%",
+	"transport_failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+}
+
+// AccessLogFields are the names of what a line of the access log may say, sorted.
+func AccessLogFields() []string { return slices.Sorted(maps.Keys(accessFields)) }
+
+// accessLogs are where lines about a listener's requests go: where a policy says, else to
+// the machine's file.
+func accessLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
+	var choice model.AccessLog
+	if l.Clients != nil && l.Clients.AccessLog != nil {
+		choice = *l.Clients.AccessLog
+	}
+	if choice.Off || choice.Collector == "" && o.AccessLog == "" {
+		return nil
+	}
+	fields := maps.Clone(accessFields)
+	if len(choice.Fields) > 0 {
+		maps.DeleteFunc(fields, func(name, _ string) bool { return !slices.Contains(choice.Fields, name) })
+	}
+	log := fileLog(o.AccessLog, fields)
+	if choice.Collector != "" {
+		log = collectorLog(choice.Collector, fields)
+	}
+	if choice.Errors {
+		log.Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
+			StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: &accesslogv3.ComparisonFilter{
+				Op: accesslogv3.ComparisonFilter_GE,
+				// The key is of Envoy's runtime, which nobody sets.
+				Value: &corev3.RuntimeUInt32{DefaultValue: 400, RuntimeKey: "fairlead.access_log.status"},
+			}},
+		}}
+	}
+	return []*accesslogv3.AccessLog{log}
+}
+
+func fileLog(path string, commands map[string]string) *accesslogv3.AccessLog {
+	fields := map[string]*structpb.Value{}
+	for name, command := range commands {
+		fields[name] = structpb.NewStringValue(command)
+	}
+	return accessLogger("envoy.access_loggers.file", &filelogv3.FileAccessLog{
+		Path: path,
+		AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
+			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: fields}},
+		}},
+	})
+}
+
+// collectorLog sends lines to an OpenTelemetry collector; fields are attributes.
+func collectorLog(collector model.GroupID, commands map[string]string) *accesslogv3.AccessLog {
+	attributes := &commonv1.KeyValueList{}
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		attributes.Values = append(attributes.Values, &commonv1.KeyValue{
+			Key:   name,
+			Value: &commonv1.AnyValue{Value: &commonv1.AnyValue_StringValue{StringValue: commands[name]}},
+		})
+	}
+	return accessLogger("envoy.access_loggers.open_telemetry", &otellogv3.OpenTelemetryAccessLogConfig{
+		GrpcService:          grpcTo(collector),
+		LogName:              "fairlead",
+		DisableBuiltinLabels: true,
+		ResourceAttributes: &commonv1.KeyValueList{Values: []*commonv1.KeyValue{{
+			Key: "service.name", Value: &commonv1.AnyValue{Value: &commonv1.AnyValue_StringValue{StringValue: "fairlead"}},
+		}}},
+		Attributes: attributes,
+	})
+}
+
+func accessLogger(name string, config proto.Message) *accesslogv3.AccessLog {
+	return &accesslogv3.AccessLog{Name: name, ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: pack(config)}}
+}
+
+func grpcTo(g model.GroupID) *corev3.GrpcService {
+	return &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+		EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: string(g)},
+	}}
+}
+
+// tracing reports spans to an OpenTelemetry collector. A trace that a client began goes on
+// as the client decided.
+func tracing(t model.Tracing) *hcmv3.HttpConnectionManager_Tracing {
+	name := t.ServiceName
+	if name == "" {
+		name = "fairlead"
+	}
+	return &hcmv3.HttpConnectionManager_Tracing{
+		RandomSampling:    &typev3.Percent{Value: t.Percent},
+		ClientSampling:    &typev3.Percent{Value: 100},
+		OverallSampling:   &typev3.Percent{Value: 100},
+		SpawnUpstreamSpan: wrapperspb.Bool(true),
+		Provider: &tracev3.Tracing_Http{
+			Name: "envoy.tracers.opentelemetry",
+			ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: pack(&tracev3.OpenTelemetryConfig{
+				GrpcService: grpcTo(t.Collector), ServiceName: name,
+			})},
+		},
+	}
+}
