@@ -42,10 +42,18 @@ test: build ## Everything that CI checks: generated code, linters, guards, all t
 	  [[ -z $$failed ]] || { echo "test: failed:$$failed"; exit 1; }
 
 ##@ Work on it
-.PHONY: build generate check-generated fmt lint test-quick test-only test-root setup clean
+.PHONY: build images manifests generate check-generated fmt lint test-quick test-only test-root setup clean
 build: ## Build bin/fairlead
 	@[[ -x bin/fairlead ]] || echo "build: the first one compiles kube-apiserver and etcd: about 10 minutes of CPU, once"
 	@go build -v -ldflags="$$(tools/ldflags.sh)" -o bin/fairlead ./cmd/fairlead 2>&1 | tools/progress.sh
+
+images: build ## The images for Kubernetes, in bin/images: no registry and no daemon needed (deploy/images.txt lists them)
+	@tools/setup.sh run
+	@go run ./tools/images -envoy "$$FAIRLEAD_ENVOY"
+
+manifests: ## Write deploy/manifests and the plane's rights from the chart and the program (a test compares them)
+	@tools/setup.sh run
+	@go test -count=1 ./test/kubernetes -run 'Rights|Manifests' -update
 
 generate: ## Regenerate protobufs, deepcopy functions and CRDs
 	@tools/setup.sh generate
