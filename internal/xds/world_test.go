@@ -28,6 +28,7 @@ const (
 	edsURL  = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 	rdsURL  = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	srdsURL = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+	sdsURL  = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	ldsURL  = "type.googleapis.com/envoy.config.listener.v3.Listener"
 )
 
