@@ -56,12 +56,15 @@ type ClientValidation struct {
 
 // BackendTLS speaks TLS with backends and verifies them.
 type BackendTLS struct {
-	// ServerName is sent, and must be in the certificate unless Names says other names.
+	// ServerName is sent, and must be in the certificate unless Names says other names. Empty
+	// sends none; then Names or Unverified is set.
 	ServerName string `json:"serverName"`
 	// Names of which the certificate must have one.
 	Names []AltName `json:"names,omitempty"`
 	// Authorities that may have signed; empty are those of the machine's system.
 	Authorities []AuthorityID `json:"authorities,omitempty"`
+	// Unverified takes whatever certificate the backend shows.
+	Unverified bool `json:"unverified,omitempty"`
 	// Certificate that the proxy shows; empty is none.
 	Certificate CertificateID `json:"certificate,omitempty"`
 }

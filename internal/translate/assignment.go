@@ -22,7 +22,10 @@ import (
 func (t *Translator) computeAssign(r reader) {
 	a := &assigner{
 		byName: map[string]*poolBook{}, wantOf: t.wants, own: r.own(),
-		labels: r.labelsOf, shared: []model.ListenerID{ListenerID(t.config.IngressRoutePort)},
+		labels: r.labelsOf, shared: []model.ListenerID{t.config.clearID()},
+	}
+	if t.sharingTLS > 0 {
+		a.shared = append(a.shared, t.config.tlsID())
 	}
 	for _, name := range r.poolNames() {
 		p := &poolBook{poolFact: r.pool(name), stored: r.poolRecord(name)}

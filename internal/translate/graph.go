@@ -66,12 +66,12 @@ const (
 	nodeBackendTLSStatus // a: namespace, b: name
 )
 
-const layerCount = 11
+const layerCount = 12
 
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodeRouterID, nodePoliciesOf:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodeDelegationsIn, nodeRouterID, nodePoliciesOf:
 		return 0
 	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
 		nodeCertificate, nodeAuthority:
@@ -90,10 +90,12 @@ func (k nodeKind) layer() int {
 		return 7
 	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
 		return 8
-	case nodeHTTPStatus, nodeGRPCStatus, nodeIngressStatus, nodeSet, nodeUsersOf:
+	case nodeTLSServed:
 		return 9
-	default: // nodeGatewayStatus, nodeBackendTLSStatus, nodeView
+	case nodeHTTPStatus, nodeGRPCStatus, nodeIngressStatus, nodeSet, nodeUsersOf:
 		return 10
+	default: // nodeGatewayStatus, nodeBackendTLSStatus, nodeView
+		return 11
 	}
 }
 

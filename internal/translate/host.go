@@ -56,7 +56,8 @@ func pathRank(k model.PathMatchKind) int {
 type claim struct {
 	owner   model.Object
 	created int64
-	entries []*entry // sorted
+	entries []*entry  // sorted
+	tls     *tlsClaim // of a root IngressRoute, where clients speak TLS: for this host's name
 }
 
 // older reports whether c came before d; of two of one second, the one whose name
@@ -181,7 +182,17 @@ func (t *Translator) computeHost(r reader, n node) {
 	if h == nil {
 		return
 	}
-	owner := h.decide()
+	if isTLS(k.Listener) {
+		t.graph.mark(tlsServedNode(k))
+	}
+	var named *claim // a Gateway's, for this very name
+	if isTLS(k.Listener) && len(h.claims) > 0 {
+		if _, found := r.tlsOwner(k); found {
+			c := t.tlsHosts[k].won
+			named = &claim{owner: c.host.Owner, created: c.created}
+		}
+	}
+	owner := h.decide(named)
 	if !owner.equal(h.owner) {
 		h.owner = owner
 		t.graph.changed(n)
@@ -194,7 +205,10 @@ func (t *Translator) computeHost(r reader, n node) {
 	}
 	section := ""
 	if isTLS(k.Listener) {
-		section, _, _ = r.section(k.Listener, k.Host)
+		section = k.Host
+		if h.owner.kind != hostIngressRoute {
+			section, _, _ = r.section(k.Listener, k.Host)
+		}
 	}
 	if stood := t.result.VirtualHosts[k]; stood != nil && !rerouted && stood.Section == section {
 		return
@@ -209,34 +223,54 @@ func (t *Translator) computeHost(r reader, n node) {
 // decide says who has the host. HTTPRoutes share one. Between them and an
 // IngressRoute the oldest resource decides: what worked before somebody else came
 // goes on working.
-func (h *hostState) decide() hostOwner {
+//
+// Who has the very name at a listener with TLS, a Gateway, stands with the HTTPRoutes.
+func (h *hostState) decide(named *claim) hostOwner {
 	http, ingress := h.counts[string(snapshot.KindHTTPRoute)] > 0, h.counts[string(snapshot.KindIngressRoute)] > 0
 	switch {
 	case !http && !ingress:
 		return hostOwner{}
 	case !ingress:
 		return hostOwner{kind: hostHTTPRoutes}
-	case !http:
+	case !http && named == nil:
 		return hostOwner{kind: hostIngressRoute}
 	}
 	o := hostOwner{conflict: true}
-	var oldest *claim
+	oldest := named
 	for _, c := range h.claims {
 		if c.owner.Kind != string(snapshot.KindGateway) && (oldest == nil || c.older(oldest)) {
 			oldest = c
 		}
 	}
+	isRoot := func(c *claim) bool { return c.owner.Kind == string(snapshot.KindIngressRoute) }
 	o.keeper, o.kind = oldest.owner, hostHTTPRoutes
-	if oldest.owner.Kind == string(snapshot.KindIngressRoute) {
+	if isRoot(oldest) {
 		o.kind = hostIngressRoute
+		if named != nil {
+			o.losers = append(o.losers, named.owner)
+		}
 	}
 	for _, c := range h.claims {
-		if c.owner.Kind != string(snapshot.KindGateway) && c.owner.Kind != oldest.owner.Kind {
+		if c.owner.Kind != string(snapshot.KindGateway) && isRoot(c) != isRoot(oldest) {
 			o.losers = append(o.losers, c.owner)
 		}
 	}
 	slices.SortFunc(o.losers, model.Object.Compare)
 	return o
+}
+
+// tls is what the root IngressRoute wants of the host's server name that has the host; nil
+// when none has.
+func (h *hostState) tls() *tlsClaim {
+	if h.owner.kind != hostIngressRoute {
+		return nil
+	}
+	for _, c := range h.claims {
+		if c.owner.Kind == string(snapshot.KindIngressRoute) {
+			return c.tls
+		}
+	}
+	return nil
 }
 
 // place brings sorted up to the claims that changed, and the uses of groups with

@@ -12,14 +12,15 @@ type nameSet map[snapshot.Name]struct{}
 // index finds objects by what they say rather than by their name. It also
 // remembers what each object said, to take it back when the object changes.
 type index struct {
-	slices    map[snapshot.Name]nameSet // by service
-	serviceOf map[snapshot.Name]snapshot.Name
-	grants    map[string]nameSet // by namespace
-	roots     map[string]nameSet // by host
-	rootOf    map[snapshot.Name]rootEntry
-	contests  map[string]*rootsOfHost // made when first asked for
-	machines  nameSet
-	pools     map[string]struct{}
+	slices      map[snapshot.Name]nameSet // by service
+	serviceOf   map[snapshot.Name]snapshot.Name
+	grants      map[string]nameSet // by namespace
+	roots       map[string]nameSet // by host
+	rootOf      map[snapshot.Name]rootEntry
+	contests    map[string]*rootsOfHost // made when first asked for
+	delegations map[string]nameSet      // TLSCertificateDelegations, by namespace
+	machines    nameSet
+	pools       map[string]struct{}
 
 	policies  map[snapshot.Name]nameSet         // BackendTLSPolicies, by service
 	targetsOf map[snapshot.Name][]snapshot.Name // the services of each, sorted
@@ -45,14 +46,15 @@ type rootsOfHost struct {
 
 func newIndex() index {
 	return index{
-		slices:    map[snapshot.Name]nameSet{},
-		serviceOf: map[snapshot.Name]snapshot.Name{},
-		grants:    map[string]nameSet{},
-		roots:     map[string]nameSet{},
-		rootOf:    map[snapshot.Name]rootEntry{},
-		contests:  map[string]*rootsOfHost{},
-		machines:  nameSet{},
-		pools:     map[string]struct{}{},
+		slices:      map[snapshot.Name]nameSet{},
+		serviceOf:   map[snapshot.Name]snapshot.Name{},
+		grants:      map[string]nameSet{},
+		roots:       map[string]nameSet{},
+		rootOf:      map[snapshot.Name]rootEntry{},
+		contests:    map[string]*rootsOfHost{},
+		delegations: map[string]nameSet{},
+		machines:    nameSet{},
+		pools:       map[string]struct{}{},
 
 		policies:  map[snapshot.Name]nameSet{},
 		targetsOf: map[snapshot.Name][]snapshot.Name{},
@@ -135,7 +137,7 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	case snapshot.KindIngressRoute:
 		t.inputIngressRoute(s, n)
 	case snapshot.KindTLSCertificateDelegation:
-		// Nothing is served over TLS yet.
+		t.inputDelegation(s, n)
 	}
 }
 

@@ -17,7 +17,8 @@ type ingressFact struct {
 	root    bool
 	host    string // of a root, lower case; empty when it cannot be one
 	created int64
-	request request // of a root
+	request request     // of a root
+	tls     *ingressTLS // of a root that asks for it
 	// closed are faults of a root for which nothing below it may be served.
 	closed []string
 	// problems are the others. With any, the routes of this object answer 503, so
@@ -25,6 +26,7 @@ type ingressFact struct {
 	problems []string
 	steps    []step
 	prefixes map[string]int // step of each prefix
+	tcp      *tcpProxy
 }
 
 // step is one route of an IngressRoute whose match can be read.
@@ -33,6 +35,9 @@ type step struct {
 	prefix   string
 	delegate *snapshot.Name // or:
 	entry    *entry         // nil when the route is broken
+	// redirect takes its place for requests in clear text to a host with TLS, unless the
+	// route permits them.
+	redirect *entry
 }
 
 func ingressOwner(n snapshot.Name) model.Object {
@@ -46,11 +51,11 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 	}
 	c := ingressCompiler{r: r, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix(), prefixes: map[string]int{}}}
 	if o.Spec.VirtualHost != nil {
-		c.virtualHost(o.Spec.VirtualHost)
+		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.fact.request = annotationRequest(o.Annotations)
 	}
 	if o.Spec.TCPProxy != nil {
-		c.close("spec.tcpproxy: not supported yet")
+		c.tcpProxy(o.Spec.TCPProxy)
 	} else if len(o.Spec.Routes) == 0 {
 		c.fail("spec.routes", "at least one route is needed")
 	}
@@ -81,7 +86,7 @@ func (c *ingressCompiler) close(problem string) {
 	}
 }
 
-func (c *ingressCompiler) virtualHost(v *contourv1beta1.VirtualHost) {
+func (c *ingressCompiler) virtualHost(v *contourv1beta1.VirtualHost, proxies bool) {
 	c.fact.root = true
 	host := strings.ToLower(v.Fqdn)
 	problem := hostProblem(host, false)
@@ -97,7 +102,7 @@ func (c *ingressCompiler) virtualHost(v *contourv1beta1.VirtualHost) {
 		c.fact.host = host
 	}
 	if v.TLS != nil {
-		c.close("spec.virtualhost.tls: not supported yet, and the host is not served without it")
+		c.tls(v.TLS, proxies)
 	}
 }
 
@@ -122,12 +127,17 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 		return
 	}
 	if s.delegate == nil && len(c.fact.problems) == before {
-		s.entry = &entry{groups: groups, order: i, created: c.fact.created, route: model.Route{
-			Name:    "IngressRoute/" + c.name.Namespace + "/" + c.name.Name + "/routes/" + strconv.Itoa(i),
-			Owner:   ingressOwner(c.name),
-			Match:   model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
-			Forward: forward,
-		}}
+		route := model.Route{
+			Name:  "IngressRoute/" + c.name.Namespace + "/" + c.name.Name + "/routes/" + strconv.Itoa(i),
+			Owner: ingressOwner(c.name),
+			Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
+		}
+		if !o.PermitInsecure {
+			s.redirect = &entry{order: i, created: c.fact.created, route: route}
+			s.redirect.route.Redirect = c.r.t.config.redirectToTLS()
+		}
+		route.Forward = forward
+		s.entry = &entry{groups: groups, order: i, created: c.fact.created, route: route}
 	}
 	c.fact.prefixes[o.Match] = len(c.fact.steps)
 	c.fact.steps = append(c.fact.steps, s)
@@ -188,20 +198,18 @@ func (c *ingressCompiler) services(f *model.Forward, o *contourv1beta1.Route, pa
 		s := &o.Services[i]
 		field := at(path, i)
 		port, ok := c.service(s, field)
-		var check *model.HealthCheck
+		options := groupOptions{balance: balanceOf(s.Strategy), websocket: o.EnableWebsockets}
 		switch service := (snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}); {
 		case s.HealthCheck != nil:
-			check = c.healthCheck(s.HealthCheck, service, field+".healthCheck")
+			options.check = c.healthCheck(s.HealthCheck, service, field+".healthCheck")
 		case o.HealthCheck != nil:
-			check = makeHealthCheck(o.HealthCheck, service)
+			options.check = makeHealthCheck(o.HealthCheck, service)
 		}
-		if s.UpstreamValidation != nil {
-			c.fail(field+".validation", "not supported yet")
-		}
+		options.protocol, options.tls = c.upstream(s, port, field)
 		if !ok || weights == nil || weights[i] == 0 {
 			continue
 		}
-		group, ok := c.group(s.Name, port, groupOptions{balance: balanceOf(s.Strategy), check: check, websocket: o.EnableWebsockets}, field)
+		group, ok := c.group(s.Name, port, options, field)
 		if !ok {
 			continue
 		}
@@ -209,140 +217,6 @@ func (c *ingressCompiler) services(f *model.Forward, o *contourv1beta1.Route, pa
 		f.Backends = addWeight(f.Backends, group.ID, weights[i])
 	}
 	return groups
-}
-
-// weights are the services' shares: equal when none says one, else those unset
-// are 0. Nil when they cannot be.
-func (c *ingressCompiler) weights(services []contourv1beta1.Service, path string) []uint32 {
-	if len(services) == 0 {
-		return nil
-	}
-	weights := make([]uint32, len(services))
-	said, sum, bad := false, uint64(0), false
-	for i, s := range services {
-		if s.Weight == nil {
-			continue
-		}
-		said = true
-		if *s.Weight < 0 || *s.Weight > weightLimit {
-			c.fail(at(path, i)+".weight", strconv.Itoa(int(*s.Weight))+" must be in the range 0-"+strconv.Itoa(weightLimit))
-			bad = true
-			continue
-		}
-		weights[i] = uint32(*s.Weight)
-		sum += uint64(weights[i])
-	}
-	switch {
-	case !said:
-		for i := range weights {
-			weights[i] = 1
-		}
-	case bad:
-		return nil
-	case sum == 0:
-		c.fail(path, "all weights are 0: at least one service must have a weight above 0")
-		return nil
-	}
-	return weights
-}
-
-func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port servicePort, ok bool) {
-	if s.Name == "" {
-		c.fail(path+".name", "must be specified")
-		return port, false
-	}
-	if s.Port < 1 || s.Port > 65535 {
-		c.fail(path+".port", "service "+quote(s.Name)+": port must be in the range 1-65535")
-		return port, false
-	}
-	port, fault, problem := findPort(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
-	switch fault {
-	case serviceFine:
-		return port, true
-	case portMissing, portProtocol:
-		c.fail(path+".port", problem)
-	default:
-		c.fail(path+".name", problem)
-	}
-	return port, false
-}
-
-// group is the group of a service that was found.
-func (c *ingressCompiler) group(service string, port servicePort, o groupOptions, path string) (model.BackendGroup, bool) {
-	group, fault, problem := makeGroup(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: service}, port, o)
-	if fault != serviceFine {
-		c.fail(path+".port", problem)
-	}
-	return group, fault == serviceFine
-}
-
-// balanceOf reads a strategy; one that is unknown is round robin, as in Contour.
-func balanceOf(strategy string) model.Balance {
-	switch strategy {
-	case "WeightedLeastRequest":
-		return model.BalanceLeastRequest
-	case "Random":
-		return model.BalanceRandom
-	case "Cookie":
-		return model.BalanceCookie
-	default:
-		return model.BalanceRoundRobin
-	}
-}
-
-// healthCheck reads a health check and notes what is wrong with it.
-func (c *ingressCompiler) healthCheck(o *contourv1beta1.HealthCheck, service snapshot.Name, path string) *model.HealthCheck {
-	if problem := pathProblem(strings.SplitN(o.Path, "?", 2)[0]); problem != "" {
-		c.fail(path+".path", problem)
-	} else if !printable(o.Path) || len(o.Path) > pathLimit {
-		c.fail(path+".path", quote(o.Path)+" must not have spaces or control characters, nor more than "+strconv.Itoa(pathLimit)+" characters")
-	}
-	if o.Host != "" && (!printable(o.Host) || len(o.Host) > 260) {
-		c.fail(path+".host", quote(o.Host)+" is no host")
-	}
-	for _, f := range []struct {
-		name         string
-		value, limit int64
-	}{
-		{"intervalSeconds", o.IntervalSeconds, healthCheckLimit},
-		{"timeoutSeconds", o.TimeoutSeconds, healthTimeoutLimit},
-		{"unhealthyThresholdCount", o.UnhealthyThresholdCount, healthCheckLimit},
-		{"healthyThresholdCount", o.HealthyThresholdCount, healthCheckLimit},
-	} {
-		if f.value < 0 || f.value > f.limit {
-			c.fail(path+"."+f.name, strconv.FormatInt(f.value, 10)+" must be in the range 0-"+strconv.FormatInt(f.limit, 10))
-		}
-	}
-	return makeHealthCheck(o, service)
-}
-
-const (
-	// healthCheckLimit bounds seconds and counts: a day.
-	healthCheckLimit = 86_400
-	// healthTimeoutLimit bounds a timeout, in seconds. A proxy takes new clusters into use together, each after its
-	// first check: a backend that hangs would hold back everybody's for as long as its check may last.
-	healthTimeoutLimit = 10
-)
-
-func makeHealthCheck(o *contourv1beta1.HealthCheck, service snapshot.Name) *model.HealthCheck {
-	or := func(v, otherwise, limit int64) int64 {
-		if v == 0 {
-			return otherwise
-		}
-		return min(max(v, 0), limit)
-	}
-	h := &model.HealthCheck{
-		Path:      o.Path,
-		Host:      o.Host,
-		Interval:  time.Duration(or(o.IntervalSeconds, 5, healthCheckLimit)) * time.Second,
-		Timeout:   time.Duration(or(o.TimeoutSeconds, 2, healthTimeoutLimit)) * time.Second,
-		Unhealthy: uint32(or(o.UnhealthyThresholdCount, 3, healthCheckLimit)),
-		Healthy:   uint32(or(o.HealthyThresholdCount, 2, healthCheckLimit)),
-	}
-	if h.Host == "" {
-		h.Host = service.Name
-	}
-	return h
 }
 
 // duration reads a timeout; "infinity" and zero mean none.

@@ -62,7 +62,7 @@ func (t *Translator) computeListener(n node) {
 	id := model.ListenerID(n.a)
 	var listener *model.Listener
 	if len(t.ports[id]) > 0 {
-		listener = &model.Listener{ID: id, Port: portOf(id), Protocol: model.ProtocolHTTP}
+		listener = &model.Listener{ID: id, Port: portOf(id), Protocol: protocolOf(id)}
 	}
 	_, stood := t.result.Listeners[id]
 	publish(t.result.Listeners, t.out.Listeners, id, listener)

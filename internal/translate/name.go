@@ -22,10 +22,20 @@ func ListenerID(port uint16) model.ListenerID {
 	return model.ListenerID(listenerPrefix + strconv.Itoa(int(port)))
 }
 
-// portOf is the port in an ID that ListenerID made.
+// portOf is the port in a listener's ID.
 func portOf(id model.ListenerID) uint16 {
-	port, _ := strconv.ParseUint(strings.TrimPrefix(string(id), listenerPrefix), 10, 16)
+	_, rest, _ := strings.Cut(string(id), "-")
+	text, _, _ := strings.Cut(rest, "_")
+	port, _ := strconv.ParseUint(text, 10, 16)
 	return uint16(port)
+}
+
+// protocolOf is what clients speak at a listener.
+func protocolOf(id model.ListenerID) model.Protocol {
+	if isTLS(id) {
+		return model.ProtocolHTTPS
+	}
+	return model.ProtocolHTTP
 }
 
 // anyHost is the host of a virtual host that takes what no other takes.

@@ -26,6 +26,7 @@ type servicePort struct {
 	name        string
 	protocol    corev1.Protocol
 	appProtocol string
+	upstream    string // what annotations say, see upstreamOf
 }
 
 func makeServiceFact(o *corev1.Service) *serviceFact {
@@ -34,7 +35,7 @@ func makeServiceFact(o *corev1.Service) *serviceFact {
 	}
 	f := &serviceFact{external: o.Spec.Type == corev1.ServiceTypeExternalName}
 	for _, p := range o.Spec.Ports {
-		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP)}
+		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port)}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,13 +20,22 @@ func (d Desired) Text() string {
 		fmt.Fprintf(&b, "listener %s port %d %s\n", l.ID, l.Port, l.Protocol)
 	}
 	for _, h := range d.VirtualHosts {
-		fmt.Fprintf(&b, "host %s %s\n", h.Listener, h.Host)
+		fmt.Fprintf(&b, "host %s %s%s\n", h.Listener, h.Host, when(h.Section != "" && h.Section != h.Host, " under "+h.Section))
 		for _, r := range h.Routes {
 			writeRoute(&b, r)
 		}
 		if len(h.Routes) == 0 {
 			b.WriteString("  no routes: 404\n")
 		}
+	}
+	for _, h := range d.TLSHosts {
+		writeTLSHost(&b, h)
+	}
+	for _, c := range d.Certificates {
+		fmt.Fprintf(&b, "certificate %s for %s until %s\n", c.ID, list(c.Names), c.NotAfter.Format(time.RFC3339))
+	}
+	for _, a := range d.Authorities {
+		fmt.Fprintf(&b, "authority %s\n", a.ID)
 	}
 	for _, g := range d.Groups {
 		writeGroup(&b, g)
@@ -63,6 +73,9 @@ func writeRoute(b *strings.Builder, r model.Route) {
 		if r.Respond.Body != "" {
 			fmt.Fprintf(b, " %q", r.Respond.Body)
 		}
+	}
+	if r.Redirect != nil {
+		b.WriteString(redirectText(r.Redirect))
 	}
 	b.WriteByte('\n')
 	f := r.Forward
@@ -129,7 +142,13 @@ func writeGroup(b *strings.Builder, g *model.BackendGroup) {
 	if g.Balance != model.BalanceRoundRobin {
 		fmt.Fprintf(b, " balance %s", g.Balance)
 	}
+	if g.Protocol != "" {
+		fmt.Fprintf(b, " protocol %s", g.Protocol)
+	}
 	b.WriteByte('\n')
+	if g.TLS != nil {
+		writeBackendTLS(b, g.TLS)
+	}
 	if h := g.HealthCheck; h != nil {
 		fmt.Fprintf(b, "  check %s host %s every %s timeout %s out after %d back after %d\n",
 			h.Path, h.Host, h.Interval, h.Timeout, h.Unhealthy, h.Healthy)

@@ -20,7 +20,7 @@ type tlsClaim struct {
 // tlsState is a server name at a listener in the making.
 type tlsState struct {
 	claims map[model.Object]*tlsClaim
-	won    *tlsClaim // the one that is published
+	won    *tlsClaim // the oldest
 }
 
 func tlsNode(k model.HostKey) node {
@@ -31,7 +31,9 @@ func tlsNode(k model.HostKey) node {
 // owners the oldest has it, and no other: a name has one certificate, so what others want to
 // serve there is not served at all. Ask reader.tlsOwner who has it.
 //
-// Nodes below nodeTLSHost's layer may call it, each for owners that are its own.
+// Nodes below nodeTLSHost's layer may call it, each for owners that are its own. Root
+// IngressRoutes do not: they claim a name with the virtual host (claim.tls), since whether they
+// have it depends on the routes that claim the host too.
 func (t *Translator) claimTLS(k model.HostKey, owner model.Object, c *tlsClaim) {
 	s := t.tlsHosts[k]
 	if s == nil {
@@ -67,10 +69,31 @@ func (t *Translator) computeTLSHost(n node) {
 	if s.won = won; won == nil {
 		delete(t.tlsHosts, k)
 	}
-	if (before == nil) != (won == nil) || won != nil && before.host.Owner != won.host.Owner {
+	if (before == nil) != (won == nil) || won != nil && (before.host.Owner != won.host.Owner || before.created != won.created) {
 		t.graph.changed(n)
 	}
-	if before != nil && won != nil && reflect.DeepEqual(before, won) {
+	t.graph.mark(tlsServedNode(k))
+}
+
+func tlsServedNode(k model.HostKey) node {
+	return node{kind: nodeTLSServed, a: string(k.Listener), b: k.Host}
+}
+
+// computeTLSServed publishes what becomes of a server name: what the root IngressRoute wants
+// that has the virtual host, else what the oldest of the others wants.
+func (t *Translator) computeTLSServed(n node) {
+	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
+	var won *tlsClaim
+	if s := t.tlsHosts[k]; s != nil {
+		won = s.won
+	}
+	if h := t.hosts[k]; h != nil {
+		if c := h.tls(); c != nil {
+			won = c
+		}
+	}
+	before := t.tlsServed[k]
+	if before == won || before != nil && won != nil && reflect.DeepEqual(before, won) {
 		return
 	}
 	t.useTLSClaim(won, 1)
@@ -78,6 +101,9 @@ func (t *Translator) computeTLSHost(n node) {
 	var host *model.TLSHost
 	if won != nil {
 		host = &won.host
+		t.tlsServed[k] = won
+	} else {
+		delete(t.tlsServed, k)
 	}
 	publish(t.result.TLSHosts, t.out.TLSHosts, k, host)
 }
@@ -92,8 +118,8 @@ func (t *Translator) useTLSClaim(c *tlsClaim, by int) {
 	t.useGroups(c.groups, by)
 }
 
-// tlsOwner returns who has a server name at a listener, exactly as written: a name, a
-// wildcard or "*".
+// tlsOwner returns which of those that call claimTLS has a server name at a listener, exactly
+// as written: a name, a wildcard or "*".
 func (r reader) tlsOwner(k model.HostKey) (owner model.Object, found bool) {
 	r.t.graph.read(r.by, tlsNode(k))
 	if s := r.t.tlsHosts[k]; s != nil && s.won != nil {
@@ -103,7 +129,8 @@ func (r reader) tlsOwner(k model.HostKey) (owner model.Object, found bool) {
 }
 
 // section returns the pattern of server names under which clients ask for a host at a
-// listener, the most specific one, and who has it. Only that one serves the host.
+// listener, the most specific one, and who has it. Only that one serves the host, unless a
+// root IngressRoute has it.
 func (r reader) section(listener model.ListenerID, host string) (pattern string, owner model.Object, found bool) {
 	for pattern, more := host, true; more; pattern, more = wider(pattern) {
 		if owner, found := r.tlsOwner(model.HostKey{Listener: listener, Host: pattern}); found {

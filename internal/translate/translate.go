@@ -133,17 +133,19 @@ type Translator struct {
 	certificates map[snapshot.Name]*certificateFact // of those that somebody read
 	authorities  map[authorityKey]*authorityFact    // the same
 	tlsHosts     map[model.HostKey]*tlsState
+	tlsServed    map[model.HostKey]*tlsClaim // what is published
 
 	// Sums over nodes.
-	ports    map[model.ListenerID]map[model.Object]struct{} // who asks for a listener
-	reached  map[snapshot.Name]nameSet                      // IngressRoute -> roots that delegate to it
-	attached map[snapshot.Name]map[gatewayv1.SectionName]int32
-	groups   map[model.GroupID]*groupState
-	setUses  map[node]int
-	wants    map[model.Object]*want
-	sharing  map[string]int         // root IngressRoutes that share an address, by namespace
-	peersAt  map[netip.Addr]nameSet // valid BGPPeers
-	peerAt   map[string][]string    // BGPPeer -> machines in the result
+	ports      map[model.ListenerID]map[model.Object]struct{} // who asks for a listener
+	reached    map[snapshot.Name]nameSet                      // IngressRoute -> roots that delegate to it
+	attached   map[snapshot.Name]map[gatewayv1.SectionName]int32
+	groups     map[model.GroupID]*groupState
+	setUses    map[node]int
+	wants      map[model.Object]*want
+	sharing    map[string]int         // root IngressRoutes that share an address, by namespace
+	sharingTLS int                    // those of them with TLS
+	peersAt    map[netip.Addr]nameSet // valid BGPPeers
+	peerAt     map[string][]string    // BGPPeer -> machines in the result
 
 	users               map[snapshot.Name]map[snapshot.Name]int // Service -> Gateways whose routes use it
 	reaches             map[snapshot.Name]int                   // Service -> its sets that are used
@@ -197,6 +199,7 @@ func New(c Config) *Translator {
 		certificates:        map[snapshot.Name]*certificateFact{},
 		authorities:         map[authorityKey]*authorityFact{},
 		tlsHosts:            map[model.HostKey]*tlsState{},
+		tlsServed:           map[model.HostKey]*tlsClaim{},
 		certificateUses:     map[model.CertificateID]int{},
 		authorityUses:       map[model.AuthorityID]int{},
 		touchedCertificates: map[model.CertificateID]struct{}{},
@@ -234,7 +237,7 @@ func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes
 			t.graph.forget(n)
 			t.compute(reader{t: t, s: s, by: n}, n)
 		}
-		if layer == nodeHost.layer() {
+		if layer == nodeTLSServed.layer() {
 			t.settleGroups()
 			t.settleCertificates()
 		}
@@ -266,6 +269,8 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeAuthority(r, n)
 	case nodeTLSHost:
 		t.computeTLSHost(n)
+	case nodeTLSServed:
+		t.computeTLSServed(n)
 	case nodeBackendTLS:
 		update(t, n, t.backendTLS, n.name(), makeBackendTLSFact(r, n.name()))
 	case nodeHTTPRoute:

@@ -83,14 +83,21 @@ func (t *Translator) setWant(owner model.Object, w *want) {
 }
 
 // share counts the root IngressRoutes of a namespace that take the address which
-// all share. Only the first and the last are news.
-func (t *Translator) share(namespace string, by int) {
+// all share, and those of them with TLS. Only the first and the last are news.
+func (t *Translator) share(namespace string, by int, tls bool) {
 	before := t.sharing[namespace]
 	t.sharing[namespace] += by
 	if t.sharing[namespace] == 0 {
 		delete(t.sharing, namespace)
 	}
 	if before == 0 || t.sharing[namespace] == 0 {
+		t.graph.mark(node{kind: nodeAssign})
+	}
+	if !tls {
+		return
+	}
+	before = t.sharingTLS
+	if t.sharingTLS += by; before == 0 || t.sharingTLS == 0 {
 		t.graph.mark(node{kind: nodeAssign})
 	}
 }
@@ -158,21 +165,23 @@ func (f *gatewayFact) want(owner model.Object) *want {
 // wantOfIngress keeps up to date what a root IngressRoute wants: an address of its own
 // when it asks for one, else the one that all others share.
 func (t *Translator) wantOfIngress(n snapshot.Name, before, after *ingressFact) {
-	shares := func(f *ingressFact) bool { return f != nil && f.host != "" && f.request.empty() }
-	if was, is := shares(before), shares(after); was != is {
-		by := 1
-		if was {
-			by = -1
+	count := func(f *ingressFact, by int) {
+		if f != nil && f.host != "" && f.request.empty() {
+			t.share(n.Namespace, by, f.tls != nil)
 		}
-		t.share(n.Namespace, by)
 	}
+	count(after, 1) // first, so that an owner that stays is no news
+	count(before, -1)
 	var w *want
 	if after != nil && after.root && !after.request.empty() {
 		w = &want{
 			owner: ingressOwner(n), created: after.created, request: after.request, needs: after.request.needs(), idle: after.host == "",
 		}
 		if !w.idle {
-			w.listeners = []model.ListenerID{ListenerID(t.config.IngressRoutePort)}
+			w.listeners = []model.ListenerID{t.config.clearID()}
+			if after.tls != nil {
+				w.listeners = append(w.listeners, t.config.tlsID())
+			}
 		}
 	}
 	t.setWant(ingressOwner(n), w)

@@ -1,0 +1,107 @@
+package translate
+
+import (
+	"slices"
+	"strconv"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+)
+
+// Descriptions of IngressRoutes, as Contour words them.
+const (
+	descriptionValid    = "valid IngressRoute"
+	descriptionOrphaned = "this IngressRoute is not part of a delegation chain from a root IngressRoute"
+)
+
+// computeIngressStatus writes an IngressRoute's status, now that it is known who
+// delegates to it and who has the host.
+func (t *Translator) computeIngressStatus(r reader, n node) {
+	name := n.name()
+	o := r.s.IngressRoutes[name]
+	object := ingressOwner(name)
+	f := t.ingresses[name]
+	if o == nil || f == nil {
+		publish(t.result.Statuses, t.out.Statuses, object, nil)
+		return
+	}
+	r.ingress(name)
+	var found, lost, notes []string
+	status := &Status{Generation: o.Generation, IngressRoute: &contourv1beta1.Status{}}
+	alive, routed, proxied := false, false, false
+	for _, root := range sortedNames(t.reached[name]) {
+		tree := r.tree(root)
+		found = append(found, tree.found[name]...)
+		if tree.closed && !f.root {
+			lost = append(lost, "IngressRoute "+root.String()+", which delegates here, is invalid itself")
+			continue
+		}
+		_, isRouted := tree.routed[name]
+		_, isProxied := tree.proxied[name]
+		routed, proxied = routed || isRouted, proxied || isProxied
+		if root == name {
+			notes = append(notes, tree.notes...)
+		}
+		for _, k := range tree.hosts() {
+			owner := r.owner(k)
+			if !owner.has(ingressOwner(root)) {
+				lost = append(lost, "host "+quote(k.Host)+" at port "+portText(k)+" is kept by "+owner.keeper.String()+", which came first")
+				continue
+			}
+			alive = true
+			status.Hosts = append(status.Hosts, k)
+			if owner.conflict && f.root {
+				notes = append(notes, "host "+quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.describeLosers()+" too, which came later and is not served there")
+			}
+		}
+	}
+	if !f.root && alive {
+		notes = append(notes, f.unused(routed, proxied)...)
+	}
+	slices.SortFunc(status.Hosts, model.HostKey.Compare)
+	status.Listeners = listenersOf(status.Hosts)
+	if f.root && f.host != "" {
+		asking := object
+		if f.request.empty() {
+			asking = sharedIn(name.Namespace)
+		}
+		o := r.outcome(asking)
+		status.IngressRoute.LoadBalancer = ingressStatus(o)
+		if o != nil && o.hold != nil {
+			status.Hold = o.hold
+			notes = append(notes, o.hold.Message)
+		}
+	}
+	out := status.IngressRoute
+	switch {
+	case f.root:
+		for i := range lost {
+			lost[i] = "spec.virtualhost.fqdn: " + lost[i]
+		}
+		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, joinProblems(found, f.closed, f.problems, lost)
+	case len(t.reached[name]) == 0:
+		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, joinProblems([]string{descriptionOrphaned}, f.problems)
+	case !alive:
+		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, joinProblems([]string{descriptionOrphaned + " that is served"}, lost, found, f.problems)
+	default:
+		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, joinProblems(found, f.problems)
+	}
+	if out.Description == "" {
+		out.CurrentStatus, out.Description = contourv1beta1.StatusValid, joinProblems([]string{descriptionValid}, notes)
+	}
+	publish(t.result.Statuses, t.out.Statuses, object, status)
+}
+
+// unused says what of a child nobody delegates to.
+func (f *ingressFact) unused(routed, proxied bool) []string {
+	switch {
+	case f.tcp != nil && !proxied:
+		return []string{"spec.tcpproxy: no root that is served delegates connections here"}
+	case len(f.steps) > 0 && !routed:
+		return []string{"spec.routes: no root that is served delegates requests here"}
+	}
+	return nil
+}
+
+// portText is the port in a key's listener.
+func portText(k model.HostKey) string { return strconv.Itoa(int(portOf(k.Listener))) }

@@ -1,0 +1,129 @@
+package translate
+
+import (
+	"slices"
+	"strings"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// ingressTLS is how a root IngressRoute wants connections to its host secured. A root that
+// is closed may have none of it: what it asked for cannot be had, so that nothing is served.
+type ingressTLS struct {
+	passthrough bool
+	certificate model.CertificateID // none with passthrough
+	minVersion  model.TLSVersion
+}
+
+// tls reads spec.virtualhost.tls. Whatever is wrong with it closes the root: a host that
+// somebody wants secured is served in no other way.
+func (c *ingressCompiler) tls(o *contourv1beta1.TLS, proxies bool) {
+	const path = "spec.virtualhost.tls"
+	t := &ingressTLS{passthrough: o.Passthrough}
+	c.fact.tls = t
+	switch {
+	case o.Passthrough && o.SecretName != "":
+		c.close(path + ": only one of secretName or passthrough can be specified: with passthrough the backends have the certificate")
+	case o.Passthrough && !proxies:
+		c.close(path + ".passthrough: spec.tcpproxy must say where connections go: requests inside of them cannot be routed")
+	case o.Passthrough:
+	case o.SecretName == "":
+		c.close(path + ".secretName: must be specified, or passthrough")
+	default:
+		c.certificate(t, o.SecretName, path+".secretName")
+	}
+	switch o.MinimumProtocolVersion {
+	case "":
+	case "1.1", "1.2", "1.3":
+		t.minVersion = model.TLSVersion(o.MinimumProtocolVersion)
+		if o.Passthrough {
+			c.close(path + ".minimumProtocolVersion: with passthrough the backends choose the version")
+		}
+	default:
+		c.close(path + ".minimumProtocolVersion: " + quote(o.MinimumProtocolVersion) + " must be 1.1, 1.2 or 1.3")
+	}
+}
+
+// certificate finds the Secret of a host's certificate: "name", or "namespace/name" where a
+// TLSCertificateDelegation lets it be used. Of one that may not be used nothing is said, not
+// even whether it is there.
+func (c *ingressCompiler) certificate(t *ingressTLS, text, path string) {
+	name, problem := secretName(text, c.name.Namespace)
+	if problem != "" {
+		c.close(path + ": " + problem)
+		return
+	}
+	if name.Namespace != c.name.Namespace && !c.r.delegated(name, c.name.Namespace) {
+		c.close(path + ": Secret " + name.String() + ": certificate delegation not permitted: no TLSCertificateDelegation in namespace " +
+			name.Namespace + " delegates it to " + c.name.Namespace)
+		return
+	}
+	f := c.r.certificate(name)
+	if f.problem != "" {
+		c.close(path + ": TLS Secret " + name.String() + " " + f.problem)
+		return
+	}
+	t.certificate = f.certificate.ID
+}
+
+// secretName reads "name" or "namespace/name".
+func secretName(text, namespace string) (snapshot.Name, string) {
+	n := snapshot.Name{Namespace: namespace, Name: text}
+	if before, after, has := strings.Cut(text, "/"); has {
+		n = snapshot.Name{Namespace: before, Name: after}
+	}
+	if !isLabel(n.Namespace) || hostProblem(n.Name, false) != "" {
+		return n, quote(text) + ` must be the name of a Secret, or "namespace/name"`
+	}
+	return n, ""
+}
+
+// delegated reports whether a namespace may use a Secret of another one.
+func (r reader) delegated(secret snapshot.Name, namespace string) bool {
+	return slices.ContainsFunc(r.delegationsIn(secret.Namespace), func(o *contourv1beta1.TLSCertificateDelegation) bool {
+		return slices.ContainsFunc(o.Spec.Delegations, func(d contourv1beta1.CertificateDelegation) bool {
+			return d.SecretName == secret.Name && (slices.Contains(d.TargetNamespaces, namespace) || slices.Contains(d.TargetNamespaces, "*"))
+		})
+	})
+}
+
+// delegationsIn returns the TLSCertificateDelegations of a namespace, in no order.
+func (r reader) delegationsIn(namespace string) []*contourv1beta1.TLSCertificateDelegation {
+	r.t.graph.read(r.by, node{kind: nodeDelegationsIn, a: namespace})
+	var list []*contourv1beta1.TLSCertificateDelegation
+	for n := range r.t.index.delegations[namespace] {
+		if o := r.s.TLSCertificateDelegations[n]; o != nil {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+func (t *Translator) inputDelegation(s *snapshot.Snapshot, n snapshot.Name) {
+	if s.TLSCertificateDelegations[n] == nil {
+		drop(t.index.delegations, n.Namespace, n)
+	} else {
+		put(t.index.delegations, n.Namespace, n)
+	}
+	t.graph.changed(node{kind: nodeDelegationsIn, a: n.Namespace})
+}
+
+// clearID and tlsID are the listeners of IngressRoutes.
+func (c Config) clearID() model.ListenerID {
+	return model.SharedListener(model.ProtocolHTTP, c.IngressRoutePort)
+}
+
+func (c Config) tlsID() model.ListenerID {
+	return model.SharedListener(model.ProtocolHTTPS, c.IngressRouteTLSPort)
+}
+
+// redirectToTLS answers requests in clear text.
+func (c Config) redirectToTLS() *model.Redirect {
+	r := &model.Redirect{Scheme: "https", Status: 301}
+	if c.IngressRouteTLSPort != 443 {
+		r.Port = c.IngressRouteTLSPort
+	}
+	return r
+}

@@ -1,0 +1,114 @@
+package translate
+
+import (
+	"slices"
+	"strings"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// tcpProxy is what an IngressRoute does with connections. Who delegates to it decides whether
+// their TLS ends here.
+type tcpProxy struct {
+	delegate *snapshot.Name // or:
+	ended    tcpShares      // for connections whose TLS ended at the proxy
+	passed   tcpShares      // for those that are handed on as they came
+	// verifying are the fields that want TLS with backends, which connections that are handed
+	// on have already.
+	verifying []string
+}
+
+// tcpShares are shares of connections, with the groups that they name.
+type tcpShares struct {
+	shares []model.WeightedGroup
+	groups []model.BackendGroup
+}
+
+func (s *tcpShares) add(g model.BackendGroup, weight uint32) {
+	s.groups = addGroup(s.groups, g)
+	s.shares = addWeight(s.shares, g.ID, weight)
+}
+
+// tcpProxy reads spec.tcpproxy.
+func (c *ingressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
+	const path = "spec.tcpproxy"
+	p := &tcpProxy{}
+	c.fact.tcp = p
+	if c.fact.root && c.fact.tls == nil {
+		c.close(path + ": needs spec.virtualhost.tls: connections are told apart by the server name of TLS")
+	}
+	switch {
+	case len(o.Services) > 0 && o.Delegate != nil:
+		c.fail(path, "only one of services or delegate can be specified")
+	case len(o.Services) == 0 && o.Delegate == nil:
+		c.fail(path, "one of services or delegate must be specified")
+	case o.Delegate != nil:
+		p.delegate = c.delegate(o.Delegate, path+".delegate")
+	}
+	weights := c.weights(o.Services, path+".services")
+	for i := range o.Services {
+		s := &o.Services[i]
+		field := at(path+".services", i)
+		port, ok := c.service(s, field)
+		if s.HealthCheck != nil {
+			c.fail(field+".healthCheck", "asks over HTTP, which connections of a tcpproxy need not be")
+		}
+		if s.UpstreamValidation != nil {
+			p.verifying = append(p.verifying, field+".validation")
+		}
+		_, tls := c.upstream(s, port, field)
+		if !ok || weights == nil || weights[i] == 0 {
+			continue
+		}
+		balance := balanceOf(s.Strategy)
+		if balance == model.BalanceCookie {
+			c.fail(field+".strategy", "Cookie needs HTTP, which connections of a tcpproxy need not be")
+			continue
+		}
+		passed := plainGroup(snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, port.number)
+		passed.Balance, passed.Protocol = balance, model.BackendTCP
+		p.passed.add(withOptions(passed), weights[i])
+		if ended, ok := c.group(s.Name, port, groupOptions{balance: balance, protocol: model.BackendTCP, tls: tls}, field); ok {
+			p.ended.add(ended, weights[i])
+		}
+	}
+}
+
+// proxy goes through the delegations of connections, from a root on.
+func (w *walk) proxy(n snapshot.Name, f *ingressFact, path []snapshot.Name) {
+	p := f.tcp
+	w.tree.proxied[n] = struct{}{}
+	fail := func(problem string) { w.fail(n, "spec.tcpproxy.delegate: "+problem) }
+	switch {
+	case p.delegate != nil:
+		target := *p.delegate
+		path = append(path, n)
+		next := w.r.ingress(target)
+		switch {
+		case slices.Contains(path, target):
+			fail("tcpproxy creates a delegation cycle: " + cycleText(path, target))
+		case next == nil:
+			fail("IngressRoute " + target.String() + " not found")
+		case next.root:
+			fail("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
+		case next.tcp == nil:
+			fail("IngressRoute " + target.String() + " has no spec.tcpproxy")
+		case len(path) >= maxDepth:
+			fail("too many delegations in a row")
+		default:
+			if _, known := w.tree.found[target]; !known {
+				w.tree.found[target] = nil
+			}
+			w.proxy(target, next, path)
+		}
+	case len(f.problems) > 0:
+	case w.tls.passthrough && len(p.verifying) > 0:
+		w.fail(n, strings.Join(p.verifying, ", ")+": with passthrough clients speak TLS with the backends themselves")
+	case w.tls.passthrough:
+		w.tcp = p.passed
+	default:
+		w.tcp = p.ended
+	}
+}

@@ -1,0 +1,59 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+func writeTLSHost(b *strings.Builder, h *model.TLSHost) {
+	fmt.Fprintf(b, "tls %s %s", h.Listener, h.Host)
+	switch {
+	case len(h.Certificates) > 0:
+		fmt.Fprintf(b, " certificate %s", list(h.Certificates))
+	case len(h.TCP) > 0:
+		b.WriteString(" handed on as it is")
+	default:
+		b.WriteString(" closed")
+	}
+	fmt.Fprintf(b, "%s of %s\n", when(h.MinVersion != "", " from TLS "+string(h.MinVersion)), h.Owner)
+	for _, w := range h.TCP {
+		fmt.Fprintf(b, "  -> %d %s\n", w.Weight, w.Group)
+	}
+}
+
+func writeBackendTLS(b *strings.Builder, t *model.BackendTLS) {
+	b.WriteString("  tls")
+	fmt.Fprintf(b, "%s", when(t.ServerName != "", " to "+t.ServerName))
+	for _, n := range t.Names {
+		b.WriteString(" name " + n.DNS + n.URI)
+	}
+	switch {
+	case t.Unverified:
+		b.WriteString(" unverified")
+	case len(t.Authorities) > 0:
+		fmt.Fprintf(b, " by %s", list(t.Authorities))
+	default:
+		b.WriteString(" by the system's authorities")
+	}
+	fmt.Fprintf(b, "%s\n", when(t.Certificate != "", " showing "+string(t.Certificate)))
+}
+
+// redirectText says where a request is sent; "-" stays as the client asked.
+func redirectText(r *model.Redirect) string {
+	text := fmt.Sprintf(" -> %d", r.Status)
+	if r.Scheme != "" {
+		text += " scheme " + r.Scheme
+	}
+	if r.Host != "" {
+		text += " host " + r.Host
+	}
+	if r.Port != 0 {
+		text += fmt.Sprintf(" port %d", r.Port)
+	}
+	if r.Path != nil {
+		text += " path " + strings.ToLower(string(r.Path.Kind)) + " " + r.Path.Value
+	}
+	return text
+}

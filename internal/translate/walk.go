@@ -1,0 +1,147 @@
+package translate
+
+import (
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// walk goes through a tree of delegations, in the order of the routes. Each
+// IngressRoute is visited once, so the walk ends.
+type walk struct {
+	r       reader
+	tree    *treeFact
+	created int64
+	tls     *ingressTLS // the root's
+	proxies bool        // the root takes connections, not requests
+	// clear and secure are the routes for requests in clear text and over TLS.
+	clear, secure []*entry
+	tcp           tcpShares // takes connections
+}
+
+// delegator is an IngressRoute on the path from the root, with the prefix by which
+// the path leaves it.
+type delegator struct {
+	name   snapshot.Name
+	fact   *ingressFact
+	prefix string
+}
+
+func (w *walk) fail(n snapshot.Name, problem string) {
+	w.tree.found[n] = append(w.tree.found[n], problem)
+}
+
+// refuse answers a prefix with 503, so that no shorter prefix takes its requests.
+func (w *walk) refuse(n snapshot.Name, prefix string) {
+	w.serve(&entry{created: w.created, route: model.Route{
+		Name:    "IngressRoute/" + n.Namespace + "/" + n.Name + "/refused" + prefix,
+		Owner:   ingressOwner(n),
+		Match:   model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: prefix}},
+		Respond: &model.Respond{Status: 503},
+	}}, nil)
+}
+
+// serve takes a route in, with what takes its place in clear text where the host has TLS.
+func (w *walk) serve(e, redirect *entry) {
+	if w.tls != nil && !w.proxies {
+		w.secure = append(w.secure, e)
+	}
+	if w.tls != nil && redirect != nil {
+		e = redirect
+	}
+	w.clear = append(w.clear, e)
+}
+
+// visit takes in an IngressRoute to which prefix was delegated.
+func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []delegator) {
+	w.tree.routed[n] = struct{}{}
+	outside := false
+	for _, s := range f.steps {
+		if problem := misplaced(s.prefix, path); problem != "" {
+			w.fail(n, at("spec.routes", s.index)+".match: "+problem)
+			outside = true
+		}
+	}
+	if outside {
+		w.refuse(n, prefix)
+		return
+	}
+	broken := len(f.problems) > 0
+	for _, s := range f.steps {
+		switch {
+		case s.delegate != nil:
+			w.follow(n, f, s, path)
+		case broken:
+			w.refuse(n, s.prefix)
+		default:
+			w.serve(s.entry, s.redirect)
+		}
+	}
+	if _, has := f.prefixes[prefix]; broken && !has {
+		w.refuse(n, prefix)
+	}
+}
+
+// misplaced says why a route may not stand where the path from the root leads, or
+// nothing. It must continue the prefix that was delegated, and must not reach into
+// what somebody on the path gave to another.
+func misplaced(prefix string, path []delegator) string {
+	if len(path) == 0 {
+		return ""
+	}
+	if last := path[len(path)-1]; !strings.HasPrefix(prefix, last.prefix) {
+		return "the path prefix " + quote(prefix) + " does not match the parent's path prefix " + quote(last.prefix) + " (" + last.name.String() + ")"
+	}
+	for _, d := range path {
+		for i := len(prefix); i > len(d.prefix); i-- {
+			if _, taken := d.fact.prefixes[prefix[:i]]; taken {
+				return "the path prefix " + quote(prefix) + " belongs to " + quote(prefix[:i]) + " of " + d.name.String()
+			}
+		}
+	}
+	return ""
+}
+
+// follow goes on to the IngressRoute that a step delegates to.
+func (w *walk) follow(n snapshot.Name, f *ingressFact, s step, path []delegator) {
+	target := *s.delegate
+	refuse := func(problem string) {
+		w.fail(n, at("spec.routes", s.index)+".delegate: "+problem)
+		w.refuse(n, s.prefix)
+	}
+	path = append(slices.Clip(path), delegator{n, f, s.prefix})
+	var names []snapshot.Name
+	for _, d := range path {
+		names = append(names, d.name)
+	}
+	next := w.r.ingress(target)
+	_, visited := w.tree.routed[target]
+	switch {
+	case slices.Contains(names, target):
+		refuse("route creates a delegation cycle: " + cycleText(names, target))
+	case next == nil:
+		refuse("IngressRoute " + target.String() + " not found")
+	case next.root:
+		refuse("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
+	case len(next.steps) == 0 && next.tcp != nil:
+		refuse("IngressRoute " + target.String() + " has no spec.routes")
+	case visited:
+		refuse("IngressRoute " + target.String() + " takes another prefix of this host already: it can take one")
+	case len(path) >= maxDepth:
+		refuse("too many delegations in a row")
+	default:
+		w.tree.found[target] = nil
+		w.visit(target, next, s.prefix, path)
+	}
+}
+
+// cycleText names those of a path that lead from an IngressRoute back to it.
+func cycleText(path []snapshot.Name, target snapshot.Name) string {
+	var text []string
+	for _, n := range append(slices.Clone(path[slices.Index(path, target):]), target) {
+		text = append(text, n.String())
+	}
+	return strings.Join(text, " -> ")
+}
