@@ -17,8 +17,8 @@ import (
 func newExplain() *cobra.Command {
 	var address, output string
 	var options explain.Options
-	var paths, rootNamespaces []string
-	var port uint16
+	var paths []string
+	var offline offlinePlane
 	c := &cobra.Command{
 		Use:     "explain URL",
 		Short:   "Show what becomes of a request, and which resource decides each step",
@@ -46,8 +46,7 @@ plane, and each step names file and line.`,
 				if len(paths) == 0 || slices.Contains(paths, "") {
 					return usageError{err: errors.New("--filename: want a file, a directory, or - for standard input")}
 				}
-				config := translateConfig(rootNamespaces, port)
-				if e, err = explainFiles(c, config, paths, request); err != nil {
+				if e, err = explainFiles(c, offline.config(), paths, request); err != nil {
 					return err
 				}
 			} else {
@@ -71,8 +70,7 @@ plane, and each step names file and line.`,
 	flags.StringArrayVarP(&options.Headers, "header", "H", nil, "header of the request, 'name: value'; may be given often, Host too")
 	flags.StringVar(&options.VIP, "vip", "", "address that the client connects to, when the URL does not have it")
 	flags.StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests to explain instead of a plane; - is standard input")
-	flags.StringSliceVar(&rootNamespaces, "root-namespaces", nil, "with -f: namespaces in which root IngressRoutes may stand (default: all)")
-	flags.Uint16Var(&port, "ingressroute-port", 80, "with -f: port at which root IngressRoutes are served")
+	offline.add(c, "with -f: ")
 	consoleFlag(c, &address)
 	addOutput(c, &output)
 	complete(c, "method", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -93,10 +91,4 @@ func explainFiles(c *cobra.Command, config translate.Config, paths []string, r e
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 	}
 	return plane.Explain(config, resources, positions.Where, r), nil
-}
-
-// translateConfig is what a plane with default ports would translate with.
-func translateConfig(rootNamespaces []string, ingressRoutePort uint16) translate.Config {
-	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
-	return translate.Config{RootNamespaces: rootNamespaces, IngressRoutePort: ingressRoutePort, ReservedPorts: flags.reservedPorts()}
 }

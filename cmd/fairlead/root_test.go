@@ -35,6 +35,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{"up --name A_B", "fairlead up", "(--name"},
 		{"agent --plane 192.0.2.1:7443 --name A_B", "fairlead agent", "lower-case"},
 		{"up --ingressroute-port 7443", "fairlead up", "--ingressroute-port 7443"},
+		{"up --ingressroute-tls-port 7443", "fairlead up", "--ingressroute-tls-port 7443"},
+		{"up --ingressroute-port 443", "fairlead up", "are both 443"},
 		{"up --machine-ttl 0s", "fairlead up", "--machine-ttl 0s"},
 		{"plane --etcd-cafile a", "fairlead plane", "--etcd-servers"},
 		{"up --bind-address here", "fairlead up", "want an IP address"},

@@ -16,9 +16,9 @@ import (
 )
 
 func newTranslate() *cobra.Command {
-	var paths, rootNamespaces []string
+	var paths []string
 	var output string
-	var port uint16
+	var offline offlinePlane
 	c := &cobra.Command{
 		Use:     "translate -f DIR",
 		Short:   "Show what manifests would do, without any plane",
@@ -44,11 +44,7 @@ report can be a directory of YAML, and a review can compare two directories.`,
 			if reflect.DeepEqual(resources, snapshot.New()) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
 			}
-			plane := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
-			t := translate.Settle(translate.Config{
-				RootNamespaces: rootNamespaces, IngressRoutePort: port, ReservedPorts: plane.reservedPorts(),
-			}, resources)
-			desired := t.Desired()
+			desired := translate.Settle(offline.config(), resources).Desired()
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, desired)
 			}
@@ -57,9 +53,29 @@ report can be a directory of YAML, and a review can compare two directories.`,
 		},
 	}
 	c.Flags().StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests; - is standard input")
-	c.Flags().StringSliceVar(&rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
-	c.Flags().Uint16Var(&port, "ingressroute-port", 80, "port at which root IngressRoutes are served")
+	offline.add(c, "")
 	required(c, "filename")
 	addOutput(c, &output)
 	return c
+}
+
+// offlinePlane is what the flags of a plane say to those who translate without one.
+type offlinePlane struct {
+	rootNamespaces []string
+	port, tlsPort  uint16
+}
+
+func (o *offlinePlane) add(c *cobra.Command, with string) {
+	flags := c.Flags()
+	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes may stand (default: all)")
+	flags.Uint16Var(&o.port, "ingressroute-port", 80, with+"port at which root IngressRoutes are served")
+	flags.Uint16Var(&o.tlsPort, "ingressroute-tls-port", 443, with+"port at which root IngressRoutes with TLS are served")
+}
+
+// config is what a plane with default ports of its own would translate with.
+func (o *offlinePlane) config() translate.Config {
+	plane := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
+	return translate.Config{
+		RootNamespaces: o.rootNamespaces, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: plane.reservedPorts(),
+	}
 }
