@@ -45,10 +45,36 @@ func everyType(string) bool { return true }
 // gatewayType owns the conditions that a Gateway's controller sets.
 func gatewayType(t string) bool {
 	switch gatewayv1.GatewayConditionType(t) {
-	case gatewayv1.GatewayConditionAccepted, gatewayv1.GatewayConditionProgrammed, "ResolvedRefs":
+	case gatewayv1.GatewayConditionAccepted, gatewayv1.GatewayConditionProgrammed, gatewayv1.GatewayConditionResolvedRefs,
+		gatewayv1.GatewayConditionInsecureFrontendValidationMode:
 		return true
 	}
 	return false
+}
+
+// setType owns the conditions that a ListenerSet's controller sets.
+func setType(t string) bool {
+	switch gatewayv1.ListenerSetConditionType(t) {
+	case gatewayv1.ListenerSetConditionAccepted, gatewayv1.ListenerSetConditionProgrammed:
+		return true
+	}
+	return false
+}
+
+func mergeListenerSet(live, want gatewayv1.ListenerSetStatus, now metav1.Time) gatewayv1.ListenerSetStatus {
+	out := want
+	out.Conditions = mergeConditions(live.Conditions, want.Conditions, setType, now)
+	out.Listeners = slices.Clone(want.Listeners)
+	for i, l := range out.Listeners {
+		var old []metav1.Condition
+		for _, o := range live.Listeners {
+			if o.Name == l.Name {
+				old = o.Conditions
+			}
+		}
+		out.Listeners[i].Conditions = mergeConditions(old, l.Conditions, everyType, now)
+	}
+	return out
 }
 
 // classType owns the conditions that a GatewayClass's controller sets.

@@ -150,7 +150,7 @@ func key(o model.Object) snapshot.Key {
 	return snapshot.Key{Kind: snapshot.Kind(o.Kind), Name: snapshot.Name{Namespace: o.Namespace, Name: o.Name}}
 }
 
-// listenerBy are the Gateways and root IngressRoutes that ask for a listener.
+// listenerBy are the Gateways, ListenerSets and root IngressRoutes that ask for a listener.
 func (k knowledge) listenerBy(id model.ListenerID) []explain.Source {
 	var by []explain.Source
 	for o, s := range k.statuses {
@@ -161,7 +161,16 @@ func (k knowledge) listenerBy(id model.ListenerID) []explain.Source {
 		case snapshot.KindGateway:
 			if g := k.snapshot.Gateways[key(o).Name]; g != nil {
 				for i := range g.Spec.Listeners {
-					if translate.ListenerID(uint16(g.Spec.Listeners[i].Port)) == id {
+					if s.Sections[g.Spec.Listeners[i].Name] == id {
+						by = append(by, explain.Source{Object: o, Field: fmt.Sprintf("spec.listeners[%d]", i)})
+						break
+					}
+				}
+			}
+		case snapshot.KindListenerSet:
+			if set := k.snapshot.ListenerSets[key(o).Name]; set != nil {
+				for i := range set.Spec.Listeners {
+					if s.Sections[set.Spec.Listeners[i].Name] == id {
 						by = append(by, explain.Source{Object: o, Field: fmt.Sprintf("spec.listeners[%d]", i)})
 						break
 					}

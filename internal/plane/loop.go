@@ -21,6 +21,8 @@ import (
 const (
 	// beat is how often the loop looks at what time alone changes.
 	beat = time.Second
+	// validityBeat is how often the validity of certificates is judged again.
+	validityBeat = time.Minute
 	// settleTime is how long a status that is still to change soon may wait to be
 	// written: most changes reach their machines within it.
 	settleTime = 300 * time.Millisecond
@@ -140,7 +142,8 @@ func (l *loop) take(ctx context.Context, b kube.Batch) {
 		}
 		l.synced = true
 		l.plane.machine.know()
-		keys, l.backlog = l.backlog, nil
+		l.snapshot.Now = l.plane.config.Now().UTC().Truncate(validityBeat)
+		keys, l.backlog = append(l.backlog, snapshot.Key{Kind: snapshot.KindTime}), nil
 		l.plane.config.Log.Info("every resource of the API is read", "objects", len(keys))
 	}
 	l.translate(keys)
@@ -311,6 +314,10 @@ func (l *loop) beat() {
 		maps.Copy(l.due, l.blinded)
 		clear(l.blinded)
 	}
+	if now := p.config.Now().UTC().Truncate(validityBeat); l.synced && !now.Equal(l.snapshot.Now) {
+		l.snapshot.Now = now
+		l.translate([]snapshot.Key{{Kind: snapshot.KindTime}})
+	}
 	if l.recount {
 		l.recount = false
 		l.count()
@@ -407,6 +414,8 @@ func (l *loop) live(o model.Object) client.Object {
 		return present(l.snapshot.GatewayClasses[n])
 	case snapshot.KindGateway:
 		return present(l.snapshot.Gateways[n])
+	case snapshot.KindListenerSet:
+		return present(l.snapshot.ListenerSets[n])
 	case snapshot.KindHTTPRoute:
 		return present(l.snapshot.HTTPRoutes[n])
 	case snapshot.KindIngressRoute:

@@ -137,6 +137,16 @@ func (t *tracker) changed(rev delta.Revision, ch translate.Changes) map[model.Ob
 			}
 		}
 	}
+	for k, h := range ch.TLSHosts {
+		host(k)
+		if h == nil && len(t.byHost[k]) == 0 {
+			delete(t.hostAt, k)
+		}
+		t.portAt[k.Listener] = rev
+		if h != nil {
+			stale[h.Owner] = true
+		}
+	}
 	for id := range ch.Listeners {
 		t.portAt[id] = rev
 		maps.Copy(stale, t.byPort[id])

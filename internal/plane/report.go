@@ -175,6 +175,11 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 		for _, ls := range s.Gateway.Listeners {
 			conditions = append(conditions, ls.Conditions)
 		}
+	case s.ListenerSet != nil:
+		conditions = append(conditions, s.ListenerSet.Conditions)
+		for _, ls := range s.ListenerSet.Listeners {
+			conditions = append(conditions, ls.Conditions)
+		}
 	case s.HTTPRoute != nil:
 		if len(s.HTTPRoute.Parents) == 0 {
 			return stateUnserved, "", ""
@@ -261,7 +266,7 @@ func (l *loop) count() {
 	type label struct{ kind, state string }
 	objects := map[label]float64{}
 	for _, kind := range []snapshot.Kind{
-		snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindHTTPRoute, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
+		snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
 	} {
 		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
 			objects[label{string(kind), state}] = 0

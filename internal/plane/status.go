@@ -79,6 +79,8 @@ func showsProgrammed(live client.Object, generation int64) bool {
 	switch o := live.(type) {
 	case *gatewayv1.Gateway:
 		return shows(o.Status.Conditions, string(gatewayv1.GatewayConditionProgrammed))
+	case *gatewayv1.ListenerSet:
+		return shows(o.Status.Conditions, string(gatewayv1.ListenerSetConditionProgrammed))
 	case *gatewayv1.HTTPRoute:
 		return slices.ContainsFunc(o.Status.Parents, func(p gatewayv1.RouteParentStatus) bool { return shows(p.Conditions, RouteProgrammed) })
 	default:
@@ -101,84 +103,6 @@ func applyClass(want gatewayv1.GatewayClassStatus) applier {
 		n.Status = status
 		return n.DeepCopy()
 	}
-}
-
-// applyGateway shows the status and the verdict on a Gateway and its listeners.
-func applyGateway(want gatewayv1.GatewayStatus, generation int64, v verdict) applier {
-	return func(live client.Object, now metav1.Time) client.Object {
-		o, ok := live.(*gatewayv1.Gateway)
-		if !ok {
-			return nil
-		}
-		status := mergeGateway(o.Status, programGateway(o, want, generation, v), now)
-		if equality.Semantic.DeepEqual(status, o.Status) {
-			return nil
-		}
-		n := *o
-		n.Status = status
-		return n.DeepCopy()
-	}
-}
-
-// programGateway adds the Programmed conditions, as Gateway API words them.
-func programGateway(o *gatewayv1.Gateway, want gatewayv1.GatewayStatus, generation int64, v verdict) gatewayv1.GatewayStatus {
-	live := o.Status
-	const conditionType = string(gatewayv1.GatewayConditionProgrammed)
-	of := func(ours bool, ready verdict, old []metav1.Condition, address bool) metav1.Condition {
-		c, ok := programmedCondition(conditionType, ready, generation, old)
-		switch {
-		case !ours:
-			c = metav1.Condition{
-				Type: conditionType, ObservedGeneration: generation, Status: metav1.ConditionFalse,
-				Reason: string(gatewayv1.GatewayReasonInvalid), Message: "it is not accepted",
-			}
-		case !ok:
-			c = metav1.Condition{
-				Type: conditionType, ObservedGeneration: generation, Status: metav1.ConditionFalse,
-				Reason: string(gatewayv1.GatewayReasonInvalid), Message: "none of its listeners can be served",
-			}
-		case ready.State == verdictRefused:
-			c.Reason = string(gatewayv1.GatewayReasonInvalid)
-			c.Message = refusedPrefix + c.Message
-		case ready.State == verdictPending && !ready.Machines && ready.Reason == "":
-			c.Reason = string(gatewayv1.GatewayReasonNoResources)
-		case ready.State == verdictProgrammed && address && len(want.Addresses) == 0:
-			c.Status, c.Reason = metav1.ConditionFalse, string(gatewayv1.GatewayReasonAddressNotAssigned)
-			c.Message = "no machine that serves this has reported an address"
-		}
-		return c
-	}
-	out := want
-	out.Conditions = withProgrammed(want.Conditions, of(accepted(want.Conditions), v, live.Conditions, true))
-	out.Listeners = make([]gatewayv1.ListenerStatus, len(want.Listeners))
-	for i, l := range want.Listeners {
-		var old []metav1.Condition
-		for _, o := range live.Listeners {
-			if o.Name == l.Name {
-				old = o.Conditions
-			}
-		}
-		own := v.of(o, l.Name)
-		c := of(accepted(want.Conditions) && accepted(l.Conditions), own, old, false)
-		switch {
-		case c.Status == metav1.ConditionTrue || own.State == verdictHold:
-		case c.Reason == string(gatewayv1.GatewayReasonNoResources):
-			c.Reason = string(gatewayv1.ListenerReasonPending)
-		}
-		l.Conditions = withProgrammed(l.Conditions, c)
-		out.Listeners[i] = l
-	}
-	return out
-}
-
-// of is the verdict on one listener of the Gateway: that on its port, where they differ.
-func (v verdict) of(o *gatewayv1.Gateway, name gatewayv1.SectionName) verdict {
-	for _, l := range o.Spec.Listeners {
-		if own, ok := v.Ports[translate.ListenerID(uint16(l.Port))]; ok && l.Name == name {
-			return own
-		}
-	}
-	return v
 }
 
 // applyHTTPRoute shows the status and the verdict on the parents that are ours.
@@ -309,7 +233,9 @@ func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayContr
 	case s.GatewayClass != nil:
 		return applyClass(*s.GatewayClass)
 	case s.Gateway != nil:
-		return applyGateway(*s.Gateway, s.Generation, v)
+		return applyGateway(s, v)
+	case s.ListenerSet != nil:
+		return applyListenerSet(s, v)
 	case s.HTTPRoute != nil:
 		return applyHTTPRoute(*s.HTTPRoute, s.Generation, v, controller)
 	case s.IngressRoute != nil:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -42,6 +43,9 @@ const (
 	KindTLSCertificateDelegation Kind = "TLSCertificateDelegation"
 )
 
+// KindTime stands for Snapshot.Now among keys. It is no kind of resource.
+const KindTime Kind = "Time"
+
 // Kinds lists every kind of a snapshot in the order of their names.
 func Kinds() []Kind {
 	return []Kind{
@@ -76,6 +80,10 @@ func (k Key) Compare(l Key) int {
 // Snapshot is the state of the API as far as translation needs it. The zero value
 // is not usable; call New.
 type Snapshot struct {
+	// Now is the time at which the validity of certificates is judged; zero judges none. Who
+	// moves it on says so with a key of KindTime.
+	Now time.Time
+
 	AddressPools              map[Name]*v1alpha1.AddressPool
 	BGPPeers                  map[Name]*v1alpha1.BGPPeer
 	BackendPolicies           map[Name]*v1alpha1.BackendPolicy
@@ -267,6 +275,9 @@ func (s *Snapshot) Keys() []Key {
 	keys = appendKeys(keys, KindSecret, s.Secrets)
 	keys = appendKeys(keys, KindService, s.Services)
 	keys = appendKeys(keys, KindTLSCertificateDelegation, s.TLSCertificateDelegations)
+	if !s.Now.IsZero() {
+		keys = append(keys, Key{Kind: KindTime})
+	}
 	slices.SortFunc(keys, Key.Compare)
 	return keys
 }

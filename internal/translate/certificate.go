@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -123,6 +124,27 @@ func (f *certificateFact) covers(host string) bool {
 		}
 		return name == host
 	})
+}
+
+// validityNotes says which certificates are not valid now. They are shown all the same:
+// clients decide, and some may look away.
+func (r reader) validityNotes(ids []model.CertificateID) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	now, text := r.now(), ""
+	for _, id := range ids {
+		namespace, name, _ := strings.Cut(string(id), "/")
+		f := r.certificate(snapshot.Name{Namespace: namespace, Name: name})
+		switch {
+		case now.IsZero() || f.certificate == nil:
+		case now.After(f.certificate.NotAfter):
+			text += "; the certificate of Secret " + string(id) + " expired at " + f.certificate.NotAfter.Format(time.RFC3339)
+		case now.Before(f.certificate.NotBefore):
+			text += "; the certificate of Secret " + string(id) + " is not valid before " + f.certificate.NotBefore.Format(time.RFC3339)
+		}
+	}
+	return text
 }
 
 // parseCertificates reads PEM; without certificates there is a problem.

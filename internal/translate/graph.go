@@ -14,7 +14,13 @@ const (
 	nodePoolNames                     // which AddressPools there are
 	nodeDelegationsIn                 // a: namespace
 	nodeRouterID                      // a: router id
+	nodeSetsOf                        // a: namespace, b: Gateway: its ListenerSets
+	nodeTime                          // what time it is
+	nodeParameters                    // a: namespace, b: name: whether there is a ClientPolicy
 	nodePoliciesOf                    // a: namespace, b: service: its BackendTLSPolicies
+
+	nodePolicyAnchor  // a: kind of policies and kind of their target, b: namespace and name of the target
+	nodeClassPolicies // which ClientPolicies have a GatewayClass
 
 	// What other nodes ask of an object, without the rest of it.
 	nodeNamespace  // a: name
@@ -33,12 +39,17 @@ const (
 	nodeAuthority   // a: ConfigMap or Secret, b: namespace, c: name; made when first read
 
 	nodeBackendTLS   // a: namespace, b: name
+	nodePolicy       // a: kind, b: namespace, c: name
+	nodePolicyStatus // a: kind, b: namespace, c: name
 	nodeMachine      // a: name
 	nodeSelection    // a: pool
 	nodePeer         // a: name
 	nodeIngressRoute // a: namespace, b: name
 
-	nodeGateway // a: namespace, b: name
+	nodeListenerSet // a: namespace, b: name: judged for itself
+	nodeGateway     // a: namespace, b: name, with its ListenerSets
+	nodeSetOutcome  // a: namespace, b: ListenerSet, c: Gateway; made by nodeGateway
+	nodeSection     // a: namespace, b: Gateway, c: port/hostname; made by nodeGateway
 
 	// Who has which address, and so which listeners a Gateway has.
 	nodeAssign
@@ -47,38 +58,41 @@ const (
 	nodeParent      // a: Gateway or ListenerSet, b: namespace, c: name: as routes see it
 	nodeTLSHost     // a: listener, b: server name
 
-	nodeHTTPRoute        // a: namespace, b: name
-	nodeGRPCRoute        // a: namespace, b: name
-	nodeTree             // a: namespace, b: name of a root
-	nodeHost             // a: listener, b: host
-	nodeTLSServed        // a: listener, b: server name
-	nodeListener         // a: listener
-	nodeVIP              // a: address
-	nodePoolStatus       // a: name
-	nodeServiceStatus    // a: namespace, b: name
-	nodeHTTPStatus       // a: namespace, b: name
-	nodeGRPCStatus       // a: namespace, b: name
-	nodeUsersOf          // a: namespace, b: service: whose routes use it; made by the two before
-	nodeIngressStatus    // a: namespace, b: name
-	nodeGatewayStatus    // a: namespace, b: name
-	nodeSet              // a: namespace, b: service, c: port
-	nodeView             // a: view
-	nodeBackendTLSStatus // a: namespace, b: name
+	nodeHTTPRoute         // a: namespace, b: name
+	nodeGRPCRoute         // a: namespace, b: name
+	nodeTree              // a: namespace, b: name of a root
+	nodeRivals            // a: listener, b: host
+	nodeRejected          // a: kind, b: namespace, c: name of a route
+	nodeHost              // a: listener, b: host
+	nodeTLSServed         // a: listener, b: server name
+	nodeListener          // a: listener
+	nodeVIP               // a: address
+	nodePoolStatus        // a: name
+	nodeServiceStatus     // a: namespace, b: name
+	nodeHTTPStatus        // a: namespace, b: name
+	nodeGRPCStatus        // a: namespace, b: name
+	nodeUsersOf           // a: namespace, b: service: whose routes use it; made by the two before
+	nodeIngressStatus     // a: namespace, b: name
+	nodeGatewayStatus     // a: namespace, b: name
+	nodeListenerSetStatus // a: namespace, b: name
+	nodeSet               // a: namespace, b: service, c: port
+	nodeView              // a: view
+	nodeBackendTLSStatus  // a: namespace, b: name
 )
 
-const layerCount = 12
+const layerCount = 14
 
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodeDelegationsIn, nodeRouterID, nodePoliciesOf:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsIn, nodeRouterID, nodeSetsOf, nodeTime, nodeParameters, nodePoliciesOf:
 		return 0
 	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
 		nodeCertificate, nodeAuthority:
 		return 1
-	case nodeMachine, nodeSelection, nodePeer, nodeBackendTLS:
+	case nodeMachine, nodeSelection, nodePeer, nodeListenerSet, nodeBackendTLS:
 		return 2
-	case nodeGateway, nodeIngressRoute:
+	case nodeGateway, nodeSetOutcome, nodeSection, nodeIngressRoute, nodePolicy:
 		return 3
 	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4
@@ -88,14 +102,18 @@ func (k nodeKind) layer() int {
 		return 6
 	case nodeHTTPRoute, nodeGRPCRoute, nodeTree:
 		return 7
-	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
+	case nodeRivals:
 		return 8
-	case nodeTLSServed:
+	case nodeRejected:
 		return 9
-	case nodeHTTPStatus, nodeGRPCStatus, nodeIngressStatus, nodeSet, nodeUsersOf:
+	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
 		return 10
-	default: // nodeGatewayStatus, nodeBackendTLSStatus, nodeView
+	case nodeTLSServed:
 		return 11
+	case nodeHTTPStatus, nodeGRPCStatus, nodeIngressStatus, nodeSet, nodeUsersOf:
+		return 12
+	default: // nodeGatewayStatus, nodeListenerSetStatus, nodeBackendTLSStatus, nodePolicyStatus, nodeView
+		return 13
 	}
 }
 

@@ -25,6 +25,9 @@ type index struct {
 	policies  map[snapshot.Name]nameSet         // BackendTLSPolicies, by service
 	targetsOf map[snapshot.Name][]snapshot.Name // the services of each, sorted
 
+	sets      map[snapshot.Name]nameSet       // ListenerSets, by Gateway
+	gatewayOf map[snapshot.Name]snapshot.Name // the Gateway of each
+
 	routerIDs  map[netip.Addr]nameSet // Machines, by what their spec says
 	routerIDOf map[string]routerID
 }
@@ -59,6 +62,9 @@ func newIndex() index {
 		policies:  map[snapshot.Name]nameSet{},
 		targetsOf: map[snapshot.Name][]snapshot.Name{},
 
+		sets:      map[snapshot.Name]nameSet{},
+		gatewayOf: map[snapshot.Name]snapshot.Name{},
+
 		routerIDs:  map[netip.Addr]nameSet{},
 		routerIDOf: map[string]routerID{},
 	}
@@ -82,6 +88,7 @@ func drop[K comparable](m map[K]nameSet, k K, n snapshot.Name) {
 // must be computed again.
 func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	n := k.Name
+	t.markPoliciesOf(k)
 	switch k.Kind {
 	case snapshot.KindMachine:
 		if s.Machines[n] == nil {
@@ -119,6 +126,10 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	case snapshot.KindGateway:
 		t.graph.mark(named(nodeGateway, n))
 		t.graph.mark(named(nodeGatewayStatus, n))
+	case snapshot.KindListenerSet:
+		t.inputListenerSet(s, n)
+	case snapshot.KindTime:
+		t.graph.changed(node{kind: nodeTime})
 	case snapshot.KindHTTPRoute:
 		t.graph.mark(named(nodeHTTPRoute, n))
 		t.graph.mark(named(nodeHTTPStatus, n))
@@ -127,6 +138,9 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 		t.graph.mark(named(nodeGRPCStatus, n))
 	case snapshot.KindBackendTLSPolicy:
 		t.inputBackendTLS(s, n)
+	case snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy:
+		t.inputPolicy(s, k)
+		t.graph.changed(parametersNode(n))
 	case snapshot.KindReferenceGrant:
 		if s.ReferenceGrants[n] == nil {
 			drop(t.index.grants, n.Namespace, n)

@@ -3,6 +3,7 @@ package translate
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"fairlead.dev/internal/model"
@@ -58,16 +59,59 @@ func (t *Translator) computeAddresses(r reader, n node) {
 }
 
 // computeListener makes the listener that somebody asks for.
-func (t *Translator) computeListener(n node) {
+func (t *Translator) computeListener(r reader, n node) {
 	id := model.ListenerID(n.a)
 	var listener *model.Listener
 	if len(t.ports[id]) > 0 {
-		listener = &model.Listener{ID: id, Port: portOf(id), Protocol: protocolOf(id)}
+		listener = makeListenerOf(r, id)
 	}
+	var named []model.BackendGroup
+	if listener != nil {
+		listener.Clients, named = r.clients(id, listener.Protocol)
+	}
+	settleUses(t, t.policies.listeners, id, named)
+	t.useListener(listener, 1)
+	t.useListener(t.result.Listeners[id], -1)
 	_, stood := t.result.Listeners[id]
 	publish(t.result.Listeners, t.out.Listeners, id, listener)
 	if stood != (listener != nil) {
 		t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
+	}
+}
+
+// makeListenerOf makes the listener of an ID. That of a Gateway with addresses of its own is
+// at those; before there is one, there is no listener.
+func makeListenerOf(r reader, id model.ListenerID) *model.Listener {
+	l := &model.Listener{ID: id, Port: portOf(id), Protocol: protocolOf(id)}
+	gateway, own := gatewayOfListener(id)
+	if !own {
+		return l
+	}
+	out, f := r.outcome(gatewayOwner(gateway)), r.gateway(gateway)
+	if out == nil || f == nil || len(out.addresses) == 0 {
+		return nil
+	}
+	l.Addresses = out.addresses
+	if l.Protocol == model.ProtocolHTTPS {
+		l.ClientValidation = f.validation(int32(l.Port))
+	}
+	return l
+}
+
+// gatewayOfListener is the Gateway whose own a listener is.
+func gatewayOfListener(id model.ListenerID) (snapshot.Name, bool) {
+	_, rest, own := strings.Cut(string(id), "_")
+	namespace, name, _ := strings.Cut(rest, "_")
+	return snapshot.Name{Namespace: namespace, Name: name}, own
+}
+
+// useListener counts what a listener names.
+func (t *Translator) useListener(l *model.Listener, by int) {
+	if l == nil || l.ClientValidation == nil {
+		return
+	}
+	for _, id := range l.ClientValidation.Authorities {
+		t.useAuthority(id, by)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -114,14 +115,15 @@ func (r reader) secret(name string) *secretFact {
 	return r.t.secrets[name]
 }
 
+// now is the time that validity is judged at, zero when nobody said it.
+func (r reader) now() time.Time {
+	r.t.graph.read(r.by, node{kind: nodeTime})
+	return r.s.Now
+}
+
 func (r reader) gateway(n snapshot.Name) *gatewayFact {
 	r.t.graph.read(r.by, named(nodeGateway, n))
 	return r.t.gateways[n]
-}
-
-func (r reader) httpRoute(n snapshot.Name) *httpRouteFact {
-	r.t.graph.read(r.by, named(nodeHTTPRoute, n))
-	return r.t.httpRoutes[n]
 }
 
 func (r reader) ingress(n snapshot.Name) *ingressFact {

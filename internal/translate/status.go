@@ -20,10 +20,13 @@ type Status struct {
 
 	GatewayClass *gatewayv1.GatewayClassStatus `json:"gatewayClass,omitempty"`
 	Gateway      *gatewayv1.GatewayStatus      `json:"gateway,omitempty"`
+	ListenerSet  *gatewayv1.ListenerSetStatus  `json:"listenerSet,omitempty"`
 	// HTTPRoute holds the parents that are ours; none when no Gateway of ours is named.
 	HTTPRoute *gatewayv1.HTTPRouteStatus `json:"httpRoute,omitempty"`
 	// GRPCRoute is the same of a GRPCRoute.
 	GRPCRoute *gatewayv1.GRPCRouteStatus `json:"grpcRoute,omitempty"`
+	// Policy is of a ClientPolicy, RoutePolicy or BackendPolicy.
+	Policy *gatewayv1.PolicyStatus `json:"policy,omitempty"`
 	// BackendTLSPolicy has the ancestors that are ours.
 	BackendTLSPolicy *gatewayv1.PolicyStatus `json:"backendTLSPolicy,omitempty"`
 	IngressRoute     *contourv1beta1.Status  `json:"ingressRoute,omitempty"`
@@ -36,6 +39,11 @@ type Status struct {
 	// Hold keeps the resource from being programmed, whatever the machines have.
 	Hold *Hold `json:"hold,omitempty"`
 
+	// Sections are the listeners that serve those of a Gateway or ListenerSet.
+	Sections map[gatewayv1.SectionName]model.ListenerID `json:"sections,omitempty"`
+	// Unserved says of listeners that are accepted why nobody is served there all the same.
+	Unserved map[gatewayv1.SectionName]string `json:"unserved,omitempty"`
+
 	// Hosts and Listeners must reach the machines for the resource to be programmed,
 	// sorted. Empty when nothing of the resource is served.
 	Hosts     []model.HostKey    `json:"hosts,omitempty"`
@@ -47,6 +55,17 @@ type Status struct {
 type Hold struct {
 	Reason  gatewayv1.GatewayConditionReason `json:"reason"`
 	Message string                           `json:"message"`
+}
+
+// noteUnserved notes a listener that is accepted and has no certificate.
+func (s *Status) noteUnserved(l *gatewayListener) {
+	if !l.broken() {
+		return
+	}
+	if s.Unserved == nil {
+		s.Unserved = map[gatewayv1.SectionName]string{}
+	}
+	s.Unserved[l.name] = "it has no certificate to show: " + l.resolved.message
 }
 
 // ConditionHostConflict is a condition of an HTTPRoute's parent. It is there only

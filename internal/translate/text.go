@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
 	"fairlead.dev/internal/model"
 )
 
@@ -17,10 +19,11 @@ import (
 func (d Desired) Text() string {
 	var b strings.Builder
 	for _, l := range d.Listeners {
-		fmt.Fprintf(&b, "listener %s port %d %s\n", l.ID, l.Port, l.Protocol)
+		writeListener(&b, l)
 	}
 	for _, h := range d.VirtualHosts {
 		fmt.Fprintf(&b, "host %s %s%s\n", h.Listener, h.Host, when(h.Section != "" && h.Section != h.Host, " under "+h.Section))
+		writePolicy(&b, "  ", h.Policy)
 		for _, r := range h.Routes {
 			writeRoute(&b, r)
 		}
@@ -65,75 +68,6 @@ func (d Desired) Text() string {
 	return b.String()
 }
 
-func writeRoute(b *strings.Builder, r model.Route) {
-	fmt.Fprintf(b, "  %s\n", r.Name)
-	fmt.Fprintf(b, "    %s", matchText(r.Match))
-	if r.Respond != nil {
-		fmt.Fprintf(b, " -> %d", r.Respond.Status)
-		if r.Respond.Body != "" {
-			fmt.Fprintf(b, " %q", r.Respond.Body)
-		}
-	}
-	if r.Redirect != nil {
-		b.WriteString(redirectText(r.Redirect))
-	}
-	b.WriteByte('\n')
-	f := r.Forward
-	if f == nil {
-		return
-	}
-	for _, w := range f.Backends {
-		if w.Group == "" {
-			fmt.Fprintf(b, "    -> %d broken: 500\n", w.Weight)
-		} else {
-			fmt.Fprintf(b, "    -> %d %s\n", w.Weight, w.Group)
-		}
-	}
-	var options []string
-	if f.Path != nil {
-		options = append(options, "rewrite "+f.Path.Value)
-	}
-	if f.Timeout == model.Never {
-		options = append(options, "timeout never")
-	} else if f.Timeout != 0 {
-		options = append(options, "timeout "+f.Timeout.String())
-	}
-	if f.Retry != nil {
-		retry := fmt.Sprintf("retry %d", f.Retry.Attempts)
-		if f.TryTimeout != 0 {
-			retry += " each " + f.TryTimeout.String()
-		}
-		options = append(options, retry)
-	}
-	if f.WebSocket {
-		options = append(options, "websocket")
-	}
-	if len(options) > 0 {
-		fmt.Fprintf(b, "    with %s\n", strings.Join(options, ", "))
-	}
-}
-
-func matchText(m model.Match) string {
-	text := strings.ToLower(string(m.Path.Kind)) + " " + m.Path.Value
-	if m.Method != "" {
-		text += " method " + m.Method
-	}
-	for _, h := range m.Headers {
-		text += " header " + valueText(h)
-	}
-	for _, q := range m.Query {
-		text += " query " + valueText(q)
-	}
-	return text
-}
-
-func valueText(v model.ValueMatch) string {
-	if v.Regex {
-		return fmt.Sprintf("%s~%q", v.Name, v.Value)
-	}
-	return fmt.Sprintf("%s=%q", v.Name, v.Value)
-}
-
 func writeGroup(b *strings.Builder, g *model.BackendGroup) {
 	fmt.Fprintf(b, "group %s", g.ID)
 	if string(g.Set) != string(g.ID) {
@@ -149,6 +83,7 @@ func writeGroup(b *strings.Builder, g *model.BackendGroup) {
 	if g.TLS != nil {
 		writeBackendTLS(b, g.TLS)
 	}
+	writeBackendOptions(b, g)
 	if h := g.HealthCheck; h != nil {
 		fmt.Fprintf(b, "  check %s host %s every %s timeout %s out after %d back after %d\n",
 			h.Path, h.Host, h.Interval, h.Timeout, h.Unhealthy, h.Healthy)
@@ -233,24 +168,27 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 		for _, a := range g.Addresses {
 			fmt.Fprintf(b, "  address %s\n", a.Value)
 		}
+		if n := deref(g.AttachedListenerSets); n > 0 {
+			fmt.Fprintf(b, "  listener sets %d\n", n)
+		}
 		for _, l := range g.Listeners {
-			var kinds []string
-			for _, k := range l.SupportedKinds {
-				kinds = append(kinds, string(k.Kind))
-			}
-			fmt.Fprintf(b, "  listener %s attached %d kinds %s\n", l.Name, l.AttachedRoutes, list(kinds))
-			writeConditions(b, "    ", l.Conditions)
+			writeListenerStatus(b, gatewayv1.ListenerEntryStatus(l), s.Unserved)
+		}
+	}
+	if set := s.ListenerSet; set != nil {
+		writeConditions(b, "  ", set.Conditions)
+		for _, l := range set.Listeners {
+			writeListenerStatus(b, l, s.Unserved)
 		}
 	}
 	if h := s.HTTPRoute; h != nil {
-		for _, p := range h.Parents {
-			fmt.Fprintf(b, "  parent %s%s%s\n", namespacePrefix(deref(p.ParentRef.Namespace)), p.ParentRef.Name, describeSection(p.ParentRef))
-			writeConditions(b, "    ", p.Conditions)
-		}
-		if len(h.Parents) == 0 {
-			b.WriteString("  no parent of ours\n")
-		}
+		writeParents(b, h.Parents)
 	}
+	if g := s.GRPCRoute; g != nil {
+		writeParents(b, g.Parents)
+	}
+	writePolicyStatus(b, s.BackendTLSPolicy)
+	writePolicyStatus(b, s.Policy)
 	if i := s.IngressRoute; i != nil {
 		fmt.Fprintf(b, "  %s: %s\n", i.CurrentStatus, i.Description)
 		writeIngress(b, i.LoadBalancer)
@@ -282,6 +220,16 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 	}
 	if len(s.Listeners) > 0 {
 		fmt.Fprintf(b, "  listeners %s\n", list(s.Listeners))
+	}
+}
+
+func writeParents(b *strings.Builder, parents []gatewayv1.RouteParentStatus) {
+	for _, p := range parents {
+		fmt.Fprintf(b, "  parent %s%s%s%s\n", when(deref(p.ParentRef.Kind) == "ListenerSet", "ListenerSet "), namespacePrefix(deref(p.ParentRef.Namespace)), p.ParentRef.Name, describeSection(p.ParentRef))
+		writeConditions(b, "    ", p.Conditions)
+	}
+	if len(parents) == 0 {
+		b.WriteString("  no parent of ours\n")
 	}
 }
 

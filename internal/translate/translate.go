@@ -30,6 +30,9 @@ type Config struct {
 	IngressRoutePort uint16
 	// IngressRouteTLSPort is where IngressRoutes with TLS are served; 443 when 0.
 	IngressRouteTLSPort uint16
+	// GatewayAPIVersion is the release of the Gateway API whose CRDs the API serves, as they
+	// say themselves; empty when it is not known.
+	GatewayAPIVersion string
 	// ReservedPorts are taken on every machine and refused to listeners.
 	ReservedPorts []uint16
 	// SecretNamespace is where the Secrets are that BGPPeers name;
@@ -106,16 +109,20 @@ type Translator struct {
 	index  index
 
 	// Results of nodes, by the names in the nodes.
-	namespaces map[string]map[string]string
-	services   map[snapshot.Name]*serviceFact
-	classes    map[string]*classFact
-	addresses  []string
-	gateways   map[snapshot.Name]*gatewayFact
-	httpRoutes map[snapshot.Name]*httpRouteFact
-	backendTLS map[snapshot.Name]*backendTLSFact
-	ingresses  map[snapshot.Name]*ingressFact
-	trees      map[snapshot.Name]*treeFact
-	hosts      map[model.HostKey]*hostState
+	namespaces  map[string]map[string]string
+	services    map[snapshot.Name]*serviceFact
+	classes     map[string]*classFact
+	addresses   []string
+	gateways    map[snapshot.Name]*gatewayFact
+	sets        map[snapshot.Name]*setFact
+	setOutcomes map[setKey]*setOutcome
+	sections    map[sectionKey]struct{} // of listeners in clear text
+	parents     map[parentKey]*parentFact
+	routes      map[model.Object]*routeFact // HTTPRoutes and GRPCRoutes
+	backendTLS  map[snapshot.Name]*backendTLSFact
+	ingresses   map[snapshot.Name]*ingressFact
+	trees       map[snapshot.Name]*treeFact
+	hosts       map[model.HostKey]*hostState
 
 	// The same, of what brings requests to the machines.
 	own          []ownAddress
@@ -135,10 +142,12 @@ type Translator struct {
 	tlsHosts     map[model.HostKey]*tlsState
 	tlsServed    map[model.HostKey]*tlsClaim // what is published
 
+	policies policyState
+
 	// Sums over nodes.
 	ports      map[model.ListenerID]map[model.Object]struct{} // who asks for a listener
 	reached    map[snapshot.Name]nameSet                      // IngressRoute -> roots that delegate to it
-	attached   map[snapshot.Name]map[gatewayv1.SectionName]int32
+	attached   map[parentKey]map[gatewayv1.SectionName]int32
 	groups     map[model.GroupID]*groupState
 	setUses    map[node]int
 	wants      map[model.Object]*want
@@ -147,11 +156,13 @@ type Translator struct {
 	peersAt    map[netip.Addr]nameSet // valid BGPPeers
 	peerAt     map[string][]string    // BGPPeer -> machines in the result
 
-	users               map[snapshot.Name]map[snapshot.Name]int // Service -> Gateways whose routes use it
-	reaches             map[snapshot.Name]int                   // Service -> its sets that are used
-	usesOf              map[model.Object][]serviceUse           // what a route added to users
-	counted             map[snapshot.Name][]attachment          // what an HTTPRoute added to attached
-	touched             map[model.GroupID]struct{}              // groups whose uses changed in this Apply
+	users               map[snapshot.Name]map[snapshot.Name]int            // Service -> Gateways whose routes use it
+	reaches             map[snapshot.Name]int                              // Service -> its sets that are used
+	rivals              map[model.HostKey][]rival                          // hosts that HTTPRoutes and GRPCRoutes claim: who does, oldest first
+	rejected            map[model.Object]map[model.ListenerID]model.Object // routes, where, and for whom
+	usesOf              map[model.Object][]serviceUse                      // what a route added to users
+	counted             map[model.Object][]attachment                      // what a route added to attached
+	touched             map[model.GroupID]struct{}                         // groups whose uses changed in this Apply
 	certificateUses     map[model.CertificateID]int
 	authorityUses       map[model.AuthorityID]int
 	touchedCertificates map[model.CertificateID]struct{} // to be looked at at the end of this Apply
@@ -165,23 +176,28 @@ type Translator struct {
 // key of the snapshot.
 func New(c Config) *Translator {
 	t := &Translator{
-		config:     c.withDefaults(),
-		graph:      newGraph(),
-		index:      newIndex(),
-		namespaces: map[string]map[string]string{},
-		services:   map[snapshot.Name]*serviceFact{},
-		classes:    map[string]*classFact{},
-		gateways:   map[snapshot.Name]*gatewayFact{},
-		httpRoutes: map[snapshot.Name]*httpRouteFact{},
-		backendTLS: map[snapshot.Name]*backendTLSFact{},
-		ingresses:  map[snapshot.Name]*ingressFact{},
-		trees:      map[snapshot.Name]*treeFact{},
-		hosts:      map[model.HostKey]*hostState{},
-		ports:      map[model.ListenerID]map[model.Object]struct{}{},
-		reached:    map[snapshot.Name]nameSet{},
-		attached:   map[snapshot.Name]map[gatewayv1.SectionName]int32{},
-		groups:     map[model.GroupID]*groupState{},
-		setUses:    map[node]int{},
+		config:      c.withDefaults(),
+		graph:       newGraph(),
+		index:       newIndex(),
+		namespaces:  map[string]map[string]string{},
+		services:    map[snapshot.Name]*serviceFact{},
+		classes:     map[string]*classFact{},
+		gateways:    map[snapshot.Name]*gatewayFact{},
+		sets:        map[snapshot.Name]*setFact{},
+		setOutcomes: map[setKey]*setOutcome{},
+		sections:    map[sectionKey]struct{}{},
+		parents:     map[parentKey]*parentFact{},
+		routes:      map[model.Object]*routeFact{},
+		backendTLS:  map[snapshot.Name]*backendTLSFact{},
+		ingresses:   map[snapshot.Name]*ingressFact{},
+		trees:       map[snapshot.Name]*treeFact{},
+		hosts:       map[model.HostKey]*hostState{},
+		policies:    newPolicyState(),
+		ports:       map[model.ListenerID]map[model.Object]struct{}{},
+		reached:     map[snapshot.Name]nameSet{},
+		attached:    map[parentKey]map[gatewayv1.SectionName]int32{},
+		groups:      map[model.GroupID]*groupState{},
+		setUses:     map[node]int{},
 
 		pools:        map[string]*poolFact{},
 		records:      map[string]*recordFact{},
@@ -205,12 +221,14 @@ func New(c Config) *Translator {
 		touchedCertificates: map[model.CertificateID]struct{}{},
 		touchedAuthorities:  map[model.AuthorityID]struct{}{},
 
-		users:   map[snapshot.Name]map[snapshot.Name]int{},
-		reaches: map[snapshot.Name]int{},
-		usesOf:  map[model.Object][]serviceUse{},
-		counted: map[snapshot.Name][]attachment{},
-		touched: map[model.GroupID]struct{}{},
-		result:  newChanges(),
+		users:    map[snapshot.Name]map[snapshot.Name]int{},
+		reaches:  map[snapshot.Name]int{},
+		rivals:   map[model.HostKey][]rival{},
+		rejected: map[model.Object]map[model.ListenerID]model.Object{},
+		usesOf:   map[model.Object][]serviceUse{},
+		counted:  map[model.Object][]attachment{},
+		touched:  map[model.GroupID]struct{}{},
+		result:   newChanges(),
 	}
 	t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
 	t.graph.mark(node{kind: nodeAssign})
@@ -253,7 +271,7 @@ func (t *Translator) compute(r reader, n node) {
 		update(t, n, t.namespaces, n.a, namespaceLabels(r, n.a))
 	case nodeService:
 		o := r.s.Services[n.name()]
-		update(t, n, t.services, n.name(), makeServiceFact(o))
+		update(t, n, t.services, n.name(), r.withPolicies(n.name(), makeServiceFact(o)))
 		t.setWant(serviceOwner(n.name()), wantOfService(o))
 	case nodeClass:
 		t.computeClass(r, n)
@@ -263,6 +281,12 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeAddresses(r, n)
 	case nodeGateway:
 		t.computeGateway(r, n)
+	case nodeListenerSet:
+		update(t, n, t.sets, n.name(), makeSetFact(r, n.name()))
+	case nodeParent:
+		t.computeParent(r, n)
+	case nodeListenerSetStatus:
+		t.computeListenerSetStatus(r, n)
 	case nodeCertificate:
 		t.computeCertificate(r, n)
 	case nodeAuthority:
@@ -271,10 +295,18 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeTLSHost(n)
 	case nodeTLSServed:
 		t.computeTLSServed(n)
+	case nodePolicy:
+		t.computePolicy(r, n)
+	case nodePolicyStatus:
+		t.computePolicyStatus(r, n)
 	case nodeBackendTLS:
 		update(t, n, t.backendTLS, n.name(), makeBackendTLSFact(r, n.name()))
-	case nodeHTTPRoute:
-		t.computeHTTPRoute(r, n)
+	case nodeHTTPRoute, nodeGRPCRoute:
+		t.computeRoute(r, n)
+	case nodeRivals:
+		t.computeRivals(n)
+	case nodeRejected:
+		t.computeRejected(r, n)
 	case nodeIngressRoute:
 		before := t.ingresses[n.name()]
 		update(t, n, t.ingresses, n.name(), makeIngressFact(r, n.name()))
@@ -284,9 +316,9 @@ func (t *Translator) compute(r reader, n node) {
 	case nodeHost:
 		t.computeHost(r, n)
 	case nodeListener:
-		t.computeListener(n)
-	case nodeHTTPStatus:
-		t.computeHTTPStatus(r, n)
+		t.computeListener(r, n)
+	case nodeHTTPStatus, nodeGRPCStatus:
+		t.computeRouteStatus(r, n)
 	case nodeBackendTLSStatus:
 		t.computeBackendTLSStatus(r, n)
 	case nodeIngressStatus:

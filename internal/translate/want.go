@@ -158,7 +158,7 @@ func (f *gatewayFact) want(owner model.Object) *want {
 		return nil
 	}
 	return &want{
-		owner: owner, created: f.created, request: f.request, needs: f.request.needs(), listeners: f.listenerIDs(), idle: f.accepted.failed,
+		owner: owner, created: f.created, request: f.request, needs: f.request.needs(), listeners: f.wanted, idle: f.accepted.failed,
 	}
 }
 

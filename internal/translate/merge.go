@@ -1,0 +1,134 @@
+package translate
+
+import (
+	"slices"
+	"strconv"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// merge puts together the listeners of a Gateway and of its ListenerSets, who comes first
+// first, and refuses those between which requests could not choose.
+//
+// Within one resource all of those that are in conflict are refused (GatewaySpec.listeners);
+// between resources those of the one that comes later (ListenerSetSpec.listeners).
+type merge struct {
+	protocols map[int32]gatewayv1.ProtocolType   // by port, of listeners that were taken
+	hosts     map[portHost]gatewayv1.SectionName // the same, by hostname
+}
+
+type portHost struct {
+	port     int32
+	hostname string
+}
+
+func newMerge() *merge {
+	return &merge{protocols: map[int32]gatewayv1.ProtocolType{}, hosts: map[portHost]gatewayv1.SectionName{}}
+}
+
+// byHost reports whether listeners of a protocol share a port by their hostnames.
+func byHost(p gatewayv1.ProtocolType) bool {
+	return p == gatewayv1.HTTPProtocolType || p == gatewayv1.HTTPSProtocolType || p == gatewayv1.TLSProtocolType
+}
+
+func portNumber(port int32) string { return strconv.Itoa(int(port)) }
+
+func (l *gatewayListener) refuse(reason gatewayv1.ListenerConditionReason, message string) {
+	l.conflicted.fail(reason, message)
+	if l.accepted.failed && l.accepted.reason == gatewayv1.ListenerReasonUnsupportedProtocol {
+		// That it would be in conflict is the more precise thing to say.
+		l.accepted = listenerVerdict{failed: true, reason: reason, message: message + "; " + l.accepted.message}
+		return
+	}
+	l.accepted.fail(reason, message)
+}
+
+// add finds conflicts of the listeners of one resource, with those that were taken and
+// among themselves. Those of a protocol that is never accepted do not take a port away from
+// others of the same resource, except those that would speak HTTP or TLS there.
+func (m *merge) add(ls []gatewayListener) {
+	sameHost, samePort := map[portHost][]int{}, map[int32][]int{}
+	for i := range ls {
+		l := &ls[i]
+		taken, is := m.protocols[l.port]
+		_, host := m.hosts[portHost{l.port, l.hostname}]
+		switch {
+		case is && taken != l.protocol && l.protocol != gatewayv1.UDPProtocolType:
+			l.refuse(gatewayv1.ListenerReasonProtocolConflict, "port "+portNumber(l.port)+" of the Gateway speaks "+string(taken)+" already")
+			continue
+		case is && taken == l.protocol && host:
+			l.refuse(gatewayv1.ListenerReasonHostnameConflict, "port "+portNumber(l.port)+" of the Gateway has a listener with the same hostname already")
+			continue
+		}
+		if byHost(l.protocol) {
+			k := portHost{l.port, string(l.protocol) + " " + l.hostname}
+			sameHost[k] = append(sameHost[k], i)
+			samePort[l.port] = append(samePort[l.port], i)
+		}
+	}
+	for k, list := range sameHost {
+		for _, i := range list {
+			if len(list) < 2 {
+				break
+			}
+			other := list[0]
+			if other == i {
+				other = list[1]
+			}
+			ls[i].refuse(gatewayv1.ListenerReasonHostnameConflict, "listener "+string(ls[other].name)+" has the same port, protocol and hostname")
+		}
+		_ = k
+	}
+	for _, list := range samePort {
+		for _, i := range list {
+			if j := slices.IndexFunc(list, func(j int) bool { return ls[j].protocol != ls[i].protocol }); j >= 0 {
+				ls[i].refuse(gatewayv1.ListenerReasonProtocolConflict,
+					"listener "+string(ls[list[j]].name)+" wants protocol "+string(ls[list[j]].protocol)+" on the same port")
+			}
+		}
+	}
+}
+
+// take lets listeners that are accepted have their ports and hostnames.
+func (m *merge) take(ls []gatewayListener) {
+	for i := range ls {
+		if l := &ls[i]; l.serves() {
+			m.protocols[l.port] = l.protocol
+			m.hosts[portHost{l.port, l.hostname}] = l.name
+		}
+	}
+}
+
+// relate tells the listeners that were taken of hostnames that cover theirs, and those of
+// HTTPS of hostnames that theirs cover.
+func (m *merge) relate(lists [][]gatewayListener) {
+	covered := map[portHost]string{} // by the wider one: a name that it covers
+	for _, list := range lists {
+		for i := range list {
+			l := &list[i]
+			if !l.serves() {
+				continue
+			}
+			for pattern, more := wider(l.hostname); more; pattern, more = wider(pattern) {
+				k := portHost{l.port, pattern}
+				if _, stands := m.hosts[k]; !stands {
+					continue
+				}
+				l.inner = true
+				if l.secure() && l.overlaps == "" {
+					l.overlaps = pattern
+				}
+				if name, known := covered[k]; !known || l.hostname < name {
+					covered[k] = l.hostname
+				}
+			}
+		}
+	}
+	for _, list := range lists {
+		for i := range list {
+			if l := &list[i]; l.serves() && l.secure() && l.overlaps == "" {
+				l.overlaps = covered[portHost{l.port, l.hostname}]
+			}
+		}
+	}
+}

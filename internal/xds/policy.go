@@ -1,0 +1,252 @@
+package xds
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	corecncf "github.com/cncf/xds/go/xds/core/v3"
+	matcherxds "github.com/cncf/xds/go/xds/type/matcher/v3"
+	mutationrulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimitconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/ratelimit/v3"
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	bodyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/body_size_limit/v3"
+	compositev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
+	authzv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	localv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"fairlead.dev/internal/model"
+)
+
+// The places in a listener's chain that routes fill with the filters of their policies. Envoy
+// makes these when a request has its route, so a policy needs no change of the listener, which
+// would end connections, and a route without policies pays for none.
+//
+// A filter that waits for an answer has a place of its own: when it goes on, Envoy 1.40 goes on
+// behind the place, past the filters in it that come after and past the body for those before. They stand in this
+// order: who may not come is refused first, and what the authorization says of a client can be
+// counted.
+const (
+	policyFilter        = "fairlead.policy"
+	authorizationFilter = "fairlead.authorization"
+	globalLimitFilter   = "fairlead.global_limit"
+)
+
+// policyTimeout bounds a question to a policy's service that names no time.
+const policyTimeout = 500 * time.Millisecond
+
+// clientHeader carries the client's address to the descriptor of a global limit.
+const clientHeader = "x-fairlead-client"
+
+// policies is what a policy fills the places with.
+func policies(p *model.RoutePolicy) map[string]*anypb.Any {
+	if p == nil {
+		return nil
+	}
+	out := map[string]*anypb.Any{}
+	chains := map[string]*compositev3.FilterChainConfiguration{}
+	add := func(place, name string, m proto.Message) {
+		if chains[place] == nil {
+			chains[place] = &compositev3.FilterChainConfiguration{}
+		}
+		chains[place].TypedConfig = append(chains[place].TypedConfig, &corev3.TypedExtensionConfig{Name: name, TypedConfig: pack(m)})
+	}
+	if a := p.Addresses; a != nil && len(a.Allow)+len(a.Deny) > 0 {
+		add(policyFilter, "envoy.filters.http.rbac", addressFilter(a))
+	}
+	if p.MaxRequestBytes > 0 {
+		add(policyFilter, "envoy.filters.http.body_size_limit", &bodyv3.BodySizeLimit{MaxRequestBytes: wrapperspb.UInt64(p.MaxRequestBytes)})
+	}
+	if p.RateLimit != nil {
+		add(policyFilter, "envoy.filters.http.local_ratelimit", localLimit(p.RateLimit))
+	}
+	if a := p.Authorization; a != nil && a.Service != "" {
+		add(authorizationFilter, "envoy.filters.http.ext_authz", authorization(a))
+	}
+	if g := p.GlobalRateLimit; g != nil && g.Service != "" {
+		if slices.ContainsFunc(g.Descriptors, func(s model.RateLimitSource) bool { return s.ClientAddress }) {
+			add(globalLimitFilter, "envoy.filters.http.header_mutation", clientAddress())
+		}
+		add(globalLimitFilter, "envoy.filters.http.ratelimit", globalLimit(g))
+	}
+	for place, chain := range chains {
+		out[place] = pack(&compositev3.CompositePerRoute{Matcher: &matcherxds.Matcher{
+			OnNoMatch: &matcherxds.Matcher_OnMatch{OnMatch: &matcherxds.Matcher_OnMatch_Action{
+				Action: &corecncf.TypedExtensionConfig{Name: "policy", TypedConfig: pack(&compositev3.ExecuteFilterAction{FilterChain: chain})},
+			}},
+		}})
+	}
+	return out
+}
+
+// clientAddress writes the client's address, behind the trusted hops, into a header of ours.
+// The descriptor of Envoy's own that has it has a name that cannot be chosen.
+func clientAddress() *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Mutations: &mutationv3.Mutations{RequestMutations: []*mutationrulesv3.HeaderMutation{{
+		Action: &mutationrulesv3.HeaderMutation_Append{Append: headerOption(clientHeader,
+			"%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%", corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)},
+	}}}}
+}
+
+// unanswerable reports whether a policy asks a service that does not exist, so that no
+// request may pass.
+func unanswerable(p *model.RoutePolicy) bool {
+	return p != nil && (p.Authorization != nil && p.Authorization.Service == "" && !p.Authorization.FailOpen ||
+		p.GlobalRateLimit != nil && p.GlobalRateLimit.Service == "" && !p.GlobalRateLimit.FailOpen)
+}
+
+// addressFilter answers 403 to clients that are denied or, where some are allowed, to all
+// others. Their address is the one behind the trusted hops.
+func addressFilter(a *model.AddressFilter) *rbacv3.RBAC {
+	in := func(prefixes []netip.Prefix) *rbacconfigv3.Principal {
+		set := &rbacconfigv3.Principal_Set{}
+		for _, p := range prefixes {
+			set.Ids = append(set.Ids, &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_RemoteIp{RemoteIp: &corev3.CidrRange{
+				AddressPrefix: p.Addr().String(), PrefixLen: wrapperspb.UInt32(uint32(p.Bits())),
+			}}})
+		}
+		return &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_OrIds{OrIds: set}}
+	}
+	var refused []*rbacconfigv3.Principal
+	if len(a.Deny) > 0 {
+		refused = append(refused, in(a.Deny))
+	}
+	if len(a.Allow) > 0 {
+		refused = append(refused, &rbacconfigv3.Principal{Identifier: &rbacconfigv3.Principal_NotId{NotId: in(a.Allow)}})
+	}
+	return &rbacv3.RBAC{Rules: &rbacconfigv3.RBAC{
+		Action: rbacconfigv3.RBAC_DENY,
+		Policies: map[string]*rbacconfigv3.Policy{"addresses": {
+			Permissions: []*rbacconfigv3.Permission{{Rule: &rbacconfigv3.Permission_Any{Any: true}}},
+			Principals:  refused,
+		}},
+	}}
+}
+
+// localLimit is a token bucket of the machine, over all threads.
+func localLimit(l *model.RateLimit) *localv3.LocalRateLimit {
+	always := &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 100}}
+	return &localv3.LocalRateLimit{
+		StatPrefix: "fairlead",
+		TokenBucket: &typev3.TokenBucket{
+			MaxTokens:     max(l.Burst, 1),
+			TokensPerFill: wrapperspb.UInt32(max(l.Requests, 1)),
+			FillInterval:  durationpb.New(l.Per),
+		},
+		FilterEnabled:           always,
+		FilterEnforced:          always,
+		EnableXRatelimitHeaders: ratelimitcommonv3.XRateLimitHeadersRFCVersion_DRAFT_VERSION_03,
+		EnableRetryAfterHeader:  true,
+	}
+}
+
+// globalLimit asks a service with one descriptor.
+func globalLimit(g *model.GlobalRateLimit) *ratelimitv3.RateLimit {
+	limit := &routev3.RateLimit{}
+	for _, d := range g.Descriptors {
+		a := &routev3.RateLimit_Action{}
+		switch {
+		case d.Header != "" || d.ClientAddress:
+			header := d.Header
+			if d.ClientAddress {
+				header = clientHeader
+			}
+			a.ActionSpecifier = &routev3.RateLimit_Action_RequestHeaders_{RequestHeaders: &routev3.RateLimit_Action_RequestHeaders{
+				HeaderName: header, DescriptorKey: d.Key,
+			}}
+		default:
+			a.ActionSpecifier = &routev3.RateLimit_Action_GenericKey_{GenericKey: &routev3.RateLimit_Action_GenericKey{
+				DescriptorKey: d.Key, DescriptorValue: d.Value,
+			}}
+		}
+		limit.Actions = append(limit.Actions, a)
+	}
+	timeout := g.Timeout
+	if timeout <= 0 {
+		timeout = policyTimeout
+	}
+	return &ratelimitv3.RateLimit{
+		Domain:          g.Domain,
+		Timeout:         durationpb.New(timeout),
+		FailureModeDeny: !g.FailOpen,
+		StatusOnError:   serviceUnavailable(),
+		RateLimitService: &ratelimitconfigv3.RateLimitServiceConfig{
+			GrpcService: grpcService(g.Service, timeout), TransportApiVersion: corev3.ApiVersion_V3,
+		},
+		EnableXRatelimitHeaders: ratelimitv3.RateLimit_DRAFT_VERSION_03,
+		EnableRetryAfterHeader:  true,
+		RateLimits:              []*routev3.RateLimit{limit},
+	}
+}
+
+// authorization asks whether a request may pass. What the service says to a client whom it
+// refuses is the answer.
+func authorization(a *model.Authorization) *authzv3.ExtAuthz {
+	timeout := a.Timeout
+	if timeout <= 0 {
+		timeout = policyTimeout
+	}
+	out := &authzv3.ExtAuthz{
+		TransportApiVersion: corev3.ApiVersion_V3,
+		FailureModeAllow:    a.FailOpen,
+		StatusOnError:       serviceUnavailable(),
+	}
+	if a.MaxBodyBytes > 0 {
+		out.WithRequestBody = &authzv3.BufferSettings{MaxRequestBytes: a.MaxBodyBytes, AllowPartialMessage: true}
+	}
+	if !a.HTTP {
+		out.Services = &authzv3.ExtAuthz_GrpcService{GrpcService: grpcService(a.Service, timeout)}
+		return out
+	}
+	if len(a.RequestHeaders) > 0 {
+		out.AllowedHeaders = names(a.RequestHeaders)
+	}
+	service := &authzv3.HttpService{
+		ServerUri: &corev3.HttpUri{
+			// Only its path would be used, and that is PathPrefix.
+			Uri:              "http://" + policyHost,
+			HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: string(a.Service)},
+			Timeout:          durationpb.New(timeout),
+		},
+		PathPrefix: a.PathPrefix,
+	}
+	if len(a.ResponseHeaders) > 0 {
+		service.AuthorizationResponse = &authzv3.AuthorizationResponse{AllowedUpstreamHeaders: names(a.ResponseHeaders)}
+	}
+	out.Services = &authzv3.ExtAuthz_HttpService{HttpService: service}
+	return out
+}
+
+// policyHost stands in the address of a policy's service; its group says where that is.
+const policyHost = "fairlead-policy"
+
+func serviceUnavailable() *typev3.HttpStatus {
+	return &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable}
+}
+
+func grpcService(g model.GroupID, timeout time.Duration) *corev3.GrpcService {
+	return &corev3.GrpcService{
+		TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: string(g), Authority: policyHost}},
+		Timeout:         durationpb.New(timeout),
+	}
+}
+
+func names(list []string) *matcherv3.ListStringMatcher {
+	out := &matcherv3.ListStringMatcher{}
+	for _, n := range list {
+		out.Patterns = append(out.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: n}, IgnoreCase: true})
+	}
+	return out
+}
