@@ -19,7 +19,7 @@ type policyVerdict = verdict[gatewayv1.PolicyConditionReason]
 type backendTLSFact struct {
 	name     snapshot.Name
 	created  int64
-	targets  []policyTarget
+	targets  []tlsTarget
 	accepted policyVerdict
 	resolved policyVerdict
 	// tls is how backends are verified; nil when the policy is invalid. Then nothing may be
@@ -27,8 +27,8 @@ type backendTLSFact struct {
 	tls *model.BackendTLS
 }
 
-// policyTarget is a Service, or the port of it that section names.
-type policyTarget struct {
+// tlsTarget is a Service, or the port of it that section names.
+type tlsTarget struct {
 	service snapshot.Name
 	section string
 }
@@ -49,11 +49,11 @@ func backendTLSObject(n snapshot.Name) model.Object {
 }
 
 // targetsOf are the Services that a policy speaks of, in its order.
-func targetsOf(o *gatewayv1.BackendTLSPolicy) []policyTarget {
-	var targets []policyTarget
+func targetsOf(o *gatewayv1.BackendTLSPolicy) []tlsTarget {
+	var targets []tlsTarget
 	for _, ref := range o.Spec.TargetRefs {
 		if ref.Group == "" && ref.Kind == gatewayv1.Kind(snapshot.KindService) {
-			targets = append(targets, policyTarget{snapshot.Name{Namespace: o.Namespace, Name: string(ref.Name)}, string(deref(ref.SectionName))})
+			targets = append(targets, tlsTarget{snapshot.Name{Namespace: o.Namespace, Name: string(ref.Name)}, string(deref(ref.SectionName))})
 		}
 	}
 	return targets
@@ -96,15 +96,15 @@ func (t *Translator) inputBackendTLS(s *snapshot.Snapshot, n snapshot.Name) {
 func (r reader) backendTLS(service snapshot.Name, port string) *backendTLSFact {
 	r.t.graph.read(r.by, named(nodePoliciesOf, service))
 	if port != "" {
-		if f := r.firstPolicy(policyTarget{service, port}); f != nil {
+		if f := r.firstPolicy(tlsTarget{service, port}); f != nil {
 			return f
 		}
 	}
-	return r.firstPolicy(policyTarget{service, ""})
+	return r.firstPolicy(tlsTarget{service, ""})
 }
 
 // firstPolicy is the oldest policy of those with one and the same target.
-func (r reader) firstPolicy(target policyTarget) *backendTLSFact {
+func (r reader) firstPolicy(target tlsTarget) *backendTLSFact {
 	r.t.graph.read(r.by, named(nodePoliciesOf, target.service))
 	var first *backendTLSFact
 	for n := range r.t.index.policies[target.service] {
@@ -273,7 +273,7 @@ func policyCondition(kind gatewayv1.PolicyConditionType, v policyVerdict, reason
 }
 
 // String is "Service a/b", or "port web of Service a/b".
-func (t policyTarget) String() string {
+func (t tlsTarget) String() string {
 	text := "Service " + t.service.String()
 	if t.section != "" {
 		text = "port " + t.section + " of " + text
@@ -282,7 +282,7 @@ func (t policyTarget) String() string {
 }
 
 // targetProblem says why there is nothing that a policy could hold for, or nothing.
-func (r reader) targetProblem(t policyTarget) string {
+func (r reader) targetProblem(t tlsTarget) string {
 	service := r.service(t.service)
 	switch {
 	case service == nil:

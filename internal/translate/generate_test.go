@@ -3,7 +3,6 @@ package translate
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +59,7 @@ var kinds = []snapshot.Kind{
 	snapshot.KindEndpointSlice, snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindGateway, snapshot.KindHTTPRoute,
 	snapshot.KindHTTPRoute, snapshot.KindHTTPRoute, snapshot.KindReferenceGrant, snapshot.KindIngressRoute,
 	snapshot.KindIngressRoute, snapshot.KindIngressRoute, snapshot.KindIngressRoute, snapshot.KindTLSCertificateDelegation,
+	snapshot.KindGRPCRoute, snapshot.KindGRPCRoute, snapshot.KindBackendTLSPolicy, snapshot.KindConfigMap,
 	snapshot.KindAddressPool, snapshot.KindAddressPool, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindBGPPeer, snapshot.KindSecret,
 }
 
@@ -92,6 +92,10 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 		if g.chance(80) {
 			o.Data = map[string][]byte{snapshot.PasswordKey: []byte(g.word("secret", "other", ""))}
 		}
+	case *corev1.ConfigMap:
+		if g.chance(80) {
+			o.Data = map[string]string{snapshot.AuthorityKey: g.word(authorityPEM(), "", "x")}
+		}
 	case *v1alpha1.Machine:
 		o.Labels = g.labels()
 		if g.chance(40) {
@@ -117,8 +121,12 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 		g.gateway(o)
 	case *gatewayv1.HTTPRoute:
 		g.httpRoute(o)
+	case *gatewayv1.GRPCRoute:
+		g.grpcRoute(o)
+	case *gatewayv1.BackendTLSPolicy:
+		g.backendTLS(o)
 	case *gatewayv1.ReferenceGrant:
-		o.Spec.From = []gatewayv1.ReferenceGrantFrom{{Group: gatewayv1.GroupName, Kind: "HTTPRoute", Namespace: gatewayv1.Namespace(g.namespace())}}
+		o.Spec.From = []gatewayv1.ReferenceGrantFrom{{Group: gatewayv1.GroupName, Kind: pick(g, gatewayv1.Kind("HTTPRoute"), "GRPCRoute"), Namespace: gatewayv1.Namespace(g.namespace())}}
 		o.Spec.To = []gatewayv1.ReferenceGrantTo{{Kind: "Service", Name: some(g, gatewayv1.ObjectName(g.name()))}}
 	case *contourv1beta1.IngressRoute:
 		g.ingressRoute(o)
@@ -145,7 +153,7 @@ func (g generator) service(o *corev1.Service) {
 	for range g.IntN(3) {
 		o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{
 			Name: pick(g, "", "web", "admin"), Port: pick(g, int32(80), 81), Protocol: pick(g, "", corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP),
-			AppProtocol: some(g, pick(g, "http", "kubernetes.io/ws", "kubernetes.io/h2c")),
+			AppProtocol: some(g, pick(g, "http", "kubernetes.io/ws", "kubernetes.io/h2c", "https")),
 		})
 	}
 }
@@ -197,50 +205,6 @@ func (g generator) gateway(o *gatewayv1.Gateway) {
 			}
 			o.Spec.Addresses = append(o.Spec.Addresses, a)
 		}
-	}
-}
-
-func (g generator) httpRoute(o *gatewayv1.HTTPRoute) {
-	for range 1 + g.IntN(2) {
-		ref := gatewayv1.ParentReference{Name: gatewayv1.ObjectName(g.name()), Namespace: some(g, gatewayv1.Namespace(g.namespace()))}
-		if g.chance(30) {
-			ref.SectionName = some(g, gatewayv1.SectionName(pick(g, "l0", "l1")))
-			ref.Port = some(g, int32(80))
-		}
-		if g.chance(5) {
-			ref.Kind = some(g, gatewayv1.Kind("Service"))
-		}
-		o.Spec.ParentRefs = append(o.Spec.ParentRefs, ref)
-	}
-	for range g.IntN(3) {
-		host := g.host()
-		if g.chance(80) {
-			host = strings.ToLower(pick(g, "x.example.com", "y.example.com", "*.example.com"))
-		}
-		o.Spec.Hostnames = append(o.Spec.Hostnames, gatewayv1.Hostname(host))
-	}
-	for range g.IntN(3) {
-		rule := gatewayv1.HTTPRouteRule{}
-		for range g.IntN(3) {
-			rule.Matches = append(rule.Matches, g.match())
-		}
-		for range g.IntN(3) {
-			ref := gatewayv1.HTTPBackendRef{}
-			ref.Name, ref.Port = gatewayv1.ObjectName(g.name()), some(g, g.port())
-			if g.chance(80) {
-				ref.Port = some(g, int32(80))
-			}
-			ref.Namespace = some(g, gatewayv1.Namespace(g.namespace()))
-			ref.Weight = some(g, pick(g, int32(0), 1, 50, 50, 1_000_000))
-			rule.BackendRefs = append(rule.BackendRefs, ref)
-		}
-		if g.chance(10) {
-			rule.Timeouts = &gatewayv1.HTTPRouteTimeouts{Request: some(g, gatewayv1.Duration(g.word("1s", "0s", "x", "-1s")))}
-		}
-		if g.chance(3) {
-			rule.Filters = []gatewayv1.HTTPRouteFilter{{Type: gatewayv1.HTTPRouteFilterRequestRedirect}}
-		}
-		o.Spec.Rules = append(o.Spec.Rules, rule)
 	}
 }
 

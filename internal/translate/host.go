@@ -18,15 +18,19 @@ type entry struct {
 	groups  []model.BackendGroup // those that the route names
 	created int64                // of the owner, Unix seconds
 	order   int                  // within the owner
+	// service and method are how many characters a GRPCRoute's match has of each; 0 of others.
+	service, method int
 }
 
 // compare orders entries as requests try them: HTTPRouteRule.matches of the
 // Gateway API, which is also IngressRoute's longest prefix first. Regular
 // expressions, whose place is left open there, stand between exact paths and
-// prefixes, longer ones first.
+// prefixes, longer ones first. Those of a GRPCRoute go by GRPCRouteRule.matches.
 func (e *entry) compare(f *entry) int {
 	a, b := &e.route.Match, &f.route.Match
 	return cmp.Or(
+		-cmp.Compare(e.service, f.service),
+		-cmp.Compare(e.method, f.method),
 		cmp.Compare(pathRank(a.Path.Kind), pathRank(b.Path.Kind)),
 		-cmp.Compare(utf8.RuneCountInString(a.Path.Value), utf8.RuneCountInString(b.Path.Value)),
 		-cmp.Compare(min(len(a.Method), 1), min(len(b.Method), 1)),
@@ -56,7 +60,7 @@ func pathRank(k model.PathMatchKind) int {
 type claim struct {
 	owner   model.Object
 	created int64
-	entries []*entry  // sorted
+	entries []*entry // sorted
 	tls     *tlsClaim // of a root IngressRoute, where clients speak TLS: for this host's name
 }
 
@@ -78,7 +82,7 @@ type hostState struct {
 	pending map[model.Object]struct{}
 
 	owner     hostOwner
-	sortedFor hostKind // whose entries sorted holds
+	sortedFor snapshot.Kind // whose entries sorted holds
 	sorted    []placed
 }
 
@@ -87,34 +91,24 @@ type placed struct {
 	entry *entry
 }
 
-// hostKind says whose routes a virtual host has.
-type hostKind uint8
+// routeKinds are the kinds whose resources have routes to put into a virtual host. One host
+// has routes of one kind: their rules of precedence differ.
+var routeKinds = [...]snapshot.Kind{snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindIngressRoute}
 
-const (
-	hostEmpty hostKind = iota // nobody's, or a Gateway's only
-	hostHTTPRoutes
-	hostIngressRoute
-)
+func isRouteKind(kind string) bool { return slices.Contains(routeKinds[:], snapshot.Kind(kind)) }
 
-// hostOwner says who has a host. Without a conflict it does not change when
-// HTTPRoutes come and go, so they do not have to look again.
+// hostOwner says who has a host. Without a conflict it does not change when routes of one
+// kind come and go, so they do not have to look again.
 type hostOwner struct {
-	kind     hostKind
-	conflict bool           // both kinds claim the host
+	kind     snapshot.Kind  // whose routes the host has; empty when nobody's
+	conflict bool           // others claim the host too
 	keeper   model.Object   // with a conflict: the oldest, which decides
 	losers   []model.Object // with a conflict: who is not served, sorted
 }
 
-// has reports whether the owner of a claim is served.
+// has reports whether the owner of a claim is served, if it was not rejected.
 func (o hostOwner) has(claimant model.Object) bool {
-	switch claimant.Kind {
-	case string(snapshot.KindHTTPRoute):
-		return o.kind == hostHTTPRoutes
-	case string(snapshot.KindIngressRoute):
-		return o.kind == hostIngressRoute
-	default:
-		return false
-	}
+	return o.kind != "" && string(o.kind) == claimant.Kind
 }
 
 func (o hostOwner) equal(p hostOwner) bool {
@@ -160,18 +154,24 @@ func (t *Translator) claim(k model.HostKey, owner model.Object, c *claim) {
 	}
 	h.pending[owner] = struct{}{}
 	t.graph.mark(hostNode(k))
+	t.markRivals(k, h, owner)
 }
 
 // moveClaims replaces an owner's claims: those of the sorted keys before by one
 // and the same claim at the sorted keys after.
 func (t *Translator) moveClaims(owner model.Object, before, after []model.HostKey, c *claim) {
+	t.moveClaimsBy(owner, before, after, func(model.HostKey) *claim { return c })
+}
+
+// moveClaimsBy is moveClaims with a claim for each key.
+func (t *Translator) moveClaimsBy(owner model.Object, before, after []model.HostKey, of func(model.HostKey) *claim) {
 	for _, k := range before {
 		if _, stays := slices.BinarySearchFunc(after, k, model.HostKey.Compare); !stays {
 			t.claim(k, owner, nil)
 		}
 	}
 	for _, k := range after {
-		t.claim(k, owner, c)
+		t.claim(k, owner, of(k))
 	}
 }
 
@@ -192,66 +192,97 @@ func (t *Translator) computeHost(r reader, n node) {
 			named = &claim{owner: c.host.Owner, created: c.created}
 		}
 	}
-	owner := h.decide(named)
+	owner := t.decide(k, h, named)
 	if !owner.equal(h.owner) {
 		h.owner = owner
 		t.graph.changed(n)
 	}
-	rerouted := t.place(h)
+	rerouted := t.place(k, h)
 	if len(h.claims) == 0 {
 		delete(t.hosts, k)
+	}
+	if !t.stands(k, h) {
+		t.policyAt(r, k, nil)
 		publish(t.result.VirtualHosts, t.out.VirtualHosts, k, nil)
 		return
 	}
 	section := ""
 	if isTLS(k.Listener) {
 		section = k.Host
-		if h.owner.kind != hostIngressRoute {
+		if h.owner.kind != snapshot.KindIngressRoute {
 			section, _, _ = r.section(k.Listener, k.Host)
 		}
 	}
-	if stood := t.result.VirtualHosts[k]; stood != nil && !rerouted && stood.Section == section {
+	policy := t.policyAt(r, k, h)
+	if stood := t.result.VirtualHosts[k]; stood != nil && !rerouted && stood.Section == section && reflect.DeepEqual(stood.Policy, policy) {
 		return
 	}
-	host := &model.VirtualHost{HostKey: k, Section: section, Routes: make([]model.Route, len(h.sorted))}
+	host := &model.VirtualHost{HostKey: k, Section: section, Policy: policy, Routes: make([]model.Route, len(h.sorted))}
 	for i := range h.sorted {
 		host.Routes[i] = h.sorted[i].entry.route
 	}
 	t.result.VirtualHosts[k], t.out.VirtualHosts[k] = host, host
 }
 
-// decide says who has the host. HTTPRoutes share one. Between them and an
-// IngressRoute the oldest resource decides: what worked before somebody else came
-// goes on working.
+// stands reports whether anybody claims the host who was not rejected.
+func (t *Translator) stands(k model.HostKey, h *hostState) bool {
+	if len(t.rejected) == 0 {
+		return len(h.claims) > 0
+	}
+	for owner := range h.claims {
+		if !t.isRejected(owner, k.Listener) {
+			return true
+		}
+	}
+	return false
+}
+
+// decide says who has the host. Routes of one kind share one. Between kinds the oldest
+// resource decides: what worked before somebody else came goes on working.
 //
-// Who has the very name at a listener with TLS, a Gateway, stands with the HTTPRoutes.
-func (h *hostState) decide(named *claim) hostOwner {
-	http, ingress := h.counts[string(snapshot.KindHTTPRoute)] > 0, h.counts[string(snapshot.KindIngressRoute)] > 0
+// Who has the very name at a listener with TLS, a Gateway, stands with its routes.
+func (t *Translator) decide(k model.HostKey, h *hostState, named *claim) hostOwner {
+	var kinds []snapshot.Kind
+	for _, kind := range routeKinds {
+		if h.counts[string(kind)] > 0 {
+			kinds = append(kinds, kind)
+		}
+	}
 	switch {
-	case !http && !ingress:
+	case len(kinds) == 0:
 		return hostOwner{}
-	case !ingress:
-		return hostOwner{kind: hostHTTPRoutes}
-	case !http && named == nil:
-		return hostOwner{kind: hostIngressRoute}
+	case len(kinds) == 1 && (named == nil || kinds[0] != snapshot.KindIngressRoute):
+		return hostOwner{kind: kinds[0]}
 	}
 	o := hostOwner{conflict: true}
-	oldest := named
+	oldest, ofGateway := named, (*claim)(nil)
 	for _, c := range h.claims {
-		if c.owner.Kind != string(snapshot.KindGateway) && (oldest == nil || c.older(oldest)) {
+		if !isRouteKind(c.owner.Kind) || t.isRejected(c.owner, k.Listener) {
+			continue
+		}
+		if oldest == nil || c.older(oldest) {
 			oldest = c
 		}
-	}
-	isRoot := func(c *claim) bool { return c.owner.Kind == string(snapshot.KindIngressRoute) }
-	o.keeper, o.kind = oldest.owner, hostHTTPRoutes
-	if isRoot(oldest) {
-		o.kind = hostIngressRoute
-		if named != nil {
-			o.losers = append(o.losers, named.owner)
+		if isRivalKind(c.owner.Kind) && (ofGateway == nil || c.older(ofGateway)) {
+			ofGateway = c
 		}
 	}
+	if oldest != nil {
+		o.keeper = oldest.owner
+		switch {
+		case isRouteKind(oldest.owner.Kind):
+			o.kind = snapshot.Kind(oldest.owner.Kind)
+		case ofGateway != nil:
+			o.kind = snapshot.Kind(ofGateway.owner.Kind)
+		default:
+			o.kind = snapshot.KindHTTPRoute
+		}
+	}
+	if named != nil && o.kind == snapshot.KindIngressRoute {
+		o.losers = append(o.losers, named.owner)
+	}
 	for _, c := range h.claims {
-		if c.owner.Kind != string(snapshot.KindGateway) && isRoot(c) != isRoot(oldest) {
+		if isRouteKind(c.owner.Kind) && (snapshot.Kind(c.owner.Kind) != o.kind || t.isRejected(c.owner, k.Listener)) {
 			o.losers = append(o.losers, c.owner)
 		}
 	}
@@ -262,7 +293,7 @@ func (h *hostState) decide(named *claim) hostOwner {
 // tls is what the root IngressRoute wants of the host's server name that has the host; nil
 // when none has.
 func (h *hostState) tls() *tlsClaim {
-	if h.owner.kind != hostIngressRoute {
+	if h.owner.kind != snapshot.KindIngressRoute {
 		return nil
 	}
 	for _, c := range h.claims {
@@ -276,10 +307,10 @@ func (h *hostState) tls() *tlsClaim {
 // place brings sorted up to the claims that changed, and the uses of groups with
 // it. It reports whether the routes differ from those before. What did not change
 // is merged, not sorted again.
-func (t *Translator) place(h *hostState) bool {
+func (t *Translator) place(k model.HostKey, h *hostState) bool {
 	var added []placed
 	add := func(c *claim) {
-		if c != nil && h.owner.has(c.owner) {
+		if c != nil && h.owner.has(c.owner) && !t.isRejected(c.owner, k.Listener) {
 			for _, e := range c.entries {
 				added = append(added, placed{c.owner, e})
 			}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -147,6 +148,18 @@ func checkConditions(t testing.TB, o model.Object, s *Status) {
 			conditions = append(conditions, p.Conditions...)
 		}
 	}
+	if s.GRPCRoute != nil {
+		set++
+		for _, p := range s.GRPCRoute.Parents {
+			conditions = append(conditions, p.Conditions...)
+		}
+	}
+	if s.BackendTLSPolicy != nil {
+		set++
+		for _, a := range s.BackendTLSPolicy.Ancestors {
+			conditions = append(conditions, a.Conditions...)
+		}
+	}
 	if s.IngressRoute != nil {
 		set++
 		if s.IngressRoute.CurrentStatus == "" || s.IngressRoute.Description == "" {
@@ -196,7 +209,7 @@ func (w *world) checkInputs() {
 
 func (w *world) object(k snapshot.Key) any {
 	field := reflect.ValueOf(w.snapshot).Elem().FieldByNameFunc(func(name string) bool {
-		return name == string(k.Kind)+"s" || name == string(k.Kind)+"es"
+		return name == string(k.Kind)+"s" || name == string(k.Kind)+"es" || name == strings.TrimSuffix(string(k.Kind), "y")+"ies"
 	})
 	return field.MapIndex(reflect.ValueOf(k.Name)).Interface()
 }

@@ -25,8 +25,16 @@ func newObject(kind snapshot.Kind) metav1.Object {
 		return &v1alpha1.AddressPool{}
 	case snapshot.KindBGPPeer:
 		return &v1alpha1.BGPPeer{}
+	case snapshot.KindBackendPolicy:
+		return &v1alpha1.BackendPolicy{}
+	case snapshot.KindClientPolicy:
+		return &v1alpha1.ClientPolicy{}
+	case snapshot.KindRoutePolicy:
+		return &v1alpha1.RoutePolicy{}
 	case snapshot.KindSecret:
 		return &corev1.Secret{}
+	case snapshot.KindConfigMap:
+		return &corev1.ConfigMap{}
 	case snapshot.KindMachine:
 		return &v1alpha1.Machine{}
 	case snapshot.KindNamespace:
@@ -41,6 +49,10 @@ func newObject(kind snapshot.Kind) metav1.Object {
 		return &gatewayv1.Gateway{}
 	case snapshot.KindHTTPRoute:
 		return &gatewayv1.HTTPRoute{}
+	case snapshot.KindGRPCRoute:
+		return &gatewayv1.GRPCRoute{}
+	case snapshot.KindBackendTLSPolicy:
+		return &gatewayv1.BackendTLSPolicy{}
 	case snapshot.KindReferenceGrant:
 		return &gatewayv1.ReferenceGrant{}
 	case snapshot.KindIngressRoute:

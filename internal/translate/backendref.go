@@ -1,0 +1,133 @@
+package translate
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// backends is where a rule's requests go, nil when to no backend at all. A share whose
+// reference is broken is kept, without a group. Filters of a backend that is the only one
+// are the rule's.
+func (c *routeCompiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
+	forward := &model.Forward{}
+	var groups []model.BackendGroup
+	sound := false
+	path := s.path + ".backendRefs"
+	for i := range s.backends {
+		ref := &s.backends[i]
+		weight := int32(1)
+		if ref.Weight != nil {
+			weight = *ref.Weight
+		}
+		field := at(path, i)
+		if weight < 0 || weight > weightLimit {
+			c.refuse(field+".weight", strconv.Itoa(int(weight))+" must be in the range 0-"+strconv.Itoa(weightLimit))
+			weight = 0
+		}
+		group, websocket, ok := c.backend(&ref.BackendObjectReference, field)
+		own := c.filters(ref.Filters, field+".filters", s.prefixes)
+		share := model.WeightedGroup{Weight: uint32(weight), RequestHeaders: own.request, ResponseHeaders: own.response}
+		own.request, own.response = nil, nil
+		if len(s.backends) == 1 {
+			c.lift(set, &own, field+".filters")
+		} else if name := own.first(); name != "" {
+			c.refuse(field+".filters", "filter "+quote(string(name))+" works for whole rules, not for one of several backends")
+		}
+		if weight == 0 {
+			continue
+		}
+		if ok && !own.broken {
+			sound = true
+			groups = addGroup(groups, group)
+			forward.WebSocket = forward.WebSocket || websocket
+			share.Group = group.ID
+		}
+		forward.Backends = addShare(forward.Backends, share)
+	}
+	if !sound {
+		return nil, nil
+	}
+	return forward, groups
+}
+
+// addShare adds a share; one that differs in nothing but the weight makes that larger.
+func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.WeightedGroup {
+	for i := range shares {
+		same := shares[i]
+		same.Weight = share.Weight
+		if reflect.DeepEqual(same, share) {
+			shares[i].Weight = uint32(min(uint64(shares[i].Weight)+uint64(share.Weight), math.MaxUint32))
+			return shares
+		}
+	}
+	return append(shares, share)
+}
+
+// backend resolves one reference. A broken one is noted in resolved.
+func (c *routeCompiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, websocket, ok bool) {
+	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindService) {
+		c.resolved.fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+kindText(string(deref(ref.Group)), string(deref(ref.Kind)))+" is no kind of backend: only Service is")
+		return group, false, false
+	}
+	service := snapshot.Name{Namespace: c.owner.Namespace, Name: string(ref.Name)}
+	if ref.Namespace != nil && *ref.Namespace != "" {
+		service.Namespace = string(*ref.Namespace)
+	}
+	if service.Namespace != c.owner.Namespace && !c.granted(service) {
+		c.resolved.fail(gatewayv1.RouteReasonRefNotPermitted,
+			path+": no ReferenceGrant in namespace "+service.Namespace+" lets "+c.owner.Kind+"s of namespace "+c.owner.Namespace+" use Service "+service.Name)
+		return group, false, false
+	}
+	if ref.Port == nil {
+		c.resolved.fail(gatewayv1.RouteReasonBackendNotFound, path+".port: must be set")
+		return group, false, false
+	}
+	port, fault, problem := findPort(c.r, service, int32(*ref.Port))
+	if fault == serviceFine {
+		c.services = append(c.services, service)
+		options := groupOptions{certificate: c.certificate}
+		if c.grpc {
+			options.protocol = model.BackendHTTP2
+		}
+		group, fault, problem = makeGroup(c.r, service, port, options)
+	}
+	switch fault {
+	case serviceFine:
+		return group, port.protocolOfApp().websocket, true
+	case serviceExternal:
+		c.resolved.fail(gatewayv1.RouteReasonInvalidKind, path+": "+problem)
+	case portProtocol:
+		c.resolved.fail(gatewayv1.RouteReasonUnsupportedProtocol, path+".port: "+problem)
+	case policyInvalid:
+		c.resolved.fail(ReasonBackendTLS, path+".port: "+problem)
+	case portMissing:
+		c.resolved.fail(gatewayv1.RouteReasonBackendNotFound, path+".port: "+problem)
+	case serviceMissing:
+		c.resolved.fail(gatewayv1.RouteReasonBackendNotFound, path+".name: "+problem)
+	}
+	return model.BackendGroup{}, false, false
+}
+
+// granted reports whether a ReferenceGrant lets the route use a Service of another
+// namespace.
+func (c *routeCompiler) granted(service snapshot.Name) bool {
+	for _, grant := range c.r.grantsIn(service.Namespace) {
+		from := slices.ContainsFunc(grant.Spec.From, func(f gatewayv1.ReferenceGrantFrom) bool {
+			return f.Group == gatewayv1.GroupName && string(f.Kind) == c.owner.Kind && string(f.Namespace) == c.owner.Namespace
+		})
+		to := slices.ContainsFunc(grant.Spec.To, func(t gatewayv1.ReferenceGrantTo) bool {
+			return t.Group == "" && t.Kind == gatewayv1.Kind(snapshot.KindService) && (t.Name == nil || *t.Name == "" || string(*t.Name) == service.Name)
+		})
+		if from && to {
+			return true
+		}
+	}
+	return false
+}

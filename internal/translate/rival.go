@@ -1,0 +1,168 @@
+package translate
+
+import (
+	"maps"
+	"slices"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// Of an HTTPRoute and a GRPCRoute that have a hostname in common at one listener, exactly
+// one is accepted there, the older one, and the other is served at none of its hostnames
+// (GRPCRouteSpec.hostnames). A route that is not accepted itself rejects nobody. Hostnames
+// meet when they are equal after what the listener leaves of them: a wildcard and a name
+// below it are two hosts here, and requests for the name are never the wildcard's.
+
+// rival is one claimant of a host that HTTPRoutes and GRPCRoutes claim.
+type rival struct {
+	owner   model.Object
+	created int64
+}
+
+func isRivalKind(kind string) bool {
+	return kind == string(snapshot.KindHTTPRoute) || kind == string(snapshot.KindGRPCRoute)
+}
+
+func rivalsNode(k model.HostKey) node {
+	return node{kind: nodeRivals, a: string(k.Listener), b: k.Host}
+}
+
+func rejectedNode(o model.Object) node {
+	return node{kind: nodeRejected, a: o.Kind, b: o.Namespace, c: o.Name}
+}
+
+// markRivals looks at a host again whose claims changed, if both kinds are, or were, there.
+func (t *Translator) markRivals(k model.HostKey, h *hostState, owner model.Object) {
+	if !isRivalKind(owner.Kind) {
+		return
+	}
+	if t.rivals[k] != nil || h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0 {
+		t.graph.mark(rivalsNode(k))
+	}
+}
+
+// computeRivals lists who claims a host of both kinds, oldest first.
+func (t *Translator) computeRivals(n node) {
+	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
+	var rivals []rival
+	if h := t.hosts[k]; h != nil && h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0 {
+		var claims []*claim
+		for _, c := range h.claims {
+			if isRivalKind(c.owner.Kind) {
+				claims = append(claims, c)
+			}
+		}
+		slices.SortFunc(claims, func(a, b *claim) int {
+			if a.older(b) {
+				return -1
+			}
+			return 1
+		})
+		for _, c := range claims {
+			rivals = append(rivals, rival{c.owner, c.created})
+		}
+	}
+	before := t.rivals[k]
+	if slices.Equal(before, rivals) {
+		return
+	}
+	if rivals == nil {
+		delete(t.rivals, k)
+	} else {
+		t.rivals[k] = rivals
+	}
+	t.graph.changed(n)
+	for _, r := range slices.Concat(before, rivals) {
+		t.graph.mark(rejectedNode(r.owner))
+	}
+}
+
+// computeRejected finds the listeners at which a route is not accepted because of an older
+// one of the other kind.
+func (t *Translator) computeRejected(r reader, n node) {
+	owner := model.Object{Kind: n.a, Namespace: n.b, Name: n.c}
+	known := map[rivalry]*model.Object{}
+	var rejected map[model.ListenerID]model.Object
+	hosts := t.routes[owner].hosts()
+	if !slices.ContainsFunc(hosts, func(k model.HostKey) bool { return t.rivals[k] != nil }) {
+		hosts = nil // nobody to meet; who comes marks the node again
+	}
+	for _, id := range listenersOf(hosts) {
+		if by := r.rejectedBy(rivalry{owner, id}, known); by != nil {
+			if rejected == nil {
+				rejected = map[model.ListenerID]model.Object{}
+			}
+			rejected[id] = *by
+		}
+	}
+	before := t.rejected[owner]
+	if maps.Equal(before, rejected) {
+		return
+	}
+	if rejected == nil {
+		delete(t.rejected, owner)
+	} else {
+		t.rejected[owner] = rejected
+	}
+	t.graph.changed(n)
+	for _, k := range t.routes[owner].hosts() {
+		if h := t.hosts[k]; h != nil && (before[k.Listener] != rejected[k.Listener]) {
+			h.pending[owner] = struct{}{}
+			t.graph.mark(hostNode(k))
+		}
+	}
+}
+
+// rivalry is a route at one listener.
+type rivalry struct {
+	route    model.Object
+	listener model.ListenerID
+}
+
+// rejectedBy finds the route for which another is rejected at a listener, nil when it is
+// accepted. Only older ones reject, so this ends; known keeps what was found.
+func (r reader) rejectedBy(of rivalry, known map[rivalry]*model.Object) *model.Object {
+	if by, found := known[of]; found {
+		return by
+	}
+	known[of] = nil
+	for _, k := range r.hostsOf(of.route) {
+		if k.Listener != of.listener {
+			continue
+		}
+		for _, older := range r.rivalsOf(k) {
+			if older.owner == of.route {
+				break
+			}
+			if older.owner.Kind != of.route.Kind && r.rejectedBy(rivalry{older.owner, of.listener}, known) == nil {
+				known[of] = &older.owner
+				return &older.owner
+			}
+		}
+	}
+	return nil
+}
+
+// hostsOf are the hosts that an HTTPRoute or GRPCRoute claims.
+func (r reader) hostsOf(route model.Object) []model.HostKey {
+	return r.route(route).hosts()
+}
+
+func (r reader) rivalsOf(k model.HostKey) []rival {
+	r.t.graph.read(r.by, rivalsNode(k))
+	return r.t.rivals[k]
+}
+
+// rejectedAt returns who came first at a listener where a route is rejected.
+func (r reader) rejectedAt(route model.Object, listener model.ListenerID) (by model.Object, is bool) {
+	r.t.graph.read(r.by, rejectedNode(route))
+	by, is = r.t.rejected[route][listener]
+	return by, is
+}
+
+// isRejected is rejectedAt for nodes that are marked when it changes.
+func (t *Translator) isRejected(route model.Object, listener model.ListenerID) bool {
+	_, is := t.rejected[route][listener]
+	return is
+}

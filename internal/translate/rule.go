@@ -1,0 +1,175 @@
+package translate
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// routeCompiler turns the rules of an HTTPRoute or GRPCRoute into entries. A rule with a
+// value that is not supported is dropped as a whole: serving it without the value would be
+// something that nobody asked for. What its matches take is answered with an error, so that
+// no wider rule gets it. A route of which no rule is left is refused.
+type routeCompiler struct {
+	r       reader
+	owner   model.Object
+	created int64
+	grpc    bool
+	// certificate is shown to backends.
+	certificate model.CertificateID
+
+	refused  routeVerdict // the whole route
+	rule     routeVerdict // the rule at hand
+	faults   int          // found so far, in all rules
+	resolved routeVerdict
+	partial  string
+	entries  []*entry
+	services []snapshot.Name
+}
+
+// refuse notes what is wrong with the rule at hand.
+func (c *routeCompiler) refuse(path, problem string) {
+	c.refuseFor(gatewayv1.RouteReasonUnsupportedValue, path, problem)
+}
+
+func (c *routeCompiler) refuseFor(reason gatewayv1.RouteConditionReason, path, problem string) {
+	c.faults++
+	c.rule.fail(reason, path+": "+problem)
+}
+
+// hostnames are the route's, lower case; anyHost when it names none.
+func (c *routeCompiler) hostnames(names []gatewayv1.Hostname) []string {
+	var hosts []string
+	for i, h := range names {
+		host := strings.ToLower(string(h))
+		if problem := hostProblem(host, true); problem != "" {
+			c.refused.fail(gatewayv1.RouteReasonUnsupportedValue, at("spec.hostnames", i)+": "+problem)
+			continue
+		}
+		hosts = append(hosts, host)
+	}
+	if len(names) == 0 {
+		hosts = append(hosts, anyHost)
+	}
+	return hosts
+}
+
+// rules compiles each of n rules, and drops those that are not sound.
+func (c *routeCompiler) rules(n int, compile func(i int)) {
+	var faults routeVerdict
+	var dropped []string
+	for i := range n {
+		c.rule = routeVerdict{}
+		first := len(c.entries)
+		compile(i)
+		if !c.rule.failed {
+			continue
+		}
+		faults.fail(c.rule.reason, c.rule.message)
+		dropped = append(dropped, strconv.Itoa(i))
+		for j, e := range c.entries[first:] {
+			c.entries[first+j] = c.closed(e)
+		}
+	}
+	switch {
+	case len(dropped) == 0:
+	case len(dropped) == n:
+		c.refused.fail(faults.reason, faults.message)
+	default:
+		c.partial = limit("Dropped Rule " + strings.Join(dropped, ", ") + " of spec.rules, whose requests are answered " +
+			strconv.Itoa(int(c.brokenStatus())) + ": " + faults.message)
+	}
+	slices.SortFunc(c.entries, (*entry).compare)
+}
+
+// brokenStatus is what requests are answered for which there is no sound backend: gRPC
+// clients read 503 as UNAVAILABLE.
+func (c *routeCompiler) brokenStatus() uint32 {
+	if c.grpc {
+		return 503
+	}
+	return 500
+}
+
+// closed is an entry that takes the same requests and answers them with an error.
+func (c *routeCompiler) closed(e *entry) *entry {
+	shut := *e
+	shut.groups = nil
+	shut.route = model.Route{Name: e.route.Name, Owner: e.route.Owner, Match: e.route.Match, Respond: &model.Respond{Status: c.brokenStatus()}}
+	return &shut
+}
+
+// ruleSpec is what the rules of both kinds have in common.
+type ruleSpec struct {
+	path     string // "spec.rules[0]"
+	filters  []gatewayv1.HTTPRouteFilter
+	backends []gatewayv1.HTTPBackendRef
+	timeouts *gatewayv1.HTTPRouteTimeouts
+	retry    *gatewayv1.HTTPRouteRetry
+	session  *gatewayv1.SessionPersistence
+	name     string // of the rule, if it has one
+	index    int
+	// prefixes says that every match is one of a path prefix.
+	prefixes bool
+	// cookiePath is where a cookie of the rule belongs.
+	cookiePath string
+}
+
+// action is what the rule does with requests: a route without name and match.
+func (c *routeCompiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
+	set := c.filters(s.filters, s.path+".filters", s.prefixes)
+	forward, groups := c.backends(s, &set)
+	route := model.Route{Owner: c.owner, CORS: set.cors, RequestHeaders: set.request, ResponseHeaders: set.response}
+	switch {
+	case set.redirect != nil:
+		if len(s.backends) > 0 && !set.lifted {
+			c.refuseFor(gatewayv1.RouteReasonIncompatibleFilters, s.path+".filters", "a RequestRedirect must not be together with backendRefs")
+		}
+		route.Redirect, groups = set.redirect, nil
+	case forward == nil || set.broken:
+		route.Respond, groups = &model.Respond{Status: c.brokenStatus()}, nil
+	default:
+		route.Forward = forward
+		forward.Path, forward.Host = set.path, set.host
+		forward.Stream = c.grpc
+		for _, m := range set.mirrors {
+			forward.Mirrors = append(forward.Mirrors, m.mirror)
+			groups = addGroup(groups, m.group)
+		}
+	}
+	if s.timeouts != nil || s.retry != nil || s.session != nil {
+		options := forward
+		if route.Forward == nil {
+			options = &model.Forward{} // to find what is wrong
+		}
+		c.timeouts(options, s.timeouts, s.path+".timeouts")
+		c.retry(options, s.retry, s.path+".retry")
+		c.session(options, s)
+	}
+	policy, asked := c.r.routePolicy(c.owner, s.name)
+	route.Policy = policy
+	for _, g := range asked {
+		groups = addGroup(groups, g)
+	}
+	return route, groups
+}
+
+// addEntries adds one entry for each match that can be read.
+func (c *routeCompiler) addEntries(s *ruleSpec, n int, match func(i int, e *entry)) {
+	action, groups := c.action(s)
+	prefix := c.owner.Kind + "/" + c.owner.Namespace + "/" + c.owner.Name + "/rules/" + strconv.Itoa(s.index) + "/matches/"
+	for i := range n {
+		e := &entry{route: action, groups: groups, created: c.created, order: len(c.entries)}
+		e.route.Name = prefix + strconv.Itoa(i)
+		before := c.faults
+		match(i, e)
+		if c.faults == before {
+			c.entries = append(c.entries, e)
+		}
+	}
+}
