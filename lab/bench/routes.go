@@ -225,7 +225,7 @@ func (b *routesBench) awaitStatus(ctx context.Context) error {
 		select {
 		case <-limited.Done():
 			return fmt.Errorf("%d of %d routes do not say that they are programmed: %w", waiting, len(list.Items), limited.Err())
-		case <-time.After(time.Second):
+		case <-time.After(3 * time.Second):
 		}
 	}
 }
@@ -240,7 +240,7 @@ func programmed(route map[string]any) bool {
 	conditions, _, _ := unstructured.NestedSlice(parent, "conditions")
 	return slices.ContainsFunc(conditions, func(c any) bool {
 		condition, _ := c.(map[string]any)
-		return condition["type"] == "Programmed" && condition["status"] == "True"
+		return condition["type"] == "fairlead.dev/Programmed" && condition["status"] == "True"
 	})
 }
 

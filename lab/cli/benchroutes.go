@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -44,5 +45,38 @@ func routesTable(r bench.RoutesResult) report.Table {
 		t.Add(w.Routes, s(w.APIWrite), s(w.Programmed), mb(w.PlaneRSS), mb(w.ExternalRSS), mb(w.AgentRSS), mb(w.EnvoyRSS),
 			ms(w.ChangeP50), ms(w.ChangeP99), ms(w.ChangeLoadedP50), ms(w.ChangeLoadedP99), w.Errors)
 	}
+	return t
+}
+
+func newBenchEdge(dir *string) *cobra.Command {
+	var o bench.EdgeOptions
+	c := &cobra.Command{
+		Use:   "edge",
+		Short: "Latency and processor time of an edge's Envoy by routes, endpoints and prefixes",
+		Long: `Measure a real Envoy on loopback at a fixed rate of requests: with 100 to 20,000 routes,
+with 1 to 1,000 endpoints, with 100 and 5,000 prefixes on one host; its memory with
+route shards and with one route configuration; and what choosing the shard costs.`,
+		Example: "  fairlead lab bench edge --rate 1000 --duration 5s",
+		RunE: func(c *cobra.Command, _ []string) error {
+			o.Now, o.Progress = time.Now, progress(c.ErrOrStderr())
+			return measure(c, *dir, "edge", func(ctx context.Context) (bench.EdgeResult, error) { return bench.Edge(ctx, o) }, edgeTable)
+		},
+	}
+	c.Flags().Float64Var(&o.Rate, "rate", 2_000, "requests a second")
+	c.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "of one round")
+	c.Flags().IntVar(&o.Rounds, "rounds", 3, "rounds; the median counts")
+	return c
+}
+
+func edgeTable(r bench.EdgeResult) report.Table {
+	t := report.Table{Columns: []string{"routes", "endpoints", "prefixes of a host", "p50", "p99", "Envoy's CPU a request", "ratio", "memory", "failed"}}
+	for _, rows := range [][]bench.EdgeRow{r.Routes, r.Endpoints, r.Prefixes} {
+		for _, w := range rows {
+			t.Add(w.Routes, w.Endpoints, w.Prefixes, fmt.Sprintf("%.2f ms", w.P50), fmt.Sprintf("%.2f ms", w.P99), fmt.Sprintf("%.1f us", w.CPU),
+				fmt.Sprintf("%.2f", w.Ratio), fmt.Sprintf("%.0f MB", w.RSS), w.Failed)
+		}
+	}
+	t.Add(r.Memory.Hosts, "", "", "", "", "", fmt.Sprintf("%.2f", r.Memory.Ratio), fmt.Sprintf("%.0f MB, %.0f in one", r.Memory.Sharded, r.Memory.One), "")
+	t.Add("the normaliser adds", "", "", "", "", fmt.Sprintf("%.1f us", r.Scopes.ExactMicros-r.Scopes.PlainMicros), fmt.Sprintf("%.2f", r.Scopes.ExactRatio), "", "")
 	return t
 }
