@@ -2,7 +2,6 @@ package xds
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	lbcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
-	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -34,8 +32,7 @@ const (
 	connectionBuffer = 32 << 10
 )
 
-// Cluster is a group of backends: HTTP/1.1 with kept connections to the backends of the
-// group's set, which come by EDS under EndpointsName. Health is what EDS says and, when
+// Cluster is a group of backends with kept connections to the backends of the group's set, which come by EDS under EndpointsName. Health is what EDS says and, when
 // the group has a health check, what Envoy's own check says. A group without any healthy
 // backend answers 503; it never falls back on unhealthy ones.
 //
@@ -49,28 +46,20 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads(initialFetch), ServiceName: EndpointsName(g)},
 		ConnectTimeout:                durationpb.New(connectTimeout),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(connectionBuffer),
-		CircuitBreakers:               &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{breaker()}},
+		CircuitBreakers:               &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{breaker(g.Limits)}},
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
 			HealthyPanicThreshold: &typev3.Percent{Value: 0},
 			// A change of health takes effect at once, not with the next second's batch.
 			UpdateMergeWindow: durationpb.New(0),
 		},
 		IgnoreHealthOnHostRemoval: true,
+		TransportSocket:           transport(g),
+		OutlierDetection:          outlier(g.Outlier),
 		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
 			KeepaliveTime: wrapperspb.UInt32(60), KeepaliveInterval: wrapperspb.UInt32(10), KeepaliveProbes: wrapperspb.UInt32(3),
 		}},
 	}
-	protocol := &httpv3.HttpProtocolOptions{
-		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdle)},
-		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
-			ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
-					HttpProtocolOptions: &corev3.Http1ProtocolOptions{},
-				},
-			},
-		},
-	}
-	c.TypedExtensionProtocolOptions = typedOptions(protocol)
+	c.TypedExtensionProtocolOptions = typedOptions(protocolOptions(g))
 	switch g.Balance {
 	case model.BalanceLeastRequest:
 		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
@@ -82,7 +71,7 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
 	if g.HealthCheck != nil {
-		c.HealthChecks = []*corev3.HealthCheck{healthCheck(g.HealthCheck)}
+		c.HealthChecks = []*corev3.HealthCheck{healthCheck(g)}
 	}
 	return c
 }
@@ -90,19 +79,6 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 // EndpointsName names the load assignment of a group. Each group has its own, also when
 // groups share a set: one that came first would not be sent again for the second.
 func EndpointsName(g model.BackendGroup) string { return string(g.ID) }
-
-// breaker lifts Envoy's limits of 1,024: what protects a backend is the team's to say.
-// Retries alone are bounded, to a quarter of what is under way.
-func breaker() *clusterv3.CircuitBreakers_Thresholds {
-	return &clusterv3.CircuitBreakers_Thresholds{
-		MaxConnections:     wrapperspb.UInt32(math.MaxUint32),
-		MaxPendingRequests: wrapperspb.UInt32(math.MaxUint32),
-		MaxRequests:        wrapperspb.UInt32(math.MaxUint32),
-		RetryBudget: &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
-			BudgetPercent: &typev3.Percent{Value: 25}, MinRetryConcurrency: wrapperspb.UInt32(16),
-		},
-	}
-}
 
 // byCookie is a ring hash over a session cookie that Envoy sets when a client has none.
 func byCookie() *clusterv3.LoadBalancingPolicy {
@@ -116,19 +92,29 @@ func byCookie() *clusterv3.LoadBalancingPolicy {
 	}}}
 }
 
-func healthCheck(h *model.HealthCheck) *corev3.HealthCheck {
+// healthCheck asks as requests are asked: with the group's TLS, and in HTTP/2 where its
+// backends speak nothing else.
+func healthCheck(g model.BackendGroup) *corev3.HealthCheck {
+	h := g.HealthCheck
 	interval := durationpb.New(h.Interval)
-	return &corev3.HealthCheck{
+	ask := &corev3.HealthCheck_HttpHealthCheck{Host: cmp.Or(h.Host, checkHost), Path: h.Path}
+	alpn := alpnHTTP1
+	if g.Protocol == model.BackendHTTP2 {
+		ask.CodecClientType, alpn = typev3.CodecClientType_HTTP2, alpnHTTP2
+	}
+	out := &corev3.HealthCheck{
 		Timeout:            durationpb.New(h.Timeout),
 		Interval:           interval,
 		UnhealthyThreshold: wrapperspb.UInt32(max(1, h.Unhealthy)),
 		HealthyThreshold:   wrapperspb.UInt32(max(1, h.Healthy)),
 		// Envoy would check an idle cluster once a minute only.
 		NoTrafficInterval: interval,
-		HealthChecker: &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: &corev3.HealthCheck_HttpHealthCheck{
-			Host: cmp.Or(h.Host, checkHost), Path: h.Path,
-		}},
+		HealthChecker:     &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: ask},
 	}
+	if g.TLS != nil {
+		out.TlsOptions = &corev3.HealthCheck_TlsOptions{AlpnProtocols: []string{alpn}}
+	}
+	return out
 }
 
 // LoadAssignment is where the backends of a group are, by failure domain and address. s is

@@ -330,7 +330,7 @@ func TestPolicies(t *testing.T) {
 	w.serveGroup(model.BackendGroup{ID: "ns/cookie/80", Balance: model.BalanceCookie}, w.backend("c1"), w.backend("c2"), w.backend("c3"))
 
 	retry := forward("retry", "/retry", "ns/flaky/80", 1)
-	retry.Forward.Retry = &model.Retry{Attempts: 3}
+	retry.Forward.Retry = &model.Retry{Attempts: 3, ServerErrors: true}
 	slow := forward("slow", "/slow", "ns/hang/80", 1)
 	slow.Forward.Timeout = 50 * time.Millisecond
 	try := forward("try", "/try", "ns/hang/80", 1)

@@ -1,7 +1,10 @@
 package xds
 
 import (
+	compositev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	sessionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
 	"fairlead.dev/internal/model"
@@ -13,6 +16,12 @@ func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
 	filters := []*hcmv3.HttpFilter{
 		scopeNormaliser(l, c),
 		upgradeGuard(),
+		// Browsers ask without credentials, so preflights are answered before policies.
+		httpFilter(corsFilter, &corsv3.Cors{}),
+		httpFilter(policyFilter, &compositev3.Composite{}),
+		httpFilter(authorizationFilter, &compositev3.Composite{}),
+		httpFilter(globalLimitFilter, &compositev3.Composite{}),
+		httpFilter(sessionFilter, &sessionv3.StatefulSession{}),
 		// Backends and clients need not know what the proxy is.
 		httpFilter("envoy.filters.http.router", &routerv3.Router{SuppressEnvoyHeaders: true}),
 	}

@@ -57,3 +57,6 @@ func stringMatch(value string, regex bool) *matcherv3.StringMatcher {
 func regexMatch(expression string) *matcherv3.RegexMatcher {
 	return &matcherv3.RegexMatcher{Regex: expression}
 }
+
+// cloneOf is a copy that shares nothing.
+func cloneOf[M proto.Message](m M) M { return proto.Clone(m).(M) }

@@ -2,25 +2,19 @@ package xds
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/model"
 )
-
-// retrySafely repeats what never reached a backend's program; it is on for every route,
-// so that a backend that dies costs its clients nothing.
-const retrySafely = "connect-failure,refused-stream,reset-before-request"
 
 // bodyLimit is Envoy's default for the body of a fixed response, bytes.
 const bodyLimit = 4096
@@ -33,7 +27,9 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 	rc := &routev3.RouteConfiguration{
 		Name:                     RouteConfigurationName(listener, shard),
 		IgnorePortInHostMatching: true,
-		RequestHeadersToRemove:   []string{scopeHeader},
+		RequestHeadersToRemove:   []string{scopeHeader, clientHeader},
+		// The edits of a share come after those of its route.
+		MostSpecificHeaderMutationsWins: true,
 	}
 	limit := bodyLimit
 	for _, h := range sorted {
@@ -56,21 +52,63 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 // VirtualHost is one host's routes, in the order of the model. It has the host's name.
 func VirtualHost(h model.VirtualHost) *routev3.VirtualHost {
 	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil, 0), Metadata: sectionOf(h)}
+	v.TypedPerFilterConfig = policies(h.Policy)
+	tree := newTree(len(h.Routes))
 	for _, r := range h.Routes {
-		v.Routes = append(v.Routes, routes(r)...)
+		for _, one := range routes(h, r) {
+			v.Routes = append(v.Routes, one)
+			tree.add(r.Match.Path, one)
+		}
+	}
+	if m := tree.matcher(); m != nil {
+		v.Routes, v.Matcher = nil, m
 	}
 	return v
 }
 
-// routes is the route, behind one that answers the share of broken references with 500.
-func routes(r model.Route) []*routev3.Route {
-	if r.Forward == nil {
+// routes is the route, behind those that answer preflights and one that answers the share of
+// broken references with 500.
+func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
+	p := r.Policy.Or(h.Policy)
+	var out []*routev3.Route
+	switch {
+	case unanswerable(p):
+		out = []*routev3.Route{{Name: r.Name, Match: match(r.Match), Action: directResponse(500, "")}}
+	case r.Redirect != nil:
+		out = redirects(h.HostKey, r)
+	case r.Forward != nil:
+		out = forwards(r)
+	default:
 		respond := model.Respond{Status: 500}
 		if r.Respond != nil {
 			respond = *r.Respond
 		}
-		return []*routev3.Route{{Name: r.Name, Match: match(r.Match), Action: directResponse(respond.Status, respond.Body)}}
+		out = []*routev3.Route{{Name: r.Name, Match: match(r.Match), Action: directResponse(respond.Status, respond.Body)}}
 	}
+	for _, one := range out {
+		one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)
+		one.ResponseHeadersToAdd, one.ResponseHeadersToRemove = edits(r.ResponseHeaders)
+		if r.CORS != nil {
+			perFilter(one, corsFilter, pack(corsPolicy(r.CORS)))
+		}
+		if r.Policy != nil {
+			for place, config := range policies(p) {
+				perFilter(one, place, config)
+			}
+		}
+	}
+	return append(preflights(r), out...)
+}
+
+// perFilter configures a filter of the listener's chain for one route.
+func perFilter(r *routev3.Route, filter string, config *anypb.Any) {
+	if r.TypedPerFilterConfig == nil {
+		r.TypedPerFilterConfig = map[string]*anypb.Any{}
+	}
+	r.TypedPerFilterConfig[filter] = config
+}
+
+func forwards(r model.Route) []*routev3.Route {
 	var groups []model.WeightedGroup
 	var broken, sound uint64
 	for _, g := range r.Forward.Backends {
@@ -90,20 +128,31 @@ func routes(r model.Route) []*routev3.Route {
 	forward := &routev3.Route{
 		Name:   r.Name,
 		Match:  match(r.Match),
-		Action: &routev3.Route_Route{Route: action(r.Match.Path, r.Forward, groups, sound)},
+		Action: &routev3.Route_Route{Route: action(r, groups, sound)},
 	}
 	if r.Forward.WebSocket {
-		forward.TypedPerFilterConfig = allowWebSocket()
+		perFilter(forward, upgradeFilter, pack(allowWebSocket()))
+	}
+	if r.Forward.Sticky != nil {
+		perFilter(forward, sessionFilter, pack(session(r.Forward.Sticky)))
 	}
 	if broken == 0 {
 		return []*routev3.Route{forward}
 	}
-	const million = 1_000_000
-	refuse.Match.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{
-		Numerator:   uint32((broken*million + (broken+sound)/2) / (broken + sound)),
-		Denominator: typev3.FractionalPercent_MILLION,
-	}}
+	refuse.Match.RuntimeFraction = fraction(broken, broken+sound)
 	return []*routev3.Route{refuse, forward}
+}
+
+// fraction is part of whole, to a millionth; all of it when whole is 0.
+func fraction(part, whole uint64) *corev3.RuntimeFractionalPercent {
+	const million = 1_000_000
+	n := uint64(million)
+	if whole > 0 {
+		n = min((part*million+whole/2)/whole, million)
+	}
+	return &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{
+		Numerator: uint32(n), Denominator: typev3.FractionalPercent_MILLION,
+	}}
 }
 
 func directResponse(status uint32, body string) *routev3.Route_DirectResponse {
@@ -156,87 +205,75 @@ func headerMatch(h model.ValueMatch) *routev3.HeaderMatcher {
 	}
 }
 
-func action(path model.PathMatch, f *model.Forward, groups []model.WeightedGroup, total uint64) *routev3.RouteAction {
+func action(r model.Route, groups []model.WeightedGroup, total uint64) *routev3.RouteAction {
+	f := r.Forward
 	a := &routev3.RouteAction{}
-	if f.Retry != nil {
+	if f.Retry != nil || f.TryTimeout > 0 {
 		a.RetryPolicy = retryPolicy(f.Retry, f.TryTimeout)
 	}
-	if len(groups) == 1 {
+	if len(groups) == 1 && groups[0].RequestHeaders == nil && groups[0].ResponseHeaders == nil {
 		a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: string(groups[0].Group)}
 	} else {
-		// Envoy wants the sum in 32 bits; larger weights keep their proportion.
-		scale := total/(1<<32) + 1
-		w := &routev3.WeightedCluster{}
-		for _, g := range groups {
-			w.Clusters = append(w.Clusters, &routev3.WeightedCluster_ClusterWeight{
-				Name: string(g.Group), Weight: wrapperspb.UInt32(uint32(max(1, uint64(g.Weight)/scale))),
+		a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: shares(groups, total)}
+	}
+	timeouts(a, f)
+	rewriteForward(a, r.Match.Path, f.Path)
+	if host := cmp.Or(f.Host, setHost(r.RequestHeaders)); host != "" {
+		a.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: host}
+	}
+	for _, m := range f.Mirrors {
+		if m.Group != "" {
+			a.RequestMirrorPolicies = append(a.RequestMirrorPolicies, &routev3.RouteAction_RequestMirrorPolicy{
+				Cluster:                       string(m.Group),
+				RuntimeFraction:               fraction(uint64(m.Numerator), uint64(m.Denominator)),
+				DisableShadowHostSuffixAppend: true,
 			})
 		}
-		a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: w}
-	}
-	switch {
-	case f.Timeout == model.Never:
-		a.Timeout = durationpb.New(0)
-	case f.Timeout > 0:
-		a.Timeout = durationpb.New(f.Timeout)
-	}
-	if f.Path != nil {
-		rewrite(a, path, f.Path.Value)
 	}
 	return a
 }
 
-// rewrite replaces the matched prefix without doubling or swallowing the slash after it:
-// "/a" to "/" makes "/b" of "/a/b"; "/" to "/x" makes "/x/b" of "/b".
-func rewrite(a *routev3.RouteAction, path model.PathMatch, to string) {
-	if to == "" {
-		return
-	}
-	from := path.Value
-	if path.Kind == model.PathExact || path.Kind == model.PathRegex {
-		a.PrefixRewrite = to
-		return
-	}
-	if path.Kind == model.PathSegments {
-		from, to = strings.TrimRight(from, "/"), strings.TrimRight(to, "/")
-		if to == "" {
-			to = "/"
+func shares(groups []model.WeightedGroup, total uint64) *routev3.WeightedCluster {
+	// Envoy wants the sum in 32 bits; larger weights keep their proportion.
+	scale := total/(1<<32) + 1
+	w := &routev3.WeightedCluster{}
+	for _, g := range groups {
+		c := &routev3.WeightedCluster_ClusterWeight{
+			Name: string(g.Group), Weight: wrapperspb.UInt32(uint32(max(1, uint64(g.Weight)/scale))),
 		}
-		if from == "" {
-			from, to = "/", strings.TrimRight(to, "/")+"/"
+		c.RequestHeadersToAdd, c.RequestHeadersToRemove = edits(g.RequestHeaders)
+		c.ResponseHeadersToAdd, c.ResponseHeadersToRemove = edits(g.ResponseHeaders)
+		if host := setHost(g.RequestHeaders); host != "" {
+			c.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: host}
 		}
+		w.Clusters = append(w.Clusters, c)
 	}
-	if strings.HasSuffix(to, "/") && !strings.HasSuffix(from, "/") {
-		a.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
-			Pattern:      regexMatch("^" + regexp.QuoteMeta(from) + "/?"),
-			Substitution: strings.ReplaceAll(to, `\`, `\\`),
-		}
-		return
-	}
-	a.PrefixRewrite = to
+	return w
 }
 
-// retryPolicy is the route's, or the one of every route that says nothing: the virtual
-// host's, which a route's replaces as a whole.
-func retryPolicy(r *model.Retry, try time.Duration) *routev3.RetryPolicy {
-	p := &routev3.RetryPolicy{
-		RetryOn:    retrySafely,
-		NumRetries: wrapperspb.UInt32(2),
-		// Not the backend again that just failed.
-		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
-			Name: "envoy.retry_host_predicates.previous_hosts",
-			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{
-				TypedConfig: pack(&previoushostsv3.PreviousHostsPredicate{}),
-			},
-		}},
-		HostSelectionRetryMaxAttempts: 5,
-	}
-	if r != nil {
-		p.RetryOn = "5xx," + retrySafely
-		p.NumRetries = wrapperspb.UInt32(r.Attempts)
-		if try > 0 {
-			p.PerTryTimeout = durationpb.New(try.Round(time.Millisecond))
+// longIdle is how long nothing may happen on a stream that nobody bounds: gRPC streams and
+// WebSockets are quiet for long. A client that went away is noticed before that by TCP.
+const longIdle = time.Hour
+
+// timeouts bounds a request. Envoy's idle timeout is below what some routes want, so it goes
+// with the others.
+func timeouts(a *routev3.RouteAction, f *model.Forward) {
+	switch {
+	case f.Timeout == model.Never:
+		a.Timeout, a.IdleTimeout = durationpb.New(0), durationpb.New(0)
+	case f.Timeout > 0:
+		a.Timeout = durationpb.New(max(f.Timeout.Round(time.Millisecond), time.Millisecond))
+		if f.Timeout > clientIdle {
+			a.IdleTimeout = a.Timeout
 		}
+	case f.Stream:
+		a.Timeout = durationpb.New(0)
 	}
-	return p
+	if f.Stream {
+		// What a gRPC client asks for in grpc-timeout counts.
+		a.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: durationpb.New(0)}
+	}
+	if a.IdleTimeout == nil && (f.Stream || f.WebSocket) {
+		a.IdleTimeout = durationpb.New(longIdle)
+	}
 }

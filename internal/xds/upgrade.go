@@ -6,7 +6,6 @@ import (
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // Envoy decides whether a route takes upgrades when it builds a request's filters, and the
@@ -27,14 +26,14 @@ func upgradeGuard() *hcmv3.HttpFilter {
 
 // allowWebSocket is what a route with WebSockets says to the guard: only other upgrades are
 // refused.
-func allowWebSocket() map[string]*anypb.Any {
+func allowWebSocket() *rbacv3.RBACPerRoute {
 	other := upgradeHeader(&routev3.HeaderMatcher{
 		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
 			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: webSocket}, IgnoreCase: true,
 		}},
 		InvertMatch: true,
 	})
-	return map[string]*anypb.Any{upgradeFilter: pack(&rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{Rules: refuse(other)}})}
+	return &rbacv3.RBACPerRoute{Rbac: &rbacv3.RBAC{Rules: refuse(other)}}
 }
 
 func upgradeHeader(m *routev3.HeaderMatcher) *rbacconfigv3.Permission {
