@@ -162,8 +162,15 @@ func (a *admin) retire(ctx context.Context, on bool) error {
 	return err
 }
 
-// drain makes Envoy take no new connections and end the others when they are idle.
+// drain makes Envoy end its connections when they are idle, more and more of them; until
+// the drain time is over it takes new ones.
 func (a *admin) drain(ctx context.Context) error {
 	_, err := a.ask(ctx, http.MethodPost, "/drain_listeners?graceful")
+	return err
+}
+
+// shut makes Envoy take no new connections from now on.
+func (a *admin) shut(ctx context.Context) error {
+	_, err := a.ask(ctx, http.MethodPost, "/drain_listeners")
 	return err
 }

@@ -471,7 +471,9 @@ func (s *Supervisor) finish(p *process) {
 	})
 }
 
-// drainAndStop lets connections finish within the drain time and ends Envoy.
+// drainAndStop lets connections finish within the drain time and ends Envoy. New ones are
+// taken for most of it, while there are others: whoever sends them may not have heard
+// yet. Then they are refused, and what came just before has the rest of the time.
 func (s *Supervisor) drainAndStop(ctx context.Context, p *process) {
 	s.set(func(st *model.ProxyStatus) {
 		st.State, st.Message = Draining, "it ends when its connections have finished"
@@ -481,6 +483,12 @@ func (s *Supervisor) drainAndStop(ctx context.Context, p *process) {
 	if err := s.admin.drain(ctx); err != nil {
 		s.config.Log.Warn("the proxy cannot be drained; it is ended", "error", err)
 	} else {
+		open, done := context.WithTimeout(ctx, s.config.DrainTime*3/4)
+		s.quiet(open, p)
+		done()
+		if err := s.admin.shut(ctx); err != nil {
+			s.config.Log.Debug("the proxy takes connections until it ends", "error", err)
+		}
 		s.quiet(ctx, p)
 	}
 	p.stop(context.Background(), killAfter)
