@@ -229,12 +229,12 @@ func (t *Translator) computeBackendTLSStatus(r reader, n node) {
 	name := n.name()
 	object := backendTLSObject(name)
 	o := r.s.BackendTLSPolicies[name]
-	r.t.graph.read(r.by, named(nodeBackendTLS, name))
-	f := t.backendTLS[name]
-	if o == nil || f == nil {
+	if o == nil {
 		publish(t.result.Statuses, t.out.Statuses, object, nil)
 		return
 	}
+	r.t.graph.read(r.by, named(nodeBackendTLS, name))
+	f := t.backendTLS[name]
 	accepted := f.accepted
 	users := map[model.Object]bool{}
 	for _, target := range f.targets {
