@@ -20,7 +20,8 @@ var updateGoldens = flag.Bool("update", false, "write what is said into the gold
 func newLineReader(text []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(text)) }
 
 // TestGolden translates each case of testdata: a comment, YAML inputs (*.yaml), a
-// configuration (config, optional) and the expected result (want). Assignments are
+// configuration (config, optional) and the expected result (want). Secrets may say
+// "CERTIFICATE name..." and "KEY name..." of certificates. Assignments are
 // those that a plane would have recorded, unless there is a file named unrecorded.
 func TestGolden(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*.txtar")

@@ -55,6 +55,9 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 			}
 		}
 	}
+	if f.tls != nil {
+		notes = append(notes, nonEmpty(f.tls.note)...)
+	}
 	if !f.root && alive {
 		notes = append(notes, f.unused(routed, proxied)...)
 	}

@@ -15,6 +15,7 @@ type ingressTLS struct {
 	passthrough bool
 	certificate model.CertificateID // none with passthrough
 	minVersion  model.TLSVersion
+	note        string // what is worth knowing of the certificate
 }
 
 // tls reads spec.virtualhost.tls. Whatever is wrong with it closes the root: a host that
@@ -66,6 +67,21 @@ func (c *ingressCompiler) certificate(t *ingressTLS, text, path string) {
 		return
 	}
 	t.certificate = f.certificate.ID
+	if c.fact.host != "" && !f.covers(c.fact.host) {
+		t.note = path + ": the certificate of Secret " + name.String() + " is for " + namesText(f.certificate.Names) + ", so that clients will refuse it for " + c.fact.host
+	}
+}
+
+// namesText names the first few names of a certificate.
+func namesText(names []string) string {
+	const most = 8
+	switch {
+	case len(names) == 0:
+		return "no name"
+	case len(names) > most:
+		return strings.Join(names[:most], ", ") + ", ..."
+	}
+	return strings.Join(names, ", ")
 }
 
 // secretName reads "name" or "namespace/name".

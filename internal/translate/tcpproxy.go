@@ -52,6 +52,10 @@ func (c *ingressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 		s := &o.Services[i]
 		field := at(path+".services", i)
 		port, ok := c.service(s, field)
+		balance := balanceOf(s.Strategy)
+		if balance == model.BalanceCookie {
+			c.fail(field+".strategy", "Cookie needs HTTP, which connections of a tcpproxy need not be")
+		}
 		if s.HealthCheck != nil {
 			c.fail(field+".healthCheck", "asks over HTTP, which connections of a tcpproxy need not be")
 		}
@@ -60,11 +64,6 @@ func (c *ingressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 		}
 		_, tls := c.upstream(s, port, field)
 		if !ok || weights == nil || weights[i] == 0 {
-			continue
-		}
-		balance := balanceOf(s.Strategy)
-		if balance == model.BalanceCookie {
-			c.fail(field+".strategy", "Cookie needs HTTP, which connections of a tcpproxy need not be")
 			continue
 		}
 		passed := plainGroup(snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, port.number)
