@@ -97,8 +97,8 @@ func readYAML(t testing.TB, s *snapshot.Snapshot, text []byte) {
 	}
 }
 
-// pairs are the certificates that cases name, made when first named.
-var pairs = map[string]map[string]string{}
+// namedPairs are the certificates that cases name, made when first named.
+var namedPairs = map[string]map[string]string{}
 
 // fillIn puts certificates and keys in the places of "CERTIFICATE name..." and "KEY name...":
 // cases name them, since nobody can read them.
@@ -109,11 +109,11 @@ func fillIn(t testing.TB, data map[string]string) {
 		if what != "CERTIFICATE" && what != "KEY" {
 			continue
 		}
-		if pairs[names] == nil {
+		if namedPairs[names] == nil {
 			chain, key := pair(t, ecKey(t, elliptic.P256()), strings.Fields(names)...)
-			pairs[names] = map[string]string{"CERTIFICATE": string(chain), "KEY": string(key)}
+			namedPairs[names] = map[string]string{"CERTIFICATE": string(chain), "KEY": string(key)}
 		}
-		data[k] = pairs[names][what]
+		data[k] = namedPairs[names][what]
 	}
 }
 
