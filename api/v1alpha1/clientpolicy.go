@@ -31,6 +31,8 @@ type ClientPolicy struct {
 // ClientPolicySpec is what an operator says of clients. What is left out follows the
 // policy of the next larger target: of a Gateway after its listener, of the GatewayClass
 // after the Gateway; and then the defaults.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.http3) && self.http3 && has(self.acceptProxyProtocol) && self.acceptProxyProtocol)",message="HTTP/3 has no PROXY headers: say http3 or acceptProxyProtocol, not both"
 type ClientPolicySpec struct {
 	// TargetRefs name GatewayClasses, Gateways (sectionName: a listener) and ListenerSets
 	// (the same). A GatewayClass is everybody's: only policies in the planes' namespace
@@ -58,6 +60,7 @@ type ClientPolicySpec struct {
 	AcceptProxyProtocol *bool `json:"acceptProxyProtocol,omitempty"`
 
 	// HTTP3 serves HTTP/3 at the port of HTTPS over UDP too, and tells clients (RFC 7838).
+	// Not where clients must show certificates, nor with acceptProxyProtocol.
 	// +optional
 	HTTP3 *bool `json:"http3,omitempty"`
 
@@ -174,14 +177,15 @@ type AccessLog struct {
 
 // AccessLogField is a field of access logs.
 //
-// +kubebuilder:validation:Enum=time;client;listener;method;host;path;protocol;status;flags;details;bytes_in;bytes_out;duration_ms;backend;group;route;attempts;request_id;user_agent;transport_failure
+// +kubebuilder:validation:Enum=time;client;listener;server_name;tls_version;tls_cipher;client_subject;method;host;path;protocol;status;grpc_status;flags;details;bytes_in;bytes_out;duration_ms;backend;group;route;attempts;request_id;trace_id;user_agent;transport_failure
 type AccessLogField string
 
 // AccessLogFields are all fields, as the schema has them.
 func AccessLogFields() []AccessLogField {
 	return []AccessLogField{
-		"time", "client", "listener", "method", "host", "path", "protocol", "status", "flags", "details", "bytes_in", "bytes_out",
-		"duration_ms", "backend", "group", "route", "attempts", "request_id", "user_agent", "transport_failure",
+		"time", "client", "listener", "server_name", "tls_version", "tls_cipher", "client_subject", "method", "host", "path", "protocol",
+		"status", "grpc_status", "flags", "details", "bytes_in", "bytes_out", "duration_ms", "backend", "group", "route", "attempts",
+		"request_id", "trace_id", "user_agent", "transport_failure",
 	}
 }
 

@@ -106,7 +106,7 @@ type GlobalRateLimit struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1ms') && duration(self) <= duration('10s')",message="must be from 1ms to 10s"
 	Timeout gatewayv1.Duration `json:"timeout,omitempty"`
 	// FailOpen lets requests pass while the service does not answer; else they are
-	// answered 500.
+	// answered 503.
 	// +optional
 	FailOpen bool `json:"failOpen,omitempty"`
 }
@@ -170,7 +170,8 @@ type Authorization struct {
 	// +kubebuilder:default="1s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1ms') && duration(self) <= duration('60s')",message="must be from 1ms to 60s"
 	Timeout gatewayv1.Duration `json:"timeout,omitempty"`
-	// FailOpen lets requests pass while the service does not answer; else they are refused.
+	// FailOpen lets requests pass while the service does not answer; else they are
+	// answered 503.
 	// +optional
 	FailOpen bool `json:"failOpen,omitempty"`
 }

@@ -32,8 +32,8 @@ type groupOptions struct {
 }
 
 // makeGroup is the group of a Service's port, as findPort found it, with everything that
-// decides how its backends are spoken to: the port's appProtocol, a BackendTLSPolicy, and
-// what the route asks for. With a fault there is no group, and requests must not be sent
+// decides how its backends are spoken to: the port's appProtocol, a BackendTLSPolicy, a
+// BackendPolicy, and what the route asks for. With a fault there is no group, and requests must not be sent
 // there in another way instead.
 func makeGroup(r reader, service snapshot.Name, port servicePort, o groupOptions) (model.BackendGroup, serviceFault, string) {
 	g := plainGroup(service, port.number)
@@ -42,6 +42,7 @@ func makeGroup(r reader, service snapshot.Name, port servicePort, o groupOptions
 	}
 	policy := r.backendTLS(service, port.name)
 	g.Balance, g.HealthCheck, g.Protocol, g.TLS = o.balance, o.check, o.protocol, o.tls
+	port.options.apply(&g)
 	if g.TLS == nil && policy != nil {
 		if policy.tls == nil {
 			return g, policyInvalid, describe() + ": BackendTLSPolicy " + policy.name.String() + ", which says how it is verified, is invalid: " + policy.problem()

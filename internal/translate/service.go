@@ -27,6 +27,7 @@ type servicePort struct {
 	protocol    corev1.Protocol
 	appProtocol string
 	upstream    string // what annotations say, see upstreamOf
+	options     backendOptions
 }
 
 func makeServiceFact(o *corev1.Service) *serviceFact {

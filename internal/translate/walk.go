@@ -76,7 +76,7 @@ func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []dele
 		case broken:
 			w.refuse(n, s.prefix)
 		default:
-			w.serve(s.entry, s.redirect)
+			w.serve(w.r.underPolicy(n, f, s.entry), s.redirect)
 		}
 	}
 	if _, has := f.prefixes[prefix]; broken && !has {

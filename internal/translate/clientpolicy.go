@@ -1,0 +1,341 @@
+package translate
+
+import (
+	"cmp"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// clientPolicyFact is a ClientPolicy judged for itself. What cannot be read is left out.
+type clientPolicyFact struct {
+	settings clientSettings
+	groups   []model.BackendGroup // that settings name
+	invalid  policyVerdict
+	resolved policyVerdict
+}
+
+// clientSettings are what one policy says: nil is that it says nothing, so that another
+// may.
+type clientSettings struct {
+	trustedHops   *uint32
+	proxyProtocol *bool
+	http3         *bool
+	limits        v1alpha1.ClientLimits
+	headers       time.Duration
+	request       time.Duration
+	idle          time.Duration
+	minTLS        model.TLSVersion
+	accessLog     *model.AccessLog
+	tracing       *model.Tracing
+}
+
+func makeClientPolicyFact(r reader, n snapshot.Name) *clientPolicyFact {
+	o := r.s.ClientPolicies[n]
+	if o == nil {
+		return nil
+	}
+	c := policyCompiler{r: r, key: snapshot.Key{Kind: snapshot.KindClientPolicy, Name: n}}
+	f := &clientPolicyFact{}
+	s, spec := &f.settings, &o.Spec
+	if spec.TrustedHops != nil {
+		if hops := *spec.TrustedHops; hops < 0 || hops > 16 {
+			c.fail("spec.trustedHops", strconv.Itoa(int(hops))+" must be in the range 0-16")
+		} else {
+			s.trustedHops = new(uint32)
+			*s.trustedHops = uint32(hops)
+		}
+	}
+	s.proxyProtocol, s.http3 = spec.AcceptProxyProtocol, spec.HTTP3
+	if spec.Limits != nil {
+		s.limits = c.clientLimits(spec.Limits, "spec.limits")
+	}
+	if t := spec.Timeouts; t != nil {
+		const least = 10 * time.Millisecond
+		s.headers = c.duration(deref(t.Headers), least, time.Hour, 0, "spec.timeouts.headers")
+		s.request = c.duration(deref(t.Request), least, 24*time.Hour, 0, "spec.timeouts.request")
+		s.idle = c.duration(deref(t.Idle), 100*time.Millisecond, 24*time.Hour, 0, "spec.timeouts.idle")
+	}
+	if t := spec.TLS; t != nil && t.MinVersion != "" {
+		if slices.Contains([]string{"1.0", "1.1", "1.2", "1.3"}, t.MinVersion) {
+			s.minTLS = model.TLSVersion(t.MinVersion)
+		} else {
+			c.fail("spec.tls.minVersion", quote(t.MinVersion)+" must be 1.0, 1.1, 1.2 or 1.3")
+		}
+	}
+	if spec.AccessLog != nil {
+		log, group := c.accessLog(spec.AccessLog, "spec.accessLog")
+		s.accessLog = log
+		if group != nil {
+			f.groups = addGroup(f.groups, *group)
+		}
+	}
+	if spec.Tracing != nil {
+		tracing, group := c.tracing(spec.Tracing, "spec.tracing")
+		s.tracing = tracing
+		if group != nil {
+			f.groups = addGroup(f.groups, *group)
+		}
+	}
+	f.invalid, f.resolved = c.invalid, c.resolved
+	return f
+}
+
+func (c *policyCompiler) clientLimits(o *v1alpha1.ClientLimits, path string) v1alpha1.ClientLimits {
+	var limits v1alpha1.ClientLimits
+	read := func(n *int32, least, most int32, name string) *int32 {
+		if n == nil || number(c, n, least, most, path+"."+name) == 0 {
+			return nil
+		}
+		return n
+	}
+	limits.MaxConnections = read(o.MaxConnections, 1, 10_000_000, "maxConnections")
+	limits.MaxHeaderBytes = read(o.MaxHeaderBytes, 1024, 8<<20, "maxHeaderBytes")
+	limits.MaxHeaders = read(o.MaxHeaders, 10, 10_000, "maxHeaders")
+	limits.MaxRequestsPerConnection = read(o.MaxRequestsPerConnection, 1, math.MaxInt32, "maxRequestsPerConnection")
+	limits.MaxStreams = read(o.MaxStreams, 1, 100_000, "maxStreams")
+	return limits
+}
+
+func (c *policyCompiler) accessLog(o *v1alpha1.AccessLog, path string) (*model.AccessLog, *model.BackendGroup) {
+	log := &model.AccessLog{Errors: o.ErrorsOnly}
+	known := v1alpha1.AccessLogFields()
+	for i, field := range o.Fields {
+		if !slices.Contains(known, field) {
+			c.fail(at(path+".fields", i), quote(string(field))+" is no field of access logs")
+			continue
+		}
+		log.Fields = append(log.Fields, string(field))
+	}
+	slices.Sort(log.Fields)
+	log.Fields = slices.Compact(log.Fields)
+	switch o.Destination {
+	case "", v1alpha1.LogFile:
+	case v1alpha1.LogOff:
+		log = &model.AccessLog{Off: true}
+	case v1alpha1.LogOTLP:
+		if o.Collector == nil {
+			c.fail(path+".collector", "must be set with destination OTLP")
+			return nil, nil
+		}
+		group, ok := c.service(o.Collector, model.BackendHTTP2, path+".collector")
+		if !ok {
+			return nil, nil
+		}
+		log.Collector = group.ID
+		return log, &group
+	default:
+		c.fail(path+".destination", quote(string(o.Destination))+" must be File, OTLP or Off")
+		return nil, nil
+	}
+	if o.Collector != nil {
+		c.fail(path+".collector", "is for destination OTLP: set destination, or leave collector out")
+	}
+	return log, nil
+}
+
+func (c *policyCompiler) tracing(o *v1alpha1.Tracing, path string) (*model.Tracing, *model.BackendGroup) {
+	group, ok := c.service(&o.Collector, model.BackendHTTP2, path+".collector")
+	t := &model.Tracing{Collector: group.ID, Percent: 100, ServiceName: cmp.Or(o.ServiceName, "fairlead")}
+	if len(t.ServiceName) > 255 || !utf8.ValidString(t.ServiceName) {
+		c.fail(path+".serviceName", quote(t.ServiceName)+" must be a text of at most 255 bytes")
+		t.ServiceName = "fairlead"
+	}
+	if p := o.SamplePercent; p != nil {
+		percent, err := float64(p.IntVal), error(nil)
+		if p.Type == intstr.String {
+			percent, err = strconv.ParseFloat(p.StrVal, 64)
+		}
+		if err != nil || !(percent >= 0 && percent <= 100) {
+			c.fail(path+".samplePercent", quote(p.String())+" must be a number from 0 to 100")
+		} else {
+			t.Percent = percent
+		}
+	}
+	if !ok {
+		return nil, nil
+	}
+	return t, &group
+}
+
+// under fills in what a policy leaves out by one of a larger target.
+func (s clientSettings) under(o clientSettings) clientSettings {
+	s.trustedHops = cmp.Or(s.trustedHops, o.trustedHops)
+	s.proxyProtocol = cmp.Or(s.proxyProtocol, o.proxyProtocol)
+	s.http3 = cmp.Or(s.http3, o.http3)
+	s.limits.MaxConnections = cmp.Or(s.limits.MaxConnections, o.limits.MaxConnections)
+	s.limits.MaxHeaderBytes = cmp.Or(s.limits.MaxHeaderBytes, o.limits.MaxHeaderBytes)
+	s.limits.MaxHeaders = cmp.Or(s.limits.MaxHeaders, o.limits.MaxHeaders)
+	s.limits.MaxRequestsPerConnection = cmp.Or(s.limits.MaxRequestsPerConnection, o.limits.MaxRequestsPerConnection)
+	s.limits.MaxStreams = cmp.Or(s.limits.MaxStreams, o.limits.MaxStreams)
+	s.headers, s.request, s.idle = cmp.Or(s.headers, o.headers), cmp.Or(s.request, o.request), cmp.Or(s.idle, o.idle)
+	s.minTLS = cmp.Or(s.minTLS, o.minTLS)
+	s.accessLog, s.tracing = cmp.Or(s.accessLog, o.accessLog), cmp.Or(s.tracing, o.tracing)
+	return s
+}
+
+// at is what the settings are at a listener of a protocol; nil is the defaults.
+func (s clientSettings) at(protocol model.Protocol) *model.ClientSettings {
+	m := &model.ClientSettings{
+		TrustedHops: s.trustedHops, AcceptProxyProtocol: deref(s.proxyProtocol),
+		MaxConnections: uint32(deref(s.limits.MaxConnections)), MaxHeaderBytes: uint32(deref(s.limits.MaxHeaderBytes)),
+		MaxHeaders: uint32(deref(s.limits.MaxHeaders)), MaxRequestsPerConnection: uint32(deref(s.limits.MaxRequestsPerConnection)),
+		MaxStreams: uint32(deref(s.limits.MaxStreams)), HeadersTimeout: s.headers, RequestTimeout: s.request, IdleTimeout: s.idle,
+		AccessLog: s.accessLog, Tracing: s.tracing,
+	}
+	if protocol == model.ProtocolHTTPS {
+		m.HTTP3, m.MinTLS = deref(s.http3), s.minTLS
+	}
+	if reflect.ValueOf(*m).IsZero() {
+		return nil
+	}
+	return m
+}
+
+func (r reader) clientPolicyFact(n snapshot.Name) *clientPolicyFact {
+	r.t.graph.read(r.by, policyNode(snapshot.Key{Kind: snapshot.KindClientPolicy, Name: n}))
+	return r.t.policies.clients[n]
+}
+
+// sharedPolicy is the ClientPolicy that holds at the listeners that all Gateways without
+// addresses of their own share with IngressRoutes: the oldest that has a GatewayClass of
+// ours.
+func (r reader) sharedPolicy() heldPolicy {
+	var oldest heldPolicy
+	for class, p := range r.classPolicies() {
+		if r.class(class) == nil {
+			continue
+		}
+		if oldest.none() || olderPolicy(p.created, p.name, oldest.created, oldest.name) {
+			oldest = p
+		}
+	}
+	return oldest
+}
+
+// clients returns how clients are treated at a listener, and the groups that this names.
+// Nothing but the policy of a GatewayClass holds at one that is shared: what one Gateway
+// says must not disturb the others.
+func (r reader) clients(id model.ListenerID, protocol model.Protocol) (*model.ClientSettings, []model.BackendGroup) {
+	var settings clientSettings
+	var groups []model.BackendGroup
+	for _, p := range r.listenerPolicies(id) {
+		f := r.clientPolicyFact(p.name)
+		if f == nil {
+			continue
+		}
+		settings = settings.under(f.settings)
+		for _, g := range f.groups {
+			groups = addGroup(groups, g)
+		}
+	}
+	m := settings.at(protocol)
+	used := func(g model.BackendGroup) bool {
+		return m != nil && (m.AccessLog != nil && m.AccessLog.Collector == g.ID || m.Tracing != nil && m.Tracing.Collector == g.ID)
+	}
+	return m, slices.DeleteFunc(groups, func(g model.BackendGroup) bool { return !used(g) })
+}
+
+// listenerPolicies are the ClientPolicies that hold at a listener, those that go before
+// others first.
+func (r reader) listenerPolicies(id model.ListenerID) []heldPolicy {
+	if !id.Own() {
+		if p := r.sharedPolicy(); !p.none() {
+			return []heldPolicy{p}
+		}
+		return nil
+	}
+	return r.ownPolicies(id)
+}
+
+// ownPolicies are the ClientPolicies of a Gateway's own listener: of the sections there,
+// of ListenerSets, of the Gateway and of its class, in this order; of several on one level
+// the oldest goes first.
+func (r reader) ownPolicies(id model.ListenerID) []heldPolicy {
+	const levels = 4
+	var held [levels][]heldPolicy
+	note := func(level int, of policyAnchor) {
+		if p := r.holder(of); !p.none() && !slices.Contains(held[level], p) {
+			held[level] = append(held[level], p)
+		}
+	}
+	for owner := range r.t.ports[id] {
+		f := r.parent(parentKey{snapshot.Kind(owner.Kind), snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}})
+		if f == nil {
+			continue
+		}
+		for i := range f.listeners {
+			if f.listeners[i].id == id {
+				note(0, clientAnchor(owner, f.listeners[i].name))
+			}
+		}
+		if owner.Kind == string(snapshot.KindListenerSet) {
+			note(1, clientAnchor(owner, ""))
+		}
+		note(2, clientAnchor(gatewayOwner(f.gateway), ""))
+		note(3, clientAnchor(model.Object{Kind: string(snapshot.KindGatewayClass), Name: f.class}, ""))
+	}
+	for _, list := range held {
+		sortHeld(list)
+	}
+	return slices.Concat(held[:]...)
+}
+
+// sharing says why a ClientPolicy does not hold for a Gateway, a ListenerSet or a section
+// of them, or what is worth knowing of it if it does.
+func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, note string) {
+	if target.object.Kind == string(snapshot.KindGatewayClass) {
+		if p := r.sharedPolicy(); p.name != policy {
+			note = "; at the listeners that Gateways without addresses of their own share, ClientPolicy " + p.name.String() + " holds, which came first"
+		}
+		return "", note
+	}
+	f := r.parent(parentKey{snapshot.Kind(target.object.Kind), snapshot.Name{Namespace: target.object.Namespace, Name: target.object.Name}})
+	if f == nil {
+		return "", ""
+	}
+	own, shared, first := 0, 0, nameSet{}
+	for i := range f.listeners {
+		l := &f.listeners[i]
+		if target.section != "" && string(l.name) != target.section {
+			continue
+		}
+		if !l.id.Own() {
+			shared++
+			continue
+		}
+		own++
+		if target.section == "" && target.object.Kind == string(snapshot.KindGateway) {
+			continue // nobody else has the Gateway
+		}
+		for _, p := range r.ownPolicies(l.id) {
+			if p.name == policy {
+				break
+			}
+			first[p.name] = struct{}{}
+		}
+	}
+	if shared > 0 && own == 0 {
+		return target.object.String() + " has no addresses of its own, and shares its listeners with other Gateways and with IngressRoutes: " +
+			"give it an address (AddressPool), or have a ClientPolicy for its GatewayClass", ""
+	}
+	if len(first) > 0 && target.section != "" {
+		note = "; listeners with another hostname at the same port have " + listNames(sortedNames(first)) + ", which goes first where both say something"
+	}
+	return "", note
+}
+
+// clientAnchor is what ClientPolicies may be attached to.
+func clientAnchor(of model.Object, section gatewayv1.SectionName) policyAnchor {
+	return policyAnchor{snapshot.KindClientPolicy, of, string(section)}
+}

@@ -1,0 +1,119 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/model"
+)
+
+// writePolicy writes what policies ask of a route or host.
+func writePolicy(b *strings.Builder, indent string, p *model.RoutePolicy) {
+	if p == nil {
+		return
+	}
+	if l := p.RateLimit; l != nil {
+		fmt.Fprintf(b, "%srate limit %d per %s burst %d\n", indent, l.Requests, l.Per, l.Burst)
+	}
+	if g := p.GlobalRateLimit; g != nil {
+		fmt.Fprintf(b, "%sglobal rate limit of %s domain %q timeout %s%s", indent, cmp.Or(g.Service, "nobody"), g.Domain, g.Timeout, when(g.FailOpen, " fail open"))
+		for _, d := range g.Descriptors {
+			fmt.Fprintf(b, " %q%s%s%s", d.Key, when(d.Header != "", " header "+d.Header), when(d.ClientAddress, " client address"), when(d.Value != "", fmt.Sprintf(" = %q", d.Value)))
+		}
+		b.WriteByte('\n')
+	}
+	if a := p.Authorization; a != nil {
+		fmt.Fprintf(b, "%sauthorization by %s over %s timeout %s", indent, cmp.Or(a.Service, "nobody"), cmp.Or(when(a.HTTP, "HTTP"), "gRPC"), a.Timeout)
+		fmt.Fprintf(b, "%s%s", when(a.FailOpen, " fail open"), when(a.PathPrefix != "", " path prefix "+a.PathPrefix))
+		fmt.Fprintf(b, "%s%s", when(len(a.RequestHeaders) > 0, " request headers "+list(a.RequestHeaders)), when(len(a.ResponseHeaders) > 0, " response headers "+list(a.ResponseHeaders)))
+		fmt.Fprintf(b, "%s\n", when(a.MaxBodyBytes > 0, fmt.Sprintf(" body %d", a.MaxBodyBytes)))
+	}
+	if f := p.Addresses; f != nil {
+		b.WriteString(indent + "addresses")
+		for _, side := range []struct {
+			word string
+			list []string
+		}{{"allow", prefixTexts(f.Allow)}, {"deny", prefixTexts(f.Deny)}} {
+			if len(side.list) > 0 {
+				b.WriteString(" " + side.word + " " + list(side.list))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	if p.MaxRequestBytes > 0 {
+		fmt.Fprintf(b, "%srequests of at most %d bytes\n", indent, p.MaxRequestBytes)
+	}
+}
+
+func prefixTexts[T fmt.Stringer](prefixes []T) []string {
+	var texts []string
+	for _, p := range prefixes {
+		texts = append(texts, p.String())
+	}
+	return texts
+}
+
+// writeClients writes how clients are treated at a listener.
+func writeClients(b *strings.Builder, c *model.ClientSettings) {
+	if c == nil {
+		return
+	}
+	var words []string
+	if c.TrustedHops != nil {
+		words = append(words, fmt.Sprintf("trusted hops %d", *c.TrustedHops))
+	}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	add(c.AcceptProxyProtocol, "PROXY protocol")
+	add(c.HTTP3, "HTTP/3")
+	add(c.MaxConnections > 0, "connections %d", c.MaxConnections)
+	add(c.MaxHeaderBytes > 0, "header bytes %d", c.MaxHeaderBytes)
+	add(c.MaxHeaders > 0, "headers %d", c.MaxHeaders)
+	add(c.MaxRequestsPerConnection > 0, "requests a connection %d", c.MaxRequestsPerConnection)
+	add(c.MaxStreams > 0, "streams %d", c.MaxStreams)
+	add(c.HeadersTimeout > 0, "headers within %s", c.HeadersTimeout)
+	add(c.RequestTimeout > 0, "requests within %s", c.RequestTimeout)
+	add(c.IdleTimeout > 0, "idle %s", c.IdleTimeout)
+	add(c.MinTLS != "", "TLS %s", c.MinTLS)
+	if l := c.AccessLog; l != nil {
+		add(l.Off, "access log off")
+		add(!l.Off, "access log to %s%s fields %s", cmp.Or(string(l.Collector), "file"), when(l.Errors, " errors only"), cmp.Or(strings.Join(l.Fields, " "), "all"))
+	}
+	if t := c.Tracing; t != nil {
+		add(true, "traces of %g%% to %s as %q", t.Percent, t.Collector, t.ServiceName)
+	}
+	fmt.Fprintf(b, "  clients %s\n", strings.Join(words, ", "))
+}
+
+// writeBackendOptions writes what BackendPolicies ask of a group.
+func writeBackendOptions(b *strings.Builder, g *model.BackendGroup) {
+	if g.SendProxyProtocol {
+		b.WriteString("  PROXY protocol\n")
+	}
+	if o := g.Outlier; o != nil {
+		fmt.Fprintf(b, "  outliers after %d errors every %s out for %s at most %d%%\n", o.ConsecutiveErrors, o.Interval, o.EjectionTime, o.MaxEjected)
+	}
+	if l := g.Limits; l != nil {
+		fmt.Fprintf(b, "  limits connections %d pending %d requests %d retries %d%%\n", l.MaxConnections, l.MaxPending, l.MaxRequests, l.MaxRetryBudget)
+	}
+}
+
+func writePolicyStatus(b *strings.Builder, p *gatewayv1.PolicyStatus) {
+	if p == nil {
+		return
+	}
+	for _, a := range p.Ancestors {
+		section := ""
+		if a.AncestorRef.SectionName != nil {
+			section = " section " + string(*a.AncestorRef.SectionName)
+		}
+		fmt.Fprintf(b, "  ancestor %s %s%s%s\n", deref(a.AncestorRef.Kind), namespacePrefix(deref(a.AncestorRef.Namespace)), a.AncestorRef.Name, section)
+		writeConditions(b, "    ", a.Conditions)
+	}
+}
