@@ -71,57 +71,65 @@ func originValue(origin string) (value string, regex bool) {
 	return strings.ReplaceAll(regexp.QuoteMeta(origin), `\*`, `[^/:@]*`), true
 }
 
-// preflights are routes in front of a route with CORS, for what the filter cannot do:
+// withCORS adds what a route with CORS needs besides its word to the filter, which looks at
+// routes to backends only, and never at a method:
 //   - Browsers ask with OPTIONS. A route for another method must hear that too.
-//   - With credentials "*" is no wildcard, so the answer repeats what the browser asked for.
-func preflights(r model.Route) []*routev3.Route {
-	c := r.CORS
+//   - A route that answers by itself needs one before it for preflights, and one for the
+//     origins that may read the answer.
+func withCORS(c *model.CORS, m model.Match, routes []*routev3.Route) []*routev3.Route {
 	if c == nil {
-		return nil
+		return routes
 	}
-	var out []*routev3.Route
-	asks := func() *routev3.RouteMatch {
-		m := r.Match
-		m.Method = "OPTIONS"
-		m.Headers = append(slices.Clone(m.Headers), model.ValueMatch{Name: "origin", Value: ".+", Regex: true})
-		wanted := model.ValueMatch{Name: "access-control-request-method", Value: ".+", Regex: true}
-		if r.Match.Method != "" && r.Match.Method != "OPTIONS" {
-			wanted = model.ValueMatch{Name: "access-control-request-method", Value: r.Match.Method}
+	asks := m
+	asks.Method = "OPTIONS"
+	wanted := model.ValueMatch{Name: "access-control-request-method", Value: ".+", Regex: true}
+	if m.Method != "" && m.Method != asks.Method {
+		wanted = model.ValueMatch{Name: wanted.Name, Value: m.Method}
+	}
+	asks.Headers = append(slices.Clone(m.Headers), model.ValueMatch{Name: "origin", Value: ".+", Regex: true}, wanted)
+
+	last := routes[len(routes)-1]
+	if last.GetRoute() != nil {
+		perFilter(last, corsFilter, pack(corsPolicy(c)))
+		if m.Method == "" || m.Method == asks.Method {
+			return routes
 		}
-		m.Headers = append(m.Headers, wanted)
-		return match(m)
+		preflight := cloneOf(last)
+		preflight.Match = match(asks)
+		return append([]*routev3.Route{preflight}, routes...)
 	}
-	if c.Credentials && (slices.Contains(c.Methods, "*") || slices.Contains(c.Headers, "*")) {
-		with := &routev3.Route{Name: r.Name, Match: asks(), Action: directResponse(200, "")}
-		with.Match.Headers = append(with.Match.Headers, originHeader(c.Origins))
-		set := func(name, value string) {
-			if value != "" {
-				with.ResponseHeadersToAdd = append(with.ResponseHeadersToAdd,
-					headerOption(name, value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
-			}
+
+	preflight := &routev3.Route{Name: last.GetName(), Match: match(asks), Action: directResponse(200, "")}
+	preflight.Match.Headers = append(preflight.Match.Headers, originHeader(c.Origins))
+	set := func(r *routev3.Route, name, value string) {
+		if value != "" {
+			r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, headerOption(name, value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
 		}
-		list := func(values []string, asked string) string {
-			if slices.Contains(values, "*") {
-				return "%REQ(" + asked + ")%"
-			}
-			return literal(strings.Join(values, ", "))
+	}
+	list := func(values []string, asked string) string {
+		if slices.Contains(values, "*") {
+			return "%REQ(" + asked + ")%"
 		}
-		set("access-control-allow-origin", "%REQ(origin)%")
-		set("access-control-allow-credentials", "true")
-		set("access-control-allow-methods", list(c.Methods, "access-control-request-method"))
-		set("access-control-allow-headers", list(c.Headers, "access-control-request-headers"))
-		set("access-control-expose-headers", literal(strings.Join(exposed(c), ", ")))
-		set("access-control-max-age", strconv.Itoa(int(c.MaxAge/time.Second)))
-		set("vary", "origin, access-control-request-method, access-control-request-headers")
-		out = append(out, with)
+		return literal(strings.Join(values, ", "))
 	}
-	if r.Match.Method != "" && r.Match.Method != "OPTIONS" {
-		// The filter answers; the route is there to be found.
-		filtered := &routev3.Route{Name: r.Name, Match: asks(), Action: directResponse(200, "")}
-		perFilter(filtered, corsFilter, pack(corsPolicy(c)))
-		out = append(out, filtered)
+	set(preflight, "access-control-allow-methods", list(c.Methods, "access-control-request-method"))
+	set(preflight, "access-control-allow-headers", list(c.Headers, "access-control-request-headers"))
+	set(preflight, "access-control-max-age", strconv.Itoa(int(c.MaxAge/time.Second)))
+	out := []*routev3.Route{preflight}
+	for _, r := range routes {
+		known := cloneOf(r)
+		known.Match.Headers = append(known.Match.Headers, originHeader(c.Origins))
+		out = append(out, known)
 	}
-	return out
+	for _, r := range out {
+		set(r, "access-control-allow-origin", "%REQ(origin)%")
+		if c.Credentials {
+			set(r, "access-control-allow-credentials", "true")
+		}
+		set(r, "access-control-expose-headers", literal(strings.Join(exposed(c), ", ")))
+		set(r, "vary", "origin")
+	}
+	return append(out, routes...)
 }
 
 // originHeader takes requests from any of the origins.

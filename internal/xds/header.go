@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -11,25 +12,31 @@ import (
 // hostHeader cannot be edited as a header in Envoy; setting it rewrites the host.
 const hostHeader = "host"
 
-// edits are header edits in Envoy's words. It removes first, then sets and adds in this
-// order.
-func edits(e *model.HeaderEdits) (add []*corev3.HeaderValueOption, remove []string) {
-	if e == nil {
-		return nil, nil
-	}
-	for _, h := range e.Set {
-		if h.Name != hostHeader {
-			add = append(add, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
+// edits are header edits, one after another, in Envoy's words. It removes first, then sets and
+// adds in the order given, so what a later edit removes is not set in the first place.
+func edits(list ...*model.HeaderEdits) (add []*corev3.HeaderValueOption, remove []string) {
+	for _, e := range list {
+		if e == nil {
+			continue
 		}
-	}
-	for _, h := range e.Add {
-		if h.Name != hostHeader {
-			add = append(add, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
+		for _, name := range e.Remove {
+			if name == hostHeader {
+				continue
+			}
+			add = slices.DeleteFunc(add, func(o *corev3.HeaderValueOption) bool { return o.GetHeader().GetKey() == name })
+			if !slices.Contains(remove, name) {
+				remove = append(remove, name)
+			}
 		}
-	}
-	for _, name := range e.Remove {
-		if name != hostHeader {
-			remove = append(remove, name)
+		for _, h := range e.Set {
+			if h.Name != hostHeader {
+				add = append(add, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
+			}
+		}
+		for _, h := range e.Add {
+			if h.Name != hostHeader {
+				add = append(add, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD))
+			}
 		}
 	}
 	return add, remove

@@ -28,8 +28,6 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 		Name:                     RouteConfigurationName(listener, shard),
 		IgnorePortInHostMatching: true,
 		RequestHeadersToRemove:   []string{scopeHeader, clientHeader},
-		// The edits of a share come after those of its route.
-		MostSpecificHeaderMutationsWins: true,
 	}
 	limit := bodyLimit
 	for _, h := range sorted {
@@ -86,10 +84,10 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 		out = []*routev3.Route{{Name: r.Name, Match: match(r.Match), Action: directResponse(respond.Status, respond.Body)}}
 	}
 	for _, one := range out {
-		one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)
-		one.ResponseHeadersToAdd, one.ResponseHeadersToRemove = edits(r.ResponseHeaders)
-		if r.CORS != nil {
-			perFilter(one, corsFilter, pack(corsPolicy(r.CORS)))
+		// Envoy would apply the route's edits after those of a share, not before.
+		if !editsByShare(r, one) {
+			one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)
+			one.ResponseHeadersToAdd, one.ResponseHeadersToRemove = edits(r.ResponseHeaders)
 		}
 		if r.Policy != nil {
 			for place, config := range policies(p) {
@@ -97,7 +95,18 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 			}
 		}
 	}
-	return append(preflights(r), out...)
+	return withCORS(r.CORS, r.Match, out)
+}
+
+// editsByShare reports whether the shares of a route carry its edits with their own.
+func editsByShare(r model.Route, built *routev3.Route) bool {
+	return built.GetRoute() != nil && haveEdits(r.Forward.Backends)
+}
+
+func haveEdits(groups []model.WeightedGroup) bool {
+	return slices.ContainsFunc(groups, func(g model.WeightedGroup) bool {
+		return g.Weight > 0 && g.Group != "" && (g.RequestHeaders != nil || g.ResponseHeaders != nil)
+	})
 }
 
 // perFilter configures a filter of the listener's chain for one route.
@@ -211,10 +220,11 @@ func action(r model.Route, groups []model.WeightedGroup, total uint64) *routev3.
 	if f.Retry != nil || f.TryTimeout > 0 {
 		a.RetryPolicy = retryPolicy(f.Retry, f.TryTimeout)
 	}
-	if len(groups) == 1 && groups[0].RequestHeaders == nil && groups[0].ResponseHeaders == nil {
+	byShare := haveEdits(groups)
+	if len(groups) == 1 && !byShare {
 		a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: string(groups[0].Group)}
 	} else {
-		a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: shares(groups, total)}
+		a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: shares(r, groups, total, byShare)}
 	}
 	timeouts(a, f)
 	rewriteForward(a, r.Match.Path, f.Path)
@@ -233,7 +243,7 @@ func action(r model.Route, groups []model.WeightedGroup, total uint64) *routev3.
 	return a
 }
 
-func shares(groups []model.WeightedGroup, total uint64) *routev3.WeightedCluster {
+func shares(r model.Route, groups []model.WeightedGroup, total uint64, edited bool) *routev3.WeightedCluster {
 	// Envoy wants the sum in 32 bits; larger weights keep their proportion.
 	scale := total/(1<<32) + 1
 	w := &routev3.WeightedCluster{}
@@ -241,8 +251,10 @@ func shares(groups []model.WeightedGroup, total uint64) *routev3.WeightedCluster
 		c := &routev3.WeightedCluster_ClusterWeight{
 			Name: string(g.Group), Weight: wrapperspb.UInt32(uint32(max(1, uint64(g.Weight)/scale))),
 		}
-		c.RequestHeadersToAdd, c.RequestHeadersToRemove = edits(g.RequestHeaders)
-		c.ResponseHeadersToAdd, c.ResponseHeadersToRemove = edits(g.ResponseHeaders)
+		if edited {
+			c.RequestHeadersToAdd, c.RequestHeadersToRemove = edits(r.RequestHeaders, g.RequestHeaders)
+			c.ResponseHeadersToAdd, c.ResponseHeadersToRemove = edits(r.ResponseHeaders, g.ResponseHeaders)
+		}
 		if host := setHost(g.RequestHeaders); host != "" {
 			c.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: host}
 		}
