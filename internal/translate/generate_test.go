@@ -130,6 +130,8 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 		o.Spec.To = []gatewayv1.ReferenceGrantTo{{Kind: "Service", Name: some(g, gatewayv1.ObjectName(g.name()))}}
 	case *contourv1beta1.IngressRoute:
 		g.ingressRoute(o)
+	case *contourv1beta1.TLSCertificateDelegation:
+		g.delegations(o)
 	}
 	return o
 }
@@ -149,6 +151,9 @@ func (g generator) service(o *corev1.Service) {
 	}
 	if g.chance(10) {
 		o.Spec.Type = corev1.ServiceTypeExternalName
+	}
+	if g.chance(20) {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, "contour.heptio.com/upstream-protocol."+pick(g, upstreamH2, upstreamH2C, upstreamTLS), g.word("80", "web", "81,admin"))
 	}
 	for range g.IntN(3) {
 		o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{
@@ -342,12 +347,10 @@ func (g generator) ingressRoute(o *contourv1beta1.IngressRoute) {
 		if g.chance(10) {
 			o.Spec.VirtualHost.Fqdn = g.host()
 		}
-		if g.chance(5) {
-			o.Spec.VirtualHost.TLS = &contourv1beta1.TLS{SecretName: "x"}
-		}
 	}
+	g.secure(o)
 	for range g.IntN(4) {
-		r := contourv1beta1.Route{Match: pick(g, "/", "/a", "/a/b", "/b"), EnableWebsockets: g.chance(10)}
+		r := contourv1beta1.Route{Match: pick(g, "/", "/a", "/a/b", "/b"), EnableWebsockets: g.chance(10), PermitInsecure: g.chance(20)}
 		if g.chance(5) {
 			r.Match = g.path()
 		}
@@ -361,7 +364,7 @@ func (g generator) ingressRoute(o *contourv1beta1.IngressRoute) {
 		}
 		if r.Delegate == nil || g.chance(3) {
 			for range 1 + g.IntN(2) {
-				s := contourv1beta1.Service{Name: g.name(), Port: 80, Strategy: pick(g, "", "Random", "Cookie", "Other")}
+				s := contourv1beta1.Service{Name: g.name(), Port: 80, Strategy: pick(g, "", "Random", "Cookie", "Other"), UpstreamValidation: g.validation(5)}
 				if g.chance(5) {
 					s.Port = g.port()
 				}
