@@ -195,13 +195,11 @@ func (k knowledge) hostBy(host model.HostKey) []explain.Source {
 		switch snapshot.Kind(o.Kind) {
 		case snapshot.KindHTTPRoute:
 			if r := k.snapshot.HTTPRoutes[key(o).Name]; r != nil {
-				source := explain.Source{Object: o, Field: "spec.parentRefs"} // the Gateway's listener says the host
-				for i, name := range r.Spec.Hostnames {
-					if strings.EqualFold(string(name), host.Host) {
-						source.Field = fmt.Sprintf("spec.hostnames[%d]", i)
-					}
-				}
-				by = append(by, source)
+				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
+			}
+		case snapshot.KindGRPCRoute:
+			if r := k.snapshot.GRPCRoutes[key(o).Name]; r != nil {
+				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
 			}
 		case snapshot.KindIngressRoute:
 			if r := k.snapshot.IngressRoutes[key(o).Name]; r != nil && r.Spec.VirtualHost != nil {
@@ -210,6 +208,18 @@ func (k knowledge) hostBy(host model.HostKey) []explain.Source {
 		}
 	}
 	return by
+}
+
+// hostnameBy is where a route says a host; the Gateway's listener says it where the route
+// has no hostname of its own.
+func hostnameBy(o model.Object, hostnames []gatewayv1.Hostname, host string) explain.Source {
+	source := explain.Source{Object: o, Field: "spec.parentRefs"}
+	for i, name := range hostnames {
+		if strings.EqualFold(string(name), host) {
+			source.Field = fmt.Sprintf("spec.hostnames[%d]", i)
+		}
+	}
+	return source
 }
 
 // setBy are the EndpointSlices of a set's Service.
@@ -232,9 +242,9 @@ func (k knowledge) setBy(id model.SetID) []explain.Source {
 // claimants are the routes that name a host, served or not.
 func (k knowledge) claimants(host string) []model.Object {
 	var objects []model.Object
-	for n, r := range k.snapshot.HTTPRoutes {
-		if slices.ContainsFunc(r.Spec.Hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
-			objects = append(objects, model.Object{Kind: string(snapshot.KindHTTPRoute), Namespace: n.Namespace, Name: n.Name})
+	for r := range gatewayRoutes(k.snapshot) {
+		if slices.ContainsFunc(r.hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
+			objects = append(objects, r.object)
 		}
 	}
 	for n, r := range k.snapshot.IngressRoutes {

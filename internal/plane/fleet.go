@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
@@ -174,11 +173,6 @@ func (l *loop) offerMachine(name string) {
 		w.Delay = settleTime
 	}
 	l.plane.writer.offer(w)
-}
-
-// noParents is the status of a route that none of our Gateways has.
-func noParents() *gatewayv1.HTTPRouteStatus {
-	return &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{}}}
 }
 
 // servingMachines names the machines whose view has a listener, sorted.

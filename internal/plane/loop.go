@@ -373,10 +373,9 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 	}
 	s := l.statuses[o]
 	if s == nil {
-		if o.Kind != string(snapshot.KindHTTPRoute) {
+		if s = unattached(snapshot.Kind(o.Kind), live.GetGeneration()); s == nil {
 			return // it is not ours any more, and what it shows is somebody else's
 		}
-		s = &translate.Status{Generation: live.GetGeneration(), HTTPRoute: noParents()}
 	}
 	apply := applierOf(s, v, l.plane.config.Translate.ControllerName)
 	if s.BGPPeer != nil {
@@ -418,6 +417,10 @@ func (l *loop) live(o model.Object) client.Object {
 		return present(l.snapshot.ListenerSets[n])
 	case snapshot.KindHTTPRoute:
 		return present(l.snapshot.HTTPRoutes[n])
+	case snapshot.KindGRPCRoute:
+		return present(l.snapshot.GRPCRoutes[n])
+	case snapshot.KindBackendTLSPolicy:
+		return present(l.snapshot.BackendTLSPolicies[n])
 	case snapshot.KindIngressRoute:
 		return present(l.snapshot.IngressRoutes[n])
 	case snapshot.KindMachine:

@@ -63,7 +63,7 @@ func (l *loop) status() model.Status {
 	for _, o := range slices.SortedFunc(maps.Keys(l.statuses), model.Object.Compare) {
 		state, reason, message := l.objectState(o)
 		switch snapshot.Kind(o.Kind) {
-		case snapshot.KindHTTPRoute, snapshot.KindIngressRoute:
+		case snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindIngressRoute:
 			s.Routes = append(s.Routes, model.RouteStatus{
 				Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Hosts: hostsOf(l.statuses[o]), State: state, Message: message,
 			})
@@ -180,12 +180,25 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 		for _, ls := range s.ListenerSet.Listeners {
 			conditions = append(conditions, ls.Conditions)
 		}
-	case s.HTTPRoute != nil:
-		if len(s.HTTPRoute.Parents) == 0 {
+	case s.HTTPRoute != nil || s.GRPCRoute != nil:
+		var parents []gatewayv1.RouteParentStatus
+		if s.HTTPRoute != nil {
+			parents = s.HTTPRoute.Parents
+		} else {
+			parents = s.GRPCRoute.Parents
+		}
+		if len(parents) == 0 {
 			return stateUnserved, "", ""
 		}
-		for _, p := range s.HTTPRoute.Parents {
+		for _, p := range parents {
 			conditions = append(conditions, p.Conditions)
+		}
+	case s.BackendTLSPolicy != nil:
+		if len(s.BackendTLSPolicy.Ancestors) == 0 {
+			return stateUnserved, "", ""
+		}
+		for _, a := range s.BackendTLSPolicy.Ancestors {
+			conditions = append(conditions, a.Conditions)
 		}
 	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusOrphaned:
 		return stateOrphaned, "Orphaned", s.IngressRoute.Description
@@ -207,7 +220,7 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 	case verdictProgrammed:
 		return stateProgrammed, ReasonProgrammed, v.Message
 	}
-	if s.GatewayClass != nil || s.IngressRoute != nil || s.AddressPool != nil || s.BGPPeer != nil {
+	if s.GatewayClass != nil || s.IngressRoute != nil || s.AddressPool != nil || s.BGPPeer != nil || s.BackendTLSPolicy != nil {
 		return stateProgrammed, "", ""
 	}
 	return stateUnserved, "", ""
@@ -266,7 +279,7 @@ func (l *loop) count() {
 	type label struct{ kind, state string }
 	objects := map[label]float64{}
 	for _, kind := range []snapshot.Kind{
-		snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
+		snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindBackendTLSPolicy, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
 	} {
 		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
 			objects[label{string(kind), state}] = 0

@@ -81,8 +81,8 @@ func showsProgrammed(live client.Object, generation int64) bool {
 		return shows(o.Status.Conditions, string(gatewayv1.GatewayConditionProgrammed))
 	case *gatewayv1.ListenerSet:
 		return shows(o.Status.Conditions, string(gatewayv1.ListenerSetConditionProgrammed))
-	case *gatewayv1.HTTPRoute:
-		return slices.ContainsFunc(o.Status.Parents, func(p gatewayv1.RouteParentStatus) bool { return shows(p.Conditions, RouteProgrammed) })
+	case *gatewayv1.HTTPRoute, *gatewayv1.GRPCRoute:
+		return slices.ContainsFunc(routeStatus(live).Parents, func(p gatewayv1.RouteParentStatus) bool { return shows(p.Conditions, RouteProgrammed) })
 	default:
 		return false
 	}
@@ -101,38 +101,6 @@ func applyClass(want gatewayv1.GatewayClassStatus) applier {
 		}
 		n := *o
 		n.Status = status
-		return n.DeepCopy()
-	}
-}
-
-// applyHTTPRoute shows the status and the verdict on the parents that are ours.
-func applyHTTPRoute(want gatewayv1.HTTPRouteStatus, generation int64, v verdict, controller gatewayv1.GatewayController) applier {
-	return func(live client.Object, now metav1.Time) client.Object {
-		o, ok := live.(*gatewayv1.HTTPRoute)
-		if !ok {
-			return nil
-		}
-		parents := make([]gatewayv1.RouteParentStatus, len(want.Parents))
-		for i, p := range want.Parents {
-			if accepted(p.Conditions) {
-				var old []metav1.Condition
-				for _, q := range o.Status.Parents {
-					if q.ControllerName == p.ControllerName && equality.Semantic.DeepEqual(q.ParentRef, p.ParentRef) {
-						old = q.Conditions
-					}
-				}
-				if c, ok := programmedCondition(RouteProgrammed, v, generation, old); ok {
-					p.Conditions = withProgrammed(p.Conditions, c)
-				}
-			}
-			parents[i] = p
-		}
-		merged := mergeParents(o.Status.Parents, parents, controller, now)
-		if equality.Semantic.DeepEqual(merged, o.Status.Parents) || len(merged)+len(o.Status.Parents) == 0 {
-			return nil
-		}
-		n := *o
-		n.Status.Parents = merged
 		return n.DeepCopy()
 	}
 }
@@ -237,7 +205,11 @@ func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayContr
 	case s.ListenerSet != nil:
 		return applyListenerSet(s, v)
 	case s.HTTPRoute != nil:
-		return applyHTTPRoute(*s.HTTPRoute, s.Generation, v, controller)
+		return applyRoute(s.HTTPRoute.Parents, s.Generation, v, controller)
+	case s.GRPCRoute != nil:
+		return applyRoute(s.GRPCRoute.Parents, s.Generation, v, controller)
+	case s.BackendTLSPolicy != nil:
+		return applyBackendTLSPolicy(*s.BackendTLSPolicy, controller)
 	case s.IngressRoute != nil:
 		return applyIngressRoute(*s.IngressRoute, v)
 	case s.AddressPool != nil:

@@ -35,27 +35,30 @@ func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayControl
 	return problems
 }
 
-// unclaimedRoutes names the HTTPRoutes that attach to nothing: every Gateway that they
-// name is missing, or they name none. They are in no order.
+// unclaimedRoutes names the HTTPRoutes and GRPCRoutes that attach to nothing: every Gateway
+// and ListenerSet that they name is missing, or they name none. They are in no order.
 func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 	var problems []model.Problem
-	for n, r := range s.HTTPRoutes {
+	for r := range gatewayRoutes(s) {
 		var missing []string
 		attached := false
-		for i, ref := range r.Spec.ParentRefs {
-			if ref.Group != nil && *ref.Group != gatewayv1.GroupName || ref.Kind != nil && string(*ref.Kind) != string(snapshot.KindGateway) {
-				attached = true // to something that is not ours to know
-				continue
+		for i, ref := range r.parents {
+			kind := snapshot.KindGateway
+			if ref.Kind != nil {
+				kind = snapshot.Kind(*ref.Kind)
 			}
-			gateway := snapshot.Name{Namespace: n.Namespace, Name: string(ref.Name)}
+			n := snapshot.Name{Namespace: r.object.Namespace, Name: string(ref.Name)}
 			if ref.Namespace != nil {
-				gateway.Namespace = string(*ref.Namespace)
+				n.Namespace = string(*ref.Namespace)
 			}
-			if s.Gateways[gateway] != nil {
+			switch {
+			case ref.Group != nil && *ref.Group != gatewayv1.GroupName, kind != snapshot.KindGateway && kind != snapshot.KindListenerSet:
+				attached = true // to something that is not ours to know
+			case kind == snapshot.KindGateway && s.Gateways[n] != nil, kind == snapshot.KindListenerSet && s.ListenerSets[n] != nil:
 				attached = true
-				continue
+			default:
+				missing = append(missing, fmt.Sprintf("spec.parentRefs[%d]: there is no %s %s", i, kind, n))
 			}
-			missing = append(missing, fmt.Sprintf("spec.parentRefs[%d]: there is no Gateway %s", i, gateway))
 		}
 		if attached {
 			continue
@@ -65,8 +68,7 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 			message = list(missing, "; ") + ", so nobody serves it"
 		}
 		problems = append(problems, model.Problem{
-			Severity: model.SeverityWarning, Subject: model.Object{Kind: string(snapshot.KindHTTPRoute), Namespace: n.Namespace, Name: n.Name}.String(),
-			Reason: reasonNoGateway, Message: message,
+			Severity: model.SeverityWarning, Subject: r.object.String(), Reason: reasonNoGateway, Message: message,
 		})
 	}
 	return problems
