@@ -93,3 +93,26 @@ func (s groupSet) addPolicy(p *RoutePolicy) {
 }
 
 func (s groupSet) sorted() []GroupID { return slices.Sorted(maps.Keys(s)) }
+
+// Groups are the groups of the listener's access log and traces, sorted and unique.
+func (l Listener) Groups() []GroupID {
+	set := groupSet{}
+	if c := l.Clients; c != nil {
+		if c.AccessLog != nil && !c.AccessLog.Off {
+			set.add(c.AccessLog.Collector)
+		}
+		if c.Tracing != nil {
+			set.add(c.Tracing.Collector)
+		}
+	}
+	return set.sorted()
+}
+
+// Groups are the groups that take what is inside, sorted and unique.
+func (h TLSHost) Groups() []GroupID {
+	set := groupSet{}
+	for _, g := range h.TCP {
+		set.add(g.Group)
+	}
+	return set.sorted()
+}

@@ -27,6 +27,7 @@ type catalog struct {
 	groups    map[model.GroupID]*groupEntry
 	sets      map[model.SetID]*setEntry
 	views     map[model.ViewID]*viewEntry
+	secrets   secrets
 }
 
 // maxResource is the default limit of one encoded resource, bytes: agents take no
@@ -37,15 +38,20 @@ const maxResource = 16 << 20
 type shelf struct {
 	listener *model.Listener // nil: hosts came, but not the listener yet
 	shards   map[int]map[string]*model.VirtualHost
-	uses     map[model.GroupID]int // how many hosts name the group
+	uses     map[model.GroupID]int // how many hosts, and the listener itself, name the group
 	hosts    int
+	tls      map[string]*model.TLSHost
+	special  map[string]bool     // hosts of tls that the listener must always be told of
+	wild     int                 // hosts of tls that are wildcards
+	claims   map[string][]string // host, or empty for the listener, -> Secrets
 }
 
 type groupEntry struct {
 	group *model.BackendGroup
 	// endpoints names the group's load assignment; it changes with the group.
 	endpoints string
-	users     map[model.HostKey]bool
+	users     map[model.HostKey]int // with an empty host: the listener itself
+	secrets   []string              // of its connections
 }
 
 type setEntry struct {
@@ -68,6 +74,7 @@ func newCatalog(o xds.Options) *catalog {
 		groups:    map[model.GroupID]*groupEntry{},
 		sets:      map[model.SetID]*setEntry{},
 		views:     map[model.ViewID]*viewEntry{},
+		secrets:   newSecrets(),
 	}
 }
 
@@ -117,15 +124,17 @@ func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 	for id, g := range ch.Groups {
 		c.setGroup(id, g, t)
 	}
+	for id, cert := range ch.Certificates {
+		c.setCertificate(id, cert, t)
+	}
+	for id, a := range ch.Authorities {
+		c.setAuthority(id, a, t)
+	}
 	for id, l := range ch.Listeners {
-		s := c.shelf(id)
-		fresh := (s.listener == nil) != (l == nil)
-		s.listener = l
-		for v, view := range c.views {
-			if view.listeners[id] {
-				c.touchListener(t, v, id, fresh)
-			}
-		}
+		c.setListener(id, l, t)
+	}
+	for k, h := range ch.TLSHosts {
+		c.setTLSHost(k, h, t)
 	}
 	for k, h := range ch.VirtualHosts {
 		c.setHost(k, h, t)
@@ -141,7 +150,10 @@ func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 func (c *catalog) shelf(id model.ListenerID) *shelf {
 	s := c.listeners[id]
 	if s == nil {
-		s = &shelf{shards: map[int]map[string]*model.VirtualHost{}, uses: map[model.GroupID]int{}}
+		s = &shelf{
+			shards: map[int]map[string]*model.VirtualHost{}, uses: map[model.GroupID]int{},
+			tls: map[string]*model.TLSHost{}, special: map[string]bool{}, claims: map[string][]string{},
+		}
 		c.listeners[id] = s
 	}
 	return s
@@ -150,7 +162,7 @@ func (c *catalog) shelf(id model.ListenerID) *shelf {
 func (c *catalog) groupEntry(id model.GroupID) *groupEntry {
 	g := c.groups[id]
 	if g == nil {
-		g = &groupEntry{users: map[model.HostKey]bool{}}
+		g = &groupEntry{users: map[model.HostKey]int{}}
 		c.groups[id] = g
 	}
 	return g
@@ -180,6 +192,7 @@ func (c *catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
 		e.endpoints = xds.EndpointsName(*g)
 		names[e.endpoints] = true
 	}
+	c.setGroupSecrets(t, id, e)
 	for v, view := range c.views {
 		if view.groups[id] == 0 {
 			continue
@@ -197,7 +210,6 @@ func (c *catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
 	shard := xds.Shard(k.Listener, k.Host)
 	hosts := s.shards[shard]
 	old := hosts[k.Host]
-	before, after := groupsOf(old), groupsOf(h)
 	switch {
 	case h == nil:
 		delete(hosts, k.Host)
@@ -209,31 +221,37 @@ func (c *catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
 	default:
 		hosts[k.Host] = h
 	}
-	s.hosts += presence(h) - presence(old)
-	for g := range before {
-		if !after[g] {
-			delete(c.groupEntry(g).users, k)
-			c.countUse(t, k.Listener, g, -1)
-		}
+	s.hosts += presence(h != nil) - presence(old != nil)
+	c.countUses(t, k, groupsOf(old), groupsOf(h))
+	c.touchAt(t, k.Listener, routesKey(k.Listener, shard))
+}
+
+func presence(there bool) int {
+	if there {
+		return 1
 	}
-	for g := range after {
-		if !before[g] {
-			c.groupEntry(g).users[k] = true
+	return 0
+}
+
+// countUses changes which groups a host uses, or with an empty host the listener. Both
+// lists are sorted.
+func (c *catalog) countUses(t touched, k model.HostKey, before, after []model.GroupID) {
+	for _, g := range after {
+		if _, was := slices.BinarySearch(before, g); !was {
+			c.groupEntry(g).users[k]++
 			c.countUse(t, k.Listener, g, +1)
 		}
 	}
-	for v, view := range c.views {
-		if view.listeners[k.Listener] {
-			t.add(v, routesKey(k.Listener, shard))
+	for _, g := range before {
+		if _, is := slices.BinarySearch(after, g); is {
+			continue
 		}
+		users := c.groupEntry(g).users
+		if users[k]--; users[k] == 0 {
+			delete(users, k)
+		}
+		c.countUse(t, k.Listener, g, -1)
 	}
-}
-
-func presence(h *model.VirtualHost) int {
-	if h == nil {
-		return 0
-	}
-	return 1
 }
 
 // countUse changes how many hosts of a listener name a group.
@@ -267,6 +285,9 @@ func (c *catalog) countGroup(t touched, v model.ViewID, view *viewEntry, g model
 	t.add(v, clusterKey(g))
 	if e := c.groups[g]; e != nil && e.group != nil {
 		t.add(v, endpointsKey(g, e.endpoints))
+		for _, name := range e.secrets {
+			t.add(v, secretKey(name))
+		}
 	}
 }
 
@@ -301,8 +322,14 @@ func (c *catalog) setView(id model.ViewID, v *model.View, t touched) {
 }
 
 func (c *catalog) countListener(t touched, v model.ViewID, view *viewEntry, l model.ListenerID, by int) {
-	for g := range c.shelf(l).uses {
+	s := c.shelf(l)
+	for g := range s.uses {
 		c.countGroup(t, v, view, g, by)
+	}
+	for _, names := range s.claims {
+		for _, name := range names {
+			t.add(v, secretKey(name))
+		}
 	}
 }
 
@@ -312,6 +339,9 @@ func (c *catalog) touchListener(t touched, v model.ViewID, l model.ListenerID, w
 	t.add(v, listenerKey(l))
 	if !whole {
 		return
+	}
+	if s := c.listeners[l]; s != nil && s.listener != nil && xds.HTTP3(*s.listener) {
+		t.add(v, quicKey(l))
 	}
 	for _, shard := range xds.AllShards(l) {
 		t.add(v, routesKey(l, shard))
@@ -330,7 +360,7 @@ func routesKey(l model.ListenerID, shard int) resourceKey {
 // sweep drops what nothing points to any more.
 func (c *catalog) sweep(ch translate.Changes) {
 	for id := range ch.Listeners {
-		if s := c.listeners[id]; s != nil && s.listener == nil && s.hosts == 0 {
+		if s := c.listeners[id]; s != nil && s.listener == nil && s.hosts+len(s.tls) == 0 {
 			used := false
 			for _, v := range c.views {
 				used = used || v.listeners[id]
@@ -355,6 +385,7 @@ func (c *catalog) sweep(ch translate.Changes) {
 			delete(c.views, id)
 		}
 	}
+	c.sweepSecrets()
 }
 
 // build makes the resources. One that several views touch is made once. One that
@@ -431,6 +462,9 @@ func (c *catalog) holds(v *viewEntry, k resourceKey) bool {
 	case typeEndpoints:
 		e := c.groups[k.group]
 		return v.groups[k.group] > 0 && e != nil && e.endpoints == k.name
+	case typeSecret:
+		e := c.secrets.entries[k.name]
+		return e != nil && e.heldBy(v)
 	default:
 		return v.listeners[k.listener]
 	}
@@ -452,6 +486,8 @@ func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Mes
 			set = *known.set
 		}
 		return xds.LoadAssignment(*e.group, set)
+	case typeSecret:
+		return c.secretMessage(k.name)
 	}
 	s := c.listeners[k.listener]
 	if s == nil || s.listener == nil {
@@ -459,7 +495,14 @@ func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Mes
 	}
 	switch k.typ {
 	case typeListener:
-		return xds.Listener(*s.listener, nil, c.options)
+		hosts := c.tlsHosts(k.listener, s)
+		if k == listenerKey(k.listener) {
+			return xds.Listener(*s.listener, hosts, c.options)
+		}
+		if !xds.HTTP3(*s.listener) {
+			return nil
+		}
+		return xds.QUICListener(*s.listener, hosts, c.options)
 	case typeScope:
 		if scopes[k.listener] == nil {
 			for _, scope := range xds.Scopes(k.listener) {
@@ -477,21 +520,10 @@ func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Mes
 	}
 }
 
-// groupsOf are the groups that a virtual host's routes name.
-func groupsOf(h *model.VirtualHost) map[model.GroupID]bool {
-	out := map[model.GroupID]bool{}
+// groupsOf are the groups that a virtual host names.
+func groupsOf(h *model.VirtualHost) []model.GroupID {
 	if h == nil {
-		return out
+		return nil
 	}
-	for _, r := range h.Routes {
-		if r.Forward == nil {
-			continue
-		}
-		for _, b := range r.Forward.Backends {
-			if b.Group != "" {
-				out[b.Group] = true
-			}
-		}
-	}
-	return out
+	return h.Groups()
 }

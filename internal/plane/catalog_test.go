@@ -107,7 +107,9 @@ func (w *modelWorld) resources(t *testing.T, id model.ViewID) map[string]string 
 		for k, h := range w.hosts {
 			if k.Listener == l {
 				shards[xds.Shard(k.Listener, k.Host)] = append(shards[xds.Shard(k.Listener, k.Host)], *h)
-				maps.Copy(used, groupsOf(h))
+				for _, g := range groupsOf(h) {
+					used[g] = true
+				}
 			}
 		}
 		if w.listeners[l] == nil {

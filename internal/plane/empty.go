@@ -63,6 +63,9 @@ func (c *catalog) sends(k model.HostKey, g model.GroupID) bool {
 	if s == nil || s.listener == nil {
 		return false
 	}
+	if h := s.tls[k.Host]; h != nil && slices.ContainsFunc(h.TCP, func(b model.WeightedGroup) bool { return b.Group == g && b.Weight > 0 }) {
+		return true
+	}
 	h := s.shards[xds.Shard(k.Listener, k.Host)][k.Host]
 	return h != nil && slices.ContainsFunc(h.Routes, func(r model.Route) bool {
 		return r.Forward != nil && slices.ContainsFunc(r.Forward.Backends, func(b model.WeightedGroup) bool { return b.Group == g && b.Weight > 0 })

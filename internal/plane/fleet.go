@@ -65,7 +65,8 @@ func (s *standing) note(p southbound.Problem) {
 	}
 	switch p.Type {
 	case typeListener:
-		put(&s.listeners, model.ListenerID(p.Name), f)
+		name, _, _ := strings.Cut(p.Name, "/") // its half over UDP is the same listener
+		put(&s.listeners, model.ListenerID(name), f)
 	case typeRoutes, typeScope:
 		listener, rest, _ := strings.Cut(p.Name, "/")
 		shard, host, whole := strings.Cut(rest, "/")
@@ -78,6 +79,8 @@ func (s *standing) note(p southbound.Problem) {
 		// The load assignment's name is the group's with a suffix.
 		name, _, _ := strings.Cut(p.Name, "#")
 		put(&s.groups, model.GroupID(name), f)
+	case typeSecret:
+		put(&s.secrets, p.Name, f)
 	}
 }
 

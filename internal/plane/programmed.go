@@ -66,6 +66,7 @@ type standing struct {
 	hosts     map[model.HostKey]fault
 	shards    map[shardKey]fault
 	groups    map[model.GroupID]fault
+	secrets   map[string]fault
 	listeners map[model.ListenerID]fault
 }
 
@@ -128,6 +129,11 @@ func (t *tracker) changed(rev delta.Revision, ch translate.Changes) map[model.Ob
 		host(k)
 		if h == nil && len(t.byHost[k]) == 0 {
 			delete(t.hostAt, k)
+		}
+	}
+	for k := range ch.TLSHosts {
+		if len(t.byHost[k]) > 0 {
+			host(k)
 		}
 	}
 	for g, group := range ch.Groups {
@@ -259,6 +265,9 @@ func (t *tracker) machine(name string, now *standing) map[model.Object]bool {
 			}
 		}
 	}
+	if len(differing(before.secrets, now.secrets)) > 0 {
+		return t.all()
+	}
 	for _, id := range differing(before.listeners, now.listeners) {
 		maps.Copy(stale, t.byPort[id])
 	}
@@ -376,7 +385,7 @@ func (t *tracker) serves(m *standing, n *target) bool {
 
 // fault finds the worst of what the machine does not run of the target.
 func (t *tracker) fault(m *standing, n *target) (fault, bool) {
-	if len(m.hosts)+len(m.shards)+len(m.groups)+len(m.listeners) == 0 {
+	if len(m.hosts)+len(m.shards)+len(m.groups)+len(m.secrets)+len(m.listeners) == 0 {
 		return fault{}, false
 	}
 	var found []fault
@@ -395,11 +404,15 @@ func (t *tracker) fault(m *standing, n *target) (fault, bool) {
 		shard := xds.Shard(k.Listener, k.Host)
 		f, ok = m.shards[shardKey{k.Listener, shard}]
 		note(f, ok)
+		for _, name := range t.catalog.secretsOf(k) {
+			f, ok := m.secrets[name]
+			note(f, ok)
+		}
 		if len(m.groups) == 0 {
 			continue
 		}
 		if s := t.catalog.listeners[k.Listener]; s != nil {
-			for g := range groupsOf(s.shards[shard][k.Host]) {
+			for _, g := range groupsOf(s.shards[shard][k.Host]) {
 				f, ok := m.groups[g]
 				note(f, ok)
 			}

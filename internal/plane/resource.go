@@ -14,6 +14,7 @@ const (
 	typeRoutes    delta.Type = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	typeCluster   delta.Type = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	typeEndpoints delta.Type = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	typeSecret    delta.Type = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 	typeMachine   delta.Type = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
 )
 

@@ -41,7 +41,19 @@ func (c *catalog) hostsOn(k resourceKey) []string {
 	case typeCluster, typeEndpoints:
 		if e := c.groups[k.group]; e != nil {
 			for u := range e.users {
-				hosts[u.Host] = true
+				if u.Host != "" {
+					hosts[u.Host] = true
+				}
+			}
+		}
+	case typeSecret:
+		if e := c.secrets.entries[k.name]; e != nil {
+			for id := range e.listeners {
+				for host, names := range c.listeners[id].claims {
+					if host != "" && slices.Contains(names, k.name) {
+						hosts[host] = true
+					}
+				}
 			}
 		}
 	}
@@ -73,11 +85,14 @@ func (t *tracker) held(n *target) string {
 	for _, k := range n.hosts {
 		shard := xds.Shard(k.Listener, k.Host)
 		if s := t.catalog.listeners[k.Listener]; s != nil {
-			for _, g := range slices.Sorted(maps.Keys(groupsOf(s.shards[shard][k.Host]))) {
+			for _, g := range groupsOf(s.shards[shard][k.Host]) {
 				look(clusterKey(g), t.hostAt[k])
 			}
 		}
 		look(routesKey(k.Listener, shard), t.hostAt[k])
+		for _, name := range t.catalog.secretsOf(k) {
+			look(secretKey(name), t.hostAt[k])
+		}
 	}
 	for _, id := range n.listeners {
 		look(listenerKey(id), t.portAt[id])

@@ -98,7 +98,9 @@ func (r *rig) token(machine string, ttl time.Duration) string {
 }
 
 // shardOf names the route configuration of a host.
-func shardOf(host string) string { return xds.RouteConfigurationName("http-80", xds.Shard("http-80", host)) }
+func shardOf(host string) string {
+	return xds.RouteConfigurationName("http-80", xds.Shard("http-80", host))
+}
 
 // holdsHost checks that the agent has the routes of a host.
 func (a *fakeAgent) holdsHost(host string) func() error {
