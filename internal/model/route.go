@@ -136,8 +136,8 @@ const Never time.Duration = -1
 type Retry struct {
 	// Attempts beyond the first one.
 	Attempts uint32 `json:"attempts"`
-	// ServerErrors retries every 5xx response, and no response at all; Codes retries the
-	// responses that it lists. Connections that could not be made are always retried.
+	// ServerErrors retries every 5xx response; Codes retries the responses that it lists.
+	// Connections that could not be made and tries without a response are always retried.
 	ServerErrors bool     `json:"serverErrors,omitempty"`
 	Codes        []uint32 `json:"codes,omitempty"` // sorted
 	// Backoff is the least time before a try; 0 is the proxy's default (25 ms).
@@ -147,7 +147,8 @@ type Retry struct {
 // WeightedGroup is a share of a route's requests.
 type WeightedGroup struct {
 	// Group takes the share; empty means that the reference is broken and the share
-	// is answered 500 (Gateway API, HTTPBackendRef).
+	// is answered 500 (Gateway API, HTTPBackendRef), or 503 where Stream is set, which gRPC
+	// clients read as UNAVAILABLE (GRPCBackendRef).
 	Group  GroupID `json:"group"`
 	Weight uint32  `json:"weight"`
 	// Edits for the requests of this share only, after those of the route.

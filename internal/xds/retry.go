@@ -42,6 +42,7 @@ func retryPolicy(r *model.Retry, try time.Duration) *routev3.RetryPolicy {
 		return p
 	}
 	p.NumRetries = wrapperspb.UInt32(r.Attempts)
+	p.RetryOn = "reset," + retrySafely
 	if r.ServerErrors {
 		p.RetryOn = "5xx," + retrySafely
 	}

@@ -130,7 +130,11 @@ func forwards(r model.Route) []*routev3.Route {
 			groups = append(groups, g)
 		}
 	}
-	refuse := &routev3.Route{Name: r.Name, Match: match(r.Match), Action: directResponse(500, "")}
+	status := uint32(500)
+	if r.Forward.Stream {
+		status = 503
+	}
+	refuse := &routev3.Route{Name: r.Name, Match: match(r.Match), Action: directResponse(status, "")}
 	if sound == 0 {
 		return []*routev3.Route{refuse}
 	}
