@@ -23,7 +23,8 @@ type BackendGroup struct {
 	// Protocol that backends speak; the zero value is HTTP/1.1.
 	Protocol BackendProtocol `json:"protocol,omitempty"`
 	TLS      *BackendTLS     `json:"tls,omitempty"`
-	// SendProxyProtocol begins connections with a PROXY header (v2) that says the client.
+	// SendProxyProtocol begins connections with a PROXY header (v2) that says the client, as
+	// its connection does: what X-Forwarded-For of trusted hops says is not in it.
 	SendProxyProtocol bool              `json:"sendProxyProtocol,omitempty"`
 	Outlier           *OutlierDetection `json:"outlier,omitempty"`
 	Limits            *BackendLimits    `json:"limits,omitempty"`

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -60,9 +61,18 @@ func (c *ca) issue(id string, useRSA bool, names ...string) model.Certificate {
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	must(c.t, err)
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: id}, DNSNames: names,
+		SerialNumber: serial, Subject: pkix.Name{CommonName: id},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else if u, err := url.Parse(name); err == nil && u.Scheme != "" {
+			template.URIs = append(template.URIs, u)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
 	}
 	var public, private any
 	if useRSA {
