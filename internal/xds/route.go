@@ -55,7 +55,7 @@ func VirtualHost(h model.VirtualHost) *routev3.VirtualHost {
 	for _, r := range h.Routes {
 		for _, one := range routes(h, r) {
 			v.Routes = append(v.Routes, one)
-			tree.add(r.Match.Path, one)
+			tree.add(r, one)
 		}
 	}
 	if m := tree.matcher(); m != nil {
