@@ -102,7 +102,7 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 		return tree
 	}
 	if problem, note := contested(r, root, f.host); problem != "" {
-		tree.found[root] = []string{problem}
+		tree.found[root] = []string{"spec.virtualhost.fqdn: " + problem}
 		tree.close(f)
 		return tree
 	} else if note != "" {
@@ -154,7 +154,7 @@ func contested(r reader, root snapshot.Name, host string) (problem, note string)
 	case len(c.names) < 2:
 		return "", ""
 	case c.keeper.Namespace != root.Namespace:
-		return c.text + "; namespace " + c.keeper.Namespace + " keeps it, which came first", ""
+		return c.text + ": namespace " + c.keeper.Namespace + " keeps it, which came first", ""
 	case c.byNamespace[root.Namespace] > 1:
 		return c.text, ""
 	}

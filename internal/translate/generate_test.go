@@ -155,6 +155,9 @@ func (g generator) service(o *corev1.Service) {
 	if g.chance(20) {
 		metav1.SetMetaDataAnnotation(&o.ObjectMeta, "contour.heptio.com/upstream-protocol."+pick(g, upstreamH2, upstreamH2C, upstreamTLS), g.word("80", "web", "81,admin"))
 	}
+	if g.chance(60) { // most routes are for it
+		o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "web", Port: 80})
+	}
 	for range g.IntN(3) {
 		o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{
 			Name: pick(g, "", "web", "admin"), Port: pick(g, int32(80), 81), Protocol: pick(g, "", corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP),
