@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -17,7 +18,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	// What listeners and matchers carry inside an Any must be known to be read.
+	// What listeners, routes and matchers carry inside an Any must be known to be read.
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
 	"fairlead.dev/internal/delta"
@@ -167,8 +171,8 @@ func readRoutes(r *delta.Resource, known map[string]*form) (*routeTable, error) 
 	return t, nil
 }
 
-// clustersOf gives the names of the clusters that a virtual host may send requests
-// to, sorted. Clusters chosen by a request header cannot be known.
+// clustersOf gives the names of the clusters that a virtual host may send requests to, or
+// questions about requests, sorted. Clusters chosen by a request header cannot be known.
 func clustersOf(v *routev3.VirtualHost) []string {
 	names := map[string]struct{}{}
 	walk(v.ProtoReflect(), func(m protoreflect.Message) {
@@ -179,6 +183,10 @@ func clustersOf(v *routev3.VirtualHost) []string {
 		case *routev3.WeightedCluster_ClusterWeight:
 			name = part.GetName()
 		case *routev3.RouteAction_RequestMirrorPolicy:
+			name = part.GetCluster()
+		case *corev3.GrpcService_EnvoyGrpc:
+			name = part.GetClusterName()
+		case *corev3.HttpUri:
 			name = part.GetCluster()
 		}
 		if name != "" {

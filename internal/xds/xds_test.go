@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	matcherxds "github.com/cncf/xds/go/xds/type/matcher/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -59,6 +60,36 @@ func TestGoldenRouteConfiguration(t *testing.T) {
 			Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: "team/app/80", Weight: 1}, {Weight: 1}}, WebSocket: true},
 		})
 	golden(t, "route_configuration", xds.RouteConfiguration("http-80", xds.Shard("http-80", app.Host), []model.VirtualHost{app}))
+}
+
+// TestGoldenVirtualHost is also what the agent is held to: it must find every cluster that
+// is named here.
+func TestGoldenVirtualHost(t *testing.T) {
+	everything := forward("HTTPRoute/team/app/rules/0/matches/0", "/all", "team/app/80", 1, "team/next/80", 1)
+	everything.Forward.Mirrors = []model.Mirror{{Group: "team/mirror/80", Numerator: 1, Denominator: 2}}
+	everything.Forward.Backends[1].RequestHeaders = &model.HeaderEdits{Set: []model.Header{{Name: "x-next", Value: "1"}}}
+	everything.Policy = &model.RoutePolicy{
+		Authorization: &model.Authorization{Service: "team/auth/9000", Timeout: time.Second},
+		GlobalRateLimit: &model.GlobalRateLimit{
+			Service: "team/limit/8081", Domain: "edge", Timeout: time.Second,
+			Descriptors: []model.RateLimitSource{{Key: "client", ClientAddress: true}},
+		},
+	}
+	h := host("http-80", "app.example.com", everything, forward("HTTPRoute/team/app/rules/1/matches/0", "/", "team/rest/80", 1))
+	h.Policy = &model.RoutePolicy{Authorization: &model.Authorization{Service: "team/http-auth/80", HTTP: true, Timeout: time.Second}}
+	golden(t, "virtual_host", xds.VirtualHost(h))
+
+	tree := host("http-80", "tree.example.com")
+	for i := range 40 {
+		tree.Routes = append(tree.Routes, forward(fmt.Sprint("r", i), fmt.Sprintf("/%d", i), fmt.Sprintf("team/app%d/80", i%3), 1))
+	}
+	tree.Routes[39] = everything
+	v := xds.VirtualHost(tree)
+	v.GetMatcher().GetMatcherTree().GetPrefixMatchMap().Map = map[string]*matcherxds.Matcher_OnMatch{ // two leaves say how it is written
+		"/1":   v.GetMatcher().GetMatcherTree().GetPrefixMatchMap().GetMap()["/1"],
+		"/all": v.GetMatcher().GetMatcherTree().GetPrefixMatchMap().GetMap()["/all"],
+	}
+	golden(t, "virtual_host_tree", v)
 }
 
 func TestGoldenCluster(t *testing.T) {
