@@ -89,6 +89,9 @@ func backendTLS(g model.BackendGroup) *tlsv3.UpstreamTlsContext {
 			},
 		},
 	}
+	if g.TLS.Unverified {
+		common.ValidationContextType = nil
+	}
 	switch g.Protocol {
 	case model.BackendHTTP2:
 		common.AlpnProtocols = []string{alpnHTTP2}

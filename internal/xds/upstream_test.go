@@ -104,6 +104,9 @@ func TestBackendProtocols(t *testing.T) {
 			b.Names = []model.AltName{{URI: "spiffe://good/c"}}
 		})}, w.serveOver(server(good, "b.test", "spiffe://good/b"), only1), "503"},
 		{"address as name", model.BackendGroup{TLS: verified(func(b *model.BackendTLS) { b.ServerName = "127.0.0.1" })}, w.serveOver(server(good, "127.0.0.1"), only1), "HTTP/1.1 sni= cert="},
+		{"unverified", model.BackendGroup{TLS: &model.BackendTLS{Unverified: true}}, w.serveOver(server(other, "c.test"), only1), "HTTP/1.1 sni= cert="},
+		{"unverified with a name", model.BackendGroup{TLS: &model.BackendTLS{Unverified: true, ServerName: "b.test"}, Protocol: model.BackendAuto}, w.serveOver(server(other, "c.test"), both), "HTTP/2.0 sni=b.test cert="},
+		{"no name is sent", model.BackendGroup{TLS: &model.BackendTLS{Authorities: []model.AuthorityID{authority}, Names: []model.AltName{{URI: "spiffe://good/b"}}}}, w.serveOver(server(good, "b.test", "spiffe://good/b"), only1), "HTTP/1.1 sni= cert="},
 		{"client certificate", model.BackendGroup{TLS: verified(func(b *model.BackendTLS) { b.Certificate = client })}, w.serveOver(asking, only1), "HTTP/1.1 sni=b.test cert=client"},
 		{"no client certificate", model.BackendGroup{TLS: verified(nil)}, w.serveOver(asking, only1), "503"},
 	}
