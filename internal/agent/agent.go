@@ -230,10 +230,14 @@ func (a *Agent) recall() {
 	}
 	plain, state := open(filepath.Join(a.config.DataDir, "state"))
 	secret, secrets := open(filepath.Join(a.config.RunDir, "secrets"))
+	keyless := secret.broken && len(state.target) > 0
 	a.keeper.state, a.keeper.secret = plain, secret
 	state.target = append(state.target, secrets.target...)
 	state.good = append(state.good, secrets.good...)
-	whole, err := a.state.restore(state, older)
+	if keyless {
+		a.config.Log.Warn("the machine has started anew, or its run directory was emptied: listeners with private keys wait until a plane has sent the keys, since these are never on the disk")
+	}
+	whole, err := a.state.restore(state, older, keyless)
 	if err != nil {
 		a.config.Log.Error("part of the remembered state cannot be used", "error", err)
 	}

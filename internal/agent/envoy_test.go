@@ -88,7 +88,7 @@ func (b *bench) startAgent() {
 		b.memory.apply(memoryBatch{revision: m.revision, good: m.good})
 	}, func() { poke(poll) })
 	s.withholdTime = 0
-	if _, err := s.restore(b.memory.remembered(), b.older); err != nil {
+	if _, err := s.restore(b.memory.remembered(), b.older, false); err != nil {
 		b.t.Fatal(err)
 	}
 	socket, err := listenUnix(SocketPath(b.dir))

@@ -64,6 +64,7 @@ type Gate struct {
 	accepting  map[string]struct{}
 	survivor   bool // Envoy brought clusters: it has the listeners that it took before
 	graceShard map[string]time.Time
+	keyless    bool // the private keys of listeners are lost until the plane sends them
 	retries    map[key]time.Time
 
 	unsettled   map[key]*debt
@@ -95,6 +96,9 @@ type item struct {
 	since     time.Time // waiting for others
 	debt
 	names []string // route configurations that live names
+	// named is what a listener of version namedOf needs.
+	named   *names
+	namedOf string
 }
 
 type cluster struct {
@@ -260,7 +264,9 @@ func (g *Gate) Restore(target, good []delta.Change) error {
 			}
 		}
 		it.good = c.Resource
-		g.push(it, c.Resource)
+		if c.Type != typeListener || !g.withholdsKeys(it, c.Resource) {
+			g.push(it, c.Resource)
+		}
 		g.touch(k)
 	}
 	// What routes use was warm when they were let through.

@@ -163,7 +163,7 @@ func (w *world) restart(d *disk, now func() time.Time) *state {
 	d.batches = nil
 	s := newState(now, d.write, func() {})
 	s.gate.SetDrain(3 * time.Second)
-	if whole, err := s.restore(d.memory.remembered(), false); !whole || err != nil {
+	if whole, err := s.restore(d.memory.remembered(), false, false); !whole || err != nil {
 		w.t.Fatalf("restored: whole %v, %v", whole, err)
 	}
 	var again []delta.Change

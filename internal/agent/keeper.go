@@ -92,6 +92,11 @@ func (k *keeper) flush() bool {
 	if e := k.secret.write(secret); err == nil {
 		err = e
 	}
+	if k.whole {
+		if e := k.secret.ensure(); err == nil {
+			err = e
+		}
+	}
 	k.wrote(k.state.size)
 	if err != nil || k.whole {
 		if e := k.lag.mark(err != nil); e != nil {
@@ -125,9 +130,11 @@ func split(b memoryBatch) (memoryBatch, *memoryBatch) {
 	secret := memoryBatch{revision: b.revision}
 	share := func(from []delta.Change, p, s *[]delta.Change) {
 		for _, c := range from {
-			if c.Type == typeSecret || c.Type == typePassword {
+			private, public := isPrivate(c)
+			if private {
 				*s = append(*s, c)
-			} else {
+			}
+			if public {
 				*p = append(*p, c)
 			}
 		}

@@ -188,6 +188,14 @@ func (m *memory) write(batches []memoryBatch) error {
 	return nil
 }
 
+// ensure makes the file if there is none: that it is there says that nothing is missing.
+func (m *memory) ensure() error {
+	if !m.broken {
+		return nil
+	}
+	return m.compact()
+}
+
 func (m *memory) append(record []byte) error {
 	if m.file == nil {
 		f, err := os.OpenFile(m.path, os.O_WRONLY, 0o600)

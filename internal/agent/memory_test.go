@@ -194,7 +194,7 @@ func check(t *testing.T, what, path string, data []byte, state string, damaged, 
 		t.Fatalf("%s: read\n%s\nwant\n%s", what, r.text(), state)
 	}
 	s := newState(time.Now, func(memoryBatch) {}, func() {})
-	whole, err := s.restore(r, false)
+	whole, err := s.restore(r, false, false)
 	if has := strings.Contains(state, string(typeCheckpoint)); whole != has || err != nil {
 		t.Fatalf("%s: restored, whole %v: %v", what, whole, err)
 	}
@@ -271,7 +271,7 @@ func FuzzMemoryRecord(f *testing.F) {
 		if err != nil && !errors.Is(err, errDamaged) {
 			t.Fatal(err)
 		}
-		_, _ = newState(time.Now, func(memoryBatch) {}, func() {}).restore(r, false)
+		_, _ = newState(time.Now, func(memoryBatch) {}, func() {}).restore(r, false, false)
 		m.broken = true
 		write(t, m, memoryBatch{revision: r.revision})
 		if _, again := recall(t, path); again.text() != m.remembered().text() {

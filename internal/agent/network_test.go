@@ -199,7 +199,7 @@ func TestAProxyThatLivesOnKeepsItsListeners(t *testing.T) {
 	a := newAnnouncing(t)
 	listener, cluster := testListener(t, "http-80", "x"), testCluster(t, "c1", "s1", 1)
 	whole := []delta.Change{cluster, listener, vipChange(t, bgpVIP(one, "http-80")), checkpointAt(t, at(1, 1))}
-	if _, err := a.state.restore(remembered{revision: at(1, 1), target: whole, good: []delta.Change{cluster, listener}}, false); err != nil {
+	if _, err := a.state.restore(remembered{revision: at(1, 1), target: whole, good: []delta.Change{cluster, listener}}, false, false); err != nil {
 		t.Fatal(err)
 	}
 	a.says(one.String()) // it runs, and has not even connected
@@ -393,7 +393,7 @@ func TestPasswordsAreNotOnTheDisk(t *testing.T) {
 	}
 	_, r := recall(t, filepath.Join(dir, "secrets"))
 	a := newAnnouncing(t)
-	if _, err := a.state.restore(r, false); err != nil {
+	if _, err := a.state.restore(r, false, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.secrets["router"]; got != "s3cret" {

@@ -35,7 +35,8 @@ type clusterInfo struct {
 	set string // name of its load assignment; empty when it is not by EDS
 	// simple: warm as soon as Envoy has taken it and its endpoints. Others depend on
 	// health checks, DNS or secrets, and Envoy must be asked.
-	simple bool
+	simple  bool
+	secrets []string // that its connections need, sorted
 }
 
 func readCluster(r *delta.Resource) (clusterInfo, error) {
@@ -56,6 +57,9 @@ func readCluster(r *delta.Resource) (clusterInfo, error) {
 	if len(c.GetHealthChecks()) > 0 || c.GetTransportSocket() != nil || len(c.GetTransportSocketMatches()) > 0 {
 		info.simple = false
 	}
+	if c.GetTransportSocket() != nil || len(c.GetTransportSocketMatches()) > 0 {
+		info.secrets = readNames(&c).secrets
+	}
 	return info, nil
 }
 
@@ -66,31 +70,6 @@ func readScope(r *delta.Resource) (string, error) {
 		return "", err
 	}
 	return s.GetRouteConfigurationName(), nil
-}
-
-// readListener gives the route configurations that a listener names itself. Those
-// that it reaches by scopes are not among them.
-func readListener(r *delta.Resource) ([]string, error) {
-	var l listenerv3.Listener
-	if err := unmarshal(r, &l); err != nil {
-		return nil, err
-	}
-	names := map[string]struct{}{}
-	walk(l.ProtoReflect(), func(m protoreflect.Message) {
-		var field protoreflect.Name
-		switch m.Descriptor().FullName() {
-		case "envoy.extensions.filters.network.http_connection_manager.v3.Rds":
-			field = "route_config_name"
-		case "envoy.config.route.v3.ScopedRouteConfiguration":
-			field = "route_configuration_name"
-		default:
-			return
-		}
-		if name := m.Get(m.Descriptor().Fields().ByName(field)).String(); name != "" {
-			names[name] = struct{}{}
-		}
-	})
-	return slices.Sorted(maps.Keys(names)), nil
 }
 
 // listenerPort is the TCP port of a listener, 0 if it has none.

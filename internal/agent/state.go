@@ -74,10 +74,11 @@ func newState(now func() time.Time, remember func(memoryBatch), changed func()) 
 }
 
 // restore puts back what was remembered, which may be known to be older than what
-// Envoy ran. It says whether that was a whole state.
-func (s *state) restore(r remembered, older bool) (bool, error) {
+// Envoy ran, or to lack the private keys. It says whether that was a whole state.
+func (s *state) restore(r remembered, older, keyless bool) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.gate.SetKeyless(keyless)
 	err := s.gate.Restore(r.target, r.good)
 	for _, c := range r.target {
 		if c.Type == typeMachine && c.Resource != nil {
@@ -165,8 +166,12 @@ func (s *state) receive(resp *discoveryv3.DeltaDiscoveryResponse) error {
 	}
 	s.accepted = revision
 	s.remember(memoryBatch{revision: revision, target: taken})
+	whole := slices.ContainsFunc(taken, isCheckpoint)
+	if whole {
+		s.gate.SetKeyless(false)
+	}
 	s.advance()
-	if slices.ContainsFunc(taken, isCheckpoint) {
+	if whole {
 		s.hear()
 	}
 	return nil
@@ -497,6 +502,9 @@ func (s *state) served() error {
 	}
 	if !s.serving {
 		return errors.New("no state yet: the plane has not sent a whole one, and none is remembered")
+	}
+	if n := s.gate.open[typeListener]; n > 0 && s.gate.keyless {
+		return fmt.Errorf("%d listeners wait, those with private keys until a plane has sent these: they are never on the disk", n)
 	}
 	if n := s.gate.open[typeListener]; n > 0 {
 		return fmt.Errorf("the proxy has not taken %d listeners yet", n)

@@ -157,7 +157,7 @@ func (g *Gate) due(it *item, want *delta.Resource, now time.Time) bool {
 	switch it.kind {
 	case typeCluster:
 		if want != nil {
-			return g.hasEndpoints(want) || g.waited(it, now)
+			return g.isFurnished(want) || g.waited(it, now)
 		}
 		c := g.clusters[it.name]
 		if c.uses > 0 || c.isIdle {
@@ -173,6 +173,9 @@ func (g *Gate) due(it *item, want *delta.Resource, now time.Time) bool {
 		name, err := readScope(want)
 		return err != nil || g.routesLive(name) || g.waited(it, now)
 	case typeListener:
+		if g.withholdsKeys(it, want) {
+			return false
+		}
 		return want == nil || g.dueListener(it, want) || g.waited(it, now)
 	default:
 		return true
@@ -180,16 +183,17 @@ func (g *Gate) due(it *item, want *delta.Resource, now time.Time) bool {
 }
 
 // dueListener: a listener that is new to an Envoy that already routes waits until
-// the routes that it leads to are settled; its first requests would find none.
+// the routes that it leads to are settled; its first requests would find none. Any waits
+// for the secrets and clusters that it names itself.
 func (g *Gate) dueListener(it *item, want *delta.Resource) bool {
-	names, err := readListener(want)
-	if err != nil {
-		return true
-	}
-	for _, name := range names {
+	needs := it.needs(want)
+	for _, name := range needs.routes {
 		if !g.routesLive(name) {
 			return false
 		}
+	}
+	if !g.hasSecrets(needs.secrets) || !g.hasClusters(needs.clusters) {
+		return false
 	}
 	return it.live != nil || len(g.accepting) == 0 || g.open[typeScope]+g.open[typeRoute] == 0
 }
@@ -258,8 +262,8 @@ func (g *Gate) recount(it *item) {
 			if name, err := readScope(it.live); err == nil {
 				names = []string{name}
 			}
-		} else if found, err := readListener(it.live); err == nil {
-			names = found
+		} else {
+			names = it.needs(it.live).routes
 		}
 	}
 	for _, n := range it.names {

@@ -161,11 +161,17 @@ func noEndpoints(name string) *delta.Resource {
 	return &r
 }
 
-// hasEndpoints says whether there is something to send for the load assignment that a
-// cluster uses. A cluster without would be in use, empty.
-func (g *Gate) hasEndpoints(r *delta.Resource) bool {
+// isFurnished says whether there is something to send for the load assignment and the
+// secrets that a cluster uses. A cluster without would be in use, empty.
+func (g *Gate) isFurnished(r *delta.Resource) bool {
 	info, err := readCluster(r)
-	if err != nil || info.set == "" {
+	if err != nil {
+		return true
+	}
+	if !g.hasSecrets(info.secrets) {
+		return false
+	}
+	if info.set == "" {
 		return true
 	}
 	it := g.items[key{typeEndpoint, info.set}]
