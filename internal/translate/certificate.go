@@ -96,11 +96,11 @@ func makeCertificateFact(o *corev1.Secret, n snapshot.Name) *certificateFact {
 	}
 	certificates, problem := parseCertificates(chain)
 	if problem != "" {
-		return bad(snapshot.CertificateKey + " " + problem)
+		return bad("has a " + snapshot.CertificateKey + " that " + problem)
 	}
 	public, problem := parseKey(key)
 	if problem != "" {
-		return bad(snapshot.PrivateKeyKey + " " + problem)
+		return bad("has a " + snapshot.PrivateKeyKey + " that " + problem)
 	}
 	leaf := certificates[0]
 	keyType, problem := keyTypeOf(leaf)
@@ -108,7 +108,7 @@ func makeCertificateFact(o *corev1.Secret, n snapshot.Name) *certificateFact {
 		return bad(problem)
 	}
 	if !public.Equal(leaf.PublicKey) {
-		return bad(snapshot.PrivateKeyKey + " is not the key of the first certificate in " + snapshot.CertificateKey)
+		return bad("has a " + snapshot.PrivateKeyKey + " that is not the key of the first certificate in " + snapshot.CertificateKey)
 	}
 	return &certificateFact{keyType: keyType, certificate: &model.Certificate{
 		ID: certificateID(n), Chain: string(chain), Key: model.Redacted(key), Names: certificateNames(leaf), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
@@ -215,7 +215,7 @@ func keyTypeOf(c *x509.Certificate) (string, string) {
 	switch key := c.PublicKey.(type) {
 	case *rsa.PublicKey:
 		if key.N.BitLen() < 2048 {
-			return "", "has an RSA key of " + strconv.Itoa(key.N.BitLen()) + " bits: at least 2048 are needed"
+			return "", "has a certificate with an RSA key of " + strconv.Itoa(key.N.BitLen()) + " bits: at least 2048 are needed"
 		}
 		return "RSA", ""
 	case *ecdsa.PublicKey:
@@ -224,7 +224,7 @@ func keyTypeOf(c *x509.Certificate) (string, string) {
 			return key.Curve.Params().Name, ""
 		}
 	}
-	return "", "has a key that is neither RSA nor ECDSA on P-256, P-384 or P-521: others are not served"
+	return "", "has a certificate with a key that is neither RSA nor ECDSA on P-256, P-384 or P-521: others are not served"
 }
 
 // certificateNames are the DNS names and addresses of a certificate, sorted.
@@ -312,7 +312,7 @@ func makeAuthorityFact(s *snapshot.Snapshot, k authorityKey) (f *authorityFact, 
 		return &authorityFact{problem: "has no key " + snapshot.AuthorityKey}, true
 	}
 	if _, problem := parseCertificates(text); problem != "" {
-		return &authorityFact{problem: snapshot.AuthorityKey + " " + problem}, true
+		return &authorityFact{problem: "has a " + snapshot.AuthorityKey + " that " + problem}, true
 	}
 	return &authorityFact{authority: &model.Authority{ID: k.id(), PEM: string(text)}}, true
 }

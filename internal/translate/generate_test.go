@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -20,6 +19,11 @@ import (
 type generator struct {
 	*rand.Rand
 	strange string // a text that stands wherever a text may, sometimes
+	// near worlds have few names and few kinds, those around Gateways, so that long chains of
+	// references hold.
+	near bool
+	// kinds of a world about policies; others when empty.
+	kinds []snapshot.Kind
 }
 
 func pick[T any](g generator, list ...T) T { return list[g.IntN(len(list))] }
@@ -40,10 +44,24 @@ func (g generator) word(list ...string) string {
 	return pick(g, list...)
 }
 
-func (g generator) namespace() string { return pick(g, "a", "b", "c") }
-func (g generator) name() string      { return g.word("one", "two", "three", "four") }
+func (g generator) namespace() string {
+	if g.near {
+		return pick(g, "a", "a", "a", "b")
+	}
+	return pick(g, "a", "b", "c")
+}
+
+func (g generator) name() string {
+	if g.near {
+		return g.word("one", "two")
+	}
+	return g.word("one", "two", "three", "four")
+}
 
 func (g generator) host() string {
+	if g.near && g.chance(90) {
+		return pick(g, "x.example.com", "y.example.com", "*.example.com", "")
+	}
 	return g.word("x.example.com", "y.example.com", "X.example.com", "z.other.com", "*.example.com", "*.com", "", "bad_host", "x.example.com:80")
 }
 
@@ -51,7 +69,12 @@ func (g generator) path() string {
 	return g.word("/", "/a", "/a/", "/a/b", "/ab", "/b", "a", "", "/a b", "/é")
 }
 
-func (g generator) port() int32 { return pick(g, int32(80), 80, 80, 81, 0, 70000) }
+func (g generator) port() int32 {
+	if g.near && g.chance(95) {
+		return 80
+	}
+	return pick(g, int32(80), 80, 80, 81, 0, 70000)
+}
 
 // kinds are the kinds that a generated world holds, those that matter more often.
 var kinds = []snapshot.Kind{
@@ -61,16 +84,36 @@ var kinds = []snapshot.Kind{
 	snapshot.KindIngressRoute, snapshot.KindIngressRoute, snapshot.KindIngressRoute, snapshot.KindTLSCertificateDelegation,
 	snapshot.KindGRPCRoute, snapshot.KindGRPCRoute, snapshot.KindBackendTLSPolicy, snapshot.KindConfigMap,
 	snapshot.KindAddressPool, snapshot.KindAddressPool, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindBGPPeer, snapshot.KindSecret,
+	snapshot.KindSecret, snapshot.KindListenerSet,
+}
+
+// nearKinds are those of near worlds.
+var nearKinds = []snapshot.Kind{
+	snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindGateway, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindListenerSet, snapshot.KindSecret,
+	snapshot.KindSecret, snapshot.KindSecret, snapshot.KindConfigMap, snapshot.KindConfigMap, snapshot.KindHTTPRoute, snapshot.KindHTTPRoute, snapshot.KindHTTPRoute,
+	snapshot.KindGRPCRoute, snapshot.KindGRPCRoute, snapshot.KindIngressRoute, snapshot.KindIngressRoute, snapshot.KindReferenceGrant, snapshot.KindNamespace,
+	snapshot.KindService, snapshot.KindService, snapshot.KindAddressPool, snapshot.KindMachine, snapshot.KindClientPolicy, snapshot.KindRoutePolicy,
+	snapshot.KindBackendTLSPolicy, snapshot.KindBackendTLSPolicy, snapshot.KindBackendPolicy,
 }
 
 func (g generator) key() snapshot.Key {
 	kind := pick(g, kinds...)
+	if len(g.kinds) > 0 {
+		kind = pick(g, g.kinds...)
+	} else if g.near {
+		kind = pick(g, nearKinds...)
+	}
 	n := snapshot.Name{Namespace: g.namespace(), Name: pick(g, "one", "two", "three", "four")}
+	if g.near {
+		n.Name = pick(g, "one", "two")
+	}
 	switch kind {
 	case snapshot.KindMachine, snapshot.KindGatewayClass, snapshot.KindAddressPool, snapshot.KindBGPPeer:
 		n.Namespace = ""
 	case snapshot.KindSecret:
-		n.Namespace = pick(g, v1alpha1.SystemNamespace, v1alpha1.SystemNamespace, "a")
+		n.Namespace = pick(g, v1alpha1.SystemNamespace, g.namespace(), g.namespace())
+	case snapshot.KindClientPolicy:
+		n.Namespace = pick(g, v1alpha1.SystemNamespace, "a", "b")
 	case snapshot.KindNamespace:
 		n = snapshot.Name{Name: g.namespace()}
 	}
@@ -88,10 +131,14 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 		g.pool(o)
 	case *v1alpha1.BGPPeer:
 		g.peer(o)
+	case *v1alpha1.RoutePolicy:
+		g.routePolicy(o)
+	case *v1alpha1.ClientPolicy:
+		g.clientPolicy(o)
+	case *v1alpha1.BackendPolicy:
+		g.backendPolicy(o)
 	case *corev1.Secret:
-		if g.chance(80) {
-			o.Data = map[string][]byte{snapshot.PasswordKey: []byte(g.word("secret", "other", ""))}
-		}
+		g.secret(o)
 	case *corev1.ConfigMap:
 		if g.chance(80) {
 			o.Data = map[string]string{snapshot.AuthorityKey: g.word(authorityPEM(), "", "x")}
@@ -113,12 +160,16 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 	case *discoveryv1.EndpointSlice:
 		g.slice(o)
 	case *gatewayv1.GatewayClass:
-		o.Spec.ControllerName = pick(g, ControllerName, ControllerName, ControllerName, "example.com/other")
-		if g.chance(10) {
+		o.Spec.ControllerName = pick(g, ControllerName, ControllerName, ControllerName, ControllerName, ControllerName, "example.com/other")
+		if g.near {
+			o.Spec.ControllerName = ControllerName
+		} else if g.chance(10) {
 			o.Spec.ParametersRef = &gatewayv1.ParametersReference{Kind: "ConfigMap", Name: "x"}
 		}
 	case *gatewayv1.Gateway:
 		g.gateway(o)
+	case *gatewayv1.ListenerSet:
+		g.listenerSet(o)
 	case *gatewayv1.HTTPRoute:
 		g.httpRoute(o)
 	case *gatewayv1.GRPCRoute:
@@ -126,8 +177,8 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 	case *gatewayv1.BackendTLSPolicy:
 		g.backendTLS(o)
 	case *gatewayv1.ReferenceGrant:
-		o.Spec.From = []gatewayv1.ReferenceGrantFrom{{Group: gatewayv1.GroupName, Kind: pick(g, gatewayv1.Kind("HTTPRoute"), "GRPCRoute"), Namespace: gatewayv1.Namespace(g.namespace())}}
-		o.Spec.To = []gatewayv1.ReferenceGrantTo{{Kind: "Service", Name: some(g, gatewayv1.ObjectName(g.name()))}}
+		o.Spec.From = []gatewayv1.ReferenceGrantFrom{{Group: gatewayv1.GroupName, Kind: pick(g, gatewayv1.Kind("HTTPRoute"), "GRPCRoute", "Gateway", "ListenerSet"), Namespace: gatewayv1.Namespace(g.namespace())}}
+		o.Spec.To = []gatewayv1.ReferenceGrantTo{{Kind: pick(g, gatewayv1.Kind("Service"), "Secret", "ConfigMap"), Name: some(g, gatewayv1.ObjectName(g.name()))}}
 	case *contourv1beta1.IngressRoute:
 		g.ingressRoute(o)
 	case *contourv1beta1.TLSCertificateDelegation:
@@ -187,24 +238,15 @@ func (g generator) slice(o *discoveryv1.EndpointSlice) {
 func (g generator) gateway(o *gatewayv1.Gateway) {
 	o.Spec.GatewayClassName = gatewayv1.ObjectName(pick(g, "one", "one", "two"))
 	for i := range g.IntN(4) {
-		l := gatewayv1.Listener{
-			Name: gatewayv1.SectionName(fmt.Sprintf("l%d", i)), Port: pick(g, int32(80), 80, 8080, 0, 15000),
-			Protocol: pick(g, gatewayv1.HTTPProtocolType, gatewayv1.HTTPProtocolType, gatewayv1.HTTPProtocolType, gatewayv1.HTTPSProtocolType, gatewayv1.TCPProtocolType),
-			Hostname: some(g, gatewayv1.Hostname(g.host())),
-		}
-		if g.chance(70) {
-			from := pick(g, gatewayv1.NamespacesFromAll, gatewayv1.NamespacesFromAll, gatewayv1.NamespacesFromSame, gatewayv1.NamespacesFromSelector, "Odd")
-			l.AllowedRoutes = &gatewayv1.AllowedRoutes{Namespaces: &gatewayv1.RouteNamespaces{From: &from}}
-			if g.chance(80) {
-				l.AllowedRoutes.Namespaces.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": g.word("red", "blue")}}
-			}
-			if g.chance(20) {
-				l.AllowedRoutes.Kinds = []gatewayv1.RouteGroupKind{{Kind: gatewayv1.Kind(g.word("HTTPRoute", "TCPRoute"))}}
-			}
-		}
-		o.Spec.Listeners = append(o.Spec.Listeners, l)
+		o.Spec.Listeners = append(o.Spec.Listeners, g.listener(i))
 	}
 	g.annotate(o)
+	if g.chance(50) {
+		o.Spec.AllowedListeners = g.allowedListeners()
+	}
+	if g.chance(20) {
+		o.Spec.TLS = g.gatewayTLS()
+	}
 	if g.chance(30) {
 		for range 1 + g.IntN(2) {
 			a := gatewayv1.GatewaySpecAddress{Value: g.word("", g.vip(), g.vip(), g.vip())}

@@ -31,7 +31,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, seed uint64, strange string) *world {
-	g := generator{Rand: rand.New(rand.NewPCG(seed, 7)), strange: strange}
+	g := generator{Rand: rand.New(rand.NewPCG(seed, 7)), strange: strange, near: seed%3 != 0}
 	c := Config{ReservedPorts: []uint16{15000}}
 	if g.chance(30) {
 		c.RootNamespaces = []string{"a", "b"}
@@ -43,6 +43,9 @@ func newWorld(t testing.TB, seed uint64, strange string) *world {
 
 // change changes up to n objects and applies that.
 func (w *world) change(n int) {
+	if w.g.near && len(w.original) == 0 {
+		w.lay()
+	}
 	var keys []snapshot.Key
 	for range 1 + w.g.IntN(n) {
 		k := w.g.key()
@@ -53,6 +56,23 @@ func (w *world) change(n int) {
 			w.set(w.g.object(k), k)
 		}
 		keys = append(keys, k)
+	}
+	if w.g.chance(5) {
+		w.snapshot.Now = w.g.now()
+		keys = append(keys, snapshot.Key{Kind: snapshot.KindTime})
+	}
+	w.apply(keys)
+	if w.g.chance(30) {
+		w.record()
+	}
+}
+
+// record writes into the pools which addresses they gave away, as a plane does: only then
+// they are used.
+func (w *world) record() {
+	keys := w.tr.record(w.snapshot)
+	for _, k := range keys {
+		w.original[k] = w.snapshot.AddressPools[k.Name].DeepCopy()
 	}
 	w.apply(keys)
 }
@@ -142,6 +162,13 @@ func checkConditions(t testing.TB, o model.Object, s *Status) {
 			}
 		}
 	}
+	if s.ListenerSet != nil {
+		set++
+		conditions = append(conditions, s.ListenerSet.Conditions...)
+		for _, l := range s.ListenerSet.Listeners {
+			conditions = append(conditions, l.Conditions...)
+		}
+	}
 	if s.HTTPRoute != nil {
 		set++
 		for _, p := range s.HTTPRoute.Parents {
@@ -157,6 +184,15 @@ func checkConditions(t testing.TB, o model.Object, s *Status) {
 	if s.BackendTLSPolicy != nil {
 		set++
 		for _, a := range s.BackendTLSPolicy.Ancestors {
+			conditions = append(conditions, a.Conditions...)
+		}
+	}
+	if s.Policy != nil {
+		set++
+		if len(s.Policy.Ancestors) == 0 {
+			t.Fatalf("%s has no ancestors", o)
+		}
+		for _, a := range s.Policy.Ancestors {
 			conditions = append(conditions, a.Conditions...)
 		}
 	}
@@ -243,6 +279,10 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			again := newWorld(t, seed, "")
 			for batch := range slices.Chunk(keys, 1+w.g.IntN(7)) {
 				for _, k := range batch {
+					if k.Kind == snapshot.KindTime {
+						again.snapshot.Now = w.snapshot.Now
+						continue
+					}
 					again.set(w.original[k].DeepCopyObject().(metav1.Object), k)
 				}
 				again.apply(batch)

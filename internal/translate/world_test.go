@@ -54,6 +54,8 @@ func newObject(kind snapshot.Kind) metav1.Object {
 		return &gatewayv1.GRPCRoute{}
 	case snapshot.KindBackendTLSPolicy:
 		return &gatewayv1.BackendTLSPolicy{}
+	case snapshot.KindListenerSet:
+		return &gatewayv1.ListenerSet{}
 	case snapshot.KindReferenceGrant:
 		return &gatewayv1.ReferenceGrant{}
 	case snapshot.KindIngressRoute:
@@ -90,6 +92,10 @@ func readYAML(t testing.TB, s *snapshot.Snapshot, text []byte) {
 		if secret, is := o.(*corev1.Secret); is {
 			fillIn(t, secret.StringData)
 			o = snapshot.Trim(secret, v1alpha1.SystemNamespace)
+		}
+		if config, is := o.(*corev1.ConfigMap); is {
+			fillIn(t, config.Data)
+			o = snapshot.TrimConfigMap(config)
 		}
 		if _, err := s.Set(o); err != nil {
 			t.Fatal(err)
