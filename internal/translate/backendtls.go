@@ -237,15 +237,21 @@ func (t *Translator) computeBackendTLSStatus(r reader, n node) {
 	f := t.backendTLS[name]
 	accepted := f.accepted
 	users := map[model.Object]bool{}
+	var holds []string
 	for _, target := range f.targets {
 		if problem := r.targetProblem(target); problem != "" {
 			accepted.fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 		} else if first := r.firstPolicy(target); first != f && first != nil {
 			accepted.fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.name.String()+", which came first, holds for "+target.String())
+		} else {
+			holds = append(holds, target.String())
 		}
 		for _, user := range r.usersOf(target.service) {
 			users[user] = true
 		}
+	}
+	if accepted.failed && !f.accepted.failed && len(holds) > 0 {
+		accepted.message += "; it holds for " + strings.Join(holds, ", ")
 	}
 	conditions := []metav1.Condition{
 		policyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy is accepted", o.Generation),

@@ -10,9 +10,13 @@ import (
 	"math/big"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 )
 
 // authorityPEM is a CA certificate, the same for a whole run.
@@ -55,7 +59,7 @@ func (g generator) hostnames() []gatewayv1.Hostname {
 	var names []gatewayv1.Hostname
 	for range g.IntN(3) {
 		host := g.host()
-		if g.chance(80) {
+		if g.chance(90) {
 			host = strings.ToLower(pick(g, "x.example.com", "y.example.com", "*.example.com"))
 		}
 		names = append(names, gatewayv1.Hostname(host))
@@ -66,22 +70,33 @@ func (g generator) hostnames() []gatewayv1.Hostname {
 func (g generator) backendRef() gatewayv1.BackendRef {
 	ref := gatewayv1.BackendRef{}
 	ref.Name, ref.Port = gatewayv1.ObjectName(g.name()), some(g, g.port())
-	if g.chance(80) {
-		ref.Port = some(g, int32(80))
+	if g.chance(90) {
+		port := int32(80)
+		ref.Port = &port
 	}
-	ref.Namespace = some(g, gatewayv1.Namespace(g.namespace()))
+	if g.chance(20) {
+		ref.Namespace = some(g, gatewayv1.Namespace(g.namespace()))
+	}
 	ref.Weight = some(g, pick(g, int32(0), 1, 50, 50, 1_000_000))
 	return ref
 }
 
 func (g generator) duration() *gatewayv1.Duration {
-	return some(g, gatewayv1.Duration(g.word("1s", "0s", "500ms", "2m", "x", "-1s", "1.5s")))
+	return some(g, gatewayv1.Duration(g.rare("1.5s", "1s", "0s", "2s", "2m")))
+}
+
+// rare is seldom the first, mostly one of the others.
+func (g generator) rare(first string, others ...string) string {
+	if g.chance(5) {
+		return first
+	}
+	return g.word(others...)
 }
 
 func (g generator) headers() []gatewayv1.HTTPHeader {
 	var list []gatewayv1.HTTPHeader
 	for range g.IntN(3) {
-		list = append(list, gatewayv1.HTTPHeader{Name: gatewayv1.HTTPHeaderName(g.word("X-A", "x-b", "x-c", "x-d", "Host")), Value: g.word("1", "2", "%")})
+		list = append(list, gatewayv1.HTTPHeader{Name: gatewayv1.HTTPHeaderName(g.rare("Host", "X-A", "x-b", "x-c", "x-d", "x-e", "x-f")), Value: g.word("1", "2", "%")})
 	}
 	return list
 }
@@ -89,9 +104,12 @@ func (g generator) headers() []gatewayv1.HTTPHeader {
 func (g generator) filter() gatewayv1.HTTPRouteFilter {
 	f := gatewayv1.HTTPRouteFilter{Type: pick(g,
 		gatewayv1.HTTPRouteFilterRequestHeaderModifier, gatewayv1.HTTPRouteFilterResponseHeaderModifier, gatewayv1.HTTPRouteFilterRequestMirror,
-		gatewayv1.HTTPRouteFilterRequestMirror, gatewayv1.HTTPRouteFilterRequestRedirect, gatewayv1.HTTPRouteFilterURLRewrite, gatewayv1.HTTPRouteFilterCORS,
-		gatewayv1.HTTPRouteFilterExtensionRef, "Odd")}
-	if g.chance(5) {
+		gatewayv1.HTTPRouteFilterRequestMirror, gatewayv1.HTTPRouteFilterRequestRedirect, gatewayv1.HTTPRouteFilterURLRewrite, gatewayv1.HTTPRouteFilterURLRewrite, gatewayv1.HTTPRouteFilterCORS,
+		gatewayv1.HTTPRouteFilterExtensionRef)}
+	switch {
+	case g.chance(3):
+		f.Type = "Odd"
+	case g.chance(3):
 		return f
 	}
 	edits := &gatewayv1.HTTPHeaderFilter{Set: g.headers(), Add: g.headers()}
@@ -99,22 +117,24 @@ func (g generator) filter() gatewayv1.HTTPRouteFilter {
 		edits.Remove = []string{g.word("X-D", "x-e")}
 	}
 	path := &gatewayv1.HTTPPathModifier{Type: pick(g, gatewayv1.FullPathHTTPPathModifier, gatewayv1.PrefixMatchHTTPPathModifier)}
-	path.ReplaceFullPath, path.ReplacePrefixMatch = some(g, g.path()), some(g, g.path())
-	if g.chance(50) {
+	full, prefix := g.rare("x", "/", "/new"), g.rare("x", "", "/", "/new/")
+	path.ReplaceFullPath, path.ReplacePrefixMatch = &full, &prefix
+	if path.Type == gatewayv1.PrefixMatchHTTPPathModifier && g.chance(60) {
 		path = nil
 	}
 	f.RequestHeaderModifier, f.ResponseHeaderModifier = edits, edits
 	f.RequestMirror = &gatewayv1.HTTPRequestMirrorFilter{BackendRef: g.backendRef().BackendObjectReference, Percent: some(g, int32(g.IntN(102)))}
+	f.RequestMirror.BackendRef.Port = ptr(int32(80))
 	if f.RequestMirror.Percent == nil && g.chance(50) {
 		f.RequestMirror.Fraction = &gatewayv1.Fraction{Numerator: int32(g.IntN(3)), Denominator: some(g, int32(2))}
 	}
 	f.RequestRedirect = &gatewayv1.HTTPRequestRedirectFilter{
-		Scheme: some(g, g.word("http", "https")), Hostname: some(g, gatewayv1.PreciseHostname(g.host())), Path: path,
-		Port: some(g, g.port()), StatusCode: some(g, pick(g, 301, 302, 308, 200)),
+		Scheme: some(g, g.word("http", "https")), Hostname: some(g, gatewayv1.PreciseHostname(g.rare("*", "x.example.com"))), Path: path,
+		Port: some(g, int32(8443)), StatusCode: some(g, pick(g, 301, 302, 308)),
 	}
-	f.URLRewrite = &gatewayv1.HTTPURLRewriteFilter{Hostname: some(g, gatewayv1.PreciseHostname(g.host())), Path: path}
+	f.URLRewrite = &gatewayv1.HTTPURLRewriteFilter{Hostname: some(g, gatewayv1.PreciseHostname(g.rare("*", "x.example.com"))), Path: path}
 	f.CORS = &gatewayv1.HTTPCORSFilter{
-		AllowOrigins:     []gatewayv1.CORSOrigin{gatewayv1.CORSOrigin(g.word("*", "https://a.example.com", "https://*.example.com:443", "x"))},
+		AllowOrigins:     []gatewayv1.CORSOrigin{gatewayv1.CORSOrigin(g.rare("x", "*", "https://a.example.com", "https://*.example.com:443"))},
 		AllowMethods:     []gatewayv1.HTTPMethodWithWildcard{gatewayv1.HTTPMethodWithWildcard(g.word("*", "GET"))},
 		AllowHeaders:     []gatewayv1.HTTPHeaderName{gatewayv1.HTTPHeaderName(g.word("*", "x-a"))},
 		AllowCredentials: some(g, true), MaxAge: int32(g.IntN(3)),
@@ -125,24 +145,27 @@ func (g generator) filter() gatewayv1.HTTPRouteFilter {
 
 func (g generator) filters() []gatewayv1.HTTPRouteFilter {
 	var list []gatewayv1.HTTPRouteFilter
-	if g.chance(70) {
+	if g.chance(50) {
 		return nil
 	}
-	for range 1 + g.IntN(2) {
+	for range 1 + g.IntN(5)/4 {
 		list = append(list, g.filter())
 	}
 	return list
 }
 
 func (g generator) session() *gatewayv1.SessionPersistence {
-	if g.chance(90) {
+	if g.chance(80) {
 		return nil
 	}
-	return &gatewayv1.SessionPersistence{
-		SessionName: some(g, g.word("a", "b")), AbsoluteTimeout: g.duration(),
-		Type:         some(g, pick(g, gatewayv1.CookieBasedSessionPersistence, gatewayv1.HeaderBasedSessionPersistence)),
-		CookieConfig: some(g, gatewayv1.CookieConfig{LifetimeType: some(g, gatewayv1.PermanentCookieLifetimeType)}),
+	s := &gatewayv1.SessionPersistence{SessionName: some(g, g.word("a", "b"))}
+	switch {
+	case g.chance(30):
+		s.Type = ptr(gatewayv1.HeaderBasedSessionPersistence)
+	case g.chance(30):
+		s.AbsoluteTimeout, s.CookieConfig = g.duration(), &gatewayv1.CookieConfig{LifetimeType: some(g, gatewayv1.PermanentCookieLifetimeType)}
 	}
+	return s
 }
 
 func (g generator) httpRoute(o *gatewayv1.HTTPRoute) {
@@ -159,12 +182,12 @@ func (g generator) httpRoute(o *gatewayv1.HTTPRoute) {
 			}
 			rule.BackendRefs = append(rule.BackendRefs, ref)
 		}
-		if g.chance(10) {
+		if g.chance(20) {
 			rule.Timeouts = &gatewayv1.HTTPRouteTimeouts{Request: g.duration(), BackendRequest: g.duration()}
 		}
-		if g.chance(10) {
-			rule.Retry = &gatewayv1.HTTPRouteRetry{Attempts: some(g, g.IntN(4)), Backoff: g.duration()}
-			rule.Retry.Codes = []gatewayv1.HTTPRouteRetryStatusCode{pick(g, gatewayv1.HTTPRouteRetryStatusCode(500), 503, 200)}
+		if g.chance(20) {
+			rule.Retry = &gatewayv1.HTTPRouteRetry{Attempts: some(g, 1+g.IntN(3)), Backoff: g.duration()}
+			rule.Retry.Codes = []gatewayv1.HTTPRouteRetryStatusCode{pick(g, gatewayv1.HTTPRouteRetryStatusCode(500), 500, 503, 503, 200)}
 		}
 		o.Spec.Rules = append(o.Spec.Rules, rule)
 	}
@@ -201,22 +224,81 @@ func (g generator) grpcRoute(o *gatewayv1.GRPCRoute) {
 }
 
 func (g generator) backendTLS(o *gatewayv1.BackendTLSPolicy) {
-	for range 1 + g.IntN(2) {
-		ref := gatewayv1.LocalPolicyTargetReferenceWithSectionName{SectionName: some(g, gatewayv1.SectionName(pick(g, "web", "admin", "odd")))}
-		ref.Kind, ref.Name = pick(g, gatewayv1.Kind("Service"), "Service", "Service", "Pod"), gatewayv1.ObjectName(g.name())
+	for range 1 + g.IntN(5)/4 {
+		ref := gatewayv1.LocalPolicyTargetReferenceWithSectionName{SectionName: some(g, gatewayv1.SectionName(pick(g, "web", "web", "web", "admin", "odd")))}
+		ref.Kind, ref.Name = gatewayv1.Kind(g.rare("Pod", "Service")), gatewayv1.ObjectName(g.name())
 		o.Spec.TargetRefs = append(o.Spec.TargetRefs, ref)
 	}
 	v := &o.Spec.Validation
 	v.Hostname = gatewayv1.PreciseHostname(g.word("b.example.com", "c.example.com"))
-	for range g.IntN(3) {
+	for range 1 + g.IntN(2) {
 		v.CACertificateRefs = append(v.CACertificateRefs, gatewayv1.LocalObjectReference{
-			Kind: pick(g, gatewayv1.Kind("ConfigMap"), "ConfigMap", "Secret", "Pod"), Name: gatewayv1.ObjectName(g.name()),
+			Kind: gatewayv1.Kind(g.rare("Pod", "ConfigMap", "ConfigMap", "ConfigMap", "Secret")), Name: gatewayv1.ObjectName(g.name()),
 		})
 	}
-	if g.chance(30) {
-		v.WellKnownCACertificates = some(g, pick(g, gatewayv1.WellKnownCACertificatesSystem, "Odd"))
+	if g.chance(40) {
+		v.CACertificateRefs = nil
+		v.WellKnownCACertificates = ptr(gatewayv1.WellKnownCACertificatesType(g.rare("Odd", "System")))
 	}
 	if g.chance(20) {
 		v.SubjectAltNames = []gatewayv1.SubjectAltName{{Type: pick(g, gatewayv1.HostnameSubjectAltNameType, gatewayv1.URISubjectAltNameType, "Odd"), Hostname: "d.example.com", URI: "spiffe://a/b"}}
 	}
+}
+
+// TestWorldsHaveRoutes holds that generated worlds reach what the other tests are to compare.
+func TestWorldsHaveRoutes(t *testing.T) {
+	seen := map[string]int{}
+	note := func(is bool, what string) {
+		if is {
+			seen[what]++
+		}
+	}
+	look := func(w *world) {
+		for _, h := range w.tr.result.VirtualHosts {
+			for _, r := range h.Routes {
+				note(r.Owner.Kind == string(snapshot.KindGRPCRoute), "GRPCRoute")
+				note(r.Redirect != nil, "redirect")
+				note(r.CORS != nil, "cors")
+				note(r.RequestHeaders != nil, "edits")
+				if f := r.Forward; f != nil {
+					note(len(f.Mirrors) > 0, "mirror")
+					note(f.Retry != nil && r.Owner.Kind == string(snapshot.KindHTTPRoute), "retry")
+					note(f.Sticky != nil, "session")
+					note(f.Path != nil && r.Owner.Kind == string(snapshot.KindHTTPRoute), "rewrite")
+				}
+			}
+		}
+		for _, g := range w.tr.result.Groups {
+			note(g.Protocol == model.BackendHTTP2, "HTTP/2 backends")
+			note(g.TLS != nil, "TLS backends")
+		}
+		note(len(w.tr.rejected) > 0, "rejected")
+		for _, f := range w.tr.routes {
+			note(f.partial != "", "partially invalid")
+		}
+		for _, s := range w.tr.result.Statuses {
+			if s.BackendTLSPolicy != nil {
+				for _, a := range s.BackendTLSPolicy.Ancestors {
+					note(true, "ancestor "+string(*a.AncestorRef.Kind))
+				}
+			}
+		}
+	}
+	for seed := range uint64(90) {
+		w := newWorld(t, seed, "")
+		for i := range 120 {
+			if w.change(5); i%10 == 0 {
+				look(w)
+			}
+		}
+	}
+	for _, what := range []string{
+		"GRPCRoute", "redirect", "cors", "edits", "mirror", "retry", "session", "rewrite", "HTTP/2 backends", "TLS backends", "rejected", "partially invalid",
+		"ancestor Gateway", "ancestor Service",
+	} {
+		if seen[what] == 0 {
+			t.Errorf("no world has %s", what)
+		}
+	}
+	t.Log(seen)
 }

@@ -74,9 +74,9 @@ func (c *routeCompiler) grpcMethod(e *entry, m *gatewayv1.GRPCMethodMatch, path 
 	match := &e.route.Match.Path
 	switch kind := deref(m.Type); kind {
 	case "", gatewayv1.GRPCMethodMatchExact:
-		for _, f := range []struct{ name, value string }{{"service", service}, {"method", method}} {
+		for _, f := range []struct{ name, value, like string }{{"service", service, "com.example.Shop"}, {"method", method, "Buy"}} {
 			if f.value != "" && (strings.Contains(f.value, "/") || pathProblem("/"+f.value) != "") {
-				c.refuse(path+"."+f.name, quote(f.value)+" is no name of a "+f.name+", like \"com.example.Shop\"")
+				c.refuse(path+"."+f.name, quote(f.value)+" is no name of a "+f.name+", like "+quote(f.like))
 			}
 		}
 		switch {

@@ -241,8 +241,8 @@ func (t *Translator) parentStatus(r reader, f *routeFact, p *routeParent, object
 		owner := r.owner(k)
 		by, rejected := r.rejectedAt(object, k.Listener)
 		switch {
-		case rejected && owner.conflict && owner.kind != "" && !owner.has(object):
-			lost = append(lost, k.Host+" is kept by "+owner.keeper.String()+", which came first")
+		case rejected && owner.conflict && owner.keeper == by:
+			lost = append(lost, k.Host+" is kept by "+by.String()+", which came first")
 		case rejected:
 			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, has a hostname of this route at the same listener")
 		case !owner.conflict:
@@ -274,7 +274,7 @@ func (t *Translator) parentStatus(r reader, f *routeFact, p *routeParent, object
 		conditions = append(conditions, condition(ConditionHostConflict, true, ReasonHostLost, strings.Join(lost, "; "), gen))
 	case len(kept) > 0:
 		conditions = append(conditions, condition(ConditionHostConflict, true, ReasonHostKept,
-			"claimed by others too, which came later and are not served there: "+strings.Join(kept, "; "), gen))
+			"claimed by others too, which are not served there: "+strings.Join(kept, "; "), gen))
 	}
 	return gatewayv1.RouteParentStatus{ParentRef: p.ref, ControllerName: t.config.ControllerName, Conditions: conditions}, !accepted.failed
 }

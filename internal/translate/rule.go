@@ -78,7 +78,7 @@ func (c *routeCompiler) rules(n int, compile func(i int)) {
 	}
 	switch {
 	case len(dropped) == 0:
-	case len(dropped) == n:
+	case len(dropped) == n || c.refused.failed:
 		c.refused.fail(faults.reason, faults.message)
 	default:
 		c.partial = limit("Dropped Rule " + strings.Join(dropped, ", ") + " of spec.rules, whose requests are answered " +

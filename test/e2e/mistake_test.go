@@ -209,7 +209,7 @@ func TestHostClaimedByBothKinds(t *testing.T) {
 	s.apply(t, ingressRoute("claim", "second", "claimed.example.com", "{match: /, services: [{name: ingress, port: 80}]}"))
 	s.awaitIngress(t, "IngressRoute claim/second", "invalid", `spec.virtualhost.fqdn: host "claimed.example.com" at port 80 is kept by HTTPRoute claim/first, which came first`)
 	s.awaitConditions(t, "HTTPRoute claim/first", programmed,
-		condition{"fairlead.dev/HostConflict", "True", "HostKept", "claimed by others too, which came later and are not served there: …claimed.example.com…IngressRoute claim/second…"})
+		condition{"fairlead.dev/HostConflict", "True", "HostKept", "claimed by others too, which are not served there: …claimed.example.com…IngressRoute claim/second…"})
 	s.awaitAnswer(t, request{host: "claimed.example.com"}, 200, "os1-a")
 
 	s.kubectl(t, "-n", "claim", "delete", "httproute", "first")
