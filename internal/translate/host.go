@@ -60,7 +60,7 @@ func pathRank(k model.PathMatchKind) int {
 type claim struct {
 	owner   model.Object
 	created int64
-	entries []*entry // sorted
+	entries []*entry  // sorted
 	tls     *tlsClaim // of a root IngressRoute, where clients speak TLS: for this host's name
 }
 

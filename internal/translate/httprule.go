@@ -161,4 +161,3 @@ func regexProblem(expression string) string {
 	}
 	return ""
 }
-
