@@ -276,7 +276,13 @@ func (f *parentFact) final(r reader) []gatewayListener {
 	for i := range f.listeners {
 		p := &f.listeners[i]
 		l := p.gatewayListener
-		if lost := f.lostTo(r, p); lost != "" && f.refused == "" {
+		lost := f.lostTo(r, p)
+		if lost == "" && l.secure() && l.serves() {
+			if o := r.owner(model.HostKey{Listener: p.id, Host: l.hostname}); o.kind == snapshot.KindIngressRoute {
+				lost = o.keeper.String()
+			}
+		}
+		if lost != "" && f.refused == "" {
 			message := "server name " + quote(l.hostname) + " at port " + portNumber(l.port) + " is " + lost + "'s, which came first"
 			l.accepted.fail(gatewayv1.ListenerReasonHostnameConflict, message)
 			l.conflicted.fail(gatewayv1.ListenerReasonHostnameConflict, message)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
@@ -20,7 +21,7 @@ var updateGoldens = flag.Bool("update", false, "write what is said into the gold
 func newLineReader(text []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(text)) }
 
 // TestGolden translates each case of testdata: a comment, YAML inputs (*.yaml), a
-// configuration (config, optional) and the expected result (want). Secrets may say
+// configuration (config, optional), the time (now, optional) and the expected result (want). Secrets may say
 // "CERTIFICATE name..." and "KEY name..." of certificates. Assignments are
 // those that a plane would have recorded, unless there is a file named unrecorded.
 func TestGolden(t *testing.T) {
@@ -51,6 +52,10 @@ func golden(t *testing.T, name string) {
 			readYAML(t, s, f.Data)
 		case f.Name == "config":
 			if err := yaml.UnmarshalStrict(f.Data, &config); err != nil {
+				t.Fatal(err)
+			}
+		case f.Name == "now":
+			if s.Now, err = time.Parse(time.RFC3339, strings.TrimSpace(string(f.Data))); err != nil {
 				t.Fatal(err)
 			}
 		case f.Name == "unrecorded":

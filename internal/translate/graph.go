@@ -12,7 +12,7 @@ const (
 	nodeSlicesOf                      // a: namespace, b: service
 	nodeRootsOf                       // a: lower-case host
 	nodePoolNames                     // which AddressPools there are
-	nodeDelegationsIn                 // a: namespace
+	nodeDelegationsOf                 // a: namespace
 	nodeRouterID                      // a: router id
 	nodeSetsOf                        // a: namespace, b: Gateway: its ListenerSets
 	nodeTime                          // what time it is
@@ -85,7 +85,7 @@ const layerCount = 14
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsIn, nodeRouterID, nodeSetsOf, nodeTime, nodeParameters, nodePoliciesOf:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeTime, nodeParameters, nodePoliciesOf:
 		return 0
 	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
 		nodeCertificate, nodeAuthority:

@@ -17,8 +17,9 @@ type index struct {
 	grants      map[string]nameSet // by namespace
 	roots       map[string]nameSet // by host
 	rootOf      map[snapshot.Name]rootEntry
-	contests    map[string]*rootsOfHost // made when first asked for
-	delegations map[string]nameSet      // TLSCertificateDelegations, by namespace
+	contests    map[string]*rootsOfHost           // made when first asked for
+	delegations map[snapshot.Name]nameSet         // TLSCertificateDelegations, by Secret
+	delegates   map[snapshot.Name][]snapshot.Name // the Secrets of each
 	machines    nameSet
 	pools       map[string]struct{}
 
@@ -55,7 +56,8 @@ func newIndex() index {
 		roots:       map[string]nameSet{},
 		rootOf:      map[snapshot.Name]rootEntry{},
 		contests:    map[string]*rootsOfHost{},
-		delegations: map[string]nameSet{},
+		delegations: map[snapshot.Name]nameSet{},
+		delegates:   map[snapshot.Name][]snapshot.Name{},
 		machines:    nameSet{},
 		pools:       map[string]struct{}{},
 

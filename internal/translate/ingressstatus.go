@@ -3,6 +3,7 @@ package translate
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
@@ -57,6 +58,11 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 	}
 	if f.tls != nil {
 		notes = append(notes, nonEmpty(f.tls.note)...)
+		if id := f.tls.certificate; id != "" {
+			if note := strings.TrimPrefix(r.validityNotes([]model.CertificateID{id}), "; "); note != "" {
+				notes = append(notes, "spec.virtualhost.tls.secretName: "+note)
+			}
+		}
 	}
 	if !f.root && alive {
 		notes = append(notes, f.unused(routed, proxied)...)

@@ -98,32 +98,35 @@ func secretName(text, namespace string) (snapshot.Name, string) {
 
 // delegated reports whether a namespace may use a Secret of another one.
 func (r reader) delegated(secret snapshot.Name, namespace string) bool {
-	return slices.ContainsFunc(r.delegationsIn(secret.Namespace), func(o *contourv1beta1.TLSCertificateDelegation) bool {
-		return slices.ContainsFunc(o.Spec.Delegations, func(d contourv1beta1.CertificateDelegation) bool {
+	r.t.graph.read(r.by, named(nodeDelegationsOf, secret))
+	for n := range r.t.index.delegations[secret] {
+		o := r.s.TLSCertificateDelegations[n]
+		if o != nil && slices.ContainsFunc(o.Spec.Delegations, func(d contourv1beta1.CertificateDelegation) bool {
 			return d.SecretName == secret.Name && (slices.Contains(d.TargetNamespaces, namespace) || slices.Contains(d.TargetNamespaces, "*"))
-		})
-	})
-}
-
-// delegationsIn returns the TLSCertificateDelegations of a namespace, in no order.
-func (r reader) delegationsIn(namespace string) []*contourv1beta1.TLSCertificateDelegation {
-	r.t.graph.read(r.by, node{kind: nodeDelegationsIn, a: namespace})
-	var list []*contourv1beta1.TLSCertificateDelegation
-	for n := range r.t.index.delegations[namespace] {
-		if o := r.s.TLSCertificateDelegations[n]; o != nil {
-			list = append(list, o)
+		}) {
+			return true
 		}
 	}
-	return list
+	return false
 }
 
+// inputDelegation looks again at the Secrets that a TLSCertificateDelegation names, or named.
 func (t *Translator) inputDelegation(s *snapshot.Snapshot, n snapshot.Name) {
-	if s.TLSCertificateDelegations[n] == nil {
-		drop(t.index.delegations, n.Namespace, n)
-	} else {
-		put(t.index.delegations, n.Namespace, n)
+	for _, secret := range t.index.delegates[n] {
+		drop(t.index.delegations, secret, n)
+		t.graph.changed(named(nodeDelegationsOf, secret))
 	}
-	t.graph.changed(node{kind: nodeDelegationsIn, a: n.Namespace})
+	delete(t.index.delegates, n)
+	o := s.TLSCertificateDelegations[n]
+	if o == nil || len(o.Spec.Delegations) == 0 {
+		return
+	}
+	for _, d := range o.Spec.Delegations {
+		secret := snapshot.Name{Namespace: n.Namespace, Name: d.SecretName}
+		put(t.index.delegations, secret, n)
+		t.index.delegates[n] = append(t.index.delegates[n], secret)
+		t.graph.changed(named(nodeDelegationsOf, secret))
+	}
 }
 
 // clearID and tlsID are the listeners of IngressRoutes.
