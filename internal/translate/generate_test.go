@@ -388,7 +388,7 @@ func (g generator) peer(o *v1alpha1.BGPPeer) {
 func (g generator) ingressRoute(o *contourv1beta1.IngressRoute) {
 	g.annotate(o)
 	if g.chance(40) {
-		o.Spec.VirtualHost = &contourv1beta1.VirtualHost{Fqdn: pick(g, "x.example.com", "y.example.com", "w.example.com")}
+		o.Spec.VirtualHost = &contourv1beta1.VirtualHost{Fqdn: pick(g, "x.example.com", "y.example.com", "w.example.com", "v.example.com", "u.example.com", "t.example.com")}
 		if g.chance(10) {
 			o.Spec.VirtualHost.Fqdn = g.host()
 		}

@@ -1,15 +1,22 @@
 package translate
 
 import (
+	"strings"
+	"testing"
+
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/snapshot"
 )
 
 // secure gives a root TLS, and any IngressRoute a tcpproxy.
 func (g generator) secure(o *contourv1beta1.IngressRoute) {
 	if v := o.Spec.VirtualHost; v != nil && g.chance(50) {
-		v.TLS = &contourv1beta1.TLS{
-			SecretName:             g.word("one", "two", "a/one", "b/two", "c/three", ""),
-			MinimumProtocolVersion: g.word("", "", "", "1.1", "1.2", "1.3", "1.0"),
+		v.TLS = &contourv1beta1.TLS{SecretName: g.name()}
+		if g.chance(50) {
+			v.TLS.SecretName = g.namespace() + "/" + g.name()
+		}
+		if g.chance(20) {
+			v.TLS.SecretName, v.TLS.MinimumProtocolVersion = g.word("one", ""), g.word("1.1", "1.2", "1.3", "1.0")
 		}
 		if g.chance(30) {
 			v.TLS = &contourv1beta1.TLS{Passthrough: true}
@@ -27,7 +34,7 @@ func (g generator) secure(o *contourv1beta1.IngressRoute) {
 		return
 	}
 	for range 1 + g.IntN(2) {
-		s := contourv1beta1.Service{Name: g.name(), Port: 80, UpstreamValidation: g.validation(10)}
+		s := contourv1beta1.Service{Name: pick(g, "one", "two"), Port: 80, UpstreamValidation: g.validation(10)}
 		if g.chance(30) {
 			s.Weight = some(g, int32(g.IntN(4)))
 		}
@@ -43,9 +50,57 @@ func (g generator) validation(percent int) *contourv1beta1.UpstreamValidation {
 }
 
 func (g generator) delegations(o *contourv1beta1.TLSCertificateDelegation) {
-	for range g.IntN(3) {
+	for range 1 + g.IntN(4) {
 		o.Spec.Delegations = append(o.Spec.Delegations, contourv1beta1.CertificateDelegation{
 			SecretName: g.name(), TargetNamespaces: []string{g.word("a", "b", "c", "*"), g.namespace()},
 		})
 	}
+}
+
+// TestWorldsSecureIngressRoutes holds that generated worlds have what IngressRoutes can say of
+// TLS and connections.
+func TestWorldsSecureIngressRoutes(t *testing.T) {
+	found := map[string]int{}
+	count := func(what string, is bool) {
+		if is {
+			found[what]++
+		}
+	}
+	for seed := range uint64(100) {
+		w := newWorld(t, seed, "")
+		for range 60 {
+			w.change(5)
+			for _, h := range w.tr.result.TLSHosts {
+				root := h.Owner.Kind == string(snapshot.KindIngressRoute)
+				count("certificate", root && len(h.Certificates) > 0)
+				count("delegated certificate", root && len(h.Certificates) > 0 && !strings.HasPrefix(string(h.Certificates[0]), h.Owner.Namespace+"/"))
+				count("connections", root && len(h.TCP) > 0 && len(h.Certificates) > 0)
+				count("passthrough", root && len(h.TCP) > 0 && len(h.Certificates) == 0)
+				count("closed", root && len(h.TCP)+len(h.Certificates) == 0)
+			}
+			for k, h := range w.tr.result.VirtualHosts {
+				for _, r := range h.Routes {
+					root := r.Owner.Kind == string(snapshot.KindIngressRoute)
+					count("redirect", root && r.Redirect != nil)
+					count("secure route", root && isTLS(k.Listener) && r.Forward != nil)
+				}
+			}
+			for _, g := range w.tr.result.Groups {
+				count("verified backends", g.TLS != nil && !g.TLS.Unverified)
+				count("unverified backends", g.TLS != nil && g.TLS.Unverified)
+			}
+			for _, tree := range w.tr.trees {
+				count("delegated connections", len(tree.proxied) > 1)
+			}
+		}
+	}
+	for _, what := range []string{
+		"certificate", "delegated certificate", "connections", "passthrough", "closed", "redirect", "secure route",
+		"verified backends", "unverified backends", "delegated connections",
+	} {
+		if found[what] == 0 {
+			t.Errorf("no world has %s", what)
+		}
+	}
+	t.Log(found)
 }
