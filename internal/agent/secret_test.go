@@ -105,7 +105,7 @@ func TestPrivateKeysAreNotOnTheDisk(t *testing.T) {
 	}
 	for range 2 { // an agent that restarts meanwhile has no keys either
 		a, stop := m.start()
-		c, _ = p.call()
+		p.call()
 		e = boot()
 		if e.has[key{typeListener, secure.Name}] != "" {
 			t.Error("a listener was given to Envoy without its key")

@@ -148,8 +148,12 @@ func shake(port uint16, config *tls.Config) (tls.ConnectionState, error) {
 func fetch(port uint16, config *tls.Config, host string, header http.Header) (answer, error) {
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
+	return fetchWith(transport, fmt.Sprintf("https://127.0.0.1:%d/", port), host, header)
+}
+
+func fetchWith(transport http.RoundTripper, url, host string, header http.Header) (answer, error) {
 	client := &http.Client{Transport: transport, Timeout: 20 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	q, err := http.NewRequest(http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/", port), nil)
+	q, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
 		return answer{}, err
 	}
