@@ -90,7 +90,9 @@ func withCORS(c *model.CORS, m model.Match, routes []*routev3.Route) []*routev3.
 
 	last := routes[len(routes)-1]
 	if last.GetRoute() != nil {
-		perFilter(last, corsFilter, pack(corsPolicy(c)))
+		for _, r := range routes {
+			perFilter(r, corsFilter, pack(corsPolicy(c)))
+		}
 		if m.Method == "" || m.Method == asks.Method {
 			return routes
 		}

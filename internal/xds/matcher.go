@@ -156,7 +156,7 @@ func (k keyed) reaches(key string) bool {
 // covers reports whether the route takes every path that begins with key.
 func (k keyed) covers(key string) bool {
 	m := k.route.GetMatch()
-	if len(m.GetHeaders())+len(m.GetQueryParameters()) > 0 || m.GetRuntimeFraction() != nil {
+	if len(m.GetHeaders())+len(m.GetQueryParameters())+len(m.GetCookies()) > 0 || m.GetRuntimeFraction() != nil {
 		return false
 	}
 	return k.kind == model.PathPrefix || k.kind == model.PathSegments && len(key) > len(k.key)

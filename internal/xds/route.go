@@ -138,22 +138,28 @@ func forwards(r model.Route) []*routev3.Route {
 	if sound == 0 {
 		return []*routev3.Route{refuse}
 	}
-	forward := &routev3.Route{
+	out := pinned(r, groups)
+	if broken > 0 {
+		refuse.Match.RuntimeFraction = fraction(broken, broken+sound)
+		out = append(out, refuse)
+	}
+	return append(out, forward(r, groups, sound))
+}
+
+// forward is the route to groups, whose weights have a sum.
+func forward(r model.Route, groups []model.WeightedGroup, sum uint64) *routev3.Route {
+	out := &routev3.Route{
 		Name:   r.Name,
 		Match:  match(r.Match),
-		Action: &routev3.Route_Route{Route: action(r, groups, sound)},
+		Action: &routev3.Route_Route{Route: action(r, groups, sum)},
 	}
 	if r.Forward.WebSocket {
-		perFilter(forward, upgradeFilter, pack(allowWebSocket()))
+		perFilter(out, upgradeFilter, pack(allowWebSocket()))
 	}
 	if r.Forward.Sticky != nil {
-		perFilter(forward, sessionFilter, pack(session(r.Forward.Sticky)))
+		perFilter(out, sessionFilter, pack(session(r.Forward.Sticky)))
 	}
-	if broken == 0 {
-		return []*routev3.Route{forward}
-	}
-	refuse.Match.RuntimeFraction = fraction(broken, broken+sound)
-	return []*routev3.Route{refuse, forward}
+	return out
 }
 
 // fraction is part of whole, to a millionth; all of it when whole is 0.
@@ -224,7 +230,7 @@ func action(r model.Route, groups []model.WeightedGroup, total uint64) *routev3.
 	if f.Retry != nil || f.TryTimeout > 0 {
 		a.RetryPolicy = retryPolicy(f.Retry, f.TryTimeout)
 	}
-	byShare := haveEdits(groups)
+	byShare := haveEdits(r.Forward.Backends)
 	if len(groups) == 1 && !byShare {
 		a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: string(groups[0].Group)}
 	} else {
@@ -264,6 +270,7 @@ func shares(r model.Route, groups []model.WeightedGroup, total uint64, edited bo
 		}
 		w.Clusters = append(w.Clusters, c)
 	}
+	remember(r.Forward.Sticky, w)
 	return w
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
 )
@@ -358,7 +360,29 @@ func TestSticky(t *testing.T) {
 	cookie.Forward.Sticky = &model.Sticky{Name: "sid", Path: "/cookie"}
 	header.Forward.Sticky = &model.Sticky{Name: "x-sid", Header: true}
 	lasting.Forward.Sticky = &model.Sticky{Name: "sid", Lifetime: time.Hour}
-	w.listen(l, xds.Options{}, host(l.ID, "a.test", cookie, header, lasting, forward("plain", "/", "ns/a/80", 1)))
+	w.group("ns/b/80", w.backend("4"), w.backend("5"))
+	split := forward("split", "/split", "ns/a/80", 1, "ns/b/80", 1)
+	split.Forward.Sticky = &model.Sticky{Name: "both"}
+	w.listen(l, xds.Options{}, host(l.ID, "a.test", cookie, header, lasting, split, forward("plain", "/", "ns/a/80", 1)))
+	seen := map[string]bool{}
+	for range 20 {
+		first := w.get(l.Port, "a.test", "/split")
+		seen[first.headers.Get("Backend")] = true
+		var cookies []string
+		for _, c := range first.headers.Values("Set-Cookie") {
+			value, _, _ := strings.Cut(c, ";")
+			cookies = append(cookies, value)
+		}
+		for range 10 {
+			a := w.get(l.Port, "a.test", "/split", "Cookie: "+strings.Join(cookies, "; "))
+			if a.headers.Get("Backend") != first.headers.Get("Backend") {
+				t.Fatalf("with %q from %q to %q", cookies, first.headers.Get("Backend"), a.headers.Get("Backend"))
+			}
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("sessions began at %v only", seen)
+	}
 	if a := w.get(l.Port, "a.test", "/"); a.headers.Get("Set-Cookie") != "" {
 		t.Errorf("a route without sessions set %q", a.headers.Get("Set-Cookie"))
 	}
@@ -385,5 +409,53 @@ func TestSticky(t *testing.T) {
 	}
 	if a := w.get(l.Port, "a.test", "/cookie", "Cookie: sid=forged"); a.status != 200 {
 		t.Errorf("a forged cookie: %d", a.status)
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
+	w.group("ns/hang/80", w.serve(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
+	stream, try := forward("stream", "/stream", "ns/hang/80", 1), forward("try", "/try", "ns/hang/80", 1)
+	stream.Forward.Stream = true
+	try.Forward.Timeout, try.Forward.TryTimeout = model.Never, 50*time.Millisecond
+	h := host(l.ID, "a.test", stream, try)
+	w.listen(l, xds.Options{}, h)
+	a := w.get(l.Port, "a.test", "/stream", "Content-Type: application/grpc", "Grpc-Timeout: 50m", "Te: trailers")
+	if a.status != 200 || a.headers.Get("Grpc-Status") != "4" {
+		t.Errorf("a gRPC client's deadline: %d %v, want status 4", a.status, a.headers)
+	}
+	if a := w.get(l.Port, "a.test", "/try"); a.status != 504 {
+		t.Errorf("one try too long: %d, want 504", a.status)
+	}
+
+	// What takes longer than a test.
+	timeouts := func(f model.Forward) string {
+		f.Backends = []model.WeightedGroup{{Group: "g", Weight: 1}}
+		v := xds.VirtualHost(host(l.ID, "h", model.Route{Name: "r", Match: model.Match{Path: prefix("/")}, Forward: &f}))
+		r := v.GetRoutes()[0].GetRoute()
+		text := func(d *durationpb.Duration) string {
+			if d == nil {
+				return "default"
+			}
+			return d.AsDuration().String()
+		}
+		return text(r.GetTimeout()) + " idle " + text(r.GetIdleTimeout())
+	}
+	for _, c := range []struct {
+		forward model.Forward
+		want    string
+	}{
+		{model.Forward{}, "default idle default"},
+		{model.Forward{Timeout: time.Minute}, "1m0s idle default"},
+		{model.Forward{Timeout: time.Hour}, "1h0m0s idle 1h0m0s"},
+		{model.Forward{Timeout: model.Never}, "0s idle 0s"},
+		{model.Forward{Stream: true}, "0s idle 1h0m0s"},
+		{model.Forward{Stream: true, Timeout: time.Minute}, "1m0s idle 1h0m0s"},
+		{model.Forward{WebSocket: true}, "default idle 1h0m0s"},
+	} {
+		if got := timeouts(c.forward); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.forward, got, c.want)
+		}
 	}
 }
