@@ -10,6 +10,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
 )
 
 var (
@@ -105,7 +106,7 @@ func TestGatewayProgrammed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := &gatewayv1.Gateway{}
-			apply := applyGateway(c.want, 3, c.v)
+			apply := applyGateway(&translate.Status{Generation: 3, Gateway: &c.want}, c.v)
 			next, ok := apply(live, now).(*gatewayv1.Gateway)
 			if !ok {
 				t.Fatal("nothing to write")
@@ -130,11 +131,12 @@ func TestARefusedListenerSparesItsNeighbour(t *testing.T) {
 	want := acceptedGateway(true, 1)
 	want.Listeners = append(want.Listeners, *want.Listeners[0].DeepCopy())
 	want.Listeners[1].Name = "alt"
-	live := &gatewayv1.Gateway{Spec: gatewayv1.GatewaySpec{Listeners: []gatewayv1.Listener{{Name: "http", Port: 80}, {Name: "alt", Port: 8080}}}}
+	live := &gatewayv1.Gateway{}
+	sections := map[gatewayv1.SectionName]model.ListenerID{"http": "http-80", "alt": "http-8080_a_b"}
 	refused := verdict{State: verdictRefused, Machines: true, Message: "edge-1: no"}
 	whole := refused
-	whole.Ports = map[model.ListenerID]verdict{"http-80": refused, "http-8080": {State: verdictProgrammed, Machines: true}}
-	next, ok := applyGateway(want, 3, whole)(live, now).(*gatewayv1.Gateway)
+	whole.Ports = map[model.ListenerID]verdict{"http-80": refused, "http-8080_a_b": {State: verdictProgrammed, Machines: true}}
+	next, ok := applyGateway(&translate.Status{Generation: 3, Gateway: &want, Sections: sections}, whole)(live, now).(*gatewayv1.Gateway)
 	if !ok {
 		t.Fatal("nothing to write")
 	}
