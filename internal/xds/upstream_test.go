@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -37,7 +37,7 @@ func (w *world) serveOver(config *tls.Config, protocols func(*http.Protocols)) n
 			fmt.Fprintf(rw, "%s sni=%s cert=%s host=%s", q.Proto, server, shown, q.Host)
 		}),
 		ReadHeaderTimeout: 10 * time.Second, TLSConfig: config, Protocols: new(http.Protocols),
-		ErrorLog: log.New(io.Discard, "", 0), // handshakes that must fail
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // handshakes that must fail
 	}
 	protocols(s.Protocols)
 	if config != nil {
@@ -50,7 +50,6 @@ func (w *world) serveOver(config *tls.Config, protocols func(*http.Protocols)) n
 }
 
 func only1(p *http.Protocols) { p.SetHTTP1(true) }
-func only2(p *http.Protocols) { p.SetHTTP2(true) }
 func both(p *http.Protocols)  { p.SetHTTP1(true); p.SetHTTP2(true) }
 func clear2(p *http.Protocols) {
 	p.SetUnencryptedHTTP2(true)
