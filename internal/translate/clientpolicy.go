@@ -318,6 +318,7 @@ func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, not
 		if target.section == "" && target.object.Kind == string(snapshot.KindGateway) {
 			continue // nobody else has the Gateway
 		}
+		r.t.graph.read(r.by, node{kind: nodeListener, a: string(l.id)}) // who is there
 		for _, p := range r.ownPolicies(l.id) {
 			if p.name == policy {
 				break

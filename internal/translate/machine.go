@@ -133,6 +133,7 @@ func (t *Translator) askPorts(owner model.Object, before, after []model.Listener
 				delete(t.ports, id)
 			}
 			t.graph.mark(node{kind: nodeListener, a: string(id)})
+			t.graph.changed(node{kind: nodeListener, a: string(id)})
 		}
 	}
 	for _, id := range after {
@@ -142,6 +143,7 @@ func (t *Translator) askPorts(owner model.Object, before, after []model.Listener
 			}
 			t.ports[id][owner] = struct{}{}
 			t.graph.mark(node{kind: nodeListener, a: string(id)})
+			t.graph.changed(node{kind: nodeListener, a: string(id)})
 		}
 	}
 }

@@ -280,7 +280,7 @@ func (r reader) classPolicies() map[string]heldPolicy {
 	r.t.graph.read(r.by, node{kind: nodeClassPolicies})
 	held := map[string]heldPolicy{}
 	for target, slot := range r.t.policies.slots {
-		if target.object.Kind == string(snapshot.KindGatewayClass) {
+		if target.object.Kind == string(snapshot.KindGatewayClass) && target.section == "" {
 			held[target.object.Name] = heldPolicy{slot.holder, slot.created[slot.holder]}
 		}
 	}

@@ -47,13 +47,15 @@ func (t *Translator) computePolicyStatus(r reader, n node) {
 
 // ancestorRef names a target as a status does.
 func ancestorRef(k snapshot.Key, ref gatewayv1.LocalPolicyTargetReferenceWithSectionName) gatewayv1.ParentReference {
-	a := gatewayv1.ParentReference{Group: &ref.Group, Kind: &ref.Kind, Name: ref.Name}
+	valid := func(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+	group, kind := gatewayv1.Group(valid(string(ref.Group))), gatewayv1.Kind(valid(string(ref.Kind)))
+	a := gatewayv1.ParentReference{Group: &group, Kind: &kind, Name: gatewayv1.ObjectName(valid(string(ref.Name)))}
 	if ref.Kind != gatewayv1.Kind(snapshot.KindGatewayClass) {
 		namespace := gatewayv1.Namespace(k.Name.Namespace)
 		a.Namespace = &namespace
 	}
-	if deref(ref.SectionName) != "" {
-		a.SectionName = ref.SectionName
+	if section := gatewayv1.SectionName(valid(string(deref(ref.SectionName)))); section != "" {
+		a.SectionName = &section
 	}
 	return a
 }
@@ -62,12 +64,14 @@ func ancestorRef(k snapshot.Key, ref gatewayv1.LocalPolicyTargetReferenceWithSec
 func (r reader) judgePolicy(k snapshot.Key) (invalid, resolved policyVerdict, generation int64, found bool) {
 	switch k.Kind {
 	case snapshot.KindRoutePolicy:
-		if f := r.routePolicyFact(k.Name); f != nil {
-			return f.invalid, f.resolved, r.s.RoutePolicies[k.Name].Generation, true
+		if o := r.s.RoutePolicies[k.Name]; o != nil {
+			f := r.routePolicyFact(k.Name)
+			return f.invalid, f.resolved, o.Generation, true
 		}
 	case snapshot.KindClientPolicy:
-		if f := r.clientPolicyFact(k.Name); f != nil {
-			return f.invalid, f.resolved, r.s.ClientPolicies[k.Name].Generation, true
+		if o := r.s.ClientPolicies[k.Name]; o != nil {
+			f := r.clientPolicyFact(k.Name)
+			return f.invalid, f.resolved, o.Generation, true
 		}
 	case snapshot.KindBackendPolicy:
 		if o := r.s.BackendPolicies[k.Name]; o != nil {
@@ -117,7 +121,7 @@ func (r reader) judgeTarget(k snapshot.Key, ref gatewayv1.LocalPolicyTargetRefer
 func (r reader) missingTarget(target policyAnchor, path string) string {
 	n := snapshot.Name{Namespace: target.object.Namespace, Name: target.object.Name}
 	there, ours := false, false
-	what, sections := "", []string(nil)
+	what, sections := "section", []string(nil)
 	switch snapshot.Kind(target.object.Kind) {
 	case snapshot.KindGatewayClass:
 		there, ours = r.s.GatewayClasses[n] != nil, r.class(n.Name) != nil

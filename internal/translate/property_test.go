@@ -127,7 +127,7 @@ func (w *world) check() {
 		w.t.Fatal("the incremental result is not the full one, in something that its text does not say")
 	}
 	if !utf8.ValidString(text(full)) {
-		w.t.Fatal("a result that is not UTF-8")
+		w.t.Fatalf("a result that is not UTF-8: %q", text(full))
 	}
 	for o, s := range w.tr.result.Statuses {
 		checkConditions(w.t, o, s)

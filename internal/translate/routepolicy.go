@@ -70,17 +70,15 @@ func (c *policyCompiler) rateLimit(o *v1alpha1.RateLimit, path string) *model.Ra
 func (c *policyCompiler) globalRateLimit(o *v1alpha1.GlobalRateLimit, path string) (*model.GlobalRateLimit, []model.BackendGroup) {
 	faults := c.invalid.message
 	l := &model.GlobalRateLimit{
-		Domain: o.Domain, FailOpen: o.FailOpen,
+		Domain: c.word(o.Domain, path+".domain"), FailOpen: o.FailOpen,
 		Timeout: c.duration(o.Timeout, time.Millisecond, 10*time.Second, 100*time.Millisecond, path+".timeout"),
 	}
-	c.word(o.Domain, path+".domain")
 	if len(o.Descriptor) == 0 {
 		c.fail(path+".descriptor", "at least one entry is needed")
 	}
 	for i, e := range o.Descriptor {
 		field := at(path+".descriptor", i)
-		c.word(e.Key, field+".key")
-		source := model.RateLimitSource{Key: e.Key, Header: strings.ToLower(e.Header), ClientAddress: e.ClientAddress, Value: e.Value}
+		source := model.RateLimitSource{Key: c.word(e.Key, field+".key"), Header: strings.ToLower(e.Header), ClientAddress: e.ClientAddress, Value: e.Value}
 		said := 0
 		for _, is := range []bool{source.Header != "", source.ClientAddress, source.Value != ""} {
 			if is {
@@ -95,7 +93,7 @@ func (c *policyCompiler) globalRateLimit(o *v1alpha1.GlobalRateLimit, path strin
 			c.fail(field+".header", quote(e.Header)+" is no header name")
 			continue
 		case e.Value != "":
-			c.word(e.Value, field+".value")
+			source.Value = c.word(e.Value, field+".value")
 		}
 		l.Descriptors = append(l.Descriptors, source)
 	}
@@ -108,10 +106,12 @@ func (c *policyCompiler) globalRateLimit(o *v1alpha1.GlobalRateLimit, path strin
 }
 
 // word refuses what cannot stand in a message to a service.
-func (c *policyCompiler) word(text, path string) {
+func (c *policyCompiler) word(text, path string) string {
 	if text == "" || len(text) > 253 || !printable(text) {
 		c.fail(path, quote(text)+" must have 1 to 253 characters, and no spaces or control characters")
+		return ""
 	}
+	return text
 }
 
 // authorization reads whom to ask. With a fault there is no service, as with

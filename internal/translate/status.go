@@ -65,7 +65,7 @@ func (s *Status) noteUnserved(l *gatewayListener) {
 	if s.Unserved == nil {
 		s.Unserved = map[gatewayv1.SectionName]string{}
 	}
-	s.Unserved[l.name] = "it has no certificate to show: " + l.resolved.message
+	s.Unserved[l.name] = limit("it has no certificate to show: " + l.resolved.message)
 }
 
 // ConditionHostConflict is a condition of an HTTPRoute's parent. It is there only
