@@ -419,6 +419,12 @@ func (l *loop) live(o model.Object) client.Object {
 		return present(l.snapshot.HTTPRoutes[n])
 	case snapshot.KindGRPCRoute:
 		return present(l.snapshot.GRPCRoutes[n])
+	case snapshot.KindClientPolicy:
+		return present(l.snapshot.ClientPolicies[n])
+	case snapshot.KindRoutePolicy:
+		return present(l.snapshot.RoutePolicies[n])
+	case snapshot.KindBackendPolicy:
+		return present(l.snapshot.BackendPolicies[n])
 	case snapshot.KindBackendTLSPolicy:
 		return present(l.snapshot.BackendTLSPolicies[n])
 	case snapshot.KindIngressRoute:

@@ -193,6 +193,10 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 		for _, p := range parents {
 			conditions = append(conditions, p.Conditions)
 		}
+	case s.Policy != nil:
+		for _, a := range s.Policy.Ancestors {
+			conditions = append(conditions, a.Conditions)
+		}
 	case s.BackendTLSPolicy != nil:
 		if len(s.BackendTLSPolicy.Ancestors) == 0 {
 			return stateUnserved, "", ""
@@ -220,7 +224,7 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 	case verdictProgrammed:
 		return stateProgrammed, ReasonProgrammed, v.Message
 	}
-	if s.GatewayClass != nil || s.IngressRoute != nil || s.AddressPool != nil || s.BGPPeer != nil || s.BackendTLSPolicy != nil {
+	if s.GatewayClass != nil || s.IngressRoute != nil || s.AddressPool != nil || s.BGPPeer != nil || s.BackendTLSPolicy != nil || s.Policy != nil {
 		return stateProgrammed, "", ""
 	}
 	return stateUnserved, "", ""
@@ -280,6 +284,7 @@ func (l *loop) count() {
 	objects := map[label]float64{}
 	for _, kind := range []snapshot.Kind{
 		snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindBackendTLSPolicy, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
+		snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy,
 	} {
 		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
 			objects[label{string(kind), state}] = 0

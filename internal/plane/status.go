@@ -208,6 +208,8 @@ func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayContr
 		return applyRoute(s.HTTPRoute.Parents, s.Generation, v, controller)
 	case s.GRPCRoute != nil:
 		return applyRoute(s.GRPCRoute.Parents, s.Generation, v, controller)
+	case s.Policy != nil:
+		return applyPolicy(*s.Policy, controller)
 	case s.BackendTLSPolicy != nil:
 		return applyBackendTLSPolicy(*s.BackendTLSPolicy, controller)
 	case s.IngressRoute != nil:

@@ -1,0 +1,43 @@
+package plane
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+)
+
+// Each kind of policy shows our ancestors beside those of others, and is written once.
+func TestPolicyStatus(t *testing.T) {
+	const ours, other = "fairlead.dev/gateway", "example.com/other"
+	ancestor := func(controller gatewayv1.GatewayController) gatewayv1.PolicyAncestorStatus {
+		return gatewayv1.PolicyAncestorStatus{
+			AncestorRef: gatewayv1.ParentReference{Name: "web"}, ControllerName: controller, Conditions: acceptedCondition(),
+		}
+	}
+	apply := applyPolicy(gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{ancestor(ours)}}, ours)
+	for _, live := range []client.Object{&v1alpha1.ClientPolicy{}, &v1alpha1.RoutePolicy{}, &v1alpha1.BackendPolicy{}} {
+		live, status := copyPolicy(live)
+		status.Ancestors = append(status.Ancestors, ancestor(other))
+		next := apply(live, now)
+		if next == nil {
+			t.Fatalf("%T: nothing is written", live)
+		}
+		if len(status.Ancestors) != 1 {
+			t.Errorf("%T: the live object was changed", live)
+		}
+		if _, shown := copyPolicy(next); len(shown.Ancestors) != 2 || shown.Ancestors[0].ControllerName != other || shown.Ancestors[1].Conditions[0].LastTransitionTime.IsZero() {
+			t.Errorf("%T: %+v", live, shown.Ancestors)
+		}
+		if apply(next, metav1.NewTime(now.Add(time.Hour))) != nil {
+			t.Errorf("%T would be written again", live)
+		}
+	}
+	if apply(&v1alpha1.Machine{}, now) != nil {
+		t.Error("a Machine is no policy")
+	}
+}
