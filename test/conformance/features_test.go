@@ -2,29 +2,79 @@ package conformance
 
 import (
 	"slices"
+	"testing"
 
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/gateway-api/conformance/tests"
 	"sigs.k8s.io/gateway-api/conformance/utils/suite"
 	"sigs.k8s.io/gateway-api/pkg/features"
+
+	"fairlead.dev/internal/translate"
 )
 
 // profiles are those that Fairlead conforms to.
-var profiles = []suite.ConformanceProfileName{suite.GatewayHTTPConformanceProfileName, suite.GatewayGRPCConformanceProfileName}
+var profiles = []suite.ConformanceProfile{suite.GatewayHTTPConformanceProfile, suite.GatewayGRPCConformanceProfile}
 
-// unsupported are the features of the profiles that Fairlead does not declare, and why.
+// unsupported are the features of the profiles that Fairlead does not have, and why.
+// None is left.
 var unsupported = map[features.FeatureName]string{}
 
-// supported are all features of the profiles but those, in order.
-func supported() []features.FeatureName {
-	var names []features.FeatureName
-	for _, p := range []suite.ConformanceProfile{suite.GatewayHTTPConformanceProfile, suite.GatewayGRPCConformanceProfile} {
+// channel is a set of definitions of the Gateway API.
+type channel string
+
+const (
+	// standard is the channel that Fairlead installs.
+	standard channel = features.FeatureChannelStandard
+	// experimental has the fields that may still change too.
+	experimental channel = features.FeatureChannelExperimental
+)
+
+// supported are the features of the profiles that work with a channel's definitions, in
+// order: fields of the other channel are dropped by the API before Fairlead sees them.
+func supported(c channel) []features.FeatureName {
+	// In no profile's list, although it belongs to one.
+	names := []features.FeatureName{features.SupportGRPCRouteNamedRouteRule}
+	for _, p := range profiles {
 		for name := range p.CoreFeatures.Union(p.ExtendedFeatures) {
-			if _, no := unsupported[name]; !no {
+			_, no := unsupported[name]
+			if !no && (c == experimental || features.GetFeature(name).Channel == features.FeatureChannelStandard) {
 				names = append(names, name)
 			}
 		}
 	}
-	// In no profile's list, although the profile's tests use it.
-	names = append(names, features.SupportGRPCRouteNamedRouteRule)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// needs reports whether a test needs no more than these features.
+func needs(test suite.ConformanceTest, names []features.FeatureName) bool {
+	return !slices.ContainsFunc(test.Features, func(f features.FeatureName) bool { return !slices.Contains(names, f) })
+}
+
+// A GatewayClass says what the suite tests, no more and no less.
+func TestDeclaredFeatures(t *testing.T) {
+	var declared []features.FeatureName
+	for _, name := range translate.Features() {
+		declared = append(declared, features.FeatureName(name))
+	}
+	if tested := supported(experimental); !slices.Equal(declared, tested) {
+		t.Errorf("a GatewayClass declares %v, and the suite tests %v", declared, tested)
+	}
+}
+
+// selected are the suite's tests that run with a channel: all that need no more than what
+// is supported, and with the experimental one, unless all are wanted, only those that the
+// standard one cannot run. Parallel tests come last: they wait for all Gateways to be
+// ready, those of the others among them.
+func selected(c channel, all bool) []suite.ConformanceTest {
+	var run []suite.ConformanceTest
+	for _, test := range tests.ConformanceTests {
+		if needs(test, supported(c)) && (all || c == standard || !needs(test, supported(standard))) {
+			run = append(run, test)
+		}
+	}
+	return run
+}
+
+// addressType is that of all addresses here.
+var addressType = gatewayv1.IPAddressType
