@@ -101,8 +101,6 @@ func withCORS(c *model.CORS, m model.Match, routes []*routev3.Route) []*routev3.
 		return append([]*routev3.Route{preflight}, routes...)
 	}
 
-	preflight := &routev3.Route{Name: last.GetName(), Match: match(asks), Action: directResponse(200, "")}
-	preflight.Match.Headers = append(preflight.Match.Headers, originHeader(c.Origins))
 	set := func(r *routev3.Route, name, value string) {
 		if value != "" {
 			r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, headerOption(name, value, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
@@ -114,14 +112,20 @@ func withCORS(c *model.CORS, m model.Match, routes []*routev3.Route) []*routev3.
 		}
 		return literal(strings.Join(values, ", "))
 	}
-	set(preflight, "access-control-allow-methods", list(c.Methods, "access-control-request-method"))
-	set(preflight, "access-control-allow-headers", list(c.Headers, "access-control-request-headers"))
-	set(preflight, "access-control-max-age", strconv.Itoa(int(c.MaxAge/time.Second)))
-	out := []*routev3.Route{preflight}
-	for _, r := range routes {
-		known := cloneOf(r)
-		known.Match.Headers = append(known.Match.Headers, originHeader(c.Origins))
-		out = append(out, known)
+	var out []*routev3.Route
+	for _, o := range c.Origins {
+		from := &routev3.HeaderMatcher{Name: "origin", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: originMatch(o)}}
+		preflight := &routev3.Route{Name: last.GetName(), Match: match(asks), Action: directResponse(200, "")}
+		set(preflight, "access-control-allow-methods", list(c.Methods, "access-control-request-method"))
+		set(preflight, "access-control-allow-headers", list(c.Headers, "access-control-request-headers"))
+		set(preflight, "access-control-max-age", strconv.Itoa(int(c.MaxAge/time.Second)))
+		preflight.Match.Headers = append(preflight.Match.Headers, from)
+		out = append(out, preflight)
+		for _, r := range routes {
+			known := cloneOf(r)
+			known.Match.Headers = append(known.Match.Headers, from)
+			out = append(out, known)
+		}
 	}
 	for _, r := range out {
 		set(r, "access-control-allow-origin", "%REQ(origin)%")
@@ -132,17 +136,4 @@ func withCORS(c *model.CORS, m model.Match, routes []*routev3.Route) []*routev3.
 		set(r, "vary", "origin")
 	}
 	return append(out, routes...)
-}
-
-// originHeader takes requests from any of the origins.
-func originHeader(origins []string) *routev3.HeaderMatcher {
-	var alternatives []string
-	for _, o := range origins {
-		value, regex := originValue(o)
-		if !regex {
-			value = regexp.QuoteMeta(value)
-		}
-		alternatives = append(alternatives, value)
-	}
-	return headerMatch(model.ValueMatch{Name: "origin", Value: strings.Join(alternatives, "|"), Regex: true})
 }

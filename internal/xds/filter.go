@@ -19,6 +19,7 @@ func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
 		// Browsers ask without credentials, so preflights are answered before policies.
 		httpFilter(corsFilter, &corsv3.Cors{}),
 		httpFilter(policyFilter, &compositev3.Composite{}),
+		httpFilter(bodyFilter, &compositev3.Composite{}),
 		httpFilter(authorizationFilter, &compositev3.Composite{}),
 		httpFilter(globalLimitFilter, &compositev3.Composite{}),
 		httpFilter(sessionFilter, &sessionv3.StatefulSession{}),

@@ -40,6 +40,7 @@ import (
 // counted.
 const (
 	policyFilter        = "fairlead.policy"
+	bodyFilter          = "fairlead.body"
 	authorizationFilter = "fairlead.authorization"
 	globalLimitFilter   = "fairlead.global_limit"
 )
@@ -50,46 +51,80 @@ const policyTimeout = 500 * time.Millisecond
 // clientHeader carries the client's address to the descriptor of a global limit.
 const clientHeader = "x-fairlead-client"
 
-// policies is what a policy fills the places with.
-func policies(p *model.RoutePolicy) map[string]*anypb.Any {
+// policies is what a policy fills the places with. What goes through a WebSocket is no body.
+func policies(p *model.RoutePolicy, sockets bool) map[string]*anypb.Any {
 	if p == nil {
 		return nil
 	}
 	out := map[string]*anypb.Any{}
-	chains := map[string]*compositev3.FilterChainConfiguration{}
-	add := func(place, name string, m proto.Message) {
-		if chains[place] == nil {
-			chains[place] = &compositev3.FilterChainConfiguration{}
-		}
-		chains[place].TypedConfig = append(chains[place].TypedConfig, &corev3.TypedExtensionConfig{Name: name, TypedConfig: pack(m)})
-	}
+	var guard, limit chainOf
 	if a := p.Addresses; a != nil && len(a.Allow)+len(a.Deny) > 0 {
-		add(policyFilter, "envoy.filters.http.rbac", addressFilter(a))
-	}
-	if p.MaxRequestBytes > 0 {
-		add(policyFilter, "envoy.filters.http.body_size_limit", &bodyv3.BodySizeLimit{MaxRequestBytes: wrapperspb.UInt64(p.MaxRequestBytes)})
+		guard.add("envoy.filters.http.rbac", addressFilter(a))
 	}
 	if p.RateLimit != nil {
-		add(policyFilter, "envoy.filters.http.local_ratelimit", localLimit(p.RateLimit))
+		guard.add("envoy.filters.http.local_ratelimit", localLimit(p.RateLimit))
+	}
+	if len(guard) > 0 {
+		out[policyFilter] = place(guard.always())
+	}
+	if p.MaxRequestBytes > 0 {
+		body := chainOf{}
+		body.add("envoy.filters.http.body_size_limit", &bodyv3.BodySizeLimit{MaxRequestBytes: wrapperspb.UInt64(p.MaxRequestBytes)})
+		m := body.always()
+		if sockets {
+			m = unlessWebSocket(m)
+		}
+		out[bodyFilter] = place(m)
 	}
 	if a := p.Authorization; a != nil && a.Service != "" {
-		add(authorizationFilter, "envoy.filters.http.ext_authz", authorization(a))
+		ask := chainOf{}
+		ask.add("envoy.filters.http.ext_authz", authorization(a))
+		out[authorizationFilter] = place(ask.always())
 	}
 	if g := p.GlobalRateLimit; g != nil && g.Service != "" {
 		if slices.ContainsFunc(g.Descriptors, func(s model.RateLimitSource) bool { return s.ClientAddress }) {
-			add(globalLimitFilter, "envoy.filters.http.header_mutation", clientAddress())
+			limit.add("envoy.filters.http.header_mutation", clientAddress())
 		}
-		add(globalLimitFilter, "envoy.filters.http.ratelimit", globalLimit(g))
-	}
-	for place, chain := range chains {
-		out[place] = pack(&compositev3.CompositePerRoute{Matcher: &matcherxds.Matcher{
-			OnNoMatch: &matcherxds.Matcher_OnMatch{OnMatch: &matcherxds.Matcher_OnMatch_Action{
-				Action: &corecncf.TypedExtensionConfig{Name: "policy", TypedConfig: pack(&compositev3.ExecuteFilterAction{FilterChain: chain})},
-			}},
-		}})
+		limit.add("envoy.filters.http.ratelimit", globalLimit(g))
+		out[globalLimitFilter] = place(limit.always())
 	}
 	return out
 }
+
+// chainOf are filters, one after the other.
+type chainOf []*corev3.TypedExtensionConfig
+
+func (c *chainOf) add(name string, m proto.Message) {
+	*c = append(*c, &corev3.TypedExtensionConfig{Name: name, TypedConfig: pack(m)})
+}
+
+// always is a matcher that takes the filters for every request.
+func (c chainOf) always() *matcherxds.Matcher {
+	action := &compositev3.ExecuteFilterAction{FilterChain: &compositev3.FilterChainConfiguration{TypedConfig: c}}
+	return &matcherxds.Matcher{OnNoMatch: &matcherxds.Matcher_OnMatch{OnMatch: &matcherxds.Matcher_OnMatch_Action{
+		Action: &corecncf.TypedExtensionConfig{Name: "policy", TypedConfig: pack(action)},
+	}}}
+}
+
+// unlessWebSocket is m for requests that ask for no WebSocket.
+func unlessWebSocket(m *matcherxds.Matcher) *matcherxds.Matcher {
+	upgrade := &matcherxds.Matcher_MatcherList_Predicate_SinglePredicate{
+		Input: &corecncf.TypedExtensionConfig{
+			Name: "envoy.matching.inputs.request_headers", TypedConfig: pack(&matcherv3.HttpRequestHeaderMatchInput{HeaderName: "upgrade"}),
+		},
+		Matcher: &matcherxds.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{ValueMatch: &matcherxds.StringMatcher{
+			MatchPattern: &matcherxds.StringMatcher_Exact{Exact: webSocket}, IgnoreCase: true,
+		}},
+	}
+	not := &matcherxds.Matcher_MatcherList_Predicate{MatchType: &matcherxds.Matcher_MatcherList_Predicate_NotMatcher{
+		NotMatcher: &matcherxds.Matcher_MatcherList_Predicate{MatchType: &matcherxds.Matcher_MatcherList_Predicate_SinglePredicate_{SinglePredicate: upgrade}},
+	}}
+	return &matcherxds.Matcher{MatcherType: &matcherxds.Matcher_MatcherList_{MatcherList: &matcherxds.Matcher_MatcherList{
+		Matchers: []*matcherxds.Matcher_MatcherList_FieldMatcher{{Predicate: not, OnMatch: m.GetOnNoMatch()}},
+	}}}
+}
+
+func place(m *matcherxds.Matcher) *anypb.Any { return pack(&compositev3.CompositePerRoute{Matcher: m}) }
 
 // clientAddress writes the client's address, behind the trusted hops, into a header of ours.
 // The descriptor of Envoy's own that has it has a name that cannot be chosen.
@@ -202,6 +237,7 @@ func authorization(a *model.Authorization) *authzv3.ExtAuthz {
 		TransportApiVersion: corev3.ApiVersion_V3,
 		FailureModeAllow:    a.FailOpen,
 		StatusOnError:       serviceUnavailable(),
+		DisallowedHeaders:   names([]string{scopeHeader}),
 	}
 	if a.MaxBodyBytes > 0 {
 		out.WithRequestBody = &authzv3.BufferSettings{MaxRequestBytes: a.MaxBodyBytes, AllowPartialMessage: true}

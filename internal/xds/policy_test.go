@@ -53,7 +53,7 @@ func (j *judge) last() string {
 
 func (j *judge) Check(_ context.Context, q *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	r := q.GetAttributes().GetRequest().GetHttp()
-	j.note(fmt.Sprintf("%s body=%q cookie=%s", r.GetPath(), r.GetBody(), r.GetHeaders()["cookie"]))
+	j.note(fmt.Sprintf("%s body=%q cookie=%s%s", r.GetPath(), r.GetBody(), r.GetHeaders()["cookie"], r.GetHeaders()["x-fairlead-scope"]))
 	switch {
 	case strings.Contains(r.GetPath(), "broken"):
 		return nil, errors.New("broken")
@@ -151,7 +151,22 @@ func TestRoutePolicies(t *testing.T) {
 		return out
 	}
 	byHeader := []model.RateLimitSource{{Key: "kind", Value: "100%"}, {Key: "who", Header: "x-who"}, {Key: "from", ClientAddress: true}}
-	shared := host(l.ID, "shared.test", to("/small", &model.RoutePolicy{MaxRequestBytes: 3}), forward("plain", "/", "ns/a/80", 1))
+	w.group("ns/ws/80", w.serve(func(rw http.ResponseWriter, q *http.Request) {
+		c, b, err := rw.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		fmt.Fprint(b, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		b.Flush()
+		if line, err := b.ReadString('\n'); err == nil {
+			fmt.Fprint(b, "echo "+line)
+			b.Flush()
+		}
+	}))
+	sockets := under(forward("ws", "/ws", "ns/ws/80", 1), &model.RoutePolicy{MaxRequestBytes: 3})
+	sockets.Forward.WebSocket = true
+	shared := host(l.ID, "shared.test", sockets, to("/small", &model.RoutePolicy{MaxRequestBytes: 3}), forward("plain", "/", "ns/a/80", 1))
 	shared.Policy = auth(model.Authorization{Service: "ns/one/1"})
 	w.listen(l, xds.Options{TrustedHops: 1}, shared,
 		host(l.ID, "auth.test",
@@ -287,6 +302,22 @@ func TestRoutePolicies(t *testing.T) {
 			if got := post("/small", c.headers, c.body); got != c.want {
 				t.Errorf("%s: %d, want %d", c.headers, got, c.want)
 			}
+		}
+		if got := post("/ws", "Content-Length: 4", "abcd"); got != 413 {
+			t.Errorf("a body to a route with WebSockets: %d", got)
+		}
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", l.Port))
+		must(t, err)
+		defer c.Close()
+		must(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+		fmt.Fprint(c, "GET /ws HTTP/1.1\r\nHost: shared.test\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n")
+		b := bufio.NewReader(c)
+		r, err := http.ReadResponse(b, nil)
+		must(t, err)
+		r.Body.Close()
+		fmt.Fprint(c, "more than three bytes\n")
+		if line, err := b.ReadString('\n'); r.StatusCode != 101 || line != "echo more than three bytes\n" {
+			t.Errorf("what goes through a WebSocket is no body: %d %q %v", r.StatusCode, line, err)
 		}
 		if got := post("/", "Content-Length: 4", "abcd"); got != 200 {
 			t.Errorf("a route without the limit: %d", got)

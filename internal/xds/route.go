@@ -50,7 +50,7 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 // VirtualHost is one host's routes, in the order of the model. It has the host's name.
 func VirtualHost(h model.VirtualHost) *routev3.VirtualHost {
 	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil, 0), Metadata: sectionOf(h)}
-	v.TypedPerFilterConfig = policies(h.Policy)
+	v.TypedPerFilterConfig = policies(h.Policy, false)
 	tree := newTree(len(h.Routes))
 	for _, r := range h.Routes {
 		for _, one := range routes(h, r) {
@@ -89,8 +89,10 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 			one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)
 			one.ResponseHeadersToAdd, one.ResponseHeadersToRemove = edits(r.ResponseHeaders)
 		}
-		if r.Policy != nil {
-			for place, config := range policies(p) {
+		sockets := r.Forward != nil && r.Forward.WebSocket
+		for place, config := range policies(p, sockets) {
+			// The host says the rest; its token bucket is one for all of its routes.
+			if r.Policy != nil || sockets && place == bodyFilter {
 				perFilter(one, place, config)
 			}
 		}
