@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -10,6 +11,7 @@ import (
 	filelogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
 	otellogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	samplersv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/opentelemetry/samplers/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/proto"
@@ -126,22 +128,30 @@ func grpcTo(g model.GroupID) *corev3.GrpcService {
 }
 
 // tracing reports spans to an OpenTelemetry collector. A trace that a client began goes on
-// as the client decided.
+// as the client decided; of the other requests so many percent begin one.
 func tracing(t model.Tracing) *hcmv3.HttpConnectionManager_Tracing {
-	name := t.ServiceName
-	if name == "" {
-		name = "fairlead"
-	}
+	all := &typev3.Percent{Value: 100} // the sampler decides
+	ratio := sampler("trace_id_ratio_based", &samplersv3.TraceIdRatioBasedSamplerConfig{
+		SamplingPercentage: &typev3.FractionalPercent{
+			Numerator: uint32(min(100, max(0, t.Percent)) * 10_000), Denominator: typev3.FractionalPercent_MILLION,
+		},
+	})
 	return &hcmv3.HttpConnectionManager_Tracing{
-		RandomSampling:    &typev3.Percent{Value: t.Percent},
-		ClientSampling:    &typev3.Percent{Value: 100},
-		OverallSampling:   &typev3.Percent{Value: 100},
+		RandomSampling:    all,
+		ClientSampling:    all,
+		OverallSampling:   all,
 		SpawnUpstreamSpan: wrapperspb.Bool(true),
 		Provider: &tracev3.Tracing_Http{
 			Name: "envoy.tracers.opentelemetry",
 			ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: pack(&tracev3.OpenTelemetryConfig{
-				GrpcService: grpcTo(t.Collector), ServiceName: name,
+				GrpcService: grpcTo(t.Collector),
+				ServiceName: cmp.Or(t.ServiceName, "fairlead"),
+				Sampler:     sampler("parent_based", &samplersv3.ParentBasedSamplerConfig{WrappedSampler: ratio}),
 			})},
 		},
 	}
+}
+
+func sampler(name string, config proto.Message) *corev3.TypedExtensionConfig {
+	return &corev3.TypedExtensionConfig{Name: "envoy.tracers.opentelemetry.samplers." + name, TypedConfig: pack(config)}
 }
