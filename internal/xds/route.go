@@ -83,21 +83,32 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 		}
 		out = []*routev3.Route{{Name: r.Name, Match: match(r.Match), Action: directResponse(respond.Status, respond.Body)}}
 	}
+	own := ownPolicies(r, p)
 	for _, one := range out {
 		// Envoy would apply the route's edits after those of a share, not before.
 		if !editsByShare(r, one) {
 			one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)
 			one.ResponseHeadersToAdd, one.ResponseHeadersToRemove = edits(r.ResponseHeaders)
 		}
-		sockets := r.Forward != nil && r.Forward.WebSocket
-		for place, config := range policies(p, sockets) {
-			// The host says the rest; its token bucket is one for all of its routes.
-			if r.Policy != nil || sockets && place == bodyFilter {
-				perFilter(one, place, config)
-			}
+		for place, config := range own {
+			perFilter(one, place, config)
 		}
 	}
 	return withCORS(r.CORS, r.Match, out)
+}
+
+// ownPolicies is what a route fills the places of policies with, p being its policy and the
+// host's in one. Where only the host has one, the host fills them: its token bucket is one for
+// all of its routes.
+func ownPolicies(r model.Route, p *model.RoutePolicy) map[string]*anypb.Any {
+	sockets := r.Forward != nil && r.Forward.WebSocket
+	switch {
+	case r.Policy != nil:
+		return policies(p, sockets)
+	case p != nil && sockets && p.MaxRequestBytes > 0:
+		return policies(&model.RoutePolicy{MaxRequestBytes: p.MaxRequestBytes}, true)
+	}
+	return nil
 }
 
 // editsByShare reports whether the shares of a route carry its edits with their own.
