@@ -77,15 +77,21 @@ test-quick: ## Guards and tests that take seconds, with cached results
 	@go test -short -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS) $(PACKAGES)
 
 test-only: build ## Only the tests of PACKAGES, without linters
-	@tools/setup.sh run
+	@tools/setup.sh run cluster
 	@go build -o .tools/bin/ ./tools/testsum
 	@$(TEST) $(PACKAGES) | $(SUM)
 
 test-root: build ## Only the packages whose tests need root, and no skip for want of it
 	@[[ $$(id -u) == 0 ]] || { echo "test-root: run as root: these tests make network namespaces and mounts" >&2; exit 1; }
-	@tools/setup.sh run
+	@tools/setup.sh run cluster
 	@go build -o .tools/bin/ ./tools/testsum
 	@$(TEST) $$(go list $(ROOT_PACKAGES) 2>/dev/null) | $(SUM)
+
+conformance: build ## The Gateway API's conformance suite in a real cluster, with both sets of definitions; writes the reports (root; 8 minutes)
+	@[[ $$(id -u) == 0 ]] || { echo "conformance: run as root: clusters are made of namespaces" >&2; exit 1; }
+	@tools/setup.sh run cluster
+	@go build -o .tools/bin/ ./tools/testsum
+	@FAIRLEAD_CONFORMANCE_REPORTS=$(CURDIR)/docs/reference/conformance $(TEST) ./test/conformance | $(SUM)
 
 setup: ## Install everything that any target needs
 	@tools/setup.sh
@@ -95,8 +101,8 @@ clean: ## Remove what was built here (not the tools in .tools, not Go's cache)
 	rm -rf bin bench/out .demo .tools/kubectl.stamp
 
 ##@ Measure it (JSON in bench/out)
-.PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp
-bench: bench-start bench-delta bench-translate bench-bgp bench-ecmp ## All benchmarks: half an hour
+.PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp bench-routes bench-edge
+bench: bench-start bench-delta bench-translate bench-routes bench-edge bench-bgp bench-ecmp ## All benchmarks: an hour
 bench-start: build ## Time from exec to ready, memory of plane and agent (root)
 	@tools/setup.sh run
 	@bin/fairlead lab bench start
@@ -107,6 +113,12 @@ bench-translate: build ## Cost of one change among 20,000 routes and 100,000 end
 bench-bgp: build ## How soon BIRD and FRR follow edges that come, go and die, and what clients lose (root; 18 minutes)
 	@tools/setup.sh run
 	@bin/fairlead lab bench bgp
+bench-routes: build ## What 100 to 20,000 routes cost, and how soon a change of one is served (root; 15 minutes)
+	@tools/setup.sh run
+	@bin/fairlead lab bench routes
+bench-edge: build ## Latency and processor time of Envoy by routes, endpoints and prefixes (8 minutes)
+	@tools/setup.sh run
+	@bin/fairlead lab bench edge
 bench-ecmp: build ## The number of edges changes at random: delay of the router, throughput; two plots (root; 5 minutes)
 	@tools/setup.sh run
 	@bin/fairlead lab bench ecmp

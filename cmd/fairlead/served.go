@@ -70,6 +70,13 @@ func (s *served) status(ctx context.Context) model.Status {
 	return status
 }
 
+func (s *served) revisions(ctx context.Context) ([]model.Revision, error) {
+	if r := s.running.Load(); r != nil {
+		return r.Revisions(ctx)
+	}
+	return nil, errStarting
+}
+
 func (s *served) explain(ctx context.Context, q explain.Request) (explain.Explanation, error) {
 	if r := s.running.Load(); r != nil {
 		return r.Explain(ctx, q)

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/model"
 )
 
 // StatusPath is where a plane's status is served as JSON.
@@ -41,7 +42,9 @@ type Config struct {
 	Status func(context.Context) any
 	// Explain says what becomes of a request; nil where nobody can tell.
 	Explain func(context.Context, explain.Request) (explain.Explanation, error)
-	Log     *slog.Logger
+	// Revisions are the steps of routing, newest first; nil where there are none.
+	Revisions func(context.Context) ([]model.Revision, error)
+	Log       *slog.Logger
 }
 
 // Handler serves /healthz, /readyz, /metrics and, where there are any, the status and
@@ -64,6 +67,9 @@ func Handler(c Config) http.Handler {
 	}
 	if c.Explain != nil {
 		mux.HandleFunc("GET "+ExplainPath, explainHandler(c.Explain))
+	}
+	if c.Revisions != nil {
+		mux.HandleFunc("GET "+RevisionsPath, revisionsHandler(c.Revisions))
 	}
 	return mux
 }

@@ -54,6 +54,7 @@ func writePlane(w io.Writer, p model.PlaneStatus, o TextOptions) {
 	}
 	fmt.Fprintf(w, "Plane      %s, %s, up %s, epoch %d, revision %d, version %s\n",
 		p.Identity, role, age(o.Now, p.Started), p.Epoch, p.Revision, p.Version)
+	writeFreeze(w, p.Freeze, o)
 	if !p.Leading && p.Leader != "" {
 		fmt.Fprintln(w, "           machines report to the leader: ask there what they run")
 	}

@@ -25,6 +25,33 @@ type PlaneStatus struct {
 	Epoch    uint64    `json:"epoch"`
 	Revision uint64    `json:"revision"`
 	Started  time.Time `json:"started"`
+	// Freeze is set while routing is frozen.
+	Freeze *FreezeStatus `json:"freeze,omitempty"`
+}
+
+// FreezeStatus says which state of routing holds.
+type FreezeStatus struct {
+	Since  time.Time `json:"since"`
+	AsOf   time.Time `json:"asOf"`
+	Reason string    `json:"reason,omitempty"`
+	// Held is how many listeners, hosts and server names are not as their resources want.
+	Held int `json:"held"`
+	// Unknown: this plane began after AsOf. It sends machines nothing, not even endpoints.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Revision is one step of routing that a plane can turn back.
+type Revision struct {
+	Number uint64    `json:"revision"`
+	Epoch  uint64    `json:"epoch"`
+	At     time.Time `json:"at"`
+	// Changes of listeners, hosts and server names, and the first of their Owners.
+	Changes int      `json:"changes"`
+	Owners  []Object `json:"owners"`
+	// Held is set when a Freeze holds it back.
+	Held bool `json:"held,omitempty"`
+	// First is the state with which the plane began.
+	First bool `json:"first,omitempty"`
 }
 
 // MachineStatus is one machine as its agent last reported it.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/delta"
@@ -42,6 +43,7 @@ type loop struct {
 	translator *translate.Translator
 	catalog    *catalog
 	tracker    *tracker
+	history    *history
 	statuses   map[model.Object]*translate.Status
 	machines   map[string]*model.Machine
 	network    network
@@ -60,8 +62,9 @@ type loop struct {
 
 func newLoop(p *Plane) *loop {
 	c := newCatalog(p.config.XDS)
-	return &loop{
+	l := &loop{
 		plane:      p,
+		history:    newHistory(time.Time{}),
 		snapshot:   snapshot.New(),
 		translator: translate.New(p.config.Translate),
 		catalog:    c,
@@ -72,6 +75,8 @@ func newLoop(p *Plane) *loop {
 		due:        map[model.Object]bool{},
 		blinded:    map[model.Object]bool{},
 	}
+	l.tracker.frozen = l.history.frozenText
+	return l
 }
 
 func (l *loop) run(ctx context.Context) {
@@ -146,6 +151,13 @@ func (l *loop) take(ctx context.Context, b kube.Batch) {
 		keys, l.backlog = append(l.backlog, snapshot.Key{Kind: snapshot.KindTime}), nil
 		l.plane.config.Log.Info("every resource of the API is read", "objects", len(keys))
 	}
+	begins := l.history.began.IsZero()
+	if begins {
+		l.history.began = l.plane.config.Now().Truncate(time.Microsecond) // what a Freeze can say
+	}
+	if begins || slices.ContainsFunc(keys, func(k snapshot.Key) bool { return k.Kind == snapshot.KindFreeze }) {
+		l.followFreeze() // first: nothing of the same batch slips through
+	}
 	l.translate(keys)
 	for _, k := range keys {
 		if o := object(k); l.statuses[o] != nil {
@@ -164,6 +176,9 @@ func (l *loop) set(c kube.Change) snapshot.Key {
 	if c.Object == nil {
 		l.snapshot.Delete(c.Key)
 		l.plane.writer.forget(object(c.Key))
+		if c.Key.Kind == snapshot.KindGateway {
+			l.plane.standing.forget(c.Key.Name)
+		}
 	} else if _, err := l.snapshot.Set(c.Object); err != nil {
 		l.plane.config.Log.Error("a bug: the source knows more kinds than the snapshot", "error", err)
 	}
@@ -184,6 +199,12 @@ func (l *loop) translate(keys []snapshot.Key) {
 	if ch.Empty() {
 		return
 	}
+	l.send(l.history.take(ch, translated, delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}))
+	l.plane.metrics.publish.Observe(l.plane.config.Now().Sub(translated).Seconds())
+}
+
+// send publishes changes, and notes the objects whose status may be another now.
+func (l *loop) send(ch translate.Changes) {
 	unfit := maps.Clone(l.catalog.unfit)
 	shared := l.catalog.apply(ch)
 	for k, why := range l.catalog.unfit {
@@ -211,7 +232,7 @@ func (l *loop) translate(keys []snapshot.Key) {
 				continue
 			}
 			change.Resource = &r
-			update.Placement[name] = southbound.ViewID(m.View)
+			update.Placement[name] = l.viewOf(m)
 		}
 		update.Machine[name] = []delta.Change{change}
 	}
@@ -221,7 +242,6 @@ func (l *loop) translate(keys []snapshot.Key) {
 	if len(update.Shared)+len(update.Machine) > 0 {
 		l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
 	}
-	l.plane.metrics.publish.Observe(l.plane.config.Now().Sub(translated).Seconds())
 	for o, s := range ch.Statuses {
 		if s == nil {
 			delete(l.statuses, o)
@@ -233,6 +253,25 @@ func (l *loop) translate(keys []snapshot.Key) {
 	for name := range ch.Machines {
 		l.refresh(name)
 	}
+}
+
+// viewOf is the view that a machine is placed on: none while a Freeze holds a state that
+// this plane does not know.
+func (l *loop) viewOf(m *model.Machine) southbound.ViewID {
+	if f := l.history.frozen; f != nil && f.lost {
+		return ""
+	}
+	return southbound.ViewID(m.View)
+}
+
+// place puts every machine where it belongs.
+func (l *loop) place() {
+	update := southbound.Update{Placement: map[string]southbound.ViewID{}}
+	for name, m := range l.machines {
+		update.Placement[name] = l.viewOf(m)
+	}
+	l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
+	maps.Copy(l.due, l.tracker.all())
 }
 
 // publish hands an update to the machines' streams. A standby does so too: it has no
@@ -275,6 +314,7 @@ func (l *loop) term(ctx context.Context) {
 		var term context.Context
 		term, l.endTerm = context.WithCancel(ctx)
 		p.writer.enable(term)
+		p.standing.enable(term)
 		l.offerAll()
 	case !may:
 		l.forbidWrites()
@@ -286,6 +326,7 @@ func (l *loop) forbidWrites() {
 		l.endTerm()
 		l.endTerm = nil
 		l.plane.writer.disable()
+		l.plane.standing.enable(nil)
 	}
 }
 
@@ -376,6 +417,9 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		if s = unattached(snapshot.Kind(o.Kind), live.GetGeneration()); s == nil {
 			return // it is not ours any more, and what it shows is somebody else's
 		}
+	}
+	if g, is := live.(*gatewayv1.Gateway); is {
+		l.plane.standing.offer(g)
 	}
 	apply := applierOf(s, v, l.plane.config.Translate.ControllerName)
 	if s.BGPPeer != nil {

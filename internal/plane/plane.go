@@ -96,17 +96,18 @@ func (c Config) complete() (Config, error) {
 
 // Plane is one plane: the leader of its API, or a standby.
 type Plane struct {
-	config  Config
-	started time.Time
-	client  client.Client
-	source  *kube.Source
-	lease   *lease
-	writer  *statusWriter
-	machine *registry
-	pods    *pods // nil: none joins
-	views   *southbound.Views
-	metrics *metrics
-	server  *southbound.Server // set by Run, before the loop begins
+	config   Config
+	started  time.Time
+	client   client.Client
+	source   *kube.Source
+	lease    *lease
+	writer   *statusWriter
+	standing *infrastructure
+	machine  *registry
+	pods     *pods // nil: none joins
+	views    *southbound.Views
+	metrics  *metrics
+	server   *southbound.Server // set by Run, before the loop begins
 
 	// serving is the epoch in which agents are served, 0 while they are not.
 	serving atomic.Uint64
@@ -145,6 +146,7 @@ func New(c Config) (*Plane, error) {
 	p.writer = newStatusWriter(p.client, c.StatusRate, c.Log, c.Now, c.Random, func(kind string, o outcome) {
 		p.metrics.writes.WithLabelValues(kind, string(o)).Inc()
 	})
+	p.standing = newInfrastructure(p.client, c.Log)
 	p.machine = newRegistry(p.client, leader{p}, c.Now, c.Log)
 	p.lease = &lease{
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, log: c.Log,
@@ -206,6 +208,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	})
 	all.Go(func() error { p.source.Run(work); return nil })
 	all.Go(func() error { p.writer.run(work); return nil })
+	all.Go(func() error { p.standing.run(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })
 	all.Go(func() error { p.prune(work); return nil })
 	if p.pods != nil {
@@ -381,7 +384,7 @@ func (p *Plane) Readyz(ctx context.Context) error {
 func (p *Plane) Status(ctx context.Context) model.Status {
 	var s model.Status
 	if err := p.ask(ctx, func(l *loop) { s = l.status() }); err != nil {
-		s.Plane = p.planeStatus(0)
+		s.Plane = p.planeStatus(0, nil)
 		s.Problems = []model.Problem{{Severity: model.SeverityError, Subject: "Plane " + p.config.Identity, Reason: "NotRunning", Message: err.Error()}}
 	}
 	return s

@@ -99,6 +99,8 @@ type tracker struct {
 	unfitAt   map[resourceKey]delta.Revision // since when it cannot be sent
 	machines  map[string]*standing
 	unsettled map[model.Object]bool
+	// frozen says why what a target needs is held back.
+	frozen func(*target) string
 }
 
 func newTracker(c *catalog) *tracker {
@@ -112,6 +114,7 @@ func newTracker(c *catalog) *tracker {
 		unfitAt:   map[resourceKey]delta.Revision{},
 		machines:  map[string]*standing{},
 		unsettled: map[model.Object]bool{},
+		frozen:    func(*target) string { return "" },
 	}
 }
 
@@ -349,10 +352,13 @@ func (t *tracker) verdict(n *target) verdict {
 		}
 	}
 	v := verdict{Lost: len(lost) > 0, Machines: acked+len(lost)+len(silent)+len(waiting)+len(unheard)+len(refused) > 0}
-	held := t.held(n)
+	held, frozen := t.held(n), t.frozen(n)
 	switch {
 	case n.hold != nil:
 		v.State, v.Reason, v.Message = verdictPending, string(n.hold.Reason), n.hold.Message
+		return v
+	case frozen != "":
+		v.State, v.Reason, v.Message = verdictPending, ReasonFrozen, frozen
 		return v
 	case held != "":
 		v.State, v.Message = verdictPending, held

@@ -42,7 +42,7 @@ const (
 // status is what the plane knows now, for people.
 func (l *loop) status() model.Status {
 	s := model.Status{
-		Plane:    l.plane.planeStatus(l.rev.Number),
+		Plane:    l.plane.planeStatus(l.rev.Number, l.history.freezeStatus()),
 		Machines: []model.MachineStatus{}, Listeners: []model.ListenerStatus{}, Routes: []model.RouteStatus{}, Problems: []model.Problem{},
 	}
 	for _, name := range l.sortedMachines() {
@@ -95,11 +95,11 @@ func (l *loop) status() model.Status {
 	return s
 }
 
-func (p *Plane) planeStatus(revision uint64) model.PlaneStatus {
+func (p *Plane) planeStatus(revision uint64, f *model.FreezeStatus) model.PlaneStatus {
 	t := p.lease.current()
 	return model.PlaneStatus{
 		Version: version.String(), Identity: p.config.Identity, Started: p.started,
-		Leading: p.serving.Load() != 0, Leader: t.Leader, Epoch: t.Epoch, Revision: revision,
+		Leading: p.serving.Load() != 0, Leader: t.Leader, Epoch: t.Epoch, Revision: revision, Freeze: f,
 	}
 }
 

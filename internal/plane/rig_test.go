@@ -114,7 +114,7 @@ func (r *rig) wipe() {
 	r.t.Helper()
 	ctx := context.Background()
 	for _, o := range []client.Object{
-		&v1alpha1.Machine{}, &v1alpha1.AddressPool{}, &v1alpha1.BGPPeer{}, &gatewayv1.GatewayClass{},
+		&v1alpha1.Machine{}, &v1alpha1.AddressPool{}, &v1alpha1.BGPPeer{}, &v1alpha1.Freeze{}, &gatewayv1.GatewayClass{},
 	} {
 		if err := r.client.DeleteAllOf(ctx, o); err != nil {
 			r.t.Fatal(err)
@@ -126,7 +126,7 @@ func (r *rig) wipe() {
 	}
 	for _, n := range namespaces.Items {
 		for _, o := range []client.Object{
-			&gatewayv1.Gateway{}, &gatewayv1.HTTPRoute{}, &gatewayv1.ReferenceGrant{}, &contourv1beta1.IngressRoute{},
+			&gatewayv1.Gateway{}, &gatewayv1.ListenerSet{}, &gatewayv1.HTTPRoute{}, &gatewayv1.ReferenceGrant{}, &contourv1beta1.IngressRoute{},
 		} {
 			if err := r.client.DeleteAllOf(ctx, o, client.InNamespace(n.Name)); err != nil {
 				r.t.Fatal(err)
@@ -138,7 +138,7 @@ func (r *rig) wipe() {
 			r.t.Fatal(err)
 		}
 	}
-	for _, o := range []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}} {
+	for _, o := range []client.Object{&corev1.Service{}, &corev1.Secret{}, &discoveryv1.EndpointSlice{}} {
 		if err := r.client.DeleteAllOf(ctx, o, client.InNamespace("default"), client.HasLabels{"test"}); err != nil {
 			r.t.Fatal(err)
 		}

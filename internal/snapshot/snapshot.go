@@ -25,6 +25,7 @@ const (
 	KindBGPPeer                  Kind = "BGPPeer"
 	KindBackendPolicy            Kind = "BackendPolicy"
 	KindClientPolicy             Kind = "ClientPolicy"
+	KindFreeze                   Kind = "Freeze"
 	KindRoutePolicy              Kind = "RoutePolicy"
 	KindMachine                  Kind = "Machine"
 	KindNamespace                Kind = "Namespace"
@@ -49,7 +50,7 @@ const KindTime Kind = "Time"
 // Kinds lists every kind of a snapshot in the order of their names.
 func Kinds() []Kind {
 	return []Kind{
-		KindAddressPool, KindBGPPeer, KindBackendPolicy, KindBackendTLSPolicy, KindClientPolicy, KindConfigMap, KindEndpointSlice, KindGRPCRoute, KindGateway,
+		KindAddressPool, KindBGPPeer, KindBackendPolicy, KindBackendTLSPolicy, KindClientPolicy, KindConfigMap, KindEndpointSlice, KindFreeze, KindGRPCRoute, KindGateway,
 		KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindListenerSet, KindMachine, KindNamespace, KindReferenceGrant, KindRoutePolicy, KindSecret, KindService, KindTLSCertificateDelegation,
 	}
 }
@@ -88,6 +89,7 @@ type Snapshot struct {
 	BGPPeers                  map[Name]*v1alpha1.BGPPeer
 	BackendPolicies           map[Name]*v1alpha1.BackendPolicy
 	ClientPolicies            map[Name]*v1alpha1.ClientPolicy
+	Freezes                   map[Name]*v1alpha1.Freeze
 	RoutePolicies             map[Name]*v1alpha1.RoutePolicy
 	Machines                  map[Name]*v1alpha1.Machine
 	Namespaces                map[Name]*corev1.Namespace
@@ -113,6 +115,7 @@ func New() *Snapshot {
 		BGPPeers:                  map[Name]*v1alpha1.BGPPeer{},
 		BackendPolicies:           map[Name]*v1alpha1.BackendPolicy{},
 		ClientPolicies:            map[Name]*v1alpha1.ClientPolicy{},
+		Freezes:                   map[Name]*v1alpha1.Freeze{},
 		RoutePolicies:             map[Name]*v1alpha1.RoutePolicy{},
 		Machines:                  map[Name]*v1alpha1.Machine{},
 		Namespaces:                map[Name]*corev1.Namespace{},
@@ -147,6 +150,9 @@ func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 	case *v1alpha1.BackendPolicy:
 		s.BackendPolicies[n] = o
 		return Key{KindBackendPolicy, n}, nil
+	case *v1alpha1.Freeze:
+		s.Freezes[n] = o
+		return Key{KindFreeze, n}, nil
 	case *v1alpha1.ClientPolicy:
 		s.ClientPolicies[n] = o
 		return Key{KindClientPolicy, n}, nil
@@ -215,6 +221,8 @@ func (s *Snapshot) Delete(k Key) {
 		delete(s.BGPPeers, k.Name)
 	case KindBackendPolicy:
 		delete(s.BackendPolicies, k.Name)
+	case KindFreeze:
+		delete(s.Freezes, k.Name)
 	case KindClientPolicy:
 		delete(s.ClientPolicies, k.Name)
 	case KindRoutePolicy:
@@ -260,6 +268,7 @@ func (s *Snapshot) Keys() []Key {
 	keys = appendKeys(keys, KindBackendPolicy, s.BackendPolicies)
 	keys = appendKeys(keys, KindBackendTLSPolicy, s.BackendTLSPolicies)
 	keys = appendKeys(keys, KindClientPolicy, s.ClientPolicies)
+	keys = appendKeys(keys, KindFreeze, s.Freezes)
 	keys = appendKeys(keys, KindConfigMap, s.ConfigMaps)
 	keys = appendKeys(keys, KindEndpointSlice, s.EndpointSlices)
 	keys = appendKeys(keys, KindGRPCRoute, s.GRPCRoutes)

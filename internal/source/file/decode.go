@@ -41,6 +41,8 @@ func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) 
 		return &v1alpha1.BGPPeer{}, false
 	case "fairlead.dev/v1alpha1 BackendPolicy":
 		return &v1alpha1.BackendPolicy{}, true
+	case "fairlead.dev/v1alpha1 Freeze":
+		return &v1alpha1.Freeze{}, false
 	case "fairlead.dev/v1alpha1 ClientPolicy":
 		return &v1alpha1.ClientPolicy{}, true
 	case "fairlead.dev/v1alpha1 RoutePolicy":

@@ -48,6 +48,10 @@ func resources() []resource {
 			func() runtime.Object { return &v1alpha1.BackendPolicy{} }, func() runtime.Object { return &v1alpha1.BackendPolicyList{} }, false,
 		},
 		{
+			snapshot.KindFreeze, ours.WithResource("freezes"),
+			func() runtime.Object { return &v1alpha1.Freeze{} }, func() runtime.Object { return &v1alpha1.FreezeList{} }, false,
+		},
+		{
 			snapshot.KindClientPolicy, ours.WithResource("clientpolicies"),
 			func() runtime.Object { return &v1alpha1.ClientPolicy{} }, func() runtime.Object { return &v1alpha1.ClientPolicyList{} }, false,
 		},
@@ -155,7 +159,7 @@ func NewClient(cfg *rest.Config) (client.Client, error) {
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	cluster := map[snapshot.Kind]bool{
-		snapshot.KindAddressPool: true, snapshot.KindBGPPeer: true, snapshot.KindGatewayClass: true, snapshot.KindMachine: true, snapshot.KindNamespace: true,
+		snapshot.KindAddressPool: true, snapshot.KindBGPPeer: true, snapshot.KindFreeze: true, snapshot.KindGatewayClass: true, snapshot.KindMachine: true, snapshot.KindNamespace: true,
 	}
 	for _, r := range resources() {
 		var scope meta.RESTScope = meta.RESTScopeNamespace
@@ -170,6 +174,7 @@ func mapper() meta.RESTMapper {
 		gvr  schema.GroupVersionResource
 	}{
 		{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases")},
+		{"ServiceAccount", corev1.SchemeGroupVersion.WithResource("serviceaccounts")},
 	} {
 		m.AddSpecific(r.gvr.GroupVersion().WithKind(r.kind), r.gvr, r.gvr, meta.RESTScopeNamespace)
 	}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
+)
+
+func newFreeze() *cobra.Command {
+	var kubeconfig, reason string
+	c := &cobra.Command{
+		Use:     "freeze",
+		Short:   "Hold back every change of routing until 'unfreeze'",
+		GroupID: groupData,
+		Args:    cobra.NoArgs,
+		Long: `Hold back every change of routing: listeners, hosts, routes and TLS settings stay at
+the edges as they are, whatever is applied, until 'fairlead unfreeze'. Endpoints, health,
+renewed certificates, VIPs and machines go on. Resources can still be changed; their
+status says that the change is held back.
+
+It creates the Freeze "routing", so it outlives planes. A plane that is started while
+routing is frozen does not know what the edges have and sends them nothing at all.`,
+		Example: `  fairlead freeze --reason 'incident 4711'
+  fairlead unfreeze`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := apiClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			if err := setFreeze(c.Context(), api, v1alpha1.FreezeSpec{Reason: reason}, true); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), "routing is frozen; 'fairlead unfreeze' lets changes through again")
+			return err
+		},
+	}
+	kubeconfigFlag(c, &kubeconfig)
+	c.Flags().StringVar(&reason, "reason", "", "why, for all whose changes are held back")
+	complete(c, "reason")
+	return c
+}
+
+func newUnfreeze() *cobra.Command {
+	var kubeconfig string
+	c := &cobra.Command{
+		Use:     "unfreeze",
+		Short:   "Let every change of routing through that was held back",
+		GroupID: groupData,
+		Args:    cobra.NoArgs,
+		Long: `Delete the Freeze: the edges get everything at once that was held back since 'freeze',
+or turned back by 'rollback'. Mend the resources first.`,
+		Example: `  fairlead unfreeze`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			api, err := apiClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			err = api.Delete(c.Context(), &v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}})
+			switch {
+			case apierrors.IsNotFound(err):
+				_, err = fmt.Fprintln(c.OutOrStdout(), "routing is not frozen")
+				return err
+			case err != nil:
+				return fmt.Errorf("delete Freeze %s: %w", v1alpha1.FreezeName, err)
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), "routing follows its resources again")
+			return err
+		},
+	}
+	kubeconfigFlag(c, &kubeconfig)
+	return c
+}
+
+func newRollback() *cobra.Command {
+	var kubeconfig, reason, address string
+	c := &cobra.Command{
+		Use:     "rollback REVISION",
+		Short:   "Turn routing at the edges back to a revision, and freeze it there",
+		GroupID: groupData,
+		Args:    cobra.ExactArgs(1),
+		Long: `Turn routing back to what the edges had after REVISION, or at the plane's start
+("start"), and freeze it there. 'fairlead revisions' lists them. Resources are not
+changed: mend them, then 'fairlead unfreeze'.
+
+Endpoints, health, renewed certificates, VIPs and machines are those of now. A plane can
+turn back to what it has seen itself: its last 4,096 revisions of routing.`,
+		Example: `  fairlead revisions
+  fairlead rollback 1042 --reason 'team shop lost its routes'`,
+		RunE: func(c *cobra.Command, args []string) error {
+			planeConsole, err := consoleClient("plane-console", address)
+			if err != nil {
+				return err
+			}
+			list, err := planeConsole.Revisions(c.Context())
+			if err != nil {
+				return fmt.Errorf("%w (does the leading plane run there? --plane-console names another)", err)
+			}
+			to, err := findRevision(list, args[0])
+			if err != nil {
+				return err
+			}
+			api, err := apiClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			at := metav1.NewMicroTime(to.At)
+			if err := setFreeze(c.Context(), api, v1alpha1.FreezeSpec{Reason: reason, AsOf: &at}, false); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "routing is frozen as of %s; mend the resources, then 'fairlead unfreeze'\n", to.At.UTC().Format(time.RFC3339))
+			return err
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"start"}, cobra.ShellCompDirectiveNoFileComp),
+	}
+	kubeconfigFlag(c, &kubeconfig)
+	consoleFlag(c, &address)
+	c.Flags().StringVar(&reason, "reason", "", "why, for all whose changes are held back")
+	complete(c, "reason")
+	return c
+}
+
+// findRevision finds what a person means: a number of this plane's, or "start".
+func findRevision(list []model.Revision, text string) (model.Revision, error) {
+	number, err := strconv.ParseUint(text, 10, 64)
+	if err != nil && text != "start" {
+		return model.Revision{}, usageError{err: fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, or start", text)}
+	}
+	// A revision between two that changed routing is the earlier one of them.
+	for _, r := range list {
+		if r.First && text == "start" || text != "start" && !r.First && r.Number <= number {
+			return r, nil
+		}
+	}
+	return model.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s: 'fairlead revisions' lists what it can turn back to", text)
+}
+
+// setFreeze creates the Freeze, or replaces what it says.
+func setFreeze(ctx context.Context, api client.Client, spec v1alpha1.FreezeSpec, fresh bool) error {
+	o := &v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}, Spec: spec}
+	err := api.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) {
+		if err := api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return fmt.Errorf("read Freeze %s: %w", o.Name, err)
+		}
+		if fresh {
+			spec.AsOf = o.Spec.AsOf // it stays where it is
+		}
+		o.Spec = spec
+		err = api.Update(ctx, o)
+	}
+	if err != nil {
+		return fmt.Errorf("write Freeze %s: %w", v1alpha1.FreezeName, err)
+	}
+	return nil
+}
+
+func newRevisions() *cobra.Command {
+	var address, output string
+	var all bool
+	c := &cobra.Command{
+		Use:     "revisions",
+		Short:   "List the changes of routing that 'rollback' can turn back",
+		GroupID: groupPeople,
+		Args:    cobra.NoArgs,
+		Long: `List the last changes of routing that the plane has sent to the edges, the newest
+first: when, how many listeners, hosts and server names, and the resources behind them.`,
+		Example: `  fairlead revisions
+  fairlead revisions -o json | jq '.[0]'`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			planeConsole, err := consoleClient("plane-console", address)
+			if err != nil {
+				return err
+			}
+			list, err := planeConsole.Revisions(c.Context())
+			if err != nil {
+				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+			}
+			if output != "text" {
+				return printAs(c.OutOrStdout(), output, list)
+			}
+			most := 50
+			if all {
+				most = 0
+			}
+			return console.WriteRevisions(c.OutOrStdout(), list, most)
+		},
+	}
+	consoleFlag(c, &address)
+	addOutput(c, &output)
+	c.Flags().BoolVar(&all, "all", false, "print every revision that is known")
+	return c
+}

@@ -1,0 +1,98 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// RevisionsPath is where a plane lists the steps of routing that it can turn back.
+const RevisionsPath = "/v1/revisions"
+
+func revisionsHandler(revisions func(context.Context) ([]model.Revision, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		list, err := revisions(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		body, err := json.Marshal(list)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		writeBody(w, append(body, '\n'))
+	}
+}
+
+// Revisions asks a plane's console for the steps of routing, newest first.
+func (c Client) Revisions(ctx context.Context) ([]model.Revision, error) {
+	body, err := c.Get(ctx, RevisionsPath)
+	if err != nil {
+		return nil, err
+	}
+	var list []model.Revision
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("read the revisions from %s: %w", c.URL, err)
+	}
+	return list, nil
+}
+
+// WriteRevisions renders revisions for a terminal, the newest first; most bounds how many,
+// 0 does not.
+func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
+	t := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "REVISION\tAT\tCHANGES\tOF\t")
+	left := 0
+	if most > 0 && len(list) > most {
+		list, left = list[:most], len(list)-most
+	}
+	for _, r := range list {
+		var owners []string
+		for _, o := range r.Owners {
+			owners = append(owners, o.String())
+		}
+		name, note := strconv.FormatUint(r.Number, 10), ""
+		if r.Held {
+			note = "held back"
+		}
+		if r.First {
+			name, note = "start", "what the plane began with"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", name, r.At.UTC().Format(time.RFC3339), r.Changes, strings.Join(owners, ", "), note)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write the revisions: %w", err)
+	}
+	if left > 0 {
+		_, err := fmt.Fprintf(w, "%d older ones: --all prints them\n", left)
+		return err
+	}
+	return nil
+}
+
+// writeFreeze says that routing is frozen.
+func writeFreeze(w io.Writer, f *model.FreezeStatus, o TextOptions) {
+	if f == nil {
+		return
+	}
+	fmt.Fprintf(w, "           FROZEN for %s", age(o.Now, f.Since))
+	if f.Reason != "" {
+		fmt.Fprintf(w, ": %s", f.Reason)
+	}
+	fmt.Fprintln(w)
+	if f.Unknown {
+		fmt.Fprintln(w, "           this plane began later: machines are sent nothing at all and keep what they have, endpoints too")
+	} else {
+		fmt.Fprintf(w, "           edges have routing as of %s; %d changes are held back; `fairlead unfreeze` lets them through\n", f.AsOf.UTC().Format(time.RFC3339), f.Held)
+	}
+}

@@ -1,0 +1,108 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+)
+
+// While routing is frozen a machine's routes stay as they are and its backends follow;
+// objects say that they are held back. A rollback turns back what was published before.
+func TestFreezeAndRollback(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	p := r.plane("one").awaitReady()
+	a := r.joined(p, "edge-1")
+	a.connect(p.AgentAddress().String())
+	app, other := httpRoute("app", "", ""), httpRoute("other", "", "")
+	await(r, app, "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+
+	freeze := &v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}, Spec: v1alpha1.FreezeSpec{Reason: "incident"}}
+	r.create(freeze)
+	frozen := func(want bool) func() error {
+		return func() error {
+			if got := p.Status(context.Background()).Plane.Freeze; (got != nil) != want {
+				return fmt.Errorf("the freeze is %+v", got)
+			}
+			return nil
+		}
+	}
+	eventually(t, "routing is frozen", frozen(true))
+
+	// What comes, changes and goes is held back; backends of a route that was deleted go on.
+	r.create(service("blue"), slice("blue", "10.2.0.1"), httpRoute("other", "other.example", "blue"))
+	await(r, other, "the new route is held back", routeIs(metav1.ConditionFalse, ReasonFrozen, "incident"))
+	if err := r.client.Delete(t.Context(), httpRoute("app", "", "")); err != nil {
+		t.Fatal(err)
+	}
+	edit(r, slice("app"), func(s *discoveryv1.EndpointSlice) {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.1.0.3"}})
+	})
+	a.await("has the backend of the route that was deleted", a.holdsBackends(3))
+	if err := a.holdsHost("app.example")(); err != nil {
+		t.Error("a deleted route is gone though routing is frozen:", err)
+	}
+	if a.holdsHost("other.example")() == nil {
+		t.Error("a new route is there though routing is frozen")
+	}
+
+	if err := r.client.Delete(t.Context(), freeze); err != nil {
+		t.Fatal(err)
+	}
+	a.await("has the new route", a.holdsHost("other.example"))
+	await(r, other, "the new route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	a.await("has the deleted route no more", gone(a, "app.example"))
+
+	// Back to the start, where there was nothing but the first route.
+	list, err := p.Revisions(context.Background())
+	if err != nil || len(list) < 3 || !list[len(list)-1].First {
+		t.Fatalf("revisions %+v, %v", list, err)
+	}
+	at := metav1.NewMicroTime(list[len(list)-1].At)
+	r.create(&v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}, Spec: v1alpha1.FreezeSpec{AsOf: &at}})
+	a.await("has the first route again", a.holdsHost("app.example"))
+	a.await("has its backends", a.holdsBackends(3))
+	a.await("has the second route no more", gone(a, "other.example"))
+	await(r, other, "the second route is held back", routeIs(metav1.ConditionFalse, ReasonFrozen, ""))
+
+	// A plane that begins now does not know what the machine has, and sends it nothing.
+	p.stop()
+	a.counts()
+	p = r.plane("two").awaitReady()
+	eventually(t, "the freeze is unknown to the new plane", func() error {
+		if f := p.Status(context.Background()).Plane.Freeze; f == nil || !f.Unknown {
+			return fmt.Errorf("it is %+v", f)
+		}
+		return nil
+	})
+	a.connect(p.AgentAddress().String())
+	await(r, other, "the second route is held back still", func(o *gatewayv1.HTTPRoute) error {
+		return routeIs(metav1.ConditionFalse, ReasonFrozen, "")(o)
+	})
+	if err := errors.Join(a.holdsHost("app.example")(), gone(a, "other.example")()); err != nil {
+		t.Error("the machine did not keep what it had:", err)
+	}
+	if err := r.client.Delete(t.Context(), freeze); err != nil {
+		t.Fatal(err)
+	}
+	a.await("has the second route again", a.holdsHost("other.example"))
+	a.await("has the first route no more", gone(a, "app.example"))
+	eventually(t, "routing is frozen no more", frozen(false))
+}
+
+// gone checks that the agent has no routes of a host.
+func gone(a *fakeAgent, host string) func() error {
+	return func() error {
+		if a.holdsHost(host)() == nil {
+			return fmt.Errorf("it has %s", host)
+		}
+		return nil
+	}
+}

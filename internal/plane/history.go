@@ -1,0 +1,382 @@
+package plane
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+)
+
+// historyLimit is how many changes of routing a plane can turn back.
+const historyLimit = 4096
+
+// routing is the part of a translation that a Freeze holds: a state, or what of it
+// changed. A nil value says that there is none.
+type routing struct {
+	listeners map[model.ListenerID]*model.Listener
+	hosts     map[model.HostKey]*model.VirtualHost
+	tls       map[model.HostKey]*model.TLSHost
+	views     map[model.ViewID]*model.View
+}
+
+func newRouting() routing {
+	return routing{
+		listeners: map[model.ListenerID]*model.Listener{}, hosts: map[model.HostKey]*model.VirtualHost{},
+		tls: map[model.HostKey]*model.TLSHost{}, views: map[model.ViewID]*model.View{},
+	}
+}
+
+func (r routing) size() int { return len(r.listeners) + len(r.hosts) + len(r.tls) + len(r.views) }
+
+// routingOf is the part of the changes that a Freeze holds.
+func routingOf(ch translate.Changes) routing {
+	return routing{listeners: ch.Listeners, hosts: ch.VirtualHosts, tls: ch.TLSHosts, views: ch.Views}
+}
+
+// into puts the routing into changes in place of their own.
+func (r routing) into(ch *translate.Changes) {
+	ch.Listeners, ch.VirtualHosts, ch.TLSHosts, ch.Views = r.listeners, r.hosts, r.tls, r.views
+}
+
+// change is one step of the history: what it replaced.
+type change struct {
+	at       time.Time
+	revision delta.Revision // with which it was published, or would have been
+	before   routing
+	// groups that went with it, which whoever turns back needs.
+	groups map[model.GroupID]*model.BackendGroup
+	owners []model.Object
+	count  int
+}
+
+// freeze is a Freeze that holds.
+type freeze struct {
+	since, asOf time.Time
+	reason      string
+	// lost says that this plane does not know the state that holds: it began later.
+	// Machines are sent nothing then and keep what they have.
+	lost bool
+	pins translate.Pins
+}
+
+// history stands between what translation wants and what machines are sent. It knows the
+// last steps of routing, and while it is frozen holds back every further one.
+//
+// Invariant: what is published of a key is held[key] where that has the key, else
+// wanted[key].
+type history struct {
+	began  time.Time // zero before everything was read
+	known  bool      // the first translation is in
+	wanted routing
+	held   routing
+	groups map[model.GroupID]*model.BackendGroup // in the result of the translation
+	log    []change                              // oldest first
+	frozen *freeze
+	// gone are certificates and authorities that were deleted while frozen.
+	goneCertificates map[model.CertificateID]bool
+	goneAuthorities  map[model.AuthorityID]bool
+}
+
+func newHistory(began time.Time) *history {
+	return &history{
+		began: began, wanted: newRouting(), held: newRouting(), groups: map[model.GroupID]*model.BackendGroup{},
+		goneCertificates: map[model.CertificateID]bool{}, goneAuthorities: map[model.AuthorityID]bool{},
+	}
+}
+
+// take notes what translation changed and returns what of it may be published. The first
+// one is the state that the plane begins with, and no step.
+func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) translate.Changes {
+	wants := routingOf(ch)
+	first := !h.known
+	h.known = true
+	if wants.size() > 0 && !first {
+		h.note(ch, now, rev)
+	}
+	h.keep(ch.Groups)
+	if first || h.frozen == nil {
+		h.adopt(wants, ch.Groups)
+		return ch
+	}
+	passed := newRouting()
+	hold(h.wanted.listeners, h.held.listeners, wants.listeners)
+	hold(h.wanted.hosts, h.held.hosts, wants.hosts)
+	hold(h.wanted.tls, h.held.tls, wants.tls)
+	hold(h.wanted.views, h.held.views, wants.views)
+	h.adopt(wants, ch.Groups)
+	passed.into(&ch)
+	ch.Certificates = keepPresent(ch.Certificates, h.goneCertificates)
+	ch.Authorities = keepPresent(ch.Authorities, h.goneAuthorities)
+	return ch
+}
+
+// adopt brings the wanted state up to what changed.
+func (h *history) adopt(wants routing, groups map[model.GroupID]*model.BackendGroup) {
+	replace(h.wanted.listeners, wants.listeners)
+	replace(h.wanted.hosts, wants.hosts)
+	replace(h.wanted.tls, wants.tls)
+	replace(h.wanted.views, wants.views)
+	replace(h.groups, groups)
+}
+
+// note writes a step into the log.
+func (h *history) note(ch translate.Changes, now time.Time, rev delta.Revision) {
+	step := change{
+		// What a Freeze says has microseconds.
+		at: now.Truncate(time.Microsecond), revision: rev, count: routingOf(ch).size(), groups: map[model.GroupID]*model.BackendGroup{},
+		before: routing{
+			listeners: values(h.wanted.listeners, ch.Listeners), hosts: values(h.wanted.hosts, ch.VirtualHosts),
+			tls: values(h.wanted.tls, ch.TLSHosts), views: values(h.wanted.views, ch.Views),
+		},
+	}
+	for k, v := range ch.VirtualHosts {
+		step.owners = ownersOf(step.owners, h.wanted.hosts[k], v)
+	}
+	slices.SortFunc(step.owners, model.Object.Compare)
+	h.log = append(h.log, step)
+	if len(h.log) > historyLimit && (h.frozen == nil || h.log[0].at.Before(h.frozen.asOf)) {
+		h.log = slices.Delete(h.log, 0, len(h.log)-historyLimit)
+	}
+}
+
+// keep notes the groups that go with the last step. They may go later than it: what is
+// pinned goes when routing thaws.
+func (h *history) keep(groups map[model.GroupID]*model.BackendGroup) {
+	if len(h.log) == 0 {
+		return
+	}
+	last := h.log[len(h.log)-1]
+	for id, g := range groups {
+		if old := h.groups[id]; g == nil && old != nil {
+			last.groups[id] = old
+		}
+	}
+}
+
+// namedOwners is how many objects a step names at most.
+const namedOwners = 8
+
+// ownersOf adds the owners of the routes that differ.
+func ownersOf(owners []model.Object, before, after *model.VirtualHost) []model.Object {
+	routes := func(h *model.VirtualHost) map[string]*model.Route {
+		byName := map[string]*model.Route{}
+		if h != nil {
+			for i := range h.Routes {
+				byName[h.Routes[i].Name] = &h.Routes[i]
+			}
+		}
+		return byName
+	}
+	old, now := routes(before), routes(after)
+	note := func(r *model.Route) {
+		if len(owners) < namedOwners && !slices.Contains(owners, r.Owner) {
+			owners = append(owners, r.Owner)
+		}
+	}
+	for name, r := range now {
+		if was := old[name]; was == nil || !reflect.DeepEqual(was, r) {
+			note(r)
+		}
+	}
+	for name, r := range old {
+		if now[name] == nil {
+			note(r)
+		}
+	}
+	return owners
+}
+
+// freeze holds the state as of a time, and returns the changes that lead there and what
+// the state needs. Freezing again moves to another time.
+func (h *history) freeze(f freeze) (routing, translate.Pins) {
+	if f.asOf.Before(h.began) {
+		f.lost = true
+		h.frozen = &f
+		return newRouting(), translate.Pins{}
+	}
+	i, _ := slices.BinarySearchFunc(h.log, f.asOf, func(c change, t time.Time) int {
+		if c.at.After(t) {
+			return 1
+		}
+		return -1
+	})
+	after := h.log[i:]
+	if i == 0 && len(h.log) >= historyLimit {
+		f.lost = true // it is older than all that is known
+		h.frozen = &f
+		return newRouting(), translate.Pins{}
+	}
+	target := newRouting()
+	groups := maps.Clone(h.groups)
+	for _, step := range slices.Backward(after) {
+		maps.Copy(target.listeners, step.before.listeners)
+		maps.Copy(target.hosts, step.before.hosts)
+		maps.Copy(target.tls, step.before.tls)
+		maps.Copy(target.views, step.before.views)
+		maps.Copy(groups, step.groups)
+	}
+	out := routing{
+		listeners: turn(h.wanted.listeners, h.held.listeners, target.listeners), hosts: turn(h.wanted.hosts, h.held.hosts, target.hosts),
+		tls: turn(h.wanted.tls, h.held.tls, target.tls), views: turn(h.wanted.views, h.held.views, target.views),
+	}
+	f.pins = h.pins(groups)
+	h.frozen = &f
+	return out, f.pins
+}
+
+// pins are what the published state uses.
+func (h *history) pins(groups map[model.GroupID]*model.BackendGroup) translate.Pins {
+	var p translate.Pins
+	used := map[model.GroupID]bool{}
+	use := func(ids []model.GroupID) {
+		for _, id := range ids {
+			if g := groups[id]; g != nil && !used[id] {
+				used[id] = true
+				p.Groups = append(p.Groups, *g)
+			}
+		}
+	}
+	for _, v := range published(h.wanted.hosts, h.held.hosts) {
+		use(v.Groups())
+	}
+	for _, v := range published(h.wanted.tls, h.held.tls) {
+		use(v.Groups())
+		p.Certificates = append(p.Certificates, v.Certificates...)
+	}
+	for _, v := range published(h.wanted.listeners, h.held.listeners) {
+		use(v.Groups())
+		if v.ClientValidation != nil {
+			p.Authorities = append(p.Authorities, v.ClientValidation.Authorities...)
+		}
+	}
+	return p
+}
+
+// thaw lets everything through that was held back.
+func (h *history) thaw() (routing, translate.Changes) {
+	out := routing{
+		listeners: values(h.wanted.listeners, h.held.listeners), hosts: values(h.wanted.hosts, h.held.hosts),
+		tls: values(h.wanted.tls, h.held.tls), views: values(h.wanted.views, h.held.views),
+	}
+	var gone translate.Changes
+	gone.Certificates, gone.Authorities = absent[model.CertificateID, model.Certificate](h.goneCertificates), absent[model.AuthorityID, model.Authority](h.goneAuthorities)
+	clear(h.goneCertificates)
+	clear(h.goneAuthorities)
+	h.held, h.frozen = newRouting(), nil
+	return out, gone
+}
+
+// holds says whether a change of what an object needs is held back.
+func (h *history) holds(hosts []model.HostKey, listeners []model.ListenerID) bool {
+	if h.frozen == nil {
+		return false
+	}
+	if h.frozen.lost {
+		return true
+	}
+	for _, k := range hosts {
+		if _, is := h.held.hosts[k]; is {
+			return true
+		}
+		if _, is := h.held.tls[k]; is {
+			return true
+		}
+	}
+	return slices.ContainsFunc(listeners, func(id model.ListenerID) bool { _, is := h.held.listeners[id]; return is })
+}
+
+// hold keeps the published value of each key that changes, and forgets it when what is
+// wanted is the same again.
+func hold[K comparable, V any](wanted, held, changes map[K]*V) {
+	for k, v := range changes {
+		old, is := held[k]
+		if !is {
+			old = wanted[k]
+		}
+		if (old == nil) == (v == nil) && (old == nil || reflect.DeepEqual(old, v)) {
+			delete(held, k)
+		} else {
+			held[k] = old
+		}
+	}
+}
+
+// turn moves what is published to a target, which names the keys whose value differs from
+// what is wanted, and returns the changes.
+func turn[K comparable, V any](wanted, held, target map[K]*V) map[K]*V {
+	out := map[K]*V{}
+	for k := range held {
+		if _, is := target[k]; !is {
+			out[k] = wanted[k]
+			delete(held, k)
+		}
+	}
+	for k, v := range target {
+		now, is := held[k]
+		if !is {
+			now = wanted[k]
+		}
+		if now != v {
+			out[k] = v
+		}
+		if wanted[k] == v {
+			delete(held, k)
+		} else {
+			held[k] = v
+		}
+	}
+	return out
+}
+
+// published is the state that machines are sent.
+func published[K comparable, V any](wanted, held map[K]*V) map[K]*V {
+	out := maps.Clone(wanted)
+	replace(out, held)
+	return out
+}
+
+// replace sets what changed, and deletes what is nil.
+func replace[K comparable, V any](state, changes map[K]*V) {
+	for k, v := range changes {
+		if v == nil {
+			delete(state, k)
+		} else {
+			state[k] = v
+		}
+	}
+}
+
+// values are the state's values of the keys of another map; nil where it has none.
+func values[K comparable, V, W any](state map[K]*V, keys map[K]*W) map[K]*V {
+	out := make(map[K]*V, len(keys))
+	for k := range keys {
+		out[k] = state[k]
+	}
+	return out
+}
+
+// keepPresent leaves removals out and notes them.
+func keepPresent[K comparable, V any](changes map[K]*V, gone map[K]bool) map[K]*V {
+	out := make(map[K]*V, len(changes))
+	for k, v := range changes {
+		if v == nil {
+			gone[k] = true
+			continue
+		}
+		delete(gone, k)
+		out[k] = v
+	}
+	return out
+}
+
+func absent[K comparable, V any](keys map[K]bool) map[K]*V {
+	out := make(map[K]*V, len(keys))
+	for k := range keys {
+		out[k] = nil
+	}
+	return out
+}

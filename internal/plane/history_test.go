@@ -1,0 +1,135 @@
+package plane
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+)
+
+func historyHost(name string, version int) *model.VirtualHost {
+	owner := model.Object{Kind: "HTTPRoute", Namespace: "team", Name: name}
+	return &model.VirtualHost{
+		HostKey: model.HostKey{Listener: "http-80", Host: name},
+		Routes: []model.Route{{
+			Name: "HTTPRoute/team/" + name + "/rules/0/matches/0", Owner: owner,
+			Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: model.GroupID(fmt.Sprint("team/app/", version)), Weight: 1}}},
+		}},
+	}
+}
+
+func historyGroup(version int) *model.BackendGroup {
+	id := fmt.Sprint("team/app/", version)
+	return &model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id)}
+}
+
+type hosts = map[model.HostKey]*model.VirtualHost
+
+// Whatever changes while routing is frozen, turned back or thawed: machines have the
+// state as of the Freeze, and in the end what is wanted. Every group that is used is
+// pinned.
+func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		now := time.Unix(1000, 0)
+		h := newHistory(now)
+		h.take(translate.Changes{}, now, delta.Revision{}) // the state of the start
+		wanted, machines := hosts{}, hosts{}
+		states := []hosts{{}} // by step
+		times := []time.Time{now}
+		asOf := -1 // step that holds; -1: not frozen
+		check := func(what string) {
+			t.Helper()
+			want := wanted
+			if asOf >= 0 {
+				want = states[asOf]
+			}
+			if !maps.EqualFunc(machines, want, func(a, b *model.VirtualHost) bool { return reflect.DeepEqual(a, b) }) {
+				t.Fatalf("seed %d, %s: machines have %v, want %v", seed, what, machines, want)
+			}
+			if got := published(h.wanted.hosts, h.held.hosts); !maps.EqualFunc(got, want, func(a, b *model.VirtualHost) bool { return reflect.DeepEqual(a, b) }) {
+				t.Fatalf("seed %d, %s: the history says %v, want %v", seed, what, got, want)
+			}
+		}
+		for step := range 40 {
+			now = now.Add(time.Second)
+			switch what := random.IntN(10); {
+			case what < 6: // a change
+				ch := translate.Changes{VirtualHosts: hosts{}, Groups: map[model.GroupID]*model.BackendGroup{}}
+				for range 1 + random.IntN(3) {
+					name, version := string(rune('a'+random.IntN(4))), random.IntN(3)
+					k := model.HostKey{Listener: "http-80", Host: name}
+					if random.IntN(4) == 0 {
+						ch.VirtualHosts[k] = nil
+					} else {
+						ch.VirtualHosts[k] = historyHost(name, version)
+						ch.Groups[historyGroup(version).ID] = historyGroup(version)
+					}
+				}
+				wanted = maps.Clone(wanted)
+				replace(wanted, ch.VirtualHosts)
+				replace(machines, h.take(ch, now, delta.Revision{Epoch: 1, Number: uint64(step)}).VirtualHosts)
+				states, times = append(states, wanted), append(times, now)
+			case what < 8: // freeze, or turn back
+				to := len(states) - 1
+				if random.IntN(2) == 0 || asOf >= 0 {
+					to = random.IntN(len(states))
+				}
+				out, pins := h.freeze(freeze{since: now, asOf: times[to]})
+				replace(machines, out.hosts)
+				asOf = to
+				pinned := map[model.GroupID]bool{}
+				for _, g := range pins.Groups {
+					pinned[g.ID] = true
+				}
+				for _, host := range machines {
+					for _, g := range host.Groups() {
+						if !pinned[g] {
+							t.Fatalf("seed %d: group %s is used and not pinned", seed, g)
+						}
+					}
+				}
+			case asOf >= 0:
+				out, _ := h.thaw()
+				replace(machines, out.hosts)
+				asOf = -1
+			}
+			check(fmt.Sprint("step ", step))
+		}
+	}
+}
+
+func TestHistoryThatIsNotKnown(t *testing.T) {
+	began := time.Unix(1000, 0)
+	h := newHistory(began)
+	h.freeze(freeze{since: began, asOf: began.Add(-time.Second)})
+	if !h.frozen.lost || !h.holds(nil, nil) {
+		t.Error("a state from before the start is held to be known")
+	}
+}
+
+func TestHistoryNamesOwnersAndForgetsTheOldest(t *testing.T) {
+	now := time.Unix(1000, 0)
+	h := newHistory(now)
+	h.take(translate.Changes{}, now, delta.Revision{})
+	for i := range historyLimit + 10 {
+		now = now.Add(time.Second)
+		host := historyHost("a", i)
+		h.take(translate.Changes{VirtualHosts: hosts{host.HostKey: host}}, now, delta.Revision{Epoch: 1, Number: uint64(i + 1)})
+	}
+	if len(h.log) != historyLimit || h.log[0].revision.Number != 11 {
+		t.Errorf("%d steps from revision %d", len(h.log), h.log[0].revision.Number)
+	}
+	if got := h.log[0].owners; len(got) != 1 || got[0].String() != "HTTPRoute team/a" {
+		t.Errorf("owners %v", got)
+	}
+	if _, pins := h.freeze(freeze{since: now, asOf: time.Unix(1005, 0)}); !h.frozen.lost || len(pins.Groups) > 0 {
+		t.Error("a state older than the oldest step is held to be known")
+	}
+}
