@@ -138,9 +138,11 @@ func TestRights(t *testing.T) {
 		slices.Sort(writes[group])
 		list = append(list, rule{APIGroups: []string{group}, Resources: writes[group], Verbs: []string{"update"}})
 	}
-	list = append(list, rule{APIGroups: []string{"fairlead.dev"}, Resources: []string{"machines"}, Verbs: []string{"create", "update"}})
+	list = append(list, rule{APIGroups: []string{"fairlead.dev"}, Resources: []string{"machines"}, Verbs: []string{"create", "update"}},
+		// What stands for a Gateway with spec.infrastructure.
+		rule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"create", "delete", "get", "update"}})
 	golden(t, filepath.Join(chart, "files", "rights.yaml"),
-		rules(t, "# What a plane follows, the status of it, and the machines that join.\n", list...))
+		rules(t, "# What a plane follows, the status of it, the machines that join, and what stands for Gateways.\n", list...))
 
 	list = nil
 	for _, k := range []struct{ kind, group, resource string }{
