@@ -2,6 +2,7 @@ package translate
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
@@ -136,6 +137,20 @@ func (c Config) clearID() model.ListenerID {
 
 func (c Config) tlsID() model.ListenerID {
 	return model.SharedListener(model.ProtocolHTTPS, c.IngressRouteTLSPort)
+}
+
+// portOfIngressRoutes says why a listener at the machines' own addresses cannot have a port, or
+// nothing: a port speaks one protocol, and IngressRoutes are served at two of them.
+func (c Config) portOfIngressRoutes(port int32, secure bool) string {
+	at := "port " + strconv.Itoa(int(port)) + " of the machines' own addresses"
+	const instead = ": choose another port, move that of IngressRoutes, or give the Gateway an address of its own (AddressPool)"
+	switch {
+	case port == int32(c.IngressRouteTLSPort) && !secure:
+		return at + " is where IngressRoutes are served with TLS" + instead
+	case port == int32(c.IngressRoutePort) && secure:
+		return at + " is where IngressRoutes are served in clear text" + instead
+	}
+	return ""
 }
 
 // redirectToTLS answers requests in clear text.

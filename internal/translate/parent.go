@@ -340,6 +340,9 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 			p.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, "Gateway "+f.gateway.String()+": "+r.gateway(f.gateway).frontend(l.port).path+
 				": without an address of its own the Gateway shares its ports with others, who would be asked for certificates too: make an AddressPool")
 		}
+		if problem := r.t.config.portOfIngressRoutes(l.port, l.secure()); problem != "" && !own && !p.accepted.failed {
+			p.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, problem)
+		}
 		if port := uint16(max(min(l.port, 65535), 0)); own {
 			p.id = model.OwnListener(l.modelProtocol(), port, f.gateway.Namespace, f.gateway.Name)
 		} else {

@@ -13,7 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -108,7 +108,7 @@ func serveTLS(t *testing.T, m *lab.Machine, at netip.AddrPort, name string, chai
 	server := &http.Server{
 		Handler:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Backend", name) }),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog: log.New(io.Discard, "", 0), // clients that refuse its certificate
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // clients that refuse its certificate
 	}
 	go func() { _ = server.ServeTLS(l, "", "") }()
 	t.Cleanup(func() { server.Close() })
