@@ -352,6 +352,32 @@ func TestRetries(t *testing.T) {
 	}
 }
 
+// A try without a response is repeated where the route retries: one whose connection breaks
+// after the request was sent, and one that takes too long (HTTPRouteRetry).
+func TestRetriesWithoutAResponse(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
+	var tries atomic.Int64
+	w.group("ns/a/80", w.serve(func(rw http.ResponseWriter, q *http.Request) {
+		switch first := tries.Add(1) == 1; {
+		case first && q.URL.Path == "/slow":
+			<-q.Context().Done()
+		case first:
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	slow, cut, plain := forward("slow", "/slow", "ns/a/80", 1), forward("cut", "/cut", "ns/a/80", 1), forward("plain", "/plain", "ns/a/80", 1)
+	slow.Forward.Retry, slow.Forward.TryTimeout, slow.Forward.Timeout = &model.Retry{Attempts: 3, Codes: []uint32{500}}, 3*time.Second, model.Never
+	cut.Forward.Retry = &model.Retry{Attempts: 3}
+	w.listen(l, xds.Options{}, host(l.ID, "a.test", slow, cut, plain))
+	for path, want := range map[string]int{"/slow": 200, "/cut": 200, "/plain": 503} {
+		tries.Store(0)
+		if a := w.get(l.Port, "a.test", path); a.status != want || (tries.Load() > 1) != (want == 200) {
+			t.Errorf("%s: %d after %d tries, want %d", path, a.status, tries.Load(), want)
+		}
+	}
+}
+
 func TestSticky(t *testing.T) {
 	w := newWorld(t)
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
