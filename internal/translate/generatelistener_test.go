@@ -152,7 +152,7 @@ func (g generator) listenerSet(o *gatewayv1.ListenerSet) {
 // comparing worlds in which nothing is served would prove nothing.
 func TestWorldsHaveListeners(t *testing.T) {
 	found := map[string]int{}
-	for seed := range uint64(40) {
+	for seed := range uint64(150) {
 		w := newWorld(t, seed, "")
 		for range 40 {
 			w.change(5)
