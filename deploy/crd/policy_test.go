@@ -1,0 +1,134 @@
+package crd_test
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/deploy/crd"
+)
+
+// What one rule and all rules of an object may cost in an API server.
+const (
+	callCost   = 1_000_000
+	objectCost = 10_000_000
+)
+
+// schemaOf is the schema of a definition, as an API server reads it.
+func schemaOf(t *testing.T, file string) (*apiextensions.JSONSchemaProps, *structuralschema.Structural) {
+	t.Helper()
+	raw, err := fs.ReadFile(crd.Fairlead(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(raw, &definition); err != nil {
+		t.Fatal(err)
+	}
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(&definition)
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&definition.Spec)
+	var internal apiextensions.CustomResourceDefinition
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&definition, &internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	// With the costs that rules may have, and whether they can be read.
+	for _, problem := range validation.ValidateCustomResourceDefinition(t.Context(), &internal) {
+		if !strings.HasPrefix(problem.Field, "status.") {
+			t.Errorf("%s: %v", file, problem)
+		}
+	}
+	schema := internal.Spec.Validation
+	if schema == nil {
+		schema = internal.Spec.Versions[0].Schema
+	}
+	structural, err := structuralschema.NewStructural(schema.OpenAPIV3Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema.OpenAPIV3Schema, structural
+}
+
+// TestPoliciesAreChecked holds that the API refuses what policies cannot say, and says what
+// to do instead.
+func TestPoliciesAreChecked(t *testing.T) {
+	const (
+		gateway = "targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: web}], "
+		service = "targetRefs: [{group: '', kind: Service, name: web}], "
+	)
+	for _, c := range []struct{ kind, spec, want string }{
+		{"routepolicies", gateway + "rateLimit: {requests: 5}", ""},
+		{"routepolicies", gateway + "addresses: {allow: [10.0.0.0/8, '2001:db8::1'], deny: [10.1.1.1]}, maxRequestBytes: 10", ""},
+		{"routepolicies", gateway + "authorization: {service: {name: auth, port: 80}, protocol: HTTP, http: {pathPrefix: /check, requestHeaders: [X-Token]}}", ""},
+		{"routepolicies", gateway + "globalRateLimit: {service: {name: l, port: 80}, domain: edge, descriptor: [{key: a, header: X-A}, {key: b, clientAddress: true}, {key: c, value: v}]}", ""},
+		{"routepolicies", "targetRefs: [{group: contour.heptio.com, kind: IngressRoute, name: web}], maxRequestBytes: 1", ""},
+		{"routepolicies", "targetRefs: []" + ", maxRequestBytes: 1", "should have at least 1 items"},
+		{"routepolicies", strings.TrimSuffix(gateway, ", "), "say at least one of rateLimit"},
+		{"routepolicies", "targetRefs: [{group: '', kind: Service, name: web}], maxRequestBytes: 1", "targets of a RoutePolicy are Gateway"},
+		{"routepolicies", "targetRefs: [{group: contour.heptio.com, kind: IngressRoute, name: web, sectionName: a}], maxRequestBytes: 1", "leave sectionName out"},
+		{"routepolicies", "targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: a}, {group: gateway.networking.k8s.io, kind: Gateway, name: a}], maxRequestBytes: 1", "name each target once"},
+		{"routepolicies", gateway + "rateLimit: {requests: 5, per: 1ms}", "must be from 50ms to 24h"},
+		{"routepolicies", gateway + "rateLimit: {requests: 5, per: soon}", "should match"},
+		{"routepolicies", gateway + "addresses: {allow: [10.0.0.300]}", "must be an address like 192.0.2.7"},
+		{"routepolicies", gateway + "addresses: {}", "say allow, deny or both"},
+		{"routepolicies", gateway + "authorization: {service: {name: auth, port: 80}, http: {pathPrefix: /check}}", "http is for protocol HTTP"},
+		{"routepolicies", gateway + "globalRateLimit: {service: {name: l, port: 80}, domain: edge, descriptor: [{key: a}]}", "say exactly one of header"},
+		{"routepolicies", gateway + "globalRateLimit: {service: {name: l, port: 80}, domain: edge, descriptor: [{key: a, header: b, value: c}]}", "say exactly one of header"},
+		{"clientpolicies", "targetRefs: [{group: gateway.networking.k8s.io, kind: GatewayClass, name: fairlead}], trustedHops: 0", ""},
+		{"clientpolicies", gateway + "accessLog: {fields: [status, host]}, timeouts: {headers: 5s}, tls: {minVersion: '1.3'}", ""},
+		{"clientpolicies", gateway + "accessLog: {destination: OTLP, collector: {name: otel, port: 4317}}, tracing: {collector: {name: otel, port: 4317}, samplePercent: '0.5'}", ""},
+		{"clientpolicies", gateway + "tracing: {collector: {name: otel, port: 4317}, samplePercent: 100}", ""},
+		{"clientpolicies", gateway + "tracing: {collector: {name: otel, port: 4317}, samplePercent: 101}", "must be from 0 to 100"},
+		{"clientpolicies", gateway + "tracing: {collector: {name: otel, port: 4317}, samplePercent: '100.5'}", "must be from 0 to 100"},
+		{"clientpolicies", gateway + "accessLog: {destination: OTLP}", "collector must be set"},
+		{"clientpolicies", gateway + "accessLog: {collector: {name: otel, port: 4317}}", "collector must be set"},
+		{"clientpolicies", gateway + "accessLog: {destination: 'Off', errorsOnly: true}", "leave them out"},
+		{"clientpolicies", gateway + "accessLog: {fields: [weather]}", "supported values"},
+		{"clientpolicies", gateway + "http3: true, acceptProxyProtocol: true", "HTTP/3 has no PROXY headers"},
+		{"clientpolicies", gateway + "timeouts: {headers: 1ms}", "must be from 10ms to 1h"},
+		{"clientpolicies", "targetRefs: [{group: gateway.networking.k8s.io, kind: GatewayClass, name: a, sectionName: b}]", "has no sections"},
+		{"clientpolicies", "targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: a}]", "targets of a ClientPolicy"},
+		{"backendpolicies", service + "outlierDetection: {}", ""},
+		{"backendpolicies", service + "sendProxyProtocol: true, retryBudget: {percent: 20}, circuitBreaker: {maxRequests: 1}", ""},
+		{"backendpolicies", strings.TrimSuffix(service, ", "), "say at least one of outlierDetection"},
+		{"backendpolicies", service + "circuitBreaker: {}", "say at least one of maxConnections"},
+		{"backendpolicies", service + "outlierDetection: {interval: 1ms}", "must be from 100ms to 1h"},
+		{"backendpolicies", gateway + "sendProxyProtocol: true", "targets of a BackendPolicy are Services"},
+	} {
+		props, structural := schemaOf(t, "fairlead.dev_"+c.kind+".yaml")
+		encoded, err := yaml.YAMLToJSON([]byte("metadata: {name: x}\nspec: {" + c.spec + "}\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", c.spec, err)
+		}
+		var object map[string]any
+		if err := json.Unmarshal(encoded, &object); err != nil {
+			t.Fatal(err)
+		}
+		defaulting.Default(object, structural)
+		validator, _, err := schemavalidation.NewSchemaValidator(props)
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems := schemavalidation.ValidateCustomResource(nil, object, validator)
+		if len(problems) == 0 {
+			rules, _ := cel.NewValidator(structural, true, callCost).Validate(context.Background(), nil, structural, object, nil, objectCost)
+			problems = append(problems, rules...)
+		}
+		switch {
+		case c.want == "" && len(problems) > 0:
+			t.Errorf("%s {%s} is refused: %v", c.kind, c.spec, problems.ToAggregate())
+		case c.want != "" && (len(problems) == 0 || !strings.Contains(problems.ToAggregate().Error(), c.want)):
+			t.Errorf("%s {%s}: got %v, want %q", c.kind, c.spec, problems.ToAggregate(), c.want)
+		}
+	}
+}
