@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,7 @@ type agentFlags struct {
 	planes    []string
 	tokenFile string
 	account   agent.Account
+	sysctls   string // where the kernel's network settings are changed
 }
 
 // add adds the flags. prefix tells them apart where a plane has flags of its own.
@@ -97,6 +99,7 @@ on and the next agent takes it over, unless --on-stop=drain.`,
 	c.Flags().StringVar(&flags.tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
 	c.Flags().StringVar(&flags.account.TokenFile, "service-account-token-file", "", "file with the token of this pod's service account, to join with instead of --token-file")
 	c.Flags().StringVar(&flags.account.AuthorityFile, "plane-authority-file", "", "file with the authority of the planes that take that token, PEM")
+	c.Flags().StringVar(&flags.sysctls, "net-sysctls", address.Sysctls, "where the kernel's network settings can be changed: in a container, a mount of the host's "+address.Sysctls)
 	c.MarkFlagsRequiredTogether("service-account-token-file", "plane-authority-file")
 	c.MarkFlagsMutuallyExclusive("service-account-token-file", "token-file")
 	required(c, "plane")
@@ -178,7 +181,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		return err
 	}
 	leave := proxy.StopPolicy(f.onStop) == proxy.Leave
-	network, holder, err := newNetwork(name, f.runDir, leave, log)
+	network, holder, err := newNetwork(name, f.runDir, cmp.Or(f.sysctls, address.Sysctls), leave, log)
 	if err != nil {
 		return err
 	}
@@ -227,8 +230,8 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 
 // newNetwork makes the drivers of what the machine does in the network. When the agent
 // leaves, VIPs and their addresses stay for the next one; otherwise they are given up.
-func newNetwork(machine, runDir string, leave bool, log *slog.Logger) (agent.Network, *address.Holder, error) {
-	holder, err := address.New(log)
+func newNetwork(machine, runDir, sysctls string, leave bool, log *slog.Logger) (agent.Network, *address.Holder, error) {
+	holder, err := address.NewAt(sysctls, log)
 	if err != nil {
 		return agent.Network{}, nil, err
 	}

@@ -40,7 +40,7 @@ func TestInstallation(t *testing.T) {
 	before := s.everything()
 	install := []string{
 		"install", "fairlead", chart, "--namespace", "fairlead-system", "--create-namespace", "--wait", "--timeout", "5m",
-		"--set", "plane.service.clusterIP=" + planes, "--set", "agent.planes={" + planes + ":7443}",
+		"--set", "plane.service.clusterIP=" + planes, "--set", "agent.planes={" + planes + ":7443}", "--set", "agent.drainSeconds=12",
 	}
 	s.runHelm(install...)
 	leading := s.awaitPods("fairlead-system", "plane", 2)
@@ -53,10 +53,11 @@ func TestInstallation(t *testing.T) {
 	}
 	s.applyExamples()
 	s.serves()
+	vip := s.servesAVIP()
 	s.survivesItsLeader()
 	s.drainsWhenUpgraded()
 	s.keepsToItsRights()
-	s.leavesNothing(before)
+	s.leavesNothing(before, vip)
 }
 
 // applyExamples applies two of them unchanged, and the pods that stand for their backends.
@@ -150,6 +151,30 @@ func (s *site) serves() {
 			})
 		}
 	}
+}
+
+// servesAVIP gives the example's Gateway an address of its own on the nodes' segment: one
+// of the agents must be allowed to hold it and to answer for it.
+func (s *site) servesAVIP() (vip string) {
+	s.t.Helper()
+	s.apply(`
+apiVersion: fairlead.dev/v1alpha1
+kind: AddressPool
+metadata: {name: segment}
+spec: {addresses: [10.77.200.0/24], announce: L2}
+`)
+	client := s.client.HTTPClient()
+	s.eventually("the Gateway is served at its VIP", func() (err error) {
+		if vip, err = s.tryKubectl("get", "gateway", "edge", "-o", "jsonpath={.status.addresses[0].value}"); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(vip, "10.77.200.") {
+			return fmt.Errorf("its address is %q", vip)
+		}
+		_, err = s.get(client, vip, "news.example.com", "/")
+		return err
+	})
+	return vip
 }
 
 // load asks all hosts on all nodes until it is stopped.
@@ -317,7 +342,7 @@ func (s *site) everything() map[string]bool {
 }
 
 // leavesNothing uninstalls it. What people have written stays, with its definitions.
-func (s *site) leavesNothing(before map[string]bool) {
+func (s *site) leavesNothing(before map[string]bool, vip string) {
 	s.t.Helper()
 	s.kubectl("delete", "namespace", "news-team", "team01")
 	s.runHelm("uninstall", "fairlead", "--namespace", "fairlead-system", "--wait", "--timeout", "5m")
@@ -343,6 +368,10 @@ func (s *site) leavesNothing(before map[string]bool) {
 				s.t.Errorf("left running on node %s: %s", m.Name(), r.CommandLine)
 			}
 		}
+		addresses, err := m.Command(s.ctx, "ip", "-oneline", "address").Output()
+		if err != nil || strings.Contains(string(addresses), " "+vip+"/") {
+			s.t.Errorf("node %s has %s still (%v): %s", m.Name(), vip, err, addresses)
+		}
 	}
 }
 
@@ -351,7 +380,7 @@ func (s *site) leavesNothing(before map[string]bool) {
 func stays(object string) bool {
 	for _, kind := range []string{
 		"CustomResourceDefinition/", "ValidatingAdmissionPolicy/", "ValidatingAdmissionPolicyBinding/", "Machine/", "APIService/",
-		"Gateway/default/", "IngressRoute/default/", "Lease/kube-node-lease/",
+		"Gateway/default/", "IngressRoute/default/", "AddressPool/", "Lease/kube-node-lease/",
 	} {
 		if strings.HasPrefix(object, kind) {
 			return true

@@ -18,7 +18,8 @@ var ErrTaken = errors.New("address is taken")
 
 // Holder holds addresses. Its methods may be called concurrently.
 type Holder struct {
-	log *slog.Logger
+	log     *slog.Logger
+	sysctls string
 
 	mu       sync.Mutex
 	set      map[netip.Addr]bool // wanted by Set
@@ -32,8 +33,12 @@ type Holder struct {
 
 // New returns a holder that knows what an earlier one left on lo. It changes
 // nothing.
-func New(log *slog.Logger) (*Holder, error) {
-	h := &Holder{log: log, set: map[netip.Addr]bool{}, single: map[netip.Addr]bool{}, present: map[netip.Addr]bool{}}
+func New(log *slog.Logger) (*Holder, error) { return NewAt(Sysctls, log) }
+
+// NewAt is New where the kernel's settings are to be changed in another directory: in a
+// container Sysctls is read-only, and the host's may be mounted elsewhere.
+func NewAt(sysctls string, log *slog.Logger) (*Holder, error) {
+	h := &Holder{log: log, sysctls: sysctls, set: map[netip.Addr]bool{}, single: map[netip.Addr]bool{}, present: map[netip.Addr]bool{}}
 	lo, err := loopback()
 	if err != nil {
 		return nil, fmt.Errorf("hold addresses: %w", err)
@@ -215,7 +220,7 @@ func (h *Holder) usable(a netip.Addr) error {
 	case h.silenced:
 		return nil
 	}
-	if err := silence(); err != nil {
+	if err := silence(h.sysctls); err != nil {
 		return err
 	}
 	h.silenced = true

@@ -210,11 +210,11 @@ func TestSilenceChangesOnlyWhatItMust(t *testing.T) {
 	inMachine(t)
 	put := func(dev, name, v string) {
 		t.Helper()
-		must(t, os.WriteFile(ipv4Settings+"/"+dev+"/"+name, []byte(v), 0))
+		must(t, os.WriteFile(Sysctls+"/ipv4/conf/"+dev+"/"+name, []byte(v), 0))
 	}
 	get := func(dev, name string) int {
 		t.Helper()
-		v, err := setting(dev, name)
+		v, err := setting(Sysctls+"/ipv4/conf", dev, name)
 		must(t, err)
 		return v
 	}

@@ -10,14 +10,16 @@ import (
 	"strings"
 )
 
-const ipv4Settings = "/proc/sys/net/ipv4/conf"
+// Sysctls is where the kernel shows the settings of its network.
+const Sysctls = "/proc/sys/net"
 
 // silence sees to it that no interface answers ARP for addresses of scope host, nor
 // names them in requests. It changes only what does not do so, and never the settings
 // of "all", which would override what somebody chose for one interface. Interfaces
 // that come later take the values of "default".
-func silence() error {
-	interfaces, err := os.ReadDir(ipv4Settings)
+func silence(sysctls string) error {
+	settings := filepath.Join(sysctls, "ipv4", "conf")
+	interfaces, err := os.ReadDir(settings)
 	if err != nil {
 		return fmt.Errorf("keep the kernel from answering ARP: %w", err)
 	}
@@ -31,7 +33,7 @@ func silence() error {
 		// At 0 and 1 the source of a packet that waits for an answer is named as the sender.
 		{"arp_announce", 2, func(v int) bool { return v == 2 }},
 	} {
-		all, err := setting("all", s.name)
+		all, err := setting(settings, "all", s.name)
 		if err != nil {
 			return fmt.Errorf("keep the kernel from answering ARP: %w", err)
 		}
@@ -40,9 +42,9 @@ func silence() error {
 			if name == "all" || name == "lo" {
 				continue
 			}
-			v, err := setting(name, s.name)
+			v, err := setting(settings, name, s.name)
 			if err == nil && !s.does(max(v, all)) { // the kernel uses the larger one
-				err = os.WriteFile(filepath.Join(ipv4Settings, name, s.name), []byte(strconv.Itoa(s.value)), 0)
+				err = os.WriteFile(filepath.Join(settings, name, s.name), []byte(strconv.Itoa(s.value)), 0)
 			}
 			if err != nil && !errors.Is(err, fs.ErrNotExist) { // it went meanwhile
 				return fmt.Errorf("keep the kernel from answering ARP for VIPs: set net.ipv4.conf.%s.%s=%d: %w",
@@ -53,8 +55,8 @@ func silence() error {
 	return nil
 }
 
-func setting(dev, name string) (int, error) {
-	v, err := os.ReadFile(filepath.Join(ipv4Settings, dev, name))
+func setting(settings, dev, name string) (int, error) {
+	v, err := os.ReadFile(filepath.Join(settings, dev, name))
 	if err != nil {
 		return 0, err
 	}
