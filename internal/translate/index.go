@@ -17,9 +17,9 @@ type index struct {
 	grants      map[string]nameSet // by namespace
 	roots       map[string]nameSet // by host
 	rootOf      map[snapshot.Name]rootEntry
-	contests    map[string]*rootsOfHost           // made when first asked for
-	delegations map[snapshot.Name]nameSet         // TLSCertificateDelegations, by Secret
-	delegates   map[snapshot.Name][]snapshot.Name // the Secrets of each
+	contests    map[string]*rootsOfHost                     // made when first asked for
+	delegations map[snapshot.Name]map[snapshot.Name]targets // by Secret and TLSCertificateDelegation
+	delegates   map[snapshot.Name][]snapshot.Name           // the Secrets of each
 	machines    nameSet
 	pools       map[string]struct{}
 
@@ -56,7 +56,7 @@ func newIndex() index {
 		roots:       map[string]nameSet{},
 		rootOf:      map[snapshot.Name]rootEntry{},
 		contests:    map[string]*rootsOfHost{},
-		delegations: map[snapshot.Name]nameSet{},
+		delegations: map[snapshot.Name]map[snapshot.Name]targets{},
 		delegates:   map[snapshot.Name][]snapshot.Name{},
 		machines:    nameSet{},
 		pools:       map[string]struct{}{},

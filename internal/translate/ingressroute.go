@@ -24,6 +24,7 @@ type ingressFact struct {
 	// problems are the others. With any, the routes of this object answer 503, so
 	// that no shorter prefix takes their requests; what it delegates is still served.
 	problems []string
+	notes    []string // what is worth knowing, though nothing is wrong with it
 	steps    []step
 	prefixes map[string]int // step of each prefix
 	tcp      *tcpProxy
@@ -122,6 +123,9 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 	s := step{index: i, prefix: o.Match}
 	if d := o.Delegate; d != nil && len(o.Services) == 0 {
 		s.delegate = c.delegate(d, path+".delegate")
+		if idle := idleOptions(o); len(idle) > 0 {
+			c.fact.notes = append(c.fact.notes, path+": "+strings.Join(idle, ", ")+" of a route that delegates: the one that it delegates to says these for its routes")
+		}
 	}
 	if problem != "" {
 		return
@@ -141,6 +145,27 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 	}
 	c.fact.prefixes[o.Match] = len(c.fact.steps)
 	c.fact.steps = append(c.fact.steps, s)
+}
+
+// idleOptions are the fields of a route that mean nothing where it delegates, as in Contour.
+func idleOptions(o *contourv1beta1.Route) []string {
+	var idle []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"enableWebsockets", o.EnableWebsockets},
+		{"healthCheck", o.HealthCheck != nil},
+		{"permitInsecure", o.PermitInsecure},
+		{"prefixRewrite", o.PrefixRewrite != ""},
+		{"retryPolicy", o.RetryPolicy != nil},
+		{"timeoutPolicy", o.TimeoutPolicy != nil},
+	} {
+		if f.set {
+			idle = append(idle, f.name)
+		}
+	}
+	return idle
 }
 
 // delegate is the IngressRoute that takes over, nil when none is named.

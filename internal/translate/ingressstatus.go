@@ -56,6 +56,7 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 			}
 		}
 	}
+	notes = append(notes, f.notes...)
 	if f.tls != nil {
 		notes = append(notes, nonEmpty(f.tls.note)...)
 		if id := f.tls.certificate; id != "" {

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -97,36 +96,50 @@ func secretName(text, namespace string) (snapshot.Name, string) {
 	return n, ""
 }
 
+// targets are the namespaces to which a Secret is delegated; "*" is all.
+type targets map[string]struct{}
+
 // delegated reports whether a namespace may use a Secret of another one.
 func (r reader) delegated(secret snapshot.Name, namespace string) bool {
 	r.t.graph.read(r.by, named(nodeDelegationsOf, secret))
-	for n := range r.t.index.delegations[secret] {
-		o := r.s.TLSCertificateDelegations[n]
-		if o != nil && slices.ContainsFunc(o.Spec.Delegations, func(d contourv1beta1.CertificateDelegation) bool {
-			return d.SecretName == secret.Name && (slices.Contains(d.TargetNamespaces, namespace) || slices.Contains(d.TargetNamespaces, "*"))
-		}) {
+	for _, to := range r.t.index.delegations[secret] {
+		_, one := to[namespace]
+		if _, all := to["*"]; one || all {
 			return true
 		}
 	}
 	return false
 }
 
-// inputDelegation looks again at the Secrets that a TLSCertificateDelegation names, or named.
+// inputDelegation notes the Secrets that a TLSCertificateDelegation names.
 func (t *Translator) inputDelegation(s *snapshot.Snapshot, n snapshot.Name) {
 	for _, secret := range t.index.delegates[n] {
-		drop(t.index.delegations, secret, n)
+		delete(t.index.delegations[secret], n)
+		if len(t.index.delegations[secret]) == 0 {
+			delete(t.index.delegations, secret)
+		}
 		t.graph.changed(named(nodeDelegationsOf, secret))
 	}
 	delete(t.index.delegates, n)
 	o := s.TLSCertificateDelegations[n]
-	if o == nil || len(o.Spec.Delegations) == 0 {
+	if o == nil {
 		return
 	}
 	for _, d := range o.Spec.Delegations {
 		secret := snapshot.Name{Namespace: n.Namespace, Name: d.SecretName}
-		put(t.index.delegations, secret, n)
-		t.index.delegates[n] = append(t.index.delegates[n], secret)
-		t.graph.changed(named(nodeDelegationsOf, secret))
+		if t.index.delegations[secret] == nil {
+			t.index.delegations[secret] = map[snapshot.Name]targets{}
+		}
+		to := t.index.delegations[secret][n]
+		if to == nil {
+			to = targets{}
+			t.index.delegations[secret][n] = to
+			t.index.delegates[n] = append(t.index.delegates[n], secret)
+			t.graph.changed(named(nodeDelegationsOf, secret))
+		}
+		for _, namespace := range d.TargetNamespaces {
+			to[namespace] = struct{}{}
+		}
 	}
 }
 
