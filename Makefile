@@ -87,7 +87,7 @@ test-root: build ## Only the packages whose tests need root, and no skip for wan
 	@go build -o .tools/bin/ ./tools/testsum
 	@$(TEST) $$(go list $(ROOT_PACKAGES) 2>/dev/null) | $(SUM)
 
-conformance: build ## The Gateway API's conformance suite in a real cluster, with both sets of definitions; writes the reports (root; 8 minutes)
+conformance: build ## The Gateway API's conformance suite in a real cluster, with both sets of definitions; writes the reports (root; 3 minutes)
 	@[[ $$(id -u) == 0 ]] || { echo "conformance: run as root: clusters are made of namespaces" >&2; exit 1; }
 	@tools/setup.sh run cluster
 	@go build -o .tools/bin/ ./tools/testsum

@@ -55,6 +55,9 @@ func skipUnlessInside(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a cluster needs root")
 	}
+	if testing.Short() {
+		t.Skip("takes minutes")
+	}
 }
 
 // runSuite runs the suite's tests of a channel.
@@ -125,8 +128,8 @@ func options(t *testing.T, c channel) suite.ConformanceOptions {
 		ManifestFS: []fs.FS{&conformance.Manifests},
 		ConfigurableOptions: suite.ConfigurableOptions{
 			GatewayClassName: gatewayClass,
-			// Whoever runs one test will run another.
-			CleanupBaseResources:     os.Getenv(runVariable) == "",
+			// The next run uses them, and the last one's go with the cluster.
+			CleanupBaseResources:     false,
 			CleanupTestResources:     true,
 			ConformanceProfiles:      names,
 			SupportedFeatures:        supported(c),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ const (
 func TestMain(m *testing.M) {
 	lab.MaybeJanitor()
 	flag.Parse()
-	if os.Geteuid() != 0 || os.Getenv(kubeconfigVariable) != "" || flag.Lookup("test.list").Value.String() != "" {
+	if os.Geteuid() != 0 || os.Getenv(kubeconfigVariable) != "" || !wantsCluster() {
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -46,13 +47,22 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
+// wantsCluster reports whether one of the tests that this process is asked for needs a cluster.
+func wantsCluster() bool {
+	pattern, _, _ := strings.Cut(flag.Lookup("test.run").Value.String(), "/")
+	asked, err := regexp.Compile(pattern)
+	return flag.Lookup("test.list").Value.String() == "" && !testing.Short() &&
+		(err != nil || asked.MatchString("TestGatewayAPI") || asked.MatchString("TestGatewayAPIExperimental"))
+}
+
 // runInside runs this program again on the client machine of a site, and returns what it
 // ended with.
 func runInside(ctx context.Context) (status int, err error) {
 	if os.Getenv(holdVariable) != "" {
 		return 0, hold(ctx)
 	}
-	if s, err := lab.Read(lab.DefaultDir, heldName); err == nil && s.OwnerAlive() {
+	// Reports are of fresh clusters.
+	if s, err := lab.Read(lab.DefaultDir, heldName); err == nil && s.OwnerAlive() && os.Getenv(reportsVariable) == "" {
 		fmt.Fprintf(os.Stderr, "conformance: using the cluster that process %d holds\n", s.Owner.ID)
 		held, err := openSite(heldName)
 		if err != nil {
