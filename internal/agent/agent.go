@@ -142,6 +142,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer release()
 	}
 	a.recall()
+	a.trust()
 	listener, err := listenUnix(SocketPath(c.RunDir))
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -243,6 +244,20 @@ func (a *Agent) recall() {
 	}
 	if whole {
 		a.config.Log.Info("the remembered state is whole", "revision", state.revision.String(), "older", older)
+	}
+}
+
+// trust takes the authorities that the machine's system trusts.
+func (a *Agent) trust() {
+	r, err := readAuthorities(os.Getenv("SSL_CERT_FILE"))
+	if err == nil && r != nil {
+		err = a.state.provide(r)
+	}
+	switch {
+	case err != nil:
+		a.config.Log.Warn("backends that are verified by the system's authorities cannot be reached", "error", err)
+	case r == nil:
+		a.config.Log.Info("this system has no certificates of authorities: backends that are verified by them cannot be reached")
 	}
 }
 

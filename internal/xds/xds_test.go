@@ -97,6 +97,9 @@ func TestGoldenCluster(t *testing.T) {
 		Path: "/status.html", Interval: 5 * time.Second, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 2,
 	}}
 	golden(t, "cluster", xds.Cluster(g))
+	golden(t, "cluster_tls", xds.Cluster(model.BackendGroup{
+		ID: "team/secure/443", Set: "team/secure/443", Protocol: model.BackendAuto, TLS: &model.BackendTLS{ServerName: "www.example.com"},
+	}))
 	golden(t, "load_assignment", xds.LoadAssignment(g, model.BackendSet{ID: g.Set, Backends: []model.Backend{
 		{Address: netip.MustParseAddrPort("10.0.0.2:80"), State: model.BackendUnready},
 		{Address: netip.MustParseAddrPort("[fd00::1]:80"), Zone: "b"},
