@@ -35,6 +35,9 @@ type RoutesOptions struct {
 	Changes int
 	// Rate of the load in requests a second; default 1,000.
 	Rate float64
+	// ListenerSets is how many routes attach to one Gateway through ListenerSets; 0 leaves
+	// that out.
+	ListenerSets int
 }
 
 // RoutesResult has a row for each number of routes.
@@ -42,6 +45,8 @@ type RoutesResult struct {
 	Changes int         `json:"changes"`
 	Rate    float64     `json:"load_requests_per_s"`
 	Rows    []RoutesRow `json:"rows"`
+	// ListenerSets is nil when it was left out.
+	ListenerSets *ListenerSetsResult `json:"listener_sets,omitempty"`
 }
 
 // RoutesRow is what so many HTTPRoutes cost, each of a host of its own.
@@ -100,6 +105,13 @@ func Routes(ctx context.Context, o RoutesOptions) (RoutesResult, error) {
 		}
 		r.Rows = append(r.Rows, row)
 	}
+	if o.ListenerSets > 0 {
+		sets, err := measureListenerSets(ctx, o, o.ListenerSets)
+		if err != nil {
+			return r, fmt.Errorf("%d routes with ListenerSets: %w", o.ListenerSets, err)
+		}
+		r.ListenerSets = &sets
+	}
 	return r, nil
 }
 
@@ -115,23 +127,31 @@ type routesBench struct {
 }
 
 func measureRoutes(ctx context.Context, o RoutesOptions, n int) (row RoutesRow, err error) {
-	l, err := lab.Up(ctx, lab.Topology{Name: "bench-routes", Machines: []lab.MachineSpec{
-		{Name: "plane", Role: lab.RolePlane}, {Name: "edge-1", Role: lab.RoleEdge}, {Name: "os1", Role: lab.RoleBackends, Addresses: 2},
-	}}, o.Lab)
+	l, err := lab.Up(ctx, routesTopology(), o.Lab)
 	if err != nil {
 		return row, err
 	}
 	defer func() { err = errors.Join(err, l.Down(context.WithoutCancel(ctx))) }()
-	b := &routesBench{
-		RoutesOptions: o, row: RoutesRow{Routes: n}, edge: l.Machine("edge-1"),
-		Rig: &rig.Rig{Lab: l, Binary: o.Binary, Kubectl: o.Kubectl, Envoy: o.Envoy, Now: o.Now},
-	}
+	b := newRoutesBench(o, l, n)
 	for _, step := range []func(context.Context) error{b.build, b.write, b.awaitStatus, b.memory, b.changes, b.external} {
 		if err := step(ctx); err != nil {
 			return row, err
 		}
 	}
 	return b.row, nil
+}
+
+func routesTopology() lab.Topology {
+	return lab.Topology{Name: "bench-routes", Machines: []lab.MachineSpec{
+		{Name: "plane", Role: lab.RolePlane}, {Name: "edge-1", Role: lab.RoleEdge}, {Name: "os1", Role: lab.RoleBackends, Addresses: 2},
+	}}
+}
+
+func newRoutesBench(o RoutesOptions, l *lab.Lab, n int) *routesBench {
+	return &routesBench{
+		RoutesOptions: o, row: RoutesRow{Routes: n}, edge: l.Machine("edge-1"),
+		Rig: &rig.Rig{Lab: l, Binary: o.Binary, Kubectl: o.Kubectl, Envoy: o.Envoy, Now: o.Now},
+	}
 }
 
 func (b *routesBench) build(ctx context.Context) (err error) {

@@ -30,6 +30,7 @@ the first request follows a changed route, idle and under load.`,
 	}
 	c.Flags().IntSliceVar(&o.Sizes, "routes", []int{100, 1_000, 5_000, 20_000}, "numbers of routes, a row each")
 	c.Flags().IntVar(&o.Changes, "changes", 100, "how often one route is changed, idle and again under load")
+	c.Flags().IntVar(&o.ListenerSets, "listener-sets", 40_000, "routes that attach to one Gateway through ListenerSets; 0 leaves that out")
 	c.Flags().Float64Var(&o.Rate, "rate", 1_000, "requests a second of the load")
 	return c
 }
@@ -44,6 +45,10 @@ func routesTable(r bench.RoutesResult) report.Table {
 	for _, w := range r.Rows {
 		t.Add(w.Routes, s(w.APIWrite), s(w.Programmed), mb(w.PlaneRSS), mb(w.ExternalRSS), mb(w.AgentRSS), mb(w.EnvoyRSS),
 			ms(w.ChangeP50), ms(w.ChangeP99), ms(w.ChangeLoadedP50), ms(w.ChangeLoadedP99), w.Errors)
+	}
+	if l := r.ListenerSets; l != nil {
+		t.Add(fmt.Sprintf("%d on %d listeners of %d ListenerSets", l.Routes, l.Listeners, l.Sets), s(l.APIWrite), s(l.Attached), "", "", "", "", "", "", "", "",
+			fmt.Sprintf("%d wrong counts, %.0f status writes, %.0f in %.0f quiet seconds", l.Wrong, l.Writes, l.QuietWrites, l.Quiet))
 	}
 	return t
 }

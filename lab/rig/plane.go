@@ -3,7 +3,9 @@ package rig
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,6 +90,19 @@ func (p *Plane) Answers(ctx context.Context) error {
 // Status is what `fairlead status` shows.
 func (p *Plane) Status(ctx context.Context) (model.Status, error) {
 	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Status(ctx)
+}
+
+// Metrics are the plane's, as text. The caller closes them.
+func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.console+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := p.rig.client(p.Machine).Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("read the plane's metrics: %w", err)
+	}
+	return answer.Body, nil
 }
 
 // Token creates a one-time token for a machine.
