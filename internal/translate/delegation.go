@@ -65,7 +65,11 @@ func (t *Translator) computeTree(r reader, n node) {
 			t.claim(c.key, owner, c.claim)
 		}
 	}
-	t.askPorts(owner, listenersOf(before.hosts()), listenersOf(after.hosts()))
+	var created int64
+	if f := t.ingresses[name]; f != nil {
+		created = f.created
+	}
+	t.askPorts(owner, created, listenersOf(before.hosts()), listenersOf(after.hosts()))
 }
 
 // reach keeps who delegates to whom up to date, and asks for the statuses that

@@ -287,6 +287,10 @@ func (f *parentFact) final(r reader) []gatewayListener {
 			l.accepted.fail(gatewayv1.ListenerReasonHostnameConflict, message)
 			l.conflicted.fail(gatewayv1.ListenerReasonHostnameConflict, message)
 		}
+		if keeper := r.lostPort(p.id); keeper != "" && l.serves() && f.refused == "" {
+			l.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, "port "+portNumber(l.port)+" speaks another protocol for "+keeper+
+				", which came first: without an address of its own the Gateway shares its ports with others")
+		}
 		list = append(list, l)
 	}
 	return list

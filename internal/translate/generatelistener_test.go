@@ -174,12 +174,13 @@ func TestWorldsHaveListeners(t *testing.T) {
 			for k, list := range w.tr.attached {
 				found[when(k.kind == snapshot.KindListenerSet && len(list) > 0, "attached to a set")]++
 			}
+			found["ports lost"] += len(w.tr.lostPorts)
 			found["certificates"] += len(w.tr.result.Certificates)
 		}
 	}
 	for _, what := range []string{
 		"HTTP", "own HTTP", "HTTPS", "own HTTPS", "client validation", "certificate", "certificate of a set", "no certificate",
-		"routes with TLS", "routes of an own listener", "attached to a set", "certificates",
+		"routes with TLS", "routes of an own listener", "attached to a set", "certificates", "ports lost",
 	} {
 		if found[what] == 0 {
 			t.Errorf("no world has %s", what)

@@ -62,7 +62,7 @@ func (t *Translator) computeAddresses(r reader, n node) {
 func (t *Translator) computeListener(r reader, n node) {
 	id := model.ListenerID(n.a)
 	var listener *model.Listener
-	if len(t.ports[id]) > 0 {
+	if lost := t.settlePort(n, id); len(t.ports[id]) > 0 && !lost {
 		listener = makeListenerOf(r, id)
 	}
 	var named []model.BackendGroup
@@ -122,28 +122,4 @@ func (t *Translator) computeView(n node) {
 	}
 	slices.Sort(view.Listeners)
 	publish(t.result.Views, t.out.Views, view.ID, view)
-}
-
-// askPorts replaces what an owner asks for.
-func (t *Translator) askPorts(owner model.Object, before, after []model.ListenerID) {
-	for _, id := range before {
-		if !slices.Contains(after, id) {
-			delete(t.ports[id], owner)
-			if len(t.ports[id]) == 0 {
-				delete(t.ports, id)
-			}
-			t.graph.mark(node{kind: nodeListener, a: string(id)})
-			t.graph.changed(node{kind: nodeListener, a: string(id)})
-		}
-	}
-	for _, id := range after {
-		if !slices.Contains(before, id) {
-			if t.ports[id] == nil {
-				t.ports[id] = map[model.Object]struct{}{}
-			}
-			t.ports[id][owner] = struct{}{}
-			t.graph.mark(node{kind: nodeListener, a: string(id)})
-			t.graph.changed(node{kind: nodeListener, a: string(id)})
-		}
-	}
 }

@@ -289,7 +289,11 @@ func (t *Translator) computeParent(r reader, n node) {
 		return
 	}
 	t.graph.mark(k.statusNode())
-	t.askPorts(k.object(), before.listenerIDs(), after.listenerIDs())
+	var created int64
+	if after != nil {
+		created = after.created
+	}
+	t.askPorts(k.object(), created, before.listenerIDs(), after.listenerIDs())
 	t.moveClaims(k.object(), before.reserved(), after.reserved(), &claim{owner: k.object()})
 	was, is := before.tlsClaims(), after.tlsClaims()
 	for key := range was {

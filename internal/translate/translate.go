@@ -145,8 +145,9 @@ type Translator struct {
 	policies policyState
 
 	// Sums over nodes.
-	ports      map[model.ListenerID]map[model.Object]struct{} // who asks for a listener
-	reached    map[snapshot.Name]nameSet                      // IngressRoute -> roots that delegate to it
+	ports      map[model.ListenerID]map[model.Object]int64 // who asks for a listener, created when
+	lostPorts  map[model.ListenerID]model.Object           // who has the port for the other protocol
+	reached    map[snapshot.Name]nameSet                   // IngressRoute -> roots that delegate to it
 	attached   map[parentKey]map[gatewayv1.SectionName]int32
 	groups     map[model.GroupID]*groupState
 	setUses    map[node]int
@@ -193,7 +194,8 @@ func New(c Config) *Translator {
 		trees:       map[snapshot.Name]*treeFact{},
 		hosts:       map[model.HostKey]*hostState{},
 		policies:    newPolicyState(),
-		ports:       map[model.ListenerID]map[model.Object]struct{}{},
+		ports:       map[model.ListenerID]map[model.Object]int64{},
+		lostPorts:   map[model.ListenerID]model.Object{},
 		reached:     map[snapshot.Name]nameSet{},
 		attached:    map[parentKey]map[gatewayv1.SectionName]int32{},
 		groups:      map[model.GroupID]*groupState{},
