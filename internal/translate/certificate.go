@@ -31,7 +31,7 @@ type certificateFact struct {
 }
 
 // certificate judges the TLS Secret of a name. It is never nil. Whether the certificate is
-// valid at this time is another question: see reader.validity.
+// valid at this time is another question: see validityNotes.
 func (r reader) certificate(n snapshot.Name) *certificateFact {
 	r.t.graph.read(r.by, named(nodeCertificate, n))
 	if f := r.t.certificates[n]; f != nil {
@@ -126,25 +126,43 @@ func (f *certificateFact) covers(host string) bool {
 	})
 }
 
+// validity says why a certificate is not valid at a time; nothing at the zero time, which
+// nobody said.
+func (f *certificateFact) validity(now time.Time) string {
+	switch {
+	case now.IsZero() || f.certificate == nil:
+	case now.After(f.certificate.NotAfter):
+		return "the certificate of Secret " + string(f.certificate.ID) + " expired at " + f.certificate.NotAfter.Format(time.RFC3339)
+	case now.Before(f.certificate.NotBefore):
+		return "the certificate of Secret " + string(f.certificate.ID) + " is not valid before " + f.certificate.NotBefore.Format(time.RFC3339)
+	}
+	return ""
+}
+
 // validityNotes says which certificates are not valid now. They are shown all the same:
 // clients decide, and some may look away.
 func (r reader) validityNotes(ids []model.CertificateID) string {
-	if len(ids) == 0 {
-		return ""
-	}
-	now, text := r.now(), ""
+	text := ""
 	for _, id := range ids {
 		namespace, name, _ := strings.Cut(string(id), "/")
-		f := r.certificate(snapshot.Name{Namespace: namespace, Name: name})
-		switch {
-		case now.IsZero() || f.certificate == nil:
-		case now.After(f.certificate.NotAfter):
-			text += "; the certificate of Secret " + string(id) + " expired at " + f.certificate.NotAfter.Format(time.RFC3339)
-		case now.Before(f.certificate.NotBefore):
-			text += "; the certificate of Secret " + string(id) + " is not valid before " + f.certificate.NotBefore.Format(time.RFC3339)
+		n := snapshot.Name{Namespace: namespace, Name: name}
+		r.t.graph.read(r.by, named(nodeValidity, n))
+		if note := r.certificate(n).validity(r.s.Now); note != "" {
+			text += "; " + note
 		}
 	}
 	return text
+}
+
+// inputTime looks at the certificates that became valid or expired since it was last told the
+// time: there may be thousands, and time is told every minute.
+func (t *Translator) inputTime(s *snapshot.Snapshot) {
+	for n, f := range t.certificates {
+		if f.validity(t.index.now) != f.validity(s.Now) {
+			t.graph.changed(named(nodeValidity, n))
+		}
+	}
+	t.index.now = s.Now
 }
 
 // parseCertificates reads PEM; without certificates there is a problem.

@@ -15,7 +15,7 @@ const (
 	nodeDelegationsOf                 // a: namespace
 	nodeRouterID                      // a: router id
 	nodeSetsOf                        // a: namespace, b: Gateway: its ListenerSets
-	nodeTime                          // what time it is
+	nodeValidity                      // a: namespace, b: name of a Secret: whether its time has come, or gone
 	nodeParameters                    // a: namespace, b: name: whether there is a ClientPolicy
 	nodePoliciesOf                    // a: namespace, b: service: its BackendTLSPolicies
 
@@ -85,7 +85,7 @@ const layerCount = 14
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeTime, nodeParameters, nodePoliciesOf:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf:
 		return 0
 	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
 		nodeCertificate, nodeAuthority:

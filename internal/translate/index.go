@@ -3,6 +3,7 @@ package translate
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	"fairlead.dev/internal/snapshot"
 )
@@ -21,6 +22,7 @@ type index struct {
 	delegations map[snapshot.Name]map[snapshot.Name]targets // by Secret and TLSCertificateDelegation
 	delegates   map[snapshot.Name][]snapshot.Name           // the Secrets of each
 	machines    nameSet
+	now         time.Time // as last told
 	pools       map[string]struct{}
 
 	policies  map[snapshot.Name]nameSet         // BackendTLSPolicies, by service
@@ -131,7 +133,7 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	case snapshot.KindListenerSet:
 		t.inputListenerSet(s, n)
 	case snapshot.KindTime:
-		t.graph.changed(node{kind: nodeTime})
+		t.inputTime(s)
 	case snapshot.KindHTTPRoute:
 		t.graph.mark(named(nodeHTTPRoute, n))
 		t.graph.mark(named(nodeHTTPStatus, n))

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -113,12 +112,6 @@ func (r reader) peersAt(a netip.Addr) []string {
 func (r reader) secret(name string) *secretFact {
 	r.t.graph.read(r.by, node{kind: nodeSecret, a: name})
 	return r.t.secrets[name]
-}
-
-// now is the time that validity is judged at, zero when nobody said it.
-func (r reader) now() time.Time {
-	r.t.graph.read(r.by, node{kind: nodeTime})
-	return r.s.Now
 }
 
 func (r reader) gateway(n snapshot.Name) *gatewayFact {
