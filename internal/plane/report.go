@@ -215,6 +215,9 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 				return stateInvalid, c.Reason, c.Message
 			}
 		}
+		if c := meta.FindStatusCondition(cs, string(gatewayv1.RouteConditionPartiallyInvalid)); c != nil && c.Status == metav1.ConditionTrue {
+			return stateInvalid, c.Type, c.Message
+		}
 	}
 	switch v.State {
 	case verdictRefused:

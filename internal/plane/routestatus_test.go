@@ -8,7 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
 )
 
 func acceptedCondition() []metav1.Condition {
@@ -70,5 +73,25 @@ func TestBackendTLSPolicyStatus(t *testing.T) {
 	}
 	if applyBackendTLSPolicy(gatewayv1.PolicyStatus{}, ours)(&gatewayv1.BackendTLSPolicy{}, now) != nil {
 		t.Error("nothing is written over nothing")
+	}
+}
+
+// What is wrong with a part of a route is a problem, also while the rest is served.
+func TestPartlyInvalidRoutesAreProblems(t *testing.T) {
+	o := model.Object{Kind: string(snapshot.KindGRPCRoute), Namespace: "team", Name: "shop"}
+	l := &loop{statuses: map[model.Object]*translate.Status{}, tracker: newTracker(newCatalog(xds.Options{}))}
+	state := func(conditions ...metav1.Condition) string {
+		l.statuses[o] = &translate.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
+			Parents: []gatewayv1.RouteParentStatus{{Conditions: conditions}},
+		}}}
+		word, reason, _ := l.objectState(o)
+		return word + " " + reason
+	}
+	partial := metav1.Condition{Type: string(gatewayv1.RouteConditionPartiallyInvalid), Status: metav1.ConditionTrue, Reason: "UnsupportedValue"}
+	if got := state(append(acceptedCondition(), partial)...); got != "invalid PartiallyInvalid" {
+		t.Errorf("partly invalid: %s", got)
+	}
+	if got := state(acceptedCondition()...); got == "invalid PartiallyInvalid" {
+		t.Errorf("valid: %s", got)
 	}
 }
