@@ -49,6 +49,10 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 		CircuitBreakers:               &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{breaker(g.Limits)}},
 		CommonLbConfig: &clusterv3.Cluster_CommonLbConfig{
 			HealthyPanicThreshold: &typev3.Percent{Value: 0},
+			// A session goes on at a backend that drains, until that is gone; nobody else does.
+			OverrideHostStatus: &corev3.HealthStatusSet{Statuses: []corev3.HealthStatus{
+				corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DEGRADED, corev3.HealthStatus_DRAINING,
+			}},
 			// A change of health takes effect at once, not with the next second's batch.
 			UpdateMergeWindow: durationpb.New(0),
 		},

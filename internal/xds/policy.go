@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -170,15 +171,23 @@ func addressFilter(a *model.AddressFilter) *rbacv3.RBAC {
 	}}
 }
 
+// fillLeast is the least time between two fills of a token bucket (Envoy's rule).
+const fillLeast = 50 * time.Millisecond
+
 // localLimit is a token bucket of the machine, over all threads.
 func localLimit(l *model.RateLimit) *localv3.LocalRateLimit {
 	always := &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 100}}
+	per, tokens := max(l.Per, time.Millisecond), max(l.Requests, 1)
+	if per < fillLeast { // the same rate in larger steps
+		n := (fillLeast + per - 1) / per
+		per, tokens = n*per, uint32(min(uint64(n)*uint64(tokens), math.MaxUint32))
+	}
 	return &localv3.LocalRateLimit{
 		StatPrefix: "fairlead",
 		TokenBucket: &typev3.TokenBucket{
 			MaxTokens:     max(l.Burst, 1),
-			TokensPerFill: wrapperspb.UInt32(max(l.Requests, 1)),
-			FillInterval:  durationpb.New(l.Per),
+			TokensPerFill: wrapperspb.UInt32(tokens),
+			FillInterval:  durationpb.New(per),
 		},
 		FilterEnabled:           always,
 		FilterEnforced:          always,

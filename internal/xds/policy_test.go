@@ -187,6 +187,7 @@ func TestRoutePolicies(t *testing.T) {
 			to("/global", limit(model.GlobalRateLimit{Service: "ns/two/1", Domain: "edge", Descriptors: byHeader})),
 			to("/away", limit(model.GlobalRateLimit{Service: "ns/away/1", Domain: "edge", Descriptors: byHeader})),
 			to("/open", limit(model.GlobalRateLimit{Service: "ns/away/1", Domain: "edge", Descriptors: byHeader, FailOpen: true})),
+			to("/often", &model.RoutePolicy{RateLimit: &model.RateLimit{Requests: 2, Per: 3 * time.Millisecond, Burst: 5}}),
 			forward("plain", "/", "ns/a/80", 1)),
 		host(l.ID, "address.test",
 			to("/deny", &model.RoutePolicy{Addresses: &model.AddressFilter{Deny: prefixes("203.0.113.0/24", "2001:db8::/32")}}),
@@ -251,6 +252,7 @@ func TestRoutePolicies(t *testing.T) {
 			}
 		}
 		status(200, "limit.test", "/")
+		status(200, "limit.test", "/often")
 	})
 	t.Run("global limit", func(t *testing.T) {
 		status(200, "limit.test", "/global", "X-Who: jo", "X-Forwarded-For: 203.0.113.9")

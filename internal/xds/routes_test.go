@@ -438,6 +438,40 @@ func TestSticky(t *testing.T) {
 	}
 }
 
+// TestSessionsWhileDraining holds that a client with a session stays at its backend while
+// that drains, and goes when it takes nothing any more.
+func TestSessionsWhileDraining(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
+	g := model.BackendGroup{ID: "ns/a/80", Set: "ns/a/80"}
+	b1, b2 := w.backend("1"), w.backend("2")
+	w.serveGroup(g, b1, b2)
+	r := forward("r", "/", "ns/a/80", 1)
+	r.Forward.Sticky = &model.Sticky{Name: "x-sid", Header: true}
+	w.listen(l, xds.Options{}, host(l.ID, "a.test", r))
+	var id string
+	for id == "" {
+		if a := w.get(l.Port, "a.test", "/"); a.headers.Get("Backend") == "1" {
+			id = a.headers.Get("X-Sid")
+		}
+	}
+	for _, c := range []struct {
+		state model.BackendState
+		want  string
+	}{{model.BackendDraining, "1"}, {model.BackendUnready, "2"}} {
+		w.set(xds.LoadAssignment(g, model.BackendSet{ID: g.Set, Backends: []model.Backend{{Address: b1, State: c.state}, {Address: b2}}}))
+		must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(g)))
+		for range 10 {
+			if a := w.get(l.Port, "a.test", "/", "X-Sid: "+id); a.headers.Get("Backend") != c.want {
+				t.Fatalf("%v: a session goes to %q, want %q", c.state, a.headers.Get("Backend"), c.want)
+			}
+			if a := w.get(l.Port, "a.test", "/"); a.headers.Get("Backend") != "2" {
+				t.Fatalf("%v: a newcomer goes to %q", c.state, a.headers.Get("Backend"))
+			}
+		}
+	}
+}
+
 func TestTimeouts(t *testing.T) {
 	w := newWorld(t)
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
