@@ -23,6 +23,7 @@ import (
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
 )
 
 // stopGrace is how long the embedded API may take to stop.
@@ -50,6 +51,7 @@ type planeFlags struct {
 	ingressRouteTLSPort uint16
 	rootNamespaces      []string
 	machineTTL          time.Duration
+	accessLog           string
 }
 
 func (f *planeFlags) add(c *cobra.Command) {
@@ -72,6 +74,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "a machine that does not report for this long is lost")
+	flags.StringVar(&f.accessLog, "access-log", "", "file on each machine that takes a JSON line about each request, say /dev/stdout; a ClientPolicy may say otherwise")
 	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
 }
 
@@ -243,6 +246,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(),
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
+		XDS:        xds.Options{AccessLog: f.accessLog},
 		Registerer: metrics,
 	})
 	if err != nil {

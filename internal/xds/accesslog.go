@@ -54,12 +54,17 @@ var accessFields = map[string]string{
 // AccessLogFields are the names of what a line of the access log may say, sorted.
 func AccessLogFields() []string { return slices.Sorted(maps.Keys(accessFields)) }
 
+// standardOutput is the file of lines that a policy asks for where the operators of the
+// edges name none: Envoy's own output, which is kept and bounded.
+const standardOutput = "/dev/stdout"
+
 // accessLogs are where lines about a listener's requests go: where a policy says, else to
-// the machine's file.
+// the machine's file, if there is one.
 func accessLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
 	var choice model.AccessLog
 	if l.Clients != nil && l.Clients.AccessLog != nil {
 		choice = *l.Clients.AccessLog
+		o.AccessLog = cmp.Or(o.AccessLog, standardOutput)
 	}
 	if choice.Off || choice.Collector == "" && o.AccessLog == "" {
 		return nil
