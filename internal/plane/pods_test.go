@@ -209,15 +209,16 @@ func TestPublishedAuthorityIsRepaired(t *testing.T) {
 	}
 	maps := c.api.CoreV1().ConfigMaps(edgeNamespace)
 	// An installation's manifests bring an empty one.
-	m, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthorityConfigMap, Labels: labels()}}, metav1.CreateOptions{})
-	if err != nil {
+	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthorityConfigMap, Labels: labels()}}
+	if _, err := maps.Create(ctx, empty, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"an empty one", "a forged one"} {
 		if err := p.publish(ctx, "roots"); err != nil {
 			t.Fatal(err)
 		}
-		if m, err = maps.Get(ctx, AuthorityConfigMap, metav1.GetOptions{}); err != nil || m.Data[authorityField] != "roots" || m.Labels["test"] != "yes" {
+		m, err := maps.Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
+		if err != nil || m.Data[authorityField] != "roots" || m.Labels["test"] != "yes" {
 			t.Fatalf("%s became %v, %v", what, m, err)
 		}
 		m.Data[authorityField] = "forged"
