@@ -22,7 +22,7 @@ var (
 	shownName = regexp.MustCompile(`Reason|^reason[A-Z]|^Condition[A-Z]|^RouteProgrammed$|^(state|machine)[A-Z]`)
 	shownType = regexp.MustCompile(`(Reason|ConditionType)$`)
 	// Gateway API's constants are named for their values.
-	gatewayReason = regexp.MustCompile(`^(?:GatewayClass|Gateway|Listener|Route)Reason(\w+)$`)
+	gatewayReason = regexp.MustCompile(`^(?:GatewayClass|Gateway|ListenerSet|Listener|Route)Reason(\w+)$`)
 )
 
 // words collects from one file what a status can show, and where that is said.
