@@ -62,6 +62,10 @@ func (t *tree) add(of model.Route, built *routev3.Route) {
 	if k.key == "" && k.kind != model.PathRegex {
 		k.key, k.kind = "/", model.PathPrefix
 	}
+	// A path is compared without its query, which a longer key could take for more of it.
+	if i := strings.IndexAny(k.key, "?#"); i >= 0 {
+		k.key, k.kind = k.key[:i], model.PathRegex
+	}
 	t.routes = append(t.routes, k)
 }
 

@@ -59,6 +59,9 @@ func TestTreesAnswerAsLists(t *testing.T) {
 			if n%2 == 0 && len(route.Match.Path.Value) < 3 {
 				route.Match.Path = prefix("/a/b") // else "/" takes all that falls through
 			}
+			if k := route.Match.Path.Kind; r.IntN(10) == 0 && (k == model.PathExact || k == model.PathPrefix) {
+				route.Match.Path.Value += "?q=1" // takes nothing, and must hide nothing
+			}
 			// Most have a condition, so that much falls through.
 			switch r.IntN(8) {
 			case 0, 1:
