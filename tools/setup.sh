@@ -71,7 +71,7 @@ service() {
 	# Installing has enabled it for the next boot, unit and script alike.
 	if [[ -d /run/systemd/system ]]; then
 		"${as_root[@]}" systemctl --quiet disable --now "$unit.service" || die "$unit.service is installed and enabled, and does not want to be disabled: systemctl disable --now $unit"
-	else
+	elif [[ -e /etc/init.d/$unit ]]; then # else the package has a unit of systemd's alone
 		"${as_root[@]}" update-rc.d "$unit" disable >/dev/null || die "$package is installed, and its service does not want to be disabled: update-rc.d $unit disable"
 	fi
 }

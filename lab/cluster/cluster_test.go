@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"fairlead.dev/lab"
 )
 
@@ -134,9 +136,8 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the pod's log is %q (%v)", log, err)
 	}
 	// No process of the cluster is on the host's network, and none of its links.
-	links, err := exec.Command("ip", "-o", "link").Output()
-	if err != nil || strings.Contains(string(links), "cni0") {
-		t.Errorf("the host has links of the cluster's: %s (%v)", links, err)
+	if link, err := netlink.LinkByName("cni0"); err == nil {
+		t.Errorf("the host has a link of the cluster's: %v", link.Attrs())
 	}
 }
 

@@ -5,7 +5,7 @@
 # Set by the caller: NODE NODE_DIR NODE_IP LABS TOOLS KUBECONFIG_NODE KUBECONFIG_PROXY POD_NET
 set -euo pipefail
 
-hostname "$NODE"
+echo "$NODE" >/proc/sys/kernel/hostname
 # Fresh /run, /var/lib and /var/log, in memory. What the node needs of the host's is carried
 # over first: a checkout may lie below one of them.
 new=$NODE_DIR/run
