@@ -70,6 +70,13 @@ func (s *served) status(ctx context.Context) model.Status {
 	return status
 }
 
+func (s *served) routes(ctx context.Context, host, namespace string) ([]model.RouteRow, error) {
+	if r := s.running.Load(); r != nil {
+		return r.Routes(ctx, plane.RouteFilter{Host: host, Namespace: namespace})
+	}
+	return nil, errStarting
+}
+
 func (s *served) revisions(ctx context.Context) ([]model.Revision, error) {
 	if r := s.running.Load(); r != nil {
 		return r.Revisions(ctx)

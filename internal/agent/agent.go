@@ -29,6 +29,8 @@ type Proxy interface {
 	Warming(ctx context.Context) ([]string, error)
 	// Active names the clusters that the proxy uses.
 	Active(ctx context.Context) ([]string, error)
+	// Groups are the figures of the groups that have taken requests, sorted.
+	Groups(ctx context.Context) ([]model.GroupFigures, error)
 }
 
 // proxyReady is the State of a proxy that takes requests.

@@ -59,13 +59,18 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 		return err
 	}
 	broken := make(chan error, 1)
-	news := make(chan struct{}, 1)
+	news, question := make(chan struct{}, 1), make(chan struct{}, 1)
+	var asked atomic.Uint64
 	go func() {
 		for {
 			instruction, err := stream.Recv()
 			if err != nil {
 				broken <- err
 				return
+			}
+			if n := instruction.GetAskFigures(); n > asked.Load() {
+				asked.Store(n)
+				poke(question)
 			}
 			if ttl := instruction.GetTimeToLive().AsDuration(); ttl > 0 {
 				r.ttl.Store(int64(ttl))
@@ -74,8 +79,12 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 		}
 	}()
 	var last *agentv1.Report
+	var told uint64
 	for {
 		report := r.report()
+		if n := asked.Load(); n > told {
+			told, report.Figures = n, r.figures(ctx, n)
+		}
 		if err := stream.Send(report); err != nil {
 			return <-broken
 		}
@@ -90,6 +99,8 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 				again.Reset(r.every())
 			case <-again.C:
 				same = false
+			case <-question:
+				same = asked.Load() <= told
 			case <-r.changed:
 				select {
 				case err := <-broken:
@@ -102,6 +113,15 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 		}
 		again.Stop()
 	}
+}
+
+// figures answer the plane's question; without a proxy that answers there are none.
+func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
+	groups, err := r.proxy.Groups(ctx)
+	if err != nil {
+		r.log.Debug("the proxy's figures are not known", "error", err)
+	}
+	return wire.Figures(asked, groups)
 }
 
 // every is a little less than a third of the time-to-live.
@@ -132,6 +152,7 @@ func (r *reporter) report() *agentv1.Report {
 // steady says that two reports differ at most in figures that always move.
 func steady(a, b *agentv1.Report) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
+	a.Figures, b.Figures = nil, nil
 	for _, p := range []*agentv1.Proxy{a.GetProxy(), b.GetProxy()} {
 		p.RssBytes, p.Requests = 0, 0
 	}

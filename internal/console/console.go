@@ -44,7 +44,9 @@ type Config struct {
 	Explain func(context.Context, explain.Request) (explain.Explanation, error)
 	// Revisions are the steps of routing, newest first; nil where there are none.
 	Revisions func(context.Context) ([]model.Revision, error)
-	Log       *slog.Logger
+	// Routes are the routes of the edges; nil where there are none.
+	Routes func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)
+	Log    *slog.Logger
 }
 
 // Handler serves /healthz, /readyz, /metrics and, where there are any, the status and
@@ -67,6 +69,9 @@ func Handler(c Config) http.Handler {
 	}
 	if c.Explain != nil {
 		mux.HandleFunc("GET "+ExplainPath, explainHandler(c.Explain))
+	}
+	if c.Routes != nil {
+		mux.HandleFunc("GET "+RoutesPath, routesHandler(c.Routes))
 	}
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+RevisionsPath, revisionsHandler(c.Revisions))

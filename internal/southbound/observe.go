@@ -31,14 +31,17 @@ func (s *Server) Observe(g grpc.BidiStreamingServer[agentv1.Report, agentv1.Inst
 	}
 	defer done()
 	go func() {
-		err := g.Send(&agentv1.Instruction{TimeToLive: durationpb.New(s.config.TTL)})
-		if err != nil {
+		if err := s.instruct(ctx, who, g.Send); err != nil {
 			who.end(err)
 		}
 	}()
 	go func() { who.end(s.observe(ctx, who, g)) }()
 	<-ctx.Done()
 	return ended(ctx)
+}
+
+func (s *Server) instruction(asked uint64) *agentv1.Instruction {
+	return &agentv1.Instruction{TimeToLive: durationpb.New(s.config.TTL), AskFigures: asked}
 }
 
 func (s *Server) observe(ctx context.Context, who *session, g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
@@ -74,6 +77,8 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		s.mu.Unlock()
 		return
 	}
+	s.answered(who.Machine, report.GetFigures())
+	report.Figures = nil // nobody else wants it
 	changed := m.report == nil || m.lost || applied != m.applied || !slices.Equal(problems, m.problems) ||
 		!steady(m.report, report)
 	if m.lost {
@@ -120,6 +125,7 @@ func trim(r *agentv1.Report) *agentv1.Report {
 	for _, v := range r.GetVips() {
 		v.State, v.Message = cut(v.GetState(), maxName), cut(v.GetMessage(), maxMessage)
 	}
+	trimFigures(r.GetFigures())
 	if a := r.GetApplied(); a != nil {
 		a.Problems = a.GetProblems()[:min(len(a.GetProblems()), maxProblems)]
 		for _, p := range a.GetProblems() {

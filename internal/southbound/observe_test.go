@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -169,4 +170,40 @@ func TestExpiredCertificateEndsStreams(t *testing.T) {
 	// Nor does it get in again.
 	_, err := agentv1.NewEnrollmentClient(r.dial(a.cert)).Renew(r.ctx(), &agentv1.RenewRequest{Csr: request(t, a.key)})
 	wantStatus(t, err, codes.Unauthenticated, "machine:edge-1 expired at 2030-01-09T")
+}
+
+// Machines are asked for figures when somebody wants them; one that does not answer is
+// left out.
+func TestFigures(t *testing.T) {
+	r := newRig(t)
+	if got := r.server.Figures(t.Context()); len(got) != 0 {
+		t.Errorf("without machines: %v", got)
+	}
+	answering, silent := r.join("edge-1").observe(), r.join("edge-2").observe()
+	for name, o := range map[string]*observing{"edge-1": answering, "edge-2": silent} {
+		o.report(&agentv1.Report{AgentVersion: "v1"})
+		r.wait("the report", name, func(m MachineState) bool { return m.AgentVersion == "v1" })
+	}
+	go func() {
+		for {
+			instruction, err := answering.client.Recv()
+			if err != nil {
+				return
+			}
+			_ = answering.client.Send(&agentv1.Report{AgentVersion: "v1", Figures: &agentv1.Figures{
+				Asked:  instruction.GetAskFigures(),
+				Groups: []*agentv1.GroupFigures{{Name: "team/app/80", Requests: 7, Errors: 1, Backends: 2, Healthy: 1}},
+			}})
+		}
+	}()
+	for range 2 {
+		got := r.server.Figures(t.Context())
+		want := model.GroupFigures{Group: "team/app/80", Requests: 7, Errors: 1, Backends: 2, Healthy: 1}
+		if len(got) != 1 || len(got["edge-1"]) != 1 || got["edge-1"][0] != want {
+			t.Errorf("figures %+v", got)
+		}
+	}
+	if len(r.server.questions) != 0 {
+		t.Error("questions are left over")
+	}
 }

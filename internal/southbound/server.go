@@ -118,8 +118,11 @@ type Server struct {
 	mu       sync.Mutex
 	machines map[string]*machine
 	watchers []func(machine string)
-	sessions map[*session]struct{}
-	raised   struct { // the epoch, for the last time
+	// asked is the number of the last question for figures; questions are those that wait.
+	asked     uint64
+	questions map[*question]struct{}
+	sessions  map[*session]struct{}
+	raised    struct { // the epoch, for the last time
 		above uint64
 		at    time.Time
 	}
@@ -148,7 +151,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, verifier: verifier{roots: roots, now: c.Now},
-		machines: map[string]*machine{}, sessions: map[*session]struct{}{},
+		machines: map[string]*machine{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}
 	s.door = newDoor(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -225,6 +228,7 @@ func (s *Server) standby() error {
 type session struct {
 	caller
 	end context.CancelCauseFunc
+	ask chan struct{} // gets a token when the machine is to be asked for figures
 }
 
 // begin is the common start of both kinds of streams: it checks who calls and
@@ -239,7 +243,7 @@ func (s *Server) begin(ctx context.Context, kind streamKind) (_ context.Context,
 		return nil, nil, nil, s.standby()
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	who = &session{caller: c, end: end}
+	who = &session{caller: c, end: end, ask: make(chan struct{}, 1)}
 	if err := s.claim(who, kind); err != nil {
 		end(err)
 		s.config.Log.Warn("machine refused", "machine", c.Machine, "reason", err)

@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{15, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type Proxy_State int32
@@ -189,7 +189,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{16, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{18, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -1029,7 +1029,9 @@ type Report struct {
 	// The BGP sessions, sorted by peer.
 	Sessions []*Session `protobuf:"bytes,5,rep,name=sessions,proto3" json:"sessions,omitempty"`
 	// The VIPs, sorted by address.
-	Vips          []*VipState `protobuf:"bytes,6,rep,name=vips,proto3" json:"vips,omitempty"`
+	Vips []*VipState `protobuf:"bytes,6,rep,name=vips,proto3" json:"vips,omitempty"`
+	// What the plane asked for last, once.
+	Figures       *Figures `protobuf:"bytes,7,opt,name=figures,proto3" json:"figures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,6 +1108,147 @@ func (x *Report) GetVips() []*VipState {
 	return nil
 }
 
+func (x *Report) GetFigures() *Figures {
+	if x != nil {
+		return x.Figures
+	}
+	return nil
+}
+
+// Figures are what the proxy has counted.
+type Figures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number with which the plane asked.
+	Asked uint64 `protobuf:"varint,1,opt,name=asked,proto3" json:"asked,omitempty"`
+	// Those that have taken requests since the proxy began, sorted by name.
+	Groups        []*GroupFigures `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Figures) Reset() {
+	*x = Figures{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Figures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Figures) ProtoMessage() {}
+
+func (x *Figures) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Figures.ProtoReflect.Descriptor instead.
+func (*Figures) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Figures) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *Figures) GetGroups() []*GroupFigures {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// GroupFigures are those of one group of backends.
+type GroupFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Requests sent to backends, tries included, and those answered 5xx.
+	Requests uint64 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
+	Errors   uint64 `protobuf:"varint,3,opt,name=errors,proto3" json:"errors,omitempty"`
+	// Backends that the proxy knows, and those that it holds for healthy.
+	Backends      uint32 `protobuf:"varint,4,opt,name=backends,proto3" json:"backends,omitempty"`
+	Healthy       uint32 `protobuf:"varint,5,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupFigures) Reset() {
+	*x = GroupFigures{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupFigures) ProtoMessage() {}
+
+func (x *GroupFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupFigures.ProtoReflect.Descriptor instead.
+func (*GroupFigures) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GroupFigures) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GroupFigures) GetRequests() uint64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *GroupFigures) GetErrors() uint64 {
+	if x != nil {
+		return x.Errors
+	}
+	return 0
+}
+
+func (x *GroupFigures) GetBackends() uint32 {
+	if x != nil {
+		return x.Backends
+	}
+	return 0
+}
+
+func (x *GroupFigures) GetHealthy() uint32 {
+	if x != nil {
+		return x.Healthy
+	}
+	return 0
+}
+
 // Session is one BGP session. Names of states and reasons are those of the model.
 type Session struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1131,7 +1274,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1286,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1299,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Session) GetPeer() string {
@@ -1277,7 +1420,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1432,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1445,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -1347,7 +1490,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1502,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1515,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -1414,7 +1557,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1569,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1582,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -1496,7 +1639,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1651,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1664,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -1570,14 +1713,16 @@ func (x *Proxy) GetRequests() uint64 {
 type Instruction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sent at the beginning and when it changes.
-	TimeToLive    *durationpb.Duration `protobuf:"bytes,1,opt,name=time_to_live,json=timeToLive,proto3" json:"time_to_live,omitempty"`
+	TimeToLive *durationpb.Duration `protobuf:"bytes,1,opt,name=time_to_live,json=timeToLive,proto3" json:"time_to_live,omitempty"`
+	// Asks for figures in the next report when it is larger than any before on the stream.
+	AskFigures    uint64 `protobuf:"varint,2,opt,name=ask_figures,json=askFigures,proto3" json:"ask_figures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1734,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1747,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -1610,6 +1755,13 @@ func (x *Instruction) GetTimeToLive() *durationpb.Duration {
 		return x.TimeToLive
 	}
 	return nil
+}
+
+func (x *Instruction) GetAskFigures() uint64 {
+	if x != nil {
+		return x.AskFigures
+	}
+	return 0
 }
 
 var File_proto_agent_v1_agent_proto protoreflect.FileDescriptor
@@ -1692,14 +1844,24 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x9a\x02\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xd0\x02\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
 	"\aapplied\x18\x03 \x01(\v2\x1a.fairlead.agent.v1.AppliedR\aapplied\x12.\n" +
 	"\x05proxy\x18\x04 \x01(\v2\x18.fairlead.agent.v1.ProxyR\x05proxy\x126\n" +
 	"\bsessions\x18\x05 \x03(\v2\x1a.fairlead.agent.v1.SessionR\bsessions\x12/\n" +
-	"\x04vips\x18\x06 \x03(\v2\x1b.fairlead.agent.v1.VipStateR\x04vips\"\xc8\x03\n" +
+	"\x04vips\x18\x06 \x03(\v2\x1b.fairlead.agent.v1.VipStateR\x04vips\x124\n" +
+	"\afigures\x18\a \x01(\v2\x1a.fairlead.agent.v1.FiguresR\afigures\"X\n" +
+	"\aFigures\x12\x14\n" +
+	"\x05asked\x18\x01 \x01(\x04R\x05asked\x127\n" +
+	"\x06groups\x18\x02 \x03(\v2\x1f.fairlead.agent.v1.GroupFiguresR\x06groups\"\x8c\x01\n" +
+	"\fGroupFigures\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
+	"\brequests\x18\x02 \x01(\x04R\brequests\x12\x16\n" +
+	"\x06errors\x18\x03 \x01(\x04R\x06errors\x12\x1a\n" +
+	"\bbackends\x18\x04 \x01(\rR\bbackends\x12\x18\n" +
+	"\ahealthy\x18\x05 \x01(\rR\ahealthy\"\xc8\x03\n" +
 	"\aSession\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\tR\x04peer\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\fR\aaddress\x12\x14\n" +
@@ -1751,10 +1913,12 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\vSTATE_READY\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DRAINING\x10\x03\x12\x11\n" +
 	"\rSTATE_BACKOFF\x10\x04\x12\x11\n" +
-	"\rSTATE_STOPPED\x10\x05\"J\n" +
+	"\rSTATE_STOPPED\x10\x05\"k\n" +
 	"\vInstruction\x12;\n" +
 	"\ftime_to_live\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"timeToLive2\x9e\x01\n" +
+	"timeToLive\x12\x1f\n" +
+	"\vask_figures\x18\x02 \x01(\x04R\n" +
+	"askFigures2\x9e\x01\n" +
 	"\n" +
 	"Enrollment\x12F\n" +
 	"\x04Join\x12\x1e.fairlead.agent.v1.JoinRequest\x1a\x1e.fairlead.agent.v1.Certificate\x12H\n" +
@@ -1775,7 +1939,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -1792,49 +1956,53 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*Certificate)(nil),           // 12: fairlead.agent.v1.Certificate
 	(*LeaderHint)(nil),            // 13: fairlead.agent.v1.LeaderHint
 	(*Report)(nil),                // 14: fairlead.agent.v1.Report
-	(*Session)(nil),               // 15: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 16: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 17: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 18: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 19: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 20: fairlead.agent.v1.Instruction
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*Figures)(nil),               // 15: fairlead.agent.v1.Figures
+	(*GroupFigures)(nil),          // 16: fairlead.agent.v1.GroupFigures
+	(*Session)(nil),               // 17: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 18: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 19: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 20: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 21: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 22: fairlead.agent.v1.Instruction
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	21, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	21, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	23, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	23, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	21, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	21, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	21, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	23, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	23, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	23, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	21, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	23, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	21, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	17, // 11: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	19, // 12: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	15, // 13: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	16, // 14: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
-	22, // 15: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	21, // 16: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	22, // 17: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	18, // 18: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 19: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 20: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	21, // 21: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	10, // 22: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	11, // 23: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	14, // 24: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	12, // 25: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	12, // 26: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	20, // 27: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	25, // [25:28] is the sub-list for method output_type
-	22, // [22:25] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	23, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	19, // 11: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	21, // 12: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	17, // 13: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	18, // 14: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	15, // 15: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
+	16, // 16: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
+	24, // 17: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	23, // 18: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	24, // 19: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	20, // 20: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 21: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 22: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	23, // 23: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	10, // 24: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	11, // 25: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	14, // 26: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	12, // 27: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	12, // 28: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	22, // 29: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	27, // [27:30] is the sub-list for method output_type
+	24, // [24:27] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -1849,7 +2017,7 @@ func file_proto_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,0 +1,106 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+
+	"fairlead.dev/internal/model"
+)
+
+// RoutesPath is where a plane lists the routes of the edges as JSON. Its parameters, host
+// and namespace, may be left out.
+const RoutesPath = "/v1/routes"
+
+func routesHandler(routes func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		rows, err := routes(r.Context(), q.Get("host"), q.Get("namespace"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		body, err := json.Marshal(rows)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		writeBody(w, append(body, '\n'))
+	}
+}
+
+// Routes asks a plane's console for the routes of the edges.
+func (c Client) Routes(ctx context.Context, host, namespace string) ([]model.RouteRow, error) {
+	body, err := c.Get(ctx, RoutesPath+"?"+url.Values{"host": {host}, "namespace": {namespace}}.Encode())
+	if err != nil {
+		return nil, err
+	}
+	var rows []model.RouteRow
+	if err := json.Unmarshal(body, &rows); err != nil {
+		return nil, fmt.Errorf("read the routes from %s: %w", c.URL, err)
+	}
+	return rows, nil
+}
+
+// WriteRoutes renders routes for a terminal, a line a share; most bounds the lines, 0 does
+// not.
+func WriteRoutes(w io.Writer, rows []model.RouteRow, most int) error {
+	t := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "LISTENER\tHOST\tMATCH\tOWNER\tSTATE\tBACKENDS\tSHARE\tHEALTH\tREQUESTS\t5XX")
+	lines, left := 0, 0
+	line := func(r model.RouteRow, first bool, what, share, health, requests, errors string) {
+		if most > 0 && lines == most {
+			left++
+			return
+		}
+		lines++
+		if first {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t", r.Listener, r.Host, r.Match, r.Owner, r.State)
+		} else {
+			fmt.Fprint(t, "\t\t\t\t\t")
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", what, share, health, requests, errors)
+	}
+	for _, r := range rows {
+		if len(r.Backends) == 0 {
+			line(r, true, r.Action, "", "", "", "")
+		}
+		for i, b := range r.Backends {
+			if b.Group == "" {
+				line(r, i == 0, "broken reference: 500", fmt.Sprintf("%g%%", b.Percent), "", "", "")
+				continue
+			}
+			// A group that took no request since the proxies began has no figures.
+			requests, errors := "0", "0"
+			if b.HealthKnown {
+				requests, errors = fmt.Sprint(b.Requests), fmt.Sprint(b.Errors)
+			}
+			line(r, i == 0, string(b.Group), fmt.Sprintf("%g%%", b.Percent), healthText(b), requests, errors)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write the routes: %w", err)
+	}
+	var err error
+	switch {
+	case len(rows) == 0:
+		_, err = fmt.Fprintln(w, "no route: none is published for this")
+	case left > 0:
+		_, err = fmt.Fprintf(w, "%d more lines: --all prints them, a HOST narrows them down\n", left)
+	}
+	return err
+}
+
+func healthText(b model.RouteBackend) string {
+	text := fmt.Sprintf("%d/%d ready", b.Ready, b.Total)
+	if b.HealthKnown && b.Healthy < b.Ready {
+		text += fmt.Sprintf(", %d healthy", b.Healthy)
+	}
+	return strings.TrimSpace(text)
+}
