@@ -57,6 +57,8 @@ func TestInstallation(t *testing.T) {
 	s.survivesItsLeader()
 	s.drainsWhenUpgraded()
 	s.keepsToItsRights()
+	s.servesWithoutPlanes()
+	s.keepsToItsRights()
 	s.leavesNothing(before)
 }
 
@@ -327,6 +329,33 @@ func (s *site) drainsWhenUpgraded() {
 		s.t.Errorf("while agents were replaced, of %d requests %d failed: %v", asked, len(failed), failed[:min(len(failed), 5)])
 	}
 	s.t.Logf("agents were replaced: %d requests, %d of them went to the other node, %d failed", asked, away, len(failed))
+}
+
+// servesWithoutPlanes: with every plane gone, a new pod on a node serves what the one
+// before it remembered there.
+func (s *site) servesWithoutPlanes() {
+	s.t.Helper()
+	s.kubectl("-n", "fairlead-system", "scale", "deployment", "fairlead-plane", "--replicas=0")
+	s.awaitPods("fairlead-system", "plane", 0)
+	old := s.awaitPods("fairlead-edge", "agent", 2)
+	s.kubectl("-n", "fairlead-edge", "delete", "pod", old[0].Name)
+	s.eventually("another pod is ready", func() error {
+		found, err := s.pods("fairlead-edge", "agent")
+		if err == nil && (len(found) != 2 || slices.Contains(found, old[0])) {
+			err = fmt.Errorf("there are %v", found)
+		}
+		return err
+	})
+	s.serves()
+	s.kubectl("-n", "fairlead-system", "scale", "deployment", "fairlead-plane", "--replicas=2")
+	s.awaitPods("fairlead-system", "plane", 2)
+	s.eventually("the machines are connected again", func() error {
+		out, err := s.tryKubectl("get", "machines", "-o", `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {end}`)
+		if err == nil && strings.TrimSpace(out) != "n1=True n2=True" {
+			err = fmt.Errorf("they are %q", out)
+		}
+		return err
+	})
 }
 
 // keepsToItsRights: nothing was forbidden to the planes.
