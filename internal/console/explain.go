@@ -216,9 +216,19 @@ func writeRoute(b *paragraphs, e explain.Explanation) {
 		b.line("%s", text)
 		return
 	}
+	if r.Redirect != nil {
+		b.line("redirects with %d", r.Redirect.Status)
+		return
+	}
 	f := r.Forward
-	if f.Rewrite != "" {
+	if f.Rewrite != nil {
 		b.line("backends see the path %s", f.Path)
+	}
+	if f.Host != "" {
+		b.line("backends see the host %s", f.Host)
+	}
+	for _, m := range f.Mirrors {
+		b.line("copies of %s go to %s", explain.Share(100*float64(m.Numerator)/float64(m.Denominator)), m.Group)
 	}
 	timeout := "no timeout"
 	if f.Timeout > 0 {
@@ -227,6 +237,12 @@ func writeRoute(b *paragraphs, e explain.Explanation) {
 	retry := fmt.Sprintf("%d retries of failed connections", f.Attempts)
 	if f.RetryAny {
 		retry = fmt.Sprintf("%d retries, of 5xx answers too", f.Attempts)
+	}
+	for i, code := range f.RetryCodes {
+		if i == 0 {
+			retry += ", of answers"
+		}
+		retry += fmt.Sprintf(" %d", code)
 	}
 	if f.PerTryTimeout > 0 {
 		retry += ", each within " + f.PerTryTimeout.String()

@@ -134,9 +134,11 @@ type Route struct {
 	Name string `json:"name"`
 	By   Source `json:"by"`
 	// Match in words.
-	Match   string         `json:"match"`
-	Respond *model.Respond `json:"respond,omitempty"`
-	Forward *Forward       `json:"forward,omitempty"`
+	Match string `json:"match"`
+	// One of these is set.
+	Respond  *model.Respond  `json:"respond,omitempty"`
+	Redirect *model.Redirect `json:"redirect,omitempty"`
+	Forward  *Forward        `json:"forward,omitempty"`
 }
 
 // Answer is what the client gets.

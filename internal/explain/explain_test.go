@@ -339,7 +339,8 @@ func TestRewritten(t *testing.T) {
 		kind                 model.PathMatchKind
 		from, to, path, want string
 	}{
-		{model.PathSegments, "/a", "", "/a/b", "/a/b"},
+		{model.PathSegments, "/a", "", "/a/b", "/b"},
+		{model.PathPrefix, "/a", "", "/a/b", "/a/b"},
 		{model.PathSegments, "/a", "/", "/a/b", "/b"},
 		{model.PathSegments, "/a", "/", "/a", "/"},
 		{model.PathSegments, "/a/", "/x/", "/a/b", "/x/b"},
@@ -349,8 +350,37 @@ func TestRewritten(t *testing.T) {
 		{model.PathExact, "/a", "/x", "/a", "/x"},
 		{model.PathRegex, "/.*", "/x", "/a", "/x"},
 	} {
-		if got := rewritten(model.PathMatch{Kind: c.kind, Value: c.from}, c.to, c.path); got != c.want {
+		if got := rewritten(model.PathMatch{Kind: c.kind, Value: c.from}, &model.PathRewrite{Kind: model.RewritePrefix, Value: c.to}, c.path); got != c.want {
 			t.Errorf("%+v: %s", c, got)
+		}
+		if got := rewritten(model.PathMatch{Kind: c.kind, Value: c.from}, &model.PathRewrite{Kind: model.RewriteFull, Value: "/new"}, c.path); got != "/new" {
+			t.Errorf("%+v: the whole path becomes %s", c, got)
+		}
+		if got := rewritten(model.PathMatch{Kind: c.kind, Value: c.from}, nil, c.path); got != c.path {
+			t.Errorf("%+v: without a rewrite %s", c, got)
+		}
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	at := func(to model.Redirect) given {
+		return given{hosts: []model.VirtualHost{host("a.test", model.Route{
+			Name: "HTTPRoute/team/app/rules/0/matches/0", Match: path(model.PathSegments, "/old"), Redirect: &to,
+		})}}
+	}
+	for _, c := range []struct {
+		to   model.Redirect
+		want string
+	}{
+		{model.Redirect{Status: 301, Scheme: "https"}, "https://a.test/old/x?y=z"},
+		{model.Redirect{Status: 302, Host: "b.test"}, "http://b.test/old/x?y=z"},
+		{model.Redirect{Status: 302, Port: 8080}, "http://a.test:8080/old/x?y=z"},
+		{model.Redirect{Status: 308, Path: &model.PathRewrite{Kind: model.RewritePrefix, Value: "/new"}}, "http://a.test/new/x?y=z"},
+		{model.Redirect{Status: 307, Path: &model.PathRewrite{Kind: model.RewriteFull, Value: "/all"}}, "http://a.test/all?y=z"},
+	} {
+		e := Explain(ask(t, Options{URL: "http://a.test/old/x?y=z"}), at(c.to).world())
+		if o := e.Answer.Outcomes; len(o) != 1 || o[0].Status != c.to.Status || !strings.HasSuffix(o[0].Why, " "+c.want) || e.Route.Redirect == nil {
+			t.Errorf("%+v: %+v, want %s", c.to, e.Answer, c.want)
 		}
 	}
 }

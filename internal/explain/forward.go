@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -26,14 +27,19 @@ type Forward struct {
 	Path string `json:"path"`
 	// By says the weights.
 	By Source `json:"by"`
-	// Rewrite of the matched part that makes Path; empty when there is none.
-	Rewrite string `json:"rewrite,omitempty"`
+	// Rewrite makes Path; nil when it stays.
+	Rewrite *model.PathRewrite `json:"rewrite,omitempty"`
+	// Host that backends see; empty is the client's.
+	Host string `json:"host,omitempty"`
+	// Mirrors get copies.
+	Mirrors []model.Mirror `json:"mirrors,omitempty"`
 	// Timeout of the whole request; 0 is none.
 	Timeout time.Duration `json:"timeoutNanoseconds"`
 	// Attempts after the first one. Those of failed connections are made in any case;
-	// RetryAny says that 5xx answers are retried too.
+	// RetryAny says that 5xx answers are retried too, RetryCodes which other answers are.
 	Attempts      uint32        `json:"attempts"`
 	RetryAny      bool          `json:"retryAny"`
+	RetryCodes    []uint32      `json:"retryCodes,omitempty"`
 	PerTryTimeout time.Duration `json:"perTryTimeoutNanoseconds,omitempty"`
 	WebSocket     bool          `json:"websocket"`
 }
@@ -67,6 +73,11 @@ type Backend struct {
 func (x *explainer) take(r model.Route, s seen) {
 	route := &Route{Name: r.Name, By: x.source(routeSource(r)), Match: matchText(r.Match)}
 	x.e.Route = route
+	if r.Redirect != nil && s.upgrade == "" {
+		route.Redirect = r.Redirect
+		x.answer(r.Redirect.Status, "the route sends clients to "+x.location(r, s))
+		return
+	}
 	if r.Forward == nil {
 		route.Respond = &model.Respond{Status: 500}
 		if r.Respond != nil {
@@ -79,26 +90,24 @@ func (x *explainer) take(r model.Route, s seen) {
 		x.answer(route.Respond.Status, responseText(r))
 		return
 	}
-	rewrite := ""
-	if p := r.Forward.Path; p != nil {
-		rewrite = p.Value
-	}
-	path := rewritten(r.Match.Path, rewrite, s.path)
+	path := rewritten(r.Match.Path, r.Forward.Path, s.path)
 	if s.query != "" {
 		path += "?" + s.query
 	}
 	f := &Forward{
-		Path: path, Rewrite: rewrite, Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket,
+		Path: path, Rewrite: r.Forward.Path, Host: r.Forward.Host, Mirrors: r.Forward.Mirrors,
+		Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket,
 	}
 	switch {
-	case r.Forward.Timeout == model.Never:
+	case r.Forward.Timeout == model.Never, r.Forward.Timeout == 0 && r.Forward.Stream:
 		f.Timeout = 0
 	case r.Forward.Timeout > 0:
 		f.Timeout = r.Forward.Timeout
 	}
 	if retry := r.Forward.Retry; retry != nil {
-		f.Attempts, f.RetryAny, f.PerTryTimeout = retry.Attempts, true, r.Forward.TryTimeout
+		f.Attempts, f.RetryAny, f.RetryCodes = retry.Attempts, retry.ServerErrors, retry.Codes
 	}
+	f.PerTryTimeout = r.Forward.TryTimeout
 	f.By = route.By
 	if i := strings.Index(f.By.Field, "."+matchField); i >= 0 {
 		f.By.Field = f.By.Field[:i] + ".backendRefs"
@@ -112,7 +121,29 @@ func (x *explainer) take(r model.Route, s seen) {
 		x.answer(403, "it asks for an upgrade to "+s.upgrade+", which the route does not allow")
 		return
 	}
-	x.outcomes(s.upgrade != "")
+	x.outcomes(s.upgrade != "", r.Forward.Stream)
+}
+
+// location is where a redirect leads, as clients are told: without the port that the scheme
+// implies.
+func (x *explainer) location(r model.Route, s seen) string {
+	to := r.Redirect
+	scheme, port := cmp.Or(to.Scheme, x.request.Scheme), to.Port
+	known := map[string]uint16{"http": 80, "https": 443}[scheme]
+	if port == 0 {
+		if port = x.request.Port; to.Scheme != "" {
+			port = known
+		}
+	}
+	text := scheme + "://" + cmp.Or(to.Host, s.host)
+	if port != known {
+		text += ":" + strconv.Itoa(int(port))
+	}
+	text += rewritten(r.Match.Path, to.Path, s.path)
+	if s.query != "" {
+		text += "?" + s.query
+	}
+	return text
 }
 
 // responseText says why a route answers without a backend.
@@ -120,8 +151,8 @@ func responseText(r model.Route) string {
 	switch {
 	case strings.HasPrefix(r.Name, "IngressRoute/") && strings.Contains(r.Name, "/refused"):
 		return r.Owner.String() + " is invalid here, and no shorter prefix may take its requests"
-	case r.Respond == nil || r.Respond.Status == 500 && r.Respond.Body == "":
-		return "the rule has no backend that can be used"
+	case r.Respond == nil || r.Respond.Status >= 500 && r.Respond.Body == "":
+		return "the rule has no backend that can be used, or cannot be served as it is written"
 	}
 	return "the route says so"
 }
@@ -192,7 +223,7 @@ func percent(part, whole uint64) float64 {
 
 // outcomes says what becomes of each share. The route that refuses broken shares stands
 // in front of the one that forwards and knows no upgrades.
-func (x *explainer) outcomes(upgrade bool) {
+func (x *explainer) outcomes(upgrade, stream bool) {
 	var outcomes []Outcome
 	broken := 0.0
 	for _, g := range x.e.Groups {
@@ -212,6 +243,9 @@ func (x *explainer) outcomes(upgrade bool) {
 	}
 	if broken > 0 {
 		o := Outcome{Percent: broken, Status: 500, Why: "the reference to the backend is broken"}
+		if stream {
+			o.Status = 503
+		}
 		if upgrade {
 			o.Status, o.Why = 403, "the reference to the backend is broken, and no upgrade is allowed there"
 		}

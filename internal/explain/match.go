@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -137,13 +138,17 @@ func quote(s string) string {
 
 // rewritten is the path that a backend sees, without the query: the matched part replaced
 // without doubling or swallowing the slash after it.
-func rewritten(m model.PathMatch, to, path string) string {
-	if to == "" {
+func rewritten(m model.PathMatch, r *model.PathRewrite, path string) string {
+	if r == nil || r.Value == "" && m.Kind == model.PathPrefix {
 		return path
+	}
+	to := r.Value
+	if r.Kind == model.RewriteFull {
+		return cmp.Or(to, "/")
 	}
 	switch m.Kind {
 	case model.PathExact, model.PathRegex:
-		return to
+		return cmp.Or(to, "/")
 	case model.PathSegments:
 		from := strings.TrimRight(m.Value, "/")
 		to = strings.TrimRight(to, "/")
