@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"fairlead.dev/internal/agent"
 	"fairlead.dev/internal/console"
@@ -26,6 +27,7 @@ import (
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/version"
+	"fairlead.dev/internal/xds"
 )
 
 // agentFlags are the flags that `agent` and `up` share.
@@ -37,6 +39,8 @@ type agentFlags struct {
 	consoleAddress string
 	envoy          string
 	envoyThreads   int
+	envoyMemory    string
+	envoyClients   int64
 	drainTime      time.Duration
 	onStop         string
 
@@ -56,6 +60,8 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 	flags.StringVar(&f.consoleAddress, prefix+"console-address", defaultAgentConsole, "address of the agent's health and metrics; readable by everyone who reaches it")
 	flags.StringVar(&f.envoy, "envoy", "envoy", "Envoy's binary: a path, or a name on PATH")
 	flags.IntVar(&f.envoyThreads, "envoy-threads", 0, "Envoy's worker threads (default: one a processor)")
+	flags.StringVar(&f.envoyMemory, "envoy-memory", "", "memory at which Envoy sheds load, such as 4Gi (default: three quarters of what this machine or its container has)")
+	flags.Int64Var(&f.envoyClients, "envoy-connections", 50_000, "how many connections of clients Envoy takes at once, over all listeners")
 	flags.DurationVar(&f.drainTime, "drain-time", 30*time.Second, "how long connections may finish when Envoy is drained")
 	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what becomes of Envoy when this process ends: leave (it serves on, and the next agent takes it over) or drain")
 	complete(c, "on-stop", string(proxy.Leave), string(proxy.Drain))
@@ -120,6 +126,12 @@ func (f *agentFlags) check() error {
 	if f.envoyThreads < 0 {
 		return usageError{err: fmt.Errorf("--envoy-threads %d: want 1 or more, or 0 for one a processor", f.envoyThreads)}
 	}
+	if f.envoyClients < 0 {
+		return usageError{err: fmt.Errorf("--envoy-connections %d: want 1 or more, or 0 for 50000", f.envoyClients)}
+	}
+	if _, err := f.proxyMemory(); err != nil {
+		return err
+	}
 	name, err := f.machineName()
 	if err != nil {
 		return err
@@ -155,6 +167,27 @@ func (f *agentFlags) machineName() (string, error) {
 	return name, nil
 }
 
+// leastMemory is below what an Envoy without any configuration takes, twice.
+const leastMemory = 64 << 20
+
+// proxyMemory is the memory at which Envoy sheds load, bytes; 0 is no bound.
+func (f *agentFlags) proxyMemory() (uint64, error) {
+	if f.envoyMemory == "" {
+		if have := proxy.AvailableMemory(); have > 0 {
+			return max(leastMemory, have/4*3), nil
+		}
+		return 0, nil
+	}
+	q, err := resource.ParseQuantity(f.envoyMemory)
+	if n := q.Value(); err == nil && n < leastMemory {
+		err = errors.New("Envoy alone needs that much")
+	}
+	if err != nil {
+		return 0, usageError{err: fmt.Errorf("--envoy-memory %q: %w: want an amount of 64Mi or more, such as 4Gi", f.envoyMemory, err)}
+	}
+	return uint64(q.Value()), nil
+}
+
 // runAgent runs until ctx ends or the agent cannot go on.
 func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	name, err := f.machineName()
@@ -166,12 +199,17 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		return err
 	}
 	defer listener.Close()
+	memory, err := f.proxyMemory()
+	if err != nil {
+		return err
+	}
 	envoy, err := proxy.New(proxy.Config{
 		Binary:      f.envoy,
 		RunDir:      f.runDir,
 		ADSSocket:   agent.SocketPath(f.runDir),
 		NodeID:      name,
 		Concurrency: f.envoyThreads,
+		Bootstrap:   xds.BootstrapOptions{MaxConnections: f.envoyClients, HeapBytes: memory},
 		DrainTime:   f.drainTime,
 		OnStop:      proxy.StopPolicy(f.onStop),
 		Log:         log,

@@ -8,15 +8,10 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	metricsv3 "github.com/envoyproxy/go-control-plane/envoy/config/metrics/v3"
-	overloadv3 "github.com/envoyproxy/go-control-plane/envoy/config/overload/v3"
-	connectionsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3"
-	heapv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/fixed_heap/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
-
-	"google.golang.org/protobuf/proto"
 )
 
 // BootstrapOptions are what one machine's Envoy must know before it can ask its agent.
@@ -27,8 +22,8 @@ type BootstrapOptions struct {
 	// MaxConnections bounds the clients' connections over all listeners; 0 is 50,000. The
 	// process needs at least twice as many file descriptors.
 	MaxConnections int64
-	// HeapBytes is the memory at which Envoy sheds load: from 90 % it gives memory back,
-	// from 95 % it closes kept connections, from 98 % it refuses requests. 0 is no bound.
+	// HeapBytes is the memory at which Envoy sheds load, step by step (overload.go). 0 is no
+	// bound.
 	HeapBytes uint64
 }
 
@@ -87,6 +82,9 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 				Patterns: []*matcherv3.StringMatcher{
 					{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "vhost."}},
 					{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ".rds."}},
+					// And these, each certificate.
+					{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ".ssl.certificate."}},
+					{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "sds."}},
 				},
 			}},
 		}},
@@ -115,35 +113,4 @@ func agent(path string) *clusterv3.Cluster {
 			},
 		}),
 	}
-}
-
-func overload(o BootstrapOptions) *overloadv3.OverloadManager {
-	m := &overloadv3.OverloadManager{
-		RefreshInterval: durationpb.New(250 * time.Millisecond),
-		ResourceMonitors: []*overloadv3.ResourceMonitor{monitor("envoy.resource_monitors.global_downstream_max_connections",
-			&connectionsv3.DownstreamConnectionsConfig{MaxActiveDownstreamConnections: o.MaxConnections})},
-	}
-	if o.HeapBytes == 0 {
-		return m
-	}
-	const heap = "envoy.resource_monitors.fixed_heap"
-	m.ResourceMonitors = append(m.ResourceMonitors, monitor(heap, &heapv3.FixedHeapConfig{MaxHeapSizeBytes: o.HeapBytes}))
-	for _, a := range []struct {
-		name string
-		at   float64
-	}{
-		{"envoy.overload_actions.shrink_heap", 0.90},
-		{"envoy.overload_actions.disable_http_keepalive", 0.95},
-		{"envoy.overload_actions.stop_accepting_requests", 0.98},
-	} {
-		m.Actions = append(m.Actions, &overloadv3.OverloadAction{Name: a.name, Triggers: []*overloadv3.Trigger{{
-			Name:         heap,
-			TriggerOneof: &overloadv3.Trigger_Threshold{Threshold: &overloadv3.ThresholdTrigger{Value: a.at}},
-		}}})
-	}
-	return m
-}
-
-func monitor(name string, config proto.Message) *overloadv3.ResourceMonitor {
-	return &overloadv3.ResourceMonitor{Name: name, ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: pack(config)}}
 }

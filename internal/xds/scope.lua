@@ -10,8 +10,7 @@ local bxor, lshift, tobit, band = bit.bxor, bit.lshift, bit.tobit, bit.band
 local byte, lower = string.byte, string.lower
 local listener, tls, section = LISTENER, TLS, SECTION
 local below = {BELOW} -- suffixes of the wildcards that are more specific than the section
-local scopes = {}
-for i = 0, MASK do scopes[i] = listener .. "/" .. i end
+local scopes = {} -- made when first used: a listener may have many of these scripts
 local wild = listener .. "/wild"
 
 local function ends(host, suffix)
@@ -40,7 +39,13 @@ function envoy_on_request(handle)
     hash = bxor(hash, byte(host, i))
     hash = tobit(hash * 403 + lshift(hash, 24)) -- times 16777619, without leaving 53 bits
   end
-  headers:replace("x-fairlead-scope", scopes[band(hash, MASK)])
+  local shard = band(hash, MASK)
+  local scope = scopes[shard]
+  if not scope then
+    scope = listener .. "/" .. shard
+    scopes[shard] = scope
+  end
+  headers:replace("x-fairlead-scope", scope)
   handle:clearRouteCache()
   if handle:metadata():get("unknown_host") then
     if tls and not section then return end -- no wildcard host has this server name

@@ -40,7 +40,10 @@ type world struct {
 	envoy *envoytest.Envoy
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newLimitedWorld(t, xds.BootstrapOptions{}) }
+
+// newLimitedWorld is a world whose Envoy has limits.
+func newLimitedWorld(t *testing.T, o xds.BootstrapOptions) *world {
 	t.Helper()
 	if _, err := envoytest.Find(); err != nil {
 		t.Skip(err)
@@ -56,9 +59,8 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	w.ads.Serve(l)
 	t.Cleanup(w.ads.Close)
-	w.envoy, err = envoytest.Start(ctx, xds.Bootstrap(xds.BootstrapOptions{
-		NodeID: "edge-1", ADSSocket: filepath.Join(dir, "ads"), AdminSocket: filepath.Join(dir, "admin"),
-	}), filepath.Join(dir, "admin"), dir, "--concurrency", "1")
+	o.NodeID, o.ADSSocket, o.AdminSocket = "edge-1", filepath.Join(dir, "ads"), filepath.Join(dir, "admin")
+	w.envoy, err = envoytest.Start(ctx, xds.Bootstrap(o), o.AdminSocket, dir, "--concurrency", "1")
 	must(t, err)
 	t.Cleanup(func() {
 		if err := w.envoy.Close(); err != nil {
