@@ -11,7 +11,8 @@ type Status struct {
 	Routes    []RouteStatus    `json:"routes"`
 	VIPs      []VIPStatus      `json:"vips"`
 	// Sessions are sorted by machine and peer.
-	Sessions []SessionStatus `json:"sessions"`
+	Sessions     []SessionStatus     `json:"sessions"`
+	Certificates []CertificateStatus `json:"certificates,omitempty"`
 	// Problems is everything that is not as it should be, worst first.
 	Problems []Problem `json:"problems"`
 }
@@ -127,6 +128,17 @@ type VIPAt struct {
 type SessionStatus struct {
 	Machine string `json:"machine"`
 	Session
+}
+
+// CertificateStatus is a certificate that machines show, and for whom.
+type CertificateStatus struct {
+	ID        CertificateID `json:"id"`
+	Names     []string      `json:"names"`
+	NotBefore time.Time     `json:"notBefore"`
+	NotAfter  time.Time     `json:"notAfter"`
+	// Owners and Hosts show it, sorted; empty when it is shown to backends.
+	Owners []string `json:"owners,omitempty"`
+	Hosts  []string `json:"hosts,omitempty"`
 }
 
 // Severity orders problems.

@@ -38,15 +38,16 @@ const (
 
 // loop owns what the plane knows. Everything in it belongs to the goroutine of run.
 type loop struct {
-	plane      *Plane
-	snapshot   *snapshot.Snapshot
-	translator *translate.Translator
-	catalog    *catalog
-	tracker    *tracker
-	history    *history
-	statuses   map[model.Object]*translate.Status
-	machines   map[string]*model.Machine
-	network    network
+	plane        *Plane
+	snapshot     *snapshot.Snapshot
+	translator   *translate.Translator
+	catalog      *catalog
+	tracker      *tracker
+	history      *history
+	statuses     map[model.Object]*translate.Status
+	machines     map[string]*model.Machine
+	network      network
+	certificates certificates
 
 	synced  bool
 	backlog []snapshot.Key // changed before everything was synced
@@ -63,17 +64,18 @@ type loop struct {
 func newLoop(p *Plane) *loop {
 	c := newCatalog(p.config.XDS)
 	l := &loop{
-		plane:      p,
-		history:    newHistory(time.Time{}),
-		snapshot:   snapshot.New(),
-		translator: translate.New(p.config.Translate),
-		catalog:    c,
-		tracker:    newTracker(c),
-		statuses:   map[model.Object]*translate.Status{},
-		machines:   map[string]*model.Machine{},
-		network:    newNetwork(),
-		due:        map[model.Object]bool{},
-		blinded:    map[model.Object]bool{},
+		plane:        p,
+		history:      newHistory(time.Time{}),
+		snapshot:     snapshot.New(),
+		translator:   translate.New(p.config.Translate),
+		catalog:      c,
+		tracker:      newTracker(c),
+		statuses:     map[model.Object]*translate.Status{},
+		machines:     map[string]*model.Machine{},
+		network:      newNetwork(),
+		certificates: newCertificates(),
+		due:          map[model.Object]bool{},
+		blinded:      map[model.Object]bool{},
 	}
 	l.tracker.frozen = l.history.frozenText
 	return l
@@ -236,6 +238,7 @@ func (l *loop) send(ch translate.Changes) {
 		}
 		update.Machine[name] = []delta.Change{change}
 	}
+	l.certificates.apply(ch)
 	if err := l.network.apply(ch, &update); err != nil {
 		l.plane.config.Log.Error("a bug: a VIP or a peer cannot be encoded", "error", err)
 	}
@@ -358,6 +361,7 @@ func (l *loop) beat() {
 	if now := p.config.Now().UTC().Truncate(validityBeat); l.synced && !now.Equal(l.snapshot.Now) {
 		l.snapshot.Now = now
 		l.translate([]snapshot.Key{{Kind: snapshot.KindTime}})
+		l.recount = true
 	}
 	if l.recount {
 		l.recount = false

@@ -24,6 +24,8 @@ type metrics struct {
 	objects      *prometheus.GaugeVec   // kind, state
 	vips         *prometheus.GaugeVec   // state
 	sessions     *prometheus.GaugeVec   // state
+	certificates *prometheus.GaugeVec   // state
+	nextExpiry   prometheus.Gauge
 	writes       *prometheus.CounterVec // kind, result
 	writesQueued prometheus.GaugeFunc
 	sourceFaults prometheus.GaugeFunc
@@ -66,6 +68,13 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "bgp_sessions", Help: "BGP sessions of connected machines by state.",
 		}, []string{"state"}),
+		certificates: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates", Help: "Certificates that machines show, by state.",
+		}, []string{"state"}),
+		nextExpiry: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificate_next_expiry_timestamp_seconds",
+			Help: "When the first of the certificates that machines show expires, in Unix time; 0 while there is none.",
+		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_total", Help: "Status writes by kind and result.",
 		}, []string{"kind", "result"}),
@@ -81,7 +90,7 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
-		m.resources, m.machines, m.objects, m.vips, m.sessions, m.writes, m.writesQueued, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.sessions, m.certificates, m.nextExpiry, m.writes, m.writesQueued, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

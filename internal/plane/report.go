@@ -84,6 +84,8 @@ func (l *loop) status() model.Status {
 	if s.Plane.Leading {
 		s.Problems = append(s.Problems, networkProblems(s.VIPs, s.Sessions)...)
 	}
+	s.Certificates = l.certificates.statuses()
+	s.Problems = append(s.Problems, l.certificates.problems(l.plane.config.Now())...)
 	s.Problems = append(s.Problems, l.catalog.emptySets()...)
 	s.Problems = append(s.Problems, unclaimedGateways(l.snapshot, l.plane.config.Translate.ControllerName)...)
 	s.Problems = append(s.Problems, unclaimedRoutes(l.snapshot)...)
@@ -283,6 +285,7 @@ func (l *loop) count() {
 		m.machines.WithLabelValues(state).Set(n)
 	}
 	l.countNetwork()
+	l.certificates.count(m, l.plane.config.Now())
 	type label struct{ kind, state string }
 	objects := map[label]float64{}
 	for _, kind := range []snapshot.Kind{

@@ -1,0 +1,149 @@
+package plane
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate"
+)
+
+// Reasons of problems of certificates, and states of them in metrics.
+const (
+	reasonExpired  = "CertificateExpired"
+	reasonExpires  = "CertificateExpires"
+	reasonNotValid = "CertificateNotValidYet"
+
+	certificateValid    = "valid"
+	certificateExpiring = "expiring"
+	certificateExpired  = "expired"
+	certificateEarly    = "not_valid_yet"
+)
+
+// expiryWarning is how long before its end a certificate is a problem. Whoever renews them
+// by machine does so earlier: cert-manager after two thirds of their life.
+const expiryWarning = 14 * 24 * time.Hour
+
+// certificates are those that machines show or know, and for which names.
+type certificates struct {
+	known map[model.CertificateID]*model.Certificate
+	hosts map[model.HostKey]*model.TLSHost
+	users map[model.CertificateID]map[model.HostKey]bool
+}
+
+func newCertificates() certificates {
+	return certificates{
+		known: map[model.CertificateID]*model.Certificate{}, hosts: map[model.HostKey]*model.TLSHost{}, users: map[model.CertificateID]map[model.HostKey]bool{},
+	}
+}
+
+// apply takes in what a translation changed.
+func (c *certificates) apply(ch translate.Changes) {
+	for id, certificate := range ch.Certificates {
+		if certificate == nil {
+			delete(c.known, id)
+		} else {
+			c.known[id] = certificate
+		}
+	}
+	for k, host := range ch.TLSHosts {
+		if old := c.hosts[k]; old != nil {
+			for _, id := range old.Certificates {
+				delete(c.users[id], k)
+				if len(c.users[id]) == 0 {
+					delete(c.users, id)
+				}
+			}
+		}
+		if host == nil {
+			delete(c.hosts, k)
+			continue
+		}
+		c.hosts[k] = host
+		for _, id := range host.Certificates {
+			if c.users[id] == nil {
+				c.users[id] = map[model.HostKey]bool{}
+			}
+			c.users[id][k] = true
+		}
+	}
+}
+
+func certificateState(c *model.Certificate, now time.Time) string {
+	switch {
+	case now.After(c.NotAfter):
+		return certificateExpired
+	case now.Before(c.NotBefore):
+		return certificateEarly
+	case now.Add(expiryWarning).After(c.NotAfter):
+		return certificateExpiring
+	}
+	return certificateValid
+}
+
+// statuses are all certificates with who shows them, sorted.
+func (c *certificates) statuses() []model.CertificateStatus {
+	var list []model.CertificateStatus
+	for _, id := range slices.Sorted(maps.Keys(c.known)) {
+		certificate := c.known[id]
+		s := model.CertificateStatus{ID: id, Names: certificate.Names, NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter}
+		for k := range c.users[id] {
+			s.Owners = append(s.Owners, c.hosts[k].Owner.String())
+			s.Hosts = append(s.Hosts, k.Host)
+		}
+		slices.Sort(s.Owners)
+		slices.Sort(s.Hosts)
+		s.Owners, s.Hosts = slices.Compact(s.Owners), slices.Compact(s.Hosts)
+		list = append(list, s)
+	}
+	return list
+}
+
+// problems are the certificates that are not valid, or soon not any more.
+func (c *certificates) problems(now time.Time) []model.Problem {
+	var problems []model.Problem
+	for _, s := range c.statuses() {
+		namespace, name, _ := strings.Cut(string(s.ID), "/")
+		p := model.Problem{
+			Severity: model.SeverityError, Subject: model.Object{Kind: string(snapshot.KindSecret), Namespace: namespace, Name: name}.String(),
+		}
+		switch certificateState(c.known[s.ID], now) {
+		case certificateExpired:
+			p.Reason, p.Message = reasonExpired, "its certificate expired at "+s.NotAfter.Format(time.RFC3339)
+		case certificateEarly:
+			p.Reason, p.Message = reasonNotValid, "its certificate is not valid before "+s.NotBefore.Format(time.RFC3339)
+		case certificateExpiring:
+			p.Severity, p.Reason, p.Message = model.SeverityWarning, reasonExpires, "its certificate expires at "+s.NotAfter.Format(time.RFC3339)
+		default:
+			continue
+		}
+		if len(s.Hosts) > 0 {
+			p.Message += "; shown for " + list(s.Hosts, ", ") + " of " + list(s.Owners, ", ")
+		}
+		problems = append(problems, p)
+	}
+	return problems
+}
+
+// count brings the metrics of certificates up to date.
+func (c *certificates) count(m *metrics, now time.Time) {
+	states := map[string]float64{certificateValid: 0, certificateExpiring: 0, certificateExpired: 0, certificateEarly: 0}
+	var next time.Time
+	for _, certificate := range c.known {
+		states[certificateState(certificate, now)]++
+		if next.IsZero() || certificate.NotAfter.Before(next) {
+			next = certificate.NotAfter
+		}
+	}
+	for state, n := range states {
+		m.certificates.WithLabelValues(state).Set(n)
+	}
+	if next.IsZero() {
+		m.nextExpiry.Set(0)
+	} else {
+		m.nextExpiry.Set(float64(next.Unix()))
+	}
+}
