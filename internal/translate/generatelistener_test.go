@@ -142,9 +142,7 @@ func (g generator) listenerSet(o *gatewayv1.ListenerSet) {
 	}
 	for i := range 1 + g.IntN(3) {
 		l := g.listener(i)
-		o.Spec.Listeners = append(o.Spec.Listeners, gatewayv1.ListenerEntry{
-			Name: l.Name, Hostname: l.Hostname, Port: l.Port, Protocol: l.Protocol, TLS: l.TLS, AllowedRoutes: l.AllowedRoutes,
-		})
+		o.Spec.Listeners = append(o.Spec.Listeners, gatewayv1.ListenerEntry(l))
 	}
 }
 

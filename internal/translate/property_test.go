@@ -309,7 +309,7 @@ func TestNothingStays(t *testing.T) {
 			w.snapshot.Delete(k)
 			w.apply([]snapshot.Key{k})
 		}
-		w.tr.index.now = empty.tr.index.now // it is always some time
+		w.tr.index.now = empty.tr.index.now                                                     // it is always some time
 		w.tr.addresses, w.tr.own, w.tr.fleet = empty.tr.addresses, empty.tr.own, empty.tr.fleet // nil or empty, both are none
 		if !reflect.DeepEqual(w.tr, empty.tr) {
 			t.Errorf("seed %d: an empty world remembers something: %s", seed, remembered(w.tr))
