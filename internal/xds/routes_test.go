@@ -65,8 +65,19 @@ func TestRedirects(t *testing.T) {
 		hosts[c.at.ID] = append(hosts[c.at.ID], host(c.at.ID, name, r))
 	}
 	w.listen(l, xds.Options{}, hosts[l.ID]...)
-	w.listen(eighty, xds.Options{}, hosts[eighty.ID]...)
-	must(t, w.envoy.Until(w.ctx, "the second listener's routes", func() bool { return w.get(eighty.Port, "a.h0.test", "/").status != 404 }))
+	// A later listener opens before its shards are there, unless they were awaited.
+	rcs := shards(eighty.ID, hosts[eighty.ID])
+	for _, rc := range rcs {
+		w.set(rc)
+	}
+	for _, scope := range xds.Scopes(eighty.ID) {
+		w.set(scope)
+	}
+	for _, rc := range rcs {
+		must(t, w.ads.Acked(w.ctx, rdsURL, rc.Name))
+	}
+	w.set(xds.Listener(eighty, nil, xds.Options{}))
+	w.accepting(eighty)
 	for i, c := range cases {
 		suffix := fmt.Sprintf(".h%d.test", i)
 		name, path, _ := strings.Cut(c.ask, " ")
