@@ -42,6 +42,7 @@ type planeFlags struct {
 	inCluster    bool
 	installCRDs  bool
 	agents       string
+	ownSecrets   bool
 	etcdServers  []string
 	etcdCAFile   string
 	etcdCertFile string
@@ -66,6 +67,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.inCluster, "in-cluster", false, "use the Kubernetes API of the cluster that this process runs in as a pod")
 	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the definitions of our resources and of the Gateway API, and upgrade older ones")
 	flags.StringVar(&f.agents, "agent-service-account", "", "NAMESPACE/NAME of a service account whose pods may join, each as the machine that its node is")
+	flags.BoolVar(&f.ownSecrets, "own-secrets", false, "read the Secrets of fairlead-system alone; certificates must be there, and be delegated")
 	flags.StringSliceVar(&f.etcdServers, "etcd-servers", nil, "URLs of an etcd cluster to use instead of the embedded etcd")
 	flags.StringVar(&f.etcdCAFile, "etcd-cafile", "", "authority of that etcd's certificates")
 	flags.StringVar(&f.etcdCertFile, "etcd-certfile", "", "client certificate for that etcd")
@@ -242,6 +244,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 		Now:              time.Now,
 		TTL:              f.machineTTL,
 		Agents:           agents,
+		OwnSecrets:       f.ownSecrets,
 		Translate: translate.Config{
 			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(),
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,

@@ -43,7 +43,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"up --machine-ttl 0s", "fairlead up", "--machine-ttl 0s"},
 		{"plane --etcd-cafile a", "fairlead plane", "--etcd-servers"},
 		{"up --bind-address here", "fairlead up", "want an IP address"},
-		{"plane --kubeconfig a --etcd-servers b", "fairlead plane", "[kubeconfig etcd-servers]"},
+		{"plane --kubeconfig a --etcd-servers b", "fairlead plane", "[kubeconfig in-cluster etcd-servers]"},
 		{"plane --advertise-address here", "fairlead plane", "want an IP address"},
 		{"agent", "fairlead agent", `"plane" not set`},
 		{"agent --plane 192.0.2.1", "fairlead agent", "want host:port"},

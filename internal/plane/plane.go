@@ -63,6 +63,8 @@ type Config struct {
 	// Agents are the pods that may join as machines, each as its node; the zero value
 	// lets none. They are told the agents' authority in their namespace.
 	Agents ServiceAccount
+	// OwnSecrets reads the Secrets of Namespace alone: certificates of others are not found.
+	OwnSecrets bool
 	// Lease is how leadership is kept; the zero value is 6 s, 4 s and 1 s.
 	Lease LeaseTimes
 	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
@@ -131,7 +133,7 @@ func New(c Config) (*Plane, error) {
 	if p.client, err = kube.NewClient(c.REST); err != nil {
 		return nil, err
 	}
-	if p.source, err = kube.New(kube.Config{REST: c.REST, Log: c.Log}); err != nil {
+	if p.source, err = kube.New(kube.Config{REST: c.REST, Log: c.Log, OwnSecrets: c.OwnSecrets}); err != nil {
 		return nil, err
 	}
 	if p.pods, err = newPods(c.REST, c.Agents); err != nil {

@@ -44,6 +44,8 @@ type Config struct {
 	// SecretNamespace is the only one of whose Secrets the passwords are read;
 	// v1alpha1.SystemNamespace when empty.
 	SecretNamespace string
+	// OwnSecrets follows the Secrets of that namespace alone: those of others are not there.
+	OwnSecrets bool
 }
 
 // Source follows an API. Run it once; one goroutine calls Next.
@@ -83,6 +85,9 @@ func New(c Config) (*Source, error) {
 			return nil, err
 		}
 		f := &follower{source: s, resource: r, client: rc, passwords: passwords}
+		if c.OwnSecrets && r.kind == snapshot.KindSecret {
+			f.namespace = passwords
+		}
 		s.follow = append(s.follow, f.run)
 	}
 	return s, nil
@@ -137,6 +142,7 @@ type follower struct {
 	resource  resource
 	client    rest.Interface
 	passwords string // namespace of the Secrets whose passwords are kept
+	namespace string // the only one that is followed; all when empty
 }
 
 func (f *follower) run(ctx context.Context) {
@@ -152,7 +158,7 @@ func (f *follower) run(ctx context.Context) {
 // get begins a request. The reflector does the retrying: the client itself would sit
 // out the second that an API asks for which has just begun to serve a kind.
 func (f *follower) get() *rest.Request {
-	return f.client.Get().Resource(f.resource.gvr.Resource).MaxRetries(0)
+	return f.client.Get().NamespaceIfScoped(f.namespace, f.namespace != "").Resource(f.resource.gvr.Resource).MaxRetries(0)
 }
 
 // IsWatchListSemanticsUnSupported makes a reflector list first and then watch. The

@@ -27,6 +27,7 @@ type fakeAPI struct {
 	machines map[string]*v1alpha1.Machine
 	watches  map[chan string]bool
 	served   bool // the CRD is installed
+	guarded  bool // Secrets may be read in namespace system alone
 	hidden   bool // something between answers 404 for everything of ours
 	lies     int  // how many lists are wrongly empty
 	lists    int
@@ -50,6 +51,11 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.HasSuffix(r.URL.Path, "/secrets") {
+		if f.guarded && !strings.Contains(r.URL.Path, "/namespaces/system/") {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+			return
+		}
 		if r.URL.Query().Get("watch") == "" {
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"SecretList","metadata":{"resourceVersion":"1"},"items":[
 				{"metadata":{"name":"tor","namespace":"system","uid":"1","resourceVersion":"1","annotations":{"note":"PRIVATE"}},
@@ -216,7 +222,12 @@ type view struct {
 
 func follow(t *testing.T, cfg *rest.Config) *view {
 	t.Helper()
-	s, err := New(Config{REST: cfg, Log: slog.New(slog.DiscardHandler), Patience: -1, SecretNamespace: "system"})
+	return followWith(t, Config{REST: cfg, Log: slog.New(slog.DiscardHandler), Patience: -1, SecretNamespace: "system"})
+}
+
+func followWith(t *testing.T, c Config) *view {
+	t.Helper()
+	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
