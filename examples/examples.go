@@ -7,7 +7,7 @@ package examples
 
 import "embed"
 
-// Files are the manifests, by their path below examples/. The folder network is not among them: it speaks of somebody's router.
+// Files are the manifests, by their path below examples/. The folders network and policies are not among them: they speak of somebody's router and shop.
 //
 //go:embed news/*.yaml team01/*.yaml
 var Files embed.FS
