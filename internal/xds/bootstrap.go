@@ -72,6 +72,10 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 		LayeredRuntime: &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{{
 			Name: "fairlead",
 			LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: map[string]*structpb.Value{
+				// A chunk that is longer than it says is refused, and not read in a way that another
+				// proxy may not share.
+				"envoy.reloadable_features.strict_chunk_parsing": structpb.NewBoolValue(true),
+
 				"re2.max_program_size.error_level": structpb.NewNumberValue(regexSize),
 				"re2.max_program_size.warn_level":  structpb.NewNumberValue(regexSize),
 			}}},

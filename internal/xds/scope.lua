@@ -49,6 +49,9 @@ function envoy_on_request(handle)
   handle:clearRouteCache()
   if handle:metadata():get("unknown_host") then
     if tls and not section then return end -- no wildcard host has this server name
+    if host:find("[^%w%.%-_:%[%]]") then -- two hosts, say, which Envoy joins by a comma
+      return handle:respond({[":status"] = "400"}, "400 no such host can be\n")
+    end
     headers:replace("x-fairlead-scope", wild)
     handle:clearRouteCache()
   elseif other then
