@@ -2,7 +2,7 @@
 # Installs what a fresh Debian or Ubuntu lacks, and says what and why. Does nothing, quickly, when nothing is missing.
 #
 #   tools/setup.sh            everything
-#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, and the routers BIRD and FRR
+#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, Pebble, lego, testssl, and the routers BIRD and FRR
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
@@ -142,10 +142,18 @@ setup_routers() {
 	service frr /usr/lib/frr/bgpd frr "the other router that labs announce VIPs to"
 }
 
+# An authority that speaks ACME, a client of it, and what judges the TLS that we speak.
+setup_certificates() {
+	go_tools acme "Pebble, Let's Encrypt's small ACME server, issues certificates in tests"
+	debian lego lego "gets certificates from an ACME server in tests, as people do"
+	debian testssl testssl.sh "judges our TLS in tests"
+}
+
 setup_run() {
 	setup_envoy
 	setup_kubectl
 	go_tools helm "Helm checks the chart, writes the manifests out of it and installs it in tests"
+	setup_certificates
 	setup_routers
 }
 
