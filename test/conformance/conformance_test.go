@@ -136,8 +136,8 @@ func options(t *testing.T, c channel) suite.ConformanceOptions {
 			RunTest:                  os.Getenv(runVariable),
 			Debug:                    os.Getenv(debugVariable) != "",
 			TimeoutConfig:            patience(t),
-			UsableNetworkAddresses:   []gatewayv1.GatewaySpecAddress{{Type: &addressType, Value: usable}},
-			UnusableNetworkAddresses: []gatewayv1.GatewaySpecAddress{{Type: &addressType, Value: unusable}},
+			UsableNetworkAddresses:   []gatewayv1.GatewaySpecAddress{{Type: &addressType, Value: addresses().usable}},
+			UnusableNetworkAddresses: []gatewayv1.GatewaySpecAddress{{Type: &addressType, Value: addresses().unusable}},
 			Implementation: report.Implementation{
 				Organization: "fairlead", Project: "fairlead", URL: "https://fairlead.dev",
 				Version: os.Getenv(versionVariable), Contact: []string{"https://fairlead.dev"},

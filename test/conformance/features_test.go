@@ -64,8 +64,7 @@ func TestDeclaredFeatures(t *testing.T) {
 
 // selected are the suite's tests that run with a channel: all that need no more than what
 // is supported, and with the experimental one, unless all are wanted, only those that the
-// standard one cannot run. Parallel tests come last: they wait for all Gateways to be
-// ready, those of the others among them.
+// standard one cannot run.
 func selected(c channel, all bool) []suite.ConformanceTest {
 	var run []suite.ConformanceTest
 	for _, test := range tests.ConformanceTests {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/cluster"
 	"fairlead.dev/lab/rig"
@@ -18,14 +19,21 @@ import (
 // suiteMachine is the machine that the suite runs on.
 const suiteMachine = "client"
 
-// Addresses on the segment of the nodes. No machine of the lab has one in them.
-const (
-	pool         = "10.77.200.0/24"
-	staticPool   = "10.77.201.0/28"
-	usable       = "10.77.201.1"
-	unusable     = "198.51.100.7" // in no pool
-	gatewayClass = "fairlead"
-)
+const gatewayClass = "fairlead"
+
+// vips are the addresses of a run, on the segment of the nodes. No machine of the lab has
+// one of them.
+type vips struct{ pool, static, usable, unusable string }
+
+// familyVariable chooses the family of the VIPs: 4, which is the default, or 6.
+const familyVariable = "FAIRLEAD_CONFORMANCE_FAMILY"
+
+func addresses() vips {
+	if os.Getenv(familyVariable) == "6" {
+		return vips{pool: "fd77::c8:0/112", static: "fd77::c9:0/124", usable: "fd77::c9:1", unusable: "2001:db8::7"}
+	}
+	return vips{pool: "10.77.200.0/24", static: "10.77.201.0/28", usable: "10.77.201.1", unusable: "198.51.100.7"}
+}
 
 // agentPort is where agents find the plane: the usual one is a listener's in the suite.
 const agentPort = "7440"
@@ -41,22 +49,27 @@ var echoNames = []string{
 // The suite waits for a CoreDNS to be ready, although only its UDP profile asks it.
 const dnsName = "registry.k8s.io/coredns/coredns:v1.12.2"
 
-const resources = `
+// resources are what the suite expects to find, and the pools. Of the static one an address
+// is taken only by request.
+func resources() string {
+	a := addresses()
+	return fmt.Sprintf(`
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
-metadata: {name: ` + gatewayClass + `}
-spec: {controllerName: fairlead.dev/gateway}
+metadata: {name: %s}
+spec: {controllerName: %s}
 ---
 apiVersion: fairlead.dev/v1alpha1
 kind: AddressPool
 metadata: {name: segment}
-spec: {addresses: ["` + pool + `"], announce: L2}
+spec: {addresses: [%q], announce: L2}
 ---
 apiVersion: fairlead.dev/v1alpha1
 kind: AddressPool
 metadata: {name: static}
-spec: {addresses: ["` + staticPool + `"], announce: L2, assign: OnRequest}
-`
+spec: {addresses: [%q], announce: L2, assign: OnRequest}
+`, gatewayClass, translate.ControllerName, a.pool, a.static)
+}
 
 // site is a cluster in which Fairlead runs.
 type site struct {
@@ -159,7 +172,7 @@ func (s *site) startFairlead(ctx context.Context) error {
 	if err := s.await(ctx); err != nil {
 		return err
 	}
-	_, err = s.plane.Apply(ctx, resources)
+	_, err = s.plane.Apply(ctx, resources())
 	return err
 }
 
