@@ -105,7 +105,7 @@ func TestListenerSetIsServed(t *testing.T) {
 		if len(c.Status.SupportedFeatures) == 0 {
 			return errors.New("it says nothing")
 		}
-		return nil
+		return conditionIs(c.Status.Conditions, "SupportedVersion", metav1.ConditionTrue, "SupportedVersion")
 	})
 
 	r.create(tlsSecret(t, "set", "set.example"))

@@ -183,6 +183,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	if p.config.Translate.GatewayAPIVersion == "" {
+		p.config.Translate.GatewayAPIVersion = gatewayAPIVersion(ctx, c.REST)
+	}
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
 		Now: c.Now, Log: c.Log, TTL: c.TTL,
