@@ -25,18 +25,24 @@ type object struct {
 		Parents       []struct {
 			Conditions []metav1.Condition `json:"conditions"`
 		} `json:"parents"`
+		Ancestors []struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"ancestors"`
 	} `json:"status"`
 }
 
 var kinds = map[string]schema.GroupVersionResource{
-	"HTTPRoute":    {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"},
-	"Gateway":      {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"},
-	"GatewayClass": {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gatewayclasses"},
-	"IngressRoute": {Group: "contour.heptio.com", Version: "v1beta1", Resource: "ingressroutes"},
-	"Machine":      {Group: "fairlead.dev", Version: "v1alpha1", Resource: "machines"},
-	"AddressPool":  {Group: "fairlead.dev", Version: "v1alpha1", Resource: "addresspools"},
-	"BGPPeer":      {Group: "fairlead.dev", Version: "v1alpha1", Resource: "bgppeers"},
-	"Service":      {Version: "v1", Resource: "services"},
+	"HTTPRoute":     {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"},
+	"Gateway":       {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"},
+	"GatewayClass":  {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gatewayclasses"},
+	"IngressRoute":  {Group: "contour.heptio.com", Version: "v1beta1", Resource: "ingressroutes"},
+	"Machine":       {Group: "fairlead.dev", Version: "v1alpha1", Resource: "machines"},
+	"AddressPool":   {Group: "fairlead.dev", Version: "v1alpha1", Resource: "addresspools"},
+	"BGPPeer":       {Group: "fairlead.dev", Version: "v1alpha1", Resource: "bgppeers"},
+	"ClientPolicy":  {Group: "fairlead.dev", Version: "v1alpha1", Resource: "clientpolicies"},
+	"RoutePolicy":   {Group: "fairlead.dev", Version: "v1alpha1", Resource: "routepolicies"},
+	"BackendPolicy": {Group: "fairlead.dev", Version: "v1alpha1", Resource: "backendpolicies"},
+	"Service":       {Version: "v1", Resource: "services"},
 }
 
 // ref names a resource: "HTTPRoute namespace/name", or "Machine name".
@@ -101,6 +107,9 @@ func (s *site) awaitConditions(t *testing.T, r ref, want ...condition) {
 			conditions := o.Status.Conditions
 			for _, p := range o.Status.Parents {
 				conditions = append(conditions, p.Conditions...)
+			}
+			for _, a := range o.Status.Ancestors {
+				conditions = append(conditions, a.Conditions...)
 			}
 			for _, c := range conditions {
 				got := condition{c.Type, string(c.Status), c.Reason, c.Message}
