@@ -180,7 +180,7 @@ func (f *agentFlags) proxyMemory() (uint64, error) {
 	}
 	q, err := resource.ParseQuantity(f.envoyMemory)
 	if n := q.Value(); err == nil && n < leastMemory {
-		err = errors.New("Envoy alone needs that much")
+		err = errors.New("that is what Envoy needs for nothing")
 	}
 	if err != nil {
 		return 0, usageError{err: fmt.Errorf("--envoy-memory %q: %w: want an amount of 64Mi or more, such as 4Gi", f.envoyMemory, err)}

@@ -23,11 +23,11 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 	}
 	for name, spoil := range map[string]struct{ text, words string }{
 		"not text":  {"\xff", "cannot be encoded"},
-		"too large": {strings.Repeat("x", 5000), "bytes, and one resource may have 4096"},
+		"too large": {strings.Repeat("x", 10_000), "bytes, and one resource may have 8192"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCatalog(xds.Options{})
-			c.limit = 4096
+			c.limit = 8192
 			tr := newTracker(c)
 			tr.machines["edge-1"] = &standing{name: "edge-1", view: "all"}
 			object := func(name string) model.Object { return model.Object{Kind: "HTTPRoute", Name: name} }
