@@ -7,7 +7,7 @@
 //
 // There is one form, the incremental one; the full form is the incremental form
 // from nothing. The work is cut into nodes, pure functions of what they read: a
-// GatewayClass, a Gateway, a route, a virtual host, a backend set, a status. What
+// GatewayClass, a Gateway, a certificate, a route, a virtual host, a backend set, a status. What
 // a node reads is recorded while it reads, so a changed object leads to the nodes
 // that must be computed again, and from there, only as far as results differ, to
 // those that depend on them. Nodes stand in layers and read lower layers only:

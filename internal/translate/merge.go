@@ -66,18 +66,17 @@ func (m *merge) add(ls []gatewayListener) {
 			samePort[l.port] = append(samePort[l.port], i)
 		}
 	}
-	for k, list := range sameHost {
+	for _, list := range sameHost {
+		if len(list) < 2 {
+			continue
+		}
 		for _, i := range list {
-			if len(list) < 2 {
-				break
-			}
 			other := list[0]
 			if other == i {
 				other = list[1]
 			}
 			ls[i].refuse(gatewayv1.ListenerReasonHostnameConflict, "listener "+string(ls[other].name)+" has the same port, protocol and hostname")
 		}
-		_ = k
 	}
 	for _, list := range samePort {
 		for _, i := range list {
