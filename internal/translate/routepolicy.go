@@ -209,12 +209,16 @@ func (r reader) routePolicyFact(n snapshot.Name) *routePolicyFact {
 // names: that of the section goes before that of the object, matter by matter. It is nil
 // when there is none. Sections without a name have none of their own.
 func (r reader) routePolicy(of model.Object, section string) (*model.RoutePolicy, []model.BackendGroup) {
+	return r.mergePolicies(r.routeHeld(of, section))
+}
+
+func (r reader) routeHeld(of model.Object, section string) []heldPolicy {
 	target := policyAnchor{snapshot.KindRoutePolicy, of, section}
 	held := []heldPolicy{r.holder(target)}
 	if section != "" {
 		held = append(held, r.holder(target.whole()))
 	}
-	return r.mergePolicies(held)
+	return held
 }
 
 // mergePolicies merges policies, those that go before others first.
@@ -337,13 +341,17 @@ func (t *Translator) policyAt(r reader, k model.HostKey, h *hostState) *model.Ro
 // reached: of a root IngressRoute, or of listeners, ListenerSets and Gateways, in this
 // order. Of several on one level the oldest goes first.
 func (r reader) hostPolicy(k model.HostKey, h *hostState) (*model.RoutePolicy, []model.BackendGroup) {
+	return r.mergePolicies(r.hostHeld(k, h))
+}
+
+func (r reader) hostHeld(k model.HostKey, h *hostState) []heldPolicy {
 	if h.owner.kind == snapshot.KindIngressRoute {
 		for owner := range h.claims {
 			if owner.Kind == string(snapshot.KindIngressRoute) {
-				return r.routePolicy(owner, "")
+				return r.routeHeld(owner, "")
 			}
 		}
-		return nil, nil
+		return nil
 	}
 	const levels = 3
 	var held [levels][]heldPolicy
@@ -365,5 +373,5 @@ func (r reader) hostPolicy(k model.HostKey, h *hostState) (*model.RoutePolicy, [
 	for _, list := range held {
 		sortHeld(list)
 	}
-	return r.mergePolicies(slices.Concat(held[:]...))
+	return slices.Concat(held[:]...)
 }
