@@ -170,11 +170,12 @@ func TestBackendPolicies(t *testing.T) {
 	s, _ := policyLab(t)
 	m := s.Lab.Machine(os1.Name)
 	bad, good := at(m, 0, 9100), at(m, 1, 9100)
-	gate := make(chan struct{})
+	arrived, gate := make(chan struct{}, 1), make(chan struct{})
 	serveAt(t, m, bad, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	serveAt(t, m, good, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(backend.NameHeader, "good")
 		if r.URL.Path == "/slow" {
+			arrived <- struct{}{}
 			select {
 			case <-gate:
 			case <-r.Context().Done():
@@ -187,23 +188,31 @@ func TestBackendPolicies(t *testing.T) {
 		"outlierDetection: {consecutiveErrors: 2, interval: 1h, ejectionTime: 24h, maxEjectedPercent: 100}"))
 	s.awaitConditions(t, "BackendPolicy team/mixed", accepted)
 	s.await(t, "the bad backend to be out", func(ctx context.Context) error { return s.answers(ctx, "mixed.example.com", 20) })
-	s.apply(t, policy("BackendPolicy", "team", "mixed", "Service mixed",
-		"outlierDetection: {consecutiveErrors: 2, interval: 1h, ejectionTime: 24h, maxEjectedPercent: 100}\ncircuitBreaker: {maxRequests: 1, maxPendingRequests: 1}"))
+
+	// The policy comes first, so that no request goes another way.
+	s.apply(t, policy("BackendPolicy", "team", "narrow", "Service narrow", "circuitBreaker: {maxRequests: 1, maxPendingRequests: 1}"))
+	s.apply(t, service("team", "narrow", good), httpRoute("team", "narrow", "narrow.example.com", to("narrow")))
+	s.awaitConditions(t, "BackendPolicy team/narrow", accepted)
+	s.awaitAnswer(t, request{host: "narrow.example.com"}, 200)
 	slow := make(chan error, 1)
-	s.await(t, "the bad backend to be out again", func(ctx context.Context) error { return s.answers(ctx, "mixed.example.com", 20) })
 	go func() {
-		a, err := s.ask(context.WithoutCancel(t.Context()), edge1.Name, request{host: "mixed.example.com", path: "/slow", patience: time.Minute})
+		a, err := s.ask(context.WithoutCancel(t.Context()), edge1.Name, request{host: "narrow.example.com", path: "/slow", patience: time.Minute})
 		if err == nil && a.status != 200 {
 			err = fmt.Errorf("the slow request: %s", a)
 		}
 		slow <- err
 	}()
-	s.awaitAnswer(t, request{host: "mixed.example.com"}, 503)
+	select {
+	case <-arrived:
+	case err := <-slow:
+		t.Fatalf("the slow request ended: %v", err)
+	}
+	s.awaitAnswer(t, request{host: "narrow.example.com"}, 503)
 	close(gate)
 	if err := <-slow; err != nil {
 		t.Error(err)
 	}
-	s.awaitAnswer(t, request{host: "mixed.example.com"}, 200)
+	s.awaitAnswer(t, request{host: "narrow.example.com"}, 200)
 
 	t.Run("PROXY protocol", func(t *testing.T) {
 		heads := make(chan string, 64)
