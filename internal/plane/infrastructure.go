@@ -78,11 +78,19 @@ func (i *infrastructure) run(ctx context.Context) {
 	}
 }
 
-// enable lets it act for a term; nil ends it.
+// enable lets it act for a term.
 func (i *infrastructure) enable(term context.Context) {
+	i.disable()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.enabled = term
+}
+
+// disable ends that.
+func (i *infrastructure) disable() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.enabled = nil
 	clear(i.wanted)
 	clear(i.done)
 }

@@ -171,7 +171,7 @@ func TestInfrastructureStandsForAGateway(t *testing.T) {
 	})
 	eventually(t, "it goes", func() error {
 		if err := reread(r, stands); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is still there (%v)", err)
+			return fmt.Errorf("it is still there: %w", errors.Join(errors.New("found"), err))
 		}
 		return nil
 	})

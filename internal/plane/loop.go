@@ -44,6 +44,7 @@ type loop struct {
 	catalog      *catalog
 	tracker      *tracker
 	history      *history
+	counts       counts
 	statuses     map[model.Object]*translate.Status
 	machines     map[string]*model.Machine
 	network      network
@@ -66,6 +67,7 @@ func newLoop(p *Plane) *loop {
 	l := &loop{
 		plane:        p,
 		history:      newHistory(time.Time{}),
+		counts:       newCounts(),
 		snapshot:     snapshot.New(),
 		translator:   translate.New(p.config.Translate),
 		catalog:      c,
@@ -73,7 +75,7 @@ func newLoop(p *Plane) *loop {
 		statuses:     map[model.Object]*translate.Status{},
 		machines:     map[string]*model.Machine{},
 		network:      newNetwork(),
-		certificates: newCertificates(),
+		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
@@ -127,6 +129,8 @@ func (l *loop) run(ctx context.Context) {
 			l.term(ctx)
 		case <-p.signals.fleet:
 			l.fleet(p.takeTouched())
+		case <-p.signals.staples:
+			l.staple()
 		case f := <-p.calls:
 			f(l)
 		case <-ticker.C:
@@ -207,6 +211,7 @@ func (l *loop) translate(keys []snapshot.Key) {
 
 // send publishes changes, and notes the objects whose status may be another now.
 func (l *loop) send(ch translate.Changes) {
+	ch.Certificates = l.plane.staples.attach(ch.Certificates)
 	unfit := maps.Clone(l.catalog.unfit)
 	shared := l.catalog.apply(ch)
 	for k, why := range l.catalog.unfit {
@@ -293,7 +298,7 @@ func (l *loop) publish(rev delta.Revision, u southbound.Update) {
 func (l *loop) term(ctx context.Context) {
 	p, t := l.plane, l.plane.lease.current()
 	switch serving := p.serving.Load(); {
-	case t.Held && l.synced && serving != t.Epoch:
+	case t.Held && l.synced && serving != t.Epoch && !l.awaitsStaples():
 		if serving == 0 {
 			l.leadSince, l.inGrace = p.config.Now(), true
 		}
@@ -329,7 +334,7 @@ func (l *loop) forbidWrites() {
 		l.endTerm()
 		l.endTerm = nil
 		l.plane.writer.disable()
-		l.plane.standing.enable(nil)
+		l.plane.standing.disable()
 	}
 }
 
@@ -362,6 +367,9 @@ func (l *loop) beat() {
 		l.snapshot.Now = now
 		l.translate([]snapshot.Key{{Kind: snapshot.KindTime}})
 		l.recount = true
+	}
+	if l.synced && p.serving.Load() == 0 {
+		signal(p.signals.term) // it may have waited for responses
 	}
 	if l.recount {
 		l.recount = false

@@ -274,7 +274,7 @@ func (l *loop) sourceProblems() []model.Problem {
 	return problems
 }
 
-// count brings the metrics of objects and machines up to date.
+// count brings the metrics of machines, certificates and objects up to date.
 func (l *loop) count() {
 	m := l.plane.metrics
 	machines := map[string]float64{machineReady: 0, machineCordoned: 0, machineWaiting: 0, machineLost: 0, machineSilent: 0, machineNoProxy: 0}
@@ -286,21 +286,5 @@ func (l *loop) count() {
 	}
 	l.countNetwork()
 	l.certificates.count(m, l.plane.config.Now())
-	type label struct{ kind, state string }
-	objects := map[label]float64{}
-	for _, kind := range []snapshot.Kind{
-		snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindBackendTLSPolicy, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
-		snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy,
-	} {
-		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
-			objects[label{string(kind), state}] = 0
-		}
-	}
-	for o := range l.statuses {
-		state, _, _ := l.objectState(o)
-		objects[label{o.Kind, state}]++
-	}
-	for k, n := range objects {
-		m.objects.WithLabelValues(k.kind, k.state).Set(n)
-	}
+	l.counts.show(m)
 }

@@ -1,0 +1,65 @@
+package plane
+
+import (
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// countedKinds are the kinds whose objects have a status of ours.
+var countedKinds = []snapshot.Kind{
+	snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindGRPCRoute,
+	snapshot.KindBackendTLSPolicy, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
+	snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy,
+}
+
+type kindState struct{ kind, state string }
+
+// counts is how many objects are in each state. It is kept up to date object by object:
+// there may be 20,000, and one changes.
+type counts struct {
+	of  map[model.Object]kindState
+	sum map[kindState]int
+}
+
+func newCounts() counts {
+	c := counts{of: map[model.Object]kindState{}, sum: map[kindState]int{}}
+	for _, kind := range countedKinds {
+		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
+			c.sum[kindState{string(kind), state}] = 0
+		}
+	}
+	return c
+}
+
+// set notes the state of an object; an empty one is that of an object without a status.
+func (c counts) set(o model.Object, state string) {
+	now := kindState{o.Kind, state}
+	if old, known := c.of[o]; known {
+		if old == now {
+			return
+		}
+		c.sum[old]--
+	}
+	if state == "" {
+		delete(c.of, o)
+		return
+	}
+	c.of[o] = now
+	c.sum[now]++
+}
+
+func (c counts) show(m *metrics) {
+	for k, n := range c.sum {
+		m.objects.WithLabelValues(k.kind, k.state).Set(float64(n))
+	}
+}
+
+// countObject notes the state of an object that was judged.
+func (l *loop) countObject(o model.Object) {
+	if l.statuses[o] == nil {
+		l.counts.set(o, "")
+		return
+	}
+	state, _, _ := l.objectState(o)
+	l.counts.set(o, state)
+}
