@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,17 +25,18 @@ func newExplain() *cobra.Command {
 		Short:   "Show what becomes of a request, and which resource decides each step",
 		GroupID: groupPeople,
 		Long: `Show what becomes of a request: the VIPs that lead to it and who announces them, the
-edges that may take it, the listener, the host, the route that takes it and why those
-before it do not, the backends with their shares, and the resource that decides each
-step. No request is sent.
+edges that may take it, the listener, the TLS handshake, the host, the route that takes
+it and why those before it do not, what policies ask, the backends with their shares,
+and the resource that decides each step. No request is sent.
 
 The plane tells it from what it has published. With -f manifests tell it, without any
 plane, and each step names file and line.`,
 		Example: `  fairlead explain http://app.example.com/api --from 203.0.113.7
   fairlead explain http://app.example.com/ --method POST -H 'X-Version: two' -o json
+  fairlead explain https://app.example.com/ --sni other.example.com
   fairlead explain http://app.example.com/ -f manifests/`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions([]string{"http://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions([]string{"http://", "https://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(c *cobra.Command, args []string) error {
 			options.URL = args[0]
 			request, err := explain.NewRequest(options)
@@ -68,6 +70,7 @@ plane, and each step names file and line.`,
 	flags.StringVar(&options.From, "from", "", "address of the client")
 	flags.StringVar(&options.Method, "method", "GET", "method of the request")
 	flags.StringArrayVarP(&options.Headers, "header", "H", nil, "header of the request, 'name: value'; may be given often, Host too")
+	flags.StringVar(&options.SNI, "sni", "", "server name of the TLS handshake (default: the URL's host)")
 	flags.StringVar(&options.VIP, "vip", "", "address that the client connects to, when the URL does not have it")
 	flags.StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests to explain instead of a plane; - is standard input")
 	offline.add(c, "with -f: ")
@@ -77,6 +80,7 @@ plane, and each step names file and line.`,
 	complete(c, "header", "Host: ")
 	complete(c, "from")
 	complete(c, "vip")
+	complete(c, "sni")
 	c.MarkFlagsMutuallyExclusive("filename", "plane-console")
 	return c
 }
@@ -90,5 +94,6 @@ func explainFiles(c *cobra.Command, config translate.Config, paths []string, r e
 	for _, w := range warnings {
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 	}
+	resources.Now = time.Now() // whether certificates hold
 	return plane.Explain(config, resources, positions.Where, r), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,10 +178,25 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, says := range []string{" of AddressPool public spec.addresses (" + name, "by Gateway default/edge (" + name, "by all IngressRoutes\n", "for r1 to announce\n", "-> answer   a backend answers\n"} {
+	for _, says := range []string{" of AddressPool public spec.addresses (" + name, "by all IngressRoutes\n", "for r1 to announce\n", "-> listener http-80, ", "-> answer   a backend answers\n"} {
 		if !strings.Contains(out, says) {
 			t.Errorf("no %q in\n%s", says, out)
 		}
+	}
+	// The Gateway has a listener of its own, which takes what comes to its VIP.
+	out, err = execute("explain", "-f", name, "http://app.example.com/api", "--method", "POST")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, says := range []string{"by Gateway default/edge (" + name, "-> listener http-80_default_edge, port 80, HTTP, bound to 203.0.113.", "not http-80, at other addresses", "-> answer   a backend answers\n"} {
+		if !strings.Contains(out, says) {
+			t.Errorf("no %q in\n%s", says, out)
+		}
+	}
+	vip := regexp.MustCompile(`bound to ([0-9.]+)`).FindStringSubmatch(out)[1]
+	out, err = execute("explain", "-f", name, "http://root.example.com/", "--vip", vip)
+	if err != nil || !strings.Contains(out, "the proxy answers 404: no virtual host of http-80_default_edge has the name root.example.com") {
+		t.Errorf("%v: the Gateway's VIP does not lead to its own listener:\n%s", err, out)
 	}
 }
 

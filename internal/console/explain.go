@@ -13,11 +13,10 @@ import (
 	"time"
 
 	"fairlead.dev/internal/explain"
-	"fairlead.dev/internal/model"
 )
 
 // ExplainPath is where a plane explains a request as JSON. Its parameters are url, which
-// must be given, method, from, vip, and any number of header ("name: value").
+// must be given, method, from, vip, sni, and any number of header ("name: value").
 const ExplainPath = "/v1/explain"
 
 // explainHandler answers with an explanation, 400 to what is no request, and 503 when the
@@ -53,14 +52,14 @@ func explainRequest(query string) (explain.Request, error) {
 	}
 	for name, all := range values {
 		switch {
-		case !slices.Contains([]string{"url", "method", "from", "vip", "header"}, name):
-			return explain.Request{}, fmt.Errorf("parameter %q is unknown: want url, method, from, vip, header", name)
+		case !slices.Contains([]string{"url", "method", "from", "vip", "sni", "header"}, name):
+			return explain.Request{}, fmt.Errorf("parameter %q is unknown: want url, method, from, vip, sni, header", name)
 		case name != "header" && len(all) > 1:
 			return explain.Request{}, fmt.Errorf("%s is given %d times", name, len(all))
 		}
 	}
 	return explain.NewRequest(explain.Options{
-		URL: values.Get("url"), Method: values.Get("method"), From: values.Get("from"), VIP: values.Get("vip"), Headers: values["header"],
+		URL: values.Get("url"), Method: values.Get("method"), From: values.Get("from"), VIP: values.Get("vip"), SNI: values.Get("sni"), Headers: values["header"],
 	})
 }
 
@@ -68,7 +67,7 @@ func explainRequest(query string) (explain.Request, error) {
 func (c Client) Explain(ctx context.Context, o explain.Options) (explain.Explanation, error) {
 	var e explain.Explanation
 	values := url.Values{"url": {o.URL}, "header": o.Headers}
-	for name, value := range map[string]string{"method": o.Method, "from": o.From, "vip": o.VIP} {
+	for name, value := range map[string]string{"method": o.Method, "from": o.From, "vip": o.VIP, "sni": o.SNI} {
 		if value != "" {
 			values.Set(name, value)
 		}
@@ -96,18 +95,22 @@ func WriteExplanation(w io.Writer, e explain.Explanation) error {
 	}
 	fmt.Fprintln(b.w, line)
 	writeNetworkStep(b, e)
-	if l := e.Listener; l != nil {
-		text := fmt.Sprintf("%s, port %d, %s", l.ID, l.Port, l.Protocol)
-		if len(l.Machines) > 0 {
-			text += ", at " + list(l.Machines, 5)
-		}
-		b.step("listener", text)
-		b.by(l.By)
-	}
+	writeListener(b, e)
+	writeTLS(b, e)
 	writeHost(b, e)
 	writeRoute(b, e)
 	writeGroups(b, e)
 	b.step("answer", e.Answer.Text)
+	if f := e.Frozen; f != nil {
+		text := "routing is frozen since " + f.Since.UTC().Format(time.RFC3339)
+		if f.Reason != "" {
+			text += " (" + f.Reason + ")"
+		}
+		if f.Held {
+			text += ": a change of what concerns this request is held back"
+		}
+		b.line("%s", text)
+	}
 	if len(e.Problems) > 0 {
 		writeProblems(b.w, e.Problems, TextOptions{MaxRows: 5})
 	}
@@ -167,134 +170,6 @@ func writeNetworkStep(b *paragraphs, e explain.Explanation) {
 				text += ": " + edge.Note
 			}
 			b.line("%s", text)
-		}
-	}
-}
-
-func writeHost(b *paragraphs, e explain.Explanation) {
-	h := e.Host
-	if h == nil {
-		return
-	}
-	switch h.Kind {
-	case "":
-		b.step("host", "none: looked for "+list(h.LookedFor, 6))
-	case "exact":
-		b.step("host", h.VirtualHost)
-	default:
-		b.step("host", h.VirtualHost+", for "+h.Name+": there is no "+list(h.LookedFor[:len(h.LookedFor)-1], 4))
-	}
-	b.by(h.By)
-	for _, n := range append(slices.Clone(e.Notes), h.Note) {
-		if n != "" {
-			b.line("%s", n)
-		}
-	}
-}
-
-func writeRoute(b *paragraphs, e explain.Explanation) {
-	const most = 6
-	if e.Route == nil {
-		if e.Routes != nil {
-			b.step("route", fmt.Sprintf("none of the %d takes it", e.Routes.Tried))
-			writePassed(b, e.Routes, most)
-		}
-		return
-	}
-	r := e.Route
-	b.step("route", r.Match)
-	b.line("by %s", r.By)
-	writePassed(b, e.Routes, most)
-	for _, s := range e.Routes.Also {
-		b.line("would take it too: %s", s)
-	}
-	if r.Respond != nil {
-		text := fmt.Sprintf("answers %d", r.Respond.Status)
-		if r.Respond.Body != "" {
-			text += " " + cut(fmt.Sprintf("%q", r.Respond.Body), 100)
-		}
-		b.line("%s", text)
-		return
-	}
-	if r.Redirect != nil {
-		b.line("redirects with %d", r.Redirect.Status)
-		return
-	}
-	f := r.Forward
-	if f.Rewrite != nil {
-		b.line("backends see the path %s", f.Path)
-	}
-	if f.Host != "" {
-		b.line("backends see the host %s", f.Host)
-	}
-	for _, m := range f.Mirrors {
-		b.line("copies of %s go to %s", explain.Share(100*float64(m.Numerator)/float64(m.Denominator)), m.Group)
-	}
-	timeout := "no timeout"
-	if f.Timeout > 0 {
-		timeout = "timeout " + f.Timeout.String()
-	}
-	retry := fmt.Sprintf("%d retries of failed connections", f.Attempts)
-	if f.RetryAny {
-		retry = fmt.Sprintf("%d retries, of 5xx answers too", f.Attempts)
-	}
-	for i, code := range f.RetryCodes {
-		if i == 0 {
-			retry += ", of answers"
-		}
-		retry += fmt.Sprintf(" %d", code)
-	}
-	if f.PerTryTimeout > 0 {
-		retry += ", each within " + f.PerTryTimeout.String()
-	}
-	if f.WebSocket {
-		retry += ", WebSocket"
-	}
-	b.line("%s, %s", timeout, retry)
-}
-
-func writePassed(b *paragraphs, r *explain.Routes, most int) {
-	for i, p := range r.Passed {
-		if i == most || i == len(r.Passed)-1 && r.Tried > len(r.Passed) {
-			b.line("not %d more", r.Tried-i)
-			return
-		}
-		b.line("not %s: %s", p.Source, p.Why)
-	}
-}
-
-func writeGroups(b *paragraphs, e explain.Explanation) {
-	const most = 8
-	for i, g := range e.Groups {
-		name := string(g.Group)
-		if name == "" {
-			name = "a broken reference"
-		}
-		text := fmt.Sprintf("%s to %s, weight %d", explain.Share(g.Percent), name, g.Weight)
-		if g.Balance != model.BalanceRoundRobin {
-			text += ", " + string(g.Balance)
-		}
-		b.step("backends", text)
-		if i == 0 && e.Route.Forward != nil {
-			b.line("weights by %s", e.Route.Forward.By)
-		}
-		b.by(g.By)
-		if g.Check != "" {
-			b.line("proxies check %s; what they find is not known here", g.Check)
-		}
-		for i, x := range g.Backends {
-			if i == most {
-				b.line("%d more", len(g.Backends)-i)
-				break
-			}
-			zone := ""
-			if x.Zone != "" {
-				zone = ", zone " + x.Zone
-			}
-			b.line("%s %s, %s%s", x.Address, x.State, explain.Share(x.Percent), zone)
-		}
-		if g.Group != "" && len(g.Backends) == 0 {
-			b.line("no backends")
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"fairlead.dev/internal/model"
 )
@@ -18,12 +19,16 @@ const (
 )
 
 // World is what is known when a request is explained. The functions are asked about what
-// concerns the request only; ListenerBy, HostBy, SetBy, Claimants and Where may be nil.
+// concerns the request only; all but VirtualHost, Group, Set and Serving may be nil.
 type World struct {
 	Listeners   []model.Listener
 	VirtualHost func(model.HostKey) *model.VirtualHost
 	Group       func(model.GroupID) *model.BackendGroup
 	Set         func(model.SetID) *model.BackendSet
+	// TLSHost is a server name at a listener, TLSHosts are the names that a listener has.
+	TLSHost     func(model.HostKey) *model.TLSHost
+	TLSHosts    func(model.ListenerID) []string
+	Certificate func(model.CertificateID) *model.Certificate
 	// Serving names the machines that serve a listener, sorted.
 	Serving func(model.ListenerID) []string
 
@@ -31,6 +36,14 @@ type World struct {
 	ListenerBy func(model.ListenerID) []Source
 	HostBy     func(model.HostKey) []Source
 	SetBy      func(model.SetID) []Source
+	TLSBy      func(model.TLSHost) []Source
+	// ClientsBy and BackendsBy are the policies that treat the clients of a listener and the
+	// backends of a set.
+	ClientsBy  func(model.ListenerID) []Source
+	BackendsBy func(model.SetID) []Source
+	// PoliciesOf are the RoutePolicies that hold for a route, and those that hold for its
+	// host, those that go before others first.
+	PoliciesOf func(model.HostKey, *model.Route) (route, host []Says)
 	// Claimants are resources that name a host, whether or not they are served.
 	Claimants func(host string) []model.Object
 	// Where is "file:line" of a field, empty when it is not known.
@@ -44,8 +57,14 @@ type World struct {
 	Standby string
 	// Offline says that there are no machines to ask: the world comes of manifests.
 	Offline bool
-	// AllowUnderscores as in the listeners' options.
+	// Freeze holds changes back; Held says whether one of these hosts or listeners is held.
+	Freeze *model.FreezeStatus
+	Held   func([]model.HostKey, []model.ListenerID) bool
+	// Now is when certificates are looked at; zero does not look at their time.
+	Now time.Time
+	// AllowUnderscores and TrustedHops as in the listeners' options.
 	AllowUnderscores bool
+	TrustedHops      uint32
 }
 
 // Source is the resource that decided something, and the field that says so.
@@ -78,11 +97,14 @@ type Explanation struct {
 	Notes    []string  `json:"notes,omitempty"`
 	Network  Network   `json:"network"`
 	Listener *Listener `json:"listener,omitempty"`
+	TLS      *TLS      `json:"tls,omitempty"`
 	Host     *Host     `json:"host,omitempty"`
 	Routes   *Routes   `json:"routes,omitempty"`
 	Route    *Route    `json:"route,omitempty"`
 	Groups   []Group   `json:"groups,omitempty"`
 	Answer   Answer    `json:"answer"`
+	// Frozen says that changes are held back while routing is frozen.
+	Frozen *Frozen `json:"frozen,omitempty"`
 	// Problems that concern the request, in the order in which they were given.
 	Problems []model.Problem `json:"problems"`
 }
@@ -91,8 +113,22 @@ type Explanation struct {
 type Listener struct {
 	model.Listener
 	By []Source `json:"by,omitempty"`
+	// ClientsBy are the ClientPolicies behind its settings for clients.
+	ClientsBy []Source `json:"clientsBy,omitempty"`
 	// Machines that serve it.
 	Machines []string `json:"machines"`
+	// Others listen at the same port, at other addresses; the first few.
+	Others []model.ListenerID `json:"others,omitempty"`
+	Notes  []string           `json:"notes,omitempty"`
+}
+
+// Frozen is a Freeze, seen from the request.
+type Frozen struct {
+	Since  time.Time `json:"since"`
+	AsOf   time.Time `json:"asOf"`
+	Reason string    `json:"reason,omitempty"`
+	// Held says that a change of the listener or the host waits for the end of the freeze.
+	Held bool `json:"held"`
 }
 
 // Host is how the virtual host was found.
@@ -136,9 +172,14 @@ type Route struct {
 	// Match in words.
 	Match string `json:"match"`
 	// One of these is set.
-	Respond  *model.Respond  `json:"respond,omitempty"`
-	Redirect *model.Redirect `json:"redirect,omitempty"`
-	Forward  *Forward        `json:"forward,omitempty"`
+	Respond  *model.Respond `json:"respond,omitempty"`
+	Redirect *Redirect      `json:"redirect,omitempty"`
+	Forward  *Forward       `json:"forward,omitempty"`
+	// Policies that the request passes, in order.
+	Policies []Policy `json:"policies,omitempty"`
+	CORS     *CORS    `json:"cors,omitempty"`
+	// ResponseHeaders are edited on the way back.
+	ResponseHeaders *model.HeaderEdits `json:"responseHeaders,omitempty"`
 }
 
 // Answer is what the client gets.
@@ -155,7 +196,11 @@ type Answer struct {
 type Outcome struct {
 	Percent float64 `json:"percent"`
 	// Status of an answer that the proxy gives; 0 when a backend answers.
-	Status uint32        `json:"status,omitempty"`
+	Status uint32 `json:"status,omitempty"`
+	// GRPC is the status as gRPC clients get it, with HTTP status 200.
+	GRPC string `json:"grpc,omitempty"`
+	// Closed says that the connection is closed instead of an answer.
+	Closed bool          `json:"closed,omitempty"`
 	Group  model.GroupID `json:"group,omitempty"`
 	Why    string        `json:"why,omitempty"`
 }
@@ -177,43 +222,52 @@ type explainer struct {
 	world     World
 	e         Explanation
 	concerned map[string]bool // subjects of problems
+	others    []model.ListenerID
+	grpc      bool // gRPC clients get the proxy's answers as gRPC statuses
 }
 
 func (x *explainer) explain() {
-	i := slices.IndexFunc(x.world.Listeners, func(l model.Listener) bool { return l.Port == x.request.Port })
+	l := x.enter()
 	var id model.ListenerID
-	if i >= 0 {
-		l := Listener{Listener: x.world.Listeners[i], Machines: x.world.Serving(x.world.Listeners[i].ID)}
+	if l != nil {
 		id = l.ID
-		if x.world.ListenerBy != nil {
-			l.By = firstSources(x.world.ListenerBy(id))
-			for i, by := range l.By {
-				l.By[i] = x.place(by)
-				if by.Kind == "Gateway" { // what is wrong with one of many roots concerns its host only
-					x.concern(by.Object)
-				}
-			}
-		}
-		x.e.Listener = &l
+		x.listener(l)
 	}
 	x.network(id)
 	name := strings.ToLower(stripPort(stripDot(x.request.Host)))
 	if x.world.Claimants != nil {
 		x.concern(x.world.Claimants(name)...)
 	}
+	x.frozen(id, name)
+	tls := x.request.Scheme == "https"
 	switch {
-	case i < 0 && x.request.Scheme == "https":
-		x.refuse("nothing listens for TLS at port " + x.port() + ": no listener serves HTTPS yet; the connection is refused")
+	case l == nil && tls:
+		x.refuse("nothing listens for TLS at port " + x.port() + ": no Gateway and no root IngressRoute with TLS asks for it; the connection is refused")
 		return
-	case i < 0:
+	case l == nil:
 		x.refuse("nothing listens at port " + x.port() + ": no Gateway and no root IngressRoute asks for it; the connection is refused")
 		return
-	case x.request.Scheme == "https":
-		x.refuse("the listener at port " + x.port() + " speaks plain HTTP, no TLS yet: the handshake does not come about")
+	case tls && l.Protocol != model.ProtocolHTTPS:
+		x.refuse("the listener at port " + x.port() + " speaks plain HTTP: the handshake does not come about")
+		return
+	case !tls && l.Protocol == model.ProtocolHTTPS:
+		x.refuse("the listener at port " + x.port() + " speaks TLS: it closes connections in clear text")
 		return
 	}
-	s, ok := see(x.request, x.world)
+	var c *session
+	if tls {
+		if c = x.handshake(l); c == nil {
+			return
+		}
+	}
+	s, ok := see(x.request, l, x.world)
 	x.e.Notes = s.notes
+	x.grpc = strings.HasPrefix(s.first("content-type")+"+", "application/grpc+")
+	if reason := c.misdirected(s.host); ok && knownMethod(s.method) && reason != "" {
+		x.e.Host = &Host{Name: s.host, LookedFor: []string{}}
+		x.answer(421, reason)
+		return
+	}
 	switch {
 	case !knownMethod(s.method):
 		x.answer(400, "it does not know the method "+s.method)
@@ -222,17 +276,52 @@ func (x *explainer) explain() {
 		x.answer(400, "the path has an escaped null")
 		return
 	}
-	host := x.host(id, s.host)
-	if host == nil {
+	host := x.host(id, s.host, c)
+	switch {
+	case host == nil && !(c != nil && c.section == "") && !possibleHost(s.host):
+		x.answer(400, "there can be no host "+quote(s.host))
+		return
+	case host == nil:
 		x.unrouted(s, "no virtual host of "+string(id)+" has the name "+s.host)
 		return
+	case c != nil && s.host != c.name && host.Host == s.host && host.Section != "" && host.Section != c.section:
+		x.answer(421, "the host "+s.host+" is not served under the server name "+quote(c.name)+": it belongs to the section "+host.Section)
+		return
 	}
-	route := x.route(host, s)
+	route, how := x.route(host, s)
 	if route == nil {
 		x.unrouted(s, "no route of "+host.Host+" takes the request")
 		return
 	}
-	x.take(*route, s)
+	x.take(host, *route, s, how)
+}
+
+// frozen notes a freeze, and whether it holds something back for the request.
+func (x *explainer) frozen(id model.ListenerID, name string) {
+	f := x.world.Freeze
+	if f == nil {
+		return
+	}
+	x.e.Frozen = &Frozen{Since: f.Since, AsOf: f.AsOf, Reason: f.Reason, Held: f.Unknown}
+	if x.world.Held == nil {
+		return
+	}
+	var keys []model.HostKey
+	for _, host := range candidates(name) {
+		keys = append(keys, model.HostKey{Listener: id, Host: host})
+	}
+	x.e.Frozen.Held = x.e.Frozen.Held || x.world.Held(keys, []model.ListenerID{id})
+}
+
+// possibleHost says whether a host that no shard knows is looked for among the wildcards.
+func possibleHost(host string) bool {
+	for i := range len(host) {
+		c := host[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && strings.IndexByte(".-_:[]", c) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (x *explainer) port() string { return strconv.Itoa(int(x.request.Port)) }
@@ -242,7 +331,37 @@ func (x *explainer) refuse(why string) { x.e.Answer = Answer{Text: why, Outcomes
 
 // answer ends with an answer of the proxy.
 func (x *explainer) answer(status uint32, why string) {
-	x.e.Answer = Answer{Connects: true, Text: statusText(status) + ": " + why, Outcomes: []Outcome{{Percent: 100, Status: status, Why: why}}}
+	x.outcome([]Outcome{{Percent: 100, Status: status, Why: why}})
+}
+
+// outcome ends with outcomes.
+func (x *explainer) outcome(outcomes []Outcome) {
+	for i := range outcomes {
+		if o := &outcomes[i]; x.grpc && o.Status != 0 && o.Status != 421 && (o.Status < 300 || o.Status >= 400) {
+			o.GRPC = grpcStatus(o.Status)
+		}
+	}
+	x.e.Answer = Answer{Connects: true, Outcomes: outcomes, Text: outcomeText(outcomes)}
+}
+
+// grpcStatus is what Envoy makes of an answer of its own for a gRPC client (gRPC, "HTTP to
+// gRPC Status Code Mapping").
+func grpcStatus(status uint32) string {
+	switch status {
+	case 200:
+		return "OK"
+	case 400:
+		return "INTERNAL"
+	case 401:
+		return "UNAUTHENTICATED"
+	case 403:
+		return "PERMISSION_DENIED"
+	case 404:
+		return "UNIMPLEMENTED"
+	case 429, 502, 503, 504:
+		return "UNAVAILABLE"
+	}
+	return "UNKNOWN"
 }
 
 // unrouted answers what no route takes. An upgrade is refused before that is known.
@@ -260,7 +379,8 @@ func statusText(status uint32) string {
 
 // host finds the virtual host: the exact name, then the wildcards from the longest suffix,
 // then "*". Proxies do not go on to a wildcard from a host that has no route for a request.
-func (x *explainer) host(id model.ListenerID, name string) *model.VirtualHost {
+// Under an exact server name no wildcard is looked for.
+func (x *explainer) host(id model.ListenerID, name string, c *session) *model.VirtualHost {
 	h := &Host{Name: name, LookedFor: []string{}}
 	x.e.Host = h
 	look := func(host string) *model.VirtualHost {
@@ -268,13 +388,15 @@ func (x *explainer) host(id model.ListenerID, name string) *model.VirtualHost {
 		return x.world.VirtualHost(model.HostKey{Listener: id, Host: host})
 	}
 	found, kind := look(name), "exact"
-	for i := 0; found == nil && i < len(name); i++ {
-		if name[i] == '.' && i > 0 {
-			found, kind = look("*"+name[i:]), "wildcard"
+	if found == nil && (c == nil || c.section != "") && possibleHost(name) {
+		for i := 0; found == nil && i < len(name); i++ {
+			if name[i] == '.' && i > 0 {
+				found, kind = look("*"+name[i:]), "wildcard"
+			}
 		}
-	}
-	if found == nil {
-		found, kind = look("*"), "any"
+		if found == nil {
+			found, kind = look("*"), "any"
+		}
 	}
 	if found == nil {
 		return nil
@@ -287,7 +409,7 @@ func (x *explainer) host(id model.ListenerID, name string) *model.VirtualHost {
 }
 
 // route finds the first route that takes the request, and notes those before it.
-func (x *explainer) route(host *model.VirtualHost, s seen) *model.Route {
+func (x *explainer) route(host *model.VirtualHost, s seen) (*model.Route, taken) {
 	t := &Routes{Passed: []Passed{}}
 	x.e.Routes = t
 	type pass struct {
@@ -296,13 +418,13 @@ func (x *explainer) route(host *model.VirtualHost, s seen) *model.Route {
 		near bool
 	}
 	var passes []pass
-	taker := -1
+	taker, as := -1, notTaken
 	for i := range host.Routes {
 		r := &host.Routes[i]
-		why, near := mismatch(r.Match, s)
+		how, why, near := takes(host, r, s)
 		switch {
 		case taker < 0 && why == "":
-			taker = i
+			taker, as = i, how
 		case taker < 0:
 			passes = append(passes, pass{i, why, near})
 		case why == "" && len(t.Also) < maxAlso:
@@ -325,7 +447,7 @@ func (x *explainer) route(host *model.VirtualHost, s seen) *model.Route {
 		t.Passed = append(t.Passed, Passed{Source: x.source(routeSource(r)), Match: matchText(r.Match), Why: p.why})
 	}
 	if taker >= 0 {
-		return &host.Routes[taker]
+		return &host.Routes[taker], as
 	}
 	switch {
 	case len(host.Routes) == 0:
@@ -333,7 +455,7 @@ func (x *explainer) route(host *model.VirtualHost, s seen) *model.Route {
 	case x.e.Host.Kind != "any":
 		x.e.Host.Note = "no wildcard takes what " + host.Host + " has no route for"
 	}
-	return nil
+	return nil, notTaken
 }
 
 // routeSource is where a route was written: its name says it.

@@ -42,6 +42,12 @@ type Forward struct {
 	RetryCodes    []uint32      `json:"retryCodes,omitempty"`
 	PerTryTimeout time.Duration `json:"perTryTimeoutNanoseconds,omitempty"`
 	WebSocket     bool          `json:"websocket"`
+	// Stream: gRPC and the like, which no default timeout bounds.
+	Stream bool `json:"stream,omitempty"`
+	// Sticky keeps a client at the backend that it got first.
+	Sticky *model.Sticky `json:"sticky,omitempty"`
+	// Headers that the route's edits change for every backend.
+	Headers []Changed `json:"headers,omitempty"`
 }
 
 // Group is a share of the route's requests and who takes it.
@@ -55,9 +61,20 @@ type Group struct {
 	Balance model.Balance `json:"balance,omitempty"`
 	// Check is the path of a health check; each proxy makes its own, and its results are
 	// not known here.
-	Check    string    `json:"check,omitempty"`
-	Ready    int       `json:"ready"` // backends that take new requests
-	Backends []Backend `json:"backends"`
+	Check string `json:"check,omitempty"`
+	// PolicyBy are the BackendPolicies and the BackendTLSPolicy that hold for the backends.
+	PolicyBy      []Source                `json:"policyBy,omitempty"`
+	Protocol      model.BackendProtocol   `json:"protocol,omitempty"`
+	TLS           *model.BackendTLS       `json:"tls,omitempty"`
+	ProxyProtocol bool                    `json:"proxyProtocol,omitempty"`
+	Outlier       *model.OutlierDetection `json:"outlier,omitempty"`
+	Limits        *model.BackendLimits    `json:"limits,omitempty"`
+	// Host and Headers that this share's backends see otherwise than the route says.
+	Host            string             `json:"host,omitempty"`
+	Headers         []Changed          `json:"headers,omitempty"`
+	ResponseHeaders *model.HeaderEdits `json:"responseHeaders,omitempty"`
+	Ready           int                `json:"ready"` // backends that take new requests
+	Backends        []Backend          `json:"backends"`
 }
 
 // Backend is one backend with its share of the route's requests.
@@ -69,34 +86,87 @@ type Backend struct {
 	Percent float64 `json:"percent"`
 }
 
-// take explains the route that takes the request.
-func (x *explainer) take(r model.Route, s seen) {
-	route := &Route{Name: r.Name, By: x.source(routeSource(r)), Match: matchText(r.Match)}
+// take explains the route that takes the request: the guard of upgrades, what browsers ask
+// beforehand, policies, and what the route does, in this order.
+func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken) {
+	route := &Route{Name: r.Name, By: x.source(routeSource(r)), Match: matchText(r.Match), CORS: cors(r.CORS, s, how != asRequest), ResponseHeaders: r.ResponseHeaders}
 	x.e.Route = route
-	if r.Redirect != nil && s.upgrade == "" {
-		route.Redirect = r.Redirect
-		x.answer(r.Redirect.Status, "the route sends clients to "+x.location(r, s))
-		return
+	byProxy := direct(h, &r)
+	p := r.Policy.Or(h.Policy)
+	if how == asPreflightHere { // the route that the proxies have for these has none of its own
+		p = h.Policy
+		route.Policies = x.policies(h, nil, p, s, true)
+	} else if how == asRequest {
+		route.Policies = x.policies(h, &r, p, s, byProxy)
 	}
-	if r.Forward == nil {
+	switch {
+	case r.Redirect != nil:
+		route.Redirect = &Redirect{Redirect: *r.Redirect, Location: location(x.e.Listener.ID, h, &r, s)}
+	case r.Forward == nil:
 		route.Respond = &model.Respond{Status: 500}
 		if r.Respond != nil {
 			route.Respond = r.Respond
 		}
-		if s.upgrade != "" {
-			x.answer(403, "it asks for an upgrade to "+s.upgrade+", which the route does not allow")
-			return
-		}
-		x.answer(route.Respond.Status, responseText(r))
+	default:
+		x.forward(route, r, s)
+	}
+	if s.upgrade != "" && (byProxy || how == asPreflightHere || s.upgrade != "websocket" || !r.Forward.WebSocket) {
+		x.answer(403, "it asks for an upgrade to "+s.upgrade+", which the route does not allow")
 		return
 	}
+	if how == asPreflight {
+		x.preflight(r, route.CORS)
+		return
+	}
+	if one := refusal(route.Policies); one != nil && !(one.Status == 500 && unanswerable(p)) {
+		x.answer(one.Status, one.Why)
+		return
+	}
+	switch {
+	case how == asPreflightHere:
+		x.answer(200, "the proxy answers what a browser asks before a request of "+route.CORS.Origin)
+	case unanswerable(p):
+		x.answer(500, "a policy of the route has no service that can be asked, and lets nobody pass")
+	case r.Redirect != nil:
+		x.answer(r.Redirect.Status, "the route sends clients to "+route.Redirect.Location)
+	case r.Forward == nil:
+		x.answer(route.Respond.Status, responseText(r))
+	default:
+		x.outcomes(s.upgrade != "", r.Forward.Stream)
+	}
+}
+
+// preflight answers what a browser asks before a request to backends. The route that
+// refuses the share of broken references takes part where it hears OPTIONS.
+func (x *explainer) preflight(r model.Route, c *CORS) {
+	why := "the proxy answers what a browser asks before a request of " + c.Origin
+	if !c.Allowed {
+		why = "the proxy answers what a browser asks, and does not name the origin " + c.Origin + ": the browser sends no request"
+	}
+	broken := 0.0
+	if r.Match.Method == "" || r.Match.Method == "OPTIONS" {
+		for _, g := range x.e.Groups {
+			if g.Group == "" {
+				broken += g.Percent
+			}
+		}
+	}
+	outcomes := []Outcome{{Percent: 100 - broken, Status: 200, Why: why}}
+	if broken > 0 {
+		outcomes = append(outcomes, brokenShare(broken, r.Forward.Stream))
+	}
+	x.outcome(outcomes)
+}
+
+// forward explains a route to backends.
+func (x *explainer) forward(route *Route, r model.Route, s seen) {
 	path := rewritten(r.Match.Path, r.Forward.Path, s.path)
 	if s.query != "" {
 		path += "?" + s.query
 	}
 	f := &Forward{
-		Path: path, Rewrite: r.Forward.Path, Host: r.Forward.Host, Mirrors: r.Forward.Mirrors,
-		Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket,
+		Path: path, Rewrite: r.Forward.Path, Host: cmp.Or(r.Forward.Host, setHost(r.RequestHeaders)), Mirrors: r.Forward.Mirrors,
+		Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket, Sticky: r.Forward.Sticky, Stream: r.Forward.Stream,
 	}
 	switch {
 	case r.Forward.Timeout == model.Never, r.Forward.Timeout == 0 && r.Forward.Stream:
@@ -115,35 +185,17 @@ func (x *explainer) take(r model.Route, s seen) {
 		f.By.Field += ".services"
 	}
 	f.By = x.source(f.By)
+	f.Headers = changes(s.headers, r.RequestHeaders)
 	route.Forward = f
-	x.groups(r.Forward)
-	if s.upgrade != "" && (s.upgrade != "websocket" || !f.WebSocket) {
-		x.answer(403, "it asks for an upgrade to "+s.upgrade+", which the route does not allow")
-		return
-	}
-	x.outcomes(s.upgrade != "", r.Forward.Stream)
-}
-
-// location is where a redirect leads, as clients are told: without the port that the scheme
-// implies.
-func (x *explainer) location(r model.Route, s seen) string {
-	to := r.Redirect
-	scheme, port := cmp.Or(to.Scheme, x.request.Scheme), to.Port
-	known := map[string]uint16{"http": 80, "https": 443}[scheme]
-	if port == 0 {
-		if port = x.request.Port; to.Scheme != "" {
-			port = known
+	x.groups(r.Forward.Backends)
+	for i, b := range r.Forward.Backends {
+		g := &x.e.Groups[i]
+		if b.RequestHeaders != nil {
+			g.Headers = changes(s.headers, r.RequestHeaders, b.RequestHeaders)
+			g.Host = setHost(b.RequestHeaders)
 		}
+		g.ResponseHeaders = b.ResponseHeaders
 	}
-	text := scheme + "://" + cmp.Or(to.Host, s.host)
-	if port != known {
-		text += ":" + strconv.Itoa(int(port))
-	}
-	text += rewritten(r.Match.Path, to.Path, s.path)
-	if s.query != "" {
-		text += "?" + s.query
-	}
-	return text
 }
 
 // responseText says why a route answers without a backend.
@@ -158,12 +210,12 @@ func responseText(r model.Route) string {
 }
 
 // groups finds the backends of each share.
-func (x *explainer) groups(f *model.Forward) {
+func (x *explainer) groups(backends []model.WeightedGroup) {
 	var total uint64
-	for _, b := range f.Backends {
+	for _, b := range backends {
 		total += uint64(b.Weight)
 	}
-	for _, b := range f.Backends {
+	for _, b := range backends {
 		g := Group{Group: b.Group, Weight: b.Weight, Percent: percent(uint64(b.Weight), total), Backends: []Backend{}}
 		if b.Group != "" {
 			x.backends(&g)
@@ -177,7 +229,13 @@ func (x *explainer) backends(g *Group) {
 	if group == nil {
 		return
 	}
-	g.Balance = group.Balance
+	g.Balance, g.Protocol, g.TLS, g.ProxyProtocol = group.Balance, group.Protocol, group.TLS, group.SendProxyProtocol
+	g.Outlier, g.Limits = group.Outlier, group.Limits
+	if x.world.BackendsBy != nil {
+		for _, by := range x.world.BackendsBy(group.Set) {
+			g.PolicyBy = append(g.PolicyBy, x.source(by))
+		}
+	}
 	if group.HealthCheck != nil {
 		g.Check = group.HealthCheck.Path
 	}
@@ -232,36 +290,55 @@ func (x *explainer) outcomes(upgrade, stream bool) {
 		case g.Group == "":
 			broken += g.Percent
 		case g.Ready == 0:
-			why := "Service port " + string(g.Group) + " has no backends"
-			if len(g.Backends) > 0 {
-				why = "none of the " + strconv.Itoa(len(g.Backends)) + " backends of " + string(g.Group) + " is ready"
-			}
-			outcomes = append(outcomes, Outcome{Percent: g.Percent, Status: 503, Group: g.Group, Why: why})
+			outcomes = append(outcomes, Outcome{Percent: g.Percent, Status: 503, Group: g.Group, Why: noBackends(g)})
 		default:
 			outcomes = append(outcomes, Outcome{Percent: g.Percent, Group: g.Group})
 		}
 	}
 	if broken > 0 {
-		o := Outcome{Percent: broken, Status: 500, Why: "the reference to the backend is broken"}
-		if stream {
-			o.Status = 503
-		}
+		o := brokenShare(broken, stream)
 		if upgrade {
 			o.Status, o.Why = 403, "the reference to the backend is broken, and no upgrade is allowed there"
 		}
 		outcomes = append(outcomes, o)
 	}
-	x.e.Answer = Answer{Connects: true, Outcomes: outcomes, Text: outcomeText(outcomes)}
+	x.outcome(outcomes)
+}
+
+func noBackends(g Group) string {
+	if len(g.Backends) > 0 {
+		return "none of the " + strconv.Itoa(len(g.Backends)) + " backends of " + string(g.Group) + " is ready"
+	}
+	return "Service port " + string(g.Group) + " has no backends"
+}
+
+// brokenShare is the answer to what would go to a broken reference.
+func brokenShare(percent float64, stream bool) Outcome {
+	o := Outcome{Percent: percent, Status: 500, Why: "the reference to the backend is broken"}
+	if stream {
+		o.Status = 503
+	}
+	return o
 }
 
 func outcomeText(outcomes []Outcome) string {
 	answered := 0.0
 	var rest []string
 	for _, o := range outcomes {
-		if o.Status == 0 {
+		share, text := "", statusText(o.Status)
+		if o.Percent != 100 {
+			share = " to " + Share(o.Percent)
+		}
+		if o.GRPC != "" {
+			text += " (to gRPC clients: " + o.GRPC + ")"
+		}
+		if o.Closed {
+			text = "the connection is closed"
+		}
+		if o.Status == 0 && !o.Closed {
 			answered += o.Percent
 		} else {
-			rest = append(rest, statusText(o.Status)+" to "+Share(o.Percent)+": "+o.Why)
+			rest = append(rest, text+share+": "+o.Why)
 		}
 	}
 	if len(rest) == 0 {

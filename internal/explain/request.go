@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"fairlead.dev/internal/model"
 )
 
 // Request is the request to explain, as a client would send it.
@@ -25,8 +27,12 @@ type Request struct {
 	Headers []Header `json:"headers,omitempty"`
 	// VIP is the address that the client connects to; zero leaves it open.
 	VIP netip.Addr `json:"vip,omitzero"`
-	// From is the client's address; zero leaves it open.
+	// From is the address that the connection comes from; zero leaves it open.
 	From netip.Addr `json:"from,omitzero"`
+	// SNI is the server name that the client asks for in its handshake, where that is not
+	// the host of the URL. Dial is the latter where the Host header replaces it.
+	SNI  string `json:"sni,omitempty"`
+	Dial string `json:"dial,omitempty"`
 }
 
 // Header is one header field of a request.
@@ -42,6 +48,7 @@ type Options struct {
 	Headers []string // "name: value"; Host replaces the URL's
 	VIP     string   // default: the URL's host when that is an address
 	From    string
+	SNI     string // default: the URL's host unless that is an address
 }
 
 // URL is the request's, with the port where it is not the scheme's own.
@@ -54,7 +61,7 @@ func (r Request) URL() string {
 }
 
 // NewRequest reads a request. Its errors say what is wrong and what is wanted; they name
-// the field as "url", "method", "header", "vip" or "from".
+// the field as "url", "method", "header", "vip", "from" or "sni".
 func NewRequest(o Options) (Request, error) {
 	r := Request{Method: cmp.Or(o.Method, "GET")}
 	if err := r.readURL(o.URL); err != nil {
@@ -77,6 +84,9 @@ func NewRequest(o Options) (Request, error) {
 			if value == "" {
 				return Request{}, fmt.Errorf("header %q: want a host", text)
 			}
+			if r.Scheme == "https" {
+				r.Dial = r.urlHost()
+			}
 			r.Host = value
 			continue
 		}
@@ -94,6 +104,15 @@ func NewRequest(o Options) (Request, error) {
 			return Request{}, fmt.Errorf("%s %q: want an IP address", a.field, a.text)
 		}
 		*a.to = address.Unmap()
+	}
+	if o.SNI != "" {
+		switch {
+		case r.Scheme != "https":
+			return Request{}, fmt.Errorf("sni %q: only clients of https:// URLs send a server name", o.SNI)
+		case !possibleHost(o.SNI) || strings.ContainsAny(o.SNI, ":[]"):
+			return Request{}, fmt.Errorf("sni %q: want a host name", o.SNI)
+		}
+		r.SNI = o.SNI
 	}
 	return r, nil
 }
@@ -167,13 +186,16 @@ func isToken(s string) bool {
 
 // seen is the request as Envoy's routes see it.
 type seen struct {
-	method  string
-	host    string // lower case, without port and trailing dot
-	path    string // normalised
-	query   string
-	headers map[string][]string // the values of each name, one a field
-	upgrade string              // what the connection is to become, lower case
-	notes   []string            // what was changed on the way
+	scheme    string
+	method    string
+	authority string // the Host header without trailing dot
+	host      string // lower case, without port and trailing dot
+	path      string // normalised
+	query     string
+	headers   map[string][]string // the values of each name, one a field
+	upgrade   string              // what the connection is to become, lower case
+	client    netip.Addr          // behind the trusted hops; zero when that is not known
+	notes     []string            // what was changed on the way
 }
 
 // knownMethod says whether the proxy reads a method in HTTP/1.1; it answers 400 to others.
@@ -189,10 +211,9 @@ func knownMethod(method string) bool {
 
 // see brings a request into the form that is routed. ok is false when the path cannot be
 // normalised: Envoy answers 400.
-func see(r Request, w World) (s seen, ok bool) {
-	s = seen{method: r.Method, query: r.Query, headers: map[string][]string{}}
-	authority := stripDot(r.Host)
-	s.host = strings.ToLower(stripPort(authority))
+func see(r Request, l *model.Listener, w World) (s seen, ok bool) {
+	s = seen{scheme: r.Scheme, method: r.Method, authority: stripDot(r.Host), query: r.Query, headers: map[string][]string{}}
+	s.host = strings.ToLower(stripPort(s.authority))
 	if s.host != strings.ToLower(stripPort(r.Host)) {
 		s.notes = append(s.notes, "the dot at the end of the host is left out")
 	}
@@ -211,15 +232,22 @@ func see(r Request, w World) (s seen, ok bool) {
 		}
 	}
 	s.becomes()
-	s.headers["host"] = []string{authority}
+	s.headers["host"] = []string{s.authority}
 	// An edge that clients reach directly believes nobody who says otherwise.
-	s.headers["x-forwarded-proto"] = []string{"http"}
+	hops := trustedHops(l, w)
+	if hops == 0 || s.headers["x-forwarded-proto"] == nil {
+		s.headers["x-forwarded-proto"] = []string{r.Scheme}
+	}
+	s.client = clientAddress(r.From, hops, s.headers)
+	if s.client != r.From {
+		s.notes = append(s.notes, "the client's address is "+s.client.String()+", by x-forwarded-for of trusted proxies")
+	}
 	if s.headers["x-request-id"] != nil {
 		s.notes = append(s.notes, "the header x-request-id is replaced by the proxy's own")
 	}
 	s.headers["x-request-id"] = []string{someRequestID}
 	if r.From.IsValid() {
-		s.headers["x-forwarded-for"] = []string{strings.Join(append(s.headers["x-forwarded-for"], r.From.String()), ",")}
+		s.headers[forwardedFor] = []string{strings.Join(append(s.headers[forwardedFor], r.From.String()), ",")}
 	}
 	return s, ok
 }

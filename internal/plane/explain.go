@@ -4,13 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
-
-	discoveryv1 "k8s.io/api/discovery/v1"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
@@ -37,13 +32,14 @@ func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explana
 // Explain says offline what would become of a request with a snapshot's resources. where
 // is "file:line" of a field of an object.
 func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
-	d := translate.Settle(c, s).Desired()
+	t := translate.Settle(c, s)
+	d := t.Desired()
 	statuses := map[model.Object]*translate.Status{}
 	for _, o := range d.Statuses {
 		statuses[o.Object] = o.Status
 	}
-	w := knowledge{snapshot: s, statuses: statuses}.world()
-	w.Offline = true
+	w := knowledge{snapshot: s, statuses: statuses, translator: t}.world()
+	w.Offline, w.Now = true, s.Now
 	for _, l := range d.Listeners {
 		w.Listeners = append(w.Listeners, *l)
 	}
@@ -55,6 +51,21 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 	}
 	w.Set = func(id model.SetID) *model.BackendSet {
 		return find(d.Sets, id, func(s *model.BackendSet, id model.SetID) int { return cmp.Compare(s.ID, id) })
+	}
+	w.TLSHost = func(k model.HostKey) *model.TLSHost {
+		return find(d.TLSHosts, k, func(h *model.TLSHost, k model.HostKey) int { return h.Compare(k) })
+	}
+	w.TLSHosts = func(id model.ListenerID) []string {
+		var names []string
+		for _, h := range d.TLSHosts {
+			if h.Listener == id {
+				names = append(names, h.Host)
+			}
+		}
+		return names
+	}
+	w.Certificate = func(id model.CertificateID) *model.Certificate {
+		return find(d.Certificates, id, func(c *model.Certificate, id model.CertificateID) int { return cmp.Compare(c.ID, id) })
 	}
 	w.Serving = func(id model.ListenerID) []string {
 		names := []string{}
@@ -93,7 +104,7 @@ const vipAssigned = "assigned"
 
 // world is what the loop knows, for one explanation.
 func (l *loop) world() explain.World {
-	w := knowledge{snapshot: l.snapshot, statuses: l.statuses}.world()
+	w := knowledge{snapshot: l.snapshot, statuses: l.statuses, translator: l.translator}.world()
 	for _, id := range slices.Sorted(maps.Keys(l.catalog.listeners)) {
 		if s := l.catalog.listeners[id]; s.listener != nil {
 			w.Listeners = append(w.Listeners, *s.listener)
@@ -117,24 +128,28 @@ func (l *loop) world() explain.World {
 		}
 		return nil
 	}
+	w.TLSHost = func(k model.HostKey) *model.TLSHost {
+		if s := l.catalog.listeners[k.Listener]; s != nil {
+			return s.tls[k.Host]
+		}
+		return nil
+	}
+	w.TLSHosts = func(id model.ListenerID) []string {
+		if s := l.catalog.listeners[id]; s != nil {
+			return slices.Collect(maps.Keys(s.tls))
+		}
+		return nil
+	}
+	w.Certificate = func(id model.CertificateID) *model.Certificate { return l.catalog.secrets.certificates[id] }
 	w.Serving = l.servingMachines
-	w.AllowUnderscores = l.plane.config.XDS.AllowUnderscores
+	w.AllowUnderscores, w.TrustedHops = l.plane.config.XDS.AllowUnderscores, l.plane.config.XDS.TrustedHops
 	status := l.status()
+	w.Now, w.Freeze, w.Held = l.plane.config.Now(), status.Plane.Freeze, l.history.holds
 	w.VIPs, w.Machines, w.Problems = status.VIPs, status.Machines, status.Problems
 	if !status.Plane.Leading {
 		w.Standby = status.Plane.Leader
 	}
 	return w
-}
-
-// knowledge finds the resources that decide something.
-type knowledge struct {
-	snapshot *snapshot.Snapshot
-	statuses map[model.Object]*translate.Status
-}
-
-func (k knowledge) world() explain.World {
-	return explain.World{ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, Claimants: k.claimants}
 }
 
 // find searches a sorted list; nil says that nothing is there.
@@ -148,116 +163,4 @@ func find[V, K any](list []*V, k K, compare func(*V, K) int) *V {
 // key is an object's key in a snapshot.
 func key(o model.Object) snapshot.Key {
 	return snapshot.Key{Kind: snapshot.Kind(o.Kind), Name: snapshot.Name{Namespace: o.Namespace, Name: o.Name}}
-}
-
-// listenerBy are the Gateways, ListenerSets and root IngressRoutes that ask for a listener.
-func (k knowledge) listenerBy(id model.ListenerID) []explain.Source {
-	var by []explain.Source
-	for o, s := range k.statuses {
-		if !slices.Contains(s.Listeners, id) {
-			continue
-		}
-		switch snapshot.Kind(o.Kind) {
-		case snapshot.KindGateway:
-			if g := k.snapshot.Gateways[key(o).Name]; g != nil {
-				for i := range g.Spec.Listeners {
-					if s.Sections[g.Spec.Listeners[i].Name] == id {
-						by = append(by, explain.Source{Object: o, Field: fmt.Sprintf("spec.listeners[%d]", i)})
-						break
-					}
-				}
-			}
-		case snapshot.KindListenerSet:
-			if set := k.snapshot.ListenerSets[key(o).Name]; set != nil {
-				for i := range set.Spec.Listeners {
-					if s.Sections[set.Spec.Listeners[i].Name] == id {
-						by = append(by, explain.Source{Object: o, Field: fmt.Sprintf("spec.listeners[%d]", i)})
-						break
-					}
-				}
-			}
-		case snapshot.KindIngressRoute:
-			if r := k.snapshot.IngressRoutes[key(o).Name]; r != nil && r.Spec.VirtualHost != nil {
-				by = append(by, explain.Source{Object: o, Field: "spec.virtualhost"})
-			}
-		}
-	}
-	return by
-}
-
-// hostBy are the routes that have a virtual host.
-func (k knowledge) hostBy(host model.HostKey) []explain.Source {
-	var by []explain.Source
-	for o, s := range k.statuses {
-		if _, has := slices.BinarySearchFunc(s.Hosts, host, model.HostKey.Compare); !has {
-			continue
-		}
-		switch snapshot.Kind(o.Kind) {
-		case snapshot.KindHTTPRoute:
-			if r := k.snapshot.HTTPRoutes[key(o).Name]; r != nil {
-				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
-			}
-		case snapshot.KindGRPCRoute:
-			if r := k.snapshot.GRPCRoutes[key(o).Name]; r != nil {
-				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
-			}
-		case snapshot.KindIngressRoute:
-			if r := k.snapshot.IngressRoutes[key(o).Name]; r != nil && r.Spec.VirtualHost != nil {
-				by = append(by, explain.Source{Object: o, Field: "spec.virtualhost.fqdn"})
-			}
-		}
-	}
-	return by
-}
-
-// hostnameBy is where a route says a host; the Gateway's listener says it where the route
-// has no hostname of its own.
-func hostnameBy(o model.Object, hostnames []gatewayv1.Hostname, host string) explain.Source {
-	source := explain.Source{Object: o, Field: "spec.parentRefs"}
-	for i, name := range hostnames {
-		if strings.EqualFold(string(name), host) {
-			source.Field = fmt.Sprintf("spec.hostnames[%d]", i)
-		}
-	}
-	return source
-}
-
-// setBy are the EndpointSlices of a set's Service.
-func (k knowledge) setBy(id model.SetID) []explain.Source {
-	parts := strings.SplitN(string(id), "/", 3)
-	if len(parts) != 3 {
-		return nil
-	}
-	var by []explain.Source
-	for n, s := range k.snapshot.EndpointSlices {
-		if n.Namespace == parts[0] && s.Labels[discoveryv1.LabelServiceName] == parts[1] {
-			by = append(by, explain.Source{
-				Object: model.Object{Kind: string(snapshot.KindEndpointSlice), Namespace: n.Namespace, Name: n.Name}, Field: "endpoints",
-			})
-		}
-	}
-	return by
-}
-
-// claimants are the routes that name a host, served or not.
-func (k knowledge) claimants(host string) []model.Object {
-	var objects []model.Object
-	for r := range gatewayRoutes(k.snapshot) {
-		if slices.ContainsFunc(r.hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
-			objects = append(objects, r.object)
-		}
-	}
-	for n, r := range k.snapshot.IngressRoutes {
-		if r.Spec.VirtualHost != nil && names(r.Spec.VirtualHost.Fqdn, host) {
-			objects = append(objects, model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: n.Namespace, Name: n.Name})
-		}
-	}
-	return objects
-}
-
-// names says whether a host name of a resource takes a host, which is lower case.
-func names(pattern, host string) bool {
-	pattern = strings.ToLower(pattern)
-	suffix, wildcard := strings.CutPrefix(pattern, "*")
-	return pattern == host || wildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
 }

@@ -1,0 +1,264 @@
+package plane
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate"
+)
+
+// knowledge finds the resources that decide something.
+type knowledge struct {
+	snapshot   *snapshot.Snapshot
+	statuses   map[model.Object]*translate.Status
+	translator *translate.Translator
+}
+
+func (k knowledge) world() explain.World {
+	return explain.World{
+		ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, TLSBy: k.tlsBy, ClientsBy: k.clientsBy, BackendsBy: k.backendsBy,
+		PoliciesOf: k.policiesOf, Claimants: k.claimants,
+	}
+}
+
+// section is a listener as a Gateway or a ListenerSet writes it.
+type section struct {
+	name     gatewayv1.SectionName
+	hostname string
+	tls      bool
+}
+
+// sections are the listeners of a Gateway or a ListenerSet, in its order.
+func (k knowledge) sections(o model.Object) []section {
+	var list []section
+	add := func(name gatewayv1.SectionName, hostname *gatewayv1.Hostname, tls bool) {
+		s := section{name: name, tls: tls}
+		if hostname != nil {
+			s.hostname = string(*hostname)
+		}
+		list = append(list, s)
+	}
+	switch snapshot.Kind(o.Kind) {
+	case snapshot.KindGateway:
+		if g := k.snapshot.Gateways[key(o).Name]; g != nil {
+			for _, l := range g.Spec.Listeners {
+				add(l.Name, l.Hostname, l.TLS != nil)
+			}
+		}
+	case snapshot.KindListenerSet:
+		if s := k.snapshot.ListenerSets[key(o).Name]; s != nil {
+			for _, l := range s.Spec.Listeners {
+				add(l.Name, l.Hostname, l.TLS != nil)
+			}
+		}
+	}
+	return list
+}
+
+// tlsBy is where a server name's certificate is said.
+func (k knowledge) tlsBy(h model.TLSHost) []explain.Source {
+	o := h.Owner
+	if snapshot.Kind(o.Kind) == snapshot.KindIngressRoute {
+		return []explain.Source{{Object: o, Field: "spec.virtualhost.tls"}}
+	}
+	s := k.statuses[o]
+	if s == nil {
+		return nil
+	}
+	for i, section := range k.sections(o) {
+		if section.tls && s.Sections[section.name] == h.Listener && (strings.EqualFold(section.hostname, h.Host) || section.hostname == "" && h.Host == "*") {
+			return []explain.Source{{Object: o, Field: fmt.Sprintf("spec.listeners[%d].tls", i)}}
+		}
+	}
+	return nil
+}
+
+// clientsBy are the ClientPolicies of a listener.
+func (k knowledge) clientsBy(id model.ListenerID) []explain.Source {
+	return policySources(k.translator.ListenerPolicies(id))
+}
+
+// backendsBy are the policies of the backends of a Service's port.
+func (k knowledge) backendsBy(id model.SetID) []explain.Source {
+	parts := strings.SplitN(string(id), "/", 3)
+	if len(parts) != 3 {
+		return nil
+	}
+	n := snapshot.Name{Namespace: parts[0], Name: parts[1]}
+	port := ""
+	if s := k.snapshot.Services[n]; s != nil {
+		for _, p := range s.Spec.Ports {
+			if strconv.Itoa(int(p.Port)) == parts[2] {
+				port = p.Name
+			}
+		}
+	}
+	return policySources(k.translator.BackendPolicies(n, port))
+}
+
+func policySources(objects []model.Object) []explain.Source {
+	var list []explain.Source
+	for _, o := range objects {
+		list = append(list, explain.Source{Object: o, Field: "spec"})
+	}
+	return list
+}
+
+// policiesOf are the RoutePolicies of a route and of its host.
+func (k knowledge) policiesOf(h model.HostKey, r *model.Route) (route, host []explain.Says) {
+	if r != nil {
+		route = says(k.translator.RoutePolicies(r.Owner, k.ruleOf(r)))
+	}
+	return route, says(k.translator.HostPolicies(h))
+}
+
+func says(list []translate.Says) []explain.Says {
+	var out []explain.Says
+	for _, s := range list {
+		out = append(out, explain.Says{Object: s.Object, Policy: s.Policy})
+	}
+	return out
+}
+
+// ruleOf is the name of the rule that made a route; empty when it has none.
+func (k knowledge) ruleOf(r *model.Route) string {
+	rest, ok := strings.CutPrefix(r.Name, r.Owner.Kind+"/"+r.Owner.Namespace+"/"+r.Owner.Name+"/rules/")
+	if !ok {
+		return ""
+	}
+	text, _, _ := strings.Cut(rest, "/")
+	i, err := strconv.Atoi(text)
+	if err != nil {
+		return ""
+	}
+	var name *gatewayv1.SectionName
+	switch snapshot.Kind(r.Owner.Kind) {
+	case snapshot.KindHTTPRoute:
+		if o := k.snapshot.HTTPRoutes[key(r.Owner).Name]; o != nil && i < len(o.Spec.Rules) {
+			name = o.Spec.Rules[i].Name
+		}
+	case snapshot.KindGRPCRoute:
+		if o := k.snapshot.GRPCRoutes[key(r.Owner).Name]; o != nil && i < len(o.Spec.Rules) {
+			name = o.Spec.Rules[i].Name
+		}
+	}
+	if name == nil {
+		return ""
+	}
+	return string(*name)
+}
+
+// listenerBy are the Gateways, ListenerSets and root IngressRoutes that ask for a listener.
+func (k knowledge) listenerBy(id model.ListenerID) []explain.Source {
+	var by []explain.Source
+	for o, s := range k.statuses {
+		if !slices.Contains(s.Listeners, id) {
+			continue
+		}
+		switch snapshot.Kind(o.Kind) {
+		case snapshot.KindGateway, snapshot.KindListenerSet:
+			for i, section := range k.sections(o) {
+				if s.Sections[section.name] == id {
+					by = append(by, explain.Source{Object: o, Field: fmt.Sprintf("spec.listeners[%d]", i)})
+					break
+				}
+			}
+		case snapshot.KindIngressRoute:
+			if r := k.snapshot.IngressRoutes[key(o).Name]; r != nil && r.Spec.VirtualHost != nil {
+				by = append(by, explain.Source{Object: o, Field: "spec.virtualhost"})
+			}
+		}
+	}
+	return by
+}
+
+// hostBy are the routes that have a virtual host.
+func (k knowledge) hostBy(host model.HostKey) []explain.Source {
+	var by []explain.Source
+	for o, s := range k.statuses {
+		if _, has := slices.BinarySearchFunc(s.Hosts, host, model.HostKey.Compare); !has {
+			continue
+		}
+		switch snapshot.Kind(o.Kind) {
+		case snapshot.KindHTTPRoute:
+			if r := k.snapshot.HTTPRoutes[key(o).Name]; r != nil {
+				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
+			}
+		case snapshot.KindGRPCRoute:
+			if r := k.snapshot.GRPCRoutes[key(o).Name]; r != nil {
+				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
+			}
+		case snapshot.KindIngressRoute:
+			if r := k.snapshot.IngressRoutes[key(o).Name]; r != nil && r.Spec.VirtualHost != nil {
+				by = append(by, explain.Source{Object: o, Field: "spec.virtualhost.fqdn"})
+			}
+		}
+	}
+	return by
+}
+
+// hostnameBy is where a route says a host; the Gateway's listener says it where the route
+// has no hostname of its own.
+func hostnameBy(o model.Object, hostnames []gatewayv1.Hostname, host string) explain.Source {
+	source := explain.Source{Object: o, Field: "spec.parentRefs"}
+	for i, name := range hostnames {
+		if strings.EqualFold(string(name), host) {
+			source.Field = fmt.Sprintf("spec.hostnames[%d]", i)
+		}
+	}
+	return source
+}
+
+// setBy are the EndpointSlices of a set's Service.
+func (k knowledge) setBy(id model.SetID) []explain.Source {
+	parts := strings.SplitN(string(id), "/", 3)
+	if len(parts) != 3 {
+		return nil
+	}
+	var by []explain.Source
+	for n, s := range k.snapshot.EndpointSlices {
+		if n.Namespace == parts[0] && s.Labels[discoveryv1.LabelServiceName] == parts[1] {
+			by = append(by, explain.Source{
+				Object: model.Object{Kind: string(snapshot.KindEndpointSlice), Namespace: n.Namespace, Name: n.Name}, Field: "endpoints",
+			})
+		}
+	}
+	return by
+}
+
+// claimants are the resources that name a host, served or not.
+func (k knowledge) claimants(host string) []model.Object {
+	var objects []model.Object
+	for r := range gatewayRoutes(k.snapshot) {
+		if slices.ContainsFunc(r.hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
+			objects = append(objects, r.object)
+		}
+	}
+	// Gateways and ListenerSets that name it, for whose certificate a client may wait.
+	for o := range k.statuses {
+		if slices.ContainsFunc(k.sections(o), func(s section) bool { return s.hostname != "" && names(s.hostname, host) }) {
+			objects = append(objects, o)
+		}
+	}
+	for n, r := range k.snapshot.IngressRoutes {
+		if r.Spec.VirtualHost != nil && names(r.Spec.VirtualHost.Fqdn, host) {
+			objects = append(objects, model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: n.Namespace, Name: n.Name})
+		}
+	}
+	return objects
+}
+
+// names says whether a host name of a resource takes a host, which is lower case.
+func names(pattern, host string) bool {
+	pattern = strings.ToLower(pattern)
+	suffix, wildcard := strings.CutPrefix(pattern, "*")
+	return pattern == host || wildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
+}
