@@ -1,6 +1,9 @@
 package plane
 
 import (
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/xds"
 )
 
 // Each kind of policy shows our ancestors beside those of others, and is written once.
@@ -39,5 +43,26 @@ func TestPolicyStatus(t *testing.T) {
 	}
 	if apply(&v1alpha1.Machine{}, now) != nil {
 		t.Error("a Machine is no policy")
+	}
+}
+
+// What the API lets be asked for is what proxies can write.
+func TestAccessLogFields(t *testing.T) {
+	var fields []string
+	for _, f := range v1alpha1.AccessLogFields() {
+		fields = append(fields, string(f))
+	}
+	slices.Sort(fields)
+	if !slices.Equal(fields, xds.AccessLogFields()) {
+		t.Errorf("the API has %v, Envoy %v", fields, xds.AccessLogFields())
+	}
+	reference, err := os.ReadFile("../../docs/reference/clientpolicy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fields {
+		if !strings.Contains(string(reference), "`"+f+"`") {
+			t.Errorf("the reference does not name the field %s", f)
+		}
 	}
 }
