@@ -64,10 +64,16 @@ func TestDeclaredFeatures(t *testing.T) {
 
 // selected are the suite's tests that run with a channel: all that need no more than what
 // is supported, and with the experimental one, unless all are wanted, only those that the
-// standard one cannot run.
-func selected(c channel, all bool) []suite.ConformanceTest {
+// standard one cannot run. If one is named, only that.
+func selected(c channel, all bool, only string) []suite.ConformanceTest {
 	var run []suite.ConformanceTest
 	for _, test := range tests.ConformanceTests {
+		if only != "" {
+			if test.ShortName == only {
+				run = append(run, test)
+			}
+			continue
+		}
 		if needs(test, supported(c)) && (all || c == standard || !needs(test, supported(standard))) {
 			run = append(run, test)
 		}
