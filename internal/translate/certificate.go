@@ -34,12 +34,16 @@ type certificateFact struct {
 // valid at this time is another question: see validityNotes.
 func (r reader) certificate(n snapshot.Name) *certificateFact {
 	r.t.graph.read(r.by, named(nodeCertificate, n))
-	if f := r.t.certificates[n]; f != nil {
+	return r.t.certificateFact(r.s, n)
+}
+
+func (t *Translator) certificateFact(s *snapshot.Snapshot, n snapshot.Name) *certificateFact {
+	if f := t.certificates[n]; f != nil {
 		return f
 	}
-	f := makeCertificateFact(r.s.Secrets[n], n)
-	if r.s.Secrets[n] != nil {
-		r.t.certificates[n] = f
+	f := makeCertificateFact(s.Secrets[n], n)
+	if s.Secrets[n] != nil {
+		t.certificates[n] = f
 	}
 	return f
 }
@@ -50,7 +54,7 @@ func (t *Translator) computeCertificate(r reader, n node) {
 	before, known := t.certificates[name]
 	o := r.s.Secrets[name]
 	switch {
-	case len(t.graph.readers[n]) == 0:
+	case len(t.graph.readers[n]) == 0 && t.certificateUses[certificateID(name)] == 0: // what is pinned has no readers
 		delete(t.certificates, name)
 		return
 	case known && before.of(o):
@@ -282,19 +286,23 @@ func (k authorityKey) id() model.AuthorityID {
 func (r reader) authority(kind snapshot.Kind, n snapshot.Name) *authorityFact {
 	k := authorityKey{kind, n}
 	r.t.graph.read(r.by, k.node())
-	if f := r.t.authorities[k]; f != nil {
+	return r.t.authorityFact(r.s, k)
+}
+
+func (t *Translator) authorityFact(s *snapshot.Snapshot, k authorityKey) *authorityFact {
+	if f := t.authorities[k]; f != nil {
 		return f
 	}
-	f, found := makeAuthorityFact(r.s, k)
+	f, found := makeAuthorityFact(s, k)
 	if found {
-		r.t.authorities[k] = f
+		t.authorities[k] = f
 	}
 	return f
 }
 
 func (t *Translator) computeAuthority(r reader, n node) {
 	k := authorityKey{snapshot.Kind(n.a), snapshot.Name{Namespace: n.b, Name: n.c}}
-	if len(t.graph.readers[n]) == 0 {
+	if len(t.graph.readers[n]) == 0 && t.authorityUses[k.id()] == 0 {
 		delete(t.authorities, k)
 		return
 	}
@@ -367,15 +375,14 @@ func (t *Translator) useTLS(b *model.BackendTLS, by int) {
 	}
 }
 
-// settleCertificates publishes what is used and takes back what is not any more.
-func (t *Translator) settleCertificates() {
+// settleCertificates publishes what is used and takes back what is not any more. What is
+// pinned may not have been looked at for long.
+func (t *Translator) settleCertificates(s *snapshot.Snapshot) {
 	for id := range t.touchedCertificates {
 		var c *model.Certificate
 		if t.certificateUses[id] > 0 {
 			namespace, name, _ := strings.Cut(string(id), "/")
-			if f := t.certificates[snapshot.Name{Namespace: namespace, Name: name}]; f != nil {
-				c = f.certificate
-			}
+			c = t.certificateFact(s, snapshot.Name{Namespace: namespace, Name: name}).certificate
 		} else {
 			delete(t.certificateUses, id)
 		}
@@ -386,9 +393,7 @@ func (t *Translator) settleCertificates() {
 		var a *model.Authority
 		if t.authorityUses[id] > 0 {
 			parts := strings.SplitN(string(id), "/", 3)
-			if f := t.authorities[authorityKey{snapshot.Kind(parts[0]), snapshot.Name{Namespace: parts[1], Name: parts[2]}}]; f != nil {
-				a = f.authority
-			}
+			a = t.authorityFact(s, authorityKey{snapshot.Kind(parts[0]), snapshot.Name{Namespace: parts[1], Name: parts[2]}}).authority
 		} else {
 			delete(t.authorityUses, id)
 		}

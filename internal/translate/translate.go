@@ -259,7 +259,7 @@ func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes
 		}
 		if layer == nodeTLSServed.layer() {
 			t.settleGroups()
-			t.settleCertificates()
+			t.settleCertificates(s)
 		}
 	}
 	out := t.out
