@@ -43,6 +43,7 @@ type planeFlags struct {
 	installCRDs  bool
 	agents       string
 	ownSecrets   bool
+	ocspStapling bool
 	etcdServers  []string
 	etcdCAFile   string
 	etcdCertFile string
@@ -68,6 +69,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the definitions of our resources and of the Gateway API, and upgrade older ones")
 	flags.StringVar(&f.agents, "agent-service-account", "", "NAMESPACE/NAME of a service account whose pods may join, each as the machine that its node is")
 	flags.BoolVar(&f.ownSecrets, "own-secrets", false, "read the Secrets of fairlead-system alone; certificates must be there, and be delegated")
+	flags.BoolVar(&f.ocspStapling, "ocsp-stapling", false, "ask the OCSP responders that certificates name, and show their answers with the certificates")
 	flags.StringSliceVar(&f.etcdServers, "etcd-servers", nil, "URLs of an etcd cluster to use instead of the embedded etcd")
 	flags.StringVar(&f.etcdCAFile, "etcd-cafile", "", "authority of that etcd's certificates")
 	flags.StringVar(&f.etcdCertFile, "etcd-certfile", "", "client certificate for that etcd")
@@ -245,6 +247,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 		TTL:              f.machineTTL,
 		Agents:           agents,
 		OwnSecrets:       f.ownSecrets,
+		OCSPStapling:     f.ocspStapling,
 		Translate: translate.Config{
 			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(),
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,

@@ -136,6 +136,8 @@ type CertificateStatus struct {
 	Names     []string      `json:"names"`
 	NotBefore time.Time     `json:"notBefore"`
 	NotAfter  time.Time     `json:"notAfter"`
+	// StapledUntil is when the OCSP response that is shown with it ends; zero without one.
+	StapledUntil time.Time `json:"stapledUntil,omitzero"`
 	// Owners and Hosts show it, sorted; empty when it is shown to backends.
 	Owners []string `json:"owners,omitempty"`
 	Hosts  []string `json:"hosts,omitempty"`

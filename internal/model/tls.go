@@ -14,6 +14,9 @@ type Certificate struct {
 	Names     []string  `json:"names"`
 	NotBefore time.Time `json:"notBefore"`
 	NotAfter  time.Time `json:"notAfter"`
+	// MustStaple says that clients are to refuse the certificate without an OCSP response (RFC
+	// 7633); Envoy does not take it without one.
+	MustStaple bool `json:"mustStaple,omitempty"`
 	// OCSP is the DER response to staple (RFC 6066, 8), if there is one.
 	OCSP []byte `json:"ocsp,omitempty"`
 }

@@ -428,6 +428,10 @@ func (c *catalog) build(t touched) map[model.ViewID][]delta.Change {
 // none, or that it cannot.
 func (c *catalog) resource(k resourceKey, scopes map[model.ListenerID][]proto.Message) *delta.Resource {
 	delete(c.unfit, k)
+	if k.typ == typeSecret && c.lacksStaple(k.name) {
+		c.unfit[k] = whyUnstapled
+		return nil
+	}
 	m := c.message(k, scopes)
 	if m == nil {
 		return nil

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
@@ -16,6 +18,8 @@ const (
 	reasonExpired  = "CertificateExpired"
 	reasonExpires  = "CertificateExpires"
 	reasonNotValid = "CertificateNotValidYet"
+	reasonRevoked  = "CertificateRevoked"
+	reasonUnstaple = "CertificateNotStapled"
 
 	certificateValid    = "valid"
 	certificateExpiring = "expiring"
@@ -32,10 +36,14 @@ type certificates struct {
 	known map[model.CertificateID]*model.Certificate
 	hosts map[model.HostKey]*model.TLSHost
 	users map[model.CertificateID]map[model.HostKey]bool
+	// staples say what is known of certificates' OCSP responses.
+	staples staples
+	expiry  *prometheus.GaugeVec
 }
 
-func newCertificates() certificates {
+func newCertificates(m *metrics, s staples) certificates {
 	return certificates{
+		staples: s, expiry: m.expiry,
 		known: map[model.CertificateID]*model.Certificate{}, hosts: map[model.HostKey]*model.TLSHost{}, users: map[model.CertificateID]map[model.HostKey]bool{},
 	}
 }
@@ -43,10 +51,13 @@ func newCertificates() certificates {
 // apply takes in what a translation changed.
 func (c *certificates) apply(ch translate.Changes) {
 	for id, certificate := range ch.Certificates {
+		namespace, name, _ := strings.Cut(string(id), "/")
 		if certificate == nil {
 			delete(c.known, id)
+			c.expiry.DeleteLabelValues(namespace, name)
 		} else {
 			c.known[id] = certificate
+			c.expiry.WithLabelValues(namespace, name).Set(float64(certificate.NotAfter.Unix()))
 		}
 	}
 	for k, host := range ch.TLSHosts {
@@ -90,6 +101,9 @@ func (c *certificates) statuses() []model.CertificateStatus {
 	for _, id := range slices.Sorted(maps.Keys(c.known)) {
 		certificate := c.known[id]
 		s := model.CertificateStatus{ID: id, Names: certificate.Names, NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter}
+		if len(certificate.OCSP) > 0 {
+			s.StapledUntil = c.staples.about(id).Until
+		}
 		for k := range c.users[id] {
 			s.Owners = append(s.Owners, c.hosts[k].Owner.String())
 			s.Hosts = append(s.Hosts, k.Host)
@@ -110,6 +124,15 @@ func (c *certificates) problems(now time.Time) []model.Problem {
 		p := model.Problem{
 			Severity: model.SeverityError, Subject: model.Object{Kind: string(snapshot.KindSecret), Namespace: namespace, Name: name}.String(),
 		}
+		note := func(p model.Problem) {
+			if len(s.Hosts) > 0 {
+				p.Message += "; shown for " + list(s.Hosts, ", ") + " of " + list(s.Owners, ", ")
+			}
+			problems = append(problems, p)
+		}
+		if unstapled, is := c.staples.problem(p, c.known[s.ID]); is {
+			note(unstapled)
+		}
 		switch certificateState(c.known[s.ID], now) {
 		case certificateExpired:
 			p.Reason, p.Message = reasonExpired, "its certificate expired at "+s.NotAfter.Format(time.RFC3339)
@@ -120,10 +143,7 @@ func (c *certificates) problems(now time.Time) []model.Problem {
 		default:
 			continue
 		}
-		if len(s.Hosts) > 0 {
-			p.Message += "; shown for " + list(s.Hosts, ", ") + " of " + list(s.Owners, ", ")
-		}
-		problems = append(problems, p)
+		note(p)
 	}
 	return problems
 }
@@ -132,12 +152,17 @@ func (c *certificates) problems(now time.Time) []model.Problem {
 func (c *certificates) count(m *metrics, now time.Time) {
 	states := map[string]float64{certificateValid: 0, certificateExpiring: 0, certificateExpired: 0, certificateEarly: 0}
 	var next time.Time
+	stapled := 0
 	for _, certificate := range c.known {
+		if len(certificate.OCSP) > 0 {
+			stapled++
+		}
 		states[certificateState(certificate, now)]++
 		if next.IsZero() || certificate.NotAfter.Before(next) {
 			next = certificate.NotAfter
 		}
 	}
+	m.stapled.Set(float64(stapled))
 	for state, n := range states {
 		m.certificates.WithLabelValues(state).Set(n)
 	}

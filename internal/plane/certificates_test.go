@@ -14,7 +14,11 @@ import (
 
 func TestCertificatesThatEndAreProblems(t *testing.T) {
 	at := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
-	c := newCertificates()
+	m, err := newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }, func() float64 { return 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCertificates(m, staples{})
 	certificate := func(id model.CertificateID, from, to time.Duration) *model.Certificate {
 		return &model.Certificate{ID: id, NotBefore: at.Add(from), NotAfter: at.Add(to)}
 	}
@@ -41,10 +45,6 @@ func TestCertificatesThatEndAreProblems(t *testing.T) {
 			t.Errorf("problem %d is %+v, want %+v", i, p, want)
 		}
 	}
-	m, err := newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }, func() float64 { return 0 })
-	if err != nil {
-		t.Fatal(err)
-	}
 	c.count(m, at)
 	for state, want := range map[string]float64{certificateValid: 1, certificateExpiring: 1, certificateExpired: 1, certificateEarly: 1} {
 		if got := testutil.ToFloat64(m.certificates.WithLabelValues(state)); got != want {
@@ -54,12 +54,15 @@ func TestCertificatesThatEndAreProblems(t *testing.T) {
 	if got, want := testutil.ToFloat64(m.nextExpiry), float64(at.Add(-day).Unix()); got != want {
 		t.Errorf("the next one ends at %v, want %v", got, want)
 	}
+	if got, want := testutil.ToFloat64(m.expiry.WithLabelValues("a", "good")), float64(at.Add(60*day).Unix()); got != want {
+		t.Errorf("a/good ends at %v, want %v", got, want)
+	}
 	// Renewed, and the host taken back: nothing is left.
 	c.apply(translate.Changes{
 		Certificates: map[model.CertificateID]*model.Certificate{"a/old": nil, "a/early": nil, "a/soon": nil, "a/good": nil},
 		TLSHosts:     map[model.HostKey]*model.TLSHost{k: nil},
 	})
-	if c.count(m, at); len(c.problems(at))+len(c.known)+len(c.hosts)+len(c.users) != 0 || testutil.ToFloat64(m.nextExpiry) != 0 {
+	if c.count(m, at); len(c.problems(at))+len(c.known)+len(c.hosts)+len(c.users)+testutil.CollectAndCount(m.expiry) != 0 || testutil.ToFloat64(m.nextExpiry) != 0 {
 		t.Errorf("left over: %+v", c)
 	}
 }

@@ -368,7 +368,7 @@ func (l *loop) beat() {
 		l.translate([]snapshot.Key{{Kind: snapshot.KindTime}})
 		l.recount = true
 	}
-	if l.synced && p.serving.Load() == 0 {
+	if p.staples.keeper != nil && l.synced && p.serving.Load() == 0 {
 		signal(p.signals.term) // it may have waited for responses
 	}
 	if l.recount {

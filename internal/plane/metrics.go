@@ -11,7 +11,8 @@ const (
 	metricSubsystem = "plane"
 )
 
-// metrics are the plane's own. Every label has a small, fixed set of values.
+// metrics are the plane's own. Every label has a small, fixed set of values, but for those
+// that name a Secret with a certificate.
 type metrics struct {
 	leading      prometheus.Gauge
 	epoch        prometheus.Gauge
@@ -26,6 +27,8 @@ type metrics struct {
 	sessions     *prometheus.GaugeVec   // state
 	certificates *prometheus.GaugeVec   // state
 	nextExpiry   prometheus.Gauge
+	expiry       *prometheus.GaugeVec // namespace, name
+	stapled      prometheus.Gauge
 	writes       *prometheus.CounterVec // kind, result
 	writesQueued prometheus.GaugeFunc
 	sourceFaults prometheus.GaugeFunc
@@ -75,6 +78,13 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificate_next_expiry_timestamp_seconds",
 			Help: "When the first of the certificates that machines show expires, in Unix time; 0 while there is none.",
 		}),
+		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificate_expiry_timestamp_seconds",
+			Help: "When each certificate that machines show expires, in Unix time, by the Secret that it is in.",
+		}, []string{"namespace", "name"}),
+		stapled: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates_stapled", Help: "Certificates that machines show with an OCSP response.",
+		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_total", Help: "Status writes by kind and result.",
 		}, []string{"kind", "result"}),
@@ -90,7 +100,7 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
-		m.resources, m.machines, m.objects, m.vips, m.sessions, m.certificates, m.nextExpiry, m.writes, m.writesQueued, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

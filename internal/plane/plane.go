@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/kube"
 	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/staple"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
@@ -65,10 +67,14 @@ type Config struct {
 	Agents ServiceAccount
 	// OwnSecrets reads the Secrets of Namespace alone: certificates of others are not found.
 	OwnSecrets bool
+	// OCSPStapling asks the responders that certificates name, and has machines show what
+	// they say. Certificates are the users': whoever writes one says whom the plane asks.
+	OCSPStapling bool
 	// Lease is how leadership is kept; the zero value is 6 s, 4 s and 1 s.
 	Lease LeaseTimes
 	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
 	StatusRate float64
+	responders *http.Client // nil is staple.Client()
 }
 
 func (c Config) complete() (Config, error) {
@@ -114,7 +120,10 @@ type Plane struct {
 	// serving is the epoch in which agents are served, 0 while they are not.
 	serving atomic.Uint64
 	calls   chan func(*loop)
-	signals struct{ term, fleet chan struct{} }
+	signals struct{ term, fleet, staples chan struct{} }
+
+	staples staples
+	stapled stapled
 
 	mu      sync.Mutex
 	touched map[string]bool // machines that changed at the server
@@ -129,7 +138,13 @@ func New(c Config) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), calls: make(chan func(*loop)), touched: map[string]bool{}}
-	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
+	p.signals.term, p.signals.fleet, p.signals.staples = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	if c.OCSPStapling {
+		p.staples.keeper = staple.New(staple.Config{Log: c.Log, Now: c.Now, HTTP: c.responders, Changed: func(id model.CertificateID) {
+			p.stapled.note(id)
+			signal(p.signals.staples)
+		}})
+	}
 	if p.client, err = kube.NewClient(c.REST); err != nil {
 		return nil, err
 	}
@@ -211,6 +226,9 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 		return nil
 	})
+	if p.staples.keeper != nil {
+		all.Go(func() error { p.staples.keeper.Run(work); return nil })
+	}
 	all.Go(func() error { p.source.Run(work); return nil })
 	all.Go(func() error { p.writer.run(work); return nil })
 	all.Go(func() error { p.standing.run(work); return nil })

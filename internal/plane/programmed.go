@@ -122,8 +122,9 @@ func newTracker(c *catalog) *tracker {
 // returns the objects concerned. Backends that come and go do not count: a route is
 // programmed when its virtual host and its clusters are.
 func (t *tracker) changed(rev delta.Revision, ch translate.Changes) map[model.Object]bool {
-	t.noteUnfit(rev)
 	stale := map[model.Object]bool{}
+	t.noteFit(stale)
+	t.noteUnfit(rev)
 	host := func(k model.HostKey) {
 		t.hostAt[k] = rev
 		maps.Copy(stale, t.byHost[k])

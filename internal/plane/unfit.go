@@ -70,6 +70,27 @@ func (t *tracker) noteUnfit(rev delta.Revision) {
 	}
 }
 
+// noteFit notes the objects that a Secret concerns which can be sent again: nothing else of
+// them changes with it.
+func (t *tracker) noteFit(stale map[model.Object]bool) {
+	for k := range t.unfitAt {
+		if k.typ != typeSecret || t.catalog.unfit[k] != "" {
+			continue
+		}
+		e := t.catalog.secrets.entries[k.name]
+		if e == nil {
+			continue
+		}
+		for id := range e.listeners {
+			for host, names := range t.catalog.listeners[id].claims {
+				if host != "" && slices.Contains(names, k.name) {
+					maps.Copy(stale, t.byHost[model.HostKey{Listener: id, Host: host}])
+				}
+			}
+		}
+	}
+}
+
 // held says why the newest version of a target cannot be sent; empty when it can. What
 // did not change since its resource became unfit runs as it should.
 func (t *tracker) held(n *target) string {

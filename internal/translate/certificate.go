@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/pem"
 	"slices"
 	"strconv"
@@ -116,7 +117,22 @@ func makeCertificateFact(o *corev1.Secret, n snapshot.Name) *certificateFact {
 	}
 	return &certificateFact{keyType: keyType, certificate: &model.Certificate{
 		ID: certificateID(n), Chain: string(chain), Key: model.Redacted(key), Names: certificateNames(leaf), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
+		MustStaple: mustStaple(leaf),
 	}}
+}
+
+// mustStaple reports whether the certificate has the TLS feature status_request (RFC 7633, 4).
+func mustStaple(leaf *x509.Certificate) bool {
+	for _, e := range leaf.Extensions {
+		var features []int
+		if !e.Id.Equal(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}) {
+			continue
+		}
+		if _, err := asn1.Unmarshal(e.Value, &features); err == nil && slices.Contains(features, 5) {
+			return true
+		}
+	}
+	return false
 }
 
 // covers reports whether the certificate is for a host: a name, or a wildcard.

@@ -1,0 +1,140 @@
+package plane
+
+import (
+	"bytes"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/staple"
+	"fairlead.dev/internal/translate"
+)
+
+// whyUnstapled is why a Secret cannot be sent: Envoy refuses such a certificate.
+const whyUnstapled = "its certificate has to be shown with an OCSP response (must-staple), and there is none"
+
+// stapleTime is how long a plane that begins waits at most for the responses without which
+// certificates cannot be shown, before it serves machines: they have some from before.
+const stapleTime = 10 * time.Second
+
+// staples are the OCSP responses of the certificates that machines show. The zero value has
+// none.
+type staples struct{ keeper *staple.Keeper }
+
+func (s staples) about(id model.CertificateID) staple.Report {
+	if s.keeper == nil {
+		return staple.Report{}
+	}
+	return s.keeper.About(id)
+}
+
+// attach gives each certificate that changed its response, in a copy: translation's stay
+// as they are.
+func (s staples) attach(certificates map[model.CertificateID]*model.Certificate) map[model.CertificateID]*model.Certificate {
+	if s.keeper == nil || len(certificates) == 0 {
+		return certificates
+	}
+	out := make(map[model.CertificateID]*model.Certificate, len(certificates))
+	for id, c := range certificates {
+		if c == nil {
+			s.keeper.Forget(id)
+			out[id] = nil
+			continue
+		}
+		s.keeper.Set(id, c.Chain)
+		with := *c
+		with.OCSP = s.keeper.Of(id, c.Chain)
+		out[id] = &with
+	}
+	return out
+}
+
+// problem completes what is wrong with a certificate's response, if something is.
+func (s staples) problem(p model.Problem, c *model.Certificate) (model.Problem, bool) {
+	r := s.about(c.ID)
+	why := r.Problem
+	switch {
+	case s.keeper == nil:
+		why = "start the plane with --ocsp-stapling"
+	case why == "" && r.Asked:
+		why = "it names no responder"
+	case why == "":
+		why = "the responder has not answered yet"
+	}
+	switch {
+	case r.Revoked:
+		p.Reason, p.Message = reasonRevoked, r.Problem
+	case c.MustStaple && len(c.OCSP) == 0:
+		p.Reason, p.Message = reasonUnstaple, whyUnstapled+": "+why+"; machines go on with the one that they had, if any"
+	case r.Problem != "" && r.Until.IsZero():
+		p.Severity, p.Reason, p.Message = model.SeverityWarning, reasonUnstaple, "its certificate is shown without an OCSP response: "+why
+	default:
+		return p, false
+	}
+	return p, true
+}
+
+// stapled are the certificates whose response changed since the loop last looked.
+type stapled struct {
+	mu  sync.Mutex
+	ids map[model.CertificateID]bool
+}
+
+func (s *stapled) note(id model.CertificateID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = map[model.CertificateID]bool{}
+	}
+	s.ids[id] = true
+}
+
+func (s *stapled) take() map[model.CertificateID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := s.ids
+	s.ids = nil
+	return ids
+}
+
+// staple publishes the certificates whose response is another now.
+func (l *loop) staple() {
+	changed := map[model.CertificateID]*model.Certificate{}
+	for id := range l.plane.stapled.take() {
+		c := l.certificates.known[id]
+		if c != nil && !bytes.Equal(c.OCSP, l.plane.staples.keeper.Of(id, c.Chain)) {
+			changed[id] = c
+		}
+	}
+	if len(changed) > 0 {
+		l.send(translate.Changes{Certificates: changed})
+	}
+	if l.plane.serving.Load() == 0 {
+		signal(l.plane.signals.term) // it may have waited for this
+	}
+}
+
+// awaitsStaples says whether a plane that begins should know more responses before it
+// serves: a certificate that must be shown with one would be taken away from machines.
+func (l *loop) awaitsStaples() bool {
+	if l.plane.staples.keeper == nil || l.plane.serving.Load() != 0 || !l.plane.config.Now().Before(l.history.began.Add(stapleTime)) {
+		return false
+	}
+	for id, c := range l.certificates.known {
+		if c.MustStaple && len(c.OCSP) == 0 && !l.plane.staples.about(id).Asked {
+			return true
+		}
+	}
+	return false
+}
+
+// lacksStaple says whether a Secret is shown to clients and has to have a response, which is
+// not there.
+func (c *catalog) lacksStaple(name string) bool {
+	e := c.secrets.entries[name]
+	if e == nil || len(e.listeners) == 0 {
+		return false
+	}
+	certificate := c.secrets.certificates[e.source.certificate]
+	return certificate != nil && certificate.MustStaple && len(certificate.OCSP) == 0
+}
