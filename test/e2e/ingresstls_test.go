@@ -38,7 +38,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	a := &authority{pool: x509.NewCertPool()}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(90 * 24 * time.Hour),
 	}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
@@ -56,7 +56,7 @@ func newAuthority(t *testing.T, name string) *authority {
 	return a
 }
 
-// issue makes a certificate for names, and its key, in PEM.
+// issue makes a certificate for names or addresses, and its key, in PEM.
 func (a *authority) issue(t *testing.T, names ...string) (chain, private []byte) {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -69,7 +69,12 @@ func (a *authority) issue(t *testing.T, names ...string) (chain, private []byte)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, DNSNames: names, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(90 * 24 * time.Hour),
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	if err != nil {

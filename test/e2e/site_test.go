@@ -162,7 +162,7 @@ func shared(t *testing.T) *site {
 		}
 		sharedSite = s
 		tell := s.listen()
-		if err := s.start(ctx, rig.PlaneOptions{Args: []string{"--machine-ttl", "5s"}}, "--drain-time", "2s"); err != nil {
+		if err := s.start(ctx, rig.PlaneOptions{Args: []string{"--machine-ttl", "5s", "--ocsp-stapling"}}, "--drain-time", "2s"); err != nil {
 			t.Error(err)
 			tell(t)
 			t.FailNow()
