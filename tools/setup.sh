@@ -2,7 +2,7 @@
 # Installs what a fresh Debian or Ubuntu lacks, and says what and why. Does nothing, quickly, when nothing is missing.
 #
 #   tools/setup.sh            everything
-#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, Pebble, lego, testssl, and the routers BIRD and FRR
+#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, h2spec, Pebble, lego, testssl, and the routers BIRD and FRR
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
@@ -152,6 +152,7 @@ setup_certificates() {
 setup_run() {
 	setup_envoy
 	setup_kubectl
+	go_tools h2spec "h2spec judges our HTTP/2 in tests"
 	go_tools helm "Helm checks the chart, writes the manifests out of it and installs it in tests"
 	setup_certificates
 	setup_routers
