@@ -99,7 +99,7 @@ func (l *loop) thaw() {
 
 // frozenText says why what an object needs is held back, or nothing.
 func (h *history) frozenText(n *target) string {
-	if !h.holds(n.hosts, n.listeners) {
+	if !h.holds(n.hosts, n.listeners) && !h.holdsName(n.object, n.listeners) {
 		return ""
 	}
 	text := "its change is held back: routing is frozen since " + h.frozen.since.UTC().Format(time.RFC3339)

@@ -79,6 +79,7 @@ type history struct {
 	// gone are certificates and authorities that were deleted while frozen.
 	goneCertificates map[model.CertificateID]bool
 	goneAuthorities  map[model.AuthorityID]bool
+	names            map[ownedName]bool // what namesHeld found; nil when that is stale
 }
 
 func newHistory(began time.Time) *history {
@@ -92,6 +93,7 @@ func newHistory(began time.Time) *history {
 // one is the state that the plane begins with, and no step.
 func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) translate.Changes {
 	wants := routingOf(ch)
+	h.names = nil
 	first := !h.known
 	h.known = true
 	if wants.size() > 0 && !first {
@@ -193,6 +195,7 @@ func ownersOf(owners []model.Object, before, after *model.VirtualHost) []model.O
 // freeze holds the state as of a time, and returns the changes that lead there and what
 // the state needs. Freezing again moves to another time.
 func (h *history) freeze(f freeze) (routing, translate.Pins) {
+	h.names = nil
 	if f.asOf.Before(h.began) {
 		f.lost = true
 		h.frozen = &f
@@ -266,11 +269,11 @@ func (h *history) thaw() (routing, translate.Changes) {
 	gone.Certificates, gone.Authorities = absent[model.CertificateID, model.Certificate](h.goneCertificates), absent[model.AuthorityID, model.Authority](h.goneAuthorities)
 	clear(h.goneCertificates)
 	clear(h.goneAuthorities)
-	h.held, h.frozen = newRouting(), nil
+	h.held, h.frozen, h.names = newRouting(), nil, nil
 	return out, gone
 }
 
-// holds says whether a change of what an object needs is held back.
+// holds says whether a change of one of these hosts or listeners is held back.
 func (h *history) holds(hosts []model.HostKey, listeners []model.ListenerID) bool {
 	if h.frozen == nil {
 		return false
@@ -287,6 +290,38 @@ func (h *history) holds(hosts []model.HostKey, listeners []model.ListenerID) boo
 		}
 	}
 	return slices.ContainsFunc(listeners, func(id model.ListenerID) bool { _, is := h.held.listeners[id]; return is })
+}
+
+// holdsName says whether the change of a server name is held back that an object has, or
+// would have, at one of these listeners.
+func (h *history) holdsName(owner model.Object, listeners []model.ListenerID) bool {
+	if h.frozen == nil {
+		return false
+	}
+	names := h.namesHeld()
+	return slices.ContainsFunc(listeners, func(id model.ListenerID) bool { return names[ownedName{owner, id}] })
+}
+
+// ownedName is a server name's owner, and where it is: Gateways do not say which names
+// they need, for they may have thousands.
+type ownedName struct {
+	owner    model.Object
+	listener model.ListenerID
+}
+
+// namesHeld are the owners of the server names whose change is held back.
+func (h *history) namesHeld() map[ownedName]bool {
+	if h.names == nil {
+		h.names = map[ownedName]bool{}
+		for k, old := range h.held.tls {
+			for _, v := range []*model.TLSHost{old, h.wanted.tls[k]} {
+				if v != nil {
+					h.names[ownedName{v.Owner, k.Listener}] = true
+				}
+			}
+		}
+	}
+	return h.names
 }
 
 // hold keeps the published value of each key that changes, and forgets it when what is

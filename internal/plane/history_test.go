@@ -133,3 +133,40 @@ func TestHistoryNamesOwnersAndForgetsTheOldest(t *testing.T) {
 		t.Error("a state older than the oldest step is held to be known")
 	}
 }
+
+// A Gateway whose server name is held back shows it, at the port that has the name and
+// at no other; so does one that would come into its place.
+func TestHistoryHoldsServerNames(t *testing.T) {
+	now := time.Unix(1000, 0)
+	h := newHistory(now)
+	owner, other := model.Object{Kind: "Gateway", Namespace: "team", Name: "a"}, model.Object{Kind: "Gateway", Namespace: "team", Name: "b"}
+	k := model.HostKey{Listener: "https-443", Host: "www.example"}
+	name := func(o model.Object, version model.TLSVersion) translate.Changes {
+		return translate.Changes{TLSHosts: map[model.HostKey]*model.TLSHost{k: {HostKey: k, Owner: o, MinVersion: version}}}
+	}
+	holds := func(o model.Object, listener model.ListenerID) bool {
+		return h.frozenText(&target{object: o, listeners: []model.ListenerID{listener}}) != ""
+	}
+	h.take(name(owner, "1.2"), now, delta.Revision{})
+	h.freeze(freeze{since: now, asOf: now})
+	if holds(owner, k.Listener) {
+		t.Error("nothing is held back yet")
+	}
+	h.take(name(owner, "1.3"), now, delta.Revision{})
+	if !holds(owner, k.Listener) || holds(owner, "https-8443") || holds(other, k.Listener) {
+		t.Error("the Gateway whose name is held back is not the one that shows it")
+	}
+	h.take(name(other, "1.3"), now, delta.Revision{})
+	if !holds(owner, k.Listener) || !holds(other, k.Listener) {
+		t.Error("who had the name and who would have it do not both show that it is held back")
+	}
+	h.take(name(owner, "1.2"), now, delta.Revision{})
+	if holds(owner, k.Listener) || holds(other, k.Listener) {
+		t.Error("a change that was taken back is still held")
+	}
+	h.take(name(other, "1.3"), now, delta.Revision{})
+	h.thaw()
+	if holds(other, k.Listener) {
+		t.Error("something is held back though nothing is frozen")
+	}
+}

@@ -82,6 +82,7 @@ func (s *standing) concern() [3]any {
 
 // target is what one object needs at the machines.
 type target struct {
+	object    model.Object
 	hosts     []model.HostKey
 	listeners []model.ListenerID
 	hold      *translate.Hold
@@ -135,11 +136,6 @@ func (t *tracker) changed(rev delta.Revision, ch translate.Changes) map[model.Ob
 			delete(t.hostAt, k)
 		}
 	}
-	for k := range ch.TLSHosts {
-		if len(t.byHost[k]) > 0 {
-			host(k)
-		}
-	}
 	for g, group := range ch.Groups {
 		if e := t.catalog.groups[g]; group != nil && e != nil {
 			for k := range e.users {
@@ -187,7 +183,7 @@ func (t *tracker) setTarget(o model.Object, s *translate.Status) {
 		delete(t.unsettled, o)
 		return
 	}
-	n := &target{hosts: s.Hosts, listeners: slices.Clone(s.Listeners), hold: s.Hold}
+	n := &target{object: o, hosts: s.Hosts, listeners: slices.Clone(s.Listeners), hold: s.Hold}
 	for _, k := range s.Hosts {
 		if !slices.Contains(n.listeners, k.Listener) {
 			n.listeners = append(n.listeners, k.Listener)
@@ -303,7 +299,7 @@ func (t *tracker) judge(o model.Object) verdict {
 	if len(n.hosts) == 0 && len(n.listeners) > 1 {
 		n.verdict.Ports = map[model.ListenerID]verdict{}
 		for _, id := range n.listeners {
-			n.verdict.Ports[id] = t.verdict(&target{listeners: []model.ListenerID{id}})
+			n.verdict.Ports[id] = t.verdict(&target{object: o, listeners: []model.ListenerID{id}})
 		}
 	}
 	if s := n.verdict.State; s == verdictPending || s == verdictHold {
