@@ -111,7 +111,9 @@ func (w *world) hostile() model.Listener {
 func TestSlowClients(t *testing.T) {
 	w := newWorld(t)
 	l := w.hostile()
-	const many = 100
+	const many = 40
+	want := map[string]int{}
+	stop := good(l.Port)
 	request := func(s string) func(c net.Conn) { return func(c net.Conn) { _, _ = io.WriteString(c, s) } }
 	drip := func(begin string) func(c net.Conn) {
 		return func(c net.Conn) {
@@ -124,7 +126,7 @@ func TestSlowClients(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name, counter string
+		name, counter string // the name is what it does
 		do            func(net.Conn)
 		unread        bool // nothing is read of what comes
 	}{
@@ -140,30 +142,28 @@ func TestSlowClients(t *testing.T) {
 		{"half a body, HTTP/2", "downstream_rq_timeout", request(preface + frame(frameSettings, 0, 0, "") + frame(frameHeaders, endHeaders, 1, asks) + frame(frameData, 0, 1, "x")), false},
 		{"no window, HTTP/2", "http2.tx_flush_timeout", request(preface + frame(frameSettings, 0, 0, "\x00\x04\x00\x00\x00\x00") + frame(frameHeaders, endHeaders|endStream, 1, asks)), false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			counter := c.counter
-			if !strings.Contains(counter, ".") {
-				counter = "http.http-1_ns_gw." + counter
+		if !strings.Contains(c.counter, ".") {
+			c.counter = "http.http-1_ns_gw." + c.counter
+		}
+		want[c.counter] += many
+		for range many {
+			conn := dial(t, l.Port)
+			if c.unread {
+				must(t, conn.Conn.(*net.TCPConn).SetReadBuffer(4096))
 			}
-			before := w.envoy.Stat(w.ctx, counter)
-			stop := good(l.Port)
-			for range many {
-				conn := dial(t, l.Port)
-				if c.unread {
-					must(t, conn.Conn.(*net.TCPConn).SetReadBuffer(4096))
-				}
-				go c.do(conn)
+			go c.do(conn)
+		}
+	}
+	for counter, n := range want {
+		w.eventually(fmt.Sprintf("%d in %s", n, counter), func() error {
+			if got := w.envoy.Stat(w.ctx, counter); got < n {
+				return fmt.Errorf("%d; all are\n%s", got, w.counters())
 			}
-			w.eventually(fmt.Sprintf("%d more in %s", many, counter), func() error {
-				if got := w.envoy.Stat(w.ctx, counter) - before; got < many {
-					return fmt.Errorf("%d; all are\n%s", got, w.counters())
-				}
-				return nil
-			})
-			if n, err := stop(); err != nil || n == 0 {
-				t.Errorf("of %d good requests: %v", n, err)
-			}
+			return nil
 		})
+	}
+	if n, err := stop(); err != nil || n == 0 {
+		t.Errorf("of %d good requests: %v", n, err)
 	}
 	w.eventually("no connection is left", func() error {
 		if n := w.envoy.Stat(w.ctx, "http.http-1_ns_gw.downstream_cx_active"); n > 0 {
@@ -187,76 +187,84 @@ func TestFloods(t *testing.T) {
 		return all
 	}
 	stream := func(i int) uint32 { return uint32(2*i + 1) }
-	for _, c := range []struct {
-		name, counter string
-		send          []string
-	}{
-		{"rapid reset", "http.http-1_ns_gw.downstream_rq_too_many_premature_resets", repeat(5000, func(i int) string {
-			return frame(frameHeaders, endHeaders|endStream, stream(i), asks) + frame(frameReset, 0, stream(i), "\x00\x00\x00\x08")
-		})},
-		{"resets that the server is made to send", "", repeat(5000, func(i int) string {
-			// More window than there can be: the server resets the stream (MadeYouReset).
-			return frame(frameHeaders, endHeaders|endStream, stream(i), asks) + frame(frameWindow, 0, stream(i), "\x7f\xff\xff\xff")
-		})},
-		{"endless headers", "http2.header_overflow", append([]string{begin, frame(frameHeaders, endStream, 1, asks)}, strings.Split(strings.Repeat(frame(frameContinuation, 0, 1, strings.Repeat(field("x", "y"), 1000))+"|", 1000), "|")...)},
-		{"empty continuations", "http2.inbound_empty_frames_flood", repeat(100_000, func(i int) string {
-			if i == 0 {
-				return frame(frameHeaders, endStream, 1, asks)
-			}
-			return frame(frameContinuation, 0, 1, "")
-		})},
-		// One entry of 4,000 bytes in the table, and 16,000 references to it.
-		{"HPACK bomb", "http2.header_list_size_too_large", []string{begin, frame(frameHeaders, endHeaders|endStream, 1, asks+"\x40\x01b\x7f\xa1\x1e"+strings.Repeat("y", 4000)+strings.Repeat("\xbe", 12000))}},
-		{"pings", "http2.outbound_control_flood", repeat(50_000, func(int) string { return frame(framePing, 0, 0, "12345678") })},
-		{"settings", "http2.outbound_control_flood", repeat(50_000, func(int) string { return frame(frameSettings, 0, 0, "") })},
-		{"empty data", "http2.inbound_empty_frames_flood", repeat(10_000, func(i int) string {
-			if i == 0 {
-				return frame(frameHeaders, endHeaders, 1, asks)
-			}
-			return frame(frameData, 0, 1, "")
-		})},
-		{"priorities", "http2.inbound_priority_frames_flood", repeat(50_000, func(int) string { return frame(framePriority, 0, 1, "\x00\x00\x00\x03\x10") })},
-		{"windows", "http2.inbound_window_update_frames_flood", repeat(50_000, func(i int) string {
-			if i == 0 {
-				return frame(frameHeaders, endHeaders, 1, asks)
-			}
-			return frame(frameWindow, 0, 0, "\x00\x00\x00\x01")
-		})},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			before := w.envoy.Stat(w.ctx, c.counter)
-			stop := good(l.Port)
-			conn := dial(t, l.Port)
-			go func() { // it may end before everything is sent
-				var b strings.Builder
-				for _, s := range c.send {
-					if b.WriteString(s); b.Len() > 32<<10 {
-						if _, err := io.WriteString(conn, b.String()); err != nil {
-							return
-						}
-						b.Reset()
-					}
+	want := map[string]int{}
+	stop := good(l.Port)
+	t.Run("floods", func(t *testing.T) {
+		for _, c := range []struct {
+			name, counter string
+			send          []string
+		}{
+			{"rapid reset", "http.http-1_ns_gw.downstream_rq_too_many_premature_resets", repeat(5000, func(i int) string {
+				return frame(frameHeaders, endHeaders|endStream, stream(i), asks) + frame(frameReset, 0, stream(i), "\x00\x00\x00\x08")
+			})},
+			{"resets that the server is made to send", "", repeat(5000, func(i int) string {
+				// More window than there can be: the server resets the stream (MadeYouReset).
+				return frame(frameHeaders, endHeaders|endStream, stream(i), asks) + frame(frameWindow, 0, stream(i), "\x7f\xff\xff\xff")
+			})},
+			{"endless headers", "http2.header_overflow", append([]string{begin, frame(frameHeaders, endStream, 1, asks)}, strings.Split(strings.Repeat(frame(frameContinuation, 0, 1, strings.Repeat(field("x", "y"), 1000))+"|", 1000), "|")...)},
+			{"empty continuations", "http2.inbound_empty_frames_flood", repeat(100_000, func(i int) string {
+				if i == 0 {
+					return frame(frameHeaders, endStream, 1, asks)
 				}
-				_, _ = io.WriteString(conn, b.String())
-			}()
-			// Pings and settings are answered until nobody takes the answers.
-			if strings.Contains(c.counter, "outbound") {
-				w.eventually("the flood is counted", func() error {
-					if w.envoy.Stat(w.ctx, c.counter) == before {
-						return errors.New("nothing is counted")
+				return frame(frameContinuation, 0, 1, "")
+			})},
+			// One entry of 4,000 bytes in the table, and 16,000 references to it.
+			{"HPACK bomb", "http2.header_list_size_too_large", []string{begin, frame(frameHeaders, endHeaders|endStream, 1, asks+"\x40\x01b\x7f\xa1\x1e"+strings.Repeat("y", 4000)+strings.Repeat("\xbe", 12000))}},
+			{"pings", "http2.outbound_control_flood", repeat(50_000, func(int) string { return frame(framePing, 0, 0, "12345678") })},
+			{"settings", "http2.outbound_control_flood", repeat(50_000, func(int) string { return frame(frameSettings, 0, 0, "") })},
+			{"empty data", "http2.inbound_empty_frames_flood", repeat(10_000, func(i int) string {
+				if i == 0 {
+					return frame(frameHeaders, endHeaders, 1, asks)
+				}
+				return frame(frameData, 0, 1, "")
+			})},
+			{"priorities", "http2.inbound_priority_frames_flood", repeat(50_000, func(int) string { return frame(framePriority, 0, 1, "\x00\x00\x00\x03\x10") })},
+			{"windows", "http2.inbound_window_update_frames_flood", repeat(50_000, func(i int) string {
+				if i == 0 {
+					return frame(frameHeaders, endHeaders, 1, asks)
+				}
+				return frame(frameWindow, 0, 0, "\x00\x00\x00\x01")
+			})},
+		} {
+			if c.counter != "" {
+				want[c.counter]++
+			}
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				conn := dial(t, l.Port)
+				go func() { // it may end before everything is sent
+					var b strings.Builder
+					for _, s := range c.send {
+						if b.WriteString(s); b.Len() > 32<<10 {
+							if _, err := io.WriteString(conn, b.String()); err != nil {
+								return
+							}
+							b.Reset()
+						}
 					}
-					return nil
-				})
-			}
-			if err := ended(conn); err != nil {
-				t.Error(err)
-			}
-			if c.counter != "" && w.envoy.Stat(w.ctx, c.counter) == before {
-				t.Errorf("%s does not count it:\n%s", c.counter, w.counters())
-			}
-			if n, err := stop(); err != nil || n == 0 {
-				t.Errorf("of %d good requests: %v", n, err)
-			}
-		})
+					_, _ = io.WriteString(conn, b.String())
+				}()
+				// Pings and settings are answered until nobody takes the answers.
+				if strings.Contains(c.counter, "outbound") {
+					w.eventually("the flood is counted", func() error {
+						if w.envoy.Stat(w.ctx, c.counter) == 0 {
+							return errors.New("nothing is counted")
+						}
+						return nil
+					})
+				}
+				if err := ended(conn); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	for counter, n := range want {
+		if got := w.envoy.Stat(w.ctx, counter); got < n {
+			t.Errorf("%s is %d, want %d:\n%s", counter, got, n, w.counters())
+		}
+	}
+	if n, err := stop(); err != nil || n == 0 {
+		t.Errorf("of %d good requests: %v", n, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -146,13 +147,17 @@ func (w *world) serve(h http.HandlerFunc) netip.AddrPort {
 	return netip.MustParseAddrPort(l.Addr().String())
 }
 
-// freePort is a port that nobody listens at.
+// freePort is a port that nobody listens at. It is below those that the system gives to
+// connections, one of which could have it before Envoy does.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	return netip.MustParseAddrPort(l.Addr().String()).Port()
+	for {
+		port := 10_000 + rand.N(22_000)
+		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			must(t, l.Close())
+			return uint16(port)
+		}
+	}
 }
 
 // answer is what came back for a request.
