@@ -337,7 +337,7 @@ func (x *explainer) answer(status uint32, why string) {
 // outcome ends with outcomes.
 func (x *explainer) outcome(outcomes []Outcome) {
 	for i := range outcomes {
-		if o := &outcomes[i]; x.grpc && o.Status != 0 && o.Status != 421 && (o.Status < 300 || o.Status >= 400) {
+		if o := &outcomes[i]; x.grpc && o.Status != 0 {
 			o.GRPC = grpcStatus(o.Status)
 		}
 	}
@@ -348,8 +348,6 @@ func (x *explainer) outcome(outcomes []Outcome) {
 // gRPC Status Code Mapping").
 func grpcStatus(status uint32) string {
 	switch status {
-	case 200:
-		return "OK"
 	case 400:
 		return "INTERNAL"
 	case 401:

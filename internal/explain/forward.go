@@ -99,6 +99,8 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 	} else if how == asRequest {
 		route.Policies = x.policies(h, &r, p, s, byProxy)
 	}
+	// What goes to broken references is answered by a route that the proxies have besides.
+	broken := refusal(x.policies(h, &r, p, s, true))
 	switch {
 	case r.Redirect != nil:
 		route.Redirect = &Redirect{Redirect: *r.Redirect, Location: location(x.e.Listener.ID, h, &r, s)}
@@ -115,11 +117,11 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 		return
 	}
 	if how == asPreflight {
-		x.preflight(r, route.CORS)
+		x.preflight(r, route.CORS, broken)
 		return
 	}
 	if one := refusal(route.Policies); one != nil && !(one.Status == 500 && unanswerable(p)) {
-		x.answer(one.Status, one.Why)
+		x.refused(one, broken)
 		return
 	}
 	switch {
@@ -136,26 +138,49 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 	}
 }
 
+// refused answers what a policy does not let pass, but the share of broken references, which
+// another policy refuses or none.
+func (x *explainer) refused(one, broken *Policy) {
+	share := x.brokenPercent()
+	if share == 0 || broken != nil {
+		x.answer(one.Status, one.Why)
+		return
+	}
+	x.outcome([]Outcome{{Percent: 100 - share, Status: one.Status, Why: one.Why}, brokenShare(share, x.e.Route.Forward.Stream)})
+}
+
+// brokenPercent is the share of broken references.
+func (x *explainer) brokenPercent() (share float64) {
+	for _, g := range x.e.Groups {
+		if g.Group == "" {
+			share += g.Percent
+		}
+	}
+	return share
+}
+
 // preflight answers what a browser asks before a request to backends. The route that
 // refuses the share of broken references takes part where it hears OPTIONS.
-func (x *explainer) preflight(r model.Route, c *CORS) {
+func (x *explainer) preflight(r model.Route, c *CORS, refused *Policy) {
 	why := "the proxy answers what a browser asks before a request of " + c.Origin
 	if !c.Allowed {
 		why = "the proxy answers what a browser asks, and does not name the origin " + c.Origin + ": the browser sends no request"
 	}
 	broken := 0.0
 	if r.Match.Method == "" || r.Match.Method == "OPTIONS" {
-		for _, g := range x.e.Groups {
-			if g.Group == "" {
-				broken += g.Percent
-			}
-		}
+		broken = x.brokenPercent()
 	}
-	outcomes := []Outcome{{Percent: 100 - broken, Status: 200, Why: why}}
+	var outcomes []Outcome
 	if broken > 0 {
-		outcomes = append(outcomes, brokenShare(broken, r.Forward.Stream))
+		o := brokenShare(broken, r.Forward.Stream)
+		if refused != nil {
+			o.Status, o.Why = refused.Status, refused.Why
+		}
+		outcomes = append(outcomes, o)
 	}
-	x.outcome(outcomes)
+	x.outcome(outcomes) // the other one is never said in gRPC's words
+	outcomes = slices.Insert(outcomes, 0, Outcome{Percent: 100 - broken, Status: 200, Why: why})
+	x.e.Answer.Outcomes, x.e.Answer.Text = outcomes, outcomeText(outcomes)
 }
 
 // forward explains a route to backends.

@@ -77,7 +77,17 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 			Text: "bodies of more than " + strconv.FormatUint(p.MaxRequestBytes, 10) + " bytes are answered 413",
 		})
 	}
-	if a := p.Authorization; a != nil {
+	authorization, limit := p.Authorization, p.GlobalRateLimit
+	if r != nil && r.Policy != nil && h.Policy != nil {
+		// What cannot be asked and lets pass leaves the host's in its place.
+		if a := h.Policy.Authorization; authorization != nil && authorization.Service == "" && authorization.FailOpen && a != nil && a.Service != "" {
+			authorization = a
+		}
+		if g := h.Policy.GlobalRateLimit; limit != nil && limit.Service == "" && limit.FailOpen && g != nil && g.Service != "" {
+			limit = g
+		}
+	}
+	if a := authorization; a != nil {
 		how := "by gRPC"
 		if a.HTTP {
 			how = "by HTTP at " + a.PathPrefix + s.path
@@ -85,7 +95,7 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 		add(PolicyAuthorization, func(q model.RoutePolicy) bool { return q.Authorization != nil },
 			x.asks(a.Service, "asks "+string(a.Service)+" "+how+" whether the request may pass", a.Timeout, time.Second, a.FailOpen))
 	}
-	if g := p.GlobalRateLimit; g != nil {
+	if g := limit; g != nil {
 		one := x.asks(g.Service, "asks "+string(g.Service)+" about domain "+g.Domain+", by "+descriptorText(g), g.Timeout, 100*time.Millisecond, g.FailOpen)
 		if why := unasked(g, s, direct); why != "" && g.Service != "" {
 			one.Text, one.Status, one.Why = "does not ask "+string(g.Service)+": "+why, 0, ""

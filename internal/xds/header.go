@@ -12,9 +12,12 @@ import (
 // hostHeader cannot be edited as a header in Envoy; setting it rewrites the host.
 const hostHeader = "host"
 
-// edits are header edits, one after another, in Envoy's words. It removes first, then sets and
-// adds in the order given, so what a later edit removes is not set in the first place.
+// edits are header edits, one after another, in Envoy's words. It removes first, then sets,
+// then adds, so what a later edit removes or sets is not set or added in the first place.
 func edits(list ...*model.HeaderEdits) (add []*corev3.HeaderValueOption, remove []string) {
+	undo := func(name string) {
+		add = slices.DeleteFunc(add, func(o *corev3.HeaderValueOption) bool { return o.GetHeader().GetKey() == name })
+	}
 	for _, e := range list {
 		if e == nil {
 			continue
@@ -23,13 +26,14 @@ func edits(list ...*model.HeaderEdits) (add []*corev3.HeaderValueOption, remove 
 			if name == hostHeader {
 				continue
 			}
-			add = slices.DeleteFunc(add, func(o *corev3.HeaderValueOption) bool { return o.GetHeader().GetKey() == name })
+			undo(name)
 			if !slices.Contains(remove, name) {
 				remove = append(remove, name)
 			}
 		}
 		for _, h := range e.Set {
 			if h.Name != hostHeader {
+				undo(h.Name)
 				add = append(add, headerOption(h.Name, literal(h.Value), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
 			}
 		}

@@ -251,7 +251,8 @@ func action(r model.Route, groups []model.WeightedGroup, total uint64) *routev3.
 	}
 	timeouts(a, f)
 	rewriteForward(a, r.Match.Path, f.Path)
-	if host := cmp.Or(f.Host, setHost(r.RequestHeaders)); host != "" {
+	// Envoy would prefer the route's host to that of a share.
+	if host := routeHost(r); host != "" && !byShare {
 		a.HostRewriteSpecifier = &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: host}
 	}
 	for _, m := range f.Mirrors {
@@ -266,6 +267,10 @@ func action(r model.Route, groups []model.WeightedGroup, total uint64) *routev3.
 	return a
 }
 
+// routeHost is the host that backends see unless their share says otherwise; empty is the
+// client's.
+func routeHost(r model.Route) string { return cmp.Or(r.Forward.Host, setHost(r.RequestHeaders)) }
+
 func shares(r model.Route, groups []model.WeightedGroup, total uint64, edited bool) *routev3.WeightedCluster {
 	// Envoy wants the sum in 32 bits; larger weights keep their proportion.
 	scale := total/(1<<32) + 1
@@ -278,7 +283,7 @@ func shares(r model.Route, groups []model.WeightedGroup, total uint64, edited bo
 			c.RequestHeadersToAdd, c.RequestHeadersToRemove = edits(r.RequestHeaders, g.RequestHeaders)
 			c.ResponseHeadersToAdd, c.ResponseHeadersToRemove = edits(r.ResponseHeaders, g.ResponseHeaders)
 		}
-		if host := setHost(g.RequestHeaders); host != "" {
+		if host := cmp.Or(setHost(g.RequestHeaders), routeHost(r)); host != "" && edited {
 			c.HostRewriteSpecifier = &routev3.WeightedCluster_ClusterWeight_HostRewriteLiteral{HostRewriteLiteral: host}
 		}
 		w.Clusters = append(w.Clusters, c)
