@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"fairlead.dev/lab"
@@ -140,6 +141,7 @@ func (s *site) connect() error {
 		return err
 	}
 	config.Dial, config.QPS = s.plane.Machine.Dial, -1
+	config.WarningHandler = rest.NoWarnings{} // some tests write what deserves them
 	s.api, err = dynamic.NewForConfig(config)
 	return err
 }
