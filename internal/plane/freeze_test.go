@@ -58,12 +58,27 @@ func TestFreezeAndRollback(t *testing.T) {
 	}
 	a.await("has the new route", a.holdsHost("other.example"))
 	await(r, other, "the new route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	eventually(t, "the metrics count one route", func() error {
+		for state, want := range map[string]float64{stateProgrammed: 1, statePending: 0} {
+			if n := p.metric("fairlead_plane_objects", map[string]string{"kind": "HTTPRoute", "state": state}); n != want {
+				return fmt.Errorf("%v are %s", n, state)
+			}
+		}
+		return nil
+	})
 	a.await("has the deleted route no more", gone(a, "app.example"))
 
 	// Back to the start, where there was nothing but the first route.
 	list, err := p.Revisions(context.Background())
 	if err != nil || len(list) < 3 || !list[len(list)-1].First {
 		t.Fatalf("revisions %+v, %v", list, err)
+	}
+	numbers := map[uint64]bool{}
+	for _, rev := range list[:len(list)-1] {
+		if numbers[rev.Number] {
+			t.Errorf("two steps have the number %d: %+v", rev.Number, list)
+		}
+		numbers[rev.Number] = true
 	}
 	at := metav1.NewMicroTime(list[len(list)-1].At)
 	r.create(&v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}, Spec: v1alpha1.FreezeSpec{AsOf: &at}})

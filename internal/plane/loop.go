@@ -205,7 +205,11 @@ func (l *loop) translate(keys []snapshot.Key) {
 	if ch.Empty() {
 		return
 	}
-	l.send(l.history.take(ch, translated, delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}))
+	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
+	l.send(l.history.take(ch, translated, next))
+	if l.rev != next && l.history.last() == next {
+		l.publish(next, southbound.Update{}) // it is held back; no other step may have its number
+	}
 	l.plane.metrics.publish.Observe(l.plane.config.Now().Sub(translated).Seconds())
 }
 
@@ -253,6 +257,7 @@ func (l *loop) send(ch translate.Changes) {
 	for o, s := range ch.Statuses {
 		if s == nil {
 			delete(l.statuses, o)
+			l.countObject(o)
 		} else {
 			l.statuses[o] = s
 		}
@@ -400,6 +405,7 @@ func (l *loop) settle() {
 	for o := range l.due {
 		delete(l.due, o)
 		l.offerObject(o, l.tracker.judge(o))
+		l.countObject(o)
 		if n++; n == settleChunk {
 			return
 		}

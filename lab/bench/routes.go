@@ -121,9 +121,10 @@ type routesBench struct {
 	*rig.Rig
 	plane *rig.Plane
 	agent *rig.Agent
-	edge  *lab.Machine
-	api   dynamic.Interface
-	row   RoutesRow
+	// machine of the plane, edge and backends.
+	machine, edge, backends *lab.Machine
+	api                     dynamic.Interface
+	row                     RoutesRow
 }
 
 func measureRoutes(ctx context.Context, o RoutesOptions, n int) (row RoutesRow, err error) {
@@ -149,18 +150,18 @@ func routesTopology() lab.Topology {
 
 func newRoutesBench(o RoutesOptions, l *lab.Lab, n int) *routesBench {
 	return &routesBench{
-		RoutesOptions: o, row: RoutesRow{Routes: n}, edge: l.Machine("edge-1"),
+		RoutesOptions: o, row: RoutesRow{Routes: n}, machine: l.Machine("plane"), edge: l.Machine("edge-1"), backends: l.Machine("os1"),
 		Rig: &rig.Rig{Lab: l, Binary: o.Binary, Kubectl: o.Kubectl, Envoy: o.Envoy, Now: o.Now},
 	}
 }
 
 func (b *routesBench) build(ctx context.Context) (err error) {
 	b.progress("%d routes: start", b.row.Routes)
-	os1 := b.Rig.Lab.Machine("os1")
+	os1 := b.backends
 	if _, err := b.StartBackends(ctx, os1, os1.Addrs4(), backendPort); err != nil {
 		return err
 	}
-	if b.plane, err = b.StartPlane(ctx, b.Rig.Lab.Machine("plane"), rig.PlaneOptions{}); err != nil {
+	if b.plane, err = b.StartPlane(ctx, b.machine, rig.PlaneOptions{}); err != nil {
 		return err
 	}
 	if b.api, err = client(b.plane); err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -120,7 +121,13 @@ func TestSocketsTakeHeldAddresses(t *testing.T) {
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	must(t, err)
 	for _, a := range []string{"192.0.2.50", "2001:db8::50"} {
-		c, err := net.Dial("tcp", net.JoinHostPort(a, port))
+		// An address that has just come may take the kernel a moment.
+		var c net.Conn
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			if c, err = net.Dial("tcp", net.JoinHostPort(a, port)); err == nil || time.Now().After(deadline) {
+				break
+			}
+		}
 		must(t, err)
 		_ = c.Close()
 	}
