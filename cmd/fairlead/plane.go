@@ -41,6 +41,7 @@ type planeFlags struct {
 	kubeconfig   string
 	inCluster    bool
 	installCRDs  bool
+	channel      string
 	agents       string
 	ownSecrets   bool
 	ocspStapling bool
@@ -67,6 +68,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "use the Kubernetes API of this kubeconfig instead of the embedded one")
 	flags.BoolVar(&f.inCluster, "in-cluster", false, "use the Kubernetes API of the cluster that this process runs in as a pod")
 	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the definitions of our resources and of the Gateway API, and upgrade older ones")
+	flags.StringVar(&f.channel, "gateway-api-channel", "", "channel of the Gateway API's definitions to install: standard or experimental (default: experimental in the embedded API, standard in others)")
 	flags.StringVar(&f.agents, "agent-service-account", "", "NAMESPACE/NAME of a service account whose pods may join, each as the machine that its node is")
 	flags.BoolVar(&f.ownSecrets, "own-secrets", false, "read the Secrets of fairlead-system alone; certificates must be there, and be delegated")
 	flags.BoolVar(&f.ocspStapling, "ocsp-stapling", false, "ask the OCSP responders that certificates name, and show their answers with the certificates")
@@ -124,6 +126,9 @@ func (f *planeFlags) check() error {
 		return usageError{err: fmt.Errorf("--ingressroute-port and --ingressroute-tls-port are both %d; choose another for one of them", f.ingressRoutePort)}
 	case len(f.etcdServers) == 0 && f.etcdCAFile+f.etcdCertFile+f.etcdKeyFile != "":
 		return usageError{err: errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are of an etcd cluster: name it with --etcd-servers")}
+	}
+	if c := crd.Channel(f.channel); c != "" && c != crd.Standard && c != crd.Experimental {
+		return usageError{err: fmt.Errorf("--gateway-api-channel %q: want standard or experimental", f.channel)}
 	}
 	if _, err := f.agentAccount(); err != nil {
 		return usageError{err: err}
@@ -229,7 +234,11 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 		}
 	}()
 	if f.installCRDs {
-		if err := embedded.InstallCRDs(ctx, api.RESTConfig(), log, crd.All()...); err != nil {
+		install := embedded.InstallOwnCRDs
+		if f.outside() {
+			install = embedded.InstallCRDs
+		}
+		if err := install(ctx, api.RESTConfig(), log, crd.All(f.gatewayChannel())...); err != nil {
 			return err
 		}
 	}
@@ -273,8 +282,22 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 	return group.Wait()
 }
 
+// outside reports whether the API is one that exists.
+func (f *planeFlags) outside() bool { return f.kubeconfig != "" || f.inCluster }
+
+// gatewayChannel is the channel of the Gateway API's definitions to install.
+func (f *planeFlags) gatewayChannel() crd.Channel {
+	switch {
+	case f.channel != "":
+		return crd.Channel(f.channel)
+	case f.outside():
+		return crd.Standard
+	}
+	return crd.Experimental
+}
+
 func (f *planeFlags) startAPI(ctx context.Context, bind, advertise netip.Addr, log *slog.Logger) (embedded.API, error) {
-	if f.kubeconfig != "" || f.inCluster {
+	if f.outside() {
 		embedded.LogTo(log)
 		return embedded.Outside(ctx, f.kubeconfig)
 	}

@@ -12,11 +12,27 @@ import (
 
 //go:generate ./sync.sh
 
-//go:embed gateway/*.yaml fairlead/*.yaml contour/*.yaml
+//go:embed gateway/*.yaml experimental/*.yaml fairlead/*.yaml contour/*.yaml
 var files embed.FS
 
-// Gateway returns Gateway API's standard channel.
-func Gateway() fs.FS { return sub("gateway") }
+// Channel is one of Gateway API's: which fields its kinds have.
+type Channel string
+
+const (
+	// Standard has the fields that stay.
+	Standard Channel = "standard"
+	// Experimental has those that may still change too. An API with the standard channel
+	// drops them from what it is given.
+	Experimental Channel = "experimental"
+)
+
+// Gateway returns Gateway API's kinds with the fields of a channel.
+func Gateway(c Channel) fs.FS {
+	if c == Experimental {
+		return sub("experimental")
+	}
+	return sub("gateway")
+}
 
 // Fairlead returns fairlead.dev.
 func Fairlead() fs.FS { return sub("fairlead") }
@@ -25,7 +41,7 @@ func Fairlead() fs.FS { return sub("fairlead") }
 func Contour() fs.FS { return sub("contour") }
 
 // All returns every set, in the order in which they should be installed.
-func All() []fs.FS { return []fs.FS{Gateway(), Fairlead(), Contour()} }
+func All(c Channel) []fs.FS { return []fs.FS{Gateway(c), Fairlead(), Contour()} }
 
 func sub(dir string) fs.FS {
 	f, err := fs.Sub(files, dir)

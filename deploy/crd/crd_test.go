@@ -13,7 +13,7 @@ import (
 )
 
 func TestEverySetHasDefinitions(t *testing.T) {
-	for name, set := range map[string]fs.FS{"gateway": crd.Gateway(), "fairlead": crd.Fairlead(), "contour": crd.Contour()} {
+	for name, set := range map[string]fs.FS{"gateway": crd.Gateway(crd.Standard), "experimental": crd.Gateway(crd.Experimental), "fairlead": crd.Fairlead(), "contour": crd.Contour()} {
 		files, err := fs.Glob(set, "*.yaml")
 		if err != nil || len(files) == 0 {
 			t.Errorf("%s: files %v, error %v", name, files, err)
@@ -36,26 +36,32 @@ func TestGatewayIsTheModulesOwn(t *testing.T) {
 	if err != nil {
 		t.Fatalf("ask go for the module: %v", err)
 	}
-	dir := filepath.Join(strings.TrimSpace(string(out)), "config/crd/standard")
-	theirs, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
-	if err != nil || len(theirs) == 0 {
-		t.Fatalf("no definitions in %s: %v", dir, err)
-	}
-	ours, err := fs.Glob(crd.Gateway(), "*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(ours) != len(theirs) {
-		t.Errorf("%d files here, %d in the module: run deploy/crd/sync.sh", len(ours), len(theirs))
-	}
-	for _, path := range theirs {
-		want, err := os.ReadFile(path)
+	for _, c := range []crd.Channel{crd.Standard, crd.Experimental} {
+		dir := filepath.Join(strings.TrimSpace(string(out)), "config/crd")
+		// The experimental channel has more kinds, which nobody here serves.
+		theirs, err := filepath.Glob(filepath.Join(dir, "standard", "*.yaml"))
+		if err != nil || len(theirs) == 0 {
+			t.Fatalf("no definitions in %s: %v", dir, err)
+		}
+		ours, err := fs.Glob(crd.Gateway(c), "*.yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := fs.ReadFile(crd.Gateway(), filepath.Base(path))
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s differs from the module's (%v): run deploy/crd/sync.sh", filepath.Base(path), err)
+		if len(ours) != len(theirs) {
+			t.Errorf("%s: %d files here, %d in the module: run deploy/crd/sync.sh", c, len(ours), len(theirs))
+		}
+		for _, path := range theirs {
+			want, err := os.ReadFile(filepath.Join(dir, string(c), filepath.Base(path)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := fs.ReadFile(crd.Gateway(c), filepath.Base(path))
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %s differs from the module's (%v): run deploy/crd/sync.sh", c, filepath.Base(path), err)
+			}
+			if bytes.Contains(got, []byte("kind: CustomResourceDefinition")) && !bytes.Contains(got, []byte("gateway.networking.k8s.io/channel: "+string(c)+"\n")) {
+				t.Errorf("%s: %s is of another channel", c, filepath.Base(path))
+			}
 		}
 	}
 }

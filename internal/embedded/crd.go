@@ -34,6 +34,9 @@ const (
 	crdConcurrency   = 8
 	establishedCheck = 100 * time.Millisecond
 	channelKey       = "gateway.networking.k8s.io/channel"
+	// safeUpgrades is the policy of the standard channel that refuses the experimental one's
+	// definitions in place of its own.
+	safeUpgrades = "safe-upgrades.gateway.networking.k8s.io"
 )
 
 // bundleKeys are the annotations in which a set of definitions carries its version.
@@ -64,8 +67,25 @@ var crdResources = []struct {
 //
 // What is there already and newer stays, and a warning says so: a definition whose storage version
 // is newer or that has stored versions that ours does not serve, one of a newer bundle, and one of
-// Gateway API's experimental channel, which has fields that ours would remove.
+// Gateway API's other channel: the experimental one has fields that the standard one would remove,
+// and who installed the standard one did not ask for fields that may change.
 func InstallCRDs(ctx context.Context, cfg *rest.Config, log *slog.Logger, fsys ...fs.FS) error {
+	return installer{log: log}.install(ctx, cfg, fsys)
+}
+
+// InstallOwnCRDs is InstallCRDs for an API that nobody else uses: there the experimental channel
+// replaces the standard one, which an earlier version installed.
+func InstallOwnCRDs(ctx context.Context, cfg *rest.Config, log *slog.Logger, fsys ...fs.FS) error {
+	return installer{log: log, own: true}.install(ctx, cfg, fsys)
+}
+
+// installer installs definitions; own says that the API is nobody else's.
+type installer struct {
+	log *slog.Logger
+	own bool
+}
+
+func (i installer) install(ctx context.Context, cfg *rest.Config, fsys []fs.FS) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	client, err := dynamic.NewForConfig(cfg)
@@ -80,6 +100,11 @@ func InstallCRDs(ctx context.Context, cfg *rest.Config, log *slog.Logger, fsys .
 		}
 		objects = append(objects, o...)
 	}
+	if i.own {
+		if err := unguard(ctx, client, objects); err != nil {
+			return fmt.Errorf("install definitions: %w", err)
+		}
+	}
 	// The policies guard changes of definitions, so they come when all definitions are in place.
 	for _, r := range crdResources {
 		g, ctx := errgroup.WithContext(ctx)
@@ -89,7 +114,7 @@ func InstallCRDs(ctx context.Context, cfg *rest.Config, log *slog.Logger, fsys .
 				continue
 			}
 			g.Go(func() error {
-				if err := installObject(ctx, client.Resource(r.resource), o, log); err != nil {
+				if err := i.object(ctx, client.Resource(r.resource), o); err != nil {
 					return fmt.Errorf("install %s %s: %w", o.GetKind(), o.GetName(), err)
 				}
 				return nil
@@ -141,27 +166,27 @@ func readManifests(fsys fs.FS) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-func installObject(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured, log *slog.Logger) error {
+func (i installer) object(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured) error {
 	there, err := client.Get(ctx, ours.GetName(), metav1.GetOptions{})
 	switch {
 	case err == nil:
-		why, err := newer(there, ours)
+		why, err := i.newer(there, ours)
 		if err != nil {
 			return err
 		}
 		if why != "" {
-			log.Warn("what is installed is newer and stays in use", "kind", ours.GetKind(), "name", ours.GetName(), "why", why)
+			i.log.Warn("what is installed stays in use", "kind", ours.GetKind(), "name", ours.GetName(), "why", why)
 			return nil
 		}
 	case !apierrors.IsNotFound(err):
 		return err
 	}
-	applied, err := client.Apply(ctx, ours.GetName(), ours, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	applied, err := i.apply(ctx, client, ours)
 	if err != nil {
 		return err
 	}
 	if there == nil || there.GetGeneration() != applied.GetGeneration() {
-		log.Info("definition installed", "kind", ours.GetKind(), "name", ours.GetName())
+		i.log.Info("definition installed", "kind", ours.GetKind(), "name", ours.GetName())
 	}
 	if ours.GetKind() != "CustomResourceDefinition" {
 		return nil
@@ -169,8 +194,52 @@ func installObject(ctx context.Context, client dynamic.ResourceInterface, ours *
 	return awaitEstablished(ctx, client, applied)
 }
 
-// newer says in what there is ahead of ours, or "".
-func newer(there, ours *unstructured.Unstructured) (string, error) {
+// unguard takes the policy away that lets no experimental definition replace a standard one,
+// if that is to be done. It comes back with the set that it belongs to.
+func unguard(ctx context.Context, client dynamic.Interface, objects []*unstructured.Unstructured) error {
+	for _, o := range objects {
+		if o.GetKind() != crdResources[0].kind.Kind || o.GetAnnotations()[channelKey] != "experimental" {
+			continue
+		}
+		there, err := client.Resource(crdResources[0].resource).Get(ctx, o.GetName(), metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err != nil || there.GetAnnotations()[channelKey] != "standard" {
+			continue
+		}
+		for _, r := range crdResources[1:] {
+			if err := client.Resource(r.resource).Delete(ctx, safeUpgrades, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// policyLag bounds how long a policy that is gone may go on to refuse.
+const policyLag = time.Minute
+
+// apply applies an object. Admission learns a moment later that a policy is gone.
+func (i installer) apply(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	until, cancel := context.WithTimeout(ctx, policyLag)
+	defer cancel()
+	for {
+		applied, err := client.Apply(ctx, ours.GetName(), ours, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		if err == nil || !i.own || !strings.Contains(err.Error(), safeUpgrades) {
+			return applied, err
+		}
+		select {
+		case <-until.Done():
+			return nil, err
+		case <-time.After(establishedCheck):
+		}
+	}
+}
+
+// newer says why what is there stays rather than ours, or "".
+func (i installer) newer(there, ours *unstructured.Unstructured) (string, error) {
 	for _, key := range bundleKeys {
 		a, b := there.GetAnnotations()[key], ours.GetAnnotations()[key]
 		if a == "" || b == "" {
@@ -188,8 +257,11 @@ func newer(there, ours *unstructured.Unstructured) (string, error) {
 			return fmt.Sprintf("it is of bundle %s, ours of %s", a, b), nil
 		}
 	}
-	if a, b := there.GetAnnotations()[channelKey], ours.GetAnnotations()[channelKey]; a == "experimental" && b == "standard" {
+	switch a, b := there.GetAnnotations()[channelKey], ours.GetAnnotations()[channelKey]; {
+	case a == "experimental" && b == "standard":
 		return "it is of the experimental channel, whose fields ours would remove", nil
+	case a == "standard" && b == "experimental" && !i.own:
+		return "it is of the standard channel: to have the experimental one, delete the policy " + safeUpgrades + " and apply its definitions", nil
 	}
 	if ours.GetKind() != "CustomResourceDefinition" {
 		return "", nil

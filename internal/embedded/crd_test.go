@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"fairlead.dev/deploy/crd"
@@ -57,7 +58,8 @@ func TestOurDefinitionsInstallTwice(t *testing.T) {
 	s := shared.get(t)
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	if err := InstallCRDs(t.Context(), s.RESTConfig(), logger, crd.All()...); err != nil {
+	removeGatewayAPI(t, s)
+	if err := InstallCRDs(t.Context(), s.RESTConfig(), logger, crd.All(crd.Standard)...); err != nil {
 		t.Fatal(err)
 	}
 	getCRD(t, s, "machines.fairlead.dev")
@@ -85,7 +87,7 @@ func TestOurDefinitionsInstallTwice(t *testing.T) {
 	}
 	log.Reset()
 	before := getCRD(t, s, "httproutes.gateway.networking.k8s.io").GetResourceVersion()
-	if err := InstallCRDs(t.Context(), s.RESTConfig(), logger, crd.All()...); err != nil {
+	if err := InstallCRDs(t.Context(), s.RESTConfig(), logger, crd.All(crd.Standard)...); err != nil {
 		t.Fatal(err)
 	}
 	if log.Len() != 0 {
@@ -93,6 +95,98 @@ func TestOurDefinitionsInstallTwice(t *testing.T) {
 	}
 	if after := getCRD(t, s, "httproutes.gateway.networking.k8s.io").GetResourceVersion(); after != before {
 		t.Errorf("the second time wrote: %s, then %s", before, after)
+	}
+}
+
+// removeGatewayAPI deletes Gateway API's definitions and policies after a test.
+func removeGatewayAPI(t *testing.T, s *Server) {
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		c, err := dynamic.NewForConfig(s.RESTConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the Gateway API goes", func() error {
+			var left []error
+			for _, r := range crdResources {
+				all, err := c.Resource(r.resource).List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				for _, o := range all.Items {
+					if strings.HasSuffix(o.GetName(), ".gateway.networking.k8s.io") {
+						left = append(left, errors.New(o.GetName()+" is there"), c.Resource(r.resource).Delete(ctx, o.GetName(), metav1.DeleteOptions{}))
+					}
+				}
+			}
+			return errors.Join(left...)
+		})
+	})
+}
+
+// Our own API goes over to the experimental channel, which keeps what the standard one
+// drops; an API of others stays with the channel that it has.
+func TestOnlyOurOwnAPIChangesItsChannel(t *testing.T) {
+	s := shared.get(t)
+	removeGatewayAPI(t, s)
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	install := func(f func(context.Context, *rest.Config, *slog.Logger, ...fs.FS) error, c crd.Channel) {
+		t.Helper()
+		log.Reset()
+		if err := f(t.Context(), s.RESTConfig(), logger, crd.Gateway(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := dynamic.NewForConfig(s.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := c.Resource(schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"}).Namespace("default")
+	keepsRetry := func() bool {
+		t.Helper()
+		o := &unstructured.Unstructured{}
+		text := "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: retries, namespace: default}\nspec: {rules: [{retry: {attempts: 2}}]}\n"
+		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		made, err := routes.Create(t.Context(), o, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := routes.Delete(t.Context(), "retries", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		rules, _, err := unstructured.NestedSlice(made.Object, "spec", "rules")
+		if err != nil || len(rules) != 1 {
+			t.Fatalf("%v: %v", err, made.Object)
+		}
+		_, kept := rules[0].(map[string]any)["retry"]
+		return kept
+	}
+
+	install(InstallCRDs, crd.Standard)
+	if keepsRetry() {
+		t.Error("the standard channel keeps retries: nothing can be told apart")
+	}
+	install(InstallCRDs, crd.Experimental)
+	if !strings.Contains(log.String(), "it is of the standard channel") || keepsRetry() {
+		t.Errorf("another's API changed its channel:\n%s", log.String())
+	}
+	install(InstallOwnCRDs, crd.Experimental)
+	eventually(t, "retries are kept", func() error {
+		if !keepsRetry() {
+			return errors.New("they are dropped:\n" + log.String())
+		}
+		return nil
+	})
+	install(InstallOwnCRDs, crd.Experimental)
+	if log.Len() != 0 {
+		t.Errorf("the second time something changed:\n%s", log.String())
+	}
+	install(InstallCRDs, crd.Standard)
+	if !strings.Contains(log.String(), "it is of the experimental channel") || !keepsRetry() {
+		t.Errorf("fields were taken away:\n%s", log.String())
 	}
 }
 
@@ -136,6 +230,7 @@ func TestDefinitionsUpgradeAndNeverDowngrade(t *testing.T) {
 		{"older", boatCRD("older", bundle+"v1.2.0", "v1"), boatCRD("older", bundle+"v1.6.3", "v1"), ""},
 		{"mysteries", boatCRD("mysteries", bundle+"newest", "v1"), boatCRD("mysteries", bundle+"v1.6.3", "v1"), "cannot be compared"},
 		{"experiments", boatCRD("experiments", channelKey+": experimental", "v1"), boatCRD("experiments", channelKey+": standard", "v1"), "experimental channel"},
+		{"standards", boatCRD("standards", channelKey+": standard", "v1"), boatCRD("standards", channelKey+": experimental", "v1"), "standard channel"},
 	} {
 		t.Run(test.plural, func(t *testing.T) {
 			if err := InstallCRDs(t.Context(), s.RESTConfig(), slog.New(slog.DiscardHandler), fsWith(test.there)); err != nil {

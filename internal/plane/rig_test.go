@@ -73,7 +73,7 @@ func (s *sharedAPI) start() {
 	if s.server, s.err = embedded.Start(ctx, embedded.Config{DataDir: s.dir, Log: log, DiskReserve: 1}); s.err != nil {
 		return
 	}
-	if s.err = embedded.InstallCRDs(ctx, s.server.RESTConfig(), log, crd.All()...); s.err != nil {
+	if s.err = embedded.InstallCRDs(ctx, s.server.RESTConfig(), log, crd.All(crd.Experimental)...); s.err != nil {
 		return
 	}
 	s.client, s.err = kube.NewClient(s.server.RESTConfig())

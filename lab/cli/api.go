@@ -48,7 +48,7 @@ func serveAPI(ctx context.Context, config embedded.Config) error {
 	if err != nil {
 		return err
 	}
-	err = embedded.InstallCRDs(ctx, api.RESTConfig(), config.Log, crd.All()...)
+	err = embedded.InstallOwnCRDs(ctx, api.RESTConfig(), config.Log, crd.All(crd.Experimental)...)
 	if err == nil {
 		select {
 		case <-ctx.Done():

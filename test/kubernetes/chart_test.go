@@ -104,7 +104,7 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 // TestRights: the chart allows what the program does: it reads what its source follows,
 // and writes the status of what has one.
 func TestRights(t *testing.T) {
-	objects := manifests(t, crd.All()...)
+	objects := manifests(t, crd.All(crd.Standard)...)
 	status := map[schema.GroupResource]bool{{Resource: "services"}: true}
 	names := map[string][]string{}
 	for _, o := range objects {
