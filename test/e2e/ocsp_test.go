@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -90,12 +91,19 @@ func (r *responder) issue(t *testing.T, host string, mustStaple bool) (chain, ke
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r.issueTo(t, private, host, mustStaple)
+}
+
+// issueTo is issue with a key that there is.
+func (r *responder) issueTo(t *testing.T, private crypto.Signer, host string, mustStaple bool) (chain, key []byte) {
+	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, DNSNames: []string{host}, OCSPServer: []string{r.url}, NotBefore: r.authority.cert.NotBefore, NotAfter: r.authority.cert.NotAfter,
+		SerialNumber: serial, Subject: pkix.Name{CommonName: host}, DNSNames: []string{host}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, OCSPServer: []string{r.url}, NotBefore: r.authority.cert.NotBefore, NotAfter: r.authority.cert.NotAfter,
 	}
 	if mustStaple { // RFC 7633: a list of the one feature status_request
 		template.ExtraExtensions = []pkix.Extension{{Id: []int{1, 3, 6, 1, 5, 5, 7, 1, 24}, Value: []byte{0x30, 3, 2, 1, 5}}}
@@ -138,6 +146,15 @@ func (s *site) awaitStaple(t *testing.T, r *responder, host, serial string, stap
 			return err
 		})
 	}
+}
+
+// stapled is nil if the first edge shows a response for a host.
+func (s *site) stapled(ctx context.Context, r *responder, host string) error {
+	state, err := s.shake(ctx, edge1.Name, &tls.Config{ServerName: host, RootCAs: r.authority.pool})
+	if err == nil && len(state.OCSPResponse) == 0 {
+		err = errors.New("nothing is stapled")
+	}
+	return err
 }
 
 // shake makes a TLS connection from the client to an edge and says what was agreed.
