@@ -164,8 +164,8 @@ func TestMistakesOfHTTPRoutes(t *testing.T) {
 			want: condition{"ResolvedRefs", "False", "RefNotPermitted", "spec.rules[0].backendRefs[0]: no ReferenceGrant in namespace news-team lets HTTPRoutes of namespace blunder use Service " + newsOS1},
 		},
 		{
-			name: "filter", rule: "{filters: [{type: RequestMirror, requestMirror: {backendRef: {name: app, port: 80}}}], backendRefs: [{name: app, port: 80}]}", status: 404,
-			want: condition{"Accepted", "False", "UnsupportedValue", `…spec.rules[0].filters[0]…filter "RequestMirror" is not supported yet…`},
+			name: "filter", rule: "{filters: [{type: ExtensionRef, extensionRef: {group: example.com, kind: Filter, name: x}}], backendRefs: [{name: app, port: 80}]}", status: 500,
+			want: condition{"ResolvedRefs", "False", "InvalidKind", `…spec.rules[0].filters[0].extensionRef…Filter.example.com…`},
 		},
 		{
 			name: "regex", rule: "{matches: [{path: {type: RegularExpression, value: '/(a'}}], backendRefs: [{name: app, port: 80}]}", status: 404,

@@ -65,7 +65,7 @@ func TestAgentsComeAndGoBehindVIPs(t *testing.T) {
 func TestKillEnvoyBehindVIPs(t *testing.T) {
 	s := routed(t)
 	log := s.watchRoutes(t)
-	fresh, other := s.startVIPLoad(t, vip4, false), s.startLoad(t, s.Lab.Machine(client.Name), s.Lab.Machine("edge-2").Addr4(), true)
+	fresh, other := s.startVIPLoad(t, vip4, false), s.startLoad(t, s.Lab.Machine("edge-2"), vip4, true)
 	killed := s.Now()
 	s.killEnvoy(t, s.envoy(t, "edge-1"))
 	gone := log.awaitWay(t, vip4, killed, "edge-2")

@@ -345,7 +345,7 @@ func (s *site) lost(t *testing.T) map[string]uint32 {
 func (s *site) awaitCloses(t *testing.T, edge string) time.Time {
 	t.Helper()
 	s.await(t, edge+" to close connections", func(ctx context.Context) error {
-		a, err := s.ask(ctx, edge, request{at: s.Lab.Machine(edge).Addr4(), host: vipHost})
+		a, err := s.ask(ctx, edge, request{at: vip4, host: vipHost})
 		if err == nil && !a.closes {
 			err = fmt.Errorf("it answers %s and keeps the connection", a)
 		}
