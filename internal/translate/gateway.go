@@ -258,7 +258,7 @@ func (f *gatewayFact) resolvedCondition(listeners []gatewayListener, gen int64) 
 	var names []string
 	for i := range listeners {
 		if l := &listeners[i]; l.resolved.failed {
-			names = append(names, string(l.name))
+			names = append(names, string(l.name)+" ("+l.resolved.message+")")
 		}
 	}
 	if len(names) > 0 {
