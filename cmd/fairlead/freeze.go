@@ -105,7 +105,11 @@ turn back to what it has seen itself: its last 4,096 revisions of routing.`,
 			if err != nil {
 				return fmt.Errorf("%w (does the leading plane run there? --plane-console names another)", err)
 			}
-			to, err := findRevision(list, args[0])
+			status, err := planeConsole.Status(c.Context())
+			if err != nil {
+				return err
+			}
+			to, err := findRevision(list, status.Plane.Revision, args[0])
 			if err != nil {
 				return err
 			}
@@ -117,7 +121,11 @@ turn back to what it has seen itself: its last 4,096 revisions of routing.`,
 			if err := setFreeze(c.Context(), api, v1alpha1.FreezeSpec{Reason: reason, AsOf: &at}, false); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "routing is frozen as of %s; mend the resources, then 'fairlead unfreeze'\n", to.At.UTC().Format(time.RFC3339))
+			what := "the start of the plane"
+			if !to.First {
+				what = "revision " + strconv.FormatUint(to.Number, 10)
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "routing is frozen as of %s, %s; mend the resources, then 'fairlead unfreeze'\n", what, to.At.UTC().Format(time.RFC3339))
 			return err
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"start"}, cobra.ShellCompDirectiveNoFileComp),
@@ -129,11 +137,15 @@ turn back to what it has seen itself: its last 4,096 revisions of routing.`,
 	return c
 }
 
-// findRevision finds what a person means: a number of this plane's, or "start".
-func findRevision(list []model.Revision, text string) (model.Revision, error) {
+// findRevision finds what a person means: a number of this plane's up to the newest, or
+// "start".
+func findRevision(list []model.Revision, newest uint64, text string) (model.Revision, error) {
 	number, err := strconv.ParseUint(text, 10, 64)
 	if err != nil && text != "start" {
 		return model.Revision{}, usageError{err: fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, or start", text)}
+	}
+	if text != "start" && number > newest {
+		return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest)
 	}
 	// A revision between two that changed routing is the earlier one of them.
 	for _, r := range list {

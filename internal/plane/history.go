@@ -136,7 +136,16 @@ func (h *history) note(ch translate.Changes, now time.Time, rev delta.Revision) 
 		},
 	}
 	for k, v := range ch.VirtualHosts {
-		step.owners = ownersOf(step.owners, h.wanted.hosts[k], v)
+		for _, o := range ownersOf(h.wanted.hosts[k], v) {
+			step.name(o)
+		}
+	}
+	for k, v := range ch.TLSHosts {
+		for _, h := range []*model.TLSHost{h.wanted.tls[k], v} {
+			if h != nil {
+				step.name(h.Owner)
+			}
+		}
 	}
 	slices.SortFunc(step.owners, model.Object.Compare)
 	h.log = append(h.log, step)
@@ -162,8 +171,15 @@ func (h *history) keep(groups map[model.GroupID]*model.BackendGroup) {
 // namedOwners is how many objects a step names at most.
 const namedOwners = 8
 
-// ownersOf adds the owners of the routes that differ.
-func ownersOf(owners []model.Object, before, after *model.VirtualHost) []model.Object {
+// name notes an object that the step is of.
+func (c *change) name(o model.Object) {
+	if len(c.owners) < namedOwners && !slices.Contains(c.owners, o) {
+		c.owners = append(c.owners, o)
+	}
+}
+
+// ownersOf are the owners of the routes that differ.
+func ownersOf(before, after *model.VirtualHost) []model.Object {
 	routes := func(h *model.VirtualHost) map[string]*model.Route {
 		byName := map[string]*model.Route{}
 		if h != nil {
@@ -174,22 +190,26 @@ func ownersOf(owners []model.Object, before, after *model.VirtualHost) []model.O
 		return byName
 	}
 	old, now := routes(before), routes(after)
-	note := func(r *model.Route) {
-		if len(owners) < namedOwners && !slices.Contains(owners, r.Owner) {
-			owners = append(owners, r.Owner)
-		}
-	}
+	var owners []model.Object
 	for name, r := range now {
 		if was := old[name]; was == nil || !reflect.DeepEqual(was, r) {
-			note(r)
+			owners = append(owners, r.Owner)
 		}
 	}
 	for name, r := range old {
 		if now[name] == nil {
-			note(r)
+			owners = append(owners, r.Owner)
 		}
 	}
 	return owners
+}
+
+// last is the revision of the last step; zero when there is none.
+func (h *history) last() delta.Revision {
+	if len(h.log) == 0 {
+		return delta.Revision{}
+	}
+	return h.log[len(h.log)-1].revision
 }
 
 // freeze holds the state as of a time, and returns the changes that lead there and what
