@@ -39,14 +39,14 @@ func manifests(t *testing.T, page string) []string {
 func TestTLSGuide(t *testing.T) {
 	s := shared(t)
 	s.namespace(t, "team")
-	s.namespace(t, "certs")
+	s.namespace(t, "certificates")
 	ca := newAuthority(t, "guide")
 	authorities := func(name string) string {
 		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: team}\ndata: {ca.crt: %q}\n", name, ca.pem)
 	}
 	s.apply(t,
 		service("team", "shop", s.backends["os1-a"]), ca.tlsSecret(t, "team", "shop-tls", "shop.example.com"), ca.tlsSecret(t, "team", "www-tls", "www.example.com"),
-		ca.tlsSecret(t, "certs", "wildcard", "*.example.com"), authorities("staff-ca"), authorities("shop-ca"),
+		ca.tlsSecret(t, "certificates", "wildcard", "*.example.com"), authorities("staff-ca"), authorities("shop-ca"),
 	)
 	for _, m := range manifests(t, "docs/guides/tls.md") {
 		if !strings.Contains(m, "apiVersion: cert-manager.io/") {
