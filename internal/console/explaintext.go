@@ -46,10 +46,10 @@ func writeTLS(b *paragraphs, e explain.Explanation) {
 	if name == "" {
 		name = "no server name"
 	}
-	switch {
-	case t.Host == "":
+	switch t.Host {
+	case "":
 		b.step("TLS", name+": looked for "+list(t.LookedFor, 6))
-	case t.Host == t.ServerName:
+	case t.ServerName:
 		b.step("TLS", name)
 	default:
 		b.step("TLS", t.Host+", for "+name)

@@ -278,7 +278,7 @@ func (x *explainer) explain() {
 	}
 	host := x.host(id, s.host, c)
 	switch {
-	case host == nil && !(c != nil && c.section == "") && !possibleHost(s.host):
+	case host == nil && (c == nil || c.section != "") && !possibleHost(s.host):
 		x.answer(400, "there can be no host "+quote(s.host))
 		return
 	case host == nil:

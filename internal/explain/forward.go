@@ -93,10 +93,11 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 	x.e.Route = route
 	byProxy := direct(h, &r)
 	p := r.Policy.Or(h.Policy)
-	if how == asPreflightHere { // the route that the proxies have for these has none of its own
+	switch how {
+	case asPreflightHere: // the route that the proxies have for these has none of its own
 		p = h.Policy
 		route.Policies = x.policies(h, nil, p, s, true)
-	} else if how == asRequest {
+	case asRequest:
 		route.Policies = x.policies(h, &r, p, s, byProxy)
 	}
 	// What goes to broken references is answered by a route that the proxies have besides.
@@ -120,7 +121,7 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 		x.preflight(r, route.CORS, broken)
 		return
 	}
-	if one := refusal(route.Policies); one != nil && !(one.Status == 500 && unanswerable(p)) {
+	if one := refusal(route.Policies); one != nil && (one.Status != 500 || !unanswerable(p)) {
 		x.refused(one, broken)
 		return
 	}

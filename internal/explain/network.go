@@ -82,6 +82,9 @@ func (x *explainer) network(id model.ListenerID) {
 		n.How = "manifests do not say who answers at " + asked.String()
 	case len(n.VIPs) > 0:
 		x.byVIP(n, asked)
+	case x.own():
+		n.How = "the listener is bound to addresses that are no VIPs any more"
+		n.Nobody = n.How
 	default:
 		x.byMachine(n, id, asked)
 	}
@@ -137,6 +140,9 @@ func (x *explainer) byVIP(n *Network, asked netip.Addr) {
 		if v := n.VIPs[0]; v.Message != "" {
 			n.Nobody += ": " + v.Message
 		}
+	case len(n.Edges) == 0 && x.own():
+		n.How = "no machine announces an address that the listener is bound to"
+		n.Nobody = n.How + ", so that no connection gets to one"
 	case len(n.Edges) == 0:
 		x.byMachine(n, x.listenerID(), asked)
 		n.How = "no VIP is announced; " + n.How
@@ -150,6 +156,10 @@ func (x *explainer) byVIP(n *Network, asked netip.Addr) {
 		n.How = "each address leads to the one machine that announces it"
 	}
 }
+
+// own reports whether the listener is bound to addresses of its own, and not to those of
+// machines.
+func (x *explainer) own() bool { return x.e.Listener != nil && len(x.e.Listener.Addresses) > 0 }
 
 func (x *explainer) listenerID() model.ListenerID {
 	if x.e.Listener == nil {

@@ -152,3 +152,20 @@ func TestPoliciesNameWhoDecides(t *testing.T) {
 		t.Errorf("%+v %+v", e.Frozen, e.Route.Policies)
 	}
 }
+
+// A machine's own addresses do not lead to a listener that is bound to others.
+func TestNobodyAnnouncesTheOwnListener(t *testing.T) {
+	own := model.Listener{ID: "http-80_team_web", Port: 80, Protocol: model.ProtocolHTTP, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.80")}}
+	h := host("own.test", route(0, model.Match{}))
+	h.Listener = own.ID
+	g := given{hosts: []model.VirtualHost{h}}
+	g.Listeners = []model.Listener{own}
+	v := vip("192.0.2.80", model.AnnounceBGP)
+	v.Listeners = []model.ListenerID{own.ID}
+	for _, vips := range [][]model.VIPStatus{nil, {v}} {
+		g.VIPs = vips
+		if e := Explain(ask(t, Options{URL: "http://own.test/"}), g.world()); e.Answer.Connects || len(e.Network.Edges) > 0 || e.Network.Nobody == "" {
+			t.Errorf("%+v %+v", e.Network, e.Answer)
+		}
+	}
+}
