@@ -257,6 +257,9 @@ func keyTypeOf(c *x509.Certificate) (string, string) {
 		}
 		return "RSA", ""
 	case *ecdsa.PublicKey:
+		if c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageDigitalSignature == 0 { // as BoringSSL has it
+			return "", "has a certificate with an ECDSA key whose key usage has no digital signature: it cannot be used for TLS"
+		}
 		switch key.Curve {
 		case elliptic.P256(), elliptic.P384(), elliptic.P521():
 			return key.Curve.Params().Name, ""

@@ -47,6 +47,19 @@ func pair(t testing.TB, key any, names ...string) (chain, private []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
 
+// notForSigning is a certificate whose key may agree on keys only, and that key.
+func notForSigning(t testing.TB) (chain, private []byte) {
+	t.Helper()
+	key := ecKey(t, elliptic.P256())
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), KeyUsage: x509.KeyUsageKeyAgreement}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, private = pair(t, key)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), private
+}
+
 func ecKey(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
@@ -88,6 +101,7 @@ func TestCertificatesAreJudged(t *testing.T) {
 		{"a broken certificate", tlsSecret(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}), key), "cannot be read"},
 		{"a broken key", tlsSecret(chain, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: []byte{1}})), "cannot be read"},
 		{"an encrypted key", tlsSecret(chain, pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{1}})), "is encrypted"},
+		{"a key that must not sign", tlsSecret(notForSigning(t)), "key usage has no digital signature"},
 		{"a curve that Envoy refuses", tlsSecret(small, smallKey), "neither RSA nor ECDSA"},
 		{"a kind of key that Envoy refuses", tlsSecret(ed, edText), "neither an RSA nor an ECDSA key"},
 	} {
