@@ -108,12 +108,12 @@ func makeCertificateFact(o *corev1.Secret, n snapshot.Name) *certificateFact {
 		return bad("has a " + snapshot.PrivateKeyKey + " that " + problem)
 	}
 	leaf := certificates[0]
+	if !public.Equal(leaf.PublicKey) {
+		return bad("has a " + snapshot.PrivateKeyKey + " that is not the key of the first certificate in " + snapshot.CertificateKey)
+	}
 	keyType, problem := keyTypeOf(leaf)
 	if problem != "" {
 		return bad(problem)
-	}
-	if !public.Equal(leaf.PublicKey) {
-		return bad("has a " + snapshot.PrivateKeyKey + " that is not the key of the first certificate in " + snapshot.CertificateKey)
 	}
 	return &certificateFact{keyType: keyType, certificate: &model.Certificate{
 		ID: certificateID(n), Chain: string(chain), Key: model.Redacted(key), Names: certificateNames(leaf), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
