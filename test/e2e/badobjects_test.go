@@ -66,7 +66,7 @@ func mistakes(random *rand.Rand) []bad {
 		}, "GRPCRoute", condition{"ResolvedRefs", "False", "BackendNotFound", "…Service bad/nobody not found"}},
 		{"gateway", func(i int) string {
 			return gatewayAPI + fmt.Sprintf("kind: Gateway\nmetadata: {name: gateway-%d, namespace: bad}\nspec: {gatewayClassName: fairlead, listeners: [{name: tls, port: 443, protocol: HTTPS, hostname: gateway-%d.bad.example.com, tls: {certificateRefs: [{name: secret-%d}]}}]}\n", i, i, i)
-		}, "Gateway", condition{"ResolvedRefs", "False", "ListenersNotResolved", "…tls"}},
+		}, "Gateway", condition{"ResolvedRefs", "False", "ListenersNotResolved", "…tls…"}},
 		{"protocol", func(i int) string {
 			return gatewayAPI + fmt.Sprintf("kind: Gateway\nmetadata: {name: protocol-%d, namespace: bad}\nspec: {gatewayClassName: fairlead, listeners: [{name: odd, port: %d, protocol: UDP}]}\n", i, 1+random.IntN(60000))
 		}, "Gateway", condition{"Accepted", "False", "ListenersNotValid", "…UnsupportedProtocol…"}},
@@ -294,4 +294,18 @@ func resourceOf(u *unstructured.Unstructured) schema.GroupVersionResource {
 		plural = strings.TrimSuffix(plural, "ys") + "ies"
 	}
 	return k.GroupVersion().WithResource(plural)
+}
+
+// createAll writes objects that kubectl's own checks would refuse, or warn of.
+func (s *site) createAll(t *testing.T, manifests ...string) {
+	t.Helper()
+	for _, m := range manifests {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(m), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.api.Resource(resourceOf(u)).Namespace(u.GetNamespace()).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+		}
+	}
 }

@@ -28,6 +28,9 @@ type object struct {
 		Ancestors []struct {
 			Conditions []metav1.Condition `json:"conditions"`
 		} `json:"ancestors"`
+		Listeners []struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"listeners"`
 	} `json:"status"`
 }
 
@@ -96,7 +99,8 @@ func (c condition) String() string {
 	return fmt.Sprintf("%s=%s %s: %s", c.kind, c.status, c.reason, c.message)
 }
 
-// awaitConditions waits until the resource, or one of its parents, has all of them.
+// awaitConditions waits until the resource, or one of its parents, has all of them. Those
+// of a Gateway's listener have "listener " before their type.
 func (s *site) awaitConditions(t *testing.T, r ref, want ...condition) {
 	t.Helper()
 	for _, w := range want {
@@ -111,6 +115,12 @@ func (s *site) awaitConditions(t *testing.T, r ref, want ...condition) {
 			}
 			for _, a := range o.Status.Ancestors {
 				conditions = append(conditions, a.Conditions...)
+			}
+			for _, l := range o.Status.Listeners {
+				for _, c := range l.Conditions {
+					c.Type = "listener " + c.Type
+					conditions = append(conditions, c)
+				}
 			}
 			for _, c := range conditions {
 				got := condition{c.Type, string(c.Status), c.Reason, c.Message}
