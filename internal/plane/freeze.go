@@ -28,7 +28,7 @@ func (l *loop) followFreeze() {
 	switch {
 	case o.Spec.AsOf != nil:
 		f.asOf = o.Spec.AsOf.Time
-	case is == nil && !l.leaderSawIt(f.since):
+	case is == nil && !l.history.follows(f.since):
 		// A change of the second in which the Freeze was created may have come before or
 		// after; what is published holds.
 		f.asOf = l.plane.config.Now()
@@ -42,9 +42,10 @@ func (l *loop) followFreeze() {
 	l.freeze(f)
 }
 
-// leaderSawIt says whether a Freeze was there before this plane knew the state of routing.
-func (l *loop) leaderSawIt(created time.Time) bool {
-	return created.Before(l.history.began.Truncate(time.Second))
+// follows says whether this plane began to know routing after a time, which the API gives
+// in seconds.
+func (h *history) follows(created time.Time) bool {
+	return created.Before(h.began.Truncate(time.Second))
 }
 
 func (l *loop) freeze(f freeze) {

@@ -149,7 +149,7 @@ func (h *history) note(ch translate.Changes, now time.Time, rev delta.Revision) 
 	}
 	slices.SortFunc(step.owners, model.Object.Compare)
 	h.log = append(h.log, step)
-	if len(h.log) > historyLimit && (h.frozen == nil || h.log[0].at.Before(h.frozen.asOf)) {
+	if len(h.log) > historyLimit {
 		h.log = slices.Delete(h.log, 0, len(h.log)-historyLimit)
 	}
 }
