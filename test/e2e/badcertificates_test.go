@@ -15,7 +15,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"strings"
 	"testing"
@@ -33,10 +32,7 @@ type certified struct {
 // make signs a certificate that a test has changed.
 func (a *authority) make(t *testing.T, key any, change func(*x509.Certificate)) (chain, private []byte) {
 	t.Helper()
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	serial := randomSerial(t)
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "test"}, DNSNames: []string{"*.badcert.test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),

@@ -56,13 +56,20 @@ func newAuthority(t *testing.T, name string) *authority {
 	return a
 }
 
-// issue makes a certificate for names or addresses, and its key, in PEM.
-func (a *authority) issue(t *testing.T, names ...string) (chain, private []byte) {
+// randomSerial is a serial number as public authorities make them: of 16 bytes, none less.
+func randomSerial(t *testing.T) *big.Int {
 	t.Helper()
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 126))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return n.SetBit(n, 126, 1)
+}
+
+// issue makes a certificate for names or addresses, and its key, in PEM.
+func (a *authority) issue(t *testing.T, names ...string) (chain, private []byte) {
+	t.Helper()
+	serial := randomSerial(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -97,10 +96,7 @@ func (r *responder) issue(t *testing.T, host string, mustStaple bool) (chain, ke
 // issueTo is issue with a key that there is.
 func (r *responder) issueTo(t *testing.T, private crypto.Signer, host string, mustStaple bool) (chain, key []byte) {
 	t.Helper()
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
+	serial := randomSerial(t)
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: host}, DNSNames: []string{host}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, OCSPServer: []string{r.url}, NotBefore: r.authority.cert.NotBefore, NotAfter: r.authority.cert.NotAfter,
