@@ -56,15 +56,38 @@ const (
 	BalanceCookie Balance = "Cookie"
 )
 
-// HealthCheck asks each backend for a path over HTTP; 200 is healthy.
+// HealthCheck asks each backend whether it works. Zero values are the defaults.
 type HealthCheck struct {
-	Path      string        `json:"path"`
-	Host      string        `json:"host"` // Host header
-	Interval  time.Duration `json:"intervalNanoseconds"`
-	Timeout   time.Duration `json:"timeoutNanoseconds,omitempty"`
-	Unhealthy uint32        `json:"unhealthy"` // failures in a row until a backend is out
-	Healthy   uint32        `json:"healthy"`   // successes in a row until it is back
+	Kind     CheckKind     `json:"kind,omitempty"`
+	Port     uint16        `json:"port,omitempty"` // 0 is the backend's own
+	Path     string        `json:"path"`
+	Host     string        `json:"host"` // Host header; the server name of TLS
+	Interval time.Duration `json:"intervalNanoseconds"`
+	Timeout  time.Duration `json:"timeoutNanoseconds,omitempty"`
+	// Jitter is the share of the interval, percent, that is drawn at random; 0 is 10.
+	Jitter    uint8  `json:"jitterPercent,omitempty"`
+	Unhealthy uint32 `json:"unhealthy"` // failures in a row until a backend is out (fall)
+	Healthy   uint32 `json:"healthy"`   // successes in a row until it is back (rise)
+	// Codes of HTTP that are healthy, as ranges from and to; empty is 200.
+	Codes   [][2]uint16 `json:"codes,omitempty"`
+	Service string      `json:"service,omitempty"` // of gRPC's health protocol
+	// Send is what a UDP check sends, Expect what the answer must begin with.
+	Send   []byte `json:"send,omitempty"`
+	Expect []byte `json:"expect,omitempty"`
 }
+
+// CheckKind is how a backend is asked.
+type CheckKind string
+
+// The kinds. The zero value is HTTP/1.1.
+const (
+	CheckHTTP  CheckKind = ""
+	CheckHTTPS CheckKind = "HTTPS" // the certificate is not verified
+	CheckTCP   CheckKind = "TCP"   // a connection
+	CheckTLS   CheckKind = "TLS"   // a handshake; the certificate is not verified
+	CheckGRPC  CheckKind = "GRPC"  // grpc.health.v1
+	CheckUDP   CheckKind = "UDP"   // a payload, and an answer
+)
 
 // BackendSet is where the backends of one Service port are. Backends are sorted
 // by address and unique.
@@ -91,6 +114,8 @@ type Backend struct {
 	Address netip.AddrPort `json:"address"`
 	State   BackendState   `json:"state"`
 	Zone    string         `json:"zone,omitempty"` // failure domain; empty when unknown
+	// Machine of ours that it is on; empty when it is on none.
+	Machine string `json:"machine,omitempty"`
 }
 
 // BackendState says whether a backend takes new work.

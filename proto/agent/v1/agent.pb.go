@@ -3,7 +3,7 @@
 // Desired state travels on Envoy's delta ADS service
 // (envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources):
 // Envoy's own resource types next to those of this file: MachineConfig, Vip,
-// BgpPeer, BgpPassword and Checkpoint. Every response's system_version_info is "<epoch>/<revision>"; an
+// BgpPeer, BgpPassword, Frontend, FrontendBackends, Node, Check and Checkpoint. Every response's system_version_info is "<epoch>/<revision>"; an
 // agent refuses a pair smaller than the largest it has accepted.
 //
 // Identity is always the client certificate's common name
@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{17, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33, 0}
 }
 
 type Proxy_State int32
@@ -189,7 +189,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{18, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -730,6 +730,692 @@ func (x *BgpPassword) GetPassword() string {
 	return ""
 }
 
+// Frontend is a VIP, a port and a protocol whose flows the machine balances, or of which
+// it has backends. Its resource name is "tcp://VIP:PORT" or "udp://VIP:PORT". Names of
+// modes, data planes, hashes and schedulers are those of the model.
+type Frontend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The resource that it is of: "kind namespace/name".
+	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The proxies' listener that it leads to; empty: to backends of its own.
+	Listener string `protobuf:"bytes,2,opt,name=listener,proto3" json:"listener,omitempty"`
+	// The machines that have the VIP, sorted. Others have backends of it only.
+	Machines  []string             `protobuf:"bytes,3,rep,name=machines,proto3" json:"machines,omitempty"`
+	Mode      string               `protobuf:"bytes,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	DataPlane string               `protobuf:"bytes,5,opt,name=data_plane,json=dataPlane,proto3" json:"data_plane,omitempty"`
+	Hash      string               `protobuf:"bytes,6,opt,name=hash,proto3" json:"hash,omitempty"`
+	Affinity  *durationpb.Duration `protobuf:"bytes,7,opt,name=affinity,proto3" json:"affinity,omitempty"`
+	// CIDRs that may be clients; none: everybody.
+	Sources   []string             `protobuf:"bytes,8,rep,name=sources,proto3" json:"sources,omitempty"`
+	NewFlows  uint32               `protobuf:"varint,9,opt,name=new_flows,json=newFlows,proto3" json:"new_flows,omitempty"`
+	Drain     *durationpb.Duration `protobuf:"bytes,10,opt,name=drain,proto3" json:"drain,omitempty"`
+	LocalOnly bool                 `protobuf:"varint,11,opt,name=local_only,json=localOnly,proto3" json:"local_only,omitempty"`
+	// Percent.
+	Panic uint32 `protobuf:"varint,12,opt,name=panic,proto3" json:"panic,omitempty"`
+	// Where the server writes who it is into connection ids; absent: nowhere.
+	Quic      *QuicServer `protobuf:"bytes,13,opt,name=quic,proto3" json:"quic,omitempty"`
+	Scheduler string      `protobuf:"bytes,14,opt,name=scheduler,proto3" json:"scheduler,omitempty"`
+	MaxFlows  uint32      `protobuf:"varint,15,opt,name=max_flows,json=maxFlows,proto3" json:"max_flows,omitempty"`
+	// How its backends are checked; absent: not at all.
+	Check         *HealthCheck `protobuf:"bytes,16,opt,name=check,proto3" json:"check,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Frontend) Reset() {
+	*x = Frontend{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Frontend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Frontend) ProtoMessage() {}
+
+func (x *Frontend) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Frontend.ProtoReflect.Descriptor instead.
+func (*Frontend) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Frontend) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *Frontend) GetListener() string {
+	if x != nil {
+		return x.Listener
+	}
+	return ""
+}
+
+func (x *Frontend) GetMachines() []string {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+func (x *Frontend) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *Frontend) GetDataPlane() string {
+	if x != nil {
+		return x.DataPlane
+	}
+	return ""
+}
+
+func (x *Frontend) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *Frontend) GetAffinity() *durationpb.Duration {
+	if x != nil {
+		return x.Affinity
+	}
+	return nil
+}
+
+func (x *Frontend) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *Frontend) GetNewFlows() uint32 {
+	if x != nil {
+		return x.NewFlows
+	}
+	return 0
+}
+
+func (x *Frontend) GetDrain() *durationpb.Duration {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+func (x *Frontend) GetLocalOnly() bool {
+	if x != nil {
+		return x.LocalOnly
+	}
+	return false
+}
+
+func (x *Frontend) GetPanic() uint32 {
+	if x != nil {
+		return x.Panic
+	}
+	return 0
+}
+
+func (x *Frontend) GetQuic() *QuicServer {
+	if x != nil {
+		return x.Quic
+	}
+	return nil
+}
+
+func (x *Frontend) GetScheduler() string {
+	if x != nil {
+		return x.Scheduler
+	}
+	return ""
+}
+
+func (x *Frontend) GetMaxFlows() uint32 {
+	if x != nil {
+		return x.MaxFlows
+	}
+	return 0
+}
+
+func (x *Frontend) GetCheck() *HealthCheck {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
+// QuicServer says where in a connection id the server id is, bytes.
+type QuicServer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        uint32                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Length        uint32                 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuicServer) Reset() {
+	*x = QuicServer{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuicServer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuicServer) ProtoMessage() {}
+
+func (x *QuicServer) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuicServer.ProtoReflect.Descriptor instead.
+func (*QuicServer) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *QuicServer) GetOffset() uint32 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *QuicServer) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+// FrontendBackends are the backends of the Frontend of the same resource name, the same
+// for every machine.
+type FrontendBackends struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backends      []*FrontendBackend     `protobuf:"bytes,1,rep,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrontendBackends) Reset() {
+	*x = FrontendBackends{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrontendBackends) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrontendBackends) ProtoMessage() {}
+
+func (x *FrontendBackends) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrontendBackends.ProtoReflect.Descriptor instead.
+func (*FrontendBackends) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *FrontendBackends) GetBackends() []*FrontendBackend {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+// FrontendBackend is one backend of a frontend.
+type FrontendBackend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 4 or 16 bytes, network byte order.
+	Address   []byte `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Port      uint32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Machine   string `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"`
+	Weight    uint32 `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	HopWeight uint32 `protobuf:"varint,5,opt,name=hop_weight,json=hopWeight,proto3" json:"hop_weight,omitempty"`
+	// ready, draining or unready.
+	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	// empty (nobody checks), unknown, healthy or unhealthy.
+	Health        string `protobuf:"bytes,7,opt,name=health,proto3" json:"health,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrontendBackend) Reset() {
+	*x = FrontendBackend{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrontendBackend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrontendBackend) ProtoMessage() {}
+
+func (x *FrontendBackend) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrontendBackend.ProtoReflect.Descriptor instead.
+func (*FrontendBackend) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FrontendBackend) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *FrontendBackend) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *FrontendBackend) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *FrontendBackend) GetWeight() uint32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *FrontendBackend) GetHopWeight() uint32 {
+	if x != nil {
+		return x.HopWeight
+	}
+	return 0
+}
+
+func (x *FrontendBackend) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *FrontendBackend) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
+// Node is a machine as others reach it. Its resource name is the machine's.
+type Node struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Tunnel4 []byte                 `protobuf:"bytes,1,opt,name=tunnel4,proto3" json:"tunnel4,omitempty"`
+	Tunnel6 []byte                 `protobuf:"bytes,2,opt,name=tunnel6,proto3" json:"tunnel6,omitempty"`
+	// Its agent takes packets out of tunnels.
+	Decaps        bool `protobuf:"varint,3,opt,name=decaps,proto3" json:"decaps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Node) GetTunnel4() []byte {
+	if x != nil {
+		return x.Tunnel4
+	}
+	return nil
+}
+
+func (x *Node) GetTunnel6() []byte {
+	if x != nil {
+		return x.Tunnel6
+	}
+	return nil
+}
+
+func (x *Node) GetDecaps() bool {
+	if x != nil {
+		return x.Decaps
+	}
+	return false
+}
+
+// HealthCheck is how a backend is asked. Kinds are those of the model.
+type HealthCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	Interval      *durationpb.Duration   `protobuf:"bytes,5,opt,name=interval,proto3" json:"interval,omitempty"`
+	Timeout       *durationpb.Duration   `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Jitter        uint32                 `protobuf:"varint,7,opt,name=jitter,proto3" json:"jitter,omitempty"`
+	Unhealthy     uint32                 `protobuf:"varint,8,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
+	Healthy       uint32                 `protobuf:"varint,9,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Codes         []*CodeRange           `protobuf:"bytes,10,rep,name=codes,proto3" json:"codes,omitempty"`
+	Service       string                 `protobuf:"bytes,11,opt,name=service,proto3" json:"service,omitempty"`
+	Send          []byte                 `protobuf:"bytes,12,opt,name=send,proto3" json:"send,omitempty"`
+	Expect        []byte                 `protobuf:"bytes,13,opt,name=expect,proto3" json:"expect,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HealthCheck) Reset() {
+	*x = HealthCheck{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HealthCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HealthCheck) ProtoMessage() {}
+
+func (x *HealthCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
+func (*HealthCheck) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *HealthCheck) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetJitter() uint32 {
+	if x != nil {
+		return x.Jitter
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetUnhealthy() uint32 {
+	if x != nil {
+		return x.Unhealthy
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetHealthy() uint32 {
+	if x != nil {
+		return x.Healthy
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetCodes() []*CodeRange {
+	if x != nil {
+		return x.Codes
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetSend() []byte {
+	if x != nil {
+		return x.Send
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetExpect() []byte {
+	if x != nil {
+		return x.Expect
+	}
+	return nil
+}
+
+// CodeRange are codes of HTTP, both ends included.
+type CodeRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CodeRange) Reset() {
+	*x = CodeRange{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CodeRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CodeRange) ProtoMessage() {}
+
+func (x *CodeRange) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CodeRange.ProtoReflect.Descriptor instead.
+func (*CodeRange) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CodeRange) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *CodeRange) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+// Check is a backend that the machine checks for all. Its resource name stands in reports.
+type Check struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	How           *HealthCheck           `protobuf:"bytes,3,opt,name=how,proto3" json:"how,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Check) Reset() {
+	*x = Check{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Check) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Check) ProtoMessage() {}
+
+func (x *Check) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Check.ProtoReflect.Descriptor instead.
+func (*Check) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Check) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *Check) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Check) GetHow() *HealthCheck {
+	if x != nil {
+		return x.How
+	}
+	return nil
+}
+
 // Checkpoint is sent after every other type of the stream has been acknowledged
 // at its revision. Its resource name is "checkpoint". An agent that holds it
 // holds everything of that revision that concerns it.
@@ -743,7 +1429,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +1441,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[6]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1454,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Checkpoint) GetEpoch() uint64 {
@@ -804,7 +1490,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1502,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[7]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1515,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -869,7 +1555,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +1567,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[8]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1580,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RenewRequest) GetCsr() []byte {
@@ -918,7 +1604,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1616,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[9]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1629,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Certificate) GetChain() []byte {
@@ -978,7 +1664,7 @@ type LeaderHint struct {
 
 func (x *LeaderHint) Reset() {
 	*x = LeaderHint{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1676,7 @@ func (x *LeaderHint) String() string {
 func (*LeaderHint) ProtoMessage() {}
 
 func (x *LeaderHint) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[10]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1689,7 @@ func (x *LeaderHint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderHint.ProtoReflect.Descriptor instead.
 func (*LeaderHint) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LeaderHint) GetAddress() string {
@@ -1031,14 +1717,24 @@ type Report struct {
 	// The VIPs, sorted by address.
 	Vips []*VipState `protobuf:"bytes,6,rep,name=vips,proto3" json:"vips,omitempty"`
 	// What the plane asked for last, once.
-	Figures       *Figures `protobuf:"bytes,7,opt,name=figures,proto3" json:"figures,omitempty"`
+	Figures *Figures `protobuf:"bytes,7,opt,name=figures,proto3" json:"figures,omitempty"`
+	// The frontends, sorted.
+	Frontends []*FrontendState `protobuf:"bytes,8,rep,name=frontends,proto3" json:"frontends,omitempty"`
+	// What the machine's checks found, sorted by name.
+	Checks []*CheckResult `protobuf:"bytes,9,rep,name=checks,proto3" json:"checks,omitempty"`
+	// How the machine takes packets out of tunnels; absent: it does not.
+	Tunnel *Tunnel `protobuf:"bytes,10,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// Backends that the proxy holds for failed (outlier detection), as host:port, sorted.
+	Ejected []string `protobuf:"bytes,11,rep,name=ejected,proto3" json:"ejected,omitempty"`
+	// The flows that the plane asked for last, once.
+	Flows         *Flows `protobuf:"bytes,12,opt,name=flows,proto3" json:"flows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1746,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[11]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1759,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Report) GetAgentVersion() string {
@@ -1115,20 +1811,511 @@ func (x *Report) GetFigures() *Figures {
 	return nil
 }
 
+func (x *Report) GetFrontends() []*FrontendState {
+	if x != nil {
+		return x.Frontends
+	}
+	return nil
+}
+
+func (x *Report) GetChecks() []*CheckResult {
+	if x != nil {
+		return x.Checks
+	}
+	return nil
+}
+
+func (x *Report) GetTunnel() *Tunnel {
+	if x != nil {
+		return x.Tunnel
+	}
+	return nil
+}
+
+func (x *Report) GetEjected() []string {
+	if x != nil {
+		return x.Ejected
+	}
+	return nil
+}
+
+func (x *Report) GetFlows() *Flows {
+	if x != nil {
+		return x.Flows
+	}
+	return nil
+}
+
+// FrontendState is what the machine does about a frontend. Names are those of the model.
+type FrontendState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Mode          string                 `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	DataPlane     string                 `protobuf:"bytes,4,opt,name=data_plane,json=dataPlane,proto3" json:"data_plane,omitempty"`
+	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Available     uint32                 `protobuf:"varint,6,opt,name=available,proto3" json:"available,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrontendState) Reset() {
+	*x = FrontendState{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrontendState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrontendState) ProtoMessage() {}
+
+func (x *FrontendState) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrontendState.ProtoReflect.Descriptor instead.
+func (*FrontendState) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *FrontendState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FrontendState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *FrontendState) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *FrontendState) GetDataPlane() string {
+	if x != nil {
+		return x.DataPlane
+	}
+	return ""
+}
+
+func (x *FrontendState) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *FrontendState) GetAvailable() uint32 {
+	if x != nil {
+		return x.Available
+	}
+	return 0
+}
+
+// CheckResult is what a check found.
+type CheckResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// unknown, healthy or unhealthy.
+	Health        string                 `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckResult) Reset() {
+	*x = CheckResult{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckResult) ProtoMessage() {}
+
+func (x *CheckResult) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
+func (*CheckResult) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CheckResult) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CheckResult) GetHealth() string {
+	if x != nil {
+		return x.Health
+	}
+	return ""
+}
+
+func (x *CheckResult) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *CheckResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Tunnel is a tunnel endpoint.
+type Tunnel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Largest packet of the underlay, bytes.
+	Mtu uint32 `protobuf:"varint,1,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	// Why something of it does not work; empty: it works.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tunnel) Reset() {
+	*x = Tunnel{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tunnel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tunnel) ProtoMessage() {}
+
+func (x *Tunnel) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tunnel.ProtoReflect.Descriptor instead.
+func (*Tunnel) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Tunnel) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *Tunnel) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// FlowQuery selects flows; empty fields select all.
+type FlowQuery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Asked uint64                 `protobuf:"varint,1,opt,name=asked,proto3" json:"asked,omitempty"`
+	// A frontend's name.
+	Frontend string `protobuf:"bytes,2,opt,name=frontend,proto3" json:"frontend,omitempty"`
+	// A CIDR.
+	Client        string `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	Backend       []byte `protobuf:"bytes,4,opt,name=backend,proto3" json:"backend,omitempty"`
+	Limit         uint32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FlowQuery) Reset() {
+	*x = FlowQuery{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FlowQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FlowQuery) ProtoMessage() {}
+
+func (x *FlowQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FlowQuery.ProtoReflect.Descriptor instead.
+func (*FlowQuery) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FlowQuery) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *FlowQuery) GetFrontend() string {
+	if x != nil {
+		return x.Frontend
+	}
+	return ""
+}
+
+func (x *FlowQuery) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *FlowQuery) GetBackend() []byte {
+	if x != nil {
+		return x.Backend
+	}
+	return nil
+}
+
+func (x *FlowQuery) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// Flows answer a FlowQuery.
+type Flows struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Asked uint64                 `protobuf:"varint,1,opt,name=asked,proto3" json:"asked,omitempty"`
+	Flows []*Flow                `protobuf:"bytes,2,rep,name=flows,proto3" json:"flows,omitempty"`
+	// There are more.
+	Truncated     bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Flows) Reset() {
+	*x = Flows{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Flows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Flows) ProtoMessage() {}
+
+func (x *Flows) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Flows.ProtoReflect.Descriptor instead.
+func (*Flows) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Flows) GetAsked() uint64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
+func (x *Flows) GetFlows() []*Flow {
+	if x != nil {
+		return x.Flows
+	}
+	return nil
+}
+
+func (x *Flows) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+// Flow is an entry of a flow table.
+type Flow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Frontend      string                 `protobuf:"bytes,1,opt,name=frontend,proto3" json:"frontend,omitempty"`
+	Client        []byte                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	ClientPort    uint32                 `protobuf:"varint,3,opt,name=client_port,json=clientPort,proto3" json:"client_port,omitempty"`
+	Backend       []byte                 `protobuf:"bytes,4,opt,name=backend,proto3" json:"backend,omitempty"`
+	BackendPort   uint32                 `protobuf:"varint,5,opt,name=backend_port,json=backendPort,proto3" json:"backend_port,omitempty"`
+	Machine       string                 `protobuf:"bytes,6,opt,name=machine,proto3" json:"machine,omitempty"`
+	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	Idle          *durationpb.Duration   `protobuf:"bytes,8,opt,name=idle,proto3" json:"idle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Flow) Reset() {
+	*x = Flow{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Flow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Flow) ProtoMessage() {}
+
+func (x *Flow) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Flow.ProtoReflect.Descriptor instead.
+func (*Flow) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Flow) GetFrontend() string {
+	if x != nil {
+		return x.Frontend
+	}
+	return ""
+}
+
+func (x *Flow) GetClient() []byte {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *Flow) GetClientPort() uint32 {
+	if x != nil {
+		return x.ClientPort
+	}
+	return 0
+}
+
+func (x *Flow) GetBackend() []byte {
+	if x != nil {
+		return x.Backend
+	}
+	return nil
+}
+
+func (x *Flow) GetBackendPort() uint32 {
+	if x != nil {
+		return x.BackendPort
+	}
+	return 0
+}
+
+func (x *Flow) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *Flow) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Flow) GetIdle() *durationpb.Duration {
+	if x != nil {
+		return x.Idle
+	}
+	return nil
+}
+
 // Figures are what the proxy has counted.
 type Figures struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number with which the plane asked.
 	Asked uint64 `protobuf:"varint,1,opt,name=asked,proto3" json:"asked,omitempty"`
 	// Those that have taken requests since the proxy began, sorted by name.
-	Groups        []*GroupFigures `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Groups []*GroupFigures `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	// Those of frontends, sorted by name.
+	Frontends []*FrontendFigures `protobuf:"bytes,3,rep,name=frontends,proto3" json:"frontends,omitempty"`
+	// Packets that were dropped, by the name of the reason.
+	Drops         map[string]uint64 `protobuf:"bytes,4,rep,name=drops,proto3" json:"drops,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Figures) Reset() {
 	*x = Figures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +2327,7 @@ func (x *Figures) String() string {
 func (*Figures) ProtoMessage() {}
 
 func (x *Figures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[12]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +2340,7 @@ func (x *Figures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Figures.ProtoReflect.Descriptor instead.
 func (*Figures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Figures) GetAsked() uint64 {
@@ -1168,6 +2355,198 @@ func (x *Figures) GetGroups() []*GroupFigures {
 		return x.Groups
 	}
 	return nil
+}
+
+func (x *Figures) GetFrontends() []*FrontendFigures {
+	if x != nil {
+		return x.Frontends
+	}
+	return nil
+}
+
+func (x *Figures) GetDrops() map[string]uint64 {
+	if x != nil {
+		return x.Drops
+	}
+	return nil
+}
+
+// FrontendFigures are those of one frontend.
+type FrontendFigures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Packets       uint64                 `protobuf:"varint,2,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	NewFlows      uint64                 `protobuf:"varint,4,opt,name=new_flows,json=newFlows,proto3" json:"new_flows,omitempty"`
+	Backends      []*BackendFigures      `protobuf:"bytes,5,rep,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrontendFigures) Reset() {
+	*x = FrontendFigures{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrontendFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrontendFigures) ProtoMessage() {}
+
+func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrontendFigures.ProtoReflect.Descriptor instead.
+func (*FrontendFigures) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *FrontendFigures) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FrontendFigures) GetPackets() uint64 {
+	if x != nil {
+		return x.Packets
+	}
+	return 0
+}
+
+func (x *FrontendFigures) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *FrontendFigures) GetNewFlows() uint64 {
+	if x != nil {
+		return x.NewFlows
+	}
+	return 0
+}
+
+func (x *FrontendFigures) GetBackends() []*BackendFigures {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+// BackendFigures are those of one backend of a frontend.
+type BackendFigures struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Machine       string                 `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"`
+	Packets       uint64                 `protobuf:"varint,4,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	NewFlows      uint64                 `protobuf:"varint,6,opt,name=new_flows,json=newFlows,proto3" json:"new_flows,omitempty"`
+	Flows         uint64                 `protobuf:"varint,7,opt,name=flows,proto3" json:"flows,omitempty"`
+	Rows          uint32                 `protobuf:"varint,8,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackendFigures) Reset() {
+	*x = BackendFigures{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackendFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackendFigures) ProtoMessage() {}
+
+func (x *BackendFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackendFigures.ProtoReflect.Descriptor instead.
+func (*BackendFigures) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *BackendFigures) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *BackendFigures) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *BackendFigures) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *BackendFigures) GetPackets() uint64 {
+	if x != nil {
+		return x.Packets
+	}
+	return 0
+}
+
+func (x *BackendFigures) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BackendFigures) GetNewFlows() uint64 {
+	if x != nil {
+		return x.NewFlows
+	}
+	return 0
+}
+
+func (x *BackendFigures) GetFlows() uint64 {
+	if x != nil {
+		return x.Flows
+	}
+	return 0
+}
+
+func (x *BackendFigures) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
 }
 
 // GroupFigures are those of one group of backends.
@@ -1186,7 +2565,7 @@ type GroupFigures struct {
 
 func (x *GroupFigures) Reset() {
 	*x = GroupFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +2577,7 @@ func (x *GroupFigures) String() string {
 func (*GroupFigures) ProtoMessage() {}
 
 func (x *GroupFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[13]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +2590,7 @@ func (x *GroupFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFigures.ProtoReflect.Descriptor instead.
 func (*GroupFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GroupFigures) GetName() string {
@@ -1274,7 +2653,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1286,7 +2665,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[14]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1299,7 +2678,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Session) GetPeer() string {
@@ -1420,7 +2799,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +2811,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[15]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +2824,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -1490,7 +2869,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +2881,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[16]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +2894,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -1557,7 +2936,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +2948,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[17]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +2961,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -1639,7 +3018,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +3030,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[18]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +3043,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -1715,14 +3094,17 @@ type Instruction struct {
 	// Sent at the beginning and when it changes.
 	TimeToLive *durationpb.Duration `protobuf:"bytes,1,opt,name=time_to_live,json=timeToLive,proto3" json:"time_to_live,omitempty"`
 	// Asks for figures in the next report when it is larger than any before on the stream.
-	AskFigures    uint64 `protobuf:"varint,2,opt,name=ask_figures,json=askFigures,proto3" json:"ask_figures,omitempty"`
+	AskFigures uint64 `protobuf:"varint,2,opt,name=ask_figures,json=askFigures,proto3" json:"ask_figures,omitempty"`
+	// Asks for flows in the next report when its number is larger than any before on the
+	// stream.
+	AskFlows      *FlowQuery `protobuf:"bytes,3,opt,name=ask_flows,json=askFlows,proto3" json:"ask_flows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +3116,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +3129,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -1762,6 +3144,13 @@ func (x *Instruction) GetAskFigures() uint64 {
 		return x.AskFigures
 	}
 	return 0
+}
+
+func (x *Instruction) GetAskFlows() *FlowQuery {
+	if x != nil {
+		return x.AskFlows
+	}
+	return nil
 }
 
 var File_proto_agent_v1_agent_proto protoreflect.FileDescriptor
@@ -1826,7 +3215,68 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"multiplier\x18\x02 \x01(\rR\n" +
 	"multiplier\")\n" +
 	"\vBgpPassword\x12\x1a\n" +
-	"\bpassword\x18\x01 \x01(\tR\bpassword\">\n" +
+	"\bpassword\x18\x01 \x01(\tR\bpassword\"\x97\x04\n" +
+	"\bFrontend\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
+	"\blistener\x18\x02 \x01(\tR\blistener\x12\x1a\n" +
+	"\bmachines\x18\x03 \x03(\tR\bmachines\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\tR\x04mode\x12\x1d\n" +
+	"\n" +
+	"data_plane\x18\x05 \x01(\tR\tdataPlane\x12\x12\n" +
+	"\x04hash\x18\x06 \x01(\tR\x04hash\x125\n" +
+	"\baffinity\x18\a \x01(\v2\x19.google.protobuf.DurationR\baffinity\x12\x18\n" +
+	"\asources\x18\b \x03(\tR\asources\x12\x1b\n" +
+	"\tnew_flows\x18\t \x01(\rR\bnewFlows\x12/\n" +
+	"\x05drain\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x05drain\x12\x1d\n" +
+	"\n" +
+	"local_only\x18\v \x01(\bR\tlocalOnly\x12\x14\n" +
+	"\x05panic\x18\f \x01(\rR\x05panic\x121\n" +
+	"\x04quic\x18\r \x01(\v2\x1d.fairlead.agent.v1.QuicServerR\x04quic\x12\x1c\n" +
+	"\tscheduler\x18\x0e \x01(\tR\tscheduler\x12\x1b\n" +
+	"\tmax_flows\x18\x0f \x01(\rR\bmaxFlows\x124\n" +
+	"\x05check\x18\x10 \x01(\v2\x1e.fairlead.agent.v1.HealthCheckR\x05check\"<\n" +
+	"\n" +
+	"QuicServer\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\rR\x06offset\x12\x16\n" +
+	"\x06length\x18\x02 \x01(\rR\x06length\"R\n" +
+	"\x10FrontendBackends\x12>\n" +
+	"\bbackends\x18\x01 \x03(\v2\".fairlead.agent.v1.FrontendBackendR\bbackends\"\xbe\x01\n" +
+	"\x0fFrontendBackend\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
+	"\amachine\x18\x03 \x01(\tR\amachine\x12\x16\n" +
+	"\x06weight\x18\x04 \x01(\rR\x06weight\x12\x1d\n" +
+	"\n" +
+	"hop_weight\x18\x05 \x01(\rR\thopWeight\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12\x16\n" +
+	"\x06health\x18\a \x01(\tR\x06health\"R\n" +
+	"\x04Node\x12\x18\n" +
+	"\atunnel4\x18\x01 \x01(\fR\atunnel4\x12\x18\n" +
+	"\atunnel6\x18\x02 \x01(\fR\atunnel6\x12\x16\n" +
+	"\x06decaps\x18\x03 \x01(\bR\x06decaps\"\x93\x03\n" +
+	"\vHealthCheck\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\x12\x12\n" +
+	"\x04host\x18\x04 \x01(\tR\x04host\x125\n" +
+	"\binterval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
+	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
+	"\x06jitter\x18\a \x01(\rR\x06jitter\x12\x1c\n" +
+	"\tunhealthy\x18\b \x01(\rR\tunhealthy\x12\x18\n" +
+	"\ahealthy\x18\t \x01(\rR\ahealthy\x122\n" +
+	"\x05codes\x18\n" +
+	" \x03(\v2\x1c.fairlead.agent.v1.CodeRangeR\x05codes\x12\x18\n" +
+	"\aservice\x18\v \x01(\tR\aservice\x12\x12\n" +
+	"\x04send\x18\f \x01(\fR\x04send\x12\x16\n" +
+	"\x06expect\x18\r \x01(\fR\x06expect\"5\n" +
+	"\tCodeRange\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"g\n" +
+	"\x05Check\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x120\n" +
+	"\x03how\x18\x03 \x01(\v2\x1e.fairlead.agent.v1.HealthCheckR\x03how\">\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
@@ -1844,7 +3294,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xd0\x02\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xc5\x04\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
@@ -1852,10 +3302,73 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x05proxy\x18\x04 \x01(\v2\x18.fairlead.agent.v1.ProxyR\x05proxy\x126\n" +
 	"\bsessions\x18\x05 \x03(\v2\x1a.fairlead.agent.v1.SessionR\bsessions\x12/\n" +
 	"\x04vips\x18\x06 \x03(\v2\x1b.fairlead.agent.v1.VipStateR\x04vips\x124\n" +
-	"\afigures\x18\a \x01(\v2\x1a.fairlead.agent.v1.FiguresR\afigures\"X\n" +
+	"\afigures\x18\a \x01(\v2\x1a.fairlead.agent.v1.FiguresR\afigures\x12>\n" +
+	"\tfrontends\x18\b \x03(\v2 .fairlead.agent.v1.FrontendStateR\tfrontends\x126\n" +
+	"\x06checks\x18\t \x03(\v2\x1e.fairlead.agent.v1.CheckResultR\x06checks\x121\n" +
+	"\x06tunnel\x18\n" +
+	" \x01(\v2\x19.fairlead.agent.v1.TunnelR\x06tunnel\x12\x18\n" +
+	"\aejected\x18\v \x03(\tR\aejected\x12.\n" +
+	"\x05flows\x18\f \x01(\v2\x18.fairlead.agent.v1.FlowsR\x05flows\"\xa4\x01\n" +
+	"\rFrontendState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\x12\x1d\n" +
+	"\n" +
+	"data_plane\x18\x04 \x01(\tR\tdataPlane\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1c\n" +
+	"\tavailable\x18\x06 \x01(\rR\tavailable\"\x85\x01\n" +
+	"\vCheckResult\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06health\x18\x02 \x01(\tR\x06health\x120\n" +
+	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"4\n" +
+	"\x06Tunnel\x12\x10\n" +
+	"\x03mtu\x18\x01 \x01(\rR\x03mtu\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x85\x01\n" +
+	"\tFlowQuery\x12\x14\n" +
+	"\x05asked\x18\x01 \x01(\x04R\x05asked\x12\x1a\n" +
+	"\bfrontend\x18\x02 \x01(\tR\bfrontend\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\tR\x06client\x12\x18\n" +
+	"\abackend\x18\x04 \x01(\fR\abackend\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\rR\x05limit\"j\n" +
+	"\x05Flows\x12\x14\n" +
+	"\x05asked\x18\x01 \x01(\x04R\x05asked\x12-\n" +
+	"\x05flows\x18\x02 \x03(\v2\x17.fairlead.agent.v1.FlowR\x05flows\x12\x1c\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\"\xf7\x01\n" +
+	"\x04Flow\x12\x1a\n" +
+	"\bfrontend\x18\x01 \x01(\tR\bfrontend\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\fR\x06client\x12\x1f\n" +
+	"\vclient_port\x18\x03 \x01(\rR\n" +
+	"clientPort\x12\x18\n" +
+	"\abackend\x18\x04 \x01(\fR\abackend\x12!\n" +
+	"\fbackend_port\x18\x05 \x01(\rR\vbackendPort\x12\x18\n" +
+	"\amachine\x18\x06 \x01(\tR\amachine\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12-\n" +
+	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\x91\x02\n" +
 	"\aFigures\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\x04R\x05asked\x127\n" +
-	"\x06groups\x18\x02 \x03(\v2\x1f.fairlead.agent.v1.GroupFiguresR\x06groups\"\x8c\x01\n" +
+	"\x06groups\x18\x02 \x03(\v2\x1f.fairlead.agent.v1.GroupFiguresR\x06groups\x12@\n" +
+	"\tfrontends\x18\x03 \x03(\v2\".fairlead.agent.v1.FrontendFiguresR\tfrontends\x12;\n" +
+	"\x05drops\x18\x04 \x03(\v2%.fairlead.agent.v1.Figures.DropsEntryR\x05drops\x1a8\n" +
+	"\n" +
+	"DropsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb1\x01\n" +
+	"\x0fFrontendFigures\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x1b\n" +
+	"\tnew_flows\x18\x04 \x01(\x04R\bnewFlows\x12=\n" +
+	"\bbackends\x18\x05 \x03(\v2!.fairlead.agent.v1.BackendFiguresR\bbackends\"\xcf\x01\n" +
+	"\x0eBackendFigures\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
+	"\amachine\x18\x03 \x01(\tR\amachine\x12\x18\n" +
+	"\apackets\x18\x04 \x01(\x04R\apackets\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x1b\n" +
+	"\tnew_flows\x18\x06 \x01(\x04R\bnewFlows\x12\x14\n" +
+	"\x05flows\x18\a \x01(\x04R\x05flows\x12\x12\n" +
+	"\x04rows\x18\b \x01(\rR\x04rows\"\x8c\x01\n" +
 	"\fGroupFigures\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\x04R\brequests\x12\x16\n" +
@@ -1913,12 +3426,13 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\vSTATE_READY\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DRAINING\x10\x03\x12\x11\n" +
 	"\rSTATE_BACKOFF\x10\x04\x12\x11\n" +
-	"\rSTATE_STOPPED\x10\x05\"k\n" +
+	"\rSTATE_STOPPED\x10\x05\"\xa6\x01\n" +
 	"\vInstruction\x12;\n" +
 	"\ftime_to_live\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeToLive\x12\x1f\n" +
 	"\vask_figures\x18\x02 \x01(\x04R\n" +
-	"askFigures2\x9e\x01\n" +
+	"askFigures\x129\n" +
+	"\task_flows\x18\x03 \x01(\v2\x1c.fairlead.agent.v1.FlowQueryR\baskFlows2\x9e\x01\n" +
 	"\n" +
 	"Enrollment\x12F\n" +
 	"\x04Join\x12\x1e.fairlead.agent.v1.JoinRequest\x1a\x1e.fairlead.agent.v1.Certificate\x12H\n" +
@@ -1939,7 +3453,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -1950,59 +3464,96 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*BgpPeer)(nil),               // 6: fairlead.agent.v1.BgpPeer
 	(*Bfd)(nil),                   // 7: fairlead.agent.v1.Bfd
 	(*BgpPassword)(nil),           // 8: fairlead.agent.v1.BgpPassword
-	(*Checkpoint)(nil),            // 9: fairlead.agent.v1.Checkpoint
-	(*JoinRequest)(nil),           // 10: fairlead.agent.v1.JoinRequest
-	(*RenewRequest)(nil),          // 11: fairlead.agent.v1.RenewRequest
-	(*Certificate)(nil),           // 12: fairlead.agent.v1.Certificate
-	(*LeaderHint)(nil),            // 13: fairlead.agent.v1.LeaderHint
-	(*Report)(nil),                // 14: fairlead.agent.v1.Report
-	(*Figures)(nil),               // 15: fairlead.agent.v1.Figures
-	(*GroupFigures)(nil),          // 16: fairlead.agent.v1.GroupFigures
-	(*Session)(nil),               // 17: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 18: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 19: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 20: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 21: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 22: fairlead.agent.v1.Instruction
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*Frontend)(nil),              // 9: fairlead.agent.v1.Frontend
+	(*QuicServer)(nil),            // 10: fairlead.agent.v1.QuicServer
+	(*FrontendBackends)(nil),      // 11: fairlead.agent.v1.FrontendBackends
+	(*FrontendBackend)(nil),       // 12: fairlead.agent.v1.FrontendBackend
+	(*Node)(nil),                  // 13: fairlead.agent.v1.Node
+	(*HealthCheck)(nil),           // 14: fairlead.agent.v1.HealthCheck
+	(*CodeRange)(nil),             // 15: fairlead.agent.v1.CodeRange
+	(*Check)(nil),                 // 16: fairlead.agent.v1.Check
+	(*Checkpoint)(nil),            // 17: fairlead.agent.v1.Checkpoint
+	(*JoinRequest)(nil),           // 18: fairlead.agent.v1.JoinRequest
+	(*RenewRequest)(nil),          // 19: fairlead.agent.v1.RenewRequest
+	(*Certificate)(nil),           // 20: fairlead.agent.v1.Certificate
+	(*LeaderHint)(nil),            // 21: fairlead.agent.v1.LeaderHint
+	(*Report)(nil),                // 22: fairlead.agent.v1.Report
+	(*FrontendState)(nil),         // 23: fairlead.agent.v1.FrontendState
+	(*CheckResult)(nil),           // 24: fairlead.agent.v1.CheckResult
+	(*Tunnel)(nil),                // 25: fairlead.agent.v1.Tunnel
+	(*FlowQuery)(nil),             // 26: fairlead.agent.v1.FlowQuery
+	(*Flows)(nil),                 // 27: fairlead.agent.v1.Flows
+	(*Flow)(nil),                  // 28: fairlead.agent.v1.Flow
+	(*Figures)(nil),               // 29: fairlead.agent.v1.Figures
+	(*FrontendFigures)(nil),       // 30: fairlead.agent.v1.FrontendFigures
+	(*BackendFigures)(nil),        // 31: fairlead.agent.v1.BackendFigures
+	(*GroupFigures)(nil),          // 32: fairlead.agent.v1.GroupFigures
+	(*Session)(nil),               // 33: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 34: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 35: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 36: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 37: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 38: fairlead.agent.v1.Instruction
+	nil,                           // 39: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	23, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	23, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	40, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	40, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	23, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	23, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	23, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	40, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	40, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	40, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	23, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	40, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	23, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	19, // 11: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	21, // 12: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	17, // 13: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	18, // 14: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
-	15, // 15: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
-	16, // 16: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
-	24, // 17: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	23, // 18: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	24, // 19: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	20, // 20: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 21: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 22: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	23, // 23: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	10, // 24: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	11, // 25: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	14, // 26: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	12, // 27: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	12, // 28: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	22, // 29: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	27, // [27:30] is the sub-list for method output_type
-	24, // [24:27] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	40, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	40, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	40, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
+	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
+	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
+	40, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	40, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
+	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
+	35, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	37, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	33, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	34, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	29, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
+	23, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
+	24, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
+	25, // 27: fairlead.agent.v1.Report.tunnel:type_name -> fairlead.agent.v1.Tunnel
+	27, // 28: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
+	41, // 29: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	28, // 30: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
+	40, // 31: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	32, // 32: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
+	30, // 33: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	39, // 34: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	31, // 35: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	41, // 36: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	40, // 37: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	41, // 38: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	36, // 39: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 40: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 41: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	40, // 42: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	26, // 43: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	18, // 44: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 45: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	22, // 46: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	20, // 47: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 48: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	38, // 49: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	47, // [47:50] is the sub-list for method output_type
+	44, // [44:47] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -2017,7 +3568,7 @@ func file_proto_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   20,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -3,7 +3,7 @@
 // Desired state travels on Envoy's delta ADS service
 // (envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources):
 // Envoy's own resource types next to those of this file: MachineConfig, Vip,
-// BgpPeer, BgpPassword and Checkpoint. Every response's system_version_info is "<epoch>/<revision>"; an
+// BgpPeer, BgpPassword, Frontend, FrontendBackends, Node, Check and Checkpoint. Every response's system_version_info is "<epoch>/<revision>"; an
 // agent refuses a pair smaller than the largest it has accepted.
 //
 // Identity is always the client certificate's common name

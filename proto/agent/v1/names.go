@@ -26,4 +26,10 @@ const (
 	VipType         = "type.googleapis.com/fairlead.agent.v1.Vip"
 	BgpPeerType     = "type.googleapis.com/fairlead.agent.v1.BgpPeer"
 	BgpPasswordType = "type.googleapis.com/fairlead.agent.v1.BgpPassword"
+	// FrontendType and FrontendBackendsType are the type URLs of what a machine balances,
+	// NodeType that of the machines around it, CheckType that of what it checks for all.
+	FrontendType         = "type.googleapis.com/fairlead.agent.v1.Frontend"
+	FrontendBackendsType = "type.googleapis.com/fairlead.agent.v1.FrontendBackends"
+	NodeType             = "type.googleapis.com/fairlead.agent.v1.Node"
+	CheckType            = "type.googleapis.com/fairlead.agent.v1.Check"
 )

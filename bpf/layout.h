@@ -1,0 +1,235 @@
+/* What programs and agent share: keys and values of maps. Go's types are generated from
+ * these (bpf2go). Addresses are 16 bytes, IPv4 mapped (RFC 4291, 2.5.5.2), network byte
+ * order; ports are network byte order; everything else is host byte order.
+ *
+ * The layout of a pinned map must not change: raise LAYOUT instead, and the maps of the
+ * other layout are left to the program that made them. */
+#pragma once
+
+#include <linux/types.h>
+
+#define LAYOUT 1
+
+struct address {
+	union {
+		__u8 bytes[16];
+		__u32 words[4];
+		__u64 halves[2];
+	};
+};
+
+/* frontends: hash */
+struct frontend_key {
+	struct address vip;
+	__u16 port;
+	__u8 protocol; /* IPPROTO_TCP or IPPROTO_UDP */
+	__u8 zero;
+};
+
+enum frontend_flag {
+	FRONTEND_BALANCED = 1 << 0, /* the VIP is here; else the machine only has backends of it */
+	FRONTEND_SOURCES = 1 << 1,  /* clients must be in sources */
+	FRONTEND_SETTLING = 1 << 2, /* rows changed within the drain time: UDP packets carry hops too */
+	FRONTEND_AFFINITY = 1 << 3,
+	FRONTEND_QUIC = 1 << 4,
+	FRONTEND_UNREADY = 1 << 5, /* what is to take its flows at this machine does not serve */
+	FRONTEND_LIMITED = 1 << 6,
+};
+
+enum flow_hash { HASH_FIVE_TUPLE, HASH_THREE_TUPLE, HASH_SOURCE };
+
+struct frontend {
+	__u32 index;    /* of its counters; in flow keys; stable while the frontend exists */
+	__u32 rows;     /* its first row in rows */
+	__u32 mask;     /* number of its rows - 1; the number is a power of two */
+	__u32 affinity; /* seconds */
+	__u32 limit;    /* new flows a second */
+	__u16 flags;    /* enum frontend_flag */
+	__u8 hash;      /* enum flow_hash */
+	__u8 quic;      /* offset of the server id in the connection id << 4 | its length */
+};
+
+/* rows: array, mapped into the agent. Three backends of 21 bits each, the first in the
+ * lowest bits; 0 is none. Written whole. */
+#define ROW_BITS 21
+#define ROW_MASK ((1u << ROW_BITS) - 1)
+typedef __u64 row;
+
+enum mode { MODE_NONE, MODE_LOCAL, MODE_NAT, MODE_GENEVE, MODE_IPIP, MODE_L2 };
+
+/* backends: array; 0 is never used. A backend of a lookup table: the same server of two
+ * tables is two. */
+struct backend {
+	__u64 id;               /* the same on every machine; travels in tunnels as hop */
+	struct address address; /* where it answers; of a proxy the VIP */
+	struct address remote;  /* where the outer header leads: tunnel endpoint or, for ipip, the backend */
+	__u32 next_hop;         /* in next_hops */
+	__u16 port;
+	__u8 mode;       /* enum mode */
+	__u8 generation; /* raised when the place gets another backend; flows remember it */
+	__u8 flags;      /* enum backend_flag */
+	__u8 pad[7];
+	__u64 pad2;
+};
+_Static_assert(sizeof(struct backend) == 64, "one cache line");
+
+enum backend_flag {
+	BACKEND_HERE = 1 << 0,  /* on this machine */
+	BACKEND_READY = 1 << 1, /* may get packets of flows that it has */
+	BACKEND_NEW = 1 << 2,   /* may get new flows */
+	BACKEND_PROXY = 1 << 3, /* answers at the VIP itself: nothing to rewrite */
+};
+
+/* next_hops: array; kept up to date by the agent from routes and neighbours. */
+struct next_hop {
+	__u32 device; /* interface index; 0: not resolved, ask the FIB */
+	__u16 mtu;    /* of the way, bytes, without link header */
+	__u8 to[6];   /* link addresses */
+	__u8 from[6];
+	__u8 pad[2];
+	__u32 source4;         /* of outer headers */
+	struct address source; /* of outer headers over IPv6 */
+};
+
+/* flows and fresh: LRU hash. fresh holds flows of which one packet was seen, so that a
+ * flood of first packets evicts nothing of flows. */
+struct flow_key {
+	struct address client;
+	__u32 frontend; /* frontend.index */
+	__u16 port;     /* the client's; 0 where the frontend's hash leaves it out */
+	__u16 zero;
+};
+
+enum flow_state { FLOW_NEW, FLOW_ESTABLISHED, FLOW_CLOSING };
+
+struct flow {
+	__u32 backend; /* in backends */
+	__u32 seen;    /* seconds since boot */
+	__u16 nat_port;
+	__u8 generation;
+	__u8 state; /* enum flow_state */
+	__u32 zero;
+};
+
+/* affinities: LRU hash: frontend and client address -> backend */
+struct affinity_key {
+	struct address client;
+	__u32 frontend;
+};
+
+/* sources: LPM trie. The prefix counts the frontend's 32 bits. */
+struct source_key {
+	__u32 prefix;
+	__u32 frontend; /* network byte order does not matter: it is matched whole */
+	struct address client;
+};
+
+/* nat: LRU hash: packets of backends on their way back */
+struct nat_key {
+	struct address backend;
+	struct address source; /* ours */
+	__u16 backend_port;
+	__u16 source_port;
+	__u8 protocol;
+	__u8 zero[3];
+};
+
+struct nat {
+	struct address client;
+	__u32 frontend; /* frontend.index */
+	__u16 client_port;
+	__u16 vip_port;
+	struct address vip;
+	__u32 seen;
+	__u32 zero;
+};
+
+/* locals: hash: backends on this machine, for what comes out of tunnels */
+struct local_key {
+	__u64 id;
+	__u32 frontend; /* frontend.index */
+	__u32 zero;
+};
+
+struct local {
+	struct address address;
+	__u16 port;
+	__u8 flags; /* enum backend_flag */
+	__u8 zero[5];
+};
+
+/* owned: LRU hash, by flow_key with the client's port always: flows that began at a
+ * backend of this machine. */
+struct owned {
+	__u64 id; /* of the backend */
+	__u32 seen;
+	__u8 state; /* enum flow_state */
+	__u8 zero[3];
+};
+
+/* restores: LRU hash: answers of backends on this machine, from which VIP and port they are */
+struct restore_key {
+	struct address backend;
+	struct address client;
+	__u16 backend_port;
+	__u16 client_port;
+	__u8 protocol;
+	__u8 zero[3];
+};
+
+struct restore {
+	struct address vip;
+	__u16 port;
+	__u16 mss; /* largest segment that fits the tunnel; 0: leave it */
+	__u32 seen;
+};
+
+/* machines: hash: tunnel endpoints from which packets are taken -> next hop. hops: hash:
+ * id -> where the backend with that id is, for packets that are passed on. */
+struct hop {
+	struct address remote; /* tunnel endpoint */
+	__u32 next_hop;
+	__u8 flags; /* enum backend_flag */
+	__u8 zero[3];
+};
+
+/* The Geneve option (RFC 8926, 3.5): whose turn it is. After the base header without
+ * inner link header: the protocol type is IPv4 or IPv6. */
+#define GENEVE_PORT 6081
+#define HOP_CLASS 0xff0f /* experimental range */
+#define HOP_TYPE 0x81    /* critical: who does not know it drops the packet */
+#define HOPS 3
+
+struct hop_option {
+	__u16 option_class; /* network byte order */
+	__u8 type;
+	__u8 length; /* of what follows, 4-byte words */
+	__u8 at;     /* which of ids is asked now */
+	__u8 count;  /* of ids */
+	__u8 flags;  /* enum hop_flag */
+	__u8 zero;
+	__u64 ids[HOPS];
+} __attribute__((packed));
+_Static_assert(sizeof(struct hop_option) == 32, "a multiple of four");
+
+enum hop_flag {
+	HOP_FINAL = 1 << 0, /* everybody was asked: take it */
+	HOP_ECHO = 1 << 1,  /* a probe: answer from the VIP */
+};
+
+/* Counters. per CPU arrays */
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+	__u64 flows;
+};
+
+/* settings: array of one */
+struct settings {
+	struct address tunnel4; /* our tunnel endpoints */
+	struct address tunnel6;
+	__u16 nat_first; /* ports for NAT, host byte order */
+	__u16 nat_last;
+	__u8 capture; /* dropped packets go to the captures ring buffer */
+	__u8 zero[3];
+};
