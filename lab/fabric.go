@@ -101,6 +101,9 @@ func buildMachine(s State, m MachineState) error {
 		return fmt.Errorf("open netlink in the machine: %w", err)
 	}
 	defer h.Close()
+	if err := plainWires(s, m, own); err != nil {
+		return err
+	}
 	for wire := range m.Wires {
 		if err := address(h, s, m, wire); err != nil {
 			return err
