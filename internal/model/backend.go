@@ -61,7 +61,7 @@ type HealthCheck struct {
 	Kind     CheckKind     `json:"kind,omitempty"`
 	Port     uint16        `json:"port,omitempty"` // 0 is the backend's own
 	Path     string        `json:"path"`
-	Host     string        `json:"host"` // Host header; the server name of TLS
+	Host     string        `json:"host"` // Host header
 	Interval time.Duration `json:"intervalNanoseconds"`
 	Timeout  time.Duration `json:"timeoutNanoseconds,omitempty"`
 	// Jitter is the share of the interval, percent, that is drawn at random; 0 is 10.
@@ -74,6 +74,10 @@ type HealthCheck struct {
 	// Send is what a UDP check sends, Expect what the answer must begin with.
 	Send   []byte `json:"send,omitempty"`
 	Expect []byte `json:"expect,omitempty"`
+	// ServerName that a TLS handshake asks for; empty is Host.
+	ServerName string `json:"serverName,omitempty"`
+	// SendProxyProtocol begins connections with a PROXY header (v2) of nobody in particular.
+	SendProxyProtocol bool `json:"sendProxyProtocol,omitempty"`
 }
 
 // CheckKind is how a backend is asked.
@@ -82,7 +86,8 @@ type CheckKind string
 // The kinds. The zero value is HTTP/1.1.
 const (
 	CheckHTTP  CheckKind = ""
-	CheckHTTPS CheckKind = "HTTPS" // the certificate is not verified
+	CheckHTTP2 CheckKind = "HTTP2" // from the first byte, without TLS
+	CheckHTTPS CheckKind = "HTTPS" // HTTP/2 or HTTP/1.1; the certificate is not verified
 	CheckTCP   CheckKind = "TCP"   // a connection
 	CheckTLS   CheckKind = "TLS"   // a handshake; the certificate is not verified
 	CheckGRPC  CheckKind = "GRPC"  // grpc.health.v1

@@ -275,18 +275,3 @@ type FlowQuery struct {
 	Backend  netip.Addr
 	Limit    int // 0 is 1,000
 }
-
-// Check is a backend that a machine is asked to check.
-type Check struct {
-	ID     string         `json:"id"` // of target and parameters alike
-	Target netip.AddrPort `json:"target"`
-	HealthCheck
-}
-
-// CheckResult is what a machine found.
-type CheckResult struct {
-	ID      string    `json:"id"`
-	Health  Health    `json:"health"`
-	Since   time.Time `json:"since,omitzero"`
-	Message string    `json:"message,omitempty"` // the last failure
-}

@@ -145,7 +145,7 @@ func NodeOf(name string, n *agentv1.Node) *model.Node {
 // the check's ID.
 func Check(c model.Check) *agentv1.Check {
 	return &agentv1.Check{
-		Address: c.Target.Addr().AsSlice(), Port: uint32(c.Target.Port()), How: healthCheck(&c.HealthCheck),
+		Address: c.Target.Addr().AsSlice(), Port: uint32(c.Target.Port()), How: healthCheck(&c.HealthCheck), Prompt: c.Prompt,
 	}
 }
 
@@ -158,7 +158,7 @@ func CheckOf(id string, c *agentv1.Check) (model.Check, error) {
 	if c.GetHow() == nil {
 		return model.Check{}, fmt.Errorf("check %s does not say how", id)
 	}
-	return model.Check{ID: id, Target: at, HealthCheck: *healthCheckOf(c.GetHow())}, nil
+	return model.Check{ID: id, Target: at, HealthCheck: *healthCheckOf(c.GetHow()), Prompt: c.GetPrompt()}, nil
 }
 
 func healthCheck(c *model.HealthCheck) *agentv1.HealthCheck {
@@ -178,6 +178,8 @@ func healthCheck(c *model.HealthCheck) *agentv1.HealthCheck {
 		Service:   c.Service,
 		Send:      c.Send,
 		Expect:    c.Expect,
+
+		ServerName: c.ServerName, SendProxyProtocol: c.SendProxyProtocol,
 	}
 	for _, r := range c.Codes {
 		out.Codes = append(out.Codes, &agentv1.CodeRange{First: uint32(r[0]), Last: uint32(r[1])})
@@ -202,6 +204,8 @@ func healthCheckOf(c *agentv1.HealthCheck) *model.HealthCheck {
 		Service:   c.GetService(),
 		Send:      c.GetSend(),
 		Expect:    c.GetExpect(),
+
+		ServerName: c.GetServerName(), SendProxyProtocol: c.GetSendProxyProtocol(),
 	}
 	for _, r := range c.GetCodes() {
 		out.Codes = append(out.Codes, [2]uint16{uint16(r.GetFirst()), uint16(r.GetLast())})

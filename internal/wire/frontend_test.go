@@ -34,7 +34,7 @@ fields:
 func everyCheck() model.HealthCheck {
 	return model.HealthCheck{
 		Kind: model.CheckUDP, Port: 81, Path: "/p", Host: "h", Interval: time.Second, Timeout: 2 * time.Second, Jitter: 3, Unhealthy: 4, Healthy: 5,
-		Codes: [][2]uint16{{200, 204}, {301, 301}}, Service: "s", Send: []byte{0, 1}, Expect: []byte{2},
+		Codes: [][2]uint16{{200, 204}, {301, 301}}, Service: "s", Send: []byte{0, 1}, Expect: []byte{2}, ServerName: "n", SendProxyProtocol: true,
 	}
 }
 
@@ -96,7 +96,7 @@ func TestNodeAndCheckGoThereAndBack(t *testing.T) {
 			t.Errorf("came back as %+v, want %+v", got, n)
 		}
 	}
-	c := model.Check{ID: "x", Target: netip.MustParseAddrPort("10.0.0.1:80"), HealthCheck: everyCheck()}
+	c := model.Check{ID: "x", Target: netip.MustParseAddrPort("10.0.0.1:80"), HealthCheck: everyCheck(), Prompt: 6}
 	got, err := CheckOf(c.ID, over(t, Check(c), &agentv1.Check{}))
 	if err != nil || !reflect.DeepEqual(got, c) {
 		t.Errorf("came back as %+v, %v; want %+v", got, err, c)

@@ -1163,22 +1163,26 @@ func (x *Node) GetDecaps() bool {
 
 // HealthCheck is how a backend is asked. Kinds are those of the model.
 type HealthCheck struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
-	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
-	Interval      *durationpb.Duration   `protobuf:"bytes,5,opt,name=interval,proto3" json:"interval,omitempty"`
-	Timeout       *durationpb.Duration   `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	Jitter        uint32                 `protobuf:"varint,7,opt,name=jitter,proto3" json:"jitter,omitempty"`
-	Unhealthy     uint32                 `protobuf:"varint,8,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
-	Healthy       uint32                 `protobuf:"varint,9,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	Codes         []*CodeRange           `protobuf:"bytes,10,rep,name=codes,proto3" json:"codes,omitempty"`
-	Service       string                 `protobuf:"bytes,11,opt,name=service,proto3" json:"service,omitempty"`
-	Send          []byte                 `protobuf:"bytes,12,opt,name=send,proto3" json:"send,omitempty"`
-	Expect        []byte                 `protobuf:"bytes,13,opt,name=expect,proto3" json:"expect,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Kind      string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Port      uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Path      string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	Host      string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	Interval  *durationpb.Duration   `protobuf:"bytes,5,opt,name=interval,proto3" json:"interval,omitempty"`
+	Timeout   *durationpb.Duration   `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Jitter    uint32                 `protobuf:"varint,7,opt,name=jitter,proto3" json:"jitter,omitempty"`
+	Unhealthy uint32                 `protobuf:"varint,8,opt,name=unhealthy,proto3" json:"unhealthy,omitempty"`
+	Healthy   uint32                 `protobuf:"varint,9,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	Codes     []*CodeRange           `protobuf:"bytes,10,rep,name=codes,proto3" json:"codes,omitempty"`
+	Service   string                 `protobuf:"bytes,11,opt,name=service,proto3" json:"service,omitempty"`
+	Send      []byte                 `protobuf:"bytes,12,opt,name=send,proto3" json:"send,omitempty"`
+	Expect    []byte                 `protobuf:"bytes,13,opt,name=expect,proto3" json:"expect,omitempty"`
+	// Asked for in a TLS handshake; empty: the host.
+	ServerName string `protobuf:"bytes,14,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
+	// Connections begin with a PROXY header, version 2.
+	SendProxyProtocol bool `protobuf:"varint,15,opt,name=send_proxy_protocol,json=sendProxyProtocol,proto3" json:"send_proxy_protocol,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *HealthCheck) Reset() {
@@ -1302,6 +1306,20 @@ func (x *HealthCheck) GetExpect() []byte {
 	return nil
 }
 
+func (x *HealthCheck) GetServerName() string {
+	if x != nil {
+		return x.ServerName
+	}
+	return ""
+}
+
+func (x *HealthCheck) GetSendProxyProtocol() bool {
+	if x != nil {
+		return x.SendProxyProtocol
+	}
+	return false
+}
+
 // CodeRange are codes of HTTP, both ends included.
 type CodeRange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1357,10 +1375,12 @@ func (x *CodeRange) GetLast() uint32 {
 
 // Check is a backend that the machine checks for all. Its resource name stands in reports.
 type Check struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Address       []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
-	How           *HealthCheck           `protobuf:"bytes,3,opt,name=how,proto3" json:"how,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Port    uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	How     *HealthCheck           `protobuf:"bytes,3,opt,name=how,proto3" json:"how,omitempty"`
+	// When it grows, the machine checks at once.
+	Prompt        uint64 `protobuf:"varint,4,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1414,6 +1434,13 @@ func (x *Check) GetHow() *HealthCheck {
 		return x.How
 	}
 	return nil
+}
+
+func (x *Check) GetPrompt() uint64 {
+	if x != nil {
+		return x.Prompt
+	}
+	return 0
 }
 
 // Checkpoint is sent after every other type of the stream has been acknowledged
@@ -3254,7 +3281,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x04Node\x12\x18\n" +
 	"\atunnel4\x18\x01 \x01(\fR\atunnel4\x12\x18\n" +
 	"\atunnel6\x18\x02 \x01(\fR\atunnel6\x12\x16\n" +
-	"\x06decaps\x18\x03 \x01(\bR\x06decaps\"\x93\x03\n" +
+	"\x06decaps\x18\x03 \x01(\bR\x06decaps\"\xe4\x03\n" +
 	"\vHealthCheck\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
@@ -3269,14 +3296,18 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	" \x03(\v2\x1c.fairlead.agent.v1.CodeRangeR\x05codes\x12\x18\n" +
 	"\aservice\x18\v \x01(\tR\aservice\x12\x12\n" +
 	"\x04send\x18\f \x01(\fR\x04send\x12\x16\n" +
-	"\x06expect\x18\r \x01(\fR\x06expect\"5\n" +
+	"\x06expect\x18\r \x01(\fR\x06expect\x12\x1f\n" +
+	"\vserver_name\x18\x0e \x01(\tR\n" +
+	"serverName\x12.\n" +
+	"\x13send_proxy_protocol\x18\x0f \x01(\bR\x11sendProxyProtocol\"5\n" +
 	"\tCodeRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"g\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\x7f\n" +
 	"\x05Check\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x120\n" +
-	"\x03how\x18\x03 \x01(\v2\x1e.fairlead.agent.v1.HealthCheckR\x03how\">\n" +
+	"\x03how\x18\x03 \x01(\v2\x1e.fairlead.agent.v1.HealthCheckR\x03how\x12\x16\n" +
+	"\x06prompt\x18\x04 \x01(\x04R\x06prompt\">\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +

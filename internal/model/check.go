@@ -1,0 +1,61 @@
+package model
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/netip"
+	"time"
+)
+
+// Defaults of a HealthCheck.
+const (
+	DefaultCheckInterval = 5 * time.Second
+	DefaultCheckTimeout  = 2 * time.Second
+	DefaultCheckJitter   = 10 // percent
+	DefaultFall          = 3
+	DefaultRise          = 2
+)
+
+// Check is a backend that a machine is asked to check.
+type Check struct {
+	ID     string         `json:"id"` // of target and parameters alike
+	Target netip.AddrPort `json:"target"`
+	HealthCheck
+	// Prompt grows when the target is to be asked at once, whatever the interval.
+	Prompt uint64 `json:"prompt,omitempty"`
+}
+
+// CheckResult is what a machine found.
+type CheckResult struct {
+	ID      string    `json:"id"`
+	Health  Health    `json:"health"`
+	Since   time.Time `json:"since,omitzero"`
+	Message string    `json:"message,omitempty"` // the last failure
+}
+
+// NewCheck is the check of a backend. Its ID is a function of where and how it asks:
+// frontends and routes that want the same of a backend share a check.
+func NewCheck(backend netip.AddrPort, how HealthCheck) Check {
+	how = how.complete()
+	c := Check{Target: netip.AddrPortFrom(backend.Addr().Unmap().WithZone(""), cmp.Or(how.Port, backend.Port())), HealthCheck: how}
+	c.Port = 0 // it is the target's
+	text, err := json.Marshal(c.HealthCheck)
+	if err != nil {
+		panic("a check that cannot be written: " + err.Error()) // it is made of texts and numbers
+	}
+	sum := sha256.Sum256(text)
+	c.ID = c.Target.String() + "/" + hex.EncodeToString(sum[:6])
+	return c
+}
+
+// complete puts the defaults in the place of zero values.
+func (h HealthCheck) complete() HealthCheck {
+	h.Interval = cmp.Or(max(h.Interval, 0), DefaultCheckInterval)
+	h.Timeout = cmp.Or(max(h.Timeout, 0), DefaultCheckTimeout)
+	h.Jitter = min(cmp.Or(h.Jitter, DefaultCheckJitter), 100)
+	h.Unhealthy = cmp.Or(h.Unhealthy, DefaultFall)
+	h.Healthy = cmp.Or(h.Healthy, DefaultRise)
+	return h
+}
