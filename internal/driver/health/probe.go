@@ -1,0 +1,190 @@
+package health
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// userAgent is how probes introduce themselves.
+	userAgent = "fairlead-health"
+	// defaultHost is the Host of a check that names none.
+	defaultHost = "fairlead-health-check"
+	// maxWords bounds a failure, bytes.
+	maxWords = 200
+)
+
+// proxyHeader is a PROXY protocol header, version 2, command LOCAL: a connection of the
+// sender's own, as health checks are (section 2.2).
+const proxyHeader = "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
+
+// probe asks once; nil is a good answer. It ends when ctx does.
+func (p *Prober) probe(ctx context.Context, c model.Check) error {
+	if c.Kind == model.CheckUDP {
+		return p.datagram(ctx, c)
+	}
+	conn, err := p.config.Dial(ctx, "tcp", c.Target.String())
+	if err != nil {
+		return unconnected{err}
+	}
+	defer conn.Close()
+	// The connection is closed for what does not heed a deadline.
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if deadline, has := ctx.Deadline(); has {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	if c.SendProxyProtocol {
+		if _, err := io.WriteString(conn, proxyHeader); err != nil {
+			return ofContext(ctx, err)
+		}
+	}
+	switch c.Kind {
+	case model.CheckTCP:
+		return nil
+	case model.CheckTLS:
+		_, err = shake(ctx, conn, c)
+	case model.CheckHTTP:
+		err = askHTTP1(conn, c)
+	case model.CheckHTTP2:
+		err = askHTTP2(ctx, conn, "http", c)
+	case model.CheckHTTPS:
+		var over *tls.Conn
+		if over, err = shake(ctx, conn, c, "h2", "http/1.1"); err != nil {
+			break
+		}
+		if over.ConnectionState().NegotiatedProtocol == "h2" {
+			err = askHTTP2(ctx, over, "https", c)
+		} else {
+			err = askHTTP1(over, c)
+		}
+	case model.CheckGRPC:
+		err = askGRPC(ctx, conn, c)
+	default:
+		err = fmt.Errorf("this agent cannot check over %q: upgrade it", c.Kind)
+	}
+	return ofContext(ctx, err)
+}
+
+// ofContext is the context's error where that is why there is another.
+func ofContext(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// shake makes a TLS connection. Who answers is not verified: that it answers is asked.
+func shake(ctx context.Context, conn net.Conn, c model.Check, protocols ...string) (*tls.Conn, error) {
+	over := tls.Client(conn, &tls.Config{
+		ServerName: serverName(c), InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, NextProtos: protocols,
+	})
+	if err := over.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("TLS handshake: %w", err)
+	}
+	return over, nil
+}
+
+// serverName is what a handshake asks for: a host without its port.
+func serverName(c model.Check) string {
+	name := cmp.Or(c.ServerName, c.Host, defaultHost)
+	if host, _, err := net.SplitHostPort(name); err == nil {
+		return host
+	}
+	return name
+}
+
+// datagram sends a payload and waits for an answer that begins as expected.
+func (p *Prober) datagram(ctx context.Context, c model.Check) error {
+	conn, err := p.config.Dial(ctx, "udp", c.Target.String())
+	if err != nil {
+		return unconnected{err}
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if deadline, has := ctx.Deadline(); has {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.Write(c.Send); err != nil {
+		return ofContext(ctx, err)
+	}
+	answer := make([]byte, max(len(c.Expect), 1)+1)
+	n, err := conn.Read(answer)
+	if err != nil {
+		return ofContext(ctx, err)
+	}
+	if !bytes.HasPrefix(answer[:n], c.Expect) {
+		return fmt.Errorf("answered %s, want what begins with %s", quote(answer[:min(n, len(c.Expect))]), quote(c.Expect))
+	}
+	return nil
+}
+
+// quote is a payload in a message.
+func quote(b []byte) string { return strconv.Quote(string(b[:min(len(b), 32)])) }
+
+// unconnected is why there is no connection.
+type unconnected struct{ error }
+
+func (u unconnected) Unwrap() error { return u.error }
+
+// words are a failure in one line; empty for none.
+func words(err error, timeout time.Duration) string {
+	var down unconnected
+	unreached := errors.As(err, &down)
+	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || isTimeout(err)
+	var text string
+	switch {
+	case err == nil:
+		return ""
+	case unreached && late:
+		text = "no connection within " + timeout.String()
+	case late:
+		text = "no answer within " + timeout.String()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		text = "connection refused"
+	case errors.Is(err, syscall.ECONNRESET):
+		text = "connection reset"
+	case errors.Is(err, syscall.EHOSTUNREACH):
+		text = "no way to the host"
+	case errors.Is(err, syscall.ENETUNREACH):
+		text = "no way to its network"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		text = "this machine has no file descriptors left: " + err.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
+		text = "connection closed without an answer"
+	default:
+		text = err.Error()
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(text, "?"))
+	for len(text) > maxWords {
+		text = strings.ToValidUTF8(text[:maxWords], "")
+	}
+	return cmp.Or(text, "failed without a reason")
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}
