@@ -23,8 +23,11 @@ struct frontend_key {
 	struct address vip;
 	__u16 port;
 	__u8 protocol; /* IPPROTO_TCP or IPPROTO_UDP */
-	__u8 zero;
+	__u8 zero[5];
 };
+
+/* vips: hash: address -> number of its frontends that are balanced here. What is sent to
+ * another address is none of our business. */
 
 enum frontend_flag {
 	FRONTEND_BALANCED = 1 << 0, /* the VIP is here; else the machine only has backends of it */
@@ -86,9 +89,15 @@ struct next_hop {
 	__u16 mtu;    /* of the way, bytes, without link header */
 	__u8 to[6];   /* link addresses */
 	__u8 from[6];
-	__u8 pad[2];
-	__u32 source4;         /* of outer headers */
-	struct address source; /* of outer headers over IPv6 */
+	__u16 vlan;            /* identifier to tag with; 0: none. device is what carries the tag */
+	__u32 source4;         /* of outer headers; 0: settings.tunnel4 */
+	struct address source; /* of outer headers over IPv6; zero: settings.tunnel6 */
+	__u8 flags;            /* enum next_hop_flag */
+	__u8 zero[7];
+};
+
+enum next_hop_flag {
+	NEXT_HOP_REDIRECT = 1 << 0, /* also where it came from: a veth's XDP_TX asks too much of its peer */
 };
 
 /* flows and fresh: LRU hash. fresh holds flows of which one packet was seen, so that a
@@ -114,7 +123,44 @@ struct flow {
 /* affinities: LRU hash: frontend and client address -> backend */
 struct affinity_key {
 	struct address client;
-	__u32 frontend;
+	__u32 frontend; /* frontend.index */
+	__u32 zero;
+};
+
+struct affinity {
+	__u32 backend; /* in backends */
+	__u32 seen;    /* seconds since boot */
+	__u8 generation;
+	__u8 zero[7];
+};
+
+/* limits: array, by frontend.index: when the bucket of new flows will be full again,
+ * nanoseconds since boot. One bucket for all CPUs, so that the limit is the machine's. */
+
+/* quic_servers: hash: what a server wrote into its connection IDs (RFC 9000, 5.1) ->
+ * __u32, in backends. */
+struct quic_server_key {
+	__u32 frontend; /* frontend.index */
+	__u8 id[8];     /* the rest is zero */
+	__u32 zero;
+};
+
+/* fragments: LRU hash: datagrams of which the first fragment was seen */
+struct fragment_key {
+	struct address source;
+	struct address destination;
+	__u32 id; /* as it is on the wire */
+	__u8 protocol;
+	__u8 zero[3];
+};
+
+struct fragment {
+	__u32 backend;  /* in backends; 0: no frontend's, left to the kernel */
+	__u32 frontend; /* frontend.index */
+	__u64 row;      /* for hops; 0: none but backend */
+	__u32 seen;
+	__u8 generation;
+	__u8 zero[3];
 };
 
 /* sources: LPM trie. The prefix counts the frontend's 32 bits. */
@@ -194,7 +240,8 @@ struct hop {
 };
 
 /* The Geneve option (RFC 8926, 3.5): whose turn it is. After the base header without
- * inner link header: the protocol type is IPv4 or IPv6. */
+ * inner link header: the protocol type is IPv4 or IPv6. It has room for one id or for
+ * HOPS; count says how many there are. */
 #define GENEVE_PORT 6081
 #define HOP_CLASS 0xff0f /* experimental range */
 #define HOP_TYPE 0x81    /* critical: who does not know it drops the packet */
@@ -232,4 +279,16 @@ struct settings {
 	__u16 nat_last;
 	__u8 capture; /* dropped packets go to the captures ring buffer */
 	__u8 zero[3];
+};
+
+/* captures: ring buffer of these: the beginning of a packet that was dropped */
+#define CAPTURED 192
+
+struct capture {
+	__u64 at; /* nanoseconds since boot */
+	__u32 reason; /* enum reason */
+	__u32 device; /* interface it came from */
+	__u32 length; /* of the packet */
+	__u32 bytes;  /* of them here */
+	__u8 data[CAPTURED];
 };

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Regenerates everything that is generated and committed. `tools/generate.sh check` fails when that changes a file, or when a
+# Regenerates everything that is generated and committed; with `bpf` only the BPF programs. `tools/generate.sh check` fails when that changes a file, or when a
 # generated file was never added to git.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +8,8 @@ export CGO_ENABLED=0 PATH="$PWD/.tools/bin:$PATH"
 # Where generated files live; each is checked.
 generated() {
 	find api proto internal deploy/crd \
-		\( -name '*.pb.go' -o -name 'zz_generated.*.go' -o -path 'deploy/crd/*/*.yaml' \) -type f | sort
+		\( -name '*.pb.go' -o -name 'zz_generated.*.go' -o -path 'deploy/crd/*/*.yaml' -o -name 'bpf_*.go' -o -name 'bpf_*.o' \) \
+		-type f | sort
 }
 
 # One line a file. The comment that names protoc's own version is left out: distributions differ, the code does not.
@@ -19,8 +20,19 @@ fingerprint() {
 	done < <(generated)
 }
 
+# The BPF programs: one object for every machine of one byte order, and Go types of what they share with the agent.
+bpf() {
+	local types=() name
+	for name in capture hop_option reason mode frontend_flag backend_flag next_hop_flag flow_hash flow_state hop_flag; do
+		types+=(-type "$name")
+	done
+	GOPACKAGE=xdp bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-dir internal/driver/lb/xdp "${types[@]}" \
+		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" bpf bpf/fairlead.c
+}
+
 generate() {
 	local file
+	bpf
 	while read -r file; do
 		protoc --go_out=. --go_opt=module=fairlead.dev --go-grpc_out=. --go-grpc_opt=module=fairlead.dev "$file"
 	done < <(find proto -name '*.proto' | sort)
@@ -34,6 +46,7 @@ generate() {
 
 case ${1:-} in
 "") generate ;;
+bpf) bpf ;;
 check)
 	before=$(fingerprint)
 	generate
@@ -51,7 +64,7 @@ check)
 	printf 'generated: %d files, all fresh\n' "$(generated | wc -l)"
 	;;
 *)
-	printf 'usage: %s [check]\n' "$0" >&2
+	printf 'usage: %s [bpf|check]\n' "$0" >&2
 	exit 2
 	;;
 esac

@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh            everything
 #   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, h2spec, Pebble, lego, testssl, and the routers BIRD and FRR
-#   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen
+#   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
 #
@@ -161,7 +161,11 @@ setup_run() {
 setup_generate() {
 	debian protoc "protobuf-compiler libprotobuf-dev" "compiles the agent protocol, to check that generated code is fresh"
 	debian /usr/include/google/protobuf/duration.proto libprotobuf-dev "the well-known types that the agent protocol uses"
-	go_tools generate "protoc-gen-go, protoc-gen-go-grpc and controller-gen write the generated code"
+	debian clang-19 "clang-19 llvm-19" "compiles the BPF programs, always the same version: the objects are committed"
+	debian llvm-strip-19 llvm-19 "takes debug information out of the BPF programs"
+	debian clang-format-19 clang-format-19 "formats the C of the BPF programs"
+	debian /usr/include/bpf/bpf_helpers.h libbpf-dev "the kernel's helpers as BPF programs call them"
+	go_tools generate "protoc-gen-go, protoc-gen-go-grpc, controller-gen and bpf2go write the generated code"
 }
 
 setup_lint() {
