@@ -2,9 +2,10 @@ package southbound
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
@@ -12,38 +13,89 @@ import (
 )
 
 const (
-	// figuresPatience is how long machines are waited for that were asked for figures.
+	// figuresPatience is how long machines are waited for that were asked for something.
 	figuresPatience = 2 * time.Second
 	// maxFigures is of how many groups one machine may tell.
 	maxFigures = 100_000
+	// maxReasons is how many reasons of drops one machine may know.
+	maxReasons = 256
 )
 
-// question is one call of Figures.
-type question struct {
-	number  uint64
-	waits   map[string]bool // machines that have not answered
-	answers map[string][]model.GroupFigures
-	done    chan struct{} // closed when nobody is waited for
+// Figures is what one machine has counted.
+type Figures struct {
+	Groups    []model.GroupFigures
+	Frontends []model.FrontendFigures
+	// Drops are packets, by the name of the reason.
+	Drops map[string]uint64
 }
 
-// Figures asks every machine that reports what its proxy has counted, and returns the
-// answers that came in time, by machine. Calls side by side are one question each.
-func (s *Server) Figures(ctx context.Context) map[string][]model.GroupFigures {
+// Flows are those of one machine that a question selects.
+type Flows struct {
+	Flows []model.Flow
+	// Truncated: there are more.
+	Truncated bool
+}
+
+// question is one call of Figures or of Flows.
+type question struct {
+	number uint64
+	query  *agentv1.FlowQuery // nil: it is about figures
+	waits  map[string]bool    // machines that have not answered
+	take   func(machine string, r *agentv1.Report)
+	done   chan struct{} // closed when nobody is waited for
+}
+
+// Figures asks every machine that reports what it has counted, and returns the answers
+// that came in time, by machine. Calls side by side are one question each.
+func (s *Server) Figures(ctx context.Context) map[string]Figures {
+	answers := map[string]Figures{}
+	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) {
+		f := r.GetFigures()
+		answers[machine] = Figures{Groups: wire.FiguresOf(f), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
+	}}, "")
+	return answers
+}
+
+// Flows asks every machine that reports for flows, or one if it is named, and returns the
+// answers that came in time, by machine. A machine answers one such question at a time: of
+// calls side by side, only the last may be answered by all.
+func (s *Server) Flows(ctx context.Context, machine string, q model.FlowQuery) map[string]Flows {
+	answers := map[string]Flows{}
+	s.ask(ctx, &question{query: wire.FlowQuery(0, q), take: func(machine string, r *agentv1.Report) {
+		flows, truncated := wire.FlowsOf(r.GetFlows())
+		answers[machine] = Flows{Flows: flows, Truncated: truncated}
+	}}, machine)
+	return answers
+}
+
+// ask puts a question to one machine, or to all, and waits for the answers. take is called
+// for each under s.mu, and not after ask has returned.
+func (s *Server) ask(ctx context.Context, q *question, only string) {
 	s.mu.Lock()
 	s.asked++
-	q := &question{number: s.asked, waits: map[string]bool{}, answers: map[string][]model.GroupFigures{}, done: make(chan struct{})}
+	q.number, q.waits, q.done = s.asked, map[string]bool{}, make(chan struct{})
+	if q.query != nil {
+		q.query.Asked = q.number
+	}
 	for name, m := range s.machines {
-		if who := m.sessions[observation]; who != nil && m.report != nil {
-			q.waits[name] = true
-			select {
-			case who.ask <- struct{}{}:
-			default: // it is about to be asked, with the newest number
-			}
+		who := m.sessions[observation]
+		if who == nil || m.report == nil || only != "" && name != only {
+			continue
+		}
+		q.waits[name] = true
+		if q.query != nil {
+			who.query.Store(q.query)
+		} else {
+			who.figures.Store(q.number)
+		}
+		select {
+		case who.ask <- struct{}{}:
+		default: // it is about to be asked, with the newest number
 		}
 	}
 	if len(q.waits) == 0 {
 		s.mu.Unlock()
-		return q.answers
+		return
 	}
 	s.questions[q] = struct{}{}
 	s.mu.Unlock()
@@ -57,22 +109,25 @@ func (s *Server) Figures(ctx context.Context) map[string][]model.GroupFigures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.questions, q)
-	return maps.Clone(q.answers)
 }
 
-// answered hands figures to those who asked for them. s.mu is held.
-func (s *Server) answered(machine string, f *agentv1.Figures) {
-	if f == nil {
-		return
-	}
+// answered hands a report to those who asked for what is in it. s.mu is held.
+func (s *Server) answered(machine string, r *agentv1.Report) {
 	for q := range s.questions {
-		// A larger number was asked later, so its answer is no older.
-		if q.number <= f.GetAsked() && q.waits[machine] {
-			delete(q.waits, machine)
-			q.answers[machine] = wire.FiguresOf(f)
-			if len(q.waits) == 0 {
-				close(q.done)
-			}
+		var answers bool
+		if q.query == nil {
+			// A larger number was asked later, so its answer is no older.
+			answers = r.GetFigures() != nil && q.number <= r.GetFigures().GetAsked()
+		} else {
+			answers = r.GetFlows() != nil && q.number == r.GetFlows().GetAsked()
+		}
+		if !answers || !q.waits[machine] {
+			continue
+		}
+		delete(q.waits, machine)
+		q.take(machine, r)
+		if len(q.waits) == 0 {
+			close(q.done)
 		}
 	}
 }
@@ -80,17 +135,16 @@ func (s *Server) answered(machine string, f *agentv1.Figures) {
 // instruct sends a machine its instructions: one at the beginning, and one for each
 // question.
 func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.Instruction) error) error {
-	for number := uint64(0); ; {
-		if err := send(s.instruction(number)); err != nil {
+	for {
+		if err := send(&agentv1.Instruction{
+			TimeToLive: durationpb.New(s.config.TTL), AskFigures: who.figures.Load(), AskFlows: who.query.Load(),
+		}); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-who.ask:
-			s.mu.Lock()
-			number = s.asked
-			s.mu.Unlock()
 		}
 	}
 }
@@ -103,4 +157,39 @@ func trimFigures(f *agentv1.Figures) {
 	f.Groups = slices.DeleteFunc(f.GetGroups()[:min(len(f.GetGroups()), maxFigures)], func(g *agentv1.GroupFigures) bool {
 		return len(g.GetName()) > maxName
 	})
+	f.Frontends = f.GetFrontends()[:min(len(f.GetFrontends()), maxFrontends)]
+	backends := 0
+	for _, g := range f.GetFrontends() {
+		g.Backends = g.GetBackends()[:min(len(g.GetBackends()), maxFigures-backends)]
+		backends += len(g.GetBackends())
+	}
+	for reason := range f.GetDrops() {
+		if len(reason) > maxName || len(f.GetDrops()) > maxReasons {
+			delete(f.Drops, reason)
+		}
+	}
+}
+
+// trimBalancing cuts what a report says of frontends and checks.
+func trimBalancing(r *agentv1.Report) {
+	r.Frontends = slices.DeleteFunc(r.GetFrontends()[:min(len(r.GetFrontends()), maxFrontends)], func(f *agentv1.FrontendState) bool {
+		return len(f.GetName()) > maxName
+	})
+	for _, f := range r.GetFrontends() {
+		f.State, f.Mode, f.DataPlane = cut(f.GetState(), maxName), cut(f.GetMode(), maxName), cut(f.GetDataPlane(), maxName)
+		f.Message = cut(f.GetMessage(), maxMessage)
+	}
+	r.Checks = slices.DeleteFunc(r.GetChecks()[:min(len(r.GetChecks()), maxChecks)], func(c *agentv1.CheckResult) bool {
+		return len(c.GetName()) > maxName
+	})
+	for _, c := range r.GetChecks() {
+		c.Health, c.Message = cut(c.GetHealth(), maxName), cut(c.GetMessage(), maxMessage)
+	}
+	r.Ejected = r.GetEjected()[:min(len(r.GetEjected()), maxFigures)]
+	for i, e := range r.GetEjected() {
+		r.Ejected[i] = cut(e, maxName)
+	}
+	if t := r.GetTunnel(); t != nil {
+		t.Message = cut(t.GetMessage(), maxMessage)
+	}
 }

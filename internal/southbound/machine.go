@@ -3,6 +3,7 @@ package southbound
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // MachineState is what the server knows of one machine, from open streams and from
-// those that were. It is a copy, but for Proxy, Sessions and VIPs, which nobody changes.
+// those that were. It is a copy, but for what is of reports, which nobody changes.
 type MachineState struct {
 	Name string
 	Role string
@@ -41,6 +42,11 @@ type MachineState struct {
 
 	Sessions []model.Session     // with BGP peers, by peer
 	VIPs     []model.VIPObserved // by address
+
+	Frontends []model.FrontendObserved // by key
+	Checks    []model.CheckResult      // in the order of the report
+	Ejected   []netip.AddrPort         // by its proxy, sorted
+	Tunnel    *agentv1.Tunnel          // nil: it takes nothing out of tunnels
 }
 
 // Problem is one resource that a machine does not run as the plane wants it.
@@ -79,10 +85,13 @@ type machine struct {
 	lost       bool // as last told to watchers
 
 	report    *agentv1.Report
-	problems  []Problem           // of the report
-	bgp       []model.Session     // of the report
-	vips      []model.VIPObserved // of the report
-	refusals  []Problem           // on the discovery stream
+	problems  []Problem // of the report
+	bgp       []model.Session
+	vips      []model.VIPObserved
+	frontends []model.FrontendObserved
+	checks    []model.CheckResult
+	ejected   []netip.AddrPort
+	refusals  []Problem // on the discovery stream
 	delivered delta.Revision
 	applied   delta.Revision
 }
@@ -150,13 +159,15 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		state.Addresses = slices.Clone(m.report.GetAddresses())
 		state.AgentVersion = m.report.GetAgentVersion()
 		state.Sessions, state.VIPs = m.bgp, m.vips
+		state.Frontends, state.Checks, state.Ejected = m.frontends, m.checks, m.ejected
+		state.Tunnel = m.report.GetTunnel()
 	}
 	return state
 }
 
 // Watch has f called with a machine's name whenever it connects or disconnects, is
-// lost or back, its delivered or applied revision moves, or its problems, proxy,
-// addresses, sessions or VIPs change. f is called without locks, from many goroutines, and must not
+// lost or back, its delivered or applied revision moves, or anything of its reports
+// changes but figures, flows and what its proxy counts. f is called without locks, from many goroutines, and must not
 // block.
 func (s *Server) Watch(f func(machine string)) {
 	s.mu.Lock()

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/wire"
@@ -21,6 +20,8 @@ const (
 	maxName      = 512
 	maxSessions  = 256
 	maxVIPs      = 16384
+	maxFrontends = 65536
+	maxChecks    = 100_000
 )
 
 // Observe takes a machine's reports.
@@ -38,10 +39,6 @@ func (s *Server) Observe(g grpc.BidiStreamingServer[agentv1.Report, agentv1.Inst
 	go func() { who.end(s.observe(ctx, who, g)) }()
 	<-ctx.Done()
 	return ended(ctx)
-}
-
-func (s *Server) instruction(asked uint64) *agentv1.Instruction {
-	return &agentv1.Instruction{TimeToLive: durationpb.New(s.config.TTL), AskFigures: asked}
 }
 
 func (s *Server) observe(ctx context.Context, who *session, g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
@@ -77,8 +74,8 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		s.mu.Unlock()
 		return
 	}
-	s.answered(who.Machine, report.GetFigures())
-	report.Figures = nil // nobody else wants it
+	s.answered(who.Machine, report)
+	report.Figures, report.Flows = nil, nil // nobody else wants them
 	changed := m.report == nil || m.lost || applied != m.applied || !slices.Equal(problems, m.problems) ||
 		!steady(m.report, report)
 	if m.lost {
@@ -88,6 +85,7 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 	m.report, m.problems, m.applied = report, problems, applied
 	if changed { // else they say the same, and there may be thousands
 		m.bgp, m.vips = wire.SessionsOf(report.GetSessions()), wire.VIPStatesOf(report.GetVips())
+		m.frontends, m.checks, m.ejected = wire.FrontendStatesOf(report.GetFrontends()), wire.CheckResultsOf(report.GetChecks()), wire.EjectedOf(report.GetEjected())
 	}
 	m.lastReport, m.seen = now, now
 	s.mu.Unlock()
@@ -101,7 +99,9 @@ func steady(a, b *agentv1.Report) bool {
 	p, q := a.GetProxy(), b.GetProxy()
 	return a.GetAgentVersion() == b.GetAgentVersion() && slices.Equal(a.GetAddresses(), b.GetAddresses()) &&
 		p.GetState() == q.GetState() && p.GetVersion() == q.GetVersion() && p.GetStarts() == q.GetStarts() && p.GetMessage() == q.GetMessage() &&
-		slices.EqualFunc(a.GetSessions(), b.GetSessions(), equal) && slices.EqualFunc(a.GetVips(), b.GetVips(), equal)
+		slices.EqualFunc(a.GetSessions(), b.GetSessions(), equal) && slices.EqualFunc(a.GetVips(), b.GetVips(), equal) &&
+		slices.EqualFunc(a.GetFrontends(), b.GetFrontends(), equal) && slices.EqualFunc(a.GetChecks(), b.GetChecks(), equal) &&
+		equal(a.GetTunnel(), b.GetTunnel()) && slices.Equal(a.GetEjected(), b.GetEjected())
 }
 
 func equal[M proto.Message](a, b M) bool { return proto.Equal(a, b) }
@@ -125,6 +125,7 @@ func trim(r *agentv1.Report) *agentv1.Report {
 	for _, v := range r.GetVips() {
 		v.State, v.Message = cut(v.GetState(), maxName), cut(v.GetMessage(), maxMessage)
 	}
+	trimBalancing(r)
 	trimFigures(r.GetFigures())
 	if a := r.GetApplied(); a != nil {
 		a.Problems = a.GetProblems()[:min(len(a.GetProblems()), maxProblems)]

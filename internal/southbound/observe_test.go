@@ -2,6 +2,9 @@ package southbound
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
@@ -191,19 +195,105 @@ func TestFigures(t *testing.T) {
 				return
 			}
 			_ = answering.client.Send(&agentv1.Report{AgentVersion: "v1", Figures: &agentv1.Figures{
-				Asked:  instruction.GetAskFigures(),
-				Groups: []*agentv1.GroupFigures{{Name: "team/app/80", Requests: 7, Errors: 1, Backends: 2, Healthy: 1}},
+				Asked:     instruction.GetAskFigures(),
+				Groups:    []*agentv1.GroupFigures{{Name: "team/app/80", Requests: 7, Errors: 1, Backends: 2, Healthy: 1}},
+				Frontends: []*agentv1.FrontendFigures{{Name: "tcp://192.0.2.1:80", Packets: 5}},
+				Drops:     map[string]uint64{"no-backend": 9, strings.Repeat("x", maxName+1): 1},
 			}})
 		}
 	}()
 	for range 2 {
 		got := r.server.Figures(t.Context())
 		want := model.GroupFigures{Group: "team/app/80", Requests: 7, Errors: 1, Backends: 2, Healthy: 1}
-		if len(got) != 1 || len(got["edge-1"]) != 1 || got["edge-1"][0] != want {
+		if len(got) != 1 || len(got["edge-1"].Groups) != 1 || got["edge-1"].Groups[0] != want || got["edge-1"].Drops["no-backend"] != 9 ||
+			len(got["edge-1"].Frontends) != 1 || got["edge-1"].Frontends[0].Packets != 5 {
 			t.Errorf("figures %+v", got)
 		}
 	}
 	if len(r.server.questions) != 0 {
 		t.Error("questions are left over")
+	}
+}
+
+// TestFlows asks machines for flows, and one of them alone.
+func TestFlows(t *testing.T) {
+	r := newRig(t)
+	for _, name := range []string{"edge-1", "edge-2"} {
+		o := r.join(name).observe()
+		o.report(&agentv1.Report{AgentVersion: "v1"})
+		r.wait("the report", name, func(m MachineState) bool { return m.AgentVersion == "v1" })
+		go func() {
+			for {
+				instruction, err := o.client.Recv()
+				if err != nil {
+					return
+				}
+				q := instruction.GetAskFlows()
+				if q == nil || q.GetFrontend() != "tcp://192.0.2.1:80" || q.GetLimit() != 5 {
+					continue
+				}
+				// An answer to another question is none to this one.
+				_ = o.client.Send(&agentv1.Report{AgentVersion: "v1", Flows: &agentv1.Flows{Asked: q.GetAsked() + 1}})
+				_ = o.client.Send(&agentv1.Report{AgentVersion: "v1", Flows: &agentv1.Flows{Asked: q.GetAsked(), Truncated: true, Flows: []*agentv1.Flow{
+					{Frontend: q.GetFrontend(), Client: []byte{10, 0, 0, 1}, ClientPort: 4000, Machine: name},
+				}}})
+			}
+		}()
+	}
+	q := model.FlowQuery{Frontend: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}, Limit: 5}
+	for only, want := range map[string][]string{"": {"edge-1", "edge-2"}, "edge-2": {"edge-2"}, "edge-9": nil} {
+		got := r.server.Flows(t.Context(), only, q)
+		if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, want) {
+			t.Errorf("asked %q, there answer %v, want %v", only, names, want)
+		}
+		for name, answer := range got {
+			if !answer.Truncated || len(answer.Flows) != 1 || answer.Flows[0].Machine != name || answer.Flows[0].Client != netip.MustParseAddrPort("10.0.0.1:4000") {
+				t.Errorf("%s answers %+v", name, answer)
+			}
+		}
+	}
+}
+
+// TestReportsOfBalancing are kept, and watchers hear of every change in them.
+func TestReportsOfBalancing(t *testing.T) {
+	r := newRig(t)
+	o := r.join("edge-1").observe()
+	o.report(&agentv1.Report{AgentVersion: "v1"})
+	r.wait("the report", "edge-1", func(m MachineState) bool { return m.AgentVersion == "v1" })
+	report := &agentv1.Report{AgentVersion: "v1"}
+	for what, step := range []struct {
+		change func()
+		is     func(MachineState) bool
+	}{
+		{
+			func() {
+				report.Frontends = []*agentv1.FrontendState{{Name: "tcp://192.0.2.1:80", State: "balanced", Message: strings.Repeat("é", 1000)}, {Name: strings.Repeat("x", maxName+1)}}
+			},
+			func(m MachineState) bool {
+				return len(m.Frontends) == 1 && m.Frontends[0].State == model.FrontendBalanced && len(m.Frontends[0].Message) == maxMessage
+			},
+		},
+		{
+			func() { report.Checks = []*agentv1.CheckResult{{Name: "x", Health: "healthy"}} },
+			func(m MachineState) bool { return len(m.Checks) == 1 && m.Checks[0].Health == model.Healthy },
+		},
+		{
+			func() { report.Ejected = []string{"10.0.0.1:80"} },
+			func(m MachineState) bool {
+				return slices.Equal(m.Ejected, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")})
+			},
+		},
+		{
+			func() { report.Tunnel = &agentv1.Tunnel{Mtu: 1500} },
+			func(m MachineState) bool { return m.Tunnel.GetMtu() == 1500 },
+		},
+		{
+			func() { report.Tunnel = nil },
+			func(m MachineState) bool { return m.Tunnel == nil },
+		},
+	} {
+		step.change()
+		o.report(proto.CloneOf(report))
+		r.wait(fmt.Sprint("change ", what), "edge-1", step.is)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -118,7 +119,7 @@ type Server struct {
 	mu       sync.Mutex
 	machines map[string]*machine
 	watchers []func(machine string)
-	// asked is the number of the last question for figures; questions are those that wait.
+	// asked is the number of the last question; questions are those that wait.
 	asked     uint64
 	questions map[*question]struct{}
 	sessions  map[*session]struct{}
@@ -228,7 +229,10 @@ func (s *Server) standby() error {
 type session struct {
 	caller
 	end context.CancelCauseFunc
-	ask chan struct{} // gets a token when the machine is to be asked for figures
+	ask chan struct{} // gets a token when the machine is to be asked for something
+	// figures is the number of the last question for figures, query the last one for flows.
+	figures atomic.Uint64
+	query   atomic.Pointer[agentv1.FlowQuery]
 }
 
 // begin is the common start of both kinds of streams: it checks who calls and
