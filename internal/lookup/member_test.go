@@ -1,0 +1,72 @@
+package lookup
+
+import (
+	"net/netip"
+	"reflect"
+	"testing"
+
+	"fairlead.dev/internal/model"
+)
+
+func key(text string) model.FrontendKey {
+	k, err := model.ParseFrontend(text)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+func TestMembers(t *testing.T) {
+	k := key("tcp://192.0.2.1:80")
+	at := netip.MustParseAddrPort
+	backends := []model.FrontendBackend{
+		{Address: at("10.0.0.1:80"), Weight: 40, HopWeight: 100},
+		{Address: at("10.0.0.2:80"), Weight: 40, HopWeight: 100, State: model.BackendDraining},
+		{Address: at("10.0.0.3:80"), Weight: 100, HopWeight: 100, State: model.BackendUnready},
+		{Address: at("10.0.0.4:80"), Weight: 7},
+	}
+	got, which := Members(k, backends)
+	want := []Member{
+		{ID(k, backends[0]), 40, 100},
+		{ID(k, backends[1]), 0, 100},
+		{ID(k, backends[3]), 7, 7},
+	}
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(which, []int{0, 1, 3}) {
+		t.Errorf("got %v of %v, want %v", got, which, want)
+	}
+}
+
+// TestIDs: a backend is the same whichever frontend asks, a proxy is its machine.
+func TestIDs(t *testing.T) {
+	a, b := key("tcp://192.0.2.1:80"), key("udp://192.0.2.2:53")
+	server := model.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.1:80"), Machine: "m"}
+	elsewhere := server
+	elsewhere.Machine = "n"
+	if ID(a, server) != ID(b, server) || ID(a, server) != ID(a, elsewhere) {
+		t.Error("a backend has two IDs")
+	}
+	proxy := func(machine string) uint64 {
+		return ID(a, model.FrontendBackend{Address: netip.AddrPortFrom(a.VIP, a.Port), Machine: machine})
+	}
+	if proxy("edge-1") == proxy("edge-2") || proxy("edge-1") == ID(a, server) || proxy("edge-10") == proxy("edge-1") {
+		t.Error("two backends have one ID")
+	}
+}
+
+// TestHash holds what data planes in C must give, too.
+func TestHash(t *testing.T) {
+	client := netip.MustParseAddrPort("198.51.100.7:40000")
+	k := key("tcp://192.0.2.1:80")
+	five, three, source := Hash(model.HashFiveTuple, client, k), Hash(model.HashThreeTuple, client, k), Hash(model.HashSource, client, k)
+	for name, c := range map[string]struct{ got, want uint64 }{
+		"5-tuple": {five, 0x8e6275e5b0484f08}, "3-tuple": {three, 0x26cbe0aab67f7a2a}, "source": {source, 0xa1a7b41acb4b5b0f},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %#x, want %#x", name, c.got, c.want)
+		}
+	}
+	other := netip.MustParseAddrPort("198.51.100.7:40001")
+	if Hash(model.HashFiveTuple, other, k) == five || Hash(model.HashThreeTuple, other, k) != three || Hash(model.HashSource, other, key("udp://192.0.2.9:53")) != source {
+		t.Error("a hash counts what it should not, or not what it should")
+	}
+}
