@@ -1,0 +1,226 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/lookup"
+	"fairlead.dev/internal/model"
+)
+
+// FlowRequest is a flow to explain: where a client sends to, and from where.
+type FlowRequest struct {
+	Frontend model.FrontendKey `json:"frontend"`
+	Client   netip.AddrPort    `json:"client"`
+	// Machine at which its packets arrive; empty leaves it open.
+	Machine string `json:"machine,omitempty"`
+}
+
+// NewFlowRequest reads a flow as people write it: "tcp://VIP:PORT" and "IP:PORT". Its
+// errors say what is wrong and what is wanted.
+func NewFlowRequest(url, from, machine string) (FlowRequest, error) {
+	k, err := model.ParseFrontend(strings.TrimSuffix(url, "/"))
+	if err != nil {
+		return FlowRequest{}, err
+	}
+	if from == "" {
+		return FlowRequest{}, fmt.Errorf("from: a flow has a client: want IP:PORT")
+	}
+	client, err := netip.ParseAddrPort(from)
+	if err != nil || client.Port() == 0 {
+		return FlowRequest{}, fmt.Errorf("from %q: want IP:PORT, [IP]:PORT for IPv6", from)
+	}
+	client = netip.AddrPortFrom(client.Addr().Unmap().WithZone(""), client.Port())
+	if client.Addr().Is4() != k.VIP.Is4() {
+		return FlowRequest{}, fmt.Errorf("from %q: no packet goes from there to %s: one is IPv4, the other IPv6", from, k.VIP)
+	}
+	return FlowRequest{Frontend: k, Client: client, Machine: machine}, nil
+}
+
+// FlowWorld is what is known when a flow is explained.
+type FlowWorld struct {
+	// Balanced is the frontend as machines are told of it; nil when there is none.
+	Balanced *model.Balanced
+	// At says what each connected machine does about it, sorted by machine.
+	At []FrontendAt
+	// VIP is the address over all machines; nil when nobody has it.
+	VIP *model.VIPStatus
+	// Others are frontends of the same VIP, sorted.
+	Others []model.FrontendKey
+	// Flows are entries of flow tables of exactly this flow.
+	Flows []FlowAt
+	// Offline says that there are no machines to ask.
+	Offline bool
+}
+
+// FrontendAt is what one machine does about a frontend.
+type FrontendAt struct {
+	Machine string `json:"machine"`
+	model.FrontendObserved
+}
+
+// FlowAt is a flow in the table of one machine.
+type FlowAt struct {
+	At string `json:"at"`
+	model.Flow
+}
+
+// FlowExplanation is what becomes of a flow's packets, and why.
+type FlowExplanation struct {
+	Request  FlowRequest      `json:"request"`
+	VIP      *model.VIPStatus `json:"vip,omitempty"`
+	Frontend *model.Frontend  `json:"frontend,omitempty"`
+	At       []FrontendAt     `json:"at,omitempty"`
+	// Hash of the flow, and the row that it chooses of so many.
+	Hash string `json:"hash,omitempty"` // hexadecimal
+	Row  int    `json:"row"`
+	Rows int    `json:"rows,omitempty"`
+	// Asked are the backends of the row, in the order in which they are asked. The first
+	// takes the flow if it is new; the others may have begun it before a change.
+	Asked []FlowBackend `json:"asked,omitempty"`
+	// Flows that machines have in their tables already.
+	Flows []FlowAt `json:"flows,omitempty"`
+	// Backend takes the flow if it is new; nil when nobody does.
+	Backend *FlowBackend `json:"backend,omitempty"`
+	Answer  string       `json:"answer"`
+	Notes   []string     `json:"notes,omitempty"`
+}
+
+// FlowBackend is a backend with its share.
+type FlowBackend struct {
+	model.FrontendBackend
+	// Percent of the rows of which it is the first.
+	Percent float64 `json:"percent"`
+	Why     string  `json:"why"`
+}
+
+// Flow says what becomes of a flow: which backend load balancers choose for it, and why.
+func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
+	e := FlowExplanation{Request: r, VIP: w.VIP, At: w.At, Flows: w.Flows}
+	if w.Balanced == nil {
+		e.Answer = "nothing balances " + r.Frontend.String()
+		switch {
+		case len(w.Others) > 0:
+			e.Answer += "; at this VIP there are " + joinFrontends(w.Others)
+		case w.VIP == nil:
+			e.Answer += ": no AddressPool has given " + r.Frontend.VIP.String() + " to anybody"
+		}
+		return e
+	}
+	f := w.Balanced.Frontend
+	e.Frontend = f
+	if len(f.Sources) > 0 && !slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool { return p.Contains(r.Client.Addr()) }) {
+		e.Answer = fmt.Sprintf("dropped (source-denied): %s is in none of the source ranges of %s", r.Client.Addr(), f.Owner)
+		return e
+	}
+	backends := w.Balanced.Backends
+	if f.LocalOnly {
+		backends = e.local(backends)
+		if backends == nil {
+			return e
+		}
+	}
+	members, which := lookup.Members(f.FrontendKey, backends)
+	e.Rows = lookup.Rows(len(members))
+	table := lookup.New(e.Rows, members)
+	hash := lookup.Hash(f.Hash, r.Client, f.FrontendKey)
+	e.Hash, e.Row = fmt.Sprintf("%016x", hash), int(hash&uint64(e.Rows-1))
+	index := map[uint64]int{}
+	for i, m := range members {
+		index[m.ID] = which[i]
+	}
+	shares := table.Shares()
+	row := table.Row(e.Row)
+	for k, place := range row {
+		if place == lookup.None {
+			continue
+		}
+		b := FlowBackend{
+			FrontendBackend: backends[index[table.Members()[place].ID]],
+			Percent:         100 * float64(shares[place]) / float64(e.Rows),
+			Why:             "may have begun the flow before a change",
+		}
+		if k == 0 {
+			b.Why = "first of the row: takes the flow if it is new"
+		}
+		e.Asked = append(e.Asked, b)
+	}
+	if row[0] != lookup.None {
+		e.Backend = &e.Asked[0]
+	}
+	e.answer(f)
+	return e
+}
+
+// local are the backends of the machine at which the packets arrive; nil when that is
+// not known, or there is none.
+func (e *FlowExplanation) local(backends []model.FrontendBackend) []model.FrontendBackend {
+	if e.Request.Machine == "" {
+		e.Answer = "new flows stay at the machine at which they arrive (externalTrafficPolicy: Local): say which with --machine"
+		return nil
+	}
+	var here []model.FrontendBackend
+	for _, b := range backends {
+		if b.Machine == e.Request.Machine {
+			here = append(here, b)
+		}
+	}
+	if here == nil {
+		e.Answer = "dropped (no-backend): machine " + e.Request.Machine + " has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP"
+	}
+	return here
+}
+
+func (e *FlowExplanation) answer(f *model.Frontend) {
+	switch {
+	case len(e.Flows) > 0:
+		l := e.Flows[0]
+		e.Answer = fmt.Sprintf("the flow is in the table of %s: its packets go to %s", l.At, place(l.Backend, l.Machine))
+		for _, other := range e.Flows[1:] {
+			if other.Backend != l.Backend || other.Machine != l.Machine {
+				e.Notes = append(e.Notes, fmt.Sprintf("machine %s has it at %s", other.At, place(other.Backend, other.Machine)))
+			}
+		}
+		if e.Backend != nil {
+			e.Notes = append(e.Notes, "a new flow of this address and port would go to "+place(e.Backend.Address, e.Backend.Machine))
+		}
+	case e.Backend == nil && len(e.Asked) > 0:
+		e.Answer = "a new flow is dropped (no-backend): no backend takes new flows; an older one is asked for at " + place(e.Asked[0].Address, e.Asked[0].Machine)
+	case e.Backend == nil:
+		e.Answer = "dropped (no-backend): there is no backend that works"
+	default:
+		e.Answer = "a new flow goes to " + place(e.Backend.Address, e.Backend.Machine)
+	}
+	if f.Affinity > 0 {
+		e.Notes = append(e.Notes, fmt.Sprintf("session affinity: if %s was at another backend within %s, it stays there", e.Request.Client.Addr(), f.Affinity))
+	}
+	if f.QUIC != nil {
+		e.Notes = append(e.Notes, "QUIC: packets whose connection ID names a server go to that one")
+	}
+	for _, o := range e.At {
+		if o.DataPlane != "" && o.DataPlane != model.DataPlaneXDP && o.State == model.FrontendBalanced {
+			e.Notes = append(e.Notes, fmt.Sprintf("machine %s balances it with %s, which chooses by a hash of its own", o.Machine, o.DataPlane))
+		}
+	}
+}
+
+func place(a netip.AddrPort, machine string) string {
+	if machine == "" {
+		return a.String()
+	}
+	return a.String() + " on machine " + machine
+}
+
+func joinFrontends(keys []model.FrontendKey) string {
+	const most = 5
+	var texts []string
+	for _, k := range keys[:min(len(keys), most)] {
+		texts = append(texts, k.String())
+	}
+	if len(keys) > most {
+		texts = append(texts, fmt.Sprintf("%d more", len(keys)-most))
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,107 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"fairlead.dev/internal/lookup"
+	"fairlead.dev/internal/model"
+)
+
+func flowRequest(t *testing.T, url, from string) FlowRequest {
+	t.Helper()
+	r, err := NewFlowRequest(url, from, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func balanced(n int) *model.Balanced {
+	k, err := model.ParseFrontend("tcp://192.0.2.1:80")
+	if err != nil {
+		panic(err)
+	}
+	b := &model.Balanced{Frontend: &model.Frontend{FrontendKey: k, Owner: model.Object{Kind: "Service", Namespace: "team", Name: "app"}}}
+	for i := range n {
+		b.Backends = append(b.Backends, model.FrontendBackend{
+			Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 8080), Machine: fmt.Sprintf("node-%d", i%3), Weight: 100, HopWeight: 100,
+		})
+	}
+	return b
+}
+
+func TestFlowGoesToTheFirstOfItsRow(t *testing.T) {
+	b := balanced(5)
+	for port := range 200 {
+		r := flowRequest(t, "tcp://192.0.2.1:80", fmt.Sprintf("198.51.100.7:%d", 40000+port))
+		e := Flow(r, FlowWorld{Balanced: b})
+		members, which := lookup.Members(b.Frontend.FrontendKey, b.Backends)
+		table := lookup.New(lookup.Rows(5), members)
+		row := table.Row(int(lookup.Hash("", r.Client, r.Frontend) % uint64(table.Len())))
+		var want netip.AddrPort
+		for i, m := range members {
+			if m == table.Members()[row[0]] {
+				want = b.Backends[which[i]].Address
+			}
+		}
+		if e.Backend == nil || e.Backend.Address != want || len(e.Asked) != 3 {
+			t.Fatalf("port %d: %+v, want %s", port, e.Backend, want)
+		}
+		if !strings.Contains(e.Answer, "a new flow goes to "+want.String()) {
+			t.Fatalf("the answer is %q", e.Answer)
+		}
+	}
+}
+
+func TestFlowAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*model.Balanced, *FlowRequest, *FlowWorld)
+		want   string
+	}{
+		{"no frontend", func(_ *model.Balanced, _ *FlowRequest, w *FlowWorld) { w.Balanced = nil }, "nothing balances tcp://192.0.2.1:80: no AddressPool has given 192.0.2.1 to anybody"},
+		{"another port", func(b *model.Balanced, r *FlowRequest, w *FlowWorld) {
+			w.Balanced, w.Others = nil, []model.FrontendKey{b.Frontend.FrontendKey}
+			r.Frontend.Port = 81
+		}, "nothing balances tcp://192.0.2.1:81; at this VIP there are tcp://192.0.2.1:80"},
+		{"source", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) {
+			b.Frontend.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+		}, "dropped (source-denied): 198.51.100.7 is in none of the source ranges of Service team/app"},
+		{"nobody", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) { b.Backends = nil }, "dropped (no-backend): there is no backend that works"},
+		{"drains", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) {
+			b.Backends = b.Backends[:1]
+			b.Backends[0].State = model.BackendDraining
+		}, "a new flow is dropped (no-backend): no backend takes new flows; an older one is asked for at 10.0.0.1:8080 on machine node-0"},
+		{"local", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) { b.Frontend.LocalOnly = true }, "new flows stay at the machine at which they arrive (externalTrafficPolicy: Local): say which with --machine"},
+		{"local elsewhere", func(b *model.Balanced, r *FlowRequest, _ *FlowWorld) {
+			b.Frontend.LocalOnly, r.Machine = true, "edge-9"
+		}, "dropped (no-backend): machine edge-9 has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP"},
+		{"known", func(_ *model.Balanced, _ *FlowRequest, w *FlowWorld) {
+			w.Flows = []FlowAt{{At: "edge-1", Flow: model.Flow{Backend: netip.MustParseAddrPort("10.0.0.9:1")}}}
+		}, "the flow is in the table of edge-1: its packets go to 10.0.0.9:1"},
+	} {
+		b, r := balanced(3), flowRequest(t, "tcp://192.0.2.1:80", "198.51.100.7:40000")
+		w := FlowWorld{Balanced: b}
+		c.change(b, &r, &w)
+		if e := Flow(r, w); e.Answer != c.want {
+			t.Errorf("%s: %q, want %q", c.name, e.Answer, c.want)
+		}
+	}
+}
+
+func TestBadFlowRequests(t *testing.T) {
+	for _, c := range [][3]string{
+		{"http://192.0.2.1", "198.51.100.7:1", "tcp://VIP:PORT"},
+		{"tcp://192.0.2.1", "198.51.100.7:1", "tcp://VIP:PORT"},
+		{"tcp://192.0.2.1:80", "", "want IP:PORT"},
+		{"tcp://192.0.2.1:80", "198.51.100.7", "want IP:PORT"},
+		{"tcp://192.0.2.1:80", "[2001:db8::1]:5", "one is IPv4, the other IPv6"},
+	} {
+		if _, err := NewFlowRequest(c[0], c[1], ""); err == nil || !strings.Contains(err.Error(), c[2]) {
+			t.Errorf("%q: %v, want something with %q", c[:2], err, c[2])
+		}
+	}
+}
