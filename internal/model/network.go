@@ -11,8 +11,11 @@ type VIP struct {
 	Pool    string     `json:"pool"`
 	Mode    Announce   `json:"announce"`
 	// Listeners that the machine's proxy must serve before the machine announces the
-	// VIP. Empty: nothing serves it yet, and no machine announces it.
+	// VIP. Without listeners and frontends nothing serves it yet, and no machine announces it.
 	Listeners []ListenerID `json:"listeners"`
+	// Frontends at the VIP, sorted: those of its listeners, and those that lead to backends
+	// without a proxy.
+	Frontends []FrontendKey `json:"frontends,omitempty"`
 	// Path holds what the pool adds to an advertisement (Mode AnnounceBGP).
 	Path PathOptions `json:"path,omitzero"`
 	// Candidates are the machines that may own the VIP, most preferred first (Mode

@@ -35,6 +35,9 @@ func VIP(v model.VIP, listener func(model.ListenerID) string) *agentv1.Vip {
 	for _, id := range v.Listeners {
 		out.Listeners = append(out.Listeners, listener(id))
 	}
+	for _, k := range v.Frontends {
+		out.Frontends = append(out.Frontends, FrontendName(k))
+	}
 	return out
 }
 
@@ -60,6 +63,13 @@ func VIPOf(v *agentv1.Vip) (model.VIP, error) {
 	}
 	for _, name := range v.GetListeners() {
 		out.Listeners = append(out.Listeners, model.ListenerID(name))
+	}
+	for _, name := range v.GetFrontends() {
+		k, err := model.ParseFrontend(name)
+		if err != nil {
+			return model.VIP{}, fmt.Errorf("VIP %s: %w", a, err)
+		}
+		out.Frontends = append(out.Frontends, k)
 	}
 	return out, nil
 }

@@ -31,7 +31,8 @@ func TestVIPGoesThereAndBack(t *testing.T) {
 	for _, v := range []model.VIP{
 		{
 			Address: netip.MustParseAddr("192.0.2.1"), Pool: "public", Mode: model.AnnounceBGP, Listeners: []model.ListenerID{"http-80", "http-81"},
-			Path: model.PathOptions{Communities: []string{"65000:1"}, LocalPreference: &preference, Prepend: 2},
+			Frontends: []model.FrontendKey{{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.UDP, Port: 53}},
+			Path:      model.PathOptions{Communities: []string{"65000:1"}, LocalPreference: &preference, Prepend: 2},
 		},
 		{Address: netip.MustParseAddr("2001:db8::1"), Mode: model.AnnounceL2, Candidates: []string{"a", "b"}, Interfaces: []string{"eth0"}},
 	} {
@@ -42,6 +43,9 @@ func TestVIPGoesThereAndBack(t *testing.T) {
 	}
 	if _, err := VIPOf(&agentv1.Vip{Address: []byte{1, 2, 3}}); err == nil {
 		t.Error("an address of 3 bytes is taken")
+	}
+	if _, err := VIPOf(&agentv1.Vip{Address: []byte{192, 0, 2, 1}, Frontends: []string{"x"}}); err == nil {
+		t.Error("a frontend without an address is taken")
 	}
 }
 

@@ -60,6 +60,8 @@ func proxyState(s agentv1.Proxy_State) string {
 		return "backoff"
 	case agentv1.Proxy_STATE_STOPPED:
 		return "stopped"
+	case agentv1.Proxy_STATE_OFF:
+		return "off"
 	default:
 		return "unknown"
 	}

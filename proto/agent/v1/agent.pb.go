@@ -143,6 +143,8 @@ const (
 	Proxy_STATE_DRAINING    Proxy_State = 3
 	Proxy_STATE_BACKOFF     Proxy_State = 4
 	Proxy_STATE_STOPPED     Proxy_State = 5
+	// The machine is to run none: it has backends only.
+	Proxy_STATE_OFF Proxy_State = 6
 )
 
 // Enum value maps for Proxy_State.
@@ -154,6 +156,7 @@ var (
 		3: "STATE_DRAINING",
 		4: "STATE_BACKOFF",
 		5: "STATE_STOPPED",
+		6: "STATE_OFF",
 	}
 	Proxy_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
@@ -162,6 +165,7 @@ var (
 		"STATE_DRAINING":    3,
 		"STATE_BACKOFF":     4,
 		"STATE_STOPPED":     5,
+		"STATE_OFF":         6,
 	}
 )
 
@@ -282,7 +286,10 @@ type Vip struct {
 	// L2: machines that may own it, most preferred first.
 	Candidates []string `protobuf:"bytes,6,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// L2: interfaces on which an owner answers; none: the machine chooses.
-	Interfaces    []string `protobuf:"bytes,7,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	Interfaces []string `protobuf:"bytes,7,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	// Frontend resources at it: those of its listeners, and those that lead to backends
+	// without a proxy.
+	Frontends     []string `protobuf:"bytes,8,rep,name=frontends,proto3" json:"frontends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -362,6 +369,13 @@ func (x *Vip) GetCandidates() []string {
 func (x *Vip) GetInterfaces() []string {
 	if x != nil {
 		return x.Interfaces
+	}
+	return nil
+}
+
+func (x *Vip) GetFrontends() []string {
+	if x != nil {
+		return x.Frontends
 	}
 	return nil
 }
@@ -3191,7 +3205,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"drain_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x12;\n" +
 	"\ftime_to_live\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeToLive\x12\x1b\n" +
-	"\trouter_id\x18\x04 \x01(\fR\brouterId\"\xcb\x02\n" +
+	"\trouter_id\x18\x04 \x01(\fR\brouterId\"\xe9\x02\n" +
 	"\x03Vip\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12;\n" +
@@ -3203,7 +3217,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"candidates\x12\x1e\n" +
 	"\n" +
 	"interfaces\x18\a \x03(\tR\n" +
-	"interfaces\"G\n" +
+	"interfaces\x12\x1c\n" +
+	"\tfrontends\x18\b \x03(\tR\tfrontends\"G\n" +
 	"\bAnnounce\x12\x18\n" +
 	"\x14ANNOUNCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fANNOUNCE_BGP\x10\x01\x12\x0f\n" +
@@ -3443,21 +3458,22 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fKIND_REFUSED\x10\x01\x12\x10\n" +
-	"\fKIND_WAITING\x10\x02\"\xc1\x02\n" +
+	"\fKIND_WAITING\x10\x02\"\xd1\x02\n" +
 	"\x05Proxy\x124\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1e.fairlead.agent.v1.Proxy.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
 	"\x06starts\x18\x03 \x01(\rR\x06starts\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x1b\n" +
 	"\trss_bytes\x18\x05 \x01(\x04R\brssBytes\x12\x1a\n" +
-	"\brequests\x18\x06 \x01(\x04R\brequests\"}\n" +
+	"\brequests\x18\x06 \x01(\x04R\brequests\"\x8c\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSTATE_STARTING\x10\x01\x12\x0f\n" +
 	"\vSTATE_READY\x10\x02\x12\x12\n" +
 	"\x0eSTATE_DRAINING\x10\x03\x12\x11\n" +
 	"\rSTATE_BACKOFF\x10\x04\x12\x11\n" +
-	"\rSTATE_STOPPED\x10\x05\"\xa6\x01\n" +
+	"\rSTATE_STOPPED\x10\x05\x12\r\n" +
+	"\tSTATE_OFF\x10\x06\"\xa6\x01\n" +
 	"\vInstruction\x12;\n" +
 	"\ftime_to_live\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeToLive\x12\x1f\n" +
