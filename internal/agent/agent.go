@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 )
 
@@ -33,8 +34,30 @@ type Proxy interface {
 	Groups(ctx context.Context) ([]model.GroupFigures, error)
 }
 
-// proxyReady is the State of a proxy that takes requests.
-const proxyReady = "ready"
+// States of a proxy: it takes requests, and there is none on purpose.
+const (
+	proxyReady = "ready"
+	proxyOff   = "off"
+)
+
+// NoProxy is the Proxy of a machine that only has backends: the agent runs no Envoy, and
+// is ready without one.
+type NoProxy struct{}
+
+// Run implements Proxy.
+func (NoProxy) Run(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
+
+// Status implements Proxy.
+func (NoProxy) Status() model.ProxyStatus { return model.ProxyStatus{State: proxyOff} }
+
+// Warming implements Proxy.
+func (NoProxy) Warming(context.Context) ([]string, error) { return nil, nil }
+
+// Active implements Proxy.
+func (NoProxy) Active(context.Context) ([]string, error) { return nil, nil }
+
+// Groups implements Proxy.
+func (NoProxy) Groups(context.Context) ([]model.GroupFigures, error) { return nil, nil }
 
 const (
 	joinTimeout = 10 * time.Second
@@ -52,8 +75,10 @@ type Config struct {
 	DataDir   string   // identity and remembered state
 	RunDir    string   // sockets and secrets; should be a tmpfs
 	Proxy     Proxy
-	Drainer   Drainer // of the proxy's connections; optional
-	Network   Network // optional
+	Drainer   Drainer   // of the proxy's connections; optional
+	Network   Network   // optional
+	Balancing Balancing // optional
+	Checking  Checking  // of backends; optional
 	// DrainOnStop takes the machine out of the traffic before the agent ends. Otherwise
 	// the proxy and the routes to it stay for the next agent.
 	DrainOnStop bool
@@ -71,6 +96,8 @@ type Agent struct {
 	keeper    *keeper
 	upstream  *upstream
 	announcer *announcer
+	balancer  *balancer
+	checks    *checks
 	drainer   *drainer
 	poll      chan struct{}
 	member    chan struct{} // closed once there is an identity or a state to serve
@@ -106,13 +133,21 @@ func New(c Config) (*Agent, error) {
 		poke(report.changed)
 		poke(a.poll)
 		poke(a.announcer.news)
+		poke(a.balancer.news)
 		poke(a.drainer.news)
 	})
 	report.state = a.state
 	a.announcer = newAnnouncer(c, a.state, func() { poke(report.changed) })
-	a.state.network = a.announcer.take
-	report.announcer = a.announcer
-	a.drainer = &drainer{proxy: c.Drainer, announcer: a.announcer, state: a.state, log: c.Log, news: make(chan struct{}, 1)}
+	a.balancer = a.announcer.balancer
+	a.checks = newChecks(c.Checking, func() { poke(report.changed) })
+	a.state.network = func(change delta.Change) error {
+		if change.Type == typeCheck {
+			return a.checks.take(change)
+		}
+		return a.announcer.take(change)
+	}
+	report.announcer, report.balancer, report.checks = a.announcer, a.balancer, a.checks
+	a.drainer = &drainer{proxy: c.Drainer, announcer: a.announcer, balancer: a.balancer, state: a.state, log: c.Log, news: make(chan struct{}, 1)}
 	a.upstream = &upstream{
 		planes: c.Planes, state: a.state, report: report, log: c.Log, now: c.Now, random: c.Rand,
 		path: filepath.Join(c.DataDir, "identity", "identity.json"),
@@ -181,6 +216,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	a.drainer.begin()
 	work(a.announcer.run)
+	work(a.balancer.run)
+	work(a.checks.run)
 	if s := c.Network.Speaker; s != nil {
 		work(s.Run)
 	}
@@ -200,6 +237,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		<-drained // so that it takes nothing back
 		if c.DrainOnStop && a.announcer.announces() {
 			a.drainer.leave(ctx, func() bool { return false })
+		}
+		if c.DrainOnStop {
+			a.balancer.release(ctx)
 		}
 		cancel(context.Cause(stop))
 	case <-ctx.Done():
@@ -381,7 +421,7 @@ func (a *Agent) Readyz(context.Context) error {
 	if blocked != nil && !a.state.isServing() {
 		return fmt.Errorf("not joined: %w", blocked)
 	}
-	if s := a.config.Proxy.Status(); s.State != proxyReady {
+	if s := a.config.Proxy.Status(); s.State != proxyReady && s.State != proxyOff {
 		return fmt.Errorf("the proxy is %s: %s", s.State, s.Message)
 	}
 	return a.state.served()
@@ -406,6 +446,8 @@ type Status struct {
 	// Sessions with BGP peers and VIPs, as the machine sees them.
 	Sessions []model.Session     `json:"sessions"`
 	VIPs     []model.VIPObserved `json:"vips"`
+	// Frontends that the machine balances or has backends of.
+	Frontends []model.FrontendObserved `json:"frontends"`
 }
 
 // Problem is one resource that the proxy does not run as the plane wants it.
@@ -423,7 +465,7 @@ func (a *Agent) Status() Status {
 	s := Status{
 		Machine: a.config.Name, Version: a.config.Version, Cordoned: a.state.config().GetCordoned(),
 		Accepted: accepted.String(), Applied: settled.String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),
-		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(),
+		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(), Frontends: a.balancer.observed(),
 	}
 	var err error
 	if s.Plane, err = a.upstream.status(); err != nil {

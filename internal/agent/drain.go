@@ -31,9 +31,13 @@ const (
 // what is under way finishes within the drain time, and only then the routers are told
 // to send nothing more. The other way round would break what is under way: a router that
 // loses a path moves its flows to machines that do not know them.
+//
+// Where those machines pass the flows on to here, the routers are told first: it breaks
+// nothing, and the machine gets no new flow while it waits.
 type drainer struct {
 	proxy     Drainer // nil: connections are left to end by themselves
 	announcer *announcer
+	balancer  *balancer
 	state     *state
 	log       *slog.Logger
 	news      chan struct{} // gets a token when the machine may be cordoned or not
@@ -45,6 +49,7 @@ type drainer struct {
 func (d *drainer) begin() {
 	if d.out = d.state.config().GetCordoned(); d.out {
 		d.announcer.quit() // the agent before this one has seen to the connections
+		d.balancer.leave(true)
 	}
 }
 
@@ -74,6 +79,7 @@ func (d *drainer) run(stop, ctx context.Context) {
 			}
 		default:
 			undo, d.out = time.After(0), false
+			d.balancer.leave(false)
 			d.announcer.resume()
 			d.log.Info("the machine takes traffic again")
 		}
@@ -84,7 +90,14 @@ func (d *drainer) run(stop, ctx context.Context) {
 // returns false, and the proxy is to be told to take traffic again.
 func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	limit := d.limit()
-	d.log.Info("draining: connections close after the answer under way", "limit", limit)
+	d.balancer.leave(true)
+	breaks := d.announcer.survives()
+	if breaks == "" {
+		d.log.Info("draining: no VIP is announced, and other machines pass this one's flows on until they end", "limit", limit)
+		d.announcer.withdraw(ctx)
+	} else {
+		d.log.Info("draining: connections close after the answer under way", "limit", limit, "announced", breaks)
+	}
 	if d.quieten(ctx) {
 		d.wait(ctx, limit, recalled)
 	}
@@ -92,9 +105,13 @@ func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 		return false // who stops the agent decides what becomes of the routes
 	}
 	if recalled() {
+		d.balancer.leave(false)
+		d.announcer.resume()
 		return false
 	}
-	d.announcer.withdraw(ctx)
+	if breaks != "" {
+		d.announcer.withdraw(ctx)
+	}
 	d.log.Info("drained: no VIP is announced")
 	return true
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -84,10 +85,10 @@ type draining struct {
 }
 
 // newDraining starts both with a machine that is cordoned or not.
-func newDraining(t *testing.T, cordoned bool, limit time.Duration) *draining {
+func newDraining(t *testing.T, cordoned bool, limit time.Duration, planes ...*fakePlane) *draining {
 	t.Helper()
-	d := &draining{announcing: newAnnouncing(t), busy: &busyProxy{connections: 3}, done: make(chan struct{})}
-	d.drainer = &drainer{proxy: d.busy, announcer: d.announcer, state: d.state, log: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1)}
+	d := &draining{announcing: newBalancing(t, planes...), busy: &busyProxy{connections: 3}, done: make(chan struct{})}
+	d.drainer = &drainer{proxy: d.busy, announcer: d.announcer, balancer: d.balancer, state: d.state, log: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1)}
 	d.gives(vipChange(t, bgpVIP(one, "http-80")))
 	d.cordon(cordoned, limit)
 	d.whole()
@@ -130,6 +131,51 @@ func (d *draining) withdrawn() bool {
 	n := 0
 	d.with(func() { n = d.withdrew })
 	return n > 0 && d.prefixes() == 0
+}
+
+// Where the other machines pass flows on to here, nothing breaks by withdrawing, and no
+// new flow comes while it waits.
+func TestCordonWithdrawsFirstWhereFlowsArePassedOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode     model.ForwardMode
+		machines []string
+		decaps   bool
+		first    bool
+	}{
+		"passed on":            {model.ModeDSRGeneve, []string{"edge-1", "edge-2"}, true, true},
+		"by a machine too old": {model.ModeDSRGeneve, []string{"edge-1", "edge-2"}, false, false},
+		"rewritten":            {model.ModeNAT, []string{"edge-1", "edge-2"}, true, false},
+		"nobody else is there": {model.ModeDSRGeneve, []string{"edge-1"}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDraining(t, false, time.Hour, &fakePlane{kind: model.DataPlaneXDP, mode: c.mode})
+			vip := bgpVIP(one, "http-80")
+			vip.Frontends = []model.FrontendKey{web}
+			f := frontendOn(web, c.machines...)
+			f.Listener = "http-80"
+			f.NewFlows = 1000 // so that a machine alone has a data plane too
+			d.gives(append(frontendChanges(t, f, proxies(web, c.machines...)...), nodeChange(t, model.Node{Name: "edge-2", Decaps: c.decaps}), vipChange(t, vip))...)
+			d.balancer.apply()
+			poke(d.news)
+			eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
+			d.cordon(true, time.Hour)
+			if c.first {
+				eventually(t, "it withdraws and waits", func() bool { return d.withdrawn() && d.busy.is(true) && d.busy.waited(2) })
+			} else {
+				eventually(t, "it waits for the connections", func() bool { return d.busy.is(true) && d.busy.waited(2) })
+				if d.prefixes() != 1 {
+					t.Error("it withdrew while there were connections")
+				}
+			}
+			d.cordon(false, time.Hour) // before the end
+			eventually(t, "it announces again", func() bool { return d.prefixes() == 1 && d.busy.is(false) })
+			d.cordon(true, time.Hour)
+			d.busy.has(0)
+			eventually(t, "it is out", func() bool { return d.withdrawn() })
+		})
+	}
 }
 
 func TestCordonDrainsBeforeItWithdraws(t *testing.T) {

@@ -14,23 +14,38 @@ const (
 	typeScope    delta.Type = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
 	typeListener delta.Type = "type.googleapis.com/envoy.config.listener.v3.Listener"
 
-	typeMachine    delta.Type = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
-	typeVIP        delta.Type = agentv1.VipType
-	typePeer       delta.Type = agentv1.BgpPeerType
-	typePassword   delta.Type = agentv1.BgpPasswordType
+	typeMachine  delta.Type = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
+	typeVIP      delta.Type = agentv1.VipType
+	typePeer     delta.Type = agentv1.BgpPeerType
+	typePassword delta.Type = agentv1.BgpPasswordType
+
+	typeNode             delta.Type = agentv1.NodeType
+	typeFrontendBackends delta.Type = agentv1.FrontendBackendsType
+	typeFrontend         delta.Type = agentv1.FrontendType
+	typeCheck            delta.Type = agentv1.CheckType
+
 	typeCheckpoint delta.Type = "type.googleapis.com/fairlead.agent.v1.Checkpoint"
 )
 
 // proxyTypes are relayed to Envoy: what is named comes before what names it.
 var proxyTypes = [...]delta.Type{typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener}
 
-// planeTypes are asked of the plane, in this order; the checkpoint comes last.
+// planeTypes are asked of the plane, in this order: a VIP comes when all that balances it
+// is there, and the checkpoint comes last.
 var planeTypes = [...]delta.Type{
-	typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener, typeMachine, typePassword, typePeer, typeVIP, typeCheckpoint,
+	typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener, typeMachine,
+	typeNode, typeFrontendBackends, typeFrontend, typeCheck, typePassword, typePeer, typeVIP, typeCheckpoint,
 }
 
 // isNetwork says that resources of a type are for the machine's network.
-func isNetwork(t delta.Type) bool { return t == typeVIP || t == typePeer || t == typePassword }
+func isNetwork(t delta.Type) bool {
+	return t == typeVIP || t == typePeer || t == typePassword || isBalancing(t) || t == typeCheck
+}
+
+// isBalancing says that resources of a type are for the machine's data planes.
+func isBalancing(t delta.Type) bool {
+	return t == typeNode || t == typeFrontendBackends || t == typeFrontend
+}
 
 // key names one resource.
 type key struct {

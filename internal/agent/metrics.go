@@ -75,6 +75,7 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 		&problemCollector{a.state, prometheus.NewDesc("fairlead_agent_problems",
 			"Resources that the proxy does not run as the plane wants them, by kind.", []string{"kind"}, nil)},
 		newNetworkCollector(a.announcer),
+		newBalancingCollector(a.balancer),
 	}
 	for _, c := range collectors {
 		if err := r.Register(c); err != nil {

@@ -79,11 +79,13 @@ type announcer struct {
 	machine string
 	parts   Network
 	state   *state
-	proxy   Proxy
-	log     *slog.Logger
-	now     func() time.Time
-	changed func() // what a report says may differ
-	news    chan struct{}
+	// balancer has the data planes that a VIP may need.
+	balancer *balancer
+	proxy    Proxy
+	log      *slog.Logger
+	now      func() time.Time
+	changed  func() // what a report says may differ
+	news     chan struct{}
 
 	mu       sync.Mutex
 	vips     map[string]model.VIP
@@ -115,12 +117,19 @@ func newAnnouncer(c Config, s *state, changed func()) *announcer {
 	if a.parts.Changed == nil {
 		a.parts.Changed = make(chan struct{}, 1)
 	}
+	a.balancer = newBalancer(c, s, func() {
+		changed()
+		poke(a.news)
+	})
 	return a
 }
 
 // take notes what the plane wants of the network. An error is one to refuse the change
 // with.
 func (a *announcer) take(c delta.Change) error {
+	if isBalancing(c.Type) {
+		return a.balancer.take(c)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer poke(a.news)
@@ -202,6 +211,7 @@ func (a *announcer) apply() (again time.Duration) {
 	defer a.mu.Unlock()
 	now := a.now()
 	unready, look := a.proxyTrouble(now)
+	a.balancer.proxyIs(unready)
 	soon := func(d time.Duration) {
 		if d > 0 && (again == 0 || d < again) {
 			again = d
@@ -233,7 +243,7 @@ func (a *announcer) apply() (again time.Duration) {
 		soon(left)
 		if a.ready[v.Address] = why == ""; why != "" {
 			a.withheld[v.Address] = why
-			waiting = waiting || len(v.Listeners) > 0
+			waiting = waiting || len(v.Listeners)+len(v.Frontends) > 0
 		}
 		switch v.Mode {
 		case model.AnnounceBGP:
@@ -278,9 +288,8 @@ func (a *announcer) apply() (again time.Duration) {
 // obstacle says why a VIP cannot be announced now, "" if it can, and when to look again.
 // unready is what is wrong with the proxy, refused why the loopback does not hold the VIP.
 func (a *announcer) obstacle(v model.VIP, unready string, listening map[string]struct{}, refused error, now time.Time) (why string, again time.Duration) {
-	lacks, some := unserved(v.Listeners, listening)
-	why = cmp.Or(unready, lacks)
-	if why == "" || unready != "" || !some {
+	lacks, some := a.lacking(v, unready, listening)
+	if why = lacks; lacks == "" || !some {
 		delete(a.partly, v.Address)
 	} else if again = a.waitForRest(v.Address, now); again <= 0 {
 		a.lacks[v.Address], why = lacks, ""
@@ -292,6 +301,23 @@ func (a *announcer) obstacle(v model.VIP, unready string, listening map[string]s
 		why = refused.Error() // what is sent to the VIP would be lost here, whoever serves it
 	}
 	return why, again
+}
+
+// lacking says what of a VIP is not served here, "" for nothing, and whether some of it
+// is. The proxy serves its listeners, the data planes what leads to backends of its own.
+func (a *announcer) lacking(v model.VIP, unready string, listening map[string]struct{}) (why string, some bool) {
+	unbalanced, pending, own := a.balancer.carried(v)
+	if own && len(v.Listeners) == 0 {
+		return unbalanced, false
+	}
+	why, some = unserved(v.Listeners, listening)
+	if unready != "" {
+		why, some = unready, false
+	}
+	if own {
+		some = some || unbalanced == ""
+	}
+	return cmp.Or(why, unbalanced, pending), some
 }
 
 // listeners are those that the VIPs lead to.
@@ -428,6 +454,19 @@ func (a *announcer) quit() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drained = true
+}
+
+// survives says why flows to this machine's proxy would break if the VIPs were withdrawn
+// now, "" if none would.
+func (a *announcer) survives() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(a.vips)) {
+		if why := a.balancer.survives(a.vips[name]); why != "" {
+			return why
+		}
+	}
+	return ""
 }
 
 // announces says whether there is anything to withdraw.

@@ -32,6 +32,8 @@ type reporter struct {
 	state     *state
 	proxy     Proxy
 	announcer *announcer
+	balancer  *balancer
+	checks    *checks
 	addresses func() ([]string, error)
 	log       *slog.Logger
 	changed   chan struct{} // gets a token when a report may differ
@@ -61,6 +63,7 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 	broken := make(chan error, 1)
 	news, question := make(chan struct{}, 1), make(chan struct{}, 1)
 	var asked atomic.Uint64
+	var query atomic.Pointer[agentv1.FlowQuery]
 	go func() {
 		for {
 			instruction, err := stream.Recv()
@@ -72,6 +75,10 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 				asked.Store(n)
 				poke(question)
 			}
+			if q := instruction.GetAskFlows(); q.GetAsked() > query.Load().GetAsked() {
+				query.Store(q)
+				poke(question)
+			}
 			if ttl := instruction.GetTimeToLive().AsDuration(); ttl > 0 {
 				r.ttl.Store(int64(ttl))
 				poke(news)
@@ -79,11 +86,14 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 		}
 	}()
 	var last *agentv1.Report
-	var told uint64
+	var told, shown uint64
 	for {
 		report := r.report()
 		if n := asked.Load(); n > told {
 			told, report.Figures = n, r.figures(ctx, n)
+		}
+		if q := query.Load(); q.GetAsked() > shown {
+			shown, report.Flows = q.GetAsked(), r.balancer.answer(q)
 		}
 		if err := stream.Send(report); err != nil {
 			return <-broken
@@ -100,7 +110,7 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 			case <-again.C:
 				same = false
 			case <-question:
-				same = asked.Load() <= told
+				same = asked.Load() <= told && query.Load().GetAsked() <= shown
 			case <-r.changed:
 				select {
 				case err := <-broken:
@@ -121,7 +131,13 @@ func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
 	if err != nil {
 		r.log.Debug("the proxy's figures are not known", "error", err)
 	}
-	return wire.Figures(asked, groups)
+	f := wire.Figures(asked, groups)
+	frontends, drops, err := r.balancer.figures()
+	if err != nil {
+		r.log.Warn("not all figures of frontends are known", "error", err)
+	}
+	f.Frontends, f.Drops = wire.FrontendFigures(frontends), drops
+	return f
 }
 
 // every is a little less than a third of the time-to-live.
@@ -146,13 +162,16 @@ func (r *reporter) report() *agentv1.Report {
 		Proxy:        proxyReport(r.proxy.Status()),
 		Sessions:     wire.Sessions(r.announcer.sessions()),
 		Vips:         wire.VIPStates(r.announcer.observed()),
+		Frontends:    wire.FrontendStates(r.balancer.observed()),
+		Checks:       wire.CheckResults(r.checks.results()),
+		Tunnel:       r.balancer.tunnel(),
 	}
 }
 
 // steady says that two reports differ at most in figures that always move.
 func steady(a, b *agentv1.Report) bool {
 	a, b = proto.CloneOf(a), proto.CloneOf(b)
-	a.Figures, b.Figures = nil, nil
+	a.Figures, b.Figures, a.Flows, b.Flows = nil, nil, nil, nil
 	for _, p := range []*agentv1.Proxy{a.GetProxy(), b.GetProxy()} {
 		p.RssBytes, p.Requests = 0, 0
 	}
@@ -166,6 +185,7 @@ var proxyStates = map[string]agentv1.Proxy_State{
 	"draining": agentv1.Proxy_STATE_DRAINING,
 	"backoff":  agentv1.Proxy_STATE_BACKOFF,
 	"stopped":  agentv1.Proxy_STATE_STOPPED,
+	proxyOff:   agentv1.Proxy_STATE_OFF,
 }
 
 func proxyReport(s model.ProxyStatus) *agentv1.Proxy {

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+const (
+	// maxFlows bounds an answer about flows: a report holds at most a few megabytes.
+	maxFlows     = 20_000
+	defaultFlows = 1_000
+	// maxFrontendLabels bounds the frontends that have metrics of their own; the others
+	// are counted together.
+	maxFrontendLabels = 1_000
+	otherFrontends    = "other"
+)
+
+// tunnel is how the machine takes packets out of tunnels, nil if it does not.
+func (b *balancer) tunnel() *agentv1.Tunnel {
+	for _, plane := range b.parts.Planes {
+		if t, tunnels := plane.DataPlane.(Tunneler); tunnels {
+			if mtu, message, ok := t.Tunnel(); ok {
+				return &agentv1.Tunnel{Mtu: mtu, Message: cut(message, maxMessage)}
+			}
+		}
+	}
+	return nil
+}
+
+// figures are what the data planes have counted.
+func (b *balancer) figures() (frontends []model.FrontendFigures, drops map[string]uint64, err error) {
+	drops = map[string]uint64{}
+	var errs []error
+	for _, plane := range b.parts.Planes {
+		counts, counting := plane.DataPlane.(Inspector)
+		if !counting {
+			continue
+		}
+		some, dropped, err := counts.Figures()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("figures of data plane %s: %w", plane.Kind, err))
+			continue
+		}
+		frontends = append(frontends, some...)
+		for reason, n := range dropped {
+			drops[reason] += n
+		}
+	}
+	return frontends, drops, errors.Join(errs...)
+}
+
+// flows are those that a query selects, bounded.
+func (b *balancer) flows(q model.FlowQuery) (flows []model.Flow, truncated bool, err error) {
+	if q.Limit <= 0 {
+		q.Limit = defaultFlows
+	}
+	q.Limit = min(q.Limit, maxFlows)
+	limit := q.Limit
+	var errs []error
+	for _, plane := range b.parts.Planes {
+		inspects, inspecting := plane.DataPlane.(Inspector)
+		if !inspecting {
+			continue
+		}
+		if q.Limit = limit - len(flows); q.Limit == 0 {
+			return flows, true, errors.Join(errs...)
+		}
+		some, more, err := inspects.Flows(q)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("flows of data plane %s: %w", plane.Kind, err))
+			continue
+		}
+		flows, truncated = append(flows, some...), truncated || more
+	}
+	return flows, truncated, errors.Join(errs...)
+}
+
+// answer answers the plane's question about flows. What cannot be read selects nothing.
+func (b *balancer) answer(asked *agentv1.FlowQuery) *agentv1.Flows {
+	q, err := wire.FlowQueryOf(asked)
+	if err != nil {
+		b.log.Warn("a question about flows cannot be read", "error", err)
+		return wire.Flows(asked.GetAsked(), nil, false)
+	}
+	flows, truncated, err := b.flows(q)
+	if err != nil {
+		b.log.Warn("not all flows are known", "error", err)
+	}
+	return wire.Flows(asked.GetAsked(), flows, truncated)
+}
+
+// balancingCollector counts frontends, packets and drops when it is asked.
+type balancingCollector struct {
+	balancer *balancer
+
+	frontends, available, packets, bytes, flows, drops, maps *prometheus.Desc
+}
+
+func newBalancingCollector(b *balancer) *balancingCollector {
+	of := func(name, help, label string) *prometheus.Desc {
+		return prometheus.NewDesc("fairlead_lb_"+name, help, []string{label}, nil)
+	}
+	return &balancingCollector{
+		balancer:  b,
+		frontends: of("frontends", "Frontends at this machine, by what it does about them.", "state"),
+		available: of("available_backends", "Backends that new flows of a frontend may go to.", "frontend"),
+		packets:   of("packets_total", "Packets of clients that were balanced, by frontend; those beyond 1,000 frontends as one.", "frontend"),
+		bytes:     of("bytes_total", "Bytes of clients that were balanced.", "frontend"),
+		flows:     of("new_flows_total", "Flows that began.", "frontend"),
+		drops:     of("dropped_packets_total", "Packets that were dropped, by reason.", "reason"),
+		maps:      of("map_bytes", "Memory of the kernel that a data plane's maps hold.", "data_plane"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *balancingCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.frontends, c.available, c.packets, c.bytes, c.flows, c.drops, c.maps} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
+	observed := c.balancer.observed()
+	states, labels := map[model.FrontendState]int{}, map[model.FrontendKey]bool{}
+	for _, o := range observed {
+		states[o.State]++
+		if o.State == model.FrontendDecap || len(labels) >= maxFrontendLabels {
+			continue
+		}
+		labels[o.FrontendKey] = true
+		to <- prometheus.MustNewConstMetric(c.available, prometheus.GaugeValue, float64(o.Available), o.String())
+	}
+	for _, s := range []model.FrontendState{model.FrontendBalanced, model.FrontendDecap, model.FrontendRefused} {
+		to <- prometheus.MustNewConstMetric(c.frontends, prometheus.GaugeValue, float64(states[s]), string(s))
+	}
+	frontends, drops, err := c.balancer.figures()
+	if err != nil {
+		c.balancer.log.Debug("not all figures are known", "error", err)
+	}
+	counts := map[string]model.FrontendFigures{}
+	for _, f := range frontends {
+		label := otherFrontends
+		if labels[f.FrontendKey] {
+			label = f.String()
+		}
+		sum := counts[label]
+		sum.Packets, sum.Bytes, sum.NewFlows = sum.Packets+f.Packets, sum.Bytes+f.Bytes, sum.NewFlows+f.NewFlows
+		counts[label] = sum
+	}
+	for label, f := range counts {
+		to <- prometheus.MustNewConstMetric(c.packets, prometheus.CounterValue, float64(f.Packets), label)
+		to <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(f.Bytes), label)
+		to <- prometheus.MustNewConstMetric(c.flows, prometheus.CounterValue, float64(f.NewFlows), label)
+	}
+	for reason := range maps.Keys(drops) {
+		to <- prometheus.MustNewConstMetric(c.drops, prometheus.CounterValue, float64(drops[reason]), reason)
+	}
+	for _, plane := range c.balancer.parts.Planes {
+		if w, weighs := plane.DataPlane.(Weigher); weighs {
+			to <- prometheus.MustNewConstMetric(c.maps, prometheus.GaugeValue, float64(w.MapBytes()), string(plane.Kind))
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+func TestVIPsWithFrontends(t *testing.T) {
+	t.Parallel()
+	begin := func(t *testing.T, listeners ...model.ListenerID) (*announcing, *fakePlane) {
+		xdp := &fakePlane{kind: model.DataPlaneXDP, cannot: map[model.FrontendKey]string{}, refuses: map[model.FrontendKey]string{}}
+		a := newBalancing(t, xdp)
+		vip := bgpVIP(one, listeners...)
+		vip.Frontends = []model.FrontendKey{mail}
+		if len(listeners) > 0 {
+			vip.Frontends = append(vip.Frontends, web)
+			f := frontendOn(web, "edge-1", "edge-2")
+			f.Listener = listeners[0]
+			a.gives(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...)...)
+		}
+		a.gives(vipChange(t, vip))
+		a.gives(frontendChanges(t, frontendOn(mail, "edge-1"), ready(pod, "", 100))...)
+		a.whole()
+		return a, xdp
+	}
+	t.Run("the data plane goes first", func(t *testing.T) {
+		a, _ := begin(t)
+		a.after(beginGrace)
+		a.says()
+		a.told(one, model.VIPWithheld, "frontend tcp://192.0.2.1:25 is not known here yet")
+		a.balancer.apply()
+		a.says(one.String())
+	})
+	t.Run("without a backend", func(t *testing.T) {
+		a, _ := begin(t)
+		a.balancer.apply()
+		a.says(one.String())
+		a.gives(frontendChanges(t, frontendOn(mail, "edge-1"), ready(pod, "", 0))...)
+		a.balancer.apply()
+		a.says()
+		a.told(one, model.VIPWithheld, "frontend tcp://192.0.2.1:25 has no available backend")
+	})
+	t.Run("refused", func(t *testing.T) {
+		a, xdp := begin(t)
+		xdp.cannot[mail] = "no BPF"
+		a.balancer.apply()
+		a.after(beginGrace)
+		a.says()
+		a.told(one, model.VIPWithheld, "frontend tcp://192.0.2.1:25 is not balanced here: XDP: no BPF")
+	})
+	t.Run("the proxy does not matter", func(t *testing.T) {
+		a, _ := begin(t)
+		a.becomes("backoff", 3)
+		a.balancer.apply()
+		a.says(one.String())
+	})
+	t.Run("beside a listener", func(t *testing.T) {
+		a, _ := begin(t, "http-80")
+		a.listens("http-80")
+		a.balancer.apply()
+		a.says(one.String())
+		a.carries(one)
+		a.becomes("backoff", 3)
+		a.says(one.String()) // other machines' proxies take what comes here
+		a.told(one, model.VIPAnnounced, "the proxy is backoff: so it says")
+		a.becomes(proxyReady, 3)
+		a.gives(frontendChanges(t, frontendOn(mail, "edge-1"), ready(pod, "", 0))...)
+		a.balancer.apply()
+		a.says(one.String())
+		a.told(one, model.VIPAnnounced, "frontend tcp://192.0.2.1:25 has no available backend")
+		a.becomes("backoff", 3)
+		a.says()
+	})
+}
+
+// A listener's flows of other machines arrive with the VIP: the data plane must be there.
+func TestListenersWaitForTheirDataPlane(t *testing.T) {
+	t.Parallel()
+	xdp := &fakePlane{kind: model.DataPlaneXDP}
+	a := newBalancing(t, xdp)
+	a.becomes(proxyReady, 0)
+	vip := bgpVIP(one, "http-80")
+	vip.Frontends = []model.FrontendKey{web}
+	f := frontendOn(web, "edge-1", "edge-2")
+	f.Listener = "http-80"
+	a.gives(append(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...), vipChange(t, vip))...)
+	a.whole()
+	a.listens("http-80")
+	a.balancer.mu.Lock()
+	a.balancer.join(a.balancer.now()) // chosen, not told
+	a.balancer.mu.Unlock()
+	a.says("-")
+	a.told(one, model.VIPWithheld, "tcp://192.0.2.1:80 is not balanced here yet")
+	xdp.broken = errors.New("out of memory")
+	a.balancer.apply()
+	a.says(one.String()) // the routers alone balance it, as they do without the tier
+	xdp.broken = nil
+	a.after(time.Hour)
+	a.balances("tcp://192.0.2.1:80 balanced /XDP 2")
+	a.says(one.String())
+}
