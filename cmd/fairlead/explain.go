@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 )
 
 func newExplain() *cobra.Command {
-	var address, output string
+	var address, output, machine string
 	var options explain.Options
 	var paths []string
 	var offline offlinePlane
@@ -29,16 +30,26 @@ edges that may take it, the listener, the TLS handshake, the host, the route tha
 it and why those before it do not, what policies ask, the backends with their shares,
 and the resource that decides each step. No request is sent.
 
+Of tcp://VIP:PORT and udp://VIP:PORT it shows the frontend, the row of the lookup table
+that the flow of --from IP:PORT has, and the backend that load balancers choose.
+
 The plane tells it from what it has published. With -f manifests tell it, without any
 plane, and each step names file and line.`,
 		Example: `  fairlead explain http://app.example.com/api --from 203.0.113.7
   fairlead explain http://app.example.com/ --method POST -H 'X-Version: two' -o json
   fairlead explain https://app.example.com/ --sni other.example.com
-  fairlead explain http://app.example.com/ -f manifests/`,
+  fairlead explain http://app.example.com/ -f manifests/
+  fairlead explain tcp://192.0.2.1:5432 --from 203.0.113.7:40000`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions([]string{"http://", "https://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions([]string{"http://", "https://", "tcp://", "udp://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(c *cobra.Command, args []string) error {
 			options.URL = args[0]
+			if isFlow(args[0]) {
+				return explainFlow(c, options, machine, address, output)
+			}
+			if machine != "" {
+				return usageError{err: errors.New("--machine: only flows (tcp://, udp://) arrive at a machine that can be said")}
+			}
 			request, err := explain.NewRequest(options)
 			if err != nil {
 				return usageError{err: err}
@@ -67,7 +78,8 @@ plane, and each step names file and line.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&options.From, "from", "", "address of the client")
+	flags.StringVar(&options.From, "from", "", "address of the client; of a flow IP:PORT")
+	flags.StringVar(&machine, "machine", "", "of a flow: the machine at which its packets arrive")
 	flags.StringVar(&options.Method, "method", "GET", "method of the request")
 	flags.StringArrayVarP(&options.Headers, "header", "H", nil, "header of the request, 'name: value'; may be given often, Host too")
 	flags.StringVar(&options.SNI, "sni", "", "server name of the TLS handshake (default: the URL's host)")
@@ -80,9 +92,40 @@ plane, and each step names file and line.`,
 	complete(c, "header", "Host: ")
 	complete(c, "from")
 	complete(c, "vip")
+	complete(c, "machine")
 	complete(c, "sni")
 	c.MarkFlagsMutuallyExclusive("filename", "plane-console")
 	return c
+}
+
+// isFlow says that a URL is that of a frontend.
+func isFlow(url string) bool {
+	return strings.HasPrefix(url, "tcp://") || strings.HasPrefix(url, "udp://")
+}
+
+// explainFlow asks a plane what becomes of a flow.
+func explainFlow(c *cobra.Command, o explain.Options, machine, address, output string) error {
+	for _, name := range []string{"method", "header", "sni", "vip", "filename"} {
+		if c.Flags().Changed(name) {
+			return usageError{err: fmt.Errorf("--%s: a flow has none: only --from and --machine", name)}
+		}
+	}
+	request, err := explain.NewFlowRequest(o.URL, o.From, machine)
+	if err != nil {
+		return usageError{err: err}
+	}
+	client, err := consoleClient("plane-console", address)
+	if err != nil {
+		return err
+	}
+	e, err := client.ExplainFlow(c.Context(), request)
+	if err != nil {
+		return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+	}
+	if output != "text" {
+		return printAs(c.OutOrStdout(), output, e)
+	}
+	return console.WriteFlowExplanation(c.OutOrStdout(), e)
 }
 
 // explainFiles explains a request with manifests.

@@ -42,6 +42,8 @@ type Config struct {
 	Status func(context.Context) any
 	// Explain says what becomes of a request; nil where nobody can tell.
 	Explain func(context.Context, explain.Request) (explain.Explanation, error)
+	// ExplainFlow says what becomes of a flow; nil where nobody can tell.
+	ExplainFlow func(context.Context, explain.FlowRequest) (explain.FlowExplanation, error)
 	// Revisions are the steps of routing, newest first; nil where there are none.
 	Revisions func(context.Context) ([]model.Revision, error)
 	// Routes are the routes of the edges; nil where there are none.
@@ -69,6 +71,9 @@ func Handler(c Config) http.Handler {
 	}
 	if c.Explain != nil {
 		mux.HandleFunc("GET "+ExplainPath, explainHandler(c.Explain))
+	}
+	if c.ExplainFlow != nil {
+		mux.HandleFunc("GET "+ExplainFlowPath, explainFlowHandler(c.ExplainFlow))
 	}
 	if c.Routes != nil {
 		mux.HandleFunc("GET "+RoutesPath, routesHandler(c.Routes))

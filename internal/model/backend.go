@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -149,3 +150,14 @@ func (s BackendState) String() string {
 
 // MarshalText writes the state as String does.
 func (s BackendState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (s *BackendState) UnmarshalText(text []byte) error {
+	for _, state := range []BackendState{BackendReady, BackendDraining, BackendUnready} {
+		if state.String() == string(text) {
+			*s = state
+			return nil
+		}
+	}
+	return fmt.Errorf("backend state %q: want ready, draining or unready", text)
+}
