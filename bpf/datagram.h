@@ -3,30 +3,16 @@
  * what is not in the linear part. */
 #pragma once
 
-#include <linux/bpf.h>
-#include <linux/icmp.h>
-#include <linux/icmpv6.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
 #include <stdbool.h>
 
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#include "layout.h"
-#include "reason.h"
+#include "maps.h"
+#include "parse.h"
 
 /* tcx programs are attached to devices with Ethernet headers. A VLAN tag is never in the
  * packet: the kernel keeps it beside the skb on both ways. */
 #define LINK_HEADER 14
 
 enum part { PART_WHOLE, PART_FIRST, PART_LATER };
-
-enum tcp_flag { TCP_FIN = 1, TCP_SYN = 2, TCP_RST = 4, TCP_ACK = 16 };
 
 struct datagram {
 	struct address source;
@@ -44,25 +30,6 @@ struct datagram {
 	__u8 type;  /* of ICMP */
 	__u8 zero[3];
 };
-
-#define EXTENSIONS 6
-
-static __always_inline void address4(struct address *a, __u32 v4)
-{
-	a->halves[0] = 0;
-	a->words[2] = bpf_htonl(0xffff);
-	a->words[3] = v4;
-}
-
-static __always_inline bool is_v4(const struct address *a)
-{
-	return a->halves[0] == 0 && a->words[2] == bpf_htonl(0xffff);
-}
-
-static __always_inline bool same_address(const struct address *a, const struct address *b)
-{
-	return a->halves[0] == b->halves[0] && a->halves[1] == b->halves[1];
-}
 
 static __always_inline bool is_ports(__u8 protocol)
 {
@@ -88,8 +55,8 @@ static __always_inline int read_v4(struct __sk_buff *skb, struct datagram *d)
 		return REASON_TRUNCATED;
 	if (ip.version != 4 || ip.ihl < 5 || bpf_ntohs(ip.tot_len) < ip.ihl * 4)
 		return REASON_BAD_HEADER;
-	address4(&d->source, ip.saddr);
-	address4(&d->destination, ip.daddr);
+	d->source = address4(ip.saddr);
+	d->destination = address4(ip.daddr);
 	d->transport = d->at + ip.ihl * 4;
 	d->end = d->at + bpf_ntohs(ip.tot_len);
 	d->protocol = ip.protocol;

@@ -72,7 +72,7 @@ struct backend {
 	__u8 generation; /* raised when the place gets another backend; flows remember it */
 	__u8 flags;      /* enum backend_flag */
 	__u8 pad[7];
-	__u64 pad2;
+	__u64 table; /* its first row + 1, for the agent that adopts the maps */
 };
 _Static_assert(sizeof(struct backend) == 64, "one cache line");
 
@@ -204,8 +204,9 @@ struct local {
 	__u8 zero[5];
 };
 
-/* owned: LRU hash, by flow_key with the client's port always: flows that began at a
- * backend of this machine. */
+/* owned and owned_fresh: LRU hash, by flow_key with the client's port always: flows that
+ * began at a backend of this machine, or were passed on by it: then the id is not in
+ * locals. owned_fresh holds those of which one packet was seen. */
 struct owned {
 	__u64 id; /* of the backend */
 	__u32 seen;
@@ -213,7 +214,8 @@ struct owned {
 	__u8 zero[3];
 };
 
-/* restores: LRU hash: answers of backends on this machine, from which VIP and port they are */
+/* restores and restores_fresh: LRU hash: answers of backends on this machine, from which VIP
+ * and port they are. restores_fresh holds those of flows of which one packet was seen. */
 struct restore_key {
 	struct address backend;
 	struct address client;
@@ -227,6 +229,16 @@ struct restore {
 	struct address vip;
 	__u16 port;
 	__u16 mss; /* largest segment that fits the tunnel; 0: leave it */
+	__u32 seen;
+};
+
+/* tunnel_fragments: LRU hash, by fragment_key: datagrams of which the first fragment came
+ * out of a tunnel (the ports are the client's and the VIP's) or left a backend (VIP and
+ * port that it was given). */
+struct tunnel_fragment {
+	struct address vip;
+	__u16 from; /* ports */
+	__u16 to;
 	__u32 seen;
 };
 
@@ -262,6 +274,7 @@ _Static_assert(sizeof(struct hop_option) == 32, "a multiple of four");
 enum hop_flag {
 	HOP_FINAL = 1 << 0, /* everybody was asked: take it */
 	HOP_ECHO = 1 << 1,  /* a probe: answer from the VIP */
+	HOP_MOVED = 1 << 2, /* whoever was asked knew who has the flow; believed twice */
 };
 
 /* Counters. per CPU arrays */

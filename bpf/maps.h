@@ -52,7 +52,10 @@ MAP(fragments, LRU_HASH, 1 << 14, struct fragment_key, struct fragment);
 MAP(limits, ARRAY, 4096, __u32, __u64);
 MAP(nat, LRU_HASH, 1 << 19, struct nat_key, struct nat);
 MAP(owned, LRU_HASH, 1 << 19, struct flow_key, struct owned);
+MAP(owned_fresh, LRU_HASH, 1 << 17, struct flow_key, struct owned);
 MAP(restores, LRU_HASH, 1 << 19, struct restore_key, struct restore);
+MAP(restores_fresh, LRU_HASH, 1 << 17, struct restore_key, struct restore);
+MAP(tunnel_fragments, LRU_HASH, 1 << 14, struct fragment_key, struct tunnel_fragment);
 
 /* Counters: by frontend.index, by place in backends, by enum reason. */
 MAP(frontend_counters, PERCPU_ARRAY, 4096, __u32, struct counter);

@@ -25,7 +25,8 @@
 	REASON(HOP_LIMIT, "hop-limit")                                               \
 	REASON(MAP_FULL, "map-full")                                                 \
 	REASON(INTERNAL, "internal")                                                 \
-	REASON(UNSUPPORTED_PROTOCOL, "unsupported-protocol")
+	REASON(UNSUPPORTED_PROTOCOL, "unsupported-protocol")                         \
+	REASON(AMBIGUOUS, "client-port-in-use-at-another-vip")
 
 enum reason {
 #define REASON(name, text) REASON_##name,

@@ -11,15 +11,6 @@
 
 enum side { SOURCE, DESTINATION };
 
-static __always_inline __u16 fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (sum & 0xffff) + (sum >> 16);
-}
-
 /* sum with what a change of a 16-bit word adds to it. */
 static __always_inline __u64 sum16(__u64 sum, __u16 old, __u16 new)
 {
@@ -72,7 +63,7 @@ static __always_inline int readdress(struct __sk_buff *skb, struct datagram *d, 
 	struct address *old = side == SOURCE ? &d->source : &d->destination;
 	__u32 sum = sum_address(d->v6, old, a);
 
-	if (is_v4(a) == d->v6)
+	if (is4(a) == d->v6)
 		return -1;
 	if (d->part != PART_LATER && is_ports(d->protocol)) {
 		__u16 old_port = side == SOURCE ? d->from : d->to;
@@ -107,6 +98,8 @@ static __always_inline int requote(struct __sk_buff *skb, const struct datagram 
 	__u32 check = q->transport + (q->protocol == IPPROTO_TCP ? 16 : 6);
 	__u16 old, new;
 
+	if (is4(a) == q->v6)
+		return -1;
 	if (!q->v6) {
 		if (bpf_skb_load_bytes(skb, q->at + 10, &old, 2))
 			return -1;

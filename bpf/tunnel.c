@@ -1,0 +1,305 @@
+/* The machine of a backend: packets of clients come out of tunnels, answers get back the
+ * VIP. Programs of tcx, on the same interfaces as the load balancer's. */
+#include "geneve.h"
+#include "own.h"
+#include "restore.h"
+
+/* What does not fit the stack. Programs run to their end on a CPU. */
+struct work {
+	struct tunnel tunnel;
+	struct datagram packet;
+	struct datagram quoted;
+	struct flow_view flow;
+};
+
+MAP(works, PERCPU_ARRAY, 1, __u32, struct work);
+
+static __always_inline struct work *work(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&works, &zero);
+}
+
+static __always_inline struct local *find_local(struct work *w, __u64 id)
+{
+	struct local_key key = {.id = id, .frontend = w->flow.key.frontend};
+	return w->flow.known ? bpf_map_lookup_elem(&locals, &key) : NULL;
+}
+
+/* Where the backend with the id is, if it is at another machine. */
+static __always_inline struct hop *find_hop(__u64 id)
+{
+	struct settings *s = setting();
+	struct hop *h = bpf_map_lookup_elem(&hops, &id);
+	if (!s || !h || same_address(&h->remote, &s->tunnel4) || same_address(&h->remote, &s->tunnel6))
+		return NULL;
+	return h;
+}
+
+/* Reads what is in the tunnel and whose flow it is. Returns 0 or a reason. */
+static __always_inline int read_inside(struct __sk_buff *skb, struct work *w)
+{
+	struct tunnel *t = &w->tunnel;
+	struct datagram *d = &w->packet;
+	__u32 at = LINK_HEADER + t->length;
+	int r = read_datagram(skb, at, t->inner == 6, false, d);
+	if (r)
+		return r;
+	__u32 payload = LINK_HEADER + (t->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + t->payload;
+	if (d->end > payload)
+		return REASON_TRUNCATED;
+
+	struct flow_view *f = &w->flow;
+	__builtin_memset(f, 0, sizeof(*f));
+	f->v6 = d->v6;
+	f->protocol = d->protocol;
+	f->key.client = d->source;
+	f->key.port = d->from;
+	f->vip = d->destination;
+	f->vip_port = d->to;
+	f->flags = d->flags;
+	if (t->flags & HOP_ECHO)
+		return 0;
+	if (is_error(d)) {
+		struct datagram *q = &w->quoted;
+		if (read_quoted(skb, d, q) || !is_ports(q->protocol) || q->part == PART_LATER)
+			return REASON_ICMP_UNKNOWN;
+		f->error = true;
+		f->protocol = q->protocol;
+		f->key.client = q->destination;
+		f->key.port = q->to;
+		f->vip = q->source;
+		f->vip_port = q->from;
+	} else if (!is_ports(d->protocol)) {
+		return REASON_UNSUPPORTED_PROTOCOL;
+	} else if (d->part != PART_WHOLE) {
+		struct fragment_key key = datagram_key_of(d);
+		if (d->part == PART_FIRST) {
+			struct tunnel_fragment first = {.vip = f->vip, .from = d->from, .to = d->to, .seen = seconds()};
+			bpf_map_update_elem(&tunnel_fragments, &key, &first, BPF_ANY);
+		} else {
+			struct tunnel_fragment *first = bpf_map_lookup_elem(&tunnel_fragments, &key);
+			if (!first)
+				return REASON_FRAGMENT;
+			f->key.port = first->from;
+			f->vip_port = first->to;
+		}
+	}
+	struct frontend_key key = {.vip = f->vip, .port = f->vip_port, .protocol = f->protocol};
+	struct frontend *known = bpf_map_lookup_elem(&frontends, &key);
+	if (known) {
+		f->known = true;
+		f->key.frontend = known->index;
+		f->frontend_flags = known->flags;
+	}
+	return 0;
+}
+
+/* The largest segment that the client may send through a tunnel like this one. */
+static __always_inline __u16 fitting(struct __sk_buff *skb, struct work *w)
+{
+	struct next_hop *nh = bpf_map_lookup_elem(&next_hops, &w->tunnel.next_hop);
+	__u32 mtu = nh ? nh->mtu : 0;
+	if (!mtu)
+		bpf_check_mtu(skb, 0, &mtu, 0, 0);
+	__u32 headers = w->tunnel.length + (w->flow.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
+			sizeof(struct tcphdr);
+	if (mtu > 65535)
+		mtu = 65535;
+	return mtu > headers ? mtu - headers : 0;
+}
+
+/* Hands the packet to a backend of this machine. keep: the flow is its own from now on. */
+static __always_inline int take(struct __sk_buff *skb, struct work *w, __u64 id, bool keep)
+{
+	struct flow_view *f = &w->flow;
+	struct local *l = find_local(w, id);
+	if (!l)
+		return skb_drop(skb, REASON_NOT_HERE);
+	struct address to = l->address;
+	__u16 port = l->port;
+	bool proxy = l->flags & BACKEND_PROXY;
+	int r = 0;
+	if (!f->error) {
+		bool first = is_first(f);
+		/* Of proxies only the size of segments is to be changed. */
+		if (proxy && first)
+			r = remember(f, &f->vip, f->vip_port, fitting(skb, w), keep);
+		else if (!proxy)
+			r = remember(f, &to, port, first ? fitting(skb, w) : 0, keep);
+		if (r)
+			return skb_drop(skb, r);
+		if (keep)
+			own(f, id);
+	}
+	if (!proxy) {
+		if (f->error && requote(skb, &w->packet, &w->quoted, SOURCE, &to, port))
+			return skb_drop(skb, REASON_INTERNAL);
+		if (readdress(skb, &w->packet, DESTINATION, &to, port))
+			return skb_drop(skb, REASON_INTERNAL);
+	}
+	r = remove_tunnel(skb, &w->tunnel);
+	return r ? skb_drop(skb, r) : TCX_ACTION_NEXT;
+}
+
+/* Sends the packet, still in its tunnel, to another machine. */
+static __always_inline int pass_on(struct __sk_buff *skb, struct work *w, struct hop *h)
+{
+	struct tunnel *t = &w->tunnel;
+	struct settings *s = setting();
+	if (!s)
+		return skb_drop(skb, REASON_INTERNAL);
+	if (t->ttl <= 1)
+		return skb_drop(skb, REASON_HOP_LIMIT);
+	struct next_hop *nh = bpf_map_lookup_elem(&next_hops, &h->next_hop);
+	struct address to = h->remote;
+	struct address from = is4(&to) ? s->tunnel4 : s->tunnel6;
+	__u32 mtu = nh && nh->device ? nh->mtu : 0;
+	if (mtu && t->payload + (is4(&to) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) > mtu)
+		return skb_drop(skb, REASON_TOO_BIG);
+	int r = redirect_tunnel(skb, t, &from, &to);
+	return r ? skb_drop(skb, r) : skb_forward(skb, nh, &from, &to);
+}
+
+/* Says whether the backend of this machine that is asked takes a flow nobody is known to own. */
+static __always_inline bool claims(struct __sk_buff *skb, struct work *w, struct local *l)
+{
+	struct flow_view *f = &w->flow;
+	if (is_first(f))
+		return (l->flags & (BACKEND_READY | BACKEND_NEW)) && !(f->frontend_flags & FRONTEND_UNREADY);
+	if (f->protocol == IPPROTO_UDP)
+		return w->tunnel.count == 1;
+	return w->packet.part != PART_LATER && has_socket(skb, f, l, w->packet.transport);
+}
+
+/* The flow is at another machine: this one was asked when it began and passed it on.
+ * Being told so is believed twice, so that it ends. Returns false if it is not so. */
+static __always_inline struct hop *moved(struct work *w, __u64 id)
+{
+	struct tunnel *t = &w->tunnel;
+	if (t->flags & HOP_MOVED)
+		return NULL;
+	struct hop *h = find_hop(id);
+	if (!h)
+		return NULL;
+	t->flags |= t->flags & HOP_FINAL ? HOP_MOVED : HOP_FINAL;
+	t->at = 0;
+	t->count = 1;
+	t->ids[0] = id;
+	return h;
+}
+
+/* Second chance: whoever is asked and does not have the flow passes it on to the next; who
+ * was asked first takes it in the end. */
+static __always_inline int choose(struct __sk_buff *skb, struct work *w)
+{
+	struct tunnel *t = &w->tunnel;
+	struct flow_view *f = &w->flow;
+	bool first = is_first(f);
+	struct owned *o = f->known ? find_owned(&f->key) : NULL;
+	if (o) {
+		__u64 id = o->id;
+		struct local *l = find_local(w, id);
+		/* A first packet may be repeated; it is also how a port is used again. */
+		__u8 both = BACKEND_READY | BACKEND_NEW;
+		if (l && (!first || (o->state != FLOW_CLOSING && (l->flags & both) == both)))
+			return take(skb, w, id, true);
+		struct hop *h = l || first ? NULL : moved(w, id);
+		if (h)
+			return pass_on(skb, w, h);
+	}
+	if (t->flags & HOP_FINAL) {
+		if (f->error && f->protocol == IPPROTO_TCP)
+			return skb_drop(skb, REASON_ICMP_UNKNOWN);
+		return take(skb, w, t->ids[0], first || f->protocol == IPPROTO_UDP);
+	}
+	for (int i = 0; i < HOPS; i++) {
+		if (i < t->at || i >= t->count)
+			continue;
+		__u64 id = t->ids[i];
+		struct local *l = find_local(w, id);
+		if (l) {
+			if (claims(skb, w, l))
+				return take(skb, w, id, true);
+			continue;
+		}
+		/* Asked for one that is not here: whoever asks will learn it. */
+		struct hop *h = i == t->at ? NULL : find_hop(id);
+		if (!h)
+			continue;
+		if (first && f->known)
+			own(f, id);
+		t->at = i;
+		return pass_on(skb, w, h);
+	}
+	t->flags |= HOP_FINAL;
+	t->at = 0;
+	struct hop *h = find_local(w, t->ids[0]) ? NULL : find_hop(t->ids[0]);
+	if (h)
+		return pass_on(skb, w, h);
+	if (f->error && f->protocol == IPPROTO_TCP)
+		return skb_drop(skb, REASON_ICMP_UNKNOWN);
+	return take(skb, w, t->ids[0], first || f->protocol == IPPROTO_UDP);
+}
+
+/* Answers a probe: whether what leaves this machine from the VIP reaches who asks. */
+static __always_inline int echo(struct __sk_buff *skb, struct work *w)
+{
+	struct datagram *d = &w->packet;
+	__u8 asks = d->v6 ? ICMPV6_ECHO_REQUEST : ICMP_ECHO;
+	__be16 answer = d->v6 ? bpf_htons(ICMPV6_ECHO_REPLY << 8) : bpf_htons(ICMP_ECHOREPLY << 8);
+	if (d->part != PART_WHOLE || d->protocol != (d->v6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP) || d->type != asks)
+		return skb_drop(skb, REASON_BAD_TUNNEL);
+	__be16 question = bpf_htons(asks << 8);
+	__u32 at = d->transport;
+	/* Swapped addresses sum to the same. */
+	if (bpf_l4_csum_replace(skb, at + 2, question, answer, 2) || bpf_skb_store_bytes(skb, at, &answer, 1, 0) ||
+	    store_address(skb, d, SOURCE, &d->destination) || store_address(skb, d, DESTINATION, &d->source))
+		return skb_drop(skb, REASON_INTERNAL);
+	int r = remove_tunnel(skb, &w->tunnel);
+	return r ? skb_drop(skb, r) : skb_route(skb, &d->destination, &d->source);
+}
+
+SEC("tcx/ingress")
+int tunnel_in(struct __sk_buff *skb)
+{
+	int verdict;
+	if (resend(skb, &verdict))
+		return verdict;
+	struct work *w = work();
+	if (!w)
+		return TCX_ACTION_NEXT;
+	int r = read_tunnel(skb, &w->tunnel);
+	if (r == NOT_OURS)
+		return TCX_ACTION_NEXT;
+	if (!r)
+		r = read_inside(skb, w);
+	if (r)
+		return skb_drop(skb, r);
+	if (w->tunnel.flags & HOP_ECHO)
+		return echo(skb, w);
+	return choose(skb, w);
+}
+
+SEC("tcx/egress")
+int tunnel_out(struct __sk_buff *skb)
+{
+	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
+	if (!v6 && skb->protocol != bpf_htons(ETH_P_IP))
+		return TCX_ACTION_NEXT;
+	struct work *w = work();
+	if (!w)
+		return TCX_ACTION_NEXT;
+	struct datagram *d = &w->packet;
+	/* What cannot be read is no answer: it is not ours to judge. */
+	if (read_datagram(skb, LINK_HEADER, v6, false, d))
+		return TCX_ACTION_NEXT;
+	int r = 0;
+	if (d->part == PART_LATER)
+		r = restore_fragment(skb, d);
+	else if (is_ports(d->protocol))
+		r = restore_answer(skb, d);
+	else if (is_error(d))
+		r = restore_error(skb, d, &w->quoted);
+	return r ? skb_drop(skb, r) : TCX_ACTION_NEXT;
+}
