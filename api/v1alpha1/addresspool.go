@@ -191,6 +191,12 @@ const (
 	// AnnotationAddresses asks for addresses, at most one of each family, separated by
 	// commas. A Gateway has spec.addresses for this.
 	AnnotationAddresses = "fairlead.dev/addresses"
+	// AnnotationShareVIP has Services of one namespace share addresses: those with the same
+	// value, as long as they have no port in common.
+	AnnotationShareVIP = "fairlead.dev/share-vip"
+	// AnnotationDrainedBackends of a Service lists the addresses of backends that take no
+	// new work, separated by commas.
+	AnnotationDrainedBackends = "fairlead.dev/drained-backends"
 )
 
 // LoadBalancerClass is the class of the Services of type LoadBalancer that are ours.
@@ -200,8 +206,17 @@ const LoadBalancerClass = "fairlead.dev/l4"
 // answer at its address.
 const ConditionServed = "fairlead.dev/Served"
 
-// ReasonNoDataPlane says that no data plane serves Services yet.
-const ReasonNoDataPlane = "NoDataPlane"
+// Reasons of ConditionServed, beside those that say why a Service has no address.
+const (
+	// ReasonServed says that every machine concerned balances it.
+	ReasonServed = "Served"
+	// ReasonPending says that a machine concerned has not said so yet.
+	ReasonPending = "Pending"
+	// ReasonUnsupportedProtocol says that no port of it is TCP or UDP.
+	ReasonUnsupportedProtocol = "UnsupportedProtocol"
+	// ReasonPortTaken says that another has a port of the address that it shares.
+	ReasonPortTaken = "PortTaken"
+)
 
 // ConditionAccepted is true of a resource that has no fault of its own.
 const ConditionAccepted = "Accepted"

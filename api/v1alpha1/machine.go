@@ -13,6 +13,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.role`
 // +kubebuilder:printcolumn:name="Cordoned",type=boolean,JSONPath=`.spec.cordoned`
 // +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.status.addresses`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.agentVersion`,priority=1
@@ -34,6 +35,22 @@ type MachineSpec struct {
 	// +optional
 	Cordoned bool `json:"cordoned,omitempty"`
 
+	// Role of the machine. Edge machines take in what clients send. Backend machines only
+	// host backends: they have no VIP and no proxy, and their agent takes packets out of
+	// tunnels and checks health.
+	// +optional
+	// +kubebuilder:default=Edge
+	Role MachineRole `json:"role,omitempty"`
+
+	// TunnelAddresses are where other machines send tunnelled packets, at most one of each
+	// family; the first reported address of a family when left out.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="must be an address"
+	TunnelAddresses []string `json:"tunnelAddresses,omitempty"`
+
 	// DrainTime is how long connections may finish when a listener, a route's
 	// cluster or the proxy itself goes away.
 	// +optional
@@ -48,6 +65,17 @@ type MachineSpec struct {
 	RouterID string `json:"routerID,omitempty"`
 }
 
+// MachineRole is what a machine is for.
+//
+// +kubebuilder:validation:Enum=Edge;Backend
+type MachineRole string
+
+// The roles. The zero value is Edge.
+const (
+	RoleEdge    MachineRole = "Edge"
+	RoleBackend MachineRole = "Backend"
+)
+
 // MachineStatus is what the plane last wrote of a machine. It is written on
 // transitions only; `fairlead status` shows what is true now.
 type MachineStatus struct {
@@ -60,6 +88,10 @@ type MachineStatus struct {
 	// AgentVersion is the version of the agent that last reported.
 	// +optional
 	AgentVersion string `json:"agentVersion,omitempty"`
+
+	// Decaps says that the agent that last reported takes packets out of tunnels.
+	// +optional
+	Decaps bool `json:"decaps,omitempty"`
 
 	// Conditions of the machine: Ready is true while the agent reports and its
 	// proxy runs.

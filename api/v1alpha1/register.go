@@ -12,7 +12,7 @@ var GroupVersion = schema.GroupVersion{Group: "fairlead.dev", Version: "v1alpha1
 // SchemeBuilder collects the functions that add this package's types to a scheme.
 var SchemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &AddressPool{}, &AddressPoolList{}, &BGPPeer{}, &BGPPeerList{}, &Machine{}, &MachineList{},
-		&BackendPolicy{}, &BackendPolicyList{}, &ClientPolicy{}, &ClientPolicyList{}, &Freeze{}, &FreezeList{}, &RoutePolicy{}, &RoutePolicyList{})
+		&BackendPolicy{}, &BackendPolicyList{}, &ClientPolicy{}, &ClientPolicyList{}, &Freeze{}, &FreezeList{}, &LoadBalancerPolicy{}, &LoadBalancerPolicyList{}, &RoutePolicy{}, &RoutePolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })

@@ -60,6 +60,9 @@ type Listener struct {
 	Clients *ClientSettings `json:"clients,omitempty"`
 }
 
+// HTTP3 reports whether it serves HTTP/3 at the same port over UDP.
+func (l *Listener) HTTP3() bool { return l.Clients != nil && l.Clients.HTTP3 }
+
 // ClientSettings is how a listener treats clients. Zero values are the defaults of an
 // edge that clients reach directly.
 type ClientSettings struct {

@@ -8,8 +8,9 @@ import (
 // countedKinds are the kinds whose objects have a status of ours.
 var countedKinds = []snapshot.Kind{
 	snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindGRPCRoute,
+	snapshot.KindTLSRoute, snapshot.KindTCPRoute, snapshot.KindUDPRoute,
 	snapshot.KindBackendTLSPolicy, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
-	snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy,
+	snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy, snapshot.KindLoadBalancerPolicy,
 }
 
 type kindState struct{ kind, state string }

@@ -479,6 +479,12 @@ func (l *loop) live(o model.Object) client.Object {
 		return present(l.snapshot.ListenerSets[n])
 	case snapshot.KindHTTPRoute:
 		return present(l.snapshot.HTTPRoutes[n])
+	case snapshot.KindTLSRoute:
+		return present(l.snapshot.TLSRoutes[n])
+	case snapshot.KindTCPRoute:
+		return present(l.snapshot.TCPRoutes[n])
+	case snapshot.KindUDPRoute:
+		return present(l.snapshot.UDPRoutes[n])
 	case snapshot.KindGRPCRoute:
 		return present(l.snapshot.GRPCRoutes[n])
 	case snapshot.KindClientPolicy:

@@ -34,6 +34,9 @@ func copyPolicy(o client.Object) (client.Object, *gatewayv1.PolicyStatus) {
 	case *v1alpha1.RoutePolicy:
 		next := o.DeepCopy()
 		return next, &next.Status
+	case *v1alpha1.LoadBalancerPolicy:
+		next := o.DeepCopy()
+		return next, &next.Status
 	case *v1alpha1.BackendPolicy:
 		next := o.DeepCopy()
 		return next, &next.Status

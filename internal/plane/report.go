@@ -63,7 +63,7 @@ func (l *loop) status() model.Status {
 	for _, o := range slices.SortedFunc(maps.Keys(l.statuses), model.Object.Compare) {
 		state, reason, message := l.objectState(o)
 		switch snapshot.Kind(o.Kind) {
-		case snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindIngressRoute:
+		case snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindTLSRoute, snapshot.KindTCPRoute, snapshot.KindUDPRoute, snapshot.KindIngressRoute:
 			s.Routes = append(s.Routes, model.RouteStatus{
 				Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Hosts: hostsOf(l.statuses[o]), State: state, Message: message,
 			})
@@ -182,13 +182,8 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 		for _, ls := range s.ListenerSet.Listeners {
 			conditions = append(conditions, ls.Conditions)
 		}
-	case s.HTTPRoute != nil || s.GRPCRoute != nil:
-		var parents []gatewayv1.RouteParentStatus
-		if s.HTTPRoute != nil {
-			parents = s.HTTPRoute.Parents
-		} else {
-			parents = s.GRPCRoute.Parents
-		}
+	case s.Route() != nil:
+		parents := s.Route().Parents
 		if len(parents) == 0 {
 			return stateUnserved, "", ""
 		}

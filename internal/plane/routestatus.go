@@ -13,12 +13,18 @@ import (
 	"fairlead.dev/internal/translate"
 )
 
-// routeStatus is the status of an HTTPRoute or GRPCRoute, nil of anything else.
+// routeStatus is the status of a route of Gateways, nil of anything else.
 func routeStatus(o client.Object) *gatewayv1.RouteStatus {
 	switch o := o.(type) {
 	case *gatewayv1.HTTPRoute:
 		return &o.Status.RouteStatus
 	case *gatewayv1.GRPCRoute:
+		return &o.Status.RouteStatus
+	case *gatewayv1.TLSRoute:
+		return &o.Status.RouteStatus
+	case *gatewayv1.TCPRoute:
+		return &o.Status.RouteStatus
+	case *gatewayv1.UDPRoute:
 		return &o.Status.RouteStatus
 	default:
 		return nil
@@ -33,6 +39,18 @@ func withParents(o client.Object, parents []gatewayv1.RouteParentStatus) client.
 		n.Status.Parents = parents
 		return n.DeepCopy()
 	case *gatewayv1.GRPCRoute:
+		n := *o
+		n.Status.Parents = parents
+		return n.DeepCopy()
+	case *gatewayv1.TLSRoute:
+		n := *o
+		n.Status.Parents = parents
+		return n.DeepCopy()
+	case *gatewayv1.TCPRoute:
+		n := *o
+		n.Status.Parents = parents
+		return n.DeepCopy()
+	case *gatewayv1.UDPRoute:
 		n := *o
 		n.Status.Parents = parents
 		return n.DeepCopy()
@@ -80,6 +98,12 @@ func unattached(kind snapshot.Kind, generation int64) *translate.Status {
 		return &translate.Status{Generation: generation, HTTPRoute: &gatewayv1.HTTPRouteStatus{RouteStatus: none}}
 	case snapshot.KindGRPCRoute:
 		return &translate.Status{Generation: generation, GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: none}}
+	case snapshot.KindTLSRoute:
+		return &translate.Status{Generation: generation, TLSRoute: &gatewayv1.TLSRouteStatus{RouteStatus: none}}
+	case snapshot.KindTCPRoute:
+		return &translate.Status{Generation: generation, TCPRoute: &gatewayv1.TCPRouteStatus{RouteStatus: none}}
+	case snapshot.KindUDPRoute:
+		return &translate.Status{Generation: generation, UDPRoute: &gatewayv1.UDPRouteStatus{RouteStatus: none}}
 	default:
 		return nil
 	}
@@ -140,14 +164,14 @@ func mergeAncestors(live, want []gatewayv1.PolicyAncestorStatus, controller gate
 	return out
 }
 
-// routeOf are the hostnames and parents of an HTTPRoute or GRPCRoute.
+// routeOf are the hostnames and parents of a route.
 type routeOf struct {
 	object    model.Object
 	hostnames []gatewayv1.Hostname
 	parents   []gatewayv1.ParentReference
 }
 
-// gatewayRoutes are the HTTPRoutes and GRPCRoutes of a snapshot, in no order.
+// gatewayRoutes are the routes of Gateways in a snapshot, in no order.
 func gatewayRoutes(s *snapshot.Snapshot) func(yield func(routeOf) bool) {
 	object := func(kind snapshot.Kind, n snapshot.Name) model.Object {
 		return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
@@ -160,6 +184,21 @@ func gatewayRoutes(s *snapshot.Snapshot) func(yield func(routeOf) bool) {
 		}
 		for n, r := range s.GRPCRoutes {
 			if !yield(routeOf{object(snapshot.KindGRPCRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+		for n, r := range s.TLSRoutes {
+			if !yield(routeOf{object(snapshot.KindTLSRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+		for n, r := range s.TCPRoutes {
+			if !yield(routeOf{object(snapshot.KindTCPRoute, n), nil, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+		for n, r := range s.UDPRoutes {
+			if !yield(routeOf{object(snapshot.KindUDPRoute, n), nil, r.Spec.ParentRefs}) {
 				return
 			}
 		}

@@ -66,8 +66,11 @@ func (k knowledge) sections(o model.Object) []section {
 // tlsBy is where a server name's certificate is said.
 func (k knowledge) tlsBy(h model.TLSHost) []explain.Source {
 	o := h.Owner
-	if snapshot.Kind(o.Kind) == snapshot.KindIngressRoute {
+	switch snapshot.Kind(o.Kind) {
+	case snapshot.KindIngressRoute:
 		return []explain.Source{{Object: o, Field: "spec.virtualhost.tls"}}
+	case snapshot.KindTLSRoute, snapshot.KindTCPRoute:
+		return []explain.Source{{Object: o, Field: "spec.rules[0]"}}
 	}
 	s := k.statuses[o]
 	if s == nil {
@@ -190,6 +193,10 @@ func (k knowledge) hostBy(host model.HostKey) []explain.Source {
 		switch snapshot.Kind(o.Kind) {
 		case snapshot.KindHTTPRoute:
 			if r := k.snapshot.HTTPRoutes[key(o).Name]; r != nil {
+				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
+			}
+		case snapshot.KindTLSRoute:
+			if r := k.snapshot.TLSRoutes[key(o).Name]; r != nil {
 				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
 			}
 		case snapshot.KindGRPCRoute:

@@ -81,8 +81,10 @@ func showsProgrammed(live client.Object, generation int64) bool {
 		return shows(o.Status.Conditions, string(gatewayv1.GatewayConditionProgrammed))
 	case *gatewayv1.ListenerSet:
 		return shows(o.Status.Conditions, string(gatewayv1.ListenerSetConditionProgrammed))
-	case *gatewayv1.HTTPRoute, *gatewayv1.GRPCRoute:
+	case *gatewayv1.HTTPRoute, *gatewayv1.GRPCRoute, *gatewayv1.TLSRoute, *gatewayv1.TCPRoute, *gatewayv1.UDPRoute:
 		return slices.ContainsFunc(routeStatus(live).Parents, func(p gatewayv1.RouteParentStatus) bool { return shows(p.Conditions, RouteProgrammed) })
+	case *corev1.Service:
+		return shows(o.Status.Conditions, v1alpha1.ConditionServed)
 	default:
 		return false
 	}
@@ -204,10 +206,8 @@ func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayContr
 		return applyGateway(s, v)
 	case s.ListenerSet != nil:
 		return applyListenerSet(s, v)
-	case s.HTTPRoute != nil:
-		return applyRoute(s.HTTPRoute.Parents, s.Generation, v, controller)
-	case s.GRPCRoute != nil:
-		return applyRoute(s.GRPCRoute.Parents, s.Generation, v, controller)
+	case s.Route() != nil:
+		return applyRoute(s.Route().Parents, s.Generation, v, controller)
 	case s.Policy != nil:
 		return applyPolicy(*s.Policy, controller)
 	case s.BackendTLSPolicy != nil:

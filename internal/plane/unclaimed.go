@@ -35,7 +35,7 @@ func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayControl
 	return problems
 }
 
-// unclaimedRoutes names the HTTPRoutes and GRPCRoutes that attach to nothing: every Gateway
+// unclaimedRoutes names the routes that attach to nothing: every Gateway
 // and ListenerSet that they name is missing, or they name none. They are in no order.
 func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 	var problems []model.Problem

@@ -26,6 +26,7 @@ const (
 	KindBackendPolicy            Kind = "BackendPolicy"
 	KindClientPolicy             Kind = "ClientPolicy"
 	KindFreeze                   Kind = "Freeze"
+	KindLoadBalancerPolicy       Kind = "LoadBalancerPolicy"
 	KindRoutePolicy              Kind = "RoutePolicy"
 	KindMachine                  Kind = "Machine"
 	KindNamespace                Kind = "Namespace"
@@ -38,6 +39,9 @@ const (
 	KindListenerSet              Kind = "ListenerSet"
 	KindHTTPRoute                Kind = "HTTPRoute"
 	KindGRPCRoute                Kind = "GRPCRoute"
+	KindTLSRoute                 Kind = "TLSRoute"
+	KindTCPRoute                 Kind = "TCPRoute"
+	KindUDPRoute                 Kind = "UDPRoute"
 	KindBackendTLSPolicy         Kind = "BackendTLSPolicy"
 	KindReferenceGrant           Kind = "ReferenceGrant"
 	KindIngressRoute             Kind = "IngressRoute"
@@ -51,7 +55,8 @@ const KindTime Kind = "Time"
 func Kinds() []Kind {
 	return []Kind{
 		KindAddressPool, KindBGPPeer, KindBackendPolicy, KindBackendTLSPolicy, KindClientPolicy, KindConfigMap, KindEndpointSlice, KindFreeze, KindGRPCRoute, KindGateway,
-		KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindListenerSet, KindMachine, KindNamespace, KindReferenceGrant, KindRoutePolicy, KindSecret, KindService, KindTLSCertificateDelegation,
+		KindGatewayClass, KindHTTPRoute, KindIngressRoute, KindListenerSet, KindLoadBalancerPolicy, KindMachine, KindNamespace, KindReferenceGrant, KindRoutePolicy, KindSecret, KindService, KindTCPRoute, KindTLSCertificateDelegation,
+		KindTLSRoute, KindUDPRoute,
 	}
 }
 
@@ -90,6 +95,7 @@ type Snapshot struct {
 	BackendPolicies           map[Name]*v1alpha1.BackendPolicy
 	ClientPolicies            map[Name]*v1alpha1.ClientPolicy
 	Freezes                   map[Name]*v1alpha1.Freeze
+	LoadBalancerPolicies      map[Name]*v1alpha1.LoadBalancerPolicy
 	RoutePolicies             map[Name]*v1alpha1.RoutePolicy
 	Machines                  map[Name]*v1alpha1.Machine
 	Namespaces                map[Name]*corev1.Namespace
@@ -102,6 +108,9 @@ type Snapshot struct {
 	ListenerSets              map[Name]*gatewayv1.ListenerSet
 	HTTPRoutes                map[Name]*gatewayv1.HTTPRoute
 	GRPCRoutes                map[Name]*gatewayv1.GRPCRoute
+	TLSRoutes                 map[Name]*gatewayv1.TLSRoute
+	TCPRoutes                 map[Name]*gatewayv1.TCPRoute
+	UDPRoutes                 map[Name]*gatewayv1.UDPRoute
 	BackendTLSPolicies        map[Name]*gatewayv1.BackendTLSPolicy
 	ReferenceGrants           map[Name]*gatewayv1.ReferenceGrant
 	IngressRoutes             map[Name]*contourv1beta1.IngressRoute
@@ -116,6 +125,7 @@ func New() *Snapshot {
 		BackendPolicies:           map[Name]*v1alpha1.BackendPolicy{},
 		ClientPolicies:            map[Name]*v1alpha1.ClientPolicy{},
 		Freezes:                   map[Name]*v1alpha1.Freeze{},
+		LoadBalancerPolicies:      map[Name]*v1alpha1.LoadBalancerPolicy{},
 		RoutePolicies:             map[Name]*v1alpha1.RoutePolicy{},
 		Machines:                  map[Name]*v1alpha1.Machine{},
 		Namespaces:                map[Name]*corev1.Namespace{},
@@ -128,6 +138,9 @@ func New() *Snapshot {
 		ListenerSets:              map[Name]*gatewayv1.ListenerSet{},
 		HTTPRoutes:                map[Name]*gatewayv1.HTTPRoute{},
 		GRPCRoutes:                map[Name]*gatewayv1.GRPCRoute{},
+		TLSRoutes:                 map[Name]*gatewayv1.TLSRoute{},
+		TCPRoutes:                 map[Name]*gatewayv1.TCPRoute{},
+		UDPRoutes:                 map[Name]*gatewayv1.UDPRoute{},
 		BackendTLSPolicies:        map[Name]*gatewayv1.BackendTLSPolicy{},
 		ReferenceGrants:           map[Name]*gatewayv1.ReferenceGrant{},
 		IngressRoutes:             map[Name]*contourv1beta1.IngressRoute{},
@@ -156,6 +169,9 @@ func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 	case *v1alpha1.ClientPolicy:
 		s.ClientPolicies[n] = o
 		return Key{KindClientPolicy, n}, nil
+	case *v1alpha1.LoadBalancerPolicy:
+		s.LoadBalancerPolicies[n] = o
+		return Key{KindLoadBalancerPolicy, n}, nil
 	case *v1alpha1.RoutePolicy:
 		s.RoutePolicies[n] = o
 		return Key{KindRoutePolicy, n}, nil
@@ -192,6 +208,15 @@ func (s *Snapshot) Set(object metav1.Object) (Key, error) {
 	case *gatewayv1.GRPCRoute:
 		s.GRPCRoutes[n] = o
 		return Key{KindGRPCRoute, n}, nil
+	case *gatewayv1.TLSRoute:
+		s.TLSRoutes[n] = o
+		return Key{KindTLSRoute, n}, nil
+	case *gatewayv1.TCPRoute:
+		s.TCPRoutes[n] = o
+		return Key{KindTCPRoute, n}, nil
+	case *gatewayv1.UDPRoute:
+		s.UDPRoutes[n] = o
+		return Key{KindUDPRoute, n}, nil
 	case *gatewayv1.BackendTLSPolicy:
 		s.BackendTLSPolicies[n] = o
 		return Key{KindBackendTLSPolicy, n}, nil
@@ -225,6 +250,14 @@ func (s *Snapshot) Delete(k Key) {
 		delete(s.Freezes, k.Name)
 	case KindClientPolicy:
 		delete(s.ClientPolicies, k.Name)
+	case KindLoadBalancerPolicy:
+		delete(s.LoadBalancerPolicies, k.Name)
+	case KindTLSRoute:
+		delete(s.TLSRoutes, k.Name)
+	case KindTCPRoute:
+		delete(s.TCPRoutes, k.Name)
+	case KindUDPRoute:
+		delete(s.UDPRoutes, k.Name)
 	case KindRoutePolicy:
 		delete(s.RoutePolicies, k.Name)
 	case KindMachine:
@@ -280,6 +313,10 @@ func (s *Snapshot) Keys() []Key {
 	keys = appendKeys(keys, KindMachine, s.Machines)
 	keys = appendKeys(keys, KindNamespace, s.Namespaces)
 	keys = appendKeys(keys, KindReferenceGrant, s.ReferenceGrants)
+	keys = appendKeys(keys, KindLoadBalancerPolicy, s.LoadBalancerPolicies)
+	keys = appendKeys(keys, KindTLSRoute, s.TLSRoutes)
+	keys = appendKeys(keys, KindTCPRoute, s.TCPRoutes)
+	keys = appendKeys(keys, KindUDPRoute, s.UDPRoutes)
 	keys = appendKeys(keys, KindRoutePolicy, s.RoutePolicies)
 	keys = appendKeys(keys, KindSecret, s.Secrets)
 	keys = appendKeys(keys, KindService, s.Services)

@@ -96,12 +96,14 @@ func (t *Translator) takeGrants(a *assigner) {
 		if _, stays := fresh[address]; !stays {
 			delete(t.grants, address)
 			t.graph.mark(vipNode(address))
+			t.graph.mark(frontendsNode(address))
 		}
 	}
 	for address, g := range fresh {
 		if old, known := t.grants[address]; !known || old.pool != g.pool || old.owner != g.owner || !slices.Equal(old.listeners, g.listeners) {
 			t.grants[address] = g
 			t.graph.mark(vipNode(address))
+			t.graph.mark(frontendsNode(address))
 		}
 	}
 }
@@ -129,6 +131,10 @@ func (t *Translator) computeVIP(r reader, n node) {
 			Address: address, Pool: g.pool, Owner: g.owner, Mode: f.mode, Listeners: g.listeners, Machines: machines,
 		}
 		vip = &model.VIP{Address: address, Pool: g.pool, Mode: f.mode, Listeners: g.listeners, Path: f.path, Interfaces: f.interfaces}
+		r.t.graph.read(r.by, frontendsNode(address))
+		if at := t.frontendsAt[address]; at != nil {
+			vip.Frontends = at.keys
+		}
 		if f.mode == model.AnnounceL2 {
 			vip.Candidates = selection.candidates(address)
 		}
@@ -194,25 +200,6 @@ func (t *Translator) computePoolStatus(r reader, n node) {
 	message = strings.Join(append([]string{message}, notes...), "; ")
 	status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionAccepted, !out.accepted.failed, reason, message, o.Generation)}
 	publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), &Status{Generation: o.Generation, AddressPool: status})
-}
-
-// computeServiceStatus shows the addresses of a Service that is ours.
-func (t *Translator) computeServiceStatus(r reader, n node) {
-	o := r.s.Services[n.name()]
-	object := serviceOwner(n.name())
-	if !isOurs(o) {
-		publish(t.result.Statuses, t.out.Statuses, object, nil)
-		return
-	}
-	out := r.outcome(object)
-	status := &Status{Generation: o.Generation, Service: &corev1.ServiceStatus{LoadBalancer: ingressStatus(out)}}
-	reason, message := v1alpha1.ReasonNoDataPlane, "nothing answers at the address yet: balancing of Services is not there"
-	if out != nil && out.hold != nil {
-		status.Hold = out.hold
-		reason, message = string(out.hold.Reason), out.hold.Message+"; "+message
-	}
-	status.Service.Conditions = []metav1.Condition{condition(v1alpha1.ConditionServed, false, reason, message, o.Generation)}
-	publish(t.result.Statuses, t.out.Statuses, object, status)
 }
 
 // ingressStatus lists addresses in the form that Services and IngressRoutes share.

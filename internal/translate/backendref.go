@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/model"
@@ -72,35 +73,61 @@ func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.W
 
 // backend resolves one reference. A broken one is noted in resolved.
 func (c *routeCompiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, websocket, ok bool) {
-	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindService) {
-		c.resolved.fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+kindText(string(deref(ref.Group)), string(deref(ref.Kind)))+" is no kind of backend: only Service is")
+	service, port, ok := c.servicePort(ref, corev1.ProtocolTCP, path)
+	if !ok {
 		return group, false, false
 	}
-	service := snapshot.Name{Namespace: c.owner.Namespace, Name: string(ref.Name)}
+	options := groupOptions{certificate: c.certificate}
+	if c.grpc {
+		options.protocol = model.BackendHTTP2
+	}
+	group, ok = c.group(service, port, options, path)
+	return group, ok && port.protocolOfApp().websocket, ok
+}
+
+// group is makeGroup for a reference that servicePort resolved.
+func (c *routeCompiler) group(service snapshot.Name, port servicePort, o groupOptions, path string) (model.BackendGroup, bool) {
+	group, fault, problem := makeGroup(c.r, service, port, o)
+	if fault != serviceFine {
+		c.fault(fault, problem, path)
+		return model.BackendGroup{}, false
+	}
+	return group, true
+}
+
+// servicePort finds the port of a Service that a reference means. A broken reference is
+// noted in resolved.
+func (c *routeCompiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol corev1.Protocol, path string) (service snapshot.Name, port servicePort, ok bool) {
+	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindService) {
+		c.resolved.fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+kindText(string(deref(ref.Group)), string(deref(ref.Kind)))+" is no kind of backend: only Service is")
+		return service, port, false
+	}
+	service = snapshot.Name{Namespace: c.owner.Namespace, Name: string(ref.Name)}
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		service.Namespace = string(*ref.Namespace)
 	}
 	if service.Namespace != c.owner.Namespace && !c.granted(service) {
 		c.resolved.fail(gatewayv1.RouteReasonRefNotPermitted,
 			path+": no ReferenceGrant in namespace "+service.Namespace+" lets "+c.owner.Kind+"s of namespace "+c.owner.Namespace+" use Service "+service.Name)
-		return group, false, false
+		return service, port, false
 	}
 	if ref.Port == nil {
 		c.resolved.fail(gatewayv1.RouteReasonBackendNotFound, path+".port: must be set")
-		return group, false, false
+		return service, port, false
 	}
-	port, fault, problem := findPort(c.r, service, int32(*ref.Port))
-	if fault == serviceFine {
-		c.services = append(c.services, service)
-		options := groupOptions{certificate: c.certificate}
-		if c.grpc {
-			options.protocol = model.BackendHTTP2
-		}
-		group, fault, problem = makeGroup(c.r, service, port, options)
+	port, fault, problem := findPortOf(c.r, service, int32(*ref.Port), protocol)
+	if fault != serviceFine {
+		c.fault(fault, problem, path)
+		return service, port, false
 	}
+	c.services = append(c.services, service)
+	return service, port, true
+}
+
+// fault notes why a Service's port cannot be a backend.
+func (c *routeCompiler) fault(fault serviceFault, problem, path string) {
 	switch fault {
 	case serviceFine:
-		return group, port.protocolOfApp().websocket, true
 	case serviceExternal:
 		c.resolved.fail(gatewayv1.RouteReasonInvalidKind, path+": "+problem)
 	case portProtocol:
@@ -112,7 +139,6 @@ func (c *routeCompiler) backend(ref *gatewayv1.BackendObjectReference, path stri
 	case serviceMissing:
 		c.resolved.fail(gatewayv1.RouteReasonBackendNotFound, path+".name: "+problem)
 	}
-	return model.BackendGroup{}, false, false
 }
 
 // granted reports whether a ReferenceGrant lets the route use a Service of another

@@ -142,7 +142,7 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
 	owner := func(name string) model.Object { return model.Object{Kind: "Gateway", Namespace: "team", Name: name} }
 	claimBy := func(name string, created int64, ids ...model.CertificateID) {
-		tr.claimTLS(k, owner(name), &tlsClaim{created: created, host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}})
+		tr.claimTLS(k, tlsClaimant{parent: owner(name)}, &tlsClaim{created: created, host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}})
 	}
 	claimBy("young", 2, "team/web")
 	if c := tr.Apply(s, nil); len(c.Certificates) != 1 || c.TLSHosts[k] == nil {
@@ -152,7 +152,7 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	if c := tr.Apply(s, nil); c.TLSHosts[k].Owner != owner("old") || len(c.Certificates) != 1 || c.Certificates["team/web"] != nil {
 		t.Errorf("an older claim changed %+v", c)
 	}
-	tr.claimTLS(k, owner("old"), nil)
+	tr.claimTLS(k, tlsClaimant{parent: owner("old")}, nil)
 	if c := tr.Apply(s, nil); c.TLSHosts[k].Owner != owner("young") || c.Certificates["team/web"] == nil {
 		t.Errorf("an older claim that goes changed %+v", c)
 	}
@@ -166,7 +166,7 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	if len(c.Certificates) != 1 || len(c.TLSHosts)+len(c.Listeners)+len(c.VirtualHosts) != 0 {
 		t.Errorf("a renewed certificate changed %+v", c)
 	}
-	tr.claimTLS(k, owner("young"), nil)
+	tr.claimTLS(k, tlsClaimant{parent: owner("young")}, nil)
 	if c := tr.Apply(s, nil); len(c.TLSHosts) != 1 || len(c.Certificates) != 1 || len(tr.tlsHosts) != 0 || len(tr.certificateUses) != 0 {
 		t.Errorf("a last claim that goes changed %+v", c)
 	}

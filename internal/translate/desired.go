@@ -22,6 +22,8 @@ type Desired struct {
 	Sets         []*model.BackendSet   `json:"sets"`
 	Views        []*model.View         `json:"views"`
 	Machines     []*model.Machine      `json:"machines"`
+	Nodes        []*model.Node         `json:"nodes,omitempty"`
+	Frontends    []*model.Frontend     `json:"frontends,omitempty"`
 	Assignments  []*model.Assignment   `json:"assignments,omitempty"`
 	VIPs         []MachineVIP          `json:"vips,omitempty"`
 	Peers        []MachinePeer         `json:"peers,omitempty"`
@@ -59,6 +61,8 @@ func (t *Translator) Desired() Desired {
 		Sets:         values(t.result.Sets, cmp.Compare),
 		Views:        values(t.result.Views, cmp.Compare),
 		Machines:     values(t.result.Machines, cmp.Compare),
+		Nodes:        values(t.result.Nodes, cmp.Compare),
+		Frontends:    values(t.result.Frontends, model.FrontendKey.Compare),
 		Assignments:  values(t.result.Assignments, netip.Addr.Compare),
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(t.result.VIPs), model.VIPKey.Compare) {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -15,6 +16,7 @@ type fleetMachine struct {
 	name     string
 	labels   map[string]string
 	cordoned bool
+	backend  bool       // it only hosts backends: nothing of the edge is there
 	routerID netip.Addr // as its spec says, zero when it says none
 	// keeper is the older machine that has the same router id; empty when there is none.
 	keeper string
@@ -28,7 +30,7 @@ func (t *Translator) computeFleet(r reader, n node) {
 		if o == nil {
 			continue
 		}
-		m := fleetMachine{name: o.Name, labels: o.Labels, cordoned: o.Spec.Cordoned, routerID: parseRouterID(o.Spec.RouterID)}
+		m := fleetMachine{name: o.Name, labels: o.Labels, cordoned: o.Spec.Cordoned, backend: o.Spec.Role == v1alpha1.RoleBackend, routerID: parseRouterID(o.Spec.RouterID)}
 		if keeper := t.index.keeperOf(m.routerID); keeper != o.Name {
 			m.keeper = keeper
 		}
@@ -49,7 +51,7 @@ func (m fleetMachine) equal(o fleetMachine) bool {
 			return false
 		}
 	}
-	return m.name == o.name && m.cordoned == o.cordoned && m.routerID == o.routerID && m.keeper == o.keeper
+	return m.name == o.name && m.cordoned == o.cordoned && m.backend == o.backend && m.routerID == o.routerID && m.keeper == o.keeper
 }
 
 // parseRouterID reads a BGP identifier, zero when it is none (RFC 6286, 2.1).
@@ -124,7 +126,7 @@ func (t *Translator) computeSelection(r reader, n node) {
 		selection = &selectionFact{}
 		var selected []fleetMachine
 		for _, m := range r.fleet() {
-			if matches(f.machines, m.labels) {
+			if !m.backend && matches(f.machines, m.labels) {
 				selected = append(selected, m)
 			}
 		}

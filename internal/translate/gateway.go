@@ -30,7 +30,8 @@ type gatewayFact struct {
 	sets     []snapshot.Name    // that name it, allowed or not, in their precedence
 	attached int32              // of them those that are accepted
 	wanted   []model.ListenerID // at addresses of its own, with those of its sets
-	sections []sectionKey       // of all accepted listeners in clear text
+	doors    []gatewayDoor      // at addresses of its own, of the listeners without a proxy
+	sections []sectionKey       // of all accepted listeners for HTTP in clear text and for TLS
 }
 
 func gatewayOwner(n snapshot.Name) model.Object {
@@ -133,33 +134,37 @@ func makeGatewayFact(r reader, n snapshot.Name) (*gatewayFact, map[snapshot.Name
 		f.accepted.fail(gatewayv1.GatewayReasonListenersNotValid, "no listener is accepted: "+refusedListeners(f.listeners))
 	}
 	outcomes := f.takeSets(r, n, o.Spec.AllowedListeners, m)
-	lists := [][]gatewayListener{f.listeners}
+	lists, bearers := [][]gatewayListener{f.listeners}, []parentKey{{snapshot.KindGateway, n}}
 	for _, set := range f.sets {
 		if out := outcomes[set]; !out.accepted.failed {
-			lists = append(lists, out.listeners)
+			lists, bearers = append(lists, out.listeners), append(bearers, parentKey{snapshot.KindListenerSet, set})
 		}
 	}
 	m.relate(lists)
-	f.sum(n, lists)
+	f.sum(n, lists, bearers)
 	return f, outcomes
 }
 
 // sum gathers what follows from all listeners.
-func (f *gatewayFact) sum(n snapshot.Name, lists [][]gatewayListener) {
+func (f *gatewayFact) sum(n snapshot.Name, lists [][]gatewayListener, bearers []parentKey) {
 	if f.accepted.failed {
 		return
 	}
-	for _, list := range lists {
+	for b, list := range lists {
 		for i := range list {
 			l := &list[i]
 			if !l.serves() {
+				continue
+			}
+			if l.direct() {
+				f.doors = append(f.doors, gatewayDoor{l.transport(), uint16(l.port), bearers[b], l.name})
 				continue
 			}
 			id := model.OwnListener(l.modelProtocol(), uint16(l.port), n.Namespace, n.Name)
 			if !slices.Contains(f.wanted, id) {
 				f.wanted = append(f.wanted, id)
 			}
-			if !l.secure() {
+			if l.protocol != gatewayv1.HTTPSProtocolType {
 				f.sections = append(f.sections, sectionKey{n, l.port, l.hostname})
 			}
 		}
@@ -234,11 +239,16 @@ func (t *Translator) computeGatewayStatus(r reader, n node) {
 		out.noteUnserved(l)
 	}
 	out.Gateway.AttachedListenerSets = &f.attached
+	out.noteFrontends(r, parent, listeners)
 	if !f.accepted.failed {
 		var addresses []string
-		if given := r.outcome(object); given == nil {
+		given := r.outcome(object)
+		switch {
+		case given == nil && len(f.wanted) == 0 && len(f.doors) > 0:
+			out.Hold = &Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: needVIP}
+		case given == nil:
 			addresses = r.addresses()
-		} else {
+		default:
 			for _, a := range given.addresses {
 				addresses = append(addresses, a.String())
 			}
@@ -286,6 +296,10 @@ func (f *parentFact) final(r reader) []gatewayListener {
 			message := "server name " + quote(l.hostname) + " at port " + portNumber(l.port) + " is " + lost + "'s, which came first"
 			l.accepted.fail(gatewayv1.ListenerReasonHostnameConflict, message)
 			l.conflicted.fail(gatewayv1.ListenerReasonHostnameConflict, message)
+		}
+		if p.id == "" {
+			list = append(list, f.finalDirect(r, p))
+			continue
 		}
 		if keeper := r.lostPort(p.id); keeper != "" && l.serves() && f.refused == "" {
 			l.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, "port "+portNumber(l.port)+" speaks another protocol for "+keeper+

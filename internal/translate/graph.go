@@ -58,6 +58,11 @@ const (
 	nodeParent      // a: Gateway or ListenerSet, b: namespace, c: name: as routes see it
 	nodeTLSHost     // a: listener, b: server name
 
+	nodeBalanced  // a: namespace, b: name of a Service of our class
+	nodeStream    // a: kind, b: namespace, c: name of a TLSRoute, TCPRoute or UDPRoute
+	nodeDoor      // a: namespace, b: Gateway, c: transport/port: whose connections it takes in
+	nodeFrontends // a: address
+
 	nodeHTTPRoute         // a: namespace, b: name
 	nodeGRPCRoute         // a: namespace, b: name
 	nodeTree              // a: namespace, b: name of a root
@@ -71,16 +76,17 @@ const (
 	nodeServiceStatus     // a: namespace, b: name
 	nodeHTTPStatus        // a: namespace, b: name
 	nodeGRPCStatus        // a: namespace, b: name
+	nodeStreamStatus      // a: kind, b: namespace, c: name
 	nodeUsersOf           // a: namespace, b: service: whose routes use it; made by the two before
 	nodeIngressStatus     // a: namespace, b: name
 	nodeGatewayStatus     // a: namespace, b: name
 	nodeListenerSetStatus // a: namespace, b: name
-	nodeSet               // a: namespace, b: service, c: port
+	nodeSet               // a: namespace, b: service, c: port, with "/UDP" where it is of that
 	nodeView              // a: view
 	nodeBackendTLSStatus  // a: namespace, b: name
 )
 
-const layerCount = 14
+const layerCount = 16
 
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
@@ -88,7 +94,7 @@ func (k nodeKind) layer() int {
 	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf:
 		return 0
 	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
-		nodeCertificate, nodeAuthority:
+		nodeCertificate, nodeAuthority, nodeBalanced:
 		return 1
 	case nodeMachine, nodeSelection, nodePeer, nodeListenerSet, nodeBackendTLS:
 		return 2
@@ -98,22 +104,26 @@ func (k nodeKind) layer() int {
 		return 4
 	case nodeParent:
 		return 5
-	case nodeTLSHost:
+	case nodeStream:
 		return 6
-	case nodeHTTPRoute, nodeGRPCRoute, nodeTree:
+	case nodeTLSHost, nodeDoor:
 		return 7
-	case nodeRivals:
+	case nodeHTTPRoute, nodeGRPCRoute, nodeTree:
 		return 8
-	case nodeRejected:
+	case nodeRivals:
 		return 9
-	case nodeHost, nodeListener, nodeVIP, nodePoolStatus, nodeServiceStatus:
+	case nodeRejected:
 		return 10
-	case nodeTLSServed:
+	case nodeHost, nodeListener, nodePoolStatus:
 		return 11
-	case nodeHTTPStatus, nodeGRPCStatus, nodeIngressStatus, nodeSet, nodeUsersOf:
+	case nodeTLSServed, nodeFrontends:
 		return 12
-	default: // nodeGatewayStatus, nodeListenerSetStatus, nodeBackendTLSStatus, nodePolicyStatus, nodeView
+	case nodeVIP, nodeServiceStatus:
 		return 13
+	case nodeHTTPStatus, nodeGRPCStatus, nodeStreamStatus, nodeIngressStatus, nodeSet, nodeUsersOf:
+		return 14
+	default: // nodeGatewayStatus, nodeListenerSetStatus, nodeBackendTLSStatus, nodePolicyStatus, nodeView
+		return 15
 	}
 }
 

@@ -188,8 +188,8 @@ func (t *Translator) computeHost(r reader, n node) {
 	var named *claim // a Gateway's, for this very name
 	if isTLS(k.Listener) && len(h.claims) > 0 {
 		if _, found := r.tlsOwner(k); found {
-			c := t.tlsHosts[k].won
-			named = &claim{owner: c.host.Owner, created: c.created}
+			s := t.tlsHosts[k]
+			named = &claim{owner: s.parent, created: s.created}
 		}
 	}
 	owner := t.decide(k, h, named)

@@ -123,6 +123,7 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	case snapshot.KindService:
 		t.graph.mark(named(nodeService, n))
 		t.graph.mark(named(nodeServiceStatus, n))
+		t.graph.mark(named(nodeBalanced, n))
 	case snapshot.KindEndpointSlice:
 		t.inputSlice(s, n)
 	case snapshot.KindGatewayClass:
@@ -140,9 +141,12 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	case snapshot.KindGRPCRoute:
 		t.graph.mark(named(nodeGRPCRoute, n))
 		t.graph.mark(named(nodeGRPCStatus, n))
+	case snapshot.KindTLSRoute, snapshot.KindTCPRoute, snapshot.KindUDPRoute:
+		t.graph.mark(streamNode(routeOwner(k.Kind, n)))
+		t.graph.mark(streamStatusNode(routeOwner(k.Kind, n)))
 	case snapshot.KindBackendTLSPolicy:
 		t.inputBackendTLS(s, n)
-	case snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy:
+	case snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy, snapshot.KindLoadBalancerPolicy:
 		t.inputPolicy(s, k)
 		t.graph.changed(parametersNode(n))
 	case snapshot.KindReferenceGrant:

@@ -36,12 +36,28 @@ type gatewayListener struct {
 	from     gatewayv1.FromNamespaces
 	selector *metav1.LabelSelector
 
-	certificates []model.CertificateID // of HTTPS, those that can be shown
+	passthrough  bool                  // TLS is handed on as it is
+	certificates []model.CertificateID // of HTTPS and TLS, those that can be shown
 	minTLS       model.TLSVersion
 }
 
 // secure reports whether clients speak TLS with it.
-func (l *gatewayListener) secure() bool { return l.protocol == gatewayv1.HTTPSProtocolType }
+func (l *gatewayListener) secure() bool {
+	return l.protocol == gatewayv1.HTTPSProtocolType || l.protocol == gatewayv1.TLSProtocolType
+}
+
+// direct reports whether it leads to backends without a proxy.
+func (l *gatewayListener) direct() bool {
+	return l.protocol == gatewayv1.TCPProtocolType || l.protocol == gatewayv1.UDPProtocolType
+}
+
+// transport is what clients send.
+func (l *gatewayListener) transport() model.Transport {
+	if l.protocol == gatewayv1.UDPProtocolType {
+		return model.UDP
+	}
+	return model.TCP
+}
 
 // serves reports whether requests can come in through it.
 func (l *gatewayListener) serves() bool { return !l.accepted.failed }
@@ -49,7 +65,7 @@ func (l *gatewayListener) serves() bool { return !l.accepted.failed }
 // broken reports whether it is accepted and has no certificate to show: clients' connections
 // are closed then, and routes attach all the same.
 func (l *gatewayListener) broken() bool {
-	return l.serves() && l.secure() && len(l.certificates) == 0
+	return l.serves() && l.secure() && !l.passthrough && len(l.certificates) == 0
 }
 
 // modelProtocol is what the listener of the model speaks that serves it.
@@ -94,17 +110,18 @@ type bearer struct {
 // makeListener judges one listener for itself, before its neighbours are known.
 func (b bearer) makeListener(o *gatewayv1.Listener, path string) gatewayListener {
 	l := gatewayListener{name: o.Name, port: int32(o.Port), protocol: o.Protocol, hostname: anyHost, from: gatewayv1.NamespacesFromSame}
-	supported := o.Protocol == gatewayv1.HTTPProtocolType || o.Protocol == gatewayv1.HTTPSProtocolType
-	if !supported {
+	l.passthrough = o.Protocol == gatewayv1.TLSProtocolType && o.TLS != nil && deref(o.TLS.Mode) == gatewayv1.TLSModePassthrough
+	takes := l.takes()
+	if len(takes) == 0 {
 		l.accepted.fail(gatewayv1.ListenerReasonUnsupportedProtocol,
-			path+".protocol: "+quote(string(o.Protocol))+" is not supported: only HTTP and HTTPS are")
+			path+".protocol: "+quote(string(o.Protocol))+" is not supported: only HTTP, HTTPS, TLS, TCP and UDP are")
 	}
 	if l.port < 1 || l.port > 65535 {
 		l.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, path+".port: "+strconv.Itoa(int(l.port))+" must be in the range 1-65535")
 	} else if slices.Contains(b.r.t.config.ReservedPorts, uint16(l.port)) {
 		l.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, path+".port: "+strconv.Itoa(int(l.port))+" is used by Fairlead itself on every machine")
 	}
-	if host := strings.ToLower(string(deref(o.Hostname))); host != "" {
+	if host := strings.ToLower(string(deref(o.Hostname))); host != "" && !l.direct() {
 		if problem := hostProblem(host, true); problem != "" {
 			l.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, path+".hostname: "+problem)
 		} else {
@@ -128,8 +145,10 @@ func (b bearer) makeListener(o *gatewayv1.Listener, path string) gatewayListener
 		}
 	}
 	l.kinds = []gatewayv1.RouteGroupKind{}
-	if supported && len(allowed.Kinds) == 0 {
-		l.kinds = append(l.kinds, routeKind(snapshot.KindHTTPRoute), routeKind(snapshot.KindGRPCRoute))
+	if len(allowed.Kinds) == 0 {
+		for _, kind := range takes {
+			l.kinds = append(l.kinds, routeKind(kind))
+		}
 	}
 	for i, k := range allowed.Kinds {
 		group := gatewayv1.Group(gatewayv1.GroupName)
@@ -137,7 +156,7 @@ func (b bearer) makeListener(o *gatewayv1.Listener, path string) gatewayListener
 			group = *k.Group
 		}
 		kind := snapshot.Kind(k.Kind)
-		if group != gatewayv1.GroupName || kind != snapshot.KindHTTPRoute && kind != snapshot.KindGRPCRoute || !supported {
+		if group != gatewayv1.GroupName || !slices.Contains(takes, kind) {
 			l.resolved.fail(gatewayv1.ListenerReasonInvalidRouteKinds,
 				path+"."+at("allowedRoutes.kinds", i)+": "+string(k.Kind)+" routes cannot attach to a listener of protocol "+string(o.Protocol))
 			continue
@@ -150,6 +169,25 @@ func (b bearer) makeListener(o *gatewayv1.Listener, path string) gatewayListener
 	return l
 }
 
+// takes are the kinds of routes that may attach to listeners of the protocol.
+func (l *gatewayListener) takes() []snapshot.Kind {
+	switch l.protocol {
+	case gatewayv1.HTTPProtocolType, gatewayv1.HTTPSProtocolType:
+		return []snapshot.Kind{snapshot.KindHTTPRoute, snapshot.KindGRPCRoute}
+	case gatewayv1.TLSProtocolType:
+		if l.passthrough {
+			return []snapshot.Kind{snapshot.KindTLSRoute}
+		}
+		return []snapshot.Kind{snapshot.KindTLSRoute, snapshot.KindTCPRoute}
+	case gatewayv1.TCPProtocolType:
+		return []snapshot.Kind{snapshot.KindTCPRoute}
+	case gatewayv1.UDPProtocolType:
+		return []snapshot.Kind{snapshot.KindUDPRoute}
+	default:
+		return nil
+	}
+}
+
 func routeKind(kind snapshot.Kind) gatewayv1.RouteGroupKind {
 	group := gatewayv1.Group(gatewayv1.GroupName)
 	return gatewayv1.RouteGroupKind{Group: &group, Kind: gatewayv1.Kind(kind)}
@@ -158,17 +196,22 @@ func routeKind(kind snapshot.Kind) gatewayv1.RouteGroupKind {
 // makeTLS reads how TLS is ended.
 func (b bearer) makeTLS(l *gatewayListener, o *gatewayv1.ListenerTLSConfig, path string) {
 	if !l.secure() {
-		if o != nil && l.protocol == gatewayv1.HTTPProtocolType {
-			l.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, path+": must not be set for protocol HTTP")
+		if o != nil && len(l.takes()) > 0 {
+			l.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, path+": must not be set for protocol "+string(l.protocol))
 		}
 		return
+	}
+	if l.passthrough {
+		return // whatever else is said is the backends' business
 	}
 	if o == nil || len(o.CertificateRefs) == 0 {
 		l.resolved.fail(gatewayv1.ListenerReasonInvalidCertificateRef, path+".certificateRefs: at least one is needed")
 		return
 	}
 	if mode := deref(o.Mode); mode != "" && mode != gatewayv1.TLSModeTerminate {
-		l.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, path+".mode: "+quote(string(mode))+" cannot be: HTTPS listeners end TLS (Terminate)")
+		l.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, path+".mode: "+quote(string(mode))+" cannot be: "+
+			when(l.protocol == gatewayv1.HTTPSProtocolType, "HTTPS listeners end TLS (Terminate)")+
+			when(l.protocol != gatewayv1.HTTPSProtocolType, "only Terminate and Passthrough are known"))
 	}
 	for _, key := range sortedKeys(o.Options) {
 		if !strings.HasPrefix(string(key), ownOptions) {

@@ -194,6 +194,7 @@ func (t *Translator) computeListenerSetStatus(r reader, n node) {
 		})
 		s.noteUnserved(l)
 	}
+	s.noteFrontends(r, parent, listeners)
 	if given := r.outcome(gatewayOwner(parent.gateway)); given != nil && !out.accepted.failed {
 		s.Hold = given.hold
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -21,24 +22,55 @@ func (t *Translator) computeMachine(r reader, n node) {
 		if o.Spec.DrainTime != nil {
 			drain = min(max(o.Spec.DrainTime.Duration, 0), time.Hour)
 		}
+		view := ViewAll
+		if o.Spec.Role == v1alpha1.RoleBackend {
+			view = ViewNone
+		}
 		machine = &model.Machine{
-			Name: o.Name, View: ViewAll, Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
+			Name: o.Name, View: view, Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
 		}
 		// Two speakers with one id cannot have sessions with one router (RFC 6286).
 		if id := parseRouterID(o.Spec.RouterID); id.IsValid() && r.keeperOf(id) == o.Name {
 			machine.RouterID = id
 		}
 	}
+	if before := t.result.Machines[n.a]; (before != nil && before.View == ViewNone) != (machine != nil && machine.View == ViewNone) {
+		t.graph.mark(node{kind: nodeView, a: string(ViewNone)})
+	}
 	publish(t.result.Machines, t.out.Machines, n.a, machine)
+	publish(t.result.Nodes, t.out.Nodes, n.a, makeNode(o))
+}
+
+// makeNode says where a machine takes in what comes through tunnels: of each family at the
+// address that its spec says, else at the first that it reported.
+func makeNode(o *v1alpha1.Machine) *model.Node {
+	if o == nil {
+		return nil
+	}
+	n := &model.Node{Name: o.Name}
+	for _, text := range slices.Concat(o.Spec.TunnelAddresses, o.Status.Addresses) {
+		a, err := netip.ParseAddr(text)
+		if a = a.Unmap(); err != nil || !reachable(a) {
+			continue
+		}
+		if a.Is4() && !n.Tunnel4.IsValid() {
+			n.Tunnel4 = a
+		}
+		if a.Is6() && !n.Tunnel6.IsValid() {
+			n.Tunnel6 = a
+		}
+	}
+	return n
 }
 
 // computeAddresses gathers where clients reach the machines: what agents
-// reported, of machines that take new work, sorted, each once.
+// reported, of machines that take new work and are not there for backends only, sorted,
+// each once.
 func (t *Translator) computeAddresses(r reader, n node) {
 	var found []netip.Addr
 	for name := range t.index.machines {
 		o := r.s.Machines[name]
-		if o == nil || o.Spec.Cordoned {
+		if o == nil || o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend {
 			continue
 		}
 		for _, text := range o.Status.Addresses {
@@ -73,7 +105,11 @@ func (t *Translator) computeListener(r reader, n node) {
 	t.useListener(listener, 1)
 	t.useListener(t.result.Listeners[id], -1)
 	_, stood := t.result.Listeners[id]
+	before := t.result.Listeners[id]
 	publish(t.result.Listeners, t.out.Listeners, id, listener)
+	if after := t.result.Listeners[id]; (before == nil) != (after == nil) || after != nil && before.HTTP3() != after.HTTP3() {
+		t.graph.changed(n) // frontends follow it
+	}
 	if stood != (listener != nil) {
 		t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
 	}
@@ -117,6 +153,16 @@ func (t *Translator) useListener(l *model.Listener, by int) {
 
 func (t *Translator) computeView(n node) {
 	view := &model.View{ID: model.ViewID(n.a)}
+	if view.ID == ViewNone {
+		for _, m := range t.result.Machines {
+			if m.View == ViewNone {
+				publish(t.result.Views, t.out.Views, view.ID, view)
+				return
+			}
+		}
+		publish(t.result.Views, t.out.Views, view.ID, nil)
+		return
+	}
 	for id := range t.result.Listeners {
 		view.Listeners = append(view.Listeners, id)
 	}

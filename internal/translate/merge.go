@@ -13,8 +13,8 @@ import (
 // Within one resource all of those that are in conflict are refused (GatewaySpec.listeners);
 // between resources those of the one that comes later (ListenerSetSpec.listeners).
 type merge struct {
-	protocols map[int32]gatewayv1.ProtocolType   // by port, of listeners that were taken
-	hosts     map[portHost]gatewayv1.SectionName // the same, by hostname
+	protocols map[portSlot]gatewayv1.ProtocolType // of listeners that were taken
+	hosts     map[portHost]gatewayv1.SectionName  // the same, by hostname
 }
 
 type portHost struct {
@@ -22,13 +22,26 @@ type portHost struct {
 	hostname string
 }
 
-func newMerge() *merge {
-	return &merge{protocols: map[int32]gatewayv1.ProtocolType{}, hosts: map[portHost]gatewayv1.SectionName{}}
+// portSlot is a port of one of the transports: they do not meet.
+type portSlot struct {
+	port int32
+	udp  bool
 }
 
-// byHost reports whether listeners of a protocol share a port by their hostnames.
-func byHost(p gatewayv1.ProtocolType) bool {
-	return p == gatewayv1.HTTPProtocolType || p == gatewayv1.HTTPSProtocolType || p == gatewayv1.TLSProtocolType
+func (l *gatewayListener) slot() portSlot {
+	return portSlot{l.port, l.protocol == gatewayv1.UDPProtocolType}
+}
+
+// placed is what keeps listeners apart that share a port.
+func (l *gatewayListener) placed() portHost {
+	if l.direct() {
+		return portHost{l.port, string(l.protocol)}
+	}
+	return portHost{l.port, l.hostname}
+}
+
+func newMerge() *merge {
+	return &merge{protocols: map[portSlot]gatewayv1.ProtocolType{}, hosts: map[portHost]gatewayv1.SectionName{}}
 }
 
 func portNumber(port int32) string { return strconv.Itoa(int(port)) }
@@ -47,23 +60,26 @@ func (l *gatewayListener) refuse(reason gatewayv1.ListenerConditionReason, messa
 // among themselves. Those of a protocol that is never accepted do not take a port away from
 // others of the same resource, except those that would speak HTTP or TLS there.
 func (m *merge) add(ls []gatewayListener) {
-	sameHost, samePort := map[portHost][]int{}, map[int32][]int{}
+	sameHost, samePort := map[portHost][]int{}, map[portSlot][]int{}
 	for i := range ls {
 		l := &ls[i]
-		taken, is := m.protocols[l.port]
-		_, host := m.hosts[portHost{l.port, l.hostname}]
+		taken, is := m.protocols[l.slot()]
+		_, host := m.hosts[l.placed()]
 		switch {
-		case is && taken != l.protocol && l.protocol != gatewayv1.UDPProtocolType:
+		case is && taken != l.protocol:
 			l.refuse(gatewayv1.ListenerReasonProtocolConflict, "port "+portNumber(l.port)+" of the Gateway speaks "+string(taken)+" already")
 			continue
-		case is && taken == l.protocol && host:
+		case is && host && l.direct():
+			l.refuse(gatewayv1.ListenerReasonProtocolConflict, "port "+portNumber(l.port)+" of the Gateway has a listener of the same protocol already")
+			continue
+		case is && host:
 			l.refuse(gatewayv1.ListenerReasonHostnameConflict, "port "+portNumber(l.port)+" of the Gateway has a listener with the same hostname already")
 			continue
 		}
-		if byHost(l.protocol) {
-			k := portHost{l.port, string(l.protocol) + " " + l.hostname}
+		if len(l.takes()) > 0 {
+			k := portHost{l.port, string(l.protocol) + " " + l.placed().hostname}
 			sameHost[k] = append(sameHost[k], i)
-			samePort[l.port] = append(samePort[l.port], i)
+			samePort[l.slot()] = append(samePort[l.slot()], i)
 		}
 	}
 	for _, list := range sameHost {
@@ -74,6 +90,10 @@ func (m *merge) add(ls []gatewayListener) {
 			other := list[0]
 			if other == i {
 				other = list[1]
+			}
+			if ls[i].direct() {
+				ls[i].refuse(gatewayv1.ListenerReasonProtocolConflict, "listener "+string(ls[other].name)+" has the same port and protocol")
+				continue
 			}
 			ls[i].refuse(gatewayv1.ListenerReasonHostnameConflict, "listener "+string(ls[other].name)+" has the same port, protocol and hostname")
 		}
@@ -92,8 +112,8 @@ func (m *merge) add(ls []gatewayListener) {
 func (m *merge) take(ls []gatewayListener) {
 	for i := range ls {
 		if l := &ls[i]; l.serves() {
-			m.protocols[l.port] = l.protocol
-			m.hosts[portHost{l.port, l.hostname}] = l.name
+			m.protocols[l.slot()] = l.protocol
+			m.hosts[l.placed()] = l.name
 		}
 	}
 }
@@ -105,7 +125,7 @@ func (m *merge) relate(lists [][]gatewayListener) {
 	for _, list := range lists {
 		for i := range list {
 			l := &list[i]
-			if !l.serves() {
+			if !l.serves() || l.direct() {
 				continue
 			}
 			for pattern, more := wider(l.hostname); more; pattern, more = wider(pattern) {
@@ -114,7 +134,7 @@ func (m *merge) relate(lists [][]gatewayListener) {
 					continue
 				}
 				l.inner = true
-				if l.secure() && l.overlaps == "" {
+				if l.protocol == gatewayv1.HTTPSProtocolType && l.overlaps == "" {
 					l.overlaps = pattern
 				}
 				if name, known := covered[k]; !known || l.hostname < name {
@@ -125,7 +145,7 @@ func (m *merge) relate(lists [][]gatewayListener) {
 	}
 	for _, list := range lists {
 		for i := range list {
-			if l := &list[i]; l.serves() && l.secure() && l.overlaps == "" {
+			if l := &list[i]; l.serves() && l.protocol == gatewayv1.HTTPSProtocolType && l.overlaps == "" {
 				l.overlaps = covered[portHost{l.port, l.hostname}]
 			}
 		}

@@ -20,7 +20,9 @@ type parentFact struct {
 	gateway snapshot.Name
 	class   string // of the Gateway
 	// refused says why no route can attach; empty when they can.
-	refused   string
+	refused string
+	// own says that its listeners are at addresses of its own.
+	own       bool
 	listeners []parentListener
 	sections  map[gatewayv1.SectionName]int // indexes of listeners
 	// clientCertificate is what the Gateway shows to backends that are spoken to over TLS
@@ -32,7 +34,7 @@ type parentFact struct {
 // resolved say here is final, but for a server name that somebody else has (lostTo).
 type parentListener struct {
 	gatewayListener
-	id model.ListenerID
+	id model.ListenerID // empty where no proxy serves it
 }
 
 // parentKey names a Gateway or a ListenerSet.
@@ -192,6 +194,11 @@ func (f *parentFact) owns(r reader, l *parentListener, host string) bool {
 		pattern, owner, found := r.section(l.id, host)
 		return found && pattern == l.hostname && owner == f.object
 	}
+	return f.ownsClear(r, l, host)
+}
+
+// ownsClear is owns among the listeners of the Gateway and its ListenerSets alone.
+func (f *parentFact) ownsClear(r reader, l *parentListener, host string) bool {
 	for pattern, more := host, true; more && pattern != l.hostname; pattern, more = wider(pattern) {
 		if r.hasSection(sectionKey{f.gateway, l.port, pattern}) {
 			return false
@@ -200,8 +207,8 @@ func (f *parentFact) owns(r reader, l *parentListener, host string) bool {
 	return true
 }
 
-// sectionKey names the hostname of a listener in clear text of a Gateway or of its
-// ListenerSets.
+// sectionKey names the hostname of a listener for HTTP in clear text, or for TLS, of a
+// Gateway or of its ListenerSets.
 type sectionKey struct {
 	gateway  snapshot.Name
 	port     int32
@@ -298,11 +305,11 @@ func (t *Translator) computeParent(r reader, n node) {
 	was, is := before.tlsClaims(), after.tlsClaims()
 	for key := range was {
 		if is[key] == nil {
-			t.claimTLS(key, k.object(), nil)
+			t.claimTLS(key, tlsClaimant{parent: k.object()}, nil)
 		}
 	}
 	for key, c := range is {
-		t.claimTLS(key, k.object(), c)
+		t.claimTLS(key, tlsClaimant{parent: k.object()}, c)
 	}
 }
 
@@ -337,6 +344,7 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 		}
 	}
 	own := r.hasOwnAddress(f.gateway)
+	f.own = own
 	f.class = r.gateway(f.gateway).class
 	for i, l := range listeners {
 		p := parentListener{gatewayListener: l}
@@ -344,12 +352,14 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 			p.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, "Gateway "+f.gateway.String()+": "+r.gateway(f.gateway).frontend(l.port).path+
 				": without an address of its own the Gateway shares its ports with others, who would be asked for certificates too: make an AddressPool")
 		}
-		if problem := r.t.config.portOfIngressRoutes(l.port, l.secure()); problem != "" && !own && !p.accepted.failed {
+		if problem := r.t.config.portOfIngressRoutes(l.port, l.secure()); problem != "" && !own && !l.direct() && !p.accepted.failed {
 			p.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, problem)
 		}
-		if port := uint16(max(min(l.port, 65535), 0)); own {
+		switch port := uint16(max(min(l.port, 65535), 0)); {
+		case l.direct():
+		case own:
 			p.id = model.OwnListener(l.modelProtocol(), port, f.gateway.Namespace, f.gateway.Name)
-		} else {
+		default:
 			p.id = model.SharedListener(l.modelProtocol(), port)
 		}
 		f.listeners = append(f.listeners, p)
@@ -374,7 +384,7 @@ func (f *parentFact) listenerIDs() []model.ListenerID {
 	}
 	var ids []model.ListenerID
 	for i := range f.listeners {
-		if l := &f.listeners[i]; l.serves() {
+		if l := &f.listeners[i]; l.serves() && l.id != "" {
 			ids = append(ids, l.id)
 		}
 	}
@@ -390,7 +400,7 @@ func (f *parentFact) served() map[gatewayv1.SectionName]model.ListenerID {
 	var ids map[gatewayv1.SectionName]model.ListenerID
 	for i := range f.listeners {
 		l := &f.listeners[i]
-		if !l.serves() {
+		if !l.serves() || l.id == "" {
 			continue
 		}
 		if ids == nil {
@@ -408,7 +418,7 @@ func (f *parentFact) reserved() []model.HostKey {
 	}
 	var keys []model.HostKey
 	for i := range f.listeners {
-		if l := &f.listeners[i]; l.serves() && (l.inner || l.secure()) {
+		if l := &f.listeners[i]; l.serves() && (l.protocol == gatewayv1.HTTPProtocolType && l.inner || l.protocol == gatewayv1.HTTPSProtocolType) {
 			keys = append(keys, model.HostKey{Listener: l.id, Host: l.hostname})
 		}
 	}
@@ -428,7 +438,11 @@ func (f *parentFact) tlsClaims() map[model.HostKey]*tlsClaim {
 			continue
 		}
 		k := model.HostKey{Listener: l.id, Host: l.hostname}
-		claims[k] = &tlsClaim{created: f.created, host: model.TLSHost{HostKey: k, Owner: f.object, Certificates: l.certificates, MinVersion: l.minTLS}}
+		c := &tlsClaim{created: f.created, host: model.TLSHost{HostKey: k, Owner: f.object, Certificates: l.certificates, MinVersion: l.minTLS}}
+		if l.protocol == gatewayv1.TLSProtocolType {
+			c.host.Certificates = nil // without a route there is nothing behind it
+		}
+		claims[k] = c
 	}
 	return claims
 }

@@ -346,7 +346,7 @@ func peerMachines(r reader, name string, f *peerFact) (machines, conflicts []str
 		}
 	}
 	for _, m := range r.fleet() {
-		if !matches(f.machines, m.labels) {
+		if m.backend || !matches(f.machines, m.labels) {
 			continue
 		}
 		if i := slices.IndexFunc(older, func(o rival) bool { return matches(o.fact.machines, m.labels) }); i >= 0 {
@@ -362,7 +362,7 @@ func peerMachines(r reader, name string, f *peerFact) (machines, conflicts []str
 func routerIDConflicts(r reader, f *peerFact) []string {
 	var texts []string
 	for _, m := range r.fleet() {
-		if m.keeper != "" && matches(f.machines, m.labels) {
+		if m.keeper != "" && !m.backend && matches(f.machines, m.labels) {
 			texts = append(texts, "Machine "+m.name+" has the router id "+m.routerID.String()+" of Machine "+m.keeper+", which is older, and chooses its own")
 		}
 	}

@@ -50,6 +50,7 @@ type policyState struct {
 	// Results of nodes.
 	routes  map[snapshot.Name]*routePolicyFact
 	clients map[snapshot.Name]*clientPolicyFact
+	balance map[snapshot.Name]*balancePolicyFact
 
 	// Sums over nodes.
 	places    map[model.HostKey]map[hostPlace]int
@@ -64,6 +65,7 @@ func newPolicyState() policyState {
 		targets:   map[snapshot.Key]attachedPolicy{},
 		routes:    map[snapshot.Name]*routePolicyFact{},
 		clients:   map[snapshot.Name]*clientPolicyFact{},
+		balance:   map[snapshot.Name]*balancePolicyFact{},
 		places:    map[model.HostKey]map[hostPlace]int{},
 		hosts:     map[model.HostKey][]model.BackendGroup{},
 		listeners: map[model.ListenerID][]model.BackendGroup{},
@@ -77,6 +79,8 @@ func (t *Translator) computePolicy(r reader, n node) {
 		update(t, n, t.policies.routes, k.Name, makeRoutePolicyFact(r, k.Name))
 	case snapshot.KindClientPolicy:
 		update(t, n, t.policies.clients, k.Name, makeClientPolicyFact(r, k.Name))
+	case snapshot.KindLoadBalancerPolicy:
+		update(t, n, t.policies.balance, k.Name, makeBalancePolicyFact(r.s.LoadBalancerPolicies[k.Name]))
 	}
 }
 
@@ -109,6 +113,10 @@ func policyRefs(s *snapshot.Snapshot, k snapshot.Key) (refs []gatewayv1.LocalPol
 		if o := s.RoutePolicies[k.Name]; o != nil {
 			return o.Spec.TargetRefs, o.CreationTimestamp.Unix()
 		}
+	case snapshot.KindLoadBalancerPolicy:
+		if o := s.LoadBalancerPolicies[k.Name]; o != nil {
+			return o.Spec.TargetRefs, o.CreationTimestamp.Unix()
+		}
 	case snapshot.KindBackendPolicy:
 		if o := s.BackendPolicies[k.Name]; o != nil {
 			return o.Spec.TargetRefs, o.CreationTimestamp.Unix()
@@ -132,6 +140,10 @@ func targetGroups(policies snapshot.Kind) map[snapshot.Kind]string {
 		}
 	case snapshot.KindBackendPolicy:
 		return map[snapshot.Kind]string{snapshot.KindService: ""}
+	case snapshot.KindLoadBalancerPolicy:
+		return map[snapshot.Kind]string{
+			snapshot.KindService: "", snapshot.KindGateway: gatewayv1.GroupName, snapshot.KindTCPRoute: gatewayv1.GroupName, snapshot.KindUDPRoute: gatewayv1.GroupName,
+		}
 	default:
 		return nil
 	}
@@ -291,7 +303,7 @@ func (r reader) classPolicies() map[string]heldPolicy {
 // changed object: they say whether it is there, and has the section.
 func (t *Translator) markPoliciesOf(k snapshot.Key) {
 	object := model.Object{Kind: string(k.Kind), Namespace: k.Name.Namespace, Name: k.Name.Name}
-	for _, kind := range []snapshot.Kind{snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy} {
+	for _, kind := range []snapshot.Kind{snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy, snapshot.KindLoadBalancerPolicy} {
 		whole := policyAnchor{kind: kind, object: object}
 		for section := range t.policies.sections[whole] {
 			target := whole

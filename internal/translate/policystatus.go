@@ -73,6 +73,10 @@ func (r reader) judgePolicy(k snapshot.Key) (invalid, resolved policyVerdict, ge
 			f := r.clientPolicyFact(k.Name)
 			return f.invalid, f.resolved, o.Generation, true
 		}
+	case snapshot.KindLoadBalancerPolicy:
+		if o := r.s.LoadBalancerPolicies[k.Name]; o != nil {
+			return r.balancePolicyFact(k.Name).invalid, resolved, o.Generation, true
+		}
 	case snapshot.KindBackendPolicy:
 		if o := r.s.BackendPolicies[k.Name]; o != nil {
 			_, invalid = makeBackendOptions(o)
@@ -111,6 +115,13 @@ func (r reader) judgeTarget(k snapshot.Key, ref gatewayv1.LocalPolicyTargetRefer
 		problem, remark := r.sharing(k.Name, target)
 		if problem != "" {
 			accepted.fail(v1alpha1.ReasonSharedListener, path+": "+problem)
+		}
+		note = remark
+	}
+	if k.Kind == snapshot.KindLoadBalancerPolicy && !accepted.failed {
+		problem, remark := r.judgeBalancing(k.Name, target)
+		if problem != "" {
+			accepted.fail(gatewayv1.PolicyReasonInvalid, problem)
 		}
 		note = remark
 	}
@@ -153,6 +164,12 @@ func (r reader) missingTarget(target policyAnchor, path string) string {
 				sections = append(sections, string(deref(o.Spec.Rules[i].Name)))
 			}
 		}
+	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
+		what = "rule"
+		if o := streamOf(r.s, snapshot.Kind(target.object.Kind), n); o != nil {
+			there, ours = true, r.stream(target.object) != nil
+			sections = o.rules
+		}
 	case snapshot.KindIngressRoute:
 		what = "route"
 		there = r.s.IngressRoutes[n] != nil
@@ -160,7 +177,7 @@ func (r reader) missingTarget(target policyAnchor, path string) string {
 	case snapshot.KindService:
 		what = "port"
 		if o := r.s.Services[n]; o != nil {
-			there, ours = true, true
+			there, ours = true, target.kind != snapshot.KindLoadBalancerPolicy || isOurs(o)
 			for _, p := range o.Spec.Ports {
 				sections = append(sections, p.Name)
 			}

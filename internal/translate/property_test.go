@@ -95,6 +95,8 @@ func (w *world) apply(keys []snapshot.Key) {
 	follow(w.t, w.mirror.Sets, c.Sets)
 	follow(w.t, w.mirror.Views, c.Views)
 	follow(w.t, w.mirror.Machines, c.Machines)
+	follow(w.t, w.mirror.Nodes, c.Nodes)
+	follow(w.t, w.mirror.Frontends, c.Frontends)
 	follow(w.t, w.mirror.Assignments, c.Assignments)
 	follow(w.t, w.mirror.VIPs, c.VIPs)
 	follow(w.t, w.mirror.Peers, c.Peers)
@@ -169,15 +171,9 @@ func checkConditions(t testing.TB, o model.Object, s *Status) {
 			conditions = append(conditions, l.Conditions...)
 		}
 	}
-	if s.HTTPRoute != nil {
+	if route := s.Route(); route != nil {
 		set++
-		for _, p := range s.HTTPRoute.Parents {
-			conditions = append(conditions, p.Conditions...)
-		}
-	}
-	if s.GRPCRoute != nil {
-		set++
-		for _, p := range s.GRPCRoute.Parents {
+		for _, p := range route.Parents {
 			conditions = append(conditions, p.Conditions...)
 		}
 	}

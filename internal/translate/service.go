@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -19,6 +20,7 @@ import (
 type serviceFact struct {
 	external bool // ExternalName
 	ports    []servicePort
+	drained  []netip.Addr // backends that take no new work, sorted
 }
 
 type servicePort struct {
@@ -35,6 +37,7 @@ func makeServiceFact(o *corev1.Service) *serviceFact {
 		return nil
 	}
 	f := &serviceFact{external: o.Spec.Type == corev1.ServiceTypeExternalName}
+	f.drained, _ = drainedBackends(o)
 	for _, p := range o.Spec.Ports {
 		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port)}
 		if p.AppProtocol != nil {
@@ -59,6 +62,36 @@ func (f *serviceFact) port(number int32) (servicePort, bool) {
 		other, found = p, true
 	}
 	return other, found
+}
+
+// portOf finds the port with a number for a protocol.
+func (f *serviceFact) portOf(number int32, protocol corev1.Protocol) (servicePort, bool) {
+	for _, p := range f.ports {
+		if p.number == number && p.protocol == protocol {
+			return p, true
+		}
+	}
+	return servicePort{}, false
+}
+
+// drainedBackends reads the annotation that names backends to be drained. Addresses that
+// cannot be read are told.
+func drainedBackends(o *corev1.Service) (drained []netip.Addr, problem string) {
+	text := o.Annotations[v1alpha1.AnnotationDrainedBackends]
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		a, err := parsePlain(part)
+		if err != nil {
+			problem = "metadata.annotations[" + v1alpha1.AnnotationDrainedBackends + "]: " + err.Error()
+			continue
+		}
+		drained = append(drained, a)
+	}
+	slices.SortFunc(drained, netip.Addr.Compare)
+	return slices.Compact(drained), problem
 }
 
 // appProtocol is what an appProtocol says of a port's backends.
@@ -92,8 +125,13 @@ const (
 	policyInvalid
 )
 
-// findPort looks up a Service's port; the message says what is wrong with it.
+// findPort looks up a Service's TCP port; the message says what is wrong with it.
 func findPort(r reader, n snapshot.Name, number int32) (servicePort, serviceFault, string) {
+	return findPortOf(r, n, number, corev1.ProtocolTCP)
+}
+
+// findPortOf is findPort for a protocol.
+func findPortOf(r reader, n snapshot.Name, number int32, protocol corev1.Protocol) (servicePort, serviceFault, string) {
 	service := r.service(n)
 	if service == nil {
 		return servicePort{}, serviceMissing, "Service " + n.String() + " not found"
@@ -101,14 +139,14 @@ func findPort(r reader, n snapshot.Name, number int32) (servicePort, serviceFaul
 	if service.external {
 		return servicePort{}, serviceExternal, "Service " + n.String() + " is of type ExternalName, which could lead anywhere: use a Service with EndpointSlices"
 	}
-	port, found := service.port(number)
-	if !found {
+	port, found := service.portOf(number, protocol)
+	if found {
+		return port, serviceFine, ""
+	}
+	if port, found = service.port(number); !found {
 		return servicePort{}, portMissing, "Service " + n.String() + " has no port " + strconv.Itoa(int(number)) + describePorts(service.ports)
 	}
-	if port.protocol != corev1.ProtocolTCP {
-		return servicePort{}, portProtocol, "port " + strconv.Itoa(int(number)) + " of Service " + n.String() + " is " + string(port.protocol) + ", not TCP"
-	}
-	return port, serviceFine, ""
+	return servicePort{}, portProtocol, "port " + strconv.Itoa(int(number)) + " of Service " + n.String() + " is " + string(port.protocol) + ", not " + string(protocol)
 }
 
 func describePorts(ports []servicePort) string {
@@ -128,20 +166,37 @@ func describePorts(ports []servicePort) string {
 	return text
 }
 
-// setID is "namespace/service/port".
+// setID is "namespace/service/port", with "/UDP" where the port is of that.
 func setID(n node) model.SetID { return model.SetID(n.a + "/" + n.b + "/" + n.c) }
+
+// setOf is the set of a Service's port.
+func setOf(service snapshot.Name, port int32, transport model.Transport) model.SetID {
+	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port))
+	if transport == model.UDP {
+		id += "/" + string(model.UDP)
+	}
+	return model.SetID(id)
+}
+
+// portOfSet is the port in a set's node.
+func portOfSet(n node) (number int32, protocol corev1.Protocol) {
+	text, protocolText, _ := strings.Cut(n.c, "/")
+	parsed, _ := strconv.ParseInt(text, 10, 32)
+	return int32(parsed), cmp.Or(corev1.Protocol(protocolText), corev1.ProtocolTCP)
+}
 
 // computeSet gathers the backends of a Service's port from its EndpointSlices.
 func (t *Translator) computeSet(r reader, n node) {
-	if t.setUses[n] == 0 {
+	if t.setUses[n]+t.balances[n] == 0 {
 		publish(t.result.Sets, t.out.Sets, setID(n), nil)
 		return
 	}
 	set := &model.BackendSet{ID: setID(n)}
-	number, _ := strconv.ParseInt(n.c, 10, 32)
+	number, protocol := portOfSet(n)
 	if service := r.service(n.name()); service != nil && !service.external {
-		if port, found := service.port(int32(number)); found && port.protocol == corev1.ProtocolTCP {
-			set.Backends = gatherBackends(r.slicesOf(n.name()), port.name)
+		if port, found := service.portOf(number, protocol); found {
+			set.Backends = gatherBackends(r.slicesOf(n.name()), port.name, protocol, t.placing(r, n))
+			drainBackends(set.Backends, service.drained)
 		}
 	}
 	publishBy(t.result.Sets, t.out.Sets, set.ID, set, func(a, b *model.BackendSet) bool {
@@ -149,9 +204,39 @@ func (t *Translator) computeSet(r reader, n node) {
 	})
 }
 
+// placing finds the machine of a backend: that of the endpoint's node, else the one that has
+// its address. Only frontends ask, and only their sets are looked at again when machines
+// come and go.
+func (t *Translator) placing(r reader, n node) func(nodeName string, a netip.Addr) string {
+	if t.balances[n] == 0 {
+		return func(string, netip.Addr) string { return "" }
+	}
+	fleet, own := r.fleet(), r.own()
+	return func(nodeName string, a netip.Addr) string {
+		if _, is := slices.BinarySearchFunc(fleet, nodeName, func(m fleetMachine, name string) int { return cmp.Compare(m.name, name) }); is {
+			return nodeName
+		}
+		i, is := slices.BinarySearchFunc(own, a, func(o ownAddress, a netip.Addr) int { return o.address.Compare(a) })
+		if !is {
+			return ""
+		}
+		return own[i].machine
+	}
+}
+
+// drainBackends has backends take no new work.
+func drainBackends(backends []model.Backend, drained []netip.Addr) {
+	for i := range backends {
+		b := &backends[i]
+		if _, is := slices.BinarySearchFunc(drained, b.Address.Addr(), netip.Addr.Compare); is && b.State == model.BackendReady {
+			b.State = model.BackendDraining
+		}
+	}
+}
+
 // gatherBackends returns the backends at the port of a name, sorted by address.
 // An address that stands twice is there once, in its better state.
-func gatherBackends(slicesOfService []*discoveryv1.EndpointSlice, portName string) []model.Backend {
+func gatherBackends(slicesOfService []*discoveryv1.EndpointSlice, portName string, protocol corev1.Protocol, machineOf func(nodeName string, a netip.Addr) string) []model.Backend {
 	size := 0
 	for _, s := range slicesOfService {
 		size += len(s.Endpoints)
@@ -163,22 +248,22 @@ func gatherBackends(slicesOfService []*discoveryv1.EndpointSlice, portName strin
 		}
 		for _, p := range s.Ports {
 			if p.Port == nil || *p.Port < 1 || *p.Port > 65535 || deref(p.Name) != portName ||
-				p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP {
+				cmp.Or(deref(p.Protocol), corev1.ProtocolTCP) != protocol {
 				continue
 			}
-			backends = appendBackends(backends, s.Endpoints, uint16(*p.Port))
+			backends = appendBackends(backends, s.Endpoints, uint16(*p.Port), machineOf)
 		}
 	}
 	if len(backends) == 0 {
 		return nil
 	}
 	slices.SortFunc(backends, func(a, b model.Backend) int {
-		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.State, b.State), cmp.Compare(a.Zone, b.Zone))
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.State, b.State), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Machine, b.Machine))
 	})
 	return slices.CompactFunc(backends, func(a, b model.Backend) bool { return a.Address == b.Address })
 }
 
-func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, port uint16) []model.Backend {
+func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, port uint16, machineOf func(nodeName string, a netip.Addr) string) []model.Backend {
 	for i := range endpoints {
 		e := &endpoints[i]
 		state := backendState(e.Conditions)
@@ -191,7 +276,9 @@ func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, 
 		}
 		a, err := netip.ParseAddr(e.Addresses[0]) // further ones have no meaning (discovery/v1)
 		if a = a.Unmap(); err == nil && reachable(a) {
-			backends = append(backends, model.Backend{Address: netip.AddrPortFrom(a, port), State: state, Zone: zone})
+			backends = append(backends, model.Backend{
+				Address: netip.AddrPortFrom(a, port), State: state, Zone: zone, Machine: machineOf(deref(e.NodeName), a),
+			})
 		}
 	}
 	return backends

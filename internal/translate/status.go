@@ -25,7 +25,11 @@ type Status struct {
 	HTTPRoute *gatewayv1.HTTPRouteStatus `json:"httpRoute,omitempty"`
 	// GRPCRoute is the same of a GRPCRoute.
 	GRPCRoute *gatewayv1.GRPCRouteStatus `json:"grpcRoute,omitempty"`
-	// Policy is of a ClientPolicy, RoutePolicy or BackendPolicy.
+	// TLSRoute, TCPRoute and UDPRoute are the same of those.
+	TLSRoute *gatewayv1.TLSRouteStatus `json:"tlsRoute,omitempty"`
+	TCPRoute *gatewayv1.TCPRouteStatus `json:"tcpRoute,omitempty"`
+	UDPRoute *gatewayv1.UDPRouteStatus `json:"udpRoute,omitempty"`
+	// Policy is of a ClientPolicy, RoutePolicy, BackendPolicy or LoadBalancerPolicy.
 	Policy *gatewayv1.PolicyStatus `json:"policy,omitempty"`
 	// BackendTLSPolicy has the ancestors that are ours.
 	BackendTLSPolicy *gatewayv1.PolicyStatus `json:"backendTLSPolicy,omitempty"`
@@ -44,10 +48,33 @@ type Status struct {
 	// Unserved says of listeners that are accepted why nobody is served there all the same.
 	Unserved map[gatewayv1.SectionName]string `json:"unserved,omitempty"`
 
-	// Hosts and Listeners must reach the machines for the resource to be programmed,
-	// sorted. Empty when nothing of the resource is served.
-	Hosts     []model.HostKey    `json:"hosts,omitempty"`
-	Listeners []model.ListenerID `json:"listeners,omitempty"`
+	// Hosts, Listeners and Frontends must reach the machines for the resource to be
+	// programmed, sorted. Empty when nothing of the resource is served. Frontends are those
+	// without a proxy.
+	Hosts     []model.HostKey     `json:"hosts,omitempty"`
+	Listeners []model.ListenerID  `json:"listeners,omitempty"`
+	Frontends []model.FrontendKey `json:"frontends,omitempty"`
+	// SectionFrontends are those of Frontends that serve a listener of a Gateway or
+	// ListenerSet.
+	SectionFrontends map[gatewayv1.SectionName][]model.FrontendKey `json:"sectionFrontends,omitempty"`
+}
+
+// Route is the status of a route of Gateways, of whatever kind; nil of anything else.
+func (s *Status) Route() *gatewayv1.RouteStatus {
+	switch {
+	case s.HTTPRoute != nil:
+		return &s.HTTPRoute.RouteStatus
+	case s.GRPCRoute != nil:
+		return &s.GRPCRoute.RouteStatus
+	case s.TLSRoute != nil:
+		return &s.TLSRoute.RouteStatus
+	case s.TCPRoute != nil:
+		return &s.TCPRoute.RouteStatus
+	case s.UDPRoute != nil:
+		return &s.UDPRoute.RouteStatus
+	default:
+		return nil
+	}
 }
 
 // Hold says why a resource is not programmed although nothing of it is invalid: it has
@@ -73,11 +100,18 @@ func (s *Status) noteUnserved(l *gatewayListener) {
 // who has the host.
 const ConditionHostConflict gatewayv1.RouteConditionType = "fairlead.dev/HostConflict"
 
+// ConditionListenerConflict is a condition of the parent of a TLSRoute, TCPRoute or
+// UDPRoute. It is there only while another route wants the same connections, and says who
+// has them.
+const ConditionListenerConflict gatewayv1.RouteConditionType = "fairlead.dev/ListenerConflict"
+
 // Reasons of ours, next to those of the Gateway API.
 const (
 	// ReasonHostConflict stands in Accepted when all hosts of a route on a parent
 	// are kept by an IngressRoute.
 	ReasonHostConflict gatewayv1.RouteConditionReason = "HostConflict"
+	// ReasonListenerLost stands in ConditionListenerConflict.
+	ReasonListenerLost gatewayv1.RouteConditionReason = "ListenerLost"
 	// ReasonBackendTLS stands in ResolvedRefs when a BackendTLSPolicy of a backend is invalid.
 	ReasonBackendTLS gatewayv1.RouteConditionReason = "InvalidBackendTLSPolicy"
 	// ReasonHostLost and ReasonHostKept stand in ConditionHostConflict.

@@ -50,11 +50,14 @@ func (d Desired) Text() string {
 		fmt.Fprintf(&b, "view %s listeners %s\n", v.ID, list(v.Listeners))
 	}
 	for _, m := range d.Machines {
-		fmt.Fprintf(&b, "machine %s view %s drain %ds%s%s\n", m.Name, m.View, m.DrainSeconds, when(m.Cordoned, " cordoned"),
-			when(m.RouterID.IsValid(), " router id "+m.RouterID.String()))
+		fmt.Fprintf(&b, "machine %s view %s drain %ds%s%s%s\n", m.Name, m.View, m.DrainSeconds, when(m.Cordoned, " cordoned"),
+			when(m.RouterID.IsValid(), " router id "+m.RouterID.String()), tunnelText(d.Nodes, m.Name))
 	}
 	for _, a := range d.Assignments {
 		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, describeOwner(a.Owner), a.Mode, list(a.Listeners), list(a.Machines))
+	}
+	for _, f := range d.Frontends {
+		writeFrontend(&b, f)
 	}
 	for _, v := range d.VIPs {
 		writeVIP(&b, v)
@@ -104,6 +107,9 @@ func writeSet(b *strings.Builder, s *model.BackendSet) {
 		if backend.Zone != "" {
 			fmt.Fprintf(b, " zone %s", backend.Zone)
 		}
+		if backend.Machine != "" {
+			fmt.Fprintf(b, " at %s", backend.Machine)
+		}
 		b.WriteByte('\n')
 	}
 	if len(s.Backends) == 0 {
@@ -113,6 +119,9 @@ func writeSet(b *strings.Builder, s *model.BackendSet) {
 
 func writeVIP(b *strings.Builder, v MachineVIP) {
 	fmt.Fprintf(b, "vip %s at %s pool %s by %s listeners %s%s", v.Address, v.Machine, v.Pool, v.Mode, list(v.Listeners), pathText(v.Path))
+	if len(v.Frontends) > 0 {
+		fmt.Fprintf(b, " frontends %s", frontendList(v.Frontends))
+	}
 	if len(v.Candidates) > 0 {
 		fmt.Fprintf(b, " candidates %s", list(v.Candidates))
 	}
@@ -181,11 +190,8 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 			writeListenerStatus(b, l, s.Unserved)
 		}
 	}
-	if h := s.HTTPRoute; h != nil {
-		writeParents(b, h.Parents)
-	}
-	if g := s.GRPCRoute; g != nil {
-		writeParents(b, g.Parents)
+	if route := s.Route(); route != nil {
+		writeParents(b, route.Parents)
 	}
 	writePolicyStatus(b, s.BackendTLSPolicy)
 	writePolicyStatus(b, s.Policy)
@@ -220,6 +226,12 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 	}
 	if len(s.Listeners) > 0 {
 		fmt.Fprintf(b, "  listeners %s\n", list(s.Listeners))
+	}
+	if len(s.Frontends) > 0 {
+		fmt.Fprintf(b, "  frontends %s\n", frontendList(s.Frontends))
+	}
+	for _, section := range sortedKeys(s.SectionFrontends) {
+		fmt.Fprintf(b, "  frontends of %s: %s\n", section, frontendList(s.SectionFrontends[section]))
 	}
 }
 

@@ -17,38 +17,85 @@ type tlsClaim struct {
 	groups []model.BackendGroup // that host.TCP names
 }
 
+// tlsClaimant is who claims a server name: a Gateway or ListenerSet whose listener has it,
+// or one of its routes.
+type tlsClaimant struct {
+	parent model.Object
+	route  model.Object // zero for the listener itself
+}
+
 // tlsState is a server name at a listener in the making.
 type tlsState struct {
-	claims map[model.Object]*tlsClaim
-	won    *tlsClaim // the oldest
+	claims map[tlsClaimant]*tlsClaim
+	won    *tlsClaim
+	parent model.Object // who has the name
+	// created is how old the parent's claim is.
+	created int64
+	route   model.Object // whose connections they are; zero when no route's
 }
 
 func tlsNode(k model.HostKey) node {
 	return node{kind: nodeTLSHost, a: string(k.Listener), b: k.Host}
 }
 
-// claimTLS sets what an owner wants of a server name, nil for nothing any more. Of several
-// owners the oldest has it, and no other: a name has one certificate, so what others want to
-// serve there is not served at all. Ask reader.tlsOwner who has it.
+// claimTLS sets what somebody wants of a server name, nil for nothing any more. Of several
+// parents the oldest has it, and no other: a name has one certificate, so what others want to
+// serve there is not served at all. Of several routes of that parent, the oldest has it. Ask
+// reader.tlsOwner who has it.
 //
-// Nodes below nodeTLSHost's layer may call it, each for owners that are its own. Root
+// Nodes below nodeTLSHost's layer may call it, each for claims that are its own. Root
 // IngressRoutes do not: they claim a name with the virtual host (claim.tls), since whether they
 // have it depends on the routes that claim the host too.
-func (t *Translator) claimTLS(k model.HostKey, owner model.Object, c *tlsClaim) {
+func (t *Translator) claimTLS(k model.HostKey, by tlsClaimant, c *tlsClaim) {
 	s := t.tlsHosts[k]
 	if s == nil {
 		if c == nil {
 			return
 		}
-		s = &tlsState{claims: map[model.Object]*tlsClaim{}}
+		s = &tlsState{claims: map[tlsClaimant]*tlsClaim{}}
 		t.tlsHosts[k] = s
 	}
 	if c == nil {
-		delete(s.claims, owner)
+		delete(s.claims, by)
 	} else {
-		s.claims[owner] = c
+		s.claims[by] = c
 	}
 	t.graph.mark(tlsNode(k))
+}
+
+// decide finds who has the name. What stands for a parent is the age of its listener, or
+// where that has another name, of its oldest route.
+func (s *tlsState) decide() (by tlsClaimant, won *tlsClaim, created int64) {
+	first := map[model.Object]int64{}
+	for b, c := range s.claims {
+		if _, listener := s.claims[tlsClaimant{parent: b.parent}]; listener && b.route != (model.Object{}) {
+			continue
+		}
+		if old, known := first[b.parent]; !known || c.created < old {
+			first[b.parent] = c.created
+		}
+	}
+	var best *claim
+	for parent, created := range first {
+		if c := (&claim{owner: parent, created: created}); best == nil || c.older(best) {
+			best = c
+		}
+	}
+	if best == nil {
+		return by, nil, 0
+	}
+	by.parent = best.owner
+	won = s.claims[by]
+	for b, c := range s.claims {
+		if b.parent != best.owner || b.route == (model.Object{}) {
+			continue
+		}
+		mine := claim{owner: b.route, created: c.created}
+		if by.route == (model.Object{}) || mine.older(&claim{owner: by.route, created: won.created}) {
+			by, won = b, c
+		}
+	}
+	return by, won, best.created
 }
 
 // computeTLSHost decides who has a server name.
@@ -58,18 +105,13 @@ func (t *Translator) computeTLSHost(n node) {
 	if s == nil {
 		return
 	}
-	var won *tlsClaim
-	for owner, c := range s.claims {
-		mine := claim{owner: owner, created: c.created}
-		if won == nil || mine.older(&claim{owner: won.host.Owner, created: won.created}) {
-			won = c
-		}
-	}
-	before := s.won
-	if s.won = won; won == nil {
+	by, won, created := s.decide()
+	changed := by.parent != s.parent || by.route != s.route || created != s.created
+	s.parent, s.route, s.created, s.won = by.parent, by.route, created, won
+	if won == nil {
 		delete(t.tlsHosts, k)
 	}
-	if (before == nil) != (won == nil) || won != nil && (before.host.Owner != won.host.Owner || before.created != won.created) {
+	if changed {
 		t.graph.changed(n)
 	}
 	t.graph.mark(tlsServedNode(k))
@@ -123,9 +165,19 @@ func (t *Translator) useTLSClaim(c *tlsClaim, by int) {
 func (r reader) tlsOwner(k model.HostKey) (owner model.Object, found bool) {
 	r.t.graph.read(r.by, tlsNode(k))
 	if s := r.t.tlsHosts[k]; s != nil && s.won != nil {
-		return s.won.host.Owner, true
+		return s.parent, true
 	}
 	return model.Object{}, false
+}
+
+// tlsRoute returns which route has the connections for a server name, and through which
+// Gateway or ListenerSet.
+func (r reader) tlsRoute(k model.HostKey) tlsClaimant {
+	r.t.graph.read(r.by, tlsNode(k))
+	if s := r.t.tlsHosts[k]; s != nil && s.won != nil {
+		return tlsClaimant{s.parent, s.route}
+	}
+	return tlsClaimant{}
 }
 
 // section returns the pattern of server names under which clients ask for a host at a

@@ -20,6 +20,9 @@ const ControllerName gatewayv1.GatewayController = "fairlead.dev/gateway"
 // ViewAll is the view that holds every listener.
 const ViewAll model.ViewID = "all"
 
+// ViewNone is the view of machines that only host backends: it holds no listener.
+const ViewNone model.ViewID = "none"
+
 // Config is what an operator decides about translation. The zero value is usable.
 type Config struct {
 	// ControllerName that a GatewayClass must name to be ours; ControllerName when empty.
@@ -70,6 +73,8 @@ type Changes struct {
 	Sets         map[model.SetID]*model.BackendSet
 	Views        map[model.ViewID]*model.View
 	Machines     map[string]*model.Machine
+	Nodes        map[string]*model.Node // Decaps is not set: it is what agents report
+	Frontends    map[model.FrontendKey]*model.Frontend
 	Assignments  map[netip.Addr]*model.Assignment
 	VIPs         map[model.VIPKey]*model.VIP
 	Peers        map[model.PeerKey]*model.Peer
@@ -87,6 +92,8 @@ func newChanges() Changes {
 		Sets:         map[model.SetID]*model.BackendSet{},
 		Views:        map[model.ViewID]*model.View{},
 		Machines:     map[string]*model.Machine{},
+		Nodes:        map[string]*model.Node{},
+		Frontends:    map[model.FrontendKey]*model.Frontend{},
 		Assignments:  map[netip.Addr]*model.Assignment{},
 		VIPs:         map[model.VIPKey]*model.VIP{},
 		Peers:        map[model.PeerKey]*model.Peer{},
@@ -97,7 +104,7 @@ func newChanges() Changes {
 // Empty reports whether nothing changed.
 func (c Changes) Empty() bool {
 	return len(c.Listeners)+len(c.VirtualHosts)+len(c.Certificates)+len(c.Authorities)+len(c.TLSHosts)+len(c.Groups)+len(c.Sets)+len(c.Views)+len(c.Machines)+
-		len(c.Assignments)+len(c.VIPs)+len(c.Peers)+len(c.Statuses) == 0
+		len(c.Nodes)+len(c.Frontends)+len(c.Assignments)+len(c.VIPs)+len(c.Peers)+len(c.Statuses) == 0
 }
 
 // Translator keeps the result of a translation and what is needed to change it
@@ -118,7 +125,8 @@ type Translator struct {
 	setOutcomes map[setKey]*setOutcome
 	sections    map[sectionKey]struct{} // of listeners in clear text
 	parents     map[parentKey]*parentFact
-	routes      map[model.Object]*routeFact // HTTPRoutes and GRPCRoutes
+	routes      map[model.Object]*routeFact  // HTTPRoutes and GRPCRoutes
+	streams     map[model.Object]*streamFact // TLSRoutes, TCPRoutes and UDPRoutes
 	backendTLS  map[snapshot.Name]*backendTLSFact
 	ingresses   map[snapshot.Name]*ingressFact
 	trees       map[snapshot.Name]*treeFact
@@ -136,6 +144,11 @@ type Translator struct {
 	poolOutcomes map[string]*poolOutcome
 	grants       map[netip.Addr]grant
 
+	// The same, of frontends.
+	balanced    map[snapshot.Name]*balancedFact // Services of our class
+	doors       map[doorKey]*doorState
+	frontendsAt map[netip.Addr]*frontendsAt
+
 	// The same, of TLS.
 	certificates map[snapshot.Name]*certificateFact // of those that somebody read
 	authorities  map[authorityKey]*authorityFact    // the same
@@ -150,7 +163,8 @@ type Translator struct {
 	reached    map[snapshot.Name]nameSet                   // IngressRoute -> roots that delegate to it
 	attached   map[parentKey]map[gatewayv1.SectionName]int32
 	groups     map[model.GroupID]*groupState
-	setUses    map[node]int
+	setUses    map[node]int // of sets, by groups
+	balances   map[node]int // of sets, by frontends
 	wants      map[model.Object]*want
 	sharing    map[string]int         // root IngressRoutes that share an address, by namespace
 	sharingTLS int                    // those of them with TLS
@@ -189,6 +203,7 @@ func New(c Config) *Translator {
 		sections:    map[sectionKey]struct{}{},
 		parents:     map[parentKey]*parentFact{},
 		routes:      map[model.Object]*routeFact{},
+		streams:     map[model.Object]*streamFact{},
 		backendTLS:  map[snapshot.Name]*backendTLSFact{},
 		ingresses:   map[snapshot.Name]*ingressFact{},
 		trees:       map[snapshot.Name]*treeFact{},
@@ -200,6 +215,7 @@ func New(c Config) *Translator {
 		attached:    map[parentKey]map[gatewayv1.SectionName]int32{},
 		groups:      map[model.GroupID]*groupState{},
 		setUses:     map[node]int{},
+		balances:    map[node]int{},
 
 		pools:        map[string]*poolFact{},
 		records:      map[string]*recordFact{},
@@ -213,6 +229,10 @@ func New(c Config) *Translator {
 		sharing:      map[string]int{},
 		peersAt:      map[netip.Addr]nameSet{},
 		peerAt:       map[string][]string{},
+
+		balanced:    map[snapshot.Name]*balancedFact{},
+		doors:       map[doorKey]*doorState{},
+		frontendsAt: map[netip.Addr]*frontendsAt{},
 
 		certificates:        map[snapshot.Name]*certificateFact{},
 		authorities:         map[authorityKey]*authorityFact{},
@@ -305,6 +325,12 @@ func (t *Translator) compute(r reader, n node) {
 		update(t, n, t.backendTLS, n.name(), makeBackendTLSFact(r, n.name()))
 	case nodeHTTPRoute, nodeGRPCRoute:
 		t.computeRoute(r, n)
+	case nodeStream:
+		t.computeStream(r, n)
+	case nodeStreamStatus:
+		t.computeStreamStatus(r, n)
+	case nodeDoor:
+		t.computeDoor(n)
 	case nodeRivals:
 		t.computeRivals(n)
 	case nodeRejected:
@@ -357,6 +383,10 @@ func (t *Translator) computeEntrance(r reader, n node) {
 		t.computePeer(r, n)
 	case nodeAssign:
 		t.computeAssign(r)
+	case nodeBalanced:
+		update(t, n, t.balanced, n.name(), makeBalancedFact(r, n.name()))
+	case nodeFrontends:
+		t.computeFrontends(r, n)
 	case nodeVIP:
 		t.computeVIP(r, n)
 	case nodePoolStatus:

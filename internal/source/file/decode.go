@@ -45,6 +45,8 @@ func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) 
 		return &v1alpha1.Freeze{}, false
 	case "fairlead.dev/v1alpha1 ClientPolicy":
 		return &v1alpha1.ClientPolicy{}, true
+	case "fairlead.dev/v1alpha1 LoadBalancerPolicy":
+		return &v1alpha1.LoadBalancerPolicy{}, true
 	case "fairlead.dev/v1alpha1 RoutePolicy":
 		return &v1alpha1.RoutePolicy{}, true
 	case "fairlead.dev/v1alpha1 Machine":
@@ -58,6 +60,12 @@ func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) 
 		return &gatewayv1.ListenerSet{}, true
 	case "gateway.networking.k8s.io/v1 GRPCRoute":
 		return &gatewayv1.GRPCRoute{}, true
+	case "gateway.networking.k8s.io/v1 TLSRoute":
+		return &gatewayv1.TLSRoute{}, true
+	case "gateway.networking.k8s.io/v1 TCPRoute":
+		return &gatewayv1.TCPRoute{}, true
+	case "gateway.networking.k8s.io/v1 UDPRoute":
+		return &gatewayv1.UDPRoute{}, true
 	case "gateway.networking.k8s.io/v1 BackendTLSPolicy":
 		return &gatewayv1.BackendTLSPolicy{}, true
 	case "gateway.networking.k8s.io/v1 HTTPRoute", "gateway.networking.k8s.io/v1beta1 HTTPRoute":

@@ -56,6 +56,10 @@ func resources() []resource {
 			func() runtime.Object { return &v1alpha1.ClientPolicy{} }, func() runtime.Object { return &v1alpha1.ClientPolicyList{} }, false,
 		},
 		{
+			snapshot.KindLoadBalancerPolicy, ours.WithResource("loadbalancerpolicies"),
+			func() runtime.Object { return &v1alpha1.LoadBalancerPolicy{} }, func() runtime.Object { return &v1alpha1.LoadBalancerPolicyList{} }, false,
+		},
+		{
 			snapshot.KindRoutePolicy, ours.WithResource("routepolicies"),
 			func() runtime.Object { return &v1alpha1.RoutePolicy{} }, func() runtime.Object { return &v1alpha1.RoutePolicyList{} }, false,
 		},
@@ -74,6 +78,18 @@ func resources() []resource {
 		{
 			snapshot.KindGRPCRoute, gateway.WithResource("grpcroutes"),
 			func() runtime.Object { return &gatewayv1.GRPCRoute{} }, func() runtime.Object { return &gatewayv1.GRPCRouteList{} }, false,
+		},
+		{
+			snapshot.KindTLSRoute, gateway.WithResource("tlsroutes"),
+			func() runtime.Object { return &gatewayv1.TLSRoute{} }, func() runtime.Object { return &gatewayv1.TLSRouteList{} }, false,
+		},
+		{
+			snapshot.KindTCPRoute, gateway.WithResource("tcproutes"),
+			func() runtime.Object { return &gatewayv1.TCPRoute{} }, func() runtime.Object { return &gatewayv1.TCPRouteList{} }, false,
+		},
+		{
+			snapshot.KindUDPRoute, gateway.WithResource("udproutes"),
+			func() runtime.Object { return &gatewayv1.UDPRoute{} }, func() runtime.Object { return &gatewayv1.UDPRouteList{} }, false,
 		},
 		{
 			snapshot.KindBackendTLSPolicy, gateway.WithResource("backendtlspolicies"),

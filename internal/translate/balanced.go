@@ -1,0 +1,120 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// balancedFact is what a Service of our class says of how it is balanced.
+type balancedFact struct {
+	ports     []balancedPort
+	sources   []netip.Prefix // sorted
+	affinity  time.Duration
+	localOnly bool
+	// refused are ports that cannot be balanced, in words.
+	refused []string
+	// problem says why nothing is balanced; notes what is worth knowing else.
+	problem string
+	notes   []string
+}
+
+// balancedPort is a port at which a Service's addresses take in connections or datagrams.
+type balancedPort struct {
+	name      string
+	number    int32
+	transport model.Transport
+}
+
+// defaultAffinity is how long the API server keeps a client at its backend where
+// sessionAffinityConfig does not say.
+const defaultAffinity = 3 * time.Hour
+
+func (r reader) balanced(n snapshot.Name) *balancedFact {
+	r.t.graph.read(r.by, named(nodeBalanced, n))
+	return r.t.balanced[n]
+}
+
+func makeBalancedFact(r reader, n snapshot.Name) *balancedFact {
+	o := r.s.Services[n]
+	if !isOurs(o) {
+		return nil
+	}
+	f := &balancedFact{localOnly: o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal}
+	for i, p := range o.Spec.Ports {
+		port := balancedPort{name: p.Name, number: p.Port, transport: model.Transport(cmp.Or(p.Protocol, corev1.ProtocolTCP))}
+		switch {
+		case port.transport != model.TCP && port.transport != model.UDP:
+			f.refused = append(f.refused, at("spec.ports", i)+".protocol: "+quote(string(p.Protocol))+" cannot be balanced: only TCP and UDP can")
+		case p.Port < 1 || p.Port > 65535:
+			f.refused = append(f.refused, at("spec.ports", i)+".port: "+strconv.Itoa(int(p.Port))+" must be in the range 1-65535")
+		case !slices.ContainsFunc(f.ports, func(q balancedPort) bool { return q.number == port.number && q.transport == port.transport }):
+			f.ports = append(f.ports, port)
+		}
+	}
+	for i, text := range o.Spec.LoadBalancerSourceRanges {
+		prefix, ok := parsePrefix(text)
+		if !ok {
+			// To leave it out would let in whom nobody wanted.
+			f.problem = at("spec.loadBalancerSourceRanges", i) + ": " + quote(text) + " is no CIDR like 192.0.2.0/24"
+			break
+		}
+		f.sources = append(f.sources, prefix)
+	}
+	f.sources = sortPrefixes(f.sources)
+	if o.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		f.affinity = defaultAffinity
+		if c := o.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && deref(c.ClientIP.TimeoutSeconds) > 0 {
+			f.affinity = time.Duration(*c.ClientIP.TimeoutSeconds) * time.Second
+		}
+	}
+	if _, problem := drainedBackends(o); problem != "" {
+		f.notes = append(f.notes, problem)
+	}
+	return f
+}
+
+func sortPrefixes(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, comparePrefixes)
+	return slices.Compact(list)
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// nobody is a source that no client has.
+var nobody = netip.PrefixFrom(netip.IPv6Unspecified(), 128)
+
+// bothSources are the clients that are in both lists; an empty list is everybody.
+func bothSources(a, b []netip.Prefix) []netip.Prefix {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	var both []netip.Prefix
+	for _, p := range a {
+		for _, q := range b {
+			switch {
+			case !p.Overlaps(q):
+			case p.Bits() > q.Bits():
+				both = append(both, p)
+			default:
+				both = append(both, q)
+			}
+		}
+	}
+	if len(both) == 0 {
+		return []netip.Prefix{nobody}
+	}
+	return sortPrefixes(both)
+}

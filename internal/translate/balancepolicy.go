@@ -1,0 +1,455 @@
+package translate
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// balancePolicyFact is a LoadBalancerPolicy judged for itself. What cannot be read is left
+// out.
+type balancePolicyFact struct {
+	settings balanceSettings
+	invalid  policyVerdict
+}
+
+// balanceSettings are what one policy says: the zero value of a field is that it says
+// nothing, so that another may.
+type balanceSettings struct {
+	mode      model.ForwardMode
+	plane     model.DataPlaneKind
+	hash      *model.FlowHash
+	affinity  time.Duration
+	check     *model.HealthCheck
+	panics    *uint8
+	drain     *time.Duration
+	sources   []netip.Prefix
+	newFlows  uint32
+	localOnly *bool
+	weights   map[netip.Addr]uint32
+	scheduler string
+	maxFlows  uint32
+	quic      *model.QUICServer
+}
+
+func (r reader) balancePolicyFact(n snapshot.Name) *balancePolicyFact {
+	r.t.graph.read(r.by, policyNode(snapshot.Key{Kind: snapshot.KindLoadBalancerPolicy, Name: n}))
+	return r.t.policies.balance[n]
+}
+
+// under fills in what a policy leaves out by one of a larger target.
+func (s balanceSettings) under(o balanceSettings) balanceSettings {
+	s.mode, s.plane, s.hash = cmp.Or(s.mode, o.mode), cmp.Or(s.plane, o.plane), cmp.Or(s.hash, o.hash)
+	s.affinity, s.check, s.panics, s.drain = cmp.Or(s.affinity, o.affinity), cmp.Or(s.check, o.check), cmp.Or(s.panics, o.panics), cmp.Or(s.drain, o.drain)
+	s.newFlows, s.localOnly = cmp.Or(s.newFlows, o.newFlows), cmp.Or(s.localOnly, o.localOnly)
+	s.scheduler, s.maxFlows, s.quic = cmp.Or(s.scheduler, o.scheduler), cmp.Or(s.maxFlows, o.maxFlows), cmp.Or(s.quic, o.quic)
+	if s.sources == nil {
+		s.sources = o.sources
+	}
+	if s.weights == nil {
+		s.weights = o.weights
+	}
+	return s
+}
+
+// apply gives a frontend its settings. Clients that its owner does not let in stay outside.
+func (s balanceSettings) apply(f *model.Frontend) {
+	f.Mode, f.DataPlane, f.Hash = s.mode, s.plane, deref(s.hash)
+	f.Affinity = cmp.Or(s.affinity, f.Affinity)
+	f.Check, f.Panic, f.Drain, f.NewFlows = s.check, deref(s.panics), deref(s.drain), s.newFlows
+	f.Sources = bothSources(f.Sources, s.sources)
+	if s.localOnly != nil {
+		f.LocalOnly = *s.localOnly
+	}
+	f.Weights, f.Scheduler, f.MaxFlows, f.QUIC = s.weights, s.scheduler, s.maxFlows, s.quic
+}
+
+func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
+	if o == nil {
+		return nil
+	}
+	c := policyCompiler{key: snapshot.Key{Kind: snapshot.KindLoadBalancerPolicy, Name: snapshot.Name{Namespace: o.Namespace, Name: o.Name}}}
+	spec := &o.Spec
+	s := balanceSettings{
+		mode: oneOf(&c, "spec.mode", model.ForwardMode(spec.Mode), model.ModeLocal, model.ModeNAT, model.ModeDSRGeneve, model.ModeDSRIPIP, model.ModeDSRL2),
+		plane: oneOf(&c, "spec.dataPlane", model.DataPlaneKind(spec.DataPlane),
+			model.DataPlaneXDP, model.DataPlaneNFTables, model.DataPlaneIPVS),
+		scheduler: oneOf(&c, "spec.scheduler", string(spec.Scheduler), string(v1alpha1.SchedulerWLC), string(v1alpha1.SchedulerWRR), string(v1alpha1.SchedulerMH)),
+		newFlows:  uint32(number(&c, spec.NewFlowsPerSecond, 1, 100_000_000, "spec.newFlowsPerSecond")),
+		maxFlows:  uint32(number(&c, spec.MaxFlowsPerBackend, 1, 1<<31-1, "spec.maxFlowsPerBackend")),
+	}
+	if hash := oneOf(&c, "spec.hash", spec.Hash, v1alpha1.HashFiveTuple, v1alpha1.HashThreeTuple, v1alpha1.HashSource); hash != "" {
+		s.hash = new(model.FlowHash)
+		if hash != v1alpha1.HashFiveTuple {
+			*s.hash = model.FlowHash(hash)
+		}
+	}
+	if policy := oneOf(&c, "spec.externalTrafficPolicy", spec.ExternalTrafficPolicy, v1alpha1.TrafficCluster, v1alpha1.TrafficLocal); policy != "" {
+		local := policy == v1alpha1.TrafficLocal
+		s.localOnly = &local
+	}
+	if a := spec.SessionAffinity; a != nil {
+		s.affinity = c.duration(a.Timeout, time.Second, 24*time.Hour, defaultAffinity, "spec.sessionAffinity.timeout")
+	}
+	if spec.PanicThreshold != nil {
+		percent := uint8(number(&c, spec.PanicThreshold, 0, 100, "spec.panicThreshold"))
+		s.panics = &percent
+	}
+	if spec.DrainTime != nil {
+		drain := c.duration(*spec.DrainTime, 0, 24*time.Hour, 0, "spec.drainTime")
+		s.drain = &drain
+	}
+	for i, text := range spec.SourceRanges {
+		prefix, ok := parsePrefix(text)
+		if !ok {
+			c.fail(at("spec.sourceRanges", i), quote(text)+" is neither an address nor a CIDR")
+			prefix = nobody // what is left must not be everybody
+		}
+		s.sources = append(s.sources, prefix)
+	}
+	s.sources = sortPrefixes(s.sources)
+	for i, w := range spec.Weights {
+		a, err := parsePlain(w.Address)
+		if err != nil {
+			c.fail(at("spec.weights", i)+".address", err.Error())
+			continue
+		}
+		if s.weights == nil {
+			s.weights = map[netip.Addr]uint32{}
+		}
+		s.weights[a] = uint32(number(&c, &w.Weight, 0, 10_000, at("spec.weights", i)+".weight"))
+	}
+	if q := spec.QUIC; q != nil {
+		offset := int32(1)
+		if q.ServerIDOffset != nil {
+			offset = number(&c, q.ServerIDOffset, 0, 19, "spec.quic.serverIDOffset")
+		}
+		length := number(&c, &q.ServerIDLength, 1, 8, "spec.quic.serverIDLength")
+		if offset+length > 20 {
+			c.fail("spec.quic", "connection IDs have at most 20 bytes")
+		} else if length > 0 {
+			s.quic = &model.QUICServer{Offset: uint8(offset), Length: uint8(length)}
+		}
+	}
+	if spec.HealthCheck != nil {
+		s.check = c.healthCheck(spec.HealthCheck, "spec.healthCheck")
+	}
+	if s.plane != "" && s.plane != model.DataPlaneIPVS {
+		if s.scheduler != "" {
+			c.fail("spec.scheduler", "is for dataPlane IPVS")
+			s.scheduler = ""
+		}
+		if s.maxFlows > 0 {
+			c.fail("spec.maxFlowsPerBackend", "is for dataPlane IPVS")
+			s.maxFlows = 0
+		}
+	}
+	if s.plane != "" && s.plane != model.DataPlaneXDP {
+		if s.quic != nil {
+			c.fail("spec.quic", "is for dataPlane XDP")
+			s.quic = nil
+		}
+		if s.mode == model.ModeDSRGeneve {
+			c.fail("spec.mode", "DSRGeneve is for dataPlane XDP")
+			s.mode = ""
+		}
+	}
+	return &balancePolicyFact{settings: s, invalid: c.invalid}
+}
+
+// oneOf takes a value of a list; one that is not is left out.
+func oneOf[T ~string](c *policyCompiler, path string, value T, list ...T) T {
+	if value == "" || slices.Contains(list, value) {
+		return value
+	}
+	var names []string
+	for _, v := range list {
+		names = append(names, string(v))
+	}
+	c.fail(path, quote(string(value))+" must be one of "+strings.Join(names, ", "))
+	return ""
+}
+
+func (c *policyCompiler) healthCheck(o *v1alpha1.HealthCheck, path string) *model.HealthCheck {
+	kinds := map[v1alpha1.CheckType]model.CheckKind{
+		v1alpha1.CheckTCP: model.CheckTCP, v1alpha1.CheckTLS: model.CheckTLS, v1alpha1.CheckHTTP: model.CheckHTTP,
+		v1alpha1.CheckHTTPS: model.CheckHTTPS, v1alpha1.CheckGRPC: model.CheckGRPC, v1alpha1.CheckUDP: model.CheckUDP,
+	}
+	kind, known := kinds[o.Type]
+	if !known {
+		c.fail(path+".type", quote(string(o.Type))+" must be one of TCP, TLS, HTTP, HTTPS, GRPC, UDP")
+		return nil
+	}
+	check := &model.HealthCheck{
+		Kind: kind, Port: uint16(number(c, o.Port, 1, 65535, path+".port")), Host: strings.ToLower(o.Host), Service: o.Service,
+		Interval: c.duration(o.Interval, 100*time.Millisecond, time.Hour, 2*time.Second, path+".interval"),
+		Jitter:   uint8(cmp.Or(number(c, o.JitterPercent, 1, 100, path+".jitterPercent"), 10)),
+		Healthy:  uint32(cmp.Or(number(c, o.Rise, 1, 100, path+".rise"), 2)), Unhealthy: uint32(cmp.Or(number(c, o.Fall, 1, 100, path+".fall"), 3)),
+		Send: bytes.Clone(o.Send), Expect: bytes.Clone(o.Expect),
+	}
+	check.Timeout = c.duration(o.Timeout, 10*time.Millisecond, time.Minute, min(time.Second, check.Interval), path+".timeout")
+	if check.Timeout > check.Interval {
+		c.fail(path+".timeout", check.Timeout.String()+" must not be longer than interval, "+check.Interval.String())
+		check.Timeout = check.Interval
+	}
+	asks := kind == model.CheckHTTP || kind == model.CheckHTTPS
+	if asks {
+		check.Path = cmp.Or(o.Path, "/")
+		if problem := pathTextProblem(check.Path); problem != "" {
+			c.fail(path+".path", problem)
+			check.Path = "/"
+		}
+	} else if o.Path != "" || len(o.Codes) > 0 {
+		c.fail(path, "path and codes are for types HTTP and HTTPS")
+	}
+	if check.Host != "" {
+		if problem := hostProblem(check.Host, false); problem != "" {
+			c.fail(path+".host", problem)
+			check.Host = ""
+		} else if kind == model.CheckTCP || kind == model.CheckUDP {
+			c.fail(path+".host", "is for types HTTP, HTTPS, TLS and GRPC")
+			check.Host = ""
+		}
+	}
+	if check.Service != "" && (kind != model.CheckGRPC || !printable(check.Service)) {
+		c.fail(path+".service", "is for type GRPC, and a name without spaces")
+		check.Service = ""
+	}
+	if asks {
+		for i, text := range o.Codes {
+			if codes, ok := codeRange(text); ok {
+				check.Codes = append(check.Codes, codes)
+			} else {
+				c.fail(at(path+".codes", i), quote(text)+` is neither a status code nor a range like "200-399"`)
+			}
+		}
+	}
+	switch {
+	case kind == model.CheckUDP && len(check.Send) == 0:
+		c.fail(path+".send", "must be set for type UDP: a server answers only when it is asked")
+		return nil
+	case kind != model.CheckUDP && len(check.Send)+len(check.Expect) > 0:
+		c.fail(path, "send and expect are for type UDP")
+		check.Send, check.Expect = nil, nil
+	}
+	return check
+}
+
+// pathTextProblem says why a text cannot be the target of a request, or nothing.
+func pathTextProblem(path string) string {
+	if !strings.HasPrefix(path, "/") || len(path) > pathLimit || !printable(path) {
+		return quote(path) + ` must begin with "/", without spaces and control characters`
+	}
+	return ""
+}
+
+func codeRange(text string) (codes [2]uint16, ok bool) {
+	first, last, both := strings.Cut(text, "-")
+	if !both {
+		last = first
+	}
+	for i, part := range []string{first, last} {
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || n < 100 || n > 599 {
+			return codes, false
+		}
+		codes[i] = uint16(n)
+	}
+	return codes, codes[0] <= codes[1]
+}
+
+// balanceUse is what settings are for: a port of an address.
+type balanceUse struct {
+	transport model.Transport
+	port      uint16
+	proxies   bool // the backends are proxies
+	services  []servicePorts
+}
+
+// servicePorts are the ports at which the backends of a Service's port answer.
+type servicePorts struct {
+	set   model.SetID
+	ports []uint16
+}
+
+// fit leaves out what cannot be where it is used, and says what and why. The problems do
+// not depend on the port.
+func (s balanceSettings) fit(u balanceUse) (balanceSettings, []string) {
+	var problems []string
+	fail := func(path, problem string) { problems = append(problems, "spec."+path+": "+problem) }
+	if u.proxies {
+		switch s.mode {
+		case model.ModeNAT, model.ModeDSRIPIP, model.ModeDSRL2:
+			fail("mode", string(s.mode)+" does not lead to proxies: only Local and DSRGeneve do")
+			s.mode = ""
+		}
+		if s.check != nil {
+			fail("healthCheck", "the backends are proxies, which their machines watch")
+			s.check = nil
+		}
+		if s.panics != nil {
+			fail("panicThreshold", "the backends are proxies, which their machines watch")
+			s.panics = nil
+		}
+		if s.weights != nil {
+			fail("weights", "the backends are proxies, of which all count the same")
+			s.weights = nil
+		}
+		if s.quic != nil {
+			fail("quic", "the proxies write no server IDs")
+			s.quic = nil
+		}
+	}
+	if s.quic != nil && u.transport != model.UDP {
+		fail("quic", "is for UDP, and this is TCP")
+		s.quic = nil
+	}
+	if s.mode == model.ModeDSRIPIP || s.mode == model.ModeDSRL2 {
+		for _, service := range u.services {
+			if i := slices.IndexFunc(service.ports, func(p uint16) bool { return p != u.port }); i >= 0 {
+				fail("mode", string(s.mode)+" leaves packets as they are, for port "+strconv.Itoa(int(u.port))+", and backends of "+string(service.set)+
+					" answer at port "+strconv.Itoa(int(service.ports[i]))+": give both one number, or choose another mode")
+				s.mode = ""
+				break
+			}
+		}
+	}
+	return s, problems
+}
+
+// answersAt are the ports at which the backends of sets answer.
+func (r reader) answersAt(sets []model.Target) []servicePorts {
+	var list []servicePorts
+	for _, t := range sets {
+		if t.Set == "" {
+			continue
+		}
+		n := setNodeOf(t.Set)
+		number, protocol := portOfSet(n)
+		service := r.service(n.name())
+		if service == nil {
+			continue
+		}
+		port, found := service.portOf(number, protocol)
+		if !found {
+			continue
+		}
+		ports := map[uint16]bool{}
+		for _, b := range gatherBackends(r.slicesOf(n.name()), port.name, protocol, func(string, netip.Addr) string { return "" }) {
+			ports[b.Address.Port()] = true
+		}
+		list = append(list, servicePorts{t.Set, slices.Sorted(maps.Keys(ports))})
+	}
+	return list
+}
+
+// judgeBalancing says why a LoadBalancerPolicy does not hold for a target, or what is worth
+// knowing of it if it does.
+func (r reader) judgeBalancing(policy snapshot.Name, target policyAnchor) (problem, note string) {
+	f := r.balancePolicyFact(policy)
+	uses, none := r.balanceUses(target, f.settings.mode)
+	if none != "" {
+		return none, ""
+	}
+	counts := map[string]int{}
+	for _, u := range uses {
+		_, problems := f.settings.fit(u)
+		for _, p := range problems {
+			counts[p]++
+		}
+	}
+	var everywhere, somewhere []string
+	for _, p := range slices.Sorted(maps.Keys(counts)) {
+		if counts[p] == len(uses) {
+			everywhere = append(everywhere, p)
+		} else {
+			somewhere = append(somewhere, p)
+		}
+	}
+	if len(somewhere) > 0 {
+		note += "; not used at some ports: " + strings.Join(somewhere, "; ")
+	}
+	if f.settings.plane == "" {
+		var fields []string
+		if f.settings.scheduler != "" {
+			fields = append(fields, "spec.scheduler")
+		}
+		if f.settings.maxFlows > 0 {
+			fields = append(fields, "spec.maxFlowsPerBackend")
+		}
+		if len(fields) > 0 {
+			note += "; " + strings.Join(fields, " and ") + ": only used where a machine balances with IPVS: say dataPlane IPVS to have it"
+		}
+	}
+	return strings.Join(everywhere, "; "), note
+}
+
+// balanceUses are what a policy's target has; none says why there is nothing.
+func (r reader) balanceUses(target policyAnchor, mode model.ForwardMode) (uses []balanceUse, none string) {
+	n := snapshot.Name{Namespace: target.object.Namespace, Name: target.object.Name}
+	portsOf := func(sets []model.Target) []servicePorts {
+		if mode != model.ModeDSRIPIP && mode != model.ModeDSRL2 {
+			return nil // nobody asks
+		}
+		return r.answersAt(sets)
+	}
+	switch snapshot.Kind(target.object.Kind) {
+	case snapshot.KindService:
+		if f := r.balanced(n); f != nil {
+			for _, p := range f.ports {
+				if target.section == "" || target.section == p.name {
+					uses = append(uses, balanceUse{transport: p.transport, port: uint16(p.number), services: portsOf([]model.Target{{Set: setOf(n, p.number, p.transport)}})})
+				}
+			}
+		}
+	case snapshot.KindGateway:
+		f := r.parent(parentKey{snapshot.KindGateway, n})
+		if f == nil {
+			return nil, ""
+		}
+		if !f.own {
+			return nil, target.object.String() + " has no addresses of its own, so nothing is balanced for it alone: give it an address (AddressPool)"
+		}
+		for i := range f.listeners {
+			l := &f.listeners[i]
+			if !l.serves() || target.section != "" && target.section != string(l.name) {
+				continue
+			}
+			u := balanceUse{transport: l.transport(), port: uint16(l.port), proxies: !l.direct()}
+			if l.direct() {
+				if _, c := r.door(doorKey{n, l.transport(), uint16(l.port)}); c != nil {
+					u.services = portsOf(c.targets)
+				}
+			}
+			uses = append(uses, u)
+		}
+	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
+		f := r.stream(target.object)
+		if f == nil {
+			return nil, ""
+		}
+		for _, d := range f.doors() {
+			uses = append(uses, balanceUse{transport: d.transport, port: d.port, services: portsOf(d.targets)})
+		}
+		if len(uses) == 0 && slices.ContainsFunc(f.parents, func(p streamParent) bool { return len(p.names) > 0 }) {
+			return nil, target.object.String() + " is served by proxies: the policy of a Gateway says how connections come to them"
+		}
+	}
+	return uses, ""
+}
+
+// balanceAnchor is what LoadBalancerPolicies may be attached to.
+func balanceAnchor(of model.Object, section gatewayv1.SectionName) policyAnchor {
+	return policyAnchor{snapshot.KindLoadBalancerPolicy, of, string(section)}
+}
