@@ -50,6 +50,25 @@ func NewCheck(backend netip.AddrPort, how HealthCheck) Check {
 	return c
 }
 
+// Check is how a backend of the group is checked: asked as requests are, with TLS where they
+// have it and in their HTTP version. ok is false where the group has no health check.
+func (g *BackendGroup) Check(backend netip.AddrPort) (c Check, ok bool) {
+	if g.HealthCheck == nil {
+		return Check{}, false
+	}
+	how := *g.HealthCheck
+	if how.Kind == CheckHTTP {
+		switch {
+		case g.TLS != nil:
+			how.Kind, how.ServerName = CheckHTTPS, g.TLS.ServerName
+		case g.Protocol == BackendHTTP2:
+			how.Kind = CheckHTTP2
+		}
+	}
+	how.SendProxyProtocol = g.SendProxyProtocol
+	return NewCheck(backend, how), true
+}
+
 // complete puts the defaults in the place of zero values.
 func (h HealthCheck) complete() HealthCheck {
 	h.Interval = cmp.Or(max(h.Interval, 0), DefaultCheckInterval)

@@ -3,6 +3,7 @@ package plane
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -28,6 +29,7 @@ type catalog struct {
 	sets      map[model.SetID]*setEntry
 	views     map[model.ViewID]*viewEntry
 	secrets   secrets
+	health    *health
 }
 
 // maxResource is the default limit of one encoded resource, bytes: agents take no
@@ -75,6 +77,7 @@ func newCatalog(o xds.Options) *catalog {
 		sets:      map[model.SetID]*setEntry{},
 		views:     map[model.ViewID]*viewEntry{},
 		secrets:   newSecrets(),
+		health:    newHealth(),
 	}
 }
 
@@ -110,10 +113,12 @@ func (t touched) add(view model.ViewID, k resourceKey) {
 // had. What cannot be sent is left out, and stands in unfit.
 func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 	t := touched{}
+	checks := map[model.GroupID]bool{}
 	for id, s := range ch.Sets {
 		e := c.setEntry(id)
 		e.set = s
 		for g := range e.groups {
+			checks[g] = true
 			for v, view := range c.views {
 				if view.groups[g] > 0 {
 					t.add(v, endpointsKey(g, c.groups[g].endpoints))
@@ -123,7 +128,9 @@ func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 	}
 	for id, g := range ch.Groups {
 		c.setGroup(id, g, t)
+		checks[id] = true
 	}
+	c.setChecks(checks)
 	for id, cert := range ch.Certificates {
 		c.setCertificate(id, cert, t)
 	}
@@ -145,6 +152,49 @@ func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 	out := c.build(t)
 	c.sweep(ch)
 	return out
+}
+
+// setChecks has the backends of groups checked. What is new comes before what is taken
+// back: a group that another one replaces leaves it what is known of its backends.
+func (c *catalog) setChecks(groups map[model.GroupID]bool) {
+	gone := []model.GroupID{}
+	for id := range groups {
+		checks := map[netip.AddrPort]model.Check{}
+		if e := c.groups[id]; e != nil && e.group != nil {
+			if set := c.sets[e.group.Set]; set != nil && set.set != nil {
+				for _, b := range set.set.Backends {
+					if check, has := e.group.Check(b.Address); has {
+						checks[b.Address] = check
+					}
+				}
+			}
+		}
+		if len(checks) == 0 {
+			gone = append(gone, id)
+			continue
+		}
+		c.health.use(checkUser{group: id}, checks)
+	}
+	for _, id := range gone {
+		c.health.use(checkUser{group: id}, nil)
+	}
+}
+
+// rejudged are the load assignments of groups whose backends have another health now.
+func (c *catalog) rejudged(users map[checkUser]bool) map[model.ViewID][]delta.Change {
+	t := touched{}
+	for u := range users {
+		e := c.groups[u.group]
+		if e == nil || e.group == nil {
+			continue
+		}
+		for v, view := range c.views {
+			if view.groups[u.group] > 0 {
+				t.add(v, endpointsKey(u.group, e.endpoints))
+			}
+		}
+	}
+	return c.build(t)
 }
 
 func (c *catalog) shelf(id model.ListenerID) *shelf {
@@ -489,7 +539,9 @@ func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Mes
 		if known := c.sets[e.group.Set]; known != nil && known.set != nil {
 			set = *known.set
 		}
-		return xds.LoadAssignment(*e.group, set)
+		return xds.LoadAssignment(*e.group, set, func(b netip.AddrPort) (model.Health, string) {
+			return c.health.of(checkUser{group: k.group}, b)
+		})
 	case typeSecret:
 		return c.secretMessage(k.name)
 	}

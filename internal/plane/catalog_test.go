@@ -139,7 +139,7 @@ func (w *modelWorld) resources(t *testing.T, id model.ViewID) map[string]string 
 			set = *s
 		}
 		name := xds.EndpointsName(*group)
-		r, err = delta.NewResource(name, xds.LoadAssignment(*group, set))
+		r, err = delta.NewResource(name, xds.LoadAssignment(*group, set, nil))
 		add(typeEndpoints, name, r, err)
 	}
 	return out

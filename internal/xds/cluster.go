@@ -2,6 +2,7 @@ package xds
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/model"
@@ -21,8 +23,6 @@ import (
 const (
 	// affinityCookie keeps a client at one backend (model.BalanceCookie).
 	affinityCookie = "fairlead-affinity"
-	// checkHost is the Host of a health check that names none.
-	checkHost = "fairlead-health-check"
 
 	connectTimeout = 2 * time.Second
 	// upstreamIdle closes a pooled connection before the usual servers do (nginx 75 s,
@@ -32,9 +32,10 @@ const (
 	connectionBuffer = 32 << 10
 )
 
-// Cluster is a group of backends with kept connections to the backends of the group's set, which come by EDS under EndpointsName. Health is what EDS says and, when
-// the group has a health check, what Envoy's own check says. A group without any healthy
-// backend answers 503; it never falls back on unhealthy ones.
+// Cluster is a group of backends with kept connections to the backends of the group's set,
+// which come by EDS under EndpointsName. Health is what EDS says: Envoy checks nobody. A
+// group without any healthy backend answers 503: Envoy's panic threshold is 0, so that it
+// never falls back on unhealthy ones by itself.
 //
 // Envoy does not ask for the load assignment of a cluster again that it replaces. Whoever
 // sends a changed cluster sends the load assignment after it once more; else the change
@@ -74,9 +75,6 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 	case model.BalanceRoundRobin:
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
-	if g.HealthCheck != nil {
-		c.HealthChecks = []*corev3.HealthCheck{healthCheck(g)}
-	}
 	return c
 }
 
@@ -96,34 +94,23 @@ func byCookie() *clusterv3.LoadBalancingPolicy {
 	}}}
 }
 
-// healthCheck asks as requests are asked: with the group's TLS, and in HTTP/2 where its
-// backends speak nothing else.
-func healthCheck(g model.BackendGroup) *corev3.HealthCheck {
-	h := g.HealthCheck
-	interval := durationpb.New(h.Interval)
-	ask := &corev3.HealthCheck_HttpHealthCheck{Host: cmp.Or(h.Host, checkHost), Path: h.Path}
-	alpn := alpnHTTP1
-	if g.Protocol == model.BackendHTTP2 {
-		ask.CodecClientType, alpn = typev3.CodecClientType_HTTP2, alpnHTTP2
-	}
-	out := &corev3.HealthCheck{
-		Timeout:            durationpb.New(h.Timeout),
-		Interval:           interval,
-		UnhealthyThreshold: wrapperspb.UInt32(max(1, h.Unhealthy)),
-		HealthyThreshold:   wrapperspb.UInt32(max(1, h.Healthy)),
-		// Envoy would check an idle cluster once a minute only.
-		NoTrafficInterval: interval,
-		HealthChecker:     &corev3.HealthCheck_HttpHealthCheck_{HttpHealthCheck: ask},
-	}
-	if g.TLS != nil {
-		out.TlsOptions = &corev3.HealthCheck_TlsOptions{AlpnProtocols: []string{alpn}}
-	}
-	return out
-}
+// CheckKey is where the metadata of an endpoint says by what it is checked, under
+// MetadataName. Agents read it; Envoy is not sent it.
+const (
+	MetadataName = "fairlead.dev"
+	CheckKey     = "check"
+)
+
+// Health says what is known of a backend, and the ID of its check; HealthUnchecked where
+// nobody checks it.
+type Health func(backend netip.AddrPort) (health model.Health, check string)
 
 // LoadAssignment is where the backends of a group are, by failure domain and address. s is
-// the group's set.
-func LoadAssignment(g model.BackendGroup, s model.BackendSet) *endpointv3.ClusterLoadAssignment {
+// the group's set. A nil health is that of nobody.
+//
+// The status of an endpoint whose health is not known yet is UNKNOWN, which Envoy takes for
+// healthy. Agents put what they know in its place.
+func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *endpointv3.ClusterLoadAssignment {
 	backends := slices.SortedFunc(slices.Values(s.Backends), func(a, b model.Backend) int {
 		return cmp.Or(cmp.Compare(a.Zone, b.Zone), a.Address.Compare(b.Address))
 	})
@@ -138,23 +125,37 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet) *endpointv3.Cluste
 			}
 			out.Endpoints = append(out.Endpoints, here)
 		}
-		here.LbEndpoints = append(here.LbEndpoints, &endpointv3.LbEndpoint{
-			HealthStatus: healthStatus(b.State, !none && b.State == takes),
+		known, check := model.HealthUnchecked, ""
+		if health != nil {
+			known, check = health(b.Address)
+		}
+		e := &endpointv3.LbEndpoint{
+			HealthStatus: healthStatus(b.State, !none && b.State == takes, known),
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 				Address: address(b.Address.Addr().Unmap().WithZone("").String(), b.Address.Port()),
 			}},
-		})
+		}
+		if check != "" {
+			e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+				MetadataName: {Fields: map[string]*structpb.Value{CheckKey: structpb.NewStringValue(check)}},
+			}}
+		}
+		here.LbEndpoints = append(here.LbEndpoints, e)
 	}
 	return out
 }
 
-func healthStatus(s model.BackendState, takes bool) corev3.HealthStatus {
+// healthStatus is what Envoy is told of a backend: takes says that it may get new requests,
+// as far as its state goes.
+func healthStatus(s model.BackendState, takes bool, h model.Health) corev3.HealthStatus {
 	switch {
+	case h == model.Unhealthy || s == model.BackendUnready:
+		return corev3.HealthStatus_UNHEALTHY
+	case takes && h == model.HealthUnknown:
+		return corev3.HealthStatus_UNKNOWN
 	case takes:
 		return corev3.HealthStatus_HEALTHY
-	case s == model.BackendDraining:
-		return corev3.HealthStatus_DRAINING
 	default:
-		return corev3.HealthStatus_UNHEALTHY
+		return corev3.HealthStatus_DRAINING
 	}
 }

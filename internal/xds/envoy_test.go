@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +59,7 @@ func TestValidate(t *testing.T) {
 				c.LoadAssignment = xds.LoadAssignment(g, model.BackendSet{ID: g.Set, Backends: []model.Backend{
 					{Address: netip.MustParseAddrPort("10.0.0.1:80")},
 					{Address: netip.MustParseAddrPort("[fd00::1]:80"), State: model.BackendDraining, Zone: "b"},
-				}})
+				}}, func(b netip.AddrPort) (model.Health, string) { return model.HealthUnknown, b.String() })
 				c.LoadAssignment.ClusterName = c.Name
 				b.StaticResources.Clusters = append(b.StaticResources.Clusters, c)
 			}
@@ -88,7 +90,7 @@ func (w *world) serveGroup(g model.BackendGroup, backends ...netip.AddrPort) {
 	for _, b := range backends {
 		s.Backends = append(s.Backends, model.Backend{Address: b})
 	}
-	w.set(xds.Cluster(g), xds.LoadAssignment(g, s))
+	w.set(xds.Cluster(g), xds.LoadAssignment(g, s, nil))
 	must(w.t, w.ads.Acked(w.ctx, cdsURL, string(g.ID)))
 	must(w.t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(g)))
 }
@@ -418,27 +420,13 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
+// TestHealth holds that Envoy uses a backend as the load assignment says, and at once.
 func TestHealth(t *testing.T) {
 	w := newWorld(t)
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
-	sick := make(chan struct{})
-	ill := w.serve(func(rw http.ResponseWriter, q *http.Request) {
-		select {
-		case <-sick:
-			if q.URL.Path == "/status" {
-				rw.WriteHeader(http.StatusServiceUnavailable)
-			}
-		default:
-		}
-		rw.Header().Set("Backend", "ill")
-		if q.URL.Path == "/status" && q.Host != "check.test" {
-			rw.WriteHeader(http.StatusNotFound)
-		}
-	})
-	check := model.BackendGroup{ID: "ns/check/80", HealthCheck: &model.HealthCheck{
-		Path: "/status", Host: "check.test", Interval: 100 * time.Millisecond, Timeout: time.Second, Unhealthy: 2, Healthy: 1,
-	}}
-	w.serveGroup(check, ill)
+	check := model.BackendGroup{ID: "ns/check/80", Set: "ns/check/80", HealthCheck: &model.HealthCheck{Path: "/status"}}
+	c1, c2 := w.backend("c1"), w.backend("c2")
+	w.serveGroup(check, c1, c2)
 	drain := model.BackendGroup{ID: "ns/drain/80", Set: "ns/drain/80"}
 	d1, d2 := w.backend("d1"), w.backend("d2")
 	w.serveGroup(drain, d1, d2)
@@ -446,20 +434,45 @@ func TestHealth(t *testing.T) {
 		host(l.ID, "check.test", forward("c", "/", "ns/check/80", 1)),
 		host(l.ID, "drain.test", forward("d", "/", "ns/drain/80", 1)))
 
-	if a := w.get(l.Port, "check.test", "/"); a.status != 200 {
-		t.Fatalf("healthy: got %d %q", a.status, a.body)
+	both := model.BackendSet{ID: check.Set, Backends: []model.Backend{{Address: c1}, {Address: c2}}}
+	for _, known := range []struct {
+		c1, c2 model.Health
+		want   string // who answers
+	}{
+		{model.Healthy, model.Unhealthy, "c1"},
+		{model.Unhealthy, model.Healthy, "c2"},
+		{model.HealthUnknown, model.HealthUnknown, "c1 c2"},
+		{model.Unhealthy, model.HealthUnknown, "c2"},
+		{model.Unhealthy, model.Unhealthy, "nobody"},
+		{model.Healthy, model.HealthUnchecked, "c1 c2"},
+	} {
+		w.set(xds.LoadAssignment(check, both, func(b netip.AddrPort) (model.Health, string) {
+			if b == c1 {
+				return known.c1, "1"
+			}
+			return known.c2, "2"
+		}))
+		must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(check)))
+		// The threads hear of it one after the other.
+		must(t, w.envoy.Until(w.ctx, fmt.Sprintf("c1 %s, c2 %s: %s to answer", known.c1, known.c2, known.want), func() bool {
+			answered := map[string]bool{}
+			for range 20 {
+				if a := w.get(l.Port, "check.test", "/"); a.status == 200 {
+					answered[a.headers.Get("Backend")] = true
+				} else {
+					answered["nobody"] = true
+				}
+			}
+			return strings.Join(slices.Sorted(maps.Keys(answered)), " ") == known.want
+		}))
 	}
-	close(sick)
-	must(t, w.envoy.Until(w.ctx, "the failed check to take the backend out", func() bool {
-		return w.get(l.Port, "check.test", "/").status == 503
-	}))
 
 	set := model.BackendSet{ID: drain.Set, Backends: []model.Backend{
 		{Address: d2, State: model.BackendReady}, {Address: d1, State: model.BackendDraining},
 	}}
 	for _, state := range []model.BackendState{model.BackendDraining, model.BackendUnready} {
 		set.Backends[1].State = state
-		w.set(xds.LoadAssignment(drain, set))
+		w.set(xds.LoadAssignment(drain, set, nil))
 		must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(drain)))
 		for range 20 {
 			if a := w.get(l.Port, "drain.test", "/"); a.headers.Get("Backend") != "d2" {
@@ -468,13 +481,13 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	set.Backends[0].State = model.BackendDraining
-	w.set(xds.LoadAssignment(drain, set))
+	w.set(xds.LoadAssignment(drain, set, nil))
 	must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(drain)))
 	if a := w.get(l.Port, "drain.test", "/"); a.status != 200 {
 		t.Errorf("only draining backends: got %d, want them to serve on", a.status)
 	}
 	set.Backends[0].State, set.Backends[1].State = model.BackendUnready, model.BackendUnready
-	w.set(xds.LoadAssignment(drain, set))
+	w.set(xds.LoadAssignment(drain, set, nil))
 	must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(drain)))
 	if a := w.get(l.Port, "drain.test", "/"); a.status != 503 {
 		t.Errorf("no backend left: got %d, want 503 and no panic routing", a.status)

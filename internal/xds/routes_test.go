@@ -470,7 +470,7 @@ func TestSessionsWhileDraining(t *testing.T) {
 		state model.BackendState
 		want  string
 	}{{model.BackendDraining, "1"}, {model.BackendUnready, "2"}} {
-		w.set(xds.LoadAssignment(g, model.BackendSet{ID: g.Set, Backends: []model.Backend{{Address: b1, State: c.state}, {Address: b2}}}))
+		w.set(xds.LoadAssignment(g, model.BackendSet{ID: g.Set, Backends: []model.Backend{{Address: b1, State: c.state}, {Address: b2}}}, nil))
 		must(t, w.ads.Acked(w.ctx, edsURL, xds.EndpointsName(g)))
 		for range 10 {
 			if a := w.get(l.Port, "a.test", "/", "X-Sid: "+id); a.headers.Get("Backend") != c.want {

@@ -113,31 +113,23 @@ func TestBackendProtocols(t *testing.T) {
 	for i, c := range cases {
 		c.group.ID = model.GroupID(fmt.Sprintf("ns/g%d/1", i))
 		w.serveGroup(c.group, c.backend)
-		// The same with a health check, which must not take a good backend out.
-		checked := c.group
-		checked.ID += "~checked"
-		checked.HealthCheck = &model.HealthCheck{Path: "/", Interval: 100 * time.Millisecond, Timeout: 10 * time.Second, Unhealthy: 1, Healthy: 1}
-		w.serveGroup(checked, c.backend)
 		hosts = append(hosts, host(l.ID, fmt.Sprintf("g%d.test", i),
-			forward("checked", "/checked", string(checked.ID), 1), forward("r", "/", string(c.group.ID), 1)))
+			forward("r", "/", string(c.group.ID), 1)))
 	}
 	w.listen(l, xds.Options{}, hosts...)
 	must(t, w.envoy.Until(w.ctx, "clusters to be warm", func() bool { return w.envoy.Stat(w.ctx, "cluster_manager.warming_clusters") == 0 }))
 	for i, c := range cases {
 		name := fmt.Sprintf("g%d.test", i)
-		for _, path := range []string{"/", "/checked"} {
-			a := w.get(l.Port, name, path)
-			got := a.body
-			if a.status != 200 {
-				got = fmt.Sprint(a.status)
-			}
-			want := c.want
-			if want != "503" {
-				want += " host=" + name
-			}
-			if got != want {
-				t.Errorf("%s%s: %q, want %q (%s)", c.name, path, got, want, a.body)
-			}
+		a := w.get(l.Port, name, "/")
+		got, want := a.body, c.want
+		if a.status != 200 {
+			got = fmt.Sprint(a.status)
+		}
+		if want != "503" {
+			want += " host=" + name
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q (%s)", c.name, got, want, a.body)
 		}
 	}
 }

@@ -104,7 +104,21 @@ func TestGoldenCluster(t *testing.T) {
 		{Address: netip.MustParseAddrPort("10.0.0.2:80"), State: model.BackendUnready},
 		{Address: netip.MustParseAddrPort("[fd00::1]:80"), Zone: "b"},
 		{Address: netip.MustParseAddrPort("10.0.0.1:80"), State: model.BackendDraining},
-	}}))
+	}}, nil))
+	judged := model.BackendSet{ID: g.Set}
+	health := map[netip.AddrPort]model.Health{}
+	for i, h := range []model.Health{model.HealthUnchecked, model.HealthUnknown, model.Healthy, model.Unhealthy} {
+		for state := range model.BackendUnready + 1 {
+			b := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(state)}), 80)
+			judged.Backends, health[b] = append(judged.Backends, model.Backend{Address: b, State: state}), h
+		}
+	}
+	golden(t, "load_assignment_health", xds.LoadAssignment(g, judged, func(b netip.AddrPort) (model.Health, string) {
+		if health[b] == model.HealthUnchecked {
+			return health[b], ""
+		}
+		return health[b], "of " + b.String()
+	}))
 }
 
 func TestScopesAreUnique(t *testing.T) {
@@ -142,7 +156,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			})
 		}
 		g := model.BackendGroup{ID: "g"}
-		rc, la := bytesOf(t, xds.RouteConfiguration("http-80", 1, hosts)), bytesOf(t, xds.LoadAssignment(g, set))
+		rc, la := bytesOf(t, xds.RouteConfiguration("http-80", 1, hosts)), bytesOf(t, xds.LoadAssignment(g, set, nil))
 		r.Shuffle(len(hosts), func(i, j int) {
 			hosts[i], hosts[j] = hosts[j], hosts[i]
 			set.Backends[i], set.Backends[j] = set.Backends[j], set.Backends[i]
@@ -150,7 +164,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		if !bytes.Equal(rc, bytesOf(t, xds.RouteConfiguration("http-80", 1, hosts))) {
 			t.Fatalf("round %d: route configuration depends on the order of hosts", round)
 		}
-		if !bytes.Equal(la, bytesOf(t, xds.LoadAssignment(g, set))) {
+		if !bytes.Equal(la, bytesOf(t, xds.LoadAssignment(g, set, nil))) {
 			t.Fatalf("round %d: load assignment depends on the order of backends", round)
 		}
 	}
@@ -178,7 +192,7 @@ func TestInputIsLeftAlone(t *testing.T) {
 		{Address: netip.MustParseAddrPort("10.0.0.2:1")}, {Address: netip.MustParseAddrPort("10.0.0.1:1")},
 	}}
 	xds.RouteConfiguration("l", 1, hosts)
-	xds.LoadAssignment(model.BackendGroup{}, set)
+	xds.LoadAssignment(model.BackendGroup{}, set, nil)
 	if hosts[0].Host != "b" || set.Backends[0].Address.Addr() != netip.MustParseAddr("10.0.0.2") {
 		t.Error("input was reordered")
 	}

@@ -186,7 +186,7 @@ func (s *scopesBench) serve(ctx context.Context, row *EdgeRow) (stop func(), err
 		s.hosts = append(s.hosts, host.Host)
 		s.shards[benchShard(host.Host)] = append(s.shards[benchShard(host.Host)], host)
 	}
-	err = errors.Join(s.ads.Set(xds.LoadAssignment(edgeGroup, set)), s.ads.Set(xds.Cluster(edgeGroup)), s.listen(ctx, scopesListener, nil))
+	err = errors.Join(s.ads.Set(xds.LoadAssignment(edgeGroup, set, nil)), s.ads.Set(xds.Cluster(edgeGroup)), s.listen(ctx, scopesListener, nil))
 	if err != nil {
 		stop()
 		return nil, err
@@ -256,7 +256,7 @@ func edgeMemory(ctx context.Context, hosts int) (EdgeMemory, error) {
 			s.shards[shards(h.Host)] = append(s.shards[shards(h.Host)], h)
 		}
 		set := model.BackendSet{ID: edgeGroup.Set}
-		err = errors.Join(s.ads.Set(xds.LoadAssignment(edgeGroup, set)), s.ads.Set(xds.Cluster(edgeGroup)), s.listen(ctx, scopesListener, nil))
+		err = errors.Join(s.ads.Set(xds.LoadAssignment(edgeGroup, set, nil)), s.ads.Set(xds.Cluster(edgeGroup)), s.listen(ctx, scopesListener, nil))
 		*out = math.Round(float64(s.envoy.RSS())/102.4) / 10
 		s.close()
 		if err != nil {

@@ -29,9 +29,7 @@ type Config struct {
 	Limit int
 	// Random spreads probes; nil is seeded by the runtime. The prober alone uses it.
 	Random *rand.Rand
-	// Changed is called when a health is another one; it must not block.
-	Changed func()
-	Log     *slog.Logger // nil is none
+	Log    *slog.Logger // nil is none
 }
 
 // Prober runs checks. Its methods may be called from any goroutine.
@@ -67,9 +65,6 @@ func New(c Config) *Prober {
 	}
 	if c.Random == nil {
 		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-	}
-	if c.Changed == nil {
-		c.Changed = func() {}
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -151,14 +146,15 @@ func (p *Prober) Begun() uint64 {
 	return p.begun
 }
 
-// Run checks until ctx is done, and returns when no probe is under way.
-func (p *Prober) Run(ctx context.Context) error {
+// Run checks until ctx is done, and returns when no probe is under way. changed is called
+// when a health is another one; it must not block. Run it once.
+func (p *Prober) Run(ctx context.Context, changed func()) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if due := p.begin(ctx, &probes); !due.IsZero() {
+		if due := p.begin(ctx, &probes, changed); !due.IsZero() {
 			timer.Reset(time.Until(due))
 		} else {
 			timer.Stop()
@@ -174,7 +170,7 @@ func (p *Prober) Run(ctx context.Context) error {
 
 // begin starts the probes that are due, and returns when the next one is; zero: not before
 // something changes.
-func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) time.Time {
+func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup, changed func()) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -189,7 +185,10 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) time.Time {
 			defer cancel()
 			began := time.Now()
 			err := p.probe(probing, of)
-			p.end(ctx, c, began, words(err, of.Timeout))
+			if p.end(ctx, c, began, words(err, of.Timeout)) {
+				changed()
+			}
+			p.poke()
 		})
 	}
 	if len(p.queue) == 0 || p.running >= p.config.Limit {
@@ -198,28 +197,25 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) time.Time {
 	return p.queue[0].due
 }
 
-// end takes the outcome of a probe.
-func (p *Prober) end(ctx context.Context, c *check, began time.Time, failure string) {
+// end takes the outcome of a probe, and says whether the health is another one.
+func (p *Prober) end(ctx context.Context, c *check, began time.Time, failure string) bool {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.running--
-	changed := false
-	if p.checks[c.ID] == c && ctx.Err() == nil {
-		now := time.Now()
-		changed = c.add(c.HealthCheck, failure, began, now)
-		c.due = c.next(c.HealthCheck, began, now, p.config.Random.Float64())
-		if c.again {
-			c.again, c.due = false, now
-		}
-		heap.Push(&p.queue, c)
-		if changed {
-			p.config.Log.Debug("health changed", "check", c.ID, "health", c.health, "message", failure)
-		}
+	if p.checks[c.ID] != c || ctx.Err() != nil {
+		return false
 	}
-	p.mu.Unlock()
+	now := time.Now()
+	changed := c.add(c.HealthCheck, failure, began, now)
+	c.due = c.next(c.HealthCheck, began, now, p.config.Random.Float64())
+	if c.again {
+		c.again, c.due = false, now
+	}
+	heap.Push(&p.queue, c)
 	if changed {
-		p.config.Changed()
+		p.config.Log.Debug("health changed", "check", c.ID, "health", c.health, "message", failure)
 	}
-	p.poke()
+	return changed
 }
 
 func (p *Prober) poke() {

@@ -1,0 +1,301 @@
+package plane
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	elect "fairlead.dev/internal/verdict"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// health knows who checks what, and what comes of it. It is told which groups and
+// frontends use which backends (use), which machines can check (members) and what they
+// found (report), and gives what to send them (flush) and whose backends changed (judge).
+//
+// A check is one however many groups and frontends want it: its ID says what it asks.
+type health struct {
+	checks   map[string]*checked
+	users    map[checkUser]map[netip.AddrPort]*checked
+	backends map[netip.AddrPort]map[*checked]bool
+	machines []string // that check, sorted
+	found    map[string]map[string]model.CheckResult
+	ejected  map[string]map[netip.AddrPort]bool
+	unjudged map[*checked]bool
+	moved    bool                           // other machines may be able to check
+	send     map[string]map[string]*checked // machine -> ID; nil: it is not to check it any more
+}
+
+// checkUser is a group, or a frontend, whose backends are checked.
+type checkUser struct {
+	group    model.GroupID
+	frontend model.FrontendKey
+}
+
+// checkUse is one backend of a user.
+type checkUse struct {
+	checkUser
+	backend netip.AddrPort
+}
+
+// checked is a check with its checkers.
+type checked struct {
+	model.Check
+	uses     map[checkUse]bool
+	checkers []string
+	verdict  model.Health
+	// ejectors are the machines whose proxies hold the backend for failed.
+	ejectors map[string]bool
+}
+
+func newHealth() *health {
+	return &health{
+		checks: map[string]*checked{}, users: map[checkUser]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},
+		found: map[string]map[string]model.CheckResult{}, ejected: map[string]map[netip.AddrPort]bool{},
+		unjudged: map[*checked]bool{}, send: map[string]map[string]*checked{},
+	}
+}
+
+// use replaces the checks of a user's backends; none takes them back.
+func (h *health) use(u checkUser, checks map[netip.AddrPort]model.Check) {
+	before := h.users[u]
+	after := make(map[netip.AddrPort]*checked, len(checks))
+	for backend, m := range checks {
+		c := h.checks[m.ID]
+		if c == nil {
+			c = &checked{Check: m, uses: map[checkUse]bool{}, verdict: model.HealthUnknown, ejectors: map[string]bool{}}
+			h.checks[m.ID] = c
+			h.assign(c)
+		}
+		c.uses[checkUse{u, backend}] = true
+		after[backend] = c
+		if h.backends[backend] == nil {
+			h.backends[backend] = map[*checked]bool{}
+		}
+		if !h.backends[backend][c] {
+			h.backends[backend][c] = true
+			h.countEjections(c)
+		}
+	}
+	for backend, c := range before {
+		if after[backend] == c {
+			continue
+		}
+		delete(c.uses, checkUse{u, backend})
+		h.release(backend, c)
+	}
+	if len(after) > 0 {
+		h.users[u] = after
+	} else {
+		delete(h.users, u)
+	}
+}
+
+// release forgets that a check is of a backend, and the check when nobody uses it.
+func (h *health) release(backend netip.AddrPort, c *checked) {
+	for use := range c.uses {
+		if use.backend == backend {
+			return
+		}
+	}
+	delete(h.backends[backend], c)
+	if len(h.backends[backend]) == 0 {
+		delete(h.backends, backend)
+	}
+	if len(c.uses) > 0 {
+		h.countEjections(c)
+		return
+	}
+	for _, m := range c.checkers {
+		h.tell(m, c.ID, nil)
+	}
+	delete(h.checks, c.ID)
+	delete(h.unjudged, c)
+}
+
+// members are the machines that can check, sorted. What they check moves as little as it
+// can.
+func (h *health) members(machines []string) {
+	if slices.Equal(h.machines, machines) {
+		return
+	}
+	for _, m := range h.machines {
+		if _, still := slices.BinarySearch(machines, m); !still {
+			h.eject(m, nil) // it votes no more
+		}
+	}
+	h.machines = slices.Clone(machines)
+	for _, c := range h.checks {
+		h.assign(c)
+	}
+}
+
+// assign chooses who checks.
+func (h *health) assign(c *checked) {
+	after := elect.Checkers(c.ID, h.machines, elect.Count)
+	slices.Sort(after)
+	if slices.Equal(c.checkers, after) {
+		return
+	}
+	for _, m := range c.checkers {
+		if !slices.Contains(after, m) {
+			h.tell(m, c.ID, nil)
+		}
+	}
+	for _, m := range after {
+		if !slices.Contains(c.checkers, m) {
+			h.tell(m, c.ID, c)
+		}
+	}
+	c.checkers = after
+	h.unjudged[c] = true
+}
+
+// tell notes what a machine is to be sent.
+func (h *health) tell(machine, id string, c *checked) {
+	if h.send[machine] == nil {
+		h.send[machine] = map[string]*checked{}
+	}
+	h.send[machine][id] = c
+}
+
+// report takes what a machine found, all of it, and the backends that its proxy holds for
+// failed.
+func (h *health) report(machine string, results []model.CheckResult, ejected []netip.AddrPort) {
+	before := h.found[machine]
+	after := make(map[string]model.CheckResult, len(results))
+	note := func(id string) {
+		if c := h.checks[id]; c != nil && slices.Contains(c.checkers, machine) {
+			h.unjudged[c] = true
+		}
+	}
+	for _, r := range results {
+		after[r.ID] = r
+		if before[r.ID].Health != r.Health {
+			note(r.ID)
+		}
+	}
+	for id := range before {
+		if _, still := after[id]; !still {
+			note(id)
+		}
+	}
+	if h.found[machine] = after; len(after) == 0 {
+		delete(h.found, machine)
+	}
+	h.eject(machine, ejected)
+}
+
+// eject takes the backends that a machine's proxy holds for failed. Those that are checked
+// are asked at once, by all that check them.
+func (h *health) eject(machine string, backends []netip.AddrPort) {
+	before, after := h.ejected[machine], make(map[netip.AddrPort]bool, len(backends))
+	for _, b := range backends {
+		after[b] = true
+	}
+	if len(after) > 0 {
+		h.ejected[machine] = after
+	} else {
+		delete(h.ejected, machine)
+	}
+	for b := range after {
+		if before[b] {
+			continue
+		}
+		for c := range h.backends[b] {
+			c.ejectors[machine] = true
+			c.Prompt++
+			for _, m := range c.checkers {
+				h.tell(m, c.ID, c)
+			}
+			h.unjudged[c] = true
+		}
+	}
+	for b := range before {
+		if !after[b] {
+			for c := range h.backends[b] {
+				h.countEjections(c)
+			}
+		}
+	}
+}
+
+// countEjections looks anew at whose proxies hold a backend of the check for failed.
+func (h *health) countEjections(c *checked) {
+	clear(c.ejectors)
+	for m, backends := range h.ejected {
+		for use := range c.uses {
+			if backends[use.backend] {
+				c.ejectors[m] = true
+			}
+		}
+	}
+	h.unjudged[c] = true
+}
+
+// votes are what the checkers found, and the ejections: each is the failing vote of its
+// machine.
+func (h *health) votes(c *checked) map[string]model.Health {
+	votes := make(map[string]model.Health, len(c.checkers)+len(c.ejectors))
+	for _, m := range c.checkers {
+		if r, has := h.found[m][c.ID]; has {
+			votes[m] = r.Health
+		}
+	}
+	for m := range c.ejectors {
+		votes[m] = model.Unhealthy
+	}
+	return votes
+}
+
+// judge counts the votes where they changed, and returns whose backends have another
+// health now.
+func (h *health) judge() map[checkUser]bool {
+	users := map[checkUser]bool{}
+	for c := range h.unjudged {
+		delete(h.unjudged, c)
+		after := elect.Of(h.votes(c), c.verdict)
+		if after == c.verdict {
+			continue
+		}
+		c.verdict = after
+		for use := range c.uses {
+			users[use.checkUser] = true
+		}
+	}
+	return users
+}
+
+// flush adds what machines are to check to an update.
+func (h *health) flush(update *southbound.Update) error {
+	var failed error
+	for machine, checks := range h.send {
+		for _, id := range slices.Sorted(maps.Keys(checks)) {
+			change := delta.Change{Type: agentv1.CheckType, Name: id}
+			if c := checks[id]; c != nil {
+				r, err := delta.NewResource(id, wire.Check(c.Check))
+				if err != nil {
+					failed = cmp.Or(failed, err)
+					continue
+				}
+				change.Resource = &r
+			}
+			update.Machine[machine] = append(update.Machine[machine], change)
+		}
+	}
+	clear(h.send)
+	return failed
+}
+
+// of is what is known of a user's backend, and the ID of its check.
+func (h *health) of(u checkUser, backend netip.AddrPort) (model.Health, string) {
+	if c := h.users[u][backend]; c != nil {
+		return c.verdict, c.ID
+	}
+	return model.HealthUnchecked, ""
+}

@@ -1,0 +1,448 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.dev/internal/delta"
+	prober "fairlead.dev/internal/driver/health"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	elect "fairlead.dev/internal/verdict"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+func backendAt(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
+}
+
+func tcpChecks(how model.HealthCheck, backends ...netip.AddrPort) map[netip.AddrPort]model.Check {
+	how.Kind = model.CheckTCP
+	checks := map[netip.AddrPort]model.Check{}
+	for _, b := range backends {
+		checks[b] = model.NewCheck(b, how)
+	}
+	return checks
+}
+
+// told is what machines were sent, as they hold it.
+type told map[string]map[string]model.Check
+
+func (d told) take(t *testing.T, h *health) (changes int) {
+	t.Helper()
+	update := southbound.Update{Machine: map[string][]delta.Change{}}
+	if err := h.flush(&update); err != nil {
+		t.Fatal(err)
+	}
+	for machine, list := range update.Machine {
+		if d[machine] == nil {
+			d[machine] = map[string]model.Check{}
+		}
+		for _, c := range list {
+			changes++
+			if c.Resource == nil {
+				delete(d[machine], c.Name)
+				continue
+			}
+			var m agentv1.Check
+			if err := c.Resource.Body.UnmarshalTo(&m); err != nil {
+				t.Fatal(err)
+			}
+			check, err := wire.CheckOf(c.Name, &m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d[machine][c.Name] = check
+		}
+	}
+	return changes
+}
+
+// TestHealthIsWhatAnybodyCanCount does things at random and compares with what follows from
+// where they led: who checks what, and with which verdict.
+func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		h, held := newHealth(), told{}
+		users := map[checkUser]map[netip.AddrPort]model.Check{}
+		var machines []string
+		results, ejected := map[string]map[string]model.Health{}, map[string][]netip.AddrPort{}
+		before := map[string]model.Health{}
+		for step := range 300 {
+			switch r.IntN(5) {
+			case 0: // a user's backends change
+				u := checkUser{group: model.GroupID(fmt.Sprint(r.IntN(4)))}
+				if r.IntN(2) == 0 {
+					u = checkUser{frontend: model.FrontendKey{Port: uint16(r.IntN(4))}}
+				}
+				how := model.HealthCheck{Interval: time.Duration(1+r.IntN(2)) * time.Second, Port: uint16(r.IntN(2) * 9)}
+				var backends []netip.AddrPort
+				for range r.IntN(5) {
+					backends = append(backends, netip.AddrPortFrom(backendAt(r.IntN(4)).Addr(), uint16(80+r.IntN(2))))
+				}
+				users[u] = tcpChecks(how, backends...)
+				h.use(u, users[u])
+			case 1: // machines come and go
+				machines = nil
+				for i := range 6 {
+					if r.IntN(3) > 0 {
+						machines = append(machines, fmt.Sprint("m", i))
+					}
+				}
+				h.members(machines)
+				for m := range results {
+					if !slices.Contains(machines, m) {
+						delete(results, m)
+						delete(ejected, m)
+						h.report(m, nil, nil)
+					}
+				}
+			default: // a machine reports
+				if len(machines) == 0 {
+					continue
+				}
+				m := machines[r.IntN(len(machines))]
+				results[m], ejected[m] = map[string]model.Health{}, nil
+				var list []model.CheckResult
+				for _, checks := range users {
+					for b, c := range checks {
+						switch r.IntN(4) {
+						case 0:
+							results[m][c.ID] = model.Unhealthy
+						case 1, 2:
+							results[m][c.ID] = model.Healthy
+						}
+						if r.IntN(8) == 0 {
+							ejected[m] = append(ejected[m], b)
+						}
+					}
+				}
+				for id, v := range results[m] {
+					list = append(list, model.CheckResult{ID: id, Health: v})
+				}
+				h.report(m, list, ejected[m])
+			}
+			h.judge()
+			held.take(t, h)
+			// What must be.
+			want, owners := map[string]bool{}, map[string]map[netip.AddrPort]bool{}
+			for _, checks := range users {
+				for b, c := range checks {
+					want[c.ID] = true
+					if owners[c.ID] == nil {
+						owners[c.ID] = map[netip.AddrPort]bool{}
+					}
+					owners[c.ID][b] = true
+				}
+			}
+			maps.DeleteFunc(before, func(id string, _ model.Health) bool { return !want[id] })
+			for id := range want {
+				checkers := elect.Checkers(id, machines, elect.Count)
+				votes := map[string]model.Health{}
+				for _, m := range checkers {
+					votes[m] = results[m][id]
+				}
+				for m, list := range ejected {
+					if slices.ContainsFunc(list, func(b netip.AddrPort) bool { return owners[id][b] }) {
+						votes[m] = model.Unhealthy
+					}
+				}
+				before[id] = elect.Of(votes, before[id])
+				for m, checks := range held {
+					if _, has := checks[id]; has != slices.Contains(checkers, m) && slices.Contains(machines, m) {
+						t.Fatalf("seed %d, step %d: %s checks %s: %v, checkers are %v", seed, step, m, id, has, checkers)
+					}
+				}
+			}
+			for u, checks := range users {
+				for b, c := range checks {
+					if got, id := h.of(u, b); got != before[c.ID] || id != c.ID {
+						t.Fatalf("seed %d, step %d: %s is %s, want %s", seed, step, id, got, before[c.ID])
+					}
+				}
+			}
+			for m, checks := range held {
+				for id := range checks {
+					if !want[id] {
+						t.Fatalf("seed %d, step %d: %s still checks %s", seed, step, m, id)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestChecksMoveLittle holds that a machine that goes moves its checks and no others, and
+// that each endpoint is checked by three machines of five.
+func TestChecksMoveLittle(t *testing.T) {
+	const endpoints = 1000
+	h, held := newHealth(), told{}
+	machines := []string{"a", "b", "c", "d", "e"}
+	h.members(machines)
+	var backends []netip.AddrPort
+	for i := range endpoints {
+		backends = append(backends, backendAt(i))
+	}
+	h.use(checkUser{group: "g"}, tcpChecks(model.HealthCheck{}, backends...))
+	h.use(checkUser{frontend: model.FrontendKey{Port: 80}}, tcpChecks(model.HealthCheck{}, backends...))
+	if n := held.take(t, h); n != endpoints*3 {
+		t.Errorf("%d checks were sent, want 3 for each endpoint", n)
+	}
+	mine := len(held["c"])
+	h.members(slices.DeleteFunc(machines, func(m string) bool { return m == "c" }))
+	if n := held.take(t, h); n != 2*mine {
+		t.Errorf("%d changes were sent, want that %d checks move", n, mine)
+	}
+	for m, checks := range held {
+		if m != "c" && (len(checks) < endpoints*3/4*8/10 || len(checks) > endpoints*3/4*12/10) {
+			t.Errorf("%s checks %d of %d", m, len(checks), endpoints)
+		}
+	}
+}
+
+// TestPassiveSignals holds that a proxy that takes a backend out is one vote, and has those
+// that check it ask at once.
+func TestPassiveSignals(t *testing.T) {
+	h, held := newHealth(), told{}
+	b := backendAt(1)
+	u := checkUser{group: "g"}
+	h.members([]string{"a", "b", "c", "d", "e"})
+	checks := tcpChecks(model.HealthCheck{}, b)
+	h.use(u, checks)
+	held.take(t, h)
+	id := checks[b].ID
+	var others []string
+	for _, m := range h.machines {
+		if _, checks := held[m][id]; checks {
+			h.report(m, []model.CheckResult{{ID: id, Health: model.Healthy}}, nil)
+		} else {
+			others = append(others, m)
+		}
+	}
+	h.judge()
+	h.report(others[0], nil, []netip.AddrPort{b, backendAt(2)})
+	if n := held.take(t, h); n != 3 {
+		t.Errorf("%d machines were told to ask at once, want the three that check", n)
+	}
+	for m := range held {
+		if c, has := held[m][id]; has && c.Prompt != 1 {
+			t.Errorf("%s: prompt %d", m, c.Prompt)
+		}
+	}
+	h.report(others[0], nil, []netip.AddrPort{b})
+	if n := held.take(t, h); n != 0 {
+		t.Error("the same again asks again")
+	}
+	if len(h.judge()) != 0 {
+		t.Error("one proxy took it out for all")
+	}
+	// With one checker that agrees, two proxies are the majority of five.
+	h.report(others[1], nil, []netip.AddrPort{b})
+	h.report(h.checks[id].checkers[0], []model.CheckResult{{ID: id, Health: model.Unhealthy}}, nil)
+	if !h.judge()[u] || first(h.of(u, b)) != model.Unhealthy {
+		t.Error("three against two, and it is in")
+	}
+	h.members(slices.DeleteFunc(slices.Clone(h.machines), func(m string) bool { return slices.Contains(others, m) }))
+	if !h.judge()[u] || first(h.of(u, b)) != model.Healthy {
+		t.Error("machines that are lost vote on")
+	}
+}
+
+func first[A, B any](a A, _ B) A { return a }
+
+// site is machines that check backends which are not there, and a plane that counts: what is
+// between them takes no time. Time is the test's.
+type site struct {
+	*health
+	mu      sync.Mutex
+	dead    map[string]error
+	away    map[string]bool // machines that reach nothing
+	probers map[string]*prober.Prober
+	probes  map[string]int
+	changed map[string]time.Time // verdicts
+}
+
+var errHangs = errors.New("hangs")
+
+func newSite(t *testing.T, machines int) *site {
+	s := &site{
+		health: newHealth(), dead: map[string]error{}, away: map[string]bool{},
+		probers: map[string]*prober.Prober{}, probes: map[string]int{}, changed: map[string]time.Time{},
+	}
+	var names []string
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		all.Wait()
+	})
+	for i := range machines {
+		name := fmt.Sprint("edge", i)
+		names = append(names, name)
+		p := prober.New(prober.Config{
+			Random: rand.New(rand.NewPCG(uint64(i), 7)),
+			Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
+				s.mu.Lock()
+				s.probes[address]++
+				err := s.dead[address]
+				if s.away[name] {
+					err = errors.New("no way")
+				}
+				s.mu.Unlock()
+				if errors.Is(err, errHangs) {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				if err != nil {
+					return nil, err
+				}
+				c, _ := net.Pipe()
+				return c, nil
+			},
+		})
+		s.probers[name] = p
+		all.Go(func() {
+			if err := p.Run(ctx, func() { s.report(name) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	s.members(names)
+	return s
+}
+
+// report is what a machine sends at once when a health changes.
+func (s *site) report(name string) {
+	results := s.probers[name].Results()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.health.report(name, results, nil)
+	before := map[string]model.Health{}
+	for id, c := range s.checks {
+		before[id] = c.verdict
+	}
+	s.judge()
+	for id, c := range s.checks {
+		if before[id] != c.verdict {
+			s.changed[c.Target.String()] = time.Now()
+		}
+	}
+}
+
+func (s *site) check(t *testing.T, checks map[netip.AddrPort]model.Check) {
+	held := told{}
+	s.mu.Lock()
+	s.use(checkUser{group: "g"}, checks)
+	held.take(t, s.health)
+	s.mu.Unlock()
+	for name, p := range s.probers {
+		p.Set(slices.Collect(maps.Values(held[name])))
+	}
+}
+
+func (s *site) verdict(b netip.AddrPort) model.Health {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return first(s.of(checkUser{group: "g"}, b))
+}
+
+// TestDeadBackendIsOutInTime holds what the figure says, but for what is between machines
+// and plane: whenever and however a backend dies, it is out within fall intervals.
+func TestDeadBackendIsOutInTime(t *testing.T) {
+	for _, how := range []error{io.EOF, errHangs} {
+		for round := range 20 {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, 5)
+				const fall = 3
+				check := model.HealthCheck{Interval: time.Second, Timeout: 400 * time.Millisecond, Unhealthy: fall, Healthy: 2}
+				good, bad := backendAt(1), backendAt(2)
+				s.check(t, tcpChecks(check, good, bad))
+				time.Sleep(5*time.Second + time.Duration(round)*73*time.Millisecond)
+				if s.verdict(bad) != model.Healthy {
+					t.Fatal("it is not healthy before")
+				}
+				died := time.Now()
+				s.mu.Lock()
+				s.dead[bad.String()] = how
+				s.mu.Unlock()
+				time.Sleep(fall*check.Interval + time.Millisecond)
+				if s.verdict(bad) != model.Unhealthy || s.verdict(good) != model.Healthy {
+					t.Errorf("%v, round %d: %s after fall x interval, and the other %s", how, round, s.verdict(bad), s.verdict(good))
+				}
+				if s.changed[bad.String()].Before(died.Add((fall - 1) * check.Interval / 2)) {
+					t.Errorf("%v, round %d: out after %s already", how, round, s.changed[bad.String()].Sub(died))
+				}
+			})
+		}
+	}
+}
+
+// TestOneViewIsNotEnough holds that a machine that is cut off from the backends takes none
+// of them out for the others.
+func TestOneViewIsNotEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, 5)
+		var backends []netip.AddrPort
+		for i := range 100 {
+			backends = append(backends, backendAt(i))
+		}
+		s.check(t, tcpChecks(model.HealthCheck{Interval: time.Second, Timeout: 400 * time.Millisecond}, backends...))
+		time.Sleep(3 * time.Second)
+		s.mu.Lock()
+		s.away["edge2"] = true
+		s.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		for _, b := range backends {
+			if s.verdict(b) != model.Healthy {
+				t.Fatalf("%s is %s", b, s.verdict(b))
+			}
+		}
+	})
+}
+
+// TestProbesAreFew counts what 1,000 endpoints are asked by five machines, for two routes
+// and a frontend.
+func TestProbesAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const endpoints, intervals = 1000, 10
+		s := newSite(t, 5)
+		how := model.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second}
+		var backends []netip.AddrPort
+		for i := range endpoints {
+			backends = append(backends, backendAt(i))
+		}
+		for _, u := range []checkUser{{group: "other"}, {frontend: model.FrontendKey{Port: 80}}} {
+			s.use(u, tcpChecks(how, backends...))
+		}
+		s.check(t, tcpChecks(how, backends...))
+		time.Sleep(how.Interval) // the first ones come at once
+		s.mu.Lock()
+		clear(s.probes)
+		s.mu.Unlock()
+		time.Sleep(intervals * how.Interval)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		total := 0
+		for _, n := range s.probes {
+			total += n
+		}
+		// The jitter makes intervals a little shorter.
+		if each := float64(total) / endpoints / intervals; each < 3 || each > 3.3 {
+			t.Errorf("%.2f probes of an endpoint in an interval, want 3", each)
+		} else {
+			t.Logf("%.2f probes of an endpoint in an interval", each)
+		}
+	})
+}
