@@ -292,7 +292,7 @@ func newSite(t *testing.T, machines int) *site {
 		name := fmt.Sprint("edge", i)
 		names = append(names, name)
 		p := prober.New(prober.Config{
-			Random: rand.New(rand.NewPCG(uint64(i), 7)),
+			Random: rand.New(rand.NewPCG(uint64(i), 7)), Changed: func() { s.report(name) },
 			Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
 				s.mu.Lock()
 				s.probes[address]++
@@ -314,7 +314,7 @@ func newSite(t *testing.T, machines int) *site {
 		})
 		s.probers[name] = p
 		all.Go(func() {
-			if err := p.Run(ctx, func() { s.report(name) }); err != nil {
+			if err := p.Run(ctx); err != nil {
 				t.Error(err)
 			}
 		})

@@ -66,6 +66,9 @@ func New(c Config) *Prober {
 	if c.Random == nil {
 		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -146,15 +149,15 @@ func (p *Prober) Begun() uint64 {
 	return p.begun
 }
 
-// Run checks until ctx is done, and returns when no probe is under way. changed is called
-// when a health is another one; it must not block. Run it once.
-func (p *Prober) Run(ctx context.Context, changed func()) error {
+// Run checks until ctx is done, and returns when no probe is under way. Run it
+// once.
+func (p *Prober) Run(ctx context.Context) error {
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if due := p.begin(ctx, &probes, changed); !due.IsZero() {
+		if due := p.begin(ctx, &probes); !due.IsZero() {
 			timer.Reset(time.Until(due))
 		} else {
 			timer.Stop()
@@ -170,7 +173,7 @@ func (p *Prober) Run(ctx context.Context, changed func()) error {
 
 // begin starts the probes that are due, and returns when the next one is; zero: not before
 // something changes.
-func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup, changed func()) time.Time {
+func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -186,7 +189,7 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup, changed func
 			began := time.Now()
 			err := p.probe(probing, of)
 			if p.end(ctx, c, began, words(err, of.Timeout)) {
-				changed()
+				p.config.Changed()
 			}
 			p.poke()
 		})

@@ -50,12 +50,13 @@ func newBench(t *testing.T, c Config) *bench {
 		return here, nil
 	}
 	c.Random = rand.New(rand.NewPCG(1, 2))
+	c.Changed = func() { b.changes.Add(1) }
 	b.Prober = New(c)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := b.Run(ctx, func() { b.changes.Add(1) }); err != nil {
+		if err := b.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	}()
