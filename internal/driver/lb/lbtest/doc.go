@@ -1,0 +1,78 @@
+// Package lbtest is the contract of data planes: one suite that every driver passes, and a
+// fake that passes it too.
+//
+// Its first part holds what a data plane says and puts into the kernel: it may be told the
+// same again, changes only what differs, refuses one frontend with the reason and leaves
+// the others alone, finds what an earlier process left, and never touches what is others'.
+// The second part sends traffic: a client, a load balancer and backends in network
+// namespaces of their own, with TCP, UDP and HTTP over IPv4 and IPv6.
+//
+// The data plane under test runs in a process of its own inside the load balancer's
+// namespace (this test binary again), so that it can be killed. What it cannot do is
+// listed, with words of the reason that it must give.
+package lbtest
+
+import (
+	"context"
+
+	"fairlead.dev/internal/model"
+)
+
+// DataPlane is what the agent asks of a data plane (internal/agent states it), with what
+// people ask of it and how it ends.
+type DataPlane interface {
+	Run(ctx context.Context) error
+	Set(b model.Balancing) error
+	Observed() []model.FrontendObserved
+	Supports(f *model.Balanced) error
+	Figures() ([]model.FrontendFigures, map[string]uint64, error)
+	Flows(q model.FlowQuery) (flows []model.Flow, truncated bool, err error)
+	// Close ends the balancing; with leave it only ends the process's part in it.
+	Close(leave bool) error
+}
+
+// Subject is a data plane under test.
+type Subject struct {
+	Kind model.DataPlaneKind
+	// New makes one that finds what an earlier one left.
+	New func() (DataPlane, error)
+	// Dump is the kernel's state as text, ours and others', without counters.
+	Dump func() (string, error)
+	// Meddle adds something of somebody else's to the kernel that the data plane could
+	// mistake for its own.
+	Meddle func() error
+	// Damage takes something of the data plane's away.
+	Damage func() error
+	// Repair makes Run look at once.
+	Repair func(DataPlane) error
+	// Cannot are the features that it refuses, with words of the reason.
+	Cannot map[Feature]string
+	// Mode that traffic goes through; empty is chosen by the data plane.
+	Mode model.ForwardMode
+	// Direct says that backends answer the client past the load balancer.
+	Direct bool
+	// Prepare makes a backend's namespace ready for the mode; it runs inside.
+	Prepare func() error
+	// InProcess is for a data plane without a kernel: state cases only.
+	InProcess bool
+}
+
+// Feature of a frontend that some data planes lack.
+type Feature string
+
+// The features.
+const (
+	Sources   Feature = "source ranges"
+	NewFlows  Feature = "new-flow limit"
+	MaxFlows  Feature = "flows to one backend"
+	Affinity  Feature = "affinity"
+	QUIC      Feature = "QUIC"
+	NAT       Feature = "mode NAT"
+	DSRGeneve Feature = "mode DSRGeneve"
+	DSRIPIP   Feature = "mode DSRIPIP"
+	DSRL2     Feature = "mode DSRL2"
+	OtherPort Feature = "backends at other ports"
+	// StickyDrain: a client with affinity leaves a draining backend.
+	StickyDrain Feature = "affinity that ends with draining"
+	Listener    Feature = "listeners of proxies"
+)
