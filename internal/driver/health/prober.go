@@ -29,7 +29,9 @@ type Config struct {
 	Limit int
 	// Random spreads probes; nil is seeded by the runtime. The prober alone uses it.
 	Random *rand.Rand
-	Log    *slog.Logger // nil is none
+	// Changed is called when a health is another one; it must not block. nil is nothing.
+	Changed func()
+	Log     *slog.Logger // nil is none
 }
 
 // Prober runs checks. Its methods may be called from any goroutine.
