@@ -111,6 +111,8 @@ type RouteStatus struct {
 // VIPStatus is a VIP over all machines.
 type VIPStatus struct {
 	Assignment
+	// Frontends at it, sorted.
+	Frontends []FrontendKey `json:"frontends,omitempty"`
 	// State is announced, withheld or unserved (nothing of ours serves the owner yet).
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"` // why it is not announced, or not everywhere

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,13 @@ type fakeAgent struct {
 	proxy    agentv1.Proxy_State
 	sessions []model.Session
 	vips     []model.VIPObserved
+	tunnel   *agentv1.Tunnel
+	// observes changes what it says of a frontend that it has; nil: it balances all whose
+	// VIP it has.
+	observes func(*model.FrontendObserved)
+	flows    []model.Flow            // its flow table
+	counted  []model.FrontendFigures // its figures
+	asked    chan *agentv1.Instruction
 	ended    error // why the last discovery stream ended
 	streams  int   // how many discovery streams are open
 	changed  chan struct{}
@@ -65,6 +73,7 @@ func newFakeAgent(t *testing.T, name string) *fakeAgent {
 	return &fakeAgent{
 		t: t, name: name, key: key, held: map[delta.Type]map[string]*discoveryv3.Resource{}, received: map[delta.Type]int{},
 		proxy: agentv1.Proxy_STATE_READY, changed: make(chan struct{}, 1), report: make(chan struct{}, 1),
+		tunnel: &agentv1.Tunnel{Mtu: 1500}, asked: make(chan *agentv1.Instruction, 16),
 	}
 }
 
@@ -153,7 +162,7 @@ func (a *fakeAgent) renew(address string) error {
 }
 
 // wanted are the types that an agent subscribes to, the checkpoint last.
-var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoints, typeListener, typeScope, typeRoutes, agentv1.CheckpointType}
+var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoints, typeListener, typeScope, typeRoutes, agentv1.NodeType, agentv1.FrontendBackendsType, agentv1.FrontendType, agentv1.CheckpointType}
 
 // connect opens both streams and keeps them until the returned function is called or
 // the plane ends them.
@@ -260,7 +269,17 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 	}
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
+	go func() {
+		for {
+			instruction, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			a.asked <- instruction
+		}
+	}()
 	var applied delta.Revision
+	var instruction *agentv1.Instruction
 	for {
 		a.mu.Lock()
 		if !a.stuck {
@@ -271,7 +290,16 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			Applied:  &agentv1.Applied{Epoch: applied.Epoch, Revision: applied.Number, Problems: a.problems},
 			Proxy:    &agentv1.Proxy{State: a.proxy, Version: "1.40.0"},
 			Sessions: wire.Sessions(a.sessions), Vips: wire.VIPStates(a.vips),
+			Frontends: wire.FrontendStates(a.observed()), Tunnel: a.tunnel,
 		}
+		if n := instruction.GetAskFigures(); n > 0 {
+			report.Figures = wire.Figures(n, nil)
+			report.Figures.Frontends = wire.FrontendFigures(a.counted)
+		}
+		if q := instruction.GetAskFlows(); q != nil {
+			report.Flows = wire.Flows(q.GetAsked(), a.flows, false)
+		}
+		instruction = nil
 		a.mu.Unlock()
 		if stream.Send(report) != nil {
 			return
@@ -283,8 +311,31 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			return
 		case <-tick.C:
 		case <-a.report:
+		case instruction = <-a.asked:
 		}
 	}
+}
+
+// observed is what it says of its frontends. The caller holds the lock.
+func (a *fakeAgent) observed() []model.FrontendObserved {
+	var out []model.FrontendObserved
+	for _, name := range slices.Sorted(maps.Keys(a.held[agentv1.FrontendType])) {
+		m := &agentv1.Frontend{}
+		key, err := model.ParseFrontend(name)
+		if err != nil || a.get(agentv1.FrontendType, name, m) != nil {
+			a.t.Errorf("%s has a frontend that cannot be read: %q, %v", a.name, name, err)
+			continue
+		}
+		o := model.FrontendObserved{FrontendKey: key, State: model.FrontendDecap, DataPlane: model.DataPlaneXDP, Mode: model.ModeNAT}
+		if slices.Contains(m.GetMachines(), a.name) {
+			o.State = model.FrontendBalanced
+		}
+		if a.observes != nil {
+			a.observes(&o)
+		}
+		out = append(out, o)
+	}
+	return out
 }
 
 func (a *fakeAgent) with(f func()) {

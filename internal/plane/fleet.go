@@ -31,10 +31,7 @@ func (l *loop) standing(name string) *standing {
 	}
 	s := &standing{name: name, view: m.View, cordoned: m.Cordoned}
 	state, known := l.plane.server.Machine(name)
-	s.unheard = l.unheard(state)
-	reported := known && !state.LastReport.IsZero()
-	s.silent = !s.unheard && !reported && !l.reportedBefore(name)
-	s.lost = !s.unheard && !s.silent && (!reported || state.Lost)
+	s.unheard, s.silent, s.lost = l.hearing(name, state)
 	if !known {
 		return s
 	}
@@ -45,10 +42,27 @@ func (l *loop) standing(name string) *standing {
 	return s
 }
 
+// hearing says how a machine is heard of: at most one of the three holds. state is its zero
+// value for a machine that is not known.
+func (l *loop) hearing(name string, state southbound.MachineState) (unheard, silent, lost bool) {
+	unheard = l.unheard(state)
+	reported := !state.LastReport.IsZero()
+	silent = !unheard && !reported && !l.reportedBefore(name)
+	lost = !unheard && !silent && (!reported || state.Lost)
+	return unheard, silent, lost
+}
+
 // reportedBefore says whether a machine has reported to any plane, ever.
 func (l *loop) reportedBefore(name string) bool {
 	live := l.snapshot.Machines[snapshot.Name{Name: name}]
 	return live != nil && live.Status.AgentVersion != ""
+}
+
+// decapsBefore says whether a machine takes packets out of tunnels, as another plane wrote
+// it down.
+func (l *loop) decapsBefore(name string) bool {
+	live := l.snapshot.Machines[snapshot.Name{Name: name}]
+	return live != nil && live.Status.Decaps
 }
 
 // unheard says that a machine may still report to this plane for the first time
@@ -161,7 +175,7 @@ func (l *loop) offerMachine(name string) {
 		}
 		status := m.Status
 		if reported {
-			status.Addresses, status.AgentVersion = addresses, state.AgentVersion
+			status.Addresses, status.AgentVersion, status.Decaps = addresses, state.AgentVersion, state.Tunnel != nil
 		}
 		status.Conditions = mergeConditions(m.Status.Conditions, []metav1.Condition{ready}, func(t string) bool { return t == v1alpha1.MachineReady }, now)
 		if equality.Semantic.DeepEqual(status, m.Status) {

@@ -104,6 +104,9 @@ func listenerProgrammed(s *translate.Status, v verdict, name gatewayv1.SectionNa
 	if own, known := v.Ports[s.Sections[name]]; known {
 		v = own
 	}
+	if own, known := v.Sections[name]; known {
+		v = own
+	}
 	c := gatewayProgrammed(v, s.Generation, live)
 	if c.Status != metav1.ConditionTrue && v.State != verdictHold && c.Reason == string(gatewayv1.GatewayReasonNoResources) {
 		c.Reason = string(gatewayv1.ListenerReasonPending)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -48,6 +49,7 @@ type loop struct {
 	statuses     map[model.Object]*translate.Status
 	machines     map[string]*model.Machine
 	network      network
+	frontends    *frontends
 	certificates certificates
 
 	synced  bool
@@ -75,11 +77,13 @@ func newLoop(p *Plane) *loop {
 		statuses:     map[model.Object]*translate.Status{},
 		machines:     map[string]*model.Machine{},
 		network:      newNetwork(),
+		frontends:    newFrontends(),
 		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
 	l.tracker.frozen = l.history.frozenText
+	l.tracker.balanced = l.balanced
 	return l
 }
 
@@ -114,6 +118,7 @@ func (l *loop) run(ctx context.Context) {
 			continue
 		default:
 		}
+		l.rebalance()
 		var due chan struct{}
 		if len(l.due) > 0 {
 			due = always
@@ -251,8 +256,14 @@ func (l *loop) send(ch translate.Changes) {
 	if err := l.network.apply(ch, &update); err != nil {
 		l.plane.config.Log.Error("a bug: a VIP or a peer cannot be encoded", "error", err)
 	}
+	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
+	l.frontends.note(ch)
+	for name := range ch.Machines {
+		l.followMachine(name)
+	}
+	l.balance(&update, next)
 	if len(update.Shared)+len(update.Machine) > 0 {
-		l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
+		l.publish(next, update)
 	}
 	for o, s := range ch.Statuses {
 		if s == nil {
@@ -314,6 +325,7 @@ func (l *loop) term(ctx context.Context) {
 		p.metrics.epoch.Set(float64(t.Epoch))
 		l.forbidWrites()
 		l.tracker.restart(l.rev)
+		l.frontends.restart(l.rev)
 		l.refreshAll()
 	case !t.Held && serving != 0:
 		p.serving.Store(0)
@@ -364,6 +376,7 @@ func (l *loop) beat() {
 		l.refreshAll()
 		l.offerAll()
 	}
+	l.expireFrontends()
 	if len(l.blinded) > 0 && !l.blind() {
 		maps.Copy(l.due, l.blinded)
 		clear(l.blinded)
@@ -386,6 +399,8 @@ func (l *loop) beat() {
 func (l *loop) refresh(name string) {
 	l.recount = true
 	maps.Copy(l.due, l.tracker.machine(name, l.standing(name)))
+	l.followMachine(name)
+	l.followChecker(name)
 }
 
 func (l *loop) refreshAll() {
@@ -439,6 +454,9 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 	if g, is := live.(*gatewayv1.Gateway); is {
 		l.plane.standing.offer(g)
 	}
+	if service, is := live.(*corev1.Service); is && s.Service != nil {
+		s = l.judgeService(s, v, service.Status.Conditions)
+	}
 	apply := applierOf(s, v, l.plane.config.Translate.ControllerName)
 	if s.BGPPeer != nil {
 		c, known := l.established(o.Name, s.Generation)
@@ -491,6 +509,8 @@ func (l *loop) live(o model.Object) client.Object {
 		return present(l.snapshot.ClientPolicies[n])
 	case snapshot.KindRoutePolicy:
 		return present(l.snapshot.RoutePolicies[n])
+	case snapshot.KindLoadBalancerPolicy:
+		return present(l.snapshot.LoadBalancerPolicies[n])
 	case snapshot.KindBackendPolicy:
 		return present(l.snapshot.BackendPolicies[n])
 	case snapshot.KindBackendTLSPolicy:

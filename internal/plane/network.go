@@ -104,9 +104,10 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 			}
 		}
 	}
+	frontends := l.frontends.byVIP()
 	statuses := []model.VIPStatus{}
 	for _, address := range slices.SortedFunc(maps.Keys(l.network.assignments), netip.Addr.Compare) {
-		s := model.VIPStatus{Assignment: *l.network.assignments[address], At: []model.VIPAt{}}
+		s := model.VIPStatus{Assignment: *l.network.assignments[address], Frontends: frontends[address], At: []model.VIPAt{}}
 		announced := 0
 		var why []string
 		for _, o := range at[address] {
@@ -126,8 +127,8 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 		}
 		s.State, s.Message = vipAnnounced, list(why, "; ")
 		switch {
-		case len(s.Listeners) == 0:
-			s.State, s.Message = vipUnserved, "nothing serves "+s.Owner.Kind+"s yet"
+		case len(s.Listeners)+len(s.Frontends) == 0:
+			s.State, s.Message = vipUnserved, "its owner has no port that can be served"
 		case announced == 0:
 			s.State = vipWithheld
 			switch {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
@@ -39,6 +41,8 @@ type verdict struct {
 	Message string
 	// Ports holds the verdict on each listener of an object that has several.
 	Ports map[model.ListenerID]verdict
+	// Sections is the same of listeners that no proxy serves.
+	Sections map[gatewayv1.SectionName]verdict
 }
 
 // fault is a resource that a machine's proxy does not run as wanted.
@@ -85,37 +89,45 @@ type target struct {
 	object    model.Object
 	hosts     []model.HostKey
 	listeners []model.ListenerID
+	frontends []model.FrontendKey
+	sections  map[gatewayv1.SectionName][]model.FrontendKey
 	hold      *translate.Hold
 	verdict   verdict
 }
 
 // tracker compares what objects need with what machines have.
 type tracker struct {
-	catalog   *catalog
-	targets   map[model.Object]*target
-	byHost    map[model.HostKey]map[model.Object]bool
-	byPort    map[model.ListenerID]map[model.Object]bool
-	hostAt    map[model.HostKey]delta.Revision // when it last changed
-	portAt    map[model.ListenerID]delta.Revision
-	unfitAt   map[resourceKey]delta.Revision // since when it cannot be sent
-	machines  map[string]*standing
-	unsettled map[model.Object]bool
+	catalog *catalog
+	targets map[model.Object]*target
+	byHost  map[model.HostKey]map[model.Object]bool
+	byPort  map[model.ListenerID]map[model.Object]bool
+	// byFrontend are the objects that need a frontend without a proxy.
+	byFrontend map[model.FrontendKey]map[model.Object]bool
+	hostAt     map[model.HostKey]delta.Revision // when it last changed
+	portAt     map[model.ListenerID]delta.Revision
+	unfitAt    map[resourceKey]delta.Revision // since when it cannot be sent
+	machines   map[string]*standing
+	unsettled  map[model.Object]bool
 	// frozen says why what a target needs is held back.
 	frozen func(*target) string
+	// balanced is the verdict on frontends.
+	balanced func([]model.FrontendKey) verdict
 }
 
 func newTracker(c *catalog) *tracker {
 	return &tracker{
-		catalog:   c,
-		targets:   map[model.Object]*target{},
-		byHost:    map[model.HostKey]map[model.Object]bool{},
-		byPort:    map[model.ListenerID]map[model.Object]bool{},
-		hostAt:    map[model.HostKey]delta.Revision{},
-		portAt:    map[model.ListenerID]delta.Revision{},
-		unfitAt:   map[resourceKey]delta.Revision{},
-		machines:  map[string]*standing{},
-		unsettled: map[model.Object]bool{},
-		frozen:    func(*target) string { return "" },
+		catalog:    c,
+		targets:    map[model.Object]*target{},
+		byHost:     map[model.HostKey]map[model.Object]bool{},
+		byPort:     map[model.ListenerID]map[model.Object]bool{},
+		byFrontend: map[model.FrontendKey]map[model.Object]bool{},
+		hostAt:     map[model.HostKey]delta.Revision{},
+		portAt:     map[model.ListenerID]delta.Revision{},
+		unfitAt:    map[resourceKey]delta.Revision{},
+		machines:   map[string]*standing{},
+		unsettled:  map[model.Object]bool{},
+		frozen:     func(*target) string { return "" },
+		balanced:   func([]model.FrontendKey) verdict { return verdict{} },
 	}
 }
 
@@ -177,13 +189,16 @@ func (t *tracker) setTarget(o model.Object, s *translate.Status) {
 		for _, id := range old.listeners {
 			unindex(t.byPort, id, o)
 		}
+		for _, k := range old.frontends {
+			unindex(t.byFrontend, k, o)
+		}
 	}
 	if s == nil {
 		delete(t.targets, o)
 		delete(t.unsettled, o)
 		return
 	}
-	n := &target{object: o, hosts: s.Hosts, listeners: slices.Clone(s.Listeners), hold: s.Hold}
+	n := &target{object: o, hosts: s.Hosts, listeners: slices.Clone(s.Listeners), frontends: s.Frontends, sections: s.SectionFrontends, hold: s.Hold}
 	for _, k := range s.Hosts {
 		if !slices.Contains(n.listeners, k.Listener) {
 			n.listeners = append(n.listeners, k.Listener)
@@ -192,6 +207,9 @@ func (t *tracker) setTarget(o model.Object, s *translate.Status) {
 	}
 	for _, id := range n.listeners {
 		index(t.byPort, id, o)
+	}
+	for _, k := range n.frontends {
+		index(t.byFrontend, k, o)
 	}
 	t.targets[o] = n
 }
@@ -296,10 +314,16 @@ func (t *tracker) judge(o model.Object) verdict {
 		return verdict{}
 	}
 	n.verdict = t.verdict(n)
-	if len(n.hosts) == 0 && len(n.listeners) > 1 {
+	if len(n.hosts) == 0 && len(n.listeners) > 0 && len(n.listeners)+len(n.sections) > 1 {
 		n.verdict.Ports = map[model.ListenerID]verdict{}
 		for _, id := range n.listeners {
 			n.verdict.Ports[id] = t.verdict(&target{object: o, listeners: []model.ListenerID{id}})
+		}
+	}
+	if len(n.sections) > 0 {
+		n.verdict.Sections = map[gatewayv1.SectionName]verdict{}
+		for name, keys := range n.sections {
+			n.verdict.Sections[name] = t.balanced(keys)
 		}
 	}
 	if s := n.verdict.State; s == verdictPending || s == verdictHold {
@@ -310,7 +334,23 @@ func (t *tracker) judge(o model.Object) verdict {
 	return n.verdict
 }
 
+// verdict is the worse one of what proxies serve and of what data planes balance.
 func (t *tracker) verdict(n *target) verdict {
+	if len(n.frontends) == 0 {
+		return t.served(n)
+	}
+	balanced := t.balanced(n.frontends)
+	if n.hold != nil {
+		balanced.State, balanced.Reason, balanced.Message = verdictPending, string(n.hold.Reason), n.hold.Message
+	}
+	if len(n.listeners) == 0 {
+		return balanced
+	}
+	return worse(t.served(n), balanced)
+}
+
+// served is the verdict on hosts and listeners of proxies.
+func (t *tracker) served(n *target) verdict {
 	if len(n.listeners) == 0 {
 		return verdict{State: verdictNone}
 	}

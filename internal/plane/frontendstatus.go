@@ -1,0 +1,178 @@
+package plane
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/balance"
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
+)
+
+// ReasonNoBackends is why a Service is not served although machines balance it: nothing
+// takes new flows, and its addresses are not announced.
+const ReasonNoBackends = "NoBackends"
+
+// worse is the one of two verdicts that matters; the message of the other is lost.
+func worse(a, b verdict) verdict {
+	rank := map[verdictState]int{verdictRefused: 4, verdictPending: 3, verdictHold: 2, verdictProgrammed: 1, verdictNone: 0}
+	out := a
+	if rank[b.State] > rank[a.State] {
+		out = b
+	}
+	out.Machines, out.Lost = a.Machines || b.Machines, a.Lost || b.Lost
+	return out
+}
+
+// frontendStanding is what one machine of a VIP does about a frontend of it.
+type frontendStanding uint8
+
+const (
+	frontendDone frontendStanding = iota
+	frontendWaiting
+	frontendRefusedBy
+	frontendUnheard
+	frontendSilent
+	frontendLost
+)
+
+// frontendAt says what a machine does about a frontend, and why it is not done.
+func (l *loop) frontendAt(e *frontendEntry, machine string) (standing frontendStanding, why string, seen model.FrontendObserved) {
+	state, _ := l.plane.server.Machine(machine)
+	switch unheard, silent, lost := l.hearing(machine, state); {
+	case silent:
+		return frontendSilent, "", seen
+	case lost:
+		return frontendLost, "", seen
+	case unheard:
+		return frontendUnheard, "", seen
+	}
+	i, found := slices.BinarySearchFunc(state.Frontends, e.frontend.FrontendKey, func(o model.FrontendObserved, k model.FrontendKey) int {
+		return o.Compare(k)
+	})
+	if found {
+		seen = state.Frontends[i]
+	}
+	switch {
+	case !reached(state, e.since):
+		return frontendWaiting, "", seen
+	case !found:
+		return frontendWaiting, "it says nothing of it", seen
+	case seen.State == model.FrontendRefused:
+		return frontendRefusedBy, cmp.Or(seen.Message, "refused"), seen
+	case seen.State != model.FrontendBalanced:
+		return frontendWaiting, string(seen.State), seen
+	}
+	return frontendDone, "", seen
+}
+
+// reached says that a machine's agent holds everything of a revision that concerns it.
+func reached(state southbound.MachineState, rev delta.Revision) bool {
+	return state.Delivered.Compare(rev) >= 0 || state.Delivered == state.Wanted && state.Connected
+}
+
+// balanced is the verdict on frontends: every machine that has their VIPs and takes new
+// work must balance them.
+func (l *loop) balanced(keys []model.FrontendKey) verdict {
+	machines := map[string]frontendStanding{}
+	why := map[string]string{}
+	for _, key := range keys {
+		e := l.frontends.entries[key]
+		if e == nil || e.frontend == nil {
+			continue
+		}
+		for _, m := range e.frontend.Machines {
+			if known := l.machines[m]; known == nil || known.Cordoned {
+				continue
+			}
+			s, reason, _ := l.frontendAt(e, m)
+			if old, is := machines[m]; !is || s > old {
+				machines[m] = s
+				why[m] = reason
+				if reason != "" && len(keys) > 1 {
+					why[m] = key.String() + ": " + reason
+				}
+			}
+		}
+	}
+	names := map[frontendStanding][]string{}
+	for m, s := range machines {
+		name := m
+		switch {
+		case why[m] != "" && s == frontendRefusedBy:
+			name += ": " + why[m]
+		case why[m] != "":
+			name += " (" + why[m] + ")"
+		}
+		names[s] = append(names[s], name)
+	}
+	lost := names[frontendLost]
+	v := verdict{Machines: len(machines) > 0, Lost: len(lost) > 0}
+	done := len(names[frontendDone])
+	switch {
+	case len(names[frontendRefusedBy]) > 0:
+		v.State, v.Message = verdictRefused, list(names[frontendRefusedBy], "; ")
+	case len(names[frontendUnheard]) > 0:
+		v.State, v.Message = verdictHold, "waiting for the first report of "+list(names[frontendUnheard], ", ")
+	case len(names[frontendWaiting]) > 0:
+		v.State, v.Message = verdictPending, "waiting for "+list(names[frontendWaiting], ", ")
+	case done+len(lost) == 0 && len(names[frontendSilent]) > 0:
+		v.State, v.Message = verdictPending, "waiting for the first report of "+list(names[frontendSilent], ", ")
+	case done+len(lost) == 0:
+		v.State, v.Message = verdictPending, "no machine has its address"
+	case done == 0:
+		v.State, v.Message = verdictPending, "no machine that has its address is connected"
+	default:
+		v.State, v.Message = verdictProgrammed, "every machine concerned balances it"
+	}
+	if len(lost) > 0 && v.State != verdictHold {
+		v.Message += "; lost: " + list(lost, ", ")
+	}
+	return v
+}
+
+// idle names the frontends of which nothing takes new flows.
+func (l *loop) idle(keys []model.FrontendKey) []string {
+	var names []string
+	for _, key := range keys {
+		if e := l.frontends.entries[key]; e != nil && e.frontend != nil && balance.Available(e.backends) == 0 {
+			names = append(names, key.String())
+		}
+	}
+	return names
+}
+
+// serviceServed words a verdict as the condition of a Service.
+func serviceServed(v verdict, idle []string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
+	c, known := programmedCondition(v1alpha1.ConditionServed, v, generation, live)
+	switch {
+	case !known:
+		return c, false
+	case v.State == verdictProgrammed && len(idle) > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNoBackends, "no backend takes new flows: "+list(idle, ", ")
+	case v.State == verdictProgrammed:
+		c.Reason = v1alpha1.ReasonServed
+	case v.State == verdictPending && !v.Machines && v.Reason == "":
+		c.Reason = v1alpha1.ReasonNoMachines
+	}
+	c.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), 4096)], "")
+	return c, true
+}
+
+// judgeService adds what became of a Service to its conditions.
+func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condition) *translate.Status {
+	c, known := serviceServed(v, l.idle(s.Frontends), s.Generation, live)
+	if !known {
+		return s // it says itself why it is not served
+	}
+	n := *s
+	n.Service = s.Service.DeepCopy()
+	n.Service.Conditions = withProgrammed(n.Service.Conditions, c)
+	return &n
+}

@@ -1,0 +1,172 @@
+package plane
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// around is which machines are told of which others: all that share a frontend.
+type around struct {
+	groups  map[string]*machineGroup // by the names of its members
+	of      map[string]map[string]bool
+	held    map[string]map[string]bool // machine -> the nodes that it has
+	sent    map[string]*delta.Resource // node -> as last published
+	stale   map[string]bool            // nodes that may have changed
+	changed map[string]bool            // machines whose groups changed
+	// What was last known of each machine.
+	decaps    map[string]bool
+	delivered map[string]delta.Revision
+	seen      map[string][]model.FrontendObserved
+}
+
+// machineGroup are machines that share count frontends.
+type machineGroup struct {
+	members []string
+	count   int
+}
+
+func newAround() around {
+	return around{
+		groups: map[string]*machineGroup{}, of: map[string]map[string]bool{}, held: map[string]map[string]bool{}, sent: map[string]*delta.Resource{},
+		stale: map[string]bool{}, changed: map[string]bool{}, decaps: map[string]bool{}, delivered: map[string]delta.Revision{}, seen: map[string][]model.FrontendObserved{},
+	}
+}
+
+// regroup moves a frontend from some machines to others.
+func (a *around) regroup(before, after []string) {
+	if slices.Equal(before, after) {
+		return
+	}
+	if name := strings.Join(before, " "); len(before) > 0 {
+		if g := a.groups[name]; g.count > 1 {
+			g.count--
+		} else {
+			delete(a.groups, name)
+			for _, m := range before {
+				delete(a.of[m], name)
+				a.changed[m] = true
+			}
+		}
+	}
+	if name := strings.Join(after, " "); len(after) > 0 {
+		if g := a.groups[name]; g != nil {
+			g.count++
+			return
+		}
+		a.groups[name] = &machineGroup{members: after, count: 1}
+		for _, m := range after {
+			if a.of[m] == nil {
+				a.of[m] = map[string]bool{}
+			}
+			a.of[m][name] = true
+			a.changed[m] = true
+		}
+	}
+}
+
+// settle adds to an update what machines are told anew of others.
+func (a *around) settle(update *southbound.Update, node func(name string) *agentv1.Node) error {
+	var errs []error
+	encode := func(name string) *delta.Resource {
+		r, err := delta.NewResource(name, node(name))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("machine %s: %w", name, err))
+			return nil
+		}
+		return &r
+	}
+	add := func(machine, name string, r *delta.Resource) {
+		update.Machine[machine] = append(update.Machine[machine], delta.Change{Type: agentv1.NodeType, Name: name, Resource: r})
+	}
+	for name := range a.stale {
+		delete(a.stale, name)
+		old := a.sent[name]
+		if old == nil {
+			continue // nobody has it
+		}
+		r := encode(name)
+		if r == nil || r.Version == old.Version {
+			continue
+		}
+		a.sent[name] = r
+		for m, held := range a.held {
+			if held[name] {
+				add(m, name, r)
+			}
+		}
+	}
+	for m := range a.changed {
+		delete(a.changed, m)
+		wanted := map[string]bool{}
+		for g := range a.of[m] {
+			for _, name := range a.groups[g].members {
+				wanted[name] = true
+			}
+		}
+		for name := range a.held[m] {
+			if !wanted[name] {
+				add(m, name, nil)
+			}
+		}
+		for name := range wanted {
+			if a.held[m][name] {
+				continue
+			}
+			if a.sent[name] == nil {
+				a.sent[name] = encode(name)
+			}
+			if a.sent[name] != nil {
+				add(m, name, a.sent[name])
+			}
+		}
+		if len(wanted) == 0 {
+			delete(a.held, m)
+			delete(a.of, m)
+			delete(a.sent, m) // nobody shares a frontend with it
+		} else {
+			a.held[m] = wanted
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// forget drops what was known of a machine that is gone.
+func (a *around) forget(name string) {
+	delete(a.decaps, name)
+	delete(a.delivered, name)
+	delete(a.seen, name)
+}
+
+// observe notes what a machine says of its frontends, and returns those of which it says
+// something else.
+func (a *around) observe(machine string, now []model.FrontendObserved) []model.FrontendKey {
+	before := a.seen[machine]
+	if slices.Equal(before, now) {
+		return nil
+	}
+	if a.seen[machine] = now; now == nil {
+		delete(a.seen, machine)
+	}
+	said := make(map[model.FrontendKey]model.FrontendObserved, len(before))
+	for _, o := range before {
+		said[o.FrontendKey] = o
+	}
+	var changed []model.FrontendKey
+	for _, o := range now {
+		if said[o.FrontendKey] != o {
+			changed = append(changed, o.FrontendKey)
+		}
+		delete(said, o.FrontendKey)
+	}
+	for key := range said {
+		changed = append(changed, key)
+	}
+	return changed
+}
