@@ -24,6 +24,8 @@ type generator struct {
 	near bool
 	// kinds of a world about policies; others when empty.
 	kinds []snapshot.Kind
+	// balanced worlds have many listeners without proxies.
+	balanced bool
 }
 
 func pick[T any](g generator, list ...T) T { return list[g.IntN(len(list))] }
@@ -137,6 +139,23 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 		g.clientPolicy(o)
 	case *v1alpha1.BackendPolicy:
 		g.backendPolicy(o)
+	case *v1alpha1.LoadBalancerPolicy:
+		g.balancePolicy(o)
+	case *gatewayv1.TLSRoute:
+		o.Spec.ParentRefs, o.Spec.Hostnames = g.parentRefs(), g.hostnames()
+		for range g.rules() {
+			o.Spec.Rules = append(o.Spec.Rules, gatewayv1.TLSRouteRule{Name: some(g, gatewayv1.SectionName("r0")), BackendRefs: g.streamRefs()})
+		}
+	case *gatewayv1.TCPRoute:
+		o.Spec.ParentRefs = g.parentRefs()
+		for range g.rules() {
+			o.Spec.Rules = append(o.Spec.Rules, gatewayv1.TCPRouteRule{Name: some(g, gatewayv1.SectionName("r0")), BackendRefs: g.streamRefs()})
+		}
+	case *gatewayv1.UDPRoute:
+		o.Spec.ParentRefs = g.parentRefs()
+		for range g.rules() {
+			o.Spec.Rules = append(o.Spec.Rules, gatewayv1.UDPRouteRule{Name: some(g, gatewayv1.SectionName("r0")), BackendRefs: g.streamRefs()})
+		}
 	case *corev1.Secret:
 		g.secret(o)
 	case *corev1.ConfigMap:
@@ -149,6 +168,12 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 			o.Spec.RouterID = g.word("192.0.2.9", "192.0.2.10", "0.0.0.0")
 		}
 		o.Spec.Cordoned = g.chance(30)
+		if g.balanced && g.chance(15) {
+			o.Spec.Role = v1alpha1.RoleBackend
+		}
+		if g.balanced && g.chance(10) {
+			o.Spec.TunnelAddresses = []string{g.address()}
+		}
 		o.Spec.DrainTime = some(g, metav1.Duration{Duration: time.Duration(g.IntN(90)) * time.Second})
 		for range g.IntN(3) {
 			o.Status.Addresses = append(o.Status.Addresses, g.address())
@@ -199,6 +224,12 @@ func (g generator) service(o *corev1.Service) {
 		o.Spec.IPFamilies = pick(g, nil, []corev1.IPFamily{corev1.IPv6Protocol}, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol})
 		o.Spec.IPFamilyPolicy = some(g, pick(g, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack))
 		g.annotate(o)
+		if g.balanced {
+			g.balance(o)
+		}
+	}
+	if g.balanced && g.chance(20) {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationDrainedBackends, g.word("10.0.0.1", "10.0.0.2, 10.0.0.1", ",", "x"))
 	}
 	if g.chance(10) {
 		o.Spec.Type = corev1.ServiceTypeExternalName
@@ -224,6 +255,9 @@ func (g generator) slice(o *discoveryv1.EndpointSlice) {
 	o.AddressType = pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 	for range g.IntN(4) {
 		e := discoveryv1.Endpoint{Zone: some(g, g.word("z1", "z2"))}
+		if g.balanced {
+			e.NodeName = some(g, g.word("one", "two", "gone"))
+		}
 		if g.chance(95) {
 			e.Addresses = []string{g.address()}
 		}
@@ -232,6 +266,9 @@ func (g generator) slice(o *discoveryv1.EndpointSlice) {
 	}
 	for range g.IntN(3) {
 		o.Ports = append(o.Ports, discoveryv1.EndpointPort{Name: some(g, pick(g, "", "web", "admin")), Port: some(g, pick(g, int32(8080), 8081, 0)), Protocol: some(g, corev1.ProtocolTCP)})
+		if g.balanced && g.chance(30) {
+			o.Ports[len(o.Ports)-1].Protocol = some(g, corev1.ProtocolUDP)
+		}
 	}
 }
 

@@ -65,10 +65,20 @@ func (g generator) listener(i int) gatewayv1.Listener {
 	if g.chance(10) && (!g.near || g.chance(20)) {
 		l.Protocol = pick(g, gatewayv1.HTTPProtocolType, gatewayv1.HTTPSProtocolType, gatewayv1.TLSProtocolType, gatewayv1.TCPProtocolType, gatewayv1.UDPProtocolType, "Odd")
 	}
-	if l.Protocol != gatewayv1.HTTPProtocolType && g.chance(95) {
+	if g.balanced && g.chance(60) {
+		l.Protocol = pick(g, gatewayv1.TLSProtocolType, gatewayv1.TLSProtocolType, gatewayv1.TCPProtocolType, gatewayv1.TCPProtocolType, gatewayv1.UDPProtocolType)
+		l.Port = pick(g, l.Port, 53, 90)
+	}
+	if g.balanced && (l.Protocol == gatewayv1.TCPProtocolType || l.Protocol == gatewayv1.UDPProtocolType) && g.chance(95) {
+		l.TLS = nil
+	} else if l.Protocol != gatewayv1.HTTPProtocolType && g.chance(95) {
 		l.TLS = &gatewayv1.ListenerTLSConfig{}
 		for range 1 + g.IntN(2) {
 			l.TLS.CertificateRefs = append(l.TLS.CertificateRefs, g.secretRef())
+		}
+		if g.balanced && l.Protocol == gatewayv1.TLSProtocolType && g.chance(50) {
+			mode := gatewayv1.TLSModePassthrough
+			l.TLS.Mode = &mode
 		}
 		if g.chance(10) {
 			l.TLS.Mode = some(g, pick(g, gatewayv1.TLSModeTerminate, gatewayv1.TLSModePassthrough))

@@ -30,6 +30,14 @@ func newObject(kind snapshot.Kind) metav1.Object {
 		return &v1alpha1.BackendPolicy{}
 	case snapshot.KindClientPolicy:
 		return &v1alpha1.ClientPolicy{}
+	case snapshot.KindLoadBalancerPolicy:
+		return &v1alpha1.LoadBalancerPolicy{}
+	case snapshot.KindTLSRoute:
+		return &gatewayv1.TLSRoute{}
+	case snapshot.KindTCPRoute:
+		return &gatewayv1.TCPRoute{}
+	case snapshot.KindUDPRoute:
+		return &gatewayv1.UDPRoute{}
 	case snapshot.KindRoutePolicy:
 		return &v1alpha1.RoutePolicy{}
 	case snapshot.KindSecret:
