@@ -90,3 +90,10 @@ func (s *served) explain(ctx context.Context, q explain.Request) (explain.Explan
 	}
 	return explain.Explanation{}, errStarting
 }
+
+func (s *served) explainFlow(ctx context.Context, q explain.FlowRequest) (explain.FlowExplanation, error) {
+	if r := s.running.Load(); r != nil {
+		return r.ExplainFlow(ctx, q)
+	}
+	return explain.FlowExplanation{}, errStarting
+}

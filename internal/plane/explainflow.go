@@ -1,0 +1,76 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/model"
+)
+
+// ExplainFlow says what becomes of a flow with what is published now, and asks the
+// machines whether their flow tables have it.
+func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain.FlowExplanation, error) {
+	var w explain.FlowWorld
+	synced := false
+	err := p.ask(ctx, func(l *loop) {
+		if synced = l.synced; synced {
+			w = l.flowWorld(r.Frontend)
+		}
+	})
+	if err == nil && !synced {
+		err = errors.New("the resources of the API are not all read yet: ask again in a moment")
+	}
+	if err != nil {
+		return explain.FlowExplanation{}, err
+	}
+	if w.Balanced != nil {
+		answers := p.server.Flows(ctx, r.Machine, model.FlowQuery{
+			Frontend: r.Frontend, Client: netip.PrefixFrom(r.Client.Addr(), r.Client.Addr().BitLen()),
+		})
+		for _, machine := range slices.Sorted(maps.Keys(answers)) {
+			for _, f := range answers[machine].Flows {
+				if f.Client == r.Client {
+					w.Flows = append(w.Flows, explain.FlowAt{At: machine, Flow: f})
+				}
+			}
+		}
+	}
+	return explain.Flow(r, w), nil
+}
+
+// flowWorld is what the loop knows of a frontend.
+func (l *loop) flowWorld(k model.FrontendKey) explain.FlowWorld {
+	w := explain.FlowWorld{}
+	for _, v := range l.vipStatuses() {
+		if v.Address == k.VIP {
+			w.VIP = &v
+		}
+	}
+	for other, e := range l.frontends.entries {
+		if other.VIP == k.VIP && other != k && e.frontend != nil {
+			w.Others = append(w.Others, other)
+		}
+	}
+	slices.SortFunc(w.Others, model.FrontendKey.Compare)
+	e := l.frontends.entries[k]
+	if e == nil || e.frontend == nil {
+		return w
+	}
+	w.Balanced = &model.Balanced{Frontend: e.frontend, Backends: e.backends}
+	for _, name := range e.at {
+		state, known := l.plane.server.Machine(name)
+		if !seen(state, known) {
+			continue
+		}
+		for _, o := range state.Frontends {
+			if o.FrontendKey == k {
+				w.At = append(w.At, explain.FrontendAt{Machine: name, FrontendObserved: o})
+			}
+		}
+	}
+	return w
+}
