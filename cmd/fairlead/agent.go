@@ -22,6 +22,7 @@ import (
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/driver/address"
 	"fairlead.dev/internal/driver/bgp"
+	"fairlead.dev/internal/driver/health"
 	"fairlead.dev/internal/driver/l2"
 	"fairlead.dev/internal/driver/proxy"
 	"fairlead.dev/internal/embedded"
@@ -43,6 +44,8 @@ type agentFlags struct {
 	envoyClients   int64
 	drainTime      time.Duration
 	onStop         string
+	role           string
+	balancing      balancingFlags
 
 	planes    []string
 	tokenFile string
@@ -63,8 +66,11 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 	flags.StringVar(&f.envoyMemory, "envoy-memory", "", "memory at which Envoy sheds load, such as 4Gi (default: three quarters of what this machine or its container has)")
 	flags.Int64Var(&f.envoyClients, "envoy-connections", 50_000, "how many connections of clients Envoy takes at once, over all listeners")
 	flags.DurationVar(&f.drainTime, "drain-time", 30*time.Second, "how long connections may finish when Envoy is drained")
-	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what becomes of Envoy when this process ends: leave (it serves on, and the next agent takes it over) or drain")
+	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what becomes of Envoy and of what balances flows in the kernel when this process ends: leave (they go on, and the next agent takes them over) or drain")
 	complete(c, "on-stop", string(proxy.Leave), string(proxy.Drain))
+	flags.StringVar(&f.role, "role", roleEdge, "what this machine is for: edge (it takes what clients send), or backend (it has backends only: no Envoy and no VIPs, packets out of tunnels); the Machine's spec.role says the same")
+	complete(c, "role", roleEdge, roleBackend)
+	f.balancing.add(c)
 }
 
 func newAgent(logs *logFlags) *cobra.Command {
@@ -119,6 +125,12 @@ func (f *agentFlags) check() error {
 	case proxy.Leave, proxy.Drain:
 	default:
 		return usageError{err: fmt.Errorf("--on-stop %q: want leave or drain", f.onStop)}
+	}
+	if f.role != roleEdge && f.role != roleBackend {
+		return usageError{err: fmt.Errorf("--role %q: want %s or %s", f.role, roleEdge, roleBackend)}
+	}
+	if err := f.balancing.check(); err != nil {
+		return err
 	}
 	if f.drainTime < 0 {
 		return usageError{err: fmt.Errorf("--drain-time %s: want 0s or more, say 30s", f.drainTime)}
@@ -199,57 +211,51 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		return err
 	}
 	defer listener.Close()
-	memory, err := f.proxyMemory()
-	if err != nil {
-		return err
-	}
-	envoy, err := proxy.New(proxy.Config{
-		Binary:      f.envoy,
-		RunDir:      f.runDir,
-		ADSSocket:   agent.SocketPath(f.runDir),
-		NodeID:      name,
-		Concurrency: f.envoyThreads,
-		Bootstrap:   xds.BootstrapOptions{MaxConnections: f.envoyClients, HeapBytes: memory},
-		DrainTime:   f.drainTime,
-		OnStop:      proxy.StopPolicy(f.onStop),
-		Log:         log,
-		Now:         time.Now,
-	})
-	if err != nil {
-		return err
-	}
 	leave := proxy.StopPolicy(f.onStop) == proxy.Leave
-	network, holder, err := newNetwork(name, f.runDir, cmp.Or(f.sysctls, address.Sysctls), leave, log)
-	if err != nil {
-		return err
-	}
 	metrics := newRegistry()
 	var account *agent.Account
 	if f.account != (agent.Account{}) {
 		account = &f.account
 	}
-	a, err := agent.New(agent.Config{
+	config := agent.Config{
 		Name:        name,
 		Planes:      f.planes,
 		TokenFile:   f.tokenFile,
 		Account:     account,
 		DataDir:     f.dataDir,
 		RunDir:      f.runDir,
-		Proxy:       envoy,
-		Drainer:     envoy,
-		Network:     network,
+		Proxy:       agent.NoProxy{},
 		DrainOnStop: !leave,
 		Version:     version.String(),
 		Log:         log,
 		Now:         time.Now,
 		Rand:        rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		Registerer:  metrics,
-	})
+	}
+	sysctls := cmp.Or(f.sysctls, address.Sysctls)
+	end := func(bool) error { return nil }
+	if f.role == roleEdge {
+		envoy, err := newProxy(name, f, log)
+		if err != nil {
+			return err
+		}
+		config.Proxy, config.Drainer = envoy, envoy
+		var holder *address.Holder
+		if config.Network, holder, err = newNetwork(name, f.runDir, sysctls, leave, log); err != nil {
+			return err
+		}
+		end = holder.Close
+	}
+	config.Checking = newChecking(log)
+	f.balancing.sysctls = sysctls
+	balancing, endBalancing := newBalancing(&f.balancing, log)
+	config.Balancing = balancing
+	a, err := agent.New(config)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return errors.Join(a.Run(ctx), holder.Close(leave)) })
+	group.Go(func() error { return errors.Join(a.Run(ctx), endBalancing(leave), end(leave)) })
 	group.Go(func() error {
 		return console.Serve(ctx, listener, console.Config{
 			Health: a, Metrics: metrics, Log: log, Status: func(context.Context) any { return a.Status() },
@@ -264,6 +270,38 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	default:
 		return err
 	}
+}
+
+// newProxy makes the supervisor of Envoy.
+func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, error) {
+	memory, err := f.proxyMemory()
+	if err != nil {
+		return nil, err
+	}
+	return proxy.New(proxy.Config{
+		Binary:      f.envoy,
+		RunDir:      f.runDir,
+		ADSSocket:   agent.SocketPath(f.runDir),
+		NodeID:      name,
+		Concurrency: f.envoyThreads,
+		Bootstrap:   xds.BootstrapOptions{MaxConnections: f.envoyClients, HeapBytes: memory},
+		DrainTime:   f.drainTime,
+		OnStop:      proxy.StopPolicy(f.onStop),
+		Log:         log,
+		Now:         time.Now,
+	})
+}
+
+// newChecking makes what checks backends at this machine.
+func newChecking(log *slog.Logger) agent.Checking {
+	c := agent.Checking{Changed: make(chan struct{}, 1)}
+	c.Checker = health.New(health.Config{Log: log.With("component", "health"), Changed: func() {
+		select {
+		case c.Changed <- struct{}{}:
+		default:
+		}
+	}})
+	return c
 }
 
 // newNetwork makes the drivers of what the machine does in the network. When the agent

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/agent"
+	"fairlead.dev/internal/model"
+)
+
+const (
+	defaultBPFDir = "/sys/fs/bpf/fairlead"
+	planeAuto     = "auto"
+	planeNone     = "none"
+)
+
+// Roles of a machine.
+const (
+	roleEdge    = "edge"
+	roleBackend = "backend"
+)
+
+// balancingFlags are what an agent is told about the data planes of its machine.
+type balancingFlags struct {
+	plane      string
+	interfaces []string
+	bpfDir     string
+	flows      uint32
+	sysctls    string // where the kernel's network settings are
+}
+
+func (f *balancingFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringVar(&f.plane, "data-plane", planeAuto, "what balances flows in the kernel: auto (the first that the machine can of xdp, nftables and ipvs), xdp, nftables, ipvs, or none")
+	flags.StringSliceVar(&f.interfaces, "lb-interfaces", nil, "interfaces at which clients' packets and tunnels arrive (default: those that hold the machine's addresses)")
+	flags.StringVar(&f.bpfDir, "bpf-dir", defaultBPFDir, "directory of a bpffs for the programs, maps and links that outlive this process")
+	flags.Uint32Var(&f.flows, "lb-flows", 0, "how many flows the flow table of XDP holds (default: by the machine's memory, 131072 or 1048576)")
+	complete(c, "data-plane", planeNames()...)
+}
+
+// planeNames are the values of --data-plane.
+func planeNames() []string {
+	names := []string{planeAuto, planeNone}
+	for _, kind := range []model.DataPlaneKind{model.DataPlaneXDP, model.DataPlaneNFTables, model.DataPlaneIPVS} {
+		names = append(names, strings.ToLower(string(kind)))
+	}
+	return names
+}
+
+func (f *balancingFlags) check() error {
+	if names := planeNames(); !slices.Contains(names, f.plane) {
+		return usageError{err: fmt.Errorf("--data-plane %q: want %s or %s", f.plane, strings.Join(names[:len(names)-1], ", "), names[len(names)-1])}
+	}
+	for _, name := range f.interfaces {
+		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ ") { // IFNAMSIZ, with its NUL
+			return usageError{err: fmt.Errorf("--lb-interfaces %q: want names of interfaces, say eth0,eth1", name)}
+		}
+	}
+	if !strings.HasPrefix(f.bpfDir, "/") {
+		return usageError{err: fmt.Errorf("--bpf-dir %q: want a path from the root, say %s", f.bpfDir, defaultBPFDir)}
+	}
+	return nil
+}
+
+// closable is a data plane that can leave the kernel as it is, or clean it up.
+type closable interface {
+	agent.DataPlane
+	Close(leave bool) error
+}
+
+// planeMaker makes the data plane of a kind. changed does not block.
+type planeMaker struct {
+	kind model.DataPlaneKind
+	make func(f *balancingFlags, log *slog.Logger, changed func()) (closable, error)
+}
+
+func (m planeMaker) name() string { return strings.ToLower(string(m.kind)) }
+
+// newBalancing makes the data planes that the machine may use, the preferred first, and
+// what ends them. One that cannot be made says why of each frontend.
+func newBalancing(f *balancingFlags, log *slog.Logger) (b agent.Balancing, end func(leave bool) error) {
+	b.Changed = make(chan struct{}, 1)
+	changed := func() {
+		select {
+		case b.Changed <- struct{}{}:
+		default:
+		}
+	}
+	var made []closable
+	for _, m := range planeMakers {
+		if f.plane != planeAuto && f.plane != m.name() {
+			continue
+		}
+		plane, err := m.make(f, log.With("component", m.name()), changed)
+		if err != nil {
+			log.Info("this machine lacks a data plane", "data_plane", m.name(), "error", err)
+			b.Planes = append(b.Planes, agent.BalancingPlane{Kind: m.kind, DataPlane: missingPlane{err}})
+			continue
+		}
+		made = append(made, plane)
+		b.Planes = append(b.Planes, agent.BalancingPlane{Kind: m.kind, DataPlane: plane})
+	}
+	return b, func(leave bool) error {
+		var errs []error
+		for _, p := range made {
+			errs = append(errs, p.Close(leave))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// missingPlane is a data plane that this machine does not have.
+type missingPlane struct{ why error }
+
+// Run implements agent.DataPlane.
+func (missingPlane) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+
+// Set implements agent.DataPlane.
+func (missingPlane) Set(model.Balancing) error { return nil }
+
+// Observed implements agent.DataPlane.
+func (missingPlane) Observed() []model.FrontendObserved { return nil }
+
+// Supports implements agent.DataPlane.
+func (m missingPlane) Supports(*model.Balanced) error { return m.why }
+
+// addresses are the machine's own, without those of the loopback.
+func addresses() []netip.Addr {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	var list []netip.Addr
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		held, err := i.Addrs()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		for _, a := range held {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+				list = append(list, p.Addr().Unmap())
+			}
+		}
+	}
+	return list
+}
