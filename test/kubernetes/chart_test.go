@@ -188,6 +188,7 @@ func TestLint(t *testing.T) {
 var variants = map[string][]string{
 	"defaults":     nil,
 	"nothing else": {"agent.enabled=false", "gatewayClass.create=false", "rbac.create=false", "rbac.secrets=false", "networkPolicy.enabled=false", "crds.install=false", "plane.disruptionBudget=false"},
+	"few rights":   {"agent.capabilities={NET_BIND_SERVICE}"},
 	"everything": {
 		"createNamespace=true", "podMonitor.enabled=true", "podMonitor.labels.release=prometheus", "agent.exposeConsole=true",
 		"agent.planes={10.96.0.7:7443,192.0.2.1:7443}", "plane.service.clusterIP=10.96.0.7", "plane.rootNamespaces={default,ops}",
@@ -285,6 +286,7 @@ func TestRefusedValues(t *testing.T) {
 		"plane without port":  {[]string{"--set", "agent.planes={192.0.2.1}"}, "planes"},
 		"unknown log level":   {[]string{"--set", "log.level=loud"}, "level"},
 		"unknown pull policy": {[]string{"--set", "image.pullPolicy=Sometimes"}, "pullPolicy"},
+		"unknown data plane":  {[]string{"--set", "agent.dataPlane=XDP"}, "dataPlane"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := render(t, c.args...); err == nil || !strings.Contains(err.Error(), c.words) {
