@@ -186,9 +186,13 @@ struct nat {
 	__u16 client_port;
 	__u16 vip_port;
 	struct address vip;
-	__u32 seen;
-	__u32 zero;
+	__u32 seen; /* seconds since boot */
+	__u8 state; /* enum flow_state */
+	__u8 zero[3];
 };
+
+/* nat_fragments: LRU hash, by fragment_key: answers of which the first fragment was seen ->
+ * nat_key */
 
 /* locals: hash: backends on this machine, for what comes out of tunnels */
 struct local_key {

@@ -2,20 +2,529 @@
  * verdict of XDP, or a reason, negative. They see packets of every packet_kind. */
 #pragma once
 
+#include <stdbool.h>
+
+#include "count.h"
+#include "encap.h"
+#include "fib.h"
+#include "flow.h"
 #include "maps.h"
 #include "parse.h"
 #include "route.h"
+
+int too_big(struct xdp_md *xdp, __u32 mtu);
+
+/* After so many seconds of silence another flow may have a port of ours: RFC 5382, REQ-5
+ * (established, and on the way to it or from it) and RFC 4787, REQ-5. */
+const volatile __u32 nat_idle_tcp = 7440;
+const volatile __u32 nat_idle_opening = 240;
+const volatile __u32 nat_idle_udp = 300;
+
+#define NAT_TRIES 32 /* ports looked at for a new flow */
+
+struct ends {
+	struct address source;
+	struct address destination;
+	__u16 from; /* ports */
+	__u16 to;
+};
+
+/* What does not fit the stack, and what functions that are verified once are told. */
+struct nat_work {
+	struct nat_key key;
+	struct nat entry;
+	struct ends old;
+	struct ends outer;
+	struct ends quoted; /* of ICMP errors */
+	struct next_hop way;
+	struct fragment_key fragment;
+	union {
+		struct iphdr v4;
+		struct ipv6hdr v6;
+	} header;
+	__u32 network;   /* offsets in the packet */
+	__u32 transport;
+	__u32 end;
+	__u8 version;
+	__u8 protocol;
+	__u8 kind; /* enum packet_kind */
+	__u8 zero;
+};
+
+MAP(nat_works, PERCPU_ARRAY, 1, __u32, struct nat_work);
+MAP(nat_fragments, LRU_HASH, 1 << 12, struct fragment_key, struct nat_key);
+
+static __always_inline struct nat_work *nat_work(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&nat_works, &zero);
+}
+
+/* What the sum of a header gains when the address changes. */
+static __always_inline __u64 gain(const struct address *old, const struct address *new, __u8 version)
+{
+	__u64 sum = (__u64)(__u32)~old->words[3] + new->words[3];
+	if (version == 6)
+		for (int i = 0; i < 3; i++)
+			sum += (__u64)(__u32)~old->words[i] + new->words[i];
+	return sum;
+}
+
+/* A checksum whose data gained so much (RFC 1624). */
+static __always_inline __u16 evened(__u16 check, __u64 gained)
+{
+	return ~fold((__u64)(__u16)~check + gained);
+}
+
+static __always_inline void write_addresses(void *network, __u8 version, const struct ends *e)
+{
+	if (version == 4) {
+		struct iphdr *ip = network;
+		ip->saddr = e->source.words[3];
+		ip->daddr = e->destination.words[3];
+	} else {
+		struct ipv6hdr *ip = network;
+		__builtin_memcpy(&ip->saddr, &e->source, 16);
+		__builtin_memcpy(&ip->daddr, &e->destination, 16);
+	}
+}
+
+/* Rewrites a TCP or UDP packet, or a fragment of one. */
+static __always_inline int rewrite_ends(struct xdp_md *xdp, struct nat_work *w)
+{
+	struct ends *e = &w->outer, *old = &w->old;
+	void *end = (void *)(long)xdp->data_end;
+	__u64 gained = gain(&old->source, &e->source, w->version) + gain(&old->destination, &e->destination, w->version);
+	__u32 at = w->network;
+	if (at > LINK_MAX)
+		return -REASON_INTERNAL;
+	void *network = (void *)(long)xdp->data + at;
+	if (w->version == 4) {
+		struct iphdr *ip = network;
+		if ((void *)(ip + 1) > end)
+			return -REASON_TRUNCATED;
+		ip->check = evened(ip->check, gained);
+		write_addresses(network, 4, e);
+	} else {
+		if (network + sizeof(struct ipv6hdr) > end)
+			return -REASON_TRUNCATED;
+		write_addresses(network, 6, e);
+	}
+	if (w->kind == KIND_FRAGMENT_LATER)
+		return 0;
+	gained += (__u64)(__u16)~old->from + e->from;
+	gained += (__u64)(__u16)~old->to + e->to;
+	at = w->transport;
+	if (at > 0xfff)
+		return -REASON_TRUNCATED;
+	void *transport = (void *)(long)xdp->data + at;
+	if (w->protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = transport;
+		if ((void *)(tcp + 1) > end)
+			return -REASON_TRUNCATED;
+		tcp->source = e->from;
+		tcp->dest = e->to;
+		tcp->check = evened(tcp->check, gained);
+		return 0;
+	}
+	struct udphdr *udp = transport;
+	if ((void *)(udp + 1) > end)
+		return -REASON_TRUNCATED;
+	udp->source = e->from;
+	udp->dest = e->to;
+	if (udp->check) { /* 0: there is none */
+		__u16 check = evened(udp->check, gained);
+		udp->check = check ? check : 0xffff;
+	}
+	return 0;
+}
+
+static __always_inline long load_header(struct xdp_md *xdp, struct nat_work *w, __u32 at)
+{
+	if (w->version == 4) {
+		if (bpf_xdp_load_bytes(xdp, at, &w->header.v4, sizeof(w->header.v4)))
+			return -1;
+		w->old.source = address4(w->header.v4.saddr);
+		w->old.destination = address4(w->header.v4.daddr);
+		return 0;
+	}
+	if (bpf_xdp_load_bytes(xdp, at, &w->header.v6, sizeof(w->header.v6)))
+		return -1;
+	w->old.source = address6(&w->header.v6.saddr);
+	w->old.destination = address6(&w->header.v6.daddr);
+	return 0;
+}
+
+static __always_inline long store_header(struct xdp_md *xdp, struct nat_work *w, __u32 at)
+{
+	if (w->version == 4)
+		return bpf_xdp_store_bytes(xdp, at, &w->header.v4, sizeof(w->header.v4));
+	return bpf_xdp_store_bytes(xdp, at, &w->header.v6, sizeof(w->header.v6));
+}
+
+/* Gives the header in w->header other addresses. Returns what the sum of what it heads gains,
+ * without its own checksum's part. */
+static __always_inline __u64 rewrite_header(struct nat_work *w, const struct ends *e)
+{
+	__u64 gained = gain(&w->old.source, &e->source, w->version) +
+		       gain(&w->old.destination, &e->destination, w->version);
+	write_addresses(&w->header, w->version, e);
+	if (w->version == 4)
+		w->header.v4.check = evened(w->header.v4.check, gained);
+	return gained;
+}
+
+/* Rewrites an ICMP error: its own addresses, and addresses and ports of the packet that it
+ * quotes. */
+static __always_inline int rewrite_quoting(struct xdp_md *xdp, struct nat_work *w)
+{
+	__u32 message = w->transport, quoted = message + 8, transport;
+	__u16 check, ports[2];
+	if (load_header(xdp, w, quoted))
+		return -REASON_TRUNCATED;
+	if (w->version == 4)
+		transport = quoted + w->header.v4.ihl * 4;
+	else if (w->header.v6.nexthdr == w->protocol)
+		transport = quoted + sizeof(w->header.v6);
+	else
+		return -REASON_BAD_EXTENSION;
+	if (bpf_xdp_load_bytes(xdp, transport, ports, sizeof(ports)))
+		return -REASON_TRUNCATED;
+	__u64 addresses = rewrite_header(w, &w->quoted);
+	__u64 moved = (__u64)(__u16)~ports[0] + w->quoted.from + (__u16)~ports[1] + w->quoted.to;
+	/* What the message gains: IPv4's header checksum evens its addresses out. */
+	__u64 gained = w->version == 4 ? moved : moved + addresses;
+	ports[0] = w->quoted.from;
+	ports[1] = w->quoted.to;
+	if (bpf_xdp_store_bytes(xdp, transport, ports, sizeof(ports)) || store_header(xdp, w, quoted))
+		return -REASON_INTERNAL;
+	transport += w->protocol == IPPROTO_TCP ? 16 : 6;
+	if (transport + 2 <= w->end && !bpf_xdp_load_bytes(xdp, transport, &check, 2) &&
+	    (check || w->protocol == IPPROTO_TCP)) {
+		__u16 new = evened(check, moved + addresses);
+		gained += (__u64)(__u16)~check + new;
+		if (bpf_xdp_store_bytes(xdp, transport, &new, 2))
+			return -REASON_INTERNAL;
+	}
+	if (load_header(xdp, w, w->network))
+		return -REASON_TRUNCATED;
+	addresses = rewrite_header(w, &w->outer);
+	if (w->version == 6) /* the pseudo header */
+		gained += addresses;
+	if (store_header(xdp, w, w->network) || bpf_xdp_load_bytes(xdp, message + 2, &check, 2))
+		return -REASON_INTERNAL;
+	check = evened(check, gained);
+	return bpf_xdp_store_bytes(xdp, message + 2, &check, 2) ? -REASON_INTERNAL : 0;
+}
+
+/* Rewrites the packet as nat_work says and takes one from its TTL. */
+__noinline int nat_rewrite(struct xdp_md *xdp)
+{
+	struct nat_work *w = nat_work();
+	if (!w)
+		return -REASON_INTERNAL;
+	int bad = w->kind == KIND_ICMP ? rewrite_quoting(xdp, w) : rewrite_ends(xdp, w);
+	if (bad)
+		return bad;
+	__u32 at = w->network;
+	if (at > LINK_MAX)
+		return -REASON_INTERNAL;
+	struct packet p = {.end = (void *)(long)xdp->data_end, .version = w->version};
+	p.network = (void *)(long)xdp->data + at;
+	decrement_ttl(&p);
+	return 0;
+}
+
+/* Tells nat_rewrite what the packet is. */
+static __always_inline void describe(struct nat_work *w, const struct packet *p, __u8 kind, __u8 protocol)
+{
+	w->network = p->link;
+	w->transport = p->link + (__u32)(p->transport - p->network);
+	w->end = p->link + p->length;
+	w->version = p->version;
+	w->protocol = protocol;
+	w->kind = kind;
+	w->old.source = p->source;
+	w->old.destination = p->destination;
+	w->old.from = p->source_port;
+	w->old.to = p->destination_port;
+}
+
+/* Says whether a port that another flow has may be taken from it. */
+static __always_inline bool nat_idle(const struct nat *n, __u8 protocol, __u32 now)
+{
+	__u32 patience = protocol == IPPROTO_UDP         ? nat_idle_udp :
+			 n->state == FLOW_ESTABLISHED ? nat_idle_tcp :
+							      nat_idle_opening;
+	return (__s32)(now - n->seen) > (__s32)patience;
+}
+
+static __always_inline bool same_client(const struct nat *a, const struct nat *b)
+{
+	return a->frontend == b->frontend && a->client_port == b->client_port && same_address(&a->client, &b->client);
+}
+
+static __always_inline void nat_note(struct nat *n, __u8 flags, __u32 now)
+{
+	if (n->seen != now)
+		n->seen = now;
+	__u8 state = flags & (TCP_FIN | TCP_RST) ? FLOW_CLOSING :
+		     flags & TCP_SYN	     ? FLOW_NEW :
+						  n->state == FLOW_NEW ? FLOW_ESTABLISHED : n->state;
+	if (n->state != state)
+		n->state = state;
+}
+
+/* The port that w->entry's flow has towards w->key's backend, network byte order; 0: none.
+ * hint is where it was. Searching begins at a place that depends on the flow, so that it is
+ * found again when the flow table forgot it; grant says whether it may get a new one. */
+__noinline int nat_port(__u32 hint, __u32 flags, __u32 grant)
+{
+	struct settings *s = setting();
+	struct nat_work *w = nat_work();
+	if (!s || !w)
+		return 0;
+	__u32 first = s->nat_first, count = (__u32)s->nat_last - first + 1;
+	if (!first || s->nat_last < first)
+		return 0;
+	__u32 now = w->entry.seen;
+	w->key.source_port = hint;
+	struct nat *n = hint ? bpf_map_lookup_elem(&nat, &w->key) : 0;
+	if (n && same_client(n, &w->entry)) {
+		nat_note(n, flags, now);
+		return hint;
+	}
+	__u64 h = w->entry.client.halves[1] ^ w->entry.client.halves[0] * 31 ^
+		  ((__u64)w->entry.frontend << 16 | w->entry.client_port);
+	h *= 0x9E3779B97F4A7C15ull;
+	h ^= h >> 32;
+	/* An odd step into a range that need not be a power of two: neighbours on one way part
+	 * on the next. */
+	__u32 at = (__u32)h % count, step = ((__u32)(h >> 40) & 0xff) | 1;
+	for (int i = 0; i < NAT_TRIES; i++) {
+		w->key.source_port = bpf_htons(first + at);
+		at = (at + step) % count;
+		n = bpf_map_lookup_elem(&nat, &w->key);
+		if (n && same_client(n, &w->entry)) {
+			nat_note(n, flags, now);
+			return w->key.source_port;
+		}
+		if (!grant)
+			continue;
+		if (!n && !bpf_map_update_elem(&nat, &w->key, &w->entry, BPF_NOEXIST))
+			return w->key.source_port;
+		if (n && nat_idle(n, w->key.protocol, now) && !bpf_map_update_elem(&nat, &w->key, &w->entry, BPF_EXIST))
+			return w->key.source_port;
+	}
+	return 0;
+}
+
+/* A packet that is quoted went the other way. */
+static __always_inline void turn(struct nat_work *w)
+{
+	w->quoted.source = w->outer.destination;
+	w->quoted.from = w->outer.to;
+	w->quoted.destination = w->outer.source;
+	w->quoted.to = w->outer.from;
+}
 
 /* Rewrites a packet of a client for backend b and sends it. flow->nat_port is the port that
  * the flow has at this machine, network byte order; 0: it has none yet, and gets one here. */
 static __always_inline int nat_forward(struct packet *p, struct frontend *f, struct backend *b, struct flow *flow)
 {
-	return -REASON_INTERNAL;
+	struct nat_work *w = nat_work();
+	struct settings *s = setting();
+	if (!w || !s)
+		return -REASON_INTERNAL;
+	int v4 = p->version == 4;
+	if (is4(&b->address) != v4)
+		return -REASON_UNSUPPORTED_PROTOCOL;
+	struct next_hop *nh = next_hop_of(p, b->next_hop, &b->address, &w->way);
+	if (!nh)
+		return -REASON_NO_ROUTE;
+	if (p->length > nh->mtu && p->kind != KIND_ICMP_ERROR)
+		return too_big(p->xdp, nh->mtu);
+	struct ends *e = &w->outer;
+	if (v4)
+		e->source = nh->source4 ? address4(nh->source4) : s->tunnel4;
+	else
+		e->source = nh->source.halves[0] | nh->source.halves[1] ? nh->source : s->tunnel6;
+	e->destination = b->address;
+	e->to = b->port;
+	e->from = 0;
+	if (p->kind != KIND_FRAGMENT_LATER) {
+		__builtin_memset(&w->key, 0, sizeof(w->key));
+		w->key.backend = b->address;
+		w->key.source = e->source;
+		w->key.backend_port = b->port;
+		w->key.protocol = p->protocol;
+		__builtin_memset(&w->entry, 0, sizeof(w->entry));
+		w->entry.client = p->source;
+		w->entry.frontend = f->index;
+		w->entry.client_port = p->source_port;
+		w->entry.vip = p->destination;
+		w->entry.vip_port = p->destination_port;
+		w->entry.seen = seconds();
+		bool opens = p->protocol == IPPROTO_UDP || (p->tcp_flags & TCP_SYN);
+		w->entry.state = opens ? FLOW_NEW : FLOW_ESTABLISHED;
+		int port = nat_port(flow->nat_port, p->tcp_flags, p->kind != KIND_ICMP_ERROR);
+		if (!port)
+			return p->kind == KIND_ICMP_ERROR ? -REASON_ICMP_UNKNOWN : -REASON_NO_PORT;
+		if (flow->nat_port != port)
+			flow->nat_port = port;
+		e->from = port;
+	}
+	turn(w);
+	describe(w, p, p->kind == KIND_ICMP_ERROR ? KIND_ICMP : p->kind, p->protocol);
+	int bad = nat_rewrite(p->xdp);
+	return bad ? bad : forward(p, nh);
+}
+
+/* The flow is in use: its entry must last as long as the port. Once a second is enough. */
+static __always_inline void nat_touch(const struct nat_key *key, const struct nat *n, __u8 flags, __u32 now)
+{
+	struct frontend_key k = {.vip = n->vip, .port = n->vip_port, .protocol = key->protocol};
+	struct frontend *f = bpf_map_lookup_elem(&frontends, &k);
+	if (!f)
+		return;
+	struct flow_key fk = {.client = n->client, .frontend = f->index};
+	fk.port = f->hash == HASH_FIVE_TUPLE ? n->client_port : 0;
+	struct flow *flow = bpf_map_lookup_elem(&flows, &fk);
+	if (!flow)
+		return;
+	if (flow->seen != now)
+		flow->seen = now;
+	if ((flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE)
+		flow->state = FLOW_CLOSING;
+}
+
+/* Reads the quoted packet of an ICMP error to us into w->key: it was sent by us to a
+ * backend. Returns false if it is none. */
+static __always_inline bool nat_quoted(struct packet *p, struct nat_work *w)
+{
+	__u32 message = p->link + (__u32)(p->transport - p->network);
+	__u32 transport;
+	__u8 type;
+	__u16 ports[2];
+
+	if (bpf_xdp_load_bytes(p->xdp, message, &type, 1))
+		return false;
+	if (p->version == 4) {
+		if (type != ICMP_DEST_UNREACH && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETERPROB)
+			return false;
+		if (bpf_xdp_load_bytes(p->xdp, message + 8, &w->header.v4, sizeof(w->header.v4)))
+			return false;
+		struct iphdr *ip = &w->header.v4;
+		if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & bpf_htons(0x1fff)))
+			return false;
+		w->key.source = address4(ip->saddr);
+		w->key.backend = address4(ip->daddr);
+		w->key.protocol = ip->protocol;
+		transport = message + 8 + ip->ihl * 4;
+	} else {
+		if (type < ICMPV6_DEST_UNREACH || type > ICMPV6_PARAMPROB)
+			return false;
+		if (bpf_xdp_load_bytes(p->xdp, message + 8, &w->header.v6, sizeof(w->header.v6)))
+			return false;
+		struct ipv6hdr *ip = &w->header.v6;
+		if (ip->version != 6)
+			return false;
+		w->key.source = address6(&ip->saddr);
+		w->key.backend = address6(&ip->daddr);
+		w->key.protocol = ip->nexthdr;
+		transport = message + 8 + sizeof(*ip);
+	}
+	if (w->key.protocol != IPPROTO_TCP && w->key.protocol != IPPROTO_UDP)
+		return false;
+	if (bpf_xdp_load_bytes(p->xdp, transport, ports, sizeof(ports)))
+		return false;
+	w->key.source_port = ports[0];
+	w->key.backend_port = ports[1];
+	return true;
+}
+
+/* The packet's destination is a port that flows of ours may have. */
+static __always_inline bool nat_port_range(__be16 port)
+{
+	struct settings *s = setting();
+	__u16 at = bpf_ntohs(port);
+	return s && s->nat_first && at >= s->nat_first && at <= s->nat_last;
+}
+
+/* The rest of nat_back, for packets that may be answers. */
+static __noinline int nat_answer(struct packet *p)
+{
+	struct nat_work *w = nat_work();
+	if (!w)
+		return XDP_PASS;
+	__builtin_memset(&w->key, 0, sizeof(w->key));
+	__builtin_memset(&w->fragment, 0, sizeof(w->fragment));
+	w->fragment.source = p->source;
+	w->fragment.destination = p->destination;
+	w->fragment.id = p->fragment;
+	w->fragment.protocol = p->version == 4 ? p->protocol : 0;
+	if (p->kind == KIND_ICMP) {
+		if (!nat_quoted(p, w) || !nat_port_range(w->key.source_port))
+			return XDP_PASS;
+	} else if (p->kind == KIND_FRAGMENT_LATER) {
+		struct nat_key *known = bpf_map_lookup_elem(&nat_fragments, &w->fragment);
+		if (!known)
+			return XDP_PASS;
+		w->key = *known;
+	} else {
+		w->key.backend = p->source;
+		w->key.source = p->destination;
+		w->key.backend_port = p->source_port;
+		w->key.source_port = p->destination_port;
+		w->key.protocol = p->protocol;
+	}
+	struct nat *n = bpf_map_lookup_elem(&nat, &w->key);
+	if (!n)
+		return XDP_PASS;
+	if (p->ttl <= 1)
+		return -REASON_LOOP;
+	if (p->kind == KIND_FRAGMENT_FIRST)
+		bpf_map_update_elem(&nat_fragments, &w->fragment, &w->key, BPF_ANY);
+	__u32 now = seconds();
+	bool idle = n->seen != now;
+	__u8 flags = p->kind == KIND_ICMP ? 0 : p->tcp_flags & (TCP_FIN | TCP_RST);
+	if (idle)
+		n->seen = now;
+	if (flags)
+		n->state = FLOW_CLOSING;
+	if (idle || flags)
+		nat_touch(&w->key, n, flags, now);
+	struct ends *e = &w->outer;
+	e->source = n->vip;
+	e->from = n->vip_port;
+	e->destination = n->client;
+	e->to = n->client_port;
+	long r = find_way(p->xdp, &e->source, &e->destination, &w->way);
+	if (r == BPF_FIB_LKUP_RET_SUCCESS && p->kind != KIND_ICMP && p->length > w->way.mtu)
+		return too_big(p->xdp, w->way.mtu);
+	__u32 kernel = 0;
+	if (r == BPF_FIB_LKUP_RET_NO_NEIGH)
+		kernel = w->way.device;
+	else if (r == BPF_FIB_LKUP_RET_FWD_DISABLED) /* the way it came, then */
+		kernel = p->xdp->ingress_ifindex;
+	else if (r != BPF_FIB_LKUP_RET_SUCCESS)
+		return -REASON_NO_ROUTE;
+	turn(w);
+	describe(w, p, p->kind, w->key.protocol);
+	int bad = nat_rewrite(p->xdp);
+	if (bad)
+		return bad;
+	return kernel ? leave_to_kernel(p->xdp, kernel) : forward(p, &w->way);
 }
 
 /* Rewrites an answer of a backend and sends it to the client. XDP_PASS, and the packet
  * untouched: it is none. */
 static __always_inline int nat_back(struct packet *p)
 {
-	return XDP_PASS;
+	if (p->kind == KIND_OTHER || p->kind == KIND_ICMP_ERROR)
+		return XDP_PASS;
+	if ((p->kind == KIND_WHOLE || p->kind == KIND_FRAGMENT_FIRST) && !nat_port_range(p->destination_port))
+		return XDP_PASS;
+	struct packet copy = *p;
+	return nat_answer(&copy);
 }

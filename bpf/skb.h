@@ -3,6 +3,7 @@
 
 #include "count.h"
 #include "datagram.h"
+#include "fib.h"
 #include "flow.h"
 #include "route.h"
 
@@ -95,15 +96,6 @@ static __always_inline int skb_forward(struct __sk_buff *skb, struct next_hop *n
 		return skb_drop(skb, REASON_INTERNAL);
 	return bpf_redirect(device, 0);
 }
-
-/* What the XDP program writes before a packet (bpf_xdp_adjust_meta) that it cannot send
- * because the kernel has to find the neighbour first. */
-#define RESEND 0x4661696c
-
-struct resend {
-	__u32 magic;
-	__u32 device;
-};
 
 /* Sends packets that the XDP program left to us. Returns false if this is none of them. */
 static __always_inline bool resend(struct __sk_buff *skb, int *verdict)

@@ -1,0 +1,60 @@
+/* The kernel's routes, asked as for packets of the machine itself, and packets that only
+ * the kernel can send. */
+#pragma once
+
+#include "maps.h"
+#include "parse.h"
+#include "route.h"
+
+#define LOOPBACK 1 /* its index in every network namespace */
+
+/* Asks for the way to an address. Returns what bpf_fib_lookup does; of a way whose
+ * neighbour is not known out has the device. The loopback must have forwarding on
+ * (net.ipv4.conf.lo.forwarding, which forwards nothing by itself): the kernel does not
+ * answer for others. */
+static __always_inline long find_way(struct xdp_md *xdp, const struct address *from, const struct address *to,
+				     struct next_hop *out)
+{
+	struct bpf_fib_lookup fib = {.ifindex = LOOPBACK};
+	if (is4(to)) {
+		fib.family = AF_INET;
+		fib.ipv4_src = from->words[3];
+		fib.ipv4_dst = to->words[3];
+	} else {
+		fib.family = AF_INET6;
+		for (int i = 0; i < 4; i++) {
+			fib.ipv6_src[i] = from->words[i];
+			fib.ipv6_dst[i] = to->words[i];
+		}
+	}
+	long r = bpf_fib_lookup(xdp, &fib, sizeof(fib), 0);
+	out->device = fib.ifindex;
+	out->mtu = fib.mtu_result;
+	__builtin_memcpy(out->to, fib.dmac, 6);
+	__builtin_memcpy(out->from, fib.smac, 6);
+	out->vlan = 0;
+	out->flags = NEXT_HOP_REDIRECT;
+	return r;
+}
+
+/* What the XDP program writes before a packet (bpf_xdp_adjust_meta) that it cannot send
+ * because the kernel has to find way or neighbour. Nothing that comes over a wire has it. */
+#define RESEND 0x4661696c
+
+struct resend {
+	__u32 magic;
+	__u32 device;
+};
+
+/* Leaves the packet to tunnel_in, which has it sent through a device. */
+static __always_inline int leave_to_kernel(struct xdp_md *xdp, __u32 device)
+{
+	if (bpf_xdp_adjust_meta(xdp, -(int)sizeof(struct resend)))
+		return -REASON_NO_ROUTE;
+	struct resend *r = (void *)(long)xdp->data_meta;
+	if ((void *)(r + 1) > (void *)(long)xdp->data)
+		return -REASON_INTERNAL;
+	r->magic = RESEND;
+	r->device = device;
+	return XDP_PASS;
+}
