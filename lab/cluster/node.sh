@@ -17,6 +17,8 @@ mount --rbind "$LABS" "$new/${LABS#/run/}"
 mount --rbind "$new" /run
 mount -t tmpfs -o mode=0755 lib /var/lib
 mount -t tmpfs -o mode=0755 log /var/log
+# BPF programs and tables of its own, where the kernel has them.
+mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
 mount --make-rshared / # kubelet and pods share mounts
 
 echo 1 >/proc/sys/net/ipv4/ip_forward

@@ -2,11 +2,14 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/lab"
 )
@@ -19,6 +22,10 @@ type Agent struct {
 
 	argv []string
 }
+
+// RoleBackend are the arguments of StartAgent for a machine that has backends only. Its
+// Machine must have the role too.
+var RoleBackend = []string{"--role", "backend"}
 
 // StartAgent lets a machine join the plane with a token of its own and starts its
 // agent, with further arguments of `fairlead agent`. AwaitReady waits for it.
@@ -39,11 +46,41 @@ func (r *Rig) StartAgent(ctx context.Context, m *lab.Machine, p *Plane, args ...
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("hand %s its token: %w", m.Name(), err)
 	}
+	bpf, err := r.bpf(m)
+	if err != nil {
+		return nil, err
+	}
 	a := &Agent{rig: r, Machine: m, argv: append([]string{
 		r.Binary, "agent", "--plane", p.Endpoint(), "--token-file", file, "--name", m.Name(),
-		"--data-dir", dir, "--run-dir", run, "--envoy", r.Envoy, "--console-address", agentConsole,
+		"--data-dir", dir, "--run-dir", run, "--bpf-dir", bpf, "--envoy", r.Envoy, "--console-address", agentConsole,
 	}, args...)}
 	return a, a.Start(ctx)
+}
+
+// bpf returns the machine's own directory for BPF objects that outlive processes; they go
+// with the lab.
+func (r *Rig) bpf(m *lab.Machine) (string, error) {
+	dir, err := m.Dir("bpf")
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mounted[m.Name()] {
+		return dir, nil
+	}
+	if err := r.Lab.RecordMount(dir); err != nil {
+		return "", err
+	}
+	// A kernel without BPF has other data planes.
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil && !errors.Is(err, unix.ENODEV) {
+		return "", fmt.Errorf("mount a bpffs for %s: %w", m.Name(), err)
+	}
+	if r.mounted == nil {
+		r.mounted = map[string]bool{}
+	}
+	r.mounted[m.Name()] = true
+	return dir, nil
 }
 
 // Start starts the agent again after it has ended, this time with some more arguments.

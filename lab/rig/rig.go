@@ -42,6 +42,7 @@ type Rig struct {
 
 	mu      sync.Mutex
 	clients map[*lab.Machine]*http.Client
+	mounted map[string]bool // machines with a bpffs
 }
 
 // FindKubectl returns kubectl: FAIRLEAD_KUBECTL, else the one beside the binary,
