@@ -309,7 +309,9 @@ func (t *Translator) computeServiceStatus(r reader, n node) {
 	if served.failed {
 		reason, message = served.reason, served.message
 	}
-	message = strings.Join(slices.Concat([]string{message}, f.refused, f.notes), "; ")
+	if status.Notes = limit(strings.Join(slices.Concat(f.refused, f.notes), "; ")); status.Notes != "" {
+		message += "; " + status.Notes
+	}
 	status.Service.Conditions = []metav1.Condition{condition(v1alpha1.ConditionServed, false, reason, message, o.Generation)}
 	publish(t.result.Statuses, t.out.Statuses, object, status)
 }

@@ -40,6 +40,10 @@ type Status struct {
 	BGPPeer     *v1alpha1.BGPPeerStatus     `json:"bgpPeer,omitempty"`
 	Service     *corev1.ServiceStatus       `json:"service,omitempty"`
 
+	// Notes are what is worth knowing of a Service, whatever machines have: whoever words
+	// that it is served adds them.
+	Notes string `json:"notes,omitempty"`
+
 	// Hold keeps the resource from being programmed, whatever the machines have.
 	Hold *Hold `json:"hold,omitempty"`
 

@@ -214,6 +214,9 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 		writeConditions(b, "  ", v.Conditions)
 		writeIngress(b, v.LoadBalancer)
 	}
+	if s.Notes != "" {
+		fmt.Fprintf(b, "  notes: %s\n", s.Notes)
+	}
 	if s.Hold != nil {
 		fmt.Fprintf(b, "  held %s: %s\n", s.Hold.Reason, s.Hold.Message)
 	}

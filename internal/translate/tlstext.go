@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -19,7 +20,7 @@ func writeTLSHost(b *strings.Builder, h *model.TLSHost) {
 	}
 	fmt.Fprintf(b, "%s of %s\n", when(h.MinVersion != "", " from TLS "+string(h.MinVersion)), h.Owner)
 	for _, w := range h.TCP {
-		fmt.Fprintf(b, "  -> %d %s\n", w.Weight, w.Group)
+		fmt.Fprintf(b, "  -> %d %s\n", w.Weight, cmp.Or(string(w.Group), "broken"))
 	}
 }
 
