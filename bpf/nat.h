@@ -38,17 +38,27 @@ struct nat_work {
 	struct ends quoted; /* of ICMP errors */
 	struct next_hop way;
 	struct fragment_key fragment;
+	struct frontend_key frontend;
+	struct flow_key flow;
+	struct bpf_fib_lookup fib;
+	struct address backend; /* of nat_forward */
 	union {
 		struct iphdr v4;
 		struct ipv6hdr v6;
 	} header;
 	__u32 network;   /* offsets in the packet */
 	__u32 transport;
-	__u32 end;
+	__u32 length;
+	__u32 index;    /* of the frontend */
+	__u32 next_hop;
+	__be16 backend_port;
+	__be16 port; /* ours: where it was, and where it is */
 	__u8 version;
-	__u8 protocol;
-	__u8 kind; /* enum packet_kind */
-	__u8 zero;
+	__u8 protocol; /* of the flow */
+	__u8 kind;     /* enum packet_kind */
+	__u8 flags;    /* of TCP */
+	__u8 ttl;
+	__u8 zero[3];
 };
 
 MAP(nat_works, PERCPU_ARRAY, 1, __u32, struct nat_work);
@@ -199,7 +209,7 @@ static __always_inline int rewrite_quoting(struct xdp_md *xdp, struct nat_work *
 	if (bpf_xdp_store_bytes(xdp, transport, ports, sizeof(ports)) || store_header(xdp, w, quoted))
 		return -REASON_INTERNAL;
 	transport += w->protocol == IPPROTO_TCP ? 16 : 6;
-	if (transport + 2 <= w->end && !bpf_xdp_load_bytes(xdp, transport, &check, 2) &&
+	if (transport + 2 <= w->network + w->length && !bpf_xdp_load_bytes(xdp, transport, &check, 2) &&
 	    (check || w->protocol == IPPROTO_TCP)) {
 		__u16 new = evened(check, moved + addresses);
 		gained += (__u64)(__u16)~check + new;
@@ -229,25 +239,42 @@ __noinline int nat_rewrite(struct xdp_md *xdp)
 	__u32 at = w->network;
 	if (at > LINK_MAX)
 		return -REASON_INTERNAL;
-	struct packet p = {.end = (void *)(long)xdp->data_end, .version = w->version};
-	p.network = (void *)(long)xdp->data + at;
-	decrement_ttl(&p);
+	void *network = (void *)(long)xdp->data + at;
+	void *end = (void *)(long)xdp->data_end;
+	if (w->version == 4) {
+		struct iphdr *ip = network;
+		if ((void *)(ip + 1) > end)
+			return -REASON_TRUNCATED;
+		ip->check = evened(ip->check, (__u16)~bpf_htons(0x0100));
+		ip->ttl--;
+	} else {
+		struct ipv6hdr *ip = network;
+		if ((void *)(ip + 1) > end)
+			return -REASON_TRUNCATED;
+		ip->hop_limit--;
+	}
 	return 0;
 }
 
-/* Tells nat_rewrite what the packet is. */
-static __always_inline void describe(struct nat_work *w, const struct packet *p, __u8 kind, __u8 protocol)
+/* Tells the functions that are verified once what the packet is. */
+static __always_inline void describe(struct nat_work *w, const struct packet *p)
 {
 	w->network = p->link;
 	w->transport = p->link + (__u32)(p->transport - p->network);
-	w->end = p->link + p->length;
+	w->length = p->length;
 	w->version = p->version;
-	w->protocol = protocol;
-	w->kind = kind;
+	w->protocol = p->protocol;
+	w->kind = p->kind == KIND_ICMP_ERROR ? KIND_ICMP : p->kind;
+	w->flags = p->tcp_flags;
+	w->ttl = p->ttl;
 	w->old.source = p->source;
 	w->old.destination = p->destination;
 	w->old.from = p->source_port;
 	w->old.to = p->destination_port;
+	w->fragment.source = p->source;
+	w->fragment.destination = p->destination;
+	w->fragment.id = p->fragment;
+	w->fragment.protocol = p->version == 4 ? p->protocol : 0;
 }
 
 /* Says whether a port that another flow has may be taken from it. */
@@ -328,91 +355,111 @@ static __always_inline void turn(struct nat_work *w)
 	w->quoted.to = w->outer.from;
 }
 
-/* Rewrites a packet of a client for backend b and sends it. flow->nat_port is the port that
- * the flow has at this machine, network byte order; 0: it has none yet, and gets one here. */
-static __always_inline int nat_forward(struct packet *p, struct frontend *f, struct backend *b, struct flow *flow)
+/* What nat_forward does, of the packet that nat_work describes. */
+__noinline int nat_send(struct xdp_md *xdp)
 {
 	struct nat_work *w = nat_work();
 	struct settings *s = setting();
 	if (!w || !s)
 		return -REASON_INTERNAL;
-	int v4 = p->version == 4;
-	if (is4(&b->address) != v4)
+	if (is4(&w->backend) != (w->version == 4))
 		return -REASON_UNSUPPORTED_PROTOCOL;
-	struct next_hop *nh = next_hop_of(p, b->next_hop, &b->address, &w->way);
+	struct packet p = {.xdp = xdp, .link = w->network, .version = w->version};
+	struct next_hop *nh = next_hop_of(&p, w->next_hop, &w->backend, &w->way);
 	if (!nh)
 		return -REASON_NO_ROUTE;
-	if (p->length > nh->mtu && p->kind != KIND_ICMP_ERROR)
-		return too_big(p->xdp, nh->mtu);
+	if (w->length > nh->mtu && w->kind != KIND_ICMP)
+		return too_big(xdp, nh->mtu);
 	struct ends *e = &w->outer;
-	if (v4)
+	if (w->version == 4)
 		e->source = nh->source4 ? address4(nh->source4) : s->tunnel4;
 	else
 		e->source = nh->source.halves[0] | nh->source.halves[1] ? nh->source : s->tunnel6;
-	e->destination = b->address;
-	e->to = b->port;
+	e->destination = w->backend;
+	e->to = w->backend_port;
 	e->from = 0;
-	if (p->kind != KIND_FRAGMENT_LATER) {
+	if (w->kind != KIND_FRAGMENT_LATER) {
 		__builtin_memset(&w->key, 0, sizeof(w->key));
-		w->key.backend = b->address;
+		w->key.backend = w->backend;
 		w->key.source = e->source;
-		w->key.backend_port = b->port;
-		w->key.protocol = p->protocol;
+		w->key.backend_port = w->backend_port;
+		w->key.protocol = w->protocol;
 		__builtin_memset(&w->entry, 0, sizeof(w->entry));
-		w->entry.client = p->source;
-		w->entry.frontend = f->index;
-		w->entry.client_port = p->source_port;
-		w->entry.vip = p->destination;
-		w->entry.vip_port = p->destination_port;
+		w->entry.client = w->old.source;
+		w->entry.frontend = w->index;
+		w->entry.client_port = w->old.from;
+		w->entry.vip = w->old.destination;
+		w->entry.vip_port = w->old.to;
 		w->entry.seen = seconds();
-		bool opens = p->protocol == IPPROTO_UDP || (p->tcp_flags & TCP_SYN);
+		bool opens = w->protocol == IPPROTO_UDP || (w->flags & TCP_SYN);
 		w->entry.state = opens ? FLOW_NEW : FLOW_ESTABLISHED;
-		int port = nat_port(flow->nat_port, p->tcp_flags, p->kind != KIND_ICMP_ERROR);
-		if (!port)
-			return p->kind == KIND_ICMP_ERROR ? -REASON_ICMP_UNKNOWN : -REASON_NO_PORT;
-		if (flow->nat_port != port)
-			flow->nat_port = port;
-		e->from = port;
+		w->port = nat_port(w->port, w->flags, w->kind != KIND_ICMP);
+		if (!w->port)
+			return w->kind == KIND_ICMP ? -REASON_ICMP_UNKNOWN : -REASON_NO_PORT;
+		e->from = w->port;
 	}
 	turn(w);
-	describe(w, p, p->kind == KIND_ICMP_ERROR ? KIND_ICMP : p->kind, p->protocol);
-	int bad = nat_rewrite(p->xdp);
-	return bad ? bad : forward(p, nh);
+	int bad = nat_rewrite(xdp);
+	return bad ? bad : forward(&p, nh);
+}
+
+/* Rewrites a packet of a client for backend b and sends it. flow->nat_port is the port that
+ * the flow has at this machine, network byte order; 0: it has none yet, and gets one here. */
+static __always_inline int nat_forward(struct packet *p, struct frontend *f, struct backend *b, struct flow *flow)
+{
+	struct nat_work *w = nat_work();
+	if (!w)
+		return -REASON_INTERNAL;
+	describe(w, p);
+	w->index = f->index;
+	w->backend = b->address;
+	w->backend_port = b->port;
+	w->next_hop = b->next_hop;
+	w->port = flow->nat_port;
+	int verdict = nat_send(p->xdp);
+	if (flow->nat_port != w->port)
+		flow->nat_port = w->port;
+	return verdict;
 }
 
 /* The flow is in use: its entry must last as long as the port. Once a second is enough. */
-static __always_inline void nat_touch(const struct nat_key *key, const struct nat *n, __u8 flags, __u32 now)
+static __always_inline void nat_touch(struct nat_work *w, const struct nat *n, __u8 flags, __u32 now)
 {
-	struct frontend_key k = {.vip = n->vip, .port = n->vip_port, .protocol = key->protocol};
-	struct frontend *f = bpf_map_lookup_elem(&frontends, &k);
+	__builtin_memset(&w->frontend, 0, sizeof(w->frontend));
+	w->frontend.vip = n->vip;
+	w->frontend.port = n->vip_port;
+	w->frontend.protocol = w->key.protocol;
+	struct frontend *f = bpf_map_lookup_elem(&frontends, &w->frontend);
 	if (!f)
 		return;
-	struct flow_key fk = {.client = n->client, .frontend = f->index};
-	fk.port = f->hash == HASH_FIVE_TUPLE ? n->client_port : 0;
-	struct flow *flow = bpf_map_lookup_elem(&flows, &fk);
+	w->flow.client = n->client;
+	w->flow.frontend = f->index;
+	w->flow.port = f->hash == HASH_FIVE_TUPLE ? n->client_port : 0;
+	w->flow.zero = 0;
+	struct flow *flow = bpf_map_lookup_elem(&flows, &w->flow);
 	if (!flow)
 		return;
 	if (flow->seen != now)
 		flow->seen = now;
-	if ((flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE)
+	if (flags && f->hash == HASH_FIVE_TUPLE)
 		flow->state = FLOW_CLOSING;
 }
 
 /* Reads the quoted packet of an ICMP error to us into w->key: it was sent by us to a
  * backend. Returns false if it is none. */
-static __always_inline bool nat_quoted(struct packet *p, struct nat_work *w)
+static __always_inline bool nat_quoted(struct xdp_md *xdp, struct nat_work *w)
 {
-	__u32 message = p->link + (__u32)(p->transport - p->network);
+	__u32 message = w->transport;
 	__u32 transport;
 	__u8 type;
 	__u16 ports[2];
 
-	if (bpf_xdp_load_bytes(p->xdp, message, &type, 1))
+	if (bpf_xdp_load_bytes(xdp, message, &type, 1))
 		return false;
-	if (p->version == 4) {
+	if (w->version == 4) {
 		if (type != ICMP_DEST_UNREACH && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETERPROB)
 			return false;
-		if (bpf_xdp_load_bytes(p->xdp, message + 8, &w->header.v4, sizeof(w->header.v4)))
+		if (bpf_xdp_load_bytes(xdp, message + 8, &w->header.v4, sizeof(w->header.v4)))
 			return false;
 		struct iphdr *ip = &w->header.v4;
 		if (ip->version != 4 || ip->ihl < 5 || (ip->frag_off & bpf_htons(0x1fff)))
@@ -424,7 +471,7 @@ static __always_inline bool nat_quoted(struct packet *p, struct nat_work *w)
 	} else {
 		if (type < ICMPV6_DEST_UNREACH || type > ICMPV6_PARAMPROB)
 			return false;
-		if (bpf_xdp_load_bytes(p->xdp, message + 8, &w->header.v6, sizeof(w->header.v6)))
+		if (bpf_xdp_load_bytes(xdp, message + 8, &w->header.v6, sizeof(w->header.v6)))
 			return false;
 		struct ipv6hdr *ip = &w->header.v6;
 		if (ip->version != 6)
@@ -436,7 +483,7 @@ static __always_inline bool nat_quoted(struct packet *p, struct nat_work *w)
 	}
 	if (w->key.protocol != IPPROTO_TCP && w->key.protocol != IPPROTO_UDP)
 		return false;
-	if (bpf_xdp_load_bytes(p->xdp, transport, ports, sizeof(ports)))
+	if (bpf_xdp_load_bytes(xdp, transport, ports, sizeof(ports)))
 		return false;
 	w->key.source_port = ports[0];
 	w->key.backend_port = ports[1];
@@ -451,70 +498,68 @@ static __always_inline bool nat_port_range(__be16 port)
 	return s && s->nat_first && at >= s->nat_first && at <= s->nat_last;
 }
 
-/* The rest of nat_back, for packets that may be answers. */
-static __noinline int nat_answer(struct packet *p)
+/* What nat_back does, of the packet that nat_work describes, if it is one of ours. */
+__noinline int nat_answer(struct xdp_md *xdp)
 {
 	struct nat_work *w = nat_work();
 	if (!w)
 		return XDP_PASS;
 	__builtin_memset(&w->key, 0, sizeof(w->key));
-	__builtin_memset(&w->fragment, 0, sizeof(w->fragment));
-	w->fragment.source = p->source;
-	w->fragment.destination = p->destination;
-	w->fragment.id = p->fragment;
-	w->fragment.protocol = p->version == 4 ? p->protocol : 0;
-	if (p->kind == KIND_ICMP) {
-		if (!nat_quoted(p, w) || !nat_port_range(w->key.source_port))
+	if (w->kind == KIND_ICMP) {
+		if (!nat_quoted(xdp, w) || !nat_port_range(w->key.source_port))
 			return XDP_PASS;
-	} else if (p->kind == KIND_FRAGMENT_LATER) {
+	} else if (w->kind == KIND_FRAGMENT_LATER) {
 		struct nat_key *known = bpf_map_lookup_elem(&nat_fragments, &w->fragment);
 		if (!known)
 			return XDP_PASS;
 		w->key = *known;
 	} else {
-		w->key.backend = p->source;
-		w->key.source = p->destination;
-		w->key.backend_port = p->source_port;
-		w->key.source_port = p->destination_port;
-		w->key.protocol = p->protocol;
+		w->key.backend = w->old.source;
+		w->key.source = w->old.destination;
+		w->key.backend_port = w->old.from;
+		w->key.source_port = w->old.to;
+		w->key.protocol = w->protocol;
 	}
 	struct nat *n = bpf_map_lookup_elem(&nat, &w->key);
 	if (!n)
 		return XDP_PASS;
-	if (p->ttl <= 1)
+	if (w->ttl <= 1)
 		return -REASON_LOOP;
-	if (p->kind == KIND_FRAGMENT_FIRST)
+	if (w->kind == KIND_FRAGMENT_FIRST)
 		bpf_map_update_elem(&nat_fragments, &w->fragment, &w->key, BPF_ANY);
 	__u32 now = seconds();
 	bool idle = n->seen != now;
-	__u8 flags = p->kind == KIND_ICMP ? 0 : p->tcp_flags & (TCP_FIN | TCP_RST);
+	__u8 flags = w->kind == KIND_ICMP ? 0 : w->flags & (TCP_FIN | TCP_RST);
 	if (idle)
 		n->seen = now;
 	if (flags)
 		n->state = FLOW_CLOSING;
 	if (idle || flags)
-		nat_touch(&w->key, n, flags, now);
+		nat_touch(w, n, flags, now);
 	struct ends *e = &w->outer;
 	e->source = n->vip;
 	e->from = n->vip_port;
 	e->destination = n->client;
 	e->to = n->client_port;
-	long r = find_way(p->xdp, &e->source, &e->destination, &w->way);
-	if (r == BPF_FIB_LKUP_RET_SUCCESS && p->kind != KIND_ICMP && p->length > w->way.mtu)
-		return too_big(p->xdp, w->way.mtu);
+	long r = find_way(xdp, &w->fib, &e->source, &e->destination, &w->way);
 	__u32 kernel = 0;
 	if (r == BPF_FIB_LKUP_RET_NO_NEIGH)
 		kernel = w->way.device;
 	else if (r == BPF_FIB_LKUP_RET_FWD_DISABLED) /* the way it came, then */
-		kernel = p->xdp->ingress_ifindex;
+		kernel = xdp->ingress_ifindex;
 	else if (r != BPF_FIB_LKUP_RET_SUCCESS)
 		return -REASON_NO_ROUTE;
+	else if (w->length > w->way.mtu && w->kind != KIND_ICMP)
+		return too_big(xdp, w->way.mtu);
 	turn(w);
-	describe(w, p, p->kind, w->key.protocol);
-	int bad = nat_rewrite(p->xdp);
+	w->protocol = w->key.protocol;
+	int bad = nat_rewrite(xdp);
 	if (bad)
 		return bad;
-	return kernel ? leave_to_kernel(p->xdp, kernel) : forward(p, &w->way);
+	if (kernel)
+		return leave_to_kernel(xdp, kernel);
+	struct packet p = {.xdp = xdp, .link = w->network, .version = w->version};
+	return forward(&p, &w->way);
 }
 
 /* Rewrites an answer of a backend and sends it to the client. XDP_PASS, and the packet
@@ -525,6 +570,9 @@ static __always_inline int nat_back(struct packet *p)
 		return XDP_PASS;
 	if ((p->kind == KIND_WHOLE || p->kind == KIND_FRAGMENT_FIRST) && !nat_port_range(p->destination_port))
 		return XDP_PASS;
-	struct packet copy = *p;
-	return nat_answer(&copy);
+	struct nat_work *w = nat_work();
+	if (!w)
+		return XDP_PASS;
+	describe(w, p);
+	return nat_answer(p->xdp);
 }

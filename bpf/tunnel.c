@@ -5,22 +5,22 @@
 #include "restore.h"
 
 /* What does not fit the stack. Programs run to their end on a CPU. */
-struct work {
+struct tunnel_work {
 	struct tunnel tunnel;
 	struct datagram packet;
 	struct datagram quoted;
 	struct flow_view flow;
 };
 
-MAP(works, PERCPU_ARRAY, 1, __u32, struct work);
+MAP(tunnel_works, PERCPU_ARRAY, 1, __u32, struct tunnel_work);
 
-static __always_inline struct work *work(void)
+static __always_inline struct tunnel_work *tunnel_work(void)
 {
 	__u32 zero = 0;
-	return bpf_map_lookup_elem(&works, &zero);
+	return bpf_map_lookup_elem(&tunnel_works, &zero);
 }
 
-static __always_inline struct local *find_local(struct work *w, __u64 id)
+static __always_inline struct local *find_local(struct tunnel_work *w, __u64 id)
 {
 	struct local_key key = {.id = id, .frontend = w->flow.key.frontend};
 	return w->flow.known ? bpf_map_lookup_elem(&locals, &key) : NULL;
@@ -37,7 +37,7 @@ static __always_inline struct hop *find_hop(__u64 id)
 }
 
 /* Reads what is in the tunnel and whose flow it is. Returns 0 or a reason. */
-static __always_inline int read_inside(struct __sk_buff *skb, struct work *w)
+static __always_inline int read_inside(struct __sk_buff *skb, struct tunnel_work *w)
 {
 	struct tunnel *t = &w->tunnel;
 	struct datagram *d = &w->packet;
@@ -96,7 +96,7 @@ static __always_inline int read_inside(struct __sk_buff *skb, struct work *w)
 }
 
 /* The largest segment that the client may send through a tunnel like this one. */
-static __always_inline __u16 fitting(struct __sk_buff *skb, struct work *w)
+static __always_inline __u16 fitting(struct __sk_buff *skb, struct tunnel_work *w)
 {
 	struct next_hop *nh = bpf_map_lookup_elem(&next_hops, &w->tunnel.next_hop);
 	__u32 mtu = nh ? nh->mtu : 0;
@@ -110,7 +110,7 @@ static __always_inline __u16 fitting(struct __sk_buff *skb, struct work *w)
 }
 
 /* Hands the packet to a backend of this machine. keep: the flow is its own from now on. */
-static __always_inline int take(struct __sk_buff *skb, struct work *w, __u64 id, bool keep)
+static __always_inline int take(struct __sk_buff *skb, struct tunnel_work *w, __u64 id, bool keep)
 {
 	struct flow_view *f = &w->flow;
 	struct local *l = find_local(w, id);
@@ -143,7 +143,7 @@ static __always_inline int take(struct __sk_buff *skb, struct work *w, __u64 id,
 }
 
 /* Sends the packet, still in its tunnel, to another machine. */
-static __always_inline int pass_on(struct __sk_buff *skb, struct work *w, struct hop *h)
+static __always_inline int pass_on(struct __sk_buff *skb, struct tunnel_work *w, struct hop *h)
 {
 	struct tunnel *t = &w->tunnel;
 	struct settings *s = setting();
@@ -162,7 +162,7 @@ static __always_inline int pass_on(struct __sk_buff *skb, struct work *w, struct
 }
 
 /* Says whether the backend of this machine that is asked takes a flow nobody is known to own. */
-static __always_inline bool claims(struct __sk_buff *skb, struct work *w, struct local *l)
+static __always_inline bool claims(struct __sk_buff *skb, struct tunnel_work *w, struct local *l)
 {
 	struct flow_view *f = &w->flow;
 	if (is_first(f))
@@ -174,7 +174,7 @@ static __always_inline bool claims(struct __sk_buff *skb, struct work *w, struct
 
 /* The flow is at another machine: this one was asked when it began and passed it on.
  * Being told so is believed twice, so that it ends. Returns false if it is not so. */
-static __always_inline struct hop *moved(struct work *w, __u64 id)
+static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 {
 	struct tunnel *t = &w->tunnel;
 	if (t->flags & HOP_MOVED)
@@ -191,7 +191,7 @@ static __always_inline struct hop *moved(struct work *w, __u64 id)
 
 /* Second chance: whoever is asked and does not have the flow passes it on to the next; who
  * was asked first takes it in the end. */
-static __always_inline int choose(struct __sk_buff *skb, struct work *w)
+static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 {
 	struct tunnel *t = &w->tunnel;
 	struct flow_view *f = &w->flow;
@@ -243,7 +243,7 @@ static __always_inline int choose(struct __sk_buff *skb, struct work *w)
 }
 
 /* Answers a probe: whether what leaves this machine from the VIP reaches who asks. */
-static __always_inline int echo(struct __sk_buff *skb, struct work *w)
+static __always_inline int echo(struct __sk_buff *skb, struct tunnel_work *w)
 {
 	struct datagram *d = &w->packet;
 	__u8 asks = d->v6 ? ICMPV6_ECHO_REQUEST : ICMP_ECHO;
@@ -266,7 +266,7 @@ int tunnel_in(struct __sk_buff *skb)
 	int verdict;
 	if (resend(skb, &verdict))
 		return verdict;
-	struct work *w = work();
+	struct tunnel_work *w = tunnel_work();
 	if (!w)
 		return TCX_ACTION_NEXT;
 	int r = read_tunnel(skb, &w->tunnel);
@@ -287,7 +287,7 @@ int tunnel_out(struct __sk_buff *skb)
 	bool v6 = skb->protocol == bpf_htons(ETH_P_IPV6);
 	if (!v6 && skb->protocol != bpf_htons(ETH_P_IP))
 		return TCX_ACTION_NEXT;
-	struct work *w = work();
+	struct tunnel_work *w = tunnel_work();
 	if (!w)
 		return TCX_ACTION_NEXT;
 	struct datagram *d = &w->packet;
