@@ -127,7 +127,7 @@ func New(c Config) (*Agent, error) {
 	}
 	a := &Agent{config: c, poll: make(chan struct{}, 1), member: make(chan struct{})}
 	report := &reporter{
-		version: c.Version, proxy: c.Proxy, addresses: machineAddresses, log: c.Log, changed: make(chan struct{}, 1),
+		version: c.Version, proxy: c.Proxy, addresses: machineAddresses, log: c.Log, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 	a.state = newState(c.Now, func(b memoryBatch) { a.keeper.add(b) }, func() {
 		poke(report.changed)
@@ -139,7 +139,8 @@ func New(c Config) (*Agent, error) {
 	report.state = a.state
 	a.announcer = newAnnouncer(c, a.state, func() { poke(report.changed) })
 	a.balancer = a.announcer.balancer
-	a.checks = newChecks(c.Checking, func() { poke(report.changed) })
+	a.checks = newChecks(c.Checking, func() { poke(report.urgent) }, a.state.reassess)
+	a.state.own(a.checks.own)
 	a.state.network = func(change delta.Change) error {
 		if change.Type == typeCheck {
 			return a.checks.take(change)
@@ -150,7 +151,7 @@ func New(c Config) (*Agent, error) {
 	a.drainer = &drainer{proxy: c.Drainer, announcer: a.announcer, balancer: a.balancer, state: a.state, log: c.Log, news: make(chan struct{}, 1)}
 	a.upstream = &upstream{
 		planes: c.Planes, state: a.state, report: report, log: c.Log, now: c.Now, random: c.Rand,
-		path: filepath.Join(c.DataDir, "identity", "identity.json"),
+		path: filepath.Join(c.DataDir, "identity", "identity.json"), presence: a.checks.plane,
 	}
 	m, err := newMetrics(c.Registerer, a)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
@@ -23,6 +24,8 @@ type Checker interface {
 	Set([]model.Check)
 	// Results are sorted by ID.
 	Results() []model.CheckResult
+	// Result is that of one check; HealthUnchecked where there is none of that ID.
+	Result(id string) model.Health
 }
 
 // Checking is what checks backends at a machine. Without a Checker nothing is checked.
@@ -32,18 +35,33 @@ type Checking struct {
 	Changed chan struct{}
 }
 
-// checks hands the checker what the plane wants to be checked.
+// checks hands the checker what the plane wants to be checked. What it finds goes to the
+// plane and, for what the plane does not know or while it is away, to this machine's own.
 type checks struct {
-	parts   Checking
-	changed func() // what a report says may differ
-	news    chan struct{}
+	parts Checking
+	found func() // what a report says differs, and must be said at once
+	// reassess has what the machine does follow its own results.
+	reassess func()
+	news     chan struct{}
+	moved    chan struct{} // the plane came or went
+	present  atomic.Bool   // the plane is there
 
 	mu     sync.Mutex
 	wanted map[string]model.Check
 }
 
-func newChecks(parts Checking, changed func()) *checks {
-	return &checks{parts: parts, changed: changed, news: make(chan struct{}, 1), wanted: map[string]model.Check{}}
+func newChecks(parts Checking, found, reassess func()) *checks {
+	return &checks{
+		parts: parts, found: found, reassess: reassess,
+		news: make(chan struct{}, 1), moved: make(chan struct{}, 1), wanted: map[string]model.Check{},
+	}
+}
+
+// plane notes whether there is a plane.
+func (k *checks) plane(present bool) {
+	if k.present.Swap(present) != present {
+		poke(k.moved)
+	}
 }
 
 // take notes what the plane wants. An error is one to refuse the change with.
@@ -86,22 +104,37 @@ func (k *checks) run(ctx context.Context) error {
 			}
 			return nil
 		case <-k.parts.Changed:
-			k.changed()
-			continue
+			k.found()
+			k.reassess()
+		case <-k.moved:
+			k.reassess()
 		case <-k.news:
+			k.mu.Lock()
+			list := slices.Collect(maps.Values(k.wanted))
+			k.mu.Unlock()
+			slices.SortFunc(list, func(a, b model.Check) int { return cmp.Compare(a.ID, b.ID) })
+			k.parts.Checker.Set(list)
 		}
-		k.mu.Lock()
-		list := slices.Collect(maps.Values(k.wanted))
-		k.mu.Unlock()
-		slices.SortFunc(list, func(a, b model.Check) int { return cmp.Compare(a.ID, b.ID) })
-		k.parts.Checker.Set(list)
 	}
 }
 
-// results are what was found, sorted by ID.
+// results are what was found, sorted by ID. What is not known yet is left out.
 func (k *checks) results() []model.CheckResult {
 	if k.parts.Checker == nil {
 		return nil
 	}
-	return k.parts.Checker.Results()
+	return slices.DeleteFunc(k.parts.Checker.Results(), func(r model.CheckResult) bool { return !decided(r.Health) })
 }
+
+// own is what this machine itself found of a check, and whether it holds whatever the plane
+// said: while there is none.
+func (k *checks) own(id string) (h model.Health, holds bool) {
+	if k.parts.Checker == nil || id == "" {
+		return model.HealthUnchecked, false
+	}
+	h = k.parts.Checker.Result(id)
+	return h, decided(h) && !k.present.Load()
+}
+
+// decided says that a health is known.
+func decided(h model.Health) bool { return h == model.Healthy || h == model.Unhealthy }

@@ -34,7 +34,8 @@ var errUnreadable = errors.New("unreadable resource")
 type clusterInfo struct {
 	set string // name of its load assignment; empty when it is not by EDS
 	// simple: warm as soon as Envoy has taken it and its endpoints. Others depend on
-	// health checks, DNS or secrets, and Envoy must be asked.
+	// secrets or DNS, or on health checks of a plane that had Envoy do these, and Envoy
+	// must be asked.
 	simple  bool
 	secrets []string // that its connections need, sorted
 }

@@ -20,6 +20,9 @@ import (
 const (
 	// reportGather is how long a change waits for others before it is reported.
 	reportGather = 50 * time.Millisecond
+	// urgentGap is how far what must be reported at once is from the last report, at least:
+	// many backends may fail together.
+	urgentGap = 20 * time.Millisecond
 	// reportAgain is how long a broken report stream waits for the next try.
 	reportAgain = time.Second
 	// defaultTTL is taken until a plane says another.
@@ -37,6 +40,7 @@ type reporter struct {
 	addresses func() ([]string, error)
 	log       *slog.Logger
 	changed   chan struct{} // gets a token when a report may differ
+	urgent    chan struct{} // the same, for what others wait for
 	ttl       atomic.Int64
 }
 
@@ -99,6 +103,7 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 			return <-broken
 		}
 		last = report
+		sent := time.Now()
 		again := time.NewTimer(r.every())
 		for same := true; same; {
 			select {
@@ -116,7 +121,16 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 				case err := <-broken:
 					again.Stop()
 					return err
+				case <-r.urgent:
 				case <-time.After(reportGather):
+				}
+				same = steady(last, r.report())
+			case <-r.urgent:
+				select {
+				case err := <-broken:
+					again.Stop()
+					return err
+				case <-time.After(urgentGap - time.Since(sent)):
 				}
 				same = steady(last, r.report())
 			}

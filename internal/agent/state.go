@@ -38,18 +38,21 @@ type state struct {
 	withheld     int // streams that wait for what is remembered
 
 	// network takes what is of the network's types.
-	network  func(delta.Change) error
-	remember func(memoryBatch)
-	ready    chan struct{} // closed when serving
-	changed  func()        // called when anything may differ; must not block or call back
-	timed    chan struct{} // gets a token when wakeAt became earlier
-	wakeAt   time.Time
-	wake     func()              // of the stream: look again
-	foreign  map[string]struct{} // clusters that Envoy brought and that are not known here
-	over     map[string]struct{} // those that it may lose when it connects next
-	overAt   time.Time
-	ending   *delta.Stream // that is to end for it
-	opened   time.Time     // when the present stream said what clusters it has
+	network func(delta.Change) error
+	// assignments and rows know health where the plane does not.
+	assignments *assignments
+	rows        *rows
+	remember    func(memoryBatch)
+	ready       chan struct{} // closed when serving
+	changed     func()        // called when anything may differ; must not block or call back
+	timed       chan struct{} // gets a token when wakeAt became earlier
+	wakeAt      time.Time
+	wake        func()              // of the stream: look again
+	foreign     map[string]struct{} // clusters that Envoy brought and that are not known here
+	over        map[string]struct{} // those that it may lose when it connects next
+	overAt      time.Time
+	ending      *delta.Stream // that is to end for it
+	opened      time.Time     // when the present stream said what clusters it has
 }
 
 // memoryBatch is one step of the state that must be remembered, whole or not at all.
@@ -67,6 +70,7 @@ func newState(now func() time.Time, remember func(memoryBatch), changed func()) 
 		heard: make(chan struct{}), withholdTime: withholdTime,
 		network: func(delta.Change) error { return nil },
 	}
+	s.own(nobodyFinds)
 	for _, t := range planeTypes {
 		s.versions[t] = map[string]string{}
 	}
@@ -79,7 +83,11 @@ func (s *state) restore(r remembered, older, keyless bool) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gate.SetKeyless(keyless)
-	err := s.gate.Restore(r.target, r.good)
+	target := slices.Clone(r.target)
+	for i, c := range target {
+		target[i] = s.assignments.resolve(c)
+	}
+	err := s.gate.Restore(target, r.good)
 	for _, c := range r.target {
 		if c.Type == typeMachine && c.Resource != nil {
 			if e := s.configure(c.Resource); e != nil {
@@ -87,7 +95,7 @@ func (s *state) restore(r remembered, older, keyless bool) (bool, error) {
 			}
 		}
 		if isNetwork(c.Type) {
-			if e := s.network(c); e != nil {
+			if e := s.takeNetwork(c); e != nil {
 				err = errors.Join(err, e)
 				continue
 			}
@@ -219,9 +227,9 @@ func (s *state) take(t delta.Type, changes []delta.Change) ([]delta.Change, erro
 		taken := changes[:0:0]
 		var first error
 		for _, c := range changes {
-			take := func(c delta.Change) error { return s.gate.Target([]delta.Change{c}) }
+			take := func(c delta.Change) error { return s.gate.Target([]delta.Change{s.assignments.resolve(c)}) }
 			if isNetwork(t) {
-				take = s.network
+				take = s.takeNetwork
 			}
 			if err := take(c); err != nil {
 				if first == nil {

@@ -48,6 +48,8 @@ type upstream struct {
 	random  *rand.Rand // used by run alone
 	metrics *metrics
 	path    string // of the identity
+	// presence is told when the plane comes and when it goes.
+	presence func(there bool)
 	// rejoin gets another identity with a token; nil and no error when it cannot. Used
 	// by run alone.
 	rejoin func(context.Context) (*Identity, error)
@@ -127,6 +129,7 @@ func (u *upstream) lost(address string, err error, lived bool) {
 	u.connected, u.reason = "", fmt.Errorf("plane %s: %w", address, err)
 	u.mu.Unlock()
 	u.metrics.connected.Set(0)
+	u.presence(false)
 	switch {
 	case first || lived:
 		u.log.Warn("no plane; traffic goes on as it is", "plane", address, "error", err)
@@ -142,6 +145,7 @@ func (u *upstream) found(address string) {
 	u.connected, u.reason = address, nil
 	u.mu.Unlock()
 	u.metrics.connected.Set(1)
+	u.presence(true)
 	u.log.Info("connected to plane", "plane", address)
 }
 

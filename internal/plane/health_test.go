@@ -24,7 +24,7 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-func backendAt(i int) netip.AddrPort {
+func serverAt(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 }
 
@@ -90,7 +90,7 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 				how := model.HealthCheck{Interval: time.Duration(1+r.IntN(2)) * time.Second, Port: uint16(r.IntN(2) * 9)}
 				var backends []netip.AddrPort
 				for range r.IntN(5) {
-					backends = append(backends, netip.AddrPortFrom(backendAt(r.IntN(4)).Addr(), uint16(80+r.IntN(2))))
+					backends = append(backends, netip.AddrPortFrom(serverAt(r.IntN(4)).Addr(), uint16(80+r.IntN(2))))
 				}
 				users[u] = tcpChecks(how, backends...)
 				h.use(u, users[u])
@@ -193,7 +193,7 @@ func TestChecksMoveLittle(t *testing.T) {
 	h.members(machines)
 	var backends []netip.AddrPort
 	for i := range endpoints {
-		backends = append(backends, backendAt(i))
+		backends = append(backends, serverAt(i))
 	}
 	h.use(checkUser{group: "g"}, tcpChecks(model.HealthCheck{}, backends...))
 	h.use(checkUser{frontend: model.FrontendKey{Port: 80}}, tcpChecks(model.HealthCheck{}, backends...))
@@ -216,7 +216,7 @@ func TestChecksMoveLittle(t *testing.T) {
 // that check it ask at once.
 func TestPassiveSignals(t *testing.T) {
 	h, held := newHealth(), told{}
-	b := backendAt(1)
+	b := serverAt(1)
 	u := checkUser{group: "g"}
 	h.members([]string{"a", "b", "c", "d", "e"})
 	checks := tcpChecks(model.HealthCheck{}, b)
@@ -232,7 +232,7 @@ func TestPassiveSignals(t *testing.T) {
 		}
 	}
 	h.judge()
-	h.report(others[0], nil, []netip.AddrPort{b, backendAt(2)})
+	h.report(others[0], nil, []netip.AddrPort{b, serverAt(2)})
 	if n := held.take(t, h); n != 3 {
 		t.Errorf("%d machines were told to ask at once, want the three that check", n)
 	}
@@ -367,7 +367,7 @@ func TestDeadBackendIsOutInTime(t *testing.T) {
 				s := newSite(t, 5)
 				const fall = 3
 				check := model.HealthCheck{Interval: time.Second, Timeout: 400 * time.Millisecond, Unhealthy: fall, Healthy: 2}
-				good, bad := backendAt(1), backendAt(2)
+				good, bad := serverAt(1), serverAt(2)
 				s.check(t, tcpChecks(check, good, bad))
 				time.Sleep(5*time.Second + time.Duration(round)*73*time.Millisecond)
 				if s.verdict(bad) != model.Healthy {
@@ -396,7 +396,7 @@ func TestOneViewIsNotEnough(t *testing.T) {
 		s := newSite(t, 5)
 		var backends []netip.AddrPort
 		for i := range 100 {
-			backends = append(backends, backendAt(i))
+			backends = append(backends, serverAt(i))
 		}
 		s.check(t, tcpChecks(model.HealthCheck{Interval: time.Second, Timeout: 400 * time.Millisecond}, backends...))
 		time.Sleep(3 * time.Second)
@@ -421,7 +421,7 @@ func TestProbesAreFew(t *testing.T) {
 		how := model.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second}
 		var backends []netip.AddrPort
 		for i := range endpoints {
-			backends = append(backends, backendAt(i))
+			backends = append(backends, serverAt(i))
 		}
 		for _, u := range []checkUser{{group: "other"}, {frontend: model.FrontendKey{Port: 80}}} {
 			s.use(u, tcpChecks(how, backends...))

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// assignments puts health into load assignments where the plane does not know it, or is
+// away. A plane that has just begun does not know it until the machines have reported: what
+// it decided before stays until then.
+//
+// An endpoint is, in this order,
+//   - what this machine found, while there is no plane;
+//   - what the plane says;
+//   - what this machine found;
+//   - what the plane said before;
+//   - out, if another endpoint is known to be healthy: that one can wait for an answer;
+//   - in, since nobody knows better.
+//
+// Those that the plane keeps out for another reason than health stay out.
+type assignments struct {
+	own   func(check string) (h model.Health, holds bool)
+	known map[string]*assignment // those with checks
+}
+
+// assignment is a load assignment as the plane sent it.
+type assignment struct {
+	raw    *delta.Resource
+	parsed *endpointv3.ClusterLoadAssignment // without what says how it is checked
+	// endpoints of parsed that are checked.
+	endpoints []checkedEndpoint
+	said      map[string]corev3.HealthStatus // by the plane, when it knew, by address
+	sent      *delta.Resource
+	statuses  []corev3.HealthStatus // of sent
+}
+
+type checkedEndpoint struct {
+	*endpointv3.LbEndpoint
+	check, address string
+	status         corev3.HealthStatus // by the plane
+}
+
+func newAssignments(own func(string) (model.Health, bool)) *assignments {
+	return &assignments{own: own, known: map[string]*assignment{}}
+}
+
+// resolve takes a change of the plane and returns what it is for the proxy.
+func (a *assignments) resolve(c delta.Change) delta.Change {
+	if c.Type != typeEndpoint {
+		return c
+	}
+	if c.Resource == nil || !bytes.Contains(c.Resource.Body.GetValue(), []byte(agentv1.CheckMetadata)) {
+		delete(a.known, c.Name)
+		return c
+	}
+	m := &endpointv3.ClusterLoadAssignment{}
+	if err := unmarshal(c.Resource, m); err != nil {
+		return c // whoever takes it says so
+	}
+	x := &assignment{raw: c.Resource, parsed: m, said: map[string]corev3.HealthStatus{}}
+	before := a.known[c.Name]
+	for _, l := range m.GetEndpoints() {
+		for _, e := range l.GetLbEndpoints() {
+			if check := e.GetMetadata().GetFilterMetadata()[agentv1.CheckMetadata].GetFields()[agentv1.CheckMetadataKey].GetStringValue(); check != "" {
+				at := e.GetEndpoint().GetAddress().GetSocketAddress()
+				n := checkedEndpoint{LbEndpoint: e, check: check, status: e.GetHealthStatus(), address: at.String()}
+				x.endpoints = append(x.endpoints, n)
+				switch {
+				case n.status != corev3.HealthStatus_UNKNOWN:
+					x.said[n.address] = n.status
+				case before != nil && before.said[n.address] != corev3.HealthStatus_UNKNOWN:
+					x.said[n.address] = before.said[n.address]
+				}
+			}
+			delete(e.GetMetadata().GetFilterMetadata(), agentv1.CheckMetadata)
+			if len(e.GetMetadata().GetFilterMetadata()) == 0 {
+				e.Metadata = nil
+			}
+		}
+	}
+	a.known[c.Name] = x
+	c.Resource = a.build(x)
+	return c
+}
+
+// again are the load assignments that are others than they were, though the plane sent none.
+func (a *assignments) again() []delta.Change {
+	var changes []delta.Change
+	for _, name := range slices.Sorted(maps.Keys(a.known)) {
+		x := a.known[name]
+		if before := x.sent; a.build(x) != before {
+			changes = append(changes, delta.Change{Type: typeEndpoint, Name: name, Resource: x.sent})
+		}
+	}
+	return changes
+}
+
+// build makes a load assignment for the proxy; the same again if it is no other.
+func (a *assignments) build(x *assignment) *delta.Resource {
+	statuses := make([]corev3.HealthStatus, len(x.endpoints))
+	same, anyHealthy := true, false // who takes requests is checked, or nobody is
+	for i, e := range x.endpoints {
+		own, holds := a.own(e.check)
+		switch {
+		case holds:
+			statuses[i] = statusOf(own)
+		case e.status != corev3.HealthStatus_UNKNOWN:
+			statuses[i] = e.status
+		case decided(own):
+			statuses[i] = statusOf(own)
+		default:
+			statuses[i] = x.said[e.address]
+		}
+		anyHealthy = anyHealthy || statuses[i] == corev3.HealthStatus_HEALTHY
+	}
+	for i, e := range x.endpoints {
+		if statuses[i] == corev3.HealthStatus_UNKNOWN {
+			if statuses[i] = corev3.HealthStatus_HEALTHY; anyHealthy {
+				statuses[i] = corev3.HealthStatus_UNHEALTHY
+			}
+		}
+		same = same && statuses[i] == e.status
+	}
+	if x.sent != nil && slices.Equal(statuses, x.statuses) {
+		return x.sent
+	}
+	for i, e := range x.endpoints {
+		e.HealthStatus = statuses[i]
+	}
+	r, err := delta.NewResource(x.raw.Name, proto.Clone(x.parsed))
+	if err != nil {
+		return x.raw // it came encoded: it can be
+	}
+	// Equal versions must mean equal bodies, and the plane knows its own.
+	if same {
+		r.Version = x.raw.Version
+	} else {
+		r.Version = x.raw.Version + "+" + r.Version
+	}
+	x.sent, x.statuses = &r, statuses
+	return x.sent
+}
+
+func statusOf(h model.Health) corev3.HealthStatus {
+	if h == model.Healthy {
+		return corev3.HealthStatus_HEALTHY
+	}
+	return corev3.HealthStatus_UNHEALTHY
+}
+
+// nobodyFinds is what a machine finds that checks nothing.
+func nobodyFinds(string) (model.Health, bool) { return model.HealthUnchecked, false }
+
+// own says what this machine itself finds of backends. It is set before anything is taken.
+func (s *state) own(own func(check string) (h model.Health, holds bool)) {
+	s.assignments, s.rows = newAssignments(own), newRows(own)
+}
+
+func (s *state) takeNetwork(c delta.Change) error {
+	changes, err := s.rows.resolve(c)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		if err := s.network(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reassess has Envoy and the data planes follow what this machine itself finds of backends,
+// where the plane does not know it or is away. It is not remembered.
+func (s *state) reassess() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.rows.again() {
+		if err := s.network(c); err != nil {
+			continue // it was taken before, in another form
+		}
+	}
+	if changes := s.assignments.again(); len(changes) > 0 {
+		if err := s.gate.Target(changes); err == nil {
+			s.advance()
+		}
+	}
+}

@@ -1,0 +1,344 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
+)
+
+// finds is what a machine itself finds, by check.
+type finds struct {
+	results map[string]model.Health
+	alone   bool // there is no plane
+}
+
+func (f *finds) own(check string) (model.Health, bool) {
+	h := f.results[check]
+	return h, f.alone && decided(h)
+}
+
+// assigned is a load assignment of the plane: "a=healthy b=unknown c=draining". All but
+// those that drain are checked by their names.
+func assigned(t *testing.T, text string) delta.Change {
+	t.Helper()
+	m := &endpointv3.ClusterLoadAssignment{ClusterName: "s", Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
+	for i, word := range strings.Fields(text) {
+		name, status, _ := strings.Cut(word, "=")
+		e := &endpointv3.LbEndpoint{
+			HealthStatus: corev3.HealthStatus(corev3.HealthStatus_value[strings.ToUpper(status)]),
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+				SocketAddress: &corev3.SocketAddress{Address: fmt.Sprintf("10.0.0.%d", name[0]), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 80}},
+			}}}},
+		}
+		if status != "draining" {
+			e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"fairlead.dev/health": {
+				Fields: map[string]*structpb.Value{"check": structpb.NewStringValue(name)},
+			}}}
+		}
+		if i == 1 {
+			m.Endpoints = append(m.Endpoints, &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: "b"}})
+		}
+		l := m.GetEndpoints()[len(m.GetEndpoints())-1]
+		l.LbEndpoints = append(l.LbEndpoints, e)
+	}
+	return delta.Change{Type: typeEndpoint, Name: "s", Resource: pack(t, "s", m)}
+}
+
+// statusesOf is what the proxy is told: "a=healthy b=unhealthy".
+func statusesOf(t *testing.T, r *delta.Resource) string {
+	t.Helper()
+	var m endpointv3.ClusterLoadAssignment
+	if err := unmarshal(r, &m); err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, l := range m.GetEndpoints() {
+		for _, e := range l.GetLbEndpoints() {
+			if e.GetMetadata() != nil {
+				t.Error("the proxy is sent metadata")
+			}
+			a := netip.MustParseAddr(e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress()).As4()
+			words = append(words, fmt.Sprintf("%c=%s", a[3], strings.ToLower(e.GetHealthStatus().String())))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func TestHealthOfAssignments(t *testing.T) {
+	type step struct {
+		plane string // what it sends; empty: it sends nothing
+		own   map[string]model.Health
+		alone bool
+		want  string
+	}
+	well, ill := model.Healthy, model.Unhealthy
+	for name, steps := range map[string][]step{
+		"the plane's word": {{plane: "a=healthy b=unhealthy c=draining", own: map[string]model.Health{"a": ill, "b": well}, want: "a=healthy b=unhealthy c=draining"}},
+		"a new group serves at once": {
+			{plane: "a=unknown b=unknown", want: "a=healthy b=healthy"},
+			{own: map[string]model.Health{"b": ill}, want: "a=healthy b=unhealthy"},
+			{plane: "a=unknown b=unhealthy", want: "a=healthy b=unhealthy"},
+			{plane: "a=unhealthy b=unhealthy", want: "a=unhealthy b=unhealthy"},
+		},
+		"a new endpoint waits for its answer": {
+			{plane: "a=healthy", want: "a=healthy"},
+			{plane: "a=healthy b=unknown", want: "a=healthy b=unhealthy"},
+			{own: map[string]model.Health{"b": well}, want: "a=healthy b=healthy"},
+			{plane: "a=healthy b=healthy", want: "a=healthy b=healthy"},
+		},
+		"one that waits serves where nobody else can": {
+			{plane: "a=healthy b=unknown", want: "a=healthy b=unhealthy"},
+			{plane: "a=unhealthy b=unknown", want: "a=unhealthy b=healthy"},
+		},
+		"a plane that has just begun": {
+			{plane: "a=healthy b=unhealthy c=draining", want: "a=healthy b=unhealthy c=draining"},
+			{plane: "a=unknown b=unknown c=draining", want: "a=healthy b=unhealthy c=draining"},
+			{plane: "a=unknown b=unknown d=unknown", want: "a=healthy b=unhealthy d=unhealthy"},
+			{own: map[string]model.Health{"b": well}, want: "a=healthy b=healthy d=unhealthy"},
+			{plane: "a=healthy b=healthy d=healthy", want: "a=healthy b=healthy d=healthy"},
+		},
+		"what waited was never decided": {
+			{plane: "a=healthy b=unknown", want: "a=healthy b=unhealthy"},
+			{plane: "b=unknown", want: "b=healthy"},
+		},
+		"no plane": {
+			{plane: "a=healthy b=unhealthy c=draining", want: "a=healthy b=unhealthy c=draining"},
+			{own: map[string]model.Health{"a": ill, "b": well}, want: "a=healthy b=unhealthy c=draining"},
+			{own: map[string]model.Health{"a": ill, "b": well}, alone: true, want: "a=unhealthy b=healthy c=draining"},
+			{own: map[string]model.Health{"a": model.HealthUnknown}, alone: true, want: "a=healthy b=unhealthy c=draining"},
+			{own: map[string]model.Health{"a": ill}, want: "a=healthy b=unhealthy c=draining"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &finds{}
+			a := newAssignments(f.own)
+			var now *delta.Resource
+			versions := map[string]string{}
+			for i, s := range steps {
+				f.results, f.alone = s.own, s.alone
+				if s.plane != "" {
+					c := assigned(t, s.plane)
+					raw := c.Resource.Version
+					now = a.resolve(c).Resource
+					if !strings.HasPrefix(now.Version, raw) || c.Resource.Version != raw {
+						t.Errorf("step %d: version %s of %s", i, now.Version, raw)
+					}
+				}
+				for _, c := range a.again() {
+					if s.plane != "" {
+						t.Errorf("step %d: it is another at once", i)
+					}
+					now = c.Resource
+				}
+				got := statusesOf(t, now)
+				if got != s.want {
+					t.Fatalf("step %d: %s, want %s", i, got, s.want)
+				}
+				if said, known := versions[now.Version]; known && said != got {
+					t.Errorf("step %d: the version of %s is that of %s", i, got, said)
+				}
+				versions[now.Version] = got
+				if len(a.again()) != 0 {
+					t.Errorf("step %d: nothing changed, and it is another", i)
+				}
+			}
+		})
+	}
+}
+
+// TestHealthLeavesOthersAlone holds that load assignments without checks, those that cannot
+// be read and other resources pass as they are, and that nothing is kept of what went.
+func TestHealthLeavesOthersAlone(t *testing.T) {
+	a := newAssignments((&finds{}).own)
+	garbage := assigned(t, "a=healthy")
+	garbage.Resource.Body.Value = append([]byte{0xff}, garbage.Resource.Body.GetValue()...)
+	for _, c := range []delta.Change{assigned(t, "a=draining"), garbage, {Type: typeCluster, Name: "s", Resource: assigned(t, "a=unknown").Resource}} {
+		if got := a.resolve(c); got.Resource != c.Resource {
+			t.Error("it is another")
+		}
+	}
+	a.resolve(assigned(t, "a=unknown"))
+	if a.resolve(delta.Change{Type: typeEndpoint, Name: "s"}); len(a.known) != 0 {
+		t.Error("it is kept")
+	}
+}
+
+func TestHealthOfRows(t *testing.T) {
+	at := netip.MustParseAddrPort
+	frontend := &model.Frontend{
+		FrontendKey: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80},
+		Machines:    []string{"m"}, Check: &model.HealthCheck{Kind: model.CheckTCP}, Panic: 40,
+	}
+	name := frontend.String()
+	row := func(i int, weight uint32, h model.Health) model.FrontendBackend {
+		b := model.FrontendBackend{Address: at(fmt.Sprintf("10.0.0.%d:80", i)), Weight: weight, HopWeight: 100, Health: h}
+		if weight == 0 {
+			b.State = model.BackendDraining
+		}
+		return b
+	}
+	rowsChange := func(list ...model.FrontendBackend) delta.Change {
+		return delta.Change{Type: typeFrontendBackends, Name: name, Resource: pack(t, name, wire.FrontendBackends(list))}
+	}
+	frontendChange := delta.Change{Type: typeFrontend, Name: name, Resource: pack(t, name, wire.Frontend(frontend, func(model.ListenerID) string { return "" }))}
+	id := func(i int) string { return model.NewCheck(row(i, 0, "").Address, *frontend.Check).ID }
+	f := &finds{}
+	r := newRows(f.own)
+	now := ""
+	take := func(changes []delta.Change, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range changes {
+			if c.Type != typeFrontendBackends || c.Resource == nil {
+				continue
+			}
+			list, err := frontendBackends(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var words []string
+			for _, b := range list {
+				words = append(words, fmt.Sprintf("%d/%s/%s", b.Weight, b.State, b.Health))
+			}
+			now = strings.Join(words, " ")
+		}
+	}
+	expect := func(what, want string) {
+		t.Helper()
+		take(r.again(), nil)
+		if now != want {
+			t.Errorf("%s: %s, want %s", what, now, want)
+		}
+		if n := len(r.again()); n != 0 {
+			t.Errorf("%s: nothing changed, and %d are others", what, n)
+		}
+	}
+	well, ill, unknown := model.Healthy, model.Unhealthy, model.HealthUnknown
+	take(r.resolve(rowsChange(row(1, 100, well), row(2, 0, ill), row(3, 100, well))))
+	take(r.resolve(frontendChange))
+	expect("the plane's word", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
+	f.results = map[string]model.Health{id(1): ill, id(2): well}
+	expect("there is a plane", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
+	f.alone = true
+	expect("there is none", "0/draining/unhealthy 0/draining/unhealthy 100/ready/healthy")
+	f.results[id(3)] = ill
+	expect("all but none would go", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
+	f.results[id(3)] = well
+	f.alone = false
+	expect("the plane is back", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
+	f.results = nil
+	take(r.resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, unknown))))
+	expect("it has just begun", "100/ready/unknown 0/draining/unhealthy 100/ready/unknown")
+	take(r.resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, well))))
+	expect("it learns", "100/ready/unknown 0/draining/unhealthy 100/ready/healthy")
+	f.results = map[string]model.Health{id(2): well, id(1): ill}
+	expect("what this machine finds", "0/draining/unhealthy 100/ready/unknown 100/ready/healthy")
+	take(r.resolve(rowsChange(row(1, 100, well), row(2, 100, well), row(3, 100, well))))
+	expect("it knows", "100/ready/healthy 100/ready/healthy 100/ready/healthy")
+	take(r.resolve(delta.Change{Type: typeFrontendBackends, Name: name}))
+	take(r.resolve(delta.Change{Type: typeFrontend, Name: name}))
+	if len(r.known) != 0 {
+		t.Error("a frontend that went is kept")
+	}
+}
+
+// fakeChecker checks nobody.
+type fakeChecker struct {
+	mu      sync.Mutex
+	checks  []model.Check
+	results []model.CheckResult
+	running bool
+}
+
+func (f *fakeChecker) with(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+func (f *fakeChecker) Run(ctx context.Context) error {
+	f.with(func() { f.running = true })
+	<-ctx.Done()
+	return nil
+}
+func (f *fakeChecker) Set(c []model.Check) { f.with(func() { f.checks = c }) }
+func (f *fakeChecker) Results() (r []model.CheckResult) {
+	f.with(func() { r = slices.Clone(f.results) })
+	return r
+}
+
+func (f *fakeChecker) Result(id string) (h model.Health) {
+	f.with(func() {
+		for _, r := range f.results {
+			if r.ID == id {
+				h = r.Health
+			}
+		}
+	})
+	return h
+}
+
+func TestChecksGoToTheChecker(t *testing.T) {
+	f := &fakeChecker{}
+	parts := Checking{Checker: f, Changed: make(chan struct{}, 1)}
+	said, followed := make(chan struct{}, 1), make(chan struct{}, 1)
+	k := newChecks(parts, func() { poke(said) }, func() { poke(followed) })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.run(ctx) }()
+	check := model.NewCheck(netip.MustParseAddrPort("10.0.0.1:80"), model.HealthCheck{Kind: model.CheckTCP})
+	if err := k.take(delta.Change{Type: typeCheck, Name: check.ID, Resource: pack(t, check.ID, wire.Check(check))}); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.take(delta.Change{Type: typeCheck, Name: "x", Resource: pack(t, "x", wire.Node(model.Node{}))}); err == nil {
+		t.Error("what is no check is taken")
+	}
+	eventually(t, "the checker to be told", func() (is bool) {
+		f.with(func() { is = f.running && len(f.checks) == 1 && f.checks[0].ID == check.ID })
+		return is
+	})
+	f.with(func() {
+		f.results = []model.CheckResult{{ID: check.ID, Health: model.Unhealthy, Message: "refused"}, {ID: "z", Health: model.HealthUnknown}}
+	})
+	poke(parts.Changed)
+	<-said
+	<-followed
+	if r := k.results(); len(r) != 1 || r[0].Message != "refused" {
+		t.Errorf("results are %v", r)
+	}
+	for _, there := range []bool{true, false} {
+		k.plane(there)
+		if h, holds := k.own(check.ID); h != model.Unhealthy || holds == there {
+			t.Errorf("a plane is there: %v; own is %s, %v", there, h, holds)
+		}
+		if _, holds := k.own("z"); holds {
+			t.Error("what is not known holds")
+		}
+	}
+	<-followed
+	if err := k.take(delta.Change{Type: typeCheck, Name: check.ID}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the check to go", func() (is bool) {
+		f.with(func() { is = len(f.checks) == 0 })
+		return is
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// rows do for the backends of frontends what assignments do for those of groups, with two
+// differences. A backend that nobody knows takes flows: rows of the lookup table must not
+// move for a moment's ignorance. And one that the plane has out stays out while it is away:
+// it may be out for another reason too.
+type rows struct {
+	own   func(check string) (h model.Health, holds bool)
+	known map[string]*frontendRows
+}
+
+type frontendRows struct {
+	frontend *model.Frontend // nil until it comes
+	raw      *delta.Resource // of the backends; nil until they come
+	backends []model.FrontendBackend
+	out      map[netip.AddrPort]model.FrontendBackend // as last sent, of those that were unhealthy
+	sent     *delta.Resource
+}
+
+func newRows(own func(string) (model.Health, bool)) *rows {
+	return &rows{own: own, known: map[string]*frontendRows{}}
+}
+
+// resolve takes a change of the plane and returns what it is for the data planes.
+func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
+	if c.Type != typeFrontend && c.Type != typeFrontendBackends {
+		return []delta.Change{c}, nil
+	}
+	x := r.known[c.Name]
+	if x == nil {
+		x = &frontendRows{}
+		r.known[c.Name] = x
+	}
+	if c.Type == typeFrontend {
+		x.frontend = nil
+		if c.Resource != nil {
+			var m agentv1.Frontend
+			if err := unmarshal(c.Resource, &m); err != nil {
+				return nil, err
+			}
+			f, err := wire.FrontendOf(c.Name, &m)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+			}
+			x.frontend = f
+		}
+		changes := []delta.Change{c}
+		if before := x.sent; x.raw != nil && r.build(c.Name, x) != before {
+			changes = append(changes, delta.Change{Type: typeFrontendBackends, Name: c.Name, Resource: x.sent})
+		}
+		r.forget(c.Name, x)
+		return changes, nil
+	}
+	if c.Resource == nil {
+		x.raw, x.sent, x.backends, x.out = nil, nil, nil, nil
+		r.forget(c.Name, x)
+		return []delta.Change{c}, nil
+	}
+	list, err := frontendBackends(c)
+	if err != nil {
+		r.forget(c.Name, x)
+		return nil, err
+	}
+	x.raw, x.backends = c.Resource, list
+	c.Resource = r.build(c.Name, x)
+	return []delta.Change{c}, nil
+}
+
+func frontendBackends(c delta.Change) ([]model.FrontendBackend, error) {
+	var m agentv1.FrontendBackends
+	if err := unmarshal(c.Resource, &m); err != nil {
+		return nil, err
+	}
+	list, err := wire.FrontendBackendsOf(c.Name, &m)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return list, nil
+}
+
+func (r *rows) forget(name string, x *frontendRows) {
+	if x.frontend == nil && x.raw == nil {
+		delete(r.known, name)
+	}
+}
+
+// again are the backends that are others than they were, though the plane sent none.
+func (r *rows) again() []delta.Change {
+	var changes []delta.Change
+	for _, name := range slices.Sorted(maps.Keys(r.known)) {
+		x := r.known[name]
+		if before := x.sent; x.raw != nil && r.build(name, x) != before {
+			changes = append(changes, delta.Change{Type: typeFrontendBackends, Name: name, Resource: x.sent})
+		}
+	}
+	return changes
+}
+
+// build makes the backends for the data planes; the same again if they are no others.
+func (r *rows) build(name string, x *frontendRows) *delta.Resource {
+	out := map[netip.AddrPort]model.FrontendBackend{}
+	list, takes, stay := slices.Clone(x.backends), 0, 0
+	for i, b := range list {
+		if b.Weight == 0 || b.Health == model.HealthUnchecked {
+			if b.Health == model.Unhealthy {
+				out[b.Address] = b
+			}
+			continue
+		}
+		takes++
+		if b.Health != model.Unhealthy && r.health(x, b) == model.Unhealthy {
+			list[i] = taken(x, b)
+			out[b.Address] = list[i]
+			continue
+		}
+		stay++
+	}
+	sent := x.raw
+	// Where few are left, health is not to be believed, as the plane has it.
+	panics := x.frontend != nil && stay*100 < int(x.frontend.Panic)*takes
+	if stay < takes && !panics {
+		if made, err := delta.NewResource(name, wire.FrontendBackends(list)); err == nil {
+			sent = &made
+		}
+	}
+	if x.out = out; x.sent == nil || x.sent.Version != sent.Version {
+		x.sent = sent
+	}
+	return x.sent
+}
+
+// health is what is known of a backend that takes flows.
+func (r *rows) health(x *frontendRows, b model.FrontendBackend) model.Health {
+	own, holds := model.HealthUnchecked, false
+	if x.frontend != nil && x.frontend.Check != nil {
+		own, holds = r.own(model.NewCheck(b.Address, *x.frontend.Check).ID)
+	}
+	switch {
+	case holds:
+		return own
+	case decided(b.Health):
+		return b.Health
+	case decided(own):
+		return own
+	}
+	return x.out[b.Address].Health
+}
+
+// taken is a backend that takes no new flow because it is unhealthy. Its flows of TCP end
+// by themselves, those of UDP would go on for ever (package balance does the same).
+func taken(x *frontendRows, b model.FrontendBackend) model.FrontendBackend {
+	b.Weight, b.State, b.Health = 0, model.BackendDraining, model.Unhealthy
+	if x.frontend != nil && x.frontend.Transport == model.UDP && x.frontend.QUIC == nil {
+		b.State = model.BackendUnready
+	}
+	return b
+}
