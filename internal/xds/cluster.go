@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/model"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 const (
@@ -94,13 +95,6 @@ func byCookie() *clusterv3.LoadBalancingPolicy {
 	}}}
 }
 
-// CheckKey is where the metadata of an endpoint says by what it is checked, under
-// MetadataName. Agents read it; Envoy is not sent it.
-const (
-	MetadataName = "fairlead.dev"
-	CheckKey     = "check"
-)
-
 // Health says what is known of a backend, and the ID of its check; HealthUnchecked where
 // nobody checks it.
 type Health func(backend netip.AddrPort) (health model.Health, check string)
@@ -135,9 +129,9 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 				Address: address(b.Address.Addr().Unmap().WithZone("").String(), b.Address.Port()),
 			}},
 		}
-		if check != "" {
+		if check != "" && !none && b.State == takes {
 			e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-				MetadataName: {Fields: map[string]*structpb.Value{CheckKey: structpb.NewStringValue(check)}},
+				agentv1.CheckMetadata: {Fields: map[string]*structpb.Value{agentv1.CheckMetadataKey: structpb.NewStringValue(check)}},
 			}}
 		}
 		here.LbEndpoints = append(here.LbEndpoints, e)

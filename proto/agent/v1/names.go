@@ -32,4 +32,9 @@ const (
 	FrontendBackendsType = "type.googleapis.com/fairlead.agent.v1.FrontendBackends"
 	NodeType             = "type.googleapis.com/fairlead.agent.v1.Node"
 	CheckType            = "type.googleapis.com/fairlead.agent.v1.Check"
+	// CheckMetadata is where the metadata of an endpoint in a load assignment says by which
+	// Check it is checked, under CheckMetadataKey; only of those that take requests as far
+	// as their state goes. The proxy is not sent it.
+	CheckMetadata    = "fairlead.dev/health"
+	CheckMetadataKey = "check"
 )
