@@ -1,24 +1,165 @@
-/* The load balancer: an XDP program. */
+/* The load balancer. balance is the XDP program; nearly all packets take its short way, the
+ * others (tags, options, extension headers, fragments, ICMP, what is malformed) go through
+ * balance_any, which reads them again from the start. */
+#include "admit.h"
 #include "count.h"
+#include "encap.h"
+#include "flow.h"
+#include "fragment.h"
+#include "icmp.h"
 #include "maps.h"
 #include "nat.h"
 #include "parse.h"
+#include "quic.h"
 #include "route.h"
+#include "row.h"
+#include "send.h"
+
+/* The frontend of a packet, if it is to be balanced here. */
+static __always_inline struct frontend *frontend_of(const struct packet *p)
+{
+	struct frontend_key key;
+	key.vip = p->destination;
+	*(__u64 *)&key.port = p->destination_port | (__u32)p->protocol << 16;
+	struct frontend *f = bpf_map_lookup_elem(&frontends, &key);
+	return f && (f->flags & FRONTEND_BALANCED) ? f : 0;
+}
+
+static __always_inline __u32 udp_payload(const struct packet *p)
+{
+	return p->length - p->header - sizeof(struct udphdr);
+}
+
+/* What the short program leaves to the long one. */
+#define FRONTEND_LONG (FRONTEND_SOURCES | FRONTEND_QUIC | FRONTEND_AFFINITY | FRONTEND_LIMITED)
+
+/* A packet with ports for a frontend. brief, a constant, says that this is the short
+ * program: it returns LONG_WAY before it changes anything. */
+static __always_inline int deliver(struct packet *p, struct frontend *f, int brief)
+{
+	if (brief && unlikely(f->flags & FRONTEND_LONG))
+		return LONG_WAY;
+	struct flow_key key;
+	flow_key_of(&key, p, f);
+	if (!brief && (f->flags & FRONTEND_SOURCES) && !in_sources(&key.client, f->index))
+		return -REASON_SOURCE_DENIED;
+	__u32 now = seconds(), begins = 0;
+	int at = 0;
+	struct flow *flow = 0;
+	struct backend *b = 0;
+	if (!brief && (f->flags & FRONTEND_QUIC) && p->protocol == IPPROTO_UDP)
+		at = quic_server(p->transport + sizeof(struct udphdr), udp_payload(p), p->end, f);
+	if (!at) {
+		flow = bpf_map_lookup_elem(&flows, &key);
+		if (likely(flow)) {
+			at = flow->backend;
+			b = backend_at(at);
+		}
+		if (likely(b && follows(flow, b, p, now))) {
+			if (brief && unlikely(!is_short(b)))
+				return LONG_WAY;
+			note(flow, &key, p, f, now);
+		} else {
+			at = begin(p, f, &key, flow, now, &begins, brief);
+			if (at < 0)
+				return at;
+			b = backend_at(at);
+		}
+	} else {
+		b = backend_at(at);
+	}
+	if (unlikely(!b))
+		return -REASON_NO_BACKEND;
+	if (brief)
+		return send(p, f, at, b, 0, begins, 1);
+	if (p->kind == KIND_FRAGMENT_FIRST)
+		remember_fragment(p, f, at, b, now);
+	if (b->mode != MODE_NAT)
+		return send(p, f, at, b, 0, begins, 0);
+	if (begins) {
+		count(&frontend_counters, f->index, 0, 1);
+		count(&backend_counters, at, 0, 1);
+	}
+	flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow)
+		flow = bpf_map_lookup_elem(&fresh, &key);
+	struct flow none = {.backend = at, .generation = b->generation};
+	return send_nat(p, f, at, b, flow ? flow : &none);
+}
+
+/* The long program: every packet that the short one does not take. */
+SEC("xdp.frags")
+int balance_any(struct xdp_md *xdp)
+{
+	struct packet p = {};
+	int result = read_packet(xdp, &p, 0);
+	if (result == NOT_IP)
+		return XDP_PASS;
+	int ours = bpf_map_lookup_elem(&vips, &p.destination) != 0;
+	if (!result)
+		result = point(&p, xdp);
+	if (!ours) {
+		/* Whatever is wrong with it, it is none of our business. */
+		if (result)
+			return XDP_PASS;
+		result = nat_back(&p);
+		return result < 0 ? drop(xdp, result) : result;
+	}
+	if (result)
+		return drop(xdp, result);
+	if (p.kind == KIND_OTHER)
+		return XDP_PASS;
+	if (martian(&p))
+		return drop(xdp, REASON_MARTIAN);
+	if (p.kind == KIND_ICMP) {
+		result = deliver_icmp(&p);
+	} else if (p.kind == KIND_FRAGMENT_LATER) {
+		result = p.protocol == IPPROTO_TCP || p.protocol == IPPROTO_UDP ? follow_fragment(&p, seconds()) : XDP_PASS;
+	} else {
+		struct frontend *f = frontend_of(&p);
+		if (f) {
+			result = deliver(&p, f, 0);
+		} else {
+			if (p.kind == KIND_FRAGMENT_FIRST)
+				remember_fragment(&p, 0, 0, 0, seconds());
+			result = XDP_PASS;
+		}
+	}
+	return result < 0 ? drop(xdp, result) : result;
+}
+
+/* The short program's way to the long one. A call would need more stack than there is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, int(void *));
+} programs SEC(".maps") = {.values = {[0] = (void *)&balance_any}};
 
 SEC("xdp.frags")
 int balance(struct xdp_md *xdp)
 {
-	struct packet p = {.xdp = xdp, .end = (void *)(long)xdp->data_end};
-	__be16 protocol = parse_link(&p, (void *)(long)xdp->data);
-	int bad = parse_addresses(&p, protocol);
-	if (bad)
-		return XDP_PASS;
-	bad = p.version == 4 ? parse_ip4(&p, bpf_xdp_get_buff_len(xdp) - p.link) :
-			       parse_ip6(&p, bpf_xdp_get_buff_len(xdp) - p.link);
-	if (bad)
-		return drop(xdp, bad);
-	bad = parse_transport(&p);
-	if (bad)
-		return drop(xdp, bad);
-	return nat_back(&p);
+	struct packet p;
+	void *data = (void *)(long)xdp->data;
+	p.xdp = xdp;
+	p.end = (void *)(long)xdp->data_end;
+	int result = LONG_WAY;
+	/* Frames to a group reach many, and the kernel knows what to do with them. */
+	if (likely(parse_plain(&p, data))) {
+		if (unlikely(*(__u8 *)data & 1))
+			return XDP_PASS;
+		struct frontend *f = frontend_of(&p);
+		if (!f) {
+			if (!nat_port_range(p.destination_port))
+				return XDP_PASS;
+		} else {
+			result = deliver(&p, f, 1);
+			if (likely(result >= 0))
+				return result;
+			if (result != LONG_WAY)
+				return drop(xdp, result);
+		}
+	}
+	bpf_tail_call(xdp, &programs, 0);
+	return drop(xdp, REASON_INTERNAL);
 }

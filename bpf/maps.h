@@ -17,6 +17,16 @@
 		__type(value, v);                 \
 	} name SEC(".maps")
 
+/* What does not fit a program's stack: programs run to their end on a CPU. Sizes instead of
+ * types, since Go has nothing to do with it. */
+#define SCRATCH(name, v)                                   \
+	struct {                                           \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);    \
+		__uint(max_entries, 1);                    \
+		__uint(key_size, sizeof(__u32));           \
+		__uint(value_size, sizeof(v));             \
+	} name SEC(".maps")
+
 /* Written by the agent. */
 MAP(frontends, HASH, 4096, struct frontend_key, struct frontend);
 MAP(vips, HASH, 4096, struct address, __u32);

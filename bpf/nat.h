@@ -61,7 +61,7 @@ struct nat_work {
 	__u8 zero[3];
 };
 
-MAP(nat_works, PERCPU_ARRAY, 1, __u32, struct nat_work);
+SCRATCH(nat_works, struct nat_work);
 MAP(nat_fragments, LRU_HASH, 1 << 12, struct fragment_key, struct nat_key);
 
 static __always_inline struct nat_work *nat_work(void)

@@ -3,13 +3,20 @@
  * negative. Nothing here changes a packet or looks at a map. */
 #pragma once
 
+/* linux/icmp.h asks for linux/if.h, which needs a C library for this target, for the sake of
+ * one constant. */
+#define _LINUX_IF_H
+#define IFNAMSIZ 16
 #include <linux/bpf.h>
+#include <linux/icmp.h>
+#include <linux/icmpv6.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
+#include <stdbool.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -38,9 +45,10 @@ struct packet {
 	void *transport; /* what follows the IP header and its extensions */
 	struct address source;
 	struct address destination;
-	__u16 source_port;      /* network byte order */
-	__u16 destination_port; /* network byte order */
+	__u16 source_port; /* network byte order, as is the next */
+	__u16 destination_port;
 	__u16 length;           /* of the IP packet, bytes */
+	__u16 header;           /* of them before transport */
 	__u16 link;             /* bytes before the IP header: 14, with tags 18 or 22 */
 	__u32 fragment;         /* identification, as on the wire */
 	__u8 version;           /* 4 or 6 */
@@ -48,13 +56,15 @@ struct packet {
 	__u8 ttl;
 	__u8 kind;      /* enum packet_kind */
 	__u8 tcp_flags; /* byte 13 of the TCP header */
-	__u8 zero[3];
+	__u8 tos;       /* DSCP and ECN */
 };
 
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
+
+#define LINK_MAX 22 /* a link header with two tags */
 
 struct vlan_tag {
 	__be16 tci;
@@ -165,6 +175,10 @@ static __always_inline int parse_addresses(struct packet *p, __be16 protocol)
 	return -REASON_UNSUPPORTED_PROTOCOL;
 }
 
+/* As the number of available bytes: the packet is quoted in an ICMP error, is cut off
+ * anywhere, and its header may have been rewritten on the way. */
+#define QUOTED 0xffffffff
+
 /* Reads the rest of the IPv4 header at p->network, with options. available is how many
  * bytes the frame has from there. */
 static __always_inline int parse_ip4(struct packet *p, __u32 available)
@@ -189,10 +203,12 @@ static __always_inline int parse_ip4(struct packet *p, __u32 available)
 			return -REASON_TRUNCATED;
 		sum += load32(at + i);
 	}
-	if (fold(sum) != 0xffff)
+	if (fold(sum) != 0xffff && available != QUOTED)
 		return -REASON_BAD_CHECKSUM;
 	p->ttl = ip->ttl;
+	p->tos = ip->tos;
 	p->protocol = ip->protocol;
+	p->header = size;
 	p->transport = p->network + size;
 	p->kind = KIND_WHOLE;
 	__u16 offset = bpf_ntohs(ip->frag_off);
@@ -211,6 +227,7 @@ static __always_inline int parse_ip4(struct packet *p, __u32 available)
 }
 
 #define EXTENSIONS 6 /* headers that are stepped over at most */
+#define HEADER_MAX 1024 /* bytes of them and the IP header; who sends more means no good */
 
 /* Reads the rest of the IPv6 header at p->network and steps over extension headers
  * (RFC 8200, 4). */
@@ -228,6 +245,7 @@ static __always_inline int parse_ip6(struct packet *p, __u32 available)
 		return -REASON_BAD_HEADER;
 	p->length = length;
 	p->ttl = ip->hop_limit;
+	p->tos = bpf_ntohl(load32(ip)) >> 20;
 	p->kind = KIND_WHOLE;
 	__u8 next = ip->nexthdr;
 	__u32 offset = sizeof(*ip);
@@ -237,6 +255,7 @@ static __always_inline int parse_ip6(struct packet *p, __u32 available)
 			if (offset > length)
 				return -REASON_TRUNCATED;
 			p->protocol = next;
+			p->header = offset;
 			p->transport = p->network + offset;
 			return 0;
 		}
@@ -262,6 +281,7 @@ static __always_inline int parse_ip6(struct packet *p, __u32 available)
 			if (p->kind == KIND_FRAGMENT_LATER) {
 				/* What follows is the middle of something, whatever it looks like. */
 				p->protocol = next;
+				p->header = offset;
 				p->transport = p->network + offset;
 				return 0;
 			}
@@ -272,8 +292,84 @@ static __always_inline int parse_ip6(struct packet *p, __u32 available)
 			return -REASON_BAD_EXTENSION;
 		next = header[0];
 		offset += 8 + header[1] * 8;
+		if (offset > HEADER_MAX)
+			return -REASON_BAD_EXTENSION;
 	}
 	return -REASON_BAD_EXTENSION;
+}
+
+/* The path that nearly all packets take: no tags, no IP options or extension headers, no
+ * fragment, TCP or UDP, nothing wrong. Returns 0 and has read nothing when the packet is
+ * not so. */
+static __always_inline int parse_plain(struct packet *p, void *data)
+{
+	struct ethhdr *eth = data;
+	p->network = data + sizeof(*eth);
+	p->link = sizeof(*eth);
+	p->kind = KIND_WHOLE;
+	p->fragment = 0;
+	p->tcp_flags = 0;
+	if (p->network + sizeof(struct iphdr) + sizeof(struct udphdr) > p->end)
+		return 0;
+	if (likely(eth->h_proto == bpf_htons(ETH_P_IP))) {
+		struct iphdr *ip = p->network;
+		if (*(__u8 *)p->network != 0x45 || (ip->frag_off & ~bpf_htons(0x4000)) || sum_ip4(ip) != 0xffff)
+			return 0;
+		p->version = 4;
+		p->length = bpf_ntohs(ip->tot_len);
+		p->ttl = ip->ttl;
+		p->tos = ip->tos;
+		p->protocol = ip->protocol;
+		p->source = address4(ip->saddr);
+		p->destination = address4(ip->daddr);
+		p->header = sizeof(*ip);
+		p->transport = p->network + sizeof(*ip);
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = p->network;
+		if ((void *)(ip + 1) + sizeof(struct udphdr) > p->end)
+			return 0;
+		__u32 word = bpf_ntohl(load32(ip));
+		__u32 length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+		if (word >> 28 != 6 || length > 65535)
+			return 0;
+		p->version = 6;
+		p->length = length;
+		p->ttl = ip->hop_limit;
+		p->tos = word >> 20;
+		p->protocol = ip->nexthdr;
+		p->source = address6(&ip->saddr);
+		p->destination = address6(&ip->daddr);
+		p->header = sizeof(*ip);
+		p->transport = p->network + sizeof(*ip);
+	} else {
+		return 0;
+	}
+	if (p->network + p->length > p->end)
+		return 0;
+	__u32 left = p->length - p->header;
+	if (likely(p->protocol == IPPROTO_TCP)) {
+		struct tcphdr *tcp = p->transport;
+		if ((void *)(tcp + 1) > p->end)
+			return 0;
+		__u32 size = (((__u8 *)tcp)[12] >> 4) * 4;
+		/* An IP header that promises less than itself makes left huge, and signed less than 0. */
+		if (size < sizeof(*tcp) || (int)size > (int)left)
+			return 0;
+		p->tcp_flags = ((__u8 *)tcp)[13];
+		p->source_port = tcp->source;
+		p->destination_port = tcp->dest;
+		return 1;
+	}
+	if (p->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = p->transport;
+		__u32 size = bpf_ntohs(udp->len);
+		if (size < sizeof(*udp) || (int)size > (int)left)
+			return 0;
+		p->source_port = udp->source;
+		p->destination_port = udp->dest;
+		return 1;
+	}
+	return 0;
 }
 
 /* Reads ports at p->transport. */
@@ -281,7 +377,7 @@ static __always_inline int parse_transport(struct packet *p)
 {
 	if (p->kind == KIND_FRAGMENT_LATER)
 		return 0;
-	__u32 left = p->length - (__u32)(p->transport - p->network);
+	__u32 left = p->length - p->header;
 	if (p->protocol == IPPROTO_TCP) {
 		struct tcphdr *tcp = p->transport;
 		if ((void *)(tcp + 1) > p->end || left < sizeof(*tcp))
@@ -314,5 +410,72 @@ static __always_inline int parse_transport(struct packet *p)
 		p->kind = KIND_ICMP;
 	else
 		p->kind = KIND_OTHER;
+	return 0;
+}
+
+enum { NOT_IP = 1 };
+
+/* Reads a packet from its link header, or, at not 0, the IP packet that begins at that
+ * byte, quoted in an ICMP error. Returns 0; NOT_IP; or a reason, negative, and addresses
+ * are read. Pointers are not set: a global function may not return them, and as it is one
+ * the verifier does not follow each of its paths through all that comes after. See point. */
+__noinline int read_packet(struct xdp_md *xdp, struct packet *out, __u32 at)
+{
+	if (!out)
+		return -REASON_INTERNAL;
+	struct packet p = {.end = (void *)(long)xdp->data_end};
+	void *data = (void *)(long)xdp->data;
+	__be16 protocol = 0;
+	__u32 available = QUOTED;
+	if (!at) {
+		protocol = parse_link(&p, data);
+		available = bpf_xdp_get_buff_len(xdp) - p.link;
+	} else if (at < 2 * HEADER_MAX) {
+		__u8 *first = data + at;
+		if ((void *)(first + 1) > p.end)
+			return NOT_IP;
+		p.network = first;
+		protocol = *first >> 4 == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	}
+	if (!protocol || parse_addresses(&p, protocol))
+		return NOT_IP;
+	int bad = p.version == 4 ? parse_ip4(&p, available) : parse_ip6(&p, available);
+	if (!bad && at) {
+		/* Of a packet that is quoted there may be no more than ports. */
+		if (p.kind != KIND_FRAGMENT_LATER) {
+			if (p.transport + 4 > p.end)
+				bad = -REASON_TRUNCATED;
+			else
+				*(__u32 *)&p.source_port = load32(p.transport);
+		}
+	} else if (!bad) {
+		bad = parse_transport(&p);
+	}
+	out->source = p.source;
+	out->destination = p.destination;
+	out->source_port = p.source_port;
+	out->destination_port = p.destination_port;
+	out->length = p.length;
+	out->header = p.header;
+	out->link = p.link;
+	out->fragment = p.fragment;
+	out->version = p.version;
+	out->protocol = p.protocol;
+	out->ttl = p.ttl;
+	out->kind = p.kind;
+	out->tcp_flags = p.tcp_flags;
+	out->tos = p.tos;
+	return bad;
+}
+
+/* Sets the pointers of a packet that was read. Whoever follows them checks them. */
+static __always_inline int point(struct packet *p, struct xdp_md *xdp)
+{
+	if (p->link > LINK_MAX || p->header > HEADER_MAX)
+		return -REASON_INTERNAL;
+	p->xdp = xdp;
+	p->end = (void *)(long)xdp->data_end;
+	p->network = (void *)(long)xdp->data + p->link;
+	p->transport = p->network + p->header;
 	return 0;
 }

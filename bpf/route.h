@@ -37,6 +37,22 @@ static __noinline int route(struct xdp_md *xdp, const struct address *to, struct
 	return 0;
 }
 
+/* What would not fit the stack. */
+struct work {
+	struct packet quoted;
+	struct next_hop way;
+	struct fragment_key fragment;
+	struct fragment known;
+};
+
+SCRATCH(works, struct work);
+
+static __always_inline struct work *work(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&works, &zero);
+}
+
 /* The place of next_hops if the agent resolved it, else what the kernel says, written to
  * scratch. Null: there is no way. */
 static __always_inline struct next_hop *next_hop_of(struct packet *p, __u32 index, const struct address *to,
@@ -45,6 +61,8 @@ static __always_inline struct next_hop *next_hop_of(struct packet *p, __u32 inde
 	struct next_hop *nh = bpf_map_lookup_elem(&next_hops, &index);
 	if (likely(nh && nh->device))
 		return nh;
+	if (!scratch)
+		return 0;
 	scratch->source4 = nh ? nh->source4 : 0;
 	if (nh) {
 		scratch->source = nh->source;
@@ -64,10 +82,11 @@ static __always_inline __u32 link_size(const struct next_hop *nh)
 /* Writes the link header for a next hop to data, of which link_size bytes are in bounds. */
 static __always_inline void write_link(void *data, const struct next_hop *nh, __be16 protocol)
 {
-	*(__u32 *)data = *(__u32 *)nh->to;
-	*(__u16 *)(data + 4) = *(__u16 *)(nh->to + 4);
-	*(__u16 *)(data + 6) = *(__u16 *)nh->from;
-	*(__u32 *)(data + 8) = *(__u32 *)(nh->from + 2);
+	/* In pieces that are aligned in next_hop, which may be on the stack. */
+	*(__u16 *)data = *(__u16 *)nh->to;
+	*(__u32 *)(data + 2) = *(__u32 *)(nh->to + 2);
+	*(__u32 *)(data + 6) = *(__u32 *)nh->from;
+	*(__u16 *)(data + 10) = *(__u16 *)(nh->from + 4);
 	if (unlikely(nh->vlan)) {
 		*(__be16 *)(data + 12) = bpf_htons(ETH_P_8021Q);
 		*(__be16 *)(data + 14) = bpf_htons(nh->vlan);

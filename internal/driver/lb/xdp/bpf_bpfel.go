@@ -44,7 +44,7 @@ type bpfBackend struct {
 	Generation uint8
 	Flags      uint8
 	Pad        [7]uint8
-	Pad2       uint64
+	Table      uint64
 }
 
 type bpfBackendFlag uint32
@@ -171,6 +171,7 @@ type bpfHopFlag uint32
 const (
 	bpfHopFlagHOP_FINAL bpfHopFlag = 1
 	bpfHopFlagHOP_ECHO  bpfHopFlag = 2
+	bpfHopFlagHOP_MOVED bpfHopFlag = 4
 )
 
 type bpfHopOption struct {
@@ -219,7 +220,8 @@ type bpfNat struct {
 	VipPort    uint16
 	Vip        bpfAddress
 	Seen       uint32
-	Zero       uint32
+	State      uint8
+	Zero       [3]uint8
 }
 
 type bpfNatKey struct {
@@ -292,7 +294,8 @@ const (
 	bpfReasonREASON_MAP_FULL             bpfReason = 20
 	bpfReasonREASON_INTERNAL             bpfReason = 21
 	bpfReasonREASON_UNSUPPORTED_PROTOCOL bpfReason = 22
-	bpfReasonREASON_COUNT                bpfReason = 23
+	bpfReasonREASON_AMBIGUOUS            bpfReason = 23
+	bpfReasonREASON_COUNT                bpfReason = 24
 )
 
 type bpfRestore struct {
@@ -330,6 +333,14 @@ type bpfSourceKey struct {
 	Client   bpfAddress
 }
 
+type bpfTunnelFragment struct {
+	_    structs.HostLayout
+	Vip  bpfAddress
+	From uint16
+	To   uint16
+	Seen uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -349,15 +360,28 @@ const (
 	bpfMapLocals             = "locals"
 	bpfMapMachines           = "machines"
 	bpfMapNat                = "nat"
+	bpfMapNatFragments       = "nat_fragments"
+	bpfMapNatWorks           = "nat_works"
 	bpfMapNextHops           = "next_hops"
 	bpfMapOwned              = "owned"
+	bpfMapOwnedFresh         = "owned_fresh"
+	bpfMapPrograms           = "programs"
 	bpfMapQuicServers        = "quic_servers"
 	bpfMapRestores           = "restores"
+	bpfMapRestoresFresh      = "restores_fresh"
 	bpfMapRows               = "rows"
 	bpfMapSettings           = "settings"
 	bpfMapSources            = "sources"
+	bpfMapTunnelFragments    = "tunnel_fragments"
+	bpfMapTunnelWorks        = "tunnel_works"
 	bpfMapVips               = "vips"
+	bpfMapWorks              = "works"
 	bpfProgBalance           = "balance"
+	bpfProgBalanceAny        = "balance_any"
+	bpfProgTunnelIn          = "tunnel_in"
+	bpfProgTunnelOut         = "tunnel_out"
+	bpfVarAnswers            = "answers"
+	bpfVarAnswersFull        = "answers_full"
 	bpfVarExportBackendFlag  = "export_backend_flag"
 	bpfVarExportCapture      = "export_capture"
 	bpfVarExportFlowHash     = "export_flow_hash"
@@ -368,6 +392,10 @@ const (
 	bpfVarExportMode         = "export_mode"
 	bpfVarExportNextHopFlag  = "export_next_hop_flag"
 	bpfVarExportReason       = "export_reason"
+	bpfVarNatIdleOpening     = "nat_idle_opening"
+	bpfVarNatIdleTcp         = "nat_idle_tcp"
+	bpfVarNatIdleUdp         = "nat_idle_udp"
+	bpfVarUdpIdle            = "udp_idle"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -412,7 +440,10 @@ type bpfSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
-	Balance *ebpf.ProgramSpec `ebpf:"balance"`
+	Balance    *ebpf.ProgramSpec `ebpf:"balance"`
+	BalanceAny *ebpf.ProgramSpec `ebpf:"balance_any"`
+	TunnelIn   *ebpf.ProgramSpec `ebpf:"tunnel_in"`
+	TunnelOut  *ebpf.ProgramSpec `ebpf:"tunnel_out"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -434,20 +465,30 @@ type bpfMapSpecs struct {
 	Locals           *ebpf.MapSpec `ebpf:"locals"`
 	Machines         *ebpf.MapSpec `ebpf:"machines"`
 	Nat              *ebpf.MapSpec `ebpf:"nat"`
+	NatFragments     *ebpf.MapSpec `ebpf:"nat_fragments"`
+	NatWorks         *ebpf.MapSpec `ebpf:"nat_works"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Owned            *ebpf.MapSpec `ebpf:"owned"`
+	OwnedFresh       *ebpf.MapSpec `ebpf:"owned_fresh"`
+	Programs         *ebpf.MapSpec `ebpf:"programs"`
 	QuicServers      *ebpf.MapSpec `ebpf:"quic_servers"`
 	Restores         *ebpf.MapSpec `ebpf:"restores"`
+	RestoresFresh    *ebpf.MapSpec `ebpf:"restores_fresh"`
 	Rows             *ebpf.MapSpec `ebpf:"rows"`
 	Settings         *ebpf.MapSpec `ebpf:"settings"`
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
+	TunnelFragments  *ebpf.MapSpec `ebpf:"tunnel_fragments"`
+	TunnelWorks      *ebpf.MapSpec `ebpf:"tunnel_works"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Works            *ebpf.MapSpec `ebpf:"works"`
 }
 
 // bpfVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
+	Answers            *ebpf.VariableSpec `ebpf:"answers"`
+	AnswersFull        *ebpf.VariableSpec `ebpf:"answers_full"`
 	ExportBackendFlag  *ebpf.VariableSpec `ebpf:"export_backend_flag"`
 	ExportCapture      *ebpf.VariableSpec `ebpf:"export_capture"`
 	ExportFlowHash     *ebpf.VariableSpec `ebpf:"export_flow_hash"`
@@ -458,6 +499,10 @@ type bpfVariableSpecs struct {
 	ExportMode         *ebpf.VariableSpec `ebpf:"export_mode"`
 	ExportNextHopFlag  *ebpf.VariableSpec `ebpf:"export_next_hop_flag"`
 	ExportReason       *ebpf.VariableSpec `ebpf:"export_reason"`
+	NatIdleOpening     *ebpf.VariableSpec `ebpf:"nat_idle_opening"`
+	NatIdleTcp         *ebpf.VariableSpec `ebpf:"nat_idle_tcp"`
+	NatIdleUdp         *ebpf.VariableSpec `ebpf:"nat_idle_udp"`
+	UdpIdle            *ebpf.VariableSpec `ebpf:"udp_idle"`
 }
 
 // bpfObjects contains all objects after they have been loaded into the kernel.
@@ -495,14 +540,22 @@ type bpfMaps struct {
 	Locals           *ebpf.Map `ebpf:"locals"`
 	Machines         *ebpf.Map `ebpf:"machines"`
 	Nat              *ebpf.Map `ebpf:"nat"`
+	NatFragments     *ebpf.Map `ebpf:"nat_fragments"`
+	NatWorks         *ebpf.Map `ebpf:"nat_works"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Owned            *ebpf.Map `ebpf:"owned"`
+	OwnedFresh       *ebpf.Map `ebpf:"owned_fresh"`
+	Programs         *ebpf.Map `ebpf:"programs"`
 	QuicServers      *ebpf.Map `ebpf:"quic_servers"`
 	Restores         *ebpf.Map `ebpf:"restores"`
+	RestoresFresh    *ebpf.Map `ebpf:"restores_fresh"`
 	Rows             *ebpf.Map `ebpf:"rows"`
 	Settings         *ebpf.Map `ebpf:"settings"`
 	Sources          *ebpf.Map `ebpf:"sources"`
+	TunnelFragments  *ebpf.Map `ebpf:"tunnel_fragments"`
+	TunnelWorks      *ebpf.Map `ebpf:"tunnel_works"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Works            *ebpf.Map `ebpf:"works"`
 }
 
 func (m *bpfMaps) Close() error {
@@ -522,14 +575,22 @@ func (m *bpfMaps) Close() error {
 		m.Locals,
 		m.Machines,
 		m.Nat,
+		m.NatFragments,
+		m.NatWorks,
 		m.NextHops,
 		m.Owned,
+		m.OwnedFresh,
+		m.Programs,
 		m.QuicServers,
 		m.Restores,
+		m.RestoresFresh,
 		m.Rows,
 		m.Settings,
 		m.Sources,
+		m.TunnelFragments,
+		m.TunnelWorks,
 		m.Vips,
+		m.Works,
 	)
 }
 
@@ -537,6 +598,8 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
+	Answers            *ebpf.Variable `ebpf:"answers"`
+	AnswersFull        *ebpf.Variable `ebpf:"answers_full"`
 	ExportBackendFlag  *ebpf.Variable `ebpf:"export_backend_flag"`
 	ExportCapture      *ebpf.Variable `ebpf:"export_capture"`
 	ExportFlowHash     *ebpf.Variable `ebpf:"export_flow_hash"`
@@ -547,18 +610,28 @@ type bpfVariables struct {
 	ExportMode         *ebpf.Variable `ebpf:"export_mode"`
 	ExportNextHopFlag  *ebpf.Variable `ebpf:"export_next_hop_flag"`
 	ExportReason       *ebpf.Variable `ebpf:"export_reason"`
+	NatIdleOpening     *ebpf.Variable `ebpf:"nat_idle_opening"`
+	NatIdleTcp         *ebpf.Variable `ebpf:"nat_idle_tcp"`
+	NatIdleUdp         *ebpf.Variable `ebpf:"nat_idle_udp"`
+	UdpIdle            *ebpf.Variable `ebpf:"udp_idle"`
 }
 
 // bpfPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
-	Balance *ebpf.Program `ebpf:"balance"`
+	Balance    *ebpf.Program `ebpf:"balance"`
+	BalanceAny *ebpf.Program `ebpf:"balance_any"`
+	TunnelIn   *ebpf.Program `ebpf:"tunnel_in"`
+	TunnelOut  *ebpf.Program `ebpf:"tunnel_out"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.Balance,
+		p.BalanceAny,
+		p.TunnelIn,
+		p.TunnelOut,
 	)
 }
 

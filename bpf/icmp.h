@@ -1,0 +1,174 @@
+/* ICMP: errors about packets of flows go where the flows go, and clients are told when
+ * their packets are too large for the way. */
+#pragma once
+
+#include "admit.h"
+#include "count.h"
+#include "flow.h"
+#include "maps.h"
+#include "parse.h"
+#include "send.h"
+
+/* Is it an error? Echoes, neighbour discovery and the like are the kernel's. */
+static __always_inline int is_icmp_error(const struct packet *p, __u8 type)
+{
+	if (p->version == 4)
+		return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED || type == ICMP_PARAMETERPROB;
+	return type >= ICMPV6_DEST_UNREACH && type <= ICMPV6_PARAMPROB;
+}
+
+/* An ICMP message to a VIP. */
+static __always_inline int deliver_icmp(struct packet *p)
+{
+	struct icmphdr *icmp = p->transport;
+	if ((void *)(icmp + 1) > p->end || p->header + sizeof(*icmp) > p->length)
+		return -REASON_TRUNCATED;
+	if (!is_icmp_error(p, icmp->type))
+		return XDP_PASS;
+	struct work *w = work();
+	if (!w)
+		return -REASON_INTERNAL;
+	struct packet *quoted = &w->quoted;
+	int bad = read_packet(p->xdp, quoted, p->link + p->header + sizeof(*icmp));
+	if (bad)
+		return bad < 0 ? bad : -REASON_TRUNCATED;
+	if (quoted->version != p->version)
+		return -REASON_BAD_HEADER;
+	if (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP)
+		return XDP_PASS;
+	if (quoted->kind == KIND_FRAGMENT_LATER || !same_address(&quoted->source, &p->destination))
+		return -REASON_ICMP_UNKNOWN;
+	/* As if it were the client that speaks: the packet quoted went the other way. */
+	p->destination_port = quoted->source_port;
+	p->source_port = quoted->destination_port;
+	p->source = quoted->destination;
+	p->protocol = quoted->protocol;
+	p->kind = KIND_ICMP_ERROR;
+	p->tcp_flags = 0;
+	struct frontend_key vip = {.vip = p->destination, .port = p->destination_port, .protocol = p->protocol};
+	struct frontend *f = bpf_map_lookup_elem(&frontends, &vip);
+	if (!f || !(f->flags & FRONTEND_BALANCED))
+		return XDP_PASS;
+	struct flow_key key;
+	flow_key_of(&key, p, f);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow)
+		flow = bpf_map_lookup_elem(&fresh, &key);
+	__u32 at = 0;
+	struct backend *b = 0;
+	if (flow) {
+		at = flow->backend;
+		b = backend_at(at);
+		if (b && (b->generation != flow->generation || !(b->flags & BACKEND_READY)))
+			b = 0;
+	}
+	if (!b) {
+		flow = 0;
+		at = first_with(row_of(f, flow_hash(p, f->hash)), BACKEND_READY, &b);
+	}
+	if (!at || !b)
+		return -REASON_ICMP_UNKNOWN;
+	if (b->mode != MODE_NAT)
+		return send(p, f, at, b, 0, 0, 0);
+	return flow ? send_nat(p, f, at, b, flow) : -REASON_ICMP_UNKNOWN;
+}
+
+/* How many answers a second this machine gives, at most. */
+const volatile __u32 answers = 1000;
+__u64 answers_full;
+
+#define QUOTE 128 /* bytes of the packet in an answer; whoever is too large has more */
+
+/* The one's complement sum of bytes, a multiple of 4. */
+static __always_inline __u64 sum_bytes(void *at, __u32 bytes)
+{
+	__u64 sum = 0;
+#pragma unroll
+	for (__u32 i = 0; i < bytes; i += 4)
+		sum += load32(at + i);
+	return sum;
+}
+
+struct answer4 {
+	struct iphdr ip;
+	struct icmphdr icmp;
+};
+
+struct answer6 {
+	struct ipv6hdr ip;
+	struct icmp6hdr icmp;
+};
+
+static __always_inline int turn_link(void *data)
+{
+	__u32 a = load32(data), c = load32(data + 6);
+	__u16 b = *(__u16 *)(data + 4), d = *(__u16 *)(data + 10);
+	*(__u32 *)data = c;
+	*(__u16 *)(data + 4) = d;
+	*(__u32 *)(data + 6) = a;
+	*(__u16 *)(data + 10) = b;
+	return 0;
+}
+
+/* Makes the packet the answer to itself: fragmentation needed (RFC 1191) or packet too big
+ * (RFC 8201), and sends it back. */
+static __noinline int answer(struct xdp_md *xdp, __u32 mtu)
+{
+	struct packet p = {.xdp = xdp, .end = (void *)(long)xdp->data_end};
+	__be16 protocol = parse_link(&p, (void *)(long)xdp->data);
+	if (parse_addresses(&p, protocol))
+		return XDP_DROP;
+	__u32 room = p.version == 4 ? sizeof(struct answer4) : sizeof(struct answer6);
+	__u32 link = p.link;
+	if (link > LINK_MAX)
+		return XDP_DROP;
+	if (p.network + QUOTE > p.end)
+		return XDP_DROP;
+	__u8 header[LINK_MAX + 2];
+	void *data = (void *)(long)xdp->data;
+	if (data + LINK_MAX > p.end)
+		return XDP_DROP;
+	__builtin_memcpy(header, data, LINK_MAX);
+	int total = bpf_xdp_get_buff_len(xdp);
+	if (bpf_xdp_adjust_tail(xdp, (int)(link + QUOTE) - total) || bpf_xdp_adjust_head(xdp, -(int)room))
+		return XDP_DROP;
+	data = (void *)(long)xdp->data;
+	void *end = (void *)(long)xdp->data_end;
+	if (data + LINK_MAX > end)
+		return XDP_DROP;
+	if (link == 14)
+		__builtin_memcpy(data, header, 14);
+	else if (link == 18)
+		__builtin_memcpy(data, header, 18);
+	else
+		__builtin_memcpy(data, header, 22);
+	turn_link(data);
+	if (p.version == 4) {
+		struct answer4 *a = data + link;
+		if ((void *)(a + 1) + QUOTE > end)
+			return XDP_DROP;
+		write_ip4(&a->ip, p.destination.words[3], p.source.words[3], IPPROTO_ICMP, 0xc0, sizeof(*a) + QUOTE);
+		*(__u32 *)&a->icmp = ICMP_DEST_UNREACH | ICMP_FRAG_NEEDED << 8;
+		*((__u32 *)&a->icmp + 1) = bpf_htonl(mtu & 0xffff);
+		a->icmp.checksum = ~fold(sum_bytes(&a->icmp, sizeof(a->icmp) + QUOTE));
+	} else {
+		struct answer6 *a = data + link;
+		if ((void *)(a + 1) + QUOTE > end)
+			return XDP_DROP;
+		write_ip6(&a->ip, &p.destination, &p.source, IPPROTO_ICMPV6, 0, 0, sizeof(*a) + QUOTE);
+		*(__u32 *)&a->icmp = ICMPV6_PKT_TOOBIG;
+		*((__u32 *)&a->icmp + 1) = bpf_htonl(mtu);
+		__u64 sum = sum_bytes(&a->ip.saddr, 2 * sizeof(a->ip.saddr)) + bpf_htonl(sizeof(a->icmp) + QUOTE) +
+			    bpf_htonl(IPPROTO_ICMPV6);
+		a->icmp.icmp6_cksum = ~fold(sum + sum_bytes(&a->icmp, sizeof(a->icmp) + QUOTE));
+	}
+	return bpf_redirect(xdp->ingress_ifindex, 0);
+}
+
+__noinline int too_big(struct xdp_md *xdp, __u32 mtu)
+{
+	drop(xdp, REASON_TOO_BIG);
+	if (mtu < 68 || mtu > 0xffff || !take_token(&answers_full, answers))
+		return XDP_DROP;
+	return answer(xdp, mtu);
+}

@@ -1,0 +1,96 @@
+/* The lookup table: which backends a flow without an entry may belong to. */
+#pragma once
+
+#include "maps.h"
+#include "parse.h"
+
+static __always_inline __u64 hash_word(__u64 h, __u64 x)
+{
+	h = (h ^ x) * 0x9E3779B97F4A7C15ull;
+	return h ^ (h >> 32);
+}
+
+/* The hash that chooses the row: internal/lookup.Hash computes the same. */
+static __always_inline __u64 flow_hash(const struct packet *p, __u8 by)
+{
+	__u64 h = 0x243F6A8885A308D3ull;
+	h = hash_word(h, bpf_be64_to_cpu(p->source.halves[0]));
+	h = hash_word(h, bpf_be64_to_cpu(p->source.halves[1]));
+	if (by != HASH_SOURCE) {
+		h = hash_word(h, bpf_be64_to_cpu(p->destination.halves[0]));
+		h = hash_word(h, bpf_be64_to_cpu(p->destination.halves[1]));
+		__u64 last = p->protocol;
+		if (by == HASH_FIVE_TUPLE)
+			last |= (__u64)bpf_ntohs(p->source_port) << 32 | (__u64)bpf_ntohs(p->destination_port) << 16;
+		h = hash_word(h, last);
+	}
+	h ^= h >> 29;
+	h *= 0xBF58476D1CE4E5B9ull;
+	return h ^ (h >> 32);
+}
+
+static __always_inline row row_of(const struct frontend *f, __u64 hash)
+{
+	__u32 index = f->rows + ((__u32)hash & f->mask);
+	row *r = bpf_map_lookup_elem(&rows, &index);
+	return r ? *r : 0;
+}
+
+/* The place of the i-th backend of a row; 0: there is none. */
+static __always_inline __u32 place(row r, int i)
+{
+	return (__u32)(r >> (ROW_BITS * i)) & ROW_MASK;
+}
+
+static __always_inline struct backend *backend_at(__u32 index)
+{
+	return index ? bpf_map_lookup_elem(&backends, &index) : 0;
+}
+
+/* Does the backend get its packets in a way that the short program knows: IP in IP or
+ * Geneve, over the wire? */
+static __always_inline int is_short(const struct backend *b)
+{
+	return (b->mode == MODE_IPIP || b->mode == MODE_GENEVE) && !(b->flags & BACKEND_HERE);
+}
+
+/* The first backend of a row that has a flag. Returns its place, or 0. */
+static __always_inline __u32 first_with(row r, __u8 flag, struct backend **b)
+{
+#pragma unroll
+	for (int i = 0; i < HOPS; i++) {
+		__u32 at = place(r, i);
+		*b = backend_at(at);
+		if (*b && ((*b)->flags & flag))
+			return at;
+	}
+	return 0;
+}
+
+/* Whose turn it is, in order, when a packet goes through a tunnel. */
+struct turns {
+	__u64 ids[HOPS];
+	__u8 count;
+};
+
+/* The backend that was chosen, then the others of the row that may have the flow. */
+static __always_inline void take_turns(struct turns *t, const struct backend *chosen, row r)
+{
+	t->ids[0] = chosen->id;
+	t->ids[1] = 0;
+	t->ids[2] = 0;
+	t->count = 1;
+#pragma unroll
+	for (int i = 0; i < HOPS; i++) {
+		struct backend *b = backend_at(place(r, i));
+		if (!b || b == chosen || b->id == chosen->id || !(b->flags & BACKEND_READY))
+			continue;
+		if (!t->ids[1]) {
+			t->ids[1] = b->id;
+			t->count = 2;
+		} else if (!t->ids[2]) {
+			t->ids[2] = b->id;
+			t->count = 3;
+		}
+	}
+}

@@ -1,0 +1,94 @@
+/* From a backend to a verdict. */
+#pragma once
+
+#include "count.h"
+#include "encap.h"
+#include "maps.h"
+#include "nat.h"
+#include "parse.h"
+#include "route.h"
+#include "row.h"
+
+static __always_inline void count_sent(const struct packet *p, __u32 frontend, __u32 at, __u32 begins)
+{
+	count(&frontend_counters, frontend, p->length, begins);
+	count(&backend_counters, at, p->length, begins);
+}
+
+/* Too large for the way. Answers with the size that fits; see icmp.h. */
+int too_big(struct xdp_md *xdp, __u32 mtu);
+
+/* Which of a row's backends a packet says it may belong to, and what of the flow routers on
+ * the way may tell apart. Of a later fragment it is remembered: nothing can be computed. */
+struct way {
+	row row;
+	__u64 hash;
+};
+
+/* Sends the packet to backend b, whose place is at, by its mode; MODE_NAT is send_nat's.
+ * way is null when it can be computed. With brief, a constant, is_short(b). Returns a
+ * verdict, or a reason, negative. */
+static __always_inline int send(struct packet *p, const struct frontend *f, __u32 at, const struct backend *b,
+				const struct way *way, __u32 begins, int brief)
+{
+	__u8 mode = b->mode;
+	if (!brief && (mode == MODE_LOCAL || ((b->flags & BACKEND_HERE) && mode != MODE_GENEVE))) {
+		count_sent(p, f->index, at, begins);
+		return XDP_PASS;
+	}
+	if (unlikely(p->ttl <= 1))
+		return -REASON_LOOP;
+	struct work *w = work();
+	struct next_hop *nh, *scratch = w ? &w->way : 0;
+	int outer4 = is4(&b->remote);
+	if (likely(mode == MODE_IPIP)) {
+		nh = next_hop_of(p, b->next_hop, &b->remote, scratch);
+		if (!nh)
+			return -REASON_NO_ROUTE;
+		if (unlikely(p->length + encap_room(0, outer4) > nh->mtu))
+			return too_big(p->xdp, nh->mtu - encap_room(0, outer4));
+		count_sent(p, f->index, at, begins);
+		return encap_ipip(p, b, nh, outer4);
+	}
+	if (mode == MODE_GENEVE) {
+		struct turns t;
+		__u64 hash = way ? way->hash : flow_hash(p, f->hash);
+		int hops = p->protocol == IPPROTO_TCP || (f->flags & FRONTEND_SETTLING);
+		take_turns(&t, b, way ? way->row : hops ? row_of(f, hash) : 0);
+		if (!brief && (b->flags & BACKEND_HERE)) {
+			count_sent(p, f->index, at, begins);
+			return encap_here(p, b, &t, hash);
+		}
+		nh = next_hop_of(p, b->next_hop, &b->remote, scratch);
+		if (!nh)
+			return -REASON_NO_ROUTE;
+		if (unlikely(p->length + encap_room(&t, outer4) > nh->mtu))
+			return too_big(p->xdp, nh->mtu - encap_room(&t, outer4));
+		count_sent(p, f->index, at, begins);
+		return encap_geneve(p, b, nh, &t, outer4, hash);
+	}
+	if (!brief && mode == MODE_L2) {
+		/* The backend is on the segment: its own address leads to it. */
+		nh = next_hop_of(p, b->next_hop, &b->address, scratch);
+		if (!nh)
+			return -REASON_NO_ROUTE;
+		if (unlikely(p->length > nh->mtu))
+			return too_big(p->xdp, nh->mtu);
+		count_sent(p, f->index, at, begins);
+		decrement_ttl(p);
+		return forward(p, nh);
+	}
+	return -REASON_INTERNAL;
+}
+
+/* MODE_NAT. */
+static __noinline int send_nat(struct packet *p, struct frontend *f, __u32 at, struct backend *b, struct flow *flow)
+{
+	__u32 index = f->index;
+	if (p->ttl <= 1)
+		return -REASON_LOOP;
+	int verdict = nat_forward(p, f, b, flow);
+	if (verdict >= 0)
+		count_sent(p, index, at, 0);
+	return verdict;
+}
