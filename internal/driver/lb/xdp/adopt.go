@@ -1,0 +1,241 @@
+package xdp
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// readState is what an earlier agent left in the maps, or nothing.
+func readState(k *kernel, hops *nextHops, log *slog.Logger) (*state, error) {
+	s := &state{
+		k: k, hops: hops, log: log,
+		rows: newSlab(k.rowCount), numbers: newNumbers(min(k.places, 1<<rowBits)), indices: newNumbers(k.maps.FrontendCounters.MaxEntries()),
+		frontends: map[model.FrontendKey]*frontend{}, signed: map[string]*table{}, passing: map[uint64]*passing{},
+		vips: map[netip.Addr]uint32{}, machines: map[netip.Addr]uint32{},
+	}
+	if !k.adopted {
+		return s, nil
+	}
+	s.adopted = true
+	if err := s.read(); err != nil {
+		return nil, fmt.Errorf("read what an earlier agent left: %w", err)
+	}
+	log.Info("took over what an earlier agent balanced", "frontends", len(s.frontends))
+	return s, nil
+}
+
+func (s *state) read() error {
+	byIndex := map[uint32]*frontend{}
+	tables := map[uint32]*table{}
+	var key bpfFrontendKey
+	var value bpfFrontend
+	for i := s.k.maps.Frontends.Iterate(); ; {
+		if !i.Next(&key, &value) {
+			if err := i.Err(); err != nil {
+				return fmt.Errorf("read frontends: %w", err)
+			}
+			break
+		}
+		f := &frontend{
+			key:      model.FrontendKey{VIP: key.Vip.address(), Port: wirePort(key.Port), Transport: model.TCP},
+			inKernel: true, value: value, locals: map[uint64]bpfLocal{}, unready: value.Flags&uint16(bpfFrontendFlagFRONTEND_UNREADY) != 0,
+		}
+		if key.Protocol != 6 {
+			f.key.Transport = model.UDP
+		}
+		f.wasUnready = f.unready
+		if !s.indices.take(value.Index) {
+			return fmt.Errorf("two frontends have the number %d", value.Index)
+		}
+		if value.Flags&uint16(bpfFrontendFlagFRONTEND_SETTLING) != 0 {
+			f.settling = time.Now().Add(defaultDrain) // nobody knows how long it was to last
+		}
+		s.frontends[f.key], byIndex[value.Index] = f, f
+		if value.Flags&uint16(bpfFrontendFlagFRONTEND_BALANCED) == 0 {
+			continue
+		}
+		t := tables[value.Rows]
+		if t == nil {
+			if !s.rows.take(value.Rows, value.Mask+1) {
+				return fmt.Errorf("rows of the frontend %s are those of another, too", f.key)
+			}
+			t = &table{base: value.Rows, size: value.Mask + 1, places: map[uint64]*place{}, users: map[*frontend]bool{}}
+			tables[value.Rows] = t
+		}
+		s.joinTable(f, t)
+	}
+	if err := s.readPlaces(tables); err != nil {
+		return err
+	}
+	return s.readEntries(byIndex)
+}
+
+// readPlaces reads the backends, each for its table.
+func (s *state) readPlaces(tables map[uint32]*table) error {
+	for index := uint32(1); index < s.k.places; index++ {
+		var v bpfBackend
+		if err := s.k.maps.Backends.Lookup(index, &v); err != nil {
+			return fmt.Errorf("read backends: %w", err)
+		}
+		if v.Id == 0 {
+			continue
+		}
+		s.numbers.take(index)
+		p := &place{index: index, value: v}
+		s.hops.adopt(v.Remote.address(), v.NextHop)
+		var t *table
+		if v.Table != 0 {
+			t = tables[uint32(v.Table-1)]
+		}
+		if t == nil {
+			s.lingering = append(s.lingering, lingering{p, time.Now().Add(defaultDrain)})
+			continue
+		}
+		if other := t.places[v.Id]; other != nil {
+			if v.Flags&uint8(bpfBackendFlagBACKEND_NEW) == 0 {
+				p, other = other, p
+			}
+			s.lingering = append(s.lingering, lingering{other, time.Now().Add(defaultDrain)})
+		}
+		t.places[v.Id] = p
+	}
+	return nil
+}
+
+// readEntries reads what frontends lead to besides tables.
+func (s *state) readEntries(byIndex map[uint32]*frontend) error {
+	var errs [6]error
+	var local struct {
+		k bpfLocalKey
+		v bpfLocal
+	}
+	it := s.k.maps.Locals.Iterate()
+	var orphans []bpfLocalKey
+	for it.Next(&local.k, &local.v) {
+		if f := byIndex[local.k.Frontend]; f != nil {
+			f.locals[local.k.Id] = local.v
+		} else {
+			orphans = append(orphans, local.k)
+		}
+	}
+	errs[0] = it.Err()
+	for _, k := range orphans {
+		_ = s.k.maps.Locals.Delete(k)
+	}
+	var id uint64
+	var hop bpfHop
+	it = s.k.maps.Hops.Iterate()
+	for it.Next(&id, &hop) {
+		s.passing[id] = &passing{value: hop}
+		s.hops.adopt(hop.Remote.address(), hop.NextHop)
+	}
+	errs[1] = it.Err()
+	var source bpfSourceKey
+	var one uint32
+	it = s.k.maps.Sources.Iterate()
+	for it.Next(&source, &one) {
+		f := byIndex[source.Frontend]
+		if f == nil {
+			continue
+		}
+		if f.sources == nil {
+			f.sources = map[netip.Prefix]bool{}
+		}
+		a, bits := source.Client.address(), int(source.Prefix)-32
+		if source.Client == (bpfAddress{}) {
+			a = netip.IPv6Unspecified()
+		}
+		if a.Is4() {
+			bits -= 96
+		}
+		f.sources[netip.PrefixFrom(a, bits)] = true
+	}
+	errs[2] = it.Err()
+	var server bpfQuicServerKey
+	var place uint32
+	it = s.k.maps.QuicServers.Iterate()
+	for it.Next(&server, &place) {
+		if f := byIndex[server.Frontend]; f != nil {
+			if f.servers == nil {
+				f.servers = map[[8]byte]uint32{}
+			}
+			f.servers[server.Id] = place
+		}
+	}
+	errs[3] = it.Err()
+	var vip bpfAddress
+	var n uint32
+	it = s.k.maps.Vips.Iterate()
+	var lost []bpfAddress
+	for it.Next(&vip, &n) {
+		lost = append(lost, vip)
+	}
+	errs[4] = it.Err()
+	for _, f := range s.frontends {
+		if f.table != nil {
+			f.counted = true
+			s.vips[f.key.VIP]++
+		}
+	}
+	for _, vip := range lost {
+		if s.vips[vip.address()] == 0 {
+			_ = s.k.maps.Vips.Delete(vip)
+		}
+	}
+	var machine bpfAddress
+	it = s.k.maps.Machines.Iterate()
+	for it.Next(&machine, &n) {
+		s.hops.adopt(machine.address(), n)
+		hop, err := s.hops.hold(machine.address())
+		if err != nil {
+			return err
+		}
+		s.machines[machine.address()] = hop
+	}
+	errs[5] = it.Err()
+	for _, err := range errs {
+		if err != nil {
+			return fmt.Errorf("read the maps: %w", err)
+		}
+	}
+	return nil
+}
+
+// sweep takes away what an earlier agent left and nobody asked for.
+func (s *state) sweep() error {
+	for id, p := range s.passing {
+		if p.users == 0 {
+			if err := s.forget(id, p); err != nil {
+				return err
+			}
+		}
+	}
+	s.hops.sweep()
+	return nil
+}
+
+// adopt notes that an address has a place already, without holding it.
+func (n *nextHops) adopt(to netip.Addr, index uint32) {
+	if !to.IsValid() || index == 0 || n.by[to] != nil || !n.numbers.take(index) {
+		return
+	}
+	h := &nextHop{index: index}
+	if err := n.m.Lookup(index, &h.value); err != nil {
+		h.value = bpfNextHop{}
+	}
+	n.by[to] = h
+}
+
+// sweep gives up what nobody holds.
+func (n *nextHops) sweep() {
+	for to, h := range n.by {
+		if h.users == 0 {
+			delete(n.by, to)
+			n.numbers.release(h.index)
+		}
+	}
+}

@@ -1,0 +1,399 @@
+package xdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// Config says what a DataPlane works with. Dir, Addresses or Interfaces, and Log are
+// required.
+type Config struct {
+	// Dir is the directory of pins. Where it is on no bpffs, one is mounted.
+	Dir string
+	// Interfaces that programs are attached to. Empty: those that hold Addresses or the
+	// machine's tunnel endpoints.
+	Interfaces []string
+	// Addresses of the machine that others reach it by.
+	Addresses func() []netip.Addr
+	Sizes     Sizes
+	// FirstPort and LastPort are those of which flows in mode NAT get one each; default
+	// 61000 to 65535. Nothing else of the machine may use them.
+	FirstPort, LastPort uint16
+	Log                 *slog.Logger
+	// Changed is called when Observed may differ though Set was not called. It must not
+	// call the data plane.
+	Changed func()
+}
+
+// DataPlane balances frontends by XDP. Make it with New.
+type DataPlane struct {
+	c     Config
+	why   error // the kernel cannot
+	sizes Sizes
+	kick  chan struct{} // what is due next may have changed
+	stir  chan struct{} // something is to be done
+	probe *prober
+
+	mu       sync.Mutex
+	k        *kernel // nil until something is to be balanced
+	attached *attacher
+	hops     *nextHops
+	state    *state
+	want     model.Balancing
+	wanted   bool // Set was called
+	problems []string
+	captures int // that run
+	closed   bool
+
+	counting sync.Mutex
+	counts   *flowCounts
+}
+
+const (
+	firstPort, lastPort = 61000, 65535
+	// resync is how often everything outside the maps is looked at though nobody said that
+	// it changed.
+	resync = 15 * time.Second
+	// settle is how long changes of the network are gathered.
+	settle = 50 * time.Millisecond
+)
+
+// New returns a data plane, and adopts what an earlier agent pinned: it goes on as it is
+// until the first Set. If the kernel cannot, Supports says so and Set fails.
+func New(c Config) (*DataPlane, error) {
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	if c.Addresses == nil {
+		c.Addresses = func() []netip.Addr { return nil }
+	}
+	if c.FirstPort == 0 {
+		c.FirstPort, c.LastPort = firstPort, lastPort
+	}
+	if c.FirstPort < 1024 || c.LastPort < c.FirstPort {
+		return nil, fmt.Errorf("XDP data plane: ports %d to %d for NAT: want a range above 1023", c.FirstPort, c.LastPort)
+	}
+	d := &DataPlane{c: c, kick: make(chan struct{}, 1), stir: make(chan struct{}, 1), sizes: c.Sizes.or(DefaultSizes(memory()))}
+	d.probe = newProber(c.Log, func() { poke(d.stir) })
+	d.why = probeKernel(needed())
+	if d.why != nil {
+		return d, nil
+	}
+	pins, err := pinDir(c.Dir, c.Log)
+	if err != nil {
+		d.why = err
+		return d, nil
+	}
+	if left, err := pinned(pins, bpfMapFrontends); err != nil {
+		return nil, err
+	} else if len(left) > 0 {
+		return d, d.load()
+	}
+	return d, nil
+}
+
+// load makes or adopts maps and programs.
+func (d *DataPlane) load() error {
+	if d.k != nil {
+		return nil
+	}
+	if d.why != nil {
+		return d.why
+	}
+	pins, err := pinDir(d.c.Dir, d.c.Log)
+	if err != nil {
+		return err
+	}
+	k, err := loadKernel(pins, d.sizes, d.c.Log)
+	if err != nil {
+		return err
+	}
+	d.hops = newNextHops(k.maps.NextHops, d.c.Log)
+	if d.state, err = readState(k, d.hops, d.c.Log); err == nil {
+		d.attached, err = newAttacher(k, d.c.Log)
+	}
+	if err != nil {
+		k.close()
+		return err
+	}
+	d.k = k
+	return nil
+}
+
+// Set is described by the interface that the agent states.
+func (d *DataPlane) Set(b model.Balancing) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errors.New("XDP data plane: it is closed")
+	}
+	if err := d.set(b); err != nil {
+		return fmt.Errorf("XDP data plane: %w", err)
+	}
+	return nil
+}
+
+func (d *DataPlane) set(b model.Balancing) error {
+	if d.why != nil && len(b.Frontends) > 0 {
+		return d.why
+	}
+	if d.k == nil {
+		if len(b.Frontends) == 0 {
+			d.want, d.wanted = b, true
+			return nil
+		}
+		if err := d.load(); err != nil {
+			return err
+		}
+	}
+	d.want, d.wanted = b, true
+	d.probe.set(targets(b))
+	poke(d.kick)
+	return d.apply(time.Now())
+}
+
+// apply brings maps and hooks up to date with what is wanted.
+func (d *DataPlane) apply(now time.Time) error {
+	if d.k == nil {
+		return nil
+	}
+	defer d.hops.settled()
+	s := surroundings{
+		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, way: d.hops.look,
+		epoch: d.probe.age() + d.hops.changes,
+	}
+	if err := d.settings(s.self()); err != nil {
+		return err
+	}
+	// Hooks before entries: a frontend is balanced once its entry is there. Those that are
+	// to go, go after them.
+	balanced, taken := d.state.plan(d.want, s)
+	if balanced || taken {
+		d.attach(balanced, taken)
+	}
+	err := d.state.apply(now)
+	if !balanced || !taken {
+		d.attach(balanced, taken)
+	}
+	return err
+}
+
+// settings writes what programs need to know of this machine.
+func (d *DataPlane) settings(self *model.Node) error {
+	v := bpfSettings{NatFirst: d.c.FirstPort, NatLast: d.c.LastPort}
+	if self != nil {
+		v.Tunnel4, v.Tunnel6 = wireAddress(self.Tunnel4), wireAddress(self.Tunnel6)
+	}
+	if d.captures > 0 {
+		v.Capture = 1
+	}
+	var now bpfSettings
+	if err := d.k.maps.Settings.Lookup(uint32(0), &now); err != nil {
+		return fmt.Errorf("read the settings: %w", err)
+	}
+	if now == v {
+		return nil
+	}
+	if err := d.k.maps.Settings.Put(uint32(0), v); err != nil {
+		return fmt.Errorf("write the settings: %w", err)
+	}
+	return nil
+}
+
+// attach has the programs where they are needed: XDP where frontends are balanced, tcx
+// where packets come out of tunnels and backends answer.
+func (d *DataPlane) attach(balanced, taken bool) {
+	addresses := d.c.Addresses()
+	if self := d.want.Nodes[d.want.Machine]; self != nil {
+		addresses = append(slices.Clone(addresses), self.Tunnel4, self.Tunnel6)
+	}
+	found, errs := devices(d.c.Interfaces, addresses)
+	if len(found) == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("no interface holds an address of this machine; name them by --lb-interfaces"))
+	}
+	var at [2][]device
+	if balanced {
+		at[0] = found
+	}
+	if taken {
+		at[1] = found
+	}
+	for h, list := range map[hook][]device{hookXDP: at[0], hookIngress: at[1], hookEgress: at[1]} {
+		for _, err := range d.attached.set(h, list) {
+			errs = append(errs, err)
+		}
+	}
+	var problems []string
+	if balanced || taken {
+		for _, err := range errs {
+			problems = append(problems, err.Error())
+		}
+		for _, name := range d.attached.generic() {
+			problems = append(problems, fmt.Sprintf("the driver of %s runs no XDP programs: packets are balanced in generic mode, which costs more, with GRO off", name))
+		}
+	}
+	slices.Sort(problems)
+	problems = slices.Compact(problems)
+	if !slices.Equal(problems, d.problems) {
+		for _, p := range problems {
+			if !slices.Contains(d.problems, p) {
+				d.c.Log.Warn("a hook of the XDP data plane is not as it should be", "problem", p)
+			}
+		}
+		d.problems = problems
+	}
+}
+
+// Supports is described by the interface that the agent states.
+func (d *DataPlane) Supports(f *model.Balanced) error {
+	if d.why != nil {
+		return d.why
+	}
+	if why := supports(f.Frontend); why != "" {
+		return fmt.Errorf("XDP data plane: %w: %s", errors.ErrUnsupported, why)
+	}
+	return nil
+}
+
+// Run is described by the interface that the agent states.
+func (d *DataPlane) Run(ctx context.Context) error {
+	d.mu.Lock()
+	why := d.why
+	d.mu.Unlock()
+	if why != nil {
+		return why
+	}
+	var probing sync.WaitGroup
+	probing.Go(func() { d.probe.run(ctx) })
+	defer probing.Wait()
+	for ctx.Err() == nil {
+		if err := d.follow(ctx); err != nil && ctx.Err() == nil {
+			d.c.Log.Warn("the news of the kernel's network ended; asking for them again", "error", err)
+		}
+	}
+	return nil
+}
+
+// follow keeps up with the network until ctx is done or no news come any more.
+func (d *DataPlane) follow(ctx context.Context) error {
+	done := make(chan struct{})
+	defer close(done)
+	news, lost := make(chan struct{}, 1), make(chan error, 1)
+	if err := watch(done, news, lost); err != nil {
+		d.c.Log.Warn("routes and neighbours are looked at from time to time only", "every", resync, "error", err)
+	}
+	d.look(true)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	dirty, asked, looked := false, time.Now(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-lost:
+			select { // not at once again, whatever is wrong
+			case <-ctx.Done():
+			case <-time.After(settle):
+			}
+			return err
+		case <-news:
+			dirty = true
+		case <-d.stir:
+			dirty = true
+		case <-d.kick:
+		case <-timer.C:
+			ask := time.Since(asked) >= resync
+			d.look(ask)
+			dirty, looked = false, time.Now()
+			if ask {
+				asked = looked
+			}
+		}
+		wait := resync
+		if dirty {
+			wait = max(settle-time.Since(looked), time.Millisecond)
+		} else if due := d.due(); due > 0 {
+			wait = min(wait, due)
+		}
+		timer.Reset(wait)
+	}
+}
+
+// look brings up to date what depends on the network, and what time has brought.
+func (d *DataPlane) look(ask bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.k == nil || !d.wanted || d.closed {
+		return
+	}
+	before := d.observed()
+	if err := d.hops.refresh(ask); err != nil {
+		d.c.Log.Warn("ways to machines and backends were not looked at", "error", err)
+	}
+	if err := d.apply(time.Now()); err != nil {
+		d.c.Log.Warn("the kernel is not as wanted", "error", err)
+	}
+	if !slices.Equal(before, d.observed()) {
+		d.c.Changed()
+	}
+}
+
+// due is how long until time brings something; 0 for never.
+func (d *DataPlane) due() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == nil {
+		return 0
+	}
+	next := d.state.next()
+	if next.IsZero() {
+		return 0
+	}
+	return max(time.Until(next), time.Millisecond)
+}
+
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Close ends the data plane. With leave everything stays in the kernel and works on, for
+// the next agent to adopt; else it is removed.
+func (d *DataPlane) Close(leave bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.k == nil {
+		d.closed = true
+		return nil
+	}
+	d.closed = true
+	err := d.attached.close(leave)
+	if !leave {
+		err = errors.Join(err, d.k.remove())
+	}
+	d.k.close()
+	if err != nil {
+		return fmt.Errorf("close the XDP data plane: %w", err)
+	}
+	return nil
+}
+
+// MapBytes is the memory that the kernel says its maps hold.
+func (d *DataPlane) MapBytes() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.k == nil || d.closed {
+		return 0
+	}
+	return d.k.bytes()
+}

@@ -1,0 +1,341 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// countEvery is how old the number of flows of a backend may be: to count them means to
+	// read the whole flow table.
+	countEvery = 5 * time.Second
+	// countMost is how long that may take. What is not reached by then is not counted.
+	countMost = 2 * time.Second
+	batchSize = 4096
+)
+
+// view is what names in flow tables stand for, as of one moment.
+type view struct {
+	maps      bpfMaps
+	possible  int
+	frontends map[uint32]viewFrontend // by index
+	places    map[uint32]viewPlace
+}
+
+type viewFrontend struct {
+	key     model.FrontendKey
+	places  map[uint64]uint32 // by ID of the backend; nil where the VIP is not here
+	members []member
+	local   []member
+	shared  bool
+}
+
+type viewPlace struct {
+	backend    model.FrontendBackend
+	id         uint64
+	generation uint8
+	rows       uint32
+}
+
+// view must be called under the lock.
+func (d *DataPlane) view() *view {
+	if d.k == nil || d.closed {
+		return nil
+	}
+	v := &view{maps: d.k.maps, possible: d.k.possible, frontends: map[uint32]viewFrontend{}, places: map[uint32]viewPlace{}}
+	for _, f := range d.state.frontends {
+		if f.locals == nil || f.plan == nil {
+			continue
+		}
+		x := viewFrontend{key: f.key, members: f.plan.members, local: f.plan.local, shared: f.plan.shared}
+		if f.table == nil {
+			v.frontends[f.value.Index] = x
+			continue
+		}
+		x.places = make(map[uint64]uint32, len(f.table.places))
+		v.frontends[f.value.Index] = x
+		for id, p := range f.table.places {
+			x.places[id] = p.index
+			v.places[p.index] = viewPlace{backend: p.backend, id: id, generation: p.value.Generation, rows: f.table.shares[p.index]}
+		}
+	}
+	for _, l := range d.state.lingering {
+		v.places[l.place.index] = viewPlace{backend: l.place.backend, id: l.place.value.Id, generation: l.place.value.Generation}
+	}
+	return v
+}
+
+// backendOf is what stands for a backend of a frontend: places of proxies are shared, and
+// each frontend has its own VIP.
+func (f viewFrontend) backendOf(p viewPlace) model.FrontendBackend {
+	b := p.backend
+	if f.shared {
+		b.Address = netip.AddrPortFrom(f.key.VIP, f.key.Port)
+	}
+	return b
+}
+
+// Figures is described by the interface that the agent states. Packets, bytes and new flows
+// of proxies are those of all frontends that share their lookup table.
+func (d *DataPlane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
+	d.mu.Lock()
+	v := d.view()
+	d.mu.Unlock()
+	if v == nil {
+		return nil, nil, nil
+	}
+	counts := d.flowCounts(v)
+	var list []model.FrontendFigures
+	for index, f := range v.frontends {
+		total, err := v.sum(v.maps.FrontendCounters, index)
+		if err != nil {
+			return nil, nil, err
+		}
+		figures := model.FrontendFigures{FrontendKey: f.key, Packets: total.Packets, Bytes: total.Bytes, NewFlows: total.Flows}
+		if f.places != nil {
+			err = v.backends(&figures, index, f, counts)
+		} else {
+			for _, m := range f.local {
+				figures.Backends = append(figures.Backends, model.BackendFigures{
+					Address: m.backend.Address, Machine: m.backend.Machine, Flows: counts.owned[ownedBy{index, m.id}],
+				})
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		slices.SortFunc(figures.Backends, func(a, b model.BackendFigures) int {
+			return model.FrontendBackend{Address: a.Address, Machine: a.Machine}.Compare(model.FrontendBackend{Address: b.Address, Machine: b.Machine})
+		})
+		list = append(list, figures)
+	}
+	slices.SortFunc(list, func(a, b model.FrontendFigures) int { return a.Compare(b.FrontendKey) })
+	drops, err := v.drops()
+	return list, drops, err
+}
+
+func (v *view) backends(figures *model.FrontendFigures, index uint32, f viewFrontend, counts *flowCounts) error {
+	for _, m := range f.members {
+		place := f.places[m.id]
+		total, err := v.sum(v.maps.BackendCounters, place)
+		if err != nil {
+			return err
+		}
+		figures.Backends = append(figures.Backends, model.BackendFigures{
+			Address: m.backend.Address, Machine: m.backend.Machine, Packets: total.Packets, Bytes: total.Bytes, NewFlows: total.Flows,
+			Flows: counts.balanced[balancedTo{index, place}], Rows: v.places[place].rows,
+		})
+	}
+	return nil
+}
+
+// sum adds what the CPUs counted.
+func (v *view) sum(m *ebpf.Map, index uint32) (total bpfCounter, err error) {
+	each := make([]bpfCounter, v.possible)
+	if err := m.Lookup(index, &each); err != nil {
+		return total, fmt.Errorf("read counters: %w", err)
+	}
+	for _, c := range each {
+		total.Packets += c.Packets
+		total.Bytes += c.Bytes
+		total.Flows += c.Flows
+	}
+	return total, nil
+}
+
+// drops are the packets that were dropped, by the name of the reason.
+func (v *view) drops() (map[string]uint64, error) {
+	drops := make(map[string]uint64, len(reasons))
+	for i, name := range reasons[1:] {
+		each := make([]uint64, v.possible)
+		if err := v.maps.Drops.Lookup(uint32(i+1), &each); err != nil {
+			return nil, fmt.Errorf("read counters of drops: %w", err)
+		}
+		for _, n := range each {
+			drops[name] += n
+		}
+	}
+	return drops, nil
+}
+
+// flowCounts are the flows by what they belong to.
+type flowCounts struct {
+	at       time.Time
+	balanced map[balancedTo]uint64
+	owned    map[ownedBy]uint64
+}
+
+type (
+	balancedTo struct{ frontend, place uint32 }
+	ownedBy    struct {
+		frontend uint32
+		id       uint64
+	}
+)
+
+// flowCounts reads the flow tables, or returns what was read a moment ago.
+func (d *DataPlane) flowCounts(v *view) *flowCounts {
+	d.counting.Lock()
+	defer d.counting.Unlock()
+	if d.counts != nil && time.Since(d.counts.at) < countEvery {
+		return d.counts
+	}
+	c := &flowCounts{balanced: map[balancedTo]uint64{}, owned: map[ownedBy]uint64{}}
+	end := time.Now().Add(countMost)
+	for _, m := range []*ebpf.Map{v.maps.Flows, v.maps.Fresh} {
+		err := each(m, func(k *bpfFlowKey, f *bpfFlow) bool {
+			if f.State != uint8(bpfFlowStateFLOW_CLOSING) && v.places[f.Backend].generation == f.Generation {
+				c.balanced[balancedTo{k.Frontend, f.Backend}]++
+			}
+			return true
+		}, end)
+		if err != nil {
+			d.c.Log.Warn("flows were not all counted", "error", err)
+		}
+	}
+	for _, m := range []*ebpf.Map{v.maps.Owned, v.maps.OwnedFresh} {
+		if err := each(m, func(k *bpfFlowKey, o *bpfOwned) bool {
+			if o.State != uint8(bpfFlowStateFLOW_CLOSING) {
+				c.owned[ownedBy{k.Frontend, o.Id}]++
+			}
+			return true
+		}, end); err != nil {
+			d.c.Log.Warn("flows were not all counted", "error", err)
+		}
+	}
+	c.at = time.Now()
+	d.counts = c
+	return c
+}
+
+// errTime says that a flow table was not read to its end.
+var errTime = errors.New("the flow table is too large to be read in the time there is")
+
+// each calls f for every entry of a table, in batches, until f says false or the time is
+// over. Entries that come and go meanwhile may be missed, or seen twice.
+func each[K, V any](m *ebpf.Map, f func(*K, *V) bool, end time.Time) error {
+	size := batchSize
+	keys, values := make([]K, size), make([]V, size)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		if errors.Is(err, unix.ENOSPC) { // a bucket with more entries than the batch
+			size *= 2
+			keys, values = make([]K, size), make([]V, size)
+			cursor = ebpf.MapBatchCursor{}
+			if size > 1<<20 {
+				return fmt.Errorf("read a flow table: %w", err)
+			}
+			continue
+		}
+		for i := range n {
+			if !f(&keys[i], &values[i]) {
+				return nil
+			}
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read a flow table: %w", err)
+		}
+		if time.Now().After(end) {
+			return errTime
+		}
+	}
+}
+
+// Flows is described by the interface that the agent states.
+func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool, err error) {
+	d.mu.Lock()
+	v := d.view()
+	d.mu.Unlock()
+	if v == nil {
+		return nil, false, nil
+	}
+	if q.Limit <= 0 {
+		q.Limit = 1000
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return nil, false, fmt.Errorf("read the clock: %w", err)
+	}
+	take := func(k *bpfFlowKey, backend model.FrontendBackend, f viewFrontend, state string, seen uint32) bool {
+		x := model.Flow{
+			Frontend: f.key, Client: netip.AddrPortFrom(k.Client.address(), wirePort(k.Port)), Backend: backend.Address, Machine: backend.Machine,
+			State: state, Idle: time.Duration(max(0, now.Sec-int64(seen))) * time.Second,
+		}
+		switch {
+		case q.Frontend != model.FrontendKey{} && q.Frontend != x.Frontend,
+			q.Client.IsValid() && !q.Client.Contains(x.Client.Addr()),
+			q.Backend.IsValid() && q.Backend != x.Backend.Addr():
+			return true
+		}
+		if len(flows) == q.Limit {
+			truncated = true
+			return false
+		}
+		flows = append(flows, x)
+		return true
+	}
+	end := time.Now().Add(countMost)
+	for _, m := range []*ebpf.Map{v.maps.Flows, v.maps.Fresh} {
+		if err == nil && !truncated {
+			err = each(m, func(k *bpfFlowKey, e *bpfFlow) bool {
+				p, placed := v.places[e.Backend]
+				f, known := v.frontends[k.Frontend]
+				if !known || !placed || p.generation != e.Generation {
+					return true
+				}
+				return take(k, f.backendOf(p), f, flowState(e.State), e.Seen)
+			}, end)
+		}
+	}
+	local := v.locals()
+	for _, m := range []*ebpf.Map{v.maps.Owned, v.maps.OwnedFresh} {
+		if err != nil || truncated {
+			break
+		}
+		err = each(m, func(k *bpfFlowKey, o *bpfOwned) bool {
+			f, known := v.frontends[k.Frontend]
+			b, here := local[ownedBy{k.Frontend, o.Id}]
+			if !known || !here || o.State == uint8(bpfFlowStateFLOW_CLOSING) {
+				return true
+			}
+			return take(k, b, f, "owned", o.Seen)
+		}, end)
+	}
+	if errors.Is(err, errTime) {
+		return flows, true, nil
+	}
+	return flows, truncated, err
+}
+
+// locals are the backends of this machine.
+func (v *view) locals() map[ownedBy]model.FrontendBackend {
+	local := map[ownedBy]model.FrontendBackend{}
+	for index, f := range v.frontends {
+		for _, m := range f.local {
+			local[ownedBy{index, m.id}] = m.backend
+		}
+	}
+	return local
+}
+
+func flowState(s uint8) string {
+	switch bpfFlowState(s) {
+	case bpfFlowStateFLOW_ESTABLISHED:
+		return "established"
+	case bpfFlowStateFLOW_CLOSING:
+		return "closing"
+	}
+	return "new"
+}

@@ -1,0 +1,135 @@
+package xdp
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// nextHops keeps the map of that name as routes and neighbours are. Place 0 is never
+// given out: whoever has it asks the kernel for each packet.
+type nextHops struct {
+	m       *ebpf.Map
+	log     *slog.Logger
+	numbers *numbers
+	by      map[netip.Addr]*nextHop
+	changes uint64   // of what people may want to know
+	network *network // read for a batch of changes; nil: not read yet
+}
+
+type nextHop struct {
+	index uint32
+	users int
+	way   way
+	value bpfNextHop
+}
+
+func newNextHops(m *ebpf.Map, log *slog.Logger) *nextHops {
+	return &nextHops{m: m, log: log, numbers: newNumbers(m.MaxEntries()), by: map[netip.Addr]*nextHop{}}
+}
+
+// hold returns the place for an address, which stays until as many releases.
+func (n *nextHops) hold(to netip.Addr) (uint32, error) {
+	if !to.IsValid() {
+		return 0, nil
+	}
+	if h := n.by[to]; h != nil {
+		h.users++
+		return h.index, nil
+	}
+	index, ok := n.numbers.alloc()
+	if !ok {
+		return 0, fmt.Errorf("%w for another next hop: the map has %d", errFull, n.m.MaxEntries()-1)
+	}
+	h := &nextHop{index: index, users: 1}
+	if err := n.resolve(to, h, true); err != nil {
+		n.numbers.release(index)
+		return 0, err
+	}
+	n.by[to] = h
+	return index, nil
+}
+
+func (n *nextHops) release(to netip.Addr) {
+	h := n.by[to]
+	if h == nil {
+		return
+	}
+	if h.users--; h.users == 0 {
+		delete(n.by, to)
+		n.numbers.release(h.index)
+	}
+}
+
+// settled ends a batch: what was read of the network is old from now on.
+func (n *nextHops) settled() { n.network = nil }
+
+// refresh looks at every way anew. With ask, neighbours are asked whether they still have their link addresses.
+func (n *nextHops) refresh(ask bool) error {
+	n.network = nil
+	defer n.settled()
+	for to, h := range n.by {
+		before := h.way
+		if err := n.resolve(to, h, ask); err != nil {
+			return err
+		}
+		if before.problem != h.way.problem || before.mtu != h.way.mtu || before.gateway != h.way.gateway {
+			n.changes++
+		}
+	}
+	return nil
+}
+
+func (n *nextHops) resolve(to netip.Addr, h *nextHop, ask bool) error {
+	if n.network == nil {
+		var err error
+		if n.network, err = readNetwork(); err != nil {
+			return err
+		}
+	}
+	h.way = n.network.way(to)
+	if q := h.way.ask; q.link != 0 && (ask || h.way.device == 0) {
+		if err := q.poke(); err != nil {
+			n.log.Debug("a neighbour was not asked for", "neighbour", q.ip, "error", err)
+		}
+	}
+	if v := h.way.value(); v != h.value {
+		h.value = v
+		if err := n.m.Put(h.index, v); err != nil {
+			return fmt.Errorf("write the next hop to %s: %w", to, err)
+		}
+	}
+	return nil
+}
+
+// value is a way as programs have it.
+func (w way) value() bpfNextHop {
+	v := bpfNextHop{Source4: wire4(w.source), Mtu: uint16(min(w.mtu, 1<<16-1))}
+	if w.source.Is6() {
+		v.Source = wireAddress(w.source)
+	}
+	if w.redirect {
+		v.Flags = uint8(bpfNextHopFlagNEXT_HOP_REDIRECT)
+	}
+	if w.device != 0 {
+		v.Device, v.Vlan = uint32(w.device), uint16(w.vlan)
+		v.To, v.From = w.to, w.from
+	}
+	return v
+}
+
+// look is how the kernel sends to an address now, also to one that nobody holds.
+func (n *nextHops) look(to netip.Addr) way {
+	if h := n.by[to]; h != nil && h.way != (way{}) {
+		return h.way
+	}
+	if n.network == nil {
+		var err error
+		if n.network, err = readNetwork(); err != nil {
+			return way{problem: err.Error()}
+		}
+	}
+	return n.network.way(to)
+}

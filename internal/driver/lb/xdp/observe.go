@@ -1,0 +1,134 @@
+package xdp
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+// Bytes that a tunnel of ours adds at most: outer headers, Geneve and its option.
+const (
+	overhead4 = 20 + 8 + 8 + 32
+	overhead6 = 40 + 8 + 8 + 32
+	// leastMTU is what every link of IPv6 carries (RFC 8200, 5).
+	leastMTU = 1280
+)
+
+func overhead(remote netip.Addr) int {
+	if remote.Is6() {
+		return overhead6
+	}
+	return overhead4
+}
+
+// Observed is described by the interface that the agent states.
+func (d *DataPlane) Observed() []model.FrontendObserved {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.observed()
+}
+
+func (d *DataPlane) observed() []model.FrontendObserved {
+	list := make([]model.FrontendObserved, 0, len(d.want.Frontends))
+	for key := range d.want.Frontends {
+		o := model.FrontendObserved{FrontendKey: key, State: model.FrontendRefused, DataPlane: model.DataPlaneXDP, Message: "it has not been tried yet"}
+		if d.state != nil {
+			if f := d.state.frontends[key]; f != nil && f.plan != nil {
+				d.observe(&o, f)
+			}
+		}
+		list = append(list, o)
+	}
+	slices.SortFunc(list, func(a, b model.FrontendObserved) int { return a.Compare(b.FrontendKey) })
+	return list
+}
+
+func (d *DataPlane) observe(o *model.FrontendObserved, f *frontend) {
+	var messages []string
+	if f.plan.message != "" {
+		messages = append(messages, f.plan.message)
+	}
+	switch {
+	case f.refused != nil:
+		messages = append(messages, f.refused.Error())
+	case !f.plan.here:
+		o.State = model.FrontendDecap
+		messages = append(messages, d.problems...)
+	case f.plan.direct:
+		o.State, o.Mode, o.Available = model.FrontendBalanced, model.ModeLocal, f.plan.available()
+	default:
+		o.Mode, o.Available = f.plan.mode, f.plan.available()
+		if len(d.attached.here[hookXDP]) > 0 {
+			o.State = model.FrontendBalanced
+		}
+		messages = append(messages, d.problems...)
+		messages = append(messages, d.ways(f)...)
+	}
+	o.Message = strings.Join(messages, "; ")
+}
+
+// ways is what is wrong with the ways to a frontend's backends.
+func (d *DataPlane) ways(f *frontend) []string {
+	var wrong []string
+	seen := map[netip.Addr]bool{}
+	for _, m := range f.plan.members {
+		if !m.remote.IsValid() || seen[m.remote] || m.flags&bpfBackendFlagBACKEND_READY == 0 || m.flags&bpfBackendFlagBACKEND_HERE != 0 {
+			continue
+		}
+		seen[m.remote] = true
+		w := d.hops.look(m.remote)
+		if w.problem != "" {
+			wrong = append(wrong, w.problem)
+		}
+		if room := w.mtu - overhead(m.remote); w.mtu > 0 && m.mode == bpfModeMODE_GENEVE && room < leastMTU {
+			wrong = append(wrong, fmt.Sprintf("only packets up to %d bytes fit the tunnel to %s, whose way carries %d: raise the MTU between the machines to %d or more",
+				room, m.remote, w.mtu, 1500+overhead(m.remote)))
+		}
+	}
+	if f.plan.mode == model.ModeNAT {
+		if first, last, err := localPorts(); err == nil && first <= d.c.LastPort && last >= d.c.FirstPort {
+			wrong = append(wrong, fmt.Sprintf("ports %d to %d, which NAT uses, are within net.ipv4.ip_local_port_range (%d to %d): set it to end at %d, or flows of the machine itself may lose answers",
+				d.c.FirstPort, d.c.LastPort, first, last, d.c.FirstPort-1))
+		}
+	}
+	slices.Sort(wrong)
+	const most = 3
+	if len(wrong) > most {
+		wrong = append(wrong[:most], fmt.Sprintf("and %d more", len(wrong)-most))
+	}
+	return wrong
+}
+
+// Tunnel is described by the interface that the agent states.
+func (d *DataPlane) Tunnel() (mtu uint32, message string, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.why != nil {
+		return 0, d.why.Error(), false
+	}
+	addresses := d.c.Addresses()
+	if self := d.want.Nodes[d.want.Machine]; self != nil {
+		addresses = append(slices.Clone(addresses), self.Tunnel4, self.Tunnel6)
+	}
+	found, errs := devices(d.c.Interfaces, addresses)
+	for _, v := range found {
+		if mtu == 0 || uint32(v.mtu) < mtu {
+			mtu = uint32(v.mtu)
+		}
+	}
+	var messages []string
+	for _, err := range errs {
+		messages = append(messages, err.Error())
+	}
+	if len(found) == 0 {
+		messages = append(messages, "no interface holds an address of this machine; name them by --lb-interfaces")
+		return 0, strings.Join(messages, "; "), false
+	}
+	if mtu < 1500+overhead6 {
+		messages = append(messages, fmt.Sprintf("packets of clients with more than %d bytes (IPv4 outside) or %d (IPv6) do not fit the tunnel: TCP is told in time, others by ICMP", mtu-overhead4, mtu-overhead6))
+	}
+	return mtu, strings.Join(messages, "; "), true
+}

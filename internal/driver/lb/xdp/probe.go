@@ -1,0 +1,335 @@
+package xdp
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// A prober finds out whether answers of other machines arrive whose source is a VIP: clouds
+// and careful routers drop packets from addresses that a host does not have. It sends an
+// ICMP echo request to the VIP through the tunnel; the machine answers from the VIP, to this
+// machine. A second one to the machine's own address tells a filter from a machine that is
+// away: silence counts only where that one was answered.
+type prober struct {
+	log     *slog.Logger
+	changed func()
+	now     func() time.Time
+	news    chan struct{}
+
+	mu      sync.Mutex
+	targets map[target]*verdict
+	numbers map[uint16]target
+	next    uint16
+	epoch   uint64 // raised with every verdict that changes
+}
+
+// target is a VIP as the source of what a machine sends.
+type target struct {
+	machine string
+	vip     netip.Addr
+	remote  netip.Addr // the machine's tunnel endpoint
+	source  netip.Addr // ours
+	back    netip.Addr // our address of the VIP's family
+}
+
+// verdict is what is known about a target.
+type verdict struct {
+	number  uint16
+	due     time.Time
+	asked   bool // and not judged
+	vip     bool // answers came
+	control bool
+	missed  int
+	closed  bool
+}
+
+const (
+	probeEvery  = 30 * time.Second
+	probeWait   = time.Second
+	probeMisses = 3
+	probesAtOne = 32 // probes go out in bursts of so many, at most
+	probePause  = 100 * time.Millisecond
+)
+
+func newProber(log *slog.Logger, changed func()) *prober {
+	return &prober{
+		log: log, changed: changed, now: time.Now, news: make(chan struct{}, 1),
+		targets: map[target]*verdict{}, numbers: map[uint16]target{}, next: uint16(rand.Uint32()),
+	}
+}
+
+// targets are the ways back that frontends depend on.
+func targets(b model.Balancing) []target {
+	self := b.Nodes[b.Machine]
+	if self == nil {
+		return nil
+	}
+	s := surroundings{machine: b.Machine, nodes: b.Nodes}
+	seen := map[target]bool{}
+	for key, f := range b.Frontends {
+		tunnels := f.Frontend.Mode == model.ModeAuto || f.Frontend.Mode == model.ModeDSRGeneve
+		if !tunnels || !slices.Contains(f.Frontend.Machines, b.Machine) {
+			continue
+		}
+		for _, x := range f.Backends {
+			t := target{machine: x.Machine, vip: key.VIP, remote: s.tunnel(x.Machine), source: self.Tunnel4, back: self.Tunnel4}
+			if x.Machine == b.Machine || !t.remote.IsValid() || !b.Nodes[x.Machine].Decaps {
+				continue
+			}
+			if t.remote.Is6() {
+				t.source = self.Tunnel6
+			}
+			if key.VIP.Is6() {
+				t.back = self.Tunnel6
+			}
+			if t.back.IsValid() {
+				seen[t] = true
+			}
+		}
+	}
+	list := make([]target, 0, len(seen))
+	for t := range seen {
+		list = append(list, t)
+	}
+	return list
+}
+
+// set replaces the targets. Of those that stay, verdicts stay.
+func (p *prober) set(list []target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	keep := make(map[target]bool, len(list))
+	for _, t := range list {
+		keep[t] = true
+		if p.targets[t] != nil || len(p.numbers) == 1<<16 {
+			continue
+		}
+		for _, used := p.numbers[p.next]; used; _, used = p.numbers[p.next] {
+			p.next++
+		}
+		p.targets[t] = &verdict{number: p.next}
+		p.numbers[p.next] = t
+	}
+	for t, v := range p.targets {
+		if !keep[t] {
+			delete(p.targets, t)
+			delete(p.numbers, v.number)
+		}
+	}
+	poke(p.news)
+}
+
+// closed says whether answers of a machine from a VIP are known not to arrive.
+func (p *prober) closed(machine string, vip netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for t, v := range p.targets {
+		if v.closed && t.machine == machine && t.vip == vip {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *prober) age() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.epoch
+}
+
+// answered notes an echo reply that came from an address.
+func (p *prober) answered(number uint16, from netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, known := p.numbers[number]
+	if !known {
+		return
+	}
+	v := p.targets[t]
+	if from == t.vip {
+		v.vip = true
+	} else {
+		v.control = true
+	}
+	if v.vip && v.closed {
+		p.judge(t, v, false)
+	}
+}
+
+func (p *prober) judge(t target, v *verdict, closed bool) {
+	v.closed = closed
+	p.epoch++
+	if closed {
+		p.log.Warn("answers of a machine from a VIP do not arrive here; it gets none of that VIP's flows through a tunnel", "machine", t.machine, "vip", t.vip)
+	} else {
+		p.log.Info("answers of a machine from a VIP arrive again", "machine", t.machine, "vip", t.vip)
+	}
+	p.changed()
+}
+
+// due returns what is to be asked now, and when to come again.
+func (p *prober) due() (ask []inquiry, wait time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	wait = probeEvery
+	for t, v := range p.targets {
+		if left := v.due.Sub(now); left > 0 {
+			wait = min(wait, left)
+			continue
+		}
+		if len(ask) == probesAtOne {
+			return ask, probePause
+		}
+		if v.asked {
+			v.asked = false
+			switch {
+			case v.vip:
+				v.missed = 0
+			case v.control:
+				if v.missed++; v.missed == probeMisses && !v.closed {
+					p.judge(t, v, true)
+				}
+			}
+			if v.vip || v.missed >= probeMisses || !v.control {
+				v.due = now.Add(probeEvery - time.Duration(rand.Int64N(int64(probeEvery/10))))
+				wait = min(wait, v.due.Sub(now))
+				continue
+			}
+		}
+		v.asked, v.vip, v.control, v.due = true, false, false, now.Add(probeWait)
+		wait = min(wait, probeWait)
+		ask = append(ask, inquiry{t, v.number})
+	}
+	return ask, wait
+}
+
+// inquiry is a probe to send.
+type inquiry struct {
+	target
+	number uint16
+}
+
+// run probes until ctx is done. Without targets it has no sockets.
+func (p *prober) run(ctx context.Context) {
+	var sockets *probeSockets
+	defer func() { sockets.close() }()
+	identifier := uint16(rand.Uint32())
+	failing := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-p.news:
+		}
+		ask, wait := p.due()
+		if sockets == nil && len(ask) > 0 {
+			var err error
+			sockets, err = openProbe(identifier, p.answered)
+			if err != nil {
+				if !failing {
+					p.log.Warn("whether answers from VIPs find their way is not known; it is taken for granted", "error", err)
+				}
+				failing = true
+			}
+		}
+		for _, q := range ask {
+			for _, to := range []netip.Addr{q.vip, q.inner()} {
+				if !to.IsValid() {
+					continue
+				}
+				if err := sockets.send(q.target, probe(identifier, q.number, q.back, to)); err != nil {
+					p.log.Debug("a probe was not sent", "machine", q.machine, "error", err)
+				}
+			}
+		}
+		timer.Reset(max(wait, time.Millisecond))
+	}
+}
+
+// inner is the machine's own address of the VIP's family; of another family there is none
+// that we know, and silence counts for nothing.
+func (t target) inner() netip.Addr {
+	if t.remote.Is4() == t.vip.Is4() {
+		return t.remote
+	}
+	return netip.Addr{}
+}
+
+// probe is an echo request in Geneve with our option (bpf/layout.h), flag HOP_ECHO and room
+// for one hop.
+func probe(identifier, number uint16, from, to netip.Addr) []byte {
+	inner := echoRequest(identifier, number, from, to)
+	kind := uint16(0x0800)
+	if to.Is6() {
+		kind = 0x86dd
+	}
+	b := []byte{4, 0x40} // four words of options, one of them critical
+	b = binary.BigEndian.AppendUint16(b, kind)
+	b = append(b, 0, 0, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, hopClass)
+	b = append(b, hopType, 3, 0, 0, byte(bpfHopFlagHOP_ECHO), 0)
+	b = append(b, make([]byte, 8)...)
+	return append(b, inner...)
+}
+
+// What bpf/layout.h calls GENEVE_PORT, HOP_CLASS and HOP_TYPE.
+const (
+	genevePort = 6081
+	hopClass   = 0xff0f
+	hopType    = 0x81
+)
+
+func echoRequest(identifier, number uint16, from, to netip.Addr) []byte {
+	message := []byte{8, 0, 0, 0}
+	if to.Is6() {
+		message[0] = 128
+	}
+	message = binary.BigEndian.AppendUint16(message, identifier)
+	message = binary.BigEndian.AppendUint16(message, number)
+	message = append(message, "fairlead"...)
+	if to.Is4() {
+		binary.BigEndian.PutUint16(message[2:], checksum(message))
+		b := []byte{0x45, 0}
+		b = binary.BigEndian.AppendUint16(b, uint16(20+len(message)))
+		b = append(b, 0, 0, 0x40, 0, 64, 1, 0, 0)
+		b = append(append(b, from.AsSlice()...), to.AsSlice()...)
+		binary.BigEndian.PutUint16(b[10:], checksum(b))
+		return append(b, message...)
+	}
+	pseudo := append(append([]byte(nil), from.AsSlice()...), to.AsSlice()...)
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(message)))
+	pseudo = append(pseudo, 0, 0, 0, 58)
+	binary.BigEndian.PutUint16(message[2:], checksum(append(pseudo, message...)))
+	b := []byte{0x60, 0, 0, 0}
+	b = binary.BigEndian.AppendUint16(b, uint16(len(message)))
+	b = append(b, 58, 64)
+	b = append(append(b, from.AsSlice()...), to.AsSlice()...)
+	return append(b, message...)
+}
+
+// checksum is that of RFC 1071.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,132 @@
+package xdp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// probeSockets send probes and see answers. Those are seen as they come from the wire: the
+// kernel does not hand a packet to sockets of IP whose source is an address of this machine,
+// as a VIP is.
+type probeSockets struct {
+	senders map[netip.Addr]*net.UDPConn
+	taps    []*os.File
+}
+
+// openProbe has every echo reply with the identifier told to answered.
+func openProbe(identifier uint16, answered func(number uint16, from netip.Addr)) (*probeSockets, error) {
+	s := &probeSockets{senders: map[netip.Addr]*net.UDPConn{}}
+	for _, family := range []int{unix.ETH_P_IP, unix.ETH_P_IPV6} {
+		tap, err := openTap(uint16(family), identifier)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.taps = append(s.taps, tap)
+		go listen(tap, family == unix.ETH_P_IP, answered)
+	}
+	return s, nil
+}
+
+// openTap is a packet socket that gets echo replies with the identifier.
+func openTap(family, identifier uint16) (*os.File, error) {
+	protocol, at, kind, header := uint32(9), uint32(1), uint32(0), uint32(20)
+	if family == unix.ETH_P_IPV6 {
+		protocol, at, kind, header = 6, 58, 129, 40
+	}
+	const no = 6 // instructions to the one that takes nothing
+	program, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: protocol, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: at, SkipTrue: no - 1},
+		bpf.LoadAbsolute{Off: header, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: kind, SkipTrue: no - 3},
+		bpf.LoadAbsolute{Off: header + 4, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(identifier), SkipTrue: no - 5},
+		bpf.RetConstant{Val: 128},
+		bpf.RetConstant{Val: 0},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("assemble the filter of echo replies: %w", err)
+	}
+	filter := make([]unix.SockFilter, len(program))
+	for i, r := range program {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket (needs CAP_NET_RAW): %w", err)
+	}
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	if err == nil { // bound only now, so that nothing comes that is not filtered
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: wirePort(family)})
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("filter echo replies: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "echo replies"), nil
+}
+
+// listen tells every reply that the tap gets, until it is closed.
+func listen(tap *os.File, v4 bool, answered func(number uint16, from netip.Addr)) {
+	b := make([]byte, 128)
+	for failures := 0; failures < 16; failures++ {
+		n, err := tap.Read(b)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an interface went down
+		}
+		failures = 0
+		header, source := 40, 8
+		size := 16
+		if v4 {
+			header, source, size = 20, 12, 4
+		}
+		if n < header+8 {
+			continue
+		}
+		if from, ok := netip.AddrFromSlice(b[source : source+size]); ok {
+			answered(binary.BigEndian.Uint16(b[header+6:]), from)
+		}
+	}
+}
+
+// send sends a probe to a machine's tunnel endpoint.
+func (s *probeSockets) send(t target, packet []byte) error {
+	if s == nil {
+		return errors.New("there are no sockets for probes")
+	}
+	c := s.senders[t.source]
+	if c == nil {
+		var err error
+		if c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.source, 0))); err != nil {
+			return fmt.Errorf("open a socket at %s: %w", t.source, err)
+		}
+		s.senders[t.source] = c
+	}
+	if _, err := c.WriteToUDPAddrPort(packet, netip.AddrPortFrom(t.remote, genevePort)); err != nil {
+		return fmt.Errorf("send to %s: %w", t.remote, err)
+	}
+	return nil
+}
+
+func (s *probeSockets) close() {
+	if s == nil {
+		return
+	}
+	for _, c := range s.senders {
+		_ = c.Close()
+	}
+	for _, t := range s.taps {
+		_ = t.Close()
+	}
+}

@@ -1,0 +1,190 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// way is how the kernel would send to an address now.
+type way struct {
+	device   int // 0: the neighbour is not known yet, or nothing leads there
+	mtu      int
+	to, from [6]byte
+	vlan     int
+	source   netip.Addr
+	redirect bool // also where it came from
+	gateway  bool // not on a segment of this machine
+	here     bool // an address of this machine
+	problem  string
+	ask      question // whose link address is to be asked for, if any's
+}
+
+// question is a neighbour.
+type question struct {
+	link int
+	ip   netip.Addr
+}
+
+// network is what the kernel knows, read once for many ways.
+type network struct {
+	links      map[int]netlink.Link
+	neighbours map[question][6]byte
+}
+
+// known are the states of neighbours whose link address may be used.
+const known = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
+
+func readNetwork() (*network, error) {
+	n := &network{links: map[int]netlink.Link{}, neighbours: map[question][6]byte{}}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, l := range links {
+		n.links[l.Attrs().Index] = l
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		list, err := netlink.NeighList(0, family)
+		if err != nil {
+			return nil, fmt.Errorf("list neighbours: %w", err)
+		}
+		for _, e := range list {
+			if ip, ok := netip.AddrFromSlice(e.IP); ok && e.State&known != 0 && len(e.HardwareAddr) == 6 {
+				n.neighbours[question{e.LinkIndex, ip.Unmap()}] = [6]byte(e.HardwareAddr)
+			}
+		}
+	}
+	return n, nil
+}
+
+// way to an address.
+func (n *network) way(to netip.Addr) way {
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return way{problem: fmt.Sprintf("no route leads to %s", to)}
+	}
+	r := routes[0]
+	var w way
+	if source, ok := netip.AddrFromSlice(r.Src); ok {
+		w.source = source.Unmap()
+	}
+	switch r.Type {
+	case unix.RTN_UNICAST:
+	case unix.RTN_LOCAL:
+		w.here = true
+		return w
+	default:
+		w.problem = fmt.Sprintf("the route to %s leads nowhere (%s)", to, routeType(r.Type))
+		return w
+	}
+	link := n.links[r.LinkIndex]
+	if link == nil {
+		w.problem = fmt.Sprintf("the interface of the route to %s has gone", to)
+		return w
+	}
+	next := to
+	if gw, ok := netip.AddrFromSlice(r.Gw); ok && !gw.IsUnspecified() {
+		next, w.gateway = gw.Unmap(), true
+	} else if via, ok := r.Via.(*netlink.Via); ok { // IPv4 over an IPv6 router
+		if gw, ok := netip.AddrFromSlice(via.Addr); ok {
+			next, w.gateway = gw.Unmap(), true
+		}
+	}
+	attrs := link.Attrs()
+	w.mtu = attrs.MTU
+	if r.MTU > 0 {
+		w.mtu = min(w.mtu, r.MTU)
+	}
+	if attrs.EncapType != "ether" || len(attrs.HardwareAddr) != 6 {
+		w.problem = fmt.Sprintf("%s, which leads to %s, carries no Ethernet frames", attrs.Name, to)
+		return w
+	}
+	w.from = [6]byte(attrs.HardwareAddr)
+	carrier := link
+	if vlan, ok := link.(*netlink.Vlan); ok {
+		if parent := n.links[attrs.ParentIndex]; parent != nil {
+			carrier, w.vlan = parent, vlan.VlanId
+		}
+	}
+	w.redirect = carrier.Type() == "veth"
+	w.ask = question{attrs.Index, next}
+	if to, known := n.neighbours[w.ask]; known {
+		w.to, w.device = to, carrier.Attrs().Index
+	}
+	return w
+}
+
+func routeType(t int) string {
+	switch t {
+	case unix.RTN_BLACKHOLE:
+		return "blackhole"
+	case unix.RTN_UNREACHABLE:
+		return "unreachable"
+	case unix.RTN_PROHIBIT:
+		return "prohibit"
+	}
+	return fmt.Sprintf("type %d", t)
+}
+
+// poke has the kernel ask for a neighbour's link address where it is not known, or ask
+// again where it is old: packets of XDP are none that it would ask for by itself.
+func (q question) poke() error {
+	request := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)
+	message := &netlink.Ndmsg{Family: unix.AF_INET, Index: uint32(q.link), State: unix.NUD_NONE, Flags: unix.NTF_USE}
+	if q.ip.Is6() {
+		message.Family = unix.AF_INET6
+	}
+	request.AddData(message)
+	request.AddData(nl.NewRtAttr(unix.NDA_DST, q.ip.AsSlice()))
+	if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		return fmt.Errorf("ask for the link address of %s: %w", q.ip, err)
+	}
+	return nil
+}
+
+// watch sends to news when links, addresses, routes or neighbours change, until done. A
+// subscription that ends is said by its error.
+func watch(done <-chan struct{}, news chan<- struct{}, lost chan<- error) error {
+	poke := func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	}
+	fail := func(err error) {
+		select {
+		case lost <- err:
+		default:
+		}
+	}
+	links := make(chan netlink.LinkUpdate)
+	addresses := make(chan netlink.AddrUpdate)
+	routes := make(chan netlink.RouteUpdate)
+	neighbours := make(chan netlink.NeighUpdate)
+	err := errors.Join(
+		netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: fail}),
+		netlink.AddrSubscribeWithOptions(addresses, done, netlink.AddrSubscribeOptions{ErrorCallback: fail}),
+		netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: fail}),
+		netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{ErrorCallback: fail}),
+	)
+	go drain(links, poke)
+	go drain(addresses, poke)
+	go drain(routes, poke)
+	go drain(neighbours, poke)
+	if err != nil {
+		return fmt.Errorf("watch links, routes and neighbours: %w", err)
+	}
+	return nil
+}
+
+// drain calls f for all that comes, until the sender closes.
+func drain[T any](from <-chan T, f func()) {
+	for range from {
+		f()
+	}
+}

@@ -1,0 +1,116 @@
+package xdp
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+)
+
+// errFull is wrapped where a map has no room; it says what to raise.
+var errFull = errors.New("no room")
+
+// extent is a run of rows.
+type extent struct{ base, size uint32 }
+
+func (e extent) end() uint32 { return e.base + e.size }
+
+// slab gives out runs of the rows map, the lowest that fits.
+type slab struct{ free []extent } // ascending, no two adjacent
+
+func newSlab(size uint32) *slab { return &slab{free: []extent{{0, size}}} }
+
+func (s *slab) alloc(size uint32) (uint32, bool) {
+	for i, e := range s.free {
+		if e.size < size {
+			continue
+		}
+		if e.size == size {
+			s.free = slices.Delete(s.free, i, i+1)
+		} else {
+			s.free[i] = extent{e.base + size, e.size - size}
+		}
+		return e.base, true
+	}
+	return 0, false
+}
+
+// take gives out a certain run, and reports whether it was free.
+func (s *slab) take(base, size uint32) bool {
+	want := extent{base, size}
+	for i, e := range s.free {
+		if want.base < e.base || want.end() > e.end() || want.end() < want.base {
+			continue
+		}
+		var rest []extent
+		if want.base > e.base {
+			rest = append(rest, extent{e.base, want.base - e.base})
+		}
+		if want.end() < e.end() {
+			rest = append(rest, extent{want.end(), e.end() - want.end()})
+		}
+		s.free = slices.Replace(s.free, i, i+1, rest...)
+		return true
+	}
+	return false
+}
+
+func (s *slab) release(base, size uint32) {
+	i, _ := slices.BinarySearchFunc(s.free, base, func(e extent, b uint32) int { return cmp.Compare(e.base, b) })
+	s.free = slices.Insert(s.free, i, extent{base, size})
+	if i+1 < len(s.free) && s.free[i].end() == s.free[i+1].base {
+		s.free[i].size += s.free[i+1].size
+		s.free = slices.Delete(s.free, i+1, i+2)
+	}
+	if i > 0 && s.free[i-1].end() == s.free[i].base {
+		s.free[i-1].size += s.free[i].size
+		s.free = slices.Delete(s.free, i, i+1)
+	}
+}
+
+// numbers gives out the numbers from 1 to below end. One that was given back comes
+// again last, so that what the kernel still remembers by it has time to go.
+type numbers struct {
+	next, end uint32
+	taken     map[uint32]bool // at or above next, by take
+	free      []uint32
+	used      int
+}
+
+func newNumbers(end uint32) *numbers {
+	return &numbers{next: 1, end: end, taken: map[uint32]bool{}}
+}
+
+func (n *numbers) alloc() (uint32, bool) {
+	for n.next < n.end {
+		v := n.next
+		n.next++
+		if !n.taken[v] {
+			n.used++
+			return v, true
+		}
+		delete(n.taken, v)
+	}
+	if len(n.free) == 0 {
+		return 0, false
+	}
+	v := n.free[0]
+	n.free = n.free[1:]
+	n.used++
+	return v, true
+}
+
+// take gives out a certain number before any was given out by alloc, and reports whether
+// it could.
+func (n *numbers) take(v uint32) bool {
+	if v < n.next || v >= n.end || n.taken[v] {
+		return false
+	}
+	n.taken[v] = true
+	n.used++
+	return true
+}
+
+func (n *numbers) release(v uint32) {
+	n.free = append(n.free, v)
+	n.used--
+}

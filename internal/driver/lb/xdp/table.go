@@ -1,0 +1,302 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"fairlead.dev/internal/lookup"
+	"fairlead.dev/internal/model"
+)
+
+// table is a lookup table in the kernel, and the backends of its rows. Frontends of
+// proxies with equal members share one.
+type table struct {
+	base      uint32
+	look      *lookup.Table // nil: as an earlier agent left it
+	size      uint32
+	places    map[uint64]*place // by the ID of the backend
+	users     map[*frontend]bool
+	signature string
+	shares    map[uint32]uint32 // rows by the place that is first in them
+}
+
+// place is a backend in the kernel.
+type place struct {
+	index   uint32
+	value   bpfBackend
+	backend model.FrontendBackend
+	known   bool // backend is set: Set spoke of it
+	held    bool // its next hop is held
+}
+
+// lingering is a place that takes no new flow and keeps what it has: its backend is reached
+// in another way now.
+type lingering struct {
+	place *place
+	until time.Time
+}
+
+// newTable makes the table of members: first what rows name, then the rows.
+// Those of its backends that are in places stay there.
+func (s *state) newTable(members []member, places map[uint64]*place) (*table, error) {
+	size := uint32(lookup.Rows(standing(members)))
+	base, ok := s.rows.alloc(size)
+	if !ok {
+		return nil, fmt.Errorf("%w for %d more rows of lookup tables: the map has %d (--lb-rows)", errFull, size, s.k.rowCount)
+	}
+	t := &table{base: base, size: size, places: maps.Clone(places), users: map[*frontend]bool{}}
+	for i := range size {
+		s.k.setRow(base+i, [3]uint32{})
+	}
+	if err := s.setTable(t, members, 0, time.Time{}); err != nil {
+		s.rows.release(base, size)
+		return nil, err
+	}
+	return t, nil
+}
+
+// sign notes by what other frontends find the table.
+func (s *state) sign(t *table, signature string) {
+	if s.signed[t.signature] == t {
+		delete(s.signed, t.signature)
+	}
+	if t.signature = signature; signature != "" {
+		s.signed[signature] = t
+	}
+}
+
+func standing(members []member) int {
+	n := 0
+	for _, m := range members {
+		if m.stands {
+			n++
+		}
+	}
+	return n
+}
+
+// fits says whether a table has the number of rows for the members. A table that is too
+// large does, as long as it stands: to change it costs flows their rows.
+func (t *table) fits(members []member) bool {
+	return t.size >= uint32(lookup.Rows(standing(members)))
+}
+
+// setTable changes a table: new backends first, then rows, then what backends may get; those
+// that are gone last.
+func (s *state) setTable(t *table, members []member, drain time.Duration, now time.Time) error {
+	var fresh []*place
+	undo := func(err error) error {
+		for _, p := range fresh {
+			err = errors.Join(err, s.freePlace(p))
+		}
+		return err
+	}
+	next := make(map[uint64]*place, len(members))
+	var late []func() error
+	for _, m := range members {
+		p := t.places[m.id]
+		if p != nil && bpfMode(p.value.Mode) != m.mode && p.value.Flags&uint8(bpfBackendFlagBACKEND_READY) != 0 {
+			p = nil // flows that began in the other mode go on in it
+		}
+		value, err := s.backendValue(t, m, p)
+		if err != nil {
+			return undo(err)
+		}
+		if p == nil {
+			if p, err = s.newPlace(value); err != nil {
+				s.hops.release(m.remote)
+				return undo(err)
+			}
+			fresh = append(fresh, p)
+		} else if p.value == value {
+			p.held = true
+		} else {
+			p, grows := p, value.Flags&^p.value.Flags != 0
+			write := func() error { return s.putPlace(p, value) }
+			if grows {
+				if err := write(); err != nil {
+					return undo(err)
+				}
+			} else {
+				late = append(late, write)
+			}
+		}
+		p.backend, p.known = m.backend, true
+		next[m.id] = p
+	}
+	var gone []*place
+	for id, p := range t.places {
+		if next[id] != p {
+			gone = append(gone, p)
+		}
+	}
+	t.places = next
+	s.setRows(t, members)
+	var errs []error
+	for _, write := range late {
+		errs = append(errs, write())
+	}
+	for _, p := range gone {
+		q := next[p.value.Id]
+		if q == nil || drain <= 0 {
+			errs = append(errs, s.freePlace(p))
+			continue
+		}
+		v := p.value
+		v.Flags &^= uint8(bpfBackendFlagBACKEND_NEW)
+		errs = append(errs, s.putPlace(p, v))
+		s.lingering = append(s.lingering, lingering{p, now.Add(drain)})
+	}
+	return errors.Join(errs...)
+}
+
+// differs says whether the rows that an earlier agent left are others than those of the
+// members.
+func (s *state) differs(t *table, members []member) bool {
+	t.look = lookup.New(int(t.size), lookups(members))
+	at := t.at()
+	for i := range t.size {
+		if s.k.row(t.base+i) != places(t.look.Row(int(i)), at) {
+			return true
+		}
+	}
+	return false
+}
+
+// lookups are the members that stand in rows, in the order of their IDs.
+func lookups(members []member) []lookup.Member {
+	var list []lookup.Member
+	for _, m := range members {
+		if m.stands {
+			list = append(list, lookup.Member{ID: m.id, Weight: m.weight, HopWeight: m.hop})
+		}
+	}
+	return list
+}
+
+// at are the places of the members of the lookup table; 0 for one that has none.
+func (t *table) at() []uint32 {
+	at := make([]uint32, len(t.look.Members()))
+	for i, m := range t.look.Members() {
+		if p := t.places[m.ID]; p != nil {
+			at[i] = p.index
+		}
+	}
+	return at
+}
+
+// places is a row with places of backends for those of members.
+func places(row [3]int32, at []uint32) (r [3]uint32) {
+	for n, member := range row {
+		if member != lookup.None {
+			r[n] = at[member]
+		}
+	}
+	return r
+}
+
+// setRows writes the rows that differ.
+func (s *state) setRows(t *table, members []member) {
+	if t.look == nil {
+		t.look = lookup.New(int(t.size), lookups(members))
+	} else {
+		t.look.Update(lookups(members))
+	}
+	// A backend may have another place though its row names the same one. To look at all
+	// rows takes less than a millisecond.
+	at := t.at()
+	for i := range t.size {
+		s.k.setRow(t.base+i, places(t.look.Row(int(i)), at))
+	}
+	t.shares = make(map[uint32]uint32, len(at))
+	for i, n := range t.look.Shares() {
+		if n > 0 {
+			t.shares[at[i]] = n
+		}
+	}
+}
+
+// freeTable gives rows and places back. Nothing leads to them any more.
+func (s *state) freeTable(t *table) {
+	s.sign(t, "")
+	for _, p := range t.places {
+		if err := s.freePlace(p); err != nil {
+			s.log.Warn("a backend's place was not cleared", "error", err)
+		}
+	}
+	s.rows.release(t.base, t.size)
+}
+
+// backendValue is a member as programs have it. The next hop is held unless was has it.
+func (s *state) backendValue(t *table, m member, was *place) (bpfBackend, error) {
+	v := bpfBackend{
+		Id: m.id, Address: wireAddress(m.backend.Address.Addr()), Remote: wireAddress(m.remote), Port: wirePort(m.backend.Address.Port()),
+		Mode: uint8(m.mode), Flags: uint8(m.flags), Table: uint64(t.base) + 1,
+	}
+	if m.flags&bpfBackendFlagBACKEND_PROXY != 0 {
+		v.Address = bpfAddress{} // each frontend's own VIP
+	}
+	if was == nil {
+		hop, err := s.hops.hold(m.remote)
+		v.NextHop = hop
+		return v, err
+	}
+	v.Generation = was.value.Generation
+	if was.held && was.value.Remote == v.Remote {
+		v.NextHop = was.value.NextHop
+		return v, nil
+	}
+	hop, err := s.hops.hold(m.remote)
+	v.NextHop = hop
+	return v, err
+}
+
+// newPlace writes a backend to a free place.
+func (s *state) newPlace(v bpfBackend) (*place, error) {
+	index, ok := s.numbers.alloc()
+	if !ok {
+		return nil, fmt.Errorf("%w for another backend: the map has %d (--lb-backends)", errFull, s.k.places-1)
+	}
+	var old bpfBackend
+	if err := s.k.maps.Backends.Lookup(index, &old); err != nil {
+		return nil, fmt.Errorf("read the place of a backend: %w", err)
+	}
+	v.Generation = old.Generation + 1
+	p := &place{index: index, held: true}
+	if err := s.clearBackendCounter(index); err != nil {
+		return nil, err
+	}
+	if err := s.k.maps.Backends.Put(index, v); err != nil {
+		return nil, fmt.Errorf("write a backend: %w", err)
+	}
+	p.value = v
+	return p, nil
+}
+
+// putPlace writes what changed about a backend; its next hop is held already.
+func (s *state) putPlace(p *place, v bpfBackend) error {
+	if err := s.k.maps.Backends.Put(p.index, v); err != nil {
+		return fmt.Errorf("write a backend: %w", err)
+	}
+	if p.held && p.value.Remote != v.Remote {
+		s.hops.release(p.value.Remote.address())
+	}
+	p.value, p.held = v, true
+	return nil
+}
+
+// freePlace clears a place. The generation stays, to be raised when it is given out again.
+func (s *state) freePlace(p *place) error {
+	v := bpfBackend{Generation: p.value.Generation}
+	err := s.k.maps.Backends.Put(p.index, v)
+	if p.held {
+		s.hops.release(p.value.Remote.address())
+	}
+	s.numbers.release(p.index)
+	if err != nil {
+		return fmt.Errorf("clear the place of a backend: %w", err)
+	}
+	return nil
+}
