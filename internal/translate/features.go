@@ -52,6 +52,11 @@ var features = [...]gatewayv1.FeatureName{
 	"HTTPRouteSchemeRedirect",
 	"ListenerSet",
 	"ReferenceGrant",
+	"TCPRoute",
+	"TLSRoute",
+	"TLSRouteModeMixed",
+	"TLSRouteModeTerminate",
+	"UDPRoute",
 }
 
 // Features returns what we support of the Gateway API, sorted.
