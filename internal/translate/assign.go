@@ -39,6 +39,7 @@ type grant struct {
 	pool      string
 	owner     model.Object
 	listeners []model.ListenerID
+	members   []model.Object // that share it, the oldest first
 }
 
 // assigner gives addresses to owners. Its order is: what is recorded and still right
@@ -54,6 +55,8 @@ type assigner struct {
 	own     []ownAddress
 	labels  func(namespace string) map[string]string
 	shared  []model.ListenerID // what the shared addresses serve
+	// refused are owners that share an address and want what they cannot have there.
+	refused map[model.Object]*outcome
 
 	taken    map[netip.Addr]holder
 	recorded map[netip.Addr][]holder // as stored, right or wrong
@@ -568,6 +571,9 @@ func (a *assigner) outcomeOf(asking, owner model.Object, mine func(held) bool) *
 func describeOwner(o model.Object) string {
 	if o == sharedOwner() {
 		return "the root IngressRoutes that share an address"
+	}
+	if key, is := shareKey(o); is {
+		return "the Services of namespace " + o.Namespace + " that share " + quote(key)
 	}
 	return o.String()
 }

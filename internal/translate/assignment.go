@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -21,7 +22,7 @@ import (
 // a machine's address: never for a route or an endpoint.
 func (t *Translator) computeAssign(r reader) {
 	a := &assigner{
-		byName: map[string]*poolBook{}, wantOf: t.wants, own: r.own(),
+		byName: map[string]*poolBook{}, wantOf: map[model.Object]*want{}, own: r.own(),
 		labels: r.labelsOf, shared: []model.ListenerID{t.config.clearID()},
 	}
 	if t.sharingTLS > 0 {
@@ -34,8 +35,9 @@ func (t *Translator) computeAssign(r reader) {
 			a.byName[name] = p
 		}
 	}
-	for _, w := range t.wants {
-		a.wants = append(a.wants, w)
+	a.wants, a.refused = joinWants(t.wants)
+	for _, w := range a.wants {
+		a.wantOf[w.owner] = w
 	}
 	for namespace := range t.sharing {
 		a.sharing = append(a.sharing, namespace)
@@ -59,10 +61,18 @@ func (t *Translator) computeAssign(r reader) {
 func (t *Translator) takeOutcomes(a *assigner) {
 	fresh := make(map[model.Object]*outcome, len(a.wants)+len(a.sharing))
 	for _, w := range a.wants {
-		if o := a.outcomeOf(w.owner, w.owner, func(held) bool { return true }); o != nil {
+		o := a.outcomeOf(w.owner, w.owner, func(held) bool { return true })
+		switch {
+		case o == nil:
+		case len(w.members) == 0:
 			fresh[w.owner] = o
+		default:
+			for _, member := range w.members {
+				fresh[member] = o
+			}
 		}
 	}
+	maps.Copy(fresh, a.refused)
 	for _, namespace := range a.sharing {
 		pools := a.sharedPools(namespace)
 		if o := a.outcomeOf(sharedIn(namespace), sharedOwner(), func(h held) bool { return pools[familyOf(h.address)] == h.pool }); o != nil {
@@ -88,7 +98,7 @@ func (t *Translator) takeGrants(a *assigner) {
 		}
 		g := grant{pool: h.pool, owner: h.owner, listeners: a.shared}
 		if w := a.wantOf[h.owner]; w != nil {
-			g.listeners = w.listeners
+			g.listeners, g.members = w.listeners, w.members
 		}
 		fresh[address] = g
 	}
@@ -100,7 +110,7 @@ func (t *Translator) takeGrants(a *assigner) {
 		}
 	}
 	for address, g := range fresh {
-		if old, known := t.grants[address]; !known || old.pool != g.pool || old.owner != g.owner || !slices.Equal(old.listeners, g.listeners) {
+		if old, known := t.grants[address]; !known || old.pool != g.pool || old.owner != g.owner || !slices.Equal(old.listeners, g.listeners) || !slices.Equal(old.members, g.members) {
 			t.grants[address] = g
 			t.graph.mark(vipNode(address))
 			t.graph.mark(frontendsNode(address))

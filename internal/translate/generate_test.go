@@ -228,6 +228,9 @@ func (g generator) service(o *corev1.Service) {
 			g.balance(o)
 		}
 	}
+	if g.balanced && g.chance(30) {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationShareVIP, g.word("s", "s", "s", "Bad Key"))
+	}
 	if g.balanced && g.chance(20) {
 		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationDrainedBackends, g.word("10.0.0.1", "10.0.0.2, 10.0.0.1", ",", "x"))
 	}

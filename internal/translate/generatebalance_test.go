@@ -2,6 +2,7 @@ package translate
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -151,6 +152,10 @@ func TestWorldsBalance(t *testing.T) {
 			w.change(4)
 			for k, f := range w.tr.result.Frontends {
 				note(f.Owner.Kind == "Service", "of a Service")
+				if a := w.tr.result.Assignments[k.VIP]; a != nil {
+					_, shared := shareKey(a.Owner)
+					note(shared, "at a shared address")
+				}
 				note(f.Owner.Kind == "Gateway" && f.Listener == "" && len(f.Targets) > 0, "of a route")
 				note(f.Owner.Kind == "Gateway" && f.Listener == "" && len(f.Targets) == 0, "that leads nowhere")
 				note(f.Listener != "" && k.Transport == model.UDP, "of HTTP/3")
@@ -178,6 +183,7 @@ func TestWorldsBalance(t *testing.T) {
 				}
 			}
 			for _, s := range w.tr.result.Statuses {
+				note(s.Service != nil && strings.Contains(s.Service.Conditions[0].Message, "'s, which came first"), "a port taken")
 				if route := s.Route(); route != nil {
 					for _, p := range route.Parents {
 						for _, c := range p.Conditions {
@@ -191,7 +197,7 @@ func TestWorldsBalance(t *testing.T) {
 	}
 	for _, what := range []string{
 		"of a Service", "of a route", "that leads nowhere", "of HTTP/3", "with shares", "with a broken share", "with a mode", "with a check", "for some", "with drained backends",
-		"for local backends", "of QUIC", "with weights", "passed on", "ended", "ended for a TCPRoute", "a backend at a machine", "a conflict", "a machine for backends",
+		"for local backends", "of QUIC", "with weights", "passed on", "ended", "ended for a TCPRoute", "a backend at a machine", "a conflict", "a machine for backends", "at a shared address", "a port taken",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("no world has a frontend or name %s: %v", what, seen)

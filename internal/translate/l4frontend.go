@@ -16,8 +16,9 @@ import (
 
 // frontendsAt are the frontends of one address.
 type frontendsAt struct {
-	keys []model.FrontendKey // sorted
-	sets []node              // that they name, each as often as it is named
+	keys   []model.FrontendKey // sorted
+	owners []model.Object      // of each
+	sets   []node              // that they name, each as often as it is named
 }
 
 func frontendsNode(a netip.Addr) node { return node{kind: nodeFrontends, a: a.String()} }
@@ -54,6 +55,9 @@ func (t *Translator) computeFrontends(r reader, n node) {
 		publish(t.result.Frontends, t.out.Frontends, k, f)
 	}
 	slices.SortFunc(after.keys, model.FrontendKey.Compare)
+	for _, k := range after.keys {
+		after.owners = append(after.owners, made[k].Owner)
+	}
 	slices.SortFunc(after.sets, compareNodes)
 	for _, k := range before.keys {
 		if made[k] == nil {
@@ -67,7 +71,7 @@ func (t *Translator) computeFrontends(r reader, n node) {
 	} else {
 		t.frontendsAt[address] = after
 	}
-	if !slices.Equal(before.keys, after.keys) {
+	if !slices.Equal(before.keys, after.keys) || !slices.Equal(before.owners, after.owners) {
 		t.graph.changed(n)
 	}
 }
@@ -105,7 +109,12 @@ func (b *frontendBuilder) build() {
 	n := snapshot.Name{Namespace: b.grant.owner.Namespace, Name: b.grant.owner.Name}
 	switch snapshot.Kind(b.grant.owner.Kind) {
 	case snapshot.KindService:
-		b.service(n)
+		if len(b.grant.members) == 0 {
+			b.service(n)
+		}
+		for _, member := range b.grant.members {
+			b.service(snapshot.Name{Namespace: member.Namespace, Name: member.Name})
+		}
 	case snapshot.KindGateway:
 		if f := b.r.gateway(n); f != nil {
 			for _, d := range f.doors {
@@ -121,7 +130,10 @@ func (b *frontendBuilder) add(f model.Frontend, transport model.Transport, port 
 	if b.made[f.FrontendKey] != nil {
 		return
 	}
-	f.Owner, f.Machines = b.grant.owner, b.machines
+	f.Machines = b.machines
+	if f.Owner.Kind == "" {
+		f.Owner = b.grant.owner
+	}
 	var s balanceSettings
 	for _, anchor := range settings {
 		if p := b.r.holder(anchor); !p.none() {
@@ -196,7 +208,7 @@ func (b *frontendBuilder) service(n snapshot.Name) {
 			anchors = append(anchors, balanceAnchor(serviceOwner(n), gatewayv1.SectionName(p.name)))
 		}
 		b.add(model.Frontend{
-			Targets: []model.Target{{Set: setOf(n, p.number, p.transport), Weight: 1}}, Affinity: f.affinity, Sources: f.sources, LocalOnly: f.localOnly,
+			Owner: serviceOwner(n), Targets: []model.Target{{Set: setOf(n, p.number, p.transport), Weight: 1}}, Affinity: f.affinity, Sources: f.sources, LocalOnly: f.localOnly,
 		}, p.transport, uint16(p.number), append(anchors, balanceAnchor(serviceOwner(n), "")))
 	}
 }
@@ -299,17 +311,25 @@ func (t *Translator) computeServiceStatus(r reader, n node) {
 			}
 		}
 	}
+	notes := slices.Concat(f.refused, f.notes)
 	switch {
 	case f.problem != "":
 		served.fail(v1alpha1.ReasonInvalid, f.problem)
 	case len(f.ports) == 0:
 		served.fail(v1alpha1.ReasonUnsupportedProtocol, "no port of it can be balanced")
+	case out != nil:
+		taken := r.takenPorts(object, f, out.addresses)
+		if len(taken) > 0 && len(status.Frontends) == 0 {
+			served.fail(v1alpha1.ReasonPortTaken, strings.Join(taken, "; "))
+		} else {
+			notes = append(notes, taken...)
+		}
 	}
 	reason, message := v1alpha1.ReasonPending, "waiting for the machines that have its address"
 	if served.failed {
 		reason, message = served.reason, served.message
 	}
-	if status.Notes = limit(strings.Join(slices.Concat(f.refused, f.notes), "; ")); status.Notes != "" {
+	if status.Notes = limit(strings.Join(notes, "; ")); status.Notes != "" {
 		message += "; " + status.Notes
 	}
 	status.Service.Conditions = []metav1.Condition{condition(v1alpha1.ConditionServed, false, reason, message, o.Generation)}

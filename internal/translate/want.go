@@ -58,6 +58,10 @@ type want struct {
 	// idle owners have no use for an address while something is wrong with them. They
 	// get none, and keep what they have: it would be another's when the slip is mended.
 	idle bool
+	// share is the key with which Services share addresses; members are those that are one
+	// owner, the oldest first.
+	share   string
+	members []model.Object
 }
 
 // needs are those of an owner that is content with what there is.
@@ -227,5 +231,6 @@ func wantOfService(o *corev1.Service) *want {
 			w.request.problem = "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: " + a.String() + ": spec.ipFamilies has no " + fam.String()
 		}
 	}
+	w.readShare(o.Annotations)
 	return w
 }
