@@ -253,7 +253,8 @@ type member struct {
 	takes  bool   // it may get new flows, if it is healthy
 }
 
-// members are the backends of every target, by target and address.
+// members are the backends of every target, by target and address. Packets of one family
+// go to no backend of the other: a Service with both has a frontend for each.
 func members(in Input) []member {
 	f := in.Frontend
 	var out []member
@@ -262,8 +263,10 @@ func members(in Input) []member {
 		if set == nil {
 			continue
 		}
-		state, none := set.Takes()
-		for _, b := range set.Backends {
+		family := model.BackendSet{Backends: slices.Clone(set.Backends)}
+		family.Backends = slices.DeleteFunc(family.Backends, func(b model.Backend) bool { return b.Address.Addr().Unmap().Is4() != f.VIP.Is4() })
+		state, none := family.Takes()
+		for _, b := range family.Backends {
 			m := member{target: i, own: DefaultWeight, FrontendBackend: model.FrontendBackend{Address: b.Address, Machine: b.Machine, State: b.State}}
 			if w, said := f.Weights[b.Address.Addr()]; said {
 				m.own = w

@@ -317,6 +317,19 @@ func TestProperties(t *testing.T) {
 	}
 }
 
+func TestOneFamilyOnly(t *testing.T) {
+	both := set("s", "1:draining")
+	both.Backends = append(both.Backends, model.Backend{Address: netip.MustParseAddrPort("[2001:db8::1]:80")})
+	for _, v := range []string{"192.0.2.1", "2001:db8:1::1"} {
+		f := frontend(model.Target{Set: "s", Weight: 1})
+		f.VIP = netip.MustParseAddr(v)
+		got, _, _ := Backends(Input{Frontend: f, Sets: sets(both), Now: epoch})
+		if len(got) != 1 || got[0].Address.Addr().Is4() != f.VIP.Is4() || got[0].Weight == 0 {
+			t.Errorf("the backends of %s are %+v", v, got)
+		}
+	}
+}
+
 func TestProxiesThatGoDrain(t *testing.T) {
 	f := frontend()
 	f.Listener = "http-80"
