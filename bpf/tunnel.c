@@ -4,7 +4,7 @@
 #include "own.h"
 #include "restore.h"
 
-/* What does not fit the stack. Programs run to their end on a CPU. */
+/* What does not fit the stack. */
 struct tunnel_work {
 	struct tunnel tunnel;
 	struct datagram packet;
@@ -12,7 +12,7 @@ struct tunnel_work {
 	struct flow_view flow;
 };
 
-MAP(tunnel_works, PERCPU_ARRAY, 1, __u32, struct tunnel_work);
+SCRATCH(tunnel_works, struct tunnel_work);
 
 static __always_inline struct tunnel_work *tunnel_work(void)
 {
