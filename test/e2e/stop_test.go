@@ -128,6 +128,7 @@ func TestUpAndInterrupt(t *testing.T) {
 	argv := []string{
 		s.Binary, "up", "--name", home.Name, "--advertise-address", m.Addr4().String(),
 		"--data-dir", dir("plane"), "--agent-data-dir", dir("agent"), "--run-dir", dir("run"), "--envoy", s.Envoy, "--drain-time", "2s",
+		"--data-plane", "none", // its BPF objects would outlive the lab
 	}
 	var p *lab.Process
 	up := func() {
