@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -51,6 +52,8 @@ type fakeAgent struct {
 	proxy    agentv1.Proxy_State
 	sessions []model.Session
 	vips     []model.VIPObserved
+	results  []model.CheckResult
+	ejected  []netip.AddrPort
 	tunnel   *agentv1.Tunnel
 	// observes changes what it says of a frontend that it has; nil: it balances all whose
 	// VIP it has.
@@ -162,7 +165,7 @@ func (a *fakeAgent) renew(address string) error {
 }
 
 // wanted are the types that an agent subscribes to, the checkpoint last.
-var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoints, typeListener, typeScope, typeRoutes, agentv1.NodeType, agentv1.FrontendBackendsType, agentv1.FrontendType, agentv1.CheckpointType}
+var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoints, typeListener, typeScope, typeRoutes, agentv1.NodeType, agentv1.FrontendBackendsType, agentv1.FrontendType, agentv1.CheckType, agentv1.CheckpointType}
 
 // connect opens both streams and keeps them until the returned function is called or
 // the plane ends them.
@@ -291,6 +294,7 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			Proxy:    &agentv1.Proxy{State: a.proxy, Version: "1.40.0"},
 			Sessions: wire.Sessions(a.sessions), Vips: wire.VIPStates(a.vips),
 			Frontends: wire.FrontendStates(a.observed()), Tunnel: a.tunnel,
+			Checks: wire.CheckResults(a.results), Ejected: wire.Ejected(a.ejected),
 		}
 		if n := instruction.GetAskFigures(); n > 0 {
 			report.Figures = wire.Figures(n, nil)

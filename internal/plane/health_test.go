@@ -15,6 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/delta"
 	prober "fairlead.dev/internal/driver/health"
 	"fairlead.dev/internal/model"
@@ -444,5 +449,134 @@ func TestProbesAreFew(t *testing.T) {
 		} else {
 			t.Logf("%.2f probes of an endpoint in an interval", each)
 		}
+	})
+}
+
+// TestHealthGoesToMachinesAndBack holds the whole way in a plane: three machines of four are
+// asked to check a backend, two of them take it out for all four, and when one is lost the
+// fourth takes its place. It logs how long a verdict takes from the report to the machines.
+func TestHealthGoesToMachinesAndBack(t *testing.T) {
+	r := newRig(t)
+	r.create(service("app"), slice("app", "10.1.0.1", "10.1.0.2"), &contourv1beta1.IngressRoute{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "app"},
+		Spec: contourv1beta1.IngressRouteSpec{
+			VirtualHost: &contourv1beta1.VirtualHost{Fqdn: "app.example"},
+			Routes: []contourv1beta1.Route{{Match: "/", Services: []contourv1beta1.Service{{
+				Name: "app", Port: 80, HealthCheck: &contourv1beta1.HealthCheck{Path: "/status"},
+			}}}},
+		},
+	})
+	p := r.plane("one").awaitReady()
+	fleet := map[string]*fakeAgent{}
+	leave := map[string]func(){}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		fleet[name] = r.joined(p, name)
+		leave[name] = fleet[name].connect(p.AgentAddress().String())
+	}
+	bad := netip.MustParseAddrPort("10.1.0.1:8080")
+	// held is the check of a backend at a machine.
+	held := func(a *fakeAgent, backend netip.AddrPort) string {
+		for id := range a.held[agentv1.CheckType] {
+			m := &agentv1.Check{}
+			if err := a.get(agentv1.CheckType, id, m); err != nil {
+				t.Error(err)
+			} else if c, err := wire.CheckOf(id, m); err == nil && c.Target == backend && c.Path == "/status" {
+				return id
+			}
+		}
+		return ""
+	}
+	checkers := func() (names []string) {
+		for _, name := range slices.Sorted(maps.Keys(fleet)) {
+			a := fleet[name]
+			a.mu.Lock()
+			if held(a, bad) != "" {
+				names = append(names, name)
+			}
+			a.mu.Unlock()
+		}
+		return names
+	}
+	status := func(a *fakeAgent, want corev3.HealthStatus) func() error {
+		return func() error {
+			for name := range a.held[typeEndpoints] {
+				m := &endpointv3.ClusterLoadAssignment{}
+				if err := a.get(typeEndpoints, name, m); err != nil {
+					return err
+				}
+				for _, e := range m.GetEndpoints()[0].GetLbEndpoints() {
+					if e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress() == bad.Addr().String() {
+						if e.GetHealthStatus() != want {
+							return fmt.Errorf("it is %s, want %s", e.GetHealthStatus(), want)
+						}
+						return nil
+					}
+				}
+			}
+			return errors.New("it has no load assignment")
+		}
+	}
+	says := func(name string, h model.Health) {
+		fleet[name].with(func() {
+			fleet[name].results = nil
+			for id := range fleet[name].held[agentv1.CheckType] {
+				result := model.CheckResult{ID: id, Health: model.Healthy}
+				if id == held(fleet[name], bad) {
+					result.Health = h
+				}
+				fleet[name].results = append(fleet[name].results, result)
+			}
+		})
+	}
+	eventually(t, "three machines check", func() error {
+		if n := len(checkers()); n != 3 {
+			return fmt.Errorf("%d do", n)
+		}
+		return nil
+	})
+	all := func(what string, want corev3.HealthStatus) {
+		t.Helper()
+		for _, name := range slices.Sorted(maps.Keys(fleet)) {
+			fleet[name].await(what, status(fleet[name], want))
+		}
+	}
+	all("does not know", corev3.HealthStatus_UNKNOWN)
+	names := checkers()
+	for _, name := range names {
+		says(name, model.Healthy)
+	}
+	all("hears that it is healthy", corev3.HealthStatus_HEALTHY)
+	says(names[0], model.Unhealthy)
+	sum, most := time.Duration(0), time.Duration(0)
+	const rounds = 20
+	for range rounds {
+		began := time.Now()
+		says(names[1], model.Unhealthy)
+		for _, a := range fleet { // more often than all looks
+			heard := func() bool {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return status(a, corev3.HealthStatus_UNHEALTHY)() == nil
+			}
+			for !heard() && time.Since(began) < patience {
+				time.Sleep(100 * time.Microsecond)
+			}
+		}
+		took := time.Since(began)
+		sum, most = sum+took, max(most, took)
+		all("hears that it is unhealthy", corev3.HealthStatus_UNHEALTHY)
+		says(names[1], model.Healthy)
+		all("hears that it is back", corev3.HealthStatus_HEALTHY)
+	}
+	t.Logf("from the report to the load assignment at four machines: %s on average, %s at most", sum/rounds, most)
+
+	lost := names[2]
+	leave[lost]()
+	delete(fleet, lost)
+	eventually(t, "the fourth takes the lost one's place", func() error {
+		if now := checkers(); len(now) != 3 {
+			return fmt.Errorf("%v check", now)
+		}
+		return nil
 	})
 }
