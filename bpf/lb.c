@@ -136,30 +136,34 @@ struct {
 	__array(values, int(void *));
 } programs SEC(".maps") = {.values = {[0] = (void *)&balance_any}};
 
-SEC("xdp.frags")
-int balance(struct xdp_md *xdp)
+/* The short program. Returns LONG_WAY, and nothing was changed, for packets of the long one. */
+static __always_inline int balance_short(struct xdp_md *xdp)
 {
 	struct packet p;
 	void *data = (void *)(long)xdp->data;
 	p.xdp = xdp;
 	p.end = (void *)(long)xdp->data_end;
-	int result = LONG_WAY;
 	/* Frames to a group reach many, and the kernel knows what to do with them. */
 	if (likely(parse_plain(&p, data))) {
 		if (unlikely(*(__u8 *)data & 1))
 			return XDP_PASS;
 		struct frontend *f = frontend_of(&p);
-		if (!f) {
-			if (!nat_port_range(p.destination_port))
-				return XDP_PASS;
-		} else {
-			result = deliver(&p, f, 1);
-			if (likely(result >= 0))
-				return result;
-			if (result != LONG_WAY)
-				return drop(xdp, result);
-		}
+		if (!f)
+			return nat_port_range(p.destination_port) ? LONG_WAY : XDP_PASS;
+		int result = deliver(&p, f, 1);
+		if (likely(result >= 0 || result == LONG_WAY))
+			return result;
+		return drop(xdp, result);
 	}
+	return LONG_WAY;
+}
+
+SEC("xdp.frags")
+int balance(struct xdp_md *xdp)
+{
+	int result = balance_short(xdp);
+	if (likely(result != LONG_WAY))
+		return result;
 	bpf_tail_call(xdp, &programs, 0);
 	return drop(xdp, REASON_INTERNAL);
 }
