@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
@@ -216,5 +217,53 @@ func TestNetworkExample(t *testing.T) {
 	d := translate.Settle(translate.Config{}, s).Desired()
 	if len(d.VIPs) != 4 || len(d.Peers) != 1 || d.Peers[0].Machine != "r1" || d.VIPs[0].Address.String() != "203.0.113.16" {
 		t.Error(d.Text())
+	}
+}
+
+// TestL4Example holds that the examples of balancing are accepted as they are, and lead where
+// they say.
+func TestL4Example(t *testing.T) {
+	s, warnings, err := Load(nil, "../../../examples/l4", "../../../examples/network/pool.yaml", "testdata/edge.yaml")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	d := translate.Settle(translate.Config{}, s).Desired()
+	for _, o := range d.Statuses {
+		var conditions []metav1.Condition
+		if route := o.Status.Route(); route != nil {
+			for _, p := range route.Parents {
+				conditions = append(conditions, p.Conditions...)
+			}
+		}
+		if p := o.Status.Policy; p != nil {
+			for _, a := range p.Ancestors {
+				conditions = append(conditions, a.Conditions...)
+			}
+		}
+		if g := o.Status.Gateway; g != nil {
+			conditions = append(conditions, g.Conditions...)
+		}
+		for _, c := range conditions {
+			if c.Status != metav1.ConditionTrue {
+				t.Errorf("%s: %s=%s %s", o.Object, c.Type, c.Status, c.Message)
+			}
+		}
+		if o.Status.Notes != "" {
+			t.Errorf("%s: %s", o.Object, o.Status.Notes)
+		}
+	}
+	var got []string
+	for _, f := range d.Frontends {
+		if f.VIP.Is4() {
+			got = append(got, f.String()+" "+f.Owner.Name)
+		}
+	}
+	want := []string{
+		"tcp://203.0.113.16:80 edge",
+		"udp://203.0.113.17:53 direct", "tcp://203.0.113.17:993 direct", "tcp://203.0.113.17:5432 direct",
+		"tcp://203.0.113.18:53 dns", "udp://203.0.113.18:53 dns", "tcp://203.0.113.18:80 web",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("frontends %q, want %q", got, want)
 	}
 }
