@@ -77,9 +77,9 @@ type LoadBalancerPolicySpec struct {
 	PanicThreshold *int32 `json:"panicThreshold,omitempty"`
 
 	// DrainTime is how long a backend that takes no new flow keeps those that it has.
-	// Default: 5m.
+	// Default: 30s.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('24h')",message="must be from 0s to 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="must be from 1s to 24h"
 	DrainTime *gatewayv1.Duration `json:"drainTime,omitempty"`
 
 	// SourceRanges that may be clients, as addresses or CIDRs; everybody when left out.

@@ -121,7 +121,7 @@ func TestPoliciesAreChecked(t *testing.T) {
 		{"loadbalancerpolicies", service + "quic: {serverIDOffset: 15, serverIDLength: 8}", "connection IDs have at most 20 bytes"},
 		{"loadbalancerpolicies", service + "sourceRanges: [everybody]", "must be an address or a CIDR"},
 		{"loadbalancerpolicies", service + "weights: [{address: x, weight: 1}]", "must be an address"},
-		{"loadbalancerpolicies", service + "drainTime: 25h", "must be from 0s to 24h"},
+		{"loadbalancerpolicies", service + "drainTime: 25h", "must be from 1s to 24h"},
 		{"loadbalancerpolicies", service + "sessionAffinity: {timeout: 1ms}", "must be from 1s to 24h"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: TCP, path: /}", "path and codes are for types HTTP and HTTPS"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: TCP, host: a}", "host is for types HTTP"},

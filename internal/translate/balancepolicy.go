@@ -107,7 +107,7 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 		s.panics = &percent
 	}
 	if spec.DrainTime != nil {
-		drain := c.duration(*spec.DrainTime, 0, 24*time.Hour, 0, "spec.drainTime")
+		drain := c.duration(*spec.DrainTime, time.Second, 24*time.Hour, 0, "spec.drainTime")
 		s.drain = &drain
 	}
 	for i, text := range spec.SourceRanges {
