@@ -8,7 +8,7 @@ export CGO_ENABLED=0 PATH="$PWD/.tools/bin:$PATH"
 # Where generated files live; each is checked.
 generated() {
 	find api proto internal deploy/crd \
-		\( -name '*.pb.go' -o -name 'zz_generated.*.go' -o -path 'deploy/crd/*/*.yaml' -o -name 'bpf_*.go' -o -name 'bpf_*.o' \) \
+		\( -name '*.pb.go' -o -name 'zz_generated.*.go' -o -path 'deploy/crd/*/*.yaml' -o -name '*_bpfel.go' -o -name '*_bpfel.o' \) \
 		-type f | sort
 }
 
@@ -28,6 +28,13 @@ bpf() {
 	done
 	GOPACKAGE=xdp bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-dir internal/driver/lb/xdp "${types[@]}" \
 		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" bpf bpf/fairlead.c
+	# The same program for benchmarks, in a loop.
+	types=()
+	for name in mode frontend_flag backend_flag next_hop_flag; do
+		types+=(-type "$name")
+	done
+	GOPACKAGE=packet bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-dir lab/packet "${types[@]}" \
+		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" bench bpf/bench.c
 }
 
 generate() {
