@@ -62,7 +62,8 @@ static __always_inline int read_inside(struct __sk_buff *skb, struct tunnel_work
 		return 0;
 	if (is_error(d)) {
 		struct datagram *q = &w->quoted;
-		if (read_quoted(skb, d, q) || !is_ports(q->protocol) || q->part == PART_LATER)
+		if (read_quoted(skb, d, q) || !is_ports(q->protocol) || q->part == PART_LATER ||
+		    !same_address(&q->source, &d->destination))
 			return REASON_ICMP_UNKNOWN;
 		f->error = true;
 		f->protocol = q->protocol;
@@ -95,15 +96,16 @@ static __always_inline int read_inside(struct __sk_buff *skb, struct tunnel_work
 	return 0;
 }
 
-/* The largest segment that the client may send through a tunnel like this one. */
+/* The largest segment that the client may send through a tunnel like this one, whose option
+ * has room for all ids: another load balancer may know less about the flow. */
 static __always_inline __u16 fitting(struct __sk_buff *skb, struct tunnel_work *w)
 {
 	struct next_hop *nh = bpf_map_lookup_elem(&next_hops, &w->tunnel.next_hop);
 	__u32 mtu = nh ? nh->mtu : 0;
 	if (!mtu)
 		bpf_check_mtu(skb, 0, &mtu, 0, 0);
-	__u32 headers = w->tunnel.length + (w->flow.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
-			sizeof(struct tcphdr);
+	__u32 headers = w->tunnel.length + (HOPS - w->tunnel.room) * sizeof(__u64) +
+			(w->flow.v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + sizeof(struct tcphdr);
 	if (mtu > 65535)
 		mtu = 65535;
 	return mtu > headers ? mtu - headers : 0;

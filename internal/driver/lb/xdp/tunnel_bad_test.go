@@ -250,10 +250,10 @@ func TestTunnelEcho(t *testing.T) {
 	everyFamily(t, func(t *testing.T, k *programRig, in, out family) {
 		var ping []byte
 		if in.v6() {
-			ping = serialize(t, header(in.peer, in.vip, layers.IPProtocolICMPv6),
+			ping = serialized(t, header(in.peer, in.vip, layers.IPProtocolICMPv6),
 				&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeEchoRequest, 0)}, gopacket.Payload("\x12\x34\x00\x01are you there"))
 		} else {
-			ping = serialize(t, header(in.peer, in.vip, layers.IPProtocolICMPv4),
+			ping = serialized(t, header(in.peer, in.vip, layers.IPProtocolICMPv4),
 				&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(8, 0), Id: 0x1234, Seq: 1}, gopacket.Payload("are you there"))
 		}
 		h := hopping{flags: uint8(bpfHopFlagHOP_ECHO), ids: []uint64{0}}
@@ -289,6 +289,7 @@ func TestTunnelSurvivesAnything(t *testing.T) {
 			f.vipAddr(), netip.AddrPortFrom(f.vip2, vipPort),
 		} {
 			local[a] = true
+			local[netip.AddrPortFrom(a.Addr(), 0)] = true // of errors and later fragments the decoder sees no ports
 		}
 	}
 	ids := []uint64{idHere, idHere2, idPeer, idThird, idGone, idProxy, idFrozen}
@@ -307,9 +308,14 @@ func TestTunnelSurvivesAnything(t *testing.T) {
 		default:
 			packet = tcpPacket(t, from, in.vipAddr(), []string{"S", "A", "FA", "R"}[random.IntN(4)], nil, "segment")
 		}
-		h := hopping{at: uint8(random.IntN(3)), count: uint8(random.IntN(4)), flags: uint8(random.IntN(8))}
+		var h hopping
 		for range 1 + 2*random.IntN(2) {
 			h.ids = append(h.ids, ids[random.IntN(len(ids))])
+		}
+		h.count = uint8(1 + random.IntN(len(h.ids)))
+		h.at = uint8(random.IntN(int(h.count)))
+		if random.IntN(4) == 0 {
+			h.flags = uint8(random.IntN(16))
 		}
 		frame := tunnelled(t, out.peer, out.us, h, packet)
 		for range random.IntN(4) {
@@ -339,10 +345,7 @@ func TestTunnelSurvivesAnything(t *testing.T) {
 			taken++
 			s := gopacket.NewPacket(after, layers.LayerTypeEthernet, gopacket.NoCopy)
 			if to, ok := destination(s); ok && !local[to] {
-				// Of errors and later fragments the decoder sees no ports.
-				if _, also := local[netip.AddrPortFrom(to.Addr(), backendPort)]; to.Port() != 0 || !also {
-					t.Fatalf("taken for %s, which is not of this machine:\n%x\n%x", to, frame, after)
-				}
+				t.Fatalf("taken for %s, which is not of this machine:\n%x\n%x", to, frame, after)
 			}
 		default:
 			t.Fatalf("verdict %d of %x", int32(verdict), frame)
@@ -359,7 +362,10 @@ func destination(p gopacket.Packet) (netip.AddrPort, bool) {
 	if p.NetworkLayer() == nil {
 		return netip.AddrPort{}, false
 	}
-	to := mustAddr(p.NetworkLayer().NetworkFlow().Dst().Raw())
+	to, ok := netip.AddrFromSlice(p.NetworkLayer().NetworkFlow().Dst().Raw())
+	if !ok {
+		return netip.AddrPort{}, false // it begins like one
+	}
 	switch l := p.TransportLayer().(type) {
 	case *layers.TCP:
 		return netip.AddrPortFrom(to, uint16(l.DstPort)), true

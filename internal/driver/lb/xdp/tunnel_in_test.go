@@ -40,12 +40,12 @@ func decapRig(t *testing.T) *programRig {
 		for n, vip := range []netip.Addr{f.vip, f.vip2} {
 			for j, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 				index := uint32(frontendIndex + 10*i + j + 2*n)
-				put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(vip), Port: wirePort(vipPort), Protocol: protocol}, bpfFrontend{Index: index})
+				put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(vip), Port: networkPort(vipPort), Protocol: protocol}, bpfFrontend{Index: index})
 				usual := uint8(bpfBackendFlagBACKEND_HERE | bpfBackendFlagBACKEND_READY | bpfBackendFlagBACKEND_NEW)
-				put(k, k.Locals, bpfLocalKey{Id: idHere, Frontend: index}, bpfLocal{Address: wireAddress(f.backend), Port: wirePort(backendPort), Flags: usual})
-				put(k, k.Locals, bpfLocalKey{Id: idHere2, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: wirePort(backendPort), Flags: usual})
-				put(k, k.Locals, bpfLocalKey{Id: idFrozen, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: wirePort(backendPort + 1)})
-				put(k, k.Locals, bpfLocalKey{Id: idProxy, Frontend: index}, bpfLocal{Address: wireAddress(vip), Port: wirePort(vipPort), Flags: usual | uint8(bpfBackendFlagBACKEND_PROXY)})
+				put(k, k.Locals, bpfLocalKey{Id: idHere, Frontend: index}, bpfLocal{Address: wireAddress(f.backend), Port: networkPort(backendPort), Flags: usual})
+				put(k, k.Locals, bpfLocalKey{Id: idHere2, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: networkPort(backendPort), Flags: usual})
+				put(k, k.Locals, bpfLocalKey{Id: idFrozen, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: networkPort(backendPort + 1)})
+				put(k, k.Locals, bpfLocalKey{Id: idProxy, Frontend: index}, bpfLocal{Address: wireAddress(vip), Port: networkPort(vipPort), Flags: usual | uint8(bpfBackendFlagBACKEND_PROXY)})
 			}
 		}
 	}
@@ -137,12 +137,12 @@ func flowKeyOf(f family, protocol int) bpfFlowKey {
 	if f.v6() {
 		index += 10
 	}
-	return bpfFlowKey{Client: wireAddress(f.client), Frontend: index, Port: wirePort(clientPort)}
+	return bpfFlowKey{Client: wireAddress(f.client), Frontend: index, Port: networkPort(clientPort)}
 }
 
 func restoreKeyOf(f family, backend netip.Addr, protocol uint8) bpfRestoreKey {
 	return bpfRestoreKey{
-		Backend: wireAddress(backend), Client: wireAddress(f.client), BackendPort: wirePort(backendPort), ClientPort: wirePort(clientPort), Protocol: protocol,
+		Backend: wireAddress(backend), Client: wireAddress(f.client), BackendPort: networkPort(backendPort), ClientPort: networkPort(clientPort), Protocol: protocol,
 	}
 }
 
@@ -167,7 +167,7 @@ func TestTunnelTakesConnection(t *testing.T) {
 		if out.v6() {
 			overhead += 20
 		}
-		if !ok || r.Vip.address() != in.vip || r.Port != wirePort(vipPort) || r.Mss != 1500-overhead {
+		if !ok || r.Vip.address() != in.vip || r.Port != networkPort(vipPort) || r.Mss != 1500-overhead {
 			t.Fatalf("after the SYN restores_fresh has %+v %v, want an MSS of %d", r, ok, 1500-overhead)
 		}
 		// Whoever is asked, and by whomever: it owns the flow now.
@@ -280,13 +280,13 @@ func TestTunnelProxyKeepsVIP(t *testing.T) {
 	everyFamily(t, func(t *testing.T, k *programRig, in, out family) {
 		k.takes(in, out, asked(idProxy), tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, ""), in.vipAddr())
 		key := restoreKeyOf(in, in.vip, unix.IPPROTO_TCP)
-		key.BackendPort = wirePort(vipPort)
+		key.BackendPort = networkPort(vipPort)
 		if r, ok := get[bpfRestoreKey, bpfRestore](k, k.RestoresFresh, key); !ok || r.Mss == 0 {
 			t.Fatalf("restores_fresh has %+v %v", r, ok)
 		}
 		k.takes(in, out, asked(idPeer), tcpPacket(t, in.clientAddr(), in.vipAddr(), "A", nil, ""), in.vipAddr())
 		// While the proxy does not serve, the next is asked.
-		f := bpfFrontendKey{Vip: wireAddress(in.vip), Port: wirePort(vipPort), Protocol: unix.IPPROTO_TCP}
+		f := bpfFrontendKey{Vip: wireAddress(in.vip), Port: networkPort(vipPort), Protocol: unix.IPPROTO_TCP}
 		v, _ := get[bpfFrontendKey, bpfFrontend](k, k.Frontends, f)
 		v.Flags |= uint16(bpfFrontendFlagFRONTEND_UNREADY)
 		put(k, k.Frontends, f, v)

@@ -136,8 +136,8 @@ func ethernet(v6 bool) *layers.Ethernet {
 	return e
 }
 
-// serialize writes layers with lengths and checksums.
-func serialize(t *testing.T, all ...gopacket.SerializableLayer) []byte {
+// serialized writes layers with lengths and checksums.
+func serialized(t *testing.T, all ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	for i, l := range all {
 		if i == 0 {
@@ -165,7 +165,7 @@ func serialize(t *testing.T, all ...gopacket.SerializableLayer) []byte {
 func tcpPacket(t *testing.T, from, to netip.AddrPort, flags string, options []layers.TCPOption, payload string) []byte {
 	t.Helper()
 	has := func(f string) bool { return bytes.Contains([]byte(flags), []byte(f)) }
-	return serialize(t, header(from.Addr(), to.Addr(), layers.IPProtocolTCP), &layers.TCP{
+	return serialized(t, header(from.Addr(), to.Addr(), layers.IPProtocolTCP), &layers.TCP{
 		SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: 1000, Ack: 2000, Window: 64000,
 		SYN: has("S"), ACK: has("A"), FIN: has("F"), RST: has("R"), Options: options,
 	}, gopacket.Payload(payload))
@@ -173,7 +173,7 @@ func tcpPacket(t *testing.T, from, to netip.AddrPort, flags string, options []la
 
 func udpPacket(t *testing.T, from, to netip.AddrPort, payload string) []byte {
 	t.Helper()
-	return serialize(t, header(from.Addr(), to.Addr(), layers.IPProtocolUDP),
+	return serialized(t, header(from.Addr(), to.Addr(), layers.IPProtocolUDP),
 		&layers.UDP{SrcPort: layers.UDPPort(from.Port()), DstPort: layers.UDPPort(to.Port())}, gopacket.Payload(payload))
 }
 
@@ -181,11 +181,11 @@ func udpPacket(t *testing.T, from, to netip.AddrPort, payload string) []byte {
 func icmpError(t *testing.T, router, to netip.Addr, about []byte) []byte {
 	t.Helper()
 	if router.Is6() {
-		return serialize(t, header(router, to, layers.IPProtocolICMPv6),
+		return serialized(t, header(router, to, layers.IPProtocolICMPv6),
 			&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypePacketTooBig, 0)},
 			gopacket.Payload(append([]byte{0, 0, 5, 0}, about...)))
 	}
-	return serialize(t, header(router, to, layers.IPProtocolICMPv4),
+	return serialized(t, header(router, to, layers.IPProtocolICMPv4),
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 4), Seq: 1280}, gopacket.Payload(about))
 }
 
@@ -236,7 +236,7 @@ func tunnelled(t *testing.T, from, to netip.Addr, h hopping, packet []byte) []by
 	binary.BigEndian.PutUint16(udp, 50000)
 	binary.BigEndian.PutUint16(udp[2:], genevePort)
 	binary.BigEndian.PutUint16(udp[4:], uint16(8+len(geneve)))
-	return serialize(t, append(all, gopacket.Payload(append(udp, geneve...)))...)
+	return serialized(t, append(all, gopacket.Payload(append(udp, geneve...)))...)
 }
 
 // seen is a packet as an independent decoder reads it.
