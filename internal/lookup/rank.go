@@ -14,6 +14,7 @@ type ranking struct {
 	// rows: a look at all the members of a row then costs little.
 	likely []uint32
 	least  float64 // cost up to which likely leaves nobody out
+	even   float64 // 1/weight if all have the same; else 0
 }
 
 // means of a row's first cost within which its first three are, but in 3 of 100 rows.
@@ -27,10 +28,16 @@ func rank(members []Member, weight func(Member) uint32) ranking {
 		total += float64(weight(m))
 	}
 	r.least = means / total * 0.999
+	first := true
 	for p, m := range members {
 		r.ids[p], r.seeds[p], r.times[p] = m.ID, mix(m.ID), math.Inf(1)
 		if w := float64(weight(m)); w > 0 {
 			r.times[p] = 1 / w
+			if r.even == 0 && first {
+				r.even, first = r.times[p], false
+			} else if r.even != r.times[p] {
+				r.even = 0
+			}
 			r.likely[p] = uint32(min(means*w/total*(1<<32), math.MaxUint32))
 		}
 	}
@@ -101,24 +108,27 @@ func (f *first) insert(r *ranking, place uint16, cost float64) {
 // top ranks all members at a row. Most draws are too large to matter; which are not is
 // noted without a branch that a processor could guess wrong.
 func (r *ranking) top(row uint64) first {
-	var near [64]uint32
-	var draws [64]uint32
+	var near [64]uint64 // place and draw
 	n := 0
 	likely := r.likely[:len(r.seeds)]
 	for p, seed := range r.seeds {
 		q := draw(row, seed)
-		near[n], draws[n] = uint32(p), q
+		near[n&63] = uint64(p)<<32 | uint64(q)
 		if q < likely[p] {
 			n++
-		}
-		if n == len(near) {
-			break
 		}
 	}
 	if n < len(near) {
 		f := nobody()
-		for k := range near[:n] {
-			r.consider(&f, uint16(near[k]), draws[k])
+		if r.even > 0 {
+			for _, k := range near[:n] {
+				f.insert(r, uint16(k>>32), float64(uint32(k)))
+			}
+			f.weigh(r.even)
+		} else {
+			for _, k := range near[:n] {
+				r.consider(&f, uint16(k>>32), uint32(k))
+			}
 		}
 		if f.places[2] != empty && f.costs[2] <= r.least {
 			if f.costs[3] > r.least {
@@ -132,6 +142,15 @@ func (r *ranking) top(row uint64) first {
 		r.consider(&f, uint16(p), draw(row, seed))
 	}
 	return f
+}
+
+// weigh makes costs of draws: members of one weight rank as their draws do.
+func (f *first) weigh(times float64) {
+	for k, q := range f.costs {
+		if f.places[k] != empty {
+			f.costs[k] = negLog(uint32(q)) * times
+		}
+	}
 }
 
 func (r *ranking) consider(f *first, place uint16, q uint32) {
