@@ -8,6 +8,7 @@ import (
 )
 
 func TestProgLoads(t *testing.T) {
+	needsRoot(t)
 	spec, err := loadBpf()
 	if err != nil {
 		t.Fatal(err)
