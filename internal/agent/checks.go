@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,12 @@ type Checking struct {
 	Checker Checker
 	// Changed gets a token from the checker when its results may differ.
 	Changed chan struct{}
+}
+
+// Ejector is a Proxy that takes backends out by itself when requests to them fail.
+type Ejector interface {
+	// Ejected are those that are out of any cluster, sorted. It does not block.
+	Ejected() []netip.AddrPort
 }
 
 // checks hands the checker what the plane wants to be checked. What it finds goes to the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -169,6 +170,10 @@ func (r *reporter) report() *agentv1.Report {
 	if err != nil {
 		r.log.Warn("addresses of the machine are not known", "error", err)
 	}
+	var ejected []netip.AddrPort
+	if e, is := r.proxy.(Ejector); is {
+		ejected = e.Ejected()
+	}
 	return &agentv1.Report{
 		AgentVersion: r.version,
 		Addresses:    addresses,
@@ -179,6 +184,7 @@ func (r *reporter) report() *agentv1.Report {
 		Frontends:    wire.FrontendStates(r.balancer.observed()),
 		Checks:       wire.CheckResults(r.checks.results()),
 		Tunnel:       r.balancer.tunnel(),
+		Ejected:      wire.Ejected(ejected),
 	}
 }
 

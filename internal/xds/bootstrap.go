@@ -19,6 +19,9 @@ type BootstrapOptions struct {
 	NodeID      string // required: the machine's name
 	ADSSocket   string // required: unix socket of the agent
 	AdminSocket string // required: unix socket of Envoy's admin interface
+	// OutlierLog is where Envoy writes which backends it takes out, and when they are back; a
+	// line of JSON each. Empty is nowhere.
+	OutlierLog string
 	// MaxConnections bounds the clients' connections over all listeners; 0 is 50,000. The
 	// process needs at least twice as many file descriptors.
 	MaxConnections int64
@@ -42,8 +45,13 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = defaultMaxConnections
 	}
+	var clusters *bootstrapv3.ClusterManager
+	if o.OutlierLog != "" {
+		clusters = &bootstrapv3.ClusterManager{OutlierDetection: &bootstrapv3.ClusterManager_OutlierDetection{EventLogPath: o.OutlierLog}}
+	}
 	return &bootstrapv3.Bootstrap{
-		Node: &corev3.Node{Id: o.NodeID, Cluster: "fairlead"},
+		ClusterManager: clusters,
+		Node:           &corev3.Node{Id: o.NodeID, Cluster: "fairlead"},
 		Admin: &bootstrapv3.Admin{
 			Address:               pipe(o.AdminSocket),
 			IgnoreGlobalConnLimit: true,

@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -207,7 +210,8 @@ func answerProxied(c net.Conn, config *tls.Config) {
 }
 
 func TestOutlierDetection(t *testing.T) {
-	w := newWorld(t)
+	events := filepath.Join(t.TempDir(), "outliers.log")
+	w := newLimitedWorld(t, xds.BootstrapOptions{OutlierLog: events})
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
 	bad := w.serve(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusInternalServerError) })
 	w.serveGroup(model.BackendGroup{ID: "ns/a/1", Outlier: &model.OutlierDetection{
@@ -225,6 +229,19 @@ func TestOutlierDetection(t *testing.T) {
 	if failed < 3 || failed > 20 {
 		t.Errorf("%d requests failed, want about 3 until the backend is out", failed)
 	}
+	// What the agent reads of it.
+	must(t, w.envoy.Until(w.ctx, "the event to be written", func() bool {
+		var e struct {
+			Cluster  string `json:"cluster_name"`
+			Upstream string `json:"upstream_url"`
+			Action   string
+			Enforced bool
+			Time     time.Time `json:"timestamp"`
+		}
+		data, err := os.ReadFile(events)
+		return err == nil && json.Unmarshal(data, &e) == nil && e.Cluster == "ns/a/1" && e.Upstream == bad.String() &&
+			e.Action == "EJECT" && e.Enforced && !e.Time.IsZero()
+	}))
 	for range 20 {
 		if a := w.get(l.Port, "b.test", "/"); a.status != 500 {
 			t.Fatalf("nobody asked to take it out: %d", a.status)

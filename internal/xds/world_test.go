@@ -61,7 +61,7 @@ func newLimitedWorld(t *testing.T, o xds.BootstrapOptions) *world {
 	w.ads.Serve(l)
 	t.Cleanup(w.ads.Close)
 	o.NodeID, o.ADSSocket, o.AdminSocket = "edge-1", filepath.Join(dir, "ads"), filepath.Join(dir, "admin")
-	w.envoy, err = envoytest.Start(ctx, xds.Bootstrap(o), o.AdminSocket, dir, "--concurrency", "1")
+	w.envoy, err = envoytest.Start(ctx, xds.Bootstrap(o), o.AdminSocket, dir, "--concurrency", "1", "--file-flush-interval-msec", "200")
 	must(t, err)
 	t.Cleanup(func() {
 		if err := w.envoy.Close(); err != nil {

@@ -77,8 +77,9 @@ type Config struct {
 
 // Supervisor keeps one Envoy running. Its methods are safe for concurrent use.
 type Supervisor struct {
-	config Config
-	admin  *admin
+	config    Config
+	admin     *admin
+	ejections *ejections
 
 	mu      sync.Mutex
 	status  model.ProxyStatus
@@ -108,6 +109,7 @@ func New(c Config) (*Supervisor, error) {
 	}
 	s := &Supervisor{config: c, changed: func() {}}
 	s.admin = newAdmin(s.path("admin.sock"))
+	s.ejections = newEjections(s.path("outliers.log"), c.Now)
 	s.status.State = Stopped
 	if n := len(s.admin.path); n > 107 { // sun_path of unix(7)
 		return nil, fmt.Errorf("proxy: the socket path %s has %d bytes, a unix socket takes 107: choose a shorter run directory", s.admin.path, n)
@@ -254,11 +256,13 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 	}
 	args := []string{
 		"-c", s.path("bootstrap.json"), "--disable-hot-restart", "-l", "warning",
+		"--file-flush-interval-msec", "1000", // what it takes out is to be known soon
 		"--drain-time-s", strconv.Itoa(int(max(1, s.config.DrainTime.Seconds()))),
 	}
 	if s.config.Concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(s.config.Concurrency))
 	}
+	s.ejections.reset()
 	p, err := spawn(binary, args, lock, log, s.config.Now())
 	if err != nil {
 		return nil, err
@@ -273,7 +277,7 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 
 func (s *Supervisor) bootstrap() ([]byte, error) {
 	o := s.config.Bootstrap
-	o.NodeID, o.ADSSocket, o.AdminSocket = s.config.NodeID, s.config.ADSSocket, s.admin.path
+	o.NodeID, o.ADSSocket, o.AdminSocket, o.OutlierLog = s.config.NodeID, s.config.ADSSocket, s.admin.path, s.ejections.path
 	data, err := protojson.Marshal(xds.Bootstrap(o))
 	if err != nil {
 		return nil, fmt.Errorf("encode bootstrap: %w", err)
@@ -396,6 +400,12 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 			hung = true
 			s.config.Log.Warn("the proxy hangs; it is ended", "pid", p.pid, "silent_for", s.config.HungAfter)
 			p.signal(syscall.SIGKILL)
+		}
+		if s.ejections.look() {
+			s.mu.Lock()
+			changed := s.changed
+			s.mu.Unlock()
+			changed()
 		}
 		if s.Status().State == Ready {
 			timer.Reset(lookEvery)
