@@ -4,21 +4,25 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
 
-// addOutput adds -o text|json|yaml.
-func addOutput(c *cobra.Command, output *string) {
-	c.Flags().StringVarP(output, "output", "o", "text", "how to print: text, json or yaml")
-	complete(c, "output", "text", "json", "yaml")
+// addOutput adds -o text|json|yaml, and what else the command can.
+func addOutput(c *cobra.Command, output *string, more ...string) {
+	forms := append([]string{"text", "json", "yaml"}, more...)
+	last := len(forms) - 1
+	text := strings.Join(forms[:last], ", ") + " or " + forms[last]
+	c.Flags().StringVarP(output, "output", "o", "text", "how to print: "+text)
+	complete(c, "output", forms...)
 	c.PreRunE = func(*cobra.Command, []string) error {
-		switch *output {
-		case "text", "json", "yaml":
+		if slices.Contains(forms, *output) {
 			return nil
 		}
-		return usageError{err: fmt.Errorf("-o %q: want text, json or yaml", *output)}
+		return usageError{err: fmt.Errorf("-o %q: want %s", *output, text)}
 	}
 }
 

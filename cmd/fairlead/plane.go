@@ -182,7 +182,7 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	group.Go(func() error {
 		return console.Serve(ctx, listener, console.Config{
 			Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
-			Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Routes: shown.routes,
+			Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Routes: shown.routes, Backends: shown.backends, Flows: shown.flows,
 		})
 	})
 	group.Go(func() error {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
@@ -75,6 +76,20 @@ func (s *served) routes(ctx context.Context, host, namespace string) ([]model.Ro
 		return r.Routes(ctx, plane.RouteFilter{Host: host, Namespace: namespace})
 	}
 	return nil, errStarting
+}
+
+func (s *served) backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
+	if r := s.running.Load(); r != nil {
+		return r.Backends(ctx, of)
+	}
+	return nil, errStarting
+}
+
+func (s *served) flows(ctx context.Context, f console.FlowFilter) (model.FlowList, error) {
+	if r := s.running.Load(); r != nil {
+		return r.Flows(ctx, f.Machine, f.FlowQuery)
+	}
+	return model.FlowList{}, errStarting
 }
 
 func (s *served) revisions(ctx context.Context) ([]model.Revision, error) {

@@ -48,7 +48,11 @@ type Config struct {
 	Revisions func(context.Context) ([]model.Revision, error)
 	// Routes are the routes of the edges; nil where there are none.
 	Routes func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)
-	Log    *slog.Logger
+	// Backends are those of frontends, and Flows what flow tables have; nil where there are
+	// none.
+	Backends func(ctx context.Context, of string) ([]model.BackendStatus, error)
+	Flows    func(ctx context.Context, f FlowFilter) (model.FlowList, error)
+	Log      *slog.Logger
 }
 
 // Handler serves /healthz, /readyz, /metrics and, where there are any, the status and
@@ -77,6 +81,12 @@ func Handler(c Config) http.Handler {
 	}
 	if c.Routes != nil {
 		mux.HandleFunc("GET "+RoutesPath, routesHandler(c.Routes))
+	}
+	if c.Backends != nil {
+		mux.HandleFunc("GET "+BackendsPath, backendsHandler(c.Backends))
+	}
+	if c.Flows != nil {
+		mux.HandleFunc("GET "+FlowsPath, flowsHandler(c.Flows))
 	}
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+RevisionsPath, revisionsHandler(c.Revisions))

@@ -16,9 +16,9 @@ func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	if t := heading(b, "VIPs", len(s.VIPs), "none: no AddressPool, or nobody who needs an address of one"); t != nil {
 		shown := rows(b, s.VIPs, o)
-		fmt.Fprintln(t, "  ADDRESS\tPOOL\tOWNER\tBY\tSTATE\tMACHINES")
+		fmt.Fprintln(t, "  ADDRESS\tPOOL\tOWNER\tBY\tSTATE\tMACHINES\tFRONTENDS")
 		for _, v := range shown {
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Pool, ownerText(v.Owner), v.Mode, v.State, announcers(v))
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Pool, ownerText(v.Owner), v.Mode, v.State, announcers(v), frontendsText(v.Frontends))
 		}
 		flush(t)
 		why := false
@@ -77,6 +77,15 @@ func writeNetwork(w io.Writer, s model.Status) {
 		}
 	}
 	fmt.Fprintf(w, "\nVIPs       %d of %d announced (fairlead vips)\n", announced, len(s.VIPs))
+	if len(s.Frontends) > 0 {
+		balanced := 0
+		for _, f := range s.Frontends {
+			if f.State == "balanced" {
+				balanced++
+			}
+		}
+		fmt.Fprintf(w, "Frontends  %d of %d balanced (fairlead backends)\n", balanced, len(s.Frontends))
+	}
 	if len(s.Sessions) > 0 {
 		fmt.Fprintf(w, "BGP        %d of %d sessions established (fairlead bgp)\n", up, len(s.Sessions))
 	}
@@ -116,6 +125,15 @@ func ownerText(o model.Object) string {
 		return "all " + o.Kind + "s"
 	}
 	return o.String()
+}
+
+// frontendsText is the ports of a VIP: "tcp/80,udp/53".
+func frontendsText(keys []model.FrontendKey) string {
+	var names []string
+	for _, k := range keys {
+		names = append(names, fmt.Sprintf("%s/%d", strings.ToLower(string(k.Transport)), k.Port))
+	}
+	return list(names, 4)
 }
 
 // announcers names the machines that announce a VIP, of those that should.

@@ -10,6 +10,7 @@ type Status struct {
 	Listeners []ListenerStatus `json:"listeners"`
 	Routes    []RouteStatus    `json:"routes"`
 	VIPs      []VIPStatus      `json:"vips"`
+	Frontends []FrontendStatus `json:"frontends,omitempty"`
 	// Sessions are sorted by machine and peer.
 	Sessions     []SessionStatus     `json:"sessions"`
 	Certificates []CertificateStatus `json:"certificates,omitempty"`

@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -132,6 +133,8 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 	case state.Lost:
 		c.Reason = v1alpha1.MachineReasonLost
 		c.Message = fmt.Sprintf("no report for %s, the last at %s", l.plane.config.TTL, state.LastReport.UTC().Format(time.RFC3339))
+	case live.Spec.Role == v1alpha1.RoleBackend:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonReady, "the agent reports; the machine has backends only"
 	case !serves(proxy):
 		c.Reason = v1alpha1.MachineReasonProxyNotReady
 		c.Message = "the state of its proxy is " + strings.ToLower(strings.TrimPrefix(proxy.GetState().String(), "STATE_"))
@@ -142,6 +145,12 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonReady, "the agent reports and its proxy is ready"
 	}
 	return c, state, true
+}
+
+// hostsOnly says that a machine has backends only, and no proxy.
+func (l *loop) hostsOnly(name string) bool {
+	m := l.machines[name]
+	return m != nil && m.View == translate.ViewNone
 }
 
 // serves says that a proxy takes requests. One that drains does, but closes each

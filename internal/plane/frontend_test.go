@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -276,4 +281,147 @@ func TestFrontendsGoOnWhileRoutingIsFrozen(t *testing.T) {
 	})
 	r.create(balanced("app"), slice("app", "10.1.0.1"))
 	edge.awaitBackends(web4, "10.1.0.1=100/100 ready")
+}
+
+// TestWhatPeopleSeeOfFrontends shows states, backends with the sum of what machines have
+// counted, and flows.
+func TestWhatPeopleSeeOfFrontends(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	one, two := r.joined(p, "edge-1"), r.joined(p, "edge-2")
+	poolOf(r, "edge-1", "edge-2")
+	r.create(balanced("app"), slice("app", "10.1.0.1", "10.1.0.2"))
+	at := func(i int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("10.1.0.%d:8080", i)) }
+	flow := model.Flow{Frontend: web4, Client: netip.MustParseAddrPort("198.51.100.7:4000"), Backend: at(1), State: "established"}
+	for i, a := range []*fakeAgent{one, two} {
+		a.flows = []model.Flow{flow}
+		a.counted = []model.FrontendFigures{{FrontendKey: web4, Backends: []model.BackendFigures{
+			{Address: at(1), Packets: 10, Flows: uint64(i + 1), Rows: 30}, {Address: at(2), Rows: 10},
+		}}}
+		a.connect(p.AgentAddress().String())
+	}
+	two.with(func() {
+		two.observes = func(o *model.FrontendObserved) { o.Message = "mode NAT is used: the way back is closed" }
+	})
+	eventually(t, "the frontend is balanced", func() error {
+		s := p.Status(context.Background())
+		if len(s.Frontends) != 1 || s.Frontends[0].State != frontendBalanced || len(s.Frontends[0].At) != 2 {
+			return fmt.Errorf("the frontends are %+v", s.Frontends)
+		}
+		f := s.Frontends[0]
+		if f.Message != "edge-2: mode NAT is used: the way back is closed" || f.Backends != 2 || f.Available != 2 || f.Owner.Name != "app" {
+			return fmt.Errorf("it is %+v", f)
+		}
+		if len(s.VIPs) == 0 || !slices.Equal(s.VIPs[0].Frontends, []model.FrontendKey{web4}) {
+			return fmt.Errorf("the VIPs are %+v", s.VIPs)
+		}
+		return nil
+	})
+	for _, of := range []string{"", "default/app", "Service default/app", web4.String(), vip4.String()} {
+		rows, err := p.Backends(context.Background(), of)
+		if err != nil || len(rows) != 2 {
+			t.Fatalf("backends of %q: %+v, %v", of, rows, err)
+		}
+		if b := rows[0]; !b.Known || b.Flows != 3 || b.Packets != 20 || b.RowsPercent != 75 || b.Percent != 50 || b.Weight != 100 {
+			t.Errorf("backends of %q: %+v", of, b)
+		}
+	}
+	if _, err := p.Backends(context.Background(), "default/other"); !errors.Is(err, console.ErrNone) {
+		t.Errorf("backends of nobody: %v", err)
+	}
+	list, err := p.Flows(context.Background(), "", model.FlowQuery{})
+	if err != nil || !slices.Equal(list.Answered, []string{"edge-1", "edge-2"}) || len(list.Flows) != 2 || list.Flows[1] != (model.FlowAt{At: "edge-2", Flow: flow}) {
+		t.Errorf("flows: %+v, %v", list, err)
+	}
+	if list, err = p.Flows(context.Background(), "edge-1", model.FlowQuery{}); err != nil || len(list.Flows) != 1 || list.Flows[0].At != "edge-1" {
+		t.Errorf("flows of one: %+v, %v", list, err)
+	}
+	eventually(t, "it is counted", func() error {
+		if n := p.metric("fairlead_plane_frontends", map[string]string{"state": frontendBalanced}); n != 1 {
+			return fmt.Errorf("%g frontends are balanced", n)
+		}
+		if n := p.metric("fairlead_plane_frontend_backends", map[string]string{"state": "available"}); n != 2 {
+			return fmt.Errorf("%g backends are available", n)
+		}
+		return nil
+	})
+
+	// Without a backend there is a problem.
+	edit(r, slice("app"), func(s *discoveryv1.EndpointSlice) {
+		for i := range s.Endpoints {
+			s.Endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false)}
+		}
+	})
+	eventually(t, "it is told that nobody is there", func() error {
+		problems := p.Status(context.Background()).Problems
+		if !slices.Contains(problems, model.Problem{
+			Severity: model.SeverityError, Subject: "Frontend tcp://192.0.2.80:80", Reason: ReasonNoBackends, Message: "no backend takes new flows (Service default/app)",
+		}) {
+			return fmt.Errorf("the problems are %+v", problems)
+		}
+		return nil
+	})
+}
+
+// TestNodesAreTheMachinesAround a machine, however frontends come and go.
+func TestNodesAreTheMachinesAround(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	names := []string{"a", "b", "c", "d", "e"}
+	around, held := newAround(), map[string]map[string]*delta.Resource{}
+	decaps := map[string]bool{}
+	at := make([][]string, 12)
+	for range 2000 {
+		if i := random.IntN(len(at) + 2); i < len(at) {
+			var next []string
+			for _, n := range names {
+				if random.IntN(3) == 0 {
+					next = append(next, n)
+				}
+			}
+			around.regroup(at[i], next)
+			at[i] = next
+		} else {
+			n := names[random.IntN(len(names))]
+			decaps[n] = !decaps[n]
+			around.stale[n] = true
+		}
+		update := southbound.Update{Machine: map[string][]delta.Change{}}
+		if err := around.settle(&update, func(name string) *agentv1.Node { return &agentv1.Node{Decaps: decaps[name], Tunnel4: []byte(name)} }); err != nil {
+			t.Fatal(err)
+		}
+		for m, changes := range update.Machine {
+			for _, c := range changes {
+				if held[m] == nil {
+					held[m] = map[string]*delta.Resource{}
+				}
+				if c.Resource == nil {
+					if held[m][c.Name] == nil {
+						t.Fatalf("%s loses %s, which it did not have", m, c.Name)
+					}
+					delete(held[m], c.Name)
+				} else {
+					held[m][c.Name] = c.Resource
+				}
+			}
+		}
+		for _, m := range names {
+			want := map[string]bool{}
+			for _, members := range at {
+				if slices.Contains(members, m) {
+					for _, n := range members {
+						want[n] = true
+					}
+				}
+			}
+			if len(want) != len(held[m]) {
+				t.Fatalf("%s has %v, want %v", m, held[m], want)
+			}
+			for n := range want {
+				is := &agentv1.Node{}
+				if r := held[m][n]; r == nil || r.Body.UnmarshalTo(is) != nil || is.GetDecaps() != decaps[n] || string(is.GetTunnel4()) != n {
+					t.Fatalf("%s has of %s: %+v", m, n, is)
+				}
+			}
+		}
+	}
 }

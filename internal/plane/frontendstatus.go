@@ -42,9 +42,20 @@ const (
 	frontendLost
 )
 
+// peek is what the server knew of a machine when it was first asked in this turn of the
+// loop: there are many frontends, and each asks about all its machines.
+func (l *loop) peek(machine string) southbound.MachineState {
+	state, known := l.peeked[machine]
+	if !known {
+		state, _ = l.plane.server.Machine(machine)
+		l.peeked[machine] = state
+	}
+	return state
+}
+
 // frontendAt says what a machine does about a frontend, and why it is not done.
 func (l *loop) frontendAt(e *frontendEntry, machine string) (standing frontendStanding, why string, seen model.FrontendObserved) {
-	state, _ := l.plane.server.Machine(machine)
+	state := l.peek(machine)
 	switch unheard, silent, lost := l.hearing(machine, state); {
 	case silent:
 		return frontendSilent, "", seen

@@ -50,6 +50,7 @@ type loop struct {
 	machines     map[string]*model.Machine
 	network      network
 	frontends    *frontends
+	peeked       map[string]southbound.MachineState
 	certificates certificates
 
 	synced  bool
@@ -78,6 +79,7 @@ func newLoop(p *Plane) *loop {
 		machines:     map[string]*model.Machine{},
 		network:      newNetwork(),
 		frontends:    newFrontends(),
+		peeked:       map[string]southbound.MachineState{},
 		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
@@ -119,6 +121,7 @@ func (l *loop) run(ctx context.Context) {
 		default:
 		}
 		l.rebalance()
+		clear(l.peeked)
 		var due chan struct{}
 		if len(l.due) > 0 {
 			due = always

@@ -24,6 +24,8 @@ type metrics struct {
 	machines     *prometheus.GaugeVec   // state
 	objects      *prometheus.GaugeVec   // kind, state
 	vips         *prometheus.GaugeVec   // state
+	frontends    *prometheus.GaugeVec   // state
+	backends     *prometheus.GaugeVec   // state
 	sessions     *prometheus.GaugeVec   // state
 	certificates *prometheus.GaugeVec   // state
 	nextExpiry   prometheus.Gauge
@@ -68,6 +70,12 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 		vips: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "vips", Help: "Assigned VIPs by state.",
 		}, []string{"state"}),
+		frontends: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontends", Help: "Frontends by state.",
+		}, []string{"state"}),
+		backends: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontend_backends", Help: "Backends of all frontends, by whether they take new flows.",
+		}, []string{"state"}),
 		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "bgp_sessions", Help: "BGP sessions of connected machines by state.",
 		}, []string{"state"}),
@@ -100,7 +108,7 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
-		m.resources, m.machines, m.objects, m.vips, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

@@ -84,6 +84,10 @@ func (l *loop) status() model.Status {
 	if s.Plane.Leading {
 		s.Problems = append(s.Problems, networkProblems(s.VIPs, s.Sessions)...)
 	}
+	s.Frontends = l.frontendStatuses()
+	if s.Plane.Leading {
+		s.Problems = append(s.Problems, l.frontendProblems(s.Frontends)...)
+	}
 	s.Certificates = l.certificates.statuses()
 	s.Problems = append(s.Problems, l.certificates.problems(l.plane.config.Now())...)
 	s.Problems = append(s.Problems, l.catalog.emptySets()...)
@@ -135,7 +139,7 @@ func (l *loop) machineState(name string) string {
 		return machineSilent
 	case s.lost:
 		return machineLost
-	case !serves(state.Proxy):
+	case !serves(state.Proxy) && !l.hostsOnly(name):
 		return machineNoProxy
 	case s.cordoned:
 		return machineCordoned
@@ -280,6 +284,7 @@ func (l *loop) count() {
 		m.machines.WithLabelValues(state).Set(n)
 	}
 	l.countNetwork()
+	l.countFrontends()
 	l.certificates.count(m, l.plane.config.Now())
 	l.counts.show(m)
 }

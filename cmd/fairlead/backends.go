@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/console"
+)
+
+func newBackends() *cobra.Command {
+	var address, output, namespace string
+	var all bool
+	c := &cobra.Command{
+		Use:     "backends [FRONTEND|SERVICE]",
+		Short:   "Show the backends of frontends: machine, health, weight, share, flows",
+		GroupID: groupPeople,
+		Args:    cobra.MaximumNArgs(1),
+		Long: `Show the backends of each frontend, as all load balancers are told: where they are,
+their state and health, their weight, the largest weight of the last drain time (HOPS: for
+these flows they may be asked), the share of the new flows, and what the machines' data
+planes have counted.
+
+FRONTEND is tcp://VIP:PORT or udp://VIP:PORT, or a VIP for all of it. SERVICE is the name
+of whatever has the VIP: a Service, Gateway or IngressRoute, as NAMESPACE/NAME or with -n.
+A backend called "proxy" is a machine's Envoy.
+
+Health says how many of those that checked, or whose proxies saw requests fail, agree with
+the verdict; -o wide says who and why.`,
+		Example: `  fairlead backends
+  fairlead backends tcp://192.0.2.10:443 -o wide
+  fairlead backends shop/web -o json | jq '.[] | select(.health == "unhealthy")'`,
+		RunE: func(c *cobra.Command, args []string) error {
+			planeConsole, err := consoleClient("plane-console", address)
+			if err != nil {
+				return err
+			}
+			of := ""
+			if len(args) == 1 {
+				of = ownerOf(args[0], namespace)
+			}
+			rows, err := planeConsole.Backends(c.Context(), of)
+			if err != nil {
+				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+			}
+			if output != "text" && output != "wide" {
+				return printAs(c.OutOrStdout(), output, rows)
+			}
+			most := 200
+			if all {
+				most = 0
+			}
+			return console.WriteBackends(c.OutOrStdout(), rows, output == "wide", most)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	consoleFlag(c, &address)
+	addOutput(c, &output, "wide")
+	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of SERVICE")
+	c.Flags().BoolVar(&all, "all", false, "print every line, not the first 200")
+	complete(c, "namespace")
+	return c
+}
+
+// ownerOf completes the name of an owner with its namespace.
+func ownerOf(name, namespace string) string {
+	if strings.ContainsAny(name, "/:. ") && name != "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+func newFlows() *cobra.Command {
+	var address, output, frontend, client, backend, machine string
+	var limit int
+	c := &cobra.Command{
+		Use:     "flows",
+		Short:   "Show what flow tables have: client, backend, state, how long it was silent",
+		GroupID: groupPeople,
+		Args:    cobra.NoArgs,
+		Long: `Show the flows that the flow tables of the machines have: at which machine (AT), the
+client, the backend that gets its packets, where that is, its state and for how long it was
+silent. State owned is that of a flow at the machine of its backend, which came out of a
+tunnel.
+
+Without flags that choose, the first flows of each machine are shown.`,
+		Example: `  fairlead flows --client 198.51.100.7
+  fairlead flows --frontend tcp://192.0.2.10:443 --backend 10.0.0.4
+  fairlead flows --machine edge-1 --limit 20000 -o json | jq '.flows | length'`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			planeConsole, err := consoleClient("plane-console", address)
+			if err != nil {
+				return err
+			}
+			filter, err := console.ParseFlowFilter(frontend, client, backend, machine, fmt.Sprint(limit))
+			if err != nil {
+				return usageError{err: fmt.Errorf("--%w", err)}
+			}
+			list, err := planeConsole.Flows(c.Context(), filter)
+			if err != nil {
+				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+			}
+			if output != "text" {
+				return printAs(c.OutOrStdout(), output, list)
+			}
+			return console.WriteFlows(c.OutOrStdout(), list)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	consoleFlag(c, &address)
+	addOutput(c, &output)
+	c.Flags().StringVar(&frontend, "frontend", "", "only flows to this frontend, tcp://VIP:PORT or udp://VIP:PORT")
+	c.Flags().StringVar(&client, "client", "", "only flows of this client, an address or a CIDR")
+	c.Flags().StringVar(&backend, "backend", "", "only flows to this backend, an address")
+	c.Flags().StringVar(&machine, "machine", "", "only the flow table of this machine")
+	c.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("flows of each machine, up to %d", console.MaxFlows))
+	complete(c, "frontend")
+	complete(c, "client")
+	complete(c, "backend")
+	complete(c, "machine")
+	complete(c, "limit")
+	return c
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// drainPoll is how often the flows that are left are counted.
+	drainPoll = time.Second
+	// drainDefault is how long is waited where a Machine does not say.
+	drainDefault = 30 * time.Second
+	// drainTries bounds writes over what others write at the same time.
+	drainTries = 10
+)
+
+func newDrain() *cobra.Command {
+	var kubeconfig, address, namespace string
+	var timeout time.Duration
+	var noWait bool
+	c := &cobra.Command{
+		Use:     "drain MACHINE|BACKEND",
+		Short:   "Have a machine or a backend take nothing new, and wait until its flows have ended",
+		GroupID: groupData,
+		Args:    cobra.ExactArgs(1),
+		Long: `Have a machine or a backend keep what it has and take nothing new, and show how many
+flows are left until there is none. When the time is over and flows are left, it says so and
+fails; the machine or backend stays drained until 'fairlead undrain'.
+
+MACHINE is the name of a Machine: it is cordoned. It announces no VIP any more, and its proxy
+closes connections as they become idle. Endpoints that are on it go on: drain them, or their
+node, by themselves.
+
+BACKEND is SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS: the address is written into the
+Service's annotation fairlead.dev/drained-backends. It holds for routes and frontends alike.`,
+		Example: `  fairlead drain edge-1
+  fairlead drain shop/web/10.0.0.4 --timeout 5m
+  fairlead undrain edge-1`,
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := parseDrained(args[0], namespace)
+			if err != nil {
+				return usageError{command: c.CommandPath(), err: err}
+			}
+			planeConsole, err := consoleClient("plane-console", address)
+			if err != nil {
+				return err
+			}
+			api, err := apiClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			limit, err := d.set(c.Context(), api, true)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s takes nothing new\n", d); err != nil || noWait {
+				return err
+			}
+			if timeout > 0 {
+				limit = timeout
+			}
+			return d.await(c.Context(), c.OutOrStdout(), planeConsole, limit, drainPoll)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	kubeconfigFlag(c, &kubeconfig)
+	consoleFlag(c, &address)
+	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of SERVICE")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0s: the Machine's drain time, of a backend 30s")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until flows have ended")
+	complete(c, "namespace")
+	complete(c, "timeout")
+	return c
+}
+
+func newUndrain() *cobra.Command {
+	var kubeconfig, namespace string
+	c := &cobra.Command{
+		Use:     "undrain MACHINE|BACKEND",
+		Short:   "Have a machine or a backend take new work again",
+		GroupID: groupData,
+		Args:    cobra.ExactArgs(1),
+		Long: `Take back what 'fairlead drain' did: the Machine is not cordoned any more, or the address
+goes out of the Service's annotation fairlead.dev/drained-backends.`,
+		Example: `  fairlead undrain edge-1
+  fairlead undrain shop/web/10.0.0.4`,
+		RunE: func(c *cobra.Command, args []string) error {
+			d, err := parseDrained(args[0], namespace)
+			if err != nil {
+				return usageError{command: c.CommandPath(), err: err}
+			}
+			api, err := apiClient(kubeconfig)
+			if err != nil {
+				return err
+			}
+			if _, err := d.set(c.Context(), api, false); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s takes new work again\n", d)
+			return err
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	kubeconfigFlag(c, &kubeconfig)
+	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of SERVICE")
+	complete(c, "namespace")
+	return c
+}
+
+// drained is a machine, or a backend of a Service.
+type drained struct {
+	machine string
+	service client.ObjectKey
+	backend netip.Addr
+}
+
+func parseDrained(text, namespace string) (drained, error) {
+	parts := strings.Split(text, "/")
+	if slices.Contains(parts, "") {
+		parts = nil
+	}
+	switch len(parts) {
+	case 1:
+		return drained{machine: text}, nil
+	case 2:
+		parts = append([]string{namespace}, parts...)
+	case 3:
+	default:
+		return drained{}, fmt.Errorf("%q: want the name of a Machine, SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS", text)
+	}
+	a, err := netip.ParseAddr(parts[2])
+	if err != nil {
+		return drained{}, fmt.Errorf("%q: %q is no address; want SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS", text, parts[2])
+	}
+	return drained{service: client.ObjectKey{Namespace: parts[0], Name: parts[1]}, backend: a.Unmap()}, nil
+}
+
+func (d drained) String() string {
+	if d.machine != "" {
+		return "machine " + d.machine
+	}
+	return fmt.Sprintf("backend %s of Service %s", d.backend, d.service)
+}
+
+// set writes down that it is drained, or that it is not any more, and returns its drain
+// time.
+func (d drained) set(ctx context.Context, api client.Client, is bool) (time.Duration, error) {
+	for try := 1; ; try++ {
+		limit, err := d.write(ctx, api, is)
+		switch {
+		case err == nil:
+			return limit, nil
+		case apierrors.IsNotFound(err) && d.machine != "":
+			return 0, fmt.Errorf("there is no Machine %s (a backend is SERVICE/ADDRESS): %w", d.machine, err)
+		case !apierrors.IsConflict(err) || try == drainTries:
+			return 0, fmt.Errorf("drain or undrain %s: %w", d, err)
+		}
+	}
+}
+
+func (d drained) write(ctx context.Context, api client.Client, is bool) (time.Duration, error) {
+	if d.machine != "" {
+		m := &v1alpha1.Machine{}
+		if err := api.Get(ctx, client.ObjectKey{Name: d.machine}, m); err != nil {
+			return 0, err
+		}
+		before := m.DeepCopy()
+		m.Spec.Cordoned = is
+		limit := drainDefault
+		if m.Spec.DrainTime != nil {
+			limit = m.Spec.DrainTime.Duration
+		}
+		return limit, api.Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	}
+	s := &corev1.Service{}
+	if err := api.Get(ctx, d.service, s); err != nil {
+		return 0, err
+	}
+	before := s.DeepCopy()
+	text := withAddress(s.Annotations[v1alpha1.AnnotationDrainedBackends], d.backend, is)
+	switch {
+	case text == "":
+		delete(s.Annotations, v1alpha1.AnnotationDrainedBackends)
+	case s.Annotations == nil:
+		s.Annotations = map[string]string{v1alpha1.AnnotationDrainedBackends: text}
+	default:
+		s.Annotations[v1alpha1.AnnotationDrainedBackends] = text
+	}
+	return drainDefault, api.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// withAddress adds an address to a list, or takes it out. What is no address stays.
+func withAddress(list string, a netip.Addr, is bool) string {
+	var out []string
+	for part := range strings.SplitSeq(list, ",") {
+		part = strings.TrimSpace(part)
+		if b, err := netip.ParseAddr(part); part != "" && (err != nil || b.Unmap() != a) {
+			out = append(out, part)
+		}
+	}
+	if is {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// of says whether a row is of what is drained: of a machine its proxy, since its endpoints
+// go on.
+func (d drained) of(r model.BackendStatus) bool {
+	if d.machine != "" {
+		return r.Proxy(r.Frontend) && r.Machine == d.machine
+	}
+	return r.Address.Addr() == d.backend
+}
+
+// left counts the flows that are left, and says whether it is known and whether it has
+// begun to drain.
+func (d drained) left(rows []model.BackendStatus) (flows uint64, known, begun bool) {
+	begun = true
+	for _, r := range rows {
+		if d.of(r) {
+			flows += r.Flows
+			known = known || r.Known
+			begun = begun && r.Weight == 0
+		}
+	}
+	return flows, known, begun
+}
+
+// await shows how many flows are left until there is none or the time is over.
+func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Client, limit, poll time.Duration) error {
+	until := time.Now().Add(limit)
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	shown := ""
+	for {
+		rows, err := planeConsole.Backends(ctx, "")
+		if err != nil {
+			return fmt.Errorf("%s is drained, but how many flows are left is not known: %w (does the plane run there? --plane-console names another)", d, err)
+		}
+		flows, known, begun := d.left(rows)
+		rest := max(0, time.Until(until)).Round(time.Second)
+		line := fmt.Sprintf("%d flows are left", flows)
+		switch {
+		case !begun:
+			line = "the load balancers are being told"
+		case !known:
+			line = "no data plane counts its flows"
+		}
+		if line != shown {
+			if _, err := fmt.Fprintf(w, "%s (%s of the drain time)\n", line, rest); err != nil {
+				return err
+			}
+			shown = line
+		}
+		switch {
+		case begun && known && flows == 0:
+			_, err := fmt.Fprintf(w, "%s is drained\n", d)
+			return err
+		case rest == 0 && begun && !known:
+			_, err := fmt.Fprintf(w, "the drain time of %s is over\n", d)
+			return err
+		case rest == 0:
+			return fmt.Errorf("the drain time of %s is over: %s", d, line)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%s is drained still: %s", d, line), ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

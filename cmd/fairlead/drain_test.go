@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
+)
+
+func TestWhatIsDrained(t *testing.T) {
+	for text, want := range map[string]string{
+		"edge-1":                     "machine edge-1",
+		"web/10.0.0.4":               "backend 10.0.0.4 of Service team/web",
+		"shop/web/2001:db8::4":       "backend 2001:db8::4 of Service shop/web",
+		"shop/web/::ffff:10.0.0.4":   "backend 10.0.0.4 of Service shop/web",
+		"web/here":                   "",
+		"shop/web/10.0.0.4/too/much": "",
+		"shop//10.0.0.4":             "",
+		"":                           "",
+	} {
+		d, err := parseDrained(text, "team")
+		if (err == nil) != (want != "") || err == nil && d.String() != want {
+			t.Errorf("%q: %v, %v; want %q", text, d, err, want)
+		}
+	}
+}
+
+func TestAddressesComeAndGo(t *testing.T) {
+	a := netip.MustParseAddr("10.0.0.1")
+	for _, c := range []struct {
+		list string
+		is   bool
+		want string
+	}{
+		{"", true, "10.0.0.1"},
+		{"10.0.0.2, garbage", true, "10.0.0.2,garbage,10.0.0.1"},
+		{"10.0.0.1,10.0.0.2", true, "10.0.0.2,10.0.0.1"},
+		{"10.0.0.1,10.0.0.2,::ffff:10.0.0.1", false, "10.0.0.2"},
+		{"10.0.0.1", false, ""},
+		{"", false, ""},
+	} {
+		if got := withAddress(c.list, a, c.is); got != c.want {
+			t.Errorf("%q, %t: %q, want %q", c.list, c.is, got, c.want)
+		}
+	}
+}
+
+// TestDrainWaitsForFlows shows how many are left, of what is drained alone, until there is
+// none.
+func TestDrainWaitsForFlows(t *testing.T) {
+	key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
+	var rows atomic.Pointer[func(n int) []model.BackendStatus]
+	var asked atomic.Int64
+	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
+		return (*rows.Load())(int(asked.Add(1))), nil
+	}}))
+	defer s.Close()
+	client := console.Client{URL: s.URL, HTTP: s.Client()}
+	row := func(address, machine string, weight uint32, flows int) model.BackendStatus {
+		return model.BackendStatus{
+			Frontend: key, Known: flows >= 0, Flows: uint64(max(flows, 0)),
+			FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort(address), Machine: machine, Weight: weight},
+		}
+	}
+	backend := drained{backend: netip.MustParseAddr("10.0.0.4")}
+	backend.service.Namespace, backend.service.Name = "shop", "web"
+	for name, c := range map[string]struct {
+		drained
+		limit time.Duration
+		rows  func(n int) []model.BackendStatus
+		lines string
+		fails string
+	}{
+		"machine": {drained{machine: "edge-1"}, time.Hour, func(n int) []model.BackendStatus {
+			weight := uint32(0)
+			if n == 1 {
+				weight = 100
+			}
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", weight, max(0, 5-n)), row("192.0.2.1:80", "edge-2", 100, 9), row("10.0.0.4:80", "edge-1", 100, 9)}
+		}, "the load balancers are being told|3 flows are left|2 flows are left|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
+		"backend": {backend, time.Hour, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("10.0.0.4:80", "edge-1", 0, 0), row("10.0.0.5:80", "", 100, 9)}
+		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
+		"too long": {backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
+		"not counted": {
+			backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
+			"no data plane counts its flows|the drain time of backend 10.0.0.4 of Service shop/web is over", "",
+		},
+	} {
+		rows.Store(&c.rows)
+		asked.Store(0)
+		var out bytes.Buffer
+		err := c.await(t.Context(), &out, client, c.limit, time.Millisecond)
+		var lines []string
+		for line := range strings.Lines(out.String()) {
+			text, _, _ := strings.Cut(strings.TrimSpace(line), " (")
+			lines = append(lines, text)
+		}
+		if got := strings.Join(lines, "|"); got != c.lines {
+			t.Errorf("%s: it says %s, want %s", name, got, c.lines)
+		}
+		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+			t.Errorf("%s: %v, want %q", name, err, c.fails)
+		}
+	}
+}
+
+func TestOwnersHaveANamespace(t *testing.T) {
+	for name, want := range map[string]string{
+		"web": "team/web", "shop/web": "shop/web", "tcp://192.0.2.1:80": "tcp://192.0.2.1:80", "192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1",
+		"Gateway shop/web": "Gateway shop/web",
+	} {
+		if got := ownerOf(name, "team"); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}

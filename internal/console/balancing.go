@@ -1,0 +1,295 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// BackendsPath is where a plane lists the backends of frontends as JSON. Its parameter
+	// "of" names a frontend, a VIP or an owner; all without it.
+	BackendsPath = "/v1/backends"
+	// FlowsPath is where a plane lists what flow tables have as JSON. Its parameters
+	// frontend, client (an address or a CIDR), backend (an address), machine and limit may
+	// be left out.
+	FlowsPath = "/v1/flows"
+)
+
+// MaxFlows is how many flows of each machine may be asked for.
+const MaxFlows = 20_000
+
+// FlowFilter says which flows are wanted; its zero value is the first 1,000 of each machine.
+type FlowFilter struct {
+	model.FlowQuery
+	// Machine whose flow table is asked; empty is all.
+	Machine string
+}
+
+func (f FlowFilter) values() url.Values {
+	v := url.Values{}
+	set := func(name, text string) {
+		if text != "" {
+			v.Set(name, text)
+		}
+	}
+	if f.Frontend.VIP.IsValid() {
+		set("frontend", f.Frontend.String())
+	}
+	if f.Client.IsValid() {
+		set("client", f.Client.String())
+	}
+	if f.Backend.IsValid() {
+		set("backend", f.Backend.String())
+	}
+	if f.Limit > 0 {
+		set("limit", strconv.Itoa(f.Limit))
+	}
+	set("machine", f.Machine)
+	return v
+}
+
+// flowFilter reads what values writes.
+func flowFilter(query string) (FlowFilter, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return FlowFilter{}, fmt.Errorf("the query: %w", err)
+	}
+	for name := range values {
+		if !slices.Contains([]string{"frontend", "client", "backend", "machine", "limit"}, name) {
+			return FlowFilter{}, fmt.Errorf("parameter %q is unknown: want frontend, client, backend, machine, limit", name)
+		}
+	}
+	return ParseFlowFilter(values.Get("frontend"), values.Get("client"), values.Get("backend"), values.Get("machine"), values.Get("limit"))
+}
+
+// ParseFlowFilter reads a filter as people write it; empty texts select all.
+func ParseFlowFilter(frontend, client, backend, machine, limit string) (f FlowFilter, err error) {
+	f.Machine = machine
+	if frontend != "" {
+		if f.Frontend, err = model.ParseFrontend(frontend); err != nil {
+			return FlowFilter{}, err
+		}
+	}
+	if client != "" {
+		if f.Client, err = parsePrefix(client); err != nil {
+			return FlowFilter{}, fmt.Errorf("client %q: want an address or a CIDR such as 192.0.2.0/24", client)
+		}
+	}
+	if backend != "" {
+		if f.Backend, err = netip.ParseAddr(backend); err != nil {
+			return FlowFilter{}, fmt.Errorf("backend %q: want an address such as 10.0.0.1", backend)
+		}
+	}
+	if limit != "" {
+		if f.Limit, err = strconv.Atoi(limit); err != nil || f.Limit < 0 || f.Limit > MaxFlows {
+			return FlowFilter{}, fmt.Errorf("limit %q: want a number up to %d", limit, MaxFlows)
+		}
+	}
+	return f, nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	return p.Masked(), err
+}
+
+// ErrNone is the class of questions about something that is not there.
+var ErrNone = errors.New("there is none")
+
+func backendsHandler(backends func(ctx context.Context, of string) ([]model.BackendStatus, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rows, err := backends(r.Context(), r.URL.Query().Get("of"))
+		answer(w, rows, err)
+	}
+}
+
+func flowsHandler(flows func(ctx context.Context, f FlowFilter) (model.FlowList, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		f, err := flowFilter(r.URL.RawQuery)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		list, err := flows(r.Context(), f)
+		answer(w, list, err)
+	}
+}
+
+// answer writes a value as JSON, or an error.
+func answer(w http.ResponseWriter, value any, err error) {
+	switch {
+	case errors.Is(err, ErrNone):
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	writeBody(w, append(body, '\n'))
+}
+
+// Backends asks a plane's console for the backends of a frontend, a VIP or an owner; of all
+// frontends for an empty text.
+func (c Client) Backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
+	var rows []model.BackendStatus
+	return rows, c.read(ctx, BackendsPath+"?"+url.Values{"of": {of}}.Encode(), &rows, "backends")
+}
+
+// Flows asks a plane's console for flows.
+func (c Client) Flows(ctx context.Context, f FlowFilter) (model.FlowList, error) {
+	var list model.FlowList
+	return list, c.read(ctx, FlowsPath+"?"+f.values().Encode(), &list, "flows")
+}
+
+func (c Client) read(ctx context.Context, path string, into any, what string) error {
+	body, err := c.Get(ctx, path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("read the %s from %s: %w", what, c.URL, err)
+	}
+	return nil
+}
+
+// WriteBackends renders backends for a terminal, each frontend with a heading; wide adds
+// who says what of their health, and bytes. most bounds the lines, 0 does not.
+func WriteBackends(w io.Writer, rows []model.BackendStatus, wide bool, most int) error {
+	b := bufio.NewWriterSize(printable{w}, screen)
+	if len(rows) == 0 {
+		fmt.Fprintln(b, "no backend: nothing is balanced, or what is has none")
+	}
+	left := 0
+	if most > 0 && len(rows) > most {
+		rows, left = rows[:most], len(rows)-most
+	}
+	for i := 0; i < len(rows); {
+		n := i + 1
+		for n < len(rows) && rows[n].Frontend == rows[i].Frontend {
+			n++
+		}
+		if i > 0 {
+			fmt.Fprintln(b)
+		}
+		fmt.Fprintf(b, "%s  %s\n", rows[i].Frontend, ownerText(rows[i].Owner))
+		writeBackends(b, rows[i:n], wide)
+		i = n
+	}
+	if left > 0 {
+		fmt.Fprintf(b, "%d more lines: --all prints them, a FRONTEND or SERVICE narrows them down\n", left)
+	}
+	return flushAll(b, "backends")
+}
+
+func writeBackends(w io.Writer, rows []model.BackendStatus, wide bool) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprint(t, "  ADDRESS\tMACHINE\tSTATE\tHEALTH\tWEIGHT\tHOPS\tSHARE\tFLOWS\tPACKETS")
+	if wide {
+		fmt.Fprint(t, "\tROWS\tNEW FLOWS\tBYTES\tSAYS")
+	}
+	fmt.Fprintln(t)
+	for _, r := range rows {
+		figure := func(n uint64) string {
+			if !r.Known {
+				return "-"
+			}
+			return strconv.FormatUint(n, 10)
+		}
+		address := r.Address.String()
+		if r.Proxy(r.Frontend) {
+			address = "proxy"
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%d\t%g%%\t%s\t%s", address, dash(r.Machine), r.State, healthOf(r), r.Weight, r.HopWeight, r.Percent,
+			figure(r.Flows), figure(r.Packets))
+		if wide {
+			part := "-"
+			if r.Known {
+				part = fmt.Sprintf("%g%%", r.RowsPercent)
+			}
+			fmt.Fprintf(t, "\t%s\t%s\t%s\t%s", part, figure(r.NewFlows), figure(r.Bytes), saysText(r.Says))
+		}
+		fmt.Fprintln(t)
+	}
+	flush(t)
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// healthOf is the verdict, with how many of those who say something agree.
+func healthOf(r model.BackendStatus) string {
+	if r.Health == model.HealthUnchecked {
+		return "-"
+	}
+	agree := 0
+	for _, s := range r.Says {
+		if s.Health == r.Health {
+			agree++
+		}
+	}
+	if len(r.Says) == 0 {
+		return string(r.Health)
+	}
+	return fmt.Sprintf("%s (%d of %d)", r.Health, agree, len(r.Says))
+}
+
+func saysText(says []model.HealthSaid) string {
+	var out []string
+	for _, s := range says {
+		text := s.Machine + " " + string(s.Health)
+		if s.Message != "" && s.Health != model.Healthy {
+			text += ": " + s.Message
+		}
+		out = append(out, text)
+	}
+	return dash(strings.Join(out, "; "))
+}
+
+// WriteFlows renders flows for a terminal.
+func WriteFlows(w io.Writer, list model.FlowList) error {
+	b := bufio.NewWriterSize(printable{w}, screen)
+	switch {
+	case len(list.Answered) == 0:
+		fmt.Fprintln(b, "no machine has answered: `fairlead status` says which are connected")
+	case len(list.Flows) == 0:
+		fmt.Fprintf(b, "no such flow at %s\n", strings.Join(list.Answered, ", "))
+	default:
+		t := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+		fmt.Fprintln(t, "AT\tFRONTEND\tCLIENT\tBACKEND\tMACHINE\tSTATE\tIDLE")
+		for _, f := range list.Flows {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.At, f.Frontend, f.Client, f.Backend, dash(f.Machine), f.State, f.Idle.Round(time.Second))
+		}
+		flush(t)
+	}
+	if len(list.Truncated) > 0 {
+		fmt.Fprintf(b, "there are more at %s: --limit, --frontend, --client and --backend choose\n", strings.Join(list.Truncated, ", "))
+	}
+	return flushAll(b, "flows")
+}

@@ -1,0 +1,148 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/model"
+)
+
+var shop = model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
+
+func backendRows() []model.BackendStatus {
+	web := model.Object{Kind: "Service", Namespace: "shop", Name: "web"}
+	return []model.BackendStatus{
+		{
+			Frontend: shop, Owner: web, Percent: 100, RowsPercent: 99.9, Known: true, Flows: 3, NewFlows: 4, Packets: 5, Bytes: 6,
+			FrontendBackend: model.FrontendBackend{
+				Address: netip.MustParseAddrPort("10.0.0.1:8080"), Machine: "host-1", Weight: 100, HopWeight: 200, Health: model.Healthy,
+			},
+			Says: []model.HealthSaid{{Machine: "a", Health: model.Healthy}, {Machine: "b", Health: model.Unhealthy, Message: "refused"}},
+		},
+		{Frontend: shop, Owner: web, FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.2:8080"), HopWeight: 100, State: model.BackendDraining}},
+		{
+			Frontend: model.FrontendKey{VIP: shop.VIP, Transport: model.TCP, Port: 443}, Owner: model.Object{Kind: "IngressRoute"}, Percent: 100,
+			FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort("192.0.2.1:443"), Machine: "edge-1", Weight: 100, HopWeight: 100},
+		},
+	}
+}
+
+// serving is a client of a console.
+func serving(t *testing.T, c Config) Client {
+	t.Helper()
+	c.Health, c.Metrics = health{}, prometheus.NewRegistry()
+	s := httptest.NewServer(Handler(c))
+	t.Cleanup(s.Close)
+	return Client{URL: s.URL, HTTP: s.Client()}
+}
+
+func TestBackends(t *testing.T) {
+	var asked string
+	c := serving(t, Config{Backends: func(_ context.Context, of string) ([]model.BackendStatus, error) {
+		asked = of
+		if of == "nobody" {
+			return nil, fmt.Errorf("%w of that name", ErrNone)
+		}
+		return backendRows(), nil
+	}})
+	got, err := c.Backends(t.Context(), "shop/web")
+	if err != nil || asked != "shop/web" || !reflect.DeepEqual(got, backendRows()) {
+		t.Errorf("asked for %q: %+v, %v", asked, got, err)
+	}
+	if _, err := c.Backends(t.Context(), "nobody"); err == nil || !strings.Contains(err.Error(), "404 Not Found: there is none of that name") {
+		t.Errorf("of nobody: %v", err)
+	}
+	for name, x := range map[string]struct {
+		rows []model.BackendStatus
+		wide bool
+		most int
+		want string
+	}{
+		"text": {backendRows(), false, 0, `
+tcp://192.0.2.1:80  Service shop/web
+  ADDRESS        MACHINE  STATE     HEALTH            WEIGHT  HOPS  SHARE  FLOWS  PACKETS
+  10.0.0.1:8080  host-1   ready     healthy (1 of 2)  100     200   100%   3      5
+  10.0.0.2:8080  -        draining  -                 0       100   0%     -      -
+
+tcp://192.0.2.1:443  all IngressRoutes
+  ADDRESS  MACHINE  STATE  HEALTH  WEIGHT  HOPS  SHARE  FLOWS  PACKETS
+  proxy    edge-1   ready  -       100     100   100%   -      -
+`},
+		"wide": {backendRows(), true, 1, `
+tcp://192.0.2.1:80  Service shop/web
+  ADDRESS        MACHINE  STATE  HEALTH            WEIGHT  HOPS  SHARE  FLOWS  PACKETS  ROWS   NEW FLOWS  BYTES  SAYS
+  10.0.0.1:8080  host-1   ready  healthy (1 of 2)  100     200   100%   3      5        99.9%  4          6      a healthy; b unhealthy: refused
+2 more lines: --all prints them, a FRONTEND or SERVICE narrows them down
+`},
+		"none": {nil, false, 0, "\nno backend: nothing is balanced, or what is has none\n"},
+	} {
+		var b bytes.Buffer
+		if err := WriteBackends(&b, x.rows, x.wide, x.most); err != nil || b.String() != x.want[1:] {
+			t.Errorf("%s: %v, and\n%s", name, err, b.String())
+		}
+	}
+}
+
+func TestFlows(t *testing.T) {
+	var asked FlowFilter
+	list := model.FlowList{Answered: []string{"edge-1", "edge-2"}, Truncated: []string{"edge-2"}, Flows: []model.FlowAt{{At: "edge-1", Flow: model.Flow{
+		Frontend: shop, Client: netip.MustParseAddrPort("198.51.100.7:4000"), Backend: netip.MustParseAddrPort("10.0.0.1:8080"), State: "established", Idle: 1500 * time.Millisecond,
+	}}}}
+	c := serving(t, Config{Flows: func(_ context.Context, f FlowFilter) (model.FlowList, error) {
+		if asked = f; f.Machine == "standby" {
+			return model.FlowList{}, errors.New("this plane does not lead")
+		}
+		return list, nil
+	}})
+	filter := FlowFilter{Machine: "edge-1", FlowQuery: model.FlowQuery{
+		Frontend: shop, Client: netip.MustParsePrefix("198.51.100.0/24"), Backend: netip.MustParseAddr("10.0.0.1"), Limit: 7,
+	}}
+	for _, f := range []FlowFilter{filter, {}} {
+		got, err := c.Flows(t.Context(), f)
+		if err != nil || asked != f || !reflect.DeepEqual(got, list) {
+			t.Errorf("asked %+v for %+v: %+v, %v", asked, f, got, err)
+		}
+	}
+	if _, err := c.Flows(t.Context(), FlowFilter{Machine: "standby"}); err == nil || !strings.Contains(err.Error(), "503 Service Unavailable: this plane does not lead") {
+		t.Errorf("of a standby: %v", err)
+	}
+	for query, want := range map[string]string{
+		"x=1": "unknown", "frontend=192.0.2.1": "tcp://VIP:PORT", "client=x": "CIDR", "backend=x": "address", "limit=-1": "up to 20000", "limit=20001": "up to 20000", "%": "query",
+	} {
+		if body, err := c.Get(t.Context(), FlowsPath+"?"+query); err == nil || !strings.Contains(err.Error(), http.StatusText(http.StatusBadRequest)) || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %v, %q; want %q", query, err, body, want)
+		}
+	}
+	for want, l := range map[string]model.FlowList{
+		`AT      FRONTEND            CLIENT             BACKEND        MACHINE  STATE        IDLE
+edge-1  tcp://192.0.2.1:80  198.51.100.7:4000  10.0.0.1:8080  -        established  2s
+there are more at edge-2: --limit, --frontend, --client and --backend choose
+`: list,
+		"no machine has answered: `fairlead status` says which are connected\n": {},
+		"no such flow at edge-1\n": {Answered: []string{"edge-1"}},
+	} {
+		var b bytes.Buffer
+		if err := WriteFlows(&b, l); err != nil || b.String() != want {
+			t.Errorf("%v, and\n%s\nwant\n%s", err, b.String(), want)
+		}
+	}
+}
+
+func TestClientsAreAddressesOrNetworks(t *testing.T) {
+	for text, want := range map[string]string{"192.0.2.7": "192.0.2.7/32", "192.0.2.7/24": "192.0.2.0/24", "2001:db8::1": "2001:db8::1/128"} {
+		if f, err := ParseFlowFilter("", text, "", "", ""); err != nil || f.Client.String() != want {
+			t.Errorf("%s is %s, %v", text, f.Client, err)
+		}
+	}
+}

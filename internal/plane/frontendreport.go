@@ -1,0 +1,255 @@
+package plane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/balance"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/southbound"
+)
+
+// States of a frontend, for people and as labels of metrics.
+const (
+	frontendBalanced = "balanced"
+	frontendPending  = "pending"
+	frontendRefused  = "refused"
+	frontendIdle     = "idle" // no backend takes new flows
+)
+
+// frontendStatuses are the frontends for people, sorted.
+func (l *loop) frontendStatuses() []model.FrontendStatus {
+	out := []model.FrontendStatus{}
+	for _, key := range slices.SortedFunc(maps.Keys(l.frontends.entries), model.FrontendKey.Compare) {
+		if e := l.frontends.entries[key]; e.frontend != nil {
+			out = append(out, l.frontendStatus(e))
+		}
+	}
+	return out
+}
+
+func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
+	f := e.frontend
+	s := model.FrontendStatus{
+		FrontendKey: f.FrontendKey, Owner: f.Owner, Listener: f.Listener, Machines: f.Machines,
+		Backends: len(e.backends), Available: balance.Available(e.backends), At: []model.FrontendAt{},
+	}
+	for _, m := range f.Machines {
+		standing, why, seen := l.frontendAt(e, m)
+		switch standing {
+		case frontendSilent, frontendLost, frontendUnheard:
+			continue
+		case frontendWaiting:
+			seen.Message = cmp.Or(seen.Message, why)
+		}
+		s.At = append(s.At, model.FrontendAt{
+			Machine: m, State: seen.State, Mode: seen.Mode, DataPlane: seen.DataPlane, Message: seen.Message, Available: seen.Available,
+		})
+	}
+	v := l.balanced([]model.FrontendKey{f.FrontendKey})
+	s.Message = v.Message
+	switch {
+	case v.State == verdictRefused:
+		s.State = frontendRefused
+	case v.State != verdictProgrammed:
+		s.State = frontendPending
+	case s.Available == 0:
+		s.State, s.Message = frontendIdle, "no backend takes new flows"
+	default:
+		s.State, s.Message = frontendBalanced, ""
+		var said []string
+		for _, at := range s.At {
+			if at.Message != "" {
+				said = append(said, at.Machine+": "+at.Message)
+			}
+		}
+		if len(said) > 0 {
+			s.Message = list(said, "; ")
+		}
+	}
+	return s
+}
+
+// frontendProblems are what is wrong with frontends and tunnels. That a machine does not
+// balance what it should stands at the owner of a frontend without a proxy.
+func (l *loop) frontendProblems(frontends []model.FrontendStatus) []model.Problem {
+	var problems []model.Problem
+	for _, f := range frontends {
+		p := model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.String() + ")"}
+		switch {
+		case f.State == frontendIdle:
+			p.Reason = ReasonNoBackends
+		case f.State == frontendRefused && f.Listener != "":
+			// Each machine serves what comes to it.
+			p.Severity, p.Reason = model.SeverityWarning, ReasonRefused
+		default:
+			continue
+		}
+		problems = append(problems, p)
+	}
+	for _, name := range l.sortedMachines() {
+		if state, known := l.plane.server.Machine(name); seen(state, known) && state.Tunnel.GetMessage() != "" {
+			problems = append(problems, model.Problem{
+				Severity: model.SeverityWarning, Subject: model.Object{Kind: string(snapshot.KindMachine), Name: name}.String(),
+				Reason: "Tunnel", Message: state.Tunnel.GetMessage(),
+			})
+		}
+	}
+	return problems
+}
+
+// countFrontends brings the metrics of frontends up to date.
+func (l *loop) countFrontends() {
+	states := map[string]float64{frontendBalanced: 0, frontendPending: 0, frontendRefused: 0, frontendIdle: 0}
+	backends := map[string]float64{"available": 0, "unavailable": 0}
+	for _, f := range l.frontendStatuses() {
+		states[f.State]++
+		backends["available"] += float64(f.Available)
+		backends["unavailable"] += float64(f.Backends - f.Available)
+	}
+	for state, n := range states {
+		l.plane.metrics.frontends.WithLabelValues(state).Set(n)
+	}
+	for state, n := range backends {
+		l.plane.metrics.backends.WithLabelValues(state).Set(n)
+	}
+}
+
+// Backends are those of the frontends that a text names, with the figures of the machines
+// that answer in time: a frontend ("tcp://192.0.2.1:80"), a VIP, or an owner as
+// "NAMESPACE/NAME" or "KIND NAMESPACE/NAME"; all for an empty one.
+func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
+	figures := map[string]southbound.Figures{}
+	if p.serving.Load() != 0 {
+		figures = p.server.Figures(ctx)
+	}
+	var rows []model.BackendStatus
+	var matched bool
+	err := p.ask(ctx, func(l *loop) { rows, matched = l.backendStatuses(of, figures) })
+	if err == nil && of != "" && !matched {
+		err = fmt.Errorf("%w: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner", console.ErrNone)
+	}
+	return rows, err
+}
+
+// named says whether a text names a frontend.
+func named(f *model.Frontend, of string) bool {
+	if key, err := model.ParseFrontend(of); err == nil {
+		return key == f.FrontendKey
+	}
+	if a, err := netip.ParseAddr(of); err == nil {
+		return a.Unmap() == f.VIP
+	}
+	return of == "" || of == f.Owner.String() || of == f.Owner.Namespace+"/"+f.Owner.Name
+}
+
+// backendAt identifies a backend in figures.
+type backendAt struct {
+	frontend model.FrontendKey
+	address  netip.AddrPort
+	machine  string // of a proxy
+}
+
+func identify(key model.FrontendKey, address netip.AddrPort, machine string) backendAt {
+	b := backendAt{frontend: key, address: address}
+	if address.Addr() == key.VIP {
+		b.machine = machine
+	}
+	return b
+}
+
+func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures) (rows []model.BackendStatus, matched bool) {
+	rows = []model.BackendStatus{}
+	sums := map[backendAt]model.BackendFigures{}
+	tables := map[model.FrontendKey]uint64{}
+	for _, answer := range figures {
+		for _, f := range answer.Frontends {
+			for _, b := range f.Backends {
+				at := identify(f.FrontendKey, b.Address, b.Machine)
+				sum := sums[at]
+				sum.Packets, sum.Bytes, sum.NewFlows = sum.Packets+b.Packets, sum.Bytes+b.Bytes, sum.NewFlows+b.NewFlows
+				sum.Flows, sum.Rows = sum.Flows+b.Flows, sum.Rows+b.Rows
+				sums[at] = sum
+				tables[f.FrontendKey] += uint64(b.Rows)
+			}
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(l.frontends.entries), model.FrontendKey.Compare) {
+		e := l.frontends.entries[key]
+		if e.frontend == nil || !named(e.frontend, of) {
+			continue
+		}
+		matched = true
+		var total uint64
+		for _, b := range e.backends {
+			total += uint64(b.Weight)
+		}
+		for _, b := range e.backends {
+			row := model.BackendStatus{
+				Frontend: key, Owner: e.frontend.Owner, FrontendBackend: b,
+				Percent: percent(uint64(b.Weight), total), Says: l.healthSaid(key, b.Address),
+			}
+			if sum, known := sums[identify(key, b.Address, b.Machine)]; known {
+				row.Known, row.Flows, row.NewFlows, row.Packets, row.Bytes = true, sum.Flows, sum.NewFlows, sum.Packets, sum.Bytes
+				row.RowsPercent = percent(uint64(sum.Rows), tables[key])
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows, matched
+}
+
+func percent(part, whole uint64) float64 {
+	return math.Round(float64(part)*1000/float64(max(1, whole))) / 10
+}
+
+// healthSaid is who says what of a backend, sorted by machine.
+func (l *loop) healthSaid(key model.FrontendKey, backend netip.AddrPort) []model.HealthSaid {
+	h := l.catalog.health
+	c := h.users[checkUser{frontend: key}][backend]
+	if c == nil {
+		return nil
+	}
+	var said []model.HealthSaid
+	for _, m := range c.checkers {
+		if r, has := h.found[m][c.ID]; has {
+			said = append(said, model.HealthSaid{Machine: m, Health: r.Health, Message: r.Message})
+		}
+	}
+	for m := range c.ejectors {
+		said = append(said, model.HealthSaid{Machine: m, Health: model.Unhealthy, Passive: true, Message: "its proxy sees requests fail"})
+	}
+	slices.SortStableFunc(said, func(a, b model.HealthSaid) int { return strings.Compare(a.Machine, b.Machine) })
+	return said
+}
+
+// Flows are those that the machines' flow tables have, or one machine's if it is named.
+func (p *Plane) Flows(ctx context.Context, machine string, q model.FlowQuery) (model.FlowList, error) {
+	out := model.FlowList{Flows: []model.FlowAt{}, Answered: []string{}}
+	if p.serving.Load() == 0 {
+		return out, errors.New("this plane does not lead: machines report to the leader, ask there")
+	}
+	answers := p.server.Flows(ctx, machine, q)
+	for _, name := range slices.Sorted(maps.Keys(answers)) {
+		out.Answered = append(out.Answered, name)
+		if answers[name].Truncated {
+			out.Truncated = append(out.Truncated, name)
+		}
+		for _, f := range answers[name].Flows {
+			out.Flows = append(out.Flows, model.FlowAt{At: name, Flow: f})
+		}
+	}
+	slices.SortStableFunc(out.Flows, func(a, b model.FlowAt) int {
+		return cmp.Or(a.Frontend.Compare(b.Frontend), a.Client.Compare(b.Client), cmp.Compare(a.At, b.At))
+	})
+	return out, nil
+}
