@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/netip"
@@ -88,7 +89,7 @@ func (e *ejections) follow() {
 	}
 	data := make([]byte, min(info.Size()-e.read, 4*maxEvents))
 	n, err := f.ReadAt(data, e.read)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return
 	}
 	data = data[:n]
