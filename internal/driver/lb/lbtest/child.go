@@ -159,7 +159,7 @@ type plane struct {
 }
 
 // start starts the data plane in the namespace, or in this process without one.
-func start(t *testing.T, s Subject, in *space) *plane {
+func start(t *testing.T, s Subject, in *space, env map[string]string) *plane {
 	t.Helper()
 	p := &plane{t: t, subject: s}
 	if s.InProcess {
@@ -170,6 +170,9 @@ func start(t *testing.T, s Subject, in *space) *plane {
 	}
 	p.cmd = exec.Command("/proc/self/exe")
 	p.cmd.Env = append(os.Environ(), asChild+"=1")
+	for name, value := range env {
+		p.cmd.Env = append(p.cmd.Env, name+"="+value)
+	}
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := p.cmd.StdinPipe()

@@ -53,6 +53,13 @@ type Subject struct {
 	Direct bool
 	// Prepare makes a backend's namespace ready for the mode; it runs inside.
 	Prepare func() error
+	// Policy changes every frontend of the traffic cases, if set.
+	Policy func(*model.Frontend)
+	// Settings are made in the load balancer's namespace (below /proc/sys).
+	Settings map[string]string
+	// StateDir is the environment variable by which New gets a directory that outlasts the
+	// data plane's processes of a case.
+	StateDir string
 	// InProcess is for a data plane without a kernel: state cases only.
 	InProcess bool
 }
@@ -62,16 +69,18 @@ type Feature string
 
 // The features.
 const (
-	Sources   Feature = "source ranges"
-	NewFlows  Feature = "new-flow limit"
-	MaxFlows  Feature = "flows to one backend"
-	Affinity  Feature = "affinity"
-	QUIC      Feature = "QUIC"
-	NAT       Feature = "mode NAT"
-	DSRGeneve Feature = "mode DSRGeneve"
-	DSRIPIP   Feature = "mode DSRIPIP"
-	DSRL2     Feature = "mode DSRL2"
-	OtherPort Feature = "backends at other ports"
+	Sources  Feature = "source ranges"
+	NewFlows Feature = "new-flow limit"
+	MaxFlows Feature = "flows to one backend"
+	Affinity Feature = "affinity"
+	// AffinityPorts: a client's flows to all ports of a VIP and owner have one backend.
+	AffinityPorts Feature = "affinity over ports"
+	QUIC          Feature = "QUIC"
+	NAT           Feature = "mode NAT"
+	DSRGeneve     Feature = "mode DSRGeneve"
+	DSRIPIP       Feature = "mode DSRIPIP"
+	DSRL2         Feature = "mode DSRL2"
+	OtherPort     Feature = "backends at other ports"
 	// StickyDrain: a client with affinity leaves a draining backend.
 	StickyDrain Feature = "affinity that ends with draining"
 	Listener    Feature = "listeners of proxies"

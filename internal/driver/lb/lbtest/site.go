@@ -38,15 +38,15 @@ type site struct {
 	lb       *space
 	backends []*space
 	plane    *plane
+	env      map[string]string         // of the data plane's process
 	own      map[netip.AddrPort]string // names of backends by address
 	counts   *sync.Map                 // datagrams by backend
 }
 
 var (
-	vips      = []string{"192.0.2.10", "2001:db8:1::10", "192.0.2.11", "2001:db8:1::11"}
-	clients4  = netip.MustParsePrefix("10.91.0.0/24")
-	clients6  = netip.MustParsePrefix("fd91::/64")
-	onlyTable = []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"}
+	vips     = []string{"192.0.2.10", "2001:db8:1::10", "192.0.2.11", "2001:db8:1::11"}
+	clients4 = netip.MustParsePrefix("10.91.0.0/24")
+	clients6 = netip.MustParsePrefix("fd91::/64")
 )
 
 const (
@@ -74,7 +74,7 @@ func newSite(t *testing.T, s Subject) *site {
 	x := &site{t: t, subject: s, own: map[netip.AddrPort]string{}, counts: &sync.Map{}}
 	x.need()
 	x.client, x.lb = newSpace(t, "client"), newSpace(t, "lb")
-	x.lb.sysctl(t, "1", onlyTable...)
+	x.settle()
 	quiet := []string{"net/ipv4/conf/all/rp_filter", "net/ipv4/conf/default/rp_filter", "net/ipv6/conf/all/accept_dad", "net/ipv6/conf/default/accept_dad"}
 	for _, m := range []*space{x.client, x.lb} {
 		m.sysctl(t, "0", quiet...)
@@ -121,8 +121,20 @@ func newSite(t *testing.T, s Subject) *site {
 	for _, v := range vips {
 		x.lb.address(t, "lo", host(v))
 	}
-	x.plane = start(t, s, x.lb)
+	x.plane = start(t, s, x.lb, x.env)
 	return x
+}
+
+// settle makes the load balancer's settings.
+func (x *site) settle() {
+	x.t.Helper()
+	if x.subject.StateDir != "" {
+		x.env = map[string]string{x.subject.StateDir: x.t.TempDir()}
+	}
+	x.lb.sysctl(x.t, "1", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
+	for name, value := range x.subject.Settings {
+		x.lb.sysctl(x.t, value, name)
+	}
 }
 
 // need skips where there can be no namespaces.
@@ -157,6 +169,9 @@ func (x *site) frontend(k model.FrontendKey, n int) *model.Balanced {
 	}}
 	for i := range n {
 		f.Backends = append(f.Backends, x.backend(k, i, 100))
+	}
+	if x.subject.Policy != nil {
+		x.subject.Policy(f.Frontend)
 	}
 	return f
 }

@@ -166,3 +166,10 @@ func (s *space) route(t *testing.T, to, via string) {
 		return nil
 	}))
 }
+
+// InNamespace runs f on a thread in a network namespace of its own. f must return, not call
+// t.FailNow.
+func InNamespace(t *testing.T, f func() error) {
+	t.Helper()
+	must(t, newSpace(t, "test").in(f))
+}

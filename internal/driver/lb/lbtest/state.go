@@ -46,12 +46,12 @@ func bareSite(t *testing.T, s Subject) *site {
 	if !s.InProcess {
 		x.need()
 		x.lb = newSpace(t, "lb")
-		x.lb.sysctl(t, "1", onlyTable...)
+		x.settle()
 		for _, v := range vips {
 			x.lb.address(t, "lo", host(v))
 		}
 	}
-	x.plane = start(t, s, x.lb)
+	x.plane = start(t, s, x.lb, x.env)
 	if s.InProcess { // its kernel is that of the last case
 		x.set()
 	}
@@ -61,7 +61,7 @@ func bareSite(t *testing.T, s Subject) *site {
 // again starts a data plane after the last one.
 func (x *site) again() {
 	x.t.Helper()
-	x.plane = start(x.t, x.subject, x.lb)
+	x.plane = start(x.t, x.subject, x.lb, x.env)
 }
 
 func (x *site) dump() string { return x.plane.do("dump") }

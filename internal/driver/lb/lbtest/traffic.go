@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -15,8 +16,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Traffic is the second part of the contract.
-func Traffic(t *testing.T, s Subject) {
+// Traffic is the second part of the contract: all of it, or the cases named.
+func Traffic(t *testing.T, s Subject, only ...string) {
 	for _, c := range []struct {
 		name  string
 		needs Feature
@@ -30,6 +31,7 @@ func Traffic(t *testing.T, s Subject) {
 		{"udp", "", datagrams},
 		{"two-ports", "", twoPorts},
 		{"affinity", Affinity, sticky},
+		{"affinity-over-ports", AffinityPorts, stickyPorts},
 		{"sources", Sources, sources},
 		{"new-flow-limit", NewFlows, limit},
 		{"flows-per-backend", MaxFlows, maxFlows},
@@ -37,7 +39,7 @@ func Traffic(t *testing.T, s Subject) {
 		{"listener", Listener, listener},
 		{"bystanders", "", bystanders},
 	} {
-		if s.Cannot[c.needs] != "" {
+		if s.Cannot[c.needs] != "" || len(only) > 0 && !slices.Contains(only, c.name) {
 			continue // State sees that it is refused
 		}
 		t.Run(c.name, func(t *testing.T) { c.run(newSite(t, s)) })
@@ -339,6 +341,59 @@ func sticky(x *site) {
 	}
 }
 
+// stickyPorts: all ports of a VIP and owner are one to a client.
+func stickyPorts(x *site) {
+	for _, vip := range vips[:2] {
+		var set []*model.Balanced
+		for _, port := range []uint16{80, 81} {
+			f := x.frontend(key(model.TCP, vip, port), 4)
+			f.Frontend.Affinity = time.Hour
+			for i := range f.Backends {
+				f.Backends[i].Address = netip.AddrPortFrom(f.Backends[i].Address.Addr(), port)
+			}
+			set = append(set, f)
+		}
+		seen := map[string]bool{}
+		check := func(what string, among ...*model.Balanced) {
+			x.t.Helper()
+			for i := range clientsCount {
+				got := map[string]int{}
+				for _, f := range among {
+					from := func(int) netip.Addr { return clientAddr(f.Frontend.VIP.Is4(), i) }
+					for name, n := range x.spread(f.Frontend.FrontendKey, 2, from) {
+						got[name] += n
+						seen[name] = true
+					}
+				}
+				if len(got) != 1 {
+					x.t.Errorf("%s: %s: a client reached %v", vip, what, got)
+				}
+			}
+		}
+		x.set(set[0])
+		check("one port", set[0])
+		flows := x.open(set[0].Frontend.FrontendKey, 1, 4)
+		x.set(set...)
+		x.alive("one more port", flows)
+		check("two ports", set...)
+		if len(seen) < 2 {
+			x.t.Errorf("%s: %d clients reached only %v", vip, clientsCount, seen)
+		}
+		eventually(x.t, "figures tell of the flows to both ports", func() bool {
+			all, _ := x.plane.figures()
+			return all[set[0].Frontend.FrontendKey].NewFlows+all[set[1].Frontend.FrontendKey].NewFlows >= 6*clientsCount
+		})
+		list, _ := x.plane.flows(model.FlowQuery{Frontend: set[0].Frontend.FrontendKey})
+		for _, y := range list {
+			if y.Backend.Port() != 80 || x.own[y.Backend] == "" {
+				x.t.Errorf("%s: a flow is %+v", vip, y)
+			}
+		}
+		x.set(set[0])
+		x.alive("one port less", flows)
+	}
+}
+
 // dropped is the sum of what was dropped.
 func (x *site) dropped() uint64 {
 	x.t.Helper()
@@ -431,9 +486,13 @@ func figures(x *site) {
 		for _, name := range opened {
 			got[name]++
 		}
-		all, _ := x.plane.figures()
-		g := all[k]
 		total := len(opened) + rounds
+		var g model.FrontendFigures
+		eventually(x.t, fmt.Sprintf("the figures of %s tell of %d flows", k, total), func() bool { // IPVS adds up every two seconds
+			all, _ := x.plane.figures()
+			g = all[k]
+			return g.NewFlows >= uint64(total)
+		})
 		if g.NewFlows != uint64(total) || g.Packets < uint64(3*total) || g.Bytes < 40*g.Packets {
 			x.t.Errorf("%s: after %d flows the figures are %+v", k, total, g)
 		}

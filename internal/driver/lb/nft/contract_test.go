@@ -24,7 +24,8 @@ var subject = lbtest.Subject{
 	Dump: dump, Meddle: meddle, Damage: damage,
 	Repair: func(p lbtest.DataPlane) error { return p.(*Plane).Repair() },
 	Cannot: map[lbtest.Feature]string{
-		lbtest.MaxFlows: "use the data plane IPVS", lbtest.QUIC: "use the data plane XDP",
+		lbtest.AffinityPorts: "each frontend remembers clients for itself",
+		lbtest.MaxFlows:      "use the data plane IPVS", lbtest.QUIC: "use the data plane XDP",
 		lbtest.DSRGeneve: "it rewrites addresses", lbtest.DSRIPIP: "it rewrites addresses", lbtest.DSRL2: "it rewrites addresses",
 	},
 }

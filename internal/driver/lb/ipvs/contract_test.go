@@ -1,0 +1,266 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/ipvs"
+	"github.com/vishvananda/netlink"
+
+	"fairlead.dev/internal/driver/lb/lbtest"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/lab/uml"
+)
+
+var subject = lbtest.Subject{
+	Kind: model.DataPlaneIPVS,
+	New: func() (lbtest.DataPlane, error) {
+		p, err := New(Config{StateDir: os.Getenv(stateDir), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+		if err != nil {
+			return nil, err
+		}
+		// Debian's user-mode kernel has nf_tables for bridges only.
+		if err := p.marker.write(nil, nil); errors.Is(err, errors.ErrUnsupported) {
+			p.marker = filters(os.Getenv(stateDir))
+		}
+		return p, nil
+	},
+	Dump: dump, Meddle: meddle, Damage: damage,
+	Repair:   func(p lbtest.DataPlane) error { return p.(*Plane).Repair() },
+	StateDir: stateDir,
+	Settings: map[string]string{"net/ipv4/vs/expire_quiescent_template": "1"},
+	Cannot: map[lbtest.Feature]string{
+		lbtest.Sources: "use the data plane NFTables or XDP", lbtest.NewFlows: "use the data plane NFTables or XDP",
+		lbtest.QUIC: "use the data plane XDP", lbtest.DSRGeneve: "the data plane XDP",
+	},
+}
+
+// stateDir is a directory for each test, which the child shares.
+const stateDir = "FAIRLEAD_IPVS_TEST_STATE"
+
+// modules that the contract takes.
+var modules = []string{
+	"veth", "bridge", "nf_tables", "ip_vs", "ip_vs_mh", "ip_vs_wrr", "ip_vs_wlc", "ip_vs_rr", "ipip", "ip6_tunnel", "nf_conntrack", "sch_ingress", "cls_flower", "act_skbedit",
+}
+
+func TestMain(m *testing.M) {
+	if uml.Inside() {
+		uml.Finish(m.Run())
+	}
+	lbtest.Main(m, subject)
+}
+
+// TestContract runs here if this kernel has IPVS, else in user-mode Linux.
+func TestContract(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: IPVS")
+	}
+	if available() == nil {
+		contract(t)
+		return
+	}
+	guest(t, "TestContract")
+}
+
+func contract(t *testing.T) {
+	t.Run("state", func(t *testing.T) { lbtest.State(t, subject) })
+	t.Run("nat", func(t *testing.T) { lbtest.Traffic(t, subject) })
+	for name, scheduler := range map[string]string{"wrr": "wrr", "wlc": "wlc"} {
+		t.Run(name, func(t *testing.T) {
+			s := subject
+			s.Policy = func(f *model.Frontend) { f.Scheduler = scheduler }
+			lbtest.Traffic(t, s, "shares", "no-new-flows", "draining")
+		})
+	}
+	for name, mode := range map[string]model.ForwardMode{"tunnel": model.ModeDSRIPIP, "direct": model.ModeDSRL2} {
+		t.Run(name, func(t *testing.T) {
+			s := subject
+			s.Mode, s.Direct = mode, true
+			s.Cannot = map[lbtest.Feature]string{lbtest.OtherPort: "keeps the port"}
+			for feature, why := range subject.Cannot {
+				s.Cannot[feature] = why
+			}
+			if mode == model.ModeDSRIPIP {
+				s.Prepare = tunnels
+			}
+			lbtest.Traffic(t, s)
+		})
+	}
+	t.Run("others-service", othersService)
+}
+
+// tunnels makes a backend take packets out of tunnels.
+func tunnels() error {
+	for _, name := range []string{"tunl0", "ip6tnl0"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guest runs a test of this binary in user-mode Linux, and tells what its parts came to.
+func guest(t *testing.T, test string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	defer cancel()
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type part struct {
+		name, result string
+		output       []string
+	}
+	var parts []*part
+	var current *part
+	status, err := uml.Run(ctx, uml.Options{
+		Binary: binary, Args: []string{"-test.v", "-test.run=^" + test + "$", "-test.timeout=11m"}, Modules: modules, Dir: t.TempDir(),
+		Line: func(line string) {
+			t.Log(line)
+			words := strings.Fields(line)
+			switch {
+			case len(words) == 3 && words[0] == "===" && (words[1] == "RUN" || words[1] == "NAME"):
+				i := slices.IndexFunc(parts, func(p *part) bool { return p.name == words[2] })
+				if i < 0 {
+					i, parts = len(parts), append(parts, &part{name: words[2]})
+				}
+				current = parts[i]
+			case len(words) == 4 && words[0] == "---":
+				for _, p := range parts {
+					if p.name == words[2] {
+						p.result = strings.TrimSuffix(words[1], ":")
+					}
+				}
+			case current != nil:
+				current.output = append(current.output, line)
+			}
+		},
+	})
+	if errors.Is(err, uml.ErrMissing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range parts {
+		name, below := strings.CutPrefix(p.name, test+"/")
+		if !below {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			if p.result != "PASS" {
+				t.Errorf("in user-mode Linux: %s\n%s", p.result, strings.Join(p.output, "\n"))
+			}
+		})
+	}
+	if status != 0 && !t.Failed() || len(parts) < 20 {
+		t.Errorf("in user-mode Linux the test ended with %d after %d parts", status, len(parts))
+	}
+}
+
+// othersService: a frontend that somebody else has a service for is refused, and that
+// service stays.
+func othersService(t *testing.T) {
+	lbtest.InNamespace(t, func() error {
+		p, err := New(Config{})
+		if err != nil {
+			return err
+		}
+		kernel, err := openKernel()
+		if err != nil {
+			return err
+		}
+		k := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.10"), Transport: model.TCP, Port: 80}
+		f := &model.Balanced{Frontend: &model.Frontend{FrontendKey: k, Machines: []string{"lb"}, Mode: model.ModeDSRL2}}
+		theirs := service{target: target{key: k}, scheduler: "rr"}
+		err = errors.Join(
+			kernel.handle.NewService(theirs.svc()),
+			p.Set(model.Balancing{Machine: "lb", Frontends: map[model.FrontendKey]*model.Balanced{k: f}}))
+		if o := p.Observed(); len(o) != 1 || o[0].State != model.FrontendRefused || !strings.Contains(o[0].Message, "somebody else has a service") {
+			t.Errorf("observed %+v", o)
+		}
+		err = errors.Join(err, kernel.handle.DelService(theirs.svc()), p.Repair())
+		if o := p.Observed(); len(o) != 1 || o[0].State != model.FrontendBalanced {
+			t.Errorf("after theirs had gone: %+v", o)
+		}
+		return errors.Join(err, p.Close(false))
+	})
+}
+
+// dump is all of IPVS, and the tables of nftables.
+func dump() (string, error) {
+	h, err := ipvs.New("")
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	var lines []string
+	services, err := h.GetServices()
+	if err != nil {
+		return "", err
+	}
+	for _, s := range services {
+		line := fmt.Sprint(s.FWMark, s.Address, s.Protocol, s.Port, s.SchedName, s.Flags, s.Timeout)
+		lines = append(lines, line)
+		destinations, err := h.GetDestinations(s)
+		if err != nil {
+			return "", err
+		}
+		for _, d := range destinations {
+			lines = append(lines, line+fmt.Sprint(" -> ", d.Address, d.Port, d.Weight, d.ConnectionFlags, d.UpperThreshold))
+		}
+	}
+	marks, err := filters(os.Getenv(stateDir)).read()
+	if err != nil {
+		return "", err
+	}
+	for k, m := range marks {
+		lines = append(lines, fmt.Sprintf("%s has mark %#x", k, m))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n"), nil
+}
+
+// meddle adds services, by address and by mark.
+func meddle() error {
+	h, err := ipvs.New("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	byAddress := service{target: target{key: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.10"), Transport: model.TCP, Port: 8443}}, scheduler: "rr"}
+	byMark := service{target: target{mark: 7, is4: true}, scheduler: "rr"}
+	a := netip.MustParseAddrPort("10.92.0.21:80")
+	for _, s := range []service{byAddress, byMark} {
+		if err := errors.Join(h.NewService(s.svc()), h.NewDestination(s.svc(), dest(a, backend{weight: 1}))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damage removes a service of ours.
+func damage() error {
+	h, err := ipvs.New("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	services, err := h.GetServices()
+	if err != nil || len(services) == 0 {
+		return fmt.Errorf("no service to remove: %w", err)
+	}
+	return h.DelService(services[0])
+}

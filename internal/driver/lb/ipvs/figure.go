@@ -1,0 +1,104 @@
+package ipvs
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/moby/ipvs"
+
+	"fairlead.dev/internal/model"
+)
+
+// wide widens a counter of 32 bits.
+type wide struct {
+	last  uint32
+	total uint64
+}
+
+// widen returns the whole counter of that name. It is right if it is asked before the
+// kernel's has gone round once.
+func (p *Plane) widen(name string, now uint32) uint64 {
+	w, known := p.totals[name]
+	if !known {
+		w.total = uint64(now)
+	} else {
+		w.total += uint64(now - w.last)
+	}
+	w.last = now
+	p.totals[name] = w
+	return w.total
+}
+
+// Figures count what went from clients to backends, as IPVS does. What it counts of a mark
+// stands at the mark's first frontend, since IPVS does not know the others; their flows are
+// their own. It drops without counting, and has no lookup table to see.
+func (p *Plane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
+	p.work.Lock()
+	defer p.work.Unlock()
+	p.mu.Lock()
+	services := p.services
+	observed := p.observed
+	p.mu.Unlock()
+	drops := map[string]uint64{}
+	var all []model.FrontendFigures
+	for k, o := range observed {
+		if o.State == model.FrontendBalanced && o.Mode == model.ModeLocal && !carried(services, k) {
+			all = append(all, model.FrontendFigures{FrontendKey: k})
+		}
+	}
+	type pair struct {
+		key     model.FrontendKey
+		backend netip.AddrPort
+	}
+	flows := map[pair]uint64{}
+	if len(services) > 0 {
+		if err := eachConnection(func(c connection) { flows[pair{c.frontend, c.backend}]++ }); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, t := range sortedTargets(services) {
+		s := services[t]
+		x, err := p.kernel.handle.GetService(s.svc())
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the counters of service %s of IPVS: %w", t, err)
+		}
+		destinations, err := p.kernel.handle.GetDestinations(s.svc())
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the counters of service %s of IPVS: %w", t, err)
+		}
+		for i, k := range s.frontends {
+			f := model.FrontendFigures{FrontendKey: k}
+			if i == 0 {
+				name := t.String()
+				f.Packets, f.NewFlows, f.Bytes = p.widen(name+" packets", x.Stats.PacketsIn), p.widen(name+" flows", x.Stats.Connections), x.Stats.BytesIn
+			}
+			for _, d := range destinations {
+				f.Backends = append(f.Backends, p.backend(k, t, d, i == 0))
+			}
+			for j := range f.Backends {
+				f.Backends[j].Flows = flows[pair{k, f.Backends[j].Address}]
+			}
+			slices.SortFunc(f.Backends, func(a, b model.BackendFigures) int { return a.Address.Compare(b.Address) })
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b model.FrontendFigures) int { return a.Compare(b.FrontendKey) })
+	return all, drops, nil
+}
+
+func carried(services map[target]service, k model.FrontendKey) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(services)), func(s service) bool { return slices.Contains(s.frontends, k) })
+}
+
+func (p *Plane) backend(k model.FrontendKey, t target, d *ipvs.Destination, counts bool) model.BackendFigures {
+	a, _ := netip.AddrFromSlice(d.Address)
+	at := netip.AddrPortFrom(a, d.Port)
+	b := model.BackendFigures{Address: addressed(k, at)}
+	if counts {
+		name := fmt.Sprint(t, " ", at)
+		b.Packets, b.NewFlows, b.Bytes = p.widen(name+" packets", d.Stats.PacketsIn), p.widen(name+" flows", d.Stats.Connections), d.Stats.BytesIn
+	}
+	return b
+}
