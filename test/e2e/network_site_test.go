@@ -339,17 +339,3 @@ func (s *site) lost(t *testing.T) map[string]uint32 {
 	}
 	return lost
 }
-
-// awaitCloses waits until an edge ends each connection with the answer that is under
-// way, and returns when it was seen.
-func (s *site) awaitCloses(t *testing.T, edge string) time.Time {
-	t.Helper()
-	s.await(t, edge+" to close connections", func(ctx context.Context) error {
-		a, err := s.ask(ctx, edge, request{at: vip4, host: vipHost})
-		if err == nil && !a.closes {
-			err = fmt.Errorf("it answers %s and keeps the connection", a)
-		}
-		return err
-	})
-	return s.Now()
-}
