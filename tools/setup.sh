@@ -6,6 +6,7 @@
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
+#   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
 # .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
@@ -193,14 +194,21 @@ setup_cluster() {
 	printf '%s' "$key" >"$stamp"
 }
 
-[[ $# -gt 0 ]] || set -- run generate lint cluster
+# There is none but for x86: tests that need it skip then.
+setup_uml() {
+	have linux.uml && return
+	(debian linux.uml user-mode-linux "a kernel with IPVS, as a process, for tests where this machine's kernel has none") ||
+		say "going on without user-mode Linux: tests of IPVS skip"
+}
+
+[[ $# -gt 0 ]] || set -- run generate lint cluster uml
 mkdir -p .tools/bin bin
 exec 9>.tools/lock
 flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	run | generate | lint | cluster) "setup_$part" ;;
-	*) die "unknown part $part (run, generate, lint, cluster)" ;;
+	run | generate | lint | cluster | uml) "setup_$part" ;;
+	*) die "unknown part $part (run, generate, lint, cluster, uml)" ;;
 	esac
 done
