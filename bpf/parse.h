@@ -175,6 +175,44 @@ static __always_inline int parse_addresses(struct packet *p, __be16 protocol)
 	return -REASON_UNSUPPORTED_PROTOCOL;
 }
 
+#define OPTION_END 0
+#define OPTION_NOTHING 1
+#define OPTION_LOOSE_ROUTE 131
+#define OPTION_STRICT_ROUTE 137
+
+/* Are the options of an IPv4 header of so many bytes where they say, and none that sends
+ * the packet elsewhere (RFC 791, 3.1; RFC 7126, 4.3 and 4.4)? */
+__noinline int sound_options(struct xdp_md *xdp, __u32 link, __u32 size)
+{
+	void *header = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	if (link > LINK_MAX)
+		return 0;
+	header += link;
+	__u32 at = sizeof(struct iphdr);
+	for (int i = 0; i < 40; i++) {
+		/* The verifier knows no more than this, so that it need not follow every way here. */
+		asm volatile("" : "+r"(at));
+		at &= 63;
+		if (at >= size)
+			return at == size;
+		__u8 *option = header + at;
+		if ((void *)(option + 2) > end)
+			return 0;
+		if (option[0] == OPTION_END)
+			return 1;
+		if (option[0] == OPTION_NOTHING) {
+			at++;
+			continue;
+		}
+		if (option[0] == OPTION_LOOSE_ROUTE || option[0] == OPTION_STRICT_ROUTE)
+			return 0;
+		if (option[1] < 2 || at + option[1] > size)
+			return 0;
+		at += option[1];
+	}
+	return at == size;
+}
+
 /* As the number of available bytes: the packet is quoted in an ICMP error, is cut off
  * anywhere, and its header may have been rewritten on the way. */
 #define QUOTED 0xffffffff
@@ -203,8 +241,10 @@ static __always_inline int parse_ip4(struct packet *p, __u32 available)
 			return -REASON_TRUNCATED;
 		sum += load32(at + i);
 	}
-	if (fold(sum) != 0xffff && available != QUOTED)
-		return -REASON_BAD_CHECKSUM;
+	if (available != QUOTED) {
+		if (fold(sum) != 0xffff)
+			return -REASON_BAD_CHECKSUM;
+	}
 	p->ttl = ip->ttl;
 	p->tos = ip->tos;
 	p->protocol = ip->protocol;
@@ -450,6 +490,8 @@ __noinline int read_packet(struct xdp_md *xdp, struct packet *out, __u32 at)
 		}
 	} else if (!bad) {
 		bad = parse_transport(&p);
+		if (p.version == 4 && p.header > sizeof(struct iphdr) && !sound_options(xdp, p.link, p.header))
+			bad = -REASON_BAD_HEADER;
 	}
 	out->source = p.source;
 	out->destination = p.destination;
