@@ -41,7 +41,7 @@ func (s *state) read() error {
 			break
 		}
 		f := &frontend{
-			key:      model.FrontendKey{VIP: key.Vip.address(), Port: wirePort(key.Port), Transport: model.TCP},
+			key:      model.FrontendKey{VIP: key.Vip.address(), Port: networkPort(key.Port), Transport: model.TCP},
 			inKernel: true, value: value, locals: map[uint64]bpfLocal{}, unready: value.Flags&uint16(bpfFrontendFlagFRONTEND_UNREADY) != 0,
 		}
 		if key.Protocol != 6 {

@@ -64,6 +64,7 @@ func child(dir string) error {
 	if err != nil {
 		return err
 	}
+	d.probe.every = 100 * time.Millisecond
 	go func() {
 		if err := d.Run(context.Background()); err != nil {
 			log.Error("it does not run", "error", err)
@@ -218,8 +219,8 @@ func pause(ctx context.Context, t *testing.T, format string, args ...any) {
 	}
 }
 
-// node is a machine as others reach it.
-func node(m *lab.Machine) *model.Node {
+// nodeOf is a machine as others reach it.
+func nodeOf(m *lab.Machine) *model.Node {
 	return &model.Node{Name: m.Name(), Tunnel4: m.Addr4(), Tunnel6: m.Addr6(), Decaps: true}
 }
 

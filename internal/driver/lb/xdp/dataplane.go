@@ -50,6 +50,12 @@ type DataPlane struct {
 	want     model.Balancing
 	wanted   bool // Set was called
 	problems []string
+	lost     map[string]time.Time // machines that just ceased to take packets out of tunnels
+	tunnel   tunnel
+	ports    struct {
+		at          time.Time
+		first, last uint16
+	}
 	captures int // that run
 	closed   bool
 
@@ -64,6 +70,9 @@ const (
 	resync = 15 * time.Second
 	// settle is how long changes of the network are gathered.
 	settle = 50 * time.Millisecond
+	// grace is how long a machine that no longer says that it takes packets out of tunnels
+	// counts as if it did: its programs work on while its agent starts anew.
+	grace = 30 * time.Second
 )
 
 // New returns a data plane, and adopts what an earlier agent pinned: it goes on as it is
@@ -87,15 +96,12 @@ func New(c Config) (*DataPlane, error) {
 	if d.why != nil {
 		return d, nil
 	}
-	pins, err := pinDir(c.Dir, c.Log)
-	if err != nil {
-		d.why = err
-		return d, nil
+	there, err := left(c.Dir)
+	if err == nil && there {
+		err = d.load()
 	}
-	if left, err := pinned(pins, bpfMapFrontends); err != nil {
-		return nil, err
-	} else if len(left) > 0 {
-		return d, d.load()
+	if err != nil {
+		return nil, fmt.Errorf("XDP data plane: %w", err)
 	}
 	return d, nil
 }
@@ -154,10 +160,34 @@ func (d *DataPlane) set(b model.Balancing) error {
 			return err
 		}
 	}
+	now := time.Now()
+	d.miss(b.Nodes, now)
 	d.want, d.wanted = b, true
 	d.probe.set(targets(b))
 	poke(d.kick)
-	return d.apply(time.Now())
+	return d.apply(now)
+}
+
+// miss notes machines that took packets out of tunnels a moment ago.
+func (d *DataPlane) miss(nodes map[string]*model.Node, now time.Time) {
+	for name, was := range d.want.Nodes {
+		if is := nodes[name]; was.Decaps && is != nil && !is.Decaps {
+			if d.lost == nil {
+				d.lost = map[string]time.Time{}
+			}
+			d.lost[name] = now.Add(grace)
+		}
+	}
+	for name := range d.lost {
+		if n := nodes[name]; n == nil || n.Decaps {
+			delete(d.lost, name)
+		}
+	}
+}
+
+// decaps says whether a machine is to count as one that takes packets out of tunnels.
+func (d *DataPlane) decaps(now time.Time) func(*model.Node) bool {
+	return func(n *model.Node) bool { return n.Decaps || now.Before(d.lost[n.Name]) }
 }
 
 // apply brings maps and hooks up to date with what is wanted.
@@ -168,7 +198,14 @@ func (d *DataPlane) apply(now time.Time) error {
 	defer d.hops.settled()
 	s := surroundings{
 		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, way: d.hops.look,
-		epoch: d.probe.age() + d.hops.changes,
+		epoch: d.probe.age() + d.hops.changes, decaps: d.decaps(now),
+	}
+	for name, until := range d.lost {
+		if !now.Before(until) {
+			delete(d.lost, name)
+			d.hops.changes++
+			s.epoch++
+		}
 	}
 	if err := d.settings(s.self()); err != nil {
 		return err
@@ -211,14 +248,7 @@ func (d *DataPlane) settings(self *model.Node) error {
 // attach has the programs where they are needed: XDP where frontends are balanced, tcx
 // where packets come out of tunnels and backends answer.
 func (d *DataPlane) attach(balanced, taken bool) {
-	addresses := d.c.Addresses()
-	if self := d.want.Nodes[d.want.Machine]; self != nil {
-		addresses = append(slices.Clone(addresses), self.Tunnel4, self.Tunnel6)
-	}
-	found, errs := devices(d.c.Interfaces, addresses)
-	if len(found) == 0 && len(errs) == 0 {
-		errs = append(errs, errors.New("no interface holds an address of this machine; name them by --lb-interfaces"))
-	}
+	found, errs := d.devices()
 	var at [2][]device
 	if balanced {
 		at[0] = found
@@ -250,6 +280,20 @@ func (d *DataPlane) attach(balanced, taken bool) {
 		}
 		d.problems = problems
 	}
+}
+
+// devices are the interfaces that programs belong to, and what is wrong.
+func (d *DataPlane) devices() ([]device, []error) {
+	addresses := d.c.Addresses()
+	if self := d.want.Nodes[d.want.Machine]; self != nil {
+		addresses = append(slices.Clone(addresses), self.Tunnel4, self.Tunnel6)
+	}
+	found, errs := devices(d.c.Interfaces, addresses)
+	if len(found) == 0 && len(errs) == 0 {
+		errs = append(errs, errors.New("no interface holds an address of this machine; name them by --lb-interfaces"))
+	}
+	d.tunnel = newTunnel(found, errs)
+	return found, errs
 }
 
 // Supports is described by the interface that the agent states.
@@ -354,6 +398,11 @@ func (d *DataPlane) due() time.Duration {
 		return 0
 	}
 	next := d.state.next()
+	for _, until := range d.lost {
+		if next.IsZero() || until.Before(next) {
+			next = until
+		}
+	}
 	if next.IsZero() {
 		return 0
 	}
@@ -368,7 +417,8 @@ func poke(c chan<- struct{}) {
 }
 
 // Close ends the data plane. With leave everything stays in the kernel and works on, for
-// the next agent to adopt; else it is removed.
+// the next agent to adopt; else it is removed. It stays, too, where Set was never called:
+// an agent that could not begin must not take away what is balanced.
 func (d *DataPlane) Close(leave bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -377,6 +427,7 @@ func (d *DataPlane) Close(leave bool) error {
 		return nil
 	}
 	d.closed = true
+	leave = leave || !d.wanted
 	err := d.attached.close(leave)
 	if !leave {
 		err = errors.Join(err, d.k.remove())

@@ -16,10 +16,10 @@ import (
 // isFull says that a map took no entry because it has no room.
 func isFull(err error) bool { return errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) }
 
-// full names the option of a map that is full.
-func full(err error, m *ebpf.Map, option string) error {
+// full says how large a map that is full is.
+func full(err error, m *ebpf.Map) error {
 	if err != nil && isFull(err) {
-		return fmt.Errorf("%w: the map has %d entries (%s)", errFull, m.MaxEntries(), option)
+		return fmt.Errorf("%w: the map has %d entries", errFull, m.MaxEntries())
 	}
 	return err
 }
@@ -37,12 +37,12 @@ func absent(err error) error {
 func (s *state) setLocals(f *frontend) error {
 	for _, m := range f.plan.local {
 		at := m.backend.Address
-		v := bpfLocal{Address: wireAddress(at.Addr()), Port: wirePort(at.Port()), Flags: uint8(m.flags)}
+		v := bpfLocal{Address: wireAddress(at.Addr()), Port: networkPort(at.Port()), Flags: uint8(m.flags)}
 		if was, there := f.locals[m.id]; there && was == v {
 			continue
 		}
 		if err := s.k.maps.Locals.Put(bpfLocalKey{Id: m.id, Frontend: f.value.Index}, v); err != nil {
-			return fmt.Errorf("write a backend of this machine: %w", full(err, s.k.maps.Locals, "--lb-backends"))
+			return fmt.Errorf("write a backend of this machine: %w", full(err, s.k.maps.Locals))
 		}
 		f.locals[m.id] = v
 	}
@@ -91,7 +91,7 @@ func (s *state) setPasses(f *frontend) error {
 			if err := s.k.maps.Hops.Put(m.id, v); err != nil {
 				s.hops.release(m.remote)
 				p.held = false
-				return fmt.Errorf("write where a backend is: %w", full(err, s.k.maps.Hops, "--lb-backends"))
+				return fmt.Errorf("write where a backend is: %w", full(err, s.k.maps.Hops))
 			}
 			p.value = v
 		}
@@ -146,7 +146,7 @@ func (s *state) setSources(f *frontend) error {
 			continue
 		}
 		if err := s.k.maps.Sources.Put(sourceKey(f.value.Index, p), uint32(1)); err != nil {
-			return fmt.Errorf("write a range of clients: %w", full(err, s.k.maps.Sources, "--lb-sources"))
+			return fmt.Errorf("write a range of clients: %w", full(err, s.k.maps.Sources))
 		}
 		if f.sources == nil {
 			f.sources = map[netip.Prefix]bool{}
@@ -190,7 +190,7 @@ func (s *state) setServers(f *frontend) error {
 			continue
 		}
 		if err := s.k.maps.QuicServers.Put(bpfQuicServerKey{Frontend: f.value.Index, Id: id}, place); err != nil {
-			return fmt.Errorf("write a server of QUIC: %w", full(err, s.k.maps.QuicServers, "--lb-backends"))
+			return fmt.Errorf("write a server of QUIC: %w", full(err, s.k.maps.QuicServers))
 		}
 		if f.servers == nil {
 			f.servers = map[[8]byte]uint32{}
@@ -227,7 +227,7 @@ func (s *state) setVIP(f *frontend, on bool) error {
 		err = s.k.maps.Vips.Put(wireAddress(vip), n)
 	}
 	if err != nil {
-		return fmt.Errorf("write the VIP: %w", full(err, s.k.maps.Vips, "--lb-frontends"))
+		return fmt.Errorf("write the VIP: %w", full(err, s.k.maps.Vips))
 	}
 	if s.vips[vip] = n; n == 0 {
 		delete(s.vips, vip)
@@ -257,7 +257,7 @@ func (s *state) setMachines() error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("write the tunnel endpoint %s: %w", a, full(err, s.k.maps.Machines, "--lb-next-hops"))
+			return fmt.Errorf("write the tunnel endpoint %s: %w", a, full(err, s.k.maps.Machines))
 		}
 		s.machines[a] = hop
 	}

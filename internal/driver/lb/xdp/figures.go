@@ -270,7 +270,7 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 	}
 	take := func(k *bpfFlowKey, backend model.FrontendBackend, f viewFrontend, state string, seen uint32) bool {
 		x := model.Flow{
-			Frontend: f.key, Client: netip.AddrPortFrom(k.Client.address(), wirePort(k.Port)), Backend: backend.Address, Machine: backend.Machine,
+			Frontend: f.key, Client: netip.AddrPortFrom(k.Client.address(), networkPort(k.Port)), Backend: backend.Address, Machine: backend.Machine,
 			State: state, Idle: time.Duration(max(0, now.Sec-int64(seen))) * time.Second,
 		}
 		switch {

@@ -271,9 +271,9 @@ func (a bpfAddress) address() netip.Addr {
 	return netip.AddrFrom16(a.Bytes).Unmap()
 }
 
-// wirePort is a port in network byte order, as a number of this machine's order, and the
+// networkPort is a port in network byte order, as a number of this machine's order, and the
 // other way round.
-func wirePort(p uint16) uint16 {
+func networkPort(p uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, p))
 }
 

@@ -21,16 +21,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// inMachine gives the test a network namespace, whose eth0 has 192.0.2.1 and 2001:db8::1,
-// and mounts of its own. Both end with the test's thread.
+// inMachine gives the test a network namespace, whose eth0 has 192.0.2.1 and 2001:db8::1.
+// It ends with the test's thread.
 func inMachine(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces and loads programs")
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
-	must(t, unix.Unshare(unix.CLONE_NEWNET|unix.CLONE_NEWNS))
-	must(t, unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""))
+	must(t, unix.Unshare(unix.CLONE_NEWNET))
 	for _, s := range []string{"all", "default"} {
 		must(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+s+"/disable_ipv6", []byte("0"), 0))
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"fairlead.dev/internal/model"
 )
@@ -89,8 +90,8 @@ func (d *DataPlane) ways(f *frontend) []string {
 		}
 	}
 	if f.plan.mode == model.ModeNAT {
-		if first, last, err := localPorts(); err == nil && first <= d.c.LastPort && last >= d.c.FirstPort {
-			wrong = append(wrong, fmt.Sprintf("ports %d to %d, which NAT uses, are within net.ipv4.ip_local_port_range (%d to %d): set it to end at %d, or flows of the machine itself may lose answers",
+		if first, last := d.localPorts(); first <= d.c.LastPort && last >= d.c.FirstPort {
+			wrong = append(wrong, fmt.Sprintf("ports %d to %d, which NAT uses, are within net.ipv4.ip_local_port_range (%d to %d): let it end at %d, or flows of the machine itself may lose answers",
 				d.c.FirstPort, d.c.LastPort, first, last, d.c.FirstPort-1))
 		}
 	}
@@ -102,6 +103,19 @@ func (d *DataPlane) ways(f *frontend) []string {
 	return wrong
 }
 
+// localPorts are the ports that the kernel gives to sockets of the machine; none if it does
+// not say.
+func (d *DataPlane) localPorts() (first, last uint16) {
+	if time.Since(d.ports.at) > resync {
+		d.ports.at = time.Now()
+		var err error
+		if d.ports.first, d.ports.last, err = localPorts(); err != nil {
+			d.c.Log.Debug("it is not known which ports sockets get", "error", err)
+		}
+	}
+	return d.ports.first, d.ports.last
+}
+
 // Tunnel is described by the interface that the agent states.
 func (d *DataPlane) Tunnel() (mtu uint32, message string, ok bool) {
 	d.mu.Lock()
@@ -109,26 +123,34 @@ func (d *DataPlane) Tunnel() (mtu uint32, message string, ok bool) {
 	if d.why != nil {
 		return 0, d.why.Error(), false
 	}
-	addresses := d.c.Addresses()
-	if self := d.want.Nodes[d.want.Machine]; self != nil {
-		addresses = append(slices.Clone(addresses), self.Tunnel4, self.Tunnel6)
+	if time.Since(d.tunnel.at) > resync {
+		d.devices()
 	}
-	found, errs := devices(d.c.Interfaces, addresses)
+	return d.tunnel.mtu, d.tunnel.message, d.tunnel.mtu > 0
+}
+
+// tunnel is what is known of the machine's end of tunnels.
+type tunnel struct {
+	at      time.Time
+	mtu     uint32 // 0: there is no interface for them
+	message string
+}
+
+func newTunnel(found []device, errs []error) tunnel {
+	t := tunnel{at: time.Now()}
 	for _, v := range found {
-		if mtu == 0 || uint32(v.mtu) < mtu {
-			mtu = uint32(v.mtu)
+		if t.mtu == 0 || uint32(v.mtu) < t.mtu {
+			t.mtu = uint32(v.mtu)
 		}
 	}
 	var messages []string
 	for _, err := range errs {
 		messages = append(messages, err.Error())
 	}
-	if len(found) == 0 {
-		messages = append(messages, "no interface holds an address of this machine; name them by --lb-interfaces")
-		return 0, strings.Join(messages, "; "), false
+	if t.mtu > 0 && t.mtu < 1500+overhead6 {
+		messages = append(messages, fmt.Sprintf("packets of clients with more than %d bytes (IPv4 outside) or %d (IPv6) do not fit the tunnel: TCP is told in time, others by ICMP",
+			t.mtu-overhead4, t.mtu-overhead6))
 	}
-	if mtu < 1500+overhead6 {
-		messages = append(messages, fmt.Sprintf("packets of clients with more than %d bytes (IPv4 outside) or %d (IPv6) do not fit the tunnel: TCP is told in time, others by ICMP", mtu-overhead4, mtu-overhead6))
-	}
-	return mtu, strings.Join(messages, "; "), true
+	t.message = strings.Join(messages, "; ")
+	return t
 }

@@ -19,6 +19,20 @@ const layout = 1
 // systemPins is where systems mount a bpffs.
 const systemPins = "/sys/fs/bpf"
 
+// left says whether an earlier agent left maps. It changes nothing.
+func left(dir string) (bool, error) {
+	pins := filepath.Join(dir, "v"+strconv.Itoa(layout))
+	on, err := onBPF(pins)
+	if err != nil || !on {
+		return false, err
+	}
+	_, err = os.Stat(filepath.Join(pins, bpfMapFrontends))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // pinDir makes the directory of our layout's pins, and mounts a bpffs if need be.
 func pinDir(dir string, log *slog.Logger) (string, error) {
 	if !filepath.IsAbs(dir) {

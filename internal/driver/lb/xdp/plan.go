@@ -19,6 +19,8 @@ type surroundings struct {
 	// closed says whether answers of a machine with that VIP as their source are known not
 	// to arrive.
 	closed func(machine string, vip netip.Addr) bool
+	// decaps says whether a machine takes packets out of tunnels.
+	decaps func(*model.Node) bool
 	// way is how the kernel sends to an address.
 	way func(netip.Addr) way
 	// epoch is another one when closed or way may say something else.
@@ -153,7 +155,7 @@ func (s surroundings) unreached(b model.FrontendBackend, vip netip.Addr) string 
 		return fmt.Sprintf("backend %s and the VIP are of different families", b.Address)
 	case !s.tunnel(b.Machine).IsValid():
 		return fmt.Sprintf("machine %s and this one have no tunnel endpoints of one family", b.Machine)
-	case b.Machine != s.machine && (node == nil || !node.Decaps):
+	case b.Machine != s.machine && (node == nil || !s.decaps(node)):
 		return fmt.Sprintf("machine %s takes nothing out of tunnels now", b.Machine)
 	case b.Machine != s.machine && s.closed(b.Machine, vip):
 		return fmt.Sprintf("answers of machine %s that come from the VIP do not arrive (a filter of source addresses on the way?)", b.Machine)

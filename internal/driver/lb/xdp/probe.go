@@ -23,6 +23,7 @@ type prober struct {
 	changed func()
 	now     func() time.Time
 	news    chan struct{}
+	every   time.Duration // pause between probes of one way
 
 	mu      sync.Mutex
 	targets map[target]*verdict
@@ -62,7 +63,7 @@ const (
 func newProber(log *slog.Logger, changed func()) *prober {
 	return &prober{
 		log: log, changed: changed, now: time.Now, news: make(chan struct{}, 1),
-		targets: map[target]*verdict{}, numbers: map[uint16]target{}, next: uint16(rand.Uint32()),
+		every: probeEvery, targets: map[target]*verdict{}, numbers: map[uint16]target{}, next: uint16(rand.Uint32()),
 	}
 }
 
@@ -180,7 +181,7 @@ func (p *prober) due() (ask []inquiry, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	wait = probeEvery
+	wait = p.every
 	for t, v := range p.targets {
 		if left := v.due.Sub(now); left > 0 {
 			wait = min(wait, left)
@@ -200,7 +201,7 @@ func (p *prober) due() (ask []inquiry, wait time.Duration) {
 				}
 			}
 			if v.vip || v.missed >= probeMisses || !v.control {
-				v.due = now.Add(probeEvery - time.Duration(rand.Int64N(int64(probeEvery/10))))
+				v.due = now.Add(p.every - time.Duration(rand.Int64N(int64(p.every/10))))
 				wait = min(wait, v.due.Sub(now))
 				continue
 			}
@@ -243,6 +244,9 @@ func (p *prober) run(ctx context.Context) {
 				}
 				failing = true
 			}
+		}
+		if len(ask) > 0 {
+			p.log.Debug("probed ways back", "count", len(ask))
 		}
 		for _, q := range ask {
 			for _, to := range []netip.Addr{q.vip, q.inner()} {

@@ -1,12 +1,14 @@
 package xdp
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -65,7 +67,7 @@ func openTap(family, identifier uint16) (*os.File, error) {
 	}
 	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	if err == nil { // bound only now, so that nothing comes that is not filtered
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: wirePort(family)})
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkPort(family)})
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -108,7 +110,7 @@ func (s *probeSockets) send(t target, packet []byte) error {
 	c := s.senders[t.source]
 	if c == nil {
 		var err error
-		if c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.source, 0))); err != nil {
+		if c, err = openSender(t.source); err != nil {
 			return fmt.Errorf("open a socket at %s: %w", t.source, err)
 		}
 		s.senders[t.source] = c
@@ -117,6 +119,26 @@ func (s *probeSockets) send(t target, packet []byte) error {
 		return fmt.Errorf("send to %s: %w", t.remote, err)
 	}
 	return nil
+}
+
+// openSender is a socket whose datagrams have no checksum, as those of tunnels have none.
+func openSender(source netip.Addr) (*net.UDPConn, error) {
+	c := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) {
+			if network == "udp6" {
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_TX, 1)
+			} else {
+				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1)
+			}
+		})
+		return errors.Join(err, failed)
+	}}
+	p, err := c.ListenPacket(context.Background(), "udp", netip.AddrPortFrom(source, 0).String())
+	if err != nil {
+		return nil, err
+	}
+	return p.(*net.UDPConn), nil
 }
 
 func (s *probeSockets) close() {

@@ -68,7 +68,7 @@ type passing struct {
 }
 
 func (f *frontend) wireKey() bpfFrontendKey {
-	return bpfFrontendKey{Vip: wireAddress(f.key.VIP), Port: wirePort(f.key.Port), Protocol: lookup.Number(f.key.Transport)}
+	return bpfFrontendKey{Vip: wireAddress(f.key.VIP), Port: networkPort(f.key.Port), Protocol: lookup.Number(f.key.Transport)}
 }
 
 // plan takes over what is wanted. It returns whether something is to be balanced, and
@@ -151,7 +151,7 @@ func (s *state) put(f *frontend, now time.Time) error {
 	if first {
 		index, ok := s.indices.alloc()
 		if !ok {
-			return fmt.Errorf("%w for another frontend: the map has %d (--lb-frontends)", errFull, s.k.maps.Frontends.MaxEntries())
+			return fmt.Errorf("%w for another frontend: the map has %d", errFull, s.k.maps.Frontends.MaxEntries())
 		}
 		if err := s.clearFrontendCounter(index); err != nil {
 			s.indices.release(index)
@@ -188,7 +188,7 @@ func (s *state) putParts(f *frontend, now time.Time) error {
 	v := s.frontendValue(f, now)
 	if !f.inKernel || v != f.value {
 		if err := s.k.maps.Frontends.Put(f.wireKey(), v); err != nil {
-			return fmt.Errorf("write the frontend: %w", full(err, s.k.maps.Frontends, "--lb-frontends"))
+			return fmt.Errorf("write the frontend: %w", full(err, s.k.maps.Frontends))
 		}
 		f.value, f.inKernel = v, true
 	}

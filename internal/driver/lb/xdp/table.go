@@ -44,7 +44,7 @@ func (s *state) newTable(members []member, places map[uint64]*place) (*table, er
 	size := uint32(lookup.Rows(standing(members)))
 	base, ok := s.rows.alloc(size)
 	if !ok {
-		return nil, fmt.Errorf("%w for %d more rows of lookup tables: the map has %d (--lb-rows)", errFull, size, s.k.rowCount)
+		return nil, fmt.Errorf("%w for %d more rows of lookup tables: the map has %d", errFull, size, s.k.rowCount)
 	}
 	t := &table{base: base, size: size, places: maps.Clone(places), users: map[*frontend]bool{}}
 	for i := range size {
@@ -232,7 +232,7 @@ func (s *state) freeTable(t *table) {
 // backendValue is a member as programs have it. The next hop is held unless was has it.
 func (s *state) backendValue(t *table, m member, was *place) (bpfBackend, error) {
 	v := bpfBackend{
-		Id: m.id, Address: wireAddress(m.backend.Address.Addr()), Remote: wireAddress(m.remote), Port: wirePort(m.backend.Address.Port()),
+		Id: m.id, Address: wireAddress(m.backend.Address.Addr()), Remote: wireAddress(m.remote), Port: networkPort(m.backend.Address.Port()),
 		Mode: uint8(m.mode), Flags: uint8(m.flags), Table: uint64(t.base) + 1,
 	}
 	if m.flags&bpfBackendFlagBACKEND_PROXY != 0 {
@@ -257,7 +257,7 @@ func (s *state) backendValue(t *table, m member, was *place) (bpfBackend, error)
 func (s *state) newPlace(v bpfBackend) (*place, error) {
 	index, ok := s.numbers.alloc()
 	if !ok {
-		return nil, fmt.Errorf("%w for another backend: the map has %d (--lb-backends)", errFull, s.k.places-1)
+		return nil, fmt.Errorf("%w for another backend: the map has %d", errFull, s.k.places-1)
 	}
 	var old bpfBackend
 	if err := s.k.maps.Backends.Lookup(index, &old); err != nil {
