@@ -247,7 +247,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		end = holder.Close
 	}
 	config.Checking = newChecking(log)
-	f.balancing.sysctls = sysctls
+	f.balancing.sysctls, f.balancing.runDir = sysctls, f.runDir
 	balancing, endBalancing := newBalancing(&f.balancing, log)
 	config.Balancing = balancing
 	a, err := agent.New(config)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"fairlead.dev/internal/driver/address"
+	"fairlead.dev/internal/driver/lb/ipvs"
 	"fairlead.dev/internal/driver/lb/nft"
 	"fairlead.dev/internal/driver/lb/xdp"
 	"fairlead.dev/internal/model"
@@ -20,5 +21,8 @@ var planeMakers = []planeMaker{
 	}},
 	{model.DataPlaneNFTables, func(f *balancingFlags, log *slog.Logger, changed func()) (closable, error) {
 		return nft.New(nft.Config{Sysctls: filepath.Dir(cmp.Or(f.sysctls, address.Sysctls)), Log: log, Changed: changed})
+	}},
+	{model.DataPlaneIPVS, func(f *balancingFlags, log *slog.Logger, changed func()) (closable, error) {
+		return ipvs.New(ipvs.Config{StateDir: f.runDir, Sysctls: filepath.Dir(cmp.Or(f.sysctls, address.Sysctls)), Log: log, Changed: changed})
 	}},
 }

@@ -83,8 +83,8 @@ func (m *memory) keep(ours map[model.FrontendKey]bool) error {
 	return nil
 }
 
-// bootID is a name of this run of the kernel.
-func bootID(sysctls string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(sysctls, "kernel/random/boot_id"))
+// bootID is a name of this run of the kernel, the same in every container.
+func bootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(text)), err
 }

@@ -63,7 +63,7 @@ func New(c Config) (*Plane, error) {
 	if c.Changed == nil {
 		c.Changed = func() {}
 	}
-	boot, err := bootID(c.Sysctls)
+	boot, err := bootID()
 	if err != nil {
 		return nil, fmt.Errorf("read which run of the kernel this is: %w", err)
 	}

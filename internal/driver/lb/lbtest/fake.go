@@ -109,7 +109,7 @@ func (f *Fake) Set(b model.Balancing) error {
 		}
 		f.seen = append(f.seen, o)
 	}
-	slices.SortFunc(f.seen, func(a, b model.FrontendObserved) int { return a.FrontendKey.Compare(b.FrontendKey) })
+	slices.SortFunc(f.seen, func(a, b model.FrontendObserved) int { return a.Compare(b.FrontendKey) })
 	f.kernel.mu.Lock()
 	f.kernel.frontends = kept
 	f.kernel.mu.Unlock()

@@ -39,6 +39,15 @@ func open() (*kernel, error) {
 	return &kernel{conn: conn, table: &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}}, nil
 }
 
+// probe is nil if the kernel has nf_tables. What it lacks of expressions shows when rules
+// are made.
+func (k *kernel) probe() error {
+	if _, err := k.conn.ListTablesOfFamily(nftables.TableFamilyINet); err != nil {
+		return fmt.Errorf("nftables: list tables: %w", explain(err))
+	}
+	return nil
+}
+
 // exists reports whether the table is there, and as this program lays it out.
 func (k *kernel) exists() (there, known bool, err error) {
 	tables, err := k.conn.ListTablesOfFamily(nftables.TableFamilyINet)

@@ -68,6 +68,9 @@ func (p *Plane) Supports(f *model.Balanced) error {
 	if err := supports(f.Frontend); err != nil {
 		return err
 	}
+	if err := p.kernel.probe(); err != nil {
+		return err
+	}
 	if f.Frontend.Listener != "" {
 		return nil
 	}
@@ -132,7 +135,11 @@ func (p *Plane) sync(desired map[string]change, observed map[model.FrontendKey]m
 	if p.present == nil {
 		if len(desired) == 0 {
 			// Nothing to do must not begin with making a table.
-			if there, _, err := p.kernel.exists(); err != nil || !there {
+			there, _, err := p.kernel.exists()
+			if errors.Is(err, errors.ErrUnsupported) {
+				return nil
+			}
+			if err != nil || !there {
 				return err
 			}
 		}
@@ -205,7 +212,7 @@ func (p *Plane) publish(observed map[model.FrontendKey]model.FrontendObserved) {
 func (p *Plane) Observed() []model.FrontendObserved {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.SortedFunc(maps.Values(p.observed), func(a, b model.FrontendObserved) int { return a.FrontendKey.Compare(b.FrontendKey) })
+	return slices.SortedFunc(maps.Values(p.observed), func(a, b model.FrontendObserved) int { return a.Compare(b.FrontendKey) })
 }
 
 // Run repairs what somebody else changed in our table, until ctx is done.
