@@ -1,0 +1,280 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/lab"
+	"fairlead.dev/lab/load"
+	"fairlead.dev/lab/rig"
+	"fairlead.dev/lab/router"
+)
+
+const (
+	survivalEdges = 4 // one of them stands aside at first
+	survivalNodes = 5 // the same
+	survivalPort  = 8080
+	// drainTime is what the survival of old flows is promised for.
+	survivalDrain = "30s"
+)
+
+// survivalSite is a client behind a router, load balancers, and nodes with one backend
+// each.
+type survivalSite struct {
+	*routedSite
+	mode    SurvivalMode
+	nodes   []*lab.Machine
+	servers map[string]*http.Server // by node
+	in      []*lab.Machine          // the nodes whose backends the Service has
+	address string
+	held    *load.Held
+}
+
+// buildSurvival brings the lab up, with all load balancers but one and all backends but
+// one.
+func buildSurvival(ctx context.Context, o SurvivalOptions, mode SurvivalMode) (s *survivalSite, err error) {
+	t := lab.Topology{
+		Name:     "bench-survival",
+		Segments: []lab.Segment{{Name: lab.SegmentEdges}, {Name: lab.SegmentClients}},
+		Machines: []lab.MachineSpec{
+			{Name: "client", Role: lab.RoleClient, Segments: []string{lab.SegmentClients}},
+			{Name: "router", Role: lab.RoleRouter, Segments: []string{lab.SegmentEdges, lab.SegmentClients}},
+			{Name: "plane", Role: lab.RolePlane, Segments: []string{lab.SegmentEdges}},
+		},
+	}
+	for i := range survivalEdges {
+		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("edge-%d", i+1), Role: lab.RoleEdge, Segments: []string{lab.SegmentEdges}})
+	}
+	for i := range survivalNodes {
+		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("node-%d", i+1), Role: lab.RoleBackends, Segments: []string{lab.SegmentEdges}})
+	}
+	l, err := lab.Up(ctx, t, o.Lab)
+	if err != nil {
+		return nil, err
+	}
+	s = &survivalSite{
+		routedSite: &routedSite{
+			Rig:    &rig.Rig{Lab: l, Binary: o.Binary, Kubectl: o.Kubectl, Envoy: o.Envoy, Now: o.Now},
+			client: l.Machine("client"), edges: l.Machines(lab.RoleEdge), agents: map[string]*rig.Agent{}, bfd: true,
+		},
+		mode: mode, nodes: l.Machines(lab.RoleBackends), servers: map[string]*http.Server{},
+		address: netip.AddrPortFrom(vip, survivalPort).String(),
+	}
+	s.close = func() {
+		for _, server := range s.servers {
+			_ = server.Close()
+		}
+	}
+	if err := s.build(ctx, o); err != nil {
+		return nil, errors.Join(err, s.down(ctx))
+	}
+	return s, nil
+}
+
+func (s *survivalSite) build(ctx context.Context, o SurvivalOptions) error {
+	for _, n := range s.nodes {
+		if err := s.startBackend(ctx, n); err != nil {
+			return err
+		}
+	}
+	bfd := &router.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}
+	var err error
+	if s.router, err = s.StartRouter(ctx, s.Lab.Machine("router"), rig.RouterOptions{Kind: o.Router, BFD: bfd}); err != nil {
+		return err
+	}
+	if s.plane, err = s.StartPlane(ctx, s.Lab.Machine("plane"), rig.PlaneOptions{Args: []string{"--machine-ttl", "5s"}}); err != nil {
+		return err
+	}
+	if err := s.connect(); err != nil {
+		return err
+	}
+	if err := s.startAgents(ctx); err != nil {
+		return err
+	}
+	s.in = s.nodes[:survivalNodes-1]
+	manifests := []string{
+		rig.PoolManifest("public", vipPool, "machines: {matchLabels: {"+member+": in}}"),
+		rig.PeerManifest("upstream", s.router.Machine(), fmt.Sprintf("bfd: {interval: %s, multiplier: %d}", bfd.Interval, bfd.Multiplier)),
+		s.serviceManifest(), s.policyManifest(nil), s.slice(),
+	}
+	if s.mode == SurvivalProxies {
+		manifests = append(manifests, gatewayClass, strings.Replace(gatewayManifest("edge"), fmt.Sprintf("port: %d", vipPort), fmt.Sprintf("port: %d", survivalPort), 1),
+			strings.Replace(routeManifest("edge"), "port: 80", fmt.Sprintf("port: %d", survivalPort), 1))
+	}
+	if err := s.apply(ctx, manifests...); err != nil {
+		return err
+	}
+	return s.awaitEdges(ctx, s.edges[:survivalEdges-1])
+}
+
+func (s *survivalSite) apply(ctx context.Context, manifests ...string) error {
+	manifests = slices.DeleteFunc(manifests, func(m string) bool { return m == "" })
+	_, err := s.plane.Apply(ctx, strings.Join(manifests, "\n---\n"))
+	return err
+}
+
+// startAgents starts the agents of load balancers and nodes.
+func (s *survivalSite) startAgents(ctx context.Context) error {
+	var err error
+	for i, m := range s.edges {
+		labels := ""
+		if i < survivalEdges-1 {
+			labels = ", labels: {" + member + ": in}"
+		}
+		if s.agents[m.Name()], err = s.StartAgent(ctx, m, s.plane, "--envoy-threads", "1"); err != nil {
+			return err
+		}
+		if err := s.apply(ctx, fmt.Sprintf("apiVersion: fairlead.dev/v1alpha1\nkind: Machine\nmetadata: {name: %s%s}\nspec: {drainTime: %s}\n", m.Name(), labels, survivalDrain)); err != nil {
+			return err
+		}
+	}
+	for _, m := range s.nodes {
+		if err := s.apply(ctx, fmt.Sprintf("apiVersion: fairlead.dev/v1alpha1\nkind: Machine\nmetadata: {name: %s}\nspec: {role: Backend}\n", m.Name())); err != nil {
+			return err
+		}
+		if s.agents[m.Name()], err = s.StartAgent(ctx, m, s.plane, rig.RoleBackend...); err != nil {
+			return err
+		}
+	}
+	return s.plane.AwaitConnected(ctx, slices.Concat(s.edges, s.nodes)...)
+}
+
+// startBackend serves at a node. Answers name it and who asked. It has the VIP too, for
+// modes that leave the destination alone.
+func (s *survivalSite) startBackend(ctx context.Context, n *lab.Machine) error {
+	if s.mode == SurvivalL2 && s.servers[n.Name()] == nil {
+		if err := holdVIP(n); err != nil {
+			return err
+		}
+	}
+	l, err := n.Listen(ctx, "tcp", fmt.Sprintf("0.0.0.0:%d", survivalPort))
+	if err != nil {
+		return err
+	}
+	name := n.Name()
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, _, _ := net.SplitHostPort(r.RemoteAddr)
+		w.Header().Set("X-Backend", name+" "+peer)
+	})}
+	s.servers[name] = server
+	go func() { _ = server.Serve(l) }()
+	return nil
+}
+
+// holdVIP gives a node the VIP, on its loopback.
+func holdVIP(n *lab.Machine) error {
+	h, err := n.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(32, 32)}}
+	if err := h.AddrReplace(lo, address); err != nil {
+		return fmt.Errorf("give %s the VIP: %w", n.Name(), err)
+	}
+	return nil
+}
+
+// serviceManifest is the Service of the backends.
+func (s *survivalSite) serviceManifest() string {
+	kind := "type: LoadBalancer\n  loadBalancerClass: fairlead.dev/l4\n  allocateLoadBalancerNodePorts: false"
+	if s.mode == SurvivalProxies {
+		kind = "clusterIP: None"
+	}
+	return fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: app, namespace: default}
+spec:
+  %s
+  ports: [{name: http, port: %d}]
+`, kind, survivalPort)
+}
+
+// policyManifest says how the Service is balanced, with weights of single backends; of
+// proxies nothing is said.
+func (s *survivalSite) policyManifest(weights map[netip.Addr]int) string {
+	if s.mode == SurvivalProxies {
+		return ""
+	}
+	var lines strings.Builder
+	for _, n := range s.nodes {
+		if w, said := weights[n.Addr4()]; said {
+			fmt.Fprintf(&lines, "{address: %s, weight: %d}, ", n.Addr4(), w)
+		}
+	}
+	return fmt.Sprintf(`apiVersion: fairlead.dev/v1alpha1
+kind: LoadBalancerPolicy
+metadata: {name: app, namespace: default}
+spec:
+  targetRefs: [{group: "", kind: Service, name: app}]
+  mode: %s
+  drainTime: %s
+  healthCheck: {type: TCP, interval: 1s, timeout: 500ms, fall: 2}
+  weights: [%s]
+`, s.mode, survivalDrain, strings.TrimSuffix(lines.String(), ", "))
+}
+
+// slice are the backends of s.in.
+func (s *survivalSite) slice() string {
+	var endpoints strings.Builder
+	for _, n := range s.in {
+		fmt.Fprintf(&endpoints, "- {addresses: [%q], nodeName: %s, conditions: {ready: true}}\n", n.Addr4(), n.Name())
+	}
+	return fmt.Sprintf(`apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: app-1
+  namespace: default
+  labels: {kubernetes.io/service-name: app, endpointslice.kubernetes.io/managed-by: bench.fairlead.dev}
+addressType: IPv4
+ports: [{name: http, port: %d}]
+endpoints:
+%s`, survivalPort, endpoints.String())
+}
+
+// awaitEdges waits until the router sends the VIP's packets to exactly these, and each of
+// them balances.
+func (s *survivalSite) awaitEdges(ctx context.Context, edges []*lab.Machine) error {
+	if err := s.Await(ctx, fmt.Sprintf("the router to have the VIP over %d edges", len(edges)), func(ctx context.Context) error {
+		got, err := s.router.Routes(ctx, host(vip))
+		if err == nil && !slices.Equal(got, nextHops(edges)) {
+			err = fmt.Errorf("it has it over %v", got)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	key := model.FrontendKey{VIP: vip, Transport: model.TCP, Port: survivalPort}
+	return s.Await(ctx, key.String()+" to be balanced", func(ctx context.Context) error {
+		status, err := s.plane.Status(ctx)
+		if err != nil {
+			return err
+		}
+		balanced := 0
+		for _, f := range status.Frontends {
+			for _, at := range f.At {
+				if f.FrontendKey == key && at.State == model.FrontendBalanced {
+					balanced++
+				}
+			}
+		}
+		if balanced < len(edges) {
+			return fmt.Errorf("%d machines balance it", balanced)
+		}
+		return nil
+	})
+}
