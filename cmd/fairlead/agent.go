@@ -256,6 +256,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return errors.Join(a.Run(ctx), endBalancing(leave), end(leave)) })
+	group.Go(func() error { return serveDrops(ctx, f.runDir, balancing, log) })
 	group.Go(func() error {
 		return console.Serve(ctx, listener, console.Config{
 			Health: a, Metrics: metrics, Log: log, Status: func(context.Context) any { return a.Status() },

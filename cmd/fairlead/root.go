@@ -99,7 +99,7 @@ along or in a cluster that you have.
 	logs.add(root)
 	root.AddCommand(
 		newUp(logs), newPlane(logs), newAgent(logs), newLab(),
-		newStatus(), newRoutes(), newVIPs(), newBackends(), newFlows(), newBGP(), newExplain(), newDrain(), newUndrain(), newRevisions(), newFreeze(), newUnfreeze(), newRollback(), newTranslate(), newVersion(),
+		newStatus(), newRoutes(), newVIPs(), newBackends(), newFlows(), newDrops(), newBGP(), newExplain(), newDrain(), newUndrain(), newRevisions(), newFreeze(), newUnfreeze(), newRollback(), newTranslate(), newVersion(),
 		newToken(), newBackup(), newRestore(), newSupportBundle(),
 	)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {

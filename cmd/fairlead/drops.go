@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/agent"
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/driver/lb/xdp"
+)
+
+func newDrops() *cobra.Command {
+	var runDir, file string
+	var reasons []string
+	c := &cobra.Command{
+		Use:     "drops",
+		Short:   "Show the packets that this machine's load balancer drops, and why",
+		GroupID: groupPeople,
+		Args:    cobra.NoArgs,
+		Long: `Show the packets that the XDP data plane of this machine drops, as they come: when, for
+what reason, where they came from, and their addresses. It asks the agent through a socket in
+its run directory, as the agent's user, usually root; nothing is written down before
+somebody asks, and of very many packets some are left out.
+
+With -w the beginning of each packet goes to a file in pcapng format, with the reason as
+comment, for tcpdump and Wireshark.`,
+		Example: `  fairlead drops
+  fairlead drops --reason no-backend --reason source-denied
+  fairlead drops -w /tmp/drops.pcapng`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			show := func(d console.Drop) error {
+				_, err := fmt.Fprintln(c.OutOrStdout(), console.DropText(d))
+				return err
+			}
+			if file != "" {
+				f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+				if err != nil {
+					return fmt.Errorf("write dropped packets: %w", err)
+				}
+				defer f.Close()
+				capture, err := console.NewCapture(f)
+				if err != nil {
+					return err
+				}
+				show = capture.Write
+			}
+			err := console.FollowDrops(c.Context(), dropsSocket(runDir), reasons, show)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+				err = fmt.Errorf("%w (does an agent run on this machine, and are you its user? --run-dir names its run directory)", err)
+			}
+			return err
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	c.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "the agent's run directory")
+	c.Flags().StringVarP(&file, "write", "w", "", "write packets to this file as pcapng, instead of a line each")
+	c.Flags().StringArrayVar(&reasons, "reason", nil, "only packets that are dropped for this reason; may be given several times")
+	complete(c, "reason", xdp.Reasons()...)
+	return c
+}
+
+// dropsSocket is where an agent with that run directory shows dropped packets.
+func dropsSocket(runDir string) string { return filepath.Join(runDir, "drops.sock") }
+
+// capturer is a data plane that shows what it drops.
+type capturer interface {
+	Capture(ctx context.Context, reasons []string, f func(xdp.Captured)) error
+}
+
+// serveDrops shows dropped packets to the agent's user until ctx is done. An agent that
+// cannot goes on without.
+func serveDrops(ctx context.Context, runDir string, b agent.Balancing, log *slog.Logger) error {
+	var of capturer
+	for _, p := range b.Planes {
+		if c, captures := p.DataPlane.(capturer); captures {
+			of = c
+		}
+	}
+	if of == nil {
+		return nil
+	}
+	l, err := listenDrops(ctx, dropsSocket(runDir))
+	if err != nil {
+		log.Warn("dropped packets cannot be shown", "error", err)
+		return nil
+	}
+	return console.ServeDrops(ctx, l, func(ctx context.Context, reasons []string, f func(console.Drop)) error {
+		return of.Capture(ctx, reasons, func(c xdp.Captured) {
+			f(console.Drop{At: time.Now(), Reason: c.Reason, Interface: c.Interface, Length: c.Length, Data: c.Data})
+		})
+	})
+}
+
+// listenDrops makes the socket anew, unless another agent serves it.
+func listenDrops(ctx context.Context, path string) (net.Listener, error) {
+	if other, err := new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
+		return nil, errors.Join(fmt.Errorf("somebody serves %s already", path), other.Close())
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
