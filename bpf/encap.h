@@ -137,6 +137,14 @@ static __always_inline __u32 encap_room(const struct turns *t, int outer4)
 	return room;
 }
 
+/* Bytes that Geneve adds at most: what clients are told of the way must not depend on what a
+ * load balancer knows of a flow. */
+static __always_inline __u32 encap_most(int outer4)
+{
+	return (outer4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + sizeof(struct udphdr) + sizeof(struct geneve) +
+	       sizeof(struct hop_option);
+}
+
 /* Puts the packet into another one and sends it to a next hop. Returns a verdict or a
  * reason, negative. */
 static __always_inline int encap_as(struct packet *p, const struct backend *b, const struct next_hop *nh,

@@ -62,8 +62,8 @@ static __always_inline int send(struct packet *p, const struct frontend *f, __u3
 		nh = next_hop_of(p, b->next_hop, &b->remote, scratch);
 		if (!nh)
 			return -REASON_NO_ROUTE;
-		if (unlikely(p->length + encap_room(&t, outer4) > nh->mtu))
-			return too_big(p->xdp, nh->mtu - encap_room(&t, outer4));
+		if (unlikely(p->length + encap_room(&t, outer4) > nh->mtu)) /* other packets may carry all ids */
+			return too_big(p->xdp, nh->mtu - encap_most(outer4));
 		count_sent(p, f->index, at, begins);
 		return encap_geneve(p, b, nh, &t, outer4, hash);
 	}

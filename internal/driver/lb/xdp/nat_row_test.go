@@ -3,6 +3,7 @@ package xdp
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -308,4 +309,9 @@ func TestNATLeavesUnknownNeighbourToKernel(t *testing.T) {
 			t.Fatalf("left to the kernel: %s -> %s", s.from, s.to)
 		}
 	})
+}
+
+// forwardLoopback sets whether the kernel answers where packets of others would go.
+func forwardLoopback(value string) error {
+	return errors.Join(os.WriteFile("/proc/sys/net/ipv4/conf/lo/forwarding", []byte(value), 0), os.WriteFile("/proc/sys/net/ipv6/conf/lo/forwarding", []byte(value), 0))
 }
