@@ -337,9 +337,13 @@ func (l *loop) proxyStanding(name string) (proxyStanding, bool) {
 	case silent, unheard && state.LastReport.IsZero() && !l.reportedBefore(name):
 		p.state = model.BackendUnready
 	case unheard || lost:
-	case state.Proxy.GetState() != agentv1.Proxy_STATE_READY:
-		// An agent that has just started does not know its proxy yet, which has connections.
-		// Where it has none, nobody loses by what is still sent to it.
+	case state.Proxy.GetState() == agentv1.Proxy_STATE_STARTING:
+		// An agent that has just started does not know its proxy yet, which may have
+		// connections. Where it has none, nobody loses by what is still sent to it.
+		p.state = model.BackendDraining
+	case !serves(state.Proxy):
+		p.state = model.BackendUnready
+	case state.Proxy.GetState() == agentv1.Proxy_STATE_DRAINING:
 		p.state = model.BackendDraining
 	}
 	return p, true

@@ -240,6 +240,11 @@ func TestProxiesAsBackends(t *testing.T) {
 	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=0/100 unready, edge-3=100/100 ready")
 	two.with(func() { two.proxy = agentv1.Proxy_STATE_READY })
 	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=100/100 ready")
+	// One that starts may be an agent that starts: its proxy keeps what it has.
+	two.with(func() { two.proxy = agentv1.Proxy_STATE_STARTING })
+	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=0/100 draining, edge-3=100/100 ready")
+	two.with(func() { two.proxy = agentv1.Proxy_STATE_READY })
+	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=100/100 ready")
 	edit(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-2"}}, func(m *v1alpha1.Machine) { m.Spec.Cordoned = true })
 	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=0/100 draining, edge-3=100/100 ready")
 	edit(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-2"}}, func(m *v1alpha1.Machine) { m.Spec.Cordoned = false })
