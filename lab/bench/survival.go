@@ -33,9 +33,9 @@ type SurvivalMode string
 // The modes: the proxies of the edges, or backends behind a load balancer.
 const (
 	SurvivalProxies SurvivalMode = "Proxies"
-	SurvivalGeneve              = SurvivalMode(model.ModeDSRGeneve)
-	SurvivalL2                  = SurvivalMode(model.ModeDSRL2)
-	SurvivalNAT                 = SurvivalMode(model.ModeNAT)
+	SurvivalGeneve               = SurvivalMode(model.ModeDSRGeneve)
+	SurvivalL2                   = SurvivalMode(model.ModeDSRL2)
+	SurvivalNAT                  = SurvivalMode(model.ModeNAT)
 )
 
 // SurvivalModes are all modes, those first that promise everything.
