@@ -68,7 +68,7 @@ func newAttacher(k *kernel, log *slog.Logger) (*attacher, error) {
 			}
 		}
 	}
-	return a, nil
+	return a, k.dropArrays(true)
 }
 
 func (a *attacher) adopt(h hook, device int) error {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"unsafe"
@@ -34,35 +36,34 @@ type Sizes struct {
 	Affinity  uint32 // clients that have a backend
 }
 
-// DefaultSizes are those for a machine with so many bytes of memory: about 350 MB of maps
-// from 4 GiB on, and about 60 MB below.
+// DefaultSizes are those for a machine with so many bytes of memory: about 60 MB of maps,
+// from 4 GiB on 280 MB, and from 16 GiB on 430 MB.
 func DefaultSizes(memory uint64) Sizes {
-	if memory >= 4<<30 {
-		return Sizes{
-			Frontends: 4096, Backends: 65536, Rows: 4 << 20, NextHops: 4096, Sources: 65536,
-			Flows: 1 << 20, Fresh: 1 << 17, NAT: 1 << 19, Owned: 1 << 19, Fragments: 1 << 14, Affinity: 1 << 16,
-		}
-	}
-	return Sizes{
+	s := Sizes{
 		Frontends: 1024, Backends: 8192, Rows: 1 << 20, NextHops: 1024, Sources: 16384,
 		Flows: 1 << 17, Fresh: 1 << 15, NAT: 1 << 16, Owned: 1 << 16, Fragments: 1 << 12, Affinity: 1 << 14,
 	}
+	if memory >= 4<<30 {
+		s = Sizes{
+			Frontends: 4096, Backends: 65536, Rows: 4 << 20, NextHops: 4096, Sources: 65536,
+			Flows: 1 << 20, Fresh: 1 << 17, NAT: 1 << 18, Owned: 1 << 18, Fragments: 1 << 14, Affinity: 1 << 16,
+		}
+	}
+	if memory >= 16<<30 {
+		s.NAT, s.Owned = 1<<19, 1<<19
+	}
+	return s
 }
 
-// or fills in zero fields.
+// or fills in zero fields. Other tables of flows follow that of all flows.
 func (s Sizes) or(d Sizes) Sizes {
+	if s.Flows != 0 {
+		d.NAT, d.Owned, d.Fresh = max(s.Flows/2, 1024), max(s.Flows/2, 1024), max(s.Flows/8, 1024)
+	}
 	for _, f := range []struct{ v, d *uint32 }{
-		{&s.Frontends, &d.Frontends},
-		{&s.Backends, &d.Backends},
-		{&s.Rows, &d.Rows},
-		{&s.NextHops, &d.NextHops},
-		{&s.Sources, &d.Sources},
-		{&s.Flows, &d.Flows},
-		{&s.Fresh, &d.Fresh},
-		{&s.NAT, &d.NAT},
-		{&s.Owned, &d.Owned},
-		{&s.Fragments, &d.Fragments},
-		{&s.Affinity, &d.Affinity},
+		{&s.Frontends, &d.Frontends}, {&s.Backends, &d.Backends}, {&s.Rows, &d.Rows}, {&s.NextHops, &d.NextHops},
+		{&s.Sources, &d.Sources}, {&s.Flows, &d.Flows}, {&s.Fresh, &d.Fresh}, {&s.NAT, &d.NAT}, {&s.Owned, &d.Owned},
+		{&s.Fragments, &d.Fragments}, {&s.Affinity, &d.Affinity},
 	} {
 		if *f.v == 0 {
 			*f.v = *f.d
@@ -87,6 +88,7 @@ func (s Sizes) of(name string) uint32 {
 type kernel struct {
 	pins             string
 	maps             bpfMaps
+	arrays           []string             // pins of program arrays
 	named            map[string]*ebpf.Map // the same by their names
 	balance          *ebpf.Program
 	ingress, egress  *ebpf.Program
@@ -111,7 +113,7 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 		return k, err
 	}
 	for name, m := range spec.Maps {
-		if private(name) {
+		if private(name) || m.Type == ebpf.ProgramArray {
 			continue
 		}
 		m.Pinning = ebpf.PinByName
@@ -134,24 +136,19 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 	}
 	defer programs.Close()
 	for name, m := range programs.Maps {
-		if !private(name) {
+		if !private(name) && m.Type() != ebpf.ProgramArray {
 			k.named[name] = m
 		}
+	}
+	if err := k.pinArrays(programs.Maps); err != nil {
+		return k, err
 	}
 	if err := programs.Assign(&k.maps); err != nil {
 		clear(k.named)
 		return k, err
 	}
-	for name, p := range spec.Programs {
-		switch {
-		case p.Type == ebpf.XDP:
-			k.balance = programs.DetachProgram(name)
-		case p.AttachType == ebpf.AttachTCXIngress:
-			k.ingress = programs.DetachProgram(name)
-		case p.AttachType == ebpf.AttachTCXEgress:
-			k.egress = programs.DetachProgram(name)
-		}
-	}
+	k.balance = programs.DetachProgram(bpfProgBalance)
+	k.ingress, k.egress = programs.DetachProgram(bpfProgTunnelIn), programs.DetachProgram(bpfProgTunnelOut)
 	if k.possible, err = ebpf.PossibleCPU(); err != nil {
 		return k, err
 	}
@@ -169,6 +166,49 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 // private says that a map is the programs' own: constants, and memory for what does not fit
 // their stacks.
 func private(name string) bool { return name[0] == '.' || strings.HasSuffix(name, "works") }
+
+// arrayPrefix begins the names of pins of program arrays.
+const arrayPrefix = "array_"
+
+// pinArrays pins the arrays of programs that call each other. The kernel empties such an
+// array with its last pin or descriptor, and each version of the programs has its own: those
+// of the version before are pinned until no link uses them (dropArrays).
+func (k *kernel) pinArrays(all map[string]*ebpf.Map) error {
+	for name, m := range all {
+		if m.Type() != ebpf.ProgramArray {
+			continue
+		}
+		info, err := m.Info()
+		if err != nil {
+			return fmt.Errorf("ask about the programs %s: %w", name, err)
+		}
+		id, _ := info.ID()
+		pin := arrayPrefix + strconv.FormatUint(uint64(id), 16)
+		if err := m.Pin(filepath.Join(k.pins, pin)); err != nil {
+			return fmt.Errorf("pin the programs %s: %w", name, err)
+		}
+		k.arrays = append(k.arrays, pin)
+	}
+	return nil
+}
+
+// dropArrays removes the pins of arrays that no link uses any more: all but ours, which stay
+// if keep is said.
+func (k *kernel) dropArrays(keep bool) error {
+	names, err := pinned(k.pins, arrayPrefix)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name = arrayPrefix + name; keep && slices.Contains(k.arrays, name) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(k.pins, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the pin of programs: %w", err)
+		}
+	}
+	return nil
+}
 
 // fit takes the size of a pinned map over, and removes a pin that is of no use.
 func fit(m *ebpf.MapSpec, path string, log *slog.Logger) (adopted bool, err error) {
@@ -216,6 +256,7 @@ func (k *kernel) remove() error {
 	for _, m := range k.named {
 		errs = append(errs, m.Unpin())
 	}
+	errs = append(errs, k.dropArrays(false))
 	return errors.Join(errs...)
 }
 
