@@ -36,7 +36,6 @@ type balancingFlags struct {
 	flows      uint32
 	sysctls    string // where the kernel's network settings are
 	runDir     string // of the agent
-	runDir     string // where data planes remember what the kernel does not
 }
 
 func (f *balancingFlags) add(c *cobra.Command) {
