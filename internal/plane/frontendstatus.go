@@ -128,7 +128,7 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 	done := len(names[frontendDone])
 	switch {
 	case len(names[frontendRefusedBy]) > 0:
-		v.State, v.Message = verdictRefused, list(names[frontendRefusedBy], "; ")
+		v.State, v.Kernel, v.Message = verdictRefused, true, list(names[frontendRefusedBy], "; ")
 	case len(names[frontendUnheard]) > 0:
 		v.State, v.Message = verdictHold, "waiting for the first report of "+list(names[frontendUnheard], ", ")
 	case len(names[frontendWaiting]) > 0:
@@ -181,6 +181,9 @@ func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condit
 	c, known := serviceServed(v, l.idle(s.Frontends), s.Generation, live)
 	if !known {
 		return s // it says itself why it is not served
+	}
+	if s.Notes != "" {
+		c.Message += "; " + s.Notes
 	}
 	n := *s
 	n.Service = s.Service.DeepCopy()

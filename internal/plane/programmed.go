@@ -39,6 +39,8 @@ type verdict struct {
 	Lost    bool
 	Reason  string // with verdictPending, when it is not that machines are behind
 	Message string
+	// Kernel: with verdictRefused, it is a machine's data plane that refuses, not its proxy.
+	Kernel bool
 	// Ports holds the verdict on each listener of an object that has several.
 	Ports map[model.ListenerID]verdict
 	// Sections is the same of listeners that no proxy serves.
@@ -337,6 +339,9 @@ func (t *tracker) judge(o model.Object) verdict {
 // verdict is the worse one of what proxies serve and of what data planes balance.
 func (t *tracker) verdict(n *target) verdict {
 	if len(n.frontends) == 0 {
+		if n.hold != nil && len(n.listeners) == 0 {
+			return verdict{State: verdictPending, Reason: string(n.hold.Reason), Message: n.hold.Message}
+		}
 		return t.served(n)
 	}
 	balanced := t.balanced(n.frontends)

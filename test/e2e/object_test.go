@@ -37,6 +37,8 @@ type object struct {
 var kinds = map[string]schema.GroupVersionResource{
 	"HTTPRoute":     {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"},
 	"GRPCRoute":     {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "grpcroutes"},
+	"TLSRoute":      {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "tlsroutes"},
+	"TCPRoute":      {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "tcproutes"},
 	"Gateway":       {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"},
 	"GatewayClass":  {Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gatewayclasses"},
 	"IngressRoute":  {Group: "contour.heptio.com", Version: "v1beta1", Resource: "ingressroutes"},
