@@ -315,7 +315,11 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 		b.by(g.By)
 		writeTreatment(b, g)
 		if g.Check != "" {
-			b.line("proxies check %s; what they find is not known here", g.Check)
+			text := "health check of " + g.Check
+			if !slices.ContainsFunc(g.Backends, func(x explain.Backend) bool { return x.Health != model.HealthUnchecked }) {
+				text += "; what it finds is not known here"
+			}
+			b.line("%s", text)
 		}
 		for i, x := range g.Backends {
 			if i == most {
@@ -326,7 +330,11 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 			if x.Zone != "" {
 				zone = ", zone " + x.Zone
 			}
-			b.line("%s %s, %s%s", x.Address, x.State, explain.Share(x.Percent), zone)
+			state := x.State
+			if x.Health != model.HealthUnchecked {
+				state += ", " + string(x.Health)
+			}
+			b.line("%s %s, %s%s", x.Address, state, explain.Share(x.Percent), zone)
 		}
 		if g.Group != "" && len(g.Backends) == 0 {
 			b.line("no backends")

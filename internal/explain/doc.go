@@ -5,7 +5,7 @@
 //
 // It computes what Envoy would do with the configuration that internal/xds makes of the same
 // model; a test there asks a real Envoy the same questions. It sends no request. It knows
-// what the plane knows: health that proxies check themselves, token buckets, answers of other
+// what the plane knows: token buckets, answers of other
 // services and time-outs that a request may run into are not seen here, and an explanation
 // names them where they count.
 //

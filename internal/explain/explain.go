@@ -25,6 +25,8 @@ type World struct {
 	VirtualHost func(model.HostKey) *model.VirtualHost
 	Group       func(model.GroupID) *model.BackendGroup
 	Set         func(model.SetID) *model.BackendSet
+	// Health is what the machines that check a group's backend came to; nil: it is not known.
+	Health func(g model.GroupID, backend netip.AddrPort) model.Health
 	// TLSHost is a server name at a listener, TLSHosts are the names that a listener has.
 	TLSHost     func(model.HostKey) *model.TLSHost
 	TLSHosts    func(model.ListenerID) []string

@@ -59,8 +59,7 @@ type Group struct {
 	// By are the Service and the EndpointSlices behind the share.
 	By      []Source      `json:"by,omitempty"`
 	Balance model.Balance `json:"balance,omitempty"`
-	// Check is the path of a health check; each proxy makes its own, and its results are
-	// not known here.
+	// Check is the path of a health check.
 	Check string `json:"check,omitempty"`
 	// PolicyBy are the BackendPolicies and the BackendTLSPolicy that hold for the backends.
 	PolicyBy      []Source                `json:"policyBy,omitempty"`
@@ -82,6 +81,8 @@ type Backend struct {
 	Address netip.AddrPort `json:"address"`
 	State   string         `json:"state"` // ready, draining or unready
 	Zone    string         `json:"zone,omitempty"`
+	// Health is what its checks came to; empty where there are none, or nobody knows here.
+	Health model.Health `json:"health,omitempty"`
 	// Percent is what comes to it in the long run, all clients together.
 	Percent float64 `json:"percent"`
 }
@@ -270,18 +271,32 @@ func (x *explainer) backends(g *Group) {
 	if set == nil {
 		return
 	}
-	takes, none := set.Takes()
+	state, none := set.Takes()
+	known := map[model.Health]int{}
 	for _, b := range set.Backends {
-		if !none && b.State == takes {
+		out := Backend{Address: b.Address, State: b.State.String(), Zone: b.Zone}
+		if x.world.Health != nil {
+			out.Health = x.world.Health(group.ID, b.Address)
+		}
+		if !none && b.State == state {
+			known[out.Health]++
+		}
+		g.Backends = append(g.Backends, out)
+	}
+	takes := func(i int) bool {
+		h := g.Backends[i].Health
+		// One that was not asked yet waits, if others are known to be healthy.
+		return !none && set.Backends[i].State == state && h != model.Unhealthy && (h != model.HealthUnknown || known[model.Healthy] == 0)
+	}
+	for i := range g.Backends {
+		if takes(i) {
 			g.Ready++
 		}
 	}
-	for _, b := range set.Backends {
-		out := Backend{Address: b.Address, State: b.State.String(), Zone: b.Zone}
-		if !none && b.State == takes {
-			out.Percent = g.Percent / float64(g.Ready)
+	for i := range g.Backends {
+		if takes(i) {
+			g.Backends[i].Percent = g.Percent / float64(g.Ready)
 		}
-		g.Backends = append(g.Backends, out)
 	}
 }
 

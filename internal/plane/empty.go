@@ -16,9 +16,11 @@ import (
 // be, and so is a Service that is scaled to nothing.
 const reasonNoBackends = "NoBackends"
 
+// reasonNoHealthy is said of a Service all of whose ready endpoints fail their health check.
+const reasonNoHealthy = "NoHealthyBackends"
+
 // emptySets names the backend sets that routes send requests to and that have no ready
-// backend, with the hosts that feel it. Backends that failed their health checks are
-// not known here.
+// backend, or no healthy one, with the hosts that feel it.
 func (c *catalog) emptySets() []model.Problem {
 	var problems []model.Problem
 	for _, id := range slices.Sorted(maps.Keys(c.sets)) {
@@ -26,11 +28,17 @@ func (c *catalog) emptySets() []model.Problem {
 		if e.set == nil {
 			continue
 		}
-		if _, none := e.set.Takes(); !none {
-			continue
-		}
+		_, none := e.set.Takes()
+		ill := ""
 		hosts := map[string]bool{}
-		for g := range e.groups {
+		for _, g := range slices.Sorted(maps.Keys(e.groups)) {
+			if !none {
+				of, all := c.health.allIll(checkUser{group: g}, e.set)
+				if !all {
+					continue
+				}
+				ill = of
+			}
 			for k := range c.groups[g].users {
 				if c.sends(k, g) {
 					hosts[k.Host] = true
@@ -49,8 +57,12 @@ func (c *catalog) emptySets() []model.Problem {
 		if n := len(e.set.Backends); n > 0 {
 			message = fmt.Sprintf("none of the %d endpoints of port %s is ready", n, parts[2])
 		}
+		reason := reasonNoBackends
+		if !none {
+			reason, message = reasonNoHealthy, fmt.Sprintf("every endpoint of port %s fails its health check, such as %s", parts[2], ill)
+		}
 		problems = append(problems, model.Problem{
-			Severity: model.SeverityWarning, Subject: service.String(), Reason: reasonNoBackends,
+			Severity: model.SeverityWarning, Subject: service.String(), Reason: reason,
 			Message: message + "; what is sent there is answered 503, at " + list(slices.Collect(maps.Keys(hosts)), ", "),
 		})
 	}

@@ -19,12 +19,19 @@ func TestEmptySets(t *testing.T) {
 		backends []model.Backend
 		weight   uint32
 		noHost   bool
-		says     string // empty: there is no problem
+		ill      []string // fail their check
+		says     string   // empty: there is no problem
 	}{
 		{name: "no endpoints", weight: 1, says: "no EndpointSlice labelled kubernetes.io/service-name: web has an address for port 80; what is sent there is answered 503, at a.example"},
 		{name: "none ready", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendUnready), at("192.0.2.2:80", model.BackendUnready)}, says: "none of the 2 endpoints of port 80 is ready"},
 		{name: "one ready", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendUnready), at("192.0.2.2:80", model.BackendReady)}},
 		{name: "one draining", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendDraining)}},
+		{name: "one of two ill", weight: 1, ill: []string{"192.0.2.1:80"}, backends: []model.Backend{at("192.0.2.1:80", model.BackendReady), at("192.0.2.2:80", model.BackendReady)}},
+		{
+			name: "all that are ready ill", weight: 1, ill: []string{"192.0.2.1:80"}, backends: []model.Backend{at("192.0.2.1:80", model.BackendReady), at("192.0.2.2:80", model.BackendUnready)},
+			says: "every endpoint of port 80 fails its health check, such as 192.0.2.1:80: answered 503, want 200 (edge-1); what is sent there is answered 503, at a.example",
+		},
+		{name: "ill without a route", noHost: true, ill: []string{"192.0.2.1:80"}, backends: []model.Backend{at("192.0.2.1:80", model.BackendReady)}},
 		{name: "weight 0", weight: 0},
 		{name: "no route", weight: 1, noHost: true},
 	} {
@@ -42,15 +49,27 @@ func TestEmptySets(t *testing.T) {
 			if c.noHost {
 				ch.VirtualHosts = nil
 			}
+			reason := reasonNoBackends
+			if len(c.ill) > 0 {
+				ch.Groups[group].HealthCheck, reason = &model.HealthCheck{Path: "/"}, reasonNoHealthy
+			}
 			shelves := newCatalog(xds.Options{})
+			shelves.health.members([]string{"edge-1"})
 			shelves.apply(ch)
+			var results []model.CheckResult
+			for _, b := range c.ill {
+				check, _ := ch.Groups[group].Check(netip.MustParseAddrPort(b))
+				results = append(results, model.CheckResult{ID: check.ID, Health: model.Unhealthy, Message: "answered 503, want 200"})
+			}
+			shelves.health.report("edge-1", results, nil)
+			shelves.health.judge()
 			problems := shelves.emptySets()
 			switch {
 			case c.says == "" && len(problems) > 0:
 				t.Errorf("there is a problem: %+v", problems)
 			case c.says != "" && (len(problems) != 1 || !strings.Contains(problems[0].Message, c.says)):
 				t.Errorf("%+v, want one that says %q", problems, c.says)
-			case c.says != "" && (problems[0].Subject != "Service team/web" || problems[0].Reason != reasonNoBackends):
+			case c.says != "" && (problems[0].Subject != "Service team/web" || problems[0].Reason != reason):
 				t.Errorf("%+v is of something else", problems[0])
 			}
 		})

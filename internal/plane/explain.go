@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"fairlead.dev/internal/explain"
@@ -127,6 +128,10 @@ func (l *loop) world() explain.World {
 			return e.set
 		}
 		return nil
+	}
+	w.Health = func(g model.GroupID, backend netip.AddrPort) model.Health {
+		health, _ := l.catalog.health.of(checkUser{group: g}, backend)
+		return health
 	}
 	w.TLSHost = func(k model.HostKey) *model.TLSHost {
 		if s := l.catalog.listeners[k.Listener]; s != nil {

@@ -299,3 +299,32 @@ func (h *health) of(u checkUser, backend netip.AddrPort) (model.Health, string) 
 	}
 	return model.HealthUnchecked, ""
 }
+
+// allIll says that every backend of a set that takes requests is unhealthy for a user, and
+// what was found of the first.
+func (h *health) allIll(u checkUser, s *model.BackendSet) (what string, all bool) {
+	state, none := s.Takes()
+	if none || len(h.users[u]) == 0 {
+		return "", false
+	}
+	for _, b := range s.Backends {
+		if b.State != state {
+			continue
+		}
+		c := h.users[u][b.Address]
+		if c == nil || c.verdict != model.Unhealthy {
+			return "", false
+		}
+		if what != "" {
+			continue
+		}
+		what = b.Address.String()
+		for _, m := range c.checkers {
+			if r := h.found[m][c.ID]; r.Health == model.Unhealthy {
+				what += ": " + r.Message + " (" + m + ")"
+				break
+			}
+		}
+	}
+	return what, true
+}

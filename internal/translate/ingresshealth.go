@@ -39,8 +39,8 @@ func (c *ingressCompiler) healthCheck(o *contourv1beta1.HealthCheck, service sna
 const (
 	// healthCheckLimit bounds seconds and counts: a day.
 	healthCheckLimit = 86_400
-	// healthTimeoutLimit bounds a timeout, in seconds. A proxy takes new clusters into use together, each after its
-	// first check: a backend that hangs would hold back everybody's for as long as its check may last.
+	// healthTimeoutLimit bounds a timeout, in seconds: a backend that hangs holds one of its checkers' sockets for so
+	// long, and is known to be dead no sooner.
 	healthTimeoutLimit = 10
 )
 
