@@ -40,6 +40,8 @@ type site struct {
 	checks   map[string]model.Check
 	checkers map[string][]string
 	verdicts map[string]model.Health
+
+	uncounted bool // votes are
 }
 
 var errHangs = errors.New("hangs")
@@ -92,6 +94,9 @@ func newSite(t *testing.T, machines int) *site {
 
 // report is what a machine sends at once when a health changes.
 func (s *site) report(name string) {
+	if s.uncounted {
+		return
+	}
 	results := s.probers[name].Results()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,6 +204,7 @@ func TestProbesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const endpoints, intervals = 1000, 10
 		s := newSite(t, 5)
+		s.uncounted = true
 		how := model.HealthCheck{Interval: 5 * time.Second, Timeout: time.Second}
 		var backends []netip.AddrPort
 		for i := range endpoints {
