@@ -85,7 +85,7 @@ func supports(f *model.Frontend) error {
 	case len(f.Sources) > 0:
 		return unsupported("source ranges: leave sourceRanges out, or use the data plane NFTables or XDP")
 	case f.NewFlows > 0:
-		return unsupported("a limit of new flows: leave newFlowsPerSecond out, or use the data plane NFTables or XDP; maxFlows limits the flows to one backend")
+		return unsupported("a limit of new flows: leave newFlowsPerSecond out, or use the data plane NFTables or XDP; maxFlowsPerBackend limits the flows to one backend")
 	case f.QUIC != nil:
 		return unsupported("QUIC connection IDs: leave quic out, or use the data plane XDP")
 	case f.Scheduler != "" && !slices.Contains([]string{"mh", "wrr", "wlc"}, f.Scheduler):

@@ -60,6 +60,8 @@ type Subject struct {
 	// StateDir is the environment variable by which New gets a directory that outlasts the
 	// data plane's processes of a case.
 	StateDir string
+	// Forget removes what data planes left in such a directory, and outside of namespaces.
+	Forget func(dir string) error
 	// InProcess is for a data plane without a kernel: state cases only.
 	InProcess bool
 }
@@ -69,10 +71,11 @@ type Feature string
 
 // The features.
 const (
-	Sources  Feature = "source ranges"
-	NewFlows Feature = "new-flow limit"
-	MaxFlows Feature = "flows to one backend"
-	Affinity Feature = "affinity"
+	Sources   Feature = "source ranges"
+	NewFlows  Feature = "new-flow limit"
+	Scheduler Feature = "scheduler wlc"
+	MaxFlows  Feature = "flows to one backend"
+	Affinity  Feature = "affinity"
 	// AffinityPorts: a client's flows to all ports of a VIP and owner have one backend.
 	AffinityPorts Feature = "affinity over ports"
 	QUIC          Feature = "QUIC"

@@ -119,14 +119,14 @@ func wire(t *testing.T, a *space, nameA string, b *space, nameB string) {
 		if err := netlink.LinkAdd(pair); err != nil {
 			return fmt.Errorf("join %s and %s: %w", a.name, b.name, err)
 		}
-		return netlink.LinkSetUp(pair)
+		return errors.Join(plain(nameA), netlink.LinkSetUp(pair))
 	}))
 	must(t, b.in(func() error {
 		link, err := netlink.LinkByName(nameB)
 		if err != nil {
 			return err
 		}
-		return netlink.LinkSetUp(link)
+		return errors.Join(plain(nameB), netlink.LinkSetUp(link))
 	}))
 }
 

@@ -185,6 +185,7 @@ func (x *site) demanding() map[Feature]*model.Balanced {
 		Sources:   ask(func(g *model.Frontend) { g.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")} }),
 		NewFlows:  ask(func(g *model.Frontend) { g.NewFlows = 100 }),
 		MaxFlows:  ask(func(g *model.Frontend) { g.MaxFlows = 100 }),
+		Scheduler: ask(func(g *model.Frontend) { g.Scheduler = "wlc" }),
 		Affinity:  ask(func(g *model.Frontend) { g.Affinity = time.Hour }),
 		QUIC:      ask(func(g *model.Frontend) { g.QUIC = &model.QUICServer{Offset: 1, Length: 4} }),
 		NAT:       mode(model.ModeNAT),

@@ -25,6 +25,7 @@ var subject = lbtest.Subject{
 	Repair: func(p lbtest.DataPlane) error { return p.(*Plane).Repair() },
 	Cannot: map[lbtest.Feature]string{
 		lbtest.AffinityPorts: "each frontend remembers clients for itself",
+		lbtest.Scheduler:     "use the data plane IPVS",
 		lbtest.MaxFlows:      "use the data plane IPVS", lbtest.QUIC: "use the data plane XDP",
 		lbtest.DSRGeneve: "it rewrites addresses", lbtest.DSRIPIP: "it rewrites addresses", lbtest.DSRL2: "it rewrites addresses",
 	},

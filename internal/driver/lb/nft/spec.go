@@ -171,8 +171,10 @@ func supports(f *model.Frontend) error {
 		return unsupported("mode NAT to other machines' proxies: the proxies expect the VIP; ask for the mode Local, or the data plane XDP")
 	case f.QUIC != nil:
 		return unsupported("QUIC connection IDs: it hashes addresses and ports only; leave quic out, or use the data plane XDP")
+	case f.Scheduler != "" && f.Scheduler != "mh":
+		return unsupported("the scheduler %s: it chooses by hash; leave scheduler out, or use the data plane IPVS", f.Scheduler)
 	case f.MaxFlows > 0:
-		return unsupported("a limit of flows to one backend: leave maxFlows out, or use the data plane IPVS")
+		return unsupported("a limit of flows to one backend: leave maxFlowsPerBackend out, or use the data plane IPVS")
 	}
 	return nil
 }
