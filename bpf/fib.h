@@ -1,12 +1,9 @@
-/* The kernel's routes, asked as for packets of the machine itself, and packets that only
- * the kernel can send. */
+/* The kernel's routes, asked as for packets of the machine itself. */
 #pragma once
 
 #include "maps.h"
 #include "parse.h"
 #include "route.h"
-
-#define LOOPBACK 1 /* its index in every network namespace */
 
 /* Asks for the way to an address. Returns what bpf_fib_lookup does; of a way whose
  * neighbour is not known out has the device. fib is scratch. The loopback must have forwarding on
@@ -36,26 +33,4 @@ static __always_inline long find_way(struct xdp_md *xdp, struct bpf_fib_lookup *
 	out->vlan = 0;
 	out->flags = NEXT_HOP_REDIRECT;
 	return r;
-}
-
-/* What the XDP program writes before a packet (bpf_xdp_adjust_meta) that it cannot send
- * because the kernel has to find way or neighbour. Nothing that comes over a wire has it. */
-#define RESEND 0x4661696c
-
-struct resend {
-	__u32 magic;
-	__u32 device;
-};
-
-/* Leaves the packet to tunnel_in, which has it sent through a device. */
-static __always_inline int leave_to_kernel(struct xdp_md *xdp, __u32 device)
-{
-	if (bpf_xdp_adjust_meta(xdp, -(int)sizeof(struct resend)))
-		return -REASON_NO_ROUTE;
-	struct resend *r = (void *)(long)xdp->data_meta;
-	if ((void *)(r + 1) > (void *)(long)xdp->data)
-		return -REASON_INTERNAL;
-	r->magic = RESEND;
-	r->device = device;
-	return XDP_PASS;
 }

@@ -98,6 +98,7 @@ struct next_hop {
 
 enum next_hop_flag {
 	NEXT_HOP_REDIRECT = 1 << 0, /* also where it came from: a veth's XDP_TX asks too much of its peer */
+	NEXT_HOP_KERNEL = 1 << 1,   /* programs' own: the neighbour is not known, the kernel asks for it */
 };
 
 /* flows and fresh: LRU hash. fresh holds flows of which one packet was seen, so that a

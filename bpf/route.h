@@ -7,6 +7,8 @@
 #define AF_INET 2
 #define AF_INET6 10
 
+#define LOOPBACK 1 /* its index in every network namespace */
+
 /* Asks the kernel for the way to an address. Returns 0 or a reason, negative. Cold: the
  * agent resolves next hops before packets need them. */
 static __noinline int route(struct xdp_md *xdp, const struct address *to, struct next_hop *out)
@@ -14,7 +16,6 @@ static __noinline int route(struct xdp_md *xdp, const struct address *to, struct
 	if (!to || !out)
 		return -REASON_INTERNAL;
 	struct bpf_fib_lookup fib = {};
-	fib.ifindex = xdp->ingress_ifindex;
 	if (is4(to)) {
 		fib.family = AF_INET;
 		fib.ipv4_dst = to->words[3];
@@ -24,9 +25,15 @@ static __noinline int route(struct xdp_md *xdp, const struct address *to, struct
 		for (int i = 0; i < 4; i++)
 			fib.ipv6_dst[i] = to->words[i];
 	}
-	/* As if it came from here: rules that look at where packets come from are not meant. */
-	long answer = bpf_fib_lookup(xdp, &fib, sizeof(fib), BPF_FIB_LOOKUP_OUTPUT);
-	if (answer != BPF_FIB_LKUP_RET_SUCCESS)
+	/* As a packet of this machine's own, which needs forwarding on at the loopback; else as
+	 * one that is forwarded from where the client's came. */
+	fib.ifindex = LOOPBACK;
+	long answer = bpf_fib_lookup(xdp, &fib, sizeof(fib), 0);
+	if (answer == BPF_FIB_LKUP_RET_FWD_DISABLED) {
+		fib.ifindex = xdp->ingress_ifindex;
+		answer = bpf_fib_lookup(xdp, &fib, sizeof(fib), 0);
+	}
+	if (answer != BPF_FIB_LKUP_RET_SUCCESS && answer != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return -REASON_NO_ROUTE;
 	out->device = fib.ifindex;
 	out->mtu = fib.mtu_result;
@@ -34,6 +41,10 @@ static __noinline int route(struct xdp_md *xdp, const struct address *to, struct
 	__builtin_memcpy(out->from, fib.smac, 6);
 	out->vlan = 0;
 	out->flags = NEXT_HOP_REDIRECT;
+	if (answer == BPF_FIB_LKUP_RET_NO_NEIGH) {
+		out->mtu = 0xffff; /* not said then */
+		out->flags = NEXT_HOP_REDIRECT | NEXT_HOP_KERNEL;
+	}
 	return 0;
 }
 
@@ -96,11 +107,35 @@ static __always_inline void write_link(void *data, const struct next_hop *nh, __
 	*(__be16 *)(data + 12) = protocol;
 }
 
+/* What the XDP program writes before a packet (bpf_xdp_adjust_meta) that it cannot send
+ * because the kernel has to find way or neighbour. Nothing that comes over a wire has it. */
+#define RESEND 0x4661696c
+
+struct resend {
+	__u32 magic;
+	__u32 device;
+};
+
+/* Leaves the packet to tunnel_in, which has it sent through a device. */
+static __always_inline int leave_to_kernel(struct xdp_md *xdp, __u32 device)
+{
+	if (bpf_xdp_adjust_meta(xdp, -(int)sizeof(struct resend)))
+		return -REASON_NO_ROUTE;
+	struct resend *r = (void *)(long)xdp->data_meta;
+	if ((void *)(r + 1) > (void *)(long)xdp->data)
+		return -REASON_INTERNAL;
+	r->magic = RESEND;
+	r->device = device;
+	return XDP_PASS;
+}
+
 /* The verdict that sends what now has the right link header. */
 static __always_inline int leave(struct xdp_md *xdp, const struct next_hop *nh)
 {
 	if (likely(nh->device == xdp->ingress_ifindex && !(nh->flags & NEXT_HOP_REDIRECT)))
 		return XDP_TX;
+	if (unlikely(nh->flags & NEXT_HOP_KERNEL))
+		return leave_to_kernel(xdp, nh->device);
 	return bpf_redirect(nh->device, 0);
 }
 

@@ -25,6 +25,16 @@ struct way {
 	__u64 hash;
 };
 
+/* next_hop_of with room for what the kernel says. */
+static __always_inline struct next_hop *way_to(struct packet *p, __u32 index, const struct address *to)
+{
+	struct next_hop *nh = bpf_map_lookup_elem(&next_hops, &index);
+	if (likely(nh && nh->device))
+		return nh;
+	struct work *w = work();
+	return w ? next_hop_of(p, index, to, &w->way) : 0;
+}
+
 /* Sends the packet to backend b, whose place is at, by its mode; MODE_NAT is send_nat's.
  * way is null when it can be computed. With brief, a constant, is_short(b). Returns a
  * verdict, or a reason, negative. */
@@ -38,11 +48,10 @@ static __always_inline int send(struct packet *p, const struct frontend *f, __u3
 	}
 	if (unlikely(p->ttl <= 1))
 		return -REASON_LOOP;
-	struct work *w = work();
-	struct next_hop *nh, *scratch = w ? &w->way : 0;
+	struct next_hop *nh;
 	int outer4 = is4(&b->remote);
 	if (likely(mode == MODE_IPIP)) {
-		nh = next_hop_of(p, b->next_hop, &b->remote, scratch);
+		nh = way_to(p, b->next_hop, &b->remote);
 		if (!nh)
 			return -REASON_NO_ROUTE;
 		if (unlikely(p->length + encap_room(0, outer4) > nh->mtu))
@@ -59,7 +68,7 @@ static __always_inline int send(struct packet *p, const struct frontend *f, __u3
 			count_sent(p, f->index, at, begins);
 			return encap_here(p, b, &t, hash);
 		}
-		nh = next_hop_of(p, b->next_hop, &b->remote, scratch);
+		nh = way_to(p, b->next_hop, &b->remote);
 		if (!nh)
 			return -REASON_NO_ROUTE;
 		if (unlikely(p->length + encap_room(&t, outer4) > nh->mtu)) /* other packets may carry all ids */
@@ -69,7 +78,7 @@ static __always_inline int send(struct packet *p, const struct frontend *f, __u3
 	}
 	if (!brief && mode == MODE_L2) {
 		/* The backend is on the segment: its own address leads to it. */
-		nh = next_hop_of(p, b->next_hop, &b->address, scratch);
+		nh = way_to(p, b->next_hop, &b->address);
 		if (!nh)
 			return -REASON_NO_ROUTE;
 		if (unlikely(p->length > nh->mtu))

@@ -221,6 +221,7 @@ type benchNextHopFlag uint32
 
 const (
 	benchNextHopFlagNEXT_HOP_REDIRECT benchNextHopFlag = 1
+	benchNextHopFlagNEXT_HOP_KERNEL   benchNextHopFlag = 2
 )
 
 type benchOwned struct {

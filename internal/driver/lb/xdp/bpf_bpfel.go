@@ -251,6 +251,7 @@ type bpfNextHopFlag uint32
 
 const (
 	bpfNextHopFlagNEXT_HOP_REDIRECT bpfNextHopFlag = 1
+	bpfNextHopFlagNEXT_HOP_KERNEL   bpfNextHopFlag = 2
 )
 
 type bpfOwned struct {

@@ -204,18 +204,22 @@ func (z *fuzzRig) judge(packet []byte) (j judged) {
 		source, _ = netip.AddrFromSlice(ip.SrcIP)
 		j.destination, _ = netip.AddrFromSlice(ip.DstIP)
 		ttl, protocol = ip.HopLimit, ip.NextHeader
+		before := layers.LayerTypeIPv6
 		for _, l := range p.Layers() {
 			switch h := l.(type) {
 			case *layers.IPv6HopByHop:
+				j.unsuitable = j.unsuitable || before != layers.LayerTypeIPv6 // RFC 8200, 4.1
 				protocol = h.NextHeader
 			case *layers.IPv6Destination:
 				protocol = h.NextHeader
 			case *layers.IPv6Routing:
 				protocol = h.NextHeader
+				j.unsuitable = j.unsuitable || h.SegmentsLeft != 0
 			case *layers.IPv6Fragment:
 				protocol = h.NextHeader
-				j.fragment = j.fragment || h.FragmentOffset != 0 || h.MoreFragments
+				j.fragment = true // also one that is whole (RFC 6946), into which the decoder does not look
 			}
+			before = l.LayerType()
 		}
 		j.unsuitable = j.unsuitable || ip.Version != 6
 	}

@@ -317,22 +317,23 @@ func TestProgTooBig(t *testing.T) {
 	for _, c := range []struct {
 		to, client string
 		mode       bpfMode
-		mtu        uint32
+		largest    int
+		mtu        uint32 // that clients are told: as if all hops were in every packet
 	}{
-		{tcp4, cli4, bpfModeMODE_IPIP, 1380},
-		{udp4, cli4, bpfModeMODE_GENEVE, 1400 - 20 - 8 - 8 - 16},
-		{tcp6, cli6, bpfModeMODE_IPIP, 1380},
-		{udp6, cli6, bpfModeMODE_GENEVE, 1400 - 20 - 8 - 8 - 16},
-		{"tcp://192.0.2.1:99", cli4, bpfModeMODE_L2, 1400},
+		{tcp4, cli4, bpfModeMODE_IPIP, 1380, 1380},
+		{udp4, cli4, bpfModeMODE_GENEVE, 1400 - 20 - 8 - 8 - 16, 1400 - 20 - 8 - 8 - 32},
+		{tcp6, cli6, bpfModeMODE_IPIP, 1380, 1380},
+		{udp6, cli6, bpfModeMODE_GENEVE, 1400 - 20 - 8 - 8 - 16, 1400 - 20 - 8 - 8 - 32},
+		{"tcp://192.0.2.1:99", cli4, bpfModeMODE_L2, 1400, 1400},
 	} {
 		f := w.serve(c.to, c.mode, "10.0.1.1")
 		for _, tags := range [][]uint16{nil, {5}, {5, 6}} {
 			p := from(c.client, c.to, "A")
 			p.tags = tags
-			if f.key.Transport == model.TCP && c.mode != bpfModeMODE_L2 {
-				w.goes(fill(p, int(c.mtu)).bytes(), f.servers[0])
+			if c.mode != bpfModeMODE_L2 {
+				w.goes(fill(p, c.largest).bytes(), f.servers[0])
 			}
-			packet := fill(p, int(c.mtu)+1).bytes()
+			packet := fill(p, c.largest+1).bytes()
 			before := w.dropped(bpfReasonREASON_TOO_BIG)
 			verdict, out := w.run(w.Balance, packet)
 			if verdict != xdpRedirect || w.dropped(bpfReasonREASON_TOO_BIG) != before+1 {
