@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// TestMachineWithoutAProxy has an agent of role backend follow a plane, and go on from
+// memory without one.
+func TestMachineWithoutAProxy(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "node-1", p)
+	xdp := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500, counted: []model.FrontendFigures{{FrontendKey: web, Packets: 5}}, dropped: map[string]uint64{"loop": 2}}
+	m.config.Proxy = NoProxy{}
+	m.config.Balancing = Balancing{Planes: []BalancingPlane{{xdp.kind, tunneler{xdp}}}}
+	a, stop := m.start()
+	c, _ := p.call()
+	for _, change := range append([]delta.Change{nodeChange(t, model.Node{Name: "edge-1", Decaps: true})}, frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "node-1", 100))...) {
+		c.must(t, responseOf(t, at(1, 1), change))
+	}
+	if xdp.times() != 0 {
+		t.Error("the data plane was told before the state was whole")
+	}
+	if err := a.Readyz(t.Context()); err == nil {
+		t.Error("it is ready before the state is whole")
+	}
+	c.must(t, responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
+	eventually(t, "the data plane takes packets out of tunnels", func() bool { return xdp.has().Frontends[web] != nil && xdp.has().Nodes["edge-1"].Decaps })
+	eventually(t, "it is ready", func() bool { return a.Readyz(t.Context()) == nil })
+	eventually(t, "the revision is applied", func() bool { return a.Status().Applied == "1/1" })
+	r := a.upstream.report.report()
+	if r.GetProxy().GetState() != agentv1.Proxy_STATE_OFF || r.GetTunnel().GetMtu() != 1500 || len(r.GetFrontends()) != 1 || r.GetFrontends()[0].GetState() != string(model.FrontendDecap) {
+		t.Errorf("it reports %v", r)
+	}
+	if f := a.upstream.report.figures(t.Context(), 3); f.GetAsked() != 3 || len(f.GetFrontends()) != 1 || f.GetDrops()["loop"] != 2 {
+		t.Errorf("its figures are %v", f)
+	}
+	stop()
+
+	p.stop()
+	again := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500}
+	m.config.Balancing.Planes = []BalancingPlane{{again.kind, tunneler{again}}}
+	a, stop = m.start()
+	eventually(t, "another agent goes on without a plane", func() bool { return again.has().Frontends[web] != nil && a.Readyz(t.Context()) == nil })
+	stop()
+	if again.has().Frontends[web] == nil {
+		t.Error("the end of an agent that leaves took everything out")
+	}
+	m.config.DrainOnStop = true
+	_, stop = m.start()
+	eventually(t, "a third one is told", func() bool { return again.times() > 1 })
+	stop()
+	if len(again.has().Frontends) != 0 {
+		t.Error("the end of an agent that drains left something")
+	}
+}
+
+// TestDataPlaneThatEnds: an agent outlives its data planes.
+func TestDataPlaneThatEnds(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "node-1", p)
+	m.config.Proxy = NoProxy{}
+	xdp := &fakePlane{kind: model.DataPlaneXDP}
+	m.config.Balancing = Balancing{Planes: []BalancingPlane{{xdp.kind, endingPlane{xdp}}}}
+	a, _ := m.start()
+	c, _ := p.call()
+	c.must(t, responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
+	eventually(t, "it is ready", func() bool { return a.Readyz(t.Context()) == nil })
+}
+
+type endingPlane struct{ *fakePlane }
+
+func (endingPlane) Run(context.Context) error { return errors.New("no BPF") }
