@@ -308,8 +308,13 @@ func (f *frontends) proxiesOf(machines []string) []balance.Proxy {
 	out := make([]balance.Proxy, 0, len(machines))
 	for _, m := range machines {
 		p, known := f.proxies[m]
-		if !known || p.lost && 2*lost <= len(machines) {
+		switch {
+		case !known:
 			p.state = model.BackendUnready
+		case p.lost && 2*lost <= len(machines):
+			// Its agent may be away and its proxy not. Where it is the machine that is gone,
+			// those who send to it find out for themselves.
+			p.state = model.BackendDraining
 		}
 		out = append(out, balance.Proxy{Machine: m, State: p.state})
 	}
