@@ -13,18 +13,18 @@ extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym;
 
 /* What the packets are. */
 struct course {
-	__u32 loops;    /* no more than the tail calls that one run may make */
-	__u32 first;    /* number of the first packet */
-	__u32 flows;    /* a power of two; packets take them in turn */
-	__u32 vips;     /* flows are spread over them */
-	__u8 harness;   /* make and undo packets, but do not balance them */
-	__u8 room;      /* of the encapsulation that harness pretends, bytes */
-	__u8 version;   /* 4 or 6 */
+	__u32 loops;  /* no more than the tail calls that one run may make */
+	__u32 first;  /* number of the first packet */
+	__u32 flows;  /* a power of two; packets take them in turn */
+	__u32 vips;   /* flows are spread over them */
+	__u8 harness; /* make and undo packets, but do not balance them */
+	__u8 room;    /* of the encapsulation that harness pretends, bytes */
+	__u8 version; /* 4 or 6 */
 	__u8 protocol;
 	__u8 tcp_flags;
 	__u8 zero[3];
-	__u64 sent;     /* out: packets with verdict XDP_TX or XDP_REDIRECT */
-	__u64 other;    /* out: all others */
+	__u64 sent;  /* out: packets with verdict XDP_TX or XDP_REDIRECT */
+	__u64 other; /* out: all others */
 };
 
 MAP(courses, ARRAY, 1, __u32, struct course);
@@ -71,7 +71,8 @@ __noinline int write_packet(struct xdp_md *xdp, __u32 n)
 		__u32 *ip = data + sizeof(*eth);
 		transport = data + sizeof(*eth) + sizeof(struct ipv6hdr);
 		ip[0] = bpf_htonl(6u << 28);
-		ip[1] = bpf_htons(end - data - sizeof(*eth) - sizeof(struct ipv6hdr)) | (__u32)c->protocol << 16 | 64u << 24;
+		ip[1] = bpf_htons(end - data - sizeof(*eth) - sizeof(struct ipv6hdr)) | (__u32)c->protocol << 16 |
+			64u << 24;
 		ip[2] = bpf_htonl(0x20010db8);
 		ip[3] = ip[4] = 0;
 		ip[5] = bpf_htonl(client);

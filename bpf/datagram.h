@@ -42,8 +42,7 @@ static __always_inline bool is_error(const struct datagram *d)
 	if (d->part == PART_LATER)
 		return false;
 	if (d->protocol == IPPROTO_ICMP)
-		return d->type == ICMP_DEST_UNREACH || d->type == ICMP_TIME_EXCEEDED ||
-		       d->type == ICMP_PARAMETERPROB;
+		return d->type == ICMP_DEST_UNREACH || d->type == ICMP_TIME_EXCEEDED || d->type == ICMP_PARAMETERPROB;
 	return d->protocol == IPPROTO_ICMPV6 && d->type < ICMPV6_ECHO_REQUEST;
 }
 
@@ -78,8 +77,8 @@ static __always_inline int read_extension(struct __sk_buff *skb, struct datagram
 		__u32 id;
 	} x;
 
-	if (d->protocol != IPPROTO_HOPOPTS && d->protocol != IPPROTO_ROUTING &&
-	    d->protocol != IPPROTO_DSTOPTS && d->protocol != IPPROTO_FRAGMENT)
+	if (d->protocol != IPPROTO_HOPOPTS && d->protocol != IPPROTO_ROUTING && d->protocol != IPPROTO_DSTOPTS &&
+	    d->protocol != IPPROTO_FRAGMENT)
 		return -1;
 	if (bpf_skb_load_bytes(skb, d->transport, &x, sizeof(x)))
 		return REASON_TRUNCATED;

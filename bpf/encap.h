@@ -38,8 +38,7 @@ static __always_inline void decrement_ttl(struct packet *p)
 }
 
 /* Writes an outer IPv4 header. length is of all that follows the link header, bytes. */
-static __always_inline void write_ip4(void *at, __u32 source, __u32 destination, __u8 protocol, __u8 tos,
-				      __u32 length)
+static __always_inline void write_ip4(void *at, __u32 source, __u32 destination, __u8 protocol, __u8 tos, __u32 length)
 {
 	__u32 first = 0x45 | (__u32)tos << 8 | (__u32)bpf_htons(length) << 16;
 	__u32 second = (__u32)bpf_htons(0x4000) << 16; /* may not be fragmented */
@@ -141,8 +140,8 @@ static __always_inline __u32 encap_room(const struct turns *t, int outer4)
  * load balancer knows of a flow. */
 static __always_inline __u32 encap_most(int outer4)
 {
-	return (outer4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + sizeof(struct udphdr) + sizeof(struct geneve) +
-	       sizeof(struct hop_option);
+	return (outer4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + sizeof(struct udphdr) +
+	       sizeof(struct geneve) + sizeof(struct hop_option);
 }
 
 /* Puts the packet into another one and sends it to a next hop. Returns a verdict or a
@@ -210,10 +209,10 @@ static __noinline int encap_here(struct packet *p, const struct backend *b, cons
 	data += link;
 	int bad = 0;
 	if (t->count == 1)
-		bad = outer4 ? write_outer(p, data, end, b, 0, t, 1, 1, hash) :
-			       write_outer(p, data, end, b, 0, t, 1, 0, hash);
+		bad = outer4 ? write_outer(p, data, end, b, 0, t, 1, 1, hash)
+			     : write_outer(p, data, end, b, 0, t, 1, 0, hash);
 	else
-		bad = outer4 ? write_outer(p, data, end, b, 0, t, 0, 1, hash) :
-			       write_outer(p, data, end, b, 0, t, 0, 0, hash);
+		bad = outer4 ? write_outer(p, data, end, b, 0, t, 0, 1, hash)
+			     : write_outer(p, data, end, b, 0, t, 0, 0, hash);
 	return bad ? bad : XDP_PASS;
 }

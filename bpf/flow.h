@@ -19,8 +19,7 @@ static __always_inline __u32 seconds(void)
 /* Is it the first packet of a connection? Flags that contradict each other do not count. */
 static __always_inline int is_syn(const struct packet *p)
 {
-	return p->protocol == IPPROTO_TCP &&
-	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN;
+	return p->protocol == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN;
 }
 
 static __always_inline void flow_key_of(struct flow_key *key, const struct packet *p, const struct frontend *f)
@@ -33,8 +32,7 @@ static __always_inline void flow_key_of(struct flow_key *key, const struct packe
 
 /* May the packet follow the entry? A SYN begins something new, for which the backend must
  * take new flows, unless it repeats one. */
-static __always_inline int follows(const struct flow *flow, const struct backend *b, const struct packet *p,
-				   __u32 now)
+static __always_inline int follows(const struct flow *flow, const struct backend *b, const struct packet *p, __u32 now)
 {
 	if (!b || b->generation != flow->generation)
 		return 0;

@@ -7,8 +7,8 @@
 struct tunnel {
 	struct address remote; /* who sent it */
 	__u64 ids[HOPS];
-	__u32 length;  /* of all its headers, without the link header */
-	__u32 payload; /* of the outer IP packet */
+	__u32 length;   /* of all its headers, without the link header */
+	__u32 payload;  /* of the outer IP packet */
 	__u32 next_hop; /* towards remote */
 	__u8 room;      /* for ids in the option */
 	__u8 at;
@@ -16,8 +16,8 @@ struct tunnel {
 	__u8 flags; /* enum hop_flag */
 	__u8 ttl;
 	__u8 tos;
-	__u8 v6;    /* outside */
-	__u8 inner; /* IP version inside */
+	__u8 v6;     /* outside */
+	__u8 inner;  /* IP version inside */
 	__be16 port; /* UDP source port: the flow's */
 	__u8 zero[6];
 };
@@ -100,8 +100,7 @@ static __always_inline int read_tunnel(struct __sk_buff *skb, struct tunnel *t)
 	 * the inner packet has one (RFC 8926, 3.3; RFC 6935). */
 	__u8 words = h.option.length & 0x1f;
 	if ((h.geneve.options & 0xc0) || (h.geneve.flags & (GENEVE_CONTROL | GENEVE_CRITICAL)) != GENEVE_CRITICAL ||
-	    (h.geneve.vni & bpf_htonl(0xffffff00)) || (h.geneve.options & 0x3f) != words + 1 ||
-	    h.udp.check)
+	    (h.geneve.vni & bpf_htonl(0xffffff00)) || (h.geneve.options & 0x3f) != words + 1 || h.udp.check)
 		return REASON_BAD_TUNNEL;
 	t->room = words == 3 ? 1 : words == 7 ? HOPS : 0;
 	t->at = h.option.at;

@@ -303,7 +303,7 @@ struct settings {
 #define CAPTURED 192
 
 struct capture {
-	__u64 at; /* nanoseconds since boot */
+	__u64 at;     /* nanoseconds since boot */
 	__u32 reason; /* enum reason */
 	__u32 device; /* interface it came from */
 	__u32 length; /* of the packet */

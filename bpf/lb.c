@@ -114,7 +114,8 @@ int balance_any(struct xdp_md *xdp)
 	if (p.kind == KIND_ICMP) {
 		result = deliver_icmp(&p);
 	} else if (p.kind == KIND_FRAGMENT_LATER) {
-		result = p.protocol == IPPROTO_TCP || p.protocol == IPPROTO_UDP ? follow_fragment(&p, seconds()) : XDP_PASS;
+		result = p.protocol == IPPROTO_TCP || p.protocol == IPPROTO_UDP ? follow_fragment(&p, seconds())
+										: XDP_PASS;
 	} else {
 		struct frontend *f = frontend_of(&p);
 		if (f) {

@@ -9,22 +9,22 @@
 #include "layout.h"
 #include "reason.h"
 
-#define MAP(name, kind, entries, k, v)            \
-	struct {                                  \
+#define MAP(name, kind, entries, k, v)             \
+	struct {                                   \
 		__uint(type, BPF_MAP_TYPE_##kind); \
-		__uint(max_entries, entries);     \
-		__type(key, k);                   \
-		__type(value, v);                 \
+		__uint(max_entries, entries);      \
+		__type(key, k);                    \
+		__type(value, v);                  \
 	} name SEC(".maps")
 
 /* What does not fit a program's stack: programs run to their end on a CPU. Sizes instead of
  * types, since Go has nothing to do with it. */
-#define SCRATCH(name, v)                                   \
-	struct {                                           \
-		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);    \
-		__uint(max_entries, 1);                    \
-		__uint(key_size, sizeof(__u32));           \
-		__uint(value_size, sizeof(v));             \
+#define SCRATCH(name, v)                                 \
+	struct {                                         \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); \
+		__uint(max_entries, 1);                  \
+		__uint(key_size, sizeof(__u32));         \
+		__uint(value_size, sizeof(v));           \
 	} name SEC(".maps")
 
 /* Written by the agent. */

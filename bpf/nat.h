@@ -46,10 +46,10 @@ struct nat_work {
 		struct iphdr v4;
 		struct ipv6hdr v6;
 	} header;
-	__u32 network;   /* offsets in the packet */
+	__u32 network; /* offsets in the packet */
 	__u32 transport;
 	__u32 length;
-	__u32 index;    /* of the frontend */
+	__u32 index; /* of the frontend */
 	__u32 next_hop;
 	__be16 backend_port;
 	__be16 port; /* ours: where it was, and where it is */
@@ -104,7 +104,8 @@ static __always_inline int rewrite_ends(struct xdp_md *xdp, struct nat_work *w)
 {
 	struct ends *e = &w->outer, *old = &w->old;
 	void *end = (void *)(long)xdp->data_end;
-	__u64 gained = gain(&old->source, &e->source, w->version) + gain(&old->destination, &e->destination, w->version);
+	__u64 gained =
+		gain(&old->source, &e->source, w->version) + gain(&old->destination, &e->destination, w->version);
 	__u32 at = w->network;
 	if (at > LINK_MAX)
 		return -REASON_INTERNAL;
@@ -176,8 +177,8 @@ static __always_inline long store_header(struct xdp_md *xdp, struct nat_work *w,
  * without its own checksum's part. */
 static __always_inline __u64 rewrite_header(struct nat_work *w, const struct ends *e)
 {
-	__u64 gained = gain(&w->old.source, &e->source, w->version) +
-		       gain(&w->old.destination, &e->destination, w->version);
+	__u64 gained =
+		gain(&w->old.source, &e->source, w->version) + gain(&w->old.destination, &e->destination, w->version);
 	write_addresses(&w->header, w->version, e);
 	if (w->version == 4)
 		w->header.v4.check = evened(w->header.v4.check, gained);
@@ -280,9 +281,9 @@ static __always_inline void describe(struct nat_work *w, const struct packet *p)
 /* Says whether a port that another flow has may be taken from it. */
 static __always_inline bool nat_idle(const struct nat *n, __u8 protocol, __u32 now)
 {
-	__u32 patience = protocol == IPPROTO_UDP         ? nat_idle_udp :
-			 n->state == FLOW_ESTABLISHED ? nat_idle_tcp :
-							      nat_idle_opening;
+	__u32 patience = protocol == IPPROTO_UDP        ? nat_idle_udp
+			 : n->state == FLOW_ESTABLISHED ? nat_idle_tcp
+							: nat_idle_opening;
 	return (__s32)(now - n->seen) > (__s32)patience;
 }
 
@@ -295,9 +296,10 @@ static __always_inline void nat_note(struct nat *n, __u8 flags, __u32 now)
 {
 	if (n->seen != now)
 		n->seen = now;
-	__u8 state = flags & (TCP_FIN | TCP_RST) ? FLOW_CLOSING :
-		     flags & TCP_SYN	     ? FLOW_NEW :
-						  n->state == FLOW_NEW ? FLOW_ESTABLISHED : n->state;
+	__u8 state = flags & (TCP_FIN | TCP_RST) ? FLOW_CLOSING
+		     : flags & TCP_SYN           ? FLOW_NEW
+		     : n->state == FLOW_NEW      ? FLOW_ESTABLISHED
+						 : n->state;
 	if (n->state != state)
 		n->state = state;
 }

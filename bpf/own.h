@@ -20,7 +20,8 @@ struct flow_view {
 
 static __always_inline bool is_first(const struct flow_view *f)
 {
-	return f->protocol == IPPROTO_TCP && !f->error && (f->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN;
+	return f->protocol == IPPROTO_TCP && !f->error &&
+	       (f->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN;
 }
 
 static __always_inline struct owned *find_owned(const struct flow_key *key)
@@ -63,8 +64,8 @@ static __always_inline void own(const struct flow_view *f, __u64 id)
 
 /* Says whether an ACK completes a handshake whose SYN-ACK was a cookie (RFC 4987). at is
  * where its TCP header is. */
-static __noinline bool is_cookie(struct __sk_buff *skb, struct bpf_sock *listener, struct flow_view *f,
-				 struct local *l, __u32 at)
+static __noinline bool is_cookie(struct __sk_buff *skb, struct bpf_sock *listener, struct flow_view *f, struct local *l,
+				 __u32 at)
 {
 	union {
 		struct iphdr v4;

@@ -47,12 +47,12 @@ struct packet {
 	struct address destination;
 	__u16 source_port; /* network byte order, as is the next */
 	__u16 destination_port;
-	__u16 length;           /* of the IP packet, bytes */
-	__u16 header;           /* of them before transport */
-	__u16 link;             /* bytes before the IP header: 14, with tags 18 or 22 */
-	__u32 fragment;         /* identification, as on the wire */
-	__u8 version;           /* 4 or 6 */
-	__u8 protocol;          /* IPPROTO_; of an ICMP error that of the flow */
+	__u16 length;   /* of the IP packet, bytes */
+	__u16 header;   /* of them before transport */
+	__u16 link;     /* bytes before the IP header: 14, with tags 18 or 22 */
+	__u32 fragment; /* identification, as on the wire */
+	__u8 version;   /* 4 or 6 */
+	__u8 protocol;  /* IPPROTO_; of an ICMP error that of the flow */
 	__u8 ttl;
 	__u8 kind;      /* enum packet_kind */
 	__u8 tcp_flags; /* byte 13 of the TCP header */
@@ -266,7 +266,7 @@ static __always_inline int parse_ip4(struct packet *p, __u32 available)
 	return 0;
 }
 
-#define EXTENSIONS 6 /* headers that are stepped over at most */
+#define EXTENSIONS 6    /* headers that are stepped over at most */
 #define HEADER_MAX 1024 /* bytes of them and the IP header; who sends more means no good */
 
 /* Reads the rest of the IPv6 header at p->network and steps over extension headers

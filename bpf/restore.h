@@ -116,8 +116,7 @@ static __always_inline void closing(const struct restore_key *key, const struct 
 }
 
 static __always_inline struct restore_key restore_key_of(const struct address *backend, __u16 backend_port,
-							 const struct address *client, __u16 client_port,
-							 __u8 protocol)
+							 const struct address *client, __u16 client_port, __u8 protocol)
 {
 	struct restore_key key = {.backend = *backend, .client = *client, .backend_port = backend_port};
 	key.client_port = client_port;

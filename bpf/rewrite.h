@@ -94,7 +94,7 @@ static __always_inline int requote(struct __sk_buff *skb, const struct datagram 
 	__u32 change = sum_address(q->v6, side == SOURCE ? &q->source : &q->destination, a);
 	__u16 old_port = side == SOURCE ? q->from : q->to;
 	__u64 inside = sum16(change, old_port, port); /* what q's own checksum is to even out */
-	__u64 sum = inside;                            /* what that of the error is to */
+	__u64 sum = inside;                           /* what that of the error is to */
 	__u32 check = q->transport + (q->protocol == IPPROTO_TCP ? 16 : 6);
 	__u16 old, new;
 

@@ -4,7 +4,7 @@
 #   tools/setup.sh            everything
 #   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, h2spec, Pebble, lego, testssl, and the routers BIRD and FRR
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
-#   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck
+#   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #
@@ -164,13 +164,13 @@ setup_generate() {
 	debian /usr/include/google/protobuf/duration.proto libprotobuf-dev "the well-known types that the agent protocol uses"
 	debian clang-19 "clang-19 llvm-19" "compiles the BPF programs, always the same version: the objects are committed"
 	debian llvm-strip-19 llvm-19 "takes debug information out of the BPF programs"
-	debian clang-format-19 clang-format-19 "formats the C of the BPF programs"
 	debian /usr/include/bpf/bpf_helpers.h libbpf-dev "the kernel's helpers as BPF programs call them"
 	go_tools generate "protoc-gen-go, protoc-gen-go-grpc, controller-gen and bpf2go write the generated code"
 }
 
 setup_lint() {
 	debian shellcheck shellcheck "checks our shell scripts"
+	debian clang-format-19 clang-format-19 "formats the C of the BPF programs"
 	go_tools lint "golangci-lint and gofumpt check our Go code"
 }
 
