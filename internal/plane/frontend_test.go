@@ -252,7 +252,7 @@ func TestProxiesAsBackends(t *testing.T) {
 
 	// One that is lost is not asked; when most are, it is not they who are broken.
 	hangUp[2]()
-	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=0/100 unready")
+	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=0/100 draining")
 	hangUp[1]()
 	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=100/100 ready")
 
