@@ -45,7 +45,7 @@ func TestMissing(t *testing.T) {
 		}
 	}
 	if o := p.Observed(); len(o) != 1 || o[0].State != model.FrontendRefused || !strings.Contains(o[0].Message, "modprobe ip_vs") {
-		t.Errorf("observed %+v", o)
+		t.Errorf("observed %#v", o)
 	}
 	figures, _, err := p.Figures()
 	if err != nil || len(figures) != 0 {

@@ -188,8 +188,11 @@ func key(transport model.Transport, vip string, port uint16) model.FrontendKey {
 	return model.FrontendKey{VIP: netip.MustParseAddr(vip), Transport: transport, Port: port}
 }
 
+// self is the machine as others reach it.
+var self = &model.Node{Name: machine, Tunnel4: netip.MustParseAddr("10.92.0.1"), Tunnel6: netip.MustParseAddr("fd92::1")}
+
 func balancingOf(frontends ...*model.Balanced) model.Balancing {
-	b := model.Balancing{Machine: machine, Frontends: map[model.FrontendKey]*model.Balanced{}, Nodes: map[string]*model.Node{}, Unready: map[model.FrontendKey]bool{}}
+	b := model.Balancing{Machine: machine, Frontends: map[model.FrontendKey]*model.Balanced{}, Nodes: map[string]*model.Node{machine: self}, Unready: map[model.FrontendKey]bool{}}
 	for _, f := range frontends {
 		b.Frontends[f.Frontend.FrontendKey] = f
 	}

@@ -156,7 +156,7 @@ func available(x *site) {
 		x.t.Helper()
 		x.plane.set(b)
 		if o := x.plane.observed()[k]; o.State != model.FrontendBalanced || o.Available != want || o.DataPlane != x.subject.Kind || o.Mode == model.ModeAuto {
-			x.t.Errorf("%s: %+v, want %d available", what, o, want)
+			x.t.Errorf("%s: observed %s; want %d available", what, text(o), want)
 		}
 	}
 	check("ready", 4, balancingOf(f))
@@ -172,6 +172,11 @@ func available(x *site) {
 	unready := balancingOf(local)
 	unready.Unready[k] = true
 	check("local only, and not ready", 0, unready)
+}
+
+// text is what is observed of a frontend.
+func text(o model.FrontendObserved) string {
+	return fmt.Sprintf("%s %s by %s, mode %s, %d available: %q", o.FrontendKey, o.State, o.DataPlane, o.Mode, o.Available, o.Message)
 }
 
 // demanding are frontends that ask for one feature each.
@@ -217,10 +222,10 @@ func refused(x *site) {
 			x.plane.set(balancingOf(good, f))
 			seen := x.plane.observed()
 			if o := seen[f.Frontend.FrontendKey]; o.State != model.FrontendRefused || !strings.Contains(o.Message, why) || o.Available != 0 {
-				t.Errorf("observed %+v", o)
+				t.Errorf("observed %s", text(o))
 			}
 			if o := seen[good.Frontend.FrontendKey]; o.State != model.FrontendBalanced || o.Available != 2 {
-				t.Errorf("the other one is %+v", o)
+				t.Errorf("the other one is %s", text(o))
 			}
 			if now := x.dump(); now != before {
 				t.Errorf("the refused one left\n%s\nbefore\n%s", now, before)
@@ -321,7 +326,7 @@ func thousand(x *site) {
 	x.set(all...)
 	x.t.Logf("changed one in %s", time.Since(begin).Round(time.Microsecond))
 	if o := x.plane.observed()[all[500].Frontend.FrontendKey]; o.Available != 3 {
-		x.t.Errorf("the changed one is %+v", o)
+		x.t.Errorf("the changed one is %s", text(o))
 	}
 	x.plane.kill()
 	x.again()

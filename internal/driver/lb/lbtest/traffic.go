@@ -29,6 +29,7 @@ func Traffic(t *testing.T, s Subject, only ...string) {
 		{"survive", "", survive},
 		{"http", OtherPort, web},
 		{"udp", "", datagrams},
+		{"gone", "", gone},
 		{"two-ports", "", twoPorts},
 		{"affinity", Affinity, sticky},
 		{"affinity-over-ports", AffinityPorts, stickyPorts},
@@ -274,6 +275,33 @@ func datagrams(x *site) {
 	}
 }
 
+// gone: a client that goes on sending when its backend is unready or gone finds another.
+func gone(x *site) {
+	for _, vip := range vips[:2] {
+		f := x.frontend(key(model.UDP, vip, 53), 2)
+		k := f.Frontend.FrontendKey
+		for what, change := range map[string]func([]model.FrontendBackend) []model.FrontendBackend{
+			"removed": func(b []model.FrontendBackend) []model.FrontendBackend { return b[1:] },
+			"unready": with(model.BackendUnready, 0),
+		} {
+			x.set(f)
+			flows := map[net.Conn]bool{}
+			for i := 0; len(flows) < 3; i++ {
+				if i > 200 {
+					x.t.Fatalf("%s: 200 clients did not reach b1 three times", k)
+				}
+				if c := x.packets(k); x.datagram(c) == "b1" {
+					flows[c] = true
+				}
+			}
+			x.set(changed(f, change))
+			for c := range flows {
+				eventually(x.t, fmt.Sprintf("%s: a flow of b1, which is %s, reaches b2", k, what), func() bool { return x.datagram(c) == "b2" })
+			}
+		}
+	}
+}
+
 func twoPorts(x *site) {
 	a, b := x.frontend(key(model.TCP, vips[0], 80), 4), x.frontend(key(model.TCP, vips[0], 81), 4)
 	a.Backends, b.Backends = a.Backends[:2], b.Backends[2:]
@@ -494,7 +522,7 @@ func figures(x *site) {
 			return g.NewFlows >= uint64(total)
 		})
 		if g.NewFlows != uint64(total) || g.Packets < uint64(3*total) || g.Bytes < 40*g.Packets {
-			x.t.Errorf("%s: after %d flows the figures are %+v", k, total, g)
+			x.t.Errorf("%s: after %d flows the figures are %d packets, %d bytes, %d flows", k, total, g.Packets, g.Bytes, g.NewFlows)
 		}
 		for _, b := range f.Backends {
 			name := x.own[b.Address]
@@ -560,7 +588,7 @@ func listener(x *site) {
 		f.Backends = []model.FrontendBackend{{Address: netip.AddrPortFrom(k.VIP, 443), Machine: machine, Weight: 100, HopWeight: 100}}
 		x.set(f)
 		if o := x.plane.observed()[k]; o.Mode != model.ModeLocal || o.Available != 1 {
-			x.t.Errorf("observed %+v", o)
+			x.t.Errorf("observed %s", text(o))
 		}
 		c, name := x.connect(netip.Addr{}, k)
 		if name != "proxy" {
