@@ -1,0 +1,220 @@
+package xdp
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// segment is a wire to the machine at whose other end the test is.
+type segment struct {
+	t  *testing.T
+	fd int
+}
+
+// openSegment makes eth0, with the backends' addresses, in the test's namespace.
+func openSegment(t *testing.T) segment {
+	t.Helper()
+	for _, s := range []string{"all", "default"} {
+		must(t, os.WriteFile("/proc/sys/net/ipv6/conf/"+s+"/disable_ipv6", []byte("0"), 0))
+	}
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0", HardwareAddr: testMACs[0]}, PeerName: "far"}))
+	var eth0 netlink.Link
+	for _, name := range []string{"lo", "far", "eth0"} {
+		l, err := netlink.LinkByName(name)
+		must(t, err)
+		must(t, netlink.LinkSetUp(l))
+		eth0 = l
+	}
+	for _, f := range families {
+		must(t, netlink.AddrAdd(eth0, &netlink.Addr{IPNet: single(f.backend), Flags: unix.IFA_F_NODAD}))
+		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: single(f.client), Scope: netlink.SCOPE_LINK}))
+		must(t, netlink.NeighAdd(&netlink.Neigh{LinkIndex: eth0.Attrs().Index, IP: f.client.AsSlice(), State: unix.NUD_PERMANENT, HardwareAddr: testMACs[1]}))
+	}
+	far, err := net.InterfaceByName("far")
+	must(t, err)
+	all := uint16(unix.ETH_P_ALL)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(networkPort(all)))
+	must(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkPort(all), Ifindex: far.Index}))
+	must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}))
+	return segment{t, fd}
+}
+
+// handshake sends a SYN and returns the number that the machine answers with.
+func (s segment) handshake(from, to netip.AddrPort) uint32 {
+	s.t.Helper()
+	b := make([]byte, 4096)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		_, err := unix.Write(s.fd, framed(tcpPacket(s.t, from, to, "S", mssOption, "")))
+		must(s.t, err)
+		for {
+			n, err := unix.Read(s.fd, b)
+			if err != nil {
+				break // the time is over
+			}
+			p := gopacket.NewPacket(b[:n], layers.LayerTypeEthernet, gopacket.Default)
+			if tcp, ok := p.TransportLayer().(*layers.TCP); ok && tcp.SYN && tcp.ACK && tcp.DstPort == layers.TCPPort(from.Port()) {
+				return tcp.Seq
+			}
+		}
+	}
+	s.t.Fatal("the machine does not answer a SYN")
+	return 0
+}
+
+// ackOf is the segment that completes a handshake, or would if number were right.
+func ackOf(t *testing.T, from, to netip.AddrPort, number uint32) []byte {
+	t.Helper()
+	packet := tcpPacket(t, from, to, "A", nil, "")
+	head := 20
+	if from.Addr().Is6() {
+		head = 40
+	}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: 1001, Ack: number + 1, Window: 64000, ACK: true}
+	p := gopacket.NewPacket(framed(packet), layers.LayerTypeEthernet, gopacket.Default)
+	must(t, tcp.SetNetworkLayerForChecksum(p.NetworkLayer()))
+	b := gopacket.NewSerializeBuffer()
+	must(t, tcp.SerializeTo(b, gopacket.SerializeOptions{ComputeChecksums: true, FixLengths: true}))
+	return append(packet[:head:head], b.Bytes()...)
+}
+
+// Flows that no map knows are found by the machine's sockets, at every stage of a
+// connection; a listener alone is none.
+func TestTunnelAsksSockets(t *testing.T) {
+	everyFamilyOut(t, func(t *testing.T, k *programRig, in family) {
+		s := openSegment(t)
+		backend := netip.AddrPortFrom(in.backend, backendPort)
+		l, err := net.Listen("tcp", backend.String())
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		out := families[0]
+		h := asked(idHere, idPeer)
+		forget := func() {
+			empty[bpfFlowKey, bpfOwned](t, k.Owned)
+			empty[bpfFlowKey, bpfOwned](t, k.OwnedFresh)
+		}
+		segment := func() []byte { return tcpPacket(t, in.clientAddr(), in.vipAddr(), "A", nil, "x") }
+
+		k.passes(out, h, segment(), families[0].peer)
+		number := s.handshake(in.clientAddr(), backend)
+		k.takes(in, out, h, segment(), backend) // half open
+		forget()
+		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
+		must(t, err)
+		c, err := l.Accept()
+		must(t, err)
+		k.takes(in, out, h, segment(), backend) // established
+		forget()
+		must(t, c.Close())                      // FIN_WAIT1: the test does not answer
+		k.takes(in, out, h, segment(), backend) // closing
+		forget()
+		k.takes(in, out, h, icmpError(t, in.client, in.vip, segmentFrom(t, in)), netip.AddrPortFrom(in.backend, 0))
+
+		// Without room for half-open connections the machine answers with cookies.
+		must(t, os.WriteFile("/proc/sys/net/ipv4/tcp_syncookies", []byte("2"), 0))
+		other := netip.AddrPortFrom(in.client, clientPort+1)
+		number = s.handshake(other, backend)
+		k.passes(out, h, tcpPacket(t, other, in.vipAddr(), "A", nil, ""), families[0].peer)
+		k.passes(out, h, ackOf(t, other, in.vipAddr(), number^0x10000), families[0].peer)
+		k.passes(out, h, ackOf(t, netip.AddrPortFrom(in.client, clientPort+2), in.vipAddr(), number), families[0].peer)
+		k.takes(in, out, h, ackOf(t, other, in.vipAddr(), number), backend)
+	})
+}
+
+// segmentFrom is what the VIP sent to the client, as errors quote it.
+func segmentFrom(t *testing.T, in family) []byte {
+	t.Helper()
+	return tcpPacket(t, in.vipAddr(), in.clientAddr(), "A", nil, "an answer")
+}
+
+// Machines that know different things about flows and each other never pass a packet round
+// and round.
+func TestTunnelHopsEnd(t *testing.T) {
+	needsRoot(t)
+	f := families[0]
+	endpoints := []netip.Addr{f.us, f.peer, f.third}
+	ids := []uint64{idHere, idPeer, idThird, idGone}
+	var machines []*programRig
+	for range endpoints {
+		machines = append(machines, loadSmall(t))
+	}
+	longest := 0
+	for world := range uint64(60) {
+		// A small generator instead of math/rand: the worlds must be the same for ever.
+		state := world*0x9E3779B97F4A7C15 + 1
+		pick := func(n int) int {
+			state ^= state << 13
+			state ^= state >> 7
+			state ^= state << 17
+			return int(state % uint64(n))
+		}
+		makeWorld(machines, f, endpoints, ids, pick)
+		for range 200 {
+			h := hopping{count: 3, ids: []uint64{ids[pick(4)], ids[pick(4)], ids[pick(4)]}}
+			if pick(2) == 0 {
+				h = asked(ids[pick(4)])
+			}
+			from := netip.AddrPortFrom(f.client, uint16(clientPort+pick(8)))
+			at := pick(3)
+			frame := tunnelled(t, endpoints[(at+1)%3], endpoints[at], h, tcpPacket(t, from, f.vipAddr(), []string{"S", "A"}[pick(2)], nil, ""))
+			for steps := 1; ; steps++ {
+				verdict, out := machines[at].run(machines[at].TunnelIn, frame)
+				if verdict != verdictRedirect {
+					longest = max(longest, steps)
+					break
+				}
+				if steps > 8 {
+					t.Fatalf("world %d: a packet that asked %+v is passed on and on", world, h)
+				}
+				_, to, _, _, _ := tunnelOf(t, out)
+				frame, at = out, -1
+				for i, e := range endpoints {
+					if e == to {
+						at = i
+					}
+				}
+				if at < 0 {
+					t.Fatalf("passed on to %s, which is nobody", to)
+				}
+			}
+		}
+	}
+	t.Logf("the longest way had %d machines", longest)
+	if longest < 4 {
+		t.Error("no packet went far: this tries nothing")
+	}
+}
+
+// makeWorld gives machines arbitrary ideas about who has which backend. What they believe
+// about flows is left of earlier worlds.
+func makeWorld(machines []*programRig, f family, endpoints []netip.Addr, ids []uint64, pick func(int) int) {
+	for i, k := range machines {
+		put(k, k.Settings, uint32(0), bpfSettings{Tunnel4: wireAddress(endpoints[i])})
+		put(k, k.NextHops, uint32(1), bpfNextHop{Device: 1, Mtu: 1500})
+		put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(f.vip), Port: networkPort(vipPort), Protocol: unix.IPPROTO_TCP}, bpfFrontend{Index: 1})
+		for _, e := range endpoints {
+			put(k, k.bpfMaps.Machines, wireAddress(e), uint32(1))
+		}
+		empty[bpfLocalKey, bpfLocal](k.t, k.Locals)
+		empty[uint64, bpfHop](k.t, k.Hops)
+		for _, id := range ids {
+			if pick(3) == 0 { // here, serving or not
+				put(k, k.Locals, bpfLocalKey{Id: id, Frontend: 1}, bpfLocal{
+					Address: wireAddress(f.backend), Port: networkPort(backendPort), Flags: uint8(pick(2) * int(bpfBackendFlagBACKEND_READY|bpfBackendFlagBACKEND_NEW)),
+				})
+			}
+			if pick(4) > 0 {
+				put(k, k.Hops, id, bpfHop{Remote: wireAddress(endpoints[pick(len(endpoints))]), NextHop: 1})
+			}
+		}
+	}
+}
