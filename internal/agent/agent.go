@@ -447,6 +447,8 @@ type Status struct {
 	// Sessions with BGP peers and VIPs, as the machine sees them.
 	Sessions []model.Session     `json:"sessions"`
 	VIPs     []model.VIPObserved `json:"vips"`
+	// Unhealthy are the checks of this machine that fail; the plane counts those of others too.
+	Unhealthy []model.CheckResult `json:"unhealthy"`
 	// Frontends that the machine balances or has backends of.
 	Frontends []model.FrontendObserved `json:"frontends"`
 }
@@ -466,7 +468,7 @@ func (a *Agent) Status() Status {
 	s := Status{
 		Machine: a.config.Name, Version: a.config.Version, Cordoned: a.state.config().GetCordoned(),
 		Accepted: accepted.String(), Applied: settled.String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),
-		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(), Frontends: a.balancer.observed(),
+		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(), Frontends: a.balancer.observed(), Unhealthy: a.checks.unhealthy(),
 	}
 	var err error
 	if s.Plane, err = a.upstream.status(); err != nil {

@@ -133,6 +133,11 @@ func (k *checks) results() []model.CheckResult {
 	return slices.DeleteFunc(k.parts.Checker.Results(), func(r model.CheckResult) bool { return !decided(r.Health) })
 }
 
+// unhealthy are the results of checks that fail.
+func (k *checks) unhealthy() []model.CheckResult {
+	return slices.DeleteFunc(slices.Clone(k.results()), func(r model.CheckResult) bool { return r.Health != model.Unhealthy })
+}
+
 // own is what this machine itself found of a check, and whether it holds whatever the plane
 // said: while there is none.
 func (k *checks) own(id string) (h model.Health, holds bool) {

@@ -320,6 +320,9 @@ func TestChecksGoToTheChecker(t *testing.T) {
 	if r := k.results(); len(r) != 1 || r[0].Message != "refused" {
 		t.Errorf("results are %v", r)
 	}
+	if r := k.unhealthy(); len(r) != 1 || r[0].ID != check.ID {
+		t.Errorf("unhealthy are %v", r)
+	}
 	for _, there := range []bool{true, false} {
 		k.plane(there)
 		if h, holds := k.own(check.ID); h != model.Unhealthy || holds == there {
