@@ -146,3 +146,36 @@ func TestClientsAreAddressesOrNetworks(t *testing.T) {
 		}
 	}
 }
+
+func TestVIPsHaveFrontends(t *testing.T) {
+	web := model.Object{Kind: "Service", Namespace: "shop", Name: "web"}
+	s := model.Status{
+		VIPs: []model.VIPStatus{{
+			Assignment: model.Assignment{Address: shop.VIP, Pool: "public", Owner: web, Mode: model.AnnounceBGP, Machines: []string{"a", "b"}},
+			State:      "announced", Frontends: []model.FrontendKey{shop}, At: []model.VIPAt{{Machine: "a", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
+		}},
+		Frontends: []model.FrontendStatus{{
+			FrontendKey: shop, Owner: web, State: "balanced", Backends: 3, Available: 2, Message: "b: the way back is closed", At: []model.FrontendAt{
+				{Machine: "a", State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP, Mode: model.ModeDSRGeneve},
+				{Machine: "b", State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP, Mode: model.ModeNAT},
+				{Machine: "c", State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP, Mode: model.ModeDSRGeneve},
+				{Machine: "d", State: model.FrontendRefused},
+			},
+		}, {FrontendKey: model.FrontendKey{VIP: shop.VIP, Transport: model.TCP, Port: 443}, Owner: web, Listener: "https-443", State: "idle", At: []model.FrontendAt{}}},
+	}
+	want := `
+VIPs (1)
+  ADDRESS    POOL    OWNER             BY   STATE      MACHINES   FRONTENDS
+  192.0.2.1  public  Service shop/web  BGP  announced  1 of 2: a  tcp/80
+
+Frontends (2)
+  FRONTEND             OWNER             TO        STATE     BACKENDS  BY
+  tcp://192.0.2.1:80   Service shop/web  backends  balanced  2 of 3    XDP DSRGeneve at a,c; XDP NAT at b
+  tcp://192.0.2.1:443  Service shop/web  proxies   idle      0 of 0    -
+  tcp://192.0.2.1:80: b: the way back is closed
+`
+	var b bytes.Buffer
+	if err := WriteVIPs(&b, s, TextOptions{}); err != nil || b.String() != want {
+		t.Errorf("%v, and\n%s", err, b.String())
+	}
+}

@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"fairlead.dev/internal/model"
@@ -33,7 +35,47 @@ func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
 			fmt.Fprintf(b, "  %s: %s\n", v.Address, v.Message)
 		}
 	}
+	writeFrontends(b, s.Frontends, o)
 	return flushAll(b, "VIPs")
+}
+
+// writeFrontends says of each frontend what leads where, and by which data planes.
+func writeFrontends(w io.Writer, frontends []model.FrontendStatus, o TextOptions) {
+	if len(frontends) == 0 {
+		return
+	}
+	t := heading(w, "Frontends", len(frontends), "")
+	shown := rows(w, frontends, o)
+	fmt.Fprintln(t, "  FRONTEND\tOWNER\tTO\tSTATE\tBACKENDS\tBY")
+	for _, f := range shown {
+		to := "backends"
+		if f.Listener != "" {
+			to = "proxies"
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d of %d\t%s\n", f.FrontendKey, ownerText(f.Owner), to, f.State, f.Available, f.Backends, chosen(f))
+	}
+	flush(t)
+	for _, f := range shown {
+		if f.Message != "" {
+			fmt.Fprintf(w, "  %s: %s\n", f.FrontendKey, f.Message)
+		}
+	}
+}
+
+// chosen names the data planes and modes of a frontend, and the machines that use each.
+func chosen(f model.FrontendStatus) string {
+	at := map[string][]string{}
+	for _, m := range f.At {
+		if m.State == model.FrontendBalanced {
+			how := strings.TrimSpace(string(m.DataPlane) + " " + string(m.Mode))
+			at[cmp.Or(how, "itself")] = append(at[cmp.Or(how, "itself")], m.Machine)
+		}
+	}
+	var out []string
+	for _, how := range slices.Sorted(maps.Keys(at)) {
+		out = append(out, how+" at "+list(at[how], 5))
+	}
+	return dash(strings.Join(out, "; "))
 }
 
 // WriteBGP renders the sessions, what is advertised over each, and why not.

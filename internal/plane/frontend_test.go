@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/console"
@@ -27,7 +28,7 @@ import (
 
 var (
 	web4  = model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 80}
-	edge4 = model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 80}
+	edge4 = web4 // of proxies
 )
 
 // balanced is a Service of our class with IPv4.
@@ -428,5 +429,100 @@ func TestNodesAreTheMachinesAround(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestStreamRouteIsProgrammed by the data planes of the machines that have the Gateway's
+// address, as is its listener.
+func TestStreamRouteIsProgrammed(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	edge := r.joined(p, "edge-1")
+	poolOf(r, "edge-1")
+	g := gateway()
+	g.Spec.Listeners = []gatewayv1.Listener{{Name: "tcp", Port: 80, Protocol: gatewayv1.TCPProtocolType}}
+	route := &gatewayv1.TCPRoute{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "app"},
+		Spec: gatewayv1.TCPRouteSpec{
+			CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: []gatewayv1.ParentReference{{Name: "edge"}}},
+			Rules: []gatewayv1.TCPRouteRule{{BackendRefs: []gatewayv1.BackendRef{{
+				BackendObjectReference: gatewayv1.BackendObjectReference{Name: "app", Port: ptr(gatewayv1.PortNumber(80))},
+			}}}},
+		},
+	}
+	t.Cleanup(func() { _ = r.client.Delete(context.Background(), route) })
+	r.create(gatewayClass(), g, service("app"), slice("app", "10.1.0.1"), route)
+	edge.observes = func(o *model.FrontendObserved) { o.State, o.Message = model.FrontendRefused, "no kernel does this" }
+	edge.connect(p.AgentAddress().String())
+	edge.awaitBackends(web4, "10.1.0.1=100/100 ready")
+	programmed := func(status metav1.ConditionStatus, reason, words string) {
+		t.Helper()
+		is := func(conditions []metav1.Condition, conditionType, reason string) error {
+			if err := conditionIs(conditions, conditionType, status, reason); err != nil {
+				return err
+			}
+			if c := meta.FindStatusCondition(conditions, conditionType); !strings.Contains(c.Message, words) {
+				return fmt.Errorf("the message is %q", c.Message)
+			}
+			return nil
+		}
+		await(r, route, "the route says "+words, func(o *gatewayv1.TCPRoute) error {
+			if len(o.Status.Parents) != 1 {
+				return fmt.Errorf("it has the parents %+v", o.Status.Parents)
+			}
+			return is(o.Status.Parents[0].Conditions, RouteProgrammed, reason)
+		})
+		if reason == ReasonRefused {
+			reason = string(gatewayv1.ListenerReasonInvalid)
+		}
+		await(r, g, "the listener says "+words, func(o *gatewayv1.Gateway) error {
+			if len(o.Status.Listeners) != 1 {
+				return fmt.Errorf("it has the listeners %+v", o.Status.Listeners)
+			}
+			return is(o.Status.Listeners[0].Conditions, conditionProgrammed, reason)
+		})
+	}
+	programmed(metav1.ConditionFalse, ReasonRefused, "no kernel does this")
+	edge.with(func() { edge.observes = nil })
+	programmed(metav1.ConditionTrue, ReasonProgrammed, "every machine concerned balances it")
+	edit(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, func(m *v1alpha1.Machine) { m.Spec.Cordoned = true })
+	programmed(metav1.ConditionFalse, ReasonPending, "no machine has its address")
+}
+
+// TestOneEndpointCostsOneFrontend has one of two Services change: of the other nothing is
+// sent again.
+func TestOneEndpointCostsOneFrontend(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	edge := r.joined(p, "edge-1")
+	public := pool()
+	public.Spec.Addresses = []string{"192.0.2.80/31"}
+	r.create(public)
+	endpoints := slice("app", "10.1.0.1")
+	r.create(balanced("app"), endpoints, balanced("other"), slice("other", "10.1.0.2"))
+	edge.connect(p.AgentAddress().String())
+	both := func() error {
+		if n := len(edge.held[agentv1.FrontendBackendsType]); n != 2 {
+			return fmt.Errorf("it has %d frontends", n)
+		}
+		return nil
+	}
+	edge.await("has both", both)
+	edge.counts()
+	edit(r, endpoints, func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses = []string{"10.1.0.3"} })
+	edge.await("has the new one", func() error {
+		for name := range edge.held[agentv1.FrontendBackendsType] {
+			key, err := model.ParseFrontend(name)
+			if err != nil {
+				return err
+			}
+			if text, err := edge.backendsOf(key); err == nil && text == "10.1.0.1=0/100 draining, 10.1.0.3=100/100 ready" {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
+	if c := edge.counts(); c[agentv1.FrontendBackendsType] != 1 || c[agentv1.FrontendType] != 0 || c[agentv1.NodeType] != 0 {
+		t.Errorf("it was sent %v", c)
 	}
 }

@@ -60,7 +60,7 @@ func gatewayProgrammed(v verdict, generation int64, live []metav1.Condition) met
 		return unprogrammed(generation, string(gatewayv1.GatewayReasonInvalid), "none of its listeners can be served")
 	case v.State == verdictRefused:
 		c.Reason = string(gatewayv1.GatewayReasonInvalid)
-		c.Message = refusedPrefix + c.Message
+		c.Message = refusedText(v)
 	case v.State == verdictPending && !v.Machines && v.Reason == "":
 		c.Reason = string(gatewayv1.GatewayReasonNoResources)
 	}

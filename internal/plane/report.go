@@ -222,7 +222,7 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 	}
 	switch v.State {
 	case verdictRefused:
-		return stateInvalid, ReasonRefused, refusedPrefix + v.Message
+		return stateInvalid, ReasonRefused, refusedText(v)
 	case verdictPending, verdictHold:
 		return statePending, cmp.Or(v.Reason, ReasonPending), v.Message
 	case verdictProgrammed:

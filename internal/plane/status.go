@@ -34,6 +34,14 @@ const (
 // refusedPrefix begins the description of an IngressRoute that a proxy refused.
 const refusedPrefix = "refused by the proxy of "
 
+// refusedText says who refused what, and in which words.
+func refusedText(v verdict) string {
+	if v.Kernel {
+		return "refused by " + v.Message
+	}
+	return refusedPrefix + v.Message
+}
+
 // programmedCondition words a verdict; with verdictHold it is what stands in live.
 func programmedCondition(conditionType string, v verdict, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
 	c := metav1.Condition{Type: conditionType, ObservedGeneration: generation, Message: v.Message}
