@@ -234,8 +234,7 @@ func (n *nextHops) adopt(to netip.Addr, index uint32) {
 func (n *nextHops) sweep() {
 	for to, h := range n.by {
 		if h.users == 0 {
-			delete(n.by, to)
-			n.numbers.release(h.index)
+			n.forget(to, h)
 		}
 	}
 }

@@ -52,8 +52,10 @@ func dump(d *DataPlane) string {
 		}
 	}
 	for h, list := range d.attached.here {
-		for _, at := range list {
-			add("%s at %s", h, at.name)
+		for device, at := range list {
+			if where, err := whereIs(h, at.link); err == nil && where == device {
+				add("%s at %s", h, at.name)
+			}
 		}
 	}
 	pairs(m.Locals, func(k bpfLocalKey, v bpfLocal) {

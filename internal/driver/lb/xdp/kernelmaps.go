@@ -37,7 +37,7 @@ type Sizes struct {
 }
 
 // DefaultSizes are those for a machine with so many bytes of memory: about 60 MB of maps,
-// from 4 GiB on 280 MB, and from 16 GiB on 430 MB.
+// from 4 GiB on 315 MB, and from 16 GiB on 430 MB.
 func DefaultSizes(memory uint64) Sizes {
 	s := Sizes{
 		Frontends: 1024, Backends: 8192, Rows: 1 << 20, NextHops: 1024, Sources: 16384,
@@ -61,9 +61,17 @@ func (s Sizes) or(d Sizes) Sizes {
 		d.NAT, d.Owned, d.Fresh = max(s.Flows/2, 1024), max(s.Flows/2, 1024), max(s.Flows/8, 1024)
 	}
 	for _, f := range []struct{ v, d *uint32 }{
-		{&s.Frontends, &d.Frontends}, {&s.Backends, &d.Backends}, {&s.Rows, &d.Rows}, {&s.NextHops, &d.NextHops},
-		{&s.Sources, &d.Sources}, {&s.Flows, &d.Flows}, {&s.Fresh, &d.Fresh}, {&s.NAT, &d.NAT}, {&s.Owned, &d.Owned},
-		{&s.Fragments, &d.Fragments}, {&s.Affinity, &d.Affinity},
+		{&s.Frontends, &d.Frontends},
+		{&s.Backends, &d.Backends},
+		{&s.Rows, &d.Rows},
+		{&s.NextHops, &d.NextHops},
+		{&s.Sources, &d.Sources},
+		{&s.Flows, &d.Flows},
+		{&s.Fresh, &d.Fresh},
+		{&s.NAT, &d.NAT},
+		{&s.Owned, &d.Owned},
+		{&s.Fragments, &d.Fragments},
+		{&s.Affinity, &d.Affinity},
 	} {
 		if *f.v == 0 {
 			*f.v = *f.d

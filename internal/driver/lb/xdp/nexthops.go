@@ -58,9 +58,17 @@ func (n *nextHops) release(to netip.Addr) {
 		return
 	}
 	if h.users--; h.users == 0 {
-		delete(n.by, to)
-		n.numbers.release(h.index)
+		n.forget(to, h)
 	}
+}
+
+// forget clears a place to which nothing leads.
+func (n *nextHops) forget(to netip.Addr, h *nextHop) {
+	if err := n.m.Put(h.index, bpfNextHop{}); err != nil {
+		n.log.Warn("the place of a next hop was not cleared", "error", err)
+	}
+	delete(n.by, to)
+	n.numbers.release(h.index)
 }
 
 // settled ends a batch: what was read of the network is old from now on.

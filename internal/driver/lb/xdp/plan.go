@@ -288,8 +288,6 @@ func supports(f *model.Frontend) string {
 		return "it does not limit the flows of a backend (maxFlowsPerBackend); IPVS does"
 	case f.Scheduler != "" && f.Scheduler != "mh":
 		return fmt.Sprintf("it chooses backends by hash, not by the scheduler %s; IPVS does", f.Scheduler)
-	case f.QUIC != nil && f.Transport != model.UDP:
-		return "QUIC is carried by UDP"
 	case f.QUIC != nil && (f.QUIC.Length == 0 || f.QUIC.Length > 8 || f.QUIC.Offset > 15):
 		return "server IDs in QUIC's connection IDs have 1 to 8 bytes and begin within the first 16"
 	}

@@ -110,7 +110,6 @@ func TestWhatThisDataPlaneDoesNot(t *testing.T) {
 	for says, f := range map[string]model.Frontend{
 		"IPVS does":               {MaxFlows: 1},
 		"not by the scheduler":    {Scheduler: "wlc"},
-		"carried by UDP":          {QUIC: &model.QUICServer{Length: 4}, FrontendKey: model.FrontendKey{Transport: model.TCP}},
 		"within the first 16":     {QUIC: &model.QUICServer{Length: 4, Offset: 16}, FrontendKey: model.FrontendKey{Transport: model.UDP}},
 		"server IDs in QUIC's co": {QUIC: &model.QUICServer{Length: 9}, FrontendKey: model.FrontendKey{Transport: model.UDP}},
 	} {
