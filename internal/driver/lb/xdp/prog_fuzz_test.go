@@ -306,17 +306,17 @@ func (z *fuzzRig) try(packet []byte) error {
 			}
 			return nil
 		}
-		return z.sent2(packet, out, j, true)
+		return z.encapsulated(packet, out, j, true)
 	case xdpTX, xdpRedirect:
-		return z.sent2(packet, out, j, false)
+		return z.encapsulated(packet, out, j, false)
 	default:
 		return fmt.Errorf("verdict %d", verdict)
 	}
 	return nil
 }
 
-// sent2 says what is wrong with a packet that was sent, or left to the kernel in a tunnel.
-func (z *fuzzRig) sent2(packet, out []byte, j judged, here bool) error {
+// encapsulated says what is wrong with a packet that was sent, or left to the kernel in a tunnel.
+func (z *fuzzRig) encapsulated(packet, out []byte, j judged, here bool) error {
 	if !j.ours || j.unsuitable {
 		if answer := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default); !j.ours || answer.Layer(layers.LayerTypeICMPv4) == nil {
 			return fmt.Errorf("sent what is not to be sent: %+v", j)
@@ -373,7 +373,7 @@ func (z *fuzzRig) answered(packet, out []byte, notWrapped error) error {
 		}
 	}
 	if err, wrong := p.VerifyChecksums(); err != nil || len(wrong) > 0 {
-		return fmt.Errorf("answer with wrong checksums: %v %+v", err, wrong)
+		return fmt.Errorf("answer with wrong checksums: %w %+v", err, wrong)
 	}
 	return nil
 }

@@ -410,7 +410,7 @@ func (w *lbRig) dropsAs(packet []byte, reason bpfReason) {
 	}
 }
 
-// passes says that a packet was left to the kernel as it is.
+// leaves says that a packet was left to the kernel as it is.
 func (w *lbRig) leaves(packet []byte) {
 	w.t.Helper()
 	all := w.allDropped()
