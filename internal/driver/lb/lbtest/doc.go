@@ -84,6 +84,8 @@ const (
 	DSRIPIP       Feature = "mode DSRIPIP"
 	DSRL2         Feature = "mode DSRL2"
 	OtherPort     Feature = "backends at other ports"
+	// AnyRoute: answers come back through the load balancer whatever the backends' routes.
+	AnyRoute Feature = "backends with another route to the client"
 	// StickyDrain: a client with affinity leaves a draining backend.
 	StickyDrain Feature = "affinity that ends with draining"
 	Listener    Feature = "listeners of proxies"

@@ -31,6 +31,7 @@ func Traffic(t *testing.T, s Subject, only ...string) {
 		{"udp", "", datagrams},
 		{"gone", "", gone},
 		{"two-ports", "", twoPorts},
+		{"any-route", AnyRoute, anyRoute},
 		{"affinity", Affinity, sticky},
 		{"affinity-over-ports", AffinityPorts, stickyPorts},
 		{"sources", Sources, sources},
@@ -299,6 +300,20 @@ func gone(x *site) {
 				eventually(x.t, fmt.Sprintf("%s: a flow of b1, which is %s, reaches b2", k, what), func() bool { return x.datagram(c) == "b2" })
 			}
 		}
+	}
+}
+
+// anyRoute: answers come back from backends that have another way to the client.
+func anyRoute(x *site) {
+	set := x.tcp(2)
+	x.set(set...)
+	for _, b := range x.backends {
+		b.route(x.t, clients4.String(), "10.92.0.9")
+		b.route(x.t, clients6.String(), "fd92::9")
+	}
+	for _, f := range set {
+		k := f.Frontend.FrontendKey
+		x.alive("with another route", x.open(k, 2, 4))
 	}
 }
 

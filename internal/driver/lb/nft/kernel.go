@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -23,8 +24,9 @@ const (
 
 // kernel is our table in a network namespace.
 type kernel struct {
-	conn  *nftables.Conn
-	table *nftables.Table
+	conn   *nftables.Conn
+	table  *nftables.Table
+	probed atomic.Bool // and found
 }
 
 func open() (*kernel, error) {
@@ -42,9 +44,13 @@ func open() (*kernel, error) {
 // probe is nil if the kernel has nf_tables. What it lacks of expressions shows when rules
 // are made.
 func (k *kernel) probe() error {
+	if k.probed.Load() {
+		return nil
+	}
 	if _, err := k.conn.ListTablesOfFamily(nftables.TableFamilyINet); err != nil {
 		return fmt.Errorf("nftables: list tables: %w", explain(err))
 	}
+	k.probed.Store(true)
 	return nil
 }
 
