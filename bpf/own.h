@@ -97,8 +97,8 @@ static __noinline bool is_cookie(struct __sk_buff *skb, struct bpf_sock *listene
 }
 
 /* Says whether a socket of this machine has the flow at a backend's address: connected,
- * half open, waiting (TIME_WAIT), or to come out of a cookie. transport is where the TCP
- * header is. */
+ * half open, waiting (TIME_WAIT), or to come out of a cookie; or listens for one that
+ * begins. transport is where the TCP header is. */
 static __noinline bool has_socket(struct __sk_buff *skb, struct flow_view *f, struct local *l, __u32 transport)
 {
 	struct bpf_sock_tuple t = {};
@@ -120,8 +120,8 @@ static __noinline bool has_socket(struct __sk_buff *skb, struct flow_view *f, st
 		return false;
 	bool has = true;
 	if (sk->state == BPF_TCP_LISTEN)
-		has = !f->error && (f->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK &&
-		      is_cookie(skb, sk, f, l, transport);
+		has = is_first(f) || (!f->error && (f->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK &&
+				      is_cookie(skb, sk, f, l, transport));
 	bpf_sk_release(sk);
 	return has;
 }

@@ -61,7 +61,7 @@ static __always_inline int store_protocol(struct __sk_buff *skb, bool v6)
  * do not forward. */
 static __always_inline int skb_route(struct __sk_buff *skb, const struct address *from, const struct address *to)
 {
-	struct bpf_fib_lookup fib = {.ifindex = skb->ifindex};
+	struct bpf_fib_lookup fib = {.ifindex = LOOPBACK};
 	if (is4(to)) {
 		fib.family = AF_INET;
 		fib.ipv4_src = from->words[3];

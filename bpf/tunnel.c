@@ -167,8 +167,12 @@ static __always_inline int pass_on(struct __sk_buff *skb, struct tunnel_work *w,
 static __always_inline bool claims(struct __sk_buff *skb, struct tunnel_work *w, struct local *l)
 {
 	struct flow_view *f = &w->flow;
-	if (is_first(f))
-		return (l->flags & (BACKEND_READY | BACKEND_NEW)) && !(f->frontend_flags & FRONTEND_UNREADY);
+	if (is_first(f)) {
+		if (!(l->flags & (BACKEND_READY | BACKEND_NEW)) || f->frontend_flags & FRONTEND_UNREADY)
+			return false;
+		/* A proxy that died, and its agent with it, is missed here first. */
+		return !(l->flags & BACKEND_PROXY) || has_socket(skb, f, l, w->packet.transport);
+	}
 	if (f->protocol == IPPROTO_UDP)
 		return w->tunnel.count == 1;
 	return w->packet.part != PART_LATER && has_socket(skb, f, l, w->packet.transport);

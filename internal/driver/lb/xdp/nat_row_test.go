@@ -64,7 +64,7 @@ func natRig(t *testing.T) *programRig {
 				Index: index, Rows: index, Mask: 0, Flags: uint16(bpfFrontendFlagFRONTEND_BALANCED),
 			})
 			put(k, k.Rows, index, uint64(index))
-			put(k, k.bpfMaps.Backends, index, bpfBackend{
+			put(k, k.Backends, index, bpfBackend{
 				Id: uint64(index), Address: wireAddress(f.backend), NextHop: 1, Port: networkPort(backendPort), Mode: uint8(bpfModeMODE_NAT), Generation: 1,
 				Flags: uint8(bpfBackendFlagBACKEND_READY | bpfBackendFlagBACKEND_NEW),
 			})
@@ -264,12 +264,12 @@ func TestNATPortsRunOut(t *testing.T) {
 		// One of them is silent for long enough.
 		var key, idle bpfNatKey
 		var value bpfNat
-		for i := k.bpfMaps.Nat.Iterate(); i.Next(&key, &value); {
+		for i := k.Nat.Iterate(); i.Next(&key, &value); {
 			idle = key
 		}
-		must(t, k.bpfMaps.Nat.Lookup(&idle, &value))
+		must(t, k.Nat.Lookup(&idle, &value))
 		value.Seen -= 300
-		put(k, k.bpfMaps.Nat, idle, value)
+		put(k, k.Nat, idle, value)
 		got := 0
 		for port := range uint16(100) {
 			verdict, frame := k.run(k.Balance, framed(tcpPacket(t, netip.AddrPortFrom(in.client, 50000+port), in.vipAddr(), "S", nil, "")))

@@ -132,7 +132,7 @@ func TestTunnelLifetimeAndCongestion(t *testing.T) {
 			}
 			return k.run(k.TunnelIn, frame)
 		}
-		verdict, after := congested(2) // ECT(0)
+		verdict, after := congested(2) // it can be told (RFC 3168)
 		decode(t, after)
 		got := after[15]
 		if in.v6() {

@@ -2,10 +2,13 @@ package xdp
 
 import (
 	"bytes"
+	"net"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,8 +38,8 @@ func decapRig(t *testing.T) *programRig {
 	settings := bpfSettings{Tunnel4: wireAddress(families[0].us), Tunnel6: wireAddress(families[1].us)}
 	put(k, k.Settings, uint32(0), settings)
 	for i, f := range families {
-		put(k, k.bpfMaps.Machines, wireAddress(f.us), uint32(0))
-		put(k, k.bpfMaps.Machines, wireAddress(f.peer), uint32(1))
+		put(k, k.Machines, wireAddress(f.us), uint32(0))
+		put(k, k.Machines, wireAddress(f.peer), uint32(1))
 		for n, vip := range []netip.Addr{f.vip, f.vip2} {
 			for j, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 				index := uint32(frontendIndex + 10*i + j + 2*n)
@@ -285,7 +288,19 @@ func TestTunnelProxyKeepsVIP(t *testing.T) {
 			t.Fatalf("restores_fresh has %+v %v", r, ok)
 		}
 		k.takes(in, out, asked(idPeer), tcpPacket(t, in.clientAddr(), in.vipAddr(), "A", nil, ""), in.vipAddr())
-		// While the proxy does not serve, the next is asked.
+		// Nobody listens: the next is asked. While the agent says so, whoever listens.
+		third := netip.AddrPortFrom(in.client, clientPort+2)
+		k.passes(out, asked(idProxy, idPeer), tcpPacket(t, third, in.vipAddr(), "S", nil, ""), families[0].peer)
+		must(t, os.WriteFile("/proc/sys/net/ipv6/conf/lo/disable_ipv6", []byte("0"), 0))
+		lo, err := netlink.LinkByName("lo")
+		must(t, err)
+		must(t, netlink.LinkSetUp(lo))
+		must(t, netlink.AddrAdd(lo, &netlink.Addr{IPNet: single(in.vip), Flags: unix.IFA_F_NODAD}))
+		l, err := net.Listen("tcp", in.vipAddr().String())
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		fourth := netip.AddrPortFrom(in.client, clientPort+3)
+		k.takes(in, out, asked(idProxy, idPeer), tcpPacket(t, fourth, in.vipAddr(), "S", nil, ""), in.vipAddr())
 		f := bpfFrontendKey{Vip: wireAddress(in.vip), Port: networkPort(vipPort), Protocol: unix.IPPROTO_TCP}
 		v, _ := get[bpfFrontendKey, bpfFrontend](k, k.Frontends, f)
 		v.Flags |= uint16(bpfFrontendFlagFRONTEND_UNREADY)

@@ -104,9 +104,9 @@ func (k *programRig) run(p *ebpf.Program, packet []byte) (verdict uint32, out []
 
 // family is IPv4 or IPv6 with the addresses that rows use.
 type family struct {
-	name                                          string
+	name                                         string
 	vip, vip2, client, backend, backend2, router netip.Addr
-	us, peer, third                               netip.Addr // tunnel endpoints
+	us, peer, third                              netip.Addr // tunnel endpoints
 }
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }

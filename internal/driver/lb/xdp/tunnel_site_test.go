@@ -142,8 +142,8 @@ func (n *wired) meet(w *wires) {
 		copy(nh.To[:], o.mac)
 		copy(nh.From[:], n.mac)
 		put(n.programRig, n.NextHops, o.index, nh)
-		put(n.programRig, n.bpfMaps.Machines, wireAddress(o.m.Addr4()), o.index)
-		put(n.programRig, n.bpfMaps.Machines, wireAddress(o.m.Addr6()), o.index)
+		put(n.programRig, n.Machines, wireAddress(o.m.Addr4()), o.index)
+		put(n.programRig, n.Machines, wireAddress(o.m.Addr6()), o.index)
 	}
 }
 
@@ -164,7 +164,7 @@ func (w *wires) serve(lb string, mode bpfMode, outer netip.Addr, owners ...strin
 			for k, owner := range owners {
 				o := w.nodes[owner]
 				place := index*10 + o.index
-				put(n.programRig, n.bpfMaps.Backends, place, bpfBackend{
+				put(n.programRig, n.Backends, place, bpfBackend{
 					Id: o.id(), Address: wireAddress(o.at(vip)), Remote: wireAddress(o.at(outer)), NextHop: o.index, Port: networkPort(8080),
 					Mode: uint8(mode), Generation: 1, Flags: usual,
 				})

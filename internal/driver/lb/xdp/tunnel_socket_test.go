@@ -202,7 +202,7 @@ func makeWorld(machines []*programRig, f family, endpoints []netip.Addr, ids []u
 		put(k, k.NextHops, uint32(1), bpfNextHop{Device: 1, Mtu: 1500})
 		put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(f.vip), Port: networkPort(vipPort), Protocol: unix.IPPROTO_TCP}, bpfFrontend{Index: 1})
 		for _, e := range endpoints {
-			put(k, k.bpfMaps.Machines, wireAddress(e), uint32(1))
+			put(k, k.Machines, wireAddress(e), uint32(1))
 		}
 		empty[bpfLocalKey, bpfLocal](k.t, k.Locals)
 		empty[uint64, bpfHop](k.t, k.Hops)
