@@ -7,14 +7,17 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
@@ -388,4 +391,50 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestHealthOfFrontends holds that a frontend's backends follow the verdict, for the machine
+// that balances it and by the checks of any.
+func TestHealthOfFrontends(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	edge, other := r.joined(p, "edge-1"), r.joined(p, "other-1")
+	poolOf(r, "edge-1")
+	r.create(balanced("app"), slice("app", "10.1.0.1", "10.1.0.2"), &v1alpha1.LoadBalancerPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "app"},
+		Spec: v1alpha1.LoadBalancerPolicySpec{
+			TargetRefs: []gatewayv1.LocalPolicyTargetReferenceWithSectionName{{
+				LocalPolicyTargetReference: gatewayv1.LocalPolicyTargetReference{Kind: "Service", Name: "app"},
+			}},
+			HealthCheck: &v1alpha1.HealthCheck{Type: v1alpha1.CheckTCP},
+		},
+	})
+	for _, a := range []*fakeAgent{edge, other} {
+		a.connect(p.AgentAddress().String())
+		a.await("is to check two backends", func() error {
+			if n := len(a.held[agentv1.CheckType]); n != 2 {
+				return fmt.Errorf("it checks %d", n)
+			}
+			return nil
+		})
+	}
+	edge.awaitBackends(web4, "10.1.0.1=100/100 ready, 10.1.0.2=100/100 ready")
+	says := func(a *fakeAgent, ill string) {
+		a.with(func() {
+			a.results = nil
+			for id := range a.held[agentv1.CheckType] {
+				h := model.Healthy
+				if ill != "" && strings.HasPrefix(id, ill+":") {
+					h = model.Unhealthy
+				}
+				a.results = append(a.results, model.CheckResult{ID: id, Health: h, Message: "refused"})
+			}
+		})
+	}
+	says(edge, "")
+	says(other, "10.1.0.2")
+	says(edge, "10.1.0.2")
+	edge.awaitBackends(web4, "10.1.0.1=100/100 ready, 10.1.0.2=0/100 draining")
+	says(edge, "")
+	edge.awaitBackends(web4, "10.1.0.1=100/100 ready, 10.1.0.2=100/100 ready")
 }

@@ -127,6 +127,7 @@ func (r *rig) wipe() {
 	for _, n := range namespaces.Items {
 		for _, o := range []client.Object{
 			&gatewayv1.Gateway{}, &gatewayv1.ListenerSet{}, &gatewayv1.HTTPRoute{}, &gatewayv1.ReferenceGrant{}, &contourv1beta1.IngressRoute{},
+			&v1alpha1.LoadBalancerPolicy{},
 		} {
 			if err := r.client.DeleteAllOf(ctx, o, client.InNamespace(n.Name)); err != nil {
 				r.t.Fatal(err)
