@@ -35,8 +35,9 @@ type Plane struct {
 
 	work    sync.Mutex // held while the kernel is changed
 	kernel  *kernel
-	present map[string]*objects // by id; nil: not read yet
-	desired map[string]change   // to and spec
+	present map[string]*objects                          // by id; nil: not read yet
+	desired map[string]change                            // to and spec
+	hoped   map[model.FrontendKey]model.FrontendObserved // if the kernel takes all of it
 	last    model.Balancing
 
 	mu       sync.Mutex
@@ -120,10 +121,11 @@ func (p *Plane) Set(b model.Balancing) error {
 		}
 		observed[key] = o
 	}
+	hoped := maps.Clone(observed)
 	if err := p.sync(desired, observed); err != nil {
 		return err
 	}
-	p.desired, p.last = desired, b
+	p.desired, p.hoped, p.last = desired, hoped, b
 	p.last.Frontends, p.last.Unready = maps.Clone(b.Frontends), maps.Clone(b.Unready)
 	p.publish(observed)
 	return nil
@@ -240,10 +242,7 @@ func (p *Plane) Repair() error {
 	}
 	before := p.present
 	p.present = nil
-	observed := map[model.FrontendKey]model.FrontendObserved{}
-	for _, o := range p.Observed() {
-		observed[o.FrontendKey] = o
-	}
+	observed := maps.Clone(p.hoped)
 	if err := p.sync(p.desired, observed); err != nil {
 		p.present = nil
 		return err
