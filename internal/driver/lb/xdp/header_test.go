@@ -40,7 +40,14 @@ func TestHeadersAgree(t *testing.T) {
 			t.Errorf("%s is %s in layout.h, %d here", name, m[1], want)
 		}
 	}
+	page, err := os.ReadFile("../../../../docs/reference/dataplane.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range Reasons() {
+		if !strings.Contains(string(page), "\n| `"+r+"` | ") {
+			t.Errorf("docs/reference/dataplane.md does not say what %s is", r)
+		}
 		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(r) || strings.Contains(r, "none") {
 			t.Errorf("%q is no name of a reason", r)
 		}
