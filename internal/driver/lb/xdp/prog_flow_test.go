@@ -131,6 +131,15 @@ func TestProgDatagrams(t *testing.T) {
 	if e := w.goes(packet, f.servers[0]); len(e.ids) != 3 {
 		t.Errorf("hops %v", e.ids)
 	}
+	// After a long silence it is another flow.
+	key := bpfFlowKey{Client: wireAddress(netip.MustParseAddrPort(cli4).Addr()), Frontend: f.value.Index, Port: networkPort(40000)}
+	v, ok := get[bpfFlowKey, bpfFlow](w.programRig, w.Flows, key)
+	if !ok {
+		t.Fatal("no entry")
+	}
+	v.Seen -= 1000
+	put(w.programRig, w.Flows, key, v)
+	w.goes(packet, f.servers[1])
 }
 
 // A flood of SYNs, twice what there is room for, costs no flow its entry.
@@ -326,6 +335,17 @@ func TestProgFragments(t *testing.T) {
 					w.rowsAre(f, f.servers[1], f.servers[0])
 				}
 			}
+			// After a minute the identification may be another datagram's.
+			var key bpfFragmentKey
+			var value bpfFragment
+			if entries := w.Fragments.Iterate(); !entries.Next(&key, &value) {
+				t.Fatal("no entry", entries.Err())
+			}
+			value.Seen -= 61
+			put(w.programRig, w.Fragments, key, value)
+			w.dropsAs(all[1], bpfReasonREASON_FRAGMENT)
+			value.Seen += 61
+			put(w.programRig, w.Fragments, key, value)
 			// Whole packets of the flow too.
 			w.goes(from(c.client, c.to, "A").bytes(), f.servers[0])
 			w.is(f.servers[0], 0)
