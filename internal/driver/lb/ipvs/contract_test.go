@@ -99,6 +99,7 @@ func contract(t *testing.T) {
 		})
 	}
 	t.Run("others-service", othersService)
+	t.Run("without-marks", withoutMarks)
 }
 
 // tunnels makes a backend take packets out of tunnels.
@@ -117,7 +118,7 @@ func tunnels() error {
 
 // guest runs a test of this binary in user-mode Linux, and tells what its parts came to.
 func guest(t *testing.T, test string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
 	defer cancel()
 	binary, err := os.Executable()
 	if err != nil {
@@ -130,7 +131,7 @@ func guest(t *testing.T, test string) {
 	var parts []*part
 	var current *part
 	status, err := uml.Run(ctx, uml.Options{
-		Binary: binary, Args: []string{"-test.v", "-test.run=^" + test + "$", "-test.timeout=11m"}, Modules: modules, Dir: t.TempDir(),
+		Binary: binary, Args: []string{"-test.v", "-test.run=^" + test + "$", "-test.timeout=8m"}, Modules: modules, Dir: t.TempDir(),
 		Line: func(line string) {
 			t.Log(line)
 			words := strings.Fields(line)
@@ -198,6 +199,52 @@ func othersService(t *testing.T) {
 		err = errors.Join(err, kernel.handle.DelService(theirs.svc()), p.Repair())
 		if o := p.Observed(); len(o) != 1 || o[0].State != model.FrontendBalanced {
 			t.Errorf("after theirs had gone: %#v", o)
+		}
+		return errors.Join(err, p.Close(false))
+	})
+}
+
+// unmarked is a marker of a kernel that cannot mark.
+type unmarked struct{}
+
+func (unmarked) read() (map[model.FrontendKey]uint32, error) { return nil, nil }
+
+func (unmarked) write(_, _ map[model.FrontendKey]uint32) error { return unsupported("no marks here") }
+
+func (unmarked) remove() error { return nil }
+
+// withoutMarks: each port has its affinity, and the message says so.
+func withoutMarks(t *testing.T) {
+	lbtest.InNamespace(t, func() error {
+		p, err := New(Config{})
+		if err != nil {
+			return err
+		}
+		p.marker = unmarked{}
+		b := model.Balancing{Machine: "m", Frontends: map[model.FrontendKey]*model.Balanced{}}
+		for _, port := range []uint16{80, 443} {
+			f := frontend(func(f *model.Frontend) { f.Port, f.Affinity, f.Mode = port, time.Hour, model.ModeDSRL2 },
+				model.FrontendBackend{Address: netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), port), Weight: 1})
+			b.Frontends[f.Frontend.FrontendKey] = f
+		}
+		for range 2 {
+			if err := errors.Join(p.Set(b), p.Repair()); err != nil {
+				return err
+			}
+			for _, o := range p.Observed() {
+				if o.State != model.FrontendBalanced || o.Available != 1 || !strings.Contains(o.Message, "a client's affinity is for each port alone: IPVS: no marks here") {
+					t.Errorf("observed %#v", o)
+				}
+			}
+		}
+		now, err := p.look()
+		if err == nil && len(now.present) != 2 {
+			t.Errorf("there are services %v", now.present)
+		}
+		for target := range now.present {
+			if target.mark != 0 {
+				t.Errorf("there is a service of %s", target)
+			}
 		}
 		return errors.Join(err, p.Close(false))
 	})

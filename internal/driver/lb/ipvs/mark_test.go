@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -165,24 +166,36 @@ func counted(t *testing.T, marks map[model.FrontendKey]uint32) error {
 		if err := netlink.AddrAdd(lo, address); err != nil {
 			return err
 		}
-		for _, port := range []uint16{k.Port, k.Port + 1} {
-			s, err := net.Dial("udp", netip.AddrPortFrom(k.VIP, port).String())
-			if err != nil {
-				return err
-			}
-			_, err = s.Write([]byte("x"))
-			if err := errors.Join(err, s.Close()); err != nil {
-				return err
-			}
-		}
 	}
-	for k, m := range marks {
-		o, err := c.GetObject(&nftables.CounterObj{Table: table, Name: fmt.Sprintf("m%x", m)})
+	send := func(k model.FrontendKey) error {
+		s, err := net.Dial("udp", netip.AddrPortFrom(k.VIP, k.Port).String())
 		if err != nil {
 			return err
 		}
-		if n := o.(*nftables.CounterObj).Packets; n != 1 {
-			t.Errorf("%d packets of %s arrived with its mark, want 1", n, k)
+		_, err = s.Write([]byte("x"))
+		return errors.Join(err, s.Close())
+	}
+	for k, m := range marks {
+		beside := k
+		beside.Port++
+		sent, got := uint64(0), uint64(0)
+		// An address that has just come may take the kernel a moment.
+		for deadline := time.Now().Add(time.Minute); got == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("no packet of %s arrived with its mark", k)
+			}
+			sent++
+			if err := errors.Join(send(beside), send(k)); err != nil {
+				continue
+			}
+			o, err := c.GetObject(&nftables.CounterObj{Table: table, Name: fmt.Sprintf("m%x", m)})
+			if err != nil {
+				return err
+			}
+			got = o.(*nftables.CounterObj).Packets
+		}
+		if got > sent {
+			t.Errorf("%d packets arrived with the mark of %s, and %d were sent to it", got, k, sent)
 		}
 	}
 	return nil
