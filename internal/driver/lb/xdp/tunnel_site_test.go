@@ -199,9 +199,12 @@ func (w *wires) lead(lb string) {
 
 // listen has the machines with servers answer HTTP (their name, what was sent, a large
 // body) and datagrams (an echo after their name) at port 8080.
-func (w *wires) listen() {
+func (w *wires) listen(names ...string) {
 	w.Helper()
-	for _, name := range []string{"be1", "be2"} {
+	if len(names) == 0 {
+		names = []string{"be1", "be2"}
+	}
+	for _, name := range names {
 		m := w.nodes[name].m
 		l, err := m.Listen(w.Context(), "tcp", ":8080")
 		must(w.T, err)

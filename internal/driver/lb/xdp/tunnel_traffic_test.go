@@ -289,3 +289,44 @@ func TestNATWires(t *testing.T) {
 		}
 	}
 }
+
+// The load balancer has a server itself: what it encapsulates for it comes out of the
+// tunnel at once, like what others send.
+func TestTunnelWiresServerHere(t *testing.T) {
+	w := newWires(t)
+	w.listen("lb1", "be1")
+	w.lead("lb1")
+	lb := w.nodes["lb1"]
+	for i, vip := range wireVIPs {
+		w.serve("lb1", bpfModeMODE_GENEVE, vip, "be1", "lb1")
+		index := uint32(1 + 2*i)
+		place := index*10 + lb.index
+		b, _ := get[uint32, bpfBackend](lb.programRig, lb.Backends, place)
+		b.Flags |= uint8(bpfBackendFlagBACKEND_HERE)
+		put(lb.programRig, lb.Backends, place, b)
+		put(lb.programRig, lb.Locals, bpfLocalKey{Id: lb.id(), Frontend: index}, bpfLocal{Address: b.Address, Port: b.Port, Flags: b.Flags})
+		be1 := w.nodes["be1"]
+		put(lb.programRig, lb.Hops, be1.id(), bpfHop{Remote: wireAddress(be1.at(vip)), NextHop: be1.index})
+		put(be1.programRig, be1.Hops, lb.id(), bpfHop{Remote: wireAddress(lb.at(vip)), NextHop: lb.index})
+		remote := w.dial(vip)
+		w.name(remote, bufio.NewReader(remote), "be1")
+
+		row, _ := get[uint32, uint64](lb.programRig, lb.Rows, index)
+		put(lb.programRig, lb.Rows, index, row>>rowBits|(row&(1<<rowBits-1))<<rowBits) // the two change places
+		local := w.dial(vip)
+		r := bufio.NewReader(local)
+		w.name(local, r, "lb1")
+		// Neither is where the row says now, nor known to the flow table.
+		put(lb.programRig, lb.Rows, index, row)
+		empty[bpfFlowKey, bpfFlow](t, lb.Flows)
+		empty[bpfFlowKey, bpfFlow](t, lb.Fresh)
+		w.name(local, r, "lb1")
+		put(lb.programRig, lb.Rows, index, row>>rowBits|(row&(1<<rowBits-1))<<rowBits)
+		empty[bpfFlowKey, bpfFlow](t, lb.Flows)
+		empty[bpfFlowKey, bpfFlow](t, lb.Fresh)
+		w.name(remote, bufio.NewReader(remote), "be1")
+		if large := w.ask(local, r, "/large", nil); len(large) != largeBody {
+			t.Fatalf("%d bytes arrived, want %d", len(large), largeBody)
+		}
+	}
+}
