@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/lb/lbtest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 )
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	lbtest.Main(m, subject)
 }
 
 // order is what a child is told. Zero fields are left out.

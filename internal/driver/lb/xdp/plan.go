@@ -19,6 +19,8 @@ type surroundings struct {
 	// closed says whether answers of a machine with that VIP as their source are known not
 	// to arrive.
 	closed func(machine string, vip netip.Addr) bool
+	// unready says that what the frontend has at this machine does not serve.
+	unready bool
 	// decaps says whether a machine takes packets out of tunnels.
 	decaps func(*model.Node) bool
 	// way is how the kernel sends to an address.
@@ -103,7 +105,7 @@ func plan(f *model.Balanced, s surroundings) *planned {
 		}
 		if b.State != model.BackendUnready {
 			m.flags |= bpfBackendFlagBACKEND_READY
-			if m.weight > 0 {
+			if m.weight > 0 && !(s.unready && b.Machine == s.machine) {
 				m.flags |= bpfBackendFlagBACKEND_NEW
 			}
 		}

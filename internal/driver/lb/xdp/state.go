@@ -82,8 +82,10 @@ func (s *state) plan(want model.Balancing, around surroundings) (balanced, taken
 			f = &frontend{key: key}
 			s.frontends[key] = f
 		}
+		was := f.unready
 		f.unready = want.Unready[key]
-		if f.given != b || all || f.refused != nil {
+		if f.given != b || all || f.refused != nil || f.unready != was {
+			around.unready = f.unready
 			p := plan(b, around)
 			f.dirty = f.dirty || f.refused != nil || f.given == nil || f.given.Frontend != b.Frontend || !p.equal(f.plan)
 			f.plan, f.given = p, b
@@ -144,6 +146,9 @@ func (s *state) apply(now time.Time) error {
 // put writes a frontend: what its entry leads to, the entry, and then takes away what it
 // leads to no more. One that cannot be written whole stays as it was, or away.
 func (s *state) put(f *frontend, now time.Time) error {
+	if why := supports(f.given.Frontend); why != "" {
+		return errors.Join(s.remove(f), fmt.Errorf("%w: %s", errors.ErrUnsupported, why))
+	}
 	if f.plan.direct {
 		return s.remove(f)
 	}
