@@ -120,7 +120,9 @@ func meaning(d *DataPlane) string {
 	pairs(m.Locals, func(k bpfLocalKey, v bpfLocal) {
 		add("%s local %s %d%s", owner[k.Frontend], v.Address.address(), networkPort(v.Port), backendFlags(v.Flags))
 	})
-	pairs(m.Sources, func(k bpfSourceKey, _ uint32) { add("%s source %s/%d", owner[k.Frontend], k.Client.address(), k.Prefix-32) })
+	pairs(m.Sources, func(k bpfSourceKey, _ uint32) {
+		add("%s source %s/%d", owner[k.Frontend], k.Client.address(), k.Prefix-32)
+	})
 	pairs(m.QuicServers, func(k bpfQuicServerKey, _ uint32) { add("%s quic %x", owner[k.Frontend], k.Id) })
 	pairs(m.Hops, func(id uint64, v bpfHop) { add("hop %x: %s", id, v.Remote.address()) })
 	pairs(m.Machines, func(k bpfAddress, _ uint32) { add("machine %s", k.address()) })
