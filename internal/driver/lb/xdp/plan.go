@@ -105,7 +105,7 @@ func plan(f *model.Balanced, s surroundings) *planned {
 		}
 		if b.State != model.BackendUnready {
 			m.flags |= bpfBackendFlagBACKEND_READY
-			if m.weight > 0 && !(s.unready && b.Machine == s.machine) {
+			if m.weight > 0 && (!s.unready || b.Machine != s.machine) {
 				m.flags |= bpfBackendFlagBACKEND_NEW
 			}
 		}
