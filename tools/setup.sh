@@ -5,6 +5,7 @@
 #   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, h2spec, Pebble, lego, testssl, and the routers BIRD and FRR
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
+#   tools/setup.sh bench      what `make bench-e2e` compares with: wrk, HAProxy, nginx
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #
@@ -194,6 +195,12 @@ setup_cluster() {
 	printf '%s' "$key" >"$stamp"
 }
 
+setup_bench() {
+	debian wrk wrk "sends requests in benchmarks"
+	service haproxy /usr/sbin/haproxy haproxy "a peer in benchmarks"
+	service nginx /usr/sbin/nginx "nginx-light libnginx-mod-stream" "backends and a peer in benchmarks"
+}
+
 # There is none but for x86: tests that need it skip then.
 setup_uml() {
 	have linux.uml && return
@@ -208,7 +215,7 @@ flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	run | generate | lint | cluster | uml) "setup_$part" ;;
-	*) die "unknown part $part (run, generate, lint, cluster, uml)" ;;
+	run | generate | lint | cluster | uml | bench) "setup_$part" ;;
+	*) die "unknown part $part (run, generate, lint, cluster, uml, bench)" ;;
 	esac
 done

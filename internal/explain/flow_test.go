@@ -73,7 +73,7 @@ func TestFlowAnswers(t *testing.T) {
 		{"nobody", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) { b.Backends = nil }, "dropped (no-backend): there is no backend that works"},
 		{"drains", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) {
 			b.Backends = b.Backends[:1]
-			b.Backends[0].State = model.BackendDraining
+			b.Backends[0].State, b.Backends[0].Weight = model.BackendDraining, 0
 		}, "a new flow is dropped (no-backend): no backend takes new flows; an older one is asked for at 10.0.0.1:8080 on machine node-0"},
 		{"local", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) { b.Frontend.LocalOnly = true }, "new flows stay at the machine at which they arrive (externalTrafficPolicy: Local): say which with --machine"},
 		{"local elsewhere", func(b *model.Balanced, r *FlowRequest, _ *FlowWorld) {

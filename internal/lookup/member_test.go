@@ -21,7 +21,8 @@ func TestMembers(t *testing.T) {
 	at := netip.MustParseAddrPort
 	backends := []model.FrontendBackend{
 		{Address: at("10.0.0.1:80"), Weight: 40, HopWeight: 100},
-		{Address: at("10.0.0.2:80"), Weight: 40, HopWeight: 100, State: model.BackendDraining},
+		{Address: at("10.0.0.2:80"), HopWeight: 100, State: model.BackendDraining},
+		{Address: at("10.0.0.5:80"), Weight: 40, HopWeight: 100, State: model.BackendDraining},
 		{Address: at("10.0.0.3:80"), Weight: 100, HopWeight: 100, State: model.BackendUnready},
 		{Address: at("10.0.0.4:80"), Weight: 7},
 	}
@@ -29,9 +30,10 @@ func TestMembers(t *testing.T) {
 	want := []Member{
 		{ID(k, backends[0]), 40, 100},
 		{ID(k, backends[1]), 0, 100},
-		{ID(k, backends[3]), 7, 7},
+		{ID(k, backends[2]), 40, 100},
+		{ID(k, backends[4]), 7, 7},
 	}
-	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(which, []int{0, 1, 3}) {
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(which, []int{0, 1, 2, 4}) {
 		t.Errorf("got %v of %v, want %v", got, which, want)
 	}
 }

@@ -131,7 +131,7 @@ func openFiles(n uint64) error {
 // survivalOf measures one mode, in a lab of its own.
 func survivalOf(ctx context.Context, o SurvivalOptions, mode SurvivalMode) (steps []SurvivalStep, err error) {
 	o.progress("%s: start", mode)
-	s, err := buildSurvival(ctx, o, mode)
+	s, err := buildSurvival(ctx, o.NetworkOptions, "bench-survival", o.Router, mode, layout{balancers: survivalEdges, backends: survivalNodes, aside: true})
 	if err != nil {
 		return nil, err
 	}

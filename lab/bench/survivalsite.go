@@ -28,10 +28,26 @@ const (
 	survivalDrain = "30s"
 )
 
+// layout is how many machines a site has. With aside, the last load balancer and the last
+// backend stand aside at first.
+type layout struct {
+	balancers, backends int
+	aside               bool
+}
+
+// first are all machines but those that stand aside.
+func (l layout) first(m []*lab.Machine) []*lab.Machine {
+	if l.aside {
+		return m[:len(m)-1]
+	}
+	return m
+}
+
 // survivalSite is a client behind a router, load balancers, and nodes with one backend
 // each.
 type survivalSite struct {
 	*routedSite
+	layout
 	mode    SurvivalMode
 	nodes   []*lab.Machine
 	servers map[string]*http.Server // by node
@@ -40,11 +56,10 @@ type survivalSite struct {
 	held    *load.Held
 }
 
-// buildSurvival brings the lab up, with all load balancers but one and all backends but
-// one.
-func buildSurvival(ctx context.Context, o SurvivalOptions, mode SurvivalMode) (s *survivalSite, err error) {
+// buildSurvival brings the lab of that name up.
+func buildSurvival(ctx context.Context, o NetworkOptions, name string, kind router.Kind, mode SurvivalMode, size layout) (s *survivalSite, err error) {
 	t := lab.Topology{
-		Name:     "bench-survival",
+		Name:     name,
 		Segments: []lab.Segment{{Name: lab.SegmentEdges}, {Name: lab.SegmentClients}},
 		Machines: []lab.MachineSpec{
 			{Name: "client", Role: lab.RoleClient, Segments: []string{lab.SegmentClients}},
@@ -52,10 +67,10 @@ func buildSurvival(ctx context.Context, o SurvivalOptions, mode SurvivalMode) (s
 			{Name: "plane", Role: lab.RolePlane, Segments: []string{lab.SegmentEdges}},
 		},
 	}
-	for i := range survivalEdges {
+	for i := range size.balancers {
 		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("edge-%d", i+1), Role: lab.RoleEdge, Segments: []string{lab.SegmentEdges}})
 	}
-	for i := range survivalNodes {
+	for i := range size.backends {
 		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("node-%d", i+1), Role: lab.RoleBackends, Segments: []string{lab.SegmentEdges}})
 	}
 	l, err := lab.Up(ctx, t, o.Lab)
@@ -67,7 +82,7 @@ func buildSurvival(ctx context.Context, o SurvivalOptions, mode SurvivalMode) (s
 			Rig:    &rig.Rig{Lab: l, Binary: o.Binary, Kubectl: o.Kubectl, Envoy: o.Envoy, Now: o.Now},
 			client: l.Machine("client"), edges: l.Machines(lab.RoleEdge), agents: map[string]*rig.Agent{}, bfd: true,
 		},
-		mode: mode, nodes: l.Machines(lab.RoleBackends), servers: map[string]*http.Server{},
+		layout: size, mode: mode, nodes: l.Machines(lab.RoleBackends), servers: map[string]*http.Server{},
 		address: netip.AddrPortFrom(vip, survivalPort).String(),
 	}
 	s.close = func() {
@@ -75,13 +90,13 @@ func buildSurvival(ctx context.Context, o SurvivalOptions, mode SurvivalMode) (s
 			_ = server.Close()
 		}
 	}
-	if err := s.build(ctx, o); err != nil {
+	if err := s.build(ctx, kind); err != nil {
 		return nil, errors.Join(err, s.down(ctx))
 	}
 	return s, nil
 }
 
-func (s *survivalSite) build(ctx context.Context, o SurvivalOptions) error {
+func (s *survivalSite) build(ctx context.Context, kind router.Kind) error {
 	for _, n := range s.nodes {
 		if err := s.startBackend(ctx, n); err != nil {
 			return err
@@ -89,7 +104,7 @@ func (s *survivalSite) build(ctx context.Context, o SurvivalOptions) error {
 	}
 	bfd := &router.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}
 	var err error
-	if s.router, err = s.StartRouter(ctx, s.Lab.Machine("router"), rig.RouterOptions{Kind: o.Router, BFD: bfd}); err != nil {
+	if s.router, err = s.StartRouter(ctx, s.Lab.Machine("router"), rig.RouterOptions{Kind: kind, BFD: bfd}); err != nil {
 		return err
 	}
 	if s.plane, err = s.StartPlane(ctx, s.Lab.Machine("plane"), rig.PlaneOptions{Args: []string{"--machine-ttl", "5s"}}); err != nil {
@@ -101,7 +116,7 @@ func (s *survivalSite) build(ctx context.Context, o SurvivalOptions) error {
 	if err := s.startAgents(ctx); err != nil {
 		return err
 	}
-	s.in = s.nodes[:survivalNodes-1]
+	s.in = s.first(s.nodes)
 	manifests := []string{
 		rig.PoolManifest("public", vipPool, "machines: {matchLabels: {"+member+": in}}"),
 		rig.PeerManifest("upstream", s.router.Machine(), fmt.Sprintf("bfd: {interval: %s, multiplier: %d}", bfd.Interval, bfd.Multiplier)),
@@ -114,7 +129,7 @@ func (s *survivalSite) build(ctx context.Context, o SurvivalOptions) error {
 	if err := s.apply(ctx, manifests...); err != nil {
 		return err
 	}
-	return s.awaitEdges(ctx, s.edges[:survivalEdges-1])
+	return s.awaitEdges(ctx, s.first(s.edges))
 }
 
 func (s *survivalSite) apply(ctx context.Context, manifests ...string) error {
@@ -128,7 +143,7 @@ func (s *survivalSite) startAgents(ctx context.Context) error {
 	var err error
 	for i, m := range s.edges {
 		labels := ""
-		if i < survivalEdges-1 {
+		if i < len(s.first(s.edges)) {
 			labels = ", labels: {" + member + ": in}"
 		}
 		if s.agents[m.Name()], err = s.StartAgent(ctx, m, s.plane, "--envoy-threads", "1"); err != nil {
