@@ -194,11 +194,15 @@ func (d *demo) joined(ctx context.Context, s *Step, t *traffic, name string) err
 		return err
 	}
 	s.figure("routed_ms", s.ms(back))
-	if err := st.Await(ctx, "answers of "+name, func(context.Context) error {
-		if n := len(t.since(back, func(x sample) bool { return x.edge == name })); n < 100 {
-			return fmt.Errorf("%d so far", n)
+	// Connections stay where they are: only new ones come to an edge that comes back.
+	if err := st.Await(ctx, "answers of "+name, func(ctx context.Context) error {
+		c := t.config(t.flows[0])
+		c.Requests, c.Concurrency, c.NewConnections = 20, 2, true
+		_, err := load.Do(ctx, c)
+		if n := len(t.since(back, func(x sample) bool { return x.edge == name })); err == nil && n < 10 {
+			err = fmt.Errorf("%d so far", n)
 		}
-		return nil
+		return err
 	}); err != nil {
 		return err
 	}
@@ -236,13 +240,14 @@ func (d *demo) cordon(ctx context.Context, s *Step) error {
 			return err
 		}
 		s.figure("withdrawn_ms", s.ms(gone))
-		s.fact("%s ended its connections, and the router took it out, %.1f s after kubectl was started", name, gone.Sub(s.event).Seconds())
-		if err := st.awaitCount(ctx, t, gone, 2000); err != nil {
+		s.fact("the router took %s out %.1f s after kubectl was started, and the others pass its connections on until they have ended", name, gone.Sub(s.event).Seconds())
+		ended := gone.Add(drainTime + time.Second)
+		if err := st.awaitCount(ctx, t, ended, 1000); err != nil {
 			return err
 		}
 		t.report()
-		if n := len(t.since(gone.Add(time.Second), func(x sample) bool { return x.edge == name })); n > 0 {
-			s.wrong("%s answered %d requests after it was taken out", name, n)
+		if n := len(t.since(ended, func(x sample) bool { return x.edge == name })); n > 0 {
+			s.wrong("%s answered %d requests after its connections had their time", name, n)
 		}
 		s.judge(st, t.toll("", s.event, gone), "")
 		return nil

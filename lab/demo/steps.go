@@ -209,7 +209,8 @@ func (d *demo) sendAndSplit(ctx context.Context, s *Step, n int, routes []*route
 
 // spread tells how the router spread the requests over the edges, which is by its hash
 // and not by weights, and checks that each got some, and that our reading of the router's
-// kernel is right: that the edge to which it leads a connection is the one that answered.
+// kernel is right: that it leads every connection to an edge. That edge may pass it on to
+// another one, which answers.
 func (s *Step) spread(t *traffic, all load.Report) error {
 	var parts []string
 	for _, m := range t.st.edges {
@@ -224,7 +225,7 @@ func (s *Step) spread(t *traffic, all load.Report) error {
 	}
 	s.fact("%d connections spread by the router: %s", all.Connections, strings.Join(parts, ", "))
 	if n := t.misled(); n > 0 {
-		s.wrong("%d connections were answered by another edge than the router leads them to", n)
+		s.wrong("for %d connections the router's kernel does not say where it leads them", n)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
