@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -174,6 +175,25 @@ func (b *balancer) missing(key model.FrontendKey, p *place) string {
 		return "frontend " + key.String() + " has no available backend"
 	}
 	return ""
+}
+
+// serves are the VIPs of which this machine's proxy has flows that come out of tunnels, or
+// may have: also those that its pool has no longer.
+func (b *balancer) serves() map[netip.Addr]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	vips := map[netip.Addr]bool{}
+	for key, p := range b.joined {
+		if p.Frontend.Listener == "" || p.plane < 0 {
+			continue
+		}
+		if slices.ContainsFunc(p.Backends, func(x model.FrontendBackend) bool {
+			return x.Machine == b.machine && x.State != model.BackendUnready
+		}) {
+			vips[key.VIP] = true
+		}
+	}
+	return vips
 }
 
 func (b *balancer) driveOf(p *place) *drive {

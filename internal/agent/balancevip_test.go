@@ -2,10 +2,14 @@ package agent
 
 import (
 	"errors"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
 )
 
 func TestVIPsWithFrontends(t *testing.T) {
@@ -101,4 +105,51 @@ func TestListenersWaitForTheirDataPlane(t *testing.T) {
 	a.after(time.Hour)
 	a.balances("tcp://192.0.2.1:80 balanced /XDP 2")
 	a.says(one.String())
+}
+
+// A machine that leaves the pool still has flows: others pass them on to it, with the VIP
+// as their destination.
+func TestVIPsAreHeldForFlowsThatOthersPassOn(t *testing.T) {
+	t.Parallel()
+	xdp := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500}
+	a := newBalancing(t, xdp)
+	held := func(want ...netip.Addr) {
+		t.Helper()
+		a.balancer.apply()
+		a.apply()
+		a.with(func() {
+			if !slices.Equal(a.held, want) {
+				t.Errorf("held: %v, want %v", a.held, want)
+			}
+		})
+	}
+	gives := func(own model.BackendState, machines ...string) {
+		f := frontendOn(web, machines...)
+		f.Listener = "http-80"
+		list := proxies(web, "edge-1", "edge-2")
+		list[0].State = own
+		if own != model.BackendReady {
+			list[0].Weight = 0
+		}
+		a.gives(frontendChanges(t, f, list...)...)
+	}
+	vip := bgpVIP(one, "http-80")
+	vip.Frontends = []model.FrontendKey{web}
+	a.gives(vipChange(t, vip))
+	gives(model.BackendReady, "edge-1", "edge-2")
+	a.listens("http-80")
+	a.whole()
+	held(one)
+	gives(model.BackendDraining, "edge-2")
+	a.gives(delta.Change{Type: typeVIP, Name: wire.VIPName(one)})
+	held(one)
+	for range 5 { // the drain time is the plane's to say
+		a.after(linger)
+		held(one)
+	}
+	name := wire.FrontendName(web)
+	a.gives(delta.Change{Type: typeFrontend, Name: name}, delta.Change{Type: typeFrontendBackends, Name: name})
+	held(one)
+	a.after(linger)
+	held()
 }

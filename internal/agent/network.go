@@ -230,7 +230,7 @@ func (a *announcer) apply() (again time.Duration) {
 	}
 	var refused map[netip.Addr]error
 	if serving { // before, it is not known which addresses of an earlier agent are to go
-		refused, look = a.hold(held, owned, now)
+		refused, look = a.hold(held, owned, a.balancer.serves(), now)
 		soon(look)
 	}
 	clear(a.withheld)
@@ -365,10 +365,11 @@ func (a *announcer) waitForRest(vip netip.Addr, now time.Time) time.Duration {
 	return a.partly[vip].Add(beginGrace).Sub(now)
 }
 
-// hold has the loopback hold the addresses, and those that went a little longer. owned
-// are those that the segment may hold. It returns what cannot be held, and when to look
-// again.
-func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, now time.Time) (refused map[netip.Addr]error, again time.Duration) {
+// hold has the loopback hold the addresses, and those that went a little longer: while
+// other machines pass flows of theirs on to this machine's proxy, as served says, and
+// linger. owned are those that the segment may hold. It returns what cannot be held, and
+// when to look again.
+func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, served map[netip.Addr]bool, now time.Time) (refused map[netip.Addr]error, again time.Duration) {
 	if a.parts.Loopback == nil {
 		return nil, 0
 	}
@@ -380,7 +381,12 @@ func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, now time.
 		again = repairEvery
 	}
 	for address, until := range a.gone {
-		if !want[address] {
+		switch {
+		case want[address]:
+		case served[address]:
+			a.gone[address] = time.Time{}
+			again = repairEvery
+		default:
 			if until.IsZero() {
 				until = now.Add(linger)
 				a.gone[address] = until
