@@ -96,10 +96,17 @@ static __noinline bool is_cookie(struct __sk_buff *skb, struct bpf_sock *listene
 	return bpf_tcp_check_syncookie(listener, &ip, length, &tcp.header, size) == 0;
 }
 
+/* What sockets of this machine say of a flow. */
+enum socket_has {
+	HAS_NONE,
+	HAS_ENDED, /* TIME_WAIT: the client may use the port for another flow by now, elsewhere */
+	HAS_FLOW,
+};
+
 /* Says whether a socket of this machine has the flow at a backend's address: connected,
- * half open, waiting (TIME_WAIT), or to come out of a cookie; or listens for one that
- * begins. transport is where the TCP header is. */
-static __noinline bool has_socket(struct __sk_buff *skb, struct flow_view *f, struct local *l, __u32 transport)
+ * half open, or to come out of a cookie; or listens for one that begins. transport is
+ * where the TCP header is. */
+static __noinline int has_socket(struct __sk_buff *skb, struct flow_view *f, struct local *l, __u32 transport)
 {
 	struct bpf_sock_tuple t = {};
 	__u32 size = sizeof(t.ipv4);
@@ -117,11 +124,17 @@ static __noinline bool has_socket(struct __sk_buff *skb, struct flow_view *f, st
 	}
 	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
-		return false;
-	bool has = true;
-	if (sk->state == BPF_TCP_LISTEN)
-		has = is_first(f) || (!f->error && (f->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK &&
-				      is_cookie(skb, sk, f, l, transport));
+		return HAS_NONE;
+	int has = HAS_FLOW;
+	if (is_first(f)) {
+		/* A waiting socket lets a new flow begin. */
+	} else if (sk->state == BPF_TCP_TIME_WAIT) {
+		has = HAS_ENDED;
+	} else if (sk->state == BPF_TCP_LISTEN) {
+		bool completes = !f->error && (f->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
+		if (!completes || !is_cookie(skb, sk, f, l, transport))
+			has = HAS_NONE;
+	}
 	bpf_sk_release(sk);
 	return has;
 }

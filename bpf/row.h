@@ -73,13 +73,16 @@ struct turns {
 	__u8 count;
 };
 
-/* The backend that was chosen, then the others of the row that may have the flow. */
+/* The backend that was chosen, then the others of the row that may have the flow: those that
+ * take new flows first. One that takes none may be a machine that is lost, where what is
+ * passed on ends. */
 static __always_inline void take_turns(struct turns *t, const struct backend *chosen, row r)
 {
 	t->ids[0] = chosen->id;
 	t->ids[1] = 0;
 	t->ids[2] = 0;
 	t->count = 1;
+	__u8 second = BACKEND_NEW;
 #pragma unroll
 	for (int i = 0; i < HOPS; i++) {
 		struct backend *b = backend_at(place(r, i));
@@ -88,8 +91,12 @@ static __always_inline void take_turns(struct turns *t, const struct backend *ch
 		if (!t->ids[1]) {
 			t->ids[1] = b->id;
 			t->count = 2;
+			second = b->flags;
 		} else if (!t->ids[2]) {
-			t->ids[2] = b->id;
+			bool ahead = !(second & BACKEND_NEW) && (b->flags & BACKEND_NEW);
+			t->ids[2] = ahead ? t->ids[1] : b->id;
+			if (ahead)
+				t->ids[1] = b->id;
 			t->count = 3;
 		}
 	}

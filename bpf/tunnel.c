@@ -163,28 +163,43 @@ static __always_inline int pass_on(struct __sk_buff *skb, struct tunnel_work *w,
 	return r ? skb_drop(skb, r) : skb_forward(skb, nh, &from, &to);
 }
 
-/* Says whether the backend of this machine that is asked takes a flow nobody is known to own. */
-static __always_inline bool claims(struct __sk_buff *skb, struct tunnel_work *w, struct local *l)
+/* Says whether the backend of this machine that is asked takes a flow nobody is known to
+ * own: HAS_ENDED means that it does if nobody else has it. */
+static __always_inline int claims(struct __sk_buff *skb, struct tunnel_work *w, struct local *l)
 {
 	struct flow_view *f = &w->flow;
 	if (is_first(f)) {
 		if (!(l->flags & (BACKEND_READY | BACKEND_NEW)) || f->frontend_flags & FRONTEND_UNREADY)
-			return false;
+			return HAS_NONE;
 		/* A proxy that died, and its agent with it, is missed here first. */
-		return !(l->flags & BACKEND_PROXY) || has_socket(skb, f, l, w->packet.transport);
+		return l->flags & BACKEND_PROXY ? has_socket(skb, f, l, w->packet.transport) : HAS_FLOW;
 	}
 	if (f->protocol == IPPROTO_UDP)
-		return w->tunnel.count == 1;
-	return w->packet.part != PART_LATER && has_socket(skb, f, l, w->packet.transport);
+		return w->tunnel.count == 1 ? HAS_FLOW : HAS_NONE;
+	return w->packet.part != PART_LATER ? has_socket(skb, f, l, w->packet.transport) : HAS_NONE;
 }
 
-/* The flow is at another machine: this one was asked when it began and passed it on.
- * Being told so is believed twice, so that it ends. Returns false if it is not so. */
+/* Says whether a flow that was this machine's still is. Where the server ends a connection,
+ * the client may use its port again at once, and the next flow with the same addresses may
+ * have begun at another machine. */
+static __always_inline bool lasts(struct __sk_buff *skb, struct tunnel_work *w, struct owned *o, struct local *l)
+{
+	return o->state != FLOW_CLOSING || w->flow.protocol != IPPROTO_TCP ||
+	       has_socket(skb, &w->flow, l, w->packet.transport) == HAS_FLOW;
+}
+
+/* The flow is at another machine: this one was asked when it began and passed it on. Being
+ * told so is believed twice, so that it ends; and where that machine is asked anyway it need
+ * not be: it may have been another flow with the same addresses. Returns NULL if it is not
+ * so. */
 static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 {
 	struct tunnel *t = &w->tunnel;
 	if (t->flags & HOP_MOVED)
 		return NULL;
+	for (int i = 0; i < HOPS; i++)
+		if (!(t->flags & HOP_FINAL) && i > t->at && i < t->count && t->ids[i] == id)
+			return NULL;
 	struct hop *h = find_hop(id);
 	if (!h)
 		return NULL;
@@ -196,7 +211,7 @@ static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 }
 
 /* Second chance: whoever is asked and does not have the flow passes it on to the next; who
- * was asked first takes it in the end. */
+ * was asked first, or had it until it ended, takes it in the end. */
 static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 {
 	struct tunnel *t = &w->tunnel;
@@ -208,7 +223,7 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		struct local *l = find_local(w, id);
 		/* A first packet may be repeated; it is also how a port is used again. */
 		__u8 both = BACKEND_READY | BACKEND_NEW;
-		if (l && (!first || (o->state != FLOW_CLOSING && (l->flags & both) == both)))
+		if (l && (first ? o->state != FLOW_CLOSING && (l->flags & both) == both : lasts(skb, w, o, l)))
 			return take(skb, w, id, true);
 		struct hop *h = l || first ? NULL : moved(w, id);
 		if (h)
@@ -225,8 +240,11 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		__u64 id = t->ids[i];
 		struct local *l = find_local(w, id);
 		if (l) {
-			if (claims(skb, w, l))
+			int has = claims(skb, w, l);
+			if (has == HAS_FLOW)
 				return take(skb, w, id, true);
+			if (has == HAS_ENDED)
+				t->ids[0] = id; /* who takes it in the end */
 			continue;
 		}
 		/* Asked for one that is not here: whoever asks will learn it. */

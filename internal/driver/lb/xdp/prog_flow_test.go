@@ -101,6 +101,11 @@ func TestProgMidFlow(t *testing.T) {
 	if _, _, known := w.flow(geneve, client); known {
 		t.Error("Geneve: remembered")
 	}
+	// One that takes no new flow is asked last: nothing comes back from a machine that is lost.
+	w.is(servers[1], bpfBackendFlagBACKEND_READY)
+	if e := w.goes(from(cli4, name, "A").bytes(), servers[0]); !slices.Equal(e.ids, []uint64{servers[0].id, servers[2].id, servers[1].id}) {
+		t.Errorf("hops %v", e.ids)
+	}
 	// One that is not ready is not asked; a flow that is known is asked for there first.
 	w.goes(from(cli4, name, "S").bytes(), servers[0])
 	w.rowsAre(geneve, servers[1], servers[2], servers[0])

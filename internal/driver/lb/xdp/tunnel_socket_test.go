@@ -1,9 +1,11 @@
 package xdp
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,12 +76,18 @@ func (s segment) handshake(from, to netip.AddrPort) uint32 {
 // ackOf is the segment that completes a handshake, or would if number were right.
 func ackOf(t *testing.T, from, to netip.AddrPort, number uint32) []byte {
 	t.Helper()
+	return answerTo(t, from, to, number, false)
+}
+
+// answerTo acknowledges what has a number, and ends the connection if fin says so.
+func answerTo(t *testing.T, from, to netip.AddrPort, number uint32, fin bool) []byte {
+	t.Helper()
 	packet := tcpPacket(t, from, to, "A", nil, "")
 	head := 20
 	if from.Addr().Is6() {
 		head = 40
 	}
-	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: 1001, Ack: number + 1, Window: 64000, ACK: true}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Seq: 1001, Ack: number + 1, Window: 64000, ACK: true, FIN: fin}
 	p := gopacket.NewPacket(framed(packet), layers.LayerTypeEthernet, gopacket.Default)
 	must(t, tcp.SetNetworkLayerForChecksum(p.NetworkLayer()))
 	b := gopacket.NewSerializeBuffer()
@@ -128,6 +136,61 @@ func TestTunnelAsksSockets(t *testing.T) {
 		k.passes(out, h, ackOf(t, netip.AddrPortFrom(in.client, clientPort+2), in.vipAddr(), number), families[0].peer)
 		k.takes(in, out, h, ackOf(t, other, in.vipAddr(), number), backend)
 	})
+}
+
+// A server that ends connections leaves their ports to the client, whose next connection
+// may begin at another machine: neither the socket that waits nor the map may keep it here.
+func TestTunnelLetsGoOfPortsThatAreUsedAgain(t *testing.T) {
+	everyFamilyOut(t, func(t *testing.T, k *programRig, in family) {
+		s := openSegment(t)
+		backend := netip.AddrPortFrom(in.backend, backendPort)
+		l, err := net.Listen("tcp", backend.String())
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		out := families[0]
+		segment := func(flags string) []byte { return tcpPacket(t, in.clientAddr(), in.vipAddr(), flags, nil, "") }
+		k.takes(in, out, asked(idHere, idPeer), segment("S"), backend)
+		number := s.handshake(in.clientAddr(), backend)
+		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
+		must(t, err)
+		c, err := l.Accept()
+		must(t, err)
+		k.takes(in, out, asked(idHere, idPeer), segment("A"), backend)
+		must(t, c.Close())
+		k.takes(in, out, asked(idHere, idPeer), segment("FA"), backend) // and is closing from now on
+		k.takes(in, out, asked(idHere, idPeer), segment("A"), backend)  // the server has not heard
+		_, err = unix.Write(s.fd, framed(answerTo(t, in.clientAddr(), backend, number+1, true)))
+		must(t, err)
+		for deadline := time.Now().Add(30 * time.Second); !waits(t, in.clientAddr()); {
+			if time.Now().After(deadline) {
+				t.Fatal("the socket does not wait")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		k.passes(out, asked(idHere, idPeer), segment("A"), out.peer)
+		empty[bpfFlowKey, bpfOwned](t, k.Owned)
+		empty[bpfFlowKey, bpfOwned](t, k.OwnedFresh)
+		k.passes(out, asked(idHere, idPeer), segment("A"), out.peer)
+		// Nobody else has it: what is late is for the socket that waits.
+		k.takes(in, out, asked(idHere), segment("FA"), backend)
+	})
+}
+
+// waits says whether a socket of the test's namespace is in TIME_WAIT with a client.
+func waits(t *testing.T, client netip.AddrPort) bool {
+	t.Helper()
+	file := "/proc/thread-self/net/tcp"
+	if client.Addr().Is6() {
+		file += "6"
+	}
+	b, err := os.ReadFile(file)
+	must(t, err)
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 3 && f[3] == "06" && strings.HasSuffix(f[2], fmt.Sprintf(":%04X", client.Port())) {
+			return true
+		}
+	}
+	return false
 }
 
 // segmentFrom is what the VIP sent to the client, as errors quote it.
