@@ -63,6 +63,9 @@ type SurvivalStep struct {
 	// Broken connections, and those of them whose own backend died with the step.
 	Broken int `json:"broken"`
 	Own    int `json:"broken_with_their_backend"`
+	// Unserved are requests on open connections that were answered with an error, as a proxy
+	// does for one that was under way at a backend that dies.
+	Unserved int `json:"requests_unserved"`
 	// Failed are new connections that failed while it happened.
 	Failed int `json:"new_connections_failed"`
 	// Seconds until every connection was answered again.
@@ -187,7 +190,7 @@ func (s *survivalSite) step(ctx context.Context, o SurvivalOptions, e survivalEv
 		}
 	}
 	r.Whole = o.Now().Sub(happened).Seconds()
-	r.Failed = fresh.Stop().Failed
+	r.Failed, r.Unserved = fresh.Stop().Failed, s.held.Unserved(began)
 	for _, b := range s.held.Broken(began) {
 		r.Broken++
 		r.Kinds[b.Kind]++

@@ -53,14 +53,14 @@ whose own backend died. IP-in-IP is not measured: it needs a kernel that undoes 
 }
 
 func survivalTable(r bench.SurvivalResult) report.Table {
-	t := report.Table{Columns: []string{"mode", "what happens", "open", "broken", "with their backend", "new ones failed", "answered again after"}}
+	t := report.Table{Columns: []string{"mode", "what happens", "open", "broken", "with their backend", "errors", "new ones failed", "answered again after"}}
 	for _, s := range r.Rows {
-		t.Add(s.Mode, s.Step, r.Connections, s.Broken, s.Own, s.Failed, fmt.Sprintf("%.1f s", s.Whole))
+		t.Add(s.Mode, s.Step, r.Connections, s.Broken, s.Own, s.Unserved, s.Failed, fmt.Sprintf("%.1f s", s.Whole))
 	}
 	met := "met"
 	if !r.Met {
 		met = "missed"
 	}
-	t.Add("goal", r.Goal, "", met, "", "", "")
+	t.Add("goal", r.Goal, "", met, "", "", "", "")
 	return t
 }

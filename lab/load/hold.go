@@ -2,6 +2,7 @@ package load
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,9 @@ type Held struct {
 	heard  []time.Time // when the last request began that was answered
 	names  []string    // who answered it
 	broken []Break
-	closed int // in good order, by the server
-	failed int // attempts to connect that came to nothing
+	closed int         // in good order, by the server
+	failed int         // attempts to connect that came to nothing
+	other  []time.Time // when requests began that were answered, but not well
 }
 
 // Hold opens the connections, one after the other, and returns when all have been
@@ -124,6 +126,20 @@ func (h *Held) Broken(since time.Time) []Break {
 	return list
 }
 
+// Unserved is how many requests that began since a time were answered with an error: the
+// connection lives, but who serves behind it does not.
+func (h *Held) Unserved(since time.Time) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, at := range h.other {
+		if at.After(since) {
+			n++
+		}
+	}
+	return n
+}
+
 // Names counts the connections by who answers them.
 func (h *Held) Names() map[string]int {
 	h.mu.Lock()
@@ -187,9 +203,14 @@ func (h *Held) keep(ctx context.Context, own int, first time.Duration) {
 			timer.Reset(h.config.Every / 10)
 			continue
 		}
-		name = answered
 		h.mu.Lock()
-		h.heard[own], h.names[own] = began, name
+		if answered != "" {
+			name = answered
+			h.heard[own], h.names[own] = began, name
+		} else {
+			h.other = append(h.other, began)
+			timer.Reset(h.config.Every / 10)
+		}
 		h.mu.Unlock()
 		if closes {
 			h.count(&h.closed)
@@ -217,7 +238,7 @@ func breakKind(err error) Kind {
 	return KindReset
 }
 
-// exchange asks once on a connection and says who answered. closes says that the server
+// exchange asks once on a connection and says who answered, "" if it is an error. closes says that the server
 // ends it with its answer, which is no loss.
 func exchange(ctx context.Context, conn net.Conn, reader *bufio.Reader, host string, deadline time.Time) (name string, closes bool, err error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -235,11 +256,7 @@ func exchange(ctx context.Context, conn net.Conn, reader *bufio.Reader, host str
 		return "", false, err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return "", false, fmt.Errorf("the answer is %s", answer.Status)
+		return "", answer.Close, nil
 	}
-	name = answer.Header.Get("X-Backend")
-	if name == "" {
-		name = string(body)
-	}
-	return name, answer.Close, nil
+	return cmp.Or(answer.Header.Get("X-Backend"), string(body), "nobody"), answer.Close, nil
 }
