@@ -16,7 +16,8 @@ import (
 var planeMakers = []planeMaker{
 	{model.DataPlaneXDP, func(f *balancingFlags, log *slog.Logger, changed func()) (closable, error) {
 		return xdp.New(xdp.Config{
-			Dir: f.bpfDir, Interfaces: f.interfaces, Addresses: addresses, Sizes: xdp.Sizes{Flows: f.flows}, Log: log, Changed: changed,
+			Dir: f.bpfDir, Interfaces: f.interfaces, Addresses: addresses, Sizes: xdp.Sizes{Flows: f.flows},
+			Sysctls: filepath.Dir(cmp.Or(f.sysctls, address.Sysctls)), Log: log, Changed: changed,
 		})
 	}},
 	{model.DataPlaneNFTables, func(f *balancingFlags, log *slog.Logger, changed func()) (closable, error) {

@@ -216,6 +216,11 @@ server { listen %d backlog=8192 reuseport; location / { return 200 "ok\n"; } } }
 			return err
 		}
 	}
+	if c.plane == model.DataPlaneNFTables { // it forwards as a router does
+		if out, err := p.edges[0].Command(ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1").CombinedOutput(); err != nil {
+			return fmt.Errorf("let %s forward: %w: %s", p.edges[0].Name(), err, out)
+		}
+	}
 	if c.plane != "" {
 		policy := strings.Replace(p.policyManifest(nil), "  mode:", "  dataPlane: "+string(c.plane)+"\n  mode:", 1)
 		if err := p.apply(ctx, policy); err != nil {
@@ -227,14 +232,16 @@ server { listen %d backlog=8192 reuseport; location / { return 200 "ok\n"; } } }
 			if err != nil {
 				return err
 			}
+			var seen []string
 			for _, f := range status.Frontends {
 				for _, at := range f.At {
+					seen = append(seen, fmt.Sprintf("%s %s by %s in mode %s with %d backends: %s", at.Machine, at.State, at.DataPlane, at.Mode, at.Available, at.Message))
 					if f.FrontendKey == key && at.State == model.FrontendBalanced && at.DataPlane == c.plane && at.Mode == model.ForwardMode(c.mode) && at.Available == 2 {
 						return nil
 					}
 				}
 			}
-			return fmt.Errorf("%+v", status.Frontends)
+			return errors.New(strings.Join(seen, "; "))
 		}); err != nil {
 			return err
 		}

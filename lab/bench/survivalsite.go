@@ -146,10 +146,10 @@ func (s *survivalSite) startAgents(ctx context.Context) error {
 		if i < len(s.first(s.edges)) {
 			labels = ", labels: {" + member + ": in}"
 		}
-		if s.agents[m.Name()], err = s.StartAgent(ctx, m, s.plane, "--envoy-threads", "1"); err != nil {
+		if err := s.apply(ctx, fmt.Sprintf("apiVersion: fairlead.dev/v1alpha1\nkind: Machine\nmetadata: {name: %s%s}\nspec: {drainTime: %s}\n", m.Name(), labels, survivalDrain)); err != nil {
 			return err
 		}
-		if err := s.apply(ctx, fmt.Sprintf("apiVersion: fairlead.dev/v1alpha1\nkind: Machine\nmetadata: {name: %s%s}\nspec: {drainTime: %s}\n", m.Name(), labels, survivalDrain)); err != nil {
+		if s.agents[m.Name()], err = s.StartAgent(ctx, m, s.plane, "--envoy-threads", "1"); err != nil {
 			return err
 		}
 	}

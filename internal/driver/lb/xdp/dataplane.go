@@ -24,6 +24,8 @@ type Config struct {
 	// Addresses of the machine that others reach it by.
 	Addresses func() []netip.Addr
 	Sizes     Sizes
+	// Sysctls is where the kernel's settings can be changed; default /proc/sys.
+	Sysctls string
 	// FirstPort and LastPort are those of which flows in mode NAT get one each; default
 	// 61000 to 65535. Nothing else of the machine may use them.
 	FirstPort, LastPort uint16
@@ -83,6 +85,9 @@ func New(c Config) (*DataPlane, error) {
 	}
 	if c.Addresses == nil {
 		c.Addresses = func() []netip.Addr { return nil }
+	}
+	if c.Sysctls == "" {
+		c.Sysctls = "/proc/sys"
 	}
 	if c.FirstPort == 0 {
 		c.FirstPort, c.LastPort = firstPort, lastPort
@@ -268,6 +273,11 @@ func (d *DataPlane) attach(balanced, taken bool) {
 		}
 		for _, name := range d.attached.generic() {
 			problems = append(problems, fmt.Sprintf("the driver of %s runs no XDP programs: packets are balanced in generic mode, which costs more, with GRO off", name))
+		}
+	}
+	if balanced {
+		if err := letLook(d.c.Sysctls); err != nil {
+			problems = append(problems, err.Error())
 		}
 	}
 	slices.Sort(problems)
