@@ -218,6 +218,8 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 	struct flow_view *f = &w->flow;
 	bool first = is_first(f);
 	struct owned *o = f->known ? find_owned(&f->key) : NULL;
+	/* Whose the flow was, and is if nobody else says so: sockets of containers are not seen. */
+	__u64 late = 0;
 	if (o) {
 		__u64 id = o->id;
 		struct local *l = find_local(w, id);
@@ -225,6 +227,8 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		__u8 both = BACKEND_READY | BACKEND_NEW;
 		if (l && (first ? o->state != FLOW_CLOSING && (l->flags & both) == both : lasts(skb, w, o, l)))
 			return take(skb, w, id, true);
+		if (l && !first)
+			late = id;
 		struct hop *h = l || first ? NULL : moved(w, id);
 		if (h)
 			return pass_on(skb, w, h);
@@ -243,8 +247,8 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 			int has = claims(skb, w, l);
 			if (has == HAS_FLOW)
 				return take(skb, w, id, true);
-			if (has == HAS_ENDED)
-				t->ids[0] = id; /* who takes it in the end */
+			if (has == HAS_ENDED && !late)
+				late = id;
 			continue;
 		}
 		/* Asked for one that is not here: whoever asks will learn it. */
@@ -254,10 +258,14 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		if (first && f->known)
 			own(f, id);
 		t->at = i;
+		if (late)
+			t->ids[0] = late; /* it is asked in the end; who stands there has been */
 		return pass_on(skb, w, h);
 	}
 	t->flags |= HOP_FINAL;
 	t->at = 0;
+	if (late)
+		t->ids[0] = late;
 	struct hop *h = find_local(w, t->ids[0]) ? NULL : find_hop(t->ids[0]);
 	if (h)
 		return pass_on(skb, w, h);

@@ -167,10 +167,19 @@ func TestTunnelLetsGoOfPortsThatAreUsedAgain(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
+		ends := func() {
+			t.Helper()
+			h := k.passes(families[1], hopping{at: 1, count: 3, ids: []uint64{idPeer, idHere, idThird}}, segment("A"), families[1].third)
+			if h.at != 2 || h.ids[0] != idHere {
+				t.Errorf("who has it then is asked %+v, want this machine to be asked in the end", h)
+			}
+		}
 		k.passes(out, asked(idHere, idPeer), segment("A"), out.peer)
+		ends()
 		empty[bpfFlowKey, bpfOwned](t, k.Owned)
 		empty[bpfFlowKey, bpfOwned](t, k.OwnedFresh)
 		k.passes(out, asked(idHere, idPeer), segment("A"), out.peer)
+		ends()
 		// Nobody else has it: what is late is for the socket that waits.
 		k.takes(in, out, asked(idHere), segment("FA"), backend)
 	})
