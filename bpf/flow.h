@@ -40,6 +40,10 @@ static __always_inline int follows(const struct flow *flow, const struct backend
 		return (b->flags & BACKEND_NEW) && flow->state != FLOW_CLOSING;
 	if (p->protocol == IPPROTO_UDP && now - flow->seen > udp_idle)
 		return 0;
+	/* The client's port may be another flow's by now: where the row finds either, nothing is
+	 * sent by a machine that takes no new flows and may be lost. */
+	if (unlikely(flow->state == FLOW_CLOSING) && b->mode == MODE_GENEVE && !(b->flags & BACKEND_NEW))
+		return 0;
 	return b->flags & BACKEND_READY;
 }
 

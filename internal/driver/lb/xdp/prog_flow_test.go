@@ -79,6 +79,23 @@ func TestProgFlowStays(t *testing.T) {
 	w.goes(packet("A"), first)
 }
 
+// A flow that was closed may be followed by another one with its addresses, elsewhere: what
+// is left of it leads to no machine that may be lost.
+func TestProgClosedFlowAtLostMachine(t *testing.T) {
+	w := newLB(t)
+	f := w.serve(tcp4, bpfModeMODE_GENEVE, "10.0.2.1", "10.0.2.2", "10.0.2.3")
+	first, second, third := f.servers[0], f.servers[1], f.servers[2]
+	for _, flags := range []string{"S", "A", "FA", "A"} {
+		w.goes(from(cli4, tcp4, flags).bytes(), first)
+	}
+	w.rowsAre(f, second, first, third)
+	w.goes(from(cli4, tcp4, "A").bytes(), first) // it may be the same flow
+	w.is(first, bpfBackendFlagBACKEND_READY)
+	if e := w.goes(from(cli4, tcp4, "A").bytes(), second); !slices.Equal(e.ids, []uint64{second.id, third.id, first.id}) {
+		t.Errorf("hops %v", e.ids)
+	}
+}
+
 // Without an entry: the row decides, and over Geneve nothing is remembered, since the
 // machines behind know their flows.
 func TestProgMidFlow(t *testing.T) {
