@@ -219,18 +219,22 @@ func (a *announcer) apply() (again time.Duration) {
 	}
 	soon(look)
 	speak := model.Speaking{Machine: a.machine, RouterID: wire.Machine(a.machine, config).RouterID}
-	held, owned := map[netip.Addr]bool{}, []netip.Addr{}
+	held, owned, serves := map[netip.Addr]bool{}, []netip.Addr{}, a.balancer.serves()
 	for _, v := range a.vips {
 		switch v.Mode {
 		case model.AnnounceBGP:
 			held[v.Address] = true
 		case model.AnnounceL2:
 			owned = append(owned, v.Address)
+			// Whoever answers for it on the segment passes flows on to this machine's proxy.
+			if serves[v.Address] {
+				held[v.Address] = true
+			}
 		}
 	}
 	var refused map[netip.Addr]error
 	if serving { // before, it is not known which addresses of an earlier agent are to go
-		refused, look = a.hold(held, owned, a.balancer.serves(), now)
+		refused, look = a.hold(held, owned, serves, now)
 		soon(look)
 	}
 	clear(a.withheld)

@@ -216,7 +216,9 @@ func proxyReport(s model.ProxyStatus) *agentv1.Proxy {
 }
 
 // machineAddresses lists the addresses of interfaces that are up, without loopback
-// and link-local ones, sorted.
+// and link-local ones: first those that the machine itself sends from, then the others,
+// sorted. The first of a family is where tunnels end, and a container network's bridge,
+// say, may have an address that sorts before the one that others know the machine by.
 func machineAddresses() ([]string, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -238,5 +240,29 @@ func machineAddresses() ([]string, error) {
 		}
 	}
 	slices.Sort(list)
-	return slices.Compact(list), nil
+	return preferred(slices.Compact(list), outward()), nil
+}
+
+// preferred returns list with those of first that it has at its beginning.
+func preferred(list, first []string) []string {
+	ordered := slices.DeleteFunc(slices.Clone(first), func(a string) bool { return !slices.Contains(list, a) })
+	return append(ordered, slices.DeleteFunc(list, func(a string) bool { return slices.Contains(ordered, a) })...)
+}
+
+// outward returns the addresses that the machine sends from by its default routes, of each
+// family that has one. Nothing is sent: connecting a datagram socket only chooses them.
+func outward() []string {
+	var list []string
+	// Documentation's addresses (RFC 5737, RFC 3849): nobody has a route of its own to them.
+	for _, to := range []string{"192.0.2.1", "2001:db8::1"} {
+		c, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(to), Port: 9})
+		if err != nil {
+			continue // no route
+		}
+		if from, ok := c.LocalAddr().(*net.UDPAddr); ok {
+			list = append(list, from.IP.String())
+		}
+		_ = c.Close()
+	}
+	return list
 }
