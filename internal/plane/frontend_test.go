@@ -505,6 +505,9 @@ func TestOneEndpointCostsOneFrontend(t *testing.T) {
 		if n := len(edge.held[agentv1.FrontendBackendsType]); n != 2 {
 			return fmt.Errorf("it has %d frontends", n)
 		}
+		if len(edge.held[agentv1.NodeType]) == 0 {
+			return errors.New("it does not know itself as a node")
+		}
 		return nil
 	}
 	edge.await("has both", both)

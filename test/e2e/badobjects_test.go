@@ -68,7 +68,7 @@ func mistakes(random *rand.Rand) []bad {
 			return gatewayAPI + fmt.Sprintf("kind: Gateway\nmetadata: {name: gateway-%d, namespace: bad}\nspec: {gatewayClassName: fairlead, listeners: [{name: tls, port: 443, protocol: HTTPS, hostname: gateway-%d.bad.example.com, tls: {certificateRefs: [{name: secret-%d}]}}]}\n", i, i, i)
 		}, "Gateway", condition{"ResolvedRefs", "False", "ListenersNotResolved", "…tls…"}},
 		{"protocol", func(i int) string {
-			return gatewayAPI + fmt.Sprintf("kind: Gateway\nmetadata: {name: protocol-%d, namespace: bad}\nspec: {gatewayClassName: fairlead, listeners: [{name: odd, port: %d, protocol: UDP}]}\n", i, 1+random.IntN(60000))
+			return gatewayAPI + fmt.Sprintf("kind: Gateway\nmetadata: {name: protocol-%d, namespace: bad}\nspec: {gatewayClassName: fairlead, listeners: [{name: odd, port: %d, protocol: example.com/odd}]}\n", i, 1+random.IntN(60000))
 		}, "Gateway", condition{"Accepted", "False", "ListenersNotValid", "…UnsupportedProtocol…"}},
 		{"policy", func(i int) string {
 			return fmt.Sprintf("apiVersion: fairlead.dev/v1alpha1\nkind: RoutePolicy\nmetadata: {name: policy-%d, namespace: bad}\nspec: {targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: gone-%d}], addresses: {allow: [10.0.0.0/8]}}\n", i, i)

@@ -14,7 +14,7 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func must(t *testing.T, err error) {
 
 // inMachine gives the test a network namespace, whose eth0 has 192.0.2.1 and 2001:db8::1.
 // It ends with the test's thread.
-func inMachine(t *testing.T) {
+func inMachine(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces and loads programs")

@@ -147,8 +147,10 @@ func newTunnel(found []device, errs []error) tunnel {
 	for _, err := range errs {
 		messages = append(messages, err.Error())
 	}
-	if t.mtu > 0 && t.mtu < 1500+overhead6 {
-		messages = append(messages, fmt.Sprintf("packets of clients with more than %d bytes (IPv4 outside) or %d (IPv6) do not fit the tunnel: TCP is told in time, others by ICMP",
+	// Below the smallest MTU of IPv6 (RFC 8200, 5) nobody can be told; above, all that is too
+	// large is answered with the size that fits.
+	if t.mtu > 0 && t.mtu < 1280+overhead6 {
+		messages = append(messages, fmt.Sprintf("packets of clients with more than %d bytes (IPv4 outside) or %d (IPv6) do not fit the tunnel: IPv6 needs 1,280 at least",
 			t.mtu-overhead4, t.mtu-overhead6))
 	}
 	t.message = strings.Join(messages, "; ")

@@ -28,7 +28,7 @@ type fuzzRig struct {
 	drops  uint64
 }
 
-func newFuzz(t *testing.T) *fuzzRig {
+func newFuzz(t testing.TB) *fuzzRig {
 	t.Helper()
 	z := &fuzzRig{lbRig: newLB(t), served: map[model.FrontendKey]*lbFrontend{}, vips: map[netip.Addr][]*lbFrontend{}}
 	put(z.programRig, z.Settings, uint32(0), bpfSettings{
@@ -420,7 +420,7 @@ func TestProgFuzz(t *testing.T) {
 
 // FuzzPackets is for go test -fuzz, which looks for packets that make gopacket take new paths.
 func FuzzPackets(f *testing.F) {
-	var z *fuzzRig
+	z := newFuzz(f) // for all inputs: what it keeps of one is a part of the next one's world
 	if os.Geteuid() == 0 {
 		f.Add(from(cli4, tcp4, "S").bytes())
 		f.Add(from(cli6, tcp6, "S").bytes())
@@ -430,9 +430,6 @@ func FuzzPackets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		if len(packet) < 14 || len(packet) > 3000 {
 			return // the kernel does not take it
-		}
-		if z == nil {
-			z = newFuzz(t)
 		}
 		z.t = t
 		if err := z.try(packet); err != nil {

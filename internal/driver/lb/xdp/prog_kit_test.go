@@ -63,7 +63,7 @@ const (
 	inDevice, otherDevice = 1, 2
 )
 
-func newLB(t *testing.T) *lbRig {
+func newLB(t testing.TB) *lbRig {
 	t.Helper()
 	needsRoot(t)
 	w := &lbRig{programRig: loadSmall(t)}

@@ -23,7 +23,7 @@ const (
 )
 
 // needsRoot skips tests of programs where they cannot be loaded.
-func needsRoot(t *testing.T) {
+func needsRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loads programs and makes network namespaces")
@@ -33,11 +33,11 @@ func needsRoot(t *testing.T) {
 // programRig is programs and maps of a test's own, and a network namespace with nothing in it.
 type programRig struct {
 	bpfObjects
-	t *testing.T
+	t testing.TB
 }
 
 // loadSmall loads the programs with small maps.
-func loadSmall(t *testing.T) *programRig {
+func loadSmall(t testing.TB) *programRig {
 	t.Helper()
 	spec, err := loadBpf()
 	must(t, err)
@@ -54,7 +54,7 @@ func loadSmall(t *testing.T) *programRig {
 }
 
 // loadAlone is loadSmall on a thread in a network namespace of its own.
-func loadAlone(t *testing.T) *programRig {
+func loadAlone(t testing.TB) *programRig {
 	t.Helper()
 	needsRoot(t)
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
@@ -137,7 +137,7 @@ func ethernet(v6 bool) *layers.Ethernet {
 }
 
 // serialized writes layers with lengths and checksums.
-func serialized(t *testing.T, all ...gopacket.SerializableLayer) []byte {
+func serialized(t testing.TB, all ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	for i, l := range all {
 		if i == 0 {
@@ -162,7 +162,7 @@ func serialized(t *testing.T, all ...gopacket.SerializableLayer) []byte {
 }
 
 // tcpPacket is an IP packet with a TCP segment; flags are letters: S, A, F, R.
-func tcpPacket(t *testing.T, from, to netip.AddrPort, flags string, options []layers.TCPOption, payload string) []byte {
+func tcpPacket(t testing.TB, from, to netip.AddrPort, flags string, options []layers.TCPOption, payload string) []byte {
 	t.Helper()
 	has := func(f string) bool { return bytes.Contains([]byte(flags), []byte(f)) }
 	return serialized(t, header(from.Addr(), to.Addr(), layers.IPProtocolTCP), &layers.TCP{
@@ -171,14 +171,14 @@ func tcpPacket(t *testing.T, from, to netip.AddrPort, flags string, options []la
 	}, gopacket.Payload(payload))
 }
 
-func udpPacket(t *testing.T, from, to netip.AddrPort, payload string) []byte {
+func udpPacket(t testing.TB, from, to netip.AddrPort, payload string) []byte {
 	t.Helper()
 	return serialized(t, header(from.Addr(), to.Addr(), layers.IPProtocolUDP),
 		&layers.UDP{SrcPort: layers.UDPPort(from.Port()), DstPort: layers.UDPPort(to.Port())}, gopacket.Payload(payload))
 }
 
 // icmpError is an error of a router about a packet, sent to the packet's source.
-func icmpError(t *testing.T, router, to netip.Addr, about []byte) []byte {
+func icmpError(t testing.TB, router, to netip.Addr, about []byte) []byte {
 	t.Helper()
 	if router.Is6() {
 		return serialized(t, header(router, to, layers.IPProtocolICMPv6),
@@ -222,7 +222,7 @@ func (h hopping) bytes() []byte {
 }
 
 // tunnelled puts an IP packet into a tunnel.
-func tunnelled(t *testing.T, from, to netip.Addr, h hopping, packet []byte) []byte {
+func tunnelled(t testing.TB, from, to netip.Addr, h hopping, packet []byte) []byte {
 	t.Helper()
 	option := h.bytes()
 	protocol := uint16(0x0800)
@@ -247,7 +247,7 @@ type seen struct {
 }
 
 // verifySums fails when a checksum in a packet is wrong. None (of UDP) is right.
-func verifySums(t *testing.T, p gopacket.Packet) {
+func verifySums(t testing.TB, p gopacket.Packet) {
 	t.Helper()
 	var network gopacket.NetworkLayer
 	for _, l := range p.Layers() {
@@ -275,7 +275,7 @@ func verifySums(t *testing.T, p gopacket.Packet) {
 }
 
 // decode reads a frame. Every checksum must be right.
-func decode(t *testing.T, frame []byte) seen {
+func decode(t testing.TB, frame []byte) seen {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	if e := p.ErrorLayer(); e != nil {
@@ -311,7 +311,7 @@ func mustAddr(b []byte) netip.Addr {
 }
 
 // tunnelOf reads the outer headers of a frame and returns what is inside as a frame.
-func tunnelOf(t *testing.T, frame []byte) (from, to netip.Addr, ttl uint8, h hopping, inner []byte) {
+func tunnelOf(t testing.TB, frame []byte) (from, to netip.Addr, ttl uint8, h hopping, inner []byte) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 	verifySums(t, p)

@@ -135,7 +135,7 @@ func TestTunnelWiresDatagrams(t *testing.T) {
 }
 
 // empty removes all entries of a map.
-func empty[K, V any](t *testing.T, m *ebpf.Map) {
+func empty[K, V any](t testing.TB, m *ebpf.Map) {
 	t.Helper()
 	var keys []K
 	var k K
