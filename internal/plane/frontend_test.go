@@ -505,9 +505,6 @@ func TestOneEndpointCostsOneFrontend(t *testing.T) {
 		if n := len(edge.held[agentv1.FrontendBackendsType]); n != 2 {
 			return fmt.Errorf("it has %d frontends", n)
 		}
-		if len(edge.held[agentv1.NodeType]) == 0 {
-			return errors.New("it does not know itself as a node")
-		}
 		return nil
 	}
 	edge.await("has both", both)
@@ -525,7 +522,7 @@ func TestOneEndpointCostsOneFrontend(t *testing.T) {
 		}
 		return errors.New("it does not")
 	})
-	if c := edge.counts(); c[agentv1.FrontendBackendsType] != 1 || c[agentv1.FrontendType] != 0 || c[agentv1.NodeType] != 0 {
+	if c := edge.counts(); c[agentv1.FrontendBackendsType] != 1 || c[agentv1.FrontendType] != 0 {
 		t.Errorf("it was sent %v", c)
 	}
 }

@@ -340,9 +340,10 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 			}
 		})
 	}
+	var names []string
 	eventually(t, "three machines check", func() error {
-		if n := len(checkers()); n != 3 {
-			return fmt.Errorf("%d do", n)
+		if names = checkers(); len(names) != 3 {
+			return fmt.Errorf("%d do", len(names))
 		}
 		return nil
 	})
@@ -353,7 +354,6 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 		}
 	}
 	all("does not know", corev3.HealthStatus_UNKNOWN)
-	names := checkers()
 	for _, name := range names {
 		says(name, model.Healthy)
 	}

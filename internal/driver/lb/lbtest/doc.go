@@ -43,6 +43,8 @@ type Subject struct {
 	Meddle func() error
 	// Damage takes something of the data plane's away.
 	Damage func() error
+	// Watches says that Run may have repaired it before anybody can look.
+	Watches bool
 	// Repair makes Run look at once.
 	Repair func(DataPlane) error
 	// Cannot are the features that it refuses, with words of the reason.

@@ -32,7 +32,7 @@ var contractSizes = Sizes{
 var contracted *DataPlane
 
 var subject = lbtest.Subject{
-	Kind: model.DataPlaneXDP, StateDir: contractPins, Mode: model.ModeNAT,
+	Kind: model.DataPlaneXDP, StateDir: contractPins, Mode: model.ModeNAT, Watches: true,
 	New: func() (lbtest.DataPlane, error) {
 		if _, err := netlink.LinkByName("l0"); err != nil { // a machine that nobody is joined to
 			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "l0"}, PeerName: "far"}); err != nil {
