@@ -23,8 +23,8 @@ func explainedFlow(r explain.FlowRequest) explain.FlowExplanation {
 			{Address: netip.MustParseAddrPort("10.0.0.2:8080"), HopWeight: 100, State: model.BackendDraining},
 		}},
 		At: []explain.FrontendAt{
-			{Machine: "edge-1", FrontendObserved: model.FrontendObserved{State: model.FrontendBalanced, Mode: model.ModeNAT, DataPlane: model.DataPlaneXDP, Message: "10.0.0.2:8080 is on no machine of ours"}},
-			{Machine: "edge-2", FrontendObserved: model.FrontendObserved{State: model.FrontendBalanced, Mode: model.ModeNAT, DataPlane: model.DataPlaneXDP, Message: "10.0.0.2:8080 is on no machine of ours"}},
+			{Machine: "edge-1", FrontendObserved: model.FrontendObserved{State: model.FrontendBalanced, Mode: model.ModeNAT, DataPlane: model.DataPlaneXDP, Available: 1, Message: "10.0.0.2:8080 is on no machine of ours"}},
+			{Machine: "edge-2", FrontendObserved: model.FrontendObserved{State: model.FrontendBalanced, Mode: model.ModeNAT, DataPlane: model.DataPlaneXDP, Available: 1, Message: "10.0.0.2:8080 is on no machine of ours"}},
 		},
 	})
 }
@@ -63,8 +63,6 @@ func TestExplainFlowOverHTTP(t *testing.T) {
 -> row      3848 of 4096, by hash 8e6275e5b0484f08 of client address and port, VIP and port, protocol
             1. 10.0.0.1:8080 on machine node-1: ready, weight 100, 100.0% of the rows, healthy
                first of the row: takes the flow if it is new
-            2. 10.0.0.2:8080: draining, weight 0, 0.0% of the rows
-               may have begun the flow before a change
 
 -> answer   a new flow goes to 10.0.0.1:8080 on machine node-1
 `

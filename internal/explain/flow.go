@@ -49,6 +49,8 @@ type FlowWorld struct {
 	VIP *model.VIPStatus
 	// Others are frontends of the same VIP, sorted.
 	Others []model.FrontendKey
+	// FromVIP says that the client's address is a VIP itself.
+	FromVIP bool
 	// Flows are entries of flow tables of exactly this flow.
 	Flows []FlowAt
 	// Offline says that there are no machines to ask.
@@ -78,14 +80,17 @@ type FlowExplanation struct {
 	Row  int    `json:"row"`
 	Rows int    `json:"rows,omitempty"`
 	// Asked are the backends of the row, in the order in which they are asked. The first
-	// takes the flow if it is new; the others may have begun it before a change.
+	// takes the flow if it is new; the others, which tunnels only lead on to, may have begun
+	// it before a change.
 	Asked []FlowBackend `json:"asked,omitempty"`
 	// Flows that machines have in their tables already.
 	Flows []FlowAt `json:"flows,omitempty"`
 	// Backend takes the flow if it is new; nil when nobody does.
 	Backend *FlowBackend `json:"backend,omitempty"`
-	Answer  string       `json:"answer"`
-	Notes   []string     `json:"notes,omitempty"`
+	// Reason by which load balancers count what they drop of it, if it is new; else empty.
+	Reason string   `json:"reason,omitempty"`
+	Answer string   `json:"answer"`
+	Notes  []string `json:"notes,omitempty"`
 }
 
 // FlowBackend is a backend with its share.
@@ -111,18 +116,30 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 	}
 	f := w.Balanced.Frontend
 	e.Frontend = f
+	if w.FromVIP || nobodys(r.Client.Addr()) {
+		what := "is no address of a client"
+		if w.FromVIP {
+			what = "is a VIP, from which no client sends"
+		}
+		e.refuse(reasonMartian, fmt.Sprintf("%s %s", r.Client.Addr(), what))
+		return e
+	}
 	if len(f.Sources) > 0 && !slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool { return p.Contains(r.Client.Addr()) }) {
-		e.Answer = fmt.Sprintf("dropped (source-denied): %s is in none of the source ranges of %s", r.Client.Addr(), f.Owner)
+		e.refuse(reasonSource, fmt.Sprintf("%s is in none of the source ranges of %s", r.Client.Addr(), f.Owner))
 		return e
 	}
 	backends := w.Balanced.Backends
-	if f.LocalOnly {
-		backends = e.local(backends)
-		if backends == nil {
-			return e
-		}
+	if f.LocalOnly && !e.local(backends) {
+		return e
 	}
 	members, which := lookup.Members(f.FrontendKey, backends)
+	if f.LocalOnly { // those elsewhere keep the flows that they have
+		for i := range members {
+			if backends[which[i]].Machine != r.Machine {
+				members[i].Weight = 0
+			}
+		}
+	}
 	e.Rows = lookup.Rows(len(members))
 	table := lookup.New(e.Rows, members)
 	hash := lookup.Hash(f.Hash, r.Client, f.FrontendKey)
@@ -133,16 +150,18 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 	}
 	shares := table.Shares()
 	row := table.Row(e.Row)
-	for k, place := range row {
-		if place == lookup.None {
-			continue
+	passed := w.passesOn(f, r.Machine)
+	for k, place := range turns(table, row) {
+		if k > 0 && !passed {
+			break
 		}
+		m := table.Members()[place]
 		b := FlowBackend{
-			FrontendBackend: backends[index[table.Members()[place].ID]],
+			FrontendBackend: backends[index[m.ID]],
 			Percent:         100 * float64(shares[place]) / float64(e.Rows),
 			Why:             "may have begun the flow before a change",
 		}
-		if k == 0 {
+		if k == 0 && m.Weight > 0 {
 			b.Why = "first of the row: takes the flow if it is new"
 		}
 		e.Asked = append(e.Asked, b)
@@ -151,26 +170,74 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 		e.Backend = &e.Asked[0]
 	}
 	e.answer(f)
+	e.remark(members)
 	return e
 }
 
-// local are the backends of the machine at which the packets arrive; nil when that is
-// not known, or there is none.
-func (e *FlowExplanation) local(backends []model.FrontendBackend) []model.FrontendBackend {
+// Reasons by which load balancers count what they drop (bpf/reason.h).
+const (
+	reasonMartian   = "martian-source"
+	reasonSource    = "source-denied"
+	reasonNoBackend = "no-backend"
+)
+
+func (e *FlowExplanation) refuse(reason, why string) {
+	e.Reason, e.Answer = reason, fmt.Sprintf("dropped (%s): %s", reason, why)
+}
+
+// nobodys says that an address is no client's: this network, loopback, multicast, reserved
+// and broadcast (RFC 1122, 3.2.1.3; RFC 4291, 2.5 and 2.7).
+func nobodys(a netip.Addr) bool {
+	if a.Is4() {
+		net := a.As4()[0]
+		return net == 0 || net == 127 || net >= 224
+	}
+	return a.IsMulticast() || a.IsUnspecified() || a.IsLoopback() || a.Is4In6()
+}
+
+// passesOn says whether load balancers tell those whom they ask who else to ask: tunnels do.
+// Empty is any machine.
+func (w FlowWorld) passesOn(f *model.Frontend, machine string) bool {
+	mode, known := f.Mode, false
+	for _, o := range w.At {
+		if o.State != model.FrontendBalanced || o.Mode == model.ModeAuto || machine != "" && machine != o.Machine {
+			continue
+		}
+		if o.Mode == model.ModeDSRGeneve {
+			return true
+		}
+		mode, known = o.Mode, true
+	}
+	if !known && f.Listener != "" {
+		return mode != model.ModeLocal
+	}
+	return mode == model.ModeAuto || mode == model.ModeDSRGeneve
+}
+
+// turns are the places of a row in the order in which they are asked: the first, then those
+// that take new flows before those that take none.
+func turns(t *lookup.Table, row [3]int32) []int32 {
+	list := slices.DeleteFunc(row[:], func(place int32) bool { return place == lookup.None })
+	if len(list) > 2 {
+		slices.SortStableFunc(list[1:], func(a, b int32) int {
+			takes := func(place int32) int { return int(min(t.Members()[place].Weight, 1)) }
+			return takes(b) - takes(a)
+		})
+	}
+	return list
+}
+
+// local says whether the machine at which the packets arrive is known and has backends.
+func (e *FlowExplanation) local(backends []model.FrontendBackend) bool {
 	if e.Request.Machine == "" {
 		e.Answer = "new flows stay at the machine at which they arrive (externalTrafficPolicy: Local): say which with --machine"
-		return nil
+		return false
 	}
-	var here []model.FrontendBackend
-	for _, b := range backends {
-		if b.Machine == e.Request.Machine {
-			here = append(here, b)
-		}
+	if !slices.ContainsFunc(backends, func(b model.FrontendBackend) bool { return b.Machine == e.Request.Machine }) {
+		e.refuse(reasonNoBackend, "machine "+e.Request.Machine+" has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP")
+		return false
 	}
-	if here == nil {
-		e.Answer = "dropped (no-backend): machine " + e.Request.Machine + " has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP"
-	}
-	return here
+	return true
 }
 
 func (e *FlowExplanation) answer(f *model.Frontend) {
@@ -187,9 +254,10 @@ func (e *FlowExplanation) answer(f *model.Frontend) {
 			e.Notes = append(e.Notes, "a new flow of this address and port would go to "+place(e.Backend.Address, e.Backend.Machine))
 		}
 	case e.Backend == nil && len(e.Asked) > 0:
+		e.Reason = reasonNoBackend
 		e.Answer = "a new flow is dropped (no-backend): no backend takes new flows; an older one is asked for at " + place(e.Asked[0].Address, e.Asked[0].Machine)
 	case e.Backend == nil:
-		e.Answer = "dropped (no-backend): there is no backend that works"
+		e.refuse(reasonNoBackend, "there is no backend that works")
 	default:
 		e.Answer = "a new flow goes to " + place(e.Backend.Address, e.Backend.Machine)
 	}
@@ -199,9 +267,34 @@ func (e *FlowExplanation) answer(f *model.Frontend) {
 	if f.QUIC != nil {
 		e.Notes = append(e.Notes, "QUIC: packets whose connection ID names a server go to that one")
 	}
+	if f.NewFlows > 0 {
+		e.Notes = append(e.Notes, fmt.Sprintf("a machine that takes %d new flows in a second drops more of them (new-flow-limit)", f.NewFlows))
+	}
+	if f.Transport == model.UDP && len(e.Asked) > 1 {
+		e.Notes = append(e.Notes, "of UDP, others than the first are asked only within the drain time of a change")
+	}
 	for _, o := range e.At {
 		if o.DataPlane != "" && o.DataPlane != model.DataPlaneXDP && o.State == model.FrontendBalanced {
 			e.Notes = append(e.Notes, fmt.Sprintf("machine %s balances it with %s, which chooses by a hash of its own", o.Machine, o.DataPlane))
+		}
+	}
+}
+
+// remark says at which machines the choice may be another one, since they do not reach every
+// backend.
+func (e *FlowExplanation) remark(members []lookup.Member) {
+	takes := 0
+	for _, m := range members {
+		if m.Weight > 0 {
+			takes++
+		}
+	}
+	for _, o := range e.At {
+		if o.State != model.FrontendBalanced || o.DataPlane != model.DataPlaneXDP || e.Request.Machine != "" && e.Request.Machine != o.Machine || o.Mode == model.ModeLocal {
+			continue
+		}
+		if int(o.Available) < takes {
+			e.Notes = append(e.Notes, fmt.Sprintf("machine %s sends new flows to %d of %d backends only: there, another may be chosen", o.Machine, o.Available, takes))
 		}
 	}
 }

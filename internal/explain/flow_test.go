@@ -70,6 +70,10 @@ func TestFlowAnswers(t *testing.T) {
 		{"source", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) {
 			b.Frontend.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 		}, "dropped (source-denied): 198.51.100.7 is in none of the source ranges of Service team/app"},
+		{"martian", func(_ *model.Balanced, r *FlowRequest, _ *FlowWorld) {
+			r.Client = netip.MustParseAddrPort("127.0.0.1:40000")
+		}, "dropped (martian-source): 127.0.0.1 is no address of a client"},
+		{"from a VIP", func(_ *model.Balanced, _ *FlowRequest, w *FlowWorld) { w.FromVIP = true }, "dropped (martian-source): 198.51.100.7 is a VIP, from which no client sends"},
 		{"nobody", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) { b.Backends = nil }, "dropped (no-backend): there is no backend that works"},
 		{"drains", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) {
 			b.Backends = b.Backends[:1]
@@ -103,5 +107,45 @@ func TestBadFlowRequests(t *testing.T) {
 		if _, err := NewFlowRequest(c[0], c[1], ""); err == nil || !strings.Contains(err.Error(), c[2]) {
 			t.Errorf("%q: %v, want something with %q", c[:2], err, c[2])
 		}
+	}
+}
+
+// Those who are asked next take new flows, as far as there are such, and only tunnels lead
+// to them.
+func TestFlowIsPassedOn(t *testing.T) {
+	b := balanced(3)
+	b.Backends[0].Weight, b.Backends[0].State = 0, model.BackendDraining
+	modes := []model.ForwardMode{model.ModeAuto, model.ModeDSRGeneve, model.ModeNAT, model.ModeDSRIPIP, model.ModeDSRL2}
+	for port := range 100 {
+		r := flowRequest(t, "tcp://192.0.2.1:80", fmt.Sprintf("198.51.100.7:%d", 40000+port))
+		for _, mode := range modes {
+			b.Frontend.Mode = mode
+			e := Flow(r, FlowWorld{Balanced: b})
+			if want := map[bool]int{true: 3, false: 1}[mode == model.ModeAuto || mode == model.ModeDSRGeneve]; len(e.Asked) != want {
+				t.Fatalf("port %d, mode %q: %d are asked, want %d", port, mode, len(e.Asked), want)
+			}
+		}
+		b.Frontend.Mode = model.ModeAuto
+		e := Flow(r, FlowWorld{Balanced: b})
+		if e.Asked[2].State != model.BackendDraining {
+			t.Fatalf("port %d: %+v", port, e.Asked)
+		}
+		at := []FrontendAt{{Machine: "edge-1", FrontendObserved: model.FrontendObserved{State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP, Mode: model.ModeNAT, Available: 1}}}
+		e = Flow(r, FlowWorld{Balanced: b, At: at})
+		if len(e.Asked) != 1 || len(e.Notes) != 1 || e.Notes[0] != "machine edge-1 sends new flows to 1 of 2 backends only: there, another may be chosen" {
+			t.Fatalf("port %d, by NAT at a machine that does not reach all: %+v", port, e)
+		}
+	}
+}
+
+// What stays at the machine is chosen among its own, in the table of all.
+func TestFlowStaysAtTheMachine(t *testing.T) {
+	b := balanced(20)
+	b.Frontend.LocalOnly = true
+	r := flowRequest(t, "tcp://192.0.2.1:80", "198.51.100.7:40000")
+	r.Machine = "node-1"
+	e := Flow(r, FlowWorld{Balanced: b})
+	if e.Rows != lookup.Rows(20) || e.Backend == nil || e.Backend.Machine != "node-1" || e.Backend.Weight != 100 {
+		t.Errorf("got %+v", e)
 	}
 }

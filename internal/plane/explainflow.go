@@ -18,7 +18,7 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 	synced := false
 	err := p.ask(ctx, func(l *loop) {
 		if synced = l.synced; synced {
-			w = l.flowWorld(r.Frontend)
+			w = l.flowWorld(r)
 		}
 	})
 	if err == nil && !synced {
@@ -42,15 +42,16 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 	return explain.Flow(r, w), nil
 }
 
-// flowWorld is what the loop knows of a frontend.
-func (l *loop) flowWorld(k model.FrontendKey) explain.FlowWorld {
-	w := explain.FlowWorld{}
+// flowWorld is what the loop knows of a flow's frontend.
+func (l *loop) flowWorld(r explain.FlowRequest) explain.FlowWorld {
+	k, w := r.Frontend, explain.FlowWorld{}
 	for _, v := range l.vipStatuses() {
 		if v.Address == k.VIP {
 			w.VIP = &v
 		}
 	}
 	for other, e := range l.frontends.entries {
+		w.FromVIP = w.FromVIP || other.VIP == r.Client.Addr() && e.frontend != nil
 		if other.VIP == k.VIP && other != k && e.frontend != nil {
 			w.Others = append(w.Others, other)
 		}

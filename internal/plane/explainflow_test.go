@@ -21,11 +21,16 @@ func TestFlowWorldIsWhatIsPublished(t *testing.T) {
 	f.entries[dns] = &frontendEntry{} // gone
 	l := &loop{frontends: f, network: newNetwork()}
 	request := explain.FlowRequest{Frontend: web, Client: netip.MustParseAddrPort("198.51.100.7:4000")}
-	if got := explain.Flow(request, l.flowWorld(web)).Answer; got != "a new flow goes to 10.0.0.1:80" {
+	if got := explain.Flow(request, l.flowWorld(request)).Answer; got != "a new flow goes to 10.0.0.1:80" {
 		t.Errorf("the answer is %q", got)
 	}
+	fromVIP := request
+	fromVIP.Client = netip.AddrPortFrom(web.VIP, 4000)
+	if got := explain.Flow(fromVIP, l.flowWorld(fromVIP)); got.Reason != "martian-source" {
+		t.Errorf("from a VIP: %+v", got)
+	}
 	request.Frontend = dns
-	if got := explain.Flow(request, l.flowWorld(dns)).Answer; !strings.Contains(got, "at this VIP there are tcp://192.0.2.1:80") {
+	if got := explain.Flow(request, l.flowWorld(request)).Answer; !strings.Contains(got, "at this VIP there are tcp://192.0.2.1:80") {
 		t.Errorf("of a frontend that is gone: %q", got)
 	}
 }
