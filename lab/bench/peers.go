@@ -97,6 +97,10 @@ func PeerNames() (names []string) {
 	return names
 }
 
+// unbalanced is an address that both backends have, for want of a load balancer: the router
+// spreads its connections over them.
+var unbalanced = netip.MustParseAddr("198.51.100.1")
+
 // peerSite is one load balancer in front of two backends, in namespaces of its own.
 type peerSite struct {
 	*survivalSite
@@ -169,7 +173,7 @@ func peer(ctx context.Context, o PeersOptions, c contestant) (rows []PeerRow, er
 	case c.program != nil:
 		url = "http://" + netip.AddrPortFrom(s.edges[0].Addr4(), c.port).String() + "/"
 	case c.mode == "":
-		url = "http://" + netip.AddrPortFrom(s.nodes[0].Addr4(), survivalPort).String() + "/"
+		url = "http://" + netip.AddrPortFrom(unbalanced, survivalPort).String() + "/"
 	}
 	for _, kind := range strings.Fields(peerRows) {
 		var list []PeerRow
@@ -210,8 +214,8 @@ func (p *peerSite) serve(ctx context.Context, c contestant) error {
 	// Whoever closes first keeps the connection's ports for a minute. Which side that is depends
 	// on microseconds, and a client that searches for a free port costs more than all else.
 	for _, m := range append([]*lab.Machine{p.client, p.edges[0]}, p.nodes...) {
-		if out, err := m.Command(ctx, "sysctl", "-qw", "net.ipv4.tcp_max_tw_buckets=0").CombinedOutput(); err != nil {
-			return fmt.Errorf("let %s forget closed connections: %w: %s", m.Name(), err, out)
+		if err := run(ctx, m, "sysctl", "-qw", "net.ipv4.tcp_max_tw_buckets=0"); err != nil {
+			return err
 		}
 	}
 	for _, n := range p.nodes {
@@ -223,9 +227,14 @@ server { listen %d backlog=8192 reuseport; location / { return 200 "ok\n"; } } }
 			return err
 		}
 	}
-	if c.plane == model.DataPlaneNFTables { // it forwards as a router does
-		if out, err := p.edges[0].Command(ctx, "sysctl", "-qw", "net.ipv4.ip_forward=1").CombinedOutput(); err != nil {
-			return fmt.Errorf("let %s forward: %w: %s", p.edges[0].Name(), err, out)
+	switch {
+	case c.plane == model.DataPlaneNFTables: // it forwards as a router does
+		if err := run(ctx, p.edges[0], "sysctl", "-qw", "net.ipv4.ip_forward=1"); err != nil {
+			return err
+		}
+	case c.plane == "" && c.program == nil:
+		if err := p.spread(ctx); err != nil {
+			return err
 		}
 	}
 	if c.plane != "" {
@@ -265,6 +274,25 @@ server { listen %d backlog=8192 reuseport; location / { return 200 "ok\n"; } } }
 		if _, err := p.edges[0].Start(ctx, lab.ProcessSpec{Name: "peer", Argv: argv}); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// spread lets the router send connections to all backends, by 5-tuple.
+func (p *peerSite) spread(ctx context.Context) error {
+	route := []string{"ip", "route", "add", host(unbalanced).String()}
+	for _, n := range p.nodes {
+		if err := run(ctx, n, "ip", "address", "add", host(unbalanced).String(), "dev", "lo"); err != nil {
+			return err
+		}
+		route = append(route, "nexthop", "via", n.Addr4().String())
+	}
+	return run(ctx, p.router.Machine(), route...)
+}
+
+func run(ctx context.Context, m *lab.Machine, argv ...string) error {
+	if out, err := m.Command(ctx, argv...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s at %s: %w: %s", strings.Join(argv, " "), m.Name(), err, out)
 	}
 	return nil
 }
