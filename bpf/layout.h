@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT 1
+#define LAYOUT 2
 
 struct address {
 	union {
@@ -171,7 +171,8 @@ struct source_key {
 	struct address client;
 };
 
-/* nat: LRU hash: packets of backends on their way back */
+/* nat: LRU hash: packets of backends on their way back. nat_closed holds flows of TCP that
+ * have ended: what still comes of them is led back, and their ports may go to others. */
 struct nat_key {
 	struct address backend;
 	struct address source; /* ours */
@@ -181,15 +182,22 @@ struct nat_key {
 	__u8 zero[3];
 };
 
+enum nat_state { /* of TCP */
+	NAT_OPEN = 1 << 0,          /* the client went on after its first packet */
+	NAT_CLIENT_ENDED = 1 << 1,  /* FIN */
+	NAT_BACKEND_ENDED = 1 << 2, /* FIN */
+	NAT_CLIENT_RESET = 1 << 3,
+	NAT_BACKEND_RESET = 1 << 4,
+};
+
 struct nat {
 	struct address client;
 	__u32 frontend; /* frontend.index */
 	__u16 client_port;
 	__u16 vip_port;
 	struct address vip;
-	__u32 seen; /* seconds since boot */
-	__u8 state; /* enum flow_state */
-	__u8 zero[3];
+	__u32 seen;  /* seconds since boot */
+	__u32 state; /* enum nat_state */
 };
 
 /* nat_fragments: LRU hash, by fragment_key: answers of which the first fragment was seen ->
@@ -293,9 +301,8 @@ struct counter {
 struct settings {
 	struct address tunnel4; /* our tunnel endpoints */
 	struct address tunnel6;
-	__u16 nat_first; /* ports for NAT, host byte order */
-	__u16 nat_last;
-	__u8 capture; /* dropped packets go to the captures ring buffer */
+	__u16 nat_ports[2][2]; /* for NAT: first and last of two ranges, host byte order; 0: none */
+	__u8 capture;          /* dropped packets go to the captures ring buffer */
 	__u8 zero[3];
 };
 

@@ -61,6 +61,7 @@ MAP(affinities, LRU_HASH, 1 << 16, struct affinity_key, struct affinity);
 MAP(fragments, LRU_HASH, 1 << 14, struct fragment_key, struct fragment);
 MAP(limits, ARRAY, 4096, __u32, __u64);
 MAP(nat, LRU_HASH, 1 << 19, struct nat_key, struct nat);
+MAP(nat_closed, LRU_HASH, 1 << 18, struct nat_key, struct nat);
 MAP(owned, LRU_HASH, 1 << 19, struct flow_key, struct owned);
 MAP(owned_fresh, LRU_HASH, 1 << 17, struct flow_key, struct owned);
 MAP(restores, LRU_HASH, 1 << 19, struct restore_key, struct restore);

@@ -190,8 +190,7 @@ type benchNat struct {
 	VipPort    uint16
 	Vip        benchAddress
 	Seen       uint32
-	State      uint8
-	Zero       [3]uint8
+	State      uint32
 }
 
 type benchNatKey struct {
@@ -261,10 +260,10 @@ type benchSettings struct {
 	_        structs.HostLayout
 	Tunnel4  benchAddress
 	Tunnel6  benchAddress
-	NatFirst uint16
-	NatLast  uint16
+	NatPorts [2][2]uint16
 	Capture  uint8
 	Zero     [3]uint8
+	_        [4]byte
 }
 
 type benchSourceKey struct {
@@ -303,6 +302,7 @@ const (
 	benchMapLocals             = "locals"
 	benchMapMachines           = "machines"
 	benchMapNat                = "nat"
+	benchMapNatClosed          = "nat_closed"
 	benchMapNatFragments       = "nat_fragments"
 	benchMapNatWorks           = "nat_works"
 	benchMapNextHops           = "next_hops"
@@ -330,7 +330,11 @@ const (
 	benchVarExportFrontendFlag = "export_frontend_flag"
 	benchVarExportMode         = "export_mode"
 	benchVarExportNextHopFlag  = "export_next_hop_flag"
+	benchVarNatIdleClosed      = "nat_idle_closed"
+	benchVarNatIdleFlood       = "nat_idle_flood"
+	benchVarNatIdleForgotten   = "nat_idle_forgotten"
 	benchVarNatIdleOpening     = "nat_idle_opening"
+	benchVarNatIdleReset       = "nat_idle_reset"
 	benchVarNatIdleTcp         = "nat_idle_tcp"
 	benchVarNatIdleUdp         = "nat_idle_udp"
 	benchVarUdpIdle            = "udp_idle"
@@ -406,6 +410,7 @@ type benchMapSpecs struct {
 	Locals           *ebpf.MapSpec `ebpf:"locals"`
 	Machines         *ebpf.MapSpec `ebpf:"machines"`
 	Nat              *ebpf.MapSpec `ebpf:"nat"`
+	NatClosed        *ebpf.MapSpec `ebpf:"nat_closed"`
 	NatFragments     *ebpf.MapSpec `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.MapSpec `ebpf:"nat_works"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
@@ -434,7 +439,11 @@ type benchVariableSpecs struct {
 	ExportFrontendFlag *ebpf.VariableSpec `ebpf:"export_frontend_flag"`
 	ExportMode         *ebpf.VariableSpec `ebpf:"export_mode"`
 	ExportNextHopFlag  *ebpf.VariableSpec `ebpf:"export_next_hop_flag"`
+	NatIdleClosed      *ebpf.VariableSpec `ebpf:"nat_idle_closed"`
+	NatIdleFlood       *ebpf.VariableSpec `ebpf:"nat_idle_flood"`
+	NatIdleForgotten   *ebpf.VariableSpec `ebpf:"nat_idle_forgotten"`
 	NatIdleOpening     *ebpf.VariableSpec `ebpf:"nat_idle_opening"`
+	NatIdleReset       *ebpf.VariableSpec `ebpf:"nat_idle_reset"`
 	NatIdleTcp         *ebpf.VariableSpec `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.VariableSpec `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.VariableSpec `ebpf:"udp_idle"`
@@ -477,6 +486,7 @@ type benchMaps struct {
 	Locals           *ebpf.Map `ebpf:"locals"`
 	Machines         *ebpf.Map `ebpf:"machines"`
 	Nat              *ebpf.Map `ebpf:"nat"`
+	NatClosed        *ebpf.Map `ebpf:"nat_closed"`
 	NatFragments     *ebpf.Map `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.Map `ebpf:"nat_works"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -513,6 +523,7 @@ func (m *benchMaps) Close() error {
 		m.Locals,
 		m.Machines,
 		m.Nat,
+		m.NatClosed,
 		m.NatFragments,
 		m.NatWorks,
 		m.NextHops,
@@ -542,7 +553,11 @@ type benchVariables struct {
 	ExportFrontendFlag *ebpf.Variable `ebpf:"export_frontend_flag"`
 	ExportMode         *ebpf.Variable `ebpf:"export_mode"`
 	ExportNextHopFlag  *ebpf.Variable `ebpf:"export_next_hop_flag"`
+	NatIdleClosed      *ebpf.Variable `ebpf:"nat_idle_closed"`
+	NatIdleFlood       *ebpf.Variable `ebpf:"nat_idle_flood"`
+	NatIdleForgotten   *ebpf.Variable `ebpf:"nat_idle_forgotten"`
 	NatIdleOpening     *ebpf.Variable `ebpf:"nat_idle_opening"`
+	NatIdleReset       *ebpf.Variable `ebpf:"nat_idle_reset"`
 	NatIdleTcp         *ebpf.Variable `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.Variable `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.Variable `ebpf:"udp_idle"`

@@ -93,7 +93,7 @@ func (b *Bench) Memory() (map[string]uint64, error) {
 	memory := map[string]uint64{}
 	o := &b.objects.benchMaps
 	for name, m := range map[string]*ebpf.Map{
-		"frontends": o.Frontends, "vips": o.Vips, "backends": o.Backends, "rows": o.Rows, "flows": o.Flows, "fresh": o.Fresh, "nat": o.Nat,
+		"frontends": o.Frontends, "vips": o.Vips, "backends": o.Backends, "rows": o.Rows, "flows": o.Flows, "fresh": o.Fresh, "nat": o.Nat, "nat_closed": o.NatClosed,
 		"affinities": o.Affinities, "fragments": o.Fragments, "next_hops": o.NextHops, "frontend_counters": o.FrontendCounters, "backend_counters": o.BackendCounters,
 	} {
 		info, err := m.Info()
@@ -287,7 +287,7 @@ func (b *Bench) fill(backends int) error {
 	if err := b.objects.NextHops.Put(uint32(1), next); err != nil {
 		return fmt.Errorf("write a next hop: %w", err)
 	}
-	s := benchSettings{Tunnel4: address(ours4), Tunnel6: address(ours6), NatFirst: 1024, NatLast: 65535}
+	s := benchSettings{Tunnel4: address(ours4), Tunnel6: address(ours6), NatPorts: [2][2]uint16{{1024, 32767}, {32768, 65535}}}
 	if err := b.objects.Settings.Put(uint32(0), s); err != nil {
 		return fmt.Errorf("write settings: %w", err)
 	}

@@ -220,8 +220,7 @@ type bpfNat struct {
 	VipPort    uint16
 	Vip        bpfAddress
 	Seen       uint32
-	State      uint8
-	Zero       [3]uint8
+	State      uint32
 }
 
 type bpfNatKey struct {
@@ -321,10 +320,10 @@ type bpfSettings struct {
 	_        structs.HostLayout
 	Tunnel4  bpfAddress
 	Tunnel6  bpfAddress
-	NatFirst uint16
-	NatLast  uint16
+	NatPorts [2][2]uint16
 	Capture  uint8
 	Zero     [3]uint8
+	_        [4]byte
 }
 
 type bpfSourceKey struct {
@@ -361,6 +360,7 @@ const (
 	bpfMapLocals             = "locals"
 	bpfMapMachines           = "machines"
 	bpfMapNat                = "nat"
+	bpfMapNatClosed          = "nat_closed"
 	bpfMapNatFragments       = "nat_fragments"
 	bpfMapNatWorks           = "nat_works"
 	bpfMapNextHops           = "next_hops"
@@ -393,7 +393,11 @@ const (
 	bpfVarExportMode         = "export_mode"
 	bpfVarExportNextHopFlag  = "export_next_hop_flag"
 	bpfVarExportReason       = "export_reason"
+	bpfVarNatIdleClosed      = "nat_idle_closed"
+	bpfVarNatIdleFlood       = "nat_idle_flood"
+	bpfVarNatIdleForgotten   = "nat_idle_forgotten"
 	bpfVarNatIdleOpening     = "nat_idle_opening"
+	bpfVarNatIdleReset       = "nat_idle_reset"
 	bpfVarNatIdleTcp         = "nat_idle_tcp"
 	bpfVarNatIdleUdp         = "nat_idle_udp"
 	bpfVarUdpIdle            = "udp_idle"
@@ -466,6 +470,7 @@ type bpfMapSpecs struct {
 	Locals           *ebpf.MapSpec `ebpf:"locals"`
 	Machines         *ebpf.MapSpec `ebpf:"machines"`
 	Nat              *ebpf.MapSpec `ebpf:"nat"`
+	NatClosed        *ebpf.MapSpec `ebpf:"nat_closed"`
 	NatFragments     *ebpf.MapSpec `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.MapSpec `ebpf:"nat_works"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
@@ -500,7 +505,11 @@ type bpfVariableSpecs struct {
 	ExportMode         *ebpf.VariableSpec `ebpf:"export_mode"`
 	ExportNextHopFlag  *ebpf.VariableSpec `ebpf:"export_next_hop_flag"`
 	ExportReason       *ebpf.VariableSpec `ebpf:"export_reason"`
+	NatIdleClosed      *ebpf.VariableSpec `ebpf:"nat_idle_closed"`
+	NatIdleFlood       *ebpf.VariableSpec `ebpf:"nat_idle_flood"`
+	NatIdleForgotten   *ebpf.VariableSpec `ebpf:"nat_idle_forgotten"`
 	NatIdleOpening     *ebpf.VariableSpec `ebpf:"nat_idle_opening"`
+	NatIdleReset       *ebpf.VariableSpec `ebpf:"nat_idle_reset"`
 	NatIdleTcp         *ebpf.VariableSpec `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.VariableSpec `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.VariableSpec `ebpf:"udp_idle"`
@@ -541,6 +550,7 @@ type bpfMaps struct {
 	Locals           *ebpf.Map `ebpf:"locals"`
 	Machines         *ebpf.Map `ebpf:"machines"`
 	Nat              *ebpf.Map `ebpf:"nat"`
+	NatClosed        *ebpf.Map `ebpf:"nat_closed"`
 	NatFragments     *ebpf.Map `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.Map `ebpf:"nat_works"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -576,6 +586,7 @@ func (m *bpfMaps) Close() error {
 		m.Locals,
 		m.Machines,
 		m.Nat,
+		m.NatClosed,
 		m.NatFragments,
 		m.NatWorks,
 		m.NextHops,
@@ -611,7 +622,11 @@ type bpfVariables struct {
 	ExportMode         *ebpf.Variable `ebpf:"export_mode"`
 	ExportNextHopFlag  *ebpf.Variable `ebpf:"export_next_hop_flag"`
 	ExportReason       *ebpf.Variable `ebpf:"export_reason"`
+	NatIdleClosed      *ebpf.Variable `ebpf:"nat_idle_closed"`
+	NatIdleFlood       *ebpf.Variable `ebpf:"nat_idle_flood"`
+	NatIdleForgotten   *ebpf.Variable `ebpf:"nat_idle_forgotten"`
 	NatIdleOpening     *ebpf.Variable `ebpf:"nat_idle_opening"`
+	NatIdleReset       *ebpf.Variable `ebpf:"nat_idle_reset"`
 	NatIdleTcp         *ebpf.Variable `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.Variable `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.Variable `ebpf:"udp_idle"`

@@ -24,12 +24,9 @@ type Config struct {
 	// Addresses of the machine that others reach it by.
 	Addresses func() []netip.Addr
 	Sizes     Sizes
-	// Sysctls is where the kernel's settings can be changed; default /proc/sys.
+	// Sysctls is where the kernel's settings can be read and changed; default /proc/sys.
 	Sysctls string
-	// FirstPort and LastPort are those of which flows in mode NAT get one each; default
-	// 61000 to 65535. Nothing else of the machine may use them.
-	FirstPort, LastPort uint16
-	Log                 *slog.Logger
+	Log     *slog.Logger
 	// Changed is called when Observed may differ though Set was not called. It must not
 	// call the data plane.
 	Changed func()
@@ -44,6 +41,8 @@ type DataPlane struct {
 	stir  chan struct{} // something is to be done
 	probe *prober
 
+	ports [2]portRange // of which flows in mode NAT get one each
+
 	mu       sync.Mutex
 	k        *kernel // nil until something is to be balanced
 	attached *attacher
@@ -54,19 +53,17 @@ type DataPlane struct {
 	problems []string
 	lost     map[string]time.Time // machines that just ceased to take packets out of tunnels
 	tunnel   tunnel
-	ports    struct {
-		at          time.Time
-		first, last uint16
-	}
 	captures int // that run
 	closed   bool
+
+	localPorts portRange // that sockets get, as of portsAt
+	portsAt    time.Time
 
 	counting sync.Mutex
 	counts   *flowCounts
 }
 
 const (
-	firstPort, lastPort = 61000, 65535
 	// resync is how often everything outside the maps is looked at though nobody said that
 	// it changed.
 	resync = 15 * time.Second
@@ -89,14 +86,9 @@ func New(c Config) (*DataPlane, error) {
 	if c.Sysctls == "" {
 		c.Sysctls = "/proc/sys"
 	}
-	if c.FirstPort == 0 {
-		c.FirstPort, c.LastPort = firstPort, lastPort
-	}
-	if c.FirstPort < 1024 || c.LastPort < c.FirstPort {
-		return nil, fmt.Errorf("XDP data plane: ports %d to %d for NAT: want a range above 1023", c.FirstPort, c.LastPort)
-	}
 	d := &DataPlane{c: c, kick: make(chan struct{}, 1), stir: make(chan struct{}, 1), sizes: c.Sizes.or(DefaultSizes(memory()))}
 	d.probe = newProber(c.Log, func() { poke(d.stir) })
+	d.choosePorts()
 	d.why = probeKernel(needed())
 	if d.why != nil {
 		return d, nil
@@ -212,12 +204,12 @@ func (d *DataPlane) apply(now time.Time) error {
 			s.epoch++
 		}
 	}
+	balanced, taken := d.state.plan(d.want, s)
 	if err := d.settings(s.self()); err != nil {
 		return err
 	}
 	// Hooks before entries: a frontend is balanced once its entry is there. Those that are
 	// to go, go after them.
-	balanced, taken := d.state.plan(d.want, s)
 	if balanced || taken {
 		d.attach(balanced, taken)
 	}
@@ -230,16 +222,20 @@ func (d *DataPlane) apply(now time.Time) error {
 
 // settings writes what programs need to know of this machine.
 func (d *DataPlane) settings(self *model.Node) error {
-	v := bpfSettings{NatFirst: d.c.FirstPort, NatLast: d.c.LastPort}
+	var now, v bpfSettings
+	if err := d.k.maps.Settings.Lookup(uint32(0), &now); err != nil {
+		return fmt.Errorf("read the settings: %w", err)
+	}
+	// Without ports no packet is looked at as an answer. Once there was a flow, there may be
+	// one.
+	if now.NatPorts != [2][2]uint16{} || d.state.translates() {
+		v.NatPorts = [2][2]uint16{d.ports[0], d.ports[1]}
+	}
 	if self != nil {
 		v.Tunnel4, v.Tunnel6 = wireAddress(self.Tunnel4), wireAddress(self.Tunnel6)
 	}
 	if d.captures > 0 {
 		v.Capture = 1
-	}
-	var now bpfSettings
-	if err := d.k.maps.Settings.Lookup(uint32(0), &now); err != nil {
-		return fmt.Errorf("read the settings: %w", err)
 	}
 	if now == v {
 		return nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -84,16 +83,4 @@ func memory() uint64 {
 		return 0
 	}
 	return info.Totalram * uint64(info.Unit)
-}
-
-// localPorts is the range of ports that the kernel gives to sockets of the machine.
-func localPorts() (first, last uint16, err error) {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &first, &last)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("read net.ipv4.ip_local_port_range: %w", err)
-	}
-	return first, last, nil
 }

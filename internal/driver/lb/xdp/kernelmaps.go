@@ -86,7 +86,7 @@ func (s Sizes) of(name string) uint32 {
 		bpfMapBackends: s.Backends, bpfMapBackendCounters: s.Backends, bpfMapHops: s.Backends, bpfMapLocals: s.Backends,
 		bpfMapQuicServers: s.Backends,
 		bpfMapRows:        s.Rows, bpfMapNextHops: s.NextHops, bpfMapMachines: s.NextHops, bpfMapSources: s.Sources,
-		bpfMapFlows: s.Flows, bpfMapFresh: s.Fresh, bpfMapNat: s.NAT, bpfMapOwned: s.Owned, bpfMapRestores: s.Owned,
+		bpfMapFlows: s.Flows, bpfMapFresh: s.Fresh, bpfMapNat: s.NAT, bpfMapNatClosed: s.NAT / 2, bpfMapOwned: s.Owned, bpfMapRestores: s.Owned,
 		bpfMapOwnedFresh: s.Owned / 4, bpfMapRestoresFresh: s.Owned / 4, bpfMapAffinities: s.Affinity,
 		bpfMapFragments: s.Fragments, bpfMapTunnelFragments: s.Fragments, "nat_fragments": s.Fragments,
 	}[name]

@@ -19,7 +19,9 @@ const (
 	verdictXDPTX       = 3
 	verdictXDPRedirect = 4
 
-	natFirst, natLast = 20000, 20063
+	// Ports are natFirst to natMiddle-1 and natMiddle+1000 to natLast.
+	natFirst, natMiddle, natLast = 20000, 20020, 21063
+	natCount                     = natLast - natFirst + 1 - 1000
 )
 
 // natRig is a load balancer with a frontend for each transport and family, in front of one
@@ -42,7 +44,7 @@ func natRig(t *testing.T) *programRig {
 	must(t, netlink.LinkSetUp(far))
 	must(t, netlink.LinkSetUp(eth0))
 	put(k, k.Settings, uint32(0), bpfSettings{
-		Tunnel4: wireAddress(families[0].us), Tunnel6: wireAddress(families[1].us), NatFirst: natFirst, NatLast: natLast,
+		Tunnel4: wireAddress(families[0].us), Tunnel6: wireAddress(families[1].us), NatPorts: [2][2]uint16{{natFirst, natMiddle - 1}, {natMiddle + 1000, natLast}},
 	})
 	put(k, k.NextHops, uint32(1), bpfNextHop{Device: 1, Mtu: 1500, To: [6]uint8{2, 0, 0, 0, 0, 9}, From: [6]uint8{2, 0, 0, 0, 0, 8}})
 	for i, f := range families {
@@ -258,8 +260,8 @@ func TestNATPortsRunOut(t *testing.T) {
 			}
 			given[got] = port
 		}
-		if len(given) != natLast-natFirst+1 || k.dropped(bpfReasonREASON_NO_PORT) != uint64(refused) {
-			t.Fatalf("%d of %d ports were given, drops %v", len(given), natLast-natFirst+1, k.reasons())
+		if len(given) != natCount || k.dropped(bpfReasonREASON_NO_PORT) != uint64(refused) {
+			t.Fatalf("%d of %d ports were given, drops %v", len(given), natCount, k.reasons())
 		}
 		// One of them is silent for long enough.
 		var key, idle bpfNatKey

@@ -90,9 +90,8 @@ func (d *DataPlane) ways(f *frontend) []string {
 		}
 	}
 	if f.plan.mode == model.ModeNAT {
-		if first, last := d.localPorts(); first <= d.c.LastPort && last >= d.c.FirstPort {
-			wrong = append(wrong, fmt.Sprintf("ports %d to %d, which NAT uses, are within net.ipv4.ip_local_port_range (%d to %d): let it end at %d, or flows of the machine itself may lose answers",
-				d.c.FirstPort, d.c.LastPort, first, last, d.c.FirstPort-1))
+		if p := d.portProblem(); p != "" {
+			wrong = append(wrong, p)
 		}
 	}
 	slices.Sort(wrong)
@@ -101,19 +100,6 @@ func (d *DataPlane) ways(f *frontend) []string {
 		wrong = append(wrong[:most], fmt.Sprintf("and %d more", len(wrong)-most))
 	}
 	return wrong
-}
-
-// localPorts are the ports that the kernel gives to sockets of the machine; none if it does
-// not say.
-func (d *DataPlane) localPorts() (first, last uint16) {
-	if time.Since(d.ports.at) > resync {
-		d.ports.at = time.Now()
-		var err error
-		if d.ports.first, d.ports.last, err = localPorts(); err != nil {
-			d.c.Log.Debug("it is not known which ports sockets get", "error", err)
-		}
-	}
-	return d.ports.first, d.ports.last
 }
 
 // Tunnel is described by the interface that the agent states.

@@ -14,7 +14,7 @@ import (
 )
 
 // layout is LAYOUT of bpf/layout.h.
-const layout = 1
+const layout = 2
 
 // systemPins is where systems mount a bpffs.
 const systemPins = "/sys/fs/bpf"

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +109,7 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("the maps are not as in %s (-update):\n%s", golden, got.String())
 	}
 	must(t, d.Close(false))
-	left, err := os.ReadDir(filepath.Join(dir, "v1"))
+	left, err := os.ReadDir(filepath.Join(dir, "v"+strconv.Itoa(layout)))
 	must(t, err)
 	if len(left) > 0 {
 		t.Errorf("left are %v", left)

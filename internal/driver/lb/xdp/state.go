@@ -101,6 +101,16 @@ func (s *state) plan(want model.Balancing, around surroundings) (balanced, taken
 	return balanced, taken
 }
 
+// translates says whether a frontend sends by NAT.
+func (s *state) translates() bool {
+	for _, f := range s.frontends {
+		if f.plan != nil && slices.ContainsFunc(f.plan.members, func(m member) bool { return m.mode == bpfModeMODE_NAT }) {
+			return true
+		}
+	}
+	return false
+}
+
 // apply carries the plans out. What is wrong with one frontend is kept with it; an error is
 // about all.
 func (s *state) apply(now time.Time) error {

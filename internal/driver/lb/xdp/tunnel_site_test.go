@@ -135,7 +135,7 @@ func (n *wired) at(like netip.Addr) netip.Addr {
 // meet tells a machine of the others.
 func (n *wired) meet(w *wires) {
 	put(n.programRig, n.Settings, uint32(0), bpfSettings{
-		Tunnel4: wireAddress(n.m.Addr4()), Tunnel6: wireAddress(n.m.Addr6()), NatFirst: 20000, NatLast: 29999,
+		Tunnel4: wireAddress(n.m.Addr4()), Tunnel6: wireAddress(n.m.Addr6()), NatPorts: [2][2]uint16{{20000, 29999}},
 	})
 	for _, o := range w.nodes {
 		nh := bpfNextHop{Device: uint32(n.dev), Mtu: 1500, Flags: uint8(bpfNextHopFlagNEXT_HOP_REDIRECT)}
