@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"fairlead.dev/internal/driver/l2"
 	"fairlead.dev/internal/driver/proxy"
 	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/version"
 	"fairlead.dev/internal/xds"
@@ -239,7 +241,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		config.Proxy, config.Drainer = envoy, envoy
+		config.Proxy, config.Drainer, config.ProxyDrain = envoy, envoy, f.drainTime
 		var holder *address.Holder
 		if config.Network, holder, err = newNetwork(name, f.runDir, sysctls, leave, log); err != nil {
 			return err
@@ -250,6 +252,9 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	f.balancing.sysctls, f.balancing.runDir = sysctls, f.runDir
 	balancing, endBalancing := newBalancing(&f.balancing, log)
 	config.Balancing = balancing
+	config.Balancing.Connections = func(k model.FrontendKey) (int, error) {
+		return address.Connections(netip.AddrPortFrom(k.VIP, k.Port))
+	}
 	a, err := agent.New(config)
 	if err != nil {
 		return err

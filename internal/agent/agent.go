@@ -75,10 +75,13 @@ type Config struct {
 	DataDir   string   // identity and remembered state
 	RunDir    string   // sockets and secrets; should be a tmpfs
 	Proxy     Proxy
-	Drainer   Drainer   // of the proxy's connections; optional
-	Network   Network   // optional
-	Balancing Balancing // optional
-	Checking  Checking  // of backends; optional
+	Drainer   Drainer // of the proxy's connections; optional
+	// ProxyDrain is how long the proxy takes to end the connections of a listener that
+	// changed; then it closes them. Default 30 s.
+	ProxyDrain time.Duration
+	Network    Network   // optional
+	Balancing  Balancing // optional
+	Checking   Checking  // of backends; optional
 	// DrainOnStop takes the machine out of the traffic before the agent ends. Otherwise
 	// the proxy and the routes to it stay for the next agent.
 	DrainOnStop bool

@@ -178,19 +178,22 @@ func (b *balancer) missing(key model.FrontendKey, p *place) string {
 }
 
 // serves are the VIPs of which this machine's proxy has flows that come out of tunnels, or
-// may have: also those that its pool has no longer.
+// may have: also those that its pool has no longer. An agent that has just started takes
+// all for such of which its proxy is a backend.
 func (b *balancer) serves() map[netip.Addr]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	vips := map[netip.Addr]bool{}
 	for key, p := range b.joined {
-		if p.Frontend.Listener == "" || p.plane < 0 {
-			continue
-		}
-		if slices.ContainsFunc(p.Backends, func(x model.FrontendBackend) bool {
-			return x.Machine == b.machine && x.State != model.BackendUnready
-		}) {
+		if p.Frontend.Listener != "" && p.plane >= 0 && b.isBackend(p.Backends) {
 			vips[key.VIP] = true
+		}
+	}
+	if !b.began && len(b.parts.Planes) > 0 {
+		for key, f := range b.frontends {
+			if f.Listener != "" && b.isBackend(b.backends[key]) {
+				vips[key.VIP] = true
+			}
 		}
 	}
 	return vips

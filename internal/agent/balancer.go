@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fairlead.dev/internal/delta"
@@ -38,6 +40,10 @@ type balancer struct {
 	changed func() // what a report or an announcement says may differ
 	news    chan struct{}
 	drained chan struct{} // gets a token when release has been carried out
+	// proxyDrain is how long the proxy takes to end connections gently.
+	proxyDrain time.Duration
+	partings   partings // of run's goroutine
+	cut        atomic.Uint64
 
 	mu        sync.Mutex
 	frontends map[model.FrontendKey]*model.Frontend
@@ -50,6 +56,7 @@ type balancer struct {
 	proxy     string // why this machine's proxy serves nothing; "" when it serves
 	leaving   bool   // this machine's proxy is to get no new flow
 	released  bool   // nothing is balanced any more
+	began     bool   // joined is what the plane has said
 	moved     bool   // what is observed may differ
 	drives    []drive
 }
@@ -84,7 +91,7 @@ type drive struct {
 func newBalancer(c Config, s *state, changed func()) *balancer {
 	b := &balancer{
 		machine: c.Name, parts: c.Balancing, state: s, log: c.Log, now: c.Now, changed: changed,
-		news: make(chan struct{}, 1), drained: make(chan struct{}, 1),
+		news: make(chan struct{}, 1), drained: make(chan struct{}, 1), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
 		nodes: map[string]*model.Node{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
 		joined: map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
@@ -205,12 +212,15 @@ func (b *balancer) apply() (again time.Duration) {
 			break
 		}
 	}
+	if left := b.part(b.now()); left > 0 && (again == 0 || left < again) {
+		again = left
+	}
 	if released {
 		poke(b.drained)
 	}
 	b.mu.Lock()
-	moved := b.moved
-	b.moved = false
+	moved := b.moved || !b.began
+	b.moved, b.began = false, true
 	b.mu.Unlock()
 	if moved {
 		b.changed()
@@ -331,7 +341,9 @@ func (b *balancer) wanted(listening map[string]struct{}) []model.Balancing {
 		w := wants[p.plane]
 		w.Frontends[key] = p.Balanced
 		if f := p.Frontend; f.Listener != "" {
-			if _, serves := listening[string(f.Listener)]; !serves || b.proxy != "" || b.leaving {
+			// What the machine has no longer gets no new flow before the plane's word of it is carried out.
+			_, serves := listening[string(f.Listener)]
+			if !serves || b.proxy != "" || b.leaving || !p.here || !p.until.IsZero() {
 				w.Unready[key] = true
 			}
 		}

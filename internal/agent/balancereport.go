@@ -100,7 +100,7 @@ func (b *balancer) answer(asked *agentv1.FlowQuery) *agentv1.Flows {
 type balancingCollector struct {
 	balancer *balancer
 
-	frontends, available, packets, bytes, flows, drops, maps *prometheus.Desc
+	frontends, available, packets, bytes, flows, drops, maps, cut *prometheus.Desc
 }
 
 func newBalancingCollector(b *balancer) *balancingCollector {
@@ -116,12 +116,13 @@ func newBalancingCollector(b *balancer) *balancingCollector {
 		flows:     of("new_flows_total", "Flows that began.", "frontend"),
 		drops:     of("dropped_packets_total", "Packets that were dropped, by reason.", "reason"),
 		maps:      of("map_bytes", "Memory of the kernel that a data plane's maps hold.", "data_plane"),
+		cut:       prometheus.NewDesc("fairlead_lb_cut_connections_total", "Connections to the proxy that outlived the drain time after the machine had lost their VIP.", nil, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *balancingCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.frontends, c.available, c.packets, c.bytes, c.flows, c.drops, c.maps} {
+	for _, d := range []*prometheus.Desc{c.frontends, c.available, c.packets, c.bytes, c.flows, c.drops, c.maps, c.cut} {
 		to <- d
 	}
 }
@@ -163,6 +164,7 @@ func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
 	for reason := range maps.Keys(drops) {
 		to <- prometheus.MustNewConstMetric(c.drops, prometheus.CounterValue, float64(drops[reason]), reason)
 	}
+	to <- prometheus.MustNewConstMetric(c.cut, prometheus.CounterValue, float64(c.balancer.cut.Load()))
 	for _, plane := range c.balancer.parts.Planes {
 		if w, weighs := plane.DataPlane.(Weigher); weighs {
 			to <- prometheus.MustNewConstMetric(c.maps, prometheus.GaugeValue, float64(w.MapBytes()), string(plane.Kind))

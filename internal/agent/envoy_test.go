@@ -122,7 +122,7 @@ func (b *bench) skip(d time.Duration) {
 }
 
 // startEnvoy starts a new Envoy.
-func (b *bench) startEnvoy() *envoytest.Envoy {
+func (b *bench) startEnvoy(args ...string) *envoytest.Envoy {
 	b.t.Helper()
 	admin := filepath.Join(b.dir, "a.sock")
 	text := fmt.Sprintf(`{
@@ -142,7 +142,7 @@ func (b *bench) startEnvoy() *envoytest.Envoy {
 	if err := protojson.Unmarshal([]byte(text), &bootstrap); err != nil {
 		b.t.Fatal(err)
 	}
-	e, err := envoytest.Start(b.t.Context(), &bootstrap, admin, b.dir, "--concurrency", "2")
+	e, err := envoytest.Start(b.t.Context(), &bootstrap, admin, b.dir, append([]string{"--concurrency", "2"}, args...)...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -94,6 +94,7 @@ type item struct {
 	fault     string // why it is a problem; empty when it is none
 	faultKind problemKind
 	since     time.Time // waiting for others
+	renewed   bool      // live is a listener that differs from base by renewedBy
 	debt
 	names []string // route configurations that live names
 	// named is what a listener of version namedOf needs.

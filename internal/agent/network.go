@@ -380,6 +380,9 @@ func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, served ma
 	for address := range want {
 		a.gone[address] = time.Time{}
 	}
+	for address := range served { // an agent that has just started did not see it go
+		a.gone[address] = time.Time{}
+	}
 	var addresses []netip.Addr
 	if len(want) > 0 {
 		again = repairEvery
@@ -388,7 +391,6 @@ func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, served ma
 		switch {
 		case want[address]:
 		case served[address]:
-			a.gone[address] = time.Time{}
 			again = repairEvery
 		default:
 			if until.IsZero() {

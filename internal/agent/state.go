@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -537,6 +538,17 @@ func (s *state) listening(names map[string]struct{}) map[string]struct{} {
 		}
 	}
 	return has
+}
+
+// renew has Envoy end the connections of a listener gently, and go on with new ones; false
+// gives it the listener as the plane has it again.
+func (s *state) renew(id model.ListenerID, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range []string{string(id), string(id) + "/quic"} {
+		s.gate.Renew(name, on)
+	}
+	s.advance()
 }
 
 // isServing says whether there is a state for Envoy.

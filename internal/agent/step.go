@@ -210,7 +210,7 @@ func (g *Gate) waited(it *item, now time.Time) bool {
 func (g *Gate) push(it *item, r *delta.Resource) {
 	old := it.live
 	it.live, it.base = r, version(r)
-	it.acked, it.known = "", false
+	it.acked, it.known, it.renewed = "", false, false
 	g.out = append(g.out, delta.Change{Type: it.kind, Name: it.name, Resource: r})
 	switch it.kind {
 	case typeCluster:

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// countBefore is how long before the proxy closes connections those are counted that
+	// it will close.
+	countBefore = time.Second
+	// frontendDrain is the drain time of a frontend that says none, as planes have it.
+	frontendDrain = 30 * time.Second
+)
+
+// parting is a listener at a VIP that this machine has no longer, while other machines
+// pass on to its proxy the connections that it has there.
+type parting struct {
+	listener model.ListenerID
+	due      time.Time // when the proxy is told to end them
+	over     time.Time // when the proxy closes those that are left; zero until it is told
+	counted  bool
+}
+
+// errands are what is to be done for partings once no lock is held.
+type errands struct {
+	renew, undo map[model.ListenerID]bool
+	count       []model.FrontendKey
+}
+
+// part has the proxy end its connections at VIPs that the machine has no longer, and says
+// how many outlived it. It returns when to look again; 0: not before something happens.
+//
+// The end is that of the frontend's drain time. The proxy takes its own (ProxyDrain) to
+// end connections gently, and then closes what is left: it is told as late as this allows.
+func (b *balancer) part(now time.Time) (again time.Duration) {
+	e, again := b.partings.look(b, now)
+	for _, l := range slices.Sorted(maps.Keys(e.renew)) {
+		b.log.Info("the machine has a VIP of a listener no longer: connections close after the answer under way", "listener", l, "limit", b.proxyDrain)
+		b.state.renew(l, true)
+	}
+	for _, l := range slices.Sorted(maps.Keys(e.undo)) {
+		b.state.renew(l, false)
+	}
+	slices.SortFunc(e.count, model.FrontendKey.Compare)
+	for _, key := range e.count {
+		b.count(key)
+	}
+	return again
+}
+
+// count says how many connections end with the drain time.
+func (b *balancer) count(key model.FrontendKey) {
+	if b.parts.Connections == nil || key.Transport != model.TCP {
+		return
+	}
+	switch n, err := b.parts.Connections(key); {
+	case err != nil:
+		b.log.Warn("it is not known how many connections outlived the drain time", "frontend", key.String(), "error", err)
+	case n > 0:
+		b.cut.Add(uint64(n))
+		b.log.Warn("connections outlived the drain time and are cut: the machine has their VIP no longer", "frontend", key.String(), "connections", n)
+	default:
+		b.log.Info("all connections at a VIP that the machine has no longer have ended", "frontend", key.String())
+	}
+}
+
+// partings are by frontend.
+type partings map[model.FrontendKey]*parting
+
+// look brings partings up to date.
+func (p partings) look(b *balancer, now time.Time) (e errands, again time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, f := range b.frontends {
+		if p[key] == nil && b.parted(key) {
+			p[key] = &parting{listener: f.Listener, due: now.Add(drainOf(f) - b.proxyDrain)}
+		}
+	}
+	e.renew, e.undo = map[model.ListenerID]bool{}, map[model.ListenerID]bool{}
+	soon := func(at time.Time) {
+		if left := at.Sub(now); again == 0 || left < again {
+			again = left
+		}
+	}
+	for key, x := range p {
+		if !b.parted(key) {
+			delete(p, key)
+			if !x.over.IsZero() {
+				e.undo[x.listener] = true
+			}
+			f := b.frontends[key]
+			if back := f != nil && slices.Contains(f.Machines, b.machine); !back && !x.counted {
+				e.count = append(e.count, key)
+			}
+			continue
+		}
+		if x.over.IsZero() && !now.Before(x.due) {
+			x.over = now.Add(b.proxyDrain)
+			e.renew[x.listener] = true
+		}
+		switch count := x.over.Add(-countBefore); {
+		case x.over.IsZero():
+			soon(x.due)
+		case x.counted:
+		case now.Before(count):
+			soon(count)
+		default:
+			x.counted = true
+			e.count = append(e.count, key)
+		}
+	}
+	for _, x := range p {
+		delete(e.undo, x.listener)
+	}
+	return e, again
+}
+
+// parted says that the machine has the VIP of a listener's frontend no longer, and that
+// others pass on to it the connections that it has there.
+func (b *balancer) parted(key model.FrontendKey) bool {
+	f, p := b.frontends[key], b.joined[key]
+	return f != nil && f.Listener != "" && !slices.Contains(f.Machines, b.machine) && p != nil && p.plane >= 0 && !b.released &&
+		b.isBackend(b.backends[key])
+}
+
+// isBackend says that this machine's proxy is among backends and may have flows.
+func (b *balancer) isBackend(list []model.FrontendBackend) bool {
+	return slices.ContainsFunc(list, func(x model.FrontendBackend) bool {
+		return x.Machine == b.machine && x.State != model.BackendUnready
+	})
+}
+
+func drainOf(f *model.Frontend) time.Duration {
+	if f.Drain > 0 {
+		return f.Drain
+	}
+	return frontendDrain
+}
