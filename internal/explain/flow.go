@@ -129,7 +129,8 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 		return e
 	}
 	backends := w.Balanced.Backends
-	if f.LocalOnly && !e.local(backends) {
+	if f.LocalOnly && r.Machine == "" {
+		e.Answer = "new flows stay at the machine at which they arrive (externalTrafficPolicy: Local): say which with --machine"
 		return e
 	}
 	members, which := lookup.Members(f.FrontendKey, backends)
@@ -169,7 +170,7 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 	if row[0] != lookup.None {
 		e.Backend = &e.Asked[0]
 	}
-	e.answer(f)
+	e.answer(f, slices.ContainsFunc(backends, func(b model.FrontendBackend) bool { return b.Machine == r.Machine }))
 	e.remark(members)
 	return e
 }
@@ -227,20 +228,8 @@ func turns(t *lookup.Table, row [3]int32) []int32 {
 	return list
 }
 
-// local says whether the machine at which the packets arrive is known and has backends.
-func (e *FlowExplanation) local(backends []model.FrontendBackend) bool {
-	if e.Request.Machine == "" {
-		e.Answer = "new flows stay at the machine at which they arrive (externalTrafficPolicy: Local): say which with --machine"
-		return false
-	}
-	if !slices.ContainsFunc(backends, func(b model.FrontendBackend) bool { return b.Machine == e.Request.Machine }) {
-		e.refuse(reasonNoBackend, "machine "+e.Request.Machine+" has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP")
-		return false
-	}
-	return true
-}
-
-func (e *FlowExplanation) answer(f *model.Frontend) {
+// answer words what was found. here says that the machine of the request has backends.
+func (e *FlowExplanation) answer(f *model.Frontend, here bool) {
 	switch {
 	case len(e.Flows) > 0:
 		l := e.Flows[0]
@@ -253,11 +242,18 @@ func (e *FlowExplanation) answer(f *model.Frontend) {
 		if e.Backend != nil {
 			e.Notes = append(e.Notes, "a new flow of this address and port would go to "+place(e.Backend.Address, e.Backend.Machine))
 		}
-	case e.Backend == nil && len(e.Asked) > 0:
-		e.Reason = reasonNoBackend
-		e.Answer = "a new flow is dropped (no-backend): no backend takes new flows; an older one is asked for at " + place(e.Asked[0].Address, e.Asked[0].Machine)
 	case e.Backend == nil:
-		e.refuse(reasonNoBackend, "there is no backend that works")
+		why := "there is no backend that works"
+		switch {
+		case f.LocalOnly && !here:
+			why = "machine " + e.Request.Machine + " has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP"
+		case len(e.Asked) > 0:
+			why = "no backend takes new flows"
+		}
+		e.refuse(reasonNoBackend, why)
+		if len(e.Asked) > 0 {
+			e.Answer = "a new flow is " + e.Answer + "; an older one is asked for at " + place(e.Asked[0].Address, e.Asked[0].Machine)
+		}
 	default:
 		e.Answer = "a new flow goes to " + place(e.Backend.Address, e.Backend.Machine)
 	}

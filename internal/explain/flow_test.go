@@ -81,8 +81,8 @@ func TestFlowAnswers(t *testing.T) {
 		}, "a new flow is dropped (no-backend): no backend takes new flows; an older one is asked for at 10.0.0.1:8080 on machine node-0"},
 		{"local", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) { b.Frontend.LocalOnly = true }, "new flows stay at the machine at which they arrive (externalTrafficPolicy: Local): say which with --machine"},
 		{"local elsewhere", func(b *model.Balanced, r *FlowRequest, _ *FlowWorld) {
-			b.Frontend.LocalOnly, r.Machine = true, "edge-9"
-		}, "dropped (no-backend): machine edge-9 has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP"},
+			b.Frontend.LocalOnly, r.Machine, b.Backends = true, "edge-9", b.Backends[:1]
+		}, "a new flow is dropped (no-backend): machine edge-9 has no backend of its own (externalTrafficPolicy: Local), and does not announce the VIP; an older one is asked for at 10.0.0.1:8080 on machine node-0"},
 		{"known", func(_ *model.Balanced, _ *FlowRequest, w *FlowWorld) {
 			w.Flows = []FlowAt{{At: "edge-1", Flow: model.Flow{Backend: netip.MustParseAddrPort("10.0.0.9:1")}}}
 		}, "the flow is in the table of edge-1: its packets go to 10.0.0.9:1"},
