@@ -53,6 +53,11 @@ type AddressPoolSpec struct {
 	// +optional
 	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
 
+	// Sharing lets Services of several namespaces share a VIP of the pool over their ports.
+	// Left out, only those of one namespace can.
+	// +optional
+	Sharing *PoolSharing `json:"sharing,omitempty"`
+
 	// Machines that announce the pool's addresses, by their labels; all when left out.
 	// +optional
 	Machines *metav1.LabelSelector `json:"machines,omitempty"`
@@ -82,6 +87,13 @@ type AddressPoolSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Interfaces []string `json:"interfaces,omitempty"`
+}
+
+// PoolSharing says who may share the VIPs of a pool.
+type PoolSharing struct {
+	// Namespaces whose Services may share VIPs with each other, by their labels; {} is all.
+	// The namespace that has the VIP must be among them, and the one that takes part.
+	Namespaces metav1.LabelSelector `json:"namespaces"`
 }
 
 // AssignPolicy says who gets an address of a pool.
@@ -191,8 +203,10 @@ const (
 	// AnnotationAddresses asks for addresses, at most one of each family, separated by
 	// commas. A Gateway has spec.addresses for this.
 	AnnotationAddresses = "fairlead.dev/addresses"
-	// AnnotationShareVIP has Services of one namespace share addresses: those with the same
-	// value, as long as they have no port in common.
+	// AnnotationShareVIP has Services share addresses: those of one namespace with the same
+	// value, and those of others whose value is NAMESPACE/VALUE, where the pool lets these
+	// namespaces share. Of two that want the same port the older has it, and one of the
+	// namespace that has the VIP before one of another.
 	AnnotationShareVIP = "fairlead.dev/share-vip"
 	// AnnotationDrainedBackends of a Service lists the addresses of backends that take no
 	// new work, separated by commas.
@@ -231,4 +245,7 @@ const (
 	ReasonOverlap = "Overlap"
 	// ReasonMachineAddress says that an address of the pool is a machine's own.
 	ReasonMachineAddress = "MachineAddress"
+	// ReasonAddressInUse says that an address of the pool is somebody else's: a BGPPeer's, a
+	// Service's cluster IP, an endpoint.
+	ReasonAddressInUse = "AddressInUse"
 )

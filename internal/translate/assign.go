@@ -39,7 +39,7 @@ type grant struct {
 	pool      string
 	owner     model.Object
 	listeners []model.ListenerID
-	members   []model.Object // that share it, the oldest first
+	members   []model.Object // that share it, whoever has a port first
 }
 
 // assigner gives addresses to owners. Its order is: what is recorded and still right
@@ -191,7 +191,7 @@ func (a *assigner) isWanted(p *poolBook, rec record) bool {
 			slices.ContainsFunc(a.sharing, func(namespace string) bool { return a.keepsIn(p, namespace) })
 	}
 	w := a.wantOf[rec.owner]
-	if w == nil || !a.keepsIn(p, rec.owner.Namespace) || w.request.pool != "" && w.request.pool != p.name {
+	if w == nil || a.onlyGuests(p, w) || !a.keepsIn(p, rec.owner.Namespace) || w.request.pool != "" && w.request.pool != p.name {
 		return false
 	}
 	if asked := w.request.of(fam); len(asked) > 0 && w.request.problem == "" {
@@ -247,42 +247,49 @@ func (a *assigner) judge() {
 					", which is older, too: take them out of one of the two")
 			}
 		}
-		machines := a.machinesIn(p)
-		if len(machines) == 0 {
+		foreign, reason := a.foreignIn(p)
+		if len(foreign) == 0 {
 			continue
 		}
-		text := strings.Join(machines, ", ")
+		text, whose := strings.Join(foreign, ", "), "addresses that others have"
+		if reason == v1alpha1.ReasonMachineAddress {
+			whose = "machines' own addresses"
+		}
 		if p.count == 0 {
-			p.out.accepted.fail(v1alpha1.ReasonMachineAddress, "spec.addresses: "+text+": take machines' own addresses out of the pool")
+			p.out.accepted.fail(reason, "spec.addresses: "+text+": take "+whose+" out of the pool")
 		} else {
-			p.out.notes = append(p.out.notes, text+": machines' own addresses are not given away: take them out of the pool")
+			p.out.notes = append(p.out.notes, text+": "+whose+" are not given away: take them out of the pool")
 		}
 	}
 }
 
-// machinesIn names the first few addresses of a pool that machines have themselves. An
-// address that is somebody's VIP is none: a machine that announces it may report it.
-func (a *assigner) machinesIn(p *poolBook) []string {
+// foreignIn names the first few addresses of a pool that somebody has already. An address
+// that is somebody's VIP is none: a machine that announces it may report it.
+func (a *assigner) foreignIn(p *poolBook) (texts []string, reason string) {
 	const most = 3
-	var texts []string
+	reason = v1alpha1.ReasonMachineAddress
 	for _, o := range a.own {
 		if _, vip := a.taken[o.address]; vip || !p.has(o.address) {
 			continue
 		}
-		if len(texts) == most {
-			return append(texts, "...")
+		if o.machine == "" {
+			reason = v1alpha1.ReasonAddressInUse
 		}
-		texts = append(texts, o.address.String()+" is an address of Machine "+o.machine)
+		if len(texts) == most {
+			return append(texts, "..."), reason
+		}
+		texts = append(texts, o.address.String()+" is "+o.what)
 	}
-	return texts
+	return texts, reason
 }
 
-func (a *assigner) isOwn(address netip.Addr) (machine string, is bool) {
+// isOwn says what an address is that somebody has already.
+func (a *assigner) isOwn(address netip.Addr) (what string, is bool) {
 	i, found := slices.BinarySearchFunc(a.own, address, func(o ownAddress, x netip.Addr) int { return o.address.Compare(x) })
 	if !found {
 		return "", false
 	}
-	return a.own[i].machine, true
+	return a.own[i].what, true
 }
 
 // tell notes why an owner lacks something.
@@ -338,8 +345,8 @@ func (a *assigner) requestable(w *want, address netip.Addr) (*poolBook, gatewayv
 	if other, is := a.taken[address]; is {
 		return nil, unusable, of + " belongs to " + describeOwner(other.owner)
 	}
-	if machine, is := a.isOwn(address); is {
-		return nil, unusable, of + " is an address of Machine " + machine + " itself"
+	if what, is := a.isOwn(address); is {
+		return nil, unusable, of + " is " + what + " itself"
 	}
 	if other, is := a.leftElsewhere(pool, address); is {
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + describeOwner(other.owner) + " of AddressPool " + other.pool
@@ -573,7 +580,7 @@ func describeOwner(o model.Object) string {
 		return "the root IngressRoutes that share an address"
 	}
 	if key, is := shareKey(o); is {
-		return "the Services of namespace " + o.Namespace + " that share " + quote(key)
+		return "the Services that share " + quote(key) + " of namespace " + o.Namespace
 	}
 	return o.String()
 }

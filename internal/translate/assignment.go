@@ -62,13 +62,14 @@ func (t *Translator) takeOutcomes(a *assigner) {
 	fresh := make(map[model.Object]*outcome, len(a.wants)+len(a.sharing))
 	for _, w := range a.wants {
 		o := a.outcomeOf(w.owner, w.owner, func(held) bool { return true })
-		switch {
-		case o == nil:
-		case len(w.members) == 0:
+		if o != nil && len(w.sharers) == 0 {
 			fresh[w.owner] = o
-		default:
-			for _, member := range w.members {
-				fresh[member] = o
+		}
+		for _, s := range w.sharers {
+			if s.guest() {
+				fresh[s.owner] = a.outcomeOfGuest(w, s)
+			} else if o != nil {
+				fresh[s.owner] = o
 			}
 		}
 	}
@@ -98,7 +99,7 @@ func (t *Translator) takeGrants(a *assigner) {
 		}
 		g := grant{pool: h.pool, owner: h.owner, listeners: a.shared}
 		if w := a.wantOf[h.owner]; w != nil {
-			g.listeners, g.members = w.listeners, w.members
+			g.listeners, g.members = w.listeners, a.sharersAt(h.pool, w)
 		}
 		fresh[address] = g
 	}
@@ -198,8 +199,11 @@ func (t *Translator) computePoolStatus(r reader, n node) {
 		}
 	}
 	notes := slices.Clone(out.notes)
-	if selection := r.selection(n.a); selection != nil && len(selection.machines) == 0 {
-		notes = append(notes, "no machine announces its addresses: spec.machines selects none")
+	if selection := r.selection(n.a); selection != nil {
+		if len(selection.machines) == 0 {
+			notes = append(notes, "no machine announces its addresses: spec.machines selects none")
+		}
+		notes = append(notes, alsoHeld(out.records, r.own(), selection.machines)...)
 	}
 	switch {
 	case f.mode == model.AnnounceBGP && len(o.Spec.Interfaces) > 0:

@@ -80,37 +80,6 @@ func (x *index) keeperOf(id netip.Addr) string {
 	return keeper
 }
 
-// ownAddress is an address that a machine reported as its own.
-type ownAddress struct {
-	address netip.Addr
-	machine string
-}
-
-// computeOwn gathers the addresses that machines have themselves, sorted. Cordoned
-// machines have theirs too.
-func (t *Translator) computeOwn(r reader, n node) {
-	var own []ownAddress
-	for name := range t.index.machines {
-		o := r.s.Machines[name]
-		if o == nil {
-			continue
-		}
-		for _, text := range o.Status.Addresses {
-			if a, err := netip.ParseAddr(text); err == nil && reachable(a.Unmap()) {
-				own = append(own, ownAddress{a.Unmap(), o.Name})
-			}
-		}
-	}
-	slices.SortFunc(own, func(a, b ownAddress) int {
-		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.machine, b.machine))
-	})
-	own = slices.Compact(own)
-	if !slices.Equal(own, t.own) {
-		t.own = own
-		t.graph.changed(n)
-	}
-}
-
 // selectionFact are the machines that a pool selects.
 type selectionFact struct {
 	machines []string // sorted

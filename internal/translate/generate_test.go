@@ -228,8 +228,11 @@ func (g generator) service(o *corev1.Service) {
 			g.balance(o)
 		}
 	}
-	if g.balanced && g.chance(30) {
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationShareVIP, g.word("s", "s", "s", "Bad Key"))
+	if g.balanced && g.chance(10) {
+		o.Spec.ClusterIPs = []string{g.vip()}
+	}
+	if g.balanced && g.chance(50) {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationShareVIP, g.word("s", "s", "s", "a/s", "a/s", "b/s", "Bad Key"))
 	}
 	if g.balanced && g.chance(20) {
 		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationDrainedBackends, g.word("10.0.0.1", "10.0.0.2, 10.0.0.1", ",", "x"))
@@ -263,6 +266,9 @@ func (g generator) slice(o *discoveryv1.EndpointSlice) {
 		}
 		if g.chance(95) {
 			e.Addresses = []string{g.address()}
+		}
+		if g.balanced && g.chance(10) {
+			e.Addresses = []string{g.vip()}
 		}
 		e.Conditions = discoveryv1.EndpointConditions{Ready: some(g, g.chance(50)), Serving: some(g, g.chance(50)), Terminating: some(g, g.chance(50))}
 		o.Endpoints = append(o.Endpoints, e)
@@ -367,6 +373,12 @@ func (g generator) pool(o *v1alpha1.AddressPool) {
 	if g.chance(30) {
 		most := int32(1 + g.IntN(2))
 		o.Spec.MaxMachines = &most
+	}
+	if g.balanced && g.chance(70) {
+		o.Spec.Sharing = &v1alpha1.PoolSharing{}
+		if s := g.selector(); s != nil {
+			o.Spec.Sharing.Namespaces = *s
+		}
 	}
 	o.Spec.BGP = g.attributes()
 	if g.chance(20) {

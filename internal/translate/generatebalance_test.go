@@ -20,6 +20,7 @@ var balanceKinds = []snapshot.Kind{
 	snapshot.KindTLSRoute, snapshot.KindTLSRoute, snapshot.KindTCPRoute, snapshot.KindTCPRoute, snapshot.KindTCPRoute, snapshot.KindUDPRoute, snapshot.KindUDPRoute,
 	snapshot.KindLoadBalancerPolicy, snapshot.KindLoadBalancerPolicy, snapshot.KindLoadBalancerPolicy, snapshot.KindClientPolicy, snapshot.KindAddressPool, snapshot.KindMachine,
 	snapshot.KindReferenceGrant, snapshot.KindHTTPRoute, snapshot.KindIngressRoute, snapshot.KindSecret, snapshot.KindBackendTLSPolicy, snapshot.KindGatewayClass,
+	snapshot.KindNamespace, snapshot.KindBGPPeer,
 }
 
 // newBalanceWorld is a world in which frontends come and go.
@@ -37,7 +38,7 @@ spec: {controllerName: fairlead.dev/gateway}
 apiVersion: fairlead.dev/v1alpha1
 kind: AddressPool
 metadata: {name: ground}
-spec: {addresses: [192.0.2.0/28, "2001:db8::/120"]}
+spec: {addresses: [192.0.2.0/28, "2001:db8::/120"], sharing: {namespaces: {}}}
 ---
 apiVersion: fairlead.dev/v1alpha1
 kind: Machine
@@ -79,6 +80,16 @@ apiVersion: v1
 kind: Service
 metadata: {name: two, namespace: a}
 spec: {ports: [{name: web, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: shared, namespace: a, annotations: {fairlead.dev/share-vip: s}}
+spec: {type: LoadBalancer, loadBalancerClass: fairlead.dev/l4, ports: [{name: web, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: shared, namespace: b, annotations: {fairlead.dev/share-vip: a/s}}
+spec: {type: LoadBalancer, loadBalancerClass: fairlead.dev/l4, ports: [{name: web, port: 80}, {name: dns, port: 81}]}
 `
 	readYAML(t, w.snapshot, []byte(ground))
 	keys := w.snapshot.Keys()
@@ -155,6 +166,7 @@ func TestWorldsBalance(t *testing.T) {
 				if a := w.tr.result.Assignments[k.VIP]; a != nil {
 					_, shared := shareKey(a.Owner)
 					note(shared, "at a shared address")
+					note(shared && f.Owner.Namespace != a.Owner.Namespace, "of a guest")
 				}
 				note(f.Owner.Kind == "Gateway" && f.Listener == "" && len(f.Targets) > 0, "of a route")
 				note(f.Owner.Kind == "Gateway" && f.Listener == "" && len(f.Targets) == 0, "that leads nowhere")
@@ -183,7 +195,7 @@ func TestWorldsBalance(t *testing.T) {
 				}
 			}
 			for _, s := range w.tr.result.Statuses {
-				note(s.Service != nil && strings.Contains(s.Service.Conditions[0].Message, "'s, which came first"), "a port taken")
+				note(s.Service != nil && strings.Contains(s.Service.Conditions[0].Message, "'s, wh"), "a port taken")
 				if route := s.Route(); route != nil {
 					for _, p := range route.Parents {
 						for _, c := range p.Conditions {
@@ -197,7 +209,7 @@ func TestWorldsBalance(t *testing.T) {
 	}
 	for _, what := range []string{
 		"of a Service", "of a route", "that leads nowhere", "of HTTP/3", "with shares", "with a broken share", "with a mode", "with a check", "for some", "with drained backends",
-		"for local backends", "of QUIC", "with weights", "passed on", "ended", "ended for a TCPRoute", "a backend at a machine", "a conflict", "a machine for backends", "at a shared address", "a port taken",
+		"for local backends", "of QUIC", "with weights", "passed on", "ended", "ended for a TCPRoute", "a backend at a machine", "a conflict", "a machine for backends", "at a shared address", "of a guest", "a port taken",
 	} {
 		if seen[what] == 0 {
 			t.Errorf("no world has a frontend or name %s: %v", what, seen)

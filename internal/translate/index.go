@@ -24,6 +24,7 @@ type index struct {
 	machines    nameSet
 	now         time.Time // as last told
 	pools       map[string]struct{}
+	foreign     foreign
 
 	policies  map[snapshot.Name]nameSet         // BackendTLSPolicies, by service
 	targetsOf map[snapshot.Name][]snapshot.Name // the services of each, sorted
@@ -62,6 +63,7 @@ func newIndex() index {
 		delegates:   map[snapshot.Name][]snapshot.Name{},
 		machines:    nameSet{},
 		pools:       map[string]struct{}{},
+		foreign:     foreign{by: map[snapshot.Key]foreignEntry{}},
 
 		policies:  map[snapshot.Name]nameSet{},
 		targetsOf: map[snapshot.Name][]snapshot.Name{},
@@ -110,6 +112,7 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 	case snapshot.KindBGPPeer:
 		t.graph.mark(node{kind: nodePeerSpec, a: n.Name})
 		t.graph.mark(node{kind: nodePeer, a: n.Name})
+		t.graph.mark(node{kind: nodeOwn})
 	case snapshot.KindSecret:
 		if n.Namespace == t.config.SecretNamespace {
 			t.graph.mark(node{kind: nodeSecret, a: n.Name})
@@ -124,8 +127,10 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 		t.graph.mark(named(nodeService, n))
 		t.graph.mark(named(nodeServiceStatus, n))
 		t.graph.mark(named(nodeBalanced, n))
+		t.inputForeign(s, k)
 	case snapshot.KindEndpointSlice:
 		t.inputSlice(s, n)
+		t.inputForeign(s, k)
 	case snapshot.KindGatewayClass:
 		t.graph.mark(node{kind: nodeClass, a: n.Name})
 	case snapshot.KindGateway:
@@ -175,6 +180,7 @@ func (t *Translator) inputPool(s *snapshot.Snapshot, n snapshot.Name) {
 	if is != known {
 		t.graph.changed(node{kind: nodePoolNames})
 	}
+	t.inputRanges(s)
 	t.graph.mark(node{kind: nodePool, a: n.Name})
 	t.graph.mark(node{kind: nodePoolRecord, a: n.Name})
 	t.graph.mark(node{kind: nodeSelection, a: n.Name})

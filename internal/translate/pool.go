@@ -29,6 +29,7 @@ type poolFact struct {
 	onRequest  bool
 
 	namespaces *metav1.LabelSelector
+	sharing    *metav1.LabelSelector // namespaces that may share VIPs with each other; nil: none
 	machines   *metav1.LabelSelector
 	most       int // of machines that announce; 0: all
 	mode       model.Announce
@@ -81,6 +82,10 @@ func makePoolFact(o *v1alpha1.AddressPool) *poolFact {
 	}
 	selectorProblem(o.Spec.Namespaces, "spec.namespaces", fail)
 	selectorProblem(o.Spec.Machines, "spec.machines", fail)
+	if o.Spec.Sharing != nil {
+		f.sharing = &o.Spec.Sharing.Namespaces
+		selectorProblem(f.sharing, "spec.sharing.namespaces", fail)
+	}
 	path := makePath(o.Spec.BGP, "spec.bgp.", fail)
 	interfaces := makeInterfaces(o.Spec.Interfaces, fail)
 	if f.mode == model.AnnounceBGP {

@@ -58,10 +58,10 @@ type want struct {
 	// idle owners have no use for an address while something is wrong with them. They
 	// get none, and keep what they have: it would be another's when the slip is mended.
 	idle bool
-	// share is the key with which Services share addresses; members are those that are one
-	// owner, the oldest first.
-	share   string
-	members []model.Object
+	// share is the owner that Services which share addresses are together; sharers are those
+	// that are one owner, those of its namespace and the oldest first.
+	share   model.Object
+	sharers []*want
 }
 
 // needs are those of an owner that is content with what there is.

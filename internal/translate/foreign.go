@@ -1,0 +1,181 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"fairlead.dev/internal/snapshot"
+)
+
+// ownAddress is an address that somebody has who is no owner of VIPs, so that it cannot be
+// one.
+type ownAddress struct {
+	address netip.Addr
+	machine string // whose it is; empty where it is no machine's
+	what    string // what it is, for people: "an address of Machine a"
+	// reached says that it may be a VIP that somebody has: an endpoint may be one.
+	reached bool
+}
+
+// foreign are the addresses of pools that Services and their endpoints have. There may be
+// very many, so that those are kept only that are in a pool.
+type foreign struct {
+	ranges [families][]addrRange // of all pools
+	by     map[snapshot.Key]foreignEntry
+}
+
+type foreignEntry struct {
+	addresses []netip.Addr  // sorted
+	service   snapshot.Name // of an EndpointSlice
+}
+
+// inputForeign notes what a Service or an EndpointSlice has of the pools.
+func (t *Translator) inputForeign(s *snapshot.Snapshot, k snapshot.Key) {
+	before, after := t.index.foreign.by[k], foreignEntry{addresses: t.index.foreign.of(s, k)}
+	if k.Kind == snapshot.KindEndpointSlice {
+		after.service = t.index.serviceOf[k.Name]
+	}
+	if slices.Equal(before.addresses, after.addresses) && (len(after.addresses) == 0 || before.service == after.service) {
+		return
+	}
+	if len(after.addresses) == 0 {
+		delete(t.index.foreign.by, k)
+	} else {
+		t.index.foreign.by[k] = after
+	}
+	t.graph.mark(node{kind: nodeOwn})
+}
+
+// inputRanges looks at all Services and endpoints when pools have other addresses.
+func (t *Translator) inputRanges(s *snapshot.Snapshot) {
+	var ranges [families][]addrRange
+	for _, pool := range s.AddressPools {
+		for _, text := range pool.Spec.Addresses {
+			if r, err := parseRange(text); err == nil {
+				ranges[familyOf(r.from)] = append(ranges[familyOf(r.from)], r)
+			}
+		}
+	}
+	same := true
+	for fam := range families {
+		ranges[fam] = mergeRanges(ranges[fam])
+		same = same && slices.Equal(ranges[fam], t.index.foreign.ranges[fam])
+	}
+	if same {
+		return
+	}
+	t.index.foreign.ranges = ranges
+	for n := range s.Services {
+		t.inputForeign(s, snapshot.Key{Kind: snapshot.KindService, Name: n})
+	}
+	for n := range s.EndpointSlices {
+		t.inputForeign(s, snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: n})
+	}
+}
+
+// of are the addresses of pools that an object has, sorted.
+func (h *foreign) of(s *snapshot.Snapshot, k snapshot.Key) (list []netip.Addr) {
+	if len(h.ranges[ipv4])+len(h.ranges[ipv6]) == 0 {
+		return nil
+	}
+	add := func(text string) {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return
+		}
+		a = a.Unmap().WithZone("")
+		ranges := h.ranges[familyOf(a)]
+		i, exact := slices.BinarySearchFunc(ranges, a, func(r addrRange, a netip.Addr) int { return r.from.Compare(a) })
+		if exact || i > 0 && ranges[i-1].contains(a) {
+			list = append(list, a)
+		}
+	}
+	switch k.Kind {
+	case snapshot.KindService:
+		if o := s.Services[k.Name]; o != nil {
+			for _, text := range o.Spec.ClusterIPs {
+				add(text)
+			}
+			if len(o.Spec.ClusterIPs) == 0 {
+				add(o.Spec.ClusterIP)
+			}
+		}
+	case snapshot.KindEndpointSlice:
+		if o := s.EndpointSlices[k.Name]; o != nil {
+			for _, e := range o.Endpoints {
+				for _, text := range e.Addresses {
+					add(text)
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}
+
+// computeOwn gathers the addresses that machines, their peers, Services and endpoints have
+// themselves, sorted. Cordoned machines have theirs too.
+func (t *Translator) computeOwn(r reader, n node) {
+	var own []ownAddress
+	add := func(text string, o ownAddress) {
+		if a, err := netip.ParseAddr(text); err == nil && reachable(a.Unmap()) {
+			o.address = a.Unmap()
+			own = append(own, o)
+		}
+	}
+	for name := range t.index.machines {
+		if o := r.s.Machines[name]; o != nil {
+			for _, text := range o.Status.Addresses {
+				add(text, ownAddress{machine: o.Name, what: "an address of Machine " + o.Name})
+			}
+			for _, text := range o.Spec.TunnelAddresses {
+				add(text, ownAddress{machine: o.Name, what: "a tunnel address of Machine " + o.Name})
+			}
+		}
+	}
+	for _, o := range r.s.BGPPeers {
+		add(o.Spec.Address, ownAddress{what: "the address of BGPPeer " + o.Name})
+	}
+	for k, entry := range t.index.foreign.by {
+		o := ownAddress{what: "the cluster IP of " + serviceOwner(k.Name).String()}
+		if k.Kind == snapshot.KindEndpointSlice {
+			o = ownAddress{what: "an endpoint of EndpointSlice " + k.Name.String(), reached: true}
+			if entry.service != (snapshot.Name{}) {
+				o.what = "an endpoint of " + serviceOwner(entry.service).String()
+			}
+		}
+		for _, a := range entry.addresses {
+			add(a.String(), o)
+		}
+	}
+	slices.SortFunc(own, func(a, b ownAddress) int {
+		return cmp.Or(a.address.Compare(b.address), -cmp.Compare(a.machine, b.machine), cmp.Compare(a.what, b.what))
+	})
+	own = slices.Compact(own)
+	if !slices.Equal(own, t.own) {
+		t.own = own
+		t.graph.changed(n)
+	}
+}
+
+// alsoHeld says which addresses that a pool gave away somebody else has, too. A machine that
+// announces an address may report it, and a VIP may be an endpoint of somebody else's.
+func alsoHeld(records []record, own []ownAddress, announcers []string) []string {
+	var notes []string
+	for _, rec := range records {
+		i, _ := slices.BinarySearchFunc(own, rec.address, func(o ownAddress, a netip.Addr) int { return o.address.Compare(a) })
+		for ; i < len(own) && own[i].address == rec.address; i++ {
+			o := own[i]
+			if o.reached || o.machine != "" && slices.Contains(announcers, o.machine) {
+				continue
+			}
+			const most = 3
+			if len(notes) == most {
+				return append(notes, "and more")
+			}
+			notes = append(notes, rec.address.String()+", which "+describeOwner(rec.owner)+" has, is "+o.what+" too: clients reach one of the two; give one another address")
+		}
+	}
+	return notes
+}
