@@ -140,12 +140,15 @@ func tlsChain(l model.Listener, c chain, o Options) *listenerv3.FilterChain {
 	if len(c.names) > 0 {
 		f.Name = c.names[0]
 	}
-	if len(c.tcp) > 0 {
-		f.Filters = append(connectionLimit(l), tcpProxy(l, c.tcp, o))
-	} else {
+	ends := c.onDemand || len(c.certs) > 0
+	if ends && len(c.tcp) == 0 {
 		f.Filters = append(connectionLimit(l), managerFilter(connectionManager(l, c, o)))
+	} else {
+		// Without groups connections are closed. A connection manager would answer the
+		// handshake with a bad request in clear text.
+		f.Filters = append(connectionLimit(l), tcpProxy(l, c.tcp, o))
 	}
-	if c.onDemand || len(c.certs) > 0 {
+	if ends {
 		f.TransportSocket = tlsSocket(downstreamTLS(l, c, len(c.tcp) == 0))
 	}
 	return f

@@ -263,7 +263,7 @@ func TestTLSChains(t *testing.T) {
 	broken.TCP = []model.WeightedGroup{{Weight: 1}}
 	w.tlsListen(l, xds.Options{}, []xds.TLSHost{
 		tlsHost(l.ID, "*", "t/any"), tlsHost(l.ID, "*.example.com", "t/wild"), tlsHost(l.ID, "www.example.com", "t/www"),
-		tlsHost(l.ID, "both.test", "t/both-ec", "t/both-rsa"), strict, old, tcp, pass, broken,
+		tlsHost(l.ID, "both.test", "t/both-ec", "t/both-rsa"), strict, old, tcp, pass, broken, tlsHost(l.ID, "closed.test"),
 	},
 		section("*", host(l.ID, "*", says("any", prefix("/")))),
 		section("*", host(l.ID, "other.test", says("other", prefix("/")))),
@@ -366,8 +366,11 @@ func TestTLSChains(t *testing.T) {
 			}
 			conn.Close()
 		}
-		if _, err := shake(l.Port, skip("broken.test")); err == nil {
-			t.Error("broken.test was served")
+		for _, name := range []string{"broken.test", "closed.test"} {
+			var clear tls.RecordHeaderError
+			if _, err := shake(l.Port, skip(name)); err == nil || errors.As(err, &clear) {
+				t.Errorf("%s: %v, want a closed connection without an answer", name, err)
+			}
 		}
 	})
 
