@@ -31,7 +31,7 @@ type gatewayFact struct {
 	attached int32              // of them those that are accepted
 	wanted   []model.ListenerID // at addresses of its own, with those of its sets
 	doors    []gatewayDoor      // at addresses of its own, of the listeners without a proxy
-	sections []sectionKey       // of all accepted listeners for HTTP in clear text and for TLS
+	sections []sectionKey       // of all accepted listeners that proxies serve
 }
 
 func gatewayOwner(n snapshot.Name) model.Object {
@@ -164,9 +164,7 @@ func (f *gatewayFact) sum(n snapshot.Name, lists [][]gatewayListener, bearers []
 			if !slices.Contains(f.wanted, id) {
 				f.wanted = append(f.wanted, id)
 			}
-			if l.protocol != gatewayv1.HTTPSProtocolType {
-				f.sections = append(f.sections, sectionKey{n, l.port, l.hostname})
-			}
+			f.sections = append(f.sections, sectionKey{n, l.port, l.hostname})
 		}
 	}
 	slices.Sort(f.wanted)

@@ -29,7 +29,8 @@ type gatewayListener struct {
 	// overlaps names a listener at the same port whose hostname covers this one's, or is
 	// covered by it (HTTPS).
 	overlaps string
-	// inner says that a listener with a wider hostname stands at the same port.
+	// inner says that a listener with a wider hostname stands at the same port, of TLS: one
+	// that takes requests.
 	inner bool
 
 	kinds    []gatewayv1.RouteGroupKind // of its routes, those that are supported

@@ -14,7 +14,7 @@ import (
 // between resources those of the one that comes later (ListenerSetSpec.listeners).
 type merge struct {
 	protocols map[portSlot]gatewayv1.ProtocolType // of listeners that were taken
-	hosts     map[portHost]gatewayv1.SectionName  // the same, by hostname
+	hosts     map[portHost]gatewayv1.ProtocolType // the same, by hostname
 }
 
 type portHost struct {
@@ -40,8 +40,15 @@ func (l *gatewayListener) placed() portHost {
 	return portHost{l.port, l.hostname}
 }
 
+// together reports whether listeners of two protocols may share a port, each for its own
+// hostnames: server names choose between HTTPS and TLS before anything is said.
+func together(a, b gatewayv1.ProtocolType) bool {
+	names := func(p gatewayv1.ProtocolType) bool { return p == gatewayv1.HTTPSProtocolType || p == gatewayv1.TLSProtocolType }
+	return a == b || names(a) && names(b)
+}
+
 func newMerge() *merge {
-	return &merge{protocols: map[portSlot]gatewayv1.ProtocolType{}, hosts: map[portHost]gatewayv1.SectionName{}}
+	return &merge{protocols: map[portSlot]gatewayv1.ProtocolType{}, hosts: map[portHost]gatewayv1.ProtocolType{}}
 }
 
 func portNumber(port int32) string { return strconv.Itoa(int(port)) }
@@ -66,7 +73,7 @@ func (m *merge) add(ls []gatewayListener) {
 		taken, is := m.protocols[l.slot()]
 		_, host := m.hosts[l.placed()]
 		switch {
-		case is && taken != l.protocol:
+		case is && !together(taken, l.protocol):
 			l.refuse(gatewayv1.ListenerReasonProtocolConflict, "port "+portNumber(l.port)+" of the Gateway speaks "+string(taken)+" already")
 			continue
 		case is && host && l.direct():
@@ -77,30 +84,29 @@ func (m *merge) add(ls []gatewayListener) {
 			continue
 		}
 		if len(l.takes()) > 0 {
-			k := portHost{l.port, string(l.protocol) + " " + l.placed().hostname}
-			sameHost[k] = append(sameHost[k], i)
+			sameHost[l.placed()] = append(sameHost[l.placed()], i)
 			samePort[l.slot()] = append(samePort[l.slot()], i)
 		}
 	}
 	for _, list := range sameHost {
-		if len(list) < 2 {
-			continue
-		}
 		for _, i := range list {
-			other := list[0]
-			if other == i {
-				other = list[1]
-			}
-			if ls[i].direct() {
-				ls[i].refuse(gatewayv1.ListenerReasonProtocolConflict, "listener "+string(ls[other].name)+" has the same port and protocol")
+			other := slices.IndexFunc(list, func(j int) bool { return j != i && together(ls[j].protocol, ls[i].protocol) })
+			if other < 0 {
 				continue
 			}
-			ls[i].refuse(gatewayv1.ListenerReasonHostnameConflict, "listener "+string(ls[other].name)+" has the same port, protocol and hostname")
+			switch o := &ls[list[other]]; {
+			case ls[i].direct():
+				ls[i].refuse(gatewayv1.ListenerReasonProtocolConflict, "listener "+string(o.name)+" has the same port and protocol")
+			case ls[i].protocol == o.protocol:
+				ls[i].refuse(gatewayv1.ListenerReasonHostnameConflict, "listener "+string(o.name)+" has the same port, protocol and hostname")
+			default:
+				ls[i].refuse(gatewayv1.ListenerReasonHostnameConflict, "listener "+string(o.name)+" has the same port and hostname, for protocol "+string(o.protocol))
+			}
 		}
 	}
 	for _, list := range samePort {
 		for _, i := range list {
-			if j := slices.IndexFunc(list, func(j int) bool { return ls[j].protocol != ls[i].protocol }); j >= 0 {
+			if j := slices.IndexFunc(list, func(j int) bool { return !together(ls[j].protocol, ls[i].protocol) }); j >= 0 {
 				ls[i].refuse(gatewayv1.ListenerReasonProtocolConflict,
 					"listener "+string(ls[list[j]].name)+" wants protocol "+string(ls[list[j]].protocol)+" on the same port")
 			}
@@ -113,7 +119,7 @@ func (m *merge) take(ls []gatewayListener) {
 	for i := range ls {
 		if l := &ls[i]; l.serves() {
 			m.protocols[l.slot()] = l.protocol
-			m.hosts[l.placed()] = l.name
+			m.hosts[l.placed()] = l.protocol
 		}
 	}
 }
@@ -130,10 +136,12 @@ func (m *merge) relate(lists [][]gatewayListener) {
 			}
 			for pattern, more := wider(l.hostname); more; pattern, more = wider(pattern) {
 				k := portHost{l.port, pattern}
-				if _, stands := m.hosts[k]; !stands {
+				protocol, stands := m.hosts[k]
+				if !stands {
 					continue
 				}
-				l.inner = true
+				// With TLS there are requests for a wider name only where that is of HTTPS.
+				l.inner = l.inner || l.protocol != gatewayv1.TLSProtocolType || protocol == gatewayv1.HTTPSProtocolType
 				if l.protocol == gatewayv1.HTTPSProtocolType && l.overlaps == "" {
 					l.overlaps = pattern
 				}

@@ -207,8 +207,8 @@ func (f *parentFact) ownsClear(r reader, l *parentListener, host string) bool {
 	return true
 }
 
-// sectionKey names the hostname of a listener for HTTP in clear text, or for TLS, of a
-// Gateway or of its ListenerSets.
+// sectionKey names the hostname of a listener that proxies serve, of a Gateway or of its
+// ListenerSets.
 type sectionKey struct {
 	gateway  snapshot.Name
 	port     int32
@@ -418,7 +418,7 @@ func (f *parentFact) reserved() []model.HostKey {
 	}
 	var keys []model.HostKey
 	for i := range f.listeners {
-		if l := &f.listeners[i]; l.serves() && (l.protocol == gatewayv1.HTTPProtocolType && l.inner || l.protocol == gatewayv1.HTTPSProtocolType) {
+		if l := &f.listeners[i]; l.serves() && !l.direct() && (l.inner || l.protocol == gatewayv1.HTTPSProtocolType) {
 			keys = append(keys, model.HostKey{Listener: l.id, Host: l.hostname})
 		}
 	}
