@@ -219,9 +219,7 @@ func (p *peerSite) serve(ctx context.Context, c contestant) error {
 		}
 	}
 	for _, n := range p.nodes {
-		if err := p.servers[n.Name()].Close(); err != nil { // the survival site's own
-			return err
-		}
+		p.servers[n.Name()].Kill9() // the survival site's own
 		if err := p.startNginx(ctx, n, "backend", fmt.Sprintf(`http { access_log off; keepalive_requests 100000000; keepalive_timeout 600;
 server { listen %d backlog=8192 reuseport; location / { return 200 "ok\n"; } } }`, survivalPort)); err != nil {
 			return err

@@ -93,7 +93,7 @@ func Survival(ctx context.Context, o SurvivalOptions) (r SurvivalResult, err err
 	if err := o.Router.Find(); err != nil {
 		return r, err
 	}
-	if err := openFiles(uint64(3*o.Connections + 2000)); err != nil {
+	if err := openFiles(uint64(o.Connections + 5000)); err != nil {
 		return r, err
 	}
 	r = SurvivalResult{
@@ -124,9 +124,12 @@ func openFiles(n uint64) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("read the limit of open files: %w", err)
 	}
-	limit.Cur, limit.Max = max(limit.Cur, n), max(limit.Max, n)
+	if limit.Cur >= n {
+		return nil
+	}
+	limit.Cur, limit.Max = n, max(limit.Max, n)
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("open %d files: %w", n, err)
+		return fmt.Errorf("open %d files: %w (ulimit -Hn)", n, err)
 	}
 	return nil
 }

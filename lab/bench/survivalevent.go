@@ -94,7 +94,8 @@ func (s *survivalSite) events() []survivalEvent {
 			return vanish(s.edges[1])(ctx)
 		}, undo: appear(s.edges[1])},
 		{name: "a backend dies", do: func(ctx context.Context) (string, error) {
-			return s.nodes[2].Name(), s.servers[s.nodes[2].Name()].Close()
+			s.servers[s.nodes[2].Name()].Kill9()
+			return s.nodes[2].Name(), nil
 		}, undo: func(ctx context.Context) error { return s.startBackend(ctx, s.nodes[2]) }},
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -50,7 +49,7 @@ type survivalSite struct {
 	layout
 	mode    SurvivalMode
 	nodes   []*lab.Machine
-	servers map[string]*http.Server // by node
+	servers map[string]*lab.Process // by node
 	in      []*lab.Machine          // the nodes whose backends the Service has
 	address string
 	held    *load.Held
@@ -82,14 +81,10 @@ func buildSurvival(ctx context.Context, o NetworkOptions, name string, kind rout
 			Rig:    &rig.Rig{Lab: l, Binary: o.Binary, Kubectl: o.Kubectl, Envoy: o.Envoy, Now: o.Now},
 			client: l.Machine("client"), edges: l.Machines(lab.RoleEdge), agents: map[string]*rig.Agent{}, bfd: true,
 		},
-		layout: size, mode: mode, nodes: l.Machines(lab.RoleBackends), servers: map[string]*http.Server{},
+		layout: size, mode: mode, nodes: l.Machines(lab.RoleBackends), servers: map[string]*lab.Process{},
 		address: netip.AddrPortFrom(vip, survivalPort).String(),
 	}
-	s.close = func() {
-		for _, server := range s.servers {
-			_ = server.Close()
-		}
-	}
+	s.close = func() {}
 	if err := s.build(ctx, kind); err != nil {
 		return nil, errors.Join(err, s.down(ctx))
 	}
@@ -164,7 +159,7 @@ func (s *survivalSite) startAgents(ctx context.Context) error {
 	return s.plane.AwaitConnected(ctx, slices.Concat(s.edges, s.nodes)...)
 }
 
-// startBackend serves at a node. Answers name it and who asked. It has the VIP too, for
+// startBackend serves at a node, by a process: connections need two open files. It has the VIP too, for
 // modes that leave the destination alone.
 func (s *survivalSite) startBackend(ctx context.Context, n *lab.Machine) error {
 	if s.mode == SurvivalL2 && s.servers[n.Name()] == nil {
@@ -172,17 +167,13 @@ func (s *survivalSite) startBackend(ctx context.Context, n *lab.Machine) error {
 			return err
 		}
 	}
-	l, err := n.Listen(ctx, "tcp", fmt.Sprintf("0.0.0.0:%d", survivalPort))
+	server, err := n.Start(ctx, lab.ProcessSpec{
+		Name: "backend", Argv: []string{s.Binary, "lab", "backend", "--serve", fmt.Sprintf("%s=0.0.0.0:%d", n.Name(), survivalPort)},
+	})
 	if err != nil {
 		return err
 	}
-	name := n.Name()
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		peer, _, _ := net.SplitHostPort(r.RemoteAddr)
-		w.Header().Set("X-Backend", name+" "+peer)
-	})}
-	s.servers[name] = server
-	go func() { _ = server.Serve(l) }()
+	s.servers[n.Name()] = server
 	return nil
 }
 

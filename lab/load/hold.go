@@ -238,7 +238,7 @@ func breakKind(err error) Kind {
 	return KindReset
 }
 
-// exchange asks once on a connection and says who answered, "" if it is an error. closes says that the server
+// exchange asks once on a connection and says who answered, and whom if it tells, "" if it is an error. closes says that the server
 // ends it with its answer, which is no loss.
 func exchange(ctx context.Context, conn net.Conn, reader *bufio.Reader, host string, deadline time.Time) (name string, closes bool, err error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -258,5 +258,9 @@ func exchange(ctx context.Context, conn net.Conn, reader *bufio.Reader, host str
 	if answer.StatusCode != http.StatusOK {
 		return "", answer.Close, nil
 	}
-	return cmp.Or(answer.Header.Get("X-Backend"), string(body), "nobody"), answer.Close, nil
+	name = cmp.Or(answer.Header.Get("X-Backend"), string(body), "nobody")
+	if peer := answer.Header.Get("X-Peer"); peer != "" {
+		name += " " + peer
+	}
+	return name, answer.Close, nil
 }
