@@ -60,10 +60,8 @@ type Subject struct {
 	// Settings are made in the load balancer's namespace (below /proc/sys).
 	Settings map[string]string
 	// StateDir is the environment variable by which New gets a directory that outlasts the
-	// data plane's processes of a case.
+	// data plane's processes of a case. What they mount there goes with the case.
 	StateDir string
-	// Forget removes what data planes left in such a directory, and outside of namespaces.
-	Forget func(dir string) error
 	// InProcess is for a data plane without a kernel: state cases only.
 	InProcess bool
 }

@@ -129,15 +129,7 @@ func newSite(t *testing.T, s Subject) *site {
 func (x *site) settle() {
 	x.t.Helper()
 	if x.subject.StateDir != "" {
-		dir := x.t.TempDir()
-		x.env = map[string]string{x.subject.StateDir: dir}
-		if x.subject.Forget != nil {
-			x.t.Cleanup(func() {
-				if err := x.subject.Forget(dir); err != nil {
-					x.t.Error(err)
-				}
-			})
-		}
+		x.env = map[string]string{x.subject.StateDir: x.t.TempDir()}
 	}
 	x.lb.sysctl(x.t, "1", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding")
 	for name, value := range x.subject.Settings {

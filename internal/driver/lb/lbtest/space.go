@@ -15,24 +15,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a network namespace without a name: it goes with the last descriptor, whatever
-// ends this process.
+// space is a namespace for the network, and one for mounts, without names: they go with the
+// last descriptor, whatever ends this process.
 type space struct {
-	name string
-	file *os.File
+	name   string
+	file   *os.File // of the network
+	mounts *os.File
 }
 
 func newSpace(t *testing.T, name string) *space {
 	t.Helper()
 	s := &space{name: name}
 	must(t, onThread(func() (err error) {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make a network namespace: %w", err)
+		if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("make namespaces: %w", err)
 		}
-		s.file, err = os.Open("/proc/thread-self/ns/net")
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("keep mounts to a namespace: %w", err)
+		}
+		if s.file, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+			return err
+		}
+		s.mounts, err = os.Open("/proc/thread-self/ns/mnt")
 		return err
 	}))
-	t.Cleanup(func() { _ = s.file.Close() })
+	t.Cleanup(func() { _, _ = s.file.Close(), s.mounts.Close() })
 	must(t, s.in(func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -63,17 +70,21 @@ func (s *space) in(f func() error) error {
 	})
 }
 
-// exec starts the command in the namespace. Its thread lives until done: the kernel ends a
+// exec starts the command in the namespaces. Its thread lives until done: the kernel ends a
 // child when the thread that made it ends.
 func (s *space) exec(cmd *exec.Cmd, done <-chan struct{}) error {
 	started := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		if err := unix.Setns(int(s.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		err := errors.Join(unix.Setns(int(s.file.Fd()), unix.CLONE_NEWNET), unix.Unshare(unix.CLONE_FS))
+		if err == nil {
+			err = unix.Setns(int(s.mounts.Fd()), unix.CLONE_NEWNS)
+		}
+		if err != nil {
 			started <- fmt.Errorf("enter namespace %s: %w", s.name, err)
 			return
 		}
-		err := cmd.Start()
+		err = cmd.Start()
 		started <- err
 		if err == nil {
 			<-done
@@ -119,15 +130,23 @@ func wire(t *testing.T, a *space, nameA string, b *space, nameB string) {
 		if err := netlink.LinkAdd(pair); err != nil {
 			return fmt.Errorf("join %s and %s: %w", a.name, b.name, err)
 		}
-		return errors.Join(plain(nameA), netlink.LinkSetUp(pair))
+		return plain(nameA)
 	}))
-	must(t, b.in(func() error {
-		link, err := netlink.LinkByName(nameB)
-		if err != nil {
-			return err
-		}
-		return errors.Join(plain(nameB), netlink.LinkSetUp(link))
-	}))
+	must(t, b.in(func() error { return plain(nameB) }))
+	// Whether a program may redirect frames into an end is settled when that comes up, by
+	// what the other is then.
+	for _, end := range []struct {
+		at   *space
+		name string
+	}{{a, nameA}, {b, nameB}} {
+		must(t, end.at.in(func() error {
+			link, err := netlink.LinkByName(end.name)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetUp(link)
+		}))
+	}
 }
 
 // address gives an interface addresses.

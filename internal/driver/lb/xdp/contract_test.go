@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/driver/lb/lbtest"
 	"fairlead.dev/internal/model"
@@ -55,19 +55,25 @@ var subject = lbtest.Subject{
 		p.(*DataPlane).look(true)
 		return nil
 	},
-	Forget: func(dir string) error {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			return err
-		}
-		return nil
-	},
 	Cannot: map[lbtest.Feature]string{
 		lbtest.MaxFlows: "IPVS does", lbtest.Scheduler: "IPVS does", lbtest.AffinityPorts: "each frontend remembers clients for itself",
 	},
 }
 
-// Traffic is in traffic_test.go, through all modes.
-func TestContract(t *testing.T) { lbtest.State(t, subject) }
+// TestContract sends traffic through the modes that need no agent at the backends; those
+// that need one are in traffic_test.go, and IP in IP, of which this kernel may lack the other
+// end, in the tests of programs.
+func TestContract(t *testing.T) {
+	t.Run("state", func(t *testing.T) { lbtest.State(t, subject) })
+	t.Run("nat", func(t *testing.T) { lbtest.Traffic(t, subject) })
+	t.Run("l2", func(t *testing.T) {
+		s := subject
+		s.Mode, s.Direct = model.ModeDSRL2, true
+		s.Cannot = maps.Clone(subject.Cannot)
+		s.Cannot[lbtest.OtherPort] = "DSRL2 does not change"
+		lbtest.Traffic(t, s)
+	})
+}
 
 // contractDump is what we and others have in the directory of pins and at interfaces.
 func contractDump() (string, error) {
