@@ -3,10 +3,10 @@ package lookup
 import "math"
 
 const (
-	// rounds of correction. Whole steps come first, halves after them: prices that move at
-	// once disturb each other.
+	// rounds of correction. Whole steps come first, then halves, at last a quarter: prices
+	// that move at once disturb each other.
 	rounds = 6
-	whole  = 4
+	whole  = 2
 	// fewest rows that a member must be due for its price to mean anything.
 	fewest = 8
 )
@@ -22,7 +22,7 @@ type rivalry struct {
 // then the rows: those revised and those that prices decide. It returns those that name
 // others than before, ascending.
 func (t *Table) settle(revised []uint32) (changed []uint32) {
-	t.setPrices()
+	t.setPrices(len(revised) == len(t.rows))
 	tell := func(i uint32, first uint16) {
 		e := &t.rows[i]
 		row := [3]uint16{first, e.hop[0], e.hop[1]}
@@ -64,25 +64,24 @@ func (t *Table) wins(v rivalry) int {
 	return 0
 }
 
-// dearest is the largest price, and one over the smallest, as a logarithm: four standard
-// deviations of the number of rows that a member gets by chance, at most 1/4 nat.
-func (t *Table) dearest() int64 {
-	members := 0
-	for _, m := range t.members {
-		if m.Weight > 0 {
-			members++
-		}
+// dearest is the largest price of a member that is due so many 1/256 rows, and one over the
+// smallest, as a logarithm: four standard deviations of the number of rows that it gets by
+// chance, at most half a nat.
+func dearest(due int64) int64 {
+	if due < fewest*256 {
+		return 0
 	}
-	each := len(t.rows) / max(members, 1)
-	return min(ratioOne/4, 4*ratioOne/max(1, int64(math.Sqrt(float64(each)))))
+	return min(ratioOne/2, 4*ratioOne/int64(math.Sqrt(float64(due/256))))
 }
 
 // setPrices makes those dearer that own more rows than their weight is worth: Newton's
-// steps, since one percent of price moves about one percent of a member's rows.
-func (t *Table) setPrices() {
+// steps, since one percent of price moves about one percent of a member's rows. all says that
+// every row is told anew whatever it was.
+func (t *Table) setPrices(all bool) {
 	n := len(t.members)
 	t.price = make([]int32, n)
-	due := make([]int64, n) // in 1/256 rows
+	due := make([]int64, n)   // in 1/256 rows
+	limit := make([]int64, n) // of the price
 	var total uint64
 	for _, m := range t.members {
 		total += uint64(m.Weight)
@@ -91,6 +90,7 @@ func (t *Table) setPrices() {
 		if total > 0 {
 			due[p] = int64(uint64(len(t.rows)) * 256 * uint64(m.Weight) / total)
 		}
+		limit[p] = dearest(due[p])
 	}
 	equal := make([]int64, n) // rows at equal prices
 	if t.rivals == nil {
@@ -98,7 +98,6 @@ func (t *Table) setPrices() {
 	}
 	rivals := t.rivals[:cap(t.rivals)]
 	contested := 0
-	dearest := t.dearest()
 	for i := range t.rows {
 		e := &t.rows[i]
 		if e.owner[0] == empty {
@@ -106,7 +105,11 @@ func (t *Table) setPrices() {
 		}
 		equal[e.owner[0]]++
 		rivals[contested] = rivalry{uint32(i), e.owner, int32(e.ratio)}
-		if int64(e.ratio) < 2*dearest { // else no price changes the owner
+		if e.owner[1] == empty {
+			continue
+		}
+		// Else no price changes the owner; one that a price has changed is to be told again.
+		if int64(e.ratio) < limit[e.owner[0]]+limit[e.owner[1]] || !all && t.last[i][0] != e.owner[0] {
 			contested++
 		}
 	}
@@ -121,14 +124,17 @@ func (t *Table) setPrices() {
 			}
 		}
 		for p, d := range due {
-			if d < fewest*256 {
+			if limit[p] == 0 {
 				continue
 			}
 			step := (count[p]*256 - d) * ratioOne / d
 			if round >= whole {
 				step /= 2
 			}
-			t.price[p] = int32(min(max(int64(t.price[p])+step, -dearest), dearest))
+			if round == rounds-1 {
+				step /= 2
+			}
+			t.price[p] = int32(min(max(int64(t.price[p])+step, -limit[p]), limit[p]))
 		}
 	}
 }

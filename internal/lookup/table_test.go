@@ -63,6 +63,37 @@ func TestSharesFollowWeights(t *testing.T) {
 	}
 }
 
+// TestSharesOfAnyWeights: however different the weights are, members get their share within
+// 1 %, and those with few rows within 2 % or three rows.
+func TestSharesOfAnyWeights(t *testing.T) {
+	random := rand.New(rand.NewPCG(9, 9))
+	for _, n := range []int{2, 3, 5, 8, 9, 10, 30, 100} {
+		worst := 0.0
+		for range 8 {
+			list, total := members(n), 0.0
+			for i := range list {
+				w := 1 + random.Uint32N(100)
+				list[i] = Member{ID: random.Uint64() | 1, Weight: w, HopWeight: w}
+				total += float64(w)
+			}
+			table := New(Rows(n), list)
+			for p, rows := range table.Shares() {
+				due := float64(table.Len()) * float64(table.Members()[p].Weight) / total
+				bound := due / 100
+				if due < 400 {
+					bound = max(3, due/50)
+				}
+				away := math.Abs(float64(rows) - due)
+				worst = max(worst, away/bound)
+				if away > bound && due >= 16 {
+					t.Errorf("%d members: one of weight %d has %d rows, due are %.1f", n, table.Members()[p].Weight, rows, due)
+				}
+			}
+		}
+		t.Logf("%d members: at most %.2f of what is allowed", n, worst)
+	}
+}
+
 // step is a change of one member or more.
 type step struct {
 	name   string

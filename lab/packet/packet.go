@@ -63,6 +63,9 @@ type Bench struct {
 	objects  benchObjects
 	backends uint32
 	next     uint32 // first packet of the next run with new flows
+	// generation and frontend are the last that Counted used.
+	generation uint8
+	frontend   uint32
 }
 
 // New loads the program for so many backends and flow table entries.
