@@ -30,6 +30,8 @@ type LBResult struct {
 	// Memory of the maps, bytes, at their sizes here: 1,048,576 flows.
 	Memory map[string]uint64 `json:"map_bytes"`
 	Table  LBTable           `json:"lookup_table"`
+	// Weights are how near backends come to theirs.
+	Weights []LBWeights `json:"weights"`
 }
 
 // LBCase is what one packet of a kind costs.
@@ -118,7 +120,8 @@ func LB(ctx context.Context, o LBOptions) (r LBResult, err error) {
 		return r, err
 	}
 	r.Table = lbTable(o.Backends)
-	return r, nil
+	r.Weights, err = lbWeights(b, tell)
+	return r, err
 }
 
 // lbCases are those whose figures peers have published; the first is the common one.

@@ -44,5 +44,12 @@ func lbTable(r bench.LBResult) report.Table {
 	t.Add("lookup table, one changed", "", "", "", "", "", fmt.Sprintf("%.2f ms", r.Table.ChangeMS))
 	t.Add("largest deviation of a share", "", "", "", "", "", fmt.Sprintf("%.2f %%", r.Table.Imbalance))
 	t.Add("rows moved between others", "", "", "", "", "", fmt.Sprintf("%.2f %%", r.Table.OthersMoved))
+	for _, w := range r.Weights {
+		by := "computed"
+		if w.Kernel {
+			by = "by the program"
+		}
+		t.Add(fmt.Sprintf("%d backends of weight %s", w.Backends, w.Weights), by, "", w.Flows, "", fmt.Sprintf("rows %.2f %%", w.Rows), fmt.Sprintf("flows %.2f %% (chance: %.2f)", w.Largest, w.Chance))
+	}
 	return t
 }
