@@ -207,14 +207,14 @@ type SessionAffinity struct {
 // HealthCheck asks each backend whether it works.
 //
 // +kubebuilder:validation:XValidation:rule="self.type in ['HTTP', 'HTTPS'] || !has(self.path) && !has(self.codes)",message="path and codes are for types HTTP and HTTPS"
-// +kubebuilder:validation:XValidation:rule="self.type in ['HTTP', 'HTTPS', 'TLS', 'GRPC'] || !has(self.host)",message="host is for types HTTP, HTTPS, TLS and GRPC"
-// +kubebuilder:validation:XValidation:rule="self.type == 'GRPC' || !has(self.service)",message="service is for type GRPC"
+// +kubebuilder:validation:XValidation:rule="self.type in ['HTTP', 'HTTPS', 'TLS', 'GRPC', 'GRPCS'] || !has(self.host)",message="host is for types HTTP, HTTPS, TLS, GRPC and GRPCS"
+// +kubebuilder:validation:XValidation:rule="self.type in ['GRPC', 'GRPCS'] || !has(self.service)",message="service is for types GRPC and GRPCS"
 // +kubebuilder:validation:XValidation:rule="self.type == 'UDP' ? has(self.send) : !has(self.send) && !has(self.expect)",message="type UDP needs send, and no other has send or expect"
 // +kubebuilder:validation:XValidation:rule="!has(self.timeout) || !has(self.interval) || duration(self.timeout) <= duration(self.interval)",message="timeout must not be longer than interval"
 type HealthCheck struct {
-	// Type is how a backend is asked: a connection (TCP), a TLS handshake whose certificate
-	// is not verified (TLS), a GET (HTTP, HTTPS), grpc.health.v1 (GRPC), or a datagram and
-	// its answer (UDP).
+	// Type is how a backend is asked: a connection (TCP), a TLS handshake (TLS), a GET (HTTP,
+	// HTTPS), grpc.health.v1 (GRPC, and GRPCS over TLS), or a datagram and its answer (UDP).
+	// Certificates are not verified.
 	Type CheckType `json:"type"`
 	// Port to ask at; the backend's own when left out.
 	// +optional
@@ -226,8 +226,8 @@ type HealthCheck struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/[!-~]*$`
 	Path string `json:"path,omitempty"`
-	// Host of the request, and the server name of TLS. Default: the backend's address, and
-	// no server name.
+	// Host of the request, and the server name (SNI) of TLS. Default: the backend's address,
+	// and no server name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
@@ -239,7 +239,7 @@ type HealthCheck struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:Pattern=`^[1-5][0-9]{2}(-[1-5][0-9]{2})?$`
 	Codes []string `json:"codes,omitempty"`
-	// Service of the gRPC health protocol; the whole server when left out.
+	// Service of the gRPC health protocol (GRPC, GRPCS); the whole server when left out.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Service string `json:"service,omitempty"`
@@ -283,7 +283,7 @@ type HealthCheck struct {
 
 // CheckType is how a backend is asked.
 //
-// +kubebuilder:validation:Enum=TCP;TLS;HTTP;HTTPS;GRPC;UDP
+// +kubebuilder:validation:Enum=TCP;TLS;HTTP;HTTPS;GRPC;GRPCS;UDP
 type CheckType string
 
 // The types of checks.
@@ -293,6 +293,7 @@ const (
 	CheckHTTP  CheckType = "HTTP"
 	CheckHTTPS CheckType = "HTTPS"
 	CheckGRPC  CheckType = "GRPC"
+	CheckGRPCS CheckType = "GRPCS"
 	CheckUDP   CheckType = "UDP"
 )
 

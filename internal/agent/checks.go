@@ -36,6 +36,13 @@ type Checking struct {
 	Changed chan struct{}
 }
 
+// CheckCounter is a Checker that counts what it does.
+type CheckCounter interface {
+	// Figures are what has ended, by kind; underWay are the probes that have not. It does not
+	// block.
+	Figures() (list []model.CheckFigures, underWay int)
+}
+
 // Ejector is a Proxy that takes backends out by itself when requests to them fail.
 type Ejector interface {
 	// Ejected are those that are out of any cluster, sorted. It does not block.

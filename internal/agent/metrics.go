@@ -76,6 +76,7 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 			"Resources that the proxy does not run as the plane wants them, by kind.", []string{"kind"}, nil)},
 		newNetworkCollector(a.announcer),
 		newBalancingCollector(a.balancer),
+		newCheckCollector(a.checks),
 	}
 	for _, c := range collectors {
 		if err := r.Register(c); err != nil {

@@ -92,6 +92,7 @@ const (
 	CheckTCP   CheckKind = "TCP"   // a connection
 	CheckTLS   CheckKind = "TLS"   // a handshake; the certificate is not verified
 	CheckGRPC  CheckKind = "GRPC"  // grpc.health.v1
+	CheckGRPCS CheckKind = "GRPCS" // the same over TLS; the certificate is not verified
 	CheckUDP   CheckKind = "UDP"   // a payload, and an answer
 )
 

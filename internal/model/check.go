@@ -35,6 +35,16 @@ type CheckResult struct {
 	Message string    `json:"message,omitempty"` // the last failure
 }
 
+// CheckFigures are what was asked in one way, since the agent began.
+type CheckFigures struct {
+	Kind CheckKind
+	// Ended are the probes that ended, by how: "good", or the kind of failure.
+	Ended map[string]uint64
+	// Seconds that they took together, and how many took no longer than each bound.
+	Seconds float64
+	Within  map[float64]uint64
+}
+
 // NewCheck is the check of a backend. Its ID is a function of where and how it asks:
 // frontends and routes that want the same of a backend share a check.
 func NewCheck(backend netip.AddrPort, how HealthCheck) Check {

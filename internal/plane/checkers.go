@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -51,6 +52,25 @@ func (l *loop) judgeHealth() map[model.ViewID][]delta.Change {
 		}
 	}
 	return l.catalog.rejudged(users)
+}
+
+// countChecks brings the metrics of checks up to date.
+func (l *loop) countChecks() {
+	h, m := l.catalog.health, l.plane.metrics
+	verdicts := map[model.Health]int{}
+	for _, c := range h.checks {
+		verdicts[c.verdict]++
+	}
+	for _, is := range []model.Health{model.Healthy, model.Unhealthy, model.HealthUnknown} {
+		m.checks.WithLabelValues(string(is)).Set(float64(verdicts[is]))
+		m.verdicts.WithLabelValues(string(is)).Add(float64(h.turned[is]))
+	}
+	clear(h.turned)
+	out := map[netip.AddrPort]bool{}
+	for _, backends := range h.ejected {
+		maps.Copy(out, backends)
+	}
+	m.ejected.Set(float64(len(out)))
 }
 
 // checkFrontend has the backends of a frontend checked as it says, and returns what is

@@ -67,6 +67,9 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 	default:
 		s.State, s.Message = frontendBalanced, ""
 		var said []string
+		if ill, of := e.panics(); ill > 0 {
+			said = append(said, fmt.Sprintf("%d of %d backends are unhealthy, so that all count as healthy (panicThreshold: %d)", ill, of, f.Panic))
+		}
 		for _, at := range s.At {
 			if at.Message != "" {
 				said = append(said, at.Machine+": "+at.Message)
@@ -77,6 +80,23 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 		}
 	}
 	return s
+}
+
+// panics says how many unhealthy backends take new flows because too few are healthy, and
+// of how many.
+func (e *frontendEntry) panics() (ill, of int) {
+	if e.frontend == nil || e.frontend.Panic == 0 {
+		return 0, 0
+	}
+	for _, b := range e.backends {
+		if b.Weight == 0 {
+			continue
+		}
+		if of++; b.Health == model.Unhealthy {
+			ill++
+		}
+	}
+	return ill, of
 }
 
 // frontendProblems are what is wrong with frontends and tunnels. That a machine does not
@@ -111,6 +131,13 @@ func (l *loop) frontendProblems(frontends []model.FrontendStatus) []model.Proble
 func (l *loop) countFrontends() {
 	states := map[string]float64{frontendBalanced: 0, frontendPending: 0, frontendRefused: 0, frontendIdle: 0}
 	backends := map[string]float64{"available": 0, "unavailable": 0}
+	panicking := 0
+	for _, e := range l.frontends.entries {
+		if ill, _ := e.panics(); ill > 0 {
+			panicking++
+		}
+	}
+	l.plane.metrics.panicking.Set(float64(panicking))
 	for _, f := range l.frontendStatuses() {
 		states[f.State]++
 		backends["available"] += float64(f.Available)

@@ -27,6 +27,7 @@ type health struct {
 	found    map[string]map[string]model.CheckResult
 	ejected  map[string]map[netip.AddrPort]bool
 	unjudged map[*checked]bool
+	turned   map[model.Health]int           // verdicts that became others, since they were counted
 	moved    bool                           // other machines may be able to check
 	send     map[string]map[string]*checked // machine -> ID; nil: it is not to check it any more
 }
@@ -57,7 +58,7 @@ func newHealth() *health {
 	return &health{
 		checks: map[string]*checked{}, users: map[checkUser]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},
 		found: map[string]map[string]model.CheckResult{}, ejected: map[string]map[netip.AddrPort]bool{},
-		unjudged: map[*checked]bool{}, send: map[string]map[string]*checked{},
+		unjudged: map[*checked]bool{}, turned: map[model.Health]int{}, send: map[string]map[string]*checked{},
 	}
 }
 
@@ -264,6 +265,7 @@ func (h *health) judge() map[checkUser]bool {
 			continue
 		}
 		c.verdict = after
+		h.turned[after]++
 		for use := range c.uses {
 			users[use.checkUser] = true
 		}

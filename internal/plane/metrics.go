@@ -26,8 +26,12 @@ type metrics struct {
 	vips         *prometheus.GaugeVec   // state
 	frontends    *prometheus.GaugeVec   // state
 	backends     *prometheus.GaugeVec   // state
-	sessions     *prometheus.GaugeVec   // state
-	certificates *prometheus.GaugeVec   // state
+	panicking    prometheus.Gauge
+	checks       *prometheus.GaugeVec   // health
+	verdicts     *prometheus.CounterVec // health
+	ejected      prometheus.Gauge
+	sessions     *prometheus.GaugeVec // state
+	certificates *prometheus.GaugeVec // state
 	nextExpiry   prometheus.Gauge
 	expiry       *prometheus.GaugeVec // namespace, name
 	stapled      prometheus.Gauge
@@ -76,6 +80,19 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 		backends: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontend_backends", Help: "Backends of all frontends, by whether they take new flows.",
 		}, []string{"state"}),
+		panicking: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontends_panicking",
+			Help: "Frontends with so few healthy backends that all count as healthy.",
+		}),
+		checks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "checks", Help: "Checks of backends, by the verdict of those that check.",
+		}, []string{"health"}),
+		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "check_verdicts_total", Help: "Verdicts that became others, by what they became.",
+		}, []string{"health"}),
+		ejected: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "ejected_backends", Help: "Backends that some proxy holds for failed because requests to them fail.",
+		}),
 		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "bgp_sessions", Help: "BGP sessions of connected machines by state.",
 		}, []string{"state"}),
@@ -108,7 +125,7 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
-		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

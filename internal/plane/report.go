@@ -285,6 +285,7 @@ func (l *loop) count() {
 	}
 	l.countNetwork()
 	l.countFrontends()
+	l.countChecks()
 	l.certificates.count(m, l.plane.config.Now())
 	l.counts.show(m)
 }

@@ -184,11 +184,11 @@ func oneOf[T ~string](c *policyCompiler, path string, value T, list ...T) T {
 func (c *policyCompiler) healthCheck(o *v1alpha1.HealthCheck, path string) *model.HealthCheck {
 	kinds := map[v1alpha1.CheckType]model.CheckKind{
 		v1alpha1.CheckTCP: model.CheckTCP, v1alpha1.CheckTLS: model.CheckTLS, v1alpha1.CheckHTTP: model.CheckHTTP,
-		v1alpha1.CheckHTTPS: model.CheckHTTPS, v1alpha1.CheckGRPC: model.CheckGRPC, v1alpha1.CheckUDP: model.CheckUDP,
+		v1alpha1.CheckHTTPS: model.CheckHTTPS, v1alpha1.CheckGRPC: model.CheckGRPC, v1alpha1.CheckGRPCS: model.CheckGRPCS, v1alpha1.CheckUDP: model.CheckUDP,
 	}
 	kind, known := kinds[o.Type]
 	if !known {
-		c.fail(path+".type", quote(string(o.Type))+" must be one of TCP, TLS, HTTP, HTTPS, GRPC, UDP")
+		c.fail(path+".type", quote(string(o.Type))+" must be one of TCP, TLS, HTTP, HTTPS, GRPC, GRPCS, UDP")
 		return nil
 	}
 	check := &model.HealthCheck{
@@ -218,12 +218,12 @@ func (c *policyCompiler) healthCheck(o *v1alpha1.HealthCheck, path string) *mode
 			c.fail(path+".host", problem)
 			check.Host = ""
 		} else if kind == model.CheckTCP || kind == model.CheckUDP {
-			c.fail(path+".host", "is for types HTTP, HTTPS, TLS and GRPC")
+			c.fail(path+".host", "is for types HTTP, HTTPS, TLS, GRPC and GRPCS")
 			check.Host = ""
 		}
 	}
-	if check.Service != "" && (kind != model.CheckGRPC || !printable(check.Service)) {
-		c.fail(path+".service", "is for type GRPC, and a name without spaces")
+	if check.Service != "" && (kind != model.CheckGRPC && kind != model.CheckGRPCS || !printable(check.Service)) {
+		c.fail(path+".service", "is for types GRPC and GRPCS, and a name without spaces")
 		check.Service = ""
 	}
 	if asks {

@@ -261,9 +261,13 @@ func TestTLSChains(t *testing.T) {
 	pass.TCP = []model.WeightedGroup{{Group: "ns/pass/1", Weight: 1}}
 	broken := tlsHost(l.ID, "broken.test")
 	broken.TCP = []model.WeightedGroup{{Weight: 1}}
+	w.group("ns/none/1")
+	half := tlsHost(l.ID, "half.test")
+	half.TCP = []model.WeightedGroup{{Group: "ns/pass/1", Weight: 2}, {Weight: 1}, {Group: "ns/none/1", Weight: 1}}
 	w.tlsListen(l, xds.Options{}, []xds.TLSHost{
 		tlsHost(l.ID, "*", "t/any"), tlsHost(l.ID, "*.example.com", "t/wild"), tlsHost(l.ID, "www.example.com", "t/www"),
-		tlsHost(l.ID, "both.test", "t/both-ec", "t/both-rsa"), strict, old, tcp, pass, broken, tlsHost(l.ID, "closed.test"),
+		tlsHost(l.ID, "both.test", "t/both-ec", "t/both-rsa"), strict, old, tcp, pass, broken, half,
+		tlsHost(l.ID, "closed.test"),
 	},
 		section("*", host(l.ID, "*", says("any", prefix("/")))),
 		section("*", host(l.ID, "other.test", says("other", prefix("/")))),
@@ -371,6 +375,15 @@ func TestTLSChains(t *testing.T) {
 			if _, err := shake(l.Port, skip(name)); err == nil || errors.As(err, &clear) {
 				t.Errorf("%s: %v, want a closed connection without an answer", name, err)
 			}
+		}
+		served := 0
+		for range 200 { // 100 are expected, with a standard deviation of 7
+			if _, err := shake(l.Port, skip("half.test")); err == nil {
+				served++
+			}
+		}
+		if served < 50 || served > 150 {
+			t.Errorf("half.test: %d of 200 connections were served, want half: the share of broken references and of Services without endpoints is closed", served)
 		}
 	})
 

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"log/slog"
 	"math/big"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	grpchealth "google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
@@ -125,13 +127,13 @@ func udp(t *testing.T, answer string) netip.AddrPort {
 	return netip.MustParseAddrPort(c.LocalAddr().String())
 }
 
-func grpcServer(t *testing.T, with bool) netip.AddrPort {
+func grpcServer(t *testing.T, with bool, options ...grpc.ServerOption) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(options...)
 	if with {
 		h := grpchealth.NewServer()
 		h.SetServingStatus("up", grpc_health_v1.HealthCheckResponse_SERVING)
@@ -202,6 +204,60 @@ func TestProbesSayWhatBackendsDo(t *testing.T) {
 	})
 	echo, quiet := udp(t, "pong "), udp(t, "")
 	servers, bare := grpcServer(t, true), grpcServer(t, false)
+	named := config.Clone()
+	named.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if hello.ServerName != "" && hello.ServerName != "backend.example.com" {
+			return nil, errors.New("nobody of that name is here")
+		}
+		return nil, nil
+	}
+	secureServers := grpcServer(t, true, grpc.Creds(credentials.NewTLS(named)))
+	nameless := listen(t, func(c net.Conn) {
+		s := tls.Server(c, &tls.Config{Certificates: config.Certificates, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if hello.ServerName != "" {
+				return nil, errors.New("a name was asked for")
+			}
+			return nil, nil
+		}})
+		if s.Handshake() == nil {
+			silent(s)
+		}
+	})
+	old10 := listen(t, func(c net.Conn) {
+		_, _ = bufio.NewReader(c).ReadString('\n')
+		_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nhello")
+	})
+	moved := listen(t, func(c net.Conn) {
+		_, _ = bufio.NewReader(c).ReadString('\n')
+		_, _ = io.WriteString(c, "HTTP/1.1 301 Moved Permanently\r\nLocation: http://elsewhere.example.com/\r\nContent-Length: 0\r\n\r\n")
+	})
+	// They never end what they began, a byte after the other.
+	drip := func(head string) netip.AddrPort {
+		return listen(t, func(c net.Conn) {
+			_, err := io.WriteString(c, head)
+			for tick := time.NewTicker(10 * time.Millisecond); err == nil; <-tick.C {
+				_, err = io.WriteString(c, "x")
+			}
+		})
+	}
+	dripping, drippingHead := drip(""), drip("HTTP/1.1 200 OK\r\nX-Header: ")
+	flood := func(head string) netip.AddrPort {
+		return listen(t, func(c net.Conn) {
+			_, err := io.WriteString(c, head)
+			for junk := []byte(strings.Repeat("X-Junk: "+strings.Repeat("y", 1000)+"\r\n", 100)); err == nil; {
+				_, err = c.Write(junk)
+			}
+		})
+	}
+	flooding := flood("HTTP/1.1 200 OK\r\n")
+	endless := serve(t, nil, h2c, func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		for q.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	})
 
 	get := func(kind model.CheckKind, path string) model.HealthCheck {
 		return model.HealthCheck{Kind: kind, Path: path}
@@ -250,6 +306,23 @@ func TestProbesSayWhatBackendsDo(t *testing.T) {
 		{"gRPC, not serving", servers, with(get(model.CheckGRPC, ""), func(h *model.HealthCheck) { h.Service = "down" }), "NOT_SERVING"},
 		{"gRPC, unknown", servers, with(get(model.CheckGRPC, ""), func(h *model.HealthCheck) { h.Service = "who" }), `"who" is not known`},
 		{"gRPC, without", bare, get(model.CheckGRPC, ""), "no grpc.health.v1.Health"},
+		{"gRPC over TLS", secureServers, get(model.CheckGRPCS, ""), ""},
+		{"gRPC over TLS, a service", secureServers, with(get(model.CheckGRPCS, ""), func(h *model.HealthCheck) { h.Service, h.Host = "up", "backend.example.com" }), ""},
+		{"gRPC over TLS, not serving", secureServers, with(get(model.CheckGRPCS, ""), func(h *model.HealthCheck) { h.Service = "down" }), "NOT_SERVING"},
+		{"gRPC over TLS, another name", secureServers, with(get(model.CheckGRPCS, ""), func(h *model.HealthCheck) { h.Host = "other.example.com" }), "TLS handshake"},
+		{"gRPC over TLS, without TLS", servers, get(model.CheckGRPCS, ""), "TLS handshake"},
+		{"gRPC over TLS, without HTTP/2", old, get(model.CheckGRPCS, ""), "TLS handshake: "},
+		{"gRPC, with TLS", secureServers, get(model.CheckGRPC, ""), "connection"},
+		{"gRPC, endless answer", endless, get(model.CheckGRPC, ""), "answered with more than 64 KiB"},
+		{"TLS, no name asked for", nameless, get(model.CheckTLS, ""), ""},
+		{"TLS, server name", nameless, with(get(model.CheckTLS, ""), func(h *model.HealthCheck) { h.Host = "backend.example.com" }), "TLS handshake"},
+		{"HTTP/1.0", old10, get(model.CheckHTTP, "/"), ""},
+		{"HTTP, redirect", moved, get(model.CheckHTTP, "/"), "answered 301, want 200"},
+		{"HTTP, a byte at a time", dripping, with(get(model.CheckHTTP, "/"), func(h *model.HealthCheck) { h.Timeout = short }), "no answer within 200ms"},
+		{"HTTP, a head a byte at a time", drippingHead, with(get(model.CheckHTTP, "/"), func(h *model.HealthCheck) { h.Timeout = short }), "no answer within 200ms"},
+		{"HTTP, endless head", flooding, get(model.CheckHTTP, "/"), "more than 64 KiB"},
+		{"TLS, a byte at a time", dripping, with(get(model.CheckTLS, ""), func(h *model.HealthCheck) { h.Timeout = short }), "TLS handshake"},
+		{"gRPC, a byte at a time", dripping, get(model.CheckGRPC, ""), "frame too large"},
 		{"gRPC, hanging", hanging, with(get(model.CheckGRPC, ""), func(h *model.HealthCheck) { h.Timeout = short }), "no answer within 200ms"},
 		{"gRPC, closing", closing, get(model.CheckGRPC, ""), "connection"},
 		{"UDP", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send, h.Expect = []byte("ping"), []byte("pong ping") }), ""},
@@ -267,7 +340,10 @@ func TestProbesSayWhatBackendsDo(t *testing.T) {
 			of := model.NewCheck(c.target, c.how)
 			ctx, cancel := context.WithTimeout(t.Context(), of.Timeout)
 			defer cancel()
-			got := words(New(Config{}).probe(ctx, of), of.Timeout)
+			got, kind := words(New(Config{}).probe(ctx, of), of.Timeout)
+			if (got == "") != (kind == "") {
+				t.Errorf("%q is of kind %q", got, kind)
+			}
 			if c.want == "" && got != "" || !strings.Contains(got, c.want) || c.want != "" && got == "" {
 				t.Errorf("it says %q, want %q", got, c.want)
 			}

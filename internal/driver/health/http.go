@@ -23,7 +23,7 @@ const maxHead = 64 << 10
 
 // askHTTP1 asks over a connection and looks at the status only.
 func askHTTP1(conn net.Conn, c model.Check) error {
-	path, host := cmp.Or(c.Path, "/"), cmp.Or(c.Host, defaultHost)
+	path, host := cmp.Or(c.Path, "/"), hostOf(c)
 	if strings.ContainsFunc(path+host, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return errors.New("the check's path or host has spaces or control characters")
 	}
@@ -32,10 +32,16 @@ func askHTTP1(conn net.Conn, c model.Check) error {
 	if _, err := conn.Write(q.Bytes()); err != nil {
 		return err
 	}
-	in := bufio.NewReader(io.LimitReader(conn, maxHead))
+	head := &headReader{from: conn, left: maxHead}
+	in := bufio.NewReader(head)
 	for {
 		answer, err := http.ReadResponse(in, nil)
-		if err != nil {
+		switch {
+		case err != nil && head.left == 0:
+			return wrong("answered with a head of more than %d KiB", maxHead>>10)
+		case err != nil && isTimeout(head.err):
+			return head.err // and not that half a line is no HTTP
+		case err != nil:
 			return err
 		}
 		_ = answer.Body.Close()
@@ -43,6 +49,24 @@ func askHTTP1(conn net.Conn, c model.Check) error {
 			return judge(c, answer.StatusCode)
 		}
 	}
+}
+
+// headReader reads so many bytes, and knows why no more came.
+type headReader struct {
+	from io.Reader
+	left int
+	err  error
+}
+
+// Read implements io.Reader.
+func (h *headReader) Read(b []byte) (int, error) {
+	if h.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := h.from.Read(b[:min(len(b), h.left)])
+	h.left -= n
+	h.err = err
+	return n, err
 }
 
 // judge is nil for a status that is healthy.
@@ -61,7 +85,7 @@ func judge(c model.Check, status int) error {
 			want += "-" + strconv.Itoa(int(r[1]))
 		}
 	}
-	return fmt.Errorf("answered %d, want %s", status, cmp.Or(want, "200"))
+	return wrong("answered %d, want %s", status, cmp.Or(want, "200"))
 }
 
 // askHTTP2 is askHTTP1 in HTTP/2.
@@ -70,7 +94,7 @@ func askHTTP2(ctx context.Context, conn net.Conn, scheme string, c model.Check) 
 	if err != nil {
 		return err
 	}
-	q.Host = cmp.Or(c.Host, defaultHost)
+	q.Host = hostOf(c)
 	q.Header.Set("User-Agent", userAgent)
 	answer, err := roundTrip(conn, q)
 	if err != nil {
@@ -86,6 +110,8 @@ func roundTrip(conn net.Conn, q *http.Request) (*http.Response, error) {
 	t := &http.Transport{
 		DialContext: there, DialTLSContext: there, Protocols: new(http.Protocols),
 		DisableCompression: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHead,
+		// A server that sends without end fills no more than this, however fast it is.
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: 2 * maxHead, MaxReceiveBufferPerStream: maxHead},
 	}
 	t.Protocols.SetHTTP2(true)
 	t.Protocols.SetUnencryptedHTTP2(true)
@@ -95,19 +121,19 @@ func roundTrip(conn net.Conn, q *http.Request) (*http.Response, error) {
 // askGRPC asks grpc.health.v1.Health/Check, over HTTP/2 from the first byte. The two
 // messages are small enough to be written here: field 1 is the service asked for, and of
 // the answer the status, of which 1 is SERVING.
-func askGRPC(ctx context.Context, conn net.Conn, c model.Check) error {
+func askGRPC(ctx context.Context, conn net.Conn, scheme string, c model.Check) error {
 	var message []byte
 	if c.Service != "" {
 		message = binary.AppendUvarint([]byte{1<<3 | 2}, uint64(len(c.Service)))
 		message = append(message, c.Service...)
 	}
 	body := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Target.String()+"/grpc.health.v1.Health/Check",
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, scheme+"://"+c.Target.String()+"/grpc.health.v1.Health/Check",
 		bytes.NewReader(append(body, message...)))
 	if err != nil {
 		return err
 	}
-	q.Host = cmp.Or(c.Host, defaultHost)
+	q.Host = hostOf(c)
 	q.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}, "User-Agent": {userAgent}}
 	answer, err := roundTrip(conn, q)
 	if err != nil {
@@ -115,32 +141,35 @@ func askGRPC(ctx context.Context, conn net.Conn, c model.Check) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered %d, want gRPC's 200", answer.StatusCode)
+		return wrong("answered %d, want gRPC's 200", answer.StatusCode)
 	}
 	said, err := io.ReadAll(io.LimitReader(answer.Body, maxHead)) // to its end: the trailers follow
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case len(said) == maxHead:
+		return wrong("answered with more than %d KiB", maxHead>>10)
 	}
 	status := cmp.Or(answer.Trailer.Get("Grpc-Status"), answer.Header.Get("Grpc-Status"))
 	switch {
 	case status == "5":
-		return fmt.Errorf("gRPC service %q is not known to the server", c.Service)
+		return wrong("gRPC service %q is not known to the server", c.Service)
 	case status == "12":
-		return errors.New("the server has no grpc.health.v1.Health")
+		return wrong("the server has no grpc.health.v1.Health")
 	case status != "0":
-		return fmt.Errorf("answered gRPC status %q, want 0", status)
+		return wrong("answered gRPC status %q, want 0", status)
 	case len(said) < 5 || said[0] != 0 || int(binary.BigEndian.Uint32(said[1:])) != len(said)-5:
-		return errors.New("the answer is not one message of gRPC")
+		return wrong("the answer is not one message of gRPC")
 	}
 	switch serving := servingStatus(said[5:]); serving {
 	case 1:
 		return nil
 	case 2:
-		return errors.New("answered NOT_SERVING")
+		return wrong("answered NOT_SERVING")
 	case 3:
-		return errors.New("answered SERVICE_UNKNOWN")
+		return wrong("answered SERVICE_UNKNOWN")
 	default:
-		return fmt.Errorf("answered status %d, want SERVING", serving)
+		return wrong("answered status %d, want SERVING", serving)
 	}
 }
 

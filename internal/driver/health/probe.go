@@ -22,8 +22,6 @@ import (
 const (
 	// userAgent is how probes introduce themselves.
 	userAgent = "fairlead-health"
-	// defaultHost is the Host of a check that names none.
-	defaultHost = "fairlead-health-check"
 	// maxWords bounds a failure, bytes.
 	maxWords = 200
 )
@@ -74,7 +72,17 @@ func (p *Prober) probe(ctx context.Context, c model.Check) error {
 			err = askHTTP1(over, c)
 		}
 	case model.CheckGRPC:
-		err = askGRPC(ctx, conn, c)
+		err = askGRPC(ctx, conn, "http", c)
+	case model.CheckGRPCS:
+		var over *tls.Conn
+		if over, err = shake(ctx, conn, c, "h2"); err != nil {
+			break
+		}
+		if over.ConnectionState().NegotiatedProtocol != "h2" {
+			err = fmt.Errorf("%w: the server does not speak HTTP/2 (ALPN h2)", errTLS)
+			break
+		}
+		err = askGRPC(ctx, over, "https", c)
 	default:
 		err = fmt.Errorf("this agent cannot check over %q: upgrade it", c.Kind)
 	}
@@ -89,20 +97,27 @@ func ofContext(ctx context.Context, err error) error {
 	return err
 }
 
+// errTLS is the class of failures of TLS.
+var errTLS = errors.New("TLS handshake")
+
+// hostOf is the Host of a request: the backend's address where the check names none.
+func hostOf(c model.Check) string { return cmp.Or(c.Host, c.Target.String()) }
+
 // shake makes a TLS connection. Who answers is not verified: that it answers is asked.
 func shake(ctx context.Context, conn net.Conn, c model.Check, protocols ...string) (*tls.Conn, error) {
 	over := tls.Client(conn, &tls.Config{
 		ServerName: serverName(c), InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, NextProtos: protocols,
 	})
 	if err := over.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("TLS handshake: %w", err)
+		return nil, fmt.Errorf("%w: %w", errTLS, err)
 	}
 	return over, nil
 }
 
-// serverName is what a handshake asks for: a host without its port.
+// serverName is what a handshake asks for: a host without its port; none where the check
+// names no host.
 func serverName(c model.Check) string {
-	name := cmp.Or(c.ServerName, c.Host, defaultHost)
+	name := cmp.Or(c.ServerName, c.Host)
 	if host, _, err := net.SplitHostPort(name); err == nil {
 		return host
 	}
@@ -131,7 +146,7 @@ func (p *Prober) datagram(ctx context.Context, c model.Check) error {
 		return ofContext(ctx, err)
 	}
 	if !bytes.HasPrefix(answer[:n], c.Expect) {
-		return fmt.Errorf("answered %s, want what begins with %s", quote(answer[:min(n, len(c.Expect))]), quote(c.Expect))
+		return wrong("answered %s, want what begins with %s", quote(answer[:min(n, len(c.Expect))]), quote(c.Expect))
 	}
 	return nil
 }
@@ -144,33 +159,46 @@ type unconnected struct{ error }
 
 func (u unconnected) Unwrap() error { return u.error }
 
-// words are a failure in one line; empty for none.
-func words(err error, timeout time.Duration) string {
+// wrong is a failure to answer as a check wants.
+func wrong(format string, args ...any) error { return wrongAnswer{fmt.Errorf(format, args...)} }
+
+type wrongAnswer struct{ error }
+
+func (w wrongAnswer) Unwrap() error { return w.error }
+
+// words are a failure in one line, and its kind; empty for none.
+func words(err error, timeout time.Duration) (text, kind string) {
 	var down unconnected
+	var answered wrongAnswer
 	unreached := errors.As(err, &down)
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || isTimeout(err)
-	var text string
 	switch {
 	case err == nil:
-		return ""
+		return "", ""
 	case unreached && late:
-		text = "no connection within " + timeout.String()
+		text, kind = "no connection within "+timeout.String(), FailTimeout
 	case late:
-		text = "no answer within " + timeout.String()
+		text, kind = "no answer within "+timeout.String(), FailTimeout
 	case errors.Is(err, syscall.ECONNREFUSED):
-		text = "connection refused"
+		text, kind = "connection refused", FailRefused
 	case errors.Is(err, syscall.ECONNRESET):
-		text = "connection reset"
+		text, kind = "connection reset", FailReset
 	case errors.Is(err, syscall.EHOSTUNREACH):
-		text = "no way to the host"
+		text, kind = "no way to the host", FailUnreachable
 	case errors.Is(err, syscall.ENETUNREACH):
-		text = "no way to its network"
+		text, kind = "no way to its network", FailUnreachable
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		text = "this machine has no file descriptors left: " + err.Error()
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EPIPE):
-		text = "connection closed without an answer"
+		text, kind = "this machine has no file descriptors left: "+err.Error(), FailOther
+	case errors.Is(err, io.EOF) && !errors.Is(err, errTLS), errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, errTLS), errors.Is(err, syscall.EPIPE):
+		text, kind = "connection closed without an answer", FailClosed
+	case errors.Is(err, errTLS) && errors.Is(err, io.EOF):
+		text, kind = errTLS.Error()+": the server closed the connection", FailTLS
+	case errors.Is(err, errTLS):
+		text, kind = err.Error(), FailTLS
+	case errors.As(err, &answered):
+		text, kind = err.Error(), FailAnswer
 	default:
-		text = err.Error()
+		text, kind = err.Error(), FailOther
 	}
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -181,7 +209,7 @@ func words(err error, timeout time.Duration) string {
 	for len(text) > maxWords {
 		text = strings.ToValidUTF8(text[:maxWords], "")
 	}
-	return cmp.Or(text, "failed without a reason")
+	return cmp.Or(text, "failed without a reason"), kind
 }
 
 func isTimeout(err error) bool {

@@ -44,7 +44,7 @@ type Prober struct {
 	queue   queue // of those that are not under way, by when they are due
 	running int
 	starts  time.Time // when the next new check may begin
-	begun   uint64    // probes since the prober was made
+	figures map[model.CheckKind]*figures
 }
 
 // check is a check with what it has found.
@@ -74,7 +74,7 @@ func New(c Config) *Prober {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Prober{config: c, wake: make(chan struct{}, 1), checks: map[string]*check{}}
+	return &Prober{config: c, wake: make(chan struct{}, 1), checks: map[string]*check{}, figures: map[model.CheckKind]*figures{}}
 }
 
 // Set replaces the checks. Those with an ID that is known go on and keep what they found;
@@ -144,13 +144,6 @@ func (p *Prober) Result(id string) model.Health {
 	return model.HealthUnchecked
 }
 
-// Begun is how many probes have begun.
-func (p *Prober) Begun() uint64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.begun
-}
-
 // Run checks until ctx is done, and returns when no probe is under way. Run it
 // once.
 func (p *Prober) Run(ctx context.Context) error {
@@ -182,15 +175,14 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) time.Time {
 	for len(p.queue) > 0 && !p.queue[0].due.After(now) && p.running < p.config.Limit && ctx.Err() == nil {
 		c := heap.Pop(&p.queue).(*check)
 		p.running++
-		p.begun++
 		of := c.Check
 		probing, cancel := context.WithTimeout(ctx, of.Timeout)
 		c.cancel = cancel
 		probes.Go(func() {
 			defer cancel()
 			began := time.Now()
-			err := p.probe(probing, of)
-			if p.end(ctx, c, began, words(err, of.Timeout)) {
+			failure, kind := words(p.probe(probing, of), of.Timeout)
+			if p.end(ctx, c, began, failure, kind) {
 				p.config.Changed()
 			}
 			p.poke()
@@ -203,7 +195,7 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) time.Time {
 }
 
 // end takes the outcome of a probe, and says whether the health is another one.
-func (p *Prober) end(ctx context.Context, c *check, began time.Time, failure string) bool {
+func (p *Prober) end(ctx context.Context, c *check, began time.Time, failure, kind string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running--
@@ -211,6 +203,7 @@ func (p *Prober) end(ctx context.Context, c *check, began time.Time, failure str
 		return false
 	}
 	now := time.Now()
+	p.count(c.Kind, cmp.Or(kind, Good), now.Sub(began))
 	changed := c.add(c.HealthCheck, failure, began, now)
 	c.due = c.next(c.HealthCheck, began, now, p.config.Random.Float64())
 	if c.again {

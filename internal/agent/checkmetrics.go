@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"cmp"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/model"
+)
+
+// checkCollector counts checks when it is asked: those that there are, and what came of
+// what was asked.
+type checkCollector struct {
+	checks *checks
+
+	health, underWay, ended, seconds *prometheus.Desc
+}
+
+func newCheckCollector(k *checks) *checkCollector {
+	of := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("fairlead_agent_"+name, help, labels, nil)
+	}
+	return &checkCollector{
+		checks:   k,
+		health:   of("checks", "Backends that this machine checks, by what it found.", "health"),
+		underWay: of("check_probes_under_way", "Probes that have begun and not ended."),
+		ended:    of("check_probes_total", "Probes that ended, by kind of check and by how: good, or the kind of failure.", "kind", "result"),
+		seconds:  of("check_probe_seconds", "How long probes took, by kind of check.", "kind"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *checkCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.health, c.underWay, c.ended, c.seconds} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *checkCollector) Collect(to chan<- prometheus.Metric) {
+	if c.checks.parts.Checker == nil {
+		return
+	}
+	counts := map[model.Health]int{}
+	for _, r := range c.checks.parts.Checker.Results() {
+		counts[r.Health]++
+	}
+	for _, h := range []model.Health{model.Healthy, model.Unhealthy, model.HealthUnknown} {
+		to <- prometheus.MustNewConstMetric(c.health, prometheus.GaugeValue, float64(counts[h]), string(h))
+	}
+	counter, is := c.checks.parts.Checker.(CheckCounter)
+	if !is {
+		return
+	}
+	list, underWay := counter.Figures()
+	to <- prometheus.MustNewConstMetric(c.underWay, prometheus.GaugeValue, float64(underWay))
+	for _, f := range list {
+		kind := cmp.Or(string(f.Kind), "HTTP")
+		var sum uint64
+		for result, n := range f.Ended {
+			sum += n
+			to <- prometheus.MustNewConstMetric(c.ended, prometheus.CounterValue, float64(n), kind, result)
+		}
+		to <- prometheus.MustNewConstHistogram(c.seconds, sum, f.Seconds, f.Within, kind)
+	}
+}
