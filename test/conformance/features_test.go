@@ -13,18 +13,14 @@ import (
 )
 
 // profiles are those that Fairlead conforms to.
-var profiles = []suite.ConformanceProfile{suite.GatewayHTTPConformanceProfile, suite.GatewayGRPCConformanceProfile}
+var profiles = []suite.ConformanceProfile{
+	suite.GatewayHTTPConformanceProfile, suite.GatewayGRPCConformanceProfile,
+	suite.GatewayTLSConformanceProfile, suite.GatewayTCPConformanceProfile, suite.GatewayUDPConformanceProfile,
+}
 
 // unsupported are the features of the profiles that Fairlead does not have, and why.
 // None is left.
 var unsupported = map[features.FeatureName]string{}
-
-// untested are features that a GatewayClass declares and of which the suite has not been run
-// yet: those of the profiles for TLS, TCP and UDP, whose backends need the kernel's balancing
-// on the suite's nodes.
-var untested = []features.FeatureName{
-	features.SupportTCPRoute, features.SupportTLSRoute, features.SupportTLSRouteModeMixed, features.SupportTLSRouteModeTerminate, features.SupportUDPRoute,
-}
 
 // channel is a set of definitions of the Gateway API.
 type channel string
@@ -36,6 +32,9 @@ const (
 	experimental channel = features.FeatureChannelExperimental
 )
 
+// fieldless are features that belong to the experimental channel and need no field of it.
+var fieldless = []features.FeatureName{features.SupportTLSRouteModeMixed}
+
 // supported are the features of the profiles that work with a channel's definitions, in
 // order: fields of the other channel are dropped by the API before Fairlead sees them.
 func supported(c channel) []features.FeatureName {
@@ -44,7 +43,8 @@ func supported(c channel) []features.FeatureName {
 	for _, p := range profiles {
 		for name := range p.CoreFeatures.Union(p.ExtendedFeatures) {
 			_, no := unsupported[name]
-			if !no && (c == experimental || features.GetFeature(name).Channel == features.FeatureChannelStandard) {
+			works := c == experimental || features.GetFeature(name).Channel == features.FeatureChannelStandard || slices.Contains(fieldless, name)
+			if !no && works {
 				names = append(names, name)
 			}
 		}
@@ -62,9 +62,7 @@ func needs(test suite.ConformanceTest, names []features.FeatureName) bool {
 func TestDeclaredFeatures(t *testing.T) {
 	var declared []features.FeatureName
 	for _, name := range translate.Features() {
-		if !slices.Contains(untested, features.FeatureName(name)) {
-			declared = append(declared, features.FeatureName(name))
-		}
+		declared = append(declared, features.FeatureName(name))
 	}
 	if tested := supported(experimental); !slices.Equal(declared, tested) {
 		t.Errorf("a GatewayClass declares %v, and the suite tests %v", declared, tested)

@@ -46,7 +46,7 @@ var echoNames = []string{
 	"registry.k8s.io/gateway-api/echo-advanced:v1.5.1",
 }
 
-// The suite waits for a CoreDNS to be ready, although only its UDP profile asks it.
+// The suite's UDP profile asks a CoreDNS.
 const dnsName = "registry.k8s.io/coredns/coredns:v1.12.2"
 
 // resources are what the suite expects to find, and the pools. Of the static one an address
