@@ -125,7 +125,7 @@ func TestPoliciesAreChecked(t *testing.T) {
 		{"loadbalancerpolicies", service + "sessionAffinity: {timeout: 1ms}", "must be from 1s to 24h"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: TCP, path: /}", "path and codes are for types HTTP and HTTPS"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: TCP, host: a}", "host is for types HTTP"},
-		{"loadbalancerpolicies", service + "healthCheck: {type: HTTP, service: a}", "service is for type GRPC"},
+		{"loadbalancerpolicies", service + "healthCheck: {type: HTTP, service: a}", "service is for types GRPC and GRPCS"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: UDP}", "type UDP needs send"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: TCP, expect: AA==}", "no other has send or expect"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: TCP, timeout: 3s}", "timeout must not be longer than interval"},
