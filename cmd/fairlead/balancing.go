@@ -41,7 +41,7 @@ type balancingFlags struct {
 func (f *balancingFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.plane, "data-plane", planeAuto, "what balances flows in the kernel: auto (the first that the machine can of xdp, nftables and ipvs), xdp, nftables, ipvs, or none")
-	flags.StringSliceVar(&f.interfaces, "lb-interfaces", nil, "interfaces at which clients' packets and tunnels arrive (default: those that hold the machine's addresses)")
+	flags.StringSliceVar(&f.interfaces, "lb-interfaces", nil, "interfaces at which clients' packets and tunnels arrive (default: those that hold the machine's addresses and lead out of it)")
 	flags.StringVar(&f.bpfDir, "bpf-dir", defaultBPFDir, "directory of a bpffs for the programs, maps and links that outlive this process")
 	flags.Uint32Var(&f.flows, "lb-flows", 0, "how many flows the flow table of XDP holds (default: by the machine's memory, 131072 or 1048576)")
 	complete(c, "data-plane", planeNames()...)

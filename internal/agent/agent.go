@@ -108,6 +108,7 @@ type Agent struct {
 	mu      sync.Mutex
 	started bool
 	blocked error // why there is no identity
+	left    bool  // data planes were to be released, and were not
 }
 
 // SocketPath is where an agent with that run directory serves its Envoy.
@@ -243,7 +244,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.drainer.leave(ctx, func() bool { return false })
 		}
 		if c.DrainOnStop {
-			a.balancer.release(ctx)
+			a.release(ctx)
 		}
 		cancel(context.Cause(stop))
 	case <-ctx.Done():
@@ -255,6 +256,29 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	return nil
+}
+
+// release takes what is balanced out of the kernel. Without a plane other machines do not
+// hear that this one leaves: they go on to send it flows, and only what is in its kernel
+// passes them on.
+func (a *Agent) release(ctx context.Context) {
+	if plane, trouble := a.upstream.status(); plane == "" && a.state.isServing() && len(a.config.Balancing.Planes) > 0 {
+		a.config.Log.Warn("no plane tells the other machines that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
+			"trouble", trouble)
+		a.mu.Lock()
+		a.left = true
+		a.mu.Unlock()
+		return
+	}
+	a.balancer.release(ctx)
+}
+
+// Left says, after Run, whether data planes are to be left as they are: the agent was to
+// leave them (DrainOnStop), or could not tell anybody that it takes them away.
+func (a *Agent) Left() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.left || !a.config.DrainOnStop
 }
 
 // recall reads what was remembered. Whatever is wrong with it is said and does not
@@ -454,6 +478,8 @@ type Status struct {
 	Unhealthy []model.CheckResult `json:"unhealthy"`
 	// Frontends that the machine balances or has backends of.
 	Frontends []model.FrontendObserved `json:"frontends"`
+	// Interfaces at which data planes have programs, or could have.
+	Interfaces []model.InterfaceObserved `json:"interfaces"`
 }
 
 // Problem is one resource that the proxy does not run as the plane wants it.
@@ -471,7 +497,7 @@ func (a *Agent) Status() Status {
 	s := Status{
 		Machine: a.config.Name, Version: a.config.Version, Cordoned: a.state.config().GetCordoned(),
 		Accepted: accepted.String(), Applied: settled.String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),
-		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(), Frontends: a.balancer.observed(), Unhealthy: a.checks.unhealthy(),
+		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(), Frontends: a.balancer.observed(), Interfaces: a.balancer.interfaces(), Unhealthy: a.checks.unhealthy(),
 	}
 	var err error
 	if s.Plane, err = a.upstream.status(); err != nil {

@@ -48,6 +48,12 @@ type Weigher interface {
 	MapBytes() uint64
 }
 
+// Attached is a data plane with programs at interfaces.
+type Attached interface {
+	// Interfaces that hold an address of the machine, sorted, with what is done there.
+	Interfaces() []model.InterfaceObserved
+}
+
 // Balancing is what balances flows at a machine. Without data planes it does nothing.
 type Balancing struct {
 	// Planes that the machine may use, the preferred first.

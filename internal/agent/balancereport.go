@@ -34,6 +34,17 @@ func (b *balancer) tunnel() *agentv1.Tunnel {
 	return nil
 }
 
+// interfaces are those at which data planes have programs, or could have.
+func (b *balancer) interfaces() []model.InterfaceObserved {
+	list := []model.InterfaceObserved{}
+	for _, plane := range b.parts.Planes {
+		if a, attached := plane.DataPlane.(Attached); attached {
+			list = append(list, a.Interfaces()...)
+		}
+	}
+	return list
+}
+
 // figures are what the data planes have counted.
 func (b *balancer) figures() (frontends []model.FrontendFigures, drops map[string]uint64, err error) {
 	drops = map[string]uint64{}

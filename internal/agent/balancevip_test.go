@@ -107,6 +107,64 @@ func TestListenersWaitForTheirDataPlane(t *testing.T) {
 	a.says(one.String())
 }
 
+// Whoever answers for a VIP on a segment passes flows on to the proxies of the others, with
+// the VIP as their destination: they hold it, and say nothing of it to anybody.
+func TestVIPsOfASegmentAreHeldForFlowsThatTheirOwnerPassesOn(t *testing.T) {
+	t.Parallel()
+	xdp := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500}
+	a := newBalancing(t, xdp)
+	vip := model.VIP{
+		Address: one, Pool: "p", Mode: model.AnnounceL2, Candidates: []string{"edge-2", "edge-1"},
+		Listeners: []model.ListenerID{"http-80"}, Frontends: []model.FrontendKey{web},
+	}
+	f := frontendOn(web, "edge-1", "edge-2")
+	f.Listener = "http-80"
+	has := func(what string, held []netip.Addr) {
+		t.Helper()
+		a.balancer.apply()
+		a.says()
+		a.with(func() {
+			if !slices.Equal(a.held, held) || !slices.Equal(a.kept, []netip.Addr{one}) {
+				t.Errorf("%s: held %v, want %v; kept %v", what, a.held, held, a.kept)
+			}
+			if claims := a.claims[len(a.claims)-1]; len(claims) != 1 || !claims[0].Ready {
+				t.Errorf("%s: the segment was told %+v", what, claims)
+			}
+		})
+	}
+	a.gives(append(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...), vipChange(t, vip))...)
+	a.listens("http-80")
+	a.whole()
+	has("a backend", []netip.Addr{one})
+
+	list := proxies(web, "edge-1", "edge-2")
+	list[0].State, list[0].Weight = model.BackendDraining, 0
+	a.gives(frontendChanges(t, f, list...)...)
+	has("draining", []netip.Addr{one})
+
+	list[0].State = model.BackendUnready
+	a.gives(frontendChanges(t, f, list...)...)
+	has("unready, a moment ago", []netip.Addr{one})
+	a.after(linger)
+	has("unready", nil) // the segment alone says who has it
+
+	a.gives(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...)...)
+	has("again", []netip.Addr{one})
+	xdp.cannot = map[model.FrontendKey]string{web: "no BPF"} // nobody can pass anything on to here
+	f.NewFlows = 1
+	a.gives(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...)...)
+	a.balancer.apply()
+	a.after(linger)
+	a.apply()
+	a.after(linger)
+	a.apply()
+	a.with(func() {
+		if len(a.held) != 0 {
+			t.Errorf("without a data plane: held %v", a.held)
+		}
+	})
+}
+
 // A machine that leaves the pool still has flows: others pass them on to it, with the VIP
 // as their destination.
 func TestVIPsAreHeldForFlowsThatOthersPassOn(t *testing.T) {

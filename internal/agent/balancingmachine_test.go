@@ -53,10 +53,21 @@ func TestMachineWithoutAProxy(t *testing.T) {
 		t.Error("the end of an agent that leaves took everything out")
 	}
 	m.config.DrainOnStop = true
-	_, stop = m.start()
+	a, stop = m.start()
 	eventually(t, "a third one is told", func() bool { return again.times() > 1 })
 	stop()
-	if len(again.has().Frontends) != 0 {
+	if again.has().Frontends[web] == nil || !a.Left() {
+		t.Error("what others still send here, as no plane tells them, is not passed on any more")
+	}
+
+	p = newPlane(t, p.authority)
+	m.config.Planes = []string{p.address}
+	a, stop = m.start()
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
+	eventually(t, "it is connected", func() bool { return a.Status().Plane != "" })
+	stop()
+	if len(again.has().Frontends) != 0 || a.Left() {
 		t.Error("the end of an agent that drains left something")
 	}
 }

@@ -65,13 +65,19 @@ func TestVIPsWithoutAPlane(t *testing.T) {
 // awaitRouterSession waits until the shared router has a session with an edge.
 func (s *site) awaitRouterSession(t *testing.T, edge string) {
 	t.Helper()
+	s.awaitRouterSessionOf(t, edge, 2)
+}
+
+// awaitRouterSessionOf waits until that session carries so many prefixes.
+func (s *site) awaitRouterSessionOf(t *testing.T, edge string, prefixes int) {
+	t.Helper()
 	s.await(t, "the router's session with "+edge, func(ctx context.Context) error {
 		sessions, err := upstream.Sessions(ctx)
 		if err != nil {
 			return err
 		}
 		for _, x := range sessions {
-			if v4, _, _ := s.Lab.Machine(edge).On(lab.SegmentEdges); x.Neighbor == v4 && x.Up && x.Received == 2 {
+			if v4, _, _ := s.Lab.Machine(edge).On(lab.SegmentEdges); x.Neighbor == v4 && x.Up && x.Received == prefixes {
 				return nil
 			}
 		}

@@ -44,6 +44,8 @@ type attacher struct {
 	k    *kernel
 	log  *slog.Logger
 	here map[hook]map[int]*attachment
+	// failed is why a hook is not at an interface, by its index.
+	failed map[int]error
 }
 
 // newAttacher adopts the links that are pinned: their programs are replaced by ours, each at

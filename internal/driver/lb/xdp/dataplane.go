@@ -19,7 +19,7 @@ type Config struct {
 	// Dir is the directory of pins. Where it is on no bpffs, one is mounted.
 	Dir string
 	// Interfaces that programs are attached to. Empty: those that hold Addresses or the
-	// machine's tunnel endpoints.
+	// machine's tunnel endpoints and lead out of the machine.
 	Interfaces []string
 	// Addresses of the machine that others reach it by.
 	Addresses func() []netip.Addr
@@ -51,7 +51,9 @@ type DataPlane struct {
 	want     model.Balancing
 	wanted   bool // Set was called
 	problems []string
-	lost     map[string]time.Time // machines that just ceased to take packets out of tunnels
+	found    []device                  // that programs belong to
+	left     []model.InterfaceObserved // others that hold an address
+	lost     map[string]time.Time      // machines that just ceased to take packets out of tunnels
 	tunnel   tunnel
 	captures int // that run
 	closed   bool
@@ -257,9 +259,11 @@ func (d *DataPlane) attach(balanced, taken bool) {
 	if taken {
 		at[1] = found
 	}
+	d.attached.failed = map[int]error{}
 	for h, list := range map[hook][]device{hookXDP: at[0], hookIngress: at[1], hookEgress: at[1]} {
-		for _, err := range d.attached.set(h, list) {
+		for index, err := range d.attached.set(h, list) {
 			errs = append(errs, err)
+			d.attached.failed[index] = err
 		}
 	}
 	var problems []string
@@ -290,13 +294,30 @@ func (d *DataPlane) attach(balanced, taken bool) {
 
 // devices are the interfaces that programs belong to, and what is wrong.
 func (d *DataPlane) devices() ([]device, []error) {
-	addresses := d.c.Addresses()
-	if self := d.want.Nodes[d.want.Machine]; self != nil {
-		addresses = append(slices.Clone(addresses), self.Tunnel4, self.Tunnel6)
+	all, err := ports()
+	if err != nil {
+		return nil, []error{err}
 	}
-	found, errs := devices(d.c.Interfaces, addresses)
+	var found []device
+	var left []model.InterfaceObserved
+	var errs []error
+	if len(d.c.Interfaces) > 0 {
+		found, errs = byName(all, d.c.Interfaces)
+	} else {
+		var ends []netip.Addr
+		if self := d.want.Nodes[d.want.Machine]; self != nil {
+			ends = append(ends, self.Tunnel4, self.Tunnel6)
+		}
+		found, left, errs = choose(all, d.c.Addresses(), ends)
+	}
+	for _, o := range left {
+		if !slices.Contains(d.left, o) {
+			d.c.Log.Info("programs are not attached to an interface that holds an address; --lb-interfaces would name it", "interface", o.Name, "because", o.Message)
+		}
+	}
+	d.found, d.left = found, left
 	if len(found) == 0 && len(errs) == 0 {
-		errs = append(errs, errors.New("no interface holds an address of this machine; name them by --lb-interfaces"))
+		errs = append(errs, errors.New("no interface that leads out of the machine holds an address of it; name them by --lb-interfaces"))
 	}
 	d.tunnel = newTunnel(found, errs)
 	return found, errs

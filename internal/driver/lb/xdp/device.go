@@ -1,14 +1,10 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
-	"net/netip"
 	"runtime"
-	"slices"
 	"unsafe"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,53 +14,6 @@ type device struct {
 	index int
 	mtu   int
 	kind  string // as netlink says: veth, device and so on
-}
-
-// devices returns those with the names, or those that hold one of the addresses, sorted by
-// name, and what is wrong with others that were meant.
-func devices(names []string, addresses []netip.Addr) ([]device, []error) {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, []error{fmt.Errorf("list interfaces: %w", err)}
-	}
-	holds := map[int]bool{}
-	if len(names) == 0 {
-		list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-		if err != nil {
-			return nil, []error{fmt.Errorf("list addresses: %w", err)}
-		}
-		for _, a := range list {
-			if ip, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(addresses, ip.Unmap()) {
-				holds[a.LinkIndex] = true
-			}
-		}
-	}
-	var found []device
-	var errs []error
-	missing := slices.Clone(names)
-	for _, l := range links {
-		a := l.Attrs()
-		missing = slices.DeleteFunc(missing, func(n string) bool { return n == a.Name })
-		switch {
-		case !holds[a.Index] && !slices.Contains(names, a.Name):
-		case a.EncapType != "ether":
-			if len(names) > 0 || a.EncapType != "loopback" {
-				errs = append(errs, fmt.Errorf("interface %s: %w: it carries no Ethernet frames (%s)", a.Name, errors.ErrUnsupported, a.EncapType))
-			}
-		default:
-			found = append(found, device{name: a.Name, index: a.Index, mtu: a.MTU, kind: l.Type()})
-		}
-	}
-	for _, name := range missing {
-		errs = append(errs, fmt.Errorf("interface %s: there is none of that name; --lb-interfaces names it", name))
-	}
-	slices.SortFunc(found, func(x, y device) int {
-		if x.name < y.name {
-			return -1
-		}
-		return 1
-	})
-	return found, errs
 }
 
 // Commands of SIOCETHTOOL (linux/ethtool.h) that the unix package does not define.
