@@ -57,7 +57,7 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 		}
 		if (likely(b && follows(flow, b, p, now))) {
 			if (brief && unlikely(!is_short(b)))
-				return LONG_WAY;
+				return nat_known(p, f, at, b, flow, &key, now);
 			note(flow, &key, p, f, now);
 		} else {
 			at = begin(p, f, &key, flow, now, &begins, brief);
@@ -149,9 +149,11 @@ static __always_inline int balance_short(struct xdp_md *xdp)
 		if (unlikely(*(__u8 *)data & 1))
 			return XDP_PASS;
 		struct frontend *f = frontend_of(&p);
+		int result;
 		if (!f)
-			return nat_port_range(p.destination_port) ? LONG_WAY : XDP_PASS;
-		int result = deliver(&p, f, 1);
+			result = nat_back(&p);
+		else
+			result = deliver(&p, f, 1);
 		if (likely(result >= 0 || result == LONG_WAY))
 			return result;
 		return drop(xdp, result);

@@ -577,6 +577,25 @@ static __always_inline int nat_forward(struct packet *p, struct frontend *f, str
 	return verdict;
 }
 
+/* What the short program does with a packet of a flow that has a port: balance_any would do
+ * the same. */
+static __always_inline int nat_known(struct packet *p, struct frontend *f, __u32 at, struct backend *b,
+				     struct flow *flow, const struct flow_key *key, __u32 now)
+{
+	if (b->mode != MODE_NAT || (b->flags & BACKEND_HERE) || !flow->nat_port)
+		return LONG_WAY;
+	note(flow, key, p, f, now);
+	if (p->ttl <= 1)
+		return -REASON_LOOP;
+	__u32 index = f->index, length = p->length;
+	int verdict = nat_forward(p, f, b, flow);
+	if (verdict >= 0) {
+		count(&frontend_counters, index, length, 0);
+		count(&backend_counters, at, length, 0);
+	}
+	return verdict;
+}
+
 /* The flow is in use: its entry must last as long as the port. Once a second is enough. */
 static __always_inline void nat_touch(struct nat_work *w, const struct nat *n, __u8 flags, __u32 now)
 {
