@@ -37,6 +37,9 @@ const (
 var (
 	serviceNet = netip.MustParsePrefix("10.96.0.0/16")
 	firstNet   = netip.MustParseAddr("10.244.1.0") // of the first node's pods, a /24
+
+	serviceNet6 = netip.MustParsePrefix("fd96::/112")
+	firstNet6   = netip.MustParseAddr("fd24:0:0:1::") // of the first node's pods, a /64
 )
 
 // Options say what a cluster is. Name is required.
@@ -50,6 +53,9 @@ type Options struct {
 	// Images are files, as `docker save` writes them, that every node imports before the
 	// cluster is ready.
 	Images []string
+	// IPv6 gives pods an address of each family, and Services that ask for nothing one of
+	// IPv6. Without it all have addresses of IPv4.
+	IPv6 bool
 	// Machines are further machines of the lab, on the same segment as the nodes.
 	Machines []lab.MachineSpec
 	// Lab says how the lab is kept.
@@ -66,6 +72,7 @@ type Cluster struct {
 	Nodes []*lab.Machine
 
 	dir, tools string
+	ipv6       bool
 	log        *slog.Logger
 }
 
@@ -153,7 +160,7 @@ func Open(name string, o lab.Options) (*Cluster, error) {
 func newCluster(l *lab.Lab, o Options) *Cluster {
 	return &Cluster{
 		Lab: l, Control: l.Machine("control"), Nodes: l.Machines(RoleNode),
-		dir: filepath.Join(l.State().Dir(), "machines", "control"), tools: o.Tools, log: o.Lab.Log,
+		dir: filepath.Join(l.State().Dir(), "machines", "control"), tools: o.Tools, ipv6: o.IPv6, log: o.Lab.Log,
 	}
 }
 

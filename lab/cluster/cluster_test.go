@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ const ownerVariable = "FAIRLEAD_CLUSTER_TEST_OWNER"
 func TestMain(m *testing.M) {
 	lab.MaybeJanitor()
 	if name := os.Getenv(ownerVariable); name != "" {
-		if _, err := startWithPods(context.Background(), name, lab.Options{}); err != nil {
+		if _, err := startWithPods(context.Background(), Options{Name: name}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 }
 
 // startWithPods starts a cluster with an echo server on each of its two nodes.
-func startWithPods(ctx context.Context, name string, o lab.Options) (*Cluster, error) {
+func startWithPods(ctx context.Context, o Options) (*Cluster, error) {
 	tools := os.Getenv("FAIRLEAD_CLUSTER")
 	if tools == "" {
 		tools = filepath.Join("..", "..", ".tools", "cluster")
@@ -53,7 +54,8 @@ func startWithPods(ctx context.Context, name string, o lab.Options) (*Cluster, e
 	if err := (Image{Names: []string{"localhost/echo:1"}, Program: filepath.Join(tools, "echo-basic")}).Write(image); err != nil {
 		return nil, err
 	}
-	c, err := Start(ctx, Options{Name: name, Tools: tools, Images: []string{image}, Lab: o})
+	o.Tools, o.Images = tools, []string{image}
+	c, err := Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -82,12 +84,17 @@ func testLog(t *testing.T) *slog.Logger {
 }
 
 // Two nodes run pods from an image that was imported, pods of both nodes are reached from
-// a third machine, a Service's address works in a pod, logs can be read; nothing is left.
+// a third machine, a Service's address works at a node, logs can be read; nothing is left.
 func TestCluster(t *testing.T) {
 	needRoot(t)
+	t.Run("IPv4", func(t *testing.T) { testCluster(t, false) })
+	t.Run("IPv6", func(t *testing.T) { testCluster(t, true) })
+}
+
+func testCluster(t *testing.T, ipv6 bool) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	c, err := startWithPods(ctx, fmt.Sprintf("cluster-%d", os.Getpid()), lab.Options{Log: testLog(t)})
+	c, err := startWithPods(ctx, Options{Name: fmt.Sprintf("cluster-%d", os.Getpid()), IPv6: ipv6, Lab: lab.Options{Log: testLog(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +107,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("the cluster left %v (%v)", left, err)
 		}
 	})
-	out, err := c.kubectl(ctx, "get", "pods", "-l", "app=echo", "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.status.podIP} {.metadata.name}{"\n"}{end}`)
+	out, err := c.kubectl(ctx, "get", "pods", "-l", "app=echo", "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name} {.status.podIPs[*].ip}{"\n"}{end}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,22 +115,33 @@ func TestCluster(t *testing.T) {
 	if len(pods) != 2 || strings.Fields(pods[0])[0] == strings.Fields(pods[1])[0] {
 		t.Fatalf("pods %q: want one on each node", pods)
 	}
+	families := 1
+	if ipv6 {
+		families = 2
+	}
 	for _, pod := range pods {
-		address := strings.Fields(pod)[1]
-		client := c.Control.HTTPClient()
-		response, err := client.Get("http://" + address + ":3000/")
-		if err != nil {
-			t.Errorf("reach pod %s: %v", pod, err)
-			continue
+		addresses := strings.Fields(pod)[2:]
+		if len(addresses) != families {
+			t.Errorf("pod %s has the addresses %v, want %d", pod, addresses, families)
 		}
-		_ = response.Body.Close()
+		for _, address := range addresses {
+			response, err := c.Control.HTTPClient().Get("http://" + net.JoinHostPort(address, "3000") + "/")
+			if err != nil {
+				t.Errorf("reach pod %s: %v", pod, err)
+				continue
+			}
+			_ = response.Body.Close()
+		}
 	}
 	service, err := c.kubectl(ctx, "get", "service", "echo", "-o", "jsonpath={.spec.clusterIP}")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(service, ":") != ipv6 {
+		t.Errorf("the Service's address is %s", service)
+	}
 	err = c.await(ctx, "the Service's address to work", func() error {
-		response, err := c.Nodes[0].HTTPClient().Get("http://" + service + ":80/")
+		response, err := c.Nodes[0].HTTPClient().Get("http://" + net.JoinHostPort(service, "80") + "/")
 		if err == nil {
 			_ = response.Body.Close()
 		}
@@ -132,7 +150,7 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if log, err := c.kubectl(ctx, "logs", strings.Fields(pods[0])[2]); err != nil || !strings.Contains(log, "Starting server") {
+	if log, err := c.kubectl(ctx, "logs", strings.Fields(pods[0])[1]); err != nil || !strings.Contains(log, "Starting server") {
 		t.Errorf("the pod's log is %q (%v)", log, err)
 	}
 	// No process of the cluster is on the host's network, and none of its links.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"strconv"
 
@@ -25,6 +26,11 @@ func (c *Cluster) startControl(ctx context.Context) error {
 	if err := c.issueAll(p, address); err != nil {
 		return err
 	}
+	// The family of the API's own address is that of Services which ask for none.
+	advertised, bound, services := address, "0.0.0.0", serviceNet.String()
+	if c.ipv6 {
+		advertised, bound, services = c.Control.Addr6().String(), "::", serviceNet6.String()+","+services
+	}
 	// The only client is on the same machine, whose loopback is its own.
 	const etcd = "http://127.0.0.1:2379"
 	const peer = "http://127.0.0.1:2380"
@@ -34,7 +40,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 		return err
 	}
 	if err := c.start(ctx, "apiserver", "kube-apiserver",
-		"--etcd-servers="+etcd, "--advertise-address="+address, "--secure-port="+strconv.Itoa(apiPort),
+		"--etcd-servers="+etcd, "--advertise-address="+advertised, "--bind-address="+bound, "--secure-port="+strconv.Itoa(apiPort),
 		"--tls-cert-file="+p.path("apiserver.crt"), "--tls-private-key-file="+p.path("apiserver.key"),
 		"--client-ca-file="+p.path("ca.crt"),
 		"--requestheader-client-ca-file="+p.path("ca.crt"), "--requestheader-allowed-names=front-proxy",
@@ -46,7 +52,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+p.path("sa.key"), "--service-account-signing-key-file="+p.path("sa.key"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--service-cluster-ip-range="+serviceNet.String(), "--allow-privileged=true"); err != nil {
+		"--service-cluster-ip-range="+services, "--allow-privileged=true"); err != nil {
 		return err
 	}
 	err = c.await(ctx, "the API to be ready", func() error {
@@ -76,8 +82,10 @@ func (c *Cluster) startControl(ctx context.Context) error {
 // issueAll makes the certificates and kubeconfigs of everybody in the cluster.
 func (c *Cluster) issueAll(p *pki, address string) error {
 	server := "https://" + net.JoinHostPort(address, strconv.Itoa(apiPort))
-	first := serviceNet.Addr().Next().String()
-	ips := []net.IP{net.ParseIP(address), net.IPv4(127, 0, 0, 1), net.ParseIP(first)}
+	ips := []net.IP{net.ParseIP(address), net.IPv4(127, 0, 0, 1)}
+	for _, first := range []netip.Addr{serviceNet.Addr().Next(), serviceNet6.Addr().Next(), c.Control.Addr6()} {
+		ips = append(ips, first.AsSlice())
+	}
 	if _, _, err := p.issue("apiserver", pkix.Name{CommonName: "kube-apiserver"}, ips,
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"); err != nil {
 		return err

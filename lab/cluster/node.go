@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
@@ -21,11 +22,17 @@ import (
 //go:embed node.sh
 var nodeScript string
 
-// podNet is the network of the pods of the node with that index.
-func podNet(index int) netip.Prefix {
+// podNets are the networks of the pods of the node with that index.
+func (c *Cluster) podNets(index int) []netip.Prefix {
 	a := firstNet.As4()
 	a[2] += byte(index)
-	return netip.PrefixFrom(netip.AddrFrom4(a), 24)
+	nets := []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(a), 24)}
+	if c.ipv6 {
+		b := firstNet6.As16()
+		b[7] += byte(index)
+		nets = append(nets, netip.PrefixFrom(netip.AddrFrom16(b), 64))
+	}
+	return nets
 }
 
 // dirOf is the node's own directory.
@@ -54,7 +61,7 @@ func (c *Cluster) startNode(ctx context.Context, index int, m *lab.Machine) erro
 	for name, text := range map[string]string{
 		"containerd.toml":      containerdConfig(dir),
 		"kubelet.yaml":         c.kubeletConfig(m, cgroup),
-		"cni/10-pods.conflist": cniConfig(podNet(index)),
+		"cni/10-pods.conflist": cniConfig(c.podNets(index)),
 		"node.sh":              nodeScript,
 	} {
 		path := filepath.Join(dir, name)
@@ -103,18 +110,29 @@ func (c *Cluster) route(index int, m *lab.Machine) error {
 		if i == index {
 			continue
 		}
-		if err := addRoute(h, podNet(i), other.Addr4()); err != nil {
-			return err
+		for _, pods := range c.podNets(i) {
+			via := other.Addr4()
+			if pods.Addr().Is6() {
+				via = other.Addr6()
+			}
+			if err := addRoute(h, pods, via); err != nil {
+				return err
+			}
 		}
 	}
 	if m == c.Control {
 		return nil
 	}
+	if c.ipv6 {
+		if err := addRoute(h, netip.PrefixFrom(netip.IPv6Unspecified(), 0), c.Control.Addr6()); err != nil {
+			return err
+		}
+	}
 	return addRoute(h, netip.PrefixFrom(netip.IPv4Unspecified(), 0), c.Control.Addr4())
 }
 
 func addRoute(h *netlink.Handle, to netip.Prefix, via netip.Addr) error {
-	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), 32)}
+	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
 	if err := h.RouteAdd(&netlink.Route{Dst: dst, Gw: via.AsSlice()}); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("add a route to %s through %s: %w", to, via, err)
 	}
@@ -170,10 +188,16 @@ volumePluginDir: /run/fairlead-volumes
 }
 
 // cniConfig has a bridge on the node with an address of each pod's network.
-func cniConfig(pods netip.Prefix) string {
+func cniConfig(pods []netip.Prefix) string {
+	var ranges, routes []string
+	for _, p := range pods {
+		ranges = append(ranges, fmt.Sprintf(`[{"subnet": %q}]`, p))
+		everything, _ := p.Addr().Prefix(0)
+		routes = append(routes, fmt.Sprintf(`{"dst": %q}`, everything))
+	}
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true,
-   "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+   "ipam": {"type": "host-local", "ranges": [%s], "routes": [%s]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
-`, pods)
+`, strings.Join(ranges, ", "), strings.Join(routes, ", "))
 }

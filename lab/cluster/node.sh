@@ -22,6 +22,7 @@ mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
 mount --make-rshared / # kubelet and pods share mounts
 
 echo 1 >/proc/sys/net/ipv4/ip_forward
+echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 # Replies to a VIP's clients may leave another way than they came.
 echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
 echo 0 >/proc/sys/net/ipv4/conf/default/rp_filter

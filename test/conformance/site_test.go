@@ -25,7 +25,7 @@ const gatewayClass = "fairlead"
 // one of them.
 type vips struct{ pool, static, usable, unusable string }
 
-// familyVariable chooses the family of the VIPs: 4, which is the default, or 6.
+// familyVariable chooses the family of VIPs and Services: 4, which is the default, or 6.
 const familyVariable = "FAIRLEAD_CONFORMANCE_FAMILY"
 
 func addresses() vips {
@@ -115,7 +115,7 @@ func startSite(ctx context.Context, name string) (*site, error) {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	c, err := cluster.Start(ctx, cluster.Options{
-		Name: name, Tools: tools, Images: []string{echo, dns},
+		Name: name, Tools: tools, Images: []string{echo, dns}, IPv6: os.Getenv(familyVariable) == "6",
 		Machines: []lab.MachineSpec{{Name: suiteMachine, Role: lab.RoleClient}, {Name: "plane", Role: lab.RolePlane}},
 		Lab:      lab.Options{Log: log},
 	})
