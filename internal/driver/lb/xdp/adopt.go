@@ -136,10 +136,12 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 	errs[1] = it.Err()
 	var source bpfSourceKey
 	var one uint32
+	var strangers []bpfSourceKey // they would let clients of the one before into the next with the number
 	it = s.k.maps.Sources.Iterate()
 	for it.Next(&source, &one) {
 		f := byIndex[source.Frontend]
 		if f == nil {
+			strangers = append(strangers, source)
 			continue
 		}
 		if f.sources == nil {
@@ -155,18 +157,30 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 		f.sources[netip.PrefixFrom(a, bits)] = true
 	}
 	errs[2] = it.Err()
-	var server bpfQuicServerKey
-	var place uint32
-	it = s.k.maps.QuicServers.Iterate()
-	for it.Next(&server, &place) {
-		if f := byIndex[server.Frontend]; f != nil {
-			if f.servers == nil {
-				f.servers = map[[8]byte]uint32{}
-			}
-			f.servers[server.Id] = place
+	for _, k := range strangers {
+		if err := absent(s.k.maps.Sources.Delete(k)); err != nil {
+			return fmt.Errorf("remove a range of clients: %w", err)
 		}
 	}
+	var server bpfQuicServerKey
+	var place uint32
+	var unknown []bpfQuicServerKey
+	it = s.k.maps.QuicServers.Iterate()
+	for it.Next(&server, &place) {
+		f := byIndex[server.Frontend]
+		if f == nil {
+			unknown = append(unknown, server)
+			continue
+		}
+		if f.servers == nil {
+			f.servers = map[[8]byte]uint32{}
+		}
+		f.servers[server.Id] = place
+	}
 	errs[3] = it.Err()
+	for _, k := range unknown {
+		_ = s.k.maps.QuicServers.Delete(k)
+	}
 	var vip bpfAddress
 	var n uint32
 	it = s.k.maps.Vips.Iterate()

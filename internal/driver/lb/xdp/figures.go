@@ -20,6 +20,9 @@ const (
 	// countMost is how long that may take. What is not reached by then is not counted.
 	countMost = 2 * time.Second
 	batchSize = 4096
+	// udpIdle is udp_idle of bpf/flow.h: an entry of UDP that is silent for longer is no flow
+	// any more, though nothing has taken it away.
+	udpIdle = 180 * time.Second
 )
 
 // view is what names in flow tables stand for, as of one moment.
@@ -43,6 +46,25 @@ type viewPlace struct {
 	id         uint64
 	generation uint8
 	rows       uint32
+}
+
+// over says that an entry of a flow table stands for no flow any more.
+func (v *view) over(frontend uint32, idle time.Duration) bool {
+	return idle > udpIdle && v.frontends[frontend].key.Transport == model.UDP
+}
+
+// uptime is the clock by which programs note when a flow was seen.
+func uptime() (time.Duration, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("read the clock: %w", err)
+	}
+	return time.Duration(now.Nano()), nil
+}
+
+// idle is how long ago an entry was seen, to the second.
+func idle(up time.Duration, seen uint32) time.Duration {
+	return max(0, up.Truncate(time.Second)-time.Duration(seen)*time.Second)
 }
 
 // view must be called under the lock.
@@ -190,9 +212,13 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 	}
 	c := &flowCounts{balanced: map[balancedTo]uint64{}, owned: map[ownedBy]uint64{}}
 	end := time.Now().Add(countMost)
+	up, err := uptime()
+	if err != nil {
+		d.c.Log.Warn("flows are counted that have ended, too", "error", err)
+	}
 	for _, m := range []*ebpf.Map{v.maps.Flows, v.maps.Fresh} {
 		err := each(m, func(k *bpfFlowKey, f *bpfFlow) bool {
-			if f.State != uint8(bpfFlowStateFLOW_CLOSING) && v.places[f.Backend].generation == f.Generation {
+			if f.State != uint8(bpfFlowStateFLOW_CLOSING) && v.places[f.Backend].generation == f.Generation && !v.over(k.Frontend, idle(up, f.Seen)) {
 				c.balanced[balancedTo{k.Frontend, f.Backend}]++
 			}
 			return true
@@ -203,7 +229,7 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 	}
 	for _, m := range []*ebpf.Map{v.maps.Owned, v.maps.OwnedFresh} {
 		if err := each(m, func(k *bpfFlowKey, o *bpfOwned) bool {
-			if o.State != uint8(bpfFlowStateFLOW_CLOSING) {
+			if o.State != uint8(bpfFlowStateFLOW_CLOSING) && !v.over(k.Frontend, idle(up, o.Seen)) {
 				c.owned[ownedBy{k.Frontend, o.Id}]++
 			}
 			return true
@@ -264,17 +290,18 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 	if q.Limit <= 0 {
 		q.Limit = 1000
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return nil, false, fmt.Errorf("read the clock: %w", err)
+	up, err := uptime()
+	if err != nil {
+		return nil, false, err
 	}
 	take := func(k *bpfFlowKey, backend model.FrontendBackend, f viewFrontend, state string, seen uint32) bool {
 		x := model.Flow{
 			Frontend: f.key, Client: netip.AddrPortFrom(k.Client.address(), networkPort(k.Port)), Backend: backend.Address, Machine: backend.Machine,
-			State: state, Idle: time.Duration(max(0, now.Sec-int64(seen))) * time.Second,
+			State: state, Idle: idle(up, seen),
 		}
 		switch {
-		case q.Frontend != model.FrontendKey{} && q.Frontend != x.Frontend,
+		case v.over(k.Frontend, x.Idle),
+			q.Frontend != model.FrontendKey{} && q.Frontend != x.Frontend,
 			q.Client.IsValid() && !q.Client.Contains(x.Client.Addr()),
 			q.Backend.IsValid() && q.Backend != x.Backend.Addr():
 			return true

@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -39,6 +40,10 @@ func TestHeadersAgree(t *testing.T) {
 		if got, err := strconv.ParseInt(m[1], 0, 32); err != nil || int(got) != want {
 			t.Errorf("%s is %s in layout.h, %d here", name, m[1], want)
 		}
+	}
+	m := regexp.MustCompile(`(?m)^const volatile __u32 udp_idle = (\d+);`).FindStringSubmatch(read("flow.h"))
+	if m == nil || m[1] != fmt.Sprint(udpIdle.Seconds()) {
+		t.Errorf("udp_idle is %v in flow.h, %v here", m, udpIdle)
 	}
 	page, err := os.ReadFile("../../../../docs/reference/dataplane.md")
 	if err != nil {

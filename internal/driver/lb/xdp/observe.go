@@ -65,6 +65,10 @@ func (d *DataPlane) observe(o *model.FrontendObserved, f *frontend) {
 		if len(d.attached.here[hookXDP]) > 0 {
 			o.State = model.FrontendBalanced
 		}
+		if n := due(f.plan.members); f.table != nil && f.table.size != n {
+			messages = append(messages, fmt.Sprintf("its lookup table has %d rows, not %d, because the map of %d has no room: shares follow weights less closely, and machines with more room may choose other backends",
+				f.table.size, n, d.k.rowCount))
+		}
 		messages = append(messages, d.problems...)
 		messages = append(messages, d.ways(f)...)
 	}

@@ -27,6 +27,7 @@ type prober struct {
 
 	mu      sync.Mutex
 	targets map[target]*verdict
+	shut    map[exit]int // targets that are closed
 	numbers map[uint16]target
 	next    uint16
 	epoch   uint64 // raised with every verdict that changes
@@ -40,6 +41,14 @@ type target struct {
 	source  netip.Addr // ours
 	back    netip.Addr // our address of the VIP's family
 }
+
+// exit is what a verdict is about.
+type exit struct {
+	machine string
+	vip     netip.Addr
+}
+
+func (t target) exit() exit { return exit{t.machine, t.vip} }
 
 // verdict is what is known about a target.
 type verdict struct {
@@ -63,7 +72,7 @@ const (
 func newProber(log *slog.Logger, changed func()) *prober {
 	return &prober{
 		log: log, changed: changed, now: time.Now, news: make(chan struct{}, 1),
-		every: probeEvery, targets: map[target]*verdict{}, numbers: map[uint16]target{}, next: uint16(rand.Uint32()),
+		every: probeEvery, targets: map[target]*verdict{}, shut: map[exit]int{}, numbers: map[uint16]target{}, next: uint16(rand.Uint32()),
 	}
 }
 
@@ -121,6 +130,7 @@ func (p *prober) set(list []target) {
 	}
 	for t, v := range p.targets {
 		if !keep[t] {
+			p.shutting(t, v, false)
 			delete(p.targets, t)
 			delete(p.numbers, v.number)
 		}
@@ -132,12 +142,21 @@ func (p *prober) set(list []target) {
 func (p *prober) closed(machine string, vip netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for t, v := range p.targets {
-		if v.closed && t.machine == machine && t.vip == vip {
-			return true
+	return p.shut[exit{machine, vip}] > 0
+}
+
+// shutting notes whether a target is closed.
+func (p *prober) shutting(t target, v *verdict, closed bool) {
+	switch e := t.exit(); {
+	case closed == v.closed:
+	case closed:
+		p.shut[e]++
+	default:
+		if p.shut[e]--; p.shut[e] == 0 {
+			delete(p.shut, e)
 		}
 	}
-	return false
+	v.closed = closed
 }
 
 func (p *prober) age() uint64 {
@@ -166,7 +185,7 @@ func (p *prober) answered(number uint16, from netip.Addr) {
 }
 
 func (p *prober) judge(t target, v *verdict, closed bool) {
-	v.closed = closed
+	p.shutting(t, v, closed)
 	p.epoch++
 	if closed {
 		p.log.Warn("answers of a machine from a VIP do not arrive here; it gets none of that VIP's flows through a tunnel", "machine", t.machine, "vip", t.vip)

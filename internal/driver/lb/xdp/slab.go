@@ -34,6 +34,17 @@ func (s *slab) alloc(size uint32) (uint32, bool) {
 	return 0, false
 }
 
+// room says whether a run can be had that leaves so many rows free.
+func (s *slab) room(size, rest uint32) bool {
+	var free uint32
+	fits := false
+	for _, e := range s.free {
+		free += e.size
+		fits = fits || e.size >= size
+	}
+	return fits && free-size >= rest
+}
+
 // take gives out a certain run, and reports whether it was free.
 func (s *slab) take(base, size uint32) bool {
 	want := extent{base, size}

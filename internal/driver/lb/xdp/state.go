@@ -240,7 +240,7 @@ func (s *state) chooseTable(f *frontend, now time.Time) error {
 		return nil
 	}
 	alone := t != nil && len(t.users) == 1
-	if t == nil || !alone && (s.splits(t, p) || !t.fits(p.members)) {
+	if t == nil || !alone && (s.splits(t, p) || !s.fits(t, p.members)) {
 		fresh, err := s.newTable(p.members, nil)
 		if err != nil {
 			return err
@@ -252,16 +252,18 @@ func (s *state) chooseTable(f *frontend, now time.Time) error {
 		s.joinTable(f, fresh)
 		return nil
 	}
-	if !t.fits(p.members) { // its backends move on to more rows
+	if !s.fits(t, p.members) { // its backends move on to other rows
 		fresh, err := s.newTable(p.members, t.places)
-		if err != nil {
-			return err
+		if err == nil {
+			s.sign(fresh, p.signature)
+			t.places = nil // what does not stand in the new one was freed
+			f.settling = now.Add(drain)
+			s.joinTable(f, fresh)
+			return nil
 		}
-		s.sign(fresh, p.signature)
-		t.places = nil // what does not stand in the new one was freed
-		f.settling = now.Add(drain)
-		s.joinTable(f, fresh)
-		return nil
+		if !errors.Is(err, errFull) {
+			return err
+		} // else the rows that it has must do
 	}
 	if t.look != nil || s.differs(t, p.members) {
 		if err := s.unsettle(t, now.Add(drain)); err != nil {

@@ -41,7 +41,7 @@ type lingering struct {
 // newTable makes the table of members: first what rows name, then the rows.
 // Those of its backends that are in places stay there.
 func (s *state) newTable(members []member, places map[uint64]*place) (*table, error) {
-	size := uint32(lookup.Rows(standing(members)))
+	size := s.size(members)
 	base, ok := s.rows.alloc(size)
 	if !ok {
 		return nil, fmt.Errorf("%w for %d more rows of lookup tables: the map has %d", errFull, size, s.k.rowCount)
@@ -67,20 +67,36 @@ func (s *state) sign(t *table, signature string) {
 	}
 }
 
-func standing(members []member) int {
+// due is how many rows a table of the members has on every load balancer. Those count, too,
+// that this one does not reach: its rows are the others' then, but for theirs.
+func due(members []member) uint32 {
 	n := 0
 	for _, m := range members {
-		if m.stands {
+		if m.backend.State != model.BackendUnready {
 			n++
 		}
 	}
-	return n
+	return uint32(lookup.Rows(n))
 }
 
-// fits says whether a table has the number of rows for the members. A table that is too
-// large does, as long as it stands: to change it costs flows their rows.
-func (t *table) fits(members []member) bool {
-	return t.size >= uint32(lookup.Rows(standing(members)))
+// fewRows is the size of the smallest tables.
+var fewRows = uint32(lookup.Rows(0))
+
+// size is how many rows a new table gets: those due, or few where there is no room. A quarter
+// of all rows is kept for small tables: many frontends that are a little less even are better
+// than a few that are and others that are not balanced.
+func (s *state) size(members []member) uint32 {
+	if n := due(members); n == fewRows || s.rows.room(n, s.k.rowCount/4) {
+		return n
+	}
+	return fewRows
+}
+
+// fits says whether a table has the number of rows for the members. Neither more nor fewer
+// do: other load balancers, and those that start later, would choose otherwise.
+func (s *state) fits(t *table, members []member) bool {
+	n := due(members)
+	return t.size == n || t.size == fewRows && s.size(members) == fewRows
 }
 
 // setTable changes a table: new backends first, then rows, then what backends may get; those
