@@ -143,14 +143,19 @@ type balancer struct {
 	m   *lab.Machine
 	dir string
 	p   *lab.Process
+	// uplinks are its interfaces, from eth0 on.
+	uplinks string
 }
 
-// balancer starts a child in a machine.
-func startBalancer(t *testing.T, m *lab.Machine) *balancer {
+// balancer starts a child in a machine with so many interfaces.
+func startBalancer(t *testing.T, m *lab.Machine, uplinks int) *balancer {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fl-xdp") // short: a socket's path is
 	must(t, err)
 	b := &balancer{t: t, m: m, dir: dir}
+	for i := range uplinks {
+		b.uplinks += fmt.Sprintf(" eth%d", i)
+	}
 	t.Cleanup(func() {
 		_ = unix.Unmount(filepath.Join(dir, "bpf"), unix.MNT_DETACH)
 		must(t, os.RemoveAll(dir))
@@ -164,7 +169,7 @@ func (b *balancer) start() {
 	var err error
 	b.p, err = b.m.Start(b.t.Context(), lab.ProcessSpec{
 		Name: "balancer", Argv: []string{os.Args[0]}, Log: filepath.Join(b.dir, "log"),
-		Env: []string{asChild + "=" + b.dir, asChild + "_INTERFACES=eth0"},
+		Env: []string{asChild + "=" + b.dir, asChild + "_INTERFACES=" + b.uplinks},
 	})
 	must(b.t, err)
 }

@@ -210,6 +210,9 @@ func (d *DataPlane) apply(now time.Time) error {
 	if err := d.settings(s.self()); err != nil {
 		return err
 	}
+	if err := d.hops.meet(s.self(), d.want.Nodes); err != nil {
+		return err
+	}
 	// Hooks before entries: a frontend is balanced once its entry is there. Those that are
 	// to go, go after them.
 	if balanced || taken {

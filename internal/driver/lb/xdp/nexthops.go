@@ -3,9 +3,12 @@ package xdp
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
+
+	"fairlead.dev/internal/model"
 )
 
 // nextHops keeps the map of that name as routes and neighbours are. Place 0 is never
@@ -17,6 +20,10 @@ type nextHops struct {
 	by      map[netip.Addr]*nextHop
 	changes uint64   // of what people may want to know
 	network *network // read for a batch of changes; nil: not read yet
+
+	ends  map[netip.Addr]bool // tunnel endpoints of machines
+	from4 netip.Addr          // ours
+	from6 netip.Addr
 }
 
 type nextHop struct {
@@ -28,6 +35,48 @@ type nextHop struct {
 
 func newNextHops(m *ebpf.Map, log *slog.Logger) *nextHops {
 	return &nextHops{m: m, log: log, numbers: newNumbers(m.MaxEntries()), by: map[netip.Addr]*nextHop{}}
+}
+
+// meet tells of the machines and of our own tunnel endpoints. A machine takes out of tunnels
+// what comes from an endpoint that another one reports: what is sent to endpoints comes from
+// ours, also where the way there leaves by an interface that has another address.
+func (n *nextHops) meet(self *model.Node, nodes map[string]*model.Node) error {
+	ends := make(map[netip.Addr]bool, 2*len(nodes))
+	for _, x := range nodes {
+		for _, a := range []netip.Addr{x.Tunnel4, x.Tunnel6} {
+			if a.IsValid() {
+				ends[a] = true
+			}
+		}
+	}
+	var from4, from6 netip.Addr
+	if self != nil {
+		from4, from6 = self.Tunnel4, self.Tunnel6
+	}
+	if n.from4 == from4 && n.from6 == from6 && maps.Equal(n.ends, ends) {
+		return nil
+	}
+	n.ends, n.from4, n.from6 = ends, from4, from6
+	for to, h := range n.by {
+		if h.way == (way{}) {
+			continue // adopted, and not looked at yet
+		}
+		if err := n.write(to, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// source is where packets to an address come from, if not from where the route says.
+func (n *nextHops) source(to, routed netip.Addr) netip.Addr {
+	switch {
+	case n.ends[to] && to.Is4() && n.from4.IsValid():
+		return n.from4
+	case n.ends[to] && to.Is6() && n.from6.IsValid():
+		return n.from6
+	}
+	return routed
 }
 
 // hold returns the place for an address, which stays until as many releases.
@@ -103,11 +152,20 @@ func (n *nextHops) resolve(to netip.Addr, h *nextHop, ask bool) error {
 			n.log.Debug("a neighbour was not asked for", "neighbour", q.ip, "error", err)
 		}
 	}
-	if v := h.way.value(); v != h.value {
-		h.value = v
-		if err := n.m.Put(h.index, v); err != nil {
-			return fmt.Errorf("write the next hop to %s: %w", to, err)
-		}
+	return n.write(to, h)
+}
+
+// write brings the map up to date with a way.
+func (n *nextHops) write(to netip.Addr, h *nextHop) error {
+	w := h.way
+	w.source = n.source(to, w.source)
+	v := w.value()
+	if v == h.value {
+		return nil
+	}
+	h.value = v
+	if err := n.m.Put(h.index, v); err != nil {
+		return fmt.Errorf("write the next hop to %s: %w", to, err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,26 +42,36 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteOn(t, "servers")
+}
+
+// newSiteOn is newSite where machines are on these segments; the first leads to the router.
+func newSiteOn(t *testing.T, segments ...string) *site {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes network namespaces and loads programs")
 	}
+	var wires []lab.Segment
+	for _, name := range append(slices.Clone(segments), "clients") {
+		wires = append(wires, lab.Segment{Name: name})
+	}
 	l, err := lab.Up(t.Context(), lab.Topology{
 		Name:     "xdp-" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test"))),
-		Segments: []lab.Segment{{Name: "servers"}, {Name: "clients"}},
+		Segments: wires,
 		Machines: []lab.MachineSpec{
 			{Name: "client", Segments: []string{"clients"}},
 			{Name: "router", Role: lab.RoleRouter, Segments: []string{"servers", "clients"}},
-			{Name: "lb1"},
-			{Name: "lb2"},
-			{Name: "be1"},
-			{Name: "be2"},
+			{Name: "lb1", Segments: segments},
+			{Name: "lb2", Segments: segments},
+			{Name: "be1", Segments: segments},
+			{Name: "be2", Segments: segments},
 		},
 	}, lab.Options{Dir: filepath.Join(t.TempDir(), "labs"), Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Down(context.Background())) })
 	s := &site{T: t, lab: l, client: l.Machine("client"), frontends: map[string]*model.Balanced{}}
 	for _, name := range []string{"lb1", "lb2", "be1", "be2"} {
-		b := startBalancer(t, l.Machine(name))
+		b := startBalancer(t, l.Machine(name), len(segments))
 		if strings.HasPrefix(name, "lb") {
 			s.lbs = append(s.lbs, b)
 			s.hold(b.m, vip4, vip6)
