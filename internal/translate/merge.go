@@ -43,7 +43,9 @@ func (l *gatewayListener) placed() portHost {
 // together reports whether listeners of two protocols may share a port, each for its own
 // hostnames: server names choose between HTTPS and TLS before anything is said.
 func together(a, b gatewayv1.ProtocolType) bool {
-	names := func(p gatewayv1.ProtocolType) bool { return p == gatewayv1.HTTPSProtocolType || p == gatewayv1.TLSProtocolType }
+	names := func(p gatewayv1.ProtocolType) bool {
+		return p == gatewayv1.HTTPSProtocolType || p == gatewayv1.TLSProtocolType
+	}
 	return a == b || names(a) && names(b)
 }
 
