@@ -103,8 +103,8 @@ clean: ## Remove what was built here (not the tools in .tools, not Go's cache)
 	rm -rf bin bench/out .demo .tools/kubectl.stamp
 
 ##@ Measure it (JSON in bench/out)
-.PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp bench-routes bench-edge bench-lb bench-survival bench-e2e
-bench: bench-start bench-delta bench-translate bench-lb bench-routes bench-edge bench-survival bench-e2e bench-bgp bench-ecmp ## All benchmarks: an hour
+.PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp bench-routes bench-edge bench-lb bench-survival bench-health bench-e2e
+bench: bench-start bench-delta bench-translate bench-lb bench-routes bench-edge bench-survival bench-health bench-e2e bench-bgp bench-ecmp ## All benchmarks: an hour
 bench-start: build ## Time from exec to ready, memory of plane and agent (root)
 	@tools/setup.sh run
 	@bin/fairlead lab bench start
@@ -126,6 +126,9 @@ bench-lb: build ## What one packet costs the XDP load balancer, by kind and mode
 bench-survival: build ## What 10,000 open connections survive: load balancers and backends come, drain and die (root; 25 minutes)
 	@tools/setup.sh run
 	@bin/fairlead lab bench survival
+bench-health: build ## Until when a dead backend gets new connections (root; 5 minutes)
+	@tools/setup.sh run
+	@bin/fairlead lab bench health
 bench-e2e: build ## HTTP through XDP, nftables, HAProxy, nginx and Envoy, compared with none (root; 12 minutes)
 	@tools/setup.sh run bench
 	@bin/fairlead lab bench e2e

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ type survivalSite struct {
 	in      []*lab.Machine          // the nodes whose backends the Service has
 	address string
 	held    *load.Held
+	check   string // of the policy; empty is that of every survival
 }
 
 // buildSurvival brings the lab of that name up.
@@ -229,9 +231,9 @@ spec:
   targetRefs: [{group: "", kind: Service, name: app}]
   mode: %s
   drainTime: %s
-  healthCheck: {type: TCP, interval: 1s, timeout: 500ms, fall: 2}
+  healthCheck: %s
   weights: [%s]
-`, s.mode, survivalDrain, strings.TrimSuffix(lines.String(), ", "))
+`, s.mode, survivalDrain, cmp.Or(s.check, "{type: TCP, interval: 1s, timeout: 500ms, fall: 2}"), strings.TrimSuffix(lines.String(), ", "))
 }
 
 // slice are the backends of s.in.
