@@ -44,12 +44,9 @@ func (c change) cut() []cutting {
 
 // disconnect makes conntrack forget the flows of these backends. Their next packet is that
 // of a new flow: a backend that does not know it resets it.
-func disconnect(cut []cutting) error {
-	if len(cut) == 0 {
-		return nil
-	}
+func disconnect(cut map[cutting]bool) error {
 	filters := map[netlink.InetFamily]cutFilter{unix.AF_INET: {}, unix.AF_INET6: {}}
-	for _, c := range cut {
+	for c := range cut {
 		filters[inetFamily(c.key.VIP)][c] = true
 	}
 	for family, filter := range filters {

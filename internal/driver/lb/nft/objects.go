@@ -67,6 +67,12 @@ func (o *objects) backends(f *family) map[string]bool {
 	return found
 }
 
+// has says that the backend may have flows.
+func (o *objects) has(c cutting) bool {
+	_, there := o.elements[element{setPacket + familyOf(c.key.VIP).suffix, pairKey(c.key, c.backend)}]
+	return there
+}
+
 // objects of a frontend.
 func (s spec) objects() *objects {
 	o, n, f := newObjects(), s.names(), familyOf(s.key.VIP)

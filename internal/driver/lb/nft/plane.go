@@ -39,6 +39,7 @@ type Plane struct {
 	desired map[string]change                            // to and spec
 	hoped   map[model.FrontendKey]model.FrontendObserved // if the kernel takes all of it
 	last    model.Balancing
+	cuts    map[cutting]bool // whose flows are to end, and may not have
 
 	mu       sync.Mutex
 	observed map[model.FrontendKey]model.FrontendObserved
@@ -61,7 +62,7 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plane{config: c, kernel: k}, nil
+	return &Plane{config: c, kernel: k, cuts: map[cutting]bool{}}, nil
 }
 
 // Supports is nil if nftables here can carry the frontend out.
@@ -155,7 +156,6 @@ func (p *Plane) sync(desired map[string]change, observed map[model.FrontendKey]m
 		p.present = present
 	}
 	var changes []change
-	var cut []cutting
 	empty := newObjects()
 	for id, c := range desired {
 		if c.from = p.present[id]; c.from == nil {
@@ -185,13 +185,24 @@ func (p *Plane) sync(desired map[string]change, observed map[model.FrontendKey]m
 		if len(c.to.elements) == 0 {
 			delete(p.present, c.id)
 		}
-		cut = append(cut, c.cut()...)
+		for _, x := range c.cut() {
+			p.cuts[x] = true
+		}
 	}
+	// Those of the last time, too, if that failed; but not of a backend that is back.
+	maps.DeleteFunc(p.cuts, func(x cutting, _ bool) bool {
+		o := p.present[id(x.key)]
+		return o != nil && o.has(x)
+	})
 	if len(refused) > 0 {
 		// What is in the kernel may not be what we think.
 		p.present = nil
 	}
-	return disconnect(cut)
+	if err := disconnect(p.cuts); err != nil {
+		return err
+	}
+	clear(p.cuts)
+	return nil
 }
 
 func (p *Plane) publish(observed map[model.FrontendKey]model.FrontendObserved) {
@@ -262,12 +273,13 @@ func (p *Plane) Close(leave bool) error {
 	if leave || p.desired == nil {
 		return nil
 	}
-	var cut []cutting
 	for _, o := range p.present {
-		cut = append(cut, change{from: o, to: newObjects()}.cut()...)
+		for _, x := range (change{from: o, to: newObjects()}).cut() {
+			p.cuts[x] = true
+		}
 	}
 	p.present, p.desired = nil, nil
-	return errors.Join(p.kernel.remove(), disconnect(cut))
+	return errors.Join(p.kernel.remove(), disconnect(p.cuts))
 }
 
 // String says which data plane it is.
