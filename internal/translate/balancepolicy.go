@@ -3,7 +3,6 @@ package translate
 import (
 	"bytes"
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -48,9 +47,48 @@ func (r reader) balancePolicyFact(n snapshot.Name) *balancePolicyFact {
 	return r.t.policies.balance[n]
 }
 
-// under fills in what a policy leaves out by one of a larger target.
-func (s balanceSettings) under(o balanceSettings) balanceSettings {
-	s.mode, s.plane, s.hash = cmp.Or(s.mode, o.mode), cmp.Or(s.plane, o.plane), cmp.Or(s.hash, o.hash)
+// under fills in what a policy leaves out by one of a larger target, and says what of that
+// one cannot be together with what is said nearer.
+func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
+	var unfit []string
+	skip := func(path, problem string) {
+		unfit = append(unfit, "spec."+path+": "+problem+", as a policy of a nearer target has it")
+	}
+	plane := o.plane
+	switch {
+	case s.plane != "" || plane == "":
+	case plane != model.DataPlaneXDP && s.mode == model.ModeDSRGeneve:
+		skip("dataPlane", string(plane)+" has no mode DSRGeneve")
+		plane = ""
+	case plane != model.DataPlaneXDP && s.quic != nil:
+		skip("dataPlane", string(plane)+" cannot route by QUIC's connection IDs")
+		plane = ""
+	case plane != model.DataPlaneIPVS && (s.scheduler != "" || s.maxFlows > 0):
+		skip("dataPlane", string(plane)+" has no scheduler and does not count flows of backends")
+		plane = ""
+	}
+	s.plane = cmp.Or(s.plane, plane)
+	if s.plane != "" && s.plane != model.DataPlaneXDP {
+		if s.mode == "" && o.mode == model.ModeDSRGeneve {
+			skip("mode", "DSRGeneve is for dataPlane XDP, and it is "+string(s.plane))
+			o.mode = ""
+		}
+		if s.quic == nil && o.quic != nil {
+			skip("quic", "is for dataPlane XDP, and it is "+string(s.plane))
+			o.quic = nil
+		}
+	}
+	if s.plane != "" && s.plane != model.DataPlaneIPVS {
+		if s.scheduler == "" && o.scheduler != "" {
+			skip("scheduler", "is for dataPlane IPVS, and it is "+string(s.plane))
+			o.scheduler = ""
+		}
+		if s.maxFlows == 0 && o.maxFlows > 0 {
+			skip("maxFlowsPerBackend", "is for dataPlane IPVS, and it is "+string(s.plane))
+			o.maxFlows = 0
+		}
+	}
+	s.mode, s.hash = cmp.Or(s.mode, o.mode), cmp.Or(s.hash, o.hash)
 	s.affinity, s.check, s.panics, s.drain = cmp.Or(s.affinity, o.affinity), cmp.Or(s.check, o.check), cmp.Or(s.panics, o.panics), cmp.Or(s.drain, o.drain)
 	s.newFlows, s.localOnly = cmp.Or(s.newFlows, o.newFlows), cmp.Or(s.localOnly, o.localOnly)
 	s.scheduler, s.maxFlows, s.quic = cmp.Or(s.scheduler, o.scheduler), cmp.Or(s.maxFlows, o.maxFlows), cmp.Or(s.quic, o.quic)
@@ -60,7 +98,7 @@ func (s balanceSettings) under(o balanceSettings) balanceSettings {
 	if s.weights == nil {
 		s.weights = o.weights
 	}
-	return s
+	return s, unfit
 }
 
 // apply gives a frontend its settings. Clients that its owner does not let in stay outside.
@@ -267,186 +305,6 @@ func codeRange(text string) (codes [2]uint16, ok bool) {
 		codes[i] = uint16(n)
 	}
 	return codes, codes[0] <= codes[1]
-}
-
-// balanceUse is what settings are for: a port of an address.
-type balanceUse struct {
-	transport model.Transport
-	port      uint16
-	proxies   bool // the backends are proxies
-	services  []servicePorts
-}
-
-// servicePorts are the ports at which the backends of a Service's port answer.
-type servicePorts struct {
-	set   model.SetID
-	ports []uint16
-}
-
-// fit leaves out what cannot be where it is used, and says what and why. The problems do
-// not depend on the port.
-func (s balanceSettings) fit(u balanceUse) (balanceSettings, []string) {
-	var problems []string
-	fail := func(path, problem string) { problems = append(problems, "spec."+path+": "+problem) }
-	if u.proxies {
-		switch s.mode {
-		case model.ModeNAT, model.ModeDSRIPIP, model.ModeDSRL2:
-			fail("mode", string(s.mode)+" does not lead to proxies: only Local and DSRGeneve do")
-			s.mode = ""
-		}
-		if s.check != nil {
-			fail("healthCheck", "the backends are proxies, which their machines watch")
-			s.check = nil
-		}
-		if s.panics != nil {
-			fail("panicThreshold", "the backends are proxies, which their machines watch")
-			s.panics = nil
-		}
-		if s.weights != nil {
-			fail("weights", "the backends are proxies, of which all count the same")
-			s.weights = nil
-		}
-		if s.quic != nil {
-			fail("quic", "the proxies write no server IDs")
-			s.quic = nil
-		}
-	}
-	if s.quic != nil && u.transport != model.UDP {
-		fail("quic", "is for UDP, and this is TCP")
-		s.quic = nil
-	}
-	if s.mode == model.ModeDSRIPIP || s.mode == model.ModeDSRL2 {
-		for _, service := range u.services {
-			if i := slices.IndexFunc(service.ports, func(p uint16) bool { return p != u.port }); i >= 0 {
-				fail("mode", string(s.mode)+" leaves packets as they are, for port "+strconv.Itoa(int(u.port))+", and backends of "+string(service.set)+
-					" answer at port "+strconv.Itoa(int(service.ports[i]))+": give both one number, or choose another mode")
-				s.mode = ""
-				break
-			}
-		}
-	}
-	return s, problems
-}
-
-// answersAt are the ports at which the backends of sets answer.
-func (r reader) answersAt(sets []model.Target) []servicePorts {
-	var list []servicePorts
-	for _, t := range sets {
-		if t.Set == "" {
-			continue
-		}
-		n := setNodeOf(t.Set)
-		number, protocol := portOfSet(n)
-		service := r.service(n.name())
-		if service == nil {
-			continue
-		}
-		port, found := service.portOf(number, protocol)
-		if !found {
-			continue
-		}
-		ports := map[uint16]bool{}
-		for _, b := range gatherBackends(r.slicesOf(n.name()), port.name, protocol, func(string, netip.Addr) string { return "" }) {
-			ports[b.Address.Port()] = true
-		}
-		list = append(list, servicePorts{t.Set, slices.Sorted(maps.Keys(ports))})
-	}
-	return list
-}
-
-// judgeBalancing says why a LoadBalancerPolicy does not hold for a target, or what is worth
-// knowing of it if it does.
-func (r reader) judgeBalancing(policy snapshot.Name, target policyAnchor) (problem, note string) {
-	f := r.balancePolicyFact(policy)
-	uses, none := r.balanceUses(target, f.settings.mode)
-	if none != "" {
-		return none, ""
-	}
-	counts := map[string]int{}
-	for _, u := range uses {
-		_, problems := f.settings.fit(u)
-		for _, p := range problems {
-			counts[p]++
-		}
-	}
-	var everywhere, somewhere []string
-	for _, p := range slices.Sorted(maps.Keys(counts)) {
-		if counts[p] == len(uses) {
-			everywhere = append(everywhere, p)
-		} else {
-			somewhere = append(somewhere, p)
-		}
-	}
-	if len(somewhere) > 0 {
-		note += "; not used at some ports: " + strings.Join(somewhere, "; ")
-	}
-	if f.settings.plane == "" {
-		var fields []string
-		if f.settings.scheduler != "" {
-			fields = append(fields, "spec.scheduler")
-		}
-		if f.settings.maxFlows > 0 {
-			fields = append(fields, "spec.maxFlowsPerBackend")
-		}
-		if len(fields) > 0 {
-			note += "; " + strings.Join(fields, " and ") + ": only used where a machine balances with IPVS: say dataPlane IPVS to have it"
-		}
-	}
-	return strings.Join(everywhere, "; "), note
-}
-
-// balanceUses are what a policy's target has; none says why there is nothing.
-func (r reader) balanceUses(target policyAnchor, mode model.ForwardMode) (uses []balanceUse, none string) {
-	n := snapshot.Name{Namespace: target.object.Namespace, Name: target.object.Name}
-	portsOf := func(sets []model.Target) []servicePorts {
-		if mode != model.ModeDSRIPIP && mode != model.ModeDSRL2 {
-			return nil // nobody asks
-		}
-		return r.answersAt(sets)
-	}
-	switch snapshot.Kind(target.object.Kind) {
-	case snapshot.KindService:
-		if f := r.balanced(n); f != nil {
-			for _, p := range f.ports {
-				if target.section == "" || target.section == p.name {
-					uses = append(uses, balanceUse{transport: p.transport, port: uint16(p.number), services: portsOf([]model.Target{{Set: setOf(n, p.number, p.transport)}})})
-				}
-			}
-		}
-	case snapshot.KindGateway:
-		f := r.parent(parentKey{snapshot.KindGateway, n})
-		if f == nil {
-			return nil, ""
-		}
-		if !f.own {
-			return nil, target.object.String() + " has no addresses of its own, so nothing is balanced for it alone: give it an address (AddressPool)"
-		}
-		for i := range f.listeners {
-			l := &f.listeners[i]
-			if !l.serves() || target.section != "" && target.section != string(l.name) {
-				continue
-			}
-			u := balanceUse{transport: l.transport(), port: uint16(l.port), proxies: !l.direct()}
-			if l.direct() {
-				if _, c := r.door(doorKey{n, l.transport(), uint16(l.port)}); c != nil {
-					u.services = portsOf(c.targets)
-				}
-			}
-			uses = append(uses, u)
-		}
-	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
-		f := r.stream(target.object)
-		if f == nil {
-			return nil, ""
-		}
-		for _, d := range f.doors() {
-			uses = append(uses, balanceUse{transport: d.transport, port: d.port, services: portsOf(d.targets)})
-		}
-		if len(uses) == 0 && slices.ContainsFunc(f.parents, func(p streamParent) bool { return len(p.names) > 0 }) {
-			return nil, target.object.String() + " is served by proxies: the policy of a Gateway says how connections come to them"
-		}
-	}
-	return uses, ""
 }
 
 // balanceAnchor is what LoadBalancerPolicies may be attached to.

@@ -136,11 +136,7 @@ func (b *frontendBuilder) add(f model.Frontend, transport model.Transport, port 
 	}
 	var s balanceSettings
 	for _, anchor := range settings {
-		if p := b.r.holder(anchor); !p.none() {
-			if fact := b.r.balancePolicyFact(p.name); fact != nil {
-				s = s.under(fact.settings)
-			}
-		}
+		s, _ = s.under(b.r.settingsAt(anchor))
 	}
 	use := balanceUse{transport: transport, port: port, proxies: f.Listener != ""}
 	if s.mode == model.ModeDSRIPIP || s.mode == model.ModeDSRL2 {
@@ -203,31 +199,20 @@ func (b *frontendBuilder) service(n snapshot.Name) {
 		return
 	}
 	for _, p := range f.ports {
-		var anchors []policyAnchor
-		if p.name != "" {
-			anchors = append(anchors, balanceAnchor(serviceOwner(n), gatewayv1.SectionName(p.name)))
-		}
 		b.add(model.Frontend{
 			Owner: serviceOwner(n), Targets: []model.Target{{Set: setOf(n, p.number, p.transport), Weight: 1}}, Affinity: f.affinity, Sources: f.sources, LocalOnly: f.localOnly,
-		}, p.transport, uint16(p.number), append(anchors, balanceAnchor(serviceOwner(n), "")))
+		}, p.transport, uint16(p.number), serviceAnchors(n, p.name))
 	}
 }
 
 // door makes the frontend of a TCP or UDP listener. Without a route it leads nowhere.
 func (b *frontendBuilder) door(gateway snapshot.Name, d gatewayDoor) {
 	var f model.Frontend
-	var anchors []policyAnchor
-	if route, c := b.r.door(doorKey{gateway, d.transport, d.port}); c != nil {
-		f.Targets = c.targets
-		if o := streamOf(b.r.s, snapshot.Kind(route.Kind), snapshot.Name{Namespace: route.Namespace, Name: route.Name}); o != nil && len(o.rules) > 0 && o.rules[0] != "" {
-			anchors = append(anchors, balanceAnchor(route, gatewayv1.SectionName(o.rules[0])))
-		}
-		anchors = append(anchors, balanceAnchor(route, ""))
+	anchors, won := b.r.doorAnchors(gateway, d)
+	if won != nil {
+		f.Targets = won.targets
 	}
-	if d.bearer.kind == snapshot.KindGateway {
-		anchors = append(anchors, balanceAnchor(gatewayOwner(gateway), d.section))
-	}
-	b.add(f, d.transport, d.port, append(anchors, balanceAnchor(gatewayOwner(gateway), "")))
+	b.add(f, d.transport, d.port, anchors)
 }
 
 // needVIP says why a TCP or UDP listener is not served at the machines' own addresses.
@@ -312,6 +297,13 @@ func (t *Translator) computeServiceStatus(r reader, n node) {
 		}
 	}
 	notes := slices.Concat(f.refused, f.notes)
+	if out != nil && len(f.sources) > 0 {
+		for _, a := range out.addresses {
+			if !slices.ContainsFunc(f.sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
+				notes = append(notes, "spec.loadBalancerSourceRanges: nobody is let in at "+a.String()+": no range is "+familyOf(a).String())
+			}
+		}
+	}
 	switch {
 	case f.problem != "":
 		served.fail(v1alpha1.ReasonInvalid, f.problem)

@@ -121,7 +121,7 @@ func (r reader) judgeTarget(k snapshot.Key, ref gatewayv1.LocalPolicyTargetRefer
 	if k.Kind == snapshot.KindLoadBalancerPolicy && !accepted.failed {
 		problem, remark := r.judgeBalancing(k.Name, target)
 		if problem != "" {
-			accepted.fail(gatewayv1.PolicyReasonInvalid, problem)
+			accepted.fail(gatewayv1.PolicyReasonInvalid, problem+remark)
 		}
 		note = remark
 	}
