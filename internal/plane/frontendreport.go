@@ -248,12 +248,17 @@ func (l *loop) healthSaid(key model.FrontendKey, backend netip.AddrPort) []model
 	}
 	var said []model.HealthSaid
 	for _, m := range c.checkers {
-		if r, has := h.found[m][c.ID]; has {
+		// A machine has one vote: that of its proxy, if that sees requests fail.
+		if r, has := h.found[m][c.ID]; has && !c.ejectors[m] {
 			said = append(said, model.HealthSaid{Machine: m, Health: r.Health, Message: r.Message})
 		}
 	}
 	for m := range c.ejectors {
-		said = append(said, model.HealthSaid{Machine: m, Health: model.Unhealthy, Passive: true, Message: "its proxy sees requests fail"})
+		message := "its proxy sees requests fail"
+		if h.found[m][c.ID].Health == model.Healthy && slices.Contains(c.checkers, m) {
+			message += ", though its check is answered well"
+		}
+		said = append(said, model.HealthSaid{Machine: m, Health: model.Unhealthy, Passive: true, Message: message})
 	}
 	slices.SortStableFunc(said, func(a, b model.HealthSaid) int { return strings.Compare(a.Machine, b.Machine) })
 	return said
