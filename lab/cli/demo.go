@@ -15,7 +15,8 @@ func newDemo() *cobra.Command {
 		Long: `Build a lab with a client behind a router (BIRD), three edges, two clusters of
 backends and a plane; apply a pool of VIPs, the router as a BGP peer and the routes
 of examples/ with kubectl; send requests to the VIPs, shift weights, kill the plane,
-an Envoy and a whole edge, cordon another, and count what was lost. It ends with
+an Envoy and a whole edge, cordon another, and count what was lost. Then have the
+kernel balance a Service, and an edge vanish under 400 connections. It ends with
 "demo: PASS" or "demo: FAIL" and why, in under three minutes, and leaves nothing
 behind.
 

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -257,13 +256,12 @@ func (d *demo) cordon(ctx context.Context, s *Step) error {
 func (d *demo) uncordon(ctx context.Context, s *Step) error {
 	s.Lost = true
 	const name = "edge-2"
-	err := d.disturb(ctx, s, func(t *traffic) error {
+	return d.disturb(ctx, s, func(t *traffic) error {
 		if err := d.patchEdge(ctx, name, `{"spec":{"cordoned":false}}`); err != nil {
 			return err
 		}
 		return d.joined(ctx, s, t, name)
 	})
-	return errors.Join(err, d.allIsWell(ctx, s))
 }
 
 // allIsWell checks that at the end of the story the plane sees nothing wrong.

@@ -2,7 +2,8 @@
 // real Envoy, real kubectl and a real router in a lab: a plane, three edges that
 // announce VIPs by BGP, two clusters of backends; routes by IngressRoute and by
 // HTTPRoute; weights that shift, a plane, an Envoy and an edge that are killed, an edge
-// that is cordoned, all while requests run.
+// that is cordoned; and a Service that the kernel balances, whose connections outlive an
+// edge. All while requests run.
 //
 // It refuses to look good: every request is counted, every share is held against
 // its weight by statistics, and one wrong check makes the whole demo FAIL. What may be
@@ -122,6 +123,7 @@ type Step struct {
 	// Figures that others may want to compare, by name with unit.
 	Figures map[string]float64 `json:"figures,omitempty"`
 
+	screen  []string // what a command of fairlead showed
 	traffic *traffic // for the picture
 	event   time.Time
 }
@@ -207,6 +209,9 @@ func (d *demo) story(ctx context.Context) error {
 		{"Start edge-3 again while requests run", d.restartEdge},
 		{"Cordon edge-2 with kubectl while requests run", d.cordon},
 		{"Uncordon edge-2 while requests run", d.uncordon},
+		{"Let machines with backends join, and balance a Service in the kernel", d.balance},
+		{"Let edge-3 vanish from the network while connections through the kernel stand", d.killBalancer},
+		{"Let edge-3 come back while connections through the kernel stand", d.reviveBalancer},
 	} {
 		if err := d.step(ctx, step.title, step.run); err != nil {
 			return err

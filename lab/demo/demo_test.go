@@ -110,6 +110,9 @@ func TestPassesWhenAllIsWell(t *testing.T) {
 	if f := edge.Figures; f["withdrawn_ms"] <= 0 || f["failed_struck"] == 0 || len(edge.NextHops) != 4 || len(edge.NextHops[0].Edges) != 2 {
 		t.Errorf("the step in which an edge dies is %+v", edge)
 	}
+	if kernel := result.Steps[15:18]; len(kernel[0].Wrong) > 0 || kernel[1].Requests > 0 || !strings.Contains(told, "this kernel cannot: a stand-in balances nothing") {
+		t.Errorf("the steps of the kernel are %+v", kernel)
+	}
 	if !strings.Contains(told, "nothing left behind") {
 		t.Error("it does not say that nothing is left")
 	}

@@ -42,7 +42,7 @@ const pictureStyle = `
 
 const (
 	pictureWidth  = 1000
-	pictureHeight = 836
+	pictureHeight = 1060
 )
 
 // picture is an SVG that is being drawn.
@@ -99,17 +99,23 @@ func (r Result) picture() string {
 
 // headline sums the run up.
 func (r Result) headline() string {
-	var requests, failed, lost int
+	var requests, failed, lost, held, broken int
 	for _, s := range r.Steps {
 		requests += s.Requests
+		held = max(held, int(s.Figures["held"]))
+		broken += int(s.Figures["broken"])
 		if s.Lost {
 			lost += s.Failed
 		} else {
 			failed += s.Failed
 		}
 	}
-	return fmt.Sprintf("%s requests. Lost as weights shifted, the plane died and came back, and edge-2 was cordoned: %d. Lost as edges died and joined: %d.",
+	line := fmt.Sprintf("%s requests. Lost as weights shift, the plane dies and an edge is cordoned: %d; as proxies and edges die and join: %d",
 		thousands(requests), failed, lost)
+	if held > 0 {
+		line += fmt.Sprintf("; of %d connections in the kernel: %d", held, broken)
+	}
+	return line + "."
 }
 
 // many returns the step with the big number of requests.

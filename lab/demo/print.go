@@ -38,6 +38,9 @@ func (d *demo) printStep(s Step) {
 	for _, f := range s.Facts {
 		d.say("    %s", f)
 	}
+	for _, line := range s.screen {
+		d.say("      %s", line)
+	}
 	if s.Requests > 0 {
 		d.say("    %s requests, %d failed", thousands(s.Requests), s.Failed)
 	}
@@ -60,6 +63,11 @@ func (d *demo) printShares(r RouteShares) {
 			verdict = "WRONG"
 		}
 		t.Add(name, thousands(sh.Count), fmt.Sprintf("%.1f %%", 100*sh.Got), fmt.Sprintf("%.1f %%", 100*sh.Want), fmt.Sprintf("%+.1f sigma", sh.Sigmas), verdict)
+	}
+	if len(r.Clusters) == 0 {
+		for _, b := range r.Backends {
+			row(b.Name, b)
+		}
 	}
 	for _, c := range r.Clusters {
 		row(c.Name, c)

@@ -29,6 +29,7 @@ type stage struct {
 	vips     map[string][]netip.Addr // IPv4 and IPv6, by kind of the owner
 	backends []rig.Backend
 	routes   []*route
+	kernel   *route // of the Service that the kernel balances; nil while none is
 }
 
 // clusters are the two clusters: the machine, how its backends are reached, and

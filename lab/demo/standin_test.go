@@ -167,6 +167,12 @@ func plane(ctx context.Context) error {
 				s.Routes = append(s.Routes, model.RouteStatus{Kind: fmt.Sprint(o["kind"]), State: "programmed"})
 			}
 		}
+		if objects["service/echo"] != nil {
+			s.Frontends = []model.FrontendStatus{{
+				Owner: model.Object{Kind: "Service"},
+				At:    []model.FrontendAt{{Machine: "edge-1", State: model.FrontendRefused, Message: "a stand-in balances nothing"}},
+			}}
+		}
 		_ = json.NewEncoder(w).Encode(s)
 	}))
 	return serve(ctx, mux, flag("--console-address"), ":"+flag("--agent-port"))
@@ -253,7 +259,11 @@ func agent(ctx context.Context) error {
 	file := filepath.Join(flag("--data-dir"), "objects.json")
 	var ready, serving atomic.Bool
 	var known atomic.Pointer[map[string]object]
+	edge := flag("--role") != "backend"
 	go func() {
+		if !edge {
+			return
+		}
 		if err := announce(ctx, &known, &serving); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -280,7 +290,7 @@ func agent(ctx context.Context) error {
 		}
 	}()
 	go func() {
-		for ctx.Err() == nil {
+		for edge && ctx.Err() == nil {
 			c := exec.CommandContext(ctx, flag("--envoy"), file, flag("--name"))
 			if c.Start() == nil {
 				go func() {

@@ -27,18 +27,23 @@ type lane struct {
 const lostClass = "lost"
 
 // drawTimelines draws the steps in which something happened while requests ran: those
-// of which clusters tell in the first row, those of which edges tell in the second.
+// of which clusters tell in the first row, those of which edges tell in the second, and in
+// the third those without a proxy.
 func (r Result) drawTimelines(p *picture) {
 	lanes := []lane{
 		{y: 410, height: 92, classes: []string{"os1", "k8s1"}, of: func(s sample) string { return s.cluster }, legend: "answered by"},
 		{y: 614, height: 92, classes: []string{"edge-1", "edge-2", "edge-3"}, of: func(s sample) string { return s.edge }, legend: "carried by"},
+		{y: 838, height: 92, classes: []string{"edge-1", "edge-2", "edge-3"}, of: func(s sample) string { return s.edge }, legend: "led to"},
 	}
 	for _, s := range r.Steps {
 		if s.traffic == nil {
 			continue
 		}
 		at := &lanes[0]
-		if strings.Contains(s.Title, "edge-") {
+		switch {
+		case strings.Contains(s.Title, "kernel"):
+			at = &lanes[2]
+		case strings.Contains(s.Title, "edge-"):
 			at = &lanes[1]
 		}
 		at.steps = append(at.steps, s)
@@ -66,7 +71,7 @@ func (l lane) draw(p *picture) {
 		p.text(x, l.y+l.height+69, "dim small", "%s", s.losses())
 	}
 	y := l.y + l.height + 76
-	if l.legend == "carried by" {
+	if l.legend != "answered by" {
 		y += 18
 	}
 	x := 28.0
@@ -86,6 +91,7 @@ func (s Step) short() string {
 		"Shift": "Weights shift", "Kill the": "Plane killed (-9)", "Start the": "Plane started again",
 		"Kill Envoy": "Envoy of edge-1 killed", "Kill all": "All of edge-3 killed", "Start edge": "edge-3 started again",
 		"Cordon": "edge-2 cordoned", "Uncordon": "edge-2 uncordoned",
+		"Let edge-3 vanish": "Balanced in the kernel: edge-3 vanishes", "Let edge-3 come": "Balanced in the kernel: edge-3 comes back",
 	} {
 		if strings.HasPrefix(s.Title, prefix) {
 			return short
@@ -121,6 +127,8 @@ func (s Step) losses() string {
 	f := s.Figures
 	moved := fmt.Sprintf("%.0f on moved ways", f["failed_moved"])
 	switch {
+	case f["held"] > 0:
+		return fmt.Sprintf("%.0f of %.0f open connections broken, slowest answer %.1f s", f["broken"], f["held"], f["slowest_ms"]/1000)
 	case !s.Lost:
 		return ""
 	case f["withdrawn_ms"] > 0:

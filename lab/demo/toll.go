@@ -45,6 +45,9 @@ func (t *traffic) toll(struck string, since, until time.Time) toll {
 		if edge == "" && len(edges) > 0 {
 			edge = edges[0]
 		}
+		if s.failed && struck != "" && slices.Contains(edges, struck) {
+			edge = struck // whoever passed it on
+		}
 		n := sum.edges[edge]
 		n.requests++
 		if s.failed {

@@ -244,6 +244,10 @@ func (t *traffic) add(f flow, r load.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.conn = t.conns[[2]netip.AddrPort{r.Local, f.address()}]; s.conn != nil {
+		// Of load balancers backends see nothing: it is the one to which the router leads.
+		if n := len(s.conn.edges); f.overKernel() && n > 0 {
+			s.edge = s.conn.edges[n-1]
+		}
 		s.conn.at(s.edge)
 	}
 	t.samples = append(t.samples, s)
