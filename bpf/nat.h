@@ -398,7 +398,9 @@ static __always_inline enum nat_holder nat_holder(struct nat_work *w, __u32 flag
 		return NAT_OURS;
 	}
 	__s32 silent = (__s32)(now - n->seen);
-	return silent > (__s32)nat_idle_forgotten ? NAT_UNUSED : silent > (__s32)nat_idle_closed ? NAT_ENDED : NAT_TAKEN;
+	return silent > (__s32)nat_idle_forgotten ? NAT_UNUSED
+	       : silent > (__s32)nat_idle_closed  ? NAT_ENDED
+						  : NAT_TAKEN;
 }
 
 /* Gives w->entry's flow a port that no flow is kept for. Returns false if another CPU was
