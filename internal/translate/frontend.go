@@ -119,13 +119,13 @@ func (f *frontendFact) authority(r reader, n snapshot.Name, ref *gatewayv1.Objec
 	return a.authority.ID
 }
 
-// validate tells HTTPS listeners what is wrong with how clients are verified at their
-// ports. The prefix says whose field it is, where that is another resource.
+// validate tells listeners that end TLS what is wrong with how clients are verified at
+// their ports. The prefix says whose field it is, where that is another resource.
 func (f *gatewayFact) validate(prefix string, ls []gatewayListener) {
 	for i := range ls {
 		l := &ls[i]
 		of := f.frontend(l.port)
-		if !l.secure() || of == nil {
+		if !l.secure() || l.passthrough || of == nil {
 			continue
 		}
 		if of.resolved.failed {

@@ -348,7 +348,7 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 	f.class = r.gateway(f.gateway).class
 	for i, l := range listeners {
 		p := parentListener{gatewayListener: l}
-		if !own && l.secure() && r.gateway(f.gateway).validation(l.port) != nil {
+		if !own && l.secure() && !l.passthrough && r.gateway(f.gateway).validation(l.port) != nil {
 			p.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, "Gateway "+f.gateway.String()+": "+r.gateway(f.gateway).frontend(l.port).path+
 				": without an address of its own the Gateway shares its ports with others, who would be asked for certificates too: make an AddressPool")
 		}
