@@ -36,8 +36,8 @@ type Sizes struct {
 	Affinity  uint32 // clients that have a backend
 }
 
-// DefaultSizes are those for a machine with so many bytes of memory: about 60 MB of maps,
-// from 4 GiB on 315 MB, and from 16 GiB on 430 MB.
+// DefaultSizes are those for a machine with so many bytes of memory: about 65 MB of maps,
+// from 4 GiB on 325 MB, and from 16 GiB on 450 MB.
 func DefaultSizes(memory uint64) Sizes {
 	s := Sizes{
 		Frontends: 1024, Backends: 8192, Rows: 1 << 20, NextHops: 1024, Sources: 16384,
@@ -86,7 +86,7 @@ func (s Sizes) of(name string) uint32 {
 		bpfMapBackends: s.Backends, bpfMapBackendCounters: s.Backends, bpfMapHops: s.Backends, bpfMapLocals: s.Backends,
 		bpfMapQuicServers: s.Backends,
 		bpfMapRows:        s.Rows, bpfMapNextHops: s.NextHops, bpfMapMachines: s.NextHops, bpfMapSources: s.Sources,
-		bpfMapFlows: s.Flows, bpfMapFresh: s.Fresh, bpfMapNat: s.NAT, bpfMapNatClosed: s.NAT / 2, bpfMapOwned: s.Owned, bpfMapRestores: s.Owned,
+		bpfMapFlows: s.Flows, bpfMapFresh: s.Fresh, bpfMapNat: s.NAT, bpfMapNatClosed: s.NAT / 4, bpfMapOwned: s.Owned, bpfMapRestores: s.Owned,
 		bpfMapOwnedFresh: s.Owned / 4, bpfMapRestoresFresh: s.Owned / 4, bpfMapAffinities: s.Affinity,
 		bpfMapFragments: s.Fragments, bpfMapTunnelFragments: s.Fragments, "nat_fragments": s.Fragments,
 	}[name]
