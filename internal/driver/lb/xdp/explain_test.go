@@ -63,7 +63,7 @@ func newExplained(t *testing.T) *explained {
 		}
 	}
 	w.d, err = New(Config{Dir: pinsIn(t), Interfaces: []string{"eth0"}, Log: slog.New(slog.DiscardHandler), Sizes: Sizes{
-		Frontends: 64, Backends: 512, Rows: 1 << 18, NextHops: 128, Sources: 64, Flows: 1 << 15, Fresh: 1 << 15, NAT: 1 << 14, Owned: 1024, Fragments: 64, Affinity: 4096,
+		Frontends: 64, Backends: 512, Rows: 1 << 20, NextHops: 128, Sources: 64, Flows: 1 << 15, Fresh: 1 << 15, NAT: 1 << 14, Owned: 1024, Fragments: 64, Affinity: 4096,
 	}})
 	must(t, err)
 	t.Cleanup(func() { must(t, w.d.Close(false)) })
@@ -143,7 +143,7 @@ func (w *explained) set(now time.Time) {
 	w.byKey = b.Frontends
 	for _, o := range w.d.Observed() {
 		if o.State != model.FrontendBalanced || o.DataPlane != model.DataPlaneXDP || o.Message != "" {
-			w.Fatalf("it observes %+v", o)
+			w.Fatalf("%s is %s by %s: %s", o.FrontendKey, o.State, o.DataPlane, o.Message)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func (w *explained) done(k model.FrontendKey, s shape) fate {
 		to := w.links[net.HardwareAddr(out[:6]).String()]
 		return fate{asked: []string{find(func(x model.FrontendBackend) bool { return x.Address.Addr() == to })}}
 	case model.ModeNAT:
-		to := decode(w.T, out).to
+		to := sentTo(inner(out))
 		return fate{asked: []string{find(func(x model.FrontendBackend) bool { return x.Address == to })}}
 	}
 	e, err := unwrap(out)
@@ -278,6 +278,16 @@ func (w *explained) done(k model.FrontendKey, s shape) fate {
 		f.asked = append(f.asked, find(func(x model.FrontendBackend) bool { return lookup.ID(k, x) == id }))
 	}
 	return f
+}
+
+// sentTo is where an IP packet without options goes to. A decoder would look behind the
+// ports, which are any.
+func sentTo(ip []byte) netip.AddrPort {
+	at, length, ports := 16, 4, 20
+	if ip[0]>>4 == 6 {
+		at, length, ports = 24, 16, 40
+	}
+	return netip.AddrPortFrom(mustAddr(ip[at:at+length]), binary.BigEndian.Uint16(ip[ports+2:]))
 }
 
 // dropped is why a packet was dropped just now.
@@ -381,8 +391,15 @@ func TestExplainIsWhatTheKernelDoes(t *testing.T) {
 		f.Listener, f.Targets, f.proxies = "team/edge/other", nil, []balance.Proxy{{Machine: "m1"}}
 		f.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	})
-	w.add("tcp://203.0.113.10:80", geneve, 40, func(f *explainedFrontend) { f.share = 3 })
-	w.add("tcp://203.0.113.11:80", geneve, 12, weights(100, 99, 1, 7, 50, 50, 50, 50, 100, 100, 100, 100))
+	w.add("tcp://203.0.113.10:80", geneve, 40, func(f *explainedFrontend) { f.share = 2 })
+	// Large tables take explain longest.
+	seldom := func(f *explainedFrontend) { f.share = 4 }
+	w.add("tcp://203.0.113.12:80", geneve, 9, seldom)
+	w.add("tcp://203.0.113.13:80", ipip, 7, nil)
+	w.add("tcp://203.0.113.11:80", geneve, 12, func(f *explainedFrontend) {
+		seldom(f)
+		weights(100, 99, 1, 7, 50, 50, 50, 50, 100, 100, 100, 100)(f)
+	})
 
 	now := time.Unix(1_000_000, 0)
 	w.set(now)
@@ -407,6 +424,12 @@ func TestExplainIsWhatTheKernelDoes(t *testing.T) {
 	gone := by("tcp://203.0.113.7:80")
 	gone.set.Backends = slices.Delete(slices.Clone(gone.set.Backends), 4, 5)
 	by("tcp://203.0.113.8:443").proxies[3].State = model.BackendUnready
+	// So many that their table has more rows, or fewer once those that drain have gone.
+	fewer, more := by("tcp://203.0.113.12:80"), by("tcp://203.0.113.13:80")
+	fewer.set.Backends = slices.Clone(fewer.set.Backends[:6])
+	for i := range 3 {
+		more.set.Backends = append(more.set.Backends, model.Backend{Address: netip.AddrPortFrom(nth(netip.MustParseAddr("192.0.2.40"), i), 80)})
+	}
 	w.set(now)
 	w.compare(4000)
 
