@@ -37,7 +37,7 @@ func (t *Table) settle(revised []uint32) (changed []uint32) {
 			changed = append(changed, i)
 		}
 	}
-	for _, v := range t.rivals {
+	for _, v := range rivals {
 		for len(revised) > 0 && revised[0] < v.row {
 			tell(revised[0], t.rows[revised[0]].owner[0])
 			revised = revised[1:]
@@ -93,10 +93,7 @@ func (t *Table) setPrices(all bool) {
 		limit[p] = dearest(due[p])
 	}
 	equal := make([]int64, n) // rows at equal prices
-	if t.rivals == nil {
-		t.rivals = make([]rivalry, len(t.rows))
-	}
-	rivals := t.rivals[:cap(t.rivals)]
+	rivals := make([]rivalry, len(t.rows))
 	contested := 0
 	for i := range t.rows {
 		e := &t.rows[i]
@@ -113,11 +110,11 @@ func (t *Table) setPrices(all bool) {
 			contested++
 		}
 	}
-	t.rivals = rivals[:contested]
+	rivals = rivals[:contested]
 	count := make([]int64, n)
 	for round := range rounds {
 		copy(count, equal)
-		for _, v := range t.rivals {
+		for _, v := range rivals {
 			if t.price[v.owner[0]]-t.price[v.owner[1]] > v.ratio {
 				count[v.owner[0]]--
 				count[v.owner[1]]++
@@ -137,4 +134,5 @@ func (t *Table) setPrices(all bool) {
 			t.price[p] = int32(min(max(int64(t.price[p])+step, -limit[p]), limit[p]))
 		}
 	}
+	return rivals
 }

@@ -50,7 +50,6 @@ type Table struct {
 	hops    ranking     // by hop weight
 	split   bool        // some member's weights differ
 	price   []int32     // by place
-	rivals  []rivalry   // rows that prices decide
 }
 
 // empty is the place of no member.
