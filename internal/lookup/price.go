@@ -22,7 +22,7 @@ type rivalry struct {
 // then the rows: those revised and those that prices decide. It returns those that name
 // others than before, ascending.
 func (t *Table) settle(revised []uint32) (changed []uint32) {
-	t.setPrices(len(revised) == len(t.rows))
+	rivals := t.setPrices(len(revised) == len(t.rows))
 	tell := func(i uint32, first uint16) {
 		e := &t.rows[i]
 		row := [3]uint16{first, e.hop[0], e.hop[1]}
@@ -76,8 +76,8 @@ func dearest(due int64) int64 {
 
 // setPrices makes those dearer that own more rows than their weight is worth: Newton's
 // steps, since one percent of price moves about one percent of a member's rows. all says that
-// every row is told anew whatever it was.
-func (t *Table) setPrices(all bool) {
+// every row is told anew whatever it was. Returned are the rows that prices decide.
+func (t *Table) setPrices(all bool) []rivalry {
 	n := len(t.members)
 	t.price = make([]int32, n)
 	due := make([]int64, n)   // in 1/256 rows
