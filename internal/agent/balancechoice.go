@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -62,7 +63,7 @@ func (b *balancer) choose(p *place) {
 func restricts(f *model.Frontend) bool { return len(f.Sources) > 0 || f.NewFlows > 0 }
 
 // decline notes which frontends their data planes could not carry out though they said
-// so, and says whether another one is to be tried.
+// so, one or all, and says whether another one is to be tried.
 func (b *balancer) decline() (retry bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,17 +71,24 @@ func (b *balancer) decline() (retry bool) {
 		if p.plane < 0 || p.Frontend.DataPlane != model.DataPlaneAuto || p.declined[p.plane] != "" {
 			continue
 		}
-		d := b.drives[p.plane]
-		if o, seen := d.seen[key]; seen && d.last.Frontends[key] == p.Balanced && o.State == model.FrontendRefused {
-			p.declined = maps.Clone(p.declined) // the place before may have it too
-			if p.declined == nil {
-				p.declined = map[int]string{}
-			}
-			p.declined[p.plane] = cmp.Or(o.Message, "it was tried in vain")
-			was := p.plane
-			b.choose(p)
-			retry = retry || p.plane != was
+		d, why := b.drives[p.plane], ""
+		o, seen := d.seen[key]
+		switch {
+		case d.tried && errors.Is(d.err, errors.ErrUnsupported):
+			why = d.err.Error()
+		case seen && d.last.Frontends[key] == p.Balanced && o.State == model.FrontendRefused:
+			why = cmp.Or(o.Message, "it was tried in vain")
+		default:
+			continue
 		}
+		p.declined = maps.Clone(p.declined) // the place before may have it too
+		if p.declined == nil {
+			p.declined = map[int]string{}
+		}
+		p.declined[p.plane] = why
+		was := p.plane
+		b.choose(p)
+		retry = retry || p.plane != was
 	}
 	return retry
 }

@@ -277,6 +277,17 @@ func TestDataPlaneIsChosen(t *testing.T) {
 		a.after(askAgain)
 		a.balances("tcp://192.0.2.1:80 balanced /XDP 1")
 	})
+	t.Run("one that finds that it cannot", func(t *testing.T) {
+		xdp := &fakePlane{kind: model.DataPlaneXDP, broken: fmt.Errorf("%w: nothing can be pinned", errors.ErrUnsupported)}
+		nft := &fakePlane{kind: model.DataPlaneNFTables}
+		a := newBalancing(t, xdp, nft)
+		a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...)
+		a.whole()
+		a.balances("tcp://192.0.2.1:80 balanced /NFTables 1 XDP: unsupported operation: nothing can be pinned")
+		xdp.broken = nil
+		a.after(askAgain)
+		a.balances("tcp://192.0.2.1:80 balanced /XDP 1")
+	})
 }
 
 // A proxy that is alone needs no data plane; with a second one flows must find their owner.

@@ -46,12 +46,24 @@ type attacher struct {
 	here map[hook]map[int]*attachment
 	// failed is why a hook is not at an interface, by its index.
 	failed map[int]error
+	// older are the pins of links of agents with another layout, others their directories.
+	older  map[at]string
+	others []string
+}
+
+// at is a hook of an interface.
+type at struct {
+	hook
+	device int
 }
 
 // newAttacher adopts the links that are pinned: their programs are replaced by ours, each at
 // once.
 func newAttacher(k *kernel, log *slog.Logger) (*attacher, error) {
-	a := &attacher{k: k, log: log, here: map[hook]map[int]*attachment{hookXDP: {}, hookIngress: {}, hookEgress: {}}}
+	a := &attacher{k: k, log: log, here: map[hook]map[int]*attachment{hookXDP: {}, hookIngress: {}, hookEgress: {}}, older: map[at]string{}}
+	if err := a.findOlder(); err != nil {
+		return nil, err
+	}
 	for h := range a.here {
 		names, err := pinned(k.pins, linkPrefix+string(h)+"_")
 		if err != nil {
@@ -96,12 +108,19 @@ func (a *attacher) adopt(h hook, device int) error {
 		_ = l.Close()
 		return err
 	}
-	at := &attachment{link: l, name: dev.Attrs().Name, gro: true}
-	if x := dev.Attrs().Xdp; h == hookXDP && x != nil && x.AttachMode == nl.XDP_ATTACHED_SKB {
-		at.generic = true
-	}
-	a.here[h][device] = at
+	a.here[h][device] = a.adopted(h, dev.Attrs().Name, device, l)
 	return nil
+}
+
+// adopted is what an earlier agent attached.
+func (a *attacher) adopted(h hook, name string, device int, l link.Link) *attachment {
+	at := &attachment{link: l, name: name, gro: true}
+	if dev, err := netlink.LinkByIndex(device); err == nil {
+		if x := dev.Attrs().Xdp; h == hookXDP && x != nil && x.AttachMode == nl.XDP_ATTACHED_SKB {
+			at.generic = true
+		}
+	}
+	return at
 }
 
 // whereIs is the index of the interface that a link is at; 0 if it has gone.
@@ -151,6 +170,9 @@ func (a *attacher) set(h hook, devices []device) map[int]error {
 	}
 	for _, d := range devices {
 		if a.here[h][d.index] != nil {
+			continue
+		}
+		if a.takeOver(h, d) {
 			continue
 		}
 		if err := a.attach(h, d); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +45,8 @@ type DataPlane struct {
 	ports [2]portRange // of which flows in mode NAT get one each
 
 	mu       sync.Mutex
-	k        *kernel // nil until something is to be balanced
+	k        *kernel  // nil until something is to be balanced
+	lock     *os.File // of the pins, with k
 	attached *attacher
 	hops     *nextHops
 	state    *state
@@ -117,6 +119,32 @@ func (d *DataPlane) load() error {
 	if err != nil {
 		return err
 	}
+	lock, err := lockPins(d.c.Dir)
+	if err != nil {
+		return err
+	}
+	err = d.adopt(pins)
+	if err != nil && unreadable(err) {
+		d.c.Log.Error("what an earlier agent left cannot be used; it works on until this one balances everything anew", "pins", pins, "error", err)
+		if aside := setAside(pins); aside != nil {
+			err = errors.Join(err, aside)
+		} else {
+			err = d.adopt(pins)
+		}
+	}
+	if err != nil {
+		_ = lock.Close()
+		return err
+	}
+	d.lock = lock
+	return nil
+}
+
+// adopt loads the programs and reads what is pinned.
+func (d *DataPlane) adopt(pins string) error {
+	if err := inherit(pins); err != nil {
+		return err
+	}
 	k, err := loadKernel(pins, d.sizes, d.c.Log)
 	if err != nil {
 		return err
@@ -153,7 +181,7 @@ func (d *DataPlane) set(b model.Balancing) error {
 	if d.k == nil {
 		if len(b.Frontends) == 0 {
 			d.want, d.wanted = b, true
-			return nil
+			return d.forsake()
 		}
 		if err := d.load(); err != nil {
 			return err
@@ -214,13 +242,17 @@ func (d *DataPlane) apply(now time.Time) error {
 		return err
 	}
 	// Hooks before entries: a frontend is balanced once its entry is there. Those that are
-	// to go, go after them.
-	if balanced || taken {
+	// to go, go after them; and so do those that programs with other tables are at.
+	takes := len(d.attached.older) > 0
+	if (balanced || taken) && !takes {
 		d.attach(balanced, taken)
 	}
 	err := d.state.apply(now)
-	if !balanced || !taken {
+	if !balanced || !taken || takes {
 		d.attach(balanced, taken)
+	}
+	if err == nil && len(d.attached.others) > 0 {
+		d.attached.dropOthers()
 	}
 	return err
 }
@@ -463,6 +495,7 @@ func (d *DataPlane) Close(leave bool) error {
 		err = errors.Join(err, d.k.remove())
 	}
 	d.k.close()
+	err = errors.Join(err, d.lock.Close())
 	if err != nil {
 		return fmt.Errorf("close the XDP data plane: %w", err)
 	}

@@ -19,9 +19,11 @@ const layout = 2
 // systemPins is where systems mount a bpffs.
 const systemPins = "/sys/fs/bpf"
 
+func layoutDir(dir string) string { return filepath.Join(dir, "v"+strconv.Itoa(layout)) }
+
 // left says whether an earlier agent left maps. It changes nothing.
 func left(dir string) (bool, error) {
-	pins := filepath.Join(dir, "v"+strconv.Itoa(layout))
+	pins := layoutDir(dir)
 	on, err := onBPF(pins)
 	if err != nil || !on {
 		return false, err
@@ -42,9 +44,9 @@ func pinDir(dir string, log *slog.Logger) (string, error) {
 	if within(dir, systemPins) {
 		mountpoint = systemPins // sysfs has this one directory for it
 	} else if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the directory of pins: %w", err)
+		return "", noPins(dir, err)
 	}
-	pins := filepath.Join(dir, "v"+strconv.Itoa(layout))
+	pins := layoutDir(dir)
 	on, err := onBPF(pins)
 	if err != nil {
 		return "", err
@@ -57,9 +59,14 @@ func pinDir(dir string, log *slog.Logger) (string, error) {
 		log.Info("mounted a bpffs for pins", "at", mountpoint)
 	}
 	if err := os.MkdirAll(pins, 0o700); err != nil {
-		return "", fmt.Errorf("make the directory of pins: %w", err)
+		return "", noPins(dir, err)
 	}
 	return pins, nil
+}
+
+// noPins says that nothing can be pinned there, whatever comes.
+func noPins(dir string, why error) error {
+	return fmt.Errorf("XDP data plane: %w: nothing can be pinned in %s (%w): name another directory by --bpf-dir, on a bpffs or where one can be mounted", errors.ErrUnsupported, dir, why)
 }
 
 // onBPF reports whether path, or the nearest directory above that exists, is on a bpffs.
@@ -70,7 +77,7 @@ func onBPF(path string) (bool, error) {
 		switch {
 		case err == nil:
 			return s.Type == unix.BPF_FS_MAGIC, nil
-		case !errors.Is(err, fs.ErrNotExist) || path == "/":
+		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) || path == "/":
 			return false, fmt.Errorf("look at the directory of pins %s: %w", path, err)
 		}
 		path = filepath.Dir(path)
