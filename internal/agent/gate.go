@@ -62,7 +62,8 @@ type Gate struct {
 	newlyIdle  []string
 	idle       []idleCluster // oldest first
 	accepting  map[string]struct{}
-	survivor   bool // Envoy brought clusters: it has the listeners that it took before
+	leading    map[string]struct{} // those of accepting that lead requests: Envoy asks for their scopes and routes
+	survivor   bool                // Envoy brought clusters: it has the listeners that it took before
 	graceShard map[string]time.Time
 	keyless    bool // the private keys of listeners are lost until the plane sends them
 	retries    map[key]time.Time
@@ -151,6 +152,7 @@ func NewGate() *Gate {
 		unwarm:     map[string]struct{}{},
 		polling:    map[string]struct{}{},
 		accepting:  map[string]struct{}{},
+		leading:    map[string]struct{}{},
 		graceShard: map[string]time.Time{},
 		retries:    map[key]time.Time{},
 		unsettled:  map[key]*debt{},
@@ -293,6 +295,7 @@ func (g *Gate) Connected(held map[string]string, active map[string]struct{}) {
 	g.floor = 0
 	clear(g.polling)
 	clear(g.accepting)
+	clear(g.leading)
 	for _, set := range g.sets {
 		set.sentSeq, set.ackOf, set.ackSeq = 0, 0, 0
 		clear(set.flying)
@@ -376,11 +379,16 @@ func (g *Gate) accepted(it *item) {
 	case typeCluster:
 		g.ackedCluster(g.clusters[it.name])
 	case typeListener:
-		if len(g.accepting) == 0 {
-			g.accepting[it.name] = struct{}{}
+		g.accepting[it.name] = struct{}{}
+		led := len(g.leading) > 0
+		if it.live != nil && it.needs(it.live).bytes {
+			delete(g.leading, it.name)
+		} else {
+			g.leading[it.name] = struct{}{}
+		}
+		if leads := len(g.leading) > 0; leads != led {
 			g.settleRoutes()
 		}
-		g.accepting[it.name] = struct{}{}
 	}
 }
 

@@ -28,6 +28,8 @@ type names struct {
 	secrets []string
 	// keyed says that it proves itself to clients with private keys.
 	keyed bool
+	// bytes says that it passes bytes on and leads no requests: Envoy asks for no scopes then.
+	bytes bool
 }
 
 func readListener(r *delta.Resource) (names, error) {
@@ -53,10 +55,15 @@ var nameFields = map[protoreflect.FullName]struct {
 
 func readNames(m proto.Message) names {
 	found := map[delta.Type]map[string]struct{}{typeRoute: {}, typeCluster: {}, typeSecret: {}}
-	keyed := false
+	var keyed, bytes, requests bool
 	walk(m.ProtoReflect(), func(m protoreflect.Message) {
-		if m.Descriptor().FullName() == "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext" {
+		switch m.Descriptor().FullName() {
+		case "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext":
 			keyed = true
+		case "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy":
+			bytes = true
+		case "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager":
+			requests = true
 		}
 		f, ok := nameFields[m.Descriptor().FullName()]
 		if !ok {
@@ -67,7 +74,7 @@ func readNames(m proto.Message) names {
 		}
 	})
 	sorted := func(t delta.Type) []string { return slices.Sorted(maps.Keys(found[t])) }
-	return names{routes: sorted(typeRoute), clusters: sorted(typeCluster), secrets: sorted(typeSecret), keyed: keyed}
+	return names{routes: sorted(typeRoute), clusters: sorted(typeCluster), secrets: sorted(typeSecret), keyed: keyed, bytes: bytes && !requests}
 }
 
 // needs is what a version of a listener names, read once.

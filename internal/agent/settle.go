@@ -84,7 +84,7 @@ func (g *Gate) isAsked(it *item) bool {
 	case typeSecret:
 		return false // what needs it is warm only with it
 	case typeScope:
-		return len(g.accepting) > 0
+		return len(g.leading) > 0
 	default:
 		return true
 	}
@@ -113,8 +113,8 @@ func (g *Gate) mark(k key, d *debt, done, asked bool) {
 	}
 }
 
-// settleRoutes looks at scopes and routes again after the first listener came or
-// the last one went: only then does Envoy ask for them.
+// settleRoutes looks at scopes and routes again after the first listener that leads
+// requests came or the last one went: only then does Envoy ask for them.
 func (g *Gate) settleRoutes() {
 	for k, it := range g.items {
 		if k.kind == typeScope {

@@ -407,7 +407,7 @@ func (g *Gate) settleShard(s *shard) {
 	for _, w := range s.waiting {
 		done = done && w.overdue
 	}
-	g.mark(s.key(), &s.debt, done, len(g.accepting) > 0 && g.users[s.name] > 0)
+	g.mark(s.key(), &s.debt, done, len(g.leading) > 0 && g.users[s.name] > 0)
 	g.blameShard(s, s.target != nil)
 }
 

@@ -220,6 +220,7 @@ func (g *Gate) push(it *item, r *delta.Resource) {
 	}
 	if it.kind == typeListener && r == nil {
 		delete(g.accepting, it.name)
+		delete(g.leading, it.name)
 		delete(g.retries, it.key)
 		g.settleRoutes()
 	}
