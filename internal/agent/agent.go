@@ -262,7 +262,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // hear that this one leaves: they go on to send it flows, and only what is in its kernel
 // passes them on.
 func (a *Agent) release(ctx context.Context) {
-	if plane, trouble := a.upstream.status(); plane == "" && a.state.isServing() && len(a.config.Balancing.Planes) > 0 {
+	if plane, trouble := a.upstream.status(); plane == "" && a.balancer.hasNeighbours() {
 		a.config.Log.Warn("no plane tells the other machines that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
 			"trouble", trouble)
 		a.mu.Lock()

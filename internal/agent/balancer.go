@@ -464,6 +464,19 @@ func (b *balancer) leave(on bool) {
 	}
 }
 
+// hasNeighbours says that other machines may send this one what it balances or has backends
+// of.
+func (b *balancer) hasNeighbours() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name := range b.nodes {
+		if name != b.machine && len(b.joined) > 0 && len(b.parts.Planes) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // release takes everything out of the kernel, and returns when that was tried or ctx is
 // done.
 func (b *balancer) release(ctx context.Context) {

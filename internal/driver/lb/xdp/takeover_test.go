@@ -105,8 +105,11 @@ func TestOtherLayoutIsTakenOver(t *testing.T) {
 	d = newPlane(t, dir)
 	must(t, d.Set(model.Balancing{Machine: "m1"}))
 	gone(t, filepath.Join(dir, "v0"))
-	if xdpAt(t, "eth0") != nl.XDP_ATTACHED_NONE || d.k != nil {
-		t.Error("its programs are still attached, or ours are loaded for nothing")
+	if d.k != nil {
+		t.Error("programs are loaded for nothing")
+	}
+	for ctx := deadline(t); xdpAt(t, "eth0") != nl.XDP_ATTACHED_NONE; { // the kernel lets go of links a moment later
+		pause(ctx, t, "its programs are still attached")
 	}
 	must(t, d.Close(false))
 }
