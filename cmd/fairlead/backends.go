@@ -22,7 +22,7 @@ their state and health, their weight, the largest weight of the last drain time 
 these flows they may be asked), the share of the new flows, and what the machines' data
 planes have counted.
 
-FRONTEND is tcp://VIP:PORT or udp://VIP:PORT, or a VIP for all of it. SERVICE is the name
+FRONTEND is tcp://VIP:PORT or udp://VIP:PORT, VIP:PORT for both, or a VIP for all of it. SERVICE is the name
 of whatever has the VIP: a Service, Gateway or IngressRoute, as NAMESPACE/NAME or with -n.
 A backend called "proxy" is a machine's Envoy.
 
@@ -42,10 +42,14 @@ the verdict; -o wide says who and why.`,
 			}
 			rows, err := planeConsole.Backends(c.Context(), of)
 			if err != nil {
-				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+				return asked(err)
 			}
 			if output != "text" && output != "wide" {
 				return printAs(c.OutOrStdout(), output, rows)
+			}
+			if of != "" && len(rows) == 0 {
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s has no backend; `fairlead vips` says how it is balanced\n", args[0])
+				return err
 			}
 			most := 200
 			if all {
@@ -53,7 +57,7 @@ the verdict; -o wide says who and why.`,
 			}
 			return console.WriteBackends(c.OutOrStdout(), rows, output == "wide", most)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeOne(&address, frontendNames),
 	}
 	consoleFlag(c, &address)
 	addOutput(c, &output, "wide")
@@ -99,7 +103,7 @@ Without flags that choose, the first flows of each machine are shown.`,
 			}
 			list, err := planeConsole.Flows(c.Context(), filter)
 			if err != nil {
-				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+				return asked(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, list)
@@ -115,10 +119,10 @@ Without flags that choose, the first flows of each machine are shown.`,
 	c.Flags().StringVar(&backend, "backend", "", "only flows to this backend, an address")
 	c.Flags().StringVar(&machine, "machine", "", "only the flow table of this machine")
 	c.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("flows of each machine, up to %d", console.MaxFlows))
-	complete(c, "frontend")
+	completeBy(c, "frontend", &address, frontendKeys)
 	complete(c, "client")
 	complete(c, "backend")
-	complete(c, "machine")
+	completeBy(c, "machine", &address, machineNames)
 	complete(c, "limit")
 	return c
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -76,7 +77,7 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 			}
 			return d.await(c.Context(), c.OutOrStdout(), planeConsole, limit, drainPoll)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeOne(&address, machineNames),
 	}
 	kubeconfigFlag(c, &kubeconfig)
 	consoleFlag(c, &address)
@@ -90,6 +91,7 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 
 func newUndrain() *cobra.Command {
 	var kubeconfig, namespace string
+	address := defaultPlaneConsole // for completions
 	c := &cobra.Command{
 		Use:     "undrain MACHINE|BACKEND",
 		Short:   "Have a machine or a backend take new work again",
@@ -114,7 +116,7 @@ goes out of the Service's annotation fairlead.dev/drained-backends.`,
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%s takes new work again\n", d)
 			return err
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeOne(&address, machineNames),
 	}
 	kubeconfigFlag(c, &kubeconfig)
 	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of SERVICE")
@@ -143,9 +145,9 @@ func parseDrained(text, namespace string) (drained, error) {
 	default:
 		return drained{}, fmt.Errorf("%q: want the name of a Machine, SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS", text)
 	}
-	a, err := netip.ParseAddr(parts[2])
+	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(parts[2], "["), "]"))
 	if err != nil {
-		return drained{}, fmt.Errorf("%q: %q is no address; want SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS", text, parts[2])
+		return drained{}, fmt.Errorf("%q: %q is no address (without a port; names are not looked up); want SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS", text, parts[2])
 	}
 	return drained{service: client.ObjectKey{Namespace: parts[0], Name: parts[1]}, backend: a.Unmap()}, nil
 }
@@ -166,7 +168,13 @@ func (d drained) set(ctx context.Context, api client.Client, is bool) (time.Dura
 		case err == nil:
 			return limit, nil
 		case apierrors.IsNotFound(err) && d.machine != "":
-			return 0, fmt.Errorf("there is no Machine %s (a backend is SERVICE/ADDRESS): %w", d.machine, err)
+			return 0, fmt.Errorf("there is no Machine %s%s (a backend is SERVICE/ADDRESS)", d.machine, nearMachines(ctx, api, d.machine))
+		case errors.Is(err, errNoBackend):
+			return 0, err
+		case apierrors.IsNotFound(err):
+			return 0, fmt.Errorf("there is no Service %s (NAMESPACE/SERVICE/ADDRESS, or -n NAMESPACE)", d.service)
+		case apierrors.IsForbidden(err):
+			return 0, fmt.Errorf("%s: you may not do that: %w (--kubeconfig names another user's)", d, err)
 		case !apierrors.IsConflict(err) || try == drainTries:
 			return 0, fmt.Errorf("drain or undrain %s: %w", d, err)
 		}
@@ -191,6 +199,11 @@ func (d drained) write(ctx context.Context, api client.Client, is bool) (time.Du
 	if err := api.Get(ctx, d.service, s); err != nil {
 		return 0, err
 	}
+	if is {
+		if err := d.exists(ctx, api); err != nil {
+			return 0, err
+		}
+	}
 	before := s.DeepCopy()
 	text := withAddress(s.Annotations[v1alpha1.AnnotationDrainedBackends], d.backend, is)
 	switch {
@@ -202,6 +215,52 @@ func (d drained) write(ctx context.Context, api client.Client, is bool) (time.Du
 		s.Annotations[v1alpha1.AnnotationDrainedBackends] = text
 	}
 	return drainDefault, api.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// errNoBackend is the class of backends that are none.
+var errNoBackend = errors.New("there is no such backend")
+
+// exists says which backends there are where the one to be drained is none: a slip would
+// be found when it is too late. Who may not look is believed.
+func (d drained) exists(ctx context.Context, api client.Client) error {
+	var list discoveryv1.EndpointSliceList
+	if err := api.List(ctx, &list, client.InNamespace(d.service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: d.service.Name}); err != nil {
+		return nil
+	}
+	var there []string
+	for _, s := range list.Items {
+		for _, e := range s.Endpoints {
+			for _, text := range e.Addresses {
+				if a, err := netip.ParseAddr(text); err == nil && a.Unmap() == d.backend {
+					return nil
+				}
+				there = append(there, text)
+			}
+		}
+	}
+	slices.Sort(there)
+	if there = slices.Compact(there); len(there) == 0 {
+		return fmt.Errorf("%w: Service %s has no endpoints", errNoBackend, d.service)
+	}
+	const most = 10
+	more := ""
+	if len(there) > most {
+		there, more = there[:most], " and more"
+	}
+	return fmt.Errorf("%w: Service %s has %s%s", errNoBackend, d.service, strings.Join(there, ", "), more)
+}
+
+// nearMachines are the names that may have been meant.
+func nearMachines(ctx context.Context, api client.Client, name string) string {
+	var list v1alpha1.MachineList
+	if err := api.List(ctx, &list); err != nil {
+		return ""
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return console.DidYouMean(name, names)
 }
 
 // withAddress adds an address to a list, or takes it out. What is no address stays.
@@ -220,10 +279,13 @@ func withAddress(list string, a netip.Addr, is bool) string {
 }
 
 // of says whether a row is of what is drained: of a machine its proxy, since its endpoints
-// go on.
+// go on; of a backend not what another Service has at its address.
 func (d drained) of(r model.BackendStatus) bool {
 	if d.machine != "" {
 		return r.Proxy(r.Frontend) && r.Machine == d.machine
+	}
+	if o := r.Owner; o.Kind == "Service" && (o.Namespace != d.service.Namespace || o.Name != d.service.Name) {
+		return false
 	}
 	return r.Address.Addr() == d.backend
 }

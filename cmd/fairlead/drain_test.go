@@ -90,6 +90,11 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		"backend": {backend, time.Hour, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("10.0.0.4:80", "edge-1", 0, 0), row("10.0.0.5:80", "", 100, 9)}
 		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
+		"another Service has the address": {backend, time.Hour, func(int) []model.BackendStatus {
+			mine, other := row("10.0.0.4:80", "", 0, 0), row("10.0.0.4:80", "", 100, 7)
+			mine.Owner, other.Owner = model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, model.Object{Kind: "Service", Namespace: "shop", Name: "api"}
+			return []model.BackendStatus{mine, other}
+		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
 		"too long": {backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
 		"not counted": {
 			backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },

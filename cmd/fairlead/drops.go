@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,6 +39,11 @@ comment, for tcpdump and Wireshark.`,
   fairlead drops --reason no-backend --reason source-denied
   fairlead drops -w /tmp/drops.pcapng`,
 		RunE: func(c *cobra.Command, _ []string) error {
+			for _, reason := range reasons {
+				if known := xdp.Reasons(); !slices.Contains(known, reason) {
+					return usageError{err: fmt.Errorf("--reason %q: there is no such reason%s (docs/reference/dataplane.md lists them: %s)", reason, console.DidYouMean(reason, known), strings.Join(known, ", "))}
+				}
+			}
 			show := func(d console.Drop) error {
 				_, err := fmt.Fprintln(c.OutOrStdout(), console.DropText(d))
 				return err

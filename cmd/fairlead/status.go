@@ -55,10 +55,21 @@ func askStatus(ctx context.Context, address string) (model.Status, error) {
 		return model.Status{}, err
 	}
 	status, err := client.Status(ctx)
-	if err != nil {
-		return model.Status{}, fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+	return status, asked(err)
+}
+
+// asked is what a question to a plane's console failed of, with what to do about it.
+func asked(err error) error {
+	var answer console.AnswerError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &answer) && errors.Is(err, console.ErrNone):
+		return errors.New(answer.Line)
+	case errors.As(err, &answer):
+		return err // the plane runs there
 	}
-	return status, nil
+	return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
 }
 
 func newStatus() *cobra.Command {

@@ -90,9 +90,10 @@ func ParseFlowFilter(frontend, client, backend, machine, limit string) (f FlowFi
 		}
 	}
 	if backend != "" {
-		if f.Backend, err = netip.ParseAddr(backend); err != nil {
+		if f.Backend, err = netip.ParseAddr(bare(backend)); err != nil {
 			return FlowFilter{}, fmt.Errorf("backend %q: want an address such as 10.0.0.1", backend)
 		}
+		f.Backend = f.Backend.Unmap()
 	}
 	if limit != "" {
 		if f.Limit, err = strconv.Atoi(limit); err != nil || f.Limit < 0 || f.Limit > MaxFlows {
@@ -102,8 +103,11 @@ func ParseFlowFilter(frontend, client, backend, machine, limit string) (f FlowFi
 	return f, nil
 }
 
+// bare takes the brackets off an address.
+func bare(text string) string { return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]") }
+
 func parsePrefix(text string) (netip.Prefix, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
+	if a, err := netip.ParseAddr(bare(text)); err == nil {
 		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
 	}
 	p, err := netip.ParsePrefix(text)

@@ -52,7 +52,21 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 	}
 	if response.StatusCode != http.StatusOK {
 		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
-		return body, fmt.Errorf("%s%s answers %s: %s", c.URL, path, response.Status, line)
+		return body, AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound}
 	}
 	return body, nil
 }
+
+// AnswerError is an answer of a console that is no success: the console is there. It is
+// ErrNone where there is nothing of what was asked for.
+type AnswerError struct {
+	URL, Status string
+	Line        string // the first of the answer
+	none        bool
+}
+
+// Error implements error.
+func (e AnswerError) Error() string { return e.URL + " answers " + e.Status + ": " + e.Line }
+
+// Is reports whether the error is ErrNone.
+func (e AnswerError) Is(target error) bool { return e.none && target == ErrNone }

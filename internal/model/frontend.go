@@ -39,7 +39,15 @@ func ParseFrontend(text string) (FrontendKey, error) {
 	}
 	ap, err := netip.ParseAddrPort(at)
 	if err != nil {
-		return FrontendKey{}, fmt.Errorf("frontend %s: want tcp://VIP:PORT or udp://VIP:PORT: %w", strconv.Quote(text), err)
+		problem := err.Error()
+		if host, port, found := strings.Cut(at, ":"); !found {
+			problem = "the port is missing"
+		} else if _, err := netip.ParseAddr(at); err == nil || strings.Contains(port, ":") && !strings.HasPrefix(at, "[") {
+			problem = "an IPv6 address stands in brackets, as in [2001:db8::1]:53"
+		} else if strings.ContainsAny(host, "ghijklmnopqrstuvwxyzGHIJKLMNOPQRSTUVWXYZ-_") {
+			problem = strconv.Quote(host) + " is no address, and names are not looked up"
+		}
+		return FrontendKey{}, fmt.Errorf("frontend %s: want tcp://VIP:PORT or udp://VIP:PORT: %s", strconv.Quote(text), problem)
 	}
 	k.VIP, k.Port = ap.Addr().Unmap(), ap.Port()
 	return k, nil

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"fairlead.dev/internal/balance"
@@ -161,9 +162,18 @@ func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus,
 	}
 	var rows []model.BackendStatus
 	var matched bool
-	err := p.ask(ctx, func(l *loop) { rows, matched = l.backendStatuses(of, figures) })
-	if err == nil && of != "" && !matched {
-		err = fmt.Errorf("%w: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner", console.ErrNone)
+	var names []string
+	err := p.ask(ctx, func(l *loop) {
+		if rows, matched = l.backendStatuses(of, figures); !matched {
+			names = l.frontendNames()
+		}
+	})
+	switch {
+	case err != nil || of == "" || matched:
+	case len(names) == 0:
+		err = fmt.Errorf("%w: nothing is balanced", console.ErrNone)
+	default:
+		err = fmt.Errorf("%w of %s: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner%s", console.ErrNone, strconv.Quote(of), console.DidYouMean(of, names))
 	}
 	return rows, err
 }
@@ -173,10 +183,28 @@ func named(f *model.Frontend, of string) bool {
 	if key, err := model.ParseFrontend(of); err == nil {
 		return key == f.FrontendKey
 	}
-	if a, err := netip.ParseAddr(of); err == nil {
+	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(of, "["), "]")); err == nil {
 		return a.Unmap() == f.VIP
 	}
+	if at, err := netip.ParseAddrPort(of); err == nil {
+		return at.Addr().Unmap() == f.VIP && at.Port() == f.Port
+	}
 	return of == "" || of == f.Owner.String() || of == f.Owner.Namespace+"/"+f.Owner.Name
+}
+
+// frontendNames are what a frontend may be named by, each once.
+func (l *loop) frontendNames() []string {
+	names := map[string]bool{}
+	for key, e := range l.frontends.entries {
+		if e.frontend == nil {
+			continue
+		}
+		names[key.String()], names[key.VIP.String()] = true, true
+		if o := e.frontend.Owner; o.Name != "" {
+			names[o.Namespace+"/"+o.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // backendAt identifies a backend in figures.
@@ -269,6 +297,13 @@ func (p *Plane) Flows(ctx context.Context, machine string, q model.FlowQuery) (m
 	out := model.FlowList{Flows: []model.FlowAt{}, Answered: []string{}}
 	if p.serving.Load() == 0 {
 		return out, errors.New("this plane does not lead: machines report to the leader, ask there")
+	}
+	var names []string
+	if err := p.ask(ctx, func(l *loop) { names = l.sortedMachines() }); err != nil {
+		return out, err
+	}
+	if machine != "" && !slices.Contains(names, machine) {
+		return out, fmt.Errorf("%w: no Machine has the name %s%s", console.ErrNone, strconv.Quote(machine), console.DidYouMean(machine, names))
 	}
 	answers := p.server.Flows(ctx, machine, q)
 	for _, name := range slices.Sorted(maps.Keys(answers)) {

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
+)
+
+// TestQuestionsThatFail says that a plane is missing where none answers, and what is wrong
+// with the question where one does.
+func TestQuestionsThatFail(t *testing.T) {
+	s := httptest.NewServer(console.Handler(console.Config{
+		Health: &served{}, Metrics: prometheus.NewRegistry(),
+		Backends: func(_ context.Context, of string) ([]model.BackendStatus, error) {
+			if of == "shop/none" {
+				return nil, fmt.Errorf("%w of that name", console.ErrNone)
+			}
+			return nil, fmt.Errorf("not now")
+		},
+	}))
+	client := console.Client{URL: s.URL, HTTP: s.Client()}
+	_, none := client.Backends(t.Context(), "shop/none")
+	_, busy := client.Backends(t.Context(), "shop/web")
+	s.Close()
+	_, gone := client.Backends(t.Context(), "shop/web")
+	if got := asked(none).Error(); got != "there is none of that name" {
+		t.Errorf("it says %q", got)
+	}
+	if got := asked(busy).Error(); !strings.Contains(got, "not now") || strings.Contains(got, "does the plane run there?") {
+		t.Errorf("it says %q", got)
+	}
+	if got := asked(gone).Error(); !strings.Contains(got, "does the plane run there?") {
+		t.Errorf("it says %q", got)
+	}
+	if asked(nil) != nil {
+		t.Error("a question that did not fail is an error")
+	}
+}
+
+// TestNamesAreCompleted completes what a plane knows, and nothing where there is none.
+func TestNamesAreCompleted(t *testing.T) {
+	key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
+	s := httptest.NewServer(console.Handler(console.Config{
+		Health: &served{}, Metrics: prometheus.NewRegistry(),
+		Status: func(context.Context) any {
+			return model.Status{
+				Machines:  []model.MachineStatus{{Name: "edge-1"}, {Name: "edge-2"}},
+				Frontends: []model.FrontendStatus{{FrontendKey: key, Owner: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}}},
+			}
+		},
+	}))
+	c := &cobra.Command{}
+	c.SetContext(t.Context())
+	if got, _ := completeOne(&s.URL, machineNames)(c, nil, ""); !slices.Equal(got, []string{"edge-1", "edge-2"}) {
+		t.Errorf("machines: %v", got)
+	}
+	if got, _ := completeOne(&s.URL, frontendNames)(c, nil, ""); !slices.Equal(got, []string{"tcp://192.0.2.1:80", "shop/web"}) {
+		t.Errorf("frontends: %v", got)
+	}
+	if got, _ := completeOne(&s.URL, machineNames)(c, []string{"edge-1"}, ""); len(got) != 0 {
+		t.Errorf("a second argument: %v", got)
+	}
+	s.Close()
+	if got, how := completeOne(&s.URL, machineNames)(c, nil, ""); len(got) != 0 || how != cobra.ShellCompDirectiveNoFileComp {
+		t.Errorf("without a plane: %v, %v", got, how)
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/model"
+)
+
+// completionPatience is how long a shell waits for names.
+const completionPatience = 2 * time.Second
+
+// completeOne completes the only argument of a command by what a plane knows; where none
+// answers there are no completions.
+func completeOne(address *string, names func(model.Status) []string) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx := c.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completionPatience)
+		defer cancel()
+		status, err := askStatus(ctx, *address)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return names(status), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeBy is completeOne for a flag.
+func completeBy(c *cobra.Command, flag string, address *string, names func(model.Status) []string) {
+	complete := completeOne(address, names)
+	err := c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+		return complete(c, nil, text)
+	})
+	if err != nil {
+		panic(err) // the flag does not exist: a bug of this package
+	}
+}
+
+func machineNames(s model.Status) (names []string) {
+	for _, m := range s.Machines {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+func frontendKeys(s model.Status) (names []string) {
+	for _, f := range s.Frontends {
+		names = append(names, f.String())
+	}
+	return names
+}
+
+// frontendNames are frontends and their owners, each once.
+func frontendNames(s model.Status) []string {
+	names, seen := frontendKeys(s), map[model.Object]bool{}
+	for _, f := range s.Frontends {
+		if o := f.Owner; o.Name != "" && !seen[o] {
+			seen[o] = true
+			names = append(names, o.Namespace+"/"+o.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,63 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Near are the names that may have been meant by a text that is none of them, the nearest
+// first: those that differ in a few letters, or have the text in them.
+func Near(text string, names []string) []string {
+	const most = 3
+	type near struct {
+		name     string
+		distance int
+	}
+	var found []near
+	for _, name := range names {
+		d := distance(strings.ToLower(text), strings.ToLower(name))
+		if len(text) > 2 && strings.Contains(name, text) {
+			d = min(d, 1)
+		}
+		if d <= max(1, min(3, len(text)/4)) {
+			found = append(found, near{name, d})
+		}
+	}
+	slices.SortFunc(found, func(a, b near) int { return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name)) })
+	found = slices.Compact(found)
+	var out []string
+	for _, f := range found[:min(most, len(found))] {
+		out = append(out, f.name)
+	}
+	return out
+}
+
+// DidYouMean is Near as the end of a message; empty where nothing is near.
+func DidYouMean(text string, names []string) string {
+	if near := Near(text, names); len(near) > 0 {
+		return "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return ""
+}
+
+// distance is how many letters are to be changed, added or left out (Levenshtein, 1966).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := before
+			if a[i] != b[j] {
+				replaced++
+			}
+			before = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, before+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,27 @@
+package console
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestNear(t *testing.T) {
+	names := []string{"edge-1", "edge-2", "edge-10", "shop/web", "shop/api", "tcp://192.0.2.1:80", "edge-1"}
+	for text, want := range map[string][]string{
+		"edge1":              {"edge-1"},
+		"edge-":              {"edge-1", "edge-10", "edge-2"},
+		"Edge-1":             {"edge-1", "edge-10", "edge-2"},
+		"web":                {"shop/web"},
+		"shop/wbe":           {"shop/web"},
+		"tcp://192.0.2.1:81": {"tcp://192.0.2.1:80"},
+		"nothing":            nil,
+		"":                   nil,
+	} {
+		if got := Near(text, names); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	if got := DidYouMean("shop/apu", names); got != "; did you mean shop/api?" {
+		t.Errorf("it says %q", got)
+	}
+}
