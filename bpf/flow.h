@@ -38,7 +38,7 @@ static __always_inline int follows(const struct flow *flow, const struct backend
 		return 0;
 	if (unlikely(is_syn(p)))
 		return (b->flags & BACKEND_NEW) && flow->state != FLOW_CLOSING;
-	if (p->protocol == IPPROTO_UDP && now - flow->seen > udp_idle)
+	if (p->protocol == IPPROTO_UDP && (__s32)(now - flow->seen) > (__s32)udp_idle)
 		return 0;
 	/* The client's port may be another flow's by now: where the row finds either, nothing is
 	 * sent by a machine that takes no new flows and may be lost. */
@@ -66,7 +66,7 @@ static __noinline __u32 affine(const struct flow_key *key, __u32 patience, __u32
 {
 	struct affinity_key at = {.client = key->client, .frontend = key->frontend};
 	struct affinity *a = bpf_map_lookup_elem(&affinities, &at);
-	if (!a || now - a->seen > patience)
+	if (!a || (__s32)(now - a->seen) > (__s32)patience)
 		return 0;
 	struct backend *b = backend_at(a->backend);
 	return b && b->generation == a->generation && (b->flags & BACKEND_NEW) ? a->backend : 0;

@@ -46,7 +46,7 @@ static __always_inline int follow_fragment(struct packet *p, __u32 now)
 	struct fragment *known = bpf_map_lookup_elem(&fragments, &w->fragment);
 	/* Identifications come again; datagrams are not put together after a minute
 	 * (RFC 8200, 4.5), in Linux after half of one. */
-	if (!known || now - known->seen > 60)
+	if (!known || (__s32)(now - known->seen) > 60)
 		return -REASON_FRAGMENT;
 	if (!known->backend)
 		return XDP_PASS;

@@ -41,7 +41,7 @@ static __always_inline int remember(const struct flow_view *f, const struct addr
 		return 0;
 	}
 	/* To the backend both look the same: one of them must do without it. */
-	if (r && new.seen - r->seen < AMBIGUITY)
+	if (r && (__s32)(new.seen - r->seen) < AMBIGUITY)
 		return REASON_AMBIGUOUS;
 	if (r) {
 		bpf_map_update_elem(&restores, &key, &new, BPF_ANY);
@@ -131,6 +131,12 @@ static __always_inline struct fragment_key datagram_key_of(const struct datagram
 	return key;
 }
 
+/* Identifications come again; see follow_fragment. */
+static __always_inline bool recent_fragment(__u32 seen)
+{
+	return (__s32)(seconds() - seen) <= 60;
+}
+
 /* A TCP or UDP packet with its ports. Returns 0 or a reason. */
 static __always_inline int restore_answer(struct __sk_buff *skb, struct datagram *d)
 {
@@ -138,6 +144,9 @@ static __always_inline int restore_answer(struct __sk_buff *skb, struct datagram
 	bool fresh = d->protocol == IPPROTO_UDP || (d->flags & (TCP_SYN | TCP_RST));
 	struct restore *r = find_restore(&key, fresh);
 	if (!r)
+		return 0;
+	/* Nobody says when a flow of UDP ends: the client may be one of the backend itself by now. */
+	if (d->protocol == IPPROTO_UDP && (__s32)(seconds() - r->seen) > (__s32)udp_idle)
 		return 0;
 	if (d->part == PART_FIRST) {
 		struct fragment_key f = datagram_key_of(d);
@@ -156,6 +165,49 @@ static __always_inline int restore_answer(struct __sk_buff *skb, struct datagram
 	if (port == d->from && same_address(&vip, &d->source)) /* a proxy's */
 		return 0;
 	return readdress(skb, d, SOURCE, &vip, port) ? REASON_INTERNAL : 0;
+}
+
+/* Is it the first packet of a connection? Those with options or extension headers are not
+ * looked at. */
+static __always_inline bool opens_directly(struct __sk_buff *skb)
+{
+	__u8 flags, protocol;
+	__u32 at = LINK_HEADER + sizeof(struct iphdr);
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		if (bpf_skb_load_bytes(skb, LINK_HEADER + 9, &protocol, 1))
+			return false;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		at = LINK_HEADER + sizeof(struct ipv6hdr);
+		if (bpf_skb_load_bytes(skb, LINK_HEADER + 6, &protocol, 1))
+			return false;
+	} else {
+		return false;
+	}
+	return protocol == IPPROTO_TCP && !bpf_skb_load_bytes(skb, at + 13, &flags, 1) &&
+	       (flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN;
+}
+
+/* A client connects to a backend itself, from a port from which it had a flow by a VIP. Once
+ * that has ended, answers are not the VIP's any more. */
+static __always_inline void forget_restore(struct __sk_buff *skb, struct datagram *d)
+{
+	if (!opens_directly(skb) || read_datagram(skb, LINK_HEADER, skb->protocol == bpf_htons(ETH_P_IPV6), false, d) ||
+	    d->protocol != IPPROTO_TCP)
+		return;
+	struct restore_key key = restore_key_of(&d->destination, d->to, &d->source, d->from, IPPROTO_TCP);
+	struct restore *r = find_restore(&key, true);
+	if (!r || (r->port == d->to && same_address(&r->vip, &d->destination))) /* a proxy's */
+		return;
+	struct frontend_key k = {.vip = r->vip, .port = r->port, .protocol = IPPROTO_TCP};
+	struct frontend *f = bpf_map_lookup_elem(&frontends, &k);
+	if (f && (__s32)(seconds() - r->seen) < AMBIGUITY) {
+		struct flow_key flow = {.client = key.client, .frontend = f->index, .port = key.client_port};
+		struct owned *o = find_owned(&flow);
+		if (o && o->state != FLOW_CLOSING)
+			return;
+	}
+	bpf_map_delete_elem(&restores, &key);
+	bpf_map_delete_elem(&restores_fresh, &key);
 }
 
 /* The machine or the backend says that a packet did not arrive. */
@@ -180,7 +232,7 @@ static __always_inline int restore_fragment(struct __sk_buff *skb, struct datagr
 {
 	struct fragment_key key = datagram_key_of(d);
 	struct tunnel_fragment *t = bpf_map_lookup_elem(&tunnel_fragments, &key);
-	if (!t)
+	if (!t || !recent_fragment(t->seen))
 		return 0;
 	struct address vip = t->vip;
 	return readdress(skb, d, SOURCE, &vip, 0) ? REASON_INTERNAL : 0;

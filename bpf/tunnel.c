@@ -80,7 +80,7 @@ static __always_inline int read_inside(struct __sk_buff *skb, struct tunnel_work
 			bpf_map_update_elem(&tunnel_fragments, &key, &first, BPF_ANY);
 		} else {
 			struct tunnel_fragment *first = bpf_map_lookup_elem(&tunnel_fragments, &key);
-			if (!first)
+			if (!first || !recent_fragment(first->seen))
 				return REASON_FRAGMENT;
 			f->key.port = first->from;
 			f->vip_port = first->to;
@@ -302,8 +302,10 @@ int tunnel_in(struct __sk_buff *skb)
 	if (!w)
 		return TCX_ACTION_NEXT;
 	int r = read_tunnel(skb, &w->tunnel);
-	if (r == NOT_OURS)
+	if (r == NOT_OURS) {
+		forget_restore(skb, &w->packet);
 		return TCX_ACTION_NEXT;
+	}
 	if (!r)
 		r = read_inside(skb, w);
 	if (r)
