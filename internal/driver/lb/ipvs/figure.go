@@ -17,18 +17,23 @@ type wide struct {
 	total uint64
 }
 
-// widen returns the whole counter of that name. It is right if it is asked before the
-// kernel's has gone round once.
-func (p *Plane) widen(name string, now uint32) uint64 {
-	w, known := p.totals[name]
-	if !known {
-		w.total = uint64(now)
-	} else {
-		w.total += uint64(now - w.last)
+// at is the counter once the kernel's stands at now. One that stands lower than before has
+// gone round if it was in its upper half, and is a new one otherwise: that of a service or
+// backend that came back.
+func (w wide) at(now uint32) wide {
+	if now < w.last && w.last < 1<<31 {
+		w.last = 0
 	}
-	w.last = now
-	p.totals[name] = w
-	return w.total
+	return wide{now, w.total + uint64(now-w.last)}
+}
+
+// totals are whole counters by name.
+type totals map[string]wide
+
+// widen notes in t how a counter stands now, after before.
+func (t totals) widen(before totals, name string, now uint32) uint64 {
+	t[name] = before[name].at(now)
+	return t[name].total
 }
 
 // Figures count what went from clients to backends, as IPVS does. What it counts of a mark
@@ -58,6 +63,7 @@ func (p *Plane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
 			return nil, nil, err
 		}
 	}
+	now := totals{}
 	for _, t := range sortedTargets(services) {
 		s := services[t]
 		x, err := p.kernel.handle.GetService(s.svc())
@@ -72,10 +78,10 @@ func (p *Plane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
 			f := model.FrontendFigures{FrontendKey: k}
 			if i == 0 {
 				name := t.String()
-				f.Packets, f.NewFlows, f.Bytes = p.widen(name+" packets", x.Stats.PacketsIn), p.widen(name+" flows", x.Stats.Connections), x.Stats.BytesIn
+				f.Packets, f.NewFlows, f.Bytes = now.widen(p.totals, name+" packets", x.Stats.PacketsIn), now.widen(p.totals, name+" flows", x.Stats.Connections), x.Stats.BytesIn
 			}
 			for _, d := range destinations {
-				f.Backends = append(f.Backends, p.backend(k, t, d, i == 0))
+				f.Backends = append(f.Backends, p.backend(k, t, d, i == 0, now))
 			}
 			for j := range f.Backends {
 				f.Backends[j].Flows = flows[pair{k, f.Backends[j].Address}]
@@ -84,6 +90,7 @@ func (p *Plane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
 			all = append(all, f)
 		}
 	}
+	p.totals = now
 	slices.SortFunc(all, func(a, b model.FrontendFigures) int { return a.Compare(b.FrontendKey) })
 	return all, drops, nil
 }
@@ -92,13 +99,13 @@ func carried(services map[target]service, k model.FrontendKey) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(services)), func(s service) bool { return slices.Contains(s.frontends, k) })
 }
 
-func (p *Plane) backend(k model.FrontendKey, t target, d *ipvs.Destination, counts bool) model.BackendFigures {
+func (p *Plane) backend(k model.FrontendKey, t target, d *ipvs.Destination, counts bool, now totals) model.BackendFigures {
 	a, _ := netip.AddrFromSlice(d.Address)
 	at := netip.AddrPortFrom(a, d.Port)
 	b := model.BackendFigures{Address: addressed(k, at)}
 	if counts {
 		name := fmt.Sprint(t, " ", at)
-		b.Packets, b.NewFlows, b.Bytes = p.widen(name+" packets", d.Stats.PacketsIn), p.widen(name+" flows", d.Stats.Connections), d.Stats.BytesIn
+		b.Packets, b.NewFlows, b.Bytes = now.widen(p.totals, name+" packets", d.Stats.PacketsIn), now.widen(p.totals, name+" flows", d.Stats.Connections), d.Stats.BytesIn
 	}
 	return b
 }

@@ -42,9 +42,9 @@ type Plane struct {
 	marker  marker
 	noMarks error // why packets cannot be marked, once it was tried
 	last    model.Balancing
-	told    bool // Set was called
-	current bool // the kernel is as last says, for all we know
-	totals  map[string]wide
+	told    bool   // Set was called
+	current bool   // the kernel is as last says, for all we know
+	totals  totals // as last asked for
 
 	mu       sync.Mutex
 	observed map[model.FrontendKey]model.FrontendObserved
@@ -75,7 +75,7 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plane{config: c, memory: m, marker: r, totals: map[string]wide{}}, nil
+	return &Plane{config: c, memory: m, marker: r}, nil
 }
 
 // Supports is nil if IPVS here can carry the frontend out.
@@ -233,13 +233,14 @@ func (p *Plane) sync() error {
 		return err
 	}
 	complete := true
+	kept := map[target]bool{} // that are there, and cannot be changed
 	for _, t := range sortedTargets(want) {
 		from, there := now.present[t]
 		if there && from.equal(want[t]) {
 			continue
 		}
 		if err := p.kernel.change(from, there, want[t]); err != nil {
-			complete = false
+			complete, kept[t] = false, there
 			for _, k := range want[t].frontends {
 				o := observed[k]
 				o.State, o.Mode, o.Available, o.Message = model.FrontendRefused, model.ModeAuto, 0, err.Error()
@@ -256,6 +257,11 @@ func (p *Plane) sync() error {
 			}
 		}
 	}
+	for k, m := range now.marks {
+		if _, moved := marked[k]; !moved && kept[target{mark: m, is4: k.VIP.Is4()}] {
+			marked[k] = m
+		}
+	}
 	if !maps.Equal(now.marks, marked) && now.noMarks == nil {
 		err := p.marker.write(now.marks, marked)
 		if errors.Is(err, errors.ErrUnsupported) && p.noMarks == nil {
@@ -266,7 +272,7 @@ func (p *Plane) sync() error {
 		}
 	}
 	for _, t := range sortedTargets(now.present) {
-		if _, stays := want[t]; !stays {
+		if _, stays := want[t]; !stays && !kept[t] {
 			if err := p.kernel.remove(now.present[t]); err != nil {
 				return err
 			}
