@@ -141,6 +141,10 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 			}
 		}
 	}
+	if len(members) > lookup.MaxMembers {
+		e.refuse(reasonNoBackend, fmt.Sprintf("it has %d backends, and a lookup table has at most %d", len(members), lookup.MaxMembers))
+		return e
+	}
 	e.Rows = lookup.Rows(len(members))
 	table := lookup.New(e.Rows, members)
 	hash := lookup.Hash(f.Hash, r.Client, f.FrontendKey)

@@ -87,6 +87,11 @@ func (s *state) readPlaces(tables map[uint32]*table) error {
 		s.numbers.take(index)
 		p := &place{index: index, value: v}
 		s.hops.adopt(v.Remote.address(), v.NextHop)
+		if p.held = s.hops.has(v.Remote.address(), v.NextHop); p.held {
+			if _, err := s.hops.hold(v.Remote.address()); err != nil {
+				return err
+			}
+		}
 		var t *table
 		if v.Table != 0 {
 			t = tables[uint32(v.Table-1)]
@@ -242,6 +247,11 @@ func (n *nextHops) adopt(to netip.Addr, index uint32) {
 		h.value = bpfNextHop{}
 	}
 	n.by[to] = h
+}
+
+// has says whether an address has that place.
+func (n *nextHops) has(to netip.Addr, index uint32) bool {
+	return index != 0 && n.by[to] != nil && n.by[to].index == index
 }
 
 // sweep gives up what nobody holds.

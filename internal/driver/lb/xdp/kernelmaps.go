@@ -40,12 +40,12 @@ type Sizes struct {
 // from 4 GiB on 325 MB, and from 16 GiB on 450 MB.
 func DefaultSizes(memory uint64) Sizes {
 	s := Sizes{
-		Frontends: 1024, Backends: 8192, Rows: 1 << 20, NextHops: 1024, Sources: 16384,
+		Frontends: 1024, Backends: 8192, Rows: 1 << 20, NextHops: 8192, Sources: 16384,
 		Flows: 1 << 17, Fresh: 1 << 15, NAT: 1 << 16, Owned: 1 << 16, Fragments: 1 << 12, Affinity: 1 << 14,
 	}
 	if memory >= 4<<30 {
 		s = Sizes{
-			Frontends: 4096, Backends: 65536, Rows: 4 << 20, NextHops: 4096, Sources: 65536,
+			Frontends: 4096, Backends: 65536, Rows: 4 << 20, NextHops: 16384, Sources: 65536,
 			Flows: 1 << 20, Fresh: 1 << 17, NAT: 1 << 18, Owned: 1 << 18, Fragments: 1 << 14, Affinity: 1 << 16,
 		}
 	}

@@ -167,24 +167,25 @@ func watch(done <-chan struct{}, news chan<- struct{}, lost chan<- error) error 
 	routes := make(chan netlink.RouteUpdate)
 	neighbours := make(chan netlink.NeighUpdate)
 	err := errors.Join(
-		netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: fail}),
-		netlink.AddrSubscribeWithOptions(addresses, done, netlink.AddrSubscribeOptions{ErrorCallback: fail}),
-		netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: fail}),
-		netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{ErrorCallback: fail}),
+		follow(links, poke, netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: fail})),
+		follow(addresses, poke, netlink.AddrSubscribeWithOptions(addresses, done, netlink.AddrSubscribeOptions{ErrorCallback: fail})),
+		follow(routes, poke, netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: fail})),
+		follow(neighbours, poke, netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{ErrorCallback: fail})),
 	)
-	go drain(links, poke)
-	go drain(addresses, poke)
-	go drain(routes, poke)
-	go drain(neighbours, poke)
 	if err != nil {
 		return fmt.Errorf("watch links, routes and neighbours: %w", err)
 	}
 	return nil
 }
 
-// drain calls f for all that comes, until the sender closes.
-func drain[T any](from <-chan T, f func()) {
-	for range from {
-		f()
+// follow calls f for all that comes, until the sender closes, unless the subscription failed.
+func follow[T any](from <-chan T, f func(), failed error) error {
+	if failed == nil {
+		go func() {
+			for range from {
+				f()
+			}
+		}()
 	}
+	return failed
 }
