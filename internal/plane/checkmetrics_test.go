@@ -1,0 +1,84 @@
+package plane
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"fairlead.dev/internal/model"
+)
+
+// TestChecksAreCounted follows a check from nobody's answer to a verdict, to another one by
+// what proxies see, and away.
+func TestChecksAreCounted(t *testing.T) {
+	m, err := newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }, func() float64 { return 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHealth()
+	l := &loop{plane: &Plane{metrics: m}, catalog: &catalog{health: h}}
+	at := netip.MustParseAddrPort("10.0.0.1:80")
+	check := model.NewCheck(at, model.HealthCheck{Kind: model.CheckTCP})
+	user := checkUser{frontend: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}}
+	says := func(what string, healthy, unhealthy, unknown, turnedWell, turnedIll, ejected float64) {
+		t.Helper()
+		h.judge()
+		l.countChecks()
+		for _, x := range []struct {
+			name      string
+			got, want float64
+		}{
+			{"healthy", testutil.ToFloat64(m.checks.WithLabelValues("healthy")), healthy},
+			{"unhealthy", testutil.ToFloat64(m.checks.WithLabelValues("unhealthy")), unhealthy},
+			{"unknown", testutil.ToFloat64(m.checks.WithLabelValues("unknown")), unknown},
+			{"turned healthy", testutil.ToFloat64(m.verdicts.WithLabelValues("healthy")), turnedWell},
+			{"turned unhealthy", testutil.ToFloat64(m.verdicts.WithLabelValues("unhealthy")), turnedIll},
+			{"ejected", testutil.ToFloat64(m.ejected), ejected},
+		} {
+			if x.got != x.want {
+				t.Errorf("%s: %s is %g, want %g", what, x.name, x.got, x.want)
+			}
+		}
+	}
+	h.members([]string{"a", "b", "c"})
+	h.use(user, map[netip.AddrPort]model.Check{at: check})
+	says("nobody has answered", 0, 0, 1, 0, 0, 0)
+	well := []model.CheckResult{{ID: check.ID, Health: model.Healthy}}
+	for _, name := range []string{"a", "b", "c"} {
+		h.report(name, well, nil)
+	}
+	says("all find it well", 1, 0, 0, 1, 0, 0)
+	h.report("a", well, []netip.AddrPort{at})
+	says("one proxy sees it fail", 1, 0, 0, 1, 0, 1)
+	h.report("b", well, []netip.AddrPort{at})
+	says("two do", 0, 1, 0, 1, 1, 1)
+	h.report("a", well, nil)
+	h.report("b", well, nil)
+	says("none does", 1, 0, 0, 2, 1, 0)
+	h.use(user, nil)
+	says("nobody checks it", 0, 0, 0, 2, 1, 0)
+}
+
+// TestPanicIsSaid counts backends that take flows though they are unhealthy.
+func TestPanicIsSaid(t *testing.T) {
+	backend := func(weight uint32, is model.Health) model.FrontendBackend {
+		return model.FrontendBackend{Weight: weight, Health: is}
+	}
+	for name, c := range map[string]struct {
+		percent uint8
+		list    []model.FrontendBackend
+		ill, of int
+	}{
+		"no threshold":     {0, []model.FrontendBackend{backend(100, model.Unhealthy)}, 0, 0},
+		"all well":         {50, []model.FrontendBackend{backend(100, model.Healthy), backend(100, model.HealthUnknown)}, 0, 2},
+		"some out":         {50, []model.FrontendBackend{backend(100, model.Healthy), backend(0, model.Unhealthy)}, 0, 1},
+		"all but one, all": {50, []model.FrontendBackend{backend(100, model.Healthy), backend(100, model.Unhealthy), backend(100, model.Unhealthy)}, 2, 3},
+	} {
+		e := &frontendEntry{frontend: &model.Frontend{Panic: c.percent}, backends: c.list}
+		if ill, of := e.panics(); ill != c.ill || of != c.of {
+			t.Errorf("%s: %d of %d, want %d of %d", name, ill, of, c.ill, c.of)
+		}
+	}
+}
