@@ -200,17 +200,26 @@ func (d *demo) sendToKernel(ctx context.Context, s *Step) error {
 	return nil
 }
 
-// show runs a command of fairlead on the plane's machine and keeps its screen.
+// shownFlows is how many lines of a table of flows are shown.
+const shownFlows = 5
+
+// show runs a command of fairlead on the plane's machine and keeps its screen; of flows the
+// first that are open.
 func (d *demo) show(ctx context.Context, s *Step, args ...string) error {
 	c := d.stage.plane.Machine.Command(ctx, append([]string{d.Binary}, args...)...)
 	out, err := c.Output()
 	if err != nil {
 		return fmt.Errorf("fairlead %s: %w", strings.Join(args, " "), err)
 	}
-	s.screen = append(s.screen, "$ fairlead "+strings.Join(args, " "))
-	for line := range strings.Lines(string(out)) {
-		s.screen = append(s.screen, strings.TrimRight(line, " \n"))
+	command := "$ fairlead " + strings.Join(args, " ")
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if args[0] == "flows" {
+		command += fmt.Sprintf(" | grep -v closing | head -%d", shownFlows)
+		lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "closing") })
+		lines = lines[:min(len(lines), shownFlows)]
 	}
+	s.screen = append(s.screen, command)
+	s.screen = append(s.screen, lines...)
 	return nil
 }
 
@@ -266,7 +275,7 @@ func (d *demo) strikeBalancer(ctx context.Context, s *Step, what func(*traffic) 
 	s.figure("held", float64(len(held)*heldConnections))
 	s.figure("broken", float64(broken))
 	s.figure("slowest_ms", float64(r.Latency.Max.Microseconds())/1000)
-	s.fact("%d open connections: %d broken; the slowest answer took %.1f s", len(held)*heldConnections, broken, r.Latency.Max.Seconds())
+	s.fact("%d open connections, %d broken", len(held)*heldConnections, broken)
 	if broken > 0 {
 		s.wrong("%d of %d connections broke, none may", broken, len(held)*heldConnections)
 	}
@@ -291,7 +300,7 @@ func (d *demo) killBalancer(ctx context.Context, s *Step) error {
 		}
 		s.figure("withdrawn_ms", s.ms(gone))
 		s.fact("the router took %s out after %.0f ms; the others found the flows of its connections at their backends", vanishing, s.Figures["withdrawn_ms"])
-		return d.show(ctx, s, "flows", "--machine", "edge-1", "--limit", "4")
+		return d.show(ctx, s, "flows", "--machine", "edge-1", "--frontend", "tcp://"+t.flows[0].address().String(), "--limit", "20000")
 	})
 }
 

@@ -110,10 +110,10 @@ func (r Result) headline() string {
 			failed += s.Failed
 		}
 	}
-	line := fmt.Sprintf("%s requests. Lost as weights shift, the plane dies and an edge is cordoned: %d; as proxies and edges die and join: %d",
+	line := fmt.Sprintf("%s requests. Lost by changes and without a plane: %d; as proxies and edges die: %d",
 		thousands(requests), failed, lost)
 	if held > 0 {
-		line += fmt.Sprintf("; of %d connections in the kernel: %d", held, broken)
+		line += fmt.Sprintf("; of %d connections in the kernel as an edge dies: %d", held, broken)
 	}
 	return line + "."
 }

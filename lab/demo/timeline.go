@@ -128,7 +128,7 @@ func (s Step) losses() string {
 	moved := fmt.Sprintf("%.0f on moved ways", f["failed_moved"])
 	switch {
 	case f["held"] > 0:
-		return fmt.Sprintf("%.0f of %.0f open connections broken, slowest answer %.1f s", f["broken"], f["held"], f["slowest_ms"]/1000)
+		return fmt.Sprintf("%.0f of %.0f open connections broken", f["broken"], f["held"])
 	case !s.Lost:
 		return ""
 	case f["withdrawn_ms"] > 0:
