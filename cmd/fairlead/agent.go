@@ -79,17 +79,19 @@ func newAgent(logs *logFlags) *cobra.Command {
 	flags := &agentFlags{}
 	c := &cobra.Command{
 		Use:     "agent",
-		Short:   "Run the agent: make this machine an edge",
+		Short:   "Run the agent on an edge, or on a machine with backends",
 		GroupID: groupRun,
 		Long: `Run the agent: join a plane with a one-time token, receive this machine's state, run
-Envoy with it, and report. In a pod of Kubernetes the token of the pod's service
-account takes the place of the one-time token, and the machine is called as its node.
+Envoy with it, balance flows in the kernel, announce VIPs, and report. In a pod of
+Kubernetes the token of the pod's service account takes the place of the one-time token,
+and the machine is called as its node.
 
 The agent remembers the last state that it served. With the plane away, after a
-restart and after a reboot it goes on from there. When the agent stops, Envoy serves
-on and the next agent takes it over, unless --on-stop=drain.`,
+restart and after a reboot it goes on from there. When the agent stops, Envoy and the
+kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 		Example: `  fairlead agent --plane 192.0.2.10:7443 --token-file edge-1.token --name edge-1
   fairlead agent --plane 192.0.2.10:7443,192.0.2.11:7443
+  fairlead agent --plane 192.0.2.10:7443 --token-file node-7.token --name node-7 --role backend
   fairlead agent --plane fairlead-plane.fairlead-system.svc:7443 --name node-1 \
     --service-account-token-file /var/run/fairlead/token --plane-authority-file /etc/fairlead/authority.pem`,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -76,14 +76,15 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "fairlead",
 		Short: "The load-balancing tier for people who run their own machines",
-		Long: `Fairlead takes traffic at the edge machines, routes it through Envoy and balances
-it over backends in any number of clusters. What it does is said with kubectl:
-Gateway API resources or IngressRoutes, in the API server that this binary brings
-along or in a cluster that you have.
+		Long: `Fairlead takes traffic at the edge machines and balances it over backends in any
+number of clusters: HTTP through Envoy, TCP and UDP in the kernel. What it does is
+said with kubectl: Gateway API resources, IngressRoutes or Services, in the API server
+that this binary brings along or in a cluster that you have.
 
   fairlead up                     everything on this machine
   fairlead token create ...       let another machine join
-  fairlead status                 machines, listeners, routes, what is wrong and why`,
+  fairlead status                 machines, listeners, routes, what is wrong and why
+  fairlead vips                   VIPs, who announces them and who balances them`,
 		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
