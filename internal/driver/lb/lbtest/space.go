@@ -53,11 +53,25 @@ func newSpace(t *testing.T, name string) *space {
 // onThread runs f on a thread that ends with it.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlock: the thread is not as others are
-		done <- f()
-	}()
+	go own(func() { done <- f() })
 	return <-done
+}
+
+// own runs f on a thread that ends with it. That is never the first one, which would stay as
+// f left it, and as which the process looks in /proc/self.
+func own(f func()) {
+	runtime.LockOSThread() // and never unlock: the thread is not as others are
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		own(f)
+	}()
+	<-done
+	runtime.UnlockOSThread()
 }
 
 // in runs f in the namespace.
@@ -74,8 +88,7 @@ func (s *space) in(f func() error) error {
 // child when the thread that made it ends.
 func (s *space) exec(cmd *exec.Cmd, done <-chan struct{}) error {
 	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	go own(func() {
 		err := errors.Join(unix.Setns(int(s.file.Fd()), unix.CLONE_NEWNET), unix.Unshare(unix.CLONE_FS))
 		if err == nil {
 			err = unix.Setns(int(s.mounts.Fd()), unix.CLONE_NEWNS)
@@ -89,7 +102,7 @@ func (s *space) exec(cmd *exec.Cmd, done <-chan struct{}) error {
 		if err == nil {
 			<-done
 		}
-	}()
+	})
 	return <-started
 }
 
