@@ -154,7 +154,8 @@ func (s *state) apply(now time.Time) error {
 }
 
 // put writes a frontend: what its entry leads to, the entry, and then takes away what it
-// leads to no more. One that cannot be written whole stays as it was, or away.
+// leads to no more. One that cannot be written whole stays away, or as near to what is wanted
+// as there is room.
 func (s *state) put(f *frontend, now time.Time) error {
 	if why := supports(f.given.Frontend); why != "" {
 		return errors.Join(s.remove(f), fmt.Errorf("%w: %s", errors.ErrUnsupported, why))
@@ -189,11 +190,11 @@ func (s *state) putParts(f *frontend, now time.Time) error {
 	if err := s.chooseTable(f, now); err != nil {
 		return err
 	}
-	if err := s.setSources(f); err != nil {
-		return err
-	}
-	if err := s.setServers(f); err != nil {
-		return err
+	// A frontend that is there goes on with what there is room for, so that its backends are
+	// those of now: clients whose range does not fit are not let in.
+	lacks := errors.Join(s.setSources(f), s.setServers(f))
+	if lacks != nil && !f.inKernel {
+		return lacks
 	}
 	if f.plan.here {
 		if err := s.setVIP(f, true); err != nil {
@@ -211,7 +212,7 @@ func (s *state) putParts(f *frontend, now time.Time) error {
 		s.leaveTable(f, old)
 	}
 	f.done = f.plan
-	err := errors.Join(s.pruneLocals(f), s.pruneSources(f))
+	err := errors.Join(lacks, s.pruneLocals(f), s.pruneSources(f))
 	if !f.plan.here {
 		err = errors.Join(err, s.setVIP(f, false))
 	}
