@@ -400,6 +400,7 @@ func (d *DataPlane) follow(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	dirty, asked, looked := false, time.Now(), time.Now()
+	pause := settle // after a look: a machine with very many backends must not look all the time
 	for {
 		select {
 		case <-ctx.Done():
@@ -417,15 +418,17 @@ func (d *DataPlane) follow(ctx context.Context) error {
 		case <-d.kick:
 		case <-timer.C:
 			ask := time.Since(asked) >= resync
+			began := time.Now()
 			d.look(ask)
 			dirty, looked = false, time.Now()
+			pause = max(settle, 4*looked.Sub(began))
 			if ask {
 				asked = looked
 			}
 		}
 		wait := resync
 		if dirty {
-			wait = max(settle-time.Since(looked), time.Millisecond)
+			wait = max(pause-time.Since(looked), time.Millisecond)
 		} else if due := d.due(); due > 0 {
 			wait = min(wait, due)
 		}
