@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/internal/snapshot"
@@ -217,6 +219,40 @@ func TestNetworkExample(t *testing.T) {
 	d := translate.Settle(translate.Config{}, s).Desired()
 	if len(d.VIPs) != 4 || len(d.Peers) != 1 || d.Peers[0].Machine != "r1" || d.VIPs[0].Address.String() != "203.0.113.16" {
 		t.Error(d.Text())
+	}
+}
+
+// TestL4Guide holds that what the guide to the L4 load balancer applies is accepted, and makes
+// the frontend that it goes on to speak of.
+func TestL4Guide(t *testing.T) {
+	raw, err := os.ReadFile("../../../docs/guides/l4.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, n := t.TempDir(), 0
+	for block := range strings.SplitSeq(string(raw), "<<END\n") {
+		manifest, _, is := strings.Cut(block, "\n    END\n")
+		if !is {
+			continue
+		}
+		n++
+		manifest = strings.ReplaceAll("\n"+manifest, "\n    ", "\n")
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.yaml", n)), []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, warnings, err := Load(nil, dir)
+	if n != 4 || err != nil || len(warnings) > 0 {
+		t.Fatal(n, err, warnings)
+	}
+	d := translate.Settle(translate.Config{}, s).Desired()
+	if len(d.Frontends) != 1 || d.Frontends[0].String() != "tcp://203.0.113.16:80" {
+		t.Errorf("frontends %v", d.Frontends)
+	}
+	for _, o := range d.Statuses {
+		if p := o.Status.Policy; p != nil && (len(p.Ancestors) != 1 || !meta.IsStatusConditionTrue(p.Ancestors[0].Conditions, "Accepted")) {
+			t.Errorf("%s: %+v", o.Object, p.Ancestors)
+		}
 	}
 }
 
