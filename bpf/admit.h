@@ -1,8 +1,36 @@
-/* Who is let in: sources that cannot be, source ranges, the limit of new flows. */
+/* Who is let in: frames for this machine, sources that cannot be, source ranges, the limit of
+ * new flows, and nobody where a VIP has no frontend. */
 #pragma once
 
 #include "maps.h"
 #include "parse.h"
+
+/* for_us of what is not for the first two link addresses. */
+static __noinline int for_other_link(__u64 to)
+{
+	__u32 zero = 0;
+	struct links *l = bpf_map_lookup_elem(&links, &zero);
+	if (to & 1 << 16) /* frames to a group reach many, and the kernel knows what to do with them */
+		return 0;
+	if (!l || !l->at[0])
+		return 1;
+	for (int i = 2; i < LINKS; i++)
+		if (l->at[i] == to)
+			return 1;
+	return 0;
+}
+
+/* Is the frame, of which at least 8 bytes are in bounds, for this machine? Interfaces that
+ * are promiscuous, and those of switches that flood, see others' frames too. */
+static __always_inline int for_us(const void *frame)
+{
+	__u32 zero = 0;
+	struct links *l = bpf_map_lookup_elem(&links, &zero);
+	__u64 to = load64(frame) << 16;
+	if (likely(l && (to == l->at[0] || to == l->at[1])))
+		return 1;
+	return for_other_link(to);
+}
 
 /* Addresses that are nobody's, as sources: this network, loopback, multicast, reserved and
  * broadcast (RFC 1122, 3.2.1.3; RFC 4291, 2.5 and 2.7), and VIPs, from which no packet comes in. */
@@ -50,6 +78,59 @@ static __noinline int take_token(__u64 *full, __u32 rate)
 			return 1;
 	}
 	return 1;
+}
+
+/* Does a socket of the machine have a connection that the packet belongs to? */
+static __noinline int connected(struct packet *p)
+{
+	struct bpf_sock_tuple tuple = {};
+	__u32 size = sizeof(tuple.ipv4);
+	if (p->version == 4) {
+		tuple.ipv4.saddr = p->source.words[3];
+		tuple.ipv4.daddr = p->destination.words[3];
+		tuple.ipv4.sport = p->source_port;
+		tuple.ipv4.dport = p->destination_port;
+	} else {
+		size = sizeof(tuple.ipv6);
+		__builtin_memcpy(tuple.ipv6.saddr, &p->source, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, &p->destination, 16);
+		tuple.ipv6.sport = p->source_port;
+		tuple.ipv6.dport = p->destination_port;
+	}
+	/* The ways end differently for the verifier, which has an instruction know one kind of
+	 * socket only; of UDP, too, those that are connected are called established. */
+	struct bpf_sock *sk;
+	int is;
+	if (p->protocol == IPPROTO_TCP) {
+		sk = bpf_skc_lookup_tcp(p->xdp, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+		if (!sk)
+			return 0;
+		is = sk->state != BPF_TCP_LISTEN;
+		bpf_sk_release(sk);
+		asm volatile("" : "+r"(is));
+	} else {
+		sk = bpf_sk_lookup_udp(p->xdp, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+		if (!sk)
+			return 0;
+		is = sk->state == BPF_TCP_ESTABLISHED;
+		bpf_sk_release(sk);
+		asm volatile("" : "+r"(is) : "r"(size));
+	}
+	return is;
+}
+
+/* A packet with ports for a VIP that is guarded, and for no frontend that is balanced. What
+ * the machine serves at all its addresses is not for those who know the VIP. Answers to
+ * what the machine began itself are let in. Returns XDP_PASS or a reason, negative. */
+static __noinline int keep_out(struct packet *p)
+{
+	struct frontend_key key = {.vip = p->destination, .port = p->destination_port, .protocol = p->protocol};
+	if (bpf_map_lookup_elem(&frontends, &key) || bpf_map_lookup_elem(&others, &key))
+		return XDP_PASS;
+	__u8 begins = p->tcp_flags & (TCP_SYN | TCP_ACK);
+	if (!(p->protocol == IPPROTO_TCP && begins == TCP_SYN) && connected(p))
+		return XDP_PASS;
+	return -REASON_NO_FRONTEND;
 }
 
 static __always_inline int within_limit(const struct frontend *f)

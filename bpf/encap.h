@@ -214,5 +214,5 @@ static __noinline int encap_here(struct packet *p, const struct backend *b, cons
 	else
 		bad = outer4 ? write_outer(p, data, end, b, 0, t, 0, 1, hash)
 			     : write_outer(p, data, end, b, 0, t, 0, 0, hash);
-	return bad ? bad : XDP_PASS;
+	return bad ? bad : leave_here(p->xdp);
 }

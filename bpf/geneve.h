@@ -78,8 +78,8 @@ static __always_inline int read_outer(struct __sk_buff *skb, struct tunnel *t, s
 }
 
 /* Reads the outer headers. Returns 0, NOT_OURS, or a reason. What is NOT_OURS may be
- * somebody else's tunnel and is left alone. */
-static __always_inline int read_tunnel(struct __sk_buff *skb, struct tunnel *t)
+ * somebody else's tunnel and is left alone. here: the packet never was on a wire. */
+static __always_inline int read_tunnel(struct __sk_buff *skb, struct tunnel *t, bool here)
 {
 	struct settings *s = setting();
 	if (!s || read_outer(skb, t, s))
@@ -95,6 +95,8 @@ static __always_inline int read_tunnel(struct __sk_buff *skb, struct tunnel *t)
 	__u32 *machine = bpf_map_lookup_elem(&machines, &t->remote);
 	if (!machine)
 		return REASON_NOT_A_TUNNEL;
+	if (!here && !unmarked && (same_address(&t->remote, &s->tunnel4) || same_address(&t->remote, &s->tunnel6)))
+		return REASON_OWN_TUNNEL;
 	t->next_hop = *machine;
 	/* Version 0, data, a critical option, and only ours. Our machines send no checksum:
 	 * the inner packet has one (RFC 8926, 3.3; RFC 6935). */

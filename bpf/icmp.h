@@ -1,5 +1,5 @@
 /* ICMP: errors about packets of flows go where the flows go, and clients are told when
- * their packets are too large for the way. */
+ * their packets are too large for the way, or have come too far. */
 #pragma once
 
 #include "admit.h"
@@ -77,7 +77,7 @@ static __always_inline int deliver_icmp(struct packet *p)
 const volatile __u32 answers = 1000;
 __u64 answers_full;
 
-#define QUOTE 128 /* bytes of the packet in an answer; whoever is too large has more */
+#define QUOTE 128 /* bytes of the packet in an answer, at most; a multiple of 4 */
 
 /* The one's complement sum of bytes, a multiple of 4. */
 static __always_inline __u64 sum_bytes(void *at, __u32 bytes)
@@ -86,6 +86,18 @@ static __always_inline __u64 sum_bytes(void *at, __u32 bytes)
 #pragma unroll
 	for (__u32 i = 0; i < bytes; i += 4)
 		sum += load32(at + i);
+	return sum;
+}
+
+/* The same of what is quoted, of which there may be less than QUOTE. */
+static __always_inline __u64 sum_quote(void *at, void *end, __u32 bytes)
+{
+	__u64 sum = 0;
+	for (__u32 i = 0; i < QUOTE; i += 4) {
+		if (i >= bytes || at + i + 4 > end)
+			break;
+		sum += load32(at + i);
+	}
 	return sum;
 }
 
@@ -110,8 +122,33 @@ static __always_inline int turn_link(void *data)
 	return 0;
 }
 
-/* Makes the packet the answer to itself: fragmentation needed (RFC 1191) or packet too big
- * (RFC 8201), and sends it back. */
+/* How many bytes of the packet an answer quotes; 0: it is not to be answered. Errors are not
+ * (RFC 1122, 3.2.2; RFC 4443, 2.4), nor are fragments that are not the first. */
+static __always_inline __u32 quotable(const struct packet *p)
+{
+	__u32 length, least;
+	if (p->version == 4) {
+		struct iphdr *ip = p->network;
+		if ((void *)(ip + 1) > p->end || ip->protocol == IPPROTO_ICMP || (ip->frag_off & bpf_htons(0x1fff)))
+			return 0;
+		length = bpf_ntohs(ip->tot_len);
+		least = ip->ihl * 4 + sizeof(struct udphdr);
+	} else {
+		struct ipv6hdr *ip = p->network;
+		if ((void *)(ip + 1) > p->end || ip->nexthdr == IPPROTO_ICMPV6)
+			return 0;
+		length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+		least = sizeof(*ip) + sizeof(struct udphdr);
+	}
+	if (length > QUOTE)
+		length = QUOTE;
+	return length < least ? 0 : length & ~3u; /* checksums are summed by words */
+}
+
+/* Makes the packet the answer to itself, and sends it back. mtu is the size that fits the
+ * way: fragmentation needed (RFC 1191) or packet too big (RFC 8201), from the VIP, which is
+ * what firewalls on the way know of the flow; or 0: time exceeded, from the machine itself,
+ * if it has an address of that family. */
 static __noinline int answer(struct xdp_md *xdp, __u32 mtu)
 {
 	struct packet p = {.xdp = xdp, .end = (void *)(long)xdp->data_end};
@@ -119,18 +156,22 @@ static __noinline int answer(struct xdp_md *xdp, __u32 mtu)
 	if (parse_addresses(&p, protocol))
 		return XDP_DROP;
 	__u32 room = p.version == 4 ? sizeof(struct answer4) : sizeof(struct answer6);
-	__u32 link = p.link;
-	if (link > LINK_MAX)
+	__u32 link = p.link, quote = quotable(&p);
+	if (link > LINK_MAX || !quote)
 		return XDP_DROP;
-	if (p.network + QUOTE > p.end)
-		return XDP_DROP;
+	struct settings *s = mtu ? 0 : setting();
+	if (s) {
+		struct address *own = p.version == 4 ? &s->tunnel4 : &s->tunnel6;
+		if (own->halves[0] | own->halves[1])
+			p.destination = *own;
+	}
 	__u8 header[LINK_MAX + 2];
 	void *data = (void *)(long)xdp->data;
 	if (data + LINK_MAX > p.end)
 		return XDP_DROP;
 	__builtin_memcpy(header, data, LINK_MAX);
 	int total = bpf_xdp_get_buff_len(xdp);
-	if (bpf_xdp_adjust_tail(xdp, (int)(link + QUOTE) - total) || bpf_xdp_adjust_head(xdp, -(int)room))
+	if (bpf_xdp_adjust_tail(xdp, (int)(link + quote) - total) || bpf_xdp_adjust_head(xdp, -(int)room))
 		return XDP_DROP;
 	data = (void *)(long)xdp->data;
 	void *end = (void *)(long)xdp->data_end;
@@ -145,22 +186,22 @@ static __noinline int answer(struct xdp_md *xdp, __u32 mtu)
 	turn_link(data);
 	if (p.version == 4) {
 		struct answer4 *a = data + link;
-		if ((void *)(a + 1) + QUOTE > end)
+		if ((void *)(a + 1) > end)
 			return XDP_DROP;
-		write_ip4(&a->ip, p.destination.words[3], p.source.words[3], IPPROTO_ICMP, 0xc0, sizeof(*a) + QUOTE);
-		*(__u32 *)&a->icmp = ICMP_DEST_UNREACH | ICMP_FRAG_NEEDED << 8;
+		write_ip4(&a->ip, p.destination.words[3], p.source.words[3], IPPROTO_ICMP, 0xc0, sizeof(*a) + quote);
+		*(__u32 *)&a->icmp = mtu ? ICMP_DEST_UNREACH | ICMP_FRAG_NEEDED << 8 : ICMP_TIME_EXCEEDED;
 		*((__u32 *)&a->icmp + 1) = bpf_htonl(mtu & 0xffff);
-		a->icmp.checksum = ~fold(sum_bytes(&a->icmp, sizeof(a->icmp) + QUOTE));
+		a->icmp.checksum = ~fold(sum_bytes(&a->icmp, sizeof(a->icmp)) + sum_quote(a + 1, end, quote));
 	} else {
 		struct answer6 *a = data + link;
-		if ((void *)(a + 1) + QUOTE > end)
+		if ((void *)(a + 1) > end)
 			return XDP_DROP;
-		write_ip6(&a->ip, &p.destination, &p.source, IPPROTO_ICMPV6, 0, 0, sizeof(*a) + QUOTE);
-		*(__u32 *)&a->icmp = ICMPV6_PKT_TOOBIG;
+		write_ip6(&a->ip, &p.destination, &p.source, IPPROTO_ICMPV6, 0, 0, sizeof(*a) + quote);
+		*(__u32 *)&a->icmp = mtu ? ICMPV6_PKT_TOOBIG : ICMPV6_TIME_EXCEED;
 		*((__u32 *)&a->icmp + 1) = bpf_htonl(mtu);
-		__u64 sum = sum_bytes(&a->ip.saddr, 2 * sizeof(a->ip.saddr)) + bpf_htonl(sizeof(a->icmp) + QUOTE) +
-			    bpf_htonl(IPPROTO_ICMPV6);
-		a->icmp.icmp6_cksum = ~fold(sum + sum_bytes(&a->icmp, sizeof(a->icmp) + QUOTE));
+		__u64 sum = sum_bytes(&a->ip.saddr, 2 * sizeof(a->ip.saddr)) + bpf_htonl(sizeof(a->icmp) + quote) +
+			    bpf_htonl(IPPROTO_ICMPV6) + sum_bytes(&a->icmp, sizeof(a->icmp));
+		a->icmp.icmp6_cksum = ~fold(sum + sum_quote(a + 1, end, quote));
 	}
 	return bpf_redirect(xdp->ingress_ifindex, 0);
 }
@@ -171,4 +212,14 @@ __noinline int too_big(struct xdp_md *xdp, __u32 mtu)
 	if (mtu < 68 || mtu > 0xffff || !take_token(&answers_full, answers))
 		return XDP_DROP;
 	return answer(xdp, mtu);
+}
+
+/* Drops a packet for a frontend, as it came, and says why; to the client, too, when its time
+ * is over. */
+__noinline int refuse(struct xdp_md *xdp, int result)
+{
+	drop(xdp, result);
+	if (result != -REASON_LOOP || !take_token(&answers_full, answers))
+		return XDP_DROP;
+	return answer(xdp, 0);
 }

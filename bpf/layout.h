@@ -26,8 +26,12 @@ struct frontend_key {
 	__u8 zero[5];
 };
 
-/* vips: hash: address -> number of its frontends that are balanced here. What is sent to
- * another address is none of our business. */
+/* vips: hash: address -> number of its frontends that are balanced here, and VIP_GUARDED.
+ * What is sent to another address is none of our business. */
+#define VIP_GUARDED (1u << 31) /* what is sent to it, and to none of its frontends, is dropped */
+
+/* others: hash: frontend_key of what something else serves at a VIP that is guarded: the
+ * proxy alone, or another data plane. The value says nothing. */
 
 enum frontend_flag {
 	FRONTEND_BALANCED = 1 << 0, /* the VIP is here; else the machine only has backends of it */
@@ -304,6 +308,15 @@ struct settings {
 	__u16 nat_ports[2][2]; /* for NAT: first and last of two ranges, host byte order; 0: none */
 	__u8 capture;          /* dropped packets go to the captures ring buffer */
 	__u8 zero[3];
+};
+
+/* links: array of one: link addresses at which packets are for this machine, as the first
+ * eight bytes of a frame are loaded, without the last two; the lowest 16 bits are zero. None:
+ * all are. */
+#define LINKS 8
+
+struct links {
+	__u64 at[LINKS];
 };
 
 /* captures: ring buffer of these: the beginning of a packet that was dropped */

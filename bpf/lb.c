@@ -25,6 +25,14 @@ static __always_inline struct frontend *frontend_of(const struct packet *p)
 	return f && (f->flags & FRONTEND_BALANCED) ? f : 0;
 }
 
+/* Is it for a VIP that is guarded? */
+static __always_inline int is_guarded(const struct packet *p)
+{
+	struct address to = p->destination;
+	__u32 *vip = bpf_map_lookup_elem(&vips, &to);
+	return vip && (*vip & VIP_GUARDED);
+}
+
 static __always_inline __u32 udp_payload(const struct packet *p)
 {
 	return p->length - p->header - sizeof(struct udphdr);
@@ -95,10 +103,14 @@ int balance_any(struct xdp_md *xdp)
 	int result = read_packet(xdp, &p, 0);
 	if (result == NOT_IP)
 		return XDP_PASS;
-	int ours = bpf_map_lookup_elem(&vips, &p.destination) != 0;
+	void *data = (void *)(long)xdp->data;
+	if (data + sizeof(struct ethhdr) > (void *)(long)xdp->data_end || !for_us(data))
+		return XDP_PASS;
+	__u32 *vip = bpf_map_lookup_elem(&vips, &p.destination);
+	__u32 guarded = vip ? *vip & VIP_GUARDED : 0;
 	if (!result)
 		result = point(&p, xdp);
-	if (!ours) {
+	if (!vip) {
 		/* Whatever is wrong with it, it is none of our business. */
 		if (result)
 			return XDP_PASS;
@@ -120,13 +132,15 @@ int balance_any(struct xdp_md *xdp)
 		struct frontend *f = frontend_of(&p);
 		if (f) {
 			result = deliver(&p, f, 0);
+		} else if (guarded && (result = keep_out(&p)) < 0) {
+			return drop(xdp, result);
 		} else {
 			if (p.kind == KIND_FRAGMENT_FIRST)
 				remember_fragment(&p, 0, 0, 0, seconds());
 			result = XDP_PASS;
 		}
 	}
-	return result < 0 ? drop(xdp, result) : result;
+	return result < 0 ? refuse(xdp, result) : result;
 }
 
 /* The short program's way to the long one. A call would need more stack than there is. */
@@ -144,19 +158,21 @@ static __always_inline int balance_short(struct xdp_md *xdp)
 	void *data = (void *)(long)xdp->data;
 	p.xdp = xdp;
 	p.end = (void *)(long)xdp->data_end;
-	/* Frames to a group reach many, and the kernel knows what to do with them. */
 	if (likely(parse_plain(&p, data))) {
-		if (unlikely(*(__u8 *)data & 1))
+		if (unlikely(!for_us(data)))
 			return XDP_PASS;
 		struct frontend *f = frontend_of(&p);
 		int result;
-		if (!f)
+		if (!f) {
 			result = nat_back(&p);
-		else
-			result = deliver(&p, f, 1);
+			if (likely(result == XDP_PASS))
+				return is_guarded(&p) ? LONG_WAY : XDP_PASS;
+			return result < 0 ? drop(xdp, result) : result;
+		}
+		result = deliver(&p, f, 1);
 		if (likely(result >= 0 || result == LONG_WAY))
 			return result;
-		return drop(xdp, result);
+		return refuse(xdp, result);
 	}
 	return LONG_WAY;
 }

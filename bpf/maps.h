@@ -30,6 +30,8 @@
 /* Written by the agent. */
 MAP(frontends, HASH, 4096, struct frontend_key, struct frontend);
 MAP(vips, HASH, 4096, struct address, __u32);
+MAP(others, HASH, 4096, struct frontend_key, __u32);
+MAP(links, ARRAY, 1, __u32, struct links);
 MAP(backends, ARRAY, 65536, __u32, struct backend);
 MAP(next_hops, ARRAY, 4096, __u32, struct next_hop);
 MAP(quic_servers, HASH, 4096, struct quic_server_key, __u32);

@@ -107,14 +107,35 @@ static __always_inline void write_link(void *data, const struct next_hop *nh, __
 	*(__be16 *)(data + 12) = protocol;
 }
 
-/* What the XDP program writes before a packet (bpf_xdp_adjust_meta) that it cannot send
- * because the kernel has to find way or neighbour. Nothing that comes over a wire has it. */
+/* What the XDP program writes before a packet (bpf_xdp_adjust_meta) that it leaves to
+ * tunnel_in: one that it cannot send because the kernel has to find way or neighbour, or, with
+ * device 0, one that it put into a tunnel to this machine. Nothing that comes over a wire
+ * has it. */
 #define RESEND 0x4661696c
 
 struct resend {
 	__u32 magic;
 	__u32 device;
 };
+
+/* Set when a driver had no room for the note: then tunnels from our own address are believed. */
+__u32 unmarked;
+
+/* Notes that the packet, in a tunnel from and to this machine, comes from here. */
+static __always_inline int leave_here(struct xdp_md *xdp)
+{
+	if (bpf_xdp_adjust_meta(xdp, -(int)sizeof(struct resend))) {
+		if (!unmarked)
+			unmarked = 1;
+		return XDP_PASS;
+	}
+	struct resend *r = (void *)(long)xdp->data_meta;
+	if ((void *)(r + 1) > (void *)(long)xdp->data)
+		return -REASON_INTERNAL;
+	r->magic = RESEND;
+	r->device = 0;
+	return XDP_PASS;
+}
 
 /* Leaves the packet to tunnel_in, which has it sent through a device. */
 static __always_inline int leave_to_kernel(struct xdp_md *xdp, __u32 device)

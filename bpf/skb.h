@@ -97,12 +97,18 @@ static __always_inline int skb_forward(struct __sk_buff *skb, struct next_hop *n
 	return bpf_redirect(device, 0);
 }
 
-/* Sends packets that the XDP program left to us. Returns false if this is none of them. */
-static __always_inline bool resend(struct __sk_buff *skb, int *verdict)
+/* Sends packets that the XDP program left to us. Returns false if this is none of them; here
+ * is set when that program put it into a tunnel. */
+static __always_inline bool resend(struct __sk_buff *skb, int *verdict, bool *here)
 {
 	struct resend *r = (void *)(long)skb->data_meta;
+	*here = false;
 	if ((void *)(r + 1) > (void *)(long)skb->data || r->magic != RESEND)
 		return false;
+	if (!r->device) {
+		*here = true;
+		return false;
+	}
 	*verdict = bpf_redirect_neigh(r->device, NULL, 0, 0);
 	return true;
 }

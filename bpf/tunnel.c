@@ -296,12 +296,13 @@ SEC("tcx/ingress")
 int tunnel_in(struct __sk_buff *skb)
 {
 	int verdict;
-	if (resend(skb, &verdict))
+	bool here;
+	if (resend(skb, &verdict, &here))
 		return verdict;
 	struct tunnel_work *w = tunnel_work();
 	if (!w)
 		return TCX_ACTION_NEXT;
-	int r = read_tunnel(skb, &w->tunnel);
+	int r = read_tunnel(skb, &w->tunnel, here);
 	if (r == NOT_OURS) {
 		forget_restore(skb, &w->packet);
 		return TCX_ACTION_NEXT;

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,7 @@ type balancer struct {
 	frontends map[model.FrontendKey]*model.Frontend
 	backends  map[model.FrontendKey][]model.FrontendBackend
 	nodes     map[string]*model.Node
+	vips      map[string]model.VIP           // that the machine has
 	stale     map[model.FrontendKey]struct{} // to be joined anew
 	nodesNew  bool                           // nodes differ from shared
 	shared    map[string]*model.Node         // what data planes have been handed; never changed
@@ -93,7 +95,7 @@ func newBalancer(c Config, s *state, changed func()) *balancer {
 		machine: c.Name, parts: c.Balancing, state: s, log: c.Log, now: c.Now, changed: changed,
 		news: make(chan struct{}, 1), drained: make(chan struct{}, 1), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
-		nodes: map[string]*model.Node{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
+		nodes: map[string]*model.Node{}, vips: map[string]model.VIP{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
 		joined: map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
 	}
 	if b.parts.Changed == nil {
@@ -332,6 +334,7 @@ func (b *balancer) wanted(listening map[string]struct{}) []model.Balancing {
 	for i := range wants {
 		wants[i] = model.Balancing{
 			Machine: b.machine, Frontends: map[model.FrontendKey]*model.Balanced{}, Nodes: b.shared, Unready: map[model.FrontendKey]bool{},
+			Guarded: map[netip.Addr][]model.FrontendKey{},
 		}
 	}
 	for key, p := range b.joined {
@@ -348,6 +351,7 @@ func (b *balancer) wanted(listening map[string]struct{}) []model.Balancing {
 			}
 		}
 	}
+	b.guard(wants)
 	return wants
 }
 
@@ -426,7 +430,8 @@ func (b *balancer) set(i int, w model.Balancing, now time.Time) {
 }
 
 func sameBalancing(a, b model.Balancing) bool {
-	return maps.Equal(a.Frontends, b.Frontends) && maps.Equal(a.Nodes, b.Nodes) && maps.Equal(a.Unready, b.Unready)
+	return maps.Equal(a.Frontends, b.Frontends) && maps.Equal(a.Nodes, b.Nodes) && maps.Equal(a.Unready, b.Unready) &&
+		maps.EqualFunc(a.Guarded, b.Guarded, slices.Equal[[]model.FrontendKey])
 }
 
 // look notes what the data planes see now.

@@ -141,6 +141,7 @@ func (a *announcer) take(c delta.Change) error {
 			delete(a.ready, gone)
 			delete(a.partly, gone)
 			delete(a.vips, c.Name)
+			a.balancer.holds(c.Name, nil)
 		case typePeer:
 			delete(a.peers, c.Name)
 		case typePassword:
@@ -159,6 +160,7 @@ func (a *announcer) take(c delta.Change) error {
 			return fmt.Errorf("%w: %w", errUnreadable, err)
 		}
 		a.vips[c.Name] = v
+		a.balancer.holds(c.Name, &v)
 	case typePeer:
 		var m agentv1.BgpPeer
 		if err := unmarshal(c.Resource, &m); err != nil {

@@ -220,6 +220,11 @@ type Balancing struct {
 	Nodes     map[string]*Node
 	// Unready are the keys whose proxy or local backend does not serve at this machine now.
 	Unready map[FrontendKey]bool
+	// Guarded are VIPs at which nothing but frontends is to be reached, with what something
+	// else than this data plane serves there, sorted: the proxy alone, or another data plane.
+	// TCP and UDP to other ports is to be dropped while the data plane balances a frontend of
+	// the VIP, but for what sockets have begun themselves. Values are never changed.
+	Guarded map[netip.Addr][]FrontendKey
 }
 
 // FrontendObserved is what a machine does about a frontend.

@@ -156,6 +156,11 @@ type benchHop struct {
 	Zero    [3]uint8
 }
 
+type benchLinks struct {
+	_  structs.HostLayout
+	At [8]uint64
+}
+
 type benchLocal struct {
 	_       structs.HostLayout
 	Address benchAddress
@@ -299,6 +304,7 @@ const (
 	benchMapFrontends          = "frontends"
 	benchMapHops               = "hops"
 	benchMapLimits             = "limits"
+	benchMapLinks              = "links"
 	benchMapLocals             = "locals"
 	benchMapMachines           = "machines"
 	benchMapNat                = "nat"
@@ -306,6 +312,7 @@ const (
 	benchMapNatFragments       = "nat_fragments"
 	benchMapNatWorks           = "nat_works"
 	benchMapNextHops           = "next_hops"
+	benchMapOthers             = "others"
 	benchMapOwned              = "owned"
 	benchMapOwnedFresh         = "owned_fresh"
 	benchMapPrograms           = "programs"
@@ -338,6 +345,7 @@ const (
 	benchVarNatIdleTcp         = "nat_idle_tcp"
 	benchVarNatIdleUdp         = "nat_idle_udp"
 	benchVarUdpIdle            = "udp_idle"
+	benchVarUnmarked           = "unmarked"
 )
 
 // loadBench returns the embedded CollectionSpec for bench.
@@ -407,6 +415,7 @@ type benchMapSpecs struct {
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	Hops             *ebpf.MapSpec `ebpf:"hops"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
+	Links            *ebpf.MapSpec `ebpf:"links"`
 	Locals           *ebpf.MapSpec `ebpf:"locals"`
 	Machines         *ebpf.MapSpec `ebpf:"machines"`
 	Nat              *ebpf.MapSpec `ebpf:"nat"`
@@ -414,6 +423,7 @@ type benchMapSpecs struct {
 	NatFragments     *ebpf.MapSpec `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.MapSpec `ebpf:"nat_works"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
+	Others           *ebpf.MapSpec `ebpf:"others"`
 	Owned            *ebpf.MapSpec `ebpf:"owned"`
 	OwnedFresh       *ebpf.MapSpec `ebpf:"owned_fresh"`
 	Programs         *ebpf.MapSpec `ebpf:"programs"`
@@ -447,6 +457,7 @@ type benchVariableSpecs struct {
 	NatIdleTcp         *ebpf.VariableSpec `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.VariableSpec `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.VariableSpec `ebpf:"udp_idle"`
+	Unmarked           *ebpf.VariableSpec `ebpf:"unmarked"`
 }
 
 // benchObjects contains all objects after they have been loaded into the kernel.
@@ -483,6 +494,7 @@ type benchMaps struct {
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	Hops             *ebpf.Map `ebpf:"hops"`
 	Limits           *ebpf.Map `ebpf:"limits"`
+	Links            *ebpf.Map `ebpf:"links"`
 	Locals           *ebpf.Map `ebpf:"locals"`
 	Machines         *ebpf.Map `ebpf:"machines"`
 	Nat              *ebpf.Map `ebpf:"nat"`
@@ -490,6 +502,7 @@ type benchMaps struct {
 	NatFragments     *ebpf.Map `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.Map `ebpf:"nat_works"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
+	Others           *ebpf.Map `ebpf:"others"`
 	Owned            *ebpf.Map `ebpf:"owned"`
 	OwnedFresh       *ebpf.Map `ebpf:"owned_fresh"`
 	Programs         *ebpf.Map `ebpf:"programs"`
@@ -520,6 +533,7 @@ func (m *benchMaps) Close() error {
 		m.Frontends,
 		m.Hops,
 		m.Limits,
+		m.Links,
 		m.Locals,
 		m.Machines,
 		m.Nat,
@@ -527,6 +541,7 @@ func (m *benchMaps) Close() error {
 		m.NatFragments,
 		m.NatWorks,
 		m.NextHops,
+		m.Others,
 		m.Owned,
 		m.OwnedFresh,
 		m.Programs,
@@ -561,6 +576,7 @@ type benchVariables struct {
 	NatIdleTcp         *ebpf.Variable `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.Variable `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.Variable `ebpf:"udp_idle"`
+	Unmarked           *ebpf.Variable `ebpf:"unmarked"`
 }
 
 // benchPrograms contains all programs after they have been loaded into the kernel.

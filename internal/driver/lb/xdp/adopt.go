@@ -15,7 +15,7 @@ func readState(k *kernel, hops *nextHops, log *slog.Logger) (*state, error) {
 		k: k, hops: hops, log: log,
 		rows: newSlab(k.rowCount), numbers: newNumbers(min(k.places, 1<<rowBits)), indices: newNumbers(k.maps.FrontendCounters.MaxEntries()),
 		frontends: map[model.FrontendKey]*frontend{}, signed: map[string]*table{}, passing: map[uint64]*passing{},
-		vips: map[netip.Addr]uint32{}, machines: map[netip.Addr]uint32{},
+		vips: map[netip.Addr]uint32{}, guarded: map[netip.Addr]bool{}, others: map[model.FrontendKey]bool{}, machines: map[netip.Addr]uint32{},
 	}
 	if !k.adopted {
 		return s, nil
@@ -41,11 +41,8 @@ func (s *state) read() error {
 			break
 		}
 		f := &frontend{
-			key:      model.FrontendKey{VIP: key.Vip.address(), Port: networkPort(key.Port), Transport: model.TCP},
+			key:      keyOf(key),
 			inKernel: true, value: value, locals: map[uint64]bpfLocal{}, unready: value.Flags&uint16(bpfFrontendFlagFRONTEND_UNREADY) != 0,
-		}
-		if key.Protocol != 6 {
-			f.key.Transport = model.UDP
 		}
 		f.wasUnready = f.unready
 		if !s.indices.take(value.Index) {
@@ -113,7 +110,7 @@ func (s *state) readPlaces(tables map[uint32]*table) error {
 
 // readEntries reads what frontends lead to besides tables.
 func (s *state) readEntries(byIndex map[uint32]*frontend) error {
-	var errs [6]error
+	var errs [7]error
 	var local struct {
 		k bpfLocalKey
 		v bpfLocal
@@ -192,6 +189,9 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 	var lost []bpfAddress
 	for it.Next(&vip, &n) {
 		lost = append(lost, vip)
+		if n&vipGuarded != 0 {
+			s.guarded[vip.address()] = true
+		}
 	}
 	errs[4] = it.Err()
 	for _, f := range s.frontends {
@@ -203,8 +203,15 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 	for _, vip := range lost {
 		if s.vips[vip.address()] == 0 {
 			_ = s.k.maps.Vips.Delete(vip)
+			delete(s.guarded, vip.address())
 		}
 	}
+	var other bpfFrontendKey
+	it = s.k.maps.Others.Iterate()
+	for it.Next(&other, &n) {
+		s.others[keyOf(other)] = true
+	}
+	errs[6] = it.Err()
 	var machine bpfAddress
 	it = s.k.maps.Machines.Iterate()
 	for it.Next(&machine, &n) {

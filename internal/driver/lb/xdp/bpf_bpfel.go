@@ -186,6 +186,11 @@ type bpfHopOption struct {
 	Ids         [3]uint64
 }
 
+type bpfLinks struct {
+	_  structs.HostLayout
+	At [8]uint64
+}
+
 type bpfLocal struct {
 	_       structs.HostLayout
 	Address bpfAddress
@@ -295,7 +300,9 @@ const (
 	bpfReasonREASON_INTERNAL             bpfReason = 21
 	bpfReasonREASON_UNSUPPORTED_PROTOCOL bpfReason = 22
 	bpfReasonREASON_AMBIGUOUS            bpfReason = 23
-	bpfReasonREASON_COUNT                bpfReason = 24
+	bpfReasonREASON_NO_FRONTEND          bpfReason = 24
+	bpfReasonREASON_OWN_TUNNEL           bpfReason = 25
+	bpfReasonREASON_COUNT                bpfReason = 26
 )
 
 type bpfRestore struct {
@@ -357,6 +364,7 @@ const (
 	bpfMapFrontends          = "frontends"
 	bpfMapHops               = "hops"
 	bpfMapLimits             = "limits"
+	bpfMapLinks              = "links"
 	bpfMapLocals             = "locals"
 	bpfMapMachines           = "machines"
 	bpfMapNat                = "nat"
@@ -364,6 +372,7 @@ const (
 	bpfMapNatFragments       = "nat_fragments"
 	bpfMapNatWorks           = "nat_works"
 	bpfMapNextHops           = "next_hops"
+	bpfMapOthers             = "others"
 	bpfMapOwned              = "owned"
 	bpfMapOwnedFresh         = "owned_fresh"
 	bpfMapPrograms           = "programs"
@@ -401,6 +410,7 @@ const (
 	bpfVarNatIdleTcp         = "nat_idle_tcp"
 	bpfVarNatIdleUdp         = "nat_idle_udp"
 	bpfVarUdpIdle            = "udp_idle"
+	bpfVarUnmarked           = "unmarked"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -467,6 +477,7 @@ type bpfMapSpecs struct {
 	Frontends        *ebpf.MapSpec `ebpf:"frontends"`
 	Hops             *ebpf.MapSpec `ebpf:"hops"`
 	Limits           *ebpf.MapSpec `ebpf:"limits"`
+	Links            *ebpf.MapSpec `ebpf:"links"`
 	Locals           *ebpf.MapSpec `ebpf:"locals"`
 	Machines         *ebpf.MapSpec `ebpf:"machines"`
 	Nat              *ebpf.MapSpec `ebpf:"nat"`
@@ -474,6 +485,7 @@ type bpfMapSpecs struct {
 	NatFragments     *ebpf.MapSpec `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.MapSpec `ebpf:"nat_works"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
+	Others           *ebpf.MapSpec `ebpf:"others"`
 	Owned            *ebpf.MapSpec `ebpf:"owned"`
 	OwnedFresh       *ebpf.MapSpec `ebpf:"owned_fresh"`
 	Programs         *ebpf.MapSpec `ebpf:"programs"`
@@ -513,6 +525,7 @@ type bpfVariableSpecs struct {
 	NatIdleTcp         *ebpf.VariableSpec `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.VariableSpec `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.VariableSpec `ebpf:"udp_idle"`
+	Unmarked           *ebpf.VariableSpec `ebpf:"unmarked"`
 }
 
 // bpfObjects contains all objects after they have been loaded into the kernel.
@@ -547,6 +560,7 @@ type bpfMaps struct {
 	Frontends        *ebpf.Map `ebpf:"frontends"`
 	Hops             *ebpf.Map `ebpf:"hops"`
 	Limits           *ebpf.Map `ebpf:"limits"`
+	Links            *ebpf.Map `ebpf:"links"`
 	Locals           *ebpf.Map `ebpf:"locals"`
 	Machines         *ebpf.Map `ebpf:"machines"`
 	Nat              *ebpf.Map `ebpf:"nat"`
@@ -554,6 +568,7 @@ type bpfMaps struct {
 	NatFragments     *ebpf.Map `ebpf:"nat_fragments"`
 	NatWorks         *ebpf.Map `ebpf:"nat_works"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
+	Others           *ebpf.Map `ebpf:"others"`
 	Owned            *ebpf.Map `ebpf:"owned"`
 	OwnedFresh       *ebpf.Map `ebpf:"owned_fresh"`
 	Programs         *ebpf.Map `ebpf:"programs"`
@@ -583,6 +598,7 @@ func (m *bpfMaps) Close() error {
 		m.Frontends,
 		m.Hops,
 		m.Limits,
+		m.Links,
 		m.Locals,
 		m.Machines,
 		m.Nat,
@@ -590,6 +606,7 @@ func (m *bpfMaps) Close() error {
 		m.NatFragments,
 		m.NatWorks,
 		m.NextHops,
+		m.Others,
 		m.Owned,
 		m.OwnedFresh,
 		m.Programs,
@@ -630,6 +647,7 @@ type bpfVariables struct {
 	NatIdleTcp         *ebpf.Variable `ebpf:"nat_idle_tcp"`
 	NatIdleUdp         *ebpf.Variable `ebpf:"nat_idle_udp"`
 	UdpIdle            *ebpf.Variable `ebpf:"udp_idle"`
+	Unmarked           *ebpf.Variable `ebpf:"unmarked"`
 }
 
 // bpfPrograms contains all programs after they have been loaded into the kernel.

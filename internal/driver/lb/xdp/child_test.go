@@ -43,6 +43,7 @@ type order struct {
 	Nodes     map[string]*model.Node
 	Frontends []*model.Balanced // all of them
 	Unready   []string
+	Guarded   map[netip.Addr][]model.FrontendKey
 	Query     *model.FlowQuery
 	Capture   string // a reason: answer once a packet was dropped for it
 	Close     bool   // and remove everything
@@ -103,7 +104,7 @@ func carryOut(d *DataPlane, o order) (r report) {
 		}
 	}
 	if o.Machine != "" {
-		b := model.Balancing{Machine: o.Machine, Nodes: o.Nodes, Frontends: map[model.FrontendKey]*model.Balanced{}, Unready: map[model.FrontendKey]bool{}}
+		b := model.Balancing{Machine: o.Machine, Nodes: o.Nodes, Frontends: map[model.FrontendKey]*model.Balanced{}, Unready: map[model.FrontendKey]bool{}, Guarded: o.Guarded}
 		for _, f := range o.Frontends {
 			b.Frontends[f.Frontend.FrontendKey] = f
 		}

@@ -225,7 +225,7 @@ func (d *DataPlane) apply(now time.Time) error {
 	defer d.hops.settled()
 	s := surroundings{
 		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, way: d.hops.look,
-		epoch: d.probe.age() + d.hops.changes, decaps: d.decaps(now),
+		epoch: d.probe.age() + d.hops.changes, decaps: d.decaps(now), guarded: d.guarded(),
 	}
 	for name, until := range d.lost {
 		if !now.Before(until) {
@@ -293,6 +293,9 @@ func (d *DataPlane) attach(balanced, taken bool) {
 	}
 	if taken {
 		at[1] = found
+	}
+	if err := d.setLinks(found); err != nil {
+		errs = append(errs, err)
 	}
 	d.attached.failed = map[int]error{}
 	for h, list := range map[hook][]device{hookXDP: at[0], hookIngress: at[1], hookEgress: at[1]} {

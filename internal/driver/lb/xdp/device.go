@@ -13,7 +13,8 @@ type device struct {
 	name  string
 	index int
 	mtu   int
-	kind  string // as netlink says: veth, device and so on
+	kind  string   // as netlink says: veth, device and so on
+	links []uint64 // link addresses of frames that are for the machine, as programs have them
 }
 
 // Commands of SIOCETHTOOL (linux/ethtool.h) that the unix package does not define.

@@ -224,13 +224,14 @@ func (s *state) setVIP(f *frontend, on bool) error {
 	if n == 0 {
 		err = absent(s.k.maps.Vips.Delete(wireAddress(vip)))
 	} else {
-		err = s.k.maps.Vips.Put(wireAddress(vip), n)
+		err = s.k.maps.Vips.Put(wireAddress(vip), s.vipValue(vip, n))
 	}
 	if err != nil {
 		return fmt.Errorf("write the VIP: %w", full(err, s.k.maps.Vips))
 	}
 	if s.vips[vip] = n; n == 0 {
 		delete(s.vips, vip)
+		delete(s.guarded, vip)
 	}
 	f.counted = on
 	return nil

@@ -27,6 +27,9 @@ type surroundings struct {
 	way func(netip.Addr) way
 	// epoch is another one when closed or way may say something else.
 	epoch uint64
+	// guarded are VIPs at which nothing but frontends is to be reached, with what something
+	// else serves there.
+	guarded map[netip.Addr][]model.FrontendKey
 }
 
 func (s surroundings) self() *model.Node { return s.nodes[s.machine] }

@@ -46,7 +46,7 @@ func ports() ([]port, error) {
 	for _, l := range links {
 		a := l.Attrs()
 		p := port{
-			device: device{name: a.Name, index: a.Index, mtu: a.MTU, kind: l.Type()}, encap: a.EncapType,
+			device: device{name: a.Name, index: a.Index, mtu: a.MTU, kind: l.Type(), links: linkAddresses(l, links)}, encap: a.EncapType,
 			loopback: a.Flags&net.FlagLoopback != 0, master: a.MasterIndex, prefixes: held[a.Index], way: ways[a.Index],
 		}
 		if a.NetNsID < 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -51,6 +52,10 @@ func newFuzz(t testing.TB) *fuzzRig {
 	add("tcp://192.0.2.1:82", bpfModeMODE_LOCAL, 0, "192.0.2.1")
 	quic := add("udp://192.0.2.1:443", bpfModeMODE_IPIP, bpfFrontendFlagFRONTEND_QUIC|bpfFrontendFlagFRONTEND_LIMITED, "10.0.1.10", "10.0.1.11")
 	put(z.programRig, z.QuicServers, bpfQuicServerKey{Frontend: quic.value.Index, Id: [8]uint8{0xab, 0xcd}}, quic.servers[1].place)
+	// One of the VIPs is guarded, and something else serves a port of it.
+	put(z.programRig, z.Vips, wireAddress(netip.MustParseAddr("192.0.2.1")), uint32(vipGuarded|1))
+	put(z.programRig, z.Others, wireKey(fuzzOther), uint32(1))
+	put(z.programRig, z.Links, uint32(0), wireLinks([]uint64{wireLink(hopLink), wireLink(outLink), wireLink(machineLink)}))
 	here := add("tcp://192.0.2.2:80", bpfModeMODE_GENEVE, 0, "10.0.0.1", "10.0.1.12")
 	here.servers[0].value.Flags |= uint8(bpfBackendFlagBACKEND_HERE)
 	z.putServer(here.servers[0])
@@ -96,6 +101,14 @@ func (z *fuzzRig) plant() (seeds [][]byte) {
 		binary.BigEndian.PutUint16(extended[18:], uint16(len(extended)-54))
 		seeds = append(seeds, extended)
 	}
+	for _, to := range []string{"tcp://192.0.2.1:22", "udp://192.0.2.1:22", fuzzOther.String(), "tcp://192.0.2.2:22"} {
+		for _, flags := range []string{"S", "A"} {
+			seeds = append(seeds, from(cli4, to, flags).bytes())
+		}
+	}
+	astray, late := from(cli4, tcp4, "S"), from(cli6, tcp6, "A")
+	astray.dst, late.ttl = net.HardwareAddr{2, 0, 0, 0, 0, 9}, 1
+	seeds = append(seeds, astray.bytes(), late.bytes())
 	seeds = append(seeds, from(cli4, "tcp://192.0.2.9:80", "S").bytes(), from(cli6, "udp://[2001:db8::9]:53", "").bytes())
 	slices.SortFunc(seeds, bytes.Compare) // the order of a map is none
 	return seeds
@@ -162,8 +175,15 @@ func mend(p []byte) {
 	}
 }
 
+// fuzzOther is served by something else at a VIP that is guarded.
+var fuzzOther = model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 8443}
+
 // judged is what an independent decoder says about a packet.
 type judged struct {
+	astray      bool // the frame is for another machine, or for a group
+	shut        bool // to a VIP that is guarded, in order, and for nobody there
+	open        bool // the same for fuzzOther
+	last        bool // its time is over
 	destination netip.Addr
 	ours        bool        // to a VIP
 	frontend    *lbFrontend // of a whole packet that is in order, with ports
@@ -187,6 +207,7 @@ func (z *fuzzRig) judge(packet []byte) (j judged) {
 			j.unsuitable = l.Length != 0 || !slices.Contains(known, l.EthernetType)
 		}
 	}
+	guessed := j.unsuitable
 	var ttl uint8
 	var source netip.Addr
 	var protocol layers.IPProtocol
@@ -239,6 +260,7 @@ func (z *fuzzRig) judge(packet []byte) (j judged) {
 		return j
 	}
 	j.ours = len(z.vips[j.destination]) > 0 && tags <= 2
+	j.last = ttl <= 1
 	_, fromVIP := z.vips[source]
 	if ttl <= 1 || fromVIP || source.IsLoopback() || source.IsMulticast() || source.IsUnspecified() || source.Is4In6() ||
 		source.Is4() && (source.As4()[0] == 0 || source.As4()[0] >= 224) {
@@ -261,6 +283,10 @@ func (z *fuzzRig) judge(packet []byte) (j judged) {
 	j.puzzled = p.TransportLayer() == nil && p.ErrorLayer() != nil
 	wrong := p.ErrorLayer() != nil || p.Metadata().Truncated
 	j.inOrder = j.frontend != nil && !wrong && !j.unsuitable && tags <= 2
+	if ports := k.Transport != "" && !j.fragment && !wrong && !guessed && tags <= 2; ports && k.VIP == fuzzOther.VIP && z.served[k] == nil {
+		j.open = k == fuzzOther
+		j.shut = !j.open
+	}
 	return j
 }
 
@@ -285,6 +311,13 @@ func (z *fuzzRig) try(packet []byte) error {
 	counted := drops - z.drops
 	z.drops = drops
 	j := z.judge(packet)
+	j.astray = packet[0]&1 != 0 || len(packet) >= 6 && !slices.ContainsFunc([]net.HardwareAddr{machineLink, hopLink, outLink}, func(a net.HardwareAddr) bool { return bytes.Equal(a, packet[:6]) })
+	if j.astray && (verdict != xdpPass || !bytes.Equal(packet, out)) {
+		return errors.New("touched a frame that is for others")
+	}
+	if j.shut && !j.astray && verdict != xdpDrop {
+		return fmt.Errorf("verdict %d of what is for no frontend of a VIP that is guarded", verdict)
+	}
 	switch verdict {
 	case xdpDrop:
 		if counted != 1 {
@@ -293,7 +326,10 @@ func (z *fuzzRig) try(packet []byte) error {
 		if !j.ours {
 			return errors.New("dropped what is for nobody here")
 		}
-		if j.inOrder && packet[0]&1 == 0 && len(trim(inner(packet))) < 1400 {
+		if j.open && !j.unsuitable && len(trim(inner(packet))) < 1400 {
+			return errors.New("dropped what something else serves")
+		}
+		if j.inOrder && len(trim(inner(packet))) < 1400 {
 			return fmt.Errorf("dropped what is in order: %v", z.reasons())
 		}
 	case xdpPass:
@@ -301,10 +337,14 @@ func (z *fuzzRig) try(packet []byte) error {
 			return errors.New("left to the kernel, and counted as dropped")
 		}
 		if bytes.Equal(packet, out) {
-			if j.inOrder && packet[0]&1 == 0 && j.frontend.servers[0].value.Mode != uint8(bpfModeMODE_LOCAL) {
+			if j.inOrder && !j.astray && j.frontend.servers[0].value.Mode != uint8(bpfModeMODE_LOCAL) {
 				return errors.New("left what is for a frontend")
 			}
 			return nil
+		}
+		out, noted := noted(out)
+		if !noted {
+			return errors.New("left to the kernel in a tunnel, without the note where it is from")
 		}
 		return z.encapsulated(packet, out, j, true)
 	case xdpTX, xdpRedirect:
@@ -318,7 +358,8 @@ func (z *fuzzRig) try(packet []byte) error {
 // encapsulated says what is wrong with a packet that was sent, or left to the kernel in a tunnel.
 func (z *fuzzRig) encapsulated(packet, out []byte, j judged, here bool) error {
 	if !j.ours || j.unsuitable {
-		if answer := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default); !j.ours || answer.Layer(layers.LayerTypeICMPv4) == nil {
+		answer := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default)
+		if !j.ours || answer.Layer(layers.LayerTypeICMPv4) == nil && answer.Layer(layers.LayerTypeICMPv6) == nil {
 			return fmt.Errorf("sent what is not to be sent: %+v", j)
 		}
 	}
@@ -332,7 +373,7 @@ func (z *fuzzRig) encapsulated(packet, out []byte, j judged, here bool) error {
 	}
 	e, err := unwrap(out)
 	if err != nil {
-		return z.answered(packet, out, err)
+		return z.answered(packet, out, j, err)
 	}
 	if !bytes.Equal(e.inside, want) {
 		return fmt.Errorf("inside is\n%x, want\n%x", e.inside, want)
@@ -359,12 +400,13 @@ func (z *fuzzRig) encapsulated(packet, out []byte, j judged, here bool) error {
 
 func (z *fuzzRig) tunnel() netip.Addr { return netip.MustParseAddr("10.0.0.1") }
 
-// answered says what is wrong with an answer to a packet that was too large.
-func (z *fuzzRig) answered(packet, out []byte, notWrapped error) error {
+// answered says what is wrong with an answer to a packet that was too large, or had come too
+// far.
+func (z *fuzzRig) answered(packet, out []byte, j judged, notWrapped error) error {
 	p := gopacket.NewPacket(out, layers.LayerTypeEthernet, gopacket.Default)
 	four, _ := p.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
 	six, _ := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
-	if four == nil && six == nil || len(inner(packet)) < 1400 {
+	if four == nil && six == nil || len(inner(packet)) < 1400 && !j.last {
 		return notWrapped
 	}
 	if six != nil {

@@ -400,6 +400,15 @@ func (w *lbRig) goes(packet []byte, to *lbServer) (e envelope) {
 	return e
 }
 
+// noted takes off what the program notes for tunnel_in before a packet of its own.
+func noted(out []byte) (packet []byte, is bool) {
+	const magic = 0x4661696c // RESEND of bpf/route.h
+	if len(out) < 8 || binary.NativeEndian.Uint32(out) != magic || binary.NativeEndian.Uint32(out[4:]) != 0 {
+		return out, false
+	}
+	return out[8:], true
+}
+
 // dropsAs says that a packet was dropped for a reason.
 func (w *lbRig) dropsAs(packet []byte, reason bpfReason) {
 	w.t.Helper()

@@ -27,6 +27,8 @@ var reasons = [...]string{
 	bpfReasonREASON_INTERNAL:             "internal",
 	bpfReasonREASON_UNSUPPORTED_PROTOCOL: "unsupported-protocol",
 	bpfReasonREASON_AMBIGUOUS:            "client-port-in-use-at-another-vip",
+	bpfReasonREASON_NO_FRONTEND:          "no-frontend",
+	bpfReasonREASON_OWN_TUNNEL:           "tunnel-from-own-address",
 }
 
 // Reasons are the names of all reasons for which packets are dropped.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"fairlead.dev/internal/lookup"
 	"fairlead.dev/internal/model"
 )
 
@@ -32,7 +31,10 @@ type state struct {
 	lingering []lingering
 	passing   map[uint64]*passing // the map hops
 	vips      map[netip.Addr]uint32
-	machines  map[netip.Addr]uint32 // the map of that name
+	guarded   map[netip.Addr]bool                // of vips
+	others    map[model.FrontendKey]bool         // the map of that name
+	guard     map[netip.Addr][]model.FrontendKey // that is wanted
+	machines  map[netip.Addr]uint32              // the map of that name
 	nodes     map[string]*model.Node
 	epoch     uint64
 	adopted   bool // there may be entries of which nobody has spoken yet
@@ -67,15 +69,13 @@ type passing struct {
 	value bpfHop
 }
 
-func (f *frontend) wireKey() bpfFrontendKey {
-	return bpfFrontendKey{Vip: wireAddress(f.key.VIP), Port: networkPort(f.key.Port), Protocol: lookup.Number(f.key.Transport)}
-}
+func (f *frontend) wireKey() bpfFrontendKey { return wireKey(f.key) }
 
 // plan takes over what is wanted. It returns whether something is to be balanced, and
 // whether packets are to be taken out of tunnels.
 func (s *state) plan(want model.Balancing, around surroundings) (balanced, taken bool) {
 	all := s.epoch != around.epoch || !maps.Equal(s.nodes, want.Nodes)
-	s.nodes, s.epoch = want.Nodes, around.epoch
+	s.nodes, s.epoch, s.guard = want.Nodes, around.epoch, around.guarded
 	for key, b := range want.Frontends {
 		f := s.frontends[key]
 		if f == nil {
@@ -118,6 +118,7 @@ func (s *state) apply(now time.Time) error {
 		return err
 	}
 	s.expire(now)
+	errs := []error{s.open()}
 	var dirty, gone []*frontend
 	for _, f := range s.frontends {
 		switch {
@@ -138,7 +139,6 @@ func (s *state) apply(now time.Time) error {
 		}
 		f.refused, f.dirty, f.wasUnready = err, false, f.unready
 	}
-	var errs []error
 	for _, f := range gone {
 		if err := s.remove(f); err != nil {
 			errs = append(errs, err)
@@ -146,7 +146,8 @@ func (s *state) apply(now time.Time) error {
 		}
 		delete(s.frontends, f.key)
 	}
-	if s.adopted && len(errs) == 0 {
+	errs = append(errs, s.shut())
+	if s.adopted && errors.Join(errs...) == nil {
 		s.adopted = false
 		errs = append(errs, s.sweep())
 	}

@@ -38,6 +38,7 @@ type site struct {
 	lbs, bes  []*balancer
 	frontends map[string]*model.Balanced
 	over6     bool // tunnels go over IPv6
+	guarded   map[netip.Addr][]model.FrontendKey
 }
 
 func newSite(t *testing.T) *site {
@@ -162,7 +163,7 @@ func (s *site) put(mode model.ForwardMode, weights ...uint32) {
 
 func (s *site) tell(b *balancer) report {
 	s.Helper()
-	o := order{Machine: b.m.Name(), Nodes: map[string]*model.Node{}}
+	o := order{Machine: b.m.Name(), Nodes: map[string]*model.Node{}, Guarded: s.guarded}
 	for _, x := range append(append([]*balancer(nil), s.lbs...), s.bes...) {
 		n := nodeOf(x.m)
 		if s.over6 {

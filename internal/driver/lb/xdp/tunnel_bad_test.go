@@ -93,7 +93,12 @@ func TestTunnelFromStranger(t *testing.T) {
 		if verdict, after := k.run(k.TunnelIn, frame); verdict != verdictNext || !bytes.Equal(after, frame) {
 			t.Fatalf("verdict %d, drops %v", int32(verdict), k.reasons())
 		}
-		// The load balancer at the same machine is no stranger.
+		// The load balancer at the same machine is no stranger, but what says that it is and comes
+		// over a wire is (TestTunnelOfTheMachineItself has both).
+		if verdict, _ := k.run(k.TunnelIn, tunnelled(t, out.us, out.us, asked(idHere), packet)); verdict != verdictDrop || k.dropped(bpfReasonREASON_OWN_TUNNEL) != 1 {
+			t.Fatalf("verdict %d, drops %v", int32(verdict), k.reasons())
+		}
+		must(t, k.Unmarked.Set(uint32(1))) // a driver that has no room for the note
 		if verdict, _ := k.run(k.TunnelIn, tunnelled(t, out.us, out.us, asked(idHere), packet)); verdict != verdictNext {
 			t.Fatalf("verdict %d, drops %v", int32(verdict), k.reasons())
 		}
