@@ -132,7 +132,14 @@ func meaning(d *DataPlane) string {
 	pairs(m.QuicServers, func(k bpfQuicServerKey, _ uint32) { add("%s quic %x", owner[k.Frontend], k.Id) })
 	pairs(m.Hops, func(id uint64, v bpfHop) { add("hop %x: %s", id, v.Remote.address()) })
 	pairs(m.Machines, func(k bpfAddress, _ uint32) { add("machine %s", k.address()) })
-	pairs(m.Vips, func(k bpfAddress, v uint32) { add("vip %s: %d", k.address(), v) })
+	pairs(m.Vips, func(k bpfAddress, v uint32) {
+		is := ""
+		if v&vipGuarded != 0 {
+			is = " guarded"
+		}
+		add("vip %s: %d%s", k.address(), v&^vipGuarded, is)
+	})
+	pairs(m.Others, func(k bpfFrontendKey, _ uint32) { add("other %s", keyOf(k)) })
 	for h, list := range d.attached.here {
 		for device, at := range list {
 			if where, err := whereIs(h, at.link); err == nil && where == device {

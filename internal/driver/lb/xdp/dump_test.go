@@ -65,7 +65,14 @@ func dump(d *DataPlane) string {
 		add("hop: %s hop %d%s", v.Remote.address(), v.NextHop, backendFlags(v.Flags))
 	})
 	pairs(m.Machines, func(k bpfAddress, v uint32) { add("machine %s hop %d", k.address(), v) })
-	pairs(m.Vips, func(k bpfAddress, v uint32) { add("vip %s: %d", k.address(), v) })
+	pairs(m.Vips, func(k bpfAddress, v uint32) {
+		is := ""
+		if v&vipGuarded != 0 {
+			is = " guarded"
+		}
+		add("vip %s: %d%s", k.address(), v&^vipGuarded, is)
+	})
+	pairs(m.Others, func(k bpfFrontendKey, _ uint32) { add("other %s", keyOf(k)) })
 	pairs(m.Sources, func(k bpfSourceKey, _ uint32) {
 		add("source of %d: %s/%d", k.Frontend, k.Client.address(), k.Prefix-32)
 	})

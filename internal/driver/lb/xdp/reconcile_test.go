@@ -96,7 +96,20 @@ func TestReconcile(t *testing.T) {
 		put(model.Frontend{FrontendKey: dns, Machines: here, Mode: model.ModeDSRL2}, backend("192.0.2.4:53", ""))
 		put(model.Frontend{FrontendKey: l7, Machines: []string{"m2"}}, backend("10.0.0.9:443", "m1"), backend("10.0.0.1:443", "m3"))
 	})
-	step("nothing is left", func() { clear(b.Frontends) })
+	step("VIPs are guarded, but for the machine's own address", func() {
+		put(model.Frontend{FrontendKey: frontendKey(t, "tcp://192.0.2.1:80"), Machines: here, Mode: model.ModeDSRIPIP}, backend("192.0.2.3:80", ""))
+		b.Guarded = map[netip.Addr][]model.FrontendKey{web.VIP: {frontendKey(t, "tcp://203.0.113.1:443"), frontendKey(t, "udp://203.0.113.1:443")}, l7.VIP: {}, at("192.0.2.1:0").Addr(): {}}
+	})
+	step("something else serves no more, and something new", func() {
+		b.Guarded = map[netip.Addr][]model.FrontendKey{web.VIP: {frontendKey(t, "tcp://203.0.113.1:443"), dns}}
+		delete(b.Frontends, dns)
+	})
+	step("one VIP is no longer guarded", func() { b.Guarded = nil })
+	step("nothing is left of a VIP that is guarded", func() {
+		b.Guarded = map[netip.Addr][]model.FrontendKey{web.VIP: {}}
+		clear(b.Frontends)
+	})
+	step("nothing is left", func() { b.Guarded = nil })
 
 	golden := filepath.Join("testdata", "reconcile.txt")
 	if *update {
