@@ -32,6 +32,8 @@ const (
 	size6      = 74
 	mtu        = 1500
 	largeTable = 1 << 16
+	// linkTo is the link address that packets are made for, as programs have it.
+	linkTo = 0x010000000002 << 16
 	// loopback is an interface that every namespace has.
 	loopback = 1
 )
@@ -293,6 +295,9 @@ func (b *Bench) fill(backends int) error {
 	s := benchSettings{Tunnel4: address(ours4), Tunnel6: address(ours6), NatPorts: [2][2]uint16{{1024, 32767}, {32768, 65535}}}
 	if err := b.objects.Settings.Put(uint32(0), s); err != nil {
 		return fmt.Errorf("write settings: %w", err)
+	}
+	if err := b.objects.Links.Put(uint32(0), benchLinks{At: [8]uint64{linkTo, linkTo, linkTo, linkTo, linkTo, linkTo, linkTo, linkTo}}); err != nil {
+		return fmt.Errorf("write link addresses: %w", err)
 	}
 	return nil
 }
