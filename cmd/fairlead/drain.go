@@ -321,6 +321,8 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		switch {
 		case !begun:
 			line = "the load balancers are being told"
+		case !known && d.machine != "" && !slices.ContainsFunc(rows, d.of):
+			line = "no VIP leads to its proxy; what it passes on to backends is not counted"
 		case !known:
 			line = "no data plane counts its flows"
 		}

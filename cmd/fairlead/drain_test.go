@@ -96,6 +96,11 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			return []model.BackendStatus{mine, other}
 		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
 		"too long": {backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
+		"machine that only passes on": {
+			drained{machine: "edge-1"},
+			0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
+			"no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
+		},
 		"not counted": {
 			backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
 			"no data plane counts its flows|the drain time of backend 10.0.0.4 of Service shop/web is over", "",
