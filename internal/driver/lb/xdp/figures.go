@@ -23,6 +23,9 @@ const (
 	// udpIdle is udp_idle of bpf/flow.h: an entry of UDP that is silent for longer is no flow
 	// any more, though nothing has taken it away.
 	udpIdle = 180 * time.Second
+	// closingIdle is how long a flow that one side ended is shown: as long as Linux remembers
+	// one that both ended.
+	closingIdle = 60 * time.Second
 )
 
 // view is what names in flow tables stand for, as of one moment.
@@ -47,6 +50,9 @@ type viewPlace struct {
 	generation uint8
 	rows       uint32
 }
+
+// closing is the state of a flow that one side ended.
+const closing = "closing"
 
 // over says that an entry of a flow table stands for no flow any more.
 func (v *view) over(frontend uint32, idle time.Duration) bool {
@@ -301,6 +307,7 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 		}
 		switch {
 		case v.over(k.Frontend, x.Idle),
+			state == closing && x.Idle > closingIdle,
 			q.Frontend != model.FrontendKey{} && q.Frontend != x.Frontend,
 			q.Client.IsValid() && !q.Client.Contains(x.Client.Addr()),
 			q.Backend.IsValid() && q.Backend != x.Backend.Addr():
@@ -362,7 +369,7 @@ func flowState(s uint8) string {
 	case bpfFlowStateFLOW_ESTABLISHED:
 		return "established"
 	case bpfFlowStateFLOW_CLOSING:
-		return "closing"
+		return closing
 	}
 	return "new"
 }
