@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"time"
@@ -48,6 +49,9 @@ func buildFabric(path string, segments []Segment, mtu int) error {
 		if err := sysctls(map[string]string{"ipv6/conf/default/disable_ipv6": "1"}); err != nil {
 			return err
 		}
+		if err := lookAway(); err != nil {
+			return err
+		}
 		for _, s := range segments {
 			bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: s.bridge(), MTU: mtu, TxQLen: 1000}}
 			// Without an IGMP or MLD querier, snooping would drop neighbour solicitations.
@@ -62,6 +66,18 @@ func buildFabric(path string, segments []Segment, mtu int) error {
 		}
 		return nil
 	})
+}
+
+// lookAway keeps bridges of this namespace from reading the packets in frames: where the
+// kernel has br_netfilter, they drop those whose IP header is wrong, which no switch does.
+func lookAway() error {
+	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
+		err := sysctls(map[string]string{"bridge/bridge-nf-call-" + name: "0"})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // buildMachine makes a machine's namespace and plugs it into the fabric.

@@ -127,7 +127,11 @@ func (s *site) serve(m *lab.Machine) {
 			_, _ = w.Write(make([]byte, 1<<20))
 			return
 		}
-		_, _ = io.Copy(io.Discard, r.Body)
+		n, _ := io.Copy(io.Discard, r.Body)
+		if r.URL.Path == "/count" {
+			_, _ = fmt.Fprint(w, n)
+			return
+		}
 		_, _ = io.WriteString(w, m.Name()+" "+r.RemoteAddr)
 	})}
 	go func() { _ = server.Serve(l) }()
