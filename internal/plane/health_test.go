@@ -328,22 +328,30 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 			return errors.New("it has no load assignment")
 		}
 	}
+	// A machine that is slow is lost for a moment, and checks nothing then: it goes on to say
+	// of the bad backend what it was told to.
+	var about string
 	says := func(name string, h model.Health) {
 		fleet[name].with(func() {
-			fleet[name].results = nil
+			fleet[name].results = []model.CheckResult{{ID: about, Health: h}}
 			for id := range fleet[name].held[agentv1.CheckType] {
-				result := model.CheckResult{ID: id, Health: model.Healthy}
-				if id == held(fleet[name], bad) {
-					result.Health = h
+				if id != about {
+					fleet[name].results = append(fleet[name].results, model.CheckResult{ID: id, Health: model.Healthy})
 				}
-				fleet[name].results = append(fleet[name].results, result)
 			}
 		})
 	}
 	var names []string
-	eventually(t, "three machines check", func() error {
-		if names = checkers(); len(names) != 3 {
-			return fmt.Errorf("%d do", len(names))
+	eventually(t, "three machines of the four check", func() error {
+		now := checkers()
+		if len(now) == 0 {
+			return errors.New("nobody does")
+		}
+		fleet[now[0]].with(func() { about = held(fleet[now[0]], bad) })
+		names = elect.Checkers(about, slices.Sorted(maps.Keys(fleet)), elect.Count)
+		slices.Sort(names)
+		if !slices.Equal(now, names) {
+			return fmt.Errorf("%v do, want %v", now, names)
 		}
 		return nil
 	})

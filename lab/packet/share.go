@@ -148,7 +148,7 @@ func (b *Bench) begun(backends int) ([]uint64, error) {
 // checksum of TCP.
 func syn(k model.FrontendKey) []byte {
 	p := make([]byte, size)
-	copy(p, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0})
+	copy(p, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0})
 	ip := p[14:]
 	ip[0], ip[8], ip[9] = 0x45, 64, lookup.Number(k.Transport)
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))

@@ -80,7 +80,7 @@ func contractDump() (string, error) {
 	var lines []string
 	dir := os.Getenv(contractPins)
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() && strings.HasPrefix(e.Name(), "others") {
+		if err == nil && !e.IsDir() && strings.HasPrefix(e.Name(), "foreign") {
 			lines = append(lines, "pin "+path)
 		}
 		return err
@@ -157,7 +157,7 @@ func contractMeddle() error {
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{filepath.Join(pins, "others"), filepath.Join(filepath.Dir(pins), "others")} {
+	for _, path := range []string{filepath.Join(pins, "foreign"), filepath.Join(filepath.Dir(pins), "foreign")} {
 		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 		if err != nil {
 			return err
