@@ -57,7 +57,7 @@ type report struct {
 	Drops    map[string]uint64
 	Flows    []model.Flow
 	MapBytes uint64
-	Captured []byte
+	Captured Captured
 }
 
 func child(dir string) error {
@@ -118,7 +118,7 @@ func carryOut(d *DataPlane, o order) (r report) {
 	if o.Capture != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		fail(d.Capture(ctx, []string{o.Capture}, func(c Captured) {
-			r.Captured = c.Data
+			r.Captured = c
 			cancel()
 		}))
 		cancel()

@@ -241,11 +241,11 @@ func TestFlowsAndDropsAreShown(t *testing.T) {
 		}
 	}()
 	r = s.lbs[0].tell(order{Capture: "source-denied"})
-	if len(r.Captured) < 54 || r.Drops["source-denied"] == 0 {
-		t.Fatalf("captured %x, drops %v", r.Captured, r.Drops)
+	if len(r.Captured.Data) < 54 || r.Drops["source-denied"] == 0 {
+		t.Fatalf("captured %x, drops %v", r.Captured.Data, r.Drops)
 	}
-	from, _ := netip.AddrFromSlice(r.Captured[26:30])
-	to, _ := netip.AddrFromSlice(r.Captured[30:34])
+	from, _ := netip.AddrFromSlice(r.Captured.Data[26:30])
+	to, _ := netip.AddrFromSlice(r.Captured.Data[30:34])
 	if from != s.client.Addr4() || to != vip4 {
 		t.Errorf("captured a packet of %s to %s", from, to)
 	}
