@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,9 +113,9 @@ type peerSite struct {
 // must not help or hinder another.
 func Peers(ctx context.Context, o PeersOptions) (r PeersResult, err error) {
 	o.Duration, o.Rounds, o.Connections = cmp.Or(o.Duration, 4*time.Second), cmp.Or(o.Rounds, 3), cmp.Or(o.Connections, 32)
-	for _, program := range []string{"wrk", "nginx", "haproxy"} {
+	for _, program := range []string{"wrk", "nginx", "haproxy", "taskset"} {
 		if _, err := exec.LookPath(program); err != nil {
-			return r, fmt.Errorf("%w (apt-get install wrk haproxy nginx-light libnginx-mod-stream)", err)
+			return r, fmt.Errorf("%w (apt-get install wrk haproxy nginx-light libnginx-mod-stream util-linux)", err)
 		}
 	}
 	r = PeersResult{
@@ -304,7 +305,10 @@ func (p *peerSite) startNginx(ctx context.Context, m *lab.Machine, name, rest st
 	if err != nil {
 		return err
 	}
-	_, err = m.Start(ctx, lab.ProcessSpec{Name: name, Argv: argv})
+	// Client and backends each have a processor: whether the scheduler puts them together is
+	// worth more than a load balancer is, and it does so by chance. What is between runs where
+	// it likes.
+	_, err = m.Start(ctx, lab.ProcessSpec{Name: name, Argv: append([]string{"taskset", "-c", strconv.Itoa(runtime.NumCPU() - 1)}, argv...)})
 	return err
 }
 
@@ -384,7 +388,7 @@ func envoyOf(p *peerSite) ([]string, error) {
 
 // wrk runs once, and reads what the host's processors did meanwhile.
 func (p *peerSite) wrk(ctx context.Context, o PeersOptions, url, kind string) (PeerRow, error) {
-	argv := []string{"wrk", "-t1", "-c" + strconv.Itoa(o.Connections), fmt.Sprintf("-d%.0fs", o.Duration.Seconds()), "--latency"}
+	argv := []string{"taskset", "-c", "0", "wrk", "-t1", "-c" + strconv.Itoa(o.Connections), fmt.Sprintf("-d%.0fs", o.Duration.Seconds()), "--latency"}
 	if kind == "close" {
 		argv = append(argv, "-H", "Connection: close")
 	}
