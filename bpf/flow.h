@@ -30,19 +30,39 @@ static __always_inline void flow_key_of(struct flow_key *key, const struct packe
 	key->zero = 0;
 }
 
+/* A flow of TCP that was silent for so many seconds may be over, and the client's port
+ * another flow's by now: one side may have given up what the other never heard the end of. */
+#define SILENT 2
+
+/* How long a SYN over Geneve is taken for one that repeats another, in seconds. */
+#define REPEATED 4
+
+/* Is the entry to be doubted? Its backend's machine takes no new flows, so it may be lost, and
+ * what is sent there with it; and the flow may be another one, that began elsewhere and was
+ * balanced elsewhere. */
+static __always_inline int doubtful(const struct flow *flow, const struct backend *b, const struct packet *p, __u32 now)
+{
+	return !(b->flags & BACKEND_NEW) && b->mode == MODE_GENEVE && b->generation == flow->generation &&
+	       p->protocol == IPPROTO_TCP && !is_syn(p) &&
+	       (flow->state == FLOW_CLOSING || (__s32)(now - flow->seen) >= SILENT);
+}
+
 /* May the packet follow the entry? A SYN begins something new, for which the backend must
  * take new flows, unless it repeats one. */
-static __always_inline int follows(const struct flow *flow, const struct backend *b, const struct packet *p, __u32 now)
+static __always_inline int follows(const struct flow *flow, const struct flow_key *key, const struct backend *b,
+				   const struct packet *p, __u32 now)
 {
 	if (!b || b->generation != flow->generation)
 		return 0;
-	if (unlikely(is_syn(p)))
+	if (unlikely(is_syn(p))) {
+		/* The client's port is used again: where other load balancers ask must be who has it. */
+		if (b->mode == MODE_GENEVE && key->port && (flow->state != FLOW_NEW || now - flow->seen > REPEATED))
+			return 0;
 		return (b->flags & BACKEND_NEW) && flow->state != FLOW_CLOSING;
+	}
 	if (p->protocol == IPPROTO_UDP && (__s32)(now - flow->seen) > (__s32)udp_idle)
 		return 0;
-	/* The client's port may be another flow's by now: where the row finds either, nothing is
-	 * sent by a machine that takes no new flows and may be lost. */
-	if (unlikely(flow->state == FLOW_CLOSING) && b->mode == MODE_GENEVE && !(b->flags & BACKEND_NEW))
+	if (unlikely(doubtful(flow, b, p, now)))
 		return 0;
 	return b->flags & BACKEND_READY;
 }
@@ -128,7 +148,7 @@ static __always_inline int begin(const struct packet *p, const struct frontend *
 	if (flow) {
 		at = flow->backend;
 		b = backend_at(at);
-		if (b && follows(flow, b, p, now)) {
+		if (b && follows(flow, key, b, p, now)) {
 			if (brief && !is_short(b))
 				return LONG_WAY;
 			if (is_syn(p)) { /* again: it may still be a flood */

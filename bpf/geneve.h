@@ -188,6 +188,8 @@ static __always_inline int redirect_tunnel(struct __sk_buff *skb, struct tunnel 
 	if (bpf_skb_store_bytes(skb, at, option, sizeof(option), BPF_F_RECOMPUTE_CSUM) ||
 	    bpf_skb_store_bytes(skb, at + 4, &t->ids[0], 8, BPF_F_RECOMPUTE_CSUM))
 		return REASON_INTERNAL;
+	if (t->room == HOPS && bpf_skb_store_bytes(skb, at + 12, &t->ids[1], 16, BPF_F_RECOMPUTE_CSUM))
+		return REASON_INTERNAL;
 	bpf_set_hash_invalid(skb);
 	return 0;
 }

@@ -291,7 +291,8 @@ _Static_assert(sizeof(struct hop_option) == 32, "a multiple of four");
 enum hop_flag {
 	HOP_FINAL = 1 << 0, /* everybody was asked: take it */
 	HOP_ECHO = 1 << 1,  /* a probe: answer from the VIP */
-	HOP_MOVED = 1 << 2, /* whoever was asked knew who has the flow; believed twice */
+	HOP_MOVED = 1 << 2, /* whoever was asked knew who has the flow */
+	HOP_AGAIN = 1 << 3, /* so did that one: none is believed a third time */
 };
 
 /* Counters. per CPU arrays */

@@ -55,6 +55,7 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 	int at = 0;
 	struct flow *flow = 0;
 	struct backend *b = 0;
+	__u32 doubted = 0;
 	if (!brief && (f->flags & FRONTEND_QUIC) && p->protocol == IPPROTO_UDP)
 		at = quic_server(p->transport + sizeof(struct udphdr), udp_payload(p), p->end, f);
 	if (!at) {
@@ -63,12 +64,17 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 			at = flow->backend;
 			b = backend_at(at);
 		}
-		if (likely(b && follows(flow, b, p, now))) {
+		if (likely(b && follows(flow, &key, b, p, now))) {
 			if (brief && unlikely(!is_short(b)))
 				return nat_known(p, f, at, b, flow, &key, now);
 			note(flow, &key, p, f, now);
 		} else {
-			at = begin(p, f, &key, flow, now, &begins, brief);
+			if (unlikely(b && doubtful(flow, b, p, now))) {
+				if (brief)
+					return LONG_WAY;
+				doubted = at;
+			}
+			at = begin(p, f, &key, doubted ? 0 : flow, now, &begins, brief);
 			if (at < 0)
 				return at;
 			b = backend_at(at);
@@ -82,8 +88,14 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 		return send(p, f, at, b, 0, begins, 1);
 	if (p->kind == KIND_FRAGMENT_FIRST)
 		remember_fragment(p, f, at, b, now);
+	struct way way, *known = 0;
+	if (doubted) {
+		way.hash = flow_hash(p, f->hash);
+		way.row = with_last(row_of(f, way.hash), doubted);
+		known = &way;
+	}
 	if (b->mode != MODE_NAT)
-		return send(p, f, at, b, 0, begins, 0);
+		return send(p, f, at, b, known, begins, 0);
 	if (begins) {
 		count(&frontend_counters, f->index, 0, 1);
 		count(&backend_counters, at, 0, 1);

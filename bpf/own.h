@@ -96,9 +96,30 @@ static __noinline bool is_cookie(struct __sk_buff *skb, struct bpf_sock *listene
 	return bpf_tcp_check_syncookie(listener, &ip, length, &tcp.header, size) == 0;
 }
 
+/* Numbers of a segment that are further than this, in bytes, from those of a connection are
+ * another one's. */
+#define FAR (1u << 24)
+
+/* Is the segment the connection's, by its numbers? A client that was cut off gives its
+ * connection up, which the server does not hear, and the next one with the same addresses may
+ * begin at another machine. Server and client each choose where to begin to count (RFC 9293,
+ * 3.4.1). */
+static __always_inline bool fits(struct __sk_buff *skb, const struct flow_view *f, struct bpf_tcp_sock *c, __u32 at)
+{
+	struct {
+		__be32 sent, heard;
+	} numbers;
+	if (bpf_skb_load_bytes(skb, at + offsetof(struct tcphdr, seq), &numbers, sizeof(numbers)))
+		return false;
+	if (bpf_ntohl(numbers.sent) - c->rcv_nxt + FAR > 2 * FAR)
+		return false;
+	return !(f->flags & TCP_ACK) || c->snd_nxt - bpf_ntohl(numbers.heard) <= FAR;
+}
+
 /* What sockets of this machine say of a flow. */
 enum socket_has {
-	HAS_NONE,
+	HAS_NONE,  /* none; those of containers are not seen */
+	HAS_OTHER, /* the backend's are seen, and the flow's is not among them */
 	HAS_ENDED, /* TIME_WAIT: the client may use the port for another flow by now, elsewhere */
 	HAS_FLOW,
 };
@@ -132,8 +153,13 @@ static __noinline int has_socket(struct __sk_buff *skb, struct flow_view *f, str
 		has = HAS_ENDED;
 	} else if (sk->state == BPF_TCP_LISTEN) {
 		bool completes = !f->error && (f->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
+		/* One for all addresses may be no backend's. */
 		if (!completes || !is_cookie(skb, sk, f, l, transport))
-			has = HAS_NONE;
+			has = l->flags & BACKEND_PROXY ? HAS_OTHER : HAS_NONE;
+	} else if (!f->error) {
+		struct bpf_tcp_sock *c = bpf_tcp_sock(sk); /* none while half open */
+		if (c && !fits(skb, f, c, transport))
+			has = HAS_OTHER;
 	}
 	bpf_sk_release(sk);
 	return has;

@@ -42,6 +42,17 @@ static __always_inline __u32 place(row r, int i)
 	return (__u32)(r >> (ROW_BITS * i)) & ROW_MASK;
 }
 
+/* The row with a backend among its three, at the cost of the last of them. */
+static __always_inline row with_last(row r, __u32 at)
+{
+#pragma unroll
+	for (int i = 0; i < HOPS; i++)
+		if (place(r, i) == at)
+			return r;
+	int last = ROW_BITS * (HOPS - 1);
+	return (r & ~((row)ROW_MASK << last)) | (row)at << last;
+}
+
 static __always_inline struct backend *backend_at(__u32 index)
 {
 	return index ? bpf_map_lookup_elem(&backends, &index) : 0;

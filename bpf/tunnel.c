@@ -180,33 +180,46 @@ static __always_inline int claims(struct __sk_buff *skb, struct tunnel_work *w, 
 }
 
 /* Says whether a flow that was this machine's still is. Where the server ends a connection,
- * the client may use its port again at once, and the next flow with the same addresses may
- * have begun at another machine. */
+ * or either side was cut off, the client may use its port again, and the next flow with the
+ * same addresses may have begun at another machine. */
 static __always_inline bool lasts(struct __sk_buff *skb, struct tunnel_work *w, struct owned *o, struct local *l)
 {
-	return o->state != FLOW_CLOSING || w->flow.protocol != IPPROTO_TCP ||
-	       has_socket(skb, &w->flow, l, w->packet.transport) == HAS_FLOW;
+	bool closing = o->state == FLOW_CLOSING;
+	if (w->flow.protocol != IPPROTO_TCP || w->packet.part == PART_LATER ||
+	    (!closing && seconds() - o->seen < SILENT))
+		return true;
+	int has = has_socket(skb, &w->flow, l, w->packet.transport);
+	return has == HAS_FLOW || (has == HAS_NONE && !closing && !(l->flags & BACKEND_PROXY));
 }
 
-/* The flow is at another machine: this one was asked when it began and passed it on. Being
- * told so is believed twice, so that it ends; and where that machine is asked anyway it need
- * not be: it may have been another flow with the same addresses. Returns NULL if it is not
- * so. */
+/* The flow is at another machine: this one was asked when it began and passed it on. That
+ * machine is asked next. Where it is asked anyway this is not needed: what was passed on may
+ * have been another flow with the same addresses. Being told so is believed twice, so that it
+ * ends. Returns NULL if it is not so. */
 static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 {
 	struct tunnel *t = &w->tunnel;
-	if (t->flags & HOP_MOVED)
+	if (t->flags & HOP_AGAIN)
 		return NULL;
-	for (int i = 0; i < HOPS; i++)
-		if (!(t->flags & HOP_FINAL) && i > t->at && i < t->count && t->ids[i] == id)
+	bool final = t->flags & HOP_FINAL;
+	__u64 rest[HOPS] = {id};
+	__u8 count = 1;
+	for (int i = 1; i < HOPS; i++) {
+		if (final || i <= t->at || i >= t->count)
+			continue;
+		if (t->ids[i] == id)
 			return NULL;
+		rest[count == 1 ? 1 : 2] = t->ids[i];
+		count++;
+	}
 	struct hop *h = find_hop(id);
 	if (!h)
 		return NULL;
-	t->flags |= t->flags & HOP_FINAL ? HOP_MOVED : HOP_FINAL;
+	t->flags |= t->flags & HOP_MOVED ? HOP_AGAIN : HOP_MOVED;
 	t->at = 0;
-	t->count = 1;
-	t->ids[0] = id;
+	t->count = count;
+	for (int i = 0; i < HOPS; i++)
+		t->ids[i] = rest[i];
 	return h;
 }
 

@@ -16,7 +16,7 @@ generated() {
 fingerprint() {
 	local file
 	while read -r file; do
-		printf '%s %s\n' "$(grep -v '^// 	protoc  ' "$file" | sha256sum | cut -d' ' -f1)" "$file"
+		printf '%s %s\n' "$(grep -av '^// 	protoc  ' "$file" | sha256sum | cut -d' ' -f1)" "$file"
 	done < <(generated)
 }
 

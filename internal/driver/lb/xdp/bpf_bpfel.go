@@ -172,6 +172,7 @@ const (
 	bpfHopFlagHOP_FINAL bpfHopFlag = 1
 	bpfHopFlagHOP_ECHO  bpfHopFlag = 2
 	bpfHopFlagHOP_MOVED bpfHopFlag = 4
+	bpfHopFlagHOP_AGAIN bpfHopFlag = 8
 )
 
 type bpfHopOption struct {

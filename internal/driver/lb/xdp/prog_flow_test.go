@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -94,6 +95,61 @@ func TestProgClosedFlowAtLostMachine(t *testing.T) {
 	if e := w.goes(from(cli4, tcp4, "A").bytes(), second); !slices.Equal(e.ids, []uint64{second.id, third.id, first.id}) {
 		t.Errorf("hops %v", e.ids)
 	}
+}
+
+// One that was silent may be over, too, and its port another flow's that was balanced
+// elsewhere. Who had it is asked last, whether the row knows it or not.
+func TestProgSilentFlowAtLostMachine(t *testing.T) {
+	w := newLB(t)
+	f := w.serve(tcp4, bpfModeMODE_GENEVE, "10.0.2.1", "10.0.2.2", "10.0.2.3", "10.0.2.4")
+	first, second, third, fourth := f.servers[0], f.servers[1], f.servers[2], f.servers[3]
+	packet := func(flags string) []byte { return from(cli4, tcp4, flags).bytes() }
+	for _, flags := range []string{"S", "A"} {
+		w.goes(packet(flags), first)
+	}
+	w.rowsAre(f, second, third, fourth)
+	w.is(first, bpfBackendFlagBACKEND_READY)
+	w.goes(packet("A"), first) // it drains
+	w.silent(f, 5)
+	for range 2 {
+		if e := w.goes(packet("A"), second); !slices.Equal(e.ids, []uint64{second.id, third.id, first.id}) {
+			t.Errorf("hops %v", e.ids)
+		}
+	}
+	w.is(first, both)
+	w.goes(packet("A"), first) // it asks its sockets
+}
+
+// A SYN begins another flow where other load balancers will look for it, unless it repeats
+// one.
+func TestProgPortUsedAgain(t *testing.T) {
+	w := newLB(t)
+	f := w.serve(tcp4, bpfModeMODE_GENEVE, "10.0.2.1", "10.0.2.2")
+	first, second := f.servers[0], f.servers[1]
+	packet := func(flags string) []byte { return from(cli4, tcp4, flags).bytes() }
+	w.goes(packet("S"), first)
+	w.rowsAre(f, second, first)
+	w.goes(packet("S"), first)
+	w.silent(f, 10)
+	w.goes(packet("S"), second)
+	w.goes(packet("A"), second)
+	w.rowsAre(f, first, second)
+	w.goes(packet("S"), first)
+	w.goes(packet("A"), first)
+}
+
+// silent has the flow of cli4 not be heard of for so many seconds.
+func (w *lbRig) silent(f *lbFrontend, seconds uint32) {
+	w.t.Helper()
+	key := bpfFlowKey{Client: wireAddress(netip.MustParseAddrPort(cli4).Addr()), Frontend: f.value.Index, Port: networkPort(40000)}
+	for _, m := range []*ebpf.Map{w.Flows, w.Fresh} {
+		if v, ok := get[bpfFlowKey, bpfFlow](w.programRig, m, key); ok {
+			v.Seen -= seconds
+			put(w.programRig, m, key, v)
+			return
+		}
+	}
+	w.t.Fatal("the flow has no entry")
 }
 
 // Without an entry: the row decides, and over Geneve nothing is remembered, since the

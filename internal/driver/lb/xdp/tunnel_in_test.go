@@ -242,12 +242,21 @@ func TestTunnelSYNGoesOnWhenUnready(t *testing.T) {
 		}
 		// A load balancer that only knows the one it chose is led to who took it.
 		h = k.passes(out, asked(idFrozen), ack, families[0].peer)
-		if h.flags != uint8(bpfHopFlagHOP_FINAL) || h.at != 0 || h.count != 1 || h.ids[0] != idPeer {
+		if h.flags != uint8(bpfHopFlagHOP_MOVED) || h.at != 0 || h.count != 1 || h.ids[0] != idPeer {
 			t.Fatalf("who has it is asked %+v", h)
 		}
 		h = k.passes(out, hopping{count: 1, flags: h.flags, ids: []uint64{idFrozen}}, ack, families[0].peer)
-		if h.flags != uint8(bpfHopFlagHOP_FINAL|bpfHopFlagHOP_MOVED) {
+		if h.flags != uint8(bpfHopFlagHOP_MOVED|bpfHopFlagHOP_AGAIN) {
 			t.Fatalf("the second time it is asked %+v", h)
+		}
+		// Who has it comes before those that are left to ask.
+		h = k.passes(out, hopping{at: 1, count: 3, ids: []uint64{idGone, idFrozen, idThird}}, ack, families[0].peer)
+		if h.flags != uint8(bpfHopFlagHOP_MOVED) || h.at != 0 || h.count != 2 || h.ids[0] != idPeer || h.ids[1] != idThird {
+			t.Fatalf("among others it is asked %+v", h)
+		}
+		h = k.passes(out, hopping{at: 2, count: 3, flags: uint8(bpfHopFlagHOP_FINAL), ids: []uint64{idFrozen, idThird, idFrozen}}, ack, families[0].peer)
+		if h.flags != uint8(bpfHopFlagHOP_MOVED|bpfHopFlagHOP_FINAL) || h.count != 1 || h.ids[0] != idPeer {
+			t.Fatalf("in the end it is asked %+v", h)
 		}
 		// One that asks it anyway is not led: the flow that was passed on may be another one's
 		// past, of the same client port.
@@ -255,7 +264,7 @@ func TestTunnelSYNGoesOnWhenUnready(t *testing.T) {
 			t.Fatalf("the second is asked %+v", h)
 		}
 		// A third time would be a loop.
-		k.takes(in, out, hopping{count: 1, flags: h.flags, ids: []uint64{idHere}}, ack, netip.AddrPortFrom(in.backend, backendPort))
+		k.takes(in, out, hopping{count: 1, flags: uint8(bpfHopFlagHOP_MOVED | bpfHopFlagHOP_AGAIN), ids: []uint64{idHere}}, ack, netip.AddrPortFrom(in.backend, backendPort))
 	})
 }
 

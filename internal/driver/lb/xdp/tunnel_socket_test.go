@@ -120,10 +120,11 @@ func TestTunnelAsksSockets(t *testing.T) {
 		must(t, err)
 		c, err := l.Accept()
 		must(t, err)
-		k.takes(in, out, h, segment(), backend) // established
+		fits := ackOf(t, in.clientAddr(), in.vipAddr(), number)
+		k.takes(in, out, h, fits, backend) // established
 		forget()
-		must(t, c.Close())                      // FIN_WAIT1: the test does not answer
-		k.takes(in, out, h, segment(), backend) // closing
+		must(t, c.Close())                 // FIN_WAIT1: the test does not answer
+		k.takes(in, out, h, fits, backend) // closing
 		forget()
 		k.takes(in, out, h, icmpError(t, in.client, in.vip, segmentFrom(t, in)), netip.AddrPortFrom(in.backend, 0))
 
@@ -148,9 +149,9 @@ func TestTunnelLetsGoOfPortsThatAreUsedAgain(t *testing.T) {
 		must(t, err)
 		defer func() { _ = l.Close() }()
 		out := families[0]
-		segment := func(flags string) []byte { return tcpPacket(t, in.clientAddr(), in.vipAddr(), flags, nil, "") }
-		k.takes(in, out, asked(idHere, idPeer), segment("S"), backend)
+		k.takes(in, out, asked(idHere, idPeer), tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, ""), backend)
 		number := s.handshake(in.clientAddr(), backend)
+		segment := func(flags string) []byte { return answerTo(t, in.clientAddr(), in.vipAddr(), number, flags == "FA") }
 		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
 		must(t, err)
 		c, err := l.Accept()
@@ -182,6 +183,55 @@ func TestTunnelLetsGoOfPortsThatAreUsedAgain(t *testing.T) {
 		ends()
 		// Nobody else has it: what is late is for the socket that waits.
 		k.takes(in, out, asked(idHere), segment("FA"), backend)
+	})
+}
+
+// A client that was cut off gives its connection up, and the next one with its addresses may
+// begin at another machine: neither the map nor the socket that was left behind may keep it
+// here.
+func TestTunnelLetsGoOfFlowsThatWereGivenUp(t *testing.T) {
+	everyFamilyOut(t, func(t *testing.T, k *programRig, in family) {
+		s := openSegment(t)
+		backend := netip.AddrPortFrom(in.backend, backendPort)
+		out, h := families[0], asked(idHere, idPeer)
+		fits := func(number uint32) []byte { return ackOf(t, in.clientAddr(), in.vipAddr(), number) }
+		silent := func() {
+			t.Helper()
+			key := flowKeyOf(in, 0)
+			o, ok := get[bpfFlowKey, bpfOwned](k, k.Owned, key)
+			if !ok {
+				t.Fatal("nobody owns the flow")
+			}
+			o.Seen -= 5
+			put(k, k.Owned, key, o)
+		}
+		k.takes(in, out, h, tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, ""), backend)
+		k.takes(in, out, h, fits(77), backend)
+		silent()
+		k.takes(in, out, h, fits(78), backend) // no socket is seen: it may be a container's
+
+		l, err := net.Listen("tcp", backend.String())
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		number := s.handshake(in.clientAddr(), backend)
+		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
+		must(t, err)
+		c, err := l.Accept()
+		must(t, err)
+		defer func() { _ = c.Close() }()
+		k.takes(in, out, h, fits(number+1<<30), backend) // just heard of: not asked again
+		silent()
+		if asks := k.passes(out, h, fits(number+1<<30), out.peer); asks.at != 1 || asks.ids[0] != idHere {
+			t.Errorf("the next is asked %+v, want this machine to be asked in the end", asks)
+		}
+		k.passes(out, h, fits(number+1), out.peer) // acknowledges what was never sent
+		k.passes(out, h, fits(number-1<<25), out.peer)
+		k.takes(in, out, hopping{count: 2, flags: uint8(bpfHopFlagHOP_FINAL), ids: h.ids}, fits(number+1<<30), backend) // nobody has it
+		k.takes(in, out, h, fits(number), backend)
+		k.takes(in, out, h, fits(number-1<<20), backend) // late, or repeated
+		empty[bpfFlowKey, bpfOwned](t, k.Owned)
+		k.passes(out, h, fits(number+1<<30), out.peer)
+		k.takes(in, out, h, fits(number), backend)
 	})
 }
 
