@@ -20,6 +20,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Kind says how a request failed. The zero Kind means that it did not.
@@ -208,20 +210,28 @@ func (r *Run) schedule(ctx context.Context) <-chan time.Time {
 	due := make(chan time.Time)
 	go func() {
 		defer close(due)
-		timer := time.NewTimer(0)
+		timer := time.NewTimer(time.Hour)
 		defer timer.Stop()
 		for i := 0; ; i++ {
 			at := r.started.Add(time.Duration(float64(i) / r.config.Rate * float64(time.Second)))
 			if r.config.Duration > 0 && at.Sub(r.started) >= r.config.Duration {
 				return
 			}
-			timer.Reset(at.Sub(r.config.Now()))
-			select {
-			case <-timer.C:
-			case <-r.stop:
-				return
-			case <-ctx.Done():
-				return
+			// The runtime's timers come up to a millisecond late while nothing else
+			// happens: the last bit is the kernel's to sleep.
+			if wait := at.Sub(r.config.Now()); wait > time.Millisecond {
+				timer.Reset(wait - time.Millisecond)
+				select {
+				case <-timer.C:
+				case <-r.stop:
+					return
+				case <-ctx.Done():
+					return
+				}
+			}
+			if wait := at.Sub(r.config.Now()); wait > 0 {
+				rest := unix.NsecToTimespec(wait.Nanoseconds())
+				_ = unix.Nanosleep(&rest, nil)
 			}
 			select {
 			case due <- at:
