@@ -18,7 +18,7 @@ ROOT_PACKAGES ?= ./lab/... ./test/... ./internal/driver/... ./internal/embedded/
 # Narrow a run: make test PACKAGES=./internal/delta/... TESTFLAGS='-run Nack'
 PACKAGES  ?= ./...
 TESTFLAGS ?=
-TEST = go test -json -count=1 -timeout 15m -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
+TEST = go test -json -count=1 -timeout 30m -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
 SUM  = .tools/bin/testsum -skips tools/skips.txt
 SCRIPTS = $(shell git -c safe.directory='*' ls-files -co --exclude-standard '*.sh') .ci/run
 

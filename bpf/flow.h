@@ -164,7 +164,7 @@ static __always_inline int begin(const struct packet *p, const struct frontend *
 	if (at)
 		b = backend_at(at);
 	else
-		at = first_with(row_of(f, flow_hash(p, f->hash)), opens ? BACKEND_NEW : BACKEND_READY, &b);
+		at = chosen(row_of(f, flow_hash(p, f->hash)), opens, &b);
 	if (brief && b && !is_short(b))
 		return LONG_WAY;
 	if (martian(p))

@@ -78,6 +78,22 @@ static __always_inline __u32 first_with(row r, __u8 flag, struct backend **b)
 	return 0;
 }
 
+/* Which of a row gets a packet of a flow without an entry, which opens the flow or not. What
+ * the first does not have it passes on, over Geneve: so it is not one that takes no new flows
+ * and may be lost. Returns its place, or 0. */
+static __always_inline __u32 chosen(row r, int opens, struct backend **b)
+{
+	__u32 at = first_with(r, opens ? BACKEND_NEW : BACKEND_READY, b);
+	if (opens || !at || !*b || (*b)->mode != MODE_GENEVE || ((*b)->flags & BACKEND_NEW))
+		return at;
+	struct backend *other = 0;
+	__u32 instead = first_with(r, BACKEND_NEW, &other);
+	if (!instead || !other)
+		return at;
+	*b = other;
+	return instead;
+}
+
 /* Whose turn it is, in order, when a packet goes through a tunnel. */
 struct turns {
 	__u64 ids[HOPS];

@@ -46,6 +46,10 @@ var healthChecks = []HealthCheck{
 	{Interval: 300 * time.Millisecond, Timeout: 150 * time.Millisecond, Fall: 3},
 }
 
+// liveness is how proxies of other machines are watched: they are silent for 2 s at most
+// before they count as gone (docs/reference/health.md).
+var liveness = HealthCheck{Interval: 500 * time.Millisecond, Fall: 4}
+
 // HealthResult is how soon a dead backend gets no new flow.
 type HealthResult struct {
 	Router        router.Kind `json:"router"`
@@ -129,10 +133,21 @@ func Health(ctx context.Context, o HealthOptions) (r HealthResult, err error) {
 		Router: o.Router, LoadBalancers: healthEdges, Backends: healthNodes, NewRate: healthRate,
 		Goal: "no new flow later than fall x interval + 100 ms", Met: true,
 	}
-	o.progress("start")
-	s, err := buildHealth(ctx, o)
-	if err != nil {
+	random := rand.New(rand.NewPCG(o.Seed, 1))
+	if err := healthOf(ctx, o, SurvivalGeneve, func(s *healthSite) error { return s.backends(ctx, o, &r, random) }); err != nil {
 		return r, err
+	}
+	return r, healthOf(ctx, o, SurvivalProxies, func(s *healthSite) error {
+		return s.add(ctx, o, &r, liveness, death{"a proxy's machine vanishes", vanish, appear}, random)
+	})
+}
+
+// healthOf measures in a lab of its own.
+func healthOf(ctx context.Context, o HealthOptions, mode SurvivalMode, measure func(*healthSite) error) (err error) {
+	o.progress("%s: start", mode)
+	s, err := buildHealth(ctx, o, mode)
+	if err != nil {
+		return err
 	}
 	defer func() {
 		if e := s.end(ctx); err == nil {
@@ -140,27 +155,40 @@ func Health(ctx context.Context, o HealthOptions) (r HealthResult, err error) {
 		}
 	}()
 	if err := s.clients(ctx); err != nil {
-		return r, err
+		return err
 	}
-	random := rand.New(rand.NewPCG(o.Seed, 1))
+	return measure(s)
+}
+
+// backends measures those that machines check.
+func (s *healthSite) backends(ctx context.Context, o HealthOptions, r *HealthResult, random *rand.Rand) error {
 	for _, c := range healthChecks {
 		s.check = c.manifest()
 		if err := s.apply(ctx, s.policyManifest(nil)); err != nil {
-			return r, err
+			return err
 		}
 		for _, d := range s.deaths() {
-			row, err := s.row(ctx, o, c, d, random)
-			if err != nil {
-				return r, fmt.Errorf("%s, %s: %w", row.Check, d.name, err)
+			if err := s.add(ctx, o, r, c, d, random); err != nil {
+				return err
 			}
-			o.progress("%s, %s: last new flow after %.0f to %.0f ms, bound %.0f", row.Check, d.name, row.Last.Min, row.Last.Max, row.Bound)
-			r.Rows, r.Met = append(r.Rows, row), r.Met && row.Over == 0
 		}
 	}
 	o.progress("without a plane")
+	var err error
 	r.Away, err = s.away(ctx, healthChecks[len(healthChecks)-1])
 	r.Met = r.Met && r.Away.FlowsToOut == 0 && r.Away.Failed == 0
-	return r, err
+	return err
+}
+
+// add measures a row more.
+func (s *healthSite) add(ctx context.Context, o HealthOptions, r *HealthResult, c HealthCheck, d death, random *rand.Rand) error {
+	row, err := s.row(ctx, o, c, d, random)
+	if err != nil {
+		return fmt.Errorf("%s, %s: %w", row.Check, d.name, err)
+	}
+	o.progress("%s, %s: last new flow after %.0f to %.0f ms, bound %.0f", row.Check, d.name, row.Last.Min, row.Last.Max, row.Bound)
+	r.Rows, r.Met = append(r.Rows, row), r.Met && row.Over == 0
+	return nil
 }
 
 // row measures one death with one check.
@@ -169,7 +197,7 @@ func (s *healthSite) row(ctx context.Context, o HealthOptions, c HealthCheck, d 
 	var last []time.Duration
 	began, failed := s.began.Load(), s.failed.Load()
 	for i := range o.Rounds {
-		n := s.nodes[i%len(s.nodes)]
+		n := s.dying[i%len(s.dying)]
 		if err := s.settle(ctx, c, c.Interval+time.Duration(random.Int64N(int64(c.Interval)))); err != nil {
 			return r, err
 		}

@@ -17,6 +17,7 @@ import (
 // healthSite is a survivalSite whose load balancers' wires are tapped.
 type healthSite struct {
 	*survivalSite
+	dying []*lab.Machine // those of the backends
 	taps  []func()
 	fresh *load.Run
 
@@ -27,12 +28,15 @@ type healthSite struct {
 	all  map[netip.Addr][]time.Time          // the same of all load balancers
 }
 
-func buildHealth(ctx context.Context, o HealthOptions) (*healthSite, error) {
-	plain, err := buildSurvival(ctx, o.NetworkOptions, "bench-health", o.Router, SurvivalGeneve, layout{balancers: healthEdges, backends: healthNodes})
+func buildHealth(ctx context.Context, o HealthOptions, mode SurvivalMode) (*healthSite, error) {
+	plain, err := buildSurvival(ctx, o.NetworkOptions, "bench-health", o.Router, mode, layout{balancers: healthEdges, backends: healthNodes})
 	if err != nil {
 		return nil, err
 	}
-	s := &healthSite{survivalSite: plain, last: map[string]map[netip.Addr]time.Time{}, all: map[netip.Addr][]time.Time{}}
+	s := &healthSite{survivalSite: plain, dying: plain.nodes, last: map[string]map[netip.Addr]time.Time{}, all: map[netip.Addr][]time.Time{}}
+	if mode == SurvivalProxies {
+		s.dying = plain.edges
+	}
 	for _, e := range s.edges {
 		seen := map[netip.Addr]time.Time{}
 		s.last[e.Name()] = seen
@@ -74,24 +78,24 @@ func (s *healthSite) deaths() []death {
 			},
 			s.startBackend,
 		},
-		{
-			"its machine vanishes",
-			func(_ context.Context, n *lab.Machine) error { return n.SetBlackhole(true) },
-			func(_ context.Context, n *lab.Machine) error { return n.SetBlackhole(false) },
-		},
+		{"its machine vanishes", vanish, appear},
 	}
 }
 
-// settle waits until every load balancer sends new connections to every backend again, and
-// then so long, at least two intervals, that all who check have seen it well.
+func vanish(_ context.Context, n *lab.Machine) error { return n.SetBlackhole(true) }
+
+func appear(_ context.Context, n *lab.Machine) error { return n.SetBlackhole(false) }
+
+// settle waits until every load balancer sends new connections to every backend of another
+// machine again, and then so long, at least two intervals, that all who check have seen it well.
 func (s *healthSite) settle(ctx context.Context, c HealthCheck, more time.Duration) error {
 	began := s.Now()
 	if err := s.Await(ctx, "all load balancers to use all backends", func(context.Context) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, e := range s.edges {
-			for _, n := range s.nodes {
-				if !s.last[e.Name()][n.Addr4()].After(began) {
+			for _, n := range s.dying {
+				if n != e && !s.last[e.Name()][n.Addr4()].After(began) {
 					return fmt.Errorf("%s sends nothing to %s", e.Name(), n.Name())
 				}
 			}

@@ -20,7 +20,8 @@ func newBenchHealth(dir *string) *cobra.Command {
 		Long: `Open 200 new connections a second over a router and three load balancers to four
 backends, kill one of them at a random moment, its process or its whole machine, and
 measure when the last new connection left any load balancer for it: at the load
-balancers' wires, by the kernel's clock. Then the same with the plane killed.`,
+balancers' wires, by the kernel's clock. Then the same with the plane killed, and with
+machines that vanish with their proxies.`,
 		Example: "  fairlead lab bench health --rounds 3",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error

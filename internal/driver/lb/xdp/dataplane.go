@@ -41,6 +41,7 @@ type DataPlane struct {
 	kick  chan struct{} // what is due next may have changed
 	stir  chan struct{} // something is to be done
 	probe *prober
+	alive *liveness
 
 	ports [2]portRange // of which flows in mode NAT get one each
 
@@ -92,6 +93,7 @@ func New(c Config) (*DataPlane, error) {
 	}
 	d := &DataPlane{c: c, kick: make(chan struct{}, 1), stir: make(chan struct{}, 1), sizes: c.Sizes.or(DefaultSizes(memory()))}
 	d.probe = newProber(c.Log, func() { poke(d.stir) })
+	d.alive = newLiveness(c.Log, func() { poke(d.stir) })
 	d.choosePorts()
 	d.why = probeKernel(needed())
 	if d.why != nil {
@@ -191,6 +193,7 @@ func (d *DataPlane) set(b model.Balancing) error {
 	d.miss(b.Nodes, now)
 	d.want, d.wanted = b, true
 	d.probe.set(targets(b))
+	d.alive.set(peersOf(b))
 	poke(d.kick)
 	return d.apply(now)
 }
@@ -224,8 +227,8 @@ func (d *DataPlane) apply(now time.Time) error {
 	}
 	defer d.hops.settled()
 	s := surroundings{
-		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, way: d.hops.look,
-		epoch: d.probe.age() + d.hops.changes, decaps: d.decaps(now), guarded: d.guarded(),
+		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, silent: d.alive.silent, way: d.hops.look,
+		epoch: d.probe.age() + d.alive.age() + d.hops.changes, decaps: d.decaps(now), guarded: d.guarded(),
 	}
 	for name, until := range d.lost {
 		if !now.Before(until) {
@@ -382,6 +385,7 @@ func (d *DataPlane) Run(ctx context.Context) error {
 	}
 	var probing sync.WaitGroup
 	probing.Go(func() { d.probe.run(ctx) })
+	probing.Go(func() { d.alive.run(ctx) })
 	defer probing.Wait()
 	for ctx.Err() == nil {
 		if err := d.follow(ctx); err != nil && ctx.Err() == nil {

@@ -19,13 +19,15 @@ type surroundings struct {
 	// closed says whether answers of a machine with that VIP as their source are known not
 	// to arrive.
 	closed func(machine string, vip netip.Addr) bool
+	// silent says whether a machine has ceased to answer through the tunnel.
+	silent func(machine string) bool
 	// unready says that what the frontend has at this machine does not serve.
 	unready bool
 	// decaps says whether a machine takes packets out of tunnels.
 	decaps func(*model.Node) bool
 	// way is how the kernel sends to an address.
 	way func(netip.Addr) way
-	// epoch is another one when closed or way may say something else.
+	// epoch is another one when closed, silent or way may say something else.
 	epoch uint64
 	// guarded are VIPs at which nothing but frontends is to be reached, with what something
 	// else serves there.
@@ -202,6 +204,10 @@ func (p *planned) choose(f *model.Frontend, s surroundings) {
 			}
 			m.flags &^= bpfBackendFlagBACKEND_NEW | bpfBackendFlagBACKEND_READY
 			m.stands = false
+		}
+		if proxies && m.takes() && m.backend.Machine != s.machine && s.silent(m.backend.Machine) {
+			m.flags &^= bpfBackendFlagBACKEND_NEW
+			say("machine %s does not answer: its proxy gets no new flows from here", m.backend.Machine)
 		}
 		if f.LocalOnly && m.backend.Machine != s.machine {
 			m.weight = 0

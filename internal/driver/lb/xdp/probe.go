@@ -272,7 +272,7 @@ func (p *prober) run(ctx context.Context) {
 				if !to.IsValid() {
 					continue
 				}
-				if err := sockets.send(q.target, probe(identifier, q.number, q.back, to)); err != nil {
+				if err := sockets.send(q.source, q.remote, probe(identifier, q.number, q.back, to)); err != nil {
 					p.log.Debug("a probe was not sent", "machine", q.machine, "error", err)
 				}
 			}

@@ -102,21 +102,21 @@ func listen(tap *os.File, v4 bool, answered func(number uint16, from netip.Addr)
 	}
 }
 
-// send sends a probe to a machine's tunnel endpoint.
-func (s *probeSockets) send(t target, packet []byte) error {
+// send sends a probe from our tunnel endpoint to a machine's.
+func (s *probeSockets) send(source, remote netip.Addr, packet []byte) error {
 	if s == nil {
 		return errors.New("there are no sockets for probes")
 	}
-	c := s.senders[t.source]
+	c := s.senders[source]
 	if c == nil {
 		var err error
-		if c, err = openSender(t.source); err != nil {
-			return fmt.Errorf("open a socket at %s: %w", t.source, err)
+		if c, err = openSender(source); err != nil {
+			return fmt.Errorf("open a socket at %s: %w", source, err)
 		}
-		s.senders[t.source] = c
+		s.senders[source] = c
 	}
-	if _, err := c.WriteToUDPAddrPort(packet, netip.AddrPortFrom(t.remote, genevePort)); err != nil {
-		return fmt.Errorf("send to %s: %w", t.remote, err)
+	if _, err := c.WriteToUDPAddrPort(packet, netip.AddrPortFrom(remote, genevePort)); err != nil {
+		return fmt.Errorf("send to %s: %w", remote, err)
 	}
 	return nil
 }

@@ -179,6 +179,11 @@ func TestProgMidFlow(t *testing.T) {
 	if e := w.goes(from(cli4, name, "A").bytes(), servers[0]); !slices.Equal(e.ids, []uint64{servers[0].id, servers[2].id, servers[1].id}) {
 		t.Errorf("hops %v", e.ids)
 	}
+	// Nor first, wherever it is in the row.
+	w.rowsAre(geneve, servers[1], servers[0], servers[2])
+	if e := w.goes(from(cli4, name, "A").bytes(), servers[0]); !slices.Equal(e.ids, []uint64{servers[0].id, servers[2].id, servers[1].id}) {
+		t.Errorf("hops %v", e.ids)
+	}
 	// One that is not ready is not asked; a flow that is known is asked for there first.
 	w.goes(from(cli4, name, "S").bytes(), servers[0])
 	w.rowsAre(geneve, servers[1], servers[2], servers[0])

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,54 @@ func TestWayBackIsProbed(t *testing.T) {
 		t.Errorf("a machine is away, and modes are %s", got)
 	}
 	must(t, s.bes[1].m.SetBlackhole(false))
+}
+
+// A proxy whose machine is gone gets no new flows, though nobody has said so.
+func TestSilentProxyGetsNoNewFlows(t *testing.T) {
+	s := newSite(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		f := &model.Frontend{FrontendKey: model.FrontendKey{VIP: vip, Transport: model.TCP, Port: 8080}, Machines: []string{"lb1", "lb2"}, Listener: "web", Drain: time.Minute}
+		b := &model.Balanced{Frontend: f}
+		for _, be := range s.bes {
+			s.hold(be.m, vip)
+			b.Backends = append(b.Backends, model.FrontendBackend{Address: netip.AddrPortFrom(vip, 8080), Machine: be.m.Name(), Weight: 100, HopWeight: 100})
+		}
+		s.frontends[f.String()] = b
+	}
+	for _, b := range append(append([]*balancer(nil), s.bes...), s.lbs...) {
+		s.tell(b)
+	}
+	s.settled()
+	missed := func(r report) bool {
+		return !slices.ContainsFunc(r.Observed, func(o model.FrontendObserved) bool {
+			return o.Available != 1 || !strings.Contains(o.Message, "machine be2 does not answer")
+		})
+	}
+	for _, lb := range s.lbs {
+		s.until(lb, order{}, "answers", func(report) bool {
+			return strings.Count(lb.log(), "a machine answers through the tunnel") == len(s.bes)
+		})
+	}
+	must(t, s.bes[1].m.SetBlackhole(true))
+	for _, lb := range s.lbs {
+		s.until(lb, order{}, "be2 to be missed", missed)
+	}
+	for range 20 {
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			client := s.client.HTTPClient()
+			name, _, err := s.get(client, vip, "/")
+			client.CloseIdleConnections()
+			if err != nil || name != "be1" {
+				t.Fatalf("%s: %q answers: %v\n%s", vip, name, err, s.state())
+			}
+		}
+	}
+	must(t, s.bes[1].m.SetBlackhole(false))
+	for _, lb := range s.lbs {
+		s.until(lb, order{}, "be2 to be back", func(r report) bool {
+			return !slices.ContainsFunc(r.Observed, func(o model.FrontendObserved) bool { return o.Available != 2 || o.Message != "" })
+		})
+	}
 }
 
 // IP in IP reaches the backend with the client's packet as it was.

@@ -1,0 +1,225 @@
+package xdp
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// liveness finds out which machines with proxies answer through the tunnel. A machine that
+// vanishes is missed by the plane when its reports have failed to come for --machine-ttl; for
+// so long new connections would be sent there. So whoever balances for the proxies of others
+// asks their kernels: programs answer echo requests in the tunnel, whatever agents do.
+//
+// A machine counts as silent only after it had answered: where nothing comes through from
+// the start, as with a firewall on the way, nothing is known.
+type liveness struct {
+	log     *slog.Logger
+	changed func()
+	now     func() time.Time
+	news    chan struct{}
+
+	mu    sync.Mutex
+	peers map[peer]*pulse
+	at    []*pulse       // by number
+	mute  map[string]int // peers of a machine that are silent
+	last  time.Time      // when peers were asked
+	epoch uint64         // raised with every verdict that changes
+}
+
+// peer is a machine that is asked.
+type peer struct {
+	machine        string
+	source, remote netip.Addr // tunnel endpoints, ours and its
+}
+
+// pulse is what is known about a peer.
+type pulse struct {
+	peer
+	number        uint16
+	asked, heard  bool // in this round
+	known, silent bool // it answered once; it does no more
+	missed        int
+}
+
+const (
+	// askEvery and askMisses: a machine that vanished is silent after 1.5 to 2 seconds.
+	askEvery  = 500 * time.Millisecond
+	askMisses = 3
+)
+
+func newLiveness(log *slog.Logger, changed func()) *liveness {
+	return &liveness{log: log, changed: changed, now: time.Now, news: make(chan struct{}, 1), peers: map[peer]*pulse{}, mute: map[string]int{}}
+}
+
+// peersOf are the other machines whose proxies frontends of this one have.
+func peersOf(b model.Balancing) []peer {
+	self := b.Nodes[b.Machine]
+	if self == nil {
+		return nil
+	}
+	s := surroundings{machine: b.Machine, nodes: b.Nodes}
+	seen := map[string]bool{b.Machine: true}
+	var list []peer
+	for key, f := range b.Frontends {
+		if !slices.Contains(f.Frontend.Machines, b.Machine) {
+			continue
+		}
+		for _, x := range f.Backends {
+			if !x.Proxy(key) || seen[x.Machine] {
+				continue
+			}
+			seen[x.Machine] = true
+			p := peer{machine: x.Machine, source: self.Tunnel4, remote: s.tunnel(x.Machine)}
+			if !p.remote.IsValid() || !b.Nodes[x.Machine].Decaps {
+				continue
+			}
+			if p.remote.Is6() {
+				p.source = self.Tunnel6
+			}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// set replaces the peers. Of those that stay, verdicts stay.
+func (l *liveness) set(list []peer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for p, v := range l.peers {
+		if !slices.Contains(list, p) {
+			l.judge(v, false)
+			delete(l.peers, p)
+			l.at[v.number] = nil
+		}
+	}
+	for _, p := range list {
+		if l.peers[p] != nil {
+			continue
+		}
+		free := slices.Index(l.at, nil)
+		if free < 0 {
+			free = len(l.at)
+			l.at = append(l.at, nil)
+		}
+		v := &pulse{peer: p, number: uint16(free)}
+		l.peers[p], l.at[free] = v, v
+	}
+	poke(l.news)
+}
+
+// silent says whether a machine has ceased to answer.
+func (l *liveness) silent(machine string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mute[machine] > 0
+}
+
+func (l *liveness) age() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.epoch
+}
+
+// judge notes whether a peer is silent, and says whether that is news.
+func (l *liveness) judge(v *pulse, silent bool) bool {
+	if v.silent == silent {
+		return false
+	}
+	v.silent = silent
+	if silent {
+		l.mute[v.machine]++
+	} else if l.mute[v.machine]--; l.mute[v.machine] == 0 {
+		delete(l.mute, v.machine)
+	}
+	l.epoch++
+	return true
+}
+
+// answered notes an echo reply that came from an address.
+func (l *liveness) answered(number uint16, from netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(number) >= len(l.at) || l.at[number] == nil || l.at[number].remote != from {
+		return
+	}
+	v := l.at[number]
+	if !v.known {
+		l.log.Debug("a machine answers through the tunnel", "machine", v.machine)
+	}
+	v.heard, v.known, v.missed = true, true, 0
+	if l.judge(v, false) {
+		l.log.Info("a machine answers through the tunnel again; its proxy gets new flows", "machine", v.machine)
+		l.changed()
+	}
+}
+
+// round judges what was asked last and returns whom to ask now, and when to come again; 0
+// when there is nobody to ask.
+func (l *liveness) round() (ask []*pulse, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.peers) == 0 {
+		return nil, 0
+	}
+	now := l.now()
+	since := now.Sub(l.last)
+	if since < askEvery {
+		return nil, askEvery - since
+	}
+	// A process that did not run for a while has not listened either.
+	late := since > askEvery+askEvery/2
+	l.last = now
+	for _, v := range l.peers {
+		if v.asked && !v.heard && v.known && !late {
+			if v.missed++; v.missed == askMisses && l.judge(v, true) {
+				l.log.Warn("a machine does not answer through the tunnel; its proxy gets no new flows from here", "machine", v.machine)
+				l.changed()
+			}
+		}
+		v.asked, v.heard = true, false
+		ask = append(ask, v)
+	}
+	return ask, askEvery
+}
+
+// run asks until ctx is done. Without peers it has no sockets.
+func (l *liveness) run(ctx context.Context) {
+	var sockets *probeSockets
+	defer func() { sockets.close() }()
+	identifier := uint16(rand.Uint32())
+	failing := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-l.news:
+		}
+		ask, wait := l.round()
+		if sockets == nil && len(ask) > 0 {
+			var err error
+			if sockets, err = openProbe(identifier, l.answered); err != nil && !failing {
+				l.log.Warn("machines with proxies are not asked whether they are there; the plane says when one is lost", "error", err)
+				failing = true
+			}
+		}
+		for _, v := range ask {
+			if err := sockets.send(v.source, v.remote, probe(identifier, v.number, v.source, v.remote)); err != nil {
+				l.log.Debug("a machine was not asked whether it is there", "machine", v.machine, "error", err)
+			}
+		}
+		if wait > 0 {
+			timer.Reset(wait)
+		}
+	}
+}
