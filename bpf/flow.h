@@ -34,16 +34,17 @@ static __always_inline void flow_key_of(struct flow_key *key, const struct packe
  * another flow's by now: one side may have given up what the other never heard the end of. */
 #define SILENT 2
 
-/* How long a SYN over Geneve is taken for one that repeats another, in seconds. */
-#define REPEATED 4
+/* How long a SYN over Geneve belongs to the flow that has an entry, in seconds: it repeats
+ * another, or is forged. */
+#define REPEATED 60
 
-/* Is the entry to be doubted? Its backend's machine takes no new flows, so it may be lost, and
- * what is sent there with it; and the flow may be another one, that began elsewhere and was
- * balanced elsewhere. */
+/* Is the entry to be doubted? Its backend is at another machine, which takes no new flows, so
+ * it may be lost, and what is sent there with it; and the flow may be another one, that began
+ * elsewhere and was balanced elsewhere. */
 static __always_inline int doubtful(const struct flow *flow, const struct backend *b, const struct packet *p, __u32 now)
 {
-	return !(b->flags & BACKEND_NEW) && b->mode == MODE_GENEVE && b->generation == flow->generation &&
-	       p->protocol == IPPROTO_TCP && !is_syn(p) &&
+	return (b->flags & (BACKEND_READY | BACKEND_NEW | BACKEND_HERE)) == BACKEND_READY && b->mode == MODE_GENEVE &&
+	       b->generation == flow->generation && p->protocol == IPPROTO_TCP && !is_syn(p) &&
 	       (flow->state == FLOW_CLOSING || (__s32)(now - flow->seen) >= SILENT);
 }
 
@@ -56,7 +57,7 @@ static __always_inline int follows(const struct flow *flow, const struct flow_ke
 		return 0;
 	if (unlikely(is_syn(p))) {
 		/* The client's port is used again: where other load balancers ask must be who has it. */
-		if (b->mode == MODE_GENEVE && key->port && (flow->state != FLOW_NEW || now - flow->seen > REPEATED))
+		if (b->mode == MODE_GENEVE && key->port && (__s32)(now - flow->seen) > REPEATED)
 			return 0;
 		return (b->flags & BACKEND_NEW) && flow->state != FLOW_CLOSING;
 	}

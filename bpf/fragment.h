@@ -15,9 +15,9 @@ static __always_inline void fragment_key_of(struct fragment_key *key, const stru
 }
 
 /* Where the datagram goes whose first fragment this is. f is null when that is no business
- * of ours. */
+ * of ours, way when it can be computed. */
 static __always_inline void remember_fragment(const struct packet *p, const struct frontend *f, __u32 at,
-					      const struct backend *b, __u32 now)
+					      const struct backend *b, const struct way *way, __u32 now)
 {
 	struct work *w = work();
 	if (!w)
@@ -30,7 +30,7 @@ static __always_inline void remember_fragment(const struct packet *p, const stru
 		w->known.frontend = f->index;
 		w->known.generation = b->generation;
 		if (b->mode == MODE_GENEVE)
-			w->known.row = row_of(f, flow_hash(p, f->hash));
+			w->known.row = way ? way->row : row_of(f, flow_hash(p, f->hash));
 	}
 	if (bpf_map_update_elem(&fragments, &w->fragment, &w->known, BPF_ANY))
 		count_reason(REASON_MAP_FULL);

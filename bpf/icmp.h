@@ -64,7 +64,7 @@ static __always_inline int deliver_icmp(struct packet *p)
 	}
 	if (!b) {
 		flow = 0;
-		at = first_with(row_of(f, flow_hash(p, f->hash)), BACKEND_READY, &b);
+		at = chosen(row_of(f, flow_hash(p, f->hash)), 0, &b);
 	}
 	if (!at || !b)
 		return -REASON_ICMP_UNKNOWN;

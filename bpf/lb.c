@@ -41,6 +41,26 @@ static __always_inline __u32 udp_payload(const struct packet *p)
 /* What the short program leaves to the long one. */
 #define FRONTEND_LONG (FRONTEND_SOURCES | FRONTEND_QUIC | FRONTEND_AFFINITY | FRONTEND_LIMITED)
 
+/* The place of the backend that gets a packet whose entry is doubted. If it is not the entry's
+ * own, whose place is own, work()->asked says who is asked: the row's first two that take new
+ * flows, then the entry's own, then others. The entry stays as it is but for its end. */
+static __noinline __u32 ask_around(struct packet *p, struct frontend *f, struct flow *flow, __u32 own)
+{
+	if ((p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE)
+		flow->state = FLOW_CLOSING;
+	struct work *w = work();
+	if (!w)
+		return own;
+	w->asked.hash = flow_hash(p, f->hash);
+	row r = row_of(f, w->asked.hash);
+	struct backend *first = 0;
+	__u32 at = first_with(r, BACKEND_NEW, &first);
+	if (!at || !first || first->mode != MODE_GENEVE)
+		return own; /* nobody would pass it on */
+	w->asked.row = asking(r, own);
+	return at;
+}
+
 /* A packet with ports for a frontend. brief, a constant, says that this is the short
  * program: it returns LONG_WAY before it changes anything. */
 static __always_inline int deliver(struct packet *p, struct frontend *f, int brief)
@@ -55,7 +75,7 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 	int at = 0;
 	struct flow *flow = 0;
 	struct backend *b = 0;
-	__u32 doubted = 0;
+	struct way *asked = 0;
 	if (!brief && (f->flags & FRONTEND_QUIC) && p->protocol == IPPROTO_UDP)
 		at = quic_server(p->transport + sizeof(struct udphdr), udp_payload(p), p->end, f);
 	if (!at) {
@@ -68,13 +88,17 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 			if (brief && unlikely(!is_short(b)))
 				return nat_known(p, f, at, b, flow, &key, now);
 			note(flow, &key, p, f, now);
+		} else if (unlikely(b && doubtful(flow, b, p, now))) {
+			if (brief)
+				return LONG_WAY;
+			int own = at;
+			at = ask_around(p, f, flow, own);
+			b = backend_at(at);
+			struct work *w = work();
+			if (w && at != own)
+				asked = &w->asked;
 		} else {
-			if (unlikely(b && doubtful(flow, b, p, now))) {
-				if (brief)
-					return LONG_WAY;
-				doubted = at;
-			}
-			at = begin(p, f, &key, doubted ? 0 : flow, now, &begins, brief);
+			at = begin(p, f, &key, flow, now, &begins, brief);
 			if (at < 0)
 				return at;
 			b = backend_at(at);
@@ -87,15 +111,9 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 	if (brief)
 		return send(p, f, at, b, 0, begins, 1);
 	if (p->kind == KIND_FRAGMENT_FIRST)
-		remember_fragment(p, f, at, b, now);
-	struct way way, *known = 0;
-	if (doubted) {
-		way.hash = flow_hash(p, f->hash);
-		way.row = with_last(row_of(f, way.hash), doubted);
-		known = &way;
-	}
+		remember_fragment(p, f, at, b, asked, now);
 	if (b->mode != MODE_NAT)
-		return send(p, f, at, b, known, begins, 0);
+		return send(p, f, at, b, asked, begins, 0);
 	if (begins) {
 		count(&frontend_counters, f->index, 0, 1);
 		count(&backend_counters, at, 0, 1);
@@ -148,7 +166,7 @@ int balance_any(struct xdp_md *xdp)
 			return drop(xdp, result);
 		} else {
 			if (p.kind == KIND_FRAGMENT_FIRST)
-				remember_fragment(&p, 0, 0, 0, seconds());
+				remember_fragment(&p, 0, 0, 0, 0, seconds());
 			result = XDP_PASS;
 		}
 	}

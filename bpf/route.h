@@ -3,6 +3,7 @@
 
 #include "maps.h"
 #include "parse.h"
+#include "row.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -54,6 +55,7 @@ struct work {
 	struct next_hop way;
 	struct fragment_key fragment;
 	struct fragment known;
+	struct way asked;
 };
 
 SCRATCH(works, struct work);

@@ -42,17 +42,6 @@ static __always_inline __u32 place(row r, int i)
 	return (__u32)(r >> (ROW_BITS * i)) & ROW_MASK;
 }
 
-/* The row with a backend among its three, at the cost of the last of them. */
-static __always_inline row with_last(row r, __u32 at)
-{
-#pragma unroll
-	for (int i = 0; i < HOPS; i++)
-		if (place(r, i) == at)
-			return r;
-	int last = ROW_BITS * (HOPS - 1);
-	return (r & ~((row)ROW_MASK << last)) | (row)at << last;
-}
-
 static __always_inline struct backend *backend_at(__u32 index)
 {
 	return index ? bpf_map_lookup_elem(&backends, &index) : 0;
@@ -88,11 +77,40 @@ static __always_inline __u32 chosen(row r, int opens, struct backend **b)
 		return at;
 	struct backend *other = 0;
 	__u32 instead = first_with(r, BACKEND_NEW, &other);
-	if (!instead || !other)
+	if (!instead || !other || other->mode != MODE_GENEVE)
 		return at;
 	*b = other;
 	return instead;
 }
+
+/* The row of those that are to be asked of a flow that has an entry, which is doubted: those
+ * that take new flows, but for the third, the entry's own backend, the others. */
+static __always_inline row asking(row r, __u32 own)
+{
+	row out = 0;
+	__u32 count = 0;
+#pragma unroll
+	for (int i = 0; i < HOPS; i++) {
+		struct backend *b = backend_at(place(r, i));
+		if (count < HOPS - 1 && b && (b->flags & BACKEND_NEW))
+			out |= (row)place(r, i) << (ROW_BITS * count++);
+	}
+	out |= (row)own << (ROW_BITS * count++);
+#pragma unroll
+	for (int i = 0; i < HOPS; i++) {
+		struct backend *b = backend_at(place(r, i));
+		if (count < HOPS && b && !(b->flags & BACKEND_NEW) && place(r, i) != own)
+			out |= (row)place(r, i) << (ROW_BITS * count++);
+	}
+	return out;
+}
+
+/* Which of a row's backends a packet says it may belong to, and what of the flow routers on
+ * the way may tell apart. Of a later fragment it is remembered: nothing can be computed. */
+struct way {
+	row row;
+	__u64 hash;
+};
 
 /* Whose turn it is, in order, when a packet goes through a tunnel. */
 struct turns {

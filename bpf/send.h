@@ -18,13 +18,6 @@ static __always_inline void count_sent(const struct packet *p, __u32 frontend, _
 /* Too large for the way. Answers with the size that fits; see icmp.h. */
 int too_big(struct xdp_md *xdp, __u32 mtu);
 
-/* Which of a row's backends a packet says it may belong to, and what of the flow routers on
- * the way may tell apart. Of a later fragment it is remembered: nothing can be computed. */
-struct way {
-	row row;
-	__u64 hash;
-};
-
 /* next_hop_of with room for what the kernel says. */
 static __always_inline struct next_hop *way_to(struct packet *p, __u32 index, const struct address *to)
 {

@@ -186,7 +186,7 @@ static __always_inline bool lasts(struct __sk_buff *skb, struct tunnel_work *w, 
 {
 	bool closing = o->state == FLOW_CLOSING;
 	if (w->flow.protocol != IPPROTO_TCP || w->packet.part == PART_LATER ||
-	    (!closing && seconds() - o->seen < SILENT))
+	    (!closing && (__s32)(seconds() - o->seen) < SILENT))
 		return true;
 	int has = has_socket(skb, &w->flow, l, w->packet.transport);
 	return has == HAS_FLOW || (has == HAS_NONE && !closing && !(l->flags & BACKEND_PROXY));
@@ -210,6 +210,11 @@ static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 		if (t->ids[i] == id)
 			return NULL;
 		rest[count == 1 ? 1 : 2] = t->ids[i];
+		count++;
+	}
+	/* Who was to take it in the end may know more than that nobody else has it. */
+	if (!final && t->at && count < HOPS && t->ids[0] != id) {
+		rest[count == 1 ? 1 : 2] = t->ids[0];
 		count++;
 	}
 	struct hop *h = find_hop(id);

@@ -193,7 +193,7 @@ func (d *DataPlane) set(b model.Balancing) error {
 	d.miss(b.Nodes, now)
 	d.want, d.wanted = b, true
 	d.probe.set(targets(b))
-	d.alive.set(peersOf(b))
+	d.alive.set(peersOf(b, d.decaps(now)))
 	poke(d.kick)
 	return d.apply(now)
 }
@@ -227,7 +227,7 @@ func (d *DataPlane) apply(now time.Time) error {
 	}
 	defer d.hops.settled()
 	s := surroundings{
-		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, silent: d.alive.silent, way: d.hops.look,
+		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, silent: d.alive.silent(), way: d.hops.look,
 		epoch: d.probe.age() + d.alive.age() + d.hops.changes, decaps: d.decaps(now), guarded: d.guarded(),
 	}
 	for name, until := range d.lost {

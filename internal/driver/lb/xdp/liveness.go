@@ -18,7 +18,9 @@ import (
 // asks their kernels: programs answer echo requests in the tunnel, whatever agents do.
 //
 // A machine counts as silent only after it had answered: where nothing comes through from
-// the start, as with a firewall on the way, nothing is known.
+// the start, as with a firewall on the way, nothing is known. And when more than half of the
+// machines are silent, this one included as one that is not, it is the way to them that is
+// taken to be broken, as the plane takes it.
 type liveness struct {
 	log     *slog.Logger
 	changed func()
@@ -28,7 +30,7 @@ type liveness struct {
 	mu    sync.Mutex
 	peers map[peer]*pulse
 	at    []*pulse       // by number
-	mute  map[string]int // peers of a machine that are silent
+	mute  map[string]int // peers of a machine that are silent: it may have changed its endpoint
 	last  time.Time      // when peers were asked
 	epoch uint64         // raised with every verdict that changes
 }
@@ -58,8 +60,9 @@ func newLiveness(log *slog.Logger, changed func()) *liveness {
 	return &liveness{log: log, changed: changed, now: time.Now, news: make(chan struct{}, 1), peers: map[peer]*pulse{}, mute: map[string]int{}}
 }
 
-// peersOf are the other machines whose proxies frontends of this one have.
-func peersOf(b model.Balancing) []peer {
+// peersOf are the other machines whose proxies frontends of this one have, and which take
+// packets out of tunnels.
+func peersOf(b model.Balancing, decaps func(*model.Node) bool) []peer {
 	self := b.Nodes[b.Machine]
 	if self == nil {
 		return nil
@@ -77,7 +80,7 @@ func peersOf(b model.Balancing) []peer {
 			}
 			seen[x.Machine] = true
 			p := peer{machine: x.Machine, source: self.Tunnel4, remote: s.tunnel(x.Machine)}
-			if !p.remote.IsValid() || !b.Nodes[x.Machine].Decaps {
+			if !p.remote.IsValid() || !decaps(b.Nodes[x.Machine]) {
 				continue
 			}
 			if p.remote.Is6() {
@@ -115,11 +118,18 @@ func (l *liveness) set(list []peer) {
 	poke(l.news)
 }
 
-// silent says whether a machine has ceased to answer.
-func (l *liveness) silent(machine string) bool {
+// silent are the machines that have ceased to answer.
+func (l *liveness) silent() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.mute[machine] > 0
+	if 2*len(l.mute) > len(l.peers)+1 {
+		return nil
+	}
+	gone := make(map[string]bool, len(l.mute))
+	for machine := range l.mute {
+		gone[machine] = true
+	}
+	return gone
 }
 
 func (l *liveness) age() uint64 {
@@ -184,13 +194,20 @@ func (l *liveness) round() (ask []*pulse, wait time.Duration) {
 				l.changed()
 			}
 		}
-		v.asked, v.heard = true, false
+		v.asked, v.heard = false, false
 		ask = append(ask, v)
 	}
 	return ask, askEvery
 }
 
-// run asks until ctx is done. Without peers it has no sockets.
+// sent notes that a machine was asked; what could not be sent needs no answer.
+func (l *liveness) sent(v *pulse) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v.asked = true
+}
+
+// run asks until ctx is done. Until there are peers it has no sockets.
 func (l *liveness) run(ctx context.Context) {
 	var sockets *probeSockets
 	defer func() { sockets.close() }()
@@ -216,7 +233,9 @@ func (l *liveness) run(ctx context.Context) {
 		for _, v := range ask {
 			if err := sockets.send(v.source, v.remote, probe(identifier, v.number, v.source, v.remote)); err != nil {
 				l.log.Debug("a machine was not asked whether it is there", "machine", v.machine, "error", err)
+				continue
 			}
+			l.sent(v)
 		}
 		if wait > 0 {
 			timer.Reset(wait)

@@ -25,13 +25,16 @@ func TestSilentMachines(t *testing.T) {
 		if len(ask) != len(l.peers) || wait != askEvery {
 			t.Fatalf("%d are asked, and again after %s", len(ask), wait)
 		}
+		for _, v := range ask {
+			l.sent(v)
+		}
 		for _, p := range answer {
 			l.answered(l.peers[p].number, p.remote)
 		}
 	}
 	is := func(when, machine string, want bool) {
 		t.Helper()
-		if l.silent(machine) != want {
+		if l.silent()[machine] != want {
 			t.Errorf("%s: %s is silent: %t", when, machine, !want)
 		}
 	}
@@ -63,13 +66,29 @@ func TestSilentMachines(t *testing.T) {
 	// Who does not run for a while hears nobody, and that says nothing.
 	for range askMisses {
 		now = now.Add(2 * askEvery)
-		l.round()
+		ask, _ := l.round()
+		for _, v := range ask {
+			l.sent(v)
+		}
 	}
 	is("this process did not run", "m2", false)
-	for range askMisses {
+	round(one, two)
+	for range askMisses + 1 {
+		now = now.Add(askEvery)
+		l.round()
+	}
+	is("nothing could be sent", "m2", false)
+	round(one, two)
+	for range askMisses + 1 {
 		round(two)
 	}
 	is("it is missed again", "m2", true)
+	for range askMisses + 1 {
+		round()
+	}
+	is("both are missed: it is the way", "m2", false)
+	round(two)
+	is("the other answers again", "m2", true)
 	l.set([]peer{two})
 	is("it is no peer any more", "m2", false)
 	three := peer{"m4", us, netip.MustParseAddr("192.0.2.4")}
@@ -100,7 +119,7 @@ func TestWhoIsAsked(t *testing.T) {
 		third: {Frontend: &model.Frontend{FrontendKey: third, Machines: []string{"m1"}}, Backends: []model.FrontendBackend{{Address: netip.MustParseAddrPort("10.0.0.1:80"), Machine: "m4"}}},
 	}}
 	b.Nodes["m3"].Decaps = false
-	list := peersOf(b)
+	list := peersOf(b, func(n *model.Node) bool { return n.Decaps })
 	if len(list) != 1 || list[0].machine != "m2" || list[0].remote != b.Nodes["m2"].Tunnel4 || list[0].source != b.Nodes["m1"].Tunnel4 {
 		t.Errorf("asked are %+v", list)
 	}

@@ -19,8 +19,8 @@ type surroundings struct {
 	// closed says whether answers of a machine with that VIP as their source are known not
 	// to arrive.
 	closed func(machine string, vip netip.Addr) bool
-	// silent says whether a machine has ceased to answer through the tunnel.
-	silent func(machine string) bool
+	// silent are the machines that have ceased to answer through the tunnel.
+	silent map[string]bool
 	// unready says that what the frontend has at this machine does not serve.
 	unready bool
 	// decaps says whether a machine takes packets out of tunnels.
@@ -205,7 +205,8 @@ func (p *planned) choose(f *model.Frontend, s surroundings) {
 			m.flags &^= bpfBackendFlagBACKEND_NEW | bpfBackendFlagBACKEND_READY
 			m.stands = false
 		}
-		if proxies && m.takes() && m.backend.Machine != s.machine && s.silent(m.backend.Machine) {
+		if proxies && m.takes() && m.backend.Machine != s.machine && s.silent[m.backend.Machine] {
+			m.weight = 0 // as the plane will have it once the machine is lost
 			m.flags &^= bpfBackendFlagBACKEND_NEW
 			say("machine %s does not answer: its proxy gets no new flows from here", m.backend.Machine)
 		}

@@ -17,7 +17,6 @@ func quiet() surroundings {
 	return surroundings{
 		machine: "m1", nodes: nodes("m1", "m2", "m3"),
 		closed: func(string, netip.Addr) bool { return false },
-		silent: func(string) bool { return false },
 		decaps: func(n *model.Node) bool { return n.Decaps },
 		way:    func(netip.Addr) way { return way{} },
 	}
@@ -76,13 +75,13 @@ func TestModes(t *testing.T) {
 			"proxies, of which one is silent",
 			model.Frontend{Listener: "l"},
 			[]model.FrontendBackend{proxy("m1"), proxy("m2"), proxy("m3")},
-			func(s *surroundings) { s.silent = func(m string) bool { return m == "m2" } }, model.ModeDSRGeneve, 2, "m2 does not answer", "geneve geneve geneve",
+			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "m2 does not answer", "geneve geneve geneve",
 		},
 		{
 			"backends that others check, of which one is silent",
 			model.Frontend{},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m3")},
-			func(s *surroundings) { s.silent = func(m string) bool { return m == "m2" } }, model.ModeDSRGeneve, 2, "", "geneve geneve",
+			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "", "geneve geneve",
 		},
 		{"this proxy alone", model.Frontend{Listener: "l"}, []model.FrontendBackend{proxy("m1")}, nil, model.ModeLocal, 1, "", "local"},
 		{"proxies by NAT", model.Frontend{Listener: "l", Mode: model.ModeNAT}, []model.FrontendBackend{proxy("m1"), proxy("m2")}, nil, model.ModeDSRGeneve, 2, "not NAT", "geneve geneve"},

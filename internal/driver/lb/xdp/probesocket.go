@@ -65,6 +65,7 @@ func openTap(family, identifier uint16) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket (needs CAP_NET_RAW): %w", err)
 	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20) // hundreds answer at once
 	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	if err == nil { // bound only now, so that nothing comes that is not filtered
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkPort(family)})

@@ -249,9 +249,9 @@ func TestTunnelSYNGoesOnWhenUnready(t *testing.T) {
 		if h.flags != uint8(bpfHopFlagHOP_MOVED|bpfHopFlagHOP_AGAIN) {
 			t.Fatalf("the second time it is asked %+v", h)
 		}
-		// Who has it comes before those that are left to ask.
+		// Who has it comes before those that are left to ask; last is who was to take it in the end.
 		h = k.passes(out, hopping{at: 1, count: 3, ids: []uint64{idGone, idFrozen, idThird}}, ack, families[0].peer)
-		if h.flags != uint8(bpfHopFlagHOP_MOVED) || h.at != 0 || h.count != 2 || h.ids[0] != idPeer || h.ids[1] != idThird {
+		if h.flags != uint8(bpfHopFlagHOP_MOVED) || h.at != 0 || h.count != 3 || h.ids[0] != idPeer || h.ids[1] != idThird || h.ids[2] != idGone {
 			t.Fatalf("among others it is asked %+v", h)
 		}
 		h = k.passes(out, hopping{at: 2, count: 3, flags: uint8(bpfHopFlagHOP_FINAL), ids: []uint64{idFrozen, idThird, idFrozen}}, ack, families[0].peer)
