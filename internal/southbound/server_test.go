@@ -421,9 +421,10 @@ func TestProtocolViolationEndsTheStream(t *testing.T) {
 
 func TestMaxMachines(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.MaxMachines = 1 })
-	a, b := r.join("edge-1").discover(), r.join("edge-2").discover()
+	a := r.join("edge-1").discover()
 	a.follow("", nil, typeA)
 	r.wait("the first", "edge-1", func(m MachineState) bool { return m.Connected })
+	b := r.join("edge-2").discover()
 	b.follow("", nil, typeA)
 	b.fails(codes.ResourceExhausted, "at most 1")
 	// The place is free once the first is lost and gone.
