@@ -3,7 +3,6 @@ package xdp
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -207,38 +206,20 @@ func (l *liveness) sent(v *pulse) {
 	v.asked = true
 }
 
-// run asks until ctx is done. Until there are peers it has no sockets.
+// run asks until ctx is done.
 func (l *liveness) run(ctx context.Context) {
-	var sockets *probeSockets
-	defer func() { sockets.close() }()
-	identifier := uint16(rand.Uint32())
-	failing := false
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-l.news:
-		}
+	unable := func(err error) {
+		l.log.Warn("machines with proxies are not asked whether they are there; the plane says when one is lost", "error", err)
+	}
+	probing(ctx, unable, l.news, l.answered, func(send sendProbe) time.Duration {
 		ask, wait := l.round()
-		if sockets == nil && len(ask) > 0 {
-			var err error
-			if sockets, err = openProbe(identifier, l.answered); err != nil && !failing {
-				l.log.Warn("machines with proxies are not asked whether they are there; the plane says when one is lost", "error", err)
-				failing = true
-			}
-		}
 		for _, v := range ask {
-			if err := sockets.send(v.source, v.remote, probe(identifier, v.number, v.source, v.remote)); err != nil {
+			if err := send(v.source, v.remote, v.number, v.source, v.remote); err != nil {
 				l.log.Debug("a machine was not asked whether it is there", "machine", v.machine, "error", err)
 				continue
 			}
 			l.sent(v)
 		}
-		if wait > 0 {
-			timer.Reset(wait)
-		}
-	}
+		return wait
+	})
 }

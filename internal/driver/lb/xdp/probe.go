@@ -238,32 +238,13 @@ type inquiry struct {
 	number uint16
 }
 
-// run probes until ctx is done. Without targets it has no sockets.
+// run probes until ctx is done.
 func (p *prober) run(ctx context.Context) {
-	var sockets *probeSockets
-	defer func() { sockets.close() }()
-	identifier := uint16(rand.Uint32())
-	failing := false
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-p.news:
-		}
+	unable := func(err error) {
+		p.log.Warn("whether answers from VIPs find their way is not known; it is taken for granted", "error", err)
+	}
+	probing(ctx, unable, p.news, p.answered, func(send sendProbe) time.Duration {
 		ask, wait := p.due()
-		if sockets == nil && len(ask) > 0 {
-			var err error
-			sockets, err = openProbe(identifier, p.answered)
-			if err != nil {
-				if !failing {
-					p.log.Warn("whether answers from VIPs find their way is not known; it is taken for granted", "error", err)
-				}
-				failing = true
-			}
-		}
 		if len(ask) > 0 {
 			p.log.Debug("probed ways back", "count", len(ask))
 		}
@@ -272,13 +253,13 @@ func (p *prober) run(ctx context.Context) {
 				if !to.IsValid() {
 					continue
 				}
-				if err := sockets.send(q.source, q.remote, probe(identifier, q.number, q.back, to)); err != nil {
+				if err := send(q.source, q.remote, q.number, q.back, to); err != nil {
 					p.log.Debug("a probe was not sent", "machine", q.machine, "error", err)
 				}
 			}
 		}
-		timer.Reset(max(wait, time.Millisecond))
-	}
+		return wait
+	})
 }
 
 // inner is the machine's own address of the VIP's family; of another family there is none

@@ -5,14 +5,57 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
+
+// sendProbe sends a probe with a number from our tunnel endpoint to a machine's; from and to are
+// the addresses inside.
+type sendProbe func(source, remote netip.Addr, number uint16, from, to netip.Addr) error
+
+// probing has probes sent when they are due or there are news, until ctx is done. due sends
+// them and returns when to come again; 0: with the next news. Every answer is told to
+// answered. Until the first probe there are no sockets; unable is told once when there can be
+// none.
+func probing(ctx context.Context, unable func(error), news <-chan struct{}, answered func(number uint16, from netip.Addr), due func(sendProbe) time.Duration) {
+	var sockets *probeSockets
+	defer func() { sockets.close() }()
+	identifier := uint16(rand.Uint32())
+	failing := false
+	send := func(source, remote netip.Addr, number uint16, from, to netip.Addr) error {
+		if sockets == nil {
+			var err error
+			if sockets, err = openProbe(identifier, answered); err != nil {
+				if !failing {
+					unable(err)
+				}
+				failing = true
+				return err
+			}
+		}
+		return sockets.send(source, remote, probe(identifier, number, from, to))
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-news:
+		}
+		if wait := due(send); wait > 0 {
+			timer.Reset(wait)
+		}
+	}
+}
 
 // probeSockets send probes and see answers. Those are seen as they come from the wire: the
 // kernel does not hand a packet to sockets of IP whose source is an address of this machine,
@@ -105,9 +148,6 @@ func listen(tap *os.File, v4 bool, answered func(number uint16, from netip.Addr)
 
 // send sends a probe from our tunnel endpoint to a machine's.
 func (s *probeSockets) send(source, remote netip.Addr, packet []byte) error {
-	if s == nil {
-		return errors.New("there are no sockets for probes")
-	}
 	c := s.senders[source]
 	if c == nil {
 		var err error
