@@ -28,7 +28,8 @@ const bad = "bad"
 // envoyModel behaves towards a relay as Envoy 1.40 was seen to: it takes the good
 // part of clusters it refuses, refuses route configurations whole, answers about
 // clusters only when all are warm once it has started up, and asks for endpoints
-// once. Everything that it holds is checked at every step.
+// once. It asks for scopes with its first listener, a refused one too, drops them with its last
+// one and does not ask for them again. Everything that it holds is checked at every step.
 type envoyModel struct {
 	t      testing.TB
 	random *rand.Rand
@@ -50,6 +51,7 @@ type envoyModel struct {
 	held      *discoveryv3.DeltaDiscoveryRequest // an answer about clusters that waits
 	greeted   bool                               // a first response about clusters was taken
 	booted    bool
+	scoped    bool            // it asked for scopes, and takes them for subscribed to for ever
 	slow      map[string]bool // clusters whose health checks take their time
 	nacks     int
 	unchecked bool                               // do not look at everything at every step
@@ -80,7 +82,7 @@ func (e *envoyModel) boot() {
 	for _, t := range proxyTypes {
 		e.versions[t] = map[string]string{}
 	}
-	e.booted, e.greeted = false, false
+	e.booted, e.greeted, e.scoped = false, false, false
 	e.connect()
 }
 
@@ -95,7 +97,7 @@ func (e *envoyModel) connect() {
 	}
 	if e.booted {
 		e.open(typeListener)
-		if len(e.listeners) > 0 {
+		if e.scoped {
 			e.open(typeScope)
 			e.askRoutes()
 		}
@@ -334,13 +336,18 @@ func (e *envoyModel) apply(t delta.Type, r *discoveryv3.Resource) bool {
 		e.endpoints[r.GetName()] = r.GetVersion()
 	case typeListener:
 		l := unpack(e.t, r, &listenerv3.Listener{})
+		e.scoped = true
+		e.open(typeScope)
 		if l.GetStatPrefix() == bad {
+			e.unscope()
 			return false
 		}
 		e.listeners[r.GetName()] = r.GetVersion()
-		e.open(typeScope)
 		e.askRoutes()
 	case typeScope:
+		if len(e.listeners) == 0 {
+			return true // it answers for nobody
+		}
 		s := unpack(e.t, r, &routev3.ScopedRouteConfiguration{})
 		e.scopes[r.GetName()] = s.GetRouteConfigurationName()
 		e.askRoutes()
@@ -377,8 +384,17 @@ func (e *envoyModel) remove(t delta.Type, name string) {
 		}
 	case typeListener:
 		delete(e.listeners, name)
+		e.unscope()
 	case typeScope:
 		delete(e.scopes, name)
+		e.askRoutes()
+	}
+}
+
+// unscope drops the scopes if no listener is left to use them, and says nothing of it.
+func (e *envoyModel) unscope() {
+	if len(e.listeners) == 0 {
+		clear(e.scopes)
 		e.askRoutes()
 	}
 }

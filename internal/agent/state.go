@@ -436,8 +436,8 @@ func (s *state) next(stream *delta.Stream) *discoveryv3.DeltaDiscoveryResponse {
 	for i, r := range resp.GetResources() {
 		names[i] = r.GetName()
 	}
-	for _, name := range s.gate.Sent(delta.Type(resp.GetTypeUrl()), names) {
-		stream.Resend(typeEndpoint, name)
+	for _, k := range s.gate.Sent(delta.Type(resp.GetTypeUrl()), names) {
+		stream.Resend(k.kind, k.name)
 	}
 	return resp
 }

@@ -61,11 +61,11 @@ func (g *Gate) pushedCluster(c *cluster, old *delta.Resource) {
 	}
 }
 
-// Sent says that a response with these names is on its way to Envoy. It returns the
-// load assignments that must be sent again after it.
-func (g *Gate) Sent(t delta.Type, names []string) []string {
+// Sent says that a response with these names is on its way to Envoy. It returns what must
+// be sent again after it, though Envoy will not ask for it.
+func (g *Gate) Sent(t delta.Type, names []string) []key {
 	g.seq++
-	var again []string
+	var again []key
 	for _, name := range names {
 		switch t {
 		case typeEndpoint:
@@ -79,13 +79,36 @@ func (g *Gate) Sent(t delta.Type, names []string) []string {
 				if c.info.set != "" {
 					c.flies = c.info.set
 					g.set(c.flies).flying[name] = g.seq
-					again = append(again, c.info.set)
+					again = append(again, key{typeEndpoint, c.info.set})
 				}
 			}
 		}
 	}
-	slices.Sort(again)
+	if t == typeListener && len(g.leading) == 0 && slices.ContainsFunc(names, g.leads) {
+		again = append(again, g.liveScopes()...)
+	}
+	slices.SortFunc(again, compareKeys)
 	return slices.Compact(again)
+}
+
+// leads says whether a listener finds routes for requests.
+func (g *Gate) leads(listener string) bool {
+	it := g.items[key{typeListener, listener}]
+	return it != nil && it.live != nil && !it.needs(it.live).bytes
+}
+
+// liveScopes are those that Envoy is sent again with its first listener that leads. Listeners
+// share one subscription to all scopes, and Envoy drops what came by it with the last
+// of them, a refused one too. It never says so: the next one finds Envoy subscribed, asks for
+// nothing, and would route nothing once its fetch has timed out.
+func (g *Gate) liveScopes() []key {
+	var scopes []key
+	for k, it := range g.items {
+		if k.kind == typeScope && it.live != nil {
+			scopes = append(scopes, k)
+		}
+	}
+	return scopes
 }
 
 // landed: what was sent of a cluster waits for no endpoints any more.

@@ -106,8 +106,13 @@ func (st *Stream) Receive(req *discoveryv3.DeltaDiscoveryRequest) error {
 	if first {
 		sub.open(req)
 	} else {
-		for _, name := range req.GetResourceNamesSubscribe() {
-			sub.subscribe(name)
+		names := req.GetResourceNamesSubscribe()
+		for _, name := range names {
+			if name == wildcard {
+				sub.subscribeAll(len(names) == 1)
+			} else {
+				sub.subscribe(name)
+			}
 		}
 	}
 	for _, name := range req.GetResourceNamesUnsubscribe() {

@@ -142,15 +142,31 @@ func TestWildcard(t *testing.T) {
 	s.sends("c=1", "a-")
 	s.ack()
 	s.events("+c=1", "+a=")
-	s.subscribe("*") // Envoy says so when it adds a first name to the legacy form
-	s.sends("nothing")
-	s.subscribe("*") // again: that is a wish to be sent everything
+	s.subscribe("*") // alone, that is a wish to be sent everything again
+	s.sends("b=1", "c=1")
+	s.ack()
+	s.subscribe("*")
 	s.sends("b=1", "c=1")
 	s.ack()
 	s.receive(&request{ResourceNamesUnsubscribe: []string{"*"}})
 	s.update(typeA, "c=2")
 	s.sends("nothing")
 	s.state("c", State{})
+}
+
+// A client states its wildcard of the old form in words when it adds a first name to it.
+func TestAWildcardStatedInWords(t *testing.T) {
+	s := newScript(t, Options{})
+	s.update(typeA, "a=1", "b=1")
+	s.receive(&request{})
+	s.sends("a=1", "b=1")
+	s.ack()
+	s.subscribe("*", "a")
+	s.sends("a=1")
+	s.ack()
+	s.subscribe("*")
+	s.sends("a=1", "b=1")
+	s.ack()
 }
 
 func TestAnEmptyWildcardIsAnswered(t *testing.T) {

@@ -86,10 +86,6 @@ func (s *subscription) open(req *discoveryv3.DeltaDiscoveryRequest) {
 // subscribe adds a name after the first request. A name that is subscribed to
 // again is sent again: the client may have dropped it in between.
 func (s *subscription) subscribe(name string) {
-	if name == wildcard {
-		s.subscribeAll()
-		return
-	}
 	it := s.items[name]
 	if it == nil {
 		it = s.track(name)
@@ -109,12 +105,15 @@ func (s *subscription) subscribe(name string) {
 	s.settle(it)
 }
 
-func (s *subscription) subscribeAll() {
-	if s.wild && s.legacy {
-		// Envoy states its wildcard in words when it adds a first name to it.
+// subscribeAll follows every name. One who did so already is sent all again, since it may
+// have dropped them in between. only says that the request adds nothing else: a client
+// states its wildcard of the old form in words when it adds a first name to it.
+func (s *subscription) subscribeAll(only bool) {
+	if s.wild && s.legacy && !only {
 		s.legacy = false
 		return
 	}
+	s.legacy = false
 	repeated := s.wild
 	if !repeated {
 		s.wild = true
