@@ -128,6 +128,9 @@ type PathAttributes struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=40
 	// +kubebuilder:validation:items:Pattern=`^([0-9]{1,5}:[0-9]{1,5}|[0-9]{1,10}:[0-9]{1,10}:[0-9]{1,10}|no-export|no-advertise|graceful-shutdown|blackhole)$`
+	// +kubebuilder:validation:items:XValidation:rule="size(self.split(':')) != 2 || self.split(':').all(n, int(n) <= 65535)",message="must have numbers up to 65535, or three numbers"
+	// +kubebuilder:validation:items:XValidation:rule="size(self.split(':')) != 3 || self.split(':').all(n, int(n) <= 4294967295)",message="must have numbers up to 4294967295"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(^|:)0[0-9]')",message="must have numbers without leading zeros"
 	Communities []string `json:"communities,omitempty"`
 
 	// LocalPreference, for internal peers; higher is preferred.

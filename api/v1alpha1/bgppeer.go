@@ -27,10 +27,19 @@ type BGPPeer struct {
 // BGPPeerSpec is what an operator says of a peer.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.holdTime) || duration(self.holdTime) == duration('0s') || (duration(self.holdTime) >= duration('3s') && duration(self.holdTime) <= duration('65535s'))",message="holdTime must be 0s (never) or from 3s to 65535s (RFC 4271, 4.2)"
+// +kubebuilder:validation:XValidation:rule="!has(self.holdTime) || duration(self.holdTime).getMilliseconds() % 1000 == 0",message="holdTime must be whole seconds"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || duration(self.holdTime) != duration('0s')",message="there are no keepalives with holdTime 0s: leave one of the two out"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || duration(self.holdTime) == duration('0s') || duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be shorter than holdTime"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || self.localASN != self.peerASN",message="ttl is for external peers: localASN and peerASN are the same"
+// +kubebuilder:validation:XValidation:rule="!has(self.localPreference) || self.localASN == self.peerASN",message="localPreference is for internal peers: localASN and peerASN differ"
+// +kubebuilder:validation:XValidation:rule="!has(self.prepend) || self.prepend == 0 || self.localASN != self.peerASN",message="prepend is for external peers: localASN and peerASN are the same"
 type BGPPeerSpec struct {
-	// Address of the peer, IPv4 or IPv6.
-	// +kubebuilder:validation:MaxLength=45
+	// Address of the peer, IPv4 or IPv6. A link-local IPv6 address has its interface:
+	// fe80::1%eth0.
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="isIP(self.split('%')[0])",message="must be an IPv4 or IPv6 address"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self.split('%')[0]) || ip(self.split('%')[0]).isGlobalUnicast() || ip(self.split('%')[0]).isLinkLocalUnicast() || ip(self.split('%')[0]).isLoopback()",message="must be the address of one machine"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self.split('%')[0]) || self.contains('%') == (ip(self.split('%')[0]).family() == 6 && ip(self.split('%')[0]).isLinkLocalUnicast())",message="a link-local IPv6 address needs its interface, as in fe80::1%eth0, and no other address has one"
 	Address string `json:"address"`
 
 	// Port of the peer.
@@ -43,12 +52,14 @@ type BGPPeerSpec struct {
 	// LocalASN is the AS of the machines.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
+	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535, 4294967295])",message="is reserved (RFC 6793, RFC 7300) and nobody's AS"
 	LocalASN int64 `json:"localASN"`
 
 	// PeerASN is the AS of the peer; the same as localASN makes it an internal peer, such
 	// as a route reflector.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
+	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535, 4294967295])",message="is reserved (RFC 6793, RFC 7300) and nobody's AS"
 	PeerASN int64 `json:"peerASN"`
 
 	// Machines that keep a session with the peer, by their labels; all when left out.
@@ -75,6 +86,7 @@ type BGPPeerSpec struct {
 	// KeepaliveTime between keepalives; a third of the hold time when left out.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('21845s')",message="must be between 1s and 21845s"
+	// +kubebuilder:validation:XValidation:rule="duration(self).getMilliseconds() % 1000 == 0",message="must be whole seconds"
 	KeepaliveTime *metav1.Duration `json:"keepaliveTime,omitempty"`
 
 	// ConnectRetryTime is the longest time between two tries to connect.
@@ -105,23 +117,42 @@ type BGPPeerSpec struct {
 	// NextHopIPv4 replaces the machine's own address as next hop of IPv4 prefixes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4 && ip(self).isGlobalUnicast()",message="must be an IPv4 address at which a router can reach a machine"
 	NextHopIPv4 string `json:"nextHopIPv4,omitempty"`
 
 	// NextHopIPv6 replaces the machine's own address as next hop of IPv6 prefixes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 6 && ip(self).isGlobalUnicast()",message="must be an IPv6 address at which a router can reach a machine"
 	NextHopIPv6 string `json:"nextHopIPv6,omitempty"`
 
-	// MaxPrefixes that the peer may send. None of them is used; above the limit the
-	// session ends, and is tried again later.
+	// MaxPrefixes that the peer may send. None of them is used: what is above the limit is
+	// not even counted.
 	// +optional
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000000
 	MaxPrefixes int32 `json:"maxPrefixes,omitempty"`
 
+	// MaxPrefixesAction says what happens above that limit: Ignore keeps the session, and
+	// says so; EndSession ends it, with all VIPs that it carries, and tries again later.
+	// +optional
+	// +kubebuilder:default=Ignore
+	MaxPrefixesAction MaxPrefixesAction `json:"maxPrefixesAction,omitempty"`
+
 	PathAttributes `json:",inline"`
 }
+
+// MaxPrefixesAction says what happens when a peer sends more prefixes than it may.
+//
+// +kubebuilder:validation:Enum=Ignore;EndSession
+type MaxPrefixesAction string
+
+// The actions.
+const (
+	MaxPrefixesIgnore     MaxPrefixesAction = "Ignore"
+	MaxPrefixesEndSession MaxPrefixesAction = "EndSession"
+)
 
 // Family is an address family.
 //
@@ -161,12 +192,20 @@ type GracefulRestartSpec struct {
 	// +optional
 	// +kubebuilder:default="15s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('4095s')",message="must be between 1s and 4095s"
+	// +kubebuilder:validation:XValidation:rule="duration(self).getMilliseconds() % 1000 == 0",message="must be whole seconds"
 	RestartTime *metav1.Duration `json:"restartTime,omitempty"`
 }
 
 // BGPPeerStatus is what the plane last wrote of a peer. It is written on transitions
 // only; `fairlead bgp` shows the sessions as they are now.
 type BGPPeerStatus struct {
+	// InForce are the settings that machines have: those of spec, or, while these cannot be
+	// used, the last ones that could. A bad edit ends no session.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	InForce *BGPPeerSpec `json:"inForce,omitempty"`
 	// Conditions of the peer: Accepted, and Established, which is true while every
 	// connected machine that is selected has a session.
 	// +optional

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"fairlead.dev/deploy/crd"
@@ -131,25 +132,7 @@ func TestPoliciesAreChecked(t *testing.T) {
 		{"loadbalancerpolicies", service + "healthCheck: {type: TCP, timeout: 3s}", "timeout must not be longer than interval"},
 		{"loadbalancerpolicies", service + "healthCheck: {type: HTTP, codes: ['2xx']}", "should match"},
 	} {
-		props, structural := schemaOf(t, "fairlead.dev_"+c.kind+".yaml")
-		encoded, err := yaml.YAMLToJSON([]byte("metadata: {name: x}\nspec: {" + c.spec + "}\n"))
-		if err != nil {
-			t.Fatalf("%s: %v", c.spec, err)
-		}
-		var object map[string]any
-		if err := json.Unmarshal(encoded, &object); err != nil {
-			t.Fatal(err)
-		}
-		defaulting.Default(object, structural)
-		validator, _, err := schemavalidation.NewSchemaValidator(props)
-		if err != nil {
-			t.Fatal(err)
-		}
-		problems := schemavalidation.ValidateCustomResource(nil, object, validator)
-		if len(problems) == 0 {
-			rules, _ := cel.NewValidator(structural, true, callCost).Validate(context.Background(), nil, structural, object, nil, objectCost)
-			problems = append(problems, rules...)
-		}
+		problems := judge(t, c.kind, c.spec)
 		switch {
 		case c.want == "" && len(problems) > 0:
 			t.Errorf("%s {%s} is refused: %v", c.kind, c.spec, problems.ToAggregate())
@@ -157,4 +140,29 @@ func TestPoliciesAreChecked(t *testing.T) {
 			t.Errorf("%s {%s}: got %v, want %q", c.kind, c.spec, problems.ToAggregate(), c.want)
 		}
 	}
+}
+
+// judge is what an API server has against an object of a kind, in the plural.
+func judge(t *testing.T, kind, spec string) field.ErrorList {
+	t.Helper()
+	props, structural := schemaOf(t, "fairlead.dev_"+kind+".yaml")
+	encoded, err := yaml.YAMLToJSON([]byte("metadata: {name: x}\nspec: {" + spec + "}\n"))
+	if err != nil {
+		t.Fatalf("%s: %v", spec, err)
+	}
+	var object map[string]any
+	if err := json.Unmarshal(encoded, &object); err != nil {
+		t.Fatal(err)
+	}
+	defaulting.Default(object, structural)
+	validator, _, err := schemavalidation.NewSchemaValidator(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems := schemavalidation.ValidateCustomResource(nil, object, validator)
+	if len(problems) == 0 {
+		rules, _ := cel.NewValidator(structural, true, callCost).Validate(context.Background(), nil, structural, object, nil, objectCost)
+		problems = append(problems, rules...)
+	}
+	return problems
 }

@@ -144,8 +144,12 @@ func (a *announcer) take(c delta.Change) error {
 			a.balancer.holds(c.Name, nil)
 		case typePeer:
 			delete(a.peers, c.Name)
-		case typePassword:
 			delete(a.secrets, c.Name)
+		case typePassword:
+			// A peer that still needs one keeps it: a Secret that is gone ends no session.
+			if !a.peers[c.Name].NeedsPassword {
+				delete(a.secrets, c.Name)
+			}
 		}
 		return nil
 	}
@@ -171,6 +175,9 @@ func (a *announcer) take(c delta.Change) error {
 			return fmt.Errorf("%w: %w", errUnreadable, err)
 		}
 		a.peers[c.Name] = p
+		if !p.NeedsPassword {
+			delete(a.secrets, c.Name)
+		}
 	case typePassword:
 		var m agentv1.BgpPassword
 		if err := unmarshal(c.Resource, &m); err != nil {

@@ -355,13 +355,26 @@ func TestPasswordsAndPeers(t *testing.T) {
 	}
 	a.gives(removal(typePassword, "router"))
 	a.says()
-	if got := last().Peers; len(got) != 1 || got[0].Password != "" {
-		t.Errorf("a password that was taken away is still there")
+	if got := last().Peers; len(got) != 1 || got[0].Password != "s3cret" {
+		t.Errorf("a peer that needs a password has lost it with the Secret: its session would end")
 	}
-	a.gives(removal(typePeer, "router"))
+	p.NeedsPassword = false
+	a.gives(peerChange(t, p))
+	a.says()
+	if got := last().Peers; len(got) != 1 || got[0].Password != "" {
+		t.Errorf("a password that is not needed any more is still there")
+	}
+	p.NeedsPassword = true
+	a.gives(passwordChange(t, "router", "s3cret"), peerChange(t, p))
+	a.gives(removal(typePassword, "router"), removal(typePeer, "router"))
 	a.says()
 	if got := last().Peers; len(got) != 0 {
 		t.Errorf("the peers are %#v", got)
+	}
+	a.gives(peerChange(t, p))
+	a.says()
+	if got := last().Peers; len(got) != 1 || got[0].Password != "" {
+		t.Errorf("a peer of the same name has the password of the one before")
 	}
 }
 

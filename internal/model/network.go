@@ -97,8 +97,10 @@ type Peer struct {
 	// address of that family on the same interface.
 	NextHop4 netip.Addr `json:"nextHop4,omitzero"`
 	NextHop6 netip.Addr `json:"nextHop6,omitzero"`
-	// MaxPrefixes that the peer may send; we use none of them. Above it the session ends.
+	// MaxPrefixes that the peer may send; we use none of them, and count no more.
 	MaxPrefixes uint32 `json:"maxPrefixes"`
+	// EndAboveMax ends the session above MaxPrefixes.
+	EndAboveMax bool `json:"endAboveMax,omitempty"`
 	// Path is added to every advertisement to this peer; it goes before the pool's.
 	Path PathOptions `json:"path,omitzero"`
 }

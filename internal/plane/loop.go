@@ -208,6 +208,7 @@ func (l *loop) set(c kube.Change) snapshot.Key {
 func (l *loop) translate(keys []snapshot.Key) {
 	began := l.plane.config.Now()
 	ch := l.translator.Apply(l.snapshot, keys)
+	l.remember(ch)
 	translated := l.plane.config.Now()
 	l.plane.metrics.translate.Observe(translated.Sub(began).Seconds())
 	if ch.Empty() {
@@ -219,6 +220,16 @@ func (l *loop) translate(keys []snapshot.Key) {
 		l.publish(next, southbound.Update{}) // it is held back; no other step may have its number
 	}
 	l.plane.metrics.publish.Observe(l.plane.config.Now().Sub(translated).Seconds())
+}
+
+// remember keeps what BGPPeers came to for the translations after this one: a bad edit must
+// find it, also one that comes before the status is written.
+func (l *loop) remember(ch translate.Changes) {
+	for o, s := range ch.Statuses {
+		if s != nil && s.BGPPeer != nil && s.BGPPeer.InForce != nil {
+			l.snapshot.PeersInForce[snapshot.Name{Name: o.Name}] = s.BGPPeer.InForce
+		}
+	}
 }
 
 // send publishes changes, and notes the objects whose status may be another now.

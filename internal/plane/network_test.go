@@ -356,3 +356,57 @@ func TestReleases(t *testing.T) {
 		}
 	}
 }
+
+// TestABadEditEndsNoSession holds that machines keep the settings of a peer while an edit
+// cannot be used, also those of a plane that begins meanwhile.
+func TestABadEditEndsNoSession(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	router := bgpPeer()
+	r.create(router)
+	p := r.plane("one").awaitReady()
+	r.joined(p, "edge-1")
+	holds := func(p *running, med uint32) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("the machine is told of the peer with MED %d", med), func() error {
+			var peer *model.Peer
+			if err := p.ask(t.Context(), func(l *loop) { peer = l.network.peers[model.PeerKey{Machine: "edge-1", Peer: "router"}] }); err != nil {
+				return err
+			}
+			if peer == nil || peer.Path.MED == nil || *peer.Path.MED != med || peer.NeedsPassword {
+				return fmt.Errorf("it is %+v", peer)
+			}
+			return nil
+		})
+	}
+	broken := func(reason string) func(*v1alpha1.BGPPeer) error {
+		return func(o *v1alpha1.BGPPeer) error {
+			if s := o.Status.InForce; s == nil || s.MED == nil || *s.MED != 2 {
+				return fmt.Errorf("in force is %+v", s)
+			}
+			return conditionIs(o.Status.Conditions, v1alpha1.ConditionAccepted, metav1.ConditionFalse, reason)
+		}
+	}
+	med := int64(1)
+	edit(r, router, func(o *v1alpha1.BGPPeer) { o.Spec.MED = &med })
+	holds(p, 1)
+
+	med = 2
+	edit(r, router, func(o *v1alpha1.BGPPeer) { o.Spec.MED = &med })
+	holds(p, 2)
+	next := int64(3)
+	edit(r, router, func(o *v1alpha1.BGPPeer) { o.Spec.PasswordSecret, o.Spec.MED = "none", &next })
+	await(r, router, "the condition says what is wrong", broken(v1alpha1.ReasonPasswordMissing))
+	holds(p, 2)
+	edit(r, router, func(o *v1alpha1.BGPPeer) {
+		o.Spec.Machines = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "rack", Operator: "Like", Values: []string{"r"}}}}
+	})
+	await(r, router, "the condition says what else is wrong", broken(v1alpha1.ReasonInvalid))
+	holds(p, 2)
+
+	p.stop()
+	p = r.plane("two").awaitReady()
+	holds(p, 2)
+	edit(r, router, func(o *v1alpha1.BGPPeer) { o.Spec.Machines, o.Spec.PasswordSecret = nil, "" })
+	holds(p, 3)
+}

@@ -90,6 +90,10 @@ type Snapshot struct {
 	// moves it on says so with a key of KindTime.
 	Now time.Time
 
+	// PeersInForce are the settings of BGPPeers that machines have, as the last translation
+	// said. They go before those of an object's status, which may not have been written yet.
+	PeersInForce map[Name]*v1alpha1.BGPPeerSpec
+
 	AddressPools              map[Name]*v1alpha1.AddressPool
 	BGPPeers                  map[Name]*v1alpha1.BGPPeer
 	BackendPolicies           map[Name]*v1alpha1.BackendPolicy
@@ -120,6 +124,7 @@ type Snapshot struct {
 // New returns an empty snapshot.
 func New() *Snapshot {
 	return &Snapshot{
+		PeersInForce:              map[Name]*v1alpha1.BGPPeerSpec{},
 		AddressPools:              map[Name]*v1alpha1.AddressPool{},
 		BGPPeers:                  map[Name]*v1alpha1.BGPPeer{},
 		BackendPolicies:           map[Name]*v1alpha1.BackendPolicy{},
@@ -244,6 +249,7 @@ func (s *Snapshot) Delete(k Key) {
 		delete(s.AddressPools, k.Name)
 	case KindBGPPeer:
 		delete(s.BGPPeers, k.Name)
+		delete(s.PeersInForce, k.Name)
 	case KindBackendPolicy:
 		delete(s.BackendPolicies, k.Name)
 	case KindFreeze:

@@ -136,6 +136,9 @@ func (t *Translator) computeOwn(r reader, n node) {
 	}
 	for _, o := range r.s.BGPPeers {
 		add(o.Spec.Address, ownAddress{what: "the address of BGPPeer " + o.Name})
+		if former := formerPeer(r.s, o); former != nil && former.Address != o.Spec.Address {
+			add(former.Address, ownAddress{what: "the address of BGPPeer " + o.Name})
+		}
 	}
 	for k, entry := range t.index.foreign.by {
 		o := ownAddress{what: "the cluster IP of " + serviceOwner(k.Name).String()}

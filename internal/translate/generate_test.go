@@ -435,6 +435,14 @@ func (g generator) peer(o *v1alpha1.BGPPeer) {
 		o.Spec.BFD = &v1alpha1.BFDSpec{}
 		o.Spec.PathAttributes = g.attributes()
 	}
+	if g.chance(40) {
+		former := v1alpha1.BGPPeer{}
+		if g.chance(80) {
+			g.peer(&former)
+		}
+		former.Spec.Address = g.word("10.0.0.254", "10.0.0.253", "x")
+		o.Status.InForce = &former.Spec
+	}
 }
 
 func (g generator) ingressRoute(o *contourv1beta1.IngressRoute) {

@@ -31,8 +31,6 @@ const (
 	nodeFleet      // the machines, as selectors see them
 	nodePool       // a: name
 	nodePoolRecord // a: name
-	nodePeerSpec   // a: name
-	nodePeersAt    // a: address; made by nodePeerSpec
 	nodeSecret     // a: name
 
 	nodeCertificate // a: namespace, b: name of a Secret; made when first read
@@ -43,6 +41,8 @@ const (
 	nodePolicyStatus // a: kind, b: namespace, c: name
 	nodeMachine      // a: name
 	nodeSelection    // a: pool
+	nodePeerSpec     // a: name: the settings in force
+	nodePeersAt      // a: address; made by nodePeerSpec
 	nodePeer         // a: name
 	nodeIngressRoute // a: namespace, b: name
 
@@ -93,12 +93,12 @@ func (k nodeKind) layer() int {
 	switch k {
 	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf:
 		return 0
-	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodePeerSpec, nodePeersAt, nodeSecret,
+	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodeSecret,
 		nodeCertificate, nodeAuthority, nodeBalanced:
 		return 1
-	case nodeMachine, nodeSelection, nodePeer, nodeListenerSet, nodeBackendTLS:
+	case nodeMachine, nodeSelection, nodePeerSpec, nodePeersAt, nodeListenerSet, nodeBackendTLS:
 		return 2
-	case nodeGateway, nodeSetOutcome, nodeSection, nodeIngressRoute, nodePolicy:
+	case nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
 		return 3
 	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4

@@ -16,12 +16,18 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// peerFact is a BGPPeer judged for itself.
+// peerFact is what is in force of a BGPPeer.
 type peerFact struct {
-	created  int64
+	created int64
+	// invalid is what is wrong with the settings, and accepted what is with those of the
+	// object's spec, which may be others.
 	invalid  verdict[string]
+	accepted verdict[string]
+	// spec has the settings that the status shows as those in force; former says that it is not
+	// the object's own.
+	spec     *v1alpha1.BGPPeerSpec
+	former   bool
 	machines *metav1.LabelSelector
-	secret   string
 	peer     model.Peer
 }
 
@@ -46,15 +52,13 @@ func (c *peerCompiler) fail(path, problem string) {
 	c.fact.invalid.fail(v1alpha1.ReasonInvalid, path+": "+problem)
 }
 
-func makePeerFact(o *v1alpha1.BGPPeer) *peerFact {
-	if o == nil {
-		return nil
-	}
-	c := peerCompiler{spec: &o.Spec, fact: &peerFact{
-		created: o.CreationTimestamp.Unix(), machines: o.Spec.Machines, secret: o.Spec.PasswordSecret,
-		peer: model.Peer{Name: o.Name, NeedsPassword: o.Spec.PasswordSecret != ""},
+// makePeerFact judges settings of a BGPPeer for themselves.
+func makePeerFact(o *v1alpha1.BGPPeer, spec *v1alpha1.BGPPeerSpec) *peerFact {
+	c := peerCompiler{spec: spec, fact: &peerFact{
+		created: o.CreationTimestamp.Unix(), spec: spec, machines: spec.Machines,
+		peer: model.Peer{Name: o.Name, NeedsPassword: spec.PasswordSecret != ""},
 	}}
-	selectorProblem(o.Spec.Machines, "spec.machines", c.fail)
+	selectorProblem(spec.Machines, "spec.machines", c.fail)
 	c.address()
 	c.systems()
 	c.times()
@@ -195,6 +199,13 @@ func (c *peerCompiler) carried() {
 		c.fail("spec.maxPrefixes", strconv.Itoa(int(s.MaxPrefixes))+" must be above 0")
 	}
 	p.MaxPrefixes = uint32(cmp.Or(max(s.MaxPrefixes, 0), defaultMaxPrefixes))
+	switch s.MaxPrefixesAction {
+	case "", v1alpha1.MaxPrefixesIgnore:
+	case v1alpha1.MaxPrefixesEndSession:
+		p.EndAboveMax = true
+	default:
+		c.fail("spec.maxPrefixesAction", quote(string(s.MaxPrefixesAction))+" must be Ignore or EndSession")
+	}
 }
 
 func (c *peerCompiler) nextHop(text, path string, fam family) netip.Addr {
@@ -213,10 +224,52 @@ func (c *peerCompiler) nextHop(text, path string, fam family) netip.Addr {
 	return a
 }
 
-// computePeerSpec keeps a BGPPeer, and by its address.
+// formerPeer are the last settings of a BGPPeer that could be used, nil if none are known.
+func formerPeer(s *snapshot.Snapshot, o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {
+	if former := s.PeersInForce[snapshot.Name{Name: o.Name}]; former != nil {
+		return former
+	}
+	return o.Status.InForce
+}
+
+// peerInForce judges the settings of a BGPPeer, and goes back to the former ones if they cannot
+// be used: a bad edit must not end the sessions of all machines.
+func (t *Translator) peerInForce(r reader, o *v1alpha1.BGPPeer) *peerFact {
+	if o == nil {
+		return nil
+	}
+	usable := func(f *peerFact) bool {
+		f.accepted = f.invalid
+		if problem := t.password(r, f); problem != "" && !f.accepted.failed {
+			f.accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+problem)
+		}
+		return !f.accepted.failed
+	}
+	f := makePeerFact(o, &o.Spec)
+	if usable(f) {
+		return f
+	}
+	spec := formerPeer(r.s, o)
+	if spec == nil {
+		return f
+	}
+	former := makePeerFact(o, spec)
+	switch {
+	case usable(former):
+	case former.invalid.failed:
+		return f
+	case !f.invalid.failed: // neither has a password
+		f.spec, f.former = spec, true
+		return f
+	}
+	former.accepted, former.former = f.accepted, true
+	return former
+}
+
+// computePeerSpec keeps what is in force of a BGPPeer, and by its address.
 func (t *Translator) computePeerSpec(r reader, n node) {
 	before := t.peers[n.a]
-	update(t, n, t.peers, n.a, makePeerFact(r.s.BGPPeers[snapshot.Name{Name: n.a}]))
+	update(t, n, t.peers, n.a, t.peerInForce(r, r.s.BGPPeers[snapshot.Name{Name: n.a}]))
 	after := t.peers[n.a]
 	if before == after {
 		return
@@ -273,19 +326,28 @@ func (t *Translator) computePeer(r reader, n node) {
 	var status *Status
 	if o != nil {
 		f := r.peer(name)
-		peer, accepted := f.peer, f.invalid
-		if !accepted.failed {
-			if problem := t.password(r, f, &peer); problem != "" {
-				accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+problem+": there is no session without it")
-			}
+		accepted := f.accepted
+		if !f.invalid.failed {
 			var conflicts []string
 			if machines, conflicts = peerMachines(r, name, f); len(conflicts) > 0 {
 				accepted.fail(v1alpha1.ReasonConflict, "spec.address: "+listTexts(conflicts)+": one peer for each address")
 			}
 		}
+		switch {
+		case !f.accepted.failed:
+		case f.invalid.failed:
+			accepted.message += "; no machine has a session"
+		case f.peer.NeedsPassword && f.peer.Password == "":
+			accepted.message += ": machines that know the password go on with it, others have no session"
+		default:
+			accepted.message += "; machines keep the former settings (status.inForce)"
+		}
 		status = peerStatus(o.Generation, accepted, routerIDConflicts(r, f))
+		if f.former || !f.accepted.failed {
+			status.BGPPeer.InForce = f.spec
+		}
 		for _, machine := range machines {
-			publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, &peer)
+			publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, &f.peer)
 		}
 	}
 	for _, machine := range t.peerAt[name] {
@@ -301,19 +363,19 @@ func (t *Translator) computePeer(r reader, n node) {
 	publish(t.result.Statuses, t.out.Statuses, peerObject(name), status)
 }
 
-// password puts the password that a peer needs into it, or says why there is none.
-func (t *Translator) password(r reader, f *peerFact, peer *model.Peer) string {
-	if f.secret == "" {
+// password puts the password that a peer needs into its fact, or says why there is none.
+func (t *Translator) password(r reader, f *peerFact) string {
+	if f.spec.PasswordSecret == "" {
 		return ""
 	}
-	where := "Secret " + t.config.SecretNamespace + "/" + f.secret
-	switch s := r.secret(f.secret); {
+	where := "Secret " + t.config.SecretNamespace + "/" + f.spec.PasswordSecret
+	switch s := r.secret(f.spec.PasswordSecret); {
 	case s == nil:
 		return where + " not found"
 	case s.problem != "":
 		return where + " " + s.problem
 	default:
-		peer.Password = s.password
+		f.peer.Password = s.password
 		return ""
 	}
 }

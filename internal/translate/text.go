@@ -7,10 +7,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 )
 
@@ -143,7 +145,7 @@ func writePeer(b *strings.Builder, m MachinePeer) {
 	if p.BFD != nil {
 		fmt.Fprintf(b, " bfd %s x %d", p.BFD.Interval, p.BFD.Multiplier)
 	}
-	fmt.Fprintf(b, " prefixes at most %d%s", p.MaxPrefixes, when(p.AddPath, " add-path"))
+	fmt.Fprintf(b, " prefixes at most %d%s%s", p.MaxPrefixes, when(p.EndAboveMax, " or it ends"), when(p.AddPath, " add-path"))
 	fmt.Fprintf(b, "%s%s", when(p.NextHop4.IsValid(), " next hop "+p.NextHop4.String()), when(p.NextHop6.IsValid(), " next hop "+p.NextHop6.String()))
 	b.WriteString(pathText(p.Path) + "\n")
 }
@@ -208,6 +210,9 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 		}
 	}
 	if p := s.BGPPeer; p != nil {
+		if f := p.InForce; f != nil && !meta.IsStatusConditionTrue(p.Conditions, v1alpha1.ConditionAccepted) {
+			fmt.Fprintf(b, "  in force address %s AS %d to %d\n", f.Address, f.LocalASN, f.PeerASN)
+		}
 		writeConditions(b, "  ", p.Conditions)
 	}
 	if v := s.Service; v != nil {

@@ -94,6 +94,7 @@ func Peer(p model.Peer) *agentv1.BgpPeer {
 		NextHop4:      p.NextHop4.AsSlice(),
 		NextHop6:      p.NextHop6.AsSlice(),
 		MaxPrefixes:   p.MaxPrefixes,
+		EndAboveMax:   p.EndAboveMax,
 		Path:          pathOptions(p.Path),
 	}
 	if p.BFD != nil {
@@ -122,6 +123,7 @@ func PeerOf(name string, p *agentv1.BgpPeer) (model.Peer, error) {
 		NextHop4:      addr(p.GetNextHop4()),
 		NextHop6:      addr(p.GetNextHop6()),
 		MaxPrefixes:   p.GetMaxPrefixes(),
+		EndAboveMax:   p.GetEndAboveMax(),
 		Path:          pathOptionsOf(p.GetPath()),
 	}
 	if !out.Address.IsValid() {

@@ -155,7 +155,7 @@ func TestBadPeers(t *testing.T) {
 				l.send(update("198.51.100.0/24", "192.0.2.0/24", "203.0.113.0/24"))
 				l.drain()
 			},
-			change: func(p *model.Peer) { p.MaxPrefixes = 2 },
+			change: func(p *model.Peer) { p.MaxPrefixes, p.EndAboveMax = 2, true },
 			reason: model.SessionTooManyPrefixes, words: []string{"more than 2"}, told: "6/1",
 		},
 		{

@@ -59,7 +59,7 @@ func (p *peer) attempt() *failure {
 		return unconnected(conf, err, listErr != nil || hasFamily(conf.Address, addrs))
 	}
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	c := &connection{p: p, conn: conn, reader: bufio.NewReader(conn), local: local, sent: map[netip.Prefix]string{}, received: received{}}
+	c := &connection{p: p, conn: conn, reader: bufio.NewReader(conn), local: local, sent: map[netip.Prefix]string{}, received: newReceived()}
 	unwatch := context.AfterFunc(p.ctx, func() {
 		_ = conn.SetReadDeadline(time.Now())
 		_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
@@ -361,7 +361,7 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 	case *packet.BGPNotification:
 		return notified(conf, c.p.routerID, model.SessionEstablished, body)
 	case *packet.BGPUpdate:
-		if err := c.received.read(body); err != nil {
+		if err := c.received.read(body, conf.MaxPrefixes); err != nil {
 			c.p.log.Warn("cannot count the prefixes of an UPDATE", "error", err)
 		}
 		if f := c.tooMany(conf); f != nil {
@@ -381,17 +381,6 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 			"it sent a message of type %d within the session: look at its BGP process", i.message.Header.Type)
 	}
 	return nil
-}
-
-// tooMany is the failure of a peer that sends more prefixes than it may.
-func (c *connection) tooMany(conf model.Peer) *failure {
-	if uint32(len(c.received)) <= conf.MaxPrefixes {
-		return nil
-	}
-	f := refuse(conf, model.SessionTooManyPrefixes, packet.BGP_ERROR_CEASE, subcodeMaxPrefixes, nil,
-		"it sent more than %d prefixes, and this machine wants none: let the router export nothing to it, or raise the peer's limit", conf.MaxPrefixes)
-	f.pause = limitPause
-	return f
 }
 
 // sync sends the peer what it lacks and takes back what it should not have. The first time it ends with End-of-RIB:
@@ -452,7 +441,8 @@ func (c *connection) report(conf model.Peer) {
 	t := c.worst(conf, bfdTrouble)
 	c.p.update(func(s *model.Session) {
 		s.State, s.Reason, s.Message = model.SessionEstablished, t.reason, t.message
-		s.Advertised, s.Received = c.list, uint32(len(c.received))
+		s.Advertised = c.list
+		s.Received, _ = c.received.count()
 		s.PeerID, s.HoldTime, s.BFD = c.agreed.peerID, c.agreed.hold, bfdState
 	})
 }
@@ -474,10 +464,8 @@ func (c *connection) worst(conf model.Peer, bfdTrouble string) trouble {
 		return trouble{model.SessionBFDDown, where(conf) + bfdTrouble}
 	case c.p.flaps(c.p.s.now()):
 		return trouble{model.SessionFlapping, c.p.flapMessage(conf)}
-	case len(c.received) > 0:
-		return trouble{model.SessionUnwanted, where(conf) + fmt.Sprintf("it sends %d prefixes, and all are ignored: let the router export nothing to this machine", len(c.received))}
 	}
-	return trouble{}
+	return c.unwanted(conf)
 }
 
 // watchBFD ends the session if BFD lost the peer since it began.

@@ -359,7 +359,13 @@ func unwanted(s *site) {
 	s.has(route4, s.edge.Addr4().String())
 	p.MaxPrefixes = 3
 	c.set(speaking(p, route4))
-	c.until("too many prefixes", func(x model.Session) bool {
+	if x := c.until("above the limit", func(x model.Session) bool { return x.Reason == model.SessionTooManyPrefixes }); x.State != model.SessionEstablished || x.Flaps > 0 {
+		s.Errorf("the session is %+v, want it established: what a router sends must not cost the VIPs", x)
+	}
+	s.has(route4, s.edge.Addr4().String())
+	p.EndAboveMax = true
+	c.set(speaking(p, route4))
+	c.until("ended, as was asked for", func(x model.Session) bool {
 		return x.Reason == model.SessionTooManyPrefixes && x.State != model.SessionEstablished
 	})
 	s.lacks(route4)

@@ -100,7 +100,8 @@ func (p *peer) keeps(c model.Peer) bool {
 
 // fixed leaves of a configuration what takes a new connection to change.
 func fixed(c model.Peer) model.Peer {
-	c.ConnectRetry, c.Keepalive, c.MaxPrefixes, c.BFD = 0, 0, 0, nil
+	c.ConnectRetry, c.Keepalive, c.BFD = 0, 0, nil
+	c.MaxPrefixes, c.EndAboveMax = 0, false
 	c.NextHop4, c.NextHop6, c.Path = netip.Addr{}, netip.Addr{}, model.PathOptions{}
 	return c
 }

@@ -245,7 +245,8 @@ func FuzzDecode(f *testing.F) {
 		case *packet.BGPOpen:
 			_, _ = agree(conf, id, b)
 		case *packet.BGPUpdate:
-			_ = received{}.read(b)
+			r := newReceived()
+			_ = r.read(b, 10)
 		case *packet.BGPNotification:
 			_ = notified(conf, id, model.SessionEstablished, b)
 		}

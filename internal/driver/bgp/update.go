@@ -211,45 +211,6 @@ func encode(m *packet.BGPMessage, a agreed) ([]byte, error) {
 	return m.Serialize(&packet.MarshallingOption{AddPath: a.addPath, Use2ByteAS: !a.fourOctets})
 }
 
-// received counts the prefixes that a peer sends.
-type received map[string]struct{}
-
-// read counts an UPDATE in.
-func (r received) read(u *packet.BGPUpdate) (err error) {
-	defer func() {
-		// As with decoding: a peer's bytes must not end the agent.
-		if p := recover(); p != nil {
-			err = fmt.Errorf("bug: %v", p)
-		}
-	}()
-	for _, n := range u.WithdrawnRoutes {
-		delete(r, n.NLRI.String())
-	}
-	for _, a := range u.PathAttributes {
-		switch mp := a.(type) {
-		case *packet.PathAttributeMpUnreachNLRI:
-			for _, n := range mp.Value {
-				delete(r, mpKey(mp.AFI, mp.SAFI, n))
-			}
-		case *packet.PathAttributeMpReachNLRI:
-			for _, n := range mp.Value {
-				r[mpKey(mp.AFI, mp.SAFI, n)] = struct{}{}
-			}
-		}
-	}
-	for _, n := range u.NLRI {
-		r[n.NLRI.String()] = struct{}{}
-	}
-	return nil
-}
-
-func mpKey(afi uint16, safi uint8, n packet.PathNLRI) string {
-	if f := packet.NewFamily(afi, safi); f == packet.RF_IPv4_UC || f == packet.RF_IPv6_UC {
-		return n.NLRI.String()
-	}
-	return fmt.Sprintf("%d/%d %s", afi, safi, n.NLRI)
-}
-
 // harmless reports whether a malformed UPDATE can be passed over: nothing of it would be used (RFC 7606).
 func harmless(err error) bool {
 	var malformed *packet.MessageError

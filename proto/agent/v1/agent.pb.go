@@ -477,7 +477,9 @@ type BgpPeer struct {
 	MaxPrefixes uint32               `protobuf:"varint,17,opt,name=max_prefixes,json=maxPrefixes,proto3" json:"max_prefixes,omitempty"`
 	Path        *PathOptions         `protobuf:"bytes,18,opt,name=path,proto3" json:"path,omitempty"`
 	// The interface of a link-local address.
-	Zone          string `protobuf:"bytes,19,opt,name=zone,proto3" json:"zone,omitempty"`
+	Zone string `protobuf:"bytes,19,opt,name=zone,proto3" json:"zone,omitempty"`
+	// Ends the session above max_prefixes.
+	EndAboveMax   bool `protobuf:"varint,20,opt,name=end_above_max,json=endAboveMax,proto3" json:"end_above_max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -643,6 +645,13 @@ func (x *BgpPeer) GetZone() string {
 		return x.Zone
 	}
 	return ""
+}
+
+func (x *BgpPeer) GetEndAboveMax() bool {
+	if x != nil {
+		return x.EndAboveMax
+	}
+	return false
 }
 
 // Bfd is how a path is watched.
@@ -3229,7 +3238,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x03med\x18\x03 \x01(\rH\x01R\x03med\x88\x01\x01\x12\x18\n" +
 	"\aprepend\x18\x04 \x01(\rR\aprependB\x13\n" +
 	"\x11_local_preferenceB\x06\n" +
-	"\x04_med\"\xa9\x05\n" +
+	"\x04_med\"\xcd\x05\n" +
 	"\aBgpPeer\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1b\n" +
@@ -3250,7 +3259,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\tnext_hop6\x18\x10 \x01(\fR\bnextHop6\x12!\n" +
 	"\fmax_prefixes\x18\x11 \x01(\rR\vmaxPrefixes\x122\n" +
 	"\x04path\x18\x12 \x01(\v2\x1e.fairlead.agent.v1.PathOptionsR\x04path\x12\x12\n" +
-	"\x04zone\x18\x13 \x01(\tR\x04zone\"\\\n" +
+	"\x04zone\x18\x13 \x01(\tR\x04zone\x12\"\n" +
+	"\rend_above_max\x18\x14 \x01(\bR\vendAboveMax\"\\\n" +
 	"\x03Bfd\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x1e\n" +
 	"\n" +

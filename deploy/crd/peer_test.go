@@ -1,0 +1,69 @@
+package crd_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestPeersAreChecked holds that the API refuses a BGPPeer that the planes would refuse, and says what to do instead.
+func TestPeersAreChecked(t *testing.T) {
+	const (
+		external = "address: 192.0.2.1, localASN: 65001, peerASN: 65000, "
+		internal = "address: 192.0.2.1, localASN: 65000, peerASN: 65000, "
+	)
+	for _, c := range []struct{ spec, want string }{
+		{external, ""},
+		{external + "port: 1179, ttl: 2, passwordSecret: tor, holdTime: 90s, keepaliveTime: 30s, connectRetryTime: 1500ms, bfd: {interval: 50ms}", ""},
+		{external + "families: [IPv4, IPv6], nextHopIPv4: 192.0.2.9, nextHopIPv6: '2001:db8::9', med: 0, prepend: 16, holdTime: 1m30s", ""},
+		{internal + "localPreference: 200, prepend: 0, gracefulRestart: {disabled: true}, holdTime: 0s", ""},
+		{external + "communities: ['0:0', '65535:65535', '4294967295:0:4294967295', no-export, no-advertise, graceful-shutdown, blackhole]", ""},
+		{"address: '2001:db8::1', localASN: 4200000000, peerASN: 1", ""},
+		{"address: 'fe80::1%eth0', localASN: 65001, peerASN: 65000", ""},
+		{"address: 169.254.0.1, localASN: 65001, peerASN: 65000", ""},
+
+		{"address: router, localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
+		{"address: 192.0.2.300, localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
+		{"address: '::ffff:192.0.2.1', localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
+		{"address: 0.0.0.0, localASN: 65001, peerASN: 65000", "must be the address of one machine"},
+		{"address: 'ff02::1%eth0', localASN: 65001, peerASN: 65000", "must be the address of one machine"},
+		{"address: 224.0.0.1, localASN: 65001, peerASN: 65000", "must be the address of one machine"},
+		{"address: 'fe80::1', localASN: 65001, peerASN: 65000", "a link-local IPv6 address needs its interface"},
+		{"address: '192.0.2.1%eth0', localASN: 65001, peerASN: 65000", "a link-local IPv6 address needs its interface"},
+		{"address: '2001:db8::1%eth0', localASN: 65001, peerASN: 65000", "a link-local IPv6 address needs its interface"},
+		{"address: 192.0.2.1, localASN: 65001, peerASN: 23456", "is reserved (RFC 6793, RFC 7300)"},
+		{"address: 192.0.2.1, localASN: 65535, peerASN: 65000", "is reserved (RFC 6793, RFC 7300)"},
+		{"address: 192.0.2.1, localASN: 4294967295, peerASN: 65000", "is reserved (RFC 6793, RFC 7300)"},
+		{external + "localPreference: 200", "localPreference is for internal peers: localASN and peerASN differ"},
+		{internal + "prepend: 1", "prepend is for external peers: localASN and peerASN are the same"},
+		{internal + "ttl: 2", "ttl is for external peers"},
+		{external + "communities: ['65000:65536']", "numbers up to 65535"},
+		{external + "communities: ['99999:1']", "numbers up to 65535"},
+		{external + "communities: ['1:2:4294967296']", "numbers up to 4294967295"},
+		{external + "communities: ['065:1']", "without leading zeros"},
+		{external + "communities: [internet]", "should match"},
+		{external + "med: 4294967296", "should be less than or equal to"},
+		{external + "holdTime: 2s", "holdTime must be 0s (never) or from 3s to 65535s"},
+		{external + "holdTime: 4500ms", "holdTime must be whole seconds"},
+		{external + "keepaliveTime: 1500ms", "must be whole seconds"},
+		{external + "keepaliveTime: 9s", "keepaliveTime must be shorter than holdTime"},
+		{external + "holdTime: 0s, keepaliveTime: 3s", "there are no keepalives with holdTime 0s"},
+		{external + "connectRetryTime: 500ms", "must be between 1s and 1h"},
+		{external + "gracefulRestart: {restartTime: 1500ms}", "must be whole seconds"},
+		{external + "bfd: {interval: 1ms}", "must be between 10ms and 60s"},
+		{external + "nextHopIPv4: '2001:db8::9'", "must be an IPv4 address"},
+		{external + "nextHopIPv6: 192.0.2.9", "must be an IPv6 address"},
+		{external + "nextHopIPv6: 'fe80::1'", "must be an IPv6 address"},
+		{external + "maxPrefixes: 1, maxPrefixesAction: Panic", "upported value"},
+	} {
+		problems := judge(t, "bgppeers", strings.TrimSuffix(c.spec, ", "))
+		switch {
+		case c.want == "" && len(problems) > 0:
+			t.Errorf("{%s} is refused: %v", c.spec, problems.ToAggregate())
+		case c.want != "" && (len(problems) == 0 || !strings.Contains(problems.ToAggregate().Error(), c.want)):
+			t.Errorf("{%s}: got %v, want %q", c.spec, problems.ToAggregate(), c.want)
+		}
+	}
+	if problems := judge(t, "addresspools", "addresses: [203.0.113.0/24], bgp: {communities: ['1:65536']}"); len(problems) == 0 || !strings.Contains(problems.ToAggregate().Error(), "numbers up to 65535") {
+		t.Errorf("an AddressPool's community: got %v", problems.ToAggregate())
+	}
+}
