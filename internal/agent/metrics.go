@@ -111,7 +111,7 @@ func (c *problemCollector) Collect(to chan<- prometheus.Metric) {
 type networkCollector struct {
 	announcer *announcer
 
-	established, flaps, advertised, received, vips *prometheus.Desc
+	established, flaps, panics, advertised, received, vips *prometheus.Desc
 }
 
 func newNetworkCollector(a *announcer) *networkCollector {
@@ -122,6 +122,7 @@ func newNetworkCollector(a *announcer) *networkCollector {
 		announcer:   a,
 		established: of("bgp_session_established", "1 while the session with a BGP peer is established.", "peer"),
 		flaps:       of("bgp_session_flaps_total", "How often an established session was lost since the agent began.", "peer"),
+		panics:      of("bgp_session_panics_total", "Bugs of the agent that ended the session with a BGP peer, or its BFD, since the agent began.", "peer"),
 		advertised:  of("bgp_advertised_prefixes", "Prefixes sent to a BGP peer.", "peer"),
 		received:    of("bgp_received_prefixes", "Prefixes that a BGP peer sends; none is used.", "peer"),
 		vips:        of("vips", "VIPs that the machine may announce, by what it does about them.", "state"),
@@ -130,7 +131,7 @@ func newNetworkCollector(a *announcer) *networkCollector {
 
 // Describe implements prometheus.Collector.
 func (c *networkCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.established, c.flaps, c.advertised, c.received, c.vips} {
+	for _, d := range []*prometheus.Desc{c.established, c.flaps, c.panics, c.advertised, c.received, c.vips} {
 		to <- d
 	}
 }
@@ -144,6 +145,7 @@ func (c *networkCollector) Collect(to chan<- prometheus.Metric) {
 		}
 		to <- prometheus.MustNewConstMetric(c.established, prometheus.GaugeValue, up, s.Peer)
 		to <- prometheus.MustNewConstMetric(c.flaps, prometheus.CounterValue, float64(s.Flaps), s.Peer)
+		to <- prometheus.MustNewConstMetric(c.panics, prometheus.CounterValue, float64(s.Panics), s.Peer)
 		to <- prometheus.MustNewConstMetric(c.advertised, prometheus.GaugeValue, float64(len(s.Advertised)), s.Peer)
 		to <- prometheus.MustNewConstMetric(c.received, prometheus.GaugeValue, float64(s.Received), s.Peer)
 	}

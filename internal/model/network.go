@@ -165,6 +165,7 @@ const (
 	SessionTooManyPrefixes SessionReason = "TooManyPrefixes"  // above MaxPrefixes
 	SessionFlapping        SessionReason = "Flapping"         // lost again and again; tried with a growing delay
 	SessionNoLocalAddress  SessionReason = "NoLocalAddress"   // the machine lacks the address or family
+	SessionFault           SessionReason = "Fault"            // a bug of this machine's speaker ended it
 	SessionUnwanted        SessionReason = "UnwantedPrefixes" // established; the peer sends prefixes, all ignored
 )
 
@@ -178,6 +179,8 @@ type Session struct {
 	Since   time.Time     `json:"since,omitzero"`    // of the state
 	// Flaps counts how often an established session was lost since the agent began.
 	Flaps uint32 `json:"flaps"`
+	// Panics counts the bugs that ended this session or its BFD since the agent began.
+	Panics uint32 `json:"panics,omitempty"`
 	// BFD is "up", "down" or "init"; empty when it is not used.
 	BFD string `json:"bfd,omitempty"`
 	// Advertised are the prefixes that were sent to the peer, sorted.

@@ -72,7 +72,7 @@ func TestReportsOfTheNetworkGoThereAndBack(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	sessions := []model.Session{{
 		Peer: "router", Address: netip.MustParseAddr("192.0.2.254"), State: model.SessionEstablished, Reason: model.SessionUnwanted, Message: "why", Since: since,
-		Flaps: 2, BFD: "up", Advertised: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}, Received: 3, LocalASN: 1, PeerASN: 2,
+		Flaps: 2, Panics: 4, BFD: "up", Advertised: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}, Received: 3, LocalASN: 1, PeerASN: 2,
 		RouterID: netip.MustParseAddr("192.0.2.3"), PeerID: netip.MustParseAddr("192.0.2.254"), HoldTime: 9 * time.Second,
 	}, {Peer: "silent", Address: netip.MustParseAddr("2001:db8::2"), State: model.SessionActive}}
 	vips := []model.VIPObserved{{Address: netip.MustParseAddr("192.0.2.1"), State: model.VIPWithheld, Message: "why", Since: since}}

@@ -75,6 +75,21 @@ func TestBadPeers(t *testing.T) {
 			reason: model.SessionProtocolError, told: "1/2",
 		},
 		{
+			name: "keepalive-with-body", script: func(l *line) {
+				l.shake()
+				_, _ = l.conn.Write([]byte(strings.Repeat("\xff", 16) + "\x00\x14\x04\x00"))
+				l.drain()
+			},
+			reason: model.SessionProtocolError, words: []string{"type 4", "20 bytes"}, told: "1/2",
+		},
+		{
+			name: "longest-shutdown-before-open", script: func(l *line) {
+				_, _ = l.conn.Write([]byte(strings.Repeat("\xff", 16) + "\x01\x15\x03\x06\x02\xff" + strings.Repeat("x", 255)))
+				l.drain()
+			},
+			reason: model.SessionNotified, words: []string{"shut down", strings.Repeat("x", 255)},
+		},
+		{
 			name: "keepalive-first", script: func(l *line) { l.send(packet.NewBGPKeepAliveMessage()); l.drain() },
 			reason: model.SessionProtocolError, words: []string{"open-sent"}, told: "5/1",
 		},

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -49,9 +50,10 @@ type bfdSession struct {
 	remote bfd.StateType
 	// unconfirmed is a session that was resumed while the peer has not said yet that it is up.
 	unconfirmed bool
-	lost        uint32 // times that it went from up to down, except when the peer took it down on purpose
-	why         string // of the last loss
-	openErr     error
+	lost        uint32        // times that it went from up to down, except when the peer took it down on purpose
+	why         string        // of the last loss
+	openErr     error         // why it does not watch the peer
+	caught      func(any)     // counts a panic for the peer that it is of; nil is nobody
 	detected    time.Duration // the detection time of the last loss
 
 	// Only the session's goroutine uses what follows.
@@ -78,6 +80,7 @@ func (p *peer) ensureBFD(conf model.Peer, local netip.Addr) bool {
 	}
 	p.dropBFD()
 	p.bfd = p.s.bfd.session(key, p.log)
+	p.bfd.belongs(func(v any) { p.panicked(v) })
 	return true
 }
 
@@ -97,6 +100,27 @@ func (b *bfdSession) failed() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.openErr
+}
+
+// belongs says who is told of a panic.
+func (b *bfdSession) belongs(caught func(any)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.caught = caught
+}
+
+// panicked ends a session that a bug ended: the peer's next look at it starts another one.
+func (b *bfdSession) panicked(v any) {
+	b.mu.Lock()
+	caught := b.caught
+	b.openErr = fmt.Errorf("it failed: %v", v)
+	b.mu.Unlock()
+	if caught == nil {
+		b.log.Error("a bug ended BFD with this peer", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	} else {
+		caught(v)
+	}
+	b.tell()
 }
 
 // changed yields when the session's state may have changed.
@@ -133,7 +157,7 @@ func (b *bfdSession) report(lasted time.Duration) (state, trouble string) {
 	defer b.mu.Unlock()
 	switch {
 	case b.openErr != nil:
-		return "down", fmt.Sprintf("BFD does not watch it: %s; end the program that has the port, or turn BFD off for this peer", b.openErr)
+		return "down", fmt.Sprintf("BFD does not watch it: %s", b.openErr)
 	case b.state == bfd.StateUp && !b.unconfirmed:
 		return "up", ""
 	case b.state == bfd.StateUp:
@@ -177,6 +201,11 @@ func (b *bfdSession) end(quietly bool) {
 func (b *bfdSession) run() {
 	defer close(b.done)
 	defer b.from.forget(b)
+	defer func() {
+		if v := recover(); v != nil {
+			b.panicked(v)
+		}
+	}()
 	b.transmit = time.NewTimer(0)
 	b.detect = time.NewTimer(max(b.detected, time.Microsecond))
 	if b.current() != bfd.StateUp {

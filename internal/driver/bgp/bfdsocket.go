@@ -67,7 +67,7 @@ func (r *receivers) session(key bfdKey, log *slog.Logger) *bfdSession {
 	b := newBFD(key, r, log)
 	if err := r.open(b); err != nil {
 		log.Warn("BFD does not watch the peer", "error", err)
-		b.openErr = err
+		b.openErr = fmt.Errorf("%w; end the program that has the port, or turn BFD off for this peer", err)
 		close(b.done)
 		return b
 	}
@@ -185,18 +185,14 @@ func (r *receivers) receive(in *receiver) {
 		if !in.multihop && hopLimit(oob[:oobn]) != 255 {
 			continue
 		}
-		var h bfd.BFDHeader
-		const authenticated, multipoint = 0x04, 0x01
-		if n < 24 || packet[1]&(authenticated|multipoint) != 0 || h.UnmarshalBinary(packet[:n]) != nil {
-			continue
-		}
-		if h.Version != 1 || h.DetectTimeMultiplier == 0 || h.MyDiscriminator == 0 {
-			continue
-		}
 		r.mu.Lock()
 		b := in.sessions[from.Addr().Unmap()]
 		r.mu.Unlock()
 		if b == nil {
+			continue
+		}
+		h, ok := decodeBFD(packet[:n])
+		if !ok {
 			continue
 		}
 		select {
@@ -204,6 +200,21 @@ func (r *receivers) receive(in *receiver) {
 		default: // it is behind; another packet will come
 		}
 	}
+}
+
+// decodeBFD reads a packet, and says whether a session may take it in (RFC 5880, 6.8.6). We use no authentication.
+func decodeBFD(raw []byte) (h bfd.BFDHeader, ok bool) {
+	// As with BGP: a peer's bytes must not end the agent.
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	const authenticated, multipoint = 0x04, 0x01
+	if len(raw) < 24 || raw[1]&(authenticated|multipoint) != 0 || h.UnmarshalBinary(raw) != nil {
+		return h, false
+	}
+	return h, h.Version == 1 && h.DetectTimeMultiplier != 0 && h.MyDiscriminator != 0
 }
 
 // hopLimit is the TTL or hop limit with which a packet came, 0 if the kernel did not say.

@@ -3,7 +3,6 @@ package bgp
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -65,6 +64,7 @@ func (p *peer) attempt() *failure {
 		_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
 	})
 	defer unwatch()
+	defer func() { _ = conn.Close() }() // also after a panic: the peer keeps the routes then, if it knows graceful restart
 	f := c.shake(conf)
 	if f == nil {
 		f = c.established(conf)
@@ -76,7 +76,6 @@ func (p *peer) attempt() *failure {
 
 // close ends the connection: as the farewell says if we want it to end, else as the failure says.
 func (c *connection) close(f *failure) {
-	defer func() { _ = c.conn.Close() }()
 	notify := f.notify
 	if c.p.ctx.Err() != nil {
 		c.p.mu.Lock()
@@ -167,55 +166,6 @@ func (c *connection) expect(conf model.Peer, state model.SessionState, wait time
 		"in state %s it sent a message of type %d instead of %d: look at its BGP process", state, m.Header.Type, kind)
 }
 
-// read returns the next message. It waits at most so long, 0 being for ever, and until the peer's context ends.
-func (c *connection) read(wait time.Duration) (m *packet.BGPMessage, err error) {
-	var deadline time.Time
-	if wait > 0 {
-		deadline = time.Now().Add(wait)
-	}
-	_ = c.conn.SetReadDeadline(deadline)
-	if err := c.p.ctx.Err(); err != nil { // it may have ended before the deadline was set
-		return nil, err
-	}
-	header := make([]byte, packet.BGP_HEADER_LENGTH)
-	if _, err := io.ReadFull(c.reader, header); err != nil {
-		return nil, err
-	}
-	malformed := func(subcode uint8, text string) error {
-		return packet.NewMessageError(packet.BGP_ERROR_MESSAGE_HEADER_ERROR, subcode, nil, text)
-	}
-	for _, b := range header[:16] {
-		if b != 0xff {
-			return nil, malformed(packet.BGP_ERROR_SUB_CONNECTION_NOT_SYNCHRONIZED, "it does not begin with a marker")
-		}
-	}
-	length := binary.BigEndian.Uint16(header[16:])
-	if length < packet.BGP_HEADER_LENGTH || length > packet.BGP_MAX_MESSAGE_LENGTH {
-		return nil, malformed(packet.BGP_ERROR_SUB_BAD_MESSAGE_LENGTH, fmt.Sprintf("it says that it has %d bytes", length))
-	}
-	body := make([]byte, length-packet.BGP_HEADER_LENGTH)
-	if _, err := io.ReadFull(c.reader, body); err != nil {
-		return nil, err
-	}
-	m, err = decode(header[18], body, c.agreed.fourOctets)
-	if err != nil && m != nil && harmless(err) {
-		c.p.log.Warn("passed over a malformed UPDATE", "error", err)
-		return packet.NewBGPUpdateMessage(nil, nil, nil), nil
-	}
-	return m, err
-}
-
-// decode reads the body of a message. A peer must not be able to end the agent, whatever the decoder makes of its bytes.
-func decode(kind uint8, body []byte, fourOctets bool) (m *packet.BGPMessage, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			m, err = nil, packet.NewMessageError(packet.BGP_ERROR_MESSAGE_HEADER_ERROR, 0, nil, fmt.Sprintf("decoding it failed: %v", r))
-		}
-	}()
-	return packet.ParseBGPBody(&packet.BGPHeader{Len: uint16(packet.BGP_HEADER_LENGTH + len(body)), Type: kind}, body,
-		&packet.MarshallingOption{Use2ByteAS: !fourOctets})
-}
-
 func (c *connection) send(m *packet.BGPMessage) error {
 	b, err := encode(m, c.agreed)
 	if err != nil {
@@ -230,10 +180,11 @@ func (c *connection) send(m *packet.BGPMessage) error {
 	return err
 }
 
-// incoming is a message or the end of them.
+// incoming is a message or the end of them: an error, or a failure of ours.
 type incoming struct {
 	message *packet.BGPMessage
 	err     error
+	failed  *failure
 }
 
 // established keeps the session until it ends.
@@ -247,16 +198,24 @@ func (c *connection) established(conf model.Peer) *failure {
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
-		for {
-			m, err := c.read(c.agreed.hold)
+		give := func(i incoming) (more bool) {
 			select {
-			case c.in <- incoming{m, err}:
+			case c.in <- i:
+				return i.err == nil && i.failed == nil
 			case <-over:
-				return
+				return false
 			}
-			if err != nil {
-				return
+		}
+		failed := p.guard(func() *failure {
+			for {
+				m, err := c.read(c.agreed.hold)
+				if !give(incoming{message: m, err: err}) {
+					return nil
+				}
 			}
+		})
+		if failed != nil {
+			give(incoming{failed: failed})
 		}
 	}()
 	// Before anything is sent: Withdraw waits for sessions in this state.
@@ -337,7 +296,7 @@ func (c *connection) lastWords(conf model.Peer) *failure {
 	for {
 		select {
 		case i := <-c.in:
-			if i.err != nil {
+			if i.err != nil || i.failed != nil {
 				return nil
 			}
 			if n, is := i.message.Body.(*packet.BGPNotification); is {
@@ -353,6 +312,9 @@ func (c *connection) lastWords(conf model.Peer) *failure {
 
 // handle takes in what the peer sent.
 func (c *connection) handle(conf model.Peer, i incoming) *failure {
+	if i.failed != nil {
+		return i.failed
+	}
 	if i.err != nil {
 		return broken(conf, model.SessionEstablished, i.err, c.agreed.hold)
 	}

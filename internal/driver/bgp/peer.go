@@ -55,6 +55,8 @@ type peer struct {
 	sent     uint64 // version that the established session has sent
 	status   model.Session
 	end      farewell
+	panics   int // since a session that lasted
+	panicsAt map[string]bool
 
 	// Only the peer's goroutine uses what follows.
 	opened    bool // an OPEN was answered before: the machine's start is over
@@ -70,7 +72,7 @@ func newPeer(s *Speaker, id netip.Addr, c model.Peer) *peer {
 		log:  s.log.With("peer", c.Name, "address", c.Address),
 		wake: make(chan struct{}, 1),
 		done: make(chan struct{}),
-		conf: c,
+		conf: c, panicsAt: map[string]bool{},
 		status: model.Session{
 			Peer: c.Name, Address: c.Address, State: model.SessionIdle, Reason: model.SessionStarting,
 			Message: "the first attempt is under way", Since: s.now(),
@@ -148,14 +150,16 @@ func (p *peer) session() model.Session {
 
 // update changes the session's status and says so if it differs.
 func (p *peer) update(change func(*model.Session)) {
-	p.mu.Lock()
-	before := p.status
-	change(&p.status)
-	if p.status.State != before.State {
-		p.status.Since = p.s.now()
-	}
-	changed := !reflect.DeepEqual(before, p.status)
-	p.mu.Unlock()
+	changed := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		before := p.status
+		change(&p.status)
+		if p.status.State != before.State {
+			p.status.Since = p.s.now()
+		}
+		return !reflect.DeepEqual(before, p.status)
+	}()
 	if changed {
 		p.s.announce()
 	}
@@ -168,20 +172,29 @@ func (p *peer) run() {
 		p.before = nil
 	}
 	for p.ctx.Err() == nil {
-		conf, _, _ := p.wanted()
-		var f *failure
-		if f = check(conf); f == nil {
+		f := p.guard(func() *failure {
+			conf, _, _ := p.wanted()
+			if f := check(conf); f != nil {
+				return f
+			}
 			p.update(func(s *model.Session) { s.State = model.SessionConnect })
-			f = p.attempt()
-		}
+			return p.attempt()
+		})
 		if p.ctx.Err() != nil {
 			break
 		}
-		p.pause(f, p.fail(f))
+		var delay time.Duration
+		if worse := p.guard(func() *failure { delay = p.fail(f); return nil }); worse != nil {
+			f, delay = worse, worse.pause
+		}
+		p.pause(f, delay)
 	}
-	p.dropBFD()
-	p.update(func(s *model.Session) {
-		s.State, s.Reason, s.Message, s.Advertised, s.Received, s.BFD = model.SessionIdle, model.SessionStarting, "the session was ended by this machine", nil, 0, ""
+	p.guard(func() *failure {
+		p.dropBFD()
+		p.update(func(s *model.Session) {
+			s.State, s.Reason, s.Message, s.Advertised, s.Received, s.BFD = model.SessionIdle, model.SessionStarting, "the session was ended by this machine", nil, 0, ""
+		})
+		return nil
 	})
 }
 
@@ -197,8 +210,9 @@ func (p *peer) fail(f *failure) time.Duration {
 	reason, message := f.reason, f.message
 	if f.lost {
 		now := p.s.now()
-		if n := len(p.losses); n > 0 && f.lasted >= flapWindow {
+		if f.lasted >= flapWindow {
 			p.losses, p.lossDelay = nil, 0
+			p.forgive()
 		}
 		p.losses = append(p.losses, now)
 		if p.flaps(now) {
@@ -233,6 +247,13 @@ func (p *peer) fail(f *failure) time.Duration {
 		p.log.Info("the BGP session is down", "reason", reason, "message", message, "next_try", delay)
 	}
 	return delay
+}
+
+// forgive has the pause after a panic begin at the least again.
+func (p *peer) forgive() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.panics = 0
 }
 
 // flaps reports whether the session was lost too often of late.

@@ -158,57 +158,6 @@ func broken(c model.Peer, state model.SessionState, err error, limit time.Durati
 	return fail(c, model.SessionReset, "the connection broke: %s", errno(err))
 }
 
-// notified says what a NOTIFICATION from the peer means.
-func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.BGPNotification) *failure {
-	code := fmt.Sprintf("NOTIFICATION %d/%d", n.ErrorCode, n.ErrorSubcode)
-	switch n.ErrorCode {
-	case packet.BGP_ERROR_OPEN_MESSAGE_ERROR:
-		switch n.ErrorSubcode {
-		case packet.BGP_ERROR_SUB_BAD_PEER_AS:
-			return fail(c, model.SessionWrongAS, "it refuses our AS %d (%s): correct the AS of this machine at the router, or the peer's local AS here", c.LocalASN, code)
-		case packet.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
-			return fail(c, model.SessionNotified, "it refuses our router id %s (%s): another speaker has the same one; give this machine or the router another", id, code)
-		case packet.BGP_ERROR_SUB_UNSUPPORTED_CAPABILITY:
-			return fail(c, model.SessionNoFamily, "it has no address family in common with us, who offer %s (%s): activate one for this machine at the router", offered(c), code)
-		case packet.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME:
-			return fail(c, model.SessionNotified, "it refuses our hold time of %s (%s): choose one that the router allows", c.HoldTime, code)
-		}
-	case packet.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fail(c, model.SessionNotified, "it heard nothing from us within the hold time (%s): look for a loaded machine or a one-way link", code)
-	case packet.BGP_ERROR_CEASE:
-		text := ""
-		if said := communication(n); said != "" {
-			text = fmt.Sprintf(", and says %q", said)
-		}
-		switch n.ErrorSubcode {
-		case subcodeMaxPrefixes:
-			return fail(c, model.SessionNotified, "it takes fewer prefixes than we send (%s): raise its limit for this machine", code)
-		case subcodeShutdown:
-			return fail(c, model.SessionNotified, "it is shut down for us (%s)%s: enable the session at the router", code, text)
-		case packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET:
-			return fail(c, model.SessionNotified, "somebody reset the session at the router (%s)%s", code, text)
-		case subcodeDeconfigured, packet.BGP_ERROR_SUB_CONNECTION_REJECTED:
-			return fail(c, model.SessionNotified, "it does not know this machine as a neighbour (%s): add it at the router", code)
-		case packet.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION:
-			return fail(c, model.SessionNotified, "it keeps another connection instead of this one (%s): look for a second BGP speaker with this machine's address or its router id %s", code, id)
-		case subcodeBFDDown:
-			return fail(c, model.SessionNotified, "its BFD lost us (%s): look for a loaded machine or a one-way link", code)
-		}
-	}
-	return fail(c, model.SessionNotified, "it ended the session in state %s (%s, %s)", state, code, packet.NewNotificationErrorCode(n.ErrorCode, n.ErrorSubcode))
-}
-
-// communication is the text of an administrative shutdown or reset (RFC 9003), made printable.
-func communication(n *packet.BGPNotification) string {
-	if n.ErrorSubcode != subcodeShutdown && n.ErrorSubcode != packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET {
-		return ""
-	}
-	if len(n.Data) < 2 || int(n.Data[0]) > len(n.Data)-1 {
-		return ""
-	}
-	return string(n.Data[1 : 1+n.Data[0]])
-}
-
 func familyName(a netip.Addr) string {
 	if a.Is4() || a.Is4In6() {
 		return "IPv4"

@@ -2690,13 +2690,15 @@ type Session struct {
 	Flaps   uint32                 `protobuf:"varint,7,opt,name=flaps,proto3" json:"flaps,omitempty"`
 	Bfd     string                 `protobuf:"bytes,8,opt,name=bfd,proto3" json:"bfd,omitempty"`
 	// Prefixes sent to the peer, as text, sorted.
-	Advertised    []string             `protobuf:"bytes,9,rep,name=advertised,proto3" json:"advertised,omitempty"`
-	Received      uint32               `protobuf:"varint,10,opt,name=received,proto3" json:"received,omitempty"`
-	LocalAsn      uint32               `protobuf:"varint,11,opt,name=local_asn,json=localAsn,proto3" json:"local_asn,omitempty"`
-	PeerAsn       uint32               `protobuf:"varint,12,opt,name=peer_asn,json=peerAsn,proto3" json:"peer_asn,omitempty"`
-	RouterId      []byte               `protobuf:"bytes,13,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
-	PeerRouterId  []byte               `protobuf:"bytes,14,opt,name=peer_router_id,json=peerRouterId,proto3" json:"peer_router_id,omitempty"`
-	HoldTime      *durationpb.Duration `protobuf:"bytes,15,opt,name=hold_time,json=holdTime,proto3" json:"hold_time,omitempty"`
+	Advertised   []string             `protobuf:"bytes,9,rep,name=advertised,proto3" json:"advertised,omitempty"`
+	Received     uint32               `protobuf:"varint,10,opt,name=received,proto3" json:"received,omitempty"`
+	LocalAsn     uint32               `protobuf:"varint,11,opt,name=local_asn,json=localAsn,proto3" json:"local_asn,omitempty"`
+	PeerAsn      uint32               `protobuf:"varint,12,opt,name=peer_asn,json=peerAsn,proto3" json:"peer_asn,omitempty"`
+	RouterId     []byte               `protobuf:"bytes,13,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
+	PeerRouterId []byte               `protobuf:"bytes,14,opt,name=peer_router_id,json=peerRouterId,proto3" json:"peer_router_id,omitempty"`
+	HoldTime     *durationpb.Duration `protobuf:"bytes,15,opt,name=hold_time,json=holdTime,proto3" json:"hold_time,omitempty"`
+	// Bugs that ended the session, since the agent began.
+	Panics        uint32 `protobuf:"varint,16,opt,name=panics,proto3" json:"panics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2834,6 +2836,13 @@ func (x *Session) GetHoldTime() *durationpb.Duration {
 		return x.HoldTime
 	}
 	return nil
+}
+
+func (x *Session) GetPanics() uint32 {
+	if x != nil {
+		return x.Panics
+	}
+	return 0
 }
 
 // VipState is what the machine does about a VIP.
@@ -3430,7 +3439,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\brequests\x18\x02 \x01(\x04R\brequests\x12\x16\n" +
 	"\x06errors\x18\x03 \x01(\x04R\x06errors\x12\x1a\n" +
 	"\bbackends\x18\x04 \x01(\rR\bbackends\x12\x18\n" +
-	"\ahealthy\x18\x05 \x01(\rR\ahealthy\"\xc8\x03\n" +
+	"\ahealthy\x18\x05 \x01(\rR\ahealthy\"\xe0\x03\n" +
 	"\aSession\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\tR\x04peer\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\fR\aaddress\x12\x14\n" +
@@ -3449,7 +3458,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\bpeer_asn\x18\f \x01(\rR\apeerAsn\x12\x1b\n" +
 	"\trouter_id\x18\r \x01(\fR\brouterId\x12$\n" +
 	"\x0epeer_router_id\x18\x0e \x01(\fR\fpeerRouterId\x126\n" +
-	"\thold_time\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\bholdTime\"\x86\x01\n" +
+	"\thold_time\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\bholdTime\x12\x16\n" +
+	"\x06panics\x18\x10 \x01(\rR\x06panics\"\x86\x01\n" +
 	"\bVipState\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
