@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ import (
 const (
 	// drainPoll is how often the flows that are left are counted.
 	drainPoll = time.Second
-	// drainDefault is how long is waited where a Machine does not say.
+	// drainDefault is how long is waited where neither a Machine nor a frontend says.
 	drainDefault = 30 * time.Second
 	// drainTries bounds writes over what others write at the same time.
 	drainTries = 10
@@ -41,7 +42,9 @@ func newDrain() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		Long: `Have a machine or a backend keep what it has and take nothing new, and show how many
 flows are left until there is none. When the time is over and flows are left, it says so and
-fails; the machine or backend stays drained until 'fairlead undrain'.
+fails; the machine or backend stays drained until 'fairlead undrain'. The time is spec.drainTime
+of the Machine, of a backend that of the LoadBalancerPolicy of its frontend (30s where there is
+none; the longest, if it has several frontends).
 
 MACHINE is the name of a Machine: it is cordoned. It announces no VIP any more, and its proxy
 closes connections as they become idle. Endpoints that are on it go on: drain them, or their
@@ -82,7 +85,7 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 	kubeconfigFlag(c, &kubeconfig)
 	consoleFlag(c, &address)
 	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of SERVICE")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0s: the Machine's drain time, of a backend 30s")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0s: the Machine's drain time, of a backend that of its policy")
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until flows have ended")
 	complete(c, "namespace")
 	complete(c, "timeout")
@@ -159,8 +162,8 @@ func (d drained) String() string {
 	return fmt.Sprintf("backend %s of Service %s", d.backend, d.service)
 }
 
-// set writes down that it is drained, or that it is not any more, and returns its drain
-// time.
+// set writes down that it is drained, or that it is not any more, and returns a machine's
+// drain time; that of a backend is its frontends'.
 func (d drained) set(ctx context.Context, api client.Client, is bool) (time.Duration, error) {
 	for try := 1; ; try++ {
 		limit, err := d.write(ctx, api, is)
@@ -214,7 +217,7 @@ func (d drained) write(ctx context.Context, api client.Client, is bool) (time.Du
 	default:
 		s.Annotations[v1alpha1.AnnotationDrainedBackends] = text
 	}
-	return drainDefault, api.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return 0, api.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // errNoBackend is the class of backends that are none.
@@ -304,9 +307,21 @@ func (d drained) left(rows []model.BackendStatus) (flows uint64, known, begun bo
 	return flows, known, begun
 }
 
-// await shows how many flows are left until there is none or the time is over.
+// drainTime is how long its flows are kept: the longest that a frontend says.
+func (d drained) drainTime(rows []model.BackendStatus) time.Duration {
+	longest := time.Duration(0)
+	for _, r := range rows {
+		if d.of(r) {
+			longest = max(longest, r.Drain)
+		}
+	}
+	return cmp.Or(longest, drainDefault)
+}
+
+// await shows how many flows are left until there is none or the time is over; 0: the drain
+// time of its frontends.
 func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Client, limit, poll time.Duration) error {
-	until := time.Now().Add(limit)
+	began := time.Now()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	shown := ""
@@ -316,7 +331,7 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 			return fmt.Errorf("%s is drained, but how many flows are left is not known: %w (does the plane run there? --plane-console names another)", d, err)
 		}
 		flows, known, begun := d.left(rows)
-		rest := max(0, time.Until(until)).Round(time.Second)
+		rest := max(0, time.Until(began.Add(cmp.Or(limit, d.drainTime(rows))))).Round(time.Second)
 		line := fmt.Sprintf("%d flows are left", flows)
 		switch {
 		case !begun:

@@ -95,14 +95,14 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			mine.Owner, other.Owner = model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, model.Object{Kind: "Service", Namespace: "shop", Name: "api"}
 			return []model.BackendStatus{mine, other}
 		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
-		"too long": {backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
+		"too long": {backend, time.Nanosecond, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
 		"machine that only passes on": {
 			drained{machine: "edge-1"},
-			0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
+			time.Nanosecond, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
 			"no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
 		},
 		"not counted": {
-			backend, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
+			backend, time.Nanosecond, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
 			"no data plane counts its flows|the drain time of backend 10.0.0.4 of Service shop/web is over", "",
 		},
 	} {
@@ -122,6 +122,49 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.fails)
 		}
 	}
+}
+
+// TestDrainTimeIsThePolicys holds that a backend is waited for as long as its flows are kept.
+func TestDrainTimeIsThePolicys(t *testing.T) {
+	address := netip.MustParseAddrPort("10.0.0.4:80")
+	row := func(drain time.Duration) model.BackendStatus {
+		return model.BackendStatus{FrontendBackend: model.FrontendBackend{Address: address}, Drain: drain, Known: true, Flows: 1}
+	}
+	d := drained{backend: address.Addr()}
+	other := row(time.Hour)
+	other.Address = netip.MustParseAddrPort("10.0.0.5:80")
+	for want, rows := range map[time.Duration][]model.BackendStatus{
+		10 * time.Minute: {row(10 * time.Minute), other},
+		2 * time.Minute:  {row(time.Second), row(2 * time.Minute)},
+		drainDefault:     {other},
+	} {
+		if got := d.drainTime(rows); got != want {
+			t.Errorf("%+v: it waits for %s, want %s", rows, got, want)
+		}
+	}
+	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
+		return []model.BackendStatus{row(10 * time.Minute)}, nil
+	}}))
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &firstLine{then: cancel}
+	if err := d.await(ctx, out, console.Client{URL: s.URL, HTTP: s.Client()}, 0, time.Millisecond); err == nil || !strings.Contains(out.text, "1 flows are left (10m0s of the drain time)") {
+		t.Errorf("it says %q, %v", out.text, err)
+	}
+}
+
+// firstLine keeps what is written first, and then does something.
+type firstLine struct {
+	text string
+	then func()
+}
+
+func (l *firstLine) Write(p []byte) (int, error) {
+	if l.text == "" {
+		l.text = string(p)
+		l.then()
+	}
+	return len(p), nil
 }
 
 func TestOwnersHaveANamespace(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 )
 
 // DataPlane carries frontends out in the kernel. Its methods may be called from any
-// goroutine; only Run and Set may take long. What it has put into the kernel stays when
+// goroutine; only Run and Set should take long, and the agent's reports wait for none. What it has put into the kernel stays when
 // the process ends, for the next one to take over.
 type DataPlane interface {
 	// Run keeps the kernel as the last Set said, also when links, routes and neighbours

@@ -25,14 +25,8 @@ func (b *balancer) choose(p *place) {
 		if asked != model.DataPlaneAuto && asked != plane.Kind {
 			continue
 		}
-		if !p.here {
-			t, tunnels := plane.DataPlane.(Tunneler)
-			if !tunnels {
-				continue
-			}
-			if _, _, ok := t.Tunnel(); !ok {
-				continue
-			}
+		if !p.here && !b.drives[i].tunnel.ok {
+			continue
 		}
 		if err := plane.Supports(p.Balanced); err != nil {
 			why = append(why, string(plane.Kind)+": "+err.Error())

@@ -32,6 +32,11 @@ const (
 
 // balancer has the machine's data planes balance what the plane says. It never holds up
 // the plane's stream, and none of its troubles ends the agent.
+//
+// Data planes may take as long as the kernel does, so only run's goroutine speaks with them,
+// and figures and flows are asked for beside reports. What reports and announcements say is
+// noted under mu, which nobody holds while a data plane is asked: a machine whose kernel is
+// slow is not a lost one.
 type balancer struct {
 	machine string
 	parts   Balancing
@@ -40,6 +45,8 @@ type balancer struct {
 	now     func() time.Time
 	changed func() // what a report or an announcement says may differ
 	news    chan struct{}
+	asks    chan struct{} // the data planes are to be asked anew about the machine
+	known   chan struct{} // closed once they were asked
 	drained chan struct{} // gets a token when release has been carried out
 	// proxyDrain is how long the proxy takes to end connections gently.
 	proxyDrain time.Duration
@@ -88,12 +95,15 @@ type drive struct {
 	wait   time.Duration
 	seen   map[model.FrontendKey]model.FrontendObserved
 	behind bool // the kernel may lack something of what is wanted
+	// tunnel and interfaces are what it said when it was last asked.
+	tunnel     tunnelEnd
+	interfaces []model.InterfaceObserved
 }
 
 func newBalancer(c Config, s *state, changed func()) *balancer {
 	b := &balancer{
 		machine: c.Name, parts: c.Balancing, state: s, log: c.Log, now: c.Now, changed: changed,
-		news: make(chan struct{}, 1), drained: make(chan struct{}, 1), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
+		news: make(chan struct{}, 1), asks: make(chan struct{}, 1), known: make(chan struct{}), drained: make(chan struct{}, 1), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
 		nodes: map[string]*model.Node{}, vips: map[string]model.VIP{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
 		joined: map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
@@ -172,6 +182,8 @@ func (b *balancer) run(ctx context.Context) error {
 			}
 		})
 	}
+	b.ask()
+	close(b.known)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -182,6 +194,11 @@ func (b *balancer) run(ctx context.Context) error {
 		case <-b.news:
 		case <-b.parts.Changed:
 			b.look()
+		case <-b.asks:
+			if b.ask() {
+				b.changed()
+			}
+			continue
 		}
 		if again := b.apply(); again > 0 {
 			timer.Reset(again)
@@ -194,7 +211,9 @@ func (b *balancer) run(ctx context.Context) error {
 func (b *balancer) apply() (again time.Duration) {
 	// Asked before the lock is taken: the state calls take under its own.
 	listening, serving := b.state.listening(b.listeners()), b.state.isServing()
+	moved := b.ask()
 	b.mu.Lock()
+	b.moved = b.moved || moved
 	released := b.released
 	b.mu.Unlock()
 	if !serving && !released {
@@ -221,7 +240,7 @@ func (b *balancer) apply() (again time.Duration) {
 		poke(b.drained)
 	}
 	b.mu.Lock()
-	moved := b.moved || !b.began
+	moved = b.moved || !b.began
 	b.moved, b.began = false, true
 	b.mu.Unlock()
 	if moved {

@@ -357,6 +357,7 @@ func TestMachineWithBackendsOnly(t *testing.T) {
 	t.Parallel()
 	nft, xdp := &fakePlane{kind: model.DataPlaneNFTables}, &fakePlane{kind: model.DataPlaneXDP, mtu: 1500}
 	a := newBalancing(t, nft, xdp)
+	a.balancer.ask()
 	if got := a.balancer.tunnel(); got.GetMtu() != 1500 {
 		t.Errorf("the tunnel is %v", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -22,13 +23,44 @@ const (
 	otherFrontends    = "other"
 )
 
-// tunnel is how the machine takes packets out of tunnels, nil if it does not.
+// tunnelEnd is a data plane's answer to Tunneler.Tunnel; the zero value of one that has no
+// tunnels.
+type tunnelEnd struct {
+	mtu     uint32
+	message string
+	ok      bool
+}
+
+// ask notes what data planes say of the machine's end of tunnels and of its interfaces, and
+// returns whether that differs from before. Only run's goroutine calls it.
+func (b *balancer) ask() (differs bool) {
+	for i, plane := range b.parts.Planes {
+		var t tunnelEnd
+		var list []model.InterfaceObserved
+		if tunneler, tunnels := plane.DataPlane.(Tunneler); tunnels {
+			t.mtu, t.message, t.ok = tunneler.Tunnel()
+		}
+		if a, attached := plane.DataPlane.(Attached); attached {
+			list = a.Interfaces()
+		}
+		b.mu.Lock()
+		d := &b.drives[i]
+		differs = differs || d.tunnel != t || !slices.Equal(d.interfaces, list)
+		d.tunnel, d.interfaces = t, list
+		b.mu.Unlock()
+	}
+	return differs
+}
+
+// tunnel is how the machine takes packets out of tunnels, nil if it does not. The data
+// planes are asked again afterwards.
 func (b *balancer) tunnel() *agentv1.Tunnel {
-	for _, plane := range b.parts.Planes {
-		if t, tunnels := plane.DataPlane.(Tunneler); tunnels {
-			if mtu, message, ok := t.Tunnel(); ok {
-				return &agentv1.Tunnel{Mtu: mtu, Message: cut(message, maxMessage)}
-			}
+	defer poke(b.asks)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.drives {
+		if t := b.drives[i].tunnel; t.ok {
+			return &agentv1.Tunnel{Mtu: t.mtu, Message: cut(t.message, maxMessage)}
 		}
 	}
 	return nil
@@ -36,11 +68,11 @@ func (b *balancer) tunnel() *agentv1.Tunnel {
 
 // interfaces are those at which data planes have programs, or could have.
 func (b *balancer) interfaces() []model.InterfaceObserved {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	list := []model.InterfaceObserved{}
-	for _, plane := range b.parts.Planes {
-		if a, attached := plane.DataPlane.(Attached); attached {
-			list = append(list, a.Interfaces()...)
-		}
+	for i := range b.drives {
+		list = append(list, b.drives[i].interfaces...)
 	}
 	return list
 }

@@ -143,6 +143,9 @@ type plane struct {
 	taken   int               // so many joins find the name taken
 	joins   int
 	renewed int
+	// instruct is what is told to a machine that begins to report; reports counts what it says.
+	instruct *agentv1.Instruction
+	reports  int
 }
 
 type planeToken struct {

@@ -26,6 +26,9 @@ const (
 	urgentGap = 20 * time.Millisecond
 	// reportAgain is how long a broken report stream waits for the next try.
 	reportAgain = time.Second
+	// firstLook is how long the first report waits until the data planes have said what they
+	// do, at most: other machines ask what this one says of its tunnels.
+	firstLook = time.Second
 	// defaultTTL is taken until a plane says another.
 	defaultTTL = 15 * time.Second
 )
@@ -90,20 +93,38 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 			}
 		}
 	}()
+	// What others take for a machine without tunnels must be one.
+	select {
+	case err := <-broken:
+		return err
+	case <-r.balancer.known:
+	case <-time.After(firstLook):
+	}
+	// Who answers a question may have to wait, for the proxy or the kernel: the reports go on.
 	var last *agentv1.Report
 	var told, shown uint64
+	var counting, looking bool
+	counted, looked := make(chan *agentv1.Figures, 1), make(chan *agentv1.Flows, 1)
+	var figures *agentv1.Figures
+	var flows *agentv1.Flows
+	answer := func() {
+		if n := asked.Load(); n > told && !counting {
+			told, counting = n, true
+			go func() { counted <- r.figures(ctx, n) }()
+		}
+		if q := query.Load(); q.GetAsked() > shown && !looking {
+			shown, looking = q.GetAsked(), true
+			go func() { looked <- r.balancer.answer(q) }()
+		}
+	}
 	for {
+		answer()
 		report := r.report()
-		if n := asked.Load(); n > told {
-			told, report.Figures = n, r.figures(ctx, n)
-		}
-		if q := query.Load(); q.GetAsked() > shown {
-			shown, report.Flows = q.GetAsked(), r.balancer.answer(q)
-		}
+		report.Figures, report.Flows = figures, flows
 		if err := stream.Send(report); err != nil {
 			return <-broken
 		}
-		last = report
+		last, figures, flows = report, nil, nil
 		sent := time.Now()
 		again := time.NewTimer(r.every())
 		for same := true; same; {
@@ -116,7 +137,11 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 			case <-again.C:
 				same = false
 			case <-question:
-				same = asked.Load() <= told && query.Load().GetAsked() <= shown
+				answer()
+			case figures = <-counted:
+				counting, same = false, false
+			case flows = <-looked:
+				looking, same = false, false
 			case <-r.changed:
 				select {
 				case err := <-broken:

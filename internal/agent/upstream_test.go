@@ -72,6 +72,14 @@ func (p *plane) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryServi
 }
 
 func (p *plane) Observe(st grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
+	p.mu.Lock()
+	instruct := p.instruct
+	p.mu.Unlock()
+	if instruct != nil {
+		if err := st.Send(instruct); err != nil {
+			return err
+		}
+	}
 	for {
 		if _, err := st.Recv(); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -79,6 +87,9 @@ func (p *plane) Observe(st grpc.BidiStreamingServer[agentv1.Report, agentv1.Inst
 			}
 			return err
 		}
+		p.mu.Lock()
+		p.reports++
+		p.mu.Unlock()
 	}
 }
 

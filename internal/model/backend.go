@@ -79,6 +79,10 @@ type HealthCheck struct {
 	ServerName string `json:"serverName,omitempty"`
 	// SendProxyProtocol begins connections with a PROXY header (v2) of nobody in particular.
 	SendProxyProtocol bool `json:"sendProxyProtocol,omitempty"`
+	// Presumed says that nobody asked for the check, so that it must not do harm. A machine says
+	// nothing of a backend before it has seen it answer well: something on its way may keep it
+	// out, but not clients. And where all backends of a frontend are out, all are in.
+	Presumed bool `json:"presumed,omitempty"`
 }
 
 // CheckKind is how a backend is asked.

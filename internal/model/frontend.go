@@ -268,6 +268,13 @@ type BackendFigures struct {
 	NewFlows uint64         `json:"newFlows"`
 	Flows    uint64         `json:"flows"` // in the flow table now
 	Rows     uint32         `json:"rows"`  // of the lookup table that it is first in
+	// Tunnelled are those of Flows that go through a tunnel: the backend's machine has them in
+	// Owned, too.
+	Tunnelled uint64 `json:"tunnelled,omitempty"`
+	// Owned are the flows that came out of tunnels and began at the backend, of one on this
+	// machine. Owns says that they are known.
+	Owned uint64 `json:"owned,omitempty"`
+	Owns  bool   `json:"owns,omitempty"`
 }
 
 // Flow is an entry of a flow table.

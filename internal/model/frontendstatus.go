@@ -1,5 +1,7 @@
 package model
 
+import "time"
+
 // FrontendStatus is a frontend over all machines that have its VIP.
 type FrontendStatus struct {
 	FrontendKey
@@ -38,12 +40,14 @@ type BackendStatus struct {
 	// Known is set when a machine that balances the frontend has told its figures, which
 	// are summed up over those machines.
 	Known    bool   `json:"known"`
-	Flows    uint64 `json:"flows"` // in flow tables now
+	Flows    uint64 `json:"flows"` // that go on now, each once
 	NewFlows uint64 `json:"newFlows"`
 	Packets  uint64 `json:"packets"`
 	Bytes    uint64 `json:"bytes"`
 	// RowsPercent is its part of the machines' lookup tables.
 	RowsPercent float64 `json:"rowsPercent"`
+	// Drain is how long it keeps its flows once it takes no new one.
+	Drain time.Duration `json:"drainNanoseconds"`
 }
 
 // HealthSaid is what one machine says of a backend.

@@ -302,7 +302,7 @@ func TestWhatPeopleSeeOfFrontends(t *testing.T) {
 	for i, a := range []*fakeAgent{one, two} {
 		a.flows = []model.Flow{flow}
 		a.counted = []model.FrontendFigures{{FrontendKey: web4, Backends: []model.BackendFigures{
-			{Address: at(1), Packets: 10, Flows: uint64(i + 1), Rows: 30}, {Address: at(2), Rows: 10},
+			{Address: at(1), Packets: 10, Flows: uint64(i + 1), Rows: 30}, {Address: at(2), Rows: 10, Flows: 4, Tunnelled: 3, Owns: i == 0, Owned: uint64(2 * (1 - i))},
 		}}}
 		a.connect(p.AgentAddress().String())
 	}
@@ -327,6 +327,10 @@ func TestWhatPeopleSeeOfFrontends(t *testing.T) {
 		rows, err := p.Backends(context.Background(), of)
 		if err != nil || len(rows) != 2 {
 			t.Fatalf("backends of %q: %+v, %v", of, rows, err)
+		}
+		// Of the eight entries six are of flows that came out of tunnels as two.
+		if rows[1].Flows != 4 || rows[1].Drain != 30*time.Second {
+			t.Errorf("backends of %q: %+v", of, rows[1])
 		}
 		if b := rows[0]; !b.Known || b.Flows != 3 || b.Packets != 20 || b.RowsPercent != 75 || b.Percent != 50 || b.Weight != 100 {
 			t.Errorf("backends of %q: %+v", of, b)

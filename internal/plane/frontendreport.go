@@ -232,7 +232,8 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 				at := identify(f.FrontendKey, b.Address, b.Machine)
 				sum := sums[at]
 				sum.Packets, sum.Bytes, sum.NewFlows = sum.Packets+b.Packets, sum.Bytes+b.Bytes, sum.NewFlows+b.NewFlows
-				sum.Flows, sum.Rows = sum.Flows+b.Flows, sum.Rows+b.Rows
+				sum.Flows, sum.Tunnelled, sum.Rows = sum.Flows+b.Flows, sum.Tunnelled+b.Tunnelled, sum.Rows+b.Rows
+				sum.Owns, sum.Owned = sum.Owns || b.Owns, sum.Owned+b.Owned
 				sums[at] = sum
 				tables[f.FrontendKey] += uint64(b.Rows)
 			}
@@ -251,16 +252,27 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 		for _, b := range e.backends {
 			row := model.BackendStatus{
 				Frontend: key, Owner: e.frontend.Owner, FrontendBackend: b,
-				Percent: percent(uint64(b.Weight), total), Says: l.healthSaid(key, b.Address),
+				Percent: percent(uint64(b.Weight), total), Says: l.healthSaid(key, b.Address), Drain: balance.Drain(e.frontend),
 			}
 			if sum, known := sums[identify(key, b.Address, b.Machine)]; known {
-				row.Known, row.Flows, row.NewFlows, row.Packets, row.Bytes = true, sum.Flows, sum.NewFlows, sum.Packets, sum.Bytes
+				row.Known, row.Flows, row.NewFlows, row.Packets, row.Bytes = true, flowsOf(sum), sum.NewFlows, sum.Packets, sum.Bytes
 				row.RowsPercent = percent(uint64(sum.Rows), tables[key])
 			}
 			rows = append(rows, row)
 		}
 	}
 	return rows, matched
+}
+
+// flowsOf are the flows that a backend has, each once, from the sum of what machines count.
+// One that goes through a tunnel is known where it goes in and where it comes out, and may
+// stand in the tables of several load balancers that routers moved it between: the machine
+// of the backend knows best, if it counts.
+func flowsOf(sum model.BackendFigures) uint64 {
+	if !sum.Owns {
+		return sum.Flows
+	}
+	return sum.Owned + sum.Flows - min(sum.Flows, sum.Tunnelled)
 }
 
 func percent(part, whole uint64) float64 {

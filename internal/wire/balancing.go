@@ -88,10 +88,14 @@ func FrontendFigures(frontends []model.FrontendFigures) []*agentv1.FrontendFigur
 	for _, f := range frontends {
 		w := &agentv1.FrontendFigures{Name: f.String(), Packets: f.Packets, Bytes: f.Bytes, NewFlows: f.NewFlows}
 		for _, b := range f.Backends {
-			w.Backends = append(w.Backends, &agentv1.BackendFigures{
+			of := &agentv1.BackendFigures{
 				Address: b.Address.Addr().AsSlice(), Port: uint32(b.Address.Port()), Machine: b.Machine,
-				Packets: b.Packets, Bytes: b.Bytes, NewFlows: b.NewFlows, Flows: b.Flows, Rows: b.Rows,
-			})
+				Packets: b.Packets, Bytes: b.Bytes, NewFlows: b.NewFlows, Flows: b.Flows, Rows: b.Rows, Tunnelled: b.Tunnelled,
+			}
+			if b.Owns {
+				of.Owned = &b.Owned
+			}
+			w.Backends = append(w.Backends, of)
 		}
 		out = append(out, w)
 	}
@@ -112,7 +116,8 @@ func FrontendFiguresOf(frontends []*agentv1.FrontendFigures) []model.FrontendFig
 			if at, ok := addrPort(b.GetAddress(), b.GetPort()); ok {
 				m.Backends = append(m.Backends, model.BackendFigures{
 					Address: at, Machine: b.GetMachine(),
-					Packets: b.GetPackets(), Bytes: b.GetBytes(), NewFlows: b.GetNewFlows(), Flows: b.GetFlows(), Rows: b.GetRows(),
+					Packets: b.GetPackets(), Bytes: b.GetBytes(), NewFlows: b.GetNewFlows(), Flows: b.GetFlows(), Rows: b.GetRows(), Tunnelled: b.GetTunnelled(),
+					Owns: b.Owned != nil, Owned: b.GetOwned(),
 				})
 			}
 		}

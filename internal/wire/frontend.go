@@ -179,7 +179,7 @@ func healthCheck(c *model.HealthCheck) *agentv1.HealthCheck {
 		Send:      c.Send,
 		Expect:    c.Expect,
 
-		ServerName: c.ServerName, SendProxyProtocol: c.SendProxyProtocol,
+		ServerName: c.ServerName, SendProxyProtocol: c.SendProxyProtocol, Presumed: c.Presumed,
 	}
 	for _, r := range c.Codes {
 		out.Codes = append(out.Codes, &agentv1.CodeRange{First: uint32(r[0]), Last: uint32(r[1])})
@@ -205,7 +205,7 @@ func healthCheckOf(c *agentv1.HealthCheck) *model.HealthCheck {
 		Send:      c.GetSend(),
 		Expect:    c.GetExpect(),
 
-		ServerName: c.GetServerName(), SendProxyProtocol: c.GetSendProxyProtocol(),
+		ServerName: c.GetServerName(), SendProxyProtocol: c.GetSendProxyProtocol(), Presumed: c.GetPresumed(),
 	}
 	for _, r := range c.GetCodes() {
 		out.Codes = append(out.Codes, [2]uint16{uint16(r.GetFirst()), uint16(r.GetLast())})

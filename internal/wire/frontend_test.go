@@ -34,7 +34,7 @@ fields:
 func everyCheck() model.HealthCheck {
 	return model.HealthCheck{
 		Kind: model.CheckUDP, Port: 81, Path: "/p", Host: "h", Interval: time.Second, Timeout: 2 * time.Second, Jitter: 3, Unhealthy: 4, Healthy: 5,
-		Codes: [][2]uint16{{200, 204}, {301, 301}}, Service: "s", Send: []byte{0, 1}, Expect: []byte{2}, ServerName: "n", SendProxyProtocol: true,
+		Codes: [][2]uint16{{200, 204}, {301, 301}}, Service: "s", Send: []byte{0, 1}, Expect: []byte{2}, ServerName: "n", SendProxyProtocol: true, Presumed: true,
 	}
 }
 
@@ -120,7 +120,7 @@ func TestReportsOfBalancingGoThereAndBack(t *testing.T) {
 	ejected := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("[2001:db8::1]:80")}
 	figures := []model.FrontendFigures{{
 		FrontendKey: web, Packets: 1, Bytes: 2, NewFlows: 3,
-		Backends: []model.BackendFigures{{Address: ejected[0], Machine: "a", Packets: 4, Bytes: 5, NewFlows: 6, Flows: 7, Rows: 8}},
+		Backends: []model.BackendFigures{{Address: ejected[0], Machine: "a", Packets: 4, Bytes: 5, NewFlows: 6, Flows: 7, Rows: 8, Tunnelled: 3, Owns: true, Owned: 2}},
 	}, {FrontendKey: dns}}
 	complete(t, figures[0])
 	complete(t, figures[0].Backends[0])

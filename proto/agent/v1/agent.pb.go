@@ -1204,8 +1204,11 @@ type HealthCheck struct {
 	ServerName string `protobuf:"bytes,14,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
 	// Connections begin with a PROXY header, version 2.
 	SendProxyProtocol bool `protobuf:"varint,15,opt,name=send_proxy_protocol,json=sendProxyProtocol,proto3" json:"send_proxy_protocol,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Nobody asked for the check: bad answers say nothing until there was a good one, and where
+	// all backends are out, all are in.
+	Presumed      bool `protobuf:"varint,16,opt,name=presumed,proto3" json:"presumed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HealthCheck) Reset() {
@@ -1339,6 +1342,13 @@ func (x *HealthCheck) GetServerName() string {
 func (x *HealthCheck) GetSendProxyProtocol() bool {
 	if x != nil {
 		return x.SendProxyProtocol
+	}
+	return false
+}
+
+func (x *HealthCheck) GetPresumed() bool {
+	if x != nil {
+		return x.Presumed
 	}
 	return false
 }
@@ -2500,15 +2510,19 @@ func (x *FrontendFigures) GetBackends() []*BackendFigures {
 
 // BackendFigures are those of one backend of a frontend.
 type BackendFigures struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Address       []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	Port          uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
-	Machine       string                 `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"`
-	Packets       uint64                 `protobuf:"varint,4,opt,name=packets,proto3" json:"packets,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	NewFlows      uint64                 `protobuf:"varint,6,opt,name=new_flows,json=newFlows,proto3" json:"new_flows,omitempty"`
-	Flows         uint64                 `protobuf:"varint,7,opt,name=flows,proto3" json:"flows,omitempty"`
-	Rows          uint32                 `protobuf:"varint,8,opt,name=rows,proto3" json:"rows,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Address  []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Port     uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	Machine  string                 `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"`
+	Packets  uint64                 `protobuf:"varint,4,opt,name=packets,proto3" json:"packets,omitempty"`
+	Bytes    uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	NewFlows uint64                 `protobuf:"varint,6,opt,name=new_flows,json=newFlows,proto3" json:"new_flows,omitempty"`
+	Flows    uint64                 `protobuf:"varint,7,opt,name=flows,proto3" json:"flows,omitempty"`
+	Rows     uint32                 `protobuf:"varint,8,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Those of flows that go through a tunnel: the backend's machine has them, too.
+	Tunnelled uint64 `protobuf:"varint,9,opt,name=tunnelled,proto3" json:"tunnelled,omitempty"`
+	// Of a backend on this machine: what came out of tunnels and began there.
+	Owned         *uint64 `protobuf:"varint,10,opt,name=owned,proto3,oneof" json:"owned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2595,6 +2609,20 @@ func (x *BackendFigures) GetFlows() uint64 {
 func (x *BackendFigures) GetRows() uint32 {
 	if x != nil {
 		return x.Rows
+	}
+	return 0
+}
+
+func (x *BackendFigures) GetTunnelled() uint64 {
+	if x != nil {
+		return x.Tunnelled
+	}
+	return 0
+}
+
+func (x *BackendFigures) GetOwned() uint64 {
+	if x != nil && x.Owned != nil {
+		return *x.Owned
 	}
 	return 0
 }
@@ -3315,7 +3343,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x04Node\x12\x18\n" +
 	"\atunnel4\x18\x01 \x01(\fR\atunnel4\x12\x18\n" +
 	"\atunnel6\x18\x02 \x01(\fR\atunnel6\x12\x16\n" +
-	"\x06decaps\x18\x03 \x01(\bR\x06decaps\"\xe4\x03\n" +
+	"\x06decaps\x18\x03 \x01(\bR\x06decaps\"\x80\x04\n" +
 	"\vHealthCheck\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x12\n" +
@@ -3333,7 +3361,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x06expect\x18\r \x01(\fR\x06expect\x12\x1f\n" +
 	"\vserver_name\x18\x0e \x01(\tR\n" +
 	"serverName\x12.\n" +
-	"\x13send_proxy_protocol\x18\x0f \x01(\bR\x11sendProxyProtocol\"5\n" +
+	"\x13send_proxy_protocol\x18\x0f \x01(\bR\x11sendProxyProtocol\x12\x1a\n" +
+	"\bpresumed\x18\x10 \x01(\bR\bpresumed\"5\n" +
 	"\tCodeRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\rR\x04last\"\x7f\n" +
@@ -3424,7 +3453,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x1b\n" +
 	"\tnew_flows\x18\x04 \x01(\x04R\bnewFlows\x12=\n" +
-	"\bbackends\x18\x05 \x03(\v2!.fairlead.agent.v1.BackendFiguresR\bbackends\"\xcf\x01\n" +
+	"\bbackends\x18\x05 \x03(\v2!.fairlead.agent.v1.BackendFiguresR\bbackends\"\x92\x02\n" +
 	"\x0eBackendFigures\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
@@ -3433,7 +3462,11 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x1b\n" +
 	"\tnew_flows\x18\x06 \x01(\x04R\bnewFlows\x12\x14\n" +
 	"\x05flows\x18\a \x01(\x04R\x05flows\x12\x12\n" +
-	"\x04rows\x18\b \x01(\rR\x04rows\"\x8c\x01\n" +
+	"\x04rows\x18\b \x01(\rR\x04rows\x12\x1c\n" +
+	"\ttunnelled\x18\t \x01(\x04R\ttunnelled\x12\x19\n" +
+	"\x05owned\x18\n" +
+	" \x01(\x04H\x00R\x05owned\x88\x01\x01B\b\n" +
+	"\x06_owned\"\x8c\x01\n" +
 	"\fGroupFigures\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\x04R\brequests\x12\x16\n" +
@@ -3629,6 +3662,7 @@ func file_proto_agent_v1_agent_proto_init() {
 		return
 	}
 	file_proto_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
+	file_proto_agent_v1_agent_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -45,12 +45,11 @@ type DataPlane struct {
 
 	ports [2]portRange // of which flows in mode NAT get one each
 
-	mu       sync.Mutex
-	k        *kernel  // nil until something is to be balanced
-	lock     *os.File // of the pins, with k
-	attached *attacher
-	hops     *nextHops
-	state    *state
+	loading sync.Mutex // taken before mu
+
+	mu     sync.Mutex
+	loaded // its k is nil until something is to be balanced
+
 	want     model.Balancing
 	wanted   bool // Set was called
 	problems []string
@@ -101,7 +100,7 @@ func New(c Config) (*DataPlane, error) {
 	}
 	there, err := left(c.Dir)
 	if err == nil && there {
-		err = d.load()
+		err = d.ensure()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("XDP data plane: %w", err)
@@ -109,66 +108,104 @@ func New(c Config) (*DataPlane, error) {
 	return d, nil
 }
 
-// load makes or adopts maps and programs.
-func (d *DataPlane) load() error {
-	if d.k != nil {
+// loaded is what there is once programs are in the kernel.
+type loaded struct {
+	k        *kernel
+	lock     *os.File // of the pins
+	attached *attacher
+	hops     *nextHops
+	state    *state
+}
+
+// ensure has maps and programs in the kernel. To verify the programs takes it about a second
+// of processor time, and ten on a busy machine, so that mu is not held meanwhile: who asks what
+// is observed does not wait.
+func (d *DataPlane) ensure() error {
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	d.mu.Lock()
+	there := d.k != nil || d.closed
+	d.mu.Unlock()
+	if there {
 		return nil
 	}
 	if d.why != nil {
 		return d.why
 	}
-	pins, err := pinDir(d.c.Dir, d.c.Log)
+	x, err := d.load()
 	if err != nil {
 		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		x.k.close()
+		return errors.Join(errClosed, x.lock.Close())
+	}
+	d.loaded = x
+	return nil
+}
+
+// load makes or adopts maps and programs.
+func (d *DataPlane) load() (loaded, error) {
+	pins, err := pinDir(d.c.Dir, d.c.Log)
+	if err != nil {
+		return loaded{}, err
 	}
 	lock, err := lockPins(d.c.Dir)
 	if err != nil {
-		return err
+		return loaded{}, err
 	}
-	err = d.adopt(pins)
+	x, err := d.adopt(pins)
 	if err != nil && unreadable(err) {
 		d.c.Log.Error("what an earlier agent left cannot be used; it works on until this one balances everything anew", "pins", pins, "error", err)
 		if aside := setAside(pins); aside != nil {
 			err = errors.Join(err, aside)
 		} else {
-			err = d.adopt(pins)
+			x, err = d.adopt(pins)
 		}
 	}
 	if err != nil {
 		_ = lock.Close()
-		return err
+		return loaded{}, err
 	}
-	d.lock = lock
-	return nil
+	x.lock = lock
+	return x, nil
 }
 
 // adopt loads the programs and reads what is pinned.
-func (d *DataPlane) adopt(pins string) error {
+func (d *DataPlane) adopt(pins string) (x loaded, err error) {
 	if err := inherit(pins); err != nil {
-		return err
+		return x, err
 	}
-	k, err := loadKernel(pins, d.sizes, d.c.Log)
+	if x.k, err = loadKernel(pins, d.sizes, d.c.Log); err != nil {
+		return loaded{}, err
+	}
+	x.hops = newNextHops(x.k.maps.NextHops, d.c.Log)
+	if x.state, err = readState(x.k, x.hops, d.c.Log); err == nil {
+		x.attached, err = newAttacher(x.k, d.c.Log)
+	}
 	if err != nil {
-		return err
+		x.k.close()
+		return loaded{}, err
 	}
-	d.hops = newNextHops(k.maps.NextHops, d.c.Log)
-	if d.state, err = readState(k, d.hops, d.c.Log); err == nil {
-		d.attached, err = newAttacher(k, d.c.Log)
-	}
-	if err != nil {
-		k.close()
-		return err
-	}
-	d.k = k
-	return nil
+	return x, nil
 }
+
+// errClosed is that of a data plane that is not to be used any more.
+var errClosed = errors.New("XDP data plane: it is closed")
 
 // Set is described by the interface that the agent states.
 func (d *DataPlane) Set(b model.Balancing) error {
+	if len(b.Frontends) > 0 {
+		if err := d.ensure(); err != nil {
+			return fmt.Errorf("XDP data plane: %w", err)
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return errors.New("XDP data plane: it is closed")
+		return errClosed
 	}
 	if err := d.set(b); err != nil {
 		return fmt.Errorf("XDP data plane: %w", err)
@@ -177,17 +214,9 @@ func (d *DataPlane) Set(b model.Balancing) error {
 }
 
 func (d *DataPlane) set(b model.Balancing) error {
-	if d.why != nil && len(b.Frontends) > 0 {
-		return d.why
-	}
 	if d.k == nil {
-		if len(b.Frontends) == 0 {
-			d.want, d.wanted = b, true
-			return d.forsake()
-		}
-		if err := d.load(); err != nil {
-			return err
-		}
+		d.want, d.wanted = b, true
+		return d.forsake()
 	}
 	now := time.Now()
 	d.miss(b.Nodes, now)

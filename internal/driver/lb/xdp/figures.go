@@ -49,6 +49,7 @@ type viewPlace struct {
 	id         uint64
 	generation uint8
 	rows       uint32
+	tunnelled  bool // packets to it go through a tunnel
 }
 
 // closing is the state of a flow that one side ended.
@@ -92,7 +93,7 @@ func (d *DataPlane) view() *view {
 		v.frontends[f.value.Index] = x
 		for id, p := range f.table.places {
 			x.places[id] = p.index
-			v.places[p.index] = viewPlace{backend: p.backend, id: id, generation: p.value.Generation, rows: f.table.shares[p.index]}
+			v.places[p.index] = viewPlace{backend: p.backend, id: id, generation: p.value.Generation, rows: f.table.shares[p.index], tunnelled: p.value.Mode == uint8(bpfModeMODE_GENEVE)}
 		}
 	}
 	for _, l := range d.state.lingering {
@@ -129,16 +130,19 @@ func (d *DataPlane) Figures() ([]model.FrontendFigures, map[string]uint64, error
 		}
 		figures := model.FrontendFigures{FrontendKey: f.key, Packets: total.Packets, Bytes: total.Bytes, NewFlows: total.Flows}
 		if f.places != nil {
-			err = v.backends(&figures, index, f, counts)
-		} else {
-			for _, m := range f.local {
-				figures.Backends = append(figures.Backends, model.BackendFigures{
-					Address: m.backend.Address, Machine: m.backend.Machine, Flows: counts.owned[ownedBy{index, m.id}],
-				})
+			if err := v.backends(&figures, index, f, counts); err != nil {
+				return nil, nil, err
 			}
 		}
-		if err != nil {
-			return nil, nil, err
+		for _, m := range f.local {
+			at := slices.IndexFunc(figures.Backends, func(b model.BackendFigures) bool {
+				return b.Address == m.backend.Address && b.Machine == m.backend.Machine
+			})
+			if at < 0 {
+				at = len(figures.Backends)
+				figures.Backends = append(figures.Backends, model.BackendFigures{Address: m.backend.Address, Machine: m.backend.Machine})
+			}
+			figures.Backends[at].Owns, figures.Backends[at].Owned = true, counts.owned[ownedBy{index, m.id}]
 		}
 		slices.SortFunc(figures.Backends, func(a, b model.BackendFigures) int {
 			return model.FrontendBackend{Address: a.Address, Machine: a.Machine}.Compare(model.FrontendBackend{Address: b.Address, Machine: b.Machine})
@@ -157,10 +161,14 @@ func (v *view) backends(figures *model.FrontendFigures, index uint32, f viewFron
 		if err != nil {
 			return err
 		}
-		figures.Backends = append(figures.Backends, model.BackendFigures{
+		b := model.BackendFigures{
 			Address: m.backend.Address, Machine: m.backend.Machine, Packets: total.Packets, Bytes: total.Bytes, NewFlows: total.Flows,
 			Flows: counts.balanced[balancedTo{index, place}], Rows: v.places[place].rows,
-		})
+		}
+		if v.places[place].tunnelled {
+			b.Tunnelled = b.Flows
+		}
+		figures.Backends = append(figures.Backends, b)
 	}
 	return nil
 }

@@ -257,6 +257,30 @@ func TestFlowsAndDropsAreShown(t *testing.T) {
 	if r := s.lbs[0].tell(order{Query: &model.FlowQuery{Backend: netip.MustParseAddr("192.0.2.99")}}); len(r.Flows) != 0 {
 		t.Errorf("flows of nobody: %v", r.Flows)
 	}
+	// Counted at both ends, each flow can be told once.
+	there := func(r report) (flows, tunnelled, owned uint64, owners int) {
+		for _, f := range r.Figures {
+			for _, b := range f.Backends {
+				if f.FrontendKey == web {
+					flows, tunnelled, owned = flows+b.Flows, tunnelled+b.Tunnelled, owned+b.Owned
+				}
+				if f.FrontendKey == web && b.Owns {
+					owners++
+				}
+			}
+		}
+		return flows, tunnelled, owned, owners
+	}
+	s.until(s.lbs[0], order{}, "its flows go through tunnels", func(r report) bool {
+		flows, tunnelled, owned, owners := there(r)
+		return flows == uint64(len(conns)) && tunnelled == flows && owned == 0 && owners == 0
+	})
+	for _, b := range s.bes {
+		s.until(b, order{}, "its own flows alone are its", func(r report) bool {
+			flows, tunnelled, owned, owners := there(r)
+			return flows == 0 && tunnelled == 0 && owned == uint64(balanced[b.m.Name()]) && owners == 1
+		})
+	}
 	s.until(s.lbs[0], order{}, "flows by backend", func(r report) bool {
 		var flows, rows uint64
 		for _, f := range r.Figures {
