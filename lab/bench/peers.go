@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +27,8 @@ type PeersOptions struct {
 	KeptRate, CloseRate float64
 	// Only these contestants; default all.
 	Only []string
+
+	programs peerPrograms
 }
 
 // PeersResult compares load balancers with no load balancer at all.
@@ -122,10 +123,8 @@ func PeerNames() (names []string) {
 func Peers(ctx context.Context, o PeersOptions) (r PeersResult, err error) {
 	o.Duration, o.Rounds, o.Connections = cmp.Or(o.Duration, 4*time.Second), cmp.Or(o.Rounds, 3), cmp.Or(o.Connections, 32)
 	o.KeptRate, o.CloseRate = cmp.Or(o.KeptRate, 4000), cmp.Or(o.CloseRate, 1500)
-	for _, program := range []string{"wrk", "nginx", "haproxy", "taskset"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return r, fmt.Errorf("%w (apt-get install wrk haproxy nginx-light libnginx-mod-stream util-linux)", err)
-		}
+	if o.programs, err = findPeerPrograms(); err != nil {
+		return r, err
 	}
 	r = PeersResult{
 		Connections: o.Connections, Seconds: o.Duration.Seconds(), Rounds: o.Rounds,

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/program"
 	"fairlead.dev/lab/router"
 )
 
@@ -23,6 +24,7 @@ var unbalanced = netip.MustParseAddr("198.51.100.1")
 // peerSite is one load balancer in front of two backends, in namespaces of its own.
 type peerSite struct {
 	*survivalSite
+	peerPrograms
 	envoy string
 	dir   string
 	peer  *lab.Process // the load balancer, if it is not ours
@@ -30,6 +32,22 @@ type peerSite struct {
 	softirqs *softirqs
 	balancer meter
 	backends []meter
+}
+
+// peerPrograms are the paths of the programs that are compared or measure.
+type peerPrograms struct {
+	wrk, haproxy, nginx, taskset, curl string
+	stream                             string // nginx' module to forward TCP; empty if that is built in
+}
+
+func findPeerPrograms() (p peerPrograms, err error) {
+	found, err := program.FindAll(program.Wrk, program.HAProxy, program.Nginx, program.Taskset, program.Curl)
+	if err != nil {
+		return p, err
+	}
+	p = peerPrograms{wrk: found[0].Path, haproxy: found[1].Path, nginx: found[2].Path, taskset: found[3].Path, curl: found[4].Path}
+	p.stream, err = program.StreamModule(found[2].Says)
+	return p, err
 }
 
 // buildPeer brings up a lab with a router, one load balancer and two backends, all nginx.
@@ -42,7 +60,7 @@ func buildPeer(ctx context.Context, o PeersOptions, c contestant) (*peerSite, er
 	if err != nil {
 		return nil, err
 	}
-	p := &peerSite{survivalSite: s, envoy: o.Envoy}
+	p := &peerSite{survivalSite: s, peerPrograms: o.programs, envoy: o.Envoy}
 	if err := p.serve(ctx, c); err != nil {
 		return nil, errors.Join(err, s.down(ctx))
 	}
@@ -139,27 +157,27 @@ func (p *peerSite) startNginx(ctx context.Context, m *lab.Machine, name, rest st
 	if err != nil {
 		return err
 	}
-	argv, err := nginxConfig(dir, rest)
+	argv, err := p.nginxConfig(dir, rest)
 	if err != nil {
 		return err
 	}
 	// Client and backends each have a processor: whether the scheduler puts them together is
 	// worth more than a load balancer is, and it does so by chance. What is between runs where
 	// it likes.
-	p.servers[m.Name()], err = m.Start(ctx, lab.ProcessSpec{Name: name, Argv: append([]string{"taskset", "-c", strconv.Itoa(runtime.NumCPU() - 1)}, argv...)})
+	p.servers[m.Name()], err = m.Start(ctx, lab.ProcessSpec{Name: name, Argv: append([]string{p.taskset, "-c", strconv.Itoa(runtime.NumCPU() - 1)}, argv...)})
 	return err
 }
 
-func nginxConfig(dir, rest string) ([]string, error) {
+func (p *peerPrograms) nginxConfig(dir, rest string) ([]string, error) {
 	file := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf("user root; worker_processes 1; daemon off; master_process off; pid %s/pid; error_log stderr crit;\nevents { worker_connections 8192; }\n%s\n", dir, rest)
-	if strings.HasPrefix(rest, "stream ") { // a module of its own in Debian
-		text = "load_module /usr/lib/nginx/modules/ngx_stream_module.so;\n" + text
+	if strings.HasPrefix(rest, "stream ") && p.stream != "" { // a module of its own in Debian
+		text = "load_module " + p.stream + ";\n" + text
 	}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("configure nginx: %w", err)
 	}
-	return []string{"nginx", "-c", file, "-p", dir, "-e", "stderr"}, nil
+	return []string{p.nginx, "-c", file, "-p", dir, "-e", "stderr"}, nil
 }
 
 // meter begins to count what the machines do.
@@ -188,7 +206,7 @@ func (p *peerSite) targets() (addresses []string) {
 }
 
 func nginxOf(p *peerSite) ([]string, error) {
-	return nginxConfig(p.dir, fmt.Sprintf(`stream { upstream u { server %s; } server { listen 9081 backlog=8192 reuseport; proxy_pass u; } }`, strings.Join(p.targets(), "; server ")))
+	return p.nginxConfig(p.dir, fmt.Sprintf(`stream { upstream u { server %s; } server { listen 9081 backlog=8192 reuseport; proxy_pass u; } }`, strings.Join(p.targets(), "; server ")))
 }
 
 func haproxyOf(p *peerSite) ([]string, error) {
@@ -211,7 +229,7 @@ listen l
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("configure HAProxy: %w", err)
 	}
-	return []string{"haproxy", "-f", file, "-db"}, nil
+	return []string{p.haproxy, "-f", file, "-db"}, nil
 }
 
 func envoyOf(p *peerSite) ([]string, error) {

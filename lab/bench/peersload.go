@@ -10,17 +10,22 @@ import (
 	"time"
 
 	"fairlead.dev/lab/load"
+	"fairlead.dev/lab/rig"
 )
 
 // wrk asks as fast as it can, and says how many requests a second that is.
 func (p *peerSite) wrk(ctx context.Context, o PeersOptions, url, kind string) (float64, error) {
-	argv := []string{"taskset", "-c", "0", "wrk", "-t1", "-c" + strconv.Itoa(o.Connections), fmt.Sprintf("-d%.0fs", o.Duration.Seconds())}
+	argv := []string{p.taskset, "-c", "0", p.peerPrograms.wrk, "-t1", "-c" + strconv.Itoa(o.Connections), fmt.Sprintf("-d%.0fs", o.Duration.Seconds())}
 	if kind == closePeers {
 		argv = append(argv, "-H", "Connection: close")
 	}
 	// The first requests wait until everything listens.
 	if err := p.Await(ctx, url+" to answer", func(ctx context.Context) error {
-		out, err := p.client.Command(ctx, "curl", "-sS", "-o", "/dev/null", "-m", "2", url).CombinedOutput()
+		if p.peer != nil && !p.peer.Running() {
+			log, _ := os.ReadFile(p.peer.Log())
+			return rig.Fatal(fmt.Errorf("the load balancer has ended: %.500s", log))
+		}
+		out, err := p.client.Command(ctx, p.curl, "-sS", "-o", "/dev/null", "-m", "2", url).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/program"
 )
 
 // Roles of the machines of a cluster.
@@ -98,10 +99,8 @@ func Supported() error {
 	if err := lab.Supported(); err != nil {
 		return err
 	}
-	for _, program := range []string{"containerd", "runc", "ctr", "iptables", "unshare", "nsenter"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%w: a node needs %s (`tools/setup.sh cluster` installs it): %w", lab.ErrUnsupported, program, err)
-		}
+	if _, err := program.FindAll(program.Containerd, program.Runc, program.Ctr, program.IPTables, program.Unshare, program.NSEnter); err != nil {
+		return fmt.Errorf("%w: find what a node needs: %w", lab.ErrUnsupported, err)
 	}
 	return nil
 }

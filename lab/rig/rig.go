@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/program"
 )
 
 // How long things may take before waiting is given up.
@@ -48,28 +49,42 @@ type Rig struct {
 // FindKubectl returns kubectl: FAIRLEAD_KUBECTL, else the one beside the binary,
 // else the one on PATH.
 func FindKubectl(binary string) (string, error) {
-	return find("kubectl", "FAIRLEAD_KUBECTL", filepath.Join(filepath.Dir(binary), "kubectl"))
+	return find(program.Kubectl, "FAIRLEAD_KUBECTL", filepath.Join(filepath.Dir(binary), "kubectl"))
 }
 
 // FindEnvoy returns Envoy: FAIRLEAD_ENVOY, else .tools/envoy below the current
 // directory, else the one on PATH.
 func FindEnvoy() (string, error) {
-	return find("envoy", "FAIRLEAD_ENVOY", filepath.Join(".tools", "envoy"))
+	return find(program.Envoy, "FAIRLEAD_ENVOY", filepath.Join(".tools", "envoy"))
 }
 
-func find(program, variable, beside string) (string, error) {
-	candidate := os.Getenv(variable)
-	if candidate == "" {
+func find(p program.Program, variable, beside string) (string, error) {
+	named := os.Getenv(variable)
+	candidate := named
+	if _, err := os.Stat(beside); candidate == "" && err == nil {
 		candidate = beside
-		if _, err := os.Stat(candidate); err != nil {
-			candidate = program
+	}
+	if candidate == "" {
+		found, err := p.Find()
+		if err != nil {
+			return "", fmt.Errorf("%w (%s names one elsewhere)", err, variable)
 		}
+		return found.Path, nil
 	}
 	path, err := exec.LookPath(candidate)
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", fmt.Errorf("find %s (%s names one, `make setup` installs one): %w", program, variable, err)
+	if err == nil || errors.Is(err, exec.ErrDot) {
+		path, err = filepath.Abs(path)
 	}
-	return filepath.Abs(path)
+	if err == nil {
+		_, err = p.At(path)
+	}
+	switch {
+	case err != nil && named != "":
+		return "", fmt.Errorf("find %s: %s=%s: %w", p.Name, variable, named, err)
+	case err != nil:
+		return "", fmt.Errorf("find %s: %w: `tools/setup.sh %s` installs it (%s names one elsewhere)", p.Name, err, p.Part, variable)
+	}
+	return path, nil
 }
 
 // noProxies keeps a proxy of the host's out of the lab: it cannot reach it.

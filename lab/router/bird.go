@@ -13,8 +13,8 @@ type bird struct{ daemon, client string }
 
 const birdSocket = "bird.ctl"
 
-func (b bird) programs(settings) []program {
-	return []program{{
+func (b bird) processes(settings) []process {
+	return []process{{
 		name:      "bird",
 		argv:      []string{b.daemon, "-f", "-c", "bird.conf", "-s", birdSocket},
 		ready:     []string{b.client, "-r", "-s", birdSocket, "show", "status"},

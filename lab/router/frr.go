@@ -15,9 +15,9 @@ type frr struct{ zebra, bfdd, bgpd, vtysh string }
 // here is the daemon's directory as it sees it, whoever may enter those above it.
 const here = "/proc/self/cwd/"
 
-func (f frr) programs(s settings) []program {
-	of := func(name, path string, more ...string) program {
-		return program{
+func (f frr) processes(s settings) []process {
+	of := func(name, path string, more ...string) process {
+		return process{
 			name: name,
 			argv: append([]string{
 				path, "-u", f.user(), "-g", f.user(), "-f", here + name + ".conf", "-i", here + name + ".pid", "-z", here + "zserv.sock",
@@ -33,7 +33,7 @@ func (f frr) programs(s settings) []program {
 	}
 	zebra := of("zebra", f.zebra)
 	zebra.leftovers = append(zebra.leftovers, "zserv.sock")
-	programs := []program{zebra}
+	programs := []process{zebra}
 	if s.HasBFD() {
 		bfdd := of("bfdd", f.bfdd, "--bfdctl", here+"bfdd.sock")
 		bfdd.leftovers = append(bfdd.leftovers, "bfdd.sock")

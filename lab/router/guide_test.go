@@ -38,7 +38,7 @@ func TestDaemonsAcceptTheGuide(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &Router{kind: kind, daemon: d, dir: t.TempDir()}
-		p := program{name: map[Kind]string{BIRD: "bird", FRR: "bgpd"}[kind]}
+		p := process{name: map[Kind]string{BIRD: "bird", FRR: "bgpd"}[kind]}
 		if err := os.MkdirAll(filepath.Join(r.dir, temporary), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -2,13 +2,13 @@ package router
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"text/template"
+
+	"fairlead.dev/lab/program"
 )
 
 // Kind is whose router it is.
@@ -23,11 +23,8 @@ const (
 // Kinds are all kinds.
 func Kinds() []Kind { return []Kind{BIRD, FRR} }
 
-// ErrMissing is wrapped when a router is not installed.
-var ErrMissing = errors.New("router is not installed")
-
-// program is one process of a daemon.
-type program struct {
+// process is one of a daemon's.
+type process struct {
 	name  string   // of the process and of its configuration file, with ".conf"
 	argv  []string // run in the daemon's directory
 	ready []string // succeeds once it is ready
@@ -39,9 +36,9 @@ type program struct {
 // and name files relative to it: that directory's path may be longer than a
 // socket's may be, and those above it closed to the user that FRR runs as.
 type daemon interface {
-	// programs are the processes for the settings in the order of their start; the
+	// processes are those for the settings in the order of their start; the
 	// last one speaks BGP.
-	programs(settings) []program
+	processes(settings) []process
 	// check is the command that validates a program's configuration file.
 	check(name string) []string
 	// refusal is what a check that succeeded says is wrong.
@@ -57,17 +54,17 @@ type daemon interface {
 func (k Kind) locate() (daemon, error) {
 	switch k {
 	case BIRD:
-		paths, err := find("bird", "birdc")
+		found, err := program.FindAll(program.BIRD, program.BIRDClient)
 		if err != nil {
 			return nil, err
 		}
-		return bird{daemon: paths[0], client: paths[1]}, nil
+		return bird{daemon: found[0].Path, client: found[1].Path}, nil
 	case FRR:
-		paths, err := find("zebra", "bfdd", "bgpd", "vtysh")
+		found, err := program.FindAll(program.Zebra, program.BFDd, program.BGPd, program.Vtysh)
 		if err != nil {
 			return nil, err
 		}
-		return frr{zebra: paths[0], bfdd: paths[1], bgpd: paths[2], vtysh: paths[3]}, nil
+		return frr{zebra: found[0].Path, bfdd: found[1].Path, bgpd: found[2].Path, vtysh: found[3].Path}, nil
 	}
 	return nil, fmt.Errorf("%w: there is no router %q (there are %v)", ErrInvalid, k, Kinds())
 }
@@ -78,25 +75,6 @@ func (k Kind) Find() error {
 	return err
 }
 
-// find returns the paths of programs, which Debian keeps away from PATH.
-func find(names ...string) ([]string, error) {
-	paths := make([]string, 0, len(names))
-	for _, name := range names {
-		path, err := exec.LookPath(name)
-		for _, dir := range []string{"/usr/sbin", "/usr/lib/frr", "/usr/libexec/frr"} {
-			if err == nil {
-				break
-			}
-			path, err = exec.LookPath(filepath.Join(dir, name))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: find %s (tools/setup.sh run installs it): %w", ErrMissing, name, err)
-		}
-		paths = append(paths, path)
-	}
-	return paths, nil
-}
-
 //go:embed templates
 var templateFiles embed.FS
 
@@ -104,8 +82,8 @@ var templates = template.Must(template.New("").Option("missingkey=error").
 	Funcs(template.FuncMap{"families": func() []Family { return []Family{IPv4, IPv6} }}).
 	ParseFS(templateFiles, "templates/*.conf"))
 
-// write writes a program's configuration file below dir.
-func write(dir string, p program, s settings) error {
+// write writes a process's configuration file below dir.
+func write(dir string, p process, s settings) error {
 	var b strings.Builder
 	if err := templates.ExecuteTemplate(&b, p.name+".conf", s); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", p.name, err)

@@ -72,7 +72,7 @@ func start(ctx context.Context, k Kind, m *lab.Machine, c Config) (*Router, erro
 	if err := os.WriteFile(filepath.Join(r.dir, record), raw, 0o600); err != nil {
 		return nil, err
 	}
-	for _, p := range r.daemon.programs(s) {
+	for _, p := range r.daemon.processes(s) {
 		err := r.run(ctx, p, s)
 		if err != nil {
 			r.Kill()
@@ -145,7 +145,7 @@ func own(dir, name string) error {
 }
 
 // run starts one program and returns once it answers.
-func (r *Router) run(ctx context.Context, p program, s settings) error {
+func (r *Router) run(ctx context.Context, p process, s settings) error {
 	if err := write(r.dir, p, s); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (r *Router) mounts() map[string]string {
 }
 
 // check asks a program what it thinks of its configuration file.
-func (r *Router) check(ctx context.Context, p program) error {
+func (r *Router) check(ctx context.Context, p process) error {
 	var out []byte
 	err := lab.WithMounts(r.mounts(), func() (err error) {
 		out, err = r.ask(ctx, r.daemon.check(p.name))

@@ -71,7 +71,7 @@ func TestDaemonsAcceptTheirConfigurations(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := &Router{kind: k, daemon: d, dir: t.TempDir()}
-				for _, p := range d.programs(s) {
+				for _, p := range d.processes(s) {
 					if err := write(r.dir, p, s); err != nil {
 						t.Fatal(err)
 					}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/program"
 )
 
 const routerASN = 65000
@@ -129,18 +129,19 @@ func signal(t *testing.T, frozen bool, processes ...*lab.Process) {
 	}
 }
 
-// need fails the test when a program is missing: `make setup` installs it.
-func need(t *testing.T, program string) string {
+// need fails the test when a program is missing, or only others have its name.
+func need(t *testing.T, p program.Program) string {
 	t.Helper()
-	path, err := exec.LookPath(program)
+	found, err := p.Find()
 	if err != nil {
-		t.Fatalf("%s is missing: install the packages bird2 and frr (tools/setup.sh)", program)
+		t.Fatal(err)
 	}
-	return path
+	return found.Path
 }
 
 type bird struct {
 	m       *lab.Machine
+	client  string // birdc
 	socket  string
 	process *lab.Process
 }
@@ -200,14 +201,15 @@ protocol bgp edge {
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.process = daemon(t, m, need(t, "bird"), "-f", "-c", file, "-s", b.socket)
+	b.client = need(t, program.BIRDClient)
+	b.process = daemon(t, m, need(t, program.BIRD), "-f", "-c", file, "-s", b.socket)
 	eventually(t, "bird answers", func() bool { _, err := b.ask("show status"); return err == nil })
 }
 
 func (b *bird) ask(what string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	out, err := b.m.Command(ctx, "birdc", "-s", b.socket, what).CombinedOutput()
+	out, err := b.m.Command(ctx, b.client, "-s", b.socket, what).CombinedOutput()
 	return string(out), err
 }
 
@@ -276,14 +278,13 @@ func (b *bird) freeze(t *testing.T, frozen bool) { signal(t, frozen, b.process) 
 
 type frr struct {
 	m         *lab.Machine
+	shell     string // vtysh
 	dir       string
 	processes []*lab.Process
 }
 
-const frrDaemons = "/usr/lib/frr/"
-
 func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
-	f.m, f.dir, f.processes = m, t.TempDir(), nil
+	f.m, f.shell, f.dir, f.processes = m, need(t, program.Vtysh), t.TempDir(), nil
 	var b strings.Builder
 	line := func(ok bool, format string, args ...any) {
 		if ok {
@@ -315,7 +316,7 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	}
 	account, err := user.Lookup("frr")
 	if err != nil {
-		t.Fatalf("no user frr (%v): install the package frr (tools/setup.sh)", err)
+		t.Fatalf("no user frr (%v): install the package frr (tools/setup.sh frr)", err)
 	}
 	uid, _ := strconv.Atoi(account.Uid)
 	gid, _ := strconv.Atoi(account.Gid)
@@ -325,13 +326,14 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	if err := os.Chmod(filepath.Dir(f.dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []string{"zebra", "bfdd", "bgpd"} {
+	for _, p := range []program.Program{program.Zebra, program.BFDd, program.BGPd} {
+		d := p.Name
 		file := filepath.Join(f.dir, d+".conf")
 		if err := os.WriteFile(file, []byte(files[d]), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		argv := []string{
-			need(t, frrDaemons+d), "-u", "frr", "-g", "frr", "-f", file, "-i", filepath.Join(f.dir, d+".pid"),
+			need(t, p), "-u", "frr", "-g", "frr", "-f", file, "-i", filepath.Join(f.dir, d+".pid"),
 			"-z", filepath.Join(f.dir, "zebra.sock"), "--vty_socket", f.dir, "-A", "127.0.0.1", "-P", "0",
 		}
 		if d == "bfdd" {
@@ -345,7 +347,7 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 func (f *frr) ask(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	out, err := f.m.Command(ctx, append([]string{"vtysh", "--vty_socket", f.dir}, args...)...).Output()
+	out, err := f.m.Command(ctx, append([]string{f.shell, "--vty_socket", f.dir}, args...)...).Output()
 	return string(out), err
 }
 
