@@ -30,7 +30,7 @@ help: ## Print this help
 	  /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: build ## See it work: a router, three edges, two clusters, 10,000 requests, and things that die (root)
-	@tools/setup.sh run
+	@tools/setup.sh demo
 	@bin/fairlead lab demo $(if $(PICTURE),--picture $(PICTURE))
 
 test: build ## Everything that CI checks: generated code, linters, guards, all tests (as root also those that need it)
@@ -48,11 +48,11 @@ build: ## Build bin/fairlead
 	@go build -v -ldflags="$$(tools/ldflags.sh)" -o bin/fairlead ./cmd/fairlead 2>&1 | tools/progress.sh
 
 images: build ## The images for Kubernetes, in bin/images: no registry and no daemon needed (deploy/images.txt lists them)
-	@tools/setup.sh run
+	@tools/setup.sh envoy
 	@go run ./tools/images -envoy "$$FAIRLEAD_ENVOY"
 
 manifests: ## Write deploy/manifests and the plane's rights from the chart and the program (a test compares them)
-	@tools/setup.sh run
+	@tools/setup.sh helm
 	@go test -count=1 ./test/kubernetes -run 'Rights|Manifests' -update
 
 generate: ## Regenerate protobufs, deepcopy functions and CRDs
@@ -79,19 +79,19 @@ test-quick: ## Guards and tests that take seconds, with cached results
 	@go test -short -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS) $(PACKAGES)
 
 test-only: build ## Only the tests of PACKAGES, without linters
-	@tools/setup.sh run cluster uml
+	@tools/setup.sh demo test cluster uml
 	@go build -o .tools/bin/ ./tools/testsum
 	@$(TEST) $(PACKAGES) | $(SUM)
 
 test-root: build ## Only the packages whose tests need root, and no skip for want of it
 	@[[ $$(id -u) == 0 ]] || { echo "test-root: run as root: these tests make network namespaces and mounts" >&2; exit 1; }
-	@tools/setup.sh run cluster uml
+	@tools/setup.sh demo test cluster uml
 	@go build -o .tools/bin/ ./tools/testsum
 	@$(TEST) $$(go list $(ROOT_PACKAGES) 2>/dev/null) | $(SUM)
 
 conformance: build ## The Gateway API's conformance suite in a real cluster, with both sets of definitions; writes the reports (root; 3 minutes)
 	@[[ $$(id -u) == 0 ]] || { echo "conformance: run as root: clusters are made of namespaces" >&2; exit 1; }
-	@tools/setup.sh run cluster
+	@tools/setup.sh demo cluster
 	@go build -o .tools/bin/ ./tools/testsum
 	@FAIRLEAD_CONFORMANCE_REPORTS=$(CURDIR)/docs/reference/conformance $(TEST) ./test/conformance | $(SUM)
 
@@ -106,32 +106,32 @@ clean: ## Remove what was built here (not the tools in .tools, not Go's cache)
 .PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp bench-routes bench-edge bench-lb bench-survival bench-health bench-e2e
 bench: bench-start bench-delta bench-translate bench-lb bench-routes bench-edge bench-survival bench-health bench-e2e bench-bgp bench-ecmp ## All benchmarks: an hour
 bench-start: build ## Time from exec to ready, memory of plane and agent (root)
-	@tools/setup.sh run
+	@tools/setup.sh envoy
 	@bin/fairlead lab bench start
 bench-delta: build ## Cost of one change for 1, 100 and 1,000 subscribers
 	@bin/fairlead lab bench delta
 bench-translate: build ## Cost of one change among 20,000 routes and 100,000 endpoints
 	@bin/fairlead lab bench translate
 bench-bgp: build ## How soon BIRD and FRR follow edges that come, go and die, and what clients lose (root; 18 minutes)
-	@tools/setup.sh run
+	@tools/setup.sh demo frr
 	@bin/fairlead lab bench bgp
 bench-routes: build ## What 100 to 20,000 routes cost, and how soon a change of one is served (root; 15 minutes)
-	@tools/setup.sh run
+	@tools/setup.sh demo
 	@bin/fairlead lab bench routes
 bench-edge: build ## Latency and processor time of Envoy by routes, endpoints and prefixes (8 minutes)
-	@tools/setup.sh run
+	@tools/setup.sh envoy
 	@bin/fairlead lab bench edge
 bench-lb: build ## What one packet costs the XDP load balancer, by kind and mode (root; 3 minutes)
 	@bin/fairlead lab bench lb
 bench-survival: build ## What 10,000 open connections survive: load balancers and backends come, drain and die (root; 25 minutes)
-	@tools/setup.sh run
+	@tools/setup.sh demo
 	@bin/fairlead lab bench survival
 bench-health: build ## Until when a dead backend gets new connections (root; 5 minutes)
-	@tools/setup.sh run
+	@tools/setup.sh demo
 	@bin/fairlead lab bench health
 bench-e2e: build ## HTTP through XDP, nftables, HAProxy, nginx and Envoy, compared with none (root; 12 minutes)
-	@tools/setup.sh run bench
+	@tools/setup.sh demo bench
 	@bin/fairlead lab bench e2e
 bench-ecmp: build ## The number of edges changes at random: delay of the router, throughput; two plots (root; 5 minutes)
-	@tools/setup.sh run
+	@tools/setup.sh demo frr
 	@bin/fairlead lab bench ecmp

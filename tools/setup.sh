@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Installs what a fresh Debian or Ubuntu lacks, and says what and why. Does nothing, quickly, when nothing is missing.
 #
-#   tools/setup.sh            everything
-#   tools/setup.sh run        what the demo and the tests run: Envoy, kubectl, Helm, h2spec, Pebble, lego, testssl, and the routers BIRD and FRR
+#   tools/setup.sh            everything but bench
+#   tools/setup.sh demo       what the demo and most benchmarks run: Envoy, kubectl and the router BIRD
+#   tools/setup.sh test       what the tests run besides: the router FRR, Helm, h2spec, Pebble, lego, testssl
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
-#   tools/setup.sh bench      what `make bench-e2e` compares with: wrk, HAProxy, nginx
+#   tools/setup.sh bench      what `make bench-e2e` compares and measures with: wrk, HAProxy, nginx
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
+#
+# Single parts of demo and test: envoy, kubectl, bird, frr, helm, h2spec, acme, testssl.
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
 # .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
@@ -28,10 +31,12 @@ die() {
 	exit 1
 }
 
-# debian FILE PACKAGES REASON: FILE is what we need to find afterwards, a command or an absolute path.
+# debian FILE PACKAGES REASON: FILE is what we need to find afterwards, a command or an absolute path. A command is
+# asked who it is and what it can, as labs ask it (lab/program): another program may have its name.
 debian() {
 	local file=$1 packages=$2 reason=$3
 	have "$file" && return
+	[[ $file == /* ]] || ! command -v "$file" >/dev/null || say "$(lacks "$file")"
 	command -v apt-get >/dev/null || die "$file is missing ($reason), and this is no Debian or Ubuntu: install it by hand"
 	local as_root=()
 	if [[ $(id -u) != 0 ]]; then
@@ -47,7 +52,7 @@ debian() {
 		# shellcheck disable=SC2086
 		"${as_root[@]}" "${install[@]}" $packages >"$log" 2>&1 || die "apt-get install $packages: $(tail -n 3 "$log")"
 	fi
-	have "$file" || die "$packages is installed, but $file is still missing"
+	have "$file" || die "$packages is installed, but $file is still missing: $([[ $file == /* ]] || lacks "$file")"
 }
 
 # service UNIT FILE PACKAGE REASON: like debian, for a package whose service must not run: labs start their own.
@@ -55,6 +60,11 @@ debian() {
 service() {
 	local unit=$1 file=$2 package=$3 reason=$4
 	have "$file" && return
+	# A service that was there before is this host's, and stays as it is.
+	if [[ -e /etc/init.d/$unit || -e /lib/systemd/system/$unit.service || -e /etc/systemd/system/$unit.service ]]; then
+		debian "$file" "$package" "$reason"
+		return
+	fi
 	local as_root=() policy=/usr/sbin/policy-rc.d ours=
 	if [[ $(id -u) != 0 ]]; then
 		command -v sudo >/dev/null || die "$file is missing ($reason): run as root: apt-get install $package"
@@ -81,9 +91,12 @@ service() {
 have() {
 	case $1 in
 	/*) [[ -e $1 ]] ;;
-	*) command -v "$1" >/dev/null ;;
+	*) [[ -z $(lacks "$1") ]] ;;
 	esac
 }
+
+# lacks COMMAND: what is wrong with it; nothing if it is there and the right one.
+lacks() { PATH=$PATH:/usr/sbin .tools/bin/check "$1" 2>&1 || true; }
 
 # built STAMP KEY: was STAMP written by the same KEY (tool versions and Go version)?
 built() { [[ -r $1 && $(<"$1") == "$2" ]]; }
@@ -102,6 +115,7 @@ setup_go() {
 	command -v go >/dev/null || die "Go is missing: install Go $(awk '$1 == "go" { print $2 }' go.mod) or newer from https://go.dev/dl"
 	# Asks for nothing when Go is new enough; else says so, or takes the toolchain that go.mod names.
 	go_version=$(go env GOVERSION) || die "this Go cannot build the module; go.mod wants $(awk '$1 == "go" { print $2 }' go.mod)"
+	go build -o .tools/bin/check ./lab/program/check
 }
 
 setup_envoy() {
@@ -139,25 +153,41 @@ setup_kubectl() {
 	printf '%s' "$key" >.tools/kubectl.stamp
 }
 
-setup_routers() {
-	service bird /usr/sbin/bird bird2 "a router that labs announce VIPs to"
-	service frr /usr/lib/frr/bgpd frr "the other router that labs announce VIPs to"
+setup_bird() {
+	service bird bird bird2 "a router that labs announce VIPs to"
+	service bird birdc bird2 "what labs ask that router with"
 }
 
-# An authority that speaks ACME, a client of it, and what judges the TLS that we speak.
-setup_certificates() {
+setup_frr() {
+	local program
+	for program in bgpd zebra bfdd vtysh; do
+		service frr "$program" frr "the other router that labs announce VIPs to"
+	done
+}
+
+setup_h2spec() { go_tools h2spec "h2spec judges our HTTP/2 in tests"; }
+
+setup_helm() { go_tools helm "Helm checks the chart, writes the manifests out of it and installs it in tests"; }
+
+setup_acme() {
 	go_tools acme "Pebble, Let's Encrypt's small ACME server, issues certificates in tests"
 	debian lego lego "gets certificates from an ACME server in tests, as people do"
-	debian testssl testssl.sh "judges our TLS in tests"
 }
 
-setup_run() {
+setup_testssl() { debian testssl testssl.sh "judges our TLS in tests"; }
+
+setup_demo() {
 	setup_envoy
 	setup_kubectl
-	go_tools h2spec "h2spec judges our HTTP/2 in tests"
-	go_tools helm "Helm checks the chart, writes the manifests out of it and installs it in tests"
-	setup_certificates
-	setup_routers
+	setup_bird
+}
+
+setup_test() {
+	setup_frr
+	setup_h2spec
+	setup_helm
+	setup_acme
+	setup_testssl
 }
 
 setup_generate() {
@@ -177,7 +207,7 @@ setup_lint() {
 
 # Programs of test clusters, in .tools/cluster: the module tools/cluster says which.
 setup_cluster() {
-	service containerd /usr/bin/containerd containerd "nodes of test clusters run pods with it"
+	service containerd containerd containerd "nodes of test clusters run pods with it"
 	debian runc runc "nodes of test clusters run pods with it"
 	debian iptables iptables "kube-proxy in test clusters sets its rules with it"
 	local stamp=.tools/cluster.stamp key
@@ -197,8 +227,10 @@ setup_cluster() {
 
 setup_bench() {
 	debian wrk wrk "sends requests in benchmarks"
-	service haproxy /usr/sbin/haproxy haproxy "a peer in benchmarks"
-	service nginx /usr/sbin/nginx "nginx-light libnginx-mod-stream" "backends and a peer in benchmarks"
+	debian taskset util-linux "gives programs a processor each in benchmarks"
+	debian curl curl "waits for the first answer in benchmarks"
+	service haproxy haproxy haproxy "a peer in benchmarks"
+	service nginx nginx "nginx-light libnginx-mod-stream" "backends and a peer in benchmarks, where it forwards TCP"
 }
 
 # There is none but for x86: tests that need it skip then.
@@ -208,14 +240,14 @@ setup_uml() {
 		say "going on without user-mode Linux: tests of IPVS skip"
 }
 
-[[ $# -gt 0 ]] || set -- run generate lint cluster uml
+[[ $# -gt 0 ]] || set -- demo test generate lint cluster uml
 mkdir -p .tools/bin bin
 exec 9>.tools/lock
 flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	run | generate | lint | cluster | uml | bench) "setup_$part" ;;
-	*) die "unknown part $part (run, generate, lint, cluster, uml, bench)" ;;
+	demo | test | generate | lint | cluster | uml | bench | envoy | kubectl | bird | frr | helm | h2spec | acme | testssl) "setup_$part" ;;
+	*) die "unknown part $part (demo, test, generate, lint, cluster, uml, bench; or envoy, kubectl, bird, frr, helm, h2spec, acme, testssl)" ;;
 	esac
 done

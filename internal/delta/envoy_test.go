@@ -42,7 +42,7 @@ func findEnvoy(t *testing.T) string {
 			return path
 		}
 	}
-	t.Skip("no Envoy: not in FAIRLEAD_ENVOY, on PATH or in .tools (make setup installs it)")
+	t.Skip("no Envoy: not in FAIRLEAD_ENVOY, on PATH or in .tools (tools/setup.sh envoy installs it)")
 	return ""
 }
 

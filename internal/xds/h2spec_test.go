@@ -65,7 +65,7 @@ func TestHTTP2Specification(t *testing.T) {
 		root, _ := filepath.Abs("../..")
 		tool = filepath.Join(root, ".tools", "bin", "h2spec")
 		if _, err := os.Stat(tool); err != nil {
-			t.Fatal("no h2spec: run tools/setup.sh run")
+			t.Fatal("no h2spec: run tools/setup.sh h2spec")
 		}
 	}
 	w := newWorld(t)

@@ -159,7 +159,7 @@ func program(t *testing.T, name string) string {
 	}
 	path, err = exec.LookPath(name)
 	if err != nil {
-		t.Fatalf("%v: run tools/setup.sh", err)
+		t.Fatalf("%v: run tools/setup.sh test", err)
 	}
 	return path
 }

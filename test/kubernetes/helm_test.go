@@ -30,7 +30,7 @@ func helmPath(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("no Helm (tools/setup.sh run builds it): %v", err)
+		t.Fatalf("no Helm (tools/setup.sh helm builds it): %v", err)
 	}
 	return path
 }

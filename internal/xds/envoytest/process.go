@@ -22,7 +22,7 @@ import (
 )
 
 // ErrNoEnvoy says that no Envoy binary was found; tests skip with it as the reason.
-var ErrNoEnvoy = errors.New("no envoy: set FAIRLEAD_ENVOY, put one on PATH or run make setup (.tools/envoy)")
+var ErrNoEnvoy = errors.New("no envoy: set FAIRLEAD_ENVOY, put one on PATH or run tools/setup.sh envoy (.tools/envoy)")
 
 // Find is the path of the Envoy to use: FAIRLEAD_ENVOY, then PATH, then .tools/envoy
 // at the root of the repository that holds the working directory.
