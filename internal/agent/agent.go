@@ -244,7 +244,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.drainer.leave(ctx, func() bool { return false })
 		}
 		if c.DrainOnStop {
-			a.release(ctx)
+			a.balancer.leave(true)
+			a.release(ctx, a.balancer.hasNeighbours() && !a.drainer.settle(ctx, a.hears))
 		}
 		cancel(context.Cause(stop))
 	case <-ctx.Done():
@@ -258,12 +259,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// release takes what is balanced out of the kernel. Without a plane other machines do not
-// hear that this one leaves: they go on to send it flows, and only what is in its kernel
-// passes them on.
-func (a *Agent) release(ctx context.Context) {
-	if plane, trouble := a.upstream.status(); plane == "" && a.balancer.hasNeighbours() {
-		a.config.Log.Warn("no plane tells the other machines that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
+// hears says that a plane is there.
+func (a *Agent) hears() bool {
+	plane, _ := a.upstream.status()
+	return plane != ""
+}
+
+// release takes what is balanced out of the kernel. Other machines that have not noticed that
+// this one leaves go on to send it flows, and only what is in its kernel passes them on. So
+// it is without a plane, which tells them.
+func (a *Agent) release(ctx context.Context, unnoticed bool) {
+	if unnoticed {
+		_, trouble := a.upstream.status()
+		a.config.Log.Warn("other machines may not know that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
 			"trouble", trouble)
 		a.mu.Lock()
 		a.left = true

@@ -64,9 +64,10 @@ type balancer struct {
 	joined    map[model.FrontendKey]*place
 	proxy     string // why this machine's proxy serves nothing; "" when it serves
 	leaving   bool   // this machine's proxy is to get no new flow
-	released  bool   // nothing is balanced any more
-	began     bool   // joined is what the plane has said
-	moved     bool   // what is observed may differ
+	departs   departure
+	released  bool // nothing is balanced any more
+	began     bool // joined is what the plane has said
+	moved     bool // what is observed may differ
 	drives    []drive
 }
 
@@ -106,7 +107,8 @@ func newBalancer(c Config, s *state, changed func()) *balancer {
 		news: make(chan struct{}, 1), asks: make(chan struct{}, 1), known: make(chan struct{}), drained: make(chan struct{}, 1), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
 		nodes: map[string]*model.Node{}, vips: map[string]model.VIP{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
-		joined: map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
+		departs: departure{parting: map[model.FrontendKey]uint32{}},
+		joined:  map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
 	}
 	if b.parts.Changed == nil {
 		b.parts.Changed = make(chan struct{}, 1)
@@ -118,6 +120,7 @@ func newBalancer(c Config, s *state, changed func()) *balancer {
 func (b *balancer) take(c delta.Change) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.departs.told++
 	if c.Type == typeNode {
 		return b.takeNode(c)
 	}
@@ -214,7 +217,7 @@ func (b *balancer) apply() (again time.Duration) {
 	moved := b.ask()
 	b.mu.Lock()
 	b.moved = b.moved || moved
-	released := b.released
+	released, told := b.released, b.departs.told
 	b.mu.Unlock()
 	if !serving && !released {
 		return 0 // it is not known yet what of an earlier agent's is to go
@@ -240,6 +243,9 @@ func (b *balancer) apply() (again time.Duration) {
 		poke(b.drained)
 	}
 	b.mu.Lock()
+	if b.departs.carried != told && !slices.ContainsFunc(b.drives, func(d drive) bool { return d.behind }) {
+		b.departs.carried, b.moved = told, true
+	}
 	moved = b.moved || !b.began
 	b.moved, b.began = false, true
 	b.mu.Unlock()
@@ -275,6 +281,9 @@ func (b *balancer) join(now time.Time) (again time.Duration) {
 				was.until = now.Add(linger)
 			}
 			if left := was.until.Sub(now); left > 0 && !b.released {
+				if is != nil && !slices.Equal(was.Backends, is.Backends) { // its backends change meanwhile, and it sends new flows to none that leaves
+					was.Balanced = &model.Balanced{Frontend: was.Frontend, Backends: is.Backends}
+				}
 				if again == 0 || left < again {
 					again = left
 				}
@@ -482,10 +491,16 @@ func (b *balancer) proxyIs(why string) {
 func (b *balancer) leave(on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.leaving != on {
-		b.leaving = on
-		poke(b.news)
+	if b.leaving == on {
+		return
 	}
+	b.leaving, b.departs.as = on, 0
+	if on {
+		b.departs.as = uint64(max(b.now().UnixNano(), 1))
+	}
+	b.departs.told++
+	poke(b.news)
+	b.changed()
 }
 
 // hasNeighbours says that other machines may send this one what it balances or has backends

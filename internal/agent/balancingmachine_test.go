@@ -61,12 +61,23 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	}
 
 	p = newPlane(t, p.authority)
+	p.notice = make(chan struct{})
 	m.config.Planes = []string{p.address}
 	a, stop = m.start()
 	c, _ = p.call()
 	c.must(t, responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
 	eventually(t, "it is connected", func() bool { return a.Status().Plane != "" })
-	stop()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		stop()
+	}()
+	eventually(t, "it says that it leaves", func() bool { return a.balancer.leavesAs() > 0 })
+	if again.has().Frontends[web] == nil {
+		t.Error("what others still send here is not passed on any more, and none has noticed that it leaves")
+	}
+	close(p.notice)
+	<-over
 	if len(again.has().Frontends) != 0 || a.Left() {
 		t.Error("the end of an agent that drains left something")
 	}

@@ -11,8 +11,8 @@ type Drainer interface {
 	// Drain has the proxy close each connection after the answer that is under way
 	// ("Connection: close", GOAWAY), and take new ones as before; false takes it back.
 	Drain(ctx context.Context, on bool) error
-	// Connections that clients have to the proxy.
-	Connections(ctx context.Context) (uint64, error)
+	// Connections that clients have to the proxy, and how many it has taken so far.
+	Connections(ctx context.Context) (open, taken uint64, err error)
 }
 
 const (
@@ -91,10 +91,14 @@ func (d *drainer) run(stop, ctx context.Context) {
 func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	limit := d.limit()
 	d.balancer.leave(true)
+	// Before a router moves a flow, this machine's kernel lets no new one begin here.
+	if !until(ctx, releaseTime, recalled, d.balancer.isCarried) && ctx.Err() == nil && !recalled() {
+		d.log.Warn("new flows may still come to this machine's proxy: its data planes do not follow")
+	}
 	breaks := d.announcer.survives()
 	if breaks == "" {
 		d.log.Info("draining: no VIP is announced, and other machines pass this one's flows on until they end", "limit", limit)
-		d.announcer.withdraw(ctx)
+		d.withdraw(ctx)
 	} else {
 		d.log.Info("draining: connections close after the answer under way", "limit", limit, "announced", breaks)
 	}
@@ -110,7 +114,7 @@ func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 		return false
 	}
 	if breaks != "" {
-		d.announcer.withdraw(ctx)
+		d.withdraw(ctx)
 	}
 	d.log.Info("drained: no VIP is announced")
 	return true
@@ -135,12 +139,57 @@ func (d *drainer) quieten(ctx context.Context) bool {
 	return err == nil
 }
 
-// wait returns when the proxy has no connection, or the limit is over.
+// withdraw takes everything back, and returns when routers have followed: when nothing comes
+// any more that no other machine has passed on.
+func (d *drainer) withdraw(ctx context.Context) {
+	if !d.announcer.withdraw(ctx) {
+		return
+	}
+	if !silence(ctx, afterWithdraw, followTime, func() (uint64, bool) { return d.coming(ctx) }) && ctx.Err() == nil {
+		d.log.Warn("something still comes to VIPs that are withdrawn: a router does not follow, or a host has a route of its own to this machine", "waited", followTime)
+	}
+}
+
+// coming is how much came so far: packets where a data plane counts them, else connections.
+func (d *drainer) coming(ctx context.Context) (uint64, bool) {
+	if n, known := d.balancer.arrived(); known {
+		return n, true
+	}
+	if d.proxy == nil {
+		return 0, false
+	}
+	_, taken, err := d.proxy.Connections(ctx)
+	return taken, err == nil
+}
+
+// settle waits, after leave, until the machine's kernel may let go of everything: no other
+// machine sends new flows here, and those that were here have ended. It says whether that
+// is so of the others. hears says that a plane is there to tell them.
+func (d *drainer) settle(ctx context.Context, hears func() bool) (noticed bool) {
+	noticed = until(ctx, noticeTime, func() bool { return !hears() }, d.balancer.isNoticed)
+	// What began before they had noticed.
+	d.wait(ctx, d.limit(), func() bool { return false })
+	return noticed
+}
+
+// connections that clients have: of the proxy, and in the kernel, which has those that the
+// proxy has not taken yet, and those of which the last bytes are on their way.
+func (d *drainer) connections(ctx context.Context) (n uint64, err error) {
+	if d.proxy != nil {
+		if n, _, err = d.proxy.Connections(ctx); err != nil || n > 0 {
+			return n, err
+		}
+	}
+	open, err := d.balancer.open()
+	return uint64(open), err
+}
+
+// wait returns when there is no connection, or the limit is over.
 func (d *drainer) wait(ctx context.Context, limit time.Duration, recalled func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for seen := 0; !recalled(); {
-		if n, err := d.proxy.Connections(ctx); err != nil || n > 0 {
+		if n, err := d.connections(ctx); err != nil || n > 0 {
 			seen = 0
 		} else if seen++; seen == quietLooks {
 			return

@@ -19,6 +19,7 @@ import (
 type busyProxy struct {
 	mu          sync.Mutex
 	connections uint64
+	taken       uint64
 	draining    bool
 	drained     int // how often it was told to
 	asked       int
@@ -37,11 +38,11 @@ func (p *busyProxy) Drain(_ context.Context, on bool) error {
 	return nil
 }
 
-func (p *busyProxy) Connections(context.Context) (uint64, error) {
+func (p *busyProxy) Connections(context.Context) (open, taken uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
-	return p.connections, nil
+	return p.connections, p.taken, nil
 }
 
 func (p *busyProxy) has(n uint64) {
@@ -99,6 +100,7 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration, planes ...*fa
 	d.drainer.begin()
 	var announcing sync.WaitGroup
 	announcing.Go(func() { _ = d.run(ctx) })
+	announcing.Go(func() { _ = d.balancer.run(ctx) })
 	go func() {
 		defer close(d.done)
 		d.drainer.run(stop, ctx)

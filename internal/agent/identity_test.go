@@ -130,7 +130,8 @@ type plane struct {
 	authority *authority
 	address   string
 	stop      func()
-	calls     chan *call // discovery streams as they come
+	calls     chan *call    // discovery streams as they come
+	notice    chan struct{} // what others notice of a machine that leaves is said once it is closed; nil: at once
 
 	mu      sync.Mutex
 	leader  string // not empty: this is a standby

@@ -70,7 +70,8 @@ const (
 	// somebody may have taken one away. What went wrong is tried again after retryHold.
 	repairEvery = 10 * time.Second
 	retryHold   = time.Second
-	// afterWithdraw is what a stopping machine gives the routers to follow.
+	// afterWithdraw is how long nothing must have come to VIPs that are withdrawn, for
+	// routers to have followed.
 	afterWithdraw = time.Second
 )
 
@@ -452,22 +453,20 @@ func (a *announcer) proxyTrouble(now time.Time) (why string, again time.Duration
 	return strings.TrimSuffix("the proxy is "+s.State+": "+s.Message, ": "), 0
 }
 
-// withdraw takes everything back and gives the routers time to follow.
-func (a *announcer) withdraw(ctx context.Context) {
+// withdraw takes everything back and returns when the peers have been told. It says whether
+// there was anything.
+func (a *announcer) withdraw(ctx context.Context) bool {
 	a.quit()
 	a.apply()
 	if !a.announces() {
-		return
+		return false
 	}
 	if s := a.parts.Speaker; s != nil {
 		if err := s.Withdraw(ctx); err != nil && ctx.Err() == nil {
 			a.log.Warn("the peers may not know that the VIPs are withdrawn", "error", err)
 		}
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(afterWithdraw):
-	}
+	return true
 }
 
 // quit has nothing announced from now on.

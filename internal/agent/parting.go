@@ -12,6 +12,8 @@ const (
 	// countBefore is how long before the proxy closes connections those are counted that
 	// it will close.
 	countBefore = time.Second
+	// countEvery is how often connections are counted that a machine still has.
+	countEvery = time.Second
 	// frontendDrain is the drain time of a frontend that says none, as planes have it.
 	frontendDrain = 30 * time.Second
 )
@@ -22,6 +24,7 @@ type parting struct {
 	listener model.ListenerID
 	due      time.Time // when the proxy is told to end them
 	over     time.Time // when the proxy closes those that are left; zero until it is told
+	end      time.Time // when the frontend's drain time is over; zero: the proxy ends them within it
 	counted  bool
 }
 
@@ -29,6 +32,7 @@ type parting struct {
 type errands struct {
 	renew, undo map[model.ListenerID]bool
 	count       []model.FrontendKey
+	open        []model.FrontendKey // of which the plane is to know how many connections there are
 }
 
 // part has the proxy end its connections at VIPs that the machine has no longer, and says
@@ -49,7 +53,36 @@ func (b *balancer) part(now time.Time) (again time.Duration) {
 	for _, key := range e.count {
 		b.count(key)
 	}
+	for _, key := range e.open {
+		n, err := b.parts.Connections(key)
+		if err != nil {
+			n = 1 // it is not known that there is none
+		}
+		b.remain(key, uint32(n))
+	}
 	return again
+}
+
+// remain notes how many connections there are at a VIP that the machine has no longer. As
+// long as there are some, the plane has other machines pass them on to here.
+func (b *balancer) remain(key model.FrontendKey, n uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if was, known := b.departs.parting[key]; !known || was != n {
+		b.departs.parting[key], b.moved = n, true
+	}
+}
+
+// remains is how many connections a machine that lost the VIP still has; one that was not
+// counted yet may have some.
+func (b *balancer) remains(key model.FrontendKey) uint32 {
+	if !b.parted(key) {
+		return 0
+	}
+	if n, known := b.departs.parting[key]; known {
+		return n
+	}
+	return 1
 }
 
 // count says how many connections end with the drain time.
@@ -78,6 +111,9 @@ func (p partings) look(b *balancer, now time.Time) (e errands, again time.Durati
 	for key, f := range b.frontends {
 		if p[key] == nil && b.parted(key) {
 			p[key] = &parting{listener: f.Listener, due: now.Add(drainOf(f) - b.proxyDrain)}
+			if drainOf(f) < b.proxyDrain {
+				p[key].end = now.Add(drainOf(f))
+			}
 		}
 	}
 	e.renew, e.undo = map[model.ListenerID]bool{}, map[model.ListenerID]bool{}
@@ -89,6 +125,7 @@ func (p partings) look(b *balancer, now time.Time) (e errands, again time.Durati
 	for key, x := range p {
 		if !b.parted(key) {
 			delete(p, key)
+			delete(b.departs.parting, key)
 			if !x.over.IsZero() {
 				e.undo[x.listener] = true
 			}
@@ -100,7 +137,23 @@ func (p partings) look(b *balancer, now time.Time) (e errands, again time.Durati
 		}
 		if x.over.IsZero() && !now.Before(x.due) {
 			x.over = now.Add(b.proxyDrain)
+			if x.end.IsZero() {
+				x.end = x.over.Add(cutGrace) // it may be busy
+			}
 			e.renew[x.listener] = true
+		}
+		switch {
+		case !x.end.IsZero() && !now.Before(x.end):
+			if n, known := b.departs.parting[key]; !known || n > 0 {
+				b.departs.parting[key], b.moved = 0, true
+			}
+		case key.Transport != model.TCP || b.parts.Connections == nil: // by time alone
+			if at := x.end; !at.IsZero() {
+				soon(at)
+			}
+		default:
+			e.open = append(e.open, key)
+			soon(now.Add(countEvery))
 		}
 		switch count := x.over.Add(-countBefore); {
 		case x.over.IsZero():

@@ -20,6 +20,7 @@ type leaving struct {
 	*announcing
 	xdp  *fakePlane
 	open int
+	slow bool // the balancer does not run
 }
 
 func newLeaving(t *testing.T) *leaving {
@@ -54,7 +55,9 @@ func (l *leaving) at(drain time.Duration, own model.BackendState, machines ...st
 		vip = vipChange(l.t, v)
 	}
 	l.gives(append(frontendChanges(l.t, f, list...), vip)...)
-	l.look()
+	if !l.slow {
+		l.look()
+	}
 }
 
 func (l *leaving) look() {
@@ -205,4 +208,62 @@ func TestLeavingAPoolOutlivesTheAgent(t *testing.T) {
 	l.after(linger)
 	l.look()
 	l.holds()
+}
+
+// A VIP that comes back is announced once the data plane has it for clients again: until then
+// it holds it for other machines alone, and the kernel would end what routers bring.
+func TestComingBackWaitsForTheDataPlane(t *testing.T) {
+	t.Parallel()
+	l := newLeaving(t)
+	l.at(0, model.BackendReady, "edge-1", "edge-2")
+	l.whole()
+	l.look()
+	l.at(20*time.Second, model.BackendDraining, "edge-2")
+	l.after(linger)
+	l.look()
+	l.says()
+	l.slow = true
+	l.at(20*time.Second, model.BackendReady, "edge-1", "edge-2")
+	l.apply()
+	l.says()
+	l.look()
+	l.says(one.String())
+}
+
+// The plane is told how many connections are left at a VIP that the machine has no longer,
+// until they have ended or their time is over.
+func TestLeavingAPoolSaysWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	l := newLeaving(t)
+	left := func(want uint32) {
+		t.Helper()
+		for _, o := range l.balancer.observed() {
+			if o.FrontendKey == web && o.Parting != want {
+				t.Errorf("%d connections are left, want %d", o.Parting, want)
+			}
+		}
+	}
+	l.at(12*time.Second, model.BackendReady, "edge-1", "edge-2")
+	l.whole()
+	l.look()
+	l.open = 5
+	left(0)
+	l.slow = true
+	l.at(12*time.Second, model.BackendDraining, "edge-2")
+	left(1) // nobody has counted
+	l.look()
+	left(5)
+	l.after(2 * time.Second)
+	l.look()
+	l.after(10 * time.Second) // the proxy's time is over, and it is busy
+	l.look()
+	left(5)
+	l.open = 0
+	l.after(time.Second)
+	l.look()
+	left(0)
+	l.open = 2
+	l.after(cutGrace)
+	l.look()
+	left(0)
 }

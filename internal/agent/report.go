@@ -87,6 +87,9 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 				query.Store(q)
 				poke(question)
 			}
+			if n := instruction.GetLeft(); n > 0 {
+				r.balancer.noticed(n)
+			}
 			if ttl := instruction.GetTimeToLive().AsDuration(); ttl > 0 {
 				r.ttl.Store(int64(ttl))
 				poke(news)
@@ -191,6 +194,12 @@ func (r *reporter) every() time.Duration {
 
 // report is the machine as it is now.
 func (r *reporter) report() *agentv1.Report {
+	carried := r.balancer.carries(r.state.checkpoint())
+	leaving := r.balancer.leavesAs()
+	proxy := r.proxy.Status()
+	if leaving > 0 && proxy.State == proxyReady {
+		proxy.State = "draining" // before it says so itself
+	}
 	addresses, err := r.addresses()
 	if err != nil {
 		r.log.Warn("addresses of the machine are not known", "error", err)
@@ -203,13 +212,15 @@ func (r *reporter) report() *agentv1.Report {
 		AgentVersion: r.version,
 		Addresses:    addresses,
 		Applied:      r.state.applied(),
-		Proxy:        proxyReport(r.proxy.Status()),
+		Proxy:        proxyReport(proxy),
 		Sessions:     wire.Sessions(r.announcer.sessions()),
 		Vips:         wire.VIPStates(r.announcer.observed()),
 		Frontends:    wire.FrontendStates(r.balancer.observed()),
 		Checks:       wire.CheckResults(r.checks.results()),
 		Tunnel:       r.balancer.tunnel(),
 		Ejected:      wire.Ejected(ejected),
+		Carried:      &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
+		Leaving:      leaving,
 	}
 }
 

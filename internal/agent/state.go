@@ -38,6 +38,7 @@ type state struct {
 	withholdTime time.Duration
 	withheld     int // streams that wait for what is remembered
 
+	point delta.Revision // the last checkpoint
 	// network takes what is of the network's types.
 	network func(delta.Change) error
 	// assignments and rows know health where the plane does not.
@@ -220,7 +221,8 @@ func (s *state) take(t delta.Type, changes []delta.Change) ([]delta.Change, erro
 			if err := unmarshal(c.Resource, &m); err != nil {
 				return nil, err
 			}
-			s.gate.Checkpoint(delta.Revision{Epoch: m.GetEpoch(), Number: m.GetRevision()})
+			s.point = delta.Revision{Epoch: m.GetEpoch(), Number: m.GetRevision()}
+			s.gate.Checkpoint(s.point)
 			s.serve()
 		}
 	default:
@@ -563,6 +565,13 @@ func (s *state) revisions() (accepted, settled delta.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.accepted, s.gate.Settled()
+}
+
+// checkpoint is the last one: everything up to it has been taken.
+func (s *state) checkpoint() delta.Revision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.point
 }
 
 // poke leaves one token in a channel of capacity one.

@@ -81,7 +81,8 @@ func (p *plane) Observe(st grpc.BidiStreamingServer[agentv1.Report, agentv1.Inst
 		}
 	}
 	for {
-		if _, err := st.Recv(); err != nil {
+		report, err := st.Recv()
+		if err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -90,6 +91,18 @@ func (p *plane) Observe(st grpc.BidiStreamingServer[agentv1.Report, agentv1.Inst
 		p.mu.Lock()
 		p.reports++
 		p.mu.Unlock()
+		if n := report.GetLeaving(); n > 0 {
+			go func() {
+				if p.notice != nil {
+					select {
+					case <-p.notice:
+					case <-st.Context().Done():
+						return
+					}
+				}
+				_ = st.Send(&agentv1.Instruction{Left: n})
+			}()
+		}
 	}
 }
 

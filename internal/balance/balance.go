@@ -16,6 +16,9 @@ const (
 	DefaultWeight = 100
 	// DefaultDrain is the drain time of a frontend that says none.
 	DefaultDrain = 30 * time.Second
+	// partGrace and partLook: see Input.Parting; and how often it is asked.
+	partGrace = 30 * time.Second
+	partLook  = time.Second
 	// splitWeight is what the targets of a frontend share, if there are several.
 	splitWeight = 1_000_000
 )
@@ -27,6 +30,11 @@ type Input struct {
 	Sets map[model.SetID]*model.BackendSet
 	// Proxies are the backends of a frontend with a listener.
 	Proxies []Proxy
+	// Parting says that a machine which is none of the frontend's any more still has
+	// connections at its proxy; nil: none has. Its proxy is kept for them when the drain time
+	// is over, for another drain time and partGrace at most: the machine ends them, but its
+	// clock is another one, and it may be busy.
+	Parting func(machine string) bool
 	// Health says what is known of a backend; nil: nobody checks.
 	Health func(netip.AddrPort) model.Health
 	// Before is what the last call for the frontend returned; the zero value at first.
@@ -107,17 +115,29 @@ func Backends(in Input) (backends []model.FrontendBackend, after History, next t
 		if gone.IsZero() {
 			gone = in.Now
 		}
-		p = p.become(0, in.Now, drain)
+		over := expired(gone, in.Now, drain)
+		parts := over && in.Parting != nil && id.proxy != "" && !expired(gone, in.Now, 2*drain+partGrace) && in.Parting(id.proxy)
+		if parts { // its flows are looked for as before
+			p = p.become(0, in.Now, 2*drain+partGrace)
+		} else {
+			p = p.become(0, in.Now, drain)
+		}
 		p.gone = gone
 		// One to which nothing could be sent had no flows to finish.
-		if expired(gone, in.Now, drain) || p.unready && p.hop() == 0 {
+		if over && !parts || p.unready && p.hop() == 0 {
 			continue
 		}
-		if !p.unready {
-			due(gone)
-		}
-		for _, k := range p.peaks {
-			due(k.until)
+		if parts {
+			if look := in.Now.Add(partLook); next.IsZero() || look.Before(next) {
+				next = look
+			}
+		} else {
+			if !p.unready {
+				due(gone)
+			}
+			for _, k := range p.peaks {
+				due(k.until)
+			}
 		}
 		state := model.BackendDraining
 		if p.unready {

@@ -351,6 +351,40 @@ func TestProxiesThatGoDrain(t *testing.T) {
 	}
 }
 
+// A proxy whose machine says that it has connections left is kept for them, as it was, but
+// not for ever.
+func TestProxiesThatGoAreKeptForWhatIsLeft(t *testing.T) {
+	f := frontend()
+	f.Listener = "http-80"
+	parting := true
+	var h History
+	at := func(s int, machines ...string) (got string, next time.Time) {
+		in := Input{Frontend: f, Before: h, Now: epoch.Add(time.Duration(s) * time.Second), Parting: func(m string) bool { return m == "y" && parting }}
+		for _, m := range machines {
+			in.Proxies = append(in.Proxies, Proxy{Machine: m})
+		}
+		list, after, next := Backends(in)
+		h = after
+		return text(list), next
+	}
+	at(0, "x", "y", "z")
+	at(1, "x")
+	const kept, over = "x=100/100, y=0/100 draining", "x=100/100"
+	for _, s := range []int{31, 32, 60, 90} {
+		if got, next := at(s, "x"); got != kept || !next.Equal(epoch.Add(time.Duration(s+1)*time.Second)) {
+			t.Errorf("after %d s: %s until %s, want %s, and another look", s, got, next, kept)
+		}
+	}
+	before := h
+	if got, next := at(91, "x"); got != over || !next.IsZero() {
+		t.Errorf("in the end: %s until %s, want %s", got, next, over)
+	}
+	h, parting = before, false
+	if got, _ := at(90, "x"); got != over {
+		t.Errorf("when the last has ended: %s, want %s", got, over)
+	}
+}
+
 func TestAvailable(t *testing.T) {
 	got, _, _ := Backends(Input{Frontend: frontend(model.Target{Set: "a", Weight: 1}), Sets: sets(set("a", "1", "2", "3:unready")), Now: epoch})
 	if n := Available(got); n != 2 {

@@ -238,6 +238,9 @@ type FrontendObserved struct {
 	Message string `json:"message,omitempty"`
 	// Available backends: those that new flows may go to.
 	Available uint32 `json:"available"`
+	// Parting are connections that the machine's proxy still has though the machine has the
+	// VIP no longer.
+	Parting uint32 `json:"parting,omitempty"`
 }
 
 // FrontendState is what a machine does about a frontend.

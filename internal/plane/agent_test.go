@@ -49,6 +49,9 @@ type fakeAgent struct {
 	received map[delta.Type]int
 	problems []*agentv1.Problem
 	stuck    bool // accepts, and applies nothing
+	lags     bool // its kernel stays as it is
+	leaving  uint64
+	left     uint64 // the last leaving of which it was told that all have noticed
 	proxy    agentv1.Proxy_State
 	sessions []model.Session
 	vips     []model.VIPObserved
@@ -278,15 +281,19 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			if err != nil {
 				return
 			}
+			a.with(func() { a.left = max(a.left, instruction.GetLeft()) })
 			a.asked <- instruction
 		}
 	}()
-	var applied delta.Revision
+	var applied, carried delta.Revision
 	var instruction *agentv1.Instruction
 	for {
 		a.mu.Lock()
 		if !a.stuck {
 			applied = a.point
+		}
+		if !a.lags {
+			carried = a.point
 		}
 		report := &agentv1.Report{
 			AgentVersion: "test", Addresses: []string{"192.0.2.7", "2001:db8::7"},
@@ -294,7 +301,8 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			Proxy:    &agentv1.Proxy{State: a.proxy, Version: "1.40.0"},
 			Sessions: wire.Sessions(a.sessions), Vips: wire.VIPStates(a.vips),
 			Frontends: wire.FrontendStates(a.observed()), Tunnel: a.tunnel,
-			Checks: wire.CheckResults(a.results), Ejected: wire.Ejected(a.ejected),
+			Checks: wire.CheckResults(a.results), Ejected: wire.Ejected(a.ejected), Leaving: a.leaving,
+			Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
 		}
 		if n := instruction.GetAskFigures(); n > 0 {
 			report.Figures = wire.Figures(n, nil)

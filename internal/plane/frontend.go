@@ -216,6 +216,7 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 		e.resource = &r
 	}
 	listed := before.list == nil || !slices.Equal(before.backends, backends)
+	l.leaving.weigh(key, before.backends, backends, rev)
 	if listed && e.frontend != nil {
 		r, err := delta.NewResource(name, wire.FrontendBackends(backends))
 		if err != nil {
@@ -284,6 +285,7 @@ func (l *loop) balanceInput(e *frontendEntry) balance.Input {
 	in := balance.Input{Frontend: n, Before: e.history, Now: l.plane.config.Now()}
 	if n.Listener != "" {
 		in.Proxies = l.frontends.proxiesOf(n.Machines)
+		in.Parting = func(machine string) bool { return l.hasParting(machine, n.FrontendKey) }
 		return in
 	}
 	in.Sets = make(map[model.SetID]*model.BackendSet, len(n.Targets))
@@ -384,8 +386,10 @@ func (l *loop) followMachine(name string) {
 	for _, key := range f.around.observe(name, state.Frontends) {
 		maps.Copy(l.due, l.tracker.byFrontend[key])
 	}
+	l.leaving.follow(name, state.Leaving)
 	if l.machines[name] == nil {
 		f.around.forget(name)
+		l.leaving.follow(name, 0)
 	}
 }
 

@@ -50,6 +50,7 @@ type loop struct {
 	machines     map[string]*model.Machine
 	network      network
 	frontends    *frontends
+	leaving      leaving
 	peeked       map[string]southbound.MachineState
 	certificates certificates
 
@@ -79,6 +80,7 @@ func newLoop(p *Plane) *loop {
 		machines:     map[string]*model.Machine{},
 		network:      newNetwork(),
 		frontends:    newFrontends(),
+		leaving:      newLeaving(),
 		peeked:       map[string]southbound.MachineState{},
 		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
@@ -122,6 +124,7 @@ func (l *loop) run(ctx context.Context) {
 		}
 		l.rebalance()
 		clear(l.peeked)
+		l.tellLeaving()
 		var due chan struct{}
 		if len(l.due) > 0 {
 			due = always

@@ -138,6 +138,7 @@ func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.
 	for {
 		if err := send(&agentv1.Instruction{
 			TimeToLive: durationpb.New(s.config.TTL), AskFigures: who.figures.Load(), AskFlows: who.query.Load(),
+			Left: who.left.Load(),
 		}); err != nil {
 			return err
 		}
@@ -146,6 +147,25 @@ func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.
 			return nil
 		case <-who.ask:
 		}
+	}
+}
+
+// Left tells a machine that all others have noticed that it leaves, by the number that it
+// reports. It does nothing where the machine does not report now.
+func (s *Server) Left(machine string, number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machines[machine]
+	if m == nil || m.sessions[observation] == nil {
+		return
+	}
+	who := m.sessions[observation]
+	if who.left.Swap(number) == number {
+		return
+	}
+	select {
+	case who.ask <- struct{}{}:
+	default: // it is about to be told
 	}
 }
 

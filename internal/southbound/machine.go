@@ -43,6 +43,12 @@ type MachineState struct {
 	Sessions []model.Session     // with BGP peers, by peer
 	VIPs     []model.VIPObserved // by address
 
+	// Carried is the last checkpoint of which the machine's kernel carries out everything; zero:
+	// its agent does not say. Leaving is a number: it leaves, and is to hear (Left) when no
+	// other machine sends new flows to its proxy; 0: it does not.
+	Carried delta.Revision
+	Leaving uint64
+
 	Frontends []model.FrontendObserved // by key
 	Checks    []model.CheckResult      // in the order of the report
 	Ejected   []netip.AddrPort         // by its proxy, sorted
@@ -161,6 +167,8 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		state.Sessions, state.VIPs = m.bgp, m.vips
 		state.Frontends, state.Checks, state.Ejected = m.frontends, m.checks, m.ejected
 		state.Tunnel = m.report.GetTunnel()
+		state.Carried = delta.Revision{Epoch: m.report.GetCarried().GetEpoch(), Number: m.report.GetCarried().GetRevision()}
+		state.Leaving = m.report.GetLeaving()
 	}
 	return state
 }

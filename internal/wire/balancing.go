@@ -16,7 +16,7 @@ func FrontendStates(frontends []model.FrontendObserved) []*agentv1.FrontendState
 	for _, f := range frontends {
 		out = append(out, &agentv1.FrontendState{
 			Name: f.String(), State: string(f.State), Mode: string(f.Mode), DataPlane: string(f.DataPlane),
-			Message: text(f.Message), Available: f.Available,
+			Message: text(f.Message), Available: f.Available, Parting: f.Parting,
 		})
 	}
 	return out
@@ -30,7 +30,7 @@ func FrontendStatesOf(frontends []*agentv1.FrontendState) []model.FrontendObserv
 		if key, err := model.ParseFrontend(f.GetName()); err == nil {
 			out = append(out, model.FrontendObserved{
 				FrontendKey: key, State: model.FrontendState(f.GetState()), Mode: model.ForwardMode(f.GetMode()),
-				DataPlane: model.DataPlaneKind(f.GetDataPlane()), Message: f.GetMessage(), Available: f.GetAvailable(),
+				DataPlane: model.DataPlaneKind(f.GetDataPlane()), Message: f.GetMessage(), Available: f.GetAvailable(), Parting: f.GetParting(),
 			})
 		}
 	}

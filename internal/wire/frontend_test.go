@@ -111,7 +111,7 @@ func TestNodeAndCheckGoThereAndBack(t *testing.T) {
 func TestReportsOfBalancingGoThereAndBack(t *testing.T) {
 	dns := model.FrontendKey{VIP: netip.MustParseAddr("2001:db8::1"), Transport: model.UDP, Port: 53}
 	states := []model.FrontendObserved{
-		{FrontendKey: web, State: model.FrontendBalanced, Mode: model.ModeNAT, DataPlane: model.DataPlaneIPVS, Message: "why", Available: 3},
+		{FrontendKey: web, State: model.FrontendBalanced, Mode: model.ModeNAT, DataPlane: model.DataPlaneIPVS, Message: "why", Available: 3, Parting: 4},
 		{FrontendKey: dns, State: model.FrontendRefused},
 	}
 	complete(t, states[0])

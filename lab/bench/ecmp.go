@@ -41,8 +41,8 @@ const (
 	// bodySize of an answer, and downloads that are under way at any time.
 	bodySize  = 64 << 10
 	downloads = 64
-	// downloadTime is when a download is given up.
-	downloadTime = 3 * time.Second
+	// downloadTime is when a download is given up: what is slow, as 64 over one edge are, is not broken.
+	downloadTime = 30 * time.Second
 	// sampleEvery is the length of a sample of the throughput.
 	sampleEvery = 250 * time.Millisecond
 	// ramp is left out of the throughput by count after each change: connections start
@@ -68,10 +68,12 @@ type ECMPResult struct {
 	ByCount []CountRate `json:"throughput_by_edges"`
 	Samples []Sample    `json:"samples"`
 	// Downloads that were complete, and that broke.
-	Complete int64  `json:"downloads_complete"`
-	Broken   int64  `json:"downloads_broken"`
-	Goal     string `json:"goal"`
-	Met      bool   `json:"met"`
+	Complete int64 `json:"downloads_complete"`
+	Broken   int64 `json:"downloads_broken"`
+	// Breaks are the broken ones, in the order in which that was noticed.
+	Breaks []ECMPBreak `json:"breaks,omitempty"`
+	Goal   string      `json:"goal"`
+	Met    bool        `json:"met"`
 }
 
 // ECMPChange is one change of the number of edges.
@@ -80,6 +82,15 @@ type ECMPChange struct {
 	From  int     `json:"from"`
 	To    int     `json:"to"`
 	Delay float64 `json:"delay_ms"`
+}
+
+// ECMPBreak is a download that broke.
+type ECMPBreak struct {
+	At    float64 `json:"at_s"` // when it began
+	After float64 `json:"after_ms"`
+	Read  int64   `json:"bytes_read"`
+	From  string  `json:"from"` // the client's end, if there was a connection
+	Error string  `json:"error"`
 }
 
 // DelaySpread are percentiles by nearest rank.
@@ -185,6 +196,9 @@ type experiment struct {
 	bytes    atomic.Int64 // that clients have read
 	complete atomic.Int64
 	broken   atomic.Int64
+
+	mu     sync.Mutex
+	breaks []ECMPBreak
 
 	changes []ECMPChange
 	samples []Sample // its goroutine's until that has ended
@@ -294,25 +308,33 @@ func (x *experiment) download(ctx context.Context) {
 	address := netip.AddrPortFrom(vip, vipPort).String()
 	buffer := make([]byte, 16<<10)
 	for ctx.Err() == nil {
-		err := x.fetch(ctx, address, buffer)
+		b := ECMPBreak{}
+		began := x.Now()
+		err := x.fetch(ctx, address, buffer, &b)
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
 			x.complete.Add(1)
 		default:
 			x.broken.Add(1)
+			b.At, b.After, b.Error = x.since(began), math.Round(x.Now().Sub(began).Seconds()*10_000)/10, err.Error()
+			x.mu.Lock()
+			x.breaks = append(x.breaks, b)
+			x.mu.Unlock()
+			x.progress("%.3f s: a download broke after %.1f ms and %d bytes from %s: %s", b.At, b.After, b.Read, b.From, b.Error)
 			_ = rest(ctx, 20*time.Millisecond) // an edge that refuses at once is no reason to spin
 		}
 	}
 }
 
-func (x *experiment) fetch(ctx context.Context, address string, buffer []byte) error {
+func (x *experiment) fetch(ctx context.Context, address string, buffer []byte, b *ECMPBreak) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTime)
 	defer cancel()
 	conn, err := x.site.client.Dial(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
+	b.From = conn.LocalAddr().String()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer func() { _ = conn.Close() }()
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "+vipHost+"\r\nConnection: close\r\n\r\n"); err != nil {
@@ -328,6 +350,7 @@ func (x *experiment) fetch(ctx context.Context, address string, buffer []byte) e
 	for {
 		n, err := answer.Body.Read(buffer)
 		x.bytes.Add(int64(n))
+		b.Read += int64(n)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -342,8 +365,8 @@ func (x *experiment) result() ECMPResult {
 	r := ECMPResult{
 		Router: x.Router, Edges: x.Edges, Seed: x.Seed, Duration: x.Duration.Seconds(), EdgeRate: edgeRate / 1e6,
 		Changes: x.changes, Samples: x.samples, Complete: x.complete.Load(), Broken: x.broken.Load(),
-		ByCount: byCount(x.samples, x.changes),
-		Goal: fmt.Sprintf("delay p50 < %d ms, p99 < %d ms, max < %d ms; throughput at least %.0f %% of what the edges can do",
+		ByCount: byCount(x.samples, x.changes), Breaks: x.breaks,
+		Goal: fmt.Sprintf("no download breaks; delay p50 < %d ms, p99 < %d ms, max < %d ms; throughput at least %.0f %% of what the edges can do",
 			delayP50Goal, delayP99Goal, delayMaxGoal, shareGoal*100),
 	}
 	delays := make([]float64, len(x.changes))
@@ -351,7 +374,7 @@ func (x *experiment) result() ECMPResult {
 		delays[i] = c.Delay
 	}
 	r.Delay = delaySpread(delays)
-	r.Met = len(delays) > 0 && r.Delay.P50 < delayP50Goal && r.Delay.P99 < delayP99Goal && r.Delay.Max < delayMaxGoal
+	r.Met = len(delays) > 0 && r.Broken == 0 && r.Delay.P50 < delayP50Goal && r.Delay.P99 < delayP99Goal && r.Delay.Max < delayMaxGoal
 	for _, c := range r.ByCount {
 		r.Met = r.Met && c.Share >= shareGoal
 	}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections counts the established TCP connections of the machine's sockets at an address
-// and port.
+// Connections counts the TCP connections of the machine's sockets at an address and port that
+// are not over: half open, open, or ended here before the client has everything.
 func Connections(at netip.AddrPort) (int, error) {
 	family := uint8(unix.AF_INET6)
 	if at.Addr().Is4() {
@@ -21,9 +21,17 @@ func Connections(at netip.AddrPort) (int, error) {
 	}
 	n := 0
 	for _, s := range sockets {
-		if a, ok := netip.AddrFromSlice(s.ID.Source); ok && s.State == netlink.TCP_ESTABLISHED && netip.AddrPortFrom(a.Unmap(), s.ID.SourcePort) == at {
+		if a, ok := netip.AddrFromSlice(s.ID.Source); ok && isOpen(s.State) && netip.AddrPortFrom(a.Unmap(), s.ID.SourcePort) == at {
 			n++
 		}
 	}
 	return n, nil
+}
+
+func isOpen(state uint8) bool {
+	switch state {
+	case netlink.TCP_SYN_RECV, netlink.TCP_NEW_SYN_REC, netlink.TCP_ESTABLISHED, netlink.TCP_CLOSE_WAIT, netlink.TCP_FIN_WAIT1, netlink.TCP_CLOSING, netlink.TCP_LAST_ACK:
+		return true
+	}
+	return false
 }

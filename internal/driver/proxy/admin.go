@@ -150,6 +150,21 @@ func (a *admin) figures(ctx context.Context) (requests, connections uint64, err 
 	return requests, connections, nil
 }
 
+// taken is how many connections were accepted so far, over all listeners.
+func (a *admin) taken(ctx context.Context) (total uint64, err error) {
+	body, err := a.ask(ctx, http.MethodGet, `/stats?filter=^http\..*\.downstream_cx_total$`)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(body)) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil && !strings.HasPrefix(name, "http.admin.") {
+			total += n
+		}
+	}
+	return total, nil
+}
+
 // retire makes Envoy end each connection with the answer that is under way; it takes
 // new ones as before. (Envoy's drain manager closes while health checks are failed;
 // docs: "admin interface", /healthcheck/fail.)

@@ -152,10 +152,13 @@ func (s *Supervisor) Active(ctx context.Context) ([]string, error) {
 // ones as before; false takes it back. An Envoy that is started later does not know.
 func (s *Supervisor) Drain(ctx context.Context, on bool) error { return s.admin.retire(ctx, on) }
 
-// Connections that clients have to Envoy.
-func (s *Supervisor) Connections(ctx context.Context) (uint64, error) {
-	_, connections, err := s.admin.figures(ctx)
-	return connections, err
+// Connections that clients have to Envoy, and how many it has taken since it started.
+func (s *Supervisor) Connections(ctx context.Context) (open, taken uint64, err error) {
+	_, open, err = s.admin.figures(ctx)
+	if err == nil {
+		taken, err = s.admin.taken(ctx)
+	}
+	return open, taken, err
 }
 
 // Run keeps Envoy running until ctx is done. It is called once at a time.

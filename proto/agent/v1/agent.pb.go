@@ -1787,7 +1787,13 @@ type Report struct {
 	// Backends that the proxy holds for failed (outlier detection), as host:port, sorted.
 	Ejected []string `protobuf:"bytes,11,rep,name=ejected,proto3" json:"ejected,omitempty"`
 	// The flows that the plane asked for last, once.
-	Flows         *Flows `protobuf:"bytes,12,opt,name=flows,proto3" json:"flows,omitempty"`
+	Flows *Flows `protobuf:"bytes,12,opt,name=flows,proto3" json:"flows,omitempty"`
+	// The last checkpoint of which the machine's kernel carries out everything; absent from
+	// agents that do not know.
+	Carried *Checkpoint `protobuf:"bytes,13,opt,name=carried,proto3" json:"carried,omitempty"`
+	// The machine leaves the traffic and is to hear when no other one sends new flows to its
+	// proxy: a number larger than that of any time before; 0: it does not leave.
+	Leaving       uint64 `protobuf:"varint,14,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1906,15 +1912,31 @@ func (x *Report) GetFlows() *Flows {
 	return nil
 }
 
+func (x *Report) GetCarried() *Checkpoint {
+	if x != nil {
+		return x.Carried
+	}
+	return nil
+}
+
+func (x *Report) GetLeaving() uint64 {
+	if x != nil {
+		return x.Leaving
+	}
+	return 0
+}
+
 // FrontendState is what the machine does about a frontend. Names are those of the model.
 type FrontendState struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	Mode          string                 `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
-	DataPlane     string                 `protobuf:"bytes,4,opt,name=data_plane,json=dataPlane,proto3" json:"data_plane,omitempty"`
-	Message       string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
-	Available     uint32                 `protobuf:"varint,6,opt,name=available,proto3" json:"available,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State     string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Mode      string                 `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	DataPlane string                 `protobuf:"bytes,4,opt,name=data_plane,json=dataPlane,proto3" json:"data_plane,omitempty"`
+	Message   string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Available uint32                 `protobuf:"varint,6,opt,name=available,proto3" json:"available,omitempty"`
+	// Connections that the machine's proxy still has at a VIP that the machine has no longer.
+	Parting       uint32 `protobuf:"varint,7,opt,name=parting,proto3" json:"parting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1987,6 +2009,13 @@ func (x *FrontendState) GetMessage() string {
 func (x *FrontendState) GetAvailable() uint32 {
 	if x != nil {
 		return x.Available
+	}
+	return 0
+}
+
+func (x *FrontendState) GetParting() uint32 {
+	if x != nil {
+		return x.Parting
 	}
 	return 0
 }
@@ -3184,7 +3213,10 @@ type Instruction struct {
 	AskFigures uint64 `protobuf:"varint,2,opt,name=ask_figures,json=askFigures,proto3" json:"ask_figures,omitempty"`
 	// Asks for flows in the next report when its number is larger than any before on the
 	// stream.
-	AskFlows      *FlowQuery `protobuf:"bytes,3,opt,name=ask_flows,json=askFlows,proto3" json:"ask_flows,omitempty"`
+	AskFlows *FlowQuery `protobuf:"bytes,3,opt,name=ask_flows,json=askFlows,proto3" json:"ask_flows,omitempty"`
+	// The last leaving of the machine of which every other one has taken notice: none sends
+	// new flows to its proxy any more.
+	Left          uint64 `protobuf:"varint,4,opt,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3238,6 +3270,13 @@ func (x *Instruction) GetAskFlows() *FlowQuery {
 		return x.AskFlows
 	}
 	return nil
+}
+
+func (x *Instruction) GetLeft() uint64 {
+	if x != nil {
+		return x.Left
+	}
+	return 0
 }
 
 var File_proto_agent_v1_agent_proto protoreflect.FileDescriptor
@@ -3388,7 +3427,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xc5\x04\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x98\x05\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
@@ -3402,7 +3441,9 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x06tunnel\x18\n" +
 	" \x01(\v2\x19.fairlead.agent.v1.TunnelR\x06tunnel\x12\x18\n" +
 	"\aejected\x18\v \x03(\tR\aejected\x12.\n" +
-	"\x05flows\x18\f \x01(\v2\x18.fairlead.agent.v1.FlowsR\x05flows\"\xa4\x01\n" +
+	"\x05flows\x18\f \x01(\v2\x18.fairlead.agent.v1.FlowsR\x05flows\x127\n" +
+	"\acarried\x18\r \x01(\v2\x1d.fairlead.agent.v1.CheckpointR\acarried\x12\x18\n" +
+	"\aleaving\x18\x0e \x01(\x04R\aleaving\"\xbe\x01\n" +
 	"\rFrontendState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x12\n" +
@@ -3410,7 +3451,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"data_plane\x18\x04 \x01(\tR\tdataPlane\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1c\n" +
-	"\tavailable\x18\x06 \x01(\rR\tavailable\"\x85\x01\n" +
+	"\tavailable\x18\x06 \x01(\rR\tavailable\x12\x18\n" +
+	"\aparting\x18\a \x01(\rR\aparting\"\x85\x01\n" +
 	"\vCheckResult\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x120\n" +
@@ -3526,13 +3568,14 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x0eSTATE_DRAINING\x10\x03\x12\x11\n" +
 	"\rSTATE_BACKOFF\x10\x04\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x05\x12\r\n" +
-	"\tSTATE_OFF\x10\x06\"\xa6\x01\n" +
+	"\tSTATE_OFF\x10\x06\"\xba\x01\n" +
 	"\vInstruction\x12;\n" +
 	"\ftime_to_live\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeToLive\x12\x1f\n" +
 	"\vask_figures\x18\x02 \x01(\x04R\n" +
 	"askFigures\x129\n" +
-	"\task_flows\x18\x03 \x01(\v2\x1c.fairlead.agent.v1.FlowQueryR\baskFlows2\x9e\x01\n" +
+	"\task_flows\x18\x03 \x01(\v2\x1c.fairlead.agent.v1.FlowQueryR\baskFlows\x12\x12\n" +
+	"\x04left\x18\x04 \x01(\x04R\x04left2\x9e\x01\n" +
 	"\n" +
 	"Enrollment\x12F\n" +
 	"\x04Join\x12\x1e.fairlead.agent.v1.JoinRequest\x1a\x1e.fairlead.agent.v1.Certificate\x12H\n" +
@@ -3628,32 +3671,33 @@ var file_proto_agent_v1_agent_proto_depIdxs = []int32{
 	24, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
 	25, // 27: fairlead.agent.v1.Report.tunnel:type_name -> fairlead.agent.v1.Tunnel
 	27, // 28: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
-	41, // 29: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
-	28, // 30: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	40, // 31: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
-	32, // 32: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
-	30, // 33: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	39, // 34: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
-	31, // 35: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	41, // 36: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	40, // 37: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	41, // 38: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	36, // 39: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 40: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 41: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	40, // 42: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	26, // 43: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	18, // 44: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	19, // 45: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	22, // 46: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	20, // 47: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 48: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	38, // 49: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	47, // [47:50] is the sub-list for method output_type
-	44, // [44:47] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	17, // 29: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
+	41, // 30: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	28, // 31: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
+	40, // 32: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	32, // 33: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
+	30, // 34: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	39, // 35: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	31, // 36: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	41, // 37: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	40, // 38: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	41, // 39: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	36, // 40: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 41: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 42: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	40, // 43: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	26, // 44: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	18, // 45: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 46: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	22, // 47: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	20, // 48: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 49: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	38, // 50: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	48, // [48:51] is the sub-list for method output_type
+	45, // [45:48] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }

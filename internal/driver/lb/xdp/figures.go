@@ -154,6 +154,27 @@ func (d *DataPlane) Figures() ([]model.FrontendFigures, map[string]uint64, error
 	return list, drops, err
 }
 
+// Arrived is described by the interface that the agent states.
+func (d *DataPlane) Arrived() (total uint64, err error) {
+	d.mu.Lock()
+	v := d.view()
+	d.mu.Unlock()
+	if v == nil {
+		return 0, nil
+	}
+	for index, f := range v.frontends {
+		if f.places == nil {
+			continue
+		}
+		c, err := v.sum(v.maps.FrontendCounters, index)
+		if err != nil {
+			return 0, err
+		}
+		total += c.Packets
+	}
+	return total, nil
+}
+
 func (v *view) backends(figures *model.FrontendFigures, index uint32, f viewFrontend, counts *flowCounts) error {
 	for _, m := range f.members {
 		place := f.places[m.id]

@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+)
+
+// A change that is planned is a chain of steps, and each waits until the one before has
+// taken effect wherever it must: in this machine's kernel, at the routers, at the other
+// machines. None waits for a time in which it usually has: a busy machine overruns that.
+
+const (
+	// lookEvery is how often it is looked whether a step has taken effect.
+	lookEvery = 20 * time.Millisecond
+	// noticeTime is how long the others may take to notice that the machine leaves. Where
+	// they do not, what is in its kernel stays and passes on what they send.
+	noticeTime = 30 * time.Second
+	// followTime is how long routers may take to follow. A host that does not go by routes
+	// would be waited for without end.
+	followTime = 15 * time.Second
+	// cutGrace is how long after its time a proxy may take to close what is left.
+	cutGrace = 10 * time.Second
+)
+
+// Arrivals is a data plane that knows how many packets came for the VIPs of this machine by
+// themselves, rather than through a tunnel.
+type Arrivals interface {
+	Arrived() (uint64, error)
+}
+
+// departure is what is known of the machine's leaving. It is guarded by the balancer's lock.
+type departure struct {
+	as   uint64 // its number; 0: the machine does not leave
+	left uint64 // the last one that all others have noticed
+	// told and carried count changes that were asked for, and those that are in the kernel.
+	told, carried uint64
+	point         delta.Revision // the last checkpoint of which everything is in the kernel
+	parting       map[model.FrontendKey]uint32
+}
+
+// carries is the last checkpoint that the kernel carries out; last is the last one that was
+// taken, which everything before has been.
+func (b *balancer) carries(last delta.Revision) delta.Revision {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.departs.carried == b.departs.told && last.Compare(b.departs.point) > 0 {
+		b.departs.point = last
+	}
+	return b.departs.point
+}
+
+// leavesAs is the number of the machine's leaving, 0 while it does not.
+func (b *balancer) leavesAs() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.departs.as
+}
+
+// noticed takes which leaving all others have noticed.
+func (b *balancer) noticed(number uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.departs.left = max(b.departs.left, number)
+}
+
+// isNoticed says that no other machine sends new flows here: all have noticed that it leaves.
+func (b *balancer) isNoticed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.departs.as > 0 && b.departs.left >= b.departs.as
+}
+
+// isCarried says that everything that was asked for is in the kernel.
+func (b *balancer) isCarried() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.departs.carried == b.departs.told || len(b.parts.Planes) == 0
+}
+
+// arrived is how many packets came for VIPs by themselves; false if nothing counts them.
+func (b *balancer) arrived() (total uint64, known bool) {
+	for _, plane := range b.parts.Planes {
+		if a, counts := plane.DataPlane.(Arrivals); counts {
+			n, err := a.Arrived()
+			if err != nil {
+				return 0, false
+			}
+			total, known = total+n, true
+		}
+	}
+	return total, known
+}
+
+// open is how many connections of TCP clients the machine's sockets have at its VIPs.
+func (b *balancer) open() (total int, err error) {
+	if b.parts.Connections == nil {
+		return 0, nil
+	}
+	b.mu.Lock()
+	var keys []model.FrontendKey
+	for key, p := range b.joined {
+		if key.Transport == model.TCP && p.Frontend.Listener != "" {
+			keys = append(keys, key)
+		}
+	}
+	b.mu.Unlock()
+	for _, key := range keys {
+		n, err := b.parts.Connections(key)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// until waits until something is so, and says whether it is. It gives up after a time, when
+// enough says so, or with ctx.
+func until(ctx context.Context, limit time.Duration, enough, is func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for !is() {
+		if enough != nil && enough() {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return is()
+		case <-time.After(lookEvery):
+		}
+	}
+	return true
+}
+
+// silence returns once nothing has come for a time, at most after limit. count is what came
+// so far; false if that is not known now.
+func silence(ctx context.Context, quiet, limit time.Duration, count func() (uint64, bool)) (silent bool) {
+	last, known := count()
+	since := time.Now()
+	return until(ctx, limit, nil, func() bool {
+		n, is := count()
+		if n != last || is != known {
+			last, known, since = n, is, time.Now()
+		}
+		return time.Since(since) >= quiet
+	})
+}

@@ -1,0 +1,121 @@
+package plane
+
+import (
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+)
+
+// leaving is what machines that leave the traffic have to hear: when no other machine sends
+// new flows to their proxies any more. It is said of what kernels do: of what agents have
+// only heard, a busy machine may carry out the least a long time later.
+type leaving struct {
+	// weightless says, by machine and frontend, since which revision a proxy gets no new flow.
+	weightless map[string]map[model.FrontendKey]delta.Revision
+	numbers    map[string]uint64 // machines that leave, with the number that they report
+	told       map[string]uint64
+}
+
+func newLeaving() leaving {
+	return leaving{weightless: map[string]map[model.FrontendKey]delta.Revision{}, numbers: map[string]uint64{}, told: map[string]uint64{}}
+}
+
+// weigh notes which proxies get new flows of a frontend, from a revision on.
+func (v *leaving) weigh(key model.FrontendKey, before, after []model.FrontendBackend, rev delta.Revision) {
+	is := map[string]bool{}
+	for _, b := range after {
+		if !b.Proxy(key) {
+			continue
+		}
+		if b.Weight > 0 {
+			continue
+		}
+		is[b.Machine] = true
+		if v.weightless[b.Machine] == nil {
+			v.weightless[b.Machine] = map[model.FrontendKey]delta.Revision{}
+		}
+		if _, known := v.weightless[b.Machine][key]; !known {
+			v.weightless[b.Machine][key] = rev
+		}
+	}
+	for _, b := range before {
+		if b.Machine != "" && !is[b.Machine] && v.weightless[b.Machine] != nil {
+			if delete(v.weightless[b.Machine], key); len(v.weightless[b.Machine]) == 0 {
+				delete(v.weightless, b.Machine)
+			}
+		}
+	}
+}
+
+// follow notes whether a machine leaves.
+func (v *leaving) follow(name string, number uint64) {
+	if number == 0 {
+		delete(v.numbers, name)
+		delete(v.told, name)
+		return
+	}
+	v.numbers[name] = number
+}
+
+// tellLeaving tells machines that leave when all others have noticed.
+func (l *loop) tellLeaving() {
+	v := &l.leaving
+	for name, number := range v.numbers {
+		if v.told[name] != number && l.unsought(name) {
+			v.told[name] = number
+			l.plane.server.Left(name, number)
+		}
+	}
+}
+
+// unsought says that no kernel of another machine sends new flows to a machine's proxy.
+func (l *loop) unsought(name string) bool {
+	f := l.frontends
+	for key := range f.byProxy[name] {
+		if _, is := l.leaving.weightless[name][key]; is {
+			continue
+		}
+		for _, b := range f.entries[key].backends {
+			if b.Machine == name {
+				return false
+			}
+		}
+	}
+	for key, rev := range l.leaving.weightless[name] {
+		e := f.entries[key]
+		if e == nil || e.frontend == nil {
+			continue
+		}
+		for _, m := range e.frontend.Machines {
+			if m != name && !l.carries(m, rev) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// carries says that a machine's kernel carries out a revision. One that is not heard may do
+// what it did before; one that was never heard does nothing.
+func (l *loop) carries(name string, rev delta.Revision) bool {
+	state := l.peek(name)
+	switch unheard, silent, lost := l.hearing(name, state); {
+	case silent:
+		return true
+	case unheard, lost:
+		return false
+	}
+	if state.Carried == (delta.Revision{}) { // its agent does not say
+		return reached(state, rev)
+	}
+	return state.Carried.Compare(rev) >= 0
+}
+
+// hasParting says that a machine has connections at a frontend whose VIP it has no longer.
+func (l *loop) hasParting(name string, key model.FrontendKey) bool {
+	for _, o := range l.peek(name).Frontends {
+		if o.FrontendKey == key {
+			return o.Parting > 0
+		}
+	}
+	return false
+}
