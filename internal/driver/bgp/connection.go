@@ -120,7 +120,7 @@ func (c *connection) shake(conf model.Peer) *failure {
 	if f != nil {
 		return f
 	}
-	if c.agreed, f = agree(conf, p.routerID, answer.Body.(*packet.BGPOpen)); f != nil {
+	if c.agreed, f = agree(conf, p.routerID, answer.Body.(*theirOpen)); f != nil {
 		return f
 	}
 	p.opened = true

@@ -24,13 +24,15 @@ func header(raw []byte) (kind uint8, length int, err error) {
 	switch kind {
 	case packet.BGP_MSG_OPEN:
 		least += 10
+	// Each OPEN of ours says that the others may be longer (RFC 8654).
 	case packet.BGP_MSG_UPDATE:
-		least += 4
+		least, most = least+4, packet.BGP_MAX_EXTENDED_MESSAGE_LENGTH
 	case packet.BGP_MSG_NOTIFICATION:
-		least += 2
+		least, most = least+2, packet.BGP_MAX_EXTENDED_MESSAGE_LENGTH
 	case packet.BGP_MSG_KEEPALIVE:
 		most = least
 	case packet.BGP_MSG_ROUTE_REFRESH: // its own error code is for what is too short (RFC 7313, 5)
+		most = packet.BGP_MAX_EXTENDED_MESSAGE_LENGTH
 	default:
 		// The length first: RFC 4271 has both, and an absurd one says more of what is at the other end.
 		if length >= least && length <= most {
@@ -80,6 +82,14 @@ func decode(kind uint8, body []byte, fourOctets bool) (m *packet.BGPMessage, err
 			m, err = nil, packet.NewMessageError(packet.BGP_ERROR_MESSAGE_HEADER_ERROR, 0, nil, fmt.Sprintf("decoding it failed: %v", r))
 		}
 	}()
-	return packet.ParseBGPBody(&packet.BGPHeader{Len: uint16(packet.BGP_HEADER_LENGTH + len(body)), Type: kind}, body,
+	h := &packet.BGPHeader{Len: uint16(packet.BGP_HEADER_LENGTH + len(body)), Type: kind}
+	if kind == packet.BGP_MSG_OPEN {
+		o := &theirOpen{}
+		if err := o.DecodeFromBytes(body); err != nil {
+			return nil, err
+		}
+		return &packet.BGPMessage{Header: *h, Body: o}, nil
+	}
+	return packet.ParseBGPBody(h, body,
 		&packet.MarshallingOption{Use2ByteAS: !fourOctets})
 }

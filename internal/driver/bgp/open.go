@@ -16,6 +16,11 @@ type agreed struct {
 	fourOctets bool
 	families   map[packet.Family]bool
 	addPath    map[packet.Family]packet.BGPAddPathMode // of what we send
+	// Messages may have 65,535 bytes (RFC 8654).
+	longMessages bool
+	// ipv4OverIPv6 takes IPv6 next hops for IPv4 prefixes (RFC 8950).
+	ipv4OverIPv6 bool
+	restarts     bool // both speak graceful restart (RFC 4724)
 }
 
 func families(c model.Peer) []packet.Family {
@@ -32,7 +37,7 @@ func families(c model.Peer) []packet.Family {
 // open is our OPEN. The restarted flag is set until the peer has once heard us: it must not wait for our End-of-RIB
 // before it speaks.
 func open(c model.Peer, id netip.Addr, restarted bool) (*packet.BGPMessage, error) {
-	capabilities := []packet.ParameterCapabilityInterface{packet.NewCapRouteRefresh()}
+	capabilities := []packet.ParameterCapabilityInterface{packet.NewCapRouteRefresh(), packet.NewCapExtendedMessage()}
 	for _, f := range families(c) {
 		capabilities = append(capabilities, packet.NewCapMultiProtocol(f))
 	}
@@ -62,61 +67,41 @@ func seconds(d time.Duration) uint16 {
 	return uint16(min((d+time.Second-1)/time.Second, 0xffff))
 }
 
-// agree reads the peer's OPEN.
-func agree(c model.Peer, id netip.Addr, o *packet.BGPOpen) (agreed, *failure) {
+// agree makes of the peer's OPEN what both can.
+func agree(c model.Peer, id netip.Addr, o *theirOpen) (agreed, *failure) {
 	a := agreed{
-		peerID:   o.ID,
-		families: map[packet.Family]bool{},
-		addPath:  map[packet.Family]packet.BGPAddPathMode{},
-	}
-	as := uint32(o.MyAS)
-	theirs := map[packet.Family]bool{}
-	receives := map[packet.Family]bool{}
-	for _, parameter := range o.OptParams {
-		list, ok := parameter.(*packet.OptionParameterCapability)
-		if !ok {
-			continue
-		}
-		for _, capability := range list.Capability {
-			switch v := capability.(type) {
-			case *packet.CapFourOctetASNumber:
-				as, a.fourOctets = v.CapValue, true
-			case *packet.CapMultiProtocol:
-				theirs[v.CapValue] = true
-			case *packet.CapAddPath:
-				for _, t := range v.Tuples {
-					receives[t.Family] = t.Mode&packet.BGP_ADD_PATH_RECEIVE != 0
-				}
-			}
-		}
-	}
-	if len(theirs) == 0 {
-		theirs[packet.RF_IPv4_UC] = true // an OPEN without the capability means IPv4 (RFC 4760)
+		peerID:       o.id,
+		fourOctets:   o.fourOctets,
+		longMessages: o.longMessages,
+		ipv4OverIPv6: o.ipv4OverIPv6,
+		restarts:     o.restarts && c.RestartTime > 0,
+		families:     map[packet.Family]bool{},
+		addPath:      map[packet.Family]packet.BGPAddPathMode{},
 	}
 	for _, f := range families(c) {
-		a.families[f] = theirs[f]
-		if c.AddPath && receives[f] {
+		a.families[f] = o.families[f]
+		if c.AddPath && o.receivesMany[f] {
 			a.addPath[f] = packet.BGP_ADD_PATH_SEND
 		}
 	}
 	const code = packet.BGP_ERROR_OPEN_MESSAGE_ERROR
 	switch {
-	case o.Version != 4:
+	case o.version != 4:
 		return a, refuse(c, model.SessionProtocolError, code, packet.BGP_ERROR_SUB_UNSUPPORTED_VERSION_NUMBER, []byte{0, 4},
-			"it speaks BGP version %d; this machine speaks 4 only", o.Version)
-	case as != c.PeerASN:
+			"it speaks BGP version %d; this machine speaks 4 only", o.version)
+	case o.as != c.PeerASN:
 		return a, refuse(c, model.SessionWrongAS, code, packet.BGP_ERROR_SUB_BAD_PEER_AS, nil,
-			"it has AS %d, and AS %d is expected: correct the peer's AS here or at the router", as, c.PeerASN)
-	case o.ID.IsUnspecified():
+			"it has AS %d, and AS %d is expected: correct the peer's AS here or at the router", o.as, c.PeerASN)
+	case o.id.IsUnspecified():
 		return a, refuse(c, model.SessionProtocolError, code, packet.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER, nil,
 			"its router id is 0.0.0.0: set one at the router")
-	case as == c.LocalASN && o.ID == id: // only within an AS: RFC 6286, 2.2
+	case o.as == c.LocalASN && o.id == id: // only within an AS: RFC 6286, 2.2
 		return a, refuse(c, model.SessionProtocolError, code, packet.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER, nil,
 			"it has our own router id %s: give this machine or the router another", id)
-	case o.HoldTime == 1 || o.HoldTime == 2:
+	case o.hold == 1 || o.hold == 2:
 		return a, refuse(c, model.SessionProtocolError, code, packet.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME, nil,
-			"it offers a hold time of %ds, which the protocol forbids: set 0 or at least 3s at the router", o.HoldTime)
+			"it offers a hold time of %ds, which the protocol forbids: set 0 or at least 3s at the router", o.hold)
 	}
-	a.hold = time.Duration(min(o.HoldTime, seconds(c.HoldTime))) * time.Second
+	a.hold = time.Duration(min(o.hold, seconds(c.HoldTime))) * time.Second
 	return a, nil
 }

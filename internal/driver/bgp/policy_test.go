@@ -242,7 +242,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		switch b := m.Body.(type) {
-		case *packet.BGPOpen:
+		case *theirOpen:
 			_, _ = agree(conf, id, b)
 		case *packet.BGPUpdate:
 			r := newReceived()

@@ -208,7 +208,7 @@ func nlri(list []netip.Prefix) ([]packet.PathNLRI, error) {
 
 // encode writes a message as a session wants it.
 func encode(m *packet.BGPMessage, a agreed) ([]byte, error) {
-	return m.Serialize(&packet.MarshallingOption{AddPath: a.addPath, Use2ByteAS: !a.fourOctets})
+	return m.Serialize(&packet.MarshallingOption{AddPath: a.addPath, Use2ByteAS: !a.fourOctets, ExtendedMessage: a.longMessages})
 }
 
 // harmless reports whether a malformed UPDATE can be passed over: nothing of it would be used (RFC 7606).
