@@ -44,6 +44,7 @@ comment, for tcpdump and Wireshark.`,
 					return usageError{err: fmt.Errorf("--reason %q: there is no such reason%s (docs/reference/dataplane.md lists them: %s)", reason, console.DidYouMean(reason, known), strings.Join(known, ", "))}
 				}
 			}
+			shown := 0
 			show := func(d console.Drop) error {
 				_, err := fmt.Fprintln(c.OutOrStdout(), console.DropText(d))
 				return err
@@ -60,7 +61,23 @@ comment, for tcpdump and Wireshark.`,
 				}
 				show = capture.Write
 			}
-			err := console.FollowDrops(c.Context(), dropsSocket(runDir), reasons, show)
+			begun := func() {
+				of := "dropped packets"
+				if len(reasons) > 0 {
+					of = "packets that are dropped for " + strings.Join(reasons, " or ")
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "waiting for %s; Ctrl-C ends\n", of)
+			}
+			err := console.FollowDrops(c.Context(), dropsSocket(runDir), reasons, begun, func(d console.Drop) error {
+				shown++
+				return show(d)
+			})
+			switch {
+			case err == nil && file != "":
+				fmt.Fprintf(c.ErrOrStderr(), "%d packets written to %s\n", shown, file)
+			case err == nil:
+				fmt.Fprintf(c.ErrOrStderr(), "%d packets shown\n", shown)
+			}
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 				err = fmt.Errorf("%w (does an agent run on this machine, and are you its user? --run-dir names its run directory)", err)
 			}
@@ -80,7 +97,7 @@ func dropsSocket(runDir string) string { return filepath.Join(runDir, "drops.soc
 
 // capturer is a data plane that shows what it drops.
 type capturer interface {
-	Capture(ctx context.Context, reasons []string, f func(xdp.Captured)) error
+	Capture(ctx context.Context, reasons []string, begun func(), f func(xdp.Captured)) error
 }
 
 // serveDrops shows dropped packets to the agent's user until ctx is done. An agent that
@@ -100,8 +117,8 @@ func serveDrops(ctx context.Context, runDir string, b agent.Balancing, log *slog
 		log.Warn("dropped packets cannot be shown", "error", err)
 		return nil
 	}
-	return console.ServeDrops(ctx, l, func(ctx context.Context, reasons []string, f func(console.Drop)) error {
-		return of.Capture(ctx, reasons, func(c xdp.Captured) {
+	return console.ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(console.Drop)) error {
+		return of.Capture(ctx, reasons, begun, func(c xdp.Captured) {
 			f(console.Drop{At: time.Now(), Reason: c.Reason, Interface: c.Interface, Length: c.Length, Data: c.Data})
 		})
 	})

@@ -29,9 +29,9 @@ type Drop struct {
 	Data      []byte    `json:"data"`      // the beginning of the frame
 }
 
-// Drops calls f for each packet that is dropped for one of the reasons, or for any, until
-// ctx is done.
-type Drops func(ctx context.Context, reasons []string, f func(Drop)) error
+// Drops calls begun once it watches, and f for each packet that is dropped for one of the
+// reasons, or for any, until ctx is done.
+type Drops func(ctx context.Context, reasons []string, begun func(), f func(Drop)) error
 
 // DropsHandler serves DropsPath.
 func DropsHandler(drops Drops) http.Handler {
@@ -41,15 +41,16 @@ func DropsHandler(drops Drops) http.Handler {
 		stream := http.NewResponseController(w)
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
+		// The header says that packets are watched from here on; the first may be long in coming.
 		begin := func() {
-			if !begun {
-				begun = true
-				w.Header().Set("Content-Type", "application/x-ndjson")
-				w.WriteHeader(http.StatusOK)
+			begun = true
+			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.WriteHeader(http.StatusOK)
+			if stream.Flush() != nil {
+				cancel() // nobody reads
 			}
 		}
-		err := drops(ctx, r.URL.Query()["reason"], func(d Drop) {
-			begin()
+		err := drops(ctx, r.URL.Query()["reason"], begin, func(d Drop) {
 			if json.NewEncoder(w).Encode(d) != nil || stream.Flush() != nil {
 				cancel() // nobody reads
 			}
@@ -71,9 +72,9 @@ func ServeDrops(ctx context.Context, l net.Listener, drops Drops) error {
 	return nil
 }
 
-// FollowDrops asks the agent at a socket for dropped packets, and calls f for each until
-// ctx is done or f fails.
-func FollowDrops(ctx context.Context, socket string, reasons []string, f func(Drop) error) error {
+// FollowDrops asks the agent at a socket for dropped packets, calls begun once that watches
+// them, and f for each until ctx is done or f fails.
+func FollowDrops(ctx context.Context, socket string, reasons []string, begun func(), f func(Drop) error) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
@@ -94,6 +95,7 @@ func FollowDrops(ctx context.Context, socket string, reasons []string, f func(Dr
 		body, _ := io.ReadAll(io.LimitReader(response.Body, 4096)) // what came says enough
 		return fmt.Errorf("the agent at %s: %s", socket, strings.TrimSpace(string(body)))
 	}
+	begun()
 	lines := json.NewDecoder(response.Body)
 	for {
 		var d Drop

@@ -123,11 +123,12 @@ func TestDropsAreFollowed(t *testing.T) {
 	ended := make(chan struct{}, 8)
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeDrops(ctx, l, func(ctx context.Context, reasons []string, f func(Drop)) error {
+		done <- ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(Drop)) error {
 			defer func() { ended <- struct{}{} }()
 			if slices.Contains(reasons, "none") {
 				return errors.New("there is no reason none")
 			}
+			begun()
 			for range 3 {
 				f(d)
 			}
@@ -137,7 +138,8 @@ func TestDropsAreFollowed(t *testing.T) {
 	}()
 	follow, stop := context.WithCancel(t.Context())
 	n := 0
-	err = FollowDrops(follow, socket, []string{"no-backend"}, func(got Drop) error {
+	begun := 0
+	err = FollowDrops(follow, socket, []string{"no-backend"}, func() { begun++ }, func(got Drop) error {
 		if !reflect.DeepEqual(got, d) {
 			t.Errorf("came as %+v", got)
 		}
@@ -146,22 +148,22 @@ func TestDropsAreFollowed(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || n != 3 {
-		t.Errorf("%d packets, %v", n, err)
+	if err != nil || n != 3 || begun != 1 {
+		t.Errorf("%d packets, begun %d times, %v", n, begun, err)
 	}
 	<-ended // the capture ends with its reader
-	if err := FollowDrops(t.Context(), socket, []string{"none"}, nil); err == nil || !strings.HasSuffix(err.Error(), "there is no reason none") {
+	if err := FollowDrops(t.Context(), socket, []string{"none"}, func() { t.Error("it began") }, nil); err == nil || !strings.HasSuffix(err.Error(), "there is no reason none") {
 		t.Errorf("for no reason: %v", err)
 	}
 	enough := errors.New("enough")
-	if err := FollowDrops(t.Context(), socket, nil, func(Drop) error { return enough }); !errors.Is(err, enough) {
+	if err := FollowDrops(t.Context(), socket, nil, func() {}, func(Drop) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("a reader that fails: %v", err)
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := FollowDrops(t.Context(), socket, nil, nil); err == nil {
+	if err := FollowDrops(t.Context(), socket, nil, nil, nil); err == nil {
 		t.Error("an agent that is gone is followed")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"time"
 
@@ -23,9 +22,10 @@ type Captured struct {
 	Data      []byte // the beginning of the frame
 }
 
-// Capture calls f for each packet that is dropped for one of the reasons, or for any if
-// none are named, until ctx is done. Of very many some are left out. One runs at a time.
-func (d *DataPlane) Capture(ctx context.Context, of []string, f func(Captured)) error {
+// Capture calls begun once packets are captured, and f for each that is dropped for one of the
+// reasons, or for any if none are named, until ctx is done. Of very many some are left out.
+// One runs at a time; when it returns, the next one may.
+func (d *DataPlane) Capture(ctx context.Context, of []string, begun func(), f func(Captured)) error {
 	for _, r := range of {
 		if !slices.Contains(reasons[1:], r) {
 			return fmt.Errorf("capture dropped packets: there is no reason %q; there are %v", r, Reasons())
@@ -36,16 +36,15 @@ func (d *DataPlane) Capture(ctx context.Context, of []string, f func(Captured)) 
 		return fmt.Errorf("capture dropped packets: %w", err)
 	}
 	defer d.endCapture(reader)
-	stop := context.AfterFunc(ctx, func() { reader.SetDeadline(time.Unix(1, 0)) })
+	// Only this ends a Read that waits: a deadline would be taken note of by the next one.
+	stop := context.AfterFunc(ctx, func() { _ = reader.Close() })
 	defer stop()
+	begun()
 	names := map[uint32]string{}
 	for {
 		record, err := reader.Read()
 		if ctx.Err() != nil {
 			return nil
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			continue
 		}
 		if err != nil {
 			return fmt.Errorf("capture dropped packets: %w", err)
@@ -78,7 +77,7 @@ func (d *DataPlane) startCapture() (*ringbuf.Reader, error) {
 		return nil, errors.New("nothing is balanced here by XDP")
 	}
 	if d.captures > 0 {
-		return nil, errors.New("another capture runs; end it first")
+		return nil, errors.New("another capture runs on this machine; end it first")
 	}
 	reader, err := ringbuf.NewReader(d.k.maps.Captures)
 	if err != nil {

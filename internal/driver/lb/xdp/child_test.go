@@ -46,6 +46,7 @@ type order struct {
 	Guarded   map[netip.Addr][]model.FrontendKey
 	Query     *model.FlowQuery
 	Capture   string // a reason: answer once a packet was dropped for it
+	Glimpse   bool   // capture, and end it before a packet was dropped
 	Close     bool   // and remove everything
 }
 
@@ -117,10 +118,15 @@ func carryOut(d *DataPlane, o order) (r report) {
 	}
 	if o.Capture != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		fail(d.Capture(ctx, []string{o.Capture}, func(c Captured) {
+		fail(d.Capture(ctx, []string{o.Capture}, func() {}, func(c Captured) {
 			r.Captured = c
 			cancel()
 		}))
+		cancel()
+	}
+	if o.Glimpse {
+		ctx, cancel := context.WithCancel(context.Background())
+		fail(d.Capture(ctx, []string{reasons[len(reasons)-1]}, cancel, func(Captured) {}))
 		cancel()
 	}
 	r.Observed = d.Observed()

@@ -27,6 +27,9 @@ func TestDropsAreShownAsTheyCame(t *testing.T) {
 	s.put(model.ModeDSRGeneve, 100, 100)
 	s.settled()
 	lb := s.lbs[0]
+	// A capture ends when it is told to, and not with the next packet: another one may begin.
+	lb.tell(order{Glimpse: true})
+	lb.tell(order{Glimpse: true})
 	s.add(model.Frontend{FrontendKey: model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 81}, Mode: model.ModeDSRIPIP}, 81)
 	s.add(model.Frontend{
 		FrontendKey: model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 82}, Mode: model.ModeDSRGeneve,
