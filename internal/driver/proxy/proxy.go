@@ -59,7 +59,8 @@ type Config struct {
 	// Binary is Envoy's path, or a name to look up on PATH. Default "envoy".
 	Binary string
 	RunDir string // required: sockets, lock, bootstrap and log
-	// ADSSocket is where Envoy gets its configuration. Required.
+	// ADSSocket is where Envoy gets its configuration. Required. Like RunDir it may be relative
+	// to the directory in which New is called.
 	ADSSocket string
 	NodeID    string // required: the machine's name
 	// Concurrency is the number of Envoy's threads; 0 is one a processor.
@@ -106,6 +107,14 @@ func New(c Config) (*Supervisor, error) {
 	case Leave, Drain:
 	default:
 		return nil, fmt.Errorf("proxy: stop policy %q: it is %s or %s", c.OnStop, Leave, Drain)
+	}
+	// Envoy runs in the root directory, and the next supervisor perhaps in another one.
+	for _, path := range []*string{&c.RunDir, &c.ADSSocket} {
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return nil, fmt.Errorf("proxy: %w", err)
+		}
+		*path = absolute
 	}
 	s := &Supervisor{config: c, changed: func() {}}
 	s.admin = newAdmin(s.path("admin.sock"))

@@ -267,6 +267,25 @@ func bystander(t *testing.T, files ...*os.File) (pid int, end func()) {
 	return cmd.Process.Pid, end
 }
 
+// TestRunDirectoryMayBeRelative: Envoy runs in another directory than its agent, and finds
+// everything all the same; so does an agent that is started in a third one.
+func TestRunDirectoryMayBeRelative(t *testing.T) {
+	dir := runDir(t)
+	c := configure(t, dir)
+	t.Chdir(filepath.Dir(dir))
+	c.RunDir, c.ADSSocket = filepath.Base(dir), filepath.Join(filepath.Base(dir), "ads.sock")
+	r := begin(t, c)
+	first := r.seen("ready", func(st model.ProxyStatus) bool { return st.State == Ready })
+	r.stop()
+
+	t.Chdir(dir)
+	c.RunDir, c.ADSSocket, c.OnStop = ".", "ads.sock", Drain
+	second := begin(t, c).seen("adopted", func(st model.ProxyStatus) bool { return st.State == Ready })
+	if first.Starts != 1 || second.Starts != 0 {
+		t.Errorf("it was started %d times, and %d times by the next agent", first.Starts, second.Starts)
+	}
+}
+
 func alive(t *testing.T, pid int) {
 	t.Helper()
 	state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
