@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/version"
 )
 
 func newBackup() *cobra.Command {
@@ -22,7 +23,7 @@ With --kubeconfig or --etcd-servers the data is in somebody else's etcd; back th
 with its own means.`,
 		Example: "  fairlead backup --file /backup/fairlead-$(date +%F).tar",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := embedded.Backup(c.Context(), dataDir, file); err != nil {
+			if err := embedded.Backup(c.Context(), dataDir, file, version.String()); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(c.OutOrStdout(), "saved %s in %s\n", dataDir, file)

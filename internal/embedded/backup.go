@@ -55,16 +55,16 @@ type ManifestFile struct {
 // Backup writes the database and the certificates of dataDir to file, one tar readable by its
 // owner only. It asks the etcd that runs on dataDir, if one does, and starts one for the moment if
 // not; either way the backup holds every write acknowledged before it began. An existing file is
-// replaced once the new one is whole.
-func Backup(ctx context.Context, dataDir, file string) error {
+// replaced once the new one is whole. version is this program's, for the manifest.
+func Backup(ctx context.Context, dataDir, file, version string) error {
 	takeLog()
-	if err := backup(ctx, dataDir, file, time.Now); err != nil {
+	if err := backup(ctx, dataDir, file, version, time.Now); err != nil {
 		return fmt.Errorf("back up %s to %s: %w", dataDir, file, err)
 	}
 	return nil
 }
 
-func backup(ctx context.Context, dataDir, file string, now func() time.Time) error {
+func backup(ctx context.Context, dataDir, file, version string, now func() time.Time) error {
 	dataDir, err := filepath.Abs(dataDir)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func backup(ctx context.Context, dataDir, file string, now func() time.Time) err
 	if err != nil {
 		return err
 	}
-	return writeBackup(file, sources, now())
+	return writeBackup(file, version, sources, now())
 }
 
 // snapshotDatabase writes a consistent copy of dataDir's database to file.
@@ -142,8 +142,8 @@ func saveSnapshot(ctx context.Context, dataDir, file string) error {
 }
 
 // writeBackup writes the tar of sources, which maps names in the backup to files.
-func writeBackup(file string, sources map[string]string, created time.Time) error {
-	m := Manifest{Format: backupFormat, Created: created.UTC(), Kubernetes: kubeversion.Get().GitVersion, Fairlead: moduleVersion("fairlead.dev"), Etcd: moduleVersion("go.etcd.io/etcd/server/v3")}
+func writeBackup(file, version string, sources map[string]string, created time.Time) error {
+	m := Manifest{Format: backupFormat, Created: created.UTC(), Kubernetes: kubeversion.Get().GitVersion, Fairlead: version, Etcd: moduleVersion("go.etcd.io/etcd/server/v3")}
 	m.Host, _ = os.Hostname() // for people to read; a machine without a name has none to tell
 	out, err := os.CreateTemp(filepath.Dir(file), tempPrefix+filepath.Base(file)+"-")
 	if err != nil {
@@ -229,14 +229,11 @@ func hashFile(name string) (int64, string, error) {
 	return n, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// moduleVersion is the version of a module of this binary, "" if it is not told.
+// moduleVersion is the version of a module that this binary was built with, "" if it is not told.
 func moduleVersion(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
-	}
-	if info.Main.Path == module {
-		return info.Main.Version
 	}
 	for _, d := range info.Deps {
 		if d.Path == module {

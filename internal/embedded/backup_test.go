@@ -84,7 +84,7 @@ func smallBackup(t *testing.T, dir, value string) string {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "backup.tar")
-	if err := backup(t.Context(), dir, file, func() time.Time { return today }); err != nil {
+	if err := backup(t.Context(), dir, file, "v1.2.3-test", func() time.Time { return today }); err != nil {
 		t.Fatal(err)
 	}
 	return file
@@ -96,7 +96,7 @@ func TestBackupSaysWhatItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !m.Created.Equal(today) || m.Format != backupFormat || m.Host == "" {
+	if !m.Created.Equal(today) || m.Format != backupFormat || m.Host == "" || m.Fairlead != "v1.2.3-test" {
 		t.Errorf("manifest %+v", m)
 	}
 	names := map[string]bool{}
@@ -249,7 +249,7 @@ func TestRestoreThatIsInterrupted(t *testing.T) {
 func TestBackupRefuses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "b.tar")
-	wantError(t, Backup(t.Context(), t.TempDir(), file), "this is not a data directory")
+	wantError(t, Backup(t.Context(), t.TempDir(), file, "v1.2.3"), "this is not a data directory")
 
 	dir := t.TempDir()
 	if _, err := openPKI(pkiConfig(t, dir, today)); err != nil {
@@ -265,7 +265,7 @@ func TestBackupRefuses(t *testing.T) {
 	defer lock.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	wantError(t, Backup(ctx, dir, file), "etcd does not answer", "process "+strconv.Itoa(os.Getpid()), "starting or stopping")
+	wantError(t, Backup(ctx, dir, file, "v1.2.3"), "etcd does not answer", "process "+strconv.Itoa(os.Getpid()), "starting or stopping")
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("a file is there: %v", err)
 	}

@@ -94,7 +94,7 @@ func TestDataSurvivesKillBackupAndRestore(t *testing.T) {
 	if err := putConfigMap(t.Context(), c, "before-online", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := Backup(t.Context(), dir, online); err != nil {
+	if err := Backup(t.Context(), dir, online, "v1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	if err := putConfigMap(t.Context(), c, "after-online", ""); err != nil {
@@ -107,7 +107,7 @@ func TestDataSurvivesKillBackupAndRestore(t *testing.T) {
 	process.kill(t)
 
 	// Offline, right after a kill: what only etcd's log holds is in the backup too.
-	if err := Backup(t.Context(), dir, offline); err != nil {
+	if err := Backup(t.Context(), dir, offline, "v1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(online); err != nil || info.Mode().Perm() != 0o600 {
@@ -232,7 +232,7 @@ func TestOutsideEtcdAndIPv6(t *testing.T) {
 	if _, err := os.Stat(etcdDir(dir)); !os.IsNotExist(err) {
 		t.Errorf("an etcd ran in the process as well: %v", err)
 	}
-	wantError(t, Backup(t.Context(), dir, filepath.Join(dir, "b.tar")), "holds no database", "etcdctl snapshot save")
+	wantError(t, Backup(t.Context(), dir, filepath.Join(dir, "b.tar"), "v1.2.3"), "holds no database", "etcdctl snapshot save")
 	process.stop(t)
 }
 
