@@ -342,7 +342,8 @@ func (a *Agent) trust() {
 // follow gets an identity and keeps connected to a plane.
 func (a *Agent) follow(ctx context.Context) error {
 	c := a.config
-	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account}
+	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, tries: newTries(c.Log)}
+	a.upstream.tries = joiner.tries
 	a.upstream.rejoin = joiner.rejoin(a.upstream.path, c.Planes, c.TokenFile, c.Name)
 	said, join := "", sync.OnceFunc(func() { close(a.member) })
 	if a.state.isServing() {

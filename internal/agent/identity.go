@@ -210,6 +210,7 @@ type Joiner struct {
 	Timeout time.Duration
 	// Account is used instead of a token, when it is not nil.
 	Account *Account
+	tries   *tries // nil: nothing is said of how it goes
 }
 
 // join shows a credential to the first plane that takes it. name is what the machine
@@ -231,6 +232,7 @@ func (j Joiner) join(ctx context.Context, planes []string, by credential, name s
 		tried[address] = true
 		c, err := j.ask(ctx, address, by, csr, name)
 		if err == nil {
+			j.tries.answered()
 			if c.GetMachine() != name {
 				return nil, fmt.Errorf("%w: the token was for machine %q, this one is called %q: start it with --name %s, or run `fairlead token create --machine %s` (the first token is spent)",
 					ErrName, c.GetMachine(), name, c.GetMachine(), name)
@@ -270,6 +272,7 @@ func (j Joiner) ask(ctx context.Context, address string, by credential, csr []by
 	defer conn.Close()
 	req := &agentv1.JoinRequest{Csr: csr, Machine: name}
 	by.fill(req)
+	defer j.tries.follow(ctx, conn, address)()
 	c, err := agentv1.NewEnrollmentClient(conn).Join(ctx, req, grpc.WaitForReady(true))
 	if err != nil && conn.Close() == nil && pinFailed {
 		return nil, ErrPin

@@ -54,6 +54,7 @@ type upstream struct {
 	// by run alone.
 	rejoin func(context.Context) (*Identity, error)
 	said   string // why rejoin failed; of run alone
+	tries  *tries // of run alone
 
 	mu        sync.Mutex
 	identity  *Identity
@@ -182,6 +183,11 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 	var side sync.WaitGroup
 	defer side.Wait()
 	defer cancel()
+	silent := func() {}
+	if _, reason := u.status(); reason == nil { // else it was said already that there is none
+		silent = u.tries.await(address)
+	}
+	defer silent()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
 		return false, explain(err, id.Machine)
@@ -196,6 +202,8 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 		}
 		if !lived {
 			lived = true
+			silent()
+			u.tries.answered()
 			u.found(address)
 			side.Go(func() { u.report.run(ctx, conn) })
 			side.Go(func() { u.renewals(ctx, conn) })
