@@ -27,6 +27,8 @@ const (
 	closeWait = time.Second
 	// recheck is how often an established session looks at the machine's addresses, and at whether trouble is over.
 	recheck = 5 * time.Second
+	// refreshPause is the least time from sending all routes again to doing so once more.
+	refreshPause = time.Second
 )
 
 // connection is one TCP connection to a peer.
@@ -37,9 +39,13 @@ type connection struct {
 	local  netip.Addr
 	agreed agreed
 
-	sent     map[netip.Prefix]string // keys of the routes that the peer has
-	list     []netip.Prefix          // the same, sorted
-	received received
+	rib      *ribOut
+	list     []netip.Prefix // what the peer holds, sorted; it was given away
+	inbox    *inbox
+	rest     []byte      // of a message that was written in part
+	addrs    []localAddr // of the machine, when they could be listed last
+	again    *time.Timer // runs since all was sent again
+	resting  bool        // it does
 	troubles []trouble
 	since    time.Time
 	bfdDowns uint32 // of the BFD session when this connection began
@@ -58,7 +64,7 @@ func (p *peer) attempt() *failure {
 		return unconnected(conf, err, listErr != nil || hasFamily(conf.Address, addrs))
 	}
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	c := &connection{p: p, conn: conn, reader: bufio.NewReader(conn), local: local, sent: map[netip.Prefix]string{}, received: newReceived()}
+	c := &connection{p: p, conn: conn, reader: bufio.NewReader(conn), local: local, rib: newRibOut(), inbox: newInbox()}
 	unwatch := context.AfterFunc(p.ctx, func() {
 		_ = conn.SetReadDeadline(time.Now())
 		_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
@@ -96,7 +102,7 @@ func (c *connection) close(f *failure) {
 		return
 	}
 	_ = c.conn.SetDeadline(time.Now().Add(closeWait))
-	if _, err := c.conn.Write(b); err != nil {
+	if _, err := c.conn.Write(slices.Concat(c.rest, b)); err != nil {
 		return
 	}
 	// Closing with unread data resets the connection, and the peer may never read the NOTIFICATION.
@@ -176,7 +182,10 @@ func (c *connection) send(m *packet.BGPMessage) error {
 		wait = closeWait
 	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(wait))
-	_, err = c.conn.Write(b)
+	n, err := c.conn.Write(b)
+	if err != nil && n > 0 {
+		c.rest = b[n:] // a NOTIFICATION comes after the end of a message
+	}
 	return err
 }
 
@@ -209,6 +218,16 @@ func (c *connection) established(conf model.Peer) *failure {
 		failed := p.guard(func() *failure {
 			for {
 				m, err := c.read(c.agreed.hold)
+				if err == nil {
+					conf, _, _ := p.wanted()
+					taken, err := c.inbox.take(m, conf, c.agreed.enhancedRefresh)
+					if err != nil {
+						p.log.Warn("cannot count the prefixes of an UPDATE", "error", err)
+					}
+					if taken {
+						continue
+					}
+				}
 				if !give(incoming{message: m, err: err}) {
 					return nil
 				}
@@ -229,6 +248,9 @@ func (c *connection) established(conf model.Peer) *failure {
 	defer keepalive.Stop()
 	look := time.NewTicker(recheck)
 	defer look.Stop()
+	c.again = time.NewTimer(refreshPause)
+	c.again.Stop()
+	defer c.again.Stop()
 	for {
 		var f *failure
 		select {
@@ -236,6 +258,11 @@ func (c *connection) established(conf model.Peer) *failure {
 			return fail(conf, model.SessionStarting, "ended by this machine")
 		case i := <-c.in:
 			f = c.handle(conf, i)
+		case <-c.inbox.news:
+			f = c.notice(conf)
+		case <-c.again.C:
+			c.resting = false
+			f = c.sync(false)
 		case <-keepalive.C:
 			if c.agreed.hold == 0 {
 				continue
@@ -319,29 +346,28 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 		return broken(conf, model.SessionEstablished, i.err, c.agreed.hold)
 	}
 	switch body := i.message.Body.(type) {
-	case *packet.BGPKeepAlive:
 	case *packet.BGPNotification:
 		return notified(conf, c.p.routerID, model.SessionEstablished, body)
-	case *packet.BGPUpdate:
-		if err := c.received.read(body, conf.MaxPrefixes); err != nil {
-			c.p.log.Warn("cannot count the prefixes of an UPDATE", "error", err)
-		}
-		if f := c.tooMany(conf); f != nil {
-			return f
-		}
-		c.report(conf)
-	case *packet.BGPRouteRefresh:
-		f := packet.NewFamily(body.AFI, body.SAFI)
-		for p := range c.sent {
-			if family(p) == f {
-				delete(c.sent, p) // sent again below
-			}
-		}
-		return c.sync(false)
 	default:
 		return refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_FSM_ERROR, 3, nil,
 			"it sent a message of type %d within the session: look at its BGP process", i.message.Header.Type)
 	}
+}
+
+// notice looks at what came into the inbox.
+func (c *connection) notice(conf model.Peer) *failure {
+	for _, f := range c.inbox.refreshes() {
+		if c.agreed.families[f] { // others are to be passed over (RFC 2918, 4)
+			c.rib.ask(f)
+		}
+	}
+	if f := c.tooMany(conf); f != nil {
+		return f
+	}
+	if len(c.rib.asked) > 0 && !c.resting {
+		return c.sync(false)
+	}
+	c.report(conf)
 	return nil
 }
 
@@ -352,40 +378,41 @@ func (c *connection) sync(first bool) *failure {
 	addrs, err := machineAddrs()
 	if err != nil {
 		c.p.log.Warn("cannot look at the machine's addresses", "error", err)
-		addrs = nil
+		addrs = c.addrs // no route goes away because they cannot be listed
 	}
+	c.addrs = addrs
 	if f := c.tooMany(conf); f != nil {
 		return f
 	}
 	wanted, troubles := routes(conf, c.agreed, c.local, addrs, prefixes)
-	messages, err := difference(c.sent, wanted)
+	again := !c.resting && len(c.rib.asked) > 0
+	steps, err := c.rib.steps(wanted, again, c.agreed.enhancedRefresh)
 	if err != nil {
 		return refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_CEASE, subcodeConfigChange, nil, "cannot write an UPDATE: %s", err)
 	}
 	if first {
 		for _, f := range families(conf) {
 			if c.agreed.families[f] {
-				messages = append(messages, packet.NewEndOfRib(f))
+				steps = append(steps, step{message: packet.NewEndOfRib(f)})
 			}
 		}
 	}
-	for _, m := range messages {
-		if err := c.send(m); err != nil {
+	for _, s := range steps {
+		if err := c.send(s.message); err != nil {
 			var unwritable *packet.MessageError
 			if errors.As(err, &unwritable) {
 				return refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_CEASE, subcodeConfigChange, nil, "cannot write an UPDATE (%s): give it fewer communities", err)
 			}
 			return c.stuck(conf, err)
 		}
+		c.rib.wrote(s)
 	}
-	clear(c.sent)
-	var list []netip.Prefix // a new one: the last one was given away
-	for p, r := range wanted {
-		c.sent[p] = r.key
-		list = append(list, p)
+	if again {
+		c.rib.answered()
+		c.resting = true
+		c.again.Reset(refreshPause)
 	}
-	slices.SortFunc(list, comparePrefix)
-	c.troubles, c.list = troubles, list
+	c.troubles, c.list = troubles, c.rib.list()
 	c.p.mu.Lock()
 	progress := c.p.sent != version
 	c.p.sent = version
@@ -404,7 +431,7 @@ func (c *connection) report(conf model.Peer) {
 	c.p.update(func(s *model.Session) {
 		s.State, s.Reason, s.Message = model.SessionEstablished, t.reason, t.message
 		s.Advertised = c.list
-		s.Received, _ = c.received.count()
+		s.Received, _ = c.inbox.count()
 		s.PeerID, s.HoldTime, s.BFD = c.agreed.peerID, c.agreed.hold, bfdState
 	})
 }

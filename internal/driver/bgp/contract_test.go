@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -68,6 +69,7 @@ var contract = []struct {
 	{"multihop", farAway},
 	{"add-path", addPath},
 	{"withdraw", withdraw},
+	{"refresh-storm", refreshStorm},
 	{"prefixes-of-the-router", unwanted},
 	{"wrong-as", wrongAS},
 	{"one-family", oneFamily},
@@ -328,6 +330,33 @@ func addPath(s *site) {
 	s.has(route6, s.edge.Addr6().String())
 	c.set(speaking(p, route4))
 	s.lacks(route6)
+}
+
+// Prefixes come and go while the router asks for all of them again and again: it ends up with those that are wanted.
+func refreshStorm(s *site) {
+	s.start(s.T, s.box, s.neighbour())
+	c := startChild(s.T, s.edge, speaking(s.peer(), route4, route6, otherRoute4))
+	s.has(otherRoute4, s.edge.Addr4().String())
+	for range 5 {
+		var storm sync.WaitGroup
+		storm.Go(func() {
+			for range 5 {
+				s.refresh(s.T)
+			}
+		})
+		c.set(speaking(s.peer(), route4))
+		s.refresh(s.T)
+		c.set(speaking(s.peer(), otherRoute4))
+		s.refresh(s.T)
+		c.set(speaking(s.peer(), route4))
+		storm.Wait()
+		s.lacks(otherRoute4)
+		s.lacks(route6)
+		s.has(route4, s.edge.Addr4().String())
+	}
+	if x := c.established(); x.Flaps != 0 {
+		s.Errorf("the session was lost: %+v", x)
+	}
 }
 
 func withdraw(s *site) {

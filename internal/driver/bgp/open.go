@@ -21,6 +21,8 @@ type agreed struct {
 	// ipv4OverIPv6 takes IPv6 next hops for IPv4 prefixes (RFC 8950).
 	ipv4OverIPv6 bool
 	restarts     bool // both speak graceful restart (RFC 4724)
+	// enhancedRefresh is that both mark beginning and end of what is sent again (RFC 7313).
+	enhancedRefresh bool
 }
 
 func families(c model.Peer) []packet.Family {
@@ -37,7 +39,7 @@ func families(c model.Peer) []packet.Family {
 // open is our OPEN. The restarted flag is set until the peer has once heard us: it must not wait for our End-of-RIB
 // before it speaks.
 func open(c model.Peer, id netip.Addr, restarted bool) (*packet.BGPMessage, error) {
-	capabilities := []packet.ParameterCapabilityInterface{packet.NewCapRouteRefresh(), packet.NewCapExtendedMessage()}
+	capabilities := []packet.ParameterCapabilityInterface{packet.NewCapRouteRefresh(), packet.NewCapEnhancedRouteRefresh(), packet.NewCapExtendedMessage()}
 	for _, f := range families(c) {
 		capabilities = append(capabilities, packet.NewCapMultiProtocol(f))
 	}
@@ -70,13 +72,14 @@ func seconds(d time.Duration) uint16 {
 // agree makes of the peer's OPEN what both can.
 func agree(c model.Peer, id netip.Addr, o *theirOpen) (agreed, *failure) {
 	a := agreed{
-		peerID:       o.id,
-		fourOctets:   o.fourOctets,
-		longMessages: o.longMessages,
-		ipv4OverIPv6: o.ipv4OverIPv6,
-		restarts:     o.restarts && c.RestartTime > 0,
-		families:     map[packet.Family]bool{},
-		addPath:      map[packet.Family]packet.BGPAddPathMode{},
+		peerID:          o.id,
+		fourOctets:      o.fourOctets,
+		longMessages:    o.longMessages,
+		enhancedRefresh: o.enhancedRefresh,
+		ipv4OverIPv6:    o.ipv4OverIPv6,
+		restarts:        o.restarts && c.RestartTime > 0,
+		families:        map[packet.Family]bool{},
+		addPath:         map[packet.Family]packet.BGPAddPathMode{},
 	}
 	for _, f := range families(c) {
 		a.families[f] = o.families[f]

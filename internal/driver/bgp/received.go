@@ -83,7 +83,7 @@ func mpKey(afi uint16, safi uint8, n packet.PathNLRI) string {
 
 // unwanted is the trouble with a peer that sends prefixes.
 func (c *connection) unwanted(conf model.Peer) trouble {
-	n, exact := c.received.count()
+	n, exact := c.inbox.count()
 	switch {
 	case n > conf.MaxPrefixes || !exact:
 		return trouble{model.SessionTooManyPrefixes, where(conf) + fmt.Sprintf(
@@ -97,7 +97,7 @@ func (c *connection) unwanted(conf model.Peer) trouble {
 
 // tooMany is the failure of a peer that sends more prefixes than it may, if the session is to end for it.
 func (c *connection) tooMany(conf model.Peer) *failure {
-	if n, exact := c.received.count(); !conf.EndAboveMax || n <= conf.MaxPrefixes && exact {
+	if n, exact := c.inbox.count(); !conf.EndAboveMax || n <= conf.MaxPrefixes && exact {
 		return nil
 	}
 	f := refuse(conf, model.SessionTooManyPrefixes, packet.BGP_ERROR_CEASE, subcodeMaxPrefixes, nil,

@@ -57,6 +57,8 @@ type router interface {
 	route(t *testing.T, prefix string) (seen, bool)
 	// freeze stops or continues the router's processes.
 	freeze(t *testing.T, frozen bool)
+	// refresh has the router ask the machine for all routes again.
+	refresh(t *testing.T)
 	// bfd says how the router's BFD session is, with what tells it from one before or after it.
 	bfd(t *testing.T) string
 	// bfdEndsRestart says whether it drops the routes that it keeps for a restart when BFD finds the machine gone.
@@ -257,6 +259,13 @@ func (b *bird) route(t *testing.T, prefix string) (seen, bool) {
 	return s, found
 }
 
+func (b *bird) refresh(t *testing.T) {
+	t.Helper()
+	if out, err := b.ask("reload in edge"); err != nil {
+		t.Fatalf("birdc: %v: %s", err, out)
+	}
+}
+
 func (b *bird) bfd(t *testing.T) string {
 	t.Helper()
 	out, err := b.ask("show bfd sessions")
@@ -349,6 +358,13 @@ func (f *frr) ask(args ...string) (string, error) {
 	defer cancel()
 	out, err := f.m.Command(ctx, append([]string{f.shell, "--vty_socket", f.dir}, args...)...).Output()
 	return string(out), err
+}
+
+func (f *frr) refresh(t *testing.T) {
+	t.Helper()
+	if out, err := f.ask("-d", "bgpd", "-c", "clear bgp * soft in"); err != nil {
+		t.Fatalf("vtysh: %v: %s", err, out)
+	}
 }
 
 func (f *frr) bfd(t *testing.T) string {

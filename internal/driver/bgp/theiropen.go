@@ -26,13 +26,14 @@ type theirOpen struct {
 	hold    uint16 // seconds
 	id      netip.Addr
 
-	fourOctets   bool
-	families     map[packet.Family]bool
-	receivesMany map[packet.Family]bool // several paths of a prefix (RFC 7911)
-	longMessages bool                   // RFC 8654
-	ipv4OverIPv6 bool                   // IPv4 prefixes with IPv6 next hops (RFC 8950)
-	restarts     bool                   // keeps our routes while we restart (RFC 4724)
-	roles        []uint8                // distinct (RFC 9234)
+	fourOctets      bool
+	families        map[packet.Family]bool
+	receivesMany    map[packet.Family]bool // several paths of a prefix (RFC 7911)
+	longMessages    bool                   // RFC 8654
+	enhancedRefresh bool                   // RFC 7313
+	ipv4OverIPv6    bool                   // IPv4 prefixes with IPv6 next hops (RFC 8950)
+	restarts        bool                   // keeps our routes while we restart (RFC 4724)
+	roles           []uint8                // distinct (RFC 9234)
 }
 
 // errShort is of lengths that do not fit into one another.
@@ -122,6 +123,8 @@ func (o *theirOpen) capability(code packet.BGPCapabilityCode, v []byte) {
 		for ; len(v) >= 4; v = v[4:] {
 			o.receivesMany[family(v, v[2])] = packet.BGPAddPathMode(v[3])&packet.BGP_ADD_PATH_RECEIVE != 0
 		}
+	case packet.BGP_CAP_ENHANCED_ROUTE_REFRESH:
+		o.enhancedRefresh = true
 	case packet.BGP_CAP_EXTENDED_MESSAGE:
 		o.longMessages = true
 	case packet.BGP_CAP_EXTENDED_NEXTHOP:

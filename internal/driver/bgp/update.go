@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -104,49 +103,6 @@ func routeKey(r route) string {
 		b.Write(raw)
 	}
 	return b.String()
-}
-
-// difference returns the messages that turn what was sent into what is wanted: new and changed routes first.
-func difference(sent map[netip.Prefix]string, wanted map[netip.Prefix]route) ([]*packet.BGPMessage, error) {
-	groups := map[string][]route{}
-	for p, r := range wanted {
-		if sent[p] != r.key {
-			groups[r.key] = append(groups[r.key], r)
-		}
-	}
-	var messages []*packet.BGPMessage
-	for _, key := range slices.Sorted(maps.Keys(groups)) {
-		group := groups[key]
-		slices.SortFunc(group, func(a, b route) int { return comparePrefix(a.prefix, b.prefix) })
-		for part := range slices.Chunk(group, perMessage) {
-			m, err := reach(part)
-			if err != nil {
-				return nil, err
-			}
-			messages = append(messages, m)
-		}
-	}
-	gone := map[packet.Family][]netip.Prefix{}
-	for p := range sent {
-		if _, ok := wanted[p]; !ok {
-			gone[family(p)] = append(gone[family(p)], p)
-		}
-	}
-	for _, f := range []packet.Family{packet.RF_IPv4_UC, packet.RF_IPv6_UC} {
-		slices.SortFunc(gone[f], comparePrefix)
-		for part := range slices.Chunk(gone[f], perMessage) {
-			m, err := unreach(f, part)
-			if err != nil {
-				return nil, err
-			}
-			messages = append(messages, m)
-		}
-	}
-	return messages, nil
-}
-
-func comparePrefix(a, b netip.Prefix) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
 // reach is an UPDATE that advertises routes of one key.
