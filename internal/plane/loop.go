@@ -30,8 +30,8 @@ const (
 	settleTime = 300 * time.Millisecond
 	// steadyTime is the same for an object that shows that it is programmed, and for the
 	// same generation: a machine that joins or is lost must not have all statuses written
-	// twice.
-	steadyTime = 3 * time.Second
+	// twice. With writePace it stays within statusBound.
+	steadyTime = 1500 * time.Millisecond
 	// settleChunk is how many objects are judged before the loop looks for changes
 	// again.
 	settleChunk = 256
@@ -465,6 +465,7 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 	s := l.statuses[o]
 	if s == nil {
 		if s = unattached(snapshot.Kind(o.Kind), live.GetGeneration()); s == nil {
+			l.plane.writer.withdraw(o)
 			return // it is not ours any more, and what it shows is somebody else's
 		}
 	}

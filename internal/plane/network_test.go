@@ -208,8 +208,8 @@ func TestFencedStatus(t *testing.T) {
 		}
 		return nil
 	})
-	if got := r.api.get("m").Status.AgentVersion; got != "of another leader" || r.api.gets != 0 {
-		t.Errorf("it shows %q, and was read %d times", got, r.api.gets)
+	if got := r.api.get("m").Status.AgentVersion; got != "of another leader" || r.api.asked != 1 {
+		t.Errorf("it shows %q after %d requests", got, r.api.asked)
 	}
 	// The watch brings the newer one, and what follows from it is written.
 	r.offer(fenced(r.api.get("m"), "fresh"))

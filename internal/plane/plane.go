@@ -75,6 +75,9 @@ type Config struct {
 	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
 	StatusRate float64
 	responders *http.Client // nil is staple.Client()
+	// statusNow and statusAfter are the clock of status writes; nil is Now, and timers.
+	statusNow   func() time.Time
+	statusAfter func(time.Duration) (elapsed <-chan time.Time, stop func())
 }
 
 func (c Config) complete() (Config, error) {
@@ -83,6 +86,12 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.statusNow == nil {
+		c.statusNow = c.Now
+	}
+	if c.statusAfter == nil {
+		c.statusAfter = after
 	}
 	if c.Random == nil {
 		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
@@ -160,9 +169,10 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.writer = newStatusWriter(p.client, c.StatusRate, c.Log, c.Now, c.Random, func(kind string, o outcome) {
+	p.writer = newStatusWriter(p.client, c.StatusRate, c.Log, c.statusNow, c.Random, func(kind string, o outcome) {
 		p.metrics.writes.WithLabelValues(kind, string(o)).Inc()
 	})
+	p.writer.after = c.statusAfter
 	p.standing = newInfrastructure(p.client, c.Log)
 	p.machine = newRegistry(p.client, leader{p}, c.Now, c.Log)
 	p.lease = &lease{

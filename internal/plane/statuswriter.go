@@ -9,10 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/internal/model"
@@ -22,11 +20,6 @@ const (
 	statusWorkers = 4
 	// statusTries is how often one write follows an object that others change.
 	statusTries = 4
-	// An object whose status is written again and again, because somebody else
-	// overwrites it, is left alone for longer and longer.
-	calmWrites   = 4
-	calmInterval = 10 * time.Second
-	calmLongest  = time.Minute
 	// While the API is away, tries are this far apart.
 	awayShortest = 250 * time.Millisecond
 	awayLongest  = 15 * time.Second
@@ -40,6 +33,7 @@ const (
 	outcomeWritten   outcome = "written"
 	outcomeConflict  outcome = "conflict" // somebody changed the object; tried again
 	outcomeGone      outcome = "gone"
+	outcomeRefused   outcome = "refused" // by the API, for what it says
 	outcomeError     outcome = "error"
 	outcomeUnchanged outcome = "unchanged" // the API had it already
 )
@@ -62,68 +56,95 @@ type statusWrite struct {
 }
 
 // statusWriter brings statuses into the API: only differences, the newest of each
-// object, at a bounded rate, and only while it is enabled.
+// object, at a bounded rate, and only while it is enabled. The queue says when.
 type statusWriter struct {
-	client  client.Client
-	log     *slog.Logger
-	now     func() time.Time
-	random  func() float64
-	limiter *rate.Limiter
-	count   func(kind string, o outcome)
-
-	queue workqueue.TypedDelayingInterface[model.Object]
+	client client.Client
+	log    *slog.Logger
+	now    func() time.Time
+	after  func(time.Duration) (elapsed <-chan time.Time, stop func())
+	random func() float64
+	count  func(kind string, o outcome)
+	wake   chan struct{} // something was offered or finished
 
 	mu      sync.Mutex
 	enabled context.Context // of the term that may write; nil while there is none
-	wanted  map[model.Object]statusWrite
-	written map[model.Object]written
-	away    int       // failures in a row
-	until   time.Time // no try before
-}
-
-// written remembers the last write of an object until the API's watch has shown it.
-type written struct {
-	base       string // resource version that it was made from
-	result     client.Object
-	generation int64
-	at         time.Time
-	streak     int
+	queue   *statusQueue
+	away    int // failures in a row
 }
 
 func newStatusWriter(c client.Client, perSecond float64, log *slog.Logger, now func() time.Time, random *rand.Rand, count func(string, outcome)) *statusWriter {
 	var mu sync.Mutex
 	return &statusWriter{
 		client: c, log: log, now: now, count: count,
+		after: after,
 		random: func() float64 {
 			mu.Lock()
 			defer mu.Unlock()
 			return random.Float64()
 		},
-		limiter: rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
-		queue:   workqueue.NewTypedDelayingQueue[model.Object](),
-		wanted:  map[model.Object]statusWrite{},
-		written: map[model.Object]written{},
+		wake:  make(chan struct{}, 1),
+		queue: newStatusQueue(perSecond),
 	}
+}
+
+// after is a timer of the real clock.
+func after(d time.Duration) (elapsed <-chan time.Time, stop func()) {
+	t := time.NewTimer(d)
+	return t.C, func() { t.Stop() }
 }
 
 // run writes until ctx is done.
 func (w *statusWriter) run(ctx context.Context) {
 	var workers sync.WaitGroup
-	for range statusWorkers {
+	defer workers.Wait()
+	free := make(chan struct{}, statusWorkers)
+	for {
+		select {
+		case free <- struct{}{}: // first: what is taken is written at once, and is the newest
+		case <-ctx.Done():
+			return
+		}
+		job, term, ok := w.await(ctx)
+		if !ok {
+			return
+		}
 		workers.Go(func() {
-			for {
-				object, shutdown := w.queue.Get()
-				if shutdown {
-					return
-				}
-				w.write(ctx, object)
-				w.queue.Done(object)
-			}
+			w.write(ctx, term, job)
+			<-free
 		})
 	}
-	<-ctx.Done()
-	w.queue.ShutDown()
-	workers.Wait()
+}
+
+// await takes the next status as soon as its turn comes.
+func (w *statusWriter) await(ctx context.Context) (statusJob, context.Context, bool) {
+	for ctx.Err() == nil {
+		job, term, wait, ok := w.take()
+		if ok {
+			return job, term, true
+		}
+		var elapsed <-chan time.Time
+		stop := func() {}
+		if wait >= 0 {
+			elapsed, stop = w.after(wait)
+		}
+		select {
+		case <-w.wake:
+		case <-elapsed:
+		case <-ctx.Done():
+		}
+		stop()
+	}
+	return statusJob{}, nil, false
+}
+
+func (w *statusWriter) take() (job statusJob, term context.Context, wait time.Duration, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.enabled == nil {
+		return job, nil, -1, false
+	}
+	job, wait, ok = w.queue.next(w.now())
+	return job, w.enabled, wait, ok
 }
 
 // disable forbids writes. Nothing that was offered is written any more.
@@ -131,16 +152,15 @@ func (w *statusWriter) disable() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.enabled = nil
-	clear(w.wanted)
+	w.queue.clear()
 }
 
 // enable lets what is offered from now on be written until the term is done.
 func (w *statusWriter) enable(term context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.enabled = term
-	w.away, w.until = 0, time.Time{}
-	clear(w.wanted)
+	w.enabled, w.away = term, 0
+	w.queue.clear()
 }
 
 // offer says what an object should show. It replaces what was offered before, and
@@ -151,190 +171,149 @@ func (w *statusWriter) offer(s statusWrite) {
 	if w.enabled == nil {
 		return
 	}
-	last, wrote := w.written[s.Object]
-	switch {
-	case s.Fenced:
-	case wrote && last.result != nil && last.base == s.Live.GetResourceVersion():
-		s.Live = last.result // the watch has not shown our own write yet
-	case wrote && last.result != nil:
-		last.result = nil
-		w.written[s.Object] = last
-	}
-	if s.Apply(s.Live, metav1.NewTime(w.now())) == nil {
-		delete(w.wanted, s.Object)
-		return
-	}
-	_, queued := w.wanted[s.Object]
-	w.wanted[s.Object] = s
-	delay := s.Delay
-	// Somebody waits for each fenced one, an address say, and nobody fights over it.
-	if wrote && !s.Fenced && last.generation == s.Generation && last.streak > calmWrites {
-		calm := min(calmLongest, time.Second<<min(last.streak-calmWrites, 10))
-		delay = max(delay, min(calm, last.at.Add(calm).Sub(w.now())))
-	}
-	if queued && delay > 0 {
-		return // its turn comes
-	}
-	w.queue.AddAfter(s.Object, delay)
+	w.queue.offer(s, w.now())
+	signal(w.wake)
 }
 
 // withdraw takes back what was offered for an object and is not written yet.
 func (w *statusWriter) withdraw(o model.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.wanted, o)
+	w.queue.withdraw(o)
 }
 
 // forget drops what is known of an object that is gone.
 func (w *statusWriter) forget(o model.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.wanted, o)
-	delete(w.written, o)
+	w.queue.forget(o)
 }
 
 // pending is how many statuses wait to be written.
 func (w *statusWriter) pending() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.wanted)
+	return w.queue.pending
 }
 
-func (w *statusWriter) take(o model.Object) (statusWrite, context.Context, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s, ok := w.wanted[o]
-	if !ok || w.enabled == nil {
-		return statusWrite{}, nil, false
-	}
-	// A longer wait than any comes of a clock that was set back.
-	if wait := w.until.Sub(w.now()); wait > 0 && wait <= 2*awayLongest {
-		w.queue.AddAfter(o, wait)
-		return statusWrite{}, nil, false
-	}
-	delete(w.wanted, o)
-	return s, w.enabled, true
-}
-
-func (w *statusWriter) write(ctx context.Context, o model.Object) {
-	s, term, ok := w.take(o)
-	if !ok {
-		return
-	}
+func (w *statusWriter) write(ctx, term context.Context, job statusJob) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	defer context.AfterFunc(term, cancel)()
-	if w.limiter.Wait(ctx) != nil {
-		if w.putBack(term, s) {
-			w.queue.AddAfter(o, time.Second)
-		}
-		return
-	}
-	base := s.Live.GetResourceVersion()
-	result, outcome, err := w.update(ctx, s)
-	w.count(o.Kind, outcome)
-	if err != nil {
-		if term.Err() == nil {
-			w.failed(term, s, err)
-		}
-		return
-	}
+	a, err := w.update(ctx, job.statusWrite)
+	w.count(job.Object.Kind, a.outcome)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.away > 0 {
-		w.log.Info("statuses are written again")
-		w.away, w.until = 0, time.Time{}
-	}
-	if result == nil {
+	if w.enabled != term || term.Err() != nil {
 		return
 	}
-	last, now := w.written[o], w.now()
-	streak := 0
-	if last.generation == s.Generation && now.Sub(last.at) < max(calmInterval, time.Second<<min(last.streak, 6)) {
-		streak = last.streak + 1
+	var pause time.Duration
+	if err == nil {
+		w.answered()
+	} else {
+		pause = w.failed(job.Object, a.outcome, err)
 	}
-	w.written[o] = written{base: base, result: result, generation: s.Generation, at: now, streak: streak}
+	fights := w.queue.finish(job, a, pause, w.now())
+	if fights == calmWrites+1 {
+		w.log.Warn("somebody else writes over a status again and again; it is put right more and more rarely", "object", job.Object.String())
+	}
+	signal(w.wake)
 }
 
-// update writes onto the live object, and onto the newer ones that it meets. The
-// result is nil when there was nothing to write.
-func (w *statusWriter) update(ctx context.Context, s statusWrite) (client.Object, outcome, error) {
-	live := s.Live
-	var conflict error
-	for range statusTries {
-		next := s.Apply(live, metav1.NewTime(w.now()))
-		if next == nil {
-			return nil, outcomeUnchanged, nil
+// answered notes that the API is there.
+func (w *statusWriter) answered() {
+	if w.away > 0 {
+		w.log.Info("statuses are written again")
+		w.away, w.queue.until = 0, time.Time{}
+	}
+}
+
+// failed says when a write that failed is tried again: soon for one object that others
+// change or that the API refused, with growing distance for all when it is away.
+func (w *statusWriter) failed(o model.Object, how outcome, err error) time.Duration {
+	switch how {
+	case outcomeConflict:
+		w.answered()
+		return writePace
+	case outcomeRefused:
+		w.answered()
+		w.log.Error("the API refuses a status", "object", o.String(), "error", err)
+		return refusedPause
+	}
+	delay := min(awayLongest, awayShortest<<min(w.away, 10))
+	delay += time.Duration(w.random() * float64(delay) / 2)
+	if w.away == 0 {
+		w.log.Warn("statuses cannot be written; machines are not affected", "object", o.String(), "error", err)
+	}
+	w.away++
+	w.queue.until = w.now().Add(delay)
+	return delay
+}
+
+// update writes onto the live object, and onto the newer ones that it meets.
+func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, error) {
+	a := attempt{base: s.Live}
+	for try := range statusTries {
+		if try > 0 {
+			w.charge()
 		}
-		err := w.client.Status().Update(ctx, next)
+		if a.next = s.Apply(a.base, metav1.NewTime(w.now())); a.next == nil {
+			a.outcome = outcomeUnchanged
+			return a, nil
+		}
+		err := w.client.Status().Update(ctx, a.next)
 		switch {
 		case err == nil:
-			return next, outcomeWritten, nil
+			a.outcome, a.result = outcomeWritten, a.next
+			return a, nil
 		case apierrors.IsNotFound(err):
-			return nil, outcomeGone, nil
+			a.outcome = outcomeGone
+			return a, nil
+		case refusedByAPI(err):
+			a.outcome = outcomeRefused
+			return a, err
 		case !apierrors.IsConflict(err):
-			return nil, outcomeError, err
+			a.outcome = outcomeError
+			return a, err
 		}
-		conflict = err
+		a.outcome = outcomeConflict
 		if s.Fenced {
-			return nil, outcomeConflict, nil
+			return a, nil
+		}
+		if try == statusTries-1 {
+			return a, err
 		}
 		w.count(s.Object.Kind, outcomeConflict)
-		fresh := empty(live)
-		if err := w.client.Get(ctx, client.ObjectKeyFromObject(live), fresh); err != nil {
+		w.charge()
+		fresh := empty(a.base)
+		if err := w.client.Get(ctx, client.ObjectKeyFromObject(a.base), fresh); err != nil {
 			if apierrors.IsNotFound(err) {
-				return nil, outcomeGone, nil
+				a.outcome = outcomeGone
+				return a, nil
 			}
-			return nil, outcomeError, err
+			a.outcome = outcomeError
+			return a, err
 		}
-		if fresh.GetUID() != live.GetUID() || fresh.GetGeneration() > s.Generation {
-			return nil, outcomeUnchanged, nil // the watch brings it, and then its own status
+		if fresh.GetUID() != a.base.GetUID() || fresh.GetGeneration() > s.Generation {
+			a.outcome = outcomeUnchanged // the watch brings it, and then its own status
+			return a, nil
 		}
-		live = fresh
+		a.base = fresh
 	}
-	return nil, outcomeConflict, conflict
+	return a, nil
+}
+
+// charge counts a request beyond the first of a write.
+func (w *statusWriter) charge() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue.charge(w.now())
 }
 
 // empty is a new object of the same type: an object that is decoded into another keeps
 // what the new one lacks.
 func empty(o client.Object) client.Object {
 	return reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object)
-}
-
-// putBack keeps a status that could not be written, unless a newer one came.
-func (w *statusWriter) putBack(term context.Context, s statusWrite) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.enabled != term || term.Err() != nil {
-		return false
-	}
-	if _, newer := w.wanted[s.Object]; !newer {
-		w.wanted[s.Object] = s
-	}
-	return true
-}
-
-// failed tries again later: soon for one object that the API refused, with growing
-// distance for all when it is away.
-func (w *statusWriter) failed(term context.Context, s statusWrite, err error) {
-	if !w.putBack(term, s) {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delay := min(awayLongest, awayShortest<<min(w.away, 10))
-	delay += time.Duration(w.random() * float64(delay) / 2)
-	if refusedByAPI(err) {
-		w.log.Error("the API refuses a status", "object", s.Object.String(), "error", err)
-		delay = awayLongest
-	} else {
-		if w.away == 0 {
-			w.log.Warn("statuses cannot be written; machines are not affected", "object", s.Object.String(), "error", err)
-		}
-		w.away++
-		w.until = w.now().Add(delay)
-	}
-	w.queue.AddAfter(s.Object, delay)
 }
 
 // refusedByAPI says that the API answered and that this object is at fault.

@@ -29,7 +29,7 @@ type memoryAPI struct {
 	away    bool
 	refuse  bool
 	writes  int
-	gets    int
+	asked   int // requests of any kind
 }
 
 func (m *memoryAPI) Status() client.SubResourceWriter { return memoryStatus{api: m} }
@@ -37,7 +37,7 @@ func (m *memoryAPI) Status() client.SubResourceWriter { return memoryStatus{api:
 func (m *memoryAPI) Get(_ context.Context, k client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.gets++
+	m.asked++
 	if m.away {
 		return errors.New("connection refused")
 	}
@@ -58,6 +58,7 @@ func (s memoryStatus) Update(_ context.Context, o client.Object, _ ...client.Sub
 	m, in := s.api, o.(*v1alpha1.Machine)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.asked++
 	r := schema.GroupResource{Resource: "machines"}
 	switch at := m.objects[in.Name]; {
 	case m.away:
@@ -266,70 +267,13 @@ func TestStatusEndsWithTheTerm(t *testing.T) {
 	}
 }
 
-// Somebody else overwrites our status whenever we write it: the rate falls.
-func TestStatusFightIsCalm(t *testing.T) {
-	r := newWriterRig(t)
-	live := r.api.change("m", func(*v1alpha1.Machine) {})
-	for i := range calmWrites + 2 {
-		r.offer(showing(live, "ours", 0))
-		r.awaitVersion(t, "m", "ours")
-		eventually(t, "the write is noted", func() error {
-			if n := r.count(outcomeWritten); n != i+1 {
-				return fmt.Errorf("%d", n)
-			}
-			return nil
-		})
-		live = r.api.change("m", func(m *v1alpha1.Machine) { m.Status.AgentVersion = "theirs" })
-	}
-	// From here on each write waits; a write of another object shows that the queue runs.
-	r.offer(showing(live, "ours", 0))
-	other := r.api.change("other", func(*v1alpha1.Machine) {})
-	r.offer(showing(other, "1", 300*time.Millisecond))
-	r.awaitVersion(t, "other", "1")
-	if got := r.api.get("m").Status.AgentVersion; got != "theirs" {
-		t.Error("the fight went on at full speed")
-	}
-	// A new generation is no fight.
-	live = r.api.change("m", func(m *v1alpha1.Machine) { m.Generation++ })
-	r.offer(showing(live, "newer", 0))
-	r.awaitVersion(t, "m", "newer")
-}
-
-// What a fenced status says follows from the newest version: it is no fight, however
-// often it changes.
-func TestFencedStatusIsNotCalmed(t *testing.T) {
-	r := newWriterRig(t)
-	r.api.change("m", func(*v1alpha1.Machine) {})
-	for i := range calmWrites + 3 {
-		write := showing(r.api.get("m"), fmt.Sprint(i), 0)
-		write.Fenced = true
-		r.offer(write)
-		eventually(t, "the write is noted", func() error {
-			if n := r.count(outcomeWritten); n != i+1 {
-				return fmt.Errorf("%d of %d", n, i+1)
-			}
-			return nil
-		})
-	}
-	// As many would make another one wait; a write of another object shows that the
-	// queue runs.
-	write := showing(r.api.get("m"), "last", 0)
-	write.Fenced = true
-	r.offer(write)
-	r.offer(showing(r.api.change("other", func(*v1alpha1.Machine) {}), "1", 300*time.Millisecond))
-	r.awaitVersion(t, "other", "1")
-	if got := r.api.get("m").Status.AgentVersion; got != "last" {
-		t.Errorf("it shows %q: the fenced status waits", got)
-	}
-}
-
 func TestStatusThatIsRefusedHoldsUpNobody(t *testing.T) {
 	r := newWriterRig(t)
 	live := r.api.change("m", func(*v1alpha1.Machine) {})
 	r.api.with(func() { r.api.refuse = true })
 	r.offer(showing(live, "1", 0))
 	eventually(t, "it is refused", func() error {
-		if r.count(outcomeError) != 1 {
+		if r.count(outcomeRefused) != 1 {
 			return errors.New("not yet")
 		}
 		return nil
@@ -338,7 +282,7 @@ func TestStatusThatIsRefusedHoldsUpNobody(t *testing.T) {
 	other := r.api.change("other", func(*v1alpha1.Machine) {})
 	r.offer(showing(other, "1", 0))
 	r.awaitVersion(t, "other", "1")
-	if n := r.count(outcomeError); n != 1 {
+	if n := r.count(outcomeRefused); n != 1 {
 		t.Errorf("the refused status was tried %d times at once", n)
 	}
 }

@@ -1,0 +1,385 @@
+package plane
+
+import (
+	"container/heap"
+	"time"
+
+	"golang.org/x/time/rate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// statusBound is how long a status may differ from the truth while the API takes
+	// writes faster than objects change: steadyTime and writePace are within it.
+	statusBound = 2 * time.Second
+	// writePace is the distance of two writes of one object: what changes meanwhile is
+	// written at once.
+	writePace = 500 * time.Millisecond
+	// A status that somebody else overwrites again and again is put right more and more
+	// rarely after calmWrites times, until calmInterval passed without.
+	calmWrites   = 4
+	calmInterval = 10 * time.Second
+	calmLongest  = time.Minute
+	// refusedPause is when a status that the API refused is tried again unchanged.
+	refusedPause = 15 * time.Second
+)
+
+// statusQueue decides whose status is written next, and when. It does no I/O and reads no
+// clock: times come in. It is not safe for concurrent use.
+//
+// A changed status waits at most for writePace after the object's last write, and for its
+// Delay. Only a status that stays the same and that somebody else overwrites waits longer.
+//
+// Statuses that are due wait in lanes: one of each namespace, kind, and answer, which is
+// whether the object shows its generation already. The lanes take turns, and in a lane the
+// longest wait is first. So neither a namespace with 20,000 routes nor a machine that concerns
+// all of them keeps a new route elsewhere, an address or a Gateway waiting.
+type statusQueue struct {
+	limiter *rate.Limiter
+	objects map[model.Object]*statusEntry
+	waiting statusHeap
+	lanes   map[laneKey][]*statusEntry
+	turns   []laneKey // lanes that are not empty, the next first
+	pending int       // objects with a status to write
+	latest  time.Time // the newest time that came in
+	until   time.Time // no write before
+}
+
+// statusEntry is what the queue knows of an object.
+type statusEntry struct {
+	want  *statusWrite // nil: nothing to write
+	due   time.Time
+	index int  // in waiting, -1 outside
+	laned bool // in a lane
+	busy  bool // taken and not finished
+
+	answered int64 // the newest generation that the object showed
+	// wrote is the Apply of the last write in this term; nil: none.
+	wrote  applier
+	uid    types.UID
+	result client.Object // of the last write, until the watch shows it or something newer
+	at     time.Time     // of the last write
+	fights int           // writes over somebody else's, in a row
+	fought time.Time
+	// refused is what the API refused to store last.
+	refused client.Object
+}
+
+type laneKey struct {
+	namespace, kind string
+	answer          bool
+}
+
+func newStatusQueue(perSecond float64) *statusQueue {
+	return &statusQueue{
+		limiter: rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
+		objects: map[model.Object]*statusEntry{},
+		lanes:   map[laneKey][]*statusEntry{},
+	}
+}
+
+// clear forgets everything.
+func (q *statusQueue) clear() {
+	limiter := q.limiter
+	*q = statusQueue{limiter: limiter, objects: map[model.Object]*statusEntry{}, lanes: map[laneKey][]*statusEntry{}, latest: q.latest}
+}
+
+// offer says what an object should show now.
+func (q *statusQueue) offer(s statusWrite, now time.Time) {
+	q.follow(now)
+	e := q.objects[s.Object]
+	if e == nil {
+		e = &statusEntry{index: -1}
+		q.objects[s.Object] = e
+	}
+	if !e.meet(&s) {
+		q.setWant(e, nil)
+		return
+	}
+	q.schedule(e, s, now)
+}
+
+// meet compares a status with what is known of its object's last write. It is false when
+// the watch has to bring a newer object first.
+func (e *statusEntry) meet(s *statusWrite) bool {
+	if e.wrote != nil && e.uid != s.Live.GetUID() {
+		*e = statusEntry{want: e.want, due: e.due, index: e.index, laned: e.laned, busy: e.busy} // another object of that name
+	}
+	if e.result == nil {
+		return true
+	}
+	if !older(s.Live, e.result) {
+		e.result = nil
+		return true
+	}
+	if s.Fenced {
+		return false
+	}
+	s.Live = e.result
+	return true
+}
+
+// older says whether a comes before b in the API's order.
+func older(a, b client.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	return err == nil && order < 0
+}
+
+// schedule sets what is to be written and when; nothing if the object shows it.
+func (q *statusQueue) schedule(e *statusEntry, s statusWrite, now time.Time) {
+	next := s.Apply(s.Live, metav1.NewTime(now))
+	if next == nil {
+		e.answered = max(e.answered, s.Generation)
+		q.setWant(e, nil)
+		return
+	}
+	due := e.when(s, now)
+	if e.want != nil && e.due.Before(due) {
+		due = e.due // its turn comes
+	}
+	q.setWant(e, &s)
+	e.due = due
+	switch {
+	case e.busy || e.laned:
+	case e.index >= 0:
+		heap.Fix(&q.waiting, e.index)
+	default:
+		heap.Push(&q.waiting, e)
+	}
+}
+
+func (q *statusQueue) setWant(e *statusEntry, s *statusWrite) {
+	if e.want != nil {
+		q.pending--
+	}
+	if e.want = s; s != nil {
+		q.pending++
+	}
+}
+
+// when is the earliest time at which a status that the object does not show is written.
+func (e *statusEntry) when(s statusWrite, now time.Time) time.Time {
+	stamp := metav1.NewTime(now)
+	due := now.Add(s.Delay)
+	var pause time.Duration
+	switch {
+	case e.refused != nil && s.Apply(e.refused, stamp) == nil:
+		pause = refusedPause
+	case !s.Fenced: // whose writes follow each other through the watch
+		pause = writePace
+	}
+	if e.wrote != nil {
+		if ours := e.wrote(s.Live, stamp); ours != nil && s.Apply(ours, stamp) == nil {
+			pause = max(pause, calm(e.fights)) // nothing of ours changed: somebody else's write only
+		}
+	}
+	return later(due, e.at.Add(pause))
+}
+
+// calm is the distance of writes against somebody who overwrites them.
+func calm(fights int) time.Duration {
+	if fights <= calmWrites {
+		return 0
+	}
+	return min(calmLongest, time.Second<<min(fights-calmWrites, 10))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// withdraw takes back what was offered for an object.
+func (q *statusQueue) withdraw(o model.Object) {
+	if e := q.objects[o]; e != nil {
+		q.setWant(e, nil)
+	}
+}
+
+// forget drops what is known of an object that is gone.
+func (q *statusQueue) forget(o model.Object) {
+	q.withdraw(o)
+	delete(q.objects, o)
+}
+
+// statusJob is a status whose turn it is.
+type statusJob struct {
+	statusWrite
+	entry *statusEntry
+}
+
+// next takes the status whose turn it is; finish must follow. Without one, wait is how
+// long there will be none unless something is offered or finished; negative is for ever.
+func (q *statusQueue) next(now time.Time) (job statusJob, wait time.Duration, ok bool) {
+	q.follow(now)
+	if wait := q.until.Sub(now); wait > 0 {
+		return job, wait, false
+	}
+	for len(q.waiting) > 0 && (q.waiting[0].want == nil || !q.waiting[0].due.After(now)) {
+		if e := heap.Pop(&q.waiting).(*statusEntry); e.want != nil {
+			q.enter(e)
+		}
+	}
+	for len(q.turns) > 0 {
+		lane := q.turns[0]
+		e := q.lanes[lane][0]
+		is := e.want != nil && !e.due.After(now)
+		if is {
+			if wait := q.spend(now); wait > 0 {
+				return job, wait, false
+			}
+		}
+		q.leave(lane)
+		e.laned = false
+		switch {
+		case is:
+			job, e.busy = statusJob{*e.want, e}, true
+			q.setWant(e, nil)
+			return job, 0, true
+		case e.want != nil: // withdrawn, and offered again for later
+			heap.Push(&q.waiting, e)
+		}
+	}
+	if len(q.waiting) == 0 {
+		return job, -1, false
+	}
+	return job, q.waiting[0].due.Sub(now), false
+}
+
+// follow notes the time. A clock that was set back moves everything with it.
+func (q *statusQueue) follow(now time.Time) {
+	by := now.Sub(q.latest)
+	if q.latest = now; by >= 0 {
+		return
+	}
+	for _, e := range q.objects {
+		e.due, e.at, e.fought = e.due.Add(by), e.at.Add(by), e.fought.Add(by)
+	}
+	q.until = q.until.Add(by)
+	heap.Init(&q.waiting)
+}
+
+// enter puts an object whose status is due at the end of its lane.
+func (q *statusQueue) enter(e *statusEntry) {
+	o := e.want.Object
+	lane := laneKey{namespace: o.Namespace, kind: o.Kind, answer: e.answered < e.want.Generation}
+	if len(q.lanes[lane]) == 0 {
+		q.turns = append(q.turns, lane)
+	}
+	q.lanes[lane] = append(q.lanes[lane], e)
+	e.laned = true
+}
+
+// leave takes the first object out of the lane whose turn it was.
+func (q *statusQueue) leave(lane laneKey) {
+	q.turns = q.turns[1:]
+	if rest := q.lanes[lane][1:]; len(rest) > 0 {
+		q.lanes[lane] = rest
+		q.turns = append(q.turns, lane)
+	} else {
+		delete(q.lanes, lane)
+	}
+}
+
+// spend takes the right to one request; else it says how long there is none.
+func (q *statusQueue) spend(now time.Time) time.Duration {
+	r := q.limiter.ReserveN(now, 1)
+	wait := r.DelayFrom(now)
+	if wait > 0 {
+		r.CancelAt(now)
+	}
+	return wait
+}
+
+// charge counts a request that was made without asking: later ones wait for it.
+func (q *statusQueue) charge(now time.Time) { q.limiter.ReserveN(now, 1) }
+
+// attempt is what became of a write.
+type attempt struct {
+	outcome outcome
+	base    client.Object // the newest version that it met
+	next    client.Object // what was sent last
+	result  client.Object // what the API stored; nil: nothing
+}
+
+// finish says what became of a status that next gave out. What the API did not take is
+// tried again after pause, unless something newer is wanted; 0 is never. It returns how
+// often the status was written over somebody else's in a row.
+func (q *statusQueue) finish(job statusJob, a attempt, pause time.Duration, now time.Time) (fights int) {
+	q.follow(now)
+	e, s := job.entry, job.statusWrite
+	e.busy = false
+	if q.objects[s.Object] != e {
+		return 0 // forgotten meanwhile
+	}
+	switch a.outcome {
+	case outcomeWritten:
+		e.noteWritten(s, a, now)
+		fights = e.fights
+	case outcomeRefused:
+		e.refused, e.at = a.next, now
+	case outcomeGone:
+		e.wrote, e.result, e.refused = nil, nil, nil
+	}
+	want := e.want
+	q.setWant(e, nil)
+	switch {
+	case want != nil && e.meet(want):
+		q.schedule(e, *want, now)
+	case want == nil && pause > 0:
+		if s.Delay = pause; a.base != nil {
+			s.Live = a.base
+		}
+		q.schedule(e, s, now)
+	}
+	return fights
+}
+
+func (e *statusEntry) noteWritten(s statusWrite, a attempt, now time.Time) {
+	overwritten := e.wrote != nil && e.uid == a.base.GetUID() && e.wrote(a.base, metav1.NewTime(now)) != nil
+	quiet := now.Sub(e.fought) > max(calmInterval, 2*calm(e.fights))
+	switch {
+	case overwritten && quiet:
+		e.fights, e.fought = 1, now
+	case overwritten:
+		e.fights, e.fought = e.fights+1, now
+	case quiet:
+		e.fights = 0
+	}
+	e.wrote, e.uid, e.result, e.at, e.refused = s.Apply, a.result.GetUID(), a.result, now, nil
+	e.answered = max(e.answered, s.Generation)
+}
+
+// statusHeap holds objects by when their status is due.
+type statusHeap []*statusEntry
+
+func (h statusHeap) Len() int           { return len(h) }
+func (h statusHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h statusHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push is heap.Interface's.
+func (h *statusHeap) Push(x any) {
+	e := x.(*statusEntry)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+// Pop is heap.Interface's.
+func (h *statusHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	e.index = -1
+	return e
+}
