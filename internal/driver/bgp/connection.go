@@ -149,7 +149,7 @@ func (c *connection) expect(conf model.Peer, state model.SessionState, wait time
 	hint := time.AfterFunc(minOpenWait, func() {
 		c.p.update(func(s *model.Session) {
 			if f := broken(conf, state, os.ErrDeadlineExceeded, minOpenWait); s.State == state {
-				s.Reason, s.Message = f.reason, f.message
+				s.Reason, s.Message = account(c.p.stands, f, conf)
 			}
 		})
 	})
@@ -201,6 +201,9 @@ func (c *connection) established(conf model.Peer) *failure {
 	p := c.p
 	c.since = p.s.now()
 	p.failures = 0
+	p.mu.Lock()
+	p.stands = nil
+	p.mu.Unlock()
 	p.ensureBFD(conf, c.local)
 	c.bfdDowns = p.bfd.downs()
 	c.in = make(chan incoming)
@@ -452,7 +455,7 @@ func (c *connection) worst(conf model.Peer, bfdTrouble string) trouble {
 	case bfdTrouble != "":
 		return trouble{model.SessionBFDDown, where(conf) + bfdTrouble}
 	case c.p.flaps(c.p.s.now()):
-		return trouble{model.SessionFlapping, c.p.flapMessage(conf)}
+		return trouble{model.SessionFlapping, flapMessage(conf, c.p.lastLoss)}
 	}
 	return c.unwanted(conf)
 }

@@ -90,9 +90,9 @@ func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.B
 			return fail(c, model.SessionNotified, "it refuses our BGP role (%s): correct the role of this machine at the router", code)
 		}
 	case packet.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fail(c, model.SessionNotified, "it heard nothing from us within the hold time (%s): look for a loaded machine or a one-way link", code)
+		return fail(c, model.SessionNotified, "it heard nothing from us within the hold time (%s): look for a loaded machine or a one-way link", code).forNow()
 	case codeSendHoldExpired:
-		return fail(c, model.SessionNotified, "it could send us nothing within its send hold time (%s): look for a loaded machine", code)
+		return fail(c, model.SessionNotified, "it could send us nothing within its send hold time (%s): look for a loaded machine", code).forNow()
 	case packet.BGP_ERROR_CEASE:
 		text := ""
 		if said := communication(n); said != "" {
@@ -104,16 +104,24 @@ func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.B
 		case subcodeShutdown:
 			return fail(c, model.SessionNotified, "it is shut down for us (%s)%s: enable the session at the router", code, text)
 		case packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET:
-			return fail(c, model.SessionNotified, "somebody reset the session at the router (%s)%s", code, text)
+			f := fail(c, model.SessionNotified, "somebody reset the session at the router (%s)%s", code, text)
+			if text == "" {
+				f.forNow()
+			}
+			return f
 		case subcodeDeconfigured, packet.BGP_ERROR_SUB_CONNECTION_REJECTED:
-			return fail(c, model.SessionNotified, "it does not know this machine as a neighbour (%s): add it at the router", code)
+			return fail(c, model.SessionNotified, "it does not know this machine as a neighbour (%s): add it at the router", code).forNow()
 		case packet.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION:
-			return fail(c, model.SessionNotified, "it keeps another connection instead of this one (%s): look for a second BGP speaker with this machine's address or its router id %s", code, id)
+			return fail(c, model.SessionNotified, "it keeps another connection instead of this one (%s): look for a second BGP speaker with this machine's address or its router id %s", code, id).forNow()
 		case subcodeBFDDown:
-			return fail(c, model.SessionNotified, "its BFD lost us (%s): look for a loaded machine or a one-way link", code)
+			return fail(c, model.SessionNotified, "its BFD lost us (%s): look for a loaded machine or a one-way link", code).forNow()
 		}
 	}
-	return fail(c, model.SessionNotified, "it ended the session in state %s (%s; %s)", state, code, notificationName(n.ErrorCode, n.ErrorSubcode))
+	f := fail(c, model.SessionNotified, "it ended the session in state %s (%s; %s)", state, code, notificationName(n.ErrorCode, n.ErrorSubcode))
+	if n.ErrorCode == packet.BGP_ERROR_CEASE && (n.ErrorSubcode == subcodeConfigChange || n.ErrorSubcode == packet.BGP_ERROR_SUB_OUT_OF_RESOURCES) {
+		f.forNow()
+	}
+	return f
 }
 
 // communication is the text of an administrative shutdown or reset (RFC 9003), "" where there is none. It may be any

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,13 +56,15 @@ type peer struct {
 	sent     uint64 // version that the established session has sent
 	status   model.Session
 	end      farewell
-	panics   int // since a session that lasted
+	stands   *failure // why there is no session; nil while there is one
+	panics   int      // since a session that lasted
 	panicsAt map[string]bool
 
 	// Only the peer's goroutine uses what follows.
 	opened    bool // an OPEN was answered before: the machine's start is over
 	failures  int  // since the last established session
 	losses    []time.Time
+	lastLoss  string // its message
 	lossDelay time.Duration
 	bfd       *bfdSession
 }
@@ -207,20 +210,20 @@ func (p *peer) fail(f *failure) time.Duration {
 	}
 	delay := min(retry, firstDelay<<min(p.failures, 10))
 	p.failures++
-	reason, message := f.reason, f.message
 	if f.lost {
 		now := p.s.now()
 		if f.lasted >= flapWindow {
 			p.losses, p.lossDelay = nil, 0
 			p.forgive()
 		}
-		p.losses = append(p.losses, now)
+		p.losses, p.lastLoss = append(p.losses, now), f.message
 		if p.flaps(now) {
 			p.lossDelay = min(max(2*p.lossDelay, flapDelay), maxFlapDelay)
 			delay = max(delay, p.lossDelay)
-			if f.pause == 0 {
-				reason = model.SessionFlapping
-				message = p.flapMessage(conf) + "; last: " + f.message
+			if f.weight() == symptom {
+				f.reason, f.message = model.SessionFlapping, flapMessage(conf, f.message)
+			} else {
+				f.message += "; the session was lost again and again"
 			}
 		}
 	}
@@ -234,7 +237,11 @@ func (p *peer) fail(f *failure) time.Duration {
 	}
 	before := p.session()
 	p.update(func(s *model.Session) {
-		s.State, s.Reason, s.Message = state, reason, message
+		s.State = state
+		s.Reason, s.Message = account(p.stands, f, conf)
+		if p.stands.yields(f) {
+			p.stands = f
+		}
 		s.Advertised, s.Received, s.PeerID, s.HoldTime = nil, 0, netip.Addr{}, 0
 		if conf.BFD == nil {
 			s.BFD = ""
@@ -243,8 +250,8 @@ func (p *peer) fail(f *failure) time.Duration {
 			s.Flaps++
 		}
 	})
-	if before.Reason != reason || f.lost {
-		p.log.Info("the BGP session is down", "reason", reason, "message", message, "next_try", delay)
+	if now := p.session(); before.Reason != now.Reason || f.lost {
+		p.log.Info("the BGP session is down", "reason", now.Reason, "message", now.Message, "next_try", delay)
 	}
 	return delay
 }
@@ -262,8 +269,10 @@ func (p *peer) flaps(now time.Time) bool {
 	return len(p.losses) >= flapLosses
 }
 
-func (p *peer) flapMessage(c model.Peer) string {
-	return where(c) + "the session was lost again and again within two minutes: look for a bad link, two machines with one address, or a router that restarts"
+// flapMessage says that the session flaps, and why it was lost last.
+func flapMessage(c model.Peer, last string) string {
+	return where(c) + "the session was lost again and again within two minutes: look for a bad link, two machines with one address, or a router that restarts; last: " +
+		strings.TrimPrefix(last, where(c))
 }
 
 // pause waits before the next attempt. A change of what is wanted ends the wait for a session that is blocked.

@@ -30,6 +30,7 @@ type failure struct {
 	message     string
 	blocked     bool          // no use in trying before something changes
 	unconnected bool          // there was no TCP connection
+	passes      bool          // what the peer said should not last
 	lost        bool          // the session was established
 	lasted      time.Duration // how long it was
 	pause       time.Duration // at least, before the next attempt
