@@ -65,7 +65,8 @@ type LoadBalancerPolicySpec struct {
 	// +optional
 	SessionAffinity *SessionAffinity `json:"sessionAffinity,omitempty"`
 
-	// HealthCheck asks each backend whether it works. A few machines ask, and all know.
+	// HealthCheck asks each backend whether it works. A few machines ask, and all know. Default:
+	// backends of TCP are asked for a connection each second.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 
@@ -214,7 +215,8 @@ type SessionAffinity struct {
 type HealthCheck struct {
 	// Type is how a backend is asked: a connection (TCP), a TLS handshake (TLS), a GET (HTTP,
 	// HTTPS), grpc.health.v1 (GRPC, and GRPCS over TLS), or a datagram and its answer (UDP).
-	// Certificates are not verified.
+	// Certificates are not verified. None asks nothing, also not what is asked where no policy
+	// says anything.
 	Type CheckType `json:"type"`
 	// Port to ask at; the backend's own when left out.
 	// +optional
@@ -283,7 +285,7 @@ type HealthCheck struct {
 
 // CheckType is how a backend is asked.
 //
-// +kubebuilder:validation:Enum=TCP;TLS;HTTP;HTTPS;GRPC;GRPCS;UDP
+// +kubebuilder:validation:Enum=TCP;TLS;HTTP;HTTPS;GRPC;GRPCS;UDP;None
 type CheckType string
 
 // The types of checks.
@@ -295,6 +297,7 @@ const (
 	CheckGRPC  CheckType = "GRPC"
 	CheckGRPCS CheckType = "GRPCS"
 	CheckUDP   CheckType = "UDP"
+	CheckNone  CheckType = "None"
 )
 
 // BackendWeight is the weight of one backend.

@@ -129,7 +129,7 @@ func (r *rows) build(name string, x *frontendRows) *delta.Resource {
 	}
 	sent := x.raw
 	// Where few are left, health is not to be believed, as the plane has it.
-	panics := x.frontend != nil && stay*100 < int(x.frontend.Panic)*takes
+	panics := x.frontend != nil && (stay*100 < int(x.frontend.Panic)*takes || stay == 0 && x.frontend.Check != nil && x.frontend.Check.Presumed)
 	if stay < takes && !panics {
 		if made, err := delta.NewResource(name, wire.FrontendBackends(list)); err == nil {
 			sent = &made

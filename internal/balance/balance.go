@@ -37,6 +37,8 @@ type Input struct {
 	Parting func(machine string) bool
 	// Health says what is known of a backend; nil: nobody checks.
 	Health func(netip.AddrPort) model.Health
+	// Lost says that a machine is not there; nil: none is known to be.
+	Lost func(machine string) bool
 	// Before is what the last call for the frontend returned; the zero value at first.
 	Before History
 	Now    time.Time
@@ -234,7 +236,7 @@ func present(in Input, split bool) map[identity]model.FrontendBackend {
 		return proxies(in)
 	}
 	m := members(in)
-	panics := panicking(in.Frontend.Panic, m)
+	panics := panicking(in.Frontend, m)
 	for i := range m {
 		m[i].settle(in.Frontend, panics)
 	}
@@ -271,7 +273,11 @@ type member struct {
 	target int
 	own    uint32 // its weight among its set
 	takes  bool   // it may get new flows, if it is healthy
+	away   bool   // its machine is lost, and nobody finds it well
 }
+
+// out says that a member is not to get new flows for what is known of it.
+func (m member) out() bool { return m.away || m.Health == model.Unhealthy }
 
 // members are the backends of every target, by target and address. Packets of one family
 // go to no backend of the other: a Service with both has a frontend for each.
@@ -294,6 +300,7 @@ func members(in Input) []member {
 			if in.Health != nil {
 				m.Health = in.Health(b.Address)
 			}
+			m.away = in.Lost != nil && b.Machine != "" && m.Health != model.Healthy && in.Lost(b.Machine)
 			m.takes = !none && b.State == state && t.Weight > 0 && m.own > 0
 			if slices.Contains(f.Drained, b.Address.Addr()) {
 				m.takes, m.State = false, max(m.State, model.BackendDraining)
@@ -305,23 +312,32 @@ func members(in Input) []member {
 }
 
 // panicking says that so few backends are healthy that health is not to be believed.
-func panicking(percent uint8, all []member) bool {
-	takes, healthy := 0, 0
+//
+// Where nobody asked for a check, and where machines are lost, none left means that.
+func panicking(f *model.Frontend, all []member) bool {
+	takes, healthy, ill := 0, 0, 0
 	for _, m := range all {
-		if m.takes {
-			takes++
-			if m.Health != model.Unhealthy {
-				healthy++
-			}
+		if !m.takes {
+			continue
+		}
+		takes++
+		if !m.out() {
+			healthy++
+		}
+		if m.Health == model.Unhealthy {
+			ill++
 		}
 	}
-	return healthy*100 < int(percent)*takes
+	if healthy == 0 && (ill == 0 || f.Check != nil && f.Check.Presumed) {
+		return true
+	}
+	return healthy*100 < int(f.Panic)*takes
 }
 
 // settle makes the state of what was found.
 func (m *member) settle(f *model.Frontend, panics bool) {
 	switch {
-	case m.takes && m.Health == model.Unhealthy && !panics:
+	case m.takes && m.out() && !panics:
 		m.takes = false
 		// Flows of TCP are left to end by themselves: the checkers may be wrong. Those of
 		// UDP have no end, and would be sent into the void for ever.

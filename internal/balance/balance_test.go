@@ -101,6 +101,11 @@ func TestWeights(t *testing.T) {
 	quic.Transport, quic.QUIC = model.UDP, &model.QUICServer{Length: 1}
 	listener := frontend()
 	listener.Listener = "http-80"
+	presumed := frontend(one)
+	presumed.Check = model.PresumedCheck()
+	lost := func(names ...string) func(string) bool {
+		return func(m string) bool { return slices.Contains(names, m) }
+	}
 	for name, c := range map[string]struct {
 		in   Input
 		want string
@@ -138,6 +143,36 @@ func TestWeights(t *testing.T) {
 			"1=100/100 healthy, 2=100/100 unhealthy, 3=100/100 unhealthy, 4=0/0 unready healthy",
 		},
 		"all unhealthy, and panic never": {Input{Frontend: frontend(one), Sets: sets(set("a", "1")), Health: unhealthy(1)}, "1=0/0 draining unhealthy"},
+		"all unhealthy, and nobody asked for the check": {
+			Input{Frontend: presumed, Sets: sets(set("a", "1", "2", "3:unready")), Health: unhealthy(1, 2)},
+			"1=100/100 unhealthy, 2=100/100 unhealthy, 3=0/0 unready healthy",
+		},
+		"one unhealthy, and nobody asked for the check": {
+			Input{Frontend: presumed, Sets: sets(set("a", "1", "2")), Health: unhealthy(2)},
+			"1=100/100 healthy, 2=0/0 draining unhealthy",
+		},
+		"on a machine that is lost": {
+			Input{Frontend: frontend(one), Sets: sets(set("a", "1@m", "2@n", "3")), Lost: lost("m")},
+			"1@m=0/0 draining, 2@n=100/100, 3=100/100",
+		},
+		"on a machine that is lost, without connections": {
+			Input{Frontend: datagrams, Sets: sets(set("a", "1@m", "2@n")), Lost: lost("m")},
+			"1@m=0/0 unready, 2@n=100/100",
+		},
+		"on a machine that is lost, and others find it well": {
+			Input{Frontend: frontend(one), Sets: sets(set("a", "1@m", "2@n")), Lost: lost("m"), Health: unhealthy()},
+			"1@m=100/100 healthy, 2@n=100/100 healthy",
+		},
+		"all on machines that are lost": {Input{Frontend: frontend(one), Sets: sets(set("a", "1@m", "2@n")), Lost: lost("m", "n")}, "1@m=100/100, 2@n=100/100"},
+		"unhealthy, or on a machine that is lost": {
+			Input{Frontend: presumed, Sets: sets(set("a", "1@m", "2@n")), Lost: lost("m"), Health: func(a netip.AddrPort) model.Health {
+				if a == addr(2) {
+					return model.Unhealthy
+				}
+				return model.HealthUnknown
+			}},
+			"1@m=100/100 unknown, 2@n=100/100 unhealthy",
+		},
 		"proxies": {
 			Input{Frontend: listener, Proxies: []Proxy{{"x", model.BackendReady}, {"y", model.BackendDraining}, {"z", model.BackendUnready}}},
 			"x=100/100, y=0/0 draining, z=0/0 unready",

@@ -98,6 +98,7 @@ const (
 	CheckGRPC  CheckKind = "GRPC"  // grpc.health.v1
 	CheckGRPCS CheckKind = "GRPCS" // the same over TLS; the certificate is not verified
 	CheckUDP   CheckKind = "UDP"   // a payload, and an answer
+	CheckNone  CheckKind = "None"  // not at all; only where a policy says so, never of a frontend
 )
 
 // BackendSet is where the backends of one Service port are. Backends are sorted

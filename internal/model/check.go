@@ -18,6 +18,14 @@ const (
 	DefaultRise          = 2
 )
 
+// PresumedCheck is how backends of TCP are asked where nobody says how: for a connection each
+// second, and out after three that failed.
+func PresumedCheck() *HealthCheck {
+	return &HealthCheck{
+		Kind: CheckTCP, Interval: time.Second, Timeout: time.Second / 2, Jitter: DefaultCheckJitter, Unhealthy: DefaultFall, Healthy: DefaultRise, Presumed: true,
+	}
+}
+
 // Check is a backend that a machine is asked to check.
 type Check struct {
 	ID     string         `json:"id"` // of target and parameters alike

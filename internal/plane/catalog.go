@@ -173,10 +173,10 @@ func (c *catalog) setChecks(groups map[model.GroupID]bool) {
 			gone = append(gone, id)
 			continue
 		}
-		c.health.use(checkUser{group: id}, checks)
+		c.health.use(checkUser{group: id}, checks, nil)
 	}
 	for _, id := range gone {
-		c.health.use(checkUser{group: id}, nil)
+		c.health.use(checkUser{group: id}, nil, nil)
 	}
 }
 

@@ -77,17 +77,17 @@ func (l *loop) countChecks() {
 // known of them; nil: nobody checks.
 func (l *loop) checkFrontend(key model.FrontendKey, n *model.Frontend) func(netip.AddrPort) model.Health {
 	u := checkUser{frontend: key}
-	checks := map[netip.AddrPort]model.Check{}
+	checks, at := map[netip.AddrPort]model.Check{}, map[netip.AddrPort]string{}
 	if n != nil && n.Check != nil {
 		for _, t := range n.Targets {
 			if s := l.catalog.sets[t.Set]; s != nil && s.set != nil {
 				for _, b := range s.set.Backends {
-					checks[b.Address] = model.NewCheck(b.Address, *n.Check)
+					checks[b.Address], at[b.Address] = model.NewCheck(b.Address, *n.Check), b.Machine
 				}
 			}
 		}
 	}
-	l.catalog.health.use(u, checks)
+	l.catalog.health.use(u, checks, at)
 	if len(checks) == 0 {
 		return nil
 	}

@@ -43,7 +43,7 @@ func TestChecksAreCounted(t *testing.T) {
 		}
 	}
 	h.members([]string{"a", "b", "c"})
-	h.use(user, map[netip.AddrPort]model.Check{at: check})
+	h.use(user, map[netip.AddrPort]model.Check{at: check}, nil)
 	says("nobody has answered", 0, 0, 1, 0, 0, 0)
 	well := []model.CheckResult{{ID: check.ID, Health: model.Healthy}}
 	for _, name := range []string{"a", "b", "c"} {
@@ -57,7 +57,7 @@ func TestChecksAreCounted(t *testing.T) {
 	h.report("a", well, nil)
 	h.report("b", well, nil)
 	says("none does", 1, 0, 0, 2, 1, 0)
-	h.use(user, nil)
+	h.use(user, nil, nil)
 	says("nobody checks it", 0, 0, 0, 2, 1, 0)
 }
 

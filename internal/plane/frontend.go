@@ -31,9 +31,11 @@ type frontends struct {
 	bySet     map[model.SetID]map[model.FrontendKey]bool
 	byBackend map[netip.AddrPort]map[model.FrontendKey]bool
 	byProxy   map[string]map[model.FrontendKey]bool // of frontends with a listener, by machine
+	byHost    map[string]map[model.FrontendKey]bool // by the machines that backends are on
 	timers    map[model.FrontendKey]time.Time
 
 	proxies map[string]proxyStanding // as last used
+	away    map[string]bool          // machines that are lost, with what is on them
 	around  around
 }
 
@@ -54,13 +56,15 @@ type proxyStanding struct {
 	state model.BackendState
 	// lost says that the machine does not report; state is what it would be otherwise.
 	lost bool
+	// stranger says that the machine never reported.
+	stranger bool
 }
 
 func newFrontends() *frontends {
 	return &frontends{
 		entries: map[model.FrontendKey]*frontendEntry{}, nodes: map[string]*model.Node{}, stale: map[model.FrontendKey]bool{},
 		bySet: map[model.SetID]map[model.FrontendKey]bool{}, byBackend: map[netip.AddrPort]map[model.FrontendKey]bool{},
-		byProxy: map[string]map[model.FrontendKey]bool{}, timers: map[model.FrontendKey]time.Time{},
+		byProxy: map[string]map[model.FrontendKey]bool{}, byHost: map[string]map[model.FrontendKey]bool{}, away: map[string]bool{}, timers: map[model.FrontendKey]time.Time{},
 		proxies: map[string]proxyStanding{}, around: newAround(),
 	}
 }
@@ -223,12 +227,7 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 			return fmt.Errorf("backends of frontend %s: %w", name, err)
 		}
 		e.list = &r
-		for _, b := range before.backends {
-			point(f.byBackend, b.Address, key, false)
-		}
-		for _, b := range backends {
-			point(f.byBackend, b.Address, key, true)
-		}
+		f.house(key, before.backends, backends)
 	}
 	e.renewed, e.backends, e.at = false, backends, concerned(e.frontend, backends)
 	add := func(machine string, t delta.Type, r *delta.Resource) {
@@ -256,12 +255,47 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 	}
 	if e.frontend == nil {
 		l.checkFrontend(key, nil)
-		for _, b := range before.backends {
-			point(f.byBackend, b.Address, key, false)
-		}
+		f.house(key, before.backends, nil)
 		delete(f.entries, key)
 	}
 	return nil
+}
+
+// house notes the backends of a frontend in the place of those before, and where they are.
+func (f *frontends) house(key model.FrontendKey, before, after []model.FrontendBackend) {
+	for i, list := range [][]model.FrontendBackend{before, after} {
+		for _, b := range list {
+			point(f.byBackend, b.Address, key, i == 1)
+			if b.Machine != "" && !b.Proxy(key) {
+				point(f.byHost, b.Machine, key, i == 1)
+			}
+		}
+	}
+}
+
+// miss looks anew at which machines are lost with what is on them. When more than half of those
+// that ever reported are, it is the way to them that is broken rather than they: none is.
+func (f *frontends) miss() {
+	lost, all := map[string]bool{}, 0
+	for name, p := range f.proxies {
+		if p.stranger {
+			continue
+		}
+		if all++; p.lost {
+			lost[name] = true
+		}
+	}
+	if 2*len(lost) > all {
+		lost = nil
+	}
+	for _, list := range []map[string]bool{lost, f.away} {
+		for name := range list {
+			if lost[name] != f.away[name] {
+				f.mark(f.byHost[name])
+			}
+		}
+	}
+	f.away = lost
 }
 
 // concerned are the machines that have the VIP of a frontend or backends of it, sorted.
@@ -295,6 +329,7 @@ func (l *loop) balanceInput(e *frontendEntry) balance.Input {
 		}
 	}
 	in.Health = l.checkFrontend(n.FrontendKey, n)
+	in.Lost = func(machine string) bool { return l.frontends.away[machine] }
 	return in
 }
 
@@ -336,7 +371,7 @@ func (l *loop) proxyStanding(name string) (proxyStanding, bool) {
 	}
 	state, _ := l.plane.server.Machine(name)
 	unheard, silent, lost := l.hearing(name, state)
-	p := proxyStanding{lost: lost}
+	p := proxyStanding{lost: lost, stranger: silent}
 	if m.Cordoned {
 		p.state = model.BackendDraining
 	}
@@ -370,9 +405,11 @@ func (l *loop) followMachine(name string) {
 	if now, known := l.proxyStanding(name); !known {
 		delete(f.proxies, name)
 		f.mark(f.byProxy[name])
+		f.miss()
 	} else if before, was := f.proxies[name]; !was || before != now {
 		f.proxies[name] = now
 		f.mark(f.byProxy[name])
+		f.miss()
 	}
 	if is := l.decaps(name); f.around.decaps[name] != is {
 		f.around.decaps[name] = is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -270,6 +271,121 @@ func TestProxiesAsBackends(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestLostMachinesTakeTheirBackends holds that what is on a machine that is lost gets no new
+// flow, unless others find it well, and that losing most machines empties nothing.
+func TestLostMachinesTakeTheirBackends(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	edge := r.joined(p, "edge-1")
+	poolOf(r, "edge-1")
+	hosts := []*fakeAgent{r.joined(p, "host-1"), r.joined(p, "host-2"), r.joined(p, "host-3")}
+	endpoints := slice("app", "10.1.0.1", "10.1.0.2", "10.1.0.3")
+	for i := range hosts {
+		on(endpoints, fmt.Sprint("host-", i+1), i)
+	}
+	r.create(balanced("app"), endpoints)
+	address := p.AgentAddress().String()
+	edge.connect(address)
+	var hangUp []func()
+	for _, a := range hosts {
+		hangUp = append(hangUp, a.connect(address))
+	}
+	edge.awaitBackends(web4, "10.1.0.1@host-1=100/100 ready, 10.1.0.2@host-2=100/100 ready, 10.1.0.3@host-3=100/100 ready")
+	hangUp[0]()
+	edge.awaitBackends(web4, "10.1.0.1@host-1=0/100 draining, 10.1.0.2@host-2=100/100 ready, 10.1.0.3@host-3=100/100 ready")
+	rows, err := p.Backends(context.Background(), web4.String())
+	if err != nil || len(rows) != 3 || len(rows[0].Says) != 1 || rows[0].Says[0].Machine != "host-1" || !strings.Contains(rows[0].Says[0].Message, "lost") || len(rows[1].Says) != 0 {
+		t.Errorf("it is said of them: %+v, %v", rows, err)
+	}
+	// The one that is there finds it well: it is the agent alone that is away.
+	says := func(a *fakeAgent, of string, h model.Health) {
+		a.with(func() {
+			a.results = nil
+			for id := range a.held[agentv1.CheckType] {
+				if strings.HasPrefix(id, of+":") {
+					a.results = append(a.results, model.CheckResult{ID: id, Health: h, Message: "refused"})
+				}
+			}
+		})
+	}
+	edge.await("is to check it", func() error {
+		for id := range edge.held[agentv1.CheckType] {
+			if strings.HasPrefix(id, "10.1.0.1:") {
+				return nil
+			}
+		}
+		return fmt.Errorf("it checks %v", slices.Collect(maps.Keys(edge.held[agentv1.CheckType])))
+	})
+	says(edge, "10.1.0.1", model.Healthy)
+	edge.awaitBackends(web4, "10.1.0.1@host-1=100/100 ready, 10.1.0.2@host-2=100/100 ready, 10.1.0.3@host-3=100/100 ready")
+	says(edge, "10.1.0.1", model.Unhealthy)
+	edge.awaitBackends(web4, "10.1.0.1@host-1=0/100 draining, 10.1.0.2@host-2=100/100 ready, 10.1.0.3@host-3=100/100 ready")
+	hangUp[1]()
+	edge.awaitBackends(web4, "10.1.0.1@host-1=0/100 draining, 10.1.0.2@host-2=0/100 draining, 10.1.0.3@host-3=100/100 ready")
+	// Three of four are gone: it is the plane that lost them.
+	hangUp[2]()
+	edge.awaitBackends(web4, "10.1.0.1@host-1=0/100 draining, 10.1.0.2@host-2=100/100 ready, 10.1.0.3@host-3=100/100 ready")
+}
+
+// TestPresumedChecks holds that backends of TCP are checked where no policy says anything, by
+// others than their own machine; that it can be switched off; and that it never takes all.
+func TestPresumedChecks(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	edge, host := r.joined(p, "edge-1"), r.joined(p, "host-1")
+	poolOf(r, "edge-1")
+	r.create(balanced("app"), on(slice("app", "10.1.0.1", "10.1.0.2"), "host-1", 1))
+	checks := func(want ...string) func(*fakeAgent) {
+		return func(a *fakeAgent) {
+			t.Helper()
+			a.await("checks "+strings.Join(want, " and "), func() error {
+				var got []string
+				for id := range a.held[agentv1.CheckType] {
+					target, _, _ := strings.Cut(id, "/")
+					got = append(got, target)
+				}
+				if slices.Sort(got); !slices.Equal(got, want) {
+					return fmt.Errorf("it checks %v", got)
+				}
+				return nil
+			})
+		}
+	}
+	edge.connect(p.AgentAddress().String())
+	host.connect(p.AgentAddress().String())
+	checks("10.1.0.1:8080", "10.1.0.2:8080")(edge)
+	checks("10.1.0.1:8080")(host)
+	edge.awaitBackends(web4, "10.1.0.1=100/100 ready, 10.1.0.2@host-1=100/100 ready")
+	says := func(ill ...string) {
+		edge.with(func() {
+			edge.results = nil
+			for id := range edge.held[agentv1.CheckType] {
+				target, _, _ := strings.Cut(id, "/")
+				h := model.Healthy
+				if slices.Contains(ill, target) {
+					h = model.Unhealthy
+				}
+				edge.results = append(edge.results, model.CheckResult{ID: id, Health: h, Message: "refused"})
+			}
+		})
+	}
+	says("10.1.0.2:8080")
+	edge.awaitBackends(web4, "10.1.0.1=100/100 ready, 10.1.0.2@host-1=0/100 draining")
+	says("10.1.0.1:8080", "10.1.0.2:8080")
+	edge.awaitBackends(web4, "10.1.0.1=100/100 ready, 10.1.0.2@host-1=100/100 ready")
+	r.create(&v1alpha1.LoadBalancerPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "app"},
+		Spec: v1alpha1.LoadBalancerPolicySpec{
+			TargetRefs: []gatewayv1.LocalPolicyTargetReferenceWithSectionName{{
+				LocalPolicyTargetReference: gatewayv1.LocalPolicyTargetReference{Kind: "Service", Name: "app"},
+			}},
+			HealthCheck: &v1alpha1.HealthCheck{Type: v1alpha1.CheckNone},
+		},
+	})
+	checks()(edge)
+	checks()(host)
 }
 
 func TestFrontendsGoOnWhileRoutingIsFrozen(t *testing.T) {

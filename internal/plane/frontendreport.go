@@ -252,7 +252,7 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 		for _, b := range e.backends {
 			row := model.BackendStatus{
 				Frontend: key, Owner: e.frontend.Owner, FrontendBackend: b,
-				Percent: percent(uint64(b.Weight), total), Says: l.healthSaid(key, b.Address), Drain: balance.Drain(e.frontend),
+				Percent: percent(uint64(b.Weight), total), Says: l.healthSaid(key, b), Drain: balance.Drain(e.frontend),
 			}
 			if sum, known := sums[identify(key, b.Address, b.Machine)]; known {
 				row.Known, row.Flows, row.NewFlows, row.Packets, row.Bytes = true, flowsOf(sum), sum.NewFlows, sum.Packets, sum.Bytes
@@ -280,13 +280,16 @@ func percent(part, whole uint64) float64 {
 }
 
 // healthSaid is who says what of a backend, sorted by machine.
-func (l *loop) healthSaid(key model.FrontendKey, backend netip.AddrPort) []model.HealthSaid {
+func (l *loop) healthSaid(key model.FrontendKey, b model.FrontendBackend) []model.HealthSaid {
 	h := l.catalog.health
-	c := h.users[checkUser{frontend: key}][backend]
-	if c == nil {
-		return nil
-	}
 	var said []model.HealthSaid
+	if l.frontends.away[b.Machine] && !b.Proxy(key) && b.Health != model.Healthy {
+		said = append(said, model.HealthSaid{Machine: b.Machine, Health: model.HealthUnknown, Message: "the machine is lost, and the backend with it"})
+	}
+	c := h.users[checkUser{frontend: key}][b.Address]
+	if c == nil {
+		return said
+	}
 	for _, m := range c.checkers {
 		// A machine has one vote: that of its proxy, if that sees requests fail.
 		if r, has := h.found[m][c.ID]; has && !c.ejectors[m] {

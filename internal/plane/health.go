@@ -50,6 +50,7 @@ type checked struct {
 	uses     map[checkUse]bool
 	checkers []string
 	verdict  model.Health
+	at       string // the machine that the backend is on, if it is known
 	// ejectors are the machines whose proxies hold the backend for failed.
 	ejectors map[string]bool
 }
@@ -62,15 +63,19 @@ func newHealth() *health {
 	}
 }
 
-// use replaces the checks of a user's backends; none takes them back.
-func (h *health) use(u checkUser, checks map[netip.AddrPort]model.Check) {
+// use replaces the checks of a user's backends; none takes them back. at are the machines
+// that backends are on, where they are known.
+func (h *health) use(u checkUser, checks map[netip.AddrPort]model.Check, at map[netip.AddrPort]string) {
 	before := h.users[u]
 	after := make(map[netip.AddrPort]*checked, len(checks))
 	for backend, m := range checks {
 		c := h.checks[m.ID]
 		if c == nil {
-			c = &checked{Check: m, uses: map[checkUse]bool{}, verdict: model.HealthUnknown, ejectors: map[string]bool{}}
+			c = &checked{Check: m, uses: map[checkUse]bool{}, verdict: model.HealthUnknown, ejectors: map[string]bool{}, at: at[backend]}
 			h.checks[m.ID] = c
+			h.assign(c)
+		} else if to := at[backend]; to != "" && c.at != to {
+			c.at = to
 			h.assign(c)
 		}
 		c.uses[checkUse{u, backend}] = true
@@ -136,9 +141,15 @@ func (h *health) members(machines []string) {
 	}
 }
 
-// assign chooses who checks.
+// assign chooses who checks. Of a presumed check it is not the backend's own machine where
+// there is another: when that vanishes its word would stand until it is lost, and would weigh
+// as much as that of another one that asks in vain.
 func (h *health) assign(c *checked) {
-	after := elect.Checkers(c.ID, h.machines, elect.Count)
+	machines := h.machines
+	if i, is := slices.BinarySearch(machines, c.at); is && c.Presumed && len(machines) > 1 {
+		machines = slices.Delete(slices.Clone(machines), i, i+1)
+	}
+	after := elect.Checkers(c.ID, machines, elect.Count)
 	slices.Sort(after)
 	if slices.Equal(c.checkers, after) {
 		return

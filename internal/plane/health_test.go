@@ -95,7 +95,7 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 					backends = append(backends, netip.AddrPortFrom(serverAt(r.IntN(4)).Addr(), uint16(80+r.IntN(2))))
 				}
 				users[u] = tcpChecks(how, backends...)
-				h.use(u, users[u])
+				h.use(u, users[u], nil)
 			case 1: // machines come and go
 				machines = nil
 				for i := range 6 {
@@ -197,8 +197,8 @@ func TestChecksMoveLittle(t *testing.T) {
 	for i := range endpoints {
 		backends = append(backends, serverAt(i))
 	}
-	h.use(checkUser{group: "g"}, tcpChecks(model.HealthCheck{}, backends...))
-	h.use(checkUser{frontend: model.FrontendKey{Port: 80}}, tcpChecks(model.HealthCheck{}, backends...))
+	h.use(checkUser{group: "g"}, tcpChecks(model.HealthCheck{}, backends...), nil)
+	h.use(checkUser{frontend: model.FrontendKey{Port: 80}}, tcpChecks(model.HealthCheck{}, backends...), nil)
 	if n := held.take(t, h); n != endpoints*3 {
 		t.Errorf("%d checks were sent, want 3 for each endpoint", n)
 	}
@@ -222,7 +222,7 @@ func TestPassiveSignals(t *testing.T) {
 	u := checkUser{group: "g"}
 	h.members([]string{"a", "b", "c", "d", "e"})
 	checks := tcpChecks(model.HealthCheck{}, b)
-	h.use(u, checks)
+	h.use(u, checks, nil)
 	held.take(t, h)
 	id := checks[b].ID
 	var others []string

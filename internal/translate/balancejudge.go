@@ -217,7 +217,7 @@ func (r reader) remarks(s balanceSettings, u balanceUse) (list []string) {
 	if u.proxies {
 		return nil
 	}
-	if c := s.check; c != nil && c.Port == 0 && (c.Kind == model.CheckUDP) != (u.transport == model.UDP) {
+	if c := s.check; c != nil && c.Kind != model.CheckNone && c.Port == 0 && (c.Kind == model.CheckUDP) != (u.transport == model.UDP) {
 		asks, takes := model.TCP, model.UDP
 		if c.Kind == model.CheckUDP {
 			asks, takes = takes, asks
@@ -230,7 +230,7 @@ func (r reader) remarks(s balanceSettings, u balanceUse) (list []string) {
 		for _, anchor := range u.anchors {
 			all, _ = all.under(r.settingsAt(anchor))
 		}
-		if all.check == nil {
+		if all.checks(u.transport, false) == nil {
 			say("panicThreshold", "there is no healthCheck, so that no backend is unhealthy")
 		}
 	}

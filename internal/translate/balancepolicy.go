@@ -105,12 +105,25 @@ func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
 func (s balanceSettings) apply(f *model.Frontend) {
 	f.Mode, f.DataPlane, f.Hash = s.mode, s.plane, deref(s.hash)
 	f.Affinity = cmp.Or(s.affinity, f.Affinity)
-	f.Check, f.Panic, f.Drain, f.NewFlows = s.check, deref(s.panics), deref(s.drain), s.newFlows
+	f.Check, f.Panic, f.Drain, f.NewFlows = s.checks(f.Transport, f.Listener != ""), deref(s.panics), deref(s.drain), s.newFlows
 	f.Sources = bothSources(f.Sources, s.sources)
 	if s.localOnly != nil {
 		f.LocalOnly = *s.localOnly
 	}
 	f.Weights, f.Scheduler, f.MaxFlows, f.QUIC = s.weights, s.scheduler, s.maxFlows, s.quic
+}
+
+// checks is how backends are asked at a port of that transport.
+func (s balanceSettings) checks(transport model.Transport, proxies bool) *model.HealthCheck {
+	switch {
+	case s.check != nil && s.check.Kind == model.CheckNone:
+		return nil
+	case s.check != nil:
+		return s.check
+	case transport == model.TCP && !proxies:
+		return model.PresumedCheck()
+	}
+	return nil
 }
 
 func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
@@ -224,9 +237,12 @@ func (c *policyCompiler) healthCheck(o *v1alpha1.HealthCheck, path string) *mode
 		v1alpha1.CheckTCP: model.CheckTCP, v1alpha1.CheckTLS: model.CheckTLS, v1alpha1.CheckHTTP: model.CheckHTTP,
 		v1alpha1.CheckHTTPS: model.CheckHTTPS, v1alpha1.CheckGRPC: model.CheckGRPC, v1alpha1.CheckGRPCS: model.CheckGRPCS, v1alpha1.CheckUDP: model.CheckUDP,
 	}
+	if o.Type == v1alpha1.CheckNone {
+		return &model.HealthCheck{Kind: model.CheckNone}
+	}
 	kind, known := kinds[o.Type]
 	if !known {
-		c.fail(path+".type", quote(string(o.Type))+" must be one of TCP, TLS, HTTP, HTTPS, GRPC, GRPCS, UDP")
+		c.fail(path+".type", quote(string(o.Type))+" must be one of TCP, TLS, HTTP, HTTPS, GRPC, GRPCS, UDP, None")
 		return nil
 	}
 	check := &model.HealthCheck{

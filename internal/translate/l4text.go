@@ -48,7 +48,10 @@ func writeFrontend(b *strings.Builder, f *model.Frontend) {
 	if len(f.Drained) > 0 {
 		fmt.Fprintf(b, "  drained %s\n", addressList(f.Drained))
 	}
-	if c := f.Check; c != nil {
+	switch c := f.Check; {
+	case c == nil && f.Transport == model.TCP && f.Listener == "":
+		b.WriteString("  check none\n")
+	case c != nil && !c.Presumed: // the presumed one is said by silence
 		fmt.Fprintf(b, "  check %s", cmp.Or(string(c.Kind), "HTTP"))
 		add(c.Port > 0, "port %d", c.Port)
 		add(c.Path != "", "path %s", c.Path)

@@ -92,6 +92,11 @@ func (p *Plane) Status(ctx context.Context) (model.Status, error) {
 	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Status(ctx)
 }
 
+// Backends are what `fairlead backends` shows of a frontend, a VIP or an owner.
+func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
+	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Backends(ctx, of)
+}
+
 // Metrics are the plane's, as text. The caller closes them.
 func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.console+"/metrics", nil)

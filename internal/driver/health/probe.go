@@ -16,6 +16,8 @@ import (
 	"time"
 	"unicode"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.dev/internal/model"
 )
 
@@ -54,6 +56,10 @@ func (p *Prober) probe(ctx context.Context, c model.Check) error {
 	}
 	switch c.Kind {
 	case model.CheckTCP:
+		if c.SendProxyProtocol {
+			return nil
+		}
+		hangUp(conn)
 		return nil
 	case model.CheckTLS:
 		_, err = shake(ctx, conn, c)
@@ -95,6 +101,25 @@ func ofContext(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// quiet has the kernel hold back the acknowledgement that ends the handshake (tcp(7),
+// TCP_QUICKACK): it goes with the first data.
+func quiet(network, _ string, raw syscall.RawConn) error {
+	if !strings.HasPrefix(network, "tcp") {
+		return nil
+	}
+	// Without it a connection is as good; more of it is seen.
+	return raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) })
+}
+
+// hangUp ends a connection by a reset. With the acknowledgement held back the backend's kernel
+// has taken the connection and its program has not seen it: there is no line in its log, and no
+// connection without a greeting for which it might lock the machine out.
+func hangUp(conn net.Conn) {
+	if c, is := conn.(*net.TCPConn); is {
+		_ = c.SetLinger(0)
+	}
 }
 
 // errTLS is the class of failures of TLS.

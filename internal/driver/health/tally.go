@@ -18,7 +18,7 @@ type tally struct {
 
 // add takes the outcome of a probe that began and ended at these times; an empty failure
 // is a good answer. It returns whether the health is another one now. The first outcome
-// decides at once.
+// decides at once; of a presumed check the first good one.
 func (t *tally) add(h model.HealthCheck, failure string, began, ended time.Time) bool {
 	says, needs := model.Healthy, max(h.Healthy, 1)
 	if failure != "" {
@@ -32,12 +32,21 @@ func (t *tally) add(h model.HealthCheck, failure string, began, ended time.Time)
 		t.streak = 0
 		return false
 	}
+	if h.Presumed && t.health == model.HealthUnknown && says == model.Unhealthy {
+		return false // something may keep this machine out, and not clients
+	}
 	t.streak++
 	if t.health != model.HealthUnknown && t.streak < needs {
 		return false
 	}
 	t.health, t.since, t.streak = says, ended, 0
 	return true
+}
+
+// inconclusive says that a probe that took so long says nothing of the backend: nobody asked
+// for the check, and this machine was too busy to hear an answer in time.
+func inconclusive(h model.HealthCheck, kind string, took time.Duration) bool {
+	return h.Presumed && kind == FailTimeout && took > h.Timeout+h.Timeout/4
 }
 
 // next is when to ask again after a probe that began and ended at these times. random is

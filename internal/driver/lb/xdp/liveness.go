@@ -11,9 +11,10 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// liveness finds out which machines with proxies answer through the tunnel. A machine that
+// liveness finds out which machines with backends answer through the tunnel, proxies and
+// others. A machine that
 // vanishes is missed by the plane when its reports have failed to come for --machine-ttl; for
-// so long new connections would be sent there. So whoever balances for the proxies of others
+// so long new connections would be sent there. So whoever balances for what others have
 // asks their kernels: programs answer echo requests in the tunnel, whatever agents do.
 //
 // A machine counts as silent only after it had answered: where nothing comes through from
@@ -59,7 +60,7 @@ func newLiveness(log *slog.Logger, changed func()) *liveness {
 	return &liveness{log: log, changed: changed, now: time.Now, news: make(chan struct{}, 1), peers: map[peer]*pulse{}, mute: map[string]int{}}
 }
 
-// peersOf are the other machines whose proxies frontends of this one have, and which take
+// peersOf are the other machines that have backends of this one's frontends, and which take
 // packets out of tunnels.
 func peersOf(b model.Balancing, decaps func(*model.Node) bool) []peer {
 	self := b.Nodes[b.Machine]
@@ -69,12 +70,12 @@ func peersOf(b model.Balancing, decaps func(*model.Node) bool) []peer {
 	s := surroundings{machine: b.Machine, nodes: b.Nodes}
 	seen := map[string]bool{b.Machine: true}
 	var list []peer
-	for key, f := range b.Frontends {
+	for _, f := range b.Frontends {
 		if !slices.Contains(f.Frontend.Machines, b.Machine) {
 			continue
 		}
 		for _, x := range f.Backends {
-			if !x.Proxy(key) || seen[x.Machine] {
+			if x.Machine == "" || seen[x.Machine] {
 				continue
 			}
 			seen[x.Machine] = true
@@ -165,7 +166,7 @@ func (l *liveness) answered(number uint16, from netip.Addr) {
 	}
 	v.heard, v.known, v.missed = true, true, 0
 	if l.judge(v, false) {
-		l.log.Info("a machine answers through the tunnel again; its proxy gets new flows", "machine", v.machine)
+		l.log.Info("a machine answers through the tunnel again; what it has gets new flows", "machine", v.machine)
 		l.changed()
 	}
 }
@@ -189,7 +190,7 @@ func (l *liveness) round() (ask []*pulse, wait time.Duration) {
 	for _, v := range l.peers {
 		if v.asked && !v.heard && v.known && !late {
 			if v.missed++; v.missed == askMisses && l.judge(v, true) {
-				l.log.Warn("a machine does not answer through the tunnel; its proxy gets no new flows from here", "machine", v.machine)
+				l.log.Warn("a machine does not answer through the tunnel; what it has gets no new flows from here", "machine", v.machine)
 				l.changed()
 			}
 		}
@@ -209,7 +210,7 @@ func (l *liveness) sent(v *pulse) {
 // run asks until ctx is done.
 func (l *liveness) run(ctx context.Context) {
 	unable := func(err error) {
-		l.log.Warn("machines with proxies are not asked whether they are there; the plane says when one is lost", "error", err)
+		l.log.Warn("machines with backends are not asked whether they are there; the plane says when one is lost", "error", err)
 	}
 	probing(ctx, unable, l.news, l.answered, func(send sendProbe) time.Duration {
 		ask, wait := l.round()

@@ -3,6 +3,8 @@ package xdp
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,7 +104,7 @@ func TestSilentMachines(t *testing.T) {
 	}
 }
 
-// Only machines are asked whose proxies frontends of this one have, and which could answer.
+// Only machines are asked that have backends of this one's frontends, and which could answer.
 func TestWhoIsAsked(t *testing.T) {
 	vip := frontendKey(t, "tcp://203.0.113.1:80")
 	other := frontendKey(t, "tcp://203.0.113.2:80")
@@ -113,14 +115,15 @@ func TestWhoIsAsked(t *testing.T) {
 		}
 		return list
 	}
-	b := model.Balancing{Machine: "m1", Nodes: nodes("m1", "m2", "m3", "m4"), Frontends: map[model.FrontendKey]*model.Balanced{
+	b := model.Balancing{Machine: "m1", Nodes: nodes("m1", "m2", "m3", "m4", "m5"), Frontends: map[model.FrontendKey]*model.Balanced{
 		vip:   {Frontend: &model.Frontend{FrontendKey: vip, Machines: []string{"m1"}, Listener: "l"}, Backends: proxies(vip, "m1", "m2", "m3")},
-		other: {Frontend: &model.Frontend{FrontendKey: other, Machines: []string{"m4"}, Listener: "l"}, Backends: proxies(other, "m4")},
-		third: {Frontend: &model.Frontend{FrontendKey: third, Machines: []string{"m1"}}, Backends: []model.FrontendBackend{{Address: netip.MustParseAddrPort("10.0.0.1:80"), Machine: "m4"}}},
+		other: {Frontend: &model.Frontend{FrontendKey: other, Machines: []string{"m5"}, Listener: "l"}, Backends: proxies(other, "m5")},
+		third: {Frontend: &model.Frontend{FrontendKey: third, Machines: []string{"m1"}}, Backends: []model.FrontendBackend{{Address: netip.MustParseAddrPort("10.0.0.1:80"), Machine: "m4"}, {Address: netip.MustParseAddrPort("10.0.0.2:80")}}},
 	}}
 	b.Nodes["m3"].Decaps = false
 	list := peersOf(b, func(n *model.Node) bool { return n.Decaps })
-	if len(list) != 1 || list[0].machine != "m2" || list[0].remote != b.Nodes["m2"].Tunnel4 || list[0].source != b.Nodes["m1"].Tunnel4 {
+	slices.SortFunc(list, func(x, y peer) int { return strings.Compare(x.machine, y.machine) })
+	if len(list) != 2 || list[1].machine != "m4" || list[0].machine != "m2" || list[0].remote != b.Nodes["m2"].Tunnel4 || list[0].source != b.Nodes["m1"].Tunnel4 {
 		t.Errorf("asked are %+v", list)
 	}
 }

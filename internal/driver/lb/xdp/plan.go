@@ -205,22 +205,42 @@ func (p *planned) choose(f *model.Frontend, s surroundings) {
 			m.flags &^= bpfBackendFlagBACKEND_NEW | bpfBackendFlagBACKEND_READY
 			m.stands = false
 		}
-		if proxies && m.takes() && m.backend.Machine != s.machine && s.silent[m.backend.Machine] {
-			m.weight = 0 // as the plane will have it once the machine is lost
-			m.flags &^= bpfBackendFlagBACKEND_NEW
-			say("machine %s does not answer: its proxy gets no new flows from here", m.backend.Machine)
-		}
 		if f.LocalOnly && m.backend.Machine != s.machine {
 			m.weight = 0
 			m.flags &^= bpfBackendFlagBACKEND_NEW
 		}
 	}
+	p.forgo(s, say)
 	p.direct = p.mode == model.ModeLocal && len(f.Sources) == 0 && f.NewFlows == 0
 	const most = 3
 	if len(why) > most {
 		why = append(why[:most], fmt.Sprintf("and %d more", len(why)-most))
 	}
 	p.message = strings.Join(why, "; ")
+}
+
+// forgo takes new flows from members whose machines do not answer through the tunnel by which
+// they would get them, unless no other is left.
+func (p *planned) forgo(s surroundings, say func(string, ...any)) {
+	gone := func(m member) bool {
+		return m.takes() && m.mode == bpfModeMODE_GENEVE && m.backend.Machine != s.machine && s.silent[m.backend.Machine]
+	}
+	if !slices.ContainsFunc(p.members, func(m member) bool { return m.takes() && !gone(m) }) {
+		return
+	}
+	said := map[string]bool{}
+	for i := range p.members {
+		m := &p.members[i]
+		if !gone(*m) {
+			continue
+		}
+		m.weight = 0 // as the plane will have it once the machine is lost
+		m.flags &^= bpfBackendFlagBACKEND_NEW
+		if !said[m.backend.Machine] {
+			said[m.backend.Machine] = true
+			say("machine %s does not answer: its backends get no new flows from here", m.backend.Machine)
+		}
+	}
 }
 
 // reach settles how packets get to a member, and returns why they do not.

@@ -78,10 +78,22 @@ func TestModes(t *testing.T) {
 			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "m2 does not answer", "geneve geneve geneve",
 		},
 		{
-			"backends that others check, of which one is silent",
+			"backends, of which one is silent",
 			model.Frontend{},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m3")},
+			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 1, "m2 does not answer", "geneve geneve",
+		},
+		{
+			"backends that are silent, all of them",
+			model.Frontend{},
+			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m2")},
 			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "", "geneve geneve",
+		},
+		{
+			"backends that are silent and not reached by a tunnel",
+			model.Frontend{Mode: model.ModeNAT},
+			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m3")},
+			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeNAT, 2, "", "nat nat",
 		},
 		{"this proxy alone", model.Frontend{Listener: "l"}, []model.FrontendBackend{proxy("m1")}, nil, model.ModeLocal, 1, "", "local"},
 		{"proxies by NAT", model.Frontend{Listener: "l", Mode: model.ModeNAT}, []model.FrontendBackend{proxy("m1"), proxy("m2")}, nil, model.ModeDSRGeneve, 2, "not NAT", "geneve geneve"},
