@@ -218,16 +218,30 @@ func unguard(ctx context.Context, client dynamic.Interface, objects []*unstructu
 	return nil
 }
 
-// policyLag bounds how long a policy that is gone may go on to refuse.
-const policyLag = time.Minute
+const (
+	// policyLag bounds how long a policy that is gone may go on to refuse.
+	policyLag = time.Minute
+	// busyTime bounds how long a machine may be too busy for an API that has just started.
+	busyTime = 5 * time.Minute
+)
 
-// apply applies an object. Admission learns a moment later that a policy is gone.
+// apply applies an object. Admission learns a moment later that a policy is gone; and an API
+// that has just started on a busy machine may be late, which is no reason to end it.
 func (i installer) apply(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	until, cancel := context.WithTimeout(ctx, policyLag)
+	lag, cancel := context.WithTimeout(ctx, policyLag)
 	defer cancel()
+	busy, cancelBusy := context.WithTimeout(ctx, busyTime)
+	defer cancelBusy()
 	for {
 		applied, err := client.Apply(ctx, ours.GetName(), ours, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-		if err == nil || !i.own || !strings.Contains(err.Error(), safeUpgrades) {
+		var until context.Context
+		switch {
+		case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err):
+			until = busy
+			i.log.Warn("the API is late; it is asked again", "kind", ours.GetKind(), "name", ours.GetName(), "error", err)
+		case err != nil && i.own && strings.Contains(err.Error(), safeUpgrades):
+			until = lag
+		default:
 			return applied, err
 		}
 		select {

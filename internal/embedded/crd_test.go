@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -274,4 +275,30 @@ func TestDefinitionsThatCannotWork(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	wantError(t, InstallCRDs(ctx, s.RESTConfig(), testLog(t), fsWith(boatCRD("late", "", "v1"))), "late.test.fairlead.dev", "context canceled")
+}
+
+// lateAPI answers in time at the third try.
+type lateAPI struct {
+	dynamic.ResourceInterface
+	tries int
+}
+
+func (l *lateAPI) Apply(_ context.Context, _ string, o *unstructured.Unstructured, _ metav1.ApplyOptions, _ ...string) (*unstructured.Unstructured, error) {
+	l.tries++
+	switch l.tries {
+	case 1:
+		return nil, apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	case 2:
+		return nil, apierrors.NewTooManyRequests("later", 1)
+	}
+	return o, nil
+}
+
+// TestBusyAPIIsAskedAgain: an API that is late when it has just started does not end a plane.
+func TestBusyAPIIsAskedAgain(t *testing.T) {
+	o := &unstructured.Unstructured{Object: map[string]any{"kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "x"}}}
+	late := &lateAPI{}
+	if got, err := (installer{log: slog.New(slog.DiscardHandler)}).apply(t.Context(), late, o); err != nil || got != o || late.tries != 3 {
+		t.Errorf("after %d tries: %v, %v", late.tries, got, err)
+	}
 }

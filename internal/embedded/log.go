@@ -37,7 +37,7 @@ func takeLog() {
 func LogTo(log *slog.Logger) {
 	takeLog()
 	if running.Load() == nil {
-		kubeLog.hold(log.With("component", "kubernetes").Handler())
+		kubeLog.hold(newRepeats(log.With("component", "kubernetes").Handler()))
 		kubeLog.pass()
 	}
 }
@@ -121,10 +121,20 @@ type kubeHandler struct {
 	with func(slog.Handler) slog.Handler // attributes and groups, or nil
 }
 
+// ofClients are messages of the API server about faults of its clients, which it tells these, too.
+// It holds them to be its own.
+var ofClients = map[string]bool{
+	// An object with a field of a wrong type, which the schema refuses a moment later.
+	"[SHOULD NOT HAPPEN] failed to update managedFields": true,
+}
+
 func (k kubeHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
 
 func (k kubeHandler) Handle(ctx context.Context, r slog.Record) error {
 	ctx = context.WithoutCancel(ctx)
+	if ofClients[r.Message] {
+		r.Level = slog.LevelDebug
+	}
 	k.log.handle(func(next slog.Handler) {
 		if k.with != nil {
 			next = k.with(next)

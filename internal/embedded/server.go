@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -123,8 +124,8 @@ func (s *Server) start(ctx context.Context) error {
 		return errors.New("another kubernetes api runs in this process")
 	}
 	takeCrashes()
-	kubeLog.hold(c.Log.With("component", "kubernetes").Handler())
-	etcdlog.SendTo(c.Log.With("component", "etcd-client"))
+	kubeLog.hold(newRepeats(c.Log.With("component", "kubernetes").Handler()))
+	etcdlog.SendTo(slog.New(newRepeats(c.Log.With("component", "etcd-client").Handler())))
 	if err := s.startParts(ctx); err != nil {
 		return err
 	}

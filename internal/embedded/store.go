@@ -81,7 +81,7 @@ func startStore(ctx context.Context, c storeConfig) (*store, error) {
 	}
 	// Only errors count while etcd starts: it warns of its defaults.
 	s := &store{storeConfig: c, broken: make(chan struct{}), level: zap.NewAtomicLevelAt(zap.ErrorLevel)}
-	lg := zap.New(&zapToSlog{log: c.log.With("component", "etcd"), level: s.level}, zap.WithFatalHook(fatalHook{s.fail}))
+	lg := zap.New(&zapToSlog{log: slog.New(newRepeats(c.log.With("component", "etcd").Handler())), level: s.level}, zap.WithFatalHook(fatalHook{s.fail}))
 
 	// etcd gives up by Fatal or Panic where it finds its files damaged, so it starts in a
 	// goroutine that it may take with it.
