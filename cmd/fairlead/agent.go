@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"fairlead.dev/internal/agent"
@@ -102,6 +103,9 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 			if err := flags.check(); err != nil {
 				return err
 			}
+			if err := flags.makeRunDir(); err != nil {
+				return err
+			}
 			// gRPC logs with klog in a binary that holds the API server.
 			embedded.LogTo(log)
 			if err := forgetStart(); err != nil {
@@ -166,6 +170,23 @@ func (f *agentFlags) check() error {
 			return fmt.Errorf("--envoy %s: %w", f.envoy, err)
 		}
 		f.envoy = path
+	}
+	return nil
+}
+
+// makeRunDir makes the run directory before anything else is started: nothing works without.
+func (f *agentFlags) makeRunDir() error {
+	err := os.MkdirAll(f.runDir, 0o700)
+	if err == nil {
+		if err = unix.Access(f.runDir, unix.W_OK); err != nil {
+			err = &fs.PathError{Op: "write to", Path: f.runDir, Err: err}
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("make the run directory: %w (run as root, or choose another directory with --run-dir)", err)
+	case err != nil:
+		return fmt.Errorf("make the run directory: %w (--run-dir chooses another)", err)
 	}
 	return nil
 }

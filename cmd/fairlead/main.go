@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"fairlead.dev/lab"
@@ -33,10 +35,23 @@ func run() int {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "fairlead: %v\nRun '%s --help' for usage.\n", err, usage.command)
+		complain(os.Stderr, err)
+		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", usage.command)
 		return 2
 	default:
-		fmt.Fprintf(os.Stderr, "fairlead: %v\n", err)
+		complain(os.Stderr, err)
 		return 1
+	}
+}
+
+// complain prints an error. One that is made of several has a line for each, and each of
+// them says who speaks: the last line is read first, and may stand after those of a log.
+func complain(w io.Writer, err error) {
+	said := map[string]bool{}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if line = strings.TrimRight(line, " "); line != "" && !said[line] {
+			said[line] = true
+			fmt.Fprintf(w, "fairlead: %s\n", line)
+		}
 	}
 }

@@ -43,6 +43,12 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 			if err := agentOptions.check(); err != nil {
 				return err
 			}
+			if err := planeOptions.check(); err != nil {
+				return err
+			}
+			if err := agentOptions.makeRunDir(); err != nil {
+				return err
+			}
 			return runPlane(c.Context(), planeOptions, log, &companion{
 				await: func(ctx context.Context, ready func(context.Context) error) error {
 					return awaitPlane(ctx, agentOptions.dataDir, ready)
@@ -106,9 +112,6 @@ func handToken(ctx context.Context, a *agentFlags, api embedded.API, name string
 	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, TTL: 10 * time.Minute, Now: time.Now()})
 	if err != nil {
 		return err
-	}
-	if err := os.MkdirAll(a.runDir, 0o700); err != nil {
-		return fmt.Errorf("make the run directory (--run-dir chooses another): %w", err)
 	}
 	path := filepath.Join(a.runDir, "token")
 	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -80,5 +82,37 @@ func TestAgentWaitsForItsFirstPlane(t *testing.T) {
 	asked = 0
 	if err := awaitPlane(t.Context(), dir, ready); err != nil || asked != 0 {
 		t.Fatalf("later start: %v after %d questions, want none", err, asked)
+	}
+}
+
+// A run directory that cannot be made is said at once, and not when an API has been started
+// for nothing.
+func TestRunDirectoryThatCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []string{"/proc/nowhere/run", filepath.Join(file, "run")} {
+		for _, verb := range [][]string{{"up", "--data-dir", filepath.Join(dir, "plane")}, {"agent", "--plane", "127.0.0.1:1"}} {
+			_, err := execute(append(verb, "--run-dir", run)...)
+			if err == nil || !strings.Contains(err.Error(), "make the run directory: ") || !strings.HasSuffix(err.Error(), "(--run-dir chooses another)") {
+				t.Errorf("fairlead %s --run-dir %s says %v", verb[0], run, err)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "plane")); err == nil {
+		t.Error("the API was started")
+	}
+}
+
+// Each line of an error says who speaks, once.
+func TestComplaints(t *testing.T) {
+	var out strings.Builder
+	cause := errors.New("mkdir /run/fairlead: read-only file system")
+	complain(&out, errors.Join(cause, fmt.Errorf("serve: %w", errors.Join(cause, errors.New("it ended")))))
+	want := "fairlead: mkdir /run/fairlead: read-only file system\nfairlead: serve: mkdir /run/fairlead: read-only file system\nfairlead: it ended\n"
+	if out.String() != want {
+		t.Errorf("it says\n%swant\n%s", out.String(), want)
 	}
 }
