@@ -24,7 +24,8 @@ planes have counted.
 
 FRONTEND is tcp://VIP:PORT or udp://VIP:PORT, VIP:PORT for both, or a VIP for all of it. SERVICE is the name
 of whatever has the VIP: a Service, Gateway or IngressRoute, as NAMESPACE/NAME or with -n.
-A backend called "proxy" is a machine's Envoy.
+A backend called "proxy" is a machine's Envoy; the backends behind that are those of its
+routes, which 'fairlead routes' shows.
 
 Health says how many of those that checked, or whose proxies saw requests fail, agree with
 the verdict; -o wide says who and why.`,
@@ -48,7 +49,7 @@ the verdict; -o wide says who and why.`,
 				return printAs(c.OutOrStdout(), output, rows)
 			}
 			if of != "" && len(rows) == 0 {
-				_, err := fmt.Fprintf(c.OutOrStdout(), "%s has no backend; `fairlead vips` says how it is balanced\n", args[0])
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s has no backend; `fairlead vips` says how it is balanced, `fairlead routes` what proxies serve of it\n", args[0])
 				return err
 			}
 			most := 200
@@ -108,7 +109,7 @@ Without flags that choose, the first flows of each machine are shown.`,
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, list)
 			}
-			return console.WriteFlows(c.OutOrStdout(), list)
+			return console.WriteFlows(c.OutOrStdout(), list, frontend+client+backend+machine != "")
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -184,7 +184,8 @@ func (c Client) read(ctx context.Context, path string, into any, what string) er
 func WriteBackends(w io.Writer, rows []model.BackendStatus, wide bool, most int) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	if len(rows) == 0 {
-		fmt.Fprintln(b, "no backend: nothing is balanced, or what is has none")
+		fmt.Fprintln(b, "no backend: no frontend is balanced in the kernel, or those that are have none (`fairlead vips` shows the frontends);\n"+
+			"`fairlead routes` shows what proxies serve and the backends of that")
 	}
 	left := 0
 	if most > 0 && len(rows) > most {
@@ -276,14 +277,17 @@ func saysText(says []model.HealthSaid) string {
 	return dash(strings.Join(out, "; "))
 }
 
-// WriteFlows renders flows for a terminal.
-func WriteFlows(w io.Writer, list model.FlowList) error {
+// WriteFlows renders flows for a terminal; chosen says that only some were asked for.
+func WriteFlows(w io.Writer, list model.FlowList, chosen bool) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	switch {
 	case len(list.Answered) == 0:
 		fmt.Fprintln(b, "no machine has answered: `fairlead status` says which are connected")
-	case len(list.Flows) == 0:
+	case len(list.Flows) == 0 && chosen:
 		fmt.Fprintf(b, "no such flow at %s\n", strings.Join(list.Answered, ", "))
+	case len(list.Flows) == 0:
+		fmt.Fprintf(b, "no flow at %s: no frontend has a connection (`fairlead vips` shows the frontends; connections to proxies at a machine's own addresses are not flows)\n",
+			strings.Join(list.Answered, ", "))
 	default:
 		t := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(t, "AT\tFRONTEND\tCLIENT\tBACKEND\tMACHINE\tSTATE\tIDLE")

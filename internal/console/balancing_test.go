@@ -85,7 +85,7 @@ tcp://192.0.2.1:80  Service shop/web
   10.0.0.1:8080  host-1   ready  healthy (1 of 2)  100     200   100%   3      5        99.9%  4          6      a healthy; b unhealthy: refused
 2 more lines: --all prints them, a FRONTEND or SERVICE narrows them down
 `},
-		"none": {nil, false, 0, "\nno backend: nothing is balanced, or what is has none\n"},
+		"none": {nil, false, 0, "\nno backend: no frontend is balanced in the kernel, or those that are have none (`fairlead vips` shows the frontends);\n`fairlead routes` shows what proxies serve and the backends of that\n"},
 	} {
 		var b bytes.Buffer
 		if err := WriteBackends(&b, x.rows, x.wide, x.most); err != nil || b.String() != x.want[1:] {
@@ -124,17 +124,25 @@ func TestFlows(t *testing.T) {
 			t.Errorf("%s: %v, %q; want %q", query, err, body, want)
 		}
 	}
-	for want, l := range map[string]model.FlowList{
-		`AT      FRONTEND            CLIENT             BACKEND        MACHINE  STATE        IDLE
+	for _, c := range []struct {
+		want   string
+		list   model.FlowList
+		chosen bool
+	}{
+		{want: `AT      FRONTEND            CLIENT             BACKEND        MACHINE  STATE        IDLE
 edge-1  tcp://192.0.2.1:80  198.51.100.7:4000  10.0.0.1:8080  -        established  2s
 there are more at edge-2: --limit, --frontend, --client and --backend choose
-`: list,
-		"no machine has answered: `fairlead status` says which are connected\n": {},
-		"no such flow at edge-1\n": {Answered: []string{"edge-1"}},
+`, list: list},
+		{want: "no machine has answered: `fairlead status` says which are connected\n"},
+		{want: "no such flow at edge-1\n", list: model.FlowList{Answered: []string{"edge-1"}}, chosen: true},
+		{
+			want: "no flow at edge-1: no frontend has a connection (`fairlead vips` shows the frontends; connections to proxies at a machine's own addresses are not flows)\n",
+			list: model.FlowList{Answered: []string{"edge-1"}},
+		},
 	} {
 		var b bytes.Buffer
-		if err := WriteFlows(&b, l); err != nil || b.String() != want {
-			t.Errorf("%v, and\n%s\nwant\n%s", err, b.String(), want)
+		if err := WriteFlows(&b, c.list, c.chosen); err != nil || b.String() != c.want {
+			t.Errorf("%v, and\n%s\nwant\n%s", err, b.String(), c.want)
 		}
 	}
 }

@@ -147,6 +147,7 @@ func (h *history) note(ch translate.Changes, now time.Time, rev delta.Revision) 
 			}
 		}
 	}
+	step.nameRest(h.wanted, ch)
 	slices.SortFunc(step.owners, model.Object.Compare)
 	h.log = append(h.log, step)
 	if len(h.log) > historyLimit {

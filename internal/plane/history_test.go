@@ -134,6 +134,50 @@ func TestHistoryNamesOwnersAndForgetsTheOldest(t *testing.T) {
 	}
 }
 
+// TestHistoryNamesSomethingForEachStep: also one that changes no route says what it is of.
+func TestHistoryNamesSomethingForEachStep(t *testing.T) {
+	host := func(k model.HostKey, policy *model.RoutePolicy, routes ...model.Route) hosts {
+		return hosts{k: {HostKey: k, Policy: policy, Routes: routes}}
+	}
+	route := model.Route{Name: "r", Owner: model.Object{Kind: "HTTPRoute", Namespace: "team", Name: "a"}}
+	at := model.HostKey{Listener: "http-80", Host: "www.example"}
+	for _, c := range []struct {
+		name          string
+		before, after translate.Changes
+		want          string
+	}{
+		{
+			name:  "a shared listener",
+			after: translate.Changes{Listeners: map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80}}}, want: "listener http-80",
+		},
+		{
+			name:   "a Gateway's listener goes",
+			before: translate.Changes{Listeners: map[model.ListenerID]*model.Listener{"http-80_team_web": {Port: 80}}},
+			after:  translate.Changes{Listeners: map[model.ListenerID]*model.Listener{"http-80_team_web": nil}}, want: "Gateway team/web",
+		},
+		{
+			name:   "a policy of a host",
+			before: translate.Changes{VirtualHosts: host(at, nil, route)}, after: translate.Changes{VirtualHosts: host(at, &model.RoutePolicy{}, route)}, want: "HTTPRoute team/a",
+		},
+		{name: "a host without routes", after: translate.Changes{VirtualHosts: host(at, nil)}, want: "listener http-80"},
+		{
+			name:   "machines that serve",
+			before: translate.Changes{Views: map[model.ViewID]*model.View{"v": {Listeners: []model.ListenerID{"http-80"}}}},
+			after:  translate.Changes{Views: map[model.ViewID]*model.View{"v": {Listeners: []model.ListenerID{"http-80", "http-81_team_web"}}}}, want: "Gateway team/web",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.Unix(1000, 0)
+			h := newHistory(now)
+			h.take(c.before, now, delta.Revision{})
+			h.take(c.after, now.Add(time.Second), delta.Revision{Epoch: 1, Number: 1})
+			if len(h.log) != 1 || len(h.log[0].owners) != 1 || h.log[0].owners[0].String() != c.want {
+				t.Errorf("its steps are %+v, want one of %s", h.log, c.want)
+			}
+		})
+	}
+}
+
 // A Gateway whose server name is held back shows it, at the port that has the name and
 // at no other; so does one that would come into its place.
 func TestHistoryHoldsServerNames(t *testing.T) {

@@ -58,10 +58,11 @@ func TestAskingAboutFrontends(t *testing.T) {
 	ask(
 		asking{args: "vips", want: []string{"no AddressPool"}},
 		asking{args: "vips -o json", want: []string{"[]"}},
-		asking{args: "backends", want: []string{"no backend"}},
+		asking{args: "backends", want: []string{"no backend", "`fairlead routes` shows what proxies serve"}},
 		asking{args: "backends -o json", want: []string{"[]"}},
 		asking{args: "backends web", code: 1, want: []string{"nothing is balanced"}, not: []string{"does the plane run"}},
-		asking{args: "flows", want: []string{"no such flow"}},
+		asking{args: "flows", want: []string{"no flow at edge-1: no frontend has a connection"}},
+		asking{args: "flows --client 198.51.100.7", want: []string{"no such flow at edge-1"}},
 		asking{args: "flows -o json", want: []string{`"flows": []`}},
 	)
 	edge := s.Lab.Machine(edge1.Name).Addr4().As4()
