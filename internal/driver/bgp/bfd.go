@@ -13,6 +13,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bfd"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/muffle"
 )
 
 const (
@@ -36,6 +37,7 @@ type bfdKey struct {
 type bfdSession struct {
 	key     bfdKey
 	log     *slog.Logger
+	often   *muffle.Log // of what the peer can make happen at will
 	from    *receivers
 	conn    *net.UDPConn
 	in      chan bfd.BFDHeader
@@ -177,7 +179,7 @@ func (b *bfdSession) report(lasted time.Duration) (state, trouble string) {
 // newBFD makes a session; run keeps it.
 func newBFD(key bfdKey, from *receivers, log *slog.Logger) *bfdSession {
 	return &bfdSession{
-		key: key, log: log, from: from,
+		key: key, log: log, from: from, often: muffle.New(log, time.Now),
 		in:     make(chan bfd.BFDHeader, 16),
 		change: make(chan struct{}, 1),
 		stop:   make(chan struct{}),
@@ -206,6 +208,7 @@ func (b *bfdSession) run() {
 			b.panicked(v)
 		}
 	}()
+	defer b.often.Close()
 	b.transmit = time.NewTimer(0)
 	b.detect = time.NewTimer(max(b.detected, time.Microsecond))
 	if b.current() != bfd.StateUp {
@@ -223,6 +226,7 @@ func (b *bfdSession) run() {
 		case <-b.transmit.C:
 			b.send(b.polling, false)
 			b.schedule()
+			b.often.Flush()
 		case <-b.detect.C:
 			if b.current() == bfd.StateInit || b.current() == bfd.StateUp {
 				b.diagnostic = bfd.DiagnosticControlDetectionTimeExpired
@@ -271,7 +275,7 @@ func (b *bfdSession) to(next bfd.StateType, counts bool, why string) {
 		return
 	}
 	b.remember()
-	b.log.Info("BFD state changed", "before", before.String(), "state", next.String(), "why", why)
+	b.often.Info("state "+next.String(), "BFD state changed", "before", before.String(), "state", next.String(), "why", why)
 	b.desiredTx = max(bfdSlow, b.key.conf.Interval)
 	if next == bfd.StateUp {
 		b.desiredTx, b.diagnostic = b.key.conf.Interval, bfd.DiagnosticNoDiagnostic

@@ -16,6 +16,8 @@ import (
 
 	"github.com/osrg/gobgp/v4/pkg/packet/bfd"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/muffle"
 )
 
 const (
@@ -170,6 +172,8 @@ func control(set func(fd int) error) func(string, string, syscall.RawConn) error
 // receive hands packets to their sessions until the socket is closed.
 func (r *receivers) receive(in *receiver) {
 	packet, oob := make([]byte, 128), make([]byte, 128)
+	often := muffle.New(r.log, time.Now)
+	defer often.Close()
 	for {
 		n, oobn, _, from, err := in.conn.ReadMsgUDPAddrPort(packet, oob)
 		if err != nil {
@@ -177,7 +181,7 @@ func (r *receivers) receive(in *receiver) {
 				return
 			}
 			// A kernel that is short of memory for a moment, say. Nobody opens the socket anew.
-			r.log.Warn("cannot receive BFD; trying again", "address", in.conn.LocalAddr(), "error", err)
+			often.Warn("receive", "cannot receive BFD; trying again", "address", in.conn.LocalAddr(), "error", err)
 			time.Sleep(bfdRetry)
 			continue
 		}

@@ -59,7 +59,7 @@ func (p *peer) attempt() *failure {
 	if err != nil {
 		addrs, listErr := machineAddrs()
 		if listErr != nil {
-			p.log.Warn("cannot look at the machine's addresses", "error", listErr)
+			p.often.Warn("addresses", "cannot look at the machine's addresses", "error", listErr)
 		}
 		return unconnected(conf, err, listErr != nil || hasFamily(conf.Address, addrs))
 	}
@@ -201,9 +201,6 @@ func (c *connection) established(conf model.Peer) *failure {
 	p := c.p
 	c.since = p.s.now()
 	p.failures = 0
-	p.mu.Lock()
-	p.stands = nil
-	p.mu.Unlock()
 	p.ensureBFD(conf, c.local)
 	c.bfdDowns = p.bfd.downs()
 	c.in = make(chan incoming)
@@ -225,7 +222,7 @@ func (c *connection) established(conf model.Peer) *failure {
 					conf, _, _ := p.wanted()
 					taken, err := c.inbox.take(m, conf, c.agreed.enhancedRefresh)
 					if err != nil {
-						p.log.Warn("cannot count the prefixes of an UPDATE", "error", err)
+						p.often.Warn("uncounted", "cannot count the prefixes of an UPDATE", "error", err)
 					}
 					if taken {
 						continue
@@ -280,6 +277,7 @@ func (c *connection) established(conf model.Peer) *failure {
 		case <-p.bfd.changed():
 			f = c.watchBFD(conf)
 		case <-look.C:
+			p.often.Flush()
 			f = c.look(conf)
 		}
 		if f != nil {
@@ -380,7 +378,7 @@ func (c *connection) sync(first bool) *failure {
 	conf, prefixes, version := c.p.wanted()
 	addrs, err := machineAddrs()
 	if err != nil {
-		c.p.log.Warn("cannot look at the machine's addresses", "error", err)
+		c.p.often.Warn("addresses", "cannot look at the machine's addresses", "error", err)
 		addrs = c.addrs // no route goes away because they cannot be listed
 	}
 	c.addrs = addrs

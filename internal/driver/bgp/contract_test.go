@@ -454,7 +454,7 @@ func noIPv6(s *site) {
 	p := s.peer()
 	c := startChild(s.T, s.edge, speaking(p, route4, route6))
 	x := c.saw(model.SessionNoLocalAddress)
-	if x.State != model.SessionEstablished || !strings.Contains(x.Message, route6) || !strings.Contains(x.Message, "nextHop6") {
+	if x.State != model.SessionEstablished || !strings.Contains(x.Message, route6) || !strings.Contains(x.Message, "nextHopIPv6") {
 		s.Errorf("the session is %+v, want it established without %s", x, route6)
 	}
 	s.has(route4, s.edge.Addr4().String())

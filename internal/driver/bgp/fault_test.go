@@ -1,8 +1,10 @@
 package bgp
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -75,12 +77,15 @@ func TestPanicEndsOneSession(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
-			const panics = 2
-			seen := &stumbles{left: panics}
+			panics := uint32(2)
+			if over == "passed over a malformed UPDATE" {
+				panics = 1 // there is one such line a minute
+			}
+			seen := &stumbles{left: int(panics)}
 			bad := newFake(t, func(l *line) {
 				l.shake()
 				_, _ = l.conn.Write(malformedUpdate())
-				if over == "the BGP session is down" && l.n <= panics {
+				if over == "the BGP session is down" && l.n <= int(panics) {
 					return
 				}
 				l.keep()
@@ -140,7 +145,7 @@ func TestPanicIsTheReason(t *testing.T) {
 // A bug in a BFD session ends it, not the agent: the next look starts another one.
 func TestPanicEndsBFD(t *testing.T) {
 	t.Parallel()
-	s := New(Config{Log: testLog(t)})
+	s := New(Config{Log: slog.New(trap{Handler: testLog(t).Handler(), over: "BFD state changed", stumbled: &stumbles{left: 1}})})
 	conf := model.Peer{Name: "bad", Address: netip.MustParseAddr("127.0.0.77"), BFD: &model.BFD{Interval: 50 * time.Millisecond, Multiplier: 3}}
 	p := newPeer(s, netip.MustParseAddr("192.0.2.99"), conf)
 	local := netip.MustParseAddr("127.0.0.78")
@@ -149,7 +154,6 @@ func TestPanicEndsBFD(t *testing.T) {
 	}
 	t.Cleanup(p.dropBFD)
 	first := p.bfd
-	first.log = nil // a bug: the next change of state is logged
 	first.in <- bfd.BFDHeader{Version: 1, State: bfd.StateDown, DetectTimeMultiplier: 3, MyDiscriminator: 7, DesiredMinTxInterval: 1e6}
 	<-first.done
 	if first.failed() == nil || p.session().Panics != 1 {
@@ -203,4 +207,43 @@ func FuzzBFD(f *testing.F) {
 			t.Errorf("%x: the detection time is %s", raw, b.detected)
 		}
 	})
+}
+
+// A flood of malformed UPDATEs costs a line a minute, and the last line has how many there were.
+func TestFloodOfMalformedUpdates(t *testing.T) {
+	t.Parallel()
+	const flood = 20000
+	sent := make(chan struct{})
+	bad := newFake(t, func(l *line) {
+		l.shake()
+		all := bytes.Repeat(malformedUpdate(), flood)
+		_, _ = l.conn.Write(append(all, serialized(update("198.51.100.0/24"))...))
+		close(sent)
+		l.keep()
+	})
+	var log lockedBuffer
+	s := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s.Set(only(bad.peer("bad")))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	<-sent
+	eventually(t, "all of it is read", func() bool { x := s.Sessions(); return len(x) == 1 && x[0].Received == 1 })
+	if n := strings.Count(log.String(), "malformed UPDATE"); n != 1 {
+		t.Errorf("%d lines, want 1", n)
+	}
+	cancel()
+	<-done
+	if text := log.String(); strings.Count(text, "malformed UPDATE") != 2 || !strings.Contains(text, fmt.Sprintf("events=%d", flood-1)) {
+		t.Errorf("the log does not say how many there were:\n%s", text[:min(len(text), 2000)])
+	}
+}
+
+func serialized(m *packet.BGPMessage) []byte {
+	raw, err := m.Serialize()
+	if err != nil {
+		panic(err)
+	}
+	return raw
 }

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -69,7 +70,10 @@ func (c *connection) read(wait time.Duration) (m *packet.BGPMessage, err error) 
 	}
 	m, err = decode(kind, body, c.agreed.fourOctets)
 	if err != nil && m != nil && harmless(err) {
-		c.p.log.Warn("passed over a malformed UPDATE", "error", err)
+		var malformed *packet.MessageError
+		errors.As(err, &malformed)
+		kind := fmt.Sprintf("malformed %d/%d", malformed.TypeCode, malformed.SubTypeCode)
+		c.p.often.Warn(kind, "passed over a malformed UPDATE", "error", err, "means", notificationName(malformed.TypeCode, malformed.SubTypeCode))
 		return packet.NewBGPUpdateMessage(nil, nil, nil), nil
 	}
 	return m, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/muffle"
 )
 
 const (
@@ -41,6 +42,7 @@ func cease(subcode uint8) farewell { return farewell{subcode: subcode} }
 type peer struct {
 	s        *Speaker
 	log      *slog.Logger
+	often    *muffle.Log // of what the peer can make happen at will
 	name     string
 	routerID netip.Addr
 	wake     chan struct{}
@@ -56,7 +58,7 @@ type peer struct {
 	sent     uint64 // version that the established session has sent
 	status   model.Session
 	end      farewell
-	stands   *failure // why there is no session; nil while there is one
+	stands   *failure // why there is no session, as of the last attempt
 	panics   int      // since a session that lasted
 	panicsAt map[string]bool
 
@@ -82,6 +84,7 @@ func newPeer(s *Speaker, id netip.Addr, c model.Peer) *peer {
 			LocalASN: c.LocalASN, PeerASN: c.PeerASN, RouterID: id,
 		},
 	}
+	p.often = muffle.New(p.log, s.now)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -193,6 +196,10 @@ func (p *peer) run() {
 		p.pause(f, delay)
 	}
 	p.guard(func() *failure {
+		p.often.Close()
+		return nil
+	})
+	p.guard(func() *failure {
 		p.dropBFD()
 		p.update(func(s *model.Session) {
 			s.State, s.Reason, s.Message, s.Advertised, s.Received, s.BFD = model.SessionIdle, model.SessionStarting, "the session was ended by this machine", nil, 0, ""
@@ -208,6 +215,7 @@ func (p *peer) fail(f *failure) time.Duration {
 	if retry <= 0 {
 		retry = defaultConnectRetry
 	}
+	p.often.Flush()
 	delay := min(retry, firstDelay<<min(p.failures, 10))
 	p.failures++
 	if f.lost {
@@ -220,11 +228,13 @@ func (p *peer) fail(f *failure) time.Duration {
 		if p.flaps(now) {
 			p.lossDelay = min(max(2*p.lossDelay, flapDelay), maxFlapDelay)
 			delay = max(delay, p.lossDelay)
+			again := *f
 			if f.weight() == symptom {
-				f.reason, f.message = model.SessionFlapping, flapMessage(conf, f.message)
+				again.reason, again.message = model.SessionFlapping, flapMessage(conf, f.message)
 			} else {
-				f.message += "; the session was lost again and again"
+				again.message += "; the session was lost again and again"
 			}
+			f = &again
 		}
 	}
 	delay = max(delay, f.pause)
@@ -238,6 +248,9 @@ func (p *peer) fail(f *failure) time.Duration {
 	before := p.session()
 	p.update(func(s *model.Session) {
 		s.State = state
+		if f.lost {
+			p.stands = nil // there was a session since
+		}
 		s.Reason, s.Message = account(p.stands, f, conf)
 		if p.stands.yields(f) {
 			p.stands = f

@@ -289,7 +289,7 @@ func TestSessionWithoutLocalAddress(t *testing.T) {
 	s.Set(w)
 	s.until("a", "established without IPv6 prefixes", func(x model.Session) bool {
 		return x.State == model.SessionEstablished && x.Reason == model.SessionNoLocalAddress &&
-			strings.Contains(x.Message, "2001:db8::1/128") && strings.Contains(x.Message, "nextHop6")
+			strings.Contains(x.Message, "2001:db8::1/128") && strings.Contains(x.Message, "nextHopIPv6")
 	})
 	a.wants("+203.0.113.1/32", "end-of-rib ipv4", "end-of-rib ipv6")
 	w.Peers = []model.Peer{p}

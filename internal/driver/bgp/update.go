@@ -69,9 +69,9 @@ func routes(c model.Peer, a agreed, local netip.Addr, addrs []localAddr, prefixe
 		out[v.Prefix] = r
 	}
 	if len(hopless) > 0 {
-		family, field := "IPv4", "nextHop4"
+		family, field := "IPv4", "nextHopIPv4"
 		if strings.Contains(hopless[0], ":") {
-			family, field = "IPv6", "nextHop6"
+			family, field = "IPv6", "nextHopIPv6"
 		}
 		troubles = append(troubles, trouble{model.SessionNoLocalAddress, where(c) + fmt.Sprintf(
 			"it is not told of %s: the interface of the session (%s) has no %s address to be the next hop; add one, or set the peer's %s",
