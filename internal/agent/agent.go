@@ -103,6 +103,7 @@ type Agent struct {
 	checks    *checks
 	drainer   *drainer
 	poll      chan struct{}
+	say       chan struct{}
 	member    chan struct{} // closed once there is an identity or a state to serve
 
 	mu      sync.Mutex
@@ -129,13 +130,14 @@ func New(c Config) (*Agent, error) {
 	if c.Registerer == nil {
 		c.Registerer = prometheus.NewRegistry()
 	}
-	a := &Agent{config: c, poll: make(chan struct{}, 1), member: make(chan struct{})}
+	a := &Agent{config: c, poll: make(chan struct{}, 1), say: make(chan struct{}, 1), member: make(chan struct{})}
 	report := &reporter{
 		version: c.Version, proxy: c.Proxy, addresses: machineAddresses, log: c.Log, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
 	a.state = newState(c.Now, func(b memoryBatch) { a.keeper.add(b) }, func() {
 		poke(report.changed)
 		poke(a.poll)
+		poke(a.say)
 		poke(a.announcer.news)
 		poke(a.balancer.news)
 		poke(a.drainer.news)
@@ -236,6 +238,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	work(func(ctx context.Context) error { a.keepTime(ctx); return nil })
 	work(func(ctx context.Context) error { a.keepPolling(ctx); return nil })
+	work(func(ctx context.Context) error { a.keepSaying(ctx); return nil })
 	work(a.follow)
 	select {
 	case <-stop.Done():

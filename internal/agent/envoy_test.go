@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -47,6 +46,7 @@ type bench struct {
 	revision uint64
 	ahead    atomic.Int64 // of the real clock
 
+	log    logged
 	memory *memory // what the agents wrote
 	older  bool    // it is older than what Envoy runs, and that is known
 	mu     sync.Mutex
@@ -79,14 +79,14 @@ func newBench(t *testing.T) *bench {
 // startAgent begins with what earlier ones remembered.
 func (b *bench) startAgent() {
 	b.t.Helper()
-	poll := make(chan struct{}, 1)
+	poll, say := make(chan struct{}, 1), make(chan struct{}, 1)
 	var writing sync.Mutex
 	s := newState(b.now, func(m memoryBatch) {
 		writing.Lock()
 		defer writing.Unlock()
 		b.memory.apply(memoryBatch{revision: m.revision, target: m.target})
 		b.memory.apply(memoryBatch{revision: m.revision, good: m.good})
-	}, func() { poke(poll) })
+	}, func() { poke(poll); poke(say) })
 	s.withholdTime = 0
 	if _, err := s.restore(b.memory.remembered(), b.older, false); err != nil {
 		b.t.Fatal(err)
@@ -95,8 +95,8 @@ func (b *bench) startAgent() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
-	a := &Agent{config: Config{Proxy: b, Now: b.now, Log: log}, state: s, poll: poll}
+	log := b.log.logger()
+	a := &Agent{config: Config{Proxy: b, Now: b.now, Log: log}, state: s, poll: poll, say: say}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -106,6 +106,7 @@ func (b *bench) startAgent() {
 	})
 	running.Go(func() { a.keepTime(ctx) })
 	running.Go(func() { a.keepPolling(ctx) })
+	running.Go(func() { a.keepSaying(ctx) })
 	b.state = s
 	b.stop = func() {
 		cancel()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,18 @@ func TestEnvoyAsksForScopesAgain(t *testing.T) {
 	}
 	e := b.startEnvoy()
 	b.settled(listenerName)
+	said := func(what string) {
+		t.Helper()
+		var lines []string
+		eventually(t, "a line that says "+what, func() bool {
+			lines = append(lines, b.log.lines()...)
+			return len(lines) > 0
+		})
+		if len(lines) != 1 || !strings.HasPrefix(lines[0], what) {
+			t.Errorf("logged %q, want %s", lines, what)
+		}
+	}
+	said(fmt.Sprintf(`level=WARN msg="the proxy refuses a listener" listener=front reason="port %d is in use by another process`, b.port))
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -122,4 +135,5 @@ func TestEnvoyAsksForScopesAgain(t *testing.T) {
 		}
 		return err == nil && body == "one"
 	})
+	said(`level=INFO msg="the proxy took the listener" listener=front`)
 }
