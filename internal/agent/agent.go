@@ -34,6 +34,17 @@ type Proxy interface {
 	Groups(ctx context.Context) ([]model.GroupFigures, error)
 }
 
+// Witness is a Proxy that tells what it uses of what it has accepted.
+type Witness interface {
+	// Listeners are those that take connections, and what those wait for that do not yet,
+	// or not in their newest version.
+	Listeners(ctx context.Context) (serving map[string]struct{}, warming map[string][]string, err error)
+	// Routes are the versions of the named route configurations that requests find.
+	Routes(ctx context.Context, names []string) (map[string]string, error)
+	// Replace ends the proxy gently, and another one is started. It does not block.
+	Replace(reason string)
+}
+
 // States of a proxy: it takes requests, and there is none on purpose.
 const (
 	proxyReady = "ready"
@@ -104,7 +115,9 @@ type Agent struct {
 	drainer   *drainer
 	poll      chan struct{}
 	say       chan struct{}
-	member    chan struct{} // closed once there is an identity or a state to serve
+	look      chan struct{}
+	mends     func(step string) // counts
+	member    chan struct{}     // closed once there is an identity or a state to serve
 
 	mu      sync.Mutex
 	started bool
@@ -130,7 +143,7 @@ func New(c Config) (*Agent, error) {
 	if c.Registerer == nil {
 		c.Registerer = prometheus.NewRegistry()
 	}
-	a := &Agent{config: c, poll: make(chan struct{}, 1), say: make(chan struct{}, 1), member: make(chan struct{})}
+	a := &Agent{config: c, poll: make(chan struct{}, 1), say: make(chan struct{}, 1), look: make(chan struct{}, 1), member: make(chan struct{})}
 	report := &reporter{
 		version: c.Version, proxy: c.Proxy, addresses: machineAddresses, log: c.Log, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
 	}
@@ -138,10 +151,14 @@ func New(c Config) (*Agent, error) {
 		poke(report.changed)
 		poke(a.poll)
 		poke(a.say)
+		poke(a.look)
 		poke(a.announcer.news)
 		poke(a.balancer.news)
 		poke(a.drainer.news)
 	})
+	if _, able := c.Proxy.(Witness); able {
+		a.state.gate.Witnessed()
+	}
 	report.state = a.state
 	a.announcer = newAnnouncer(c, a.state, func() { poke(report.changed) })
 	a.balancer = a.announcer.balancer
@@ -164,6 +181,7 @@ func New(c Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.upstream.metrics = m
+	a.mends = func(step string) { m.mends.WithLabelValues(step).Inc() }
 	a.keeper = newKeeper(c.Log, nil, nil, func(bytes int64) { m.remembered.Set(float64(bytes)) })
 	return a, nil
 }
@@ -239,6 +257,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	work(func(ctx context.Context) error { a.keepTime(ctx); return nil })
 	work(func(ctx context.Context) error { a.keepPolling(ctx); return nil })
 	work(func(ctx context.Context) error { a.keepSaying(ctx); return nil })
+	work(func(ctx context.Context) error { a.keepWitness(ctx); return nil })
 	work(a.follow)
 	select {
 	case <-stop.Done():

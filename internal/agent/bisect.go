@@ -60,6 +60,7 @@ func (g *Gate) acceptedShard(s *shard, c *composition) {
 		s.good[name] = f
 		g.use(f, 1)
 	}
+	s.shows(c)
 	s.goodShell, s.goodHash = c.shell, c.hash
 	if s.kept != c.version {
 		s.kept = c.version
@@ -67,6 +68,7 @@ func (g *Gate) acceptedShard(s *shard, c *composition) {
 	}
 	if c == s.live {
 		s.done = true
+		g.doubtRoutes(s)
 		s.nextTrial()
 	} else {
 		s.pay()

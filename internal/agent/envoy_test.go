@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ type bench struct {
 	ahead    atomic.Int64 // of the real clock
 
 	log    logged
+	mends  map[string]int
 	memory *memory // what the agents wrote
 	older  bool    // it is older than what Envoy runs, and that is known
 	mu     sync.Mutex
@@ -69,24 +71,40 @@ func newBench(t *testing.T) *bench {
 	}
 	b := &bench{
 		t: t, dir: t.TempDir(), port: port,
-		memory: &memory{target: map[key]*delta.Resource{}, good: map[key]*delta.Resource{}},
+		memory: &memory{target: map[key]*delta.Resource{}, good: map[key]*delta.Resource{}}, mends: map[string]int{},
 	}
 	b.startAgent()
 	t.Cleanup(func() { b.stop() })
+	t.Cleanup(func() {
+		if t.Failed() {
+			b.unsettled()
+		}
+	})
 	return b
+}
+
+// unsettled logs what a failed test may have waited for.
+func (b *bench) unsettled() {
+	b.state.mu.Lock()
+	defer b.state.mu.Unlock()
+	b.t.Logf("settled %s, looking for %v, problems %v", b.state.gate.Settled(), b.state.gate.witness.looking, b.state.gate.Problems())
+	for k, d := range b.state.gate.unsettled {
+		b.t.Logf("unsettled: %v %+v, stream %+v, item %+v", k, *d, b.state.follows(k.kind, k.name), b.state.gate.items[k])
+	}
 }
 
 // startAgent begins with what earlier ones remembered.
 func (b *bench) startAgent() {
 	b.t.Helper()
-	poll, say := make(chan struct{}, 1), make(chan struct{}, 1)
+	poll, say, look := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	var writing sync.Mutex
 	s := newState(b.now, func(m memoryBatch) {
 		writing.Lock()
 		defer writing.Unlock()
 		b.memory.apply(memoryBatch{revision: m.revision, target: m.target})
 		b.memory.apply(memoryBatch{revision: m.revision, good: m.good})
-	}, func() { poke(poll); poke(say) })
+	}, func() { poke(poll); poke(say); poke(look) })
+	s.gate.Witnessed()
 	s.withholdTime = 0
 	if _, err := s.restore(b.memory.remembered(), b.older, false); err != nil {
 		b.t.Fatal(err)
@@ -96,7 +114,8 @@ func (b *bench) startAgent() {
 		b.t.Fatal(err)
 	}
 	log := b.log.logger()
-	a := &Agent{config: Config{Proxy: b, Now: b.now, Log: log}, state: s, poll: poll, say: say}
+	a := &Agent{config: Config{Proxy: b, Now: b.now, Log: log}, state: s, poll: poll, say: say, look: look}
+	a.mends = func(step string) { b.mu.Lock(); b.mends[step]++; b.mu.Unlock() }
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -107,6 +126,7 @@ func (b *bench) startAgent() {
 	running.Go(func() { a.keepTime(ctx) })
 	running.Go(func() { a.keepPolling(ctx) })
 	running.Go(func() { a.keepSaying(ctx) })
+	running.Go(func() { a.keepWitness(ctx) })
 	b.state = s
 	b.stop = func() {
 		cancel()
@@ -170,27 +190,101 @@ func (b *bench) Active(ctx context.Context) ([]string, error) {
 }
 
 func (b *bench) clusters(ctx context.Context, list string) ([]string, error) {
-	b.mu.Lock()
-	e := b.envoy
-	b.mu.Unlock()
+	e := b.running()
 	if e == nil {
 		return nil, errors.New("no envoy yet")
-	}
-	body, err := e.Admin(ctx, http.MethodGet, "/config_dump?resource="+list+"&mask=cluster.name")
-	if err != nil {
-		return nil, err
 	}
 	var dump struct {
 		Configs []struct{ Cluster struct{ Name string } }
 	}
-	if err := json.Unmarshal([]byte(body), &dump); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, body)
+	if err := readAdmin(ctx, e, "/config_dump?resource="+list+"&mask=cluster.name", &dump); err != nil {
+		return nil, err
 	}
 	var names []string
 	for _, c := range dump.Configs {
 		names = append(names, c.Cluster.Name)
 	}
 	return names, nil
+}
+
+// Listeners, Routes and Replace make the bench a Witness.
+func (b *bench) Listeners(ctx context.Context) (map[string]struct{}, map[string][]string, error) {
+	e := b.running()
+	if e == nil {
+		return nil, nil, errors.New("no envoy yet")
+	}
+	var dump struct {
+		Unready []struct {
+			Name    string
+			Targets []string `json:"target_names"`
+		} `json:"unready_targets_dumps"`
+	}
+	var list struct {
+		Statuses []struct{ Name string } `json:"listener_statuses"`
+	}
+	if err := readAdmin(ctx, e, "/init_dump?mask=listener", &dump); err != nil {
+		return nil, nil, err
+	}
+	if err := readAdmin(ctx, e, "/listeners?format=json", &list); err != nil {
+		return nil, nil, err
+	}
+	serving, warming := map[string]struct{}{}, map[string][]string{}
+	for _, l := range list.Statuses {
+		serving[l.Name] = struct{}{}
+	}
+	for _, u := range dump.Unready {
+		words := strings.Fields(u.Name) // as in driver/proxy
+		warming[words[max(0, len(words)-2)]] = u.Targets
+	}
+	return serving, warming, nil
+}
+
+func (b *bench) Routes(ctx context.Context, names []string) (map[string]string, error) {
+	e := b.running()
+	if e == nil {
+		return nil, errors.New("no envoy yet")
+	}
+	body, err := e.Admin(ctx, http.MethodGet, "/config_dump?resource=dynamic_route_configs&mask=version_info,route_config.name&name_regex="+
+		url.QueryEscape("^("+strings.Join(names, "|")+")$"))
+	if err != nil {
+		return nil, err
+	}
+	var dump struct {
+		Configs []struct {
+			Version string                `json:"version_info"`
+			Routes  struct{ Name string } `json:"route_config"`
+		}
+	}
+	versions := map[string]string{}
+	if strings.HasPrefix(body, "{") { // otherwise it says that there are none
+		if err := json.Unmarshal([]byte(body), &dump); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, body)
+		}
+	}
+	for _, c := range dump.Configs {
+		versions[c.Routes.Name] = c.Version
+	}
+	return versions, nil
+}
+
+func (b *bench) Replace(reason string) { b.t.Errorf("Envoy is to be replaced: %s", reason) }
+
+// readAdmin reads an answer of the admin interface.
+func readAdmin(ctx context.Context, e *envoytest.Envoy, path string, into any) error {
+	body, err := e.Admin(ctx, http.MethodGet, path)
+	if err == nil {
+		err = json.Unmarshal([]byte(body), into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", path, err, body)
+	}
+	return nil
+}
+
+func (b *bench) running() *envoytest.Envoy {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.envoy
 }
 
 // plane sends changes as one revision, in the order of the types, with a checkpoint.

@@ -54,6 +54,7 @@ type envoyModel struct {
 	scoped    bool            // it asked for scopes, and takes them for subscribed to for ever
 	slow      map[string]bool // clusters whose health checks take their time
 	nacks     int
+	mends     int
 	unchecked bool                               // do not look at everything at every step
 	opens     int                                // streams that the relay has heard of
 	listen    *discoveryv3.DeltaDiscoveryRequest // that the relay holds back
@@ -197,6 +198,10 @@ func (e *envoyModel) step() bool {
 			e.inbox = append(e.inbox, proto.CloneOf(resp))
 		}
 	})
+	if look, wanted, _, _ := e.state.looks(); wanted && e.booted {
+		seen := e.see(look)
+		moves = append(moves, func() { e.looked(e.state.saw(look, seen)) })
+	}
 	if wanted, seq := e.state.polling(); wanted {
 		names := slices.Sorted(maps.Keys(e.warming))
 		moves = append(moves, func() { e.state.warming(seq, names) })
@@ -388,6 +393,28 @@ func (e *envoyModel) remove(t delta.Type, name string) {
 	case typeScope:
 		delete(e.scopes, name)
 		e.askRoutes()
+	}
+}
+
+// see is what the admin interface would say.
+func (e *envoyModel) see(look Look) Seen {
+	seen := Seen{Serving: map[string]struct{}{}, Warming: map[string][]string{}, Routes: map[string]string{}}
+	for name := range e.listeners {
+		seen.Serving[name] = struct{}{}
+	}
+	for _, name := range look.Routes {
+		if e.routes[name] != nil {
+			seen.Routes[name] = e.versions[typeRoute][name]
+		}
+	}
+	return seen
+}
+
+// looked counts what is done about what is not used.
+func (e *envoyModel) looked(m Mend) {
+	if m.Step != mendNothing {
+		e.trace("mend "+m.describe()+": "+m.Reason, &rpcstatus.Status{})
+		e.mends++
 	}
 }
 

@@ -35,7 +35,7 @@ func fetched() *corev3.ConfigSource {
 }
 
 // scopedListener finds its routes by scope, as the listeners of our translation do.
-func (b *bench) scopedListener(name string, port int, salt string) delta.Change {
+func (b *bench) scopedListener(name string, port int, salt string, options ...func(*listenerv3.Listener)) delta.Change {
 	manager := &hcmv3.HttpConnectionManager{
 		StatPrefix: name,
 		ServerName: salt,
@@ -62,6 +62,9 @@ func (b *bench) scopedListener(name string, port int, salt string) delta.Change 
 			Name:       "envoy.filters.network.http_connection_manager",
 			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: anyOf(b.t, manager)},
 		}}}},
+	}
+	for _, o := range options {
+		o(l)
 	}
 	return delta.Change{Type: typeListener, Name: name, Resource: pack(b.t, name, l)}
 }

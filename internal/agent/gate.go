@@ -68,6 +68,8 @@ type Gate struct {
 	keyless    bool // the private keys of listeners are lost until the plane sends them
 	retries    map[key]time.Time
 
+	witness witness
+
 	unsettled   map[key]*debt
 	open        map[delta.Type]int // unsettled ones by type
 	faulty      map[key]struct{}
@@ -98,6 +100,14 @@ type item struct {
 	renewed   bool      // live is a listener that differs from base by renewedBy
 	debt
 	names []string // route configurations that live names
+	// Of a listener: when Envoy accepted live, whether it serves as live has it or in any
+	// version, and why not and since when.
+	ackSeq     uint64
+	active     bool
+	serving    bool
+	lost       bool // Envoy neither serves it nor is about to
+	stuck      string
+	stuckSince time.Time
 	// named is what a listener of version namedOf needs.
 	named   *names
 	namedOf string
@@ -111,6 +121,7 @@ type cluster struct {
 	ready   bool
 	flies   string // the load assignment of what is on its way to Envoy
 	resumed bool   // Envoy brought it from an earlier stream
+	brought string // in which version
 	cleared bool   // a poll said that it is not warming
 	bumped  bool
 	uses    int // virtual host forms that name it and that Envoy may hold
@@ -155,6 +166,7 @@ func NewGate() *Gate {
 		leading:    map[string]struct{}{},
 		graceShard: map[string]time.Time{},
 		retries:    map[key]time.Time{},
+		witness:    newWitness(),
 		unsettled:  map[key]*debt{},
 		open:       map[delta.Type]int{},
 		faulty:     map[key]struct{}{},
@@ -296,6 +308,7 @@ func (g *Gate) Connected(held map[string]string, active map[string]struct{}) {
 	clear(g.polling)
 	clear(g.accepting)
 	clear(g.leading)
+	g.unwitness()
 	for _, set := range g.sets {
 		set.sentSeq, set.ackOf, set.ackSeq = 0, 0, 0
 		clear(set.flying)
@@ -305,9 +318,11 @@ func (g *Gate) Connected(held map[string]string, active map[string]struct{}) {
 	for _, k := range slices.SortedFunc(maps.Keys(g.items), compareKeys) {
 		it := g.items[k]
 		it.acked, it.known = "", it.live == nil
+		it.active, it.serving = false, false
 		it.owe(0)
 		if c := g.clusters[k.name]; k.kind == typeCluster && c != nil && c.item == it {
-			_, has := held[k.name]
+			has := false
+			c.brought, has = held[k.name]
 			c.sentSeq, c.ackSeq, c.cleared, c.bumped, c.resumed, c.flies = 0, 0, false, false, has, ""
 			if has {
 				c.sentSeq, c.ackSeq = g.seq, g.seq
@@ -380,6 +395,7 @@ func (g *Gate) accepted(it *item) {
 		g.ackedCluster(g.clusters[it.name])
 	case typeListener:
 		g.accepting[it.name] = struct{}{}
+		g.doubtListener(it)
 		led := len(g.leading) > 0
 		if it.live != nil && it.needs(it.live).bytes {
 			delete(g.leading, it.name)
@@ -445,7 +461,9 @@ func (g *Gate) Warming(seq uint64, names []string) {
 			continue
 		}
 		c.bumped = true
-		g.resend = append(g.resend, c.info.set)
+		if g.resend = append(g.resend, c.info.set); c.brought != version(c.live) {
+			g.resend = append(g.resend, g.liveSets()...) // which ones it waits for is not known here
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.polling)) {
 		c := g.clusters[name]

@@ -12,6 +12,7 @@ type metrics struct {
 	connected  prometheus.Gauge
 	renewals   *prometheus.CounterVec
 	remembered prometheus.Gauge
+	mends      *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
@@ -28,6 +29,12 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 			Namespace: "fairlead", Subsystem: "agent", Name: "renewals_total", Help: "Renewals of the machine's certificate, by result.",
 		}, []string{"result"}),
 	}
+	m.mends = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "fairlead", Subsystem: "agent", Name: "proxy_mends_total", Help: "How often something was done about what the proxy accepted and did not use, by what.",
+	}, []string{"step"})
+	for _, step := range []mendStep{mendResend, mendReconnect, mendReplace} {
+		m.mends.WithLabelValues(step.String())
+	}
 	for _, result := range []string{"renewed", "failed"} {
 		m.renewals.WithLabelValues(result)
 	}
@@ -38,7 +45,7 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 		return 0
 	}
 	collectors := []prometheus.Collector{
-		m.connected, m.remembered, m.renewals,
+		m.connected, m.remembered, m.renewals, m.mends,
 		computed("accepted_revision", "Largest revision that a plane has sent.", func() float64 {
 			accepted, _ := a.state.revisions()
 			return float64(accepted.Number)

@@ -54,7 +54,7 @@ func (g *Gate) resettle(k key) {
 	}
 }
 
-// isDone: Envoy accepted what the plane wants, or the problem is known.
+// isDone: Envoy accepted what the plane wants, and serves it, or the problem is known.
 func (g *Gate) isDone(it *item) bool {
 	switch {
 	case it.fault != "":
@@ -62,7 +62,8 @@ func (g *Gate) isDone(it *item) bool {
 	case it.target == nil:
 		return it.live == nil && it.known || it.kind != typeScope && it.kind != typeListener
 	default:
-		return it.live != nil && it.known && it.acked == it.live.Version && it.base == it.target.Version
+		return it.live != nil && it.known && it.acked == it.live.Version && it.base == it.target.Version &&
+			(it.kind != typeListener || it.active || !g.witness.able)
 	}
 }
 

@@ -30,6 +30,12 @@ type shard struct {
 	pend     []*composition // pushed and not answered, oldest first; the last is live
 	done     bool           // Envoy accepted live
 	rejected bool           // Envoy refused live
+	ackSeq   uint64         // when Envoy accepted live
+	missed   int            // how often in a row Envoy did not use what it accepted
+	// Envoy shows what it uses under the version by which that content came first: shown are
+	// those that it may be. nil: not known, since the content came by an earlier stream.
+	shownContent string
+	shown        []string
 
 	refuse    map[string]map[string]string // virtual host -> hash of a form -> why
 	refShell  map[string]string            // the same for the other fields
@@ -55,6 +61,7 @@ type composition struct {
 	forms   map[string]*form
 	shell   []byte
 	hash    string // of shell
+	content string // hash of all
 	body    *delta.Resource
 }
 
@@ -145,6 +152,7 @@ func (g *Gate) restoreShard(name string, r *delta.Resource) {
 // reconnectShard: Envoy opened a stream and has yet to say what it holds.
 func (g *Gate) reconnectShard(s *shard, fresh bool) {
 	s.done, s.rejected = false, false
+	s.shownContent, s.shown = "", nil
 	s.owe(0)
 	if fresh {
 		for _, c := range s.pend {
@@ -224,6 +232,8 @@ func (g *Gate) removeShard(s *shard) {
 	}
 	g.useAll(s.good, -1)
 	delete(g.graceShard, s.name)
+	delete(g.witness.fresh, s.name)
+	delete(g.witness.unused, s.name)
 	g.mark(s.key(), &s.debt, true, true)
 	g.blameShard(s, false)
 	delete(g.shards, s.name)
@@ -256,10 +266,6 @@ func (g *Gate) compose(s *shard, now time.Time) *composition {
 	} else {
 		delete(g.graceShard, s.name)
 	}
-	if whole {
-		c.version, c.body = s.target.Version, s.target
-		return c
-	}
 	// The virtual hosts' order says nothing: their domains are disjoint.
 	sum := []byte(c.hash)
 	for _, name := range s.table.order {
@@ -267,7 +273,11 @@ func (g *Gate) compose(s *shard, now time.Time) *composition {
 			sum = append(sum, f.hash...)
 		}
 	}
-	c.version = "part-" + hashOf(sum)
+	if c.content = hashOf(sum); whole {
+		c.version, c.body = s.target.Version, s.target
+		return c
+	}
+	c.version = "part-" + c.content
 	if s.live != nil && s.live.version == c.version {
 		c.body = s.live.body
 		return c
@@ -442,6 +452,9 @@ func (g *Gate) shardProblems(s *shard) []*agentv1.Problem {
 	}
 	if why, bad := s.refShell[s.table.shellHash]; bad {
 		add(problemRefused, s.name, why)
+	}
+	if s.missed > 1 && s.dead == "" {
+		add(problemWaiting, s.name, unusedRoutes)
 	}
 	if len(s.refuse) == 0 && len(s.waiting) == 0 {
 		return list

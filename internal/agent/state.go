@@ -54,6 +54,8 @@ type state struct {
 	over        map[string]struct{} // those that it may lose when it connects next
 	overAt      time.Time
 	ending      *delta.Stream // that is to end for it
+	doubted     bool          // Envoy did not use what it held: its next stream is told all again
+	doubting    bool          // the present stream is
 	opened      time.Time     // when the present stream said what clusters it has
 }
 
@@ -334,6 +336,7 @@ func (s *state) connect(wake func()) *delta.Stream {
 		s.stream.Close()
 	}
 	s.stream, s.wake = delta.NewStream(delta.Options{Wake: wake}, s.set), wake
+	s.doubting, s.doubted = s.doubted, false
 	return s.stream
 }
 
@@ -415,6 +418,7 @@ func (s *state) request(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryReq
 	if s.stream != stream {
 		return false, nil
 	}
+	req = s.disbelieve(req)
 	err := stream.Receive(req)
 	events := stream.Events()
 	s.gate.Observe(events)
@@ -532,7 +536,11 @@ func (s *state) listening(names map[string]struct{}) map[string]struct{} {
 	has := map[string]struct{}{}
 	for name := range names {
 		_, took := s.gate.accepting[name]
-		if it := s.gate.items[key{typeListener, name}]; it != nil && (s.recalled || s.gate.survivor) {
+		it := s.gate.items[key{typeListener, name}]
+		if s.gate.witness.able {
+			took = took && it != nil && it.serving
+		}
+		if it != nil && (s.recalled || s.gate.survivor) {
 			took = took || it.good != nil && it.live != nil
 		}
 		if took {

@@ -222,6 +222,8 @@ func (g *Gate) push(it *item, r *delta.Resource) {
 		delete(g.accepting, it.name)
 		delete(g.leading, it.name)
 		delete(g.retries, it.key)
+		delete(g.witness.looking, it.name)
+		it.serving = false
 		g.settleRoutes()
 	}
 	g.settle(it)

@@ -201,6 +201,18 @@ func (g *Gate) isFurnished(r *delta.Resource) bool {
 	return it != nil && (it.target != nil || it.live != nil)
 }
 
+// liveSets are the load assignments that Envoy may follow.
+func (g *Gate) liveSets() []string {
+	var names []string
+	for k, it := range g.items {
+		if k.kind == typeEndpoint && it.live != nil {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // fed says whether Envoy has accepted endpoints for the cluster after the cluster
 // itself.
 func (g *Gate) fed(c *cluster) bool {

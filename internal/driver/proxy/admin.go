@@ -3,10 +3,13 @@ package proxy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -123,6 +126,91 @@ func (a *admin) clusters(ctx context.Context, list string) ([]string, error) {
 		names = append(names, c.Cluster.Name)
 	}
 	return names, nil
+}
+
+// listeners are those that take connections, and what those wait for that do not yet, or not
+// in their newest version. Both questions cost Envoy as much as there are listeners. What is
+// in neither answer does not exist; one that becomes active between the two is in the second.
+// An Envoy that starts up and does not say what for is an error.
+func (a *admin) listeners(ctx context.Context) (serving map[string]struct{}, warming map[string][]string, err error) {
+	body, err := a.ask(ctx, http.MethodGet, "/init_dump?mask=listener")
+	if err != nil {
+		return nil, nil, err
+	}
+	var dump struct {
+		Unready []struct {
+			Name    string   `json:"name"`
+			Targets []string `json:"target_names"`
+		} `json:"unready_targets_dumps"`
+	}
+	if err := json.Unmarshal(body, &dump); err != nil {
+		return nil, nil, fmt.Errorf("read the proxy's warming listeners: %w", err)
+	}
+	if body, err = a.ask(ctx, http.MethodGet, "/listeners?format=json"); err != nil {
+		return nil, nil, err
+	}
+	var list struct {
+		Statuses []struct {
+			Name string `json:"name"`
+		} `json:"listener_statuses"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, nil, fmt.Errorf("read the proxy's listeners: %w", err)
+	}
+	serving, warming = map[string]struct{}{}, map[string][]string{}
+	for _, u := range dump.Unready {
+		// "init manager Listener-local-init-manager NAME HASH", and other managers
+		if words := strings.Fields(u.Name); len(words) == 5 && words[2] == "Listener-local-init-manager" {
+			warming[words[3]] = append(warming[words[3]], u.Targets...)
+		}
+	}
+	// Until it has started up, Envoy lists as active what takes no connection yet.
+	err = a.ready(ctx)
+	refusal, says := errors.AsType[*answerError](err)
+	switch starting := says && strings.Contains(refusal.body, "INITIALIZING"); {
+	case err != nil && !says:
+		return nil, nil, err
+	case starting && len(warming) == 0:
+		return nil, nil, fmt.Errorf("ask the proxy for its listeners: %w", err)
+	case !starting:
+		for _, l := range list.Statuses {
+			serving[l.Name] = struct{}{}
+		}
+	}
+	return serving, warming, nil
+}
+
+// routes are the versions of the named route configurations that requests find. Envoy
+// looks at the names of all its resources, and copies those that are named.
+func (a *admin) routes(ctx context.Context, names []string) (map[string]string, error) {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = regexp.QuoteMeta(n)
+	}
+	body, err := a.ask(ctx, http.MethodGet, "/config_dump?resource=dynamic_route_configs&mask=version_info,route_config.name&name_regex="+
+		url.QueryEscape("^("+strings.Join(quoted, "|")+")$"))
+	if err != nil {
+		if refusal, is := errors.AsType[*answerError](err); is && refusal.status == http.StatusNotFound {
+			return map[string]string{}, nil // there is none
+		}
+		return nil, err
+	}
+	var dump struct {
+		Configs []struct {
+			Version string `json:"version_info"`
+			Routes  struct {
+				Name string `json:"name"`
+			} `json:"route_config"`
+		} `json:"configs"`
+	}
+	if err := json.Unmarshal(body, &dump); err != nil {
+		return nil, fmt.Errorf("read the proxy's routes: %w", err)
+	}
+	versions := make(map[string]string, len(dump.Configs))
+	for _, c := range dump.Configs {
+		versions[c.Routes.Name] = c.Version
+	}
+	return versions, nil
 }
 
 // figures are the requests answered so far and the connections that are open, over

@@ -82,6 +82,8 @@ type Supervisor struct {
 	admin     *admin
 	ejections *ejections
 
+	replace chan string // why the present Envoy is to be
+
 	mu      sync.Mutex
 	status  model.ProxyStatus
 	changed func()
@@ -116,7 +118,7 @@ func New(c Config) (*Supervisor, error) {
 		}
 		*path = absolute
 	}
-	s := &Supervisor{config: c, changed: func() {}}
+	s := &Supervisor{config: c, changed: func() {}, replace: make(chan string, 1)}
 	s.admin = newAdmin(s.path("admin.sock"))
 	s.ejections = newEjections(s.path("outliers.log"), c.Now)
 	s.status.State = Stopped
@@ -155,6 +157,25 @@ func (s *Supervisor) Warming(ctx context.Context) ([]string, error) {
 // Active names the clusters that Envoy uses.
 func (s *Supervisor) Active(ctx context.Context) ([]string, error) {
 	return s.admin.clusters(ctx, activeClusters)
+}
+
+// Listeners are those that take connections, and what those wait for that do not yet, or not
+// in their newest version.
+func (s *Supervisor) Listeners(ctx context.Context) (serving map[string]struct{}, warming map[string][]string, err error) {
+	return s.admin.listeners(ctx)
+}
+
+// Routes are the versions of the named route configurations that requests find.
+func (s *Supervisor) Routes(ctx context.Context, names []string) (map[string]string, error) {
+	return s.admin.routes(ctx, names)
+}
+
+// Replace has the Envoy that runs drained and ended, and another one started.
+func (s *Supervisor) Replace(reason string) {
+	select {
+	case s.replace <- reason:
+	default: // it is about to be
+	}
 }
 
 // Drain has Envoy end each connection with the answer that is under way, and take new
@@ -386,6 +407,10 @@ func (s *Supervisor) recall(pid int) (n *note, current bool) {
 func (s *Supervisor) watch(ctx context.Context, p *process) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	select {
+	case <-s.replace: // was about an Envoy before
+	default:
+	}
 	pulse := pulse{after: s.config.HungAfter}
 	looks, hung := 0, false
 	for {
@@ -401,6 +426,10 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 				how += "; last it said: " + last
 			}
 			return errors.New(how)
+		case reason := <-s.replace:
+			s.config.Log.Warn("the proxy is replaced", "pid", p.pid, "reason", reason)
+			s.drainAndStop(ctx, p)
+			return errors.New("it was replaced: " + reason)
 		case <-timer.C:
 		}
 		answered := s.look(ctx, p)

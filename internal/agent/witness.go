@@ -1,0 +1,458 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
+	"fairlead.dev/internal/delta"
+)
+
+// What Envoy accepts it may still not use: a listener waits for what it names, or could not
+// listen after all, and routes came by a subscription that nobody reads any more. So Envoy is
+// asked what it uses: at once about each listener that it accepted, and about a few route
+// configurations from time to time. What it does not use is a problem, and is mended.
+const (
+	// witnessEvery is how often Envoy is asked although nothing is in doubt.
+	witnessEvery = 15 * time.Second
+	// doubtEvery is how often it is asked while something is.
+	doubtEvery = time.Second
+	// witnessRoutes bounds the route configurations of one question.
+	witnessRoutes = 32
+	// warmAfter is how long a listener may wait for what it needs before that is sent again:
+	// longer than Envoy itself waits for it.
+	warmAfter = 3 * time.Second
+	// The mending of what stays unused goes on to the next step after these times.
+	reconnectAfter = 5 * time.Second
+	replaceAfter   = 20 * time.Second
+	// reconnectGap and replaceGap are how far two such steps are apart, at least: what they
+	// do not mend, they are not to do for ever.
+	reconnectGap = time.Minute
+	replaceGap   = time.Hour
+)
+
+// Look is a question about what Envoy uses, and the number of what was observed before it.
+type Look struct {
+	Seq    uint64
+	Routes []string // route configurations to ask about
+}
+
+// Seen is Envoy's answer.
+type Seen struct {
+	// Serving are the listeners that take connections; Warming those that do not yet, or not
+	// in their newest version, with what each waits for.
+	Serving map[string]struct{}
+	Warming map[string][]string
+	// Routes are the versions of those that were asked about and that requests find.
+	Routes map[string]string
+}
+
+// mendStep is how what Envoy does not use is mended.
+type mendStep uint8
+
+const (
+	mendNothing mendStep = iota
+	mendResend           // what the listeners need is sent again
+	mendReconnect
+	mendReplace
+)
+
+// String names the step as metrics and logs do.
+func (m mendStep) String() string { return [...]string{"none", "resend", "reconnect", "replace"}[m] }
+
+// Mend is what is to be done about what Envoy does not use.
+type Mend struct {
+	Step   mendStep
+	Reason string
+	Again  []key // to be sent again
+}
+
+// witness is what the gate knows of what Envoy uses.
+type witness struct {
+	able    bool                // there is somebody to ask
+	looking map[string]struct{} // listeners that were accepted and not seen to serve
+	fresh   map[string]struct{} // route configurations that were accepted and not asked about
+	unused  map[string]struct{} // those that are known not to be used
+	cursor  string              // the last route configuration asked about in turn
+	at      time.Time           // of the last answer
+	round   uint64              // bumped when something new is in doubt
+
+	since       time.Time // something is stuck since; zero: nothing is
+	resent      bool
+	reconnected time.Time
+	replaced    time.Time
+}
+
+func newWitness() witness {
+	return witness{looking: map[string]struct{}{}, fresh: map[string]struct{}{}, unused: map[string]struct{}{}}
+}
+
+// Witnessed says that there is somebody who tells what Envoy uses.
+func (g *Gate) Witnessed() { g.witness.able = true }
+
+// doubtListener: Envoy accepted the listener's live version; whether it serves is not known.
+func (g *Gate) doubtListener(it *item) {
+	if !g.witness.able {
+		return
+	}
+	it.active, it.ackSeq, it.stuck, it.stuckSince = false, g.seq, "", time.Time{}
+	g.witness.looking[it.name] = struct{}{}
+	g.witness.round++
+}
+
+// unwitness forgets what Envoy uses, since it opened a stream.
+func (g *Gate) unwitness() {
+	w := &g.witness
+	clear(w.looking)
+	clear(w.fresh)
+	for name := range w.unused {
+		if s := g.shards[name]; s != nil {
+			s.missed = 0
+		}
+	}
+	clear(w.unused)
+}
+
+// doubtRoutes: Envoy accepted the live version of a route configuration.
+func (g *Gate) doubtRoutes(s *shard) {
+	if g.witness.able {
+		s.ackSeq = g.seq
+		g.witness.fresh[s.name] = struct{}{}
+	}
+}
+
+// Looks is the question to ask now, if there is one, and when there will be one otherwise.
+func (g *Gate) Looks(now time.Time) (look Look, wanted bool, next time.Time) {
+	w := &g.witness
+	if !w.able {
+		return Look{}, false, time.Time{}
+	}
+	every := witnessEvery
+	if len(w.unused) > 0 || !w.since.IsZero() {
+		every = doubtEvery
+	}
+	due := w.at.IsZero() || !now.Before(w.at.Add(every))
+	if len(w.looking) == 0 && !due {
+		return Look{}, false, w.at.Add(every)
+	}
+	look.Seq = g.seq
+	if len(g.leading) > 0 {
+		look.Routes = g.sample()
+	}
+	return look, true, time.Time{}
+}
+
+// sample chooses the route configurations to ask about: those that are known not to be
+// used, then those that changed, then the others in turn.
+func (g *Gate) sample() []string {
+	w := &g.witness
+	var names []string
+	add := func(from []string) {
+		for _, name := range from {
+			if len(names) == witnessRoutes {
+				return
+			}
+			if g.isDecided(g.shards[name]) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	add(slices.Sorted(maps.Keys(w.unused)))
+	add(slices.Sorted(maps.Keys(w.fresh)))
+	all := slices.Sorted(maps.Keys(g.shards))
+	at, _ := slices.BinarySearch(all, w.cursor+"\x00")
+	add(all[at:])
+	add(all[:at])
+	return names
+}
+
+// isDecided: Envoy accepted what is live of a route configuration that a listener leads to.
+func (g *Gate) isDecided(s *shard) bool {
+	return s != nil && s.live != nil && s.done && g.users[s.name] > 0
+}
+
+// Witness takes what Envoy uses, from a question that was asked at look.Seq, and says how
+// to mend what it does not use.
+func (g *Gate) Witness(look Look, seen Seen, now time.Time) Mend {
+	if look.Seq < g.connectSeq {
+		return Mend{}
+	}
+	g.seq++
+	w := &g.witness
+	w.at = now
+	right, asked := g.witnessShards(look, seen)
+	stuck := ""
+	for _, k := range g.listeners() {
+		it := g.items[k]
+		if why := g.witnessListener(it, look, seen, right > 0 || asked == 0, now); why != "" && stuck == "" {
+			stuck = "listener " + strconv.Quote(k.name) + ": " + why
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.unused)) {
+		if s := g.shards[name]; s != nil && s.missed > 1 && stuck == "" {
+			stuck = "route configuration " + strconv.Quote(name) + ": " + unusedRoutes
+		}
+	}
+	if stuck == "" {
+		w.since, w.resent = time.Time{}, false
+		return Mend{}
+	}
+	if w.since.IsZero() {
+		w.since = now
+	}
+	return g.mend(stuck, now)
+}
+
+const unusedRoutes = "the proxy accepted the routes and does not use them"
+
+// witnessShards says of how many route configurations Envoy was asked, and how many of
+// them it uses as they were accepted.
+func (g *Gate) witnessShards(look Look, seen Seen) (right, asked int) {
+	w := &g.witness
+	for _, name := range look.Routes {
+		s := g.shards[name]
+		w.cursor = name
+		if !g.isDecided(s) || s.ackSeq > look.Seq {
+			delete(w.unused, name)
+			if s != nil && s.missed > 0 {
+				s.missed = 0
+				g.settleShard(s)
+			}
+			continue // it changed meanwhile
+		}
+		asked++
+		delete(w.fresh, name)
+		was := s.missed
+		if version, is := seen.Routes[name]; is && s.mayShow(version) {
+			right++
+			s.missed = 0
+			delete(w.unused, name)
+		} else {
+			s.missed++
+			w.unused[name] = struct{}{}
+		}
+		if (was > 1) != (s.missed > 1) {
+			g.settleShard(s)
+		}
+	}
+	return right, asked
+}
+
+// shows notes under which version Envoy shows what it accepted.
+func (s *shard) shows(c *composition) {
+	switch {
+	case s.shownContent == "":
+		s.shownContent = c.content
+	case s.shownContent != c.content:
+		s.shownContent, s.shown = c.content, []string{c.version}
+	case s.shown != nil && !slices.Contains(s.shown, c.version):
+		s.shown = append(s.shown, c.version)
+	}
+}
+
+// mayShow says whether what Envoy shows under a version may be what it accepted.
+func (s *shard) mayShow(version string) bool {
+	return s.shown == nil || slices.Contains(s.shown, version)
+}
+
+// listeners are those that Envoy accepted, sorted.
+func (g *Gate) listeners() []key {
+	var keys []key
+	for _, name := range slices.Sorted(maps.Keys(g.accepting)) {
+		if k := (key{typeListener, name}); g.items[k] != nil {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// witnessListener notes whether a listener serves as Envoy accepted it. It returns why not,
+// if that lasts though Envoy has accepted all that it needs.
+func (g *Gate) witnessListener(it *item, look Look, seen Seen, routed bool, now time.Time) string {
+	if it.live == nil || it.acked != it.live.Version || it.ackSeq > look.Seq {
+		return "" // it changed meanwhile, or Envoy keeps another version
+	}
+	_, serving := seen.Serving[it.name]
+	waits, warming := seen.Warming[it.name]
+	_, leads := g.leading[it.name]
+	it.serving, it.lost = serving, !serving && !warming
+	why := ""
+	switch {
+	case warming:
+		why = "it waits for what it needs: " + strings.Join(waits, ", ")
+	case !serving:
+		why = "the proxy accepted it and does not listen"
+	case leads && !routed:
+		why = "the proxy listens and uses none of its routes"
+	}
+	if why == "" {
+		it.active, it.stuck, it.stuckSince = true, "", time.Time{}
+		delete(g.witness.looking, it.name)
+		g.blameStuck(it, "")
+		g.settle(it)
+		return ""
+	}
+	it.active = false
+	g.witness.looking[it.name] = struct{}{}
+	if it.stuckSince.IsZero() {
+		it.stuckSince = now
+	}
+	it.stuck = why
+	if !now.Before(it.stuckSince.Add(waitGrace)) {
+		g.blameStuck(it, why)
+	}
+	g.settle(it)
+	if it.fault == "" || warming && (now.Before(it.stuckSince.Add(warmAfter)) || !g.isServed(it)) {
+		return "" // it is too early, or what it waits for is not there
+	}
+	return why
+}
+
+// blameStuck notes, or takes back, that a listener does not serve. What Envoy refuses is
+// worse, and stands.
+func (g *Gate) blameStuck(it *item, why string) {
+	if it.faultKind == problemRefused || it.base != version(it.target) {
+		return
+	}
+	kind := problemWaiting
+	if why == "" {
+		kind = 0
+	}
+	g.blame(it, kind, why)
+}
+
+// isServed: Envoy has accepted everything that a listener needs.
+func (g *Gate) isServed(it *item) bool {
+	needs := it.needs(it.live)
+	for _, name := range needs.secrets {
+		if s := g.items[key{typeSecret, name}]; s == nil || s.live == nil || s.acked != s.live.Version {
+			return false
+		}
+	}
+	for _, name := range needs.routes {
+		if s := g.shards[name]; s == nil || !s.done {
+			return false
+		}
+	}
+	return g.hasClusters(needs.clusters) && (needs.bytes || g.open[typeScope]+g.open[typeRoute] == 0)
+}
+
+// mend chooses the next step: what is needed is sent again, then Envoy asks for all anew on
+// another stream, and in the end another Envoy does. Each step is bounded in time.
+func (g *Gate) mend(reason string, now time.Time) Mend {
+	w := &g.witness
+	m := Mend{Reason: reason}
+	lasts := now.Sub(w.since)
+	switch {
+	case !w.resent:
+		w.resent = true
+		m.Step, m.Again = mendResend, g.needed()
+	case lasts >= replaceAfter && w.reconnected.After(w.since) && !now.Before(w.reconnected.Add(replaceAfter-reconnectAfter)) &&
+		(w.replaced.IsZero() || !now.Before(w.replaced.Add(replaceGap))):
+		w.replaced = now
+		m.Step = mendReplace
+	case lasts >= reconnectAfter && (w.reconnected.IsZero() || !now.Before(w.reconnected.Add(reconnectGap))):
+		w.reconnected = now
+		m.Step = mendReconnect
+	}
+	return m
+}
+
+// needed is what listeners that do not serve need, and those of them that Envoy lost.
+func (g *Gate) needed() []key {
+	again := map[key]struct{}{}
+	for name := range g.witness.looking {
+		it := g.items[key{typeListener, name}]
+		if it == nil || it.live == nil {
+			continue
+		}
+		needs := it.needs(it.live)
+		for _, s := range needs.secrets {
+			again[key{typeSecret, s}] = struct{}{}
+		}
+		for _, r := range needs.routes {
+			again[key{typeRoute, r}] = struct{}{}
+		}
+		if it.lost && it.base == version(it.target) {
+			g.pushAgain(it, it.target)
+		}
+	}
+	for _, k := range g.liveScopes() {
+		again[k] = struct{}{}
+	}
+	for name := range g.witness.unused {
+		again[key{typeRoute, name}] = struct{}{}
+	}
+	return slices.SortedFunc(maps.Keys(again), compareKeys)
+}
+
+// state's half.
+
+// looks is the question about what Envoy uses, if one is to be asked now; next is when one
+// will be otherwise; round changes when something new is in doubt.
+func (s *state) looks() (look Look, wanted bool, next time.Time, round uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	round = s.gate.witness.round
+	if s.stream == nil || !s.stream.Subscribed(typeListener) {
+		return Look{}, false, time.Time{}, round
+	}
+	look, wanted, next = s.gate.Looks(s.now())
+	return look, wanted, next, round
+}
+
+// saw takes the answer, and begins what mends.
+func (s *state) saw(look Look, seen Seen) Mend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream == nil {
+		return Mend{}
+	}
+	m := s.gate.Witness(look, seen, s.now())
+	switch m.Step {
+	case mendResend:
+		for _, k := range m.Again {
+			s.stream.Resend(k.kind, k.name)
+		}
+	case mendReconnect:
+		s.ending, s.doubted = s.stream, true
+	}
+	s.advance()
+	return m
+}
+
+// disbelieve takes out of the first request of a type what Envoy says that it holds, where
+// that is not to be believed: it is told all again. Of scopes it never is, since Envoy drops
+// those in use with its last listener, and says that it holds them; of other types, when the
+// last stream was ended because Envoy did not use what it held.
+func (s *state) disbelieve(req *discoveryv3.DeltaDiscoveryRequest) *discoveryv3.DeltaDiscoveryRequest {
+	t := delta.Type(req.GetTypeUrl())
+	if len(req.GetInitialResourceVersions()) == 0 || s.stream.Subscribed(t) || t != typeScope && (!s.doubting || t == typeCluster) {
+		return req
+	}
+	req = proto.CloneOf(req)
+	for name := range req.GetInitialResourceVersions() {
+		req.InitialResourceVersions[name] = "" // held, in whichever version
+	}
+	return req
+}
+
+// describe is a mending for the log.
+func (m Mend) describe() string {
+	switch m.Step {
+	case mendResend:
+		return "what it needs is sent again"
+	case mendReconnect:
+		return "the stream is ended, so that it is told everything again"
+	case mendReplace:
+		return "it is drained and replaced"
+	default:
+		return fmt.Sprint(m.Step)
+	}
+}

@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/delta"
+)
+
+// witnessed is a gate whose listener "l" and routes "r" Envoy has accepted.
+type witnessed struct {
+	*testing.T
+	g    *Gate
+	now  time.Time
+	seen Seen
+}
+
+func newWitnessed(t *testing.T) *witnessed {
+	w := &witnessed{T: t, g: NewGate(), now: time.Unix(1_000_000, 0)}
+	w.g.Witnessed()
+	w.g.Connected(nil, nil)
+	changes := []delta.Change{testRoutes(t, "r"), testScope(t, "r", "r"), testListener(t, "l", "x")}
+	if err := w.g.Target(changes); err != nil {
+		t.Fatal(err)
+	}
+	w.g.Checkpoint(delta.Revision{Epoch: 1, Number: 7})
+	w.g.Step(w.now)
+	for range 2 { // a listener waits for its routes
+		for _, c := range changes {
+			w.g.Observe([]delta.Event{{Type: c.Type, Name: c.Name, Version: c.Resource.Version}})
+		}
+		w.g.Step(w.now)
+	}
+	w.seen = Seen{
+		Serving: map[string]struct{}{"l": {}}, Warming: map[string][]string{},
+		Routes: map[string]string{"r": changes[0].Resource.Version},
+	}
+	return w
+}
+
+// look asks once, after a pause.
+func (w *witnessed) look(pause time.Duration) Mend {
+	w.Helper()
+	w.now = w.now.Add(pause)
+	look, wanted, _ := w.g.Looks(w.now)
+	if !wanted {
+		w.Fatal("nothing is to be asked")
+	}
+	m := w.g.Witness(look, w.seen, w.now)
+	w.g.Step(w.now)
+	return m
+}
+
+func (w *witnessed) expect(settled uint64, problems ...string) {
+	w.Helper()
+	var got []string
+	for _, p := range w.g.Problems() {
+		got = append(got, p.GetName()+": "+p.GetMessage())
+	}
+	if n := w.g.Settled().Number; n != settled || !slices.Equal(got, problems) {
+		w.Errorf("settled %d with %q, want %d with %q", n, got, settled, problems)
+	}
+}
+
+// TestAppliedIsWhatEnvoyUses: what was accepted is applied when it was seen to be used.
+func TestAppliedIsWhatEnvoyUses(t *testing.T) {
+	w := newWitnessed(t)
+	w.expect(0)
+	right := w.seen
+	w.seen.Serving, w.seen.Warming = nil, map[string][]string{"l": {"RDS r"}}
+	w.look(0)
+	w.expect(0)
+	w.look(waitGrace)
+	w.expect(7, "l: it waits for what it needs: RDS r")
+	w.seen = right
+	w.look(0)
+	w.expect(7)
+	if _, wanted, next := w.g.Looks(w.now); wanted || !next.Equal(w.now.Add(witnessEvery)) {
+		t.Errorf("wanted %t, next %v", wanted, next)
+	}
+	// An answer about an earlier state says nothing of this one.
+	look, _, _ := w.g.Looks(w.now.Add(witnessEvery))
+	w.g.Observe([]delta.Event{{Type: typeListener, Name: "l", Version: w.g.items[key{typeListener, "l"}].live.Version}})
+	w.g.Witness(look, w.seen, w.now)
+	if _, wanted, _ := w.g.Looks(w.now); !wanted {
+		t.Error("an old answer counted")
+	}
+}
+
+// TestWhatEnvoyDoesNotUseIsMended: in steps, none of them for ever.
+func TestWhatEnvoyDoesNotUseIsMended(t *testing.T) {
+	w := newWitnessed(t)
+	w.look(0)
+	w.expect(7)
+	w.seen.Routes = nil // the scopes are gone
+	w.look(witnessEvery)
+	var steps []mendStep
+	replaced := 0
+	for range 3 * 3600 {
+		m := w.look(doubtEvery)
+		if m.Step == mendNothing {
+			continue
+		}
+		if len(steps) == 0 && !slices.Contains(m.Again, key{typeScope, "r"}) {
+			t.Errorf("sent again: %v", m.Again)
+		}
+		if len(steps) < 3 {
+			steps = append(steps, m.Step)
+		}
+		if m.Step == mendReplace {
+			replaced++
+		}
+	}
+	w.expect(7, "r: "+unusedRoutes, "l: the proxy listens and uses none of its routes")
+	if !slices.Equal(steps, []mendStep{mendResend, mendReconnect, mendReplace}) {
+		t.Errorf("steps %v", steps)
+	}
+	if replaced < 1 || replaced > 3 {
+		t.Errorf("replaced %d times in 3 hours", replaced)
+	}
+	w.seen.Routes = map[string]string{"r": w.g.shards["r"].live.version}
+	w.look(doubtEvery)
+	w.expect(7)
+}
+
+// TestAListenerWithoutItsSecretIsLeftAlone: no other Envoy would have it.
+func TestAListenerWithoutItsSecretIsLeftAlone(t *testing.T) {
+	w := newWitnessed(t)
+	if err := w.g.Target([]delta.Change{testTLSListener(t, "tls", "late", "")}); err != nil {
+		t.Fatal(err)
+	}
+	w.g.Step(w.now)
+	w.now = w.now.Add(waitGrace)
+	w.g.Step(w.now)
+	it := w.g.items[key{typeListener, "tls"}]
+	if it.live == nil {
+		t.Fatal("the listener still waits")
+	}
+	w.g.Observe([]delta.Event{{Type: typeListener, Name: "tls", Version: it.live.Version}})
+	w.seen.Warming["tls"] = []string{"SDS late"}
+	for range 100 {
+		if m := w.look(doubtEvery); m.Step != mendNothing {
+			t.Fatalf("%v for %s", m.Step, m.Reason)
+		}
+	}
+	w.g.Checkpoint(delta.Revision{Epoch: 1, Number: 8})
+	w.expect(8, "tls: it waits for what it needs: SDS late")
+}
