@@ -19,7 +19,8 @@ struct tunnel {
 	__u8 v6;     /* outside */
 	__u8 inner;  /* IP version inside */
 	__be16 port; /* UDP source port: the flow's */
-	__u8 zero[6];
+	__u8 searched;
+	__u8 zero[5];
 };
 
 #define GENEVE_CONTROL 0x80
@@ -35,7 +36,7 @@ struct tunnel_header {
 		__u8 at;
 		__u8 count;
 		__u8 flags;
-		__u8 zero;
+		__u8 searched;
 	} option;
 };
 
@@ -108,6 +109,7 @@ static __always_inline int read_tunnel(struct __sk_buff *skb, struct tunnel *t, 
 	t->at = h.option.at;
 	t->count = h.option.count;
 	t->flags = h.option.flags;
+	t->searched = h.option.searched;
 	t->port = h.udp.source;
 	if (!t->room || t->count > t->room || (!(t->flags & HOP_ECHO) && t->at >= t->count))
 		return REASON_BAD_TUNNEL;
@@ -184,7 +186,7 @@ static __always_inline int redirect_tunnel(struct __sk_buff *skb, struct tunnel 
 		at += sizeof(ip);
 	}
 	at += sizeof(struct udphdr) + sizeof(struct geneve) + 4;
-	__u8 option[4] = {t->at, t->count, t->flags, 0};
+	__u8 option[4] = {t->at, t->count, t->flags, t->searched};
 	if (bpf_skb_store_bytes(skb, at, option, sizeof(option), BPF_F_RECOMPUTE_CSUM) ||
 	    bpf_skb_store_bytes(skb, at + 4, &t->ids[0], 8, BPF_F_RECOMPUTE_CSUM))
 		return REASON_INTERNAL;

@@ -221,6 +221,9 @@ struct local {
 	__u8 zero[5];
 };
 
+/* circle: hash, by local_key: a proxy of the frontend -> __u64, the next one. Each stands in
+ * it once, if they are more than a row has room for. */
+
 /* owned and owned_fresh: LRU hash, by flow_key with the client's port always: flows that
  * began at a backend of this machine, or were passed on by it: then the id is not in
  * locals. owned_fresh holds those of which one packet was seen. */
@@ -275,15 +278,16 @@ struct hop {
 #define HOP_CLASS 0xff0f /* experimental range */
 #define HOP_TYPE 0x81    /* critical: who does not know it drops the packet */
 #define HOPS 3
+#define CIRCLE 16 /* most that are asked round the circle */
 
 struct hop_option {
 	__u16 option_class; /* network byte order */
 	__u8 type;
-	__u8 length; /* of what follows, 4-byte words */
-	__u8 at;     /* which of ids is asked now */
-	__u8 count;  /* of ids */
-	__u8 flags;  /* enum hop_flag */
-	__u8 zero;
+	__u8 length;   /* of what follows, 4-byte words */
+	__u8 at;       /* which of ids is asked now */
+	__u8 count;    /* of ids */
+	__u8 flags;    /* enum hop_flag */
+	__u8 searched; /* how many were asked round the circle */
 	__u64 ids[HOPS];
 } __attribute__((packed));
 _Static_assert(sizeof(struct hop_option) == 32, "a multiple of four");
@@ -293,6 +297,9 @@ enum hop_flag {
 	HOP_ECHO = 1 << 1,  /* a probe: answer from the VIP */
 	HOP_MOVED = 1 << 2, /* whoever was asked knew who has the flow */
 	HOP_AGAIN = 1 << 3, /* so did that one: none is believed a third time */
+	/* Nobody in the row has it: the others are asked, round the circle. The ids are who takes
+	 * it in the end, who is asked now, and with whom the search began. */
+	HOP_AROUND = 1 << 4,
 };
 
 /* Counters. per CPU arrays */

@@ -36,6 +36,7 @@ MAP(backends, ARRAY, 65536, __u32, struct backend);
 MAP(next_hops, ARRAY, 4096, __u32, struct next_hop);
 MAP(quic_servers, HASH, 4096, struct quic_server_key, __u32);
 MAP(locals, HASH, 4096, struct local_key, struct local);
+MAP(circle, HASH, 4096, struct local_key, __u64);
 MAP(machines, HASH, 4096, struct address, __u32);
 MAP(hops, HASH, 65536, __u64, struct hop);
 MAP(settings, ARRAY, 1, __u32, struct settings);

@@ -221,11 +221,51 @@ static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 	if (!h)
 		return NULL;
 	t->flags |= t->flags & HOP_MOVED ? HOP_AGAIN : HOP_MOVED;
+	t->flags &= ~HOP_AROUND;
 	t->at = 0;
 	t->count = count;
 	for (int i = 0; i < HOPS; i++)
 		t->ids[i] = rest[i];
 	return h;
+}
+
+/* Rows have room for three. When more machines than two come at once, or one after the other
+ * while a flow lasts, whoever has it may not be among them: then all other proxies are asked,
+ * one after the other. Returns who is next; NULL when all were asked. */
+static __always_inline struct hop *search(struct tunnel_work *w)
+{
+	struct tunnel *t = &w->tunnel;
+	bool around = t->flags & HOP_AROUND;
+	__u64 own = t->ids[0];
+	if (t->at == 1)
+		own = t->ids[1];
+	else if (t->at == 2)
+		own = t->ids[2];
+	if (t->room < HOPS || t->searched >= CIRCLE ||
+	    (around && t->at != 1)) /* an older program does not know how to */
+		return NULL;
+	__u64 start = around ? t->ids[2] : own;
+	struct local_key key = {.id = own, .frontend = w->flow.key.frontend};
+	for (int i = 0; i < HOPS + 1; i++) {
+		__u64 *next = bpf_map_lookup_elem(&circle, &key);
+		if (!next || *next == start)
+			return NULL;
+		key.id = *next;
+		bool was_asked =
+			key.id == t->ids[0] ||
+			(!around && ((t->count > 1 && key.id == t->ids[1]) || (t->count > 2 && key.id == t->ids[2])));
+		struct hop *h = was_asked ? NULL : find_hop(key.id);
+		if (!h)
+			continue;
+		t->ids[1] = key.id;
+		t->ids[2] = start;
+		t->at = 1;
+		t->count = HOPS;
+		t->flags |= HOP_AROUND;
+		t->searched++;
+		return h;
+	}
+	return NULL;
 }
 
 /* Second chance: whoever is asked and does not have the flow passes it on to the next; who
@@ -257,7 +297,7 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		return take(skb, w, t->ids[0], first || f->protocol == IPPROTO_UDP);
 	}
 	for (int i = 0; i < HOPS; i++) {
-		if (i < t->at || i >= t->count)
+		if (i < t->at || i >= t->count || (i != t->at && (t->flags & HOP_AROUND)))
 			continue;
 		__u64 id = t->ids[i];
 		struct local *l = find_local(w, id);
@@ -279,6 +319,14 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		if (late)
 			t->ids[0] = late; /* it is asked in the end; who stands there has been */
 		return pass_on(skb, w, h);
+	}
+	if (!first && f->known && f->protocol == IPPROTO_TCP) {
+		struct hop *next = search(w);
+		if (next) {
+			if (late)
+				t->ids[0] = late;
+			return pass_on(skb, w, next);
+		}
 	}
 	t->flags |= HOP_FINAL;
 	t->at = 0;

@@ -280,6 +280,7 @@ func (t *trial) round(ctx context.Context, c bgpCase, victim *lab.Machine) (o ou
 	if err := t.site.awaitWhole(ctx); err != nil {
 		return o, err
 	}
+	t.flows.renew()
 	healthy, cancel := context.WithTimeout(ctx, routeTime)
 	defer cancel()
 	if err := t.flows.whole(healthy, t.now); err != nil {

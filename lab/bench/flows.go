@@ -45,6 +45,7 @@ type flows struct {
 	failed []loss                     // of the new connections
 	broken []loss                     // of the kept ones
 	heard  [keptConnections]time.Time // when the last request began that was answered
+	anew   int                        // raised when kept connections are to be made anew
 }
 
 // startFlows begins to send; stop ends it.
@@ -88,6 +89,14 @@ func (f *flows) note(list *[]loss, l loss) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	*list = append(*list, l)
+}
+
+// renew has every kept connection closed and made anew. After a round in which an edge went
+// nearly all of them are at the other one, which is the next to go.
+func (f *flows) renew() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.anew++
 }
 
 // whole waits until every kept connection is answered from now on.
@@ -153,7 +162,7 @@ func (f *flows) keep(ctx context.Context, own int, now func() time.Time) {
 	defer tick.Stop()
 	var conn net.Conn
 	var reader *bufio.Reader
-	answered := false
+	answered, made := false, 0
 	lose := func() {
 		if conn != nil {
 			_ = conn.Close()
@@ -163,12 +172,19 @@ func (f *flows) keep(ctx context.Context, own int, now func() time.Time) {
 	}
 	defer lose()
 	for {
+		f.mu.Lock()
+		anew := f.anew
+		f.mu.Unlock()
+		if anew != made {
+			lose()
+		}
 		if conn == nil {
+			made = anew
 			dialing, cancel := context.WithTimeout(ctx, patience)
-			made, err := f.client.Dial(dialing, "tcp", f.address)
+			dialed, err := f.client.Dial(dialing, "tcp", f.address)
 			cancel()
 			if err == nil {
-				conn, reader = made, bufio.NewReader(made)
+				conn, reader = dialed, bufio.NewReader(dialed)
 			}
 		}
 		if conn != nil {

@@ -295,6 +295,7 @@ const (
 	benchMapBackendCounters    = "backend_counters"
 	benchMapBackends           = "backends"
 	benchMapCaptures           = "captures"
+	benchMapCircle             = "circle"
 	benchMapCourses            = "courses"
 	benchMapDrops              = "drops"
 	benchMapFlows              = "flows"
@@ -406,6 +407,7 @@ type benchMapSpecs struct {
 	BackendCounters  *ebpf.MapSpec `ebpf:"backend_counters"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Captures         *ebpf.MapSpec `ebpf:"captures"`
+	Circle           *ebpf.MapSpec `ebpf:"circle"`
 	Courses          *ebpf.MapSpec `ebpf:"courses"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
@@ -485,6 +487,7 @@ type benchMaps struct {
 	BackendCounters  *ebpf.Map `ebpf:"backend_counters"`
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Captures         *ebpf.Map `ebpf:"captures"`
+	Circle           *ebpf.Map `ebpf:"circle"`
 	Courses          *ebpf.Map `ebpf:"courses"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	Flows            *ebpf.Map `ebpf:"flows"`
@@ -524,6 +527,7 @@ func (m *benchMaps) Close() error {
 		m.BackendCounters,
 		m.Backends,
 		m.Captures,
+		m.Circle,
 		m.Courses,
 		m.Drops,
 		m.Flows,

@@ -51,6 +51,12 @@ func TestAgentsComeAndGoBehindVIPs(t *testing.T) {
 			if err := a.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			// What the plane shows may be of the agent before, whose session the router has
+			// not found missing: its restart time runs on until the next one has its own.
+			if err := a.AwaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.awaitRouterSessionOf(t, "edge-1", 2)
 			s.awaitOrder(t)
 			kept.more(t, 100)
 			log.calm(t, vip4, vip6)

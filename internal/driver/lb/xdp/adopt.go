@@ -110,7 +110,7 @@ func (s *state) readPlaces(tables map[uint32]*table) error {
 
 // readEntries reads what frontends lead to besides tables.
 func (s *state) readEntries(byIndex map[uint32]*frontend) error {
-	var errs [7]error
+	var errs [8]error
 	var local struct {
 		k bpfLocalKey
 		v bpfLocal
@@ -127,6 +127,25 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 	errs[0] = it.Err()
 	for _, k := range orphans {
 		_ = s.k.maps.Locals.Delete(k)
+	}
+	var key bpfLocalKey
+	var next uint64
+	orphans = nil
+	it = s.k.maps.Circle.Iterate()
+	for it.Next(&key, &next) {
+		f := byIndex[key.Frontend]
+		if f == nil {
+			orphans = append(orphans, key)
+			continue
+		}
+		if f.circle == nil {
+			f.circle = map[uint64]uint64{}
+		}
+		f.circle[key.Id] = next
+	}
+	errs[7] = it.Err()
+	for _, k := range orphans {
+		_ = s.k.maps.Circle.Delete(k)
 	}
 	var id uint64
 	var hop bpfHop

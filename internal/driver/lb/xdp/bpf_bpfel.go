@@ -169,10 +169,11 @@ type bpfHop struct {
 type bpfHopFlag uint32
 
 const (
-	bpfHopFlagHOP_FINAL bpfHopFlag = 1
-	bpfHopFlagHOP_ECHO  bpfHopFlag = 2
-	bpfHopFlagHOP_MOVED bpfHopFlag = 4
-	bpfHopFlagHOP_AGAIN bpfHopFlag = 8
+	bpfHopFlagHOP_FINAL  bpfHopFlag = 1
+	bpfHopFlagHOP_ECHO   bpfHopFlag = 2
+	bpfHopFlagHOP_MOVED  bpfHopFlag = 4
+	bpfHopFlagHOP_AGAIN  bpfHopFlag = 8
+	bpfHopFlagHOP_AROUND bpfHopFlag = 16
 )
 
 type bpfHopOption struct {
@@ -183,7 +184,7 @@ type bpfHopOption struct {
 	At          uint8
 	Count       uint8
 	Flags       uint8
-	Zero        uint8
+	Searched    uint8
 	Ids         [3]uint64
 }
 
@@ -357,6 +358,7 @@ const (
 	bpfMapBackendCounters    = "backend_counters"
 	bpfMapBackends           = "backends"
 	bpfMapCaptures           = "captures"
+	bpfMapCircle             = "circle"
 	bpfMapDrops              = "drops"
 	bpfMapFlows              = "flows"
 	bpfMapFragments          = "fragments"
@@ -470,6 +472,7 @@ type bpfMapSpecs struct {
 	BackendCounters  *ebpf.MapSpec `ebpf:"backend_counters"`
 	Backends         *ebpf.MapSpec `ebpf:"backends"`
 	Captures         *ebpf.MapSpec `ebpf:"captures"`
+	Circle           *ebpf.MapSpec `ebpf:"circle"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
@@ -553,6 +556,7 @@ type bpfMaps struct {
 	BackendCounters  *ebpf.Map `ebpf:"backend_counters"`
 	Backends         *ebpf.Map `ebpf:"backends"`
 	Captures         *ebpf.Map `ebpf:"captures"`
+	Circle           *ebpf.Map `ebpf:"circle"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
@@ -591,6 +595,7 @@ func (m *bpfMaps) Close() error {
 		m.BackendCounters,
 		m.Backends,
 		m.Captures,
+		m.Circle,
 		m.Drops,
 		m.Flows,
 		m.Fragments,

@@ -120,6 +120,37 @@ func (s *state) setPasses(f *frontend) error {
 	return nil
 }
 
+// setCircle writes in which order proxies are asked whom a row has no room for. While it is
+// written a search may end early, or come to the same one twice.
+func (s *state) setCircle(f *frontend) error {
+	want := make(map[uint64]uint64, len(f.plan.circle))
+	for i, id := range f.plan.circle {
+		want[id] = f.plan.circle[(i+1)%len(f.plan.circle)]
+	}
+	for id, next := range want {
+		if is, there := f.circle[id]; there && is == next {
+			continue
+		}
+		if err := s.k.maps.Circle.Put(bpfLocalKey{Id: id, Frontend: f.value.Index}, next); err != nil {
+			return fmt.Errorf("write the circle of proxies: %w", full(err, s.k.maps.Circle))
+		}
+		if f.circle == nil {
+			f.circle = map[uint64]uint64{}
+		}
+		f.circle[id] = next
+	}
+	for id := range f.circle {
+		if _, stays := want[id]; stays {
+			continue
+		}
+		if err := absent(s.k.maps.Circle.Delete(bpfLocalKey{Id: id, Frontend: f.value.Index})); err != nil {
+			return fmt.Errorf("change the circle of proxies: %w", err)
+		}
+		delete(f.circle, id)
+	}
+	return nil
+}
+
 func (s *state) forget(id uint64, p *passing) error {
 	if err := absent(s.k.maps.Hops.Delete(id)); err != nil {
 		return fmt.Errorf("remove where a backend is: %w", err)

@@ -83,7 +83,7 @@ func (s Sizes) or(d Sizes) Sizes {
 func (s Sizes) of(name string) uint32 {
 	return map[string]uint32{
 		bpfMapFrontends: s.Frontends, bpfMapVips: s.Frontends, bpfMapOthers: s.Frontends, bpfMapLimits: s.Frontends, bpfMapFrontendCounters: s.Frontends,
-		bpfMapBackends: s.Backends, bpfMapBackendCounters: s.Backends, bpfMapHops: s.Backends, bpfMapLocals: s.Backends,
+		bpfMapBackends: s.Backends, bpfMapBackendCounters: s.Backends, bpfMapHops: s.Backends, bpfMapLocals: s.Backends, bpfMapCircle: s.Backends,
 		bpfMapQuicServers: s.Backends,
 		bpfMapRows:        s.Rows, bpfMapNextHops: s.NextHops, bpfMapMachines: s.NextHops, bpfMapSources: s.Sources,
 		bpfMapFlows: s.Flows, bpfMapFresh: s.Fresh, bpfMapNat: s.NAT, bpfMapNatClosed: s.NAT / 4, bpfMapOwned: s.Owned, bpfMapRestores: s.Owned,

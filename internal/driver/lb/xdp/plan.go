@@ -36,6 +36,14 @@ type surroundings struct {
 
 func (s surroundings) self() *model.Node { return s.nodes[s.machine] }
 
+const (
+	// hopsMost is HOPS of bpf/layout.h.
+	hopsMost = 3
+	// circleMost is CIRCLE: it bounds the machines that a segment which nobody knows is sent to,
+	// one after the other.
+	circleMost = 16
+)
+
 // planned is how a frontend is to be balanced.
 type planned struct {
 	mode    model.ForwardMode
@@ -43,6 +51,7 @@ type planned struct {
 	members []member // of the lookup table, by ID; empty where the VIP is not here
 	local   []member // backends on this machine, which are taken out of tunnels
 	hops    []member // backends that packets may be passed on to
+	circle  []uint64 // its proxies, in the order in which they are asked; none: rows have room for all
 	here    bool     // the VIP is here
 	direct  bool     // nothing but this machine's sockets: no program is needed
 	shared  bool     // the lookup table may be that of other frontends, too
@@ -70,7 +79,7 @@ func (m member) takes() bool {
 // equal says whether carrying out the one is carrying out the other.
 func (p *planned) equal(q *planned) bool {
 	return p != nil && q != nil && p.mode == q.mode && p.message == q.message && p.here == q.here && p.direct == q.direct &&
-		slices.Equal(p.members, q.members) && slices.Equal(p.local, q.local) && slices.Equal(p.hops, q.hops)
+		slices.Equal(p.members, q.members) && slices.Equal(p.local, q.local) && slices.Equal(p.hops, q.hops) && slices.Equal(p.circle, q.circle)
 }
 
 // tunnels says whether packets for it may come out of tunnels.
@@ -124,6 +133,13 @@ func plan(f *model.Balanced, s surroundings) *planned {
 			p.hops = append(p.hops, h)
 		}
 		list = append(list, m)
+		if m.flags&bpfBackendFlagBACKEND_PROXY != 0 && m.flags&bpfBackendFlagBACKEND_READY != 0 {
+			p.circle = append(p.circle, m.id)
+		}
+	}
+	slices.Sort(p.circle)
+	if n := len(p.circle); n <= hopsMost || n > circleMost {
+		p.circle = nil
 	}
 	slices.SortFunc(list, func(a, b member) int { return cmp.Compare(a.id, b.id) })
 	if !p.here {

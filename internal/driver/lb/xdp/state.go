@@ -57,6 +57,7 @@ type frontend struct {
 	settling time.Time           // until when rows have just changed
 	locals   map[uint64]bpfLocal // nil: value.Index is none
 	passes   map[uint64]bool     // hops that it uses
+	circle   map[uint64]uint64   // in the map of that name
 	sources  map[netip.Prefix]bool
 	servers  map[[8]byte]uint32
 	counted  bool // in vips
@@ -184,7 +185,7 @@ func (s *state) put(f *frontend, now time.Time) error {
 }
 
 func (s *state) putParts(f *frontend, now time.Time) error {
-	if err := errors.Join(s.setLocals(f), s.setPasses(f)); err != nil {
+	if err := errors.Join(s.setLocals(f), s.setPasses(f), s.setCircle(f)); err != nil {
 		return err
 	}
 	old := f.table
@@ -338,7 +339,7 @@ func (s *state) remove(f *frontend) error {
 	}
 	plan := f.plan
 	f.plan = &planned{}
-	err := errors.Join(s.setVIP(f, false), s.pruneLocals(f), s.setPasses(f), s.pruneSources(f), s.setServers(f))
+	err := errors.Join(s.setVIP(f, false), s.pruneLocals(f), s.setPasses(f), s.setCircle(f), s.pruneSources(f), s.setServers(f))
 	f.plan, f.done = plan, nil
 	if f.table != nil {
 		s.leaveTable(f, f.table)

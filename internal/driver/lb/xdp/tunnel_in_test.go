@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -229,6 +230,44 @@ func TestTunnelSecondChance(t *testing.T) {
 		}
 		k.drops(out, hopping{count: 1, flags: uint8(bpfHopFlagHOP_FINAL), ids: []uint64{idPeer}}, ack, bpfReasonREASON_NOT_HERE)
 		k.drops(out, asked(idGone), ack, bpfReasonREASON_NOT_HERE)
+	})
+}
+
+// Rows have room for three. When nobody in one has a flow, all other proxies are asked before
+// somebody takes it in the end.
+func TestTunnelAsksThoseThatAreNotInTheRow(t *testing.T) {
+	needsRoot(t)
+	everyFamily(t, func(t *testing.T, k *programRig, in, out family) {
+		segment := tcpPacket(t, in.clientAddr(), in.vipAddr(), "A", nil, "")
+		row := hopping{at: 1, count: 2, ids: []uint64{idPeer, idHere, 0}}
+		want := func(got, want hopping) {
+			t.Helper()
+			if got.at != want.at || got.count != want.count || got.flags != want.flags || !slices.Equal(got.ids, want.ids) {
+				t.Errorf("the next is asked %+v, want %+v", got, want)
+			}
+		}
+		final := uint8(bpfHopFlagHOP_FINAL)
+		want(k.passes(out, row, segment, families[0].peer), hopping{count: 2, flags: final, ids: row.ids}) // the row has room for all
+
+		index := flowKeyOf(in, 0).Frontend
+		ring := []uint64{idHere, idGone, idPeer, idThird}
+		for i, id := range ring {
+			put(k, k.Circle, bpfLocalKey{Id: id, Frontend: index}, ring[(i+1)%len(ring)])
+		}
+		around := uint8(bpfHopFlagHOP_AROUND)
+		// The one that nobody knows the way to is left out, and so is the one that was asked.
+		want(k.passes(out, row, segment, families[1].third), hopping{at: 1, count: 3, flags: around, ids: []uint64{idPeer, idThird, idHere}})
+		// Here the circle closes: the first takes it in the end.
+		search := hopping{at: 1, count: 3, flags: around, ids: []uint64{idPeer, idHere, idThird}}
+		want(k.passes(out, search, segment, families[0].peer), hopping{count: 3, flags: around | final, ids: search.ids})
+		// A program that does not know of the search sends it back to who began.
+		search = hopping{at: 2, count: 3, flags: around, ids: []uint64{idPeer, idThird, idHere}}
+		want(k.passes(out, search, segment, families[0].peer), hopping{count: 3, flags: around | final, ids: search.ids})
+		// A new flow is not searched for.
+		syn := tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, "")
+		k.takes(in, out, hopping{at: 1, count: 3, flags: around, ids: []uint64{idPeer, idHere, idThird}}, syn, netip.AddrPortFrom(in.backend, backendPort))
+		// Now the flow is here.
+		k.takes(in, out, hopping{at: 1, count: 3, flags: around, ids: []uint64{idPeer, idHere, idThird}}, segment, netip.AddrPortFrom(in.backend, backendPort))
 	})
 }
 

@@ -294,7 +294,7 @@ func TestTunnelHopsEnd(t *testing.T) {
 					longest = max(longest, steps)
 					break
 				}
-				if steps == 8 {
+				if steps == 32 { // a row three times over, where somebody is told of another, and a search
 					t.Fatalf("world %d: a packet that asked %+v is passed on and on", world, h)
 				}
 				_, to, _, _, _ := tunnelOf(t, out)
@@ -328,11 +328,15 @@ func makeWorld(machines []*programRig, f family, endpoints []netip.Addr, ids []u
 		}
 		empty[bpfLocalKey, bpfLocal](k.t, k.Locals)
 		empty[uint64, bpfHop](k.t, k.Hops)
+		empty[bpfLocalKey, uint64](k.t, k.Circle)
 		for _, id := range ids {
 			if pick(3) == 0 { // here, serving or not
 				put(k, k.Locals, bpfLocalKey{Id: id, Frontend: 1}, bpfLocal{
 					Address: wireAddress(f.backend), Port: networkPort(backendPort), Flags: uint8(pick(2) * int(bpfBackendFlagBACKEND_READY|bpfBackendFlagBACKEND_NEW)),
 				})
+			}
+			if pick(3) > 0 {
+				put(k, k.Circle, bpfLocalKey{Id: id, Frontend: 1}, ids[pick(len(ids))])
 			}
 			if pick(4) > 0 {
 				put(k, k.Hops, id, bpfHop{Remote: wireAddress(endpoints[pick(len(endpoints))]), NextHop: 1})
