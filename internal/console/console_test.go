@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -184,5 +185,49 @@ func TestWriteTextOfAStart(t *testing.T) {
 		if got.String() != want {
 			t.Errorf("got:\n%s\nwant:\n%s", got.String(), want)
 		}
+	}
+}
+
+// What one cause does to many objects is shown once, with how many there are.
+func TestOneCauseIsShownOnce(t *testing.T) {
+	problem := func(subject, message string) model.Problem {
+		return model.Problem{Severity: model.SeverityWarning, Subject: subject, Reason: "Pending", Message: message}
+	}
+	s := model.Status{Plane: model.PlaneStatus{Version: "test"}}
+	for i := range 100 {
+		s.Problems = append(s.Problems, problem(fmt.Sprintf("HTTPRoute team/r%02d", i), "waiting for edge-1"))
+		if i < 2 {
+			s.Problems = append(s.Problems, problem(fmt.Sprintf("Gateway team/g%d", i), "no machine serves this"))
+		}
+	}
+	for rows, want := range map[int]string{
+		5: `
+Problems (102)
+  warning  HTTPRoute team/r00, HTTPRoute team/r01, HTTPRoute team/r02 and 97 more: Pending
+         waiting for edge-1
+  warning  Gateway team/g0, Gateway team/g1: Pending
+         no machine serves this
+`,
+		1: `
+Problems (102)
+  (the first 1 of 2; --all shows all)
+  warning  HTTPRoute team/r00, HTTPRoute team/r01, HTTPRoute team/r02 and 97 more: Pending
+         waiting for edge-1
+`,
+	} {
+		var got strings.Builder
+		if err := WriteText(&got, s, TextOptions{MaxRows: rows}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(got.String(), want) {
+			t.Errorf("with %d rows:\n%s", rows, got.String())
+		}
+	}
+	var all strings.Builder
+	if err := WriteText(&all, s, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(all.String(), "HTTPRoute team/r98, HTTPRoute team/r99: Pending") {
+		t.Errorf("not all are named:\n%s", all.String())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -100,18 +101,48 @@ func writeRoutes(w io.Writer, routes []model.RouteStatus, o TextOptions) {
 	flush(t)
 }
 
+// writeProblems shows what one cause does to many objects once.
 func writeProblems(w io.Writer, problems []model.Problem, o TextOptions) {
 	if len(problems) == 0 {
 		fmt.Fprint(w, "\nNothing is wrong.\n")
 		return
 	}
 	fmt.Fprintf(w, "\nProblems (%d)\n", len(problems))
-	for _, p := range rows(w, problems, o) {
-		fmt.Fprintf(w, "  %s  %s: %s\n", p.Severity, p.Subject, p.Reason)
-		for line := range strings.SplitSeq(p.Message, "\n") {
+	for _, g := range rows(w, byCause(problems), o) {
+		subjects := g.subjects
+		if more := len(subjects) - namedSubjects; more > 0 && o.MaxRows > 0 {
+			subjects = append(slices.Clone(subjects[:namedSubjects]), fmt.Sprintf("and %d more", more))
+		}
+		fmt.Fprintf(w, "  %s  %s: %s\n", g.Severity, strings.ReplaceAll(strings.Join(subjects, ", "), ", and ", " and "), g.Reason)
+		for line := range strings.SplitSeq(g.Message, "\n") {
 			fmt.Fprintf(w, "         %s\n", line)
 		}
 	}
+}
+
+// namedSubjects is how many objects with one cause are named.
+const namedSubjects = 3
+
+// cause is what is wrong with several objects.
+type cause struct {
+	model.Problem // of the first one
+	subjects      []string
+}
+
+// byCause groups problems that say the same, in the order of the first of each.
+func byCause(problems []model.Problem) []*cause {
+	var causes []*cause
+	known := map[model.Problem]*cause{}
+	for _, p := range problems {
+		k := p
+		k.Subject = ""
+		if known[k] == nil {
+			known[k] = &cause{Problem: p}
+			causes = append(causes, known[k])
+		}
+		known[k].subjects = append(known[k].subjects, p.Subject)
+	}
+	return causes
 }
 
 // heading prints a table's title and returns its writer, or nil when it is empty.

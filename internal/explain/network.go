@@ -3,6 +3,7 @@ package explain
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"fairlead.dev/internal/model"
@@ -88,6 +89,83 @@ func (x *explainer) network(id model.ListenerID) {
 	default:
 		x.byMachine(n, id, asked)
 	}
+	if n.Nobody == "" && id != "" {
+		n.Nobody = x.refusedBy(n.Edges, id)
+	}
+}
+
+// refusedBy says why none of the edges takes connections for a listener; empty when one does.
+func (x *explainer) refusedBy(edges []Edge, id model.ListenerID) string {
+	var whys []string
+	var who []string
+	for _, e := range edges {
+		i := slices.IndexFunc(x.world.Machines, func(m model.MachineStatus) bool { return m.Name == e.Machine })
+		if i < 0 || !x.world.Machines[i].Connected {
+			return "" // it is not known
+		}
+		m := x.world.Machines[i]
+		why, refused := refusesListener(m, id)
+		switch {
+		case refused:
+			why = "refuses the listener " + string(id) + ": " + why
+		case m.Proxy.State == "backoff" || m.Proxy.State == "stopped":
+			why = "has a proxy in state " + m.Proxy.State
+		default:
+			return ""
+		}
+		if at := slices.Index(whys, why); at >= 0 {
+			who[at] = "each of " + strings.TrimPrefix(who[at], "each of ") + ", " + m.Name
+			continue
+		}
+		whys, who = append(whys, why), append(who, m.Name)
+	}
+	if len(whys) == 0 {
+		return ""
+	}
+	for i := range whys {
+		whys[i] = who[i] + " " + whys[i]
+	}
+	return "no machine takes the connection: " + shortList(whys, "; ") + "; mend that there, for example free the port: it is tried again by itself"
+}
+
+// refusesListener says why a machine's proxy refuses a listener. Its half over UDP is the same one.
+func refusesListener(m model.MachineStatus, id model.ListenerID) (why string, refused bool) {
+	for _, r := range m.Refused {
+		name, _, _ := strings.Cut(r.Name, "/")
+		if r.Kind == "refused" && strings.HasSuffix(r.Type, ".Listener") && name == string(id) {
+			return r.Message, true
+		}
+	}
+	return "", false
+}
+
+// shortList names the first few.
+func shortList(all []string, separator string) string {
+	if more := len(all) - maxSources; more > 0 {
+		return strings.Join(all[:maxSources], separator) + separator + "and " + strconv.Itoa(more) + " more"
+	}
+	return strings.Join(all, separator)
+}
+
+// unannounced says which VIPs nobody announces, why, and where to look.
+func unannounced(vips []VIP) string {
+	var names, whys []string
+	bgp := false
+	for _, v := range vips {
+		names = append(names, v.Address.String())
+		bgp = bgp || v.Announce == model.AnnounceBGP
+		if v.Message != "" && !slices.Contains(whys, v.Message) {
+			whys = append(whys, v.Message)
+		}
+	}
+	text := "no machine announces " + shortList(names, ", ") + ", so that no connection gets to one"
+	if len(whys) > 0 {
+		text += ": " + shortList(whys, "; ")
+	}
+	if bgp {
+		text += " (`fairlead bgp` shows the sessions)"
+	}
+	return text
 }
 
 func (x *explainer) vip(v model.VIPStatus) VIP {
@@ -136,16 +214,16 @@ func (x *explainer) byVIP(n *Network, asked netip.Addr) {
 	switch {
 	case len(n.Edges) == 0 && asked.IsValid():
 		n.How = "no machine announces " + asked.String()
-		n.Nobody = n.How + ", so that no connection gets to one"
-		if v := n.VIPs[0]; v.Message != "" {
-			n.Nobody += ": " + v.Message
-		}
+		n.Nobody = unannounced(n.VIPs)
 	case len(n.Edges) == 0 && x.own():
 		n.How = "no machine announces an address that the listener is bound to"
-		n.Nobody = n.How + ", so that no connection gets to one"
+		n.Nobody = unannounced(n.VIPs)
 	case len(n.Edges) == 0:
 		x.byMachine(n, x.listenerID(), asked)
 		n.How = "no VIP is announced; " + n.How
+		if n.Nobody == "" {
+			n.Nobody = unannounced(n.VIPs) + "; only the machines' own addresses lead there"
+		}
 	case bgp && x.request.From.IsValid():
 		n.How = "routers spread connections by a hash over addresses and ports (ECMP): each new connection of " + x.request.From.String() + " may take another edge"
 	case bgp:
@@ -225,7 +303,9 @@ func (x *explainer) edge(name string, through []string) Edge {
 		if m.Applied < m.Wanted {
 			notes = append(notes, "it does not run the last change yet")
 		}
-		if len(m.Refused) > 0 {
+		if why, refused := refusesListener(m, x.listenerID()); refused {
+			notes = append(notes, "it refuses the listener: "+why)
+		} else if len(m.Refused) > 0 {
 			notes = append(notes, "it refuses or awaits something")
 		}
 	}

@@ -53,7 +53,7 @@ func TestNetwork(t *testing.T) {
 		{"ECMP", "http://a.test/", "", []model.VIPStatus{bgp, other}, "edge-1=192.0.2.80 edge-2=192.0.2.80", "each new one may take another", true},
 		{"the owner", "http://a.test/", "", []model.VIPStatus{l2}, "edge-2=192.0.2.81", "it alone", true},
 		{"both", "http://a.test/", "", []model.VIPStatus{bgp, l2}, "edge-1=192.0.2.80 edge-2=192.0.2.80,192.0.2.81", "ECMP", true},
-		{"withheld", "http://a.test/", "", []model.VIPStatus{none}, "edge-1=10.0.0.1,fd00::1 edge-2=10.0.0.2", "no VIP is announced; clients reach", true},
+		{"withheld", "http://a.test/", "", []model.VIPStatus{none}, "edge-1=10.0.0.1,fd00::1 edge-2=10.0.0.2", "no VIP is announced; clients reach", false},
 		{"asked for", "http://a.test/", "192.0.2.81", []model.VIPStatus{bgp, l2}, "edge-2=192.0.2.81", "it alone", true},
 		{"asked for and withheld", "http://a.test/", "192.0.2.82", []model.VIPStatus{bgp, none}, "", "no machine announces 192.0.2.82", false},
 		{"asked for, of another owner", "http://a.test/", "192.0.2.83", []model.VIPStatus{other}, "edge-2=192.0.2.83", "it alone", true},
@@ -113,6 +113,50 @@ func TestEdgesSayWhatMayBeDifferentThere(t *testing.T) {
 	g.Machines, g.Serving = []model.MachineStatus{}, func(model.ListenerID) []string { return []string{} }
 	if e := Explain(ask(t, Options{URL: "http://a.test/"}), g.world()); e.Answer.Connects || !strings.Contains(e.Answer.Text, "none has joined") {
 		t.Errorf("%+v", e.Answer)
+	}
+}
+
+// What no machine takes in is not answered by a backend.
+func TestNobodyTakesTheConnection(t *testing.T) {
+	const listener = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	refuses := func(name, id string) model.MachineStatus {
+		return model.MachineStatus{Name: name, Connected: true, Proxy: model.ProxyStatus{State: "ready"}, Refused: []model.RefusedItem{
+			{Kind: "refused", Type: listener, Name: id, Message: "port 80 is taken by nginx"},
+		}}
+	}
+	takes := refuses("edge-2", "http-8080")
+	none := vip("192.0.2.80", model.AnnounceBGP, at("edge-1", model.VIPWithheld, "no session"))
+	for _, c := range []struct {
+		name     string
+		machines []model.MachineStatus
+		vips     []model.VIPStatus
+		says     string
+		connects bool
+	}{
+		{
+			"the only one refuses",
+			[]model.MachineStatus{refuses("edge-1", "http-80")},
+			nil,
+			"no machine takes the connection: edge-1 refuses the listener http-80: port 80 is taken by nginx; mend that there, for example free the port: it is tried again by itself; if one did, ", false,
+		},
+		{"its half over UDP", []model.MachineStatus{refuses("edge-1", "http-80/udp")}, nil, "edge-1 refuses the listener http-80: port 80", false},
+		{"both refuse alike", []model.MachineStatus{refuses("edge-1", "http-80"), refuses("edge-2", "http-80")}, nil, "each of edge-1, edge-2 refuses the listener", false},
+		{"another takes it", []model.MachineStatus{refuses("edge-1", "http-80"), takes}, nil, "", true},
+		{"another may take it", []model.MachineStatus{refuses("edge-1", "http-80"), {Name: "edge-2"}}, nil, "", true},
+		{"the proxy does not run", []model.MachineStatus{{Name: "edge-1", Connected: true, Proxy: model.ProxyStatus{State: "backoff"}}}, nil, "edge-1 has a proxy in state backoff", false},
+		{
+			"nobody announces the VIP",
+			[]model.MachineStatus{takes},
+			[]model.VIPStatus{none},
+			"no machine announces 192.0.2.80, so that no connection gets to one: nobody can (`fairlead bgp` shows the sessions); only the machines' own addresses lead there; if one did, ", false,
+		},
+	} {
+		g := given{hosts: []model.VirtualHost{host("a.test", route(0, model.Match{}))}}
+		g.Machines, g.VIPs = c.machines, c.vips
+		e := Explain(ask(t, Options{URL: "http://a.test/"}), g.world())
+		if e.Answer.Connects != c.connects || !strings.Contains(e.Answer.Text, c.says) {
+			t.Errorf("%s: %+v", c.name, e.Answer)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
@@ -93,6 +94,7 @@ func (l *loop) status() model.Status {
 	s.Problems = append(s.Problems, l.catalog.emptySets()...)
 	s.Problems = append(s.Problems, unclaimedGateways(l.snapshot, l.plane.config.Translate.ControllerName)...)
 	s.Problems = append(s.Problems, unclaimedRoutes(l.snapshot)...)
+	s.Problems = append(s.Problems, unclaimedServices(l.snapshot)...)
 	s.Problems = append(s.Problems, l.catalog.unfitProblems()...)
 	s.Problems = append(s.Problems, l.sourceProblems()...)
 	slices.SortStableFunc(s.Problems, func(a, b model.Problem) int {
@@ -204,6 +206,12 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 		}
 		for _, a := range s.BackendTLSPolicy.Ancestors {
 			conditions = append(conditions, a.Conditions)
+		}
+	case s.Service != nil:
+		// A Service that waits for machines or for an address has its verdict below.
+		c := meta.FindStatusCondition(s.Service.Conditions, v1alpha1.ConditionServed)
+		if c != nil && c.Status == metav1.ConditionFalse && c.Reason != v1alpha1.ReasonPending && s.Hold == nil {
+			return stateInvalid, c.Reason, c.Message
 		}
 	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusOrphaned:
 		return stateOrphaned, "Orphaned", s.IngressRoute.Description

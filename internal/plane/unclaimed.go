@@ -2,9 +2,12 @@ package plane
 
 import (
 	"fmt"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -35,8 +38,8 @@ func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayControl
 	return problems
 }
 
-// unclaimedRoutes names the routes that attach to nothing: every Gateway
-// and ListenerSet that they name is missing, or they name none. They are in no order.
+// unclaimedRoutes names the routes that name a Gateway or ListenerSet that is missing, or
+// none at all. They are in no order.
 func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 	var problems []model.Problem
 	for r := range gatewayRoutes(s) {
@@ -60,15 +63,45 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 				missing = append(missing, fmt.Sprintf("spec.parentRefs[%d]: there is no %s %s", i, kind, n))
 			}
 		}
-		if attached {
+		var message string
+		switch {
+		case attached && len(missing) == 0:
 			continue
-		}
-		message := "spec.parentRefs: it names no Gateway, so nobody serves it"
-		if len(missing) > 0 {
+		case attached:
+			message = list(missing, "; ") + ", so nobody serves it there"
+		case len(missing) > 0:
 			message = list(missing, "; ") + ", so nobody serves it"
+		default:
+			message = "spec.parentRefs: it names no Gateway, so nobody serves it"
 		}
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityWarning, Subject: r.object.String(), Reason: reasonNoGateway, Message: message,
+		})
+	}
+	return problems
+}
+
+// reasonNoServiceClass is the reason of a problem: a Service whose class has our domain and
+// is none of ours. Nobody else serves it, and no status may be written to it, as to any
+// Service of another class.
+const reasonNoServiceClass = "UnknownLoadBalancerClass"
+
+// unclaimedServices names the Services of type LoadBalancer whose class is one that we do not
+// have, in no order.
+func unclaimedServices(s *snapshot.Snapshot) []model.Problem {
+	var problems []model.Problem
+	for n, o := range s.Services {
+		if o.Spec.Type != corev1.ServiceTypeLoadBalancer || o.Spec.LoadBalancerClass == nil {
+			continue
+		}
+		class := *o.Spec.LoadBalancerClass
+		domain, _, _ := strings.Cut(class, "/")
+		if !strings.EqualFold(domain, v1alpha1.GroupVersion.Group) || class == v1alpha1.LoadBalancerClass {
+			continue
+		}
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityWarning, Subject: model.Object{Kind: string(snapshot.KindService), Namespace: n.Namespace, Name: n.Name}.String(), Reason: reasonNoServiceClass,
+			Message: fmt.Sprintf("spec.loadBalancerClass: there is no class %s, so nobody serves it; ours is %s, and the field cannot be changed: create the Service again", class, v1alpha1.LoadBalancerClass),
 		})
 	}
 	return problems

@@ -4,11 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
 )
 
 // A class of another controller is that one's business; one that does not exist is
@@ -67,8 +71,36 @@ func TestUnclaimedRoutes(t *testing.T) {
 		}
 		got[p.Subject] = p.Message
 	}
-	if len(got) != 2 || !strings.Contains(got["HTTPRoute team/lost"], "spec.parentRefs[0]: there is no Gateway team/edge") ||
+	if len(got) != 3 || got["HTTPRoute team/half"] != "spec.parentRefs[0]: there is no Gateway team/nobody, so nobody serves it there" || !strings.Contains(got["HTTPRoute team/lost"], "spec.parentRefs[0]: there is no Gateway team/edge") ||
 		!strings.Contains(got["HTTPRoute team/alone"], "names no Gateway") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A class in our domain that we do not have is nobody's.
+func TestUnclaimedServices(t *testing.T) {
+	s := snapshot.New()
+	for name, class := range map[string]*string{"ours": ptr("fairlead.dev/l4"), "theirs": ptr("example.com/l4"), "mistyped": ptr("fairlead.dev/L4"), "none": nil} {
+		o := service(name)
+		o.Spec.Type, o.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, class
+		if _, err := s.Set(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	problems := unclaimedServices(s)
+	if len(problems) != 1 || problems[0].Subject != "Service default/mistyped" || problems[0].Reason != reasonNoServiceClass || !strings.Contains(problems[0].Message, "ours is fairlead.dev/l4") {
+		t.Errorf("%+v", problems)
+	}
+}
+
+// A Service that translation refuses is a problem, one that waits for machines is none yet.
+func TestARefusedServiceIsAProblem(t *testing.T) {
+	o := model.Object{Kind: "Service", Namespace: "team", Name: "app"}
+	for reason, want := range map[string]string{v1alpha1.ReasonUnsupportedProtocol: stateInvalid, v1alpha1.ReasonPortTaken: stateInvalid, v1alpha1.ReasonPending: stateUnserved} {
+		status := &translate.Status{Service: &corev1.ServiceStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: reason, Message: "why"}}}}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}))}
+		if state, why, _ := l.objectState(o); state != want || want == stateInvalid && why != reason {
+			t.Errorf("%s: it is %s, %s", reason, state, why)
+		}
 	}
 }

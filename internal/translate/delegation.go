@@ -102,12 +102,12 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 		found: map[snapshot.Name][]string{root: nil}, routed: map[snapshot.Name]struct{}{}, proxied: map[snapshot.Name]struct{}{},
 	}
 	if f.host == "" {
-		tree.close(f)
+		tree.close(r, root, f)
 		return tree
 	}
 	if problem, note := contested(r, root, f.host); problem != "" {
 		tree.found[root] = []string{"spec.virtualhost.fqdn: " + problem}
-		tree.close(f)
+		tree.close(r, root, f)
 		return tree
 	} else if note != "" {
 		tree.notes = []string{note}
@@ -115,7 +115,7 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 	w := walk{r: r, tree: tree, created: f.created, tls: f.tls, proxies: f.tcp != nil}
 	if len(f.closed) > 0 {
 		w.refuse(root, "/")
-		tree.close(f)
+		tree.close(r, root, f)
 	} else {
 		w.visit(root, f, "/", nil)
 		if f.tcp != nil {
@@ -179,22 +179,24 @@ func listNames(names []snapshot.Name) string {
 	return strings.Join(text, ", ")
 }
 
-// close leaves it at the root, and notes those to which it would delegate: they are
-// told.
-func (f *treeFact) close(root *ingressFact) {
+// close leaves it at the root, and notes those to which it would delegate: they are told,
+// and the root is told of those that are not there.
+func (f *treeFact) close(r reader, name snapshot.Name, root *ingressFact) {
 	f.closed = true
-	note := func(target *snapshot.Name) {
+	note := func(field string, target *snapshot.Name) {
 		if target == nil {
 			return
 		}
-		if _, known := f.found[*target]; !known {
+		if r.ingress(*target) == nil {
+			f.found[name] = append(f.found[name], field+".delegate: IngressRoute "+target.String()+" not found")
+		} else if _, known := f.found[*target]; !known {
 			f.found[*target] = nil
 		}
 	}
 	for _, s := range root.steps {
-		note(s.delegate)
+		note(at("spec.routes", s.index), s.delegate)
 	}
 	if root.tcp != nil {
-		note(root.tcp.delegate)
+		note("spec.tcpproxy", root.tcp.delegate)
 	}
 }

@@ -157,6 +157,29 @@ func annotationRequest(annotations map[string]string) request {
 	return q
 }
 
+// serviceRequest reads the annotations of a Service, and the deprecated field that asks for
+// one address.
+func serviceRequest(o *corev1.Service) request {
+	q := annotationRequest(o.Annotations)
+	if o.Spec.LoadBalancerIP == "" || q.problem != "" {
+		return q
+	}
+	const path = "spec.loadBalancerIP: "
+	address, err := parsePlain(o.Spec.LoadBalancerIP)
+	if err != nil {
+		return request{pool: q.pool, problem: path + err.Error()}
+	}
+	asked := q.of(familyOf(address))
+	switch {
+	case len(asked) == 0:
+		q.addresses = append(q.addresses, address)
+		slices.SortFunc(q.addresses, netip.Addr.Compare)
+	case asked[0] != address:
+		return request{pool: q.pool, problem: path + address.String() + ", but metadata.annotations[" + v1alpha1.AnnotationAddresses + "] asks for " + asked[0].String() + ": ask for one of them"}
+	}
+	return q
+}
+
 func (f *gatewayFact) want(owner model.Object) *want {
 	if f == nil {
 		return nil
@@ -208,7 +231,7 @@ func wantOfService(o *corev1.Service) *want {
 	}
 	w := &want{
 		owner:   serviceOwner(snapshot.Name{Namespace: o.Namespace, Name: o.Name}),
-		created: o.CreationTimestamp.Unix(), request: annotationRequest(o.Annotations),
+		created: o.CreationTimestamp.Unix(), request: serviceRequest(o),
 	}
 	first := ipv4
 	if len(o.Spec.IPFamilies) > 0 && o.Spec.IPFamilies[0] == corev1.IPv6Protocol {
@@ -228,7 +251,11 @@ func wantOfService(o *corev1.Service) *want {
 	for _, a := range w.request.addresses {
 		if fam := familyOf(a); w.needs[fam] == needNone && w.request.problem == "" {
 			w.request.addresses, w.needs = nil, [families]need{}
-			w.request.problem = "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: " + a.String() + ": spec.ipFamilies has no " + fam.String()
+			path := "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: "
+			if !slices.Contains(annotationRequest(o.Annotations).addresses, a) {
+				path = "spec.loadBalancerIP: "
+			}
+			w.request.problem = path + a.String() + ": spec.ipFamilies has no " + fam.String()
 		}
 	}
 	w.readShare(o.Annotations)
