@@ -3,6 +3,7 @@ package bgp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -225,6 +226,15 @@ func FuzzDecode(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(raw[18], raw[19:])
+		// Every run of the tests has each length, and the edges of each byte, of which some are lengths.
+		for i := 19; i < len(raw); i++ {
+			f.Add(raw[18], raw[19:i])
+			for _, v := range []byte{0, 1, 0x7f, 0x80, 0xff} {
+				other := slices.Clone(raw)
+				other[i] = v
+				f.Add(raw[18], other[19:])
+			}
+		}
 	}
 	conf := model.Peer{Name: "a", LocalASN: ourASN, PeerASN: theirASN, IPv4: true, IPv6: true}
 	id := netip.MustParseAddr("192.0.2.99")

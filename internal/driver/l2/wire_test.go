@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,6 +47,22 @@ func FuzzParse(f *testing.F) {
 	self := station{"a", hardware{2}}
 	f.Add(marshalBeat(self, []word{{netip.MustParseAddr("10.0.0.1"), owner, 7}, {netip.MustParseAddr("fd00::1"), paused, 8}})[0])
 	f.Add(arp{op: 1, sender: netip.MustParseAddr("10.0.0.1"), target: netip.MustParseAddr("10.0.0.2")}.marshal())
+	// Every run of the tests has each length, and the edges of each byte, of which some are lengths.
+	q := neighbour{kind: advertisement, from: netip.MustParseAddr("2001:db8::1"), to: allNodes(), target: netip.MustParseAddr("2001:db8::1"), hasMAC: true}
+	for _, whole := range [][]byte{
+		marshalBeat(self, []word{{netip.MustParseAddr("10.0.0.1"), owner, 7}, {netip.MustParseAddr("fd00::1"), paused, 8}})[0],
+		arp{op: 1, sender: netip.MustParseAddr("10.0.0.1"), target: netip.MustParseAddr("10.0.0.2")}.marshal(),
+		q.marshal(hardware{1}, hardware{2})[headerSize+ipv6Size:],
+	} {
+		for i := range whole {
+			f.Add(whole[:i])
+			for _, v := range []byte{0, 1, 0x7f, 0x80, 0xff} {
+				other := slices.Clone(whole)
+				other[i] = v
+				f.Add(other)
+			}
+		}
+	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		_, _, _ = parseBeat(b)
 		_, _ = parseARP(b)
