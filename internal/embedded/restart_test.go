@@ -175,6 +175,15 @@ func TestFullDatabaseStartsAndRecovers(t *testing.T) {
 	process, cfg = serve(t, spec)
 	c = clientFor(t, cfg)
 	wantError(t, putConfigMap(t.Context(), c, "refused", big), "database space exceeded")
+	// Each write that is refused is told to who wrote; the log has it once.
+	const writes = 20
+	said := process.stderr.String()
+	for i := range writes {
+		wantError(t, putConfigMap(t.Context(), c, fmt.Sprintf("refused-%d", i), ""), "database space exceeded")
+	}
+	if more := strings.TrimPrefix(process.stderr.String(), said); strings.Count(more, "\n") >= writes {
+		t.Errorf("%d writes that were refused have %d lines in the log:\n%s", writes, strings.Count(more, "\n"), more)
+	}
 	for i := range n - 1 {
 		if err := c.CoreV1().ConfigMaps("default").Delete(t.Context(), fmt.Sprintf("big-%03d", i), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
