@@ -36,10 +36,11 @@ func newDrain() *cobra.Command {
 	var timeout time.Duration
 	var noWait bool
 	c := &cobra.Command{
-		Use:     "drain MACHINE|BACKEND",
-		Short:   "Have a machine or a backend take nothing new, and wait until its flows have ended",
-		GroupID: groupData,
-		Args:    cobra.ExactArgs(1),
+		Use:        "drain MACHINE|BACKEND",
+		SuggestFor: []string{"cordon", "evict"},
+		Short:      "Have a machine or a backend take nothing new, and wait until its flows have ended",
+		GroupID:    groupData,
+		Args:       cobra.ExactArgs(1),
 		Long: `Have a machine or a backend keep what it has and take nothing new, and show how many
 flows are left until there is none. When the time is over and flows are left, it says so and
 fails; the machine or backend stays drained until 'fairlead undrain'. The time is spec.drainTime
@@ -96,10 +97,11 @@ func newUndrain() *cobra.Command {
 	var kubeconfig, namespace string
 	address := defaultPlaneConsole // for completions
 	c := &cobra.Command{
-		Use:     "undrain MACHINE|BACKEND",
-		Short:   "Have a machine or a backend take new work again",
-		GroupID: groupData,
-		Args:    cobra.ExactArgs(1),
+		Use:        "undrain MACHINE|BACKEND",
+		SuggestFor: []string{"uncordon"},
+		Short:      "Have a machine or a backend take new work again",
+		GroupID:    groupData,
+		Args:       cobra.ExactArgs(1),
 		Long: `Take back what 'fairlead drain' did: the Machine is not cordoned any more, or the address
 goes out of the Service's annotation fairlead.dev/drained-backends.`,
 		Example: `  fairlead undrain edge-1

@@ -84,10 +84,11 @@ or turned back by 'rollback'. Mend the resources first.`,
 func newRollback() *cobra.Command {
 	var kubeconfig, reason, address string
 	c := &cobra.Command{
-		Use:     "rollback REVISION",
-		Short:   "Turn routing at the edges back to a revision, and freeze it there",
-		GroupID: groupData,
-		Args:    cobra.ExactArgs(1),
+		Use:        "rollback REVISION",
+		SuggestFor: []string{"undo", "revert"},
+		Short:      "Turn routing at the edges back to a revision, and freeze it there",
+		GroupID:    groupData,
+		Args:       cobra.ExactArgs(1),
 		Long: `Turn routing back to what the edges had after REVISION, or at the plane's start
 ("start"), and freeze it there. 'fairlead revisions' lists them. Resources are not
 changed: mend them, then 'fairlead unfreeze'.
@@ -180,10 +181,11 @@ func newRevisions() *cobra.Command {
 	var address, output string
 	var all bool
 	c := &cobra.Command{
-		Use:     "revisions",
-		Short:   "List the changes of routing that 'rollback' can turn back",
-		GroupID: groupPeople,
-		Args:    cobra.NoArgs,
+		Use:        "revisions",
+		SuggestFor: []string{"history"},
+		Short:      "List the changes of routing that 'rollback' can turn back",
+		GroupID:    groupPeople,
+		Args:       cobra.NoArgs,
 		Long: `List the last changes of routing that the plane has sent to the edges, the newest
 first: when, how many listeners, hosts and server names, and the resources behind them.`,
 		Example: `  fairlead revisions

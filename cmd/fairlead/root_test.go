@@ -24,6 +24,8 @@ func TestWrongCommandLines(t *testing.T) {
 	for _, c := range []struct{ line, command, says string }{
 		{"nonsense", "fairlead", `unknown command "nonsense"`},
 		{"statsu", "fairlead", "did you mean status?"},
+		{"machines", "fairlead", "did you mean status?"},
+		{"cordon", "fairlead", "did you mean drain?"},
 		{"token crate", "fairlead token", "did you mean create?"},
 		{"lab nonsense", "fairlead lab", `unknown command "nonsense"`},
 		{"completion nonsense", "fairlead completion", `unknown command "nonsense"`},

@@ -76,9 +76,10 @@ func newStatus() *cobra.Command {
 	var address, output string
 	var all bool
 	c := &cobra.Command{
-		Use:     "status",
-		Short:   "Show machines, listeners, routes, and what is wrong and why",
-		GroupID: groupPeople,
+		Use:        "status",
+		SuggestFor: []string{"machines", "nodes", "listeners", "problems", "get"},
+		Short:      "Show machines, listeners, routes, and what is wrong and why",
+		GroupID:    groupPeople,
 		Long: `Show on one screen what the plane knows now: the machines and whether their
 proxies follow, the listeners, the routes, and every problem with its reason.`,
 		Example: `  fairlead status

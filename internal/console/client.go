@@ -3,9 +3,11 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"fairlead.dev/internal/model"
@@ -43,6 +45,9 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 	}
 	response, err := c.HTTP.Do(request)
 	if err != nil {
+		if failed, is := errors.AsType[*url.Error](err); is {
+			err = failed.Err // its address says again where we asked
+		}
 		return nil, fmt.Errorf("ask the console at %s: %w", c.URL, err)
 	}
 	defer response.Body.Close()

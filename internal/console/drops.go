@@ -88,6 +88,9 @@ func FollowDrops(ctx context.Context, socket string, reasons []string, begun fun
 	case ctx.Err() != nil:
 		return nil
 	case err != nil:
+		if failed, is := errors.AsType[*url.Error](err); is {
+			err = failed.Err // its address is made up
+		}
 		return fmt.Errorf("ask the agent at %s: %w", socket, err)
 	}
 	defer response.Body.Close()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -163,7 +164,11 @@ func TestDropsAreFollowed(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := FollowDrops(t.Context(), socket, nil, nil, nil); err == nil {
-		t.Error("an agent that is gone is followed")
+	if err := FollowDrops(t.Context(), socket, nil, nil, nil); err == nil || strings.Contains(err.Error(), "http") {
+		t.Errorf("of an agent that is gone it says %v", err)
+	}
+	const nobody = "http://127.0.0.1:1"
+	if _, err := (Client{URL: nobody, HTTP: http.DefaultClient}).Get(t.Context(), StatusPath); err == nil || strings.Count(err.Error(), nobody) != 1 {
+		t.Errorf("of a plane that is gone it says %v", err)
 	}
 }
