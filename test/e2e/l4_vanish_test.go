@@ -18,8 +18,8 @@ func TestVanishedMachineTakesItsBackends(t *testing.T) {
 		t.Run(plane, func(t *testing.T) {
 			t.Parallel()
 			s := newL4(t, "l4-gone-"+name, "--data-plane", plane)
-			os1s, host := s.cluster(os1.Name), s.Lab.Machine(k8s1.Name)
-			stay, err := s.StartBackends(t.Context(), host, host.Addrs4()[:2], os1s[0].Address.Port())
+			os1s, host := s.cluster(os1.Name), s.Lab.Machine("edge-2")
+			stay, err := s.StartBackends(t.Context(), host, host.Addrs4()[:1], os1s[0].Address.Port())
 			if err != nil {
 				t.Fatal(err)
 			}

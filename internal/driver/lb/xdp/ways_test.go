@@ -323,3 +323,41 @@ func TestFlowsAndDropsAreShown(t *testing.T) {
 		t.Errorf("captured a packet of %s to %s", from, to)
 	}
 }
+
+// The backends of a machine that is gone get no new flows, though nobody has said so, and flows
+// to the others do not notice.
+func TestSilentMachineGetsNoNewFlows(t *testing.T) {
+	s := newSite(t)
+	s.put(model.ModeAuto, 100, 100)
+	s.settled()
+	for _, lb := range s.lbs {
+		s.until(lb, order{}, "answers", func(report) bool {
+			return strings.Count(lb.log(), "a machine answers through the tunnel") == len(s.bes)
+		})
+	}
+	must(t, s.bes[1].m.SetBlackhole(true))
+	for _, lb := range s.lbs {
+		s.until(lb, order{}, "be2 to be missed", func(r report) bool {
+			return !slices.ContainsFunc(r.Observed, func(o model.FrontendObserved) bool {
+				return o.Available != 1 || !strings.Contains(o.Message, "machine be2 does not answer: its backends get no new flows from here")
+			})
+		})
+	}
+	for range 20 {
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			client := s.client.HTTPClient()
+			name, _, err := s.get(client, vip, "/")
+			client.CloseIdleConnections()
+			if err != nil || name != "be1" {
+				t.Fatalf("%s: %q answers: %v\n%s", vip, name, err, s.state())
+			}
+		}
+	}
+	must(t, s.bes[1].m.SetBlackhole(false))
+	for _, lb := range s.lbs {
+		s.until(lb, order{}, "be2 to be back", func(r report) bool {
+			return !slices.ContainsFunc(r.Observed, func(o model.FrontendObserved) bool { return o.Available != 2 || o.Message != "" })
+		})
+	}
+	s.settled()
+}
