@@ -258,13 +258,14 @@ func kubectl(args []string) error {
 func agent(ctx context.Context) error {
 	file := filepath.Join(flag("--data-dir"), "objects.json")
 	var ready, serving atomic.Bool
+	var deaths atomic.Int64 // of Envoys
 	var known atomic.Pointer[map[string]object]
 	edge := flag("--role") != "backend"
 	go func() {
 		if !edge {
 			return
 		}
-		if err := announce(ctx, &known, &serving); err != nil {
+		if err := announce(ctx, &known, &serving, &deaths); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -305,6 +306,7 @@ func agent(ctx context.Context) error {
 				}()
 				_ = c.Wait()
 				serving.Store(false)
+				deaths.Add(1)
 			}
 			if faulty(faultLame) {
 				time.Sleep(1500 * time.Millisecond)
@@ -326,7 +328,7 @@ var standInVIPs = []netip.Addr{
 
 // announce has the real drivers hold and advertise the VIPs while Envoy serves and the
 // machine is not cordoned.
-func announce(ctx context.Context, known *atomic.Pointer[map[string]object], serving *atomic.Bool) error {
+func announce(ctx context.Context, known *atomic.Pointer[map[string]object], serving *atomic.Bool, deaths *atomic.Int64) error {
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil))
 	holder, err := address.New(log)
 	if err != nil {
@@ -335,6 +337,7 @@ func announce(ctx context.Context, known *atomic.Pointer[map[string]object], ser
 	speaker := bgp.New(bgp.Config{Log: log})
 	go func() { _ = speaker.Run(ctx) }()
 	var cordoned time.Time
+	mourned := deaths.Load()
 	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		objects := known.Load()
 		if objects == nil || (*objects)["addresspool/public"] == nil || (*objects)["bgppeer/upstream"] == nil {
@@ -342,6 +345,15 @@ func announce(ctx context.Context, known *atomic.Pointer[map[string]object], ser
 		}
 		if err := holder.Set(standInVIPs); err != nil {
 			return err
+		}
+		// Each death is told, however soon the next Envoy serves: on a busy machine that may be
+		// before this loop comes round.
+		if n := deaths.Load(); n != mourned {
+			mourned = n
+			if err := speaker.Withdraw(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		out := false
 		if is, _ := (*objects)["machine/"+flag("--name")].at("spec", "cordoned").(bool); is {
