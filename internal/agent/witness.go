@@ -79,6 +79,7 @@ type witness struct {
 	looking map[string]struct{} // listeners that were accepted and not seen to serve
 	fresh   map[string]struct{} // route configurations that were accepted and not asked about
 	unused  map[string]struct{} // those that are known not to be used
+	strays  map[string]int      // listeners that serve and are not wanted: how often seen in a row
 	cursor  string              // the last route configuration asked about in turn
 	at      time.Time           // of the last answer
 	round   uint64              // bumped when something new is in doubt
@@ -90,7 +91,7 @@ type witness struct {
 }
 
 func newWitness() witness {
-	return witness{looking: map[string]struct{}{}, fresh: map[string]struct{}{}, unused: map[string]struct{}{}}
+	return witness{looking: map[string]struct{}{}, fresh: map[string]struct{}{}, unused: map[string]struct{}{}, strays: map[string]int{}}
 }
 
 // Witnessed says that there is somebody who tells what Envoy uses.
@@ -134,7 +135,7 @@ func (g *Gate) Looks(now time.Time) (look Look, wanted bool, next time.Time) {
 		return Look{}, false, time.Time{}
 	}
 	every := witnessEvery
-	if len(w.unused) > 0 || !w.since.IsZero() {
+	if len(w.unused)+len(w.strays) > 0 || !w.since.IsZero() {
 		every = doubtEvery
 	}
 	due := w.at.IsZero() || !now.Before(w.at.Add(every))
@@ -201,12 +202,35 @@ func (g *Gate) Witness(look Look, seen Seen, now time.Time) Mend {
 	}
 	if stuck == "" {
 		w.since, w.resent = time.Time{}, false
-		return Mend{}
+		return g.stray(seen)
 	}
 	if w.since.IsZero() {
 		w.since = now
 	}
 	return g.mend(stuck, now)
+}
+
+// stray has Envoy told again that listeners are gone which it serves and nobody wants. It takes
+// the good part of a response that it refuses, and does not say so on its next stream.
+func (g *Gate) stray(seen Seen) (m Mend) {
+	w := &g.witness
+	for name := range w.strays {
+		if _, serves := seen.Serving[name]; !serves {
+			delete(w.strays, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(seen.Serving)) {
+		k := key{typeListener, name}
+		if it := g.items[k]; it != nil && (it.live != nil || !it.known) {
+			delete(w.strays, name)
+			continue
+		}
+		if w.strays[name]++; w.strays[name] > 1 {
+			m.Step, m.Reason = mendResend, "listener "+strconv.Quote(name)+": the proxy serves it, and it is not wanted"
+			m.Again = append(m.Again, k)
+		}
+	}
+	return m
 }
 
 const unusedRoutes = "the proxy accepted the routes and does not use them"

@@ -124,6 +124,23 @@ func TestWhatEnvoyDoesNotUseIsMended(t *testing.T) {
 	w.expect(7)
 }
 
+// TestAListenerThatNobodyWants: Envoy took it from a response that it refused, and lost the
+// stream. It is told again that the listener is gone.
+func TestAListenerThatNobodyWants(t *testing.T) {
+	w := newWitnessed(t)
+	w.seen.Serving["stray"] = struct{}{}
+	if m := w.look(0); m.Step != mendNothing {
+		t.Errorf("seen once: %v", m)
+	}
+	if m := w.look(doubtEvery); m.Step != mendResend || !slices.Equal(m.Again, []key{{typeListener, "stray"}}) {
+		t.Errorf("seen twice: %v", m)
+	}
+	delete(w.seen.Serving, "stray")
+	if m := w.look(doubtEvery); m.Step != mendNothing {
+		t.Errorf("gone: %v", m)
+	}
+}
+
 // TestAListenerWithoutItsSecretIsLeftAlone: no other Envoy would have it.
 func TestAListenerWithoutItsSecretIsLeftAlone(t *testing.T) {
 	w := newWitnessed(t)

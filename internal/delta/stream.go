@@ -175,7 +175,8 @@ func (st *Stream) Subscribed(t Type) bool { return st.byType[t] != nil }
 func (st *Stream) Revision() Revision { return st.revision }
 
 // Resend makes the next response of the type carry the name, whatever the client
-// holds, if the client follows it and it exists; otherwise it does nothing. Envoy
+// holds, if the client follows it and it exists. To one that follows everything a name that
+// does not exist is said to be gone. Otherwise it does nothing. Envoy
 // needs that: a cluster that it replaces waits for its endpoints to be sent again,
 // though it never asks for them, and it answers the response with the cluster only
 // then. So they are resent when Next gives a response with the cluster.

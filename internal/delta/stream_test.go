@@ -169,6 +169,19 @@ func TestAWildcardStatedInWords(t *testing.T) {
 	s.ack()
 }
 
+// A client may hold what it does not say that it holds.
+func TestANameThatIsGoneIsSaidAgain(t *testing.T) {
+	s := newScript(t, Options{})
+	s.update(typeA, "a=1")
+	s.receive(&request{})
+	s.sends("a=1")
+	s.ack()
+	s.stream.Resend(typeA, "stray")
+	s.sends("stray-")
+	s.ack()
+	s.sends("nothing")
+}
+
 func TestAnEmptyWildcardIsAnswered(t *testing.T) {
 	s := newScript(t, Options{})
 	s.receive(&request{})

@@ -144,18 +144,18 @@ func (s *subscription) subscribeAll(only bool) {
 	s.greet = true
 }
 
-// resend sends a name again that the client follows already.
+// resend sends a name again that the client follows already, or says again that it is gone.
 func (s *subscription) resend(name string) {
 	it := s.items[name]
 	if it == nil {
 		e := s.stream.lookup(s.typ, name)
-		if !s.wild || e == nil {
+		if !s.wild {
 			return
 		}
 		it = s.track(name)
 		it.want, it.known, it.have = e, true, e.version()
 	}
-	if it.want != nil {
+	if it.want != nil || s.wild {
 		s.again(it)
 		s.settle(it)
 	}
