@@ -31,6 +31,10 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || duration(self.holdTime) != duration('0s')",message="there are no keepalives with holdTime 0s: leave one of the two out"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || duration(self.holdTime) == duration('0s') || duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be shorter than holdTime"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || self.localASN != self.peerASN",message="ttl is for external peers: localASN and peerASN are the same"
+// +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurityHops)",message="ttl and ttlSecurityHops exclude each other: with ttlSecurityHops packets have TTL 255"
+// +kubebuilder:validation:XValidation:rule="!has(self.role) || self.localASN != self.peerASN",message="role is for external peers: localASN and peerASN are the same"
+// +kubebuilder:validation:XValidation:rule="!has(self.strictRole) || !self.strictRole || has(self.role)",message="strictRole needs role"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceAddress) || !isIP(self.address.split('%')[0]) || self.sourceAddress.contains(':') == self.address.contains(':')",message="sourceAddress must be of the same family as address"
 // +kubebuilder:validation:XValidation:rule="!has(self.localPreference) || self.localASN == self.peerASN",message="localPreference is for internal peers: localASN and peerASN differ"
 // +kubebuilder:validation:XValidation:rule="!has(self.prepend) || self.prepend == 0 || self.localASN != self.peerASN",message="prepend is for external peers: localASN and peerASN are the same"
 type BGPPeerSpec struct {
@@ -71,6 +75,39 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=255
 	TTL int32 `json:"ttl,omitempty"`
+
+	// TTLSecurityHops takes packets of the peer only from so many hops away: 1 is on the
+	// machines' link (RFC 5082, GTSM). The peer must send with TTL 255, as machines then do.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=254
+	TTLSecurityHops int32 `json:"ttlSecurityHops,omitempty"`
+
+	// Connection says who opens it: Active has machines connect to the peer; Passive has
+	// them wait for it, at port 179; Both does both, and one connection stays.
+	// +optional
+	// +kubebuilder:default=Active
+	Connection ConnectionMode `json:"connection,omitempty"`
+
+	// SourceAddress of the session: an address, or a network in which each machine has one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address like 192.0.2.7, or a network like 192.0.2.0/24 in which each machine has one"
+	SourceAddress string `json:"sourceAddress,omitempty"`
+
+	// VRF by which machines reach the peer: the name of its device.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[^/:%\s]{1,15}$`
+	VRF string `json:"vrf,omitempty"`
+
+	// Role of the machines towards the peer (RFC 9234): the session begins only if the
+	// peer's role fits, and routes are marked so that they do not leak.
+	// +optional
+	Role BGPRole `json:"role,omitempty"`
+
+	// StrictRole refuses a peer that does not tell its role.
+	// +optional
+	StrictRole bool `json:"strictRole,omitempty"`
 
 	// PasswordSecret names a Secret in the planes' namespace (fairlead-system) whose key
 	// "password" signs the TCP segments (RFC 2385, MD5).
@@ -114,16 +151,17 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	Families []Family `json:"families,omitempty"`
 
-	// NextHopIPv4 replaces the machine's own address as next hop of IPv4 prefixes.
+	// NextHopIPv4 replaces the session's own address as next hop of IPv4 prefixes: an
+	// address, or a network in which each machine has one.
 	// +optional
-	// +kubebuilder:validation:MaxLength=15
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4 && ip(self).isGlobalUnicast()",message="must be an IPv4 address at which a router can reach a machine"
+	// +kubebuilder:validation:MaxLength=18
+	// +kubebuilder:validation:XValidation:rule="isIP(self) ? ip(self).family() == 4 && ip(self).isGlobalUnicast() : isCIDR(self) && cidr(self).ip().family() == 4",message="must be an IPv4 address at which a router can reach a machine, or an IPv4 network in which each machine has one"
 	NextHopIPv4 string `json:"nextHopIPv4,omitempty"`
 
-	// NextHopIPv6 replaces the machine's own address as next hop of IPv6 prefixes.
+	// NextHopIPv6 is the same of IPv6 prefixes.
 	// +optional
-	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 6 && ip(self).isGlobalUnicast()",message="must be an IPv6 address at which a router can reach a machine"
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isIP(self) ? ip(self).family() == 6 && ip(self).isGlobalUnicast() : isCIDR(self) && cidr(self).ip().family() == 6",message="must be an IPv6 address at which a router can reach a machine, or an IPv6 network in which each machine has one"
 	NextHopIPv6 string `json:"nextHopIPv6,omitempty"`
 
 	// MaxPrefixes that the peer may send. None of them is used: what is above the limit is
@@ -179,7 +217,50 @@ type BFDSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
 	Multiplier int32 `json:"multiplier,omitempty"`
+
+	// Mode is how BFD packets reach the peer: SingleHop (RFC 5881, port 3784) takes only
+	// those that crossed no router; MultiHop (RFC 5883, port 4784) takes others, too. When
+	// left out, it is SingleHop for external peers on the link, else MultiHop.
+	// +optional
+	Mode BFDMode `json:"mode,omitempty"`
 }
+
+// BFDMode is how BFD packets reach a peer.
+//
+// +kubebuilder:validation:Enum=SingleHop;MultiHop
+type BFDMode string
+
+// The modes.
+const (
+	BFDSingleHop BFDMode = "SingleHop"
+	BFDMultiHop  BFDMode = "MultiHop"
+)
+
+// ConnectionMode says who opens the connection of a session.
+//
+// +kubebuilder:validation:Enum=Active;Passive;Both
+type ConnectionMode string
+
+// The connection modes.
+const (
+	ConnectionActive  ConnectionMode = "Active"
+	ConnectionPassive ConnectionMode = "Passive"
+	ConnectionBoth    ConnectionMode = "Both"
+)
+
+// BGPRole is what a speaker is to another one (RFC 9234).
+//
+// +kubebuilder:validation:Enum=Provider;RouteServer;RouteServerClient;Customer;Peer
+type BGPRole string
+
+// The roles.
+const (
+	RoleProvider          BGPRole = "Provider"
+	RoleRouteServer       BGPRole = "RouteServer"
+	RoleRouteServerClient BGPRole = "RouteServerClient"
+	RoleCustomer          BGPRole = "Customer"
+	RolePeer              BGPRole = "Peer"
+)
 
 // GracefulRestartSpec says how long a peer keeps our routes without a session (RFC
 // 4724).

@@ -21,6 +21,10 @@ func TestPeersAreChecked(t *testing.T) {
 		{"address: 'fe80::1%eth0', localASN: 65001, peerASN: 65000", ""},
 		{"address: 169.254.0.1, localASN: 65001, peerASN: 65000", ""},
 
+		{external + "ttlSecurityHops: 1, connection: Both, role: Customer, strictRole: true, vrf: red, bfd: {mode: SingleHop}", ""},
+		{external + "sourceAddress: 192.0.2.0/24, nextHopIPv4: 10.0.0.0/8, nextHopIPv6: '2001:db8::/64'", ""},
+		{internal + "sourceAddress: 192.0.2.7, ttlSecurityHops: 254", ""},
+
 		{"address: router, localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
 		{"address: 192.0.2.300, localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
 		{"address: '::ffff:192.0.2.1', localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
@@ -53,6 +57,17 @@ func TestPeersAreChecked(t *testing.T) {
 		{external + "nextHopIPv4: '2001:db8::9'", "must be an IPv4 address"},
 		{external + "nextHopIPv6: 192.0.2.9", "must be an IPv6 address"},
 		{external + "nextHopIPv6: 'fe80::1'", "must be an IPv6 address"},
+		{external + "nextHopIPv4: '2001:db8::/64'", "an IPv4 network in which each machine has one"},
+		{external + "ttl: 2, ttlSecurityHops: 1", "ttl and ttlSecurityHops exclude each other"},
+		{external + "ttlSecurityHops: 255", "should be less than or equal to"},
+		{internal + "role: Peer", "role is for external peers"},
+		{external + "role: King", "upported value"},
+		{external + "strictRole: true", "strictRole needs role"},
+		{external + "connection: Never", "upported value"},
+		{external + "sourceAddress: here", "must be an address like 192.0.2.7, or a network"},
+		{external + "sourceAddress: '2001:db8::/64'", "sourceAddress must be of the same family as address"},
+		{external + "vrf: a/b", "should match"},
+		{external + "bfd: {mode: Bounce}", "upported value"},
 		{external + "maxPrefixes: 1, maxPrefixesAction: Panic", "upported value"},
 	} {
 		problems := judge(t, "bgppeers", strings.TrimSuffix(c.spec, ", "))

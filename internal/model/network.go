@@ -73,11 +73,21 @@ type Peer struct {
 	Port     uint16     `json:"port"` // 179 when 0
 	LocalASN uint32     `json:"localASN"`
 	PeerASN  uint32     `json:"peerASN"`
-	// LocalAddress of the session; zero leaves the choice to the kernel.
-	LocalAddress netip.Addr `json:"localAddress,omitzero"`
+	// Source has the machine's address for the session: one address, or a network in which
+	// it has one. Zero leaves the choice to the kernel.
+	Source netip.Prefix `json:"source,omitzero"`
+	// Device, a VRF or an interface, to which the session is bound; empty is none.
+	Device string `json:"device,omitempty"`
+	// Connection says who opens it.
+	Connection Connection `json:"connection,omitempty"`
 	// TTL of packets to an external peer that is not on the link; 0: it is on the link.
-	TTL      uint8    `json:"ttl,omitempty"`
-	Password Redacted `json:"password,omitempty"` // TCP MD5 (RFC 2385)
+	TTL uint8 `json:"ttl,omitempty"`
+	// TTLSecurity is from how many hops away packets are taken (RFC 5082); 0 is from anywhere.
+	TTLSecurity uint8 `json:"ttlSecurity,omitempty"`
+	// Role of the machine (RFC 9234); empty tells none. StrictRole wants the peer to tell its.
+	Role       Role     `json:"role,omitempty"`
+	StrictRole bool     `json:"strictRole,omitempty"`
+	Password   Redacted `json:"password,omitempty"` // TCP MD5 (RFC 2385)
 	// NeedsPassword is set when Password must be there: without it there is no session.
 	NeedsPassword bool          `json:"needsPassword,omitempty"`
 	HoldTime      time.Duration `json:"holdTimeNanoseconds"` // 0: sessions never time out (RFC 4271, 4.2)
@@ -95,8 +105,9 @@ type Peer struct {
 	// NextHop4 and NextHop6 replace the session's own address as next hop. A session over
 	// one family that carries the other needs the other's, unless the machine has one
 	// address of that family on the same interface.
-	NextHop4 netip.Addr `json:"nextHop4,omitzero"`
-	NextHop6 netip.Addr `json:"nextHop6,omitzero"`
+	// Each is one address, or a network in which the machine has one.
+	NextHop4 netip.Prefix `json:"nextHop4,omitzero"`
+	NextHop6 netip.Prefix `json:"nextHop6,omitzero"`
 	// MaxPrefixes that the peer may send; we use none of them, and count no more.
 	MaxPrefixes uint32 `json:"maxPrefixes"`
 	// EndAboveMax ends the session above MaxPrefixes.
@@ -109,7 +120,41 @@ type Peer struct {
 type BFD struct {
 	Interval   time.Duration `json:"intervalNanoseconds"` // of transmission and reception alike
 	Multiplier uint8         `json:"multiplier"`
+	// Mode is "single-hop" or "multi-hop"; empty leaves it to what else is known of the peer.
+	Mode BFDMode `json:"mode,omitempty"`
 }
+
+// BFDMode says whether BFD packets may cross routers.
+type BFDMode string
+
+// The modes.
+const (
+	BFDSingleHop BFDMode = "single-hop" // RFC 5881
+	BFDMultiHop  BFDMode = "multi-hop"  // RFC 5883
+)
+
+// Connection says who opens the connection of a session.
+type Connection string
+
+// The ways.
+const (
+	ConnectionActive  Connection = ""
+	ConnectionPassive Connection = "passive"
+	ConnectionBoth    Connection = "both"
+)
+
+// Role is what a speaker is to the other one (RFC 9234).
+type Role string
+
+// The roles.
+const (
+	RoleNone              Role = ""
+	RoleProvider          Role = "provider"
+	RoleRouteServer       Role = "route-server"
+	RoleRouteServerClient Role = "route-server-client"
+	RoleCustomer          Role = "customer"
+	RolePeer              Role = "peer"
+)
 
 // Redacted is a secret. It prints and marshals as "[redacted]", and as "" when empty.
 type Redacted string
@@ -166,6 +211,9 @@ const (
 	SessionFlapping        SessionReason = "Flapping"         // lost again and again; tried with a growing delay
 	SessionNoLocalAddress  SessionReason = "NoLocalAddress"   // the machine lacks the address or family
 	SessionFault           SessionReason = "Fault"            // a bug of this machine's speaker ended it
+	SessionAwaited         SessionReason = "NotConnected"     // the peer is to connect, and has not
+	SessionCannotListen    SessionReason = "CannotListen"     // the port for the peer's connections is not ours
+	SessionWrongRole       SessionReason = "WrongRole"        // the roles of the two ends do not fit (RFC 9234)
 	SessionUnwanted        SessionReason = "UnwantedPrefixes" // established; the peer sends prefixes, all ignored
 )
 

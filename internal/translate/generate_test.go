@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
@@ -417,6 +419,20 @@ func (g generator) attributes() v1alpha1.PathAttributes {
 	return a
 }
 
+// reached says how some peers are reached. It follows from the rest of them, so that it leaves the generator as it was:
+// the worlds of each seed are known for what they hold.
+func reached(o *v1alpha1.BGPPeer) {
+	h := fnv.New64a()
+	_, _ = fmt.Fprint(h, o.Name, o.Spec.Address, o.Spec.LocalASN, o.Spec.PeerASN, o.Spec.HoldTime, o.Spec.KeepaliveTime)
+	g := generator{Rand: rand.New(rand.NewPCG(h.Sum64(), 0))}
+	if g.chance(80) {
+		return
+	}
+	o.Spec.Role, o.Spec.StrictRole = v1alpha1.BGPRole(g.word("", "Customer", "Peer", "King")), g.chance(40)
+	o.Spec.Connection, o.Spec.VRF = v1alpha1.ConnectionMode(g.word("", "Both", "None")), g.word("", "red")
+	o.Spec.SourceAddress, o.Spec.TTLSecurityHops = g.word("", "10.0.0.0/24", "2001:db8::/64", "x/1"), pick(g, int32(0), 1, 255)
+}
+
 func (g generator) peer(o *v1alpha1.BGPPeer) {
 	o.Spec = v1alpha1.BGPPeerSpec{
 		Address:  g.word("10.0.0.254", "10.0.0.254", "2001:db8::fe", "fe80::1%eth0", "fe80::1", "0.0.0.0", "x"),
@@ -435,6 +451,7 @@ func (g generator) peer(o *v1alpha1.BGPPeer) {
 		o.Spec.BFD = &v1alpha1.BFDSpec{}
 		o.Spec.PathAttributes = g.attributes()
 	}
+	reached(o)
 	if g.chance(40) {
 		former := v1alpha1.BGPPeer{}
 		if g.chance(80) {

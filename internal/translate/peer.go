@@ -60,6 +60,7 @@ func makePeerFact(o *v1alpha1.BGPPeer, spec *v1alpha1.BGPPeerSpec) *peerFact {
 	}}
 	selectorProblem(spec.Machines, "spec.machines", c.fail)
 	c.address()
+	c.connection()
 	c.systems()
 	c.times()
 	c.carried()
@@ -113,6 +114,27 @@ func (c *peerCompiler) systems() {
 	default:
 		p.TTL = uint8(c.spec.TTL)
 	}
+	switch {
+	case c.spec.TTLSecurityHops != 0 && c.spec.TTL != 0:
+		c.fail("spec.ttlSecurityHops", "excludes ttl: packets have TTL 255")
+	case c.spec.TTLSecurityHops < 0 || c.spec.TTLSecurityHops > 254:
+		c.fail("spec.ttlSecurityHops", strconv.Itoa(int(c.spec.TTLSecurityHops))+" must be in the range 1-254")
+	default:
+		p.TTLSecurity = uint8(c.spec.TTLSecurityHops)
+	}
+	role, known := map[v1alpha1.BGPRole]model.Role{
+		"": model.RoleNone, v1alpha1.RoleProvider: model.RoleProvider, v1alpha1.RoleRouteServer: model.RoleRouteServer,
+		v1alpha1.RoleRouteServerClient: model.RoleRouteServerClient, v1alpha1.RoleCustomer: model.RoleCustomer, v1alpha1.RolePeer: model.RolePeer,
+	}[c.spec.Role]
+	switch {
+	case !known:
+		c.fail("spec.role", quote(string(c.spec.Role))+" must be Provider, RouteServer, RouteServerClient, Customer or Peer")
+	case role != model.RoleNone && internal:
+		c.fail("spec.role", "is for external peers: localASN and peerASN are the same")
+	case c.spec.StrictRole && role == model.RoleNone:
+		c.fail("spec.strictRole", "needs role")
+	}
+	p.Role, p.StrictRole = role, c.spec.StrictRole
 	p.Path = makePath(c.spec.PathAttributes, "spec.", c.fail)
 	if p.Path.LocalPreference != nil && !internal {
 		c.fail("spec.localPreference", "is for internal peers: localASN and peerASN differ")
@@ -166,7 +188,12 @@ func (c *peerCompiler) times() {
 		if multiplier < 1 || multiplier > 255 {
 			c.fail("spec.bfd.multiplier", strconv.Itoa(int(multiplier))+" must be in the range 1-255")
 		}
+		mode, known := map[v1alpha1.BFDMode]model.BFDMode{"": "", v1alpha1.BFDSingleHop: model.BFDSingleHop, v1alpha1.BFDMultiHop: model.BFDMultiHop}[s.BFD.Mode]
+		if !known {
+			c.fail("spec.bfd.mode", quote(string(s.BFD.Mode))+" must be SingleHop or MultiHop")
+		}
 		p.BFD = &model.BFD{
+			Mode:       mode,
 			Interval:   c.duration(s.BFD.Interval, "spec.bfd.interval", defaultBFDInterval, 10*time.Millisecond, time.Minute),
 			Multiplier: uint8(multiplier),
 		}
@@ -208,21 +235,63 @@ func (c *peerCompiler) carried() {
 	}
 }
 
-func (c *peerCompiler) nextHop(text, path string, fam family) netip.Addr {
-	if text == "" {
-		return netip.Addr{}
-	}
-	a, err := parsePlain(text)
+// nextHop reads one of the next hops.
+func (c *peerCompiler) nextHop(text, path string, fam family) netip.Prefix {
+	p := c.place(text, path)
 	switch {
-	case err != nil:
-		c.fail(path, err.Error())
-	case familyOf(a) != fam:
+	case !p.IsValid():
+	case familyOf(p.Addr()) != fam:
 		c.fail(path, text+" is no "+fam.String()+" address")
-	case !reachable(a):
+	case p.IsSingleIP() && !reachable(p.Addr()):
 		c.fail(path, text+" is no address at which a router can reach a machine")
 	}
-	return a
+	return p
 }
+
+// place reads an address, or a network in which each machine has one.
+func (c *peerCompiler) place(text, path string) netip.Prefix {
+	if text == "" {
+		return netip.Prefix{}
+	}
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().Is4In6() {
+			c.fail(path, quote(text)+" is no network")
+			return netip.Prefix{}
+		}
+		return p.Masked()
+	}
+	a, err := parsePlain(text)
+	if err != nil {
+		c.fail(path, err.Error())
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// connection reads who connects, and from where.
+func (c *peerCompiler) connection() {
+	p, s := &c.fact.peer, c.spec
+	mode, known := map[v1alpha1.ConnectionMode]model.Connection{
+		"": model.ConnectionActive, v1alpha1.ConnectionActive: model.ConnectionActive,
+		v1alpha1.ConnectionPassive: model.ConnectionPassive, v1alpha1.ConnectionBoth: model.ConnectionBoth,
+	}[s.Connection]
+	if !known {
+		c.fail("spec.connection", quote(string(s.Connection))+" must be Active, Passive or Both")
+	}
+	p.Connection = mode
+	p.Source = c.place(s.SourceAddress, "spec.sourceAddress")
+	if p.Source.IsValid() && p.Address.IsValid() && p.Source.Addr().Is4() != p.Address.Is4() {
+		c.fail("spec.sourceAddress", s.SourceAddress+" is of another family than "+p.Address.String())
+	}
+	if len(s.VRF) > deviceNameLimit || strings.ContainsAny(s.VRF, "/:% \t\n") {
+		c.fail("spec.vrf", quote(s.VRF)+" is no name of a device")
+	}
+	p.Device = s.VRF
+}
+
+// deviceNameLimit is the longest name of a device (IFNAMSIZ).
+const deviceNameLimit = 15
 
 // formerPeer are the last settings of a BGPPeer that could be used, nil if none are known.
 func formerPeer(s *snapshot.Snapshot, o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {

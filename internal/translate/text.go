@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -137,16 +138,25 @@ func writePeer(b *strings.Builder, m MachinePeer) {
 	p := m.Peer
 	fmt.Fprintf(b, "peer %s at %s %s port %d AS %d to %d", p.Name, m.Machine, p.Address, p.Port, p.LocalASN, p.PeerASN)
 	fmt.Fprintf(b, "%s%s", when(p.IPv4, " IPv4"), when(p.IPv6, " IPv6"))
-	fmt.Fprintf(b, "%s", when(p.TTL > 0, fmt.Sprintf(" ttl %d", p.TTL)))
+	fmt.Fprintf(b, "%s%s", when(p.TTL > 0, fmt.Sprintf(" ttl %d", p.TTL)), when(p.TTLSecurity > 0, fmt.Sprintf(" at most %d hops away", p.TTLSecurity)))
+	fmt.Fprintf(b, "%s%s", when(p.Source.IsValid(), " from "+p.Source.String()), when(p.Device != "", " by "+p.Device))
+	fmt.Fprintf(b, "%s%s%s", when(p.Connection != "", " connection "+string(p.Connection)), when(p.Role != "", " role "+string(p.Role)), when(p.StrictRole, " strict"))
 	if p.NeedsPassword {
 		b.WriteString(" password " + cmp.Or(p.Password.String(), "missing"))
 	}
 	fmt.Fprintf(b, "\n  hold %s keepalive %s retry %s restart %s", p.HoldTime, p.Keepalive, p.ConnectRetry, p.RestartTime)
 	if p.BFD != nil {
-		fmt.Fprintf(b, " bfd %s x %d", p.BFD.Interval, p.BFD.Multiplier)
+		fmt.Fprintf(b, " bfd %s x %d%s", p.BFD.Interval, p.BFD.Multiplier, when(p.BFD.Mode != "", " "+string(p.BFD.Mode)))
 	}
 	fmt.Fprintf(b, " prefixes at most %d%s%s", p.MaxPrefixes, when(p.EndAboveMax, " or it ends"), when(p.AddPath, " add-path"))
-	fmt.Fprintf(b, "%s%s", when(p.NextHop4.IsValid(), " next hop "+p.NextHop4.String()), when(p.NextHop6.IsValid(), " next hop "+p.NextHop6.String()))
+	for _, hop := range []netip.Prefix{p.NextHop4, p.NextHop6} {
+		switch {
+		case hop.IsSingleIP():
+			b.WriteString(" next hop " + hop.Addr().String())
+		case hop.IsValid():
+			b.WriteString(" next hop in " + hop.String())
+		}
+	}
 	b.WriteString(pathText(p.Path) + "\n")
 }
 

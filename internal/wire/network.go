@@ -91,16 +91,46 @@ func Peer(p model.Peer) *agentv1.BgpPeer {
 		AddPath:       p.AddPath,
 		Ipv4:          p.IPv4,
 		Ipv6:          p.IPv6,
-		NextHop4:      p.NextHop4.AsSlice(),
-		NextHop6:      p.NextHop6.AsSlice(),
+		NextHop4:      p.NextHop4.Addr().AsSlice(),
+		NextHop6:      p.NextHop6.Addr().AsSlice(),
+		NextHop4Bits:  networkBits(p.NextHop4),
+		NextHop6Bits:  networkBits(p.NextHop6),
+		TtlSecurity:   uint32(p.TTLSecurity),
+		Role:          string(p.Role),
+		StrictRole:    p.StrictRole,
+		Connection:    string(p.Connection),
+		Device:        p.Device,
 		MaxPrefixes:   p.MaxPrefixes,
 		EndAboveMax:   p.EndAboveMax,
 		Path:          pathOptions(p.Path),
 	}
+	if p.Source.IsValid() {
+		out.Source = p.Source.String()
+	}
 	if p.BFD != nil {
-		out.Bfd = &agentv1.Bfd{Interval: durationpb.New(p.BFD.Interval), Multiplier: uint32(p.BFD.Multiplier)}
+		out.Bfd = &agentv1.Bfd{Interval: durationpb.New(p.BFD.Interval), Multiplier: uint32(p.BFD.Multiplier), Mode: string(p.BFD.Mode)}
 	}
 	return out
+}
+
+// networkBits is the length of a network, 0 for that of one address.
+func networkBits(p netip.Prefix) uint32 {
+	if !p.IsValid() || p.IsSingleIP() {
+		return 0
+	}
+	return uint32(p.Bits())
+}
+
+// network is what networkBits and the address say.
+func network(address []byte, bits uint32) netip.Prefix {
+	a := addr(address)
+	if !a.IsValid() {
+		return netip.Prefix{}
+	}
+	if bits == 0 {
+		return netip.PrefixFrom(a, a.BitLen())
+	}
+	return netip.PrefixFrom(a, int(min(bits, 255)))
 }
 
 // PeerOf is what a BgpPeer of that name says.
@@ -120,8 +150,13 @@ func PeerOf(name string, p *agentv1.BgpPeer) (model.Peer, error) {
 		AddPath:       p.GetAddPath(),
 		IPv4:          p.GetIpv4(),
 		IPv6:          p.GetIpv6(),
-		NextHop4:      addr(p.GetNextHop4()),
-		NextHop6:      addr(p.GetNextHop6()),
+		NextHop4:      network(p.GetNextHop4(), p.GetNextHop4Bits()),
+		NextHop6:      network(p.GetNextHop6(), p.GetNextHop6Bits()),
+		TTLSecurity:   uint8(p.GetTtlSecurity()),
+		Role:          model.Role(p.GetRole()),
+		StrictRole:    p.GetStrictRole(),
+		Connection:    model.Connection(p.GetConnection()),
+		Device:        p.GetDevice(),
 		MaxPrefixes:   p.GetMaxPrefixes(),
 		EndAboveMax:   p.GetEndAboveMax(),
 		Path:          pathOptionsOf(p.GetPath()),
@@ -129,8 +164,15 @@ func PeerOf(name string, p *agentv1.BgpPeer) (model.Peer, error) {
 	if !out.Address.IsValid() {
 		return model.Peer{}, fmt.Errorf("the address of BGP peer %s has %d bytes, want 4 or 16", name, len(p.GetAddress()))
 	}
+	if text := p.GetSource(); text != "" {
+		source, err := netip.ParsePrefix(text)
+		if err != nil {
+			return model.Peer{}, fmt.Errorf("the source of BGP peer %s: %w", name, err)
+		}
+		out.Source = source
+	}
 	if b := p.GetBfd(); b != nil {
-		out.BFD = &model.BFD{Interval: b.GetInterval().AsDuration(), Multiplier: uint8(b.GetMultiplier())}
+		out.BFD = &model.BFD{Interval: b.GetInterval().AsDuration(), Multiplier: uint8(b.GetMultiplier()), Mode: model.BFDMode(b.GetMode())}
 	}
 	return out, nil
 }

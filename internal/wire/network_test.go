@@ -54,7 +54,8 @@ func TestPeerGoesThereAndBackWithoutItsPassword(t *testing.T) {
 	p := model.Peer{
 		Name: "router", Address: netip.MustParseAddr("fe80::1%eth0"), Port: 1179, LocalASN: 65001, PeerASN: 4200000000, TTL: 3, NeedsPassword: true,
 		HoldTime: 9 * time.Second, Keepalive: 3 * time.Second, ConnectRetry: 10 * time.Second, BFD: &model.BFD{Interval: 300 * time.Millisecond, Multiplier: 3},
-		RestartTime: 15 * time.Second, AddPath: true, IPv4: true, IPv6: true, NextHop4: netip.MustParseAddr("192.0.2.9"), MaxPrefixes: 10,
+		RestartTime: 15 * time.Second, AddPath: true, IPv4: true, IPv6: true, NextHop4: netip.MustParsePrefix("192.0.2.9/32"), NextHop6: netip.MustParsePrefix("2001:db8::/64"),
+		TTLSecurity: 1, Role: model.RoleCustomer, StrictRole: true, Connection: model.ConnectionBoth, Source: netip.MustParsePrefix("192.0.2.0/24"), Device: "red", EndAboveMax: true, MaxPrefixes: 10,
 		Path: model.PathOptions{MED: &med},
 	}
 	q := p

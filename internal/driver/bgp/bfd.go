@@ -26,6 +26,7 @@ const (
 // bfdKey is what makes a BFD session another one.
 type bfdKey struct {
 	local, remote netip.Addr
+	device        string
 	multihop      bool
 	hold          time.Duration // how long the peer waits for a machine that restarts
 	conf          model.BFD
@@ -76,7 +77,8 @@ func (p *peer) ensureBFD(conf model.Peer, local netip.Addr) bool {
 		p.dropBFD()
 		return had
 	}
-	key := bfdKey{local: local, remote: conf.Address, multihop: multihop(conf), hold: conf.RestartTime, conf: *conf.BFD}
+	key := bfdKey{local: local, remote: conf.Address, device: conf.Device, multihop: multihop(conf), hold: conf.RestartTime, conf: *conf.BFD}
+	key.conf.Mode = "" // multihop is what came of it
 	if p.bfd != nil && p.bfd.key == key && p.bfd.failed() == nil {
 		return false
 	}

@@ -47,6 +47,7 @@ type bfdEnds struct {
 type bfdRecord struct {
 	Local       netip.Addr    `json:"local"`
 	Remote      netip.Addr    `json:"remote"`
+	Device      string        `json:"device,omitempty"`
 	Multihop    bool          `json:"multihop,omitempty"`
 	Port        uint16        `json:"port"` // from which we send
 	Mine        uint32        `json:"mine"`

@@ -90,7 +90,7 @@ func (r *receivers) open(b *bfdSession) (err error) {
 	}
 	b.port = b.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	if in == nil {
-		if in, err = listenBFD(at, b.key.multihop); err != nil {
+		if in, err = listenBFD(at, b.key.device, b.key.multihop); err != nil {
 			_ = b.conn.Close()
 			return err
 		}
@@ -119,6 +119,9 @@ func (r *receivers) forget(b *bfdSession) {
 // 0, and TTL 255.
 func bfdSender(key bfdKey, port uint16) (*net.UDPConn, error) {
 	d := net.Dialer{Control: control(func(fd int) error {
+		if err := bind(fd, key.device); err != nil {
+			return err
+		}
 		level, option := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
 		class := unix.IPV6_TCLASS
 		if key.local.Is4() {
@@ -145,8 +148,11 @@ func bfdSender(key bfdKey, port uint16) (*net.UDPConn, error) {
 	return nil, fmt.Errorf("open a socket to send BFD: %w", err)
 }
 
-func listenBFD(at netip.AddrPort, multihop bool) (*receiver, error) {
+func listenBFD(at netip.AddrPort, device string, multihop bool) (*receiver, error) {
 	l := net.ListenConfig{Control: control(func(fd int) error {
+		if err := bind(fd, device); err != nil {
+			return err
+		}
 		if at.Addr().Is4() {
 			return os.NewSyscallError("ask for the TTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1))
 		}

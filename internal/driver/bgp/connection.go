@@ -34,6 +34,8 @@ const (
 // connection is one TCP connection to a peer.
 type connection struct {
 	p      *peer
+	ctx    context.Context    // ends with the connection
+	cancel context.CancelFunc // ends ctx, and leaves the socket alone
 	conn   *net.TCPConn
 	reader *bufio.Reader
 	local  netip.Addr
@@ -52,34 +54,6 @@ type connection struct {
 	in       chan incoming
 }
 
-// attempt makes a connection and keeps it until it ends, and returns why it did.
-func (p *peer) attempt() *failure {
-	conf, _, _ := p.wanted()
-	conn, err := dial(p.ctx, conf)
-	if err != nil {
-		addrs, listErr := machineAddrs()
-		if listErr != nil {
-			p.often.Warn("addresses", "cannot look at the machine's addresses", "error", listErr)
-		}
-		return unconnected(conf, err, listErr != nil || hasFamily(conf.Address, addrs))
-	}
-	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	c := &connection{p: p, conn: conn, reader: bufio.NewReader(conn), local: local, rib: newRibOut(), inbox: newInbox()}
-	unwatch := context.AfterFunc(p.ctx, func() {
-		_ = conn.SetReadDeadline(time.Now())
-		_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
-	})
-	defer unwatch()
-	defer func() { _ = conn.Close() }() // also after a panic: the peer keeps the routes then, if it knows graceful restart
-	f := c.shake(conf)
-	if f == nil {
-		f = c.established(conf)
-		f.lost, f.lasted = true, p.s.now().Sub(c.since)
-	}
-	c.close(f)
-	return f
-}
-
 // close ends the connection: as the farewell says if we want it to end, else as the failure says.
 func (c *connection) close(f *failure) {
 	notify := f.notify
@@ -89,7 +63,9 @@ func (c *connection) close(f *failure) {
 		c.p.mu.Unlock()
 		if end.leave {
 			// First BFD, so that the peer does not take the silence for a failure (RFC 5882, 4.3).
-			c.p.dropBFD()
+			if !c.since.IsZero() {
+				c.p.dropBFD()
+			}
 			return
 		}
 		notify = packet.NewBGPNotificationMessage(packet.BGP_ERROR_CEASE, end.subcode, nil)
@@ -110,10 +86,10 @@ func (c *connection) close(f *failure) {
 	_, _ = io.Copy(io.Discard, c.conn)
 }
 
-// shake exchanges OPEN and KEEPALIVE.
-func (c *connection) shake(conf model.Peer) *failure {
+// greet exchanges OPENs. opened says that the peer has answered one of this process before.
+func (c *connection) greet(conf model.Peer, opened bool) *failure {
 	p := c.p
-	message, err := open(conf, p.routerID, !p.opened)
+	message, err := open(conf, p.routerID, !opened)
 	if err != nil {
 		return fail(conf, model.SessionProtocolError, "cannot write an OPEN: %s", err)
 	}
@@ -126,20 +102,23 @@ func (c *connection) shake(conf model.Peer) *failure {
 	if f != nil {
 		return f
 	}
-	if c.agreed, f = agree(conf, p.routerID, answer.Body.(*theirOpen)); f != nil {
-		return f
-	}
-	p.opened = true
+	c.agreed, f = agree(conf, p.routerID, answer.Body.(*theirOpen))
+	return f
+}
+
+// confirm exchanges KEEPALIVEs, after which the session stands.
+func (c *connection) confirm(conf model.Peer) *failure {
 	if err := c.send(packet.NewBGPKeepAliveMessage()); err != nil {
 		return broken(conf, model.SessionOpenConfirm, err, 0)
 	}
-	p.update(func(s *model.Session) {
+	c.p.update(func(s *model.Session) {
 		s.State, s.PeerID, s.HoldTime = model.SessionOpenConfirm, c.agreed.peerID, c.agreed.hold
 	})
+	wait := min(max(conf.HoldTime, minOpenWait), maxOpenWait)
 	if c.agreed.hold > 0 {
 		wait = max(c.agreed.hold, minOpenWait)
 	}
-	_, f = c.expect(conf, model.SessionOpenConfirm, wait, packet.BGP_MSG_KEEPALIVE)
+	_, f := c.expect(conf, model.SessionOpenConfirm, wait, packet.BGP_MSG_KEEPALIVE)
 	return f
 }
 
@@ -274,6 +253,8 @@ func (c *connection) established(conf model.Peer) *failure {
 			conf, _, _ = p.wanted()
 			keepalive.Reset(c.keepalive(conf))
 			f = c.look(conf)
+		case conn := <-p.accepted:
+			f = c.cameAgain(conf, conn)
 		case <-p.bfd.changed():
 			f = c.watchBFD(conf)
 		case <-look.C:
@@ -455,7 +436,13 @@ func (c *connection) worst(conf model.Peer, bfdTrouble string) trouble {
 	case c.p.flaps(c.p.s.now()):
 		return trouble{model.SessionFlapping, flapMessage(conf, c.p.lastLoss)}
 	}
-	return c.unwanted(conf)
+	if t := c.unwanted(conf); t.reason != model.SessionOK {
+		return t
+	}
+	if why := c.p.s.doors.trouble(conf); why != "" {
+		return trouble{model.SessionCannotListen, where(conf) + why}
+	}
+	return trouble{}
 }
 
 // watchBFD ends the session if BFD lost the peer since it began.

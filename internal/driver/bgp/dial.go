@@ -23,8 +23,8 @@ const (
 	internetControl = 0xc0
 )
 
-// dial connects to the peer.
-func dial(ctx context.Context, c model.Peer) (*net.TCPConn, error) {
+// dial connects to the peer from an address; zero leaves the choice to the kernel.
+func dial(ctx context.Context, c model.Peer, source netip.Addr) (*net.TCPConn, error) {
 	network := "tcp6"
 	if c.Address.Is4() {
 		network = "tcp4"
@@ -34,14 +34,21 @@ func dial(ctx context.Context, c model.Peer) (*net.TCPConn, error) {
 		KeepAlive: -1, // BGP has its own
 		Control: func(_, _ string, raw syscall.RawConn) error {
 			var err error
-			if e := raw.Control(func(fd uintptr) { err = prepare(int(fd), c) }); e != nil {
+			if e := raw.Control(func(fd uintptr) {
+				if err = bind(int(fd), c.Device); err != nil {
+					return
+				}
+				if err = prepare(int(fd), c); err == nil && c.Password != "" {
+					err = sign(int(fd), c.Address, string(c.Password))
+				}
+			}); e != nil {
 				return e
 			}
 			return err
 		},
 	}
-	if c.LocalAddress.IsValid() {
-		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.LocalAddress, 0))
+	if source.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
 	conn, err := d.DialContext(ctx, network, addrPort(c).String())
 	if err != nil {
@@ -50,44 +57,58 @@ func dial(ctx context.Context, c model.Peer) (*net.TCPConn, error) {
 	return conn.(*net.TCPConn), nil
 }
 
-// prepare sets the options of a socket that has to have them before it connects.
+// prepare sets what packets to and from the peer look like. For a socket that connects it must be set before.
 func prepare(fd int, c model.Peer) error {
-	level, ttlOption, classOption := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_TCLASS
+	level, ttlOption, leastOption, classOption := unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT, unix.IPV6_TCLASS
 	if c.Address.Is4() {
-		level, ttlOption, classOption = unix.IPPROTO_IP, unix.IP_TTL, unix.IP_TOS
+		level, ttlOption, leastOption, classOption = unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL, unix.IP_TOS
 	}
 	if ttl := ttlOf(c); ttl != 0 {
 		if err := unix.SetsockoptInt(fd, level, ttlOption, ttl); err != nil {
 			return os.NewSyscallError("set the TTL", err)
 		}
 	}
-	if err := unix.SetsockoptInt(fd, level, classOption, internetControl); err != nil {
-		return os.NewSyscallError("set the traffic class", err)
+	if c.TTLSecurity > 0 {
+		if err := unix.SetsockoptInt(fd, level, leastOption, fullTTL+1-int(c.TTLSecurity)); err != nil {
+			return os.NewSyscallError("set the least TTL", err)
+		}
 	}
-	if c.Password == "" {
+	return os.NewSyscallError("set the traffic class", unix.SetsockoptInt(fd, level, classOption, internetControl))
+}
+
+// bind binds a socket to a device; "" is none.
+func bind(fd int, device string) error {
+	if device == "" {
 		return nil
 	}
-	sig := unix.TCPMD5Sig{Keylen: uint16(len(c.Password))}
-	copy(sig.Key[:], c.Password)
-	if c.Address.Is4() {
+	return os.NewSyscallError("bind to the device "+device, unix.BindToDevice(fd, device))
+}
+
+// sign has segments from and to an address carry signatures (RFC 2385).
+func sign(fd int, with netip.Addr, password string) error {
+	sig := unix.TCPMD5Sig{Keylen: uint16(len(password))}
+	copy(sig.Key[:], password)
+	if with.Is4() {
 		sig.Addr.Family = unix.AF_INET
-		a := c.Address.As4()
+		a := with.As4()
 		copy(sig.Addr.Data[2:], a[:]) // sockaddr_in: port, address
 	} else {
 		sig.Addr.Family = unix.AF_INET6
-		a := c.Address.As16()
+		a := with.As16()
 		copy(sig.Addr.Data[6:], a[:]) // sockaddr_in6: port, flow label, address
 	}
-	if err := unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, &sig); err != nil {
-		return os.NewSyscallError("set the TCP MD5 password", err)
-	}
-	return nil
+	return os.NewSyscallError("set the TCP MD5 password", unix.SetsockoptTCPMD5Sig(fd, unix.IPPROTO_TCP, unix.TCP_MD5SIG, &sig))
 }
+
+// fullTTL is with what packets leave that must not have crossed a router (RFC 5082).
+const fullTTL = 255
 
 // ttlOf is the TTL of packets to the peer; 0 is the kernel's default. An external peer is on the link unless the
 // configuration says otherwise.
 func ttlOf(c model.Peer) int {
 	switch {
+	case c.TTLSecurity > 0:
+		return fullTTL
 	case c.TTL > 0:
 		return int(c.TTL)
 	case c.LocalASN != c.PeerASN:
@@ -96,8 +117,38 @@ func ttlOf(c model.Peer) int {
 	return 0
 }
 
-// multihop reports whether the peer may be more than a link away, which decides how BFD speaks to it.
-func multihop(c model.Peer) bool { return c.TTL > 1 || c.LocalASN == c.PeerASN }
+// multihop reports whether BFD packets may cross routers: as is said, else whether the peer may be more than a link
+// away.
+func multihop(c model.Peer) bool {
+	if c.BFD != nil && c.BFD.Mode != "" {
+		return c.BFD.Mode == model.BFDMultiHop
+	}
+	return c.TTL > 1 || c.TTLSecurity > 1 || c.LocalASN == c.PeerASN
+}
+
+// source is the address from which to connect; zero leaves the choice to the kernel.
+func source(c model.Peer, addrs []localAddr, prefixes []Advertisement) (netip.Addr, *failure) {
+	if !c.Source.IsValid() || c.Source.IsSingleIP() {
+		return c.Source.Addr(), nil
+	}
+	a := within(c.Source, addrs, prefixes)
+	if !a.IsValid() {
+		return a, fail(c, model.SessionNoLocalAddress, "this machine has no address in %s, the peer's sourceAddress: add one to an interface, or correct the network", c.Source)
+	}
+	return a, nil
+}
+
+// within returns the machine's lowest address in a network that is no VIP; zero is none.
+func within(network netip.Prefix, addrs []localAddr, prefixes []Advertisement) netip.Addr {
+	var best netip.Addr
+	for _, a := range addrs {
+		plain := a.addr.WithZone("")
+		if a.stable && network.Contains(plain) && !covered(plain, prefixes) && (!best.IsValid() || a.addr.Less(best)) {
+			best = a.addr
+		}
+	}
+	return best
+}
 
 // localAddr is an address of this machine.
 type localAddr struct {

@@ -1,8 +1,8 @@
 // Package bgp advertises the VIPs of a machine to its routers: it keeps one session to every peer that it is told of
 // (RFC 4271), sends the prefixes that it is told of, and says about each session how it stands and why.
 //
-// It only advertises. It connects out and listens for nobody, and of what a peer sends it keeps the number: no route
-// of a peer ever reaches the machine. One peer never disturbs another: each has a goroutine, a connection and a
+// It only advertises. It connects out, and listens only while a peer is to connect; of what a peer sends it keeps the number:
+// no route of a peer ever reaches the machine. One peer never disturbs another: each has a goroutine, a connection and a
 // failure of its own. What is wanted may be set again and again; only differences travel, and a difference in one
 // prefix touches neither a session nor another prefix.
 //

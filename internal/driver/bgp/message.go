@@ -46,14 +46,14 @@ func header(raw []byte) (kind uint8, length int, err error) {
 	return kind, length, nil
 }
 
-// read returns the next message. It waits at most so long, 0 being for ever, and until the peer's context ends.
+// read returns the next message. It waits at most so long, 0 being for ever, and until the connection's context ends.
 func (c *connection) read(wait time.Duration) (m *packet.BGPMessage, err error) {
 	var deadline time.Time
 	if wait > 0 {
 		deadline = time.Now().Add(wait)
 	}
 	_ = c.conn.SetReadDeadline(deadline)
-	if err := c.p.ctx.Err(); err != nil { // it may have ended before the deadline was set
+	if err := c.ctx.Err(); err != nil { // it may have ended before the deadline was set
 		return nil, err
 	}
 	head := make([]byte, packet.BGP_HEADER_LENGTH)

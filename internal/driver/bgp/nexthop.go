@@ -38,8 +38,11 @@ func nextHop(c model.Peer, v6 bool, local netip.Addr, addrs []localAddr, prefixe
 	if v6 {
 		explicit = c.NextHop6
 	}
-	if explicit.IsValid() {
-		return explicit
+	switch {
+	case explicit.IsSingleIP():
+		return explicit.Addr()
+	case explicit.IsValid():
+		return within(explicit, addrs, prefixes)
 	}
 	fits := func(a netip.Addr) bool { return a.Is4() != v6 && !covered(a, prefixes) }
 	if fits(local) && !local.IsLinkLocalUnicast() {

@@ -44,6 +44,14 @@ func open(c model.Peer, id netip.Addr, restarted bool) (*packet.BGPMessage, erro
 		capabilities = append(capabilities, packet.NewCapMultiProtocol(f))
 	}
 	capabilities = append(capabilities, packet.NewCapFourOctetASNumber(c.LocalASN))
+	if role, told := roleCodes[c.Role]; told {
+		capabilities = append(capabilities, packet.NewCapUnknown(capabilityRole, []byte{role}))
+	}
+	if c.IPv4 && c.Address.Is6() {
+		capabilities = append(capabilities, packet.NewCapExtendedNexthop([]*packet.CapExtendedNexthopTuple{
+			packet.NewCapExtendedNexthopTuple(packet.RF_IPv4_UC, packet.AFI_IP6),
+		}))
+	}
 	if c.RestartTime > 0 {
 		var tuples []*packet.CapGracefulRestartTuple
 		for _, f := range families(c) {
@@ -104,6 +112,9 @@ func agree(c model.Peer, id netip.Addr, o *theirOpen) (agreed, *failure) {
 	case o.hold == 1 || o.hold == 2:
 		return a, refuse(c, model.SessionProtocolError, code, packet.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME, nil,
 			"it offers a hold time of %ds, which the protocol forbids: set 0 or at least 3s at the router", o.hold)
+	}
+	if f := fits(c, o.roles); f != nil {
+		return a, f
 	}
 	a.hold = time.Duration(min(o.hold, seconds(c.HoldTime))) * time.Second
 	return a, nil

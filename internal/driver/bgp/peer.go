@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -49,7 +50,8 @@ type peer struct {
 	cancel   context.CancelFunc
 	ctx      context.Context
 	done     chan struct{}
-	before   *peer // whose session this one replaces; nil is nobody
+	accepted chan *net.TCPConn // that the peer opened; at most one waits
+	before   *peer             // whose session this one replaces; nil is nobody
 
 	mu       sync.Mutex
 	conf     model.Peer
@@ -74,10 +76,11 @@ type peer struct {
 func newPeer(s *Speaker, id netip.Addr, c model.Peer) *peer {
 	p := &peer{
 		s: s, name: c.Name, routerID: id,
-		log:  s.log.With("peer", c.Name, "address", c.Address),
-		wake: make(chan struct{}, 1),
-		done: make(chan struct{}),
-		conf: c, panicsAt: map[string]bool{},
+		log:      s.log.With("peer", c.Name, "address", c.Address),
+		wake:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
+		accepted: make(chan *net.TCPConn, 1),
+		conf:     c, panicsAt: map[string]bool{},
 		status: model.Session{
 			Peer: c.Name, Address: c.Address, State: model.SessionIdle, Reason: model.SessionStarting,
 			Message: "the first attempt is under way", Since: s.now(),
@@ -110,7 +113,7 @@ func (p *peer) keeps(c model.Peer) bool {
 func fixed(c model.Peer) model.Peer {
 	c.ConnectRetry, c.Keepalive, c.BFD = 0, 0, nil
 	c.MaxPrefixes, c.EndAboveMax = 0, false
-	c.NextHop4, c.NextHop6, c.Path = netip.Addr{}, netip.Addr{}, model.PathOptions{}
+	c.NextHop4, c.NextHop6, c.Path = netip.Prefix{}, netip.Prefix{}, model.PathOptions{}
 	return c
 }
 
@@ -123,9 +126,13 @@ func (p *peer) want(c model.Peer, prefixes []Advertisement) {
 		p.version++
 	}
 	p.mu.Unlock()
-	if same {
-		return
+	if !same {
+		p.poke()
 	}
+}
+
+// poke has the peer look at what is wanted, and at what the machine is like.
+func (p *peer) poke() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -173,6 +180,7 @@ func (p *peer) update(change func(*model.Session)) {
 
 func (p *peer) run() {
 	defer close(p.done)
+	defer p.refuseAll()
 	if p.before != nil {
 		await([]*peer{p.before})
 		p.before = nil
@@ -288,11 +296,16 @@ func flapMessage(c model.Peer, last string) string {
 		strings.TrimPrefix(last, where(c))
 }
 
-// pause waits before the next attempt. A change of what is wanted ends the wait for a session that is blocked.
+// pause waits before the next attempt. A change of what is wanted ends the wait for a session that is blocked, and a
+// peer that connects does so unless it has to wait for a reason of its own.
 func (p *peer) pause(f *failure, delay time.Duration) {
 	// The jitter of RFC 4271, section 10: 75 to 100 percent.
 	t := time.NewTimer(delay*3/4 + rand.N(delay/4+1))
 	defer t.Stop()
+	accepted := p.accepted
+	if conf, _, _ := p.wanted(); f.blocked || delay > max(conf.ConnectRetry, defaultConnectRetry) {
+		accepted = nil
+	}
 	for {
 		timer := t.C
 		if f.blocked {
@@ -302,6 +315,9 @@ func (p *peer) pause(f *failure, delay time.Duration) {
 		case <-p.ctx.Done():
 			return
 		case <-timer:
+			return
+		case conn := <-accepted:
+			p.offer(conn) // for the attempt
 			return
 		case <-p.wake:
 			if f.blocked {

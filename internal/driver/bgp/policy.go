@@ -107,6 +107,7 @@ func attributes(c model.Peer, o model.PathOptions, fourOctets bool) ([]packet.Pa
 	if len(large) > 0 {
 		out = append(out, packet.NewPathAttributeLargeCommunities(large))
 	}
+	out = marked(c, out)
 	if len(unreadable) > 0 {
 		return out, fmt.Errorf("no such community: %s", strings.Join(unreadable, ", "))
 	}

@@ -78,7 +78,7 @@ func TestNextHop(t *testing.T) {
 		{addr: parse("198.51.100.1"), link: "eth2", stable: true},
 	}
 	vips := prefixes("203.0.113.1/32", "2001:db8:ff::1/128")
-	explicit := model.Peer{NextHop4: parse("10.0.0.1"), NextHop6: parse("2001:db8::ff")}
+	explicit := model.Peer{NextHop4: netip.MustParsePrefix("10.0.0.1/32"), NextHop6: netip.MustParsePrefix("2001:db8::ff/128")}
 	for _, c := range []struct {
 		conf     model.Peer
 		v6       bool
@@ -106,7 +106,7 @@ func TestNextHop(t *testing.T) {
 
 // Messages stay below 4096 bytes however many prefixes there are, and say everything once.
 func TestManyPrefixes(t *testing.T) {
-	conf := model.Peer{LocalASN: 64512, PeerASN: 64513, IPv4: true, IPv6: true, NextHop6: netip.MustParseAddr("2001:db8::1")}
+	conf := model.Peer{LocalASN: 64512, PeerASN: 64513, IPv4: true, IPv6: true, NextHop6: netip.MustParsePrefix("2001:db8::1/128")}
 	for i := range 40 {
 		conf.Path.Communities = append(conf.Path.Communities, fmt.Sprintf("65000:%d", i))
 	}

@@ -78,8 +78,8 @@ func check(c model.Peer) *failure {
 			return fail(c, model.SessionProtocolError, "a hold time of %s is not possible: want 0 (never) or 3s to 65535s", c.HoldTime)
 		case !c.IPv4 && !c.IPv6:
 			return fail(c, model.SessionNoFamily, "the session carries no address family: allow IPv4 or IPv6")
-		case c.LocalAddress.IsValid() && c.LocalAddress.Is4() != c.Address.Is4():
-			return fail(c, model.SessionNoLocalAddress, "the local address %s is of another family than the peer's: give one of the same family or none", c.LocalAddress)
+		case c.Source.IsValid() && c.Source.Addr().Is4() != c.Address.Is4():
+			return fail(c, model.SessionNoLocalAddress, "the source address %s is of another family than the peer's: give one of the same family or none", c.Source)
 		}
 		return nil
 	}()
@@ -97,8 +97,10 @@ func unconnected(c model.Peer, err error, hasFamily bool) *failure {
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			return fail(c, model.SessionRefused, "the connection is refused: let the router's BGP listen on this address and port, and accept this machine as a neighbour")
-		case errors.Is(err, syscall.EADDRNOTAVAIL) && c.LocalAddress.IsValid():
-			return fail(c, model.SessionNoLocalAddress, "this machine does not have the local address %s: add it to an interface, or correct the peer's local address", c.LocalAddress)
+		case errors.Is(err, syscall.EADDRNOTAVAIL) && c.Source.IsValid():
+			return fail(c, model.SessionNoLocalAddress, "this machine does not have the source address %s: add it to an interface, or correct the peer's sourceAddress", c.Source.Addr())
+		case errors.Is(err, syscall.ENODEV) && c.Device != "":
+			return fail(c, model.SessionNoLocalAddress, "this machine has no device %s: make the VRF, or correct the peer's vrf", c.Device)
 		case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL), !hasFamily && !errors.Is(err, os.ErrPermission):
 			return fail(c, model.SessionNoLocalAddress, "this machine has no %s address to connect from: enable %s on it (for IPv6 see the sysctl net.ipv6.conf.*.disable_ipv6), or use a peer address of the other family", family, family)
 		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETDOWN), errors.Is(err, syscall.EHOSTDOWN):
@@ -106,6 +108,9 @@ func unconnected(c model.Peer, err error, hasFamily bool) *failure {
 		case errors.Is(err, syscall.ECONNRESET):
 			return fail(c, model.SessionReset, "the connection is reset while it opens: look for a firewall between")
 		case errors.As(err, &timeout) && timeout.Timeout():
+			if c.TTLSecurity > 0 {
+				return fail(c, model.SessionWrongPassword, "nothing answers: the router is more than %d hops away or does not send with TTL 255 (ttlSecurityHops needs TTL security, GTSM, at both ends), the password differs, or a firewall drops the packets", c.TTLSecurity)
+			}
 			if c.Password != "" {
 				return fail(c, model.SessionWrongPassword, "nothing answers: the password differs at the router (TCP MD5 answers nothing then), or a firewall drops the packets")
 			}
@@ -142,6 +147,9 @@ func broken(c model.Peer, state model.SessionState, err error, limit time.Durati
 		switch state {
 		case model.SessionOpenSent:
 			f.message = where(c) + fmt.Sprintf("it accepts the connection but sends no OPEN within %s: look whether its BGP process hangs or does not know this machine", limit)
+			if c.TTLSecurity > 0 {
+				f.message += fmt.Sprintf(", or is more than %d hops away, or sends with a TTL below 255 (ttlSecurityHops needs TTL security, GTSM, with TTL 255 at both ends)", c.TTLSecurity)
+			}
 		case model.SessionOpenConfirm:
 			f.message = where(c) + fmt.Sprintf("it sends OPEN but no KEEPALIVE within %s: look whether its BGP process hangs", limit)
 		default:

@@ -90,7 +90,7 @@ func TestRibOutIsWhatWasWritten(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 2))
 	a := agreed{fourOctets: true, families: map[packet.Family]bool{packet.RF_IPv4_UC: true, packet.RF_IPv6_UC: true}}
-	conf := model.Peer{LocalASN: ourASN, PeerASN: theirASN, IPv4: true, IPv6: true, NextHop6: netip.MustParseAddr("2001:db8::1")}
+	conf := model.Peer{LocalASN: ourASN, PeerASN: theirASN, IPv4: true, IPv6: true, NextHop6: netip.MustParsePrefix("2001:db8::1/128")}
 	families := []packet.Family{packet.RF_IPv4_UC, packet.RF_IPv6_UC}
 	for order := range 300 {
 		graceful, marks := random.IntN(2) == 0, random.IntN(2) == 0
@@ -299,7 +299,7 @@ func TestRouterHoldsWhatIsWanted(t *testing.T) {
 			t.Logf("seed %d", seed)
 			r := newModelRouter(t, c.graceful, c.capabilities...)
 			conf := r.peer("router")
-			conf.IPv6, conf.RestartTime, conf.NextHop6 = true, 15*time.Second, netip.MustParseAddr("2001:db8::1")
+			conf.IPv6, conf.RestartTime, conf.NextHop6 = true, 15*time.Second, netip.MustParsePrefix("2001:db8::1/128")
 			conf.ConnectRetry = 20 * time.Millisecond
 			s := speak(t, only(conf))
 			s.established("router")

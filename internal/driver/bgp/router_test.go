@@ -34,8 +34,12 @@ type neighbour struct {
 	restart        bool // helps a graceful restart
 	addPath        bool
 	only4          bool
-	hold           int // seconds of its hold time; 0 is 9
-	exports        int // how many prefixes it sends to the machine
+	hold           int  // seconds of its hold time; 0 is 9
+	exports        int  // how many prefixes it sends to the machine
+	connects       bool // opens the connection itself, too
+	security       bool // sends with TTL 255 and takes nothing else (GTSM)
+	role           string
+	nextHop6       bool // takes IPv6 next hops for IPv4 prefixes
 }
 
 // seen is a route as the router's BGP has it.
@@ -162,9 +166,14 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(&extra, n.link != "", fmt.Sprintf("interface %q;", n.link))
 	line(&extra, !n.multihop, "direct;")
 	line(&extra, n.bfd, "bfd on;")
+	line(&extra, !n.connects, "passive on;")
+	line(&extra, n.connects, "connect delay time 1; connect retry time 1;")
+	line(&extra, n.security, "ttl security on;")
+	line(&extra, n.role != "", "local role "+n.role+"; require roles;")
 	line(&extra, n.restart, "graceful restart on;")
 	line(&extra, !n.restart, "graceful restart off;")
 	line(&channel, n.addPath, "add paths rx;")
+	line(&channel, n.nextHop6, "extended next hop on;")
 	channels := ""
 	for _, f := range []string{"ipv4", "ipv6"} {
 		if f == "ipv6" && n.only4 {
@@ -195,7 +204,7 @@ protocol bfd {
 protocol bgp edge {
   local %s as %d;
   neighbor %s as %d;
-  hold time %d; keepalive time 3; passive on; error wait time 1, 2; startup hold time 9;
+  hold time %d; keepalive time 3; error wait time 1, 2; startup hold time 9;
   %s %s
 }
 `, m.Addr4(), static.String(), n.local, routerASN, n.address, n.asn, cmp.Or(n.hold, 9), extra.String(), channels)
@@ -307,7 +316,12 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(true, "ip prefix-list OUT seq 1000 deny any\nipv6 prefix-list OUT6 deny any")
 	line(true, "router bgp %d\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n no bgp network import-check", routerASN, m.Addr4())
 	line(!n.restart, " bgp graceful-restart-disable")
-	line(true, " neighbor %s remote-as %d\n neighbor %s timers 3 %d\n neighbor %s passive", n.address, n.asn, n.address, cmp.Or(n.hold, 9), n.address)
+	line(true, " neighbor %s remote-as %d\n neighbor %s timers 3 %d", n.address, n.asn, n.address, cmp.Or(n.hold, 9))
+	line(!n.connects, " neighbor %s passive", n.address)
+	line(n.connects, " neighbor %s timers connect 1", n.address)
+	line(n.security, " neighbor %s ttl-security hops 1", n.address)
+	line(n.role != "", " neighbor %s local-role %s strict-mode", n.address, n.role)
+	line(n.nextHop6, " neighbor %s capability extended-nexthop", n.address)
 	line(n.link != "", " neighbor %s interface %s", n.address, n.link)
 	line(n.password != "", " neighbor %s password %s", n.address, n.password)
 	line(n.multihop, " neighbor %s ebgp-multihop 2\n neighbor %s update-source %s", n.address, n.address, n.local)

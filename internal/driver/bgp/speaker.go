@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,8 @@ type Config struct {
 	// StateDir is where BFD sessions are kept for the process after this one, best a tmpfs that one process uses at a
 	// time; "" keeps none, and peers with BFD take each restart for a failure.
 	StateDir string
+	// ListenPort is where peers that may connect do so; 0 is that of BGP.
+	ListenPort uint16
 }
 
 // Speaking is what a machine should say, and to whom. Peers have distinct names. A zero router id leaves the choice to
@@ -47,6 +50,7 @@ type Speaker struct {
 	now     func() time.Time
 	changed func()
 	bfd     *receivers
+	doors   *doors
 	wake    chan struct{}
 	resumed time.Time // when Resume was called
 
@@ -81,6 +85,7 @@ func New(c Config) *Speaker {
 		file = filepath.Join(c.StateDir, "bfd.json")
 	}
 	s.bfd = newReceivers(file, s.log)
+	s.doors = &doors{log: s.log, port: cmp.Or(c.ListenPort, packet.BGP_PORT), hand: s.hand, open: map[door]*openDoor{}, shut: map[door]error{}}
 	return s
 }
 
@@ -136,7 +141,11 @@ func (s *Speaker) Run(ctx context.Context) error {
 		case <-beat.C:
 			s.bfd.memory.beat()
 			s.dropOrphans()
+			if s.doors.failed() {
+				s.openDoors()
+			}
 		case <-ctx.Done():
+			s.doors.close()
 			s.mu.Lock()
 			how := cease(subcodeShutdown)
 			if s.leave {
@@ -189,9 +198,55 @@ func (s *Speaker) reconcile() {
 	}
 	s.step()
 	s.mu.Unlock()
+	s.openDoors()
 	if len(stopping) > 0 {
 		s.changed()
 	}
+}
+
+// openDoors has those peers able to connect that may, and shows them whether they are.
+func (s *Speaker) openDoors() {
+	s.mu.Lock()
+	peers := s.wanted.Peers
+	s.mu.Unlock()
+	if !s.doors.set(peers) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.peers {
+		p.poke()
+	}
+}
+
+// hand gives a connection to the peer that opened it. Nobody else may open one.
+func (s *Speaker) hand(conn *net.TCPConn, from netip.Addr, device string) {
+	s.mu.Lock()
+	var to *peer
+	for _, p := range s.peers {
+		if c, _, _ := p.wanted(); accepts(c) && c.Address == from && c.Device == device && check(c) == nil {
+			to = p
+		}
+	}
+	s.mu.Unlock()
+	if to == nil {
+		s.log.Debug("refused a connection: its address is of no peer that may connect", "address", from)
+		reset(conn)
+		return
+	}
+	c, _, _ := to.wanted()
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		if e := raw.Control(func(fd uintptr) { err = prepare(int(fd), c) }); e != nil {
+			err = e
+		}
+	}
+	if err != nil {
+		to.often.Warn("take", "cannot take the peer's connection", "error", err)
+		reset(conn)
+		return
+	}
+	to.offer(conn)
 }
 
 // remove takes the peers that match out of the map and tells them to stop. The caller holds s.mu.

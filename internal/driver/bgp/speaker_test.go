@@ -280,10 +280,10 @@ func TestSessionWithoutLocalAddress(t *testing.T) {
 	t.Parallel()
 	a := newJournal(t)
 	p := a.peer("a")
-	p.LocalAddress = netip.MustParseAddr("192.0.2.77")
+	p.Source = netip.MustParsePrefix("192.0.2.77/32")
 	s := speak(t, only(p))
 	s.reason("a", model.SessionNoLocalAddress, "192.0.2.77")
-	p.LocalAddress, p.IPv6 = netip.Addr{}, true
+	p.Source, p.IPv6 = netip.Prefix{}, true
 	w := only(p)
 	w.Prefixes = prefixes("203.0.113.1/32", "2001:db8::1/128")
 	s.Set(w)
@@ -293,7 +293,7 @@ func TestSessionWithoutLocalAddress(t *testing.T) {
 	})
 	a.wants("+203.0.113.1/32", "end-of-rib ipv4", "end-of-rib ipv6")
 	w.Peers = []model.Peer{p}
-	w.Peers[0].NextHop6 = netip.MustParseAddr("2001:db8::ffff")
+	w.Peers[0].NextHop6 = netip.MustParsePrefix("2001:db8::ffff/128")
 	s.Set(w)
 	a.wants("+203.0.113.1/32", "end-of-rib ipv4", "end-of-rib ipv6", "+2001:db8::1/128")
 	s.until("a", "no trouble", func(x model.Session) bool { return x.Reason == model.SessionOK && x.Message == "" })

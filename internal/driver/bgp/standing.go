@@ -24,7 +24,7 @@ func (f *failure) weight() weight {
 	switch f.reason {
 	case model.SessionFlapping:
 		return passing
-	case model.SessionNotified, model.SessionWrongAS, model.SessionNoFamily, model.SessionProtocolError, model.SessionTooManyPrefixes, model.SessionFault:
+	case model.SessionNotified, model.SessionWrongAS, model.SessionWrongRole, model.SessionNoFamily, model.SessionProtocolError, model.SessionTooManyPrefixes, model.SessionFault:
 		if f.passes {
 			return passing
 		}

@@ -55,6 +55,9 @@ func routes(c model.Peer, a agreed, local netip.Addr, addrs []localAddr, prefixe
 			continue
 		}
 		hop := hops[v.Prefix.Addr().Is6()]
+		if !hop.IsValid() && v.Prefix.Addr().Is4() && a.ipv4OverIPv6 {
+			hop = hops[true] // RFC 8950
+		}
 		if !hop.IsValid() {
 			hopless = append(hopless, v.Prefix.String())
 			continue
@@ -116,7 +119,7 @@ func reach(group []route) (*packet.BGPMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f := family(first.prefix); f != packet.RF_IPv4_UC {
+	if f := family(first.prefix); f != packet.RF_IPv4_UC || first.nextHop.Is6() {
 		hop := first.nextHop
 		mp, err := packet.NewPathAttributeMpReachNLRI(f, nlri, hop)
 		if err != nil {

@@ -479,7 +479,19 @@ type BgpPeer struct {
 	// The interface of a link-local address.
 	Zone string `protobuf:"bytes,19,opt,name=zone,proto3" json:"zone,omitempty"`
 	// Ends the session above max_prefixes.
-	EndAboveMax   bool `protobuf:"varint,20,opt,name=end_above_max,json=endAboveMax,proto3" json:"end_above_max,omitempty"`
+	EndAboveMax bool `protobuf:"varint,20,opt,name=end_above_max,json=endAboveMax,proto3" json:"end_above_max,omitempty"`
+	// From how many hops away packets are taken; 0: from anywhere.
+	TtlSecurity uint32 `protobuf:"varint,21,opt,name=ttl_security,json=ttlSecurity,proto3" json:"ttl_security,omitempty"`
+	Role        string `protobuf:"bytes,22,opt,name=role,proto3" json:"role,omitempty"`
+	StrictRole  bool   `protobuf:"varint,23,opt,name=strict_role,json=strictRole,proto3" json:"strict_role,omitempty"`
+	// Empty: the machine connects.
+	Connection string `protobuf:"bytes,24,opt,name=connection,proto3" json:"connection,omitempty"`
+	// CIDR; empty: the kernel's choice.
+	Source string `protobuf:"bytes,25,opt,name=source,proto3" json:"source,omitempty"`
+	Device string `protobuf:"bytes,26,opt,name=device,proto3" json:"device,omitempty"`
+	// Length of the network of next_hop4 and next_hop6; 0: an address.
+	NextHop4Bits  uint32 `protobuf:"varint,27,opt,name=next_hop4_bits,json=nextHop4Bits,proto3" json:"next_hop4_bits,omitempty"`
+	NextHop6Bits  uint32 `protobuf:"varint,28,opt,name=next_hop6_bits,json=nextHop6Bits,proto3" json:"next_hop6_bits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -654,11 +666,68 @@ func (x *BgpPeer) GetEndAboveMax() bool {
 	return false
 }
 
+func (x *BgpPeer) GetTtlSecurity() uint32 {
+	if x != nil {
+		return x.TtlSecurity
+	}
+	return 0
+}
+
+func (x *BgpPeer) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *BgpPeer) GetStrictRole() bool {
+	if x != nil {
+		return x.StrictRole
+	}
+	return false
+}
+
+func (x *BgpPeer) GetConnection() string {
+	if x != nil {
+		return x.Connection
+	}
+	return ""
+}
+
+func (x *BgpPeer) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *BgpPeer) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *BgpPeer) GetNextHop4Bits() uint32 {
+	if x != nil {
+		return x.NextHop4Bits
+	}
+	return 0
+}
+
+func (x *BgpPeer) GetNextHop6Bits() uint32 {
+	if x != nil {
+		return x.NextHop6Bits
+	}
+	return 0
+}
+
 // Bfd is how a path is watched.
 type Bfd struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Interval      *durationpb.Duration   `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
 	Multiplier    uint32                 `protobuf:"varint,2,opt,name=multiplier,proto3" json:"multiplier,omitempty"`
+	Mode          string                 `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -705,6 +774,13 @@ func (x *Bfd) GetMultiplier() uint32 {
 		return x.Multiplier
 	}
 	return 0
+}
+
+func (x *Bfd) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
 }
 
 // BgpPassword is the secret of a session. Its resource name is the peer's. A machine
@@ -3314,7 +3390,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x03med\x18\x03 \x01(\rH\x01R\x03med\x88\x01\x01\x12\x18\n" +
 	"\aprepend\x18\x04 \x01(\rR\aprependB\x13\n" +
 	"\x11_local_preferenceB\x06\n" +
-	"\x04_med\"\xcd\x05\n" +
+	"\x04_med\"\xc1\a\n" +
 	"\aBgpPeer\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1b\n" +
@@ -3336,12 +3412,24 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\fmax_prefixes\x18\x11 \x01(\rR\vmaxPrefixes\x122\n" +
 	"\x04path\x18\x12 \x01(\v2\x1e.fairlead.agent.v1.PathOptionsR\x04path\x12\x12\n" +
 	"\x04zone\x18\x13 \x01(\tR\x04zone\x12\"\n" +
-	"\rend_above_max\x18\x14 \x01(\bR\vendAboveMax\"\\\n" +
+	"\rend_above_max\x18\x14 \x01(\bR\vendAboveMax\x12!\n" +
+	"\fttl_security\x18\x15 \x01(\rR\vttlSecurity\x12\x12\n" +
+	"\x04role\x18\x16 \x01(\tR\x04role\x12\x1f\n" +
+	"\vstrict_role\x18\x17 \x01(\bR\n" +
+	"strictRole\x12\x1e\n" +
+	"\n" +
+	"connection\x18\x18 \x01(\tR\n" +
+	"connection\x12\x16\n" +
+	"\x06source\x18\x19 \x01(\tR\x06source\x12\x16\n" +
+	"\x06device\x18\x1a \x01(\tR\x06device\x12$\n" +
+	"\x0enext_hop4_bits\x18\x1b \x01(\rR\fnextHop4Bits\x12$\n" +
+	"\x0enext_hop6_bits\x18\x1c \x01(\rR\fnextHop6Bits\"p\n" +
 	"\x03Bfd\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x1e\n" +
 	"\n" +
 	"multiplier\x18\x02 \x01(\rR\n" +
-	"multiplier\")\n" +
+	"multiplier\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\tR\x04mode\")\n" +
 	"\vBgpPassword\x12\x1a\n" +
 	"\bpassword\x18\x01 \x01(\tR\bpassword\"\x97\x04\n" +
 	"\bFrontend\x12\x14\n" +
