@@ -12,9 +12,9 @@ import (
 
 // TestVanishedMachineTakesItsBackends has a machine with backends of a Service vanish of whose
 // health nobody says anything. New connections are lost while that is found out, and none
-// afterwards; by XDP the load balancers find it out themselves, through the tunnel.
+// afterwards; the load balancers find it out themselves, through the tunnel.
 func TestVanishedMachineTakesItsBackends(t *testing.T) {
-	for name, plane := range map[string]string{"xdp": "xdp", "nft": "nftables"} {
+	for name, plane := range map[string]string{"xdp": "xdp"} {
 		t.Run(plane, func(t *testing.T) {
 			t.Parallel()
 			s := newL4(t, "l4-gone-"+name, "--data-plane", plane)
