@@ -239,16 +239,22 @@ const unusedRoutes = "the proxy accepted the routes and does not use them"
 // them it uses as they were accepted.
 func (g *Gate) witnessShards(look Look, seen Seen) (right, asked int) {
 	w := &g.witness
+	led := false
+	for name := range g.leading {
+		if _, serves := seen.Serving[name]; serves {
+			led = true
+		}
+	}
 	for _, name := range look.Routes {
 		s := g.shards[name]
 		w.cursor = name
-		if !g.isDecided(s) || s.ackSeq > look.Seq {
+		if !led || !g.isDecided(s) || s.ackSeq > look.Seq {
 			delete(w.unused, name)
 			if s != nil && s.missed > 0 {
 				s.missed = 0
 				g.settleShard(s)
 			}
-			continue // it changed meanwhile
+			continue // it changed meanwhile, or no listener leads to it
 		}
 		asked++
 		delete(w.fresh, name)

@@ -124,6 +124,18 @@ func TestWhatEnvoyDoesNotUseIsMended(t *testing.T) {
 	w.expect(7)
 }
 
+// TestRoutesOfNoListener: without a listener that serves, Envoy has no routes, and lacks none.
+func TestRoutesOfNoListener(t *testing.T) {
+	w := newWitnessed(t)
+	w.look(0)
+	w.seen.Serving, w.seen.Routes = map[string]struct{}{}, nil
+	w.look(witnessEvery)
+	for range 3 {
+		w.look(doubtEvery)
+	}
+	w.expect(7, "l: the proxy accepted it and does not listen")
+}
+
 // TestAListenerThatNobodyWants: Envoy took it from a response that it refused, and lost the
 // stream. It is told again that the listener is gone.
 func TestAListenerThatNobodyWants(t *testing.T) {
