@@ -110,9 +110,17 @@ func (l *loop) carries(name string, rev delta.Revision) bool {
 	return state.Carried.Compare(rev) >= 0
 }
 
-// hasParting says that a machine has connections at a frontend whose VIP it has no longer.
+// hasParting says that a machine has connections at a frontend whose VIP it has no longer. One
+// whose agent is away, as after a kill, may have some: its proxy serves on.
 func (l *loop) hasParting(name string, key model.FrontendKey) bool {
-	for _, o := range l.peek(name).Frontends {
+	state := l.peek(name)
+	if l.machines[name] == nil {
+		return false
+	}
+	if !state.Connected || state.LastReport.Before(state.Since) {
+		return true
+	}
+	for _, o := range state.Frontends {
 		if o.FrontendKey == key {
 			return o.Parting > 0
 		}
