@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 )
 
@@ -29,7 +32,8 @@ renewed certificates, VIPs and machines go on. Resources can still be changed; t
 status says that the change is held back.
 
 It creates the Freeze "routing", so it outlives planes. A plane that is started while
-routing is frozen does not know what the edges have and sends them nothing at all.`,
+routing is frozen holds the same state, as long as the revisions that it has kept reach
+back to the freeze; else it sends the edges nothing at all, and they keep what they have.`,
 		Example: `  fairlead freeze --reason 'incident 4711'
   fairlead unfreeze`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -89,14 +93,18 @@ func newRollback() *cobra.Command {
 		Short:      "Turn routing at the edges back to a revision, and freeze it there",
 		GroupID:    groupData,
 		Args:       cobra.ExactArgs(1),
-		Long: `Turn routing back to what the edges had after REVISION, or at the plane's start
-("start"), and freeze it there. 'fairlead revisions' lists them. Resources are not
+		Long: `Turn routing back to what the edges had after REVISION, or to the oldest state that is
+known ("start"), and freeze it there. 'fairlead revisions' lists them. Resources are not
 changed: mend them, then 'fairlead unfreeze'.
 
-Endpoints, health, renewed certificates, VIPs and machines are those of now. A plane can
-turn back to what it has seen itself: its last 4,096 revisions of routing.`,
+REVISION is a number of the plane that leads, EPOCH/NUMBER of one before it, or a time
+(2026-01-31T09:30:00Z): the revision that held then.
+
+Endpoints, health, renewed certificates, VIPs and machines are those of now. A plane keeps
+the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the leader.`,
 		Example: `  fairlead revisions
-  fairlead rollback 1042 --reason 'team shop lost its routes'`,
+  fairlead rollback 1042 --reason 'team shop lost its routes'
+  fairlead rollback 2026-01-31T09:30:00Z`,
 		RunE: func(c *cobra.Command, args []string) error {
 			planeConsole, err := consoleClient("plane-console", address)
 			if err != nil {
@@ -110,7 +118,7 @@ turn back to what it has seen itself: its last 4,096 revisions of routing.`,
 			if err != nil {
 				return err
 			}
-			to, err := findRevision(list, status.Plane.Revision, args[0])
+			to, err := findRevision(list, delta.Revision{Epoch: status.Plane.Epoch, Number: status.Plane.Revision}, args[0])
 			if err != nil {
 				return err
 			}
@@ -122,9 +130,9 @@ turn back to what it has seen itself: its last 4,096 revisions of routing.`,
 			if err := setFreeze(c.Context(), api, v1alpha1.FreezeSpec{Reason: reason, AsOf: &at}, false); err != nil {
 				return err
 			}
-			what := "the start of the plane"
+			what := "the oldest state that is known"
 			if !to.First {
-				what = "revision " + strconv.FormatUint(to.Number, 10)
+				what = "revision " + console.RevisionName(to, status.Plane.Epoch)
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "routing is frozen as of %s, %s; mend the resources, then 'fairlead unfreeze'\n", what, to.At.UTC().Format(time.RFC3339))
 			return err
@@ -138,19 +146,39 @@ turn back to what it has seen itself: its last 4,096 revisions of routing.`,
 	return c
 }
 
-// findRevision finds what a person means: a number of this plane's up to the newest, or
-// "start".
-func findRevision(list []model.Revision, newest uint64, text string) (model.Revision, error) {
-	number, err := strconv.ParseUint(text, 10, 64)
-	if err != nil && text != "start" {
-		return model.Revision{}, usageError{err: fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, or start", text)}
+// findRevision finds what a person means: a number of the leading plane's up to the
+// newest, one of an epoch before it, a time, or "start".
+func findRevision(list []model.Revision, newest delta.Revision, text string) (model.Revision, error) {
+	if text == "start" {
+		return list[len(list)-1], nil
 	}
-	if text != "start" && number > newest {
-		return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest)
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		for _, r := range list {
+			if !r.At.After(at) {
+				return r, nil
+			}
+		}
+		return model.Revision{}, fmt.Errorf("what held at %s is not known: the oldest state is of %s, as 'fairlead revisions' says", text, list[len(list)-1].At.UTC().Format(time.RFC3339))
+	}
+	want := delta.Revision{Epoch: newest.Epoch}
+	var err error
+	if strings.Contains(text, "/") {
+		want, err = delta.ParseRevision(text)
+	} else {
+		want.Number, err = strconv.ParseUint(text, 10, 64)
+	}
+	if err != nil {
+		return model.Revision{}, usageError{err: fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, EPOCH/NUMBER, a time such as 2026-01-31T09:30:00Z, or start", text)}
+	}
+	if want.Compare(newest) > 0 {
+		if i := slices.IndexFunc(list, func(r model.Revision) bool { return !r.First && r.Number == want.Number }); i >= 0 && want.Epoch == newest.Epoch {
+			return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d; a plane before it had one, %s", text, newest.Number, console.RevisionName(list[i], newest.Epoch))
+		}
+		return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest.Number)
 	}
 	// A revision between two that changed routing is the earlier one of them.
 	for _, r := range list {
-		if r.First && text == "start" || text != "start" && !r.First && r.Number <= number {
+		if !r.First && r.Epoch == want.Epoch && r.Number <= want.Number {
 			return r, nil
 		}
 	}
@@ -186,8 +214,10 @@ func newRevisions() *cobra.Command {
 		Short:      "List the changes of routing that 'rollback' can turn back",
 		GroupID:    groupPeople,
 		Args:       cobra.NoArgs,
-		Long: `List the last changes of routing that the plane has sent to the edges, the newest
-first: when, how many listeners, hosts and server names, and the resources behind them.`,
+		Long: `List the last changes of routing that planes have sent to the edges, the newest first:
+when, how many listeners, hosts and server names, and the resources behind them. Those
+of planes before the one that leads have their epoch before the number. What changed
+while no plane ran is one revision.`,
 		Example: `  fairlead revisions
   fairlead revisions -o json | jq '.[0]'`,
 		RunE: func(c *cobra.Command, _ []string) error {

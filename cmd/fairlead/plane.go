@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -261,8 +262,10 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(),
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
-		XDS:        xds.Options{AccessLog: f.accessLog},
-		Registerer: metrics,
+		XDS:         xds.Options{AccessLog: f.accessLog},
+		HistoryFile: f.historyFile(),
+		MayWrite:    api.Healthy,
+		Registerer:  metrics,
 	})
 	if err != nil {
 		return err
@@ -284,6 +287,15 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 
 // outside reports whether the API is one that exists.
 func (f *planeFlags) outside() bool { return f.kubeconfig != "" || f.inCluster }
+
+// historyFile is where revisions outlive a plane with a database of its own; planes that
+// share one keep them there.
+func (f *planeFlags) historyFile() string {
+	if f.outside() || len(f.etcdServers) > 0 {
+		return ""
+	}
+	return filepath.Join(f.dataDir, "revisions")
+}
 
 // gatewayChannel is the channel of the Gateway API's definitions to install.
 func (f *planeFlags) gatewayChannel() crd.Channel {

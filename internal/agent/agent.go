@@ -331,7 +331,7 @@ func (a *Agent) recall() {
 	}
 	plain, state := open(filepath.Join(a.config.DataDir, "state"))
 	secret, secrets := open(filepath.Join(a.config.RunDir, "secrets"))
-	keyless := secret.broken && len(state.target) > 0
+	keyless := secret.file.Broken() && len(state.target) > 0
 	a.keeper.state, a.keeper.secret = plain, secret
 	state.target = append(state.target, secrets.target...)
 	state.good = append(state.good, secrets.good...)

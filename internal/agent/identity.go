@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"fairlead.dev/internal/record"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -122,7 +123,7 @@ func (id *Identity) save(path string) error {
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
-	if err := writeFile(path, append(data, '\n')); err != nil {
+	if err := record.WriteFile(path, append(data, '\n')); err != nil {
 		return fmt.Errorf("save identity: %w", err)
 	}
 	return nil
@@ -418,7 +419,7 @@ func (j Joiner) enroll(ctx context.Context, path string, planes []string, by cre
 		if keyPEM, err = newKey(); err != nil {
 			return nil, err
 		}
-		if err := writeFile(keyFile, keyPEM); err != nil {
+		if err := record.WriteFile(keyFile, keyPEM); err != nil {
 			return nil, fmt.Errorf("save the key of the join: %w", err)
 		}
 	}

@@ -97,7 +97,7 @@ func (k *keeper) flush() bool {
 			err = e
 		}
 	}
-	k.wrote(k.state.size)
+	k.wrote(k.state.file.Size())
 	if err != nil || k.whole {
 		if e := k.lag.mark(err != nil); e != nil {
 			k.log.Warn("an agent that is started now takes what is remembered for the newest", "error", e)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/record"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -146,8 +147,8 @@ func TestMemoryStaysSmall(t *testing.T) {
 		write(t, m, memoryBatch{revision: at(1, uint64(i+1)), target: []delta.Change{c}, good: []delta.Change{c}})
 	}
 	info, err := os.Stat(path)
-	if err != nil || info.Size() > compactFloor+200_000 || info.Size() != m.size {
-		t.Errorf("%d bytes, %d known, %v", info.Size(), m.size, err)
+	if err != nil || info.Size() > compactFloor+200_000 || info.Size() != m.file.Size() {
+		t.Errorf("%d bytes, %d known, %v", info.Size(), m.file.Size(), err)
 	}
 	if _, r := recall(t, path); r.revision != at(1, 40) || r.text() != m.remembered().text() {
 		t.Errorf("read %s", r.text())
@@ -162,7 +163,7 @@ func written(t *testing.T) (data []byte, ends []int, states []string) {
 	ends, states = []int{len(memoryHeader)}, []string{r.text()}
 	for _, batches := range history(t) {
 		write(t, m, batches...)
-		ends, states = append(ends, int(m.size)), append(states, m.remembered().text())
+		ends, states = append(ends, int(m.file.Size())), append(states, m.remembered().text())
 	}
 	data, err := os.ReadFile(path)
 	if err != nil || len(data) != ends[len(ends)-1] {
@@ -184,7 +185,7 @@ func check(t *testing.T, what, path string, data []byte, state string, damaged, 
 	}
 	m, r, err := openMemory(path)
 	defer m.close()
-	if damaged != errors.Is(err, errDamaged) || !damaged && err != nil {
+	if damaged != errors.Is(err, record.ErrDamaged) || !damaged && err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 	if damaged && !strings.Contains(err.Error(), path) {
@@ -261,18 +262,18 @@ func FuzzMemoryRecord(f *testing.F) {
 		}
 		f.Add(append([]byte{byte(len(encoded))}, encoded...))
 	}
-	f.Fuzz(func(t *testing.T, record []byte) {
+	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "state")
-		if err := os.WriteFile(path, append([]byte(memoryHeader), frame(record)...), 0o600); err != nil {
+		if err := os.WriteFile(path, append([]byte(memoryHeader), record.Frame(data)...), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		m, r, err := openMemory(path)
 		defer m.close()
-		if err != nil && !errors.Is(err, errDamaged) {
+		if err != nil && !errors.Is(err, record.ErrDamaged) {
 			t.Fatal(err)
 		}
 		_, _ = newState(time.Now, func(memoryBatch) {}, func() {}).restore(r, false, false)
-		m.broken = true
+		m.file.Spoil()
 		write(t, m, memoryBatch{revision: r.revision})
 		if _, again := recall(t, path); again.text() != m.remembered().text() {
 			t.Fatalf("wrote\n%s\nread\n%s", m.remembered().text(), again.text())
@@ -288,14 +289,18 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 		says        string
 	}{
 		"full before the first write": {
-			spoil: func(t *testing.T, m *memory) { full(t, m.path+".new") },
+			spoil: func(t *testing.T, m *memory) { full(t, m.file.Path()+".new") },
 			mend:  func(*testing.T, *memory) {},
 			says:  "no space left",
 		},
 		"no directory": {
-			spoil: func(t *testing.T, m *memory) { rename(t, filepath.Dir(m.path), filepath.Dir(m.path)+".away") },
-			mend:  func(t *testing.T, m *memory) { rename(t, filepath.Dir(m.path)+".away", filepath.Dir(m.path)) },
-			says:  "no such file or directory",
+			spoil: func(t *testing.T, m *memory) {
+				rename(t, filepath.Dir(m.file.Path()), filepath.Dir(m.file.Path())+".away")
+			},
+			mend: func(t *testing.T, m *memory) {
+				rename(t, filepath.Dir(m.file.Path())+".away", filepath.Dir(m.file.Path()))
+			},
+			says: "no such file or directory",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -309,7 +314,7 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 			if k.flush() {
 				t.Fatal("it says that it was written")
 			}
-			if err := k.healthy(); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), k.state.path) {
+			if err := k.healthy(); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), k.state.file.Path()) {
 				t.Errorf("it says %v", err)
 			}
 			if s.served() != nil {
@@ -331,25 +336,26 @@ func TestMemoryFullWhileAppending(t *testing.T) {
 	if !k.flush() {
 		t.Fatal(k.healthy())
 	}
-	before, err := os.ReadFile(k.state.path)
+	before, err := os.ReadFile(k.state.file.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k.state.file, err = os.OpenFile("/dev/full", os.O_WRONLY, 0); err != nil {
-		t.Fatal(err)
-	}
+	k.state.close() // so that the next record goes to where the path leads
+	rename(t, k.state.file.Path(), k.state.file.Path()+".kept")
+	full(t, k.state.file.Path())
 	receive(t, s, responseOf(t, at(1, 2), testCluster(t, "c2", "s2", 1)))
 	if k.flush() || !errors.Is(k.healthy(), syscall.ENOSPC) {
 		t.Fatalf("it says %v", k.healthy())
 	}
-	if after, err := os.ReadFile(k.state.path); err != nil || !bytes.Equal(before, after) {
+	rename(t, k.state.file.Path()+".kept", k.state.file.Path())
+	if after, err := os.ReadFile(k.state.file.Path()); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the old state is gone: %v", err)
 	}
-	full(t, k.state.path+".new") // making it anew needs room too
+	full(t, k.state.file.Path()+".new") // making it anew needs room too
 	if k.flush() || !errors.Is(k.healthy(), syscall.ENOSPC) {
 		t.Fatalf("it says %v", k.healthy())
 	}
-	if after, err := os.ReadFile(k.state.path); err != nil || !bytes.Equal(before, after) {
+	if after, err := os.ReadFile(k.state.file.Path()); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the old state is gone: %v", err)
 	}
 	remembers(t, k, s, "c1", "c2")
@@ -369,9 +375,9 @@ func TestSecretsAreApart(t *testing.T) {
 		t.Fatal(k.healthy())
 	}
 	for m, want := range map[*memory]bool{k.state: false, k.secret: true} {
-		data, err := os.ReadFile(m.path)
+		data, err := os.ReadFile(m.file.Path())
 		if err != nil || bytes.Contains(data, []byte(private)) != want {
-			t.Errorf("%s has the key: %v, want %v (%v)", m.path, !want, want, err)
+			t.Errorf("%s has the key: %v, want %v (%v)", m.file.Path(), !want, want, err)
 		}
 	}
 }
@@ -400,7 +406,7 @@ func remembers(t *testing.T, k *keeper, s *state, clusters ...string) {
 	if !k.flush() || k.healthy() != nil {
 		t.Fatalf("it still says %v", k.healthy())
 	}
-	_, r := recall(t, k.state.path)
+	_, r := recall(t, k.state.file.Path())
 	var got []string
 	for _, c := range r.target {
 		if c.Type == typeCluster {

@@ -21,6 +21,7 @@ import (
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/record"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -598,7 +599,7 @@ func TestJoinsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := writeFile(m.config.TokenFile, text); err != nil {
+		if err := record.WriteFile(m.config.TokenFile, text); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -47,11 +47,25 @@ func (c Client) Revisions(ctx context.Context) ([]model.Revision, error) {
 	return list, nil
 }
 
+// RevisionName is how people name a revision: by its number, and before that the epoch
+// when that is not the plane's own. Each leadership of a plane counts anew.
+func RevisionName(r model.Revision, epoch uint64) string {
+	name := strconv.FormatUint(r.Number, 10)
+	if r.Epoch != epoch {
+		name = strconv.FormatUint(r.Epoch, 10) + "/" + name
+	}
+	return name
+}
+
 // WriteRevisions renders revisions for a terminal, the newest first; most bounds how many,
 // 0 does not.
 func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
 	t := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "REVISION\tAT\tCHANGES\tOF\t")
+	var epoch uint64
+	if len(list) > 0 {
+		epoch = list[len(list)-1].Epoch // the plane's own
+	}
 	left := 0
 	if most > 0 && len(list) > most {
 		list, left = list[:most], len(list)-most
@@ -61,12 +75,18 @@ func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
 		for _, o := range r.Owners {
 			owners = append(owners, o.String())
 		}
-		name, note := strconv.FormatUint(r.Number, 10), ""
+		name, note := RevisionName(r, epoch), ""
 		if r.Held {
 			note = "held back"
 		}
 		if r.First {
-			name, note = "start", "what the plane began with"
+			name, note = "start", "the oldest state that is known"
+			if r.LetGo > 0 {
+				note += fmt.Sprintf("; %d revisions before it were let go", r.LetGo)
+			}
+			if r.Lacks != "" {
+				note += "; " + r.Lacks
+			}
 		}
 		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", name, r.At.UTC().Format(time.RFC3339), r.Changes, strings.Join(owners, ", "), note)
 	}

@@ -52,8 +52,11 @@ type Revision struct {
 	Owners  []Object `json:"owners"`
 	// Held is set when a Freeze holds it back.
 	Held bool `json:"held,omitempty"`
-	// First is the state with which the plane began.
-	First bool `json:"first,omitempty"`
+	// First is the oldest state that is known: LetGo revisions before it are no more, and
+	// Lacks says why none of a plane before this one are.
+	First bool   `json:"first,omitempty"`
+	LetGo int    `json:"letGo,omitempty"`
+	Lacks string `json:"lacks,omitempty"`
 }
 
 // MachineStatus is one machine as its agent last reported it.

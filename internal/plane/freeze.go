@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"fairlead.dev/api/v1alpha1"
@@ -24,46 +25,67 @@ func (l *loop) followFreeze() {
 		l.thaw()
 		return
 	}
-	f := freeze{since: o.CreationTimestamp.Time, asOf: o.CreationTimestamp.Time, reason: o.Spec.Reason}
+	f := freeze{since: o.CreationTimestamp.Time, reason: o.Spec.Reason}
 	switch {
 	case o.Spec.AsOf != nil:
 		f.asOf = o.Spec.AsOf.Time
-	case is == nil && !l.history.follows(f.since):
-		// A change of the second in which the Freeze was created may have come before or
-		// after; what is published holds.
-		f.asOf = l.plane.config.Now()
-	case is != nil:
+	case is != nil && !is.lost:
 		f.asOf = is.asOf
+	default:
+		f.asOf = l.history.frozenAt(f.since, l.plane.config.Now())
 	}
-	if is != nil && is.asOf.Equal(f.asOf) {
+	if is != nil && is.asOf.Equal(f.asOf) && is.lost == f.asOf.Before(l.history.began) {
 		is.reason = f.reason
 		return
 	}
 	l.freeze(f)
+	if o.Spec.AsOf == nil && !l.history.frozen.lost {
+		l.history.mark(freezeMark{Since: f.since, AsOf: f.asOf}, l.plane.config.Now())
+	}
 }
 
-// follows says whether this plane began to know routing after a time, which the API gives
-// in seconds.
-func (h *history) follows(created time.Time) bool {
-	return created.Before(h.began.Truncate(time.Second))
+// frozenAt is the time whose state a Freeze holds that says none itself. The API gives in
+// seconds when it was created.
+func (h *history) frozenAt(created, now time.Time) time.Time {
+	if !created.Before(h.started.Truncate(time.Second)) {
+		// A change of the same second may have come before or after; what is published holds.
+		return now
+	}
+	for _, c := range h.log { // a plane before this one held it
+		if c.mark != nil && c.mark.Since.Equal(created) {
+			return c.mark.AsOf
+		}
+	}
+	return created
+}
+
+// mark notes what a Freeze holds, for a plane after this one.
+func (h *history) mark(m freezeMark, now time.Time) {
+	if !slices.ContainsFunc(h.log, func(c *change) bool { return c.mark != nil && *c.mark == m }) {
+		h.add(&change{at: now, mark: &m})
+	}
 }
 
 func (l *loop) freeze(f freeze) {
 	log := l.plane.config.Log
 	old := l.history.frozen
-	turned, pins := l.history.freeze(f)
+	turned, pins, err := l.history.freeze(f)
+	if err != nil {
+		log.Error("a bug: the state cannot be turned back", "as_of", f.asOf, "error", err)
+	}
 	l.translator.Pin(pins)
 	ch := l.translator.Apply(l.snapshot, nil)
 	if old != nil {
 		l.translator.Unpin(old.pins)
 	}
+	l.history.takeGroups(ch.Groups, l.plane.config.Now())
 	if l.history.frozen.lost {
+		l.send(ch)
 		log.Warn("routing is frozen as of a time that this plane does not know; machines are sent nothing and keep what they have", "as_of", f.asOf, "reason", f.reason)
 		l.place()
 		return
 	}
 	log.Warn("routing is frozen", "as_of", f.asOf, "reason", f.reason, "changes_turned_back", turned.size())
-	l.history.adopt(newRouting(), ch.Groups)
 	turned.into(&ch)
 	l.send(ch)
 	l.place()
@@ -120,6 +142,19 @@ func (h *history) freezeStatus() *model.FreezeStatus {
 	}
 }
 
+// adopt takes steps of planes before this one. A Freeze whose state was not known may hold
+// one that is.
+func (l *loop) adopt(a adoption) error {
+	if err := l.history.prepend(a); err != nil {
+		return err
+	}
+	if len(a.steps) > 0 {
+		l.plane.config.Log.Info("revisions of planes before this one are known", "since", a.began, "steps", len(a.steps))
+	}
+	l.followFreeze()
+	return nil
+}
+
 // Revisions are the changes of routing that can be turned back, newest first.
 func (p *Plane) Revisions(ctx context.Context) ([]model.Revision, error) {
 	var list []model.Revision
@@ -131,12 +166,14 @@ func (p *Plane) Revisions(ctx context.Context) ([]model.Revision, error) {
 func (l *loop) revisions() []model.Revision {
 	out := []model.Revision{}
 	h := l.history
-	for i := len(h.log) - 1; i >= 0; i-- {
-		step := h.log[i]
+	for _, step := range slices.Backward(h.log) {
+		if step.count == 0 {
+			continue
+		}
 		out = append(out, model.Revision{
 			Number: step.revision.Number, Epoch: step.revision.Epoch, At: step.at, Changes: step.count, Owners: step.owners,
 			Held: h.frozen != nil && step.at.After(h.frozen.asOf),
 		})
 	}
-	return append(out, model.Revision{At: h.began, Epoch: l.rev.Epoch, First: true})
+	return append(out, model.Revision{At: h.began, Epoch: l.rev.Epoch, First: true, LetGo: h.letGo, Lacks: h.lacks})
 }

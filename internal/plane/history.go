@@ -11,8 +11,14 @@ import (
 	"fairlead.dev/internal/translate"
 )
 
-// historyLimit is how many changes of routing a plane can turn back.
-const historyLimit = 4096
+const (
+	// historyLimit is how many changes of routing a plane can turn back.
+	historyLimit = 4096
+	// historyBytes bounds what they take, packed.
+	historyBytes = 32 << 20
+	// trimEvery is after how many packed bytes those of all steps are counted again.
+	trimEvery = 1 << 20
+)
 
 // routing is the part of a translation that a Freeze holds: a state, or what of it
 // changed. A nil value says that there is none.
@@ -30,6 +36,10 @@ func newRouting() routing {
 	}
 }
 
+func (r routing) clone() routing {
+	return routing{listeners: maps.Clone(r.listeners), hosts: maps.Clone(r.hosts), tls: maps.Clone(r.tls), views: maps.Clone(r.views)}
+}
+
 func (r routing) size() int { return len(r.listeners) + len(r.hosts) + len(r.tls) + len(r.views) }
 
 // routingOf is the part of the changes that a Freeze holds.
@@ -42,15 +52,32 @@ func (r routing) into(ch *translate.Changes) {
 	ch.Listeners, ch.VirtualHosts, ch.TLSHosts, ch.Views = r.listeners, r.hosts, r.tls, r.views
 }
 
-// change is one step of the history: what it replaced.
+// picture is routing with the groups that it names, which whoever turns back needs: a
+// state, or what of it changed.
+type picture struct {
+	routing
+	groups map[model.GroupID]*model.BackendGroup
+}
+
+// change is one step of the history.
 type change struct {
+	sequence uint64 // of this plane; 0 for one of a plane before it
 	at       time.Time
 	revision delta.Revision // with which it was published, or would have been
-	before   routing
-	// groups that went with it, which whoever turns back needs.
-	groups map[model.GroupID]*model.BackendGroup
-	owners []model.Object
-	count  int
+	owners   []model.Object
+	// count is how much of routing changed; 0 for a step that is of groups alone, or of
+	// the mark alone, and no revision that anybody is shown.
+	count int
+	mark  *freezeMark
+	// What it replaced, and by what; or, once the keeper has got to it, both packed.
+	before, after picture
+	packed        []byte
+}
+
+// freezeMark says what a Freeze held that said no time itself.
+type freezeMark struct {
+	Since time.Time `json:"since"` // when it was created, by the API
+	AsOf  time.Time `json:"asOf"`
 }
 
 // freeze is a Freeze that holds.
@@ -69,24 +96,36 @@ type freeze struct {
 // Invariant: what is published of a key is held[key] where that has the key, else
 // wanted[key].
 type history struct {
-	began  time.Time // zero before everything was read
-	known  bool      // the first translation is in
-	wanted routing
-	held   routing
-	groups map[model.GroupID]*model.BackendGroup // in the result of the translation
-	log    []change                              // oldest first
-	frozen *freeze
+	started time.Time // zero before everything was read
+	began   time.Time // since when states are known: the start, or the oldest step that is left
+	lacks   string    // why none before are; empty when there were none
+	letGo   int       // steps
+	known   bool      // the first translation is in
+	wanted  routing
+	held    routing
+	groups  map[model.GroupID]*model.BackendGroup // in the result of the translation
+	log     []*change                             // oldest first
+	frozen  *freeze
+	keeper  *keeper // packs what the log holds; nil: nobody does
+	counted uint64  // steps of this plane
+	trimmed int     // how much was packed ever, when their bytes were last counted
 	// gone are certificates and authorities that were deleted while frozen.
 	goneCertificates map[model.CertificateID]bool
 	goneAuthorities  map[model.AuthorityID]bool
 	names            map[ownedName]bool // what namesHeld found; nil when that is stale
 }
 
-func newHistory(began time.Time) *history {
+func newHistory(k *keeper) *history {
 	return &history{
-		began: began, wanted: newRouting(), held: newRouting(), groups: map[model.GroupID]*model.BackendGroup{},
+		wanted: newRouting(), held: newRouting(), groups: map[model.GroupID]*model.BackendGroup{}, keeper: k,
 		goneCertificates: map[model.CertificateID]bool{}, goneAuthorities: map[model.AuthorityID]bool{},
 	}
+}
+
+// begin notes when everything was read.
+func (h *history) begin(now time.Time) {
+	h.started = now.Truncate(time.Microsecond) // what a Freeze can say
+	h.began = h.started
 }
 
 // take notes what translation changed and returns what of it may be published. The first
@@ -94,13 +133,16 @@ func newHistory(began time.Time) *history {
 func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) translate.Changes {
 	wants := routingOf(ch)
 	h.names = nil
-	first := !h.known
-	h.known = true
-	if wants.size() > 0 && !first {
-		h.note(ch, now, rev)
+	if !h.known {
+		h.known = true
+		h.adopt(wants, ch.Groups)
+		if h.keeper != nil {
+			h.keeper.begin(h.began, rev, picture{h.wanted.clone(), maps.Clone(h.groups)})
+		}
+		return ch
 	}
-	h.keep(ch.Groups)
-	if first || h.frozen == nil {
+	h.note(picture{wants, ch.Groups}, now, rev)
+	if h.frozen == nil {
 		h.adopt(wants, ch.Groups)
 		return ch
 	}
@@ -116,6 +158,12 @@ func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) 
 	return ch
 }
 
+// takeGroups notes groups that came or went by pins, without any change of routing.
+func (h *history) takeGroups(groups map[model.GroupID]*model.BackendGroup, now time.Time) {
+	h.note(picture{groups: groups}, now, delta.Revision{})
+	replace(h.groups, groups)
+}
+
 // adopt brings the wanted state up to what changed.
 func (h *history) adopt(wants routing, groups map[model.GroupID]*model.BackendGroup) {
 	replace(h.wanted.listeners, wants.listeners)
@@ -125,48 +173,63 @@ func (h *history) adopt(wants routing, groups map[model.GroupID]*model.BackendGr
 	replace(h.groups, groups)
 }
 
-// note writes a step into the log.
-func (h *history) note(ch translate.Changes, now time.Time, rev delta.Revision) {
-	step := change{
-		// What a Freeze says has microseconds.
-		at: now.Truncate(time.Microsecond), revision: rev, count: routingOf(ch).size(), groups: map[model.GroupID]*model.BackendGroup{},
-		before: routing{
-			listeners: values(h.wanted.listeners, ch.Listeners), hosts: values(h.wanted.hosts, ch.VirtualHosts),
-			tls: values(h.wanted.tls, ch.TLSHosts), views: values(h.wanted.views, ch.Views),
+// note writes a step into the log. Groups may go later than the routes that named them:
+// what is pinned goes when routing thaws.
+func (h *history) note(wants picture, now time.Time, rev delta.Revision) {
+	if wants.size()+len(wants.groups) == 0 {
+		return
+	}
+	h.add(&change{
+		at: now, revision: rev, count: wants.size(), after: wants,
+		owners: ownersOf(h.wanted, wants.routing),
+		before: picture{
+			routing{
+				listeners: values(h.wanted.listeners, wants.listeners), hosts: values(h.wanted.hosts, wants.hosts),
+				tls: values(h.wanted.tls, wants.tls), views: values(h.wanted.views, wants.views),
+			}, values(h.groups, wants.groups),
 		},
+	})
+}
+
+// add puts a step behind the others. It waits when the keeper is far behind, never for a
+// disk.
+func (h *history) add(c *change) {
+	// What a Freeze says has microseconds; and a clock may be set back.
+	c.at = c.at.Truncate(time.Microsecond)
+	if n := len(h.log); n > 0 && !c.at.After(h.log[n-1].at) {
+		c.at = h.log[n-1].at.Add(time.Microsecond)
 	}
-	for k, v := range ch.VirtualHosts {
-		for _, o := range ownersOf(h.wanted.hosts[k], v) {
-			step.name(o)
-		}
-	}
-	for k, v := range ch.TLSHosts {
-		for _, h := range []*model.TLSHost{h.wanted.tls[k], v} {
-			if h != nil {
-				step.name(h.Owner)
-			}
-		}
-	}
-	step.nameRest(h.wanted, ch)
-	slices.SortFunc(step.owners, model.Object.Compare)
-	h.log = append(h.log, step)
-	if len(h.log) > historyLimit {
-		h.log = slices.Delete(h.log, 0, len(h.log)-historyLimit)
+	h.counted++
+	c.sequence = h.counted
+	h.log = append(h.log, c)
+	h.trim()
+	if h.keeper != nil {
+		h.keeper.add(c)
 	}
 }
 
-// keep notes the groups that go with the last step. They may go later than it: what is
-// pinned goes when routing thaws.
-func (h *history) keep(groups map[model.GroupID]*model.BackendGroup) {
-	if len(h.log) == 0 {
+// trim lets the oldest steps go, beyond what may be kept.
+func (h *history) trim() {
+	total := h.keeper.total()
+	if len(h.log) <= historyLimit && total < h.trimmed+trimEvery {
 		return
 	}
-	last := h.log[len(h.log)-1]
-	for id, g := range groups {
-		if old := h.groups[id]; g == nil && old != nil {
-			last.groups[id] = old
+	h.trimmed = total
+	size := 0
+	keep := len(h.log)
+	for ; keep > 0 && len(h.log)-keep < historyLimit; keep-- {
+		packed, _ := h.keeper.look(h.log[keep-1])
+		if size += len(packed); size > historyBytes {
+			break
 		}
 	}
+	for _, c := range h.log[:keep] {
+		h.began = c.at
+		if c.count > 0 {
+			h.letGo++
+		}
+	}
+	h.log = slices.Delete(h.log, 0, keep)
 }
 
 // namedOwners is how many objects a step names at most.
@@ -179,8 +242,28 @@ func (c *change) name(o model.Object) {
 	}
 }
 
-// ownersOf are the owners of the routes that differ.
-func ownersOf(before, after *model.VirtualHost) []model.Object {
+// ownersOf are the first owners of changes to a state, sorted.
+func ownersOf(before, changes routing) []model.Object {
+	var c change
+	for k, v := range changes.hosts {
+		for _, o := range routeOwners(before.hosts[k], v) {
+			c.name(o)
+		}
+	}
+	for k, v := range changes.tls {
+		for _, h := range []*model.TLSHost{before.tls[k], v} {
+			if h != nil {
+				c.name(h.Owner)
+			}
+		}
+	}
+	c.nameRest(before, changes)
+	slices.SortFunc(c.owners, model.Object.Compare)
+	return c.owners
+}
+
+// routeOwners are the owners of the routes that differ.
+func routeOwners(before, after *model.VirtualHost) []model.Object {
 	routes := func(h *model.VirtualHost) map[string]*model.Route {
 		byName := map[string]*model.Route{}
 		if h != nil {
@@ -205,51 +288,48 @@ func ownersOf(before, after *model.VirtualHost) []model.Object {
 	return owners
 }
 
-// last is the revision of the last step; zero when there is none.
+// last is the revision of the last step of routing; zero when there is none.
 func (h *history) last() delta.Revision {
-	if len(h.log) == 0 {
-		return delta.Revision{}
+	for _, c := range slices.Backward(h.log) {
+		if c.count > 0 {
+			return c.revision
+		}
 	}
-	return h.log[len(h.log)-1].revision
+	return delta.Revision{}
 }
 
-// freeze holds the state as of a time, and returns the changes that lead there and what
-// the state needs. Freezing again moves to another time.
-func (h *history) freeze(f freeze) (routing, translate.Pins) {
-	h.names = nil
-	if f.asOf.Before(h.began) {
-		f.lost = true
-		h.frozen = &f
-		return newRouting(), translate.Pins{}
-	}
-	i, _ := slices.BinarySearchFunc(h.log, f.asOf, func(c change, t time.Time) int {
+// asOf is how many steps there are up to a time.
+func (h *history) asOf(t time.Time) int {
+	i, _ := slices.BinarySearchFunc(h.log, t, func(c *change, t time.Time) int {
 		if c.at.After(t) {
 			return 1
 		}
 		return -1
 	})
-	after := h.log[i:]
-	if i == 0 && len(h.log) >= historyLimit {
-		f.lost = true // it is older than all that is known
-		h.frozen = &f
-		return newRouting(), translate.Pins{}
+	return i
+}
+
+// freeze holds the state as of a time, and returns the changes that lead there and what
+// the state needs. Freezing again moves to another time. An error is a bug: the state is
+// not known then.
+func (h *history) freeze(f freeze) (routing, translate.Pins, error) {
+	h.names = nil
+	h.frozen = &f
+	if f.asOf.Before(h.began) {
+		f.lost = true
+		return newRouting(), translate.Pins{}, nil
 	}
-	target := newRouting()
-	groups := maps.Clone(h.groups)
-	for _, step := range slices.Backward(after) {
-		maps.Copy(target.listeners, step.before.listeners)
-		maps.Copy(target.hosts, step.before.hosts)
-		maps.Copy(target.tls, step.before.tls)
-		maps.Copy(target.views, step.before.views)
-		maps.Copy(groups, step.groups)
+	target, groups, err := h.turnBack(h.asOf(f.asOf))
+	if err != nil {
+		f.lost = true
+		return newRouting(), translate.Pins{}, err
 	}
 	out := routing{
 		listeners: turn(h.wanted.listeners, h.held.listeners, target.listeners), hosts: turn(h.wanted.hosts, h.held.hosts, target.hosts),
 		tls: turn(h.wanted.tls, h.held.tls, target.tls), views: turn(h.wanted.views, h.held.views, target.views),
 	}
 	f.pins = h.pins(groups)
-	h.frozen = &f
-	return out, f.pins
+	return out, f.pins, nil
 }
 
 // pins are what the published state uses.
@@ -292,6 +372,25 @@ func (h *history) thaw() (routing, translate.Changes) {
 	clear(h.goneAuthorities)
 	h.held, h.frozen, h.names = newRouting(), nil, nil
 	return out, gone
+}
+
+// prepend puts steps of planes before this one before its own.
+func (h *history) prepend(a adoption) error {
+	h.lacks = a.lacks
+	if len(h.log) > 0 && a.replaces < h.log[0].sequence-1 || len(a.steps) == 0 && !a.began.Before(h.began) {
+		return nil // some own steps are gone already: they do not fit together
+	}
+	own := slices.IndexFunc(h.log, func(c *change) bool { return c.sequence > a.replaces })
+	if own < 0 {
+		own = len(h.log)
+	}
+	if n := len(a.steps); n > 0 && own < len(h.log) && !h.log[own].at.After(a.steps[n-1].at) {
+		return errMoved
+	}
+	h.log = slices.Concat(a.steps, h.log[own:])
+	h.began, h.letGo = a.began, a.letGo
+	h.trim()
+	return nil
 }
 
 // holds says whether a change of one of these hosts or listeners is held back.

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/past"
 	"fairlead.dev/internal/translate"
 )
 
@@ -29,17 +31,51 @@ func historyGroup(version int) *model.BackendGroup {
 	return &model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id)}
 }
 
+// newTestHistory began at a time, with nothing.
+func newTestHistory(k *keeper, began time.Time) *history {
+	h := newHistory(k)
+	h.begin(began)
+	h.take(translate.Changes{}, began, delta.Revision{})
+	return h
+}
+
+// catchUp has the keeper take what waits.
+func (k *keeper) catchUp(t *testing.T) {
+	t.Helper()
+	var p past.Packer
+	for {
+		select {
+		case i := <-k.items:
+			if err := k.take(&p, i); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// mustFreeze freezes and expects that to work.
+func (h *history) mustFreeze(t *testing.T, f freeze) (routing, translate.Pins) {
+	t.Helper()
+	out, pins, err := h.freeze(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, pins
+}
+
 type hosts = map[model.HostKey]*model.VirtualHost
 
-// Whatever changes while routing is frozen, turned back or thawed: machines have the
-// state as of the Freeze, and in the end what is wanted. Every group that is used is
-// pinned.
+// Whatever changes while routing is frozen, turned back or thawed, and whatever of it is
+// packed: machines have the state as of the Freeze, and in the end what is wanted. Every
+// group that is used is pinned.
 func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		now := time.Unix(1000, 0)
-		h := newHistory(now)
-		h.take(translate.Changes{}, now, delta.Revision{}) // the state of the start
+		k := newKeeper(nil, slog.New(slog.DiscardHandler), nil)
+		h := newTestHistory(k, now)
 		wanted, machines := hosts{}, hosts{}
 		states := []hosts{{}} // by step
 		times := []time.Time{now}
@@ -59,6 +95,9 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 		}
 		for step := range 40 {
 			now = now.Add(time.Second)
+			if random.IntN(4) == 0 {
+				k.catchUp(t)
+			}
 			switch what := random.IntN(10); {
 			case what < 6: // a change
 				ch := translate.Changes{VirtualHosts: hosts{}, Groups: map[model.GroupID]*model.BackendGroup{}}
@@ -81,7 +120,7 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 				if random.IntN(2) == 0 || asOf >= 0 {
 					to = random.IntN(len(states))
 				}
-				out, pins := h.freeze(freeze{since: now, asOf: times[to]})
+				out, pins := h.mustFreeze(t, freeze{since: now, asOf: times[to]})
 				replace(machines, out.hosts)
 				asOf = to
 				pinned := map[model.GroupID]bool{}
@@ -107,8 +146,8 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 
 func TestHistoryThatIsNotKnown(t *testing.T) {
 	began := time.Unix(1000, 0)
-	h := newHistory(began)
-	h.freeze(freeze{since: began, asOf: began.Add(-time.Second)})
+	h := newTestHistory(nil, began)
+	h.mustFreeze(t, freeze{since: began, asOf: began.Add(-time.Second)})
 	if !h.frozen.lost || !h.holds(nil, nil) {
 		t.Error("a state from before the start is held to be known")
 	}
@@ -116,8 +155,7 @@ func TestHistoryThatIsNotKnown(t *testing.T) {
 
 func TestHistoryNamesOwnersAndForgetsTheOldest(t *testing.T) {
 	now := time.Unix(1000, 0)
-	h := newHistory(now)
-	h.take(translate.Changes{}, now, delta.Revision{})
+	h := newTestHistory(nil, now)
 	for i := range historyLimit + 10 {
 		now = now.Add(time.Second)
 		host := historyHost("a", i)
@@ -129,7 +167,10 @@ func TestHistoryNamesOwnersAndForgetsTheOldest(t *testing.T) {
 	if got := h.log[0].owners; len(got) != 1 || got[0].String() != "HTTPRoute team/a" {
 		t.Errorf("owners %v", got)
 	}
-	if _, pins := h.freeze(freeze{since: now, asOf: time.Unix(1005, 0)}); !h.frozen.lost || len(pins.Groups) > 0 {
+	if h.letGo != 10 || !h.began.Equal(time.Unix(1010, 0)) {
+		t.Errorf("%d are let go, the others begin at %s", h.letGo, h.began)
+	}
+	if _, pins := h.mustFreeze(t, freeze{since: now, asOf: time.Unix(1005, 0)}); !h.frozen.lost || len(pins.Groups) > 0 {
 		t.Error("a state older than the oldest step is held to be known")
 	}
 }
@@ -168,7 +209,8 @@ func TestHistoryNamesSomethingForEachStep(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
-			h := newHistory(now)
+			h := newHistory(nil)
+			h.begin(now)
 			h.take(c.before, now, delta.Revision{})
 			h.take(c.after, now.Add(time.Second), delta.Revision{Epoch: 1, Number: 1})
 			if len(h.log) != 1 || len(h.log[0].owners) != 1 || h.log[0].owners[0].String() != c.want {
@@ -182,7 +224,8 @@ func TestHistoryNamesSomethingForEachStep(t *testing.T) {
 // at no other; so does one that would come into its place.
 func TestHistoryHoldsServerNames(t *testing.T) {
 	now := time.Unix(1000, 0)
-	h := newHistory(now)
+	h := newHistory(nil)
+	h.begin(now)
 	owner, other := model.Object{Kind: "Gateway", Namespace: "team", Name: "a"}, model.Object{Kind: "Gateway", Namespace: "team", Name: "b"}
 	k := model.HostKey{Listener: "https-443", Host: "www.example"}
 	name := func(o model.Object, version model.TLSVersion) translate.Changes {
@@ -192,7 +235,7 @@ func TestHistoryHoldsServerNames(t *testing.T) {
 		return h.frozenText(&target{object: o, listeners: []model.ListenerID{listener}}) != ""
 	}
 	h.take(name(owner, "1.2"), now, delta.Revision{})
-	h.freeze(freeze{since: now, asOf: now})
+	h.mustFreeze(t, freeze{since: now, asOf: now})
 	if holds(owner, k.Listener) {
 		t.Error("nothing is held back yet")
 	}

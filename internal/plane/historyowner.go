@@ -6,20 +6,19 @@ import (
 	"strings"
 
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/translate"
 )
 
 // nameRest names what a step is of that changed no route and no server name: listeners,
 // the policies that a host's routes share, and, where nothing else changed, which machines
 // serve a listener. No step is of nobody.
-func (c *change) nameRest(before routing, ch translate.Changes) {
+func (c *change) nameRest(before, ch routing) {
 	listeners := map[model.ListenerID]bool{}
-	for id := range ch.Listeners {
+	for id := range ch.listeners {
 		listeners[id] = true
 	}
-	for k, v := range ch.VirtualHosts {
+	for k, v := range ch.hosts {
 		old := before.hosts[k]
-		if len(ownersOf(old, v)) > 0 {
+		if len(routeOwners(old, v)) > 0 {
 			continue
 		}
 		for _, h := range []*model.VirtualHost{old, v} {
@@ -35,7 +34,7 @@ func (c *change) nameRest(before routing, ch translate.Changes) {
 		}
 	}
 	if len(listeners) == 0 && len(c.owners) == 0 {
-		for id, v := range ch.Views {
+		for id, v := range ch.views {
 			differs := map[model.ListenerID]int{}
 			for _, view := range []*model.View{before.views[id], v} {
 				if view != nil {

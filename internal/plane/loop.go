@@ -70,7 +70,7 @@ func newLoop(p *Plane) *loop {
 	c := newCatalog(p.config.XDS)
 	l := &loop{
 		plane:        p,
-		history:      newHistory(time.Time{}),
+		history:      newHistory(p.keeper),
 		counts:       newCounts(),
 		snapshot:     snapshot.New(),
 		translator:   translate.New(p.config.Translate),
@@ -170,12 +170,14 @@ func (l *loop) take(ctx context.Context, b kube.Batch) {
 	}
 	begins := l.history.began.IsZero()
 	if begins {
-		l.history.began = l.plane.config.Now().Truncate(time.Microsecond) // what a Freeze can say
-	}
-	if begins || slices.ContainsFunc(keys, func(k snapshot.Key) bool { return k.Kind == snapshot.KindFreeze }) {
+		l.history.begin(l.plane.config.Now())
+	} else if slices.ContainsFunc(keys, func(k snapshot.Key) bool { return k.Kind == snapshot.KindFreeze }) {
 		l.followFreeze() // first: nothing of the same batch slips through
 	}
 	l.translate(keys)
+	if begins {
+		l.followFreeze() // no machine is served yet
+	}
 	for _, k := range keys {
 		if o := object(k); l.statuses[o] != nil {
 			l.due[o] = true // its own status may have been written over
@@ -338,6 +340,7 @@ func (l *loop) term(ctx context.Context) {
 		// Nothing changed, but every machine has to hear it from this epoch.
 		l.publish(delta.Revision{Epoch: t.Epoch, Number: 1}, southbound.Update{})
 		p.serving.Store(t.Epoch)
+		p.keeper.lead(t.Epoch)
 		p.metrics.leading.Set(1)
 		p.metrics.epoch.Set(float64(t.Epoch))
 		l.forbidWrites()
@@ -346,6 +349,7 @@ func (l *loop) term(ctx context.Context) {
 		l.refreshAll()
 	case !t.Held && serving != 0:
 		p.serving.Store(0)
+		p.keeper.lead(0)
 		p.metrics.leading.Set(0)
 		l.forbidWrites()
 		p.server.StepDown()

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -74,6 +75,13 @@ type Config struct {
 	Lease LeaseTimes
 	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
 	StatusRate float64
+	// HistoryFile is where revisions outlive the plane; empty keeps them in Secrets of
+	// Namespace, where every plane of the API finds them. A file is for a plane that has an
+	// API of its own.
+	HistoryFile string
+	// MayWrite says why that file is better not written to, for want of room, say; nil is
+	// never.
+	MayWrite   func(context.Context) error
 	responders *http.Client // nil is staple.Client()
 	// statusNow and statusAfter are the clock of status writes; nil is Now, and timers.
 	statusNow   func() time.Time
@@ -118,6 +126,7 @@ type Plane struct {
 	client   client.Client
 	source   *kube.Source
 	lease    *lease
+	keeper   *keeper
 	writer   *statusWriter
 	standing *infrastructure
 	machine  *registry
@@ -174,6 +183,11 @@ func New(c Config) (*Plane, error) {
 	})
 	p.writer.after = c.statusAfter
 	p.standing = newInfrastructure(p.client, c.Log)
+	var v vault = &fileVault{path: c.HistoryFile, may: c.MayWrite}
+	if c.HistoryFile == "" {
+		v = newSecretVault(p.client, func() *metav1.OwnerReference { return p.lease.owner })
+	}
+	p.keeper = newKeeper(v, c.Log, p.adopt)
 	p.machine = newRegistry(p.client, leader{p}, c.Now, c.Log)
 	p.lease = &lease{
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, log: c.Log,
@@ -242,6 +256,8 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.source.Run(work); return nil })
 	all.Go(func() error { p.writer.run(work); return nil })
 	all.Go(func() error { p.standing.run(work); return nil })
+	all.Go(func() error { p.keeper.run(work); return nil })
+	all.Go(func() error { p.keeper.write(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })
 	all.Go(func() error { p.prune(work); return nil })
 	if p.pods != nil {
@@ -378,6 +394,22 @@ func (p *Plane) ask(ctx context.Context, f func(*loop)) error {
 		return nil
 	case <-ctx.Done():
 		return errors.New("the plane's loop does not answer")
+	}
+}
+
+// adopt hands the loop steps of planes before this one.
+func (p *Plane) adopt(ctx context.Context, a adoption) error {
+	done := make(chan error, 1)
+	select {
+	case p.calls <- func(l *loop) { done <- l.adopt(a) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -278,6 +278,12 @@ func (l *loop) sourceProblems() []model.Problem {
 			Message: "the lease cannot be renewed; machines are served, statuses are not written",
 		})
 	}
+	if err := l.plane.keeper.healthy(); err != nil {
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityWarning, Subject: "Plane " + l.plane.config.Identity, Reason: "RevisionsNotKept",
+			Message: "`fairlead rollback` works, but not past a restart of this plane: " + err.Error(),
+		})
+	}
 	return problems
 }
 

@@ -1,0 +1,586 @@
+package plane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/past"
+	"fairlead.dev/internal/record"
+)
+
+const (
+	// keeperQueue is how many steps the loop may be ahead of the keeper, which packs as
+	// fast as it can and waits for nobody: it bounds what is not packed yet.
+	keeperQueue = 64
+	// keepAgain and keepAgainMost are how long the keeper waits after a failure.
+	keepAgain, keepAgainMost = time.Second, time.Minute
+	// keepLast is how long the last write may take when a plane ends.
+	keepLast = 2 * time.Second
+)
+
+var (
+	// errFenced says that another plane has written meanwhile: it leads.
+	errFenced = errors.New("another plane has written meanwhile")
+	// errTooLarge says that the state alone takes more than may be kept.
+	errTooLarge = errors.New("too large")
+	// errMoved says that the history went on in a way that what was read does not fit to:
+	// read it again.
+	errMoved = errors.New("the history has moved on")
+)
+
+// vault is where a history outlives its plane: records, of which the first is a whole
+// state and the others are steps from it on. What is there after a crash is a beginning
+// of what was written last, or all of what was there before.
+type vault interface {
+	// load returns the records that can be read. With record.ErrDamaged there were more.
+	load(ctx context.Context) ([][]byte, error)
+	// append puts records behind the others.
+	append(ctx context.Context, records [][]byte) error
+	// replace puts records into the place of all; epoch is that of the plane.
+	replace(ctx context.Context, epoch uint64, records [][]byte) error
+	// bounds are how many bytes may be kept, and how often something may be written.
+	bounds() (most int, every time.Duration)
+}
+
+// kept is a history as the keeper holds it: a state, and the steps from it on.
+type kept struct {
+	base    []byte // its record
+	at      time.Time
+	letGo   int
+	steps   []*change // packed
+	nth     uint64    // how many steps ever came before the first of these
+	upTo    uint64    // sequence of the last own step that base has in it
+	size    int       // of all records, bytes
+	rewrite bool      // what is in the vault does not begin with it
+}
+
+func (k *kept) add(c *change) {
+	k.steps = append(k.steps, c)
+	k.size += len(c.packed)
+}
+
+// keeper packs the steps of a history, and keeps them in a vault while its plane leads.
+// Nothing waits for the vault.
+type keeper struct {
+	vault vault // nil: there is none
+	log   *slog.Logger
+	// adopt hands the loop steps from before its own; it returns errMoved to be asked
+	// again.
+	adopt func(context.Context, adoption) error
+
+	items chan keeperItem
+	ended chan struct{}
+	wake  chan struct{}
+
+	mu      sync.Mutex
+	kept    kept
+	based   bool    // kept has a state
+	first   *change // names the state that the plane began with
+	bytes   int     // packed ever
+	broken  error   // a bug; nothing is kept any more
+	leads   uint64  // the epoch in which the plane leads; 0: it does not
+	trouble error   // of the vault
+
+	// Of the writer alone.
+	joined  uint64 // the epoch for which what was there before was read
+	written uint64 // steps ever that are in the vault
+}
+
+type keeperItem struct {
+	step  *change
+	base  *picture
+	began time.Time
+	rev   delta.Revision
+	leads *uint64
+}
+
+// adoption is what a vault had from before this plane.
+type adoption struct {
+	steps []*change
+	began time.Time
+	letGo int
+	lacks string
+	// replaces is the sequence of the last of the plane's own steps that these stand for.
+	replaces uint64
+}
+
+func newKeeper(v vault, log *slog.Logger, adopt func(context.Context, adoption) error) *keeper {
+	return &keeper{
+		vault: v, log: log, adopt: adopt, items: make(chan keeperItem, keeperQueue), ended: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+}
+
+func (k *keeper) put(i keeperItem) {
+	if k == nil {
+		return
+	}
+	select {
+	case k.items <- i:
+	case <-k.ended:
+	}
+}
+
+// begin takes the state that the plane begins with, before any step.
+func (k *keeper) begin(at time.Time, rev delta.Revision, p picture) {
+	k.put(keeperItem{base: &p, began: at, rev: rev})
+}
+
+// add takes a step. It is the keeper's to change from then on.
+func (k *keeper) add(c *change) { k.put(keeperItem{step: c}) }
+
+// lead says in which epoch the plane leads; in 0 it does not.
+func (k *keeper) lead(epoch uint64) { k.put(keeperItem{leads: &epoch}) }
+
+// look returns a step packed, or else what it replaced.
+func (k *keeper) look(c *change) ([]byte, picture) {
+	if k != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+	}
+	return c.packed, c.before
+}
+
+// total is how much was packed ever, bytes.
+func (k *keeper) total() int {
+	if k == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.bytes
+}
+
+// healthy is why the history would not outlive the plane; nil when it would, or is not to.
+func (k *keeper) healthy() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return errors.Join(k.broken, k.trouble)
+}
+
+// run packs until ctx is done.
+func (k *keeper) run(ctx context.Context) {
+	defer close(k.ended)
+	var p past.Packer
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case i := <-k.items:
+			if err := k.take(&p, i); err != nil {
+				k.log.Error("a bug: the history is not kept any more", "error", err)
+				k.mu.Lock()
+				k.broken = err
+				k.mu.Unlock()
+			}
+		}
+		signal(k.wake)
+	}
+}
+
+func (k *keeper) take(p *past.Packer, i keeperItem) error {
+	switch {
+	case i.leads != nil:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.leads = *i.leads
+		return nil
+	case k.broken != nil: // only this goroutine sets it
+		return nil
+	case i.base != nil && k.vault == nil:
+		return nil
+	case i.base != nil:
+		state, err := i.base.pack()
+		if err != nil {
+			return err
+		}
+		return k.base(p, i.began, i.rev, state)
+	}
+	edits, err := i.step.edits()
+	if err != nil {
+		return err
+	}
+	note, err := i.step.note()
+	if err != nil {
+		return err
+	}
+	packed, err := p.Step(i.step.at, note, edits)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i.step.packed, i.step.before, i.step.after = packed, picture{}, picture{}
+	k.bytes += len(packed)
+	if k.vault != nil {
+		k.kept.add(i.step)
+	}
+	return nil
+}
+
+func (k *keeper) base(p *past.Packer, at time.Time, rev delta.Revision, state past.State) error {
+	note, err := json.Marshal(packedBase{})
+	if err != nil {
+		return err
+	}
+	base, err := p.Base(at, note, state)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept, k.based = kept{base: base, at: at, size: len(base), rewrite: true}, true
+	k.first = &change{at: at, revision: rev}
+	return nil
+}
+
+// write keeps what is packed in the vault, until ctx is done and once more then.
+func (k *keeper) write(ctx context.Context) {
+	if k.vault == nil {
+		return
+	}
+	_, every := k.vault.bounds()
+	again := keepAgain
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
+			defer cancel()
+			_, err := k.flush(last)
+			k.note(err)
+			return
+		case <-k.wake:
+		}
+		select { // let a burst gather, and the vault rest
+		case <-ctx.Done():
+			continue
+		case <-timer.C:
+		}
+		wrote, err := k.flush(ctx)
+		if ctx.Err() != nil {
+			continue
+		}
+		k.note(err)
+		pause := time.Duration(0)
+		switch {
+		case wrote:
+			pause, again = every, keepAgain
+		case err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errFenced):
+			pause, again = again, min(2*again, keepAgainMost)
+		}
+		timer.Reset(pause)
+		if err != nil {
+			signal(k.wake)
+		}
+	}
+}
+
+// note says once what is wrong with the vault, and that it is mended.
+func (k *keeper) note(err error) {
+	if errors.Is(err, errMoved) || errors.Is(err, errFenced) {
+		return
+	}
+	k.mu.Lock()
+	was := k.trouble
+	k.trouble = err
+	k.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		k.log.Error("revisions are not kept; `fairlead rollback` works, but not past a restart of this plane", "error", err)
+	case err == nil && was != nil:
+		k.log.Info("revisions are kept again")
+	}
+}
+
+// flush brings the vault up to what is packed, when the plane leads, and says whether
+// there was anything to write.
+func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
+	if err := k.fold(); err != nil {
+		return false, err
+	}
+	k.mu.Lock()
+	epoch, ready := k.leads, k.based && k.broken == nil
+	k.mu.Unlock()
+	if epoch == 0 {
+		k.joined = 0
+	}
+	if epoch == 0 || !ready {
+		return false, nil
+	}
+	if k.joined != epoch {
+		if err := k.join(ctx, epoch); err != nil {
+			return false, err
+		}
+		k.joined = epoch
+	}
+	k.mu.Lock()
+	now := k.kept
+	now.steps = slices.Clone(now.steps)
+	k.mu.Unlock()
+	most, _ := k.vault.bounds()
+	if now.size > most {
+		return false, fmt.Errorf("routing alone takes %d bytes, packed, and %d may be kept: %w", now.size, most, errTooLarge)
+	}
+	all := now.nth + uint64(len(now.steps))
+	switch {
+	case now.rewrite || k.written < now.nth:
+		records := [][]byte{now.base}
+		for _, c := range now.steps {
+			records = append(records, c.packed)
+		}
+		if err = k.vault.replace(ctx, epoch, records); err == nil {
+			k.mu.Lock()
+			k.kept.rewrite = false // only this goroutine sets it
+			k.mu.Unlock()
+		}
+	case k.written < all:
+		var records [][]byte
+		for _, c := range now.steps[k.written-now.nth:] {
+			records = append(records, c.packed)
+		}
+		if err = k.vault.append(ctx, records); err != nil {
+			k.mu.Lock()
+			k.kept.rewrite = true
+			k.mu.Unlock()
+		}
+	}
+	if errors.Is(err, errFenced) {
+		k.log.Warn("revisions are not kept here: another plane keeps its own", "epoch", epoch)
+		k.mu.Lock()
+		if k.leads == epoch {
+			k.leads = 0
+		}
+		k.mu.Unlock()
+	}
+	if err != nil {
+		return false, err
+	}
+	wrote = now.rewrite || k.written != all
+	k.written = all
+	return wrote, nil
+}
+
+// fold takes the oldest steps into the state when there is more than may be kept.
+func (k *keeper) fold() error {
+	most, _ := k.vault.bounds()
+	k.mu.Lock()
+	now := k.kept
+	now.steps = slices.Clone(now.steps)
+	k.mu.Unlock()
+	if len(now.steps) <= historyLimit && now.size <= most || len(now.steps) == 0 {
+		return nil
+	}
+	at, _, state, err := past.UnpackBase(now.base)
+	if err != nil {
+		return err
+	}
+	n, size := 0, now.size
+	for ; n < len(now.steps) && (len(now.steps)-n > historyLimit*7/8 || size > most*7/8); n++ {
+		c := now.steps[n]
+		if err := forward(state, c); err != nil {
+			return err
+		}
+		at, size = c.at, size-len(c.packed)
+		now.upTo = max(now.upTo, c.sequence)
+		if c.count > 0 {
+			now.letGo++
+		}
+	}
+	note, err := json.Marshal(packedBase{LetGo: now.letGo})
+	if err != nil {
+		return err
+	}
+	base, err := new(past.Packer).Base(at, note, state)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.kept.size = size - len(now.base) + len(base)
+	for _, c := range k.kept.steps[len(now.steps):] {
+		k.kept.size += len(c.packed)
+	}
+	k.kept.base, k.kept.at, k.kept.letGo, k.kept.upTo = base, at, now.letGo, now.upTo
+	k.kept.steps = slices.Clone(k.kept.steps[n:])
+	k.kept.nth += uint64(n)
+	k.kept.rewrite = true
+	return nil
+}
+
+func forward(state past.State, c *change) error {
+	s, err := past.Unpack(c.packed)
+	if err != nil {
+		return err
+	}
+	return s.Forward(state)
+}
+
+// found is a history as a vault had it.
+type found struct {
+	kept
+	state past.State // after the last step
+}
+
+// read takes a history from the vault; it is nil when there is none that can be used.
+func (k *keeper) read(ctx context.Context) (*found, string, error) {
+	records, err := k.vault.load(ctx)
+	damaged := ""
+	if err != nil {
+		if !errors.Is(err, record.ErrDamaged) {
+			return nil, "", fmt.Errorf("read the revisions of planes before this one: %w", err)
+		}
+		damaged = err.Error()
+	}
+	if len(records) == 0 {
+		if damaged != "" {
+			k.log.Warn("the revisions of planes before this one are lost", "error", damaged)
+			damaged = "those of planes before this one are lost: " + damaged
+		}
+		return nil, damaged, nil
+	}
+	f, err := foundIn(records)
+	if err != nil {
+		k.log.Warn("the revisions of planes before this one cannot be used", "error", err)
+		return nil, "those of planes before this one cannot be used: " + err.Error(), nil
+	}
+	if damaged != "" {
+		k.log.Warn("the revisions of planes before this one are there in part", "error", damaged, "until", f.last())
+	}
+	return f, "", nil
+}
+
+// foundIn checks records, every value of them: whoever turns back must not find later
+// that it cannot.
+func foundIn(records [][]byte) (*found, error) {
+	at, note, state, err := past.UnpackBase(records[0])
+	if err != nil {
+		return nil, err
+	}
+	var b packedBase
+	if err := json.Unmarshal(note, &b); err != nil {
+		return nil, fmt.Errorf("read what is known of a state: %w", err)
+	}
+	known := newPicture()
+	for key, value := range state {
+		if err := known.unpack(key, value); err != nil {
+			return nil, err
+		}
+	}
+	f := &found{kept: kept{base: records[0], at: at, letGo: b.LetGo, size: len(records[0])}, state: state}
+	for _, r := range records[1:] {
+		s, err := past.Unpack(r)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Forward(state); err != nil {
+			return nil, err
+		}
+		for _, d := range s.Diffs {
+			if err := known.unpack(d.Key, state[d.Key]); err != nil {
+				return nil, err
+			}
+		}
+		c, err := packedChange(r, s)
+		if err != nil {
+			return nil, err
+		}
+		f.add(c)
+	}
+	return f, nil
+}
+
+// last is when the last of it was.
+func (f *found) last() time.Time {
+	if n := len(f.steps); n > 0 {
+		return f.steps[n-1].at
+	}
+	return f.at
+}
+
+// join puts what the vault has before what this plane has seen itself, where it reaches
+// further back. What changed in between is one step.
+func (k *keeper) join(ctx context.Context, epoch uint64) error {
+	f, lacks, err := k.read(ctx)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	own, first := k.kept, k.first
+	own.steps = slices.Clone(own.steps)
+	k.mu.Unlock()
+	if f == nil || !f.at.Before(own.at) {
+		k.mu.Lock()
+		k.kept.rewrite = true
+		k.mu.Unlock()
+		if lacks == "" {
+			return nil
+		}
+		return k.adopt(ctx, adoption{began: own.at, lacks: lacks})
+	}
+	// The plane's own steps go on from where the others end. Clocks differ: when its own
+	// are all before that, they are one step too.
+	_, _, state, err := past.UnpackBase(own.base)
+	if err != nil {
+		return err
+	}
+	a := adoption{steps: f.steps, began: f.at, letGo: f.letGo, replaces: own.upTo}
+	at, n := own.at, 0
+	for ; n < len(own.steps) && !own.steps[n].at.After(f.last()); n++ {
+		if err := forward(state, own.steps[n]); err != nil {
+			return err
+		}
+		a.replaces, first = own.steps[n].sequence, own.steps[n]
+	}
+	if !at.After(f.last()) {
+		at = f.last().Add(time.Microsecond)
+	}
+	if edits := past.Between(f.state, state); len(edits) > 0 {
+		between, err := stepBetween(at, first.revision, epoch, edits)
+		if err != nil {
+			return err
+		}
+		a.steps = append(a.steps, between)
+	}
+	if err := k.adopt(ctx, a); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	joined := kept{base: f.base, at: f.at, letGo: f.letGo, size: len(f.base), nth: k.kept.nth, upTo: a.replaces, rewrite: true}
+	for _, c := range slices.Concat(a.steps, k.kept.steps[n:]) {
+		joined.add(c)
+	}
+	k.kept = joined
+	return nil
+}
+
+// stepBetween is a step made of what differs.
+func stepBetween(at time.Time, rev delta.Revision, epoch uint64, edits []past.Edit) (*change, error) {
+	if rev.Epoch == 0 {
+		rev.Epoch = epoch
+	}
+	before, after := newPicture(), newPicture()
+	for _, e := range edits {
+		if err := errors.Join(before.unpack(e.Key, e.Before), after.unpack(e.Key, e.After)); err != nil {
+			return nil, err
+		}
+	}
+	c := &change{
+		at: at, revision: rev, count: after.size(), before: before, after: after, owners: ownersOf(before.routing, after.routing),
+	}
+	note, err := c.note()
+	if err != nil {
+		return nil, err
+	}
+	c.packed, err = new(past.Packer).Step(at, note, edits)
+	c.before, c.after = picture{}, picture{}
+	return c, err
+}
