@@ -7,26 +7,31 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/dynamic"
 
+	"fairlead.dev/deploy/crd"
 	"fairlead.dev/internal/bundle"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/version"
 )
 
 func newSupportBundle() *cobra.Command {
-	var plane, agent, kubeconfig, file string
+	var plane, agent, kubeconfig, file, runDir string
 	c := &cobra.Command{
 		Use:     "support-bundle",
 		Short:   "Collect status, metrics and resources into one archive",
 		GroupID: groupData,
 		Long: `Collect what somebody needs to help with a problem into one .tar.gz: the plane's
-and this machine's agent's health, metrics and status, and the resources that
-routing is made of. Secrets are never collected. What cannot be had is named in
-the archive's index.txt and on the terminal; the rest is there.`,
+and this machine's agent's health, metrics and status, what the plane that leads
+knows of all machines, routes, backends and revisions, the ends of the logs (the
+journal of units fairlead*, Envoy's log), and the resources that routing is made of.
+Secrets are never collected, and private keys are taken out of logs. What cannot be
+had is named in the archive's index.txt and on the terminal; the rest is there.`,
 		Example: `  fairlead support-bundle
   fairlead support-bundle --file /tmp/fairlead.tar.gz`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -47,7 +52,9 @@ the archive's index.txt and on the terminal; the rest is there.`,
 				return []byte(version.String() + "\n"), nil
 			}}}
 			parts = append(parts, consoleParts("plane", planeClient)...)
+			parts = append(parts, leaderParts(planeClient)...)
 			parts = append(parts, consoleParts("agent", agentClient)...)
+			parts = append(parts, bundle.Journal("logs/journal.txt"), bundle.Tail("logs/envoy.log", filepath.Join(runDir, "envoy.log")))
 			parts = append(parts, resourceParts(kubeconfig)...)
 			return writeBundle(c.Context(), c.ErrOrStderr(), file, root, now, parts)
 		},
@@ -55,6 +62,7 @@ the archive's index.txt and on the terminal; the rest is there.`,
 	consoleFlag(c, &plane)
 	c.Flags().StringVar(&agent, "agent-console", "http://"+defaultAgentConsole, "URL of this machine's agent's console")
 	kubeconfigFlag(c, &kubeconfig)
+	c.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "the agent's run directory, where Envoy's log is")
 	c.Flags().StringVarP(&file, "file", "f", "", "archive to write (default fairlead-support-<time>.tar.gz here)")
 	return c
 }
@@ -71,6 +79,21 @@ func consoleParts(name string, client console.Client) []bundle.Part {
 	}
 }
 
+// leaderParts are what only the plane that leads knows; a standby has it asked.
+func leaderParts(client console.Client) []bundle.Part {
+	var parts []bundle.Part
+	for name, path := range map[string]string{
+		"machines-status": console.StatusPath + "?" + console.OfLeader, "revisions": console.RevisionsPath, "routes": console.RoutesPath, "backends": console.BackendsPath,
+	} {
+		parts = append(parts, bundle.Part{
+			Name:  "leader/" + name + ".json",
+			Fetch: func(ctx context.Context) ([]byte, error) { return client.Get(ctx, path) },
+		})
+	}
+	slices.SortFunc(parts, func(a, b bundle.Part) int { return strings.Compare(a.Name, b.Name) })
+	return parts
+}
+
 // resourceParts asks the API; where there is no way to it, its one part says why.
 func resourceParts(kubeconfig string) []bundle.Part {
 	var client dynamic.Interface
@@ -81,7 +104,11 @@ func resourceParts(kubeconfig string) []bundle.Part {
 	if err != nil {
 		return []bundle.Part{{Name: "resources", Fetch: func(context.Context) ([]byte, error) { return nil, err }}}
 	}
-	return bundle.Resources(client)
+	kinds, err := bundle.Kinds(crd.All(crd.Experimental)...)
+	if err != nil {
+		return []bundle.Part{{Name: "resources", Fetch: func(context.Context) ([]byte, error) { return nil, err }}}
+	}
+	return bundle.Resources(client, kinds)
 }
 
 // writeBundle writes beside the file and renames, so that a file with that name is

@@ -330,7 +330,7 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 	for {
 		rows, err := planeConsole.Backends(ctx, "")
 		if err != nil {
-			return fmt.Errorf("%s is drained, but how many flows are left is not known: %w (does the plane run there? --plane-console names another)", d, err)
+			return fmt.Errorf("%s is drained, but how many flows are left is not known: %w", d, asked(err))
 		}
 		flows, known, begun := d.left(rows)
 		rest := max(0, time.Until(began.Add(cmp.Or(limit, d.drainTime(rows))))).Round(time.Second)

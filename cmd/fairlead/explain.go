@@ -67,7 +67,9 @@ plane, and each step names file and line.`,
 				if err != nil {
 					return err
 				}
-				if e, err = client.Explain(c.Context(), options); err != nil {
+				if e, err = client.Explain(c.Context(), options); errors.As(err, &console.Standby{}) {
+					return err
+				} else if err != nil {
 					return fmt.Errorf("%w (does the plane run there? --plane-console names another; -f explains manifests)", err)
 				}
 			}
@@ -120,7 +122,7 @@ func explainFlow(c *cobra.Command, o explain.Options, machine, address, output s
 	}
 	e, err := client.ExplainFlow(c.Context(), request)
 	if err != nil {
-		return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+		return asked(err)
 	}
 	if output != "text" {
 		return printAs(c.OutOrStdout(), output, e)

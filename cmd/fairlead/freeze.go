@@ -112,11 +112,11 @@ the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the
 			}
 			list, err := planeConsole.Revisions(c.Context())
 			if err != nil {
-				return fmt.Errorf("%w (does the leading plane run there? --plane-console names another)", err)
+				return asked(err)
 			}
-			status, err := planeConsole.Status(c.Context())
+			status, err := planeConsole.LeaderStatus(c.Context())
 			if err != nil {
-				return err
+				return asked(err)
 			}
 			to, err := findRevision(list, delta.Revision{Epoch: status.Plane.Epoch, Number: status.Plane.Revision}, args[0])
 			if err != nil {
@@ -227,7 +227,7 @@ while no plane ran is one revision.`,
 			}
 			list, err := planeConsole.Revisions(c.Context())
 			if err != nil {
-				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+				return asked(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, list)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -51,12 +50,13 @@ func newShow(s show) *cobra.Command {
 	c := &cobra.Command{
 		Use: s.use, Short: s.short, Long: s.long, Example: s.example, GroupID: groupPeople, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			status, err := askStatus(c.Context(), address)
+			client, err := consoleClient("plane-console", address)
 			if err != nil {
 				return err
 			}
-			if !status.Plane.Leading && status.Plane.Leader != "" {
-				fmt.Fprintf(c.ErrOrStderr(), "this plane is a standby: machines report to the leader at %s, ask there\n", status.Plane.Leader)
+			status, err := client.LeaderStatus(c.Context())
+			if err != nil {
+				return asked(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, s.value(status))

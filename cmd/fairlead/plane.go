@@ -183,11 +183,12 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	group.Go(func() error {
 		return console.Serve(ctx, listener, console.Config{
 			Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
+			Standby: shown.standby,
 			Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Routes: shown.routes, Backends: shown.backends, Flows: shown.flows,
 		})
 	})
 	group.Go(func() error {
-		return f.serve(ctx, bind, advertise, shown, metrics, log, func(ctx context.Context, api embedded.API) error {
+		return f.serve(ctx, bind, advertise, consoleAt(listener.Addr(), advertise), shown, metrics, log, func(ctx context.Context, api embedded.API) error {
 			if beside == nil {
 				return nil
 			}
@@ -222,7 +223,7 @@ func outlive(user, ctx context.Context, log *slog.Logger, run func(context.Conte
 }
 
 // serve runs the API, the plane on it, and what runs beside. The API ends last.
-func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, shown *served, metrics *prometheus.Registry, log *slog.Logger, beside func(context.Context, embedded.API) error) (err error) {
+func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, consoleAddress string, shown *served, metrics *prometheus.Registry, log *slog.Logger, beside func(context.Context, embedded.API) error) (err error) {
 	api, err := f.startAPI(ctx, bind, advertise, log)
 	if err != nil {
 		return err
@@ -252,6 +253,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 		Identity:         f.identity(),
 		AgentAddress:     net.JoinHostPort(bind.String(), strconv.Itoa(int(f.agentPort))),
 		AdvertiseAddress: net.JoinHostPort(advertise.String(), strconv.Itoa(int(f.agentPort))),
+		ConsoleAddress:   consoleAddress,
 		Log:              log,
 		Now:              time.Now,
 		TTL:              f.machineTTL,
@@ -283,6 +285,16 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, show
 	})
 	group.Go(func() error { return beside(ctx, api) })
 	return group.Wait()
+}
+
+// consoleAt is where others are told that the console is: a listener at every address is
+// reached at the machine's.
+func consoleAt(listens net.Addr, advertise netip.Addr) string {
+	at, err := netip.ParseAddrPort(listens.String())
+	if err != nil || !at.Addr().IsUnspecified() {
+		return listens.String()
+	}
+	return netip.AddrPortFrom(advertise, at.Port()).String()
 }
 
 // outside reports whether the API is one that exists.

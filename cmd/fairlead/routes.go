@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +36,7 @@ of the wildcard that takes it.`,
 			}
 			rows, err := planeConsole.Routes(c.Context(), host, namespace)
 			if err != nil {
-				return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+				return asked(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, rows)

@@ -71,6 +71,14 @@ func (s *served) status(ctx context.Context) model.Status {
 	return status
 }
 
+// standby is why the plane does not know what machines do.
+func (s *served) standby() error {
+	if r := s.running.Load(); r != nil {
+		return r.Standby()
+	}
+	return nil // it says itself that it is starting
+}
+
 func (s *served) routes(ctx context.Context, host, namespace string) ([]model.RouteRow, error) {
 	if r := s.running.Load(); r != nil {
 		return r.Routes(ctx, plane.RouteFilter{Host: host, Namespace: namespace})

@@ -66,8 +66,8 @@ func asked(err error) error {
 		return nil
 	case errors.As(err, &answer) && errors.Is(err, console.ErrNone):
 		return errors.New(answer.Line)
-	case errors.As(err, &answer):
-		return err // the plane runs there
+	case errors.As(err, &answer), errors.As(err, &console.Standby{}):
+		return err // a plane runs there
 	}
 	return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
 }

@@ -1,7 +1,7 @@
 // Package bundle collects what somebody needs to help with a problem into one
-// archive: status, metrics, health and the resources that routing is made of.
+// archive: status, metrics, health, logs and the resources that routing is made of.
 //
-// It never collects Secrets, and it takes what it can get: a part that cannot be
+// It never collects Secrets, takes private keys out of whatever else it finds, and takes what it can get: a part that cannot be
 // had is named with its error in the archive's index, and the rest is there.
 package bundle
 
@@ -48,6 +48,7 @@ func Write(ctx context.Context, w io.Writer, root string, now time.Time, perPart
 	var outcomes []Outcome
 	for _, p := range parts {
 		body, err := fetch(ctx, p, perPart)
+		body = scrub(body)
 		outcomes = append(outcomes, Outcome{Name: p.Name, Bytes: len(body), Err: err})
 		if len(body) == 0 {
 			continue
@@ -76,7 +77,7 @@ func fetch(ctx context.Context, p Part, limit time.Duration) ([]byte, error) {
 
 func index(now time.Time, outcomes []Outcome) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Fairlead support bundle, %s\nSecrets are never collected.\n\n", now.UTC().Format(time.RFC3339))
+	fmt.Fprintf(&b, "Fairlead support bundle, %s\nSecrets are never collected, and private keys are taken out of logs.\n\n", now.UTC().Format(time.RFC3339))
 	sorted := slices.Clone(outcomes)
 	slices.SortFunc(sorted, func(x, y Outcome) int { return strings.Compare(x.Name, y.Name) })
 	for _, o := range sorted {

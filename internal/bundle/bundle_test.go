@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+
+	"fairlead.dev/deploy/crd"
 )
 
 func read(t *testing.T, archive []byte) map[string]string {
@@ -81,13 +86,17 @@ func TestResourcesLeaveSecretsAndNoiseOut(t *testing.T) {
 		}}
 	}
 	kinds := map[schema.GroupVersionResource]string{}
+	collected, err := Kinds(crd.All(crd.Experimental)...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range collected {
 		kinds[r] = "List"
 	}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds,
 		object("v1", "Service", "app"), object("v1", "Secret", "key"))
 	var out bytes.Buffer
-	outcomes, err := Write(t.Context(), &out, "b", time.Unix(0, 0), time.Minute, Resources(client))
+	outcomes, err := Write(t.Context(), &out, "b", time.Unix(0, 0), time.Minute, Resources(client, collected))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,5 +115,68 @@ func TestResourcesLeaveSecretsAndNoiseOut(t *testing.T) {
 				t.Errorf("%s holds %q", name, never)
 			}
 		}
+	}
+}
+
+// Every kind that is defined is collected, and Secrets are not.
+func TestEveryKindIsCollected(t *testing.T) {
+	kinds, err := Kinds(crd.All(crd.Experimental)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collected := map[string]bool{}
+	for _, k := range kinds {
+		collected[k.Resource] = true
+	}
+	definitions := 0
+	for _, files := range crd.All(crd.Experimental) {
+		if err := fs.WalkDir(files, ".", func(path string, _ fs.DirEntry, err error) error {
+			body, _ := fs.ReadFile(files, path) // none of a folder
+			if bytes.Contains(body, []byte("kind: CustomResourceDefinition\n")) {
+				definitions++
+				if plural := path[strings.LastIndexByte(path, '_')+1 : len(path)-len(".yaml")]; !collected[plural] {
+					t.Errorf("%s is not collected", plural)
+				}
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if definitions < 20 || len(kinds) < definitions || collected["secrets"] {
+		t.Errorf("%d definitions, %d kinds: %v", definitions, len(kinds), kinds)
+	}
+}
+
+// Keys that somebody wrote where none belong do not travel.
+func TestPrivateKeysAreTakenOut(t *testing.T) {
+	const planted = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"
+	const pem = "-----BEGIN EC PRIVATE KEY-----\n" + planted + "\n-----END EC PRIVATE KEY-----"
+	log := filepath.Join(t.TempDir(), "envoy.log")
+	lines := strings.Repeat("a line\n", tailBytes/4) + strings.ReplaceAll(pem, "\n", `\n`) + "\nthe last line\n"
+	if err := os.WriteFile(log, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	outcomes, err := Write(t.Context(), &out, "b", time.Unix(0, 0), time.Minute, []Part{
+		Tail("logs/envoy.log", log),
+		Tail("logs/none", log+".none"),
+		{"half.txt", func(context.Context) ([]byte, error) { return []byte("before\n" + pem[:60]), nil }},
+		{"status.json", func(context.Context) ([]byte, error) { return []byte("{\"a\": \"" + pem + "\", \"b\": 1}"), nil }},
+	})
+	if err != nil || outcomes[1].Err == nil {
+		t.Fatalf("%+v, %v", outcomes, err)
+	}
+	files := read(t, out.Bytes())
+	for name, body := range files {
+		if strings.Contains(body, planted[:8]) {
+			t.Errorf("%s has the key", name)
+		}
+	}
+	if body := files["b/logs/envoy.log"]; len(body) > tailBytes || !strings.HasPrefix(body, "a line\n") || !strings.HasSuffix(body, "\nthe last line\n") {
+		t.Errorf("the tail has %d bytes", len(body))
+	}
+	if !strings.Contains(files["b/status.json"], `"b": 1`) || !strings.HasPrefix(files["b/half.txt"], "before\n[redacted") {
+		t.Errorf("%q, %q", files["b/status.json"], files["b/half.txt"])
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,37 +16,67 @@ import (
 // lastApplied is kubectl's copy of the manifest; it repeats the object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// collected lists the resources of a bundle. Secrets are not among them, and
-// must not be added.
-var collected = [...]schema.GroupVersionResource{
+// standing lists the resources of a bundle that every cluster has. Secrets are not among
+// them, and must not be added; nor are ConfigMaps, in which people put anything.
+var standing = [...]schema.GroupVersionResource{
 	{Version: "v1", Resource: "namespaces"},
 	{Version: "v1", Resource: "services"},
 	{Version: "v1", Resource: "events"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
-	{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gatewayclasses"},
-	{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"},
-	{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "listenersets"},
-	{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"},
-	{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "grpcroutes"},
-	{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "backendtlspolicies"},
-	{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "referencegrants"},
-	{Group: "contour.heptio.com", Version: "v1beta1", Resource: "ingressroutes"},
-	{Group: "contour.heptio.com", Version: "v1beta1", Resource: "tlscertificatedelegations"},
-	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "machines"},
-	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "addresspools"},
-	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "bgppeers"},
-	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "clientpolicies"},
-	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "routepolicies"},
-	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "backendpolicies"},
-	{Group: "fairlead.dev", Version: "v1alpha1", Resource: "freezes"},
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 }
 
-// Resources returns a part for each kind that routing depends on: one YAML file
-// a kind that `fairlead translate -f` reads, without managed fields.
-func Resources(client dynamic.Interface) []Part {
+// Kinds are the resources of a bundle: those that every cluster has, and all that the
+// definitions define, so that none can be forgotten.
+func Kinds(definitions ...fs.FS) ([]schema.GroupVersionResource, error) {
+	kinds := slices.Clone(standing[:])
+	for _, files := range definitions {
+		err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			body, err := fs.ReadFile(files, path)
+			if err != nil {
+				return err
+			}
+			for _, document := range bytes.Split(body, []byte("\n---\n")) {
+				var d definition
+				if err := yaml.Unmarshal(document, &d); err != nil {
+					return fmt.Errorf("read the definition %s: %w", path, err)
+				}
+				for _, v := range d.Spec.Versions {
+					if d.Kind == "CustomResourceDefinition" && v.Storage {
+						kinds = append(kinds, schema.GroupVersionResource{Group: d.Spec.Group, Version: v.Name, Resource: d.Spec.Names.Plural})
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return kinds, nil
+}
+
+// definition is what a bundle needs of a CustomResourceDefinition.
+type definition struct {
+	Kind string `json:"kind"`
+	Spec struct {
+		Group    string                  `json:"group"`
+		Names    struct{ Plural string } `json:"names"`
+		Versions []struct {
+			Name    string `json:"name"`
+			Storage bool   `json:"storage"`
+		} `json:"versions"`
+	} `json:"spec"`
+}
+
+// Resources returns a part for each kind: one YAML file a kind that `fairlead translate
+// -f` reads, without managed fields.
+func Resources(client dynamic.Interface, kinds []schema.GroupVersionResource) []Part {
 	var parts []Part
-	for _, r := range collected {
+	for _, r := range kinds {
 		parts = append(parts, Part{
 			Name:  "resources/" + r.Resource + ".yaml",
 			Fetch: func(ctx context.Context) ([]byte, error) { return dump(ctx, client, r) },

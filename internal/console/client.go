@@ -23,10 +23,17 @@ type Client struct {
 	HTTP *http.Client
 }
 
-// Status asks a plane's console for its status.
-func (c Client) Status(ctx context.Context) (model.Status, error) {
+// Status asks a plane's console for the plane's own status.
+func (c Client) Status(ctx context.Context) (model.Status, error) { return c.status(ctx, StatusPath) }
+
+// LeaderStatus asks a plane's console for the status of the plane that leads.
+func (c Client) LeaderStatus(ctx context.Context) (model.Status, error) {
+	return c.status(ctx, StatusPath+"?"+OfLeader)
+}
+
+func (c Client) status(ctx context.Context, path string) (model.Status, error) {
 	var s model.Status
-	body, err := c.Get(ctx, StatusPath)
+	body, err := c.Get(ctx, path)
 	if err != nil {
 		return s, err
 	}
@@ -57,9 +64,24 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 	}
 	if response.StatusCode != http.StatusOK {
 		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+		if response.StatusCode == http.StatusMisdirectedRequest {
+			return body, standbyAnswer{line}
+		}
 		return body, AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound}
 	}
 	return body, nil
+}
+
+// standbyAnswer is what a Standby says, read from its console.
+type standbyAnswer struct{ line string }
+
+// Error implements error.
+func (a standbyAnswer) Error() string { return a.line }
+
+// As makes a Standby of it, of which nothing but the text is known.
+func (a standbyAnswer) As(target any) bool {
+	_, is := target.(*Standby)
+	return is
 }
 
 // AnswerError is an answer of a console that is no success: the console is there. It is

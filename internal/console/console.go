@@ -52,7 +52,10 @@ type Config struct {
 	// none.
 	Backends func(ctx context.Context, of string) ([]model.BackendStatus, error)
 	Flows    func(ctx context.Context, f FlowFilter) (model.FlowList, error)
-	Log      *slog.Logger
+	// Standby is why the process does not know what is asked of it: a Standby; nil where it
+	// does, or always does.
+	Standby func() error
+	Log     *slog.Logger
 }
 
 // Handler serves /healthz, /readyz, /metrics and, where there are any, the status and
@@ -63,7 +66,7 @@ func Handler(c Config) http.Handler {
 	mux.HandleFunc("GET /readyz", check(c.Health.Readyz))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	if c.Status != nil {
-		mux.HandleFunc("GET "+StatusPath, func(w http.ResponseWriter, r *http.Request) {
+		own := func(w http.ResponseWriter, r *http.Request) {
 			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -71,25 +74,33 @@ func Handler(c Config) http.Handler {
 			}
 			w.Header().Set("Content-Type", "application/json")
 			writeBody(w, append(body, '\n'))
+		}
+		leaders := led(c, own)
+		mux.HandleFunc("GET "+StatusPath, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == OfLeader {
+				leaders(w, r)
+				return
+			}
+			own(w, r)
 		})
 	}
 	if c.Explain != nil {
-		mux.HandleFunc("GET "+ExplainPath, explainHandler(c.Explain))
+		mux.HandleFunc("GET "+ExplainPath, led(c, explainHandler(c.Explain)))
 	}
 	if c.ExplainFlow != nil {
-		mux.HandleFunc("GET "+ExplainFlowPath, explainFlowHandler(c.ExplainFlow))
+		mux.HandleFunc("GET "+ExplainFlowPath, led(c, explainFlowHandler(c.ExplainFlow)))
 	}
 	if c.Routes != nil {
-		mux.HandleFunc("GET "+RoutesPath, routesHandler(c.Routes))
+		mux.HandleFunc("GET "+RoutesPath, led(c, routesHandler(c.Routes)))
 	}
 	if c.Backends != nil {
-		mux.HandleFunc("GET "+BackendsPath, backendsHandler(c.Backends))
+		mux.HandleFunc("GET "+BackendsPath, led(c, backendsHandler(c.Backends)))
 	}
 	if c.Flows != nil {
-		mux.HandleFunc("GET "+FlowsPath, flowsHandler(c.Flows))
+		mux.HandleFunc("GET "+FlowsPath, led(c, flowsHandler(c.Flows)))
 	}
 	if c.Revisions != nil {
-		mux.HandleFunc("GET "+RevisionsPath, revisionsHandler(c.Revisions))
+		mux.HandleFunc("GET "+RevisionsPath, led(c, revisionsHandler(c.Revisions)))
 	}
 	return mux
 }

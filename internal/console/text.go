@@ -25,7 +25,8 @@ type TextOptions struct {
 func WriteText(w io.Writer, s model.Status, o TextOptions) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	writePlane(b, s.Plane, o)
-	if s.Machines != nil { // else nothing is known yet, which is not the same as none
+	// Else nothing is known yet, which is not the same as none; nor does a standby know.
+	if s.Machines != nil && (s.Plane.Leading || s.Plane.Leader == "") {
 		writeMachines(b, s.Machines, o)
 		writeListeners(b, s.Listeners, o)
 		writeRoutes(b, s.Routes, o)
@@ -57,7 +58,11 @@ func writePlane(w io.Writer, p model.PlaneStatus, o TextOptions) {
 		p.Identity, role, age(o.Now, p.Started), p.Epoch, p.Revision, p.Version)
 	writeFreeze(w, p.Freeze, o)
 	if !p.Leading && p.Leader != "" {
-		fmt.Fprintln(w, "           machines report to the leader: ask there what they run")
+		fmt.Fprint(w, "           machines report to the leader: ask there what they run")
+		if p.LeaderConsole != "" {
+			fmt.Fprint(w, ", its console is at ", p.LeaderConsole)
+		}
+		fmt.Fprintln(w)
 	}
 }
 

@@ -24,6 +24,9 @@ type PlaneStatus struct {
 	Identity string    `json:"identity"`
 	Leading  bool      `json:"leading"`
 	Leader   string    `json:"leader,omitempty"` // host:port of the leader's agent endpoint
+	// LeaderConsole is host:port of the leader's console, as far as known: at its machine
+	// when that is a loopback address.
+	LeaderConsole string `json:"leaderConsole,omitempty"`
 	Epoch    uint64    `json:"epoch"`
 	Revision uint64    `json:"revision"`
 	Started  time.Time `json:"started"`
@@ -52,6 +55,8 @@ type Revision struct {
 	Owners  []Object `json:"owners"`
 	// Held is set when a Freeze holds it back.
 	Held bool `json:"held,omitempty"`
+	// Kept is set once it would outlive the plane.
+	Kept bool `json:"kept,omitempty"`
 	// First is the oldest state that is known: LetGo revisions before it are no more, and
 	// Lacks says why none of a plane before this one are.
 	First bool   `json:"first,omitempty"`

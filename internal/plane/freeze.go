@@ -172,7 +172,7 @@ func (l *loop) revisions() []model.Revision {
 		}
 		out = append(out, model.Revision{
 			Number: step.revision.Number, Epoch: step.revision.Epoch, At: step.at, Changes: step.count, Owners: step.owners,
-			Held: h.frozen != nil && step.at.After(h.frozen.asOf),
+			Held: h.frozen != nil && step.at.After(h.frozen.asOf), Kept: h.keeper.has(step),
 		})
 	}
 	return append(out, model.Revision{At: h.began, Epoch: l.rev.Epoch, First: true, LetGo: h.letGo, Lacks: h.lacks})

@@ -72,6 +72,7 @@ type change struct {
 	// What it replaced, and by what; or, once the keeper has got to it, both packed.
 	before, after picture
 	packed        []byte
+	kept          bool // the vault has it
 }
 
 // freezeMark says what a Freeze held that said no time itself.

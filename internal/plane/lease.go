@@ -31,6 +31,8 @@ const (
 	EpochAnnotation = "fairlead.dev/epoch"
 	// AddressAnnotation of the Lease is host:port of its holder's agent endpoint.
 	AddressAnnotation = "fairlead.dev/address"
+	// ConsoleAnnotation of the Lease is host:port of its holder's console.
+	ConsoleAnnotation = "fairlead.dev/console"
 )
 
 // LeaseTimes are how leadership is kept. All three are measured by each plane's own
@@ -56,6 +58,8 @@ type term struct {
 	Renewing bool
 	// Leader is host:port of the present holder, as far as known.
 	Leader string
+	// Identity and Console are its name and host:port of its console.
+	Identity, Console string
 }
 
 // lease is the Lease as an election's lock. Taking it raises the epoch in the same
@@ -64,6 +68,7 @@ type lease struct {
 	client   client.Client
 	identity string
 	address  string
+	console  string                 // empty: there is none to be told of
 	owner    *metav1.OwnerReference // of the Lease, once it is written; nil: none
 	log      *slog.Logger
 	changed  func() // called after the term changed, without locks held
@@ -179,11 +184,13 @@ func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	}
 	l.at = at
 	if h := holder(at); h != l.identity {
-		address := ""
+		address, console := "", ""
 		if h != "" {
-			address = at.Annotations[AddressAnnotation]
+			address, console = at.Annotations[AddressAnnotation], at.Annotations[ConsoleAnnotation]
 		}
-		l.change(func(t *term) { t.Held, t.Renewing, t.Leader = false, false, address })
+		l.change(func(t *term) {
+			t.Held, t.Renewing, t.Leader, t.Identity, t.Console = false, false, address, h, console
+		})
 	}
 	return at, nil
 }
@@ -202,8 +209,13 @@ func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord)
 		return err
 	}
 	l.at = at
-	l.change(func(t *term) { *t = term{Epoch: epoch, Held: true, Renewing: true, Leader: l.address} })
+	l.change(func(t *term) { *t = l.held(epoch) })
 	return nil
+}
+
+// held is the term of this plane's leadership.
+func (l *lease) held(epoch uint64) term {
+	return term{Epoch: epoch, Held: true, Renewing: true, Leader: l.address, Identity: l.identity, Console: l.console}
 }
 
 // Update takes, renews or gives back the Lease, whichever the record says.
@@ -244,6 +256,7 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 		maps.Copy(next.Annotations, l.annotations(epoch))
 	} else {
 		delete(next.Annotations, AddressAnnotation)
+		delete(next.Annotations, ConsoleAnnotation)
 	}
 	if err := l.client.Update(ctx, next); err != nil {
 		if apierrors.IsConflict(err) {
@@ -254,16 +267,16 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 	l.at = next
 	l.change(func(t *term) {
 		if mine {
-			*t = term{Epoch: epoch, Held: true, Renewing: true, Leader: l.address}
+			*t = l.held(epoch)
 		} else {
-			t.Held, t.Renewing, t.Leader = false, false, ""
+			t.Held, t.Renewing, t.Leader, t.Identity, t.Console = false, false, "", "", ""
 		}
 	})
 	return nil
 }
 
 func (l *lease) annotations(epoch uint64) map[string]string {
-	return map[string]string{EpochAnnotation: strconv.FormatUint(epoch, 10), AddressAnnotation: l.address}
+	return map[string]string{EpochAnnotation: strconv.FormatUint(epoch, 10), AddressAnnotation: l.address, ConsoleAnnotation: l.console}
 }
 
 // RecordEvent is where the election would record an event; logs say the same.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/kube"
@@ -52,7 +53,9 @@ type Config struct {
 	// AdvertiseAddress is host:port at which agents reach this plane. Empty is the
 	// address that is listened on.
 	AdvertiseAddress string
-	Log              *slog.Logger // required
+	// ConsoleAddress is host:port of this plane's console, as others are told of it.
+	ConsoleAddress string
+	Log            *slog.Logger // required
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Random spreads retries; nil is seeded by the runtime.
@@ -190,7 +193,7 @@ func New(c Config) (*Plane, error) {
 	p.keeper = newKeeper(v, c.Log, p.adopt)
 	p.machine = newRegistry(p.client, leader{p}, c.Now, c.Log)
 	p.lease = &lease{
-		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, log: c.Log,
+		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, log: c.Log,
 		changed: func() { signal(p.signals.term) },
 	}
 	return p, nil
@@ -453,6 +456,19 @@ func (p *Plane) Status(ctx context.Context) model.Status {
 		s.Problems = []model.Problem{{Severity: model.SeverityError, Subject: "Plane " + p.config.Identity, Reason: "NotRunning", Message: err.Error()}}
 	}
 	return s
+}
+
+// Standby is why this plane does not know what machines do: a console.Standby when another
+// one leads. It is nil when it leads.
+func (p *Plane) Standby() error {
+	switch t := p.lease.current(); {
+	case t.Held:
+		return nil
+	case t.Leader == "":
+		return errors.New("no plane leads yet, and only one that leads knows what machines do")
+	default:
+		return console.Standby{Leader: t.Identity, Agents: t.Leader, Console: t.Console}
+	}
 }
 
 // Missing returns the kinds that the API does not serve.

@@ -105,8 +105,13 @@ func (l *loop) status() model.Status {
 
 func (p *Plane) planeStatus(revision uint64, f *model.FreezeStatus) model.PlaneStatus {
 	t := p.lease.current()
+	console := t.Console
+	if t.Held {
+		console = ""
+	}
 	return model.PlaneStatus{
-		Version: version.String(), Identity: p.config.Identity, Started: p.started,
+		LeaderConsole: console,
+		Version:       version.String(), Identity: p.config.Identity, Started: p.started,
 		Leading: p.serving.Load() != 0, Leader: t.Leader, Epoch: t.Epoch, Revision: revision, Freeze: f,
 	}
 }

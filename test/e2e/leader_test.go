@@ -54,15 +54,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 	// The first plane has the lease; it is handed to plane-1, as an operator may.
 	first := s.leadership(t, planes[one.Name], false, api.Endpoint())
-	s.await(t, "the lease to be plane-1's", func(ctx context.Context) error {
-		lease, err := s.api.Resource(leases).Namespace("fairlead-system").Get(ctx, "fairlead-plane", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		patch := fmt.Sprintf(`{"metadata": {"resourceVersion": %q}, "spec": {"holderIdentity": %q}}`, lease.GetResourceVersion(), first.identity)
-		_, err = s.api.Resource(leases).Namespace("fairlead-system").Patch(ctx, "fairlead-plane", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		return err // a conflict with the holder's renewal is tried again
-	})
+	s.handLease(t, first.identity)
 	leading := s.leadership(t, planes[one.Name], true, planes[one.Name].Endpoint())
 	s.leadership(t, planes[two.Name], false, planes[one.Name].Endpoint())
 	s.leadership(t, api, false, planes[one.Name].Endpoint())
@@ -87,6 +79,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	s.awaitConditions(t, "HTTPRoute lead/app", programmed)
 	s.awaitAnswer(t, request{host: "lead.example.com"}, 200, "os1-a")
 
+	before := s.keptRevision(t, planes[one.Name].Machine)
 	f := s.startTraffic(t, "lead.example.com")
 	killed := s.Now()
 	planes[one.Name].Process.Kill9()
@@ -116,12 +109,52 @@ func TestStandbyTakesOver(t *testing.T) {
 	s.awaitConditions(t, "HTTPRoute lead/app", programmed)
 	s.awaitAnswer(t, request{host: "lead.example.com"}, 200, "os1-b")
 
+	// Whoever leads now, plane-2 is to: it has never shared a disk with plane-1, and yet
+	// knows what that has sent, and turns back to it.
+	if next != planes[two.Name] {
+		second := s.leadership(t, planes[two.Name], false, next.Endpoint())
+		s.handLease(t, second.identity)
+		next = planes[two.Name]
+		s.leadership(t, next, true, next.Endpoint())
+	}
+	name := fmt.Sprintf("%d/%d", before.Epoch, before.Number)
+	s.await(t, "plane-2 to know revision "+name, func(ctx context.Context) error {
+		for _, r := range s.revisions(t, next.Machine) {
+			if r.Epoch == before.Epoch && r.Number == before.Number {
+				return nil
+			}
+		}
+		return errors.New("it is not listed")
+	})
+	if status, out, errs := s.run(t, next.Machine, "rollback", name, "--kubeconfig", kubeconfig); status != 0 {
+		t.Fatalf("rollback ended with %d: %s%s", status, out, errs)
+	}
+	s.awaitAnswer(t, request{host: "lead.example.com"}, 200, "os1-a")
+	if status, out, errs := s.run(t, next.Machine, "unfreeze", "--kubeconfig", kubeconfig); status != 0 {
+		t.Fatalf("unfreeze ended with %d: %s%s", status, out, errs)
+	}
+	s.awaitAnswer(t, request{host: "lead.example.com"}, 200, "os1-b")
+
 	// The first one comes back and stands by.
 	if err := planes[one.Name].Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.leadership(t, planes[one.Name], false, next.Endpoint())
 	f.none(t)
+}
+
+// handLease gives the lease to a plane, as an operator may.
+func (s *site) handLease(t *testing.T, identity string) {
+	t.Helper()
+	s.await(t, "the lease to be that of "+identity, func(ctx context.Context) error {
+		lease, err := s.api.Resource(leases).Namespace("fairlead-system").Get(ctx, "fairlead-plane", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		patch := fmt.Sprintf(`{"metadata": {"resourceVersion": %q}, "spec": {"holderIdentity": %q}}`, lease.GetResourceVersion(), identity)
+		_, err = s.api.Resource(leases).Namespace("fairlead-system").Patch(ctx, "fairlead-plane", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err // a conflict with the holder's renewal is tried again
+	})
 }
 
 // lead is how a plane sees who leads.

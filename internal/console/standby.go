@@ -1,0 +1,109 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+)
+
+// OfLeader is the query by which a status is asked of the plane that leads, as
+// everything else always is; without it a plane answers for itself.
+const OfLeader = "of=leader"
+
+const (
+	// relayed marks a question that comes from a standby: it is not passed on again.
+	relayed = "Fairlead-Relayed"
+	// relayTime is how long the leader may take.
+	relayTime = 10 * time.Second
+)
+
+// Standby is why a plane does not answer: it stands by, and only the one that leads
+// knows what machines do.
+type Standby struct {
+	Leader  string // its identity
+	Agents  string // host:port of its endpoint for agents
+	Console string // host:port; empty when it did not say
+	Why     string // it was not asked, or did not answer
+}
+
+// Error implements error.
+func (s Standby) Error() string {
+	text := "this plane stands by and does not know: ask the leader, " + s.Leader
+	host, _, err := net.SplitHostPort(s.Agents)
+	switch {
+	case s.Console == "":
+		text += ", at the machine of " + s.Agents
+	case local(s.Console) && err == nil:
+		text += ", on its machine " + host + ": its console is at " + s.Console + " there"
+	default:
+		text += ", whose console is at " + s.Console
+	}
+	if s.Why != "" {
+		text += " (" + s.Why + ")"
+	}
+	return text
+}
+
+// local says that an address is reached on its own machine only.
+func local(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}
+
+// led answers by the handler when the plane leads, and has the leader answer when it does
+// not: if its console can be reached from here, else by saying where it is.
+func led(c Config, h http.HandlerFunc) http.HandlerFunc {
+	if c.Standby == nil {
+		return h
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := c.Standby()
+		var s Standby
+		switch {
+		case err == nil:
+			h(w, r)
+			return
+		case !errors.As(err, &s):
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		if s.Console != "" && !local(s.Console) && r.Header.Get(relayed) == "" {
+			if err = relay(w, r, s.Console); err == nil {
+				return
+			}
+			s.Why = "it does not answer this plane: " + err.Error()
+		}
+		http.Error(w, s.Error(), http.StatusMisdirectedRequest)
+	}
+}
+
+// relay has another console answer. After an error nothing is written.
+func relay(w http.ResponseWriter, r *http.Request, to string) error {
+	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+to+r.URL.RequestURI(), nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set(relayed, "1")
+	response, err := (&http.Client{Timeout: relayTime}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read its answer: %w", err)
+	}
+	w.Header().Set("Content-Type", cmp.Or(response.Header.Get("Content-Type"), "text/plain; charset=utf-8"))
+	w.WriteHeader(response.StatusCode)
+	writeBody(w, body)
+	return nil
+}
