@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,7 @@ func (c *candidate) free() {
 
 func (c *candidate) expect(want term) {
 	c.t.Helper()
+	want.Identity, _, _ = strings.Cut(want.Leader, ":")
 	if got := c.current(); got != want {
 		c.t.Fatalf("%s is at %+v, want %+v", c.identity, got, want)
 	}
