@@ -20,16 +20,16 @@ type Status struct {
 
 // PlaneStatus is the plane's own part of a Status.
 type PlaneStatus struct {
-	Version  string    `json:"version"`
-	Identity string    `json:"identity"`
-	Leading  bool      `json:"leading"`
-	Leader   string    `json:"leader,omitempty"` // host:port of the leader's agent endpoint
+	Version  string `json:"version"`
+	Identity string `json:"identity"`
+	Leading  bool   `json:"leading"`
+	Leader   string `json:"leader,omitempty"` // host:port of the leader's agent endpoint
 	// LeaderConsole is host:port of the leader's console, as far as known: at its machine
 	// when that is a loopback address.
-	LeaderConsole string `json:"leaderConsole,omitempty"`
-	Epoch    uint64    `json:"epoch"`
-	Revision uint64    `json:"revision"`
-	Started  time.Time `json:"started"`
+	LeaderConsole string    `json:"leaderConsole,omitempty"`
+	Epoch         uint64    `json:"epoch"`
+	Revision      uint64    `json:"revision"`
+	Started       time.Time `json:"started"`
 	// Freeze is set while routing is frozen.
 	Freeze *FreezeStatus `json:"freeze,omitempty"`
 }
