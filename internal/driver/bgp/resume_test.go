@@ -122,6 +122,14 @@ func bfdGone(s *site) {
 	s.lacks(route4)
 }
 
+// over ends a speaker for good and waits until the router's BGP has taken notice of the end of BFD, too: one that hears
+// of it late ends the session of the next speaker for it.
+func (s *site) over(c *child) {
+	s.Helper()
+	c.stop("cease")
+	eventually(s.T, "the router's BGP knows that BFD ended", func() bool { return s.bfdOver(s.T) })
+}
+
 // What does not fit is of no harm: the sessions begin anew.
 func bfdStale(s *site) {
 	dir := s.TempDir()
@@ -131,7 +139,7 @@ func bfdStale(s *site) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	c.stop("cease")
+	s.over(c)
 	s.lacks(route4)
 	for name, content := range map[string]string{
 		"as it was":            string(raw),
@@ -153,8 +161,9 @@ func bfdStale(s *site) {
 			if x := c.watched(); x.Flaps != 0 {
 				t.Errorf("the session flapped: %+v", x)
 			}
-			(&site{T: t, router: s.router, edge: s.edge, box: s.box}).has(route4, s.edge.Addr4().String())
-			c.stop("cease")
+			s := &site{T: t, router: s.router, edge: s.edge, box: s.box}
+			s.has(route4, s.edge.Addr4().String())
+			s.over(c)
 		})
 	}
 }

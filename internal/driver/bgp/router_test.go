@@ -65,6 +65,9 @@ type router interface {
 	refresh(t *testing.T)
 	// bfd says how the router's BFD session is, with what tells it from one before or after it.
 	bfd(t *testing.T) string
+	// bfdOver says whether its BGP has heard that BFD is not up. It may hear of that after the session that BFD watched
+	// has ended, and ends the next one for it.
+	bfdOver(t *testing.T) bool
 	// bfdEndsRestart says whether it drops the routes that it keeps for a restart when BFD finds the machine gone.
 	bfdEndsRestart() bool
 }
@@ -290,6 +293,11 @@ func (b *bird) bfd(t *testing.T) string {
 	return ""
 }
 
+func (b *bird) bfdOver(t *testing.T) bool {
+	t.Helper()
+	return !strings.HasPrefix(b.bfd(t), "Up ")
+}
+
 func (b *bird) bfdEndsRestart() bool { return true }
 
 func (b *bird) freeze(t *testing.T, frozen bool) { signal(t, frozen, b.process) }
@@ -402,6 +410,35 @@ func (f *frr) bfd(t *testing.T) string {
 		return ""
 	}
 	return fmt.Sprintf("discriminator %d, %d times up, %d times down", peer.ID, peer.Up, peer.Down)
+}
+
+func (f *frr) bfdOver(t *testing.T) bool {
+	t.Helper()
+	out, err := f.ask("-d", "bgpd", "-c", "show bgp neighbors json")
+	if err != nil {
+		t.Fatalf("vtysh: %v: %s", err, out)
+	}
+	peers := map[string]json.RawMessage{}
+	if err := json.Unmarshal([]byte(out), &peers); err != nil {
+		t.Fatalf("vtysh: %v: %s", err, out)
+	}
+	watched := false
+	for _, raw := range peers {
+		var peer struct {
+			BFD *struct{ Status string } `json:"peerBfdInfo"`
+		}
+		if json.Unmarshal(raw, &peer) != nil || peer.BFD == nil {
+			continue // not a peer
+		}
+		watched = true
+		if peer.BFD.Status == "Up" {
+			return false
+		}
+	}
+	if !watched {
+		t.Fatalf("no peer has BFD: %s", out)
+	}
+	return true
 }
 
 func (f *frr) bfdEndsRestart() bool { return false }
