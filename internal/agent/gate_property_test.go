@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -190,12 +192,24 @@ func (w *world) sound(cluster string) bool {
 // no virtual host ever names a cluster that Envoy does not have warm (the model
 // checks that at every step), and in the end Envoy has what the plane wants, less
 // what it refuses, and less what waits for that, all of which is reported.
+// FAIRLEAD_FUZZ_COUNT is how many seeds are tried, FAIRLEAD_FUZZ_SEED the first one.
 func TestGateProperty(t *testing.T) {
-	seeds := 120
+	first, seeds := uint64(0), uint64(120)
 	if testing.Short() {
 		seeds = 50
 	}
-	for seed := range uint64(seeds) {
+	for variable, value := range map[string]*uint64{"FAIRLEAD_FUZZ_SEED": &first, "FAIRLEAD_FUZZ_COUNT": &seeds} {
+		text := os.Getenv(variable)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", variable, err)
+		}
+		*value = n
+	}
+	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { runGate(t, seed) })
 	}
 }

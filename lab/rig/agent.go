@@ -92,7 +92,7 @@ func (a *Agent) Start(ctx context.Context, args ...string) error {
 
 // AwaitReady waits until the agent is ready.
 func (a *Agent) AwaitReady(ctx context.Context) error {
-	return a.rig.awaitProcess(ctx, waitTime, a.Process, a.Machine, "http://"+agentConsole+"/readyz")
+	return a.rig.awaitProcess(ctx, a.Process, a.Machine, "http://"+agentConsole+"/readyz")
 }
 
 // Envoy returns the one Envoy of the agent's machine; two are an error.
@@ -140,7 +140,7 @@ func (r *Rig) StartBackends(ctx context.Context, m *lab.Machine, addresses []net
 		return nil, err
 	}
 	for _, b := range backends {
-		if err := r.awaitProcess(ctx, waitTime, p, m, "http://"+b.Address.String()+"/"); err != nil {
+		if err := r.awaitProcess(ctx, p, m, "http://"+b.Address.String()+"/"); err != nil {
 			return nil, err
 		}
 	}

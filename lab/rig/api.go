@@ -18,7 +18,7 @@ func (r *Rig) StartAPI(ctx context.Context, m *lab.Machine, dir string) (*lab.Pr
 	if err != nil {
 		return nil, err
 	}
-	return p, r.await(ctx, planeTime, "the API on "+m.Name()+" to be ready", func(ctx context.Context) error {
+	return p, r.Await(ctx, "the API on "+m.Name()+" to be ready", func(ctx context.Context) error {
 		if !p.Running() {
 			return Fatal(fmt.Errorf("it has ended: %s", lastLine(p.Log())))
 		}

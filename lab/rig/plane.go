@@ -76,7 +76,7 @@ func (p *Plane) Start(ctx context.Context) error {
 	if p.Process, err = p.rig.start(ctx, p.Machine, p.name, argv...); err != nil {
 		return err
 	}
-	return p.rig.awaitProcess(ctx, planeTime, p.Process, p.Machine, "http://"+p.console+"/readyz")
+	return p.rig.awaitProcess(ctx, p.Process, p.Machine, "http://"+p.console+"/readyz")
 }
 
 // Kubeconfig is the file that makes kubectl an administrator of the plane's API.

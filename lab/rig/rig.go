@@ -23,11 +23,10 @@ import (
 	"fairlead.dev/lab/program"
 )
 
-// How long things may take before waiting is given up.
-const (
-	planeTime = 90 * time.Second
-	waitTime  = 30 * time.Second
-)
+// Patience is how long each thing that is waited for may take. It tells what hangs from what
+// is slow, and no more: on a machine that does ten times its work a plane takes a minute to
+// start, and nothing that works comes near to this.
+const Patience = 4 * time.Minute
 
 // tick is how often a condition is looked at.
 const tick = 20 * time.Millisecond
@@ -149,10 +148,10 @@ func (f fatal) Unwrap() error { return f.error }
 // Fatal makes Await give up at once with err.
 func Fatal(err error) error { return fatal{err} }
 
-// Await tries until it gets nil. It gives up with the last error after half a
-// minute, and with ctx's when that ends.
+// Await tries until it gets nil. It gives up with the last error when its patience ends,
+// and with ctx's when that ends.
 func (r *Rig) Await(ctx context.Context, what string, try func(context.Context) error) error {
-	return r.await(ctx, waitTime, what, try)
+	return r.await(ctx, Patience, what, try)
 }
 
 func (r *Rig) await(ctx context.Context, limit time.Duration, what string, try func(context.Context) error) error {
@@ -188,8 +187,8 @@ func (r *Rig) await(ctx context.Context, limit time.Duration, what string, try f
 
 // awaitProcess waits until a process answers 200 at a URL, and gives up when the
 // process ends.
-func (r *Rig) awaitProcess(ctx context.Context, limit time.Duration, p *lab.Process, m *lab.Machine, url string) error {
-	return r.await(ctx, limit, fmt.Sprintf("%s on %s to be ready", p.Name(), m.Name()), func(ctx context.Context) error {
+func (r *Rig) awaitProcess(ctx context.Context, p *lab.Process, m *lab.Machine, url string) error {
+	return r.Await(ctx, fmt.Sprintf("%s on %s to be ready", p.Name(), m.Name()), func(ctx context.Context) error {
 		if !p.Running() {
 			return Fatal(fmt.Errorf("%s on %s has ended: %s", p.Name(), m.Name(), lastLine(p.Log())))
 		}

@@ -174,7 +174,7 @@ func (s *site) calm(t *testing.T) cost {
 func (s *site) awaitLong(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	var err error
-	for range 20 { // half a minute each
+	for range 3 {
 		if err = s.Await(t.Context(), what, try); err == nil {
 			return
 		}

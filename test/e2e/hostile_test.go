@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/rig"
 )
 
 // listening is a socket that listens, and how strangers reach it.
@@ -99,7 +100,7 @@ func attack(ctx context.Context, t *testing.T, l listening, random *rand.Rand, h
 		if err != nil {
 			continue // a server may refuse; that good clients get in is what matters
 		}
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(answerTime))
 		_, _ = c.Write(beginnings[i%len(beginnings)]())
 		if tcp, ok := c.(*net.TCPConn); ok && i%2 == 0 {
 			_ = tcp.SetLinger(0) // ends with a reset
@@ -121,7 +122,7 @@ func attack(ctx context.Context, t *testing.T, l listening, random *rand.Rand, h
 			continue
 		}
 		held = append(held, c)
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(answerTime))
 		_, _ = c.Write(halves[i%len(halves)])
 	}
 	if len(held) == 0 {
@@ -228,7 +229,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n"); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			if err := c.SetReadDeadline(time.Now().Add(rig.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {

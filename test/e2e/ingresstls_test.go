@@ -143,7 +143,7 @@ type secureAnswer struct {
 
 // askTLS sends one request over TLS from the client to an edge, on a connection of its own.
 func (s *site) askTLS(ctx context.Context, edge string, roots *x509.CertPool, r secureRequest) (secureAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	target := netip.AddrPortFrom(s.Lab.Machine(edge).Addr4(), 443)
 	raw, err := s.Lab.Machine(client.Name).Dial(ctx, "tcp", target.String())
@@ -204,7 +204,7 @@ func (s *site) awaitClosed(t *testing.T, server string) {
 	for _, edge := range s.edges() {
 		s.await(t, edge+" to close connections for "+server, func(ctx context.Context) error {
 			target := netip.AddrPortFrom(s.Lab.Machine(edge).Addr4(), 443)
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			ctx, cancel := context.WithTimeout(ctx, answerTime)
 			defer cancel()
 			raw, err := s.Lab.Machine(client.Name).Dial(ctx, "tcp", target.String())
 			if err != nil {

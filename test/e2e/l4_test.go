@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
@@ -237,7 +236,7 @@ spec: {targetRefs: [{group: "", kind: Service, name: web}], mode: NAT}
 		loads := s.loads(t)
 		// Flows are at home at one edge: the routers must not move them while its agent is away.
 		a := s.agents["edge-1"]
-		if err := a.Process.Stop(t.Context(), 10*time.Second); err != nil {
+		if err := a.Process.Stop(t.Context(), stopTime); err != nil {
 			t.Fatal(err)
 		}
 		loads.more(t, 50)

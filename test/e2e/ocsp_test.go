@@ -155,7 +155,7 @@ func (s *site) stapled(ctx context.Context, r *responder, host string) error {
 
 // shake makes a TLS connection from the client to an edge and says what was agreed.
 func (s *site) shake(ctx context.Context, edge string, config *tls.Config) (tls.ConnectionState, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	raw, err := s.Lab.Machine(client.Name).Dial(ctx, "tcp", netip.AddrPortFrom(s.Lab.Machine(edge).Addr4(), 443).String())
 	if err != nil {

@@ -26,7 +26,7 @@ func (s *site) speak(ctx context.Context, bytes string) (status int, body string
 		return 0, "", err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return 0, "", err
 	}
 	if _, err := io.WriteString(c, bytes); err != nil {

@@ -196,7 +196,7 @@ func TestBackendPolicies(t *testing.T) {
 	s.awaitAnswer(t, request{host: "narrow.example.com"}, 200)
 	slow := make(chan error, 1)
 	go func() {
-		a, err := s.ask(context.WithoutCancel(t.Context()), edge1.Name, request{host: "narrow.example.com", path: "/slow", patience: time.Minute})
+		a, err := s.ask(context.WithoutCancel(t.Context()), edge1.Name, request{host: "narrow.example.com", path: "/slow", patience: rig.Patience})
 		if err == nil && a.status != 200 {
 			err = fmt.Errorf("the slow request: %s", a)
 		}
@@ -228,7 +228,7 @@ func TestBackendPolicies(t *testing.T) {
 					return
 				}
 				head := make([]byte, 28)
-				_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+				_ = c.SetDeadline(time.Now().Add(answerTime))
 				if _, err := io.ReadFull(c, head); err == nil {
 					select {
 					case heads <- string(head):

@@ -6,10 +6,18 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"fairlead.dev/lab/rig"
 )
 
-// stopTime is how long a process may take to end before it is killed.
-const stopTime = 20 * time.Second
+// How long things may take that nobody waits for twice. Both tell what hangs from what is slow, on a machine that has
+// much else to do, too.
+const (
+	// stopTime is for a process to end before it is killed.
+	stopTime = rig.Patience
+	// answerTime is for one request, connecting included.
+	answerTime = 30 * time.Second
+)
 
 // lockedBuffer takes a process's output while a test reads it.
 type lockedBuffer struct {

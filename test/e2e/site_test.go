@@ -229,7 +229,7 @@ func (s *site) listen() (tell func(t *testing.T)) {
 	}
 }
 
-// await waits until try gives nil, within half a minute.
+// await waits until try gives nil, within the rig's patience.
 func (s *site) await(t *testing.T, what string, try func(context.Context) error) {
 	t.Helper()
 	if err := s.Await(t.Context(), what, try); err != nil {
@@ -292,7 +292,7 @@ type request struct {
 	header             http.Header
 	port               uint16
 	v6                 bool
-	patience           time.Duration // default 5 s
+	patience           time.Duration // default answerTime
 }
 
 // answer is what it got.
@@ -326,7 +326,7 @@ func (s *site) ask(ctx context.Context, edge string, r request) (answer, error) 
 	if !strings.HasPrefix(r.path, "/") {
 		r.path = "/" + r.path
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.patience, 5*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.patience, answerTime))
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, r.method, "http://"+target.String()+r.path, nil)
 	if err != nil {

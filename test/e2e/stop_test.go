@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -79,7 +78,7 @@ func TestStopWithDrain(t *testing.T) {
 
 	answered := make(chan error, 1)
 	go func() {
-		a, err := s.ask(context.WithoutCancel(t.Context()), newcomer.Name, request{host: "slow.example.com", patience: time.Minute})
+		a, err := s.ask(context.WithoutCancel(t.Context()), newcomer.Name, request{host: "slow.example.com", patience: rig.Patience})
 		if err == nil && a.body != "at last\n" {
 			err = errors.New(a.String())
 		}

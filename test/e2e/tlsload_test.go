@@ -94,7 +94,7 @@ func (l *tlsLoad) run(ctx context.Context, edge string, target netip.AddrPort, r
 }
 
 func ask(transport *http.Transport, host, path string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+path, nil)
 	if err != nil {
