@@ -44,6 +44,11 @@ func newL4(t *testing.T, name string, agentArgs ...string) *l4Site {
 	if s.router, err = s.StartRouter(t.Context(), s.Lab.Machine("router"), rig.RouterOptions{Kind: router.BIRD, BFD: &router.BFD{}}); err != nil {
 		t.Fatal(err)
 	}
+	if slices.Contains(agentArgs, "nftables") {
+		for _, edge := range s.edges() {
+			s.forward(t, s.Lab.Machine(edge))
+		}
+	}
 	if err := s.start(t.Context(), rig.PlaneOptions{Args: []string{"--machine-ttl", "5s"}}, append([]string{"--drain-time", "2s"}, agentArgs...)...); err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +71,15 @@ func newL4(t *testing.T, name string, agentArgs ...string) *l4Site {
 	s.awaitWay(t, vip4, "edge-1", "edge-2")
 	s.awaitWay(t, vip6, "edge-1", "edge-2")
 	return s
+}
+
+// forward has a machine forward packets, as nftables and IPVS need it: agents change no such
+// setting, and refuse frontends without.
+func (s *l4Site) forward(t *testing.T, m *lab.Machine) {
+	t.Helper()
+	if out, err := m.Command(t.Context(), "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1").CombinedOutput(); err != nil {
+		t.Fatalf("%s cannot be told to forward: %v: %s", m.Name(), err, out)
+	}
 }
 
 func machineOf(name, spec string) string {

@@ -12,9 +12,10 @@ import (
 
 // TestVanishedMachineTakesItsBackends has a machine with backends of a Service vanish of whose
 // health nobody says anything. New connections are lost while that is found out, and none
-// afterwards; the load balancers find it out themselves, through the tunnel.
+// afterwards: with XDP the load balancers find it out through the tunnel, with nftables by the
+// presumed check.
 func TestVanishedMachineTakesItsBackends(t *testing.T) {
-	for name, plane := range map[string]string{"xdp": "xdp"} {
+	for name, plane := range map[string]string{"xdp": "xdp", "nft": "nftables"} {
 		t.Run(plane, func(t *testing.T) {
 			t.Parallel()
 			s := newL4(t, "l4-gone-"+name, "--data-plane", plane)

@@ -141,29 +141,37 @@ func (s *site) awaitSessions(t *testing.T, is func(model.SessionStatus) error, m
 func (s *site) awaitVIP(t *testing.T, vip netip.Addr, state, at string) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("%s to be %s at %s", vip, state, at), func(ctx context.Context) error {
-		status, err := s.plane.Status(ctx)
+		v, got, err := s.vipAt(ctx, vip)
 		if err != nil {
 			return err
 		}
-		for _, v := range status.VIPs {
-			if v.Address != vip {
-				continue
-			}
-			var each []string
-			for _, m := range v.At {
-				text := m.Machine + " " + string(m.State)
-				if m.Message != "" {
-					text += ": " + m.Message
-				}
-				each = append(each, text)
-			}
-			if got := strings.Join(each, ", "); v.State != state || !matches(at, got) {
-				return fmt.Errorf("it is %s (%s) at %s", v.State, v.Message, got)
-			}
-			return nil
+		if v.State != state || !matches(at, got) {
+			return fmt.Errorf("it is %s (%s) at %s", v.State, v.Message, got)
 		}
-		return errors.New("there is no such VIP")
+		return nil
 	})
+}
+
+// vipAt is a VIP as the plane shows it, and the machines with their states as text.
+func (s *site) vipAt(ctx context.Context, vip netip.Addr) (v model.VIPStatus, at string, err error) {
+	status, err := s.plane.Status(ctx)
+	if err != nil {
+		return v, "", err
+	}
+	i := slices.IndexFunc(status.VIPs, func(v model.VIPStatus) bool { return v.Address == vip })
+	if i < 0 {
+		return v, "", errors.New("there is no such VIP")
+	}
+	v = status.VIPs[i]
+	var each []string
+	for _, m := range v.At {
+		text := m.Machine + " " + string(m.State)
+		if m.Message != "" {
+			text += ": " + m.Message
+		}
+		each = append(each, text)
+	}
+	return v, strings.Join(each, ", "), nil
 }
 
 // vipLoad are requests to a VIP, and what came of each.

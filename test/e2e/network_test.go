@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -29,7 +30,8 @@ func (s *site) awaitNextHops(t *testing.T, r *router.Router, vip netip.Addr, mac
 		}
 		slices.SortFunc(got, netip.Addr.Compare)
 		if !slices.Equal(got, want) {
-			return fmt.Errorf("it has it over %v, want %v", got, want)
+			_, at, err := s.vipAt(ctx, vip) // a machine that withholds it says why
+			return errors.Join(fmt.Errorf("it has it over %v, want %v; the plane shows it at %s", got, want, at), err)
 		}
 		return nil
 	})
