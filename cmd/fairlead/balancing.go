@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -95,7 +96,7 @@ func newBalancing(f *balancingFlags, log *slog.Logger) (b agent.Balancing, end f
 		default:
 		}
 	}
-	var made []closable
+	var ends []func(leave bool) error
 	for _, m := range planeMakers {
 		if f.plane != planeAuto && f.plane != m.name() {
 			continue
@@ -106,15 +107,30 @@ func newBalancing(f *balancingFlags, log *slog.Logger) (b agent.Balancing, end f
 			b.Planes = append(b.Planes, agent.BalancingPlane{Kind: m.kind, DataPlane: missingPlane{err}})
 			continue
 		}
-		made = append(made, plane)
+		ends = append(ends, func(leave bool) error { return closeWithin(closeTime, m.kind, plane, leave) })
 		b.Planes = append(b.Planes, agent.BalancingPlane{Kind: m.kind, DataPlane: plane})
 	}
 	return b, func(leave bool) error {
 		var errs []error
-		for _, p := range made {
-			errs = append(errs, p.Close(leave))
+		for _, end := range ends {
+			errs = append(errs, end(leave))
 		}
 		return errors.Join(errs...)
+	}
+}
+
+// closeTime is what a data plane gets to end.
+const closeTime = 5 * time.Second
+
+// closeWithin ends a data plane, and waits no longer than limit for one that hangs.
+func closeWithin(limit time.Duration, kind model.DataPlaneKind, p closable, leave bool) error {
+	closed := make(chan error, 1)
+	go func() { closed <- p.Close(leave) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(limit):
+		return fmt.Errorf("close data plane %s: no end within %s; what it has in the kernel stays as it is", kind, limit)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
@@ -69,6 +70,29 @@ func TestMissingDataPlane(t *testing.T) {
 		}
 	}
 }
+
+// A data plane that hangs does not keep the program from ending, which says what it left.
+func TestDataPlaneThatDoesNotClose(t *testing.T) {
+	held := make(hanging)
+	defer close(held)
+	err := closeWithin(0, model.DataPlaneNFTables, held, false)
+	if err == nil || err.Error() != "close data plane NFTables: no end within 0s; what it has in the kernel stays as it is" {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// hanging is a data plane whose Close waits.
+type hanging chan struct{}
+
+func (h hanging) Close(bool) error { <-h; return nil }
+
+func (hanging) Run(context.Context) error { return nil }
+
+func (hanging) Set(model.Balancing) error { return nil }
+
+func (hanging) Observed() []model.FrontendObserved { return nil }
+
+func (hanging) Supports(*model.Balanced) error { return nil }
 
 // whole is a data plane that is there.
 type whole struct{ missingPlane }

@@ -304,11 +304,12 @@ func (a *Agent) release(ctx context.Context, unnoticed bool) {
 }
 
 // Left says, after Run, whether data planes are to be left as they are: the agent was to
-// leave them (DrainOnStop), or could not tell anybody that it takes them away.
+// leave them (DrainOnStop), could not tell anybody that it takes them away, or has ended
+// without one that hangs.
 func (a *Agent) Left() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.left || !a.config.DrainOnStop
+	return a.left || !a.config.DrainOnStop || a.balancer.hangs()
 }
 
 // recall reads what was remembered. Whatever is wrong with it is said and does not

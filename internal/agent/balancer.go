@@ -52,6 +52,7 @@ type balancer struct {
 	proxyDrain time.Duration
 	partings   partings // of run's goroutine
 	cut        atomic.Uint64
+	endTime    time.Duration // what data planes get to end
 
 	mu        sync.Mutex
 	frontends map[model.FrontendKey]*model.Frontend
@@ -65,9 +66,11 @@ type balancer struct {
 	proxy     string // why this machine's proxy serves nothing; "" when it serves
 	leaving   bool   // this machine's proxy is to get no new flow
 	departs   departure
-	released  bool // nothing is balanced any more
-	began     bool // joined is what the plane has said
-	moved     bool // what is observed may differ
+	released  bool                        // nothing is balanced any more
+	began     bool                        // joined is what the plane has said
+	busy      map[model.DataPlaneKind]int // calls that data planes have not returned from
+	hung      []string                    // data planes that the agent ended without
+	moved     bool                        // what is observed may differ
 	drives    []drive
 }
 
@@ -108,7 +111,8 @@ func newBalancer(c Config, s *state, changed func()) *balancer {
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
 		nodes: map[string]*model.Node{}, vips: map[string]model.VIP{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
 		departs: departure{parting: map[model.FrontendKey]uint32{}},
-		joined:  map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
+		endTime: endTime, busy: map[model.DataPlaneKind]int{},
+		joined: map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
 	}
 	if b.parts.Changed == nil {
 		b.parts.Changed = make(chan struct{}, 1)
@@ -174,12 +178,29 @@ func (b *balancer) takeNode(c delta.Change) error {
 	return nil
 }
 
-// run balances until ctx is done.
+// run balances until ctx is done. Data planes that do not return then are given up.
 func (b *balancer) run(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		b.work(ctx)
+	}()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	case <-time.After(b.endTime):
+		b.giveUp()
+	}
+	return nil
+}
+
+// work has the data planes balance until ctx is done and all of them have returned.
+func (b *balancer) work(ctx context.Context) {
 	var planes sync.WaitGroup
 	defer planes.Wait()
 	for _, p := range b.parts.Planes {
 		planes.Go(func() {
+			defer b.enter(p.Kind)()
 			if err := p.Run(ctx); err != nil && ctx.Err() == nil {
 				b.log.Error("a data plane has ended; what it put into the kernel stays as it is", "data_plane", p.Kind, "error", err)
 			}
@@ -192,7 +213,7 @@ func (b *balancer) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-timer.C:
 		case <-b.news:
 		case <-b.parts.Changed:
@@ -435,7 +456,9 @@ func (b *balancer) set(i int, w model.Balancing, now time.Time) {
 		}
 		return
 	}
+	leave := b.enter(plane.Kind)
 	err := plane.Set(w)
+	leave()
 	seen := map[model.FrontendKey]model.FrontendObserved{}
 	for _, o := range plane.Observed() {
 		seen[o.FrontendKey] = o

@@ -152,7 +152,7 @@ func (d *drainer) withdraw(ctx context.Context) {
 
 // coming is how much came so far: packets where a data plane counts them, else connections.
 func (d *drainer) coming(ctx context.Context) (uint64, bool) {
-	if n, known := d.balancer.arrived(); known {
+	if n, known := d.balancer.arrived(ctx); known {
 		return n, true
 	}
 	if d.proxy == nil {

@@ -462,7 +462,9 @@ func (a *announcer) withdraw(ctx context.Context) bool {
 		return false
 	}
 	if s := a.parts.Speaker; s != nil {
-		if err := s.Withdraw(ctx); err != nil && ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, followTime) // a peer may take nothing
+		defer cancel()
+		if err := s.Withdraw(limited); err != nil && ctx.Err() == nil {
 			a.log.Warn("the peers may not know that the VIPs are withdrawn", "error", err)
 		}
 	}

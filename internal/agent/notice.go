@@ -21,6 +21,8 @@ const (
 	// followTime is how long routers may take to follow. A host that does not go by routes
 	// would be waited for without end.
 	followTime = 15 * time.Second
+	// askTime is what data planes get to say how much came.
+	askTime = time.Second
 	// cutGrace is how long after its time a proxy may take to close what is left.
 	cutGrace = 10 * time.Second
 )
@@ -80,18 +82,62 @@ func (b *balancer) isCarried() bool {
 	return b.departs.carried == b.departs.told || len(b.parts.Planes) == 0
 }
 
-// arrived is how many packets came for VIPs by themselves; false if nothing counts them.
-func (b *balancer) arrived() (total uint64, known bool) {
-	for _, plane := range b.parts.Planes {
-		if a, counts := plane.DataPlane.(Arrivals); counts {
+// arrived is how many packets came for VIPs by themselves; false if that is not counted of
+// every frontend here, or not said in time.
+func (b *balancer) arrived(ctx context.Context) (total uint64, known bool) {
+	counters := b.counters()
+	if len(counters) == 0 {
+		return 0, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	answer := make(chan uint64, 1) // closed without one if it is not known
+	go func() {
+		defer close(answer)
+		var total uint64
+		for _, a := range counters {
 			n, err := a.Arrived()
 			if err != nil {
-				return 0, false
+				return
 			}
-			total, known = total+n, true
+			total += n
+		}
+		answer <- total
+	}()
+	select {
+	case total, known = <-answer:
+		return total, known
+	case <-ctx.Done():
+		return 0, false
+	}
+}
+
+// counters are the data planes that count what comes for the frontends here; none if one of
+// these is balanced by another data plane, or by routers alone. A data plane that has nothing
+// to balance counts nothing, whatever comes.
+func (b *balancer) counters() (list []Arrivals) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	needed := make([]bool, len(b.parts.Planes))
+	for key, p := range b.joined {
+		d := b.driveOf(p)
+		if d != nil && d.seen[key].State != model.FrontendRefused {
+			needed[p.plane] = true
+		} else if p.here {
+			return nil
 		}
 	}
-	return total, known
+	for i, plane := range b.parts.Planes {
+		if !needed[i] {
+			continue
+		}
+		a, counts := plane.DataPlane.(Arrivals)
+		if !counts {
+			return nil
+		}
+		list = append(list, a)
+	}
+	return list
 }
 
 // open is how many connections of TCP clients the machine's sockets have at its VIPs.

@@ -224,7 +224,10 @@ func (m *machineRig) start() (a *Agent, stop func()) {
 	m.t.Helper()
 	m.counts = prometheus.NewRegistry()
 	c := m.config
-	c.Registerer, c.Rand, c.Log = m.counts, rand.New(rand.NewPCG(1, 2)), slog.New(slog.DiscardHandler)
+	c.Registerer, c.Rand = m.counts, rand.New(rand.NewPCG(1, 2))
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	a, err := New(c)
 	if err != nil {
 		m.t.Fatal(err)
