@@ -199,8 +199,13 @@ type writer func([]byte)
 func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
 func TestSaysWhatIsMissing(t *testing.T) {
-	t.Setenv("FAIRLEAD_ENVOY", filepath.Join(t.TempDir(), "envoy"))
-	t.Setenv("FAIRLEAD_KUBECTL", os.Args[0])
+	dir := t.TempDir()
+	kubectl := filepath.Join(dir, "kubectl") // it is asked who it is, and by this name the binary stands in for it
+	if err := os.Symlink(os.Args[0], kubectl); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FAIRLEAD_ENVOY", filepath.Join(dir, "envoy"))
+	t.Setenv("FAIRLEAD_KUBECTL", kubectl)
 	var told bytes.Buffer
 	_, err := demo.Run(t.Context(), demo.Options{Out: &told})
 	if !errors.Is(err, demo.ErrFailed) || !strings.Contains(told.String(), "FAIRLEAD_ENVOY") || !strings.HasSuffix(told.String(), "demo: FAIL\n") {

@@ -32,6 +32,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/cli"
+	"fairlead.dev/lab/program"
 	"fairlead.dev/lab/rig"
 )
 
@@ -194,6 +195,10 @@ func serve(ctx context.Context, h http.Handler, addresses ...string) error {
 // kubectl speaks to the plane at its console: apply -f -, patch and get of one object.
 func kubectl(args []string) error {
 	const url = "http://127.0.0.1:7080/objects"
+	if slices.Equal(args, program.Kubectl.Ask) {
+		fmt.Println("Client Version: v1.0.0")
+		return nil
+	}
 	if slices.Contains(args, "apply") {
 		raw, err := io.ReadAll(os.Stdin)
 		if err != nil {
