@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -202,6 +203,47 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (conn net.C
 	// With one literal address the dialer makes its socket on the calling goroutine.
 	err = m.inside(func() error {
 		var d net.Dialer
+		conn, err = d.DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// DialFrom connects as Dial does, from one of the machine's addresses and a port that the
+// kernel chooses. It tells bound of both before the first packet leaves, so that also of a
+// connection that is refused it is known whose it was.
+func (m *Machine) DialFrom(ctx context.Context, network string, from netip.Addr, address string, bound func(netip.AddrPort)) (conn net.Conn, err error) {
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return nil, fmt.Errorf("dial from machine %s: %w", m.state.Name, err)
+	}
+	bind := func(socket int) error {
+		var local unix.Sockaddr = &unix.SockaddrInet6{Addr: from.As16()}
+		if from.Is4() {
+			local = &unix.SockaddrInet4{Addr: from.As4()}
+		}
+		if err := unix.Bind(socket, local); err != nil {
+			return fmt.Errorf("bind to %s in machine %s: %w", from, m.state.Name, err)
+		}
+		name, err := unix.Getsockname(socket)
+		if err != nil {
+			return fmt.Errorf("read the port bound in machine %s: %w", m.state.Name, err)
+		}
+		switch name := name.(type) {
+		case *unix.SockaddrInet4:
+			bound(netip.AddrPortFrom(from, uint16(name.Port)))
+		case *unix.SockaddrInet6:
+			bound(netip.AddrPortFrom(from, uint16(name.Port)))
+		}
+		return nil
+	}
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		if err := c.Control(func(socket uintptr) { failed = bind(int(socket)) }); err != nil {
+			return err
+		}
+		return failed
+	}}
+	err = m.inside(func() error {
 		conn, err = d.DialContext(ctx, network, address)
 		return err
 	})

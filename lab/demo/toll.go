@@ -25,9 +25,11 @@ type toll struct {
 
 type count struct{ requests, failed int }
 
-// toll sums up the requests since the moment. struck is the edge that was struck, if
-// any; until is when the router had taken it out: no connection could be made to it
-// before that.
+// toll sums up the requests. struck is the edge that was struck, if any, at the moment since
+// or just after it; until is when the router was seen to have taken it out. What failed counts
+// as struck if the router's kernel led its connection to the struck edge. It does not if it had
+// failed before, nor if the connection was refused that was begun when the router led
+// elsewhere: whoever is led to that edge later is to be served.
 func (t *traffic) toll(struck string, since, until time.Time) toll {
 	sum := toll{edges: map[string]count{}}
 	samples := t.since(time.Time{}, nil)
@@ -36,16 +38,17 @@ func (t *traffic) toll(struck string, since, until time.Time) toll {
 	for _, s := range samples {
 		edge := s.edge
 		var edges []string
-		switch {
-		case s.conn != nil:
+		if s.conn != nil {
 			edges = s.conn.edges
-		case struck != "" && !s.start.Before(since) && !s.start.After(until):
-			edges = []string{struck} // it refused: nobody else would have
+		}
+		hit := struck != "" && slices.Contains(edges, struck)
+		if s.failed && (s.end.Before(since) || s.refused && s.conn != nil && s.conn.dialed.After(until)) {
+			hit = false
 		}
 		if edge == "" && len(edges) > 0 {
 			edge = edges[0]
 		}
-		if s.failed && struck != "" && slices.Contains(edges, struck) {
+		if s.failed && hit {
 			edge = struck // whoever passed it on
 		}
 		n := sum.edges[edge]
@@ -55,11 +58,11 @@ func (t *traffic) toll(struck string, since, until time.Time) toll {
 		}
 		sum.edges[edge] = n
 		switch {
-		case struck != "" && slices.Contains(edges, struck):
+		case hit:
 			if s.failed {
 				sum.struck++
 			}
-		case len(edges) > 1:
+		case len(edges) > 1 && !s.refused:
 			if s.failed {
 				sum.moved++
 			}

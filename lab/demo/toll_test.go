@@ -11,6 +11,9 @@ func TestToll(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
 	on := func(edges ...string) *conn { return &conn{edges: edges} }
+	refused := func(due, dialed, end int, edges ...string) sample {
+		return sample{start: at(due), end: at(end), failed: true, refused: true, conn: &conn{edges: edges, dialed: at(dialed)}}
+	}
 	for _, c := range []struct {
 		name   string
 		struck string
@@ -18,17 +21,28 @@ func TestToll(t *testing.T) {
 		want   toll
 	}{
 		{"answered on the way as it was", "edge-3", sample{edge: "edge-1", conn: on("edge-1")}, toll{kept: 1}},
-		{"lost on the way as it was", "edge-3", sample{failed: true, conn: on("edge-1")}, toll{stayed: 1}},
-		{"lost on the struck edge", "edge-3", sample{failed: true, conn: on("edge-3")}, toll{struck: 1}},
-		{"lost on its way from the struck edge to another", "edge-3", sample{failed: true, conn: on("edge-3", "edge-1")}, toll{struck: 1}},
+		{"lost on the way as it was", "edge-3", sample{end: at(150), failed: true, conn: on("edge-1")}, toll{stayed: 1}},
+		{"lost on the struck edge", "edge-3", sample{end: at(150), failed: true, conn: on("edge-3")}, toll{struck: 1}},
+		{"lost on the struck edge, and noticed later", "edge-3", sample{end: at(900), failed: true, conn: on("edge-3")}, toll{struck: 1}},
+		{"lost on an edge before it was struck", "edge-3", sample{end: at(50), failed: true, conn: on("edge-3")}, toll{stayed: 1}},
+		{"lost on its way from the struck edge to another", "edge-3", sample{end: at(150), failed: true, conn: on("edge-3", "edge-1")}, toll{struck: 1}},
 		{"answered before its edge was struck", "edge-3", sample{edge: "edge-3", conn: on("edge-3")}, toll{}},
-		{"lost on a connection that was moved", "edge-3", sample{failed: true, conn: on("edge-2", "edge-1")}, toll{moved: 1}},
+		{"lost on a connection that was moved", "edge-3", sample{end: at(150), failed: true, conn: on("edge-2", "edge-1")}, toll{moved: 1}},
 		{"answered on a connection that was moved later", "", sample{edge: "edge-2", conn: on("edge-2", "edge-1")}, toll{}},
 		{"lost where nothing was struck", "", sample{failed: true, conn: on("edge-3")}, toll{stayed: 1}},
-		{"refused before the router followed", "edge-3", sample{start: at(150), failed: true}, toll{struck: 1}},
-		{"refused before the kill", "edge-3", sample{start: at(50), failed: true}, toll{stayed: 1}},
-		{"refused after the router followed", "edge-3", sample{start: at(250), failed: true}, toll{stayed: 1}},
-		{"refused where nothing was struck", "", sample{start: at(150), failed: true}, toll{stayed: 1}},
+		{"refused by the struck edge", "edge-3", refused(150, 150, 150, "edge-3"), toll{struck: 1}},
+		{"due before the kill, refused after it", "edge-3", refused(50, 150, 150, "edge-3"), toll{struck: 1}},
+		{"begun before the kill, refused after it", "edge-3", refused(50, 50, 150, "edge-3"), toll{struck: 1}},
+		{"refused by the struck edge, told when the router had followed", "edge-3", refused(150, 150, 250, "edge-3"), toll{struck: 1}},
+		{"refused while the router followed", "edge-3", refused(150, 199, 250, "edge-3", "edge-1"), toll{struck: 1}},
+		{"refused before the kill", "edge-3", refused(50, 50, 60, "edge-3"), toll{stayed: 1}},
+		{"refused by another edge in the meantime", "edge-3", refused(150, 150, 150, "edge-1"), toll{stayed: 1}},
+		{"due before the router followed, refused where it led then", "edge-3", refused(150, 250, 250, "edge-1"), toll{stayed: 1}},
+		{"refused when the router led to the edge again", "edge-3", refused(250, 250, 250, "edge-3"), toll{stayed: 1}},
+		{"refused by two in a row", "edge-3", refused(150, 150, 150, "edge-2", "edge-1"), toll{stayed: 1}},
+		{"refused where the router had no route", "edge-3", refused(150, 150, 150), toll{stayed: 1}},
+		{"not even bound", "edge-3", sample{start: at(150), end: at(150), failed: true}, toll{stayed: 1}},
+		{"refused where nothing was struck", "", refused(150, 150, 150, "edge-3"), toll{stayed: 1}},
 	} {
 		got := (&traffic{samples: []sample{c.sample}}).toll(c.struck, at(100), at(200))
 		if got.struck != c.want.struck || got.moved != c.want.moved || got.stayed != c.want.stayed || got.kept != c.want.kept {

@@ -3,6 +3,7 @@ package demo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -37,6 +38,8 @@ type sample struct {
 	cluster string
 	edge    string // that asked the backend; empty without an answer
 	failed  bool
+	end     time.Time
+	refused bool  // the connection could not be made
 	conn    *conn // nil when there was none
 }
 
@@ -48,6 +51,7 @@ type conn struct {
 	// which it did, and those that answered on it. Guarded by the traffic's mutex.
 	edges  []string
 	led    string // where to at first
+	dialed time.Time
 	closed time.Time
 }
 
@@ -175,28 +179,48 @@ func (t *traffic) turn(ctx context.Context, vip netip.Addr, to table) {
 	}
 }
 
-// dial makes a connection of a flow and notes where the router leads it.
+// dial makes a connection of a flow and notes where the router leads it, before its first
+// packet leaves: of a connection that is refused it tells who refused it.
 func (t *traffic) dial(ctx context.Context, f flow, network, address string) (net.Conn, error) {
-	made, err := t.st.client.Dial(ctx, network, address)
-	if err != nil {
+	from := t.st.client.Addr4()
+	if f.vip.Is6() {
+		from = t.st.client.Addr6()
+	}
+	var c *conn
+	made, err := t.st.client.DialFrom(ctx, network, from, address, func(local netip.AddrPort) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		c = &conn{flow: f, local: local, dialed: t.st.Now()}
+		hop, err := t.paths.Next(ctx, c.local, f.address())
+		if err != nil && ctx.Err() == nil {
+			t.err = cmp.Or(t.err, err)
+		}
+		c.led = t.st.edgeAt(hop)
+		c.at(c.led)
+		t.conns[[2]netip.AddrPort{c.local, f.address()}] = c
+	})
+	if c == nil {
 		return nil, err
 	}
-	c := &conn{flow: f, local: made.LocalAddr().(*net.TCPAddr).AddrPort()}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	hop, err := t.paths.Next(ctx, c.local, f.address())
-	if err != nil && ctx.Err() == nil {
-		t.err = cmp.Or(t.err, err)
-	}
-	c.led = t.st.edgeAt(hop)
-	c.at(c.led)
-	t.conns[[2]netip.AddrPort{c.local, f.address()}] = c
-	return &watchedConn{Conn: made, closed: func() {
+	closed := func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		c.closed = t.st.Now()
-	}}, nil
+	}
+	if err != nil {
+		closed()
+		return nil, &unmade{err, c}
+	}
+	return &watchedConn{Conn: made, closed: closed}, nil
 }
+
+// unmade is why a connection could not be made.
+type unmade struct {
+	error
+	conn *conn
+}
+
+func (u *unmade) Unwrap() error { return u.error }
 
 // watchedConn tells when it is closed.
 type watchedConn struct {
@@ -240,10 +264,13 @@ func (st *stage) steady(ctx context.Context, flows []flow) (*traffic, error) {
 }
 
 func (t *traffic) add(f flow, r load.Result) {
-	s := sample{start: r.Start, flow: f, cluster: clusterOf(r.Name), failed: r.Kind != "", edge: t.st.edgeAt(r.Peer)}
+	s := sample{start: r.Start, end: r.Start.Add(r.Latency), flow: f, cluster: clusterOf(r.Name), failed: r.Kind != "", edge: t.st.edgeAt(r.Peer)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s.conn = t.conns[[2]netip.AddrPort{r.Local, f.address()}]; s.conn != nil {
+	var u *unmade
+	if errors.As(r.Err, &u) {
+		s.conn, s.refused = u.conn, true
+	} else if s.conn = t.conns[[2]netip.AddrPort{r.Local, f.address()}]; s.conn != nil {
 		// Of load balancers backends see nothing: it is the one to which the router leads.
 		if n := len(s.conn.edges); f.overKernel() && n > 0 {
 			s.edge = s.conn.edges[n-1]
