@@ -33,10 +33,10 @@ const (
 // balancer has the machine's data planes balance what the plane says. It never holds up
 // the plane's stream, and none of its troubles ends the agent.
 //
-// Data planes may take as long as the kernel does, so only run's goroutine speaks with them,
-// and figures and flows are asked for beside reports. What reports and announcements say is
-// noted under mu, which nobody holds while a data plane is asked: a machine whose kernel is
-// slow is not a lost one.
+// Only run's goroutine changes data planes and asks for tunnels and interfaces. Figures, flows
+// and arrivals are asked for by whoever needs them. What reports and announcements say is noted
+// under mu. Nobody holds mu while a data plane is asked: a slow kernel does not make a machine
+// lost.
 type balancer struct {
 	machine string
 	parts   Balancing

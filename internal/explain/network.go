@@ -125,7 +125,7 @@ func (x *explainer) refusedBy(edges []Edge, id model.ListenerID) string {
 	for i := range whys {
 		whys[i] = who[i] + " " + whys[i]
 	}
-	return "no machine takes the connection: " + shortList(whys, "; ") + "; mend that there, for example free the port: it is tried again by itself"
+	return "no machine takes the connection: " + shortList(whys, "; ") + "; fix the cause there (for example, free the port): the proxy retries by itself"
 }
 
 // refusesListener says why a machine's proxy refuses a listener. Its half over UDP is the same one.

@@ -137,7 +137,7 @@ func TestNobodyTakesTheConnection(t *testing.T) {
 			"the only one refuses",
 			[]model.MachineStatus{refuses("edge-1", "http-80")},
 			nil,
-			"no machine takes the connection: edge-1 refuses the listener http-80: port 80 is taken by nginx; mend that there, for example free the port: it is tried again by itself; if one did, ", false,
+			"no machine takes the connection: edge-1 refuses the listener http-80: port 80 is taken by nginx; fix the cause there (for example, free the port): the proxy retries by itself; if one did, ", false,
 		},
 		{"its half over UDP", []model.MachineStatus{refuses("edge-1", "http-80/udp")}, nil, "edge-1 refuses the listener http-80: port 80", false},
 		{"both refuse alike", []model.MachineStatus{refuses("edge-1", "http-80"), refuses("edge-2", "http-80")}, nil, "each of edge-1, edge-2 refuses the listener", false},

@@ -17,8 +17,8 @@ const (
 	// statusBound is how long a status may differ from the truth while the API takes
 	// writes faster than objects change: steadyTime and writePace are within it.
 	statusBound = 2 * time.Second
-	// writePace is the distance of two writes of one object: what changes meanwhile is
-	// written at once.
+	// writePace is the least time between two writes of one object; changes in between go
+	// into one write.
 	writePace = 500 * time.Millisecond
 	// A status that somebody else overwrites again and again is put right more and more
 	// rarely after calmWrites times, until calmInterval passed without.

@@ -11,11 +11,9 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// liveness finds out which machines with backends answer through the tunnel, proxies and
-// others. A machine that
-// vanishes is missed by the plane when its reports have failed to come for --machine-ttl; for
-// so long new connections would be sent there. So whoever balances for what others have
-// asks their kernels: programs answer echo requests in the tunnel, whatever agents do.
+// liveness finds out which machines with backends answer through the tunnel. The plane misses
+// a vanished machine only after --machine-ttl; until then it would get new connections. So load
+// balancers ask its kernel: programs answer echo requests in the tunnel without the agent.
 //
 // A machine counts as silent only after it had answered: where nothing comes through from
 // the start, as with a firewall on the way, nothing is known. And when more than half of the
