@@ -5,18 +5,16 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// leaving is what machines that leave the traffic have to hear: when no other machine sends
-// new flows to their proxies any more. It is said of what kernels do: of what agents have
-// only heard, a busy machine may carry out the least a long time later.
+// leaving knows which machines leave the traffic, and when no other machine sends their
+// proxies new flows. It goes by what kernels carry out, not by what agents received.
 type leaving struct {
 	// weightless says, by machine and frontend, since which revision a proxy gets no new flow.
 	weightless map[string]map[model.FrontendKey]delta.Revision
 	numbers    map[string]uint64 // machines that leave, with the number that they report
-	told       map[string]uint64
 }
 
 func newLeaving() leaving {
-	return leaving{weightless: map[string]map[model.FrontendKey]delta.Revision{}, numbers: map[string]uint64{}, told: map[string]uint64{}}
+	return leaving{weightless: map[string]map[model.FrontendKey]delta.Revision{}, numbers: map[string]uint64{}}
 }
 
 // weigh notes which proxies get new flows of a frontend, from a revision on.
@@ -50,7 +48,6 @@ func (v *leaving) weigh(key model.FrontendKey, before, after []model.FrontendBac
 func (v *leaving) follow(name string, number uint64) {
 	if number == 0 {
 		delete(v.numbers, name)
-		delete(v.told, name)
 		return
 	}
 	v.numbers[name] = number
@@ -60,8 +57,7 @@ func (v *leaving) follow(name string, number uint64) {
 func (l *loop) tellLeaving() {
 	v := &l.leaving
 	for name, number := range v.numbers {
-		if v.told[name] != number && l.unsought(name) {
-			v.told[name] = number
+		if l.peek(name).Left != number && l.unsought(name) {
 			l.plane.server.Left(name, number)
 		}
 	}

@@ -68,6 +68,52 @@ func TestLeavingIsNoticed(t *testing.T) {
 	left(8)
 }
 
+// TestLeavingIsToldAfterReconnect tells a machine that leaves what came about while its
+// stream was down.
+func TestLeavingIsToldAfterReconnect(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.create(pool())
+	p := r.plane("one").awaitReady()
+	address := p.AgentAddress().String()
+	one, two := r.joined(p, "edge-1"), r.joined(p, "edge-2")
+	hangUp := one.connect(address)
+	two.connect(address)
+	two.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
+	eventually(t, "the plane knows what the other one carries out", func() error {
+		if s, _ := p.server.Machine("edge-2"); s.Carried.Number == 0 || s.Carried != s.Wanted {
+			return fmt.Errorf("it carries %v of %v", s.Carried, s.Wanted)
+		}
+		return nil
+	})
+	two.with(func() { two.lags = true })
+	one.with(func() { one.proxy, one.leaving = agentv1.Proxy_STATE_DRAINING, 7 })
+	two.awaitBackends(edge4, "edge-1=0/100 draining, edge-2=100/100 ready")
+	hangUp()
+	eventually(t, "its streams end", func() error {
+		if s, _ := p.server.Machine("edge-1"); s.Connected {
+			return errors.New("they have not")
+		}
+		return nil
+	})
+	two.with(func() { two.lags = false })
+	eventually(t, "the plane knows that the other one follows", func() error {
+		if s, _ := p.server.Machine("edge-1"); s.Left != 7 {
+			return fmt.Errorf("it says %d", s.Left)
+		}
+		return nil
+	})
+	one.connect(address)
+	eventually(t, "the machine that leaves is told", func() (err error) {
+		one.with(func() {
+			if one.left != 7 {
+				err = fmt.Errorf("it was told of %d", one.left)
+			}
+		})
+		return err
+	})
+}
+
 // TestMachineThatIsLostHasNotNoticed says nothing while nobody knows what a machine's kernel
 // does: its agent may be away.
 func TestMachineThatIsLostHasNotNoticed(t *testing.T) {

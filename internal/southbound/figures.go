@@ -133,12 +133,18 @@ func (s *Server) answered(machine string, r *agentv1.Report) {
 }
 
 // instruct sends a machine its instructions: one at the beginning, and one for each
-// question.
+// question, and for each leaving that all others have noticed.
 func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.Instruction) error) error {
+	s.mu.Lock()
+	m := s.machines[who.Machine] // not forgotten while the session is open
+	s.mu.Unlock()
+	if m == nil {
+		return nil
+	}
 	for {
 		if err := send(&agentv1.Instruction{
 			TimeToLive: durationpb.New(s.config.TTL), AskFigures: who.figures.Load(), AskFlows: who.query.Load(),
-			Left: who.left.Load(),
+			Left: m.left.Load(),
 		}); err != nil {
 			return err
 		}
@@ -151,21 +157,19 @@ func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.
 }
 
 // Left tells a machine that all others have noticed that it leaves, by the number that it
-// reports. It does nothing where the machine does not report now.
+// reports: now, or when it connects again.
 func (s *Server) Left(machine string, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.machines[machine]
-	if m == nil || m.sessions[observation] == nil {
+	if m == nil || m.left.Swap(number) == number {
 		return
 	}
-	who := m.sessions[observation]
-	if who.left.Swap(number) == number {
-		return
-	}
-	select {
-	case who.ask <- struct{}{}:
-	default: // it is about to be told
+	if who := m.sessions[observation]; who != nil {
+		select {
+		case who.ask <- struct{}{}:
+		default: // it is about to be told
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -45,9 +46,11 @@ type MachineState struct {
 
 	// Carried is the last checkpoint of which the machine's kernel carries out everything; zero:
 	// its agent does not say. Leaving is a number: it leaves, and is to hear (Left) when no
-	// other machine sends new flows to its proxy; 0: it does not.
+	// other machine sends new flows to its proxy; 0: it does not. Left is the last number of
+	// which that was said.
 	Carried delta.Revision
 	Leaving uint64
+	Left    uint64
 
 	Frontends []model.FrontendObserved // by key
 	Checks    []model.CheckResult      // in the order of the report
@@ -89,6 +92,8 @@ type machine struct {
 	seen       time.Time // last sign of life: a report or the begin or end of a stream
 	lastReport time.Time
 	lost       bool // as last told to watchers
+
+	left atomic.Uint64 // the last leaving that all others have noticed, read without Server.mu
 
 	report    *agentv1.Report
 	problems  []Problem // of the report
@@ -156,7 +161,7 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		Name: m.name, Role: m.role,
 		Connected: m.sessions[discovery] != nil, Since: m.since,
 		LastReport: m.lastReport, Lost: m.isLost(now, ttl),
-		Delivered: m.delivered, Applied: m.applied,
+		Delivered: m.delivered, Applied: m.applied, Left: m.left.Load(),
 		Problems: slices.Concat(m.refusals, m.problems),
 	}
 	slices.SortFunc(state.Problems, Problem.compare)

@@ -297,3 +297,43 @@ func TestReportsOfBalancing(t *testing.T) {
 		r.wait(fmt.Sprint("change ", what), "edge-1", step.is)
 	}
 }
+
+// TestLeftOutlivesStreams: a machine hears that the others have noticed also if its stream was
+// down at that moment.
+func TestLeftOutlivesStreams(t *testing.T) {
+	r := newRig(t)
+	a := r.join("edge-1")
+	left := func(o *observing) uint64 {
+		t.Helper()
+		instruction, err := o.client.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return instruction.GetLeft()
+	}
+	o := a.observe()
+	o.report(&agentv1.Report{Leaving: 7})
+	r.wait("the report", "edge-1", func(m MachineState) bool { return m.Leaving == 7 })
+	o.cancel()
+	r.wait("the end of the stream", "edge-1", func(MachineState) bool {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return !r.server.machines["edge-1"].open()
+	})
+	r.server.Left("edge-1", 7)
+	r.server.Left("edge-2", 7) // that nobody knows
+	o = &observing{agent: a}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var err error
+	if o.client, err = agentv1.NewObserverClient(a.conn).Observe(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := left(o); n != 7 {
+		t.Errorf("after a reconnect the machine is told of %d, want 7", n)
+	}
+	r.server.Left("edge-1", 8)
+	if n := left(o); n != 8 {
+		t.Errorf("the machine is told of %d, want 8", n)
+	}
+}

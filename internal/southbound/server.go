@@ -233,7 +233,6 @@ type session struct {
 	// figures is the number of the last question for figures, query the last one for flows.
 	figures atomic.Uint64
 	query   atomic.Pointer[agentv1.FlowQuery]
-	left    atomic.Uint64 // the last leaving that all others have noticed
 }
 
 // begin is the common start of both kinds of streams: it checks who calls and
