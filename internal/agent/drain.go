@@ -16,7 +16,8 @@ type Drainer interface {
 }
 
 const (
-	// quietEvery is how often a draining proxy is asked for its connections.
+	// quietEvery is how often a draining proxy is asked for its connections: for each answer
+	// it looks at all its statistics.
 	quietEvery = 100 * time.Millisecond
 	// quietLooks is how often in a row it must have none: between two of many short ones
 	// there is none either.
@@ -92,7 +93,7 @@ func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	limit := d.limit()
 	d.balancer.leave(true)
 	// Before a router moves a flow, this machine's kernel lets no new one begin here.
-	if !until(ctx, releaseTime, recalled, d.balancer.isCarried) && ctx.Err() == nil && !recalled() {
+	if !until(ctx, releaseTime, lookEvery, recalled, d.balancer.isCarried) && ctx.Err() == nil && !recalled() {
 		d.log.Warn("new flows may still come to this machine's proxy: its data planes do not follow")
 	}
 	breaks := d.announcer.survives()
@@ -166,7 +167,7 @@ func (d *drainer) coming(ctx context.Context) (uint64, bool) {
 // machine sends new flows here, and those that were here have ended. It says whether that
 // is so of the others. hears says that a plane is there to tell them.
 func (d *drainer) settle(ctx context.Context, hears func() bool) (noticed bool) {
-	noticed = until(ctx, noticeTime, func() bool { return !hears() }, d.balancer.isNoticed)
+	noticed = until(ctx, noticeTime, lookEvery, func() bool { return !hears() }, d.balancer.isNoticed)
 	// What began before they had noticed.
 	d.wait(ctx, d.limit(), func() bool { return false })
 	return noticed

@@ -163,9 +163,9 @@ func (b *balancer) open() (total int, err error) {
 	return total, nil
 }
 
-// until waits until something is so, and says whether it is. It gives up after a time, when
-// enough says so, or with ctx.
-func until(ctx context.Context, limit time.Duration, enough, is func() bool) bool {
+// until waits until something is so, and says whether it is. It looks with a pause between, and
+// gives up after a time, when enough says so, or with ctx.
+func until(ctx context.Context, limit, pause time.Duration, enough, is func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for !is() {
@@ -175,7 +175,7 @@ func until(ctx context.Context, limit time.Duration, enough, is func() bool) boo
 		select {
 		case <-ctx.Done():
 			return is()
-		case <-time.After(lookEvery):
+		case <-time.After(pause):
 		}
 	}
 	return true
@@ -186,7 +186,7 @@ func until(ctx context.Context, limit time.Duration, enough, is func() bool) boo
 func silence(ctx context.Context, quiet, limit time.Duration, count func() (uint64, bool)) (silent bool) {
 	last, known := count()
 	since := time.Now()
-	return until(ctx, limit, nil, func() bool {
+	return until(ctx, limit, quietEvery, nil, func() bool {
 		n, is := count()
 		if n != last || is != known {
 			last, known, since = n, is, time.Now()

@@ -213,12 +213,12 @@ func (a *admin) routes(ctx context.Context, names []string) (map[string]string, 
 	return versions, nil
 }
 
-// figures are the requests answered so far and the connections that are open, over
-// all listeners.
-func (a *admin) figures(ctx context.Context) (requests, connections uint64, err error) {
-	body, err := a.ask(ctx, http.MethodGet, `/stats?filter=^http\..*\.downstream_(rq_completed|cx_active)$`)
+// figures are the requests answered so far, the connections that are open, and how many were
+// taken so far, over all listeners. Envoy looks at each of its statistics to answer.
+func (a *admin) figures(ctx context.Context) (requests, open, taken uint64, err error) {
+	body, err := a.ask(ctx, http.MethodGet, `/stats?filter=^http\..*\.downstream_(rq_completed|cx_active|cx_total)$`)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, 0, err
 	}
 	for line := range strings.Lines(string(body)) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
@@ -229,28 +229,16 @@ func (a *admin) figures(ctx context.Context) (requests, connections uint64, err 
 		if err != nil {
 			continue
 		}
-		if strings.HasSuffix(name, "cx_active") {
-			connections += n
-		} else {
+		switch name[strings.LastIndexByte(name, '.')+1:] {
+		case "downstream_rq_completed":
 			requests += n
+		case "downstream_cx_active":
+			open += n
+		case "downstream_cx_total":
+			taken += n
 		}
 	}
-	return requests, connections, nil
-}
-
-// taken is how many connections were accepted so far, over all listeners.
-func (a *admin) taken(ctx context.Context) (total uint64, err error) {
-	body, err := a.ask(ctx, http.MethodGet, `/stats?filter=^http\..*\.downstream_cx_total$`)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(body)) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
-		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil && !strings.HasPrefix(name, "http.admin.") {
-			total += n
-		}
-	}
-	return total, nil
+	return requests, open, taken, nil
 }
 
 // retire makes Envoy end each connection with the answer that is under way; it takes

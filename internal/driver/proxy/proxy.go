@@ -184,10 +184,7 @@ func (s *Supervisor) Drain(ctx context.Context, on bool) error { return s.admin.
 
 // Connections that clients have to Envoy, and how many it has taken since it started.
 func (s *Supervisor) Connections(ctx context.Context) (open, taken uint64, err error) {
-	_, open, err = s.admin.figures(ctx)
-	if err == nil {
-		taken, err = s.admin.taken(ctx)
-	}
+	_, open, taken, err = s.admin.figures(ctx)
 	return open, taken, err
 }
 
@@ -478,7 +475,7 @@ func (s *Supervisor) look(ctx context.Context, p *process) (answered bool) {
 				version = v
 			}
 		}
-		if n, _, err := s.admin.figures(ctx); err == nil {
+		if n, _, _, err := s.admin.figures(ctx); err == nil {
 			requests = n
 		}
 	}
@@ -551,7 +548,7 @@ func (s *Supervisor) quiet(ctx context.Context, p *process) {
 	tick := time.NewTicker(5 * lookOften)
 	defer tick.Stop()
 	for {
-		if _, connections, err := s.admin.figures(ctx); err == nil && connections == 0 {
+		if _, open, _, err := s.admin.figures(ctx); err == nil && open == 0 {
 			return
 		}
 		select {
