@@ -39,9 +39,6 @@ func (s surroundings) self() *model.Node { return s.nodes[s.machine] }
 const (
 	// hopsMost is HOPS of bpf/layout.h.
 	hopsMost = 3
-	// circleMost is CIRCLE: it bounds the machines that a segment which nobody knows is sent to,
-	// one after the other.
-	circleMost = 16
 )
 
 // planned is how a frontend is to be balanced.
@@ -51,7 +48,7 @@ type planned struct {
 	members []member // of the lookup table, by ID; empty where the VIP is not here
 	local   []member // backends on this machine, which are taken out of tunnels
 	hops    []member // backends that packets may be passed on to
-	circle  []uint64 // its proxies, in the order in which they are asked; none: rows have room for all
+	circle  []uint64 // its proxies, in the order in which they are asked, CIRCLE in one search; none: rows have room for all
 	here    bool     // the VIP is here
 	direct  bool     // nothing but this machine's sockets: no program is needed
 	shared  bool     // the lookup table may be that of other frontends, too
@@ -138,7 +135,7 @@ func plan(f *model.Balanced, s surroundings) *planned {
 		}
 	}
 	slices.Sort(p.circle)
-	if n := len(p.circle); n <= hopsMost || n > circleMost {
+	if len(p.circle) <= hopsMost {
 		p.circle = nil
 	}
 	slices.SortFunc(list, func(a, b member) int { return cmp.Compare(a.id, b.id) })

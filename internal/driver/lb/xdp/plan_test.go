@@ -2,7 +2,9 @@ package xdp
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +146,22 @@ func TestWhatThisDataPlaneDoesNot(t *testing.T) {
 	}
 	if err := d.Supports(&model.Balanced{Frontend: &model.Frontend{Scheduler: "mh", QUIC: &model.QUICServer{Offset: 1, Length: 8}, FrontendKey: model.FrontendKey{Transport: model.UDP}}}); err != nil {
 		t.Error(err)
+	}
+}
+
+// A flow may be at a proxy that stands in no row, however many proxies there are.
+func TestProxiesStandInACircle(t *testing.T) {
+	for n, want := range map[int]int{3: 0, 4: 4, 16: 16, 17: 17, 100: 100} {
+		f := &model.Balanced{Frontend: &model.Frontend{FrontendKey: frontendKey(t, "tcp://203.0.113.1:80"), Listener: "edge"}}
+		for i := range n {
+			f.Backends = append(f.Backends, model.FrontendBackend{
+				Address: netip.MustParseAddrPort("203.0.113.1:80"), Machine: fmt.Sprintf("m%03d", i), State: model.BackendReady, Weight: 1, HopWeight: 1,
+			})
+		}
+		p := plan(f, quiet())
+		if len(p.circle) != want || !slices.IsSorted(p.circle) {
+			t.Errorf("of %d proxies %d stand in the circle, want %d", n, len(p.circle), want)
+		}
 	}
 }
 
