@@ -32,20 +32,15 @@ func dial(ctx context.Context, c model.Peer, source netip.Addr) (*net.TCPConn, e
 	d := net.Dialer{
 		Timeout:   dialTimeout,
 		KeepAlive: -1, // BGP has its own
-		Control: func(_, _ string, raw syscall.RawConn) error {
-			var err error
-			if e := raw.Control(func(fd uintptr) {
-				if err = bind(int(fd), c.Device); err != nil {
-					return
-				}
-				if err = prepare(int(fd), c); err == nil && c.Password != "" {
-					err = sign(int(fd), c.Address, string(c.Password))
-				}
-			}); e != nil {
-				return e
+		Control: control(func(fd int) error {
+			if err := bind(fd, c.Device); err != nil {
+				return err
 			}
-			return err
-		},
+			if err := prepare(fd, c); err != nil || c.Password == "" {
+				return err
+			}
+			return sign(fd, c.Address, string(c.Password))
+		}),
 	}
 	if source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))

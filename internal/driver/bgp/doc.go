@@ -16,7 +16,7 @@
 // takes to go on where the one before it stopped, also if that one was killed and the next is back within the
 // detection time.
 //
-// The messages are written and read by gobgp's packet library. Its server is not used: before a session is
+// gobgp's packet library writes the messages and reads all but OPENs and headers. Its server is not used: before a session is
 // established it drops the peer's NOTIFICATION, hides why a connection failed, and waits at least two seconds before
 // each attempt and five after each loss; and it preserves forwarding only if it holds its routes back first.
 package bgp
