@@ -199,7 +199,7 @@ func (c *connection) established(conf model.Peer) *failure {
 				m, err := c.read(c.agreed.hold)
 				if err == nil {
 					conf, _, _ := p.wanted()
-					taken, err := c.inbox.take(m, conf, c.agreed.enhancedRefresh)
+					taken, err := c.inbox.take(m, conf, c.agreed)
 					if err != nil {
 						p.often.Warn("uncounted", "cannot count the prefixes of an UPDATE", "error", err)
 					}
@@ -339,9 +339,7 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 // notice looks at what came into the inbox.
 func (c *connection) notice(conf model.Peer) *failure {
 	for _, f := range c.inbox.refreshes() {
-		if c.agreed.families[f] { // others are to be passed over (RFC 2918, 4)
-			c.rib.ask(f)
-		}
+		c.rib.ask(f)
 	}
 	if f := c.tooMany(conf); f != nil {
 		return f

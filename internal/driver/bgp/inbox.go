@@ -26,7 +26,8 @@ func newInbox() *inbox {
 }
 
 // take reports whether it took in a message; others are the session's own affair.
-func (b *inbox) take(m *packet.BGPMessage, conf model.Peer, enhanced bool) (taken bool, err error) {
+// Families that were not agreed on are passed over (RFC 2918, 4), so nobody fills the inbox with all that there could be.
+func (b *inbox) take(m *packet.BGPMessage, conf model.Peer, a agreed) (taken bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch body := m.Body.(type) {
@@ -36,10 +37,14 @@ func (b *inbox) take(m *packet.BGPMessage, conf model.Peer, enhanced bool) (take
 		err = b.received.read(body, conf.MaxPrefixes)
 	case *packet.BGPRouteRefresh:
 		// The byte means something only where both speak RFC 7313; we ask for nothing, so nobody marks an answer for us.
-		if enhanced && body.Demarcation != 0 {
+		if a.enhancedRefresh && body.Demarcation != 0 {
 			return true, nil
 		}
-		b.asked[packet.NewFamily(body.AFI, body.SAFI)] = true
+		f := packet.NewFamily(body.AFI, body.SAFI)
+		if !a.families[f] {
+			return true, nil
+		}
+		b.asked[f] = true
 	default:
 		return false, nil
 	}

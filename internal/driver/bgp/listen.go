@@ -8,11 +8,14 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/muffle"
@@ -124,7 +127,8 @@ func (d *doors) trouble(c model.Peer) string {
 	return "it cannot connect to this machine: " + err.Error()
 }
 
-// listen opens the socket. It has the passwords before anybody can connect.
+// listen opens the socket. It has the passwords before anybody can connect. Its SYN-ACKs leave with the full TTL: a
+// router with GTSM (RFC 5082) hears no other, and no router minds; what follows is as prepare has it.
 func (at door) listen(port uint16, keys map[netip.Addr]model.Redacted) (*net.TCPListener, error) {
 	network, host := "tcp4", "0.0.0.0"
 	if at.v6 {
@@ -133,6 +137,13 @@ func (at door) listen(port uint16, keys map[netip.Addr]model.Redacted) (*net.TCP
 	l := net.ListenConfig{KeepAlive: -1, Control: control(func(fd int) error {
 		if err := bind(fd, at.device); err != nil {
 			return err
+		}
+		level, option := unix.IPPROTO_IP, unix.IP_TTL
+		if at.v6 {
+			level, option = unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS
+		}
+		if err := unix.SetsockoptInt(fd, level, option, fullTTL); err != nil {
+			return os.NewSyscallError("set the TTL", err)
 		}
 		for _, address := range slices.SortedFunc(maps.Keys(keys), netip.Addr.Compare) {
 			if err := sign(fd, address, string(keys[address])); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/model"
 )
@@ -216,4 +217,38 @@ func (f *fake) lastTold() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.told
+}
+
+// A router with GTSM that connects hears the answer: it leaves with the full TTL (RFC 5082).
+func TestPeersWithTTLSecurityMayConnect(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		address             string
+		level, ttl, minimum int
+	}{
+		{"127.0.0.1", unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL},
+		{"::1", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MINHOPCOUNT},
+	} {
+		t.Run(c.address, func(t *testing.T) {
+			t.Parallel()
+			conf := theirs()
+			conf.Address, conf.TTLSecurity = netip.MustParseAddr(c.address), 1
+			s, port := listening(t, conf)
+			s.until("router", "awaited", func(x model.Session) bool { return x.Reason == model.SessionAwaited })
+			d := net.Dialer{Timeout: time.Second, Control: control(func(fd int) error {
+				return errors.Join(unix.SetsockoptInt(fd, c.level, c.ttl, 255), unix.SetsockoptInt(fd, c.level, c.minimum, 255))
+			})}
+			var conn net.Conn
+			eventually(t, "the speaker's answer arrives", func() (ok bool) {
+				var err error
+				conn, err = d.DialContext(t.Context(), "tcp", netip.AddrPortFrom(conf.Address, port).String())
+				return err == nil
+			})
+			t.Cleanup(func() { _ = conn.Close() })
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			router := &line{f: &fake{t: t}, conn: conn.(*net.TCPConn)}
+			router.shake()
+			s.established("router")
+		})
+	}
 }
