@@ -29,7 +29,11 @@ type found struct {
 
 // read takes a history from the vault; it is nil when there is none that can be used.
 func (k *keeper) read(ctx context.Context) (*found, string, error) {
-	records, err := k.vault.load(ctx)
+	var records [][]byte
+	err := k.within(ctx, func(ctx context.Context) (err error) {
+		records, err = k.vault.load(ctx)
+		return err
+	})
 	damaged := ""
 	if err != nil {
 		if !errors.Is(err, record.ErrDamaged) {
@@ -110,6 +114,8 @@ func (k *keeper) join(ctx context.Context, epoch uint64) error {
 	if err != nil {
 		return err
 	}
+	k.steady.Lock()
+	defer k.steady.Unlock()
 	k.mu.Lock()
 	own, first := k.kept, k.first
 	own.steps = slices.Clone(own.steps)

@@ -22,15 +22,18 @@ const (
 	keepAgain, keepAgainMost = time.Second, time.Minute
 	// keepLast is how long the last write may take when a plane ends.
 	keepLast = 2 * time.Second
+	// keepTimeout is how long a vault may take, until it is given up where it lets itself
+	// be, and is in the status in any case.
+	keepTimeout = 30 * time.Second
 )
 
 var (
-	// errFenced says that another plane has written meanwhile: it leads.
+	// errFenced says that a plane of a later epoch has written meanwhile: it leads.
 	errFenced = errors.New("another plane has written meanwhile")
 	// errTooLarge says that the state alone takes more than may be kept.
 	errTooLarge = errors.New("too large")
-	// errMoved says that the history went on in a way that what was read does not fit to:
-	// read it again.
+	// errMoved says that the history, or what a vault has of it, is another than was read
+	// or written last: begin again from what is there.
 	errMoved = errors.New("the history has moved on")
 )
 
@@ -40,9 +43,10 @@ var (
 type vault interface {
 	// load returns the records that can be read. With record.ErrDamaged there were more.
 	load(ctx context.Context) ([][]byte, error)
-	// append puts records behind the others.
+	// append puts records behind the others. With errMoved others have touched them.
 	append(ctx context.Context, records [][]byte) error
-	// replace puts records into the place of all; epoch is that of the plane.
+	// replace puts records into the place of all; epoch is that of the plane. With
+	// errFenced there are some of a later one, and they stay.
 	replace(ctx context.Context, epoch uint64, records [][]byte) error
 	// bounds are how many bytes may be kept, and how often something may be written.
 	bounds() (most int, every time.Duration)
@@ -68,8 +72,9 @@ func (k *kept) add(c *change) {
 // keeper packs the steps of a history, and keeps them in a vault while its plane leads.
 // Nothing waits for the vault.
 type keeper struct {
-	vault vault // nil: there is none
-	log   *slog.Logger
+	vault    vault // nil: there is none
+	patience time.Duration
+	log      *slog.Logger
 	// adopt hands the loop steps from before its own; it returns errMoved to be asked
 	// again.
 	adopt func(context.Context, adoption) error
@@ -86,6 +91,10 @@ type keeper struct {
 	broken  error   // a bug; nothing is kept any more
 	leads   uint64  // the epoch in which the plane leads; 0: it does not
 	trouble error   // of the vault
+
+	// steady is held while kept is worked on outside of mu: steps come only behind the
+	// others then. Who has it waits for the loop, so packing never waits for it.
+	steady sync.Mutex
 
 	// Of the writer alone.
 	joined  uint64 // the epoch for which what was there before was read
@@ -112,7 +121,7 @@ type adoption struct {
 
 func newKeeper(v vault, log *slog.Logger, adopt func(context.Context, adoption) error) *keeper {
 	return &keeper{
-		vault: v, log: log, adopt: adopt, items: make(chan keeperItem, keeperQueue), ended: make(chan struct{}), wake: make(chan struct{}, 1),
+		vault: v, patience: keepTimeout, log: log, adopt: adopt, items: make(chan keeperItem, keeperQueue), ended: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -198,7 +207,9 @@ func (k *keeper) take(p *past.Packer, i keeperItem) error {
 	case i.leads != nil:
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.leads = *i.leads
+		if k.leads = *i.leads; k.leads == 0 {
+			k.trouble = nil // the leader's affair
+		}
 		return nil
 	case k.broken != nil: // only this goroutine sets it
 		return nil
@@ -224,11 +235,20 @@ func (k *keeper) take(p *past.Packer, i keeperItem) error {
 		return err
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	i.step.packed, i.step.before, i.step.after = packed, picture{}, picture{}
 	k.bytes += len(packed)
-	if k.vault != nil {
-		k.kept.add(i.step)
+	if k.vault == nil {
+		k.mu.Unlock()
+		return nil
+	}
+	k.kept.add(i.step)
+	steps, size := len(k.kept.steps), k.kept.size
+	k.mu.Unlock()
+	// The writer folds before it writes. While it waits for a vault, this bounds memory.
+	most, _ := k.vault.bounds()
+	if (steps > historyLimit*9/8 || size > most/8*9) && k.steady.TryLock() {
+		defer k.steady.Unlock()
+		return k.fold()
 	}
 	return nil
 }
@@ -282,7 +302,7 @@ func (k *keeper) write(ctx context.Context) {
 		switch {
 		case wrote:
 			pause, again = every, keepAgain
-		case err != nil && !errors.Is(err, errMoved) && !errors.Is(err, errFenced):
+		case err != nil && !errors.Is(err, errMoved):
 			pause, again = again, min(2*again, keepAgainMost)
 		}
 		timer.Reset(pause)
@@ -294,7 +314,7 @@ func (k *keeper) write(ctx context.Context) {
 
 // note says once what is wrong with the vault, and that it is mended.
 func (k *keeper) note(err error) {
-	if errors.Is(err, errMoved) || errors.Is(err, errFenced) {
+	if errors.Is(err, errMoved) {
 		return
 	}
 	k.mu.Lock()
@@ -312,7 +332,10 @@ func (k *keeper) note(err error) {
 // flush brings the vault up to what is packed, when the plane leads, and says whether
 // there was anything to write.
 func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
-	if err := k.fold(); err != nil {
+	k.steady.Lock()
+	err = k.fold()
+	k.steady.Unlock()
+	if err != nil {
 		return false, err
 	}
 	k.mu.Lock()
@@ -345,9 +368,10 @@ func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
 		for _, c := range now.steps {
 			records = append(records, c.packed)
 		}
-		if err = k.vault.replace(ctx, epoch, records); err == nil {
+		err = k.within(ctx, func(ctx context.Context) error { return k.vault.replace(ctx, epoch, records) })
+		if err == nil {
 			k.mu.Lock()
-			k.kept.rewrite = false // only this goroutine sets it
+			k.kept.rewrite = k.kept.nth != now.nth // folded meanwhile
 			k.mu.Unlock()
 		}
 	case k.written < all:
@@ -355,19 +379,11 @@ func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
 		for _, c := range now.steps[k.written-now.nth:] {
 			records = append(records, c.packed)
 		}
-		if err = k.vault.append(ctx, records); err != nil {
+		if err = k.within(ctx, func(ctx context.Context) error { return k.vault.append(ctx, records) }); err != nil {
 			k.mu.Lock()
 			k.kept.rewrite = true
 			k.mu.Unlock()
 		}
-	}
-	if errors.Is(err, errFenced) {
-		k.log.Warn("revisions are not kept here: another plane keeps its own", "epoch", epoch)
-		k.mu.Lock()
-		if k.leads == epoch {
-			k.leads = 0
-		}
-		k.mu.Unlock()
 	}
 	if err != nil {
 		return false, err
@@ -382,7 +398,30 @@ func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
 	return wrote, nil
 }
 
-// fold takes the oldest steps into the state when there is more than may be kept.
+// within calls the vault. One that does not return in time is trouble before it returns:
+// a disk that hangs heeds no context.
+func (k *keeper) within(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, k.patience, fmt.Errorf("what keeps them does not answer within %s", k.patience))
+	defer cancel()
+	noted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(noted)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			k.note(context.Cause(ctx))
+		}
+	})
+	err := call(ctx)
+	if !stop() {
+		<-noted
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+	return err
+}
+
+// fold takes the oldest steps into the state when there is more than may be kept. Its
+// caller has steady.
 func (k *keeper) fold() error {
 	most, _ := k.vault.bounds()
 	k.mu.Lock()

@@ -87,7 +87,8 @@ const (
 // parts. Each time that all is replaced, and each leadership, begins a series of its own;
 // its first part is written last, so a series that has one is whole. A plane writes to
 // its own series only, and only over what it wrote itself: one that does not know yet that
-// it leads no more disturbs nobody.
+// it leads no more disturbs nobody. Where somebody else has touched that, it begins another
+// series, unless there is one of a later epoch.
 type secretVault struct {
 	client client.Client
 	owner  func() *metav1.OwnerReference
@@ -255,7 +256,8 @@ func (v *secretVault) append(ctx context.Context, records [][]byte) error {
 		grown.Data[historyField], more = append(grown.Data[historyField], more[:n]...), more[n:]
 		if err := v.client.Update(ctx, grown); err != nil {
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-				return fmt.Errorf("%w: Secret %s/%s: %w", errFenced, last.Namespace, last.Name, err)
+				// Whoever labels, annotates or deletes it leads nobody: replace finds out who does.
+				return fmt.Errorf("%w: Secret %s/%s: %w", errMoved, last.Namespace, last.Name, err)
 			}
 			return fmt.Errorf("write Secret %s/%s: %w", last.Namespace, last.Name, err)
 		}

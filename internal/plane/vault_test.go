@@ -1,0 +1,157 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// settled is settle, again when somebody has touched what is kept.
+func (l *life) settled() error {
+	l.t.Helper()
+	err := l.settle()
+	if errors.Is(err, errMoved) {
+		err = l.settle()
+	}
+	l.keeper.note(err)
+	return err
+}
+
+// Whoever labels, annotates or deletes Secrets of revisions ends nothing: they are written
+// anew. Only those of a later epoch stay, and the plane says so until they are gone.
+func TestHistoryInSecretsThatOthersTouch(t *testing.T) {
+	r := newRig(t)
+	secrets := func() []corev1.Secret {
+		t.Helper()
+		var list corev1.SecretList
+		if err := r.client.List(t.Context(), &list, client.InNamespace(Namespace), client.HasLabels{historyLabel}); err != nil {
+			t.Fatal(err)
+		}
+		return list.Items
+	}
+	inSecrets := func(epoch uint64) *life {
+		l := begin(t, filepath.Join(t.TempDir(), "none"), 0, time.Unix(1000, 0), hosts{})
+		l.epoch, l.keeper.vault = epoch, newSecretVault(r.client, func() *metav1.OwnerReference { return nil })
+		l.keeper.lead(epoch)
+		return l
+	}
+	kept := func() int {
+		t.Helper()
+		records, err := newSecretVault(r.client, nil).load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(records) - 1 // the first is a state
+	}
+	step := func(l *life, i int) error {
+		host := historyHost("a", i)
+		l.change(hosts{host.HostKey: host})
+		return l.settled()
+	}
+	l := inSecrets(1)
+	if err := step(l, 0); err != nil || kept() != 1 {
+		t.Fatalf("%d steps are kept, %v", kept(), err)
+	}
+	for i, touch := range []func(*corev1.Secret) error{
+		func(s *corev1.Secret) error {
+			s.Annotations = map[string]string{"backup.example/seen": "yes"}
+			return r.client.Update(t.Context(), s)
+		},
+		func(s *corev1.Secret) error { return r.client.Delete(t.Context(), s) },
+	} {
+		for _, s := range secrets() {
+			if err := touch(&s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := step(l, i+1); err != nil || kept() != i+2 || l.keeper.healthy() != nil {
+			t.Errorf("touched %d times: %d steps are kept, %v", i+1, kept(), err)
+		}
+	}
+	if err := step(inSecrets(2), 5); err != nil {
+		t.Fatal(err)
+	}
+	before := kept()
+	if err := step(l, 6); !errors.Is(err, errFenced) || !errors.Is(l.keeper.healthy(), errFenced) || kept() != before {
+		t.Errorf("a plane of an earlier epoch: %v, healthy %v, %d steps are kept, before %d", err, l.keeper.healthy(), kept(), before)
+	}
+	for _, s := range secrets() {
+		if err := r.client.Delete(t.Context(), &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.settled(); err != nil || l.keeper.healthy() != nil || kept() != 4 {
+		t.Errorf("those of the later epoch are gone: %v, healthy %v, %d steps are kept", err, l.keeper.healthy(), kept())
+	}
+}
+
+// hungVault takes a whole state, and does not return before it is released.
+type hungVault struct {
+	fileVault
+	called, release chan struct{}
+}
+
+func (v *hungVault) replace(context.Context, uint64, [][]byte) error {
+	close(v.called)
+	<-v.release
+	return io.ErrUnexpectedEOF
+}
+
+// A vault that hangs costs no memory, and is in the status while it does.
+func TestHistoryWhileItsVaultHangs(t *testing.T) {
+	l := begin(t, filepath.Join(t.TempDir(), "revisions"), 0, time.Unix(1000, 0), hosts{})
+	v := &hungVault{fileVault: *l.file, called: make(chan struct{}), release: make(chan struct{})}
+	l.keeper.vault, l.keeper.patience, l.keeper.log = v, time.Millisecond, slog.New(slog.DiscardHandler)
+	l.keeper.lead(1)
+	l.keeper.catchUp(t)
+	flushed := make(chan error, 1)
+	go func() {
+		_, err := l.keeper.flush(t.Context())
+		flushed <- err
+	}()
+	<-v.called
+	const steps = 3 * historyLimit
+	for i := range steps {
+		host := historyHost("a", i%7)
+		l.change(hosts{host.HostKey: host})
+		l.keeper.catchUp(t)
+	}
+	eventually(t, "the status says so", func() error {
+		if err := l.keeper.healthy(); err == nil || !strings.Contains(err.Error(), "does not answer within 1ms") {
+			return errors.New("it says " + text(err))
+		}
+		return nil
+	})
+	if got := l.keeper.kept; len(got.steps) > historyLimit*9/8 || int(got.nth)+len(got.steps) != steps {
+		t.Errorf("%d steps are held and %d folded, of %d", len(got.steps), got.nth, steps)
+	}
+	close(v.release)
+	if err := <-flushed; !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("it ends with %v", err)
+	}
+	// What comes next is kept whole, with what was folded meanwhile.
+	l.keeper.vault, l.keeper.patience = &v.fileVault, time.Minute
+	err := l.settle()
+	if l.keeper.note(err); err != nil || l.keeper.healthy() != nil {
+		t.Fatal(err, l.keeper.healthy())
+	}
+	if next := begin(t, v.path, 2, l.now.Add(time.Second), l.wanted.hosts); next.letGo+len(next.log) != steps {
+		t.Errorf("after a restart %d steps, %d let go, want %d", len(next.log), next.letGo, steps)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return "nothing"
+	}
+	return err.Error()
+}
