@@ -10,6 +10,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
+
+	"fairlead.dev/internal/muffle"
 )
 
 // reportFatal ends the running server instead of the process: klog and etcd call os.Exit where they
@@ -37,7 +39,7 @@ func takeLog() {
 func LogTo(log *slog.Logger) {
 	takeLog()
 	if running.Load() == nil {
-		kubeLog.hold(newRepeats(log.With("component", "kubernetes").Handler()))
+		kubeLog.hold(muffle.NewHandler(log.With("component", "kubernetes").Handler(), causeOf))
 		kubeLog.pass()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"fairlead.dev/internal/embedded/etcdlog"
+	"fairlead.dev/internal/muffle"
 )
 
 const (
@@ -124,8 +125,8 @@ func (s *Server) start(ctx context.Context) error {
 		return errors.New("another kubernetes api runs in this process")
 	}
 	takeCrashes()
-	kubeLog.hold(newRepeats(c.Log.With("component", "kubernetes").Handler()))
-	etcdlog.SendTo(slog.New(newRepeats(c.Log.With("component", "etcd-client").Handler())))
+	kubeLog.hold(muffle.NewHandler(c.Log.With("component", "kubernetes").Handler(), causeOf))
+	etcdlog.SendTo(slog.New(muffle.NewHandler(c.Log.With("component", "etcd-client").Handler(), causeOf)))
 	if err := s.startParts(ctx); err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"fairlead.dev/internal/muffle"
 )
 
 // memberName names the only member of the etcd in this process; a restore must use the same.
@@ -81,7 +83,7 @@ func startStore(ctx context.Context, c storeConfig) (*store, error) {
 	}
 	// Only errors count while etcd starts: it warns of its defaults.
 	s := &store{storeConfig: c, broken: make(chan struct{}), level: zap.NewAtomicLevelAt(zap.ErrorLevel)}
-	lg := zap.New(&zapToSlog{log: slog.New(newRepeats(c.log.With("component", "etcd").Handler())), level: s.level}, zap.WithFatalHook(fatalHook{s.fail}))
+	lg := zap.New(&zapToSlog{log: slog.New(muffle.NewHandler(c.log.With("component", "etcd").Handler(), causeOf)), level: s.level}, zap.WithFatalHook(fatalHook{s.fail}))
 
 	// etcd gives up by Fatal or Panic where it finds its files damaged, so it starts in a
 	// goroutine that it may take with it.
