@@ -72,7 +72,7 @@ type change struct {
 	// What it replaced, and by what; or, once the keeper has got to it, both packed.
 	before, after picture
 	packed        []byte
-	kept          bool // the vault has it
+	stored        bool // the vault has it
 }
 
 // freezeMark says what a Freeze held that said no time itself.
@@ -136,7 +136,7 @@ func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) 
 	h.names = nil
 	if !h.known {
 		h.known = true
-		h.adopt(wants, ch.Groups)
+		h.update(wants, ch.Groups)
 		if h.keeper != nil {
 			h.keeper.begin(h.began, rev, picture{h.wanted.clone(), maps.Clone(h.groups)})
 		}
@@ -144,7 +144,7 @@ func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) 
 	}
 	h.note(picture{wants, ch.Groups}, now, rev)
 	if h.frozen == nil {
-		h.adopt(wants, ch.Groups)
+		h.update(wants, ch.Groups)
 		return ch
 	}
 	passed := newRouting()
@@ -152,7 +152,7 @@ func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) 
 	hold(h.wanted.hosts, h.held.hosts, wants.hosts)
 	hold(h.wanted.tls, h.held.tls, wants.tls)
 	hold(h.wanted.views, h.held.views, wants.views)
-	h.adopt(wants, ch.Groups)
+	h.update(wants, ch.Groups)
 	passed.into(&ch)
 	ch.Certificates = keepPresent(ch.Certificates, h.goneCertificates)
 	ch.Authorities = keepPresent(ch.Authorities, h.goneAuthorities)
@@ -165,8 +165,8 @@ func (h *history) takeGroups(groups map[model.GroupID]*model.BackendGroup, now t
 	replace(h.groups, groups)
 }
 
-// adopt brings the wanted state up to what changed.
-func (h *history) adopt(wants routing, groups map[model.GroupID]*model.BackendGroup) {
+// update brings the wanted state up to what changed.
+func (h *history) update(wants routing, groups map[model.GroupID]*model.BackendGroup) {
 	replace(h.wanted.listeners, wants.listeners)
 	replace(h.wanted.hosts, wants.hosts)
 	replace(h.wanted.tls, wants.tls)

@@ -162,7 +162,7 @@ func (k *keeper) has(c *change) bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return c.kept
+	return c.stored
 }
 
 // total is how much was packed ever, bytes.
@@ -393,7 +393,7 @@ func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, c := range now.steps {
-		c.kept = true
+		c.stored = true
 	}
 	return wrote, nil
 }

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/internal/record"
 )
 
+// forward brings a state from before a change to after it.
 func forward(state past.State, c *change) error {
 	s, err := past.Unpack(c.packed)
 	if err != nil {
