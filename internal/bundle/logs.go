@@ -22,9 +22,26 @@ const (
 // privateKey is a private key in PEM, whole or cut off, its lines ended or escaped.
 var privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 
-// scrub takes private keys out of what is collected, wherever somebody put them.
+// privateKeyBegin and privateKeyEnd are the lines around a private key.
+var (
+	privateKeyBegin = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----`)
+	privateKeyEnd   = regexp.MustCompile(`-----END [A-Z0-9 ]*PRIVATE KEY-----`)
+)
+
+// redacted is what stands in the place of a private key.
+const redacted = "[redacted: a private key]"
+
+// scrub takes private keys out of what is collected, wherever somebody put them. The tail
+// of a log may begin inside one: where a key ends before any begins, everything up to
+// there goes.
 func scrub(body []byte) []byte {
-	return privateKey.ReplaceAll(body, []byte("[redacted: a private key]"))
+	var out []byte
+	if end := privateKeyEnd.FindIndex(body); end != nil {
+		if begin := privateKeyBegin.FindIndex(body[:end[0]]); begin == nil {
+			out, body = []byte(redacted), body[end[1]:]
+		}
+	}
+	return append(out, privateKey.ReplaceAll(body, []byte(redacted))...)
 }
 
 // Tail is the end of a file.
