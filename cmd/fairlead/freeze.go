@@ -170,9 +170,13 @@ func findRevision(list []model.Revision, newest delta.Revision, text string) (mo
 	if err != nil {
 		return model.Revision{}, usageError{err: fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, EPOCH/NUMBER, a time such as 2026-01-31T09:30:00Z, or start", text)}
 	}
+	earlier := "" // what a bare number of before a restart means
+	if i := slices.IndexFunc(list, func(r model.Revision) bool { return !r.First && r.Number == want.Number && r.Epoch != newest.Epoch }); i >= 0 && want.Epoch == newest.Epoch {
+		earlier = "; a plane before it had one, " + console.RevisionName(list[i], newest.Epoch)
+	}
 	if want.Compare(newest) > 0 {
-		if i := slices.IndexFunc(list, func(r model.Revision) bool { return !r.First && r.Number == want.Number }); i >= 0 && want.Epoch == newest.Epoch {
-			return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d; a plane before it had one, %s", text, newest.Number, console.RevisionName(list[i], newest.Epoch))
+		if earlier != "" {
+			return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d%s", text, newest.Number, earlier)
 		}
 		return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest.Number)
 	}
@@ -182,7 +186,7 @@ func findRevision(list []model.Revision, newest delta.Revision, text string) (mo
 			return r, nil
 		}
 	}
-	return model.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s: 'fairlead revisions' lists what it can turn back to", text)
+	return model.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s%s: 'fairlead revisions' lists what it can turn back to", text, earlier)
 }
 
 // setFreeze creates the Freeze, or replaces what it says.

@@ -174,7 +174,8 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 	if row[0] != lookup.None {
 		e.Backend = &e.Asked[0]
 	}
-	e.answer(f, slices.ContainsFunc(backends, func(b model.FrontendBackend) bool { return b.Machine == r.Machine }))
+	e.answer(f, w.Offline, slices.ContainsFunc(backends, func(b model.FrontendBackend) bool { return b.Machine == r.Machine }))
+	e.sick(backends)
 	e.remark(members)
 	return e
 }
@@ -232,8 +233,8 @@ func turns(t *lookup.Table, row [3]int32) []int32 {
 	return list
 }
 
-// answer words what was found. here says that the machine of the request has backends.
-func (e *FlowExplanation) answer(f *model.Frontend, here bool) {
+// answer words what was found. offline says that no machine was asked, and here that the machine of the request has backends.
+func (e *FlowExplanation) answer(f *model.Frontend, offline, here bool) {
 	switch {
 	case len(e.Flows) > 0:
 		l := e.Flows[0]
@@ -260,6 +261,9 @@ func (e *FlowExplanation) answer(f *model.Frontend, here bool) {
 		}
 	default:
 		e.Answer = "a new flow goes to " + place(e.Backend.Address, e.Backend.Machine)
+		if !offline {
+			e.announced()
+		}
 	}
 	if f.Affinity > 0 {
 		e.Notes = append(e.Notes, fmt.Sprintf("session affinity: if %s was at another backend within %s, it stays there", e.Request.Client.Addr(), f.Affinity))
@@ -277,6 +281,23 @@ func (e *FlowExplanation) answer(f *model.Frontend, here bool) {
 		if o.DataPlane != "" && o.DataPlane != model.DataPlaneXDP && o.State == model.FrontendBalanced {
 			e.Notes = append(e.Notes, fmt.Sprintf("machine %s balances it with %s, which chooses by a hash of its own", o.Machine, o.DataPlane))
 		}
+	}
+}
+
+// announced says so when no packet of the flow gets to a load balancer, since no machine
+// announces the VIP: what is said of its backend holds only once one does.
+func (e *FlowExplanation) announced() {
+	v := e.VIP
+	if v == nil || slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.State == model.VIPAnnounced }) {
+		return
+	}
+	e.Answer = unannounced([]VIP{{Address: v.Address, Announce: v.Mode, Message: v.Message}}) + "; once one does, " + e.Answer
+}
+
+// sick says so when backends take new flows although their check fails, all of them.
+func (e *FlowExplanation) sick(backends []model.FrontendBackend) {
+	if model.AllFail(backends) {
+		e.Notes = append(e.Notes, "the backends all fail their checks, so all are used")
 	}
 }
 

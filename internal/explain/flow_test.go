@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,6 +94,38 @@ func TestFlowAnswers(t *testing.T) {
 		if e := Flow(r, w); e.Answer != c.want {
 			t.Errorf("%s: %q, want %q", c.name, e.Answer, c.want)
 		}
+	}
+}
+
+func TestFlowToAVIPThatNobodyAnnounces(t *testing.T) {
+	r := flowRequest(t, "tcp://192.0.2.1:80", "198.51.100.7:40000")
+	v := vip("192.0.2.1", model.AnnounceBGP, at("edge-1", model.VIPWithheld, "no session"))
+	e := Flow(r, FlowWorld{Balanced: balanced(1), VIP: &v})
+	const want = "no machine announces 192.0.2.1, so that no connection gets to one: nobody can (`fairlead bgp` shows the sessions); once one does, a new flow goes to 10.0.0.1:8080 on machine node-0"
+	if e.Answer != want {
+		t.Errorf("%q, want %q", e.Answer, want)
+	}
+	v = vip("192.0.2.1", model.AnnounceBGP, at("edge-1", model.VIPWithheld, "no session"), at("edge-2", model.VIPAnnounced, ""))
+	if e := Flow(r, FlowWorld{Balanced: balanced(1), VIP: &v}); e.Answer != "a new flow goes to 10.0.0.1:8080 on machine node-0" {
+		t.Errorf("one announces it: %q", e.Answer)
+	}
+	v.At = nil
+	if e := Flow(r, FlowWorld{Balanced: balanced(1), VIP: &v, Offline: true}); e.Answer != "a new flow goes to 10.0.0.1:8080 on machine node-0" {
+		t.Errorf("nobody was asked: %q", e.Answer)
+	}
+}
+
+func TestFlowToBackendsThatAllFail(t *testing.T) {
+	const note = "the backends all fail their checks, so all are used"
+	r := flowRequest(t, "tcp://192.0.2.1:80", "198.51.100.7:40000")
+	b := balanced(2)
+	b.Backends[0].Health = model.Unhealthy
+	if e := Flow(r, FlowWorld{Balanced: b}); slices.Contains(e.Notes, note) {
+		t.Errorf("one is well: %q", e.Notes)
+	}
+	b.Backends[1].Health = model.Unhealthy
+	if e := Flow(r, FlowWorld{Balanced: b}); !slices.Contains(e.Notes, note) {
+		t.Errorf("%q, want %q", e.Notes, note)
 	}
 }
 

@@ -177,6 +177,20 @@ type FrontendBackend struct {
 // Proxy says that the backend is a machine's proxy for that frontend.
 func (b FrontendBackend) Proxy(k FrontendKey) bool { return b.Address.Addr() == k.VIP }
 
+// AllFail says that backends take new flows, and that every one of those fails its check.
+func AllFail(backends []FrontendBackend) bool {
+	takes := 0
+	for _, b := range backends {
+		if b.Weight == 0 {
+			continue
+		}
+		if takes++; b.Health != Unhealthy {
+			return false
+		}
+	}
+	return takes > 0
+}
+
 // Compare orders by address and machine.
 func (b FrontendBackend) Compare(c FrontendBackend) int {
 	return cmp.Or(b.Address.Compare(c.Address), cmp.Compare(b.Machine, c.Machine))

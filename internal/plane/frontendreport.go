@@ -100,22 +100,32 @@ func (e *frontendEntry) panics() (ill, of int) {
 	return ill, of
 }
 
+// frontendProblem is what is wrong with one frontend, if anything is.
+func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (p model.Problem, is bool) {
+	p = model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.String() + ")"}
+	switch {
+	case f.State == frontendIdle:
+		p.Reason = ReasonNoBackends
+	case f.State == frontendRefused && f.Listener != "":
+		// Each machine serves what comes to it.
+		p.Severity, p.Reason = model.SeverityWarning, ReasonRefused
+	case f.State == frontendBalanced && model.AllFail(backends):
+		p.Severity, p.Reason = model.SeverityWarning, reasonNoHealthy
+		p.Message = "every backend fails its health check, so all are used (" + f.Owner.String() + ")"
+	default:
+		return p, false
+	}
+	return p, true
+}
+
 // frontendProblems are what is wrong with frontends and tunnels. That a machine does not
 // balance what it should stands at the owner of a frontend without a proxy.
 func (l *loop) frontendProblems(frontends []model.FrontendStatus) []model.Problem {
 	var problems []model.Problem
 	for _, f := range frontends {
-		p := model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.String() + ")"}
-		switch {
-		case f.State == frontendIdle:
-			p.Reason = ReasonNoBackends
-		case f.State == frontendRefused && f.Listener != "":
-			// Each machine serves what comes to it.
-			p.Severity, p.Reason = model.SeverityWarning, ReasonRefused
-		default:
-			continue
+		if p, is := frontendProblem(f, l.frontends.entries[f.FrontendKey].backends); is {
+			problems = append(problems, p)
 		}
-		problems = append(problems, p)
 	}
 	for _, name := range l.sortedMachines() {
 		if state, known := l.plane.server.Machine(name); seen(state, known) && state.Tunnel.GetMessage() != "" {
