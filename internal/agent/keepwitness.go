@@ -66,7 +66,7 @@ func (a *Agent) mended(w Witness, m Mend) {
 	if m.Step == mendNothing {
 		return
 	}
-	a.config.Log.Warn("the proxy does not use what it accepted: "+m.describe(), "reason", m.Reason)
+	a.config.Log.Warn("the proxy does not use what it accepted", "step", m.describe(), "reason", m.Reason)
 	if a.mends != nil {
 		a.mends(m.Step.String())
 	}

@@ -59,11 +59,11 @@ func (r *refusals) look(problems []*agentv1.Problem, serves func(string) bool, n
 			wrong[p.GetName()] = struct{}{}
 			if r.listeners[p.GetName()] != reason {
 				r.listeners[p.GetName()] = reason
-				what := "the proxy refuses a listener"
 				if p.GetKind() == problemWaiting {
-					what = "the proxy does not serve a listener"
+					r.log.Warn("the proxy does not serve a listener", "listener", p.GetName(), "reason", reason)
+				} else {
+					r.log.Warn("the proxy refuses a listener", "listener", p.GetName(), "reason", reason)
 				}
-				r.log.Warn(what, "listener", p.GetName(), "reason", reason)
 			}
 		case p.GetKind() == problemRefused:
 			c := cause{delta.Type(p.GetTypeUrl()), anonymous(reason, p.GetName())}

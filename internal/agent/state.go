@@ -442,7 +442,7 @@ func (s *state) next(stream *delta.Stream) *discoveryv3.DeltaDiscoveryResponse {
 	for i, r := range resp.GetResources() {
 		names[i] = r.GetName()
 	}
-	for _, k := range s.gate.Sent(delta.Type(resp.GetTypeUrl()), names) {
+	for _, k := range s.gate.sent(delta.Type(resp.GetTypeUrl()), names) {
 		stream.Resend(k.kind, k.name)
 	}
 	return resp

@@ -61,9 +61,9 @@ func (g *Gate) pushedCluster(c *cluster, old *delta.Resource) {
 	}
 }
 
-// Sent says that a response with these names is on its way to Envoy. It returns what must
+// sent says that a response with these names is on its way to Envoy. It returns what must
 // be sent again after it, though Envoy will not ask for it.
-func (g *Gate) Sent(t delta.Type, names []string) []key {
+func (g *Gate) sent(t delta.Type, names []string) []key {
 	g.seq++
 	var again []key
 	for _, name := range names {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -483,6 +482,6 @@ func (m Mend) describe() string {
 	case mendReplace:
 		return "it is drained and replaced"
 	default:
-		return fmt.Sprint(m.Step)
+		return ""
 	}
 }

@@ -36,14 +36,16 @@ func begin(t *testing.T, path string, epoch uint64, now time.Time, wanted hosts)
 	l := &life{t: t, now: now, epoch: epoch, file: &fileVault{path: path}}
 	k := newKeeper(l.file, slog.New(slog.DiscardHandler), func(_ context.Context, a adoption) error { return l.prepend(a) })
 	l.history = newHistory(k)
-	l.history.begin(now)
+	l.begin(now)
 	groups := map[model.GroupID]*model.BackendGroup{}
 	for v := range 3 {
 		groups[historyGroup(v).ID] = historyGroup(v)
 	}
 	l.take(translate.Changes{VirtualHosts: wanted, Groups: groups}, now, delta.Revision{Number: 1})
 	k.lead(epoch)
-	l.settle()
+	if err := l.settle(); err != nil {
+		t.Fatal(err)
+	}
 	return l
 }
 

@@ -77,10 +77,10 @@ const (
 
 const (
 	// HistorySecretType is the type of the Secrets that hold revisions of routing.
-	HistorySecretType corev1.SecretType = "fairlead.dev/revisions"
-	historyPrefix                       = "revisions-"
-	historyLabel                        = "fairlead.dev/revisions" // the series
-	historyField                        = "records"
+	HistorySecretType = corev1.SecretType("fairlead.dev/revisions")
+	historyPrefix     = "revisions-"
+	historyLabel      = "fairlead.dev/revisions" // the series
+	historyField      = "records"
 )
 
 // secretVault keeps a history in Secrets of Namespace: the bytes of a file, cut into
@@ -179,7 +179,7 @@ func (v *secretVault) load(ctx context.Context) ([][]byte, error) {
 		return nil
 	})
 	if err != nil {
-		err = fmt.Errorf("Secrets %s/%s%s-*: %w", Namespace, historyPrefix, newest, err)
+		err = fmt.Errorf("read Secrets %s/%s%s-*: %w", Namespace, historyPrefix, newest, err)
 	}
 	return records, err
 }

@@ -27,10 +27,10 @@ func TestWhatIsInForceGoesBeforeTheStatus(t *testing.T) {
 		t.Helper()
 		tr, _ := Full(Config{}, s)
 		peers := tr.Desired().Peers
-		if len(peers) != 1 || peers[0].Peer.Path.MED == nil {
+		if len(peers) != 1 || peers[0].Path.MED == nil {
 			t.Fatalf("the peers are %+v", peers)
 		}
-		return *peers[0].Peer.Path.MED
+		return *peers[0].Path.MED
 	}
 	if got := med(); got != 1 {
 		t.Errorf("the MED is %d, want that of the status", got)
