@@ -21,7 +21,7 @@ func TestChecksAreCounted(t *testing.T) {
 	l := &loop{plane: &Plane{metrics: m}, catalog: &catalog{health: h}}
 	at := netip.MustParseAddrPort("10.0.0.1:80")
 	check := model.NewCheck(at, model.HealthCheck{Kind: model.CheckTCP})
-	user := checkUser{frontend: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}}
+	user := checkUser{group: "g"}
 	says := func(what string, healthy, unhealthy, unknown, turnedWell, turnedIll, ejected float64) {
 		t.Helper()
 		h.judge()

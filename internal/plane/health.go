@@ -51,9 +51,14 @@ type checked struct {
 	checkers []string
 	verdict  model.Health
 	at       string // the machine that the backend is on, if it is known
-	// ejectors are the machines whose proxies hold the backend for failed.
+	groups   int    // of uses
+	// ejectors are the machines whose proxies hold the backend for failed, if that counts.
 	ejectors map[string]bool
 }
+
+// countsEjections says that what proxies see has a vote. They see requests of groups alone, and
+// do not say of which: whoever routes requests to an address must not take it out for frontends.
+func (c *checked) countsEjections() bool { return c.groups > 0 && !c.Presumed }
 
 func newHealth() *health {
 	return &health{
@@ -78,12 +83,12 @@ func (h *health) use(u checkUser, checks map[netip.AddrPort]model.Check, at map[
 			c.at = to
 			h.assign(c)
 		}
-		c.uses[checkUse{u, backend}] = true
+		c.note(checkUse{u, backend}, true)
 		after[backend] = c
 		if h.backends[backend] == nil {
 			h.backends[backend] = map[*checked]bool{}
 		}
-		if !h.backends[backend][c] {
+		if !h.backends[backend][c] || u.group != "" && c.groups == 1 {
 			h.backends[backend][c] = true
 			h.countEjections(c)
 		}
@@ -92,13 +97,31 @@ func (h *health) use(u checkUser, checks map[netip.AddrPort]model.Check, at map[
 		if after[backend] == c {
 			continue
 		}
-		delete(c.uses, checkUse{u, backend})
+		c.note(checkUse{u, backend}, false)
+		if u.group != "" && c.groups == 0 {
+			h.countEjections(c)
+		}
 		h.release(backend, c)
 	}
 	if len(after) > 0 {
 		h.users[u] = after
 	} else {
 		delete(h.users, u)
+	}
+}
+
+// note has a use of the check be, or be no more.
+func (c *checked) note(use checkUse, is bool) {
+	if c.uses[use] == is {
+		return
+	}
+	change := 1
+	if c.uses[use] = true; !is {
+		delete(c.uses, use)
+		change = -1
+	}
+	if use.group != "" {
+		c.groups += change
 	}
 }
 
@@ -220,7 +243,9 @@ func (h *health) eject(machine string, backends []netip.AddrPort) {
 			continue
 		}
 		for c := range h.backends[b] {
-			c.ejectors[machine] = true
+			if c.countsEjections() {
+				c.ejectors[machine] = true
+			}
 			c.Prompt++
 			for _, m := range c.checkers {
 				h.tell(m, c.ID, c)
@@ -239,7 +264,11 @@ func (h *health) eject(machine string, backends []netip.AddrPort) {
 
 // countEjections looks anew at whose proxies hold a backend of the check for failed.
 func (h *health) countEjections(c *checked) {
+	h.unjudged[c] = true
 	clear(c.ejectors)
+	if !c.countsEjections() {
+		return
+	}
 	for m, backends := range h.ejected {
 		for use := range c.uses {
 			if backends[use.backend] {
@@ -247,11 +276,10 @@ func (h *health) countEjections(c *checked) {
 			}
 		}
 	}
-	h.unjudged[c] = true
 }
 
-// votes are what the checkers found, and the ejections: each is the failing vote of its
-// machine.
+// votes are what the checkers found, and the ejections that count: each is the failing vote of
+// its machine, once a checker has voted.
 func (h *health) votes(c *checked) map[string]model.Health {
 	votes := make(map[string]model.Health, len(c.checkers)+len(c.ejectors))
 	for _, m := range c.checkers {
@@ -259,10 +287,23 @@ func (h *health) votes(c *checked) map[string]model.Health {
 			votes[m] = r.Health
 		}
 	}
+	if !answered(votes) {
+		return nil
+	}
 	for m := range c.ejectors {
 		votes[m] = model.Unhealthy
 	}
 	return votes
+}
+
+// answered says that a vote counts.
+func answered(votes map[string]model.Health) bool {
+	for _, v := range votes {
+		if v == model.Healthy || v == model.Unhealthy {
+			return true
+		}
+	}
+	return false
 }
 
 // judge counts the votes where they changed, and returns whose backends have another

@@ -140,9 +140,11 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 			held.take(t, h)
 			// What must be.
 			want, owners := map[string]bool{}, map[string]map[netip.AddrPort]bool{}
-			for _, checks := range users {
+			grouped := map[string]bool{}
+			for u, checks := range users {
 				for b, c := range checks {
 					want[c.ID] = true
+					grouped[c.ID] = grouped[c.ID] || u.group != ""
 					if owners[c.ID] == nil {
 						owners[c.ID] = map[netip.AddrPort]bool{}
 					}
@@ -156,8 +158,9 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 				for _, m := range checkers {
 					votes[m] = results[m][id]
 				}
+				voted := slices.ContainsFunc(checkers, func(m string) bool { return votes[m] == model.Healthy || votes[m] == model.Unhealthy })
 				for m, list := range ejected {
-					if slices.ContainsFunc(list, func(b netip.AddrPort) bool { return owners[id][b] }) {
+					if voted && grouped[id] && slices.ContainsFunc(list, func(b netip.AddrPort) bool { return owners[id][b] }) {
 						votes[m] = model.Unhealthy
 					}
 				}
@@ -210,6 +213,43 @@ func TestChecksMoveLittle(t *testing.T) {
 	for m, checks := range held {
 		if m != "c" && (len(checks) < endpoints*3/4*8/10 || len(checks) > endpoints*3/4*12/10) {
 			t.Errorf("%s checks %d of %d", m, len(checks), endpoints)
+		}
+	}
+}
+
+// TestEjectionsLeaveFrontendsAlone holds that proxies that see requests to an address fail have
+// it asked at once, and take it out neither of frontends nor where no checker has answered.
+func TestEjectionsLeaveFrontendsAlone(t *testing.T) {
+	machines := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	b := serverAt(1)
+	frontend := checkUser{frontend: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Transport: model.TCP}}
+	for _, x := range []struct {
+		name  string
+		user  checkUser
+		how   model.HealthCheck
+		found model.Health
+		want  model.Health
+	}{
+		{"a presumed check", frontend, *model.PresumedCheck(), model.Healthy, model.Healthy},
+		{"a presumed check that nobody has answered", frontend, *model.PresumedCheck(), model.HealthUnknown, model.HealthUnknown},
+		{"a frontend's check", frontend, model.HealthCheck{}, model.Healthy, model.Healthy},
+		{"a group's check that nobody has answered", checkUser{group: "g"}, model.HealthCheck{}, model.HealthUnknown, model.HealthUnknown},
+		{"a group's check", checkUser{group: "g"}, model.HealthCheck{}, model.Healthy, model.Unhealthy},
+	} {
+		h, held := newHealth(), told{}
+		h.members(machines)
+		checks := tcpChecks(x.how, b)
+		h.use(x.user, checks, nil)
+		held.take(t, h)
+		for _, m := range machines {
+			h.report(m, []model.CheckResult{{ID: checks[b].ID, Health: x.found}}, []netip.AddrPort{b})
+		}
+		h.judge()
+		if got, _ := h.of(x.user, b); got != x.want {
+			t.Errorf("%s: proxies of all machines hold it for failed, and it is %s, want %s", x.name, got, x.want)
+		}
+		if n := held.take(t, h); n != 3 {
+			t.Errorf("%s: %d machines were told to ask at once, want the three that check", x.name, n)
 		}
 	}
 }
