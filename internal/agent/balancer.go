@@ -519,7 +519,9 @@ func (b *balancer) leave(on bool) {
 	}
 	b.leaving, b.departs.as = on, 0
 	if on {
-		b.departs.as = uint64(max(b.now().UnixNano(), 1))
+		// Never one that was noticed before, though the clock is set back.
+		b.departs.as = max(uint64(max(b.now().UnixNano(), 1)), b.departs.last+1)
+		b.departs.last = b.departs.as
 	}
 	b.departs.told++
 	poke(b.news)

@@ -36,7 +36,8 @@ type Arrivals interface {
 // departure is what is known of the machine's leaving. It is guarded by the balancer's lock.
 type departure struct {
 	as   uint64 // its number; 0: the machine does not leave
-	left uint64 // the last one that all others have noticed
+	left uint64 // the one that all others have noticed
+	last uint64 // the largest that it had, or that the plane named
 	// told and carried count changes that were asked for, and those that are in the kernel.
 	told, carried uint64
 	point         delta.Revision // the last checkpoint of which everything is in the kernel
@@ -65,14 +66,17 @@ func (b *balancer) leavesAs() uint64 {
 func (b *balancer) noticed(number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.departs.left = max(b.departs.left, number)
+	b.departs.last = max(b.departs.last, number)
+	if number == b.departs.as {
+		b.departs.left = number
+	}
 }
 
 // isNoticed says that no other machine sends new flows here: all have noticed that it leaves.
 func (b *balancer) isNoticed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.departs.as > 0 && b.departs.left >= b.departs.as
+	return b.departs.as > 0 && b.departs.left == b.departs.as
 }
 
 // isCarried says that everything that was asked for is in the kernel.
