@@ -216,7 +216,7 @@ func (r *reporter) report() *agentv1.Report {
 		Sessions:     wire.Sessions(r.announcer.sessions()),
 		Vips:         wire.VIPStates(r.announcer.observed()),
 		Frontends:    wire.FrontendStates(r.balancer.observed()),
-		Checks:       wire.CheckResults(r.checks.results()),
+		Checks:       wire.CheckResults(r.checks.reported()),
 		Tunnel:       r.balancer.tunnel(),
 		Ejected:      wire.Ejected(ejected),
 		Carried:      &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"slices"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// reportedBytes is how much of a report results of checks may take: half of what a plane takes.
+	reportedBytes = 4 << 20
+	// reportedResults is how many results a plane takes.
+	reportedResults = 100_000
+	// resultBytes is what a result takes beside its texts, at most.
+	resultBytes = 48
+)
+
+// reported are the results that a report has room for, sorted by ID: a plane that refused the
+// report would hold the machine for lost.
+func (k *checks) reported() []model.CheckResult {
+	results := k.results()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return fitting(results, func(id string) bool { return k.wanted[id].Presumed })
+}
+
+// fitting leaves out what is too much: messages first, then results of presumed checks, then
+// others, each from the end. The same are left out again as long as the checks are the same, so
+// that no verdict wavers.
+func fitting(results []model.CheckResult, presumed func(id string) bool) []model.CheckResult {
+	total, bare := 0, 0
+	for _, r := range results {
+		bare += len(r.ID) + len(r.Health) + resultBytes
+		total += len(r.ID) + len(r.Health) + resultBytes + len(r.Message)
+	}
+	if total <= reportedBytes && len(results) <= reportedResults {
+		return results
+	}
+	results = slices.Clone(results)
+	for i := range results {
+		results[i].Message = ""
+	}
+	if bare <= reportedBytes && len(results) <= reportedResults {
+		return results
+	}
+	room, places := reportedBytes, reportedResults
+	keep := make([]bool, len(results))
+	for _, last := range []bool{false, true} {
+		for i, r := range results {
+			if presumed(r.ID) != last {
+				continue
+			}
+			if room -= len(r.ID) + len(r.Health) + resultBytes; room < 0 || places == 0 {
+				break
+			}
+			keep[i] = true
+			places--
+		}
+	}
+	kept := results[:0]
+	for i, r := range results {
+		if keep[i] {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
