@@ -62,7 +62,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.dataDir, "data-dir", defaultPlaneDir, "where the embedded API keeps its data and keys")
 	flags.StringVar(&f.bindAddress, "bind-address", "::", "address that the API and the agents' endpoint listen at (:: is every address)")
-	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "address at which other machines reach this one (default: this machine's first address)")
+	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "address at which other machines reach this one (default: the one from which this machine sends by its default route)")
 	flags.Uint16Var(&f.apiPort, "api-port", defaultAPIPort, "port of the embedded API")
 	flags.Uint16Var(&f.agentPort, "agent-port", defaultAgentPort, "port of the agents' endpoint")
 	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address of health, metrics and status; readable by everyone who reaches it")
@@ -340,29 +340,6 @@ func (f *planeFlags) startAPI(ctx context.Context, bind, advertise netip.Addr, l
 		EtcdKeyFile:      f.etcdKeyFile,
 		Log:              log,
 	})
-}
-
-// advertised is the address that the flag names, or this machine's first one that
-// is neither loopback nor link-local.
-func (f *planeFlags) advertised(log *slog.Logger) (netip.Addr, error) {
-	if f.advertiseAddress != "" {
-		a, err := netip.ParseAddr(f.advertiseAddress)
-		if err != nil {
-			return a, usageError{err: fmt.Errorf("--advertise-address %q: want an IP address", f.advertiseAddress)}
-		}
-		return a, nil
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("find this machine's address (--advertise-address gives it): %w", err)
-	}
-	for _, a := range addresses {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
-			return p.Addr(), nil
-		}
-	}
-	log.Warn("this machine has no address but loopback: no other machine can join (--advertise-address)")
-	return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 }
 
 // identity names this plane in the election. One with an API of its own is the
