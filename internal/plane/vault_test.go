@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -30,6 +31,11 @@ func (l *life) settled() error {
 // anew. Only those of a later epoch stay, and the plane says so until they are gone.
 func TestHistoryInSecretsThatOthersTouch(t *testing.T) {
 	r := newRig(t)
+	// Planes make it when they lead; here none does.
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if err := r.client.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
 	secrets := func() []corev1.Secret {
 		t.Helper()
 		var list corev1.SecretList
