@@ -188,18 +188,22 @@ func (s *site) usualUpstream(t *testing.T) {
 // are told why; when it is back, so are sessions and routes.
 func TestRouterRestarts(t *testing.T) {
 	s := routed(t)
-	for name, end := range map[string]func(){
-		"stopped": func() {
+	const refused = "the connection is refused: let the router's BGP listen on this address and port, and accept this machine as a neighbour"
+	for name, c := range map[string]struct {
+		end             func()
+		reason, message string
+	}{
+		"stopped": {func() {
 			if err := upstream.Stop(t.Context()); err != nil {
 				t.Error(err)
 			}
-		},
-		"killed": func() { upstream.Kill() },
+		}, "Notified", "peer upstream (…): it is shut down for us (NOTIFICATION 6/2): enable the session at the router; since then: " + refused},
+		"killed": {func() { upstream.Kill() }, "Refused", "peer upstream (…): " + refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.awaitOrder(t)
-			end()
-			s.awaitProblemOf(t, "BGPPeer upstream at edge-1", "Refused", "peer upstream (…): the connection is refused: let the router's BGP listen on this address and port, and accept this machine as a neighbour")
+			c.end()
+			s.awaitProblemOf(t, "BGPPeer upstream at edge-1", c.reason, c.message)
 			s.awaitVIP(t, vip4, "withheld", "edge-1 withheld: no session carries it: upstream is connect: …, edge-2 withheld: no session carries it: upstream is connect: …")
 			began := s.Now()
 			s.usualUpstream(t)

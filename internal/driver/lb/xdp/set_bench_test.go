@@ -92,7 +92,7 @@ func BenchmarkSet(b *testing.B) {
 
 // TestMapMemory holds what a small machine pays, and a large one.
 func TestMapMemory(t *testing.T) {
-	for memory, most := range map[uint64]uint64{2 << 30: 75e6, 8 << 30: 330e6, 32 << 30: 500e6} {
+	for memory, most := range map[uint64]uint64{2 << 30: 75e6, 8 << 30: 340e6, 32 << 30: 500e6} {
 		t.Run(fmt.Sprintf("%dGiB", memory>>30), func(t *testing.T) {
 			inMachine(t)
 			d := newPlane(t, pinsIn(t))
