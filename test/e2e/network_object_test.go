@@ -116,7 +116,7 @@ func TestPeersThatDoNotComeUp(t *testing.T) {
 	}
 	accepted := condition{"Accepted", "True", "Accepted", "the peer is accepted"}
 	s.awaitConditions(t, "BGPPeer second",
-		condition{"Accepted", "False", "PasswordMissing", "spec.passwordSecret: Secret fairlead-system/second not found: there is no session without it"},
+		condition{"Accepted", "False", "PasswordMissing", "spec.passwordSecret: Secret fairlead-system/second not found: machines that know the password go on with it, others have no session"},
 		condition{"Established", "False", "PasswordMissing", each("the session needs a password, and its Secret is missing or empty: create it or correct its name")})
 	s.apply(t, secret("second", "wrong"))
 	s.awaitConditions(t, "BGPPeer second", accepted,
