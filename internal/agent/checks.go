@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,8 +44,8 @@ type CheckCounter interface {
 
 // Ejector is a Proxy that takes backends out by itself when requests to them fail.
 type Ejector interface {
-	// Ejected are those that are out of any cluster, sorted. It does not block.
-	Ejected() []netip.AddrPort
+	// Ejected are those that are out, sorted. It does not block.
+	Ejected() []model.Ejection
 }
 
 // checks hands the checker what the plane wants to be checked. What it finds goes to the

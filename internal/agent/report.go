@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -204,7 +203,7 @@ func (r *reporter) report() *agentv1.Report {
 	if err != nil {
 		r.log.Warn("addresses of the machine are not known", "error", err)
 	}
-	var ejected []netip.AddrPort
+	var ejected []model.Ejection
 	if e, is := r.proxy.(Ejector); is {
 		ejected = e.Ejected()
 	}

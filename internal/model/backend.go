@@ -1,8 +1,10 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -10,8 +12,31 @@ import (
 // when the route asks for options of its own.
 type GroupID string
 
+// Namespace is that of the group's Service.
+func (id GroupID) Namespace() string { return namespaceOf(string(id)) }
+
+// Ejection is a backend that a machine's proxy holds for failed: its outlier detection saw
+// requests of a group fail there.
+type Ejection struct {
+	Group   GroupID
+	Backend netip.AddrPort
+}
+
+// Compare orders by group, then by backend.
+func (e Ejection) Compare(o Ejection) int {
+	return cmp.Or(cmp.Compare(e.Group, o.Group), e.Backend.Compare(o.Backend))
+}
+
 // SetID identifies a backend set: "namespace/service/port".
 type SetID string
+
+// Namespace is that of the set's Service.
+func (id SetID) Namespace() string { return namespaceOf(string(id)) }
+
+func namespaceOf(id string) string {
+	namespace, _, _ := strings.Cut(id, "/")
+	return namespace
+}
 
 // BackendGroup is how routes reach the backends of one Service port: the set of
 // backends with balancing and health check. Two routes that want different

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -56,7 +55,7 @@ type fakeAgent struct {
 	sessions []model.Session
 	vips     []model.VIPObserved
 	results  []model.CheckResult
-	ejected  []netip.AddrPort
+	ejected  []model.Ejection
 	tunnel   *agentv1.Tunnel
 	// observes changes what it says of a frontend that it has; nil: it balances all whose
 	// VIP it has.

@@ -159,12 +159,12 @@ func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 func (c *catalog) setChecks(groups map[model.GroupID]bool) {
 	gone := []model.GroupID{}
 	for id := range groups {
-		checks := map[netip.AddrPort]model.Check{}
+		checks := map[netip.AddrPort]wantedCheck{}
 		if e := c.groups[id]; e != nil && e.group != nil {
 			if set := c.sets[e.group.Set]; set != nil && set.set != nil {
 				for _, b := range set.set.Backends {
 					if check, has := e.group.Check(b.Address); has {
-						checks[b.Address] = check
+						checks[b.Address] = wantedCheck{Check: check, owner: e.group.Set.Namespace()}
 					}
 				}
 			}
@@ -173,10 +173,10 @@ func (c *catalog) setChecks(groups map[model.GroupID]bool) {
 			gone = append(gone, id)
 			continue
 		}
-		c.health.use(checkUser{group: id}, checks, nil)
+		c.health.use(checkUser{group: id}, checks)
 	}
 	for _, id := range gone {
-		c.health.use(checkUser{group: id}, nil, nil)
+		c.health.use(checkUser{group: id}, nil)
 	}
 }
 

@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -68,7 +67,9 @@ func (l *loop) countChecks() {
 	clear(h.turned)
 	out := map[netip.AddrPort]bool{}
 	for _, backends := range h.ejected {
-		maps.Copy(out, backends)
+		for b := range backends {
+			out[b] = true
+		}
 	}
 	m.ejected.Set(float64(len(out)))
 }
@@ -77,17 +78,21 @@ func (l *loop) countChecks() {
 // known of them; nil: nobody checks.
 func (l *loop) checkFrontend(key model.FrontendKey, n *model.Frontend) func(netip.AddrPort) model.Health {
 	u := checkUser{frontend: key}
-	checks, at := map[netip.AddrPort]model.Check{}, map[netip.AddrPort]string{}
+	checks := map[netip.AddrPort]wantedCheck{}
 	if n != nil && n.Check != nil {
 		for _, t := range n.Targets {
 			if s := l.catalog.sets[t.Set]; s != nil && s.set != nil {
 				for _, b := range s.set.Backends {
-					checks[b.Address], at[b.Address] = model.NewCheck(b.Address, *n.Check), b.Machine
+					w := wantedCheck{Check: model.NewCheck(b.Address, *n.Check), at: b.Machine, owner: t.Set.Namespace()}
+					if other, has := checks[b.Address]; has && other.owner != w.owner {
+						w.owner = ""
+					}
+					checks[b.Address] = w
 				}
 			}
 		}
 	}
-	l.catalog.health.use(u, checks, at)
+	l.catalog.health.use(u, checks)
 	if len(checks) == 0 {
 		return nil
 	}

@@ -43,21 +43,21 @@ func TestChecksAreCounted(t *testing.T) {
 		}
 	}
 	h.members([]string{"a", "b", "c"})
-	h.use(user, map[netip.AddrPort]model.Check{at: check}, nil)
+	h.use(user, map[netip.AddrPort]wantedCheck{at: {Check: check, owner: "g"}})
 	says("nobody has answered", 0, 0, 1, 0, 0, 0)
 	well := []model.CheckResult{{ID: check.ID, Health: model.Healthy}}
 	for _, name := range []string{"a", "b", "c"} {
 		h.report(name, well, nil)
 	}
 	says("all find it well", 1, 0, 0, 1, 0, 0)
-	h.report("a", well, []netip.AddrPort{at})
+	h.report("a", well, []model.Ejection{{Group: "g/web/80", Backend: at}})
 	says("one proxy sees it fail", 1, 0, 0, 1, 0, 1)
-	h.report("b", well, []netip.AddrPort{at})
+	h.report("b", well, []model.Ejection{{Group: "g/web/80", Backend: at}})
 	says("two do", 0, 1, 0, 1, 1, 1)
 	h.report("a", well, nil)
 	h.report("b", well, nil)
 	says("none does", 1, 0, 0, 2, 1, 0)
-	h.use(user, nil, nil)
+	h.use(user, nil)
 	says("nobody checks it", 0, 0, 0, 2, 1, 0)
 }
 

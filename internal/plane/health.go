@@ -25,7 +25,7 @@ type health struct {
 	backends map[netip.AddrPort]map[*checked]bool
 	machines []string // that check, sorted
 	found    map[string]map[string]model.CheckResult
-	ejected  map[string]map[netip.AddrPort]bool
+	ejected  map[string]map[netip.AddrPort][]model.GroupID // machine -> backend -> whose requests fail there
 	unjudged map[*checked]bool
 	turned   map[model.Health]int           // verdicts that became others, since they were counted
 	moved    bool                           // other machines may be able to check
@@ -38,6 +38,13 @@ type checkUser struct {
 	frontend model.FrontendKey
 }
 
+// wantedCheck is how a user has a backend checked.
+type wantedCheck struct {
+	model.Check
+	at    string // the machine that the backend is on, if it is known
+	owner string // namespace of the Service that the backend is of; empty: of Services of several
+}
+
 // checkUse is one backend of a user.
 type checkUse struct {
 	checkUser
@@ -47,61 +54,59 @@ type checkUse struct {
 // checked is a check with its checkers.
 type checked struct {
 	model.Check
-	uses     map[checkUse]bool
+	uses     map[checkUse]string    // -> owner
+	owners   map[string]int         // uses by owner
+	backends map[netip.AddrPort]int // uses by backend
 	checkers []string
 	verdict  model.Health
 	at       string // the machine that the backend is on, if it is known
-	groups   int    // of uses
 	// ejectors are the machines whose proxies hold the backend for failed, if that counts.
 	ejectors map[string]bool
 }
 
-// countsEjections says that what proxies see has a vote. They see requests of groups alone, and
-// do not say of which: whoever routes requests to an address must not take it out for frontends.
-func (c *checked) countsEjections() bool { return c.groups > 0 && !c.Presumed }
+// counts says that what proxies see of requests of a group has a vote. An address tells nothing
+// of whose it is: who routes requests to another namespace's backends must not take them out.
+func (c *checked) counts(g model.GroupID) bool {
+	owner := g.Namespace()
+	return !c.Presumed && len(c.owners) == 1 && owner != "" && c.owners[owner] > 0
+}
 
 func newHealth() *health {
 	return &health{
 		checks: map[string]*checked{}, users: map[checkUser]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},
-		found: map[string]map[string]model.CheckResult{}, ejected: map[string]map[netip.AddrPort]bool{},
+		found: map[string]map[string]model.CheckResult{}, ejected: map[string]map[netip.AddrPort][]model.GroupID{},
 		unjudged: map[*checked]bool{}, turned: map[model.Health]int{}, send: map[string]map[string]*checked{},
 	}
 }
 
-// use replaces the checks of a user's backends; none takes them back. at are the machines
-// that backends are on, where they are known.
-func (h *health) use(u checkUser, checks map[netip.AddrPort]model.Check, at map[netip.AddrPort]string) {
+// use replaces the checks of a user's backends; none takes them back.
+func (h *health) use(u checkUser, checks map[netip.AddrPort]wantedCheck) {
 	before := h.users[u]
 	after := make(map[netip.AddrPort]*checked, len(checks))
-	for backend, m := range checks {
-		c := h.checks[m.ID]
+	for backend, w := range checks {
+		c := h.checks[w.ID]
 		if c == nil {
-			c = &checked{Check: m, uses: map[checkUse]bool{}, verdict: model.HealthUnknown, ejectors: map[string]bool{}, at: at[backend]}
-			h.checks[m.ID] = c
+			c = &checked{
+				Check: w.Check, uses: map[checkUse]string{}, owners: map[string]int{}, backends: map[netip.AddrPort]int{},
+				verdict: model.HealthUnknown, ejectors: map[string]bool{}, at: w.at,
+			}
+			h.checks[w.ID] = c
 			h.assign(c)
-		} else if to := at[backend]; to != "" && c.at != to {
-			c.at = to
+		} else if w.at != "" && c.at != w.at {
+			c.at = w.at
 			h.assign(c)
 		}
-		c.note(checkUse{u, backend}, true)
 		after[backend] = c
 		if h.backends[backend] == nil {
 			h.backends[backend] = map[*checked]bool{}
 		}
-		if !h.backends[backend][c] || u.group != "" && c.groups == 1 {
-			h.backends[backend][c] = true
-			h.countEjections(c)
-		}
+		h.backends[backend][c] = true
+		h.note(c, checkUse{u, backend}, w.owner)
 	}
 	for backend, c := range before {
-		if after[backend] == c {
-			continue
+		if after[backend] != c {
+			h.forget(c, checkUse{u, backend})
 		}
-		c.note(checkUse{u, backend}, false)
-		if u.group != "" && c.groups == 0 {
-			h.countEjections(c)
-		}
-		h.release(backend, c)
 	}
 	if len(after) > 0 {
 		h.users[u] = after
@@ -110,31 +115,32 @@ func (h *health) use(u checkUser, checks map[netip.AddrPort]model.Check, at map[
 	}
 }
 
-// note has a use of the check be, or be no more.
-func (c *checked) note(use checkUse, is bool) {
-	if c.uses[use] == is {
+// note has a use of the check be.
+func (h *health) note(c *checked, use checkUse, owner string) {
+	was, is := c.uses[use]
+	if is && was == owner {
 		return
 	}
-	change := 1
-	if c.uses[use] = true; !is {
-		delete(c.uses, use)
-		change = -1
+	if is {
+		decrease(c.owners, was)
+	} else {
+		c.backends[use.backend]++
 	}
-	if use.group != "" {
-		c.groups += change
-	}
+	c.uses[use] = owner
+	c.owners[owner]++
+	h.countEjections(c)
 }
 
-// release forgets that a check is of a backend, and the check when nobody uses it.
-func (h *health) release(backend netip.AddrPort, c *checked) {
-	for use := range c.uses {
-		if use.backend == backend {
-			return
+// forget has a use of the check be no more, and the check when nobody uses it.
+func (h *health) forget(c *checked, use checkUse) {
+	decrease(c.owners, c.uses[use])
+	decrease(c.backends, use.backend)
+	delete(c.uses, use)
+	if c.backends[use.backend] == 0 {
+		delete(h.backends[use.backend], c)
+		if len(h.backends[use.backend]) == 0 {
+			delete(h.backends, use.backend)
 		}
-	}
-	delete(h.backends[backend], c)
-	if len(h.backends[backend]) == 0 {
-		delete(h.backends, backend)
 	}
 	if len(c.uses) > 0 {
 		h.countEjections(c)
@@ -145,6 +151,13 @@ func (h *health) release(backend netip.AddrPort, c *checked) {
 	}
 	delete(h.checks, c.ID)
 	delete(h.unjudged, c)
+}
+
+// decrease counts one less, and nothing where none is left.
+func decrease[K comparable](counts map[K]int, k K) {
+	if counts[k]--; counts[k] == 0 {
+		delete(counts, k)
+	}
 }
 
 // members are the machines that can check, sorted. What they check moves as little as it
@@ -201,7 +214,7 @@ func (h *health) tell(machine, id string, c *checked) {
 
 // report takes what a machine found, all of it, and the backends that its proxy holds for
 // failed.
-func (h *health) report(machine string, results []model.CheckResult, ejected []netip.AddrPort) {
+func (h *health) report(machine string, results []model.CheckResult, ejected []model.Ejection) {
 	before := h.found[machine]
 	after := make(map[string]model.CheckResult, len(results))
 	note := func(id string) {
@@ -228,33 +241,33 @@ func (h *health) report(machine string, results []model.CheckResult, ejected []n
 
 // eject takes the backends that a machine's proxy holds for failed. Those that are checked
 // are asked at once, by all that check them.
-func (h *health) eject(machine string, backends []netip.AddrPort) {
-	before, after := h.ejected[machine], make(map[netip.AddrPort]bool, len(backends))
-	for _, b := range backends {
-		after[b] = true
+func (h *health) eject(machine string, ejected []model.Ejection) {
+	before, after := h.ejected[machine], make(map[netip.AddrPort][]model.GroupID, len(ejected))
+	for _, e := range ejected {
+		after[e.Backend] = append(after[e.Backend], e.Group)
 	}
 	if len(after) > 0 {
 		h.ejected[machine] = after
 	} else {
 		delete(h.ejected, machine)
 	}
-	for b := range after {
-		if before[b] {
+	for b, groups := range after {
+		if slices.Equal(before[b], groups) {
 			continue
 		}
 		for c := range h.backends[b] {
-			if c.countsEjections() {
-				c.ejectors[machine] = true
+			h.countEjections(c)
+			if len(before[b]) > 0 {
+				continue
 			}
 			c.Prompt++
 			for _, m := range c.checkers {
 				h.tell(m, c.ID, c)
 			}
-			h.unjudged[c] = true
 		}
 	}
 	for b := range before {
-		if !after[b] {
+		if len(after[b]) == 0 {
 			for c := range h.backends[b] {
 				h.countEjections(c)
 			}
@@ -266,12 +279,9 @@ func (h *health) eject(machine string, backends []netip.AddrPort) {
 func (h *health) countEjections(c *checked) {
 	h.unjudged[c] = true
 	clear(c.ejectors)
-	if !c.countsEjections() {
-		return
-	}
-	for m, backends := range h.ejected {
-		for use := range c.uses {
-			if backends[use.backend] {
+	for m, ejected := range h.ejected {
+		for backend := range c.backends {
+			if slices.ContainsFunc(ejected[backend], c.counts) {
 				c.ejectors[m] = true
 			}
 		}

@@ -30,11 +30,11 @@ func serverAt(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 }
 
-func tcpChecks(how model.HealthCheck, backends ...netip.AddrPort) map[netip.AddrPort]model.Check {
+func tcpChecks(owner string, how model.HealthCheck, backends ...netip.AddrPort) map[netip.AddrPort]wantedCheck {
 	how.Kind = model.CheckTCP
-	checks := map[netip.AddrPort]model.Check{}
+	checks := map[netip.AddrPort]wantedCheck{}
 	for _, b := range backends {
-		checks[b] = model.NewCheck(b, how)
+		checks[b] = wantedCheck{Check: model.NewCheck(b, how), owner: owner}
 	}
 	return checks
 }
@@ -78,9 +78,9 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		h, held := newHealth(), told{}
-		users := map[checkUser]map[netip.AddrPort]model.Check{}
+		users := map[checkUser]map[netip.AddrPort]wantedCheck{}
 		var machines []string
-		results, ejected := map[string]map[string]model.Health{}, map[string][]netip.AddrPort{}
+		results, ejected := map[string]map[string]model.Health{}, map[string][]model.Ejection{}
 		before := map[string]model.Health{}
 		for step := range 300 {
 			switch r.IntN(5) {
@@ -94,8 +94,8 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 				for range r.IntN(5) {
 					backends = append(backends, netip.AddrPortFrom(serverAt(r.IntN(4)).Addr(), uint16(80+r.IntN(2))))
 				}
-				users[u] = tcpChecks(how, backends...)
-				h.use(u, users[u], nil)
+				users[u] = tcpChecks(fmt.Sprint("n", r.IntN(2)), how, backends...)
+				h.use(u, users[u])
 			case 1: // machines come and go
 				machines = nil
 				for i := range 6 {
@@ -127,7 +127,7 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 							results[m][c.ID] = model.Healthy
 						}
 						if r.IntN(8) == 0 {
-							ejected[m] = append(ejected[m], b)
+							ejected[m] = append(ejected[m], model.Ejection{Group: model.GroupID(fmt.Sprintf("n%d/web/80", r.IntN(2))), Backend: b})
 						}
 					}
 				}
@@ -139,16 +139,14 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 			h.judge()
 			held.take(t, h)
 			// What must be.
-			want, owners := map[string]bool{}, map[string]map[netip.AddrPort]bool{}
-			grouped := map[string]bool{}
-			for u, checks := range users {
+			want, backends, owners := map[string]bool{}, map[string]map[netip.AddrPort]bool{}, map[string]map[string]bool{}
+			for _, checks := range users {
 				for b, c := range checks {
 					want[c.ID] = true
-					grouped[c.ID] = grouped[c.ID] || u.group != ""
 					if owners[c.ID] == nil {
-						owners[c.ID] = map[netip.AddrPort]bool{}
+						backends[c.ID], owners[c.ID] = map[netip.AddrPort]bool{}, map[string]bool{}
 					}
-					owners[c.ID][b] = true
+					backends[c.ID][b], owners[c.ID][c.owner] = true, true
 				}
 			}
 			maps.DeleteFunc(before, func(id string, _ model.Health) bool { return !want[id] })
@@ -160,7 +158,7 @@ func TestHealthIsWhatAnybodyCanCount(t *testing.T) {
 				}
 				voted := slices.ContainsFunc(checkers, func(m string) bool { return votes[m] == model.Healthy || votes[m] == model.Unhealthy })
 				for m, list := range ejected {
-					if voted && grouped[id] && slices.ContainsFunc(list, func(b netip.AddrPort) bool { return owners[id][b] }) {
+					if voted && len(owners[id]) == 1 && slices.ContainsFunc(list, func(e model.Ejection) bool { return backends[id][e.Backend] && owners[id][e.Group.Namespace()] }) {
 						votes[m] = model.Unhealthy
 					}
 				}
@@ -200,8 +198,8 @@ func TestChecksMoveLittle(t *testing.T) {
 	for i := range endpoints {
 		backends = append(backends, serverAt(i))
 	}
-	h.use(checkUser{group: "g"}, tcpChecks(model.HealthCheck{}, backends...), nil)
-	h.use(checkUser{frontend: model.FrontendKey{Port: 80}}, tcpChecks(model.HealthCheck{}, backends...), nil)
+	h.use(checkUser{group: "g"}, tcpChecks("g", model.HealthCheck{}, backends...))
+	h.use(checkUser{frontend: model.FrontendKey{Port: 80}}, tcpChecks("g", model.HealthCheck{}, backends...))
 	if n := held.take(t, h); n != endpoints*3 {
 		t.Errorf("%d checks were sent, want 3 for each endpoint", n)
 	}
@@ -217,32 +215,43 @@ func TestChecksMoveLittle(t *testing.T) {
 	}
 }
 
-// TestEjectionsLeaveFrontendsAlone holds that proxies that see requests to an address fail have
-// it asked at once, and take it out neither of frontends nor where no checker has answered.
-func TestEjectionsLeaveFrontendsAlone(t *testing.T) {
+// TestEjectionsCountAtHome holds that proxies that see requests to an address fail have it asked
+// at once, and take it out only for users of the namespace that the requests were for, by a check
+// that was asked for and that somebody has answered.
+func TestEjectionsCountAtHome(t *testing.T) {
 	machines := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 	b := serverAt(1)
 	frontend := checkUser{frontend: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Transport: model.TCP}}
+	group := checkUser{group: "team/web/80"}
 	for _, x := range []struct {
-		name  string
-		user  checkUser
-		how   model.HealthCheck
-		found model.Health
-		want  model.Health
+		name   string
+		user   checkUser
+		owner  string
+		beside string // another user's namespace
+		how    model.HealthCheck
+		found  model.Health
+		want   model.Health
 	}{
-		{"a presumed check", frontend, *model.PresumedCheck(), model.Healthy, model.Healthy},
-		{"a presumed check that nobody has answered", frontend, *model.PresumedCheck(), model.HealthUnknown, model.HealthUnknown},
-		{"a frontend's check", frontend, model.HealthCheck{}, model.Healthy, model.Healthy},
-		{"a group's check that nobody has answered", checkUser{group: "g"}, model.HealthCheck{}, model.HealthUnknown, model.HealthUnknown},
-		{"a group's check", checkUser{group: "g"}, model.HealthCheck{}, model.Healthy, model.Unhealthy},
+		{"a presumed check", frontend, "team", "", *model.PresumedCheck(), model.Healthy, model.Healthy},
+		{"a presumed check that nobody has answered", frontend, "team", "", *model.PresumedCheck(), model.HealthUnknown, model.HealthUnknown},
+		{"a frontend of another namespace", frontend, "other", "", model.HealthCheck{}, model.Healthy, model.Healthy},
+		{"a frontend of Services of several namespaces", frontend, "", "", model.HealthCheck{}, model.Healthy, model.Healthy},
+		{"a frontend beside one of another namespace", frontend, "team", "other", model.HealthCheck{}, model.Healthy, model.Healthy},
+		{"a frontend", frontend, "team", "", model.HealthCheck{}, model.Healthy, model.Unhealthy},
+		{"a group's check that nobody has answered", group, "team", "", model.HealthCheck{}, model.HealthUnknown, model.HealthUnknown},
+		{"a group of another namespace", checkUser{group: "other/web/80"}, "other", "", model.HealthCheck{}, model.Healthy, model.Healthy},
+		{"a group", group, "team", "team", model.HealthCheck{}, model.Healthy, model.Unhealthy},
 	} {
 		h, held := newHealth(), told{}
 		h.members(machines)
-		checks := tcpChecks(x.how, b)
-		h.use(x.user, checks, nil)
+		checks := tcpChecks(x.owner, x.how, b)
+		h.use(x.user, checks)
+		if x.beside != "" {
+			h.use(checkUser{group: model.GroupID(x.beside + "/beside/80")}, tcpChecks(x.beside, x.how, b))
+		}
 		held.take(t, h)
 		for _, m := range machines {
-			h.report(m, []model.CheckResult{{ID: checks[b].ID, Health: x.found}}, []netip.AddrPort{b})
+			h.report(m, []model.CheckResult{{ID: checks[b].ID, Health: x.found}}, []model.Ejection{{Group: "team/web/80", Backend: b}})
 		}
 		h.judge()
 		if got, _ := h.of(x.user, b); got != x.want {
@@ -261,8 +270,8 @@ func TestPassiveSignals(t *testing.T) {
 	b := serverAt(1)
 	u := checkUser{group: "g"}
 	h.members([]string{"a", "b", "c", "d", "e"})
-	checks := tcpChecks(model.HealthCheck{}, b)
-	h.use(u, checks, nil)
+	checks := tcpChecks("g", model.HealthCheck{}, b)
+	h.use(u, checks)
 	held.take(t, h)
 	id := checks[b].ID
 	var others []string
@@ -274,7 +283,8 @@ func TestPassiveSignals(t *testing.T) {
 		}
 	}
 	h.judge()
-	h.report(others[0], nil, []netip.AddrPort{b, serverAt(2)})
+	out := []model.Ejection{{Group: "g/web/80", Backend: b}}
+	h.report(others[0], nil, append(out, model.Ejection{Group: "g/web/80", Backend: serverAt(2)}))
 	if n := held.take(t, h); n != 3 {
 		t.Errorf("%d machines were told to ask at once, want the three that check", n)
 	}
@@ -283,7 +293,7 @@ func TestPassiveSignals(t *testing.T) {
 			t.Errorf("%s: prompt %d", m, c.Prompt)
 		}
 	}
-	h.report(others[0], nil, []netip.AddrPort{b})
+	h.report(others[0], nil, out)
 	if n := held.take(t, h); n != 0 {
 		t.Error("the same again asks again")
 	}
@@ -291,7 +301,7 @@ func TestPassiveSignals(t *testing.T) {
 		t.Error("one proxy took it out for all")
 	}
 	// With one checker that agrees, two proxies are the majority of five.
-	h.report(others[1], nil, []netip.AddrPort{b})
+	h.report(others[1], nil, out)
 	h.report(h.checks[id].checkers[0], []model.CheckResult{{ID: id, Health: model.Unhealthy}}, nil)
 	if !h.judge()[u] || first(h.of(u, b)) != model.Unhealthy {
 		t.Error("three against two, and it is in")

@@ -209,10 +209,15 @@ func trimBalancing(r *agentv1.Report) {
 	for _, c := range r.GetChecks() {
 		c.Health, c.Message = cut(c.GetHealth(), maxName), cut(c.GetMessage(), maxMessage)
 	}
-	r.Ejected = r.GetEjected()[:min(len(r.GetEjected()), maxFigures)]
-	for i, e := range r.GetEjected() {
-		r.Ejected[i] = cut(e, maxName)
+	left := maxFigures
+	for _, e := range r.GetEjected() {
+		e.Group, e.Backends = cut(e.GetGroup(), maxName), e.GetBackends()[:min(len(e.GetBackends()), left)]
+		left -= len(e.GetBackends())
+		for i, b := range e.GetBackends() {
+			e.Backends[i] = cut(b, maxName)
+		}
 	}
+	r.Ejected = slices.DeleteFunc(r.GetEjected(), func(e *agentv1.Ejected) bool { return len(e.GetBackends()) == 0 })
 	if t := r.GetTunnel(); t != nil {
 		t.Message = cut(t.GetMessage(), maxMessage)
 	}

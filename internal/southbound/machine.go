@@ -3,7 +3,6 @@ package southbound
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -54,7 +53,7 @@ type MachineState struct {
 
 	Frontends []model.FrontendObserved // by key
 	Checks    []model.CheckResult      // in the order of the report
-	Ejected   []netip.AddrPort         // by its proxy, sorted
+	Ejected   []model.Ejection         // by its proxy, sorted
 	Tunnel    *agentv1.Tunnel          // nil: it takes nothing out of tunnels
 }
 
@@ -101,7 +100,7 @@ type machine struct {
 	vips      []model.VIPObserved
 	frontends []model.FrontendObserved
 	checks    []model.CheckResult
-	ejected   []netip.AddrPort
+	ejected   []model.Ejection
 	refusals  []Problem // on the discovery stream
 	delivered delta.Revision
 	applied   delta.Revision

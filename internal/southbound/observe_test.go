@@ -278,9 +278,9 @@ func TestReportsOfBalancing(t *testing.T) {
 			func(m MachineState) bool { return len(m.Checks) == 1 && m.Checks[0].Health == model.Healthy },
 		},
 		{
-			func() { report.Ejected = []string{"10.0.0.1:80"} },
+			func() { report.Ejected = []*agentv1.Ejected{{Group: "a/b/80", Backends: []string{"10.0.0.1:80"}}} },
 			func(m MachineState) bool {
-				return slices.Equal(m.Ejected, []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")})
+				return slices.Equal(m.Ejected, []model.Ejection{{Group: "a/b/80", Backend: netip.MustParseAddrPort("10.0.0.1:80")}})
 			},
 		},
 		{

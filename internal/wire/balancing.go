@@ -61,24 +61,30 @@ func CheckResultsOf(results []*agentv1.CheckResult) []model.CheckResult {
 	return out
 }
 
-// Ejected words the backends that a machine's proxy holds for failed.
-func Ejected(backends []netip.AddrPort) []string {
-	var out []string
-	for _, b := range backends {
-		out = append(out, b.String())
+// Ejected words what a machine's proxy holds for failed, sorted.
+func Ejected(ejections []model.Ejection) []*agentv1.Ejected {
+	var out []*agentv1.Ejected
+	for _, e := range ejections {
+		if len(out) == 0 || out[len(out)-1].GetGroup() != string(e.Group) {
+			out = append(out, &agentv1.Ejected{Group: string(e.Group)})
+		}
+		of := out[len(out)-1]
+		of.Backends = append(of.Backends, e.Backend.String())
 	}
 	return out
 }
 
 // EjectedOf is what a report says of them, sorted. What is no address is left out.
-func EjectedOf(backends []string) []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, text := range backends {
-		if b, err := netip.ParseAddrPort(text); err == nil {
-			out = append(out, netip.AddrPortFrom(b.Addr().Unmap(), b.Port()))
+func EjectedOf(ejected []*agentv1.Ejected) []model.Ejection {
+	var out []model.Ejection
+	for _, of := range ejected {
+		for _, text := range of.GetBackends() {
+			if b, err := netip.ParseAddrPort(text); err == nil {
+				out = append(out, model.Ejection{Group: model.GroupID(of.GetGroup()), Backend: netip.AddrPortFrom(b.Addr().Unmap(), b.Port())})
+			}
 		}
 	}
-	slices.SortFunc(out, netip.AddrPort.Compare)
+	slices.SortFunc(out, model.Ejection.Compare)
 	return slices.Compact(out)
 }
 

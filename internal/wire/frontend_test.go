@@ -117,10 +117,11 @@ func TestReportsOfBalancingGoThereAndBack(t *testing.T) {
 	complete(t, states[0])
 	results := []model.CheckResult{{ID: "x", Health: model.Unhealthy, Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Message: "why"}, {ID: "y", Health: model.HealthUnknown}}
 	complete(t, results[0])
-	ejected := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("[2001:db8::1]:80")}
+	backend, six := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("[2001:db8::1]:80")
+	ejected := []model.Ejection{{Group: "a/b/80", Backend: backend}, {Group: "a/b/80", Backend: six}, {Group: "c/d/80", Backend: backend}}
 	figures := []model.FrontendFigures{{
 		FrontendKey: web, Packets: 1, Bytes: 2, NewFlows: 3,
-		Backends: []model.BackendFigures{{Address: ejected[0], Machine: "a", Packets: 4, Bytes: 5, NewFlows: 6, Flows: 7, Rows: 8, Tunnelled: 3, Owns: true, Owned: 2}},
+		Backends: []model.BackendFigures{{Address: backend, Machine: "a", Packets: 4, Bytes: 5, NewFlows: 6, Flows: 7, Rows: 8, Tunnelled: 3, Owns: true, Owned: 2}},
 	}, {FrontendKey: dns}}
 	complete(t, figures[0])
 	complete(t, figures[0].Backends[0])
@@ -133,7 +134,7 @@ func TestReportsOfBalancingGoThereAndBack(t *testing.T) {
 	if got := CheckResultsOf(report.GetChecks()); !reflect.DeepEqual(got, results) {
 		t.Errorf("results came back as %+v, want %+v", got, results)
 	}
-	if got := EjectedOf(append(report.GetEjected(), "nobody")); !reflect.DeepEqual(got, ejected) {
+	if got := EjectedOf(append(report.GetEjected(), &agentv1.Ejected{Group: "e/f/80", Backends: []string{"nobody"}})); !reflect.DeepEqual(got, ejected) {
 		t.Errorf("the ejected came back as %+v, want %+v", got, ejected)
 	}
 	if got := FrontendFiguresOf(report.GetFigures().GetFrontends()); !reflect.DeepEqual(got, figures) {

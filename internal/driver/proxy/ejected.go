@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"fairlead.dev/internal/model"
 )
 
 const (
@@ -25,20 +27,14 @@ const (
 )
 
 // ejections are the backends that Envoy's outlier detection has taken out, as it writes
-// into a file. It says so per cluster; a backend is out while it is out of any.
+// into a file.
 type ejections struct {
 	path string
 	now  func() time.Time
 
 	mu   sync.Mutex
 	read int64 // bytes of the file
-	out  map[ejection]time.Time
-}
-
-// ejection is a backend that is out of a cluster.
-type ejection struct {
-	cluster string
-	backend netip.AddrPort
+	out  map[model.Ejection]time.Time
 }
 
 // event is a line of the file (envoy.data.cluster.v3.OutlierDetectionEvent).
@@ -51,7 +47,7 @@ type event struct {
 }
 
 func newEjections(path string, now func() time.Time) *ejections {
-	return &ejections{path: path, now: now, out: map[ejection]time.Time{}}
+	return &ejections{path: path, now: now, out: map[model.Ejection]time.Time{}}
 }
 
 // reset forgets all: a new Envoy has taken nothing out.
@@ -67,11 +63,11 @@ func (e *ejections) reset() {
 func (e *ejections) look() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before := e.backends()
+	before := e.list()
 	e.follow()
 	now := e.now()
-	maps.DeleteFunc(e.out, func(_ ejection, since time.Time) bool { return now.Sub(since) > ejectionLife })
-	return !slices.Equal(before, e.backends())
+	maps.DeleteFunc(e.out, func(_ model.Ejection, since time.Time) bool { return now.Sub(since) > ejectionLife })
+	return !slices.Equal(before, e.list())
 }
 
 func (e *ejections) follow() {
@@ -119,7 +115,7 @@ func (e *ejections) take(line []byte) {
 	if err != nil {
 		return
 	}
-	k := ejection{v.Cluster, netip.AddrPortFrom(backend.Addr().Unmap(), backend.Port())}
+	k := model.Ejection{Group: model.GroupID(v.Cluster), Backend: netip.AddrPortFrom(backend.Addr().Unmap(), backend.Port())}
 	switch {
 	case v.Action == "UNEJECT":
 		delete(e.out, k)
@@ -128,18 +124,13 @@ func (e *ejections) take(line []byte) {
 	}
 }
 
-func (e *ejections) backends() []netip.AddrPort {
-	list := make([]netip.AddrPort, 0, len(e.out))
-	for k := range e.out {
-		list = append(list, k.backend)
-	}
-	slices.SortFunc(list, netip.AddrPort.Compare)
-	return slices.Compact(list)
+func (e *ejections) list() []model.Ejection {
+	return slices.SortedFunc(maps.Keys(e.out), model.Ejection.Compare)
 }
 
 // Ejected are the backends that Envoy's outlier detection has taken out of a cluster, sorted.
-func (s *Supervisor) Ejected() []netip.AddrPort {
+func (s *Supervisor) Ejected() []model.Ejection {
 	s.ejections.mu.Lock()
 	defer s.ejections.mu.Unlock()
-	return s.ejections.backends()
+	return s.ejections.list()
 }

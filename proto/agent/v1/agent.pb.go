@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34, 0}
 }
 
 type Proxy_State int32
@@ -193,7 +193,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -1860,8 +1860,8 @@ type Report struct {
 	Checks []*CheckResult `protobuf:"bytes,9,rep,name=checks,proto3" json:"checks,omitempty"`
 	// How the machine takes packets out of tunnels; absent: it does not.
 	Tunnel *Tunnel `protobuf:"bytes,10,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
-	// Backends that the proxy holds for failed (outlier detection), as host:port, sorted.
-	Ejected []string `protobuf:"bytes,11,rep,name=ejected,proto3" json:"ejected,omitempty"`
+	// Backends that the proxy holds for failed (outlier detection), sorted by group.
+	Ejected []*Ejected `protobuf:"bytes,15,rep,name=ejected,proto3" json:"ejected,omitempty"`
 	// The flows that the plane asked for last, once.
 	Flows *Flows `protobuf:"bytes,12,opt,name=flows,proto3" json:"flows,omitempty"`
 	// The last checkpoint of which the machine's kernel carries out everything; absent from
@@ -1974,7 +1974,7 @@ func (x *Report) GetTunnel() *Tunnel {
 	return nil
 }
 
-func (x *Report) GetEjected() []string {
+func (x *Report) GetEjected() []*Ejected {
 	if x != nil {
 		return x.Ejected
 	}
@@ -2002,6 +2002,60 @@ func (x *Report) GetLeaving() uint64 {
 	return 0
 }
 
+// Ejected are the backends of one group that the proxy holds for failed.
+type Ejected struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// As host:port, sorted.
+	Backends      []string `protobuf:"bytes,2,rep,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ejected) Reset() {
+	*x = Ejected{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ejected) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ejected) ProtoMessage() {}
+
+func (x *Ejected) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ejected.ProtoReflect.Descriptor instead.
+func (*Ejected) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Ejected) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *Ejected) GetBackends() []string {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
 // FrontendState is what the machine does about a frontend. Names are those of the model.
 type FrontendState struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2019,7 +2073,7 @@ type FrontendState struct {
 
 func (x *FrontendState) Reset() {
 	*x = FrontendState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2085,7 @@ func (x *FrontendState) String() string {
 func (*FrontendState) ProtoMessage() {}
 
 func (x *FrontendState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2098,7 @@ func (x *FrontendState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendState.ProtoReflect.Descriptor instead.
 func (*FrontendState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FrontendState) GetName() string {
@@ -2110,7 +2164,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2176,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2189,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CheckResult) GetName() string {
@@ -2179,7 +2233,7 @@ type Tunnel struct {
 
 func (x *Tunnel) Reset() {
 	*x = Tunnel{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2245,7 @@ func (x *Tunnel) String() string {
 func (*Tunnel) ProtoMessage() {}
 
 func (x *Tunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2258,7 @@ func (x *Tunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tunnel.ProtoReflect.Descriptor instead.
 func (*Tunnel) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Tunnel) GetMtu() uint32 {
@@ -2237,7 +2291,7 @@ type FlowQuery struct {
 
 func (x *FlowQuery) Reset() {
 	*x = FlowQuery{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2303,7 @@ func (x *FlowQuery) String() string {
 func (*FlowQuery) ProtoMessage() {}
 
 func (x *FlowQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2316,7 @@ func (x *FlowQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowQuery.ProtoReflect.Descriptor instead.
 func (*FlowQuery) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FlowQuery) GetAsked() uint64 {
@@ -2313,7 +2367,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2379,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2392,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Flows) GetAsked() uint64 {
@@ -2379,7 +2433,7 @@ type Flow struct {
 
 func (x *Flow) Reset() {
 	*x = Flow{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2445,7 @@ func (x *Flow) String() string {
 func (*Flow) ProtoMessage() {}
 
 func (x *Flow) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2458,7 @@ func (x *Flow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flow.ProtoReflect.Descriptor instead.
 func (*Flow) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Flow) GetFrontend() string {
@@ -2480,7 +2534,7 @@ type Figures struct {
 
 func (x *Figures) Reset() {
 	*x = Figures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2546,7 @@ func (x *Figures) String() string {
 func (*Figures) ProtoMessage() {}
 
 func (x *Figures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2559,7 @@ func (x *Figures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Figures.ProtoReflect.Descriptor instead.
 func (*Figures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Figures) GetAsked() uint64 {
@@ -2550,7 +2604,7 @@ type FrontendFigures struct {
 
 func (x *FrontendFigures) Reset() {
 	*x = FrontendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2616,7 @@ func (x *FrontendFigures) String() string {
 func (*FrontendFigures) ProtoMessage() {}
 
 func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2629,7 @@ func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendFigures.ProtoReflect.Descriptor instead.
 func (*FrontendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FrontendFigures) GetName() string {
@@ -2634,7 +2688,7 @@ type BackendFigures struct {
 
 func (x *BackendFigures) Reset() {
 	*x = BackendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2700,7 @@ func (x *BackendFigures) String() string {
 func (*BackendFigures) ProtoMessage() {}
 
 func (x *BackendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2713,7 @@ func (x *BackendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendFigures.ProtoReflect.Descriptor instead.
 func (*BackendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BackendFigures) GetAddress() []byte {
@@ -2748,7 +2802,7 @@ type GroupFigures struct {
 
 func (x *GroupFigures) Reset() {
 	*x = GroupFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2760,7 +2814,7 @@ func (x *GroupFigures) String() string {
 func (*GroupFigures) ProtoMessage() {}
 
 func (x *GroupFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2773,7 +2827,7 @@ func (x *GroupFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFigures.ProtoReflect.Descriptor instead.
 func (*GroupFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GroupFigures) GetName() string {
@@ -2838,7 +2892,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2850,7 +2904,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2863,7 +2917,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Session) GetPeer() string {
@@ -2991,7 +3045,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3057,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3070,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -3061,7 +3115,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3127,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3140,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -3128,7 +3182,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3194,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3207,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -3210,7 +3264,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3276,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3289,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -3299,7 +3353,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3311,7 +3365,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3324,7 +3378,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -3515,7 +3569,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x98\x05\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xba\x05\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
@@ -3527,11 +3581,14 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\tfrontends\x18\b \x03(\v2 .fairlead.agent.v1.FrontendStateR\tfrontends\x126\n" +
 	"\x06checks\x18\t \x03(\v2\x1e.fairlead.agent.v1.CheckResultR\x06checks\x121\n" +
 	"\x06tunnel\x18\n" +
-	" \x01(\v2\x19.fairlead.agent.v1.TunnelR\x06tunnel\x12\x18\n" +
-	"\aejected\x18\v \x03(\tR\aejected\x12.\n" +
+	" \x01(\v2\x19.fairlead.agent.v1.TunnelR\x06tunnel\x124\n" +
+	"\aejected\x18\x0f \x03(\v2\x1a.fairlead.agent.v1.EjectedR\aejected\x12.\n" +
 	"\x05flows\x18\f \x01(\v2\x18.fairlead.agent.v1.FlowsR\x05flows\x127\n" +
 	"\acarried\x18\r \x01(\v2\x1d.fairlead.agent.v1.CheckpointR\acarried\x12\x18\n" +
-	"\aleaving\x18\x0e \x01(\x04R\aleaving\"\xbe\x01\n" +
+	"\aleaving\x18\x0e \x01(\x04R\aleavingJ\x04\b\v\x10\f\";\n" +
+	"\aEjected\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
+	"\bbackends\x18\x02 \x03(\tR\bbackends\"\xbe\x01\n" +
 	"\rFrontendState\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x12\n" +
@@ -3684,7 +3741,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -3709,83 +3766,85 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*Certificate)(nil),           // 20: fairlead.agent.v1.Certificate
 	(*LeaderHint)(nil),            // 21: fairlead.agent.v1.LeaderHint
 	(*Report)(nil),                // 22: fairlead.agent.v1.Report
-	(*FrontendState)(nil),         // 23: fairlead.agent.v1.FrontendState
-	(*CheckResult)(nil),           // 24: fairlead.agent.v1.CheckResult
-	(*Tunnel)(nil),                // 25: fairlead.agent.v1.Tunnel
-	(*FlowQuery)(nil),             // 26: fairlead.agent.v1.FlowQuery
-	(*Flows)(nil),                 // 27: fairlead.agent.v1.Flows
-	(*Flow)(nil),                  // 28: fairlead.agent.v1.Flow
-	(*Figures)(nil),               // 29: fairlead.agent.v1.Figures
-	(*FrontendFigures)(nil),       // 30: fairlead.agent.v1.FrontendFigures
-	(*BackendFigures)(nil),        // 31: fairlead.agent.v1.BackendFigures
-	(*GroupFigures)(nil),          // 32: fairlead.agent.v1.GroupFigures
-	(*Session)(nil),               // 33: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 34: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 35: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 36: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 37: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 38: fairlead.agent.v1.Instruction
-	nil,                           // 39: fairlead.agent.v1.Figures.DropsEntry
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*Ejected)(nil),               // 23: fairlead.agent.v1.Ejected
+	(*FrontendState)(nil),         // 24: fairlead.agent.v1.FrontendState
+	(*CheckResult)(nil),           // 25: fairlead.agent.v1.CheckResult
+	(*Tunnel)(nil),                // 26: fairlead.agent.v1.Tunnel
+	(*FlowQuery)(nil),             // 27: fairlead.agent.v1.FlowQuery
+	(*Flows)(nil),                 // 28: fairlead.agent.v1.Flows
+	(*Flow)(nil),                  // 29: fairlead.agent.v1.Flow
+	(*Figures)(nil),               // 30: fairlead.agent.v1.Figures
+	(*FrontendFigures)(nil),       // 31: fairlead.agent.v1.FrontendFigures
+	(*BackendFigures)(nil),        // 32: fairlead.agent.v1.BackendFigures
+	(*GroupFigures)(nil),          // 33: fairlead.agent.v1.GroupFigures
+	(*Session)(nil),               // 34: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 35: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 36: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 37: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 38: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 39: fairlead.agent.v1.Instruction
+	nil,                           // 40: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	40, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	40, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	41, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	41, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	40, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	40, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	40, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	41, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	41, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	41, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	40, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	41, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	40, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	40, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
-	40, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	41, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	41, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	41, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
 	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
 	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
 	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
-	40, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	40, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	41, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	41, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
 	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
-	35, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	37, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	33, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	34, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
-	29, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
-	23, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
-	24, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
-	25, // 27: fairlead.agent.v1.Report.tunnel:type_name -> fairlead.agent.v1.Tunnel
-	27, // 28: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
-	17, // 29: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
-	41, // 30: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
-	28, // 31: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	40, // 32: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
-	32, // 33: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
-	30, // 34: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	39, // 35: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
-	31, // 36: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	41, // 37: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	40, // 38: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	41, // 39: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	36, // 40: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 41: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 42: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	40, // 43: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	26, // 44: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	18, // 45: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	19, // 46: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	22, // 47: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	20, // 48: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 49: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	38, // 50: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	48, // [48:51] is the sub-list for method output_type
-	45, // [45:48] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	36, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	38, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	34, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	35, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	30, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
+	24, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
+	25, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
+	26, // 27: fairlead.agent.v1.Report.tunnel:type_name -> fairlead.agent.v1.Tunnel
+	23, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
+	28, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
+	17, // 30: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
+	42, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	29, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
+	41, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	33, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
+	31, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	40, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	32, // 37: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	42, // 38: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	41, // 39: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	42, // 40: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	37, // 41: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 42: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 43: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	41, // 44: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	27, // 45: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	18, // 46: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 47: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	22, // 48: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	20, // 49: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 50: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	39, // 51: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	49, // [49:52] is the sub-list for method output_type
+	46, // [46:49] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -3794,14 +3853,14 @@ func file_proto_agent_v1_agent_proto_init() {
 		return
 	}
 	file_proto_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_proto_agent_v1_agent_proto_msgTypes[28].OneofWrappers = []any{}
+	file_proto_agent_v1_agent_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
