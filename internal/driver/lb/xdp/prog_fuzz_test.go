@@ -110,6 +110,15 @@ func (z *fuzzRig) plant() (seeds [][]byte) {
 	astray.dst, late.ttl = net.HardwareAddr{2, 0, 0, 0, 0, 9}, 1
 	seeds = append(seeds, astray.bytes(), late.bytes())
 	seeds = append(seeds, from(cli4, "tcp://192.0.2.9:80", "S").bytes(), from(cli6, "udp://[2001:db8::9]:53", "").bytes())
+	// Tunnels that are not ours: what is inside has ports, and they do not.
+	for _, to := range []string{"tcp://192.0.2.1:22", tcp4} {
+		p := from(cli4, to, "A")
+		ip, _ := p.network(layers.IPProtocolIPv4)
+		seeds = append(seeds, frame(append(p.link(), ip, gopacket.Payload(inner(p.bytes())))...))
+	}
+	p := from(cli6, tcp6, "A")
+	ip, _ := p.network(layers.IPProtocolIPv6)
+	seeds = append(seeds, frame(append(p.link(), ip, gopacket.Payload(inner(p.bytes())))...))
 	slices.SortFunc(seeds, bytes.Compare) // the order of a map is none
 	return seeds
 }
@@ -227,6 +236,9 @@ func (z *fuzzRig) judge(packet []byte) (j judged) {
 		ttl, protocol = ip.HopLimit, ip.NextHeader
 		before := layers.LayerTypeIPv6
 		for _, l := range p.Layers() {
+			if l, is := l.(gopacket.NetworkLayer); is && l != p.NetworkLayer() {
+				break // what is in a tunnel is not ours to read
+			}
 			switch h := l.(type) {
 			case *layers.IPv6HopByHop:
 				j.unsuitable = j.unsuitable || before != layers.LayerTypeIPv6 // RFC 8200, 4.1
@@ -268,7 +280,11 @@ func (z *fuzzRig) judge(packet []byte) (j judged) {
 	}
 	j.icmp = protocol == layers.IPProtocolICMPv4 || protocol == layers.IPProtocolICMPv6
 	k := model.FrontendKey{VIP: j.destination}
-	switch l := p.TransportLayer().(type) {
+	transport := p.TransportLayer()
+	if protocol != layers.IPProtocolTCP && protocol != layers.IPProtocolUDP {
+		transport = nil // that of a packet in a tunnel
+	}
+	switch l := transport.(type) {
 	case *layers.TCP:
 		k.Transport, k.Port = model.TCP, uint16(l.DstPort)
 	case *layers.UDP:
@@ -280,7 +296,7 @@ func (z *fuzzRig) judge(packet []byte) (j judged) {
 	if !j.fragment {
 		j.frontend = z.served[k]
 	}
-	j.puzzled = p.TransportLayer() == nil && p.ErrorLayer() != nil
+	j.puzzled = transport == nil && p.ErrorLayer() != nil
 	wrong := p.ErrorLayer() != nil || p.Metadata().Truncated
 	j.inOrder = j.frontend != nil && !wrong && !j.unsuitable && tags <= 2
 	if ports := k.Transport != "" && !j.fragment && !wrong && !guessed && tags <= 2; ports && k.VIP == fuzzOther.VIP && z.served[k] == nil {
