@@ -251,6 +251,9 @@ func dash(text string) string {
 // healthOf is the verdict, with how many of those who say something agree.
 func healthOf(r model.BackendStatus) string {
 	if r.Health == model.HealthUnchecked {
+		if slices.ContainsFunc(r.Says, func(s model.HealthSaid) bool { return s.Machine == "" }) {
+			return "not checked"
+		}
 		return "-"
 	}
 	agree := 0
@@ -268,6 +271,10 @@ func healthOf(r model.BackendStatus) string {
 func saysText(says []model.HealthSaid) string {
 	var out []string
 	for _, s := range says {
+		if s.Machine == "" {
+			out = append(out, s.Message)
+			continue
+		}
 		text := s.Machine + " " + string(s.Health)
 		if s.Message != "" && s.Health != model.Healthy {
 			text += ": " + s.Message

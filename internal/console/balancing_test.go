@@ -85,6 +85,11 @@ tcp://192.0.2.1:80  Service shop/web
   10.0.0.1:8080  host-1   ready  healthy (1 of 2)  100     200   100%   3      5        99.9%  4          6      a healthy; b unhealthy: refused
 2 more lines: --all prints them, a FRONTEND or SERVICE narrows them down
 `},
+		"not checked": {[]model.BackendStatus{{Frontend: shop, Owner: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Says: []model.HealthSaid{{Message: "not checked: too many"}}, FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.1:8080")}}}, true, 0, `
+tcp://192.0.2.1:80  Service shop/web
+  ADDRESS        MACHINE  STATE  HEALTH       WEIGHT  HOPS  SHARE  FLOWS  PACKETS  ROWS  NEW FLOWS  BYTES  SAYS
+  10.0.0.1:8080  -        ready  not checked  0       0     0%     -      -        -     -          -      not checked: too many
+`},
 		"none": {nil, false, 0, "\nno backend: no frontend is balanced in the kernel, or those that are have none (`fairlead vips` shows the frontends);\n`fairlead routes` shows what proxies serve and the backends of that\n"},
 	} {
 		var b bytes.Buffer

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -33,6 +35,9 @@ type Check struct {
 	HealthCheck
 	// Prompt grows when the target is to be asked at once, whatever the interval.
 	Prompt uint64 `json:"prompt,omitempty"`
+	// Namespaces whose Services the backend is of, sorted; only of presumed checks. Each has a
+	// fair share of the checks and of the probes that nobody asked for.
+	Namespaces []string `json:"namespaces,omitempty"`
 }
 
 // CheckResult is what a machine found.
@@ -41,6 +46,20 @@ type CheckResult struct {
 	Health  Health    `json:"health"`
 	Since   time.Time `json:"since,omitzero"`
 	Message string    `json:"message,omitempty"` // the last failure
+}
+
+// FairShare is how much of a total each may have at most, so that nobody who wants less than
+// others goes without while these have more (max-min fairness); math.MaxInt where the total is
+// enough for all.
+func FairShare(total int, wants []int) int {
+	wants = slices.Sorted(slices.Values(wants))
+	for i, w := range wants {
+		if share := total / (len(wants) - i); w > share {
+			return share
+		}
+		total -= w
+	}
+	return math.MaxInt
 }
 
 // CheckFigures are what was asked in one way, since the agent began.

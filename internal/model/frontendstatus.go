@@ -52,7 +52,7 @@ type BackendStatus struct {
 
 // HealthSaid is what one machine says of a backend.
 type HealthSaid struct {
-	Machine string `json:"machine"`
+	Machine string `json:"machine"` // empty: the plane, of why nobody checks it
 	Health  Health `json:"health"`
 	// Passive: its proxy saw requests fail; nobody asked the backend.
 	Passive bool   `json:"passive,omitempty"`

@@ -41,7 +41,7 @@ func (l *loop) judgeHealth() map[model.ViewID][]delta.Change {
 		h.moved = false
 		h.members(l.checkers())
 	}
-	if len(h.unjudged) == 0 {
+	if len(h.unjudged) == 0 && !h.ration.stale {
 		return nil
 	}
 	users := h.judge()
@@ -57,9 +57,15 @@ func (l *loop) judgeHealth() map[model.ViewID][]delta.Change {
 func (l *loop) countChecks() {
 	h, m := l.catalog.health, l.plane.metrics
 	verdicts := map[model.Health]int{}
+	off := 0
 	for _, c := range h.checks {
+		if c.off() {
+			off++
+			continue
+		}
 		verdicts[c.verdict]++
 	}
+	m.notChecked.Set(float64(off))
 	for _, is := range []model.Health{model.Healthy, model.Unhealthy, model.HealthUnknown} {
 		m.checks.WithLabelValues(string(is)).Set(float64(verdicts[is]))
 		m.verdicts.WithLabelValues(string(is)).Add(float64(h.turned[is]))

@@ -300,6 +300,9 @@ func (l *loop) healthSaid(key model.FrontendKey, b model.FrontendBackend) []mode
 	if c == nil {
 		return said
 	}
+	if why := c.notChecked(); why != "" {
+		return append(said, model.HealthSaid{Message: "not checked: " + why})
+	}
 	for _, m := range c.checkers {
 		// A machine has one vote: that of its proxy, if that sees requests fail.
 		if r, has := h.found[m][c.ID]; has && !c.ejectors[m] {

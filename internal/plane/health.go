@@ -27,7 +27,8 @@ type health struct {
 	found    map[string]map[string]model.CheckResult
 	ejected  map[string]map[netip.AddrPort][]model.GroupID // machine -> backend -> whose requests fail there
 	unjudged map[*checked]bool
-	turned   map[model.Health]int           // verdicts that became others, since they were counted
+	turned   map[model.Health]int // verdicts that became others, since they were counted
+	ration   ration
 	moved    bool                           // other machines may be able to check
 	send     map[string]map[string]*checked // machine -> ID; nil: it is not to check it any more
 }
@@ -60,9 +61,14 @@ type checked struct {
 	checkers []string
 	verdict  model.Health
 	at       string // the machine that the backend is on, if it is known
+	// rationed are the namespaces that have a place for the check; only of presumed ones.
+	rationed map[string]bool
 	// ejectors are the machines whose proxies hold the backend for failed, if that counts.
 	ejectors map[string]bool
 }
+
+// off says that nobody checks: there are too many checks that nobody asked for.
+func (c *checked) off() bool { return c.Presumed && len(c.rationed) == 0 }
 
 // counts says that what proxies see of requests of a group has a vote. An address tells nothing
 // of whose it is: who routes requests to another namespace's backends must not take them out.
@@ -75,7 +81,7 @@ func newHealth() *health {
 	return &health{
 		checks: map[string]*checked{}, users: map[checkUser]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},
 		found: map[string]map[string]model.CheckResult{}, ejected: map[string]map[netip.AddrPort][]model.GroupID{},
-		unjudged: map[*checked]bool{}, turned: map[model.Health]int{}, send: map[string]map[string]*checked{},
+		ration: newRation(), unjudged: map[*checked]bool{}, turned: map[model.Health]int{}, send: map[string]map[string]*checked{},
 	}
 }
 
@@ -88,10 +94,12 @@ func (h *health) use(u checkUser, checks map[netip.AddrPort]wantedCheck) {
 		if c == nil {
 			c = &checked{
 				Check: w.Check, uses: map[checkUse]string{}, owners: map[string]int{}, backends: map[netip.AddrPort]int{},
-				verdict: model.HealthUnknown, ejectors: map[string]bool{}, at: w.at,
+				verdict: model.HealthUnknown, ejectors: map[string]bool{}, rationed: map[string]bool{}, at: w.at,
 			}
 			h.checks[w.ID] = c
-			h.assign(c)
+			if !c.Presumed { // of others the ration decides, when it is known whose they are
+				h.assign(c)
+			}
 		} else if w.at != "" && c.at != w.at {
 			c.at = w.at
 			h.assign(c)
@@ -121,19 +129,22 @@ func (h *health) note(c *checked, use checkUse, owner string) {
 	if is && was == owner {
 		return
 	}
-	if is {
-		decrease(c.owners, was)
-	} else {
+	if !is {
 		c.backends[use.backend]++
 	}
 	c.uses[use] = owner
-	c.owners[owner]++
+	if c.owners[owner]++; c.owners[owner] == 1 {
+		h.own(c, owner)
+	}
+	if is {
+		h.disown(c, was)
+	}
 	h.countEjections(c)
 }
 
 // forget has a use of the check be no more, and the check when nobody uses it.
 func (h *health) forget(c *checked, use checkUse) {
-	decrease(c.owners, c.uses[use])
+	h.disown(c, c.uses[use])
 	decrease(c.backends, use.backend)
 	delete(c.uses, use)
 	if c.backends[use.backend] == 0 {
@@ -172,6 +183,7 @@ func (h *health) members(machines []string) {
 		}
 	}
 	h.machines = slices.Clone(machines)
+	h.ration.stale = true
 	for _, c := range h.checks {
 		h.assign(c)
 	}
@@ -185,7 +197,10 @@ func (h *health) assign(c *checked) {
 	if i, is := slices.BinarySearch(machines, c.at); is && c.Presumed && len(machines) > 1 {
 		machines = slices.Delete(slices.Clone(machines), i, i+1)
 	}
-	after := elect.Checkers(c.ID, machines, elect.Count)
+	var after []string
+	if !c.off() {
+		after = elect.Checkers(c.ID, machines, elect.Count)
+	}
 	slices.Sort(after)
 	if slices.Equal(c.checkers, after) {
 		return
@@ -320,14 +335,20 @@ func answered(votes map[string]model.Health) bool {
 // health now.
 func (h *health) judge() map[checkUser]bool {
 	users := map[checkUser]bool{}
+	turned := h.share()
 	for c := range h.unjudged {
 		delete(h.unjudged, c)
 		after := elect.Of(h.votes(c), c.verdict)
-		if after == c.verdict {
+		if c.off() {
+			after = model.HealthUnknown
+		}
+		if after == c.verdict && !turned[c] {
 			continue
 		}
-		c.verdict = after
-		h.turned[after]++
+		if after != c.verdict {
+			c.verdict = after
+			h.turned[after]++
+		}
 		for use := range c.uses {
 			users[use.checkUser] = true
 		}
@@ -358,7 +379,7 @@ func (h *health) flush(update *southbound.Update) error {
 
 // of is what is known of a user's backend, and the ID of its check.
 func (h *health) of(u checkUser, backend netip.AddrPort) (model.Health, string) {
-	if c := h.users[u][backend]; c != nil {
+	if c := h.users[u][backend]; c != nil && !c.off() {
 		return c.verdict, c.ID
 	}
 	return model.HealthUnchecked, ""

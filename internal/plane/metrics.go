@@ -27,7 +27,8 @@ type metrics struct {
 	frontends    *prometheus.GaugeVec   // state
 	backends     *prometheus.GaugeVec   // state
 	panicking    prometheus.Gauge
-	checks       *prometheus.GaugeVec   // health
+	checks       *prometheus.GaugeVec // health
+	notChecked   prometheus.Gauge
 	verdicts     *prometheus.CounterVec // health
 	ejected      prometheus.Gauge
 	sessions     *prometheus.GaugeVec // state
@@ -87,6 +88,10 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 		checks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "checks", Help: "Checks of backends, by the verdict of those that check.",
 		}, []string{"health"}),
+		notChecked: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "checks_left_out",
+			Help: "Checks that nobody asked for and nobody makes, because there are too many.",
+		}),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "check_verdicts_total", Help: "Verdicts that became others, by what they became.",
 		}, []string{"health"}),
@@ -125,7 +130,7 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
-		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

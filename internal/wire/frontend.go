@@ -145,7 +145,7 @@ func NodeOf(name string, n *agentv1.Node) *model.Node {
 // the check's ID.
 func Check(c model.Check) *agentv1.Check {
 	return &agentv1.Check{
-		Address: c.Target.Addr().AsSlice(), Port: uint32(c.Target.Port()), How: healthCheck(&c.HealthCheck), Prompt: c.Prompt,
+		Address: c.Target.Addr().AsSlice(), Port: uint32(c.Target.Port()), How: healthCheck(&c.HealthCheck), Prompt: c.Prompt, Namespaces: c.Namespaces,
 	}
 }
 
@@ -158,7 +158,7 @@ func CheckOf(id string, c *agentv1.Check) (model.Check, error) {
 	if c.GetHow() == nil {
 		return model.Check{}, fmt.Errorf("check %s does not say how", id)
 	}
-	return model.Check{ID: id, Target: at, HealthCheck: *healthCheckOf(c.GetHow()), Prompt: c.GetPrompt()}, nil
+	return model.Check{ID: id, Target: at, HealthCheck: *healthCheckOf(c.GetHow()), Prompt: c.GetPrompt(), Namespaces: c.GetNamespaces()}, nil
 }
 
 func healthCheck(c *model.HealthCheck) *agentv1.HealthCheck {

@@ -96,7 +96,7 @@ func TestNodeAndCheckGoThereAndBack(t *testing.T) {
 			t.Errorf("came back as %+v, want %+v", got, n)
 		}
 	}
-	c := model.Check{ID: "x", Target: netip.MustParseAddrPort("10.0.0.1:80"), HealthCheck: everyCheck(), Prompt: 6}
+	c := model.Check{ID: "x", Target: netip.MustParseAddrPort("10.0.0.1:80"), HealthCheck: everyCheck(), Prompt: 6, Namespaces: []string{"a", "b"}}
 	got, err := CheckOf(c.ID, over(t, Check(c), &agentv1.Check{}))
 	if err != nil || !reflect.DeepEqual(got, c) {
 		t.Errorf("came back as %+v, %v; want %+v", got, err, c)

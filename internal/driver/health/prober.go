@@ -19,9 +19,6 @@ const (
 	defaultLimit = 1024
 	// startSpacing is the time between the first probes of checks that come together.
 	startSpacing = 500 * time.Microsecond
-	// presumedSpacing is the time between two probes that nobody asked for, at least: a machine
-	// with very many such checks asks less often, and spends a tenth of a processor at most.
-	presumedSpacing = time.Millisecond
 )
 
 // Config of a Prober. The zero value is ready.
@@ -46,10 +43,9 @@ type Prober struct {
 	checks  map[string]*check
 	queue   queue // of those that are not under way, by when they are due
 	running int
-	// presumed are the checks that nobody asked for.
-	presumed int
-	starts   time.Time // when the next new check may begin
-	figures  map[model.CheckKind]*figures
+	pace    pace
+	starts  time.Time // when the next new check may begin that was asked for
+	figures map[model.CheckKind]*figures
 }
 
 // check is a check with what it has found.
@@ -90,19 +86,12 @@ func (p *Prober) Set(checks []model.Check) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	wanted := make(map[string]bool, len(checks))
-	p.presumed = 0
+	p.pace.set(checks)
 	for _, m := range checks {
 		wanted[m.ID] = true
-		if m.Presumed {
-			p.presumed++
-		}
 		c := p.checks[m.ID]
 		if c == nil {
-			if p.starts.Before(now) {
-				p.starts = now
-			}
-			c = &check{Check: m, tally: tally{health: model.HealthUnknown}, due: p.starts}
-			p.starts = p.starts.Add(startSpacing)
+			c = &check{Check: m, tally: tally{health: model.HealthUnknown}, due: p.start(m, now)}
 			p.checks[m.ID] = c
 			heap.Push(&p.queue, c)
 			continue
@@ -129,6 +118,19 @@ func (p *Prober) Set(checks []model.Check) {
 		}
 	}
 	p.poke()
+}
+
+// start is when a new check may begin.
+func (p *Prober) start(m model.Check, now time.Time) time.Time {
+	if m.Presumed {
+		return p.pace.start(m, now)
+	}
+	if p.starts.Before(now) {
+		p.starts = now
+	}
+	due := p.starts
+	p.starts = p.starts.Add(startSpacing)
+	return due
 }
 
 // Results are those of all checks, sorted by ID.
@@ -215,7 +217,7 @@ func (p *Prober) end(ctx context.Context, c *check, began time.Time, failure, ki
 	p.count(c.Kind, cmp.Or(kind, Good), now.Sub(began))
 	how := c.HealthCheck
 	if how.Presumed {
-		how.Interval = max(how.Interval, time.Duration(p.presumed)*presumedSpacing)
+		how.Interval = max(how.Interval, p.pace.interval(c.Check))
 	}
 	changed := !inconclusive(how, kind, now.Sub(began)) && c.add(how, failure, began, now)
 	c.due = c.next(how, began, now, p.config.Random.Float64())

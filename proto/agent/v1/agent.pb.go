@@ -1489,7 +1489,10 @@ type Check struct {
 	Port    uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	How     *HealthCheck           `protobuf:"bytes,3,opt,name=how,proto3" json:"how,omitempty"`
 	// When it grows, the machine checks at once.
-	Prompt        uint64 `protobuf:"varint,4,opt,name=prompt,proto3" json:"prompt,omitempty"`
+	Prompt uint64 `protobuf:"varint,4,opt,name=prompt,proto3" json:"prompt,omitempty"`
+	// Of a presumed check: whose Services the backend is of. Where a machine has more such checks
+	// than it asks a second, each namespace has a fair share of what it asks.
+	Namespaces    []string `protobuf:"bytes,5,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1550,6 +1553,13 @@ func (x *Check) GetPrompt() uint64 {
 		return x.Prompt
 	}
 	return 0
+}
+
+func (x *Check) GetNamespaces() []string {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
 }
 
 // Checkpoint is sent after every other type of the stream has been acknowledged
@@ -3546,12 +3556,15 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\bpresumed\x18\x10 \x01(\bR\bpresumed\"5\n" +
 	"\tCodeRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\rR\x04last\"\x7f\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"\x9f\x01\n" +
 	"\x05Check\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x120\n" +
 	"\x03how\x18\x03 \x01(\v2\x1e.fairlead.agent.v1.HealthCheckR\x03how\x12\x16\n" +
-	"\x06prompt\x18\x04 \x01(\x04R\x06prompt\">\n" +
+	"\x06prompt\x18\x04 \x01(\x04R\x06prompt\x12\x1e\n" +
+	"\n" +
+	"namespaces\x18\x05 \x03(\tR\n" +
+	"namespaces\">\n" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
