@@ -127,6 +127,8 @@ func (l *lease) change(f func(*term)) {
 		l.log.Info("leading no more, the lease is free", "epoch", before.Epoch)
 	case before.Held && !after.Held:
 		l.log.Warn("another plane leads", "leader", after.Leader, "epoch", before.Epoch)
+	case !after.Held && after.Leader != "" && (before.Leader != after.Leader || before.Identity != after.Identity):
+		l.log.Info("standing by: another plane leads", "leader", after.Leader)
 	case before.Renewing && !after.Renewing:
 		l.log.Warn("the lease cannot be renewed; serving on, writing nothing", "epoch", after.Epoch)
 	case !before.Renewing && after.Renewing:

@@ -101,6 +101,32 @@ func TestEpochGrowsWithEveryLeadership(t *testing.T) {
 	b2.expect(term{Epoch: 4, Held: true, Renewing: true, Leader: "b:7443"})
 }
 
+func TestAStandbySaysOnceWhoLeads(t *testing.T) {
+	r := newRig(t)
+	a, b, c := r.candidate("a"), r.candidate("b"), r.candidate("c")
+	var lines strings.Builder
+	c.log = slog.New(slog.NewTextHandler(&lines, nil))
+	if err := a.Create(context.Background(), a.record("a")); err != nil {
+		t.Fatal(err)
+	}
+	said := func(leader string, times int) {
+		t.Helper()
+		c.read()
+		c.read() // the same again
+		if n := strings.Count(lines.String(), "level=INFO msg=\"standing by: another plane leads\" leader="+leader+"\n"); n != times {
+			t.Errorf("said %d times that %s leads, want %d: %s", n, leader, times, lines.String())
+		}
+	}
+	said("a:7443", 1)
+	a.hold()
+	said("a:7443", 1)
+	a.free()
+	b.read()
+	b.hold()
+	said("b:7443", 1)
+	said("a:7443", 1)
+}
+
 func TestLeadershipOutlivesAnAPIThatIsAway(t *testing.T) {
 	r := newRig(t)
 	a, b := r.candidate("a"), r.candidate("b")
