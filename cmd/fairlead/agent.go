@@ -283,7 +283,10 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return errors.Join(a.Run(ctx), endBalancing(a.Left()), end(leave)) })
+	group.Go(func() error {
+		cause := a.Run(ctx)
+		return ended(cause, endBalancing(a.Left()), end(leave))
+	})
 	group.Go(func() error { return serveDrops(ctx, f.runDir, balancing, log) })
 	group.Go(func() error {
 		return console.Serve(ctx, listener, console.Config{

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -120,7 +119,7 @@ func writeBundle(ctx context.Context, progress io.Writer, file, root string, now
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+			err = ended(err, f.Close(), os.Remove(f.Name()))
 		}
 	}()
 	outcomes, err := bundle.Write(ctx, f, root, now, 20*time.Second, parts)

@@ -128,7 +128,7 @@ func serveDrops(ctx context.Context, runDir string, b agent.Balancing, log *slog
 // listenDrops makes the socket anew, unless another agent serves it.
 func listenDrops(ctx context.Context, path string) (net.Listener, error) {
 	if other, err := new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
-		return nil, errors.Join(fmt.Errorf("somebody serves %s already", path), other.Close())
+		return nil, ended(fmt.Errorf("somebody serves %s already", path), other.Close())
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func listenDrops(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, ended(err, l.Close())
 	}
 	return l, nil
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -44,13 +45,20 @@ func run() int {
 	}
 }
 
+// ended is why something ended, after what went wrong while it was stopped: the last line
+// of a failure is read first, and has to be the cause.
+func ended(cause error, stops ...error) error { return errors.Join(append(stops, cause)...) }
+
 // complain prints an error. One that is made of several has a line for each, and each of
-// them says who speaks: the last line is read first, and may stand after those of a log.
+// them says who speaks: the last line is read first, and may stand after those of a log. A
+// line that comes again stands where it comes last.
 func complain(w io.Writer, err error) {
-	said := map[string]bool{}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		if line = strings.TrimRight(line, " "); line != "" && !said[line] {
-			said[line] = true
+	lines := strings.Split(err.Error(), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	for i, line := range lines {
+		if line != "" && !slices.Contains(lines[i+1:], line) {
 			fmt.Fprintf(w, "fairlead: %s\n", line)
 		}
 	}

@@ -232,7 +232,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 		defer cancel()
 		if stopErr := api.Stop(grace); stopErr != nil {
-			err = errors.Join(err, fmt.Errorf("stop the API: %w", stopErr))
+			err = ended(err, fmt.Errorf("stop the API: %w", stopErr))
 		}
 	}()
 	if f.installCRDs {

@@ -115,4 +115,11 @@ func TestComplaints(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("it says\n%swant\n%s", out.String(), want)
 	}
+	// What went wrong while it stopped comes before the cause, also if both say the same.
+	out.Reset()
+	complain(&out, fmt.Errorf("agent: %w (run as root)", ended(cause, cause, nil, errors.New("stop the API: etcd did not stop"))))
+	want = "fairlead: agent: mkdir /run/fairlead: read-only file system\nfairlead: stop the API: etcd did not stop\nfairlead: mkdir /run/fairlead: read-only file system (run as root)\n"
+	if out.String() != want {
+		t.Errorf("it says\n%swant\n%s", out.String(), want)
+	}
 }

@@ -286,17 +286,16 @@ func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	if errors.Is(err, ErrPin) {
 		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, %s", address, ErrPin, again)
 	}
-	message := status.Convert(err).Message()
+	message := inWords(err)
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.InvalidArgument, codes.PermissionDenied:
 		return true, fmt.Errorf("join at %s: %w: %s: %s", address, ErrToken, message, again)
 	case codes.AlreadyExists:
 		return true, fmt.Errorf("join at %s: %w: %s: stop the other machine's agent, or join under another name", address, ErrNameTaken, message)
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return false, fmt.Errorf("join at %s: %w: %s: check the address, that the plane runs and that its agent port is open to this machine",
-			address, ErrUnreachable, message)
+		return false, fmt.Errorf("join at %s: %w: %s", address, ErrUnreachable, message)
 	default:
-		return false, fmt.Errorf("join at %s: %w", address, err)
+		return false, fmt.Errorf("join at %s: %w", address, worded{err})
 	}
 }
 
@@ -322,7 +321,7 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*
 	}
 	c, err := agentv1.NewEnrollmentClient(conn).Renew(ctx, &agentv1.RenewRequest{Csr: csr})
 	if err != nil {
-		return nil, fmt.Errorf("renew certificate: %w", err)
+		return nil, fmt.Errorf("renew certificate: %w", worded{err})
 	}
 	id, err := identityOf(keyPEM, c)
 	if err != nil {

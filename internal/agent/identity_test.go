@@ -448,7 +448,7 @@ func TestJoinUnreachablePlane(t *testing.T) {
 	token := p.token("t1", "edge-1")
 	path := filepath.Join(t.TempDir(), "identity.json")
 	_, err := j.identify(t.Context(), path, []string{dead.address}, token, "edge-1")
-	wantError(t, err, ErrUnreachable, dead.address, "connection refused", "check the address, that the plane runs")
+	wantError(t, err, ErrUnreachable, dead.address, "connection refused: nothing listens at that address and port; start the plane, or name its agent port")
 
 	// Another plane that is there is enough, and the token is still good.
 	j.Timeout = 3 * time.Second
@@ -551,11 +551,11 @@ func TestSaysWhichPlaneItTries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ address, says string }{
-		"nobody listens":  {closed.Addr().String(), "connection refused"},
-		"no such name":    {"plane.invalid:7443", "plane.invalid"},
+		"nobody listens":  {closed.Addr().String(), "connection refused: nothing listens"},
+		"no such name":    {"plane.invalid:7443", "name not "},
 		"nobody answers":  {mute.Addr().String(), "no answer for 1ms"},
 		"no port at all":  {"127.0.0.1:0", "127.0.0.1:0"},
-		"not of TLS port": {plainPort(t), "handshake"},
+		"not of TLS port": {plainPort(t), "no plane: something else than a plane's agent endpoint listens there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 )
 
 // quietTime is how long a plane may be asked before it is said that it does not answer.
@@ -47,7 +46,7 @@ func (t *tries) follow(ctx context.Context, conn *grpc.ClientConn, address strin
 				// Whoever asks for something now is told why there is no connection.
 				err := conn.Invoke(ctx, healthpb.Health_Check_FullMethodName, &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
 				if err != nil && ctx.Err() == nil && conn.GetState() != connectivity.Ready {
-					t.say(address, status.Convert(err).Message())
+					t.say(address, inWords(err))
 				}
 			}
 			if !conn.WaitForStateChange(ctx, state) {

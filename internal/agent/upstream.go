@@ -253,17 +253,19 @@ func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_Delta
 // explain words the failures that an operator can mend.
 func explain(err error, machine string) error {
 	again := fmt.Sprintf("give this agent a token of `fairlead token create --machine %s` (--token-file)", machine)
+	said := worded{err}
 	switch {
 	case status.Code(err) == codes.Unauthenticated:
-		return fmt.Errorf("%w: it does not take its certificate; was the machine deleted? To join again, %s: %w", ErrStranger, again, err)
+		return fmt.Errorf("%w: it does not take its certificate (%w); was the machine deleted? To join again, %s", ErrStranger, said, again)
 	case status.Code(err) == codes.AlreadyExists:
-		return fmt.Errorf("another machine is connected under this machine's name: %w", err)
+		return fmt.Errorf("another machine is connected under this machine's name: %w", said)
 	case strings.Contains(status.Convert(err).Message(), x509.UnknownAuthorityError{}.Error()):
 		// gRPC tells the handshake's failure as text only.
-		return fmt.Errorf("%w: its authority is not the one that this machine joined: check the address; if the plane was set up anew, restore its backup or %s: %w",
-			ErrStranger, again, err)
+		return fmt.Errorf("%w: %w; if the plane was set up anew, restore its backup or %s", ErrStranger, said, again)
+	case err == nil:
+		return nil
 	default:
-		return err
+		return said
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -25,8 +26,24 @@ type Part struct {
 // Outcome is what became of a part.
 type Outcome struct {
 	Name  string
+	File  string // where it is in the bundle; empty: nowhere
 	Bytes int
 	Err   error
+}
+
+// answerSuffix ends the file of an answer that is not of the kind that the part's name says.
+const answerSuffix = ".MISSING.txt"
+
+// fileOf is the name of the file that a part's body becomes. In the place of a document
+// there may be a sentence on why there is none: programs would read it as the document.
+func fileOf(p Part, body []byte, err error) string {
+	switch {
+	case len(body) == 0:
+		return ""
+	case err != nil && strings.HasSuffix(p.Name, ".json") && !json.Valid(body):
+		return p.Name + answerSuffix
+	}
+	return p.Name
 }
 
 // Write fetches every part and writes them as a gzipped tar to w under the folder
@@ -49,11 +66,12 @@ func Write(ctx context.Context, w io.Writer, root string, now time.Time, perPart
 	for _, p := range parts {
 		body, err := fetch(ctx, p, perPart)
 		body = scrub(body)
-		outcomes = append(outcomes, Outcome{Name: p.Name, Bytes: len(body), Err: err})
-		if len(body) == 0 {
+		file := fileOf(p, body, err)
+		outcomes = append(outcomes, Outcome{Name: p.Name, File: file, Bytes: len(body), Err: err})
+		if file == "" {
 			continue
 		}
-		if err := add(p.Name, body); err != nil {
+		if err := add(file, body); err != nil {
 			return outcomes, err
 		}
 	}
@@ -82,7 +100,11 @@ func index(now time.Time, outcomes []Outcome) []byte {
 	slices.SortFunc(sorted, func(x, y Outcome) int { return strings.Compare(x.Name, y.Name) })
 	for _, o := range sorted {
 		if o.Err != nil {
-			fmt.Fprintf(&b, "%-40s missing: %v\n", o.Name, o.Err)
+			fmt.Fprintf(&b, "%-40s missing: %v", o.Name, o.Err)
+			if o.File != "" {
+				fmt.Fprintf(&b, " (what there is of it: %s)", o.File)
+			}
+			fmt.Fprintln(&b)
 			continue
 		}
 		fmt.Fprintf(&b, "%-40s %d bytes\n", o.Name, o.Bytes)

@@ -51,13 +51,22 @@ func TestAPartThatFailsIsNamedAndTheRestIsThere(t *testing.T) {
 		{"plane/status.json", func(context.Context) ([]byte, error) { return []byte("{}"), nil }},
 		{"plane/metrics.txt", func(context.Context) ([]byte, error) { return nil, errors.New("connection refused") }},
 		{"plane/readyz.txt", func(context.Context) ([]byte, error) { return []byte("not synced"), errors.New("503") }},
+		{"leader/routes.json", func(context.Context) ([]byte, error) { return []byte("this plane stands by\n"), errors.New("503") }},
+		{"leader/backends.json", func(context.Context) ([]byte, error) { return []byte("[]"), errors.New("cut off") }},
 	})
-	if err != nil || len(outcomes) != 3 {
+	if err != nil || len(outcomes) != 5 {
 		t.Fatalf("%v, %v", outcomes, err)
 	}
 	files := read(t, out.Bytes())
 	if files["b/plane/status.json"] != "{}" || files["b/plane/readyz.txt"] != "not synced" {
 		t.Errorf("files: %v", files)
+	}
+	// A sentence is no JSON, whatever was asked for.
+	if _, is := files["b/leader/routes.json"]; is || files["b/leader/routes.json.MISSING.txt"] != "this plane stands by\n" || files["b/leader/backends.json"] != "[]" {
+		t.Errorf("files: %v", files)
+	}
+	if !strings.Contains(files["b/index.txt"], "missing: 503 (what there is of it: leader/routes.json.MISSING.txt)") {
+		t.Errorf("the index does not lead to the answer:\n%s", files["b/index.txt"])
 	}
 	if !strings.Contains(files["b/index.txt"], "connection refused") {
 		t.Errorf("the index does not name the missing part:\n%s", files["b/index.txt"])

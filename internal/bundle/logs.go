@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -82,12 +83,20 @@ func Journal(name string) Part {
 		if err != nil {
 			return nil, errors.New("this machine has no journalctl: the logs are where the processes write them")
 		}
-		body, err := exec.CommandContext(ctx, path, "--no-pager", "--quiet", "--output=short-iso-precise", "--unit=fairlead*", "--lines="+strconv.Itoa(journalLines)).CombinedOutput()
+		ask := exec.CommandContext(ctx, path, "--no-pager", "--quiet", "--output=short-iso-precise", "--unit=fairlead*", "--lines="+strconv.Itoa(journalLines))
+		var says bytes.Buffer // what journalctl says is no part of any log
+		ask.Stderr = &says
+		body, err := ask.Output()
+		// With a pattern that no unit matches it ends with 1 and "No data available", by its
+		// version; with no journal at all it prints nothing, or says so, and may end with 0.
+		if why := strings.ReplaceAll(strings.TrimSpace(says.String()), "\n", "; "); len(body) == 0 && ctx.Err() == nil {
+			if why != "" {
+				why = " (journalctl: " + why + ")"
+			}
+			return nil, errors.New("the journal has nothing of units fairlead*: unless they run under systemd, the logs are where the processes write them" + why)
+		}
 		if err != nil {
 			return body, fmt.Errorf("ask the journal: %w", err)
-		}
-		if len(body) == 0 {
-			return nil, errors.New("the journal has nothing of units fairlead*")
 		}
 		if len(body) > tailBytes {
 			body = wholeLines(body[len(body)-tailBytes:])

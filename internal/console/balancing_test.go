@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -190,5 +191,31 @@ Frontends (2)
 	var b bytes.Buffer
 	if err := WriteVIPs(&b, s, TextOptions{}); err != nil || b.String() != want {
 		t.Errorf("%v, and\n%s", err, b.String())
+	}
+}
+
+// One cause at many VIPs, frontends or sessions is said once.
+func TestOneCauseOfManyIsSaidOnce(t *testing.T) {
+	const why = "b: its program is not loaded: the kernel is too old"
+	var s model.Status
+	for i := range 20 {
+		k := model.FrontendKey{VIP: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Transport: model.TCP, Port: 80}
+		s.VIPs = append(s.VIPs, model.VIPStatus{Assignment: model.Assignment{Address: k.VIP}, State: "not announced", Message: why})
+		s.Frontends = append(s.Frontends, model.FrontendStatus{FrontendKey: k, Message: why})
+		s.Sessions = append(s.Sessions, model.SessionStatus{Machine: fmt.Sprintf("edge-%d", i), Session: model.Session{Peer: "tor", Reason: "Timeout", Message: "no answer"}})
+	}
+	for want, write := range map[string]func(io.Writer, model.Status, TextOptions) error{
+		"\nNot announced\n  192.0.2.1, 192.0.2.2, 192.0.2.3 and 17 more: " + why + "\n\nFrontends":    WriteVIPs,
+		"\n  tcp://192.0.2.1:80, tcp://192.0.2.2:80, tcp://192.0.2.3:80 and 17 more: " + why + "\n":   WriteVIPs,
+		"\nTroubles\n  edge-0 to tor, edge-1 to tor, edge-2 to tor and 17 more: Timeout: no answer\n": WriteBGP,
+	} {
+		var b bytes.Buffer
+		if err := write(&b, s, TextOptions{MaxRows: 50}); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%v, and no\n%s\nin\n%s", err, want, b.String())
+		}
+	}
+	var b bytes.Buffer
+	if err := WriteVIPs(&b, s, TextOptions{}); err != nil || !strings.Contains(b.String(), "192.0.2.20: "+why) {
+		t.Errorf("%v: --all does not name all:\n%s", err, b.String())
 	}
 }

@@ -23,16 +23,15 @@ func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
 			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Pool, ownerText(v.Owner), v.Mode, v.State, announcers(v), frontendsText(v.Frontends))
 		}
 		flush(t)
-		why := false
+		var why grouped[string]
 		for _, v := range shown {
-			if v.Message == "" {
-				continue
+			if v.Message != "" {
+				why.add(v.Message, v.Address.String())
 			}
-			if !why {
-				fmt.Fprint(b, "\nNot announced\n")
-				why = true
-			}
-			fmt.Fprintf(b, "  %s: %s\n", v.Address, v.Message)
+		}
+		if len(why.causes) > 0 {
+			fmt.Fprint(b, "\nNot announced\n")
+			writeCauses(b, why, o)
 		}
 	}
 	writeFrontends(b, s.Frontends, o)
@@ -55,11 +54,13 @@ func writeFrontends(w io.Writer, frontends []model.FrontendStatus, o TextOptions
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d of %d\t%s\n", f.FrontendKey, ownerText(f.Owner), to, f.State, f.Available, f.Backends, chosen(f))
 	}
 	flush(t)
+	var why grouped[string]
 	for _, f := range shown {
 		if f.Message != "" {
-			fmt.Fprintf(w, "  %s: %s\n", f.FrontendKey, f.Message)
+			why.add(f.Message, f.FrontendKey.String())
 		}
 	}
+	writeCauses(w, why, o)
 }
 
 // chosen names the data planes and modes of a frontend, and the machines that use each.
@@ -90,16 +91,15 @@ func WriteBGP(w io.Writer, s model.Status, o TextOptions) error {
 		}
 		flush(t)
 		writeAdvertised(b, shown)
-		why := false
+		var why grouped[string]
 		for _, x := range shown {
-			if x.Reason == model.SessionOK {
-				continue
+			if x.Reason != model.SessionOK {
+				why.add(string(x.Reason)+": "+x.Message, x.Machine+" to "+x.Peer)
 			}
-			if !why {
-				fmt.Fprint(b, "\nTroubles\n")
-				why = true
-			}
-			fmt.Fprintf(b, "  %s to %s: %s: %s\n", x.Machine, x.Peer, x.Reason, x.Message)
+		}
+		if len(why.causes) > 0 {
+			fmt.Fprint(b, "\nTroubles\n")
+			writeCauses(b, why, o)
 		}
 	}
 	return flushAll(b, "sessions")
@@ -176,6 +176,13 @@ func frontendsText(keys []model.FrontendKey) string {
 		names = append(names, fmt.Sprintf("%s/%d", strings.ToLower(string(k.Transport)), k.Port))
 	}
 	return list(names, 4)
+}
+
+// writeCauses says each cause once, behind those that it has in its way.
+func writeCauses(w io.Writer, why grouped[string], o TextOptions) {
+	for _, c := range why.causes {
+		fmt.Fprintf(w, "  %s: %s\n", c.named(o), c.what)
+	}
 }
 
 // announcers names the machines that announce a VIP, of those that should.

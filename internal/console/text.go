@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -113,13 +112,15 @@ func writeProblems(w io.Writer, problems []model.Problem, o TextOptions) {
 		return
 	}
 	fmt.Fprintf(w, "\nProblems (%d)\n", len(problems))
-	for _, g := range rows(w, byCause(problems), o) {
-		subjects := g.subjects
-		if more := len(subjects) - namedSubjects; more > 0 && o.MaxRows > 0 {
-			subjects = append(slices.Clone(subjects[:namedSubjects]), fmt.Sprintf("and %d more", more))
-		}
-		fmt.Fprintf(w, "  %s  %s: %s\n", g.Severity, strings.ReplaceAll(strings.Join(subjects, ", "), ", and ", " and "), g.Reason)
-		for line := range strings.SplitSeq(g.Message, "\n") {
+	var all grouped[model.Problem]
+	for _, p := range problems {
+		k := p
+		k.Subject = ""
+		all.add(k, p.Subject)
+	}
+	for _, c := range rows(w, all.causes, o) {
+		fmt.Fprintf(w, "  %s  %s: %s\n", c.what.Severity, c.named(o), c.what.Reason)
+		for line := range strings.SplitSeq(c.what.Message, "\n") {
 			fmt.Fprintf(w, "         %s\n", line)
 		}
 	}
@@ -129,25 +130,36 @@ func writeProblems(w io.Writer, problems []model.Problem, o TextOptions) {
 const namedSubjects = 3
 
 // cause is what is wrong with several objects.
-type cause struct {
-	model.Problem // of the first one
-	subjects      []string
+type cause[C comparable] struct {
+	what     C
+	subjects []string
 }
 
-// byCause groups problems that say the same, in the order of the first of each.
-func byCause(problems []model.Problem) []*cause {
-	var causes []*cause
-	known := map[model.Problem]*cause{}
-	for _, p := range problems {
-		k := p
-		k.Subject = ""
-		if known[k] == nil {
-			known[k] = &cause{Problem: p}
-			causes = append(causes, known[k])
+// grouped are causes in the order in which each came first.
+type grouped[C comparable] struct {
+	causes []*cause[C]
+	known  map[C]*cause[C]
+}
+
+func (g *grouped[C]) add(what C, subject string) {
+	c := g.known[what]
+	if c == nil {
+		if g.known == nil {
+			g.known = map[C]*cause[C]{}
 		}
-		known[k].subjects = append(known[k].subjects, p.Subject)
+		c = &cause[C]{what: what}
+		g.known[what] = c
+		g.causes = append(g.causes, c)
 	}
-	return causes
+	c.subjects = append(c.subjects, subject)
+}
+
+// named names the first objects of a cause, and says how many more there are.
+func (c *cause[C]) named(o TextOptions) string {
+	if more := len(c.subjects) - namedSubjects; more > 0 && o.MaxRows > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(c.subjects[:namedSubjects], ", "), more)
+	}
+	return strings.Join(c.subjects, ", ")
 }
 
 // heading prints a table's title and returns its writer, or nil when it is empty.

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// Whatever stands between a machine and its plane is said in the words of people, with what
+// to do, and without gRPC's.
+func TestHindrancesAreSaidInWords(t *testing.T) {
+	dial := func(err error) string {
+		return fmt.Sprintf("connection error: desc = \"transport: Error while dialing: %v\"", &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 7443}, Err: err})
+	}
+	call := func(errno syscall.Errno) error { return os.NewSyscallError("connect", errno) }
+	shake := func(err error) string {
+		return fmt.Sprintf("connection error: desc = \"transport: authentication handshake failed: %v\"", err)
+	}
+	for text, want := range map[string]string{
+		dial(call(syscall.ECONNREFUSED)):                                                         "connection refused: ",
+		dial(call(syscall.EHOSTUNREACH)):                                                         "no route: ",
+		dial(call(syscall.ENETUNREACH)):                                                          "no route: ",
+		dial(call(syscall.ETIMEDOUT)):                                                            "no answer: ",
+		dial(&net.DNSError{Err: "no such host", Name: "plane", IsNotFound: true}):                "name not found: ",
+		dial(&net.DNSError{Err: "server misbehaving", Name: "plane", Server: "192.0.2.53"}):      "name not resolved: ",
+		dial(&net.DNSError{Err: "i/o timeout", Name: "plane", IsTimeout: true}):                  "name not resolved: ",
+		shake(fmt.Errorf("tls: failed to verify certificate: %w", x509.UnknownAuthorityError{})): "certificate of another plane: ",
+		shake(ErrPin): "certificate of another plane: ",
+		shake(x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}): "certificate out of date: ",
+		shake(io.EOF): "connection closed by the plane",
+		"context deadline exceeded while waiting for connections to become ready": "no answer: ",
+		shake(errors.New("a new trouble")):                                        "a new trouble",
+	} {
+		got := inWords(status.Error(codes.Unavailable, text))
+		if !strings.HasPrefix(got, want) || strings.ContainsAny(got, `"`) || strings.Contains(got, "desc") {
+			t.Errorf("%s\n\tis %q, want %q", text, got, want)
+		}
+	}
+	// What a plane says itself is its own, whatever words it needs.
+	const own = "token refused: EOF is no token"
+	if got := inWords(status.Error(codes.Unauthenticated, own)); got != own {
+		t.Errorf("it says %q, want %q", got, own)
+	}
+}
+
+// A connection that ends says what a machine has to know, and what a program needs remains.
+func TestTheEndOfAStreamIsSaidInWords(t *testing.T) {
+	standby, err := status.New(codes.Unavailable, "this plane stands by").WithDetails(&agentv1.LeaderHint{Address: "192.0.2.2:7443"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		err  error
+		says string
+		code codes.Code
+		is   error
+	}{
+		{standby.Err(), "this plane stands by", codes.Unavailable, nil},
+		{status.Error(codes.Unauthenticated, "certificate of a key that is not listed"), "it does not take its certificate (certificate of a key that is not listed); was the machine deleted? To join again, give this agent a token", codes.Unauthenticated, ErrStranger},
+		{status.Error(codes.AlreadyExists, "edge-1 is connected from 192.0.2.9"), "another machine is connected under this machine's name: edge-1 is connected from 192.0.2.9", codes.AlreadyExists, nil},
+		{
+			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"`),
+			"certificate of another plane: ", codes.Unavailable, ErrStranger,
+		},
+		{status.FromContextError(context.DeadlineExceeded).Err(), "no answer: ", codes.DeadlineExceeded, nil},
+	} {
+		got := explain(c.err, "edge-1")
+		if !strings.Contains(got.Error(), c.says) || strings.Contains(got.Error(), "desc") {
+			t.Errorf("it says %q, want %q", got, c.says)
+		}
+		if status.Code(got) != c.code || c.is != nil && !errors.Is(got, c.is) {
+			t.Errorf("%v is of code %s, want %s", got, status.Code(got), c.code)
+		}
+	}
+	if to := leaderOf(explain(standby.Err(), "edge-1")); to != "192.0.2.2:7443" {
+		t.Errorf("the leader is %q", to)
+	}
+}
