@@ -10,6 +10,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,shortName=peer,categories=fairlead
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Interface",type=string,JSONPath=`.spec.interface`
 // +kubebuilder:printcolumn:name="Local AS",type=integer,JSONPath=`.spec.localASN`
 // +kubebuilder:printcolumn:name="Peer AS",type=integer,JSONPath=`.spec.peerASN`
 // +kubebuilder:printcolumn:name="Established",type=string,JSONPath=`.status.conditions[?(@.type=="Established")].status`
@@ -26,6 +27,10 @@ type BGPPeer struct {
 
 // BGPPeerSpec is what an operator says of a peer.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.interface)",message="give either address, or interface to find the router of a link"
+// +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.sourceAddress)",message="sourceAddress is for peers with an address: with interface the session comes from the link-local address"
+// +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttl)",message="ttl is for peers with an address: with interface the router is on the link"
+// +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttlSecurityHops) || self.ttlSecurityHops == 1",message="with interface the router is on the link: ttlSecurityHops must be 1"
 // +kubebuilder:validation:XValidation:rule="!has(self.holdTime) || duration(self.holdTime) == duration('0s') || (duration(self.holdTime) >= duration('3s') && duration(self.holdTime) <= duration('65535s'))",message="holdTime must be 0s (never) or from 3s to 65535s (RFC 4271, 4.2)"
 // +kubebuilder:validation:XValidation:rule="!has(self.holdTime) || duration(self.holdTime).getMilliseconds() % 1000 == 0",message="holdTime must be whole seconds"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || duration(self.holdTime) != duration('0s')",message="there are no keepalives with holdTime 0s: leave one of the two out"
@@ -34,17 +39,27 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurityHops)",message="ttl and ttlSecurityHops exclude each other: with ttlSecurityHops packets have TTL 255"
 // +kubebuilder:validation:XValidation:rule="!has(self.role) || self.localASN != self.peerASN",message="role is for external peers: localASN and peerASN are the same"
 // +kubebuilder:validation:XValidation:rule="!has(self.strictRole) || !self.strictRole || has(self.role)",message="strictRole needs role"
-// +kubebuilder:validation:XValidation:rule="!has(self.sourceAddress) || !isIP(self.address.split('%')[0]) || self.sourceAddress.contains(':') == self.address.contains(':')",message="sourceAddress must be of the same family as address"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceAddress) || !has(self.address) || !isIP(self.address.split('%')[0]) || self.sourceAddress.contains(':') == self.address.contains(':')",message="sourceAddress must be of the same family as address"
 // +kubebuilder:validation:XValidation:rule="!has(self.localPreference) || self.localASN == self.peerASN",message="localPreference is for internal peers: localASN and peerASN differ"
 // +kubebuilder:validation:XValidation:rule="!has(self.prepend) || self.prepend == 0 || self.localASN != self.peerASN",message="prepend is for external peers: localASN and peerASN are the same"
 type BGPPeerSpec struct {
 	// Address of the peer, IPv4 or IPv6. A link-local IPv6 address has its interface:
-	// fe80::1%eth0.
+	// fe80::1%eth0. Give either address or interface.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="isIP(self.split('%')[0])",message="must be an IPv4 or IPv6 address"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self.split('%')[0]) || ip(self.split('%')[0]).isGlobalUnicast() || ip(self.split('%')[0]).isLinkLocalUnicast() || ip(self.split('%')[0]).isLoopback()",message="must be the address of one machine"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self.split('%')[0]) || self.contains('%') == (ip(self.split('%')[0]).family() == 6 && ip(self.split('%')[0]).isLinkLocalUnicast())",message="a link-local IPv6 address needs its interface, as in fe80::1%eth0, and no other address has one"
-	Address string `json:"address"`
+	Address string `json:"address,omitempty"`
+
+	// Interface whose router is the peer, by its name on each machine: machines find the
+	// router's link-local address by its Router Advertisements (RFC 4861), and send their own,
+	// so that it finds theirs. For links with one router at the other end.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[^/:%\s]{1,15}$`
+	// +kubebuilder:validation:XValidation:rule="!(self in ['.', '..'])",message="is no name of an interface"
+	Interface string `json:"interface,omitempty"`
 
 	// Port of the peer.
 	// +optional
@@ -145,7 +160,8 @@ type BGPPeerSpec struct {
 	// +optional
 	AddPath bool `json:"addPath,omitempty"`
 
-	// Families that the session carries; that of address when left out.
+	// Families that the session carries; that of address, or both with interface, when left
+	// out.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2

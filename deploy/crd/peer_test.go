@@ -25,6 +25,17 @@ func TestPeersAreChecked(t *testing.T) {
 		{external + "sourceAddress: 192.0.2.0/24, nextHopIPv4: 10.0.0.0/8, nextHopIPv6: '2001:db8::/64'", ""},
 		{internal + "sourceAddress: 192.0.2.7, ttlSecurityHops: 254", ""},
 
+		{"interface: eth1, localASN: 65001, peerASN: 65000, ttlSecurityHops: 1, vrf: red", ""},
+		{"localASN: 65001, peerASN: 65000", "give either address, or interface"},
+		{external + "interface: eth1", "give either address, or interface"},
+		{"address: '', interface: eth1, localASN: 65001, peerASN: 65000", "at least 1 chars long"},
+		{"interface: a/b, localASN: 65001, peerASN: 65000", "should match"},
+		{"interface: '..', localASN: 65001, peerASN: 65000", "is no name of an interface"},
+		{"interface: a-name-of-sixteen, localASN: 65001, peerASN: 65000", "should match"},
+		{"interface: eth1, localASN: 65001, peerASN: 65000, ttl: 2", "ttl is for peers with an address"},
+		{"interface: eth1, localASN: 65001, peerASN: 65000, ttlSecurityHops: 2", "ttlSecurityHops must be 1"},
+		{"interface: eth1, localASN: 65001, peerASN: 65000, sourceAddress: '2001:db8::1'", "sourceAddress is for peers with an address"},
+
 		{"address: router, localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
 		{"address: 192.0.2.300, localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},
 		{"address: '::ffff:192.0.2.1', localASN: 65001, peerASN: 65000", "must be an IPv4 or IPv6 address"},

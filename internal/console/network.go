@@ -86,7 +86,7 @@ func WriteBGP(w io.Writer, s model.Status, o TextOptions) error {
 		shown := rows(b, s.Sessions, o)
 		fmt.Fprintln(t, "  MACHINE\tPEER\tADDRESS\tAS\tSTATE\tFOR\tBFD\tSENT\tRECEIVED\tLOST")
 		for _, x := range shown {
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%d to %d\t%s\t%s\t%s\t%d\t%d\t%d\n", x.Machine, x.Peer, x.Address, x.LocalASN, x.PeerASN,
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%d to %d\t%s\t%s\t%s\t%d\t%d\t%d\n", x.Machine, x.Peer, addressText(x.Session), x.LocalASN, x.PeerASN,
 				x.State, ageOr(o, x.Session), cmp.Or(x.BFD, "-"), len(x.Advertised), x.Received, x.Flaps)
 		}
 		flush(t)
@@ -152,6 +152,14 @@ func writeAdvertised(w io.Writer, sessions []model.SessionStatus) {
 	for _, p := range order {
 		fmt.Fprintf(w, "  %s  %s\n", p, strings.Join(by[p], ", "))
 	}
+}
+
+// addressText is where the peer is: an address, or the interface on which its router is not found so far.
+func addressText(s model.Session) string {
+	if !s.Address.IsValid() {
+		return "interface " + s.Interface
+	}
+	return s.Address.String()
 }
 
 func ageOr(o TextOptions, s model.Session) string {

@@ -68,11 +68,14 @@ type PathOptions struct {
 
 // Peer is a BGP speaker to which a machine keeps a session.
 type Peer struct {
-	Name     string     `json:"name"`
-	Address  netip.Addr `json:"address"`
-	Port     uint16     `json:"port"` // 179 when 0
-	LocalASN uint32     `json:"localASN"`
-	PeerASN  uint32     `json:"peerASN"`
+	Name    string     `json:"name"`
+	Address netip.Addr `json:"address,omitzero"`
+	// Interface is the link whose router is the peer, instead of Address: the machine finds its
+	// link-local address.
+	Interface string `json:"interface,omitempty"`
+	Port      uint16 `json:"port"` // 179 when 0
+	LocalASN  uint32 `json:"localASN"`
+	PeerASN   uint32 `json:"peerASN"`
 	// Source has the machine's address for the session: one address, or a network in which
 	// it has one. Zero leaves the choice to the kernel.
 	Source netip.Prefix `json:"source,omitzero"`
@@ -213,18 +216,22 @@ const (
 	SessionFault           SessionReason = "Fault"            // a bug of this machine's speaker ended it
 	SessionAwaited         SessionReason = "NotConnected"     // the peer is to connect, and has not
 	SessionCannotListen    SessionReason = "CannotListen"     // the port for the peer's connections is not ours
+	SessionNoRouter        SessionReason = "NoRouter"         // no router is heard on the peer's interface
+	SessionManyRouters     SessionReason = "ManyRouters"      // several routers are heard on the peer's interface
 	SessionWrongRole       SessionReason = "WrongRole"        // the roles of the two ends do not fit (RFC 9234)
 	SessionUnwanted        SessionReason = "UnwantedPrefixes" // established; the peer sends prefixes, all ignored
 )
 
 // Session is one machine's session with one peer, as the machine sees it.
 type Session struct {
-	Peer    string        `json:"peer"`
-	Address netip.Addr    `json:"address"`
-	State   SessionState  `json:"state"`
-	Reason  SessionReason `json:"reason,omitempty"`
-	Message string        `json:"message,omitempty"` // the reason in words: what, where, what to do
-	Since   time.Time     `json:"since,omitzero"`    // of the state
+	Peer string `json:"peer"`
+	// Address is link-local with its zone; zero while the router of Interface is not found.
+	Address   netip.Addr    `json:"address,omitzero"`
+	Interface string        `json:"interface,omitempty"` // on which the router was, or is to be, found
+	State     SessionState  `json:"state"`
+	Reason    SessionReason `json:"reason,omitempty"`
+	Message   string        `json:"message,omitempty"` // the reason in words: what, where, what to do
+	Since     time.Time     `json:"since,omitzero"`    // of the state
 	// Flaps counts how often an established session was lost since the agent began.
 	Flaps uint32 `json:"flaps"`
 	// Panics counts the bugs that ended this session or its BFD since the agent began.

@@ -431,6 +431,9 @@ func reached(o *v1alpha1.BGPPeer) {
 	o.Spec.Role, o.Spec.StrictRole = v1alpha1.BGPRole(g.word("", "Customer", "Peer", "King")), g.chance(40)
 	o.Spec.Connection, o.Spec.VRF = v1alpha1.ConnectionMode(g.word("", "Both", "None")), g.word("", "red")
 	o.Spec.SourceAddress, o.Spec.TTLSecurityHops = g.word("", "10.0.0.0/24", "2001:db8::/64", "x/1"), pick(g, int32(0), 1, 255)
+	if g.chance(40) {
+		o.Spec.Address, o.Spec.Interface = g.word("", "", "", "10.0.0.254"), g.word("eth0", "eth0", "a/b")
+	}
 }
 
 func (g generator) peer(o *v1alpha1.BGPPeer) {

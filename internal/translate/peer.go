@@ -69,8 +69,20 @@ func makePeerFact(o *v1alpha1.BGPPeer, spec *v1alpha1.BGPPeerSpec) *peerFact {
 
 func (c *peerCompiler) address() {
 	p := &c.fact.peer
+	if c.spec.Port < 0 || c.spec.Port > 65535 {
+		c.fail("spec.port", strconv.Itoa(int(c.spec.Port))+" must be in the range 1-65535")
+	} else {
+		p.Port = uint16(cmp.Or(c.spec.Port, bgpPort))
+	}
+	if c.spec.Interface != "" {
+		c.link()
+		return
+	}
 	a, err := netip.ParseAddr(c.spec.Address)
 	switch {
+	case c.spec.Address == "":
+		c.fail("spec.address", "is missing: give it, or interface to find the router of a link")
+		return
 	case err != nil:
 		c.fail("spec.address", quote(c.spec.Address)+" is no IP address")
 		return
@@ -85,11 +97,32 @@ func (c *peerCompiler) address() {
 		c.fail("spec.address", a.String()+" is not link-local: leave the interface out")
 	}
 	p.Address = a
-	if c.spec.Port < 0 || c.spec.Port > 65535 {
-		c.fail("spec.port", strconv.Itoa(int(c.spec.Port))+" must be in the range 1-65535")
-	} else {
-		p.Port = uint16(cmp.Or(c.spec.Port, bgpPort))
+}
+
+// link reads the interface whose router is the peer.
+func (c *peerCompiler) link() {
+	s := c.spec
+	switch {
+	case s.Address != "":
+		c.fail("spec.interface", "excludes address: the machine finds the router's")
+	case !deviceName(s.Interface):
+		c.fail("spec.interface", quote(s.Interface)+" is no name of an interface")
 	}
+	if s.SourceAddress != "" {
+		c.fail("spec.sourceAddress", "is for peers with an address: with interface the session comes from the link-local address")
+	}
+	if s.TTL != 0 {
+		c.fail("spec.ttl", "is for peers with an address: with interface the router is on the link")
+	}
+	if s.TTLSecurityHops > 1 {
+		c.fail("spec.ttlSecurityHops", strconv.Itoa(int(s.TTLSecurityHops))+" must be 1: with interface the router is on the link")
+	}
+	c.fact.peer.Interface = s.Interface
+}
+
+// deviceName reports whether Linux could have a device of that name.
+func deviceName(s string) bool {
+	return s != "" && len(s) <= deviceNameLimit && s != "." && s != ".." && !strings.ContainsAny(s, "/:% \t\n\r\v\f")
 }
 
 // systems reads the AS numbers and what depends on whether they are the same.
@@ -218,7 +251,7 @@ func (c *peerCompiler) carried() {
 		}
 	}
 	if len(s.Families) == 0 {
-		p.IPv4, p.IPv6 = p.Address.Is4(), p.Address.Is6()
+		p.IPv4, p.IPv6 = !p.Address.Is6(), !p.Address.Is4()
 	}
 	p.NextHop4 = c.nextHop(s.NextHopIPv4, "spec.nextHopIPv4", ipv4)
 	p.NextHop6 = c.nextHop(s.NextHopIPv6, "spec.nextHopIPv6", ipv6)
@@ -284,7 +317,7 @@ func (c *peerCompiler) connection() {
 	if p.Source.IsValid() && p.Address.IsValid() && p.Source.Addr().Is4() != p.Address.Is4() {
 		c.fail("spec.sourceAddress", s.SourceAddress+" is of another family than "+p.Address.String())
 	}
-	if len(s.VRF) > deviceNameLimit || strings.ContainsAny(s.VRF, "/:% \t\n") {
+	if s.VRF != "" && !deviceName(s.VRF) {
 		c.fail("spec.vrf", quote(s.VRF)+" is no name of a device")
 	}
 	p.Device = s.VRF
@@ -335,7 +368,7 @@ func (t *Translator) peerInForce(r reader, o *v1alpha1.BGPPeer) *peerFact {
 	return former
 }
 
-// computePeerSpec keeps what is in force of a BGPPeer, and by its address.
+// computePeerSpec keeps what is in force of a BGPPeer, and by where it is.
 func (t *Translator) computePeerSpec(r reader, n node) {
 	before := t.peers[n.a]
 	update(t, n, t.peers, n.a, t.peerInForce(r, r.s.BGPPeers[snapshot.Name{Name: n.a}]))
@@ -345,17 +378,25 @@ func (t *Translator) computePeerSpec(r reader, n node) {
 	}
 	name := snapshot.Name{Name: n.a}
 	if before != nil && !before.invalid.failed {
-		drop(t.peersAt, before.peer.Address, name)
-		t.graph.changed(peersAtNode(before.peer.Address))
+		drop(t.peersAt, before.at(), name)
+		t.graph.changed(peersAtNode(before.at()))
 	}
 	if after != nil && !after.invalid.failed {
-		put(t.peersAt, after.peer.Address, name)
-		t.graph.changed(peersAtNode(after.peer.Address))
+		put(t.peersAt, after.at(), name)
+		t.graph.changed(peersAtNode(after.at()))
 	}
 	t.graph.mark(node{kind: nodePeer, a: n.a})
 }
 
-func peersAtNode(a netip.Addr) node { return node{kind: nodePeersAt, a: a.String()} }
+// at is where the peer is, which no other peer of a machine may be: an address, or an interface.
+func (f *peerFact) at() string {
+	if f.peer.Interface != "" {
+		return "interface " + f.peer.Interface
+	}
+	return f.peer.Address.String()
+}
+
+func peersAtNode(at string) node { return node{kind: nodePeersAt, a: at} }
 
 func peerObject(name string) model.Object {
 	return model.Object{Kind: string(snapshot.KindBGPPeer), Name: name}
@@ -399,7 +440,11 @@ func (t *Translator) computePeer(r reader, n node) {
 		if !f.invalid.failed {
 			var conflicts []string
 			if machines, conflicts = peerMachines(r, name, f); len(conflicts) > 0 {
-				accepted.fail(v1alpha1.ReasonConflict, "spec.address: "+listTexts(conflicts)+": one peer for each address")
+				field := "address"
+				if f.peer.Interface != "" {
+					field = "interface"
+				}
+				accepted.fail(v1alpha1.ReasonConflict, "spec."+field+": "+listTexts(conflicts)+": one peer for each "+field)
 			}
 		}
 		switch {
@@ -470,7 +515,7 @@ func peerMachines(r reader, name string, f *peerFact) (machines, conflicts []str
 		fact *peerFact
 	}
 	var older []rival
-	for _, other := range r.peersAt(f.peer.Address) {
+	for _, other := range r.peersAt(f.at()) {
 		g := r.peer(other)
 		if g != nil && other != name && cmp.Or(cmp.Compare(g.created, f.created), cmp.Compare(other, name)) < 0 {
 			older = append(older, rival{other, g})
@@ -481,7 +526,7 @@ func peerMachines(r reader, name string, f *peerFact) (machines, conflicts []str
 			continue
 		}
 		if i := slices.IndexFunc(older, func(o rival) bool { return matches(o.fact.machines, m.labels) }); i >= 0 {
-			conflicts = append(conflicts, "Machine "+m.name+" has BGPPeer "+older[i].name+", which is older, at "+f.peer.Address.String())
+			conflicts = append(conflicts, "Machine "+m.name+" has BGPPeer "+older[i].name+", which is older, at "+f.at())
 			continue
 		}
 		machines = append(machines, m.name)

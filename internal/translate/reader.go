@@ -99,8 +99,8 @@ func (r reader) peer(name string) *peerFact {
 	return r.t.peers[name]
 }
 
-// peersAt returns the valid peers with an address, sorted.
-func (r reader) peersAt(a netip.Addr) []string {
+// peersAt returns the valid peers at an address or interface, sorted.
+func (r reader) peersAt(a string) []string {
 	r.t.graph.read(r.by, peersAtNode(a))
 	var names []string
 	for _, n := range sortedNames(r.t.peersAt[a]) {

@@ -136,7 +136,11 @@ func writeVIP(b *strings.Builder, v MachineVIP) {
 
 func writePeer(b *strings.Builder, m MachinePeer) {
 	p := m.Peer
-	fmt.Fprintf(b, "peer %s at %s %s port %d AS %d to %d", p.Name, m.Machine, p.Address, p.Port, p.LocalASN, p.PeerASN)
+	at := "interface " + p.Interface
+	if p.Interface == "" {
+		at = p.Address.String()
+	}
+	fmt.Fprintf(b, "peer %s at %s %s port %d AS %d to %d", p.Name, m.Machine, at, p.Port, p.LocalASN, p.PeerASN)
 	fmt.Fprintf(b, "%s%s", when(p.IPv4, " IPv4"), when(p.IPv6, " IPv6"))
 	fmt.Fprintf(b, "%s%s", when(p.TTL > 0, fmt.Sprintf(" ttl %d", p.TTL)), when(p.TTLSecurity > 0, fmt.Sprintf(" at most %d hops away", p.TTLSecurity)))
 	fmt.Fprintf(b, "%s%s", when(p.Source.IsValid(), " from "+p.Source.String()), when(p.Device != "", " by "+p.Device))
@@ -221,7 +225,7 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 	}
 	if p := s.BGPPeer; p != nil {
 		if f := p.InForce; f != nil && !meta.IsStatusConditionTrue(p.Conditions, v1alpha1.ConditionAccepted) {
-			fmt.Fprintf(b, "  in force address %s AS %d to %d\n", f.Address, f.LocalASN, f.PeerASN)
+			fmt.Fprintf(b, "  in force address %s%s AS %d to %d\n", f.Address, when(f.Interface != "", "of interface "+f.Interface), f.LocalASN, f.PeerASN)
 		}
 		writeConditions(b, "  ", p.Conditions)
 	}

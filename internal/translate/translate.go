@@ -166,10 +166,10 @@ type Translator struct {
 	setUses    map[node]int // of sets, by groups
 	balances   map[node]int // of sets, by frontends
 	wants      map[model.Object]*want
-	sharing    map[string]int         // root IngressRoutes that share an address, by namespace
-	sharingTLS int                    // those of them with TLS
-	peersAt    map[netip.Addr]nameSet // valid BGPPeers
-	peerAt     map[string][]string    // BGPPeer -> machines in the result
+	sharing    map[string]int      // root IngressRoutes that share an address, by namespace
+	sharingTLS int                 // those of them with TLS
+	peersAt    map[string]nameSet  // valid BGPPeers, by address or interface
+	peerAt     map[string][]string // BGPPeer -> machines in the result
 
 	users               map[snapshot.Name]map[snapshot.Name]int            // Service -> Gateways whose routes use it
 	reaches             map[snapshot.Name]int                              // Service -> its sets that are used
@@ -227,7 +227,7 @@ func New(c Config) *Translator {
 		grants:       map[netip.Addr]grant{},
 		wants:        map[model.Object]*want{},
 		sharing:      map[string]int{},
-		peersAt:      map[netip.Addr]nameSet{},
+		peersAt:      map[string]nameSet{},
 		peerAt:       map[string][]string{},
 
 		balanced:    map[snapshot.Name]*balancedFact{},

@@ -79,6 +79,7 @@ func Peer(p model.Peer) *agentv1.BgpPeer {
 	out := &agentv1.BgpPeer{
 		Address:       p.Address.AsSlice(),
 		Zone:          p.Address.Zone(),
+		Interface:     p.Interface,
 		Port:          uint32(p.Port),
 		LocalAsn:      p.LocalASN,
 		PeerAsn:       p.PeerASN,
@@ -138,6 +139,7 @@ func PeerOf(name string, p *agentv1.BgpPeer) (model.Peer, error) {
 	out := model.Peer{
 		Name:          name,
 		Address:       addr(p.GetAddress()).WithZone(p.GetZone()),
+		Interface:     p.GetInterface(),
 		Port:          uint16(p.GetPort()),
 		LocalASN:      p.GetLocalAsn(),
 		PeerASN:       p.GetPeerAsn(),
@@ -161,7 +163,10 @@ func PeerOf(name string, p *agentv1.BgpPeer) (model.Peer, error) {
 		EndAboveMax:   p.GetEndAboveMax(),
 		Path:          pathOptionsOf(p.GetPath()),
 	}
-	if !out.Address.IsValid() {
+	if out.Address.IsValid() && out.Interface != "" {
+		return model.Peer{}, fmt.Errorf("BGP peer %s has both an address and an interface", name)
+	}
+	if !out.Address.IsValid() && (out.Interface == "" || len(p.GetAddress()) > 0) {
 		return model.Peer{}, fmt.Errorf("the address of BGP peer %s has %d bytes, want 4 or 16", name, len(p.GetAddress()))
 	}
 	if text := p.GetSource(); text != "" {
@@ -213,6 +218,8 @@ func Sessions(sessions []model.Session) []*agentv1.Session {
 		w := &agentv1.Session{
 			Peer:         s.Peer,
 			Address:      s.Address.AsSlice(),
+			Zone:         s.Address.Zone(),
+			Interface:    s.Interface,
 			State:        string(s.State),
 			Reason:       string(s.Reason),
 			Message:      text(s.Message),
@@ -241,21 +248,22 @@ func SessionsOf(sessions []*agentv1.Session) []model.Session {
 	var out []model.Session
 	for _, s := range sessions {
 		m := model.Session{
-			Peer:     s.GetPeer(),
-			Address:  addr(s.GetAddress()),
-			State:    model.SessionState(s.GetState()),
-			Reason:   model.SessionReason(s.GetReason()),
-			Message:  s.GetMessage(),
-			Since:    timeOf(s.GetSince()),
-			Flaps:    s.GetFlaps(),
-			Panics:   s.GetPanics(),
-			BFD:      s.GetBfd(),
-			Received: s.GetReceived(),
-			LocalASN: s.GetLocalAsn(),
-			PeerASN:  s.GetPeerAsn(),
-			RouterID: addr(s.GetRouterId()),
-			PeerID:   addr(s.GetPeerRouterId()),
-			HoldTime: s.GetHoldTime().AsDuration(),
+			Peer:      s.GetPeer(),
+			Address:   addr(s.GetAddress()).WithZone(s.GetZone()),
+			Interface: s.GetInterface(),
+			State:     model.SessionState(s.GetState()),
+			Reason:    model.SessionReason(s.GetReason()),
+			Message:   s.GetMessage(),
+			Since:     timeOf(s.GetSince()),
+			Flaps:     s.GetFlaps(),
+			Panics:    s.GetPanics(),
+			BFD:       s.GetBfd(),
+			Received:  s.GetReceived(),
+			LocalASN:  s.GetLocalAsn(),
+			PeerASN:   s.GetPeerAsn(),
+			RouterID:  addr(s.GetRouterId()),
+			PeerID:    addr(s.GetPeerRouterId()),
+			HoldTime:  s.GetHoldTime().AsDuration(),
 		}
 		for _, text := range s.GetAdvertised() {
 			if p, err := netip.ParsePrefix(text); err == nil {

@@ -67,6 +67,19 @@ func TestPeerGoesThereAndBackWithoutItsPassword(t *testing.T) {
 	if _, err := PeerOf("router", nil); err == nil {
 		t.Error("a peer without an address is taken")
 	}
+	p.Address, p.Interface = netip.Addr{}, "eth1"
+	if got, err := PeerOf("router", over(t, Peer(p), &agentv1.BgpPeer{})); err != nil || !reflect.DeepEqual(got, p) {
+		t.Errorf("a peer of an interface came back as %+v, %v; want %+v", got, err, p)
+	}
+	p.Address = netip.MustParseAddr("fe80::1%eth1")
+	if _, err := PeerOf("router", Peer(p)); err == nil {
+		t.Error("a peer with an address and an interface is taken")
+	}
+	for _, s := range []model.Session{{Peer: "a", Interface: "eth1"}, {Peer: "a", Interface: "eth1", Address: p.Address}} {
+		if got := SessionsOf(Sessions([]model.Session{s})); len(got) != 1 || got[0].Interface != s.Interface || got[0].Address != s.Address {
+			t.Errorf("session %+v came back as %+v", s, got)
+		}
+	}
 }
 
 func TestReportsOfTheNetworkGoThereAndBack(t *testing.T) {

@@ -431,6 +431,8 @@ func (c *connection) worst(conf model.Peer, bfdTrouble string) trouble {
 		return c.troubles[0]
 	case bfdTrouble != "":
 		return trouble{model.SessionBFDDown, where(conf) + bfdTrouble}
+	case c.p.toFind().reason != model.SessionOK:
+		return c.p.toFind()
 	case c.p.flaps(c.p.s.now()):
 		return trouble{model.SessionFlapping, flapMessage(conf, c.p.lastLoss)}
 	}

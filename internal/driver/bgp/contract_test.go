@@ -64,6 +64,7 @@ var contract = []struct {
 	{"internal", internal},
 	{"over-ipv6", overIPv6},
 	{"link-local", linkLocal},
+	{"unnumbered", unnumbered},
 	{"attributes", pathAttributes},
 	{"password", password},
 	{"multihop", farAway},

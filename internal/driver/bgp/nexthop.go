@@ -44,6 +44,10 @@ func nextHop(c model.Peer, v6 bool, local netip.Addr, addrs []localAddr, prefixe
 	case explicit.IsValid():
 		return within(explicit, addrs, prefixes)
 	}
+	if c.Interface != "" && v6 {
+		// Nothing but the link itself is known to reach the machine (RFC 2545, 3, where there is no other address).
+		return local.WithZone("")
+	}
 	fits := func(a netip.Addr) bool { return a.Is4() != v6 && !covered(a, prefixes) }
 	if fits(local) && !local.IsLinkLocalUnicast() {
 		return local.WithZone("")

@@ -63,6 +63,7 @@ type peer struct {
 	stands   *failure // why there is no session, as of the last attempt
 	panics   int      // since a session that lasted
 	panicsAt map[string]bool
+	finding  trouble // with finding it on its interface
 
 	// Only the peer's goroutine uses what follows.
 	opened    bool // an OPEN was answered before: the machine's start is over
@@ -76,13 +77,13 @@ type peer struct {
 func newPeer(s *Speaker, id netip.Addr, c model.Peer) *peer {
 	p := &peer{
 		s: s, name: c.Name, routerID: id,
-		log:      s.log.With("peer", c.Name, "address", c.Address),
+		log:      s.log.With("peer", c.Name, "address", place(c)),
 		wake:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 		accepted: make(chan *net.TCPConn, 1),
 		conf:     c, panicsAt: map[string]bool{},
 		status: model.Session{
-			Peer: c.Name, Address: c.Address, State: model.SessionIdle, Reason: model.SessionStarting,
+			Peer: c.Name, Address: c.Address, Interface: c.Interface, State: model.SessionIdle, Reason: model.SessionStarting,
 			Message: "the first attempt is under way", Since: s.now(),
 			LocalASN: c.LocalASN, PeerASN: c.PeerASN, RouterID: id,
 		},
@@ -188,6 +189,9 @@ func (p *peer) run() {
 	for p.ctx.Err() == nil {
 		f := p.guard(func() *failure {
 			conf, _, _ := p.wanted()
+			if f := p.unfound(conf); f != nil {
+				return f
+			}
 			if f := check(conf); f != nil {
 				return f
 			}

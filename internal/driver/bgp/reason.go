@@ -40,7 +40,15 @@ type failure struct {
 
 // where begins a message about the session with c.
 func where(c model.Peer) string {
-	return fmt.Sprintf("peer %s (%s): ", c.Name, addrPort(c))
+	return fmt.Sprintf("peer %s (%s): ", c.Name, place(c))
+}
+
+// place is where the peer is.
+func place(c model.Peer) string {
+	if c.Interface != "" && !c.Address.IsValid() {
+		return "interface " + c.Interface
+	}
+	return addrPort(c).String()
 }
 
 func addrPort(c model.Peer) netip.AddrPort {

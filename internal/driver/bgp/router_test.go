@@ -40,6 +40,7 @@ type neighbour struct {
 	security       bool // sends with TTL 255 and takes nothing else (GTSM)
 	role           string
 	nextHop6       bool // takes IPv6 next hops for IPv4 prefixes
+	unnumbered     bool // on link, where it advertises itself and finds the machine
 }
 
 // seen is a route as the router's BGP has it.
@@ -152,12 +153,18 @@ type bird struct {
 	m       *lab.Machine
 	client  string // birdc
 	socket  string
+	session string // the protocol's name
 	process *lab.Process
 }
 
 func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	dir := t.TempDir()
-	b.m, b.socket = m, filepath.Join(dir, "ctl")
+	b.m, b.socket, b.session = m, filepath.Join(dir, "ctl"), "edge"
+	name, address, advertises := "edge", fmt.Sprintf("%s as %d", n.address, n.asn), ""
+	if n.unnumbered { // it has no such neighbours; this is how it meets one
+		name, b.session, address = "edges", "edge1", fmt.Sprintf("range fe80::/10 as %d; dynamic name \"edge\"", n.asn)
+		advertises = fmt.Sprintf("protocol radv { interface %q { max ra interval 4; default lifetime 0; }; }", n.link)
+	}
 	var extra, channel strings.Builder
 	line := func(to *strings.Builder, ok bool, text string) {
 		if ok {
@@ -204,13 +211,14 @@ protocol bfd {
   interface "*" { min rx interval 300 ms; min tx interval 300 ms; multiplier 3; };
   multihop { min rx interval 300 ms; min tx interval 300 ms; multiplier 3; };
 }
-protocol bgp edge {
+%s
+protocol bgp %s {
   local %s as %d;
-  neighbor %s as %d;
+  neighbor %s;
   hold time %d; keepalive time 3; error wait time 1, 2; startup hold time 9;
   %s %s
 }
-`, m.Addr4(), static.String(), n.local, routerASN, n.address, n.asn, cmp.Or(n.hold, 9), extra.String(), channels)
+`, m.Addr4(), static.String(), advertises, name, n.local, routerASN, address, cmp.Or(n.hold, 9), extra.String(), channels)
 	file := filepath.Join(dir, "bird.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
@@ -229,7 +237,7 @@ func (b *bird) ask(what string) (string, error) {
 
 func (b *bird) route(t *testing.T, prefix string) (seen, bool) {
 	t.Helper()
-	out, err := b.ask("show route protocol edge all " + prefix)
+	out, err := b.ask("show route protocol " + b.session + " all " + prefix)
 	if strings.Contains(out, "Network not found") {
 		return seen{}, false
 	}
@@ -263,7 +271,7 @@ func (b *bird) route(t *testing.T, prefix string) (seen, bool) {
 			s.LocalPref = value
 		}
 	}
-	out, err = b.ask("show protocols all edge")
+	out, err = b.ask("show protocols all " + b.session)
 	if err != nil {
 		t.Fatalf("birdc: %v: %s", err, out)
 	}
@@ -273,7 +281,7 @@ func (b *bird) route(t *testing.T, prefix string) (seen, bool) {
 
 func (b *bird) refresh(t *testing.T) {
 	t.Helper()
-	if out, err := b.ask("reload in edge"); err != nil {
+	if out, err := b.ask("reload in " + b.session); err != nil {
 		t.Fatalf("birdc: %v: %s", err, out)
 	}
 }
@@ -324,13 +332,14 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(true, "ip prefix-list OUT seq 1000 deny any\nipv6 prefix-list OUT6 deny any")
 	line(true, "router bgp %d\n bgp router-id %s\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n no bgp network import-check", routerASN, m.Addr4())
 	line(!n.restart, " bgp graceful-restart-disable")
-	line(true, " neighbor %s remote-as %d\n neighbor %s timers 3 %d", n.address, n.asn, n.address, cmp.Or(n.hold, 9))
+	peering := map[bool]string{true: "interface ", false: ""}[n.unnumbered]
+	line(true, " neighbor %s %sremote-as %d\n neighbor %s timers 3 %d", n.address, peering, n.asn, n.address, cmp.Or(n.hold, 9))
 	line(!n.connects, " neighbor %s passive", n.address)
 	line(n.connects, " neighbor %s timers connect 1", n.address)
 	line(n.security, " neighbor %s ttl-security hops 1", n.address)
 	line(n.role != "", " neighbor %s local-role %s strict-mode", n.address, n.role)
 	line(n.nextHop6, " neighbor %s capability extended-nexthop", n.address)
-	line(n.link != "", " neighbor %s interface %s", n.address, n.link)
+	line(n.link != "" && !n.unnumbered, " neighbor %s interface %s", n.address, n.link)
 	line(n.password != "", " neighbor %s password %s", n.address, n.password)
 	line(n.multihop, " neighbor %s ebgp-multihop 2\n neighbor %s update-source %s", n.address, n.address, n.local)
 	line(n.bfd, " neighbor %s bfd\n neighbor %s bfd profile fast", n.address, n.address)

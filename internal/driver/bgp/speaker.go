@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bgp/discovery"
 	"fairlead.dev/internal/model"
 )
 
@@ -51,6 +52,7 @@ type Speaker struct {
 	changed func()
 	bfd     *receivers
 	doors   *doors
+	links   *discovery.Watcher
 	wake    chan struct{}
 	resumed time.Time // when Resume was called
 
@@ -85,6 +87,7 @@ func New(c Config) *Speaker {
 		file = filepath.Join(c.StateDir, "bfd.json")
 	}
 	s.bfd = newReceivers(file, s.log)
+	s.links = discovery.New(s.log, s.poke)
 	s.doors = &doors{log: s.log, port: cmp.Or(c.ListenPort, packet.BGP_PORT), hand: s.hand, open: map[door]*openDoor{}, shut: map[door]error{}}
 	return s
 }
@@ -141,11 +144,18 @@ func (s *Speaker) Run(ctx context.Context) error {
 		case <-beat.C:
 			s.bfd.memory.beat()
 			s.dropOrphans()
+			if s.discovers() {
+				s.reconcile() // sessions come and go
+			}
 			if s.doors.failed() {
-				s.openDoors()
+				s.mu.Lock()
+				found := s.find(s.wanted.Peers)
+				s.mu.Unlock()
+				s.openDoors(found)
 			}
 		case <-ctx.Done():
 			s.doors.close()
+			s.links.Close()
 			s.mu.Lock()
 			how := cease(subcodeShutdown)
 			if s.leave {
@@ -167,9 +177,10 @@ func (s *Speaker) reconcile() {
 	s.mu.Lock()
 	w := s.wanted
 	id := s.identify(w)
+	found := s.find(w.Peers)
 	wanted := map[string]model.Peer{}
-	for _, c := range w.Peers {
-		wanted[c.Name] = c
+	for _, f := range found {
+		wanted[f.peer.Name] = f.peer
 	}
 	var stopping []*peer
 	if s.routerID != id {
@@ -181,7 +192,8 @@ func (s *Speaker) reconcile() {
 	}
 	stopping = append(stopping, s.remove(cease(subcodeDeconfigured), func(p *peer) bool { _, ok := wanted[p.name]; return !ok })...)
 	stopping = append(stopping, s.remove(cease(subcodeConfigChange), func(p *peer) bool { return !p.keeps(wanted[p.name]) })...)
-	for _, c := range wanted {
+	for _, f := range found {
+		c := f.peer
 		p := s.peers[c.Name]
 		fresh := p == nil
 		if fresh {
@@ -192,23 +204,25 @@ func (s *Speaker) reconcile() {
 			s.peers[c.Name] = p
 		}
 		p.want(c, w.Prefixes)
+		p.found(f.trouble)
 		if fresh {
 			p.start()
 		}
 	}
 	s.step()
 	s.mu.Unlock()
-	s.openDoors()
+	s.openDoors(found)
 	if len(stopping) > 0 {
 		s.changed()
 	}
 }
 
 // openDoors has those peers able to connect that may, and shows them whether they are.
-func (s *Speaker) openDoors() {
-	s.mu.Lock()
-	peers := s.wanted.Peers
-	s.mu.Unlock()
+func (s *Speaker) openDoors(found []discovered) {
+	peers := make([]model.Peer, len(found))
+	for i, f := range found {
+		peers[i] = f.peer
+	}
 	if !s.doors.set(peers) {
 		return
 	}

@@ -55,7 +55,7 @@ func routes(c model.Peer, a agreed, local netip.Addr, addrs []localAddr, prefixe
 			continue
 		}
 		hop := hops[v.Prefix.Addr().Is6()]
-		if !hop.IsValid() && v.Prefix.Addr().Is4() && a.ipv4OverIPv6 {
+		if v.Prefix.Addr().Is4() && a.ipv4OverIPv6 && (!hop.IsValid() || c.Interface != "" && !c.NextHop4.IsValid()) {
 			hop = hops[true] // RFC 8950
 		}
 		if !hop.IsValid() {

@@ -490,8 +490,10 @@ type BgpPeer struct {
 	Source string `protobuf:"bytes,25,opt,name=source,proto3" json:"source,omitempty"`
 	Device string `protobuf:"bytes,26,opt,name=device,proto3" json:"device,omitempty"`
 	// Length of the network of next_hop4 and next_hop6; 0: an address.
-	NextHop4Bits  uint32 `protobuf:"varint,27,opt,name=next_hop4_bits,json=nextHop4Bits,proto3" json:"next_hop4_bits,omitempty"`
-	NextHop6Bits  uint32 `protobuf:"varint,28,opt,name=next_hop6_bits,json=nextHop6Bits,proto3" json:"next_hop6_bits,omitempty"`
+	NextHop4Bits uint32 `protobuf:"varint,27,opt,name=next_hop4_bits,json=nextHop4Bits,proto3" json:"next_hop4_bits,omitempty"`
+	NextHop6Bits uint32 `protobuf:"varint,28,opt,name=next_hop6_bits,json=nextHop6Bits,proto3" json:"next_hop6_bits,omitempty"`
+	// Whose router is the peer; then there is no address.
+	Interface     string `protobuf:"bytes,29,opt,name=interface,proto3" json:"interface,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -720,6 +722,13 @@ func (x *BgpPeer) GetNextHop6Bits() uint32 {
 		return x.NextHop6Bits
 	}
 	return 0
+}
+
+func (x *BgpPeer) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
 }
 
 // Bfd is how a path is watched.
@@ -2895,7 +2904,11 @@ type Session struct {
 	PeerRouterId []byte               `protobuf:"bytes,14,opt,name=peer_router_id,json=peerRouterId,proto3" json:"peer_router_id,omitempty"`
 	HoldTime     *durationpb.Duration `protobuf:"bytes,15,opt,name=hold_time,json=holdTime,proto3" json:"hold_time,omitempty"`
 	// Bugs that ended the session, since the agent began.
-	Panics        uint32 `protobuf:"varint,16,opt,name=panics,proto3" json:"panics,omitempty"`
+	Panics uint32 `protobuf:"varint,16,opt,name=panics,proto3" json:"panics,omitempty"`
+	// The interface of a link-local address.
+	Zone string `protobuf:"bytes,17,opt,name=zone,proto3" json:"zone,omitempty"`
+	// On which the router is found; address is empty until it is.
+	Interface     string `protobuf:"bytes,18,opt,name=interface,proto3" json:"interface,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3040,6 +3053,20 @@ func (x *Session) GetPanics() uint32 {
 		return x.Panics
 	}
 	return 0
+}
+
+func (x *Session) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *Session) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
 }
 
 // VipState is what the machine does about a VIP.
@@ -3454,7 +3481,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x03med\x18\x03 \x01(\rH\x01R\x03med\x88\x01\x01\x12\x18\n" +
 	"\aprepend\x18\x04 \x01(\rR\aprependB\x13\n" +
 	"\x11_local_preferenceB\x06\n" +
-	"\x04_med\"\xc1\a\n" +
+	"\x04_med\"\xdf\a\n" +
 	"\aBgpPeer\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1b\n" +
@@ -3487,7 +3514,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x06source\x18\x19 \x01(\tR\x06source\x12\x16\n" +
 	"\x06device\x18\x1a \x01(\tR\x06device\x12$\n" +
 	"\x0enext_hop4_bits\x18\x1b \x01(\rR\fnextHop4Bits\x12$\n" +
-	"\x0enext_hop6_bits\x18\x1c \x01(\rR\fnextHop6Bits\"p\n" +
+	"\x0enext_hop6_bits\x18\x1c \x01(\rR\fnextHop6Bits\x12\x1c\n" +
+	"\tinterface\x18\x1d \x01(\tR\tinterface\"p\n" +
 	"\x03Bfd\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x1e\n" +
 	"\n" +
@@ -3672,7 +3700,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\brequests\x18\x02 \x01(\x04R\brequests\x12\x16\n" +
 	"\x06errors\x18\x03 \x01(\x04R\x06errors\x12\x1a\n" +
 	"\bbackends\x18\x04 \x01(\rR\bbackends\x12\x18\n" +
-	"\ahealthy\x18\x05 \x01(\rR\ahealthy\"\xe0\x03\n" +
+	"\ahealthy\x18\x05 \x01(\rR\ahealthy\"\x92\x04\n" +
 	"\aSession\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\tR\x04peer\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\fR\aaddress\x12\x14\n" +
@@ -3692,7 +3720,9 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\trouter_id\x18\r \x01(\fR\brouterId\x12$\n" +
 	"\x0epeer_router_id\x18\x0e \x01(\fR\fpeerRouterId\x126\n" +
 	"\thold_time\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\bholdTime\x12\x16\n" +
-	"\x06panics\x18\x10 \x01(\rR\x06panics\"\x86\x01\n" +
+	"\x06panics\x18\x10 \x01(\rR\x06panics\x12\x12\n" +
+	"\x04zone\x18\x11 \x01(\tR\x04zone\x12\x1c\n" +
+	"\tinterface\x18\x12 \x01(\tR\tinterface\"\x86\x01\n" +
 	"\bVipState\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +

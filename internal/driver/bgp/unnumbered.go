@@ -1,0 +1,132 @@
+package bgp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/driver/bgp/discovery"
+	"fairlead.dev/internal/model"
+)
+
+// discovered is a peer with the address that it has now, and the trouble in finding it.
+type discovered struct {
+	peer    model.Peer
+	trouble trouble
+}
+
+// discovers reports whether a peer is to be found on a link.
+func (s *Speaker) discovers() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.wanted.Peers, func(c model.Peer) bool { return c.Interface != "" })
+}
+
+// find gives peers of interfaces the addresses of the routers there. The caller holds s.mu.
+func (s *Speaker) find(peers []model.Peer) []discovered {
+	links := map[string]bool{}
+	var taken []netip.Addr
+	for _, c := range peers {
+		if c.Interface == "" {
+			taken = append(taken, c.Address)
+			continue
+		}
+		p := s.peers[c.Name]
+		links[c.Interface] = p != nil && p.session().State == model.SessionEstablished
+	}
+	s.links.Watch(links)
+	out := make([]discovered, len(peers))
+	for i, c := range peers {
+		if c.Interface == "" {
+			out[i].peer = c
+			continue
+		}
+		var last netip.Addr
+		up, was := false, false
+		if p := s.peers[c.Name]; p != nil {
+			conf, _, _ := p.wanted()
+			now := p.session()
+			up = now.State == model.SessionEstablished
+			was = up || now.Flaps > 0
+			if conf.Interface == c.Interface {
+				last = conf.Address
+			}
+		}
+		heard, err := s.links.Routers(c.Interface)
+		heard = slices.DeleteFunc(heard, func(a netip.Addr) bool { return slices.Contains(taken, a) })
+		c.Address, out[i].trouble = choose(c, last, up, was, heard, err)
+		out[i].peer = c
+	}
+	return out
+}
+
+// choose says which of the routers that are heard on a link is the peer, zero being none, and the trouble with that.
+// One with which there is a session stays, whatever else is heard; so does one with which there was one, for as long
+// as it is heard itself. Else there must be one only.
+func choose(c model.Peer, last netip.Addr, up, was bool, heard []netip.Addr, err error) (netip.Addr, trouble) {
+	c.Address = netip.Addr{}
+	say := func(reason model.SessionReason, format string, args ...any) trouble {
+		return trouble{reason, where(c) + fmt.Sprintf(format, args...)}
+	}
+	others := slices.DeleteFunc(slices.Clone(heard), func(a netip.Addr) bool { return a == last })
+	there := len(others) < len(heard)
+	switch {
+	case last.IsValid() && (up || err == nil && was && there):
+		if len(others) == 0 {
+			return last, trouble{}
+		}
+		return last, say(model.SessionManyRouters, "the session is with %s, and other routers are heard on the link, too: %s; name each router that should be a peer by its address (%s)",
+			last, addresses(others), others[0])
+	case errors.Is(err, discovery.ErrNoInterface):
+		return netip.Addr{}, say(model.SessionNoLocalAddress, "this machine has no interface %s: correct the peer's interface, or the machines that it selects", c.Interface)
+	case errors.Is(err, discovery.ErrNoAddress):
+		return netip.Addr{}, say(model.SessionNoLocalAddress, "the interface has no link-local IPv6 address: enable IPv6 on it (sysctl net.ipv6.conf.%s.disable_ipv6 and addr_gen_mode)", c.Interface)
+	case errors.Is(err, discovery.ErrDown):
+		return netip.Addr{}, say(model.SessionNoRouter, "the interface is down, or has no carrier: look at the link")
+	case err != nil:
+		return netip.Addr{}, say(model.SessionNoRouter, "cannot look for a router: %s", err)
+	case len(heard) == 0:
+		return netip.Addr{}, say(model.SessionNoRouter, "no router advertises itself on the link: let the router send Router Advertisements there (FRR does for a neighbor with interface; BIRD with protocol radv)")
+	case len(heard) > 1:
+		return netip.Addr{}, say(model.SessionManyRouters, "several routers advertise themselves on the link, and none is chosen: %s; name each router that should be a peer by its address (%s)",
+			addresses(heard), heard[0])
+	}
+	return heard[0], trouble{}
+}
+
+func addresses(list []netip.Addr) string {
+	texts := make([]string, len(list))
+	for i, a := range list {
+		texts[i] = a.WithZone("").String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// found says what the trouble with finding the peer is.
+func (p *peer) found(t trouble) {
+	p.mu.Lock()
+	same := p.finding == t
+	p.finding = t
+	p.mu.Unlock()
+	if !same {
+		p.poke()
+	}
+}
+
+// toFind is the trouble with finding the peer.
+func (p *peer) toFind() trouble {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.finding
+}
+
+// unfound is why the peer has no address, or nil.
+func (p *peer) unfound(c model.Peer) *failure {
+	if c.Interface == "" || c.Address.IsValid() {
+		return nil
+	}
+	t := p.toFind()
+	return &failure{reason: t.reason, message: t.message, blocked: true}
+}

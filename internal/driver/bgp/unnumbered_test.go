@@ -1,0 +1,106 @@
+package bgp
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/driver/bgp/discovery"
+	"fairlead.dev/internal/model"
+)
+
+// Neither end is told the other's address.
+func unnumbered(s *site) {
+	ours, theirs := s.linkLocalOf(s.edge), s.linkLocalOf(s.box)
+	n, p := s.neighbour(), s.peer()
+	n.unnumbered, n.link, n.nextHop6, n.address, n.local = true, "eth0", true, "eth0", ""
+	p.Address, p.Interface = netip.Addr{}, "eth0"
+	p.BFD, n.bfd = &model.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}, true
+	w := speaking(p, route4, route6)
+	w.RouterID = s.edge.Addr4()
+	c := startChild(s.T, s.edge, w)
+	if x := c.saw(model.SessionNoRouter); x.State != model.SessionBlocked || x.Address.IsValid() || x.Interface != "eth0" {
+		s.Errorf("without a router, the session is %+v", x)
+	}
+	s.start(s.T, s.box, n)
+	x := c.until("BFD up", func(x model.Session) bool { return x.State == model.SessionEstablished && x.BFD == "up" })
+	if want := netip.MustParseAddr(theirs).WithZone("eth0"); x.Address != want {
+		s.Errorf("the session is with %s, want %s", x.Address, want)
+	}
+	for _, route := range []string{route4, route6} {
+		s.viaLink(route, ours)
+	}
+
+	// The router's link-local address changes.
+	s.ip(s.box, "ip", "addr", "add", "fe80::77/64", "dev", "eth0", "nodad")
+	s.Cleanup(func() { s.ip(s.box, "ip", "addr", "del", "fe80::77/64", "dev", "eth0") })
+	s.ip(s.box, "ip", "addr", "del", theirs+"/64", "dev", "eth0")
+	s.Cleanup(func() { s.ip(s.box, "ip", "addr", "replace", theirs+"/64", "dev", "eth0", "nodad") })
+	c.until("a session with the router's new address", func(x model.Session) bool {
+		return x.State == model.SessionEstablished && x.Address.WithZone("").String() == "fe80::77"
+	})
+	s.viaLink(route4, ours)
+
+	// The link goes and comes.
+	s.ip(s.edge, "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/eth0/keep_addr_on_down && ip link set eth0 down")
+	c.until("no session without the link", func(x model.Session) bool {
+		return x.State == model.SessionBlocked && x.Reason == model.SessionNoRouter && strings.Contains(x.Message, "down")
+	})
+	s.ip(s.edge, "ip", "link", "set", "eth0", "up")
+	c.established()
+	s.viaLink(route6, s.linkLocalOf(s.edge))
+
+	p.Interface = "eth7"
+	w.Peers[0] = p
+	c.set(w)
+	c.until("told that there is no such interface", func(x model.Session) bool {
+		return x.State == model.SessionBlocked && strings.Contains(x.Message, "this machine has no interface eth7")
+	})
+	s.lacks(route4)
+	s.lacks(route6)
+}
+
+// viaLink waits for a route to the machine's link-local address in the router's BGP and kernel.
+func (s *site) viaLink(route, via string) {
+	s.Helper()
+	eventually(s.T, "the router has "+route, func() bool { _, ok := s.route(s.T, route); return ok })
+	address := strings.Split(route, "/")[0]
+	eventually(s.T, "the router's kernel has "+route+" via "+via, func() bool {
+		return strings.Contains(kernelRoute(s.T, s.box, address), via+" dev eth0")
+	})
+}
+
+// TestWhichRouterIsThePeer holds which of several routers on a link is the peer, and what is said.
+func TestWhichRouterIsThePeer(t *testing.T) {
+	t.Parallel()
+	one, two := netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("fe80::2%eth0")
+	var none netip.Addr
+	for name, c := range map[string]struct {
+		last    netip.Addr
+		up, was bool
+		heard   []netip.Addr
+		err     error
+		want    netip.Addr
+		reason  model.SessionReason
+	}{
+		"nobody":                             {want: none, reason: model.SessionNoRouter},
+		"one":                                {heard: []netip.Addr{one}, want: one},
+		"two at first":                       {heard: []netip.Addr{one, two}, want: none, reason: model.SessionManyRouters},
+		"two before the first session":       {last: one, heard: []netip.Addr{one, two}, want: none, reason: model.SessionManyRouters},
+		"another while there is a session":   {last: two, up: true, was: true, heard: []netip.Addr{one, two}, want: two, reason: model.SessionManyRouters},
+		"another after the session was lost": {last: two, was: true, heard: []netip.Addr{one, two}, want: two, reason: model.SessionManyRouters},
+		"silent while there is a session":    {last: two, up: true, was: true, want: two},
+		"silent after the session was lost":  {last: two, was: true, want: none, reason: model.SessionNoRouter},
+		"another address":                    {last: two, was: true, heard: []netip.Addr{one}, want: one},
+		"a link that is gone under it":       {last: two, up: true, was: true, err: discovery.ErrNoInterface, want: two},
+		"a link that is gone":                {last: two, was: true, heard: []netip.Addr{two}, err: discovery.ErrNoInterface, want: none, reason: model.SessionNoLocalAddress},
+		"a link that is down":                {err: discovery.ErrDown, heard: []netip.Addr{two}, want: none, reason: model.SessionNoRouter},
+		"a link without IPv6":                {err: discovery.ErrNoAddress, want: none, reason: model.SessionNoLocalAddress},
+	} {
+		got, trouble := choose(model.Peer{Name: "tor", Interface: "eth0"}, c.last, c.up, c.was, c.heard, c.err)
+		if got != c.want || trouble.reason != c.reason || (trouble.message == "") != (c.reason == "") {
+			t.Errorf("%s: got %s, %+v", name, got, trouble)
+		}
+	}
+}
