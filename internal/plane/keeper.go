@@ -25,6 +25,8 @@ const (
 	// keepTimeout is how long a vault may take, until it is given up where it lets itself
 	// be, and is in the status in any case.
 	keepTimeout = 30 * time.Second
+	// keepTidy is how often what other leaderships left is looked for.
+	keepTidy = 10 * time.Minute
 )
 
 var (
@@ -52,6 +54,13 @@ type vault interface {
 	bounds() (most int, every time.Duration)
 }
 
+// tidier is a vault in which leaderships that ended while they wrote leave something that
+// nobody reads.
+type tidier interface {
+	// tidy removes it. What a leadership writes that may be alive stays.
+	tidy(ctx context.Context) error
+}
+
 // kept is a history as the keeper holds it: a state, and the steps from it on.
 type kept struct {
 	base    []byte // its record
@@ -74,6 +83,7 @@ func (k *kept) add(c *change) {
 type keeper struct {
 	vault    vault // nil: there is none
 	patience time.Duration
+	tidies   time.Duration // how often
 	log      *slog.Logger
 	// adopt hands the loop steps from before its own; it returns errMoved to be asked
 	// again.
@@ -121,7 +131,7 @@ type adoption struct {
 
 func newKeeper(v vault, log *slog.Logger, adopt func(context.Context, adoption) error) *keeper {
 	return &keeper{
-		vault: v, patience: keepTimeout, log: log, adopt: adopt, items: make(chan keeperItem, keeperQueue), ended: make(chan struct{}), wake: make(chan struct{}, 1),
+		vault: v, patience: keepTimeout, tidies: keepTidy, log: log, adopt: adopt, items: make(chan keeperItem, keeperQueue), ended: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -278,6 +288,8 @@ func (k *keeper) write(ctx context.Context) {
 	again := keepAgain
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	tidy := time.NewTicker(k.tidies)
+	defer tidy.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -286,6 +298,9 @@ func (k *keeper) write(ctx context.Context) {
 			_, err := k.flush(last)
 			k.note(err)
 			return
+		case <-tidy.C:
+			k.tidy(ctx)
+			continue
 		case <-k.wake:
 		}
 		select { // let a burst gather, and the vault rest
@@ -309,6 +324,23 @@ func (k *keeper) write(ctx context.Context) {
 		if err != nil {
 			signal(k.wake)
 		}
+	}
+}
+
+// tidy has the leader's vault remove what others left. What fails is tried again the next
+// time: what is there harms nobody.
+func (k *keeper) tidy(ctx context.Context) {
+	v, is := k.vault.(tidier)
+	k.mu.Lock()
+	leads := k.leads != 0 && k.leads == k.joined
+	k.mu.Unlock()
+	if !is || !leads {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.patience)
+	defer cancel()
+	if err := v.tidy(ctx); err != nil {
+		k.log.Debug("what earlier leaderships left of their revisions is still there", "error", err)
 	}
 }
 

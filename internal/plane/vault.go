@@ -88,7 +88,8 @@ const (
 // its first part is written last, so a series that has one is whole. A plane writes to
 // its own series only, and only over what it wrote itself: one that does not know yet that
 // it leads no more disturbs nobody. Where somebody else has touched that, it begins another
-// series, unless there is one of a later epoch.
+// series, unless there is one of a later epoch. What one that was cut short, or deposed,
+// leaves is older than a whole series of the leader's, and goes by tidy.
 type secretVault struct {
 	client client.Client
 	owner  func() *metav1.OwnerReference
@@ -96,6 +97,7 @@ type secretVault struct {
 	most   int
 
 	series series
+	whole  bool             // the series is, and takes the place of all before it
 	parts  []*corev1.Secret // as written, in order
 }
 
@@ -199,7 +201,7 @@ func (v *secretVault) replace(ctx context.Context, epoch uint64, records [][]byt
 			next.number = max(next.number, s.number+1)
 		}
 	}
-	v.series, v.parts = next, nil
+	v.series, v.parts, v.whole = next, nil, false
 	stream := []byte(vaultHeader)
 	for _, r := range records {
 		stream = append(stream, record.Frame(r)...)
@@ -212,7 +214,30 @@ func (v *secretVault) replace(ctx context.Context, epoch uint64, records [][]byt
 			return err
 		}
 	}
+	v.whole = true
+	return v.removeBefore(ctx, by)
+}
+
+// tidy removes what leaderships before left after this one had looked: each of them may
+// have been at writing when it was deposed, or ended. It never removes anything of a
+// later series, nor while its own is not whole.
+func (v *secretVault) tidy(ctx context.Context) error {
+	if !v.whole {
+		return nil
+	}
+	by, err := v.all(ctx)
+	if err != nil {
+		return err
+	}
+	return v.removeBefore(ctx, by)
+}
+
+// removeBefore removes the series before this vault's own.
+func (v *secretVault) removeBefore(ctx context.Context, by map[series][]corev1.Secret) error {
 	for s, parts := range by {
+		if s.compare(v.series) >= 0 {
+			continue
+		}
 		for i := range parts {
 			if err := v.client.Delete(ctx, &parts[i]); err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("remove the revisions of series %s: %w", s, err)

@@ -1,11 +1,14 @@
 package plane
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +100,144 @@ func TestHistoryInSecretsThatOthersTouch(t *testing.T) {
 	}
 	if err := l.settled(); err != nil || l.keeper.healthy() != nil || kept() != 4 {
 		t.Errorf("those of the later epoch are gone: %v, healthy %v, %d steps are kept", err, l.keeper.healthy(), kept())
+	}
+}
+
+// cutShort is an API that goes away before the first part of a series is written, which is
+// written last.
+type cutShort struct {
+	client.Client
+	away bool
+}
+
+func (c *cutShort) Create(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+	if c.away && partNumber(o.GetName()) == 0 {
+		return errors.New("the API is away")
+	}
+	return c.Client.Create(ctx, o, options...)
+}
+
+// What a leadership leaves that ended while it wrote goes, also where it wrote after the
+// next one had looked. What a later one writes stays, and so does what is the last whole
+// series while the next is not.
+func TestUnfinishedRevisionsAreRemoved(t *testing.T) {
+	r := newRig(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if err := r.client.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	there := func() string {
+		t.Helper()
+		var list corev1.SecretList
+		if err := r.client.List(t.Context(), &list, client.InNamespace(Namespace), client.HasLabels{historyLabel}); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, s := range list.Items {
+			names = append(names, strings.TrimPrefix(s.Name, historyPrefix))
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	want := func(when, names string) {
+		t.Helper()
+		if got := there(); got != names {
+			t.Errorf("%s: %s, want %s", when, got, names)
+		}
+	}
+	vault := func() (*secretVault, *cutShort) {
+		c := &cutShort{Client: r.client}
+		v := newSecretVault(c, func() *metav1.OwnerReference { return nil })
+		v.part = 64
+		return v, c
+	}
+	records := [][]byte{bytes.Repeat([]byte("a"), 100)}
+	leader, _ := vault()
+	if err := leader.replace(t.Context(), 3, records); err != nil {
+		t.Fatal(err)
+	}
+	want("a leader has written", "3-1-0 3-1-1 3-1-2")
+	// One that was deposed goes on where it was, and one of a later epoch has begun.
+	for _, s := range []series{{2, 7}, {4, 1}} {
+		v, _ := vault()
+		v.series = s
+		for part := 2; part > 0; part-- {
+			if err := v.create(t.Context(), v.secret(part, []byte("rest"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: historyPrefix + "1-1-1", Labels: map[string]string{historyLabel: "1-1"}}}
+	if err := r.client.Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("it has tidied up", "1-1-1 3-1-0 3-1-1 3-1-2 4-1-1 4-1-2")
+	if err := r.client.Delete(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	next, api := vault()
+	if err := next.replace(t.Context(), 5, records); err != nil {
+		t.Fatal(err)
+	}
+	want("the next one has written", "5-1-0 5-1-1 5-1-2")
+	// The former leader, which does not know, removes nothing of it.
+	if err := leader.tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leader, api.away = next, true
+	if err := leader.replace(t.Context(), 5, records); err == nil {
+		t.Fatal("it wrote without an API")
+	}
+	if err := leader.tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want("the API went away", "5-1-0 5-1-1 5-1-2 5-2-1 5-2-2")
+	if got, err := leader.load(t.Context()); err != nil || len(got) != 1 {
+		t.Errorf("there are %d records, %v", len(got), err)
+	}
+	api.away = false
+	if err := leader.replace(t.Context(), 5, records); err != nil {
+		t.Fatal(err)
+	}
+	want("it is back", "5-3-0 5-3-1 5-3-2")
+}
+
+// A leader looks by itself, also while nothing changes.
+func TestALeaderTidiesUp(t *testing.T) {
+	r := newRig(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if err := r.client.Create(t.Context(), namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	l := begin(t, filepath.Join(t.TempDir(), "none"), 0, time.Unix(1000, 0), hosts{})
+	owner := func() *metav1.OwnerReference { return nil }
+	l.epoch, l.keeper.vault, l.keeper.tidies = 2, newSecretVault(r.client, owner), 10*time.Millisecond
+	l.keeper.lead(2)
+	if err := l.settled(); err != nil {
+		t.Fatal(err)
+	}
+	late := newSecretVault(r.client, owner)
+	late.series = series{1, 1}
+	rest := late.secret(1, []byte("rest"))
+	if err := r.client.Create(t.Context(), rest); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.keeper.write(ctx) }()
+	eventually(t, "the rest of an earlier leadership to go", func() error {
+		if err := reread(r, rest); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	cancel()
+	<-ended
+	if records, err := late.load(t.Context()); err != nil || len(records) == 0 {
+		t.Errorf("of the leader there are %d records, %v", len(records), err)
 	}
 }
 

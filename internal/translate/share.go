@@ -129,7 +129,7 @@ func (w *want) differs(later *want, pooler model.Object, asker [families]model.O
 	for fam := range families {
 		mine, theirs := later.request.of(fam), w.request.of(fam)
 		if len(mine) > 0 && len(theirs) > 0 && mine[0] != theirs[0] {
-			return "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: " + asker[fam].String() + ", which came first and shares the address, asks for " + theirs[0].String()
+			return later.request.addressPath(mine[0]) + asker[fam].String() + ", which came first and shares the address, asks for " + theirs[0].String()
 		}
 	}
 	return ""
@@ -174,7 +174,7 @@ func (a *assigner) sharersAt(pool string, w *want) []model.Object {
 func (a *assigner) misses(w, guest *want) string {
 	for _, address := range guest.request.addresses {
 		if !slices.ContainsFunc(a.has[w.owner], func(h held) bool { return h.address == address }) {
-			return "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: " + address.String() + " is no address of " + describeOwner(w.owner) + ": ask for none"
+			return guest.request.addressPath(address) + address.String() + " is no address of " + describeOwner(w.owner) + ": ask for none"
 		}
 	}
 	if pool := guest.request.pool; pool != "" && !slices.ContainsFunc(a.has[w.owner], func(h held) bool { return h.pool == pool }) {

@@ -21,7 +21,16 @@ type request struct {
 	// addresses that it wants and no others, unless any is set or its families say more.
 	addresses []netip.Addr
 	any       bool
-	problem   string // why it cannot be read, with the field's path
+	field     netip.Addr // which of them spec.loadBalancerIP alone asks for; zero: none
+	problem   string     // why it cannot be read, with the field's path
+}
+
+// addressPath is where what has no spec.addresses asks for an address.
+func (q request) addressPath(a netip.Addr) string {
+	if q.field == a {
+		return "spec.loadBalancerIP: "
+	}
+	return "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: "
 }
 
 func (q request) empty() bool {
@@ -172,7 +181,7 @@ func serviceRequest(o *corev1.Service) request {
 	asked := q.of(familyOf(address))
 	switch {
 	case len(asked) == 0:
-		q.addresses = append(q.addresses, address)
+		q.addresses, q.field = append(q.addresses, address), address
 		slices.SortFunc(q.addresses, netip.Addr.Compare)
 	case asked[0] != address:
 		return request{pool: q.pool, problem: path + address.String() + ", but metadata.annotations[" + v1alpha1.AnnotationAddresses + "] asks for " + asked[0].String() + ": ask for one of them"}
@@ -251,11 +260,7 @@ func wantOfService(o *corev1.Service) *want {
 	for _, a := range w.request.addresses {
 		if fam := familyOf(a); w.needs[fam] == needNone && w.request.problem == "" {
 			w.request.addresses, w.needs = nil, [families]need{}
-			path := "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: "
-			if !slices.Contains(annotationRequest(o.Annotations).addresses, a) {
-				path = "spec.loadBalancerIP: "
-			}
-			w.request.problem = path + a.String() + ": spec.ipFamilies has no " + fam.String()
+			w.request.problem = w.request.addressPath(a) + a.String() + ": spec.ipFamilies has no " + fam.String()
 		}
 	}
 	w.readShare(o.Annotations)
