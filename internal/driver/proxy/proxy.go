@@ -49,10 +49,12 @@ const (
 	steadyAfter = 30 * time.Second
 	// holderTime is how long the process that holds the lock is looked for.
 	holderTime = 5 * time.Second
-	killAfter  = 5 * time.Second
 	lookOften  = 20 * time.Millisecond // while it is not ready
 	lookEvery  = 2 * time.Second
 )
+
+// KillAfter is what Envoy gets to end, once its connections have, or its drain time is over.
+const KillAfter = 5 * time.Second
 
 // Config of a Supervisor.
 type Config struct {
@@ -539,7 +541,7 @@ func (s *Supervisor) drainAndStop(ctx context.Context, p *process) {
 		}
 		s.quiet(ctx, p)
 	}
-	p.stop(context.Background(), killAfter)
+	p.stop(context.Background(), KillAfter)
 	s.config.Log.Info("proxy ended", "pid", p.pid, "how", p.how)
 }
 
