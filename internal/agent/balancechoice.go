@@ -7,12 +7,71 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"fairlead.dev/internal/model"
 )
 
+// answers are what the data planes say of what they are to carry out: of a frontend that
+// changes, of what it is and of what it becomes.
+type answers map[model.FrontendKey][]*place
+
+// give puts them into a place, and says whether they are of that.
+func (a answers) give(p *place) bool {
+	for _, of := range a[p.Frontend.FrontendKey] {
+		if of.Frontend == p.Frontend && slices.Equal(of.Backends, p.Backends) {
+			p.cannot = of.cannot
+			return true
+		}
+	}
+	return false
+}
+
+// inquire asks the data planes what they can carry out of what is new, and again of what none
+// could. It is asked without mu, as a data plane may look into the kernel for it.
+func (b *balancer) inquire(now time.Time) answers {
+	asked := answers{}
+	b.mu.Lock()
+	for key, p := range b.joined {
+		if p.due(now) {
+			asked[key] = append(asked[key], &place{Balanced: p.Balanced})
+		}
+	}
+	for key := range b.stale {
+		if p := b.place(key); p != nil {
+			asked[key] = append(asked[key], p)
+		}
+	}
+	b.mu.Unlock()
+	for _, places := range asked {
+		for _, p := range places {
+			p.cannot = b.lacks(p.Balanced)
+		}
+	}
+	return asked
+}
+
+// lacks asks each data plane what it lacks for a frontend.
+func (b *balancer) lacks(f *model.Balanced) []error {
+	why := make([]error, len(b.parts.Planes))
+	for i, plane := range b.parts.Planes {
+		leave := b.enter(plane.Kind)
+		why[i] = plane.Supports(f)
+		leave()
+	}
+	return why
+}
+
+// refused says that no data plane takes a place that needs one, or none of the first choice.
+func (p *place) refused() bool { return p.plane < 0 && !p.alone || p.why != "" }
+
+// due says that the data planes are to be asked again.
+func (p *place) due(now time.Time) bool {
+	return !p.asked.IsZero() && p.refused() && now.Sub(p.asked) >= askAgain
+}
+
 // choose finds the data plane for a frontend: the one that was asked for, or the first
-// that can carry it out.
+// that can carry it out by what they have answered.
 func (b *balancer) choose(p *place) {
 	p.plane, p.why = -1, ""
 	asked := p.Frontend.DataPlane
@@ -28,7 +87,7 @@ func (b *balancer) choose(p *place) {
 		if !p.here && !b.drives[i].tunnel.ok {
 			continue
 		}
-		if err := plane.Supports(p.Balanced); err != nil {
+		if err := p.cannot[i]; err != nil {
 			why = append(why, string(plane.Kind)+": "+err.Error())
 			continue
 		}

@@ -84,6 +84,7 @@ type place struct {
 	// plane is the data plane's place in Balancing.Planes, -1 for none.
 	plane    int
 	why      string         // what speaks against the data planes before it, or against all
+	cannot   []error        // what the data planes say that they lack, by their place
 	declined map[int]string // by data planes that were tried
 	asked    time.Time      // when it was last asked whether they can
 	// until is when what is no longer wanted ends; zero while it is wanted.
@@ -245,9 +246,10 @@ func (b *balancer) apply() (again time.Duration) {
 	}
 	// Each round moves what a data plane could not carry out to the next one.
 	for range len(b.parts.Planes) + 1 {
-		b.mu.Lock()
 		now := b.now()
-		again = b.join(now)
+		answers := b.inquire(now)
+		b.mu.Lock()
+		again = b.join(now, answers)
 		wants := b.wanted(listening)
 		b.mu.Unlock()
 		if left := b.drive(wants, now); left > 0 && (again == 0 || left < again) {
@@ -289,12 +291,17 @@ func (b *balancer) listeners() map[string]struct{} {
 	return names
 }
 
-// join brings joined up to date and returns when the next of what lingers is over.
-func (b *balancer) join(now time.Time) (again time.Duration) {
+// join brings joined up to date and returns when the next of what lingers is over. Places
+// of which the data planes were asked something else are left for the next time, at once.
+func (b *balancer) join(now time.Time, answers answers) (again time.Duration) {
 	b.moved = b.moved || len(b.stale) > 0
 	for key := range b.stale {
 		was := b.joined[key]
 		is := b.place(key)
+		if is != nil && !answers.give(is) {
+			again = time.Millisecond
+			continue
+		}
 		switch {
 		case was != nil && was.here && (is == nil || !is.here):
 			// Routers take a moment to follow, and so does what is on its way.
@@ -327,15 +334,18 @@ func (b *balancer) join(now time.Time) (again time.Duration) {
 		b.shared, b.nodesNew = maps.Clone(b.nodes), false
 	}
 	for _, p := range b.joined {
-		refused := p.plane < 0 && !p.alone || p.why != ""
-		if p.asked.IsZero() || refused && now.Sub(p.asked) >= askAgain {
-			if !p.asked.IsZero() {
+		switch anew := p.due(now); {
+		case anew && !answers.give(p):
+			again = time.Millisecond
+			continue
+		case anew || p.asked.IsZero():
+			if anew {
 				p.declined = nil
 			}
 			p.asked, b.moved = now, true
 			b.choose(p)
 		}
-		if refused = p.plane < 0 && !p.alone || p.why != ""; refused {
+		if p.refused() {
 			if left := p.asked.Add(askAgain).Sub(now); again == 0 || left < again {
 				again = max(left, time.Millisecond)
 			}

@@ -35,6 +35,7 @@ type fakePlane struct {
 	counted  []model.FrontendFigures
 	dropped  map[string]uint64
 	recorded []model.Flow
+	asked    func() // Supports calls it
 }
 
 func (p *fakePlane) Run(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -84,6 +85,9 @@ func (p *fakePlane) Observed() []model.FrontendObserved {
 }
 
 func (p *fakePlane) Supports(f *model.Balanced) error {
+	if p.asked != nil {
+		p.asked()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if why := p.cannot[f.Frontend.FrontendKey]; why != "" {

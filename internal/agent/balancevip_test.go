@@ -93,8 +93,9 @@ func TestListenersWaitForTheirDataPlane(t *testing.T) {
 	a.gives(append(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...), vipChange(t, vip))...)
 	a.whole()
 	a.listens("http-80")
+	answers := a.balancer.inquire(a.balancer.now())
 	a.balancer.mu.Lock()
-	a.balancer.join(a.balancer.now()) // chosen, not told
+	a.balancer.join(a.balancer.now(), answers) // chosen, not told
 	a.balancer.mu.Unlock()
 	a.says("-")
 	a.told(one, model.VIPWithheld, "tcp://192.0.2.1:80 is not balanced here yet")

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// A data plane that takes its time to say what it can carry out keeps nobody waiting: what
+// reports and announcements say is there all the while. What the plane says meanwhile counts.
+func TestADataPlaneIsAskedWithoutALock(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	p := &fakePlane{kind: model.DataPlaneXDP}
+	p.asked = func() {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-answer
+	}
+	a := newBalancing(t, p)
+	a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...)
+	a.whole()
+	applied := make(chan struct{})
+	go func() { defer close(applied); a.balancer.apply() }()
+	<-asked
+	told := make(chan int, 1)
+	go func() { told <- len(a.balancer.observed()) }()
+	select {
+	case n := <-told:
+		if n != 0 {
+			t.Errorf("%d frontends are observed before it is known who balances them", n)
+		}
+	case <-time.After(patience):
+		close(answer)
+		t.Fatal("nobody is told anything before the data plane has answered")
+	}
+	// Meanwhile there is another backend.
+	a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100), ready(netip.MustParseAddrPort("10.0.0.10:8080"), "", 100))...)
+	close(answer)
+	<-applied
+	a.balances("tcp://192.0.2.1:80 balanced /XDP 2")
+	if got := p.has().Frontends[web]; got == nil || len(got.Backends) != 2 {
+		t.Errorf("the data plane has %+v", got)
+	}
+}
