@@ -206,7 +206,7 @@ func (a *attacher) attach(h hook, d device) error {
 		at.link, err = link.AttachTCX(link.TCXOptions{Program: program, Interface: d.index, Attach: ebpf.AttachTCXEgress, Anchor: link.Tail()})
 	}
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("attach %s to %s: another program is attached there; detach it (ip link set dev %s xdp off): %w", h, d.name, d.name, err)
+		return errOccupied(h, d.name, err)
 	}
 	if err != nil {
 		return fmt.Errorf("attach %s to %s: %w", h, d.name, err)
