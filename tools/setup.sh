@@ -3,14 +3,15 @@
 #
 #   tools/setup.sh            everything but bench
 #   tools/setup.sh demo       what the demo and most benchmarks run: Envoy, kubectl and the router BIRD
-#   tools/setup.sh test       what the tests run besides: the router FRR, Helm, h2spec, Pebble, lego, testssl
+#   tools/setup.sh test       what the tests run besides: the routers FRR, OpenBGPD, ExaBGP and GoBGP, Helm, h2spec, Pebble,
+#                             lego, testssl
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
 #   tools/setup.sh bench      what `make bench-e2e` compares and measures with: wrk, HAProxy, nginx
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #
-# Single parts of demo and test: envoy, kubectl, bird, frr, helm, h2spec, acme, testssl.
+# Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl.
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
 # .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
@@ -165,6 +166,13 @@ setup_frr() {
 	done
 }
 
+# Other speakers that routers run. OpenBGPD's bgpd has the name of FRR's: its client tells whether it is there.
+setup_bgp() {
+	service openbgpd bgpctl openbgpd "a BGP speaker that ours meets in tests"
+	debian python3-exabgp python3-exabgp "another one"
+	go_tools gobgp "GoBGP, a third one"
+}
+
 setup_h2spec() { go_tools h2spec "h2spec judges our HTTP/2 in tests"; }
 
 setup_helm() { go_tools helm "Helm checks the chart, writes the manifests out of it and installs it in tests"; }
@@ -184,6 +192,7 @@ setup_demo() {
 
 setup_test() {
 	setup_frr
+	setup_bgp
 	setup_h2spec
 	setup_helm
 	setup_acme
@@ -247,7 +256,7 @@ flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	demo | test | generate | lint | cluster | uml | bench | envoy | kubectl | bird | frr | helm | h2spec | acme | testssl) "setup_$part" ;;
-	*) die "unknown part $part (demo, test, generate, lint, cluster, uml, bench; or envoy, kubectl, bird, frr, helm, h2spec, acme, testssl)" ;;
+	demo | test | generate | lint | cluster | uml | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl) "setup_$part" ;;
+	*) die "unknown part $part (demo, test, generate, lint, cluster, uml, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl)" ;;
 	esac
 done

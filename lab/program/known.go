@@ -31,6 +31,15 @@ func frr(name string) Program {
 	}
 }
 
+// Speakers that ours meets in tests. OpenBGPD has its version's text since 6.
+var (
+	OpenBGPD = Program{Name: "bgpd", Of: "OpenBGPD 6 or newer", Dirs: system, Ask: []string{"-V"}, Says: regexp.MustCompile(`^OpenBGPD ([6-9]|\d\d)`), Part: "bgp", Packages: "openbgpd"}
+	BGPCtl   = Program{Name: "bgpctl", Of: "OpenBGPD 6 or newer", Dirs: system, Ask: []string{"-V"}, Says: regexp.MustCompile(`^OpenBGPD ([6-9]|\d\d)`), Part: "bgp", Packages: "openbgpd"}
+	ExaBGP   = Program{Name: "python3-exabgp", Of: "ExaBGP 4", Dirs: system, Ask: []string{"--version"}, Says: regexp.MustCompile(`(?m)^ExaBGP : 4\.`), Part: "bgp", Packages: "python3-exabgp"}
+	GoBGPd   = Program{Name: "gobgpd", Of: "GoBGP 4", Ask: []string{"--version"}, Says: regexp.MustCompile(`^gobgpd version 4\.`), Part: "bgp"}
+	GoBGP    = Program{Name: "gobgp", Of: "GoBGP 4", Ask: []string{"--version"}, Says: regexp.MustCompile(`^gobgp version 4\.`), Part: "bgp"}
+)
+
 // What `bench e2e` compares with, and what it measures with.
 var (
 	Wrk     = Program{Name: "wrk", Of: "wrk 4", Dirs: system, Ask: []string{"-v"}, Says: regexp.MustCompile(`^wrk \S*4.*\[`), Can: withoutRate, Part: "bench", Packages: "wrk"}
@@ -99,6 +108,6 @@ var (
 func Known() []Program {
 	return []Program{
 		BIRD, BIRDClient, Zebra, BFDd, BGPd, Vtysh, Wrk, HAProxy, Nginx, Taskset, Curl,
-		Containerd, Ctr, Runc, IPTables, Unshare, NSEnter, Envoy, Kubectl,
+		Containerd, Ctr, Runc, IPTables, Unshare, NSEnter, Envoy, Kubectl, BGPCtl, ExaBGP, GoBGPd, GoBGP,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,14 +23,14 @@ func fake(t *testing.T, dir, name, says string, status int) string {
 	return path
 }
 
-// onPath makes directories and puts them before the rest of PATH.
+// onPath makes directories that stand alone on PATH with those of the shell: this machine may have routers of its own.
 func onPath(t *testing.T, n int) []string {
 	t.Helper()
 	var dirs []string
 	for range n {
 		dirs = append(dirs, t.TempDir())
 	}
-	t.Setenv("PATH", strings.Join(append(dirs, os.Getenv("PATH")), string(os.PathListSeparator)))
+	t.Setenv("PATH", strings.Join(append(slices.Clone(dirs), "/usr/bin", "/bin"), string(os.PathListSeparator)))
 	return dirs
 }
 

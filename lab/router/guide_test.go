@@ -2,9 +2,12 @@ package router
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fairlead.dev/lab/program"
 )
 
 // TestDaemonsAcceptTheGuide gives the configurations that docs/guides/routers.md shows
@@ -30,6 +33,9 @@ func TestDaemonsAcceptTheGuide(t *testing.T) {
 			}
 		case strings.Contains(config, "router bgp"):
 			kind = FRR
+		case strings.HasPrefix(config, "AS "):
+			acceptsOpenBGPD(t, config)
+			continue
 		default:
 			continue
 		}
@@ -55,5 +61,21 @@ func TestDaemonsAcceptTheGuide(t *testing.T) {
 	}
 	if accepted[BIRD] < 2 || accepted[FRR] < 1 {
 		t.Errorf("the guide has %v configurations", accepted)
+	}
+}
+
+// acceptsOpenBGPD gives a configuration to OpenBGPD, which this package does not run.
+func acceptsOpenBGPD(t *testing.T, config string) {
+	t.Helper()
+	found, err := program.OpenBGPD.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "bgpd.conf")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), found.Path, "-n", "-f", file).CombinedOutput(); err != nil {
+		t.Errorf("OpenBGPD: %v: %s\n%s", err, out, config)
 	}
 }

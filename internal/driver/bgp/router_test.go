@@ -110,7 +110,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // daemon starts a program of a router and ends it with the test.
 func daemon(t *testing.T, m *lab.Machine, argv ...string) *lab.Process {
 	t.Helper()
-	p, err := m.Start(t.Context(), lab.ProcessSpec{Name: filepath.Base(argv[0]), Argv: argv})
+	return daemonOf(t, m, lab.ProcessSpec{Name: filepath.Base(argv[0]), Argv: argv})
+}
+
+func daemonOf(t *testing.T, m *lab.Machine, spec lab.ProcessSpec) *lab.Process {
+	t.Helper()
+	p, err := m.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
