@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,16 +37,20 @@ func TestOtherRouters(t *testing.T) {
 			for _, c := range []struct {
 				name string
 				run  func(*site)
+				not  []string // routers that cannot
 			}{
-				{"attributes", otherAttributes},
-				{"connects", otherConnects},
-				{"both-connect", otherBoth},
-				{"ttl-security", otherSecurity},
-				{"enhanced-refresh", otherRefresh},
-				{"restart", otherRestart},
-				{"no-restart", otherNoRestart},
+				{"attributes", otherAttributes, nil},
+				{"connects", otherConnects, nil},
+				{"both-connect", otherBoth, nil},
+				{"ttl-security", otherSecurity, nil},
+				{"enhanced-refresh", otherRefresh, []string{"gobgp", "exabgp"}},
+				{"role", otherRole, []string{"gobgp", "exabgp"}},
+				{"ipv6-next-hop", otherNextHop, []string{"openbgpd"}},
+				{"unnumbered", otherUnnumbered, []string{"openbgpd", "exabgp"}},
+				{"restart", otherRestart, nil},
+				{"no-restart", otherNoRestart, nil},
 			} {
-				if _, asks := r.(*openBGPD); c.name == "enhanced-refresh" && !asks {
+				if slices.Contains(c.not, name) {
 					continue
 				}
 				t.Run(c.name, func(t *testing.T) {
@@ -125,7 +130,7 @@ func otherBoth(s *site) {
 	s.knows(route4, s.edge.Addr4().String())
 }
 
-// OpenBGPD asks for all again, in the enhanced form (RFC 7313), and loses nothing. The others cannot be told to.
+// OpenBGPD asks for all again, in the enhanced form (RFC 7313), and loses nothing.
 func otherRefresh(s *site) {
 	s.start(s.T, s.box, s.neighbour())
 	c := startChild(s.T, s.edge, speaking(s.peer(), route4, route6))
@@ -140,6 +145,64 @@ func otherRefresh(s *site) {
 	if x := c.established(); x.Flaps != 0 {
 		s.Errorf("the session is %+v", x)
 	}
+}
+
+// Roles that fit make a session, and others none.
+func otherRole(s *site) {
+	n, p := s.neighbour(), s.peer()
+	n.role, p.Role, p.StrictRole = "provider", model.RoleCustomer, true
+	s.start(s.T, s.box, n)
+	c := startChild(s.T, s.edge, speaking(p, route4))
+	c.established()
+	s.knows(route4, s.edge.Addr4().String())
+	p.Role = model.RoleRouteServer
+	c.set(speaking(p, route4))
+	c.until("the roles do not fit", func(x model.Session) bool {
+		return x.State != model.SessionEstablished && x.Reason == model.SessionWrongRole
+	})
+	s.misses(route4)
+}
+
+// IPv4 prefixes have IPv6 next hops where the machine has no IPv4 address on the link (RFC 8950).
+func otherNextHop(s *site) {
+	address := s.edge.Addr4().String()
+	out, err := s.edge.Command(s.Context(), "ip", "-4", "-o", "addr", "show", "dev", "eth0").Output()
+	fields := strings.Fields(string(out))
+	if err != nil || len(fields) < 4 {
+		s.Fatalf("no IPv4 address (%v): %s", err, out)
+	}
+	s.ip(s.edge, "ip", "addr", "del", fields[3], "dev", "eth0")
+	s.Cleanup(func() { s.ip(s.edge, "ip", "addr", "replace", fields[3], "dev", "eth0") })
+	n, p := s.neighbour(), s.peer()
+	n.address, n.local, n.nextHop6, p.Address = s.edge.Addr6().String(), s.box.Addr6().String(), true, s.box.Addr6()
+	s.start(s.T, s.box, n)
+	w := speaking(p, route4, route6)
+	w.RouterID = netip.MustParseAddr(address)
+	c := startChild(s.T, s.edge, w)
+	c.established()
+	s.knows(route4, s.edge.Addr6().String())
+	s.knows(route6, s.edge.Addr6().String())
+	w.Prefixes = w.Prefixes[1:]
+	c.set(w)
+	s.misses(route4)
+	s.knows(route6, s.edge.Addr6().String())
+}
+
+// GoBGP looks for its neighbour in the kernel's table when it starts, and sends no advertisements: BIRD does, beside it.
+func otherUnnumbered(s *site) {
+	advertiser := &bird{}
+	advertiser.start(s.T, s.box, neighbour{link: "eth0", unnumbered: true, asn: 65333, port: 1179})
+	n, p := s.neighbour(), s.peer()
+	n.unnumbered, n.link, n.address = true, "eth0", "eth0"
+	p.Address, p.Interface = netip.Addr{}, "eth0"
+	w := speaking(p, route4, route6)
+	w.RouterID = s.edge.Addr4()
+	c := startChild(s.T, s.edge, w)
+	c.saw(model.SessionRefused) // it is found
+	s.start(s.T, s.box, n)
+	c.established()
+	s.knows(route4, s.linkLocalOf(s.edge))
+	s.knows(route6, s.linkLocalOf(s.edge))
 }
 
 func otherSecurity(s *site) {
@@ -233,7 +296,7 @@ type openBGPD struct {
 func (o *openBGPD) start(t *testing.T, m *lab.Machine, n neighbour) {
 	o.m, o.dir, o.neighbour = m, t.TempDir(), n.address
 	options := ""
-	for text, ok := range map[string]bool{"passive": !n.connects, "ttl-security yes": n.security, "announce restart no": !n.restart} {
+	for text, ok := range map[string]bool{"passive": !n.connects, "ttl-security yes": n.security, "announce restart no": !n.restart, "announce policy " + n.role + " enforce": n.role != ""} {
 		if ok {
 			options += "  " + text + "\n"
 		}
@@ -312,6 +375,10 @@ type goBGP struct{ plain }
 
 func (g *goBGP) start(t *testing.T, m *lab.Machine, n neighbour) {
 	g.m, g.dir = m, t.TempDir()
+	target := fmt.Sprintf("neighbor-address = %q", n.address)
+	if n.unnumbered {
+		target = fmt.Sprintf("neighbor-interface = %q", n.link)
+	}
 	options := fmt.Sprintf("[neighbors.transport.config]\npassive-mode = %t\n", !n.connects)
 	if n.security {
 		options += "[neighbors.ttl-security.config]\nenabled = true\nttl-min = 255\n"
@@ -330,13 +397,13 @@ as = %d
 router-id = %q
 [[neighbors]]
 [neighbors.config]
-neighbor-address = %q
+%s
 peer-as = %d
 [neighbors.timers.config]
 connect-retry = 1
 hold-time = %d
 keepalive-interval = 3
-%s`, routerASN, m.Addr4(), n.address, n.asn, cmp.Or(n.hold, 9), options))
+%s`, routerASN, m.Addr4(), target, n.asn, cmp.Or(n.hold, 9), options))
 	g.process = daemon(t, m, need(t, program.GoBGPd), "-f", conf, "--api-hosts", g.target(), "--pprof-disable")
 	eventually(t, "gobgpd answers", func() bool {
 		_, err := g.ask(need(t, program.GoBGP), "--target", g.target(), "global")
@@ -403,6 +470,7 @@ func (e *exaBGP) start(t *testing.T, m *lab.Machine, n neighbour) {
 	options := ""
 	for text, ok := range map[string]bool{
 		"passive true;": !n.connects, "incoming-ttl 255; outgoing-ttl 255;": n.security, "capability { graceful-restart 120; }": n.restart,
+		"capability { nexthop enable; } nexthop { ipv4 unicast ipv6; }": n.nextHop6,
 	} {
 		if ok {
 			options += text + "\n"

@@ -40,6 +40,7 @@ type neighbour struct {
 	security       bool // sends with TTL 255 and takes nothing else (GTSM)
 	role           string
 	nextHop6       bool // takes IPv6 next hops for IPv4 prefixes
+	port           int  // at which it waits for connections; 0 is BGP's
 	unnumbered     bool // on link, where it advertises itself and finds the machine
 }
 
@@ -170,6 +171,10 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 		name, b.session, address = "edges", "edge1", fmt.Sprintf("range fe80::/10 as %d; dynamic name \"edge\"", n.asn)
 		advertises = fmt.Sprintf("protocol radv { interface %q { max ra interval 4; default lifetime 0; }; }", n.link)
 	}
+	port := ""
+	if n.port != 0 {
+		port = fmt.Sprintf(" port %d", n.port)
+	}
 	var extra, channel strings.Builder
 	line := func(to *strings.Builder, ok bool, text string) {
 		if ok {
@@ -218,12 +223,12 @@ protocol bfd {
 }
 %s
 protocol bgp %s {
-  local %s as %d;
+  local %s%s as %d;
   neighbor %s;
   hold time %d; keepalive time 3; error wait time 1, 2; startup hold time 9;
   %s %s
 }
-`, m.Addr4(), static.String(), advertises, name, n.local, routerASN, address, cmp.Or(n.hold, 9), extra.String(), channels)
+`, m.Addr4(), static.String(), advertises, name, n.local, port, routerASN, address, cmp.Or(n.hold, 9), extra.String(), channels)
 	file := filepath.Join(dir, "bird.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
