@@ -31,10 +31,8 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.sourceAddress)",message="sourceAddress is for peers with an address: with interface the session comes from the link-local address"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttl)",message="ttl is for peers with an address: with interface the router is on the link"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttlSecurityHops) || self.ttlSecurityHops == 1",message="with interface the router is on the link: ttlSecurityHops must be 1"
-// +kubebuilder:validation:XValidation:rule="!has(self.holdTime) || duration(self.holdTime) == duration('0s') || (duration(self.holdTime) >= duration('3s') && duration(self.holdTime) <= duration('65535s'))",message="holdTime must be 0s (never) or from 3s to 65535s (RFC 4271, 4.2)"
-// +kubebuilder:validation:XValidation:rule="!has(self.holdTime) || duration(self.holdTime).getMilliseconds() % 1000 == 0",message="holdTime must be whole seconds"
-// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || duration(self.holdTime) != duration('0s')",message="there are no keepalives with holdTime 0s: leave one of the two out"
-// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || duration(self.holdTime) == duration('0s') || duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be shorter than holdTime"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.holdTime.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self.holdTime) != duration('0s')",message="there are no keepalives with holdTime 0s: leave one of the two out"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.holdTime.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || !self.keepaliveTime.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self.holdTime) == duration('0s') || duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be shorter than holdTime"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || self.localASN != self.peerASN",message="ttl is for external peers: localASN and peerASN are the same"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurityHops)",message="ttl and ttlSecurityHops exclude each other: with ttlSecurityHops packets have TTL 255"
 // +kubebuilder:validation:XValidation:rule="!has(self.role) || self.localASN != self.peerASN",message="role is for external peers: localASN and peerASN are the same"
@@ -133,18 +131,29 @@ type BGPPeerSpec struct {
 	// HoldTime after which a silent peer is given up; 0s is never.
 	// +optional
 	// +kubebuilder:default="9s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$')",message="must be a duration, such as 9s, 1500ms or 1m30s"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self) == duration('0s') || duration(self) >= duration('3s') && duration(self) <= duration('65535s')",message="holdTime must be 0s (never) or from 3s to 65535s (RFC 4271, 4.2)"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self).getMilliseconds() % 1000 == 0",message="holdTime must be whole seconds"
 	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
 
 	// KeepaliveTime between keepalives; a third of the hold time when left out.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('21845s')",message="must be between 1s and 21845s"
-	// +kubebuilder:validation:XValidation:rule="duration(self).getMilliseconds() % 1000 == 0",message="must be whole seconds"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$')",message="must be a duration, such as 9s, 1500ms or 1m30s"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self) >= duration('1s') && duration(self) <= duration('21845s')",message="must be between 1s and 21845s"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self).getMilliseconds() % 1000 == 0",message="must be whole seconds"
 	KeepaliveTime *metav1.Duration `json:"keepaliveTime,omitempty"`
 
 	// ConnectRetryTime is the longest time between two tries to connect.
 	// +optional
 	// +kubebuilder:default="10s"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('3600s')",message="must be between 1s and 1h"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$')",message="must be a duration, such as 9s, 1500ms or 1m30s"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self) >= duration('1s') && duration(self) <= duration('3600s')",message="must be between 1s and 1h"
 	ConnectRetryTime *metav1.Duration `json:"connectRetryTime,omitempty"`
 
 	// BFD watches the path to the peer, and finds it broken sooner than the hold time.
@@ -224,7 +233,10 @@ type BFDSpec struct {
 	// Interval between packets, sent and expected.
 	// +optional
 	// +kubebuilder:default="300ms"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('60s')",message="must be between 10ms and 60s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$')",message="must be a duration, such as 9s, 1500ms or 1m30s"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self) >= duration('10ms') && duration(self) <= duration('60s')",message="must be between 10ms and 60s"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 
 	// Multiplier is how many packets must be missed until the path is down.
@@ -288,8 +300,11 @@ type GracefulRestartSpec struct {
 	// RestartTime that an agent may be away.
 	// +optional
 	// +kubebuilder:default="15s"
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('4095s')",message="must be between 1s and 4095s"
-	// +kubebuilder:validation:XValidation:rule="duration(self).getMilliseconds() % 1000 == 0",message="must be whole seconds"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$')",message="must be a duration, such as 9s, 1500ms or 1m30s"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self) >= duration('1s') && duration(self) <= duration('4095s')",message="must be between 1s and 4095s"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self).getMilliseconds() % 1000 == 0",message="must be whole seconds"
 	RestartTime *metav1.Duration `json:"restartTime,omitempty"`
 }
 

@@ -215,8 +215,9 @@ type SessionAffinity struct {
 type HealthCheck struct {
 	// Type is how a backend is asked: a connection (TCP), a TLS handshake (TLS), a GET (HTTP,
 	// HTTPS), grpc.health.v1 (GRPC, and GRPCS over TLS), or a datagram and its answer (UDP).
-	// Certificates are not verified. None asks nothing, also not what is asked where no policy
-	// says anything.
+	// Certificates are not verified. None switches checks off: each backend that Kubernetes
+	// calls ready gets new flows. Without any healthCheck, backends of TCP are checked by a
+	// connection every second (presumed checks); None switches these off, too.
 	Type CheckType `json:"type"`
 	// Port to ask at; the backend's own when left out.
 	// +optional

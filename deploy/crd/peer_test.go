@@ -80,6 +80,9 @@ func TestPeersAreChecked(t *testing.T) {
 		{external + "vrf: a/b", "should match"},
 		{external + "bfd: {mode: Bounce}", "upported value"},
 		{external + "maxPrefixes: 1, maxPrefixesAction: Panic", "upported value"},
+		{external + "holdTime: abc, keepaliveTime: 3s", "spec.holdTime: Invalid value: \"abc\": must be a duration, such as 9s, 1500ms or 1m30s"},
+		{external + "keepaliveTime: 3", "spec.keepaliveTime"},
+		{external + "bfd: {interval: soon}", "must be a duration, such as 9s"},
 	} {
 		problems := judge(t, "bgppeers", strings.TrimSuffix(c.spec, ", "))
 		switch {
@@ -87,6 +90,8 @@ func TestPeersAreChecked(t *testing.T) {
 			t.Errorf("{%s} is refused: %v", c.spec, problems.ToAggregate())
 		case c.want != "" && (len(problems) == 0 || !strings.Contains(problems.ToAggregate().Error(), c.want)):
 			t.Errorf("{%s}: got %v, want %q", c.spec, problems.ToAggregate(), c.want)
+		case c.want != "" && strings.Contains(problems.ToAggregate().Error(), "conversion error"):
+			t.Errorf("{%s} is refused by the way rules are evaluated: %v", c.spec, problems.ToAggregate())
 		}
 	}
 	if problems := judge(t, "addresspools", "addresses: [203.0.113.0/24], bgp: {communities: ['1:65536']}"); len(problems) == 0 || !strings.Contains(problems.ToAggregate().Error(), "numbers up to 65535") {
