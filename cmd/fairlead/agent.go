@@ -285,7 +285,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		cause := a.Run(ctx)
-		return ended(cause, endBalancing(a.Left()), end(leave))
+		return ended(cause, endBalancing(a.KernelStays()), end(leave))
 	})
 	group.Go(func() error { return serveDrops(ctx, f.runDir, balancing, log) })
 	group.Go(func() error {

@@ -119,10 +119,10 @@ type Agent struct {
 	mends     func(step string) // counts
 	member    chan struct{}     // closed once there is an identity or a state to serve
 
-	mu      sync.Mutex
-	started bool
-	blocked error // why there is no identity
-	left    bool  // data planes were to be released, and were not
+	mu          sync.Mutex
+	started     bool
+	blocked     error // why there is no identity
+	kernelStays bool  // data planes were to be released, and were not
 }
 
 // SocketPath is where an agent with that run directory serves its Envoy.
@@ -296,20 +296,20 @@ func (a *Agent) release(ctx context.Context, unnoticed bool) {
 		a.config.Log.Warn("other machines may not know that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
 			"trouble", trouble)
 		a.mu.Lock()
-		a.left = true
+		a.kernelStays = true
 		a.mu.Unlock()
 		return
 	}
 	a.balancer.release(ctx)
 }
 
-// Left says, after Run, whether data planes are to be left as they are: the agent was to
+// KernelStays says, after Run, whether data planes are to be left as they are: the agent was to
 // leave them (DrainOnStop), could not tell anybody that it takes them away, or has ended
 // without one that hangs.
-func (a *Agent) Left() bool {
+func (a *Agent) KernelStays() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.left || !a.config.DrainOnStop || a.balancer.hangs()
+	return a.kernelStays || !a.config.DrainOnStop || a.balancer.hangs()
 }
 
 // recall reads what was remembered. Whatever is wrong with it is said and does not

@@ -192,10 +192,10 @@ func join(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
 
-// carried says why none of a VIP's frontends that lead to backends of their own is
+// unbalanced says why none of a VIP's frontends that lead to backends of their own is
 // balanced here, "" if one is or there are none; and why a frontend of the proxies is not
 // balanced yet that is going to be. any says that it has backends of its own.
-func (b *balancer) carried(v model.VIP) (why, pending string, any bool) {
+func (b *balancer) unbalanced(v model.VIP) (why, pending string, any bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	works := false

@@ -65,7 +65,7 @@ type balancer struct {
 	joined    map[model.FrontendKey]*place
 	proxy     string // why this machine's proxy serves nothing; "" when it serves
 	leaving   bool   // this machine's proxy is to get no new flow
-	departs   departure
+	progress  progress
 	released  bool                        // nothing is balanced any more
 	began     bool                        // joined is what the plane has said
 	busy      map[model.DataPlaneKind]int // calls that data planes have not returned from
@@ -111,8 +111,8 @@ func newBalancer(c Config, s *state, changed func()) *balancer {
 		news: make(chan struct{}, 1), asks: make(chan struct{}, 1), known: make(chan struct{}), drained: make(chan struct{}, 1), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
 		nodes: map[string]*model.Node{}, vips: map[string]model.VIP{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
-		departs: departure{parting: map[model.FrontendKey]uint32{}},
-		endTime: endTime, busy: map[model.DataPlaneKind]int{},
+		progress: progress{parting: map[model.FrontendKey]uint32{}},
+		endTime:  endTime, busy: map[model.DataPlaneKind]int{},
 		joined: map[model.FrontendKey]*place{}, drives: make([]drive, len(c.Balancing.Planes)),
 	}
 	if b.parts.Changed == nil {
@@ -125,7 +125,7 @@ func newBalancer(c Config, s *state, changed func()) *balancer {
 func (b *balancer) take(c delta.Change) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.departs.told++
+	b.progress.told++
 	if c.Type == typeNode {
 		return b.takeNode(c)
 	}
@@ -239,7 +239,7 @@ func (b *balancer) apply() (again time.Duration) {
 	moved := b.ask()
 	b.mu.Lock()
 	b.moved = b.moved || moved
-	released, told := b.released, b.departs.told
+	released, told := b.released, b.progress.told
 	b.mu.Unlock()
 	if !serving && !released {
 		return 0 // it is not known yet what of an earlier agent's is to go
@@ -266,8 +266,8 @@ func (b *balancer) apply() (again time.Duration) {
 		poke(b.drained)
 	}
 	b.mu.Lock()
-	if b.departs.carried != told && !slices.ContainsFunc(b.drives, func(d drive) bool { return d.behind }) {
-		b.departs.carried, b.moved = told, true
+	if b.progress.carried != told && !slices.ContainsFunc(b.drives, func(d drive) bool { return d.behind }) {
+		b.progress.carried, b.moved = told, true
 	}
 	moved = b.moved || !b.began
 	b.moved, b.began = false, true
@@ -527,13 +527,13 @@ func (b *balancer) leave(on bool) {
 	if b.leaving == on {
 		return
 	}
-	b.leaving, b.departs.as = on, 0
+	b.leaving, b.progress.as = on, 0
 	if on {
 		// Never one that was noticed before, though the clock is set back.
-		b.departs.as = max(uint64(max(b.now().UnixNano(), 1)), b.departs.last+1)
-		b.departs.last = b.departs.as
+		b.progress.as = max(uint64(max(b.now().UnixNano(), 1)), b.progress.last+1)
+		b.progress.last = b.progress.as
 	}
-	b.departs.told++
+	b.progress.told++
 	poke(b.news)
 	b.changed()
 }

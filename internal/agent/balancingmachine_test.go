@@ -56,7 +56,7 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	a, stop = m.start()
 	eventually(t, "a third one is told", func() bool { return again.times() > 1 })
 	stop()
-	if again.has().Frontends[web] == nil || !a.Left() {
+	if again.has().Frontends[web] == nil || !a.KernelStays() {
 		t.Error("what others still send here, as no plane tells them, is not passed on any more")
 	}
 
@@ -78,7 +78,7 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	}
 	close(p.notice)
 	<-over
-	if len(again.has().Frontends) != 0 || a.Left() {
+	if len(again.has().Frontends) != 0 || a.KernelStays() {
 		t.Error("the end of an agent that drains left something")
 	}
 }

@@ -34,7 +34,7 @@ func TestAgentEndsWithoutADataPlaneThatHangs(t *testing.T) {
 			c.must(t, responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
 			<-stuck.entered
 			stop()
-			if !a.Left() {
+			if !a.KernelStays() {
 				t.Error("it does not say that the data plane is to be left as it is")
 			}
 			if said := log.String(); !strings.Contains(said, "the agent ends without them") || !strings.Contains(said, "data_planes=[XDP]") {

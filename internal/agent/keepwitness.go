@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// lookMost is the longest pause between two questions while a listener is in doubt. The first
+// pollMost is the longest pause between two questions while a listener is in doubt. The first
 // is pollEvery, and each next one longer.
-const lookMost = time.Second
+const pollMost = time.Second
 
 // keepWitness asks Envoy what it uses until ctx is done, and has mended what it does not.
 func (a *Agent) keepWitness(ctx context.Context) {
@@ -45,7 +45,7 @@ func (a *Agent) keepWitness(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
-		pause = min(pause*3/2, lookMost)
+		pause = min(pause*3/2, pollMost)
 		poke(a.look)
 	}
 }

@@ -273,12 +273,27 @@ func FuzzMemoryRecord(f *testing.F) {
 			t.Fatal(err)
 		}
 		_, _ = newState(time.Now, func(memoryBatch) {}, func() {}).restore(r, false, false)
-		m.file.Spoil()
+		spoil(t, m.file)
 		write(t, m, memoryBatch{revision: r.revision})
 		if _, again := recall(t, path); again.text() != m.remembered().text() {
 			t.Fatalf("wrote\n%s\nread\n%s", m.remembered().text(), again.text())
 		}
 	})
+}
+
+// spoil has the file miss a write, so that the next one makes it anew.
+func spoil(t *testing.T, f *record.File) {
+	t.Helper()
+	f.Close()
+	if err := os.Rename(f.Path(), f.Path()+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Append([]byte("lost")); err == nil {
+		t.Fatal("it was written into a file that is not there")
+	}
+	if err := os.Rename(f.Path()+".away", f.Path()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestMemoryThatCannotBeWritten: it is said, the agent's state goes on, and once there

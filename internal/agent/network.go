@@ -320,7 +320,7 @@ func (a *announcer) obstacle(v model.VIP, unready string, listening map[string]s
 // lacking says what of a VIP is not served here, "" for nothing, and whether some of it
 // is. The proxy serves its listeners, the data planes what leads to backends of its own.
 func (a *announcer) lacking(v model.VIP, unready string, listening map[string]struct{}) (why string, some bool) {
-	unbalanced, pending, own := a.balancer.carried(v)
+	unbalanced, pending, own := a.balancer.unbalanced(v)
 	if own && len(v.Listeners) == 0 {
 		return unbalanced, false
 	}

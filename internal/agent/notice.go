@@ -33,8 +33,9 @@ type Arrivals interface {
 	Arrived() (uint64, error)
 }
 
-// departure is what is known of the machine's leaving. It is guarded by the balancer's lock.
-type departure struct {
+// progress is how far planned changes have come: the machine leaving, what the kernel carries
+// out, and VIPs that it has no longer. It is guarded by the balancer's lock.
+type progress struct {
 	as   uint64 // its number; 0: the machine does not leave
 	left uint64 // the one that all others have noticed
 	last uint64 // the largest that it had, or that the plane named
@@ -49,26 +50,26 @@ type departure struct {
 func (b *balancer) carries(last delta.Revision) delta.Revision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.departs.carried == b.departs.told && last.Compare(b.departs.point) > 0 {
-		b.departs.point = last
+	if b.progress.carried == b.progress.told && last.Compare(b.progress.point) > 0 {
+		b.progress.point = last
 	}
-	return b.departs.point
+	return b.progress.point
 }
 
 // leavesAs is the number of the machine's leaving, 0 while it does not.
 func (b *balancer) leavesAs() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.departs.as
+	return b.progress.as
 }
 
 // noticed takes which leaving all others have noticed.
 func (b *balancer) noticed(number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.departs.last = max(b.departs.last, number)
-	if number == b.departs.as {
-		b.departs.left = number
+	b.progress.last = max(b.progress.last, number)
+	if number == b.progress.as {
+		b.progress.left = number
 	}
 }
 
@@ -76,14 +77,14 @@ func (b *balancer) noticed(number uint64) {
 func (b *balancer) isNoticed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.departs.as > 0 && b.departs.left == b.departs.as
+	return b.progress.as > 0 && b.progress.left == b.progress.as
 }
 
 // isCarried says that everything that was asked for is in the kernel.
 func (b *balancer) isCarried() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.departs.carried == b.departs.told || len(b.parts.Planes) == 0
+	return b.progress.carried == b.progress.told || len(b.parts.Planes) == 0
 }
 
 // arrived is how many packets came for VIPs by themselves; false if that is not counted of

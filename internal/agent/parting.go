@@ -68,8 +68,8 @@ func (b *balancer) part(now time.Time) (again time.Duration) {
 func (b *balancer) remain(key model.FrontendKey, n uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if was, known := b.departs.parting[key]; !known || was != n {
-		b.departs.parting[key], b.moved = n, true
+	if was, known := b.progress.parting[key]; !known || was != n {
+		b.progress.parting[key], b.moved = n, true
 	}
 }
 
@@ -79,7 +79,7 @@ func (b *balancer) remains(key model.FrontendKey) uint32 {
 	if !b.parted(key) {
 		return 0
 	}
-	if n, known := b.departs.parting[key]; known {
+	if n, known := b.progress.parting[key]; known {
 		return n
 	}
 	return 1
@@ -125,7 +125,7 @@ func (p partings) look(b *balancer, now time.Time) (e errands, again time.Durati
 	for key, x := range p {
 		if !b.parted(key) {
 			delete(p, key)
-			delete(b.departs.parting, key)
+			delete(b.progress.parting, key)
 			if !x.over.IsZero() {
 				e.undo[x.listener] = true
 			}
@@ -144,8 +144,8 @@ func (p partings) look(b *balancer, now time.Time) (e errands, again time.Durati
 		}
 		switch {
 		case !x.end.IsZero() && !now.Before(x.end):
-			if n, known := b.departs.parting[key]; !known || n > 0 {
-				b.departs.parting[key], b.moved = 0, true
+			if n, known := b.progress.parting[key]; !known || n > 0 {
+				b.progress.parting[key], b.moved = 0, true
 			}
 		case key.Transport != model.TCP || b.parts.Connections == nil: // by time alone
 			if at := x.end; !at.IsZero() {

@@ -141,7 +141,7 @@ func TestLag(t *testing.T) {
 	receive(t, s, responseOf(t, at(1, 1), testCluster(t, "c1", "s1", 1)))
 	flush(true, false)
 	receive(t, s, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
-	k.state.file.Spoil() // so that the whole file is written
+	spoil(t, k.state.file) // so that the whole file is written
 	full(t, k.state.file.Path()+".new")
 	flush(false, true)
 	flush(true, true) // this may be the second agent on a full disk

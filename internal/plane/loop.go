@@ -30,7 +30,7 @@ const (
 	settleTime = 300 * time.Millisecond
 	// steadyTime is the same for an object that shows that it is programmed, and for the
 	// same generation: a machine that joins or is lost must not have all statuses written
-	// twice. With writePace it stays within statusBound.
+	// twice. With writePace it stays within 2 s, the age that a status may have.
 	steadyTime = 1500 * time.Millisecond
 	// settleChunk is how many objects are judged before the loop looks for changes
 	// again.

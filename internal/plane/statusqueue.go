@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	// statusBound is how long a status may differ from the truth while the API takes
-	// writes faster than objects change: steadyTime and writePace are within it.
-	statusBound = 2 * time.Second
 	// writePace is the least time between two writes of one object; changes in between go
 	// into one write.
 	writePace = 500 * time.Millisecond

@@ -14,6 +14,10 @@ import (
 	"fairlead.dev/internal/model"
 )
 
+// statusBound is how long a status may differ from the truth while the API takes writes
+// faster than objects change: steadyTime and writePace are within it.
+const statusBound = 2 * time.Second
+
 // writerSim runs a status writer and its API in simulated time, in one goroutine.
 type writerSim struct {
 	t   *testing.T

@@ -123,9 +123,6 @@ func (f *File) First() int64 { return f.first }
 // Broken says that the file is not what it should be: Replace it.
 func (f *File) Broken() bool { return f.broken }
 
-// Spoil has the file made anew by the next one who asks whether it is broken.
-func (f *File) Spoil() { f.broken = true }
-
 // Append writes records behind the others and waits until they are on the disk. After an
 // error the file is broken.
 func (f *File) Append(bodies ...[]byte) error {

@@ -18,8 +18,8 @@ type contest struct {
 	p      *peer
 	conf   model.Peer
 	opened bool // an OPEN was answered in an earlier one
-	steps  chan stage
-	over   chan struct{} // nobody listens to steps any more
+	stages chan stage
+	over   chan struct{} // nobody listens to stages any more
 	in     []*contender  // that are under way
 }
 
@@ -43,7 +43,7 @@ type stage struct {
 // attempt makes a connection, or waits for the peer's, keeps it until it ends, and returns why it did.
 func (p *peer) attempt() *failure {
 	conf, _, _ := p.wanted()
-	s := &contest{p: p, conf: conf, opened: p.opened, steps: make(chan stage), over: make(chan struct{})}
+	s := &contest{p: p, conf: conf, opened: p.opened, stages: make(chan stage), over: make(chan struct{})}
 	c, f := s.run()
 	close(s.over)
 	for _, t := range s.in {
@@ -90,7 +90,7 @@ func (s *contest) run() (*connection, *failure) {
 				continue
 			}
 			s.enter(true, func(context.Context) (*net.TCPConn, *failure) { return conn, nil })
-		case now := <-s.steps:
+		case now := <-s.stages:
 			switch {
 			case !now.end:
 				s.heard(now)
@@ -177,7 +177,7 @@ func (s *contest) enter(theirs bool, get func(context.Context) (*net.TCPConn, *f
 	tell := func(now stage) (heard bool) {
 		now.of = t
 		select {
-		case s.steps <- now:
+		case s.stages <- now:
 			return true
 		case <-s.over:
 			return false
