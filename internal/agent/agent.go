@@ -267,7 +267,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		if c.DrainOnStop {
 			a.balancer.leave(true)
-			a.release(ctx, a.balancer.hasNeighbours() && !a.drainer.settle(ctx, a.hears))
+			a.release(ctx)
 		}
 		cancel(context.Cause(stop))
 	case <-ctx.Done():
@@ -289,18 +289,22 @@ func (a *Agent) hears() bool {
 
 // release takes what is balanced out of the kernel. Other machines that have not noticed that
 // this one leaves go on to send it flows, and only what is in its kernel passes them on. So
-// it is without a plane, which tells them.
-func (a *Agent) release(ctx context.Context, unnoticed bool) {
-	if unnoticed {
+// it is without a plane, which tells them, and where they reach backends here through a tunnel.
+func (a *Agent) release(ctx context.Context) {
+	switch {
+	case a.balancer.hasNeighbours() && !a.drainer.settle(ctx, a.hears):
 		_, trouble := a.upstream.status()
 		a.config.Log.Warn("other machines may not know that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
 			"trouble", trouble)
-		a.mu.Lock()
-		a.kernelStays = true
-		a.mu.Unlock()
+	case !a.drainer.vacate(ctx):
+		a.config.Log.Warn("other machines send flows to backends here through a tunnel: what takes them out of it stays in the kernel, until another agent runs here or it is removed by hand (to remove it, first take the backends out of their Services or drain them)")
+	default:
+		a.balancer.release(ctx)
 		return
 	}
-	a.balancer.release(ctx)
+	a.mu.Lock()
+	a.kernelStays = true
+	a.mu.Unlock()
 }
 
 // KernelStays says, after Run, whether data planes are to be left as they are: the agent was to

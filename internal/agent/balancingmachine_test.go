@@ -78,8 +78,41 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	}
 	close(p.notice)
 	<-over
+	if again.has().Frontends[web] == nil || !a.KernelStays() {
+		t.Error("flows that others send to its backend are not taken out of the tunnel any more")
+	}
+
+	a, stop = m.start()
+	c, _ = p.call()
+	end := make(chan struct{})
+	var went chan struct{}
+	for i, x := range []model.FrontendBackend{
+		{Address: pod, Machine: "node-1", HopWeight: 100}, // taken out: it has the flows that it had
+		{Address: pod, Machine: "node-1"},                 // its drain time is over
+	} {
+		list := frontendChanges(t, frontendOn(web, "edge-1"), x)[:1]
+		rev := at(1, uint64(3+i))
+		c.must(t, responseOf(t, rev, list...))
+		c.must(t, responseOf(t, rev, checkpointAt(t, rev)))
+		eventually(t, "the data plane is told", func() bool {
+			w := again.has().Frontends[web]
+			return w == nil || w.Backends[0].Weight == 0 && w.Backends[0].HopWeight == x.HopWeight
+		})
+		if went == nil {
+			went = end
+			go func() {
+				defer close(end)
+				stop()
+			}()
+			eventually(t, "it says that it leaves", func() bool { return a.balancer.isNoticed() })
+			if again.has().Frontends[web] == nil {
+				t.Error("flows that its backend still has are not taken out of the tunnel any more")
+			}
+		}
+	}
+	<-went
 	if len(again.has().Frontends) != 0 || a.KernelStays() {
-		t.Error("the end of an agent that drains left something")
+		t.Error("the end of an agent that drains left something, though its backend has no flow")
 	}
 }
 

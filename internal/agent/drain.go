@@ -173,6 +173,13 @@ func (d *drainer) settle(ctx context.Context, hears func() bool) (noticed bool) 
 	return noticed
 }
 
+// vacate waits until other machines send no flow through a tunnel to backends on this one, and
+// says whether that is so. The plane lists a backend until its drain time is over, by its own
+// clock. One that takes new flows is not waited for: it may for ever.
+func (d *drainer) vacate(ctx context.Context) bool {
+	return until(ctx, d.limit()+noticeTime, quietEvery, func() bool { return d.balancer.houses() == housesNew }, func() bool { return d.balancer.houses() == housesNone })
+}
+
 // connections that clients have: of the proxy, and in the kernel, which has those that the
 // proxy has not taken yet, and those of which the last bytes are on their way.
 func (d *drainer) connections(ctx context.Context) (n uint64, err error) {

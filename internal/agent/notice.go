@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"fairlead.dev/internal/delta"
@@ -143,6 +144,39 @@ func (b *balancer) counters() (list []Arrivals) {
 		list = append(list, a)
 	}
 	return list
+}
+
+// housing is which flows other machines send to backends on this one through a tunnel.
+type housing uint8
+
+const (
+	housesNone housing = iota
+	housesOld          // those that began before the backends were taken out
+	housesNew
+)
+
+// houses says which flows come to backends here through a tunnel: of frontends without a proxy
+// whose VIP another machine has. In modes other than DSRGeneve backends need no agent.
+func (b *balancer) houses() (most housing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, p := range b.joined {
+		f := p.Frontend
+		if f.Listener != "" || p.plane < 0 || b.parts.Planes[p.plane].Kind != model.DataPlaneXDP || f.Mode != model.ModeAuto && f.Mode != model.ModeDSRGeneve ||
+			!slices.ContainsFunc(f.Machines, func(m string) bool { return m != b.machine }) {
+			continue
+		}
+		for _, x := range p.Backends {
+			switch {
+			case x.Machine != b.machine || x.Proxy(key):
+			case x.Weight > 0:
+				return housesNew
+			case x.HopWeight > 0:
+				most = housesOld
+			}
+		}
+	}
+	return most
 }
 
 // open is how many connections of TCP clients the machine's sockets have at its VIPs.
