@@ -23,8 +23,11 @@ import (
 //   - what the plane says;
 //   - what this machine found;
 //   - what the plane said before;
-//   - out, if another endpoint is known to be healthy: that one can wait for an answer;
+//   - out, if another endpoint is known to be healthy: that one can wait for an answer. Not where
+//     nobody asked for the check, which may never be answered;
 //   - in, since nobody knows better.
+//
+// Where nobody asked for the checks and none is left, all are in.
 //
 // Those that the plane keeps out for another reason than health stay out.
 type assignments struct {
@@ -38,6 +41,8 @@ type assignment struct {
 	parsed *endpointv3.ClusterLoadAssignment // without what says how it is checked
 	// endpoints of parsed that are checked.
 	endpoints []checkedEndpoint
+	presumed  bool                           // nobody asked for their checks
+	others    bool                           // there are healthy ones that nobody checks
 	said      map[string]corev3.HealthStatus // by the plane, when it knew, by address
 	sent      *delta.Resource
 	statuses  []corev3.HealthStatus // of sent
@@ -70,7 +75,9 @@ func (a *assignments) resolve(c delta.Change) delta.Change {
 	before := a.known[c.Name]
 	for _, l := range m.GetEndpoints() {
 		for _, e := range l.GetLbEndpoints() {
-			if check := e.GetMetadata().GetFilterMetadata()[agentv1.CheckMetadata].GetFields()[agentv1.CheckMetadataKey].GetStringValue(); check != "" {
+			fields := e.GetMetadata().GetFilterMetadata()[agentv1.CheckMetadata].GetFields()
+			if check := fields[agentv1.CheckMetadataKey].GetStringValue(); check != "" {
+				x.presumed = fields[agentv1.PresumedMetadataKey].GetBoolValue()
 				at := e.GetEndpoint().GetAddress().GetSocketAddress()
 				n := checkedEndpoint{LbEndpoint: e, check: check, status: e.GetHealthStatus(), address: at.String()}
 				x.endpoints = append(x.endpoints, n)
@@ -80,6 +87,8 @@ func (a *assignments) resolve(c delta.Change) delta.Change {
 				case before != nil && before.said[n.address] != corev3.HealthStatus_UNKNOWN:
 					x.said[n.address] = before.said[n.address]
 				}
+			} else if e.GetHealthStatus() == corev3.HealthStatus_HEALTHY {
+				x.others = true
 			}
 			delete(e.GetMetadata().GetFilterMetadata(), agentv1.CheckMetadata)
 			if len(e.GetMetadata().GetFilterMetadata()) == 0 {
@@ -107,7 +116,7 @@ func (a *assignments) again() []delta.Change {
 // build makes a load assignment for the proxy; the same again if it is no other.
 func (a *assignments) build(x *assignment) *delta.Resource {
 	statuses := make([]corev3.HealthStatus, len(x.endpoints))
-	same, anyHealthy := true, false // who takes requests is checked, or nobody is
+	same, anyHealthy, unknown := true, false, false
 	for i, e := range x.endpoints {
 		own, holds := a.own(e.check)
 		switch {
@@ -121,10 +130,16 @@ func (a *assignments) build(x *assignment) *delta.Resource {
 			statuses[i] = x.said[e.address]
 		}
 		anyHealthy = anyHealthy || statuses[i] == corev3.HealthStatus_HEALTHY
+		unknown = unknown || statuses[i] == corev3.HealthStatus_UNKNOWN
+	}
+	if x.presumed && !anyHealthy && !unknown && !x.others {
+		for i := range statuses {
+			statuses[i] = corev3.HealthStatus_HEALTHY
+		}
 	}
 	for i, e := range x.endpoints {
 		if statuses[i] == corev3.HealthStatus_UNKNOWN {
-			if statuses[i] = corev3.HealthStatus_HEALTHY; anyHealthy {
+			if statuses[i] = corev3.HealthStatus_HEALTHY; anyHealthy && !x.presumed {
 				statuses[i] = corev3.HealthStatus_UNHEALTHY
 			}
 		}

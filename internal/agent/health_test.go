@@ -30,11 +30,16 @@ func (f *finds) own(check string) (model.Health, bool) {
 }
 
 // assigned is a load assignment of the plane: "a=healthy b=unknown c=draining". All but
-// those that drain are checked by their names.
+// those that drain are checked by their names; "presumed" before them: nobody asked for that.
 func assigned(t *testing.T, text string) delta.Change {
 	t.Helper()
 	m := &endpointv3.ClusterLoadAssignment{ClusterName: "s", Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
-	for i, word := range strings.Fields(text) {
+	words := strings.Fields(text)
+	presumed := words[0] == "presumed"
+	if presumed {
+		words = words[1:]
+	}
+	for i, word := range words {
 		name, status, _ := strings.Cut(word, "=")
 		e := &endpointv3.LbEndpoint{
 			HealthStatus: corev3.HealthStatus(corev3.HealthStatus_value[strings.ToUpper(status)]),
@@ -44,7 +49,7 @@ func assigned(t *testing.T, text string) delta.Change {
 		}
 		if status != "draining" {
 			e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"fairlead.dev/health": {
-				Fields: map[string]*structpb.Value{"check": structpb.NewStringValue(name)},
+				Fields: map[string]*structpb.Value{"check": structpb.NewStringValue(name), "presumed": structpb.NewBoolValue(presumed)},
 			}}}
 		}
 		if i == 1 {
@@ -86,6 +91,15 @@ func TestHealthOfAssignments(t *testing.T) {
 	well, ill := model.Healthy, model.Unhealthy
 	for name, steps := range map[string][]step{
 		"the plane's word": {{plane: "a=healthy b=unhealthy c=draining", own: map[string]model.Health{"a": ill, "b": well}, want: "a=healthy b=unhealthy c=draining"}},
+		"presumed: who was never answered serves beside others": {
+			{plane: "presumed a=healthy b=unknown", want: "a=healthy b=healthy"},
+			{plane: "presumed a=healthy b=unknown c=unhealthy", own: map[string]model.Health{"b": ill}, want: "a=healthy b=unhealthy c=unhealthy"},
+		},
+		"presumed: where none is left, all serve": {
+			{plane: "presumed a=healthy b=healthy", own: map[string]model.Health{"a": ill, "b": ill}, want: "a=healthy b=healthy"},
+			{alone: true, own: map[string]model.Health{"a": ill}, want: "a=unhealthy b=healthy"},
+			{alone: true, own: map[string]model.Health{"a": ill, "b": ill}, want: "a=healthy b=healthy"},
+		},
 		"a new group serves at once": {
 			{plane: "a=unknown b=unknown", want: "a=healthy b=healthy"},
 			{own: map[string]model.Health{"b": ill}, want: "a=healthy b=unhealthy"},

@@ -283,10 +283,20 @@ func (x *explainer) backends(g *Group) {
 		}
 		g.Backends = append(g.Backends, out)
 	}
+	of := 0
+	for _, n := range known {
+		of += n
+	}
 	takes := func(i int) bool {
 		h := g.Backends[i].Health
+		switch {
+		case none || set.Backends[i].State != state:
+			return false
+		case group.Presumed(): // nobody asked for the check: it takes out no one that it does not know, and not all
+			return h != model.Unhealthy || known[model.Unhealthy] == of
+		}
 		// One that was not asked yet waits, if others are known to be healthy.
-		return !none && set.Backends[i].State == state && h != model.Unhealthy && (h != model.HealthUnknown || known[model.Healthy] == 0)
+		return h != model.Unhealthy && (h != model.HealthUnknown || known[model.Healthy] == 0)
 	}
 	for i := range g.Backends {
 		if takes(i) {

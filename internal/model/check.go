@@ -87,10 +87,18 @@ func NewCheck(backend netip.AddrPort, how HealthCheck) Check {
 	return c
 }
 
+// Presumed says that the group's backends are checked although nobody asked for it: those of
+// connections are, whose proxies see no requests that fail.
+func (g *BackendGroup) Presumed() bool { return g.HealthCheck == nil && g.Protocol == BackendTCP }
+
 // Check is how a backend of the group is checked: asked as requests are, with TLS where they
-// have it and in their HTTP version. ok is false where the group has no health check.
+// have it and in their HTTP version. ok is false where the group has no health check. A
+// presumed check is the one that frontends of TCP have.
 func (g *BackendGroup) Check(backend netip.AddrPort) (c Check, ok bool) {
-	if g.HealthCheck == nil {
+	switch {
+	case g.Presumed():
+		return NewCheck(backend, *PresumedCheck()), true
+	case g.HealthCheck == nil:
 		return Check{}, false
 	}
 	how := *g.HealthCheck

@@ -164,7 +164,7 @@ func (c *catalog) setChecks(groups map[model.GroupID]bool) {
 			if set := c.sets[e.group.Set]; set != nil && set.set != nil {
 				for _, b := range set.set.Backends {
 					if check, has := e.group.Check(b.Address); has {
-						checks[b.Address] = wantedCheck{Check: check, owner: e.group.Set.Namespace()}
+						checks[b.Address] = wantedCheck{Check: check, at: b.Machine, owner: e.group.Set.Namespace()}
 					}
 				}
 			}

@@ -29,7 +29,7 @@ func (c *catalog) emptySets() []model.Problem {
 			continue
 		}
 		_, none := e.set.Takes()
-		ill := ""
+		ill, asked := "", false
 		hosts := map[string]bool{}
 		for _, g := range slices.Sorted(maps.Keys(e.groups)) {
 			if !none {
@@ -37,7 +37,7 @@ func (c *catalog) emptySets() []model.Problem {
 				if !all {
 					continue
 				}
-				ill = of
+				ill, asked = of, asked || !c.groups[g].group.Presumed()
 			}
 			for k := range c.groups[g].users {
 				if c.sends(k, g) {
@@ -61,9 +61,13 @@ func (c *catalog) emptySets() []model.Problem {
 		if !none {
 			reason, message = reasonNoHealthy, fmt.Sprintf("every endpoint of port %s fails its health check, such as %s", parts[2], ill)
 		}
+		becomes := "what is sent there is answered 503"
+		if !none && !asked {
+			becomes = "no policy asked for the check, so all are used"
+		}
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityWarning, Subject: service.String(), Reason: reason,
-			Message: message + "; what is sent there is answered 503, at " + list(slices.Collect(maps.Keys(hosts)), ", "),
+			Message: message + "; " + becomes + ", at " + list(slices.Collect(maps.Keys(hosts)), ", "),
 		})
 	}
 	return problems

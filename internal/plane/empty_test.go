@@ -20,6 +20,7 @@ func TestEmptySets(t *testing.T) {
 		weight   uint32
 		noHost   bool
 		ill      []string // fail their check
+		presumed bool     // that nobody asked for
 		says     string   // empty: there is no problem
 	}{
 		{name: "no endpoints", weight: 1, says: "no EndpointSlice labelled kubernetes.io/service-name: web has an address for port 80; what is sent there is answered 503, at a.example"},
@@ -30,6 +31,10 @@ func TestEmptySets(t *testing.T) {
 		{
 			name: "all that are ready ill", weight: 1, ill: []string{"192.0.2.1:80"}, backends: []model.Backend{at("192.0.2.1:80", model.BackendReady), at("192.0.2.2:80", model.BackendUnready)},
 			says: "every endpoint of port 80 fails its health check, such as 192.0.2.1:80: answered 503, want 200 (edge-1); what is sent there is answered 503, at a.example",
+		},
+		{
+			name: "all ill, and nobody asked", weight: 1, presumed: true, ill: []string{"192.0.2.1:80"}, backends: []model.Backend{at("192.0.2.1:80", model.BackendReady)},
+			says: "every endpoint of port 80 fails its health check, such as 192.0.2.1:80: answered 503, want 200 (edge-1); no policy asked for the check, so all are used, at a.example",
 		},
 		{name: "ill without a route", noHost: true, ill: []string{"192.0.2.1:80"}, backends: []model.Backend{at("192.0.2.1:80", model.BackendReady)}},
 		{name: "weight 0", weight: 0},
@@ -52,6 +57,9 @@ func TestEmptySets(t *testing.T) {
 			reason := reasonNoBackends
 			if len(c.ill) > 0 {
 				ch.Groups[group].HealthCheck, reason = &model.HealthCheck{Path: "/"}, reasonNoHealthy
+			}
+			if c.presumed {
+				ch.Groups[group].HealthCheck, ch.Groups[group].Protocol = nil, model.BackendTCP
 			}
 			shelves := newCatalog(xds.Options{})
 			shelves.health.members([]string{"edge-1"})

@@ -103,7 +103,8 @@ type Health func(backend netip.AddrPort) (health model.Health, check string)
 // the group's set. A nil health is that of nobody.
 //
 // The status of an endpoint whose health is not known yet is UNKNOWN, which Envoy takes for
-// healthy. Agents put what they know in its place.
+// healthy. Agents put what they know in its place. Where all that take requests fail a check that
+// nobody asked for, all are healthy.
 func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *endpointv3.ClusterLoadAssignment {
 	backends := slices.SortedFunc(slices.Values(s.Backends), func(a, b model.Backend) int {
 		return cmp.Or(cmp.Compare(a.Zone, b.Zone), a.Address.Compare(b.Address))
@@ -111,6 +112,13 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: EndpointsName(g)}
 	var here *endpointv3.LocalityLbEndpoints
 	takes, none := s.Takes()
+	if g.Presumed() && !none && health != nil && allIll(backends, takes, health) {
+		known := health
+		health = func(b netip.AddrPort) (model.Health, string) {
+			_, check := known(b)
+			return model.Healthy, check
+		}
+	}
 	for i, b := range backends {
 		if i == 0 || b.Zone != backends[i-1].Zone {
 			here = &endpointv3.LocalityLbEndpoints{}
@@ -130,13 +138,23 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 			}},
 		}
 		if check != "" && !none && b.State == takes {
-			e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-				agentv1.CheckMetadata: {Fields: map[string]*structpb.Value{agentv1.CheckMetadataKey: structpb.NewStringValue(check)}},
-			}}
+			fields := map[string]*structpb.Value{agentv1.CheckMetadataKey: structpb.NewStringValue(check)}
+			if g.Presumed() {
+				fields[agentv1.PresumedMetadataKey] = structpb.NewBoolValue(true)
+			}
+			e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{agentv1.CheckMetadata: {Fields: fields}}}
 		}
 		here.LbEndpoints = append(here.LbEndpoints, e)
 	}
 	return out
+}
+
+// allIll says that every backend that takes requests is unhealthy.
+func allIll(backends []model.Backend, takes model.BackendState, health Health) bool {
+	return !slices.ContainsFunc(backends, func(b model.Backend) bool {
+		known, _ := health(b.Address)
+		return b.State == takes && known != model.Unhealthy
+	})
 }
 
 // healthStatus is what Envoy is told of a backend: takes says that it may get new requests,

@@ -37,4 +37,7 @@ const (
 	// as their state goes. The proxy is not sent it.
 	CheckMetadata    = "fairlead.dev/health"
 	CheckMetadataKey = "check"
+	// PresumedMetadataKey is there, true, if nobody asked for the check: one of which nothing is
+	// known takes requests beside others, and where none is left, all do.
+	PresumedMetadataKey = "presumed"
 )
