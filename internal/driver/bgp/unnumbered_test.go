@@ -1,13 +1,21 @@
 package bgp
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/netip"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/net/ipv6"
+
 	"fairlead.dev/internal/driver/bgp/discovery"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/lab"
 )
 
 // Neither end is told the other's address.
@@ -101,6 +109,79 @@ func TestWhichRouterIsThePeer(t *testing.T) {
 		got, trouble := choose(model.Peer{Name: "tor", Interface: "eth0"}, c.last, c.up, c.was, c.heard, c.err)
 		if got != c.want || trouble.reason != c.reason || (trouble.message == "") != (c.reason == "") {
 			t.Errorf("%s: got %s, %+v", name, got, trouble)
+		}
+	}
+}
+
+// TestForgedAdvertisements holds that advertisements count only if they come from the link itself, from a link-local
+// address, and are well-formed.
+func TestForgedAdvertisements(t *testing.T) {
+	if err := lab.Supported(); err != nil {
+		t.Skip("needs root: ", err)
+	}
+	l, err := lab.Up(t.Context(), lab.Topology{
+		Name: fmt.Sprintf("bgp-forged-%d", os.Getpid()), Machines: []lab.MachineSpec{{Name: "edge"}, {Name: "router"}},
+	}, lab.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Down(context.WithoutCancel(t.Context())) })
+	s := &site{T: t, edge: l.Machine("edge"), box: l.Machine("router")}
+	for _, address := range []string{"fe80::66/64", "fe80::67/64", "fe80::99/64"} {
+		s.ip(s.box, "ip", "addr", "add", address, "dev", "eth0", "nodad")
+	}
+	links, err := s.box.Netlink()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer links.Close()
+	link, err := links.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := s.box.ListenPacket(t.Context(), "ip6:58", "::")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = raw.Close() }()
+	index := link.Attrs().Index
+	send := func(source string, hops int, message []byte) {
+		t.Helper()
+		cm := &ipv6.ControlMessage{HopLimit: hops, Src: net.ParseIP(source), IfIndex: index}
+		to := &net.IPAddr{IP: net.ParseIP("ff02::1"), Zone: strconv.Itoa(index)}
+		if _, err := ipv6.NewPacketConn(raw).WriteTo(message, cm, to); err != nil {
+			t.Fatalf("send from %s: %v", source, err)
+		}
+	}
+	p := s.peer()
+	p.Address, p.Interface = netip.Addr{}, "eth0"
+	w := speaking(p, route4)
+	w.RouterID = s.edge.Addr4()
+	c := startChild(t, s.edge, w)
+	c.saw(model.SessionNoRouter)
+	advertisement := append([]byte{134}, make([]byte, 15)...)
+	found := func(x model.Session) bool { return x.Address.IsValid() }
+	eventually(t, "the router is found", func() bool {
+		send("fe80::66", 64, advertisement)
+		send("fe80::66", 254, advertisement)
+		send(s.box.Addr6().String(), 255, advertisement)
+		send("fe80::67", 255, advertisement[:15])
+		send("fe80::67", 255, append(advertisement[:16:16], 1, 0, 0, 0, 0, 0, 0, 0))
+		send("fe80::99", 255, advertisement)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.last) == 1 && found(c.last[0])
+	})
+	x := c.until("the router is found", found)
+	if x.Address.WithZone("").String() != "fe80::99" {
+		t.Errorf("the peer is %s", x.Address)
+	}
+	c.until("still the one that is real", func(x model.Session) bool { return x.Reason == model.SessionRefused })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, x := range c.seen {
+		if x.Reason == model.SessionManyRouters {
+			t.Errorf("a forged advertisement counts: %s", x.Message)
 		}
 	}
 }
