@@ -57,7 +57,7 @@ func writeFrontends(w io.Writer, frontends []model.FrontendStatus, o TextOptions
 	var why grouped[string]
 	for _, f := range shown {
 		if f.Message != "" {
-			why.add(f.Message, f.FrontendKey.String())
+			why.add(f.Message, f.String())
 		}
 	}
 	writeCauses(w, why, o)
