@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/load"
 	"fairlead.dev/lab/router"
@@ -28,9 +29,14 @@ type HealthCheck struct {
 	Interval time.Duration
 	Timeout  time.Duration
 	Fall     int
+	// Default says that no policy asks for it.
+	Default bool
 }
 
 func (c HealthCheck) manifest() string {
+	if c.Default {
+		return "null"
+	}
 	return fmt.Sprintf("{type: TCP, interval: %s, timeout: %s, fall: %d, rise: 1}", c.Interval, c.Timeout, c.Fall)
 }
 
@@ -41,7 +47,15 @@ func (c HealthCheck) bound() time.Duration {
 	return time.Duration(c.Fall)*c.Interval + 100*time.Millisecond
 }
 
+func (c HealthCheck) String() string {
+	if c.Default {
+		return fmt.Sprintf("%s x %d, by default", c.Interval, c.Fall)
+	}
+	return fmt.Sprintf("%s x %d", c.Interval, c.Fall)
+}
+
 var healthChecks = []HealthCheck{
+	{Interval: time.Second, Timeout: 500 * time.Millisecond, Fall: model.DefaultFall, Default: true},
 	{Interval: time.Second, Timeout: 500 * time.Millisecond, Fall: 2},
 	{Interval: 300 * time.Millisecond, Timeout: 150 * time.Millisecond, Fall: 3},
 }
@@ -193,7 +207,7 @@ func (s *healthSite) add(ctx context.Context, o HealthOptions, r *HealthResult, 
 
 // row measures one death with one check.
 func (s *healthSite) row(ctx context.Context, o HealthOptions, c HealthCheck, d death, random *rand.Rand) (HealthRow, error) {
-	r := HealthRow{Check: fmt.Sprintf("%s x %d", c.Interval, c.Fall), Death: d.name, Rounds: o.Rounds, Bound: inMilliseconds(c.bound())}
+	r := HealthRow{Check: c.String(), Death: d.name, Rounds: o.Rounds, Bound: inMilliseconds(c.bound())}
 	var last []time.Duration
 	began, failed := s.began.Load(), s.failed.Load()
 	for i := range o.Rounds {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"fairlead.dev/internal/model"
 )
 
 func TestTunnelledSYN(t *testing.T) {
@@ -47,8 +49,11 @@ func TestHealthBounds(t *testing.T) {
 			t.Errorf("%+v: the bound holds for timeouts of at most half of the interval", c)
 		}
 	}
-	if got := healthChecks[0].bound(); got != 2100*time.Millisecond {
+	if got := healthChecks[1].bound(); got != 2100*time.Millisecond {
 		t.Errorf("the bound is %s", got)
+	}
+	if is, said := model.PresumedCheck(), healthChecks[0]; !said.Default || said.Interval != is.Interval || said.Timeout != is.Timeout || said.Fall != int(is.Unhealthy) {
+		t.Errorf("%+v is not the check that is made by default, %+v", said, is)
 	}
 	if got := rangeOf([]time.Duration{3e6, 1e6, 2e6}); got != (Range{1, 2, 3}) {
 		t.Errorf("the range is %v", got)
