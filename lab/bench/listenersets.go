@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/rig"
 )
 
 // ListenerSetsResult is what many routes on one Gateway cost that attach through
@@ -199,7 +200,7 @@ func (b *listenerSetsBench) ask(ctx context.Context) error {
 func (b *listenerSetsBench) quiet(ctx context.Context) error {
 	b.progress("%d routes: nothing changes for %s", b.result.Routes, quietTime)
 	var err error
-	if b.result.Writes, err = b.writes(ctx); err != nil {
+	if b.result.Writes, err = writes(ctx, b.plane); err != nil {
 		return err
 	}
 	for end := b.Now().Add(quietTime); b.Now().Before(end); time.Sleep(2 * time.Second) {
@@ -209,14 +210,14 @@ func (b *listenerSetsBench) quiet(ctx context.Context) error {
 		}
 		b.result.Wrong += wrong
 	}
-	after, err := b.writes(ctx)
+	after, err := writes(ctx, b.plane)
 	b.result.QuietWrites = after - b.result.Writes
 	return err
 }
 
 // writes is how many statuses the plane has written.
-func (b *listenerSetsBench) writes(ctx context.Context) (total float64, err error) {
-	body, err := b.plane.Metrics(ctx)
+func writes(ctx context.Context, p *rig.Plane) (total float64, err error) {
+	body, err := p.Metrics(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -38,6 +38,9 @@ type RoutesOptions struct {
 	// ListenerSets is how many routes attach to one Gateway through ListenerSets; 0 leaves
 	// that out.
 	ListenerSets int
+	// Churn is how many routes come and go at ChurnRate a second (default 50); 0 leaves that out.
+	Churn     int
+	ChurnRate float64
 }
 
 // RoutesResult has a row for each number of routes.
@@ -47,6 +50,8 @@ type RoutesResult struct {
 	Rows    []RoutesRow `json:"rows"`
 	// ListenerSets is nil when it was left out.
 	ListenerSets *ListenerSetsResult `json:"listener_sets,omitempty"`
+	// Churn is nil when it was left out.
+	Churn *ChurnResult `json:"churn,omitempty"`
 }
 
 // RoutesRow is what so many HTTPRoutes cost, each of a host of its own.
@@ -104,6 +109,16 @@ func Routes(ctx context.Context, o RoutesOptions) (RoutesResult, error) {
 			return r, fmt.Errorf("%d routes: %w", n, err)
 		}
 		r.Rows = append(r.Rows, row)
+	}
+	if o.Churn > 0 {
+		if o.ChurnRate == 0 {
+			o.ChurnRate = 50
+		}
+		churn, err := measureChurn(ctx, o, o.Churn)
+		if err != nil {
+			return r, fmt.Errorf("%d routes that come and go: %w", o.Churn, err)
+		}
+		r.Churn = &churn
 	}
 	if o.ListenerSets > 0 {
 		sets, err := measureListenerSets(ctx, o, o.ListenerSets)

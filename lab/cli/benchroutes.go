@@ -18,7 +18,8 @@ func newBenchRoutes(dir *string) *cobra.Command {
 		Short: "What 100 to 20,000 routes cost, and how soon a change of one is served",
 		Long: `Create so many HTTPRoutes, each of a host of its own, at one edge: how long that takes,
 how much memory plane, agent and Envoy have then, and how soon after the API's answer
-the first request follows a changed route, idle and under load.`,
+the first request follows a changed route, idle and under load. And how far statuses are
+behind the truth while routes of one Gateway come and go.`,
 		Example: "  fairlead lab bench routes --routes 1000 --changes 20",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -31,6 +32,8 @@ the first request follows a changed route, idle and under load.`,
 	c.Flags().IntSliceVar(&o.Sizes, "routes", []int{100, 1_000, 5_000, 20_000}, "numbers of routes, a row each")
 	c.Flags().IntVar(&o.Changes, "changes", 100, "how often one route is changed, idle and again under load")
 	c.Flags().IntVar(&o.ListenerSets, "listener-sets", 40_000, "routes that attach to one Gateway through ListenerSets; 0 leaves that out")
+	c.Flags().IntVar(&o.Churn, "churn", 500, "routes that come and go while statuses are watched; 0 leaves that out")
+	c.Flags().Float64Var(&o.ChurnRate, "churn-rate", 50, "of them a second")
 	c.Flags().Float64Var(&o.Rate, "rate", 1_000, "requests a second of the load")
 	return c
 }
@@ -45,6 +48,10 @@ func routesTable(r bench.RoutesResult) report.Table {
 	for _, w := range r.Rows {
 		t.Add(w.Routes, s(w.APIWrite), s(w.Programmed), mb(w.PlaneRSS), mb(w.ExternalRSS), mb(w.AgentRSS), mb(w.EnvoyRSS),
 			ms(w.ChangeP50), ms(w.ChangeP99), ms(w.ChangeLoadedP50), ms(w.ChangeLoadedP99), w.Errors)
+	}
+	if w := r.Churn; w != nil {
+		t.Add(fmt.Sprintf("%d come and go, %.0f a second", w.Routes, w.Reached), "", fmt.Sprintf("%.2f s p50, %.2f p99, %.2f at most", w.ProgrammedP50, w.ProgrammedP99, w.ProgrammedMax), "", "", "", "", "", "", "", "",
+			fmt.Sprintf("attachedRoutes behind by %.2f s p50, %.2f p99, %.2f at most; late Secret %.2f s; %.0f status writes", w.AttachedP50, w.AttachedP99, w.AttachedMax, w.Secret, w.Writes))
 	}
 	if l := r.ListenerSets; l != nil {
 		t.Add(fmt.Sprintf("%d on %d listeners of %d ListenerSets", l.Routes, l.Listeners, l.Sets), s(l.APIWrite), s(l.Attached), "", "", "", "", "", "", "", "",

@@ -313,9 +313,13 @@ func agent(ctx context.Context) error {
 				serving.Store(false)
 				deaths.Add(1)
 			}
+			// The next Envoy takes as long to start as a real one does: a router that is busy, and
+			// hears within milliseconds that VIPs are gone and back, need not tell its kernel.
+			start := time.Second
 			if faulty(faultLame) {
-				time.Sleep(1500 * time.Millisecond)
+				start += 1500 * time.Millisecond
 			}
+			time.Sleep(start)
 		}
 	}()
 	return serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
