@@ -361,8 +361,13 @@ func TestMachineWithBackendsOnly(t *testing.T) {
 	t.Parallel()
 	nft, xdp := &fakePlane{kind: model.DataPlaneNFTables}, &fakePlane{kind: model.DataPlaneXDP, mtu: 1500}
 	a := newBalancing(t, nft, xdp)
+	// Who has not been asked has not said that it has none.
+	if got, unknown := a.balancer.tunnel(); got != nil || !unknown {
+		t.Errorf("before the data planes were asked the tunnel is %v", got)
+	}
 	a.balancer.ask()
-	if got := a.balancer.tunnel(); got.GetMtu() != 1500 {
+	close(a.balancer.known)
+	if got, unknown := a.balancer.tunnel(); got.GetMtu() != 1500 || unknown {
 		t.Errorf("the tunnel is %v", got)
 	}
 	a.gives(frontendChanges(t, frontendOn(web, "edge-2"), ready(pod, "edge-1", 100))...)
@@ -380,7 +385,8 @@ func TestMachineWithBackendsOnly(t *testing.T) {
 	b.gives(frontendChanges(t, frontendOn(web, "edge-2"), ready(pod, "edge-1", 100))...)
 	b.whole()
 	b.balances()
-	if got := b.balancer.tunnel(); got != nil {
+	close(b.balancer.known)
+	if got, unknown := b.balancer.tunnel(); got != nil || unknown {
 		t.Errorf("without a tunnel there is %v", got)
 	}
 }

@@ -52,18 +52,23 @@ func (b *balancer) ask() (differs bool) {
 	return differs
 }
 
-// tunnel is how the machine takes packets out of tunnels, nil if it does not. The data
-// planes are asked again afterwards.
-func (b *balancer) tunnel() *agentv1.Tunnel {
+// tunnel is how the machine takes packets out of tunnels, nil if it does not, and whether that
+// is unknown yet. The data planes are asked again afterwards.
+func (b *balancer) tunnel() (t *agentv1.Tunnel, unknown bool) {
+	select {
+	case <-b.known:
+	default:
+		return nil, true
+	}
 	defer poke(b.asks)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.drives {
 		if t := b.drives[i].tunnel; t.ok {
-			return &agentv1.Tunnel{Mtu: t.mtu, Message: cut(t.message, maxMessage)}
+			return &agentv1.Tunnel{Mtu: t.mtu, Message: cut(t.message, maxMessage)}, false
 		}
 	}
-	return nil
+	return nil, false
 }
 
 // interfaces are those at which data planes have programs, or could have.

@@ -95,12 +95,11 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 			}
 		}
 	}()
-	// What others take for a machine without tunnels must be one.
 	select {
 	case err := <-broken:
 		return err
 	case <-r.balancer.known:
-	case <-time.After(firstLook):
+	case <-time.After(firstLook): // what was reported before holds
 	}
 	// Who answers a question may have to wait, for the proxy or the kernel: the reports go on.
 	var last *agentv1.Report
@@ -207,6 +206,7 @@ func (r *reporter) report() *agentv1.Report {
 	if e, is := r.proxy.(Ejector); is {
 		ejected = e.Ejected()
 	}
+	tunnel, unknown := r.balancer.tunnel()
 	return &agentv1.Report{
 		AgentVersion: r.version,
 		Addresses:    addresses,
@@ -216,10 +216,10 @@ func (r *reporter) report() *agentv1.Report {
 		Vips:         wire.VIPStates(r.announcer.observed()),
 		Frontends:    wire.FrontendStates(r.balancer.observed()),
 		Checks:       wire.CheckResults(r.checks.reported()),
-		Tunnel:       r.balancer.tunnel(),
-		Ejected:      wire.Ejected(ejected),
-		Carried:      &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
-		Leaving:      leaving,
+		Tunnel:       tunnel, TunnelUnknown: unknown,
+		Ejected: wire.Ejected(ejected),
+		Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
+		Leaving: leaving,
 	}
 }
 

@@ -179,7 +179,7 @@ func (l *loop) offerMachine(name string) {
 	if len(addresses) == 0 {
 		addresses = nil
 	}
-	reported := !state.LastReport.IsZero()
+	reported, decaps := !state.LastReport.IsZero(), l.decaps(name)
 	apply := func(o client.Object, now metav1.Time) client.Object {
 		m, ok := o.(*v1alpha1.Machine)
 		if !ok {
@@ -187,7 +187,7 @@ func (l *loop) offerMachine(name string) {
 		}
 		status := m.Status
 		if reported {
-			status.Addresses, status.AgentVersion, status.Decaps = addresses, state.AgentVersion, state.Tunnel != nil
+			status.Addresses, status.AgentVersion, status.Decaps = addresses, state.AgentVersion, decaps
 		}
 		status.Conditions = mergeConditions(m.Status.Conditions, []metav1.Condition{ready}, func(t string) bool { return t == v1alpha1.MachineReady }, now)
 		if equality.Semantic.DeepEqual(status, m.Status) {

@@ -393,7 +393,7 @@ func (l *loop) proxyStanding(name string) (proxyStanding, bool) {
 
 // decaps says whether a machine takes packets out of tunnels, as it last said to any plane.
 func (l *loop) decaps(name string) bool {
-	if state, _ := l.plane.server.Machine(name); !state.LastReport.IsZero() {
+	if state, _ := l.plane.server.Machine(name); !state.LastReport.IsZero() && !state.TunnelUnknown {
 		return state.Tunnel != nil
 	}
 	return l.decapsBefore(name)

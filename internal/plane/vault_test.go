@@ -2,6 +2,7 @@ package plane
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,7 +231,7 @@ func TestALeaderTidiesUp(t *testing.T) {
 	go func() { defer close(ended); l.keeper.write(ctx) }()
 	eventually(t, "the rest of an earlier leadership to go", func() error {
 		if err := reread(r, rest); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
+			return fmt.Errorf("it is there: %w", cmp.Or(err, errors.New("and is found")))
 		}
 		return nil
 	})

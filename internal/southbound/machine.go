@@ -55,6 +55,8 @@ type MachineState struct {
 	Checks    []model.CheckResult      // in the order of the report
 	Ejected   []model.Ejection         // by its proxy, sorted
 	Tunnel    *agentv1.Tunnel          // nil: it takes nothing out of tunnels
+	// TunnelUnknown says that no report has told that yet.
+	TunnelUnknown bool
 }
 
 // Problem is one resource that a machine does not run as the plane wants it.
@@ -170,7 +172,7 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		state.AgentVersion = m.report.GetAgentVersion()
 		state.Sessions, state.VIPs = m.bgp, m.vips
 		state.Frontends, state.Checks, state.Ejected = m.frontends, m.checks, m.ejected
-		state.Tunnel = m.report.GetTunnel()
+		state.Tunnel, state.TunnelUnknown = m.report.GetTunnel(), m.report.GetTunnelUnknown()
 		state.Carried = delta.Revision{Epoch: m.report.GetCarried().GetEpoch(), Number: m.report.GetCarried().GetRevision()}
 		state.Leaving = m.report.GetLeaving()
 	}

@@ -75,6 +75,9 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		return
 	}
 	s.answered(who.Machine, report)
+	if report.GetTunnelUnknown() && m.report != nil {
+		report.Tunnel, report.TunnelUnknown = m.report.GetTunnel(), m.report.GetTunnelUnknown()
+	}
 	report.Figures, report.Flows = nil, nil // nobody else wants them
 	changed := m.report == nil || m.lost || applied != m.applied || !slices.Equal(problems, m.problems) ||
 		!steady(m.report, report)
@@ -101,7 +104,7 @@ func steady(a, b *agentv1.Report) bool {
 		p.GetState() == q.GetState() && p.GetVersion() == q.GetVersion() && p.GetStarts() == q.GetStarts() && p.GetMessage() == q.GetMessage() &&
 		slices.EqualFunc(a.GetSessions(), b.GetSessions(), equal) && slices.EqualFunc(a.GetVips(), b.GetVips(), equal) &&
 		slices.EqualFunc(a.GetFrontends(), b.GetFrontends(), equal) && slices.EqualFunc(a.GetChecks(), b.GetChecks(), equal) &&
-		equal(a.GetTunnel(), b.GetTunnel()) && equal(a.GetCarried(), b.GetCarried()) && a.GetLeaving() == b.GetLeaving() && slices.EqualFunc(a.GetEjected(), b.GetEjected(), equal)
+		equal(a.GetTunnel(), b.GetTunnel()) && a.GetTunnelUnknown() == b.GetTunnelUnknown() && equal(a.GetCarried(), b.GetCarried()) && a.GetLeaving() == b.GetLeaving() && slices.EqualFunc(a.GetEjected(), b.GetEjected(), equal)
 }
 
 func equal[M proto.Message](a, b M) bool { return proto.Equal(a, b) }

@@ -288,8 +288,14 @@ func TestReportsOfBalancing(t *testing.T) {
 			func(m MachineState) bool { return m.Tunnel.GetMtu() == 1500 },
 		},
 		{
-			func() { report.Tunnel = nil },
-			func(m MachineState) bool { return m.Tunnel == nil },
+			func() { report.Tunnel, report.TunnelUnknown, report.AgentVersion = nil, true, "v2" },
+			func(m MachineState) bool {
+				return m.AgentVersion == "v2" && m.Tunnel.GetMtu() == 1500 && !m.TunnelUnknown
+			},
+		},
+		{
+			func() { report.TunnelUnknown = false },
+			func(m MachineState) bool { return m.Tunnel == nil && !m.TunnelUnknown },
 		},
 	} {
 		step.change()

@@ -36,6 +36,8 @@ func TestAgentsComeAndGoBehindVIPs(t *testing.T) {
 	}{
 		"killed":  {end: func() error { a.Process.Kill9(); return nil }},
 		"stopped": {func() error { return a.Process.Stop(t.Context(), stopTime) }, 500},
+		// So long that the plane holds the machine for lost. Its kernel and its Envoy go on.
+		"stopped for long": {func() error { return a.Process.Stop(t.Context(), stopTime) }, 800},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.awaitOrder(t)

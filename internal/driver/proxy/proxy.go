@@ -123,7 +123,8 @@ func New(c Config) (*Supervisor, error) {
 	s := &Supervisor{config: c, changed: func() {}, replace: make(chan string, 1)}
 	s.admin = newAdmin(s.path("admin.sock"))
 	s.ejections = newEjections(s.path("outliers.log"), c.Now)
-	s.status.State = Stopped
+	// Not Stopped: what ran before this agent may serve, and others are to leave it its connections.
+	s.status.State, s.status.Message = Starting, "the agent has just started"
 	if n := len(s.admin.path); n > 107 { // sun_path of unix(7)
 		return nil, fmt.Errorf("proxy: the socket path %s has %d bytes, a unix socket takes 107: choose a shorter run directory", s.admin.path, n)
 	}

@@ -324,6 +324,21 @@ func TestRestartsAKilledEnvoy(t *testing.T) {
 	}
 }
 
+// TestMayBeStarting: what an earlier agent started may serve, and until that is known nobody is
+// told that it does not.
+func TestMayBeStarting(t *testing.T) {
+	t.Parallel()
+	c := configure(t, t.TempDir())
+	c.Log = slog.New(slog.DiscardHandler)
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Status(); st.State != Starting {
+		t.Errorf("before it has looked it says %+v", st)
+	}
+}
+
 // TestTwoSupervisorsKeepOneEnvoy: two at once, as when an agent is started while an
 // old one still stops, and Envoy dies under both.
 func TestTwoSupervisorsKeepOneEnvoy(t *testing.T) {

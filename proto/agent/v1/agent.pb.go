@@ -1879,6 +1879,9 @@ type Report struct {
 	Checks []*CheckResult `protobuf:"bytes,9,rep,name=checks,proto3" json:"checks,omitempty"`
 	// How the machine takes packets out of tunnels; absent: it does not.
 	Tunnel *Tunnel `protobuf:"bytes,10,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// The agent has just started and its data planes have not told yet: what was reported of
+	// tunnels before holds.
+	TunnelUnknown bool `protobuf:"varint,16,opt,name=tunnel_unknown,json=tunnelUnknown,proto3" json:"tunnel_unknown,omitempty"`
 	// Backends that the proxy holds for failed (outlier detection), sorted by group.
 	Ejected []*Ejected `protobuf:"bytes,15,rep,name=ejected,proto3" json:"ejected,omitempty"`
 	// The flows that the plane asked for last, once.
@@ -1991,6 +1994,13 @@ func (x *Report) GetTunnel() *Tunnel {
 		return x.Tunnel
 	}
 	return nil
+}
+
+func (x *Report) GetTunnelUnknown() bool {
+	if x != nil {
+		return x.TunnelUnknown
+	}
+	return false
 }
 
 func (x *Report) GetEjected() []*Ejected {
@@ -3610,7 +3620,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xba\x05\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xe1\x05\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
@@ -3622,7 +3632,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\tfrontends\x18\b \x03(\v2 .fairlead.agent.v1.FrontendStateR\tfrontends\x126\n" +
 	"\x06checks\x18\t \x03(\v2\x1e.fairlead.agent.v1.CheckResultR\x06checks\x121\n" +
 	"\x06tunnel\x18\n" +
-	" \x01(\v2\x19.fairlead.agent.v1.TunnelR\x06tunnel\x124\n" +
+	" \x01(\v2\x19.fairlead.agent.v1.TunnelR\x06tunnel\x12%\n" +
+	"\x0etunnel_unknown\x18\x10 \x01(\bR\rtunnelUnknown\x124\n" +
 	"\aejected\x18\x0f \x03(\v2\x1a.fairlead.agent.v1.EjectedR\aejected\x12.\n" +
 	"\x05flows\x18\f \x01(\v2\x18.fairlead.agent.v1.FlowsR\x05flows\x127\n" +
 	"\acarried\x18\r \x01(\v2\x1d.fairlead.agent.v1.CheckpointR\acarried\x12\x18\n" +
