@@ -26,17 +26,17 @@ func number(t *testing.T, path, pattern string) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// What ends an agent by force gives it the time that an orderly stop takes at most: twice the
+// What ends an agent by force gives it the time that an orderly stop takes at most: three times the
 // Machine's drain time, --drain-time, and what the guide and the chart add to these.
 func TestTimeToStop(t *testing.T) {
 	const guide, chart = "../../docs/guides/operate.md", "../../deploy/chart/fairlead/templates/agent.yaml"
 	rest := drainStopTime(0, 0)
-	if got := drainStopTime(7*time.Second, 100*time.Second); got != rest+2*7*time.Second+100*time.Second {
-		t.Errorf("a stop takes %s, want %s and twice the drain time, and --drain-time once", got, rest)
+	if got := drainStopTime(7*time.Second, 100*time.Second); got != rest+3*7*time.Second+100*time.Second {
+		t.Errorf("a stop takes %s, want %s and three times the drain time, and --drain-time once", got, rest)
 	}
 	for path, pattern := range map[string]string{
-		guide: "twice the machine's drain time, once `--drain-time`, and (\\d+) s",
-		chart: `terminationGracePeriodSeconds: \{\{ add .Values.agent.preStopSeconds \(mul 2 \(max 30 .Values.agent.drainSeconds\)\) .Values.agent.drainSeconds (\d+) \}\}`,
+		guide: "three times the machine's drain time, once `--drain-time`, and (\\d+) s",
+		chart: `terminationGracePeriodSeconds: \{\{ add .Values.agent.preStopSeconds \(mul 3 \(max 30 .Values.agent.drainSeconds\)\) .Values.agent.drainSeconds (\d+) \}\}`,
 	} {
 		if n := number(t, path, pattern); n != rest.Truncate(time.Second) {
 			t.Errorf("%s adds %s, and a stop takes %s beside the drain times", path, n, rest)
