@@ -217,7 +217,7 @@ func (r *reporter) report() *agentv1.Report {
 		Frontends:    wire.FrontendStates(r.balancer.observed()),
 		Checks:       wire.CheckResults(r.checks.reported()),
 		Tunnel:       tunnel, TunnelUnknown: unknown,
-		Ejected: wire.Ejected(ejected),
+		Ejected: wire.Ejected(ejections(ejected)),
 		Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
 		Leaving: leaving,
 	}

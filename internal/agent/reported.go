@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 
 	"fairlead.dev/internal/model"
@@ -13,7 +14,30 @@ const (
 	reportedResults = 100_000
 	// resultBytes is what a result takes beside its texts, at most.
 	resultBytes = 48
+	// reportedEjections is how many backends that the proxy holds for failed a report tells, of some
+	// 200 bytes each.
+	reportedEjections = 8192
 )
+
+// ejections are those that a report has room for: of each namespace its share, the first ones.
+func ejections(all []model.Ejection) (kept []model.Ejection) {
+	if len(all) <= reportedEjections {
+		return all
+	}
+	counts := map[string]int{}
+	for _, e := range all {
+		counts[e.Group.Namespace()]++
+	}
+	share := model.FairShare(reportedEjections, slices.Collect(maps.Values(counts)))
+	clear(counts)
+	for _, e := range all {
+		if n := e.Group.Namespace(); counts[n] < share {
+			counts[n]++
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
 
 // reported are the results that a report has room for, sorted by ID: a plane that refused the
 // report would hold the machine for lost.

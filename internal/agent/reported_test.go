@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,5 +50,23 @@ func TestNoNumberOfChecksIsTooMuchForAReport(t *testing.T) {
 		if n == 100 && got[0].Message == "" {
 			t.Error("a message is left out where there is room")
 		}
+	}
+}
+
+// TestEjectionsFitReports holds that a namespace whose backends all fail neither makes reports
+// too large nor keeps those of others out of them.
+func TestEjectionsFitReports(t *testing.T) {
+	var all []model.Ejection
+	for i := range 60_000 {
+		group := model.GroupID(fmt.Sprintf("flood/%s/%d", strings.Repeat("x", 120), i))
+		all = append(all, model.Ejection{Group: group, Backend: netip.AddrPortFrom(netip.MustParseAddr("2001:db8::1"), 80)})
+	}
+	small := model.Ejection{Group: "small/web/80", Backend: netip.MustParseAddrPort("10.0.0.1:80")}
+	kept := ejections(append(all, small))
+	if len(kept) > reportedEjections || !slices.Contains(kept, small) {
+		t.Errorf("%d of %d are reported, the other namespace's among them: %v", len(kept), len(all)+1, slices.Contains(kept, small))
+	}
+	if n := proto.Size(&agentv1.Report{Ejected: wire.Ejected(kept)}); n > 2<<20 {
+		t.Errorf("they take %d bytes", n)
 	}
 }

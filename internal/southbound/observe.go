@@ -122,6 +122,7 @@ func trim(r *agentv1.Report) *agentv1.Report {
 	r.Sessions = r.GetSessions()[:min(len(r.GetSessions()), maxSessions)]
 	for _, s := range r.GetSessions() {
 		s.Peer, s.State, s.Reason, s.Bfd = cut(s.GetPeer(), maxName), cut(s.GetState(), maxName), cut(s.GetReason(), maxName), cut(s.GetBfd(), maxName)
+		s.Zone, s.Interface = cut(s.GetZone(), maxName), cut(s.GetInterface(), maxName)
 		s.Message, s.Advertised = cut(s.GetMessage(), maxMessage), s.GetAdvertised()[:min(len(s.GetAdvertised()), maxVIPs)]
 	}
 	r.Vips = r.GetVips()[:min(len(r.GetVips()), maxVIPs)]

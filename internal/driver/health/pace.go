@@ -16,7 +16,8 @@ const presumedRate = 1000
 // asked in its interval, however many others have. The zero value is that of no checks.
 type pace struct {
 	namespaces map[string]*namespacePace
-	share      int // probes a second of one namespace
+	// A namespace has so many probes in so many seconds.
+	share, seconds int
 }
 
 type namespacePace struct {
@@ -57,7 +58,15 @@ func (p *pace) set(checks []model.Check) {
 	for _, n := range p.namespaces {
 		wants = append(wants, n.checks)
 	}
-	p.share = max(1, min(model.FairShare(presumedRate, wants), presumedRate))
+	p.share, p.seconds = min(model.FairShare(presumedRate, wants), presumedRate), 1
+	if p.share < 1 { // not even one a second for each
+		p.share, p.seconds = presumedRate, len(wants)
+	}
+}
+
+// takes is how long so many probes of one namespace take.
+func (p *pace) takes(probes int) time.Duration {
+	return time.Duration(probes*p.seconds) * time.Second / time.Duration(p.share)
 }
 
 // interval is how long the probes of a check lie apart, at least: what the namespace allows that
@@ -66,7 +75,7 @@ func (p *pace) interval(c model.Check) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, name := range namespacesOf(c) {
 		if n := p.namespaces[name]; n != nil {
-			least = min(least, time.Duration(n.checks)*time.Second/time.Duration(p.share))
+			least = min(least, p.takes(n.checks))
 		}
 	}
 	return least
@@ -83,7 +92,7 @@ func (p *pace) start(c model.Check, now time.Time) time.Time {
 		if due.IsZero() || n.starts.Before(due) {
 			due = n.starts
 		}
-		n.starts = n.starts.Add(time.Second / time.Duration(p.share))
+		n.starts = n.starts.Add(p.takes(1))
 	}
 	return due
 }

@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -70,6 +71,28 @@ func TestFloodsSlowThemselvesOnly(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestManyNamespacesKeepTheRate holds that the rate is that of all namespaces together, also where
+// there are more of them than probes in a second.
+func TestManyNamespacesKeepTheRate(t *testing.T) {
+	for _, x := range []struct{ namespaces, each int }{{1, 5}, {3, 900}, {3 * presumedRate, 3}, {10 * presumedRate, 1}} {
+		var p pace
+		var checks []model.Check
+		for i := range x.namespaces * x.each {
+			c := model.NewCheck(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 80), *model.PresumedCheck())
+			c.Namespaces = []string{fmt.Sprint("team-", i%x.namespaces)}
+			checks = append(checks, c)
+		}
+		p.set(checks)
+		var rate float64
+		for _, c := range checks {
+			rate += 1 / max(p.interval(c), time.Second).Seconds()
+		}
+		if rate > presumedRate*1.001 {
+			t.Errorf("%d namespaces with %d checks each are asked %.0f times a second, want %d at most", x.namespaces, x.each, rate, presumedRate)
+		}
+	}
 }
 
 // TestBackendsOfTwoNamespaces holds that who names another namespace's backends beside a flood of
