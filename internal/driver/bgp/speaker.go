@@ -52,7 +52,7 @@ type Speaker struct {
 	changed func()
 	bfd     *receivers
 	doors   *doors
-	links   *discovery.Watcher
+	links   links
 	wake    chan struct{}
 	resumed time.Time // when Resume was called
 
@@ -61,6 +61,7 @@ type Speaker struct {
 	chosen   netip.Addr // the router id that we chose; zero until we did
 	routerID netip.Addr // the one in use
 	peers    map[string]*peer
+	lastOn   map[onLink]netip.Addr // the router of the last session; it outlives the peer's value in peers
 	leave    bool
 	progress chan struct{} // closed and replaced when a session, or what it should be, changes
 }

@@ -11,6 +11,16 @@ import (
 	"fairlead.dev/internal/model"
 )
 
+// links are those on which peers are found: a discovery.Watcher.
+type links interface {
+	Watch(wanted map[string]bool)
+	Routers(name string) ([]netip.Addr, error)
+	Close()
+}
+
+// onLink is a peer on an interface.
+type onLink struct{ peer, link string }
+
 // discovered is a peer with the address that it has now, and the trouble in finding it.
 type discovered struct {
 	peer    model.Peer
@@ -26,46 +36,68 @@ func (s *Speaker) discovers() bool {
 
 // find gives peers of interfaces the addresses of the routers there. The caller holds s.mu.
 func (s *Speaker) find(peers []model.Peer) []discovered {
-	links := map[string]bool{}
+	s.remember(peers)
+	over := map[string]bool{}
 	var taken []netip.Addr
 	for _, c := range peers {
 		if c.Interface == "" {
 			taken = append(taken, c.Address)
 			continue
 		}
-		p := s.peers[c.Name]
-		links[c.Interface] = p != nil && p.session().State == model.SessionEstablished
+		over[c.Interface] = s.up(c)
 	}
-	s.links.Watch(links)
+	s.links.Watch(over)
 	out := make([]discovered, len(peers))
 	for i, c := range peers {
 		if c.Interface == "" {
 			out[i].peer = c
 			continue
 		}
-		var last netip.Addr
-		up, was := false, false
-		if p := s.peers[c.Name]; p != nil {
-			conf, _, _ := p.wanted()
-			now := p.session()
-			up = now.State == model.SessionEstablished
-			was = up || now.Flaps > 0
-			if conf.Interface == c.Interface {
-				last = conf.Address
-			}
-		}
+		last := s.lastOn[onLink{c.Name, c.Interface}]
 		heard, err := s.links.Routers(c.Interface)
 		heard = slices.DeleteFunc(heard, func(a netip.Addr) bool { return slices.Contains(taken, a) })
-		c.Address, out[i].trouble = choose(c, last, up, was, heard, err)
+		c.Address, out[i].trouble = choose(c, last, s.up(c), heard, err)
 		out[i].peer = c
 	}
 	return out
 }
 
+// remember writes down with which routers peers of interfaces have sessions, or had their last ones, for as long as
+// the peers are wanted there. The address of a peer changes only with the peer, so that it is the one of its sessions.
+// The caller holds s.mu.
+func (s *Speaker) remember(peers []model.Peer) {
+	last := map[onLink]netip.Addr{}
+	for _, c := range peers {
+		at := onLink{c.Name, c.Interface}
+		if a, known := s.lastOn[at]; known {
+			last[at] = a
+		}
+		p := s.peers[c.Name]
+		if c.Interface == "" || p == nil {
+			continue
+		}
+		conf, _, _ := p.wanted()
+		if now := p.session(); conf.Interface == c.Interface && conf.Address.IsValid() && (now.State == model.SessionEstablished || now.Flaps > 0) {
+			last[at] = conf.Address
+		}
+	}
+	s.lastOn = last
+}
+
+// up reports whether the peer has a session on its interface. The caller holds s.mu.
+func (s *Speaker) up(c model.Peer) bool {
+	p := s.peers[c.Name]
+	if p == nil || p.session().State != model.SessionEstablished {
+		return false
+	}
+	conf, _, _ := p.wanted()
+	return conf.Interface == c.Interface
+}
+
 // choose says which of the routers that are heard on a link is the peer, zero being none, and the trouble with that.
-// One with which there is a session stays, whatever else is heard; so does one with which there was one, for as long
-// as it is heard itself. Else there must be one only.
-func choose(c model.Peer, last netip.Addr, up, was bool, heard []netip.Addr, err error) (netip.Addr, trouble) {
+// The last one with which there was a session stays while it is up, whatever else is heard, and after it for as long as
+// the router is heard itself. Else there must be one only.
+func choose(c model.Peer, last netip.Addr, up bool, heard []netip.Addr, err error) (netip.Addr, trouble) {
 	c.Address = netip.Addr{}
 	say := func(reason model.SessionReason, format string, args ...any) trouble {
 		return trouble{reason, where(c) + fmt.Sprintf(format, args...)}
@@ -73,7 +105,7 @@ func choose(c model.Peer, last netip.Addr, up, was bool, heard []netip.Addr, err
 	others := slices.DeleteFunc(slices.Clone(heard), func(a netip.Addr) bool { return a == last })
 	there := len(others) < len(heard)
 	switch {
-	case last.IsValid() && (up || err == nil && was && there):
+	case last.IsValid() && (up || err == nil && there):
 		if len(others) == 0 {
 			return last, trouble{}
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -85,30 +86,101 @@ func TestWhichRouterIsThePeer(t *testing.T) {
 	one, two := netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("fe80::2%eth0")
 	var none netip.Addr
 	for name, c := range map[string]struct {
-		last    netip.Addr
-		up, was bool
-		heard   []netip.Addr
-		err     error
-		want    netip.Addr
-		reason  model.SessionReason
+		last   netip.Addr // of a session
+		up     bool
+		heard  []netip.Addr
+		err    error
+		want   netip.Addr
+		reason model.SessionReason
 	}{
 		"nobody":                             {want: none, reason: model.SessionNoRouter},
 		"one":                                {heard: []netip.Addr{one}, want: one},
 		"two at first":                       {heard: []netip.Addr{one, two}, want: none, reason: model.SessionManyRouters},
-		"two before the first session":       {last: one, heard: []netip.Addr{one, two}, want: none, reason: model.SessionManyRouters},
-		"another while there is a session":   {last: two, up: true, was: true, heard: []netip.Addr{one, two}, want: two, reason: model.SessionManyRouters},
-		"another after the session was lost": {last: two, was: true, heard: []netip.Addr{one, two}, want: two, reason: model.SessionManyRouters},
-		"silent while there is a session":    {last: two, up: true, was: true, want: two},
-		"silent after the session was lost":  {last: two, was: true, want: none, reason: model.SessionNoRouter},
-		"another address":                    {last: two, was: true, heard: []netip.Addr{one}, want: one},
-		"a link that is gone under it":       {last: two, up: true, was: true, err: discovery.ErrNoInterface, want: two},
-		"a link that is gone":                {last: two, was: true, heard: []netip.Addr{two}, err: discovery.ErrNoInterface, want: none, reason: model.SessionNoLocalAddress},
+		"another while there is a session":   {last: two, up: true, heard: []netip.Addr{one, two}, want: two, reason: model.SessionManyRouters},
+		"another after the session was lost": {last: two, heard: []netip.Addr{one, two}, want: two, reason: model.SessionManyRouters},
+		"silent while there is a session":    {last: two, up: true, want: two},
+		"silent after the session was lost":  {last: two, want: none, reason: model.SessionNoRouter},
+		"another address":                    {last: two, heard: []netip.Addr{one}, want: one},
+		"a link that is gone under it":       {last: two, up: true, err: discovery.ErrNoInterface, want: two},
+		"a link that is gone":                {last: two, heard: []netip.Addr{two}, err: discovery.ErrNoInterface, want: none, reason: model.SessionNoLocalAddress},
 		"a link that is down":                {err: discovery.ErrDown, heard: []netip.Addr{two}, want: none, reason: model.SessionNoRouter},
 		"a link without IPv6":                {err: discovery.ErrNoAddress, want: none, reason: model.SessionNoLocalAddress},
 	} {
-		got, trouble := choose(model.Peer{Name: "tor", Interface: "eth0"}, c.last, c.up, c.was, c.heard, c.err)
+		got, trouble := choose(model.Peer{Name: "tor", Interface: "eth0"}, c.last, c.up, c.heard, c.err)
 		if got != c.want || trouble.reason != c.reason || (trouble.message == "") != (c.reason == "") {
 			t.Errorf("%s: got %s, %+v", name, got, trouble)
+		}
+	}
+}
+
+// heardLinks are links on which routers are heard.
+type heardLinks map[string][]netip.Addr
+
+func (h heardLinks) Watch(map[string]bool) {}
+func (h heardLinks) Routers(name string) ([]netip.Addr, error) {
+	return slices.Clone(h[name]), nil
+}
+func (h heardLinks) Close() {}
+
+// TestTheRouterOfASessionOutlivesItsPeer holds which router is the peer, of two that are heard, after what the user may
+// change and what the session may do.
+func TestTheRouterOfASessionOutlivesItsPeer(t *testing.T) {
+	t.Parallel()
+	one, two := netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("fe80::2%eth0")
+	tor := model.Peer{Name: "tor", Interface: "eth0", LocalASN: ourASN, PeerASN: theirASN}
+	secret, other, elsewhere := tor, tor, tor
+	secret.Password, other.Name, elsewhere.Interface = "s3cret", "other", "eth1"
+	state := func(state model.SessionState, flaps uint32) func(*model.Session) {
+		return func(x *model.Session) { x.State, x.Flaps = state, flaps }
+	}
+	up, lost := state(model.SessionEstablished, 0), state(model.SessionConnect, 1)
+	for name, c := range map[string]struct {
+		session func(*model.Session)
+		anew    bool // every session starts again
+		then    []model.Peer
+		want    netip.Addr
+	}{
+		"it is up":                          {session: up, then: []model.Peer{tor}, want: two},
+		"it was lost":                       {session: lost, then: []model.Peer{tor}, want: two},
+		"there was none":                    {session: state(model.SessionConnect, 0), then: []model.Peer{tor}},
+		"another password":                  {session: up, then: []model.Peer{secret}, want: two},
+		"another password, and back":        {session: up, then: []model.Peer{secret, tor}, want: two},
+		"another password after its loss":   {session: lost, then: []model.Peer{secret}, want: two},
+		"another router id":                 {session: up, anew: true, then: []model.Peer{tor, secret}, want: two},
+		"another name":                      {session: up, then: []model.Peer{other}},
+		"another interface":                 {session: up, then: []model.Peer{elsewhere}},
+		"another interface, and back again": {session: up, then: []model.Peer{elsewhere, tor}},
+	} {
+		s := New(Config{})
+		heard := heardLinks{"eth0": {two}}
+		s.links = heard
+		at := func(c model.Peer) netip.Addr {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			found := s.find([]model.Peer{c})[0].peer
+			s.remove(cease(subcodeConfigChange), func(p *peer) bool { return p.name != c.Name || !p.keeps(found) })
+			if s.peers[c.Name] == nil {
+				s.peers[c.Name] = newPeer(s, netip.Addr{}, found)
+			}
+			return found.Address
+		}
+		at(tor)
+		s.peers["tor"].update(c.session)
+		heard["eth0"] = []netip.Addr{one, two}
+		heard["eth1"] = []netip.Addr{one.WithZone("eth1"), two.WithZone("eth1")}
+		got := at(tor)
+		if c.anew {
+			s.mu.Lock()
+			s.remove(cease(subcodeConfigChange), func(*peer) bool { return true })
+			s.mu.Unlock()
+		}
+		for range 2 { // the second time without the session
+			for _, then := range c.then {
+				got = at(then)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: the peer is %s, want %s", name, got, c.want)
 		}
 	}
 }
