@@ -16,9 +16,11 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 # Packages whose tests need root: network namespaces, mounts, BPF.
 ROOT_PACKAGES ?= ./lab/... ./test/... ./internal/driver/... ./internal/embedded/...
 # Narrow a run: make test PACKAGES=./internal/delta/... TESTFLAGS='-run Nack'
-PACKAGES  ?= ./...
+# Packages start in this order: those that wait for whole networks first, and what only computes beside them.
+PACKAGES  ?= ./test/... ./lab/... ./internal/driver/... ./...
 TESTFLAGS ?=
-TEST = go test -json -count=1 -timeout 30m -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
+# One package more at a time than there are processors, as half of the longest ones' time is waiting.
+TEST = go test -json -count=1 -timeout 60m -p $$(($$(nproc) + 1)) -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
 SUM  = .tools/bin/testsum -skips tools/skips.txt
 SCRIPTS = $(shell git -c safe.directory='*' ls-files -co --exclude-standard '*.sh') .ci/run
 
