@@ -13,7 +13,7 @@ import (
 
 // links are those on which peers are found: a discovery.Watcher.
 type links interface {
-	Watch(wanted map[string]bool)
+	Watch(wanted map[string]discovery.Session)
 	Routers(name string) ([]netip.Addr, error)
 	Close()
 }
@@ -36,15 +36,15 @@ func (s *Speaker) discovers() bool {
 
 // find gives peers of interfaces the addresses of the routers there. The caller holds s.mu.
 func (s *Speaker) find(peers []model.Peer) []discovered {
-	s.remember(peers)
-	over := map[string]bool{}
+	up := s.remember(peers)
+	over := map[string]discovery.Session{}
 	var taken []netip.Addr
 	for _, c := range peers {
 		if c.Interface == "" {
 			taken = append(taken, c.Address)
 			continue
 		}
-		over[c.Interface] = s.up(c)
+		over[c.Interface] = discovery.Session{Router: s.lastOn[onLink{c.Name, c.Interface}], Up: up[c.Name]}
 	}
 	s.links.Watch(over)
 	out := make([]discovered, len(peers))
@@ -56,17 +56,18 @@ func (s *Speaker) find(peers []model.Peer) []discovered {
 		last := s.lastOn[onLink{c.Name, c.Interface}]
 		heard, err := s.links.Routers(c.Interface)
 		heard = slices.DeleteFunc(heard, func(a netip.Addr) bool { return slices.Contains(taken, a) })
-		c.Address, out[i].trouble = choose(c, last, s.up(c), heard, err)
+		c.Address, out[i].trouble = choose(c, last, up[c.Name], heard, err)
 		out[i].peer = c
 	}
 	return out
 }
 
 // remember writes down with which routers peers of interfaces have sessions, or had their last ones, for as long as
-// the peers are wanted there. The address of a peer changes only with the peer, so that it is the one of its sessions.
-// The caller holds s.mu.
-func (s *Speaker) remember(peers []model.Peer) {
+// the peers are wanted there, and returns which peers have one. The address of a peer changes only with the peer, so
+// that it is the one of its sessions. The caller holds s.mu.
+func (s *Speaker) remember(peers []model.Peer) (up map[string]bool) {
 	last := map[onLink]netip.Addr{}
+	up = map[string]bool{}
 	for _, c := range peers {
 		at := onLink{c.Name, c.Interface}
 		if a, known := s.lastOn[at]; known {
@@ -77,21 +78,17 @@ func (s *Speaker) remember(peers []model.Peer) {
 			continue
 		}
 		conf, _, _ := p.wanted()
-		if now := p.session(); conf.Interface == c.Interface && conf.Address.IsValid() && (now.State == model.SessionEstablished || now.Flaps > 0) {
+		if conf.Interface != c.Interface || !conf.Address.IsValid() {
+			continue
+		}
+		now := p.session()
+		up[c.Name] = now.State == model.SessionEstablished
+		if up[c.Name] || now.Flaps > 0 {
 			last[at] = conf.Address
 		}
 	}
 	s.lastOn = last
-}
-
-// up reports whether the peer has a session on its interface. The caller holds s.mu.
-func (s *Speaker) up(c model.Peer) bool {
-	p := s.peers[c.Name]
-	if p == nil || p.session().State != model.SessionEstablished {
-		return false
-	}
-	conf, _, _ := p.wanted()
-	return conf.Interface == c.Interface
+	return up
 }
 
 // choose says which of the routers that are heard on a link is the peer, zero being none, and the trouble with that.

@@ -116,7 +116,7 @@ func TestWhichRouterIsThePeer(t *testing.T) {
 // heardLinks are links on which routers are heard.
 type heardLinks map[string][]netip.Addr
 
-func (h heardLinks) Watch(map[string]bool) {}
+func (h heardLinks) Watch(map[string]discovery.Session) {}
 func (h heardLinks) Routers(name string) ([]netip.Addr, error) {
 	return slices.Clone(h[name]), nil
 }

@@ -56,42 +56,87 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
+// clocked is a table, and the time that it is told.
+type clocked struct {
+	*testing.T
+	*table
+	now time.Time
+}
+
+func newClocked(t *testing.T) *clocked { return &clocked{t, newTable(), time.Unix(1000, 0)} }
+
+// expect lets time pass, in which those answer each solicitation that do, and compares when routers were asked, in
+// seconds, and who is there then.
+func (c *clocked) expect(what string, d time.Duration, answer []netip.Addr, asked []int, routers ...netip.Addr) {
+	c.Helper()
+	var times []int
+	for s := range int(d / time.Second) {
+		if c.step(c.now) {
+			times = append(times, s)
+			for _, a := range answer {
+				c.hear(a)
+			}
+		}
+		c.now = c.now.Add(time.Second)
+	}
+	if !slices.Equal(times, asked) || !slices.Equal(c.routers(), routers) {
+		c.Errorf("%s: asked at %v with routers %v, want %v and %v", what, times, c.routers(), asked, routers)
+	}
+}
+
 // TestRoutersAreForgottenWhenTheyDoNotAnswer holds what is asked, when, and who is gone then.
 func TestRoutersAreForgottenWhenTheyDoNotAnswer(t *testing.T) {
 	t.Parallel()
-	table, now := newTable(), time.Unix(1000, 0)
-	asked := func(d time.Duration) (times []int) {
-		for s := range int(d / time.Second) {
-			if table.step(now) {
-				times = append(times, s)
-			}
-			now = now.Add(time.Second)
-		}
-		return times
-	}
-	expect := func(what string, got, want []int, routers ...netip.Addr) {
-		t.Helper()
-		if !slices.Equal(got, want) || !slices.Equal(table.routers(), routers) {
-			t.Errorf("%s: asked at %v with routers %v, want %v and %v", what, got, table.routers(), want, routers)
-		}
-	}
-	table.ask()
-	expect("at first", asked(12*time.Second), []int{0, 4, 8})
-	expect("while nobody answers", asked(72*time.Second), []int{60, 64, 68})
-	if !table.hear(first) || table.hear(first) {
+	c := newClocked(t)
+	c.ask()
+	c.expect("at first", 12*time.Second, nil, []int{0, 4, 8})
+	c.expect("while nobody answers", 72*time.Second, nil, []int{60, 64, 68})
+	if !c.hear(first) || c.hear(first) {
 		t.Error("a router is news once")
 	}
-	table.settle(true)
-	expect("with a session", asked(time.Hour), nil, first)
-	table.hear(second)
-	expect("another one comes, and the first is silent", asked(10*time.Second), []int{0, 4, 8}, first, second)
-	table.hear(second)
-	expect("the first is gone", asked(10*time.Second), nil, second)
-	table.settle(false)
-	table.settle(true)
-	expect("the session was lost for a moment", asked(10*time.Second), []int{0, 4, 8}, second)
-	table.hear(second)
-	expect("it answered", asked(time.Hour), nil, second)
+	up, lost := Session{Router: first, Up: true}, Session{Router: first}
+	c.settle(up)
+	c.expect("with a session", time.Hour, nil, nil, first)
+	c.hear(second)
+	c.expect("another one comes, and goes", 20*time.Second, nil, []int{0, 4, 8}, first)
+	c.settle(lost)
+	c.settle(up)
+	c.expect("the session was lost for a moment", time.Minute, nil, []int{0, 4, 8}, first)
+	c.settle(lost)
+	c.expect("the session was lost, and the router answers", 20*time.Second, []netip.Addr{first}, []int{0, 4, 8}, first)
+}
+
+// TestNobodyTakesTheSessionOver holds that the router of the session is there while the session is up, and after it
+// until three solicitations went unanswered, whoever else speaks.
+func TestNobodyTakesTheSessionOver(t *testing.T) {
+	t.Parallel()
+	up, lost := Session{Router: first, Up: true}, Session{Router: first}
+	both, other := []netip.Addr{first, second}, []netip.Addr{second}
+	c := newClocked(t)
+	c.hear(first)
+	c.settle(up)
+	c.hear(second)
+	c.expect("another one makes us ask, and the first is silent", time.Hour, other, []int{0, 4, 8}, both...)
+	c.settle(lost)
+	c.expect("the session is lost, and the third solicitation is not over", 12*time.Second, other, []int{0, 4, 8}, both...)
+	c.expect("the first did not answer", time.Second, other, nil, second)
+	c.settle(up)
+	c.expect("it has a session again, unheard", time.Hour, other, nil, both...)
+	c.settle(lost)
+	c.expect("it answers late", 9*time.Second, other, []int{0, 4, 8}, both...)
+	c.hear(first)
+	c.expect("it answered", 30*time.Second, other, nil, both...)
+	c.settle(Session{Router: second, Up: true})
+	c.settle(Session{Router: second})
+	c.expect("the session after is with the second", 13*time.Second, []netip.Addr{first}, []int{0, 4, 8}, first)
+
+	c = newClocked(t) // as after the interface was away
+	c.hear(second)
+	c.settle(lost)
+	c.expect("the interface comes back", 12*time.Second, other, []int{0, 4, 8}, both...)
+	c.expect("its router does not", time.Second, other, nil, second)
+	c.settle(Session{})
+	c.expect("the peer is no longer wanted", 5*time.Second, other, []int{0, 4}, second)
 }
 
 // TestFlood holds that what a link can make us remember and send is bounded.

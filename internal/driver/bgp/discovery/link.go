@@ -50,7 +50,7 @@ type link struct {
 	news    chan struct{} // settle was told something else
 
 	mu      sync.Mutex
-	settled bool
+	session Session
 	routers []netip.Addr
 	trouble error
 
@@ -74,10 +74,11 @@ func newLink(name string, log *slog.Logger, changed func()) *link {
 	}
 }
 
-func (l *link) settle(settled bool) {
+func (l *link) settle(s Session) {
+	s.Router = s.Router.WithZone("")
 	l.mu.Lock()
-	differs := l.settled != settled
-	l.settled = settled
+	differs := l.session != s
+	l.session = s
 	l.mu.Unlock()
 	if differs {
 		select {
@@ -111,9 +112,9 @@ func (l *link) step(now time.Time) {
 	trouble := l.open(now)
 	if trouble == nil {
 		l.mu.Lock()
-		settled := l.settled
+		session := l.session
 		l.mu.Unlock()
-		l.table.settle(settled)
+		l.table.settle(session)
 		if l.table.step(now) {
 			l.send("ff02::2", solicitation(l.mac))
 		}
@@ -214,7 +215,7 @@ func (l *link) receive(p packet) {
 			l.often.Info("router "+p.from.String(), "a router is heard", "address", p.from)
 			soon = true
 		}
-		soon = soon || !l.table.settled // it may have forgotten us
+		soon = soon || !l.table.session.Up // it may have forgotten us
 	}
 	if at := l.advertised.Add(advertiseLeast); soon && !l.due.IsZero() && at.Before(l.due) {
 		l.due = at

@@ -20,10 +20,11 @@ const (
 // table is who is heard on a link, and when to ask. It does no I/O and reads no clock.
 //
 // A router is forgotten only when it was asked three times and has not spoken since. One that speaks seldom, and
-// unasked, is not lost for that.
+// unasked, is not lost for that. The router of the session is not forgotten while it is up, whether it speaks or not,
+// and has all three times to answer after it: nobody who makes us ask, and speaks in its place, gets the session.
 type table struct {
-	heard   map[netip.Addr]int // how often each was asked since it spoke
-	settled bool
+	heard   map[netip.Addr]int // how often each was asked since it spoke, or since its session
+	session Session
 	left    int       // how often to ask
 	next    time.Time // not before
 }
@@ -47,12 +48,19 @@ func (t *table) hear(from netip.Addr) (fresh bool) {
 // ask has everybody asked.
 func (t *table) ask() { t.left = solicitations }
 
-// settle says whether there is a session, so that nobody needs to be asked.
-func (t *table) settle(settled bool) {
-	if t.settled && !settled {
+// settle says how the session stands. While it is up, nobody needs to be asked. Its router counts as heard then, and
+// when it is lost.
+func (t *table) settle(s Session) {
+	if s == t.session {
+		return
+	}
+	t.session = s
+	if s.Router.IsValid() {
+		t.heard[s.Router] = 0
+	}
+	if !s.Up {
 		t.ask()
 	}
-	t.settled = settled
 }
 
 // step goes on with the time, and reports whether to ask now.
@@ -60,9 +68,11 @@ func (t *table) step(now time.Time) (ask bool) {
 	if now.Before(t.next) {
 		return false
 	}
-	maps.DeleteFunc(t.heard, func(_ netip.Addr, asked int) bool { return asked >= solicitations })
+	maps.DeleteFunc(t.heard, func(a netip.Addr, asked int) bool {
+		return asked >= solicitations && !(t.session.Up && a == t.session.Router)
+	})
 	if t.left == 0 {
-		if t.settled || now.Before(t.next.Add(askPause)) {
+		if t.session.Up || now.Before(t.next.Add(askPause)) {
 			return false
 		}
 		t.ask()

@@ -15,6 +15,12 @@ var (
 	ErrDown        = errors.New("the interface is down")
 )
 
+// Session is the one that is wanted over a link.
+type Session struct {
+	Router netip.Addr // that has it, or had the last one; zero if there was none
+	Up     bool
+}
+
 // Watcher watches links. Its methods may be called concurrently.
 type Watcher struct {
 	log     *slog.Logger
@@ -29,9 +35,9 @@ func New(log *slog.Logger, changed func()) *Watcher {
 	return &Watcher{log: log, changed: changed, links: map[string]*link{}}
 }
 
-// Watch replaces the links that are watched: interfaces by name, and whether there is a session over each. Over one
-// that is new, advertisements of this machine begin; over one that is no longer there, they end.
-func (w *Watcher) Watch(wanted map[string]bool) {
+// Watch replaces the links that are watched: interfaces by name, and the session over each. Over one that is new,
+// advertisements of this machine begin; over one that is no longer there, they end.
+func (w *Watcher) Watch(wanted map[string]Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, l := range w.links {
@@ -40,19 +46,20 @@ func (w *Watcher) Watch(wanted map[string]bool) {
 			delete(w.links, name)
 		}
 	}
-	for name, settled := range wanted {
+	for name, session := range wanted {
 		l := w.links[name]
 		if l == nil {
 			l = newLink(name, w.log, w.changed)
 			w.links[name] = l
 			go l.run()
 		}
-		l.settle(settled)
+		l.settle(session)
 	}
 }
 
-// Routers are the link-local addresses of the routers that are heard on a link, with its zone and sorted. The error
-// says why none can be heard.
+// Routers are the link-local addresses of the routers that are heard on a link, with its zone and sorted. That of the
+// session is among them while the session is up, and after it until it fails to answer. The error says why none can be
+// heard.
 func (w *Watcher) Routers(name string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	l := w.links[name]
