@@ -65,6 +65,8 @@ type clocked struct {
 
 func newClocked(t *testing.T) *clocked { return &clocked{t, newTable(), time.Unix(1000, 0)} }
 
+func (c *clocked) hear(a netip.Addr) (fresh bool) { return c.table.hear(a, c.now) }
+
 // expect lets time pass, in which those answer each solicitation that do, and compares when routers were asked, in
 // seconds, and who is there then.
 func (c *clocked) expect(what string, d time.Duration, answer []netip.Addr, asked []int, routers ...netip.Addr) {
@@ -139,18 +141,106 @@ func TestNobodyTakesTheSessionOver(t *testing.T) {
 	c.expect("the peer is no longer wanted", 5*time.Second, other, []int{0, 4}, second)
 }
 
-// TestFlood holds that what a link can make us remember and send is bounded.
+// TestANewSenderTakesThePlaceOfTheLeastProven holds who gives way when as many are remembered as can be.
+func TestANewSenderTakesThePlaceOfTheLeastProven(t *testing.T) {
+	t.Parallel()
+	at := func(n int) netip.Addr { return netip.AddrFrom16([16]byte{0xfe, 0x80, 15: byte(n)}) }
+	list := func(from, to int) (out []netip.Addr) {
+		for n := from; n <= to; n++ {
+			out = append(out, at(n))
+		}
+		return out
+	}
+	for name, s := range map[string]struct {
+		before []Session    // one after the other
+		answer []netip.Addr // of the eight, in this order, a second apart
+		gone   int
+	}{
+		"nobody answers":              {gone: 1},
+		"the oldest one answers":      {answer: list(1, 1), gone: 2},
+		"all answer":                  {answer: list(1, 8), gone: 1},
+		"all answer, the third first": {answer: []netip.Addr{at(3), at(1), at(2), at(4), at(5), at(6), at(7), at(8)}, gone: 3},
+		"a session with the oldest":   {before: []Session{{at(1), true}}, gone: 2},
+		"after it":                    {before: []Session{{at(1), true}, {at(1), false}}, gone: 2},
+		"after two":                   {before: []Session{{at(1), true}, {at(2), true}, {at(2), false}}, gone: 3},
+		"after all":                   {before: []Session{{at(8), true}, {at(7), true}, {at(6), true}, {at(5), true}, {at(4), true}, {at(3), true}, {at(2), true}, {at(1), true}}, gone: 2},
+	} {
+		c := newClocked(t)
+		for _, a := range list(1, maxRouters) {
+			c.hear(a)
+			c.now = c.now.Add(time.Millisecond)
+		}
+		c.expect(name+": eight", time.Second, nil, []int{0}, list(1, maxRouters)...)
+		for _, a := range s.answer {
+			c.hear(a)
+			c.now = c.now.Add(time.Second)
+		}
+		for _, x := range s.before {
+			c.settle(x)
+		}
+		if !c.hear(at(9)) || c.hear(at(10)) {
+			t.Errorf("%s: one sender in an interval takes a place", name)
+		}
+		want := slices.DeleteFunc(list(1, 9), func(a netip.Addr) bool { return a == at(s.gone) })
+		if got := c.routers(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v are there, want %v", name, got, want)
+		}
+		c.now = c.now.Add(askInterval)
+		if !c.hear(at(10)) || len(c.routers()) != maxRouters {
+			t.Errorf("%s: after an interval, %v are there", name, c.routers())
+		}
+	}
+}
+
+// TestFlood holds that what a link can make us remember and send is bounded, how often it changes who is there, and
+// that the router of the session is there, and has a place when it comes back.
 func TestFlood(t *testing.T) {
 	t.Parallel()
-	table, now, asked := newTable(), time.Unix(1000, 0), 0
-	for i := range 60000 {
-		table.hear(netip.AddrFrom16([16]byte{0xfe, 0x80, 14: byte(i >> 8), 15: byte(i)}))
-		if table.step(now) {
-			asked++
+	c, n := newClocked(t), 0
+	flood := func() (asked, changed int) {
+		for range 60000 {
+			n++
+			before := c.routers()
+			c.hear(netip.AddrFrom16([16]byte{0xfe, 0x80, 1, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}))
+			if c.step(c.now) {
+				asked++
+			}
+			if !slices.Equal(before, c.routers()) {
+				changed++
+			}
+			c.now = c.now.Add(time.Millisecond)
 		}
-		now = now.Add(time.Millisecond)
+		return asked, changed
 	}
-	if n := len(table.routers()); n > maxRouters || asked > 16 {
-		t.Errorf("in a minute of flood, %d routers are remembered, and %d solicitations were sent", n, asked)
+	for _, phase := range []struct {
+		name    string
+		session Session
+		there   bool
+	}{
+		{"without a session", Session{}, false},
+		{"with a session", Session{first, true}, true},
+		{"after the session", Session{first, false}, false},
+	} {
+		c.settle(phase.session)
+		asked, changed := flood()
+		got := c.routers()
+		if len(got) > maxRouters || asked > 16 || changed > 60 {
+			t.Errorf("%s, in a minute of flood, %d routers are remembered, they changed %d times, and %d solicitations were sent", phase.name, len(got), changed, asked)
+		}
+		if slices.Contains(got, first) != phase.there {
+			t.Errorf("%s: after a minute of flood, %v are there", phase.name, got)
+		}
+	}
+	if !c.hear(first) {
+		t.Error("the router of the last session comes back, and has no place")
+	}
+	flood()
+	if !c.hear(first) {
+		t.Error("it is silent for a minute, and has no place")
+	}
+	c.settle(Session{})
+	c.settle(Session{second, true})
+	if got := c.routers(); len(got) > maxRouters || !slices.Contains(got, second) {
+		t.Errorf("a session with another one: %v are there", got)
 	}
 }

@@ -211,7 +211,7 @@ func (l *link) receive(p packet) {
 		if p.from == l.local {
 			return
 		}
-		if l.table.hear(p.from) {
+		if l.table.hear(p.from, time.Now()) {
 			l.often.Info("router "+p.from.String(), "a router is heard", "address", p.from)
 			soon = true
 		}

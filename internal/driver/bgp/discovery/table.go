@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -8,7 +9,8 @@ import (
 )
 
 const (
-	// maxRouters bounds how many of a link are remembered: one is wanted.
+	// maxRouters bounds how many of a link are remembered: one is wanted. When as many are, a new one takes the place of
+	// another, but only once in an interval, so that a flood changes little.
 	maxRouters = 8
 	// Whoever is to be found is asked for so many times, at least an interval apart (RFC 4861, 6.3.7 and 10).
 	solicitations = 3
@@ -23,26 +25,64 @@ const (
 // unasked, is not lost for that. The router of the session is not forgotten while it is up, whether it speaks or not,
 // and has all three times to answer after it: nobody who makes us ask, and speaks in its place, gets the session.
 type table struct {
-	heard   map[netip.Addr]int // how often each was asked since it spoke, or since its session
-	session Session
-	left    int       // how often to ask
-	next    time.Time // not before
+	heard    map[netip.Addr]router
+	session  Session
+	left     int       // how often to ask
+	next     time.Time // not before
+	replaced time.Time // when one took the place of another
 }
 
-func newTable() *table { return &table{heard: map[netip.Addr]int{}} }
+// router is one that is remembered.
+type router struct {
+	asked    int       // how often, since it spoke or since its session
+	since    time.Time // when it was first heard
+	answered time.Time // when it last spoke after it was asked; zero is never
+	had      bool      // there was a session with it
+}
+
+func newTable() *table { return &table{heard: map[netip.Addr]router{}} }
 
 // hear takes an advertisement in, and reports whether its router was not known. Another one than before is a reason
 // to ask who is still there.
-func (t *table) hear(from netip.Addr) (fresh bool) {
-	_, known := t.heard[from]
-	if !known && len(t.heard) >= maxRouters {
-		return false
+func (t *table) hear(from netip.Addr, now time.Time) (fresh bool) {
+	r, known := t.heard[from]
+	if !known && from != t.session.Router && len(t.heard) >= maxRouters {
+		if now.Before(t.replaced.Add(askInterval)) {
+			return false
+		}
+		t.replaced = now
 	}
-	t.heard[from] = 0
+	if !known {
+		r.since = now
+	}
+	if r.asked > 0 {
+		r.asked, r.answered = 0, now
+	}
+	t.put(from, r)
 	if !known && len(t.heard) > 1 {
 		t.ask()
 	}
 	return !known
+}
+
+// put remembers a router as r says. If there is no place for it, it takes that of the one that is least proven: without
+// a session before those that had one, then the one whose last answer is the oldest, or that never answered for the
+// longest time. The router of the session keeps its place.
+func (t *table) put(a netip.Addr, r router) {
+	if _, known := t.heard[a]; !known && len(t.heard) >= maxRouters {
+		others := slices.DeleteFunc(t.routers(), func(a netip.Addr) bool { return a == t.session.Router })
+		delete(t.heard, slices.MinFunc(others, func(a, b netip.Addr) int {
+			x, y := t.heard[a], t.heard[b]
+			switch {
+			case y.had && !x.had:
+				return -1
+			case x.had && !y.had:
+				return 1
+			}
+			return cmp.Or(x.answered.Compare(y.answered), x.since.Compare(y.since))
+		}))
+	}
+	t.heard[a] = r
 }
 
 // ask has everybody asked.
@@ -56,7 +96,9 @@ func (t *table) settle(s Session) {
 	}
 	t.session = s
 	if s.Router.IsValid() {
-		t.heard[s.Router] = 0
+		r := t.heard[s.Router]
+		r.asked, r.had = 0, true
+		t.put(s.Router, r)
 	}
 	if !s.Up {
 		t.ask()
@@ -68,8 +110,8 @@ func (t *table) step(now time.Time) (ask bool) {
 	if now.Before(t.next) {
 		return false
 	}
-	maps.DeleteFunc(t.heard, func(a netip.Addr, asked int) bool {
-		return asked >= solicitations && !(t.session.Up && a == t.session.Router)
+	maps.DeleteFunc(t.heard, func(a netip.Addr, r router) bool {
+		return r.asked >= solicitations && !(t.session.Up && a == t.session.Router)
 	})
 	if t.left == 0 {
 		if t.session.Up || now.Before(t.next.Add(askPause)) {
@@ -79,8 +121,9 @@ func (t *table) step(now time.Time) (ask bool) {
 	}
 	t.left--
 	t.next = now.Add(askInterval)
-	for a := range t.heard {
-		t.heard[a]++
+	for a, r := range t.heard {
+		r.asked++
+		t.heard[a] = r
 	}
 	return true
 }
