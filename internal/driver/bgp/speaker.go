@@ -30,8 +30,8 @@ type Config struct {
 	Now func() time.Time
 	// Changed is called when Sessions may differ from before. It must not block.
 	Changed func()
-	// StateDir is where BFD sessions are kept for the process after this one, best a tmpfs that one process uses at a
-	// time; "" keeps none, and peers with BFD take each restart for a failure.
+	// StateDir is where BFD sessions, and the routers of unnumbered peers, are kept for the process after this one, best a
+	// tmpfs that one process uses at a time; "" keeps none, and peers with BFD take each restart for a failure.
 	StateDir string
 	// ListenPort is where peers that may connect do so; 0 is that of BGP.
 	ListenPort uint16
@@ -62,6 +62,8 @@ type Speaker struct {
 	routerID netip.Addr // the one in use
 	peers    map[string]*peer
 	lastOn   map[onLink]netip.Addr // the router of the last session; it outlives the peer's value in peers
+	earlier  map[onLink]netip.Addr // lastOn of the process before this one, of peers that were not wanted so far
+	routers  routerMemory          // of lastOn
 	leave    bool
 	progress chan struct{} // closed and replaced when a session, or what it should be, changes
 }
@@ -83,10 +85,11 @@ func New(c Config) *Speaker {
 	if s.changed == nil {
 		s.changed = func() {}
 	}
-	file := ""
+	file, routers := "", ""
 	if c.StateDir != "" {
-		file = filepath.Join(c.StateDir, "bfd.json")
+		file, routers = filepath.Join(c.StateDir, "bfd.json"), filepath.Join(c.StateDir, "bgp-routers.json")
 	}
+	s.routers = routerMemory{path: routers, log: s.log}
 	s.bfd = newReceivers(file, s.log)
 	s.links = discovery.New(s.log, s.poke)
 	s.doors = &doors{log: s.log, port: cmp.Or(c.ListenPort, packet.BGP_PORT), hand: s.hand, open: map[door]*openDoor{}, shut: map[door]error{}}
@@ -137,6 +140,7 @@ func (s *Speaker) StopPolicy(leave bool) {
 func (s *Speaker) Run(ctx context.Context) error {
 	beat := time.NewTicker(bfdBeat)
 	defer beat.Stop()
+	s.recall()
 	s.reconcile()
 	for {
 		select {

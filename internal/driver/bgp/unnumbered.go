@@ -3,6 +3,7 @@ package bgp
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -72,6 +73,9 @@ func (s *Speaker) remember(peers []model.Peer) (up map[string]bool) {
 		at := onLink{c.Name, c.Interface}
 		if a, known := s.lastOn[at]; known {
 			last[at] = a
+		} else if a, known := s.earlier[at]; known {
+			last[at] = a
+			delete(s.earlier, at)
 		}
 		p := s.peers[c.Name]
 		if c.Interface == "" || p == nil {
@@ -87,8 +91,18 @@ func (s *Speaker) remember(peers []model.Peer) (up map[string]bool) {
 			last[at] = conf.Address
 		}
 	}
+	if !maps.Equal(s.lastOn, last) {
+		s.routers.keep(last)
+	}
 	s.lastOn = last
 	return up
+}
+
+// recall has the routers of the sessions of the process before this one count as those of the last sessions.
+func (s *Speaker) recall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.earlier = s.routers.load()
 }
 
 // choose says which of the routers that are heard on a link is the peer, zero being none, and the trouble with that.

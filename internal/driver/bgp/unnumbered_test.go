@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,22 +137,27 @@ func TestTheRouterOfASessionOutlivesItsPeer(t *testing.T) {
 	up, lost := state(model.SessionEstablished, 0), state(model.SessionConnect, 1)
 	for name, c := range map[string]struct {
 		session func(*model.Session)
-		anew    bool // every session starts again
+		anew    bool   // every session starts again
+		restart string // of the process: what else is done to its file
 		then    []model.Peer
 		want    netip.Addr
 	}{
-		"it is up":                          {session: up, then: []model.Peer{tor}, want: two},
-		"it was lost":                       {session: lost, then: []model.Peer{tor}, want: two},
-		"there was none":                    {session: state(model.SessionConnect, 0), then: []model.Peer{tor}},
-		"another password":                  {session: up, then: []model.Peer{secret}, want: two},
-		"another password, and back":        {session: up, then: []model.Peer{secret, tor}, want: two},
-		"another password after its loss":   {session: lost, then: []model.Peer{secret}, want: two},
-		"another router id":                 {session: up, anew: true, then: []model.Peer{tor, secret}, want: two},
-		"another name":                      {session: up, then: []model.Peer{other}},
-		"another interface":                 {session: up, then: []model.Peer{elsewhere}},
-		"another interface, and back again": {session: up, then: []model.Peer{elsewhere, tor}},
+		"it is up":                                    {session: up, then: []model.Peer{tor}, want: two},
+		"it was lost":                                 {session: lost, then: []model.Peer{tor}, want: two},
+		"there was none":                              {session: state(model.SessionConnect, 0), then: []model.Peer{tor}},
+		"another password":                            {session: up, then: []model.Peer{secret}, want: two},
+		"another password, and back":                  {session: up, then: []model.Peer{secret, tor}, want: two},
+		"another password after its loss":             {session: lost, then: []model.Peer{secret}, want: two},
+		"another router id":                           {session: up, anew: true, then: []model.Peer{tor, secret}, want: two},
+		"another process":                             {session: up, restart: "kept", then: []model.Peer{secret}, want: two},
+		"another process, after one without the peer": {session: up, restart: "unused", then: []model.Peer{secret}, want: two},
+		"another process without its file":            {session: up, restart: "damaged", then: []model.Peer{secret}},
+		"another name":                                {session: up, then: []model.Peer{other}},
+		"another interface":                           {session: up, then: []model.Peer{elsewhere}},
+		"another interface, and back again":           {session: up, then: []model.Peer{elsewhere, tor}},
 	} {
-		s := New(Config{})
+		dir := t.TempDir()
+		s := New(Config{StateDir: dir})
 		heard := heardLinks{"eth0": {two}}
 		s.links = heard
 		at := func(c model.Peer) netip.Addr {
@@ -173,6 +179,17 @@ func TestTheRouterOfASessionOutlivesItsPeer(t *testing.T) {
 			s.mu.Lock()
 			s.remove(cease(subcodeConfigChange), func(*peer) bool { return true })
 			s.mu.Unlock()
+		}
+		if c.restart == "damaged" {
+			if err := os.WriteFile(filepath.Join(dir, "bgp-routers.json"), []byte(`[{"peer": "tor"`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range map[string]int{"kept": 1, "damaged": 1, "unused": 2}[c.restart] {
+			s = New(Config{StateDir: dir})
+			s.links = heard
+			s.recall()
+			s.find(nil) // as before the first Set
 		}
 		for range 2 { // the second time without the session
 			for _, then := range c.then {
