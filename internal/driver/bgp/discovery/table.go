@@ -111,7 +111,7 @@ func (t *table) step(now time.Time) (ask bool) {
 		return false
 	}
 	maps.DeleteFunc(t.heard, func(a netip.Addr, r router) bool {
-		return r.asked >= solicitations && !(t.session.Up && a == t.session.Router)
+		return r.asked >= solicitations && (!t.session.Up || a != t.session.Router)
 	})
 	if t.left == 0 {
 		if t.session.Up || now.Before(t.next.Add(askPause)) {
