@@ -15,7 +15,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -531,96 +530,4 @@ func TestDamagedIdentity(t *testing.T) {
 	if _, err := p.joining().identify(t.Context(), path, []string{p.address}, p.token("t2", "edge-1"), "edge-1"); err != nil {
 		t.Errorf("with a token it joins anew: %v", err)
 	}
-}
-
-// TestSaysWhichPlaneItTries: a machine that waits for its plane says so before it has given
-// up on it, why, and only once.
-func TestSaysWhichPlaneItTries(t *testing.T) {
-	t.Parallel()
-	p := newPlane(t, newAuthority(t))
-	mute, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = mute.Close() })
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct{ address, says string }{
-		"nobody listens":  {closed.Addr().String(), "connection refused: nothing listens"},
-		"no such name":    {"plane.invalid:7443", "name not "},
-		"nobody answers":  {mute.Addr().String(), "no answer for 1ms"},
-		"no port at all":  {"127.0.0.1:0", "127.0.0.1:0"},
-		"not of TLS port": {plainPort(t), "no plane: something else than a plane's agent endpoint listens there"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			lines := &lineLog{told: make(chan string, 100)}
-			j := p.joining()
-			j.tries = newTries(slog.New(slog.NewTextHandler(lines, nil)))
-			if name == "nobody answers" {
-				j.tries.quiet = time.Millisecond
-			} else {
-				j.tries.quiet = patience // only what went wrong counts
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			ended := make(chan error, 1)
-			path := filepath.Join(t.TempDir(), "identity.json")
-			go func() {
-				_, err := j.identify(ctx, path, []string{c.address}, p.token("t", "edge-1"), "edge-1")
-				ended <- err
-			}()
-			select {
-			case line := <-lines.told:
-				for _, want := range []string{"level=WARN", "it is tried again", "plane=" + c.address, c.says} {
-					if !strings.Contains(line, want) {
-						t.Errorf("it says %q, want %q", line, want)
-					}
-				}
-			case err := <-ended:
-				t.Fatalf("it gave up without having said a word: %v", err)
-			}
-			cancel()
-			if err := <-ended; err == nil {
-				t.Error("it joined")
-			}
-		})
-	}
-}
-
-// lineLog tells each line that is written to it.
-type lineLog struct{ told chan string }
-
-func (l *lineLog) Write(line []byte) (int, error) {
-	select {
-	case l.told <- string(line):
-	default:
-	}
-	return len(line), nil
-}
-
-// plainPort is one at which somebody speaks without TLS.
-func plainPort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
-			_ = c.Close()
-		}
-	}()
-	return l.Addr().String()
 }

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -87,4 +90,96 @@ func TestTheEndOfAStreamIsSaidInWords(t *testing.T) {
 	if to := leaderOf(explain(standby.Err(), "edge-1")); to != "192.0.2.2:7443" {
 		t.Errorf("the leader is %q", to)
 	}
+}
+
+// TestSaysWhichPlaneItTries: a machine that waits for its plane says so before it has given
+// up on it, why, and only once.
+func TestSaysWhichPlaneItTries(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // it takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() })
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ address, says string }{
+		"nobody listens":  {closed.Addr().String(), "connection refused: nothing listens"},
+		"no such name":    {"plane.invalid:7443", "name not "},
+		"nobody answers":  {mute.Addr().String(), "no answer for 1ms"},
+		"no port at all":  {"127.0.0.1:0", "127.0.0.1:0"},
+		"not of TLS port": {plainPort(t), "no plane: something else than a plane's agent endpoint listens there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lines := &lineLog{told: make(chan string, 100)}
+			j := p.joining()
+			j.tries = newTries(slog.New(slog.NewTextHandler(lines, nil)))
+			if name == "nobody answers" {
+				j.tries.quiet = time.Millisecond
+			} else {
+				j.tries.quiet = patience // only what went wrong counts
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			path := filepath.Join(t.TempDir(), "identity.json")
+			go func() {
+				_, err := j.identify(ctx, path, []string{c.address}, p.token("t", "edge-1"), "edge-1")
+				ended <- err
+			}()
+			select {
+			case line := <-lines.told:
+				for _, want := range []string{"level=WARN", "it is tried again", "plane=" + c.address, c.says} {
+					if !strings.Contains(line, want) {
+						t.Errorf("it says %q, want %q", line, want)
+					}
+				}
+			case err := <-ended:
+				t.Fatalf("it gave up without having said a word: %v", err)
+			}
+			cancel()
+			if err := <-ended; err == nil {
+				t.Error("it joined")
+			}
+		})
+	}
+}
+
+// lineLog tells each line that is written to it.
+type lineLog struct{ told chan string }
+
+func (l *lineLog) Write(line []byte) (int, error) {
+	select {
+	case l.told <- string(line):
+	default:
+	}
+	return len(line), nil
+}
+
+// plainPort is one at which somebody speaks without TLS.
+func plainPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String()
 }

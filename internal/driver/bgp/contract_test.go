@@ -26,10 +26,25 @@ const (
 
 // TestRouters holds the speaker against real routers, one contract for all.
 func TestRouters(t *testing.T) {
+	beside(t, map[string]router{"bird": &bird{}, "frr": &frr{}}, func(t *testing.T, _ string, s site) {
+		for _, c := range contract {
+			t.Run(c.name, func(t *testing.T) {
+				forget(t, s.box)
+				s := s
+				s.T = t
+				c.run(&s)
+			})
+		}
+	})
+}
+
+// beside runs cases beside each of the routers, in a lab with one machine and the router.
+func beside(t *testing.T, routers map[string]router, run func(t *testing.T, name string, s site)) {
+	t.Helper()
 	if err := lab.Supported(); err != nil {
 		t.Skip("needs root: ", err)
 	}
-	for name, r := range map[string]router{"bird": &bird{}, "frr": &frr{}} {
+	for name, r := range routers {
 		t.Run(name, func(t *testing.T) {
 			l, err := lab.Up(t.Context(), lab.Topology{
 				Name:     fmt.Sprintf("bgp-%s-%d", name, os.Getpid()),
@@ -39,12 +54,7 @@ func TestRouters(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = l.Down(context.WithoutCancel(t.Context())) })
-			for _, c := range contract {
-				t.Run(c.name, func(t *testing.T) {
-					forget(t, l.Machine("router"))
-					c.run(&site{T: t, router: r, edge: l.Machine("edge"), box: l.Machine("router")})
-				})
-			}
+			run(t, name, site{T: t, router: r, edge: l.Machine("edge"), box: l.Machine("router")})
 		})
 	}
 }

@@ -21,44 +21,34 @@ import (
 // TestOtherRouters holds the speaker against real speakers that are less often in front of machines than BIRD and FRR.
 // They bring nothing into their kernel here.
 func TestOtherRouters(t *testing.T) {
-	if err := lab.Supported(); err != nil {
-		t.Skip("needs root: ", err)
-	}
-	for name, r := range map[string]router{"openbgpd": &openBGPD{}, "gobgp": &goBGP{}, "exabgp": &exaBGP{}} {
-		t.Run(name, func(t *testing.T) {
-			l, err := lab.Up(t.Context(), lab.Topology{
-				Name:     fmt.Sprintf("bgp-%s-%d", name, os.Getpid()),
-				Machines: []lab.MachineSpec{{Name: "edge"}, {Name: "router"}},
-			}, lab.Options{})
-			if err != nil {
-				t.Fatal(err)
+	routers := map[string]router{"openbgpd": &openBGPD{}, "gobgp": &goBGP{}, "exabgp": &exaBGP{}}
+	beside(t, routers, func(t *testing.T, name string, s site) {
+		for _, c := range []struct {
+			name string
+			run  func(*site)
+			not  []string // routers that cannot
+		}{
+			{"attributes", otherAttributes, nil},
+			{"connects", otherConnects, nil},
+			{"both-connect", otherBoth, nil},
+			{"ttl-security", otherSecurity, nil},
+			{"enhanced-refresh", otherRefresh, []string{"gobgp", "exabgp"}},
+			{"role", otherRole, []string{"gobgp", "exabgp"}},
+			{"ipv6-next-hop", otherNextHop, []string{"openbgpd"}},
+			{"unnumbered", otherUnnumbered, []string{"openbgpd", "exabgp"}},
+			{"restart", otherRestart, nil},
+			{"no-restart", otherNoRestart, nil},
+		} {
+			if slices.Contains(c.not, name) {
+				continue
 			}
-			t.Cleanup(func() { _ = l.Down(context.WithoutCancel(t.Context())) })
-			for _, c := range []struct {
-				name string
-				run  func(*site)
-				not  []string // routers that cannot
-			}{
-				{"attributes", otherAttributes, nil},
-				{"connects", otherConnects, nil},
-				{"both-connect", otherBoth, nil},
-				{"ttl-security", otherSecurity, nil},
-				{"enhanced-refresh", otherRefresh, []string{"gobgp", "exabgp"}},
-				{"role", otherRole, []string{"gobgp", "exabgp"}},
-				{"ipv6-next-hop", otherNextHop, []string{"openbgpd"}},
-				{"unnumbered", otherUnnumbered, []string{"openbgpd", "exabgp"}},
-				{"restart", otherRestart, nil},
-				{"no-restart", otherNoRestart, nil},
-			} {
-				if slices.Contains(c.not, name) {
-					continue
-				}
-				t.Run(c.name, func(t *testing.T) {
-					c.run(&site{T: t, router: r, edge: l.Machine("edge"), box: l.Machine("router")})
-				})
-			}
-		})
-	}
+			t.Run(c.name, func(t *testing.T) {
+				s := s
+				s.T = t
+				c.run(&s)
+			})
+		}
+	})
 }
 
 // knows waits for a route in the router's BGP.
