@@ -30,27 +30,16 @@ func needsRoot(t testing.TB) {
 	}
 }
 
-// programRig is programs and maps of a test's own, and a network namespace with nothing in it.
+// programRig is programs and maps that a test has alone, and a network namespace with nothing in it.
 type programRig struct {
 	bpfObjects
 	t testing.TB
 }
 
-// loadSmall loads the programs with small maps.
+// loadSmall gives the test programs with small, empty maps.
 func loadSmall(t testing.TB) *programRig {
 	t.Helper()
-	spec, err := loadBpf()
-	must(t, err)
-	for _, m := range spec.Maps {
-		if m.Type != ebpf.RingBuf && m.MaxEntries > 4096 {
-			m.MaxEntries = 4096
-		}
-	}
-	k := &programRig{t: t}
-	must(t, spec.LoadAndAssign(&k.bpfObjects, nil))
-	t.Cleanup(func() { _ = k.Close() })
-	must(t, k.Programs.Put(uint32(0), k.BalanceAny))
-	return k
+	return &programRig{bpfObjects: borrow(t), t: t}
 }
 
 // loadAlone is loadSmall on a thread in a network namespace of its own.
