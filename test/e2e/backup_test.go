@@ -12,7 +12,6 @@ import (
 // state back. Machines that joined before go on, and so does kubectl with its old
 // kubeconfig.
 func TestBackupAndRestore(t *testing.T) {
-	t.Parallel()
 	s := newLab(t, "backup", client, edge1, os1, plane)
 	if err := s.start(t.Context(), rig.PlaneOptions{}, "--drain-time", "1s"); err != nil {
 		t.Fatal(err)

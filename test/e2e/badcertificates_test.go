@@ -1,3 +1,4 @@
+//go:debug rsa1024min=0
 package e2e
 
 import (
@@ -70,7 +71,6 @@ func certificates(t *testing.T, a *authority) []certified {
 		return key
 	}
 	rsaKey := func(bits int) *rsa.PrivateKey {
-		t.Setenv("GODEBUG", "rsa1024min=0")
 		key, err := rsa.GenerateKey(rand.Reader, bits)
 		if err != nil {
 			t.Fatal(err)

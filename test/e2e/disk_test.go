@@ -18,7 +18,6 @@ import (
 // TestDiskFull fills the file system under etcd. Writes are refused with the reason,
 // reads and traffic go on, and free space heals it without anybody's help.
 func TestDiskFull(t *testing.T) {
-	t.Parallel()
 	s := newLab(t, "disk", client, edge1, os1, plane)
 	m := s.Lab.Machine(plane.Name)
 	dir, err := m.Dir("plane")

@@ -14,7 +14,6 @@ import (
 // is balanced: before there is anything, with every form of a name, with slips, and with
 // what may not be done.
 func TestAskingAboutFrontends(t *testing.T) {
-	t.Parallel()
 	s := newLab(t, "asking", plane, edge1, os1, client)
 	if err := s.start(t.Context(), rig.PlaneOptions{}); err != nil {
 		t.Fatal(err)

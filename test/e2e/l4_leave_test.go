@@ -15,7 +15,6 @@ import (
 // drains. Flows that come to them through the tunnel go on, kept ones and new ones, until the
 // backends are out; then the kernel is as it was before.
 func TestMachineOfBackendsLeaves(t *testing.T) {
-	t.Parallel()
 	s := newL4(t, "l4-leave")
 	os1s, k8s1s := s.cluster(os1.Name), s.cluster(k8s1.Name)
 	s.awaitFrontend(t, s.web, model.ModeDSRGeneve, model.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")

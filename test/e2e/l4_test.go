@@ -182,7 +182,6 @@ func (s *l4Site) answer(t *testing.T, vip netip.Addr, backends []rig.Backend) {
 // TestBalancedInTheKernel takes a Service of the L4 class through what befalls machines,
 // agents and backends, with connections that must not notice.
 func TestBalancedInTheKernel(t *testing.T) {
-	t.Parallel()
 	s := newL4(t, "l4")
 	os1s, k8s1s := s.cluster(os1.Name), s.cluster(k8s1.Name)
 	s.awaitFrontend(t, s.web, model.ModeDSRGeneve, model.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")

@@ -15,9 +15,9 @@ import (
 // afterwards: with XDP the load balancers find it out through the tunnel, with nftables by the
 // presumed check.
 func TestVanishedMachineTakesItsBackends(t *testing.T) {
+	t.Parallel()
 	for name, plane := range map[string]string{"xdp": "xdp", "nft": "nftables"} {
 		t.Run(plane, func(t *testing.T) {
-			t.Parallel()
 			s := newL4(t, "l4-gone-"+name, "--data-plane", plane)
 			os1s, host := s.cluster(os1.Name), s.Lab.Machine("edge-2")
 			stay, err := s.StartBackends(t.Context(), host, host.Addrs4()[:1], os1s[0].Address.Port())

@@ -23,7 +23,6 @@ var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: 
 // TestStandbyTakesOver runs two planes on one API, that of a third one, and kills the
 // one that leads.
 func TestStandbyTakesOver(t *testing.T) {
-	t.Parallel()
 	one, two := lab.MachineSpec{Name: "plane-1", Role: lab.RolePlane}, lab.MachineSpec{Name: "plane-2", Role: lab.RolePlane}
 	s := newLab(t, "leader", client, edge1, os1, plane, one, two)
 	api, err := s.StartPlane(t.Context(), s.Lab.Machine(plane.Name), rig.PlaneOptions{})

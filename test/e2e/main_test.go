@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -74,6 +75,11 @@ func TestMain(m *testing.M) {
 	lab.MaybeJanitor()
 	var err error
 	if scratch, err = os.MkdirTemp("", "fairlead-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", parallelTests); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -40,13 +40,14 @@ const vipHost = "vip.example.com"
 // gatewayClass is that of the tests' Gateways.
 const gatewayClass = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: fairlead}\nspec: {controllerName: fairlead.dev/gateway}\n"
 
-// routed returns the shared routed lab with everything in order. Tests that use it do
-// not run in parallel.
+// routed returns the shared routed lab with everything in order, when the tests before
+// have done with it. It makes the test a parallel one.
 func routed(t *testing.T) *site {
 	t.Helper()
 	if err := errors.Join(lab.Supported(), router.BIRD.Find()); err != nil {
 		t.Skip(err)
 	}
+	routedLane.enter(t)
 	if sharedRouted == nil {
 		ctx := context.Background()
 		outside, way := client, lab.MachineSpec{Name: "router", Role: lab.RoleRouter, Segments: []string{lab.SegmentEdges, lab.SegmentClients}}

@@ -53,7 +53,6 @@ func ejectors(r model.BackendStatus) (names []string) {
 // balancers of its Service do without. It comes back everywhere when the proxies have it
 // back.
 func TestProxiesHaveAVote(t *testing.T) {
-	t.Parallel()
 	s := newLab(t, "passive", plane, edge1, edge2, lab.MachineSpec{Name: "edge-3", Role: lab.RoleEdge}, os1, client)
 	if err := s.start(t.Context(), rig.PlaneOptions{}); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,6 @@ func (s *site) keptRevision(t *testing.T, m *lab.Machine) (newest model.Revision
 // first has sent. Killed again while routing is frozen, it comes back with the same state,
 // and endpoints go on.
 func TestRollbackPastAPlanesDeath(t *testing.T) {
-	t.Parallel()
 	s := newLab(t, "rollback", client, edge1, os1, plane)
 	if err := s.start(t.Context(), rig.PlaneOptions{}); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,7 @@ var (
 )
 
 // newLab brings up a lab that goes with the test, with nothing running in it but
-// backends.
+// backends. It makes the test a parallel one.
 func newLab(t *testing.T, name string, machines ...lab.MachineSpec) *site {
 	t.Helper()
 	return newLabOf(t, lab.Topology{Name: name, Machines: machines})
@@ -62,6 +62,7 @@ func newLabOf(t *testing.T, topology lab.Topology) *site {
 	if err := lab.Supported(); err != nil {
 		t.Skip(err)
 	}
+	enterOwn(t)
 	s, err := buildLab(t.Context(), topology)
 	if err != nil {
 		t.Fatal(err)
@@ -150,12 +151,14 @@ func (s *site) connect() error {
 // the examples applied.
 var sharedSite *site
 
-// shared returns the shared lab. Tests that use it do not run in parallel.
+// shared returns the shared lab, when the tests before have done with it. It makes the
+// test a parallel one.
 func shared(t *testing.T) *site {
 	t.Helper()
 	if err := lab.Supported(); err != nil {
 		t.Skip(err)
 	}
+	sharedLane.enter(t)
 	if sharedSite == nil {
 		ctx := context.Background()
 		s, err := buildLab(ctx, lab.Topology{Name: "shared", Machines: []lab.MachineSpec{client, edge1, edge2, k8s1, os1, plane, newcomer}})

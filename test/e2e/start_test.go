@@ -16,7 +16,6 @@ import (
 // TestKillPlaneWhileItStarts kills a plane at different moments of its first start. The
 // next one begins where it was, and the last one serves.
 func TestKillPlaneWhileItStarts(t *testing.T) {
-	t.Parallel()
 	s := newLab(t, "start", plane)
 	m := s.Lab.Machine(plane.Name)
 	dir, err := m.Dir("plane")

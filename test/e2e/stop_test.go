@@ -113,7 +113,6 @@ func TestStopWithDrain(t *testing.T) {
 // TestUpAndInterrupt runs everything in one process, uses it, interrupts it, and starts
 // it again.
 func TestUpAndInterrupt(t *testing.T) {
-	t.Parallel()
 	home := lab.MachineSpec{Name: "home"}
 	s := newLab(t, "up", client, home, os1)
 	m := s.Lab.Machine(home.Name)
