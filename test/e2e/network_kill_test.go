@@ -191,6 +191,7 @@ func (s *site) usualUpstream(t *testing.T) {
 func TestRouterRestarts(t *testing.T) {
 	s := routed(t)
 	const refused = "the connection is refused: let the router's BGP listen on this address and port, and accept this machine as a neighbour"
+	// Where the session was lost more than once, the message says that, too.
 	for name, c := range map[string]struct {
 		end             func()
 		reason, message string
@@ -199,7 +200,7 @@ func TestRouterRestarts(t *testing.T) {
 			if err := upstream.Stop(t.Context()); err != nil {
 				t.Error(err)
 			}
-		}, "Notified", "peer upstream (…): it is shut down for us (NOTIFICATION 6/2): enable the session at the router; since then: " + refused},
+		}, "Notified", "peer upstream (…): it is shut down for us (NOTIFICATION 6/2): enable the session at the router…; since then: " + refused},
 		"killed": {func() { upstream.Kill() }, "Refused", "peer upstream (…): " + refused},
 	} {
 		t.Run(name, func(t *testing.T) {
