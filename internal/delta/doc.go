@@ -20,6 +20,9 @@
 //   - A refused response is halved until the refused resource stands alone. Only
 //     that one stays behind, at the version that the client last accepted, until
 //     it changes.
+//   - A client that is told a version of a type that is held back (Options.Last) lacks nothing
+//     of other types that is of that version's revision or older, but what it refused. Changes that
+//     never pause do not keep it from being told.
 //   - The work of a change is proportional to the changed names times their
 //     subscribers. A wildcard subscriber costs memory only for the names that it
 //     has not yet acknowledged; an explicit one for every name it asked for.

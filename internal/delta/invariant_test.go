@@ -26,7 +26,17 @@ func verify(st *Stream) error {
 				grouped[it]++
 			}
 		}
+		listed := map[debt]bool{}
+		for _, d := range s.debts {
+			listed[d] = true
+		}
 		for name, it := range s.items {
+			if (it.needed || it.inFlight) && len(st.options.Last) > 0 && !listed[debt{it.owed, it}] {
+				return fmt.Errorf("%s %s: lacks something since %s, which is not listed", s.typ, name, it.owed)
+			}
+			if len(it.past) > 0 && (!it.needed || st.rank(s) < 0 || it.past[len(it.past)-1].entry != it.want) {
+				return fmt.Errorf("%s %s: past versions of an item that waits for nothing", s.typ, name)
+			}
 			if it.name != name || it.dropped {
 				return fmt.Errorf("%s %s: wrong item %+v", s.typ, name, it)
 			}

@@ -27,11 +27,25 @@ type item struct {
 	force    bool // send even what the client holds
 	dropped  bool // no longer part of its subscription
 
+	// Of an item that is needed or in flight: the client lacks something of owed, and perhaps
+	// of later revisions. The zero revision is before all. next is the first revision that
+	// changed the name since what is in flight was sent; zero: none.
+	owed, next Revision
+	// past are what want was, oldest first, of an item of a type that is held back: since the
+	// version sent last, with the revision of each.
+	past []version
+
 	needed  bool // there is something to send
 	queued  bool // is in the subscription's queue
 	grouped bool // is in one of the subscription's retry groups
 
 	watches []*watch // one a layer, of an explicit item
+}
+
+// version is what a name was from a revision on.
+type version struct {
+	revision Revision
+	entry    *entry
 }
 
 type refusal struct {

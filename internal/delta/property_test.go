@@ -147,6 +147,15 @@ type world struct {
 	place  int
 	rev    uint64
 	woken  bool
+	// was is what each name was, and from which revision on.
+	was map[Type]map[string][]versionAt
+	// early counts what was sent of the last type while others were not settled.
+	early int
+}
+
+type versionAt struct {
+	rev     uint64
+	version string
 }
 
 func (w *world) options() Options {
@@ -185,7 +194,10 @@ func (w *world) send() {
 		return
 	}
 	if Type(resp.GetTypeUrl()) == typeLast && !settled {
-		w.t.Fatal("the last type was sent before the others were settled")
+		w.early++
+		for _, r := range resp.GetResources() {
+			w.reached(r.GetVersion())
+		}
 	}
 	for _, on := range w.client.toClient {
 		if on.GetTypeUrl() == resp.GetTypeUrl() {
@@ -193,6 +205,57 @@ func (w *world) send() {
 		}
 	}
 	w.client.toClient = append(w.client.toClient, resp)
+}
+
+// reached checks that the client lacks nothing of the revision of a version of the last type:
+// what it holds was true at that revision or later.
+func (w *world) reached(last string) {
+	w.t.Helper()
+	var rev uint64
+	if _, err := fmt.Sscanf(strings.TrimLeft(last, "badgo"), "%d", &rev); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, t := range []Type{typeA, typeB} {
+		m := w.client.typ(t)
+		asks := func(r *discoveryv3.DeltaDiscoveryRequest) bool {
+			return Type(r.GetTypeUrl()) == t && len(r.GetResourceNamesSubscribe())+len(r.GetResourceNamesUnsubscribe()) > 0
+		}
+		if !m.opened || !w.stream.Subscribed(t) || slices.ContainsFunc(w.client.toServer, asks) {
+			continue // the stream does not know yet what it follows
+		}
+		for name, was := range w.was[t] {
+			ok := !m.follows(name)
+			for i, v := range was {
+				later := i+1 == len(was) || was[i+1].rev > rev
+				ok = ok || later && (v.version == m.held[name] || strings.HasPrefix(v.version, "bad"))
+			}
+			if !ok {
+				w.t.Fatalf("told %q, but the client holds %q of %s %s, which was %v", last, m.held[name], t, name, was)
+			}
+		}
+	}
+}
+
+// note keeps what the names are now.
+func (w *world) note() {
+	for _, t := range []Type{typeA, typeB} {
+		for _, plain := range modelNames {
+			for name, set := range map[string]*Set{plain: w.shared[w.place], "own-" + plain: w.own} {
+				r, _ := set.Get(t, name)
+				was := w.was[t][name]
+				if len(was) == 0 {
+					was = []versionAt{{}}
+				}
+				if was[len(was)-1].version != r.Version {
+					was = append(was, versionAt{w.rev, r.Version})
+				}
+				if w.was[t] == nil {
+					w.was[t] = map[string][]versionAt{}
+				}
+				w.was[t][name] = was
+			}
+		}
+	}
 }
 
 var modelNames = []string{"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"}
@@ -215,9 +278,13 @@ func (w *world) update() {
 		default:
 			c.Resource = text(c.Name, fmt.Sprintf("good%d", w.rng.IntN(4)))
 		}
+		if c.Resource != nil && c.Type == typeLast { // it says which revision it is of
+			c.Resource = text(c.Name, strings.TrimRight(c.Resource.Version, "0123456789")+fmt.Sprint(w.rev))
+		}
 		changes = append(changes, c)
 	}
 	set.Update(Revision{1, w.rev}, changes)
+	w.note()
 }
 
 func (w *world) names() []string {
@@ -252,8 +319,10 @@ func (w *world) step() {
 		w.woken = false
 		w.client.reconnect()
 	case n < 36:
+		w.rev++
 		w.place = 1 - w.place
 		w.stream.SetLayers(w.shared[w.place], w.own)
+		w.note()
 	case n < 55:
 		if len(w.client.toServer) > 0 {
 			w.receive()
@@ -340,7 +409,7 @@ func TestClientConverges(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, uint64(seed)))
 			w := &world{
 				t: t, rng: rng, own: NewSet(), shared: [2]*Set{NewSet(), NewSet()},
-				client: &modelClient{rng: rng, types: map[Type]*modelType{}},
+				client: &modelClient{rng: rng, types: map[Type]*modelType{}}, was: map[Type]map[string][]versionAt{},
 			}
 			w.stream = NewStream(w.options(), w.shared[0], w.own)
 			for range 4 {

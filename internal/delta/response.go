@@ -8,31 +8,41 @@ import (
 
 // respond makes the next response of a sendable subscription.
 func (s *subscription) respond() *discoveryv3.DeltaDiscoveryResponse {
+	items := s.take()
+	resp := s.response()
+	for _, it := range items {
+		it.needed, it.past, it.next = false, nil, Revision{}
+		s.needed--
+		put(resp, it, it.want)
+	}
+	s.greet = false
+	s.outstanding = &response{nonce: resp.Nonce, items: items}
+	return resp
+}
+
+// response is an empty one.
+func (s *subscription) response() *discoveryv3.DeltaDiscoveryResponse {
 	st := s.stream
 	for _, layer := range st.layers {
 		if layer.revision.Compare(st.revision) > 0 {
 			st.revision = layer.revision
 		}
 	}
-	items := s.take()
-	resp := &discoveryv3.DeltaDiscoveryResponse{
+	return &discoveryv3.DeltaDiscoveryResponse{
 		SystemVersionInfo: st.revision.String(),
 		TypeUrl:           string(s.typ),
 		Nonce:             s.nextNonce(),
 	}
-	for _, it := range items {
-		it.inFlight, it.sent, it.force = true, it.want.version(), false
-		it.needed = false
-		s.needed--
-		if it.want != nil {
-			resp.Resources = append(resp.Resources, it.want.wire)
-		} else {
-			resp.RemovedResources = append(resp.RemovedResources, it.name)
-		}
+}
+
+// put adds an item to a response, as e has it.
+func put(resp *discoveryv3.DeltaDiscoveryResponse, it *item, e *entry) {
+	it.inFlight, it.sent, it.force = true, e.version(), false
+	if e != nil {
+		resp.Resources = append(resp.Resources, e.wire)
+	} else {
+		resp.RemovedResources = append(resp.RemovedResources, it.name)
 	}
-	s.greet = false
-	s.outstanding = &response{nonce: resp.Nonce, items: items}
-	return resp
 }
 
 // take removes the items of the next response from the retry groups, or, when
@@ -89,6 +99,7 @@ func (s *subscription) accepted(out *response) {
 		it.known, it.have = true, it.sent
 		s.stream.events = append(s.stream.events, s.event(it.name, it.sent, nil))
 		s.settle(it)
+		s.pay(it)
 	}
 }
 
@@ -106,6 +117,7 @@ func (s *subscription) refused(out *response, message string) {
 		s.refusals[it] = struct{}{}
 		s.stream.events = append(s.stream.events, s.event(it.name, it.sent, it.refusal))
 		s.settle(it)
+		s.pay(it)
 		return
 	}
 	for _, it := range live {

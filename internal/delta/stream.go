@@ -21,10 +21,14 @@ const (
 
 // Options of a Stream. The zero value is useful.
 type Options struct {
-	// Last are types that are held back until every other subscribed type is
-	// settled, each also until those before it in this list are. A client
-	// subscribes to them after everything else.
+	// Last are types that are held back: the client is sent a version only when it
+	// has answered about everything of every other type that is of that version's
+	// revision or older, and about the types before it in this list. While newer
+	// changes go on it is sent older versions, so that a stream that never comes to
+	// rest never stays without one. A client subscribes to them after everything else.
 	Last []Type
+	// Floor is the revision that such an older version must not be before.
+	Floor Revision
 	// MaxResponseBytes splits larger responses; a single larger resource
 	// travels alone. Zero means DefaultMaxResponseBytes.
 	MaxResponseBytes int
@@ -151,8 +155,15 @@ func (st *Stream) admit(req *discoveryv3.DeltaDiscoveryRequest) (*subscription, 
 // with the Set and must not be changed.
 func (st *Stream) Next() *discoveryv3.DeltaDiscoveryResponse {
 	for _, sub := range st.subs {
-		if sub.sendable() && !st.held(sub) {
+		if !sub.sendable() {
+			continue
+		}
+		limit, held := st.limit(sub)
+		if !held {
 			return sub.respond()
+		}
+		if resp := sub.respondBefore(limit); resp != nil {
+			return resp
 		}
 	}
 	st.awake = false
@@ -249,19 +260,25 @@ func (st *Stream) Refusals() []Event {
 	return events
 }
 
-// held says whether sub is one of Last and something before it is not settled.
-func (st *Stream) held(sub *subscription) bool {
-	rank := slices.Index(st.options.Last, sub.typ)
+// rank is the place of a type that is held back; negative: it is not.
+func (st *Stream) rank(sub *subscription) int { return slices.Index(st.options.Last, sub.typ) }
+
+// limit is since when the client lacks something that comes before sub; held is false
+// when it lacks nothing, or sub waits for nothing.
+func (st *Stream) limit(sub *subscription) (limit Revision, held bool) {
+	rank := st.rank(sub)
 	if rank < 0 {
-		return false
+		return Revision{}, false
 	}
 	for _, other := range st.subs {
-		r := slices.Index(st.options.Last, other.typ)
-		if (r < 0 || r < rank) && !other.settled() {
-			return true
+		if r := st.rank(other); r >= rank {
+			continue
+		}
+		if since, lacks := other.oldest(); lacks && (!held || since.Compare(limit) < 0) {
+			limit, held = since, true
 		}
 	}
-	return false
+	return limit, held
 }
 
 // poke wakes the owner if there is something to send and it may not know.
@@ -270,7 +287,10 @@ func (st *Stream) poke() {
 		return
 	}
 	for _, sub := range st.subs {
-		if sub.sendable() && !st.held(sub) {
+		if !sub.sendable() {
+			continue
+		}
+		if limit, held := st.limit(sub); !held || sub.canBefore(limit) {
 			st.awake = true
 			st.options.Wake()
 			return

@@ -24,6 +24,7 @@ type subscription struct {
 	retry    [][]*item // parts of refused responses, each its own response, first
 	needed   int
 	refusals map[*item]struct{}
+	debts    debts
 
 	outstanding *response
 }
@@ -206,8 +207,10 @@ func (s *subscription) changed(set *Set, name string, old *entry) {
 		it = s.track(name)
 		it.known, it.have = true, s.stream.before(s.typ, name, set, old).version()
 	}
+	owed := it.needed || it.inFlight
 	it.want = s.stream.lookup(s.typ, name)
 	s.settle(it)
+	s.indebt(it, set.revision, owed)
 	s.stream.poke()
 }
 
@@ -230,6 +233,7 @@ func (s *subscription) relayer(old []*Set) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.items)) {
 		it := s.items[name]
+		it.past = nil // of other sets
 		if it.explicit {
 			s.detach(it)
 			s.attach(it)
@@ -299,6 +303,9 @@ func (s *subscription) settle(it *item) {
 		it.needed = needed
 		if needed {
 			s.needed++
+			if !it.inFlight {
+				s.owe(it, Revision{})
+			}
 		} else {
 			s.needed--
 		}

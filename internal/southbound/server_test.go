@@ -36,10 +36,17 @@ func TestViewThenCheckpoint(t *testing.T) {
 	if text != "a a=2@1/2" {
 		t.Fatalf("received %s", text)
 	}
-	// The checkpoint waits for the ack, and then says the newest revision.
+	// The checkpoint waits for the ack, and then says the revision that is reached: the next
+	// change is under way already.
 	r.publish(1, 3, Update{Machine: map[string][]delta.Change{"edge-1": changes(typeA, "c=1")}})
 	s.ack(resp)
-	s.expect("a c=1@1/3")
+	resp, text = s.next()
+	if text != "a c=1@1/3" {
+		t.Fatalf("received %s", text)
+	}
+	s.expect("Checkpoint 1/2@1/3")
+	r.wait("what is reached", "edge-1", func(m MachineState) bool { return m.Delivered == delta.Revision{Epoch: 1, Number: 2} })
+	s.ack(resp)
 	s.expect("Checkpoint 1/3@1/3")
 	r.wait("the checkpoint", "edge-1", func(m MachineState) bool { return m.Delivered == delta.Revision{Epoch: 1, Number: 3} })
 }

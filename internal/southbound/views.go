@@ -22,6 +22,9 @@ const checkpointType delta.Type = agentv1.CheckpointType
 // ErrStale is the class of publications that are not after the last one.
 var ErrStale = errors.New("stale revision")
 
+// maxWaiting bounds the revisions that are remembered of a machine that does not follow.
+const maxWaiting = 256
+
 // Update is what one publication changes. Resources of a shared view and of a
 // machine that is placed on it must not have type and name in common.
 type Update struct {
@@ -52,7 +55,10 @@ type machineView struct {
 	viewID ViewID
 	view   *view // nil: not placed
 	wanted delta.Revision
-	feeds  map[*feed]struct{}
+	// waiting are the revisions that concerned it since its last stream began, and that it
+	// has not said that it runs; oldest first.
+	waiting []delta.Revision
+	feeds   map[*feed]struct{}
 }
 
 // NewViews returns Views without any resource or machine.
@@ -122,7 +128,27 @@ func (m *machineView) mark(rev delta.Revision) error {
 	}
 	m.own.Update(rev, []delta.Change{{Type: checkpointType, Name: checkpoint.Name, Resource: &checkpoint}})
 	m.wanted = rev
+	if len(m.feeds) > 0 {
+		if len(m.waiting) == maxWaiting {
+			m.waiting = slices.Clone(m.waiting[maxWaiting/2:])
+		}
+		m.waiting = append(m.waiting, rev)
+	}
 	return nil
+}
+
+// Reached takes what a machine runs and returns the oldest revision that concerned it and
+// that it had not reached before; false: there is none.
+func (v *Views) Reached(machine string, applied delta.Revision) (delta.Revision, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	m := v.machines[machine]
+	if m == nil || len(m.waiting) == 0 || m.waiting[0].Compare(applied) > 0 {
+		return delta.Revision{}, false
+	}
+	oldest := m.waiting[0]
+	m.waiting = slices.DeleteFunc(m.waiting, func(r delta.Revision) bool { return r.Compare(applied) <= 0 })
+	return oldest, true
 }
 
 // place moves a machine; its streams then need the differences only.
@@ -270,6 +296,7 @@ func (v *Views) open(machine string, floor delta.Revision) (*feed, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	m := v.machine(machine)
+	m.waiting = nil
 	if m.view != nil && m.wanted.Compare(floor) < 0 && floor.Compare(v.revision) <= 0 {
 		if err := m.mark(v.revision); err != nil {
 			return nil, err
@@ -277,7 +304,7 @@ func (v *Views) open(machine string, floor delta.Revision) (*feed, error) {
 	}
 	f := &feed{views: v, machine: m, wake: make(chan struct{}, 1), floor: floor}
 	f.stream = delta.NewStream(delta.Options{
-		Last: []delta.Type{checkpointType},
+		Last: []delta.Type{checkpointType}, Floor: floor,
 		Wake: f.signal,
 	}, f.machine.layers()...)
 	f.machine.feeds[f] = struct{}{}
@@ -332,9 +359,19 @@ func (f *feed) next(epoch uint64) (*discoveryv3.DeltaDiscoveryResponse, outcome)
 	}
 	resp := f.stream.Next()
 	if resp.GetTypeUrl() == agentv1.CheckpointType && len(resp.GetResources()) > 0 {
-		f.checkpoint.version, f.checkpoint.revision = resp.GetResources()[0].GetVersion(), f.machine.wanted
+		f.checkpoint.version, f.checkpoint.revision = resp.GetResources()[0].GetVersion(), revisionOf(resp.GetResources()[0])
 	}
 	return resp, f.outcome()
+}
+
+// revisionOf is what a checkpoint says: while changes go on, an older one than the machine's
+// newest.
+func revisionOf(r *discoveryv3.Resource) delta.Revision {
+	var c agentv1.Checkpoint
+	if err := r.GetResource().UnmarshalTo(&c); err != nil {
+		return delta.Revision{} // none of ours
+	}
+	return delta.Revision{Epoch: c.GetEpoch(), Number: c.GetRevision()}
 }
 
 func (f *feed) outcome() outcome {
