@@ -64,6 +64,7 @@ type loop struct {
 	endTerm   context.CancelFunc    // of the status writer's term; nil while it may not write
 	blinded   map[model.Object]bool // pools that wait until every kind of owner can be read
 	recount   bool                  // the metrics of objects and machines are stale
+	published []publication         // the last ones
 }
 
 func newLoop(p *Plane) *loop {
@@ -325,6 +326,7 @@ func (l *loop) publish(rev delta.Revision, u southbound.Update) {
 		return
 	}
 	l.rev = rev
+	l.timePublished(rev)
 	l.recount = true
 	l.plane.metrics.revision.Set(float64(rev.Number))
 }
@@ -419,7 +421,9 @@ func (l *loop) beat() {
 // refresh looks at one machine again and notes the objects that this concerns.
 func (l *loop) refresh(name string) {
 	l.recount = true
-	maps.Copy(l.due, l.tracker.machine(name, l.standing(name)))
+	now := l.standing(name)
+	l.timeApplied(name, now)
+	maps.Copy(l.due, l.tracker.machine(name, now))
 	l.followMachine(name)
 	l.followChecker(name)
 }

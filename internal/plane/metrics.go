@@ -38,12 +38,17 @@ type metrics struct {
 	stapled      prometheus.Gauge
 	writes       *prometheus.CounterVec // kind, result
 	writesQueued prometheus.GaugeFunc
+	writesAsked  prometheus.GaugeFunc
+	writeWait    prometheus.Histogram
+	writeTime    prometheus.Histogram
+	applied      prometheus.Histogram
 	sourceFaults prometheus.GaugeFunc
 }
 
 // newMetrics registers the metrics. A registry takes one plane.
-func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, queued, asked, faults func() float64) (*metrics, error) {
 	seconds := prometheus.ExponentialBuckets(0.00005, 4, 10) // 50 us to 13 s
+	human := prometheus.ExponentialBuckets(0.005, 2, 14)     // 5 ms to 41 s
 	m := &metrics{
 		leading: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "leading", Help: "1 while this plane leads and serves agents.",
@@ -121,6 +126,19 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 		writesQueued: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_queued", Help: "Statuses that wait to be written.",
 		}, queued),
+		writesAsked: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_under_way", Help: "Status writes that the API has not answered yet.",
+		}, asked),
+		writeWait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_wait_seconds", Help: "Time that a status waited to be written since it was due.", Buckets: human,
+		}),
+		writeTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_write_seconds", Help: "Time that the API took for a status, with what a conflict cost.", Buckets: human,
+		}),
+		applied: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "applied_seconds",
+			Help: "Time from the publication of a revision until a machine that it concerns reports that it runs it; of each report the oldest counts.", Buckets: human,
+		}),
 		sourceFaults: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "source_kinds_failing", Help: "Kinds that the API does not answer for at the moment.",
 		}, faults),
@@ -130,7 +148,7 @@ func newMetrics(r prometheus.Registerer, queued, faults func() float64) (*metric
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
-		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.writesAsked, m.writeWait, m.writeTime, m.applied, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

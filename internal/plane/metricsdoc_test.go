@@ -9,8 +9,9 @@ import (
 )
 
 func TestMetricsAreDocumented(t *testing.T) {
+	zero := func() float64 { return 0 }
 	metricstest.Documented(t, func(r prometheus.Registerer) error {
-		_, err := newMetrics(r, func() float64 { return 0 }, func() float64 { return 0 })
+		_, err := newMetrics(r, zero, zero, zero)
 		return err
 	}, "fairlead_plane_")
 }

@@ -177,6 +177,7 @@ func New(c Config) (*Plane, error) {
 	}
 	p.metrics, err = newMetrics(c.Registerer,
 		func() float64 { return float64(p.writer.pending()) },
+		func() float64 { return float64(p.writer.underWay()) },
 		func() float64 { return float64(len(p.source.Trouble())) })
 	if err != nil {
 		return nil, err
@@ -184,6 +185,10 @@ func New(c Config) (*Plane, error) {
 	p.writer = newStatusWriter(p.client, c.StatusRate, c.Log, c.statusNow, c.Random, func(kind string, o outcome) {
 		p.metrics.writes.WithLabelValues(kind, string(o)).Inc()
 	})
+	p.writer.timed = func(waited, took time.Duration) {
+		p.metrics.writeWait.Observe(waited.Seconds())
+		p.metrics.writeTime.Observe(took.Seconds())
+	}
 	p.writer.after = c.statusAfter
 	p.standing = newInfrastructure(p.client, c.Log)
 	var v vault = &fileVault{path: c.HistoryFile, may: c.MayWrite}

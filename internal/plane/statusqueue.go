@@ -209,7 +209,8 @@ func (q *statusQueue) forget(o model.Object) {
 // statusJob is a status whose turn it is.
 type statusJob struct {
 	statusWrite
-	entry *statusEntry
+	entry  *statusEntry
+	waited time.Duration // since it was due
 }
 
 // next takes the status whose turn it is; finish must follow. Without one, wait is how
@@ -237,7 +238,7 @@ func (q *statusQueue) next(now time.Time) (job statusJob, wait time.Duration, ok
 		e.laned = false
 		switch {
 		case is:
-			job, e.busy = statusJob{*e.want, e}, true
+			job, e.busy = statusJob{*e.want, e, now.Sub(e.due)}, true
 			q.setWant(e, nil)
 			return job, 0, true
 		case e.want != nil: // withdrawn, and offered again for later

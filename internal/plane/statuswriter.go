@@ -64,18 +64,20 @@ type statusWriter struct {
 	after  func(time.Duration) (elapsed <-chan time.Time, stop func())
 	random func() float64
 	count  func(kind string, o outcome)
-	wake   chan struct{} // something was offered or finished
+	timed  func(waited, took time.Duration) // of a status: for its turn, and by the API
+	wake   chan struct{}                    // something was offered or finished
 
 	mu      sync.Mutex
 	enabled context.Context // of the term that may write; nil while there is none
 	queue   *statusQueue
 	away    int // failures in a row
+	busy    int // writes under way
 }
 
 func newStatusWriter(c client.Client, perSecond float64, log *slog.Logger, now func() time.Time, random *rand.Rand, count func(string, outcome)) *statusWriter {
 	var mu sync.Mutex
 	return &statusWriter{
-		client: c, log: log, now: now, count: count,
+		client: c, log: log, now: now, count: count, timed: func(time.Duration, time.Duration) {},
 		after: after,
 		random: func() float64 {
 			mu.Lock()
@@ -189,6 +191,20 @@ func (w *statusWriter) forget(o model.Object) {
 	w.queue.forget(o)
 }
 
+// begin counts a write that is under way, or not any more.
+func (w *statusWriter) begin(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy += n
+}
+
+// underWay is how many writes the API has not answered.
+func (w *statusWriter) underWay() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.busy
+}
+
 // pending is how many statuses wait to be written.
 func (w *statusWriter) pending() int {
 	w.mu.Lock()
@@ -200,7 +216,11 @@ func (w *statusWriter) write(ctx, term context.Context, job statusJob) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	defer context.AfterFunc(term, cancel)()
+	w.begin(1)
+	began := w.now()
 	a, err := w.update(ctx, job.statusWrite)
+	w.timed(job.waited, w.now().Sub(began))
+	w.begin(-1)
 	w.count(job.Object.Kind, a.outcome)
 	w.mu.Lock()
 	defer w.mu.Unlock()

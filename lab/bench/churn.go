@@ -114,23 +114,38 @@ func (b *churnBench) await(ctx context.Context) error {
 // watch follows the Gateway and the routes.
 func (b *churnBench) watch(ctx context.Context) error {
 	for _, resource := range []schema.GroupVersionResource{gatewaysResource, httpRoutes} {
-		w, err := b.api.Resource(resource).Namespace("default").Watch(ctx, metav1.ListOptions{})
+		var at string
+		begin := func() (watch.Interface, error) {
+			return b.api.Resource(resource).Namespace("default").Watch(ctx, metav1.ListOptions{ResourceVersion: at})
+		}
+		w, err := begin()
 		if err != nil {
 			return err
 		}
 		go func() {
-			for e := range w.ResultChan() {
-				b.see(e)
+			// An API that is busy ends the watches of those who read too slowly.
+			for ; err == nil; w, err = begin() {
+				for e := range w.ResultChan() {
+					if at = b.see(e); at == "" {
+						break
+					}
+				}
+				w.Stop()
 			}
 		}()
 	}
 	return nil
 }
 
-func (b *churnBench) see(e watch.Event) {
+// see takes an event and returns from where the watch goes on; empty is from what there is.
+func (b *churnBench) see(e watch.Event) (at string) {
 	o, is := e.Object.(*unstructured.Unstructured)
-	if !is || e.Type == watch.Deleted {
-		return
+	if !is || e.Type == watch.Error {
+		return ""
+	}
+	at = o.GetResourceVersion()
+	if e.Type == watch.Deleted {
+		return at
 	}
 	now := b.Now()
 	b.mu.Lock()
@@ -139,7 +154,7 @@ func (b *churnBench) see(e watch.Event) {
 		if b.programmed[o.GetName()].IsZero() && programmed(o.Object) {
 			b.programmed[o.GetName()] = now
 		}
-		return
+		return at
 	}
 	attached, _, _ := unstructured.NestedInt64(listenerOf(o, "http"), "attachedRoutes")
 	if n := len(b.counts); n == 0 || b.counts[n-1].routes != int(attached) {
@@ -148,6 +163,7 @@ func (b *churnBench) see(e watch.Event) {
 	if b.secret.IsZero() && isTrue(listenerOf(o, "late"), "Programmed") {
 		b.secret = now
 	}
+	return at
 }
 
 // listenerOf is the status of a Gateway's listener, nil if it has none.
