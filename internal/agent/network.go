@@ -104,6 +104,7 @@ type announcer struct {
 	ready    map[netip.Addr]bool      // VIPs that could be announced when they were looked at last
 	partly   map[netip.Addr]time.Time // since when the proxy serves some of a VIP's listeners only
 	since    map[netip.Addr]model.VIPObserved
+	awaiting map[netip.Addr]*awaiting
 	trouble  error // of the loopback
 }
 
@@ -113,7 +114,7 @@ func newAnnouncer(c Config, s *state, changed func()) *announcer {
 		news: make(chan struct{}, 1),
 		vips: map[string]model.VIP{}, peers: map[string]model.Peer{}, secrets: map[string]string{},
 		gone: map[netip.Addr]time.Time{}, withheld: map[netip.Addr]string{}, since: map[netip.Addr]model.VIPObserved{},
-		lacks: map[netip.Addr]string{}, ready: map[netip.Addr]bool{}, partly: map[netip.Addr]time.Time{},
+		lacks: map[netip.Addr]string{}, ready: map[netip.Addr]bool{}, partly: map[netip.Addr]time.Time{}, awaiting: map[netip.Addr]*awaiting{},
 	}
 	if a.parts.Changed == nil {
 		a.parts.Changed = make(chan struct{}, 1)
@@ -141,6 +142,7 @@ func (a *announcer) take(c delta.Change) error {
 			delete(a.since, gone)
 			delete(a.ready, gone)
 			delete(a.partly, gone)
+			delete(a.awaiting, gone)
 			delete(a.vips, c.Name)
 			a.balancer.holds(c.Name, nil)
 		case typePeer:
@@ -307,6 +309,9 @@ func (a *announcer) obstacle(v model.VIP, unready string, listening map[string]s
 		delete(a.partly, v.Address)
 	} else if again = a.waitForRest(v.Address, now); again <= 0 {
 		a.lacks[v.Address], why = lacks, ""
+	}
+	if waits, left := a.awaits(v, now); why == "" && waits != "" {
+		why, again = waits, left
 	}
 	switch {
 	case a.drained:

@@ -24,6 +24,9 @@ type VIP struct {
 	// Interfaces on which an owner answers; empty is every one that has an address in
 	// the VIP's network, or else the one of the default route (Mode AnnounceL2).
 	Interfaces []string `json:"interfaces,omitempty"`
+	// Awaited are machines, sorted, whose kernels are not ready for the flows that routers move to
+	// the machine once it announces the VIP, which is new there; the machine may be one of them.
+	Awaited []string `json:"awaited,omitempty"`
 }
 
 // Prefix is the host route of the VIP: /32 or /128.

@@ -60,6 +60,7 @@ type fakeAgent struct {
 	// observes changes what it says of a frontend that it has; nil: it balances all whose
 	// VIP it has.
 	observes func(*model.FrontendObserved)
+	takes    func()                  // called with the lock held when it has taken something
 	flows    []model.Flow            // its flow table
 	counted  []model.FrontendFigures // its figures
 	asked    chan *agentv1.Instruction
@@ -167,7 +168,7 @@ func (a *fakeAgent) renew(address string) error {
 }
 
 // wanted are the types that an agent subscribes to, the checkpoint last.
-var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoints, typeListener, typeScope, typeRoutes, agentv1.NodeType, agentv1.FrontendBackendsType, agentv1.FrontendType, agentv1.CheckType, agentv1.CheckpointType}
+var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoints, typeListener, typeScope, typeRoutes, agentv1.NodeType, agentv1.FrontendBackendsType, agentv1.FrontendType, agentv1.CheckType, agentv1.VipType, agentv1.CheckpointType}
 
 // connect opens both streams and keeps them until the returned function is called or
 // the plane ends them.
@@ -261,6 +262,9 @@ func (a *fakeAgent) accept(resp *discoveryv3.DeltaDiscoveryResponse) error {
 	for _, name := range resp.GetRemovedResources() {
 		delete(a.held[typ], name)
 		a.received[typ]++
+	}
+	if a.takes != nil {
+		a.takes()
 	}
 	signal(a.changed)
 	return nil

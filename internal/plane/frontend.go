@@ -48,6 +48,7 @@ type frontendEntry struct {
 	resource *delta.Resource
 	list     *delta.Resource
 	at       []string       // the machines that have it, sorted
+	machines []string       // those that have its VIP, as published
 	since    delta.Revision // of the last publication but of backends
 }
 
@@ -155,10 +156,11 @@ func (f *frontends) restart(rev delta.Revision) {
 func (l *loop) rebalance() {
 	f := l.frontends
 	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}}
+	l.welcome()
 	for v, changes := range l.judgeHealth() {
 		update.Shared[southbound.ViewID(v)] = changes
 	}
-	if len(f.stale)+len(f.around.stale)+len(update.Shared)+len(l.catalog.health.send) == 0 {
+	if len(f.stale)+len(f.around.stale)+len(l.coming.changed)+len(update.Shared)+len(l.catalog.health.send) == 0 {
 		return
 	}
 	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
@@ -186,7 +188,9 @@ func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 		}
 		n.Decaps = l.decaps(name)
 		return wire.Node(n)
-	}))
+	}, func(name string) { l.coming.moved(name, rev) }))
+	l.welcome()
+	errs = append(errs, l.tellVIPs(update))
 	errs = append(errs, l.catalog.health.flush(update))
 	if err := errors.Join(errs...); err != nil {
 		l.plane.config.Log.Error("a bug: what is to be balanced cannot be encoded", "error", err)
@@ -200,6 +204,7 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 	if e == nil {
 		return nil
 	}
+	l.meet(key, e, rev)
 	before := *e
 	var backends []model.FrontendBackend
 	delete(f.timers, key)
@@ -252,6 +257,9 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 	if changed || !slices.Equal(before.at, e.at) {
 		e.since = rev
 		f.around.regroup(before.at, e.at)
+	}
+	if e.machines = nil; e.frontend != nil {
+		e.machines = e.frontend.Machines
 	}
 	if e.frontend == nil {
 		l.checkFrontend(key, nil)
@@ -319,6 +327,7 @@ func (l *loop) balanceInput(e *frontendEntry) balance.Input {
 	in := balance.Input{Frontend: n, Before: e.history, Now: l.plane.config.Now()}
 	if n.Listener != "" {
 		in.Proxies = l.frontends.proxiesOf(n.Machines)
+		l.coming.withhold(n.FrontendKey, in.Proxies)
 		in.Parting = func(machine string) bool { return l.hasParting(machine, n.FrontendKey) }
 		return in
 	}

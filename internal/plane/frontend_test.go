@@ -512,7 +512,7 @@ func TestNodesAreTheMachinesAround(t *testing.T) {
 			around.stale[n] = true
 		}
 		update := southbound.Update{Machine: map[string][]delta.Change{}}
-		if err := around.settle(&update, func(name string) *agentv1.Node { return &agentv1.Node{Decaps: decaps[name], Tunnel4: []byte(name)} }); err != nil {
+		if err := around.settle(&update, func(name string) *agentv1.Node { return &agentv1.Node{Decaps: decaps[name], Tunnel4: []byte(name)} }, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
 		for m, changes := range update.Machine {

@@ -100,7 +100,7 @@ func (l *loop) carries(name string, rev delta.Revision) bool {
 	case unheard, lost:
 		return false
 	}
-	if state.Carried == (delta.Revision{}) { // its agent does not say
+	if !state.TellsCarried {
 		return reached(state, rev)
 	}
 	return state.Carried.Compare(rev) >= 0

@@ -51,6 +51,7 @@ type loop struct {
 	network      network
 	frontends    *frontends
 	leaving      leaving
+	coming       coming
 	peeked       map[string]southbound.MachineState
 	certificates certificates
 
@@ -82,6 +83,7 @@ func newLoop(p *Plane) *loop {
 		network:      newNetwork(),
 		frontends:    newFrontends(),
 		leaving:      newLeaving(),
+		coming:       newComing(),
 		peeked:       map[string]southbound.MachineState{},
 		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
@@ -274,7 +276,7 @@ func (l *loop) send(ch translate.Changes) {
 	}
 	l.certificates.apply(ch)
 	if err := l.network.apply(ch, &update); err != nil {
-		l.plane.config.Log.Error("a bug: a VIP or a peer cannot be encoded", "error", err)
+		l.plane.config.Log.Error("a bug: a peer cannot be encoded", "error", err)
 	}
 	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
 	l.frontends.note(ch)
@@ -348,6 +350,7 @@ func (l *loop) term(ctx context.Context) {
 		l.forbidWrites()
 		l.tracker.restart(l.rev)
 		l.frontends.restart(l.rev)
+		l.restartComing(l.rev)
 		l.refreshAll()
 	case !t.Held && serving != 0:
 		p.serving.Store(0)

@@ -27,6 +27,7 @@ type network struct {
 	assignments map[netip.Addr]*model.Assignment
 	vips        map[model.VIPKey]*model.VIP
 	peers       map[model.PeerKey]*model.Peer
+	stale       map[model.VIPKey]bool // not published as they are
 }
 
 func newNetwork() network {
@@ -34,34 +35,19 @@ func newNetwork() network {
 		assignments: map[netip.Addr]*model.Assignment{},
 		vips:        map[model.VIPKey]*model.VIP{},
 		peers:       map[model.PeerKey]*model.Peer{},
+		stale:       map[model.VIPKey]bool{},
 	}
 }
 
-// apply takes in what a translation changed, and adds it to what is published. What
-// cannot be encoded does not keep the rest from it.
+// apply takes in what a translation changed, and adds it to what is published: but for VIPs,
+// which are stale afterwards. What cannot be encoded does not keep the rest from it.
 func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 	merge(n.assignments, ch.Assignments)
 	merge(n.vips, ch.VIPs)
 	merge(n.peers, ch.Peers)
 	var errs []error
-	add := func(machine, kind, name string, m proto.Message) {
-		change := delta.Change{Type: delta.Type(kind), Name: name}
-		if m != nil {
-			r, err := delta.NewResource(name, m)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s of machine %s: %w", name, machine, err))
-				return
-			}
-			change.Resource = &r
-		}
-		update.Machine[machine] = append(update.Machine[machine], change)
-	}
-	for k, v := range ch.VIPs {
-		var m proto.Message
-		if v != nil {
-			m = wire.VIP(*v, func(id model.ListenerID) string { return string(id) })
-		}
-		add(k.Machine, agentv1.VipType, wire.VIPName(k.Address), m)
+	for k := range ch.VIPs {
+		n.stale[k] = true
 	}
 	for k, p := range ch.Peers {
 		var peer, password proto.Message
@@ -72,10 +58,41 @@ func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 			}
 		}
 		// The password first: a peer that needs one cannot be tried without.
-		add(k.Machine, agentv1.BgpPasswordType, k.Peer, password)
-		add(k.Machine, agentv1.BgpPeerType, k.Peer, peer)
+		errs = append(errs, addTo(update, k.Machine, agentv1.BgpPasswordType, k.Peer, password), addTo(update, k.Machine, agentv1.BgpPeerType, k.Peer, peer))
 	}
 	return errors.Join(errs...)
+}
+
+// tellVIPs adds to an update what machines are told anew of VIPs.
+func (l *loop) tellVIPs(update *southbound.Update) error {
+	maps.Copy(l.network.stale, l.coming.changed)
+	clear(l.coming.changed)
+	var errs []error
+	for k := range l.network.stale {
+		delete(l.network.stale, k)
+		var m proto.Message
+		if v := l.network.vips[k]; v != nil {
+			told := *v
+			told.Awaited = l.coming.awaited(k.Machine, v)
+			m = wire.VIP(told, func(id model.ListenerID) string { return string(id) })
+		}
+		errs = append(errs, addTo(update, k.Machine, agentv1.VipType, wire.VIPName(k.Address), m))
+	}
+	return errors.Join(errs...)
+}
+
+// addTo adds to an update what a machine is told anew; nil: it has something no longer.
+func addTo(update *southbound.Update, machine, kind, name string, m proto.Message) error {
+	change := delta.Change{Type: delta.Type(kind), Name: name}
+	if m != nil {
+		r, err := delta.NewResource(name, m)
+		if err != nil {
+			return fmt.Errorf("%s of machine %s: %w", name, machine, err)
+		}
+		change.Resource = &r
+	}
+	update.Machine[machine] = append(update.Machine[machine], change)
+	return nil
 }
 
 // merge brings what stands up to date; a nil value is gone.
@@ -110,9 +127,13 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 		s := model.VIPStatus{Assignment: *l.network.assignments[address], Frontends: frontends[address], At: []model.VIPAt{}}
 		announced := 0
 		var why []string
+		hasty := l.coming.hasty(address)
 		for _, o := range at[address] {
 			if _, is := slices.BinarySearch(s.Machines, o.Machine); !is {
 				continue // of a pool that the machine is about to leave
+			}
+			if o.State == model.VIPAnnounced && hasty[o.Machine] != "" {
+				o.Message = strings.TrimPrefix(o.Message+"; "+hasty[o.Machine], "; ")
 			}
 			s.At = append(s.At, o)
 			switch o.State {

@@ -71,8 +71,9 @@ func (a *around) regroup(before, after []string) {
 	}
 }
 
-// settle adds to an update what machines are told anew of others.
-func (a *around) settle(update *southbound.Update, node func(name string) *agentv1.Node) error {
+// settle adds to an update what machines are told anew of others. moved is called for a
+// machine of which those that know it are told something else.
+func (a *around) settle(update *southbound.Update, node func(name string) *agentv1.Node, moved func(name string)) error {
 	var errs []error
 	encode := func(name string) *delta.Resource {
 		r, err := delta.NewResource(name, node(name))
@@ -96,6 +97,7 @@ func (a *around) settle(update *southbound.Update, node func(name string) *agent
 			continue
 		}
 		a.sent[name] = r
+		moved(name)
 		for m, held := range a.held {
 			if held[name] {
 				add(m, name, r)

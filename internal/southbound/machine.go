@@ -43,13 +43,14 @@ type MachineState struct {
 	Sessions []model.Session     // with BGP peers, by peer
 	VIPs     []model.VIPObserved // by address
 
-	// Carried is the last checkpoint of which the machine's kernel carries out everything; zero:
-	// its agent does not say. Leaving is a number: it leaves, and is to hear (Left) when no
+	// Carried is the last checkpoint of which the machine's kernel carries out everything; zero
+	// where TellsCarried is false: its agent does not say. Leaving is a number: it leaves, and is to hear (Left) when no
 	// other machine sends new flows to its proxy; 0: it does not. Left is the last number of
 	// which that was said.
-	Carried delta.Revision
-	Leaving uint64
-	Left    uint64
+	Carried      delta.Revision
+	TellsCarried bool
+	Leaving      uint64
+	Left         uint64
 
 	Frontends []model.FrontendObserved // by key
 	Checks    []model.CheckResult      // in the order of the report
@@ -174,6 +175,7 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		state.Frontends, state.Checks, state.Ejected = m.frontends, m.checks, m.ejected
 		state.Tunnel, state.TunnelUnknown = m.report.GetTunnel(), m.report.GetTunnelUnknown()
 		state.Carried = delta.Revision{Epoch: m.report.GetCarried().GetEpoch(), Number: m.report.GetCarried().GetRevision()}
+		state.TellsCarried = m.report.GetCarried() != nil
 		state.Leaving = m.report.GetLeaving()
 	}
 	return state

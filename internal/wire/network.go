@@ -25,6 +25,7 @@ func VIP(v model.VIP, listener func(model.ListenerID) string) *agentv1.Vip {
 		Path:       pathOptions(v.Path),
 		Candidates: v.Candidates,
 		Interfaces: v.Interfaces,
+		Awaited:    v.Awaited,
 	}
 	switch v.Mode {
 	case model.AnnounceBGP:
@@ -54,6 +55,7 @@ func VIPOf(v *agentv1.Vip) (model.VIP, error) {
 		Path:       pathOptionsOf(v.GetPath()),
 		Candidates: v.GetCandidates(),
 		Interfaces: v.GetInterfaces(),
+		Awaited:    v.GetAwaited(),
 	}
 	switch v.GetAnnounce() {
 	case agentv1.Vip_ANNOUNCE_BGP:

@@ -34,7 +34,7 @@ func TestVIPGoesThereAndBack(t *testing.T) {
 			Frontends: []model.FrontendKey{{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.UDP, Port: 53}},
 			Path:      model.PathOptions{Communities: []string{"65000:1"}, LocalPreference: &preference, Prepend: 2},
 		},
-		{Address: netip.MustParseAddr("2001:db8::1"), Mode: model.AnnounceL2, Candidates: []string{"a", "b"}, Interfaces: []string{"eth0"}},
+		{Address: netip.MustParseAddr("2001:db8::1"), Mode: model.AnnounceL2, Candidates: []string{"a", "b"}, Interfaces: []string{"eth0"}, Awaited: []string{"a"}},
 	} {
 		got, err := VIPOf(over(t, VIP(v, func(id model.ListenerID) string { return string(id) }), &agentv1.Vip{}))
 		if err != nil || !reflect.DeepEqual(got, v) {

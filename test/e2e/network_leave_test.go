@@ -16,25 +16,7 @@ import (
 // drain time; also when its agent is killed meanwhile.
 func TestLeavingAPoolBreaksNothing(t *testing.T) {
 	s := routed(t)
-	member := func(on bool) {
-		t.Helper()
-		out := `"true"`
-		if on {
-			out = "null"
-		}
-		s.kubectl(t, "patch", "machine", "edge-1", "--type=merge", "-p", `{"metadata":{"labels":{"out":`+out+`}}}`)
-	}
-	t.Cleanup(func() {
-		member(true)
-		s.kubectl(t, "patch", "addresspool", "public", "--type=merge", "-p", `{"spec":{"machines":null}}`)
-		s.kubectl(t, "delete", "loadbalancerpolicy", "slow", "--ignore-not-found")
-	})
-	s.apply(t, `apiVersion: fairlead.dev/v1alpha1
-kind: LoadBalancerPolicy
-metadata: {name: slow, namespace: default}
-spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge}], drainTime: 6s}
-`)
-	s.kubectl(t, "patch", "addresspool", "public", "--type=merge", "-p", `{"spec":{"machines":{"matchExpressions":[{"key":"out","operator":"DoesNotExist"}]}}}`)
+	member := s.membership(t)
 	edge := s.agents["edge-1"]
 	for _, killed := range []bool{false, true} {
 		s.awaitOrder(t)
@@ -71,6 +53,32 @@ spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge
 		member(true)
 	}
 	s.awaitOrder(t)
+}
+
+// membership gives the Gateway a short drain time, and returns what takes edge-1 out of the
+// pool and puts it back.
+func (s *site) membership(t *testing.T) (member func(on bool)) {
+	t.Helper()
+	member = func(on bool) {
+		t.Helper()
+		out := `"true"`
+		if on {
+			out = "null"
+		}
+		s.kubectl(t, "patch", "machine", "edge-1", "--type=merge", "-p", `{"metadata":{"labels":{"out":`+out+`}}}`)
+	}
+	t.Cleanup(func() {
+		member(true)
+		s.kubectl(t, "patch", "addresspool", "public", "--type=merge", "-p", `{"spec":{"machines":null}}`)
+		s.kubectl(t, "delete", "loadbalancerpolicy", "slow", "--ignore-not-found")
+	})
+	s.apply(t, `apiVersion: fairlead.dev/v1alpha1
+kind: LoadBalancerPolicy
+metadata: {name: slow, namespace: default}
+spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge}], drainTime: 6s}
+`)
+	s.kubectl(t, "patch", "addresspool", "public", "--type=merge", "-p", `{"spec":{"machines":{"matchExpressions":[{"key":"out","operator":"DoesNotExist"}]}}}`)
+	return member
 }
 
 // holds says whether a machine's loopback has one of the VIPs.

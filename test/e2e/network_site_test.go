@@ -61,7 +61,7 @@ func routed(t *testing.T) *site {
 		}
 		sharedRouted = s
 		tell := s.listen()
-		if upstream, err = s.StartRouter(ctx, s.Lab.Machine("router"), rig.RouterOptions{Kind: router.BIRD, BFD: &router.BFD{}}); err == nil {
+		if upstream, err = s.StartRouter(ctx, s.Lab.Machine("router"), rig.RouterOptions{Kind: router.BIRD, BFD: &router.BFD{}, Hold: 30 * time.Second}); err == nil {
 			err = s.start(ctx, rig.PlaneOptions{Args: []string{"--machine-ttl", "5s"}}, "--drain-time", "2s")
 		}
 		if err != nil {

@@ -289,7 +289,11 @@ type Vip struct {
 	Interfaces []string `protobuf:"bytes,7,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
 	// Frontend resources at it: those of its listeners, and those that lead to backends
 	// without a proxy.
-	Frontends     []string `protobuf:"bytes,8,rep,name=frontends,proto3" json:"frontends,omitempty"`
+	Frontends []string `protobuf:"bytes,8,rep,name=frontends,proto3" json:"frontends,omitempty"`
+	// The machine is new at the VIP: machines, itself included, whose kernels are not ready for
+	// the flows that routers move to it, sorted. It announces the VIP when there are none, or after
+	// a time; one that it announced once stays announced.
+	Awaited       []string `protobuf:"bytes,9,rep,name=awaited,proto3" json:"awaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -376,6 +380,13 @@ func (x *Vip) GetInterfaces() []string {
 func (x *Vip) GetFrontends() []string {
 	if x != nil {
 		return x.Frontends
+	}
+	return nil
+}
+
+func (x *Vip) GetAwaited() []string {
+	if x != nil {
+		return x.Awaited
 	}
 	return nil
 }
@@ -3467,7 +3478,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"drain_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tdrainTime\x12;\n" +
 	"\ftime_to_live\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeToLive\x12\x1b\n" +
-	"\trouter_id\x18\x04 \x01(\fR\brouterId\"\xe9\x02\n" +
+	"\trouter_id\x18\x04 \x01(\fR\brouterId\"\x83\x03\n" +
 	"\x03Vip\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12;\n" +
@@ -3480,7 +3491,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"interfaces\x18\a \x03(\tR\n" +
 	"interfaces\x12\x1c\n" +
-	"\tfrontends\x18\b \x03(\tR\tfrontends\"G\n" +
+	"\tfrontends\x18\b \x03(\tR\tfrontends\x12\x18\n" +
+	"\aawaited\x18\t \x03(\tR\aawaited\"G\n" +
 	"\bAnnounce\x12\x18\n" +
 	"\x14ANNOUNCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fANNOUNCE_BGP\x10\x01\x12\x0f\n" +

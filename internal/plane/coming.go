@@ -1,0 +1,260 @@
+package plane
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"fairlead.dev/internal/balance"
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+)
+
+// comeTime is how long a machine that comes to a VIP waits for others at most, from when it
+// is heard of.
+const comeTime = 30 * time.Second
+
+// coming knows which machines come to frontends that others have already. Two things wait
+// for what kernels carry out: its proxy gets new flows once its own kernel knows the others,
+// and it announces the VIP once each of them takes out of tunnels what it passes on.
+type coming struct {
+	at      map[model.FrontendKey]map[string]*newcomer
+	changed map[model.VIPKey]bool // what is awaited for them may differ from what was published
+	// missed are VIPs that are announced though some machines have not followed a revision.
+	missed map[model.VIPKey]map[string]delta.Revision
+}
+
+// newcomer is one machine at one frontend.
+type newcomer struct {
+	rev   delta.Revision // with which it and the others were told of each other
+	began time.Time      // when it was first heard of; zero: it was not
+	takes bool           // its proxy may get new flows
+	// awaited are the machines whose kernels do not carry rev out, itself included, sorted.
+	awaited []string
+}
+
+func newComing() coming {
+	return coming{
+		at: map[model.FrontendKey]map[string]*newcomer{}, changed: map[model.VIPKey]bool{},
+		missed: map[model.VIPKey]map[string]delta.Revision{},
+	}
+}
+
+// meet notes which machines come to a frontend with rev, before its backends are made.
+func (l *loop) meet(key model.FrontendKey, e *frontendEntry, rev delta.Revision) {
+	c := &l.coming
+	var now []string
+	if e.frontend != nil {
+		now = e.frontend.Machines
+	}
+	for name := range c.at[key] {
+		if !slices.Contains(now, name) {
+			c.drop(key, name)
+		}
+	}
+	came := false
+	for _, name := range now {
+		if slices.Contains(e.machines, name) || !l.isPreceded(name, e) {
+			continue
+		}
+		_, had := slices.BinarySearch(e.at, name) // it may have flows still
+		if c.at[key] == nil {
+			c.at[key] = map[string]*newcomer{}
+		}
+		c.at[key][name] = &newcomer{takes: had}
+		c.changed[model.VIPKey{Machine: name, Address: key.VIP}] = true
+		came = true
+	}
+	if came {
+		c.renew(key, rev)
+	}
+}
+
+// isPreceded says that other machines may have flows of a frontend to which a machine comes.
+// Of one that was not published before, that is so if the machine was never heard of and
+// others were: they may have had the frontend under another plane.
+func (l *loop) isPreceded(name string, e *frontendEntry) bool {
+	others := e.machines
+	if e.resource == nil {
+		if l.wasHeard(name) {
+			return false
+		}
+		others = e.frontend.Machines
+	}
+	return slices.ContainsFunc(others, func(m string) bool { return m != name && l.wasHeard(m) })
+}
+
+// wasHeard says that a machine has reported to some plane, ever.
+func (l *loop) wasHeard(name string) bool {
+	state, _ := l.plane.server.Machine(name)
+	return !state.LastReport.IsZero() || l.reportedBefore(name)
+}
+
+// renew says that all have something new to follow with rev.
+func (c *coming) renew(key model.FrontendKey, rev delta.Revision) {
+	for _, n := range c.at[key] {
+		n.rev = rev
+	}
+}
+
+// moved says that the others are told with rev where a machine's tunnels end.
+func (c *coming) moved(name string, rev delta.Revision) {
+	for key, list := range c.at {
+		if list[name] != nil {
+			c.renew(key, rev)
+		}
+	}
+}
+
+func (c *coming) drop(key model.FrontendKey, name string) {
+	c.changed[model.VIPKey{Machine: name, Address: key.VIP}] = true
+	if delete(c.at[key], name); len(c.at[key]) == 0 {
+		delete(c.at, key)
+	}
+}
+
+// restart says that everything is published anew at rev. What another plane may have let
+// happen has happened.
+func (l *loop) restartComing(rev delta.Revision) {
+	clear(l.coming.missed)
+	for key, list := range l.coming.at {
+		l.coming.renew(key, rev)
+		for name, n := range list {
+			n.began, n.takes = time.Time{}, l.wasHeard(name)
+		}
+		l.frontends.stale[key] = true
+	}
+}
+
+// welcome looks anew at what machines that come wait for.
+func (l *loop) welcome() {
+	c := &l.coming
+	if len(c.at)+len(c.missed) == 0 {
+		return
+	}
+	clear(l.peeked)
+	now := l.plane.config.Now()
+	for key, list := range c.at {
+		for name, n := range list {
+			l.welcomeOne(key, name, n, now)
+		}
+	}
+	for k, missed := range c.missed {
+		maps.DeleteFunc(missed, func(name string, rev delta.Revision) bool { return !l.holdsUp(name, rev) })
+		if len(missed) == 0 || l.network.vips[k] == nil {
+			delete(c.missed, k)
+		}
+	}
+}
+
+func (l *loop) welcomeOne(key model.FrontendKey, name string, n *newcomer, now time.Time) {
+	c, vip := &l.coming, model.VIPKey{Machine: name, Address: key.VIP}
+	leads := l.plane.serving.Load() != 0
+	_, silent, lost := l.hearing(name, l.peek(name))
+	if heard := !leads || !silent && !lost; heard && n.began.IsZero() || now.Before(n.began) {
+		n.began = now
+	}
+	late := !n.began.IsZero() && now.Sub(n.began) >= comeTime
+	own := !silent && l.carries(name, n.rev)
+	if !n.takes && (own || late || !leads) {
+		n.takes = true
+		l.frontends.stale[key] = true
+	}
+	var awaited []string
+	for _, m := range l.frontends.entries[key].at {
+		other := c.at[key][m]
+		switch {
+		case m == name:
+			if !own || !l.hasEnd(name) {
+				awaited = append(awaited, m)
+			}
+		case other != nil && !other.takes: // it has no flow, and gets none before it follows
+		case l.holdsUp(m, n.rev):
+			awaited = append(awaited, m)
+		}
+	}
+	if late {
+		if leads && len(awaited) > 0 {
+			l.miss(vip, awaited, n.rev)
+		}
+		awaited = nil
+	}
+	if !slices.Equal(n.awaited, awaited) {
+		n.awaited = awaited
+		c.changed[vip] = true
+	}
+	if len(awaited) == 0 {
+		c.drop(key, name)
+	}
+}
+
+// miss notes that a VIP is announced though machines have not followed.
+func (l *loop) miss(vip model.VIPKey, names []string, rev delta.Revision) {
+	l.plane.config.Log.Warn("a machine announces a VIP though others are not known to take what it passes on to them: connections may break",
+		"machine", vip.Machine, "vip", vip.Address, "not_ready", strings.Join(names, ", "), "after", comeTime)
+	if l.coming.missed[vip] == nil {
+		l.coming.missed[vip] = map[string]delta.Revision{}
+	}
+	for _, name := range names {
+		l.coming.missed[vip][name] = rev
+	}
+}
+
+// holdsUp says that a machine's kernel may have flows and is not known to carry a revision
+// out. One that is lost may be away for ever, and nobody waits for it.
+func (l *loop) holdsUp(name string, rev delta.Revision) bool {
+	if l.machines[name] == nil {
+		return false
+	}
+	_, silent, lost := l.hearing(name, l.peek(name))
+	return !silent && !lost && !l.carries(name, rev)
+}
+
+// hasEnd says that others know where a machine's tunnels end.
+func (l *loop) hasEnd(name string) bool {
+	n := l.frontends.nodes[name]
+	return n != nil && (n.Tunnel4.IsValid() || n.Tunnel6.IsValid())
+}
+
+// withhold takes new flows from the proxies of machines whose kernels do not know the others
+// yet, unless none is left.
+func (c *coming) withhold(key model.FrontendKey, proxies []balance.Proxy) {
+	waits := func(p balance.Proxy) bool {
+		n := c.at[key][p.Machine]
+		return n != nil && !n.takes
+	}
+	if !slices.ContainsFunc(proxies, func(p balance.Proxy) bool { return p.State == model.BackendReady && !waits(p) }) {
+		return
+	}
+	for i := range proxies {
+		if waits(proxies[i]) {
+			proxies[i].State = model.BackendUnready
+		}
+	}
+}
+
+// awaited are the machines for which one waits that comes to a VIP, sorted.
+func (c *coming) awaited(machine string, vip *model.VIP) []string {
+	var list []string
+	for _, key := range vip.Frontends {
+		if n := c.at[key][machine]; n != nil {
+			list = append(list, n.awaited...)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// hasty says of a VIP which machines announce it though others have not followed.
+func (c *coming) hasty(vip netip.Addr) map[string]string {
+	why := map[string]string{}
+	for k, names := range c.missed {
+		if k.Address == vip {
+			why[k.Machine] = "it announces the VIP though flows that it passes on may break at " + strings.Join(slices.Sorted(maps.Keys(names)), ", ") +
+				", which did not follow within " + comeTime.String()
+		}
+	}
+	return why
+}

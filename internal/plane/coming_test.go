@@ -1,0 +1,205 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// awaitAwaited waits until the agent has the VIP and is told to wait for these machines.
+func (a *fakeAgent) awaitAwaited(machines ...string) {
+	a.t.Helper()
+	a.await(fmt.Sprint("waits for ", machines), func() error {
+		got, err := a.awaited()
+		if err == nil && !slices.Equal(got, machines) {
+			err = fmt.Errorf("it waits for %v", got)
+		}
+		return err
+	})
+}
+
+// awaited are the machines for which the agent is to wait. The caller holds the lock.
+func (a *fakeAgent) awaited() ([]string, error) {
+	m := &agentv1.Vip{}
+	err := a.get(agentv1.VipType, wire.VIPName(vip4), m)
+	return m.GetAwaited(), err
+}
+
+// free says that the agent has had the VIP without having been told to wait.
+func (a *fakeAgent) free() func() bool {
+	var was bool
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.takes = func() {
+		if list, err := a.awaited(); err == nil && len(list) == 0 {
+			was = true
+		}
+	}
+	return func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return was
+	}
+}
+
+// awaitCarried waits until a machine is known to carry out all that concerns it.
+func (p *running) awaitCarried(name string) {
+	p.t.Helper()
+	eventually(p.t, name+" carries out everything", func() error {
+		if s, _ := p.server.Machine(name); s.Carried.Number == 0 || s.Carried != s.Wanted {
+			return fmt.Errorf("it carries %v of %v", s.Carried, s.Wanted)
+		}
+		return nil
+	})
+}
+
+// TestMachineThatComesWaitsForKernels has a machine that comes to a VIP announce it once the
+// kernels of those that have it already know the machine, and get new flows once its own does.
+func TestMachineThatComesWaitsForKernels(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.create(pool())
+	p := r.plane("one", func(c *Config) { c.TTL = time.Minute }).awaitReady()
+	address := p.AgentAddress().String()
+	one := r.joined(p, "edge-1")
+	one.connect(address)
+	one.awaitAwaited() // nobody is there
+	one.awaitBackends(edge4, "edge-1=100/100 ready")
+	p.awaitCarried("edge-1")
+
+	one.with(func() { one.lags = true })
+	two := r.joined(p, "edge-2")
+	early := two.free()
+	two.connect(address)
+	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
+	p.awaitCarried("edge-2")
+	two.awaitAwaited("edge-1")
+	if early() {
+		t.Error("it was free to announce the VIP before the other kernel knew it")
+	}
+	one.with(func() { one.lags = false })
+	two.awaitAwaited()
+	one.awaitAwaited()
+
+	three := r.joined(p, "edge-3")
+	early = three.free()
+	three.with(func() { three.lags = true })
+	three.connect(address)
+	for _, a := range []*fakeAgent{one, two, three} {
+		a.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=0/0 unready")
+	}
+	p.awaitCarried("edge-1")
+	p.awaitCarried("edge-2")
+	three.awaitAwaited("edge-3")
+	if early() {
+		t.Error("it was free to announce the VIP before its own kernel knew the others")
+	}
+	three.with(func() { three.lags = false })
+	three.awaitAwaited()
+	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=100/100 ready")
+}
+
+// TestNobodyIsAwaitedForEver has a machine announce a VIP when the one that it waits for is
+// lost, or does not follow in time; then status names that one until it follows.
+func TestNobodyIsAwaitedForEver(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.create(pool())
+	now := &clock{}
+	p := r.plane("one", func(c *Config) { c.Now, c.TTL = now.Now, 20*time.Second }).awaitReady()
+	address := p.AgentAddress().String()
+	one, two := r.joined(p, "edge-1"), r.joined(p, "edge-2")
+	hangUp := one.connect(address)
+	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=0/0 unready")
+	two.connect(address)
+	two.awaitAwaited()
+	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
+	p.awaitCarried("edge-2")
+
+	three := r.joined(p, "edge-3")
+	two.with(func() { two.lags = true })
+	three.with(func() { three.vips = announced() })
+	three.connect(address)
+	p.awaitCarried("edge-3")
+	three.awaitAwaited("edge-2")
+	for range 2 { // nobody is lost meanwhile
+		now.jump(comeTime / 2)
+		for _, name := range []string{"edge-1", "edge-2", "edge-3"} {
+			eventually(t, name+" is heard of", func() error {
+				if s, _ := p.server.Machine(name); s.Lost || p.config.Now().Sub(s.LastReport) > 5*time.Second {
+					return errors.New("it is not")
+				}
+				return nil
+			})
+		}
+	}
+	three.awaitAwaited()
+	p.awaitVIP(vip4, vipAnnounced, "edge-3: it announces the VIP though flows that it passes on may break at edge-2, which did not follow within 30s")
+	two.with(func() { two.lags = false })
+	p.awaitVIP(vip4, vipAnnounced, "")
+
+	hangUp()
+	eventually(t, "the machine is gone", func() error {
+		if s, _ := p.server.Machine("edge-1"); s.Connected {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	four := r.joined(p, "edge-4")
+	four.connect(address)
+	p.awaitCarried("edge-4")
+	four.awaitAwaited("edge-1")
+	now.jump(21 * time.Second)
+	four.awaitAwaited()
+	for _, problem := range p.Status(context.Background()).Problems {
+		if problem.Reason == "NotEverywhere" {
+			t.Errorf("a machine that is lost is missed: %+v", problem)
+		}
+	}
+}
+
+// TestNextPlaneHoldsNothingBack has another plane hold back nothing that serves.
+func TestNextPlaneHoldsNothingBack(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.create(pool())
+	p := r.plane("one").awaitReady()
+	one, two := r.joined(p, "edge-1"), r.joined(p, "edge-2")
+	hangUp := one.connect(p.AgentAddress().String())
+	hangUpToo := two.connect(p.AgentAddress().String())
+	two.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
+	two.awaitAwaited()
+	hangUp()
+	hangUpToo()
+	p.stop()
+
+	q := r.plane("two").awaitReady()
+	one.with(func() { one.lags = true })
+	two.with(func() {
+		two.lags = true
+		two.takes = func() {
+			if list, err := two.awaited(); err == nil && len(list) > 0 {
+				t.Errorf("it is to wait for %v", list)
+			}
+			if got, err := two.backendsOf(edge4); err == nil && got != "edge-1=100/100 ready, edge-2=100/100 ready" {
+				t.Errorf("it is told of %s", got)
+			}
+		}
+	})
+	one.connect(q.AgentAddress().String())
+	two.connect(q.AgentAddress().String())
+	eventually(t, "the next plane knows both", func() error {
+		for _, name := range []string{"edge-1", "edge-2"} {
+			if s, _ := q.server.Machine(name); s.Delivered != s.Wanted || s.Delivered.Number == 0 || s.LastReport.IsZero() {
+				return fmt.Errorf("%s holds %v of %v", name, s.Delivered, s.Wanted)
+			}
+		}
+		return nil
+	})
+}
