@@ -150,10 +150,10 @@ func (missingPlane) Observed() []model.FrontendObserved { return nil }
 func (m missingPlane) Supports(*model.Balanced) error { return m.why }
 
 // addresses are the machine's own, without those of the loopback.
-func addresses() []netip.Addr {
+func addresses() ([]netip.Addr, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var list []netip.Addr
 	for _, i := range interfaces {
@@ -170,5 +170,5 @@ func addresses() []netip.Addr {
 			}
 		}
 	}
-	return list
+	return list, nil
 }

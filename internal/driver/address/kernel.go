@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/rtdump"
 )
 
 // mark is the metric of our addresses (IFA_RT_PRIORITY, since Linux 4.18): "fl" and
@@ -42,26 +44,23 @@ func loopback() (int, error) {
 
 // list returns all addresses of the machine.
 func list() ([]entry, error) {
-	for attempt := 0; ; attempt++ {
+	messages, err := rtdump.Whole(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 		req.AddData(nl.NewIfAddrmsg(unix.AF_UNSPEC))
-		messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
-		if errors.Is(err, netlink.ErrDumpInterrupted) && attempt < 10 {
-			continue // something changed meanwhile; the list may lack addresses
-		}
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWADDR)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	found := make([]entry, 0, len(messages))
+	for _, m := range messages {
+		e, err := parse(m)
 		if err != nil {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
-		found := make([]entry, 0, len(messages))
-		for _, m := range messages {
-			e, err := parse(m)
-			if err != nil {
-				return nil, fmt.Errorf("list addresses: %w", err)
-			}
-			found = append(found, e)
-		}
-		return found, nil
+		found = append(found, e)
 	}
+	return found, nil
 }
 
 func parse(m []byte) (entry, error) {

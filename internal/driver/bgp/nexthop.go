@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/rtdump"
 )
 
 // unstableAddrs are IPv6 addresses that no route should point at: temporary and deprecated ones, and those that
 // duplicate address detection has not passed or has refused.
 func unstableAddrs() (map[netip.Addr]bool, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_V6)
+	list, err := rtdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V6) })
 	if err != nil {
 		return nil, fmt.Errorf("list IPv6 addresses: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"fairlead.dev/internal/driver/bgp/discovery"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/rtdump"
 )
 
 // stopGrace bounds how long Run waits for its sessions to say goodbye.
@@ -371,7 +372,7 @@ func (s *Speaker) identify(w Speaking) netip.Addr {
 // ownAddrs lists the machine's IPv4 addresses without those of scope host. The VIPs that it holds have that scope, also
 // those that it does not advertise now, and other machines hold the same.
 func ownAddrs() ([]net.Addr, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	list, err := rtdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return nil, err
 	}

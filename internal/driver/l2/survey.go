@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/rtdump"
 )
 
 // link is an interface as the kernel has it.
@@ -28,15 +30,8 @@ type survey struct {
 	default6 int
 }
 
-// look asks the kernel. A list that changed while it was read is asked for again.
-func look() (survey, error) {
-	for attempt := 0; ; attempt++ {
-		s, err := lookOnce()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) || attempt == 10 {
-			return s, err
-		}
-	}
-}
+// look asks the kernel.
+func look() (survey, error) { return rtdump.Whole(lookOnce) }
 
 func lookOnce() (survey, error) {
 	links, err := netlink.LinkList()

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/muffle"
+	"fairlead.dev/internal/rtdump"
 )
 
 const (
@@ -191,7 +192,7 @@ func (l *link) close() {
 
 // linkLocal is an address of the interface from which routers hear us; zero if there is none so far.
 func linkLocal(dev netlink.Link) netip.Addr {
-	list, err := netlink.AddrList(dev, netlink.FAMILY_V6)
+	list, err := rtdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(dev, netlink.FAMILY_V6) })
 	if err != nil {
 		return netip.Addr{}
 	}

@@ -23,7 +23,7 @@ type Config struct {
 	// machine's tunnel endpoints and lead out of the machine.
 	Interfaces []string
 	// Addresses of the machine that others reach it by.
-	Addresses func() []netip.Addr
+	Addresses func() ([]netip.Addr, error)
 	Sizes     Sizes
 	// Sysctls is where the kernel's settings can be read and changed; default /proc/sys.
 	Sysctls string
@@ -38,6 +38,7 @@ type DataPlane struct {
 	c     Config
 	why   error // the kernel cannot
 	sizes Sizes
+	list  func() ([]port, error)
 	kick  chan struct{} // what is due next may have changed
 	stir  chan struct{} // something is to be done
 	probe *prober
@@ -53,6 +54,7 @@ type DataPlane struct {
 	want     model.Balancing
 	wanted   bool // Set was called
 	problems []string
+	own      []netip.Addr              // by which the machine is reached, when last they could be listed
 	found    []device                  // that programs belong to
 	left     []model.InterfaceObserved // others that hold an address
 	lost     map[string]time.Time      // machines that just ceased to take packets out of tunnels
@@ -85,12 +87,12 @@ func New(c Config) (*DataPlane, error) {
 		c.Changed = func() {}
 	}
 	if c.Addresses == nil {
-		c.Addresses = func() []netip.Addr { return nil }
+		c.Addresses = func() ([]netip.Addr, error) { return nil, nil }
 	}
 	if c.Sysctls == "" {
 		c.Sysctls = "/proc/sys"
 	}
-	d := &DataPlane{c: c, kick: make(chan struct{}, 1), stir: make(chan struct{}, 1), sizes: c.Sizes.or(DefaultSizes(memory()))}
+	d := &DataPlane{c: c, list: ports, kick: make(chan struct{}, 1), stir: make(chan struct{}, 1), sizes: c.Sizes.or(DefaultSizes(memory()))}
 	d.probe = newProber(c.Log, func() { poke(d.stir) })
 	d.alive = newLiveness(c.Log, func() { poke(d.stir) })
 	d.choosePorts()
@@ -276,12 +278,13 @@ func (d *DataPlane) apply(now time.Time) error {
 	// Hooks before entries: a frontend is balanced once its entry is there. Those that are
 	// to go, go after them; and so do those that programs with other tables are at.
 	takes := len(d.attached.older) > 0
+	var unknown error // where programs belong
 	if (balanced || taken) && !takes {
-		d.attach(balanced, taken)
+		unknown = d.attach(balanced, taken)
 	}
-	err := d.state.apply(now)
+	err := errors.Join(unknown, d.state.apply(now))
 	if !balanced || !taken || takes {
-		d.attach(balanced, taken)
+		err = errors.Join(err, d.attach(balanced, taken))
 	}
 	if err == nil && len(d.attached.others) > 0 {
 		d.attached.dropOthers()
@@ -316,9 +319,13 @@ func (d *DataPlane) settings(self *model.Node) error {
 }
 
 // attach has the programs where they are needed: XDP where frontends are balanced, tcx
-// where packets come out of tunnels and backends answer.
-func (d *DataPlane) attach(balanced, taken bool) {
-	found, errs := d.devices()
+// where packets come out of tunnels and backends answer. While nobody knows where that is,
+// they stay where they are.
+func (d *DataPlane) attach(balanced, taken bool) error {
+	found, errs, err := d.devices()
+	if err != nil {
+		return err
+	}
 	var at [2][]device
 	if balanced {
 		at[0] = found
@@ -360,17 +367,32 @@ func (d *DataPlane) attach(balanced, taken bool) {
 		}
 		d.problems = problems
 	}
+	return nil
 }
 
-// devices are the interfaces that programs belong to, and what is wrong.
-func (d *DataPlane) devices() ([]device, []error) {
-	all, err := ports()
+// addresses are those by which the machine is reached; while they cannot be listed, those that
+// it had.
+func (d *DataPlane) addresses() ([]netip.Addr, error) {
+	list, err := d.c.Addresses()
 	if err != nil {
-		return nil, []error{err}
+		return d.own, fmt.Errorf("list the machine's addresses: %w", err)
 	}
-	var found []device
+	d.own = list
+	return list, nil
+}
+
+// devices are the interfaces that programs belong to, and what is wrong with others. With an
+// error it is not known which they are.
+func (d *DataPlane) devices() (found []device, errs []error, err error) {
+	all, err := d.list()
+	if err != nil {
+		return nil, nil, err
+	}
+	own, err := d.addresses()
+	if err != nil {
+		return nil, nil, err
+	}
 	var left []model.InterfaceObserved
-	var errs []error
 	if len(d.c.Interfaces) > 0 {
 		found, errs = byName(all, d.c.Interfaces)
 	} else {
@@ -378,7 +400,7 @@ func (d *DataPlane) devices() ([]device, []error) {
 		if self := d.want.Nodes[d.want.Machine]; self != nil {
 			ends = append(ends, self.Tunnel4, self.Tunnel6)
 		}
-		found, left, errs = choose(all, d.c.Addresses(), ends)
+		found, left, errs = choose(all, own, ends)
 	}
 	for _, o := range left {
 		if !slices.Contains(d.left, o) {
@@ -390,7 +412,7 @@ func (d *DataPlane) devices() ([]device, []error) {
 		errs = append(errs, errors.New("no interface that leads out of the machine holds an address of it; name them by --lb-interfaces"))
 	}
 	d.tunnel = newTunnel(found, errs)
-	return found, errs
+	return found, errs, nil
 }
 
 // Supports is described by the interface that the agent states.
@@ -432,10 +454,10 @@ func (d *DataPlane) follow(ctx context.Context) error {
 	if err := watch(done, news, lost); err != nil {
 		d.c.Log.Warn("routes and neighbours are looked at from time to time only", "every", resync, "error", err)
 	}
-	d.look(true)
+	dirty := !d.look(true)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	dirty, asked, looked := false, time.Now(), time.Now()
+	asked, looked := time.Now(), time.Now()
 	pause := settle // after a look: a machine with very many backends must not look all the time
 	for {
 		select {
@@ -455,9 +477,13 @@ func (d *DataPlane) follow(ctx context.Context) error {
 		case <-timer.C:
 			ask := time.Since(asked) >= resync
 			began := time.Now()
-			d.look(ask)
-			dirty, looked = false, time.Now()
-			pause = max(settle, 4*looked.Sub(began))
+			dirty = !d.look(ask)
+			looked = time.Now()
+			took := max(settle, 4*looked.Sub(began))
+			if dirty { // it may not go well the next time either
+				took = min(max(took, 2*pause), resync)
+			}
+			pause = took
 			if ask {
 				asked = looked
 			}
@@ -472,23 +498,27 @@ func (d *DataPlane) follow(ctx context.Context) error {
 	}
 }
 
-// look brings up to date what depends on the network, and what time has brought.
-func (d *DataPlane) look(ask bool) {
+// look brings up to date what depends on the network, and what time has brought. False: not
+// all of it.
+func (d *DataPlane) look(ask bool) (done bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.k == nil || !d.wanted || d.closed {
-		return
+		return true
 	}
-	before := d.observed()
+	before, done := d.observed(), true
 	if err := d.hops.refresh(ask); err != nil {
-		d.c.Log.Warn("ways to machines and backends were not looked at", "error", err)
+		d.c.Log.Warn("ways to machines and backends were not looked at; looking again", "error", err)
+		done = false
 	}
 	if err := d.apply(time.Now()); err != nil {
-		d.c.Log.Warn("the kernel is not as wanted", "error", err)
+		d.c.Log.Warn("the kernel is not as wanted; trying again", "error", err)
+		done = false
 	}
 	if !slices.Equal(before, d.observed()) {
 		d.c.Changed()
 	}
+	return done
 }
 
 // due is how long until time brings something; 0 for never.

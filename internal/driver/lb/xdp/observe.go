@@ -114,7 +114,7 @@ func (d *DataPlane) Tunnel() (mtu uint32, message string, ok bool) {
 		return 0, d.why.Error(), false
 	}
 	if time.Since(d.tunnel.at) > resync {
-		d.devices()
+		_, _, _ = d.devices() // what it was stands if it cannot be seen
 	}
 	return d.tunnel.mtu, d.tunnel.message, d.tunnel.mtu > 0
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/rtdump"
 )
 
 // port is an interface with what decides whether programs belong to it.
@@ -26,11 +27,11 @@ type port struct {
 
 // ports lists the machine's interfaces, sorted by name.
 func ports() ([]port, error) {
-	links, err := netlink.LinkList()
+	links, err := rtdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addresses, err := rtdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}

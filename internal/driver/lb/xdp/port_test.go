@@ -154,8 +154,8 @@ func TestInterfacesAreShown(t *testing.T) {
 	inMachine(t)
 	d := newPlane(t, pinsIn(t))
 	d.c.Interfaces = nil
-	d.c.Addresses = func() []netip.Addr {
-		return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.0.0.1")}
+	d.c.Addresses = func() ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.0.0.1")}, nil
 	}
 	shows := func(want string) {
 		t.Helper()

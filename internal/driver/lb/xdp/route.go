@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/rtdump"
 )
 
 // way is how the kernel would send to an address now.
@@ -41,7 +43,7 @@ const known = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PR
 
 func readNetwork() (*network, error) {
 	n := &network{links: map[int]netlink.Link{}, neighbours: map[question][6]byte{}}
-	links, err := netlink.LinkList()
+	links, err := rtdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
@@ -49,7 +51,7 @@ func readNetwork() (*network, error) {
 		n.links[l.Attrs().Index] = l
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		list, err := netlink.NeighList(0, family)
+		list, err := rtdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, family) })
 		if err != nil {
 			return nil, fmt.Errorf("list neighbours: %w", err)
 		}
