@@ -103,7 +103,7 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 			if err := flags.check(); err != nil {
 				return err
 			}
-			if err := flags.makeRunDir(); err != nil {
+			if err := flags.makeDirs(); err != nil {
 				return err
 			}
 			// gRPC logs with klog in a binary that holds the API server.
@@ -174,19 +174,27 @@ func (f *agentFlags) check() error {
 	return nil
 }
 
-// makeRunDir makes the run directory before anything else is started: nothing works without.
-func (f *agentFlags) makeRunDir() error {
-	err := os.MkdirAll(f.runDir, 0o700)
+// makeDirs makes the agent's directories before anything else is started: nothing works without.
+func (f *agentFlags) makeDirs() error {
+	if err := makeDir("run", f.runDir, "run-dir"); err != nil {
+		return err
+	}
+	return makeDir("agent's data", f.dataDir, f.prefix+"data-dir")
+}
+
+// makeDir makes a directory that a flag names, and sees that it can be written to.
+func makeDir(what, path, flag string) error {
+	err := os.MkdirAll(path, 0o700)
 	if err == nil {
-		if err = unix.Access(f.runDir, unix.W_OK); err != nil {
-			err = &fs.PathError{Op: "write to", Path: f.runDir, Err: err}
+		if err = unix.Access(path, unix.W_OK); err != nil {
+			err = &fs.PathError{Op: "write to", Path: path, Err: err}
 		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("make the run directory: %w (run as root, or choose another directory with --run-dir)", err)
+		return fmt.Errorf("make the %s directory: %w (run as root, or choose another directory with --%s)", what, err, flag)
 	case err != nil:
-		return fmt.Errorf("make the run directory: %w (--run-dir chooses another)", err)
+		return fmt.Errorf("make the %s directory: %w (--%s chooses another)", what, err, flag)
 	}
 	return nil
 }

@@ -83,7 +83,6 @@ func newFlows() *cobra.Command {
 		Use:     "flows",
 		Short:   "Show what flow tables have: client, backend, state, how long it was silent",
 		GroupID: groupPeople,
-		Args:    cobra.NoArgs,
 		Long: `Show the flows that the flow tables of the machines have: at which machine (AT), the
 client, the backend that gets its packets, where that is, its state and for how long it was
 silent. State owned is that of a flow at the machine of its backend, which came out of a

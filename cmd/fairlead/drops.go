@@ -28,7 +28,6 @@ func newDrops() *cobra.Command {
 		SuggestFor: []string{"capture", "tcpdump"},
 		Short:      "Show the packets that this machine's load balancer drops, and why",
 		GroupID:    groupPeople,
-		Args:       cobra.NoArgs,
 		Long: `Show the packets that the XDP data plane of this machine drops, as they come: when, for
 what reason, where they came from, and their addresses. It asks the agent through a socket in
 its run directory, as the agent's user, usually root; nothing is written down before

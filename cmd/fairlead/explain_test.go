@@ -205,7 +205,7 @@ func TestExplainRefuses(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"explain"}, "accepts 1 arg"},
+		{[]string{"explain"}, "want fairlead explain URL"},
 		{[]string{"explain", "app.example.com"}, "it has no scheme; want http://HOST"},
 		{[]string{"explain", "http://a.test/", "--from", "here"}, `from "here": want an IP address`},
 		{[]string{"explain", "http://a.test/", "-H", "nothing"}, `want "name: value"`},

@@ -25,7 +25,6 @@ func newFreeze() *cobra.Command {
 		Use:     "freeze",
 		Short:   "Hold back every change of routing until 'unfreeze'",
 		GroupID: groupData,
-		Args:    cobra.NoArgs,
 		Long: `Hold back every change of routing: listeners, hosts, routes and TLS settings stay at
 the edges as they are, whatever is applied, until 'fairlead unfreeze'. Endpoints, health,
 renewed certificates, VIPs and machines go on. Resources can still be changed; their
@@ -60,7 +59,6 @@ func newUnfreeze() *cobra.Command {
 		Use:     "unfreeze",
 		Short:   "Let every change of routing through that was held back",
 		GroupID: groupData,
-		Args:    cobra.NoArgs,
 		Long: `Delete the Freeze: the edges get everything at once that was held back since 'freeze',
 or turned back by 'rollback'. Mend the resources first.`,
 		Example: `  fairlead unfreeze`,
@@ -217,7 +215,6 @@ func newRevisions() *cobra.Command {
 		SuggestFor: []string{"history"},
 		Short:      "List the changes of routing that 'rollback' can turn back",
 		GroupID:    groupPeople,
-		Args:       cobra.NoArgs,
 		Long: `List the last changes of routing that planes have sent to the edges, the newest first:
 when, how many listeners, hosts and server names, and the resources behind them. Those
 of planes before the one that leads have their epoch before the number. What changed

@@ -48,7 +48,7 @@ func newShow(s show) *cobra.Command {
 	var address, output string
 	var all bool
 	c := &cobra.Command{
-		Use: s.use, Short: s.short, Long: s.long, Example: s.example, GroupID: groupPeople, Args: cobra.NoArgs,
+		Use: s.use, Short: s.short, Long: s.long, Example: s.example, GroupID: groupPeople,
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := consoleClient("plane-console", address)
 			if err != nil {

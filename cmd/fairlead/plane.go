@@ -123,6 +123,8 @@ func (f *planeFlags) check() error {
 		return usageError{err: fmt.Errorf("--ingressroute-port %d: Fairlead itself uses this port; choose another", f.ingressRoutePort)}
 	case slices.Contains(f.reservedPorts(), f.ingressRouteTLSPort):
 		return usageError{err: fmt.Errorf("--ingressroute-tls-port %d: Fairlead itself uses this port; choose another", f.ingressRouteTLSPort)}
+	case !f.outside() && f.apiPort == f.agentPort && f.apiPort != 0:
+		return usageError{err: fmt.Errorf("--api-port and --agent-port are both %d; choose another for one of them", f.apiPort)}
 	case f.ingressRoutePort == f.ingressRouteTLSPort:
 		return usageError{err: fmt.Errorf("--ingressroute-port and --ingressroute-tls-port are both %d; choose another for one of them", f.ingressRoutePort)}
 	case len(f.etcdServers) == 0 && f.etcdCAFile+f.etcdCertFile+f.etcdKeyFile != "":
@@ -176,6 +178,9 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 		return err
 	}
 	defer listener.Close()
+	if err := f.free(ctx, bind); err != nil {
+		return err
+	}
 	// The console answers from the beginning: while the rest starts, it says so.
 	shown, metrics := &served{}, newRegistry()
 	user := ctx
@@ -202,6 +207,19 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 		return err
 	}
 	return nil
+}
+
+// free says whether the agents' port can be had, before the rest starts, which takes long.
+func (f *planeFlags) free(ctx context.Context, bind netip.Addr) error {
+	l, err := plane.Listen(ctx, f.agentAddress(bind))
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+func (f *planeFlags) agentAddress(bind netip.Addr) string {
+	return net.JoinHostPort(bind.String(), strconv.Itoa(int(f.agentPort)))
 }
 
 // outlive runs an agent until the user ends it. When the plane beside it fails, ctx
@@ -251,7 +269,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 	p, err := plane.New(plane.Config{
 		REST:             api.RESTConfig(),
 		Identity:         f.identity(),
-		AgentAddress:     net.JoinHostPort(bind.String(), strconv.Itoa(int(f.agentPort))),
+		AgentAddress:     f.agentAddress(bind),
 		AdvertiseAddress: net.JoinHostPort(advertise.String(), strconv.Itoa(int(f.agentPort))),
 		ConsoleAddress:   consoleAddress,
 		Log:              log,

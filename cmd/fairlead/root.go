@@ -126,7 +126,7 @@ func markUsageErrors(c *cobra.Command) {
 	case c.Name() == "help" && c.Parent() == c.Root():
 		check = helpTopic
 	case check == nil:
-		check = cobra.NoArgs
+		check = noArguments
 	}
 	if !c.Runnable() {
 		// Cobra asks only commands that can run for their arguments.
@@ -134,6 +134,9 @@ func markUsageErrors(c *cobra.Command) {
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		err := check(c, args)
+		if err != nil && strings.HasPrefix(err.Error(), "accepts ") { // cobra says how many, not which
+			err = fmt.Errorf("%s; want %s", err, strings.TrimSuffix(c.UseLine(), " [flags]")) //nolint:errorlint // its text alone is of use
+		}
 		if err == nil {
 			err = c.ValidateRequiredFlags()
 		}
@@ -171,6 +174,13 @@ func usage(c *cobra.Command, err error) error {
 		return usageError{command: c.CommandPath(), err: err}
 	}
 	return err
+}
+
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%q: %s takes no arguments", args[0], c.CommandPath())
 }
 
 func unknownCommand(c *cobra.Command, args []string) error {

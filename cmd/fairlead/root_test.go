@@ -29,7 +29,9 @@ func TestWrongCommandLines(t *testing.T) {
 		{"token crate", "fairlead token", "did you mean create?"},
 		{"lab nonsense", "fairlead lab", `unknown command "nonsense"`},
 		{"completion nonsense", "fairlead completion", `unknown command "nonsense"`},
-		{"up more", "fairlead up", `"more"`},
+		{"up more", "fairlead up", `"more": fairlead up takes no arguments`},
+		{"vips 203.0.113.16", "fairlead vips", "takes no arguments"},
+		{"explain", "fairlead explain", "want fairlead explain URL"},
 		{"up --nonsense", "fairlead up", "--nonsense"},
 		{"up --on-stop never", "fairlead up", "want leave or drain"},
 		{"up --drain-time -5s", "fairlead up", "--drain-time -5s"},
@@ -42,6 +44,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"up --ingressroute-port 7443", "fairlead up", "--ingressroute-port 7443"},
 		{"up --ingressroute-tls-port 7443", "fairlead up", "--ingressroute-tls-port 7443"},
 		{"up --ingressroute-port 443", "fairlead up", "are both 443"},
+		{"up --api-port 7443", "fairlead up", "--api-port and --agent-port are both 7443"},
 		{"up --machine-ttl 0s", "fairlead up", "--machine-ttl 0s"},
 		{"plane --etcd-cafile a", "fairlead plane", "--etcd-servers"},
 		{"up --bind-address here", "fairlead up", "want an IP address"},
@@ -63,7 +66,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"backup", "fairlead backup", `"file" not set`},
 		{"token create", "fairlead token create", `"machine" not set`},
 		{"token create --machine a --ttl 0s", "fairlead token create", "--ttl 0s"},
-		{"token revoke", "fairlead token revoke", "accepts 1 arg"},
+		{"token revoke", "fairlead token revoke", "want fairlead token revoke"},
 	} {
 		out, err := execute(strings.Fields(c.line)...)
 		var u usageError

@@ -38,10 +38,7 @@ func consoleClient(flag, address string) (console.Client, error) {
 // listenConsole listens for the console of a plane or an agent. A console is the first
 // thing of either to stand in the way of a second one. prefix is that of its flags.
 func listenConsole(address, of, prefix string, log *slog.Logger) (net.Listener, error) {
-	l, err := console.Listen(address, log)
-	if err != nil && prefix != "" {
-		err = fmt.Errorf("%w (here --%sconsole-address)", err, prefix)
-	}
+	l, err := console.Listen(address, prefix+"console-address", log)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		err = fmt.Errorf("%w; does another %s run on this machine?", err, of)
 	}

@@ -18,7 +18,7 @@ func TestConsoleInUse(t *testing.T) {
 	address := taken.Addr().String()
 	for prefix, says := range map[string][]string{
 		"":       {address, "--console-address", "another agent"},
-		"agent-": {address, "--agent-console-address", "another agent"},
+		"agent-": {address, "(--agent-console-address chooses", "another agent"},
 	} {
 		_, err := listenConsole(address, "agent", prefix, log)
 		for _, part := range says {

@@ -46,9 +46,15 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 			if err := planeOptions.check(); err != nil {
 				return err
 			}
-			if err := agentOptions.makeRunDir(); err != nil {
+			if err := agentOptions.makeDirs(); err != nil {
 				return err
 			}
+			// Found out now: the agent starts long after the API.
+			own, err := listenConsole(agentOptions.consoleAddress, "agent", agentOptions.prefix, slog.New(slog.DiscardHandler))
+			if err != nil {
+				return err
+			}
+			own.Close()
 			return runPlane(c.Context(), planeOptions, log, &companion{
 				await: func(ctx context.Context, ready func(context.Context) error) error {
 					return awaitPlane(ctx, agentOptions.dataDir, ready)

@@ -131,12 +131,12 @@ func Serve(ctx context.Context, l net.Listener, c Config) error {
 	return nil
 }
 
-// Listen opens the console's address. An address that is not loopback is allowed
-// and said: whoever reaches it may read the status.
-func Listen(address string, log *slog.Logger) (net.Listener, error) {
+// Listen opens the console's address, which the flag of that name chooses. An address that is
+// not loopback is allowed and said: whoever reaches it may read the status.
+func Listen(address, flag string, log *slog.Logger) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the console at %s (--console-address chooses another): %w", address, err)
+		return nil, fmt.Errorf("listen for the console at %s (--%s chooses another): %w", address, flag, err)
 	}
 	if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
 		log.Warn("the console is readable by everyone who reaches its address", "address", l.Addr().String())

@@ -120,7 +120,7 @@ func NewRequest(o Options) (Request, error) {
 // readURL takes in scheme, host, port, path and query.
 func (r *Request) readURL(text string) error {
 	bad := func(why string) error {
-		return fmt.Errorf("url %q: %s; want http://HOST[:PORT]/PATH", text, why)
+		return fmt.Errorf("url %q: %s; want http://HOST[:PORT]/PATH, https:// likewise, tcp://HOST:PORT or udp://HOST:PORT", text, why)
 	}
 	if text == "" {
 		return errors.New("url: must be given, like http://app.example.com/path")

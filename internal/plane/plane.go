@@ -211,13 +211,22 @@ func signal(c chan struct{}) {
 	}
 }
 
+// Listen opens the agents' endpoint.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for agents at %s (--agent-port chooses another port): %w", address, err)
+	}
+	return l, nil
+}
+
 // Run is the plane until ctx is done; it then gives its leadership back and returns
 // nil. It waits for an API that does not answer. Run it once.
 func (p *Plane) Run(ctx context.Context) error {
 	c := p.config
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.AgentAddress)
+	listener, err := Listen(ctx, c.AgentAddress)
 	if err != nil {
-		return fmt.Errorf("listen for agents at %s (--agent-port chooses another port): %w", c.AgentAddress, err)
+		return err
 	}
 	defer func() { _ = listener.Close() }() // the server closed it, or never had it
 	if p.lease.address == "" {
