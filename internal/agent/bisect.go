@@ -70,9 +70,8 @@ func (g *Gate) acceptedShard(s *shard, c *composition) {
 		s.done = true
 		g.doubtRoutes(s)
 		s.nextTrial()
-	} else {
-		s.pay()
 	}
+	s.pay(c)
 	g.settleShard(s)
 	g.touch(s.key())
 }

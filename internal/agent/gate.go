@@ -219,6 +219,7 @@ func (g *Gate) target(k key, r *delta.Resource) error {
 	it.target = r
 	it.since = time.Time{}
 	it.owe(g.ordinal)
+	it.ahead = it.ahead.add(version(r), g.ordinal)
 	maps.DeleteFunc(it.refuse, func(v, _ string) bool { return v != version(it.good) && v != version(r) && v != it.base })
 	if why, known := it.refuse[version(r)]; known && r != nil {
 		g.blame(it, problemRefused, why)
@@ -367,13 +368,17 @@ func (g *Gate) Observe(events []delta.Event) {
 			continue
 		}
 		it.acked, it.known = e.Version, true
+		accepted := e.Version
 		if it.live != nil && e.Version == it.live.Version {
 			g.accepted(it)
+			accepted = it.base
 		}
 		if it.kind == typeEndpoint {
 			g.ackedSet(it, e.Version)
 		}
-		it.pay()
+		if g.isUsed(it) {
+			it.pay(accepted)
+		}
 		g.settle(it)
 		g.forget(it)
 	}

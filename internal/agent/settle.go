@@ -29,6 +29,39 @@ type debt struct {
 	owes   bool   // until Envoy has settled it
 	owed   uint64 // the oldest checkpoint that waits
 	wanted uint64 // the one that the newest version belongs to
+	ahead  steps  // of a resource that is accepted as a whole
+}
+
+// steps are versions that the plane wanted and Envoy has not accepted, oldest first.
+type steps []step
+
+// step is a version with the oldest checkpoint that waits for it.
+type step struct {
+	version string
+	ordinal uint64
+}
+
+// maxSteps bounds what is remembered of a resource that changes while Envoy is away.
+const maxSteps = 16
+
+// add notes that the plane wants another version. Of too many the oldest stands for the next
+// ones, too.
+func (s steps) add(version string, ordinal uint64) steps {
+	if len(s) == maxSteps {
+		s = slices.Delete(s, 1, 2)
+	}
+	return append(s, step{version, ordinal})
+}
+
+// accept returns what is left once Envoy has accepted a version that was put together at a
+// checkpoint: what came later is not in it, though it may look the same.
+func (s steps) accept(version string, at uint64) steps {
+	for i, step := range slices.Backward(s) {
+		if step.version == version && step.ordinal <= at {
+			return s[i+1:]
+		}
+	}
+	return s
 }
 
 // owe: the checkpoint waits for the resource.
@@ -39,8 +72,15 @@ func (d *debt) owe(ordinal uint64) {
 	d.owes, d.wanted = true, max(d.wanted, ordinal)
 }
 
-// pay: Envoy accepted a version, if not the newest, so only the newest is owed.
-func (d *debt) pay() { d.owed = max(d.owed, d.wanted) }
+// pay: Envoy accepted a version, if not the newest. What is owed is the first after it.
+func (d *debt) pay(version string) {
+	d.ahead = d.ahead.accept(version, d.wanted)
+	next := d.wanted
+	if len(d.ahead) > 0 {
+		next = d.ahead[0].ordinal
+	}
+	d.owed = max(d.owed, next)
+}
 
 // settle brings an item's place among the unsettled up to date.
 func (g *Gate) settle(it *item) {
@@ -62,10 +102,12 @@ func (g *Gate) isDone(it *item) bool {
 	case it.target == nil:
 		return it.live == nil && it.known || it.kind != typeScope && it.kind != typeListener
 	default:
-		return it.live != nil && it.known && it.acked == it.live.Version && it.base == it.target.Version &&
-			(it.kind != typeListener || it.active || !g.witness.able)
+		return it.live != nil && it.known && it.acked == it.live.Version && it.base == it.target.Version && g.isUsed(it)
 	}
 }
+
+// isUsed: what Envoy accepted of an item it uses, as far as that can be seen.
+func (g *Gate) isUsed(it *item) bool { return it.kind != typeListener || it.active || !g.witness.able }
 
 // isAsked: Envoy has a reason to ask for the item.
 func (g *Gate) isAsked(it *item) bool {
@@ -95,7 +137,7 @@ func (g *Gate) isAsked(it *item) bool {
 // waited for, but owes what it owed if Envoy asks later.
 func (g *Gate) mark(k key, d *debt, done, asked bool) {
 	if done {
-		d.owes = false
+		d.owes, d.ahead = false, nil
 	}
 	_, was := g.unsettled[k]
 	switch waits := asked && !done; {

@@ -19,6 +19,9 @@ type shard struct {
 	target *delta.Resource
 	table  *routeTable // of target; nil without one
 	debt
+	// behind are the forms of virtual hosts, by their hash, that Envoy has not accepted; those
+	// of "" are of the other fields.
+	behind map[string]steps
 
 	// What an Envoy last accepted, virtual host by virtual host.
 	good      map[string]*form
@@ -28,6 +31,7 @@ type shard struct {
 
 	live     *composition   // what the Set holds
 	pend     []*composition // pushed and not answered, oldest first; the last is live
+	stale    bool           // live was put together before target came
 	done     bool           // Envoy accepted live
 	rejected bool           // Envoy refused live
 	ackSeq   uint64         // when Envoy accepted live
@@ -63,6 +67,7 @@ type composition struct {
 	hash    string // of shell
 	content string // hash of all
 	body    *delta.Resource
+	ordinal uint64 // of the checkpoint when it was put together
 }
 
 func newShard(name string) *shard {
@@ -105,7 +110,8 @@ func (g *Gate) targetShard(name string, r *delta.Resource) error {
 		s = newShard(name)
 		g.shards[name] = s
 	}
-	s.target, s.table = r, table
+	s.fallBehind(table, g.ordinal)
+	s.target, s.table, s.stale = r, table, true
 	s.owe(g.ordinal)
 	s.dead, s.deadWhy = "", ""
 	for vh, hashes := range s.refuse {
@@ -118,6 +124,51 @@ func (g *Gate) targetShard(name string, r *delta.Resource) error {
 	g.settleShard(s)
 	g.touch(s.key())
 	return nil
+}
+
+// fallBehind notes what a table wants that the one before did not.
+func (s *shard) fallBehind(table *routeTable, ordinal uint64) {
+	if s.behind == nil {
+		s.behind = map[string]steps{}
+	}
+	before := &routeTable{}
+	if s.table != nil {
+		before = s.table
+	}
+	if before.shellHash != table.shellHash {
+		s.behind[""] = s.behind[""].add(table.shellHash, ordinal)
+	}
+	for name, f := range table.forms {
+		if was := before.forms[name]; was == nil || was.hash != f.hash {
+			s.behind[name] = s.behind[name].add(f.hash, ordinal)
+		}
+	}
+	for name := range before.forms {
+		if table.forms[name] == nil {
+			s.behind[name] = s.behind[name].add("", ordinal)
+		}
+	}
+}
+
+// pay: Envoy accepted a composition, if not the newest. What is owed is the oldest of what
+// it does not have. One virtual host that waits holds up nothing but what came after it.
+func (s *shard) pay(c *composition) {
+	next := s.wanted
+	for name, list := range s.behind {
+		hash := ""
+		if f := c.forms[name]; f != nil {
+			hash = f.hash
+		} else if name == "" {
+			hash = c.hash
+		}
+		if list = list.accept(hash, c.ordinal); len(list) == 0 {
+			delete(s.behind, name)
+			continue
+		}
+		s.behind[name] = list
+		next = min(next, list[0].ordinal)
+	}
+	s.owed = max(s.owed, next)
 }
 
 // speaksOf says whether a form is the wanted or the last accepted one of a virtual
@@ -190,6 +241,7 @@ func (g *Gate) useAll(forms map[string]*form, by int) {
 // syncShard puts the route configuration together anew and pushes what differs.
 func (g *Gate) syncShard(s *shard, now time.Time) {
 	delete(g.late, s.key())
+	s.stale = false
 	if s.target == nil {
 		g.removeShard(s)
 		return
@@ -205,6 +257,7 @@ func (g *Gate) syncShard(s *shard, now time.Time) {
 	}
 	switch {
 	case s.live == nil || c.version != s.live.version:
+		c.ordinal = g.ordinal
 		s.live, s.done, s.rejected = c, false, false
 		s.pend = append(s.pend, c)
 		g.useAll(c.forms, 1)
@@ -413,9 +466,12 @@ func (s *shard) grace() time.Time {
 
 // settleShard brings the shard's place among the unsettled and the faulty up to date.
 func (g *Gate) settleShard(s *shard) {
-	done := s.target == nil || s.done && !s.onTrial || s.dead == s.target.Version
+	done := s.target == nil || s.done && !s.onTrial && !s.stale || s.dead == s.target.Version
 	for _, w := range s.waiting {
 		done = done && w.overdue
+	}
+	if done {
+		s.behind = nil
 	}
 	g.mark(s.key(), &s.debt, done, len(g.leading) > 0 && g.users[s.name] > 0)
 	g.blameShard(s, s.target != nil)
