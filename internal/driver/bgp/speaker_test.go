@@ -22,7 +22,7 @@ import (
 type journal struct {
 	*fake
 	mu    sync.Mutex
-	lines []string
+	pages [][]string // a connection each: the next one can begin before the end of one was read
 	open  *packet.BGPOpen
 }
 
@@ -36,6 +36,8 @@ func newJournal(t *testing.T) *journal {
 		}
 		j.mu.Lock()
 		j.open = m.Body.(*packet.BGPOpen)
+		page := len(j.pages)
+		j.pages = append(j.pages, nil)
 		j.mu.Unlock()
 		l.send(openOf(theirASN, 30, "192.0.2.1", packet.RF_IPv4_UC, packet.RF_IPv6_UC), packet.NewBGPKeepAliveMessage())
 		for m := l.read(); m != nil; m = l.read() {
@@ -43,12 +45,12 @@ func newJournal(t *testing.T) *journal {
 			case *packet.BGPKeepAlive:
 				l.send(m)
 			case *packet.BGPUpdate:
-				j.write(describe(body))
+				j.write(page, describe(body))
 			case *packet.BGPNotification:
-				j.write(fmt.Sprintf("notification %d/%d", body.ErrorCode, body.ErrorSubcode))
+				j.write(page, fmt.Sprintf("notification %d/%d", body.ErrorCode, body.ErrorSubcode))
 			}
 		}
-		j.write("end")
+		j.write(page, "end")
 	})
 	return j
 }
@@ -86,19 +88,19 @@ func describe(u *packet.BGPUpdate) string {
 	return strings.Join(out, " ")
 }
 
-func (j *journal) write(s string) {
+func (j *journal) write(page int, s string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines = append(j.lines, s)
+	j.pages[page] = append(j.pages[page], s)
 }
 
-// wants waits until the journal is exactly this.
+// wants waits until the journal, a connection after the other, is exactly this.
 func (j *journal) wants(lines ...string) {
 	j.t.Helper()
 	var got []string
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		j.mu.Lock()
-		got = slices.Clone(j.lines)
+		got = slices.Concat(j.pages...)
 		j.mu.Unlock()
 		if len(got) >= len(lines) {
 			break
