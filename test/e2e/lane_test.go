@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -49,4 +50,25 @@ func enterOwn(t *testing.T) {
 	t.Parallel()
 	ownLane <- struct{}{}
 	t.Cleanup(func() { <-ownLane })
+}
+
+// labNames are names of labs that were given out: tests that make the same lab run side by side.
+var labNames names
+
+type names struct {
+	mu   sync.Mutex
+	used map[string]int
+}
+
+// next is a name for another lab.
+func (n *names) next(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.used == nil {
+		n.used = map[string]int{}
+	}
+	if n.used[name]++; n.used[name] > 1 {
+		name += "-" + strconv.Itoa(n.used[name])
+	}
+	return name
 }

@@ -86,7 +86,7 @@ func buildLab(ctx context.Context, topology lab.Topology) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	topology.Name = fmt.Sprintf("e2e-%d-%s", os.Getpid(), topology.Name)
+	topology.Name = fmt.Sprintf("e2e-%d-%s", os.Getpid(), labNames.next(topology.Name))
 	l, err := lab.Up(ctx, topology, lab.Options{})
 	if err != nil {
 		return nil, err
