@@ -72,7 +72,7 @@ func (d *debt) owe(ordinal uint64) {
 	d.owes, d.wanted = true, max(d.wanted, ordinal)
 }
 
-// pay: Envoy accepted a version, if not the newest. What is owed is the first after it.
+// pay: Envoy accepted a version. What is owed is the first after it.
 func (d *debt) pay(version string) {
 	d.ahead = d.ahead.accept(version, d.wanted)
 	next := d.wanted

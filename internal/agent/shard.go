@@ -150,8 +150,7 @@ func (s *shard) fallBehind(table *routeTable, ordinal uint64) {
 	}
 }
 
-// pay: Envoy accepted a composition, if not the newest. What is owed is the oldest of what
-// it does not have. One virtual host that waits holds up nothing but what came after it.
+// pay: Envoy accepted a composition. What is owed is the oldest of what it does not have. One virtual host that waits holds up nothing but what came after it.
 func (s *shard) pay(c *composition) {
 	next := s.wanted
 	for name, list := range s.behind {

@@ -454,11 +454,12 @@ func (d *DataPlane) follow(ctx context.Context) error {
 	if err := watch(done, news, lost); err != nil {
 		d.c.Log.Warn("routes and neighbours are looked at from time to time only", "every", resync, "error", err)
 	}
-	dirty := !d.look(true)
+	d.look(true)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	asked, looked := time.Now(), time.Now()
-	pause := settle // after a look: a machine with very many backends must not look all the time
+	dirty, asked, looked := false, time.Now(), time.Now()
+	pause := settle         // after a look: a machine with very many backends must not look all the time
+	var again time.Duration // after a look that did not go well, if there are no news before; grows
 	for {
 		select {
 		case <-ctx.Done():
@@ -477,18 +478,22 @@ func (d *DataPlane) follow(ctx context.Context) error {
 		case <-timer.C:
 			ask := time.Since(asked) >= resync
 			began := time.Now()
-			dirty = !d.look(ask)
-			looked = time.Now()
-			took := max(settle, 4*looked.Sub(began))
-			if dirty { // it may not go well the next time either
-				took = min(max(took, 2*pause), resync)
+			done := d.look(ask)
+			dirty, looked = false, time.Now()
+			pause = max(settle, 4*looked.Sub(began))
+			if done {
+				again = 0
+			} else {
+				again = min(max(2*again, pause), resync)
 			}
-			pause = took
 			if ask {
 				asked = looked
 			}
 		}
 		wait := resync
+		if again > 0 {
+			wait = max(again-time.Since(looked), time.Millisecond)
+		}
 		if dirty {
 			wait = max(pause-time.Since(looked), time.Millisecond)
 		} else if due := d.due(); due > 0 {
