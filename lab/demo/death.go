@@ -100,8 +100,7 @@ func (d *demo) killEnvoy(ctx context.Context, s *Step) error {
 			return err
 		}
 		t.report()
-		s.judge(st, t.toll(name, s.event, gone), name)
-		return nil
+		return s.reckon(ctx, t, name, gone)
 	})
 }
 
@@ -165,8 +164,7 @@ func (d *demo) killEdge(ctx context.Context, s *Step) error {
 		if left, err := edge.Envoy(); err == nil {
 			return fmt.Errorf("an Envoy runs on %s: process %d", name, left.Pid.ID)
 		}
-		s.judge(st, t.toll(name, s.event, gone), name)
-		return nil
+		return s.reckon(ctx, t, name, gone)
 	})
 }
 
@@ -213,8 +211,7 @@ func (d *demo) joined(ctx context.Context, s *Step, t *traffic, name string) err
 		s.wrong("%v", err)
 	}
 	s.fact("the router spreads over %s again after %.1f s", inProse(st.edgeNames()), back.Sub(s.event).Seconds())
-	s.judge(st, t.toll("", s.event, s.event), "")
-	return nil
+	return s.reckon(ctx, t, "", s.event)
 }
 
 // drainTime is how long the connections of a cordoned edge may take to end. An Envoy
@@ -248,8 +245,7 @@ func (d *demo) cordon(ctx context.Context, s *Step) error {
 		if n := len(t.since(ended, func(x sample) bool { return x.edge == name })); n > 0 {
 			s.wrong("%s answered %d requests after its connections had their time", name, n)
 		}
-		s.judge(st, t.toll("", s.event, gone), "")
-		return nil
+		return s.reckon(ctx, t, "", gone)
 	})
 }
 

@@ -29,6 +29,7 @@ import (
 
 	"fairlead.dev/internal/driver/address"
 	"fairlead.dev/internal/driver/bgp"
+	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/cli"
@@ -176,6 +177,7 @@ func plane(ctx context.Context) error {
 		}
 		_ = json.NewEncoder(w).Encode(s)
 	}))
+	mux.HandleFunc("GET "+console.FlowsPath, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(model.FlowList{}) })
 	return serve(ctx, mux, flag("--console-address"), ":"+flag("--agent-port"))
 }
 

@@ -1,10 +1,15 @@
 package demo
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/model"
 )
 
 // toll is what became of the requests while the router's next hops changed. A router
@@ -21,15 +26,18 @@ type toll struct {
 	kept int
 	// edges counts the requests by the edge that they went to.
 	edges map[string]count
+	// unexcused are the failed requests that stayed counts.
+	unexcused []sample
 }
 
 type count struct{ requests, failed int }
 
 // toll sums up the requests. struck is the edge that was struck, if any, at the moment since
 // or just after it; until is when the router was seen to have taken it out. What failed counts
-// as struck if the router's kernel led its connection to the struck edge. It does not if it had
-// failed before, nor if the connection was refused that was begun when the router led
-// elsewhere: whoever is led to that edge later is to be served.
+// as struck if the router's kernel led its connection to the struck edge, or another edge gave
+// it to the proxy there. It does not if it had failed before, nor if the connection was refused
+// that was begun when the router led elsewhere: whoever is led to that edge later is to be
+// served.
 func (t *traffic) toll(struck string, since, until time.Time) toll {
 	sum := toll{edges: map[string]count{}}
 	samples := t.since(time.Time{}, nil)
@@ -68,11 +76,45 @@ func (t *traffic) toll(struck string, since, until time.Time) toll {
 			}
 		case s.failed:
 			sum.stayed++
+			sum.unexcused = append(sum.unexcused, s)
 		default:
 			sum.kept++
 		}
 	}
 	return sum
+}
+
+// trace asks the edges' flow tables to whom they gave the connections that failed: one that
+// gets a new connection gives it to the proxy of any edge, by its own table.
+func (t *traffic) trace(ctx context.Context) error {
+	for _, s := range t.since(time.Time{}, func(s sample) bool { return s.failed && s.conn != nil }) {
+		local := s.conn.local
+		list, err := t.st.plane.Flows(ctx, console.FlowFilter{FlowQuery: model.FlowQuery{
+			Frontend: model.FrontendKey{VIP: s.flow.vip, Port: s.flow.address().Port(), Transport: model.TCP},
+			Client:   netip.PrefixFrom(local.Addr(), local.Addr().BitLen()), Limit: console.MaxFlows,
+		}})
+		if err != nil {
+			return err
+		}
+		t.mu.Lock()
+		for _, f := range list.Flows {
+			if f.Client == local {
+				s.conn.at(f.Machine)
+			}
+		}
+		t.mu.Unlock()
+	}
+	return nil
+}
+
+// reckon tells what was lost since the step's event, in which an edge was struck or none. until
+// is when the router was seen to have followed.
+func (s *Step) reckon(ctx context.Context, t *traffic, struck string, until time.Time) error {
+	if err := t.trace(ctx); err != nil {
+		return fmt.Errorf("ask whose the lost connections were: %w", err)
+	}
+	s.judge(t.st, t.toll(struck, s.event, until), struck)
+	return nil
 }
 
 // byEdge writes who lost what.
@@ -101,10 +143,26 @@ func (s *Step) judge(st *stage, t toll, struck string) {
 	s.figure("failed_struck", float64(t.struck))
 	s.figure("failed_moved", float64(t.moved))
 	s.figure("failed_stayed", float64(t.stayed))
+	for _, lost := range t.unexcused[:min(len(t.unexcused), shownLosses)] {
+		s.fact("%s", lost.story(s.event))
+	}
 	if t.stayed > 0 {
 		s.wrong("%d requests were lost on connections whose way did not change, none may", t.stayed)
 	}
 	if t.kept == 0 {
 		s.wrong("no connection stayed where it was: nothing was shown")
 	}
+}
+
+// shownLosses is how many of the requests that should not have been lost are told of.
+const shownLosses = 5
+
+// story says what became of a request that failed, in times since an event.
+func (s sample) story(event time.Time) string {
+	ms := func(at time.Time) float64 { return float64(at.Sub(event).Microseconds()) / 1000 }
+	way := "without a connection"
+	if s.conn != nil {
+		way = fmt.Sprintf("from %s, begun at %+.1f ms, led to %s", s.conn.local, ms(s.conn.dialed), inProse(s.conn.edges))
+	}
+	return fmt.Sprintf("a request to %s at %+.1f to %+.1f ms, %s: %v", s.flow.vip, ms(s.start), ms(s.end), way, s.err)
 }

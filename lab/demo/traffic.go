@@ -40,6 +40,7 @@ type sample struct {
 	failed  bool
 	end     time.Time
 	refused bool  // the connection could not be made
+	err     error // why it failed
 	conn    *conn // nil when there was none
 }
 
@@ -48,7 +49,8 @@ type conn struct {
 	flow  flow
 	local netip.AddrPort
 	// edges are those to which the router's kernel led its packets, in the order in
-	// which it did, and those that answered on it. Guarded by the traffic's mutex.
+	// which it did, those that answered on it, and of connections that failed those to
+	// whose proxy an edge gave it. Guarded by the traffic's mutex.
 	edges  []string
 	led    string // where to at first
 	dialed time.Time
@@ -264,7 +266,7 @@ func (st *stage) steady(ctx context.Context, flows []flow) (*traffic, error) {
 }
 
 func (t *traffic) add(f flow, r load.Result) {
-	s := sample{start: r.Start, end: r.Start.Add(r.Latency), flow: f, cluster: clusterOf(r.Name), failed: r.Kind != "", edge: t.st.edgeAt(r.Peer)}
+	s := sample{start: r.Start, end: r.Start.Add(r.Latency), flow: f, cluster: clusterOf(r.Name), failed: r.Kind != "", err: r.Err, edge: t.st.edgeAt(r.Peer)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var u *unmade

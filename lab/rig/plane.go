@@ -97,6 +97,11 @@ func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus,
 	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Backends(ctx, of)
 }
 
+// Flows are what `fairlead flows` shows of the machines' flow tables.
+func (p *Plane) Flows(ctx context.Context, f console.FlowFilter) (model.FlowList, error) {
+	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Flows(ctx, f)
+}
+
 // Metrics are the plane's, as text. The caller closes them.
 func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.console+"/metrics", nil)
