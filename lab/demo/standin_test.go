@@ -27,9 +27,9 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/driver/address"
 	"fairlead.dev/internal/driver/bgp"
-	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/cli"
