@@ -183,6 +183,7 @@ func TestProbesSayWhatBackendsDo(t *testing.T) {
 		_, _ = c.Read(make([]byte, 1))
 		_ = c.(*net.TCPConn).SetLinger(0)
 	})
+	hasty := listen(t, func(net.Conn) {})
 	closing := listen(t, func(c net.Conn) { _, _ = bufio.NewReader(c).ReadString('\n') })
 	// The end that answers has closed its half before it was asked.
 	halfOpen := listen(t, func(c net.Conn) {
@@ -325,6 +326,8 @@ func TestProbesSayWhatBackendsDo(t *testing.T) {
 		{"gRPC, a byte at a time", dripping, get(model.CheckGRPC, ""), "frame too large"},
 		{"gRPC, hanging", hanging, with(get(model.CheckGRPC, ""), func(h *model.HealthCheck) { h.Timeout = short }), "no answer within 200ms"},
 		{"gRPC, closing", closing, get(model.CheckGRPC, ""), "connection"},
+		{"gRPC, closing at once", hasty, get(model.CheckGRPC, ""), "connection"},
+		{"HTTP/2, closing at once", hasty, get(model.CheckHTTP2, "/"), "connection"},
 		{"UDP", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send, h.Expect = []byte("ping"), []byte("pong ping") }), ""},
 		{"UDP, any answer", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send = []byte("ping") }), ""},
 		{"UDP, wrong answer", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send, h.Expect = []byte("ping"), []byte("PONG") }), `answered "pong", want what begins with "PONG"`},

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"fairlead.dev/internal/model"
 )
@@ -104,8 +105,25 @@ func askHTTP2(ctx context.Context, conn net.Conn, scheme string, c model.Check) 
 	return judge(c, answer.StatusCode)
 }
 
+// endingConn remembers how its reading ended. HTTP/2's transport names that only where it
+// had begun; else it says that the connection could not be established.
+type endingConn struct {
+	net.Conn
+	ended atomic.Pointer[error]
+}
+
+// Read implements net.Conn.
+func (c *endingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && !errors.Is(err, net.ErrClosed) { // by ourselves
+		c.ended.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
 // roundTrip asks in HTTP/2 over a connection, which the caller closes.
-func roundTrip(conn net.Conn, q *http.Request) (*http.Response, error) {
+func roundTrip(through net.Conn, q *http.Request) (*http.Response, error) {
+	conn := &endingConn{Conn: through}
 	there := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 	t := &http.Transport{
 		DialContext: there, DialTLSContext: there, Protocols: new(http.Protocols),
@@ -115,7 +133,11 @@ func roundTrip(conn net.Conn, q *http.Request) (*http.Response, error) {
 	}
 	t.Protocols.SetHTTP2(true)
 	t.Protocols.SetUnencryptedHTTP2(true)
-	return t.RoundTrip(q)
+	answer, err := t.RoundTrip(q)
+	if ended := conn.ended.Load(); err != nil && ended != nil {
+		err = fmt.Errorf("%w: %w", err, *ended)
+	}
+	return answer, err
 }
 
 // askGRPC asks grpc.health.v1.Health/Check, over HTTP/2 from the first byte. The two
