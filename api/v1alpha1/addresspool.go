@@ -249,6 +249,6 @@ const (
 	// ReasonMachineAddress says that an address of the pool is a machine's own.
 	ReasonMachineAddress = "MachineAddress"
 	// ReasonAddressInUse says that an address of the pool is somebody else's: a BGPPeer's, a
-	// Service's cluster IP, an endpoint.
+	// Service's cluster IP, an endpoint, the address of a Service of another load balancer.
 	ReasonAddressInUse = "AddressInUse"
 )

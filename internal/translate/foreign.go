@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -18,7 +20,8 @@ type ownAddress struct {
 	reached bool
 }
 
-// foreign are the addresses of pools that Services and their endpoints have. There may be
+// foreign are the addresses of pools that Services and their endpoints have, and those that
+// other load balancers gave Services. There may be
 // very many, so that those are kept only that are in a pool.
 type foreign struct {
 	ranges [families][]addrRange // of all pools
@@ -27,19 +30,28 @@ type foreign struct {
 
 type foreignEntry struct {
 	addresses []netip.Addr  // sorted
+	shown     []netip.Addr  // that another load balancer gave a Service, sorted
 	service   snapshot.Name // of an EndpointSlice
 }
 
+// same reports whether two entries say the same. The Service of an EndpointSlice without
+// addresses does not count.
+func (e foreignEntry) same(o foreignEntry) bool {
+	return slices.Equal(e.addresses, o.addresses) && slices.Equal(e.shown, o.shown) && (e.none() || e.service == o.service)
+}
+
+func (e foreignEntry) none() bool { return len(e.addresses)+len(e.shown) == 0 }
+
 // inputForeign notes what a Service or an EndpointSlice has of the pools.
 func (t *Translator) inputForeign(s *snapshot.Snapshot, k snapshot.Key) {
-	before, after := t.index.foreign.by[k], foreignEntry{addresses: t.index.foreign.of(s, k)}
+	before, after := t.index.foreign.by[k], t.index.foreign.of(s, k)
 	if k.Kind == snapshot.KindEndpointSlice {
 		after.service = t.index.serviceOf[k.Name]
 	}
-	if slices.Equal(before.addresses, after.addresses) && (len(after.addresses) == 0 || before.service == after.service) {
+	if before.same(after) {
 		return
 	}
-	if len(after.addresses) == 0 {
+	if after.none() {
 		delete(t.index.foreign.by, k)
 	} else {
 		t.index.foreign.by[k] = after
@@ -74,40 +86,46 @@ func (t *Translator) inputRanges(s *snapshot.Snapshot) {
 	}
 }
 
-// of are the addresses of pools that an object has, sorted.
-func (h *foreign) of(s *snapshot.Snapshot, k snapshot.Key) (list []netip.Addr) {
+// of are the addresses of pools that an object has.
+func (h *foreign) of(s *snapshot.Snapshot, k snapshot.Key) (e foreignEntry) {
 	if len(h.ranges[ipv4])+len(h.ranges[ipv6]) == 0 {
-		return nil
+		return e
 	}
-	add := func(text string) {
+	var addresses, shown []string
+	switch k.Kind {
+	case snapshot.KindService:
+		if o := s.Services[k.Name]; o != nil {
+			if addresses = o.Spec.ClusterIPs; len(addresses) == 0 {
+				addresses = []string{o.Spec.ClusterIP}
+			}
+			if o.Spec.Type == corev1.ServiceTypeLoadBalancer && !isOurs(o) {
+				for _, ingress := range o.Status.LoadBalancer.Ingress {
+					shown = append(shown, ingress.IP)
+				}
+			}
+		}
+	case snapshot.KindEndpointSlice:
+		if o := s.EndpointSlices[k.Name]; o != nil {
+			for _, endpoint := range o.Endpoints {
+				addresses = append(addresses, endpoint.Addresses...)
+			}
+		}
+	}
+	return foreignEntry{addresses: h.among(addresses), shown: h.among(shown)}
+}
+
+// among are the addresses that are in a pool, sorted.
+func (h *foreign) among(texts []string) (list []netip.Addr) {
+	for _, text := range texts {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return
+			continue
 		}
 		a = a.Unmap().WithZone("")
 		ranges := h.ranges[familyOf(a)]
 		i, exact := slices.BinarySearchFunc(ranges, a, func(r addrRange, a netip.Addr) int { return r.from.Compare(a) })
 		if exact || i > 0 && ranges[i-1].contains(a) {
 			list = append(list, a)
-		}
-	}
-	switch k.Kind {
-	case snapshot.KindService:
-		if o := s.Services[k.Name]; o != nil {
-			for _, text := range o.Spec.ClusterIPs {
-				add(text)
-			}
-			if len(o.Spec.ClusterIPs) == 0 {
-				add(o.Spec.ClusterIP)
-			}
-		}
-	case snapshot.KindEndpointSlice:
-		if o := s.EndpointSlices[k.Name]; o != nil {
-			for _, e := range o.Endpoints {
-				for _, text := range e.Addresses {
-					add(text)
-				}
-			}
 		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
@@ -150,6 +168,9 @@ func (t *Translator) computeOwn(r reader, n node) {
 		}
 		for _, a := range entry.addresses {
 			add(a.String(), o)
+		}
+		for _, a := range entry.shown {
+			add(a.String(), ownAddress{what: "the load balancer address of " + serviceOwner(k.Name).String()})
 		}
 	}
 	slices.SortFunc(own, func(a, b ownAddress) int {

@@ -233,6 +233,9 @@ func (g generator) service(o *corev1.Service) {
 	if g.balanced && g.chance(10) {
 		o.Spec.ClusterIPs = []string{g.vip()}
 	}
+	if g.balanced && g.chance(20) {
+		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: g.vip()}}
+	}
 	if g.balanced && g.chance(50) {
 		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationShareVIP, g.word("s", "s", "s", "a/s", "a/s", "b/s", "Bad Key"))
 	}
