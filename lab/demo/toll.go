@@ -49,7 +49,7 @@ func (t *traffic) toll(struck string, since, until time.Time) toll {
 		if s.conn != nil {
 			edges = s.conn.edges
 		}
-		hit := struck != "" && slices.Contains(edges, struck)
+		hit := struck != "" && (slices.Contains(edges, struck) || s.conn != nil && slices.Contains(s.conn.owners, struck))
 		if s.failed && (s.end.Before(since) || s.refused && s.conn != nil && s.conn.dialed.After(until)) {
 			hit = false
 		}
@@ -98,8 +98,8 @@ func (t *traffic) trace(ctx context.Context) error {
 		}
 		t.mu.Lock()
 		for _, f := range list.Flows {
-			if f.Client == local {
-				s.conn.at(f.Machine)
+			if f.Client == local && f.Machine != "" && !slices.Contains(s.conn.owners, f.Machine) {
+				s.conn.owners = append(s.conn.owners, f.Machine)
 			}
 		}
 		t.mu.Unlock()
@@ -162,7 +162,8 @@ func (s sample) story(event time.Time) string {
 	ms := func(at time.Time) float64 { return float64(at.Sub(event).Microseconds()) / 1000 }
 	way := "without a connection"
 	if s.conn != nil {
-		way = fmt.Sprintf("from %s, begun at %+.1f ms, led to %s", s.conn.local, ms(s.conn.dialed), inProse(s.conn.edges))
+		way = fmt.Sprintf("from %s, begun at %+.1f ms, led to %s, given to the proxy of %s",
+			s.conn.local, ms(s.conn.dialed), inProse(s.conn.edges), inProse(s.conn.owners))
 	}
 	return fmt.Sprintf("a request to %s at %+.1f to %+.1f ms, %s: %v", s.flow.vip, ms(s.start), ms(s.end), way, s.err)
 }

@@ -13,6 +13,10 @@ func TestToll(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
 	on := func(edges ...string) *conn { return &conn{edges: edges} }
+	given := func(s sample, owner string) sample {
+		s.conn.owners = []string{owner}
+		return s
+	}
 	refused := func(due, dialed, end int, edges ...string) sample {
 		return sample{start: at(due), end: at(end), failed: true, refused: true, conn: &conn{edges: edges, dialed: at(dialed)}}
 	}
@@ -41,8 +45,11 @@ func TestToll(t *testing.T) {
 		{"refused by another edge in the meantime", "edge-3", refused(150, 150, 150, "edge-1"), toll{stayed: 1}},
 		{"due before the router followed, refused where it led then", "edge-3", refused(150, 250, 250, "edge-1"), toll{stayed: 1}},
 		{"refused when the router led to the edge again", "edge-3", refused(250, 250, 250, "edge-3"), toll{stayed: 1}},
-		{"refused, and its edge had given it to the struck one's proxy", "edge-3", refused(101, 101, 110, "edge-1", "edge-3"), toll{struck: 1}},
-		{"begun later, and given to the struck edge's proxy", "edge-3", refused(210, 210, 220, "edge-1", "edge-3"), toll{stayed: 1}},
+		{"refused, and its edge had given it to the struck one's proxy", "edge-3", given(refused(101, 101, 110, "edge-1"), "edge-3"), toll{struck: 1}},
+		{"begun later, and given to the struck edge's proxy", "edge-3", given(refused(210, 210, 220, "edge-1"), "edge-3"), toll{stayed: 1}},
+		{"refused by the proxy of an edge that was not struck", "edge-3", given(refused(150, 150, 160, "edge-1"), "edge-2"), toll{stayed: 1}},
+		{"lost at the proxy of the struck edge", "edge-3", given(sample{end: at(150), failed: true, conn: on("edge-1")}, "edge-3"), toll{struck: 1}},
+		{"lost at the proxy of an edge that was not struck", "edge-3", given(sample{end: at(150), failed: true, conn: on("edge-1")}, "edge-2"), toll{stayed: 1}},
 		{"refused by two in a row", "edge-3", refused(150, 150, 150, "edge-2", "edge-1"), toll{stayed: 1}},
 		{"refused where the router had no route", "edge-3", refused(150, 150, 150), toll{stayed: 1}},
 		{"not even bound", "edge-3", sample{start: at(150), end: at(150), failed: true}, toll{stayed: 1}},
@@ -78,9 +85,9 @@ func TestStory(t *testing.T) {
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
 	s := sample{
 		flow: flow{vip: netip.MustParseAddr("203.0.113.80")}, start: at(-1), end: at(40), err: errors.New("reset"),
-		conn: &conn{local: netip.MustParseAddrPort("10.78.1.1:4000"), edges: []string{"edge-1", "edge-2"}, dialed: at(12)},
+		conn: &conn{local: netip.MustParseAddrPort("10.78.1.1:4000"), edges: []string{"edge-1", "edge-2"}, owners: []string{"edge-2"}, dialed: at(12)},
 	}
-	if got, want := s.story(t0), "a request to 203.0.113.80 at -1.0 to +40.0 ms, from 10.78.1.1:4000, begun at +12.0 ms, led to edge-1 and edge-2: reset"; got != want {
+	if got, want := s.story(t0), "a request to 203.0.113.80 at -1.0 to +40.0 ms, from 10.78.1.1:4000, begun at +12.0 ms, led to edge-1 and edge-2, given to the proxy of edge-2: reset"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	s.conn = nil

@@ -49,9 +49,11 @@ type conn struct {
 	flow  flow
 	local netip.AddrPort
 	// edges are those to which the router's kernel led its packets, in the order in
-	// which it did, those that answered on it, and of connections that failed those to
-	// whose proxy an edge gave it. Guarded by the traffic's mutex.
-	edges  []string
+	// which it did, and those that answered on it. Guarded by the traffic's mutex.
+	edges []string
+	// owners are, of a connection that failed, those to whose proxies an edge gave it.
+	// Guarded like edges.
+	owners []string
 	led    string // where to at first
 	dialed time.Time
 	closed time.Time
