@@ -5,7 +5,9 @@
 // The heart is Gate, which is pure: it decides what Envoy may see now (make
 // before break). Around it stand the relay (Envoy's side), the upstream (the
 // plane's side), the memory (the disk's side) and the proxy, whose interface is
-// stated here and implemented elsewhere.
+// stated here and implemented elsewhere. Beside them stand what the machine does in the
+// network: the announcer (VIPs, for which it waits until they are served), the balancer (data
+// planes), the checks of backends, and the drainer, which ends all this in order.
 //
 // What it refuses: a state older than the largest (epoch, revision) that it has
 // accepted; a second agent on the same data directory; resources that cannot be

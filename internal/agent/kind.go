@@ -7,14 +7,14 @@ import (
 
 // The resource types that an agent handles, as type URLs.
 const (
-	typeCluster  delta.Type = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	typeEndpoint delta.Type = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	typeSecret   delta.Type = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
-	typeRoute    delta.Type = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	typeScope    delta.Type = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
-	typeListener delta.Type = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	typeCluster  delta.Type = agentv1.ClusterType
+	typeEndpoint delta.Type = agentv1.EndpointType
+	typeSecret   delta.Type = agentv1.SecretType
+	typeRoute    delta.Type = agentv1.RouteType
+	typeScope    delta.Type = agentv1.ScopeType
+	typeListener delta.Type = agentv1.ListenerType
 
-	typeMachine  delta.Type = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
+	typeMachine  delta.Type = agentv1.MachineConfigType
 	typeVIP      delta.Type = agentv1.VipType
 	typePeer     delta.Type = agentv1.BgpPeerType
 	typePassword delta.Type = agentv1.BgpPasswordType
@@ -24,7 +24,7 @@ const (
 	typeFrontend         delta.Type = agentv1.FrontendType
 	typeCheck            delta.Type = agentv1.CheckType
 
-	typeCheckpoint delta.Type = "type.googleapis.com/fairlead.agent.v1.Checkpoint"
+	typeCheckpoint delta.Type = agentv1.CheckpointType
 )
 
 // proxyTypes are relayed to Envoy: what is named comes before what names it.

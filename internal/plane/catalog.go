@@ -98,7 +98,7 @@ func clusterKey(g model.GroupID) resourceKey {
 }
 
 func endpointsKey(g model.GroupID, name string) resourceKey {
-	return resourceKey{typ: typeEndpoints, name: name, group: g}
+	return resourceKey{typ: typeEndpoint, name: name, group: g}
 }
 
 func (t touched) add(view model.ViewID, k resourceKey) {
@@ -404,7 +404,7 @@ func listenerKey(l model.ListenerID) resourceKey {
 }
 
 func routesKey(l model.ListenerID, shard int) resourceKey {
-	return resourceKey{typ: typeRoutes, name: xds.RouteConfigurationName(l, shard), listener: l, shard: shard}
+	return resourceKey{typ: typeRoute, name: xds.RouteConfigurationName(l, shard), listener: l, shard: shard}
 }
 
 // sweep drops what nothing points to any more.
@@ -513,7 +513,7 @@ func (c *catalog) holds(v *viewEntry, k resourceKey) bool {
 	switch k.typ {
 	case typeCluster:
 		return v.groups[k.group] > 0
-	case typeEndpoints:
+	case typeEndpoint:
 		e := c.groups[k.group]
 		return v.groups[k.group] > 0 && e != nil && e.endpoints == k.name
 	case typeSecret:
@@ -527,7 +527,7 @@ func (c *catalog) holds(v *viewEntry, k resourceKey) bool {
 // message makes one resource; nil says that there is none.
 func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Message) proto.Message {
 	switch k.typ {
-	case typeCluster, typeEndpoints:
+	case typeCluster, typeEndpoint:
 		e := c.groups[k.group]
 		if e == nil || e.group == nil {
 			return nil

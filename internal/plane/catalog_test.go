@@ -124,7 +124,7 @@ func (w *modelWorld) resources(t *testing.T, id model.ViewID) map[string]string 
 		for _, shard := range xds.AllShards(l) {
 			name := xds.RouteConfigurationName(l, shard)
 			r, err := delta.NewResource(name, xds.RouteConfiguration(l, shard, shards[shard]))
-			add(typeRoutes, name, r, err)
+			add(typeRoute, name, r, err)
 		}
 	}
 	for g := range used {
@@ -140,7 +140,7 @@ func (w *modelWorld) resources(t *testing.T, id model.ViewID) map[string]string 
 		}
 		name := xds.EndpointsName(*group)
 		r, err = delta.NewResource(name, xds.LoadAssignment(*group, set, nil))
-		add(typeEndpoints, name, r, err)
+		add(typeEndpoint, name, r, err)
 	}
 	return out
 }

@@ -6,6 +6,11 @@
 // everything else talks to it by channels. Machines come first: a change is on its
 // way to them before any status is written.
 //
+// Beside what the proxies serve it settles what load balancers are told: frontends and their
+// backends (frontend), who checks them and what they are found to be (health), which machines
+// know of each other (around), and the order in which machines come to a pool (coming) and
+// leave it (leaving).
+//
 // It refuses to act on what it does not know: before its sources are synced it
 // publishes nothing, and for twice the time-to-live after it began to lead it calls
 // no machine lost and takes back no Programmed condition of machines that have not

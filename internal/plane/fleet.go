@@ -82,7 +82,7 @@ func (s *standing) note(p southbound.Problem) {
 	case typeListener:
 		name, _, _ := strings.Cut(p.Name, "/") // its half over UDP is the same listener
 		put(&s.listeners, model.ListenerID(name), f)
-	case typeRoutes, typeScope:
+	case typeRoute, typeScope:
 		listener, rest, _ := strings.Cut(p.Name, "/")
 		shard, host, whole := strings.Cut(rest, "/")
 		if whole {
@@ -90,7 +90,7 @@ func (s *standing) note(p southbound.Problem) {
 		} else if n, ok := shardNumber(model.ListenerID(listener), shard); ok {
 			put(&s.shards, shardKey{model.ListenerID(listener), n}, f)
 		}
-	case typeCluster, typeEndpoints:
+	case typeCluster, typeEndpoint:
 		// The load assignment's name is the group's with a suffix.
 		name, _, _ := strings.Cut(p.Name, "#")
 		put(&s.groups, model.GroupID(name), f)

@@ -361,9 +361,9 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 	}
 	status := func(a *fakeAgent, want corev3.HealthStatus) func() error {
 		return func() error {
-			for name := range a.held[typeEndpoints] {
+			for name := range a.held[typeEndpoint] {
 				m := &endpointv3.ClusterLoadAssignment{}
-				if err := a.get(typeEndpoints, name, m); err != nil {
+				if err := a.get(typeEndpoint, name, m); err != nil {
 					return err
 				}
 				for _, e := range m.GetEndpoints()[0].GetLbEndpoints() {

@@ -5,17 +5,18 @@ import (
 	"strings"
 
 	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // The types of Envoy's resources that the catalog makes.
 const (
-	typeListener  delta.Type = "type.googleapis.com/envoy.config.listener.v3.Listener"
-	typeScope     delta.Type = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
-	typeRoutes    delta.Type = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
-	typeCluster   delta.Type = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
-	typeEndpoints delta.Type = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	typeSecret    delta.Type = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
-	typeMachine   delta.Type = "type.googleapis.com/fairlead.agent.v1.MachineConfig"
+	typeListener delta.Type = agentv1.ListenerType
+	typeScope    delta.Type = agentv1.ScopeType
+	typeRoute    delta.Type = agentv1.RouteType
+	typeCluster  delta.Type = agentv1.ClusterType
+	typeEndpoint delta.Type = agentv1.EndpointType
+	typeSecret   delta.Type = agentv1.SecretType
+	typeMachine  delta.Type = agentv1.MachineConfigType
 )
 
 func compareChanges(a, b delta.Change) int {

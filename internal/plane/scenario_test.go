@@ -40,7 +40,7 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 		if n := len(a.held[typeScope]); n != xds.Shards("http-80")+1 {
 			return fmt.Errorf("%d scopes", n)
 		}
-		if n := len(a.held[typeRoutes]); n != xds.Shards("http-80")+1 {
+		if n := len(a.held[typeRoute]); n != xds.Shards("http-80")+1 {
 			return fmt.Errorf("%d route configurations", n)
 		}
 		if a.point.Epoch != 1 {
@@ -85,7 +85,7 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 	a.await("has the backend", a.holdsBackends(3))
 	got := a.counts()
 	delete(got, agentv1.CheckpointType)
-	if len(got) != 1 || got[typeEndpoints] != 1 {
+	if len(got) != 1 || got[typeEndpoint] != 1 {
 		t.Errorf("one backend more sent %v", got)
 	}
 	await(r, route, "the route is programmed still", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
@@ -99,7 +99,7 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 	await(r, other, "the other route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
 	a.with(func() {
 		a.problems = []*agentv1.Problem{{
-			Kind: agentv1.Problem_KIND_REFUSED, TypeUrl: string(typeRoutes), Name: shardOf("app.example") + "/app.example", Message: "regex is too large",
+			Kind: agentv1.Problem_KIND_REFUSED, TypeUrl: string(typeRoute), Name: shardOf("app.example") + "/app.example", Message: "regex is too large",
 		}}
 	})
 	await(r, route, "the refusal is said", routeIs(metav1.ConditionFalse, ReasonRefused, "edge-1: regex is too large"))
@@ -204,7 +204,7 @@ func TestRestartSendsDifferencesOnlyAndRaisesTheEpoch(t *testing.T) {
 	})
 	got := a.counts()
 	delete(got, agentv1.CheckpointType)
-	if len(got) != 1 || got[typeEndpoints] != 1 {
+	if len(got) != 1 || got[typeEndpoint] != 1 {
 		t.Errorf("after the restart it was sent %v, want the changed load assignment", got)
 	}
 	eventually(t, "the machine has applied it", func() error {

@@ -32,13 +32,13 @@ func (c *catalog) unfitProblems() []model.Problem {
 func (c *catalog) hostsOn(k resourceKey) []string {
 	hosts := map[string]bool{}
 	switch k.typ {
-	case typeRoutes:
+	case typeRoute:
 		if s := c.listeners[k.listener]; s != nil {
 			for h := range s.shards[k.shard] {
 				hosts[h] = true
 			}
 		}
-	case typeCluster, typeEndpoints:
+	case typeCluster, typeEndpoint:
 		if e := c.groups[k.group]; e != nil {
 			for u := range e.users {
 				if u.Host != "" {

@@ -106,7 +106,7 @@ func shardOf(host string) string {
 func (a *fakeAgent) holdsHost(host string) func() error {
 	return func() error {
 		rc := &routev3.RouteConfiguration{}
-		if err := a.get(typeRoutes, shardOf(host), rc); err != nil {
+		if err := a.get(typeRoute, shardOf(host), rc); err != nil {
 			return err
 		}
 		for _, v := range rc.GetVirtualHosts() {
@@ -121,12 +121,12 @@ func (a *fakeAgent) holdsHost(host string) func() error {
 // holdsBackends checks how many backends the agent has of the only group.
 func (a *fakeAgent) holdsBackends(n int) func() error {
 	return func() error {
-		if len(a.held[typeEndpoints]) != 1 {
-			return fmt.Errorf("it has %d load assignments", len(a.held[typeEndpoints]))
+		if len(a.held[typeEndpoint]) != 1 {
+			return fmt.Errorf("it has %d load assignments", len(a.held[typeEndpoint]))
 		}
-		for name := range a.held[typeEndpoints] {
+		for name := range a.held[typeEndpoint] {
 			assignment := &endpointv3.ClusterLoadAssignment{}
-			if err := a.get(typeEndpoints, name, assignment); err != nil {
+			if err := a.get(typeEndpoint, name, assignment); err != nil {
 				return err
 			}
 			got := 0

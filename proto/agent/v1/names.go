@@ -15,6 +15,14 @@ const (
 	// the largest "<epoch>/<revision>" that the agent has accepted, as a string.
 	RevisionField = "revision"
 
+	// The type URLs of Envoy's resources, which a plane makes and an agent relays.
+	ListenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	ScopeType    = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration"
+	RouteType    = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	ClusterType  = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	EndpointType = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	SecretType   = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+
 	// CheckpointType and CheckpointName are the type URL and the name of the
 	// Checkpoint. An agent subscribes to it after all other types.
 	CheckpointType = "type.googleapis.com/fairlead.agent.v1.Checkpoint"
