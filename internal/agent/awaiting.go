@@ -31,7 +31,8 @@ func (a *announcer) awaits(v model.VIP, now time.Time) (why string, again time.D
 		w.since = now // the clock was set back
 	}
 	until := w.since.Add(awaitTime)
-	if begun := a.started.Add(beginGrace); !a.began && begun.Before(until) {
+	_, remembered := a.remembered[v.Address]
+	if begun := a.started.Add(beginGrace); remembered && !a.began && begun.Before(until) {
 		until = begun // peers may have kept it from the agent before
 	}
 	again = until.Sub(now)

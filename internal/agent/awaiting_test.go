@@ -61,8 +61,26 @@ func TestNewVIPAwaitsOthers(t *testing.T) {
 	t.Run("what peers may have kept is not withdrawn", func(t *testing.T) {
 		t.Parallel()
 		a := begin(t, 0, "edge-2", "edge-3") // the proxy of the agent before
+		a.begin()
 		a.says("-")
 		a.after(beginGrace)
+		a.says(one.String())
+	})
+	t.Run("a machine that takes long to join waits all the same", func(t *testing.T) {
+		t.Parallel()
+		a := newAnnouncing(t)
+		a.becomes("starting", 0)
+		a.begin()
+		a.apply()
+		a.after(beginGrace + time.Second)
+		a.apply()
+		a.becomes(proxyReady, 0)
+		a.gives(vipChange(t, awaitingVIP("edge-2", "edge-3")))
+		a.whole()
+		a.listens("http-80")
+		a.says()
+		a.told(one, model.VIPWithheld, awaitsOthers)
+		a.gives(vipChange(t, awaitingVIP()))
 		a.says(one.String())
 	})
 }

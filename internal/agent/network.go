@@ -88,24 +88,26 @@ type announcer struct {
 	changed  func() // what a report says may differ
 	news     chan struct{}
 
-	mu       sync.Mutex
-	vips     map[string]model.VIP
-	peers    map[string]model.Peer
-	secrets  map[string]string // passwords by peer
-	began    bool
-	started  time.Time
-	silent   time.Time // since when a proxy that served does not answer; zero: it does
-	served   bool      // the proxy that runs has served
-	starts   uint32    // which one that is
-	drained  bool      // nothing is announced: the machine drains, and its time is over
-	gone     map[netip.Addr]time.Time
-	withheld map[netip.Addr]string    // why a VIP is not announced
-	lacks    map[netip.Addr]string    // what one that is announced lacks
-	ready    map[netip.Addr]bool      // VIPs that could be announced when they were looked at last
-	partly   map[netip.Addr]time.Time // since when the proxy serves some of a VIP's listeners only
-	since    map[netip.Addr]model.VIPObserved
-	awaiting map[netip.Addr]*awaiting
-	trouble  error // of the loopback
+	mu      sync.Mutex
+	vips    map[string]model.VIP
+	peers   map[string]model.Peer
+	secrets map[string]string // passwords by peer
+	began   bool
+	started time.Time
+	// remembered are the VIPs that were known when it started, before any plane spoke.
+	remembered map[netip.Addr]struct{}
+	silent     time.Time // since when a proxy that served does not answer; zero: it does
+	served     bool      // the proxy that runs has served
+	starts     uint32    // which one that is
+	drained    bool      // nothing is announced: the machine drains, and its time is over
+	gone       map[netip.Addr]time.Time
+	withheld   map[netip.Addr]string    // why a VIP is not announced
+	lacks      map[netip.Addr]string    // what one that is announced lacks
+	ready      map[netip.Addr]bool      // VIPs that could be announced when they were looked at last
+	partly     map[netip.Addr]time.Time // since when the proxy serves some of a VIP's listeners only
+	since      map[netip.Addr]model.VIPObserved
+	awaiting   map[netip.Addr]*awaiting
+	trouble    error // of the loopback
 }
 
 func newAnnouncer(c Config, s *state, changed func()) *announcer {
@@ -115,6 +117,7 @@ func newAnnouncer(c Config, s *state, changed func()) *announcer {
 		vips: map[string]model.VIP{}, peers: map[string]model.Peer{}, secrets: map[string]string{},
 		gone: map[netip.Addr]time.Time{}, withheld: map[netip.Addr]string{}, since: map[netip.Addr]model.VIPObserved{},
 		lacks: map[netip.Addr]string{}, ready: map[netip.Addr]bool{}, partly: map[netip.Addr]time.Time{}, awaiting: map[netip.Addr]*awaiting{},
+		remembered: map[netip.Addr]struct{}{},
 	}
 	if a.parts.Changed == nil {
 		a.parts.Changed = make(chan struct{}, 1)
@@ -193,9 +196,7 @@ func (a *announcer) take(c delta.Change) error {
 
 // run announces until ctx is done.
 func (a *announcer) run(ctx context.Context) error {
-	a.mu.Lock()
-	a.started = a.now()
-	a.mu.Unlock()
+	a.begin()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -211,6 +212,17 @@ func (a *announcer) run(ctx context.Context) error {
 		if again := a.apply(); again > 0 {
 			timer.Reset(again)
 		}
+	}
+}
+
+// begin notes when this agent begins to announce, and the VIPs that an agent before may have
+// announced.
+func (a *announcer) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.started = a.now()
+	for _, v := range a.vips {
+		a.remembered[v.Address] = struct{}{}
 	}
 }
 

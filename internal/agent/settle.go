@@ -35,22 +35,24 @@ type debt struct {
 // steps are versions that the plane wanted and Envoy has not accepted, oldest first.
 type steps []step
 
-// step is a version with the oldest checkpoint that waits for it.
+// step is a version, with the checkpoint that it came with and the oldest that waits for it.
 type step struct {
 	version string
 	ordinal uint64
+	since   uint64
 }
 
 // maxSteps bounds what is remembered of a resource that changes while Envoy is away.
 const maxSteps = 16
 
-// add notes that the plane wants another version. Of too many the oldest stands for the next
-// ones, too.
+// add notes that the plane wants another version. Of too many the second goes, and what waits
+// for it waits for the one after it.
 func (s steps) add(version string, ordinal uint64) steps {
 	if len(s) == maxSteps {
+		s[2].since = s[1].since
 		s = slices.Delete(s, 1, 2)
 	}
-	return append(s, step{version, ordinal})
+	return append(s, step{version, ordinal, ordinal})
 }
 
 // accept returns what is left once Envoy has accepted a version that was put together at a
@@ -77,7 +79,7 @@ func (d *debt) pay(version string) {
 	d.ahead = d.ahead.accept(version, d.wanted)
 	next := d.wanted
 	if len(d.ahead) > 0 {
-		next = d.ahead[0].ordinal
+		next = d.ahead[0].since
 	}
 	d.owed = max(d.owed, next)
 }

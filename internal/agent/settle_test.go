@@ -136,6 +136,33 @@ func TestVersionsThatWereSkippedAreOwed(t *testing.T) {
 	s.settled(4)
 }
 
+// TestManyVersionsAreOwed: of versions that came while Envoy was slow not all are kept, and what
+// is not settles nothing.
+func TestManyVersionsAreOwed(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(version int) delta.Change{
+		"endpoints": func(version int) delta.Change { return testEndpoints(t, "s1", version) },
+		"routes": func(version int) delta.Change {
+			return testRoutes(t, "routes", host{name: "h", clusters: []string{"c1"}, salt: version})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := servingGate(t)
+			s.wants(change(2))
+			first := s.Step(s.now).Changes
+			last := 3*maxSteps + 2
+			for version := 3; version <= last; version++ {
+				s.wants(change(version))
+			}
+			s.accepts(first[0])
+			s.settled(2)
+			s.accepts(s.Step(s.now).Changes[0])
+			s.settled(uint64(last))
+		})
+	}
+}
+
 // TestHostThatWaitsIsOwed: a virtual host whose cluster is not there yet is owed, however many
 // versions of its route configuration Envoy accepts without it. What came before is not.
 func TestHostThatWaitsIsOwed(t *testing.T) {

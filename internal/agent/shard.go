@@ -165,7 +165,7 @@ func (s *shard) pay(c *composition) {
 			continue
 		}
 		s.behind[name] = list
-		next = min(next, list[0].ordinal)
+		next = min(next, list[0].since)
 	}
 	s.owed = max(s.owed, next)
 }
