@@ -91,6 +91,12 @@ func TestVIPsBehindFRR(t *testing.T) {
 		if err := a.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		// Until the next session is up the router counts the time since the last one: what the
+		// plane shows may be of the agent before, and another end would come too early.
+		if err := a.AwaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.awaitRouterSession(t, "edge-1")
 		s.awaitVIP(t, vip4, "announced", "edge-1 announced, edge-2 announced")
 		load.more(t, 50)
 	}
