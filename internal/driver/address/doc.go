@@ -12,7 +12,8 @@
 //
 // Addresses of ours carry a mark, so that the next agent knows what an agent that
 // was killed left behind. What it refuses: to touch an address without the mark; to
-// hold an address that the machine has elsewhere.
+// hold an address that the machine has elsewhere, but for the device of kube-proxy in IPVS
+// mode, which takes in the addresses of all Services.
 //
 // Invariant: an address that is held is usable at once and by every socket that is
 // bound to all addresses, and no connection of the machine's own uses it as its

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,7 @@ type Holder struct {
 	single   map[netip.Addr]bool // wanted by Hold
 	present  map[netip.Addr]bool // on lo, with our mark
 	others   map[netip.Addr]bool // the machine's other addresses, when Set looked last
+	proxied  map[netip.Addr]bool // those of kube-proxy, then
 	refused  map[netip.Addr]error
 	silenced bool
 	used     bool // by Set or Hold
@@ -165,12 +167,16 @@ func (h *Holder) refresh() error {
 	if err != nil {
 		return err
 	}
+	proxy := proxyLink()
 	there := map[netip.Addr]bool{}
-	h.others = map[netip.Addr]bool{}
+	h.others, h.proxied = map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, e := range found {
-		if e.link == lo && e.mark == mark {
+		switch {
+		case e.link == lo && e.mark == mark:
 			there[e.addr] = true
-		} else {
+		case e.link == proxy:
+			h.proxied[e.addr] = true
+		default:
 			h.others[e.addr] = true
 		}
 	}
@@ -196,12 +202,14 @@ func (h *Holder) hold(a netip.Addr) error {
 	}
 	// The kernel would let two devices have one address. The route tells in constant time
 	// whether to look for it; that of a new IPv6 address comes a moment after it.
-	if h.others[a] || local(a) {
-		return fmt.Errorf("hold %s: %w", a, whose(a))
+	if h.others[a] || local(a) && !h.proxied[a] {
+		if err := whose(a); err != nil {
+			return fmt.Errorf("hold %s: %w", a, err)
+		}
 	}
 	if err := add(lo, a); err != nil {
 		if errors.Is(err, unix.EEXIST) {
-			err = whose(a)
+			err = cmp.Or(whose(a), err)
 		}
 		return fmt.Errorf("hold %s: add it to lo: %w", a, err)
 	}
@@ -240,14 +248,19 @@ func (h *Holder) release(a netip.Addr) error {
 	return nil
 }
 
-// whose says in an error which device has a.
+// whose says in an error which device has a, nil where only kube-proxy's has it.
 func whose(a netip.Addr) error {
 	found, err := list()
 	if err != nil {
 		return err
 	}
+	proxy, proxied := proxyLink(), false
 	for _, e := range found {
 		if e.addr != a {
+			continue
+		}
+		if e.link == proxy {
+			proxied = true
 			continue
 		}
 		name := fmt.Sprintf("device %d", e.link)
@@ -255,6 +268,9 @@ func whose(a netip.Addr) error {
 			name = link.Attrs().Name
 		}
 		return fmt.Errorf("%w: %s has it and the agent did not put it there; remove it there or choose another VIP", ErrTaken, name)
+	}
+	if proxied {
+		return nil
 	}
 	return fmt.Errorf("%w: the machine's routing tables treat it as its own or as a broadcast address", ErrTaken)
 }

@@ -260,3 +260,74 @@ func TestCloseOfOneThatNeverBegan(t *testing.T) {
 		t.Errorf("lo has %q, want nothing", got)
 	}
 }
+
+// TestKubeProxyHasItToo holds VIPs that kube-proxy in IPVS mode has on its device, which was
+// first, and leaves that device alone.
+func TestKubeProxyHasItToo(t *testing.T) {
+	inMachine(t)
+	vips := addrs("203.0.113.1", "2001:db8:1::1")
+	// Down, as kube-proxy leaves it. It makes a dummy, which not every kernel of tests has.
+	dummy := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "kube-ipvs0"}, PeerName: "kube-peer"}
+	must(t, netlink.LinkAdd(dummy))
+	their := func(a netip.Addr) *netlink.Addr {
+		return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
+	}
+	onDummy := func() int {
+		t.Helper()
+		n := 0
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			list, err := netlink.AddrList(dummy, family)
+			must(t, err)
+			n += len(list)
+		}
+		return n
+	}
+	for _, a := range vips {
+		must(t, netlink.AddrAdd(dummy, their(a)))
+	}
+	h := holder(t)
+	for range 2 {
+		must(t, h.Set(vips))
+		expect(t, "2001:db8:1::1/128 203.0.113.1/32")
+	}
+	if refused := h.Refused(); len(refused) > 0 {
+		t.Errorf("refused are %v", refused)
+	}
+	must(t, h.Set(nil))
+	expect(t, "")
+	if n := onDummy(); n != 2 || !local(vips[0]) {
+		t.Fatalf("kube-proxy's device has %d addresses, want 2; the kernel takes %s in: %v", n, vips[0], local(vips[0]))
+	}
+	for _, a := range vips {
+		must(t, h.Hold(a))
+	}
+	expect(t, "2001:db8:1::1/128 203.0.113.1/32")
+	for _, a := range vips {
+		must(t, netlink.AddrDel(dummy, their(a)))
+		// The route of an IPv6 address comes a moment after it.
+		for deadline := time.Now().Add(30 * time.Second); !local(a); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is not taken in any more", a)
+			}
+		}
+	}
+	must(t, h.Set(vips))
+	expect(t, "2001:db8:1::1/128 203.0.113.1/32")
+	for _, a := range vips { // kube-proxy comes second
+		must(t, netlink.AddrAdd(dummy, their(a)))
+		must(t, h.Release(a))
+	}
+	must(t, h.Set(vips))
+	must(t, h.Set(nil))
+	if n := onDummy(); n != 2 {
+		t.Errorf("kube-proxy's device has %d addresses, want 2", n)
+	}
+
+	// An address that another device has, too, is taken all the same.
+	eth0, err := netlink.LinkByName("eth0")
+	must(t, err)
+	must(t, netlink.AddrAdd(eth0, their(vips[0])))
+	if err := h.Set(vips[:1]); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "eth0 has it") {
+		t.Errorf("got %v", err)
+	}
+}

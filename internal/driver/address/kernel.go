@@ -42,6 +42,20 @@ func loopback() (int, error) {
 	return lo.Attrs().Index, nil
 }
 
+// proxyDevice is where kube-proxy in IPVS mode holds the addresses of Services, among them
+// our VIPs, so that the kernel takes packets to them in: a dummy device that is down. To hold
+// an address in both places does no harm, whichever was first and whichever goes first.
+const proxyDevice = "kube-ipvs0"
+
+// proxyLink returns the index of proxyDevice, 0 where there is none.
+func proxyLink() int {
+	link, err := netlink.LinkByName(proxyDevice)
+	if err != nil {
+		return 0
+	}
+	return link.Attrs().Index
+}
+
 // list returns all addresses of the machine.
 func list() ([]entry, error) {
 	messages, err := rtdump.Whole(func() ([][]byte, error) {
