@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -78,7 +79,29 @@ func makeBalancedFact(r reader, n snapshot.Name) *balancedFact {
 	if _, problem := drainedBackends(o); problem != "" {
 		f.notes = append(f.notes, problem)
 	}
+	f.notes = append(f.notes, metalNotes(o)...)
 	return f
+}
+
+// metalPrefixes begin the annotations of MetalLB, the older one second.
+var metalPrefixes = [...]string{"metallb.io/", "metallb.universe.tf/"}
+
+// metalNotes name annotations by which MetalLB is asked for an address, and which mean nothing
+// here, with ours in their place. Where ours is there, too, nothing is lacking.
+func metalNotes(o *corev1.Service) (notes []string) {
+	for _, a := range []struct{ theirs, ours string }{
+		{"loadBalancerIPs", v1alpha1.AnnotationAddresses},
+		{"address-pool", v1alpha1.AnnotationPool},
+		{"allow-shared-ip", v1alpha1.AnnotationShareVIP},
+	} {
+		said := o.Annotations[a.ours] != "" || a.ours == v1alpha1.AnnotationAddresses && o.Spec.LoadBalancerIP != ""
+		for _, prefix := range metalPrefixes {
+			if o.Annotations[prefix+a.theirs] != "" && !said {
+				notes = append(notes, "metadata.annotations["+prefix+a.theirs+"]: only MetalLB reads it: "+a.ours+" is ours")
+			}
+		}
+	}
+	return notes
 }
 
 func sortPrefixes(list []netip.Prefix) []netip.Prefix {
