@@ -161,21 +161,39 @@ func (r reader) judgeBalancing(policy snapshot.Name, target policyAnchor) (probl
 		note += "; not used at some ports: " + strings.Join(somewhere, "; ")
 	}
 	if f.settings.plane == "" {
-		var fields []string
-		if f.settings.scheduler != "" {
-			fields = append(fields, "spec.scheduler")
-		}
-		if f.settings.maxFlows > 0 {
-			fields = append(fields, "spec.maxFlowsPerBackend")
-		}
-		if len(fields) > 0 {
-			note += "; " + strings.Join(fields, " and ") + ": only used where a machine balances with IPVS: say dataPlane IPVS to have it"
-		}
+		note += f.settings.needsIPVS()
 	}
 	for _, remark := range slices.Sorted(maps.Keys(remarks)) {
 		note += "; " + remark
 	}
 	return strings.Join(everywhere, "; "), note
+}
+
+// needsIPVS notes what settings without a data plane ask of machines: those that no other data
+// plane can carry out leave nothing but IPVS.
+func (s balanceSettings) needsIPVS() string {
+	var fields []string
+	switch s.scheduler {
+	case "":
+	case string(v1alpha1.SchedulerMH):
+		if s.maxFlows == 0 {
+			return "; spec.scheduler: mh only counts where a machine balances with IPVS; XDP and nftables hash, too"
+		}
+	default:
+		fields = append(fields, "spec.scheduler "+s.scheduler)
+	}
+	if s.maxFlows > 0 {
+		fields = append(fields, "spec.maxFlowsPerBackend")
+	}
+	switch len(fields) {
+	case 0:
+		return ""
+	case 1:
+		fields[0] += " needs"
+	default:
+		fields[1] += " need"
+	}
+	return "; " + strings.Join(fields, " and ") + " IPVS: XDP and nftables are not used, and a machine without IPVS balances nothing here"
 }
 
 // settingsAt are what the policy says that holds at an anchor.
