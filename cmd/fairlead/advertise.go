@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	"fairlead.dev/internal/rtdump"
 )
 
 // beyond are addresses of documentation (RFC 5737, RFC 3849): the way there is the
@@ -23,10 +25,11 @@ func (f *planeFlags) advertised(log *slog.Logger) (netip.Addr, error) {
 		}
 		return a, nil
 	}
-	own, err := ownAddresses()
+	machine, err := rtdump.NewAddresses()
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("find this machine's address (--advertise-address gives it): %w", err)
 	}
+	own, _ := machine.Reachable() // at worst those of a moment ago
 	for _, there := range beyond {
 		if a := sourceOf(there); slices.Contains(own, a) {
 			return a, nil
@@ -37,30 +40,6 @@ func (f *planeFlags) advertised(log *slog.Logger) (netip.Addr, error) {
 	}
 	log.Warn("this machine has no address but loopback: no other machine can join (--advertise-address)")
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
-}
-
-// ownAddresses are the addresses of interfaces other than loopback's that others can reach.
-func ownAddresses() ([]netip.Addr, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	var own []netip.Addr
-	for _, i := range interfaces {
-		if i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		addresses, err := i.Addrs()
-		if err != nil {
-			continue // it went away meanwhile
-		}
-		for _, a := range addresses {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
-				own = append(own, p.Addr())
-			}
-		}
-	}
-	return own, nil
 }
 
 // sourceOf is the address from which this machine sends to another one; none without a route.

@@ -29,6 +29,7 @@ import (
 	"fairlead.dev/internal/driver/proxy"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/rtdump"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/version"
 	"fairlead.dev/internal/xds"
@@ -244,6 +245,10 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		return err
 	}
 	defer listener.Close()
+	own, err := rtdump.NewAddresses()
+	if err != nil {
+		return err
+	}
 	leave := proxy.StopPolicy(f.onStop) == proxy.Leave
 	metrics := newRegistry()
 	var account *agent.Account
@@ -257,6 +262,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		Account:     account,
 		DataDir:     f.dataDir,
 		RunDir:      f.runDir,
+		Addresses:   own.Reachable,
 		Proxy:       agent.NoProxy{},
 		DrainOnStop: !leave,
 		Version:     version.String(),
@@ -274,13 +280,13 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		}
 		config.Proxy, config.Drainer, config.ProxyDrain = envoy, envoy, f.drainTime
 		var holder *address.Holder
-		if config.Network, holder, err = newNetwork(name, f.runDir, sysctls, leave, log); err != nil {
+		if config.Network, holder, err = newNetwork(name, f.runDir, sysctls, leave, own, log); err != nil {
 			return err
 		}
 		end = holder.Close
 	}
 	config.Checking = newChecking(log)
-	f.balancing.sysctls, f.balancing.runDir = sysctls, f.runDir
+	f.balancing.sysctls, f.balancing.runDir, f.balancing.addresses = sysctls, f.runDir, own.Reachable
 	balancing, endBalancing := newBalancing(&f.balancing, log)
 	config.Balancing = balancing
 	config.Balancing.Connections = func(k model.FrontendKey) (int, error) {
@@ -346,7 +352,7 @@ func newChecking(log *slog.Logger) agent.Checking {
 
 // newNetwork makes the drivers of what the machine does in the network. When the agent
 // leaves, VIPs and their addresses stay for the next one; otherwise they are given up.
-func newNetwork(machine, runDir, sysctls string, leave bool, log *slog.Logger) (agent.Network, *address.Holder, error) {
+func newNetwork(machine, runDir, sysctls string, leave bool, own *rtdump.Addresses, log *slog.Logger) (agent.Network, *address.Holder, error) {
 	holder, err := address.NewAt(sysctls, log)
 	if err != nil {
 		return agent.Network{}, nil, err
@@ -358,7 +364,7 @@ func newNetwork(machine, runDir, sysctls string, leave bool, log *slog.Logger) (
 		default:
 		}
 	}
-	speaker := bgp.New(bgp.Config{Log: log.With("component", "bgp"), Now: time.Now, Changed: tell, StateDir: runDir})
+	speaker := bgp.New(bgp.Config{Log: log.With("component", "bgp"), Now: time.Now, Changed: tell, StateDir: runDir, Addresses: own.List})
 	speaker.StopPolicy(leave)
 	speaker.Resume() // now: the routers of an agent that was killed wait for less than a second
 	segment := l2.New(l2.Config{

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -37,6 +36,7 @@ type balancingFlags struct {
 	flows      uint32
 	sysctls    string // where the kernel's network settings are
 	runDir     string // of the agent
+	addresses  func() ([]netip.Addr, error)
 }
 
 func (f *balancingFlags) add(c *cobra.Command) {
@@ -148,27 +148,3 @@ func (missingPlane) Observed() []model.FrontendObserved { return nil }
 
 // Supports implements agent.DataPlane.
 func (m missingPlane) Supports(*model.Balanced) error { return m.why }
-
-// addresses are the machine's own, without those of the loopback.
-func addresses() ([]netip.Addr, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	var list []netip.Addr
-	for _, i := range interfaces {
-		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		held, err := i.Addrs()
-		if err != nil {
-			continue // it has gone meanwhile
-		}
-		for _, a := range held {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
-				list = append(list, p.Addr().Unmap())
-			}
-		}
-	}
-	return list, nil
-}

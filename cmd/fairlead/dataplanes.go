@@ -16,7 +16,7 @@ import (
 var planeMakers = []planeMaker{
 	{model.DataPlaneXDP, func(f *balancingFlags, log *slog.Logger, changed func()) (closable, error) {
 		return xdp.New(xdp.Config{
-			Dir: f.bpfDir, Interfaces: f.interfaces, Addresses: addresses, Sizes: xdp.Sizes{Flows: f.flows},
+			Dir: f.bpfDir, Interfaces: f.interfaces, Addresses: f.addresses, Sizes: xdp.Sizes{Flows: f.flows},
 			Sysctls: filepath.Dir(cmp.Or(f.sysctls, address.Sysctls)), Log: log, Changed: changed,
 		})
 	}},

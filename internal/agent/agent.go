@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -85,6 +86,9 @@ type Config struct {
 	Account   *Account // the same, instead of a token: this agent runs in a pod
 	DataDir   string   // identity and remembered state
 	RunDir    string   // sockets and secrets; should be a tmpfs
+	// Addresses are those by which other machines reach this one. With an error, it returns
+	// those that were known last.
+	Addresses func() ([]netip.Addr, error)
 	Proxy     Proxy
 	Drainer   Drainer // of the proxy's connections; optional
 	// ProxyDrain is how long the proxy takes to end the connections of a listener that
@@ -137,15 +141,16 @@ func New(c Config) (*Agent, error) {
 		return nil, errors.New("agent: no plane is given")
 	case c.DataDir == "" || c.RunDir == "":
 		return nil, errors.New("agent: data and run directory are required")
-	case c.Proxy == nil || c.Log == nil || c.Now == nil || c.Rand == nil:
-		return nil, errors.New("agent: Proxy, Log, Now and Rand are required")
+	case c.Addresses == nil || c.Proxy == nil || c.Log == nil || c.Now == nil || c.Rand == nil:
+		return nil, errors.New("agent: Addresses, Proxy, Log, Now and Rand are required")
 	}
 	if c.Registerer == nil {
 		c.Registerer = prometheus.NewRegistry()
 	}
 	a := &Agent{config: c, poll: make(chan struct{}, 1), say: make(chan struct{}, 1), look: make(chan struct{}, 1), member: make(chan struct{})}
 	report := &reporter{
-		version: c.Version, proxy: c.Proxy, addresses: machineAddresses, log: c.Log, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		version: c.Version, proxy: c.Proxy, log: c.Log, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		addresses: func() ([]string, error) { return machineAddresses(c.Addresses) },
 	}
 	a.state = newState(c.Now, func(b memoryBatch) { a.keeper.add(b) }, func() {
 		poke(report.changed)

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,7 +38,9 @@ type reporter struct {
 	announcer *announcer
 	balancer  *balancer
 	checks    *checks
-	addresses func() ([]string, error)
+	addresses func() ([]string, error) // an error says that they are not known now
+	told      atomic.Pointer[[]string] // addresses, when last they were known
+	unknown   atomic.Bool              // they are not now
 	log       *slog.Logger
 	changed   chan struct{} // gets a token when a report may differ
 	urgent    chan struct{} // the same, for what others wait for
@@ -198,10 +198,6 @@ func (r *reporter) report() *agentv1.Report {
 	if leaving > 0 && proxy.State == proxyReady {
 		proxy.State = "draining" // before it says so itself
 	}
-	addresses, err := r.addresses()
-	if err != nil {
-		r.log.Warn("addresses of the machine are not known", "error", err)
-	}
 	var ejected []model.Ejection
 	if e, is := r.proxy.(Ejector); is {
 		ejected = e.Ejected()
@@ -209,7 +205,7 @@ func (r *reporter) report() *agentv1.Report {
 	tunnel, unknown := r.balancer.tunnel()
 	return &agentv1.Report{
 		AgentVersion: r.version,
-		Addresses:    addresses,
+		Addresses:    r.own(),
 		Applied:      r.state.applied(),
 		Proxy:        proxyReport(proxy),
 		Sessions:     wire.Sessions(r.announcer.sessions()),
@@ -221,6 +217,22 @@ func (r *reporter) report() *agentv1.Report {
 		Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
 		Leaving: leaving,
 	}
+}
+
+// own are the machine's addresses; while they are not known, those of the last report: the plane
+// would take away what a list lacks, and tell all machines of another end for tunnels.
+func (r *reporter) own() []string {
+	list, err := r.addresses()
+	if was := r.unknown.Swap(err != nil); err != nil {
+		if !was {
+			r.log.Warn("the machine's addresses are not known now; those of before are reported", "error", err)
+		}
+		if told := r.told.Load(); told != nil {
+			return *told
+		}
+	}
+	r.told.Store(&list)
+	return list
 }
 
 // steady says that two reports differ at most in figures that always move.
@@ -248,56 +260,4 @@ func proxyReport(s model.ProxyStatus) *agentv1.Proxy {
 		State: proxyStates[s.State], Version: s.Version, Starts: s.Starts, Message: cut(strings.ToValidUTF8(s.Message, "?"), maxMessage),
 		RssBytes: s.RSSBytes, Requests: s.Requests,
 	}
-}
-
-// machineAddresses lists the addresses of interfaces that are up, without loopback
-// and link-local ones: first those that the machine itself sends from, then the others,
-// sorted. The first of a family is where tunnels end, and a container network's bridge,
-// say, may have an address that sorts before the one that others know the machine by.
-func machineAddresses() ([]string, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	var list []string
-	for _, i := range interfaces {
-		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		addresses, err := i.Addrs()
-		if err != nil {
-			continue // it has gone meanwhile
-		}
-		for _, a := range addresses {
-			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-				list = append(list, n.IP.String())
-			}
-		}
-	}
-	slices.Sort(list)
-	return preferred(slices.Compact(list), outward()), nil
-}
-
-// preferred returns list with those of first that it has at its beginning.
-func preferred(list, first []string) []string {
-	ordered := slices.DeleteFunc(slices.Clone(first), func(a string) bool { return !slices.Contains(list, a) })
-	return append(ordered, slices.DeleteFunc(list, func(a string) bool { return slices.Contains(ordered, a) })...)
-}
-
-// outward returns the addresses that the machine sends from by its default routes, of each
-// family that has one. Nothing is sent: connecting a datagram socket only chooses them.
-func outward() []string {
-	var list []string
-	// Documentation's addresses (RFC 5737, RFC 3849): nobody has a route of its own to them.
-	for _, to := range []string{"192.0.2.1", "2001:db8::1"} {
-		c, err := net.DialUDP("udp", nil, &net.UDPAddr{IP: net.ParseIP(to), Port: 9})
-		if err != nil {
-			continue // no route
-		}
-		if from, ok := c.LocalAddr().(*net.UDPAddr); ok {
-			list = append(list, from.IP.String())
-		}
-		_ = c.Close()
-	}
-	return list
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -212,6 +213,7 @@ func newMachine(t *testing.T, name string, planes ...*plane) *machineRig {
 	m := &machineRig{t: t, config: Config{
 		Name: name, DataDir: t.TempDir(), RunDir: run, Proxy: steadyProxy{}, Version: "test",
 		TokenFile: planes[0].token("for-"+name, name), Now: planes[0].authority.clock.Now,
+		Addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.10")}, nil },
 	}}
 	for _, p := range planes {
 		m.config.Planes = append(m.config.Planes, p.address)

@@ -1,10 +1,11 @@
-// Package rtdump reads whole lists from the kernel over netlink.
+// Package rtdump reads whole lists from the kernel over netlink, the machine's addresses among
+// them.
 //
 // A list that does not fit one message is read in parts, and what it lists may change in
 // between: the kernel then marks it as inconsistent (NLM_F_DUMP_INTR, Linux's
 // Documentation/userspace-api/netlink/intro.rst), and entries may be missing. On machines where
 // containers come and go that is an everyday thing. To act on what such a list lacks would be to
-// take away what is there.
+// take away what is there. Go's net.Interfaces and net.InterfaceAddrs do not look at the mark.
 package rtdump
 
 import (

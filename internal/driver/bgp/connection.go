@@ -45,7 +45,6 @@ type connection struct {
 	list     []netip.Prefix // what the peer holds, sorted; it was given away
 	inbox    *inbox
 	rest     []byte      // of a message that was written in part
-	addrs    []localAddr // of the machine, when they could be listed last
 	again    *time.Timer // runs since all was sent again
 	resting  bool        // it does
 	troubles []trouble
@@ -355,12 +354,10 @@ func (c *connection) notice(conf model.Peer) *failure {
 // a peer that kept routes over a restart drops those that are not among them.
 func (c *connection) sync(first bool) *failure {
 	conf, prefixes, version := c.p.wanted()
-	addrs, err := machineAddrs()
+	addrs, err := c.p.s.localAddrs()
 	if err != nil {
 		c.p.often.Warn("addresses", "cannot look at the machine's addresses", "error", err)
-		addrs = c.addrs // no route goes away because they cannot be listed
 	}
-	c.addrs = addrs
 	if f := c.tooMany(conf); f != nil {
 		return f
 	}

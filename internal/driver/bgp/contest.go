@@ -153,7 +153,7 @@ func oursStays(c model.Peer, ours, theirs netip.Addr) bool {
 }
 
 func (s *contest) dial(ctx context.Context) (*net.TCPConn, *failure) {
-	addrs, listErr := machineAddrs()
+	addrs, listErr := s.p.s.localAddrs()
 	if listErr != nil {
 		s.p.often.Warn("addresses", "cannot look at the machine's addresses", "error", listErr)
 	}

@@ -2,12 +2,9 @@ package bgp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -149,44 +146,25 @@ func within(network netip.Prefix, addrs []localAddr, prefixes []Advertisement) n
 type localAddr struct {
 	addr   netip.Addr // with a zone if it is link-local
 	link   string     // name of the interface
-	stable bool       // not about to vanish, and not still being checked
+	stable bool       // a route may point at it: it is not about to vanish, and not still being checked
 }
 
-// machineAddrs lists the addresses of this machine. Loopback addresses are among them.
-func machineAddrs() ([]localAddr, error) {
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	unstable, err := unstableAddrs()
-	if err != nil {
-		return nil, err
-	}
+// localAddrs are the addresses of interfaces that are up. Those of loopback interfaces are among them: sessions may
+// run from one. With an error they are those known last, and nothing follows from what they lack.
+func (s *Speaker) localAddrs() ([]localAddr, error) {
+	list, err := s.own()
 	var out []localAddr
-	for _, l := range links {
-		if l.Flags&net.FlagUp == 0 {
+	for _, a := range list {
+		if !a.Up {
 			continue
 		}
-		addrs, err := l.Addrs()
-		if err != nil {
-			if errors.Is(err, syscall.ENODEV) {
-				continue // it went away meanwhile
-			}
-			return nil, fmt.Errorf("list addresses of %s: %w", l.Name, err)
+		addr := a.Addr
+		if addr.Is6() && addr.IsLinkLocalUnicast() {
+			addr = addr.WithZone(a.Interface)
 		}
-		for _, a := range addrs {
-			p, err := netip.ParsePrefix(a.String())
-			if err != nil {
-				continue
-			}
-			addr := p.Addr()
-			if addr.IsLinkLocalUnicast() && addr.Is6() {
-				addr = addr.WithZone(l.Name)
-			}
-			out = append(out, localAddr{addr: addr, link: l.Name, stable: !unstable[p.Addr()]})
-		}
+		out = append(out, localAddr{addr: addr, link: a.Interface, stable: !a.Unstable})
 	}
-	return out, nil
+	return out, err
 }
 
 // hasFamily reports whether the machine has an address of the family of a that could reach it.

@@ -1,35 +1,11 @@
 package bgp
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/rtdump"
 )
-
-// unstableAddrs are IPv6 addresses that no route should point at: temporary and deprecated ones, and those that
-// duplicate address detection has not passed or has refused.
-func unstableAddrs() (map[netip.Addr]bool, error) {
-	list, err := rtdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V6) })
-	if err != nil {
-		return nil, fmt.Errorf("list IPv6 addresses: %w", err)
-	}
-	out := map[netip.Addr]bool{}
-	for _, a := range list {
-		if a.Flags&(unix.IFA_F_TEMPORARY|unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 {
-			continue
-		}
-		if addr, ok := netip.AddrFromSlice(a.IP); ok {
-			out[addr] = true
-		}
-	}
-	return out, nil
-}
 
 // nextHop returns the next hop for prefixes of a family (v6 or not) to a peer, on a session from the address local:
 // the peer's explicit one, else the session's own, else an address of that family on the session's interface. It

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/driver/bgp/discovery"
 	"fairlead.dev/internal/model"
@@ -36,6 +34,8 @@ type Config struct {
 	StateDir string
 	// ListenPort is where peers that may connect do so; 0 is that of BGP.
 	ListenPort uint16
+	// Addresses are the machine's; with an error, those known last. By default they are read from the kernel.
+	Addresses func() ([]rtdump.Address, error)
 }
 
 // Speaking is what a machine should say, and to whom. Peers have distinct names. A zero router id leaves the choice to
@@ -51,6 +51,7 @@ type Speaker struct {
 	log     *slog.Logger
 	now     func() time.Time
 	changed func()
+	own     func() ([]rtdump.Address, error) // the machine's addresses, as Config says
 	bfd     *receivers
 	doors   *doors
 	links   links
@@ -85,6 +86,9 @@ func New(c Config) *Speaker {
 	}
 	if s.changed == nil {
 		s.changed = func() {}
+	}
+	if s.own = c.Addresses; s.own == nil {
+		s.own = new(rtdump.Addresses).List
 	}
 	file, routers := "", ""
 	if c.StateDir != "" {
@@ -360,7 +364,7 @@ func (s *Speaker) identify(w Speaking) netip.Addr {
 		s.log.Warn("the router id is no IPv4 address; choosing one", "wanted", w.RouterID)
 	}
 	if !s.chosen.IsValid() {
-		addrs, err := ownAddrs()
+		addrs, err := s.own()
 		if err != nil {
 			s.log.Warn("cannot list the machine's addresses to choose a router id", "error", err)
 		}
@@ -369,32 +373,14 @@ func (s *Speaker) identify(w Speaking) netip.Addr {
 	return s.chosen
 }
 
-// ownAddrs lists the machine's IPv4 addresses without those of scope host. The VIPs that it holds have that scope, also
-// those that it does not advertise now, and other machines hold the same.
-func ownAddrs() ([]net.Addr, error) {
-	list, err := rtdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
-	if err != nil {
-		return nil, err
-	}
-	var own []net.Addr
-	for _, a := range list {
-		if a.Scope != unix.RT_SCOPE_HOST {
-			own = append(own, a.IPNet)
-		}
-	}
-	return own, nil
-}
-
-// chooseRouterID returns the lowest global IPv4 address that no prefix covers, or a hash of the machine's name.
-func chooseRouterID(w Speaking, addrs []net.Addr) netip.Addr {
+// chooseRouterID returns the lowest global IPv4 address that no prefix covers, or a hash of the machine's name. An
+// interface need not be up for it: the id should be the same after the next start. Addresses of scope host do not
+// count: VIPs that the machine holds have that scope, also those that it does not advertise now, and others hold the same.
+func chooseRouterID(w Speaking, addrs []rtdump.Address) netip.Addr {
 	var lowest netip.Addr
 	for _, a := range addrs {
-		p, err := netip.ParsePrefix(a.String())
-		if err != nil {
-			continue
-		}
-		addr := p.Addr()
-		if !addr.Is4() || !addr.IsGlobalUnicast() || covered(addr, w.Prefixes) {
+		addr := a.Addr
+		if a.HostScope || !addr.Is4() || !addr.IsGlobalUnicast() || covered(addr, w.Prefixes) {
 			continue
 		}
 		if !lowest.IsValid() || addr.Less(lowest) {

@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/rtdump"
 )
 
 // journal is a good peer that writes down what it is told.
@@ -332,18 +334,50 @@ func TestRefreshIsAnswered(t *testing.T) {
 
 func TestChooseRouterID(t *testing.T) {
 	w := Speaking{Machine: "edge-1", Prefixes: prefixes("10.0.0.0/30")}
-	addr := func(list ...string) (out []net.Addr) {
+	addr := func(list ...string) (out []rtdump.Address) {
 		for _, a := range list {
-			p := netip.MustParsePrefix(a)
-			out = append(out, &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
+			out = append(out, rtdump.Address{Addr: netip.MustParseAddr(a)})
 		}
 		return out
 	}
-	if got := chooseRouterID(w, addr("127.0.0.1/8", "10.0.0.1/32", "192.0.2.9/24", "172.16.0.1/24", "2001:db8::1/64", "169.254.1.1/16")); got.String() != "172.16.0.1" {
+	held := rtdump.Address{Addr: netip.MustParseAddr("10.9.0.1"), Interface: "lo", Up: true, HostScope: true} // a VIP
+	if got := chooseRouterID(w, append(addr("127.0.0.1", "10.0.0.1", "192.0.2.9", "172.16.0.1", "2001:db8::1", "169.254.1.1"), held)); got.String() != "172.16.0.1" {
 		t.Errorf("chose %s, want 172.16.0.1", got)
 	}
 	one, two := chooseRouterID(w, nil), chooseRouterID(Speaking{Machine: "edge-2"}, nil)
-	if !one.Is4() || one.IsUnspecified() || one == two || one != chooseRouterID(w, addr("127.0.0.1/8")) {
+	if !one.Is4() || one.IsUnspecified() || one == two || one != chooseRouterID(w, addr("127.0.0.1")) {
 		t.Errorf("without addresses, edge-1 chose %s and edge-2 %s", one, two)
+	}
+}
+
+// TestAddressesThatCannotBeListed: a session goes on from the address that it had, with the next hops that it had.
+func TestAddressesThatCannotBeListed(t *testing.T) {
+	had := []rtdump.Address{
+		{Addr: netip.MustParseAddr("127.0.0.1"), Interface: "lo", Up: true, Loopback: true, HostScope: true},
+		{Addr: netip.MustParseAddr("192.0.2.1"), Interface: "eth0", Up: true},
+		{Addr: netip.MustParseAddr("fe80::1"), Interface: "eth0", Up: true},
+		{Addr: netip.MustParseAddr("2001:db8::9"), Interface: "eth0", Up: true, Unstable: true},
+		{Addr: netip.MustParseAddr("2001:db8::1"), Interface: "eth0", Up: true},
+		{Addr: netip.MustParseAddr("192.0.2.7"), Interface: "eth1"}, // which is down
+	}
+	var fails error
+	s := New(Config{Log: testLog(t), Addresses: func() ([]rtdump.Address, error) { return had, fails }})
+	conf := model.Peer{Name: "tor", Address: netip.MustParseAddr("192.0.2.254"), Source: netip.MustParsePrefix("192.0.2.0/24")}
+	for _, fails = range []error{nil, errors.New("interrupted")} {
+		addrs, err := s.localAddrs()
+		if !errors.Is(err, fails) || len(addrs) != 5 || addrs[0].addr.String() != "127.0.0.1" || addrs[2].addr.String() != "fe80::1%eth0" {
+			t.Fatalf("%v: addresses are %v, %v", fails, addrs, err)
+		}
+		from, f := source(conf, addrs, nil)
+		if f != nil || from.String() != "192.0.2.1" {
+			t.Errorf("%v: it connects from %s: %v", fails, from, f)
+		}
+		if hop := nextHop(conf, true, from, addrs, nil); hop.String() != "2001:db8::1" {
+			t.Errorf("%v: the next hop is %s", fails, hop)
+		}
+		if id := s.identify(Speaking{Machine: "edge-1"}); id.String() != "192.0.2.1" {
+			t.Errorf("%v: the router id is %s", fails, id)
+		}
+		s.chosen = netip.Addr{}
 	}
 }

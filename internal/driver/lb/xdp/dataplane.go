@@ -22,7 +22,7 @@ type Config struct {
 	// Interfaces that programs are attached to. Empty: those that hold Addresses or the
 	// machine's tunnel endpoints and lead out of the machine.
 	Interfaces []string
-	// Addresses of the machine that others reach it by.
+	// Addresses of the machine that others reach it by; with an error, those known last.
 	Addresses func() ([]netip.Addr, error)
 	Sizes     Sizes
 	// Sysctls is where the kernel's settings can be read and changed; default /proc/sys.
@@ -54,7 +54,6 @@ type DataPlane struct {
 	want     model.Balancing
 	wanted   bool // Set was called
 	problems []string
-	own      []netip.Addr              // by which the machine is reached, when last they could be listed
 	found    []device                  // that programs belong to
 	left     []model.InterfaceObserved // others that hold an address
 	lost     map[string]time.Time      // machines that just ceased to take packets out of tunnels
@@ -370,17 +369,6 @@ func (d *DataPlane) attach(balanced, taken bool) error {
 	return nil
 }
 
-// addresses are those by which the machine is reached; while they cannot be listed, those that
-// it had.
-func (d *DataPlane) addresses() ([]netip.Addr, error) {
-	list, err := d.c.Addresses()
-	if err != nil {
-		return d.own, fmt.Errorf("list the machine's addresses: %w", err)
-	}
-	d.own = list
-	return list, nil
-}
-
 // devices are the interfaces that programs belong to, and what is wrong with others. With an
 // error it is not known which they are.
 func (d *DataPlane) devices() (found []device, errs []error, err error) {
@@ -388,7 +376,7 @@ func (d *DataPlane) devices() (found []device, errs []error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	own, err := d.addresses()
+	own, err := d.c.Addresses()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -95,7 +95,7 @@ func (s *state) shut() error {
 // guarded are the VIPs to be guarded: none that is an address of the machine itself, by
 // which it is reached in other ways.
 func (d *DataPlane) guarded() map[netip.Addr][]model.FrontendKey {
-	own, _ := d.addresses() // what is wrong is said of the interfaces
+	own, _ := d.c.Addresses() // what is wrong is said of the interfaces
 	own = slices.Clone(own)
 	for _, n := range d.want.Nodes {
 		own = append(own, n.Tunnel4, n.Tunnel6)
