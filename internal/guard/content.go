@@ -52,6 +52,34 @@ func CheckFiles(files []GoFile) []Violation {
 	return append(bad, checkLeftovers(files)...)
 }
 
+// partialLists are functions of Go's net that list interfaces or addresses.
+var partialLists = []string{"Interfaces", "InterfaceAddrs", "InterfaceByName", "InterfaceByIndex"}
+
+// CheckLists finds where lists of the kernel are read that may lack entries: of interfaces and
+// addresses, by Go's own package. Tests and the lab are free to.
+func CheckLists(files []GoFile) []Violation {
+	var bad []Violation
+	for _, f := range files {
+		if f.Test || covers("lab", f.Dir) || covers("test", f.Dir) {
+			continue
+		}
+		for _, i := range f.Imports() {
+			if i.Path != "net" {
+				continue
+			}
+			ast.Inspect(f.AST, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(partialLists, s.Sel.Name) {
+					if id, ok := s.X.(*ast.Ident); ok && id.Obj == nil && id.Name == i.Name {
+						bad = append(bad, Violation{f.At(n), "uses net." + s.Sel.Name, "a list that changed while it was read is not told from a whole one: see internal/rtdump"})
+					}
+				}
+				return true
+			})
+		}
+	}
+	return bad
+}
+
 func isPackageDoc(doc *ast.CommentGroup, name string) bool {
 	if doc == nil {
 		return false

@@ -48,6 +48,7 @@ func TestRepository(t *testing.T) {
 	t.Run("imports", func(t *testing.T) { report(t, CheckImports(tree.Go, tables), nil) })
 	t.Run("purity", func(t *testing.T) { report(t, CheckPurity(tree.Go, tables), nil) })
 	t.Run("files", func(t *testing.T) { report(t, CheckFiles(tree.Go), nil) })
+	t.Run("lists", func(t *testing.T) { report(t, CheckLists(tree.Go), nil) })
 	t.Run("records", func(t *testing.T) { report(t, CheckRecords(tree.Paths), nil) })
 	t.Run("sizes", func(t *testing.T) {
 		bad, err := CheckSizes(tree, large)

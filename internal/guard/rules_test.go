@@ -172,6 +172,19 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+func TestLists(t *testing.T) {
+	const uses = "package a\nimport \"net\"\nfunc f() { net.Interfaces() }"
+	for _, tt := range []struct{ file, text, want string }{
+		{"cmd/fairlead/a.go", uses, "cmd/fairlead/a.go:3: uses net.Interfaces"},
+		{"internal/agent/a.go", "package a\nimport stdnet \"net\"\nvar _, _ = stdnet.InterfaceByName(\"lo\")", "uses net.InterfaceByName"},
+		{"internal/agent/a.go", "package a\nimport \"net\"\nvar _, _ = net.ParseMAC(\"\")", ""},
+		{"internal/agent/a_test.go", uses, ""},
+		{"lab/a.go", uses, ""},
+	} {
+		expect(t, CheckLists([]GoFile{source(t, tt.file, tt.text)}), tt.want)
+	}
+}
+
 func TestRecords(t *testing.T) {
 	expect(t, CheckRecords([]string{"docs/adr/README.md", "docs/adr/0001-a.md", "docs/adr/0002-b.md", "docs/a.md"}), "")
 	expect(t, CheckRecords([]string{"docs/adr/0001-a.md", "docs/adr/0001-b.md"}), "has the number of docs/adr/0001-a.md")

@@ -252,7 +252,7 @@ func listen(name string) (*net.IPConn, error) {
 }
 
 func prepare(fd int, name string) error {
-	dev, err := net.InterfaceByName(name)
+	dev, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
 	}
@@ -263,14 +263,14 @@ func prepare(fd int, name string) error {
 	for _, kind := range []int{typeSolicitation, typeAdvertisement} {
 		filter.Data[kind/32] &^= 1 << (kind % 32)
 	}
-	allRouters := unix.IPv6Mreq{Multiaddr: netip.MustParseAddr("ff02::2").As16(), Interface: uint32(dev.Index)}
+	allRouters := unix.IPv6Mreq{Multiaddr: netip.MustParseAddr("ff02::2").As16(), Interface: uint32(dev.Attrs().Index)}
 	return errors.Join(
 		os.NewSyscallError("bind to the device", unix.BindToDevice(fd, name)),
 		os.NewSyscallError("filter ICMPv6", unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &filter)),
 		os.NewSyscallError("ask for the hop limit", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1)),
 		os.NewSyscallError("set the hop limit", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, fullHopLimit)),
 		os.NewSyscallError("keep from hearing ourselves", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0)),
-		os.NewSyscallError("set the interface", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, dev.Index)),
+		os.NewSyscallError("set the interface", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, dev.Attrs().Index)),
 		os.NewSyscallError("join all routers", unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &allRouters)))
 }
 

@@ -6,11 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+	"github.com/vishvananda/netlink"
 )
 
 // Captured is a packet that was dropped.
@@ -59,8 +59,8 @@ func (d *DataPlane) Capture(ctx context.Context, of []string, begun func(), f fu
 		}
 		if _, known := names[c.Device]; !known {
 			names[c.Device] = fmt.Sprint(c.Device)
-			if i, err := net.InterfaceByIndex(int(c.Device)); err == nil {
-				names[c.Device] = i.Name
+			if l, err := netlink.LinkByIndex(int(c.Device)); err == nil {
+				names[c.Device] = l.Attrs().Name
 			}
 		}
 		f(Captured{

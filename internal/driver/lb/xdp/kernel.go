@@ -3,13 +3,13 @@ package xdp
 import (
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,11 +36,11 @@ func needed() []feature {
 
 // haveTCX asks what is attached to the loopback, and changes nothing.
 func haveTCX() error {
-	lo, err := net.InterfaceByName("lo")
+	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find lo: %w", err)
 	}
-	_, err = link.QueryPrograms(link.QueryOptions{Target: lo.Index, Attach: ebpf.AttachTCXIngress})
+	_, err = link.QueryPrograms(link.QueryOptions{Target: lo.Attrs().Index, Attach: ebpf.AttachTCXIngress})
 	if errors.Is(err, unix.EINVAL) {
 		return ebpf.ErrNotSupported // the kernel does not know the hook
 	}
