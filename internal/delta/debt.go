@@ -2,6 +2,7 @@ package delta
 
 import (
 	"container/heap"
+	"container/list"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
@@ -11,71 +12,70 @@ import (
 // it is told one now and then.
 const maxPast = 64
 
-// debt is that the client lacks something of an item since a revision.
-type debt struct {
-	revision Revision
-	item     *item
+// debts are a heap of the items of which the client lacks something, the oldest owed revision
+// first. An item is in it at most once and knows its place, so a refusal adds none. A paid item
+// stays in it until it comes to the top or is dropped.
+type debts struct {
+	list  []*item
+	steps int // comparisons so far, which tests bound
 }
 
-// debts are a heap, the oldest revision first. What was paid meanwhile stays in it until it
-// comes to the top.
-type debts []debt
-
 // Len is heap.Interface's.
-func (d debts) Len() int { return len(d) }
+func (d *debts) Len() int { return len(d.list) }
 
 // Less is heap.Interface's.
-func (d debts) Less(i, j int) bool { return d[i].revision.Compare(d[j].revision) < 0 }
+func (d *debts) Less(i, j int) bool {
+	d.steps++
+	return d.list[i].owed.Compare(d.list[j].owed) < 0
+}
 
 // Swap is heap.Interface's.
-func (d debts) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *debts) Swap(i, j int) {
+	d.list[i], d.list[j] = d.list[j], d.list[i]
+	d.list[i].place, d.list[j].place = i+1, j+1
+}
 
 // Push is heap.Interface's.
-func (d *debts) Push(x any) { *d = append(*d, x.(debt)) }
+func (d *debts) Push(x any) {
+	it := x.(*item)
+	d.list = append(d.list, it)
+	it.place = len(d.list)
+}
 
 // Pop is heap.Interface's.
 func (d *debts) Pop() any {
-	last := len(*d) - 1
-	x := (*d)[last]
-	(*d)[last] = debt{}
-	*d = (*d)[:last]
-	return x
-}
-
-// stands says whether a debt is one still.
-func (d debt) stands() bool {
-	it := d.item
-	return !it.dropped && (it.needed || it.inFlight) && it.owed == d.revision
+	last := len(d.list) - 1
+	it := d.list[last]
+	d.list[last] = nil
+	d.list = d.list[:last]
+	it.place = 0
+	return it
 }
 
 // owe notes since when the client lacks something of an item.
 func (s *subscription) owe(it *item, since Revision) {
+	same := it.owed == since
 	it.owed = since
-	if len(s.stream.options.Last) == 0 {
-		return // nothing waits for it
+	switch {
+	case len(s.stream.options.Last) == 0: // nothing waits for it
+	case it.place == 0:
+		heap.Push(&s.debts, it)
+	case !same:
+		heap.Fix(&s.debts, it.place-1)
 	}
-	if len(s.debts) > 2*len(s.items)+64 {
-		kept := s.debts[:0]
-		for _, d := range s.debts {
-			if d.stands() {
-				kept = append(kept, d)
-			}
-		}
-		clear(s.debts[len(kept):])
-		s.debts = kept
-		heap.Init(&s.debts)
+}
+
+// forgive takes a dropped item out of the debts.
+func (s *subscription) forgive(it *item) {
+	if it.place > 0 {
+		heap.Remove(&s.debts, it.place-1)
 	}
-	heap.Push(&s.debts, debt{since, it})
 }
 
 // indebt notes that an item changed at a revision; owed says whether something of it was
 // lacking before.
 func (s *subscription) indebt(it *item, at Revision, owed bool) {
-	if it.dropped {
-		return
-	}
-	if !it.needed { // it is again what the client has, or is sent
-		it.past, it.next = nil, Revision{}
+	if it.dropped || !it.needed {
 		return
 	}
 	switch {
@@ -93,6 +93,18 @@ func (s *subscription) indebt(it *item, at Revision, owed bool) {
 			it.past = it.past[:maxPast/2]
 		}
 		it.past = append(it.past, version{at, it.want})
+		if it.held == nil {
+			it.held = s.held.PushBack(it)
+		}
+	}
+}
+
+// forget drops the past versions of an item.
+func (s *subscription) forget(it *item) {
+	it.past = nil
+	if it.held != nil {
+		s.held.Remove(it.held)
+		it.held = nil
 	}
 }
 
@@ -111,18 +123,19 @@ func (s *subscription) oldest() (Revision, bool) {
 	if s.greet {
 		return Revision{}, true
 	}
-	for len(s.debts) > 0 && !s.debts[0].stands() {
+	for len(s.debts.list) > 0 {
+		if it := s.debts.list[0]; it.needed || it.inFlight {
+			return it.owed, true
+		}
 		heap.Pop(&s.debts)
 	}
-	if len(s.debts) == 0 {
-		return Revision{}, true
-	}
-	return s.debts[0].revision, true
+	return Revision{}, true
 }
 
 // before is the newest past version of an item that the client may be sent while it lacks
 // something since limit, if there is one that tells it anything.
 func (s *subscription) before(it *item, limit Revision) (at int, is bool) {
+	s.looks++
 	if !it.needed || it.force {
 		return 0, false
 	}
@@ -144,7 +157,10 @@ func (s *subscription) respondBefore(limit Revision) *discoveryv3.DeltaDiscovery
 	var resp *discoveryv3.DeltaDiscoveryResponse
 	var items []*item
 	size := 0
-	for _, it := range s.queue {
+	var next *list.Element
+	for el := s.held.Front(); el != nil; el = next {
+		next = el.Next()
+		it := el.Value.(*item)
 		at, is := s.before(it, limit)
 		if !is {
 			continue
@@ -164,6 +180,8 @@ func (s *subscription) respondBefore(limit Revision) *discoveryv3.DeltaDiscovery
 		it.past, it.next = it.past[at+1:], Revision{}
 		if len(it.past) > 0 {
 			it.next = it.past[0].revision
+		} else {
+			s.forget(it)
 		}
 		put(resp, it, e)
 		items = append(items, it)
@@ -181,8 +199,8 @@ func (s *subscription) canBefore(limit Revision) bool {
 	if len(s.retry) > 0 {
 		return false
 	}
-	for _, it := range s.queue {
-		if _, is := s.before(it, limit); is {
+	for el := s.held.Front(); el != nil; el = el.Next() {
+		if _, is := s.before(el.Value.(*item), limit); is {
 			return true
 		}
 	}

@@ -26,6 +26,9 @@
 //   - The work of a change is proportional to the changed names times their
 //     subscribers. A wildcard subscriber costs memory only for the names that it
 //     has not yet acknowledged; an explicit one for every name it asked for.
+//   - The work of answers is proportional to the names of their responses, times a logarithm,
+//     whatever else the client asked for or refused. A name of a type that is held back costs
+//     a change of another name nothing until it changes itself.
 //
 // The protocol: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol
 package delta

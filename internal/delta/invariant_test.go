@@ -26,13 +26,26 @@ func verify(st *Stream) error {
 				grouped[it]++
 			}
 		}
-		listed := map[debt]bool{}
-		for _, d := range s.debts {
-			listed[d] = true
+		for i, it := range s.debts.list {
+			if it.place != i+1 || s.items[it.name] != it {
+				return fmt.Errorf("%s %s: debt %d is at place %d, dropped %v", s.typ, it.name, i, it.place, it.dropped)
+			}
+			if i > 0 && it.owed.Compare(s.debts.list[(i-1)/2].owed) < 0 {
+				return fmt.Errorf("%s %s: an older debt below a newer one", s.typ, it.name)
+			}
+		}
+		held := 0
+		for el := s.held.Front(); el != nil; el = el.Next() {
+			if it := el.Value.(*item); it.held != el || len(it.past) == 0 || s.items[it.name] != it {
+				return fmt.Errorf("%s %s: listed with %d past versions, dropped %v", s.typ, it.name, len(it.past), it.dropped)
+			}
 		}
 		for name, it := range s.items {
-			if (it.needed || it.inFlight) && len(st.options.Last) > 0 && !listed[debt{it.owed, it}] {
+			if (it.needed || it.inFlight) && len(st.options.Last) > 0 && it.place == 0 {
 				return fmt.Errorf("%s %s: lacks something since %s, which is not listed", s.typ, name, it.owed)
+			}
+			if len(it.past) > 0 {
+				held++
 			}
 			if len(it.past) > 0 && (!it.needed || st.rank(s) < 0 || it.past[len(it.past)-1].entry != it.want) {
 				return fmt.Errorf("%s %s: past versions of an item that waits for nothing", s.typ, name)
@@ -74,6 +87,9 @@ func verify(st *Stream) error {
 			if _, ok := s.refusals[it]; ok != (it.refusal != nil) {
 				return fmt.Errorf("%s %s: refusal not listed", s.typ, name)
 			}
+		}
+		if held != s.held.Len() {
+			return fmt.Errorf("%s: %d items have past versions, %d are listed", s.typ, held, s.held.Len())
 		}
 		if needed != s.needed {
 			return fmt.Errorf("%s: needed %d, counted %d", s.typ, s.needed, needed)

@@ -1,5 +1,7 @@
 package delta
 
+import "container/list"
+
 // item is what the stream knows of one client and one name. A wildcard
 // subscription keeps an item only while the client deviates from the sets: no item
 // means that it holds exactly what they hold.
@@ -31,9 +33,11 @@ type item struct {
 	// of later revisions. The zero revision is before all. next is the first revision that
 	// changed the name since what is in flight was sent; zero: none.
 	owed, next Revision
+	place      int // in the subscription's debts, from 1; 0: it is not there
 	// past are what want was, oldest first, of an item of a type that is held back: since the
 	// version sent last, with the revision of each.
 	past []version
+	held *list.Element // its place among the subscription's items with past versions
 
 	needed  bool // there is something to send
 	queued  bool // is in the subscription's queue

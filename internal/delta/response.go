@@ -11,7 +11,8 @@ func (s *subscription) respond() *discoveryv3.DeltaDiscoveryResponse {
 	items := s.take()
 	resp := s.response()
 	for _, it := range items {
-		it.needed, it.past, it.next = false, nil, Revision{}
+		it.needed, it.next = false, Revision{}
+		s.forget(it)
 		s.needed--
 		put(resp, it, it.want)
 	}

@@ -2,6 +2,7 @@ package delta
 
 import (
 	"cmp"
+	"container/list"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,6 +26,8 @@ type subscription struct {
 	needed   int
 	refusals map[*item]struct{}
 	debts    debts
+	held     list.List // items with past versions, the first to have one first
+	looks    int       // at items of held so far, which tests bound
 
 	outstanding *response
 }
@@ -233,7 +236,7 @@ func (s *subscription) relayer(old []*Set) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.items)) {
 		it := s.items[name]
-		it.past = nil // of other sets
+		s.forget(it) // what it was in other sets
 		if it.explicit {
 			s.detach(it)
 			s.attach(it)
@@ -306,8 +309,10 @@ func (s *subscription) settle(it *item) {
 			if !it.inFlight {
 				s.owe(it, Revision{})
 			}
-		} else {
+		} else { // it is again what the client has, or is sent
 			s.needed--
+			it.next = Revision{}
+			s.forget(it)
 		}
 	}
 	if it.needed && !it.queued && !it.grouped {
@@ -337,6 +342,8 @@ func (s *subscription) drop(it *item) {
 	}
 	s.detach(it)
 	s.pardon(it)
+	s.forgive(it)
+	s.forget(it)
 	it.dropped = true
 	delete(s.items, it.name)
 	if it.explicit {
