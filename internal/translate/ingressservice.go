@@ -57,6 +57,7 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 	port, fault, problem := findPort(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
 	switch fault {
 	case serviceFine:
+		c.noteLimits(s.Name, port, path)
 		return port, true
 	case portMissing, portProtocol:
 		c.fail(path+".port", problem)
@@ -64,6 +65,16 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 		c.fail(path+".name", problem)
 	}
 	return port, false
+}
+
+// noteLimits names annotations of a Service that bound what Contour sends to it and bound
+// nothing here, unless a BackendPolicy says what does.
+func (c *ingressCompiler) noteLimits(service string, port servicePort, path string) {
+	if len(port.limits) == 0 || port.options.breaker != nil || port.options.retryBudget > 0 {
+		return
+	}
+	c.fact.notes = append(c.fact.notes, path+".name: Service "+quote(service)+" is annotated "+strings.Join(port.limits, ", ")+
+		", which bounds nothing here: use circuitBreaker and retryBudget of a BackendPolicy")
 }
 
 // group is the group of a service that was found.
@@ -159,9 +170,24 @@ const (
 	upstreamTLS = "tls" // HTTP/1.1 over TLS
 )
 
+// contourPrefixes begin the annotations of Contour.
+var contourPrefixes = [...]string{"contour.heptio.com/", "projectcontour.io/"}
+
 // upstreamAnnotations are what the annotations begin with; their values list names and
 // numbers of ports.
 var upstreamAnnotations = [...]string{"contour.heptio.com/upstream-protocol.", "projectcontour.io/upstream-protocol."}
+
+// limitsOf are the annotations of a Service that bound what Contour sends to it.
+func limitsOf(annotations map[string]string) (names []string) {
+	for _, prefix := range contourPrefixes {
+		for _, limit := range []string{"max-connections", "max-pending-requests", "max-requests", "max-retries"} {
+			if annotations[prefix+limit] != "" {
+				names = append(names, prefix+limit)
+			}
+		}
+	}
+	return names
+}
 
 // upstreamOf is what a Service's annotations say of a port: by its name, else by its number.
 func upstreamOf(annotations map[string]string, name string, number int32) string {

@@ -29,6 +29,7 @@ type servicePort struct {
 	protocol    corev1.Protocol
 	appProtocol string
 	upstream    string // what annotations say, see upstreamOf
+	limits      []string
 	options     backendOptions
 }
 
@@ -38,8 +39,9 @@ func makeServiceFact(o *corev1.Service) *serviceFact {
 	}
 	f := &serviceFact{external: o.Spec.Type == corev1.ServiceTypeExternalName}
 	f.drained, _ = drainedBackends(o)
+	limits := limitsOf(o.Annotations)
 	for _, p := range o.Spec.Ports {
-		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port)}
+		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port), limits: limits}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}
