@@ -100,8 +100,9 @@ type item struct {
 	renewed   bool      // live is a listener that differs from base by renewedBy
 	debt
 	names []string // route configurations that live names
-	// Of a listener: when Envoy accepted live, whether it serves as live has it or in any
-	// version, and why not and since when.
+	// Of a listener: what Envoy accepted and was not seen to use, when it accepted live,
+	// whether it serves as live has it or in any version, and why not and since when.
+	accepts    []acceptance
 	ackSeq     uint64
 	active     bool
 	serving    bool
@@ -319,7 +320,7 @@ func (g *Gate) Connected(held map[string]string, active map[string]struct{}) {
 	for _, k := range slices.SortedFunc(maps.Keys(g.items), compareKeys) {
 		it := g.items[k]
 		it.acked, it.known = "", it.live == nil
-		it.active, it.serving = false, false
+		it.active, it.serving, it.accepts = false, false, nil
 		it.owe(0)
 		if c := g.clusters[k.name]; k.kind == typeCluster && c != nil && c.item == it {
 			has := false
@@ -376,7 +377,10 @@ func (g *Gate) Observe(events []delta.Event) {
 		if it.kind == typeEndpoint {
 			g.ackedSet(it, e.Version)
 		}
-		if g.isUsed(it) {
+		if it.kind == typeListener && g.witness.able && it.live != nil && e.Version != "" {
+			it.accepts = noted(it.accepts, acceptance{accepted, g.seq})
+			g.witness.looking[it.name] = struct{}{}
+		} else {
 			it.pay(accepted)
 		}
 		g.settle(it)

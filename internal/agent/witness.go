@@ -106,6 +106,33 @@ func (g *Gate) doubtListener(it *item) {
 	g.witness.round++
 }
 
+// acceptance is a version of a listener that Envoy accepted, and when.
+type acceptance struct {
+	version string
+	seq     uint64
+}
+
+// noted appends an acceptance. Of too many the oldest stays, so that each answer finds one that
+// came before its question.
+func noted(list []acceptance, a acceptance) []acceptance {
+	if len(list) == maxSteps {
+		list = slices.Delete(list, 1, 2)
+	}
+	return append(list, a)
+}
+
+// used: Envoy uses what it had accepted of a listener when it was asked, at seq.
+func (it *item) used(seq uint64) {
+	n := 0
+	for n < len(it.accepts) && it.accepts[n].seq <= seq {
+		n++
+	}
+	if n > 0 {
+		it.pay(it.accepts[n-1].version)
+		it.accepts = slices.Clone(it.accepts[n:])
+	}
+}
+
 // unwitness forgets what Envoy uses, since it opened a stream.
 func (g *Gate) unwitness() {
 	w := &g.witness
@@ -304,12 +331,16 @@ func (g *Gate) listeners() []key {
 // witnessListener notes whether a listener serves as Envoy accepted it. It returns why not,
 // if that lasts though Envoy has accepted all that it needs.
 func (g *Gate) witnessListener(it *item, look Look, seen Seen, routed bool, now time.Time) string {
-	if it.live == nil || it.acked != it.live.Version || it.ackSeq > look.Seq {
-		return "" // it changed meanwhile, or Envoy keeps another version
-	}
 	_, serving := seen.Serving[it.name]
 	waits, warming := seen.Warming[it.name]
 	_, leads := g.leading[it.name]
+	if serving && !warming && (routed || !leads) {
+		it.used(look.Seq)
+		g.settle(it)
+	}
+	if it.live == nil || it.acked != it.live.Version || it.ackSeq > look.Seq {
+		return "" // it changed meanwhile, or Envoy keeps another version
+	}
 	it.serving, it.lost = serving, !serving && !warming
 	why := ""
 	switch {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -85,6 +86,44 @@ func TestAppliedIsWhatEnvoyUses(t *testing.T) {
 	w.g.Witness(look, w.seen, w.now)
 	if _, wanted, _ := w.g.Looks(w.now); !wanted {
 		t.Error("an old answer counted")
+	}
+}
+
+// TestListenersThatChangeFast: of a listener that changes again before Envoy was asked, a version
+// that it accepted is applied when it was seen to be used, not before, and not only with the last.
+func TestListenersThatChangeFast(t *testing.T) {
+	w := newWitnessed(t)
+	w.look(0)
+	w.expect(7)
+	changes := map[uint64]delta.Change{}
+	wants := func(number uint64) {
+		changes[number] = testListener(t, "l", strconv.FormatUint(number, 10))
+		if err := w.g.Target([]delta.Change{changes[number]}); err != nil {
+			t.Fatal(err)
+		}
+		w.g.Checkpoint(delta.Revision{Epoch: 1, Number: number})
+		w.g.Step(w.now)
+	}
+	accepts := func(number uint64) {
+		w.g.Observe([]delta.Event{{Type: typeListener, Name: "l", Version: changes[number].Resource.Version}})
+	}
+	wants(8)
+	wants(9)
+	accepts(8)
+	w.expect(7) // the one before was used; of this one nothing is known
+	w.seen.Warming["l"] = []string{"RDS r"}
+	w.look(witnessEvery)
+	w.expect(7)
+	clear(w.seen.Warming)
+	w.look(doubtEvery)
+	w.expect(8) // though the next one is on its way
+	// However fast it changes, what was accepted before a question is applied with its answer.
+	for n := uint64(9); n < 60; n++ {
+		accepts(n)
+		look, _, _ := w.g.Looks(w.now)
+		wants(n + 1)
+		w.g.Witness(look, w.seen, w.now)
+		w.expect(n)
 	}
 }
 

@@ -163,10 +163,10 @@ func (n *nextHops) write(to netip.Addr, h *nextHop) error {
 	if v == h.value {
 		return nil
 	}
-	h.value = v
 	if err := n.m.Put(h.index, v); err != nil {
 		return fmt.Errorf("write the next hop to %s: %w", to, err)
 	}
+	h.value = v
 	return nil
 }
 
