@@ -14,6 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ProxyInterface is where kube-proxy in IPVS mode holds the addresses of Services, our VIPs and
+// all cluster IPs among them, so that the kernel takes packets to them in: a dummy device that
+// is down. Its addresses are the same on every node, and in no way the machine's own.
+const ProxyInterface = "kube-ipvs0"
+
 // Address is an address of one of the machine's interfaces.
 type Address struct {
 	Addr      netip.Addr // without a zone; an IPv4 address is no mapped one

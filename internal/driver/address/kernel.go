@@ -42,14 +42,11 @@ func loopback() (int, error) {
 	return lo.Attrs().Index, nil
 }
 
-// proxyDevice is where kube-proxy in IPVS mode holds the addresses of Services, among them
-// our VIPs, so that the kernel takes packets to them in: a dummy device that is down. To hold
-// an address in both places does no harm, whichever was first and whichever goes first.
-const proxyDevice = "kube-ipvs0"
-
-// proxyLink returns the index of proxyDevice, 0 where there is none.
+// proxyLink returns the index of the device on which kube-proxy in IPVS mode holds addresses, 0
+// where there is none. To hold an address there and on lo does no harm, whichever was first and
+// whichever goes first.
 func proxyLink() int {
-	link, err := netlink.LinkByName(proxyDevice)
+	link, err := netlink.LinkByName(rtdump.ProxyInterface)
 	if err != nil {
 		return 0
 	}

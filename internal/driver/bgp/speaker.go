@@ -375,12 +375,12 @@ func (s *Speaker) identify(w Speaking) netip.Addr {
 
 // chooseRouterID returns the lowest global IPv4 address that no prefix covers, or a hash of the machine's name. An
 // interface need not be up for it: the id should be the same after the next start. Addresses of scope host do not
-// count: VIPs that the machine holds have that scope, also those that it does not advertise now, and others hold the same.
+// count: VIPs that the machine holds have that scope, also those that it does not advertise now, and others hold the same. Nor do those of kube-proxy, which every node has.
 func chooseRouterID(w Speaking, addrs []rtdump.Address) netip.Addr {
 	var lowest netip.Addr
 	for _, a := range addrs {
 		addr := a.Addr
-		if a.HostScope || !addr.Is4() || !addr.IsGlobalUnicast() || covered(addr, w.Prefixes) {
+		if a.HostScope || a.Interface == rtdump.ProxyInterface || !addr.Is4() || !addr.IsGlobalUnicast() || covered(addr, w.Prefixes) {
 			continue
 		}
 		if !lowest.IsValid() || addr.Less(lowest) {

@@ -341,7 +341,8 @@ func TestChooseRouterID(t *testing.T) {
 		return out
 	}
 	held := rtdump.Address{Addr: netip.MustParseAddr("10.9.0.1"), Interface: "lo", Up: true, HostScope: true} // a VIP
-	if got := chooseRouterID(w, append(addr("127.0.0.1", "10.0.0.1", "192.0.2.9", "172.16.0.1", "2001:db8::1", "169.254.1.1"), held)); got.String() != "172.16.0.1" {
+	proxied := rtdump.Address{Addr: netip.MustParseAddr("10.96.0.1"), Interface: "kube-ipvs0"}                // a cluster IP, on every node
+	if got := chooseRouterID(w, append(addr("127.0.0.1", "10.0.0.1", "192.0.2.9", "172.16.0.1", "2001:db8::1", "169.254.1.1"), held, proxied)); got.String() != "172.16.0.1" {
 		t.Errorf("chose %s, want 172.16.0.1", got)
 	}
 	one, two := chooseRouterID(w, nil), chooseRouterID(Speaking{Machine: "edge-2"}, nil)
