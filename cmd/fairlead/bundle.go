@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,6 +117,10 @@ func resourceParts(kubeconfig string) []bundle.Part {
 func writeBundle(ctx context.Context, progress io.Writer, file, root string, now time.Time, parts []bundle.Part) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), ".fairlead-support-*")
 	if err != nil {
+		var at *fs.PathError
+		if errors.As(err, &at) { // the name beside it is nobody's business
+			err = at.Err
+		}
 		return fmt.Errorf("write the bundle %s: %w", file, err)
 	}
 	defer func() {

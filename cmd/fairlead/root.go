@@ -110,8 +110,9 @@ that this binary brings along or in a cluster that you have.
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{command: c.CommandPath(), err: err}
+		return usageError{command: c.CommandPath(), err: flagValue(err)}
 	})
+	wrapHelp(root)
 	markUsageErrors(root)
 	return root
 }

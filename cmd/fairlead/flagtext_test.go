@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+)
+
+// What a flag cannot take is answered with what it wants, not with the words of Go's parsers.
+func TestFlagsSayWhatTheyWant(t *testing.T) {
+	for _, c := range []struct{ command, want string }{
+		{"flows --limit abc", `--limit "abc": want a whole number`},
+		{"plane --api-port 70x", `--api-port "70x": want a whole number from 0`},
+		{"plane --machine-ttl 5", `--machine-ttl "5": want a duration such as 500ms, 10s or 5m`},
+		{"plane --install-crds=maybe", `--install-crds "maybe": want true or false`},
+		{"flows --nope", "unknown flag: --nope"},
+	} {
+		root := newRoot()
+		root.SetArgs(strings.Fields(c.command))
+		root.SetOut(io.Discard)
+		if err := root.Execute(); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", c.command, err, c.want)
+		}
+	}
+}
+
+// Help fits a terminal.
+func TestHelpIsWrapped(t *testing.T) {
+	for _, command := range []string{"plane", "agent", "up", "lab up"} {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs(append(strings.Fields(command), "--help"))
+		if err := root.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		_, flags, found := strings.Cut(out.String(), "Flags:\n")
+		if !found {
+			t.Fatalf("%s shows no flags", command)
+		}
+		for line := range strings.Lines(flags) {
+			if len(line) > helpWidth+10 { // a word is not broken
+				t.Errorf("%s: %d columns: %s", command, len(line), line)
+			}
+		}
+	}
+}
