@@ -97,7 +97,7 @@ func metalNotes(o *corev1.Service) (notes []string) {
 		said := o.Annotations[a.ours] != "" || a.ours == v1alpha1.AnnotationAddresses && o.Spec.LoadBalancerIP != ""
 		for _, prefix := range metalPrefixes {
 			if o.Annotations[prefix+a.theirs] != "" && !said {
-				notes = append(notes, "metadata.annotations["+prefix+a.theirs+"]: only MetalLB reads it: "+a.ours+" is ours")
+				notes = append(notes, "metadata.annotations["+prefix+a.theirs+"]: only MetalLB reads it: use "+a.ours+" instead")
 			}
 		}
 	}
