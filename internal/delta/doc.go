@@ -16,7 +16,7 @@
 //   - A client that acknowledges everything holds exactly what it follows.
 //   - At most one response a type is unanswered; changes meanwhile coalesce.
 //   - A version is a hash of its content. What a client holds is not sent again,
-//     unless it subscribes to the name again.
+//     unless it subscribes to the name again. Then it may hold nothing of the name until it acks.
 //   - A refused response is halved until the refused resource stands alone. Only
 //     that one stays behind, at the version that the client last accepted, until
 //     it changes.

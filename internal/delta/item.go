@@ -13,9 +13,10 @@ type item struct {
 	// told us) for the first time. The empty version is absence.
 	known bool
 	have  string
-	// The client may hold something else than have: the name was in a refused
-	// response with others, and clients may have taken part of it. What it may
-	// hold is have or tried, or, with several, any other version.
+	// The client may hold something else than have. Either the name was in a refused
+	// response with others, and clients may have taken part of it; or it is sent again,
+	// and the client may have dropped it. What it may hold is have or tried, or, with
+	// several, any other version or nothing.
 	unsure  bool
 	tried   string
 	several bool
@@ -82,6 +83,9 @@ func (it *item) doubt() {
 	it.several = it.unsure && (it.several || it.tried != it.sent)
 	it.unsure, it.tried = true, it.sent
 }
+
+// mistrust notes that the client may hold any version, or nothing. Only an ack ends that.
+func (it *item) mistrust() { it.unsure, it.several = true, true }
 
 // refuse notes that the sent version was refused standing alone. If no other
 // version was tried, the client did not take it from among others either.

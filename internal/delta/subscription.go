@@ -111,7 +111,8 @@ func (s *subscription) subscribe(name string) {
 
 // subscribeAll follows every name. One who did so already is sent all again, since it may
 // have dropped them in between. only says that the request adds nothing else: a client
-// states its wildcard of the old form in words when it adds a first name to it.
+// states its wildcard of the old form in words when it adds a first name to it. One who followed
+// everything before may take what is in flight since then, though it no longer exists.
 func (s *subscription) subscribeAll(only bool) {
 	if s.wild && s.legacy && !only {
 		s.legacy = false
@@ -123,11 +124,18 @@ func (s *subscription) subscribeAll(only bool) {
 		s.wild = true
 		s.follow()
 	}
-	names := map[string]struct{}{}
+	names := map[string]bool{} // true: dropped in flight
 	for _, layer := range s.stream.layers {
 		if sh := layer.shelves[s.typ]; sh != nil {
 			for name := range sh.entries {
-				names[name] = struct{}{}
+				names[name] = false
+			}
+		}
+	}
+	if s.outstanding != nil {
+		for _, it := range s.outstanding.items {
+			if it.dropped {
+				names[it.name] = true
 			}
 		}
 	}
@@ -139,6 +147,9 @@ func (s *subscription) subscribeAll(only bool) {
 			if repeated {
 				it.known, it.have = true, it.want.version()
 			}
+		}
+		if names[name] {
+			it.mistrust()
 		}
 		if repeated {
 			s.again(it)
@@ -284,9 +295,12 @@ func (s *subscription) track(name string) *item {
 	return it
 }
 
-// again makes the next response carry the item whatever the client holds.
+// again makes the next response carry the item whatever the client holds. Only the ack of a
+// response says what it holds after that: it may have dropped the name, or wait for an answer,
+// and a refused response gives it neither back.
 func (s *subscription) again(it *item) {
 	it.force = true
+	it.mistrust()
 	s.pardon(it)
 }
 
