@@ -72,7 +72,7 @@ fmt: ## Format the Go code (gofumpt) and the C (clang-format)
 
 lint: ## Run golangci-lint, clang-format and shellcheck
 	@tools/setup.sh lint
-	@GOMEMLIMIT=3GiB golangci-lint run # a first run takes 4 GB otherwise
+	@GOMEMLIMIT=3GiB golangci-lint run --allow-parallel-runners # a first run takes 4 GB otherwise
 	@clang-format-19 --dry-run --Werror bpf/*.c bpf/*.h
 	@shellcheck -x $(SCRIPTS) && echo "shellcheck: $(words $(SCRIPTS)) scripts, 0 issues"
 
