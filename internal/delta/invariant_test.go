@@ -84,20 +84,12 @@ func verify(st *Stream) error {
 			if it.inFlight != inFlight[it] {
 				return fmt.Errorf("%s %s: in flight %v", s.typ, name, it.inFlight)
 			}
-			if _, ok := s.refusals[it]; ok != (it.refusal != nil) {
-				return fmt.Errorf("%s %s: refusal not listed", s.typ, name)
-			}
 		}
 		if held != s.held.Len() {
 			return fmt.Errorf("%s: %d items have past versions, %d are listed", s.typ, held, s.held.Len())
 		}
 		if needed != s.needed {
 			return fmt.Errorf("%s: needed %d, counted %d", s.typ, s.needed, needed)
-		}
-		for it := range s.refusals {
-			if s.items[it.name] != it {
-				return fmt.Errorf("%s %s: refusal of a dropped item", s.typ, it.name)
-			}
 		}
 		if s.wild != (len(s.all) == len(st.layers) && len(s.all) > 0) && len(st.layers) > 0 {
 			return fmt.Errorf("%s: wild %v with %d watches", s.typ, s.wild, len(s.all))
@@ -107,6 +99,39 @@ func verify(st *Stream) error {
 		return fmt.Errorf("counted %d names, has %d", st.names, names)
 	}
 	return nil
+}
+
+// verifyRefusals compares what the owner was told of refusals with what they are.
+func verifyRefusals(st *Stream, told map[Event]bool) error {
+	count := 0
+	for _, s := range st.subs {
+		for name, it := range s.items {
+			if it.refusal != nil {
+				count++
+				if e := s.event(name, it.refusal.version, it.refusal); !told[e] {
+					return fmt.Errorf("a refusal was not told: %+v", e)
+				}
+			}
+		}
+	}
+	if len(told) != count {
+		return fmt.Errorf("%d refusals told, there are %d: %+v", len(told), count, told)
+	}
+	return nil
+}
+
+// tells keeps in told what Options.Refused tells.
+func tells(told map[Event]bool) func(Event) {
+	return func(e Event) {
+		for was := range told {
+			if was.Type == e.Type && was.Name == e.Name {
+				delete(told, was)
+			}
+		}
+		if e.Refused {
+			told[e] = true
+		}
+	}
 }
 
 // verifySet checks that every watch knows its place.

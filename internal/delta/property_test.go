@@ -147,6 +147,7 @@ type world struct {
 	place  int
 	rev    uint64
 	woken  bool
+	told   map[Event]bool // refusals
 	// was is what each name was, and from which revision on.
 	was map[Type]map[string][]versionAt
 	// early counts what was sent of the last type while others were not settled.
@@ -159,12 +160,19 @@ type versionAt struct {
 }
 
 func (w *world) options() Options {
-	return Options{Last: []Type{typeLast}, MaxResponseBytes: 40 + w.rng.IntN(400), Wake: func() { w.woken = true }}
+	w.told = map[Event]bool{}
+	return Options{
+		Last: []Type{typeLast}, MaxResponseBytes: 40 + w.rng.IntN(400),
+		Wake: func() { w.woken = true }, Refused: tells(w.told),
+	}
 }
 
 func (w *world) check() {
 	w.t.Helper()
 	if err := verify(w.stream); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := verifyRefusals(w.stream, w.told); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, s := range []*Set{w.shared[0], w.shared[1], w.own} {

@@ -115,8 +115,9 @@ func (s *subscription) refused(out *response, message string) {
 		it := live[0]
 		it.inFlight = false
 		it.refuse(message)
-		s.refusals[it] = struct{}{}
-		s.stream.events = append(s.stream.events, s.event(it.name, it.sent, it.refusal))
+		e := s.event(it.name, it.sent, it.refusal)
+		s.stream.events = append(s.stream.events, e)
+		s.tell(e)
 		s.settle(it)
 		s.pay(it)
 		return

@@ -42,6 +42,10 @@ type Options struct {
 	// send, from within Set.Update, Receive or SetLayers. It must not call back
 	// into the package. It is not called again until Next has returned nil.
 	Wake func()
+	// Refused is called when a name begins to stay behind because the client refuses its
+	// present version, standing alone, and with an Event that is not Refused when that
+	// ends. It is called as Wake is, and from within Resend, but not by Close.
+	Refused func(Event)
 }
 
 // Stream is the server's half of one client's delta xDS stream. See Set for who
@@ -221,7 +225,7 @@ func (st *Stream) Close() {
 	}
 	st.subs, st.layers, st.names = nil, nil, 0
 	st.byType = map[Type]*subscription{}
-	st.options.Wake = nil
+	st.options.Wake, st.options.Refused = nil, nil
 }
 
 // Event is one answer of the client about one name. A removal, or the answer that
@@ -242,21 +246,6 @@ type Event struct {
 func (st *Stream) Events() []Event {
 	events := st.events
 	st.events = nil
-	return events
-}
-
-// Refusals returns the names that stay behind because the client refuses their
-// present version, by type in the order of subscription, then by name. It costs
-// time proportional to their number only.
-func (st *Stream) Refusals() []Event {
-	var events []Event
-	for _, sub := range st.subs {
-		from := len(events)
-		for it := range sub.refusals {
-			events = append(events, sub.event(it.name, it.refusal.version, it.refusal))
-		}
-		slices.SortFunc(events[from:], byName)
-	}
 	return events
 }
 

@@ -1,7 +1,6 @@
 package delta
 
 import (
-	"cmp"
 	"container/list"
 	"maps"
 	"slices"
@@ -21,13 +20,12 @@ type subscription struct {
 	greet  bool // the client waits for a first answer, even an empty one
 	all    []*watch
 
-	queue    []*item   // needed items, first come first served, and stale ones
-	retry    [][]*item // parts of refused responses, each its own response, first
-	needed   int
-	refusals map[*item]struct{}
-	debts    debts
-	held     list.List // items with past versions, the first to have one first
-	looks    int       // at items of held so far, which tests bound
+	queue  []*item   // needed items, first come first served, and stale ones
+	retry  [][]*item // parts of refused responses, each its own response, first
+	needed int
+	debts  debts
+	held   list.List // items with past versions, the first to have one first
+	looks  int       // at items of held so far, which tests bound
 
 	outstanding *response
 }
@@ -39,7 +37,7 @@ type response struct {
 }
 
 func newSubscription(st *Stream, t Type) *subscription {
-	return &subscription{stream: st, typ: t, items: map[string]*item{}, refusals: map[*item]struct{}{}}
+	return &subscription{stream: st, typ: t, items: map[string]*item{}}
 }
 
 // open takes the first request of the type. What the client says that it holds is
@@ -306,8 +304,17 @@ func (s *subscription) again(it *item) {
 
 // pardon forgets that a version was refused.
 func (s *subscription) pardon(it *item) {
-	it.refusal = nil
-	delete(s.refusals, it)
+	if r := it.refusal; r != nil {
+		it.refusal = nil
+		s.tell(s.event(it.name, r.version, nil))
+	}
+}
+
+// tell tells the owner of the begin or the end of a refusal.
+func (s *subscription) tell(e Event) {
+	if refused := s.stream.options.Refused; refused != nil {
+		refused(e)
+	}
 }
 
 // settle brings the item's place in the subscription up to date after any change
@@ -436,5 +443,3 @@ func (s *subscription) event(name, version string, r *refusal) Event {
 	}
 	return e
 }
-
-func byName(a, b Event) int { return cmp.Compare(a.Name, b.Name) }

@@ -19,4 +19,5 @@
 //   - A machine that accepted a checkpoint holds everything of that revision that
 //     concerns it, less what it refused.
 //   - A change of one view touches the streams of that view only.
+//   - What a machine refuses, however much, is listed when it is read, not by its messages.
 package southbound

@@ -16,7 +16,7 @@ import (
 )
 
 // MachineState is what the server knows of one machine, from open streams and from
-// those that were. It is a copy, but for what is of reports, which nobody changes.
+// those that were. It is a copy, but for Problems and what is of reports, which nobody changes.
 type MachineState struct {
 	Name string
 	Role string
@@ -33,7 +33,8 @@ type MachineState struct {
 	// Wanted is the last revision that concerned the machine; Delivered what its
 	// agent has acknowledged on this stream, Applied what its proxy runs.
 	Wanted, Delivered, Applied delta.Revision
-	// Problems are what the agent or its proxy does not run as wanted, sorted.
+	// Problems are what the agent or its proxy does not run as wanted, sorted. Nobody may
+	// change them.
 	Problems []Problem
 
 	Proxy        *agentv1.Proxy // nil before the first report
@@ -104,7 +105,9 @@ type machine struct {
 	frontends []model.FrontendObserved
 	checks    []model.CheckResult
 	ejected   []model.Ejection
-	refusals  []Problem // on the discovery stream
+	refusals  *refusals // on the discovery stream; nil: there was none
+	refused   uint64    // the version of refusals that watchers were told of
+	step      uint64    // of the discovery stream's last outcome
 	delivered delta.Revision
 	applied   delta.Revision
 }
@@ -131,11 +134,15 @@ func (s *Server) Machines() []MachineState {
 	now := s.config.Now()
 	s.mu.Lock()
 	states := make([]MachineState, 0, len(s.machines))
+	problems := make([]problems, 0, len(s.machines))
 	for _, name := range slices.Sorted(maps.Keys(s.machines)) {
-		states = append(states, s.machines[name].state(now, s.config.TTL))
+		m := s.machines[name]
+		states = append(states, m.state(now, s.config.TTL))
+		problems = append(problems, m.listed())
 	}
 	s.mu.Unlock()
 	for i := range states {
+		states[i].Problems = problems[i].all() // before what is wanted, or a change would look like success
 		states[i].View, states[i].Wanted = s.config.Views.Placed(states[i].Name)
 	}
 	return states
@@ -146,27 +153,40 @@ func (s *Server) Machine(name string) (MachineState, bool) {
 	now := s.config.Now()
 	s.mu.Lock()
 	m := s.machines[name]
-	var state MachineState
-	if m != nil {
-		state = m.state(now, s.config.TTL)
-	}
-	s.mu.Unlock()
 	if m == nil {
+		s.mu.Unlock()
 		return MachineState{}, false
 	}
+	state, problems := m.state(now, s.config.TTL), m.listed()
+	s.mu.Unlock()
+	state.Problems = problems.all()
 	state.View, state.Wanted = s.config.Views.Placed(name)
 	return state, true
 }
 
+// problems are those of one machine, to be listed without Server.mu.
+type problems struct {
+	refusals *refusals
+	reported []Problem
+}
+
+func (m *machine) listed() problems { return problems{m.refusals, m.problems} }
+
+func (p problems) all() []Problem {
+	if p.refusals == nil {
+		return slices.SortedFunc(slices.Values(p.reported), Problem.compare)
+	}
+	return p.refusals.all(p.reported)
+}
+
+// state is all but the problems, which take longer.
 func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 	state := MachineState{
 		Name: m.name, Role: m.role,
 		Connected: m.sessions[discovery] != nil, Since: m.since,
 		LastReport: m.lastReport, Lost: m.isLost(now, ttl),
 		Delivered: m.delivered, Applied: m.applied, Left: m.left.Load(),
-		Problems: slices.Concat(m.refusals, m.problems),
 	}
-	slices.SortFunc(state.Problems, Problem.compare)
 	if m.report != nil {
 		state.Proxy = m.report.GetProxy()
 		state.Addresses = slices.Clone(m.report.GetAddresses())
@@ -238,7 +258,8 @@ func (s *Server) enter(who *session, kind streamKind) error {
 	m.sessions[kind] = who
 	s.sessions[who] = struct{}{}
 	if kind == discovery {
-		m.since, m.refusals, m.delivered = now, nil, delta.Revision{}
+		m.since, m.delivered = now, delta.Revision{}
+		m.refusals, m.refused, m.step = nil, 0, 0
 		s.config.Log.Info("machine connected", "machine", m.name)
 	}
 	return nil
@@ -264,22 +285,19 @@ func (s *Server) release(who *session, kind streamKind) {
 	}
 }
 
-// progress takes what the discovery stream of a machine came to.
+// progress takes what the discovery stream of a machine came to. Outcomes of its receiver and
+// its sender may come in any order.
 func (s *Server) progress(who *session, o outcome) {
 	if o.closed {
 		return
 	}
-	refusals := make([]Problem, 0, len(o.refusals))
-	for _, e := range o.refusals {
-		refusals = append(refusals, Problem{
-			Kind: agentv1.Problem_KIND_REFUSED, Type: e.Type, Name: e.Name, Version: e.Version, Message: cut(e.Message, maxMessage),
-		})
-	}
+	o.refusals.trim()
 	s.mu.Lock()
 	m := s.machines[who.Machine]
-	changed := m != nil && m.sessions[discovery] == who && (m.delivered != o.delivered || !slices.Equal(m.refusals, refusals))
-	if changed {
-		m.delivered, m.refusals = o.delivered, refusals
+	var changed bool
+	if m != nil && m.sessions[discovery] == who && o.step > m.step {
+		changed = m.delivered != o.delivered || m.refused != o.refused
+		m.step, m.delivered, m.refusals, m.refused = o.step, o.delivered, o.refusals, o.refused
 	}
 	s.mu.Unlock()
 	if changed {

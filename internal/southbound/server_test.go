@@ -216,12 +216,12 @@ func TestReplacedStreamSaysNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.server.progress(old, outcome{delivered: delta.Revision{Epoch: 1, Number: 9}})
+	r.server.progress(old, outcome{step: 1, refusals: &refusals{}, delivered: delta.Revision{Epoch: 1, Number: 9}})
 	r.server.release(old, discovery)
 	if m, _ := r.server.Machine("edge-1"); m.Delivered != (delta.Revision{}) || !m.Connected {
 		t.Fatalf("state %+v", m)
 	}
-	r.server.progress(fresh, outcome{delivered: delta.Revision{Epoch: 1, Number: 2}})
+	r.server.progress(fresh, outcome{step: 1, refusals: &refusals{}, delivered: delta.Revision{Epoch: 1, Number: 2}})
 	if m, _ := r.server.Machine("edge-1"); m.Delivered.Number != 2 {
 		t.Fatalf("state %+v", m)
 	}

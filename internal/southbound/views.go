@@ -271,6 +271,9 @@ type feed struct {
 	wake    chan struct{}
 	floor   delta.Revision // the machine has accepted this much already
 	closed  bool
+	step    uint64 // counts outcomes
+
+	refusals *refusals
 
 	checkpoint struct { // the last one that was sent
 		version  string
@@ -281,9 +284,11 @@ type feed struct {
 
 // outcome is what a stream knows after a step.
 type outcome struct {
+	step      uint64 // a larger one knows more
 	delivered delta.Revision
-	refusals  []delta.Event
-	closed    bool // nothing is known any more
+	refusals  *refusals // of the stream; they may have moved on since
+	refused   uint64    // the version of the refusals
+	closed    bool      // nothing is known any more
 }
 
 // open starts a stream of a machine that has accepted floor before.
@@ -302,10 +307,10 @@ func (v *Views) open(machine string, floor delta.Revision) (*feed, error) {
 			return nil, err
 		}
 	}
-	f := &feed{views: v, machine: m, wake: make(chan struct{}, 1), floor: floor}
+	f := &feed{views: v, machine: m, wake: make(chan struct{}, 1), floor: floor, refusals: &refusals{}}
 	f.stream = delta.NewStream(delta.Options{
 		Last: []delta.Type{checkpointType}, Floor: floor,
-		Wake: f.signal,
+		Wake: f.signal, Refused: f.refusals.note,
 	}, f.machine.layers()...)
 	f.machine.feeds[f] = struct{}{}
 	return f, nil
@@ -375,7 +380,8 @@ func revisionOf(r *discoveryv3.Resource) delta.Revision {
 }
 
 func (f *feed) outcome() outcome {
-	return outcome{delivered: f.delivered, refusals: f.stream.Refusals(), closed: f.closed}
+	f.step++
+	return outcome{step: f.step, delivered: f.delivered, refusals: f.refusals, refused: f.refusals.at(), closed: f.closed}
 }
 
 func (f *feed) close() {
