@@ -106,6 +106,12 @@ func (s *site) awaitWays(t *testing.T) {
 func (s *site) awaitOrder(t *testing.T) {
 	t.Helper()
 	s.awaitWays(t)
+	s.awaitWatched(t)
+}
+
+// awaitWatched waits until both edges have sessions that are watched.
+func (s *site) awaitWatched(t *testing.T) {
+	t.Helper()
 	s.awaitSessions(t, func(x model.SessionStatus) error {
 		if x.State != model.SessionEstablished || x.BFD != "up" {
 			return fmt.Errorf("%s to %s is %s, BFD %s: %s", x.Machine, x.Peer, x.State, x.BFD, x.Message)

@@ -210,6 +210,11 @@ func TestRouterWithoutMultipath(t *testing.T) {
 	for _, edge := range s.edges() {
 		s.awaitRouterSession(t, edge)
 	}
+	s.awaitWatched(t)
+	// Which one it is may change as long as the router settles, so it is asked last.
+	log := s.watchRoutes(t)
+	load := s.startVIPLoad(t, vip4, false)
+	load.more(t, 50)
 	var one string
 	s.await(t, "one way", func(ctx context.Context) error {
 		hops, err := upstream.Routes(ctx, netip.PrefixFrom(vip4, 32))
@@ -223,8 +228,6 @@ func TestRouterWithoutMultipath(t *testing.T) {
 		}
 		return err
 	})
-	load := s.startVIPLoad(t, vip4, false)
-	log := s.watchRoutes(t)
 	killed := s.Now()
 	s.killEnvoy(t, s.envoy(t, one))
 	rest := slices.DeleteFunc(s.edges(), func(edge string) bool { return edge == one })
