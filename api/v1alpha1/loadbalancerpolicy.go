@@ -112,7 +112,7 @@ type LoadBalancerPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=1024
 	Weights []BackendWeight `json:"weights,omitempty"`
 
-	// Scheduler of IPVS. Other data planes always hash. Default: mh.
+	// Scheduler of IPVS; any but mh needs it, for other data planes always hash. Default: mh.
 	// +optional
 	Scheduler Scheduler `json:"scheduler,omitempty"`
 
