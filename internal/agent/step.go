@@ -223,7 +223,7 @@ func (g *Gate) push(it *item, r *delta.Resource) {
 		delete(g.leading, it.name)
 		delete(g.retries, it.key)
 		delete(g.witness.looking, it.name)
-		it.serving = false
+		it.serving, it.accepts = false, nil
 		g.settleRoutes()
 	}
 	g.settle(it)

@@ -317,10 +317,12 @@ func (s *shard) mayShow(version string) bool {
 	return s.shown == nil || slices.Contains(s.shown, version)
 }
 
-// listeners are those that Envoy accepted, sorted.
+// listeners are those of which Envoy accepted a version, sorted.
 func (g *Gate) listeners() []key {
 	var keys []key
-	for _, name := range slices.Sorted(maps.Keys(g.accepting)) {
+	names := maps.Clone(g.accepting)
+	maps.Copy(names, g.witness.looking) // also those that change before Envoy answers to the newest
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if k := (key{typeListener, name}); g.items[k] != nil {
 			keys = append(keys, k)
 		}

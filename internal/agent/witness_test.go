@@ -125,6 +125,13 @@ func TestListenersThatChangeFast(t *testing.T) {
 		w.g.Witness(look, w.seen, w.now)
 		w.expect(n)
 	}
+	// Nor does it need an answer to the newest, which a listener that is new may never have.
+	clear(w.g.accepting)
+	wants(61)
+	wants(62)
+	accepts(61)
+	w.look(0)
+	w.expect(61)
 }
 
 // TestWhatEnvoyDoesNotUseIsMended: in steps, none of them for ever.

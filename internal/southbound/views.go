@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -329,6 +330,9 @@ func (f *feed) receive(req *discoveryv3.DeltaDiscoveryRequest) (outcome, error) 
 	defer f.views.mu.Unlock()
 	if f.closed {
 		return f.outcome(), nil
+	}
+	if e := req.GetErrorDetail(); e != nil {
+		e.Message = strings.Clone(cut(e.GetMessage(), maxMessage)) // it is kept for each name, and not all that it is cut from
 	}
 	if err := f.stream.Receive(req); err != nil {
 		return outcome{}, err

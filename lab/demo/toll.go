@@ -49,7 +49,9 @@ func (t *traffic) toll(struck string, since, until time.Time) toll {
 		if s.conn != nil {
 			edges = s.conn.edges
 		}
-		hit := struck != "" && (slices.Contains(edges, struck) || s.conn != nil && slices.Contains(s.conn.owners, struck))
+		// Who is given to the struck edge's proxy when that is back is to be served.
+		given := s.conn != nil && slices.Contains(s.conn.owners, struck) && !s.conn.dialed.After(until)
+		hit := struck != "" && (slices.Contains(edges, struck) || given)
 		if s.failed && (s.end.Before(since) || s.refused && s.conn != nil && s.conn.dialed.After(until)) {
 			hit = false
 		}

@@ -49,6 +49,7 @@ func TestToll(t *testing.T) {
 		{"begun later, and given to the struck edge's proxy", "edge-3", given(refused(210, 210, 220, "edge-1"), "edge-3"), toll{stayed: 1}},
 		{"refused by the proxy of an edge that was not struck", "edge-3", given(refused(150, 150, 160, "edge-1"), "edge-2"), toll{stayed: 1}},
 		{"lost at the proxy of the struck edge", "edge-3", given(sample{end: at(150), failed: true, conn: on("edge-1")}, "edge-3"), toll{struck: 1}},
+		{"lost at the proxy of the struck edge when that was back", "edge-3", given(sample{end: at(250), failed: true, conn: &conn{edges: []string{"edge-1"}, dialed: at(210)}}, "edge-3"), toll{stayed: 1}},
 		{"lost at the proxy of an edge that was not struck", "edge-3", given(sample{end: at(150), failed: true, conn: on("edge-1")}, "edge-2"), toll{stayed: 1}},
 		{"refused by two in a row", "edge-3", refused(150, 150, 150, "edge-2", "edge-1"), toll{stayed: 1}},
 		{"refused where the router had no route", "edge-3", refused(150, 150, 150), toll{stayed: 1}},
