@@ -91,16 +91,22 @@ func servingGate(t *testing.T) *settling {
 	return s
 }
 
-// TestMiddleVersionsAreOwed: while changes stream in, Envoy's word of a version settles its
-// checkpoint and those before, and none that came after.
-func TestMiddleVersionsAreOwed(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(version int) delta.Change{
+// versionsOf makes versions of what servingGate has: of a resource that is accepted as a whole,
+// and of one that is taken apart.
+func versionsOf(t *testing.T) map[string]func(version int) delta.Change {
+	return map[string]func(version int) delta.Change{
 		"endpoints": func(version int) delta.Change { return testEndpoints(t, "s1", version) },
 		"routes": func(version int) delta.Change {
 			return testRoutes(t, "routes", host{name: "h", clusters: []string{"c1"}, salt: version})
 		},
-	} {
+	}
+}
+
+// TestMiddleVersionsAreOwed: while changes stream in, Envoy's word of a version settles its
+// checkpoint and those before, and none that came after.
+func TestMiddleVersionsAreOwed(t *testing.T) {
+	t.Parallel()
+	for name, change := range versionsOf(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := servingGate(t)
@@ -140,12 +146,7 @@ func TestVersionsThatWereSkippedAreOwed(t *testing.T) {
 // is not settles nothing.
 func TestManyVersionsAreOwed(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(version int) delta.Change{
-		"endpoints": func(version int) delta.Change { return testEndpoints(t, "s1", version) },
-		"routes": func(version int) delta.Change {
-			return testRoutes(t, "routes", host{name: "h", clusters: []string{"c1"}, salt: version})
-		},
-	} {
+	for name, change := range versionsOf(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := servingGate(t)

@@ -33,13 +33,19 @@ func TestWhatIsSentAgainIsInDoubt(t *testing.T) {
 	}
 }
 
-// A refused removal does not say that the client kept what it may have dropped before.
-func TestARefusedRemovalLeavesDoubt(t *testing.T) {
+// holding is a script whose client follows "a" and has its first version.
+func holding(t *testing.T) *script {
 	s := newScript(t, Options{})
 	s.update(typeA, "a=1")
 	s.subscribe("a")
 	s.sends("a=1")
 	s.ack()
+	return s
+}
+
+// A refused removal does not say that the client kept what it may have dropped before.
+func TestARefusedRemovalLeavesDoubt(t *testing.T) {
+	s := holding(t)
 	s.subscribe("a")
 	s.update(typeA, "a-")
 	s.sends("a-")
@@ -51,11 +57,7 @@ func TestARefusedRemovalLeavesDoubt(t *testing.T) {
 // An ack that follows a repeated subscription ends the doubt, also that of a response that was
 // in flight.
 func TestAnAckEndsDoubt(t *testing.T) {
-	s := newScript(t, Options{})
-	s.update(typeA, "a=1")
-	s.subscribe("a")
-	s.sends("a=1")
-	s.ack()
+	s := holding(t)
 	s.update(typeA, "a=2")
 	s.sends("a=2")
 	s.subscribe("a")
