@@ -27,6 +27,7 @@ const (
 	tokenIssuer    = "https://kubernetes.default.svc"
 	readyInterval  = 50 * time.Millisecond
 	etcdProbeLimit = 5 * time.Second
+	watchGrace     = 2 * time.Second // for the watches that a stop has told to end
 )
 
 // listen takes the API's port, or says who could take another.
@@ -77,6 +78,8 @@ func apiServerFlags(c Config, p *pki, etcdServers []string) []string {
 			"RuntimeClass,TaintNodesByCondition,DefaultTolerationSeconds",
 		// Nobody looks up the "kubernetes" Service from inside, so its endpoints are not kept.
 		"--endpoint-reconciler-type=none",
+		// Without it an open watch holds up the end until a minute has passed.
+		"--shutdown-watch-termination-grace-period=" + watchGrace.String(),
 	}
 	if c.EtcdCAFile != "" {
 		flags = append(flags, "--etcd-cafile="+c.EtcdCAFile)

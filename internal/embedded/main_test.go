@@ -318,7 +318,7 @@ func childServe(spec childSpec, log *slog.Logger) error {
 	case <-s.Done():
 		return s.Err()
 	}
-	ctx, cancel = context.WithTimeout(context.Background(), patience)
+	ctx, cancel = context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	return s.Stop(ctx)
 }

@@ -140,6 +140,12 @@ func TestDataSurvivesKillBackupAndRestore(t *testing.T) {
 	if len(now.ResourceVersion) < len(last.ResourceVersion) || now.ResourceVersion <= last.ResourceVersion && len(now.ResourceVersion) == len(last.ResourceVersion) {
 		t.Errorf("resource version %s after the restore is not above %s from before it", now.ResourceVersion, last.ResourceVersion)
 	}
+	// A watch that somebody has open, say in a terminal, does not hold up the end.
+	watch, err := r.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
 	process.stop(t)
 
 	// The offline backup into a directory that is not there.
