@@ -91,6 +91,7 @@ var contract = []struct {
 	{"withdraw", withdraw},
 	{"refresh-storm", refreshStorm},
 	{"prefixes-of-the-router", unwanted},
+	{"long-messages", longMessages},
 	{"wrong-as", wrongAS},
 	{"one-family", oneFamily},
 	{"no-ipv6", noIPv6},

@@ -42,6 +42,7 @@ type neighbour struct {
 	nextHop6       bool // takes IPv6 next hops for IPv4 prefixes
 	port           int  // at which it waits for connections; 0 is BGP's
 	unnumbered     bool // on link, where it advertises itself and finds the machine
+	long           bool // its OPEN has wide lengths, and each of its routes needs more than 4,096 octets
 }
 
 // seen is a route as the router's BGP has it.
@@ -175,6 +176,10 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	if n.port != 0 {
 		port = fmt.Sprintf(" port %d", n.port)
 	}
+	hostname := ""
+	if n.long {
+		hostname = fmt.Sprintf("hostname %q;\n", strings.Repeat("router", 40))
+	}
 	var extra, channel strings.Builder
 	line := func(to *strings.Builder, ok bool, text string) {
 		if ok {
@@ -192,6 +197,7 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(&extra, n.role != "", "local role "+n.role+"; require roles;")
 	line(&extra, n.restart, "graceful restart on;")
 	line(&extra, !n.restart, "graceful restart off;")
+	line(&extra, n.long, "enable extended messages on; advertise hostname on;")
 	line(&channel, n.addPath, "add paths rx;")
 	line(&channel, n.nextHop6, "extended next hop on;")
 	channels := ""
@@ -203,6 +209,10 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 		if f == "ipv4" && n.exports > 0 {
 			export = "export where source = RTS_STATIC;"
 		}
+		if f == "ipv4" && n.long {
+			export = "export filter { if source != RTS_STATIC then reject; " +
+				strings.Join(longCommunities(1, "bgp_large_community.add((65000, 1, %d));", ""), " ") + " accept; };"
+		}
 		channels += fmt.Sprintf("%s { import all; %s %s };\n", f, export, channel.String())
 	}
 	var static strings.Builder
@@ -211,7 +221,7 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	}
 	conf := fmt.Sprintf(`
 log stderr all;
-router id %s;
+%srouter id %s;
 protocol device { scan time 1; }
 protocol direct { ipv4; ipv6; }
 protocol static { ipv4; %s }
@@ -228,7 +238,7 @@ protocol bgp %s {
   hold time %d; keepalive time 3; error wait time 1, 2; startup hold time 9;
   %s %s
 }
-`, m.Addr4(), static.String(), advertises, name, n.local, port, routerASN, address, cmp.Or(n.hold, 9), extra.String(), channels)
+`, hostname, m.Addr4(), static.String(), advertises, name, n.local, port, routerASN, address, cmp.Or(n.hold, 9), extra.String(), channels)
 	file := filepath.Join(dir, "bird.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
@@ -336,6 +346,7 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 		}
 	}
 	line(true, "frr defaults traditional\nhostname router\nlog stdout informational")
+	line(n.long, "hostname %[1]s\ndomainname %[1]s", strings.Repeat("router", 10))
 	for i := range n.exports {
 		line(true, "ip prefix-list OUT seq %d permit 198.51.100.%d/32", i+5, i)
 	}
@@ -354,11 +365,18 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	line(n.multihop, " neighbor %s ebgp-multihop 2\n neighbor %s update-source %s", n.address, n.address, n.local)
 	line(n.bfd, " neighbor %s bfd\n neighbor %s bfd profile fast", n.address, n.address)
 	line(true, " address-family ipv4 unicast\n  neighbor %s activate\n  neighbor %s prefix-list OUT out", n.address, n.address)
+	line(n.long, "  neighbor %s route-map LONG out", n.address)
 	for i := range n.exports {
 		line(true, "  network 198.51.100.%d/32", i)
 	}
 	line(true, " exit-address-family")
 	line(!n.only4, " address-family ipv6 unicast\n  neighbor %s activate\n  neighbor %s prefix-list OUT6 out\n exit-address-family", n.address, n.address)
+	for _, f := range []string{"ipv4 multicast", "ipv4 vpn", "ipv4 labeled-unicast", "ipv4 flowspec", "ipv6 multicast", "ipv6 vpn", "ipv6 flowspec", "l2vpn evpn"} {
+		line(n.long, " address-family %s\n  neighbor %s activate\n exit-address-family", f, n.address)
+	}
+	for i, list := range longCommunities(50, "65000:1:%d", " ") {
+		line(n.long, "route-map LONG permit %d\n set large-community %s additive\n on-match next\nexit", i+1, list)
+	}
 	files := map[string]string{
 		"zebra": "hostname router\nlog stdout informational\n",
 		"bfdd":  "hostname router\nlog stdout informational\nbfd\n profile fast\n  detect-multiplier 3\n  receive-interval 300\n  transmit-interval 300\n !\n!\n",
