@@ -32,9 +32,12 @@ type Config struct {
 	MaxPaths int
 }
 
-// Neighbor is one peer.
+// Neighbor is one peer, at an address or at the other end of a link.
 type Neighbor struct {
 	Address netip.Addr
+	// Interface is the link on which the router advertises itself and meets the peer, by
+	// link-local addresses that nobody is told. Address is left out.
+	Interface string
 	Peering
 }
 
@@ -51,7 +54,7 @@ type Peering struct {
 	// any other.
 	ASN uint32
 	// Families are those whose routes are exchanged; empty means that of the peer's
-	// address.
+	// address, or IPv6 on a link.
 	Families []Family
 	// Password signs the TCP connection (RFC 2385); empty means that it is not signed.
 	Password string
@@ -118,9 +121,10 @@ type Session struct {
 // peer is a neighbour or a range as the templates see it.
 type peer struct {
 	Peering
-	Name    string // unique, a word for both daemons
-	Address string // of a neighbour
-	Prefix  string // of a range
+	Name      string // unique, a word for both daemons
+	Address   string // of a neighbour
+	Interface string // of a neighbour without an address
+	Prefix    string // of a range
 }
 
 // settings are a completed Config as the templates see it.
@@ -163,7 +167,7 @@ func (p peer) Target() string {
 	if p.Prefix != "" {
 		return p.Name
 	}
-	return p.Address
+	return p.Address + p.Interface
 }
 
 func familyOf(a netip.Addr) Family {
@@ -186,10 +190,14 @@ func (c Config) complete(host string) (settings, error) {
 		return s, fmt.Errorf("%w: %d paths, want 1 to 64", ErrInvalid, s.MaxPaths)
 	}
 	for i, n := range c.Neighbors {
-		if !n.Address.IsValid() || n.Address.Is4In6() {
-			return s, fmt.Errorf("%w: neighbour %d has the address %s", ErrInvalid, i+1, n.Address)
+		p := peer{Peering: n.Peering, Name: fmt.Sprintf("neighbor%d", i+1), Interface: n.Interface}
+		if n.Interface == "" {
+			p.Address = n.Address.String()
 		}
-		s.Peers = append(s.Peers, peer{Peering: n.Peering, Name: fmt.Sprintf("neighbor%d", i+1), Address: n.Address.String()})
+		if n.Address.IsValid() == (n.Interface != "") || n.Address.Is4In6() {
+			return s, fmt.Errorf("%w: neighbour %d has the address %s and the interface %q", ErrInvalid, i+1, n.Address, n.Interface)
+		}
+		s.Peers = append(s.Peers, p)
 	}
 	for i, r := range c.Ranges {
 		if !r.Prefix.IsValid() {
@@ -203,8 +211,8 @@ func (c Config) complete(host string) (settings, error) {
 	}
 	for i := range s.Peers {
 		p := &s.Peers[i]
-		if err := p.complete(c.ASN, p.Address+p.Prefix); err != nil {
-			return s, fmt.Errorf("%w: %s: %w", ErrInvalid, p.Address+p.Prefix, err)
+		if err := p.complete(c.ASN, p.Interface != "" || strings.Contains(p.Address+p.Prefix, ":")); err != nil {
+			return s, fmt.Errorf("%w: %s: %w", ErrInvalid, p.Address+p.Interface+p.Prefix, err)
 		}
 		s.Reflects = s.Reflects || p.Client
 	}
@@ -212,10 +220,10 @@ func (c Config) complete(host string) (settings, error) {
 }
 
 // complete fills the defaults of a peering in.
-func (p *Peering) complete(own uint32, target string) error {
+func (p *Peering) complete(own uint32, ipv6 bool) error {
 	if len(p.Families) == 0 {
 		p.Families = []Family{IPv4}
-		if strings.Contains(target, ":") {
+		if ipv6 {
 			p.Families = []Family{IPv6}
 		}
 	}

@@ -73,6 +73,7 @@ func (f frr) user() string { return "frr" }
 
 // frrNeighbor is what we read of a neighbour in vtysh's JSON.
 type frrNeighbor struct {
+	Address  string `json:"bgpNeighborAddr"` // of one on a link, "none" before it is found
 	RemoteAS uint32 `json:"remoteAs"`
 	State    string `json:"bgpState"`
 	Families map[string]struct {
@@ -90,13 +91,15 @@ func (f frr) sessions(outputs [][]byte) ([]Session, error) {
 	}
 	var found []Session
 	for name, raw := range neighbors {
-		address, err := netip.ParseAddr(name)
-		if err != nil {
-			continue // something about the instance
-		}
 		var n frrNeighbor
-		if err := json.Unmarshal(raw, &n); err != nil {
-			return nil, fmt.Errorf("read what vtysh says of neighbour %s: %w", name, err)
+		address, err := netip.ParseAddr(name)
+		if wrong := json.Unmarshal(raw, &n); wrong != nil && err == nil {
+			return nil, fmt.Errorf("read what vtysh says of neighbour %s: %w", name, wrong)
+		}
+		if err != nil {
+			if address, err = netip.ParseAddr(n.Address); err != nil {
+				continue // something about the instance, or a link without a neighbour
+			}
 		}
 		s := Session{Neighbor: address, ASN: n.RemoteAS, State: n.State, Up: n.State == "Established"}
 		for _, family := range n.Families {

@@ -301,7 +301,10 @@ func prefixOf(r netlink.Route) (netip.Prefix, bool) {
 // Those whose link is gone do not count: the kernel does not use them.
 func best(routes []netlink.Route) []netip.Addr {
 	var hops []netip.Addr
-	add := func(gw net.IP, flags int) {
+	add := func(gw net.IP, other netlink.Destination, flags int) {
+		if via, ok := other.(*netlink.Via); ok { // of the other family (RFC 8950)
+			gw = via.Addr
+		}
 		if a, ok := netip.AddrFromSlice(gw); ok && flags&unix.RTNH_F_DEAD == 0 {
 			hops = append(hops, a.Unmap())
 		}
@@ -316,9 +319,9 @@ func best(routes []netlink.Route) []netip.Addr {
 		if r.Priority != lowest {
 			continue
 		}
-		add(r.Gw, r.Flags)
+		add(r.Gw, r.Via, r.Flags)
 		for _, n := range r.MultiPath {
-			add(n.Gw, n.Flags)
+			add(n.Gw, n.Via, n.Flags)
 		}
 	}
 	slices.SortFunc(hops, netip.Addr.Compare)

@@ -48,6 +48,7 @@ func everything() Config {
 			{Address: netip.MustParseAddr("10.77.2.1"), Peering: Peering{ASN: edgeASN, Password: "secret", BFD: bfd, Passive: true, Helper: true, Families: both}},
 			{Address: netip.MustParseAddr("fd77::2:1"), Peering: Peering{Multihop: 3, AddPath: true, Hold: 9 * time.Second, Keepalive: 2 * time.Second}},
 			{Address: netip.MustParseAddr("10.77.3.1"), Peering: Peering{ASN: routerASN, AddPath: true, Families: both}},
+			{Interface: "eth7", Peering: Peering{ASN: edgeASN, BFD: bfd, Families: both}},
 		},
 		Ranges: []Range{
 			{Prefix: netip.MustParsePrefix("10.77.0.0/16"), Peering: Peering{ASN: routerASN, Client: true, Password: "secret"}},
@@ -105,6 +106,7 @@ func TestConfigurationThatCannotWork(t *testing.T) {
 		"id invalid":     {ASN: 1},
 		"no neighbours":  {ASN: 1, ID: id},
 		"neighbour 1":    {ASN: 1, ID: id, Neighbors: []Neighbor{{}}},
+		"interface":      {ASN: 1, ID: id, Neighbors: []Neighbor{{Address: id, Interface: "eth0"}}},
 		"range 1":        {ASN: 1, ID: id, Ranges: []Range{{}}},
 		"100 paths":      {ASN: 1, ID: id, MaxPaths: 100},
 		"whole seconds":  with(Peering{Hold: 1500 * time.Millisecond}),

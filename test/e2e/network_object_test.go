@@ -126,15 +126,21 @@ func TestPeersThatDoNotComeUp(t *testing.T) {
 	s.apply(t, strings.Replace(peer, fmt.Sprintf("peerASN: %d", rig.RouterASN), "peerASN: 64999", 1))
 	s.awaitConditions(t, "BGPPeer second", accepted,
 		condition{"Established", "False", "WrongAS", each("it has AS 65000, and AS 64999 is expected: correct the peer's AS here or at the router")})
+	s.awaitBGP(t, "Sessions (4)", "65001 to 64999", "203.0.113.16/32  edge-1 to upstream, edge-2 to upstream",
+		"edge-1 to second: WrongAS: peer second ("+at.String()+":179): it has AS 65000, and AS 64999 is expected")
+	log.calm(t, vip4, vip6)
+}
+
+// awaitBGP waits until `fairlead bgp` has these words.
+func (s *site) awaitBGP(t *testing.T, words ...string) {
+	t.Helper()
 	s.await(t, "fairlead bgp to tell", func(context.Context) error {
 		_, out, errs := s.run(t, s.plane.Machine, "bgp")
-		if wrong := wantText(out, "Sessions (4)", "65001 to 64999", "203.0.113.16/32  edge-1 to upstream, edge-2 to upstream",
-			"edge-1 to second: WrongAS: peer second ("+at.String()+":179): it has AS 65000, and AS 64999 is expected"); wrong != "" {
+		if wrong := wantText(out, words...); wrong != "" {
 			return fmt.Errorf("%s: %s%s", wrong, out, errs)
 		}
 		return nil
 	})
-	log.calm(t, vip4, vip6)
 }
 
 // TestOneRouterIDTwice gives two edges one router id: one keeps it, the other one is told,
