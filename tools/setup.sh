@@ -245,8 +245,8 @@ setup_bench() {
 # There is none but for x86: tests that need it skip then.
 setup_uml() {
 	have linux.uml && return
-	(debian linux.uml user-mode-linux "a kernel with IPVS, as a process, for tests where this machine's kernel has none") ||
-		say "going on without user-mode Linux: tests of IPVS skip"
+	(debian linux.uml user-mode-linux "a kernel with IPVS and VRFs, as a process, for tests where this machine's kernel has none") ||
+		say "going on without user-mode Linux: tests of IPVS and VRFs skip"
 }
 
 [[ $# -gt 0 ]] || set -- demo test generate lint cluster uml

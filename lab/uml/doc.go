@@ -1,5 +1,5 @@
 // Package uml runs a test in user-mode Linux: a kernel of Debian's as a process, for what
-// this machine's own kernel lacks (IPVS).
+// this machine's own kernel lacks (IPVS, VRFs).
 //
 // The test's own binary is the first process of that kernel. Its root is this machine's,
 // read-only; what it writes is in memory, and it has no network but what it makes itself.

@@ -41,6 +41,7 @@ type receivers struct {
 
 type receiver struct {
 	conn     *net.UDPConn
+	link     string // of our address, if it is link-local: nothing comes in from another one
 	multihop bool
 	sessions map[netip.Addr]*bfdSession // by the peer's address; guarded by receivers.mu
 }
@@ -162,7 +163,7 @@ func listenBFD(at netip.AddrPort, device string, multihop bool) (*receiver, erro
 	if err != nil {
 		return nil, fmt.Errorf("receive BFD: %w", err)
 	}
-	return &receiver{conn: conn.(*net.UDPConn), multihop: multihop, sessions: map[netip.Addr]*bfdSession{}}, nil
+	return &receiver{conn: conn.(*net.UDPConn), link: at.Addr().Zone(), multihop: multihop, sessions: map[netip.Addr]*bfdSession{}}, nil
 }
 
 func control(set func(fd int) error) func(string, string, syscall.RawConn) error {
@@ -195,8 +196,12 @@ func (r *receivers) receive(in *receiver) {
 		if !in.multihop && hopLimit(oob[:oobn]) != 255 {
 			continue
 		}
+		address := from.Addr().Unmap()
+		if in.link != "" && address.Zone() != "" { // of a link in a VRF, Linux names the VRF here
+			address = address.WithZone(in.link)
+		}
 		r.mu.Lock()
-		b := in.sessions[from.Addr().Unmap()]
+		b := in.sessions[address]
 		r.mu.Unlock()
 		if b == nil {
 			continue

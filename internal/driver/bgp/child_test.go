@@ -16,6 +16,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/uml"
 )
 
 // asSpeaker makes this test binary a speaker that is told what to do on standard input: a speaker in a network
@@ -30,6 +31,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asSpeaker) != "" {
 		childMain()
 		return
+	}
+	if uml.Inside() {
+		uml.Finish(m.Run())
 	}
 	os.Exit(m.Run())
 }
