@@ -257,9 +257,15 @@ func linkLocal(s *site) {
 	n.address, n.local = s.linkLocalOf(s.edge), s.linkLocalOf(s.box)
 	n.link, p.Address = "eth0", netip.MustParseAddr(n.local).WithZone("eth0")
 	s.start(s.T, s.box, n)
-	startChild(s.T, s.edge, speaking(p, route4, route6)).established()
+	c := startChild(s.T, s.edge, speaking(p, route4, route6))
+	c.established()
 	s.has(route4, s.edge.Addr4().String())
 	s.has(route6, s.edge.Addr6().String())
+	p.Address = p.Address.WithZone("eth7")
+	c.set(speaking(p, route4))
+	c.until("told that there is no such interface", func(x model.Session) bool {
+		return x.State != model.SessionEstablished && strings.Contains(x.Message, "this machine has no interface eth7: correct")
+	})
 }
 
 func pathAttributes(s *site) {

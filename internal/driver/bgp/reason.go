@@ -109,9 +109,11 @@ func unconnected(c model.Peer, err error, hasFamily bool) *failure {
 			return fail(c, model.SessionNoLocalAddress, "this machine does not have the source address %s: add it to an interface, or correct the peer's sourceAddress", c.Source.Addr())
 		case errors.Is(err, syscall.ENODEV) && c.Device != "":
 			return fail(c, model.SessionNoLocalAddress, "this machine has no device %s: make the VRF, or correct the peer's vrf", c.Device)
-		// Linux: sk_dev_equal_l3scope.
-		case errors.Is(err, syscall.EINVAL) && c.Device != "" && c.Address.Zone() != "":
+		// Linux: the scope in tcp_v6_connect.
+		case errors.Is(err, syscall.EINVAL) && c.Address.Zone() != "" && c.Device != "":
 			return fail(c, model.SessionNoLocalAddress, "the interface %s is not in the VRF %s: put it there, or correct the peer's vrf", c.Address.Zone(), c.Device)
+		case errors.Is(err, syscall.EINVAL) && c.Address.Zone() != "" && !c.Source.IsValid():
+			return fail(c, model.SessionNoLocalAddress, "this machine has no interface %s: correct the peer's address, or the machines that it selects", c.Address.Zone())
 		case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL), !hasFamily && !errors.Is(err, os.ErrPermission):
 			return fail(c, model.SessionNoLocalAddress, "this machine has no %s address to connect from: enable %s on it (for IPv6 see the sysctl net.ipv6.conf.*.disable_ipv6), or use a peer address of the other family", family, family)
 		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETDOWN), errors.Is(err, syscall.EHOSTDOWN):
