@@ -90,7 +90,7 @@ func (s *Speaker) dropOrphans() {
 // record is the session as the next process needs it.
 func (b *bfdSession) record() bfdRecord {
 	return bfdRecord{
-		Local: b.key.local, Remote: b.key.remote, Multihop: b.key.multihop, Port: b.port, Mine: b.mine, Yours: b.yours,
+		Local: b.key.local, Remote: b.key.remote, Device: b.key.device, Multihop: b.key.multihop, Port: b.port, Mine: b.mine, Yours: b.yours,
 		Interval: b.key.conf.Interval, Multiplier: max(b.key.conf.Multiplier, 1), Hold: b.key.hold,
 		RemoteMinRx: b.remoteMinRx, Detect: b.detected,
 	}

@@ -90,10 +90,6 @@ func (s *site) inVRF() (neighbour, model.Peer) {
 	return n, p
 }
 
-func watchedSession(x model.Session) bool {
-	return x.State == model.SessionEstablished && x.BFD == "up"
-}
-
 func vrfUnnumbered(s *site) {
 	n, p := s.inVRF()
 	n.unnumbered, n.link, n.nextHop6, n.address, n.local = true, "eth0", true, "eth0", ""
@@ -102,7 +98,7 @@ func vrfUnnumbered(s *site) {
 	w := speaking(p, route4, route6)
 	w.RouterID = s.edge.Addr4()
 	c := startChild(s.T, s.edge, w)
-	c.until("BFD up", watchedSession)
+	c.watched()
 	for _, route := range []string{route4, route6} {
 		s.viaLink(route, s.linkLocalOf(s.edge))
 	}
@@ -117,7 +113,7 @@ func vrfUnnumbered(s *site) {
 	}
 	w.Peers[0].Device = "" // the link decides
 	c.set(w)
-	c.until("BFD up without a VRF named", watchedSession)
+	c.watched()
 	s.viaLink(route4, s.linkLocalOf(s.edge))
 }
 
@@ -127,16 +123,26 @@ func vrfLinkLocal(s *site) {
 	n.link, p.Address = "eth0", netip.MustParseAddr(n.local).WithZone("eth0")
 	n.connects, p.Connection = true, model.ConnectionPassive
 	s.start(s.T, s.box, n)
-	c := startChild(s.T, s.edge, speaking(p, route4))
-	c.until("BFD up", watchedSession)
+	startChild(s.T, s.edge, speaking(p, route4)).watched()
 	s.has(route4, s.edge.Addr4().String())
 }
 
+// BFD goes on over a restart in a VRF, too.
 func vrfAddress(s *site) {
 	n, p := s.inVRF()
 	n.connects, p.Connection = true, model.ConnectionBoth
+	n.restart, p.RestartTime = true, 2*time.Minute
 	s.start(s.T, s.box, n)
-	c := startChild(s.T, s.edge, speaking(p, route4))
-	c.until("BFD up", watchedSession)
+	dir := s.TempDir()
+	c := startChildIn(s.T, s.edge, speaking(p, route4), dir)
+	c.watched()
 	s.has(route4, s.edge.Addr4().String())
+	before, events := s.bfd(s.T), s.monitor()
+	c.stop("leave")
+	startChildIn(s.T, s.edge, speaking(p, route4), dir).watched()
+	s.has(route4, s.edge.Addr4().String())
+	s.unmoved(events)
+	if after := s.bfd(s.T); before == "" || after != before {
+		s.Errorf("the router's BFD session was %q and is %q: it noticed", before, after)
+	}
 }
