@@ -1,6 +1,7 @@
 package bgp
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -27,9 +28,20 @@ const (
 type bfdKey struct {
 	local, remote netip.Addr
 	device        string
+	index         int // of the interface to which its sockets are bound; 0 is none
 	multihop      bool
 	hold          time.Duration // how long the peer waits for a machine that restarts
 	conf          model.BFD
+}
+
+// boundTo is the number of the interface to which the session's sockets are bound now.
+func (k bfdKey) boundTo() int {
+	name := cmp.Or(k.local.Zone(), k.device)
+	if name == "" {
+		return 0
+	}
+	index, _ := linkIndex(name)
+	return index
 }
 
 // bfdSession watches the path to a peer (RFC 5880, asynchronous mode; RFC 5881 on a link, RFC 5883 beyond). It
@@ -41,6 +53,7 @@ type bfdSession struct {
 	often   *muffle.Log // of what the peer can make happen at will
 	from    *receivers
 	conn    *net.UDPConn
+	on      *receiver // guarded by receivers.mu
 	in      chan bfd.BFDHeader
 	change  chan struct{}
 	stop    chan struct{}
@@ -79,6 +92,10 @@ func (p *peer) ensureBFD(conf model.Peer, local netip.Addr) bool {
 	}
 	key := bfdKey{local: local, remote: conf.Address, device: conf.Device, multihop: multihop(conf), hold: conf.RestartTime, conf: *conf.BFD}
 	key.conf.Mode = "" // multihop is what came of it
+	key.index = key.boundTo()
+	if p.bfd != nil && key.index == 0 { // the interface is away: until it is back, there is nothing better
+		key.index = p.bfd.key.index
+	}
 	if p.bfd != nil && p.bfd.key == key && p.bfd.failed() == nil {
 		return false
 	}

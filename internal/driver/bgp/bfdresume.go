@@ -23,6 +23,7 @@ func (s *Speaker) Resume() {
 func (r *receivers) resume() {
 	for _, m := range r.memory.load() {
 		key := bfdKey{local: m.Local, remote: m.Remote, device: m.Device, multihop: m.Multihop, hold: m.Hold, conf: model.BFD{Interval: m.Interval, Multiplier: m.Multiplier}}
+		key.index = key.boundTo()
 		b := newBFD(key, r, r.log.With("address", m.Remote))
 		b.mine, b.yours, b.port = m.Mine, m.Yours, m.Port
 		b.state, b.remote, b.unconfirmed = bfd.StateUp, bfd.StateUp, true

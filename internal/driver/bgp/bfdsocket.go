@@ -42,6 +42,7 @@ type receivers struct {
 type receiver struct {
 	conn     *net.UDPConn
 	link     string // of our address, if it is link-local: nothing comes in from another one
+	index    int    // as of a bfdKey
 	multihop bool
 	sessions map[netip.Addr]*bfdSession // by the peer's address; guarded by receivers.mu
 }
@@ -83,6 +84,9 @@ func (r *receivers) open(b *bfdSession) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	in := r.all[at]
+	if in != nil && in.index != b.key.index && in.index != 0 && b.key.index != 0 {
+		in = nil // of an interface that was there before; its sessions end one by one
+	}
 	if in != nil && in.sessions[b.key.remote] != nil {
 		return fmt.Errorf("another peer with the address %s is watched already", b.key.remote)
 	}
@@ -91,14 +95,14 @@ func (r *receivers) open(b *bfdSession) (err error) {
 	}
 	b.port = b.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	if in == nil {
-		if in, err = listenBFD(at, b.key.device, b.key.multihop); err != nil {
+		if in, err = listenBFD(b.key); err != nil {
 			_ = b.conn.Close()
 			return err
 		}
 		r.all[at] = in
 		go r.receive(in)
 	}
-	in.sessions[b.key.remote] = b
+	in.sessions[b.key.remote], b.on = b, in
 	return nil
 }
 
@@ -108,10 +112,12 @@ func (r *receivers) forget(b *bfdSession) {
 	at := netip.AddrPortFrom(b.key.local, b.key.port())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := r.all[at]
-	delete(in.sessions, b.key.remote)
-	if len(in.sessions) == 0 {
-		_ = in.conn.Close()
+	delete(b.on.sessions, b.key.remote)
+	if len(b.on.sessions) > 0 {
+		return
+	}
+	_ = b.on.conn.Close()
+	if r.all[at] == b.on {
 		delete(r.all, at)
 	}
 }
@@ -133,13 +139,17 @@ func bfdSender(key bfdKey, port uint16) (*net.UDPConn, error) {
 		}
 		return os.NewSyscallError("set the TTL", unix.SetsockoptInt(fd, level, option, 255))
 	})}
-	to := netip.AddrPortFrom(key.remote, key.port())
-	var err error
+	remote, err := numbered(key.remote)
+	local, wrong := numbered(key.local)
+	if err = errors.Join(err, wrong); err != nil {
+		return nil, fmt.Errorf("open a socket to send BFD: %w", err)
+	}
+	to := netip.AddrPortFrom(remote, key.port())
 	for range 16 { // a port may be taken
 		if port == 0 {
 			port = uint16(bfdFirstSource + rand.IntN(bfdSources))
 		}
-		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(key.local, port))
+		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port))
 		var conn net.Conn
 		if conn, err = d.DialContext(context.Background(), "udp", to.String()); err == nil {
 			return conn.(*net.UDPConn), nil
@@ -149,21 +159,27 @@ func bfdSender(key bfdKey, port uint16) (*net.UDPConn, error) {
 	return nil, fmt.Errorf("open a socket to send BFD: %w", err)
 }
 
-func listenBFD(at netip.AddrPort, device string, multihop bool) (*receiver, error) {
+func listenBFD(key bfdKey) (*receiver, error) {
+	at, err := numbered(key.local)
+	if err != nil {
+		return nil, fmt.Errorf("receive BFD: %w", err)
+	}
 	l := net.ListenConfig{Control: control(func(fd int) error {
-		if err := bind(fd, device); err != nil {
+		if err := bind(fd, key.device); err != nil {
 			return err
 		}
-		if at.Addr().Is4() {
+		if at.Is4() {
 			return os.NewSyscallError("ask for the TTL", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVTTL, 1))
 		}
 		return os.NewSyscallError("ask for the hop limit", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1))
 	})}
-	conn, err := l.ListenPacket(context.Background(), "udp", net.JoinHostPort(at.Addr().String(), strconv.Itoa(int(at.Port()))))
+	conn, err := l.ListenPacket(context.Background(), "udp", net.JoinHostPort(at.String(), strconv.Itoa(int(key.port()))))
 	if err != nil {
 		return nil, fmt.Errorf("receive BFD: %w", err)
 	}
-	return &receiver{conn: conn.(*net.UDPConn), link: at.Addr().Zone(), multihop: multihop, sessions: map[netip.Addr]*bfdSession{}}, nil
+	return &receiver{
+		conn: conn.(*net.UDPConn), link: key.local.Zone(), index: key.index, multihop: key.multihop, sessions: map[netip.Addr]*bfdSession{},
+	}, nil
 }
 
 func control(set func(fd int) error) func(string, string, syscall.RawConn) error {

@@ -75,6 +75,7 @@ var contract = []struct {
 	{"over-ipv6", overIPv6},
 	{"link-local", linkLocal},
 	{"unnumbered", unnumbered},
+	{"link-anew", linkAnew},
 	{"attributes", pathAttributes},
 	{"password", password},
 	{"multihop", farAway},

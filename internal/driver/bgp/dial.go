@@ -2,11 +2,15 @@ package bgp
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/model"
@@ -39,14 +43,49 @@ func dial(ctx context.Context, c model.Peer, source netip.Addr) (*net.TCPConn, e
 			return sign(fd, c.Address, string(c.Password))
 		}),
 	}
+	address, err := numbered(c.Address)
+	if err == nil {
+		source, err = numbered(source)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
-	conn, err := d.DialContext(ctx, network, addrPort(c).String())
+	conn, err := d.DialContext(ctx, network, netip.AddrPortFrom(address, addrPort(c).Port()).String())
 	if err != nil {
 		return nil, err
 	}
 	return conn.(*net.TCPConn), nil
+}
+
+// errNoLink is of an address whose interface the machine lacks.
+var errNoLink = errors.New("there is no such interface")
+
+// numbered gives an address the number of its interface in place of the name. The net package believes for a minute
+// that an interface of that name has the number which it had before.
+func numbered(a netip.Addr) (netip.Addr, error) {
+	if a.Zone() == "" {
+		return a, nil
+	}
+	index, err := linkIndex(a.Zone())
+	if err != nil {
+		return a, err
+	}
+	return a.WithZone(strconv.Itoa(index)), nil
+}
+
+// linkIndex is the number of an interface, of which one that is made anew has another.
+func linkIndex(name string) (int, error) {
+	dev, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return 0, errNoLink
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at interface %s: %w", name, err)
+	}
+	return dev.Attrs().Index, nil
 }
 
 // prepare sets what packets to and from the peer look like. For a socket that connects it must be set before.

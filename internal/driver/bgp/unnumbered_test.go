@@ -71,6 +71,33 @@ func unnumbered(s *site) {
 	s.lacks(route6)
 }
 
+// A link that is taken away and made anew is another one, for BFD, too.
+func linkAnew(s *site) {
+	n, p := s.neighbour(), s.peer()
+	n.address, n.local, n.link, n.nextHop6 = "fe80::ff:fe00:2", "fe80::ff:fe00:1", "tor0", true
+	p.Address = netip.MustParseAddr(n.local).WithZone(n.link)
+	p.BFD, n.bfd = &model.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}, true
+	w := speaking(p, route4)
+	w.RouterID = s.edge.Addr4()
+	c := startChild(s.T, s.edge, w)
+	build := func() {
+		s.Helper()
+		s.ip(s.box, "ip", "link", "add", "tor0", "address", "02:00:00:00:00:01", "type", "veth",
+			"peer", "name", "tor0", "address", "02:00:00:00:00:02", "netns", fmt.Sprint(c.cmd.Process.Pid))
+		s.ip(s.box, "ip", "link", "set", "tor0", "up")
+		s.ip(s.edge, "ip", "link", "set", "tor0", "up")
+	}
+	build()
+	s.Cleanup(func() { s.ip(s.box, "ip", "link", "del", "tor0") })
+	s.start(s.T, s.box, n)
+	c.watched()
+	s.ip(s.box, "ip", "link", "del", "tor0")
+	c.until("no session without the link", func(x model.Session) bool { return x.State != model.SessionEstablished })
+	build()
+	c.watched()
+	eventually(s.T, "the router has "+route4, func() bool { _, ok := s.route(s.T, route4); return ok })
+}
+
 // viaLink waits for a route to the machine's link-local address in the router's BGP and kernel.
 func (s *site) viaLink(route, via string) {
 	s.Helper()

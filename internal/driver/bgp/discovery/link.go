@@ -225,7 +225,7 @@ func (l *link) receive(p packet) {
 
 // send sends a message to a group. One that cannot be sent is one that was lost: others follow.
 func (l *link) send(group string, message []byte) {
-	to := &net.IPAddr{IP: net.ParseIP(group), Zone: l.name}
+	to := &net.IPAddr{IP: net.ParseIP(group)} // the socket is bound to the interface
 	_ = l.conn.SetWriteDeadline(time.Now().Add(look))
 	if _, err := l.conn.WriteToIP(message, to); err != nil {
 		l.often.Warn("send", "cannot look for routers on the interface; trying again", "error", err)
