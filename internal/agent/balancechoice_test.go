@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,5 +46,31 @@ func TestADataPlaneIsAskedWithoutALock(t *testing.T) {
 	a.balances("tcp://192.0.2.1:80 balanced /XDP 2")
 	if got := p.has().Frontends[web]; got == nil || len(got.Backends) != 2 {
 		t.Errorf("the data plane has %+v", got)
+	}
+}
+
+// What an earlier agent left in the kernel stays until everything that is wanted is known with
+// its data plane. What the plane changes while the first question is asked is not, and a data
+// plane that was told of the rest only would take away what is to stay.
+func TestNothingGoesWhileTheFirstAnswersAreOutOfDate(t *testing.T) {
+	t.Parallel()
+	var told []string
+	p := &fakePlane{kind: model.DataPlaneXDP, log: &told}
+	a := newBalancing(t, p)
+	a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...)
+	a.gives(frontendChanges(t, frontendOn(mail, "edge-1"), ready(pod, "", 100))...)
+	a.whole()
+	questions := 0
+	p.asked = func() {
+		if questions++; questions == 2 {
+			a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 50))...)
+		}
+	}
+	if again := a.balancer.apply(); again == 0 || len(told) > 0 {
+		t.Errorf("with answers that are out of date it looks again after %s, and the data plane was told %q", again, told)
+	}
+	a.balances("tcp://192.0.2.1:25 balanced /XDP 1", "tcp://192.0.2.1:80 balanced /XDP 1")
+	if want := []string{"XDP=tcp://192.0.2.1:25,tcp://192.0.2.1:80"}; !slices.Equal(told, want) {
+		t.Errorf("the data plane was told %q, want %q", told, want)
 	}
 }

@@ -249,7 +249,11 @@ func (b *balancer) apply() (again time.Duration) {
 		now := b.now()
 		answers := b.inquire(now)
 		b.mu.Lock()
-		again = b.join(now, answers)
+		left, whole := b.join(now, answers)
+		if again = left; !whole && !b.began {
+			b.mu.Unlock()
+			return again // a data plane takes out of the kernel what it is not told of
+		}
 		wants := b.wanted(listening)
 		b.mu.Unlock()
 		if left := b.drive(wants, now); left > 0 && (again == 0 || left < again) {
@@ -292,14 +296,15 @@ func (b *balancer) listeners() map[string]struct{} {
 }
 
 // join brings joined up to date and returns when the next of what lingers is over. Places
-// of which the data planes were asked something else are left for the next time, at once.
-func (b *balancer) join(now time.Time, answers answers) (again time.Duration) {
-	b.moved = b.moved || len(b.stale) > 0
+// of which the data planes were asked something else are left for the next time, at once; it is
+// not whole then.
+func (b *balancer) join(now time.Time, answers answers) (again time.Duration, whole bool) {
+	b.moved, whole = b.moved || len(b.stale) > 0, true
 	for key := range b.stale {
 		was := b.joined[key]
 		is := b.place(key)
 		if is != nil && !answers.give(is) {
-			again = time.Millisecond
+			again, whole = time.Millisecond, false
 			continue
 		}
 		switch {
@@ -351,7 +356,7 @@ func (b *balancer) join(now time.Time, answers answers) (again time.Duration) {
 			}
 		}
 	}
-	return again
+	return again, whole
 }
 
 // place is what the plane has said of a frontend, nil while it is not all there.

@@ -99,11 +99,13 @@ func (c *coming) renew(key model.FrontendKey, rev delta.Revision) {
 	}
 }
 
-// moved says that the others are told with rev where a machine's tunnels end.
-func (c *coming) moved(name string, rev delta.Revision) {
-	for key, list := range c.at {
-		if list[name] != nil {
-			c.renew(key, rev)
+// moved says that machines are told with rev of another end of a machine's tunnels, or that it
+// takes packets out of them: those that come to a frontend that concerns it follow that, too,
+// before they pass flows on to it.
+func (l *loop) moved(name string, rev delta.Revision) {
+	for key := range l.coming.at {
+		if e := l.frontends.entries[key]; e != nil && slices.Contains(e.at, name) {
+			l.coming.renew(key, rev)
 		}
 	}
 }

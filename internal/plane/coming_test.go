@@ -105,6 +105,39 @@ func TestMachineThatComesWaitsForKernels(t *testing.T) {
 	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=100/100 ready")
 }
 
+// TestMachineThatComesWaitsForTunnels has the machine that has a VIP alone, and needs no tunnel
+// until another one comes, take packets out of it from then on: the one that comes announces the
+// VIP once its own kernel knows that. Until then it would pass nothing on, and reset connections.
+func TestMachineThatComesWaitsForTunnels(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.create(pool())
+	p := r.plane("one", func(c *Config) { c.TTL = time.Minute }).awaitReady()
+	address := p.AgentAddress().String()
+	one := r.joined(p, "edge-1")
+	one.tunnel = nil
+	one.connect(address)
+	one.awaitBackends(edge4, "edge-1=100/100 ready")
+	p.awaitCarried("edge-1")
+
+	one.with(func() { one.lags = true })
+	two := r.joined(p, "edge-2")
+	early := two.free()
+	two.connect(address)
+	two.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
+	p.awaitCarried("edge-2")
+	two.awaitAwaited("edge-1")
+	two.with(func() { two.lags = true })
+	one.with(func() { one.lags, one.tunnel = false, &agentv1.Tunnel{Mtu: 1500} })
+	two.awaitNodes("edge-1*", "edge-2*")
+	two.awaitAwaited("edge-2")
+	if early() {
+		t.Error("it was free to announce the VIP before its own kernel knew that the other one takes what is passed on")
+	}
+	two.with(func() { two.lags = false })
+	two.awaitAwaited()
+}
+
 // TestNobodyIsAwaitedForEver has a machine announce a VIP when the one that it waits for is
 // lost, or does not follow in time; then status names that one until it follows.
 func TestNobodyIsAwaitedForEver(t *testing.T) {

@@ -156,14 +156,17 @@ func (f *frontends) restart(rev delta.Revision) {
 func (l *loop) rebalance() {
 	f := l.frontends
 	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}}
+	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
+	// Before it is looked who waits for whom: one report may say that a machine follows, and
+	// that its tunnels are another thing now, which those that come must follow in turn.
+	l.tellNodes(&update, next)
 	l.welcome()
 	for v, changes := range l.judgeHealth() {
 		update.Shared[southbound.ViewID(v)] = changes
 	}
-	if len(f.stale)+len(f.around.stale)+len(l.coming.changed)+len(update.Shared)+len(l.catalog.health.send) == 0 {
+	if len(f.stale)+len(l.coming.changed)+len(update.Shared)+len(update.Machine)+len(l.catalog.health.send) == 0 {
 		return
 	}
-	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
 	l.balance(&update, next)
 	if len(update.Shared)+len(update.Machine) > 0 {
 		l.publish(next, update)
@@ -181,19 +184,27 @@ func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 		}
 		maps.Copy(l.due, l.tracker.byFrontend[key])
 	}
-	errs = append(errs, f.around.settle(update, func(name string) *agentv1.Node {
+	l.tellNodes(update, rev)
+	l.welcome()
+	errs = append(errs, l.tellVIPs(update))
+	errs = append(errs, l.catalog.health.flush(update))
+	if err := errors.Join(errs...); err != nil {
+		l.plane.config.Log.Error("a bug: what is to be balanced cannot be encoded", "error", err)
+	}
+}
+
+// tellNodes adds to an update what machines are told anew of each other's tunnels.
+func (l *loop) tellNodes(update *southbound.Update, rev delta.Revision) {
+	f := l.frontends
+	if err := f.around.settle(update, func(name string) *agentv1.Node {
 		n := model.Node{Name: name}
 		if f.nodes[name] != nil {
 			n = *f.nodes[name]
 		}
 		n.Decaps = l.decaps(name)
 		return wire.Node(n)
-	}, func(name string) { l.coming.moved(name, rev) }))
-	l.welcome()
-	errs = append(errs, l.tellVIPs(update))
-	errs = append(errs, l.catalog.health.flush(update))
-	if err := errors.Join(errs...); err != nil {
-		l.plane.config.Log.Error("a bug: what is to be balanced cannot be encoded", "error", err)
+	}, func(name string) { l.moved(name, rev) }); err != nil {
+		l.plane.config.Log.Error("a bug: tunnels cannot be encoded", "error", err)
 	}
 }
 
