@@ -26,7 +26,7 @@ func worse(a, b verdict) verdict {
 	if rank[b.State] > rank[a.State] {
 		out = b
 	}
-	out.Machines, out.Lost = a.Machines || b.Machines, a.Lost || b.Lost
+	out.Machines, out.Lost, out.Behind = a.Machines || b.Machines, a.Lost || b.Lost, a.Behind || b.Behind
 	return out
 }
 

@@ -36,7 +36,10 @@ type verdict struct {
 	// Machines says that at least one machine is concerned, lost ones included.
 	Machines bool
 	// Lost says that a machine concerned is lost; the message names it.
-	Lost    bool
+	Lost bool
+	// Behind says that a machine has still to follow, whatever the state: another one may have
+	// refused what this one has not looked at.
+	Behind  bool
 	Reason  string // with verdictPending, when it is not that machines are behind
 	Message string
 	// Kernel: with verdictRefused, it is a machine's data plane that refuses, not its proxy.
@@ -328,7 +331,7 @@ func (t *tracker) judge(o model.Object) verdict {
 			n.verdict.Sections[name] = t.balanced(keys)
 		}
 	}
-	if s := n.verdict.State; s == verdictPending || s == verdictHold {
+	if s := n.verdict.State; s == verdictPending || s == verdictHold || n.verdict.Behind {
 		t.unsettled[o] = true
 	} else {
 		delete(t.unsettled, o)
@@ -393,7 +396,7 @@ func (t *tracker) served(n *target) verdict {
 			acked++
 		}
 	}
-	v := verdict{Lost: len(lost) > 0, Machines: acked+len(lost)+len(silent)+len(waiting)+len(unheard)+len(refused) > 0}
+	v := verdict{Lost: len(lost) > 0, Behind: len(waiting) > 0, Machines: acked+len(lost)+len(silent)+len(waiting)+len(unheard)+len(refused) > 0}
 	held, frozen := t.held(n), t.frozen(n)
 	switch {
 	case n.hold != nil:

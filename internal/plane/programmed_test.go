@@ -158,3 +158,25 @@ func TestWhoIsJudgedAgain(t *testing.T) {
 		t.Errorf("a new epoch found %+v", v)
 	}
 }
+
+// That one machine refuses is not the last word while another has still to follow: it may tell
+// of its fault before it has come as far.
+func TestRefusalsOfAllMachinesAreTold(t *testing.T) {
+	tr := trackerRig(t)
+	refuses := func(s *standing) {
+		s.note(southbound.Problem{Kind: agentv1.Problem_KIND_REFUSED, Type: typeCluster, Name: "ga", Message: "why"})
+	}
+	tr.machine("m1", machineAt("m1", 6, refuses))
+	for _, step := range []struct {
+		applied uint64
+		want    string
+	}{{4, "m1: why"}, {6, "m1: why; m2: why"}} {
+		if stale := tr.machine("m2", machineAt("m2", step.applied, refuses)); !stale[routeA] {
+			t.Errorf("the route is not looked at when m2 has come to %d", step.applied)
+			continue
+		}
+		if v := tr.judge(routeA); v.State != verdictRefused || v.Message != step.want {
+			t.Errorf("when m2 has come to %d it is %+v, want %q", step.applied, v, step.want)
+		}
+	}
+}
