@@ -36,6 +36,7 @@ type LoadBalancerPolicy struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'IPVS' || !has(self.maxFlowsPerBackend)",message="maxFlowsPerBackend is for dataPlane IPVS"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'XDP' || !has(self.quic)",message="quic is for dataPlane XDP"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'XDP' || !has(self.mode) || self.mode != 'DSRGeneve'",message="mode DSRGeneve is for dataPlane XDP"
+// +kubebuilder:validation:XValidation:rule="(!has(self.mode) || self.mode != 'DSRGeneve') && !has(self.quic) || !has(self.maxFlowsPerBackend) && (!has(self.scheduler) || self.scheduler == 'mh')",message="mode DSRGeneve and quic need XDP; schedulers wlc and wrr and maxFlowsPerBackend need IPVS: no machine balances by both"
 type LoadBalancerPolicySpec struct {
 	// TargetRefs name Services of class fairlead.dev/l4 (sectionName is the name of a
 	// port), Gateways (sectionName is a listener), TCPRoutes and UDPRoutes. What a route's

@@ -117,6 +117,8 @@ func TestPoliciesAreChecked(t *testing.T) {
 		{"loadbalancerpolicies", service + "mode: Odd", "Unsupported value"},
 		{"loadbalancerpolicies", service + "dataPlane: XDP, scheduler: wlc", "scheduler is for dataPlane IPVS"},
 		{"loadbalancerpolicies", service + "dataPlane: NFTables, maxFlowsPerBackend: 1", "maxFlowsPerBackend is for dataPlane IPVS"},
+		{"loadbalancerpolicies", service + "mode: DSRGeneve, scheduler: wrr", "no machine balances by both"},
+		{"loadbalancerpolicies", service + "quic: {serverIDLength: 4}, maxFlowsPerBackend: 1", "no machine balances by both"},
 		{"loadbalancerpolicies", service + "dataPlane: IPVS, quic: {serverIDLength: 4}", "quic is for dataPlane XDP"},
 		{"loadbalancerpolicies", service + "dataPlane: NFTables, mode: DSRGeneve", "mode DSRGeneve is for dataPlane XDP"},
 		{"loadbalancerpolicies", service + "quic: {serverIDOffset: 15, serverIDLength: 8}", "connection IDs have at most 20 bytes"},

@@ -88,6 +88,26 @@ func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
 			o.maxFlows = 0
 		}
 	}
+	if field := s.ofXDP(); field != "" {
+		if s.scheduler == "" && balancesByIPVS(o.scheduler) {
+			skip("scheduler", "needs IPVS, and "+field+" needs XDP")
+			o.scheduler = ""
+		}
+		if s.maxFlows == 0 && o.maxFlows > 0 {
+			skip("maxFlowsPerBackend", "needs IPVS, and "+field+" needs XDP")
+			o.maxFlows = 0
+		}
+	}
+	if field := s.ofIPVS(); field != "" {
+		if s.mode == "" && o.mode == model.ModeDSRGeneve {
+			skip("mode", "DSRGeneve needs XDP, and "+field+" needs IPVS")
+			o.mode = ""
+		}
+		if s.quic == nil && o.quic != nil {
+			skip("quic", "needs XDP, and "+field+" needs IPVS")
+			o.quic = nil
+		}
+	}
 	s.mode, s.hash = cmp.Or(s.mode, o.mode), cmp.Or(s.hash, o.hash)
 	s.affinity, s.check, s.panics, s.drain = cmp.Or(s.affinity, o.affinity), cmp.Or(s.check, o.check), cmp.Or(s.panics, o.panics), cmp.Or(s.drain, o.drain)
 	s.newFlows, s.localOnly = cmp.Or(s.newFlows, o.newFlows), cmp.Or(s.localOnly, o.localOnly)
@@ -99,6 +119,33 @@ func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
 		s.weights = o.weights
 	}
 	return s, unfit
+}
+
+// ofXDP names a field that no other data plane carries out; "" if there is none.
+func (s balanceSettings) ofXDP() string {
+	switch {
+	case s.mode == model.ModeDSRGeneve:
+		return "spec.mode " + string(s.mode)
+	case s.quic != nil:
+		return "spec.quic"
+	}
+	return ""
+}
+
+// ofIPVS is the same of IPVS.
+func (s balanceSettings) ofIPVS() string {
+	switch {
+	case balancesByIPVS(s.scheduler):
+		return "spec.scheduler " + s.scheduler
+	case s.maxFlows > 0:
+		return "spec.maxFlowsPerBackend"
+	}
+	return ""
+}
+
+// balancesByIPVS says that a scheduler chooses as only IPVS does: mh hashes, as the others do.
+func balancesByIPVS(scheduler string) bool {
+	return scheduler != "" && scheduler != string(v1alpha1.SchedulerMH)
 }
 
 // apply gives a frontend its settings. Clients that its owner does not let in stay outside.
@@ -214,6 +261,16 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 		if s.mode == model.ModeDSRGeneve {
 			c.fail("spec.mode", "DSRGeneve is for dataPlane XDP")
 			s.mode = ""
+		}
+	}
+	if field := s.ofXDP(); field != "" && s.plane == "" {
+		if balancesByIPVS(s.scheduler) {
+			c.fail("spec.scheduler", s.scheduler+" needs IPVS, and "+field+" needs XDP: no machine balances by both")
+			s.scheduler = ""
+		}
+		if s.maxFlows > 0 {
+			c.fail("spec.maxFlowsPerBackend", "needs IPVS, and "+field+" needs XDP: no machine balances by both")
+			s.maxFlows = 0
 		}
 	}
 	return &balancePolicyFact{settings: s, invalid: c.invalid}
