@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,7 +34,11 @@ const (
 	// crdConcurrency bounds how many definitions are installed at once.
 	crdConcurrency   = 8
 	establishedCheck = 100 * time.Millisecond
-	channelKey       = "gateway.networking.k8s.io/channel"
+	// establishedPatience is how long a definition may be late before it is touched; it doubles.
+	establishedPatience = 2 * time.Second
+	// touchedKey is on a definition only while it is late.
+	touchedKey = "fairlead.dev/touched"
+	channelKey = "gateway.networking.k8s.io/channel"
 	// safeUpgrades is the policy of the standard channel that refuses the experimental one's
 	// definitions in place of its own.
 	safeUpgrades = "safe-upgrades.gateway.networking.k8s.io"
@@ -191,7 +196,7 @@ func (i installer) object(ctx context.Context, client dynamic.ResourceInterface,
 	if ours.GetKind() != "CustomResourceDefinition" {
 		return nil
 	}
-	return awaitEstablished(ctx, client, applied)
+	return i.established(ctx, client, ours, applied)
 }
 
 // unguard takes the policy away that lets no experimental definition replace a standard one,
@@ -306,37 +311,77 @@ func storageVersion(crd apiextensionsv1.CustomResourceDefinition) string {
 	return ""
 }
 
-// awaitEstablished returns once the API serves the definition, or why it never will.
-func awaitEstablished(ctx context.Context, client dynamic.ResourceInterface, o *unstructured.Unstructured) error {
+// established returns once the API serves the definition, or why it never will.
+//
+// apiextensions v1.36 establishes a definition when it changes, or at a resync every five
+// minutes. Where a server ended between the acceptance of the names and that, nothing changes in
+// the next one; so a definition that is late is changed.
+func (i installer) established(ctx context.Context, client dynamic.ResourceInterface, ours, applied *unstructured.Unstructured) error {
 	tick := time.NewTicker(establishedCheck)
 	defer tick.Stop()
-	for {
-		var crd apiextensionsv1.CustomResourceDefinition
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &crd); err != nil {
+	wait := establishedPatience
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	touches := 0
+	for o := applied; ; {
+		missing, err := lacks(o)
+		if err != nil {
 			return err
 		}
-		var missing []string
-		for _, wanted := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.NamesAccepted, apiextensionsv1.Established} {
-			i := slices.IndexFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool { return c.Type == wanted })
-			switch {
-			case i >= 0 && crd.Status.Conditions[i].Status == apiextensionsv1.ConditionTrue:
-			case i >= 0 && wanted == apiextensionsv1.NamesAccepted && crd.Status.Conditions[i].Status == apiextensionsv1.ConditionFalse:
-				return fmt.Errorf("its names are taken: %s", crd.Status.Conditions[i].Message)
-			default:
-				missing = append(missing, string(wanted))
-			}
-		}
 		if len(missing) == 0 {
-			return nil
+			break
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("it is not %s yet: %w", strings.Join(missing, " and "), ctx.Err())
+		case <-late.C:
+			i.log.Info("waiting for the API to serve a definition; it is asked again", "name", ours.GetName(), "not_yet", strings.Join(missing, " and "), "again_in", 2*wait)
+			touches++
+			if _, err := i.apply(ctx, client, touched(ours, touches)); err != nil {
+				return err
+			}
+			wait *= 2
+			late.Reset(wait)
 		case <-tick.C:
 		}
-		var err error
-		if o, err = client.Get(ctx, o.GetName(), metav1.GetOptions{}); err != nil {
+		if o, err = client.Get(ctx, ours.GetName(), metav1.GetOptions{}); err != nil {
 			return err
 		}
 	}
+	if touches == 0 {
+		return nil
+	}
+	_, err := i.apply(ctx, client, ours) // takes the annotation away
+	return err
+}
+
+// lacks names the conditions that a definition does not have yet.
+func lacks(o *unstructured.Unstructured) (missing []string, err error) {
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &crd); err != nil {
+		return nil, err
+	}
+	for _, wanted := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.NamesAccepted, apiextensionsv1.Established} {
+		i := slices.IndexFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool { return c.Type == wanted })
+		switch {
+		case i >= 0 && crd.Status.Conditions[i].Status == apiextensionsv1.ConditionTrue:
+		case i >= 0 && wanted == apiextensionsv1.NamesAccepted && crd.Status.Conditions[i].Status == apiextensionsv1.ConditionFalse:
+			return nil, fmt.Errorf("its names are taken: %s", crd.Status.Conditions[i].Message)
+		default:
+			missing = append(missing, string(wanted))
+		}
+	}
+	return missing, nil
+}
+
+// touched is a definition with a change that means nothing, another one each time.
+func touched(ours *unstructured.Unstructured, times int) *unstructured.Unstructured {
+	o := ours.DeepCopy()
+	annotations := o.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[touchedKey] = strconv.Itoa(times)
+	o.SetAnnotations(annotations)
+	return o
 }

@@ -1,12 +1,15 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -282,5 +286,65 @@ func TestServerEndsWhenEtcdGivesUp(t *testing.T) {
 		if !strings.Contains(c.stderr.String(), want) {
 			t.Errorf("the child does not say %q:\n%s", want, c.stderr.String())
 		}
+	}
+}
+
+// A server that ends while it takes up definitions does not make the next one wait for a resync,
+// which is five minutes away.
+func TestInterruptedDefinitionsAreEstablished(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	process, cfg := serve(t, childSpec{DataDir: dir})
+	definition := fsWith(boatCRD("halves", "", "v1"))
+	if err := InstallCRDs(t.Context(), cfg, testLog(t), definition); err != nil {
+		t.Fatal(err)
+	}
+	process.stop(t)
+	unestablish(t, dir, "halves.test.fairlead.dev")
+
+	_, cfg = serve(t, childSpec{DataDir: dir})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var log bytes.Buffer
+	if err := InstallCRDs(ctx, cfg, slog.New(slog.NewTextHandler(&log, nil)), definition); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(log.String(), "name=halves.test.fairlead.dev not_yet=Established") {
+		t.Errorf("the log does not say what is waited for:\n%s", log.String())
+	}
+	c, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := c.Resource(crdResources[0].resource).Get(t.Context(), "halves.test.fairlead.dev", metav1.GetOptions{})
+	if err != nil || len(o.GetAnnotations()) != 0 {
+		t.Errorf("annotations stay: %v, %v", o.GetAnnotations(), err)
+	}
+}
+
+// unestablish leaves a definition as a server does that ends right after it has accepted the names.
+func unestablish(t *testing.T, dir, name string) {
+	t.Helper()
+	s, err := startStore(t.Context(), storeConfig{dataDir: dir, quota: defaultEtcdQuota, reserve: mebibyte, log: testLog(t), now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd := dialStore(t, dir)
+	key := storagePrefix + "/apiextensions.k8s.io/customresourcedefinitions/" + name
+	got, err := etcd.Get(t.Context(), key)
+	if err != nil || got.Count != 1 {
+		t.Fatalf("%s: %v, %v", key, got, err)
+	}
+	// Byte for byte what a server writes: else the next one rewrites it, which is a change.
+	before := string(got.Kvs[0].Value)
+	half := regexp.MustCompile(`("type":"Established","status":)"True"(,"lastTransitionTime":"[^"]*","reason":)"InitialNamesAccepted"`).ReplaceAllString(before, `$1"False"$2"Installing"`)
+	if half == before {
+		t.Fatalf("it is not established: %s", before)
+	}
+	if _, err := etcd.Put(t.Context(), key, half); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.stop(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
