@@ -107,6 +107,9 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 			if err := flags.makeDirs(); err != nil {
 				return err
 			}
+			if err := flags.findEnvoy(); err != nil {
+				return err
+			}
 			// gRPC logs with klog in a binary that holds the API server.
 			embedded.LogTo(log)
 			if err := forgetStart(); err != nil {
@@ -181,6 +184,15 @@ func (f *agentFlags) makeDirs() error {
 		return err
 	}
 	return makeDir("agent's data", f.dataDir, f.prefix+"data-dir")
+}
+
+// findEnvoy says why there would be no proxy on an edge. One that runs is adopted, whatever
+// has become of its binary.
+func (f *agentFlags) findEnvoy() error {
+	if f.role != roleEdge {
+		return nil
+	}
+	return proxy.Look(f.envoy, f.runDir)
 }
 
 // makeDir makes a directory that a flag names, and sees that it can be written to.

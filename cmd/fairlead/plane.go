@@ -119,10 +119,6 @@ func (f *planeFlags) check() error {
 	switch {
 	case f.machineTTL <= 0:
 		return usageError{err: fmt.Errorf("--machine-ttl %s: want more than nothing, say 10s", f.machineTTL)}
-	case slices.Contains(f.reservedPorts(), f.ingressRoutePort):
-		return usageError{err: fmt.Errorf("--ingressroute-port %d: Fairlead itself uses this port; choose another", f.ingressRoutePort)}
-	case slices.Contains(f.reservedPorts(), f.ingressRouteTLSPort):
-		return usageError{err: fmt.Errorf("--ingressroute-tls-port %d: Fairlead itself uses this port; choose another", f.ingressRouteTLSPort)}
 	case !f.outside() && f.apiPort == f.agentPort && f.apiPort != 0:
 		return usageError{err: fmt.Errorf("--api-port and --agent-port are both %d; choose another for one of them", f.apiPort)}
 	case f.ingressRoutePort == f.ingressRouteTLSPort:
@@ -136,7 +132,26 @@ func (f *planeFlags) check() error {
 	if _, err := f.agentAccount(); err != nil {
 		return usageError{err: err}
 	}
+	if _, err := f.bind(); err != nil {
+		return err
+	}
+	for _, own := range f.ownPorts() {
+		for _, served := range []claim{{"--ingressroute-port", f.ingressRoutePort}, {"--ingressroute-tls-port", f.ingressRouteTLSPort}} {
+			if own.port == served.port {
+				return usageError{err: fmt.Errorf("%s and %s are both %d; choose another for one of them", own.by, served.by, own.port)}
+			}
+		}
+	}
 	return nil
+}
+
+// bind is the address to listen at.
+func (f *planeFlags) bind() (netip.Addr, error) {
+	bind, err := netip.ParseAddr(f.bindAddress)
+	if err != nil {
+		return bind, usageError{err: fmt.Errorf("--bind-address %q: want an IP address", f.bindAddress)}
+	}
+	return bind, nil
 }
 
 // agentAccount is whose pods may join; the zero value is nobody's.
@@ -165,9 +180,9 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	if err := f.check(); err != nil {
 		return err
 	}
-	bind, err := netip.ParseAddr(f.bindAddress)
+	bind, err := f.bind()
 	if err != nil {
-		return usageError{err: fmt.Errorf("--bind-address %q: want an IP address", f.bindAddress)}
+		return err
 	}
 	advertise, err := f.advertised(log)
 	if err != nil {
@@ -374,21 +389,36 @@ func (f *planeFlags) identity() string {
 	return fmt.Sprintf("%s-%d-%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff)
 }
 
-// reservedPorts are those of ours on machines. A listener that took one while its
-// owner restarts would keep that owner, plane or agent, from coming back.
-func (f *planeFlags) reservedPorts() []uint16 {
-	ports := []uint16{f.agentPort}
-	if f.kubeconfig == "" && !f.inCluster {
-		ports = append(ports, f.apiPort)
+// claim is a port and what wants it, mostly a flag.
+type claim struct {
+	by   string
+	port uint16
+}
+
+// ownPorts are those of ours on machines. A listener that took one while its owner
+// restarts would keep that owner, plane or agent, from coming back.
+func (f *planeFlags) ownPorts() []claim {
+	ports := []claim{{"--agent-port", f.agentPort}}
+	if !f.outside() {
+		ports = append(ports, claim{"--api-port", f.apiPort})
 	}
-	for _, address := range []string{f.consoleAddress, defaultAgentConsole} {
-		if _, text, err := net.SplitHostPort(address); err == nil {
+	for _, c := range []struct{ by, address string }{{"--console-address", f.consoleAddress}, {"the agents' console", defaultAgentConsole}} {
+		if _, text, err := net.SplitHostPort(c.address); err == nil {
 			if port, err := strconv.ParseUint(text, 10, 16); err == nil {
-				ports = append(ports, uint16(port))
+				ports = append(ports, claim{c.by, uint16(port)})
 			}
 		}
 	}
-	return slices.DeleteFunc(ports, func(port uint16) bool { return port == 0 })
+	return slices.DeleteFunc(ports, func(c claim) bool { return c.port == 0 })
+}
+
+// reservedPorts are those that no listener may have.
+func (f *planeFlags) reservedPorts() []uint16 {
+	var ports []uint16
+	for _, c := range f.ownPorts() {
+		ports = append(ports, c.port)
+	}
+	return ports
 }
 
 // newRegistry is a metrics registry with the process's own figures in it.

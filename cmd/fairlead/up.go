@@ -50,6 +50,9 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 				return err
 			}
 			// Found out now: the agent starts long after the API.
+			if err := agentOptions.findEnvoy(); err != nil {
+				return err
+			}
 			own, err := listenConsole(agentOptions.consoleAddress, "agent", agentOptions.prefix, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err

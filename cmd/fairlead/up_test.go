@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A plane that fails must not take its machine's Envoy along: what ends an agent
@@ -102,6 +103,37 @@ func TestRunDirectoryThatCannotBeMade(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "plane")); err == nil {
+		t.Error("the API was started")
+	}
+}
+
+// What cannot be Envoy is said at once, and not when an API has been started for nothing.
+func TestEnvoyThatCannotBeRun(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := os.WriteFile("README.md", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range [][]string{
+		{"up", "--data-dir", "plane", "--agent-data-dir", "agent", "--agent-console-address", "127.0.0.1:0", "--console-address", "127.0.0.1:0"},
+		{"agent", "--plane", "127.0.0.1:1", "--data-dir", "agent", "--console-address", "127.0.0.1:0"},
+	} {
+		for envoy, says := range map[string]string{
+			"/nope":       "envoy is not there: stat /nope: no such file or directory: install it",
+			"./README.md": "envoy is not there: " + filepath.Join(dir, "README.md") + " is no executable file",
+			"README.md":   "if ./README.md is meant",
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for one that starts
+			root := newRoot()
+			root.SetArgs(append(verb, "--run-dir", "run", "--envoy", envoy))
+			err := root.ExecuteContext(ctx)
+			cancel()
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("fairlead %s --envoy %s says %v", verb[0], envoy, err)
+			}
+		}
+	}
+	if _, err := os.Stat("plane"); err == nil {
 		t.Error("the API was started")
 	}
 }

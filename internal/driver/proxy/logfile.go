@@ -57,18 +57,24 @@ func boundLog(path string) error {
 	return nil
 }
 
-// lastLines are the last lines of a log, at most three and 600 bytes, as one.
-func lastLines(path string) string {
+// lastLines are the last lines of a log after its first bytes, at most three and 600 bytes,
+// as one. A log that has fewer bytes was bounded.
+func lastLines(path string, after int64) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
 	const tail = 4096
-	if info, err := f.Stat(); err == nil && info.Size() > tail {
-		if _, err := f.Seek(-tail, io.SeekEnd); err != nil {
-			return ""
-		}
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	if after > info.Size() {
+		after = 0
+	}
+	if _, err := f.Seek(max(after, info.Size()-tail), io.SeekStart); err != nil {
+		return ""
 	}
 	data, err := io.ReadAll(io.LimitReader(f, tail))
 	if err != nil {

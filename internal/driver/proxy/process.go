@@ -29,6 +29,7 @@ type process struct {
 	pid     int
 	adopted bool
 	began   time.Time
+	log     int64         // where its output begins in the log, unless that was bounded since
 	exited  chan struct{} // closed at its end
 	how     string        // it ended; set before exited is closed
 }

