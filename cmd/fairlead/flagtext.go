@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,6 +29,9 @@ func flagValue(err error) error {
 		want = "true or false"
 	case strings.HasPrefix(kind, "uint"):
 		want = "a whole number from 0"
+		if bits, err := strconv.Atoi(strings.TrimPrefix(kind, "uint")); err == nil {
+			want += fmt.Sprintf(" to %d", uint64(math.MaxUint64)>>(64-bits))
+		}
 	case strings.HasPrefix(kind, "int"):
 		want = "a whole number"
 	case strings.HasPrefix(kind, "float"):

@@ -11,7 +11,8 @@ import (
 func TestFlagsSayWhatTheyWant(t *testing.T) {
 	for _, c := range []struct{ command, want string }{
 		{"flows --limit abc", `--limit "abc": want a whole number`},
-		{"plane --api-port 70x", `--api-port "70x": want a whole number from 0`},
+		{"plane --api-port 70x", `--api-port "70x": want a whole number from 0 to 65535`},
+		{"plane --api-port 99999", `--api-port "99999": want a whole number from 0 to 65535`},
 		{"plane --machine-ttl 5", `--machine-ttl "5": want a duration such as 500ms, 10s or 5m`},
 		{"plane --install-crds=maybe", `--install-crds "maybe": want true or false`},
 		{"flows --nope", "unknown flag: --nope"},
