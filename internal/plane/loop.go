@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -182,7 +183,7 @@ func (l *loop) take(ctx context.Context, b kube.Batch) {
 		l.followFreeze() // no machine is served yet
 	}
 	for _, k := range keys {
-		if o := object(k); l.statuses[o] != nil {
+		if o := object(k); l.statuses[o] != nil || l.left(o) {
 			l.due[o] = true // its own status may have been written over
 		}
 		if k.Kind == snapshot.KindMachine {
@@ -459,6 +460,11 @@ func (l *loop) offerAll() {
 	for o := range l.statuses {
 		l.due[o] = true
 	}
+	for n := range l.snapshot.Services {
+		if o := object(snapshot.Key{Kind: snapshot.KindService, Name: n}); l.left(o) {
+			l.due[o] = true
+		}
+	}
 	for name := range l.machines {
 		l.offerMachine(name)
 	}
@@ -474,6 +480,10 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		return
 	}
 	s := l.statuses[o]
+	if l.left(o) {
+		l.plane.writer.offer(statusWrite{Object: o, Generation: live.GetGeneration(), Live: live, Apply: leaveService})
+		return
+	}
 	if s == nil {
 		if s = unattached(snapshot.Kind(o.Kind), live.GetGeneration()); s == nil {
 			l.plane.writer.withdraw(o)
@@ -512,6 +522,12 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		w.Delay = settleTime
 	}
 	l.plane.writer.offer(w)
+}
+
+// left says that an object is a Service that was ours, is ours no longer, and shows it still.
+func (l *loop) left(o model.Object) bool {
+	service, is := l.live(o).(*corev1.Service)
+	return is && l.statuses[o] == nil && slices.ContainsFunc(service.Status.Conditions, func(c metav1.Condition) bool { return oursOfService(c.Type) })
 }
 
 // live is the object as the API last showed it, or nil.

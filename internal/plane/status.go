@@ -191,8 +191,7 @@ func applyService(want corev1.ServiceStatus) applier {
 		}
 		status := *o.Status.DeepCopy()
 		status.LoadBalancer = want.LoadBalancer
-		ours := func(t string) bool { return strings.HasPrefix(t, v1alpha1.GroupVersion.Group+"/") }
-		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, ours, now)
+		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, oursOfService, now)
 		if equality.Semantic.DeepEqual(status, o.Status) {
 			return nil
 		}
@@ -200,6 +199,27 @@ func applyService(want corev1.ServiceStatus) applier {
 		n.Status = status
 		return n.DeepCopy()
 	}
+}
+
+// oursOfService says that a type of condition is ours among those of a Service.
+func oursOfService(conditionType string) bool {
+	return strings.HasPrefix(conditionType, v1alpha1.GroupVersion.Group+"/")
+}
+
+// leaveService takes our conditions from a Service that is ours no longer. Its addresses stay:
+// the API server took ours with the type, and others are another controller's.
+func leaveService(live client.Object, now metav1.Time) client.Object {
+	o, ok := live.(*corev1.Service)
+	if !ok {
+		return nil
+	}
+	conditions := mergeConditions(o.Status.Conditions, nil, oursOfService, now)
+	if len(conditions) == len(o.Status.Conditions) {
+		return nil
+	}
+	n := o.DeepCopy()
+	n.Status.Conditions = conditions
+	return n
 }
 
 // applier is statusWrite's Apply.
