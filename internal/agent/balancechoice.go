@@ -166,17 +166,17 @@ func (b *balancer) observe(key model.FrontendKey, p *place) model.FrontendObserv
 		d, kind := b.drives[p.plane], b.parts.Planes[p.plane].Kind
 		seen, known := d.seen[key]
 		switch _, set := d.last.Frontends[key]; {
-		case known && (set || d.err != nil):
+		case known && seen.State != model.FrontendPending && (set || d.err != nil):
 			o = seen
 			o.Message = join(seen.Message, p.why)
 		case d.err != nil:
 			o.Message = string(kind) + ": " + d.err.Error()
 		default:
-			o.Message = "the data plane has not taken it yet"
+			o.State, o.Message = model.FrontendPending, "the data plane has not taken it yet"
 		}
 		o.DataPlane = kind
 	}
-	if o.State == model.FrontendRefused && p.here && p.Frontend.Listener != "" && !restricts(p.Frontend) && p.Frontend.DataPlane == model.DataPlaneAuto {
+	if (o.State == model.FrontendRefused || o.State == model.FrontendPending) && p.here && p.Frontend.Listener != "" && !restricts(p.Frontend) && p.Frontend.DataPlane == model.DataPlaneAuto {
 		// The routers alone balance it, as they do without the tier.
 		o.State, o.Mode, o.DataPlane = model.FrontendBalanced, model.ModeLocal, ""
 		if o.Message != "" {

@@ -49,6 +49,24 @@ func TestADataPlaneIsAskedWithoutALock(t *testing.T) {
 	}
 }
 
+// A data plane that takes its time to carry out a frontend has not refused it.
+func TestAFrontendIsPendingUntilItsDataPlaneHasTakenIt(t *testing.T) {
+	t.Parallel()
+	p := &fakePlane{kind: model.DataPlaneXDP, held: make(chan struct{}), entered: make(chan struct{})}
+	a := newBalancing(t, p)
+	a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...)
+	a.whole()
+	applied := make(chan struct{})
+	go func() { defer close(applied); a.balancer.apply() }()
+	<-p.entered
+	o := a.balancer.observed()
+	close(p.held)
+	<-applied
+	if len(o) != 1 || o[0].State != "pending" || o[0].Message != "the data plane has not taken it yet" {
+		t.Errorf("meanwhile it says %+v", o)
+	}
+}
+
 // What an earlier agent left in the kernel stays until everything that is wanted is known with
 // its data plane. What the plane changes while the first question is asked is not, and a data
 // plane that was told of the rest only would take away what is to stay.

@@ -187,7 +187,7 @@ func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
 		labels[o.FrontendKey] = true
 		to <- prometheus.MustNewConstMetric(c.available, prometheus.GaugeValue, float64(o.Available), o.String())
 	}
-	for _, s := range []model.FrontendState{model.FrontendBalanced, model.FrontendDecap, model.FrontendRefused} {
+	for _, s := range []model.FrontendState{model.FrontendBalanced, model.FrontendDecap, model.FrontendPending, model.FrontendRefused} {
 		to <- prometheus.MustNewConstMetric(c.frontends, prometheus.GaugeValue, float64(states[s]), string(s))
 	}
 	frontends, drops, err := c.balancer.figures()

@@ -244,11 +244,12 @@ type Balancing struct {
 // FrontendObserved is what a machine does about a frontend.
 type FrontendObserved struct {
 	FrontendKey
-	// State is balanced, decap (the machine only has backends of it) or refused.
+	// State is balanced, decap (the machine only has backends of it), pending (the data plane
+	// has not taken it yet) or refused.
 	State     FrontendState `json:"state"`
 	Mode      ForwardMode   `json:"mode,omitempty"`
 	DataPlane DataPlaneKind `json:"dataPlane,omitempty"`
-	// Message says why it is refused, or why mode and data plane are not as asked.
+	// Message says why it is pending or refused, or why mode and data plane are not as asked.
 	Message string `json:"message,omitempty"`
 	// Available backends: those that new flows may go to.
 	Available uint32 `json:"available"`
@@ -264,6 +265,7 @@ type FrontendState string
 const (
 	FrontendBalanced FrontendState = "balanced"
 	FrontendDecap    FrontendState = "decap"
+	FrontendPending  FrontendState = "pending"
 	FrontendRefused  FrontendState = "refused"
 )
 

@@ -50,6 +50,11 @@ func TestServiceOnMachines(t *testing.T) {
 	await(r, app, "a machine cannot", servedIs(metav1.ConditionFalse, ReasonRefused, "edge-1: no kernel does this"))
 	edge.with(func() { edge.observes = func(o *model.FrontendObserved) { o.State = model.FrontendDecap } })
 	await(r, app, "a machine does not yet", servedIs(metav1.ConditionFalse, v1alpha1.ReasonPending, "waiting for edge-1 (decap)"))
+	const later = "the data plane has not taken it yet"
+	edge.with(func() {
+		edge.observes = func(o *model.FrontendObserved) { o.State, o.Message = model.FrontendPending, later }
+	})
+	await(r, app, "a data plane does not yet", servedIs(metav1.ConditionFalse, v1alpha1.ReasonPending, "waiting for edge-1 ("+later+")"))
 	edge.with(func() { edge.observes = nil })
 	await(r, app, "it is served", servedIs(metav1.ConditionTrue, v1alpha1.ReasonServed, "every machine concerned balances it"))
 	if in := app.Status.LoadBalancer.Ingress; len(in) != 1 || in[0].IP != vip4.String() {

@@ -77,6 +77,8 @@ func (l *loop) frontendAt(e *frontendEntry, machine string) (standing frontendSt
 		return frontendWaiting, "it says nothing of it", seen
 	case seen.State == model.FrontendRefused:
 		return frontendRefusedBy, cmp.Or(seen.Message, "refused"), seen
+	case seen.State == model.FrontendPending:
+		return frontendWaiting, cmp.Or(seen.Message, "pending"), seen
 	case seen.State != model.FrontendBalanced:
 		return frontendWaiting, string(seen.State), seen
 	}

@@ -35,7 +35,7 @@ func (d *DataPlane) Observed() []model.FrontendObserved {
 func (d *DataPlane) observed() []model.FrontendObserved {
 	list := make([]model.FrontendObserved, 0, len(d.want.Frontends))
 	for key := range d.want.Frontends {
-		o := model.FrontendObserved{FrontendKey: key, State: model.FrontendRefused, DataPlane: model.DataPlaneXDP, Message: "it has not been tried yet"}
+		o := model.FrontendObserved{FrontendKey: key, State: model.FrontendPending, DataPlane: model.DataPlaneXDP, Message: "it has not been tried yet"}
 		if d.state != nil {
 			if f := d.state.frontends[key]; f != nil && f.plan != nil {
 				d.observe(&o, f)
@@ -52,6 +52,7 @@ func (d *DataPlane) observe(o *model.FrontendObserved, f *frontend) {
 	if f.plan.message != "" {
 		messages = append(messages, f.plan.message)
 	}
+	o.State = model.FrontendRefused
 	switch {
 	case f.refused != nil:
 		messages = append(messages, f.refused.Error())
