@@ -55,8 +55,8 @@ type Config struct {
 	DiskReserve uint64
 
 	// ServiceRanges are the ranges that Services take their cluster IPs from: one, or one of each
-	// family. They are bookkeeping only, nothing forwards these addresses. Empty means
-	// 10.96.0.0/12 and fd00:fa17::/108, in the order of AdvertiseAddress's family.
+	// family. They are bookkeeping only, nothing forwards these addresses. The family of the
+	// first is that of Services that name none. Empty means 10.96.0.0/12 and fd00:fa17::/108.
 	ServiceRanges []netip.Prefix
 
 	// StartTimeout bounds Start beside its context. Zero means three minutes.
@@ -108,11 +108,9 @@ func (c Config) complete() (Config, error) {
 		return c, fmt.Errorf("config: advertise address %s is not an address others can reach: give one of this machine's", c.AdvertiseAddress)
 	}
 	if len(c.ServiceRanges) == 0 {
-		v4, v6 := netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:fa17::/108")
-		c.ServiceRanges = []netip.Prefix{v4, v6}
-		if c.AdvertiseAddress.Is6() {
-			c.ServiceRanges = []netip.Prefix{v6, v4}
-		}
+		// IPv4 first also where an IPv6 address is advertised: which VIPs a Service gets must not
+		// depend on where the API is. kube-apiserver allows it without an endpoint reconciler.
+		c.ServiceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:fa17::/108")}
 	}
 	for _, s := range c.EtcdServers {
 		u, err := url.Parse(s)

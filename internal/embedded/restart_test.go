@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -240,13 +241,19 @@ func TestOutsideEtcdAndIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	svc, err := c.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "six"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bind == "::1" && !strings.HasPrefix(svc.Spec.ClusterIP, "fd00:fa17::") {
-		t.Errorf("with an IPv6 address the Service got %s", svc.Spec.ClusterIP)
+	if want := []corev1.IPFamily{corev1.IPv4Protocol}; !slices.Equal(svc.Spec.IPFamilies, want) {
+		t.Errorf("a Service that names no family has %v, %s", svc.Spec.IPFamilies, svc.Spec.ClusterIP)
+	}
+	both, six := corev1.IPFamilyPolicyRequireDualStack, []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+	if svc, err = c.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "both"}, Spec: corev1.ServiceSpec{IPFamilyPolicy: &both, IPFamilies: six, Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{}); err != nil || !slices.Equal(svc.Spec.IPFamilies, six) || !strings.HasPrefix(svc.Spec.ClusterIP, "fd00:fa17::") {
+		t.Errorf("one that wants IPv6 first has %v, %s: %v", svc.Spec.IPFamilies, svc.Spec.ClusterIP, err)
 	}
 	if _, err := os.Stat(etcdDir(dir)); !os.IsNotExist(err) {
 		t.Errorf("an etcd ran in the process as well: %v", err)

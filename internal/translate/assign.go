@@ -430,8 +430,11 @@ func (a *assigner) giveAny(w *want) {
 			from = []*poolBook{named}
 		}
 		if len(from) == 0 && w.needs[fam] == needRequired {
-			a.tell(w.owner, gatewayv1.GatewayReasonAddressNotAssigned, "no AddressPool has "+fam.String()+" addresses for namespace "+w.owner.Namespace+
-				": make one, or let one select the namespace")
+			what := "no AddressPool has " + fam.String() + " addresses for namespace " + w.owner.Namespace + ": make one, or let one select the namespace"
+			if other := ipv4 + ipv6 - fam; named == nil && len(a.eligible(w.owner.Namespace, other)) > 0 {
+				what += "; there are " + other.String() + " addresses for spec.ipFamilies: [" + other.String() + "]"
+			}
+			a.tell(w.owner, gatewayv1.GatewayReasonAddressNotAssigned, what)
 			continue
 		}
 		a.giveFrom(from, fam, w.owner, w.owner)
