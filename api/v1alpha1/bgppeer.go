@@ -14,7 +14,7 @@ import (
 // +kubebuilder:printcolumn:name="Local AS",type=integer,JSONPath=`.spec.localASN`
 // +kubebuilder:printcolumn:name="Peer AS",type=integer,JSONPath=`.spec.peerASN`
 // +kubebuilder:printcolumn:name="Established",type=string,JSONPath=`.status.conditions[?(@.type=="Established")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Established")].reason`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.status=="False")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BGPPeer struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -1,9 +1,59 @@
 package crd_test
 
 import (
+	"context"
+	"io/fs"
 	"strings"
 	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/deploy/crd"
 )
+
+// TestPeersShowWhatIsWrongFirst holds that the column REASON of `kubectl get bgppeers` tells what is to be mended, not what follows from it.
+func TestPeersShowWhatIsWrongFirst(t *testing.T) {
+	b, err := fs.ReadFile(crd.Fairlead(), "fairlead.dev_bgppeers.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var definition apiextensionsv1.CustomResourceDefinition
+	if err := yaml.Unmarshal(b, &definition); err != nil {
+		t.Fatal(err)
+	}
+	table, err := tableconvertor.New(definition.Spec.Versions[0].AdditionalPrinterColumns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	condition := func(conditionType, status, reason string) any {
+		return map[string]any{"type": conditionType, "status": status, "reason": reason}
+	}
+	for want, conditions := range map[string][]any{
+		"Conflict":   {condition("Accepted", "False", "Conflict"), condition("Established", "False", "NoMachines")},
+		"Invalid":    {condition("Accepted", "False", "Invalid"), condition("Established", "True", "Established")},
+		"NoMachines": {condition("Accepted", "True", "Accepted"), condition("Established", "False", "NoMachines")},
+		"":           {condition("Accepted", "True", "Accepted"), condition("Established", "True", "Established")},
+	} {
+		peer := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "fairlead.dev/v1alpha1", "kind": "BGPPeer", "metadata": map[string]any{"name": "tor"}, "status": map[string]any{"conditions": conditions},
+		}}
+		shown, err := table.ConvertToTable(context.Background(), peer, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, column := range shown.ColumnDefinitions {
+			if column.Name != "Reason" {
+				continue
+			}
+			if got, _ := shown.Rows[0].Cells[i].(string); got != want {
+				t.Errorf("REASON is %q, want %q", got, want)
+			}
+		}
+	}
+}
 
 // TestPeersAreChecked holds that the API refuses a BGPPeer that the planes would refuse, and says what to do instead.
 func TestPeersAreChecked(t *testing.T) {
