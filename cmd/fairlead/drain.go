@@ -20,6 +20,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/near"
 )
 
 const (
@@ -265,7 +266,7 @@ func nearMachines(ctx context.Context, api client.Client, name string) string {
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
 	}
-	return console.DidYouMean(name, names)
+	return near.DidYouMean(name, names)
 }
 
 // withAddress adds an address to a list, or takes it out. What is no address stays.

@@ -18,6 +18,7 @@ import (
 	"fairlead.dev/internal/agent"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/driver/lb/xdp"
+	"fairlead.dev/internal/near"
 )
 
 func newDrops() *cobra.Command {
@@ -41,7 +42,7 @@ comment, for tcpdump and Wireshark.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, reason := range reasons {
 				if known := xdp.Reasons(); !slices.Contains(known, reason) {
-					return usageError{err: fmt.Errorf("--reason %q: there is no such reason%s (docs/reference/dataplane.md lists them: %s)", reason, console.DidYouMean(reason, known), strings.Join(known, ", "))}
+					return usageError{err: fmt.Errorf("--reason %q: there is no such reason%s (docs/reference/dataplane.md lists them: %s)", reason, near.DidYouMean(reason, known), strings.Join(known, ", "))}
 				}
 			}
 			shown := 0

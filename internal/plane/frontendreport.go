@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/near"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
 )
@@ -183,7 +184,7 @@ func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus,
 	case len(names) == 0:
 		err = fmt.Errorf("%w: nothing is balanced", console.ErrNone)
 	default:
-		err = fmt.Errorf("%w of %s: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner%s", console.ErrNone, strconv.Quote(of), console.DidYouMean(of, names))
+		err = fmt.Errorf("%w of %s: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner%s", console.ErrNone, strconv.Quote(of), near.DidYouMean(of, names))
 	}
 	return rows, err
 }
@@ -331,7 +332,7 @@ func (p *Plane) Flows(ctx context.Context, machine string, q model.FlowQuery) (m
 		return out, err
 	}
 	if machine != "" && !slices.Contains(names, machine) {
-		return out, fmt.Errorf("%w: no Machine has the name %s%s", console.ErrNone, strconv.Quote(machine), console.DidYouMean(machine, names))
+		return out, fmt.Errorf("%w: no Machine has the name %s%s", console.ErrNone, strconv.Quote(machine), near.DidYouMean(machine, names))
 	}
 	answers := p.server.Flows(ctx, machine, q)
 	for _, name := range slices.Sorted(maps.Keys(answers)) {

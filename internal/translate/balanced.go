@@ -2,15 +2,18 @@ package translate
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/near"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -80,6 +83,7 @@ func makeBalancedFact(r reader, n snapshot.Name) *balancedFact {
 		f.notes = append(f.notes, problem)
 	}
 	f.notes = append(f.notes, metalNotes(o)...)
+	f.notes = append(f.notes, unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationShareVIP, v1alpha1.AnnotationDrainedBackends)...)
 	return f
 }
 
@@ -99,6 +103,17 @@ func metalNotes(o *corev1.Service) (notes []string) {
 			if o.Annotations[prefix+a.theirs] != "" && !said {
 				notes = append(notes, "metadata.annotations["+prefix+a.theirs+"]: only MetalLB reads it: use "+a.ours+" instead")
 			}
+		}
+	}
+	return notes
+}
+
+// unknownNotes name annotations in our domain that nothing reads, with those that may have been
+// meant.
+func unknownNotes(annotations map[string]string, known ...string) (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(name, v1alpha1.GroupVersion.Group+"/") && !slices.Contains(known, name) {
+			notes = append(notes, "metadata.annotations["+name+"]: nothing reads it"+cmp.Or(near.DidYouMean(name, known), "; known are "+strings.Join(known, ", ")))
 		}
 	}
 	return notes

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -220,6 +221,13 @@ func (t *Translator) computeGatewayStatus(r reader, n node) {
 		reason, message = f.accepted.reason, f.accepted.message
 	} else if slices.ContainsFunc(listeners, func(l gatewayListener) bool { return !l.serves() }) {
 		reason, message = gatewayv1.GatewayReasonListenersNotValid, "some listeners are not accepted: "+refusedListeners(listeners)
+	}
+	notes := unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)
+	if o.Annotations[v1alpha1.AnnotationAddresses] != "" {
+		notes = append(notes, "metadata.annotations["+v1alpha1.AnnotationAddresses+"]: a Gateway asks for addresses in spec.addresses")
+	}
+	if len(notes) > 0 {
+		message = limit(message + "; " + strings.Join(notes, "; "))
 	}
 	out.Gateway.Conditions = []metav1.Condition{
 		condition(gatewayv1.GatewayConditionAccepted, !f.accepted.failed, reason, message, gen),

@@ -1,11 +1,11 @@
-package console
+package near
 
 import (
 	"slices"
 	"testing"
 )
 
-func TestNear(t *testing.T) {
+func TestNames(t *testing.T) {
 	names := []string{"edge-1", "edge-2", "edge-10", "shop/web", "shop/api", "tcp://192.0.2.1:80", "edge-1"}
 	for text, want := range map[string][]string{
 		"edge1":              {"edge-1"},
@@ -17,7 +17,7 @@ func TestNear(t *testing.T) {
 		"nothing":            nil,
 		"":                   nil,
 	} {
-		if got := Near(text, names); !slices.Equal(got, want) {
+		if got := Names(text, names); !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}

@@ -1,4 +1,7 @@
-package console
+// Package near finds the names that may have been meant by a text that is none of them.
+//
+// It changes nothing and decides nothing: people choose. Equal inputs give equal names.
+package near
 
 import (
 	"cmp"
@@ -6,25 +9,27 @@ import (
 	"strings"
 )
 
-// Near are the names that may have been meant by a text that is none of them, the nearest
+// Names are those that may have been meant by a text that is none of them, the nearest
 // first: those that differ in a few letters, or have the text in them.
-func Near(text string, names []string) []string {
+func Names(text string, names []string) []string {
 	const most = 3
-	type near struct {
+	type candidate struct {
 		name     string
 		distance int
 	}
-	var found []near
+	var found []candidate
 	for _, name := range names {
 		d := distance(strings.ToLower(text), strings.ToLower(name))
 		if len(text) > 2 && strings.Contains(name, text) {
 			d = min(d, 1)
 		}
 		if d <= max(1, min(3, len(text)/4)) {
-			found = append(found, near{name, d})
+			found = append(found, candidate{name, d})
 		}
 	}
-	slices.SortFunc(found, func(a, b near) int { return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
+	})
 	found = slices.Compact(found)
 	var out []string
 	for _, f := range found[:min(most, len(found))] {
@@ -33,10 +38,10 @@ func Near(text string, names []string) []string {
 	return out
 }
 
-// DidYouMean is Near as the end of a message; empty where nothing is near.
+// DidYouMean is Names as the end of a message; empty where nothing is near.
 func DidYouMean(text string, names []string) string {
-	if near := Near(text, names); len(near) > 0 {
-		return "; did you mean " + strings.Join(near, " or ") + "?"
+	if found := Names(text, names); len(found) > 0 {
+		return "; did you mean " + strings.Join(found, " or ") + "?"
 	}
 	return ""
 }
