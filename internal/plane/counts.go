@@ -25,7 +25,7 @@ type counts struct {
 func newCounts() counts {
 	c := counts{of: map[model.Object]kindState{}, sum: map[kindState]int{}}
 	for _, kind := range countedKinds {
-		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateOrphaned, stateUnserved} {
+		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateDegraded, stateOrphaned, stateUnserved} {
 			c.sum[kindState{string(kind), state}] = 0
 		}
 	}

@@ -89,7 +89,7 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 		severity := model.SeverityError
 		state, reason, message := l.objectState(o)
 		switch state {
-		case stateInvalid:
+		case stateInvalid, stateDegraded:
 		case stateOrphaned:
 			severity = model.SeverityWarning
 		default:

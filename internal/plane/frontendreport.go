@@ -65,7 +65,7 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 	case v.State != verdictProgrammed:
 		s.State = frontendPending
 	case s.Available == 0:
-		s.State, s.Message = frontendIdle, "no backend takes new flows"
+		s.State, s.Message = frontendIdle, "no backend takes new flows"+l.failing(f.FrontendKey)
 	default:
 		s.State, s.Message = frontendBalanced, ""
 		var said []string
@@ -82,6 +82,44 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 		}
 	}
 	return s
+}
+
+// failing says how many backends of frontends fail their checks, and what most checks found;
+// empty where none fails.
+func (l *loop) failing(keys ...model.FrontendKey) string {
+	found := map[string]int{}
+	ill, of := 0, 0
+	for _, key := range keys {
+		e := l.frontends.entries[key]
+		if e == nil {
+			continue
+		}
+		for _, b := range e.backends {
+			if of++; b.Health != model.Unhealthy {
+				continue
+			}
+			ill++
+			for _, said := range l.healthSaid(key, b) {
+				if said.Health == model.Unhealthy && said.Message != "" {
+					found[said.Message]++
+				}
+			}
+		}
+	}
+	if ill == 0 {
+		return ""
+	}
+	text := fmt.Sprintf(": %d of %d backends are unhealthy", ill, of)
+	var most string
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		if found[what] > found[most] {
+			most = what
+		}
+	}
+	if most != "" {
+		text += ", most often: " + most
+	}
+	return text
 }
 
 // panics says how many unhealthy backends take new flows because too few are healthy, and

@@ -1,9 +1,14 @@
 package plane
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/xds"
 )
 
 func TestFrontendWhoseBackendsAllFailIsAProblem(t *testing.T) {
@@ -28,5 +33,33 @@ func TestFrontendWhoseBackendsAllFailIsAProblem(t *testing.T) {
 		if is && (p.Reason != "NoHealthyBackends" || p.Severity != model.SeverityWarning || p.Message != "every backend fails its health check, so all are used (Service default/app)") {
 			t.Errorf("%s: %+v", name, p)
 		}
+	}
+}
+
+// Where checks take every backend out, the condition says what most of them found.
+func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
+	l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends()}
+	h := l.catalog.health
+	h.members([]string{"edge-1"})
+	e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}}
+	checks := map[netip.AddrPort]wantedCheck{}
+	var results []model.CheckResult
+	for i, found := range []string{"answered 200, want 418", "connection refused", "answered 200, want 418"} {
+		at := netip.MustParseAddrPort(fmt.Sprintf("10.1.0.%d:8080", i+1))
+		checks[at] = wantedCheck{Check: model.Check{ID: at.String()}}
+		results = append(results, model.CheckResult{ID: at.String(), Health: model.Unhealthy, Message: found})
+		e.backends = append(e.backends, model.FrontendBackend{Address: at, Health: model.Unhealthy})
+	}
+	e.backends = append(e.backends, model.FrontendBackend{Address: netip.MustParseAddrPort("10.1.0.9:8080"), State: model.BackendUnready})
+	l.frontends.entries[web4] = e
+	h.use(checkUser{frontend: web4}, checks)
+	h.report("edge-1", results, nil)
+	const want = "no backend takes new flows of tcp://192.0.2.80:80: 3 of 4 backends are unhealthy, most often: answered 200, want 418"
+	c, _ := serviceServed(verdict{State: verdictProgrammed}, l.idleText(l.idle([]model.FrontendKey{web4})), 1, nil)
+	if c.Status != metav1.ConditionFalse || c.Reason != ReasonNoBackends || c.Message != want {
+		t.Errorf("it says %+v, want %q", c, want)
+	}
+	if text := l.idleText(nil); text != "" {
+		t.Errorf("of none it says %q", text)
 	}
 }

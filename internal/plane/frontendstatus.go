@@ -151,24 +151,35 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 }
 
 // idle names the frontends of which nothing takes new flows.
-func (l *loop) idle(keys []model.FrontendKey) []string {
-	var names []string
+func (l *loop) idle(keys []model.FrontendKey) (idle []model.FrontendKey) {
 	for _, key := range keys {
 		if e := l.frontends.entries[key]; e != nil && e.frontend != nil && balance.Available(e.backends) == 0 {
-			names = append(names, key.String())
+			idle = append(idle, key)
 		}
 	}
-	return names
+	return idle
+}
+
+// idleText words why nothing takes new flows, and of which frontends; empty for none.
+func (l *loop) idleText(idle []model.FrontendKey) string {
+	if len(idle) == 0 {
+		return ""
+	}
+	names := make([]string, len(idle))
+	for i, key := range idle {
+		names[i] = key.String()
+	}
+	return "no backend takes new flows of " + list(names, ", ") + l.failing(idle...)
 }
 
 // serviceServed words a verdict as the condition of a Service.
-func serviceServed(v verdict, idle []string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
+func serviceServed(v verdict, idle string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
 	c, known := programmedCondition(v1alpha1.ConditionServed, v, generation, live)
 	switch {
 	case !known:
 		return c, false
-	case v.State == verdictProgrammed && len(idle) > 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNoBackends, "no backend takes new flows: "+list(idle, ", ")
+	case v.State == verdictProgrammed && idle != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNoBackends, idle
 	case v.State == verdictProgrammed:
 		c.Reason = v1alpha1.ReasonServed
 	case v.State == verdictPending && !v.Machines && v.Reason == "":
@@ -180,7 +191,7 @@ func serviceServed(v verdict, idle []string, generation int64, live []metav1.Con
 
 // judgeService adds what became of a Service to its conditions.
 func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condition) *translate.Status {
-	c, known := serviceServed(v, l.idle(s.Frontends), s.Generation, live)
+	c, known := serviceServed(v, l.idleText(l.idle(s.Frontends)), s.Generation, live)
 	if !known {
 		return s // it says itself why it is not served
 	}

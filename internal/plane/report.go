@@ -25,7 +25,10 @@ const (
 	stateProgrammed = "programmed"
 	statePending    = "pending"
 	stateInvalid    = "invalid"
-	stateOrphaned   = "orphaned"
+	// stateDegraded is that of an object that is accepted and in which something is wrong: the
+	// rest is served.
+	stateDegraded = "degraded"
+	stateOrphaned = "orphaned"
 	// stateUnserved is that of an object that nothing of ours takes in.
 	stateUnserved = "unserved"
 )
@@ -70,7 +73,7 @@ func (l *loop) status() model.Status {
 			})
 		}
 		switch state {
-		case stateInvalid:
+		case stateInvalid, stateDegraded:
 			s.Problems = append(s.Problems, model.Problem{Severity: model.SeverityError, Subject: o.String(), Reason: reason, Message: message})
 		case statePending:
 			if !s.Plane.Leading {
@@ -224,14 +227,18 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusInvalid:
 		return stateInvalid, "Invalid", s.IngressRoute.Description
 	}
+	faulty := stateInvalid
+	if (v.State == verdictProgrammed || v.State == verdictPending || v.State == verdictHold) && slices.ContainsFunc(conditions, accepted) {
+		faulty = stateDegraded
+	}
 	for _, cs := range conditions {
 		for _, conditionType := range []string{string(gatewayv1.GatewayConditionAccepted), string(gatewayv1.ListenerConditionResolvedRefs)} {
 			if c := meta.FindStatusCondition(cs, conditionType); c != nil && c.Status == metav1.ConditionFalse {
-				return stateInvalid, c.Reason, c.Message
+				return faulty, c.Reason, c.Message
 			}
 		}
 		if c := meta.FindStatusCondition(cs, string(gatewayv1.RouteConditionPartiallyInvalid)); c != nil && c.Status == metav1.ConditionTrue {
-			return stateInvalid, c.Type, c.Message
+			return faulty, c.Type, c.Message
 		}
 	}
 	switch v.State {

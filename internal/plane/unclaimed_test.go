@@ -104,3 +104,32 @@ func TestARefusedServiceIsAProblem(t *testing.T) {
 		}
 	}
 }
+
+// A route of which a part is wrong is served all the same; one that is not accepted is not.
+func TestARouteThatIsWrongInPartIsDegraded(t *testing.T) {
+	o := model.Object{Kind: "HTTPRoute", Namespace: "team", Name: "app"}
+	condition := func(conditionType string, status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: conditionType, Status: status, Reason: reason}
+	}
+	accepted := condition("Accepted", metav1.ConditionTrue, "Accepted")
+	for name, c := range map[string]struct {
+		conditions  []metav1.Condition
+		verdict     verdictState
+		state, says string
+	}{
+		"a backend is missing":         {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, verdictProgrammed, "degraded", "BackendNotFound"},
+		"and a machine has to follow":  {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, verdictPending, "degraded", "BackendNotFound"},
+		"a rule is dropped":            {[]metav1.Condition{accepted, condition("PartiallyInvalid", metav1.ConditionTrue, "UnsupportedValue")}, verdictProgrammed, "degraded", "PartiallyInvalid"},
+		"all is well":                  {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionTrue, "ResolvedRefs")}, verdictProgrammed, "programmed", "Programmed"},
+		"nothing is accepted":          {[]metav1.Condition{condition("Accepted", metav1.ConditionFalse, "UnsupportedValue")}, verdictNone, "invalid", "UnsupportedValue"},
+		"nothing of it is programmed":  {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, verdictNone, "invalid", "BackendNotFound"},
+		"a proxy refused what is left": {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, verdictRefused, "invalid", "BackendNotFound"},
+	} {
+		status := &translate.Status{HTTPRoute: &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{{Conditions: c.conditions}}}}}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}))}
+		l.tracker.targets[o] = &target{object: o, verdict: verdict{State: c.verdict}}
+		if state, why, _ := l.objectState(o); state != c.state || why != c.says {
+			t.Errorf("%s: it is %s, %s; want %s, %s", name, state, why, c.state, c.says)
+		}
+	}
+}
