@@ -28,6 +28,8 @@ const (
 	drainPoll = time.Second
 	// drainDefault is how long is waited where neither a Machine nor a frontend says.
 	drainDefault = 30 * time.Second
+	// drainAsks bounds the question which VIPs go off the air.
+	drainAsks = 3 * time.Second
 	// drainTries bounds writes over what others write at the same time.
 	drainTries = 10
 )
@@ -70,9 +72,13 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 			if err != nil {
 				return err
 			}
+			status := d.status(c.Context(), planeConsole)
 			limit, err := d.set(c.Context(), api, true)
 			if err != nil {
 				return err
+			}
+			for _, v := range d.alone(status.VIPs) {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: no other machine announces %s (%s): clients do not reach it until 'fairlead undrain %s'\n", v.Address, v.Owner, d.machine)
 			}
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s takes nothing new\n", d); err != nil || noWait {
 				return err
@@ -267,6 +273,31 @@ func nearMachines(ctx context.Context, api client.Client, name string) string {
 		names = append(names, list.Items[i].Name)
 	}
 	return near.DidYouMean(name, names)
+}
+
+// status is what the plane knows before a machine is drained: nothing where it does not answer,
+// which keeps nobody from draining.
+func (d drained) status(ctx context.Context, planeConsole console.Client) (s model.Status) {
+	if d.machine == "" {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainAsks)
+	defer cancel()
+	s, _ = planeConsole.LeaderStatus(ctx)
+	return s
+}
+
+// alone are the VIPs that only the machine announces: nobody does when it is drained. One that
+// stands by takes over.
+func (d drained) alone(vips []model.VIPStatus) []model.VIPStatus {
+	return slices.DeleteFunc(slices.Clone(vips), func(v model.VIPStatus) bool {
+		has := func(here bool, states ...model.VIPState) bool {
+			return slices.ContainsFunc(v.At, func(at model.VIPAt) bool {
+				return (at.Machine == d.machine) == here && slices.Contains(states, at.State)
+			})
+		}
+		return !has(true, model.VIPAnnounced) || has(false, model.VIPAnnounced, model.VIPStandby)
+	})
 }
 
 // withAddress adds an address to a list, or takes it out. What is no address stays.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -51,6 +52,36 @@ func TestAddressesComeAndGo(t *testing.T) {
 		if got := withAddress(c.list, a, c.is); got != c.want {
 			t.Errorf("%q, %t: %q, want %q", c.list, c.is, got, c.want)
 		}
+	}
+}
+
+// A VIP that no other machine has goes off the air with the machine.
+func TestDrainTellsWhichVIPsGoOffTheAir(t *testing.T) {
+	vip := func(address string, at ...string) model.VIPStatus {
+		v := model.VIPStatus{Assignment: model.Assignment{Address: netip.MustParseAddr(address)}}
+		for _, text := range at {
+			machine, state, _ := strings.Cut(text, "=")
+			v.At = append(v.At, model.VIPAt{Machine: machine, VIPObserved: model.VIPObserved{State: model.VIPState(state)}})
+		}
+		return v
+	}
+	vips := []model.VIPStatus{
+		vip("192.0.2.1", "edge-1=announced"),
+		vip("192.0.2.2", "edge-1=announced", "edge-2=withheld"),
+		vip("192.0.2.3", "edge-1=announced", "edge-2=announced"),
+		vip("192.0.2.4", "edge-1=announced", "edge-2=standby"),
+		vip("192.0.2.5", "edge-1=withheld"),
+		vip("192.0.2.6", "edge-2=announced"),
+	}
+	var got []string
+	for _, v := range (drained{machine: "edge-1"}).alone(vips) {
+		got = append(got, v.Address.String())
+	}
+	if want := []string{"192.0.2.1", "192.0.2.2"}; !slices.Equal(got, want) {
+		t.Errorf("alone are %v, want %v", got, want)
+	}
+	if got := (drained{backend: netip.MustParseAddr("10.0.0.4")}).alone(vips); len(got) > 0 {
+		t.Errorf("with a backend go %v", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/file"
 	"fairlead.dev/internal/translate"
@@ -44,6 +47,11 @@ report can be a directory of YAML, and a review can compare two directories.`,
 			if reflect.DeepEqual(resources, snapshot.New()) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
 			}
+			unclaimed := plane.Unclaimed(resources, translate.ControllerName)
+			slices.SortFunc(unclaimed, func(a, b model.Problem) int { return cmp.Compare(a.Subject, b.Subject) })
+			for _, p := range unclaimed {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %s: %s: %s\n", p.Subject, p.Reason, p.Message)
+			}
 			desired := translate.Settle(offline.config(), resources).Desired()
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, desired)
@@ -74,8 +82,8 @@ func (o *offlinePlane) add(c *cobra.Command, with string) {
 
 // config is what a plane with default ports of its own would translate with.
 func (o *offlinePlane) config() translate.Config {
-	plane := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
+	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
 	return translate.Config{
-		RootNamespaces: o.rootNamespaces, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: plane.reservedPorts(),
+		RootNamespaces: o.rootNamespaces, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
 	}
 }

@@ -26,3 +26,38 @@ func TestTranslateSaysThatThereIsNothing(t *testing.T) {
 		}
 	}
 }
+
+// A reference to nothing is said of files as `fairlead status` says it of a plane's.
+func TestTranslateSaysWhatNobodyServes(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "edge.yaml")
+	const files = `apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: fairlead}
+spec: {controllerName: fairlead.dev/gateway}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: team}
+spec: {gatewayClassName: fairlaed, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: app, namespace: team}
+spec: {parentRefs: [{name: egde}], rules: [{backendRefs: [{name: app, port: 80}]}]}
+`
+	if err := os.WriteFile(name, []byte(files), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute("translate", "-f", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"warning: Gateway team/edge: ClassNotFound: spec.gatewayClassName: there is no GatewayClass fairlaed",
+		"warning: HTTPRoute team/app: GatewayNotFound: spec.parentRefs[0]: there is no Gateway team/egde",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+}

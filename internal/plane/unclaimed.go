@@ -2,6 +2,7 @@ package plane
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,12 @@ const reasonNoClass = "ClassNotFound"
 // is. No status may be written to it either: the Gateway may come, and be another
 // controller's.
 const reasonNoGateway = "GatewayNotFound"
+
+// Unclaimed names the objects of a snapshot that nobody serves because something that they
+// name is not there, in no order.
+func Unclaimed(s *snapshot.Snapshot, controller gatewayv1.GatewayController) []model.Problem {
+	return slices.Concat(unclaimedGateways(s, controller), unclaimedRoutes(s), unclaimedServices(s))
+}
 
 // unclaimedGateways names the Gateways whose class does not exist, in no order.
 func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayController) []model.Problem {
