@@ -82,7 +82,7 @@ func newAttacher(k *kernel, log *slog.Logger) (*attacher, error) {
 			}
 		}
 	}
-	return a, k.dropArrays(true)
+	return a, k.dropPrograms(true)
 }
 
 func (a *attacher) adopt(h hook, device int) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // pinsIn is a directory of pins that goes with the test.
-func pinsIn(t *testing.T) string {
+func pinsIn(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "pins")
 	t.Cleanup(func() {
@@ -29,7 +29,7 @@ func pinsIn(t *testing.T) string {
 }
 
 // one is a frontend of m1 with one backend at 192.0.2.2.
-func one(t *testing.T, change func(*model.Frontend)) model.Balancing {
+func one(t testing.TB, change func(*model.Frontend)) model.Balancing {
 	t.Helper()
 	f := &model.Frontend{FrontendKey: frontendKey(t, "tcp://203.0.113.1:80"), Machines: []string{"m1"}, Mode: model.ModeNAT}
 	if change != nil {

@@ -3,8 +3,9 @@
 // are in bpf/; this package loads them, fills their maps and looks after what they cannot
 // find out themselves (routes, neighbours, whether answers find their way).
 //
-// Maps and links are pinned below Config.Dir. What is pinned works on without a process.
-// The next agent adopts the maps with what is in them and swaps the programs in place, so
+// Maps, links and programs are pinned below Config.Dir. What is pinned works on without a process.
+// The next agent adopts the maps with what is in them, takes programs of its build as they are
+// and swaps others in place, so
 // that a restart or an upgrade loses no packet and no flow. Pins of another layout of the
 // maps are not touched.
 //

@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"unsafe"
@@ -107,7 +105,8 @@ type kernel struct {
 	places, rowCount uint32
 }
 
-// loadKernel adopts the maps that are pinned and makes the others.
+// loadKernel adopts the maps that are pinned and makes the others, and takes the programs that
+// an agent of this build left, or has the kernel verify them.
 func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err error) {
 	k = &kernel{pins: pins, named: map[string]*ebpf.Map{}}
 	defer func() {
@@ -120,6 +119,7 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 	if err != nil {
 		return k, err
 	}
+	whole := true // all maps are there
 	for name, m := range spec.Maps {
 		if private(name) || m.Type == ebpf.ProgramArray {
 			continue
@@ -132,31 +132,14 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 		if err != nil {
 			return k, err
 		}
+		whole = whole && adopted
 		k.adopted = k.adopted || adopted && name == bpfMapFrontends
 	}
-	programs, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}})
-	if err != nil {
-		var refused *ebpf.VerifierError
-		if errors.As(err, &refused) {
-			return k, fmt.Errorf("%w: Linux %s refuses a program, which is a defect of Fairlead or of that kernel; please report this: %s", errors.ErrUnsupported, release(), strings.Join(refused.Log[max(0, len(refused.Log)-20):], "\n"))
-		}
-		return k, err
-	}
-	defer programs.Close()
-	for name, m := range programs.Maps {
-		if !private(name) && m.Type() != ebpf.ProgramArray {
-			k.named[name] = m
+	if !whole || !k.reuse(log) {
+		if err := k.verify(spec); err != nil {
+			return k, err
 		}
 	}
-	if err := k.pinArrays(programs.Maps); err != nil {
-		return k, err
-	}
-	if err := programs.Assign(&k.maps); err != nil {
-		clear(k.named)
-		return k, err
-	}
-	k.balance = programs.DetachProgram(bpfProgBalance)
-	k.ingress, k.egress = programs.DetachProgram(bpfProgTunnelIn), programs.DetachProgram(bpfProgTunnelOut)
 	if k.possible, err = ebpf.PossibleCPU(); err != nil {
 		return k, err
 	}
@@ -174,49 +157,6 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 // private says that a map is the programs' own: constants, and memory for what does not fit
 // their stacks.
 func private(name string) bool { return name[0] == '.' || strings.HasSuffix(name, "works") }
-
-// arrayPrefix begins the names of pins of program arrays.
-const arrayPrefix = "array_"
-
-// pinArrays pins the arrays of programs that call each other. The kernel empties such an
-// array with its last pin or descriptor, and each version of the programs has its own: those
-// of the version before are pinned until no link uses them (dropArrays).
-func (k *kernel) pinArrays(all map[string]*ebpf.Map) error {
-	for name, m := range all {
-		if m.Type() != ebpf.ProgramArray {
-			continue
-		}
-		info, err := m.Info()
-		if err != nil {
-			return fmt.Errorf("ask about the programs %s: %w", name, err)
-		}
-		id, _ := info.ID()
-		pin := arrayPrefix + strconv.FormatUint(uint64(id), 16)
-		if err := m.Pin(filepath.Join(k.pins, pin)); err != nil {
-			return fmt.Errorf("pin the programs %s: %w", name, err)
-		}
-		k.arrays = append(k.arrays, pin)
-	}
-	return nil
-}
-
-// dropArrays removes the pins of arrays that no link uses any more: all but ours, which stay
-// if keep is said.
-func (k *kernel) dropArrays(keep bool) error {
-	names, err := pinned(k.pins, arrayPrefix)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if name = arrayPrefix + name; keep && slices.Contains(k.arrays, name) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(k.pins, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove the pin of programs: %w", err)
-		}
-	}
-	return nil
-}
 
 // fit takes the size of a pinned map over, and removes a pin that is of no use.
 func fit(m *ebpf.MapSpec, path string, log *slog.Logger) (adopted bool, err error) {
@@ -264,7 +204,7 @@ func (k *kernel) remove() error {
 	for _, m := range k.named {
 		errs = append(errs, m.Unpin())
 	}
-	errs = append(errs, k.dropArrays(false))
+	errs = append(errs, k.dropPrograms(false))
 	return errors.Join(errs...)
 }
 

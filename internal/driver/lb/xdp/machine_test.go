@@ -59,7 +59,7 @@ var smallSizes = Sizes{
 	Frontends: 64, Backends: 256, Rows: 1 << 16, NextHops: 64, Sources: 64, Flows: 4096, Fresh: 1024, NAT: 1024, Owned: 1024, Fragments: 64, Affinity: 64,
 }
 
-func newPlane(t *testing.T, dir string) *DataPlane {
+func newPlane(t testing.TB, dir string) *DataPlane {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	if testing.Verbose() {
@@ -79,7 +79,7 @@ func nodes(names ...string) map[string]*model.Node {
 	return all
 }
 
-func frontendKey(t *testing.T, text string) model.FrontendKey {
+func frontendKey(t testing.TB, text string) model.FrontendKey {
 	t.Helper()
 	k, err := model.ParseFrontend(text)
 	must(t, err)
