@@ -44,6 +44,18 @@ func root(out *os.File) *cobra.Command {
 	return c
 }
 
+// A state that cannot be read is not told as no labs.
+func TestStatusWithoutRights(t *testing.T) {
+	var out bytes.Buffer
+	err := showAll(t.Context(), &out, "text", nil, fmt.Errorf("read the state of lab demo: %w", fs.ErrPermission))
+	if err == nil || !strings.HasSuffix(err.Error(), "run as root)") || out.Len() != 0 {
+		t.Errorf("%v, besides %q", err, out.String())
+	}
+	if err := showAll(t.Context(), &out, "text", nil, nil); err != nil || !strings.HasPrefix(out.String(), "no labs") {
+		t.Errorf("%v, %q", err, out.String())
+	}
+}
+
 // fairlead runs a command line and returns what it prints.
 func fairlead(t *testing.T, args ...string) (string, error) {
 	t.Helper()

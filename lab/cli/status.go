@@ -49,13 +49,25 @@ func newStatus() *cobra.Command {
 				return show(c.Context(), c.OutOrStdout(), output, []lab.State{s})
 			}
 			labs, err := lab.List(lab.DefaultDir)
-			return errors.Join(err, show(c.Context(), c.OutOrStdout(), output, labs))
+			return showAll(c.Context(), c.OutOrStdout(), output, labs, err)
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "name of the lab (default: all)")
 	must(c.RegisterFlagCompletionFunc("name", completeNames))
 	outputFlag(c, &output)
 	return c
+}
+
+// showAll shows the labs that could be read, and err about the others. Where none could, it is
+// not known whether there are any.
+func showAll(ctx context.Context, w io.Writer, output string, labs []lab.State, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w (labs are root's: run as root)", err)
+	}
+	if err != nil && len(labs) == 0 {
+		return err
+	}
+	return errors.Join(err, show(ctx, w, output, labs))
 }
 
 // shown is a lab as `-o json` prints it.
