@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"fairlead.dev/internal/near"
 	"fairlead.dev/internal/version"
 )
 
@@ -135,7 +136,7 @@ func markUsageErrors(c *cobra.Command) {
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		err := check(c, args)
-		if err != nil && strings.HasPrefix(err.Error(), "accepts ") { // cobra says how many, not which
+		if err != nil && (strings.HasPrefix(err.Error(), "accepts ") || strings.HasPrefix(err.Error(), "requires ")) { // cobra says how many, not which
 			err = fmt.Errorf("%s; want %s", err, strings.TrimSuffix(c.UseLine(), " [flags]")) //nolint:errorlint // its text alone is of use
 		}
 		if err == nil {
@@ -190,8 +191,12 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	}
 	text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
 	c.SuggestionsMinimumDistance = 2
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	meant := c.SuggestionsFor(args[0])
+	if nearest := near.Names(args[0], meant); len(nearest) > 0 {
+		meant = nearest
+	}
+	if len(meant) > 0 {
+		text += "; did you mean " + strings.Join(meant, " or ") + "?"
 	}
 	return fmt.Errorf("%s", text)
 }

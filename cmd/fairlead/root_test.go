@@ -24,6 +24,7 @@ func TestWrongCommandLines(t *testing.T) {
 	for _, c := range []struct{ line, command, says string }{
 		{"nonsense", "fairlead", `unknown command "nonsense"`},
 		{"statsu", "fairlead", "did you mean status?"},
+		{"vip", "fairlead", "; did you mean vips?"},
 		{"machines", "fairlead", "did you mean status?"},
 		{"cordon", "fairlead", "did you mean drain?"},
 		{"token crate", "fairlead token", "did you mean create?"},
@@ -59,6 +60,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{"status -o wide", "fairlead status", "want text, json or yaml"},
 		{"status --plane-console ::1:80", "fairlead status", "want a URL or host:port"},
 		{"support-bundle --agent-console http://", "fairlead support-bundle", "--agent-console"},
+		{"lab exec", "fairlead lab exec", "want fairlead lab exec [--name LAB] MACHINE [--] COMMAND [ARG...]"},
+		{"lab exec client", "fairlead lab exec", "want fairlead lab exec"},
 		{"lab up -o wide", "fairlead lab up", "want text, json or yaml"},
 		{"help nonsense", "fairlead help", `unknown command "nonsense"`},
 		{"help token crate", "fairlead help", "did you mean create?"},
