@@ -47,6 +47,25 @@ func TestQuestionsThatFail(t *testing.T) {
 	}
 }
 
+// TestAgentsConsole says that the console that answers is an agent's, and where the plane's is.
+func TestAgentsConsole(t *testing.T) {
+	for _, status := range []any{
+		map[string]any{"machine": "edge-1", "plane": "192.0.2.1:7443", "problems": []any{}},
+		map[string]any{"machine": "edge-1", "trouble": "no plane"},
+	} {
+		s := httptest.NewServer(console.Handler(console.Config{
+			Health: &served{}, Metrics: prometheus.NewRegistry(), Status: func(context.Context) any { return status },
+		}))
+		for _, verb := range []string{"status", "vips", "bgp", "routes", "backends", "flows", "revisions", "explain http://a.test/"} {
+			_, err := execute(append(strings.Fields(verb), "--plane-console", s.URL)...)
+			if err == nil || !strings.Contains(err.Error(), "agent") || !strings.Contains(err.Error(), "--plane-console names the plane's") {
+				t.Errorf("fairlead %s: %v", verb, err)
+			}
+		}
+		s.Close()
+	}
+}
+
 // TestNamesAreCompleted completes what a plane knows, and nothing where there is none.
 func TestNamesAreCompleted(t *testing.T) {
 	key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}

@@ -58,9 +58,12 @@ func askStatus(ctx context.Context, address string) (model.Status, error) {
 // asked is what a question to a plane's console failed of, with what to do about it.
 func asked(err error) error {
 	var answer console.AnswerError
+	var agent console.AgentError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &agent):
+		return fmt.Errorf("%w (--plane-console names the plane's; on its machine that is http://%s unless it was started with another)", err, defaultPlaneConsole)
 	case errors.As(err, &answer) && errors.Is(err, console.ErrNone):
 		return errors.New(answer.Line)
 	case errors.As(err, &answer), errors.As(err, &console.Standby{}):

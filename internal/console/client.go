@@ -32,15 +32,22 @@ func (c Client) LeaderStatus(ctx context.Context) (model.Status, error) {
 }
 
 func (c Client) status(ctx context.Context, path string) (model.Status, error) {
-	var s model.Status
 	body, err := c.Get(ctx, path)
 	if err != nil {
-		return s, err
+		return model.Status{}, err
 	}
-	if err := json.Unmarshal(body, &s); err != nil {
-		return s, fmt.Errorf("read the status from %s: %w", c.URL, err)
+	var s struct {
+		model.Status
+		Machine string `json:"machine"` // an agent's
 	}
-	return s, nil
+	err = json.Unmarshal(body, &s)
+	switch {
+	case s.Machine != "":
+		return model.Status{}, AgentError{URL: c.URL, Machine: s.Machine}
+	case err != nil:
+		return model.Status{}, fmt.Errorf("read the status from %s: %w", c.URL, err)
+	}
+	return s.Status, nil
 }
 
 // Get returns the body at a path of the console. An answer that is not 200 is an
@@ -70,6 +77,14 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 		return body, AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound}
 	}
 	return body, nil
+}
+
+// AgentError says that the console of which a plane's status was asked is an agent's.
+type AgentError struct{ URL, Machine string }
+
+// Error implements error.
+func (e AgentError) Error() string {
+	return e.URL + " is the console of the agent of machine " + e.Machine + ", not of a plane"
 }
 
 // standbyAnswer is what a Standby says, read from its console.

@@ -84,6 +84,16 @@ func Handler(c Config) http.Handler {
 			own(w, r)
 		})
 	}
+	for path, there := range map[string]bool{
+		ExplainPath: c.Explain != nil, ExplainFlowPath: c.ExplainFlow != nil, RoutesPath: c.Routes != nil,
+		BackendsPath: c.Backends != nil, FlowsPath: c.Flows != nil, RevisionsPath: c.Revisions != nil,
+	} {
+		if !there {
+			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+				http.Error(w, "this console is an agent's, not a plane's (--plane-console names the plane's)", http.StatusNotFound)
+			})
+		}
+	}
 	if c.Explain != nil {
 		mux.HandleFunc("GET "+ExplainPath, led(c, explainHandler(c.Explain)))
 	}
