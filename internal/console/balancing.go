@@ -199,7 +199,7 @@ func WriteBackends(w io.Writer, rows []model.BackendStatus, wide bool, most int)
 		if i > 0 {
 			fmt.Fprintln(b)
 		}
-		fmt.Fprintf(b, "%s  %s\n", rows[i].Frontend, ownerText(rows[i].Owner))
+		fmt.Fprintf(b, "%s  %s\n", rows[i].Frontend, rows[i].Owner.Words())
 		writeBackends(b, rows[i:n], wide)
 		i = n
 	}

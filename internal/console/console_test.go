@@ -202,14 +202,14 @@ func TestOneCauseIsShownOnce(t *testing.T) {
 	}
 	for rows, want := range map[int]string{
 		5: `
-Problems (102)
+Problems (2), at 102 objects
   warning  HTTPRoute team/r00, HTTPRoute team/r01, HTTPRoute team/r02 and 97 more: Pending
          waiting for edge-1
   warning  Gateway team/g0, Gateway team/g1: Pending
          no machine serves this
 `,
 		1: `
-Problems (102)
+Problems (2), at 102 objects
   (the first 1 of 2; --all shows all)
   warning  HTTPRoute team/r00, HTTPRoute team/r01, HTTPRoute team/r02 and 97 more: Pending
          waiting for edge-1

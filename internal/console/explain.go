@@ -112,7 +112,7 @@ func WriteExplanation(w io.Writer, e explain.Explanation) error {
 		b.line("%s", text)
 	}
 	if len(e.Problems) > 0 {
-		writeProblems(b.w, e.Problems, TextOptions{MaxRows: 5})
+		writeProblems(b.w, e.Problems, TextOptions{MaxRows: 5, Rest: "`fairlead status`"})
 	}
 	return flushAll(b.w, "explanation")
 }
@@ -126,10 +126,15 @@ func (b *paragraphs) line(format string, args ...any) {
 	fmt.Fprintf(b.w, "            "+format+"\n", args...)
 }
 
-func (b *paragraphs) by(sources []explain.Source) {
+// by names the first of the resources that brought something about, and counts the others;
+// more are those that sources does not have.
+func (b *paragraphs) by(sources []explain.Source, more int) {
 	const most = 3
 	for _, s := range sources[:min(len(sources), most)] {
 		b.line("by %s", s)
+	}
+	if more += max(0, len(sources)-most); more > 0 {
+		b.line("and by %d more", more)
 	}
 }
 

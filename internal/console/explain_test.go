@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,34 @@ func TestExplainOverHTTP(t *testing.T) {
 	})
 	if _, err := failing.Explain(t.Context(), o); err == nil || !strings.Contains(err.Error(), "503 Service Unavailable: not all read yet") {
 		t.Errorf("a plane that cannot tell: %v", err)
+	}
+}
+
+// What a listener, a host and a share have in common with many resources is told of a few, with
+// the number of the others.
+func TestExplanationCountsWhatItLeavesOut(t *testing.T) {
+	var all []explain.Source
+	for i := range 9 {
+		all = append(all, explain.Source{Object: model.Object{Kind: "IngressRoute", Namespace: "team", Name: "root-" + string(rune('a'+i))}})
+	}
+	e := explain.Explain(explain.Request{Scheme: "http", Host: "a.test", Port: 80, Path: "/", Method: "GET"}, explain.World{
+		Listeners:   []model.Listener{{ID: "http-80", Port: 80}},
+		VirtualHost: func(k model.HostKey) *model.VirtualHost { return &model.VirtualHost{HostKey: k} },
+		ListenerBy:  func(model.ListenerID) []explain.Source { return slices.Clone(all) },
+		HostBy:      func(model.HostKey) []explain.Source { return slices.Clone(all[:4]) },
+		Serving:     func(model.ListenerID) []string { return nil },
+	})
+	var got strings.Builder
+	if err := WriteExplanation(&got, e); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"by IngressRoute team/root-c\n            and by 6 more\n",
+		"by IngressRoute team/root-c\n            and by 1 more\n",
+	} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, got.String())
+		}
 	}
 }
 

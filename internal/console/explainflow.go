@@ -75,7 +75,7 @@ func WriteFlowExplanation(w io.Writer, e explain.FlowExplanation) error {
 	}
 	if f := e.Frontend; f != nil {
 		b.step("frontend", f.String())
-		b.line("by %s", f.Owner)
+		b.line("by %s", f.Owner.Words())
 		if f.Listener != "" {
 			b.line("its backends are the proxies of %s", list(f.Machines, 8))
 		}

@@ -29,6 +29,17 @@ func explainedFlow(r explain.FlowRequest) explain.FlowExplanation {
 	})
 }
 
+// The IngressRoutes that share a VIP have no name.
+func TestFlowOfIngressRoutes(t *testing.T) {
+	for namespace, want := range map[string]string{"": "by all IngressRoutes\n", "team": "by all IngressRoutes of team\n"} {
+		var got strings.Builder
+		e := explain.FlowExplanation{Frontend: &model.Frontend{Owner: model.Object{Kind: "IngressRoute", Namespace: namespace}}}
+		if err := WriteFlowExplanation(&got, e); err != nil || !strings.Contains(got.String(), want) {
+			t.Errorf("%v, %s", err, got.String())
+		}
+	}
+}
+
 func TestExplainFlowOverHTTP(t *testing.T) {
 	fails := false
 	server := httptest.NewServer(Handler(Config{

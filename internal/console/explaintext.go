@@ -27,7 +27,7 @@ func writeListener(b *paragraphs, e explain.Explanation) {
 		text += ", at " + list(l.Machines, 5)
 	}
 	b.step("listener", text)
-	b.by(l.By)
+	b.by(l.By, l.ByMore)
 	for _, by := range l.ClientsBy {
 		b.line("clients are treated by %s", by)
 	}
@@ -54,7 +54,7 @@ func writeTLS(b *paragraphs, e explain.Explanation) {
 	default:
 		b.step("TLS", t.Host+", for "+name)
 	}
-	b.by(t.By)
+	b.by(t.By, t.ByMore)
 	if t.Passthrough {
 		b.line("the connection goes on as it is")
 	} else if t.TCP {
@@ -206,7 +206,7 @@ func writeHost(b *paragraphs, e explain.Explanation) {
 	default:
 		b.step("host", h.VirtualHost+", for "+h.Name+": there is no "+list(h.LookedFor[:len(h.LookedFor)-1], 4))
 	}
-	b.by(h.By)
+	b.by(h.By, h.ByMore)
 	for _, n := range append(slices.Clone(e.Notes), h.Note) {
 		if n != "" {
 			b.line("%s", n)
@@ -312,7 +312,7 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 		if i == 0 && e.Route.Forward != nil {
 			b.line("weights by %s", e.Route.Forward.By)
 		}
-		b.by(g.By)
+		b.by(g.By, g.ByMore)
 		writeTreatment(b, g)
 		if g.Check != "" {
 			text := "health check of " + g.Check

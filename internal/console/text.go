@@ -17,6 +17,8 @@ type TextOptions struct {
 	Now time.Time
 	// MaxRows bounds each table; what is left out is counted. 0 is no bound.
 	MaxRows int
+	// Rest is what shows the rows that are left out. Default "--all".
+	Rest string
 }
 
 // WriteText renders a status for a terminal: machines, listeners, routes, and
@@ -111,13 +113,19 @@ func writeProblems(w io.Writer, problems []model.Problem, o TextOptions) {
 		fmt.Fprint(w, "\nNothing is wrong.\n")
 		return
 	}
-	fmt.Fprintf(w, "\nProblems (%d)\n", len(problems))
 	var all grouped[model.Problem]
+	subjects := map[string]bool{}
 	for _, p := range problems {
 		k := p
 		k.Subject = ""
 		all.add(k, p.Subject)
+		subjects[p.Subject] = true
 	}
+	fmt.Fprintf(w, "\nProblems (%d)", len(all.causes))
+	if len(subjects) > len(all.causes) {
+		fmt.Fprintf(w, ", at %d objects", len(subjects))
+	}
+	fmt.Fprintln(w)
 	for _, c := range rows(w, all.causes, o) {
 		fmt.Fprintf(w, "  %s  %s: %s\n", c.what.Severity, c.named(o), c.what.Reason)
 		for line := range strings.SplitSeq(c.what.Message, "\n") {
@@ -177,7 +185,7 @@ func rows[T any](w io.Writer, all []T, o TextOptions) []T {
 	if o.MaxRows <= 0 || len(all) <= o.MaxRows {
 		return all
 	}
-	fmt.Fprintf(w, "  (the first %d of %d; --all shows all)\n", o.MaxRows, len(all))
+	fmt.Fprintf(w, "  (the first %d of %d; %s shows all)\n", o.MaxRows, len(all), cmp.Or(o.Rest, "--all"))
 	return all[:o.MaxRows]
 }
 

@@ -78,10 +78,7 @@ type Source struct {
 
 // String is "HTTPRoute team/app spec.rules[0] (routes.yaml:12)".
 func (s Source) String() string {
-	text := s.Object.String()
-	if s.Name == "" {
-		text = "all " + s.Kind + "s"
-	}
+	text := s.Object.Words()
 	if s.Field != "" {
 		text += " " + s.Field
 	}
@@ -115,6 +112,8 @@ type Explanation struct {
 type Listener struct {
 	model.Listener
 	By []Source `json:"by,omitempty"`
+	// ByMore there are than By names.
+	ByMore int `json:"byMore,omitempty"`
 	// ClientsBy are the ClientPolicies behind its settings for clients.
 	ClientsBy []Source `json:"clientsBy,omitempty"`
 	// Machines that serve it.
@@ -144,6 +143,8 @@ type Host struct {
 	// Kind is exact, wildcard or any.
 	Kind string   `json:"kind,omitempty"`
 	By   []Source `json:"by,omitempty"`
+	// ByMore there are than By names.
+	ByMore int `json:"byMore,omitempty"`
 	// Routes of the virtual host.
 	Routes int    `json:"routes"`
 	Note   string `json:"note,omitempty"`
@@ -403,7 +404,7 @@ func (x *explainer) host(id model.ListenerID, name string, c *session) *model.Vi
 	}
 	h.VirtualHost, h.Kind, h.Routes = found.Host, kind, len(found.Routes)
 	if x.world.HostBy != nil {
-		h.By = x.sources(x.world.HostBy(found.HostKey)...)
+		h.By, h.ByMore = x.sources(x.world.HostBy(found.HostKey)...)
 	}
 	return found
 }
@@ -491,20 +492,21 @@ func (x *explainer) place(s Source) Source {
 	return s
 }
 
-// sources are the first few, sorted.
-func (x *explainer) sources(all ...Source) []Source {
-	first := firstSources(all)
+// sources are the first few, sorted, and how many more there are.
+func (x *explainer) sources(all ...Source) (first []Source, more int) {
+	first, more = firstSources(all)
 	for i := range first {
 		first[i] = x.source(first[i])
 	}
-	return first
+	return first, more
 }
 
-func firstSources(all []Source) []Source {
+func firstSources(all []Source) (first []Source, more int) {
 	slices.SortFunc(all, func(a, b Source) int {
 		return cmp.Or(a.Compare(b.Object), cmp.Compare(a.Field, b.Field))
 	})
-	return all[:min(len(all), maxSources)]
+	first = all[:min(len(all), maxSources)]
+	return first, len(all) - len(first)
 }
 
 func (x *explainer) concern(objects ...model.Object) {

@@ -57,7 +57,9 @@ type Group struct {
 	Weight  uint32        `json:"weight"`
 	Percent float64       `json:"percent"`
 	// By are the Service and the EndpointSlices behind the share.
-	By      []Source      `json:"by,omitempty"`
+	By []Source `json:"by,omitempty"`
+	// ByMore there are than By names.
+	ByMore  int           `json:"byMore,omitempty"`
 	Balance model.Balance `json:"balance,omitempty"`
 	// Check is the path of a health check.
 	Check string `json:"check,omitempty"`
@@ -266,7 +268,7 @@ func (x *explainer) backends(g *Group) {
 	if group.HealthCheck != nil {
 		g.Check = group.HealthCheck.Path
 	}
-	g.By = x.service(group.Set)
+	g.By, g.ByMore = x.service(group.Set)
 	set := x.world.Set(group.Set)
 	if set == nil {
 		return
@@ -312,15 +314,15 @@ func (x *explainer) backends(g *Group) {
 
 // service names the Service of a set, "namespace/service/port", and what says where its
 // backends are.
-func (x *explainer) service(id model.SetID) []Source {
-	var by []Source
+func (x *explainer) service(id model.SetID) (by []Source, more int) {
 	if parts := strings.SplitN(string(id), "/", 3); len(parts) == 3 {
 		by = append(by, x.source(Source{Object: model.Object{Kind: "Service", Namespace: parts[0], Name: parts[1]}, Field: "spec.ports"}))
 	}
 	if x.world.SetBy != nil {
-		by = append(by, x.sources(x.world.SetBy(id)...)...)
+		first, rest := x.sources(x.world.SetBy(id)...)
+		by, more = append(by, first...), rest
 	}
-	return by
+	return by, more
 }
 
 func percent(part, whole uint64) float64 {

@@ -69,7 +69,7 @@ func (x *explainer) enter() *model.Listener {
 func (x *explainer) listener(found *model.Listener) {
 	l := Listener{Listener: *found, Machines: x.world.Serving(found.ID), Others: x.others, Notes: clientNotes(found.Clients)}
 	if x.world.ListenerBy != nil {
-		l.By = firstSources(x.world.ListenerBy(l.ID))
+		l.By, l.ByMore = firstSources(x.world.ListenerBy(l.ID))
 		for i, by := range l.By {
 			l.By[i] = x.place(by)
 			if by.Kind == "Gateway" || by.Kind == "ListenerSet" { // what is wrong with one of many roots concerns its host only

@@ -18,6 +18,8 @@ type TLS struct {
 	LookedFor []string `json:"lookedFor"`
 	Host      string   `json:"host,omitempty"`
 	By        []Source `json:"by,omitempty"`
+	// ByMore there are than By names.
+	ByMore int `json:"byMore,omitempty"`
 	// Certificates to show; the client's algorithms choose among several.
 	Certificates []Certificate `json:"certificates,omitempty"`
 	MinVersion   string        `json:"minVersion,omitempty"`
@@ -92,7 +94,8 @@ func (x *explainer) handshake(l *model.Listener) *session {
 		t.Notes = append(t.Notes, "the certificate is of another port, where the server name is served; nothing has it at this one")
 		return &session{name: name}
 	}
-	t.Host, t.By = host.Host, x.tlsSources(*host)
+	t.Host = host.Host
+	t.By, t.ByMore = x.tlsSources(*host)
 	if len(host.Certificates) == 0 && len(host.TCP) == 0 {
 		return fail(host.Owner.String() + " has " + said + " and no certificate that can be shown")
 	}
@@ -191,13 +194,13 @@ func (x *explainer) demanded(l *model.Listener, name string) model.CertificateID
 	return ""
 }
 
-func (x *explainer) tlsSources(h model.TLSHost) []Source {
+func (x *explainer) tlsSources(h model.TLSHost) (by []Source, more int) {
 	if x.world.TLSBy != nil {
 		if by := x.world.TLSBy(h); len(by) > 0 {
 			return x.sources(by...)
 		}
 	}
-	return []Source{x.source(Source{Object: h.Owner})}
+	return []Source{x.source(Source{Object: h.Owner})}, 0
 }
 
 // certificates looks certificates up, and at what clients will say of them.

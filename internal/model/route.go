@@ -21,6 +21,18 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
+// Words is String for people: an object without a name stands for all of its kind, in its
+// namespace if it has one.
+func (o Object) Words() string {
+	switch {
+	case o.Name != "":
+		return o.String()
+	case o.Namespace != "":
+		return "all " + o.Kind + "s of " + o.Namespace
+	}
+	return "all " + o.Kind + "s"
+}
+
 // Compare orders objects by kind, namespace and name.
 func (o Object) Compare(p Object) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))

@@ -141,7 +141,7 @@ func (e *frontendEntry) panics() (ill, of int) {
 
 // frontendProblem is what is wrong with one frontend, if anything is.
 func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (p model.Problem, is bool) {
-	p = model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.String() + ")"}
+	p = model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.Words() + ")"}
 	switch {
 	case f.State == frontendIdle:
 		p.Reason = ReasonNoBackends
@@ -150,7 +150,7 @@ func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (
 		p.Severity, p.Reason = model.SeverityWarning, ReasonRefused
 	case f.State == frontendBalanced && model.AllFail(backends):
 		p.Severity, p.Reason = model.SeverityWarning, reasonNoHealthy
-		p.Message = "every backend fails its health check, so all are used (" + f.Owner.String() + ")"
+		p.Message = "every backend fails its health check, so all are used (" + f.Owner.Words() + ")"
 	default:
 		return p, false
 	}
