@@ -34,8 +34,8 @@ const (
 	// crdConcurrency bounds how many definitions are installed at once.
 	crdConcurrency   = 8
 	establishedCheck = 100 * time.Millisecond
-	// establishedPatience is how long a definition may be late before it is touched; it doubles.
-	establishedPatience = 2 * time.Second
+	// establishedPatience is how long a definition may be late before that is said, and it is touched; it doubles.
+	establishedPatience = 3 * time.Second
 	// touchedKey is on a definition only while it is late.
 	touchedKey = "fairlead.dev/touched"
 	channelKey = "gateway.networking.k8s.io/channel"
@@ -335,10 +335,13 @@ func (i installer) established(ctx context.Context, client dynamic.ResourceInter
 		case <-ctx.Done():
 			return fmt.Errorf("it is not %s yet: %w", strings.Join(missing, " and "), ctx.Err())
 		case <-late.C:
-			i.log.Info("waiting for the API to serve a definition; it is asked again", "name", ours.GetName(), "not_yet", strings.Join(missing, " and "), "again_in", 2*wait)
-			touches++
-			if _, err := i.apply(ctx, client, touched(ours, touches)); err != nil {
-				return err
+			i.log.Info("waiting for the API to serve a definition", "name", ours.GetName(), "not_yet", strings.Join(missing, " and "))
+			// What waits for its names is under way: a change would only be in the way of that.
+			if slices.Equal(missing, []string{string(apiextensionsv1.Established)}) {
+				touches++
+				if _, err := i.apply(ctx, client, touched(ours, touches)); err != nil {
+					return err
+				}
 			}
 			wait *= 2
 			late.Reset(wait)
