@@ -53,8 +53,10 @@ type agentFlags struct {
 
 	planes    []string
 	tokenFile string
-	account   agent.Account
-	sysctls   string // where the kernel's network settings are changed
+	// bringToken makes the token of that file; nil where somebody else did.
+	bringToken func(context.Context) error
+	account    agent.Account
+	sysctls    string // where the kernel's network settings are changed
 }
 
 // add adds the flags. prefix tells them apart where a plane has flags of its own.
@@ -271,6 +273,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		Name:        name,
 		Planes:      f.planes,
 		TokenFile:   f.tokenFile,
+		BringToken:  f.bringToken,
 		Account:     account,
 		DataDir:     f.dataDir,
 		RunDir:      f.runDir,

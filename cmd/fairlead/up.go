@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -93,39 +92,50 @@ func awaitPlane(ctx context.Context, agentDir string, ready func(context.Context
 	return nil
 }
 
-// runOwnAgent runs an agent beside the plane. It joins like every other one, with a
-// token that exists only for it.
+// runOwnAgent runs an agent beside the plane. It joins like every other one, with a token
+// that is made when the agent asks for it: one that has joined before needs none. There is
+// one at most, and soon after the start: a Machine that is deleted later stays out.
 func runOwnAgent(ctx context.Context, a *agentFlags, api embedded.API, log *slog.Logger) error {
 	name, err := a.machineName()
 	if err != nil {
 		return err
 	}
-	tokenErr := handToken(ctx, a, api, name)
-	if tokenErr != nil {
-		// One that has joined before needs none, and serves what it remembers.
-		log.Warn("there is no token for this machine's agent", "error", tokenErr)
+	a.tokenFile = filepath.Join(a.runDir, "token")
+	a.bringToken = onceBefore(time.Now().Add(ownTokenTTL), func(ctx context.Context) error { return handToken(ctx, a.tokenFile, api, name) })
+	// Also where a second Ctrl-C ends this process at once.
+	defer context.AfterFunc(ctx, func() { _ = os.Remove(a.tokenFile) })() // mostly there is none
+	defer os.Remove(a.tokenFile)
+	return runAgent(ctx, a, log)
+}
+
+// ownTokenTTL is how long the token of the plane's own agent can be used.
+const ownTokenTTL = 10 * time.Minute
+
+// onceBefore is f until that succeeds or the time is over, and then nothing.
+func onceBefore(end time.Time, f func(context.Context) error) func(context.Context) error {
+	done := false
+	return func(ctx context.Context) error {
+		if done || time.Now().After(end) {
+			return nil
+		}
+		err := f(ctx)
+		done = err == nil
+		return err
 	}
-	defer os.Remove(filepath.Join(a.runDir, "token"))
-	if err := runAgent(ctx, a, log); err != nil {
-		return errors.Join(tokenErr, err)
-	}
-	return nil
 }
 
 // handToken makes a token for the agent of that name and hands it over in a file.
-func handToken(ctx context.Context, a *agentFlags, api embedded.API, name string) error {
+func handToken(ctx context.Context, path string, api embedded.API, name string) error {
 	client, err := kube.NewClient(api.RESTConfig())
 	if err != nil {
 		return err
 	}
-	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, TTL: 10 * time.Minute, Now: time.Now()})
+	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, TTL: ownTokenTTL, Now: time.Now()})
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(a.runDir, "token")
 	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
 		return fmt.Errorf("hand the agent its token: %w", err)
 	}
-	a.tokenFile = path
 	return nil
 }

@@ -78,14 +78,16 @@ const (
 	pollEvery = 50 * time.Millisecond
 )
 
-// Config of an Agent. All but TokenFile and Registerer is required.
+// Config of an Agent. All but TokenFile and Registerer is required, unless it says otherwise.
 type Config struct {
 	Name      string   // of the machine
 	Planes    []string // host:port of the planes' agent endpoints
 	TokenFile string   // read only when there is no valid identity
-	Account   *Account // the same, instead of a token: this agent runs in a pod
-	DataDir   string   // identity and remembered state
-	RunDir    string   // sockets and secrets; should be a tmpfs
+	// BringToken puts a token into TokenFile, before it is read; optional.
+	BringToken func(context.Context) error
+	Account    *Account // the same, instead of a token: this agent runs in a pod
+	DataDir    string   // identity and remembered state
+	RunDir     string   // sockets and secrets; should be a tmpfs
 	// Addresses are those by which other machines reach this one. With an error, it returns
 	// those that were known last.
 	Addresses func() ([]netip.Addr, error)
@@ -374,7 +376,7 @@ func (a *Agent) trust() {
 // follow gets an identity and keeps connected to a plane.
 func (a *Agent) follow(ctx context.Context) error {
 	c := a.config
-	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, tries: newTries(c.Log)}
+	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Bring: c.BringToken, tries: newTries(c.Log)}
 	a.upstream.tries = joiner.tries
 	a.upstream.rejoin = joiner.rejoin(a.upstream.path, c.Planes, c.TokenFile, c.Name)
 	said, join := "", sync.OnceFunc(func() { close(a.member) })

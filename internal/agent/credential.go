@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/tls"
@@ -148,18 +149,32 @@ func trusting(c credential, now func() time.Time) *tls.Config {
 
 // present reads the credential that there is now: the account's, or the token of the
 // file. errNoCredential says that this machine was given neither.
-func (j Joiner) present(tokenFile string) (credential, error) {
+func (j Joiner) present(ctx context.Context, tokenFile string) (credential, error) {
 	if j.Account != nil {
 		return j.Account.read()
 	}
 	if tokenFile == "" {
 		return nil, errNoCredential
 	}
+	if err := j.bring(ctx); err != nil {
+		return nil, err
+	}
 	text, err := os.ReadFile(tokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("read token: %w", err)
 	}
 	return parseToken(string(text))
+}
+
+// bring has the token put where it is read.
+func (j Joiner) bring(ctx context.Context) error {
+	if j.Bring == nil {
+		return nil
+	}
+	if err := j.Bring(ctx); err != nil {
+		return fmt.Errorf("get a token: %w", err)
+	}
+	return nil
 }
 
 var errNoCredential = errors.New("no token was given")

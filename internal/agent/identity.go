@@ -211,7 +211,9 @@ type Joiner struct {
 	Timeout time.Duration
 	// Account is used instead of a token, when it is not nil.
 	Account *Account
-	tries   *tries // nil: nothing is said of how it goes
+	// Bring puts a token into the file, before that is read; nil: it is somebody else's job.
+	Bring func(context.Context) error
+	tries *tries // nil: nothing is said of how it goes
 }
 
 // join shows a credential to the first plane that takes it. name is what the machine
@@ -355,6 +357,9 @@ func (j Joiner) rejoin(path string, planes []string, tokenFile, name string) fun
 		if tokenFile == "" {
 			return nil, nil
 		}
+		if err := j.bring(ctx); err != nil {
+			return nil, err
+		}
 		token, err := os.ReadFile(tokenFile)
 		if err != nil || bytes.Equal(token, tried) {
 			return nil, nil // a file that is away is one that was used
@@ -393,7 +398,7 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, toke
 	if id != nil {
 		lacks = id.expired(j.Now())
 	}
-	by, err := j.present(tokenFile)
+	by, err := j.present(ctx, tokenFile)
 	switch {
 	case errors.Is(err, errNoCredential):
 		return id, lacks

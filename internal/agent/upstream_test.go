@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,6 +297,43 @@ func TestFirstStartWithoutAWayToJoin(t *testing.T) {
 	eventually(t, "it is said", func() bool { return strings.Contains(a.Status().Trouble, joinAgain) })
 	if err := a.Readyz(t.Context()); err != nil {
 		t.Errorf("it does not serve what it remembers: %v", err)
+	}
+}
+
+// TestAsksForATokenWhenItNeedsOne: a machine with an identity that its plane takes has none made.
+func TestAsksForATokenWhenItNeedsOne(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	var asked atomic.Int32
+	file := m.config.TokenFile
+	m.config.TokenFile = filepath.Join(t.TempDir(), "token")
+	m.config.BringToken = func(context.Context) error {
+		asked.Add(1)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		return record.WriteFile(m.config.TokenFile, text)
+	}
+	_, stop := m.start()
+	p.call()
+	if n := asked.Load(); n != 1 {
+		t.Errorf("it asked %d times to join", n)
+	}
+	stop()
+	asked.Store(0)
+	m.start()
+	c, _ := p.call()
+	if n := asked.Load(); n != 0 {
+		t.Errorf("with an identity it asked %d times", n)
+	}
+	file = p.token("second", "edge-1")
+	p.with(func() { p.deleted = true })
+	c.end <- nil
+	p.call()
+	if asked.Load() == 0 {
+		t.Error("it joined again without asking")
 	}
 }
 
