@@ -117,6 +117,7 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 			if err := forgetStart(); err != nil {
 				log.Debug("the start's memory is kept", "error", err)
 			}
+			defer lastWord(c.Context(), c.ErrOrStderr(), flags.left(), endBy)()
 			return runAgent(c.Context(), flags, log)
 		},
 	}
@@ -195,6 +196,14 @@ func (f *agentFlags) findEnvoy() error {
 		return nil
 	}
 	return proxy.Look(f.envoy, f.runDir)
+}
+
+// left is what an agent that is ended at once leaves, in words.
+func (f *agentFlags) left() string {
+	if f.role == roleBackend {
+		return "the kernel's programs stay as they are"
+	}
+	return "Envoy runs on if it has not ended yet, and VIPs and the kernel's programs stay as they are"
 }
 
 // makeDir makes a directory that a flag names, and sees that it can be written to.

@@ -28,7 +28,8 @@ func newUp(logs *logFlags) *cobra.Command {
 		Long: `Run everything on this machine, in this process and an Envoy: the Kubernetes API, the
 plane and an agent. Other machines can join it like any plane's.
 
-Ctrl-C drains Envoy and ends everything; the data stays for the next time. When the
+Ctrl-C drains Envoy and ends everything; the data stays for the next time. A second
+one ends this process at once and leaves Envoy and the VIPs to the next start. When the
 API or the plane fails, this process ends, and Envoy serves on until the next start.`,
 		Example: `  fairlead up
   export KUBECONFIG=` + filepath.Join(defaultPlaneDir, defaultKubeconfigName) + `
@@ -57,6 +58,7 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 				return err
 			}
 			own.Close()
+			defer lastWord(c.Context(), c.ErrOrStderr(), agentOptions.left(), endBy)()
 			return runPlane(c.Context(), planeOptions, log, &companion{
 				await: func(ctx context.Context, ready func(context.Context) error) error {
 					return awaitPlane(ctx, agentOptions.dataDir, ready)

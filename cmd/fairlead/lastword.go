@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// lastWord says what is left when a second signal ends the process at once, and has end do
+// that. ctx is done at the first one. The function that it returns takes it back.
+func lastWord(ctx context.Context, w io.Writer, left string, end func(os.Signal)) func() {
+	second := make(chan os.Signal, 1)
+	over := make(chan struct{})
+	forget := context.AfterFunc(ctx, func() {
+		signal.Notify(second, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(second)
+		select {
+		case s := <-second:
+			fmt.Fprintf(w, "fairlead: ended at once: %s; the next start takes over what is there\n", left)
+			end(s)
+		case <-over:
+		}
+	})
+	return func() {
+		forget()
+		close(over)
+	}
+}
+
+// endBy ends this process as the signal does that nobody handles.
+func endBy(s os.Signal) {
+	signal.Reset(s)
+	if number, ok := s.(syscall.Signal); ok {
+		_ = syscall.Kill(os.Getpid(), number) // our own process takes it
+	}
+}

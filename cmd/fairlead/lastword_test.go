@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A second Ctrl-C says what it leaves; the first one, and an orderly end, say nothing.
+func TestLastWord(t *testing.T) {
+	caught := make(chan os.Signal, 1) // or the test itself would be ended
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
+	ctx, first := context.WithCancel(t.Context())
+	ended := make(chan os.Signal)
+	var out strings.Builder
+	over := lastWord(ctx, &out, "Envoy runs on", func(s os.Signal) { ended <- s })
+	defer over()
+	interrupt := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		<-caught
+	}
+	interrupt()
+	first()
+	again := time.NewTicker(50 * time.Millisecond) // it listens a moment after the first
+	defer again.Stop()
+	for {
+		select {
+		case s := <-ended:
+			if want := "fairlead: ended at once: Envoy runs on; the next start takes over what is there\n"; s != os.Interrupt || out.String() != want {
+				t.Errorf("ended by %v, saying %q", s, out.String())
+			}
+			return
+		case <-again.C:
+			interrupt()
+		}
+	}
+}
+
+// An orderly end says nothing and waits for nothing.
+func TestNoLastWord(t *testing.T) {
+	ctx, first := context.WithCancel(t.Context())
+	var out strings.Builder
+	lastWord(ctx, &out, "", func(os.Signal) { t.Error("it was ended") })()
+	first()
+	over := lastWord(ctx, &out, "", func(os.Signal) { t.Error("it was ended") })
+	over()
+	if out.Len() > 0 {
+		t.Errorf("it says %q", out.String())
+	}
+}
