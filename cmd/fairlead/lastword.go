@@ -33,7 +33,8 @@ func lastWord(ctx context.Context, w io.Writer, left string, end func(os.Signal)
 // endBy ends this process as the signal does that nobody handles.
 func endBy(s os.Signal) {
 	signal.Reset(s)
-	if number, ok := s.(syscall.Signal); ok {
-		_ = syscall.Kill(os.Getpid(), number) // our own process takes it
-	}
+	number, _ := s.(syscall.Signal)
+	_ = syscall.Kill(os.Getpid(), number) // our own process takes it
+	// Who started it had the signal ignored, as a shell does for what runs in its background.
+	os.Exit(128 + int(number))
 }
