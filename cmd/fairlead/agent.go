@@ -109,7 +109,7 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 			if err := flags.makeDirs(); err != nil {
 				return err
 			}
-			if err := flags.findEnvoy(); err != nil {
+			if err := flags.findEnvoy(log); err != nil {
 				return err
 			}
 			// gRPC logs with klog in a binary that holds the API server.
@@ -190,12 +190,18 @@ func (f *agentFlags) makeDirs() error {
 }
 
 // findEnvoy says why there would be no proxy on an edge. One that runs is adopted, whatever
-// has become of its binary.
-func (f *agentFlags) findEnvoy() error {
+// has become of its binary. An agent that has run before goes on without one: what it
+// remembers may be balanced without a proxy.
+func (f *agentFlags) findEnvoy(log *slog.Logger) error {
 	if f.role != roleEdge {
 		return nil
 	}
-	return proxy.Look(f.envoy, f.runDir)
+	err := proxy.Look(f.envoy, f.runDir)
+	if err != nil && ranBefore(f.dataDir) {
+		log.Error("this machine goes on without a proxy", "error", err)
+		return nil
+	}
+	return err
 }
 
 // left is what an agent that is ended at once leaves, in words.

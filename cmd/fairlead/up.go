@@ -50,7 +50,7 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 				return err
 			}
 			// Found out now: the agent starts long after the API.
-			if err := agentOptions.findEnvoy(); err != nil {
+			if err := agentOptions.findEnvoy(log); err != nil {
 				return err
 			}
 			own, err := listenConsole(agentOptions.consoleAddress, "agent", agentOptions.prefix, slog.New(slog.DiscardHandler))
@@ -75,11 +75,17 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 	return c
 }
 
+// ranBefore says that an agent has run with that directory.
+func ranBefore(agentDir string) bool {
+	entries, err := os.ReadDir(agentDir)
+	return err == nil && len(entries) > 0
+}
+
 // awaitPlane waits until the plane serves agents, if the agent has nothing to serve
 // before: it would only report that no plane takes it. One that has run here goes on
 // at once from what it remembers.
 func awaitPlane(ctx context.Context, agentDir string, ready func(context.Context) error) error {
-	if entries, err := os.ReadDir(agentDir); err == nil && len(entries) > 0 {
+	if ranBefore(agentDir) {
 		return nil
 	}
 	look := time.NewTicker(50 * time.Millisecond)

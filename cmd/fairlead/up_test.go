@@ -105,6 +105,15 @@ func TestRunDirectoryThatCannotBeMade(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "plane")); err == nil {
 		t.Error("the API was started")
 	}
+	// What an agent has balanced before does not depend on a proxy.
+	if err := os.MkdirAll(filepath.Join("before", "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	f := &agentFlags{role: roleEdge, envoy: "/nope", runDir: "run", dataDir: "before"}
+	if err := f.findEnvoy(slog.New(slog.NewTextHandler(&said, nil))); err != nil || !strings.Contains(said.String(), "envoy is not there") {
+		t.Errorf("an agent that has run before: %v, and it says %q", err, said.String())
+	}
 }
 
 // What cannot be Envoy is said at once, and not when an API has been started for nothing.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -56,6 +57,7 @@ func TestHeldLogSpeaksOnlyWhenTheStartFails(t *testing.T) {
 			h.pass()
 		}
 		log.Error("later")
+		log.Error("given up", "err", fmt.Errorf("read the body: %w", context.Canceled))
 		h.drop()
 		log.Error("stopping")
 		got := out.String()
@@ -65,7 +67,7 @@ func TestHeldLogSpeaksOnlyWhenTheStartFails(t *testing.T) {
 		if failed && !strings.Contains(got, "from=klog g.k=v") {
 			t.Errorf("attributes are lost: %s", got)
 		}
-		for _, never := range []string{"before", "chatter", "stopping"} {
+		for _, never := range []string{"before", "chatter", "stopping", "given up"} {
 			if strings.Contains(got, never) {
 				t.Errorf("log has %q:\n%s", never, got)
 			}

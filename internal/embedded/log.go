@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"go.uber.org/zap"
@@ -130,11 +131,20 @@ var ofClients = map[string]bool{
 	"[SHOULD NOT HAPPEN] failed to update managedFields": true,
 }
 
+// cancelled says that an error is that somebody gave up, a client or we at the end: no fault.
+func cancelled(r slog.Record) (is bool) {
+	r.Attrs(func(a slog.Attr) bool {
+		is = a.Key == "err" && strings.HasSuffix(a.Value.String(), context.Canceled.Error())
+		return !is
+	})
+	return is
+}
+
 func (k kubeHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
 
 func (k kubeHandler) Handle(ctx context.Context, r slog.Record) error {
 	ctx = context.WithoutCancel(ctx)
-	if ofClients[r.Message] {
+	if ofClients[r.Message] || cancelled(r) {
 		r.Level = slog.LevelDebug
 	}
 	k.log.handle(func(next slog.Handler) {
