@@ -78,7 +78,7 @@ type Source struct {
 
 // String is "HTTPRoute team/app spec.rules[0] (routes.yaml:12)".
 func (s Source) String() string {
-	text := s.Object.Words()
+	text := s.Words()
 	if s.Field != "" {
 		text += " " + s.Field
 	}
