@@ -192,6 +192,25 @@ static __always_inline bool lasts(struct __sk_buff *skb, struct tunnel_work *w, 
 	return has == HAS_FLOW || (has == HAS_NONE && !closing && !(l->flags & BACKEND_PROXY));
 }
 
+/* Whose turn it is. */
+static __always_inline __u64 on_turn(const struct tunnel *t)
+{
+	if (t->at == 1)
+		return t->ids[1];
+	return t->at == 2 ? t->ids[2] : t->ids[0];
+}
+
+/* Does a socket of the backend whose turn it is have the flow? Then it is here, whatever was
+ * noted of one with the same addresses: a machine that has a VIP alone runs no programs, and
+ * notes nothing of what begins. */
+static __always_inline bool is_here(struct __sk_buff *skb, struct tunnel_work *w)
+{
+	if (w->flow.protocol != IPPROTO_TCP)
+		return false;
+	struct local *l = find_local(w, on_turn(&w->tunnel));
+	return l && claims(skb, w, l) == HAS_FLOW;
+}
+
 /* The flow is at another machine: this one was asked when it began and passed it on. That
  * machine is asked next. Where it is asked anyway this is not needed: what was passed on may
  * have been another flow with the same addresses. Being told so is believed twice, so that it
@@ -236,11 +255,7 @@ static __always_inline struct hop *search(struct tunnel_work *w)
 {
 	struct tunnel *t = &w->tunnel;
 	bool around = t->flags & HOP_AROUND;
-	__u64 own = t->ids[0];
-	if (t->at == 1)
-		own = t->ids[1];
-	else if (t->at == 2)
-		own = t->ids[2];
+	__u64 own = on_turn(t);
 	if (t->room < HOPS || t->searched >= CIRCLE ||
 	    (around && t->at != 1)) /* an older program does not know how to */
 		return NULL;
@@ -287,7 +302,7 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 			return take(skb, w, id, true);
 		if (l && !first)
 			late = id;
-		struct hop *h = l || first ? NULL : moved(w, id);
+		struct hop *h = l || first || is_here(skb, w) ? NULL : moved(w, id);
 		if (h)
 			return pass_on(skb, w, h);
 	}

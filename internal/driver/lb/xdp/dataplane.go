@@ -336,7 +336,16 @@ func (d *DataPlane) attach(balanced, taken bool) error {
 		errs = append(errs, err)
 	}
 	d.attached.failed = map[int]error{}
-	for h, list := range map[hook][]device{hookXDP: at[0], hookIngress: at[1], hookEgress: at[1]} {
+	// XDP last, and first when it goes: it puts packets for this machine into tunnels, too.
+	order := []hook{hookIngress, hookEgress, hookXDP}
+	if !balanced {
+		slices.Reverse(order)
+	}
+	for _, h := range order {
+		list := at[1]
+		if h == hookXDP {
+			list = at[0]
+		}
 		for index, err := range d.attached.set(h, list) {
 			errs = append(errs, err)
 			d.attached.failed[index] = err

@@ -139,6 +139,32 @@ func TestTunnelAsksSockets(t *testing.T) {
 	})
 }
 
+// A machine that has a VIP alone runs no programs, and notes nothing of the connections that
+// begin. What was noted before of one from the same client's port, that it went to another
+// machine, leads none of them away that a socket here has.
+func TestTunnelFindsWhatBeganUnnoticed(t *testing.T) {
+	everyFamilyOut(t, func(t *testing.T, k *programRig, in family) {
+		s := openSegment(t)
+		backend := netip.AddrPortFrom(in.backend, backendPort)
+		l, err := net.Listen("tcp", backend.String())
+		must(t, err)
+		defer func() { _ = l.Close() }()
+		out := families[0]
+		k.passes(out, asked(idFrozen, idPeer), tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, ""), out.peer)
+		number := s.handshake(in.clientAddr(), backend)
+		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
+		must(t, err)
+		c, err := l.Accept()
+		must(t, err)
+		defer func() { _ = c.Close() }()
+		segment := ackOf(t, in.clientAddr(), in.vipAddr(), number)
+		k.takes(in, out, hopping{at: 1, count: 3, ids: []uint64{idPeer, idHere, idThird}}, segment, backend)
+		if o, ok := get[bpfFlowKey, bpfOwned](k, k.Owned, flowKeyOf(in, 0)); !ok || o.Id != idHere {
+			t.Errorf("owned has %+v %v", o, ok)
+		}
+	})
+}
+
 // A server that ends connections leaves their ports to the client, whose next connection
 // may begin at another machine: neither the socket that waits nor the map may keep it here.
 func TestTunnelLetsGoOfPortsThatAreUsedAgain(t *testing.T) {
