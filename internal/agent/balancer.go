@@ -249,8 +249,8 @@ func (b *balancer) apply() (again time.Duration) {
 		now := b.now()
 		answers := b.inquire(now)
 		b.mu.Lock()
-		left, whole := b.join(now, answers)
-		if again = left; !whole && !b.began {
+		var whole bool
+		if again, whole = b.join(now, answers); !whole && !b.began {
 			b.mu.Unlock()
 			return again // a data plane takes out of the kernel what it is not told of
 		}

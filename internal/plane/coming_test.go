@@ -105,9 +105,9 @@ func TestMachineThatComesWaitsForKernels(t *testing.T) {
 	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=100/100 ready")
 }
 
-// TestMachineThatComesWaitsForTunnels has the machine that has a VIP alone, and needs no tunnel
-// until another one comes, take packets out of it from then on: the one that comes announces the
-// VIP once its own kernel knows that. Until then it would pass nothing on, and reset connections.
+// TestMachineThatComesWaitsForTunnels has the machine that has a VIP say in one report that it
+// follows and that it takes packets out of tunnels now: the one that comes announces the VIP once
+// its own kernel knows that. Until then it would pass nothing on, and reset connections.
 func TestMachineThatComesWaitsForTunnels(t *testing.T) {
 	r := newRig(t)
 	r.world()

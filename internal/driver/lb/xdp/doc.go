@@ -5,9 +5,8 @@
 //
 // Maps, links and programs are pinned below Config.Dir. What is pinned works on without a process.
 // The next agent adopts the maps with what is in them, takes programs of its build as they are
-// and swaps others in place, so
-// that a restart or an upgrade loses no packet and no flow. Pins of another layout of the
-// maps are not touched.
+// and swaps others in place, so that a restart or an upgrade loses no packet and no flow. Pins
+// of another layout of the maps are not touched.
 //
 // Writes are ordered so that no packet meets half a change: what is pointed to is written
 // before what points to it, and goes after it. Rows of lookup tables are single words in
