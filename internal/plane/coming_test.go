@@ -59,27 +59,36 @@ func (p *running) awaitCarried(name string) {
 	})
 }
 
-// TestMachineThatComesWaitsForKernels has a machine that comes to a VIP announce it once the
-// kernels of those that have it already know the machine, and get new flows once its own does.
-func TestMachineThatComesWaitsForKernels(t *testing.T) {
-	r := newRig(t)
+// edgeComes has edge-2 come to the VIP of edge-1, which has this end for tunnels and whose kernel
+// stays as it is. early says whether edge-2 was free to announce the VIP so far.
+func edgeComes(t *testing.T, tunnel *agentv1.Tunnel) (r *rig, p *running, one, two *fakeAgent, early func() bool) {
+	t.Helper()
+	r = newRig(t)
 	r.world()
 	r.create(pool())
-	p := r.plane("one", func(c *Config) { c.TTL = time.Minute }).awaitReady()
+	p = r.plane("one", func(c *Config) { c.TTL = time.Minute }).awaitReady()
 	address := p.AgentAddress().String()
-	one := r.joined(p, "edge-1")
+	one = r.joined(p, "edge-1")
+	one.tunnel = tunnel
 	one.connect(address)
 	one.awaitAwaited() // nobody is there
 	one.awaitBackends(edge4, "edge-1=100/100 ready")
 	p.awaitCarried("edge-1")
 
 	one.with(func() { one.lags = true })
-	two := r.joined(p, "edge-2")
-	early := two.free()
+	two = r.joined(p, "edge-2")
+	early = two.free()
 	two.connect(address)
 	one.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
 	p.awaitCarried("edge-2")
 	two.awaitAwaited("edge-1")
+	return r, p, one, two, early
+}
+
+// TestMachineThatComesWaitsForKernels has a machine that comes to a VIP announce it once the
+// kernels of those that have it already know the machine, and get new flows once its own does.
+func TestMachineThatComesWaitsForKernels(t *testing.T) {
+	r, p, one, two, early := edgeComes(t, &agentv1.Tunnel{Mtu: 1500})
 	if early() {
 		t.Error("it was free to announce the VIP before the other kernel knew it")
 	}
@@ -90,7 +99,7 @@ func TestMachineThatComesWaitsForKernels(t *testing.T) {
 	three := r.joined(p, "edge-3")
 	early = three.free()
 	three.with(func() { three.lags = true })
-	three.connect(address)
+	three.connect(p.AgentAddress().String())
 	for _, a := range []*fakeAgent{one, two, three} {
 		a.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready, edge-3=0/0 unready")
 	}
@@ -109,24 +118,7 @@ func TestMachineThatComesWaitsForKernels(t *testing.T) {
 // follows and that it takes packets out of tunnels now: the one that comes announces the VIP once
 // its own kernel knows that. Until then it would pass nothing on, and reset connections.
 func TestMachineThatComesWaitsForTunnels(t *testing.T) {
-	r := newRig(t)
-	r.world()
-	r.create(pool())
-	p := r.plane("one", func(c *Config) { c.TTL = time.Minute }).awaitReady()
-	address := p.AgentAddress().String()
-	one := r.joined(p, "edge-1")
-	one.tunnel = nil
-	one.connect(address)
-	one.awaitBackends(edge4, "edge-1=100/100 ready")
-	p.awaitCarried("edge-1")
-
-	one.with(func() { one.lags = true })
-	two := r.joined(p, "edge-2")
-	early := two.free()
-	two.connect(address)
-	two.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
-	p.awaitCarried("edge-2")
-	two.awaitAwaited("edge-1")
+	_, _, one, two, early := edgeComes(t, nil)
 	two.with(func() { two.lags = true })
 	one.with(func() { one.lags, one.tunnel = false, &agentv1.Tunnel{Mtu: 1500} })
 	two.awaitNodes("edge-1*", "edge-2*")

@@ -73,6 +73,28 @@ func (s segment) handshake(from, to netip.AddrPort) uint32 {
 	return 0
 }
 
+// complete ends a handshake in which the machine answered with a number, and returns the connection.
+func (s segment) complete(l net.Listener, from netip.AddrPort, number uint32) net.Conn {
+	s.t.Helper()
+	to, err := netip.ParseAddrPort(l.Addr().String())
+	must(s.t, err)
+	_, err = unix.Write(s.fd, framed(ackOf(s.t, from, to, number)))
+	must(s.t, err)
+	c, err := l.Accept()
+	must(s.t, err)
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// serverAt listens at a backend's address.
+func serverAt(t *testing.T, at netip.AddrPort) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", at.String())
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 // ackOf is the segment that completes a handshake, or would if number were right.
 func ackOf(t *testing.T, from, to netip.AddrPort, number uint32) []byte {
 	t.Helper()
@@ -101,9 +123,7 @@ func TestTunnelAsksSockets(t *testing.T) {
 	everyFamilyOut(t, func(t *testing.T, k *programRig, in family) {
 		s := openSegment(t)
 		backend := netip.AddrPortFrom(in.backend, backendPort)
-		l, err := net.Listen("tcp", backend.String())
-		must(t, err)
-		defer func() { _ = l.Close() }()
+		l := serverAt(t, backend)
 		out := families[0]
 		h := asked(idHere, idPeer)
 		forget := func() {
@@ -116,10 +136,7 @@ func TestTunnelAsksSockets(t *testing.T) {
 		number := s.handshake(in.clientAddr(), backend)
 		k.takes(in, out, h, segment(), backend) // half open
 		forget()
-		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
-		must(t, err)
-		c, err := l.Accept()
-		must(t, err)
+		c := s.complete(l, in.clientAddr(), number)
 		fits := ackOf(t, in.clientAddr(), in.vipAddr(), number)
 		k.takes(in, out, h, fits, backend) // established
 		forget()
@@ -146,17 +163,11 @@ func TestTunnelFindsWhatBeganUnnoticed(t *testing.T) {
 	everyFamilyOut(t, func(t *testing.T, k *programRig, in family) {
 		s := openSegment(t)
 		backend := netip.AddrPortFrom(in.backend, backendPort)
-		l, err := net.Listen("tcp", backend.String())
-		must(t, err)
-		defer func() { _ = l.Close() }()
+		l := serverAt(t, backend)
 		out := families[0]
 		k.passes(out, asked(idFrozen, idPeer), tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, ""), out.peer)
 		number := s.handshake(in.clientAddr(), backend)
-		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
-		must(t, err)
-		c, err := l.Accept()
-		must(t, err)
-		defer func() { _ = c.Close() }()
+		s.complete(l, in.clientAddr(), number)
 		segment := ackOf(t, in.clientAddr(), in.vipAddr(), number)
 		k.takes(in, out, hopping{at: 1, count: 3, ids: []uint64{idPeer, idHere, idThird}}, segment, backend)
 		if o, ok := get[bpfFlowKey, bpfOwned](k, k.Owned, flowKeyOf(in, 0)); !ok || o.Id != idHere {
@@ -171,22 +182,17 @@ func TestTunnelLetsGoOfPortsThatAreUsedAgain(t *testing.T) {
 	everyFamilyOut(t, func(t *testing.T, k *programRig, in family) {
 		s := openSegment(t)
 		backend := netip.AddrPortFrom(in.backend, backendPort)
-		l, err := net.Listen("tcp", backend.String())
-		must(t, err)
-		defer func() { _ = l.Close() }()
+		l := serverAt(t, backend)
 		out := families[0]
 		k.takes(in, out, asked(idHere, idPeer), tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, ""), backend)
 		number := s.handshake(in.clientAddr(), backend)
 		segment := func(flags string) []byte { return answerTo(t, in.clientAddr(), in.vipAddr(), number, flags == "FA") }
-		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
-		must(t, err)
-		c, err := l.Accept()
-		must(t, err)
+		c := s.complete(l, in.clientAddr(), number)
 		k.takes(in, out, asked(idHere, idPeer), segment("A"), backend)
 		must(t, c.Close())
 		k.takes(in, out, asked(idHere, idPeer), segment("FA"), backend) // and is closing from now on
 		k.takes(in, out, asked(idHere, idPeer), segment("A"), backend)  // the server has not heard
-		_, err = unix.Write(s.fd, framed(answerTo(t, in.clientAddr(), backend, number+1, true)))
+		_, err := unix.Write(s.fd, framed(answerTo(t, in.clientAddr(), backend, number+1, true)))
 		must(t, err)
 		for deadline := time.Now().Add(30 * time.Second); !waits(t, in.clientAddr()); {
 			if time.Now().After(deadline) {
@@ -239,15 +245,9 @@ func TestTunnelLetsGoOfFlowsThatWereGivenUp(t *testing.T) {
 		silent()
 		k.takes(in, out, h, fits(78), backend) // no socket is seen: it may be a container's
 
-		l, err := net.Listen("tcp", backend.String())
-		must(t, err)
-		defer func() { _ = l.Close() }()
+		l := serverAt(t, backend)
 		number := s.handshake(in.clientAddr(), backend)
-		_, err = unix.Write(s.fd, framed(ackOf(t, in.clientAddr(), backend, number)))
-		must(t, err)
-		c, err := l.Accept()
-		must(t, err)
-		defer func() { _ = c.Close() }()
+		s.complete(l, in.clientAddr(), number)
 		later(1000)
 		k.takes(in, out, h, fits(number+1<<30), backend) // just heard of: not asked again
 		silent()
