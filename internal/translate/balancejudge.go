@@ -172,21 +172,12 @@ func (r reader) judgeBalancing(policy snapshot.Name, target policyAnchor) (probl
 // needsIPVS notes what settings without a data plane ask of machines: those that no other data
 // plane can carry out leave nothing but IPVS.
 func (s balanceSettings) needsIPVS() string {
-	var fields []string
-	switch s.scheduler {
-	case "":
-	case string(v1alpha1.SchedulerMH):
-		if s.maxFlows == 0 {
-			return "; spec.scheduler: mh only counts where a machine balances with IPVS; XDP and nftables hash, too"
-		}
-	default:
-		fields = append(fields, "spec.scheduler "+s.scheduler)
-	}
-	if s.maxFlows > 0 {
-		fields = append(fields, "spec.maxFlowsPerBackend")
-	}
+	fields := s.ofIPVS()
 	switch len(fields) {
 	case 0:
+		if s.scheduler == string(v1alpha1.SchedulerMH) {
+			return "; spec.scheduler: mh only counts where a machine balances with IPVS; XDP and nftables hash, too"
+		}
 		return ""
 	case 1:
 		fields[0] += " needs"
@@ -252,7 +243,7 @@ func (r reader) remarks(s balanceSettings, u balanceUse) (list []string) {
 			say("panicThreshold", "there is no healthCheck, so that no backend is unhealthy")
 		}
 	}
-	if (s.scheduler == string(v1alpha1.SchedulerWLC) || s.scheduler == string(v1alpha1.SchedulerWRR)) && s.hash != nil {
+	if balancesByIPVS(s.scheduler) && s.hash != nil {
 		say("hash", "scheduler "+s.scheduler+" of IPVS does not hash")
 	}
 	if out := r.outcome(u.owner); out != nil && len(s.sources) > 0 {

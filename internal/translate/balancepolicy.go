@@ -68,44 +68,24 @@ func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
 		plane = ""
 	}
 	s.plane = cmp.Or(s.plane, plane)
-	if s.plane != "" && s.plane != model.DataPlaneXDP {
+	if why := s.excludes(model.DataPlaneXDP); why != "" {
 		if s.mode == "" && o.mode == model.ModeDSRGeneve {
-			skip("mode", "DSRGeneve is for dataPlane XDP, and it is "+string(s.plane))
+			skip("mode", "DSRGeneve is for dataPlane XDP, and "+why)
 			o.mode = ""
 		}
 		if s.quic == nil && o.quic != nil {
-			skip("quic", "is for dataPlane XDP, and it is "+string(s.plane))
+			skip("quic", "is for dataPlane XDP, and "+why)
 			o.quic = nil
 		}
 	}
-	if s.plane != "" && s.plane != model.DataPlaneIPVS {
+	if why := s.excludes(model.DataPlaneIPVS); why != "" {
 		if s.scheduler == "" && o.scheduler != "" {
-			skip("scheduler", "is for dataPlane IPVS, and it is "+string(s.plane))
+			skip("scheduler", "is for dataPlane IPVS, and "+why)
 			o.scheduler = ""
 		}
 		if s.maxFlows == 0 && o.maxFlows > 0 {
-			skip("maxFlowsPerBackend", "is for dataPlane IPVS, and it is "+string(s.plane))
+			skip("maxFlowsPerBackend", "is for dataPlane IPVS, and "+why)
 			o.maxFlows = 0
-		}
-	}
-	if field := s.ofXDP(); field != "" {
-		if s.scheduler == "" && balancesByIPVS(o.scheduler) {
-			skip("scheduler", "needs IPVS, and "+field+" needs XDP")
-			o.scheduler = ""
-		}
-		if s.maxFlows == 0 && o.maxFlows > 0 {
-			skip("maxFlowsPerBackend", "needs IPVS, and "+field+" needs XDP")
-			o.maxFlows = 0
-		}
-	}
-	if field := s.ofIPVS(); field != "" {
-		if s.mode == "" && o.mode == model.ModeDSRGeneve {
-			skip("mode", "DSRGeneve needs XDP, and "+field+" needs IPVS")
-			o.mode = ""
-		}
-		if s.quic == nil && o.quic != nil {
-			skip("quic", "needs XDP, and "+field+" needs IPVS")
-			o.quic = nil
 		}
 	}
 	s.mode, s.hash = cmp.Or(s.mode, o.mode), cmp.Or(s.hash, o.hash)
@@ -121,26 +101,41 @@ func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
 	return s, unfit
 }
 
-// ofXDP names a field that no other data plane carries out; "" if there is none.
-func (s balanceSettings) ofXDP() string {
-	switch {
-	case s.mode == model.ModeDSRGeneve:
-		return "spec.mode " + string(s.mode)
-	case s.quic != nil:
-		return "spec.quic"
+// excludes says why no machine balances by that data plane; "" if one may.
+func (s balanceSettings) excludes(plane model.DataPlaneKind) string {
+	if s.plane != "" && s.plane != plane {
+		return "it is " + string(s.plane)
 	}
-	return ""
+	needs, other := s.ofIPVS(), model.DataPlaneIPVS
+	if plane == model.DataPlaneIPVS {
+		needs, other = s.ofXDP(), model.DataPlaneXDP
+	}
+	if len(needs) == 0 {
+		return ""
+	}
+	return needs[0] + " needs " + string(other)
 }
 
-// ofIPVS is the same of IPVS.
-func (s balanceSettings) ofIPVS() string {
-	switch {
-	case balancesByIPVS(s.scheduler):
-		return "spec.scheduler " + s.scheduler
-	case s.maxFlows > 0:
-		return "spec.maxFlowsPerBackend"
+// ofXDP are the fields that no other data plane carries out.
+func (s balanceSettings) ofXDP() (fields []string) {
+	if s.mode == model.ModeDSRGeneve {
+		fields = append(fields, "spec.mode "+string(s.mode))
 	}
-	return ""
+	if s.quic != nil {
+		fields = append(fields, "spec.quic")
+	}
+	return fields
+}
+
+// ofIPVS are those that only IPVS does.
+func (s balanceSettings) ofIPVS() (fields []string) {
+	if balancesByIPVS(s.scheduler) {
+		fields = append(fields, "spec.scheduler "+s.scheduler)
+	}
+	if s.maxFlows > 0 {
+		fields = append(fields, "spec.maxFlowsPerBackend")
+	}
+	return fields
 }
 
 // balancesByIPVS says that a scheduler chooses as only IPVS does: mh hashes, as the others do.
@@ -263,13 +258,13 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 			s.mode = ""
 		}
 	}
-	if field := s.ofXDP(); field != "" && s.plane == "" {
+	if why := s.excludes(model.DataPlaneIPVS); why != "" && s.plane == "" {
 		if balancesByIPVS(s.scheduler) {
-			c.fail("spec.scheduler", s.scheduler+" needs IPVS, and "+field+" needs XDP: no machine balances by both")
+			c.fail("spec.scheduler", s.scheduler+" needs IPVS, and "+why+": no machine balances by both")
 			s.scheduler = ""
 		}
 		if s.maxFlows > 0 {
-			c.fail("spec.maxFlowsPerBackend", "needs IPVS, and "+field+" needs XDP: no machine balances by both")
+			c.fail("spec.maxFlowsPerBackend", "needs IPVS, and "+why+": no machine balances by both")
 			s.maxFlows = 0
 		}
 	}
