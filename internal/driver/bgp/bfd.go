@@ -34,13 +34,15 @@ type bfdKey struct {
 	conf          model.BFD
 }
 
-// boundTo is the number of the interface to which the session's sockets are bound now.
+// bound names the interface to which the session's sockets are bound; "" is none.
+func (k bfdKey) bound() string { return cmp.Or(k.local.Zone(), k.device) }
+
+// boundTo is its number now.
 func (k bfdKey) boundTo() int {
-	name := cmp.Or(k.local.Zone(), k.device)
-	if name == "" {
+	if k.bound() == "" {
 		return 0
 	}
-	index, _ := linkIndex(name)
+	index, _ := linkIndex(k.bound())
 	return index
 }
 

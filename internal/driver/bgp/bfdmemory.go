@@ -40,6 +40,7 @@ type bfdMemory struct {
 // bfdEnds tells sessions apart.
 type bfdEnds struct {
 	local, remote netip.Addr
+	device        string
 	multihop      bool
 }
 
@@ -66,7 +67,7 @@ type bfdFile struct {
 	Sessions []bfdRecord   `json:"sessions"`
 }
 
-func (r bfdRecord) ends() bfdEnds { return bfdEnds{r.Local, r.Remote, r.Multihop} }
+func (r bfdRecord) ends() bfdEnds { return bfdEnds{r.Local, r.Remote, r.Device, r.Multihop} }
 
 // sane reports whether a session can be as the record says.
 func (r bfdRecord) sane() bool {

@@ -43,7 +43,7 @@ func (r *receivers) resume() {
 }
 
 // adopt returns the session that was resumed for a peer, if it is as the peer should be watched. Another one with
-// the peer ends.
+// the peer ends; one that another VRF has at this address does not.
 func (r *receivers) adopt(key bfdKey) *bfdSession {
 	var found *bfdSession
 	r.endOrphans(false, func(b *bfdSession) bool {
@@ -51,7 +51,7 @@ func (r *receivers) adopt(key bfdKey) *bfdSession {
 			found = b
 			delete(r.orphans, b)
 		}
-		return b.key != key && b.key.remote == key.remote
+		return b.key != key && b.key.remote == key.remote && b.key.bound() == key.bound()
 	})
 	return found
 }
@@ -80,7 +80,7 @@ func (s *Speaker) dropOrphans() {
 	s.mu.Unlock()
 	s.bfd.endOrphans(false, func(b *bfdSession) bool {
 		for _, p := range peers {
-			if p.Address == b.key.remote && p.BFD != nil {
+			if p.Address == b.key.remote && p.Device == b.key.device && p.BFD != nil {
 				return false
 			}
 		}

@@ -30,19 +30,26 @@ const (
 	bfdRetry = 100 * time.Millisecond
 )
 
-// receivers are the sockets on which BFD packets come in, one for each of our addresses and ports, and whom they are for.
+// receivers are the sockets on which BFD packets come in, and whom they are for.
 type receivers struct {
 	log     *slog.Logger
 	memory  *bfdMemory
 	mu      sync.Mutex
-	all     map[netip.AddrPort]*receiver
+	all     map[bfdPlace]*receiver
 	orphans map[*bfdSession]struct{} // resumed, and of no peer so far
+}
+
+// bfdPlace tells sockets apart: VRFs may have the same addresses, and an interface that is made anew has another
+// number. Sessions over the one before end one by one.
+type bfdPlace struct {
+	at    netip.AddrPort
+	bound string // as of a bfdKey
+	index int
 }
 
 type receiver struct {
 	conn     *net.UDPConn
 	link     string // of our address, if it is link-local: nothing comes in from another one
-	index    int    // as of a bfdKey
 	multihop bool
 	sessions map[netip.Addr]*bfdSession // by the peer's address; guarded by receivers.mu
 }
@@ -50,7 +57,7 @@ type receiver struct {
 // newReceivers remembers sessions in a file; "" is none.
 func newReceivers(file string, log *slog.Logger) *receivers {
 	return &receivers{
-		log: log, all: map[netip.AddrPort]*receiver{}, orphans: map[*bfdSession]struct{}{},
+		log: log, all: map[bfdPlace]*receiver{}, orphans: map[*bfdSession]struct{}{},
 		memory: &bfdMemory{path: file, log: log, sessions: map[bfdEnds]bfdRecord{}},
 	}
 }
@@ -62,6 +69,10 @@ func (k bfdKey) port() uint16 {
 	return bfdPort
 }
 
+func (k bfdKey) place() bfdPlace {
+	return bfdPlace{at: netip.AddrPortFrom(k.local, k.port()), bound: k.bound(), index: k.index}
+}
+
 // session starts a session, or returns the one that was resumed. One that cannot be started is returned all the same,
 // and says so.
 func (r *receivers) session(key bfdKey, log *slog.Logger) *bfdSession {
@@ -71,7 +82,7 @@ func (r *receivers) session(key bfdKey, log *slog.Logger) *bfdSession {
 	b := newBFD(key, r, log)
 	if err := r.open(b); err != nil {
 		log.Warn("BFD does not watch the peer", "error", err)
-		b.openErr = fmt.Errorf("%w; end the program that has the port, or turn BFD off for this peer", err)
+		b.openErr = r.advise(key, err)
 		close(b.done)
 		return b
 	}
@@ -80,13 +91,10 @@ func (r *receivers) session(key bfdKey, log *slog.Logger) *bfdSession {
 }
 
 func (r *receivers) open(b *bfdSession) (err error) {
-	at := netip.AddrPortFrom(b.key.local, b.key.port())
+	place := b.key.place()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := r.all[at]
-	if in != nil && in.index != b.key.index && in.index != 0 && b.key.index != 0 {
-		in = nil // of an interface that was there before; its sessions end one by one
-	}
+	in := r.all[place]
 	if in != nil && in.sessions[b.key.remote] != nil {
 		return fmt.Errorf("another peer with the address %s is watched already", b.key.remote)
 	}
@@ -99,17 +107,31 @@ func (r *receivers) open(b *bfdSession) (err error) {
 			_ = b.conn.Close()
 			return err
 		}
-		r.all[at] = in
+		r.all[place] = in
 		go r.receive(in)
 	}
 	in.sessions[b.key.remote], b.on = b, in
 	return nil
 }
 
+// advise adds what to do where a socket could not be had.
+func (r *receivers) advise(key bfdKey, err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := range r.all { // a socket of no device has the address on all of them
+		if p.at == key.place().at && (p.bound == "") != (key.bound() == "") {
+			return fmt.Errorf("%w; another peer is watched from this address, and one of the two has no VRF: have one of them use another address, or turn BFD off for it", err)
+		}
+	}
+	return fmt.Errorf("%w; end the program that has the port, or turn BFD off for this peer", err)
+}
+
 // forget takes a session out and closes its sockets.
 func (r *receivers) forget(b *bfdSession) {
 	_ = b.conn.Close()
-	at := netip.AddrPortFrom(b.key.local, b.key.port())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(b.on.sessions, b.key.remote)
@@ -117,9 +139,7 @@ func (r *receivers) forget(b *bfdSession) {
 		return
 	}
 	_ = b.on.conn.Close()
-	if r.all[at] == b.on {
-		delete(r.all, at)
-	}
+	delete(r.all, b.key.place())
 }
 
 // bfdSender opens the socket from which a session sends: a source port of its own, that given if it is free and not
@@ -178,7 +198,7 @@ func listenBFD(key bfdKey) (*receiver, error) {
 		return nil, fmt.Errorf("receive BFD: %w", err)
 	}
 	return &receiver{
-		conn: conn.(*net.UDPConn), link: key.local.Zone(), index: key.index, multihop: key.multihop, sessions: map[netip.Addr]*bfdSession{},
+		conn: conn.(*net.UDPConn), link: key.local.Zone(), multihop: key.multihop, sessions: map[netip.Addr]*bfdSession{},
 	}, nil
 }
 
