@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bgp/discovery"
 	"fairlead.dev/internal/model"
 )
 
@@ -60,9 +61,6 @@ func dial(ctx context.Context, c model.Peer, source netip.Addr) (*net.TCPConn, e
 	return conn.(*net.TCPConn), nil
 }
 
-// errNoLink is of an address whose interface the machine lacks.
-var errNoLink = errors.New("there is no such interface")
-
 // numbered gives an address the number of its interface in place of the name. The net package believes for a minute
 // that an interface of that name has the number which it had before.
 func numbered(a netip.Addr) (netip.Addr, error) {
@@ -70,17 +68,21 @@ func numbered(a netip.Addr) (netip.Addr, error) {
 		return a, nil
 	}
 	index, err := linkIndex(a.Zone())
+	if n, _ := strconv.ParseUint(a.Zone(), 10, 31); n > 0 && errors.Is(err, discovery.ErrNoInterface) {
+		return a, nil // the zone is the number
+	}
 	if err != nil {
 		return a, err
 	}
 	return a.WithZone(strconv.Itoa(index)), nil
 }
 
-// linkIndex is the number of an interface, of which one that is made anew has another.
+// linkIndex is the number of an interface, of which one that is made anew has another. discovery.ErrNoInterface: the
+// machine lacks it.
 func linkIndex(name string) (int, error) {
 	dev, err := netlink.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return 0, errNoLink
+		return 0, discovery.ErrNoInterface
 	}
 	if err != nil {
 		return 0, fmt.Errorf("look at interface %s: %w", name, err)

@@ -12,6 +12,7 @@ import (
 
 	packet "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"fairlead.dev/internal/driver/bgp/discovery"
 	"fairlead.dev/internal/model"
 )
 
@@ -112,7 +113,7 @@ func unconnected(c model.Peer, err error, hasFamily bool) *failure {
 		// Linux: the scope in tcp_v6_connect.
 		case errors.Is(err, syscall.EINVAL) && c.Address.Zone() != "" && c.Device != "":
 			return fail(c, model.SessionNoLocalAddress, "the interface %s is not in the VRF %s: put it there, or correct the peer's vrf", c.Address.Zone(), c.Device)
-		case errors.Is(err, errNoLink):
+		case errors.Is(err, discovery.ErrNoInterface):
 			return fail(c, model.SessionNoLocalAddress, "this machine has no interface %s: correct the peer's address, or the machines that it selects", c.Address.Zone())
 		case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL), !hasFamily && !errors.Is(err, os.ErrPermission):
 			return fail(c, model.SessionNoLocalAddress, "this machine has no %s address to connect from: enable %s on it (for IPv6 see the sysctl net.ipv6.conf.*.disable_ipv6), or use a peer address of the other family", family, family)
