@@ -78,7 +78,7 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 				return err
 			}
 			for _, v := range d.alone(status.VIPs) {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: no other machine announces %s (%s): clients do not reach it until 'fairlead undrain %s'\n", v.Address, v.Owner, d.machine)
+				fmt.Fprintf(c.ErrOrStderr(), "warning: no other machine announces %s (%s): clients do not reach it until 'fairlead undrain %s'\n", v.Address, v.Owner.Words(), d.machine)
 			}
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s takes nothing new\n", d); err != nil || noWait {
 				return err

@@ -5,39 +5,6 @@ import (
 	"time"
 )
 
-// Object names a resource of the API that said something: the owner of a route,
-// the bearer of a status.
-type Object struct {
-	Kind      string `json:"kind"`                // as in the manifest: "HTTPRoute"
-	Namespace string `json:"namespace,omitempty"` // empty for cluster-scoped kinds
-	Name      string `json:"name"`
-}
-
-// String is "Kind namespace/name", or "Kind name" without a namespace.
-func (o Object) String() string {
-	if o.Namespace == "" {
-		return o.Kind + " " + o.Name
-	}
-	return o.Kind + " " + o.Namespace + "/" + o.Name
-}
-
-// Words is String for people: an object without a name stands for all of its kind, in its
-// namespace if it has one.
-func (o Object) Words() string {
-	switch {
-	case o.Name != "":
-		return o.String()
-	case o.Namespace != "":
-		return "all " + o.Kind + "s of " + o.Namespace
-	}
-	return "all " + o.Kind + "s"
-}
-
-// Compare orders objects by kind, namespace and name.
-func (o Object) Compare(p Object) int {
-	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))
-}
-
 // HostKey identifies a virtual host.
 type HostKey struct {
 	Listener ListenerID `json:"listener"`

@@ -175,8 +175,8 @@ func (a *assigner) keep(p *poolBook) {
 			continue
 		}
 		if other, is := a.taken[rec.address]; is {
-			p.out.notes = append(p.out.notes, "its status gave "+rec.address.String()+" to "+describeOwner(rec.owner)+" too: "+
-				describeOwner(other.owner)+" keeps it, of AddressPool "+other.pool)
+			p.out.notes = append(p.out.notes, "its status gave "+rec.address.String()+" to "+rec.owner.Words()+" too: "+
+				other.owner.Words()+" keeps it, of AddressPool "+other.pool)
 			continue
 		}
 		a.give(p, rec.address, rec.owner, true)
@@ -343,13 +343,13 @@ func (a *assigner) requestable(w *want, address netip.Addr) (*poolBook, gatewayv
 		return nil, unusable, of + " cannot be given away: the pool is not accepted (" + pool.out.accepted.reason + ")"
 	}
 	if other, is := a.taken[address]; is {
-		return nil, unusable, of + " belongs to " + describeOwner(other.owner)
+		return nil, unusable, of + " belongs to " + other.owner.Words()
 	}
 	if what, is := a.isOwn(address); is {
 		return nil, unusable, of + " is " + what + " itself"
 	}
 	if other, is := a.leftElsewhere(pool, address); is {
-		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + describeOwner(other.owner) + " of AddressPool " + other.pool
+		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + other.owner.Words() + " of AddressPool " + other.pool
 	}
 	if pool.count >= assignmentLimit {
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " cannot be given away: " + fullText()
@@ -575,15 +575,4 @@ func (a *assigner) outcomeOf(asking, owner model.Object, mine func(held) bool) *
 		return nil
 	}
 	return o
-}
-
-// describeOwner names an owner for people.
-func describeOwner(o model.Object) string {
-	if o == sharedOwner() {
-		return "the root IngressRoutes that share an address"
-	}
-	if key, is := shareKey(o); is {
-		return "the Services that share " + quote(key) + " of namespace " + o.Namespace
-	}
-	return o.String()
 }

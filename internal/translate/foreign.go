@@ -198,7 +198,7 @@ func alsoHeld(records []record, own []ownAddress, announcers []string) []string 
 			if len(notes) == most {
 				return append(notes, "and more")
 			}
-			notes = append(notes, rec.address.String()+", which "+describeOwner(rec.owner)+" has, is "+o.what+" too: clients reach one of the two; give one another address")
+			notes = append(notes, rec.address.String()+", which "+rec.owner.Words()+" has, is "+o.what+" too: clients reach one of the two; give one another address")
 		}
 	}
 	return notes

@@ -164,7 +164,7 @@ func TestWorldsBalance(t *testing.T) {
 			for k, f := range w.tr.result.Frontends {
 				note(f.Owner.Kind == "Service", "of a Service")
 				if a := w.tr.result.Assignments[k.VIP]; a != nil {
-					_, shared := shareKey(a.Owner)
+					_, shared := a.Owner.ShareKey()
 					note(shared, "at a shared address")
 					note(shared && f.Owner.Namespace != a.Owner.Namespace, "of a guest")
 				}

@@ -10,29 +10,12 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/snapshot"
 )
 
 // Services with the same key share addresses: those of one namespace, and those of others
 // that name it where the pool lets both namespaces share. Towards the pools they are one
 // owner, so that an address never has two; which of them has a port of it is decided where
 // frontends are made: the oldest, and those of the address's own namespace before guests.
-
-const sharePrefix = "share-vip="
-
-// shareOwner is the owner that Services with a key are together. Names of Kubernetes have
-// no "=".
-func shareOwner(namespace, key string) model.Object {
-	return model.Object{Kind: string(snapshot.KindService), Namespace: namespace, Name: sharePrefix + key}
-}
-
-// shareKey is the key of an owner that shareOwner made.
-func shareKey(o model.Object) (key string, is bool) {
-	if o.Kind != string(snapshot.KindService) {
-		return "", false
-	}
-	return strings.CutPrefix(o.Name, sharePrefix)
-}
 
 // readShare reads the key with which a Service shares addresses, KEY or NAMESPACE/KEY.
 func (w *want) readShare(annotations map[string]string) {
@@ -49,7 +32,7 @@ func (w *want) readShare(annotations map[string]string) {
 			quote(text) + " must be 1 to 63 lower-case letters, digits and inner hyphens, and so the namespace before it, as in team/key, where the VIP is another namespace's"}
 		return
 	}
-	w.share = shareOwner(namespace, key)
+	w.share = model.SharingServices(namespace, key)
 }
 
 // guest says that the Service shares addresses that are another namespace's.
@@ -174,11 +157,11 @@ func (a *assigner) sharersAt(pool string, w *want) []model.Object {
 func (a *assigner) misses(w, guest *want) string {
 	for _, address := range guest.request.addresses {
 		if !slices.ContainsFunc(a.has[w.owner], func(h held) bool { return h.address == address }) {
-			return guest.request.addressPath(address) + address.String() + " is no address of " + describeOwner(w.owner) + ": ask for none"
+			return guest.request.addressPath(address) + address.String() + " is no address of " + w.owner.Words() + ": ask for none"
 		}
 	}
 	if pool := guest.request.pool; pool != "" && !slices.ContainsFunc(a.has[w.owner], func(h held) bool { return h.pool == pool }) {
-		return "metadata.annotations[" + v1alpha1.AnnotationPool + "]: " + describeOwner(w.owner) + " have no address of AddressPool " + quote(pool) + ": name none"
+		return "metadata.annotations[" + v1alpha1.AnnotationPool + "]: " + w.owner.Words() + " have no address of AddressPool " + quote(pool) + ": name none"
 	}
 	return ""
 }
@@ -195,17 +178,17 @@ func (a *assigner) outcomeOfGuest(w, guest *want) *outcome {
 			problems.fail(gatewayv1.GatewayReasonAddressNotUsable, h.address.String()+" of AddressPool "+h.pool+" "+why)
 		}
 	}
-	switch key, _ := shareKey(w.owner); {
+	switch key, _ := w.owner.ShareKey(); {
 	case len(a.has[w.owner]) == 0 && w.idle:
 		problems.fail(gatewayv1.GatewayReasonAddressNotAssigned, "no Service of namespace "+w.owner.Namespace+" has an address with "+
 			v1alpha1.AnnotationShareVIP+": "+key)
 	case len(a.has[w.owner]) == 0:
-		problems.fail(gatewayv1.GatewayReasonAddressNotAssigned, describeOwner(w.owner)+" have no address")
+		problems.fail(gatewayv1.GatewayReasonAddressNotAssigned, w.owner.Words()+" have no address")
 	default:
 		for fam := range families {
 			if guest.needs[fam] == needRequired && len(guest.request.addresses) == 0 &&
 				!slices.ContainsFunc(a.has[w.owner], func(h held) bool { return familyOf(h.address) == fam }) {
-				problems.fail(gatewayv1.GatewayReasonAddressNotAssigned, describeOwner(w.owner)+" have no "+fam.String()+
+				problems.fail(gatewayv1.GatewayReasonAddressNotAssigned, w.owner.Words()+" have no "+fam.String()+
 					" address: a Service of namespace "+w.owner.Namespace+" must want one, or spec.ipFamilies not ask for it")
 			}
 		}

@@ -57,7 +57,7 @@ func (d Desired) Text() string {
 			when(m.RouterID.IsValid(), " router id "+m.RouterID.String()), tunnelText(d.Nodes, m.Name))
 	}
 	for _, a := range d.Assignments {
-		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, describeOwner(a.Owner), a.Mode, list(a.Listeners), list(a.Machines))
+		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, a.Owner.Words(), a.Mode, list(a.Listeners), list(a.Machines))
 	}
 	for _, f := range d.Frontends {
 		writeFrontend(&b, f)
@@ -220,7 +220,7 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 		fmt.Fprintf(b, "  assigned %d free %s\n", p.Assigned, p.Free)
 		for _, a := range p.Assignments {
 			owner := model.Object{Kind: a.Kind, Namespace: a.Namespace, Name: a.Name}
-			fmt.Fprintf(b, "  %s to %s\n", a.Address, describeOwner(owner))
+			fmt.Fprintf(b, "  %s to %s\n", a.Address, owner.Words())
 		}
 	}
 	if p := s.BGPPeer; p != nil {
