@@ -259,11 +259,11 @@ func (a *attacher) detach(h hook, index int, at *attachment) error {
 	return nil
 }
 
-// close lets go of the links; with leave they stay where they are.
+// close lets go of the links; with leave they stay where they are. XDP goes first, as always.
 func (a *attacher) close(leave bool) error {
 	var errs []error
-	for h, at := range a.here {
-		for index, at := range at {
+	for _, h := range []hook{hookXDP, hookEgress, hookIngress} {
+		for index, at := range a.here[h] {
 			if leave {
 				errs = append(errs, at.link.Close())
 			} else {

@@ -198,14 +198,19 @@ func (k *kernel) close() {
 	}
 }
 
-// remove takes the pins of maps away: they go with the last program that uses them.
+// remove takes the pins of programs and maps away: maps go with the last program that uses
+// them. What the next agent looks for goes last, since this one may be killed meanwhile.
 func (k *kernel) remove() error {
-	var errs []error
-	for _, m := range k.named {
-		errs = append(errs, m.Unpin())
+	if err := k.dropPrograms(false); err != nil {
+		return err
 	}
-	errs = append(errs, k.dropPrograms(false))
-	return errors.Join(errs...)
+	var errs []error
+	for name, m := range k.named {
+		if name != bpfMapFrontends {
+			errs = append(errs, m.Unpin())
+		}
+	}
+	return errors.Join(append(errs, k.maps.Frontends.Unpin())...)
 }
 
 // bytes is the kernel's memory of the maps.

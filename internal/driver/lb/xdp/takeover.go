@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -198,16 +199,18 @@ func dropDirs(dirs []string, log *slog.Logger) bool {
 	done := true
 	for _, dir := range dirs {
 		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("what an agent with other tables left is not removed", "error", err)
+			log.Warn("what an earlier agent left is not removed", "error", err)
 			done = false
 			continue
 		}
-		log.Info("removed what an agent with other tables left", "pins", dir)
+		log.Info("removed what an earlier agent left", "pins", dir)
 	}
 	return done
 }
 
-// forsake removes what other layouts left where nothing is to be balanced.
+// forsake removes what other layouts left where nothing is to be balanced, and pins of ours
+// without the map of frontends, which New looks for: of an agent that was killed at its end, or
+// of one that came after it and does not know them all.
 func (d *DataPlane) forsake() error {
 	if d.why != nil {
 		return nil
@@ -218,8 +221,14 @@ func (d *DataPlane) forsake() error {
 		return err
 	}
 	dirs, err := others(pins)
-	if err != nil || len(dirs) == 0 {
+	if err != nil {
 		return err
+	}
+	if names, err := pinned(pins, ""); err == nil && len(names) > 0 && !slices.Contains(names, bpfMapFrontends) {
+		dirs = append(dirs, pins)
+	}
+	if len(dirs) == 0 {
+		return nil
 	}
 	lock, err := lockPins(d.c.Dir)
 	if err != nil {

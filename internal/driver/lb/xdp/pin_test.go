@@ -1,0 +1,118 @@
+package xdp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/model"
+)
+
+// pinning yields what became of the pins in a directory since the call before, in the order of
+// time: "+" and the name of one that was made, "-" and that of one that went.
+func pinning(t *testing.T, dir string) func() []string {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	must(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	_, err = unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE)
+	must(t, err)
+	return func() (list []string) {
+		t.Helper()
+		buf := make([]byte, 1<<16)
+		n, err := unix.Read(fd, buf)
+		if err == unix.EAGAIN {
+			return nil
+		}
+		must(t, err)
+		for buf = buf[:n]; len(buf) > 0; {
+			mask, size := binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint32(buf[12:])
+			name := string(bytes.TrimRight(buf[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size], "\x00"))
+			sign := "+"
+			if mask&unix.IN_DELETE != 0 {
+				sign = "-"
+			}
+			list = append(list, sign+name)
+			buf = buf[unix.SizeofInotifyEvent+size:]
+		}
+		return list
+	}
+}
+
+// links leaves of what became of pins that of links: the hooks, without interfaces.
+func links(list []string) string {
+	var of []string
+	for _, s := range list {
+		if sign, rest := s[:1], s[1:]; strings.HasPrefix(rest, linkPrefix) {
+			h, _, _ := strings.Cut(strings.TrimPrefix(rest, linkPrefix), "_")
+			of = append(of, sign+h)
+		}
+	}
+	return strings.Join(of, " ")
+}
+
+// An end that was itself ended (SIGKILL while it removed pins) leaves programs, and with them
+// every map. The next agent, which balances nothing, takes them away.
+func TestPinsOfAnEndThatWasCutOffGo(t *testing.T) {
+	inMachine(t)
+	dir := pinsIn(t)
+	d := newPlane(t, dir)
+	must(t, d.Set(one(t, nil)))
+	must(t, d.Close(true))
+	entries, err := os.ReadDir(layoutDir(dir))
+	must(t, err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), programPrefix) && !strings.HasPrefix(e.Name(), arrayPrefix) {
+			must(t, os.Remove(filepath.Join(layoutDir(dir), e.Name())))
+		}
+	}
+	d = newPlane(t, dir)
+	must(t, d.Set(model.Balancing{}))
+	must(t, d.Close(true))
+	gone(t, layoutDir(dir))
+	if d.k != nil {
+		t.Error("programs are loaded for nothing")
+	}
+}
+
+// At the end the map of frontends goes last, since the next agent looks for it.
+func TestPinsGoInOrder(t *testing.T) {
+	inMachine(t)
+	dir := pinsIn(t)
+	d := newPlane(t, dir)
+	must(t, d.Set(one(t, nil)))
+	became := pinning(t, layoutDir(dir))
+	must(t, d.Close(false))
+	list := became()
+	t.Log(list)
+	if is := links(list); !strings.HasPrefix(is, "-xdp ") {
+		t.Errorf("links go in the order %s", is)
+	}
+	if len(list) == 0 || list[len(list)-1] != "-"+bpfMapFrontends {
+		t.Errorf("pins go in the order %v", list)
+	}
+}
+
+// XDP puts packets for this machine into tunnels, too: its program comes when those that take
+// them out are there, and goes before them.
+func TestXDPComesLastAndGoesFirst(t *testing.T) {
+	inMachine(t)
+	dir := pinsIn(t)
+	d := newPlane(t, dir)
+	must(t, d.ensure())
+	became := pinning(t, layoutDir(dir))
+	must(t, d.Set(one(t, nil)))
+	if is := links(became()); is != "+ingress +egress +xdp" {
+		t.Errorf("programs come in the order %s", is)
+	}
+	must(t, d.Set(model.Balancing{Machine: "m1"}))
+	if is := links(became()); is != "-xdp -egress -ingress" {
+		t.Errorf("programs go in the order %s", is)
+	}
+	must(t, d.Close(false))
+}
