@@ -7,7 +7,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// lastWordTime is how long the end waits until the last word is written.
+const lastWordTime = 500 * time.Millisecond
 
 // lastWord says what is left when a second signal ends the process at once, and has end do
 // that. ctx is done at the first one. The function that it returns takes it back.
@@ -19,7 +23,15 @@ func lastWord(ctx context.Context, w io.Writer, left string, end func(os.Signal)
 		defer signal.Stop(second)
 		select {
 		case s := <-second:
-			fmt.Fprintf(w, "fairlead: ended at once: %s; the next start takes over what is there\n", left)
+			said := make(chan struct{})
+			go func() {
+				defer close(said)
+				fmt.Fprintf(w, "fairlead: ended at once: %s; the next start takes over what is there\n", left)
+			}()
+			select {
+			case <-said:
+			case <-time.After(lastWordTime): // a full pipe that nobody reads
+			}
 			end(s)
 		case <-over:
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -53,5 +54,33 @@ func TestNoLastWord(t *testing.T) {
 	over()
 	if out.Len() > 0 {
 		t.Errorf("it says %q", out.String())
+	}
+}
+
+// A second Ctrl-C ends the process also where nobody reads its standard error.
+func TestLastWordThatNobodyReads(t *testing.T) {
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt)
+	defer signal.Stop(caught)
+	unread, stuck := io.Pipe()
+	defer unread.Close()
+	ctx, first := context.WithCancel(t.Context())
+	ended := make(chan struct{}, 1)
+	defer lastWord(ctx, stuck, "Envoy runs on", func(os.Signal) { ended <- struct{}{} })()
+	first()
+	again := time.NewTicker(50 * time.Millisecond) // it listens a moment after the first
+	defer again.Stop()
+	for end := time.After(10 * time.Second); ; {
+		select {
+		case <-ended:
+			return
+		case <-again.C:
+			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			<-caught
+		case <-end:
+			t.Fatal("many signals, and it goes on")
+		}
 	}
 }
