@@ -12,8 +12,28 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
+
+// A policy that holds at one target and not at another is degraded, one that holds nowhere invalid.
+func TestStateOfPolicyThatHoldsInPart(t *testing.T) {
+	o := model.Object{Kind: "RoutePolicy", Namespace: "team", Name: "limits"}
+	held := gatewayv1.PolicyAncestorStatus{Conditions: acceptedCondition()}
+	lost := gatewayv1.PolicyAncestorStatus{Conditions: []metav1.Condition{{Type: "Accepted", Status: metav1.ConditionFalse, Reason: "Conflicted"}}}
+	for want, ancestors := range map[string][]gatewayv1.PolicyAncestorStatus{
+		stateProgrammed: {held, held},
+		stateDegraded:   {held, lost},
+		stateInvalid:    {lost, lost},
+	} {
+		status := &translate.Status{Policy: &gatewayv1.PolicyStatus{Ancestors: ancestors}}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}))}
+		if state, reason, _ := l.objectState(o); state != want || (reason == "Conflicted") != (want != stateProgrammed) {
+			t.Errorf("it is %s, %s; want %s", state, reason, want)
+		}
+	}
+}
 
 // Each kind of policy shows our ancestors beside those of others, and is written once.
 func TestPolicyStatus(t *testing.T) {

@@ -226,7 +226,8 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 		return stateInvalid, "Invalid", s.IngressRoute.Description
 	}
 	faulty := stateInvalid
-	if (v.State == verdictProgrammed || v.State == verdictPending || v.State == verdictHold) && slices.ContainsFunc(conditions, accepted) {
+	judged := v.State == verdictProgrammed || v.State == verdictPending || v.State == verdictHold
+	if (judged || s.Policy != nil || s.BackendTLSPolicy != nil) && slices.ContainsFunc(conditions, accepted) {
 		faulty = stateDegraded
 	}
 	for _, cs := range conditions {
