@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -17,7 +18,11 @@ func (l *loop) followChecker(name string) {
 		h.report(name, nil, nil)
 		return
 	}
-	h.report(name, state.Checks, state.Ejected)
+	// Where backends go on to fail, nothing becomes stale; only what their owners show does.
+	reworded := h.report(name, state.Checks, state.Ejected)
+	for _, key := range l.idle(slices.Collect(maps.Keys(reworded))) {
+		maps.Copy(l.due, l.tracker.byFrontend[key])
+	}
 }
 
 // checkers are the machines that may check: those that report, and those that may still

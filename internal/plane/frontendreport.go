@@ -84,8 +84,11 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 	return s
 }
 
-// failing says how many backends of frontends fail their checks, and what most checks found;
-// empty where none fails.
+// failingAsked is how many backends that fail are asked about the cause.
+const failingAsked = 64
+
+// failing says how many backends of frontends fail their checks, and what most checks of the first
+// failingAsked of them found; empty where none fails.
 func (l *loop) failing(keys ...model.FrontendKey) string {
 	found := map[string]int{}
 	ill, of := 0, 0
@@ -98,7 +101,9 @@ func (l *loop) failing(keys ...model.FrontendKey) string {
 			if of++; b.Health != model.Unhealthy {
 				continue
 			}
-			ill++
+			if ill++; ill > failingAsked {
+				continue
+			}
 			for _, said := range l.healthSaid(key, b) {
 				if said.Health == model.Unhealthy && said.Message != "" {
 					found[said.Message]++

@@ -63,3 +63,59 @@ func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 		t.Errorf("of none it says %q", text)
 	}
 }
+
+// A check that fails for another reason than before is news to those who show the reason. What it
+// quotes is not: an answer may be another one each time.
+func TestAnotherCauseIsNews(t *testing.T) {
+	at := netip.MustParseAddrPort("10.1.0.1:8080")
+	h := newHealth()
+	h.members([]string{"edge-1"})
+	h.use(checkUser{frontend: web4}, map[netip.AddrPort]wantedCheck{at: {Check: model.Check{ID: "c"}}})
+	h.use(checkUser{group: "default/app/80"}, map[netip.AddrPort]wantedCheck{at: {Check: model.Check{ID: "c"}}})
+	for _, c := range []struct {
+		health  model.Health
+		message string
+		news    bool
+	}{
+		{model.Unhealthy, "connection refused", false}, // it is unhealthy now, which is counted
+		{model.Unhealthy, "connection refused", false},
+		{model.Unhealthy, "answered 404, want 200", true},
+		{model.Unhealthy, `answered "a", want "z"`, true},
+		{model.Unhealthy, `answered "b", want "z"`, false},
+		{model.Healthy, "", false},
+	} {
+		reworded := h.report("edge-1", []model.CheckResult{{ID: "c", Health: c.health, Message: c.message}}, nil)
+		if reworded[web4] != c.news || len(reworded) > 1 {
+			t.Errorf("%s: it is news to %v", c.message, reworded)
+		}
+	}
+}
+
+// Many backends that fail cost little more to word than few.
+func TestManyFailingBackendsAreCounted(t *testing.T) {
+	worded := func(n int) (string, float64) {
+		l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends()}
+		l.catalog.health.members([]string{"edge-1"})
+		e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}}
+		checks := map[netip.AddrPort]wantedCheck{}
+		var results []model.CheckResult
+		for i := range n {
+			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 8080)
+			checks[at] = wantedCheck{Check: model.Check{ID: at.String()}}
+			results = append(results, model.CheckResult{ID: at.String(), Health: model.Unhealthy, Message: "connection refused"})
+			e.backends = append(e.backends, model.FrontendBackend{Address: at, Health: model.Unhealthy})
+		}
+		l.frontends.entries[web4] = e
+		l.catalog.health.use(checkUser{frontend: web4}, checks)
+		l.catalog.health.report("edge-1", results, nil)
+		return l.failing(web4), testing.AllocsPerRun(3, func() { l.failing(web4) })
+	}
+	_, few := worded(failingAsked)
+	text, many := worded(5000)
+	if text != ": 5000 of 5000 backends are unhealthy, most often: connection refused" {
+		t.Errorf("it says %q", text)
+	}
+	if many > few+10 {
+		t.Errorf("%d backends cost %.0f allocations, %d cost %.0f", failingAsked, few, 5000, many)
+	}
+}

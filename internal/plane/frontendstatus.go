@@ -191,7 +191,11 @@ func serviceServed(v verdict, idle string, generation int64, live []metav1.Condi
 
 // judgeService adds what became of a Service to its conditions.
 func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condition) *translate.Status {
-	c, known := serviceServed(v, l.idleText(l.idle(s.Frontends)), s.Generation, live)
+	var idle string
+	if v.State == verdictProgrammed { // else it is not shown
+		idle = l.idleText(l.idle(s.Frontends))
+	}
+	c, known := serviceServed(v, idle, s.Generation, live)
 	if !known {
 		return s // it says itself why it is not served
 	}

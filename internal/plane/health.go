@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
@@ -228,8 +229,8 @@ func (h *health) tell(machine, id string, c *checked) {
 }
 
 // report takes what a machine found, all of it, and the backends that its proxy holds for
-// failed.
-func (h *health) report(machine string, results []model.CheckResult, ejected []model.Ejection) {
+// failed. It returns the frontends with checks that fail as before, and in other words.
+func (h *health) report(machine string, results []model.CheckResult, ejected []model.Ejection) (reworded map[model.FrontendKey]bool) {
 	before := h.found[machine]
 	after := make(map[string]model.CheckResult, len(results))
 	note := func(id string) {
@@ -239,8 +240,18 @@ func (h *health) report(machine string, results []model.CheckResult, ejected []m
 	}
 	for _, r := range results {
 		after[r.ID] = r
-		if before[r.ID].Health != r.Health {
+		switch old := before[r.ID]; {
+		case old.Health != r.Health:
 			note(r.ID)
+		case r.Health == model.Unhealthy && !sameCause(old.Message, r.Message) && h.checks[r.ID] != nil:
+			for use := range h.checks[r.ID].uses {
+				if use.group == "" {
+					if reworded == nil {
+						reworded = map[model.FrontendKey]bool{}
+					}
+					reworded[use.frontend] = true
+				}
+			}
 		}
 	}
 	for id := range before {
@@ -252,6 +263,15 @@ func (h *health) report(machine string, results []model.CheckResult, ejected []m
 		delete(h.found, machine)
 	}
 	h.eject(machine, ejected)
+	return reworded
+}
+
+// sameCause says that two checks failed for one reason. What is quoted is an answer, which may be
+// another one each time.
+func sameCause(a, b string) bool {
+	a, _, _ = strings.Cut(a, `"`)
+	b, _, _ = strings.Cut(b, `"`)
+	return a == b
 }
 
 // eject takes the backends that a machine's proxy holds for failed. Those that are checked
