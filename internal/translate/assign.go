@@ -431,8 +431,8 @@ func (a *assigner) giveAny(w *want) {
 		}
 		if len(from) == 0 && w.needs[fam] == needRequired {
 			what := "no AddressPool has " + fam.String() + " addresses for namespace " + w.owner.Namespace + ": make one, or let one select the namespace"
-			if other := ipv4 + ipv6 - fam; named == nil && len(a.eligible(w.owner.Namespace, other)) > 0 {
-				what += "; there are " + other.String() + " addresses for spec.ipFamilies: [" + other.String() + "]"
+			if other := ipv4 + ipv6 - fam; named == nil && w.needs[other] != needRequired && len(a.eligible(w.owner.Namespace, other)) > 0 {
+				what += "; there are " + other.String() + " addresses, but the first family of a Service cannot be changed: create it again with spec.ipFamilies: [" + other.String() + "]"
 			}
 			a.tell(w.owner, gatewayv1.GatewayReasonAddressNotAssigned, what)
 			continue
