@@ -18,12 +18,19 @@ func Names(text string, names []string) []string {
 		distance int
 	}
 	var found []candidate
+	limit := max(1, min(3, len(text)/4))
+	lower := strings.ToLower(text)
 	for _, name := range names {
-		d := distance(strings.ToLower(text), strings.ToLower(name))
-		if len(text) > 2 && strings.Contains(name, text) {
-			d = min(d, 1)
+		has := len(text) > 2 && strings.Contains(name, text)
+		d := limit + 1
+		if has {
+			d = 1
 		}
-		if d <= max(1, min(3, len(text)/4)) {
+		// So many letters are to be added or left out at least.
+		if less := len(name) - len(text); -limit <= less && less <= limit {
+			d = min(d, distance(lower, strings.ToLower(name)))
+		}
+		if d <= limit {
 			found = append(found, candidate{name, d})
 		}
 	}

@@ -313,6 +313,9 @@ func (a *assigner) giveRequested(w *want) {
 		}
 		p, reason, problem := a.requestable(w, address)
 		if problem != "" {
+			if w.owner.Kind != string(snapshot.KindGateway) { // that has one field only
+				problem = w.request.addressPath(address) + problem
+			}
 			a.tell(w.owner, reason, problem)
 			continue
 		}

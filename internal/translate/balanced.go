@@ -2,7 +2,6 @@ package translate
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -82,41 +81,83 @@ func makeBalancedFact(r reader, n snapshot.Name) *balancedFact {
 	if _, problem := drainedBackends(o); problem != "" {
 		f.notes = append(f.notes, problem)
 	}
-	f.notes = append(f.notes, metalNotes(o)...)
+	f.notes = append(f.notes, foreignNotes(o)...)
 	f.notes = append(f.notes, unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationShareVIP, v1alpha1.AnnotationDrainedBackends)...)
 	return f
 }
 
-// metalPrefixes begin the annotations of MetalLB, the older one second.
-var metalPrefixes = [...]string{"metallb.io/", "metallb.universe.tf/"}
-
-// metalNotes name annotations by which MetalLB is asked for an address, and which mean nothing
-// here, with ours in their place. Where ours is there, too, nothing is lacking.
-func metalNotes(o *corev1.Service) (notes []string) {
-	for _, a := range []struct{ theirs, ours string }{
-		{"loadBalancerIPs", v1alpha1.AnnotationAddresses},
-		{"address-pool", v1alpha1.AnnotationPool},
-		{"allow-shared-ip", v1alpha1.AnnotationShareVIP},
+// foreignNotes name annotations by which other load balancers are asked for an address, and which
+// mean nothing here, with ours in their place. Where ours is there, too, nothing is lacking.
+func foreignNotes(o *corev1.Service) (notes []string) {
+	for _, a := range []struct{ who, theirs, ours string }{
+		{"MetalLB", "metallb.io/loadBalancerIPs", v1alpha1.AnnotationAddresses},
+		{"MetalLB", "metallb.universe.tf/loadBalancerIPs", v1alpha1.AnnotationAddresses},
+		{"MetalLB", "metallb.io/address-pool", v1alpha1.AnnotationPool},
+		{"MetalLB", "metallb.universe.tf/address-pool", v1alpha1.AnnotationPool},
+		{"MetalLB", "metallb.io/allow-shared-ip", v1alpha1.AnnotationShareVIP},
+		{"MetalLB", "metallb.universe.tf/allow-shared-ip", v1alpha1.AnnotationShareVIP},
+		{"kube-vip", "kube-vip.io/loadbalancerIPs", v1alpha1.AnnotationAddresses},
 	} {
 		said := o.Annotations[a.ours] != "" || a.ours == v1alpha1.AnnotationAddresses && o.Spec.LoadBalancerIP != ""
-		for _, prefix := range metalPrefixes {
-			if o.Annotations[prefix+a.theirs] != "" && !said {
-				notes = append(notes, "metadata.annotations["+prefix+a.theirs+"]: only MetalLB reads it: use "+a.ours+" instead")
-			}
+		if o.Annotations[a.theirs] != "" && !said {
+			notes = append(notes, "metadata.annotations["+a.theirs+"]: only "+a.who+" reads it: use "+a.ours+" instead")
 		}
 	}
 	return notes
+}
+
+// unknownLimit is how many annotations that nothing reads are named.
+const unknownLimit = 5
+
+// unknownAnnotations are those in our domain that nothing reads: the first unknownLimit, sorted,
+// and how many more there are.
+func unknownAnnotations(annotations map[string]string, known []string) (names []string, more int) {
+	for name := range annotations {
+		if !strings.HasPrefix(name, v1alpha1.GroupVersion.Group+"/") || slices.Contains(known, name) {
+			continue
+		}
+		i, _ := slices.BinarySearch(names, name)
+		if names = slices.Insert(names, i, name); len(names) > unknownLimit {
+			names, more = names[:unknownLimit], more+1
+		}
+	}
+	return names, more
 }
 
 // unknownNotes name annotations in our domain that nothing reads, with those that may have been
 // meant.
 func unknownNotes(annotations map[string]string, known ...string) (notes []string) {
-	for _, name := range slices.Sorted(maps.Keys(annotations)) {
-		if strings.HasPrefix(name, v1alpha1.GroupVersion.Group+"/") && !slices.Contains(known, name) {
-			notes = append(notes, "metadata.annotations["+name+"]: nothing reads it"+cmp.Or(near.DidYouMean(name, known), "; known are "+strings.Join(known, ", ")))
+	names, more := unknownAnnotations(annotations, known)
+	for _, name := range names {
+		notes = append(notes, unknownNote(name, known))
+	}
+	return append(notes, moreUnknown(more)...)
+}
+
+func unknownNote(name string, known []string) string {
+	return "metadata.annotations[" + name + "]: nothing reads it" + cmp.Or(near.DidYouMean(name, known), "; known are "+strings.Join(known, ", "))
+}
+
+// moreUnknown counts those that are not named, if there are any.
+func moreUnknown(more int) []string {
+	if more == 0 {
+		return nil
+	}
+	return []string{"metadata.annotations: nothing reads " + strconv.Itoa(more) + " more of " + v1alpha1.GroupVersion.Group}
+}
+
+// gatewayNotes are unknownNotes of a Gateway, which asks for addresses in a field.
+func gatewayNotes(annotations map[string]string) (notes []string) {
+	known := []string{v1alpha1.AnnotationPool}
+	names, more := unknownAnnotations(annotations, known)
+	for _, name := range names {
+		if name == v1alpha1.AnnotationAddresses || slices.Contains(near.Names(name, []string{v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses}), v1alpha1.AnnotationAddresses) {
+			notes = append(notes, "metadata.annotations["+name+"]: a Gateway asks for addresses in spec.addresses")
+		} else {
+			notes = append(notes, unknownNote(name, known))
 		}
 	}
-	return notes
+	return append(notes, moreUnknown(more)...)
 }
 
 func sortPrefixes(list []netip.Prefix) []netip.Prefix {

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -282,3 +283,48 @@ func BenchmarkSharedRoot(b *testing.B) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// One change of a route costs the same whether or not the Gateways that it names carry as many
+// annotations of our domain as the API takes (256 KiB each).
+func TestManyUnknownAnnotationsCostNothing(t *testing.T) {
+	cost := func(annotations int) float64 {
+		tr, s := crowd(t, 1)
+		k := snapshot.Key{Kind: snapshot.KindHTTPRoute, Name: snapshot.Name{Namespace: "team", Name: "app-0"}}
+		plain := s.HTTPRoutes[k.Name].DeepCopy()
+		all := plain.DeepCopy()
+		for i := range 31 {
+			g := s.Gateways[snapshot.Name{Namespace: "team", Name: "edge"}].DeepCopy()
+			g.Name, g.Annotations = fmt.Sprintf("junk-%d", i), map[string]string{}
+			for n := range annotations {
+				g.Annotations[fmt.Sprintf("fairlead.dev/%x", n)] = ""
+			}
+			if _, err := s.Set(g); err != nil {
+				t.Fatal(err)
+			}
+			tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindGateway, Name: snapshot.Name{Namespace: "team", Name: g.Name}}})
+			all.Spec.ParentRefs = append(all.Spec.ParentRefs, gatewayv1.ParentReference{Name: gatewayv1.ObjectName(g.Name)})
+		}
+		flip := false
+		return testing.AllocsPerRun(3, func() {
+			o := plain
+			if flip = !flip; flip {
+				o = all
+			}
+			if _, err := s.Set(o.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			tr.Apply(s, []snapshot.Key{k})
+		})
+	}
+	if few, many := cost(10), cost(3000); many > 2*few+1000 {
+		t.Errorf("one change of a route costs %.0f allocations, and %.0f where its Gateways have many annotations", few, many)
+	}
+	many := map[string]string{}
+	for n := range 3000 {
+		many[fmt.Sprintf("fairlead.dev/%04x", n)] = ""
+	}
+	if notes := unknownNotes(many, "fairlead.dev/address-pool"); len(notes) != 6 || !strings.HasPrefix(notes[4], "metadata.annotations[fairlead.dev/0004]: nothing reads it; ") ||
+		notes[5] != "metadata.annotations: nothing reads 2995 more of fairlead.dev" {
+		t.Errorf("it says %q", notes)
+	}
+}

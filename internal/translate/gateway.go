@@ -7,7 +7,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -21,6 +20,7 @@ type gatewayFact struct {
 	class    string
 	request  request
 	accepted gatewayVerdict
+	notes    []string // what is worth knowing, though nothing is wrong with it
 	// resolved is of references that are not a listener's.
 	resolved  gatewayVerdict
 	listeners []gatewayListener
@@ -103,7 +103,7 @@ func makeGatewayFact(r reader, n snapshot.Name) (*gatewayFact, map[snapshot.Name
 	if class == nil {
 		return nil, nil
 	}
-	f := &gatewayFact{created: o.CreationTimestamp.Unix(), class: string(o.Spec.GatewayClassName)}
+	f := &gatewayFact{created: o.CreationTimestamp.Unix(), class: string(o.Spec.GatewayClassName), notes: gatewayNotes(o.Annotations)}
 	f.request = gatewayRequest(o, func(problem string) { f.accepted.fail(gatewayv1.GatewayReasonUnsupportedAddress, problem) })
 	b := bearer{r, snapshot.KindGateway, n}
 	for i := range o.Spec.Listeners {
@@ -222,12 +222,8 @@ func (t *Translator) computeGatewayStatus(r reader, n node) {
 	} else if slices.ContainsFunc(listeners, func(l gatewayListener) bool { return !l.serves() }) {
 		reason, message = gatewayv1.GatewayReasonListenersNotValid, "some listeners are not accepted: "+refusedListeners(listeners)
 	}
-	notes := unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)
-	if o.Annotations[v1alpha1.AnnotationAddresses] != "" {
-		notes = append(notes, "metadata.annotations["+v1alpha1.AnnotationAddresses+"]: a Gateway asks for addresses in spec.addresses")
-	}
-	if len(notes) > 0 {
-		message = limit(message + "; " + strings.Join(notes, "; "))
+	if len(f.notes) > 0 {
+		message = limit(message + "; " + strings.Join(f.notes, "; "))
 	}
 	out.Gateway.Conditions = []metav1.Condition{
 		condition(gatewayv1.GatewayConditionAccepted, !f.accepted.failed, reason, message, gen),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -54,6 +55,7 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.fact.request = annotationRequest(o.Annotations)
+		c.fact.notes = append(c.fact.notes, unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
 	}
 	c.noteClass(o.Annotations)
 	if o.Spec.TCPProxy != nil {

@@ -58,6 +58,9 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 	switch fault {
 	case serviceFine:
 		c.noteLimits(s.Name, port, path)
+		if port.undrained != "" {
+			c.fact.notes = append(c.fact.notes, path+".name: Service "+quote(s.Name)+": "+port.undrained)
+		}
 		return port, true
 	case portMissing, portProtocol:
 		c.fail(path+".port", problem)

@@ -30,6 +30,7 @@ type servicePort struct {
 	appProtocol string
 	upstream    string // what annotations say, see upstreamOf
 	limits      []string
+	undrained   string // why annotations drain less than they name; empty: nothing is wrong
 	options     backendOptions
 }
 
@@ -38,10 +39,11 @@ func makeServiceFact(o *corev1.Service) *serviceFact {
 		return nil
 	}
 	f := &serviceFact{external: o.Spec.Type == corev1.ServiceTypeExternalName}
-	f.drained, _ = drainedBackends(o)
+	drained, undrained := drainedBackends(o)
+	f.drained = drained
 	limits := limitsOf(o.Annotations)
 	for _, p := range o.Spec.Ports {
-		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port), limits: limits}
+		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port), limits: limits, undrained: undrained}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}
