@@ -31,7 +31,7 @@ hosts, routes, backends, VIPs and BGP peers that come of them and the status tha
 resource would get. Passwords are not shown. Equal input gives equal output, so a bug
 report can be a directory of YAML, and a review can compare two directories.`,
 		Example: `  fairlead translate -f examples/
-  kubectl get ingressroutes,services,endpointslices -A -o yaml | fairlead translate -f -
+  kubectl get ingressroutes.contour.heptio.com,services,endpointslices -A -o yaml | fairlead translate -f -
   fairlead translate -f before/ > a; fairlead translate -f after/ > b; diff a b`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if len(paths) == 0 || slices.Contains(paths, "") {
