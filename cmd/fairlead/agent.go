@@ -67,7 +67,7 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 	flags.StringVar(&f.dataDir, prefix+"data-dir", defaultAgentDir, "where the agent keeps its identity and the state that it serves")
 	flags.StringVar(&f.runDir, "run-dir", defaultRunDir, "where sockets, secrets and Envoy's log are; best a tmpfs")
 	flags.StringVar(&f.consoleAddress, prefix+"console-address", defaultAgentConsole, "address of the agent's health and metrics; readable by everyone who reaches it")
-	flags.StringVar(&f.envoy, "envoy", "envoy", "Envoy's binary: a path, or a name on PATH")
+	flags.StringVar(&f.envoy, "envoy", "envoy", "Envoy's binary: a path, or a name on PATH; none for an edge that balances VIPs in the kernel and serves no HTTP")
 	flags.IntVar(&f.envoyThreads, "envoy-threads", 0, "Envoy's worker threads (default: one a processor)")
 	flags.StringVar(&f.envoyMemory, "envoy-memory", "", "memory at which Envoy sheds load, such as 4Gi (default: three quarters of what this machine or its container has)")
 	flags.Int64Var(&f.envoyClients, "envoy-connections", 50_000, "how many connections of clients Envoy takes at once, over all listeners")
@@ -95,6 +95,7 @@ restart and after a reboot it goes on from there. When the agent stops, Envoy an
 kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 		Example: `  fairlead agent --plane 192.0.2.10:7443 --token-file edge-1.token --name edge-1
   fairlead agent --plane 192.0.2.10:7443,192.0.2.11:7443
+  fairlead agent --plane 192.0.2.10:7443 --token-file edge-2.token --name edge-2 --envoy none
   fairlead agent --plane 192.0.2.10:7443 --token-file node-7.token --name node-7 --role backend
   fairlead agent --plane fairlead-plane.fairlead-system.svc:7443 --name node-1 \
     --service-account-token-file /var/run/fairlead/token --plane-authority-file /etc/fairlead/authority.pem`,
@@ -189,25 +190,39 @@ func (f *agentFlags) makeDirs() error {
 	return makeDir("agent's data", f.dataDir, f.prefix+"data-dir")
 }
 
-// findEnvoy says why there would be no proxy on an edge. One that runs is adopted, whatever
-// has become of its binary. An agent that has run before goes on without one: what it
-// remembers may be balanced without a proxy.
+// noEnvoy in the place of Envoy's binary is an edge without a proxy.
+const noEnvoy = "none"
+
+// findEnvoy says why there would be no proxy on an edge that wants one. One that runs is
+// adopted, whatever has become of its binary. An agent that remembers a state goes on without
+// one: that state may be balanced without a proxy.
 func (f *agentFlags) findEnvoy(log *slog.Logger) error {
-	if f.role != roleEdge {
+	switch {
+	case f.role != roleEdge:
+		return nil
+	case f.envoy == noEnvoy && proxy.Alive(f.runDir):
+		return fmt.Errorf("--envoy none: an Envoy of an agent before still runs: start the agent with it and --on-stop=drain, and end it (its run directory is %s)", f.runDir)
+	case f.envoy == noEnvoy:
 		return nil
 	}
 	err := proxy.Look(f.envoy, f.runDir)
-	if err != nil && ranBefore(f.dataDir) {
+	if err == nil {
+		return nil
+	}
+	if agent.Remembers(f.dataDir) {
 		log.Error("this machine goes on without a proxy", "error", err)
 		return nil
 	}
-	return err
+	return fmt.Errorf("%w; an edge that only balances Services, TCPRoutes and UDPRoutes needs none: --envoy none", err)
 }
 
 // left is what an agent that is ended at once leaves, in words.
 func (f *agentFlags) left() string {
-	if f.role == roleBackend {
+	switch {
+	case f.role == roleBackend:
 		return "the kernel's programs stay as they are"
+	case f.envoy == noEnvoy:
+		return "VIPs and the kernel's programs stay as they are"
 	}
 	return "Envoy runs on if it has not ended yet, and VIPs and the kernel's programs stay as they are"
 }
@@ -304,11 +319,15 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	sysctls := cmp.Or(f.sysctls, address.Sysctls)
 	end := func(bool) error { return nil }
 	if f.role == roleEdge {
-		envoy, err := newProxy(name, f, log)
-		if err != nil {
-			return err
+		if f.envoy == noEnvoy {
+			config.Proxy = agent.NoProxy{Edge: true}
+		} else {
+			envoy, err := newProxy(name, f, log)
+			if err != nil {
+				return err
+			}
+			config.Proxy, config.Drainer, config.ProxyDrain = envoy, envoy, f.drainTime
 		}
-		config.Proxy, config.Drainer, config.ProxyDrain = envoy, envoy, f.drainTime
 		var holder *address.Holder
 		if config.Network, holder, err = newNetwork(name, f.runDir, sysctls, leave, own, log); err != nil {
 			return err

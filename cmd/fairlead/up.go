@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.dev/internal/agent"
 	"fairlead.dev/internal/driver/proxy"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/plane"
@@ -75,17 +76,11 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 	return c
 }
 
-// ranBefore says that an agent has run with that directory.
-func ranBefore(agentDir string) bool {
-	entries, err := os.ReadDir(agentDir)
-	return err == nil && len(entries) > 0
-}
-
 // awaitPlane waits until the plane serves agents, if the agent has nothing to serve
-// before: it would only report that no plane takes it. One that has run here goes on
-// at once from what it remembers.
+// before: it would only report that no plane takes it. One that remembers a state goes on
+// from it at once.
 func awaitPlane(ctx context.Context, agentDir string, ready func(context.Context) error) error {
-	if ranBefore(agentDir) {
+	if agent.Remembers(agentDir) {
 		return nil
 	}
 	look := time.NewTicker(50 * time.Millisecond)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A plane that fails must not take its machine's Envoy along: what ends an agent
@@ -77,9 +79,15 @@ func TestAgentWaitsForItsFirstPlane(t *testing.T) {
 	if err := awaitPlane(over, dir, func(context.Context) error { return starting }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Ctrl-C: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "state"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	// What a start leaves that did not join.
+	for _, name := range []string{"lock", filepath.Join("identity", "pending.key")} {
+		writeFile(t, filepath.Join(dir, name), "x")
 	}
+	asked = 0
+	if err := awaitPlane(t.Context(), dir, ready); err != nil || asked != 3 {
+		t.Fatalf("after a start that did not join: %v after %d questions, want 3", err, asked)
+	}
+	writeFile(t, filepath.Join(dir, "state"), "something")
 	asked = 0
 	if err := awaitPlane(t.Context(), dir, ready); err != nil || asked != 0 {
 		t.Fatalf("later start: %v after %d questions, want none", err, asked)
@@ -105,14 +113,55 @@ func TestRunDirectoryThatCannotBeMade(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "plane")); err == nil {
 		t.Error("the API was started")
 	}
-	// What an agent has balanced before does not depend on a proxy.
-	if err := os.MkdirAll(filepath.Join("before", "state"), 0o700); err != nil {
-		t.Fatal(err)
+}
+
+// What is balanced in the kernel does not depend on a proxy: an agent goes on without one where
+// it remembers a state, and where it is told to.
+func TestWithoutEnvoy(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, dir := range []string{"run", "first"} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	writeFile(t, filepath.Join("before", "state"), "something")
 	f := &agentFlags{role: roleEdge, envoy: "/nope", runDir: "run", dataDir: "before"}
-	if err := f.findEnvoy(slog.New(slog.NewTextHandler(&said, nil))); err != nil || !strings.Contains(said.String(), "envoy is not there") {
-		t.Errorf("an agent that has run before: %v, and it says %q", err, said.String())
+	if err := f.findEnvoy(log); err != nil || !strings.Contains(said.String(), "envoy is not there") {
+		t.Errorf("an agent that remembers a state: %v, and it says %q", err, said.String())
+	}
+	writeFile(t, filepath.Join("first", "lock"), "x")
+	f.dataDir = "first"
+	if err := f.findEnvoy(log); err == nil || !strings.Contains(err.Error(), "--envoy none") {
+		t.Errorf("a start that did not join leaves a lock, and the next one says %v", err)
+	}
+	said.Reset()
+	f.envoy = noEnvoy
+	if err := f.findEnvoy(log); err != nil || said.Len() > 0 {
+		t.Errorf("--envoy none: %v, and it says %q", err, said.String())
+	}
+	// One that runs would go on with what this agent relays to it, and nobody watched it.
+	lock, err := os.Create(filepath.Join("run", "envoy.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.findEnvoy(log); err == nil || !strings.Contains(err.Error(), "still runs") {
+		t.Errorf("--envoy none beside an Envoy: %v", err)
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

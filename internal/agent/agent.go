@@ -46,21 +46,33 @@ type Witness interface {
 	Replace(reason string)
 }
 
-// States of a proxy: it takes requests, and there is none on purpose.
+// States of a proxy: it takes requests; there is none on purpose, at a machine that only has
+// backends, and at an edge.
 const (
 	proxyReady = "ready"
 	proxyOff   = "off"
+	proxyNone  = "none"
 )
 
-// NoProxy is the Proxy of a machine that only has backends: the agent runs no Envoy, and
-// is ready without one.
-type NoProxy struct{}
+// unproxied is why an edge without a proxy does not serve listeners.
+const unproxied = "this machine runs no proxy (--envoy none)"
+
+// NoProxy is the Proxy of a machine that only has backends, or of an edge that balances
+// without one: the agent runs no Envoy, and is ready without.
+type NoProxy struct {
+	Edge bool
+}
 
 // Run implements Proxy.
 func (NoProxy) Run(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
 
 // Status implements Proxy.
-func (NoProxy) Status() model.ProxyStatus { return model.ProxyStatus{State: proxyOff} }
+func (p NoProxy) Status() model.ProxyStatus {
+	if p.Edge {
+		return model.ProxyStatus{State: proxyNone}
+	}
+	return model.ProxyStatus{State: proxyOff}
+}
 
 // Warming implements Proxy.
 func (NoProxy) Warming(context.Context) ([]string, error) { return nil, nil }
@@ -165,6 +177,9 @@ func New(c Config) (*Agent, error) {
 	})
 	if _, able := c.Proxy.(Witness); able {
 		a.state.gate.Witnessed()
+	}
+	if c.Proxy.Status().State == proxyNone {
+		a.state.gate.Unproxied()
 	}
 	report.state = a.state
 	a.announcer = newAnnouncer(c, a.state, func() { poke(report.changed) })
@@ -341,7 +356,7 @@ func (a *Agent) recall() {
 		}
 		return m, r
 	}
-	plain, state := open(filepath.Join(a.config.DataDir, "state"))
+	plain, state := open(filepath.Join(a.config.DataDir, stateFile))
 	secret, secrets := open(filepath.Join(a.config.RunDir, "secrets"))
 	keyless := secret.file.Broken() && len(state.target) > 0
 	a.keeper.state, a.keeper.secret = plain, secret
@@ -492,7 +507,7 @@ func (a *Agent) Readyz(context.Context) error {
 	if blocked != nil && !a.state.isServing() {
 		return fmt.Errorf("not joined: %w", blocked)
 	}
-	if s := a.config.Proxy.Status(); s.State != proxyReady && s.State != proxyOff {
+	if s := a.config.Proxy.Status(); s.State != proxyReady && s.State != proxyOff && s.State != proxyNone {
 		return fmt.Errorf("the proxy is %s: %s", s.State, s.Message)
 	}
 	return a.state.served()

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"fairlead.dev/internal/delta"
@@ -114,6 +116,41 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	if len(again.has().Frontends) != 0 || a.KernelStays() {
 		t.Error("the end of an agent that drains left something, though its backend has no flow")
 	}
+}
+
+// TestEdgeWithoutAProxy: listeners for a proxy hold up nothing where there is to be none, and
+// are not announced.
+func TestEdgeWithoutAProxy(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	m.config.Proxy = NoProxy{Edge: true}
+	m.config.Network = Network{Speaker: fakeSpeaker{&parts{}}}
+	xdp := &fakePlane{kind: model.DataPlaneXDP}
+	m.config.Balancing = Balancing{Planes: []BalancingPlane{{xdp.kind, xdp}}}
+	a, _ := m.start()
+	c, _ := p.call()
+	proxied, balanced := bgpVIP(two, "http-80"), bgpVIP(one)
+	balanced.Frontends = []model.FrontendKey{web}
+	changes := []delta.Change{testListener(t, "http-80", "x"), vipChange(t, proxied), vipChange(t, balanced)}
+	for _, change := range append(changes, frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...) {
+		c.must(t, responseOf(t, at(1, 1), change))
+	}
+	c.must(t, responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
+	eventually(t, "it is ready", func() bool { return a.Readyz(t.Context()) == nil })
+	eventually(t, "the revision is applied", func() bool { return a.Status().Applied == "1/1" })
+	eventually(t, "it balances", func() bool { return xdp.has().Frontends[web] != nil })
+	if r := a.upstream.report.report(); r.GetProxy().GetState() != agentv1.Proxy_STATE_NONE || len(r.GetApplied().GetProblems()) != 0 {
+		t.Errorf("it reports %v", r)
+	}
+	said := map[netip.Addr]string{}
+	t.Cleanup(func() { t.Log(said) })
+	eventually(t, "it says why it does not announce what a proxy would serve, and nothing is wrong with the rest", func() bool {
+		for _, o := range a.announcer.observed() {
+			said[o.Address] = o.Message
+		}
+		return said[two] == unproxied && strings.HasPrefix(said[one], "no BGPPeer")
+	})
 }
 
 // TestDataPlaneThatEnds: an agent outlives its data planes.

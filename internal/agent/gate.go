@@ -65,6 +65,7 @@ type Gate struct {
 	leading    map[string]struct{} // those of accepting that lead requests: Envoy asks for their scopes and routes
 	survivor   bool                // Envoy brought clusters: it has the listeners that it took before
 	graceShard map[string]time.Time
+	unproxied  bool // there is no Envoy on purpose
 	keyless    bool // the private keys of listeners are lost until the plane sends them
 	retries    map[key]time.Time
 

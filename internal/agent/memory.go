@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -20,6 +22,9 @@ import (
 // state they change. The first record is the whole state at the time when the file
 // was made; so every readable beginning of the file is a state that once was.
 const memoryHeader = "fairlead agent state 1\n"
+
+// stateFile is the memory's name in the data directory.
+const stateFile = "state"
 
 const (
 	partTarget = "target"
@@ -61,6 +66,13 @@ func openMemory(path string) (*memory, remembered, error) {
 		err = fmt.Errorf("read the remembered state: %w", err)
 	}
 	return m, m.remembered(), err
+}
+
+// Remembers says whether an agent with that data directory was ever sent something by a
+// plane: the next one goes on from it. It does not read what it is.
+func Remembers(dataDir string) bool {
+	info, err := os.Stat(filepath.Join(dataDir, stateFile))
+	return err == nil && info.Size() > 0
 }
 
 // apply brings the state in memory up to date.

@@ -271,7 +271,7 @@ func (a *announcer) apply() (again time.Duration) {
 		soon(left)
 		if a.ready[v.Address] = why == ""; why != "" {
 			a.withheld[v.Address] = why
-			waiting = waiting || len(v.Listeners)+len(v.Frontends) > 0
+			waiting = waiting || len(v.Frontends) > 0 || len(v.Listeners) > 0 && unready != unproxied
 		}
 		switch v.Mode {
 		case model.AnnounceBGP:
@@ -454,6 +454,8 @@ func (a *announcer) proxyTrouble(now time.Time) (why string, again time.Duration
 		a.served, a.silent, a.starts = false, time.Time{}, s.Starts
 	}
 	switch s.State {
+	case proxyNone:
+		return unproxied, 0
 	case proxyReady, "draining":
 		a.served, a.silent = true, time.Time{}
 		return "", 0

@@ -254,6 +254,7 @@ var proxyStates = map[string]agentv1.Proxy_State{
 	"backoff":  agentv1.Proxy_STATE_BACKOFF,
 	"stopped":  agentv1.Proxy_STATE_STOPPED,
 	proxyOff:   agentv1.Proxy_STATE_OFF,
+	proxyNone:  agentv1.Proxy_STATE_NONE,
 }
 
 func proxyReport(s model.ProxyStatus) *agentv1.Proxy {

@@ -135,6 +135,9 @@ func (g *Gate) isAsked(it *item) bool {
 	}
 }
 
+// Unproxied says that no Envoy will ever ask: nothing waits for one.
+func (g *Gate) Unproxied() { g.unproxied = true }
+
 // mark notes whether a resource is settled. One that Envoy does not ask for is not
 // waited for, but owes what it owed if Envoy asks later.
 func (g *Gate) mark(k key, d *debt, done, asked bool) {
@@ -142,7 +145,7 @@ func (g *Gate) mark(k key, d *debt, done, asked bool) {
 		d.owes, d.ahead = false, nil
 	}
 	_, was := g.unsettled[k]
-	switch waits := asked && !done; {
+	switch waits := asked && !done && !g.unproxied; {
 	case waits:
 		if !was {
 			g.open[k.kind]++

@@ -108,6 +108,8 @@ func (x *explainer) refusedBy(edges []Edge, id model.ListenerID) string {
 		switch {
 		case refused:
 			why = "refuses the listener " + string(id) + ": " + why
+		case m.Proxy.State == "none":
+			why = "runs no proxy"
 		case m.Proxy.State == "backoff" || m.Proxy.State == "stopped":
 			why = "has a proxy in state " + m.Proxy.State
 		default:
@@ -279,6 +281,10 @@ func (x *explainer) byMachine(n *Network, id model.ListenerID, asked netip.Addr)
 	case len(n.Edges) == 0:
 		n.How = "no machine has joined"
 		n.Nobody = "no machine serves the listener: none has joined"
+		if len(x.world.Machines) > 0 {
+			n.How = "no machine with a proxy has joined"
+			n.Nobody = "no machine serves the listener: none that has joined runs a proxy"
+		}
 	default:
 		n.How = "clients reach the machines at their own addresses: whatever DNS says for " + x.request.dialHost()
 	}
@@ -297,7 +303,11 @@ func (x *explainer) edge(name string, through []string) Edge {
 	if !m.Connected {
 		notes = append(notes, "it does not report: it may serve what it had last, or nothing")
 	} else {
-		if m.Proxy.State != "" && m.Proxy.State != "ready" {
+		switch m.Proxy.State {
+		case "", "ready":
+		case "none":
+			notes = append(notes, "it runs no proxy")
+		default:
 			notes = append(notes, "its proxy is "+m.Proxy.State)
 		}
 		if m.Applied < m.Wanted {

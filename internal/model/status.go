@@ -81,7 +81,7 @@ type MachineStatus struct {
 
 // ProxyStatus is the machine's Envoy.
 type ProxyStatus struct {
-	State    string `json:"state"` // starting, ready, draining, backoff, stopped, off (the machine only has backends), unknown
+	State    string `json:"state"` // starting, ready, draining, backoff, stopped, off (the machine only has backends), none (an edge that is to run none), unknown
 	Version  string `json:"version,omitempty"`
 	Starts   uint32 `json:"starts"`
 	Message  string `json:"message,omitempty"`

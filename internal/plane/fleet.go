@@ -36,7 +36,7 @@ func (l *loop) standing(name string) *standing {
 	if !known {
 		return s
 	}
-	s.applied, s.wanted = state.Applied, state.Wanted
+	s.applied, s.wanted, s.unproxied = state.Applied, state.Wanted, unproxied(state.Proxy)
 	for _, p := range state.Problems {
 		s.note(p)
 	}
@@ -138,6 +138,8 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 	case proxy.GetState() == agentv1.Proxy_STATE_OFF:
 		c.Reason = v1alpha1.MachineReasonProxyNotReady
 		c.Message = "its agent runs no proxy (--role backend): set spec.role to Backend, or start the agent without the flag"
+	case unproxied(proxy):
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonReady, "the agent reports; the machine runs no proxy (--envoy none) and serves no listener of HTTP or TLS"
 	case !serves(proxy):
 		c.Reason = v1alpha1.MachineReasonProxyNotReady
 		c.Message = "the state of its proxy is " + strings.ToLower(strings.TrimPrefix(proxy.GetState().String(), "STATE_"))
@@ -161,6 +163,9 @@ func (l *loop) hostsOnly(name string) bool {
 func serves(p *agentv1.Proxy) bool {
 	return p.GetState() == agentv1.Proxy_STATE_READY || p.GetState() == agentv1.Proxy_STATE_DRAINING
 }
+
+// unproxied says that a machine is to run no proxy, though it may announce VIPs.
+func unproxied(p *agentv1.Proxy) bool { return p.GetState() == agentv1.Proxy_STATE_NONE }
 
 // offerMachine hands what a machine should show to the status writer.
 func (l *loop) offerMachine(name string) {
@@ -204,11 +209,12 @@ func (l *loop) offerMachine(name string) {
 	l.plane.writer.offer(w)
 }
 
-// servingMachines names the machines whose view has a listener, sorted.
+// servingMachines names the machines with a proxy whose view has a listener, sorted.
 func (l *loop) servingMachines(id model.ListenerID) []string {
 	names := []string{}
 	for name, m := range l.machines {
-		if v := l.catalog.views[m.View]; v != nil && v.listeners[id] {
+		state, _ := l.plane.server.Machine(name)
+		if v := l.catalog.views[m.View]; v != nil && v.listeners[id] && !unproxied(state.Proxy) {
 			names = append(names, name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -377,4 +378,37 @@ func TestDeletionOvertakesReading(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMachineThatRunsNoProxy: one that is to run none is well, and nobody waits for it or sends
+// clients there.
+func TestMachineThatRunsNoProxy(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	p := r.plane("one").awaitReady()
+	route := httpRoute("app", "", "")
+	bare := r.joined(p, "edge-1")
+	bare.with(func() { bare.stuck, bare.proxy = true, agentv1.Proxy_STATE_NONE })
+	bare.connect(p.AgentAddress().String())
+	await(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, "the machine is ready", func(m *v1alpha1.Machine) error {
+		return conditionIs(m.Status.Conditions, v1alpha1.MachineReady, metav1.ConditionTrue, v1alpha1.MachineReasonReady)
+	})
+	await(r, route, "nobody serves the route", routeIs(metav1.ConditionFalse, ReasonPending, "no machine serves this"))
+	r.joined(p, "edge-2").connect(p.AgentAddress().String())
+	await(r, route, "the other machine serves it", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	s := p.Status(context.Background())
+	if len(s.Listeners) != 1 || !slices.Equal(s.Listeners[0].Machines, []string{"edge-2"}) || s.Machines[0].Proxy.State != "none" {
+		t.Errorf("the status for people is %+v", s)
+	}
+	for _, problem := range s.Problems {
+		if problem.Subject == "Machine edge-1" {
+			t.Errorf("it is a problem: %+v", problem)
+		}
+	}
+	eventually(t, "the metrics count it", func() error {
+		if n := p.metric("fairlead_plane_machines", map[string]string{"state": machineReady}); n != 2 {
+			return fmt.Errorf("%v machines are ready", n)
+		}
+		return nil
+	})
 }

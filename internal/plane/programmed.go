@@ -68,7 +68,9 @@ type standing struct {
 	// unheard says that the machine has not reported since this plane began to lead,
 	// and may still do so.
 	unheard bool
-	applied delta.Revision
+	// unproxied says that the machine runs no proxy on purpose: it serves no listener.
+	unproxied bool
+	applied   delta.Revision
 	// wanted is the last revision that concerned the machine: what changed later, but
 	// came out the same, needs no answer of it.
 	wanted    delta.Revision
@@ -86,7 +88,7 @@ type shardKey struct {
 
 // concern is what of a standing decides which machines count.
 func (s *standing) concern() [3]any {
-	return [3]any{s.view, [4]bool{s.cordoned, s.lost, s.silent, s.unheard}, s.name}
+	return [3]any{s.view, [5]bool{s.cordoned, s.lost, s.silent, s.unheard, s.unproxied}, s.name}
 }
 
 // target is what one object needs at the machines.
@@ -376,7 +378,7 @@ func (t *tracker) served(n *target) verdict {
 	var lost, silent, waiting, unheard, refused []string
 	acked := 0
 	for _, m := range t.machines {
-		if m.cordoned || !t.serves(m, n) {
+		if m.cordoned || m.unproxied || !t.serves(m, n) {
 			continue
 		}
 		switch f, faulty := t.fault(m, n); {

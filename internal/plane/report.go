@@ -148,7 +148,7 @@ func (l *loop) machineState(name string) string {
 		return machineSilent
 	case s.lost:
 		return machineLost
-	case !serves(state.Proxy) && !l.hostsOnly(name):
+	case !serves(state.Proxy) && !unproxied(state.Proxy) && !l.hostsOnly(name):
 		return machineNoProxy
 	case s.cordoned:
 		return machineCordoned

@@ -62,6 +62,8 @@ func proxyState(s agentv1.Proxy_State) string {
 		return "stopped"
 	case agentv1.Proxy_STATE_OFF:
 		return "off"
+	case agentv1.Proxy_STATE_NONE:
+		return "none"
 	default:
 		return "unknown"
 	}

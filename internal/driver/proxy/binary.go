@@ -14,17 +14,19 @@ import (
 // and none of this run directory is alive to be adopted. It starts nothing.
 func Look(binary, runDir string) error {
 	_, err := find(binary)
-	if err == nil {
+	if err != nil && Alive(runDir) {
 		return nil
-	}
-	lock, e := takeLock(filepath.Join(runDir, "envoy.lock"))
-	switch {
-	case errors.Is(e, errAlive):
-		return nil
-	case e == nil:
-		lock.Close()
 	}
 	return err
+}
+
+// Alive says whether an Envoy of this run directory runs.
+func Alive(runDir string) bool {
+	lock, err := takeLock(filepath.Join(runDir, "envoy.lock"))
+	if err == nil {
+		lock.Close()
+	}
+	return errors.Is(err, errAlive)
 }
 
 // find is the path of Envoy's binary, or what to do about it.

@@ -37,10 +37,16 @@ func TestLook(t *testing.T) {
 	if err := Look("sh", dir); err != nil {
 		t.Error(err)
 	}
+	if Alive(dir) {
+		t.Error("an Envoy is alive before any was started")
+	}
 	r := begin(t, script(t, dir, "exec sleep 1000"))
 	r.seen("it is started", func(st model.ProxyStatus) bool { return st.Starts == 1 })
 	if err := Look("/nope", dir); err != nil {
 		t.Errorf("one that is alive is adopted: %v", err)
+	}
+	if !Alive(dir) {
+		t.Error("an Envoy that was started is not alive")
 	}
 }
 

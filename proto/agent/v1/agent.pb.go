@@ -145,6 +145,8 @@ const (
 	Proxy_STATE_STOPPED     Proxy_State = 5
 	// The machine is to run none: it has backends only.
 	Proxy_STATE_OFF Proxy_State = 6
+	// The machine is to run none, and announces and balances VIPs without.
+	Proxy_STATE_NONE Proxy_State = 7
 )
 
 // Enum value maps for Proxy_State.
@@ -157,6 +159,7 @@ var (
 		4: "STATE_BACKOFF",
 		5: "STATE_STOPPED",
 		6: "STATE_OFF",
+		7: "STATE_NONE",
 	}
 	Proxy_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
@@ -166,6 +169,7 @@ var (
 		"STATE_BACKOFF":     4,
 		"STATE_STOPPED":     5,
 		"STATE_OFF":         6,
+		"STATE_NONE":        7,
 	}
 )
 
@@ -3764,14 +3768,14 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fKIND_REFUSED\x10\x01\x12\x10\n" +
-	"\fKIND_WAITING\x10\x02\"\xd1\x02\n" +
+	"\fKIND_WAITING\x10\x02\"\xe1\x02\n" +
 	"\x05Proxy\x124\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1e.fairlead.agent.v1.Proxy.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
 	"\x06starts\x18\x03 \x01(\rR\x06starts\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x1b\n" +
 	"\trss_bytes\x18\x05 \x01(\x04R\brssBytes\x12\x1a\n" +
-	"\brequests\x18\x06 \x01(\x04R\brequests\"\x8c\x01\n" +
+	"\brequests\x18\x06 \x01(\x04R\brequests\"\x9c\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSTATE_STARTING\x10\x01\x12\x0f\n" +
@@ -3779,7 +3783,9 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x0eSTATE_DRAINING\x10\x03\x12\x11\n" +
 	"\rSTATE_BACKOFF\x10\x04\x12\x11\n" +
 	"\rSTATE_STOPPED\x10\x05\x12\r\n" +
-	"\tSTATE_OFF\x10\x06\"\xba\x01\n" +
+	"\tSTATE_OFF\x10\x06\x12\x0e\n" +
+	"\n" +
+	"STATE_NONE\x10\a\"\xba\x01\n" +
 	"\vInstruction\x12;\n" +
 	"\ftime_to_live\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeToLive\x12\x1f\n" +
