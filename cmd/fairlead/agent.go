@@ -51,12 +51,10 @@ type agentFlags struct {
 	role           string
 	balancing      balancingFlags
 
-	planes    []string
-	tokenFile string
-	// bringToken makes the token of that file; nil where somebody else did.
-	bringToken func(context.Context) error
-	account    agent.Account
-	sysctls    string // where the kernel's network settings are changed
+	planes  []string
+	token   agent.TokenSource
+	account agent.Account
+	sysctls string // where the kernel's network settings are changed
 }
 
 // add adds the flags. prefix tells them apart where a plane has flags of its own.
@@ -81,6 +79,7 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 
 func newAgent(logs *logFlags) *cobra.Command {
 	flags := &agentFlags{}
+	var tokenFile string
 	c := &cobra.Command{
 		Use:     "agent",
 		Short:   "Run the agent on an edge, or on a machine with backends",
@@ -113,6 +112,9 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 			if err := flags.findEnvoy(log); err != nil {
 				return err
 			}
+			if tokenFile != "" {
+				flags.token = agent.TokenFile(tokenFile)
+			}
 			// gRPC logs with klog in a binary that holds the API server.
 			embedded.LogTo(log)
 			if err := forgetStart(); err != nil {
@@ -124,7 +126,7 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 	}
 	flags.add(c, "", proxy.Leave)
 	c.Flags().StringSliceVar(&flags.planes, "plane", nil, "host:port of each plane's agent endpoint")
-	c.Flags().StringVar(&flags.tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
+	c.Flags().StringVar(&tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
 	c.Flags().StringVar(&flags.account.TokenFile, "service-account-token-file", "", "file with the token of this pod's service account, to join with instead of --token-file")
 	c.Flags().StringVar(&flags.account.AuthorityFile, "plane-authority-file", "", "file with the authority of the planes that take that token, PEM")
 	c.Flags().StringVar(&flags.sysctls, "net-sysctls", address.Sysctls, "where the kernel's network settings can be changed: in a container, a mount of the host's "+address.Sysctls)
@@ -302,8 +304,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	config := agent.Config{
 		Name:        name,
 		Planes:      f.planes,
-		TokenFile:   f.tokenFile,
-		BringToken:  f.bringToken,
+		Token:       f.token,
 		Account:     account,
 		DataDir:     f.dataDir,
 		RunDir:      f.runDir,

@@ -103,42 +103,39 @@ func runOwnAgent(ctx context.Context, a *agentFlags, api embedded.API, log *slog
 	if err != nil {
 		return err
 	}
-	a.tokenFile = filepath.Join(a.runDir, "token")
-	a.bringToken = onceBefore(time.Now().Add(ownTokenTTL), func(ctx context.Context) error { return handToken(ctx, a.tokenFile, api, name) })
-	// Also where a second Ctrl-C ends this process at once.
-	defer context.AfterFunc(ctx, func() { _ = os.Remove(a.tokenFile) })() // mostly there is none
-	defer os.Remove(a.tokenFile)
+	a.token = onceBefore(time.Now().Add(ownTokenTTL), func(ctx context.Context) (string, error) { return ownToken(ctx, api, name) })
 	return runAgent(ctx, a, log)
 }
 
 // ownTokenTTL is how long the token of the plane's own agent can be used.
 const ownTokenTTL = 10 * time.Minute
 
-// onceBefore is f until that succeeds or the time is over, and then nothing.
-func onceBefore(end time.Time, f func(context.Context) error) func(context.Context) error {
-	done := false
-	return func(ctx context.Context) error {
-		if done || time.Now().After(end) {
-			return nil
+// onceBefore has one token, that of the first call of create that succeeds, and none where that was
+// not asked for in time.
+func onceBefore(end time.Time, create agent.TokenSource) agent.TokenSource {
+	token := ""
+	return func(ctx context.Context) (string, error) {
+		if token != "" {
+			return token, nil
 		}
-		err := f(ctx)
-		done = err == nil
-		return err
+		if time.Now().After(end) {
+			return "", agent.ErrNoToken
+		}
+		var err error
+		token, err = create(ctx)
+		return token, err
 	}
 }
 
-// handToken makes a token for the agent of that name and hands it over in a file.
-func handToken(ctx context.Context, path string, api embedded.API, name string) error {
+// ownToken makes a token for the agent of that name.
+func ownToken(ctx context.Context, api embedded.API, name string) (string, error) {
 	client, err := kube.NewClient(api.RESTConfig())
 	if err != nil {
-		return err
+		return "", err
 	}
 	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, TTL: ownTokenTTL, Now: time.Now()})
 	if err != nil {
-		return err
+		return "", fmt.Errorf("get a token: %w", err)
 	}
-	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
-		return fmt.Errorf("hand the agent its token: %w", err)
-	}
-	return nil
+	return token, nil
 }

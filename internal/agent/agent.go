@@ -90,16 +90,14 @@ const (
 	pollEvery = 50 * time.Millisecond
 )
 
-// Config of an Agent. All but TokenFile and Registerer is required, unless it says otherwise.
+// Config of an Agent. What is not called optional and has no default is required.
 type Config struct {
-	Name      string   // of the machine
-	Planes    []string // host:port of the planes' agent endpoints
-	TokenFile string   // read only when there is no valid identity
-	// BringToken puts a token into TokenFile, before it is read; optional.
-	BringToken func(context.Context) error
-	Account    *Account // the same, instead of a token: this agent runs in a pod
-	DataDir    string   // identity and remembered state
-	RunDir     string   // sockets and secrets; should be a tmpfs
+	Name    string      // of the machine
+	Planes  []string    // host:port of the planes' agent endpoints
+	Token   TokenSource // used only when there is no valid identity; optional
+	Account *Account    // the same, instead of a token: this agent runs in a pod; optional
+	DataDir string      // identity and remembered state
+	RunDir  string      // sockets and secrets; should be a tmpfs
 	// Addresses are those by which other machines reach this one. With an error, it returns
 	// those that were known last.
 	Addresses func() ([]netip.Addr, error)
@@ -118,7 +116,7 @@ type Config struct {
 	Log         *slog.Logger
 	Now         func() time.Time
 	Rand        *rand.Rand // for jitter; the agent alone uses it
-	Registerer  prometheus.Registerer
+	Registerer  prometheus.Registerer // optional
 }
 
 // Agent is one machine's agent. Make it with New.
@@ -391,15 +389,15 @@ func (a *Agent) trust() {
 // follow gets an identity and keeps connected to a plane.
 func (a *Agent) follow(ctx context.Context) error {
 	c := a.config
-	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Bring: c.BringToken, tries: newTries(c.Log)}
+	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, tries: newTries(c.Log)}
 	a.upstream.tries = joiner.tries
-	a.upstream.rejoin = joiner.rejoin(a.upstream.path, c.Planes, c.TokenFile, c.Name)
+	a.upstream.rejoin = joiner.rejoin(a.upstream.path, c.Planes, c.Name)
 	said, join := "", sync.OnceFunc(func() { close(a.member) })
 	if a.state.isServing() {
 		join()
 	}
 	for wait := backoffFirst; ; wait = min(2*wait, backoffMost) {
-		id, err := joiner.identify(ctx, a.upstream.path, c.Planes, c.TokenFile, c.Name)
+		id, err := joiner.identify(ctx, a.upstream.path, c.Planes, c.Name)
 		if id != nil {
 			a.upstream.mu.Lock()
 			a.upstream.identity = id

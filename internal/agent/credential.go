@@ -147,34 +147,40 @@ func trusting(c credential, now func() time.Time) *tls.Config {
 	}
 }
 
-// present reads the credential that there is now: the account's, or the token of the
-// file. errNoCredential says that this machine was given neither.
-func (j Joiner) present(ctx context.Context, tokenFile string) (credential, error) {
+// present reads the credential that there is now: the account's, or the token.
+// ErrNoToken says that this machine has neither.
+func (j Joiner) present(ctx context.Context) (credential, error) {
 	if j.Account != nil {
 		return j.Account.read()
 	}
-	if tokenFile == "" {
-		return nil, errNoCredential
-	}
-	if err := j.bring(ctx); err != nil {
+	text, err := j.Token.read(ctx)
+	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(tokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("read token: %w", err)
-	}
-	return parseToken(string(text))
+	return parseToken(text)
 }
 
-// bring has the token put where it is read.
-func (j Joiner) bring(ctx context.Context) error {
-	if j.Bring == nil {
-		return nil
+// TokenSource gives the token to join with, as it was printed, or ErrNoToken. It is asked each
+// time that one is needed. nil: this machine was given none.
+type TokenSource func(context.Context) (string, error)
+
+// TokenFile has the token that the file holds then. A file that is away is an fs.ErrNotExist.
+func TokenFile(path string) TokenSource {
+	return func(context.Context) (string, error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("read token: %w", err)
+		}
+		return string(text), nil
 	}
-	if err := j.Bring(ctx); err != nil {
-		return fmt.Errorf("get a token: %w", err)
-	}
-	return nil
 }
 
-var errNoCredential = errors.New("no token was given")
+func (s TokenSource) read(ctx context.Context) (string, error) {
+	if s == nil {
+		return "", ErrNoToken
+	}
+	return s(ctx)
+}
+
+// ErrNoToken says that there is no token to join with.
+var ErrNoToken = errors.New("no token was given")

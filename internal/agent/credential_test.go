@@ -33,7 +33,7 @@ func TestPodJoins(t *testing.T) {
 	j.Account = podOf(t, p, "node-1")
 	path := filepath.Join(t.TempDir(), "identity.json")
 	for range 2 {
-		id, err := j.identify(t.Context(), path, []string{p.address}, "", "node-1")
+		id, err := j.identify(t.Context(), path, []string{p.address}, "node-1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestPodDoesNotJoin(t *testing.T) {
 			j := p.joining()
 			j.Account = podOf(t, p, "node-1")
 			c.spoil(j.Account)
-			_, err := j.identify(t.Context(), filepath.Join(t.TempDir(), "identity.json"), []string{p.address}, "", c.machine)
+			_, err := j.identify(t.Context(), filepath.Join(t.TempDir(), "identity.json"), []string{p.address}, c.machine)
 			wantError(t, err, c.class, c.words)
 		})
 	}
@@ -79,7 +79,7 @@ func TestPodJoinsAgain(t *testing.T) {
 	p := newPlane(t, newAuthority(t))
 	j := p.joining()
 	j.Account = podOf(t, p, "node-1")
-	rejoin := j.rejoin(filepath.Join(t.TempDir(), "identity.json"), []string{p.address}, "", "node-1")
+	rejoin := j.rejoin(filepath.Join(t.TempDir(), "identity.json"), []string{p.address}, "node-1")
 	for i, wants := range []bool{true, false, true} {
 		id, err := rejoin(t.Context())
 		if err != nil || (id != nil) != wants {
@@ -90,7 +90,7 @@ func TestPodJoinsAgain(t *testing.T) {
 		}
 	}
 	j.Account.TokenFile += ".none"
-	if _, err := j.rejoin("", nil, "", "node-1")(t.Context()); !errors.Is(err, ErrNoIdentity) {
+	if _, err := j.rejoin("", nil, "node-1")(t.Context()); !errors.Is(err, ErrNoIdentity) {
 		t.Errorf("without a token: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -211,8 +210,8 @@ type Joiner struct {
 	Timeout time.Duration
 	// Account is used instead of a token, when it is not nil.
 	Account *Account
-	// Bring puts a token into the file, before that is read; nil: it is somebody else's job.
-	Bring func(context.Context) error
+	// Token is where the token comes from; it is used only when there is no valid identity.
+	Token TokenSource
 	tries *tries // nil: nothing is said of how it goes
 }
 
@@ -339,8 +338,8 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*
 // a machine whose identity a plane does not take. It returns nil and no error when there
 // is none that is worth a try: each token of ours is tried once, and an account's now
 // and then.
-func (j Joiner) rejoin(path string, planes []string, tokenFile, name string) func(context.Context) (*Identity, error) {
-	var tried []byte // what the file held
+func (j Joiner) rejoin(path string, planes []string, name string) func(context.Context) (*Identity, error) {
+	var tried string
 	var last time.Time
 	return func(ctx context.Context) (*Identity, error) {
 		if j.Account != nil {
@@ -354,18 +353,15 @@ func (j Joiner) rejoin(path string, planes []string, tokenFile, name string) fun
 			}
 			return j.enroll(ctx, path, planes, by, name)
 		}
-		if tokenFile == "" {
-			return nil, nil
-		}
-		if err := j.bring(ctx); err != nil {
+		token, err := j.Token.read(ctx)
+		switch {
+		case errors.Is(err, ErrNoToken), errors.Is(err, fs.ErrNotExist), err == nil && token == tried:
+			return nil, nil // a file that is away is one that was used
+		case err != nil:
 			return nil, err
 		}
-		token, err := os.ReadFile(tokenFile)
-		if err != nil || bytes.Equal(token, tried) {
-			return nil, nil // a file that is away is one that was used
-		}
 		var id *Identity
-		by, err := parseToken(string(token))
+		by, err := parseToken(token)
 		if err == nil {
 			id, err = j.enroll(ctx, path, planes, by, name)
 		}
@@ -382,8 +378,8 @@ func (j Joiner) rejoin(path string, planes []string, tokenFile, name string) fun
 const accountPause = 5 * time.Second
 
 // identify returns the machine's identity: the one on disk, or a new one for the
-// account or the token in the file, which are read only if they are needed.
-func (j Joiner) identify(ctx context.Context, path string, planes []string, tokenFile, name string) (*Identity, error) {
+// account or the token, which are asked for only if they are needed.
+func (j Joiner) identify(ctx context.Context, path string, planes []string, name string) (*Identity, error) {
 	id, err := loadIdentity(path)
 	switch {
 	case err == nil && id.Machine != name:
@@ -391,16 +387,16 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, toke
 			ErrName, path, id.Machine, name, id.Machine)
 	case err == nil && id.expired(j.Now()) == nil:
 		return id, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist) && tokenFile == "" && j.Account == nil:
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && j.Token == nil && j.Account == nil:
 		return nil, fmt.Errorf("%w: remove it and join again with a token from `fairlead token create --machine %s`", err, name)
 	}
 	lacks := fmt.Errorf("%w: run `fairlead token create --machine %s` at the plane and start this agent with --token-file", ErrNoIdentity, name)
 	if id != nil {
 		lacks = id.expired(j.Now())
 	}
-	by, err := j.present(ctx, tokenFile)
+	by, err := j.present(ctx)
 	switch {
-	case errors.Is(err, errNoCredential):
+	case errors.Is(err, ErrNoToken):
 		return id, lacks
 	case errors.Is(err, ErrToken), errors.Is(err, ErrNoIdentity):
 		return id, err

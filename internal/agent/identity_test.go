@@ -323,6 +323,14 @@ func (p *plane) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.
 // joining is a Joiner with the plane's clock.
 func (p *plane) joining() Joiner { return Joiner{Now: p.authority.clock.Now, Timeout: patience} }
 
+// joiningBy is joining with the token of that file.
+func (p *plane) joiningBy(file string) Joiner {
+	j := p.joining()
+	j.Token = TokenFile(file)
+	return j
+}
+
+
 func wantError(t *testing.T, err, class error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, class) {
@@ -342,7 +350,7 @@ func TestJoin(t *testing.T) {
 	p := newPlane(t, newAuthority(t))
 	path := filepath.Join(t.TempDir(), "identity.json")
 	token := p.token("t1", "edge-1")
-	id, err := p.joining().identify(t.Context(), path, []string{p.address}, token, "edge-1")
+	id, err := p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,11 +371,11 @@ func TestJoin(t *testing.T) {
 	if err := os.Remove(token); err != nil {
 		t.Fatal(err)
 	}
-	again, err := p.joining().identify(t.Context(), path, []string{p.address}, token, "edge-1")
+	again, err := p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-1")
 	if err != nil || !bytes.Equal(again.Certificate.Certificate[0], id.Certificate.Certificate[0]) {
 		t.Errorf("the identity was not kept: %v", err)
 	}
-	_, err = p.joining().identify(t.Context(), path, []string{p.address}, token, "edge-2")
+	_, err = p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-2")
 	wantError(t, err, ErrName, path, `of machine "edge-1"`, `called "edge-2"`, "--name edge-1")
 }
 
@@ -376,7 +384,7 @@ func TestJoinRefused(t *testing.T) {
 	p := newPlane(t, newAuthority(t))
 	elsewhere := newAuthority(t)
 	used := p.token("used", "edge-1")
-	if _, err := p.joining().identify(t.Context(), filepath.Join(t.TempDir(), "id"), []string{p.address}, used, "edge-1"); err != nil {
+	if _, err := p.joiningBy(used).identify(t.Context(), filepath.Join(t.TempDir(), "id"), []string{p.address}, "edge-1"); err != nil {
 		t.Fatal(err)
 	}
 	expired := p.token("expired", "edge-1")
@@ -404,7 +412,7 @@ func TestJoinRefused(t *testing.T) {
 			before := 0
 			p.with(func() { before = p.joins })
 			path := filepath.Join(t.TempDir(), "identity.json")
-			id, err := p.joining().identify(t.Context(), path, []string{p.address}, tt.file, "edge-1")
+			id, err := p.joiningBy(tt.file).identify(t.Context(), path, []string{p.address}, "edge-1")
 			wantError(t, err, tt.class, tt.says...)
 			if len(err.Error()) > 1000 {
 				t.Errorf("it says %d bytes", len(err.Error()))
@@ -431,7 +439,7 @@ func TestJoinUnderAnotherName(t *testing.T) {
 	p := newPlane(t, newAuthority(t))
 	p.with(func() { p.old = true })
 	path := filepath.Join(t.TempDir(), "identity.json")
-	_, err := p.joining().identify(t.Context(), path, []string{p.address}, p.token("other", "edge-2"), "edge-1")
+	_, err := p.joiningBy(p.token("other", "edge-2")).identify(t.Context(), path, []string{p.address}, "edge-1")
 	wantError(t, err, ErrName, `for machine "edge-2"`, `called "edge-1"`, "--name edge-2", joinAgain)
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("an identity was saved: %v", err)
@@ -442,16 +450,15 @@ func TestJoinUnreachablePlane(t *testing.T) {
 	t.Parallel()
 	p, dead := newPlane(t, newAuthority(t)), newPlane(t, newAuthority(t))
 	dead.stop()
-	j := p.joining()
+	j := p.joiningBy(p.token("t1", "edge-1"))
 	j.Timeout = 100 * time.Millisecond
-	token := p.token("t1", "edge-1")
 	path := filepath.Join(t.TempDir(), "identity.json")
-	_, err := j.identify(t.Context(), path, []string{dead.address}, token, "edge-1")
+	_, err := j.identify(t.Context(), path, []string{dead.address}, "edge-1")
 	wantError(t, err, ErrUnreachable, dead.address, "connection refused: nothing listens at that address and port; start the plane, or name its agent port")
 
 	// Another plane that is there is enough, and the token is still good.
 	j.Timeout = 3 * time.Second
-	if _, err := j.identify(t.Context(), path, []string{dead.address, p.address}, token, "edge-1"); err != nil {
+	if _, err := j.identify(t.Context(), path, []string{dead.address, p.address}, "edge-1"); err != nil {
 		t.Error(err)
 	}
 }
@@ -462,7 +469,7 @@ func TestJoinFollowsTheLeader(t *testing.T) {
 	leader, standby := newPlane(t, a), newPlane(t, a)
 	standby.with(func() { standby.leader = leader.address })
 	token := leader.token("t1", "edge-1")
-	id, err := leader.joining().identify(t.Context(), filepath.Join(t.TempDir(), "id"), []string{standby.address}, token, "edge-1")
+	id, err := leader.joiningBy(token).identify(t.Context(), filepath.Join(t.TempDir(), "id"), []string{standby.address}, "edge-1")
 	if err != nil || id.Machine != "edge-1" {
 		t.Fatal(err)
 	}
@@ -476,9 +483,9 @@ func TestJoinAnswerLost(t *testing.T) {
 	token := p.token("t1", "edge-1")
 	path := filepath.Join(t.TempDir(), "identity.json")
 	p.with(func() { p.loses = true })
-	_, err := p.joining().identify(t.Context(), path, []string{p.address}, token, "edge-1")
+	_, err := p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-1")
 	wantError(t, err, ErrUnreachable, "the plane died")
-	if _, err := p.joining().identify(t.Context(), path, []string{p.address}, token, "edge-1"); err != nil {
+	if _, err := p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-1"); err != nil {
 		t.Error(err)
 	}
 }
@@ -487,17 +494,17 @@ func TestExpiredCertificate(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, newAuthority(t))
 	path := filepath.Join(t.TempDir(), "identity.json")
-	old, err := p.joining().identify(t.Context(), path, []string{p.address}, p.token("t1", "edge-1"), "edge-1")
+	old, err := p.joiningBy(p.token("t1", "edge-1")).identify(t.Context(), path, []string{p.address}, "edge-1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.authority.clock.set(old.NotAfter().Add(time.Second))
-	id, err := p.joining().identify(t.Context(), path, []string{p.address}, "", "edge-1")
+	id, err := p.joining().identify(t.Context(), path, []string{p.address}, "edge-1")
 	wantError(t, err, ErrExpired, "2030-01-09T03:04:05Z", joinAgain)
 	if id == nil || id.Machine != "edge-1" {
 		t.Error("whose certificate it was is not told")
 	}
-	fresh, err := p.joining().identify(t.Context(), path, []string{p.address}, p.token("t2", "edge-1"), "edge-1")
+	fresh, err := p.joiningBy(p.token("t2", "edge-1")).identify(t.Context(), path, []string{p.address}, "edge-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -510,7 +517,7 @@ func TestDamagedIdentity(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, newAuthority(t))
 	path := filepath.Join(t.TempDir(), "identity.json")
-	if _, err := p.joining().identify(t.Context(), path, []string{p.address}, p.token("t1", "edge-1"), "edge-1"); err != nil {
+	if _, err := p.joiningBy(p.token("t1", "edge-1")).identify(t.Context(), path, []string{p.address}, "edge-1"); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(path)
@@ -521,13 +528,13 @@ func TestDamagedIdentity(t *testing.T) {
 		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		id, err := p.joining().identify(t.Context(), path, []string{p.address}, "", "edge-1")
+		id, err := p.joining().identify(t.Context(), path, []string{p.address}, "edge-1")
 		if err == nil || id != nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove it and join again") ||
 			!strings.Contains(err.Error(), joinAgain) {
 			t.Fatalf("of %d bytes: %v", n, err)
 		}
 	}
-	if _, err := p.joining().identify(t.Context(), path, []string{p.address}, p.token("t2", "edge-1"), "edge-1"); err != nil {
+	if _, err := p.joiningBy(p.token("t2", "edge-1")).identify(t.Context(), path, []string{p.address}, "edge-1"); err != nil {
 		t.Errorf("with a token it joins anew: %v", err)
 	}
 }

@@ -119,7 +119,7 @@ func TestSaysWhichPlaneItTries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lines := &lineLog{told: make(chan string, 100)}
-			j := p.joining()
+			j := p.joiningBy(p.token("t", "edge-1"))
 			j.tries = newTries(slog.New(slog.NewTextHandler(lines, nil)))
 			if name == "nobody answers" {
 				j.tries.quiet = time.Millisecond
@@ -131,7 +131,7 @@ func TestSaysWhichPlaneItTries(t *testing.T) {
 			ended := make(chan error, 1)
 			path := filepath.Join(t.TempDir(), "identity.json")
 			go func() {
-				_, err := j.identify(ctx, path, []string{c.address}, p.token("t", "edge-1"), "edge-1")
+				_, err := j.identify(ctx, path, []string{c.address}, "edge-1")
 				ended <- err
 			}()
 			select {

@@ -196,6 +196,7 @@ type machineRig struct {
 	config Config
 	counts *prometheus.Registry
 
+	tokenFile    string        // where config.Token is
 	withholdTime time.Duration // the default when 0
 }
 
@@ -206,9 +207,10 @@ func newMachine(t *testing.T, name string, planes ...*plane) *machineRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(run) })
-	m := &machineRig{t: t, config: Config{
+	token := planes[0].token("for-"+name, name)
+	m := &machineRig{t: t, tokenFile: token, config: Config{
 		Name: name, DataDir: t.TempDir(), RunDir: run, Proxy: steadyProxy{}, Version: "test",
-		TokenFile: planes[0].token("for-"+name, name), Now: planes[0].authority.clock.Now,
+		Token: TokenFile(token), Now: planes[0].authority.clock.Now,
 		Addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.10")}, nil },
 	}}
 	for _, p := range planes {

@@ -64,7 +64,7 @@ func TestSubscribesWithWhatItHolds(t *testing.T) {
 		t.Errorf("status is %+v", got)
 	}
 	stop()
-	m.config.TokenFile = "" // the identity is enough
+	m.config.Token = nil // the identity is enough
 	m.start()
 	_, asked = p.call()
 	check("after a restart", asked)
@@ -274,8 +274,8 @@ func TestFirstStartWithoutAWayToJoin(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, newAuthority(t))
 	m := newMachine(t, "edge-1", p)
-	token := m.config.TokenFile
-	m.config.TokenFile = ""
+	token := m.config.Token
+	m.config.Token = nil
 	c := m.config
 	c.Proxy, c.Rand, c.Log = idleProxy{t: t}, rand.New(rand.NewPCG(1, 2)), slog.New(slog.DiscardHandler)
 	a, err := New(c)
@@ -284,7 +284,7 @@ func TestFirstStartWithoutAWayToJoin(t *testing.T) {
 	}
 	wantError(t, a.Run(t.Context()), ErrNoIdentity, joinAgain)
 
-	m.config.TokenFile = token
+	m.config.Token = token
 	_, stop := m.start()
 	stream, _ := p.call()
 	stream.must(t, whole(t, at(1, 1), 1)...)
@@ -292,7 +292,7 @@ func TestFirstStartWithoutAWayToJoin(t *testing.T) {
 	if err := os.Remove(filepath.Join(c.DataDir, "identity", "identity.json")); err != nil {
 		t.Fatal(err)
 	}
-	m.config.TokenFile = ""
+	m.config.Token = nil
 	a, _ = m.start()
 	eventually(t, "it is said", func() bool { return strings.Contains(a.Status().Trouble, joinAgain) })
 	if err := a.Readyz(t.Context()); err != nil {
@@ -306,15 +306,10 @@ func TestAsksForATokenWhenItNeedsOne(t *testing.T) {
 	p := newPlane(t, newAuthority(t))
 	m := newMachine(t, "edge-1", p)
 	var asked atomic.Int32
-	file := m.config.TokenFile
-	m.config.TokenFile = filepath.Join(t.TempDir(), "token")
-	m.config.BringToken = func(context.Context) error {
+	file := m.tokenFile
+	m.config.Token = func(ctx context.Context) (string, error) {
 		asked.Add(1)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		return record.WriteFile(m.config.TokenFile, text)
+		return TokenFile(file)(ctx)
 	}
 	_, stop := m.start()
 	p.call()
@@ -359,7 +354,7 @@ func TestJoinsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := record.WriteFile(m.config.TokenFile, text); err != nil {
+		if err := record.WriteFile(m.tokenFile, text); err != nil {
 			t.Fatal(err)
 		}
 	}
