@@ -176,7 +176,7 @@ func (b *balancer) observe(key model.FrontendKey, p *place) model.FrontendObserv
 		}
 		o.DataPlane = kind
 	}
-	if (o.State == model.FrontendRefused || o.State == model.FrontendPending) && p.here && p.Frontend.Listener != "" && !restricts(p.Frontend) && p.Frontend.DataPlane == model.DataPlaneAuto {
+	if !o.State.Carried() && p.here && p.Frontend.Listener != "" && !restricts(p.Frontend) && p.Frontend.DataPlane == model.DataPlaneAuto {
 		// The routers alone balance it, as they do without the tier.
 		o.State, o.Mode, o.DataPlane = model.FrontendBalanced, model.ModeLocal, ""
 		if o.Message != "" {

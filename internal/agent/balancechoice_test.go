@@ -49,21 +49,26 @@ func TestADataPlaneIsAskedWithoutALock(t *testing.T) {
 	}
 }
 
-// A data plane that takes its time to carry out a frontend has not refused it.
+// A data plane that takes its time to carry out a frontend has not refused it, and does not
+// count what comes for it either.
 func TestAFrontendIsPendingUntilItsDataPlaneHasTakenIt(t *testing.T) {
 	t.Parallel()
 	p := &fakePlane{kind: model.DataPlaneXDP, held: make(chan struct{}), entered: make(chan struct{})}
 	a := newBalancing(t, p)
+	a.balancer.parts.Planes[0].DataPlane = countingPlane{fakePlane: p}
 	a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...)
 	a.whole()
 	applied := make(chan struct{})
 	go func() { defer close(applied); a.balancer.apply() }()
 	<-p.entered
-	o := a.balancer.observed()
+	o, counters := a.balancer.observed(), a.balancer.counters()
 	close(p.held)
 	<-applied
 	if len(o) != 1 || o[0].State != "pending" || o[0].Message != "the data plane has not taken it yet" {
 		t.Errorf("meanwhile it says %+v", o)
+	}
+	if after := a.balancer.counters(); len(counters) != 0 || len(after) != 1 {
+		t.Errorf("%d data planes count what comes for it meanwhile, and %d after that", len(counters), len(after))
 	}
 }
 

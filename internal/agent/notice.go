@@ -127,7 +127,7 @@ func (b *balancer) counters() (list []Arrivals) {
 	needed := make([]bool, len(b.parts.Planes))
 	for key, p := range b.joined {
 		d := b.driveOf(p)
-		if d != nil && d.seen[key].State != model.FrontendRefused && d.seen[key].State != model.FrontendPending {
+		if d != nil && d.seen[key].State.Carried() {
 			needed[p.plane] = true
 		} else if p.here {
 			return nil

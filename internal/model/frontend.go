@@ -269,6 +269,9 @@ const (
 	FrontendRefused  FrontendState = "refused"
 )
 
+// Carried says that a data plane does what it is to do about the frontend.
+func (s FrontendState) Carried() bool { return s == FrontendBalanced || s == FrontendDecap }
+
 // FrontendFigures count a frontend at one machine since its data plane was made.
 type FrontendFigures struct {
 	FrontendKey
