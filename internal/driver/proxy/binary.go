@@ -20,13 +20,14 @@ func Look(binary, runDir string) error {
 	return err
 }
 
-// Alive says whether an Envoy of this run directory runs.
+// Alive says whether an Envoy of this run directory runs. It takes no lock: an agent that is alive
+// may need it at that moment.
 func Alive(runDir string) bool {
-	lock, err := takeLock(filepath.Join(runDir, "envoy.lock"))
-	if err == nil {
-		lock.Close()
+	if n := readNote(filepath.Join(runDir, "envoy.json")); n != nil && n.alive() {
+		return true
 	}
-	return errors.Is(err, errAlive)
+	lock, err := realPath(filepath.Join(runDir, "envoy.lock"))
+	return err == nil && holder(lock) != 0
 }
 
 // find is the path of Envoy's binary, or what to do about it.

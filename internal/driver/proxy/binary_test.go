@@ -34,6 +34,9 @@ func TestLook(t *testing.T) {
 		}
 		contains(t, err.Error(), append(test.says, "envoy is not there: ", "--envoy")...)
 	}
+	if _, err := os.Stat(filepath.Join(dir, "envoy.lock")); err == nil {
+		t.Error("it takes the lock, which a living agent may need at that moment")
+	}
 	if err := Look("sh", dir); err != nil {
 		t.Error(err)
 	}

@@ -383,8 +383,10 @@ func (s *Supervisor) inherit(ctx context.Context, pid int, ours func() bool) (*p
 }
 
 // noted reads the note of an Envoy, nil if there is none.
-func (s *Supervisor) noted() (n *note) {
-	data, err := os.ReadFile(s.path("envoy.json"))
+func (s *Supervisor) noted() *note { return readNote(s.path("envoy.json")) }
+
+func readNote(path string) (n *note) {
+	data, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(data, &n) != nil {
 		return nil
 	}
