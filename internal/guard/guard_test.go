@@ -46,6 +46,7 @@ func report(t *testing.T, bad []Violation, err error) {
 func TestRepository(t *testing.T) {
 	tree, tables := load(t)
 	t.Run("imports", func(t *testing.T) { report(t, CheckImports(tree.Go, tables), nil) })
+	t.Run("permissions", func(t *testing.T) { report(t, CheckPermissions(tree.Go, tables), nil) })
 	t.Run("purity", func(t *testing.T) { report(t, CheckPurity(tree.Go, tables), nil) })
 	t.Run("files", func(t *testing.T) { report(t, CheckFiles(tree.Go), nil) })
 	t.Run("lists", func(t *testing.T) { report(t, CheckLists(tree.Go), nil) })

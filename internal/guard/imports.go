@@ -33,6 +33,35 @@ func CheckImports(files []GoFile, t Tables) []Violation {
 	return bad
 }
 
+// CheckPermissions finds what the import table permits and nobody does, tests included. A row
+// and a permission may stand there before their packages do.
+func CheckPermissions(files []GoFile, t Tables) []Violation {
+	type permission struct{ room, allowed string }
+	used, rooms := map[permission]bool{}, map[string]bool{}
+	for _, f := range files {
+		rule, _, _ := t.rule(f.Dir)
+		rooms[rule.Room] = true
+		for _, i := range f.Imports() {
+			ours, _ := strings.CutPrefix(i.Path, Module+"/")
+			for _, a := range rule.Allowed {
+				if covers(a, ours) {
+					used[permission{rule.Room, a}] = true
+				}
+			}
+		}
+	}
+	var bad []Violation
+	for _, r := range t.Rules {
+		for _, a := range r.Allowed {
+			there := slices.ContainsFunc(files, func(f GoFile) bool { return covers(a, f.Dir) })
+			if rooms[r.Room] && there && !used[permission{r.Room, a}] {
+				bad = append(bad, Violation{"ARCHITECTURE.md", r.Room + " may import " + a + " and does not", "a permission that nobody needs lets the first import in without a thought"})
+			}
+		}
+	}
+	return bad
+}
+
 func checkImport(f GoFile, i Import, t Tables, rule Rule, room string) (v Violation, ok bool) {
 	ours, isOurs := strings.CutPrefix(i.Path, Module+"/")
 	if !isOurs {

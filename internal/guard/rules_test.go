@@ -55,6 +55,20 @@ func expect(t *testing.T, bad []Violation, want string) {
 	}
 }
 
+func TestPermissions(t *testing.T) {
+	of := func(name, imports string) GoFile {
+		return source(t, name, "package a\n\nimport _ \"fairlead.dev/"+imports+"\"\n")
+	}
+	model := source(t, "internal/model/model.go", "package model\n")
+	// The one of a row without code, and those of code that is not there, are for what is to come.
+	expect(t, CheckPermissions([]GoFile{model}, tables(t)), "")
+	expect(t, CheckPermissions([]GoFile{model, of("internal/plan/plan.go", "internal/model/deep")}, tables(t)), "")
+	expect(t, CheckPermissions([]GoFile{model, of("internal/plan/plan_test.go", "internal/model")}, tables(t)), "")
+	expect(t, CheckPermissions([]GoFile{model, of("internal/plan/plan.go", "lab")}, tables(t)), "internal/plan may import internal/model and does not")
+	// One of the rooms that a row covers is enough.
+	expect(t, CheckPermissions([]GoFile{model, of("internal/driver/l2/a.go", "lab"), of("internal/driver/bgp/a.go", "internal/model")}, tables(t)), "")
+}
+
 func TestImports(t *testing.T) {
 	tests := []struct{ name, file, imports, want string }{
 		{"allowed", "internal/plan/plan.go", "fairlead.dev/internal/model", ""},
