@@ -115,7 +115,7 @@ type Config struct {
 	Version     string // of this program, for reports
 	Log         *slog.Logger
 	Now         func() time.Time
-	Rand        *rand.Rand // for jitter; the agent alone uses it
+	Rand        *rand.Rand            // for jitter; the agent alone uses it
 	Registerer  prometheus.Registerer // optional
 }
 

@@ -330,7 +330,6 @@ func (p *plane) joiningBy(file string) Joiner {
 	return j
 }
 
-
 func wantError(t *testing.T, err, class error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, class) {
