@@ -36,7 +36,9 @@ type LoadBalancerPolicy struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'IPVS' || !has(self.maxFlowsPerBackend)",message="maxFlowsPerBackend is for dataPlane IPVS"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'XDP' || !has(self.quic)",message="quic is for dataPlane XDP"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'XDP' || !has(self.mode) || self.mode != 'DSRGeneve'",message="mode DSRGeneve is for dataPlane XDP"
-// +kubebuilder:validation:XValidation:rule="(!has(self.mode) || self.mode != 'DSRGeneve') && !has(self.quic) || !has(self.maxFlowsPerBackend) && (!has(self.scheduler) || self.scheduler == 'mh')",message="mode DSRGeneve and quic need XDP; schedulers wlc and wrr and maxFlowsPerBackend need IPVS: no machine balances by both"
+// +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane != 'NFTables' || !has(self.mode) || !(self.mode in ['DSRIPIP', 'DSRL2'])",message="modes DSRIPIP and DSRL2 are for dataPlane XDP and IPVS"
+// +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane != 'IPVS' || !has(self.sourceRanges) && !has(self.newFlowsPerSecond)",message="sourceRanges and newFlowsPerSecond are for dataPlane XDP and NFTables"
+// +kubebuilder:validation:XValidation:rule="(!has(self.mode) || self.mode != 'DSRGeneve') && !has(self.quic) && !has(self.sourceRanges) && !has(self.newFlowsPerSecond) || !has(self.maxFlowsPerBackend) && (!has(self.scheduler) || self.scheduler == 'mh')",message="mode DSRGeneve and quic need XDP, sourceRanges and newFlowsPerSecond XDP or NFTables; schedulers wlc and wrr and maxFlowsPerBackend need IPVS: no machine balances by both"
 type LoadBalancerPolicySpec struct {
 	// TargetRefs name Services of class fairlead.dev/l4 (sectionName is the name of a
 	// port), Gateways (sectionName is a listener), TCPRoutes and UDPRoutes. What a route's
@@ -85,7 +87,7 @@ type LoadBalancerPolicySpec struct {
 	DrainTime *gatewayv1.Duration `json:"drainTime,omitempty"`
 
 	// SourceRanges that may be clients, as addresses or CIDRs; everybody when left out.
-	// Where a Service says loadBalancerSourceRanges too, a client must be in both.
+	// Where a Service says loadBalancerSourceRanges too, a client must be in both. Not of IPVS.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
@@ -93,7 +95,7 @@ type LoadBalancerPolicySpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address or a CIDR"
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 
-	// NewFlowsPerSecond that one machine lets in; more are dropped and counted.
+	// NewFlowsPerSecond that one machine lets in; more are dropped and counted. Not of IPVS.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000000
@@ -323,7 +325,7 @@ type QUICServerID struct {
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=19
+	// +kubebuilder:validation:Maximum=15
 	ServerIDOffset *int32 `json:"serverIDOffset,omitempty"`
 	// ServerIDLength is how many bytes the server ID has.
 	// +kubebuilder:validation:Minimum=1

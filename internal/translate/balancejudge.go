@@ -243,6 +243,10 @@ func (r reader) remarks(s balanceSettings, u balanceUse) (list []string) {
 			say("panicThreshold", "there is no healthCheck, so that no backend is unhealthy")
 		}
 	}
+	if fields := s.ofIPVS(); len(u.sources) > 0 && (len(fields) > 0 || s.plane == model.DataPlaneIPVS) {
+		fields = append(fields, "spec.dataPlane IPVS")
+		list = append(list, fields[0]+": loadBalancerSourceRanges of "+u.owner.Words()+" need XDP or NFTables: no machine balances by both")
+	}
 	if balancesByIPVS(s.scheduler) && s.hash != nil {
 		say("hash", "scheduler "+s.scheduler+" of IPVS does not hash")
 	}

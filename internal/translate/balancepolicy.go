@@ -57,14 +57,17 @@ func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
 	plane := o.plane
 	switch {
 	case s.plane != "" || plane == "":
-	case plane != model.DataPlaneXDP && s.mode == model.ModeDSRGeneve:
-		skip("dataPlane", string(plane)+" has no mode DSRGeneve")
+	case !hasMode(plane, s.mode):
+		skip("dataPlane", string(plane)+" has no mode "+string(s.mode))
 		plane = ""
 	case plane != model.DataPlaneXDP && s.quic != nil:
 		skip("dataPlane", string(plane)+" cannot route by QUIC's connection IDs")
 		plane = ""
 	case plane != model.DataPlaneIPVS && (s.scheduler != "" || s.maxFlows > 0):
 		skip("dataPlane", string(plane)+" has no scheduler and does not count flows of backends")
+		plane = ""
+	case plane == model.DataPlaneIPVS && (len(s.sources) > 0 || s.newFlows > 0):
+		skip("dataPlane", "IPVS keeps no client out and does not limit new flows")
 		plane = ""
 	}
 	s.plane = cmp.Or(s.plane, plane)
@@ -77,6 +80,20 @@ func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
 			skip("quic", "is for dataPlane XDP, and "+why)
 			o.quic = nil
 		}
+		if s.excludes(model.DataPlaneNFTables) != "" {
+			if s.sources == nil && len(o.sources) > 0 {
+				// They hold all the same: without them clients would get in that nobody wanted.
+				skip("sourceRanges", "is for dataPlane XDP and NFTables, and "+why+": no machine balances by both")
+			}
+			if s.newFlows == 0 && o.newFlows > 0 {
+				skip("newFlowsPerSecond", "is for dataPlane XDP and NFTables, and "+why)
+				o.newFlows = 0
+			}
+		}
+	}
+	if s.mode == "" && s.plane != "" && !hasMode(s.plane, o.mode) && o.mode != "" {
+		skip("mode", string(o.mode)+" is not for dataPlane "+string(s.plane))
+		o.mode = ""
 	}
 	if why := s.excludes(model.DataPlaneIPVS); why != "" {
 		if s.scheduler == "" && o.scheduler != "" {
@@ -106,25 +123,34 @@ func (s balanceSettings) excludes(plane model.DataPlaneKind) string {
 	if s.plane != "" && s.plane != plane {
 		return "it is " + string(s.plane)
 	}
-	needs, other := s.ofIPVS(), model.DataPlaneIPVS
-	if plane == model.DataPlaneIPVS {
-		needs, other = s.ofXDP(), model.DataPlaneXDP
-	}
-	if len(needs) == 0 {
+	if plane != model.DataPlaneIPVS {
+		if fields := s.ofIPVS(); len(fields) > 0 {
+			return fields[0] + " needs IPVS"
+		}
 		return ""
 	}
-	return needs[0] + " needs " + string(other)
+	switch {
+	case s.mode == model.ModeDSRGeneve:
+		return "spec.mode " + string(s.mode) + " needs XDP"
+	case s.quic != nil:
+		return "spec.quic needs XDP"
+	case len(s.sources) > 0:
+		return "spec.sourceRanges needs XDP or NFTables"
+	case s.newFlows > 0:
+		return "spec.newFlowsPerSecond needs XDP or NFTables"
+	}
+	return ""
 }
 
-// ofXDP are the fields that no other data plane carries out.
-func (s balanceSettings) ofXDP() (fields []string) {
-	if s.mode == model.ModeDSRGeneve {
-		fields = append(fields, "spec.mode "+string(s.mode))
+// hasMode says that a data plane forwards in a mode.
+func hasMode(plane model.DataPlaneKind, mode model.ForwardMode) bool {
+	switch mode {
+	case model.ModeDSRGeneve:
+		return plane == model.DataPlaneXDP
+	case model.ModeDSRIPIP, model.ModeDSRL2:
+		return plane != model.DataPlaneNFTables
 	}
-	if s.quic != nil {
-		fields = append(fields, "spec.quic")
-	}
-	return fields
+	return true
 }
 
 // ofIPVS are those that only IPVS does.
@@ -226,7 +252,7 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 	if q := spec.QUIC; q != nil {
 		offset := int32(1)
 		if q.ServerIDOffset != nil {
-			offset = number(&c, q.ServerIDOffset, 0, 19, "spec.quic.serverIDOffset")
+			offset = number(&c, q.ServerIDOffset, 0, 15, "spec.quic.serverIDOffset")
 		}
 		length := number(&c, &q.ServerIDLength, 1, 8, "spec.quic.serverIDLength")
 		if offset+length > 20 {
@@ -256,6 +282,21 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 		if s.mode == model.ModeDSRGeneve {
 			c.fail("spec.mode", "DSRGeneve is for dataPlane XDP")
 			s.mode = ""
+		}
+	}
+	if s.plane != "" && !hasMode(s.plane, s.mode) {
+		c.fail("spec.mode", string(s.mode)+" is for dataPlane XDP and IPVS")
+		s.mode = ""
+	}
+	if s.plane == model.DataPlaneIPVS {
+		// The data plane is left out, not the field: others keep out those who are not wanted.
+		if len(s.sources) > 0 {
+			c.fail("spec.sourceRanges", "is for dataPlane XDP and NFTables")
+			s.plane = ""
+		}
+		if s.newFlows > 0 {
+			c.fail("spec.newFlowsPerSecond", "is for dataPlane XDP and NFTables")
+			s.plane = ""
 		}
 	}
 	if why := s.excludes(model.DataPlaneIPVS); why != "" && s.plane == "" {
