@@ -12,6 +12,11 @@ import (
 	"fairlead.dev/internal/model"
 )
 
+// movesFollowed is how often one that comes follows another machine's tunnels. A machine that begins
+// finds an end of each family, and takes packets out then; one that goes on to change its word
+// must not hold others up with it.
+const movesFollowed = 4
+
 // comeTime is how long a machine that comes to a VIP waits for others at most, from when it
 // is heard of.
 const comeTime = 30 * time.Second
@@ -31,6 +36,7 @@ type newcomer struct {
 	rev   delta.Revision // with which it and the others were told of each other
 	began time.Time      // when it was first heard of; zero: it was not
 	takes bool           // its proxy may get new flows
+	moves map[string]int // how often it followed what machines moved
 	// awaited are the machines whose kernels do not carry rev out, itself included, sorted.
 	awaited []string
 }
@@ -101,11 +107,25 @@ func (c *coming) renew(key model.FrontendKey, rev delta.Revision) {
 
 // moved says that machines are told with rev of another end of a machine's tunnels, or that it
 // takes packets out of them: those that come to a frontend that concerns it follow that, too,
-// before they pass flows on to it.
+// before they pass flows on to it, movesFollowed times.
 func (l *loop) moved(name string, rev delta.Revision) {
-	for key := range l.coming.at {
-		if e := l.frontends.entries[key]; e != nil && slices.Contains(e.at, name) {
-			l.coming.renew(key, rev)
+	for key, list := range l.coming.at {
+		e := l.frontends.entries[key]
+		if e == nil {
+			continue
+		}
+		if _, concerns := slices.BinarySearch(e.at, name); !concerns {
+			continue
+		}
+		for _, n := range list {
+			if n.moves[name] == movesFollowed {
+				continue
+			}
+			if n.moves == nil {
+				n.moves = map[string]int{}
+			}
+			n.moves[name]++
+			n.rev = rev
 		}
 	}
 }
@@ -124,7 +144,7 @@ func (l *loop) restartComing(rev delta.Revision) {
 	for key, list := range l.coming.at {
 		l.coming.renew(key, rev)
 		for name, n := range list {
-			n.began, n.takes = time.Time{}, l.wasHeard(name)
+			n.began, n.takes, n.moves = time.Time{}, l.wasHeard(name), nil
 		}
 		l.frontends.stale[key] = true
 	}

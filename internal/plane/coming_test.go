@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -128,6 +129,27 @@ func TestMachineThatComesWaitsForTunnels(t *testing.T) {
 	}
 	two.with(func() { two.lags = false })
 	two.awaitAwaited()
+}
+
+// A machine that says tunnel and no tunnel in turn holds nobody up with it: those that come follow
+// its first words. They follow other machines all the same.
+func TestMachineThatMovesOnAndOnIsFollowedNoMore(t *testing.T) {
+	l := &loop{coming: newComing(), frontends: newFrontends()}
+	l.frontends.entries[web4] = &frontendEntry{at: []string{"edge-1", "edge-2", "edge-3"}}
+	n := &newcomer{}
+	l.coming.at[web4] = map[string]*newcomer{"edge-3": n}
+	for i := range uint64(100) {
+		l.moved("edge-1", delta.Revision{Number: 1 + i})
+	}
+	if n.rev.Number != movesFollowed {
+		t.Errorf("it follows revision %d", n.rev.Number)
+	}
+	for i, name := range []string{"edge-2", "edge-4", "edge-3"} {
+		l.moved(name, delta.Revision{Number: 201 + uint64(i)})
+		if want := []uint64{201, 201, 203}[i]; n.rev.Number != want {
+			t.Errorf("%s moved, and it follows revision %d, want %d", name, n.rev.Number, want)
+		}
+	}
 }
 
 // TestNobodyIsAwaitedForEver has a machine announce a VIP when the one that it waits for is
