@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/file"
 	"fairlead.dev/internal/translate"
@@ -47,9 +44,7 @@ report can be a directory of YAML, and a review can compare two directories.`,
 			if reflect.DeepEqual(resources, snapshot.New()) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
 			}
-			unclaimed := plane.Unclaimed(resources, translate.ControllerName)
-			slices.SortFunc(unclaimed, func(a, b model.Problem) int { return cmp.Compare(a.Subject, b.Subject) })
-			for _, p := range unclaimed {
+			for _, p := range translate.Unclaimed(resources, translate.ControllerName) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s: %s: %s\n", p.Subject, p.Reason, p.Message)
 			}
 			desired := translate.Settle(offline.config(), resources).Desired()

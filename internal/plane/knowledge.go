@@ -244,9 +244,9 @@ func (k knowledge) setBy(id model.SetID) []explain.Source {
 // claimants are the resources that name a host, served or not.
 func (k knowledge) claimants(host string) []model.Object {
 	var objects []model.Object
-	for r := range gatewayRoutes(k.snapshot) {
-		if slices.ContainsFunc(r.hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
-			objects = append(objects, r.object)
+	for r := range translate.GatewayRoutes(k.snapshot) {
+		if slices.ContainsFunc(r.Hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
+			objects = append(objects, r.Object)
 		}
 	}
 	// Gateways and ListenerSets that name it, for whose certificate a client may wait.

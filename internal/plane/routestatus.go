@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 )
@@ -162,45 +161,4 @@ func mergeAncestors(live, want []gatewayv1.PolicyAncestorStatus, controller gate
 		}
 	}
 	return out
-}
-
-// routeOf are the hostnames and parents of a route.
-type routeOf struct {
-	object    model.Object
-	hostnames []gatewayv1.Hostname
-	parents   []gatewayv1.ParentReference
-}
-
-// gatewayRoutes are the routes of Gateways in a snapshot, in no order.
-func gatewayRoutes(s *snapshot.Snapshot) func(yield func(routeOf) bool) {
-	object := func(kind snapshot.Kind, n snapshot.Name) model.Object {
-		return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
-	}
-	return func(yield func(routeOf) bool) {
-		for n, r := range s.HTTPRoutes {
-			if !yield(routeOf{object(snapshot.KindHTTPRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.GRPCRoutes {
-			if !yield(routeOf{object(snapshot.KindGRPCRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.TLSRoutes {
-			if !yield(routeOf{object(snapshot.KindTLSRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.TCPRoutes {
-			if !yield(routeOf{object(snapshot.KindTCPRoute, n), nil, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.UDPRoutes {
-			if !yield(routeOf{object(snapshot.KindUDPRoute, n), nil, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-	}
 }

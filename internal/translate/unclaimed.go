@@ -1,6 +1,7 @@
-package plane
+package translate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,9 +25,11 @@ const reasonNoClass = "ClassNotFound"
 const reasonNoGateway = "GatewayNotFound"
 
 // Unclaimed names the objects of a snapshot that nobody serves because something that they
-// name is not there, in no order.
+// name is not there, sorted.
 func Unclaimed(s *snapshot.Snapshot, controller gatewayv1.GatewayController) []model.Problem {
-	return slices.Concat(unclaimedGateways(s, controller), unclaimedRoutes(s), unclaimedServices(s))
+	problems := slices.Concat(unclaimedGateways(s, controller), unclaimedRoutes(s), unclaimedServices(s))
+	slices.SortFunc(problems, func(a, b model.Problem) int { return cmp.Compare(a.Subject, b.Subject) })
+	return problems
 }
 
 // unclaimedGateways names the Gateways whose class does not exist, in no order.
@@ -49,15 +52,15 @@ func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayControl
 // none at all. They are in no order.
 func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 	var problems []model.Problem
-	for r := range gatewayRoutes(s) {
+	for r := range GatewayRoutes(s) {
 		var missing []string
 		attached := false
-		for i, ref := range r.parents {
+		for i, ref := range r.Parents {
 			kind := snapshot.KindGateway
 			if ref.Kind != nil {
 				kind = snapshot.Kind(*ref.Kind)
 			}
-			n := snapshot.Name{Namespace: r.object.Namespace, Name: string(ref.Name)}
+			n := snapshot.Name{Namespace: r.Object.Namespace, Name: string(ref.Name)}
 			if ref.Namespace != nil {
 				n.Namespace = string(*ref.Namespace)
 			}
@@ -75,14 +78,14 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 		case attached && len(missing) == 0:
 			continue
 		case attached:
-			message = list(missing, "; ") + ", so nobody serves it there"
+			message = listTexts(missing) + ", so nobody serves it there"
 		case len(missing) > 0:
-			message = list(missing, "; ") + ", so nobody serves it"
+			message = listTexts(missing) + ", so nobody serves it"
 		default:
 			message = "spec.parentRefs: it names no Gateway, so nobody serves it"
 		}
 		problems = append(problems, model.Problem{
-			Severity: model.SeverityWarning, Subject: r.object.String(), Reason: reasonNoGateway, Message: message,
+			Severity: model.SeverityWarning, Subject: r.Object.String(), Reason: reasonNoGateway, Message: message,
 		})
 	}
 	return problems
@@ -112,4 +115,45 @@ func unclaimedServices(s *snapshot.Snapshot) []model.Problem {
 		})
 	}
 	return problems
+}
+
+// GatewayRoute is what a route of any kind says of itself: its hostnames and parents.
+type GatewayRoute struct {
+	Object    model.Object
+	Hostnames []gatewayv1.Hostname
+	Parents   []gatewayv1.ParentReference
+}
+
+// GatewayRoutes are the routes of Gateways in a snapshot, in no order.
+func GatewayRoutes(s *snapshot.Snapshot) func(yield func(GatewayRoute) bool) {
+	object := func(kind snapshot.Kind, n snapshot.Name) model.Object {
+		return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
+	}
+	return func(yield func(GatewayRoute) bool) {
+		for n, r := range s.HTTPRoutes {
+			if !yield(GatewayRoute{object(snapshot.KindHTTPRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+		for n, r := range s.GRPCRoutes {
+			if !yield(GatewayRoute{object(snapshot.KindGRPCRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+		for n, r := range s.TLSRoutes {
+			if !yield(GatewayRoute{object(snapshot.KindTLSRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+		for n, r := range s.TCPRoutes {
+			if !yield(GatewayRoute{object(snapshot.KindTCPRoute, n), nil, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+		for n, r := range s.UDPRoutes {
+			if !yield(GatewayRoute{object(snapshot.KindUDPRoute, n), nil, r.Spec.ParentRefs}) {
+				return
+			}
+		}
+	}
 }
