@@ -316,7 +316,7 @@ func TestWhatPeopleSeeOfFrontends(t *testing.T) {
 	})
 	eventually(t, "the frontend is balanced", func() error {
 		s := p.Status(context.Background())
-		if len(s.Frontends) != 1 || s.Frontends[0].State != frontendBalanced || len(s.Frontends[0].At) != 2 {
+		if len(s.Frontends) != 1 || s.Frontends[0].State != shownBalanced || len(s.Frontends[0].At) != 2 {
 			return fmt.Errorf("the frontends are %+v", s.Frontends)
 		}
 		f := s.Frontends[0]
@@ -352,7 +352,7 @@ func TestWhatPeopleSeeOfFrontends(t *testing.T) {
 		t.Errorf("flows of one: %+v, %v", list, err)
 	}
 	eventually(t, "it is counted", func() error {
-		if n := p.metric("fairlead_plane_frontends", map[string]string{"state": frontendBalanced}); n != 1 {
+		if n := p.metric("fairlead_plane_frontends", map[string]string{"state": shownBalanced}); n != 1 {
 			return fmt.Errorf("%g frontends are balanced", n)
 		}
 		if n := p.metric("fairlead_plane_frontend_backends", map[string]string{"state": "available"}); n != 2 {

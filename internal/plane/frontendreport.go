@@ -22,10 +22,10 @@ import (
 
 // States of a frontend, for people and as labels of metrics.
 const (
-	frontendBalanced = "balanced"
-	frontendPending  = "pending"
-	frontendRefused  = "refused"
-	frontendIdle     = "idle" // no backend takes new flows
+	shownBalanced = "balanced"
+	shownPending  = "pending"
+	shownRefused  = "refused"
+	shownIdle     = "idle" // no backend takes new flows
 )
 
 // frontendStatuses are the frontends for people, sorted.
@@ -61,13 +61,13 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 	s.Message = v.Message
 	switch {
 	case v.State == verdictRefused:
-		s.State = frontendRefused
+		s.State = shownRefused
 	case v.State != verdictProgrammed:
-		s.State = frontendPending
+		s.State = shownPending
 	case s.Available == 0:
-		s.State, s.Message = frontendIdle, "no backend takes new flows"+l.failing(f.FrontendKey)
+		s.State, s.Message = shownIdle, "no backend takes new flows"+l.failing(f.FrontendKey)
 	default:
-		s.State, s.Message = frontendBalanced, ""
+		s.State, s.Message = shownBalanced, ""
 		var said []string
 		if ill, of := e.panics(); ill > 0 {
 			said = append(said, fmt.Sprintf("%d of %d backends are unhealthy, so that all count as healthy (panicThreshold: %d)", ill, of, f.Panic))
@@ -148,12 +148,12 @@ func (e *frontendEntry) panics() (ill, of int) {
 func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (p model.Problem, is bool) {
 	p = model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.Words() + ")"}
 	switch {
-	case f.State == frontendIdle:
+	case f.State == shownIdle:
 		p.Reason = ReasonNoBackends
-	case f.State == frontendRefused && f.Listener != "":
+	case f.State == shownRefused && f.Listener != "":
 		// Each machine serves what comes to it.
 		p.Severity, p.Reason = model.SeverityWarning, ReasonRefused
-	case f.State == frontendBalanced && model.AllFail(backends):
+	case f.State == shownBalanced && model.AllFail(backends):
 		p.Severity, p.Reason = model.SeverityWarning, reasonNoHealthy
 		p.Message = "every backend fails its health check, so all are used (" + f.Owner.Words() + ")"
 	default:
@@ -184,7 +184,7 @@ func (l *loop) frontendProblems(frontends []model.FrontendStatus) []model.Proble
 
 // countFrontends brings the metrics of frontends up to date.
 func (l *loop) countFrontends() {
-	states := map[string]float64{frontendBalanced: 0, frontendPending: 0, frontendRefused: 0, frontendIdle: 0}
+	states := map[string]float64{shownBalanced: 0, shownPending: 0, shownRefused: 0, shownIdle: 0}
 	backends := map[string]float64{"available": 0, "unavailable": 0}
 	panicking := 0
 	for _, e := range l.frontends.entries {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestFrontendWhoseBackendsAllFailIsAProblem(t *testing.T) {
-	f := model.FrontendStatus{State: frontendBalanced, Owner: model.Object{Kind: "Service", Namespace: "default", Name: "app"}}
+	f := model.FrontendStatus{State: shownBalanced, Owner: model.Object{Kind: "Service", Namespace: "default", Name: "app"}}
 	ill, well, out := model.FrontendBackend{Weight: 100, Health: model.Unhealthy}, model.FrontendBackend{Weight: 100, Health: model.Healthy}, model.FrontendBackend{Health: model.Unhealthy}
 	unchecked := model.FrontendBackend{Weight: 100, Health: model.HealthUnknown}
 	for name, c := range map[string]struct {

@@ -3,16 +3,11 @@ package plane
 import (
 	"cmp"
 	"slices"
-	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
-	"fairlead.dev/internal/translate"
 )
 
 // ReasonNoBackends is why a Service is not served although machines balance it: nothing
@@ -77,10 +72,8 @@ func (l *loop) frontendAt(e *frontendEntry, machine string) (standing frontendSt
 		return frontendWaiting, "it says nothing of it", seen
 	case seen.State == model.FrontendRefused:
 		return frontendRefusedBy, cmp.Or(seen.Message, "refused"), seen
-	case seen.State == model.FrontendPending:
-		return frontendWaiting, cmp.Or(seen.Message, "pending"), seen
 	case seen.State != model.FrontendBalanced:
-		return frontendWaiting, string(seen.State), seen
+		return frontendWaiting, cmp.Or(seen.Message, string(seen.State)), seen
 	}
 	return frontendDone, "", seen
 }
@@ -170,40 +163,4 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 		names[i] = key.String()
 	}
 	return "no backend takes new flows of " + list(names, ", ") + l.failing(idle...)
-}
-
-// serviceServed words a verdict as the condition of a Service.
-func serviceServed(v verdict, idle string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
-	c, known := programmedCondition(v1alpha1.ConditionServed, v, generation, live)
-	switch {
-	case !known:
-		return c, false
-	case v.State == verdictProgrammed && idle != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNoBackends, idle
-	case v.State == verdictProgrammed:
-		c.Reason = v1alpha1.ReasonServed
-	case v.State == verdictPending && !v.Machines && v.Reason == "":
-		c.Reason = v1alpha1.ReasonNoMachines
-	}
-	c.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), 4096)], "")
-	return c, true
-}
-
-// judgeService adds what became of a Service to its conditions.
-func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condition) *translate.Status {
-	var idle string
-	if v.State == verdictProgrammed { // else it is not shown
-		idle = l.idleText(l.idle(s.Frontends))
-	}
-	c, known := serviceServed(v, idle, s.Generation, live)
-	if !known {
-		return s // it says itself why it is not served
-	}
-	if s.Notes != "" {
-		c.Message += "; " + s.Notes
-	}
-	n := *s
-	n.Service = s.Service.DeepCopy()
-	n.Service.Conditions = withProgrammed(n.Service.Conditions, c)
-	return &n
 }

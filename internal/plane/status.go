@@ -181,47 +181,6 @@ func applyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, kno
 	}
 }
 
-// applyService shows the addresses of a Service, and our conditions beside those of
-// others.
-func applyService(want corev1.ServiceStatus) applier {
-	return func(live client.Object, now metav1.Time) client.Object {
-		o, ok := live.(*corev1.Service)
-		if !ok {
-			return nil
-		}
-		status := *o.Status.DeepCopy()
-		status.LoadBalancer = want.LoadBalancer
-		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, oursOfService, now)
-		if equality.Semantic.DeepEqual(status, o.Status) {
-			return nil
-		}
-		n := *o
-		n.Status = status
-		return n.DeepCopy()
-	}
-}
-
-// oursOfService says that a type of condition is ours among those of a Service.
-func oursOfService(conditionType string) bool {
-	return strings.HasPrefix(conditionType, v1alpha1.GroupVersion.Group+"/")
-}
-
-// leaveService takes our conditions from a Service that is ours no longer. Its addresses stay:
-// the API server took ours with the type, and others are another controller's.
-func leaveService(live client.Object, now metav1.Time) client.Object {
-	o, ok := live.(*corev1.Service)
-	if !ok {
-		return nil
-	}
-	conditions := mergeConditions(o.Status.Conditions, nil, oursOfService, now)
-	if len(conditions) == len(o.Status.Conditions) {
-		return nil
-	}
-	n := o.DeepCopy()
-	n.Status.Conditions = conditions
-	return n
-}
-
 // applier is statusWrite's Apply.
 type applier = func(live client.Object, now metav1.Time) client.Object
 

@@ -1,0 +1,98 @@
+package plane
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+)
+
+// serviceServed words a verdict as the condition of a Service.
+func serviceServed(v verdict, idle string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
+	c, known := programmedCondition(v1alpha1.ConditionServed, v, generation, live)
+	switch {
+	case !known:
+		return c, false
+	case v.State == verdictProgrammed && idle != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNoBackends, idle
+	case v.State == verdictProgrammed:
+		c.Reason = v1alpha1.ReasonServed
+	case v.State == verdictPending && !v.Machines && v.Reason == "":
+		c.Reason = v1alpha1.ReasonNoMachines
+	}
+	c.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), 4096)], "")
+	return c, true
+}
+
+// judgeService adds what became of a Service to its conditions.
+func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condition) *translate.Status {
+	var idle string
+	if v.State == verdictProgrammed { // else it is not shown
+		idle = l.idleText(l.idle(s.Frontends))
+	}
+	c, known := serviceServed(v, idle, s.Generation, live)
+	if !known {
+		return s // it says itself why it is not served
+	}
+	if s.Notes != "" {
+		c.Message += "; " + s.Notes
+	}
+	n := *s
+	n.Service = s.Service.DeepCopy()
+	n.Service.Conditions = withProgrammed(n.Service.Conditions, c)
+	return &n
+}
+
+// applyService shows the addresses of a Service, and our conditions beside those of
+// others.
+func applyService(want corev1.ServiceStatus) applier {
+	return func(live client.Object, now metav1.Time) client.Object {
+		o, ok := live.(*corev1.Service)
+		if !ok {
+			return nil
+		}
+		status := *o.Status.DeepCopy()
+		status.LoadBalancer = want.LoadBalancer
+		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, oursOfService, now)
+		if equality.Semantic.DeepEqual(status, o.Status) {
+			return nil
+		}
+		n := *o
+		n.Status = status
+		return n.DeepCopy()
+	}
+}
+
+// oursOfService says that a type of condition is ours among those of a Service.
+func oursOfService(conditionType string) bool {
+	return strings.HasPrefix(conditionType, v1alpha1.GroupVersion.Group+"/")
+}
+
+// leaveService takes our conditions from a Service that is ours no longer. Its addresses stay:
+// the API server took ours with the type, and others are another controller's.
+func leaveService(live client.Object, now metav1.Time) client.Object {
+	o, ok := live.(*corev1.Service)
+	if !ok {
+		return nil
+	}
+	conditions := mergeConditions(o.Status.Conditions, nil, oursOfService, now)
+	if len(conditions) == len(o.Status.Conditions) {
+		return nil
+	}
+	n := o.DeepCopy()
+	n.Status.Conditions = conditions
+	return n
+}
+
+// disowned says that an object is a Service that was ours, is ours no longer, and shows it still.
+func (l *loop) disowned(o model.Object) bool {
+	service, is := l.live(o).(*corev1.Service)
+	return is && l.statuses[o] == nil && slices.ContainsFunc(service.Status.Conditions, func(c metav1.Condition) bool { return oursOfService(c.Type) })
+}
