@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A plane that fails must not take its machine's Envoy along: what ends an agent
@@ -147,9 +146,15 @@ func TestWithoutEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	envoy := exec.Command("sleep", "1000")
+	envoy.ExtraFiles = []*os.File{lock} // as an Envoy has it
+	if err := envoy.Start(); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		_ = envoy.Process.Kill()
+		_ = envoy.Wait()
+	}()
 	if err := f.findEnvoy(log); err == nil || !strings.Contains(err.Error(), "still runs") {
 		t.Errorf("--envoy none beside an Envoy: %v", err)
 	}
