@@ -199,18 +199,19 @@ func (k *kernel) close() {
 }
 
 // remove takes the pins of programs and maps away: maps go with the last program that uses
-// them. What the next agent looks for goes last, since this one may be killed meanwhile.
+// them. The map of frontends goes first of these, since this agent may be killed meanwhile: the
+// next one takes back what it finds with that map, and drops the rest.
 func (k *kernel) remove() error {
 	if err := k.dropPrograms(false); err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{k.maps.Frontends.Unpin()}
 	for name, m := range k.named {
 		if name != bpfMapFrontends {
 			errs = append(errs, m.Unpin())
 		}
 	}
-	return errors.Join(append(errs, k.maps.Frontends.Unpin())...)
+	return errors.Join(errs...)
 }
 
 // bytes is the kernel's memory of the maps.

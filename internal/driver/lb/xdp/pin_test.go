@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,7 +72,21 @@ func TestPinsOfAnEndThatWasCutOffGo(t *testing.T) {
 			must(t, os.Remove(filepath.Join(layoutDir(dir), e.Name())))
 		}
 	}
+	nothingStays(t, dir)
+
+	// The same of an end of ours, after the first map.
 	d = newPlane(t, dir)
+	must(t, d.Set(one(t, nil)))
+	must(t, d.k.dropPrograms(false))
+	must(t, d.k.maps.Frontends.Unpin())
+	must(t, d.Close(true))
+	nothingStays(t, dir)
+}
+
+// nothingStays has an agent come that balances nothing.
+func nothingStays(t *testing.T, dir string) {
+	t.Helper()
+	d := newPlane(t, dir)
 	must(t, d.Set(model.Balancing{}))
 	must(t, d.Close(true))
 	gone(t, layoutDir(dir))
@@ -80,7 +95,8 @@ func TestPinsOfAnEndThatWasCutOffGo(t *testing.T) {
 	}
 }
 
-// At the end the map of frontends goes last, since the next agent looks for it.
+// At the end programs go before maps, and the map of frontends before the others, since the next
+// agent goes by it.
 func TestPinsGoInOrder(t *testing.T) {
 	inMachine(t)
 	dir := pinsIn(t)
@@ -93,8 +109,12 @@ func TestPinsGoInOrder(t *testing.T) {
 	if is := links(list); !strings.HasPrefix(is, "-xdp ") {
 		t.Errorf("links go in the order %s", is)
 	}
-	if len(list) == 0 || list[len(list)-1] != "-"+bpfMapFrontends {
-		t.Errorf("pins go in the order %v", list)
+	maps := slices.Index(list, "-"+bpfMapFrontends)
+	for i, name := range list {
+		program := strings.HasPrefix(name, "-"+programPrefix) || strings.HasPrefix(name, "-"+arrayPrefix)
+		if maps < 0 || program && i > maps {
+			t.Errorf("pins go in the order %v", list)
+		}
 	}
 }
 
