@@ -98,6 +98,7 @@ func (x *explainer) network(id model.ListenerID) {
 func (x *explainer) refusedBy(edges []Edge, id model.ListenerID) string {
 	var whys []string
 	var who []string
+	mends := false // one of them has a proxy that could
 	for _, e := range edges {
 		i := slices.IndexFunc(x.world.Machines, func(m model.MachineStatus) bool { return m.Name == e.Machine })
 		if i < 0 || !x.world.Machines[i].Connected {
@@ -115,6 +116,7 @@ func (x *explainer) refusedBy(edges []Edge, id model.ListenerID) string {
 		default:
 			return ""
 		}
+		mends = mends || m.Proxy.State != "none"
 		if at := slices.Index(whys, why); at >= 0 {
 			who[at] = "each of " + strings.TrimPrefix(who[at], "each of ") + ", " + m.Name
 			continue
@@ -127,7 +129,11 @@ func (x *explainer) refusedBy(edges []Edge, id model.ListenerID) string {
 	for i := range whys {
 		whys[i] = who[i] + " " + whys[i]
 	}
-	return "no machine takes the connection: " + shortList(whys, "; ") + "; fix the cause there (for example, free the port): the proxy retries by itself"
+	remedy := "; fix the cause there (for example, free the port): the proxy retries by itself"
+	if !mends {
+		remedy = ""
+	}
+	return "no machine takes the connection: " + shortList(whys, "; ") + remedy
 }
 
 // refusesListener says why a machine's proxy refuses a listener. Its half over UDP is the same one.

@@ -8,7 +8,7 @@ import (
 
 // Object names a resource of the API that said something: the owner of a route,
 // the bearer of a status. An object without a name stands for all of its kind, in its
-// namespace if it has one: root IngressRoutes have the addresses that they share together.
+// namespace if it has one; SharingServices and SharingIngressRoutes stand for some.
 type Object struct {
 	Kind      string `json:"kind"`                // as in the manifest: "HTTPRoute"
 	Namespace string `json:"namespace,omitempty"` // empty for cluster-scoped kinds
@@ -32,6 +32,8 @@ func (o Object) Words() string {
 	switch {
 	case o.Name != "":
 		return o.String()
+	case o == SharingIngressRoutes():
+		return "the root IngressRoutes that share an address"
 	case o.Namespace != "":
 		return "all " + o.Kind + "s of " + o.Namespace
 	}
@@ -49,6 +51,9 @@ const (
 	// no "=".
 	sharePrefix = "share-vip="
 )
+
+// SharingIngressRoutes is the owner that root IngressRoutes without addresses of their own are together.
+func SharingIngressRoutes() Object { return Object{Kind: "IngressRoute"} }
 
 // SharingServices is the owner that the Services with a key (fairlead.dev/share-vip) are together.
 func SharingServices(namespace, key string) Object {

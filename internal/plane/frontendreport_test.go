@@ -84,6 +84,10 @@ func TestAnotherCauseIsNews(t *testing.T) {
 		{model.Unhealthy, `answered "b", want "z"`, false},
 		{model.Healthy, "", false},
 	} {
+		// Another machine is not asked, whatever it says.
+		if heard := h.report("edge-9", []model.CheckResult{{ID: "c", Health: model.Unhealthy, Message: c.message + "!"}}, nil); len(heard) > 0 {
+			t.Errorf("%s: a machine that is not to check is heard", c.message)
+		}
 		reworded := h.report("edge-1", []model.CheckResult{{ID: "c", Health: c.health, Message: c.message}}, nil)
 		if reworded[web4] != c.news || len(reworded) > 1 {
 			t.Errorf("%s: it is news to %v", c.message, reworded)

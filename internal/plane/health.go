@@ -68,6 +68,9 @@ type checked struct {
 	ejectors map[string]bool
 }
 
+// has says whether the check is, and the machine is to do it.
+func (c *checked) has(machine string) bool { return c != nil && slices.Contains(c.checkers, machine) }
+
 // off says that nobody checks: there are too many checks that nobody asked for.
 func (c *checked) off() bool { return c.Presumed && len(c.rationed) == 0 }
 
@@ -234,17 +237,17 @@ func (h *health) report(machine string, results []model.CheckResult, ejected []m
 	before := h.found[machine]
 	after := make(map[string]model.CheckResult, len(results))
 	note := func(id string) {
-		if c := h.checks[id]; c != nil && slices.Contains(c.checkers, machine) {
+		if c := h.checks[id]; c.has(machine) {
 			h.unjudged[c] = true
 		}
 	}
 	for _, r := range results {
 		after[r.ID] = r
-		switch old := before[r.ID]; {
+		switch old, c := before[r.ID], h.checks[r.ID]; {
 		case old.Health != r.Health:
 			note(r.ID)
-		case r.Health == model.Unhealthy && !sameCause(old.Message, r.Message) && h.checks[r.ID] != nil:
-			for use := range h.checks[r.ID].uses {
+		case r.Health == model.Unhealthy && !sameCause(old.Message, r.Message) && c.has(machine):
+			for use := range c.uses {
 				if use.group == "" {
 					if reworded == nil {
 						reworded = map[model.FrontendKey]bool{}

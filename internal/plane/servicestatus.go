@@ -3,9 +3,11 @@ package plane
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,6 +50,22 @@ func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condit
 	n.Service = s.Service.DeepCopy()
 	n.Service.Conditions = withProgrammed(n.Service.Conditions, c)
 	return &n
+}
+
+// rewordTime is how long a Service that no backend serves may wait for other words about it:
+// checks may find something else each time.
+const rewordTime = 10 * time.Second
+
+// idleStill says that a Service shows that it has no backends, and has none.
+func idleStill(live client.Object, s *translate.Status) bool {
+	o, is := live.(*corev1.Service)
+	if !is || s.Service == nil {
+		return false
+	}
+	shown := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServed)
+	wanted := meta.FindStatusCondition(s.Service.Conditions, v1alpha1.ConditionServed)
+	return shown != nil && wanted != nil && shown.Reason == ReasonNoBackends && wanted.Reason == ReasonNoBackends &&
+		shown.ObservedGeneration == wanted.ObservedGeneration
 }
 
 // applyService shows the addresses of a Service, and our conditions beside those of

@@ -95,9 +95,6 @@ type cursor struct {
 	next  netip.Addr
 }
 
-// sharedOwner has the addresses that root IngressRoutes share.
-func sharedOwner() model.Object { return model.Object{Kind: string(snapshot.KindIngressRoute)} }
-
 // sharedIn stands for the roots of one namespace that share an address.
 func sharedIn(namespace string) model.Object {
 	return model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: namespace}
@@ -186,7 +183,7 @@ func (a *assigner) keep(p *poolBook) {
 // isWanted reports whether the owner of a record still wants it.
 func (a *assigner) isWanted(p *poolBook, rec record) bool {
 	fam := familyOf(rec.address)
-	if rec.owner == sharedOwner() {
+	if rec.owner == model.SharingIngressRoutes() {
 		return !slices.ContainsFunc(a.has[rec.owner], func(h held) bool { return h.pool == p.name && familyOf(h.address) == fam }) &&
 			slices.ContainsFunc(a.sharing, func(namespace string) bool { return a.keepsIn(p, namespace) })
 	}
@@ -380,13 +377,13 @@ func fullText() string {
 func (a *assigner) giveShared(namespace string) {
 	for fam := range families {
 		eligible := a.eligible(namespace, fam)
-		if slices.ContainsFunc(a.has[sharedOwner()], func(h held) bool {
+		if slices.ContainsFunc(a.has[model.SharingIngressRoutes()], func(h held) bool {
 			return familyOf(h.address) == fam && a.keepsIn(a.byName[h.pool], namespace)
 		}) {
 			a.pooled[sharedIn(namespace)] = true
 			continue
 		}
-		a.giveFrom(eligible, fam, sharedIn(namespace), sharedOwner())
+		a.giveFrom(eligible, fam, sharedIn(namespace), model.SharingIngressRoutes())
 	}
 }
 
@@ -394,7 +391,7 @@ func (a *assigner) giveShared(namespace string) {
 // each family the oldest that has one and admits the namespace.
 func (a *assigner) sharedPools(namespace string) (pools [families]string) {
 	for _, p := range a.pools {
-		for _, h := range a.has[sharedOwner()] {
+		for _, h := range a.has[model.SharingIngressRoutes()] {
 			if fam := familyOf(h.address); h.pool == p.name && pools[fam] == "" && a.keepsIn(p, namespace) {
 				pools[fam] = p.name
 			}

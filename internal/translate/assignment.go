@@ -76,7 +76,7 @@ func (t *Translator) takeOutcomes(a *assigner) {
 	maps.Copy(fresh, a.refused)
 	for _, namespace := range a.sharing {
 		pools := a.sharedPools(namespace)
-		if o := a.outcomeOf(sharedIn(namespace), sharedOwner(), func(h held) bool { return pools[familyOf(h.address)] == h.pool }); o != nil {
+		if o := a.outcomeOf(sharedIn(namespace), model.SharingIngressRoutes(), func(h held) bool { return pools[familyOf(h.address)] == h.pool }); o != nil {
 			fresh[sharedIn(namespace)] = o
 		}
 	}

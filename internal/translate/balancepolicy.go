@@ -250,14 +250,15 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 		s.weights[a] = uint32(number(&c, &w.Weight, 0, 10_000, at("spec.weights", i)+".weight"))
 	}
 	if q := spec.QUIC; q != nil {
-		offset := int32(1)
+		offset, there := int32(1), true
 		if q.ServerIDOffset != nil {
 			offset = number(&c, q.ServerIDOffset, 0, 15, "spec.quic.serverIDOffset")
+			there = offset == *q.ServerIDOffset
 		}
 		length := number(&c, &q.ServerIDLength, 1, 8, "spec.quic.serverIDLength")
 		if offset+length > 20 {
 			c.fail("spec.quic", "connection IDs have at most 20 bytes")
-		} else if length > 0 {
+		} else if there && length > 0 {
 			s.quic = &model.QUICServer{Offset: uint8(offset), Length: uint8(length)}
 		}
 	}
