@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,8 +120,8 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	}
 }
 
-// TestEdgeWithoutAProxy: listeners for a proxy hold up nothing where there is to be none, and
-// are not announced.
+// TestEdgeWithoutAProxy: listeners for a proxy, of a plane that sends them all the same, hold up
+// nothing where there is to be none, and are not announced; their keys are not asked for.
 func TestEdgeWithoutAProxy(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, newAuthority(t))
@@ -129,7 +131,10 @@ func TestEdgeWithoutAProxy(t *testing.T) {
 	xdp := &fakePlane{kind: model.DataPlaneXDP}
 	m.config.Balancing = Balancing{Planes: []BalancingPlane{{xdp.kind, xdp}}}
 	a, _ := m.start()
-	c, _ := p.call()
+	c, asked := p.call()
+	if asked[typeSecret] != nil || asked[typeListener] != nil || asked[typeFrontend] == nil {
+		t.Errorf("it asks for %v", slices.Sorted(maps.Keys(asked)))
+	}
 	proxied, balanced := bgpVIP(two, "http-80"), bgpVIP(one)
 	balanced.Frontends = []model.FrontendKey{web}
 	changes := []delta.Change{testListener(t, "http-80", "x"), vipChange(t, proxied), vipChange(t, balanced)}

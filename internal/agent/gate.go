@@ -182,6 +182,9 @@ func (g *Gate) SetDrain(d time.Duration) { g.drain = max(0, d) }
 // Target takes changes of what the plane wants. Resources that cannot be read are
 // left as they were, and the error names all of them.
 func (g *Gate) Target(changes []delta.Change) error {
+	if g.unproxied {
+		return nil
+	}
 	var errs []error
 	for _, c := range changes {
 		if !slices.Contains(proxyTypes[:], c.Type) || c.Name == "" {
@@ -263,6 +266,9 @@ func (g *Gate) Checkpoint(r delta.Revision) {
 // what Envoy had last accepted where that is something else. It must come before
 // anything else.
 func (g *Gate) Restore(target, good []delta.Change) error {
+	if g.unproxied {
+		return nil
+	}
 	err := g.Target(target)
 	for _, c := range good {
 		k := key{c.Type, c.Name}

@@ -135,7 +135,8 @@ func (g *Gate) isAsked(it *item) bool {
 	}
 }
 
-// Unproxied says that no Envoy will ever ask: nothing waits for one.
+// Unproxied says that no Envoy will ever ask: what is for one is nothing to the gate, also where an
+// agent remembers it.
 func (g *Gate) Unproxied() { g.unproxied = true }
 
 // mark notes whether a resource is settled. One that Envoy does not ask for is not
@@ -145,7 +146,7 @@ func (g *Gate) mark(k key, d *debt, done, asked bool) {
 		d.owes, d.ahead = false, nil
 	}
 	_, was := g.unsettled[k]
-	switch waits := asked && !done && !g.unproxied; {
+	switch waits := asked && !done; {
 	case waits:
 		if !was {
 			g.open[k.kind]++

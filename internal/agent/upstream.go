@@ -224,11 +224,16 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 	}
 }
 
-// subscribe asks for everything, naming what is there already, so that only
-// differences travel.
+// subscribe asks for everything that this machine needs, naming what is there already, so that
+// only differences travel. Where no proxy is to run, nothing for one leaves the plane: the keys of
+// listeners are part of that.
 func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, machine string) error {
 	held, accepted := u.state.held()
-	for i, t := range planeTypes {
+	types := planeTypes[:]
+	if u.report.proxy.Status().State == proxyNone {
+		types = slices.DeleteFunc(slices.Clone(types), func(t delta.Type) bool { return slices.Contains(proxyTypes[:], t) })
+	}
+	for i, t := range types {
 		req := &discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: string(t), ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: held[t],
 		}

@@ -110,7 +110,7 @@ func (p *plane) call() (*call, map[delta.Type]*discoveryv3.DeltaDiscoveryRequest
 	select {
 	case c := <-p.calls:
 		asked := map[delta.Type]*discoveryv3.DeltaDiscoveryRequest{}
-		for range planeTypes {
+		for asked[typeCheckpoint] == nil { // the last
 			req := c.request(p.t)
 			asked[delta.Type(req.GetTypeUrl())] = req
 		}
