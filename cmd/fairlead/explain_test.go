@@ -178,7 +178,7 @@ spec:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, says := range []string{" of AddressPool public spec.addresses (" + name, "by all IngressRoutes\n", "for r1 to announce\n", "-> listener http-80, ", "-> answer   a backend answers\n"} {
+	for _, says := range []string{" of AddressPool public spec.addresses (" + name, "by the root IngressRoutes that share an address\n", "for r1 to announce\n", "-> listener http-80, ", "-> answer   a backend answers\n"} {
 		if !strings.Contains(out, says) {
 			t.Errorf("no %q in\n%s", says, out)
 		}

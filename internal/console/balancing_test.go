@@ -76,7 +76,7 @@ tcp://192.0.2.1:80  Service shop/web
   10.0.0.1:8080  host-1   ready     healthy (1 of 2)  100     200   100%   3      5
   10.0.0.2:8080  -        draining  -                 0       100   0%     -      -
 
-tcp://192.0.2.1:443  all IngressRoutes
+tcp://192.0.2.1:443  the root IngressRoutes that share an address
   ADDRESS  MACHINE  STATE  HEALTH  WEIGHT  HOPS  SHARE  FLOWS  PACKETS
   proxy    edge-1   ready  -       100     100   100%   -      -
 `},

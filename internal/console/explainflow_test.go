@@ -31,7 +31,7 @@ func explainedFlow(r explain.FlowRequest) explain.FlowExplanation {
 
 // The IngressRoutes that share a VIP have no name.
 func TestFlowOfIngressRoutes(t *testing.T) {
-	for namespace, want := range map[string]string{"": "by all IngressRoutes\n", "team": "by all IngressRoutes of team\n"} {
+	for namespace, want := range map[string]string{"": "by the root IngressRoutes that share an address\n", "team": "by all IngressRoutes of team\n"} {
 		var got strings.Builder
 		e := explain.FlowExplanation{Frontend: &model.Frontend{Owner: model.Object{Kind: "IngressRoute", Namespace: namespace}}}
 		if err := WriteFlowExplanation(&got, e); err != nil || !strings.Contains(got.String(), want) {
