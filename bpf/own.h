@@ -100,6 +100,10 @@ static __noinline bool is_cookie(struct __sk_buff *skb, struct bpf_sock *listene
  * another one's. */
 #define FAR (1u << 24)
 
+/* The kernel counts a segment as sent after it has sent it (tcp_write_xmit), and its client's
+ * acknowledgement may be here before. It has 512 KiB at most (BIG TCP). */
+#define AHEAD (1u << 20)
+
 /* Is the segment the connection's, by its numbers? A client that was cut off gives its
  * connection up, which the server does not hear, and the next one with the same addresses may
  * begin at another machine. Server and client each choose where to begin to count (RFC 9293,
@@ -113,7 +117,7 @@ static __always_inline bool fits(struct __sk_buff *skb, const struct flow_view *
 		return false;
 	if (bpf_ntohl(numbers.sent) - c->rcv_nxt + FAR > 2 * FAR)
 		return false;
-	return !(f->flags & TCP_ACK) || c->snd_nxt - bpf_ntohl(numbers.heard) <= FAR;
+	return !(f->flags & TCP_ACK) || c->snd_nxt - bpf_ntohl(numbers.heard) + AHEAD <= FAR + AHEAD;
 }
 
 /* What sockets of this machine say of a flow. */
