@@ -130,7 +130,7 @@ func onceBefore(end time.Time, create agent.TokenSource) agent.TokenSource {
 func ownToken(ctx context.Context, api embedded.API, name string) (string, error) {
 	client, err := kube.NewClient(api.RESTConfig())
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("get a token: %w", err)
 	}
 	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, TTL: ownTokenTTL, Now: time.Now()})
 	if err != nil {
