@@ -1,7 +1,9 @@
 package plane
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -219,12 +221,30 @@ func (p *running) stop() {
 	}
 }
 
+// awaitReady waits until the plane leads and serves agents: a lease that the plane before
+// could not give back is free only when it has run out.
 func (p *running) awaitReady() *running {
 	p.t.Helper()
-	eventually(p.t, "the plane is ready", func() error {
+	return p.await("the plane leads and is ready", p.Standby)
+}
+
+// awaitStandby waits until the plane knows everything beside one that leads.
+func (p *running) awaitStandby() *running {
+	p.t.Helper()
+	return p.await("the plane stands by", func() error {
+		if p.Standby() == nil {
+			return errors.New("it leads")
+		}
+		return nil
+	})
+}
+
+func (p *running) await(what string, role func() error) *running {
+	p.t.Helper()
+	eventually(p.t, what, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		return p.Readyz(ctx)
+		return cmp.Or(role(), p.Readyz(ctx))
 	})
 	return p
 }

@@ -224,7 +224,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	first := r.plane("first").awaitReady()
-	second := r.plane("second").awaitReady()
+	second := r.plane("second").awaitStandby()
 	a := r.joined(first, "edge-1")
 
 	// The standby says who leads.
@@ -247,6 +247,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	})
 
 	first.stop()
+	second.awaitReady()
 	eventually(t, "the standby leads", func() error {
 		if s := second.Status(context.Background()); !s.Plane.Leading || s.Plane.Epoch != 2 {
 			return fmt.Errorf("it is %+v", s.Plane)
@@ -272,7 +273,7 @@ func TestLeaderThatIsCutOff(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	first := r.plane("first").awaitReady()
-	second := r.plane("second", func(c *Config) { c.REST = shared.server.RESTConfig() }).awaitReady() // not over the wire tap
+	second := r.plane("second", func(c *Config) { c.REST = shared.server.RESTConfig() }).awaitStandby() // not over the wire tap
 	a := r.joined(first, "edge-1")
 	a.connect(first.AgentAddress().String())
 	a.await("has the route", a.holdsHost("app.example"))
