@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,7 +35,8 @@ const (
 	// crdConcurrency bounds how many definitions are installed at once.
 	crdConcurrency   = 8
 	establishedCheck = 100 * time.Millisecond
-	// establishedPatience is how long a definition may be late before that is said, and it is touched; it doubles.
+	// establishedPatience is how long a definition may be late, and nothing else become
+	// established, before that is said, and it is touched; it doubles.
 	establishedPatience = 3 * time.Second
 	// touchedKey is on a definition only while it is late.
 	touchedKey = "fairlead.dev/touched"
@@ -75,22 +77,38 @@ var crdResources = []struct {
 // Gateway API's other channel: the experimental one has fields that the standard one would remove,
 // and who installed the standard one did not ask for fields that may change.
 func InstallCRDs(ctx context.Context, cfg *rest.Config, log *slog.Logger, fsys ...fs.FS) error {
-	return installer{log: log}.install(ctx, cfg, fsys)
+	return (&installer{log: log}).install(ctx, cfg, fsys)
 }
 
 // InstallOwnCRDs is InstallCRDs for an API that nobody else uses: there the experimental channel
 // replaces the standard one, which an earlier version installed.
 func InstallOwnCRDs(ctx context.Context, cfg *rest.Config, log *slog.Logger, fsys ...fs.FS) error {
-	return installer{log: log, own: true}.install(ctx, cfg, fsys)
+	return (&installer{log: log, own: true}).install(ctx, cfg, fsys)
 }
 
 // installer installs definitions; own says that the API is nobody else's.
 type installer struct {
 	log *slog.Logger
 	own bool
+
+	mu    sync.Mutex
+	moved time.Time // when a definition was last seen to have come a step further
 }
 
-func (i installer) install(ctx context.Context, cfg *rest.Config, fsys []fs.FS) error {
+func (i *installer) moves() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.moved = time.Now()
+}
+
+// still is for how long no definition has come a step further.
+func (i *installer) still() time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return time.Since(i.moved)
+}
+
+func (i *installer) install(ctx context.Context, cfg *rest.Config, fsys []fs.FS) error {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	client, err := dynamic.NewForConfig(cfg)
@@ -171,7 +189,7 @@ func readManifests(fsys fs.FS) ([]*unstructured.Unstructured, error) {
 	return objects, err
 }
 
-func (i installer) object(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured) error {
+func (i *installer) object(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured) error {
 	there, err := client.Get(ctx, ours.GetName(), metav1.GetOptions{})
 	switch {
 	case err == nil:
@@ -193,6 +211,7 @@ func (i installer) object(ctx context.Context, client dynamic.ResourceInterface,
 	if there == nil || there.GetGeneration() != applied.GetGeneration() {
 		i.log.Info("definition installed", "kind", ours.GetKind(), "name", ours.GetName())
 	}
+	i.moves()
 	if ours.GetKind() != "CustomResourceDefinition" {
 		return nil
 	}
@@ -232,7 +251,7 @@ const (
 
 // apply applies an object. Admission learns a moment later that a policy is gone; and an API
 // that has just started on a busy machine may be late, which is no reason to end it.
-func (i installer) apply(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (i *installer) apply(ctx context.Context, client dynamic.ResourceInterface, ours *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	lag, cancel := context.WithTimeout(ctx, policyLag)
 	defer cancel()
 	busy, cancelBusy := context.WithTimeout(ctx, busyTime)
@@ -258,7 +277,7 @@ func (i installer) apply(ctx context.Context, client dynamic.ResourceInterface, 
 }
 
 // newer says why what is there stays rather than ours, or "".
-func (i installer) newer(there, ours *unstructured.Unstructured) (string, error) {
+func (i *installer) newer(there, ours *unstructured.Unstructured) (string, error) {
 	for _, key := range bundleKeys {
 		a, b := there.GetAnnotations()[key], ours.GetAnnotations()[key]
 		if a == "" || b == "" {
@@ -315,18 +334,23 @@ func storageVersion(crd apiextensionsv1.CustomResourceDefinition) string {
 //
 // apiextensions v1.36 establishes a definition when it changes, or at a resync every five
 // minutes. Where a server ended between the acceptance of the names and that, nothing changes in
-// the next one; so a definition that is late is changed.
-func (i installer) established(ctx context.Context, client dynamic.ResourceInterface, ours, applied *unstructured.Unstructured) error {
+// the next one; so a definition that is late while all others stand still is changed. While
+// others come further, the API is at work: a change would cost it what it lacks.
+func (i *installer) established(ctx context.Context, client dynamic.ResourceInterface, ours, applied *unstructured.Unstructured) error {
 	tick := time.NewTicker(establishedCheck)
 	defer tick.Stop()
 	wait := establishedPatience
 	late := time.NewTimer(wait)
 	defer late.Stop()
-	touches := 0
+	touches, before := 0, -1
 	for o := applied; ; {
 		missing, err := lacks(o)
 		if err != nil {
 			return err
+		}
+		if len(missing) != before {
+			before = len(missing)
+			i.moves()
 		}
 		if len(missing) == 0 {
 			break
@@ -335,6 +359,10 @@ func (i installer) established(ctx context.Context, client dynamic.ResourceInter
 		case <-ctx.Done():
 			return fmt.Errorf("it is not %s yet: %w", strings.Join(missing, " and "), ctx.Err())
 		case <-late.C:
+			if still := i.still(); still < wait {
+				late.Reset(wait - still)
+				break
+			}
 			i.log.Info("waiting for the API to serve a definition", "name", ours.GetName(), "not_yet", strings.Join(missing, " and "))
 			// What waits for its names is under way: a change would only be in the way of that.
 			if slices.Equal(missing, []string{string(apiextensionsv1.Established)}) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -298,7 +300,66 @@ func (l *lateAPI) Apply(_ context.Context, _ string, o *unstructured.Unstructure
 func TestBusyAPIIsAskedAgain(t *testing.T) {
 	o := &unstructured.Unstructured{Object: map[string]any{"kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "x"}}}
 	late := &lateAPI{}
-	if got, err := (installer{log: slog.New(slog.DiscardHandler)}).apply(t.Context(), late, o); err != nil || got != o || late.tries != 3 {
+	if got, err := (&installer{log: slog.New(slog.DiscardHandler)}).apply(t.Context(), late, o); err != nil || got != o || late.tries != 3 {
 		t.Errorf("after %d tries: %v, %v", late.tries, got, err)
+	}
+}
+
+// stuckAPI has accepted the names of a definition and establishes it when it changes.
+type stuckAPI struct {
+	dynamic.ResourceInterface
+	touched time.Time
+	there   *unstructured.Unstructured
+}
+
+func (s *stuckAPI) Apply(_ context.Context, _ string, o *unstructured.Unstructured, _ metav1.ApplyOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if s.touched.IsZero() {
+		s.touched = time.Now()
+	}
+	s.there = withConditions(o, "NamesAccepted", "Established")
+	return s.there, nil
+}
+
+func (s *stuckAPI) Get(context.Context, string, metav1.GetOptions, ...string) (*unstructured.Unstructured, error) {
+	return s.there, nil
+}
+
+func withConditions(o *unstructured.Unstructured, types ...string) *unstructured.Unstructured {
+	var conditions []any
+	for _, typ := range types {
+		conditions = append(conditions, map[string]any{"type": typ, "status": "True"})
+	}
+	o = o.DeepCopy()
+	o.Object["status"] = map[string]any{"conditions": conditions}
+	return o
+}
+
+// TestLateDefinitionsAreTouched: at once where nothing else moves, and not while an API that has
+// much to do comes further with others.
+func TestLateDefinitionsAreTouched(t *testing.T) {
+	for name, others := range map[string]time.Duration{"alone": 0, "beside others": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours := &unstructured.Unstructured{Object: map[string]any{"kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "x"}}}
+				i := &installer{log: testLog(t)}
+				api := &stuckAPI{there: withConditions(ours, "NamesAccepted")}
+				begun := time.Now()
+				go func() {
+					for time.Since(begun) < others {
+						i.moves()
+						time.Sleep(2 * time.Second)
+					}
+				}()
+				if err := i.established(t.Context(), api, ours, api.there); err != nil {
+					t.Fatal(err)
+				}
+				if at := api.touched.Sub(begun); at < others+establishedPatience/3 || at > others+establishedPatience {
+					t.Errorf("touched after %v", at)
+				}
+				if at := api.there.GetAnnotations()[touchedKey]; at != "" {
+					t.Errorf("it keeps %q", at)
+				}
+			})
+		})
 	}
 }
