@@ -19,8 +19,8 @@ ROOT_PACKAGES ?= ./lab/... ./test/... ./internal/driver/... ./internal/embedded/
 # Packages start in this order: those that wait for whole networks first, and what only computes beside them.
 PACKAGES  ?= ./test/... ./lab/... ./internal/driver/... ./...
 TESTFLAGS ?=
-# As many packages at a time as there are processors: those that wait run their own tests side by side. The linters run govet.
-TEST = go test -json -count=1 -timeout 60m -vet=off -p $$(nproc) -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
+# One package more at a time than there are processors, since some of them wait. The linters run govet.
+TEST = go test -json -count=1 -timeout 60m -vet=off -p $$(($$(nproc) + 1)) -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
 SUM  = .tools/bin/testsum -skips tools/skips.txt
 SCRIPTS = $(shell git -c safe.directory='*' ls-files -co --exclude-standard '*.sh') .ci/run
 

@@ -27,7 +27,7 @@ func boot(t *testing.T, test string, o Options) (int, string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a PID namespace")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	var out strings.Builder
 	var err error

@@ -37,7 +37,7 @@ func TestInstallation(t *testing.T) {
 	s := newSite(t)
 	before := s.everything()
 	install := []string{
-		"install", "fairlead", chart, "--namespace", "fairlead-system", "--create-namespace", "--wait", "--timeout", "5m",
+		"install", "fairlead", chart, "--namespace", "fairlead-system", "--create-namespace", "--wait", "--timeout", "10m",
 		"--set", "plane.service.clusterIP=" + planes, "--set", "agent.planes={" + planes + ":7443}", "--set", "agent.drainSeconds=12",
 	}
 	s.runHelm(install...)
