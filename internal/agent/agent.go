@@ -310,7 +310,13 @@ func (a *Agent) hears() bool {
 // release takes what is balanced out of the kernel. Other machines that have not noticed that
 // this one leaves go on to send it flows, and only what is in its kernel passes them on. So
 // it is without a plane, which tells them, and where they reach backends here through a tunnel.
+// An agent that ends right after it started has not looked yet at what one before it left there.
 func (a *Agent) release(ctx context.Context) {
+	if a.state.isServing() && !until(ctx, releaseTime, lookEvery, nil, a.balancer.hasBegun) {
+		a.config.Log.Warn("data planes have not done yet what this agent was to have them do: what they have in the kernel stays, until another agent runs here or it is removed by hand")
+		a.leaveKernel()
+		return
+	}
 	switch {
 	case a.balancer.hasNeighbours() && !a.drainer.settle(ctx, a.hears):
 		_, trouble := a.upstream.status()
@@ -322,9 +328,13 @@ func (a *Agent) release(ctx context.Context) {
 		a.balancer.release(ctx)
 		return
 	}
+	a.leaveKernel()
+}
+
+func (a *Agent) leaveKernel() {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.kernelStays = true
-	a.mu.Unlock()
 }
 
 // KernelStays says, after Run, whether data planes are to be left as they are: the agent was to

@@ -556,6 +556,14 @@ func (b *balancer) hasNeighbours() bool {
 	return false
 }
 
+// hasBegun says that the data planes were told of what the machine knows: what it balances, and
+// who its neighbours are, is known from then on.
+func (b *balancer) hasBegun() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.began
+}
+
 // release takes everything out of the kernel, and returns when that was tried or ctx is
 // done.
 func (b *balancer) release(ctx context.Context) {

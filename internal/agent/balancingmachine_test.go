@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
@@ -117,6 +118,54 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	<-went
 	if len(again.has().Frontends) != 0 || a.KernelStays() {
 		t.Error("the end of an agent that drains left something, though its backend has no flow")
+	}
+}
+
+// TestStoppedRightAfterItsStart: an agent that is told to leave before it has had its data plane
+// do anything takes out of the kernel what others still send there as little as any other.
+func TestStoppedRightAfterItsStart(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "node-1", p)
+	xdp := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500}
+	m.config.Proxy = NoProxy{}
+	m.config.Balancing = Balancing{Planes: []BalancingPlane{{xdp.kind, tunneler{xdp}}}}
+	_, stop := m.start()
+	c, _ := p.call()
+	for _, change := range append([]delta.Change{nodeChange(t, model.Node{Name: "edge-1", Decaps: true})}, frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "node-1", 100))...) {
+		c.must(t, responseOf(t, at(1, 1), change))
+	}
+	c.must(t, responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
+	eventually(t, "the kernel has the backend", func() bool { return xdp.has().Frontends[web] != nil })
+	stop()
+	p.stop()
+
+	p = newPlane(t, p.authority)
+	p.notice = make(chan struct{})
+	hold := make(chan struct{})
+	again := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500, set: xdp.has(), asked: func() { <-hold }}
+	m.config.Planes, m.config.DrainOnStop = []string{p.address}, true
+	m.config.Balancing.Planes = []BalancingPlane{{again.kind, tunneler{again}}}
+	a, stop := m.start()
+	c, _ = p.call()
+	c.must(t, responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
+	eventually(t, "it is connected", func() bool { return a.Status().Plane != "" })
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		stop()
+	}()
+	eventually(t, "it says that it leaves", func() bool { return a.balancer.leavesAs() > 0 })
+	time.Sleep(2 * lookEvery) // it is at what it does next, or still waits
+	close(hold)
+	eventually(t, "the data plane is told", func() bool { return again.times() > 0 })
+	if again.has().Frontends[web] == nil {
+		t.Error("what others still send here is not passed on any more, and none has noticed that it leaves")
+	}
+	close(p.notice)
+	<-over
+	if again.has().Frontends[web] == nil || !a.KernelStays() {
+		t.Error("flows that others send to its backend are not taken out of the tunnel any more")
 	}
 }
 
