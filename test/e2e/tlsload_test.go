@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -50,6 +51,7 @@ func (s *site) startTLSLoad(t *testing.T, roots *x509.CertPool, host, path strin
 
 func (l *tlsLoad) run(ctx context.Context, edge string, target netip.AddrPort, roots *x509.CertPool, host, path, protocol string, kept bool) {
 	dials := 0
+	var ended atomic.Bool // by the other side
 	transport := &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			raw, err := l.site.Lab.Machine(client.Name).Dial(ctx, "tcp", target.String())
@@ -66,7 +68,10 @@ func (l *tlsLoad) run(ctx context.Context, edge string, target netip.AddrPort, r
 				l.serials[edge] = conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 				l.mu.Unlock()
 			}
-			return conn, nil
+			if protocol == "h2" {
+				return conn, nil // a transport looks into it for what was agreed
+			}
+			return &watchedConn{Conn: conn, ended: &ended}, nil
 		},
 		ForceAttemptHTTP2: protocol == "h2", DisableKeepAlives: !kept,
 	}
@@ -77,7 +82,9 @@ func (l *tlsLoad) run(ctx context.Context, edge string, target netip.AddrPort, r
 		select {
 		case <-ctx.Done():
 			// A transport asks again over a new connection when an old one ended: that is seen here.
-			if kept && dials != 1 {
+			// It lets go of one of HTTP/1.1 by itself where it is told of the answer 50 ms before
+			// the end of its own request, which happens on a busy machine.
+			if kept && dials != 1 && (protocol == "h2" || ended.Load()) {
 				l.fail("%s: the connection of %s to %s was made %d times", edge, protocol, host, dials)
 			}
 			return
@@ -91,6 +98,26 @@ func (l *tlsLoad) run(ctx context.Context, edge string, target netip.AddrPort, r
 		l.asked++
 		l.mu.Unlock()
 	}
+}
+
+// watchedConn notes that the other side ended it.
+type watchedConn struct {
+	net.Conn
+	closed atomic.Bool
+	ended  *atomic.Bool
+}
+
+func (c *watchedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil && !c.closed.Load() {
+		c.ended.Store(true)
+	}
+	return n, err
+}
+
+func (c *watchedConn) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
 }
 
 func ask(transport *http.Transport, host, path string) error {

@@ -64,7 +64,7 @@ func newSite(t *testing.T) *site {
 	if err := (cluster.Image{Names: []string{echo}, Program: filepath.Join(tools, "echo-basic")}).Write(backend); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	t.Cleanup(cancel)
 	c, err := cluster.Start(ctx, cluster.Options{
 		Name: fmt.Sprintf("kubernetes-%d", os.Getpid()), Tools: tools,
