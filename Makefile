@@ -16,11 +16,11 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 # Packages whose tests need root: network namespaces, mounts, BPF.
 ROOT_PACKAGES ?= ./lab/... ./test/... ./internal/driver/... ./internal/embedded/...
 # Narrow a run: make test PACKAGES=./internal/delta/... TESTFLAGS='-run Nack'
-# Packages start in this order: those that wait for whole networks first, and what only computes beside them.
-PACKAGES  ?= ./test/... ./lab/... ./internal/driver/... ./...
+# Packages start in this order: the longest first, those that wait for networks, peers and programs, and what only computes beside them.
+PACKAGES  ?= ./test/... ./internal/driver/bgp ./internal/driver/lb/... ./lab/... ./internal/driver/... ./...
 TESTFLAGS ?=
-# One package more at a time than there are processors, since some of them wait. The linters run govet.
-TEST = go test -json -count=1 -timeout 60m -vet=off -p $$(($$(nproc) + 1)) -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
+# Two packages more at a time than there are processors, since the long ones mostly wait. The linters run govet.
+TEST = go test -json -count=1 -timeout 60m -vet=off -p $$(($$(nproc) + 2)) -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS)
 SUM  = .tools/bin/testsum -skips tools/skips.txt
 SCRIPTS = $(shell git -c safe.directory='*' ls-files -co --exclude-standard '*.sh') .ci/run
 
