@@ -87,6 +87,9 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 // failingAsked is how many backends that fail are asked about the cause.
 const failingAsked = 64
 
+// quoting stands before what a message quotes of checks.
+const quoting = ", most often: "
+
 // failing says how many backends of frontends fail their checks, and what most checks of the first
 // failingAsked of them found; empty where none fails.
 func (l *loop) failing(keys ...model.FrontendKey) string {
@@ -122,7 +125,7 @@ func (l *loop) failing(keys ...model.FrontendKey) string {
 		}
 	}
 	if most != "" {
-		text += ", most often: " + most
+		text += quoting + strings.ReplaceAll(most, noting, ", ")
 	}
 	return text
 }

@@ -70,7 +70,7 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 	}
 	waits := v.State == verdictPending || v.State == verdictHold
 	switch {
-	case idleStill(live, s):
+	case requotes(live, s):
 		w.Delay = rewordTime
 	case (waits || v.Lost) && showsProgrammed(live, s.Generation):
 		w.Delay = steadyTime

@@ -16,6 +16,9 @@ import (
 	"fairlead.dev/internal/translate"
 )
 
+// noting stands before the notes of a message; no quote has it.
+const noting = "; "
+
 // serviceServed words a verdict as the condition of a Service.
 func serviceServed(v verdict, idle string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
 	c, known := programmedCondition(v1alpha1.ConditionServed, v, generation, live)
@@ -44,7 +47,7 @@ func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condit
 		return s // it says itself why it is not served
 	}
 	if s.Notes != "" {
-		c.Message += "; " + s.Notes
+		c.Message += noting + s.Notes
 	}
 	n := *s
 	n.Service = s.Service.DeepCopy()
@@ -52,20 +55,41 @@ func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condit
 	return &n
 }
 
-// rewordTime is how long a Service that no backend serves may wait for other words about it:
-// checks may find something else each time.
+// rewordTime is how long a Service that no backend serves may wait for another quote of its
+// checks: they may find something else each time.
 const rewordTime = 10 * time.Second
 
-// idleStill says that a Service shows that it has no backends, and has none.
-func idleStill(live client.Object, s *translate.Status) bool {
+// requotes says that nothing of what a Service shows would change but the quote of its checks.
+func requotes(live client.Object, s *translate.Status) bool {
 	o, is := live.(*corev1.Service)
 	if !is || s.Service == nil {
 		return false
 	}
+	o = o.DeepCopy()
 	shown := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionServed)
 	wanted := meta.FindStatusCondition(s.Service.Conditions, v1alpha1.ConditionServed)
-	return shown != nil && wanted != nil && shown.Reason == ReasonNoBackends && wanted.Reason == ReasonNoBackends &&
-		shown.ObservedGeneration == wanted.ObservedGeneration
+	if shown == nil || wanted == nil || unquoted(shown.Message, s.Notes) != unquoted(wanted.Message, s.Notes) {
+		return false
+	}
+	shown.Message = wanted.Message
+	return applyService(*s.Service)(o, metav1.Time{}) == nil
+}
+
+// unquoted cuts a message that ends with these notes off where it begins to quote checks. One
+// without a quote or with other notes is given back whole.
+func unquoted(message, notes string) string {
+	if notes != "" {
+		bare, is := strings.CutSuffix(message, noting+notes)
+		if !is {
+			return message
+		}
+		message = bare
+	}
+	head, quote, is := strings.Cut(message, quoting)
+	if !is || strings.Contains(quote, noting) {
+		return message
+	}
+	return head + quoting
 }
 
 // applyService shows the addresses of a Service, and our conditions beside those of
