@@ -144,6 +144,7 @@ func TestNobodyTakesTheConnection(t *testing.T) {
 		{"another takes it", []model.MachineStatus{refuses("edge-1", "http-80"), takes}, nil, "", true},
 		{"another may take it", []model.MachineStatus{refuses("edge-1", "http-80"), {Name: "edge-2"}}, nil, "", true},
 		{"the proxy does not run", []model.MachineStatus{{Name: "edge-1", Connected: true, Proxy: model.ProxyStatus{State: "backoff"}}}, nil, "edge-1 has a proxy in state backoff", false},
+		{"no proxy is to run there", []model.MachineStatus{{Name: "edge-1", Connected: true, Proxy: model.ProxyStatus{State: "none"}}}, nil, "no machine takes the connection: edge-1 runs no proxy; if one did, ", false},
 		{
 			"nobody announces the VIP",
 			[]model.MachineStatus{takes},
