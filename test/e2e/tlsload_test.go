@@ -90,9 +90,13 @@ func (l *tlsLoad) run(ctx context.Context, edge string, target netip.AddrPort, r
 			return
 		case <-pace.C:
 		}
-		if err := ask(transport, host, path); err != nil {
+		last, err := ask(transport, host, path)
+		if err != nil {
 			l.fail("%s: %s to %s: %v", edge, protocol, host, err)
 			return
+		}
+		if last {
+			ended.Store(true)
 		}
 		l.mu.Lock()
 		l.asked++
@@ -120,25 +124,26 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-func ask(transport *http.Transport, host, path string) error {
+// ask makes a request, and says whether the answer ends its connection (Connection: close).
+func ask(transport *http.Transport, host, path string) (last bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+path, nil)
 	if err != nil {
-		return err
+		return false, err
 	}
 	resp, err := transport.RoundTrip(q)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return err
+		return false, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the answer is %s", resp.Status)
+		return false, fmt.Errorf("the answer is %s", resp.Status)
 	}
-	return nil
+	return resp.Close, nil
 }
 
 func (l *tlsLoad) fail(format string, args ...any) {
