@@ -1,9 +1,13 @@
 package lab
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process that writes to a path of the host writes to a directory of its own there.
@@ -35,5 +39,63 @@ func TestProcessWithMounts(t *testing.T) {
 	}
 	if _, err := l.Machine("a").Start(t.Context(), ProcessSpec{Name: "x", Argv: []string{"true"}, Mounts: map[string]string{"/nowhere": own}}); err == nil {
 		t.Error("a mount at a path that is not there was accepted")
+	}
+}
+
+// TestLabsAreKeptInMemory: a directory on a disk is put into memory while it is empty, and
+// nothing is left of that when it is removed.
+func TestLabsAreKeptInMemory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: a mount")
+	}
+	dir := filepath.Join(t.TempDir(), "labs")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	type of struct{ typ, dev int64 }
+	fileSystem := func(path string) of {
+		t.Helper()
+		var fs unix.Statfs_t
+		var s unix.Stat_t
+		if err := errors.Join(unix.Statfs(path, &fs), unix.Stat(path, &s)); err != nil {
+			t.Fatal(err)
+		}
+		return of{fs.Type, int64(s.Dev)}
+	}
+	if fileSystem(dir).typ == unix.TMPFS_MAGIC {
+		t.Log("the tests' directory is in memory")
+	} else if !keepInMemory(dir) {
+		t.Fatal("it stays on the disk")
+	}
+	if keepInMemory(dir) {
+		t.Error("it is mounted twice")
+	}
+	if got := fileSystem(dir); got.typ != unix.TMPFS_MAGIC {
+		t.Errorf("its file system is %#x", got.typ)
+	}
+	file := filepath.Join(dir, "lab")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	removeEmpty(dir)
+	if _, err := os.Stat(file); err != nil {
+		t.Fatalf("a directory with something in it is gone: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	removeEmpty(dir)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is left: %v", err)
+	}
+
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if keepInMemory(dir) {
+		t.Error("a directory with something in it is hidden")
 	}
 }

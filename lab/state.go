@@ -223,8 +223,8 @@ func bootID() string {
 }
 
 // lockDir takes the lock that serialises making, claiming and sweeping of labs
-// under dir, and makes dir when it is not there. The returned function gives the
-// lock back and removes dir when it is empty.
+// under dir, and makes dir when it is not there: in memory, where it is the one of all labs.
+// The returned function gives the lock back and removes dir when it is empty.
 func lockDir(dir string) (unlock func(), err error) {
 	for {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -248,12 +248,43 @@ func lockDir(dir string) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock %s: %w", dir, err)
 		}
 		var held, now unix.Stat_t
-		if unix.Fstat(fd, &held) == nil && unix.Stat(dir, &now) == nil && held.Ino == now.Ino && held.Dev == now.Dev {
+		if unix.Fstat(fd, &held) == nil && unix.Stat(dir, &now) == nil && held.Ino == now.Ino && held.Dev == now.Dev &&
+			(dir != DefaultDir || !keepInMemory(dir)) {
 			return func() {
-				_ = unix.Rmdir(dir) // fails while another lab is there, as it should
+				removeEmpty(dir)
 				_ = unix.Close(fd)
 			}, nil
 		}
 		_ = unix.Close(fd) // the directory that we locked is no longer the one at this path
 	}
+}
+
+// keepInMemory mounts a tmpfs over a directory that is empty and on a disk, and says whether it
+// did. Routers, agents and databases of labs write there, and would stand still while the disk
+// of the host is busy: a second of that is enough for BFD to give up a session that lives.
+// Where /run is a tmpfs, as on most hosts, there is nothing to do.
+func keepInMemory(dir string) bool {
+	var on unix.Statfs_t
+	if unix.Statfs(dir, &on) != nil || on.Type == unix.TMPFS_MAGIC || !isEmpty(dir) {
+		return false
+	}
+	return unix.Mount("fairlead-lab", dir, "tmpfs", 0, "mode=0755") == nil
+}
+
+// removeEmpty removes a directory, and the tmpfs that keepInMemory mounted over it, unless
+// something is in it.
+func removeEmpty(dir string) {
+	if !isEmpty(dir) {
+		return
+	}
+	var on, above unix.Stat_t
+	if unix.Stat(dir, &on) == nil && unix.Stat(filepath.Dir(dir), &above) == nil && on.Dev != above.Dev {
+		_ = unix.Unmount(dir, unix.MNT_DETACH) // we hold its lock, and nobody else anything in it
+	}
+	_ = unix.Rmdir(dir)
+}
+
+func isEmpty(dir string) bool {
+	in, err := os.ReadDir(dir)
+	return err == nil && len(in) == 0
 }
