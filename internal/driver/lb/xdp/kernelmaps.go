@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"unsafe"
@@ -106,7 +107,8 @@ type kernel struct {
 }
 
 // loadKernel adopts the maps that are pinned and makes the others, and takes the programs that
-// an agent of this build left, or has the kernel verify them.
+// an agent of this build left, or has the kernel verify them. Pinned maps without the map of
+// frontends are an error.
 func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err error) {
 	k = &kernel{pins: pins, named: map[string]*ebpf.Map{}}
 	defer func() {
@@ -120,6 +122,7 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 		return k, err
 	}
 	whole := true // all maps are there
+	rest := false // maps are there that mean nothing without that of frontends
 	for name, m := range spec.Maps {
 		if private(name) || m.Type == ebpf.ProgramArray {
 			continue
@@ -133,7 +136,16 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 			return k, err
 		}
 		whole = whole && adopted
-		k.adopted = k.adopted || adopted && name == bpfMapFrontends
+		if adopted && name == bpfMapFrontends {
+			k.adopted = true
+		} else if adopted && !slices.Contains(inherited, name) {
+			rest = true
+		}
+	}
+	if rest && !k.adopted {
+		// A new frontend would get the number of an earlier one, and with it that one's ranges
+		// of clients, and its flows.
+		return k, errors.New("the map of frontends is missing: nothing says which frontends the entries of the other maps belong to")
 	}
 	if !whole || !k.reuse(log) {
 		if err := k.verify(spec); err != nil {
@@ -200,7 +212,7 @@ func (k *kernel) close() {
 
 // remove takes the pins of programs and maps away: maps go with the last program that uses
 // them. The map of frontends goes first of these, since this agent may be killed meanwhile: the
-// next one takes back what it finds with that map, and drops the rest.
+// next one takes over maps that it finds with that map, and uses none that it finds without it.
 func (k *kernel) remove() error {
 	if err := k.dropPrograms(false); err != nil {
 		return err

@@ -3,12 +3,16 @@ package xdp
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"fairlead.dev/internal/model"
@@ -92,6 +96,67 @@ func nothingStays(t *testing.T, dir string) {
 	gone(t, layoutDir(dir))
 	if d.k != nil {
 		t.Error("programs are loaded for nothing")
+	}
+}
+
+// The map of frontends says to which frontends the entries of the other maps belong. An agent that
+// finds the other maps without it uses none of them: its first frontend gets the number of an
+// earlier one, but neither that one's ranges of clients nor the backends of that one's clients.
+func TestMapsWithoutThatOfFrontendsAreNotUsed(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, d *DataPlane){
+		"an end that was cut off": func(t *testing.T, d *DataPlane) {
+			must(t, d.attached.close(false))
+			must(t, d.k.dropPrograms(false))
+			must(t, d.k.maps.Frontends.Unpin())
+		},
+		"somebody removed its pin": func(t *testing.T, d *DataPlane) { must(t, d.k.maps.Frontends.Unpin()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inMachine(t)
+			dir := pinsIn(t)
+			before, after := frontendKey(t, "tcp://203.0.113.1:80"), frontendKey(t, "tcp://203.0.113.77:80")
+			balancing := func(key model.FrontendKey, from string) model.Balancing {
+				return one(t, func(f *model.Frontend) {
+					f.FrontendKey, f.Sources, f.Affinity = key, []netip.Prefix{netip.MustParsePrefix(from)}, time.Hour
+				})
+			}
+			d := newPlane(t, dir)
+			must(t, d.Set(balancing(before, "198.51.100.0/24")))
+			number, client := d.state.frontends[before].value.Index, wireAddress(netip.MustParseAddr("198.51.100.7"))
+			var place bpfBackend
+			must(t, d.k.maps.Backends.Lookup(uint32(1), &place))
+			must(t, d.k.maps.Affinities.Put(bpfAffinityKey{Client: client, Frontend: number}, bpfAffinity{Backend: 1, Generation: place.Generation}))
+			end(t, d)
+			at := linksOf(t, d)
+			must(t, d.Close(true))
+
+			d = newPlane(t, dir)
+			must(t, d.Set(balancing(after, "10.0.0.0/8")))
+			if is := d.state.frontends[after].value.Index; is != number {
+				t.Fatalf("the number is %d, and was %d: this tries nothing", is, number)
+			}
+			var n uint32
+			if err := d.k.maps.Sources.Lookup(sourceKey(number, netip.MustParsePrefix("198.51.100.7/32")), &n); !errors.Is(err, ebpf.ErrKeyNotExist) {
+				t.Errorf("the frontend for 10.0.0.0/8 admits 198.51.100.7: %v", err)
+			}
+			if err := d.k.maps.Vips.Lookup(wireAddress(before.VIP), &n); !errors.Is(err, ebpf.ErrKeyNotExist) {
+				t.Errorf("%s is a VIP still: %v", before.VIP, err)
+			}
+			var backend bpfAffinity
+			if err := d.k.maps.Affinities.Lookup(bpfAffinityKey{Client: client, Frontend: number}, &backend); !errors.Is(err, ebpf.ErrKeyNotExist) {
+				t.Errorf("a client of the earlier frontend keeps its backend: %+v, %v", backend, err)
+			}
+			if len(at) > 0 {
+				same(t, "the next agent", at, linksOf(t, d))
+			}
+			if o := d.Observed()[0]; o.State != model.FrontendBalanced || o.Message != "" {
+				t.Errorf("observed %+v", o)
+			}
+			if left, err := others(layoutDir(dir)); err != nil || len(left) > 0 {
+				t.Errorf("left are %v, %v", left, err)
+			}
+			must(t, d.Close(false))
+		})
 	}
 }
 
