@@ -96,12 +96,14 @@ static __noinline bool is_cookie(struct __sk_buff *skb, struct bpf_sock *listene
 	return bpf_tcp_check_syncookie(listener, &ip, length, &tcp.header, size) == 0;
 }
 
-/* Numbers of a segment that are further than this, in bytes, from those of a connection are
- * another one's. */
+/* A segment whose sequence number is further than this, in bytes, from the next one that the
+ * connection expects belongs to another connection. So does an acknowledgement that is further
+ * behind what the connection has sent. */
 #define FAR (1u << 24)
 
-/* The kernel counts a segment as sent after it has sent it (tcp_write_xmit), and its client's
- * acknowledgement may be here before. It has 512 KiB at most (BIG TCP). */
+/* An acknowledgement may be this far ahead. The kernel adds a segment to snd_nxt after it has
+ * sent it (tcp_write_xmit). The client's acknowledgement may arrive before that. A segment has
+ * 512 KiB at most (BIG TCP). */
 #define AHEAD (1u << 20)
 
 /* Is the segment the connection's, by its numbers? A client that was cut off gives its
