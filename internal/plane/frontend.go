@@ -161,10 +161,11 @@ func (l *loop) rebalance() {
 	// that its tunnels are another thing now, which those that come must follow in turn.
 	l.tellNodes(&update, next)
 	l.welcome()
+	l.release(&update)
 	for v, changes := range l.judgeHealth() {
 		update.Shared[southbound.ViewID(v)] = changes
 	}
-	if len(f.stale)+len(l.coming.changed)+len(update.Shared)+len(update.Machine)+len(l.catalog.health.send) == 0 {
+	if len(f.stale)+len(l.network.stale)+len(l.coming.changed)+len(update.Shared)+len(update.Machine)+len(l.catalog.health.send) == 0 {
 		return
 	}
 	l.balance(&update, next)

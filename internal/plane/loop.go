@@ -48,6 +48,7 @@ type loop struct {
 	frontends    *frontends
 	leaving      leaving
 	coming       coming
+	handover     handover
 	peeked       map[string]southbound.MachineState
 	certificates certificates
 
@@ -80,6 +81,7 @@ func newLoop(p *Plane) *loop {
 		frontends:    newFrontends(),
 		leaving:      newLeaving(),
 		coming:       newComing(),
+		handover:     newHandover(func(d time.Duration) { time.AfterFunc(d, func() { signal(p.signals.turn) }) }),
 		peeked:       map[string]southbound.MachineState{},
 		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
@@ -141,6 +143,7 @@ func (l *loop) run(ctx context.Context) {
 			l.fleet(p.takeTouched())
 		case <-p.signals.staples:
 			l.staple()
+		case <-p.signals.turn:
 		case f := <-p.calls:
 			f(l)
 		case <-ticker.C:
@@ -259,8 +262,9 @@ func (l *loop) send(ch translate.Changes) {
 			delete(l.machines, name)
 			update.Placement[name] = ""
 		} else {
+			told := l.told(name, *m, &ch)
 			l.machines[name] = m
-			r, err := delta.NewResource(name, wire.MachineConfig(*m, l.plane.config.TTL))
+			r, err := delta.NewResource(name, wire.MachineConfig(told, l.plane.config.TTL))
 			if err != nil {
 				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)
 				continue
@@ -271,6 +275,7 @@ func (l *loop) send(ch translate.Changes) {
 		update.Machine[name] = []delta.Change{change}
 	}
 	l.certificates.apply(ch)
+	l.keep(&ch)
 	if err := l.network.apply(ch, &update); err != nil {
 		l.plane.config.Log.Error("a bug: a peer cannot be encoded", "error", err)
 	}

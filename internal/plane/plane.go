@@ -141,7 +141,7 @@ type Plane struct {
 	// serving is the epoch in which agents are served, 0 while they are not.
 	serving atomic.Uint64
 	calls   chan func(*loop)
-	signals struct{ term, fleet, staples chan struct{} }
+	signals struct{ term, fleet, staples, turn chan struct{} }
 
 	staples staples
 	stapled stapled
@@ -159,7 +159,8 @@ func New(c Config) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), calls: make(chan func(*loop)), touched: map[string]bool{}}
-	p.signals.term, p.signals.fleet, p.signals.staples = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
+	p.signals.staples, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	if c.OCSPStapling {
 		p.staples.keeper = staple.New(staple.Config{Log: c.Log, Now: c.Now, HTTP: c.responders, Changed: func(id model.CertificateID) {
 			p.stapled.note(id)
