@@ -301,51 +301,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// hears says that a plane is there.
-func (a *Agent) hears() bool {
-	plane, _ := a.upstream.status()
-	return plane != ""
-}
-
-// release takes what is balanced out of the kernel. Other machines that have not noticed that
-// this one leaves go on to send it flows, and only what is in its kernel passes them on. So
-// it is without a plane, which tells them, and where they reach backends here through a tunnel.
-// An agent that ends right after it started has not looked yet at what one before it left there.
-func (a *Agent) release(ctx context.Context) {
-	if a.state.isServing() && !until(ctx, releaseTime, lookEvery, nil, a.balancer.hasBegun) {
-		a.config.Log.Warn("data planes have not done yet what this agent was to have them do: what they have in the kernel stays, until another agent runs here or it is removed by hand")
-		a.leaveKernel()
-		return
-	}
-	switch {
-	case a.balancer.hasNeighbours() && !a.drainer.settle(ctx, a.hears):
-		_, trouble := a.upstream.status()
-		a.config.Log.Warn("other machines may not know that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
-			"trouble", trouble)
-	case !a.drainer.vacate(ctx):
-		a.config.Log.Warn("other machines send flows to backends here through a tunnel: what takes them out of it stays in the kernel, until another agent runs here or it is removed by hand (to remove it, first take the backends out of their Services or drain them)")
-	default:
-		a.balancer.release(ctx)
-		return
-	}
-	a.leaveKernel()
-}
-
-func (a *Agent) leaveKernel() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.kernelStays = true
-}
-
-// KernelStays says, after Run, whether data planes are to be left as they are: the agent was to
-// leave them (DrainOnStop), could not tell anybody that it takes them away, or has ended
-// without one that hangs.
-func (a *Agent) KernelStays() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.kernelStays || !a.config.DrainOnStop || a.balancer.hangs()
-}
-
 // recall reads what was remembered. Whatever is wrong with it is said and does not
 // stop the agent.
 func (a *Agent) recall() {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -166,6 +167,49 @@ func TestStoppedRightAfterItsStart(t *testing.T) {
 	<-over
 	if again.has().Frontends[web] == nil || !a.KernelStays() {
 		t.Error("flows that others send to its backend are not taken out of the tunnel any more")
+	}
+}
+
+// TestStoppedBeforeTheState: an agent that never had a whole state, neither remembered nor of a
+// plane, takes nothing out of the kernel.
+func TestStoppedBeforeTheState(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "node-1", p)
+	m.config.Proxy, m.config.DrainOnStop = NoProxy{}, true
+	left := model.Balancing{Frontends: map[model.FrontendKey]*model.Balanced{web: {Frontend: &model.Frontend{FrontendKey: web}}}}
+	edge := responseOf(t, at(1, 1), nodeChange(t, model.Node{Name: "edge-1", Decaps: true}))
+	stopped := func(what string, planes ...*fakePlane) (a *Agent, said string) {
+		var log lockedLog
+		m.config.Log, m.config.Balancing.Planes = slog.New(slog.NewTextHandler(&log, nil)), nil
+		for _, plane := range planes {
+			m.config.Balancing.Planes = append(m.config.Balancing.Planes, BalancingPlane{plane.kind, tunneler{plane}})
+		}
+		a, stop := m.start()
+		if what == "the plane still sends" {
+			c, _ := p.call()
+			c.must(t, edge)
+		}
+		eventually(t, "it has started", func() bool { return a.Healthz(t.Context()) == nil })
+		stop()
+		return a, log.String()
+	}
+	const says = "there was no whole state to balance by"
+	for _, what := range []string{"the plane still sends", "no plane"} {
+		if what == "no plane" {
+			p.stop()
+		}
+		xdp := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500, set: left}
+		a, said := stopped(what, xdp)
+		if xdp.times() != 0 || !a.KernelStays() {
+			t.Errorf("%s: what an agent before balanced is taken out of the kernel (%d calls of Set; it says that it stays: %v)", what, xdp.times(), a.KernelStays())
+		}
+		if !strings.Contains(said, says) {
+			t.Errorf("%s: it does not say what it leaves, but\n%s", what, said)
+		}
+	}
+	if a, said := stopped("no data plane"); a.KernelStays() || strings.Contains(said, says) {
+		t.Errorf("without a data plane something stays (%v), or it says:\n%s", a.KernelStays(), said)
 	}
 }
 
