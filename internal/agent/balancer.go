@@ -23,7 +23,8 @@ const (
 	// second; it doubles up to driveMost.
 	driveAgain = time.Second
 	driveMost  = 30 * time.Second
-	// releaseTime is what data planes get to take everything out of the kernel.
+	// releaseTime is what data planes get to take everything out of the kernel, after they
+	// have done for the first time what they are to do.
 	releaseTime = 10 * time.Second
 	// askAgain is when a data plane that could not carry a frontend out is asked again:
 	// an interface, a module or a right may have come.
@@ -564,10 +565,10 @@ func (b *balancer) hasBegun() bool {
 	return b.began
 }
 
-// release takes everything out of the kernel, and returns when that was tried or ctx is
-// done.
-func (b *balancer) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTime)
+// release takes everything out of the kernel, and returns when that was tried, or at the limit
+// or when ctx is done.
+func (b *balancer) release(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	b.mu.Lock()
 	b.released = true

@@ -533,7 +533,7 @@ func TestReleaseTakesEverythingOut(t *testing.T) {
 		_ = a.balancer.run(ctx)
 	}()
 	eventually(t, "it balances", func() bool { return len(xdp.has().Frontends) == 1 })
-	a.balancer.release(context.Background())
+	a.balancer.release(context.Background(), releaseTime)
 	if got := xdp.has(); len(got.Frontends) != 0 || got.Machine == "" {
 		t.Errorf("left are %v", got.Frontends)
 	}

@@ -1,6 +1,9 @@
 package agent
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // hears says that a plane is there.
 func (a *Agent) hears() bool {
@@ -14,6 +17,7 @@ func (a *Agent) hears() bool {
 // An agent without a whole state, or one that ends right after it started, does not know yet
 // what one before it left there.
 func (a *Agent) release(ctx context.Context) {
+	began := time.Now()
 	switch {
 	case len(a.config.Balancing.Planes) == 0:
 	case !a.state.isServing():
@@ -25,6 +29,7 @@ func (a *Agent) release(ctx context.Context) {
 		a.leaveKernel()
 		return
 	}
+	left := releaseTime - time.Since(began)
 	switch {
 	case a.balancer.hasNeighbours() && !a.drainer.settle(ctx, a.hears):
 		_, trouble := a.upstream.status()
@@ -33,7 +38,7 @@ func (a *Agent) release(ctx context.Context) {
 	case !a.drainer.vacate(ctx):
 		a.config.Log.Warn("other machines send flows to backends here through a tunnel: what takes them out of it stays in the kernel, until another agent runs here or it is removed by hand (to remove it, first take the backends out of their Services or drain them)")
 	default:
-		a.balancer.release(ctx)
+		a.balancer.release(ctx, left)
 		return
 	}
 	a.leaveKernel()

@@ -10,7 +10,8 @@ const proxyTime = 2 * time.Second
 // told to end. drain is the machine's drain time.
 //
 // It is the sum of what each step waits at most (drainer.leave, drainer.settle,
-// drainer.vacate and Agent.release), each of which ends as soon as there is evidence.
+// drainer.vacate and Agent.release), each of which ends as soon as there is evidence. The two
+// waits of release share a releaseTime: the first call of data planes, and their last.
 func DrainStop(drain time.Duration) time.Duration {
 	leave := releaseTime + // its kernel lets no new flow begin here
 		followTime + // peers are told
