@@ -91,3 +91,29 @@ func TestListenersDelayNothingWhereThereIsNoProxy(t *testing.T) {
 	a.balancer.apply()
 	a.says(one.String())
 }
+
+// A mixed VIP waits until the kernel balances its listeners' frontends here, too, though no proxy
+// here will serve them.
+func TestMixedVIPsWaitForTheirDataPlaneWhereThereIsNoProxy(t *testing.T) {
+	t.Parallel()
+	a := newBalancing(t, &fakePlane{kind: model.DataPlaneXDP})
+	a.becomes(proxyNone, 0)
+	http := model.FrontendKey{VIP: one, Transport: model.TCP, Port: 443}
+	f := frontendOn(http, "edge-2")
+	f.Listener = "http-443"
+	a.gives(frontendChanges(t, frontendOn(mail, "edge-1"), ready(pod, "", 100))...)
+	a.gives(frontendChanges(t, f, proxies(http, "edge-2")...)...)
+	a.whole()
+	a.balancer.apply()
+	f.Machines = []string{"edge-1", "edge-2"}
+	a.gives(frontendChanges(t, f, proxies(http, "edge-2")...)...)
+	v := bgpVIP(one, "http-443")
+	v.Frontends = []model.FrontendKey{mail, http}
+	a.gives(vipChange(t, v))
+	a.says("-")
+	a.told(one, model.VIPWithheld, http.String()+" is not balanced here yet")
+	a.balancer.apply()
+	a.says(one.String())
+	a.carries(one)
+	a.told(one, model.VIPAnnounced, unproxied)
+}

@@ -43,7 +43,7 @@ func (a *announcer) lacking(v model.VIP, unready string, listening map[string]st
 	if own {
 		some = some || unbalanced == ""
 		if unready == unproxied { // which never changes
-			why = cmp.Or(unbalanced, why)
+			why = cmp.Or(unbalanced, pending, why)
 		}
 	}
 	return cmp.Or(why, unbalanced, pending), some
