@@ -176,9 +176,11 @@ func New(c Config) (*Agent, error) {
 	if _, able := c.Proxy.(Witness); able {
 		a.state.gate.Witnessed()
 	}
-	if c.Proxy.Status().State == proxyNone {
+	none := c.Proxy.Status().State == proxyNone
+	if none {
 		a.state.gate.Unproxied()
 	}
+	a.state.proxyless = none || c.Proxy.Status().State == proxyOff
 	report.state = a.state
 	a.announcer = newAnnouncer(c, a.state, func() { poke(report.changed) })
 	a.balancer = a.announcer.balancer
@@ -317,11 +319,16 @@ func (a *Agent) recall() {
 			}
 			older = true
 		}
+		if a.state.gate.unproxied {
+			m.unproxy()
+			r = m.remembered()
+			poke(a.keeper.more)
+		}
 		return m, r
 	}
 	plain, state := open(filepath.Join(a.config.DataDir, stateFile))
 	secret, secrets := open(filepath.Join(a.config.RunDir, "secrets"))
-	keyless := secret.file.Broken() && len(state.target) > 0
+	keyless := secret.file.Broken() && len(state.target) > 0 && !a.state.gate.unproxied
 	a.keeper.state, a.keeper.secret = plain, secret
 	state.target = append(state.target, secrets.target...)
 	state.good = append(state.good, secrets.good...)
@@ -332,7 +339,10 @@ func (a *Agent) recall() {
 	if err != nil {
 		a.config.Log.Error("part of the remembered state cannot be used", "error", err)
 	}
-	if whole {
+	switch {
+	case whole && !a.state.offers():
+		a.config.Log.Info("the remembered state is of an agent without a proxy: what it balanced goes on, and the proxy waits for a plane", "revision", state.revision.String(), "older", older)
+	case whole:
 		a.config.Log.Info("the remembered state is whole", "revision", state.revision.String(), "older", older)
 	}
 }
@@ -484,7 +494,7 @@ type Status struct {
 	Trouble string `json:"trouble,omitempty"`
 	// Forgetting says why the state is not remembered; empty while it is.
 	Forgetting string `json:"forgetting,omitempty"`
-	// Withheld says why the proxy waits for what is remembered; empty while it does not.
+	// Withheld says why the proxy waits for a state; empty while it does not, or while there is none.
 	Withheld string            `json:"withheld,omitempty"`
 	Expires  time.Time         `json:"certificateExpires,omitzero"`
 	Cordoned bool              `json:"cordoned"`

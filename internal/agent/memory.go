@@ -48,6 +48,7 @@ type memory struct {
 	revision delta.Revision
 	target   map[key]*delta.Resource
 	good     map[key]*delta.Resource
+	anew     bool // the next write makes the file anew
 }
 
 // openMemory reads the state at path. A record.ErrDamaged comes with what could be read,
@@ -128,10 +129,10 @@ func (m *memory) write(batches []memoryBatch) error {
 			return err
 		}
 	}
-	if len(body) == 0 && (!m.file.Broken() || len(m.target)+len(m.good) == 0) {
+	if len(body) == 0 && !m.anew && (!m.file.Broken() || len(m.target)+len(m.good) == 0) {
 		return nil
 	}
-	if m.file.Broken() || m.file.Size() > compactFloor && m.file.Size() > compactFactor*m.file.First() {
+	if m.anew || m.file.Broken() || m.file.Size() > compactFloor && m.file.Size() > compactFactor*m.file.First() {
 		return m.compact()
 	}
 	if err := m.file.Append(body); err != nil {
@@ -157,6 +158,7 @@ func (m *memory) compact() error {
 	if err := m.file.Replace(body); err != nil {
 		return fmt.Errorf("remember state: %w", err)
 	}
+	m.anew = false
 	return nil
 }
 

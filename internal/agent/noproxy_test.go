@@ -1,7 +1,11 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -116,4 +120,141 @@ func TestMixedVIPsWaitForTheirDataPlaneWhereThereIsNoProxy(t *testing.T) {
 	a.says(one.String())
 	a.carries(one)
 	a.told(one, model.VIPAnnounced, unproxied)
+}
+
+// An edge has an Envoy, then none for years, and then one again while no plane is there: what the
+// first Envoy served is gone from disk and memory, and the second waits for a plane. What data
+// planes balance goes on.
+func TestEnvoyComesBack(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	xdp := &fakePlane{kind: model.DataPlaneXDP}
+	runs := func(proxy Proxy) (a *Agent, stop func()) {
+		xdp = &fakePlane{kind: model.DataPlaneXDP}
+		m.config.Proxy, m.config.Balancing.Planes = proxy, []BalancingPlane{{xdp.kind, xdp}}
+		return m.start()
+	}
+	balances := func() bool { return xdp.has().Frontends[web] != nil }
+	held := func(text string) (in []string) {
+		for _, path := range []string{filepath.Join(m.config.DataDir, stateFile), filepath.Join(m.config.RunDir, "secrets")} {
+			if data, err := os.ReadFile(path); err != nil {
+				t.Error(err)
+			} else if bytes.Contains(data, []byte(text)) {
+				in = append(in, path)
+			}
+		}
+		return in
+	}
+	served := []delta.Change{
+		testCluster(t, "c1", "s1", 1), testEndpoints(t, "s1", 1), testCertificate(t, "key", "old-key"),
+		testRoutes(t, "routes", host{name: "gone.example", clusters: []string{"c1"}}), testScope(t, "scope", "routes"), testListener(t, "http", "1"),
+	}
+	tells := func(c *call, r delta.Revision, changes ...delta.Change) {
+		for _, change := range append(changes, checkpointAt(t, r)) {
+			c.must(t, responseOf(t, r, change))
+		}
+	}
+	_, stop := runs(steadyProxy{})
+	c, _ := p.call()
+	tells(c, at(1, 1), append(served, frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...)...)
+	stop()
+	if len(held("gone.example"))+len(held("old-key")) != 2 {
+		t.Fatalf("it does not remember what it served: %v, %v", held("gone.example"), held("old-key"))
+	}
+
+	a, stop := runs(NoProxy{Edge: true})
+	eventually(t, "it goes on as it was remembered", func() bool { return balances() && a.Readyz(t.Context()) == nil })
+	c, asked := p.call()
+	tells(c, at(1, 5000))
+	eventually(t, "the revision is applied", func() bool { return a.Status().Applied == "1/5000" })
+	stop()
+	if files := append(held("gone.example"), held("old-key")...); len(files) > 0 {
+		t.Errorf("without a proxy, what one served is still in %v", files)
+	}
+	if r := asked[typeFrontend].GetInitialResourceVersions(); len(r) != 1 {
+		t.Errorf("it remembered the frontends %v", r)
+	}
+	p.stop()
+
+	a, stop = runs(steadyProxy{})
+	eventually(t, "what data planes balance goes on", balances)
+	if err := a.Readyz(t.Context()); err == nil || !strings.Contains(err.Error(), "no state for the proxy yet") {
+		t.Errorf("it is ready, though nothing is known of what its proxy should serve: %v", err)
+	}
+	if s := a.Status(); s.Applied != (delta.Revision{}).String() || s.Accepted != at(1, 5000).String() || s.Withheld == "" {
+		t.Errorf("applied %s, accepted %s, withheld %q", s.Applied, s.Accepted, s.Withheld)
+	}
+	a.state.mu.Lock()
+	if _, given := a.state.set.Get(typeCluster, "c1"); given || a.state.offers() {
+		t.Errorf("Envoy is given a state (%v), with the cluster of long ago (%v)", a.state.offers(), given)
+	}
+	a.state.mu.Unlock()
+	stop()
+
+	p = newPlane(t, p.authority)
+	m.config.Planes = []string{p.address}
+	a, stop = runs(steadyProxy{})
+	c, asked = p.call()
+	for _, typ := range proxyTypes {
+		if has := asked[typ].GetInitialResourceVersions(); len(has) > 0 {
+			t.Errorf("it tells the plane that it has %v", has)
+		}
+	}
+	c.must(t, responseOf(t, at(1, 5001), testCluster(t, "c1", "s1", 2)))
+	if a.state.offers() {
+		t.Error("Envoy is given half a state")
+	}
+	tells(c, at(1, 5001), testEndpoints(t, "s1", 2))
+	e := dialRelay(t, m)
+	e.ask(typeCluster)
+	e.wants(testCluster(t, "c1", "s1", 2))
+	stop()
+	p.stop()
+
+	a, _ = runs(steadyProxy{})
+	eventually(t, "with an Envoy's state remembered it needs no plane", func() bool { return a.Readyz(t.Context()) == nil && balances() })
+	e = dialRelay(t, m)
+	e.ask(typeCluster)
+	e.wants(testCluster(t, "c1", "s1", 2))
+}
+
+// While the disk is full the file is what it was, a whole state with a proxy, and nothing is
+// written behind it.
+func TestAFullDiskMixesNoStateWithAndWithoutAProxy(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), stateFile)
+	m, _ := recall(t, path)
+	write(t, m, memoryBatch{revision: at(1, 1), target: []delta.Change{testCluster(t, "c1", "s1", 1), checkpointAt(t, at(1, 1))}})
+	m, before := recall(t, path)
+	m.unproxy()
+	full(t, path+".new")
+	later := checkpointAt(t, at(1, 2))
+	later.Resource = withoutProxy(later.Resource)
+	if err := m.write([]memoryBatch{{revision: at(1, 2), target: []delta.Change{later}}}); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	if _, r := recall(t, path); r.text() != before.text() {
+		t.Errorf("the disk has\n%s\nwant\n%s", r.text(), before.text())
+	}
+	write(t, m) // there is room again
+	if _, r := recall(t, path); r.revision != at(1, 2) || len(r.target) != 1 || r.target[0].Resource.Version != unproxiedVersion {
+		t.Errorf("the disk has\n%s", r.text())
+	}
+}
+
+// A machine that becomes one with backends only waits for nothing: it has no Envoy either.
+func TestBackendGoesOnAfterAnEdgeWithoutAProxy(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	m := newMachine(t, "edge-1", p)
+	m.config.Proxy = NoProxy{Edge: true}
+	_, stop := m.start()
+	c, _ := p.call()
+	c.must(t, responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
+	stop()
+	p.stop()
+	m.config.Proxy = NoProxy{}
+	a, _ := m.start()
+	eventually(t, "it is ready", func() bool { return a.Readyz(t.Context()) == nil && a.Status().Applied == "1/1" })
 }

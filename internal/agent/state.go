@@ -30,7 +30,9 @@ type state struct {
 	accepted delta.Revision // largest that a plane has sent
 	machine  *agentv1.MachineConfig
 	recalled bool // what Envoy uses is only remembered
-	serving  bool // there is a state that Envoy may be given
+	serving  bool // there is a whole state; for Envoy, too, once ready is closed
+	// proxyless says that no Envoy will ever ask.
+	proxyless bool
 
 	recalledAt   time.Time
 	older        bool          // what is remembered is known to be older than what Envoy ran
@@ -45,7 +47,7 @@ type state struct {
 	assignments *assignments
 	rows        *rows
 	remember    func(memoryBatch)
-	ready       chan struct{} // closed when serving
+	ready       chan struct{} // closed when there is a state that Envoy may be given
 	changed     func()        // called when anything may differ; must not block or call back
 	timed       chan struct{} // gets a token when wakeAt became earlier
 	wakeAt      time.Time
@@ -82,7 +84,8 @@ func newState(now func() time.Time, remember func(memoryBatch), changed func()) 
 }
 
 // restore puts back what was remembered, which may be known to be older than what
-// Envoy ran, or to lack the private keys. It says whether that was a whole state.
+// Envoy ran, or to lack the private keys. It says whether that was a whole state, be it
+// without what is for an Envoy.
 func (s *state) restore(r remembered, older, keyless bool) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +125,7 @@ func (s *state) restore(r remembered, older, keyless bool) (bool, error) {
 
 // serve lets Envoy have the state.
 func (s *state) serve() {
-	if !s.serving {
-		s.serving = true
+	if !s.offers() {
 		close(s.ready)
 	}
 }
@@ -177,7 +179,7 @@ func (s *state) receive(resp *discoveryv3.DeltaDiscoveryResponse) error {
 		return err
 	}
 	s.accepted = revision
-	s.remember(memoryBatch{revision: revision, target: taken})
+	s.remember(memoryBatch{revision: revision, target: s.covered(taken)})
 	whole := slices.ContainsFunc(taken, isCheckpoint)
 	if whole {
 		s.gate.SetKeyless(false)
@@ -223,11 +225,17 @@ func (s *state) take(t delta.Type, changes []delta.Change) ([]delta.Change, erro
 			if err := unmarshal(c.Resource, &m); err != nil {
 				return nil, err
 			}
-			s.point = delta.Revision{Epoch: m.GetEpoch(), Number: m.GetRevision()}
+			s.point, s.serving = delta.Revision{Epoch: m.GetEpoch(), Number: m.GetRevision()}, true
+			if c.Resource.Version == unproxiedVersion && !s.proxyless {
+				continue // of what is for an Envoy nothing is known
+			}
 			s.gate.Checkpoint(s.point)
 			s.serve()
 		}
 	default:
+		if s.gate.unproxied && slices.Contains(proxyTypes[:], t) {
+			return nil, nil // it was not asked for
+		}
 		// One at a time, so that one that cannot be read leaves the others alone.
 		taken := changes[:0:0]
 		var first error
@@ -518,6 +526,9 @@ func (s *state) served() error {
 	if !s.serving {
 		return errors.New("no state yet: the plane has not sent a whole one, and none is remembered")
 	}
+	if !s.offers() {
+		return errors.New("no state for the proxy yet: the agent before ran without one, and the plane has not sent it")
+	}
 	if n := s.gate.open[typeListener]; n > 0 && s.gate.keyless {
 		return fmt.Errorf("%d listeners wait, those with private keys until a plane has sent these: they are never on the disk", n)
 	}
@@ -561,7 +572,7 @@ func (s *state) renew(id model.ListenerID, on bool) {
 	s.advance()
 }
 
-// isServing says whether there is a state for Envoy.
+// isServing says whether there is a whole state, be it without what is for an Envoy.
 func (s *state) isServing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -51,6 +51,8 @@ func (s *state) withholds() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.serving && !s.offers():
+		return "the proxy serves nothing until a plane answers: the agent before ran without one, and remembers nothing for it"
 	case s.withheld == 0:
 		return ""
 	case s.older:
