@@ -278,7 +278,9 @@ func removeEmpty(dir string) {
 		return
 	}
 	var on, above unix.Stat_t
-	if unix.Stat(dir, &on) == nil && unix.Stat(filepath.Dir(dir), &above) == nil && on.Dev != above.Dev {
+	var fs unix.Statfs_t
+	if unix.Stat(dir, &on) == nil && unix.Stat(filepath.Dir(dir), &above) == nil && on.Dev != above.Dev &&
+		unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
 		_ = unix.Unmount(dir, unix.MNT_DETACH) // we hold its lock, and nobody else anything in it
 	}
 	_ = unix.Rmdir(dir)

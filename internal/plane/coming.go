@@ -241,13 +241,22 @@ func (l *loop) hasEnd(name string) bool {
 }
 
 // withhold takes new flows from the proxies of machines whose kernels do not know the others
-// yet, unless none is left.
-func (c *coming) withhold(key model.FrontendKey, proxies []balance.Proxy) {
+// yet, unless none is left. stays says of a machine that it is cordoned and not told yet: where no
+// other proxy is ready, its own serves until one is.
+func (c *coming) withhold(key model.FrontendKey, proxies []balance.Proxy, stays func(machine string) bool) {
 	waits := func(p balance.Proxy) bool {
 		n := c.at[key][p.Machine]
 		return n != nil && !n.takes
 	}
-	if !slices.ContainsFunc(proxies, func(p balance.Proxy) bool { return p.State == model.BackendReady && !waits(p) }) {
+	ready := func(p balance.Proxy) bool { return p.State == model.BackendReady && !waits(p) }
+	if !slices.ContainsFunc(proxies, ready) {
+		for i, p := range proxies {
+			if p.State == model.BackendDraining && stays(p.Machine) {
+				proxies[i].State = model.BackendReady
+			}
+		}
+	}
+	if !slices.ContainsFunc(proxies, ready) {
 		return
 	}
 	for i := range proxies {

@@ -339,7 +339,7 @@ func (l *loop) balanceInput(e *frontendEntry) balance.Input {
 	in := balance.Input{Frontend: n, Before: e.history, Now: l.plane.config.Now()}
 	if n.Listener != "" {
 		in.Proxies = l.frontends.proxiesOf(n.Machines)
-		l.coming.withhold(n.FrontendKey, in.Proxies)
+		l.coming.withhold(n.FrontendKey, in.Proxies, func(m string) bool { return l.handover.cordons[m] != nil })
 		in.Parting = func(machine string) bool { return l.hasParting(machine, n.FrontendKey) }
 		return in
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// handoverTime is how long a machine keeps a VIP at most that it is to have no longer.
-	handoverTime = comeTime
+	// handoverTime is how long a machine is not told at most: what those that come may wait for
+	// others, and then some, to announce.
+	handoverTime = comeTime + 5*time.Second
 	// installTime is what routers may take to use a path that they were told of. A withdrawal that
 	// follows sooner may be carried out before it: FRR asks its other half whether it can reach the
 	// next hop, and uses no path to it meanwhile.
@@ -22,14 +23,24 @@ const (
 
 // handover knows what machines are not told yet, since no other machine announces a VIP of theirs:
 // routers would have no way to it for a moment. A machine that is to have a VIP no longer keeps it,
-// and its frontends as one that has it. A machine that is cordoned does not know, and gets no new
-// flows from others meanwhile.
+// and its frontends as one that has it. A machine that is cordoned does not know.
 type handover struct {
-	vips    map[model.VIPKey]*deferral
-	cordons map[string]*deferral
-	// translated are the frontends of kept VIPs, without the machines that keep them.
+	kept    map[netip.Addr]*keptVIP
+	cordons map[string]*cordon
+	wake    func(time.Duration) // has the loop turn after that long
+}
+
+// keptVIP is a VIP that machines keep.
+type keptVIP struct {
+	machines map[string]*deferral
+	// translated are its frontends, without the machines that keep it.
 	translated map[model.FrontendKey]*model.Frontend
-	wake       func(time.Duration) // has the loop turn after that long
+}
+
+// cordon is one of which the machine is not told yet.
+type cordon struct {
+	deferral
+	vips []model.VIPKey // that it was the last one to announce
 }
 
 // deferral is one thing that a machine is not told yet.
@@ -39,69 +50,134 @@ type deferral struct {
 }
 
 func newHandover(wake func(time.Duration)) handover {
-	return handover{
-		vips: map[model.VIPKey]*deferral{}, cordons: map[string]*deferral{},
-		translated: map[model.FrontendKey]*model.Frontend{}, wake: wake,
+	return handover{kept: map[netip.Addr]*keptVIP{}, cordons: map[string]*cordon{}, wake: wake}
+}
+
+// keeps says that a machine keeps a VIP.
+func (h *handover) keeps(k model.VIPKey) bool {
+	kept := h.kept[k.Address]
+	return kept != nil && kept.machines[k.Machine] != nil
+}
+
+// drop says that a machine keeps a VIP no longer.
+func (h *handover) drop(k model.VIPKey) {
+	kept := h.kept[k.Address]
+	if delete(kept.machines, k.Machine); len(kept.machines) == 0 {
+		delete(h.kept, k.Address)
 	}
 }
 
 // keep leaves out of what a translation changed what takes a VIP from its last machine before
-// others announce it.
-func (l *loop) keep(ch *translate.Changes) {
+// others announce it. was are the machines as they were before.
+func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 	h := &l.handover
+	l.disinherit(ch)
+	given := map[netip.Addr]*model.VIP{}
 	for k, v := range ch.VIPs {
 		switch stands := l.network.vips[k]; {
 		case v != nil:
-			delete(h.vips, k) // it has the VIP again
-		case h.vips[k] != nil:
+			given[k.Address] = v
+			if h.keeps(k) {
+				h.drop(k) // it has the VIP again
+			}
+		case h.keeps(k):
 			delete(ch.VIPs, k)
-		case stands != nil && l.isLast(k, stands, ch):
-			h.vips[k] = &deferral{since: l.plane.config.Now()}
+		case l.staysOwned(k.Address, ch) && !l.changesView(k.Machine, was) && l.isLast(k, stands, ch):
+			if h.kept[k.Address] == nil {
+				h.kept[k.Address] = &keptVIP{machines: map[string]*deferral{}, translated: map[model.FrontendKey]*model.Frontend{}}
+			}
+			h.kept[k.Address].machines[k.Machine] = &deferral{since: l.plane.config.Now()}
+			delete(ch.VIPs, k)
 			l.plane.config.Log.Info("a machine keeps a VIP that it is to have no longer: no other machine announces it yet", "machine", k.Machine, "vip", k.Address, "at_most", handoverTime)
-			delete(ch.VIPs, k)
+		}
+	}
+	for address, v := range given { // a VIP is the same at all its machines
+		if kept := h.kept[address]; kept != nil {
+			for m := range kept.machines {
+				ch.VIPs[model.VIPKey{Machine: m, Address: address}] = v
+			}
 		}
 	}
 	for key, f := range ch.Frontends {
-		if f == nil || len(h.keepers(key.VIP)) == 0 {
-			delete(h.translated, key)
-			continue
+		switch kept := h.kept[key.VIP]; {
+		case kept == nil:
+		case f == nil:
+			delete(kept.translated, key)
+		default:
+			kept.translated[key] = f
+			ch.Frontends[key] = kept.with(f)
 		}
-		h.translated[key] = f
-		ch.Frontends[key] = h.withKeepers(f)
 	}
 }
 
-// told is a machine as its agent is told of it: not cordoned while it is the last one that
-// announces a VIP which others are to announce.
-func (l *loop) told(name string, m model.Machine, ch *translate.Changes) model.Machine {
+// disinherit takes VIPs from machines that keep them for an owner or a pool that has them no longer.
+func (l *loop) disinherit(ch *translate.Changes) {
 	h := &l.handover
-	before := l.machines[name]
+	for address := range ch.Assignments {
+		kept := h.kept[address]
+		if kept == nil || l.staysOwned(address, ch) {
+			continue
+		}
+		delete(h.kept, address)
+		for m := range kept.machines {
+			if k := (model.VIPKey{Machine: m, Address: address}); ch.VIPs[k] == nil {
+				if ch.VIPs == nil {
+					ch.VIPs = map[model.VIPKey]*model.VIP{}
+				}
+				ch.VIPs[k] = nil
+			}
+		}
+		for key, f := range kept.translated {
+			if _, changes := ch.Frontends[key]; !changes {
+				if ch.Frontends == nil {
+					ch.Frontends = map[model.FrontendKey]*model.Frontend{}
+				}
+				ch.Frontends[key] = f
+			}
+		}
+	}
+}
+
+// staysOwned says that an address has the owner and the pool that it had.
+func (l *loop) staysOwned(vip netip.Addr, ch *translate.Changes) bool {
+	before := l.network.assignments[vip]
+	a, changes := ch.Assignments[vip]
+	return !changes || a != nil && before != nil && a.Owner == before.Owner && a.Pool == before.Pool
+}
+
+// changesView says that a machine has another view than before: what it served is not sent to it.
+func (l *loop) changesView(name string, was map[string]*model.Machine) bool {
+	before, now := was[name], l.machines[name]
+	return before != nil && (now == nil || now.View != before.View)
+}
+
+// told is a machine as its agent is told of it: not cordoned while it is the last one that
+// announces a VIP which others are to announce. was is the machine as it was before.
+func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *translate.Changes) model.Machine {
+	h := &l.handover
 	switch {
 	case !m.Cordoned:
 		delete(h.cordons, name)
-	case h.cordons[name] == nil && before != nil && !before.Cordoned && l.isLastOfAny(name, ch):
-		h.cordons[name] = &deferral{since: l.plane.config.Now()}
-		l.plane.config.Log.Info("a machine that is cordoned goes on to announce its VIPs: no other machine announces one of them yet", "machine", name, "at_most", handoverTime)
+	case h.cordons[name] == nil && was != nil && !was.Cordoned:
+		var last []model.VIPKey
+		for k, v := range l.network.vips {
+			if k.Machine == name && l.isLast(k, v, ch) {
+				last = append(last, k)
+			}
+		}
+		if len(last) > 0 {
+			h.cordons[name] = &cordon{deferral{since: l.plane.config.Now()}, last}
+			l.plane.config.Log.Info("a machine that is cordoned goes on to announce its VIPs: no other machine announces one of them yet", "machine", name, "vip", last[0].Address, "at_most", handoverTime)
+		}
 	}
 	m.Cordoned = m.Cordoned && h.cordons[name] == nil
 	return m
 }
 
-// isLastOfAny says that a machine is the last one that announces some VIP.
-func (l *loop) isLastOfAny(name string, ch *translate.Changes) bool {
-	for k, v := range l.network.vips {
-		if k.Machine == name && l.isLast(k, v, ch) {
-			return true
-		}
-	}
-	return false
-}
-
 // isLast says that a machine announces a VIP which others that report are to announce, and none of
-// them does.
-// ch is what changes with it, nil: nothing.
+// them does. ch is what changes with it, nil: nothing.
 func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes) bool {
-	if v.Mode != model.AnnounceBGP || !l.announces(k.Machine, k.Address) {
+	if v == nil || v.Mode != model.AnnounceBGP || !l.announces(k.Machine, k.Address) {
 		return false
 	}
 	assignment := l.network.assignments[k.Address]
@@ -113,39 +189,35 @@ func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes) bool 
 	if assignment == nil {
 		return false
 	}
-	heirs := slices.DeleteFunc(slices.Clone(assignment.Machines), func(m string) bool {
-		known := l.machines[m]
-		return m == k.Machine || known == nil || known.Cordoned || !seen(l.peek(m), true)
-	})
-	return len(heirs) > 0 && !slices.ContainsFunc(heirs, func(m string) bool { return l.announces(m, k.Address) })
+	heirs := false
+	for _, m := range assignment.Machines {
+		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !seen(l.peek(m), true) {
+			continue
+		}
+		if heirs = true; l.announces(m, k.Address) {
+			return false
+		}
+	}
+	return heirs
 }
 
 // announces says that a machine reports that it announces a VIP.
 func (l *loop) announces(machine string, vip netip.Addr) bool {
 	state := l.peek(machine)
-	return seen(state, l.machines[machine] != nil) && slices.ContainsFunc(state.VIPs, func(v model.VIPObserved) bool {
-		return v.Address == vip && v.State == model.VIPAnnounced
-	})
+	if !seen(state, l.machines[machine] != nil) {
+		return false
+	}
+	at, is := slices.BinarySearchFunc(state.VIPs, vip, func(v model.VIPObserved, vip netip.Addr) int { return v.Address.Compare(vip) })
+	return is && state.VIPs[at].State == model.VIPAnnounced
 }
 
-// keepers are the machines that keep a VIP.
-func (h *handover) keepers(vip netip.Addr) (machines []string) {
-	for k := range h.vips {
-		if k.Address == vip {
-			machines = append(machines, k.Machine)
-		}
-	}
-	return machines
-}
-
-// withKeepers is a frontend as it is published while machines keep its VIP.
-func (h *handover) withKeepers(f *model.Frontend) *model.Frontend {
-	keepers := h.keepers(f.VIP)
-	if len(keepers) == 0 {
-		return f
-	}
+// with is a frontend as it is published while machines keep its VIP.
+func (kept *keptVIP) with(f *model.Frontend) *model.Frontend {
 	n := *f
-	n.Machines = append(slices.Clone(f.Machines), keepers...)
+	n.Machines = slices.Clone(f.Machines)
+	for m := range kept.machines {
+		n.Machines = append(n.Machines, m)
+	}
 	slices.Sort(n.Machines)
 	n.Machines = slices.Compact(n.Machines)
 	return &n
@@ -154,29 +226,37 @@ func (h *handover) withKeepers(f *model.Frontend) *model.Frontend {
 // release tells machines what they were not told until others announce.
 func (l *loop) release(update *southbound.Update) {
 	h := &l.handover
-	for k, d := range h.vips {
-		if !l.isOver(d, k.Machine, l.isLast(k, l.network.vips[k], nil)) {
-			continue
-		}
-		delete(h.vips, k)
-		delete(l.network.vips, k)
-		l.network.stale[k] = true
-		ch := translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{}}
-		for key, f := range h.translated {
-			if key.VIP != k.Address {
-				continue
-			}
-			if ch.Frontends[key] = h.withKeepers(f); ch.Frontends[key] == f {
-				delete(h.translated, key)
+	for address, kept := range h.kept {
+		over := false
+		for m, d := range kept.machines {
+			if k := (model.VIPKey{Machine: m, Address: address}); l.isOver(d, m, l.isLast(k, l.network.vips[k], nil)) {
+				over = true
+				h.drop(k)
+				delete(l.network.vips, k)
+				l.network.stale[k] = true
 			}
 		}
-		l.frontends.note(ch)
+		if over {
+			ch := translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{}}
+			for key, f := range kept.translated {
+				ch.Frontends[key] = kept.with(f)
+			}
+			l.frontends.note(ch)
+		}
 	}
-	for name, d := range h.cordons {
-		if !l.isOver(d, name, l.isLastOfAny(name, nil)) {
+	for name, c := range h.cordons {
+		last := slices.ContainsFunc(c.vips, func(k model.VIPKey) bool { return l.isLast(k, l.network.vips[k], nil) })
+		if !l.isOver(&c.deferral, name, last) {
 			continue
 		}
 		delete(h.cordons, name)
+		for _, k := range c.vips {
+			if v := l.network.vips[k]; v != nil {
+				for _, key := range v.Frontends {
+					l.frontends.stale[key] = true // its proxy drains now, if it did not before
+				}
+			}
+		}
 		if m := l.machines[name]; m != nil {
 			if err := addTo(update, name, string(typeMachine), name, wire.MachineConfig(*m, l.plane.config.TTL)); err != nil {
 				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)

@@ -1,14 +1,21 @@
 package plane
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -32,44 +39,80 @@ func (a *fakeAgent) hasVIP() bool {
 }
 
 // movedPool is a pool that edge-1 announces, and that edge-2 is to announce now instead.
-func movedPool(t *testing.T) (r *rig, public *v1alpha1.AddressPool, one, two *fakeAgent) {
+type movedPool struct {
+	*rig
+	*running
+	clock    *clock
+	pool     *v1alpha1.AddressPool
+	one, two *fakeAgent
+}
+
+// newMovedPool moves the pool. edge-1 keeps the VIP; slow has its kernel not follow.
+func newMovedPool(t *testing.T, slow bool) *movedPool {
 	t.Helper()
-	r = newRig(t)
-	r.world()
-	p := r.plane("one").awaitReady()
-	one, two = r.joined(p, "edge-1"), r.joined(p, "edge-2")
+	m := &movedPool{rig: newRig(t), clock: &clock{}, pool: pool()}
+	m.world()
+	m.running = m.plane("one", func(c *Config) { c.Now, c.TTL = m.clock.Now, time.Hour }).awaitReady()
+	m.one, m.two = m.joined(m.running, "edge-1"), m.joined(m.running, "edge-2")
 	for i, name := range []string{"edge-1", "edge-2"} {
-		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		edit(r, m, func(m *v1alpha1.Machine) { m.Labels = map[string]string{"site": []string{"old", "new"}[i]} })
+		edit(m.rig, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(o *v1alpha1.Machine) { o.Labels = map[string]string{"site": []string{"old", "new"}[i]} })
 	}
-	public = pool()
-	public.Spec.Machines = &metav1.LabelSelector{MatchLabels: map[string]string{"site": "old"}}
-	r.create(public)
-	one.connect(p.AgentAddress().String())
-	two.connect(p.AgentAddress().String())
-	up := model.Session{State: model.SessionEstablished}
-	one.sees(up, announced()...)
-	two.sees(up)
-	one.awaitVIP(true)
-	p.awaitAnnounced("edge-1")
-	edit(r, public, func(o *v1alpha1.AddressPool) { o.Spec.Machines.MatchLabels["site"] = "new" })
-	two.awaitVIP(true)
-	p.awaitCarried("edge-1") // all that followed from the edit
-	return r, public, one, two
+	m.pool.Spec.Machines = &metav1.LabelSelector{MatchLabels: map[string]string{"site": "old"}}
+	m.create(m.pool)
+	for _, a := range []*fakeAgent{m.one, m.two} {
+		a.connect(m.AgentAddress().String())
+	}
+	m.one.sees(established, announced()...)
+	m.two.sees(established)
+	m.one.awaitVIP(true)
+	m.awaitAnnounced("edge-1")
+	m.awaitCarried("edge-1")
+	m.one.with(func() { m.one.lags = slow })
+	m.move("new")
+	m.two.awaitVIP(true)
+	if !slow {
+		m.awaitCarried("edge-1") // all that followed from the edit
+	}
+	m.one.with(func() {
+		if !m.one.hasVIP() {
+			t.Fatal("nobody has announced the VIP for a moment")
+		}
+	})
+	return m
+}
+
+var established = model.Session{State: model.SessionEstablished}
+
+// move has the pool select the machines of another site.
+func (m *movedPool) move(site string) {
+	m.rig.t.Helper()
+	edit(m.rig, m.pool, func(o *v1alpha1.AddressPool) { o.Spec.Machines.MatchLabels["site"] = site })
 }
 
 // TestLastMachineKeepsVIPUntilAnotherAnnounces moves a pool from one machine to another: the first
 // announces, and has its frontends for clients, until the other announces.
 func TestLastMachineKeepsVIPUntilAnotherAnnounces(t *testing.T) {
-	_, _, one, two := movedPool(t)
-	one.with(func() {
-		if !one.hasVIP() {
-			t.Error("nobody has announced the VIP for a moment")
+	m := newMovedPool(t, false)
+	m.awaitVIP(vip4, vipAnnounced, "")
+	m.two.sees(established, announced()...)
+	m.one.awaitVIP(false)
+	m.two.awaitVIP(true)
+}
+
+// TestHandoverOutlastsThoseThatWait: a machine that comes may wait for others for its whole time, and
+// begins to announce then; the last one goes on until it does, or its own time is over.
+func TestHandoverOutlastsThoseThatWait(t *testing.T) {
+	m := newMovedPool(t, true)
+	m.two.awaitAwaited("edge-1")
+	m.clock.jump(comeTime - time.Second)
+	m.two.awaitAwaited()
+	m.one.with(func() {
+		if !m.one.hasVIP() {
+			t.Error("the last machine has gone, and the one that comes has not begun to announce")
 		}
 	})
-	two.sees(model.Session{State: model.SessionEstablished}, announced()...)
-	one.awaitVIP(false)
-	two.awaitVIP(true)
+	m.clock.jump(handoverTime - comeTime + 2*time.Second)
+	m.one.awaitVIP(false)
 }
 
 // TestLastMachineIsCordonedOnceAnotherAnnounces: an agent hears that it is cordoned once another
@@ -138,35 +181,142 @@ func (p *running) awaitAnnounced(machine string) {
 	})
 }
 
-// TestKeptVIPGoes: what a machine keeps goes at once with its owner or its announcement, and comes
-// back with the pool.
+// TestKeptVIPGoes: what a machine keeps goes with its announcement and with the pool.
 func TestKeptVIPGoes(t *testing.T) {
-	for name, end := range map[string]func(r *rig, public *v1alpha1.AddressPool, one *fakeAgent){
-		"it announces the VIP no more": func(_ *rig, _ *v1alpha1.AddressPool, one *fakeAgent) {
-			one.sees(model.Session{State: model.SessionIdle}, withheld("the session is down")...)
-		},
-		"the pool is deleted": func(r *rig, public *v1alpha1.AddressPool, _ *fakeAgent) {
-			if err := r.client.Delete(t.Context(), public); err != nil {
-				t.Fatal(err)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, public, one, _ := movedPool(t)
-			end(r, public, one)
-			one.awaitVIP(false)
-		})
-	}
+	t.Run("it announces the VIP no more", func(t *testing.T) {
+		m := newMovedPool(t, false)
+		m.one.sees(model.Session{State: model.SessionIdle}, withheld("the session is down")...)
+		m.one.awaitVIP(false)
+	})
+	t.Run("the pool is deleted", func(t *testing.T) {
+		m := newMovedPool(t, false)
+		if err := m.client.Delete(t.Context(), m.pool); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []*fakeAgent{m.one, m.two} {
+			a.await("has no VIP", func() error {
+				if a.get(agentv1.VipType, wire.VIPName(vip4), &agentv1.Vip{}) == nil {
+					return errors.New("it has it")
+				}
+				return nil
+			})
+		}
+	})
 	t.Run("not where the pool is given back", func(t *testing.T) {
-		r, public, one, two := movedPool(t)
-		edit(r, public, func(o *v1alpha1.AddressPool) { o.Spec.Machines.MatchLabels["site"] = "old" })
-		two.awaitVIP(false)
-		one.awaitVIP(true)
-		two.sees(model.Session{State: model.SessionEstablished}, announced()...) // a word that is late
-		one.with(func() {
-			if !one.hasVIP() {
+		m := newMovedPool(t, false)
+		m.move("old")
+		m.two.awaitVIP(false)
+		m.one.awaitVIP(true)
+		m.two.sees(established, announced()...) // a word that is late
+		m.awaitAnnounced("edge-2")
+		m.clock.jump(handoverTime)
+		edit(m.rig, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, func(o *v1alpha1.Machine) { o.Spec.RouterID = "192.0.2.77" })
+		m.one.await("has heard of a later change", func() error {
+			c := &agentv1.MachineConfig{}
+			if err := m.one.get(typeMachine, "edge-1", c); err != nil || len(c.GetRouterId()) == 0 {
+				return fmt.Errorf("it has %v (%w)", c, err)
+			}
+			return nil
+		})
+		m.awaitCarried("edge-1")
+		m.one.with(func() {
+			if !m.one.hasVIP() {
 				t.Error("it does not have the VIP of its pool")
 			}
 		})
 	})
+}
+
+// TestCordonedProxyServesUntilAnotherFollows: where the only other machine's kernel does not know the
+// frontend yet, the machine that is cordoned goes on to take new flows.
+func TestCordonedProxyServesUntilAnotherFollows(t *testing.T) {
+	l, ours, theirs := bareLoop(), balance.Proxy{Machine: "edge-1", State: model.BackendDraining}, balance.Proxy{Machine: "edge-2", State: model.BackendReady}
+	l.coming.at[web4] = map[string]*newcomer{"edge-2": {}}
+	for _, c := range []struct {
+		cordon, takes bool
+		want          string
+	}{
+		{cordon: true, want: "ready unready"},
+		{cordon: false, want: "draining ready"},
+		{cordon: true, takes: true, want: "draining ready"},
+	} {
+		l.coming.at[web4]["edge-2"].takes = c.takes
+		proxies := []balance.Proxy{ours, theirs}
+		l.coming.withhold(web4, proxies, func(m string) bool { return c.cordon && m == "edge-1" })
+		if got := fmt.Sprint(proxies[0].State, " ", proxies[1].State); got != c.want {
+			t.Errorf("%+v: the proxies are %s", c, got)
+		}
+	}
+}
+
+// bareLoop is a loop that only looks at what machines report.
+func bareLoop() *loop {
+	return &loop{
+		plane:   &Plane{config: Config{Now: time.Now, Log: slog.New(slog.DiscardHandler)}},
+		network: newNetwork(), frontends: newFrontends(), coming: newComing(), handover: newHandover(func(time.Duration) {}),
+		machines: map[string]*model.Machine{}, peeked: map[string]southbound.MachineState{},
+	}
+}
+
+// has notes a machine that has the VIP, and whether it announces it.
+func (l *loop) has(name string, cordoned, announces bool) {
+	l.machines[name] = &model.Machine{Name: name, Cordoned: cordoned}
+	state := southbound.MachineState{LastReport: time.Now()}
+	if announces {
+		state.VIPs = announced()
+	}
+	l.peeked[name] = state
+	l.network.vips[model.VIPKey{Machine: name, Address: vip4}] = &model.VIP{Address: vip4, Mode: model.AnnounceBGP}
+}
+
+// TestCordonsThatChangeAtOnce: one machine is cordoned in the change that takes back another's cordon.
+func TestCordonsThatChangeAtOnce(t *testing.T) {
+	l := bareLoop()
+	l.has("edge-1", false, true)
+	l.has("edge-2", true, false)
+	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
+	was := l.machines["edge-1"]
+	ch := translate.Changes{Machines: map[string]*model.Machine{"edge-1": {Name: "edge-1", Cordoned: true}, "edge-2": {Name: "edge-2"}}}
+	merge(l.machines, ch.Machines)
+	if l.told("edge-1", was, *ch.Machines["edge-1"], &ch).Cordoned {
+		t.Error("it is told before the other one announces")
+	}
+}
+
+// TestKeptVIPFollowsItsOwner: a kept VIP has the ports that it has elsewhere, and no other owner's.
+func TestKeptVIPFollowsItsOwner(t *testing.T) {
+	ours, theirs := model.Object{Kind: "Service", Namespace: "a", Name: "web"}, model.Object{Kind: "Service", Namespace: "b", Name: "web"}
+	port := func(n uint16) model.FrontendKey { return model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: n} }
+	vip := func(n uint16) *model.VIP {
+		return &model.VIP{Address: vip4, Mode: model.AnnounceBGP, Frontends: []model.FrontendKey{port(n)}}
+	}
+	one, two := model.VIPKey{Machine: "edge-1", Address: vip4}, model.VIPKey{Machine: "edge-2", Address: vip4}
+	for owner, want := range map[model.Object]string{ours: "[edge-1 edge-2]", theirs: "[edge-2]"} {
+		l := bareLoop()
+		l.has("edge-1", false, true)
+		l.has("edge-2", false, false)
+		delete(l.network.vips, two)
+		l.network.assignments[vip4] = &model.Assignment{Address: vip4, Owner: ours, Machines: []string{"edge-1"}}
+		step := func(owner model.Object, vips map[model.VIPKey]*model.VIP, frontends map[model.FrontendKey]*model.Frontend) {
+			ch := translate.Changes{
+				Assignments: map[netip.Addr]*model.Assignment{vip4: {Address: vip4, Owner: owner, Machines: []string{"edge-2"}}},
+				VIPs:        vips, Frontends: frontends,
+			}
+			l.keep(&ch, nil)
+			merge(l.network.assignments, ch.Assignments)
+			merge(l.network.vips, ch.VIPs)
+			l.frontends.note(ch)
+		}
+		step(ours, map[model.VIPKey]*model.VIP{one: nil, two: vip(80)}, map[model.FrontendKey]*model.Frontend{port(80): {FrontendKey: port(80), Machines: []string{"edge-2"}}})
+		if got := l.frontends.entries[port(80)].frontend.Machines; fmt.Sprint(got) != "[edge-1 edge-2]" || l.network.vips[one] == nil {
+			t.Fatalf("edge-1 does not keep the VIP: the frontend is at %v", got)
+		}
+		step(owner, map[model.VIPKey]*model.VIP{two: vip(8080)}, map[model.FrontendKey]*model.Frontend{port(80): nil, port(8080): {FrontendKey: port(8080), Machines: []string{"edge-2"}}})
+		if got := l.frontends.entries[port(8080)].frontend.Machines; fmt.Sprint(got) != want {
+			t.Errorf("owner %v: the new port is at %v, want %s", owner, got, want)
+		}
+		if v := l.network.vips[one]; owner == ours && (v == nil || v.Frontends[0] != port(8080)) || owner == theirs && v != nil {
+			t.Errorf("owner %v: edge-1 has %+v", owner, v)
+		}
+	}
 }

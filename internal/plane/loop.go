@@ -256,14 +256,18 @@ func (l *loop) send(ch translate.Changes) {
 			l.plane.metrics.resources.WithLabelValues(shortType(c.Type)).Inc()
 		}
 	}
+	clear(l.peeked)
+	was := map[string]*model.Machine{}
+	for name := range ch.Machines {
+		was[name] = l.machines[name]
+	}
+	merge(l.machines, ch.Machines)
 	for name, m := range ch.Machines {
 		change := delta.Change{Type: typeMachine, Name: name}
 		if m == nil {
-			delete(l.machines, name)
 			update.Placement[name] = ""
 		} else {
-			told := l.told(name, *m, &ch)
-			l.machines[name] = m
+			told := l.told(name, was[name], *m, &ch)
 			r, err := delta.NewResource(name, wire.MachineConfig(told, l.plane.config.TTL))
 			if err != nil {
 				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)
@@ -275,7 +279,7 @@ func (l *loop) send(ch translate.Changes) {
 		update.Machine[name] = []delta.Change{change}
 	}
 	l.certificates.apply(ch)
-	l.keep(&ch)
+	l.keep(&ch, was)
 	if err := l.network.apply(ch, &update); err != nil {
 		l.plane.config.Log.Error("a bug: a peer cannot be encoded", "error", err)
 	}

@@ -130,10 +130,12 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 		hasty := l.coming.hasty(address)
 		for _, o := range at[address] {
 			if _, is := slices.BinarySearch(s.Machines, o.Machine); !is {
-				if l.handover.vips[model.VIPKey{Machine: o.Machine, Address: address}] == nil {
-					continue // of a pool that the machine is about to leave
+				if l.handover.keeps(model.VIPKey{Machine: o.Machine, Address: address}) && o.State == model.VIPAnnounced {
+					announced++
+					o.Message = "until a machine that is to have the VIP announces it"
+					s.At = append(s.At, o)
 				}
-				o.Message = "until a machine that is to have the VIP announces it"
+				continue // of a pool that the machine is about to leave
 			}
 			if o.State == model.VIPAnnounced && hasty[o.Machine] != "" {
 				o.Message = strings.TrimPrefix(o.Message+"; "+hasty[o.Machine], "; ")
