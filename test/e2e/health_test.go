@@ -39,7 +39,7 @@ func TestDeadBackendsGetNoRequests(t *testing.T) {
 		t.Helper()
 		for _, edge := range s.edges() {
 			ask := func(ctx context.Context) error {
-				a, err := s.ask(ctx, edge, request{host: host, patience: time.Second})
+				a, err := s.ask(ctx, edge, request{host: host, patience: 5 * time.Second})
 				if err == nil && a.status != 200 {
 					err = fmt.Errorf("it answers %d %s", a.status, a.body)
 				}
