@@ -78,7 +78,10 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 				return err
 			}
 			for _, v := range d.alone(status.VIPs) {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: no other machine announces %s (%s): clients do not reach it until 'fairlead undrain %s'\n", v.Address, v.Owner.Words(), d.machine)
+				fmt.Fprintf(c.ErrOrStderr(), "warning: no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'\n", v.Address, v.Owner.Words(), d.machine)
+			}
+			if d.hasNoProxy(status.Machines) {
+				fmt.Fprintf(c.ErrOrStderr(), "warning: machine %s has backends only, and they go on to take flows: drain each ('fairlead drain SERVICE/ADDRESS'), or take them out of their Services\n", d.machine)
 			}
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s takes nothing new\n", d); err != nil || noWait {
 				return err
@@ -287,8 +290,13 @@ func (d drained) status(ctx context.Context, planeConsole console.Client) (s mod
 	return s
 }
 
-// alone are the VIPs that only the machine announces: nobody does when it is drained. One that
-// stands by takes over.
+// hasNoProxy says that the machine has backends only.
+func (d drained) hasNoProxy(machines []model.MachineStatus) bool {
+	return slices.ContainsFunc(machines, func(m model.MachineStatus) bool { return m.Name == d.machine && m.Proxy.State == "off" })
+}
+
+// alone are the VIPs that only the machine announces: nobody does when it is drained, unless one
+// comes to the pool for it. One that stands by takes over.
 func (d drained) alone(vips []model.VIPStatus) []model.VIPStatus {
 	return slices.DeleteFunc(slices.Clone(vips), func(v model.VIPStatus) bool {
 		has := func(here bool, states ...model.VIPState) bool {

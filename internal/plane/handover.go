@@ -191,7 +191,7 @@ func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes) bool 
 	}
 	heirs := false
 	for _, m := range assignment.Machines {
-		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !seen(l.peek(m), true) {
+		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !seen(l.peek(m), true) || !l.canServe(m, v) {
 			continue
 		}
 		if heirs = true; l.announces(m, k.Address) {
@@ -199,6 +199,15 @@ func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes) bool 
 		}
 	}
 	return heirs
+}
+
+// canServe says that a machine has what a VIP leads to: a proxy, unless it has frontends with
+// backends of their own.
+func (l *loop) canServe(machine string, v *model.VIP) bool {
+	return !unproxied(l.peek(machine).Proxy) || len(v.Listeners) == 0 || slices.ContainsFunc(v.Frontends, func(key model.FrontendKey) bool {
+		e := l.frontends.entries[key]
+		return e != nil && e.frontend != nil && e.frontend.Listener == ""
+	})
 }
 
 // announces says that a machine reports that it announces a VIP.

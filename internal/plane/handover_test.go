@@ -320,3 +320,22 @@ func TestKeptVIPFollowsItsOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestMachineWithoutAProxyIsNoHeir: a VIP that leads to proxies alone waits for no machine that runs none.
+func TestMachineWithoutAProxyIsNoHeir(t *testing.T) {
+	l := bareLoop()
+	l.has("edge-1", false, true)
+	l.has("edge-2", false, false)
+	state := l.peeked["edge-2"]
+	state.Proxy = &agentv1.Proxy{State: agentv1.Proxy_STATE_NONE}
+	l.peeked["edge-2"] = state
+	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
+	http := model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 80}
+	for listener, heir := range map[model.ListenerID]bool{"http-80": false, "": true} {
+		l.frontends.note(translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{http: {FrontendKey: http, Listener: listener}}})
+		v := &model.VIP{Address: vip4, Mode: model.AnnounceBGP, Listeners: []model.ListenerID{"http-80"}, Frontends: []model.FrontendKey{http}}
+		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil); got != heir {
+			t.Errorf("a frontend of listener %q: edge-1 waits for edge-2: %v", listener, got)
+		}
+	}
+}

@@ -140,11 +140,15 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 			if o.State == model.VIPAnnounced && hasty[o.Machine] != "" {
 				o.Message = strings.TrimPrefix(o.Message+"; "+hasty[o.Machine], "; ")
 			}
+			handsOver := o.State == model.VIPAnnounced && l.handover.cordons[o.Machine] != nil
+			if handsOver {
+				o.Message = strings.TrimPrefix(o.Message+"; it is cordoned, and goes on until another machine announces the VIPs that it alone announces", "; ")
+			}
 			s.At = append(s.At, o)
 			switch o.State {
 			case model.VIPAnnounced:
 				announced++
-				if o.Message != "" {
+				if o.Message != "" && !handsOver {
 					why = append(why, o.Machine+": "+o.Message)
 				}
 			case model.VIPWithheld:

@@ -431,6 +431,9 @@ func (a *assigner) giveAny(w *want) {
 		}
 		if len(from) == 0 && w.needs[fam] == needRequired {
 			what := "no AddressPool has " + fam.String() + " addresses for namespace " + w.owner.Namespace + ": make one, or let one select the namespace"
+			if asked := a.onRequest(w.owner.Namespace, fam); named == nil && asked != "" {
+				what = "AddressPool " + asked + " gives " + fam.String() + " addresses only to who asks for them (spec.assign: OnRequest), and no other one has any for namespace " + w.owner.Namespace + ": annotate with " + v1alpha1.AnnotationPool + ": " + asked
+			}
 			if other := ipv4 + ipv6 - fam; named == nil && w.needs[other] != needRequired && len(a.eligible(w.owner.Namespace, other)) > 0 {
 				what += "; there are " + other.String() + " addresses, but the first family of a Service cannot be changed: create it again with spec.ipFamilies: [" + other.String() + "]"
 			}
@@ -463,6 +466,16 @@ func (a *assigner) eligible(namespace string, fam family) []*poolBook {
 		}
 	}
 	return pools
+}
+
+// onRequest names the first pool that gives an address of a family to who asks for it; empty: none.
+func (a *assigner) onRequest(namespace string, fam family) string {
+	for _, p := range a.pools {
+		if !p.out.accepted.failed && p.onRequest && len(p.ranges[fam]) > 0 && a.admits(p, namespace) {
+			return p.name
+		}
+	}
+	return ""
 }
 
 // giveFrom gives the lowest free address of the first pool that has one. Whoever asks
