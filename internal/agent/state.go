@@ -196,15 +196,6 @@ func isCheckpoint(c delta.Change) bool {
 	return c.Type == typeCheckpoint && c.Name == agentv1.CheckpointName && c.Resource != nil
 }
 
-// hear notes that a plane has sent a whole state.
-func (s *state) hear() {
-	select {
-	case <-s.heard:
-	default:
-		close(s.heard)
-	}
-}
-
 // take applies changes of one type and returns those that could be.
 func (s *state) take(t delta.Type, changes []delta.Change) ([]delta.Change, error) {
 	switch t {

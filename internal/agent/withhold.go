@@ -39,6 +39,15 @@ func (s *state) withhold(lives bool) (over <-chan struct{}, until time.Time, wai
 	return s.heard, until, true
 }
 
+// hear notes that a plane has sent a whole state.
+func (s *state) hear() {
+	select {
+	case <-s.heard:
+	default:
+		close(s.heard)
+	}
+}
+
 // granted ends a wait.
 func (s *state) granted() {
 	s.mu.Lock()
