@@ -67,7 +67,9 @@ func TestHandingOverBreaksNothing(t *testing.T) {
 	over(edges[0], func() { pool(selects(edges[1])) })
 	over(edges[1], func() { pool(selects(edges[0])) })
 
-	pool(`{"machines":null,"maxMachines":1}`)
+	pool(`{"machines":null}`)
+	s.awaitNextHops(t, upstream, vip4, edges...)
+	pool(`{"maxMachines":1}`)
 	var one string
 	s.await(t, "the pool to have one machine", func(ctx context.Context) error {
 		status, err := s.plane.Status(ctx)
