@@ -162,6 +162,19 @@ func TestProxiesAsBackends(t *testing.T) {
 	})
 }
 
+// awaitReports waits until the plane has heard of what machines do.
+func (p *running) awaitReports(machines ...string) {
+	p.t.Helper()
+	for _, name := range machines {
+		eventually(p.t, "the plane has a report of "+name, func() error {
+			if s, _ := p.server.Machine(name); s.LastReport.IsZero() {
+				return errors.New("it has none")
+			}
+			return nil
+		})
+	}
+}
+
 // TestLostMachinesTakeTheirBackends holds that what is on a machine that is lost gets no new
 // flow, unless others find it well, and that losing most machines empties nothing.
 func TestLostMachinesTakeTheirBackends(t *testing.T) {
@@ -182,6 +195,7 @@ func TestLostMachinesTakeTheirBackends(t *testing.T) {
 		hangUp = append(hangUp, a.connect(address))
 	}
 	edge.awaitBackends(web4, "10.1.0.1@host-1=100/100 ready, 10.1.0.2@host-2=100/100 ready, 10.1.0.3@host-3=100/100 ready")
+	p.awaitReports("host-1", "host-2", "host-3") // one that never reported is not lost
 	hangUp[0]()
 	edge.awaitBackends(web4, "10.1.0.1@host-1=0/100 draining, 10.1.0.2@host-2=100/100 ready, 10.1.0.3@host-3=100/100 ready")
 	rows, err := p.Backends(context.Background(), web4.String())
