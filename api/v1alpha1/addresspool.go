@@ -28,21 +28,21 @@ type AddressPool struct {
 
 // AddressPoolSpec is what an operator says of a pool.
 type AddressPoolSpec struct {
-	// Addresses of the pool: CIDRs ("192.0.2.0/28", "2001:db8::/120") and ranges
-	// ("192.0.2.16-192.0.2.19"), IPv4 and IPv6 mixed. Pools must not overlap with each
-	// other, nor hold an address of a machine.
+	// Addresses of the pool: CIDRs ("192.0.2.0/28", "2001:db8::/120"), ranges
+	// ("192.0.2.16-192.0.2.19") and single addresses ("192.0.2.30"), IPv4 and IPv6 mixed.
+	// Pools must not overlap with each other, nor hold an address of a machine.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=96
-	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f.:]+(/[0-9]{1,3}| *- *[0-9A-Fa-f.:]+)$`
+	// +kubebuilder:validation:items:Pattern=`^[0-9A-Fa-f.:]+(/[0-9]{1,3}| *- *[0-9A-Fa-f.:]+)?$`
 	// +kubebuilder:validation:items:XValidation:rule="!self.contains('/') || isCIDR(self)",message="must be a network like 192.0.2.0/28 or 2001:db8::/120"
 	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || cidr(self) == cidr(self).masked()",message="has bits set behind the prefix length: write the first address of the network"
-	// +kubebuilder:validation:items:XValidation:rule="!self.contains('-') || self.split('-', 2).all(a, isIP(a.trim()))",message="must be a range of addresses like 192.0.2.16-192.0.2.19"
+	// +kubebuilder:validation:items:XValidation:rule="self.contains('/') || self.split('-', 2).all(a, isIP(a.trim()))",message="must be a network like 192.0.2.0/28, a range like 192.0.2.16-192.0.2.19, or an address like 192.0.2.30"
 	// +kubebuilder:validation:items:XValidation:rule="!self.contains('-') || self.split('-', 2).all(a, a.contains(':')) || self.split('-', 2).all(a, !a.contains(':'))",message="must be a range of addresses of one family"
 	// +kubebuilder:validation:items:XValidation:rule="!self.contains('-') || self.contains(':') || !self.split('-', 2).all(a, isIP(a.trim())) || self.split('-', 2).map(a, a.trim().split('.', 4).map(n, int(n))).map(n, ((n[0] * 256 + n[1]) * 256 + n[2]) * 256 + n[3]).isSorted()",message="must be a range with its first address first"
 	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3', '::/127', 'fe80::/10', 'ff00::/8'].all(n, !cidr(n).containsIP(cidr(self).ip()) && !cidr(self).containsCIDR(n))",message="has addresses at which no client reaches a machine (RFC 6890)"
-	// +kubebuilder:validation:items:XValidation:rule="!self.contains('-') || !self.split('-', 2).all(a, isIP(a.trim())) || self.split('-', 2).all(a, ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3', '::/127', 'fe80::/10', 'ff00::/8'].all(n, !cidr(n).containsIP(a.trim())))",message="has addresses at which no client reaches a machine (RFC 6890)"
+	// +kubebuilder:validation:items:XValidation:rule="self.contains('/') || !self.split('-', 2).all(a, isIP(a.trim())) || self.split('-', 2).all(a, ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3', '::/127', 'fe80::/10', 'ff00::/8'].all(n, !cidr(n).containsIP(a.trim())))",message="has addresses at which no client reaches a machine (RFC 6890)"
 	Addresses []string `json:"addresses"`
 
 	// AvoidBuggy leaves out IPv4 addresses that end in .0 and .255, which some old

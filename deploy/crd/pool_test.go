@@ -8,7 +8,7 @@ import (
 // TestPoolsAreChecked holds that the API refuses addresses that the planes would refuse, and says what to write instead.
 func TestPoolsAreChecked(t *testing.T) {
 	for _, c := range []struct{ addresses, want string }{
-		{"203.0.113.0/28, 203.0.113.16-203.0.113.20, '203.0.113.99 - 203.0.113.100', 203.0.113.255/32", ""},
+		{"203.0.113.0/28, 203.0.113.16-203.0.113.20, '203.0.113.99 - 203.0.113.100', 203.0.113.255/32, 203.0.113.30, '2001:db8:2::1'", ""},
 		{"'2001:db8::/120', '2001:db8:1::9-2001:db8:1::10', '2001:DB8:0:2:0:0:0:1-2001:db8:0:2::1', '::2-1:2:3:4:5:6:7:8', '2001:db8::-2001:db8::ff'", ""},
 		{"203.0.113.999/28", "must be a network like"},
 		{"203.0.113.0/33", "must be a network like"},
@@ -16,11 +16,16 @@ func TestPoolsAreChecked(t *testing.T) {
 		{"'::ffff:192.0.2.0/120'", "must be a network like"},
 		{"203.0.113.5/28", "has bits set behind the prefix length"},
 		{"'2001:db8::5/64'", "bits set behind the prefix length"},
-		{"203.0.113.16", "should match"},
+		{"203.0.113", "or an address"},
+		{"203.0.113.999", "or an address"},
+		{"'::ffff:192.0.2.1'", "or an address"},
+		{"gateway", "should match"},
+		{"127.0.0.1", "no client reaches a machine"},
+		{"'fe80::1'", "no client reaches a machine"},
 		{"203.0.113.20-203.0.113.16", "first address first"},
 		{"203.0.113.100-203.0.113.20", "first address first"},
-		{"203.0.113.16-203.0.113.256", "must be a range of addresses like"},
-		{"203.0.113.16-203.0.113.020", "must be a range of addresses like"},
+		{"203.0.113.16-203.0.113.256", "a range like"},
+		{"203.0.113.16-203.0.113.020", "a range like"},
 		{"'203.0.113.16-2001:db8::1'", "of one family"},
 		{"127.0.0.0/24", "no client reaches a machine"},
 		{"0.0.0.0/0", "no client reaches a machine"},

@@ -100,7 +100,7 @@ func (r addrRange) buggy() uint64 {
 	return below(to&math.MaxUint32+1) - below(from&math.MaxUint32)
 }
 
-// parseRange reads "192.0.2.0/28" or "192.0.2.16-192.0.2.19".
+// parseRange reads "192.0.2.0/28", "192.0.2.16-192.0.2.19" or "192.0.2.30".
 func parseRange(text string) (addrRange, error) {
 	if first, last, isRange := strings.Cut(text, "-"); isRange {
 		from, err := parsePlain(strings.TrimSpace(first))
@@ -116,14 +116,16 @@ func parseRange(text string) (addrRange, error) {
 		}
 		return usable(addrRange{from, to})
 	}
-	if !strings.Contains(text, "/") {
-		if a, err := parsePlain(text); err == nil {
-			return addrRange{}, fmt.Errorf("a single address is written as %s", netip.PrefixFrom(a, a.BitLen()))
+	if _, err := netip.ParseAddr(text); err == nil {
+		a, err := parsePlain(text)
+		if err != nil {
+			return addrRange{}, err
 		}
+		return usable(addrRange{a, a})
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {
-		return addrRange{}, errors.New(`neither a CIDR like "192.0.2.0/28" nor a range like "192.0.2.16-192.0.2.19"`)
+		return addrRange{}, errors.New(`neither a CIDR like "192.0.2.0/28", nor a range like "192.0.2.16-192.0.2.19", nor an address like "192.0.2.30"`)
 	}
 	if p != p.Masked() {
 		return addrRange{}, fmt.Errorf("has bits set behind the prefix length: is %s meant?", p.Masked())

@@ -289,12 +289,14 @@ func (a *assigner) isOwn(address netip.Addr) (what string, is bool) {
 	return a.own[i].what, true
 }
 
-// tell notes why an owner lacks something.
+// tell notes why an owner lacks something; what is so of both families once.
 func (a *assigner) tell(owner model.Object, reason gatewayv1.GatewayConditionReason, message string) {
 	if a.told[owner] == nil {
 		a.told[owner] = &verdict[gatewayv1.GatewayConditionReason]{}
 	}
-	a.told[owner].fail(reason, message)
+	if told := a.told[owner].message; told != message && !strings.HasSuffix(told, "; "+message) {
+		a.told[owner].fail(reason, message)
+	}
 }
 
 // giveRequested gives an owner the addresses that it asks for.
