@@ -166,7 +166,7 @@ func TestVIPsHaveFrontends(t *testing.T) {
 	s := model.Status{
 		VIPs: []model.VIPStatus{{
 			Assignment: model.Assignment{Address: shop.VIP, Pool: "public", Owner: web, Mode: model.AnnounceBGP, Machines: []string{"a", "b"}},
-			State:      "announced", Frontends: []model.FrontendKey{shop}, At: []model.VIPAt{{Machine: "a", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
+			State:      "announced", Frontends: []model.FrontendKey{shop}, At: []model.VIPAt{{Machine: "a", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "z", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
 		}},
 		Frontends: []model.FrontendStatus{{
 			FrontendKey: shop, Owner: web, State: "balanced", Backends: 3, Available: 2, Message: "b: the way back is closed", At: []model.FrontendAt{
@@ -179,8 +179,8 @@ func TestVIPsHaveFrontends(t *testing.T) {
 	}
 	want := `
 VIPs (1)
-  ADDRESS    POOL    OWNER             BY   STATE      MACHINES   FRONTENDS
-  192.0.2.1  public  Service shop/web  BGP  announced  1 of 2: a  tcp/80
+  ADDRESS    POOL    OWNER             BY   STATE      MACHINES                    FRONTENDS
+  192.0.2.1  public  Service shop/web  BGP  announced  1 of 2: a; handing over: z  tcp/80
 
 Frontends (2)
   FRONTEND             OWNER             TO        STATE     BACKENDS  BY
@@ -191,6 +191,28 @@ Frontends (2)
 	var b bytes.Buffer
 	if err := WriteVIPs(&b, s, TextOptions{}); err != nil || b.String() != want {
 		t.Errorf("%v, and\n%s", err, b.String())
+	}
+}
+
+func TestAnnouncers(t *testing.T) {
+	at := func(names ...string) (list []model.VIPAt) {
+		for _, name := range names {
+			list = append(list, model.VIPAt{Machine: name, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}})
+		}
+		return append(list, model.VIPAt{Machine: "b", VIPObserved: model.VIPObserved{State: model.VIPWithheld}})
+	}
+	for want, v := range map[string]model.VIPStatus{
+		"0 of 2: -":                  {At: at()},
+		"1 of 2: a":                  {At: at("a")},
+		"0 of 2: -; handing over: z": {At: at("z")},
+		"-":                          {Assignment: model.Assignment{Mode: model.AnnounceL2}, At: at()},
+		"a":                          {Assignment: model.Assignment{Mode: model.AnnounceL2}, At: at("a")},
+		"-; handing over: y,z":       {Assignment: model.Assignment{Mode: model.AnnounceL2}, At: at("y", "z")},
+	} {
+		v.Machines = []string{"a", "b"}
+		if got := announcers(v); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -185,18 +185,27 @@ func writeCauses(w io.Writer, why grouped[string], o TextOptions) {
 	}
 }
 
-// announcers names the machines that announce a VIP, of those that should.
+// announcers names the machines that announce a VIP, of those that should, and those that
+// keep it until one of these does.
 func announcers(v model.VIPStatus) string {
-	var names []string
+	var names, keepers []string
 	for _, at := range v.At {
-		if at.State == model.VIPAnnounced {
+		switch {
+		case at.State != model.VIPAnnounced:
+		case slices.Contains(v.Machines, at.Machine):
 			names = append(names, at.Machine)
+		default:
+			keepers = append(keepers, at.Machine)
 		}
 	}
-	if v.Mode == model.AnnounceL2 {
-		return cmp.Or(strings.Join(names, ", "), "-")
+	text := list(names, 5)
+	if v.Mode != model.AnnounceL2 {
+		text = fmt.Sprintf("%d of %d: %s", len(names), len(v.Machines), text)
 	}
-	return fmt.Sprintf("%d of %d: %s", len(names), len(v.Machines), cmp.Or(list(names, 5), "-"))
+	if len(keepers) > 0 {
+		text += "; handing over: " + list(keepers, 5)
+	}
+	return text
 }
 
 func flushAll(b *bufio.Writer, what string) error {

@@ -135,6 +135,9 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 		c.Message = fmt.Sprintf("no report for %s, the last at %s", l.plane.config.TTL, state.LastReport.UTC().Format(time.RFC3339))
 	case live.Spec.Role == v1alpha1.RoleBackend:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonReady, "the agent reports; the machine has backends only"
+		if s := proxy.GetState(); s != agentv1.Proxy_STATE_OFF && s != agentv1.Proxy_STATE_UNSPECIFIED {
+			c.Message += ", but its agent was started as an edge: start it with --role backend, or set spec.role to Edge"
+		}
 	case proxy.GetState() == agentv1.Proxy_STATE_OFF:
 		c.Reason = v1alpha1.MachineReasonProxyNotReady
 		c.Message = "its agent runs no proxy (--role backend): set spec.role to Backend, or start the agent without the flag"

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -393,7 +394,7 @@ func TestMachineThatRunsNoProxy(t *testing.T) {
 	await(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, "the machine is ready", func(m *v1alpha1.Machine) error {
 		return conditionIs(m.Status.Conditions, v1alpha1.MachineReady, metav1.ConditionTrue, v1alpha1.MachineReasonReady)
 	})
-	await(r, route, "nobody serves the route", routeIs(metav1.ConditionFalse, ReasonPending, "no machine serves this"))
+	await(r, route, "nobody serves the route", routeIs(metav1.ConditionFalse, ReasonPending, "no machine serves this; without a proxy (--envoy none): edge-1"))
 	r.joined(p, "edge-2").connect(p.AgentAddress().String())
 	await(r, route, "the other machine serves it", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
 	s := p.Status(context.Background())
@@ -411,4 +412,29 @@ func TestMachineThatRunsNoProxy(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestMachineOfBackends: the condition says where the agent was started for more than the
+// Machine's role.
+func TestMachineOfBackends(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	p := r.plane("one").awaitReady()
+	r.joined(p, "edge-1").connect(p.AgentAddress().String())
+	node := r.joined(p, "node-7")
+	node.with(func() { node.proxy = agentv1.Proxy_STATE_OFF })
+	node.connect(p.AgentAddress().String())
+	is := func(name, message string) {
+		t.Helper()
+		machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		edit(r, machine, func(m *v1alpha1.Machine) { m.Spec.Role = v1alpha1.RoleBackend })
+		await(r, machine, "what its agent is for is said", func(m *v1alpha1.Machine) error {
+			if c := meta.FindStatusCondition(m.Status.Conditions, v1alpha1.MachineReady); c == nil || c.Status != metav1.ConditionTrue || c.Message != message {
+				return fmt.Errorf("the condition is %+v", c)
+			}
+			return nil
+		})
+	}
+	is("node-7", "the agent reports; the machine has backends only")
+	is("edge-1", "the agent reports; the machine has backends only, but its agent was started as an edge: start it with --role backend, or set spec.role to Edge")
 }

@@ -163,7 +163,7 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 			s.State = vipWithheld
 			switch {
 			case len(s.Machines) == 0:
-				s.Message = "the pool's machine selector selects no machine"
+				s.Message = "its pool selects no Machine of role Edge"
 			case len(s.At) == 0:
 				s.Message = "no machine that the pool selects is connected"
 			}

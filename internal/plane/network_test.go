@@ -97,7 +97,7 @@ func TestSessionsAndVIPsOfTwoMachines(t *testing.T) {
 	p := r.plane("one").awaitReady()
 	address, router := p.AgentAddress().String(), bgpPeer()
 	await(r, router, "nobody is there", establishedIs(metav1.ConditionFalse, v1alpha1.ReasonNoMachines, "no connected machine is selected"))
-	p.awaitVIP(vip4, vipWithheld, "the pool's machine selector selects no machine")
+	p.awaitVIP(vip4, vipWithheld, "its pool selects no Machine of role Edge")
 
 	one, two := r.joined(p, "edge-1"), r.joined(p, "edge-2")
 	p.awaitVIP(vip4, vipWithheld, "no machine that the pool selects is connected")

@@ -375,13 +375,17 @@ func (t *tracker) served(n *target) verdict {
 			needed = r
 		}
 	}
-	var lost, silent, waiting, unheard, refused []string
+	var cordoned, proxyless, lost, silent, waiting, unheard, refused []string
 	acked := 0
 	for _, m := range t.machines {
-		if m.cordoned || m.unproxied || !t.serves(m, n) {
+		if !t.serves(m, n) {
 			continue
 		}
 		switch f, faulty := t.fault(m, n); {
+		case m.cordoned:
+			cordoned = append(cordoned, m.name)
+		case m.unproxied:
+			proxyless = append(proxyless, m.name)
 		case m.silent:
 			silent = append(silent, m.name)
 		case m.lost:
@@ -418,9 +422,9 @@ func (t *tracker) served(n *target) verdict {
 	case acked+len(lost) == 0 && len(silent) > 0:
 		v.State, v.Message = verdictPending, "waiting for the first report of "+list(silent, ", ")
 	case acked+len(lost) == 0:
-		v.State, v.Message = verdictPending, "no machine serves this"
+		v.State, v.Message = verdictPending, "no machine serves this"+exempt(cordoned, proxyless)
 	case acked == 0:
-		v.State, v.Message = verdictPending, "no machine that serves this is connected"
+		v.State, v.Message = verdictPending, "no machine that serves this is connected"+exempt(cordoned, proxyless)
 	default:
 		v.State, v.Message = verdictProgrammed, "every machine concerned runs it"
 	}
@@ -428,6 +432,18 @@ func (t *tracker) served(n *target) verdict {
 		v.Message += "; lost: " + list(lost, ", ")
 	}
 	return v
+}
+
+// exempt names the machines that are not asked for what nobody else serves.
+func exempt(cordoned, proxyless []string) string {
+	text := ""
+	if len(cordoned) > 0 {
+		text += "; cordoned: " + list(cordoned, ", ")
+	}
+	if len(proxyless) > 0 {
+		text += "; without a proxy (--envoy none): " + list(proxyless, ", ")
+	}
+	return text
 }
 
 // serves says whether the machine's view has one of the target's listeners.

@@ -52,6 +52,7 @@ func machineAt(name string, applied uint64, adjust ...func(*standing)) *standing
 func TestVerdicts(t *testing.T) {
 	lost := func(s *standing) { s.lost = true }
 	cordoned := func(s *standing) { s.cordoned = true }
+	unproxied := func(s *standing) { s.unproxied = true }
 	silent := func(s *standing) { s.silent = true }
 	unheard := func(s *standing) { s.unheard = true }
 	elsewhere := func(s *standing) { s.view = "none" }
@@ -74,7 +75,10 @@ func TestVerdicts(t *testing.T) {
 		"all lost":            {[]*standing{machineAt("m1", 5, lost)}, verdictPending, "lost: m1"},
 		"joined just now":     {[]*standing{machineAt("m1", 5), machineAt("m2", 0, silent)}, verdictProgrammed, "every machine concerned runs it"},
 		"only joined":         {[]*standing{machineAt("m2", 0, silent)}, verdictPending, "waiting for the first report of m2"},
-		"cordoned is none":    {[]*standing{machineAt("m1", 1, cordoned)}, verdictPending, "no machine serves this"},
+		"cordoned is none":    {[]*standing{machineAt("m1", 1, cordoned)}, verdictPending, "no machine serves this; cordoned: m1"},
+		"no proxy is none":    {[]*standing{machineAt("m1", 1, cordoned, unproxied), machineAt("m2", 1, unproxied)}, verdictPending, "no machine serves this; cordoned: m1; without a proxy (--envoy none): m2"},
+		"lost and cordoned":   {[]*standing{machineAt("m1", 5, lost), machineAt("m2", 5, cordoned), machineAt("m3", 5, unproxied)}, verdictPending, "no machine that serves this is connected; cordoned: m2; without a proxy (--envoy none): m3; lost: m1"},
+		"none of its view":    {[]*standing{machineAt("m1", 1, elsewhere, unproxied)}, verdictPending, "no machine serves this"},
 		"cordoned is behind":  {[]*standing{machineAt("m1", 1, cordoned), machineAt("m2", 7)}, verdictProgrammed, ""},
 		"another view":        {[]*standing{machineAt("m1", 1, elsewhere), machineAt("m2", 7)}, verdictProgrammed, ""},
 		"unheard":             {[]*standing{machineAt("m1", 9), machineAt("m2", 0, unheard)}, verdictHold, "m2"},

@@ -201,7 +201,7 @@ func (t *Translator) computePoolStatus(r reader, n node) {
 	notes := slices.Clone(out.notes)
 	if selection := r.selection(n.a); selection != nil {
 		if len(selection.machines) == 0 {
-			notes = append(notes, "no machine announces its addresses: spec.machines selects none")
+			notes = append(notes, "no machine announces its addresses: it selects no Machine of role Edge")
 		}
 		notes = append(notes, alsoHeld(out.records, r.own(), selection.machines)...)
 	}
