@@ -30,6 +30,9 @@ const (
 	drainDefault = 30 * time.Second
 	// drainAsks bounds the question which VIPs go off the air.
 	drainAsks = 3 * time.Second
+	// drainHandover is what a drain may take longer where the machine announces its VIPs until
+	// another one does (ADR 41: 35 s), with the time that the plane takes to hear of it.
+	drainHandover = 40 * time.Second
 	// drainTries bounds writes over what others write at the same time.
 	drainTries = 10
 )
@@ -50,8 +53,9 @@ fails; the machine or backend stays drained until 'fairlead undrain'. The time i
 of the Machine, of a backend that of the LoadBalancerPolicy of its frontend (30s where there is
 none; the longest, if it has several frontends).
 
-MACHINE is the name of a Machine: it is cordoned. It announces no VIP any more, and its proxy
-closes connections as they become idle. Endpoints that are on it go on: drain them, or their
+MACHINE is the name of a Machine: it is cordoned. It announces no VIP any more, once another
+machine does where one is to (35s at most, not counted as drain time), and its proxy closes
+connections as they become idle. Endpoints that are on it go on: drain them, or their
 node, by themselves.
 
 BACKEND is SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS: the address is written into the
@@ -77,11 +81,8 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 			if err != nil {
 				return err
 			}
-			for _, v := range d.alone(status.VIPs) {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'\n", v.Address, v.Owner.Words(), d.machine)
-			}
-			if d.hasNoProxy(status.Machines) {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: machine %s has backends only, and they go on to take flows: drain each ('fairlead drain SERVICE/ADDRESS'), or take them out of their Services\n", d.machine)
+			for _, warning := range d.warnings(status) {
+				fmt.Fprintln(c.ErrOrStderr(), "warning: "+warning)
 			}
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s takes nothing new\n", d); err != nil || noWait {
 				return err
@@ -290,9 +291,16 @@ func (d drained) status(ctx context.Context, planeConsole console.Client) (s mod
 	return s
 }
 
-// hasNoProxy says that the machine has backends only.
-func (d drained) hasNoProxy(machines []model.MachineStatus) bool {
-	return slices.ContainsFunc(machines, func(m model.MachineStatus) bool { return m.Name == d.machine && m.Proxy.State == "off" })
+// warnings say what whoever drains a machine may not expect.
+func (d drained) warnings(s model.Status) []string {
+	var out []string
+	for _, v := range d.alone(s.VIPs) {
+		out = append(out, fmt.Sprintf("no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'", v.Address, v.Owner.Words(), d.machine))
+	}
+	if slices.ContainsFunc(s.Machines, func(m model.MachineStatus) bool { return m.Name == d.machine && m.Proxy.State == "off" }) {
+		out = append(out, fmt.Sprintf("machine %s has backends only, and they go on to take flows: drain each ('fairlead drain SERVICE/ADDRESS'), or take them out of their Services", d.machine))
+	}
+	return out
 }
 
 // alone are the VIPs that only the machine announces: nobody does when it is drained, unless one
@@ -305,6 +313,13 @@ func (d drained) alone(vips []model.VIPStatus) []model.VIPStatus {
 			})
 		}
 		return !has(true, model.VIPAnnounced) || has(false, model.VIPAnnounced, model.VIPStandby)
+	})
+}
+
+// announces says that routers may send to the machine still.
+func (d drained) announces(vips []model.VIPStatus) bool {
+	return slices.ContainsFunc(vips, func(v model.VIPStatus) bool {
+		return v.Mode == model.AnnounceBGP && slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == d.machine && at.State == model.VIPAnnounced })
 	})
 }
 
@@ -367,15 +382,27 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	shown := ""
+	announces := d.machine != ""
 	for {
 		rows, err := planeConsole.Backends(ctx, "")
+		if err == nil && announces { // a machine that announced nothing once does not begin to
+			var s model.Status
+			s, err = planeConsole.LeaderStatus(ctx)
+			announces = d.announces(s.VIPs)
+		}
 		if err != nil {
 			return fmt.Errorf("%s is drained, but how many flows are left is not known: %w", d, asked(err))
 		}
 		flows, known, begun := d.left(rows)
-		rest := max(0, time.Until(began.Add(cmp.Or(limit, d.drainTime(rows))))).Round(time.Second)
+		end := began.Add(cmp.Or(limit, d.drainTime(rows)))
+		if announces {
+			end = end.Add(drainHandover)
+		}
+		rest := max(0, time.Until(end)).Round(time.Second)
 		line := fmt.Sprintf("%d flows are left", flows)
 		switch {
+		case announces && begun && flows == 0:
+			line = "it announces VIPs until another machine does"
 		case !begun:
 			line = "the load balancers are being told"
 		case !known && d.machine != "" && !slices.ContainsFunc(rows, d.of):
@@ -390,10 +417,10 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 			shown = line
 		}
 		switch {
-		case begun && known && flows == 0:
+		case begun && known && flows == 0 && !announces:
 			_, err := fmt.Fprintf(w, "%s is drained\n", d)
 			return err
-		case rest == 0 && begun && !known:
+		case rest == 0 && begun && !known && !announces:
 			_, err := fmt.Fprintf(w, "the drain time of %s is over\n", d)
 			return err
 		case rest == 0:

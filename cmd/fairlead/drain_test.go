@@ -85,14 +85,43 @@ func TestDrainTellsWhichVIPsGoOffTheAir(t *testing.T) {
 	}
 }
 
+// Whoever drains a machine is told what it may not expect: a VIP that goes off the air, and
+// backends that go on.
+func TestDrainWarns(t *testing.T) {
+	web := model.Object{Kind: "Service", Namespace: "shop", Name: "web"}
+	s := model.Status{
+		VIPs: []model.VIPStatus{{
+			Assignment: model.Assignment{Address: netip.MustParseAddr("192.0.2.1"), Owner: web},
+			At:         []model.VIPAt{{Machine: "edge-1", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
+		}},
+		Machines: []model.MachineStatus{{Name: "edge-1", Proxy: model.ProxyStatus{State: "ready"}}, {Name: "node-7", Proxy: model.ProxyStatus{State: "off"}}},
+	}
+	for machine, want := range map[string]string{
+		"edge-1": "no other machine announces 192.0.2.1 (Service shop/web)",
+		"node-7": "machine node-7 has backends only, and they go on",
+		"edge-2": "",
+	} {
+		got := drained{machine: machine}.warnings(s)
+		if (want == "") != (len(got) == 0) || len(got) > 1 || want != "" && !strings.Contains(got[0], want) {
+			t.Errorf("of %s the warnings are %q, want %q", machine, got, want)
+		}
+	}
+}
+
 // TestDrainWaitsForFlows shows how many are left, of what is drained alone, until there is
 // none.
 func TestDrainWaitsForFlows(t *testing.T) {
 	key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
 	var rows atomic.Pointer[func(n int) []model.BackendStatus]
-	var asked atomic.Int64
+	var asked, announced atomic.Int64 // announced: at so many questions the machine announces a VIP
 	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
 		return (*rows.Load())(int(asked.Add(1))), nil
+	}, Status: func(context.Context) any {
+		v := model.VIPStatus{Assignment: model.Assignment{Mode: model.AnnounceBGP}, At: []model.VIPAt{{Machine: "edge-2", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}}}
+		if asked.Load() <= announced.Load() {
+			v.At = append(v.At, model.VIPAt{Machine: "edge-1", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}})
+		}
+		return model.Status{VIPs: []model.VIPStatus{v}}
 	}}))
 	defer s.Close()
 	client := console.Client{URL: s.URL, HTTP: s.Client()}
@@ -106,39 +135,46 @@ func TestDrainWaitsForFlows(t *testing.T) {
 	backend.service.Namespace, backend.service.Name = "shop", "web"
 	for name, c := range map[string]struct {
 		drained
-		limit time.Duration
-		rows  func(n int) []model.BackendStatus
-		lines string
-		fails string
+		limit     time.Duration
+		announced int64
+		rows      func(n int) []model.BackendStatus
+		lines     string
+		fails     string
 	}{
-		"machine": {drained{machine: "edge-1"}, time.Hour, func(n int) []model.BackendStatus {
+		"machine": {drained{machine: "edge-1"}, time.Hour, 6, func(n int) []model.BackendStatus {
 			weight := uint32(0)
 			if n == 1 {
 				weight = 100
 			}
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", weight, max(0, 5-n)), row("192.0.2.1:80", "edge-2", 100, 9), row("10.0.0.4:80", "edge-1", 100, 9)}
-		}, "the load balancers are being told|3 flows are left|2 flows are left|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
-		"backend": {backend, time.Hour, func(int) []model.BackendStatus {
+		}, "the load balancers are being told|3 flows are left|2 flows are left|1 flows are left|it announces VIPs until another machine does|0 flows are left|machine edge-1 is drained", ""},
+		"backend": {backend, time.Hour, 0, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("10.0.0.4:80", "edge-1", 0, 0), row("10.0.0.5:80", "", 100, 9)}
 		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
-		"another Service has the address": {backend, time.Hour, func(int) []model.BackendStatus {
+		"another Service has the address": {backend, time.Hour, 0, func(int) []model.BackendStatus {
 			mine, other := row("10.0.0.4:80", "", 0, 0), row("10.0.0.4:80", "", 100, 7)
 			mine.Owner, other.Owner = model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, model.Object{Kind: "Service", Namespace: "shop", Name: "api"}
 			return []model.BackendStatus{mine, other}
 		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
-		"too long": {backend, time.Nanosecond, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
+		"too long": {backend, time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
 		"machine that only passes on": {
 			drained{machine: "edge-1"},
-			time.Nanosecond, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
+			time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
 			"no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
 		},
+		"machine that only passes on, and announces for a while": {
+			drained{machine: "edge-1"},
+			time.Nanosecond, 3, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
+			"it announces VIPs until another machine does|no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
+		},
 		"not counted": {
-			backend, time.Nanosecond, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
+			backend, time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
 			"no data plane counts its flows|the drain time of backend 10.0.0.4 of Service shop/web is over", "",
 		},
 	} {
 		rows.Store(&c.rows)
 		asked.Store(0)
+		announced.Store(c.announced)
 		var out bytes.Buffer
 		err := c.await(t.Context(), &out, client, c.limit, time.Millisecond)
 		var lines []string

@@ -19,6 +19,9 @@ const (
 	// follows sooner may be carried out before it: FRR asks its other half whether it can reach the
 	// next hop, and uses no path to it meanwhile.
 	installTime = 500 * time.Millisecond
+	// startTime is how long an agent that has just started may say that it announces nothing while
+	// routers keep its routes (RFC 4724).
+	startTime = 10 * time.Second
 )
 
 // handover knows what machines are not told yet, since no other machine announces a VIP of theirs:
@@ -72,7 +75,7 @@ func (h *handover) drop(k model.VIPKey) {
 func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 	h := &l.handover
 	l.disinherit(ch)
-	given := map[netip.Addr]*model.VIP{}
+	given, keepers := map[netip.Addr]*model.VIP{}, vipsOf{}
 	for k, v := range ch.VIPs {
 		switch stands := l.network.vips[k]; {
 		case v != nil:
@@ -82,14 +85,17 @@ func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 			}
 		case h.keeps(k):
 			delete(ch.VIPs, k)
-		case l.staysOwned(k.Address, ch) && !l.changesView(k.Machine, was) && l.isLast(k, stands, ch):
+		case l.staysOwned(k.Address, ch) && !l.changesView(k.Machine, was) && l.isLast(k, stands, ch, false):
 			if h.kept[k.Address] == nil {
 				h.kept[k.Address] = &keptVIP{machines: map[string]*deferral{}, translated: map[model.FrontendKey]*model.Frontend{}}
 			}
 			h.kept[k.Address].machines[k.Machine] = &deferral{since: l.plane.config.Now()}
 			delete(ch.VIPs, k)
-			l.plane.config.Log.Info("a machine keeps a VIP that it is to have no longer: no other machine announces it yet", "machine", k.Machine, "vip", k.Address, "at_most", handoverTime)
+			keepers.add(k)
 		}
+	}
+	for machine, vips := range keepers {
+		l.plane.config.Log.Info("a machine keeps VIPs that it is to have no longer: no other machine announces them yet", "machine", machine, "vips", list(vips, ", "), "at_most", handoverTime)
 	}
 	for address, v := range given { // a VIP is the same at all its machines
 		if kept := h.kept[address]; kept != nil {
@@ -161,7 +167,7 @@ func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *transl
 	case h.cordons[name] == nil && was != nil && !was.Cordoned:
 		var last []model.VIPKey
 		for k, v := range l.network.vips {
-			if k.Machine == name && l.isLast(k, v, ch) {
+			if k.Machine == name && l.isLast(k, v, ch, false) {
 				last = append(last, k)
 			}
 		}
@@ -174,29 +180,34 @@ func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *transl
 	return m
 }
 
-// isLast says that a machine announces a VIP which others that report are to announce, and none of
-// them does. ch is what changes with it, nil: nothing.
-func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes) bool {
-	if v == nil || v.Mode != model.AnnounceBGP || !l.announces(k.Machine, k.Address) {
-		return false
-	}
+// isLast says that a machine announces a VIP which others are to announce, and none of them does.
+// ch is what changes with it, nil: nothing. waits says that the machine waits for them already.
+func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes, waits bool) bool {
+	return l.holds(k) && l.isAwaited(k, v, ch, waits)
+}
+
+// isAwaited says that machines other than one are to announce a VIP, and none of them does. One
+// that is lost is not waited for, but it is waited for on.
+func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, waits bool) bool {
 	assignment := l.network.assignments[k.Address]
 	if ch != nil {
 		if a, changes := ch.Assignments[k.Address]; changes {
 			assignment = a
 		}
 	}
-	if assignment == nil {
+	if v == nil || v.Mode != model.AnnounceBGP || assignment == nil {
 		return false
 	}
 	heirs := false
 	for _, m := range assignment.Machines {
-		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !seen(l.peek(m), true) || !l.canServe(m, v) {
+		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !l.canServe(m, v) {
 			continue
 		}
-		if heirs = true; l.announces(m, k.Address) {
+		if l.announces(m, k.Address) {
 			return false
 		}
+		_, silent, lost := l.hearing(m, l.peek(m))
+		heirs = heirs || waits || !silent && !lost
 	}
 	return heirs
 }
@@ -212,12 +223,33 @@ func (l *loop) canServe(machine string, v *model.VIP) bool {
 
 // announces says that a machine reports that it announces a VIP.
 func (l *loop) announces(machine string, vip netip.Addr) bool {
+	return l.observed(machine, vip) == model.VIPAnnounced
+}
+
+// holds says that routers have a way to a VIP by a machine, as far as that is known.
+func (l *loop) holds(k model.VIPKey) bool {
+	switch l.observed(k.Machine, k.Address) {
+	case model.VIPAnnounced:
+		return true
+	case model.VIPWithheld:
+		state := l.peek(k.Machine)
+		age := l.plane.config.Now().Sub(state.Since)
+		return state.Connected && age >= 0 && age < startTime
+	}
+	return false
+}
+
+// observed is what a machine that is heard reports of a VIP; empty when it says nothing of it.
+func (l *loop) observed(machine string, vip netip.Addr) model.VIPState {
 	state := l.peek(machine)
 	if !seen(state, l.machines[machine] != nil) {
-		return false
+		return ""
 	}
 	at, is := slices.BinarySearchFunc(state.VIPs, vip, func(v model.VIPObserved, vip netip.Addr) int { return v.Address.Compare(vip) })
-	return is && state.VIPs[at].State == model.VIPAnnounced
+	if !is {
+		return ""
+	}
+	return state.VIPs[at].State
 }
 
 // with is a frontend as it is published while machines keep its VIP.
@@ -234,16 +266,22 @@ func (kept *keptVIP) with(f *model.Frontend) *model.Frontend {
 
 // release tells machines what they were not told until others announce.
 func (l *loop) release(update *southbound.Update) {
-	h := &l.handover
+	h, late := &l.handover, vipsOf{}
 	for address, kept := range h.kept {
 		over := false
 		for m, d := range kept.machines {
-			if k := (model.VIPKey{Machine: m, Address: address}); l.isOver(d, m, l.isLast(k, l.network.vips[k], nil)) {
-				over = true
-				h.drop(k)
-				delete(l.network.vips, k)
-				l.network.stale[k] = true
+			k := model.VIPKey{Machine: m, Address: address}
+			last := l.isLast(k, l.network.vips[k], nil, true)
+			if !l.isOver(d, last) {
+				continue
 			}
+			if last {
+				late.add(k)
+			}
+			over = true
+			h.drop(k)
+			delete(l.network.vips, k)
+			l.network.stale[k] = true
 		}
 		if over {
 			ch := translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{}}
@@ -254,35 +292,41 @@ func (l *loop) release(update *southbound.Update) {
 		}
 	}
 	for name, c := range h.cordons {
-		last := slices.ContainsFunc(c.vips, func(k model.VIPKey) bool { return l.isLast(k, l.network.vips[k], nil) })
-		if !l.isOver(&c.deferral, name, last) {
+		isLast := func(k model.VIPKey) bool { return l.isLast(k, l.network.vips[k], nil, true) }
+		if !l.isOver(&c.deferral, slices.ContainsFunc(c.vips, isLast)) {
 			continue
 		}
-		delete(h.cordons, name)
 		for _, k := range c.vips {
-			if v := l.network.vips[k]; v != nil {
-				for _, key := range v.Frontends {
-					l.frontends.stale[key] = true // its proxy drains now, if it did not before
-				}
+			if isLast(k) {
+				late.add(k)
 			}
 		}
+		delete(h.cordons, name)
+		l.frontends.mark(l.frontends.byProxy[name]) // its proxy drains now, if it did not before
 		if m := l.machines[name]; m != nil {
 			if err := addTo(update, name, string(typeMachine), name, wire.MachineConfig(*m, l.plane.config.TTL)); err != nil {
 				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)
 			}
 		}
 	}
+	for machine, vips := range late {
+		l.plane.config.Log.Warn("the last machine that announces VIPs withdraws them, though no other one has begun to", "machine", machine, "vips", list(vips, ", "), "after", handoverTime)
+	}
 }
 
+// vipsOf are VIPs by machine, for a line of the log.
+type vipsOf map[string][]string
+
+func (o vipsOf) add(k model.VIPKey) { o[k.Machine] = append(o[k.Machine], k.Address.String()) }
+
 // isOver says that a machine is to be told; last, that no other one announces.
-func (l *loop) isOver(d *deferral, machine string, last bool) bool {
+func (l *loop) isOver(d *deferral, last bool) bool {
 	now := l.plane.config.Now()
 	if now.Before(d.since) || now.Before(d.relieved) { // the clock was set back
 		d.since, d.relieved = now, time.Time{}
 	}
 	switch {
 	case last && now.Sub(d.since) >= handoverTime:
-		l.plane.config.Log.Warn("the last machine that announces a VIP withdraws it, though no other one has begun to", "machine", machine, "after", handoverTime)
 		return true
 	case last:
 		d.relieved = time.Time{}

@@ -13,7 +13,9 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/balance"
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/wire"
@@ -185,6 +187,7 @@ func (p *running) awaitAnnounced(machine string) {
 func TestKeptVIPGoes(t *testing.T) {
 	t.Run("it announces the VIP no more", func(t *testing.T) {
 		m := newMovedPool(t, false)
+		m.clock.jump(startTime)
 		m.one.sees(model.Session{State: model.SessionIdle}, withheld("the session is down")...)
 		m.one.awaitVIP(false)
 	})
@@ -334,8 +337,129 @@ func TestMachineWithoutAProxyIsNoHeir(t *testing.T) {
 	for listener, heir := range map[model.ListenerID]bool{"http-80": false, "": true} {
 		l.frontends.note(translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{http: {FrontendKey: http, Listener: listener}}})
 		v := &model.VIP{Address: vip4, Mode: model.AnnounceBGP, Listeners: []model.ListenerID{"http-80"}, Frontends: []model.FrontendKey{http}}
-		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil); got != heir {
+		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil, false); got != heir {
 			t.Errorf("a frontend of listener %q: edge-1 waits for edge-2: %v", listener, got)
 		}
+	}
+}
+
+// TestWhoIsWaitedFor: a machine waits for those that are to announce its VIP and may be there; once it
+// waits, also for one that is lost meanwhile. An agent that has just started may say that it
+// announces nothing while routers have its routes.
+func TestWhoIsWaitedFor(t *testing.T) {
+	now := time.Now()
+	long := now.Add(-time.Hour)
+	announcing := southbound.MachineState{LastReport: now, VIPs: announced()}
+	restarted := southbound.MachineState{LastReport: now, VIPs: withheld("the agent has just started"), Connected: true, Since: now}
+	idle := southbound.MachineState{LastReport: now, VIPs: withheld("the session is down"), Connected: true, Since: long}
+	one := model.VIPKey{Machine: "edge-1", Address: vip4}
+	for name, c := range map[string]struct {
+		one, two           southbound.MachineState
+		grace, waits, want bool
+	}{
+		"it reports":                          {one: announcing, two: idle, want: true},
+		"it announces":                        {one: announcing, two: announcing},
+		"it is lost":                          {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}},
+		"it is lost now":                      {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, waits: true, want: true},
+		"it never reported":                   {one: announcing},
+		"the plane has just begun":            {one: announcing, grace: true, want: true},
+		"the agent of the last has restarted": {one: restarted, two: idle, want: true},
+		"the last announces nothing":          {one: idle, two: idle},
+	} {
+		l := bareLoop()
+		l.plane.serving.Store(1)
+		l.inGrace, l.leadSince = c.grace, now.Add(-time.Second)
+		l.snapshot = &snapshot.Snapshot{}
+		l.has("edge-1", false, false)
+		l.has("edge-2", false, false)
+		l.peeked["edge-1"], l.peeked["edge-2"] = c.one, c.two
+		l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
+		if got := l.isLast(one, l.network.vips[one], nil, c.waits); got != c.want {
+			t.Errorf("%s: edge-1 waits for edge-2: %v", name, got)
+		}
+	}
+}
+
+// TestWhenWaitingIsOver: routers have some time to use another path, and nobody waits for ever.
+func TestWhenWaitingIsOver(t *testing.T) {
+	l, clock := bareLoop(), &clock{}
+	l.plane.config.Now = clock.Now
+	woken := 0
+	l.handover.wake = func(time.Duration) { woken++ }
+	d := &deferral{since: clock.Now()}
+	for i, step := range []struct {
+		after      time.Duration
+		last, over bool
+	}{
+		{0, true, false},
+		{0, false, false},
+		{installTime / 2, false, false},
+		{0, true, false}, // the other one announces no more
+		{0, false, false},
+		{installTime, false, true},
+		{0, true, false},
+		{handoverTime, true, true},
+	} {
+		clock.jump(step.after)
+		if got := l.isOver(d, step.last); got != step.over {
+			t.Fatalf("step %d: it is over: %v", i, got)
+		}
+	}
+	if woken != 2 {
+		t.Errorf("the loop is woken %d times, want once for each time that another one begins to announce", woken)
+	}
+}
+
+// TestCordonConcernsAllFrontends: what was put off with a cordon ends at frontends of other VIPs, too.
+func TestCordonConcernsAllFrontends(t *testing.T) {
+	l := bareLoop()
+	l.has("edge-1", true, true)
+	l.has("edge-2", false, true)
+	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
+	other := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.99"), Transport: model.TCP, Port: 80}
+	l.frontends.note(translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{other: {FrontendKey: other, Listener: "http-80", Machines: []string{"edge-1"}}}})
+	clear(l.frontends.stale)
+	began := time.Now().Add(-2 * installTime)
+	l.handover.cordons["edge-1"] = &cordon{deferral{since: began, relieved: began}, []model.VIPKey{{Machine: "edge-1", Address: vip4}}}
+	update := southbound.Update{Machine: map[string][]delta.Change{}}
+	l.release(&update)
+	if l.handover.cordons["edge-1"] != nil || len(update.Machine["edge-1"]) != 1 {
+		t.Errorf("the machine is told %v", update.Machine)
+	}
+	if !l.frontends.stale[other] {
+		t.Error("a frontend of another VIP is not made anew")
+	}
+}
+
+// BenchmarkHandover is what one turn of the loop costs while 4,000 VIPs move from four machines to
+// four others.
+func BenchmarkHandover(b *testing.B) {
+	l := bareLoop()
+	assignment := &model.Assignment{}
+	var observed []model.VIPObserved
+	for i := range 4000 {
+		address := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+		observed = append(observed, model.VIPObserved{Address: address, State: model.VIPAnnounced})
+		l.network.assignments[address] = assignment
+		l.handover.kept[address] = &keptVIP{machines: map[string]*deferral{}}
+		for m := range 4 {
+			k := model.VIPKey{Machine: fmt.Sprint("old-", m), Address: address}
+			l.handover.kept[address].machines[k.Machine] = &deferral{since: time.Now()}
+			l.network.vips[k] = &model.VIP{Address: address, Mode: model.AnnounceBGP}
+		}
+	}
+	for m := range 4 {
+		assignment.Machines = append(assignment.Machines, fmt.Sprint("new-", m))
+		for _, name := range []string{fmt.Sprint("old-", m), fmt.Sprint("new-", m)} {
+			l.machines[name] = &model.Machine{Name: name}
+			l.peeked[name] = southbound.MachineState{LastReport: time.Now()}
+		}
+		l.peeked[fmt.Sprint("old-", m)] = southbound.MachineState{LastReport: time.Now(), VIPs: observed}
+	}
+	for b.Loop() {
+		l.release(&southbound.Update{Machine: map[string][]delta.Change{}})
+	}
+	if len(l.handover.kept) != 4000 {
+		b.Fatalf("%d VIPs are kept", len(l.handover.kept))
 	}
 }

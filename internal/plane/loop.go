@@ -123,9 +123,10 @@ func (l *loop) run(ctx context.Context) {
 			continue
 		default:
 		}
-		l.rebalance()
 		clear(l.peeked)
+		l.rebalance()
 		l.tellLeaving()
+		clear(l.peeked) // it may be long until something comes
 		var due chan struct{}
 		if len(l.due) > 0 {
 			due = always
