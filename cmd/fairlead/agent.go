@@ -218,7 +218,7 @@ func (f *agentFlags) findEnvoy(log *slog.Logger) error {
 	return fmt.Errorf("%w; an edge that only balances Services, TCPRoutes and UDPRoutes needs none: --envoy none", err)
 }
 
-// left is what an agent that is ended at once leaves, in words.
+// left is what an agent that ends without draining leaves, in words.
 func (f *agentFlags) left() string {
 	switch {
 	case f.role == roleBackend:
@@ -349,7 +349,11 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		cause := a.Run(ctx)
-		return ended(cause, endBalancing(a.KernelStays()), end(leave))
+		err := ended(cause, endBalancing(a.KernelStays()), end(leave))
+		if err == nil && leave {
+			log.Info("the agent ended without draining: the next one takes over what is there", "there", f.left())
+		}
+		return err
 	})
 	group.Go(func() error { return serveDrops(ctx, f.runDir, balancing, log) })
 	group.Go(func() error {

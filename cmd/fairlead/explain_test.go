@@ -208,6 +208,8 @@ func TestExplainRefuses(t *testing.T) {
 		{[]string{"explain"}, "want fairlead explain URL"},
 		{[]string{"explain", "app.example.com"}, "it has no scheme; want http://HOST"},
 		{[]string{"explain", "http://a.test/", "--from", "here"}, `from "here": want an IP address`},
+		{[]string{"explain", "tcp://192.0.2.1:80"}, "from: a flow needs the address of its client"},
+		{[]string{"explain", "tcp://a.test:80"}, "names are not looked up"},
 		{[]string{"explain", "http://a.test/", "-H", "nothing"}, `want "name: value"`},
 		{[]string{"explain", "http://a.test/", "-o", "wide"}, "want text, json or yaml"},
 		{[]string{"explain", "http://a.test/", "--filename="}, "want a file, a directory"},

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -26,7 +27,7 @@ func NewFlowRequest(url, from, machine string) (FlowRequest, error) {
 		return FlowRequest{}, err
 	}
 	if from == "" {
-		return FlowRequest{}, fmt.Errorf("from: a flow has a client: want IP:PORT")
+		return FlowRequest{}, errors.New("from: a flow needs the address of its client: want IP:PORT, such as 198.51.100.7:40000")
 	}
 	client, err := netip.ParseAddrPort(from)
 	if err != nil || client.Port() == 0 {
