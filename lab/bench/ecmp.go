@@ -31,6 +31,8 @@ type ECMPOptions struct {
 	Duration time.Duration
 	// Seed of what changes when. Equal seeds give equal changes.
 	Seed uint64
+	// Still keeps all edges in: no change broke what breaks then.
+	Still bool
 }
 
 // What the edges and their clients can do.
@@ -59,6 +61,7 @@ type ECMPResult struct {
 	Edges    int         `json:"edges"`
 	Seed     uint64      `json:"seed"`
 	Duration float64     `json:"duration_s"`
+	Still    bool        `json:"still,omitempty"`
 	// EdgeRate is the capacity of one edge in Mbit/s of packets.
 	EdgeRate float64      `json:"edge_rate_mbps"`
 	Changes  []ECMPChange `json:"changes"`
@@ -67,9 +70,10 @@ type ECMPResult struct {
 	// ByCount is the throughput of so many edges.
 	ByCount []CountRate `json:"throughput_by_edges"`
 	Samples []Sample    `json:"samples"`
-	// Downloads that were complete, and that broke.
-	Complete int64 `json:"downloads_complete"`
-	Broken   int64 `json:"downloads_broken"`
+	// Downloads that were complete, how long they took, and those that broke.
+	Complete int64       `json:"downloads_complete"`
+	Took     DelaySpread `json:"download_ms"`
+	Broken   int64       `json:"downloads_broken"`
 	// Breaks are the broken ones, in the order in which that was noticed.
 	Breaks []ECMPBreak `json:"breaks,omitempty"`
 	Goal   string      `json:"goal"`
@@ -133,15 +137,15 @@ func ECMP(ctx context.Context, o ECMPOptions) (r ECMPResult, err error) {
 	o.Router = cmp.Or(o.Router, router.FRR)
 	o.Edges = cmp.Or(o.Edges, 4)
 	o.Duration = cmp.Or(o.Duration, 5*time.Minute)
-	if o.Edges < 2 {
-		return r, fmt.Errorf("%d edges: want at least 2", o.Edges)
+	if o.Edges < 2 && !o.Still || o.Edges < 1 {
+		return r, fmt.Errorf("%d edges: want at least 2, or 1 where nothing changes", o.Edges)
 	}
 	if err := o.Router.Find(); err != nil {
 		return r, err
 	}
 	o.progress("%s, %d edges, seed %d: start", o.Router, o.Edges, o.Seed)
 	s, err := buildSite(ctx, o.NetworkOptions, siteOptions{
-		name: "bench-ecmp", kind: o.Router, edges: o.Edges, answer: largeAnswer,
+		name: "bench-ecmp", kind: o.Router, edges: o.Edges, answer: largeAnswer, request: downloadTime,
 		pool: []string{"machines: {matchLabels: {" + member + ": in}}"}, labels: member + "=in",
 	})
 	if err != nil {
@@ -192,12 +196,12 @@ type experiment struct {
 	began  time.Time
 	in     []*lab.Machine // that announce the VIP
 
-	count    atomic.Int64 // of next hops in the router's kernel
-	bytes    atomic.Int64 // that clients have read
-	complete atomic.Int64
-	broken   atomic.Int64
+	count  atomic.Int64 // of next hops in the router's kernel
+	bytes  atomic.Int64 // that clients have read
+	broken atomic.Int64
 
 	mu     sync.Mutex
+	took   []float64 // of the downloads that were complete, ms
 	breaks []ECMPBreak
 
 	changes []ECMPChange
@@ -211,6 +215,9 @@ func (x *experiment) since(t time.Time) float64 {
 
 // change changes the number of edges until the time is over.
 func (x *experiment) change(ctx context.Context, events <-chan router.RouteEvent) error {
+	if x.Still {
+		return rest(ctx, x.Duration)
+	}
 	for {
 		pause := leastPause + time.Duration(x.random.Int64N(int64(mostPause-leastPause)))
 		if x.Now().Add(pause).Sub(x.began) > x.Duration {
@@ -311,13 +318,16 @@ func (x *experiment) download(ctx context.Context) {
 		b := ECMPBreak{}
 		began := x.Now()
 		err := x.fetch(ctx, address, buffer, &b)
+		took := math.Round(x.Now().Sub(began).Seconds()*10_000) / 10
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
-			x.complete.Add(1)
+			x.mu.Lock()
+			x.took = append(x.took, took)
+			x.mu.Unlock()
 		default:
 			x.broken.Add(1)
-			b.At, b.After, b.Error = x.since(began), math.Round(x.Now().Sub(began).Seconds()*10_000)/10, err.Error()
+			b.At, b.After, b.Error = x.since(began), took, err.Error()
 			x.mu.Lock()
 			x.breaks = append(x.breaks, b)
 			x.mu.Unlock()
@@ -364,17 +374,19 @@ func (x *experiment) fetch(ctx context.Context, address string, buffer []byte, b
 func (x *experiment) result() ECMPResult {
 	r := ECMPResult{
 		Router: x.Router, Edges: x.Edges, Seed: x.Seed, Duration: x.Duration.Seconds(), EdgeRate: edgeRate / 1e6,
-		Changes: x.changes, Samples: x.samples, Complete: x.complete.Load(), Broken: x.broken.Load(),
+		Changes: x.changes, Samples: x.samples, Complete: int64(len(x.took)), Took: delaySpread(x.took), Broken: x.broken.Load(),
 		ByCount: byCount(x.samples, x.changes), Breaks: x.breaks,
-		Goal: fmt.Sprintf("no download breaks; delay p50 < %d ms, p99 < %d ms, max < %d ms; throughput at least %.0f %% of what the edges can do",
-			delayP50Goal, delayP99Goal, delayMaxGoal, shareGoal*100),
+		Still: x.Still, Goal: fmt.Sprintf("no download breaks; throughput at least %.0f %% of what the edges can do", shareGoal*100),
+	}
+	if !x.Still {
+		r.Goal += fmt.Sprintf("; delay p50 < %d ms, p99 < %d ms, max < %d ms", delayP50Goal, delayP99Goal, delayMaxGoal)
 	}
 	delays := make([]float64, len(x.changes))
 	for i, c := range x.changes {
 		delays[i] = c.Delay
 	}
 	r.Delay = delaySpread(delays)
-	r.Met = len(delays) > 0 && r.Broken == 0 && r.Delay.P50 < delayP50Goal && r.Delay.P99 < delayP99Goal && r.Delay.Max < delayMaxGoal
+	r.Met = len(r.ByCount) > 0 && (len(delays) > 0 || x.Still) && r.Broken == 0 && r.Delay.P50 < delayP50Goal && r.Delay.P99 < delayP99Goal && r.Delay.Max < delayMaxGoal
 	for _, c := range r.ByCount {
 		r.Met = r.Met && c.Share >= shareGoal
 	}

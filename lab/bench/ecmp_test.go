@@ -44,3 +44,30 @@ func TestByCountLeavesChangesOut(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
+
+// A run in which nothing changes is judged by downloads and throughput alone; another one
+// without a change has measured nothing.
+func TestWhenTheGoalsAreMet(t *testing.T) {
+	change := []ECMPChange{{At: 2.1, From: 2, To: 1, Delay: 100}}
+	for name, c := range map[string]struct {
+		still   bool
+		changes []ECMPChange
+		broken  int64
+		met     bool
+	}{
+		"still":              {still: true, met: true},
+		"still, one broke":   {still: true, broken: 1},
+		"no change":          {},
+		"changes":            {changes: change, met: true},
+		"changes, one broke": {changes: change, broken: 1},
+	} {
+		x := &experiment{ECMPOptions: ECMPOptions{Edges: 1, Still: c.still}, changes: c.changes, took: []float64{700}}
+		x.broken.Store(c.broken)
+		for at := range 6 {
+			x.samples = append(x.samples, Sample{At: float64(at + 1), Edges: 1, Mbps: 49})
+		}
+		if r := x.result(); r.Met != c.met || r.Still != c.still || r.Complete != 1 || r.Took.Max != 700 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
