@@ -26,6 +26,10 @@ func machineSettings(role Role) map[string]string {
 		"ipv6/conf/all/accept_dad":       "0",
 		"ipv6/conf/default/accept_dad":   "0",
 		"ipv6/conf/default/accept_ra":    "0",
+		// The host's is inherited otherwise. Reno (RFC 5681) is the one that every kernel has and
+		// gives a namespace. BBR takes a wire with a rate for a policer: a connection may crawl for
+		// half a minute when the wire has long been free.
+		"ipv4/tcp_congestion_control": "reno",
 	}
 	if role == RoleRouter {
 		settings["ipv4/ip_forward"] = "1"

@@ -59,6 +59,10 @@ func TestUpReachesEveryMachineAndLeavesNoTrace(t *testing.T) {
 	if err != nil || !bytes.Contains(out, []byte("fd770000000000000000000000010001")) {
 		t.Errorf("a command in a sees the addresses %q (%v), want a's", out, err)
 	}
+	out, err = a.Command(t.Context(), "cat", "/proc/sys/net/ipv4/tcp_congestion_control").Output()
+	if used := strings.TrimSpace(string(out)); err != nil || used != "reno" {
+		t.Errorf("TCP in a uses %q (%v), want the same on every host", used, err)
+	}
 	var exit *exec.ExitError
 	if err := a.Command(t.Context(), "sh", "-c", "exit 7").Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 {
 		t.Errorf("a command that exits with 7 gave %v", err)

@@ -145,7 +145,7 @@ func ECMP(ctx context.Context, o ECMPOptions) (r ECMPResult, err error) {
 	}
 	o.progress("%s, %d edges, seed %d: start", o.Router, o.Edges, o.Seed)
 	s, err := buildSite(ctx, o.NetworkOptions, siteOptions{
-		name: "bench-ecmp", kind: o.Router, edges: o.Edges, answer: largeAnswer, request: downloadTime,
+		name: "bench-ecmp", kind: o.Router, edges: o.Edges, answer: largeAnswer,
 		pool: []string{"machines: {matchLabels: {" + member + ": in}}"}, labels: member + "=in",
 	})
 	if err != nil {

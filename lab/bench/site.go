@@ -78,8 +78,6 @@ type siteOptions struct {
 	answer http.Handler // of the backends
 	pool   []string     // more lines of the pool's spec
 	labels string       // of the machines: "key=value"
-	// request bounds a request with its answer; 0: as Envoy does, 15 s.
-	request time.Duration
 }
 
 // buildSite brings a site up and returns when the router sends the VIP's packets to
@@ -159,7 +157,7 @@ func (s *routedSite) build(ctx context.Context, o siteOptions) error {
 	}
 	if _, err := s.plane.Apply(ctx, strings.Join([]string{
 		rig.PoolManifest("public", vipPool, o.pool...), rig.PeerManifest("upstream", s.router.Machine(), peer...),
-		gatewayClass, gatewayManifest("edge"), s.appManifest(), routeManifest(o.request, "edge", "probe"),
+		gatewayClass, gatewayManifest("edge"), s.appManifest(), routeManifest("edge", "probe"),
 	}, "\n---\n")); err != nil {
 		return err
 	}
@@ -327,14 +325,10 @@ endpoints:
 }
 
 // routeManifest sends what comes to the gateways to the backends.
-func routeManifest(request time.Duration, gateways ...string) string {
+func routeManifest(gateways ...string) string {
 	parents := make([]string, len(gateways))
 	for i, g := range gateways {
 		parents[i] = "{name: " + g + "}"
-	}
-	timeouts := ""
-	if request > 0 {
-		timeouts = fmt.Sprintf(", timeouts: {request: %s}", request)
 	}
 	return fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -342,6 +336,6 @@ metadata: {name: app, namespace: default}
 spec:
   parentRefs: [%s]
   hostnames: [%q]
-  rules: [{backendRefs: [{name: app, port: 80}]%s}]
-`, strings.Join(parents, ", "), vipHost, timeouts)
+  rules: [{backendRefs: [{name: app, port: 80}]}]
+`, strings.Join(parents, ", "), vipHost)
 }

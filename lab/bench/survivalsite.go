@@ -121,7 +121,7 @@ func (s *survivalSite) build(ctx context.Context, kind router.Kind) error {
 	}
 	if s.mode == SurvivalProxies {
 		manifests = append(manifests, gatewayClass, strings.Replace(gatewayManifest("edge"), fmt.Sprintf("port: %d", vipPort), fmt.Sprintf("port: %d", survivalPort), 1),
-			strings.Replace(routeManifest(0, "edge"), "port: 80", fmt.Sprintf("port: %d", survivalPort), 1))
+			strings.Replace(routeManifest("edge"), "port: 80", fmt.Sprintf("port: %d", survivalPort), 1))
 	}
 	if err := s.apply(ctx, manifests...); err != nil {
 		return err
