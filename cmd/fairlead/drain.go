@@ -30,9 +30,6 @@ const (
 	drainDefault = 30 * time.Second
 	// drainAsks bounds the question which VIPs go off the air.
 	drainAsks = 3 * time.Second
-	// drainHandover is what a drain may take longer where the machine announces its VIPs until
-	// another one does (ADR 41: 35 s), with the time that the plane takes to hear of it.
-	drainHandover = 40 * time.Second
 	// drainTries bounds writes over what others write at the same time.
 	drainTries = 10
 )
@@ -54,7 +51,7 @@ of the Machine, of a backend that of the LoadBalancerPolicy of its frontend (30s
 none; the longest, if it has several frontends).
 
 MACHINE is the name of a Machine: it is cordoned. It announces no VIP any more, once another
-machine does where one is to (35s at most, not counted as drain time), and its proxy closes
+machine does where one is to (35s at most; the drain time begins then), and its proxy closes
 connections as they become idle. Endpoints that are on it go on: drain them, or their
 node, by themselves.
 
@@ -84,7 +81,7 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 			for _, warning := range d.warnings(status) {
 				fmt.Fprintln(c.ErrOrStderr(), "warning: "+warning)
 			}
-			if _, err := fmt.Fprintf(c.OutOrStdout(), "%s takes nothing new\n", d); err != nil || noWait {
+			if _, err := fmt.Fprintln(c.OutOrStdout(), d.done()); err != nil || noWait {
 				return err
 			}
 			if timeout > 0 {
@@ -316,11 +313,19 @@ func (d drained) alone(vips []model.VIPStatus) []model.VIPStatus {
 	})
 }
 
-// announces says that routers may send to the machine still.
-func (d drained) announces(vips []model.VIPStatus) bool {
+// handsOver says that the machine goes on with a VIP until another one announces it.
+func (d drained) handsOver(vips []model.VIPStatus) bool {
 	return slices.ContainsFunc(vips, func(v model.VIPStatus) bool {
-		return v.Mode == model.AnnounceBGP && slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == d.machine && at.State == model.VIPAnnounced })
+		return slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == d.machine && at.HandsOver })
 	})
+}
+
+// done is what is so of it at once.
+func (d drained) done() string {
+	if d.machine != "" {
+		return d.String() + " is cordoned"
+	}
+	return d.String() + " takes nothing new"
 }
 
 // withAddress adds an address to a list, or takes it out. What is no address stays.
@@ -382,27 +387,26 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	shown := ""
-	announces := d.machine != ""
 	for {
 		rows, err := planeConsole.Backends(ctx, "")
-		if err == nil && announces { // a machine that announced nothing once does not begin to
+		handsOver := false
+		if err == nil && d.machine != "" { // after the rows: a plane that has told others of the cordon knows what it waits for
 			var s model.Status
 			s, err = planeConsole.LeaderStatus(ctx)
-			announces = d.announces(s.VIPs)
+			handsOver = d.handsOver(s.VIPs)
 		}
 		if err != nil {
-			return fmt.Errorf("%s is drained, but how many flows are left is not known: %w", d, asked(err))
+			return fmt.Errorf("%s, but how many flows are left is not known: %w", d.done(), asked(err))
+		}
+		if handsOver {
+			began = time.Now()
 		}
 		flows, known, begun := d.left(rows)
-		end := began.Add(cmp.Or(limit, d.drainTime(rows)))
-		if announces {
-			end = end.Add(drainHandover)
-		}
-		rest := max(0, time.Until(end)).Round(time.Second)
+		rest := max(0, time.Until(began.Add(cmp.Or(limit, d.drainTime(rows))))).Round(time.Second)
 		line := fmt.Sprintf("%d flows are left", flows)
 		switch {
-		case announces && begun && flows == 0:
-			line = "it announces VIPs until another machine does"
+		case handsOver:
+			line = "it goes on until another machine announces its VIPs"
 		case !begun:
 			line = "the load balancers are being told"
 		case !known && d.machine != "" && !slices.ContainsFunc(rows, d.of):
@@ -417,10 +421,11 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 			shown = line
 		}
 		switch {
-		case begun && known && flows == 0 && !announces:
+		case handsOver:
+		case begun && known && flows == 0:
 			_, err := fmt.Fprintf(w, "%s is drained\n", d)
 			return err
-		case rest == 0 && begun && !known && !announces:
+		case rest == 0 && begun && !known:
 			_, err := fmt.Fprintf(w, "the drain time of %s is over\n", d)
 			return err
 		case rest == 0:
@@ -428,7 +433,7 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s is drained still: %s", d, line), ctx.Err())
+			return errors.Join(fmt.Errorf("%s still: %s", d.done(), line), ctx.Err())
 		case <-ticker.C:
 		}
 	}

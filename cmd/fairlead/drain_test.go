@@ -113,15 +113,12 @@ func TestDrainWarns(t *testing.T) {
 func TestDrainWaitsForFlows(t *testing.T) {
 	key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
 	var rows atomic.Pointer[func(n int) []model.BackendStatus]
-	var asked, announced atomic.Int64 // announced: at so many questions the machine announces a VIP
+	var asked, kept atomic.Int64 // kept: at so many questions the machine hands a VIP over
 	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
 		return (*rows.Load())(int(asked.Add(1))), nil
 	}, Status: func(context.Context) any {
-		v := model.VIPStatus{Assignment: model.Assignment{Mode: model.AnnounceBGP}, At: []model.VIPAt{{Machine: "edge-2", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}}}
-		if asked.Load() <= announced.Load() {
-			v.At = append(v.At, model.VIPAt{Machine: "edge-1", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}})
-		}
-		return model.Status{VIPs: []model.VIPStatus{v}}
+		at := []model.VIPAt{{Machine: "edge-2", HandsOver: true}, {Machine: "edge-1", HandsOver: asked.Load() <= kept.Load(), VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}}
+		return model.Status{VIPs: []model.VIPStatus{{At: at}}}
 	}}))
 	defer s.Close()
 	client := console.Client{URL: s.URL, HTTP: s.Client()}
@@ -135,11 +132,11 @@ func TestDrainWaitsForFlows(t *testing.T) {
 	backend.service.Namespace, backend.service.Name = "shop", "web"
 	for name, c := range map[string]struct {
 		drained
-		limit     time.Duration
-		announced int64
-		rows      func(n int) []model.BackendStatus
-		lines     string
-		fails     string
+		limit time.Duration
+		kept  int64
+		rows  func(n int) []model.BackendStatus
+		lines string
+		fails string
 	}{
 		"machine": {drained{machine: "edge-1"}, time.Hour, 6, func(n int) []model.BackendStatus {
 			weight := uint32(0)
@@ -147,7 +144,10 @@ func TestDrainWaitsForFlows(t *testing.T) {
 				weight = 100
 			}
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", weight, max(0, 5-n)), row("192.0.2.1:80", "edge-2", 100, 9), row("10.0.0.4:80", "edge-1", 100, 9)}
-		}, "the load balancers are being told|3 flows are left|2 flows are left|1 flows are left|it announces VIPs until another machine does|0 flows are left|machine edge-1 is drained", ""},
+		}, "it goes on until another machine announces its VIPs|0 flows are left|machine edge-1 is drained", ""},
+		"machine that nobody waits for": {drained{machine: "edge-1"}, time.Hour, 0, func(n int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", uint32(max(0, 2-n)*100), max(0, 5-n))}
+		}, "the load balancers are being told|3 flows are left|2 flows are left|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
 		"backend": {backend, time.Hour, 0, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("10.0.0.4:80", "edge-1", 0, 0), row("10.0.0.5:80", "", 100, 9)}
 		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
@@ -162,10 +162,10 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
 			"no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
 		},
-		"machine that only passes on, and announces for a while": {
+		"machine that only passes on, and hands over first": {
 			drained{machine: "edge-1"},
 			time.Nanosecond, 3, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
-			"it announces VIPs until another machine does|no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
+			"it goes on until another machine announces its VIPs|no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
 		},
 		"not counted": {
 			backend, time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
@@ -174,7 +174,7 @@ func TestDrainWaitsForFlows(t *testing.T) {
 	} {
 		rows.Store(&c.rows)
 		asked.Store(0)
-		announced.Store(c.announced)
+		kept.Store(c.kept)
 		var out bytes.Buffer
 		err := c.await(t.Context(), &out, client, c.limit, time.Millisecond)
 		var lines []string

@@ -166,7 +166,7 @@ func TestVIPsHaveFrontends(t *testing.T) {
 	s := model.Status{
 		VIPs: []model.VIPStatus{{
 			Assignment: model.Assignment{Address: shop.VIP, Pool: "public", Owner: web, Mode: model.AnnounceBGP, Machines: []string{"a", "b"}},
-			State:      "announced", Frontends: []model.FrontendKey{shop}, At: []model.VIPAt{{Machine: "a", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "z", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
+			State:      "announced", Frontends: []model.FrontendKey{shop}, At: []model.VIPAt{{Machine: "a", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "z", HandsOver: true, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
 		}},
 		Frontends: []model.FrontendStatus{{
 			FrontendKey: shop, Owner: web, State: "balanced", Backends: 3, Available: 2, Message: "b: the way back is closed", At: []model.FrontendAt{
@@ -197,7 +197,7 @@ Frontends (2)
 func TestAnnouncers(t *testing.T) {
 	at := func(names ...string) (list []model.VIPAt) {
 		for _, name := range names {
-			list = append(list, model.VIPAt{Machine: name, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}})
+			list = append(list, model.VIPAt{Machine: name, HandsOver: name > "b", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}})
 		}
 		return append(list, model.VIPAt{Machine: "b", VIPObserved: model.VIPObserved{State: model.VIPWithheld}})
 	}

@@ -192,10 +192,10 @@ func announcers(v model.VIPStatus) string {
 	for _, at := range v.At {
 		switch {
 		case at.State != model.VIPAnnounced:
-		case slices.Contains(v.Machines, at.Machine):
-			names = append(names, at.Machine)
-		default:
+		case at.HandsOver:
 			keepers = append(keepers, at.Machine)
+		default:
+			names = append(names, at.Machine)
 		}
 	}
 	text := list(names, 5)

@@ -133,6 +133,9 @@ type VIPStatus struct {
 type VIPAt struct {
 	Machine string `json:"machine"`
 	VIPObserved
+	// HandsOver: the machine is to have the VIP no longer, or is cordoned, and goes on until
+	// another one announces it.
+	HandsOver bool `json:"handsOver,omitempty"`
 }
 
 // SessionStatus is a BGP session as its machine last reported it.

@@ -186,8 +186,8 @@ func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes, waits
 	return l.holds(k) && l.isAwaited(k, v, ch, waits)
 }
 
-// isAwaited says that machines other than one are to announce a VIP, and none of them does. One
-// that is lost is not waited for, but it is waited for on.
+// isAwaited says that machines other than one are to announce a VIP, and none of them does. It does
+// not begin to wait for one that is lost, but goes on to wait for one that is lost meanwhile.
 func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, waits bool) bool {
 	assignment := l.network.assignments[k.Address]
 	if ch != nil {
@@ -206,8 +206,10 @@ func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, wa
 		if l.announces(m, k.Address) {
 			return false
 		}
-		_, silent, lost := l.hearing(m, l.peek(m))
-		heirs = heirs || waits || !silent && !lost
+		state := l.peek(m)
+		_, _, lost := l.hearing(m, state)
+		started := !state.LastReport.IsZero() || l.reportedBefore(m)
+		heirs = heirs || started && (waits || !lost)
 	}
 	return heirs
 }

@@ -352,24 +352,35 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	announcing := southbound.MachineState{LastReport: now, VIPs: announced()}
 	restarted := southbound.MachineState{LastReport: now, VIPs: withheld("the agent has just started"), Connected: true, Since: now}
 	idle := southbound.MachineState{LastReport: now, VIPs: withheld("the session is down"), Connected: true, Since: long}
+	ended, ahead := restarted, restarted
+	ended.Connected, ahead.Since = false, now.Add(time.Hour)
 	one := model.VIPKey{Machine: "edge-1", Address: vip4}
 	for name, c := range map[string]struct {
-		one, two           southbound.MachineState
-		grace, waits, want bool
+		one, two southbound.MachineState
+		// grace: the plane has just begun; before: edge-2 has reported to another one; waits: edge-1
+		// waits for it already.
+		grace, before, waits, want bool
 	}{
-		"it reports":                          {one: announcing, two: idle, want: true},
-		"it announces":                        {one: announcing, two: announcing},
-		"it is lost":                          {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}},
-		"it is lost now":                      {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, waits: true, want: true},
-		"it never reported":                   {one: announcing},
-		"the plane has just begun":            {one: announcing, grace: true, want: true},
-		"the agent of the last has restarted": {one: restarted, two: idle, want: true},
-		"the last announces nothing":          {one: idle, two: idle},
+		"it reports":        {one: announcing, two: idle, want: true},
+		"it announces":      {one: announcing, two: announcing},
+		"it is lost":        {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}},
+		"it is lost now":    {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, waits: true, want: true},
+		"it never reported": {one: announcing},
+		"it never reported, and the plane has just begun": {one: announcing, grace: true},
+		"it never reported, and is waited for":            {one: announcing, waits: true},
+		"the plane has just begun":                        {one: announcing, grace: true, before: true, want: true},
+		"the agent of the last has restarted":             {one: restarted, two: idle, want: true},
+		"the last announces nothing":                      {one: idle, two: idle},
+		"its stream has ended":                            {one: ended, two: idle},
+		"its stream began in the future":                  {one: ahead, two: idle},
 	} {
 		l := bareLoop()
 		l.plane.serving.Store(1)
 		l.inGrace, l.leadSince = c.grace, now.Add(-time.Second)
-		l.snapshot = &snapshot.Snapshot{}
+		l.snapshot = &snapshot.Snapshot{Machines: map[snapshot.Name]*v1alpha1.Machine{}}
+		if c.before {
+			l.snapshot.Machines[snapshot.Name{Name: "edge-2"}] = &v1alpha1.Machine{Status: v1alpha1.MachineStatus{AgentVersion: "v1"}}
+		}
 		l.has("edge-1", false, false)
 		l.has("edge-2", false, false)
 		l.peeked["edge-1"], l.peeked["edge-2"] = c.one, c.two
@@ -398,6 +409,7 @@ func TestWhenWaitingIsOver(t *testing.T) {
 		{0, false, false},
 		{installTime, false, true},
 		{0, true, false},
+		{-time.Minute, true, false},
 		{handoverTime, true, true},
 	} {
 		clock.jump(step.after)

@@ -132,7 +132,7 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 			if _, is := slices.BinarySearch(s.Machines, o.Machine); !is {
 				if l.handover.keeps(model.VIPKey{Machine: o.Machine, Address: address}) && o.State == model.VIPAnnounced {
 					announced++
-					o.Message = "until a machine that is to have the VIP announces it"
+					o.Message, o.HandsOver = "until a machine that is to have the VIP announces it", true
 					s.At = append(s.At, o)
 				}
 				continue // of a pool that the machine is about to leave
@@ -140,15 +140,15 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 			if o.State == model.VIPAnnounced && hasty[o.Machine] != "" {
 				o.Message = strings.TrimPrefix(o.Message+"; "+hasty[o.Machine], "; ")
 			}
-			handsOver := o.State == model.VIPAnnounced && l.handover.cordons[o.Machine] != nil
-			if handsOver {
+			o.HandsOver = l.handover.cordons[o.Machine] != nil
+			if o.HandsOver && o.State == model.VIPAnnounced {
 				o.Message = strings.TrimPrefix(o.Message+"; it is cordoned, and goes on until another machine announces the VIPs that it alone announces", "; ")
 			}
 			s.At = append(s.At, o)
 			switch o.State {
 			case model.VIPAnnounced:
 				announced++
-				if o.Message != "" && !handsOver {
+				if o.Message != "" && !o.HandsOver {
 					why = append(why, o.Machine+": "+o.Message)
 				}
 			case model.VIPWithheld:

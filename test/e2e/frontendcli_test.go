@@ -135,7 +135,7 @@ func TestAskingAboutFrontends(t *testing.T) {
 	// It is the only machine that announces the VIP.
 	s.awaitAnswerOf(t, "the VIP", request{at: netip.MustParseAddr(vip), host: "web"}, 200)
 	ask(
-		asking{args: "drain edge-1 --no-wait" + admin, want: []string{"warning: no other machine announces " + vip + " (Service team/web)", "machine edge-1 takes nothing new"}},
+		asking{args: "drain edge-1 --no-wait" + admin, want: []string{"warning: no other machine announces " + vip + " (Service team/web)", "machine edge-1 is cordoned"}},
 		asking{args: "undrain edge-1" + admin, want: []string{"takes new work again"}},
 	)
 }
