@@ -30,8 +30,8 @@ type Machine struct {
 
 // MachineSpec is what an operator says of a machine.
 type MachineSpec struct {
-	// Cordoned machines keep the connections that they have and take no new work:
-	// they do not count towards Programmed.
+	// Cordoned machines announce no VIP, once another machine does where one is to; their
+	// proxies' connections end, and they do not count towards Programmed.
 	// +optional
 	Cordoned bool `json:"cordoned,omitempty"`
 

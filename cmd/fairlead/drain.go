@@ -1,11 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,10 +23,6 @@ import (
 )
 
 const (
-	// drainPoll is how often the flows that are left are counted.
-	drainPoll = time.Second
-	// drainDefault is how long is waited where neither a Machine nor a frontend says.
-	drainDefault = 30 * time.Second
 	// drainAsks bounds the question which VIPs go off the air.
 	drainAsks = 3 * time.Second
 	// drainTries bounds writes over what others write at the same time.
@@ -73,21 +68,22 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 			if err != nil {
 				return err
 			}
-			status := d.status(c.Context(), planeConsole)
+			warnings := d.warnings(c.Context(), planeConsole)
 			limit, err := d.set(c.Context(), api, true)
 			if err != nil {
 				return err
 			}
-			for _, warning := range d.warnings(status) {
+			for _, warning := range warnings {
 				fmt.Fprintln(c.ErrOrStderr(), "warning: "+warning)
 			}
 			if _, err := fmt.Fprintln(c.OutOrStdout(), d.done()); err != nil || noWait {
 				return err
 			}
+			times := drainTimes{limit: limit, withdraws: withdrawTime, poll: drainPoll}
 			if timeout > 0 {
-				limit = timeout
+				times.limit = &timeout
 			}
-			return d.await(c.Context(), c.OutOrStdout(), planeConsole, limit, drainPoll)
+			return d.await(c.Context(), c.OutOrStdout(), planeConsole, times)
 		},
 		ValidArgsFunction: completeOne(&address, machineNames),
 	}
@@ -173,32 +169,32 @@ func (d drained) String() string {
 }
 
 // set writes down that it is drained, or that it is not any more, and returns a machine's
-// drain time; that of a backend is its frontends'.
-func (d drained) set(ctx context.Context, api client.Client, is bool) (time.Duration, error) {
+// drain time; nil: that of a backend is its frontends'.
+func (d drained) set(ctx context.Context, api client.Client, is bool) (*time.Duration, error) {
 	for try := 1; ; try++ {
 		limit, err := d.write(ctx, api, is)
 		switch {
 		case err == nil:
 			return limit, nil
 		case apierrors.IsNotFound(err) && d.machine != "":
-			return 0, fmt.Errorf("there is no Machine %s%s (a backend is SERVICE/ADDRESS)", d.machine, nearMachines(ctx, api, d.machine))
+			return nil, fmt.Errorf("there is no Machine %s%s (a backend is SERVICE/ADDRESS)", d.machine, nearMachines(ctx, api, d.machine))
 		case errors.Is(err, errNoBackend):
-			return 0, err
+			return nil, err
 		case apierrors.IsNotFound(err):
-			return 0, fmt.Errorf("there is no Service %s (NAMESPACE/SERVICE/ADDRESS, or -n NAMESPACE)", d.service)
+			return nil, fmt.Errorf("there is no Service %s (NAMESPACE/SERVICE/ADDRESS, or -n NAMESPACE)", d.service)
 		case apierrors.IsForbidden(err):
-			return 0, fmt.Errorf("%s: you may not do that: %w (--kubeconfig names another user's)", d, err)
+			return nil, fmt.Errorf("%s: you may not do that: %w (--kubeconfig names another user's)", d, err)
 		case !apierrors.IsConflict(err) || try == drainTries:
-			return 0, fmt.Errorf("drain or undrain %s: %w", d, err)
+			return nil, fmt.Errorf("drain or undrain %s: %w", d, err)
 		}
 	}
 }
 
-func (d drained) write(ctx context.Context, api client.Client, is bool) (time.Duration, error) {
+func (d drained) write(ctx context.Context, api client.Client, is bool) (*time.Duration, error) {
 	if d.machine != "" {
 		m := &v1alpha1.Machine{}
 		if err := api.Get(ctx, client.ObjectKey{Name: d.machine}, m); err != nil {
-			return 0, err
+			return nil, err
 		}
 		before := m.DeepCopy()
 		m.Spec.Cordoned = is
@@ -206,15 +202,15 @@ func (d drained) write(ctx context.Context, api client.Client, is bool) (time.Du
 		if m.Spec.DrainTime != nil {
 			limit = m.Spec.DrainTime.Duration
 		}
-		return limit, api.Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		return &limit, api.Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	}
 	s := &corev1.Service{}
 	if err := api.Get(ctx, d.service, s); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if is {
 		if err := d.exists(ctx, api); err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
 	before := s.DeepCopy()
@@ -227,7 +223,7 @@ func (d drained) write(ctx context.Context, api client.Client, is bool) (time.Du
 	default:
 		s.Annotations[v1alpha1.AnnotationDrainedBackends] = text
 	}
-	return 0, api.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return nil, api.Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // errNoBackend is the class of backends that are none.
@@ -276,20 +272,48 @@ func nearMachines(ctx context.Context, api client.Client, name string) string {
 	return near.DidYouMean(name, names)
 }
 
-// status is what the plane knows before a machine is drained: nothing where it does not answer,
-// which keeps nobody from draining.
-func (d drained) status(ctx context.Context, planeConsole console.Client) (s model.Status) {
-	if d.machine == "" {
-		return s
-	}
+// warnings say what whoever drains something may not expect. A plane that does not answer keeps nobody
+// from draining.
+func (d drained) warnings(ctx context.Context, planeConsole console.Client) []string {
 	ctx, cancel := context.WithTimeout(ctx, drainAsks)
 	defer cancel()
-	s, _ = planeConsole.LeaderStatus(ctx)
-	return s
+	if d.machine == "" {
+		rows, err := planeConsole.Backends(ctx, "")
+		if err != nil {
+			return []string{fmt.Sprintf("the plane does not say whether it is the last backend of a frontend: %v", asked(err))}
+		}
+		return d.lastOf(rows)
+	}
+	s, err := planeConsole.LeaderStatus(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("the plane does not say which VIPs no other machine announces: %v", asked(err))}
+	}
+	return d.offTheAir(s)
 }
 
-// warnings say what whoever drains a machine may not expect.
-func (d drained) warnings(s model.Status) []string {
+// lastOf says of which frontends it is the last backend that takes flows.
+func (d drained) lastOf(rows []model.BackendStatus) []string {
+	mine, others := map[model.FrontendKey]bool{}, map[model.FrontendKey]bool{}
+	for _, r := range rows {
+		switch {
+		case r.Weight == 0:
+		case d.of(r):
+			mine[r.Frontend] = true
+		default:
+			others[r.Frontend] = true
+		}
+	}
+	var out []string
+	for _, f := range slices.SortedFunc(maps.Keys(mine), model.FrontendKey.Compare) {
+		if !others[f] {
+			out = append(out, fmt.Sprintf("no other backend of %s takes flows: where none of the other frontends of the VIP has one, it is withdrawn, and what this one has breaks", f))
+		}
+	}
+	return out
+}
+
+// offTheAir says which VIPs go off the air with a machine, and what of it goes on.
+func (d drained) offTheAir(s model.Status) []string {
 	var out []string
 	for _, v := range d.alone(s.VIPs) {
 		out = append(out, fmt.Sprintf("no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'", v.Address, v.Owner.Words(), d.machine))
@@ -310,13 +334,6 @@ func (d drained) alone(vips []model.VIPStatus) []model.VIPStatus {
 			})
 		}
 		return !has(true, model.VIPAnnounced) || has(false, model.VIPAnnounced, model.VIPStandby)
-	})
-}
-
-// handsOver says that the machine goes on with a VIP until another one announces it.
-func (d drained) handsOver(vips []model.VIPStatus) bool {
-	return slices.ContainsFunc(vips, func(v model.VIPStatus) bool {
-		return slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == d.machine && at.HandsOver })
 	})
 }
 
@@ -341,100 +358,4 @@ func withAddress(list string, a netip.Addr, is bool) string {
 		out = append(out, a.String())
 	}
 	return strings.Join(out, ",")
-}
-
-// of says whether a row is of what is drained: of a machine its proxy, since its endpoints
-// go on; of a backend not what another Service has at its address.
-func (d drained) of(r model.BackendStatus) bool {
-	if d.machine != "" {
-		return r.Proxy(r.Frontend) && r.Machine == d.machine
-	}
-	if o := r.Owner; o.Kind == "Service" && (o.Namespace != d.service.Namespace || o.Name != d.service.Name) {
-		return false
-	}
-	return r.Address.Addr() == d.backend
-}
-
-// left counts the flows that are left, and says whether it is known and whether it has
-// begun to drain.
-func (d drained) left(rows []model.BackendStatus) (flows uint64, known, begun bool) {
-	begun = true
-	for _, r := range rows {
-		if d.of(r) {
-			flows += r.Flows
-			known = known || r.Known
-			begun = begun && r.Weight == 0
-		}
-	}
-	return flows, known, begun
-}
-
-// drainTime is how long its flows are kept: the longest that a frontend says.
-func (d drained) drainTime(rows []model.BackendStatus) time.Duration {
-	longest := time.Duration(0)
-	for _, r := range rows {
-		if d.of(r) {
-			longest = max(longest, r.Drain)
-		}
-	}
-	return cmp.Or(longest, drainDefault)
-}
-
-// await shows how many flows are left until there is none or the time is over; 0: the drain
-// time of its frontends.
-func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Client, limit, poll time.Duration) error {
-	began := time.Now()
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
-	shown := ""
-	for {
-		rows, err := planeConsole.Backends(ctx, "")
-		handsOver := false
-		if err == nil && d.machine != "" { // after the rows: a plane that has told others of the cordon knows what it waits for
-			var s model.Status
-			s, err = planeConsole.LeaderStatus(ctx)
-			handsOver = d.handsOver(s.VIPs)
-		}
-		if err != nil {
-			return fmt.Errorf("%s, but how many flows are left is not known: %w", d.done(), asked(err))
-		}
-		if handsOver {
-			began = time.Now()
-		}
-		flows, known, begun := d.left(rows)
-		rest := max(0, time.Until(began.Add(cmp.Or(limit, d.drainTime(rows))))).Round(time.Second)
-		line := fmt.Sprintf("%d flows are left", flows)
-		switch {
-		case handsOver:
-			line = "it goes on until another machine announces its VIPs"
-		case !begun:
-			line = "the load balancers are being told"
-		case !known && d.machine != "" && !slices.ContainsFunc(rows, d.of):
-			line = "no VIP leads to its proxy; what it passes on to backends is not counted"
-		case !known:
-			line = "no data plane counts its flows"
-		}
-		if line != shown {
-			if _, err := fmt.Fprintf(w, "%s (%s of the drain time)\n", line, rest); err != nil {
-				return err
-			}
-			shown = line
-		}
-		switch {
-		case handsOver:
-		case begun && known && flows == 0:
-			_, err := fmt.Fprintf(w, "%s is drained\n", d)
-			return err
-		case rest == 0 && begun && !known:
-			_, err := fmt.Fprintf(w, "the drain time of %s is over\n", d)
-			return err
-		case rest == 0:
-			return fmt.Errorf("the drain time of %s is over: %s", d, line)
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s still: %s", d.done(), line), ctx.Err())
-		case <-ticker.C:
-		}
-	}
 }

@@ -1,17 +1,11 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
@@ -101,137 +95,41 @@ func TestDrainWarns(t *testing.T) {
 		"node-7": "machine node-7 has backends only, and they go on",
 		"edge-2": "",
 	} {
-		got := drained{machine: machine}.warnings(s)
+		got := drained{machine: machine}.offTheAir(s)
 		if (want == "") != (len(got) == 0) || len(got) > 1 || want != "" && !strings.Contains(got[0], want) {
 			t.Errorf("of %s the warnings are %q, want %q", machine, got, want)
 		}
 	}
 }
 
-// TestDrainWaitsForFlows shows how many are left, of what is drained alone, until there is
-// none.
-func TestDrainWaitsForFlows(t *testing.T) {
-	key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
-	var rows atomic.Pointer[func(n int) []model.BackendStatus]
-	var asked, kept atomic.Int64 // kept: at so many questions the machine hands a VIP over
-	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
-		return (*rows.Load())(int(asked.Add(1))), nil
-	}, Status: func(context.Context) any {
-		at := []model.VIPAt{{Machine: "edge-2", HandsOver: true}, {Machine: "edge-1", HandsOver: asked.Load() <= kept.Load(), VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}}
-		return model.Status{VIPs: []model.VIPStatus{{At: at}}}
-	}}))
-	defer s.Close()
-	client := console.Client{URL: s.URL, HTTP: s.Client()}
-	row := func(address, machine string, weight uint32, flows int) model.BackendStatus {
-		return model.BackendStatus{
-			Frontend: key, Known: flows >= 0, Flows: uint64(max(flows, 0)),
-			FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort(address), Machine: machine, Weight: weight},
-		}
+// Whoever drains the last backend that takes flows is told what breaks.
+func TestDrainWarnsOfTheLastBackend(t *testing.T) {
+	frontend := func(port uint16) model.FrontendKey {
+		return model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: port}
 	}
-	backend := drained{backend: netip.MustParseAddr("10.0.0.4")}
-	backend.service.Namespace, backend.service.Name = "shop", "web"
-	for name, c := range map[string]struct {
-		drained
-		limit time.Duration
-		kept  int64
-		rows  func(n int) []model.BackendStatus
-		lines string
-		fails string
-	}{
-		"machine": {drained{machine: "edge-1"}, time.Hour, 6, func(n int) []model.BackendStatus {
-			weight := uint32(0)
-			if n == 1 {
-				weight = 100
-			}
-			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", weight, max(0, 5-n)), row("192.0.2.1:80", "edge-2", 100, 9), row("10.0.0.4:80", "edge-1", 100, 9)}
-		}, "it goes on until another machine announces its VIPs|0 flows are left|machine edge-1 is drained", ""},
-		"machine that nobody waits for": {drained{machine: "edge-1"}, time.Hour, 0, func(n int) []model.BackendStatus {
-			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", uint32(max(0, 2-n)*100), max(0, 5-n))}
-		}, "the load balancers are being told|3 flows are left|2 flows are left|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
-		"backend": {backend, time.Hour, 0, func(int) []model.BackendStatus {
-			return []model.BackendStatus{row("10.0.0.4:80", "edge-1", 0, 0), row("10.0.0.5:80", "", 100, 9)}
-		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
-		"another Service has the address": {backend, time.Hour, 0, func(int) []model.BackendStatus {
-			mine, other := row("10.0.0.4:80", "", 0, 0), row("10.0.0.4:80", "", 100, 7)
-			mine.Owner, other.Owner = model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, model.Object{Kind: "Service", Namespace: "shop", Name: "api"}
-			return []model.BackendStatus{mine, other}
-		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
-		"too long": {backend, time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
-		"machine that only passes on": {
-			drained{machine: "edge-1"},
-			time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
-			"no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
-		},
-		"machine that only passes on, and hands over first": {
-			drained{machine: "edge-1"},
-			time.Nanosecond, 3, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
-			"it goes on until another machine announces its VIPs|no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
-		},
-		"not counted": {
-			backend, time.Nanosecond, 0, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
-			"no data plane counts its flows|the drain time of backend 10.0.0.4 of Service shop/web is over", "",
-		},
-	} {
-		rows.Store(&c.rows)
-		asked.Store(0)
-		kept.Store(c.kept)
-		var out bytes.Buffer
-		err := c.await(t.Context(), &out, client, c.limit, time.Millisecond)
-		var lines []string
-		for line := range strings.Lines(out.String()) {
-			text, _, _ := strings.Cut(strings.TrimSpace(line), " (")
-			lines = append(lines, text)
-		}
-		if got := strings.Join(lines, "|"); got != c.lines {
-			t.Errorf("%s: it says %s, want %s", name, got, c.lines)
-		}
-		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
-			t.Errorf("%s: %v, want %q", name, err, c.fails)
-		}
+	row := func(port uint16, address string, weight uint32) model.BackendStatus {
+		return model.BackendStatus{Frontend: frontend(port), FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort(address), Weight: weight}}
+	}
+	rows := []model.BackendStatus{
+		row(80, "10.0.0.4:80", 100), row(80, "10.0.0.5:80", 0),
+		row(81, "10.0.0.4:81", 100), row(81, "10.0.0.5:81", 1),
+		row(82, "10.0.0.4:82", 0),
+	}
+	got := drained{backend: netip.MustParseAddr("10.0.0.4")}.lastOf(rows)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "no other backend of tcp://192.0.2.1:80 takes flows") {
+		t.Errorf("it warns %q", got)
 	}
 }
 
-// TestDrainTimeIsThePolicys holds that a backend is waited for as long as its flows are kept.
-func TestDrainTimeIsThePolicys(t *testing.T) {
-	address := netip.MustParseAddrPort("10.0.0.4:80")
-	row := func(drain time.Duration) model.BackendStatus {
-		return model.BackendStatus{FrontendBackend: model.FrontendBackend{Address: address}, Drain: drain, Known: true, Flows: 1}
-	}
-	d := drained{backend: address.Addr()}
-	other := row(time.Hour)
-	other.Address = netip.MustParseAddrPort("10.0.0.5:80")
-	for want, rows := range map[time.Duration][]model.BackendStatus{
-		10 * time.Minute: {row(10 * time.Minute), other},
-		2 * time.Minute:  {row(time.Second), row(2 * time.Minute)},
-		drainDefault:     {other},
-	} {
-		if got := d.drainTime(rows); got != want {
-			t.Errorf("%+v: it waits for %s, want %s", rows, got, want)
+// A plane that does not answer keeps nobody from draining, and is not passed over in silence.
+func TestDrainWarnsOfAPlaneThatDoesNotAnswer(t *testing.T) {
+	s := httptest.NewServer(nil)
+	s.Close()
+	for _, d := range []drained{{machine: "edge-1"}, {backend: netip.MustParseAddr("10.0.0.4")}} {
+		if got := d.warnings(t.Context(), console.Client{URL: s.URL, HTTP: s.Client()}); len(got) != 1 || !strings.HasPrefix(got[0], "the plane does not say wh") {
+			t.Errorf("%s: it warns %q", d, got)
 		}
 	}
-	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
-		return []model.BackendStatus{row(10 * time.Minute)}, nil
-	}}))
-	defer s.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	out := &firstLine{then: cancel}
-	if err := d.await(ctx, out, console.Client{URL: s.URL, HTTP: s.Client()}, 0, time.Millisecond); err == nil || !strings.Contains(out.text, "1 flows are left (10m0s of the drain time)") {
-		t.Errorf("it says %q, %v", out.text, err)
-	}
-}
-
-// firstLine keeps what is written first, and then does something.
-type firstLine struct {
-	text string
-	then func()
-}
-
-func (l *firstLine) Write(p []byte) (int, error) {
-	if l.text == "" {
-		l.text = string(p)
-		l.then()
-	}
-	return len(p), nil
 }
 
 func TestOwnersHaveANamespace(t *testing.T) {

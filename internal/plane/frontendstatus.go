@@ -146,11 +146,24 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 // idle names the frontends of which nothing takes new flows.
 func (l *loop) idle(keys []model.FrontendKey) (idle []model.FrontendKey) {
 	for _, key := range keys {
-		if e := l.frontends.entries[key]; e != nil && e.frontend != nil && balance.Available(e.backends) == 0 {
+		if e := l.frontends.entries[key]; e != nil && e.frontend != nil && e.available() == 0 {
 			idle = append(idle, key)
 		}
 	}
 	return idle
+}
+
+const noneIsLocal = "no machine that is to announce the VIP has a backend (externalTrafficPolicy: Local)"
+
+// available counts the backends that take new flows: with externalTrafficPolicy: Local those on the
+// machines that have the VIP.
+func (e *frontendEntry) available() int {
+	if !e.frontend.LocalOnly {
+		return balance.Available(e.backends)
+	}
+	return balance.Available(slices.DeleteFunc(slices.Clone(e.backends), func(b model.FrontendBackend) bool {
+		return !slices.Contains(e.frontend.Machines, b.Machine)
+	}))
 }
 
 // idleText words why nothing takes new flows, and of which frontends; empty for none.
@@ -158,9 +171,14 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 	if len(idle) == 0 {
 		return ""
 	}
-	names := make([]string, len(idle))
-	for i, key := range idle {
-		names[i] = key.String()
+	var local, names []string
+	for _, key := range idle {
+		if names = append(names, key.String()); balance.Available(l.frontends.entries[key].backends) > 0 {
+			local = append(local, key.String())
+		}
+	}
+	if len(local) == len(names) {
+		return list(names, ", ") + ": " + noneIsLocal
 	}
 	return "no backend takes new flows of " + list(names, ", ") + l.failing(idle...)
 }

@@ -48,7 +48,7 @@ type cordon struct {
 
 // deferral is one thing that a machine is not told yet.
 type deferral struct {
-	since    time.Time
+	since    time.Time // of the last machine that came to be waited for
 	relieved time.Time // when others were first seen to announce; zero: they do not
 }
 
@@ -70,11 +70,21 @@ func (h *handover) drop(k model.VIPKey) {
 	}
 }
 
+// heirs says which of the machines that are to announce a VIP are waited for.
+type heirs int
+
+const (
+	forHeard heirs = iota // those that report
+	forKnown              // those that have reported before, too: one that is lost may come back
+	forAll                // every one: until it comes, who announces is the only one that serves
+)
+
 // keep leaves out of what a translation changed what takes a VIP from its last machine before
 // others announce it. was are the machines as they were before.
 func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 	h := &l.handover
-	l.disinherit(ch)
+	l.disinherit(ch, was)
+	l.lengthen(ch)
 	given, keepers := map[netip.Addr]*model.VIP{}, vipsOf{}
 	for k, v := range ch.VIPs {
 		switch stands := l.network.vips[k]; {
@@ -85,7 +95,7 @@ func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 			}
 		case h.keeps(k):
 			delete(ch.VIPs, k)
-		case l.staysOwned(k.Address, ch) && !l.changesView(k.Machine, was) && l.isLast(k, stands, ch, false):
+		case l.staysOwned(k.Address, ch) && !l.changesView(k.Machine, was) && l.isLast(k, stands, ch, forAll):
 			if h.kept[k.Address] == nil {
 				h.kept[k.Address] = &keptVIP{machines: map[string]*deferral{}, translated: map[model.FrontendKey]*model.Frontend{}}
 			}
@@ -116,17 +126,19 @@ func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 	}
 }
 
-// disinherit takes VIPs from machines that keep them for an owner or a pool that has them no longer.
-func (l *loop) disinherit(ch *translate.Changes) {
+// disinherit takes VIPs from machines that keep them for an owner or a pool that has them no longer,
+// and from those that have changed their role.
+func (l *loop) disinherit(ch *translate.Changes, was map[string]*model.Machine) {
 	h := &l.handover
-	for address := range ch.Assignments {
-		kept := h.kept[address]
-		if kept == nil || l.staysOwned(address, ch) {
-			continue
-		}
-		delete(h.kept, address)
+	for address, kept := range h.kept {
+		stays, ended := l.staysOwned(address, ch), false
 		for m := range kept.machines {
-			if k := (model.VIPKey{Machine: m, Address: address}); ch.VIPs[k] == nil {
+			if stays && !l.changesView(m, was) {
+				continue
+			}
+			k := model.VIPKey{Machine: m, Address: address}
+			h.drop(k)
+			if ended = true; ch.VIPs[k] == nil {
 				if ch.VIPs == nil {
 					ch.VIPs = map[model.VIPKey]*model.VIP{}
 				}
@@ -134,11 +146,33 @@ func (l *loop) disinherit(ch *translate.Changes) {
 			}
 		}
 		for key, f := range kept.translated {
-			if _, changes := ch.Frontends[key]; !changes {
+			if _, changes := ch.Frontends[key]; !changes && ended {
 				if ch.Frontends == nil {
 					ch.Frontends = map[model.FrontendKey]*model.Frontend{}
 				}
 				ch.Frontends[key] = f
+			}
+		}
+	}
+}
+
+// lengthen begins the time anew of what waits for machines that are to announce a VIP, where one more
+// comes: that one may wait for others as long as the first.
+func (l *loop) lengthen(ch *translate.Changes) {
+	h, now := &l.handover, l.plane.config.Now()
+	for address, a := range ch.Assignments {
+		before := l.network.assignments[address]
+		if a == nil || before == nil || !slices.ContainsFunc(a.Machines, func(m string) bool { return !slices.Contains(before.Machines, m) }) {
+			continue
+		}
+		if kept := h.kept[address]; kept != nil {
+			for _, d := range kept.machines {
+				d.since = now
+			}
+		}
+		for _, c := range h.cordons {
+			if slices.ContainsFunc(c.vips, func(k model.VIPKey) bool { return k.Address == address }) {
+				c.since = now
 			}
 		}
 	}
@@ -167,7 +201,7 @@ func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *transl
 	case h.cordons[name] == nil && was != nil && !was.Cordoned:
 		var last []model.VIPKey
 		for k, v := range l.network.vips {
-			if k.Machine == name && l.isLast(k, v, ch, false) {
+			if k.Machine == name && l.isLast(k, v, ch, forHeard) {
 				last = append(last, k)
 			}
 		}
@@ -181,14 +215,14 @@ func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *transl
 }
 
 // isLast says that a machine announces a VIP which others are to announce, and none of them does.
-// ch is what changes with it, nil: nothing. waits says that the machine waits for them already.
-func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes, waits bool) bool {
-	return l.holds(k) && l.isAwaited(k, v, ch, waits)
+// ch is what changes with it, nil: nothing.
+func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait heirs) bool {
+	return l.holds(k) && l.isAwaited(k, v, ch, wait)
 }
 
-// isAwaited says that machines other than one are to announce a VIP, and none of them does. It does
-// not begin to wait for one that is lost, but goes on to wait for one that is lost meanwhile.
-func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, waits bool) bool {
+// isAwaited says that machines other than one are to announce a VIP, and none of them does. One whose
+// agent is about to end counts for neither.
+func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait heirs) bool {
 	assignment := l.network.assignments[k.Address]
 	if ch != nil {
 		if a, changes := ch.Assignments[k.Address]; changes {
@@ -198,9 +232,9 @@ func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, wa
 	if v == nil || v.Mode != model.AnnounceBGP || assignment == nil {
 		return false
 	}
-	heirs := false
+	awaited := false
 	for _, m := range assignment.Machines {
-		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !l.canServe(m, v) {
+		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || l.leaving.numbers[m] != 0 || !l.canServe(m, v) {
 			continue
 		}
 		if l.announces(m, k.Address) {
@@ -209,9 +243,9 @@ func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, wa
 		state := l.peek(m)
 		_, _, lost := l.hearing(m, state)
 		started := !state.LastReport.IsZero() || l.reportedBefore(m)
-		heirs = heirs || started && (waits || !lost)
+		awaited = awaited || wait == forAll || started && (wait == forKnown || !lost)
 	}
-	return heirs
+	return awaited
 }
 
 // canServe says that a machine has what a VIP leads to: a proxy, unless it has frontends with
@@ -273,7 +307,7 @@ func (l *loop) release(update *southbound.Update) {
 		over := false
 		for m, d := range kept.machines {
 			k := model.VIPKey{Machine: m, Address: address}
-			last := l.isLast(k, l.network.vips[k], nil, true)
+			last := l.isLast(k, l.network.vips[k], nil, forAll)
 			if !l.isOver(d, last) {
 				continue
 			}
@@ -294,7 +328,7 @@ func (l *loop) release(update *southbound.Update) {
 		}
 	}
 	for name, c := range h.cordons {
-		isLast := func(k model.VIPKey) bool { return l.isLast(k, l.network.vips[k], nil, true) }
+		isLast := func(k model.VIPKey) bool { return l.isLast(k, l.network.vips[k], nil, forKnown) }
 		if !l.isOver(&c.deferral, slices.ContainsFunc(c.vips, isLast)) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -96,9 +97,77 @@ func (m *movedPool) move(site string) {
 func TestLastMachineKeepsVIPUntilAnotherAnnounces(t *testing.T) {
 	m := newMovedPool(t, false)
 	m.awaitVIP(vip4, vipAnnounced, "")
+	m.awaitHandsOver("edge-1", true)
 	m.two.sees(established, announced()...)
 	m.one.awaitVIP(false)
 	m.two.awaitVIP(true)
+	m.awaitHandsOver("edge-1", false)
+}
+
+// awaitHandsOver waits until the status says that a machine hands the IPv4 VIP over, or not.
+func (p *running) awaitHandsOver(machine string, does bool) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%s hands over: %v", machine, does), func() error {
+		for _, v := range p.Status(context.Background()).VIPs {
+			if v.Address != vip4 {
+				continue
+			}
+			if is := slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == machine && at.HandsOver }); is != does {
+				return fmt.Errorf("it is shown at %+v", v.At)
+			}
+		}
+		return nil
+	})
+}
+
+// TestLateHeirHasItsTime: where another machine than at first is to announce, it has as long as the
+// first had.
+func TestLateHeirHasItsTime(t *testing.T) {
+	l, clock := bareLoop(), &clock{}
+	l.plane.config.Now = clock.Now
+	began := clock.Now()
+	one := model.VIPKey{Machine: "edge-1", Address: vip4}
+	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-2"}}
+	l.handover.kept[vip4] = &keptVIP{machines: map[string]*deferral{"edge-1": {since: began}}}
+	l.handover.cordons["edge-1"] = &cordon{deferral{since: began}, []model.VIPKey{one}}
+	for _, step := range []struct {
+		machines []string
+		anew     bool
+	}{
+		{[]string{"edge-2"}, false},
+		{[]string{}, false},
+		{[]string{"edge-3"}, true},
+	} {
+		clock.jump(time.Minute)
+		l.lengthen(&translate.Changes{Assignments: map[netip.Addr]*model.Assignment{vip4: {Address: vip4, Machines: step.machines}}})
+		for what, since := range map[string]time.Time{"the VIP": l.handover.kept[vip4].machines["edge-1"].since, "the cordon": l.handover.cordons["edge-1"].since} {
+			if anew := !since.Equal(began); anew != step.anew {
+				t.Errorf("machines %v: the time of %s begins anew: %v", step.machines, what, anew)
+			}
+		}
+	}
+}
+
+// TestKeptVIPGoesWithTheRole: a machine that is an edge no longer keeps nothing.
+func TestKeptVIPGoesWithTheRole(t *testing.T) {
+	l := bareLoop()
+	l.has("edge-1", false, true)
+	one := model.VIPKey{Machine: "edge-1", Address: vip4}
+	web := model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 80}
+	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-2"}}
+	l.handover.kept[vip4] = &keptVIP{
+		machines:   map[string]*deferral{"edge-1": {}, "edge-0": {}},
+		translated: map[model.FrontendKey]*model.Frontend{web: {FrontendKey: web, Machines: []string{"edge-2"}}},
+	}
+	was := map[string]*model.Machine{"edge-1": {Name: "edge-1", View: "all"}}
+	ch := translate.Changes{}
+	l.keep(&ch, was)
+	if v, is := ch.VIPs[one]; !is || v != nil || l.handover.keeps(one) {
+		t.Errorf("its VIP becomes %v (changes: %v)", v, is)
+	}
+	if f := ch.Frontends[web]; f == nil || fmt.Sprint(f.Machines) != "[edge-0 edge-2]" || fmt.Sprint(l.handover.kept[vip4].translated[web].Machines) != "[edge-2]" {
+		t.Errorf("its frontend becomes %+v", f)
+	}
 }
 
 // TestHandoverOutlastsThoseThatWait: a machine that comes may wait for others for its whole time, and
@@ -151,8 +220,10 @@ func TestLastMachineIsCordonedOnceAnotherAnnounces(t *testing.T) {
 			t.Error("nobody has announced the VIP for a moment")
 		}
 	})
+	p.awaitHandsOver("edge-1", true)
 	two.sees(up, announced()...)
 	one.awaitCordoned(true)
+	p.awaitHandsOver("edge-1", false)
 }
 
 // awaitCordoned waits until the agent is told that its machine is cordoned, or that it is not.
@@ -337,14 +408,15 @@ func TestMachineWithoutAProxyIsNoHeir(t *testing.T) {
 	for listener, heir := range map[model.ListenerID]bool{"http-80": false, "": true} {
 		l.frontends.note(translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{http: {FrontendKey: http, Listener: listener}}})
 		v := &model.VIP{Address: vip4, Mode: model.AnnounceBGP, Listeners: []model.ListenerID{"http-80"}, Frontends: []model.FrontendKey{http}}
-		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil, false); got != heir {
+		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil, forHeard); got != heir {
 			t.Errorf("a frontend of listener %q: edge-1 waits for edge-2: %v", listener, got)
 		}
 	}
 }
 
-// TestWhoIsWaitedFor: a machine waits for those that are to announce its VIP and may be there; once it
-// waits, also for one that is lost meanwhile. An agent that has just started may say that it
+// TestWhoIsWaitedFor: a machine that is cordoned waits for those that are to announce its VIP and may be
+// there, and once it waits also for one that is lost meanwhile; one whose VIP is taken away waits for
+// all, since nobody else serves. An agent that has just started may say that it
 // announces nothing while routers have its routes.
 func TestWhoIsWaitedFor(t *testing.T) {
 	now := time.Now()
@@ -357,22 +429,27 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	one := model.VIPKey{Machine: "edge-1", Address: vip4}
 	for name, c := range map[string]struct {
 		one, two southbound.MachineState
-		// grace: the plane has just begun; before: edge-2 has reported to another one; waits: edge-1
-		// waits for it already.
-		grace, before, waits, want bool
+		// grace: the plane has just begun; before: edge-2 has reported to another one; leaves: its agent
+		// is about to end.
+		grace, before, leaves bool
+		wait                  heirs
+		want                  bool
 	}{
-		"it reports":        {one: announcing, two: idle, want: true},
-		"it announces":      {one: announcing, two: announcing},
-		"it is lost":        {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}},
-		"it is lost now":    {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, waits: true, want: true},
-		"it never reported": {one: announcing},
-		"it never reported, and the plane has just begun": {one: announcing, grace: true},
-		"it never reported, and is waited for":            {one: announcing, waits: true},
-		"the plane has just begun":                        {one: announcing, grace: true, before: true, want: true},
-		"the agent of the last has restarted":             {one: restarted, two: idle, want: true},
-		"the last announces nothing":                      {one: idle, two: idle},
-		"its stream has ended":                            {one: ended, two: idle},
-		"its stream began in the future":                  {one: ahead, two: idle},
+		"it reports":                         {one: announcing, two: idle, want: true},
+		"it announces":                       {one: announcing, two: announcing},
+		"it is lost":                         {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}},
+		"it is lost now":                     {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, wait: forKnown, before: true, want: true},
+		"it is lost, and all are waited for": {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, wait: forAll, want: true},
+		"it never reported":                  {one: announcing},
+		"it never reported, and the plane has just begun":  {one: announcing, grace: true},
+		"it never reported, and known ones are waited for": {one: announcing, wait: forKnown},
+		"it never reported, and all are waited for":        {one: announcing, wait: forAll, want: true},
+		"its agent is about to end":                        {one: announcing, two: idle, leaves: true, wait: forAll},
+		"the plane has just begun":                         {one: announcing, grace: true, before: true, want: true},
+		"the agent of the last has restarted":              {one: restarted, two: idle, want: true},
+		"the last announces nothing":                       {one: idle, two: idle},
+		"its stream has ended":                             {one: ended, two: idle},
+		"its stream began in the future":                   {one: ahead, two: idle},
 	} {
 		l := bareLoop()
 		l.plane.serving.Store(1)
@@ -381,11 +458,15 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		if c.before {
 			l.snapshot.Machines[snapshot.Name{Name: "edge-2"}] = &v1alpha1.Machine{Status: v1alpha1.MachineStatus{AgentVersion: "v1"}}
 		}
+		if c.leaves {
+			l.leaving = newLeaving()
+			l.leaving.follow("edge-2", 7)
+		}
 		l.has("edge-1", false, false)
 		l.has("edge-2", false, false)
 		l.peeked["edge-1"], l.peeked["edge-2"] = c.one, c.two
 		l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
-		if got := l.isLast(one, l.network.vips[one], nil, c.waits); got != c.want {
+		if got := l.isLast(one, l.network.vips[one], nil, c.wait); got != c.want {
 			t.Errorf("%s: edge-1 waits for edge-2: %v", name, got)
 		}
 	}

@@ -130,9 +130,12 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 		hasty := l.coming.hasty(address)
 		for _, o := range at[address] {
 			if _, is := slices.BinarySearch(s.Machines, o.Machine); !is {
-				if l.handover.keeps(model.VIPKey{Machine: o.Machine, Address: address}) && o.State == model.VIPAnnounced {
-					announced++
-					o.Message, o.HandsOver = "until a machine that is to have the VIP announces it", true
+				if l.handover.keeps(model.VIPKey{Machine: o.Machine, Address: address}) {
+					o.HandsOver = true
+					if o.State == model.VIPAnnounced {
+						announced++
+						o.Message = "until a machine that is to have the VIP announces it"
+					}
 					s.At = append(s.At, o)
 				}
 				continue // of a pool that the machine is about to leave

@@ -119,10 +119,13 @@ func TestEverythingRestarts(t *testing.T) {
 	for _, vip := range []string{"203.0.113.17", "203.0.113.19", "203.0.113.21"} {
 		s.awaitNextHops(t, upstream, netip.MustParseAddr(vip), "edge-1", "edge-2")
 	}
-	before := s.assignments(t)
-	if n := strings.Count(before, "stable-"); n != 6 {
-		t.Errorf("the assignments are\n%s", before)
-	}
+	var before string
+	s.await(t, "what was removed has no address", func(context.Context) error {
+		if before = s.assignments(t); strings.Count(before, "stable-") != 6 {
+			return fmt.Errorf("the assignments are\n%s", before)
+		}
+		return nil
+	})
 	s.plane.Process.Kill9()
 	for _, edge := range s.edges() {
 		s.killEdge(t, edge)
