@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"fairlead.dev/internal/model"
 )
 
 // TestHandingOverBreaksNothing has the only machine that announces the VIPs hand them over to one
 // that does not announce them yet: the pool moves from one to the other, and the one machine of a
-// pool with maxMachines 1 is cordoned. The router always has a way.
+// pool with maxMachines 1 is drained. The router always has a way.
 func TestHandingOverBreaksNothing(t *testing.T) {
 	s := routed(t)
 	s.membership(t)
@@ -84,7 +88,22 @@ func TestHandingOverBreaksNothing(t *testing.T) {
 		}
 		return errors.New("it has others")
 	})
-	over(one, func() { cordon(one, "true") })
+	over(one, func() {
+		code, out, errs := s.run(t, s.plane.Machine, "drain", one, "--timeout", "1m", "--kubeconfig", s.plane.Kubeconfig())
+		t.Logf("fairlead drain %s -> %d\n%s%s", one, code, out, errs)
+		if !strings.HasSuffix(out, "machine "+one+" is drained\n") {
+			t.Errorf("fairlead drain %s ends with %d:\n%s%s", one, code, out, errs)
+		}
+		status, err := s.plane.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range status.VIPs {
+			if slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == one && at.State == model.VIPAnnounced }) {
+				t.Errorf("%s is drained and announces %s", one, v.Address)
+			}
+		}
+	})
 	restore()
 	s.awaitOrder(t)
 }
