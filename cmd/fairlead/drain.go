@@ -46,9 +46,11 @@ of the Machine, of a backend that of the LoadBalancerPolicy of its frontend (30s
 none; the longest, if it has several frontends).
 
 MACHINE is the name of a Machine: it is cordoned. It announces no VIP any more, once another
-machine does where one is to (35s at most; the drain time begins then), and its proxy closes
-connections as they become idle. Endpoints that are on it go on: drain them, or their
-node, by themselves.
+machine does where one is to (35s at most after the last of those came; the drain time begins
+then), and its proxy closes connections as they become idle. It is drained when it announces
+nothing; that may take 30s more than the drain time, and if it does not, or cannot be asked,
+the command fails and says why. Endpoints that are on it go on: drain them, or their node, by
+themselves.
 
 BACKEND is SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS: the address is written into the
 Service's annotation fairlead.dev/drained-backends. It holds for routes and frontends alike.`,
@@ -81,6 +83,9 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 			}
 			times := drainTimes{limit: limit, withdraws: withdrawTime, poll: drainPoll}
 			if timeout > 0 {
+				if limit != nil { // its agent goes by the Machine's
+					times.withdraws += max(0, *limit-timeout)
+				}
 				times.limit = &timeout
 			}
 			return d.await(c.Context(), c.OutOrStdout(), planeConsole, times)

@@ -75,14 +75,15 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 	began := time.Now()
 	ticker := time.NewTicker(times.poll)
 	defer ticker.Stop()
-	shown := ""
+	shown, served := "", false
 	for {
 		rows, err := planeConsole.Backends(ctx, "")
 		var m leavingMachine
 		if err == nil && d.machine != "" { // after the rows: a plane that has told others of the cordon knows what it waits for
 			var s model.Status
 			s, err = planeConsole.LeaderStatus(ctx)
-			m = d.leaving(s)
+			m = d.leaving(s, served)
+			served = m.serves
 		}
 		if err != nil {
 			return fmt.Errorf("%s, but how many flows are left is not known: %w", d.done(), asked(err))
@@ -135,35 +136,42 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 
 // leavingMachine is what the plane knows of a machine that is drained.
 type leavingMachine struct {
+	serves    bool   // it has VIPs, or had some when it was asked for before
 	handsOver bool   // it goes on with a VIP until another one announces it
 	holds     string // why it is not drained, though no flow be left; "": nothing is known of
 }
 
-// leaving looks for a machine in what the plane knows. One that was deleted holds nothing.
-func (d drained) leaving(s model.Status) (m leavingMachine) {
-	i := slices.IndexFunc(s.Machines, func(m model.MachineStatus) bool { return m.Name == d.machine })
-	if i < 0 {
-		return m
-	}
+// leaving looks for a machine in what the plane knows; served: it had VIPs before.
+func (d drained) leaving(s model.Status, served bool) leavingMachine {
+	m := leavingMachine{serves: served}
 	var announced []string
 	for _, v := range s.VIPs {
+		m.serves = m.serves || slices.Contains(v.Machines, d.machine)
 		for _, at := range v.At {
 			if at.Machine != d.machine {
 				continue
 			}
-			m.handsOver = m.handsOver || at.HandsOver
-			if at.State == model.VIPAnnounced && v.Mode == model.AnnounceBGP {
+			m.serves, m.handsOver = true, m.handsOver || at.HandsOver
+			if at.State == model.VIPAnnounced {
 				announced = append(announced, v.Address.String())
 			}
 		}
 	}
+	i := slices.IndexFunc(s.Machines, func(m model.MachineStatus) bool { return m.Name == d.machine })
 	switch {
 	case m.handsOver:
 		m.holds = "it goes on until another machine announces its VIPs"
+	case !s.Plane.Leading:
+		m.holds = "no plane leads: what it announces is not known"
+	case i < 0:
+		m.holds = "there is no such Machine any more: its agent serves on with what it has"
 	case !s.Machines[i].Cordoned:
 		m.holds = beingTold
+	case !m.serves:
 	case !s.Machines[i].Connected:
 		m.holds = "it is not connected: whether it announces its VIPs is not known"
+	case s.Machines[i].LastReport.IsZero():
+		m.holds = "it has not reported to this plane yet"
 	case len(announced) == 1:
 		m.holds = "it announces " + announced[0] + " still"
 	case len(announced) > 1:

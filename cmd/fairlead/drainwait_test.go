@@ -17,7 +17,11 @@ import (
 )
 
 // atNumber is until which question something is so of edge-1.
-type atNumber struct{ untold, away, handsOver, announces int }
+type atNumber struct {
+	untold, away, silent, leaderless, handsOver, announces int
+
+	l2 bool // its VIP is
+}
 
 const never = 1 << 30
 
@@ -37,9 +41,21 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			state = model.VIPAnnounced
 		}
 		at := []model.VIPAt{{Machine: "edge-2", HandsOver: true, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "edge-1", HandsOver: n <= p.handsOver, VIPObserved: model.VIPObserved{State: state}}}
+		mode, reported := model.AnnounceBGP, time.Time{}
+		if p.l2 {
+			mode = model.AnnounceL2
+		}
+		if n > p.silent {
+			reported = time.Now()
+		}
 		return model.Status{
-			Machines: []model.MachineStatus{{Name: "edge-2", Connected: true}, {Name: "edge-1", Connected: n > p.away, Cordoned: n > p.untold}},
-			VIPs:     []model.VIPStatus{{Assignment: model.Assignment{Address: key.VIP, Mode: model.AnnounceBGP}, At: at}},
+			Plane: model.PlaneStatus{Leading: n > p.leaderless},
+			Machines: []model.MachineStatus{
+				{Name: "edge-2", Connected: true, Cordoned: true, LastReport: time.Now()},
+				{Name: "edge-1", Connected: n > p.away, Cordoned: n > p.untold, LastReport: reported},
+				{Name: "off-1", Cordoned: true},
+			},
+			VIPs: []model.VIPStatus{{Assignment: model.Assignment{Address: key.VIP, Mode: mode, Machines: []string{"edge-1", "edge-2"}}, At: at}},
 		}
 	}}))
 	defer s.Close()
@@ -82,6 +98,18 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		"machine that does not withdraw, uncounted": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{announces: never}, func(int) []model.BackendStatus {
 			return nil
 		}, "it announces 192.0.2.1 still", "it announces 192.0.2.1 still"},
+		"machine that owns a VIP still": {drained{machine: "edge-1"}, time.Hour, atNumber{announces: 3, l2: true}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
+		}, "it announces 192.0.2.1 still|0 flows are left|machine edge-1 is drained", ""},
+		"machine that has not reported to a new leader": {drained{machine: "edge-1"}, time.Hour, atNumber{leaderless: 2, silent: 4}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
+		}, "no plane leads: what it announces is not known|it has not reported to this plane yet|0 flows are left|machine edge-1 is drained", ""},
+		"machine that was deleted": {drained{machine: "edge-3"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+			return nil
+		}, "there is no such Machine any more: its agent serves on with what it has", "there is no such Machine any more"},
+		"machine without VIPs that is off": {drained{machine: "off-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+			return nil
+		}, "no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine off-1 is over", ""},
 		"machine that is away": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{away: never}, func(int) []model.BackendStatus {
 			return nil
 		}, "it is not connected: whether it announces its VIPs is not known", "it is not connected"},

@@ -43,7 +43,7 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 	f := e.frontend
 	s := model.FrontendStatus{
 		FrontendKey: f.FrontendKey, Owner: f.Owner, Listener: f.Listener, Machines: f.Machines,
-		Backends: len(e.backends), Available: e.available(), At: []model.FrontendAt{},
+		Backends: len(e.backends), Available: balance.Available(e.backends), At: []model.FrontendAt{},
 	}
 	for _, m := range f.Machines {
 		standing, why, seen := l.frontendAt(e, m)
@@ -64,9 +64,9 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 		s.State = shownRefused
 	case v.State != verdictProgrammed:
 		s.State = shownPending
-	case s.Available == 0 && balance.Available(e.backends) > 0:
+	case l.available(e) == 0 && f.LocalOnly && len(l.local(e)) == 0:
 		s.State, s.Message = shownIdle, noneIsLocal
-	case s.Available == 0:
+	case l.available(e) == 0:
 		s.State, s.Message = shownIdle, "no backend takes new flows"+l.failing(f.FrontendKey)
 	default:
 		s.State, s.Message = shownBalanced, ""

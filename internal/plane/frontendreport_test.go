@@ -67,19 +67,27 @@ func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 // With externalTrafficPolicy: Local a machine sends nothing to backends of others: where none of those
 // that have the VIP has a backend, nobody announces it.
 func TestLocalBackendsElsewhere(t *testing.T) {
-	l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends()}
+	l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends(), machines: map[string]*model.Machine{"edge-1": {}, "edge-2": {}, "node-1": {}}}
 	f := &model.Frontend{FrontendKey: web4, Machines: []string{"edge-1", "edge-2"}, LocalOnly: true}
 	e := &frontendEntry{frontend: f, backends: []model.FrontendBackend{
 		{Address: netip.MustParseAddrPort("10.1.0.1:80"), Machine: "node-1", Weight: 100}, {Address: netip.MustParseAddrPort("10.1.0.2:80"), Weight: 100},
 	}}
 	l.frontends.entries[web4] = e
 	idle := func() string { return l.idleText(l.idle([]model.FrontendKey{web4})) }
-	if got := idle(); got != "tcp://192.0.2.80:80: "+noneIsLocal || e.available() != 0 {
+	if got := idle(); got != "tcp://192.0.2.80:80: "+noneIsLocal {
 		t.Errorf("it says %q", got)
 	}
 	e.backends[1].Machine = "edge-2"
 	if got := idle(); got != "" {
 		t.Errorf("with one at edge-2 it says %q", got)
+	}
+	l.machines["edge-2"].Cordoned = true
+	if got := idle(); got != "tcp://192.0.2.80:80: "+noneIsLocal {
+		t.Errorf("with edge-2 cordoned it says %q", got)
+	}
+	l.machines["edge-2"].Cordoned, e.backends[1].Weight = false, 0
+	if got := idle(); got != "no backend takes new flows of tcp://192.0.2.80:80" {
+		t.Errorf("with a bad one at edge-2 it says %q", got)
 	}
 	f.LocalOnly, e.backends = false, e.backends[:1]
 	if got := idle(); got != "" {

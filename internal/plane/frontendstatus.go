@@ -146,7 +146,7 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 // idle names the frontends of which nothing takes new flows.
 func (l *loop) idle(keys []model.FrontendKey) (idle []model.FrontendKey) {
 	for _, key := range keys {
-		if e := l.frontends.entries[key]; e != nil && e.frontend != nil && e.available() == 0 {
+		if e := l.frontends.entries[key]; e != nil && e.frontend != nil && l.available(e) == 0 {
 			idle = append(idle, key)
 		}
 	}
@@ -155,15 +155,26 @@ func (l *loop) idle(keys []model.FrontendKey) (idle []model.FrontendKey) {
 
 const noneIsLocal = "no machine that is to announce the VIP has a backend (externalTrafficPolicy: Local)"
 
-// available counts the backends that take new flows: with externalTrafficPolicy: Local those on the
-// machines that have the VIP.
-func (e *frontendEntry) available() int {
+// available counts the backends that take new flows: with externalTrafficPolicy: Local those on
+// machines that are to announce the VIP.
+func (l *loop) available(e *frontendEntry) int {
 	if !e.frontend.LocalOnly {
 		return balance.Available(e.backends)
 	}
-	return balance.Available(slices.DeleteFunc(slices.Clone(e.backends), func(b model.FrontendBackend) bool {
-		return !slices.Contains(e.frontend.Machines, b.Machine)
-	}))
+	return balance.Available(l.local(e))
+}
+
+// local are the backends that are on machines which are to announce the VIP.
+func (l *loop) local(e *frontendEntry) []model.FrontendBackend {
+	return slices.DeleteFunc(slices.Clone(e.backends), func(b model.FrontendBackend) bool {
+		m := l.machines[b.Machine]
+		return m == nil || m.Cordoned || !slices.Contains(e.frontend.Machines, b.Machine)
+	})
+}
+
+// hasLocal says that a backend on a machine takes new flows.
+func (e *frontendEntry) hasLocal(machine string) bool {
+	return slices.ContainsFunc(e.backends, func(b model.FrontendBackend) bool { return b.Machine == machine && b.Weight > 0 })
 }
 
 // idleText words why nothing takes new flows, and of which frontends; empty for none.
@@ -173,7 +184,8 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 	}
 	var local, names []string
 	for _, key := range idle {
-		if names = append(names, key.String()); balance.Available(l.frontends.entries[key].backends) > 0 {
+		names = append(names, key.String())
+		if e := l.frontends.entries[key]; e.frontend.LocalOnly && len(l.local(e)) == 0 {
 			local = append(local, key.String())
 		}
 	}

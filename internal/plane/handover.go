@@ -48,7 +48,8 @@ type cordon struct {
 
 // deferral is one thing that a machine is not told yet.
 type deferral struct {
-	since    time.Time // of the last machine that came to be waited for
+	since    time.Time // when the last of the heirs came
+	heirs    []string  // machines that it waited for
 	relieved time.Time // when others were first seen to announce; zero: they do not
 }
 
@@ -84,7 +85,6 @@ const (
 func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 	h := &l.handover
 	l.disinherit(ch, was)
-	l.lengthen(ch)
 	given, keepers := map[netip.Addr]*model.VIP{}, vipsOf{}
 	for k, v := range ch.VIPs {
 		switch stands := l.network.vips[k]; {
@@ -156,28 +156,6 @@ func (l *loop) disinherit(ch *translate.Changes, was map[string]*model.Machine) 
 	}
 }
 
-// lengthen begins the time anew of what waits for machines that are to announce a VIP, where one more
-// comes: that one may wait for others as long as the first.
-func (l *loop) lengthen(ch *translate.Changes) {
-	h, now := &l.handover, l.plane.config.Now()
-	for address, a := range ch.Assignments {
-		before := l.network.assignments[address]
-		if a == nil || before == nil || !slices.ContainsFunc(a.Machines, func(m string) bool { return !slices.Contains(before.Machines, m) }) {
-			continue
-		}
-		if kept := h.kept[address]; kept != nil {
-			for _, d := range kept.machines {
-				d.since = now
-			}
-		}
-		for _, c := range h.cordons {
-			if slices.ContainsFunc(c.vips, func(k model.VIPKey) bool { return k.Address == address }) {
-				c.since = now
-			}
-		}
-	}
-}
-
 // staysOwned says that an address has the owner and the pool that it had.
 func (l *loop) staysOwned(vip netip.Addr, ch *translate.Changes) bool {
 	before := l.network.assignments[vip]
@@ -217,12 +195,15 @@ func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *transl
 // isLast says that a machine announces a VIP which others are to announce, and none of them does.
 // ch is what changes with it, nil: nothing.
 func (l *loop) isLast(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait heirs) bool {
-	return l.holds(k) && l.isAwaited(k, v, ch, wait)
+	return len(l.heirsOf(k, v, ch, wait)) > 0
 }
 
-// isAwaited says that machines other than one are to announce a VIP, and none of them does. One whose
-// agent is about to end counts for neither.
-func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait heirs) bool {
+// heirsOf are the machines that are to announce a VIP beside the one that does; none where one of them
+// announces it already, or the one does not.
+func (l *loop) heirsOf(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait heirs) []string {
+	if !l.holds(k) {
+		return nil
+	}
 	assignment := l.network.assignments[k.Address]
 	if ch != nil {
 		if a, changes := ch.Assignments[k.Address]; changes {
@@ -230,30 +211,38 @@ func (l *loop) isAwaited(k model.VIPKey, v *model.VIP, ch *translate.Changes, wa
 		}
 	}
 	if v == nil || v.Mode != model.AnnounceBGP || assignment == nil {
-		return false
+		return nil
 	}
-	awaited := false
+	var heirs []string
 	for _, m := range assignment.Machines {
-		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || l.leaving.numbers[m] != 0 || !l.canServe(m, v) {
+		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !l.canServe(m, v) {
 			continue
 		}
 		if l.announces(m, k.Address) {
-			return false
+			return nil
 		}
 		state := l.peek(m)
 		_, _, lost := l.hearing(m, state)
 		started := !state.LastReport.IsZero() || l.reportedBefore(m)
-		awaited = awaited || wait == forAll || started && (wait == forKnown || !lost)
+		if wait == forAll || started && (wait == forKnown || !lost) {
+			heirs = append(heirs, m)
+		}
 	}
-	return awaited
+	return heirs
 }
 
-// canServe says that a machine has what a VIP leads to: a proxy, unless it has frontends with
-// backends of their own.
+// canServe says that a machine has what a VIP leads to: a proxy, or a frontend with backends of its
+// own, and one of these where the frontend wants them on the machine.
 func (l *loop) canServe(machine string, v *model.VIP) bool {
-	return !unproxied(l.peek(machine).Proxy) || len(v.Listeners) == 0 || slices.ContainsFunc(v.Frontends, func(key model.FrontendKey) bool {
+	if len(v.Listeners) > 0 && !unproxied(l.peek(machine).Proxy) || len(v.Listeners)+len(v.Frontends) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(v.Frontends, func(key model.FrontendKey) bool {
 		e := l.frontends.entries[key]
-		return e != nil && e.frontend != nil && e.frontend.Listener == ""
+		if e == nil || e.frontend == nil {
+			return len(v.Listeners) == 0 // it is not known yet
+		}
+		return e.frontend.Listener == "" && (!e.frontend.LocalOnly || e.hasLocal(machine))
 	})
 }
 
@@ -307,11 +296,11 @@ func (l *loop) release(update *southbound.Update) {
 		over := false
 		for m, d := range kept.machines {
 			k := model.VIPKey{Machine: m, Address: address}
-			last := l.isLast(k, l.network.vips[k], nil, forAll)
-			if !l.isOver(d, last) {
+			heirs := l.heirsOf(k, l.network.vips[k], nil, forAll)
+			if !l.isOver(d, heirs) {
 				continue
 			}
-			if last {
+			if len(heirs) > 0 {
 				late.add(k)
 			}
 			over = true
@@ -328,14 +317,18 @@ func (l *loop) release(update *southbound.Update) {
 		}
 	}
 	for name, c := range h.cordons {
-		isLast := func(k model.VIPKey) bool { return l.isLast(k, l.network.vips[k], nil, forKnown) }
-		if !l.isOver(&c.deferral, slices.ContainsFunc(c.vips, isLast)) {
+		var heirs []string
+		var last []model.VIPKey
+		for _, k := range c.vips {
+			if of := l.heirsOf(k, l.network.vips[k], nil, forKnown); len(of) > 0 {
+				heirs, last = append(heirs, of...), append(last, k)
+			}
+		}
+		if !l.isOver(&c.deferral, heirs) {
 			continue
 		}
-		for _, k := range c.vips {
-			if isLast(k) {
-				late.add(k)
-			}
+		for _, k := range last {
+			late.add(k)
 		}
 		delete(h.cordons, name)
 		l.frontends.mark(l.frontends.byProxy[name]) // its proxy drains now, if it did not before
@@ -355,9 +348,15 @@ type vipsOf map[string][]string
 
 func (o vipsOf) add(k model.VIPKey) { o[k.Machine] = append(o[k.Machine], k.Address.String()) }
 
-// isOver says that a machine is to be told; last, that no other one announces.
-func (l *loop) isOver(d *deferral, last bool) bool {
-	now := l.plane.config.Now()
+// isOver says that a machine is to be told. heirs are those that are to announce; none: one does. One
+// more has as long as the first had, once.
+func (l *loop) isOver(d *deferral, heirs []string) bool {
+	now, last := l.plane.config.Now(), len(heirs) > 0
+	for _, m := range heirs {
+		if !slices.Contains(d.heirs, m) {
+			d.heirs, d.since = append(d.heirs, m), now
+		}
+	}
 	if now.Before(d.since) || now.Before(d.relieved) { // the clock was set back
 		d.since, d.relieved = now, time.Time{}
 	}

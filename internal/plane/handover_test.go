@@ -121,29 +121,41 @@ func (p *running) awaitHandsOver(machine string, does bool) {
 }
 
 // TestLateHeirHasItsTime: where another machine than at first is to announce, it has as long as the
-// first had.
+// first had, once.
 func TestLateHeirHasItsTime(t *testing.T) {
 	l, clock := bareLoop(), &clock{}
 	l.plane.config.Now = clock.Now
-	began := clock.Now()
-	one := model.VIPKey{Machine: "edge-1", Address: vip4}
-	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-2"}}
-	l.handover.kept[vip4] = &keptVIP{machines: map[string]*deferral{"edge-1": {since: began}}}
-	l.handover.cordons["edge-1"] = &cordon{deferral{since: began}, []model.VIPKey{one}}
-	for _, step := range []struct {
-		machines []string
-		anew     bool
+	d := &deferral{since: clock.Now()}
+	for i, step := range []struct {
+		after time.Duration
+		heirs []string
+		over  bool
 	}{
-		{[]string{"edge-2"}, false},
-		{[]string{}, false},
-		{[]string{"edge-3"}, true},
+		{0, []string{"edge-2"}, false},
+		{handoverTime - time.Second, []string{"edge-3"}, false},
+		{handoverTime - time.Second, []string{"edge-2", "edge-3"}, false},
+		{time.Second, []string{"edge-2"}, true},
 	} {
-		clock.jump(time.Minute)
-		l.lengthen(&translate.Changes{Assignments: map[netip.Addr]*model.Assignment{vip4: {Address: vip4, Machines: step.machines}}})
-		for what, since := range map[string]time.Time{"the VIP": l.handover.kept[vip4].machines["edge-1"].since, "the cordon": l.handover.cordons["edge-1"].since} {
-			if anew := !since.Equal(began); anew != step.anew {
-				t.Errorf("machines %v: the time of %s begins anew: %v", step.machines, what, anew)
-			}
+		clock.jump(step.after)
+		if got := l.isOver(d, step.heirs); got != step.over {
+			t.Errorf("step %d: it is over: %v", i, got)
+		}
+	}
+}
+
+// TestLocalHeirs: a machine without a backend is no heir of a VIP whose frontends want them there.
+func TestLocalHeirs(t *testing.T) {
+	l := bareLoop()
+	l.has("edge-1", false, true)
+	l.has("edge-2", false, false)
+	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
+	web := model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 80}
+	l.frontends.note(translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{web: {FrontendKey: web, LocalOnly: true, Machines: []string{"edge-1", "edge-2"}}}})
+	v := &model.VIP{Address: vip4, Mode: model.AnnounceBGP, Frontends: []model.FrontendKey{web}}
+	for machine, heir := range map[string]bool{"edge-1": false, "edge-2": true} {
+		l.frontends.entries[web].backends = []model.FrontendBackend{{Machine: machine, Weight: 100}}
+		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil, forHeard); got != heir {
+			t.Errorf("with a backend on %s edge-1 waits for edge-2: %v", machine, got)
 		}
 	}
 }
@@ -348,6 +360,8 @@ func TestCordonsThatChangeAtOnce(t *testing.T) {
 	l := bareLoop()
 	l.has("edge-1", false, true)
 	l.has("edge-2", true, false)
+	l.leaving = newLeaving()
+	l.leaving.follow("edge-2", 7) // its agent has not heard yet
 	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
 	was := l.machines["edge-1"]
 	ch := translate.Changes{Machines: map[string]*model.Machine{"edge-1": {Name: "edge-1", Cordoned: true}, "edge-2": {Name: "edge-2"}}}
@@ -429,11 +443,10 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	one := model.VIPKey{Machine: "edge-1", Address: vip4}
 	for name, c := range map[string]struct {
 		one, two southbound.MachineState
-		// grace: the plane has just begun; before: edge-2 has reported to another one; leaves: its agent
-		// is about to end.
-		grace, before, leaves bool
-		wait                  heirs
-		want                  bool
+		// grace: the plane has just begun; before: edge-2 has reported to another one.
+		grace, before bool
+		wait          heirs
+		want          bool
 	}{
 		"it reports":                         {one: announcing, two: idle, want: true},
 		"it announces":                       {one: announcing, two: announcing},
@@ -444,7 +457,6 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		"it never reported, and the plane has just begun":  {one: announcing, grace: true},
 		"it never reported, and known ones are waited for": {one: announcing, wait: forKnown},
 		"it never reported, and all are waited for":        {one: announcing, wait: forAll, want: true},
-		"its agent is about to end":                        {one: announcing, two: idle, leaves: true, wait: forAll},
 		"the plane has just begun":                         {one: announcing, grace: true, before: true, want: true},
 		"the agent of the last has restarted":              {one: restarted, two: idle, want: true},
 		"the last announces nothing":                       {one: idle, two: idle},
@@ -457,10 +469,6 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		l.snapshot = &snapshot.Snapshot{Machines: map[snapshot.Name]*v1alpha1.Machine{}}
 		if c.before {
 			l.snapshot.Machines[snapshot.Name{Name: "edge-2"}] = &v1alpha1.Machine{Status: v1alpha1.MachineStatus{AgentVersion: "v1"}}
-		}
-		if c.leaves {
-			l.leaving = newLeaving()
-			l.leaving.follow("edge-2", 7)
 		}
 		l.has("edge-1", false, false)
 		l.has("edge-2", false, false)
@@ -494,7 +502,11 @@ func TestWhenWaitingIsOver(t *testing.T) {
 		{handoverTime, true, true},
 	} {
 		clock.jump(step.after)
-		if got := l.isOver(d, step.last); got != step.over {
+		var heirs []string
+		if step.last {
+			heirs = []string{"edge-2"}
+		}
+		if got := l.isOver(d, heirs); got != step.over {
 			t.Fatalf("step %d: it is over: %v", i, got)
 		}
 	}

@@ -135,6 +135,8 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 					if o.State == model.VIPAnnounced {
 						announced++
 						o.Message = "until a machine that is to have the VIP announces it"
+					} else {
+						why = append(why, o.Machine+": "+cmp.Or(o.Message, "withheld"))
 					}
 					s.At = append(s.At, o)
 				}
