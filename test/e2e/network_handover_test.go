@@ -93,6 +93,10 @@ func TestHandingOverBreaksNothing(t *testing.T) {
 		t.Logf("fairlead drain %s -> %d\n%s%s", one, code, out, errs)
 		if !strings.HasSuffix(out, "machine "+one+" is drained\n") {
 			t.Errorf("fairlead drain %s ends with %d:\n%s%s", one, code, out, errs)
+			for _, asked := range [][]string{{"backends", "-o", "wide"}, {"flows"}} {
+				_, out, errs := s.run(t, s.plane.Machine, asked...)
+				t.Logf("fairlead %s\n%s%s", strings.Join(asked, " "), out, errs)
+			}
 		}
 		status, err := s.plane.Status(t.Context())
 		if err != nil {

@@ -23,6 +23,9 @@ const (
 	// udpIdle is udp_idle of bpf/flow.h: an entry of UDP that is silent for longer is no flow
 	// any more, though nothing has taken it away.
 	udpIdle = 180 * time.Second
+	// openingIdle is how long a flow of TCP counts of which only the first packet was seen: it came
+	// to nothing, or goes another way since.
+	openingIdle = 10 * time.Second
 	// closingIdle is how long a flow that one side ended is shown: as long as Linux remembers
 	// one that both ended.
 	closingIdle = 60 * time.Second
@@ -56,8 +59,11 @@ type viewPlace struct {
 const closing = "closing"
 
 // over says that an entry of a flow table stands for no flow any more.
-func (v *view) over(frontend uint32, idle time.Duration) bool {
-	return idle > udpIdle && v.frontends[frontend].key.Transport == model.UDP
+func (v *view) over(frontend uint32, state uint8, idle time.Duration) bool {
+	if v.frontends[frontend].key.Transport == model.UDP {
+		return idle > udpIdle
+	}
+	return state == uint8(bpfFlowStateFLOW_NEW) && idle > openingIdle
 }
 
 // uptime is the clock by which programs note when a flow was seen.
@@ -253,7 +259,7 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 	}
 	for _, m := range []*ebpf.Map{v.maps.Flows, v.maps.Fresh} {
 		err := each(m, func(k *bpfFlowKey, f *bpfFlow) bool {
-			if f.State != uint8(bpfFlowStateFLOW_CLOSING) && v.places[f.Backend].generation == f.Generation && !v.over(k.Frontend, idle(up, f.Seen)) {
+			if f.State != uint8(bpfFlowStateFLOW_CLOSING) && v.places[f.Backend].generation == f.Generation && !v.over(k.Frontend, f.State, idle(up, f.Seen)) {
 				c.balanced[balancedTo{k.Frontend, f.Backend}]++
 			}
 			return true
@@ -264,7 +270,7 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 	}
 	for _, m := range []*ebpf.Map{v.maps.Owned, v.maps.OwnedFresh} {
 		if err := each(m, func(k *bpfFlowKey, o *bpfOwned) bool {
-			if o.State != uint8(bpfFlowStateFLOW_CLOSING) && !v.over(k.Frontend, idle(up, o.Seen)) {
+			if o.State != uint8(bpfFlowStateFLOW_CLOSING) && !v.over(k.Frontend, o.State, idle(up, o.Seen)) {
 				c.owned[ownedBy{k.Frontend, o.Id}]++
 			}
 			return true
@@ -329,13 +335,13 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 	if err != nil {
 		return nil, false, err
 	}
-	take := func(k *bpfFlowKey, backend model.FrontendBackend, f viewFrontend, state string, seen uint32) bool {
+	take := func(k *bpfFlowKey, backend model.FrontendBackend, f viewFrontend, state string, raw uint8, seen uint32) bool {
 		x := model.Flow{
 			Frontend: f.key, Client: netip.AddrPortFrom(k.Client.address(), networkPort(k.Port)), Backend: backend.Address, Machine: backend.Machine,
 			State: state, Idle: idle(up, seen),
 		}
 		switch {
-		case v.over(k.Frontend, x.Idle),
+		case v.over(k.Frontend, raw, x.Idle),
 			state == closing && x.Idle > closingIdle,
 			q.Frontend != model.FrontendKey{} && q.Frontend != x.Frontend,
 			q.Client.IsValid() && !q.Client.Contains(x.Client.Addr()),
@@ -358,7 +364,7 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 				if !known || !placed || p.generation != e.Generation {
 					return true
 				}
-				return take(k, f.backendOf(p), f, flowState(e.State), e.Seen)
+				return take(k, f.backendOf(p), f, flowState(e.State), e.State, e.Seen)
 			}, end)
 		}
 	}
@@ -373,7 +379,7 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 			if !known || !here || o.State == uint8(bpfFlowStateFLOW_CLOSING) {
 				return true
 			}
-			return take(k, b, f, "owned", o.Seen)
+			return take(k, b, f, "owned", o.State, o.Seen)
 		}, end)
 	}
 	if errors.Is(err, errTime) {
