@@ -52,7 +52,7 @@ func TestSilentFlowsAreNone(t *testing.T) {
 	figures, _, err := d.Figures()
 	must(t, err)
 	for _, f := range figures {
-		n := uint64(4) // of TCP one of which only the first packet came is none, of UDP one that is silent for long
+		n := uint64(4)                                             // of TCP one of which only the first packet came is none, of UDP one that is silent for long
 		if got[f.FrontendKey] != n+1 || f.Backends[0].Flows != n { // one that ends is listed, too
 			t.Errorf("%s: %d flows are listed and %d counted, want %d and %d", f.FrontendKey, got[f.FrontendKey], f.Backends[0].Flows, n+1, n)
 		}
