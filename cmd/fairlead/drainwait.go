@@ -75,18 +75,26 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 	began := time.Now()
 	ticker := time.NewTicker(times.poll)
 	defer ticker.Stop()
-	shown, served := "", false
+	shown, last := "", began // last: when to cease to ask
 	for {
 		rows, err := planeConsole.Backends(ctx, "")
 		var m leavingMachine
 		if err == nil && d.machine != "" { // after the rows: a plane that has told others of the cordon knows what it waits for
 			var s model.Status
 			s, err = planeConsole.LeaderStatus(ctx)
-			m = d.leaving(s, served)
-			served = m.serves
+			m = d.leaving(s)
 		}
 		if err != nil {
-			return fmt.Errorf("%s, but how many flows are left is not known: %w", d.done(), asked(err))
+			err = fmt.Errorf("%s, but how many flows are left is not known: %w", d.done(), asked(err))
+			if !time.Now().Before(last) {
+				return err
+			}
+			select { // another plane may begin to lead
+			case <-ctx.Done():
+				return errors.Join(err, ctx.Err())
+			case <-ticker.C:
+			}
+			continue
 		}
 		if m.handsOver {
 			began = time.Now()
@@ -98,6 +106,7 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		flows, known, begun := d.left(rows)
 		ends := began.Add(limit)
 		rest := max(0, time.Until(ends))
+		last = ends.Add(times.withdraws)
 		line := fmt.Sprintf("%d flows are left", flows)
 		switch {
 		case m.handsOver, m.holds != "" && (flows == 0 || rest == 0):
@@ -123,7 +132,7 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		case m.holds == "" && begun && !known && rest == 0:
 			_, err := fmt.Fprintf(w, "the drain time of %s is over\n", d)
 			return err
-		case m.holds == "" && rest == 0, time.Until(ends.Add(times.withdraws)) <= 0:
+		case m.holds == "" && rest == 0, !time.Now().Before(last):
 			return fmt.Errorf("the drain time of %s is over: %s", d, line)
 		}
 		select {
@@ -136,22 +145,19 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 
 // leavingMachine is what the plane knows of a machine that is drained.
 type leavingMachine struct {
-	serves    bool   // it has VIPs, or had some when it was asked for before
 	handsOver bool   // it goes on with a VIP until another one announces it
 	holds     string // why it is not drained, though no flow be left; "": nothing is known of
 }
 
-// leaving looks for a machine in what the plane knows; served: it had VIPs before.
-func (d drained) leaving(s model.Status, served bool) leavingMachine {
-	m := leavingMachine{serves: served}
+// leaving looks for a machine in what the plane knows.
+func (d drained) leaving(s model.Status) (m leavingMachine) {
 	var announced []string
 	for _, v := range s.VIPs {
-		m.serves = m.serves || slices.Contains(v.Machines, d.machine)
 		for _, at := range v.At {
 			if at.Machine != d.machine {
 				continue
 			}
-			m.serves, m.handsOver = true, m.handsOver || at.HandsOver
+			m.handsOver = m.handsOver || at.HandsOver
 			if at.State == model.VIPAnnounced {
 				announced = append(announced, v.Address.String())
 			}
@@ -161,15 +167,14 @@ func (d drained) leaving(s model.Status, served bool) leavingMachine {
 	switch {
 	case m.handsOver:
 		m.holds = "it goes on until another machine announces its VIPs"
-	case !s.Plane.Leading:
-		m.holds = "no plane leads: what it announces is not known"
+	case !s.Plane.Leading || len(s.Machines) == 0:
+		m.holds = "the plane does not know its machines yet"
 	case i < 0:
 		m.holds = "there is no such Machine any more: its agent serves on with what it has"
 	case !s.Machines[i].Cordoned:
 		m.holds = beingTold
-	case !m.serves:
 	case !s.Machines[i].Connected:
-		m.holds = "it is not connected: whether it announces its VIPs is not known"
+		m.holds = "it is not connected: whether it announces VIPs is not known"
 	case s.Machines[i].LastReport.IsZero():
 		m.holds = "it has not reported to this plane yet"
 	case len(announced) == 1:

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -20,6 +21,8 @@ import (
 type atNumber struct {
 	untold, away, silent, leaderless, handsOver, announces int
 
+	silentFrom, silentTo int // the plane does not answer
+
 	l2 bool // its VIP is
 }
 
@@ -33,7 +36,11 @@ func TestDrainWaitsForFlows(t *testing.T) {
 	var asked atomic.Int64
 	var plane atomic.Pointer[atNumber]
 	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
-		return (*rows.Load())(int(asked.Add(1))), nil
+		n := int(asked.Add(1))
+		if p := plane.Load(); n >= p.silentFrom && n <= p.silentTo {
+			return nil, errors.New("no plane leads")
+		}
+		return (*rows.Load())(n), nil
 	}, Status: func(context.Context) any {
 		n, p := int(asked.Load()), plane.Load()
 		state := model.VIPWithheld
@@ -103,16 +110,19 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		}, "it announces 192.0.2.1 still|0 flows are left|machine edge-1 is drained", ""},
 		"machine that has not reported to a new leader": {drained{machine: "edge-1"}, time.Hour, atNumber{leaderless: 2, silent: 4}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
-		}, "no plane leads: what it announces is not known|it has not reported to this plane yet|0 flows are left|machine edge-1 is drained", ""},
+		}, "the plane does not know its machines yet|it has not reported to this plane yet|0 flows are left|machine edge-1 is drained", ""},
 		"machine that was deleted": {drained{machine: "edge-3"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
 			return nil
 		}, "there is no such Machine any more: its agent serves on with what it has", "there is no such Machine any more"},
 		"machine without VIPs that is off": {drained{machine: "off-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
 			return nil
-		}, "no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine off-1 is over", ""},
+		}, "it is not connected: whether it announces VIPs is not known", "it is not connected"},
+		"machine drained while another plane begins to lead": {drained{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 2, silentTo: 4}, func(n int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, max(0, 6-n))}
+		}, "5 flows are left|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
 		"machine that is away": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{away: never}, func(int) []model.BackendStatus {
 			return nil
-		}, "it is not connected: whether it announces its VIPs is not known", "it is not connected"},
+		}, "it is not connected: whether it announces VIPs is not known", "it is not connected"},
 		"machine whose drain time begins after it has handed over": {drained{machine: "edge-1"}, time.Second, atNumber{handsOver: 1200}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, max(0, 1202-n))}
 		}, "it goes on until another machine announces its VIPs|1 flows are left|0 flows are left|machine edge-1 is drained", ""},

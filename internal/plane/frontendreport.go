@@ -64,10 +64,11 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 		s.State = shownRefused
 	case v.State != verdictProgrammed:
 		s.State = shownPending
-	case l.available(e) == 0 && f.LocalOnly && len(l.local(e)) == 0:
-		s.State, s.Message = shownIdle, noneIsLocal
 	case l.available(e) == 0:
-		s.State, s.Message = shownIdle, "no backend takes new flows"+l.failing(f.FrontendKey)
+		if s.State, s.Message = shownIdle, noneTakes; f.LocalOnly {
+			s.Message = noneIsLocal
+		}
+		s.Message += l.failing(f.FrontendKey)
 	default:
 		s.State, s.Message = shownBalanced, ""
 		var said []string

@@ -86,7 +86,7 @@ func TestLocalBackendsElsewhere(t *testing.T) {
 		t.Errorf("with edge-2 cordoned it says %q", got)
 	}
 	l.machines["edge-2"].Cordoned, e.backends[1].Weight = false, 0
-	if got := idle(); got != "no backend takes new flows of tcp://192.0.2.80:80" {
+	if got := idle(); got != "tcp://192.0.2.80:80: "+noneIsLocal {
 		t.Errorf("with a bad one at edge-2 it says %q", got)
 	}
 	f.LocalOnly, e.backends = false, e.backends[:1]

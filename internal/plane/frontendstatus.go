@@ -153,7 +153,10 @@ func (l *loop) idle(keys []model.FrontendKey) (idle []model.FrontendKey) {
 	return idle
 }
 
-const noneIsLocal = "no machine that is to announce the VIP has a backend (externalTrafficPolicy: Local)"
+const (
+	noneTakes   = "no backend takes new flows"
+	noneIsLocal = "no backend on a machine that is to announce the VIP takes new flows (externalTrafficPolicy: Local)"
+)
 
 // available counts the backends that take new flows: with externalTrafficPolicy: Local those on
 // machines that are to announce the VIP.
@@ -161,20 +164,15 @@ func (l *loop) available(e *frontendEntry) int {
 	if !e.frontend.LocalOnly {
 		return balance.Available(e.backends)
 	}
-	return balance.Available(l.local(e))
-}
-
-// local are the backends that are on machines which are to announce the VIP.
-func (l *loop) local(e *frontendEntry) []model.FrontendBackend {
-	return slices.DeleteFunc(slices.Clone(e.backends), func(b model.FrontendBackend) bool {
+	return balance.Available(slices.DeleteFunc(slices.Clone(e.backends), func(b model.FrontendBackend) bool {
 		m := l.machines[b.Machine]
 		return m == nil || m.Cordoned || !slices.Contains(e.frontend.Machines, b.Machine)
-	})
+	}))
 }
 
-// hasLocal says that a backend on a machine takes new flows.
-func (e *frontendEntry) hasLocal(machine string) bool {
-	return slices.ContainsFunc(e.backends, func(b model.FrontendBackend) bool { return b.Machine == machine && b.Weight > 0 })
+// hasBackendAt says that a backend is on a machine, though it may take no new flows at the moment.
+func (e *frontendEntry) hasBackendAt(machine string) bool {
+	return slices.ContainsFunc(e.backends, func(b model.FrontendBackend) bool { return b.Machine == machine })
 }
 
 // idleText words why nothing takes new flows, and of which frontends; empty for none.
@@ -185,12 +183,12 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 	var local, names []string
 	for _, key := range idle {
 		names = append(names, key.String())
-		if e := l.frontends.entries[key]; e.frontend.LocalOnly && len(l.local(e)) == 0 {
+		if l.frontends.entries[key].frontend.LocalOnly {
 			local = append(local, key.String())
 		}
 	}
 	if len(local) == len(names) {
-		return list(names, ", ") + ": " + noneIsLocal
+		return list(names, ", ") + ": " + noneIsLocal + l.failing(idle...)
 	}
-	return "no backend takes new flows of " + list(names, ", ") + l.failing(idle...)
+	return noneTakes + " of " + list(names, ", ") + l.failing(idle...)
 }

@@ -215,10 +215,10 @@ func (l *loop) heirsOf(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait
 	}
 	var heirs []string
 	for _, m := range assignment.Machines {
-		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !l.canServe(m, v) {
+		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !l.canServe(m, v, wait) {
 			continue
 		}
-		if l.announces(m, k.Address) {
+		if l.announces(m, k.Address) && l.leaving.numbers[m] == 0 { // one whose agent leaves will cease to
 			return nil
 		}
 		state := l.peek(m)
@@ -232,8 +232,9 @@ func (l *loop) heirsOf(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait
 }
 
 // canServe says that a machine has what a VIP leads to: a proxy, or a frontend with backends of its
-// own, and one of these where the frontend wants them on the machine.
-func (l *loop) canServe(machine string, v *model.VIP) bool {
+// own. Where these are to be on the machine (externalTrafficPolicy: Local) one that has none is not
+// waited for, unless all are.
+func (l *loop) canServe(machine string, v *model.VIP, wait heirs) bool {
 	if len(v.Listeners) > 0 && !unproxied(l.peek(machine).Proxy) || len(v.Listeners)+len(v.Frontends) == 0 {
 		return true
 	}
@@ -242,7 +243,7 @@ func (l *loop) canServe(machine string, v *model.VIP) bool {
 		if e == nil || e.frontend == nil {
 			return len(v.Listeners) == 0 // it is not known yet
 		}
-		return e.frontend.Listener == "" && (!e.frontend.LocalOnly || e.hasLocal(machine))
+		return e.frontend.Listener == "" && (!e.frontend.LocalOnly || wait == forAll || e.hasBackendAt(machine))
 	})
 }
 
@@ -348,8 +349,8 @@ type vipsOf map[string][]string
 
 func (o vipsOf) add(k model.VIPKey) { o[k.Machine] = append(o[k.Machine], k.Address.String()) }
 
-// isOver says that a machine is to be told. heirs are those that are to announce; none: one does. One
-// more has as long as the first had, once.
+// isOver says that a machine is to be told. heirs are those that it waits for; none: one of them
+// announces, or none can serve any more. One more has as long as the first had, once.
 func (l *loop) isOver(d *deferral, heirs []string) bool {
 	now, last := l.plane.config.Now(), len(heirs) > 0
 	for _, m := range heirs {

@@ -143,7 +143,7 @@ func TestLateHeirHasItsTime(t *testing.T) {
 	}
 }
 
-// TestLocalHeirs: a machine without a backend is no heir of a VIP whose frontends want them there.
+// TestLocalHeirs: where backends are to be on the machine, a cordon waits for no machine without one.
 func TestLocalHeirs(t *testing.T) {
 	l := bareLoop()
 	l.has("edge-1", false, true)
@@ -152,10 +152,20 @@ func TestLocalHeirs(t *testing.T) {
 	web := model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 80}
 	l.frontends.note(translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{web: {FrontendKey: web, LocalOnly: true, Machines: []string{"edge-1", "edge-2"}}}})
 	v := &model.VIP{Address: vip4, Mode: model.AnnounceBGP, Frontends: []model.FrontendKey{web}}
-	for machine, heir := range map[string]bool{"edge-1": false, "edge-2": true} {
-		l.frontends.entries[web].backends = []model.FrontendBackend{{Machine: machine, Weight: 100}}
-		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil, forHeard); got != heir {
-			t.Errorf("with a backend on %s edge-1 waits for edge-2: %v", machine, got)
+	for _, c := range []struct {
+		machine string
+		weight  uint32
+		wait    heirs
+		heir    bool
+	}{
+		{"edge-1", 100, forHeard, false},
+		{"edge-2", 100, forHeard, true},
+		{"edge-2", 0, forKnown, true},
+		{"edge-1", 100, forAll, true},
+	} {
+		l.frontends.entries[web].backends = []model.FrontendBackend{{Machine: c.machine, Weight: c.weight}}
+		if got := l.isLast(model.VIPKey{Machine: "edge-1", Address: vip4}, v, nil, c.wait); got != c.heir {
+			t.Errorf("%+v: edge-1 waits for edge-2: %v", c, got)
 		}
 	}
 }
@@ -443,13 +453,15 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	one := model.VIPKey{Machine: "edge-1", Address: vip4}
 	for name, c := range map[string]struct {
 		one, two southbound.MachineState
-		// grace: the plane has just begun; before: edge-2 has reported to another one.
-		grace, before bool
-		wait          heirs
-		want          bool
+		// grace: the plane has just begun; before: edge-2 has reported to another one; leaves: its agent
+		// is about to withdraw.
+		grace, before, leaves bool
+		wait                  heirs
+		want                  bool
 	}{
 		"it reports":                         {one: announcing, two: idle, want: true},
 		"it announces":                       {one: announcing, two: announcing},
+		"it announces, and leaves":           {one: announcing, two: announcing, leaves: true, want: true},
 		"it is lost":                         {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}},
 		"it is lost now":                     {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, wait: forKnown, before: true, want: true},
 		"it is lost, and all are waited for": {one: announcing, two: southbound.MachineState{LastReport: long, Lost: true}, wait: forAll, want: true},
@@ -469,6 +481,10 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		l.snapshot = &snapshot.Snapshot{Machines: map[snapshot.Name]*v1alpha1.Machine{}}
 		if c.before {
 			l.snapshot.Machines[snapshot.Name{Name: "edge-2"}] = &v1alpha1.Machine{Status: v1alpha1.MachineStatus{AgentVersion: "v1"}}
+		}
+		if c.leaves {
+			l.leaving = newLeaving()
+			l.leaving.follow("edge-2", 7)
 		}
 		l.has("edge-1", false, false)
 		l.has("edge-2", false, false)
