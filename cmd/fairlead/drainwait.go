@@ -75,7 +75,16 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 	began := time.Now()
 	ticker := time.NewTicker(times.poll)
 	defer ticker.Stop()
-	shown, last := "", began // last: when to cease to ask
+	shown := ""
+	show := func(line, more string) (err error) {
+		if line != shown {
+			shown = line
+			_, err = fmt.Fprintln(w, line+more)
+		}
+		return err
+	}
+	var failing time.Time // since when the plane does not answer
+	var handedOver bool   // as it was when it did last
 	for {
 		rows, err := planeConsole.Backends(ctx, "")
 		var m leavingMachine
@@ -86,19 +95,28 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		}
 		if err != nil {
 			err = fmt.Errorf("%s, but how many flows are left is not known: %w", d.done(), asked(err))
-			if !time.Now().Before(last) {
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			// Another plane may begin to lead. Of a backend it would know only what the machines
+			// say that have found it, and of a plane that never answered nothing is to be hoped.
+			if d.machine == "" || shown == "" || time.Since(failing) >= times.withdraws {
 				return err
 			}
-			select { // another plane may begin to lead
+			if err := show("the plane does not answer", ""); err != nil {
+				return err
+			}
+			select {
 			case <-ctx.Done():
 				return errors.Join(err, ctx.Err())
 			case <-ticker.C:
 			}
 			continue
 		}
-		if m.handsOver {
+		if m.handsOver || handedOver && !failing.IsZero() {
 			began = time.Now()
 		}
+		failing, handedOver = time.Time{}, m.handsOver
 		limit := d.drainTime(rows)
 		if times.limit != nil {
 			limit = *times.limit
@@ -106,7 +124,6 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		flows, known, begun := d.left(rows)
 		ends := began.Add(limit)
 		rest := max(0, time.Until(ends))
-		last = ends.Add(times.withdraws)
 		line := fmt.Sprintf("%d flows are left", flows)
 		switch {
 		case m.handsOver, m.holds != "" && (flows == 0 || rest == 0):
@@ -118,11 +135,8 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		case !known:
 			line = "no data plane counts its flows"
 		}
-		if line != shown {
-			if _, err := fmt.Fprintf(w, "%s (%s of the drain time)\n", line, rest.Round(time.Second)); err != nil {
-				return err
-			}
-			shown = line
+		if err := show(line, fmt.Sprintf(" (%s of the drain time)", rest.Round(time.Second))); err != nil {
+			return err
 		}
 		switch {
 		case m.handsOver:
@@ -132,7 +146,7 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		case m.holds == "" && begun && !known && rest == 0:
 			_, err := fmt.Fprintf(w, "the drain time of %s is over\n", d)
 			return err
-		case m.holds == "" && rest == 0, !time.Now().Before(last):
+		case m.holds == "" && rest == 0, time.Until(ends.Add(times.withdraws)) <= 0:
 			return fmt.Errorf("the drain time of %s is over: %s", d, line)
 		}
 		select {
@@ -167,7 +181,7 @@ func (d drained) leaving(s model.Status) (m leavingMachine) {
 	switch {
 	case m.handsOver:
 		m.holds = "it goes on until another machine announces its VIPs"
-	case !s.Plane.Leading || len(s.Machines) == 0:
+	case !s.Plane.Leading || s.Machines == nil:
 		m.holds = "the plane does not know its machines yet"
 	case i < 0:
 		m.holds = "there is no such Machine any more: its agent serves on with what it has"

@@ -119,7 +119,16 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		}, "it is not connected: whether it announces VIPs is not known", "it is not connected"},
 		"machine drained while another plane begins to lead": {drained{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 2, silentTo: 4}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, max(0, 6-n))}
-		}, "5 flows are left|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
+		}, "5 flows are left|the plane does not answer|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
+		"machine whose plane is gone": {drained{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 2, silentTo: never}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 5)}
+		}, "5 flows are left|the plane does not answer", "no plane leads"},
+		"backend whose plane is gone": {backend, time.Hour, atNumber{silentFrom: 2, silentTo: 2}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("10.0.0.4:80", "", 0, 5)}
+		}, "5 flows are left", "no plane leads"},
+		"machine whose plane never answers": {drained{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 1, silentTo: 1}, func(int) []model.BackendStatus {
+			return nil
+		}, "", "no plane leads"},
 		"machine that is away": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{away: never}, func(int) []model.BackendStatus {
 			return nil
 		}, "it is not connected: whether it announces VIPs is not known", "it is not connected"},

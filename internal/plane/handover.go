@@ -218,7 +218,7 @@ func (l *loop) heirsOf(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait
 		if known := l.machines[m]; m == k.Machine || known == nil || known.Cordoned || !l.canServe(m, v, wait) {
 			continue
 		}
-		if l.announces(m, k.Address) && l.leaving.numbers[m] == 0 { // one whose agent leaves will cease to
+		if l.announces(m, k.Address) && l.peek(m).Leaving == 0 { // one whose agent leaves will cease to
 			return nil
 		}
 		state := l.peek(m)
@@ -340,7 +340,7 @@ func (l *loop) release(update *southbound.Update) {
 		}
 	}
 	for machine, vips := range late {
-		l.plane.config.Log.Warn("the last machine that announces VIPs withdraws them, though no other one has begun to", "machine", machine, "vips", list(vips, ", "), "after", handoverTime)
+		l.plane.config.Log.Warn("the last machine that announces VIPs withdraws them, though no other one that stays has begun to", "machine", machine, "vips", list(vips, ", "), "after", handoverTime)
 	}
 }
 

@@ -370,8 +370,9 @@ func TestCordonsThatChangeAtOnce(t *testing.T) {
 	l := bareLoop()
 	l.has("edge-1", false, true)
 	l.has("edge-2", true, false)
-	l.leaving = newLeaving()
-	l.leaving.follow("edge-2", 7) // its agent has not heard yet
+	idle := l.peeked["edge-2"]
+	idle.Leaving = 7 // its agent has not heard yet
+	l.peeked["edge-2"] = idle
 	l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
 	was := l.machines["edge-1"]
 	ch := translate.Changes{Machines: map[string]*model.Machine{"edge-1": {Name: "edge-1", Cordoned: true}, "edge-2": {Name: "edge-2"}}}
@@ -483,8 +484,7 @@ func TestWhoIsWaitedFor(t *testing.T) {
 			l.snapshot.Machines[snapshot.Name{Name: "edge-2"}] = &v1alpha1.Machine{Status: v1alpha1.MachineStatus{AgentVersion: "v1"}}
 		}
 		if c.leaves {
-			l.leaving = newLeaving()
-			l.leaving.follow("edge-2", 7)
+			c.two.Leaving = 7
 		}
 		l.has("edge-1", false, false)
 		l.has("edge-2", false, false)
