@@ -180,14 +180,11 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 	if len(idle) == 0 {
 		return ""
 	}
-	var local, names []string
-	for _, key := range idle {
-		names = append(names, key.String())
-		if l.frontends.entries[key].frontend.LocalOnly {
-			local = append(local, key.String())
-		}
+	names, local := make([]string, len(idle)), true
+	for i, key := range idle {
+		names[i], local = key.String(), local && l.frontends.entries[key].frontend.LocalOnly
 	}
-	if len(local) == len(names) {
+	if local {
 		return list(names, ", ") + ": " + noneIsLocal + l.failing(idle...)
 	}
 	return noneTakes + " of " + list(names, ", ") + l.failing(idle...)
