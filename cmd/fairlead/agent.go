@@ -203,7 +203,7 @@ func (f *agentFlags) findEnvoy(log *slog.Logger) error {
 	case f.role != roleEdge:
 		return nil
 	case f.envoy == noEnvoy && proxy.Alive(f.runDir):
-		return fmt.Errorf("--envoy none: an Envoy of an agent before still runs: start the agent with it and --on-stop=drain, and end it (its run directory is %s)", f.runDir)
+		return fmt.Errorf("--envoy none: an Envoy of an agent before still runs (run directory %s): start the agent once without --envoy none and with --on-stop drain, and stop it", f.runDir)
 	case f.envoy == noEnvoy:
 		return nil
 	}

@@ -190,7 +190,7 @@ func (d drained) set(ctx context.Context, api client.Client, is bool) (*time.Dur
 		case apierrors.IsForbidden(err):
 			return nil, fmt.Errorf("%s: you may not do that: %w (--kubeconfig names another user's)", d, err)
 		case !apierrors.IsConflict(err) || try == drainTries:
-			return nil, fmt.Errorf("drain or undrain %s: %w", d, err)
+			return nil, fmt.Errorf("%s %s: %w", map[bool]string{true: "drain", false: "undrain"}[is], d, err)
 		}
 	}
 }

@@ -67,10 +67,8 @@ plane, and each step names file and line.`,
 				if err != nil {
 					return err
 				}
-				if e, err = client.Explain(c.Context(), options); errors.As(err, &console.Standby{}) {
-					return err
-				} else if err != nil {
-					return fmt.Errorf("%w (does the plane run there? --plane-console names another; -f explains manifests)", err)
+				if e, err = client.Explain(c.Context(), options); err != nil {
+					return asked(err)
 				}
 			}
 			if output != "text" {

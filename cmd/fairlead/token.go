@@ -36,8 +36,8 @@ agent knows that it talks to this plane.`,
 		Example: `  fairlead token create --machine edge-1 > edge-1.token
   fairlead agent --plane 192.0.2.10:7443 --name edge-1 --token-file edge-1.token`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if ttl <= 0 {
-				return usageError{err: fmt.Errorf("--ttl %s: want more than nothing, say 1h", ttl)}
+			if ttl < time.Second || ttl > plane.MaxTokenTTL {
+				return usageError{err: fmt.Errorf("--ttl %s: want 1s to %s", ttl, plane.MaxTokenTTL)}
 			}
 			api, err := apiClient(*kubeconfig)
 			if err != nil {
@@ -54,7 +54,7 @@ agent knows that it talks to this plane.`,
 		},
 	}
 	c.Flags().StringVar(&machine, "machine", "", "name of the machine")
-	c.Flags().DurationVar(&ttl, "ttl", plane.DefaultTokenTTL, "how long the token can be used")
+	c.Flags().DurationVar(&ttl, "ttl", plane.DefaultTokenTTL, "how long the token can be used, 1s to 720h")
 	required(c, "machine")
 	return c
 }

@@ -57,8 +57,8 @@ func RevisionName(r model.Revision, epoch uint64) string {
 	return name
 }
 
-// WriteRevisions renders revisions for a terminal, the newest first; most bounds how many,
-// 0 does not.
+// WriteRevisions renders revisions for a terminal, the newest first; most bounds how many
+// stand above the oldest state, 0 does not.
 func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
 	t := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "REVISION\tAT\tCHANGES\tOF\t")
@@ -66,11 +66,14 @@ func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
 	if len(list) > 0 {
 		epoch = list[len(list)-1].Epoch // the plane's own
 	}
-	left := 0
-	if most > 0 && len(list) > most {
-		list, left = list[:most], len(list)-most
-	}
-	for _, r := range list {
+	last := len(list) - 1
+	for i, r := range list {
+		if most > 0 && i >= most && i < last {
+			continue
+		}
+		if left := last - most; most > 0 && i == last && left > 0 {
+			fmt.Fprintf(t, "...\t\t\t\t%d older ones: --all prints them\n", left)
+		}
 		var owners []string
 		for _, o := range r.Owners {
 			owners = append(owners, o.String())
@@ -92,10 +95,6 @@ func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the revisions: %w", err)
-	}
-	if left > 0 {
-		_, err := fmt.Fprintf(w, "%d older ones: --all prints them\n", left)
-		return err
 	}
 	return nil
 }

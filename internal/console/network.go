@@ -30,7 +30,7 @@ func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
 			}
 		}
 		if len(why.causes) > 0 {
-			fmt.Fprint(b, "\nNot announced\n")
+			fmt.Fprint(b, "\nNot announced, or not everywhere\n")
 			writeCauses(b, why, o)
 		}
 	}
