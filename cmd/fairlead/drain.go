@@ -81,12 +81,12 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 			if _, err := fmt.Fprintln(c.OutOrStdout(), d.done()); err != nil || noWait {
 				return err
 			}
-			times := drainTimes{limit: limit, withdraws: withdrawTime, poll: drainPoll}
+			times := drainTimes{limit: limit, withdraws: withdrawTime, silence: silenceTime, settle: settleTime, poll: drainPoll}
 			if timeout > 0 {
 				if limit != nil { // its agent goes by the Machine's
 					times.withdraws += max(0, *limit-timeout)
 				}
-				times.limit = &timeout
+				times.limit, times.handover = &timeout, timeout+withdrawTime
 			}
 			return d.await(c.Context(), c.OutOrStdout(), planeConsole, times)
 		},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"fairlead.dev/internal/console"
@@ -18,6 +19,10 @@ const (
 	drainPoll = time.Second
 	// drainDefault is how long is waited where neither a Machine nor a frontend says.
 	drainDefault = 30 * time.Second
+	// silenceTime is how long a plane is asked that does not answer any more.
+	silenceTime = 30 * time.Second
+	// settleTime is how long a machine may show what it counted before: figures are 5 s old at most.
+	settleTime = 5*time.Second + drainPoll
 	// withdrawTime is how long a machine may announce its VIPs after the drain time: its agent counts
 	// from when the other machines pass on what it has (10 s at most), and its proxy falls silent (15 s).
 	withdrawTime = 30 * time.Second
@@ -37,18 +42,30 @@ func (d drained) of(r model.BackendStatus) bool {
 	return r.Address.Addr() == d.backend
 }
 
-// left counts the flows that are left, and says whether it is known and whether it has
-// begun to drain.
-func (d drained) left(rows []model.BackendStatus) (flows uint64, known, begun bool) {
-	begun = true
+// flowsLeft is what is known of the flows that are left.
+type flowsLeft struct {
+	flows     uint64
+	rows      int      // what is drained is a backend of so many frontends
+	known     bool     // of all of these
+	begun     bool     // no new flow is sent to it
+	uncounted []string // machines that have not told how many they have
+}
+
+func (d drained) left(rows []model.BackendStatus) flowsLeft {
+	left := flowsLeft{known: true, begun: true}
 	for _, r := range rows {
 		if d.of(r) {
-			flows += r.Flows
-			known = known || r.Known
-			begun = begun && r.Weight == 0
+			left.rows++
+			left.flows += r.Flows
+			left.known = left.known && r.Known
+			left.begun = left.begun && r.Weight == 0
+			left.uncounted = append(left.uncounted, r.Uncounted...)
 		}
 	}
-	return flows, known, begun
+	left.known = left.known && left.rows > 0
+	slices.Sort(left.uncounted)
+	left.uncounted = slices.Compact(left.uncounted)
+	return left
 }
 
 // drainTime is how long its flows are kept: the longest that a frontend says.
@@ -66,13 +83,17 @@ func (d drained) drainTime(rows []model.BackendStatus) time.Duration {
 type drainTimes struct {
 	limit     *time.Duration // for flows to end; nil: the drain time of its frontends
 	withdraws time.Duration  // after that, for a machine to withdraw its VIPs
+	handover  time.Duration  // before it, for others to announce them; 0: as long as it takes
+	silence   time.Duration  // for a plane that has answered to do so again
+	settle    time.Duration  // for figures to be newer than what they are to show
 	poll      time.Duration
 }
 
 // await shows how many flows are left until there is none and a machine announces nothing, or the time
 // is over.
 func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Client, times drainTimes) error {
-	began := time.Now()
+	start := time.Now()
+	began := start // the drain time
 	ticker := time.NewTicker(times.poll)
 	defer ticker.Stop()
 	shown := ""
@@ -84,23 +105,24 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 		return err
 	}
 	var failing time.Time // since when the plane does not answer
-	var handedOver bool   // as it was when it did last
+	var ready time.Time   // since when only flows are waited for
+	var handedOver bool   // as it was when the plane answered last
+	var told toldOf
 	for {
+		asking := time.Now()
 		rows, err := planeConsole.Backends(ctx, "")
-		var m leavingMachine
-		if err == nil && d.machine != "" { // after the rows: a plane that has told others of the cordon knows what it waits for
-			var s model.Status
+		var s model.Status
+		if err == nil { // after the rows: a plane that has told others of the cordon knows what it waits for
 			s, err = planeConsole.LeaderStatus(ctx)
-			m = d.leaving(s)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s, but how many flows are left is not known: %w", d.done(), asked(err))
 			if failing.IsZero() {
-				failing = time.Now()
+				failing = asking
 			}
 			// Another plane may begin to lead. Of a backend it would know only what the machines
 			// say that have found it, and of a plane that never answered nothing is to be hoped.
-			if d.machine == "" || shown == "" || time.Since(failing) >= times.withdraws {
+			if d.machine == "" || shown == "" || time.Since(failing) >= times.silence {
 				return err
 			}
 			if err := show("the plane does not answer", ""); err != nil {
@@ -113,37 +135,50 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 			}
 			continue
 		}
+		left, m := d.left(rows), d.leaving(s, &told)
+		if m.holds == "" && len(left.uncounted) > 0 {
+			m.holds = strings.Join(left.uncounted, ", ") + " does not say how many flows it has"
+		}
 		if m.handsOver || handedOver && !failing.IsZero() {
 			began = time.Now()
 		}
 		failing, handedOver = time.Time{}, m.handsOver
+		if m.holds != "" || !left.begun {
+			ready = time.Time{}
+		} else if ready.IsZero() {
+			ready = time.Now()
+		}
 		limit := d.drainTime(rows)
 		if times.limit != nil {
 			limit = *times.limit
 		}
-		flows, known, begun := d.left(rows)
 		ends := began.Add(limit)
 		rest := max(0, time.Until(ends))
-		line := fmt.Sprintf("%d flows are left", flows)
+		line := fmt.Sprintf("%d flows are left", left.flows)
 		switch {
-		case m.handsOver, m.holds != "" && (flows == 0 || rest == 0):
+		case m.handsOver, m.holds != "" && (left.flows == 0 || rest == 0):
 			line = m.holds
-		case !begun:
+		case !left.begun:
 			line = beingTold
-		case !known && d.machine != "" && !slices.ContainsFunc(rows, d.of):
+		case left.known || left.flows > 0:
+		case d.machine != "" && left.rows == 0:
 			line = "no VIP leads to its proxy; what it passes on to backends is not counted"
-		case !known:
+		default:
 			line = "no data plane counts its flows"
 		}
 		if err := show(line, fmt.Sprintf(" (%s of the drain time)", rest.Round(time.Second))); err != nil {
 			return err
 		}
+		none := !ready.IsZero() && left.flows == 0
 		switch {
+		case m.handsOver && times.handover > 0 && time.Since(start) >= times.handover:
+			return fmt.Errorf("%s, but not drained: %s", d.done(), line)
 		case m.handsOver:
-		case m.holds == "" && begun && known && flows == 0:
+		case none && left.known && time.Since(ready) >= times.settle:
 			_, err := fmt.Fprintf(w, "%s is drained\n", d)
 			return err
-		case m.holds == "" && begun && !known && rest == 0:
+		case none && left.known:
+		case none && rest == 0:
 			_, err := fmt.Fprintf(w, "the drain time of %s is over\n", d)
 			return err
 		case m.holds == "" && rest == 0, time.Until(ends.Add(times.withdraws)) <= 0:
@@ -157,44 +192,60 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 	}
 }
 
-// leavingMachine is what the plane knows of a machine that is drained.
-type leavingMachine struct {
+// leaving is what the plane knows of a machine that is drained.
+type leaving struct {
 	handsOver bool   // it goes on with a VIP until another one announces it
 	holds     string // why it is not drained, though no flow be left; "": nothing is known of
 }
 
+// toldOf is what an agent is to hold for it to know of a cordon: what the plane had for it when it was
+// seen to be cordoned. What comes later, for routes say, is not waited for.
+type toldOf struct{ epoch, revision uint64 }
+
 // leaving looks for a machine in what the plane knows.
-func (d drained) leaving(s model.Status) (m leavingMachine) {
-	var announced []string
-	for _, v := range s.VIPs {
-		for _, at := range v.At {
-			if at.Machine != d.machine {
-				continue
-			}
-			m.handsOver = m.handsOver || at.HandsOver
-			if at.State == model.VIPAnnounced {
-				announced = append(announced, v.Address.String())
-			}
+func (d drained) leaving(s model.Status, told *toldOf) (m leaving) {
+	if d.machine == "" {
+		if !s.Plane.Leading {
+			m.holds = "the plane does not know its machines yet"
 		}
+		return m
+	}
+	for _, v := range s.VIPs {
+		m.handsOver = m.handsOver || slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == d.machine && at.HandsOver })
 	}
 	i := slices.IndexFunc(s.Machines, func(m model.MachineStatus) bool { return m.Name == d.machine })
 	switch {
 	case m.handsOver:
 		m.holds = "it goes on until another machine announces its VIPs"
+		return m
 	case !s.Plane.Leading || s.Machines == nil:
 		m.holds = "the plane does not know its machines yet"
+		return m
 	case i < 0:
 		m.holds = "there is no such Machine any more: its agent serves on with what it has"
-	case !s.Machines[i].Cordoned:
+		return m
+	}
+	machine := s.Machines[i]
+	if !machine.Cordoned {
 		m.holds = beingTold
-	case !s.Machines[i].Connected:
+		return m
+	}
+	if told.epoch != s.Plane.Epoch || told.revision == 0 {
+		*told = toldOf{s.Plane.Epoch, machine.Wanted}
+	}
+	switch announced := machine.Announces; {
+	case !machine.Connected:
 		m.holds = "it is not connected: whether it announces VIPs is not known"
-	case s.Machines[i].LastReport.IsZero():
+	case machine.LastReport.IsZero():
 		m.holds = "it has not reported to this plane yet"
+	case machine.Delivered < told.revision:
+		m.holds = "it has not been told yet"
 	case len(announced) == 1:
-		m.holds = "it announces " + announced[0] + " still"
+		m.holds = "it announces " + announced[0].String() + " still"
 	case len(announced) > 1:
 		m.holds = fmt.Sprintf("it announces %s and %d more VIPs still", announced[0], len(announced)-1)
+	case machine.JustCame:
+		m.holds = "its agent has just connected: routers may still have routes of the one before"
 	}
 	return m
 }

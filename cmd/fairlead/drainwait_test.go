@@ -19,7 +19,7 @@ import (
 
 // atNumber is until which question something is so of edge-1.
 type atNumber struct {
-	untold, away, silent, leaderless, handsOver, announces int
+	untold, undelivered, away, silent, leaderless, handsOver, announces, justCame int
 
 	silentFrom, silentTo int // the plane does not answer
 
@@ -44,8 +44,13 @@ func TestDrainWaitsForFlows(t *testing.T) {
 	}, Status: func(context.Context) any {
 		n, p := int(asked.Load()), plane.Load()
 		state := model.VIPWithheld
+		var announces []netip.Addr
 		if n <= max(p.handsOver, p.announces) {
-			state = model.VIPAnnounced
+			state, announces = model.VIPAnnounced, []netip.Addr{key.VIP}
+		}
+		wanted, delivered := uint64(n+10), uint64(n) // something changes all the time
+		if n > p.undelivered {
+			delivered = wanted - uint64(min(p.undelivered, 1))
 		}
 		at := []model.VIPAt{{Machine: "edge-2", HandsOver: true, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "edge-1", HandsOver: n <= p.handsOver, VIPObserved: model.VIPObserved{State: state}}}
 		mode, reported := model.AnnounceBGP, time.Time{}
@@ -56,10 +61,10 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			reported = time.Now()
 		}
 		return model.Status{
-			Plane: model.PlaneStatus{Leading: n > p.leaderless},
+			Plane: model.PlaneStatus{Leading: n > p.leaderless, Epoch: 2},
 			Machines: []model.MachineStatus{
 				{Name: "edge-2", Connected: true, Cordoned: true, LastReport: time.Now()},
-				{Name: "edge-1", Connected: n > p.away, Cordoned: n > p.untold, LastReport: reported},
+				{Name: "edge-1", Connected: n > p.away, Cordoned: n > p.untold, LastReport: reported, Wanted: wanted, Delivered: delivered, Announces: announces, JustCame: n <= p.justCame},
 				{Name: "off-1", Cordoned: true},
 			},
 			VIPs: []model.VIPStatus{{Assignment: model.Assignment{Address: key.VIP, Mode: mode, Machines: []string{"edge-1", "edge-2"}}, At: at}},
@@ -72,6 +77,12 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			Frontend: key, Known: flows >= 0, Flows: uint64(max(flows, 0)),
 			FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort(address), Machine: machine, Weight: weight},
 		}
+	}
+	uncounted := func(r model.BackendStatus, is bool) model.BackendStatus {
+		if is {
+			r.Uncounted = []string{"edge-1", "edge-2"}
+		}
+		return r
 	}
 	backend := drained{backend: netip.MustParseAddr("10.0.0.4")}
 	backend.service.Namespace, backend.service.Name = "shop", "web"
@@ -96,6 +107,27 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		"machine that the plane does not know to be cordoned": {drained{machine: "edge-1"}, time.Hour, atNumber{untold: 3}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
 		}, "the load balancers are being told|0 flows are left|machine edge-1 is drained", ""},
+		"machine that has not been told": {drained{machine: "edge-1"}, time.Hour, atNumber{undelivered: 3}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
+		}, "it has not been told yet|0 flows are left|machine edge-1 is drained", ""},
+		"machine whose agent has just started": {drained{machine: "edge-1"}, time.Hour, atNumber{justCame: 5}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
+		}, "its agent has just connected: routers may still have routes of the one before|0 flows are left|machine edge-1 is drained", ""},
+		"machine that does not say how many flows it has": {drained{machine: "edge-1"}, time.Hour, atNumber{}, func(n int) []model.BackendStatus {
+			return []model.BackendStatus{uncounted(row("192.0.2.1:80", "edge-1", 0, 0), n <= 3)}
+		}, "edge-1, edge-2 does not say how many flows it has|0 flows are left|machine edge-1 is drained", ""},
+		"machine that never says how many flows it has": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{uncounted(row("192.0.2.1:80", "edge-1", 0, 0), true)}
+		}, "edge-1, edge-2 does not say how many flows it has", "edge-1, edge-2 does not say how many flows it has"},
+		"machine of which one frontend is not counted": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0), row("192.0.2.1:80", "edge-1", 0, -1)}
+		}, "no data plane counts its flows|the drain time of machine edge-1 is over", ""},
+		"machine of which one frontend is not counted, with flows": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 1), row("192.0.2.1:80", "edge-1", 0, -1)}
+		}, "1 flows are left", "1 flows are left"},
+		"backend whose plane does not lead yet": {backend, time.Hour, atNumber{leaderless: 2}, func(int) []model.BackendStatus {
+			return []model.BackendStatus{row("10.0.0.4:80", "", 0, 0)}
+		}, "the plane does not know its machines yet|0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
 		"machine that announces still": {drained{machine: "edge-1"}, time.Hour, atNumber{announces: 4}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, max(0, 3-n))}
 		}, "2 flows are left|1 flows are left|it announces 192.0.2.1 still|0 flows are left|machine edge-1 is drained", ""},
@@ -169,7 +201,7 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		asked.Store(0)
 		plane.Store(&c.plane)
 		var out bytes.Buffer
-		err := c.await(t.Context(), &out, client, drainTimes{limit: &c.limit, withdraws: 50 * time.Millisecond, poll: time.Millisecond})
+		err := c.await(t.Context(), &out, client, drainTimes{limit: &c.limit, withdraws: 50 * time.Millisecond, silence: 50 * time.Millisecond, poll: time.Millisecond})
 		var lines []string
 		for line := range strings.Lines(out.String()) {
 			text, _, _ := strings.Cut(strings.TrimSpace(line), " (")
@@ -181,6 +213,44 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v, want %q", name, err, c.fails)
 		}
+	}
+}
+
+// TestDrainWaitsForNewFigures holds that figures which may be of before it was drained are not
+// believed, and that a hand-over is waited for no longer than was asked.
+func TestDrainWaitsForNewFigures(t *testing.T) {
+	d := drained{machine: "edge-1"}
+	vip := netip.MustParseAddr("192.0.2.1")
+	var ready, handsOver atomic.Int64 // of questions
+	var asked atomic.Int64
+	var seen time.Time
+	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
+		b := model.BackendStatus{Frontend: model.FrontendKey{VIP: vip, Transport: model.TCP, Port: 80}, Known: true}
+		if b.Address, b.Machine = netip.AddrPortFrom(vip, 80), "edge-1"; asked.Add(1) <= ready.Load() {
+			b.Weight = 100
+		} else if seen.IsZero() {
+			seen = time.Now()
+		}
+		return []model.BackendStatus{b}, nil
+	}, Status: func(context.Context) any {
+		return model.Status{
+			Plane: model.PlaneStatus{Leading: true}, Machines: []model.MachineStatus{{Name: "edge-1", Connected: true, Cordoned: true, LastReport: time.Now()}},
+			VIPs: []model.VIPStatus{{At: []model.VIPAt{{Machine: "edge-1", HandsOver: asked.Load() <= handsOver.Load()}}}},
+		}
+	}}))
+	defer s.Close()
+	client, limit := console.Client{URL: s.URL, HTTP: s.Client()}, time.Duration(0)
+	ready.Store(3)
+	const settle = 300 * time.Millisecond
+	times := drainTimes{limit: &limit, withdraws: time.Minute, silence: time.Minute, settle: settle, poll: time.Millisecond}
+	var out bytes.Buffer
+	if err := d.await(t.Context(), &out, client, times); err != nil || time.Since(seen) < settle {
+		t.Errorf("drained after %s: %v\n%s", time.Since(seen), err, out.String())
+	}
+	handsOver.Store(never)
+	times.handover = 10 * time.Millisecond
+	if err := d.await(t.Context(), &out, client, times); err == nil || !strings.Contains(err.Error(), "not drained: it goes on until another machine announces its VIPs") {
+		t.Errorf("while it hands over: %v", err)
 	}
 }
 
@@ -204,7 +274,7 @@ func TestDrainTimeIsThePolicys(t *testing.T) {
 	}
 	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
 		return []model.BackendStatus{row(10 * time.Minute)}, nil
-	}}))
+	}, Status: func(context.Context) any { return model.Status{Plane: model.PlaneStatus{Leading: true}} }}))
 	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &firstLine{then: cancel}

@@ -29,7 +29,8 @@ type DataPlane interface {
 // Inspector is a data plane that counts.
 type Inspector interface {
 	// Figures are those of the frontends since the data plane was made, sorted by key, and
-	// the packets that were dropped, by the name of the reason.
+	// the packets that were dropped, by the name of the reason. With an error, flows of those
+	// that it returns may lack.
 	Figures() ([]model.FrontendFigures, map[string]uint64, error)
 	// Flows of the flow tables in no order, and whether there are more.
 	Flows(q model.FlowQuery) (flows []model.Flow, truncated bool, err error)

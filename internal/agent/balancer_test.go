@@ -566,12 +566,12 @@ func TestFiguresAndFlowsAreBounded(t *testing.T) {
 			t.Errorf("limit %d: %d flows, more %v, %v", limit, len(flows), more, err)
 		}
 	}
-	frontends, drops, err := a.balancer.figures()
-	if len(frontends) != 1 || drops["loop"] != 5 || err != nil {
-		t.Errorf("figures are %v %v %v", frontends, drops, err)
+	frontends, short, drops, err := a.balancer.figures()
+	if len(frontends) != 1 || len(short) != 0 || drops["loop"] != 5 || err != nil {
+		t.Errorf("figures are %v %v %v %v", frontends, short, drops, err)
 	}
 	nft.broken = errors.New("no")
-	if frontends, drops, err = a.balancer.figures(); len(frontends) != 1 || drops["loop"] != 2 || err == nil {
+	if frontends, _, drops, err = a.balancer.figures(); len(frontends) != 1 || drops["loop"] != 2 || err == nil {
 		t.Errorf("with one that does not count: %v %v %v", frontends, drops, err)
 	}
 	if got := a.balancer.answer(wire.FlowQuery(7, model.FlowQuery{Limit: 1})); got.GetAsked() != 7 || len(got.GetFlows()) != 1 || !got.GetTruncated() {

@@ -82,8 +82,8 @@ func (b *balancer) interfaces() []model.InterfaceObserved {
 	return list
 }
 
-// figures are what the data planes have counted.
-func (b *balancer) figures() (frontends []model.FrontendFigures, drops map[string]uint64, err error) {
+// figures are what the data planes have counted; short are those whose flows may lack.
+func (b *balancer) figures() (frontends, short []model.FrontendFigures, drops map[string]uint64, err error) {
 	drops = map[string]uint64{}
 	var errs []error
 	for _, plane := range b.parts.Planes {
@@ -94,14 +94,15 @@ func (b *balancer) figures() (frontends []model.FrontendFigures, drops map[strin
 		some, dropped, err := counts.Figures()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("figures of data plane %s: %w", plane.Kind, err))
-			continue
+			short = append(short, some...)
+		} else {
+			frontends = append(frontends, some...)
 		}
-		frontends = append(frontends, some...)
 		for reason, n := range dropped {
 			drops[reason] += n
 		}
 	}
-	return frontends, drops, errors.Join(errs...)
+	return frontends, short, drops, errors.Join(errs...)
 }
 
 // flows are those that a query selects, bounded.
@@ -190,10 +191,11 @@ func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
 	for _, s := range []model.FrontendState{model.FrontendBalanced, model.FrontendDecap, model.FrontendPending, model.FrontendRefused} {
 		to <- prometheus.MustNewConstMetric(c.frontends, prometheus.GaugeValue, float64(states[s]), string(s))
 	}
-	frontends, drops, err := c.balancer.figures()
+	frontends, short, drops, err := c.balancer.figures()
 	if err != nil {
 		c.balancer.log.Debug("not all figures are known", "error", err)
 	}
+	frontends = append(frontends, short...) // what is counted here is no number of flows
 	counts := map[string]model.FrontendFigures{}
 	for _, f := range frontends {
 		label := otherFrontends

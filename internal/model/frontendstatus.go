@@ -37,6 +37,9 @@ type BackendStatus struct {
 	Percent float64 `json:"percent"`
 	// Says is who says what of its health; empty when nobody checks it.
 	Says []HealthSaid `json:"says,omitempty"`
+	// Uncounted are machines that have the frontend and report, but have not told how many flows
+	// they have; sorted.
+	Uncounted []string `json:"uncounted,omitempty"`
 	// Known is set when a machine that balances the frontend has told its figures, which
 	// are summed up over those machines.
 	Known    bool   `json:"known"`

@@ -1,6 +1,9 @@
 package model
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Status is what a plane knows at one moment, for people: `fairlead status`, the
 // console and the support bundle show it. Slices are sorted by name.
@@ -76,6 +79,11 @@ type MachineStatus struct {
 	Applied      uint64        `json:"applied"`   // revision that the proxy runs
 	Delivered    uint64        `json:"delivered"` // revision that the agent holds
 	Wanted       uint64        `json:"wanted"`    // last revision that concerned the machine
+	// Announces are the VIPs that it announces by its last report, sorted.
+	Announces []netip.Addr `json:"announces,omitempty"`
+	// JustCame: its stream is so new that routers may keep routes of the agent before, though this
+	// one says that it withholds them (RFC 4724).
+	JustCame bool `json:"justCame,omitempty"`
 	Refused      []RefusedItem `json:"refused,omitempty"`
 }
 

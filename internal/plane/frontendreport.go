@@ -43,7 +43,7 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 	f := e.frontend
 	s := model.FrontendStatus{
 		FrontendKey: f.FrontendKey, Owner: f.Owner, Listener: f.Listener, Machines: f.Machines,
-		Backends: len(e.backends), Available: balance.Available(e.backends), At: []model.FrontendAt{},
+		Backends: len(e.backends), Available: l.available(e), At: []model.FrontendAt{},
 	}
 	for _, m := range f.Machines {
 		standing, why, seen := l.frontendAt(e, m)
@@ -286,8 +286,13 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 	rows = []model.BackendStatus{}
 	sums := map[backendAt]model.BackendFigures{}
 	tables := map[model.FrontendKey]uint64{}
-	for _, answer := range figures {
+	told := map[model.FrontendKey]map[string]bool{}
+	for machine, answer := range figures {
 		for _, f := range answer.Frontends {
+			if told[f.FrontendKey] == nil {
+				told[f.FrontendKey] = map[string]bool{}
+			}
+			told[f.FrontendKey][machine] = true
 			for _, b := range f.Backends {
 				at := identify(f.FrontendKey, b.Address, b.Machine)
 				sum := sums[at]
@@ -305,6 +310,7 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 			continue
 		}
 		matched = true
+		uncounted := l.uncounted(e, told[key])
 		var total uint64
 		for _, b := range e.backends {
 			total += uint64(b.Weight)
@@ -314,6 +320,7 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 				Frontend: key, Owner: e.frontend.Owner, FrontendBackend: b,
 				Percent: percent(uint64(b.Weight), total), Says: l.healthSaid(key, b), Drain: balance.Drain(e.frontend),
 			}
+			row.Uncounted = uncounted
 			if sum, known := sums[identify(key, b.Address, b.Machine)]; known {
 				row.Known, row.Flows, row.NewFlows, row.Packets, row.Bytes = true, flowsOf(sum), sum.NewFlows, sum.Packets, sum.Bytes
 				row.RowsPercent = percent(uint64(sum.Rows), tables[key])
@@ -322,6 +329,22 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 		}
 	}
 	return rows, matched
+}
+
+// uncounted are the machines whose data planes have a frontend, and which have not told how many
+// flows they have. Those that are lost are not among them.
+func (l *loop) uncounted(e *frontendEntry, told map[string]bool) (machines []string) {
+	for _, m := range e.at {
+		state := l.peek(m)
+		if !seen(state, l.machines[m] != nil) {
+			continue
+		}
+		i, has := slices.BinarySearchFunc(state.Frontends, e.frontend.FrontendKey, func(o model.FrontendObserved, k model.FrontendKey) int { return o.Compare(k) })
+		if has && state.Frontends[i].DataPlane != "" && state.Frontends[i].State.Carried() && !told[m] {
+			machines = append(machines, m)
+		}
+	}
+	return machines
 }
 
 // flowsOf are the flows that a backend has, each once, from the sum of what machines count.

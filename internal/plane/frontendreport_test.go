@@ -3,11 +3,15 @@ package plane
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/xds"
 )
 
@@ -67,7 +71,11 @@ func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 // With externalTrafficPolicy: Local a machine sends nothing to backends of others: where none of those
 // that have the VIP has a backend, nobody announces it.
 func TestLocalBackendsElsewhere(t *testing.T) {
-	l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends(), machines: map[string]*model.Machine{"edge-1": {}, "edge-2": {}, "node-1": {}}}
+	l := bareLoop()
+	l.catalog, l.snapshot = newCatalog(xds.Options{}), snapshot.New()
+	for _, name := range []string{"edge-1", "edge-2", "node-1"} {
+		l.has(name, false, false)
+	}
 	f := &model.Frontend{FrontendKey: web4, Machines: []string{"edge-1", "edge-2"}, LocalOnly: true}
 	e := &frontendEntry{frontend: f, backends: []model.FrontendBackend{
 		{Address: netip.MustParseAddrPort("10.1.0.1:80"), Machine: "node-1", Weight: 100}, {Address: netip.MustParseAddrPort("10.1.0.2:80"), Weight: 100},
@@ -81,7 +89,12 @@ func TestLocalBackendsElsewhere(t *testing.T) {
 	if got := idle(); got != "" {
 		t.Errorf("with one at edge-2 it says %q", got)
 	}
-	l.machines["edge-2"].Cordoned = true
+	l.plane.serving.Store(1)
+	l.peeked["edge-2"] = southbound.MachineState{}
+	if got := idle(); got != "tcp://192.0.2.80:80: "+noneIsLocal {
+		t.Errorf("where edge-2 has never reported it says %q", got)
+	}
+	l.has("edge-2", true, false)
 	if got := idle(); got != "tcp://192.0.2.80:80: "+noneIsLocal {
 		t.Errorf("with edge-2 cordoned it says %q", got)
 	}
@@ -92,6 +105,45 @@ func TestLocalBackendsElsewhere(t *testing.T) {
 	f.LocalOnly, e.backends = false, e.backends[:1]
 	if got := idle(); got != "" {
 		t.Errorf("with Cluster it says %q", got)
+	}
+}
+
+// Of frontends without backends each is said what it lacks.
+func TestIdleFrontendsAreToldApart(t *testing.T) {
+	l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends()}
+	other := model.FrontendKey{VIP: web4.VIP, Transport: model.TCP, Port: 81}
+	l.frontends.entries[web4] = &frontendEntry{frontend: &model.Frontend{FrontendKey: web4, LocalOnly: true}}
+	l.frontends.entries[other] = &frontendEntry{frontend: &model.Frontend{FrontendKey: other}}
+	const want = "tcp://192.0.2.80:80: " + noneIsLocal + "; no backend takes new flows of tcp://192.0.2.80:81"
+	if got := l.idleText([]model.FrontendKey{web4, other}); got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}
+
+// A machine whose data plane has a frontend, and whose figures are not there, may have any number of
+// flows.
+func TestUncountedMachines(t *testing.T) {
+	l := bareLoop()
+	l.catalog = newCatalog(xds.Options{})
+	e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}, backends: []model.FrontendBackend{{Address: netip.MustParseAddrPort("10.1.0.1:80")}}}
+	l.frontends.entries[web4] = e
+	for name, observed := range map[string]model.FrontendObserved{
+		"edge-1": {State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP},
+		"edge-2": {State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP},
+		"edge-3": {State: model.FrontendPending, DataPlane: model.DataPlaneXDP},
+		"edge-4": {State: model.FrontendBalanced, Mode: model.ModeLocal},
+		"edge-5": {State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP},
+		"node-1": {State: model.FrontendDecap, DataPlane: model.DataPlaneXDP},
+	} {
+		l.has(name, false, false)
+		observed.FrontendKey = web4
+		l.peeked[name] = southbound.MachineState{LastReport: time.Now(), Lost: name == "edge-5", Frontends: []model.FrontendObserved{observed}}
+		e.at = append(e.at, name)
+	}
+	slices.Sort(e.at)
+	rows, _ := l.backendStatuses("", map[string]southbound.Figures{"edge-1": {Frontends: []model.FrontendFigures{{FrontendKey: web4}}}, "node-1": {}})
+	if got := fmt.Sprint(rows[0].Uncounted); got != "[edge-2 node-1]" {
+		t.Errorf("%s have not told", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package plane
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/delta"
@@ -166,7 +167,11 @@ func (l *loop) available(e *frontendEntry) int {
 	}
 	return balance.Available(slices.DeleteFunc(slices.Clone(e.backends), func(b model.FrontendBackend) bool {
 		m := l.machines[b.Machine]
-		return m == nil || m.Cordoned || !slices.Contains(e.frontend.Machines, b.Machine)
+		if m == nil || m.Cordoned || !slices.Contains(e.frontend.Machines, b.Machine) {
+			return true
+		}
+		_, silent, _ := l.hearing(b.Machine, l.peek(b.Machine))
+		return silent // it has never reported
 	}))
 }
 
@@ -180,12 +185,19 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 	if len(idle) == 0 {
 		return ""
 	}
-	names, local := make([]string, len(idle)), true
-	for i, key := range idle {
-		names[i], local = key.String(), local && l.frontends.entries[key].frontend.LocalOnly
+	var none, local, parts []string
+	for _, key := range idle {
+		if l.frontends.entries[key].frontend.LocalOnly {
+			local = append(local, key.String())
+		} else {
+			none = append(none, key.String())
+		}
 	}
-	if local {
-		return list(names, ", ") + ": " + noneIsLocal + l.failing(idle...)
+	if len(local) > 0 {
+		parts = append(parts, list(local, ", ")+": "+noneIsLocal)
 	}
-	return noneTakes + " of " + list(names, ", ") + l.failing(idle...)
+	if len(none) > 0 {
+		parts = append(parts, noneTakes+" of "+list(none, ", "))
+	}
+	return strings.Join(parts, "; ") + l.failing(idle...)
 }

@@ -15,6 +15,8 @@ const (
 	// handoverTime is how long a machine is not told at most: what those that come may wait for
 	// others, and then some, to announce.
 	handoverTime = comeTime + 5*time.Second
+	// handoverMost is the same where one machine after another comes, and none announces.
+	handoverMost = 4 * handoverTime
 	// installTime is what routers may take to use a path that they were told of. A withdrawal that
 	// follows sooner may be carried out before it: FRR asks its other half whether it can reach the
 	// next hop, and uses no path to it meanwhile.
@@ -48,7 +50,8 @@ type cordon struct {
 
 // deferral is one thing that a machine is not told yet.
 type deferral struct {
-	since    time.Time // when the last of the heirs came
+	first    time.Time // when the first of the heirs came
+	since    time.Time // when the last of them did
 	heirs    []string  // machines that it waited for
 	relieved time.Time // when others were first seen to announce; zero: they do not
 }
@@ -258,11 +261,15 @@ func (l *loop) holds(k model.VIPKey) bool {
 	case model.VIPAnnounced:
 		return true
 	case model.VIPWithheld:
-		state := l.peek(k.Machine)
-		age := l.plane.config.Now().Sub(state.Since)
-		return state.Connected && age >= 0 && age < startTime
+		return l.justCame(l.peek(k.Machine))
 	}
 	return false
+}
+
+// justCame says that a machine's agent may have started a moment ago.
+func (l *loop) justCame(state southbound.MachineState) bool {
+	age := l.plane.config.Now().Sub(state.Since)
+	return state.Connected && age >= 0 && age < startTime
 }
 
 // observed is what a machine that is heard reports of a VIP; empty when it says nothing of it.
@@ -321,7 +328,11 @@ func (l *loop) release(update *southbound.Update) {
 		var heirs []string
 		var last []model.VIPKey
 		for _, k := range c.vips {
-			if of := l.heirsOf(k, l.network.vips[k], nil, forKnown); len(of) > 0 {
+			of := slices.DeleteFunc(l.heirsOf(k, l.network.vips[k], nil, forKnown), func(m string) bool {
+				_, _, lost := l.hearing(m, l.peek(m))
+				return lost && !slices.Contains(c.heirs, m) // before it was waited for
+			})
+			if len(of) > 0 {
 				heirs, last = append(heirs, of...), append(last, k)
 			}
 		}
@@ -350,7 +361,7 @@ type vipsOf map[string][]string
 func (o vipsOf) add(k model.VIPKey) { o[k.Machine] = append(o[k.Machine], k.Address.String()) }
 
 // isOver says that a machine is to be told. heirs are those that it waits for; none: one of them
-// announces, or none can serve any more. One more has as long as the first had, once.
+// announces, or none can serve any more. One more has as long as the first had, once, and all of them have handoverMost.
 func (l *loop) isOver(d *deferral, heirs []string) bool {
 	now, last := l.plane.config.Now(), len(heirs) > 0
 	for _, m := range heirs {
@@ -358,11 +369,14 @@ func (l *loop) isOver(d *deferral, heirs []string) bool {
 			d.heirs, d.since = append(d.heirs, m), now
 		}
 	}
+	if d.first.IsZero() {
+		d.first = d.since
+	}
 	if now.Before(d.since) || now.Before(d.relieved) { // the clock was set back
-		d.since, d.relieved = now, time.Time{}
+		d.first, d.since, d.relieved = now, now, time.Time{}
 	}
 	switch {
-	case last && now.Sub(d.since) >= handoverTime:
+	case last && (now.Sub(d.since) >= handoverTime || now.Sub(d.first) >= handoverMost):
 		return true
 	case last:
 		d.relieved = time.Time{}

@@ -143,6 +143,53 @@ func TestLateHeirHasItsTime(t *testing.T) {
 	}
 }
 
+// TestHeirsWithoutEnd: machines that come one after another, and do not announce, hold up nothing for ever.
+func TestHeirsWithoutEnd(t *testing.T) {
+	l, clock := bareLoop(), &clock{}
+	l.plane.config.Now = clock.Now
+	d := &deferral{since: clock.Now()}
+	began := clock.Now()
+	for i := 0; !l.isOver(d, []string{fmt.Sprint("edge-", i)}); i++ {
+		clock.jump(handoverTime - 5*time.Second)
+		if clock.Now().Sub(began) > handoverMost+handoverTime {
+			t.Fatal("it is never over")
+		}
+	}
+	if took := clock.Now().Sub(began); took < handoverMost {
+		t.Errorf("it is over after %s", took)
+	}
+}
+
+// TestCordonWaitsForNobodyLostBefore: a machine that was lost when another was cordoned is not waited for,
+// one that is lost since then is.
+func TestCordonWaitsForNobodyLostBefore(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		l := bareLoop()
+		l.snapshot = snapshot.New()
+		l.plane.serving.Store(1)
+		l.has("edge-1", true, true)
+		l.has("edge-2", false, false)
+		l.network.assignments[vip4] = &model.Assignment{Address: vip4, Machines: []string{"edge-1", "edge-2"}}
+		c := &cordon{deferral{since: time.Now()}, []model.VIPKey{{Machine: "edge-1", Address: vip4}}}
+		l.handover.cordons["edge-1"] = c
+		lose := func() {
+			state := l.peeked["edge-2"]
+			state.Lost = true
+			l.peeked["edge-2"] = state
+		}
+		if before {
+			lose()
+		}
+		update := southbound.Update{Machine: map[string][]delta.Change{}}
+		l.release(&update)
+		lose()
+		l.release(&update)
+		if waits := c.relieved.IsZero(); waits == before {
+			t.Errorf("lost before: %v, it is waited for: %v", before, waits)
+		}
+	}
+}
+
 // TestLocalHeirs: where backends are to be on the machine, a cordon waits for no machine without one.
 func TestLocalHeirs(t *testing.T) {
 	l := bareLoop()

@@ -3,6 +3,7 @@ package plane
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -129,8 +130,14 @@ func (l *loop) machineStatus(name string) model.MachineStatus {
 	for _, p := range state.Problems {
 		problems = append(problems, &agentv1.Problem{Kind: p.Kind, TypeUrl: string(p.Type), Name: p.Name, Version: p.Version, Message: p.Message})
 	}
+	var announces []netip.Addr
+	for _, v := range state.VIPs {
+		if v.State == model.VIPAnnounced {
+			announces = append(announces, v.Address)
+		}
+	}
 	return model.MachineStatus{
-		Name: name, Connected: state.Connected && !state.Lost, LastReport: state.LastReport, Cordoned: m.Cordoned,
+		Announces: announces, JustCame: l.justCame(state), Name: name, Connected: state.Connected && !state.Lost, LastReport: state.LastReport, Cordoned: m.Cordoned,
 		Addresses: addresses, AgentVersion: state.AgentVersion, Proxy: wire.Proxy(state.Proxy),
 		Applied: state.Applied.Number, Delivered: state.Delivered.Number, Wanted: state.Wanted.Number,
 		Refused: wire.Refused(problems),

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// figuresPatience is how long machines are waited for that were asked for something.
-	figuresPatience = 2 * time.Second
+	// figuresPatience is how long machines are waited for that were asked for something: longer
+	// than a data plane takes to count at most.
+	figuresPatience = 2500 * time.Millisecond
 	// maxFigures is of how many groups one machine may tell.
 	maxFigures = 100_000
 	// maxReasons is how many reasons of drops one machine may know.

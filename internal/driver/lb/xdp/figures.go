@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,7 +19,7 @@ const (
 	// read the whole flow table.
 	countEvery = 5 * time.Second
 	// countMost is how long that may take. What is not reached by then is not counted.
-	countMost = 2 * time.Second
+	countMost = 1500 * time.Millisecond
 	batchSize = 4096
 	// udpIdle is udp_idle of bpf/flow.h: an entry of UDP that is silent for longer is no flow
 	// any more, though nothing has taken it away.
@@ -157,7 +158,7 @@ func (d *DataPlane) Figures() ([]model.FrontendFigures, map[string]uint64, error
 	}
 	slices.SortFunc(list, func(a, b model.FrontendFigures) int { return a.Compare(b.FrontendKey) })
 	drops, err := v.drops()
-	return list, drops, err
+	return list, drops, cmp.Or(counts.short, err)
 }
 
 // Arrived is described by the interface that the agent states.
@@ -234,6 +235,7 @@ type flowCounts struct {
 	at       time.Time
 	balanced map[balancedTo]uint64
 	owned    map[ownedBy]uint64
+	short    error // why some may lack
 }
 
 type (
@@ -264,19 +266,19 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 			}
 			return true
 		}, end)
-		if err != nil {
-			d.c.Log.Warn("flows were not all counted", "error", err)
-		}
+		c.short = errors.Join(c.short, err)
 	}
 	for _, m := range []*ebpf.Map{v.maps.Owned, v.maps.OwnedFresh} {
-		if err := each(m, func(k *bpfFlowKey, o *bpfOwned) bool {
+		err := each(m, func(k *bpfFlowKey, o *bpfOwned) bool {
 			if o.State != uint8(bpfFlowStateFLOW_CLOSING) && !v.over(k.Frontend, o.State, idle(up, o.Seen)) {
 				c.owned[ownedBy{k.Frontend, o.Id}]++
 			}
 			return true
-		}, end); err != nil {
-			d.c.Log.Warn("flows were not all counted", "error", err)
-		}
+		}, end)
+		c.short = errors.Join(c.short, err)
+	}
+	if c.short != nil {
+		d.c.Log.Warn("flows were not all counted", "error", c.short)
 	}
 	c.at = time.Now()
 	d.counts = c
