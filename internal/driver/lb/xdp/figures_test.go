@@ -1,6 +1,7 @@
 package xdp
 
 import (
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"testing"
@@ -56,6 +57,10 @@ func TestSilentFlowsAreNone(t *testing.T) {
 		if got[f.FrontendKey] != n+1 || f.Backends[0].Flows != n { // one that ends is listed, too
 			t.Errorf("%s: %d flows are listed and %d counted, want %d and %d", f.FrontendKey, got[f.FrontendKey], f.Backends[0].Flows, n+1, n)
 		}
+	}
+	d.counts.short = errTime
+	if list, _, err := d.Figures(); !errors.Is(err, errTime) || len(list) != 2 {
+		t.Errorf("of a count that was cut short: %d frontends, %v", len(list), err)
 	}
 	must(t, d.Close(false))
 }
