@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -18,24 +19,43 @@ type awaiting struct {
 	over  bool
 }
 
-// awaits says for what a VIP waits that is new here, "" for nothing, and when to look again.
-// One that waited once waits no more: what planes say later of a VIP that serves, or say again
-// to an agent that started anew, takes nothing off the air.
-func (a *announcer) awaits(v model.VIP, now time.Time) (why string, again time.Duration) {
-	w := a.awaiting[v.Address]
-	if w == nil {
+// await is since when a VIP waits, and how much longer it may.
+func (a *announcer) await(vip netip.Addr, now time.Time) (w *awaiting, left time.Duration) {
+	if w = a.awaiting[vip]; w == nil {
 		w = &awaiting{since: now}
-		a.awaiting[v.Address] = w
+		a.awaiting[vip] = w
 	}
 	if now.Before(w.since) {
 		w.since = now // the clock was set back
 	}
 	until := w.since.Add(awaitTime)
-	_, remembered := a.remembered[v.Address]
+	_, remembered := a.remembered[vip]
 	if begun := a.started.Add(beginGrace); remembered && !a.began && begun.Before(until) {
 		until = begun // peers may have kept it from the agent before
 	}
-	again = until.Sub(now)
+	return w, until.Sub(now)
+}
+
+// awaitsKernel says that a VIP waits for this machine's kernel, to which routers would bring flows that
+// it does not know, "" for nothing, and when to look again. A busy machine may take long to load
+// programs; what is announced already stays so.
+func (a *announcer) awaitsKernel(v model.VIP, pending string, now time.Time) (why string, again time.Duration) {
+	_, left := a.await(v.Address, now)
+	switch {
+	case pending == "" || a.ready[v.Address]:
+	case left > 0:
+		return pending, left
+	default:
+		a.log.Warn("a VIP is announced though this machine's kernel is not ready for it", "vip", v.Address, "why", pending)
+	}
+	return "", 0
+}
+
+// awaits says for what a VIP waits that is new here, "" for nothing, and when to look again.
+// One that waited once waits no more: what planes say later of a VIP that serves, or say again
+// to an agent that started anew, takes nothing off the air.
+func (a *announcer) awaits(v model.VIP, now time.Time) (why string, again time.Duration) {
+	w, again := a.await(v.Address, now)
 	switch {
 	case w.over:
 	case len(v.Awaited) == 0:

@@ -11,13 +11,16 @@ import (
 // obstacle says why a VIP cannot be announced now, "" if it can, and when to look again.
 // unready is what is wrong with the proxy, refused why the loopback does not hold the VIP.
 func (a *announcer) obstacle(v model.VIP, unready string, listening map[string]struct{}, refused error, now time.Time) (why string, again time.Duration) {
-	lacks, some := a.lacking(v, unready, listening)
+	lacks, pending, some := a.lacking(v, unready, listening)
 	if why = lacks; lacks == "" || !some {
 		delete(a.partly, v.Address)
 	} else if again = a.waitForRest(v.Address, now); again <= 0 || lacks == unproxied {
 		a.lacks[v.Address], why, again = lacks, "", 0
 	}
 	if waits, left := a.awaits(v, now); why == "" && waits != "" {
+		why, again = waits, left
+	}
+	if waits, left := a.awaitsKernel(v, pending, now); why == "" && waits != "" {
 		why, again = waits, left
 	}
 	switch {
@@ -30,11 +33,12 @@ func (a *announcer) obstacle(v model.VIP, unready string, listening map[string]s
 }
 
 // lacking says what of a VIP is not served here, "" for nothing, and whether some of it
-// is. The proxy serves its listeners, the data planes what leads to backends of its own.
-func (a *announcer) lacking(v model.VIP, unready string, listening map[string]struct{}) (why string, some bool) {
+// is. The proxy serves its listeners, the data planes what leads to backends of its own. pending
+// is what a data plane is about to take.
+func (a *announcer) lacking(v model.VIP, unready string, listening map[string]struct{}) (why, pending string, some bool) {
 	unbalanced, pending, own := a.balancer.unbalanced(v)
 	if own && len(v.Listeners) == 0 {
-		return unbalanced, false
+		return unbalanced, "", false
 	}
 	why, some = unserved(v.Listeners, listening)
 	if unready != "" {
@@ -43,10 +47,10 @@ func (a *announcer) lacking(v model.VIP, unready string, listening map[string]st
 	if own {
 		some = some || unbalanced == ""
 		if unready == unproxied { // which never changes
-			why = cmp.Or(unbalanced, pending, why)
+			why = cmp.Or(unbalanced, why)
 		}
 	}
-	return cmp.Or(why, unbalanced, pending), some
+	return cmp.Or(why, unbalanced), pending, some
 }
 
 // listeners are those that the VIPs lead to.
