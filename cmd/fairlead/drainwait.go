@@ -136,14 +136,18 @@ func (d drained) await(ctx context.Context, w io.Writer, planeConsole console.Cl
 			continue
 		}
 		left, m := d.left(rows), d.leaving(s, &told)
-		if m.holds == "" && len(left.uncounted) > 0 {
+		switch {
+		case m.holds != "":
+		case !left.begun:
+			m.holds = beingTold
+		case len(left.uncounted) > 0:
 			m.holds = strings.Join(left.uncounted, ", ") + " does not say how many flows it has"
 		}
 		if m.handsOver || handedOver && !failing.IsZero() {
 			began = time.Now()
 		}
 		failing, handedOver = time.Time{}, m.handsOver
-		if m.holds != "" || !left.begun {
+		if m.holds != "" {
 			ready = time.Time{}
 		} else if ready.IsZero() {
 			ready = time.Now()
