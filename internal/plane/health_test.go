@@ -14,6 +14,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
@@ -314,12 +315,9 @@ func TestPassiveSignals(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// TestHealthGoesToMachinesAndBack holds the whole way in a plane: three machines of four are
-// asked to check a backend, two of them take it out for all four, and when one is lost the
-// fourth takes its place. It logs how long a verdict takes from the report to the machines.
-func TestHealthGoesToMachinesAndBack(t *testing.T) {
-	r := newRig(t)
-	r.create(service("app"), slice("app", "10.1.0.1", "10.1.0.2"), &contourv1beta1.IngressRoute{
+// checkedApp is an application of two backends whose health is checked.
+func checkedApp() []client.Object {
+	return []client.Object{service("app"), slice("app", "10.1.0.1", "10.1.0.2"), &contourv1beta1.IngressRoute{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "app"},
 		Spec: contourv1beta1.IngressRouteSpec{
 			VirtualHost: &contourv1beta1.VirtualHost{Fqdn: "app.example"},
@@ -327,7 +325,39 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 				Name: "app", Port: 80, HealthCheck: &contourv1beta1.HealthCheck{Path: "/status"},
 			}}}},
 		},
-	})
+	}}
+}
+
+// holdsHealth checks what the agent was told of a backend's health.
+func (a *fakeAgent) holdsHealth(backend netip.Addr, want corev3.HealthStatus) func() error {
+	return func() error {
+		for name := range a.held[typeEndpoint] {
+			m := &endpointv3.ClusterLoadAssignment{}
+			if err := a.get(typeEndpoint, name, m); err != nil {
+				return err
+			}
+			for _, l := range m.GetEndpoints() {
+				for _, e := range l.GetLbEndpoints() {
+					switch {
+					case e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress() != backend.String():
+					case e.GetHealthStatus() != want:
+						return fmt.Errorf("it is %s, want %s", e.GetHealthStatus(), want)
+					default:
+						return nil
+					}
+				}
+			}
+		}
+		return errors.New("it has no load assignment")
+	}
+}
+
+// TestHealthGoesToMachinesAndBack holds the whole way in a plane: three machines of four are
+// asked to check a backend, two of them take it out for all four, and when one is lost the
+// fourth takes its place. It logs how long a verdict takes from the report to the machines.
+func TestHealthGoesToMachinesAndBack(t *testing.T) {
+	r := newRig(t)
+	r.create(checkedApp()...)
 	p := r.plane("one").awaitReady()
 	fleet := map[string]*fakeAgent{}
 	leave := map[string]func(){}
@@ -359,25 +389,6 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 		}
 		return names
 	}
-	status := func(a *fakeAgent, want corev3.HealthStatus) func() error {
-		return func() error {
-			for name := range a.held[typeEndpoint] {
-				m := &endpointv3.ClusterLoadAssignment{}
-				if err := a.get(typeEndpoint, name, m); err != nil {
-					return err
-				}
-				for _, e := range m.GetEndpoints()[0].GetLbEndpoints() {
-					if e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress() == bad.Addr().String() {
-						if e.GetHealthStatus() != want {
-							return fmt.Errorf("it is %s, want %s", e.GetHealthStatus(), want)
-						}
-						return nil
-					}
-				}
-			}
-			return errors.New("it has no load assignment")
-		}
-	}
 	// A machine that is slow is lost for a moment, and checks nothing then: it goes on to say
 	// of the bad backend what it was told to.
 	var about string
@@ -408,7 +419,7 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 	all := func(what string, want corev3.HealthStatus) {
 		t.Helper()
 		for _, name := range slices.Sorted(maps.Keys(fleet)) {
-			fleet[name].await(what, status(fleet[name], want))
+			fleet[name].await(what, fleet[name].holdsHealth(bad.Addr(), want))
 		}
 	}
 	all("does not know", corev3.HealthStatus_UNKNOWN)
@@ -426,7 +437,7 @@ func TestHealthGoesToMachinesAndBack(t *testing.T) {
 			heard := func() bool {
 				a.mu.Lock()
 				defer a.mu.Unlock()
-				return status(a, corev3.HealthStatus_UNHEALTHY)() == nil
+				return a.holdsHealth(bad.Addr(), corev3.HealthStatus_UNHEALTHY)() == nil
 			}
 			for !heard() && time.Since(began) < patience {
 				time.Sleep(100 * time.Microsecond)

@@ -31,6 +31,10 @@ const (
 	// settleChunk is how many objects are judged before the loop looks for changes
 	// again.
 	settleChunk = 256
+	// takeTime is how long batches of changes are taken one after another while other
+	// inputs wait: writers without a pause must not keep a verdict from the machines, nor
+	// a probe from its answer. What waits has waited no longer than this and one batch.
+	takeTime = 20 * time.Millisecond
 )
 
 // loop owns what the plane knows. Everything in it belongs to the goroutine of run.
@@ -116,13 +120,18 @@ func (l *loop) run(ctx context.Context) {
 	}()
 	always := make(chan struct{})
 	close(always)
+	served := time.Now() // what else waits; by no clock that is set
 	for {
 		select {
-		case b := <-batches: // before everything else that waits
+		case b := <-batches: // before everything else that waits, for a while
 			l.take(ctx, b)
-			continue
+			if time.Since(served) < takeTime {
+				continue
+			}
+			l.serveOthers(ctx, ticker.C)
 		default:
 		}
+		served = time.Now()
 		clear(l.peeked)
 		l.rebalance()
 		l.tellLeaving()
@@ -150,6 +159,45 @@ func (l *loop) run(ctx context.Context) {
 		case <-ticker.C:
 			l.beat()
 		}
+	}
+}
+
+// serveOthers gives each input beside the changes one turn, if it has something.
+func (l *loop) serveOthers(ctx context.Context, tick <-chan time.Time) {
+	p := l.plane
+	clear(l.peeked)
+	if len(l.due) > 0 {
+		l.settle()
+	}
+	if taken(p.signals.term) {
+		l.term(ctx)
+	}
+	if taken(p.signals.fleet) {
+		l.fleet(p.takeTouched())
+	}
+	if taken(p.signals.staples) {
+		l.staple()
+	}
+	taken(p.signals.turn) // the turn follows
+	select {
+	case f := <-p.calls:
+		f(l)
+	default:
+	}
+	select {
+	case <-tick:
+		l.beat()
+	default:
+	}
+}
+
+// taken takes a signal that waits.
+func taken(signal <-chan struct{}) bool {
+	select {
+	case <-signal:
+		return true
+	default:
+		return false
 	}
 }
 
