@@ -14,11 +14,13 @@ import (
 )
 
 // maxEpochStep bounds by how much a machine's claim may raise the epoch, so that a
-// hostile one cannot use the numbers up. raisePause keeps it from having every machine
-// answered anew all the time.
+// hostile one cannot use the numbers up. raisePause and raiseAgain keep it from having every
+// machine answered anew all the time: once it was raised for a machine, nothing that this plane
+// publishes is behind what that machine has accepted, unless it is restored, and so starts, again.
 const (
 	maxEpochStep = 1 << 20
 	raisePause   = 10 * time.Second
+	raiseAgain   = 24 * time.Hour // for the same machine
 )
 
 // DeltaAggregatedResources serves one machine's view.
@@ -108,7 +110,9 @@ func (s *Server) floor(ctx context.Context, who *session, req *discoveryv3.Delta
 	if floor.Epoch-epoch > maxEpochStep {
 		return delta.Revision{}, status.Errorf(codes.InvalidArgument, "epoch %d cannot be: this plane is at %d", floor.Epoch, epoch)
 	}
-	if !s.mayRaise(floor.Epoch) {
+	if last, may := s.mayRaise(who.Machine, floor.Epoch); !last.IsZero() {
+		return delta.Revision{}, status.Errorf(codes.Unavailable, "this plane is behind %s, and raised its epoch for this machine at %s: it does so once in %s, or when it starts again", floor, last.UTC().Format(time.RFC3339), raiseAgain)
+	} else if !may {
 		return delta.Revision{}, status.Errorf(codes.Unavailable, "this plane is behind %s; it has just raised its epoch, and does so again within %s", floor, raisePause)
 	}
 	s.config.Log.Warn("a machine is ahead of this plane; raising the epoch", "machine", who.Machine, "accepted", floor, "published", published)
@@ -120,16 +124,26 @@ func (s *Server) floor(ctx context.Context, who *session, req *discoveryv3.Delta
 	defer s.mu.Unlock()
 	if floor.Epoch > s.raised.above || s.raised.at.IsZero() {
 		s.raised.above, s.raised.at = floor.Epoch, s.config.Now()
+		if m := s.machines[who.Machine]; m != nil {
+			m.raised = s.raised.at
+		}
 	}
 	return floor, nil
 }
 
 // mayRaise says whether a machine's claim may raise the epoch now. The machines of a
-// restored plane that claim the same come at once, and cost one raise.
-func (s *Server) mayRaise(above uint64) bool {
+// restored plane that claim the same come at once, and cost one raise. last is when the
+// epoch was raised for the machine, if that was too short a while ago.
+func (s *Server) mayRaise(machine string, above uint64) (last time.Time, may bool) {
 	now := s.config.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since := now.Sub(s.raised.at)
-	return s.raised.at.IsZero() || above <= s.raised.above || since < 0 || since >= raisePause
+	if s.raised.at.IsZero() || above <= s.raised.above {
+		return last, true
+	}
+	if m := s.machines[machine]; m != nil && !m.raised.IsZero() && now.Sub(m.raised) < raiseAgain && now.Sub(m.raised) >= raisePause {
+		return m.raised, false
+	}
+	return last, since < 0 || since >= raisePause
 }

@@ -40,20 +40,21 @@ type Flows struct {
 // question is one call of Figures or of Flows.
 type question struct {
 	number uint64
-	query  *agentv1.FlowQuery // nil: it is about figures
-	waits  map[string]bool    // machines that have not answered
-	take   func(machine string, r *agentv1.Report)
-	done   chan struct{} // closed when nobody is waited for
+	query  *agentv1.FlowQuery                      // nil: it is about figures
+	waits  map[string]bool                         // machines that have not answered
+	take   func(machine string, r *agentv1.Report) // keeps what is wanted of it
+	done   chan struct{}                           // closed when nobody is waited for
 }
 
 // Figures asks every machine that reports what it has counted, and returns the answers
 // that came in time, by machine. Calls side by side are one question each.
 func (s *Server) Figures(ctx context.Context) map[string]Figures {
-	answers := map[string]Figures{}
-	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) {
-		f := r.GetFigures()
+	told := map[string]*agentv1.Figures{}
+	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFigures() }}, "")
+	answers := make(map[string]Figures, len(told))
+	for machine, f := range told {
 		answers[machine] = Figures{Groups: wire.FiguresOf(f), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
-	}}, "")
+	}
 	return answers
 }
 
@@ -61,11 +62,13 @@ func (s *Server) Figures(ctx context.Context) map[string]Figures {
 // answers that came in time, by machine. A machine answers one such question at a time: of
 // calls side by side, only the last may be answered by all.
 func (s *Server) Flows(ctx context.Context, machine string, q model.FlowQuery) map[string]Flows {
-	answers := map[string]Flows{}
-	s.ask(ctx, &question{query: wire.FlowQuery(0, q), take: func(machine string, r *agentv1.Report) {
-		flows, truncated := wire.FlowsOf(r.GetFlows())
+	told := map[string]*agentv1.Flows{}
+	s.ask(ctx, &question{query: wire.FlowQuery(0, q), take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFlows() }}, machine)
+	answers := make(map[string]Flows, len(told))
+	for machine, list := range told {
+		flows, truncated := wire.FlowsOf(list)
 		answers[machine] = Flows{Flows: flows, Truncated: truncated}
-	}}, machine)
+	}
 	return answers
 }
 

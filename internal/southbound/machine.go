@@ -96,6 +96,8 @@ type machine struct {
 	lastReport time.Time
 	lost       bool // as last told to watchers
 
+	raised time.Time // when the epoch was, for its claim
+
 	left atomic.Uint64 // the last leaving that all others have noticed, read without Server.mu
 
 	report    *agentv1.Report

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
@@ -24,6 +25,28 @@ const (
 	maxChecks    = 100_000
 )
 
+// How many reports a machine may send, and how large: an agent sends one in 20 ms at most, and in the
+// long run one in a few seconds. More is taken in later, and what the machine says is older then.
+const (
+	reportRate  = 50
+	reportBurst = 200
+	reportBytes = 8 << 20 // a second
+)
+
+// pace holds up the reports of a machine that sends too many.
+type pace struct{ reports, bytes *rate.Limiter }
+
+func newPace() pace {
+	return pace{rate.NewLimiter(reportRate, reportBurst), rate.NewLimiter(reportBytes, 4*maxRequestBytes)}
+}
+
+func (p pace) wait(ctx context.Context, report *agentv1.Report) error {
+	if err := p.reports.Wait(ctx); err != nil {
+		return err
+	}
+	return p.bytes.WaitN(ctx, proto.Size(report))
+}
+
 // Observe takes a machine's reports.
 func (s *Server) Observe(g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
 	ctx, who, done, err := s.begin(g.Context(), observation)
@@ -42,19 +65,22 @@ func (s *Server) Observe(g grpc.BidiStreamingServer[agentv1.Report, agentv1.Inst
 }
 
 func (s *Server) observe(ctx context.Context, who *session, g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
+	pace := newPace()
 	for {
 		report, err := g.Recv()
 		if err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
+		if pace.wait(ctx, report) != nil || ctx.Err() != nil {
 			return ended(ctx)
 		}
 		s.observed(who, trim(report))
 	}
 }
 
-// observed stores a report and tells the watchers if it says anything new.
+// observed stores a report and tells the watchers if it says anything new. What a report makes to do is
+// done without s.mu, which is everybody's: a machine has one session at a time, so that nobody else
+// replaces its last report meanwhile.
 func (s *Server) observed(who *session, report *agentv1.Report) {
 	now := s.config.Now()
 	problems := make([]Problem, 0, len(report.GetApplied().GetProblems()))
@@ -75,20 +101,33 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		return
 	}
 	s.answered(who.Machine, report)
-	if report.GetTunnelUnknown() && m.report != nil {
-		report.Tunnel, report.TunnelUnknown = m.report.GetTunnel(), m.report.GetTunnelUnknown()
+	last, before, beforeApplied := m.report, m.problems, m.applied
+	s.mu.Unlock()
+	if report.GetTunnelUnknown() && last != nil {
+		report.Tunnel, report.TunnelUnknown = last.GetTunnel(), last.GetTunnelUnknown()
 	}
 	report.Figures, report.Flows = nil, nil // nobody else wants them
-	changed := m.report == nil || m.lost || applied != m.applied || !slices.Equal(problems, m.problems) ||
-		!steady(m.report, report)
+	changed := last == nil || applied != beforeApplied || !slices.Equal(problems, before) || !steady(last, report)
+	var read func(m *machine)
+	if changed { // else they say the same, and there may be thousands
+		bgp, vips := wire.SessionsOf(report.GetSessions()), wire.VIPStatesOf(report.GetVips())
+		frontends, checks, ejected := wire.FrontendStatesOf(report.GetFrontends()), wire.CheckResultsOf(report.GetChecks()), wire.EjectedOf(report.GetEjected())
+		read = func(m *machine) {
+			m.bgp, m.vips, m.frontends, m.checks, m.ejected = bgp, vips, frontends, checks, ejected
+		}
+	}
+	s.mu.Lock()
+	if m = s.machines[who.Machine]; m == nil || m.sessions[observation] != who {
+		s.mu.Unlock()
+		return
+	}
 	if m.lost {
-		m.lost = false
+		m.lost, changed = false, true
 		s.config.Log.Info("machine is back", "machine", m.name)
 	}
 	m.report, m.problems, m.applied = report, problems, applied
-	if changed { // else they say the same, and there may be thousands
-		m.bgp, m.vips = wire.SessionsOf(report.GetSessions()), wire.VIPStatesOf(report.GetVips())
-		m.frontends, m.checks, m.ejected = wire.FrontendStatesOf(report.GetFrontends()), wire.CheckResultsOf(report.GetChecks()), wire.EjectedOf(report.GetEjected())
+	if read != nil {
+		read(m)
 	}
 	m.lastReport, m.seen = now, now
 	s.mu.Unlock()

@@ -308,7 +308,12 @@ func TestEpochs(t *testing.T) {
 	s = a.discover()
 	s.follow("8/999", nil, typeA)
 	s.fails(codes.Unavailable, "has just raised its epoch")
+	// And for the same machine much longer.
 	r.clock.advance(raisePause)
+	s = a.discover()
+	s.follow("8/999", nil, typeA)
+	s.fails(codes.Unavailable, "raised its epoch for this machine at")
+	r.clock.advance(raiseAgain)
 	for _, c := range []struct {
 		accepted string
 		code     codes.Code
