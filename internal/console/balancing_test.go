@@ -227,9 +227,9 @@ func TestOneCauseOfManyIsSaidOnce(t *testing.T) {
 		s.Sessions = append(s.Sessions, model.SessionStatus{Machine: fmt.Sprintf("edge-%d", i), Session: model.Session{Peer: "tor", Reason: "Timeout", Message: "no answer"}})
 	}
 	for want, write := range map[string]func(io.Writer, model.Status, TextOptions) error{
-		"\nNot announced, or not everywhere\n  192.0.2.1, 192.0.2.2, 192.0.2.3 and 17 more: " + why + "\n\nFrontends":    WriteVIPs,
-		"\n  tcp://192.0.2.1:80, tcp://192.0.2.2:80, tcp://192.0.2.3:80 and 17 more: " + why + "\n":   WriteVIPs,
-		"\nTroubles\n  edge-0 to tor, edge-1 to tor, edge-2 to tor and 17 more: Timeout: no answer\n": WriteBGP,
+		"\nNot announced, or not everywhere\n  192.0.2.1, 192.0.2.2, 192.0.2.3 and 17 more: " + why + "\n\nFrontends": WriteVIPs,
+		"\n  tcp://192.0.2.1:80, tcp://192.0.2.2:80, tcp://192.0.2.3:80 and 17 more: " + why + "\n":                   WriteVIPs,
+		"\nTroubles\n  edge-0 to tor, edge-1 to tor, edge-2 to tor and 17 more: Timeout: no answer\n":                 WriteBGP,
 	} {
 		var b bytes.Buffer
 		if err := write(&b, s, TextOptions{MaxRows: 50}); err != nil || !strings.Contains(b.String(), want) {

@@ -112,7 +112,7 @@ func Handler(c Config) http.Handler {
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+RevisionsPath, led(c, revisionsHandler(c.Revisions)))
 	}
-	return mux
+	return ownHost(mux)
 }
 
 // Serve answers on l until ctx is done. Slow and idle clients are cut off, and a

@@ -1,0 +1,44 @@
+package console
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+)
+
+// ownHost refuses requests for somebody else's name at a loopback address. They come of browsers: a page
+// whose name was made to resolve to 127.0.0.1 may read what is answered there (DNS rebinding). Who reaches
+// another address may ask anyway.
+func ownHost(next http.Handler) http.Handler {
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = ""
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopback(r) || isOwn(r.Host, hostname) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		http.Error(w, "this console is at a loopback address and has no name: ask for localhost, or for the address", http.StatusForbidden)
+	})
+}
+
+// isLoopback says whether a request came to a loopback address.
+func isLoopback(r *http.Request) bool {
+	at, is := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return is && at.IP.IsLoopback()
+}
+
+// isOwn says whether a Host header is an address, or a name of the machine itself.
+func isOwn(host, hostname string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+		return true
+	}
+	name := strings.ToLower(strings.TrimSuffix(host, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost") || hostname != "" && name == strings.ToLower(hostname)
+}
