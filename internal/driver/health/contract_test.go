@@ -330,7 +330,7 @@ func TestProbesSayWhatBackendsDo(t *testing.T) {
 		{"HTTP/2, closing at once", hasty, get(model.CheckHTTP2, "/"), "connection"},
 		{"UDP", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send, h.Expect = []byte("ping"), []byte("pong ping") }), ""},
 		{"UDP, any answer", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send = []byte("ping") }), ""},
-		{"UDP, wrong answer", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send, h.Expect = []byte("ping"), []byte("PONG") }), `answered "pong", want what begins with "PONG"`},
+		{"UDP, wrong answer", echo, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send, h.Expect = []byte("ping"), []byte("PONG") }), `its answer does not begin with "PONG"`},
 		{"UDP, quiet", quiet, with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Timeout = short }), "no answer within 200ms"},
 		{"UDP, nobody", deaf(t), with(get(model.CheckUDP, ""), func(h *model.HealthCheck) { h.Send = []byte("ping") }), "connection refused"},
 		{"unknown kind", plain, get("SCTP", ""), `cannot check over "SCTP"`},
