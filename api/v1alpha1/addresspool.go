@@ -213,6 +213,9 @@ const (
 	// AnnotationAddresses asks for addresses, at most one of each family, separated by
 	// commas. A Gateway has spec.addresses for this.
 	AnnotationAddresses = "fairlead.dev/addresses"
+	// AnnotationHosts of a Gateway says whose the hosts at its listeners are: HostsOfNamespaces or
+	// HostsShared. Left out, they are of namespaces at listeners that allow routes of all namespaces.
+	AnnotationHosts = "fairlead.dev/hosts"
 	// AnnotationShareVIP has Services share addresses: those of one namespace with the same
 	// value, and those of others whose value is NAMESPACE/VALUE, where the pool lets these
 	// namespaces share. Of two that want the same port the older has it, and one of the
@@ -221,6 +224,15 @@ const (
 	// AnnotationDrainedBackends of a Service lists the addresses of backends that take no
 	// new work, separated by commas.
 	AnnotationDrainedBackends = "fairlead.dev/drained-backends"
+)
+
+// The values of AnnotationHosts.
+const (
+	// HostsOfNamespaces: routes of the namespace that had a host first are served there, and those
+	// of the Gateway's own.
+	HostsOfNamespaces = "Namespace"
+	// HostsShared: routes of all namespaces that may attach are merged (Gateway API, HTTPRouteRule.matches).
+	HostsShared = "Shared"
 )
 
 // LoadBalancerClass is the class of the Services of type LoadBalancer that are ours.

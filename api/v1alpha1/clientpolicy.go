@@ -64,6 +64,11 @@ type ClientPolicySpec struct {
 	// +optional
 	HTTP3 *bool `json:"http3,omitempty"`
 
+	// Path is what is made of the paths of requests before routes and policies are looked for.
+	// Backends get what routes were looked for by.
+	// +optional
+	Path *ClientPath `json:"path,omitempty"`
+
 	// Limits of what clients may use up.
 	// +optional
 	Limits *ClientLimits `json:"limits,omitempty"`
@@ -85,6 +90,36 @@ type ClientPolicySpec struct {
 	// +optional
 	Tracing *Tracing `json:"tracing,omitempty"`
 }
+
+// ClientPath is what is made of the paths of requests. Many backends take "//admin" and "/%2Fadmin"
+// for "/admin": where proxies do not, rules for "/admin" are walked around.
+type ClientPath struct {
+	// EscapedSlashesAction is what becomes of paths with an escaped slash or backslash ("%2F",
+	// "%5C"). Default: UnescapeAndRedirect.
+	// +optional
+	EscapedSlashesAction EscapedSlashesAction `json:"escapedSlashesAction,omitempty"`
+	// DisableMergeSlashes leaves "//" as it is; otherwise it is taken for "/".
+	// +optional
+	DisableMergeSlashes *bool `json:"disableMergeSlashes,omitempty"`
+}
+
+// EscapedSlashesAction is what becomes of paths with escaped slashes.
+//
+// +kubebuilder:validation:Enum=UnescapeAndRedirect;UnescapeAndForward;RejectRequest;KeepUnchanged
+type EscapedSlashesAction string
+
+// The actions.
+const (
+	// UnescapeAndRedirect sends clients to the path with slashes (307); calls of gRPC are answered 400.
+	UnescapeAndRedirect EscapedSlashesAction = "UnescapeAndRedirect"
+	// UnescapeAndForward takes them for slashes, and backends get slashes.
+	UnescapeAndForward EscapedSlashesAction = "UnescapeAndForward"
+	// RejectRequest answers 400.
+	RejectRequest EscapedSlashesAction = "RejectRequest"
+	// KeepUnchanged takes them for a part of a name. It is for backends that do, too, like registries
+	// of packages, and forges.
+	KeepUnchanged EscapedSlashesAction = "KeepUnchanged"
+)
 
 // ClientLimits bound what clients may use up, at each machine.
 type ClientLimits struct {

@@ -11,6 +11,13 @@ import (
 	"fairlead.dev/internal/model"
 )
 
+// By these proxies know requests that go round in circles (package xds).
+const (
+	loopHeader = "cdn-loop"
+	loopName   = "fairlead"
+	maxTurns   = 3
+)
+
 // Bounds of an explanation: a host may have thousands of routes.
 const (
 	maxTried   = 20
@@ -266,6 +273,9 @@ func (x *explainer) explain() {
 	s, ok := see(x.request, l, x.world)
 	x.e.Notes = s.notes
 	x.grpc = strings.HasPrefix(s.first("content-type")+"+", "application/grpc+")
+	if ok && knownMethod(s.method) && s.escapedSlashes && x.turnedAway(l, s) {
+		return
+	}
 	if reason := c.misdirected(s.host); ok && knownMethod(s.method) && reason != "" {
 		x.e.Host = &Host{Name: s.host, LookedFor: []string{}}
 		x.answer(421, reason)
@@ -277,6 +287,10 @@ func (x *explainer) explain() {
 		return
 	case !ok:
 		x.answer(400, "the path has an escaped null")
+		return
+	}
+	if strings.Count(strings.Join(s.headers[loopHeader], ","), loopName) >= maxTurns {
+		x.answer(508, "the request has been at "+strconv.Itoa(maxTurns)+" edges, by its header "+loopHeader)
 		return
 	}
 	host := x.host(id, s.host, c)
@@ -297,6 +311,25 @@ func (x *explainer) explain() {
 		return
 	}
 	x.take(host, *route, s, how)
+}
+
+// turnedAway answers a request whose path has escaped slashes, unless they are taken for slashes.
+func (x *explainer) turnedAway(l *model.Listener, s seen) bool {
+	switch how := l.EscapedSlashes(); {
+	case how == model.SlashesReject:
+		x.answer(400, "the path has an escaped slash, which a ClientPolicy refuses")
+	case how == model.SlashesRedirect && x.grpc:
+		x.answer(400, "the path has an escaped slash, and clients of gRPC follow no redirect")
+	case how == model.SlashesRedirect:
+		to := s.path
+		if s.query != "" {
+			to += "?" + s.query
+		}
+		x.answer(307, "the path has an escaped slash: the client is sent to "+to)
+	default:
+		return false
+	}
+	return true
 }
 
 // frozen notes a freeze, and whether it holds something back for the request.

@@ -1,10 +1,43 @@
 package explain
 
-import "strings"
+import (
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+// slashes is the path as Envoy takes slashes in it, before and after it resolves dots. escaped says that
+// there were escaped ones; ok is false for a path that Envoy refuses.
+func slashes(path string, l *model.Listener) (normal string, escaped, ok bool) {
+	if l.EscapedSlashes() != model.SlashesKeep {
+		plain := unescapeSlashes.Replace(path)
+		path, escaped = plain, plain != path
+	}
+	if path, ok = normalise(path); l.Clients == nil || !l.Clients.KeepSlashes {
+		path = merge(path)
+	}
+	return path, escaped, ok
+}
+
+var unescapeSlashes = strings.NewReplacer("%2F", "/", "%2f", "/", "%5C", `\`, "%5c", `\`)
+
+// merge has one slash where there are several. Of a path of nothing else Envoy keeps two.
+func merge(path string) string {
+	if len(path) > 1 && strings.Trim(path, "/") == "" {
+		return "//"
+	}
+	out := make([]byte, 0, len(path))
+	for i := range len(path) {
+		if path[i] != '/' || len(out) == 0 || out[len(out)-1] != '/' {
+			out = append(out, path[i])
+		}
+	}
+	return string(out)
+}
 
 // normalise is the path as Envoy routes it with normalize_path: dot segments are resolved
 // (RFC 3986, section 5.2.4), "\" is "/", escaped letters, digits and "-._~" are taken as
-// themselves, what else is escaped stays so. "//" and "%2F" stay. ok is false for a path
+// themselves, what else is escaped stays so. ok is false for a path
 // that Envoy refuses: one with an escaped null. path begins with "/" and is escaped.
 func normalise(path string) (normal string, ok bool) {
 	ok = true

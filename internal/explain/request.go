@@ -192,10 +192,12 @@ type seen struct {
 	host      string // lower case, without port and trailing dot
 	path      string // normalised
 	query     string
-	headers   map[string][]string // the values of each name, one a field
-	upgrade   string              // what the connection is to become, lower case
-	client    netip.Addr          // behind the trusted hops; zero when that is not known
-	notes     []string            // what was changed on the way
+	// escapedSlashes: the path had some, which are slashes in it now.
+	escapedSlashes bool
+	headers        map[string][]string // the values of each name, one a field
+	upgrade        string              // what the connection is to become, lower case
+	client         netip.Addr          // behind the trusted hops; zero when that is not known
+	notes          []string            // what was changed on the way
 }
 
 // knownMethod says whether the proxy reads a method in HTTP/1.1; it answers 400 to others.
@@ -217,7 +219,7 @@ func see(r Request, l *model.Listener, w World) (s seen, ok bool) {
 	if s.host != strings.ToLower(stripPort(r.Host)) {
 		s.notes = append(s.notes, "the dot at the end of the host is left out")
 	}
-	s.path, ok = normalise(r.Path)
+	s.path, s.escapedSlashes, ok = slashes(r.Path, l)
 	if ok && s.path != r.Path {
 		s.notes = append(s.notes, "the path is routed as "+s.path)
 	}

@@ -74,6 +74,10 @@ type ClientSettings struct {
 	AcceptProxyProtocol bool `json:"acceptProxyProtocol,omitempty"`
 	// HTTP3 serves HTTP/3 at the same port over UDP, and says so (RFC 7838).
 	HTTP3 bool `json:"http3,omitempty"`
+	// EscapedSlashes is what becomes of paths with %2F or %5C; empty is to redirect.
+	EscapedSlashes EscapedSlashes `json:"escapedSlashes,omitempty"`
+	// KeepSlashes leaves "//" in paths as it is; else it is "/".
+	KeepSlashes bool `json:"keepSlashes,omitempty"`
 	// MaxConnections at one machine; more are refused. 0 is no limit but the machine's.
 	MaxConnections uint32 `json:"maxConnections,omitempty"`
 	// MaxHeaderBytes of a request; 0 is 60 KiB. MaxHeaders is their number; 0 is 100.
@@ -93,6 +97,25 @@ type ClientSettings struct {
 	// AccessLog replaces the machine's own choice.
 	AccessLog *AccessLog `json:"accessLog,omitempty"`
 	Tracing   *Tracing   `json:"tracing,omitempty"`
+}
+
+// EscapedSlashes is what becomes of paths with escaped slashes.
+type EscapedSlashes string
+
+// The ways.
+const (
+	SlashesRedirect EscapedSlashes = ""
+	SlashesUnescape EscapedSlashes = "unescape"
+	SlashesReject   EscapedSlashes = "reject"
+	SlashesKeep     EscapedSlashes = "keep"
+)
+
+// EscapedSlashes is what becomes of paths with escaped slashes at a listener.
+func (l Listener) EscapedSlashes() EscapedSlashes {
+	if l.Clients == nil {
+		return SlashesRedirect
+	}
+	return l.Clients.EscapedSlashes
 }
 
 // AccessLog is where a line a request goes.

@@ -69,22 +69,22 @@ type Revision struct {
 
 // MachineStatus is one machine as its agent last reported it.
 type MachineStatus struct {
-	Name         string        `json:"name"`
-	Connected    bool          `json:"connected"`
-	LastReport   time.Time     `json:"lastReport,omitzero"`
-	Cordoned     bool          `json:"cordoned"`
-	Addresses    []string      `json:"addresses"`
-	AgentVersion string        `json:"agentVersion"`
-	Proxy        ProxyStatus   `json:"proxy"`
-	Applied      uint64        `json:"applied"`   // revision that the proxy runs
-	Delivered    uint64        `json:"delivered"` // revision that the agent holds
-	Wanted       uint64        `json:"wanted"`    // last revision that concerned the machine
+	Name         string      `json:"name"`
+	Connected    bool        `json:"connected"`
+	LastReport   time.Time   `json:"lastReport,omitzero"`
+	Cordoned     bool        `json:"cordoned"`
+	Addresses    []string    `json:"addresses"`
+	AgentVersion string      `json:"agentVersion"`
+	Proxy        ProxyStatus `json:"proxy"`
+	Applied      uint64      `json:"applied"`   // revision that the proxy runs
+	Delivered    uint64      `json:"delivered"` // revision that the agent holds
+	Wanted       uint64      `json:"wanted"`    // last revision that concerned the machine
 	// Announces are the VIPs that it announces by its last report, sorted.
 	Announces []netip.Addr `json:"announces,omitempty"`
 	// JustCame: its stream is so new that routers may keep routes of the agent before, though this
 	// one says that it withholds them (RFC 4724).
-	JustCame bool `json:"justCame,omitempty"`
-	Refused      []RefusedItem `json:"refused,omitempty"`
+	JustCame bool          `json:"justCame,omitempty"`
+	Refused  []RefusedItem `json:"refused,omitempty"`
 }
 
 // ProxyStatus is the machine's Envoy.

@@ -31,6 +31,8 @@ type clientSettings struct {
 	trustedHops   *uint32
 	proxyProtocol *bool
 	http3         *bool
+	escaped       v1alpha1.EscapedSlashesAction
+	keepSlashes   *bool
 	limits        v1alpha1.ClientLimits
 	headers       time.Duration
 	request       time.Duration
@@ -57,6 +59,14 @@ func makeClientPolicyFact(r reader, n snapshot.Name) *clientPolicyFact {
 		}
 	}
 	s.proxyProtocol, s.http3 = spec.AcceptProxyProtocol, spec.HTTP3
+	if p := spec.Path; p != nil {
+		s.keepSlashes = p.DisableMergeSlashes
+		if _, known := escapedSlashes[p.EscapedSlashesAction]; known {
+			s.escaped = p.EscapedSlashesAction
+		} else if p.EscapedSlashesAction != "" {
+			c.fail("spec.path.escapedSlashesAction", quote(string(p.EscapedSlashesAction))+" must be UnescapeAndRedirect, UnescapeAndForward, RejectRequest or KeepUnchanged")
+		}
+	}
 	if spec.Limits != nil {
 		s.limits = c.clientLimits(spec.Limits, "spec.limits")
 	}
@@ -89,6 +99,11 @@ func makeClientPolicyFact(r reader, n snapshot.Name) *clientPolicyFact {
 	}
 	f.invalid, f.resolved = c.invalid, c.resolved
 	return f
+}
+
+var escapedSlashes = map[v1alpha1.EscapedSlashesAction]model.EscapedSlashes{
+	v1alpha1.UnescapeAndRedirect: model.SlashesRedirect, v1alpha1.UnescapeAndForward: model.SlashesUnescape,
+	v1alpha1.RejectRequest: model.SlashesReject, v1alpha1.KeepUnchanged: model.SlashesKeep,
 }
 
 func (c *policyCompiler) clientLimits(o *v1alpha1.ClientLimits, path string) v1alpha1.ClientLimits {
@@ -173,6 +188,7 @@ func (s clientSettings) under(o clientSettings) clientSettings {
 	s.trustedHops = cmp.Or(s.trustedHops, o.trustedHops)
 	s.proxyProtocol = cmp.Or(s.proxyProtocol, o.proxyProtocol)
 	s.http3 = cmp.Or(s.http3, o.http3)
+	s.escaped, s.keepSlashes = cmp.Or(s.escaped, o.escaped), cmp.Or(s.keepSlashes, o.keepSlashes)
 	s.limits.MaxConnections = cmp.Or(s.limits.MaxConnections, o.limits.MaxConnections)
 	s.limits.MaxHeaderBytes = cmp.Or(s.limits.MaxHeaderBytes, o.limits.MaxHeaderBytes)
 	s.limits.MaxHeaders = cmp.Or(s.limits.MaxHeaders, o.limits.MaxHeaders)
@@ -188,6 +204,7 @@ func (s clientSettings) under(o clientSettings) clientSettings {
 func (s clientSettings) at(protocol model.Protocol) *model.ClientSettings {
 	m := &model.ClientSettings{
 		TrustedHops: s.trustedHops, AcceptProxyProtocol: deref(s.proxyProtocol),
+		EscapedSlashes: escapedSlashes[s.escaped], KeepSlashes: deref(s.keepSlashes),
 		MaxConnections: uint32(deref(s.limits.MaxConnections)), MaxHeaderBytes: uint32(deref(s.limits.MaxHeaderBytes)),
 		MaxHeaders: uint32(deref(s.limits.MaxHeaders)), MaxRequestsPerConnection: uint32(deref(s.limits.MaxRequestsPerConnection)),
 		MaxStreams: uint32(deref(s.limits.MaxStreams)), HeadersTimeout: s.headers, RequestTimeout: s.request, IdleTimeout: s.idle,

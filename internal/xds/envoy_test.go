@@ -139,7 +139,7 @@ func TestForward(t *testing.T) {
 	t.Run("headers", func(t *testing.T) {
 		a := w.get(l.Port, "half.test:81", "/p?q=1", "x-fairlead-scope: http-1/wild", "x-envoy-retry-on: 5xx",
 			"x-envoy-original-path: /no", "x_under: 1", "X-Forwarded-Proto: https")
-		for _, bad := range []string{"fairlead", "Retry", "Original", "under", "https"} {
+		for _, bad := range []string{"x-fairlead", "Retry", "Original", "under", "https"} {
 			if strings.Contains(strings.ToLower(a.body), strings.ToLower(bad)) {
 				t.Errorf("the backend saw %q of the client:\n%s", bad, a.body)
 			}

@@ -15,6 +15,7 @@ import (
 func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
 	filters := []*hcmv3.HttpFilter{
 		scopeNormaliser(l, c),
+		loopGuard(),
 		upgradeGuard(),
 		// Browsers ask without credentials, so preflights are answered before policies.
 		httpFilter(corsFilter, &corsv3.Cors{}),

@@ -141,11 +141,11 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 		UseRemoteAddress:  wrapperspb.Bool(true),
 		XffNumTrustedHops: o.TrustedHops,
 
-		// "/a/../b" is routed as "/b". Slashes are left as they are: "//" and "%2F" mean
-		// something to object stores, package registries and forges.
+		// "/a/../b" is routed as "/b", "//b" as "/b", and clients of "/%2Fb" are sent to "/b":
+		// what a backend may take for a path is found by that path's rules (ADR 42).
 		NormalizePath:                wrapperspb.Bool(true),
-		MergeSlashes:                 false,
-		PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
+		MergeSlashes:                 true,
+		PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_UNESCAPE_AND_REDIRECT,
 
 		RequestHeadersTimeout: durationpb.New(requestHeadersTimeout),
 		StreamIdleTimeout:     durationpb.New(clientIdle),
@@ -189,6 +189,13 @@ func treat(m *hcmv3.HttpConnectionManager, c model.ClientSettings) {
 	if c.TrustedHops != nil {
 		m.XffNumTrustedHops = *c.TrustedHops
 	}
+	m.MergeSlashes = !c.KeepSlashes
+	m.PathWithEscapedSlashesAction = map[model.EscapedSlashes]hcmv3.HttpConnectionManager_PathWithEscapedSlashesAction{
+		model.SlashesRedirect: hcmv3.HttpConnectionManager_UNESCAPE_AND_REDIRECT,
+		model.SlashesUnescape: hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD,
+		model.SlashesReject:   hcmv3.HttpConnectionManager_REJECT_REQUEST,
+		model.SlashesKeep:     hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
+	}[c.EscapedSlashes]
 	if c.MaxHeaderBytes > 0 {
 		m.MaxRequestHeadersKb = wrapperspb.UInt32(min(maxHeaderKiB, (c.MaxHeaderBytes+1023)/1024))
 	}
@@ -219,7 +226,7 @@ func treat(m *hcmv3.HttpConnectionManager, c model.ClientSettings) {
 // localReplies says in one short line why the proxy itself answered. Fixed responses of
 // routes keep their own body.
 func localReplies() *hcmv3.LocalReplyConfig {
-	return &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{{
+	return &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{loopReply(), {
 		Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
 			ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{
 				Flags: []string{"NR", "UH", "UF", "UC", "UT", "UR", "UO", "LR", "URX", "NC", "UPE", "OM"},

@@ -28,6 +28,7 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 		Name:                     RouteConfigurationName(listener, shard),
 		IgnorePortInHostMatching: true,
 		RequestHeadersToRemove:   []string{scopeHeader, clientHeader},
+		RequestHeadersToAdd:      []*corev3.HeaderValueOption{loopMark()},
 	}
 	limit := bodyLimit
 	for _, h := range sorted {

@@ -44,7 +44,7 @@ func upgradeHeader(m *routev3.HeaderMatcher) *rbacconfigv3.Permission {
 func refuse(p *rbacconfigv3.Permission) *rbacconfigv3.RBAC {
 	return &rbacconfigv3.RBAC{
 		Action: rbacconfigv3.RBAC_DENY,
-		Policies: map[string]*rbacconfigv3.Policy{"upgrade": {
+		Policies: map[string]*rbacconfigv3.Policy{"refused": {
 			Permissions: []*rbacconfigv3.Permission{p},
 			Principals:  []*rbacconfigv3.Principal{{Identifier: &rbacconfigv3.Principal_Any{Any: true}}},
 		}},

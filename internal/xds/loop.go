@@ -1,0 +1,66 @@
+package xds
+
+import (
+	"fmt"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// A backend may be an edge again, by its VIP or by its address. Each edge adds its name to CDN-Loop
+// (RFC 8586), and a request that has been at MaxTurns edges is answered 508, its copies for mirrors, too.
+const (
+	// LoopHeader is where edges note that they had a request.
+	LoopHeader = "cdn-loop"
+	// MaxTurns is how many edges one request may come by.
+	MaxTurns = 3
+
+	loopFilter = "fairlead.loop"
+	loopName   = "fairlead"
+	loopStatus = 508
+)
+
+// loopMark is what requests take along.
+func loopMark() *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		Header: &corev3.HeaderValue{Key: LoopHeader, Value: loopName}, AppendAction: corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD,
+	}
+}
+
+// turnedTooOften matches requests that have been at MaxTurns edges.
+func turnedTooOften() *routev3.HeaderMatcher {
+	return &routev3.HeaderMatcher{
+		Name: LoopHeader,
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
+				Regex: fmt.Sprintf(`(?:.*\b%s\b){%d}.*`, loopName, MaxTurns),
+			}},
+		}},
+	}
+}
+
+// loopGuard ends loops.
+func loopGuard() *hcmv3.HttpFilter {
+	return httpFilter(loopFilter, &rbacv3.RBAC{Rules: refuse(&rbacconfigv3.Permission{Rule: &rbacconfigv3.Permission_Header{Header: turnedTooOften()}})})
+}
+
+// loopReply makes the guard's answer one that says what it is.
+func loopReply() *hcmv3.ResponseMapper {
+	return &hcmv3.ResponseMapper{
+		Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_HeaderFilter{
+			HeaderFilter: &accesslogv3.HeaderFilter{Header: turnedTooOften()},
+		}},
+		StatusCode: wrapperspb.UInt32(loopStatus),
+		BodyFormatOverride: &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
+			TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{
+				InlineString: fmt.Sprintf("508 loop: the request has been at %d edges (CDN-Loop)\n", MaxTurns),
+			}},
+		}},
+	}
+}
