@@ -90,9 +90,10 @@ type poolBook struct {
 // cursor is where the search for a free address goes on. Nothing becomes free while
 // addresses are given away.
 type cursor struct {
-	begun bool
-	index int // of the range
-	next  netip.Addr
+	endpoints bool // those are looked at, too: nothing else is free
+	begun     bool
+	index     int // of the range
+	next      netip.Addr
 }
 
 // sharedIn stands for the roots of one namespace that share an address.
@@ -244,7 +245,10 @@ func (a *assigner) judge() {
 					", which is older, too: take them out of one of the two")
 			}
 		}
-		foreign, reason := a.foreignIn(p)
+		if _, endpoints := a.foreignIn(p, true); len(endpoints) > 0 {
+			p.out.notes = append(p.out.notes, strings.Join(endpoints, ", ")+": endpoints are given away when nothing else is free")
+		}
+		reason, foreign := a.foreignIn(p, false)
 		if len(foreign) == 0 {
 			continue
 		}
@@ -258,35 +262,6 @@ func (a *assigner) judge() {
 			p.out.notes = append(p.out.notes, text+": "+whose+" are not given away: take them out of the pool")
 		}
 	}
-}
-
-// foreignIn names the first few addresses of a pool that somebody has already. An address
-// that is somebody's VIP is none: a machine that announces it may report it.
-func (a *assigner) foreignIn(p *poolBook) (texts []string, reason string) {
-	const most = 3
-	reason = v1alpha1.ReasonMachineAddress
-	for _, o := range a.own {
-		if _, vip := a.taken[o.address]; vip || !p.has(o.address) {
-			continue
-		}
-		if o.machine == "" {
-			reason = v1alpha1.ReasonAddressInUse
-		}
-		if len(texts) == most {
-			return append(texts, "..."), reason
-		}
-		texts = append(texts, o.address.String()+" is "+o.what)
-	}
-	return texts, reason
-}
-
-// isOwn says what an address is that somebody has already.
-func (a *assigner) isOwn(address netip.Addr) (what string, is bool) {
-	i, found := slices.BinarySearchFunc(a.own, address, func(o ownAddress, x netip.Addr) int { return o.address.Compare(x) })
-	if !found {
-		return "", false
-	}
-	return a.own[i].what, true
 }
 
 // tell notes why an owner lacks something; what is so of both families once.
@@ -502,25 +477,30 @@ func (a *assigner) giveFrom(pools []*poolBook, fam family, asking, owner model.O
 	a.tell(asking, gatewayv1.GatewayReasonAddressNotAssigned, message)
 }
 
-// lowest finds the lowest address of a family that nobody has. Its cost follows the
-// addresses that are taken, not the size of the pool.
+// lowest finds the lowest address of a family that nobody has; where there is none, the lowest one that
+// is an endpoint. Its cost follows the addresses that are taken, not the size of the pool.
 func (a *assigner) lowest(p *poolBook, fam family) (netip.Addr, bool) {
 	if p.count >= assignmentLimit || p.out.accepted.failed {
 		return netip.Addr{}, false
 	}
 	c := &p.cursors[fam]
-	for ; c.index < len(p.ranges[fam]); c.index, c.begun = c.index+1, false {
-		r := p.ranges[fam][c.index]
-		if !c.begun {
-			c.begun, c.next = true, r.from
-		}
-		for ; c.next.IsValid() && c.next.Compare(r.to) <= 0; c.next = c.next.Next() {
-			if a.isFree(p, c.next) {
-				return c.next, true
+	for {
+		for ; c.index < len(p.ranges[fam]); c.index, c.begun = c.index+1, false {
+			r := p.ranges[fam][c.index]
+			if !c.begun {
+				c.begun, c.next = true, r.from
+			}
+			for ; c.next.IsValid() && c.next.Compare(r.to) <= 0; c.next = c.next.Next() {
+				if a.isFree(p, c.next) && (c.endpoints || !a.isEndpoint(c.next)) {
+					return c.next, true
+				}
 			}
 		}
+		if c.endpoints {
+			return netip.Addr{}, false
+		}
+		*c = cursor{endpoints: true}
 	}
-	return netip.Addr{}, false
 }
 
 func (a *assigner) isFree(p *poolBook, address netip.Addr) bool {
@@ -555,8 +535,10 @@ func (a *assigner) sum(p *poolBook) {
 			}
 		}
 	}
-	for i, o := range a.own {
-		if _, is := a.taken[o.address]; !is && (i == 0 || a.own[i-1].address != o.address) {
+	var last netip.Addr
+	for _, o := range a.own {
+		if _, is := a.taken[o.address]; !is && !o.endpoint && o.address != last {
+			last = o.address
 			less(o.address)
 		}
 	}

@@ -148,7 +148,7 @@ func moreUnknown(more int) []string {
 
 // gatewayNotes are unknownNotes of a Gateway, which asks for addresses in a field.
 func gatewayNotes(annotations map[string]string) (notes []string) {
-	known := []string{v1alpha1.AnnotationPool}
+	known := []string{v1alpha1.AnnotationPool, v1alpha1.AnnotationHosts}
 	names, more := unknownAnnotations(annotations, known)
 	for _, name := range names {
 		if name == v1alpha1.AnnotationAddresses || slices.Contains(near.Names(name, []string{v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses}), v1alpha1.AnnotationAddresses) {

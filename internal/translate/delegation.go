@@ -89,6 +89,11 @@ func (t *Translator) reach(root snapshot.Name, before, after *treeFact) {
 	}
 }
 
+// restart forgets what a walk found.
+func (f *treeFact) restart(root snapshot.Name) {
+	f.found, f.routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
+}
+
 // makeTreeFact walks from a root; nil when there is none of that name.
 func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 	if r.s.IngressRoutes[root] == nil {
@@ -98,9 +103,8 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 	if f == nil || !f.root {
 		return nil
 	}
-	tree := &treeFact{
-		found: map[snapshot.Name][]string{root: nil}, routed: map[snapshot.Name]struct{}{}, proxied: map[snapshot.Name]struct{}{},
-	}
+	tree := &treeFact{proxied: map[snapshot.Name]struct{}{}}
+	tree.restart(root)
 	if f.host == "" {
 		tree.close(r, root, f)
 		return tree
@@ -118,6 +122,11 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 		tree.close(r, root, f)
 	} else {
 		w.visit(root, f, "/", nil)
+		if w.size.exceeds() {
+			w.clear, w.secure, w.size = nil, nil, treeSize{out: w.size.out}
+			tree.restart(root)
+			w.visit(root, f, "/", nil)
+		}
 		if f.tcp != nil {
 			w.proxy(root, f, nil)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
@@ -48,6 +49,10 @@ func statusOf(t *testing.T, tr *Translator, name string) contourv1beta1.Status {
 		t.Fatalf("%s has no status", name)
 	}
 	return *s.IngressRoute
+}
+
+func webService() *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 }
 
 // TestDelegationDepth holds that a chain ends at maxDepth, and says so.
@@ -109,5 +114,79 @@ func TestDelegateThatComesLater(t *testing.T) {
 	}
 	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusInvalid {
 		t.Errorf("without a child again: %+v", got)
+	}
+}
+
+// fan is a root that delegates to one IngressRoute for each of the sizes, which has that many
+// routes.
+func fan(sizes ...int) []metav1.Object {
+	root := rootOf(delegating("root"), "app.example.com")
+	objects := []metav1.Object{root}
+	for i, n := range sizes {
+		child := delegating(fmt.Sprintf("child-%d", i))
+		for j := range n {
+			child.Spec.Routes = append(child.Spec.Routes, contourv1beta1.Route{
+				Match: fmt.Sprintf("/%d/%d", i, j), Services: []contourv1beta1.Service{{Name: "web", Port: 80}},
+			})
+		}
+		root.Spec.Routes = append(root.Spec.Routes, delegate(fmt.Sprintf("/%d/", i), child.Name))
+		objects = append(objects, child)
+	}
+	return objects
+}
+
+// TestTreeWithTooManyRoutes holds that the largest of the root's delegations stay out, that
+// all who are concerned are told, and that there is room again when one of them goes.
+func TestTreeWithTooManyRoutes(t *testing.T) {
+	s := snapshot.New()
+	tr := New(Config{})
+	web := webService()
+	objects := append(fan(20_000, 30, 20_001, 20_000, 5_600), web)
+	tr.Apply(s, setAll(t, s, objects...))
+	const tooMany = "too many routes for one host: with those of IngressRoute team/child-2 and of all to which it delegates there would be more than 65536 (the smallest of the root's delegations come first)"
+	for name, want := range map[string]string{
+		"root": "spec.routes[2].delegate: " + tooMany, "child-0": "valid IngressRoute", "child-1": "valid IngressRoute",
+		"child-2": tooMany, "child-3": "valid IngressRoute", "child-4": "valid IngressRoute",
+	} {
+		if got := statusOf(t, tr, name); got.Description != want {
+			t.Errorf("%s: %s, want %s", name, got.Description, want)
+		}
+	}
+	key := model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}
+	if n := len(tr.result.VirtualHosts[key].Routes); n != 45_631 {
+		t.Errorf("%d routes, want those of four and one that answers 503", n)
+	}
+	objects[1].(*contourv1beta1.IngressRoute).Spec.Routes = nil
+	tr.Apply(s, setAll(t, s, objects[1]))
+	if got := statusOf(t, tr, "child-2"); got.Description != "valid IngressRoute" {
+		t.Errorf("with room: %+v", got)
+	}
+}
+
+// BenchmarkLargeTree is the cost of a change in one of 32 IngressRoutes of one tree, as large
+// as the API takes them.
+func BenchmarkLargeTree(b *testing.B) {
+	s := snapshot.New()
+	sizes := make([]int, 32)
+	for i := range sizes {
+		sizes[i] = 12_000
+	}
+	objects := append(fan(sizes...), webService())
+	for _, o := range objects {
+		if _, err := s.Set(o); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tr, _ := Full(Config{}, s)
+	child := objects[5].(*contourv1beta1.IngressRoute)
+	for b.Loop() {
+		child = child.DeepCopy()
+		child.Generation++
+		child.Spec.Routes[7].PrefixRewrite = fmt.Sprintf("/%d", child.Generation)
+		k, err := s.Set(child)
+		if err != nil {
+			b.Fatal(err)
+		}
+		tr.Apply(s, []snapshot.Key{k})
 	}
 }

@@ -45,8 +45,10 @@ var beginnings = regexp.MustCompile(`; (spec\.|host "|IngressRoute |metadata\.)`
 func TestDescriptionsAreDocumented(t *testing.T) {
 	elsewhere := map[string]string{
 		"spec.routes[i].delegate: too many delegations in a row": "TestDelegationDepth",
-		"… is longer than 1024 characters":                       "TestPathProblem",
-		"… must not have spaces or control characters":           "TestPathProblem",
+		"spec.routes[i].delegate: too many routes for one host: with those of IngressRoute … and of all to which it delegates there would be more than 65536 (the smallest of the root's delegations come first)": "TestTreeWithTooManyRoutes",
+		"too many routes for one host: with those of IngressRoute … and of all to which it delegates there would be more than 65536 (the smallest of the root's delegations come first)":                          "TestTreeWithTooManyRoutes",
+		"… is longer than 1024 characters":             "TestPathProblem",
+		"… must not have spaces or control characters": "TestPathProblem",
 		"… has no …":                                 "TestCertificatesAreJudged",
 		"… cannot be read…":                          "TestCertificatesAreJudged",
 		`spec.virtualhost.fqdn: "…" is no DNS name…`: "TestHostProblem",

@@ -2,11 +2,13 @@ package translate
 
 import (
 	"cmp"
+	"iter"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -16,8 +18,8 @@ type ownAddress struct {
 	address netip.Addr
 	machine string // whose it is; empty where it is no machine's
 	what    string // what it is, for people: "an address of Machine a"
-	// reached says that it may be a VIP that somebody has: an endpoint may be one.
-	reached bool
+	// endpoint says that it is one, of whomever: it may be a VIP that somebody has.
+	endpoint bool
 }
 
 // foreign are the addresses of pools that Services and their endpoints have, and those that
@@ -161,7 +163,7 @@ func (t *Translator) computeOwn(r reader, n node) {
 	for k, entry := range t.index.foreign.by {
 		o := ownAddress{what: "the cluster IP of " + serviceOwner(k.Name).String()}
 		if k.Kind == snapshot.KindEndpointSlice {
-			o = ownAddress{what: "an endpoint of EndpointSlice " + k.Name.String(), reached: true}
+			o = ownAddress{what: "an endpoint of EndpointSlice " + k.Name.String(), endpoint: true}
 			if entry.service != (snapshot.Name{}) {
 				o.what = "an endpoint of " + serviceOwner(entry.service).String()
 			}
@@ -191,7 +193,7 @@ func alsoHeld(records []record, own []ownAddress, announcers []string) []string 
 		i, _ := slices.BinarySearchFunc(own, rec.address, func(o ownAddress, a netip.Addr) int { return o.address.Compare(a) })
 		for ; i < len(own) && own[i].address == rec.address; i++ {
 			o := own[i]
-			if o.reached || o.machine != "" && slices.Contains(announcers, o.machine) {
+			if o.endpoint || o.machine != "" && slices.Contains(announcers, o.machine) {
 				continue
 			}
 			const most = 3
@@ -202,4 +204,54 @@ func alsoHeld(records []record, own []ownAddress, announcers []string) []string 
 		}
 	}
 	return notes
+}
+
+// foreignIn names the first few addresses of a pool that somebody has already, as endpoints or in
+// another way. An address that is somebody's VIP is none: a machine that announces it may report it.
+func (a *assigner) foreignIn(p *poolBook, endpoints bool) (reason string, texts []string) {
+	const most = 3
+	reason = v1alpha1.ReasonMachineAddress
+	for _, o := range a.own {
+		if _, vip := a.taken[o.address]; vip || o.endpoint != endpoints || !p.has(o.address) {
+			continue
+		}
+		if o.machine == "" {
+			reason = v1alpha1.ReasonAddressInUse
+		}
+		if len(texts) == most {
+			return reason, append(texts, "...")
+		}
+		texts = append(texts, o.address.String()+" is "+o.what)
+	}
+	return reason, texts
+}
+
+// isOwn says what an address is that somebody has already, but for endpoints: everybody who may write
+// EndpointSlices could keep all addresses of a pool from everybody else.
+func (a *assigner) isOwn(address netip.Addr) (what string, is bool) {
+	for o := range a.ownAt(address) {
+		if !o.endpoint {
+			return o.what, true
+		}
+	}
+	return "", false
+}
+
+// isEndpoint says that somebody has an address for an endpoint.
+func (a *assigner) isEndpoint(address netip.Addr) bool {
+	for o := range a.ownAt(address) {
+		if o.endpoint {
+			return true
+		}
+	}
+	return false
+}
+
+// ownAt is who has an address.
+func (a *assigner) ownAt(address netip.Addr) iter.Seq[ownAddress] {
+	return func(yield func(ownAddress) bool) {
+		i, _ := slices.BinarySearchFunc(a.own, address, func(o ownAddress, x netip.Addr) int { return o.address.Compare(x) })
+		for ; i < len(a.own) && a.own[i].address == address && yield(a.own[i]); i++ {
+		}
+	}
 }

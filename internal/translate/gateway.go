@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -19,6 +20,7 @@ type gatewayFact struct {
 	created  int64
 	class    string
 	request  request
+	hosts    string // whose they are at its listeners: AnnotationHosts
 	accepted gatewayVerdict
 	notes    []string // what is worth knowing, though nothing is wrong with it
 	// resolved is of references that are not a listener's.
@@ -104,6 +106,12 @@ func makeGatewayFact(r reader, n snapshot.Name) (*gatewayFact, map[snapshot.Name
 		return nil, nil
 	}
 	f := &gatewayFact{created: o.CreationTimestamp.Unix(), class: string(o.Spec.GatewayClassName), notes: gatewayNotes(o.Annotations)}
+	switch hosts := o.Annotations[v1alpha1.AnnotationHosts]; hosts {
+	case "", v1alpha1.HostsOfNamespaces, v1alpha1.HostsShared:
+		f.hosts = hosts
+	default:
+		f.notes = append(f.notes, "metadata.annotations["+v1alpha1.AnnotationHosts+"]: "+quote(hosts)+" is neither "+v1alpha1.HostsOfNamespaces+" nor "+v1alpha1.HostsShared)
+	}
 	f.request = gatewayRequest(o, func(problem string) { f.accepted.fail(gatewayv1.GatewayReasonUnsupportedAddress, problem) })
 	b := bearer{r, snapshot.KindGateway, n}
 	for i := range o.Spec.Listeners {

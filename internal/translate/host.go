@@ -28,15 +28,26 @@ type entry struct {
 // prefixes, longer ones first. Those of a GRPCRoute go by GRPCRouteRule.matches.
 func (e *entry) compare(f *entry) int {
 	a, b := &e.route.Match, &f.route.Match
-	return cmp.Or(
+	// In steps: most are told apart by their paths, and characters are slow to count.
+	if c := cmp.Or(
 		-cmp.Compare(e.service, f.service),
 		-cmp.Compare(e.method, f.method),
 		cmp.Compare(pathRank(a.Path.Kind), pathRank(b.Path.Kind)),
-		-cmp.Compare(utf8.RuneCountInString(a.Path.Value), utf8.RuneCountInString(b.Path.Value)),
+	); c != 0 {
+		return c
+	}
+	if c := -cmp.Compare(utf8.RuneCountInString(a.Path.Value), utf8.RuneCountInString(b.Path.Value)); c != 0 {
+		return c
+	}
+	if c := cmp.Or(
 		-cmp.Compare(min(len(a.Method), 1), min(len(b.Method), 1)),
 		-cmp.Compare(len(a.Headers), len(b.Headers)),
 		-cmp.Compare(len(a.Query), len(b.Query)),
 		cmp.Compare(e.created, f.created),
+	); c != 0 {
+		return c
+	}
+	return cmp.Or(
 		cmp.Compare(e.route.Owner.Namespace, f.route.Owner.Namespace),
 		cmp.Compare(e.route.Owner.Name, f.route.Owner.Name),
 		cmp.Compare(e.order, f.order),
@@ -77,9 +88,11 @@ func (c *claim) older(d *claim) bool {
 
 // hostState is a virtual host in the making.
 type hostState struct {
-	claims  map[model.Object]*claim
-	counts  map[string]int // claims by kind
-	pending map[model.Object]struct{}
+	claims map[model.Object]*claim
+	counts map[string]int // claims by kind
+	// namespaces of HTTPRoutes and GRPCRoutes that claim it, with how many do.
+	namespaces map[string]int
+	pending    map[model.Object]struct{}
 
 	owner     hostOwner
 	sortedFor snapshot.Kind // whose entries sorted holds
@@ -136,7 +149,7 @@ func (t *Translator) claim(k model.HostKey, owner model.Object, c *claim) {
 		if c == nil {
 			return
 		}
-		h = &hostState{claims: map[model.Object]*claim{}, counts: map[string]int{}, pending: map[model.Object]struct{}{}}
+		h = &hostState{claims: map[model.Object]*claim{}, counts: map[string]int{}, namespaces: map[string]int{}, pending: map[model.Object]struct{}{}}
 		t.hosts[k] = h
 	}
 	old := h.claims[owner]
@@ -144,17 +157,28 @@ func (t *Translator) claim(k model.HostKey, owner model.Object, c *claim) {
 		return
 	}
 	if old != nil {
-		h.counts[owner.Kind]--
+		h.count(owner, -1)
 	}
 	if c == nil {
 		delete(h.claims, owner)
 	} else {
 		h.claims[owner] = c
-		h.counts[owner.Kind]++
+		h.count(owner, 1)
 	}
 	h.pending[owner] = struct{}{}
 	t.graph.mark(hostNode(k))
 	t.markRivals(k, h, owner)
+}
+
+// count counts a claimant.
+func (h *hostState) count(owner model.Object, by int) {
+	h.counts[owner.Kind] += by
+	if !isRivalKind(owner.Kind) {
+		return
+	}
+	if h.namespaces[owner.Namespace] += by; h.namespaces[owner.Namespace] == 0 {
+		delete(h.namespaces, owner.Namespace)
+	}
 }
 
 // moveClaims replaces an owner's claims: those of the sorted keys before by one

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ type ingressFact struct {
 	problems []string
 	notes    []string // what is worth knowing, though nothing is wrong with it
 	steps    []step
-	prefixes map[string]int // step of each prefix
+	prefixes prefixes // of the steps
 	tcp      *tcpProxy
 }
 
@@ -51,7 +52,7 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 	if o == nil {
 		return nil
 	}
-	c := ingressCompiler{r: r, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix(), prefixes: map[string]int{}}}
+	c := ingressCompiler{r: r, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.fact.request = annotationRequest(o.Annotations)
@@ -66,14 +67,16 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 	for i := range o.Spec.Routes {
 		c.step(i, &o.Spec.Routes[i])
 	}
+	c.fact.prefixes = newPrefixes(slices.Collect(maps.Keys(c.taken)))
 	return c.fact
 }
 
 // ingressCompiler collects what it finds in one IngressRoute.
 type ingressCompiler struct {
-	r    reader
-	name snapshot.Name
-	fact *ingressFact
+	r     reader
+	name  snapshot.Name
+	fact  *ingressFact
+	taken map[string]int // index in spec.routes of each prefix
 }
 
 func (c *ingressCompiler) fail(path, problem string) {
@@ -126,8 +129,8 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 	before := len(c.fact.problems)
 	problem := pathProblem(o.Match)
 	if problem == "" {
-		if first, taken := c.fact.prefixes[o.Match]; taken {
-			problem = quote(o.Match) + " is already matched by " + at("spec.routes", c.fact.steps[first].index)
+		if first, taken := c.taken[o.Match]; taken {
+			problem = quote(o.Match) + " is already matched by " + at("spec.routes", first)
 		}
 	}
 	if problem != "" {
@@ -157,7 +160,7 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 		route.Forward = forward
 		s.entry = &entry{groups: groups, order: i, created: c.fact.created, route: route}
 	}
-	c.fact.prefixes[o.Match] = len(c.fact.steps)
+	c.taken[o.Match] = i
 	c.fact.steps = append(c.fact.steps, s)
 }
 
@@ -277,9 +280,11 @@ func (c *ingressCompiler) duration(text, path string) time.Duration {
 // joinProblems writes what was found, each problem once, in the order given.
 func joinProblems(lists ...[]string) string {
 	var all []string
+	written := map[string]struct{}{}
 	for _, list := range lists {
 		for _, p := range list {
-			if !slices.Contains(all, p) {
+			if _, known := written[p]; !known {
+				written[p] = struct{}{}
 				all = append(all, p)
 			}
 		}

@@ -24,7 +24,7 @@ func tlsWorld(t *testing.T) (*snapshot.Snapshot, *Translator) {
 		o.Namespace, o.Name = namespace, name
 		return o
 	}
-	web := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	web := webService()
 	objects := []metav1.Object{web, secret("team", "own"), secret("certs", "shared"), &contourv1beta1.TLSCertificateDelegation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "certs", Name: "all"},
 		Spec: contourv1beta1.TLSCertificateDelegationSpec{

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -108,10 +109,18 @@ func covers(pattern, host string) bool {
 }
 
 // reachable reports whether traffic may be sent to an address: one loopback or
-// link-local would mean another server on each machine.
+// link-local would mean another server on each machine, and what clouds tell their machines, keys among
+// it, is for no client.
 func reachable(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() &&
-		!a.IsLinkLocalUnicast() && a.Zone() == "" && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+		!a.IsLinkLocalUnicast() && a.Zone() == "" && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !slices.Contains(metadata, a)
+}
+
+// metadata are where clouds answer their machines, beside the link-local 169.254.169.254: EC2 and Google's
+// by IPv6, Azure, Alibaba and Oracle.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("168.63.129.16"),
+	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
 }
 
 // pathLimit bounds paths, as the Gateway API does.

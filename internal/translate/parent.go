@@ -8,6 +8,7 @@ import (
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -19,6 +20,7 @@ type parentFact struct {
 	created int64
 	gateway snapshot.Name
 	class   string // of the Gateway
+	hosts   string // whose they are, by the Gateway
 	// refused says why no route can attach; empty when they can.
 	refused string
 	// own says that its listeners are at addresses of its own.
@@ -28,6 +30,12 @@ type parentFact struct {
 	// clientCertificate is what the Gateway shows to backends that are spoken to over TLS
 	// because a BackendTLSPolicy says so; empty is none.
 	clientCertificate model.CertificateID
+}
+
+// hostsAreOfNamespaces says that a host at a listener is for the routes of one namespace: where all
+// may attach, nobody has chosen whose routes are merged.
+func (f *parentFact) hostsAreOfNamespaces(l *parentListener) bool {
+	return f.hosts == v1alpha1.HostsOfNamespaces || f.hosts == "" && l.from == gatewayv1.NamespacesFromAll
 }
 
 // parentListener is a listener with the one of the model that serves it. What accepted and
@@ -108,7 +116,10 @@ func attach(r reader, p *routeParent, kind snapshot.Kind, hostnames []string, na
 			case !l.serves() || lost != "" || l.broken():
 			case f.owns(r, l, host):
 				p.hosts = append(p.hosts, model.HostKey{Listener: l.id, Host: host})
-				p.places = append(p.places, placedHost{model.HostKey{Listener: l.id, Host: host}, p.place(l.name)})
+				p.places = append(p.places, placedHost{
+					host: model.HostKey{Listener: l.id, Host: host}, place: p.place(l.name),
+					open: f.hostsAreOfNamespaces(l), home: f.gateway.Namespace == namespace,
+				})
 			default:
 				elsewhere = append(elsewhere, host)
 			}
@@ -345,7 +356,7 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 	}
 	own := r.hasOwnAddress(f.gateway)
 	f.own = own
-	f.class = r.gateway(f.gateway).class
+	f.class, f.hosts = r.gateway(f.gateway).class, r.gateway(f.gateway).hosts
 	for i, l := range listeners {
 		p := parentListener{gatewayListener: l}
 		if !own && l.secure() && !l.passthrough && r.gateway(f.gateway).validation(l.port) != nil {

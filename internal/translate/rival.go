@@ -13,11 +13,21 @@ import (
 // (GRPCRouteSpec.hostnames). A route that is not accepted itself rejects nobody. Hostnames
 // meet when they are equal after what the listener leaves of them: a wildcard and a name
 // below it are two hosts here, and requests for the name are never the wildcard's.
+//
+// The same goes for routes of two namespaces where a host is for one of them
+// (parentFact.hostsAreOfNamespaces).
 
-// rival is one claimant of a host that HTTPRoutes and GRPCRoutes claim.
+// rival is one claimant of a host that HTTPRoutes and GRPCRoutes claim, or several namespaces.
 type rival struct {
 	owner   model.Object
 	created int64
+	open    bool // the host is for one namespace
+	home    bool // and the claimant of the Gateway's own, which is never a stranger
+}
+
+// rejects says that, of two claimants of a host, the older one keeps the other out.
+func (a rival) rejects(b rival) bool {
+	return a.owner.Kind != b.owner.Kind || a.open && a.owner.Namespace != b.owner.Namespace && !a.home && !b.home
 }
 
 func isRivalKind(kind string) bool {
@@ -37,16 +47,22 @@ func (t *Translator) markRivals(k model.HostKey, h *hostState, owner model.Objec
 	if !isRivalKind(owner.Kind) {
 		return
 	}
-	if t.rivals[k] != nil || h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0 {
+	if t.rivals[k] != nil || h.contested() {
 		t.graph.mark(rivalsNode(k))
 	}
 }
 
-// computeRivals lists who claims a host of both kinds, oldest first.
-func (t *Translator) computeRivals(n node) {
+// contested says that routes of both kinds, or of several namespaces, claim the host.
+func (h *hostState) contested() bool {
+	return h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0 || len(h.namespaces) > 1
+}
+
+// computeRivals lists who claims a host that may be contested, oldest first; nobody where none keeps
+// another one out.
+func (t *Translator) computeRivals(r reader, n node) {
 	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
 	var rivals []rival
-	if h := t.hosts[k]; h != nil && h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0 {
+	if h := t.hosts[k]; h != nil && h.contested() {
 		var claims []*claim
 		for _, c := range h.claims {
 			if isRivalKind(c.owner.Kind) {
@@ -59,8 +75,22 @@ func (t *Translator) computeRivals(n node) {
 			}
 			return 1
 		})
+		open := false
 		for _, c := range claims {
-			rivals = append(rivals, rival{c.owner, c.created})
+			v := rival{owner: c.owner, created: c.created}
+			for _, p := range r.route(c.owner).places() {
+				if p.host == k {
+					v.home = v.home || p.home
+					open = open || p.open
+				}
+			}
+			rivals = append(rivals, v)
+		}
+		for i := range rivals {
+			rivals[i].open = open
+		}
+		if !slices.ContainsFunc(rivals, func(v rival) bool { return rivals[0].rejects(v) }) && !slices.ContainsFunc(rivals[1:], func(v rival) bool { return slices.ContainsFunc(rivals, v.rejects) }) {
+			rivals = nil
 		}
 	}
 	before := t.rivals[k]
@@ -131,11 +161,10 @@ func (r reader) rejectedBy(of rivalry, known map[rivalry]*model.Object) *model.O
 		if k.Listener != of.listener {
 			continue
 		}
-		for _, older := range r.rivalsOf(k) {
-			if older.owner == of.route {
-				break
-			}
-			if older.owner.Kind != of.route.Kind && r.rejectedBy(rivalry{older.owner, of.listener}, known) == nil {
+		rivals := r.rivalsOf(k)
+		at := slices.IndexFunc(rivals, func(v rival) bool { return v.owner == of.route })
+		for _, older := range rivals[:max(at, 0)] {
+			if older.rejects(rivals[at]) && r.rejectedBy(rivalry{older.owner, of.listener}, known) == nil {
 				known[of] = &older.owner
 				return &older.owner
 			}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -243,6 +244,8 @@ func (t *Translator) parentStatus(r reader, f *routeFact, p *routeParent, object
 		switch {
 		case rejected && owner.conflict && owner.keeper == by:
 			lost = append(lost, k.Host+" is kept by "+by.String()+", which came first")
+		case rejected && by.Kind == object.Kind:
+			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, is of another namespace and has a hostname of this route at the same listener, whose hosts are each for one namespace (annotation "+v1alpha1.AnnotationHosts+" of the Gateway)")
 		case rejected:
 			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, has a hostname of this route at the same listener")
 		case !owner.conflict:

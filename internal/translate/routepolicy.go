@@ -245,22 +245,28 @@ func (r reader) mergePolicies(held []heldPolicy) (*model.RoutePolicy, []model.Ba
 	return merged, slices.DeleteFunc(groups, func(g model.BackendGroup) bool { return !slices.Contains(named, g.ID) })
 }
 
-// underPolicy adds to a route of an IngressRoute what its RoutePolicy asks. That of a root
+// underPolicy adds to routes of an IngressRoute what its RoutePolicy asks. That of a root
 // holds for the whole host.
-func (r reader) underPolicy(n snapshot.Name, f *ingressFact, e *entry) *entry {
-	if f.root || e == nil {
-		return e
+func (r reader) underPolicy(n snapshot.Name, f *ingressFact) func(*entry) *entry {
+	same := func(e *entry) *entry { return e }
+	if f.root {
+		return same
 	}
 	policy, groups := r.routePolicy(ingressOwner(n), "")
 	if policy == nil {
-		return e
+		return same
 	}
-	asked := *e
-	asked.route.Policy, asked.groups = policy, slices.Clone(e.groups)
-	for _, g := range groups {
-		asked.groups = addGroup(asked.groups, g)
+	return func(e *entry) *entry {
+		if e == nil {
+			return nil
+		}
+		asked := *e
+		asked.route.Policy, asked.groups = policy, slices.Clone(e.groups)
+		for _, g := range groups {
+			asked.groups = addGroup(asked.groups, g)
+		}
+		return &asked
 	}
-	return &asked
 }
 
 // hostPlace is a listener of a Gateway or ListenerSet through which a route is attached to
@@ -276,6 +282,8 @@ type hostPlace struct {
 type placedHost struct {
 	host  model.HostKey
 	place hostPlace
+	// open: the host is for the routes of one namespace, and those of the Gateway's own, its home.
+	open, home bool
 }
 
 // place is where a route is attached by a listener of a parent.

@@ -208,7 +208,7 @@ func (t *Translator) computeSet(r reader, n node) {
 	})
 }
 
-// placing finds the machine of a backend: that of the endpoint's node, else the one that has
+// placing finds the machine of a backend: that of the endpoint's node, else the only one that has
 // its address. Only frontends ask, and only their sets are looked at again when machines
 // come and go.
 func (t *Translator) placing(r reader, n node) func(nodeName string, a netip.Addr) string {
@@ -220,11 +220,19 @@ func (t *Translator) placing(r reader, n node) func(nodeName string, a netip.Add
 		if _, is := slices.BinarySearchFunc(fleet, nodeName, func(m fleetMachine, name string) int { return cmp.Compare(m.name, name) }); is {
 			return nodeName
 		}
-		i, is := slices.BinarySearchFunc(own, a, func(o ownAddress, a netip.Addr) int { return o.address.Compare(a) })
-		if !is {
-			return ""
+		machine := ""
+		i, _ := slices.BinarySearchFunc(own, a, func(o ownAddress, a netip.Addr) int { return o.address.Compare(a) })
+		for ; i < len(own) && own[i].address == a; i++ {
+			switch own[i].machine {
+			case "", machine:
+			default:
+				if machine != "" {
+					return "" // two claim it
+				}
+				machine = own[i].machine
+			}
 		}
-		return own[i].machine
+		return machine
 	}
 }
 

@@ -173,7 +173,7 @@ type Translator struct {
 
 	users               map[snapshot.Name]map[snapshot.Name]int            // Service -> Gateways whose routes use it
 	reaches             map[snapshot.Name]int                              // Service -> its sets that are used
-	rivals              map[model.HostKey][]rival                          // hosts that HTTPRoutes and GRPCRoutes claim: who does, oldest first
+	rivals              map[model.HostKey][]rival                          // contested hosts: who claims them, oldest first
 	rejected            map[model.Object]map[model.ListenerID]model.Object // routes, where, and for whom
 	usesOf              map[model.Object][]serviceUse                      // what a route added to users
 	counted             map[model.Object][]attachment                      // what a route added to attached
@@ -332,7 +332,7 @@ func (t *Translator) compute(r reader, n node) {
 	case nodeDoor:
 		t.computeDoor(n)
 	case nodeRivals:
-		t.computeRivals(n)
+		t.computeRivals(r, n)
 	case nodeRejected:
 		t.computeRejected(r, n)
 	case nodeIngressRoute:

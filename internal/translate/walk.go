@@ -16,6 +16,7 @@ type walk struct {
 	created int64
 	tls     *ingressTLS // the root's
 	proxies bool        // the root takes connections, not requests
+	size    treeSize
 	// clear and secure are the routes for requests in clear text and over TLS.
 	clear, secure []*entry
 	tcp           tcpShares // takes connections
@@ -57,6 +58,7 @@ func (w *walk) serve(e, redirect *entry) {
 // visit takes in an IngressRoute to which prefix was delegated.
 func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []delegator) {
 	w.tree.routed[n] = struct{}{}
+	w.size.enter(f, len(path) == 0)
 	outside := false
 	for _, s := range f.steps {
 		if problem := misplaced(s.prefix, path); problem != "" {
@@ -69,6 +71,7 @@ func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []dele
 		return
 	}
 	broken := len(f.problems) > 0
+	underPolicy := w.r.underPolicy(n, f)
 	for _, s := range f.steps {
 		switch {
 		case s.delegate != nil:
@@ -76,10 +79,10 @@ func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []dele
 		case broken:
 			w.refuse(n, s.prefix)
 		default:
-			w.serve(w.r.underPolicy(n, f, s.entry), s.redirect)
+			w.serve(underPolicy(s.entry), s.redirect)
 		}
 	}
-	if _, has := f.prefixes[prefix]; broken && !has {
+	if same, _ := f.prefixes.longest(prefix); broken && same != prefix {
 		w.refuse(n, prefix)
 	}
 }
@@ -95,10 +98,8 @@ func misplaced(prefix string, path []delegator) string {
 		return "the path prefix " + quote(prefix) + " does not match the parent's path prefix " + quote(last.prefix) + " (" + last.name.String() + ")"
 	}
 	for _, d := range path {
-		for i := len(prefix); i > len(d.prefix); i-- {
-			if _, taken := d.fact.prefixes[prefix[:i]]; taken {
-				return "the path prefix " + quote(prefix) + " belongs to " + quote(prefix[:i]) + " of " + d.name.String()
-			}
+		if given, _ := d.fact.prefixes.longest(prefix); len(given) > len(d.prefix) {
+			return "the path prefix " + quote(prefix) + " belongs to " + quote(given) + " of " + d.name.String()
 		}
 	}
 	return ""
@@ -131,7 +132,13 @@ func (w *walk) follow(n snapshot.Name, f *ingressFact, s step, path []delegator)
 		refuse("IngressRoute " + target.String() + " takes another prefix of this host already: it can take one")
 	case len(path) >= maxDepth:
 		refuse("too many delegations in a row")
+	case w.size.excludes(s, next, path):
+		refuse(tooManyText(target))
+		w.tree.found[target] = []string{tooManyText(target)} // its owner did not write the root
 	default:
+		if len(path) == 1 {
+			w.size.branches = append(w.size.branches, branch{step: s.index})
+		}
 		w.tree.found[target] = nil
 		w.visit(target, next, s.prefix, path)
 	}
