@@ -65,7 +65,10 @@ func (r *rig) writeWithoutPause(writers int) {
 func TestWritersStarveNothing(t *testing.T) {
 	r := newRig(t)
 	r.create(checkedApp()...)
-	p := r.plane("one").awaitReady()
+	// What the writers do to the API is not looked at here: no lease ends, and no machine is lost.
+	p := r.plane("one", func(c *Config) {
+		c.TTL, c.Lease = time.Minute, LeaseTimes{Duration: 2 * time.Minute, Renew: time.Minute, Retry: time.Second}
+	}).awaitReady()
 	a := r.joined(p, "edge-1")
 	a.connect(p.AgentAddress().String())
 	bad := netip.MustParseAddr("10.1.0.1")
@@ -85,7 +88,7 @@ func TestWritersStarveNothing(t *testing.T) {
 	})
 	says(model.Healthy)
 	a.await("hears that they are healthy", a.holdsHealth(bad, corev3.HealthStatus_HEALTHY))
-	r.writeWithoutPause(4)
+	r.writeWithoutPause(2)
 	for _, h := range []model.Health{model.Unhealthy, model.Healthy, model.Unhealthy} {
 		busy := p.batches()
 		eventually(t, "the plane is busy", func() error {
