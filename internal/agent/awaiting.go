@@ -17,6 +17,8 @@ const awaitTime = 60 * time.Second
 type awaiting struct {
 	since time.Time
 	over  bool
+	// kernel is since when this machine's kernel is waited for; zero: it is not.
+	kernel time.Time
 }
 
 // await is since when a VIP waits, and how much longer it may.
@@ -29,20 +31,35 @@ func (a *announcer) await(vip netip.Addr, now time.Time) (w *awaiting, left time
 		w.since = now // the clock was set back
 	}
 	until := w.since.Add(awaitTime)
-	_, remembered := a.remembered[vip]
-	if begun := a.started.Add(beginGrace); remembered && !a.began && begun.Before(until) {
+	if begun := a.started.Add(beginGrace); a.isRemembered(vip) && begun.Before(until) {
 		until = begun // peers may have kept it from the agent before
 	}
 	return w, until.Sub(now)
+}
+
+// isRemembered says that peers may have kept a VIP from the agent before.
+func (a *announcer) isRemembered(vip netip.Addr) bool {
+	_, remembered := a.remembered[vip]
+	return remembered && !a.began
 }
 
 // awaitsKernel says that a VIP waits for this machine's kernel, to which routers would bring flows that
 // it does not know, "" for nothing, and when to look again. A busy machine may take long to load
 // programs; what is announced already stays so.
 func (a *announcer) awaitsKernel(v model.VIP, pending string, now time.Time) (why string, again time.Duration) {
-	_, left := a.await(v.Address, now)
+	w, left := a.await(v.Address, now)
 	switch {
-	case pending == "" || a.ready[v.Address]:
+	case pending == "":
+		w.kernel = time.Time{}
+		return "", 0
+	case w.kernel.IsZero() || now.Before(w.kernel):
+		w.kernel = now
+	}
+	if !a.isRemembered(v.Address) {
+		left = w.kernel.Add(awaitTime).Sub(now)
+	}
+	switch {
+	case a.ready[v.Address]:
 	case left > 0:
 		return pending, left
 	default:
