@@ -119,7 +119,7 @@ func reachable(a netip.Addr) bool {
 // metadata are where clouds answer their machines, beside the link-local 169.254.169.254: EC2 and Google's
 // by IPv6, Azure, Alibaba and Oracle.
 var metadata = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("168.63.129.16"),
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("168.63.129.16"),
 	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
 }
 

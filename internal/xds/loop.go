@@ -39,7 +39,8 @@ func turnedTooOften() *routev3.HeaderMatcher {
 		Name: LoopHeader,
 		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
 			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
-				Regex: fmt.Sprintf(`(?:.*\b%s\b){%d}.*`, loopName, MaxTurns),
+				// By bytes: a client may send some that are no UTF-8.
+				Regex: fmt.Sprintf(`(?:\C*\b%s\b){%d}\C*`, loopName, MaxTurns),
 			}},
 		}},
 	}

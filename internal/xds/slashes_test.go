@@ -75,6 +75,9 @@ func TestSlashes(t *testing.T) {
 		case a.status == 200:
 			got = a.body
 		}
+		if to := a.headers.Get("Location"); (l.Clients == nil || !l.Clients.KeepSlashes) && len(to) > 2 && strings.HasPrefix(to, "//") {
+			t.Errorf("%s: the client is sent to another host, %s", target, to)
+		}
 		answers[strings.SplitN(got, " ", 2)[0]]++
 		if l.Clients == nil && reached != "" && strings.HasPrefix(seenAs(reached)+"/", "/admin/") {
 			t.Errorf("%s: the backend gets %s, past the route of /admin", target, reached)
@@ -104,6 +107,7 @@ func TestSlashes(t *testing.T) {
 	for _, l := range listeners {
 		for _, target := range []string{
 			"/admin", "//admin/", "/%2fadmin/", "/x/..%2fadmin/", "/admin%2f", "/admin%2Fx?q=%2f&to=//y", "/x//../admin", "/%5cadmin", "/x%2f..%2fadmin", "//", "/%252fadmin", "/a?x=/%2fadmin",
+			"/%2Fother.example/x", "/%5Cother.example", "/x%2f..%2f%2fother.example",
 		} {
 			try(l, target)
 		}
