@@ -214,7 +214,7 @@ const (
 	// commas. A Gateway has spec.addresses for this.
 	AnnotationAddresses = "fairlead.dev/addresses"
 	// AnnotationHosts of a Gateway says whose the hosts at its listeners are: HostsOfNamespaces or
-	// HostsShared. Left out, they are of namespaces at listeners that allow routes of all namespaces.
+	// HostsShared, which is the default.
 	AnnotationHosts = "fairlead.dev/hosts"
 	// AnnotationShareVIP has Services share addresses: those of one namespace with the same
 	// value, and those of others whose value is NAMESPACE/VALUE, where the pool lets these

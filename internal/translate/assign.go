@@ -322,8 +322,8 @@ func (a *assigner) requestable(w *want, address netip.Addr) (*poolBook, gatewayv
 	if other, is := a.taken[address]; is {
 		return nil, unusable, of + " belongs to " + other.owner.Words()
 	}
-	if what, is := a.isOwn(address); is {
-		return nil, unusable, of + " is " + what + " itself"
+	for o := range a.ownAt(address) { // an endpoint, too: another address does as well
+		return nil, unusable, of + " is " + o.what + " itself"
 	}
 	if other, is := a.leftElsewhere(pool, address); is {
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + other.owner.Words() + " of AddressPool " + other.pool

@@ -210,6 +210,9 @@ func (s clientSettings) at(protocol model.Protocol) *model.ClientSettings {
 		MaxStreams: uint32(deref(s.limits.MaxStreams)), HeadersTimeout: s.headers, RequestTimeout: s.request, IdleTimeout: s.idle,
 		AccessLog: s.accessLog, Tracing: s.tracing,
 	}
+	if m.KeepSlashes && m.EscapedSlashes == model.SlashesRedirect {
+		m.EscapedSlashes = model.SlashesReject // "/%2Fother.example" would be sent to "//other.example", another host
+	}
 	if protocol == model.ProtocolHTTPS {
 		m.HTTP3, m.MinTLS = deref(s.http3), s.minTLS
 	}

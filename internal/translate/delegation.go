@@ -123,7 +123,7 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 	} else {
 		w.visit(root, f, "/", nil)
 		if w.size.exceeds() {
-			w.clear, w.secure, w.size = nil, nil, treeSize{out: w.size.out}
+			w.clear, w.secure, w.size = nil, nil, treeSize{room: w.size.room}
 			tree.restart(root)
 			w.visit(root, f, "/", nil)
 		}

@@ -163,6 +163,35 @@ func TestTreeWithTooManyRoutes(t *testing.T) {
 	}
 }
 
+// TestTreeWithTooManyRoutesKeepsEqualParts holds that routes which were counted under one delegation of
+// the root, and come to another one when that stays out, put nobody else out.
+func TestTreeWithTooManyRoutesKeepsEqualParts(t *testing.T) {
+	s := snapshot.New()
+	objects := fan(1, 1, 10_000)
+	root := objects[0].(*contourv1beta1.IngressRoute)
+	a, b := objects[1].(*contourv1beta1.IngressRoute), objects[2].(*contourv1beta1.IngressRoute)
+	a.Spec.Routes, b.Spec.Routes = nil, nil
+	root.Spec.Routes[0].Match, root.Spec.Routes[1].Match = "/s", "/"
+	for i := range 6 {
+		name := fmt.Sprintf("many-%d", i)
+		many := delegating(name)
+		for j := range 12_000 {
+			many.Spec.Routes = append(many.Spec.Routes, contourv1beta1.Route{Match: fmt.Sprintf("/s/%d/%d", i, j), Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
+		}
+		objects = append(objects, many)
+		a.Spec.Routes = append(a.Spec.Routes, delegate(fmt.Sprintf("/s/%d/", i), name))
+		b.Spec.Routes = append(b.Spec.Routes, delegate(fmt.Sprintf("/b/%d/", i), name))
+	}
+	setAll(t, s, append(objects, webService())...)
+	tr, _ := Full(Config{}, s)
+	if got := statusOf(t, tr, "child-2"); got.Description != "valid IngressRoute" {
+		t.Errorf("one with less than an equal part: %+v", got)
+	}
+	if got := statusOf(t, tr, "child-0"); !strings.HasPrefix(got.Description, "too many routes for one host") {
+		t.Errorf("the largest: %+v", got)
+	}
+}
+
 // BenchmarkLargeTree is the cost of a change in one of 32 IngressRoutes of one tree, as large
 // as the API takes them.
 func BenchmarkLargeTree(b *testing.B) {

@@ -22,6 +22,9 @@ type ownAddress struct {
 	endpoint bool
 }
 
+// apiService is the Service of the Kubernetes API.
+var apiService = snapshot.Name{Namespace: "default", Name: "kubernetes"}
+
 // foreign are the addresses of pools that Services and their endpoints have, and those that
 // other load balancers gave Services. There may be
 // very many, so that those are kept only that are in a pool.
@@ -164,6 +167,9 @@ func (t *Translator) computeOwn(r reader, n node) {
 		o := ownAddress{what: "the cluster IP of " + serviceOwner(k.Name).String()}
 		if k.Kind == snapshot.KindEndpointSlice {
 			o = ownAddress{what: "an endpoint of EndpointSlice " + k.Name.String(), endpoint: true}
+			if entry.service == apiService {
+				o.endpoint = false // the API's own machines, which no team writes
+			}
 			if entry.service != (snapshot.Name{}) {
 				o.what = "an endpoint of " + serviceOwner(entry.service).String()
 			}

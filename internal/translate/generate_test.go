@@ -292,6 +292,10 @@ func (g generator) gateway(o *gatewayv1.Gateway) {
 		o.Spec.Listeners = append(o.Spec.Listeners, g.listener(i))
 	}
 	g.annotate(o)
+	// It follows from the rest, so that it leaves the generator as it was.
+	if hosts := []string{"", v1alpha1.HostsShared, v1alpha1.HostsOfNamespaces, v1alpha1.HostsOfNamespaces}[len(o.Spec.Listeners)]; hosts != "" {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationHosts, hosts)
+	}
 	if g.chance(50) {
 		o.Spec.AllowedListeners = g.allowedListeners()
 	}

@@ -32,12 +32,6 @@ type parentFact struct {
 	clientCertificate model.CertificateID
 }
 
-// hostsAreOfNamespaces says that a host at a listener is for the routes of one namespace: where all
-// may attach, nobody has chosen whose routes are merged.
-func (f *parentFact) hostsAreOfNamespaces(l *parentListener) bool {
-	return f.hosts == v1alpha1.HostsOfNamespaces || f.hosts == "" && l.from == gatewayv1.NamespacesFromAll
-}
-
 // parentListener is a listener with the one of the model that serves it. What accepted and
 // resolved say here is final, but for a server name that somebody else has (lostTo).
 type parentListener struct {
@@ -118,7 +112,7 @@ func attach(r reader, p *routeParent, kind snapshot.Kind, hostnames []string, na
 				p.hosts = append(p.hosts, model.HostKey{Listener: l.id, Host: host})
 				p.places = append(p.places, placedHost{
 					host: model.HostKey{Listener: l.id, Host: host}, place: p.place(l.name),
-					open: f.hostsAreOfNamespaces(l), home: f.gateway.Namespace == namespace,
+					gateway: f.gateway, open: f.hosts == v1alpha1.HostsOfNamespaces, home: namespace == f.gateway.Namespace || namespace == p.parent.name.Namespace,
 				})
 			default:
 				elsewhere = append(elsewhere, host)

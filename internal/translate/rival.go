@@ -15,19 +15,36 @@ import (
 // below it are two hosts here, and requests for the name are never the wildcard's.
 //
 // The same goes for routes of two namespaces where a host is for one of them
-// (parentFact.hostsAreOfNamespaces).
+// (v1alpha1.AnnotationHosts).
 
 // rival is one claimant of a host that HTTPRoutes and GRPCRoutes claim, or several namespaces.
 type rival struct {
 	owner   model.Object
 	created int64
-	open    bool // the host is for one namespace
-	home    bool // and the claimant of the Gateway's own, which is never a stranger
+	places  []placedHost // through which it has the host
 }
 
-// rejects says that, of two claimants of a host, the older one keeps the other out.
+// rejects says that, of two claimants of a host, the older one keeps the other out. Those of two
+// namespaces are merged by a Gateway of both at which hosts are shared, or one of them is at home;
+// and where hosts are for one namespace at no Gateway of theirs.
 func (a rival) rejects(b rival) bool {
-	return a.owner.Kind != b.owner.Kind || a.open && a.owner.Namespace != b.owner.Namespace && !a.home && !b.home
+	if a.owner.Kind != b.owner.Kind || a.owner.Namespace == b.owner.Namespace {
+		return a.owner.Kind != b.owner.Kind
+	}
+	open := false
+	for _, p := range a.places {
+		for _, q := range b.places {
+			if p.gateway == q.gateway && (!p.open && !q.open || p.home || q.home) {
+				return false
+			}
+			open = open || p.open || q.open
+		}
+	}
+	return open
+}
+
+func (a rival) equal(b rival) bool {
+	return a.owner == b.owner && a.created == b.created && slices.Equal(a.places, b.places)
 }
 
 func isRivalKind(kind string) bool {
@@ -63,6 +80,7 @@ func (t *Translator) computeRivals(r reader, n node) {
 	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
 	var rivals []rival
 	if h := t.hosts[k]; h != nil && h.contested() {
+		kinds := h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0
 		var claims []*claim
 		for _, c := range h.claims {
 			if isRivalKind(c.owner.Kind) {
@@ -80,21 +98,17 @@ func (t *Translator) computeRivals(r reader, n node) {
 			v := rival{owner: c.owner, created: c.created}
 			for _, p := range r.route(c.owner).places() {
 				if p.host == k {
-					v.home = v.home || p.home
-					open = open || p.open
+					v.places, open = append(v.places, p), open || p.open
 				}
 			}
 			rivals = append(rivals, v)
 		}
-		for i := range rivals {
-			rivals[i].open = open
-		}
-		if !slices.ContainsFunc(rivals, func(v rival) bool { return rivals[0].rejects(v) }) && !slices.ContainsFunc(rivals[1:], func(v rival) bool { return slices.ContainsFunc(rivals, v.rejects) }) {
-			rivals = nil
+		if !kinds && !open {
+			rivals = nil // all are merged
 		}
 	}
 	before := t.rivals[k]
-	if slices.Equal(before, rivals) {
+	if slices.EqualFunc(before, rivals, rival.equal) {
 		return
 	}
 	if rivals == nil {

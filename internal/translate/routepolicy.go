@@ -280,9 +280,11 @@ type hostPlace struct {
 
 // placedHost is one host of a route with one place through which it has it.
 type placedHost struct {
-	host  model.HostKey
-	place hostPlace
-	// open: the host is for the routes of one namespace, and those of the Gateway's own, its home.
+	host    model.HostKey
+	place   hostPlace
+	gateway snapshot.Name // through whose listeners
+	// open: the host is for the routes of one namespace there, and those of the namespace of the Gateway
+	// or ListenerSet, their home.
 	open, home bool
 }
 

@@ -22,7 +22,9 @@ type branch struct {
 type treeSize struct {
 	routes   int // visited, those of the root among them
 	branches []branch
-	out      map[int]bool // steps of the root for which there is no room; nil while there is
+	// room is how many routes each of the root's steps may lead to, where there is not room for all;
+	// nil while there is.
+	room map[int]int
 }
 
 // enter counts the routes of an IngressRoute that is visited.
@@ -40,23 +42,34 @@ func (size *treeSize) exceeds() bool {
 	if room >= 0 {
 		return false
 	}
-	size.out = map[int]bool{}
+	size.room = map[int]int{}
+	for _, b := range size.branches {
+		size.room[b.step] = b.routes
+	}
 	slices.SortStableFunc(size.branches, func(a, b branch) int { return cmp.Compare(b.routes, a.routes) })
 	for _, b := range size.branches {
 		if room >= 0 {
 			break
 		}
-		size.out[b.step] = true
+		delete(size.room, b.step)
 		room += b.routes
 	}
 	return true
 }
 
 // excludes reports whether there is no room for an IngressRoute to which the last of a path
-// delegates. One that was counted elsewhere in the tree may come to another place when its
-// first one stays out, so that the sum is looked at, too.
+// delegates. One that was counted under a branch that stays out may come to another one, which leads
+// to no more than it was counted with all the same.
 func (size *treeSize) excludes(s step, next *ingressFact, path []delegator) bool {
-	return size.out != nil && (len(path) == 1 && size.out[s.index] || size.routes+len(next.steps) > maxTreeRoutes)
+	if size.room == nil {
+		return false
+	}
+	led := 0
+	if len(path) > 1 {
+		b := size.branches[len(size.branches)-1]
+		s.index, led = b.step, b.routes
+	}
+	return led+len(next.steps) > size.room[s.index]
 }
 
 func tooManyText(target snapshot.Name) string {

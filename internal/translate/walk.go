@@ -58,7 +58,6 @@ func (w *walk) serve(e, redirect *entry) {
 // visit takes in an IngressRoute to which prefix was delegated.
 func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []delegator) {
 	w.tree.routed[n] = struct{}{}
-	w.size.enter(f, len(path) == 0)
 	outside := false
 	for _, s := range f.steps {
 		if problem := misplaced(s.prefix, path); problem != "" {
@@ -70,6 +69,7 @@ func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []dele
 		w.refuse(n, prefix)
 		return
 	}
+	w.size.enter(f, len(path) == 0)
 	broken := len(f.problems) > 0
 	underPolicy := w.r.underPolicy(n, f)
 	for _, s := range f.steps {
