@@ -25,8 +25,8 @@ type rival struct {
 }
 
 // rejects says that, of two claimants of a host, the older one keeps the other out. Those of two
-// namespaces are merged by a Gateway of both at which hosts are shared, or one of them is at home;
-// and where hosts are for one namespace at no Gateway of theirs.
+// namespaces are merged by a Gateway of both at which hosts are shared, or where one of them is at home,
+// also of the other's Gateway; and where hosts are for one namespace at no Gateway of theirs.
 func (a rival) rejects(b rival) bool {
 	if a.owner.Kind != b.owner.Kind || a.owner.Namespace == b.owner.Namespace {
 		return a.owner.Kind != b.owner.Kind
@@ -34,7 +34,8 @@ func (a rival) rejects(b rival) bool {
 	open := false
 	for _, p := range a.places {
 		for _, q := range b.places {
-			if p.gateway == q.gateway && (!p.open && !q.open || p.home || q.home) {
+			merged := p.gateway == q.gateway && (!p.open && !q.open || p.home || q.home)
+			if merged || a.owner.Namespace == q.gateway.Namespace || b.owner.Namespace == p.gateway.Namespace {
 				return false
 			}
 			open = open || p.open || q.open

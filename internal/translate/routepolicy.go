@@ -2,6 +2,8 @@ package translate
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -354,6 +356,25 @@ func (r reader) hostPolicy(k model.HostKey, h *hostState) (*model.RoutePolicy, [
 	return r.mergePolicies(r.hostHeld(k, h))
 }
 
+// placesAt are the places through which routes have a host that are not rejected there.
+func (t *Translator) placesAt(k model.HostKey, h *hostState) iter.Seq[hostPlace] {
+	if len(t.rejected) == 0 {
+		return maps.Keys(t.policies.places[k])
+	}
+	places := map[hostPlace]struct{}{}
+	for owner := range h.claims {
+		if !isRivalKind(owner.Kind) || t.isRejected(owner, k.Listener) {
+			continue
+		}
+		for _, p := range t.routes[owner].places() {
+			if p.host == k {
+				places[p.place] = struct{}{}
+			}
+		}
+	}
+	return maps.Keys(places)
+}
+
 func (r reader) hostHeld(k model.HostKey, h *hostState) []heldPolicy {
 	if h.owner.kind == snapshot.KindIngressRoute {
 		for owner := range h.claims {
@@ -370,7 +391,7 @@ func (r reader) hostHeld(k model.HostKey, h *hostState) []heldPolicy {
 			held[level] = append(held[level], p)
 		}
 	}
-	for place := range r.t.policies.places[k] {
+	for place := range r.t.placesAt(k, h) {
 		target := policyAnchor{snapshot.KindRoutePolicy, place.parent, place.section}
 		note(0, target)
 		if place.above == (model.Object{}) {
