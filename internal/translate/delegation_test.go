@@ -163,29 +163,31 @@ func TestTreeWithTooManyRoutes(t *testing.T) {
 	}
 }
 
-// TestTreeWithTooManyRoutesKeepsEqualParts holds that routes which were counted under one delegation of
-// the root, and come to another one when that stays out, put nobody else out.
+// TestTreeWithTooManyRoutesKeepsEqualParts holds that a delegation of the root with less than an equal
+// part is served, though another one, which stays out, led to one of its IngressRoutes before it.
 func TestTreeWithTooManyRoutesKeepsEqualParts(t *testing.T) {
 	s := snapshot.New()
-	objects := fan(1, 1, 10_000)
-	root := objects[0].(*contourv1beta1.IngressRoute)
+	objects := fan(1, 1)
 	a, b := objects[1].(*contourv1beta1.IngressRoute), objects[2].(*contourv1beta1.IngressRoute)
-	a.Spec.Routes, b.Spec.Routes = nil, nil
-	root.Spec.Routes[0].Match, root.Spec.Routes[1].Match = "/s", "/"
-	for i := range 6 {
-		name := fmt.Sprintf("many-%d", i)
-		many := delegating(name)
-		for j := range 12_000 {
-			many.Spec.Routes = append(many.Spec.Routes, contourv1beta1.Route{Match: fmt.Sprintf("/s/%d/%d", i, j), Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
+	add := func(name, prefix string, routes int) contourv1beta1.Route {
+		o := delegating(name)
+		for j := range routes {
+			o.Spec.Routes = append(o.Spec.Routes, contourv1beta1.Route{Match: fmt.Sprintf("%s%d", prefix, j), Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
 		}
-		objects = append(objects, many)
-		a.Spec.Routes = append(a.Spec.Routes, delegate(fmt.Sprintf("/s/%d/", i), name))
-		b.Spec.Routes = append(b.Spec.Routes, delegate(fmt.Sprintf("/b/%d/", i), name))
+		objects = append(objects, o)
+		return delegate(prefix, name)
+	}
+	b.Spec.Routes = []contourv1beta1.Route{add("x", "/1/x/", 3_000), add("y", "/1/y/", 5_000)}
+	a.Spec.Routes = []contourv1beta1.Route{delegate("/0/x/", "x")}
+	for i := range 6 {
+		a.Spec.Routes = append(a.Spec.Routes, add(fmt.Sprintf("many-%d", i), fmt.Sprintf("/0/%d/", i), 12_000))
 	}
 	setAll(t, s, append(objects, webService())...)
 	tr, _ := Full(Config{}, s)
-	if got := statusOf(t, tr, "child-2"); got.Description != "valid IngressRoute" {
-		t.Errorf("one with less than an equal part: %+v", got)
+	for _, name := range []string{"child-1", "x", "y"} {
+		if got := statusOf(t, tr, name); got.Description != "valid IngressRoute" {
+			t.Errorf("%s, with less than an equal part: %+v", name, got)
+		}
 	}
 	if got := statusOf(t, tr, "child-0"); !strings.HasPrefix(got.Description, "too many routes for one host") {
 		t.Errorf("the largest: %+v", got)

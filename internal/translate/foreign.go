@@ -22,7 +22,7 @@ type ownAddress struct {
 	endpoint bool
 }
 
-// apiService is the Service of the Kubernetes API.
+// apiService is the Service of the Kubernetes API, and its EndpointSlice.
 var apiService = snapshot.Name{Namespace: "default", Name: "kubernetes"}
 
 // foreign are the addresses of pools that Services and their endpoints have, and those that
@@ -167,8 +167,8 @@ func (t *Translator) computeOwn(r reader, n node) {
 		o := ownAddress{what: "the cluster IP of " + serviceOwner(k.Name).String()}
 		if k.Kind == snapshot.KindEndpointSlice {
 			o = ownAddress{what: "an endpoint of EndpointSlice " + k.Name.String(), endpoint: true}
-			if entry.service == apiService {
-				o.endpoint = false // the API's own machines, which no team writes
+			if entry.service == apiService && k.Name == apiService {
+				o.endpoint = false // the API's own machines, which it writes itself
 			}
 			if entry.service != (snapshot.Name{}) {
 				o.what = "an endpoint of " + serviceOwner(entry.service).String()

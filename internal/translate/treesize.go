@@ -43,8 +43,9 @@ func (size *treeSize) exceeds() bool {
 		return false
 	}
 	size.room = map[int]int{}
+	even := maxTreeRoutes / len(size.branches)
 	for _, b := range size.branches {
-		size.room[b.step] = b.routes
+		size.room[b.step] = max(b.routes, even)
 	}
 	slices.SortStableFunc(size.branches, func(a, b branch) int { return cmp.Compare(b.routes, a.routes) })
 	for _, b := range size.branches {
@@ -58,8 +59,8 @@ func (size *treeSize) exceeds() bool {
 }
 
 // excludes reports whether there is no room for an IngressRoute to which the last of a path
-// delegates. One that was counted under a branch that stays out may come to another one, which leads
-// to no more than it was counted with all the same.
+// delegates. One that was found under a branch that stays out may come to another one, which leads to
+// no more than it was counted with, or an equal part.
 func (size *treeSize) excludes(s step, next *ingressFact, path []delegator) bool {
 	if size.room == nil {
 		return false
