@@ -111,6 +111,33 @@ func TestListenersWaitForTheirDataPlane(t *testing.T) {
 	a.says(one.String())
 }
 
+// The kernel has its time whenever it is waited for, not once for a VIP.
+func TestKernelsHaveTheirTimeAgain(t *testing.T) {
+	t.Parallel()
+	a := newBalancing(t, &fakePlane{kind: model.DataPlaneXDP})
+	a.becomes(proxyReady, 0)
+	vip := bgpVIP(one, "http-80")
+	vip.Frontends = []model.FrontendKey{web}
+	f := frontendOn(web, "edge-1", "edge-2")
+	f.Listener = "http-80"
+	a.gives(append(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...), vipChange(t, vip))...)
+	a.whole()
+	a.listens("http-80")
+	a.balancer.apply()
+	a.says(one.String())
+	a.after(2 * awaitTime)
+	a.becomes("backoff", 1)
+	a.says()
+	a.gives(frontendChanges(t, f, proxies(web, "edge-1", "edge-2", "edge-3")...)...)
+	a.becomes(proxyReady, 1)
+	a.says()
+	a.told(one, model.VIPWithheld, "tcp://192.0.2.1:80 is not balanced here yet")
+	a.after(awaitTime - time.Second)
+	a.says()
+	a.balancer.apply()
+	a.says(one.String())
+}
+
 // Whoever answers for a VIP on a segment passes flows on to the proxies of the others, with
 // the VIP as their destination: they hold it, and say nothing of it to anybody.
 func TestVIPsOfASegmentAreHeldForFlowsThatTheirOwnerPassesOn(t *testing.T) {

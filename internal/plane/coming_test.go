@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -222,6 +225,14 @@ func TestNextPlaneHoldsNothingBack(t *testing.T) {
 	hangUpToo := two.connect(p.AgentAddress().String())
 	two.awaitBackends(edge4, "edge-1=100/100 ready, edge-2=100/100 ready")
 	two.awaitAwaited()
+	for _, name := range []string{"edge-1", "edge-2"} { // the next plane knows them by that
+		await(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}, "it stands in the API that the machine was heard", func(m *v1alpha1.Machine) error {
+			if m.Status.AgentVersion == "" {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+	}
 	hangUp()
 	hangUpToo()
 	p.stop()

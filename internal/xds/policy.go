@@ -9,7 +9,6 @@ import (
 	corecncf "github.com/cncf/xds/go/xds/core/v3"
 	matcherxds "github.com/cncf/xds/go/xds/type/matcher/v3"
 	mutationrulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
-	rulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/ratelimit/v3"
 	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
@@ -249,7 +248,7 @@ func authorization(a *model.Authorization) *authzv3.ExtAuthz {
 		StatusOnError:       serviceUnavailable(),
 		DisallowedHeaders:   names([]string{scopeHeader}),
 		// The service may change every header but the mark by which loops end.
-		DecoderHeaderMutationRules: &rulesv3.HeaderMutationRules{
+		DecoderHeaderMutationRules: &mutationrulesv3.HeaderMutationRules{
 			AllowAllRouting: wrapperspb.Bool(true), AllowEnvoy: wrapperspb.Bool(true),
 			DisallowExpression: &matcherv3.RegexMatcher{Regex: LoopHeader},
 		},

@@ -81,11 +81,16 @@ func (d *demo) killEnvoy(ctx context.Context, s *Step) error {
 		if seen = seen && serves > 0; !seen {
 			serves = back.Sub(s.event) // nobody asked meanwhile: a busy machine. Routers lead to one that serves.
 		}
-		s.figure("back_ms", float64(serves.Microseconds())/1000)
+		if seen {
+			s.figure("back_ms", float64(serves.Microseconds())/1000)
+		}
 		s.figure("withdrawn_ms", s.ms(gone))
 		s.figure("routed_ms", s.ms(back))
-		s.fact("the router took %s out after %.0f ms; its next Envoy answered after %.0f ms; the router led to it again after %.0f ms",
-			name, s.Figures["withdrawn_ms"], s.Figures["back_ms"], s.Figures["routed_ms"])
+		answered := fmt.Sprintf("its next Envoy answered after %.0f ms", s.ms(s.event.Add(serves)))
+		if !seen {
+			answered = "nobody asked until its next Envoy answered"
+		}
+		s.fact("the router took %s out after %.0f ms; %s; the router led to it again after %.0f ms", name, s.Figures["withdrawn_ms"], answered, s.Figures["routed_ms"])
 		if serves > d.BackWithin {
 			s.wrong("%s was back after %s, it may take %s", name, serves.Round(time.Millisecond), d.BackWithin)
 		}
