@@ -80,11 +80,9 @@ func TestVIPsWithFrontends(t *testing.T) {
 	})
 }
 
-// A listener's flows of other machines arrive with the VIP: the data plane must be there.
-func TestListenersWaitForTheirDataPlane(t *testing.T) {
-	t.Parallel()
-	xdp := &fakePlane{kind: model.DataPlaneXDP}
-	a := newBalancing(t, xdp)
+// newServing is a machine whose proxy serves a listener, the VIP of which another one has, too.
+func newServing(t *testing.T, plane *fakePlane) (*announcing, model.Frontend) {
+	a := newBalancing(t, plane)
 	a.becomes(proxyReady, 0)
 	vip := bgpVIP(one, "http-80")
 	vip.Frontends = []model.FrontendKey{web}
@@ -93,6 +91,14 @@ func TestListenersWaitForTheirDataPlane(t *testing.T) {
 	a.gives(append(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...), vipChange(t, vip))...)
 	a.whole()
 	a.listens("http-80")
+	return a, f
+}
+
+// A listener's flows of other machines arrive with the VIP: the data plane must be there.
+func TestListenersWaitForTheirDataPlane(t *testing.T) {
+	t.Parallel()
+	xdp := &fakePlane{kind: model.DataPlaneXDP}
+	a, _ := newServing(t, xdp)
 	answers := a.balancer.inquire(a.balancer.now())
 	a.balancer.mu.Lock()
 	a.balancer.join(a.balancer.now(), answers) // chosen, not told
@@ -114,15 +120,7 @@ func TestListenersWaitForTheirDataPlane(t *testing.T) {
 // The kernel has its time whenever it is waited for, not once for a VIP.
 func TestKernelsHaveTheirTimeAgain(t *testing.T) {
 	t.Parallel()
-	a := newBalancing(t, &fakePlane{kind: model.DataPlaneXDP})
-	a.becomes(proxyReady, 0)
-	vip := bgpVIP(one, "http-80")
-	vip.Frontends = []model.FrontendKey{web}
-	f := frontendOn(web, "edge-1", "edge-2")
-	f.Listener = "http-80"
-	a.gives(append(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...), vipChange(t, vip))...)
-	a.whole()
-	a.listens("http-80")
+	a, f := newServing(t, &fakePlane{kind: model.DataPlaneXDP})
 	a.balancer.apply()
 	a.says(one.String())
 	a.after(2 * awaitTime)
