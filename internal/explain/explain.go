@@ -11,13 +11,6 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// By these proxies know requests that go round in circles (package xds).
-const (
-	loopHeader = "cdn-loop"
-	loopName   = "fairlead"
-	maxTurns   = 3
-)
-
 // Bounds of an explanation: a host may have thousands of routes.
 const (
 	maxTried   = 20
@@ -289,8 +282,8 @@ func (x *explainer) explain() {
 		x.answer(400, "the path has an escaped null")
 		return
 	}
-	if strings.Count(strings.Join(s.headers[loopHeader], ","), loopName) >= maxTurns {
-		x.answer(508, "the request has been at "+strconv.Itoa(maxTurns)+" edges, by its header "+loopHeader)
+	if strings.Count(strings.Join(s.headers[model.LoopHeader], ","), model.LoopName) >= model.MaxTurns {
+		x.answer(508, "the request has been at "+strconv.Itoa(model.MaxTurns)+" edges, by its header "+model.LoopHeader)
 		return
 	}
 	host := x.host(id, s.host, c)

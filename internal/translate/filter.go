@@ -162,9 +162,6 @@ func (c *routeCompiler) lift(rule, backend *filterSet, path string) {
 // the proxy writes them itself.
 var framing = []string{"connection", "content-length", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 
-// loopHeader is by what proxies know requests that go round in circles (xds.LoopHeader).
-const loopHeader = "cdn-loop"
-
 // headerEdits reads edits. One name may stand there once (HTTPHeaderFilter).
 func (c *routeCompiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string) *model.HeaderEdits {
 	seen := map[string]bool{}
@@ -175,7 +172,7 @@ func (c *routeCompiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string) 
 			c.refuse(field, quote(text)+" is no header name")
 		case lower == "host":
 			c.refuse(field, "the Host header is changed by the filter URLRewrite")
-		case slices.Contains(framing, lower) || lower == loopHeader:
+		case slices.Contains(framing, lower) || lower == model.LoopHeader:
 			c.refuse(field, quote(text)+" is the proxy's own")
 		case seen[lower]:
 			c.refuse(field, quote(text)+" is there already: one header can be changed once")

@@ -11,36 +11,32 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"fairlead.dev/internal/model"
 )
 
 // A backend may be an edge again, by its VIP or by its address. Each edge adds its name to CDN-Loop
-// (RFC 8586), and a request that has been at MaxTurns edges is answered 508, its copies for mirrors, too.
+// (RFC 8586), and a request that has been at model.MaxTurns edges is answered 508, its copies for mirrors, too.
 const (
-	// LoopHeader is where edges note that they had a request.
-	LoopHeader = "cdn-loop"
-	// MaxTurns is how many edges one request may come by.
-	MaxTurns = 3
-
 	loopFilter = "fairlead.loop"
-	loopName   = "fairlead"
 	loopStatus = 508
 )
 
 // loopMark is what requests take along.
 func loopMark() *corev3.HeaderValueOption {
 	return &corev3.HeaderValueOption{
-		Header: &corev3.HeaderValue{Key: LoopHeader, Value: loopName}, AppendAction: corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD,
+		Header: &corev3.HeaderValue{Key: model.LoopHeader, Value: model.LoopName}, AppendAction: corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD,
 	}
 }
 
-// turnedTooOften matches requests that have been at MaxTurns edges.
+// turnedTooOften matches requests that have been at model.MaxTurns edges.
 func turnedTooOften() *routev3.HeaderMatcher {
 	return &routev3.HeaderMatcher{
-		Name: LoopHeader,
+		Name: model.LoopHeader,
 		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
 			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
 				// By bytes: a client may send some that are no UTF-8.
-				Regex: fmt.Sprintf(`(?:\C*\b%s\b){%d}\C*`, loopName, MaxTurns),
+				Regex: fmt.Sprintf(`(?:\C*\b%s\b){%d}\C*`, model.LoopName, model.MaxTurns),
 			}},
 		}},
 	}
@@ -60,7 +56,7 @@ func loopReply() *hcmv3.ResponseMapper {
 		StatusCode: wrapperspb.UInt32(loopStatus),
 		BodyFormatOverride: &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
 			TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{
-				InlineString: fmt.Sprintf("508 loop: the request has been at %d edges (CDN-Loop)\n", MaxTurns),
+				InlineString: fmt.Sprintf("508 loop: the request has been at %d edges (CDN-Loop)\n", model.MaxTurns),
 			}},
 		}},
 	}

@@ -20,7 +20,7 @@ func TestLoopsEnd(t *testing.T) {
 	var marks atomic.Value
 	w.group("ns/b/80", w.serve(func(_ http.ResponseWriter, q *http.Request) {
 		reached.Add(1)
-		marks.Store(strings.Join(q.Header.Values(xds.LoopHeader), ","))
+		marks.Store(strings.Join(q.Header.Values(model.LoopHeader), ","))
 	}))
 	w.group("ns/self/80", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), l.Port))
 	mirrored := forward("mirrored", "/mirrored", "ns/b/80", 1)

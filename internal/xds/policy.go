@@ -250,7 +250,7 @@ func authorization(a *model.Authorization) *authzv3.ExtAuthz {
 		// The service may change every header but the mark by which loops end.
 		DecoderHeaderMutationRules: &mutationrulesv3.HeaderMutationRules{
 			AllowAllRouting: wrapperspb.Bool(true), AllowEnvoy: wrapperspb.Bool(true),
-			DisallowExpression: &matcherv3.RegexMatcher{Regex: LoopHeader},
+			DisallowExpression: &matcherv3.RegexMatcher{Regex: model.LoopHeader},
 		},
 	}
 	if a.MaxBodyBytes > 0 {
