@@ -5,14 +5,19 @@ import (
 	"net/netip"
 )
 
-// ViewID names a view: what one or more machines are allowed to see, and so
-// what their streams are made of. Machines that serve the same listeners share
-// one view, so a change is prepared once for all of them.
+// ViewID names a view: listeners that machines serve for one reason.
 type ViewID string
 
-// View lists the listeners that the machines of a view serve, in order. What
-// else they see follows from it: the virtual hosts of those listeners, the groups
-// that these name, and the sets of those groups.
+// SharedView has the listeners at the machines' own addresses that somebody asks for whom no pool
+// gave an address.
+const SharedView ViewID = "shared"
+
+// PoolView has the listeners that the VIPs of a pool lead to.
+func PoolView(pool string) ViewID { return ViewID("pool:" + pool) }
+
+// View lists its listeners, in order. What else the machines of a view see follows
+// from it: the virtual hosts of those listeners, the groups that these name, and the
+// sets of those groups.
 type View struct {
 	ID        ViewID       `json:"id"`
 	Listeners []ListenerID `json:"listeners"`
@@ -20,14 +25,18 @@ type View struct {
 
 // Machine is what one machine must know about itself.
 type Machine struct {
-	Name     string `json:"name"`
-	View     ViewID `json:"view"`
-	Cordoned bool   `json:"cordoned"`
+	Name string `json:"name"`
+	// Views are what it may see, sorted. A machine that takes in requests has at least SharedView.
+	Views    []ViewID `json:"views,omitempty"`
+	Cordoned bool     `json:"cordoned"`
 	// DrainSeconds is how long connections may finish.
 	DrainSeconds uint32 `json:"drainSeconds"`
 	// RouterID of its BGP speaker; zero lets the machine choose.
 	RouterID netip.Addr `json:"routerID,omitzero"`
 }
+
+// HostsOnly says that it has backends only, and takes in nothing.
+func (m *Machine) HostsOnly() bool { return len(m.Views) == 0 }
 
 // VIPKey identifies a VIP at a machine.
 type VIPKey struct {

@@ -71,8 +71,10 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 	w.Serving = func(id model.ListenerID) []string {
 		names := []string{}
 		for _, m := range d.Machines {
-			v := find(d.Views, m.View, func(v *model.View, id model.ViewID) int { return cmp.Compare(v.ID, id) })
-			if v != nil && slices.Contains(v.Listeners, id) {
+			if slices.ContainsFunc(m.Views, func(view model.ViewID) bool {
+				v := find(d.Views, view, func(v *model.View, id model.ViewID) int { return cmp.Compare(v.ID, id) })
+				return v != nil && slices.Contains(v.Listeners, id)
+			}) {
 				names = append(names, m.Name)
 			}
 		}

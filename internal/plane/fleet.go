@@ -16,7 +16,6 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
-	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -30,7 +29,7 @@ func (l *loop) standing(name string) *standing {
 	if m == nil {
 		return nil
 	}
-	s := &standing{name: name, view: m.View, cordoned: m.Cordoned}
+	s := &standing{name: name, views: fmt.Sprint(m.Views), cordoned: m.Cordoned}
 	state, known := l.plane.server.Machine(name)
 	s.unheard, s.silent, s.lost = l.hearing(name, state)
 	if !known {
@@ -158,7 +157,7 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 // hostsOnly says that a machine has backends only, and no proxy.
 func (l *loop) hostsOnly(name string) bool {
 	m := l.machines[name]
-	return m != nil && m.View == translate.ViewNone
+	return m != nil && m.HostsOnly()
 }
 
 // serves says that a proxy takes requests. One that drains does, but closes each
@@ -215,9 +214,9 @@ func (l *loop) offerMachine(name string) {
 // servingMachines names the machines with a proxy whose view has a listener, sorted.
 func (l *loop) servingMachines(id model.ListenerID) []string {
 	names := []string{}
-	for name, m := range l.machines {
+	for name := range l.machines {
 		state, _ := l.plane.server.Machine(name)
-		if v := l.catalog.views[m.View]; v != nil && v.listeners[id] && !unproxied(state.Proxy) {
+		if l.placement.serves(name, id) && !unproxied(state.Proxy) {
 			names = append(names, name)
 		}
 	}

@@ -98,7 +98,7 @@ func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 			}
 		case h.keeps(k):
 			delete(ch.VIPs, k)
-		case l.staysOwned(k.Address, ch) && !l.changesView(k.Machine, was) && l.isLast(k, stands, ch, forAll):
+		case l.staysOwned(k.Address, ch) && !l.changesRole(k.Machine, was) && l.isLast(k, stands, ch, forAll):
 			if h.kept[k.Address] == nil {
 				h.kept[k.Address] = &keptVIP{machines: map[string]*deferral{}, translated: map[model.FrontendKey]*model.Frontend{}}
 			}
@@ -136,7 +136,7 @@ func (l *loop) disinherit(ch *translate.Changes, was map[string]*model.Machine) 
 	for address, kept := range h.kept {
 		stays, ended := l.staysOwned(address, ch), false
 		for m := range kept.machines {
-			if stays && !l.changesView(m, was) {
+			if stays && !l.changesRole(m, was) {
 				continue
 			}
 			k := model.VIPKey{Machine: m, Address: address}
@@ -166,10 +166,10 @@ func (l *loop) staysOwned(vip netip.Addr, ch *translate.Changes) bool {
 	return !changes || a != nil && before != nil && a.Owner == before.Owner && a.Pool == before.Pool
 }
 
-// changesView says that a machine has another view than before: what it served is not sent to it.
-func (l *loop) changesView(name string, was map[string]*model.Machine) bool {
+// changesRole says that a machine has another role than before: what it served is not sent to it.
+func (l *loop) changesRole(name string, was map[string]*model.Machine) bool {
 	before, now := was[name], l.machines[name]
-	return before != nil && (now == nil || now.View != before.View)
+	return before != nil && (now == nil || now.HostsOnly() != before.HostsOnly())
 }
 
 // told is a machine as its agent is told of it: not cordoned while it is the last one that

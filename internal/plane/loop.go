@@ -52,6 +52,7 @@ type loop struct {
 	frontends    *frontends
 	leaving      leaving
 	coming       coming
+	placement    placement
 	handover     handover
 	peeked       map[string]southbound.MachineState
 	certificates certificates
@@ -85,12 +86,14 @@ func newLoop(p *Plane) *loop {
 		frontends:    newFrontends(),
 		leaving:      newLeaving(),
 		coming:       newComing(),
+		placement:    newPlacement(),
 		handover:     newHandover(func(d time.Duration) { time.AfterFunc(d, func() { signal(p.signals.turn) }) }),
 		peeked:       map[string]southbound.MachineState{},
 		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
+	l.tracker.serving = l.placement.serves
 	l.tracker.frozen = l.history.frozenText
 	l.tracker.balanced = l.balanced
 	return l
@@ -133,6 +136,7 @@ func (l *loop) run(ctx context.Context) {
 		}
 		served = time.Now()
 		clear(l.peeked)
+		l.narrow()
 		l.rebalance()
 		l.tellLeaving()
 		clear(l.peeked) // it may be long until something comes
@@ -290,6 +294,19 @@ func (l *loop) remember(ch translate.Changes) {
 
 // send publishes changes, and notes the objects whose status may be another now.
 func (l *loop) send(ch translate.Changes) {
+	moved := l.placement.apply(&ch, l.plane.config.Now(), func(id model.ListenerID) bool {
+		if listener, changes := ch.Listeners[id]; changes {
+			return listener != nil
+		}
+		s := l.catalog.listeners[id]
+		return s != nil && s.listener != nil
+	})
+	l.sendPlaced(ch, moved)
+}
+
+// sendPlaced is send once it is settled what each machine is sent. moved are machines that are on
+// another view now.
+func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	ch.Certificates = l.plane.staples.attach(ch.Certificates)
 	unfit := maps.Clone(l.catalog.unfit)
 	shared := l.catalog.apply(ch)
@@ -313,9 +330,7 @@ func (l *loop) send(ch translate.Changes) {
 	merge(l.machines, ch.Machines)
 	for name, m := range ch.Machines {
 		change := delta.Change{Type: typeMachine, Name: name}
-		if m == nil {
-			update.Placement[name] = ""
-		} else {
+		if m != nil {
 			told := l.told(name, was[name], *m, &ch)
 			r, err := delta.NewResource(name, wire.MachineConfig(told, l.plane.config.TTL))
 			if err != nil {
@@ -323,9 +338,11 @@ func (l *loop) send(ch translate.Changes) {
 				continue
 			}
 			change.Resource = &r
-			update.Placement[name] = l.viewOf(m)
 		}
 		update.Machine[name] = []delta.Change{change}
+	}
+	for name := range moved {
+		update.Placement[name] = l.viewOf(name)
 	}
 	l.certificates.apply(ch)
 	l.keep(&ch, was)
@@ -356,19 +373,19 @@ func (l *loop) send(ch translate.Changes) {
 }
 
 // viewOf is the view that a machine is placed on: none while a Freeze holds a state that
-// this plane does not know.
-func (l *loop) viewOf(m *model.Machine) southbound.ViewID {
-	if f := l.history.frozen; f != nil && f.lost {
+// this plane does not know, nor where there is no such machine.
+func (l *loop) viewOf(name string) southbound.ViewID {
+	if f := l.history.frozen; f != nil && f.lost || l.placement.machines[name] == nil {
 		return ""
 	}
-	return southbound.ViewID(m.View)
+	return southbound.ViewID(l.placement.machines[name].on)
 }
 
 // place puts every machine where it belongs.
 func (l *loop) place() {
 	update := southbound.Update{Placement: map[string]southbound.ViewID{}}
-	for name, m := range l.machines {
-		update.Placement[name] = l.viewOf(m)
+	for name := range l.machines {
+		update.Placement[name] = l.viewOf(name)
 	}
 	l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
 	maps.Copy(l.due, l.tracker.all())

@@ -59,7 +59,7 @@ type fault struct {
 // standing is one machine as the loop last saw it.
 type standing struct {
 	name     string
-	view     model.ViewID
+	views    string // as a text
 	cordoned bool
 	lost     bool
 	// silent says that the machine has joined and not reported ever: nobody counts on
@@ -88,7 +88,7 @@ type shardKey struct {
 
 // concern is what of a standing decides which machines count.
 func (s *standing) concern() [3]any {
-	return [3]any{s.view, [5]bool{s.cordoned, s.lost, s.silent, s.unheard, s.unproxied}, s.name}
+	return [3]any{s.views, [5]bool{s.cordoned, s.lost, s.silent, s.unheard, s.unproxied}, s.name}
 }
 
 // target is what one object needs at the machines.
@@ -115,6 +115,8 @@ type tracker struct {
 	unfitAt    map[resourceKey]delta.Revision // since when it cannot be sent
 	machines   map[string]*standing
 	unsettled  map[model.Object]bool
+	// serving says that a machine is to serve a listener.
+	serving func(machine string, id model.ListenerID) bool
 	// frozen says why what a target needs is held back.
 	frozen func(*target) string
 	// balanced is the verdict on frontends.
@@ -133,6 +135,7 @@ func newTracker(c *catalog) *tracker {
 		unfitAt:    map[resourceKey]delta.Revision{},
 		machines:   map[string]*standing{},
 		unsettled:  map[model.Object]bool{},
+		serving:    func(string, model.ListenerID) bool { return false },
 		frozen:     func(*target) string { return "" },
 		balanced:   func([]model.FrontendKey) verdict { return verdict{} },
 	}
@@ -446,10 +449,9 @@ func exempt(cordoned, proxyless []string) string {
 	return text
 }
 
-// serves says whether the machine's view has one of the target's listeners.
+// serves says whether the machine is to serve one of the target's listeners.
 func (t *tracker) serves(m *standing, n *target) bool {
-	view := t.catalog.views[m.view]
-	return view != nil && slices.ContainsFunc(n.listeners, func(id model.ListenerID) bool { return view.listeners[id] })
+	return slices.ContainsFunc(n.listeners, func(id model.ListenerID) bool { return t.serving(m.name, id) })
 }
 
 // fault finds the worst of what the machine does not run of the target.

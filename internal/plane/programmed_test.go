@@ -27,6 +27,9 @@ func trackerRig(t *testing.T) *tracker {
 	t.Helper()
 	c := newCatalog(xds.Options{})
 	tr := newTracker(c)
+	tr.serving = func(machine string, id model.ListenerID) bool {
+		return tr.machines[machine].views == "all" && id == "http-80"
+	}
 	ch := translate.Changes{
 		Listeners:    map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80}},
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{hostA: hostTo(hostA, "ga"), hostB: hostTo(hostB, "gb")},
@@ -42,7 +45,7 @@ func trackerRig(t *testing.T) *tracker {
 }
 
 func machineAt(name string, applied uint64, adjust ...func(*standing)) *standing {
-	s := &standing{name: name, view: "all", applied: revision(applied), wanted: revision(100)}
+	s := &standing{name: name, views: "all", applied: revision(applied), wanted: revision(100)}
 	for _, f := range adjust {
 		f(s)
 	}
@@ -55,7 +58,7 @@ func TestVerdicts(t *testing.T) {
 	unproxied := func(s *standing) { s.unproxied = true }
 	silent := func(s *standing) { s.silent = true }
 	unheard := func(s *standing) { s.unheard = true }
-	elsewhere := func(s *standing) { s.view = "none" }
+	elsewhere := func(s *standing) { s.views = "none" }
 	problem := func(kind agentv1.Problem_Kind, typ delta.Type, name string) func(*standing) {
 		return func(s *standing) { s.note(southbound.Problem{Kind: kind, Type: typ, Name: name, Message: "why"}) }
 	}

@@ -103,6 +103,7 @@ func (t *Translator) takeGrants(a *assigner) {
 		}
 		fresh[address] = g
 	}
+	t.noteGrants(fresh)
 	for address := range t.grants {
 		if _, stays := fresh[address]; !stays {
 			delete(t.grants, address)

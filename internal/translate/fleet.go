@@ -106,6 +106,7 @@ func (t *Translator) computeSelection(r reader, n node) {
 			}
 		}
 	}
+	t.noteSelection(n.a, t.selections[n.a], selection)
 	update(t, n, t.selections, n.a, selection)
 }
 

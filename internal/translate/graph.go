@@ -96,9 +96,9 @@ func (k nodeKind) layer() int {
 	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodeSecret,
 		nodeCertificate, nodeAuthority, nodeBalanced:
 		return 1
-	case nodeMachine, nodeSelection, nodePeerSpec, nodePeersAt, nodeListenerSet, nodeBackendTLS:
+	case nodeSelection, nodePeerSpec, nodePeersAt, nodeListenerSet, nodeBackendTLS:
 		return 2
-	case nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
+	case nodeMachine, nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
 		return 3
 	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4

@@ -22,20 +22,13 @@ func (t *Translator) computeMachine(r reader, n node) {
 		if o.Spec.DrainTime != nil {
 			drain = min(max(o.Spec.DrainTime.Duration, 0), time.Hour)
 		}
-		view := ViewAll
-		if o.Spec.Role == v1alpha1.RoleBackend {
-			view = ViewNone
-		}
 		machine = &model.Machine{
-			Name: o.Name, View: view, Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
+			Name: o.Name, Views: t.viewsOf(o), Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
 		}
 		// Two speakers with one id cannot have sessions with one router (RFC 6286).
 		if id := parseRouterID(o.Spec.RouterID); id.IsValid() && r.keeperOf(id) == o.Name {
 			machine.RouterID = id
 		}
-	}
-	if before := t.result.Machines[n.a]; (before != nil && before.View == ViewNone) != (machine != nil && machine.View == ViewNone) {
-		t.graph.mark(node{kind: nodeView, a: string(ViewNone)})
 	}
 	publish(t.result.Machines, t.out.Machines, n.a, machine)
 	publish(t.result.Nodes, t.out.Nodes, n.a, makeNode(o))
@@ -111,7 +104,7 @@ func (t *Translator) computeListener(r reader, n node) {
 		t.graph.changed(n) // frontends follow it
 	}
 	if stood != (listener != nil) {
-		t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
+		t.markViewsOf(id)
 	}
 }
 
@@ -149,23 +142,4 @@ func (t *Translator) useListener(l *model.Listener, by int) {
 	for _, id := range l.ClientValidation.Authorities {
 		t.useAuthority(id, by)
 	}
-}
-
-func (t *Translator) computeView(n node) {
-	view := &model.View{ID: model.ViewID(n.a)}
-	if view.ID == ViewNone {
-		for _, m := range t.result.Machines {
-			if m.View == ViewNone {
-				publish(t.result.Views, t.out.Views, view.ID, view)
-				return
-			}
-		}
-		publish(t.result.Views, t.out.Views, view.ID, nil)
-		return
-	}
-	for id := range t.result.Listeners {
-		view.Listeners = append(view.Listeners, id)
-	}
-	slices.Sort(view.Listeners)
-	publish(t.result.Views, t.out.Views, view.ID, view)
 }

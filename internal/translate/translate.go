@@ -17,12 +17,6 @@ import (
 // unless the configuration says another.
 const ControllerName gatewayv1.GatewayController = "fairlead.dev/gateway"
 
-// ViewAll is the view that holds every listener.
-const ViewAll model.ViewID = "all"
-
-// ViewNone is the view of machines that only host backends: it holds no listener.
-const ViewNone model.ViewID = "none"
-
 // Config is what an operator decides about translation. The zero value is usable.
 type Config struct {
 	// ControllerName that a GatewayClass must name to be ours; ControllerName when empty.
@@ -166,10 +160,13 @@ type Translator struct {
 	setUses    map[node]int // of sets, by groups
 	balances   map[node]int // of sets, by frontends
 	wants      map[model.Object]*want
-	sharing    map[string]int      // root IngressRoutes that share an address, by namespace
-	sharingTLS int                 // those of them with TLS
-	peersAt    map[string]nameSet  // valid BGPPeers, by address or interface
-	peerAt     map[string][]string // BGPPeer -> machines in the result
+	sharing    map[string]int                            // root IngressRoutes that share an address, by namespace
+	sharingTLS int                                       // those of them with TLS
+	seekers    map[model.ListenerID]map[model.Object]int // who ask for a shared listener, by whose address leads to it
+	leadsTo    map[string]map[model.ListenerID]struct{}  // pool -> where its VIPs lead
+	poolsAt    map[string]nameSet                        // machine -> pools that select it
+	peersAt    map[string]nameSet                        // valid BGPPeers, by address or interface
+	peerAt     map[string][]string                       // BGPPeer -> machines in the result
 
 	users               map[snapshot.Name]map[snapshot.Name]int            // Service -> Gateways whose routes use it
 	reaches             map[snapshot.Name]int                              // Service -> its sets that are used
@@ -227,6 +224,9 @@ func New(c Config) *Translator {
 		grants:       map[netip.Addr]grant{},
 		wants:        map[model.Object]*want{},
 		sharing:      map[string]int{},
+		seekers:      map[model.ListenerID]map[model.Object]int{},
+		leadsTo:      map[string]map[model.ListenerID]struct{}{},
+		poolsAt:      map[string]nameSet{},
 		peersAt:      map[string]nameSet{},
 		peerAt:       map[string][]string{},
 
@@ -252,7 +252,7 @@ func New(c Config) *Translator {
 		touched:  map[model.GroupID]struct{}{},
 		result:   newChanges(),
 	}
-	t.graph.mark(node{kind: nodeView, a: string(ViewAll)})
+	t.graph.mark(viewNode(model.SharedView))
 	t.graph.mark(node{kind: nodeAssign})
 	return t
 }
@@ -356,7 +356,7 @@ func (t *Translator) compute(r reader, n node) {
 	case nodeSet:
 		t.computeSet(r, n)
 	case nodeView:
-		t.computeView(n)
+		t.computeView(r, n)
 	default:
 		t.computeEntrance(r, n)
 	}

@@ -1,0 +1,290 @@
+package plane
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+)
+
+// everyListener is the view of all machines that take in requests, in states of planes that knew
+// no other. A Freeze may hold one.
+const everyListener model.ViewID = "all"
+
+// placement decides which listeners each machine is sent: those of its views, and for as long as
+// its connections may last those that it had before. Machines with the same views and the same
+// leftovers are sent the same, by one combined view.
+type placement struct {
+	views    map[model.ViewID]map[model.ListenerID]bool // as published, none that is empty
+	machines map[string]*placed
+	combined map[model.ViewID]*combinedView
+	parting  map[string]*placed // those with leftovers
+}
+
+// placed is a machine.
+type placed struct {
+	views []model.ViewID // none: it has backends only
+	drain time.Duration
+	// leftovers are listeners that its views have no longer, and until when it has them at least.
+	leftovers map[model.ListenerID]time.Time
+	on        model.ViewID // the combined view; empty: none yet
+}
+
+// combinedView is what its machines are sent.
+type combinedView struct {
+	views     []model.ViewID
+	leftovers []model.ListenerID
+	listeners []model.ListenerID // as last published, sorted
+	members   int
+}
+
+func newPlacement() placement {
+	return placement{
+		views: map[model.ViewID]map[model.ListenerID]bool{}, machines: map[string]*placed{},
+		combined: map[model.ViewID]*combinedView{}, parting: map[string]*placed{},
+	}
+}
+
+// serves says that one of a machine's views has a listener. A leftover does not count.
+func (p *placement) serves(machine string, id model.ListenerID) bool {
+	m := p.machines[machine]
+	return m != nil && p.has(m.views, id)
+}
+
+func (p *placement) has(views []model.ViewID, id model.ListenerID) bool {
+	return slices.ContainsFunc(views, func(v model.ViewID) bool { return p.views[v][id] })
+}
+
+// apply takes in views and machines, puts the combined views that change into the place of the
+// views, and names the machines that are on another one now. stands says that a listener is there.
+func (p *placement) apply(ch *translate.Changes, now time.Time, stands func(model.ListenerID) bool) map[string]bool {
+	was := maps.Clone(p.views)
+	lost := map[model.ViewID][]model.ListenerID{} // by views that stay
+	for id, v := range ch.Views {
+		p.setView(id, v)
+		for l := range was[id] {
+			if !p.views[id][l] {
+				lost[id] = append(lost[id], l)
+			}
+		}
+	}
+	touched := map[string]*placed{}
+	if len(ch.Views) > 0 {
+		maps.Copy(touched, p.machines)
+	}
+	if len(ch.Listeners) > 0 {
+		maps.Copy(touched, p.parting)
+	}
+	for name := range ch.Machines {
+		touched[name] = cmp.Or(p.machines[name], &placed{})
+	}
+	for name, m := range touched {
+		had := m.views
+		if v, changes := ch.Machines[name]; changes {
+			p.set(name, m, v)
+		}
+		for _, view := range had {
+			gone := lost[view]
+			if !slices.Contains(m.views, view) {
+				gone = slices.Collect(maps.Keys(was[view]))
+			}
+			for _, l := range gone {
+				p.leave(name, m, l, now)
+			}
+		}
+		for l := range m.leftovers {
+			if len(m.views) == 0 || !stands(l) || p.has(m.views, l) {
+				p.end(name, m, l)
+			}
+		}
+	}
+	return p.combine(ch, touched)
+}
+
+func (p *placement) setView(id model.ViewID, v *model.View) {
+	if v == nil || len(v.Listeners) == 0 {
+		delete(p.views, id)
+		return
+	}
+	p.views[id] = make(map[model.ListenerID]bool, len(v.Listeners))
+	for _, l := range v.Listeners {
+		p.views[id][l] = true
+	}
+}
+
+// set takes in a machine; nil: it is gone.
+func (p *placement) set(name string, m *placed, v *model.Machine) {
+	m.views = nil
+	if v == nil {
+		delete(p.machines, name)
+		return
+	}
+	p.machines[name] = m
+	m.drain = time.Duration(v.DrainSeconds) * time.Second
+	if !v.HostsOnly() {
+		m.views = append(slices.Clone(v.Views), everyListener)
+	}
+}
+
+// leave makes a listener a leftover.
+func (p *placement) leave(name string, m *placed, id model.ListenerID, now time.Time) {
+	if _, is := m.leftovers[id]; is {
+		return
+	}
+	if m.leftovers == nil {
+		m.leftovers = map[model.ListenerID]time.Time{}
+	}
+	m.leftovers[id] = now.Add(m.drain)
+	p.parting[name] = m
+}
+
+// end ends that a listener is a leftover.
+func (p *placement) end(name string, m *placed, id model.ListenerID) {
+	if delete(m.leftovers, id); len(m.leftovers) == 0 {
+		delete(p.parting, name)
+	}
+}
+
+// combine puts machines on their combined views, and the combined views that change into the
+// place of the views.
+func (p *placement) combine(ch *translate.Changes, touched map[string]*placed) map[string]bool {
+	stale := map[model.ViewID]bool{}
+	if len(ch.Views) > 0 {
+		for id := range p.combined {
+			stale[id] = true
+		}
+	}
+	moved := map[string]bool{}
+	for name, m := range touched {
+		var id model.ViewID
+		if p.machines[name] != nil {
+			id = p.viewOf(m)
+		}
+		if id == m.on {
+			continue
+		}
+		if c := p.combined[m.on]; c != nil {
+			c.members--
+			stale[m.on] = true
+		}
+		if c := p.combined[id]; c != nil {
+			c.members++
+			stale[id] = true
+		}
+		m.on = id
+		moved[name] = true
+	}
+	ch.Views = map[model.ViewID]*model.View{}
+	for id := range stale {
+		c := p.combined[id]
+		if c.members == 0 {
+			delete(p.combined, id)
+			ch.Views[id] = nil
+			continue
+		}
+		if listeners := p.listeners(c); c.listeners == nil || !slices.Equal(c.listeners, listeners) {
+			c.listeners = listeners
+			ch.Views[id] = &model.View{ID: id, Listeners: listeners}
+		}
+	}
+	return moved
+}
+
+// viewOf is the combined view of a machine. Views without a listener make no difference.
+func (p *placement) viewOf(m *placed) model.ViewID {
+	c := &combinedView{leftovers: slices.Sorted(maps.Keys(m.leftovers))}
+	var text []string
+	for _, v := range m.views {
+		if len(p.views[v]) > 0 {
+			c.views = append(c.views, v)
+			text = append(text, string(v))
+		}
+	}
+	for _, l := range c.leftovers {
+		text = append(text, "left:"+string(l))
+	}
+	id := model.ViewID(cmp.Or(strings.Join(text, "+"), "none"))
+	if p.combined[id] == nil {
+		p.combined[id] = c
+	}
+	return id
+}
+
+// listeners are those of a combined view, sorted; never nil.
+func (p *placement) listeners(c *combinedView) []model.ListenerID {
+	all := map[model.ListenerID]bool{}
+	for _, v := range c.views {
+		maps.Copy(all, p.views[v])
+	}
+	for _, l := range c.leftovers {
+		all[l] = true
+	}
+	return append([]model.ListenerID{}, slices.Sorted(maps.Keys(all))...)
+}
+
+// partAgain is how soon it is looked again whether what a listener began has ended.
+const partAgain = time.Second
+
+// expire ends leftovers whose time is over, and names their machines. keeps says that the machine
+// has a VIP yet that leads to the listener, uses that others may still pass on what it began.
+func (p *placement) expire(now time.Time, keeps, uses func(string, model.ListenerID) bool) map[string]*placed {
+	var ended map[string]*placed
+	for name, m := range p.parting {
+		for l, until := range m.leftovers {
+			switch {
+			case keeps(name, l) || until.Sub(now) > m.drain+partAgain: // or the clock was set back
+				m.leftovers[l] = now.Add(m.drain)
+			case now.Before(until):
+			case uses(name, l):
+				m.leftovers[l] = now.Add(partAgain)
+			default:
+				p.end(name, m, l)
+				if ended == nil {
+					ended = map[string]*placed{}
+				}
+				ended[name] = m
+			}
+		}
+	}
+	return ended
+}
+
+// narrow takes from machines the listeners that they have ended.
+func (l *loop) narrow() {
+	ended := l.placement.expire(l.plane.config.Now(), l.keepsFor, l.passesTo)
+	if len(ended) == 0 {
+		return
+	}
+	var ch translate.Changes
+	moved := l.placement.combine(&ch, ended)
+	l.sendPlaced(ch, moved)
+}
+
+// keepsFor says that a machine keeps a VIP that leads to a listener, since no other one announces it.
+func (l *loop) keepsFor(machine string, id model.ListenerID) bool {
+	for address := range l.handover.kept {
+		k := model.VIPKey{Machine: machine, Address: address}
+		if v := l.network.vips[k]; l.handover.keeps(k) && v != nil && slices.Contains(v.Listeners, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// passesTo says that load balancers have a machine's proxy among the backends of a listener,
+// if only for connections that it has.
+func (l *loop) passesTo(machine string, id model.ListenerID) bool {
+	for key, e := range l.frontends.entries {
+		if e.frontend == nil || e.frontend.Listener != id {
+			continue
+		}
+		if slices.ContainsFunc(e.backends, func(b model.FrontendBackend) bool { return b.Machine == machine && b.Proxy(key) }) {
+			return true
+		}
+	}
+	return false
+}
