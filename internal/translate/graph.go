@@ -67,7 +67,8 @@ const (
 	nodeGRPCRoute         // a: namespace, b: name
 	nodeTree              // a: namespace, b: name of a root
 	nodeRivals            // a: listener, b: host
-	nodeRejected          // a: kind, b: namespace, c: name of a route
+	nodeAccepted          // a: listener: which routes are
+	nodeRejected          // a: kind, b: namespace, c: name of a route; made by the one before
 	nodeHost              // a: listener, b: host
 	nodeTLSServed         // a: listener, b: server name
 	nodeListener          // a: listener
@@ -112,7 +113,7 @@ func (k nodeKind) layer() int {
 		return 8
 	case nodeRivals:
 		return 9
-	case nodeRejected:
+	case nodeAccepted, nodeRejected:
 		return 10
 	case nodeHost, nodeListener, nodePoolStatus:
 		return 11

@@ -250,7 +250,7 @@ func (t *Translator) computeHost(r reader, n node) {
 
 // stands reports whether anybody claims the host who was not rejected.
 func (t *Translator) stands(k model.HostKey, h *hostState) bool {
-	if len(t.rejected) == 0 {
+	if len(t.rejected[k.Listener]) == 0 {
 		return len(h.claims) > 0
 	}
 	for owner := range h.claims {

@@ -112,7 +112,7 @@ func attach(r reader, p *routeParent, kind snapshot.Kind, hostnames []string, na
 				p.hosts = append(p.hosts, model.HostKey{Listener: l.id, Host: host})
 				p.places = append(p.places, placedHost{
 					host: model.HostKey{Listener: l.id, Host: host}, place: p.place(l.name),
-					gateway: f.gateway, open: f.hosts == v1alpha1.HostsOfNamespaces, home: namespace == f.gateway.Namespace || namespace == p.parent.name.Namespace,
+					gateway: f.gateway, apart: f.hosts == v1alpha1.HostsOfNamespaces, home: namespace == f.gateway.Namespace || namespace == p.parent.name.Namespace,
 				})
 			default:
 				elsewhere = append(elsewhere, host)

@@ -24,28 +24,36 @@ type rival struct {
 	places  []placedHost // through which it has the host
 }
 
-// rejects says that, of two claimants of a host, the older one keeps the other out. Those of two
-// namespaces are merged by a Gateway of both at which hosts are shared, or where one of them is at home,
-// also of the other's Gateway; and where hosts are for one namespace at no Gateway of theirs.
+// rejects says that, of two claimants of a host, the older one keeps the other out. Two namespaces
+// share a host where they attach through one Gateway that shares hosts, where one is at home at the
+// other's Gateway, and where no Gateway of theirs holds hosts apart.
 func (a rival) rejects(b rival) bool {
 	if a.owner.Kind != b.owner.Kind || a.owner.Namespace == b.owner.Namespace {
 		return a.owner.Kind != b.owner.Kind
 	}
-	open := false
+	apart := false
 	for _, p := range a.places {
 		for _, q := range b.places {
-			merged := p.gateway == q.gateway && (!p.open && !q.open || p.home || q.home)
+			merged := p.gateway == q.gateway && (!p.apart || p.home || q.home)
 			if merged || a.owner.Namespace == q.gateway.Namespace || b.owner.Namespace == p.gateway.Namespace {
 				return false
 			}
-			open = open || p.open || q.open
+			apart = apart || p.apart || q.apart
 		}
 	}
-	return open
+	return apart
 }
 
 func (a rival) equal(b rival) bool {
 	return a.owner == b.owner && a.created == b.created && slices.Equal(a.places, b.places)
+}
+
+// alike says that whoever one of two rejects is rejected by the other, too.
+func (a rival) alike(b rival) bool {
+	return a.owner.Kind == b.owner.Kind && a.owner.Namespace == b.owner.Namespace &&
+		slices.EqualFunc(a.places, b.places, func(p, q placedHost) bool {
+			return p.gateway == q.gateway && p.apart == q.apart && p.home == q.home
+		})
 }
 
 func isRivalKind(kind string) bool {
@@ -56,11 +64,13 @@ func rivalsNode(k model.HostKey) node {
 	return node{kind: nodeRivals, a: string(k.Listener), b: k.Host}
 }
 
+func acceptedNode(id model.ListenerID) node { return node{kind: nodeAccepted, a: string(id)} }
+
 func rejectedNode(o model.Object) node {
 	return node{kind: nodeRejected, a: o.Kind, b: o.Namespace, c: o.Name}
 }
 
-// markRivals looks at a host again whose claims changed, if both kinds are, or were, there.
+// markRivals looks at a host again whose claims changed, if it is, or was, contested.
 func (t *Translator) markRivals(k model.HostKey, h *hostState, owner model.Object) {
 	if !isRivalKind(owner.Kind) {
 		return
@@ -70,10 +80,13 @@ func (t *Translator) markRivals(k model.HostKey, h *hostState, owner model.Objec
 	}
 }
 
-// contested says that routes of both kinds, or of several namespaces, claim the host.
-func (h *hostState) contested() bool {
-	return h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0 || len(h.namespaces) > 1
+// hasBothKinds says that HTTPRoutes and GRPCRoutes claim the host.
+func (h *hostState) hasBothKinds() bool {
+	return h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0
 }
+
+// contested says that routes of both kinds, or of several namespaces, claim the host.
+func (h *hostState) contested() bool { return h.hasBothKinds() || len(h.namespaces) > 1 }
 
 // computeRivals lists who claims a host that may be contested, oldest first; nobody where none keeps
 // another one out.
@@ -81,132 +94,143 @@ func (t *Translator) computeRivals(r reader, n node) {
 	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
 	var rivals []rival
 	if h := t.hosts[k]; h != nil && h.contested() {
-		kinds := h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0
 		var claims []*claim
 		for _, c := range h.claims {
 			if isRivalKind(c.owner.Kind) {
 				claims = append(claims, c)
 			}
 		}
-		slices.SortFunc(claims, func(a, b *claim) int {
-			if a.older(b) {
-				return -1
-			}
-			return 1
-		})
-		open := false
+		slices.SortFunc(claims, compareAge)
+		apart := false
 		for _, c := range claims {
 			v := rival{owner: c.owner, created: c.created}
 			for _, p := range r.route(c.owner).places() {
 				if p.host == k {
-					v.places, open = append(v.places, p), open || p.open
+					v.places, apart = append(v.places, p), apart || p.apart
 				}
 			}
 			rivals = append(rivals, v)
 		}
-		if !kinds && !open {
+		if !h.hasBothKinds() && !apart {
 			rivals = nil // all are merged
 		}
 	}
-	before := t.rivals[k]
-	if slices.EqualFunc(before, rivals, rival.equal) {
+	if slices.EqualFunc(t.rivals[k], rivals, rival.equal) {
 		return
 	}
+	contests := t.contests[k.Listener]
 	if rivals == nil {
 		delete(t.rivals, k)
+		if delete(contests, k); len(contests) == 0 {
+			delete(t.contests, k.Listener)
+		}
 	} else {
 		t.rivals[k] = rivals
+		if contests == nil {
+			contests = map[model.HostKey]struct{}{}
+			t.contests[k.Listener] = contests
+		}
+		contests[k] = struct{}{}
 	}
-	t.graph.changed(n)
-	for _, r := range slices.Concat(before, rivals) {
-		t.graph.mark(rejectedNode(r.owner))
-	}
+	t.graph.mark(acceptedNode(k.Listener))
 }
 
-// computeRejected finds the listeners at which a route is not accepted because of an older
-// one of the other kind.
-func (t *Translator) computeRejected(r reader, n node) {
-	owner := model.Object{Kind: n.a, Namespace: n.b, Name: n.c}
-	known := map[rivalry]*model.Object{}
-	var rejected map[model.ListenerID]model.Object
-	hosts := t.routes[owner].hosts()
-	if !slices.ContainsFunc(hosts, func(k model.HostKey) bool { return t.rivals[k] != nil }) {
-		hosts = nil // nobody to meet; who comes marks the node again
+func compareAge(a, b *claim) int {
+	switch {
+	case a.older(b):
+		return -1
+	case b.older(a):
+		return 1
 	}
-	for _, id := range listenersOf(hosts) {
-		if by := r.rejectedBy(rivalry{owner, id}, known); by != nil {
-			if rejected == nil {
-				rejected = map[model.ListenerID]model.Object{}
+	return 0
+}
+
+// contender is a route that claims contested hosts of a listener.
+type contender struct {
+	*claim // its age
+	hosts  []model.HostKey
+}
+
+// computeAccepted decides which routes are not accepted at a listener, since an older one that is
+// keeps them out. The oldest are judged first, for only who is accepted rejects.
+func (t *Translator) computeAccepted(n node) {
+	id := model.ListenerID(n.a)
+	byOwner := map[model.Object]*contender{}
+	at := map[rivalry]rival{}
+	for k := range t.contests[id] {
+		for _, v := range t.rivals[k] {
+			c := byOwner[v.owner]
+			if c == nil {
+				c = &contender{claim: &claim{owner: v.owner, created: v.created}}
+				byOwner[v.owner] = c
 			}
-			rejected[id] = *by
+			c.hosts = append(c.hosts, k)
+			at[rivalry{v.owner, k}] = v
 		}
 	}
-	before := t.rejected[owner]
-	if maps.Equal(before, rejected) {
-		return
-	}
-	if rejected == nil {
-		delete(t.rejected, owner)
-	} else {
-		t.rejected[owner] = rejected
-	}
-	t.graph.changed(n)
-	for _, k := range t.routes[owner].hosts() {
-		if h := t.hosts[k]; h != nil && (before[k.Listener] != rejected[k.Listener]) {
-			h.pending[owner] = struct{}{}
-			t.graph.mark(hostNode(k))
+	contenders := slices.SortedFunc(maps.Values(byOwner), func(a, b *contender) int { return compareAge(a.claim, b.claim) })
+	accepted := map[model.HostKey][]rival{} // of those that are alike the oldest
+	rejected := map[model.Object]model.Object{}
+	for _, c := range contenders {
+		slices.SortFunc(c.hosts, model.HostKey.Compare)
+		for _, k := range c.hosts {
+			younger := at[rivalry{c.owner, k}]
+			if i := slices.IndexFunc(accepted[k], func(older rival) bool { return older.rejects(younger) }); i >= 0 {
+				rejected[c.owner] = accepted[k][i].owner
+				break
+			}
 		}
-	}
-}
-
-// rivalry is a route at one listener.
-type rivalry struct {
-	route    model.Object
-	listener model.ListenerID
-}
-
-// rejectedBy finds the route for which another is rejected at a listener, nil when it is
-// accepted. Only older ones reject, so this ends; known keeps what was found.
-func (r reader) rejectedBy(of rivalry, known map[rivalry]*model.Object) *model.Object {
-	if by, found := known[of]; found {
-		return by
-	}
-	known[of] = nil
-	for _, k := range r.hostsOf(of.route) {
-		if k.Listener != of.listener {
+		if _, is := rejected[c.owner]; is {
 			continue
 		}
-		rivals := r.rivalsOf(k)
-		at := slices.IndexFunc(rivals, func(v rival) bool { return v.owner == of.route })
-		for _, older := range rivals[:max(at, 0)] {
-			if older.rejects(rivals[at]) && r.rejectedBy(rivalry{older.owner, of.listener}, known) == nil {
-				known[of] = &older.owner
-				return &older.owner
+		for _, k := range c.hosts {
+			if v := at[rivalry{c.owner, k}]; !slices.ContainsFunc(accepted[k], v.alike) {
+				accepted[k] = append(accepted[k], v)
 			}
 		}
 	}
-	return nil
+	t.reject(id, rejected)
 }
 
-// hostsOf are the hosts that an HTTPRoute or GRPCRoute claims.
-func (r reader) hostsOf(route model.Object) []model.HostKey {
-	return r.route(route).hosts()
+// rivalry is a route at one contested host.
+type rivalry struct {
+	route model.Object
+	host  model.HostKey
 }
 
-func (r reader) rivalsOf(k model.HostKey) []rival {
-	r.t.graph.read(r.by, rivalsNode(k))
-	return r.t.rivals[k]
+// reject replaces which routes are rejected at a listener, and for whom, and tells who shows it.
+func (t *Translator) reject(id model.ListenerID, rejected map[model.Object]model.Object) {
+	before := t.rejected[id]
+	if len(rejected) == 0 {
+		delete(t.rejected, id)
+	} else {
+		t.rejected[id] = rejected
+	}
+	for _, owners := range []map[model.Object]model.Object{before, rejected} {
+		for owner := range owners {
+			if before[owner] == rejected[owner] {
+				continue
+			}
+			t.graph.changed(rejectedNode(owner))
+			for _, k := range t.routes[owner].hosts() {
+				if h := t.hosts[k]; h != nil && k.Listener == id {
+					h.pending[owner] = struct{}{}
+					t.graph.mark(hostNode(k))
+				}
+			}
+		}
+	}
 }
 
 // rejectedAt returns who came first at a listener where a route is rejected.
 func (r reader) rejectedAt(route model.Object, listener model.ListenerID) (by model.Object, is bool) {
 	r.t.graph.read(r.by, rejectedNode(route))
-	by, is = r.t.rejected[route][listener]
+	by, is = r.t.rejected[listener][route]
 	return by, is
 }
 
 // isRejected is rejectedAt for nodes that are marked when it changes.
 func (t *Translator) isRejected(route model.Object, listener model.ListenerID) bool {
-	_, is := t.rejected[route][listener]
+	_, is := t.rejected[listener][route]
 	return is
 }

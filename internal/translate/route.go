@@ -245,7 +245,7 @@ func (t *Translator) parentStatus(r reader, f *routeFact, p *routeParent, object
 		case rejected && owner.conflict && owner.keeper == by:
 			lost = append(lost, k.Host+" is kept by "+by.String()+", which came first")
 		case rejected && by.Kind == object.Kind:
-			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, is of another namespace and has a hostname of this route at the same listener, whose hosts are each for one namespace (annotation "+v1alpha1.AnnotationHosts+" of the Gateway)")
+			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, is of another namespace and has a hostname of this route at the same listener, where a Gateway has its hosts each for one namespace (annotation "+v1alpha1.AnnotationHosts+")")
 		case rejected:
 			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, has a hostname of this route at the same listener")
 		case !owner.conflict:

@@ -285,9 +285,9 @@ type placedHost struct {
 	host    model.HostKey
 	place   hostPlace
 	gateway snapshot.Name // through whose listeners
-	// open: the host is for the routes of one namespace there, and those of the namespace of the Gateway
-	// or ListenerSet, their home.
-	open, home bool
+	// apart: the host is for the routes of one namespace there, and for those of the namespace of the
+	// Gateway or ListenerSet, their home.
+	apart, home bool
 }
 
 // place is where a route is attached by a listener of a parent.
@@ -358,7 +358,8 @@ func (r reader) hostPolicy(k model.HostKey, h *hostState) (*model.RoutePolicy, [
 
 // placesAt are the places through which routes have a host that are not rejected there.
 func (t *Translator) placesAt(k model.HostKey, h *hostState) iter.Seq[hostPlace] {
-	if len(t.rejected) == 0 {
+	rejected := t.rejected[k.Listener]
+	if len(rejected) == 0 || !slices.ContainsFunc(slices.Collect(maps.Keys(h.claims)), func(owner model.Object) bool { _, is := rejected[owner]; return is }) {
 		return maps.Keys(t.policies.places[k])
 	}
 	places := map[hostPlace]struct{}{}

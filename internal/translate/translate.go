@@ -171,7 +171,8 @@ type Translator struct {
 	users               map[snapshot.Name]map[snapshot.Name]int            // Service -> Gateways whose routes use it
 	reaches             map[snapshot.Name]int                              // Service -> its sets that are used
 	rivals              map[model.HostKey][]rival                          // contested hosts: who claims them, oldest first
-	rejected            map[model.Object]map[model.ListenerID]model.Object // routes, where, and for whom
+	contests            map[model.ListenerID]map[model.HostKey]struct{}    // contested hosts
+	rejected            map[model.ListenerID]map[model.Object]model.Object // routes that are rejected, and for whom
 	usesOf              map[model.Object][]serviceUse                      // what a route added to users
 	counted             map[model.Object][]attachment                      // what a route added to attached
 	touched             map[model.GroupID]struct{}                         // groups whose uses changed in this Apply
@@ -246,7 +247,8 @@ func New(c Config) *Translator {
 		users:    map[snapshot.Name]map[snapshot.Name]int{},
 		reaches:  map[snapshot.Name]int{},
 		rivals:   map[model.HostKey][]rival{},
-		rejected: map[model.Object]map[model.ListenerID]model.Object{},
+		contests: map[model.ListenerID]map[model.HostKey]struct{}{},
+		rejected: map[model.ListenerID]map[model.Object]model.Object{},
 		usesOf:   map[model.Object][]serviceUse{},
 		counted:  map[model.Object][]attachment{},
 		touched:  map[model.GroupID]struct{}{},
@@ -333,8 +335,8 @@ func (t *Translator) compute(r reader, n node) {
 		t.computeDoor(n)
 	case nodeRivals:
 		t.computeRivals(r, n)
-	case nodeRejected:
-		t.computeRejected(r, n)
+	case nodeAccepted:
+		t.computeAccepted(n)
 	case nodeIngressRoute:
 		before := t.ingresses[n.name()]
 		update(t, n, t.ingresses, n.name(), makeIngressFact(r, n.name()))
