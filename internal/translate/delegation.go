@@ -100,9 +100,11 @@ func (t *Translator) reach(root snapshot.Name, before, after *treeFact) {
 	}
 }
 
-// restart forgets what a walk found.
-func (f *treeFact) restart(root snapshot.Name) {
-	f.found, f.routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
+// restart forgets what the walk found, but for who has to stay out.
+func (w *walk) restart(root snapshot.Name) {
+	w.tree.found, w.tree.routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
+	w.placed, w.astray = map[snapshot.Name]struct{}{}, map[snapshot.Name][]astray{}
+	w.clear, w.secure, w.size = nil, nil, treeSize{out: w.size.out}
 }
 
 // makeTreeFact walks from a root; nil when there is none of that name.
@@ -115,7 +117,7 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 		return nil
 	}
 	tree := &treeFact{proxied: map[snapshot.Name]struct{}{}, addressOwner: f.addressOwner(root)}
-	tree.restart(root)
+	tree.found, tree.routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
 	if f.host == "" {
 		tree.close(r, root, f)
 		return tree
@@ -128,14 +130,18 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 		tree.notes = []string{note}
 	}
 	w := walk{r: r, tree: tree, created: f.created, tls: f.tls, proxies: f.tcp != nil}
-	if len(f.closed) > 0 {
+	w.restart(root)
+	switch n := len(f.steps); {
+	case n > maxTreeRoutes:
+		w.fail(root, "spec.routes: has "+strconv.Itoa(n)+" routes, and one host may have "+strconv.Itoa(maxTreeRoutes))
+		fallthrough
+	case len(f.closed) > 0:
 		w.refuse(root, "/")
 		tree.close(r, root, f)
-	} else {
+	default:
 		w.visit(root, f, "/", nil)
 		if w.size.exceeds() {
-			w.clear, w.secure, w.size = nil, nil, treeSize{room: w.size.room}
-			tree.restart(root)
+			w.restart(root)
 			w.visit(root, f, "/", nil)
 		}
 		if f.tcp != nil {

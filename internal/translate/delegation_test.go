@@ -194,6 +194,64 @@ func TestTreeWithTooManyRoutesKeepsEqualParts(t *testing.T) {
 	}
 }
 
+// TestRootWithTooManyRoutes holds that a root alone has its bound, too.
+func TestRootWithTooManyRoutes(t *testing.T) {
+	s := snapshot.New()
+	root := rootOf(delegating("root"), "app.example.com")
+	for i := range maxTreeRoutes + 1 {
+		root.Spec.Routes = append(root.Spec.Routes, contourv1beta1.Route{Match: fmt.Sprintf("/%d", i), Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
+	}
+	setAll(t, s, root, webService())
+	tr, _ := Full(Config{}, s)
+	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusInvalid || got.Description != "spec.routes: has 65537 routes, and one host may have 65536" {
+		t.Errorf("too many: %+v", got)
+	}
+	key := model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}
+	if routes := tr.result.VirtualHosts[key].Routes; len(routes) != 1 || routes[0].Respond == nil {
+		t.Errorf("%d routes, want one that answers 503", len(routes))
+	}
+	root = root.DeepCopy()
+	root.Spec.Routes = root.Spec.Routes[1:]
+	tr.Apply(s, setAll(t, s, root))
+	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusValid {
+		t.Errorf("as many as may be: %+v", got)
+	}
+}
+
+// TestDelegationTakesNobodysPlace holds that who delegates a prefix to somebody else's IngressRoute whose
+// routes do not continue it keeps it out of no place that it has by right, and is told.
+func TestDelegationTakesNobodysPlace(t *testing.T) {
+	serve := func(match string) contourv1beta1.Route {
+		return contourv1beta1.Route{Match: match, Services: []contourv1beta1.Service{{Name: "web", Port: 80}}}
+	}
+	s := snapshot.New()
+	setAll(t, s, webService(),
+		rootOf(delegating("root", delegate("/b", "thief"), delegate("/c", "second"), delegate("/checkout", "checkout")), "app.example.com"),
+		delegating("thief", serve("/b"), delegate("/b/x", "checkout"), delegate("/b/y", "checkout")),
+		delegating("second", serve("/c"), delegate("/c/x", "checkout")),
+		delegating("checkout", serve("/checkout"), serve("/checkout/pay")))
+	tr, _ := Full(Config{}, s)
+	const taken = ": IngressRoute team/checkout takes another prefix of this host already: it can take one"
+	for name, want := range map[string]string{
+		"root": "valid IngressRoute", "checkout": "valid IngressRoute",
+		"thief":  "spec.routes[1].delegate" + taken + "; spec.routes[2].delegate" + taken,
+		"second": "spec.routes[1].delegate" + taken,
+	} {
+		if got := statusOf(t, tr, name); got.Description != want {
+			t.Errorf("%s: %s, want %s", name, got.Description, want)
+		}
+	}
+	served := map[string]bool{}
+	for _, r := range tr.result.VirtualHosts[model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}].Routes {
+		served[r.Match.Path.Value] = r.Respond == nil
+	}
+	for path, want := range map[string]bool{"/checkout": true, "/checkout/pay": true, "/b": true, "/b/x": false, "/b/y": false, "/c/x": false} {
+		if got, is := served[path]; !is || got != want {
+			t.Errorf("%s is served: %t (there: %t), want %t", path, got, is, want)
+		}
+	}
+}
+
 // BenchmarkLargeTree is the cost of a change in one of 32 IngressRoutes of one tree, as large
 // as the API takes them.
 func BenchmarkLargeTree(b *testing.B) {

@@ -45,6 +45,7 @@ var beginnings = regexp.MustCompile(`; (spec\.|host "|IngressRoute |metadata\.)`
 func TestDescriptionsAreDocumented(t *testing.T) {
 	elsewhere := map[string]string{
 		"spec.routes[i].delegate: too many delegations in a row": "TestDelegationDepth",
+		"spec.routes: has … routes, and one host may have 65536": "TestRootWithTooManyRoutes",
 		"spec.routes[i].delegate: too many routes for one host: with those of IngressRoute … and of all to which it delegates there would be more than 65536 (the smallest of the root's delegations come first)": "TestTreeWithTooManyRoutes",
 		"too many routes for one host: with those of IngressRoute … and of all to which it delegates there would be more than 65536 (the smallest of the root's delegations come first)":                          "TestTreeWithTooManyRoutes",
 		"… is longer than 1024 characters":             "TestPathProblem",

@@ -22,12 +22,11 @@ type branch struct {
 type treeSize struct {
 	routes   int // visited, those of the root among them
 	branches []branch
-	// room is how many routes each of the root's steps may lead to, where there is not room for all;
-	// nil while there is.
-	room map[int]int
+	// out are the root's steps that stay out, where there is not room for all; nil while there is.
+	out map[int]struct{}
 }
 
-// enter counts the routes of an IngressRoute that is visited.
+// enter counts the routes of an IngressRoute that takes its place.
 func (size *treeSize) enter(f *ingressFact, root bool) {
 	size.routes += len(f.steps)
 	if !root {
@@ -35,42 +34,33 @@ func (size *treeSize) enter(f *ingressFact, root bool) {
 	}
 }
 
-// exceeds chooses who stays out, and reports whether anybody has to: the largest branches. So
-// one that has no more than an equal part stays in, whatever the others bring.
+// exceeds chooses who stays out, and reports whether anybody has to: the largest branches. So one that
+// has no more than an equal part of what the root leaves stays in, whatever the others bring.
 func (size *treeSize) exceeds() bool {
 	room := maxTreeRoutes - size.routes
 	if room >= 0 {
 		return false
 	}
-	size.room = map[int]int{}
-	even := maxTreeRoutes / len(size.branches)
-	for _, b := range size.branches {
-		size.room[b.step] = max(b.routes, even)
-	}
+	size.out = map[int]struct{}{}
 	slices.SortStableFunc(size.branches, func(a, b branch) int { return cmp.Compare(b.routes, a.routes) })
 	for _, b := range size.branches {
 		if room >= 0 {
 			break
 		}
-		delete(size.room, b.step)
+		size.out[b.step] = struct{}{}
 		room += b.routes
 	}
 	return true
 }
 
 // excludes reports whether there is no room for an IngressRoute to which the last of a path
-// delegates. One that was found under a branch that stays out may come to another one, which leads to
-// no more than it was counted with, or an equal part.
+// delegates, by a step.
 func (size *treeSize) excludes(s step, next *ingressFact, path []delegator) bool {
-	if size.room == nil {
+	if size.out == nil {
 		return false
 	}
-	led := 0
-	if len(path) > 1 {
-		b := size.branches[len(size.branches)-1]
-		s.index, led = b.step, b.routes
-	}
-	return led+len(next.steps) > size.room[s.index]
+	_, out := size.out[s.index]
+	return len(path) == 1 && out || size.routes+len(next.steps) > maxTreeRoutes
 }
 
 func tooManyText(target snapshot.Name) string {

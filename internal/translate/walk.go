@@ -9,7 +9,7 @@ import (
 )
 
 // walk goes through a tree of delegations, in the order of the routes. Each
-// IngressRoute is visited once, so the walk ends.
+// IngressRoute takes one place in it, the first at which its routes may stand, so the walk ends.
 type walk struct {
 	r       reader
 	tree    *treeFact
@@ -17,6 +17,9 @@ type walk struct {
 	tls     *ingressTLS // the root's
 	proxies bool        // the root takes connections, not requests
 	size    treeSize
+	placed  map[snapshot.Name]struct{} // those that have their place
+	// astray are delegations that gave a prefix to an IngressRoute whose routes may not stand there.
+	astray map[snapshot.Name][]astray
 	// clear and secure are the routes for requests in clear text and over TLS.
 	clear, secure []*entry
 	tcp           tcpShares // takes connections
@@ -28,7 +31,16 @@ type delegator struct {
 	name   snapshot.Name
 	fact   *ingressFact
 	prefix string
+	field  string // that delegates
 }
+
+// astray is a delegation that leads nowhere.
+type astray struct {
+	by    snapshot.Name
+	field string
+}
+
+const takenText = " takes another prefix of this host already: it can take one"
 
 func (w *walk) fail(n snapshot.Name, problem string) {
 	w.tree.found[n] = append(w.tree.found[n], problem)
@@ -57,17 +69,14 @@ func (w *walk) serve(e, redirect *entry) {
 
 // visit takes in an IngressRoute to which prefix was delegated.
 func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []delegator) {
-	w.tree.routed[n] = struct{}{}
-	outside := false
-	for _, s := range f.steps {
-		if problem := misplaced(s.prefix, path); problem != "" {
-			w.fail(n, at("spec.routes", s.index)+".match: "+problem)
-			outside = true
-		}
-	}
-	if outside {
+	if w.isMisplaced(n, f, path) {
 		w.refuse(n, prefix)
 		return
+	}
+	w.placed[n] = struct{}{}
+	w.tree.found[n] = nil
+	for _, a := range w.astray[n] {
+		w.fail(a.by, a.field+": IngressRoute "+n.String()+takenText)
 	}
 	w.size.enter(f, len(path) == 0)
 	broken := len(f.problems) > 0
@@ -85,6 +94,28 @@ func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []dele
 	if same, _ := f.prefixes.longest(prefix); broken && same != prefix {
 		w.refuse(n, prefix)
 	}
+}
+
+// isMisplaced says that routes of an IngressRoute may not stand where a path leads. Which ones, its
+// owner is told once; who delegates to it anew costs no look at each of them.
+func (w *walk) isMisplaced(n snapshot.Name, f *ingressFact, path []delegator) bool {
+	_, told := w.tree.routed[n]
+	w.tree.routed[n] = struct{}{}
+	is := false
+	for _, s := range f.steps {
+		if problem := misplaced(s.prefix, path); problem != "" {
+			is = true
+			if told {
+				break
+			}
+			w.fail(n, at("spec.routes", s.index)+".match: "+problem)
+		}
+	}
+	if is {
+		d := path[len(path)-1]
+		w.astray[n] = append(w.astray[n], astray{d.name, d.field})
+	}
+	return is
 }
 
 // misplaced says why a route may not stand where the path from the root leads, or
@@ -108,17 +139,18 @@ func misplaced(prefix string, path []delegator) string {
 // follow goes on to the IngressRoute that a step delegates to.
 func (w *walk) follow(n snapshot.Name, f *ingressFact, s step, path []delegator) {
 	target := *s.delegate
+	field := at("spec.routes", s.index) + ".delegate"
 	refuse := func(problem string) {
-		w.fail(n, at("spec.routes", s.index)+".delegate: "+problem)
+		w.fail(n, field+": "+problem)
 		w.refuse(n, s.prefix)
 	}
-	path = append(slices.Clip(path), delegator{n, f, s.prefix})
+	path = append(slices.Clip(path), delegator{n, f, s.prefix, field})
 	var names []snapshot.Name
 	for _, d := range path {
 		names = append(names, d.name)
 	}
 	next := w.r.ingress(target)
-	_, visited := w.tree.routed[target]
+	_, taken := w.placed[target]
 	switch {
 	case slices.Contains(names, target):
 		refuse("route creates a delegation cycle: " + cycleText(names, target))
@@ -128,8 +160,8 @@ func (w *walk) follow(n snapshot.Name, f *ingressFact, s step, path []delegator)
 		refuse("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
 	case len(next.steps) == 0 && next.tcp != nil:
 		refuse("IngressRoute " + target.String() + " has no spec.routes")
-	case visited:
-		refuse("IngressRoute " + target.String() + " takes another prefix of this host already: it can take one")
+	case taken:
+		refuse("IngressRoute " + target.String() + takenText)
 	case len(path) >= maxDepth:
 		refuse("too many delegations in a row")
 	case w.size.excludes(s, next, path):
@@ -139,7 +171,9 @@ func (w *walk) follow(n snapshot.Name, f *ingressFact, s step, path []delegator)
 		if len(path) == 1 {
 			w.size.branches = append(w.size.branches, branch{step: s.index})
 		}
-		w.tree.found[target] = nil
+		if _, reached := w.tree.found[target]; !reached {
+			w.tree.found[target] = nil
+		}
 		w.visit(target, next, s.prefix, path)
 	}
 }
