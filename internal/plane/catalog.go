@@ -40,7 +40,8 @@ const maxResource = 16 << 20
 type shelf struct {
 	listener *model.Listener // nil: hosts came, but not the listener yet
 	shards   map[int]map[string]*model.VirtualHost
-	uses     map[model.GroupID]int // how many hosts, and the listener itself, name the group
+	sent     map[int]map[string]*model.VirtualHost // shards as last sent, where they differ
+	uses     map[model.GroupID]int                 // how many hosts, and the listener itself, name the group
 	hosts    int
 	tls      map[string]*model.TLSHost
 	special  map[string]bool     // hosts of tls that the listener must always be told of
@@ -91,6 +92,7 @@ type resourceKey struct {
 	listener model.ListenerID
 	shard    int
 	group    model.GroupID
+	host     string // one of a shard, in unfit alone
 }
 
 func clusterKey(g model.GroupID) resourceKey {
@@ -201,7 +203,7 @@ func (c *catalog) shelf(id model.ListenerID) *shelf {
 	s := c.listeners[id]
 	if s == nil {
 		s = &shelf{
-			shards: map[int]map[string]*model.VirtualHost{}, uses: map[model.GroupID]int{},
+			shards: map[int]map[string]*model.VirtualHost{}, sent: map[int]map[string]*model.VirtualHost{}, uses: map[model.GroupID]int{},
 			tls: map[string]*model.TLSHost{}, special: map[string]bool{}, claims: map[string][]string{},
 		}
 		c.listeners[id] = s
@@ -260,6 +262,9 @@ func (c *catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
 	shard := xds.Shard(k.Listener, k.Host)
 	hosts := s.shards[shard]
 	old := hosts[k.Host]
+	if _, kept := s.sent[shard]; !kept {
+		s.sent[shard] = maps.Clone(hosts)
+	}
 	switch {
 	case h == nil:
 		delete(hosts, k.Host)
@@ -464,19 +469,16 @@ func (c *catalog) build(t touched) map[model.ViewID][]delta.Change {
 		slices.SortFunc(changes, compareChanges)
 		out[v] = changes
 	}
-	for _, keys := range t {
-		for k := range keys {
-			if c.unfit[k] != "" && !c.wanted(k) {
-				delete(c.unfit, k)
-			}
-		}
-	}
+	maps.DeleteFunc(c.unfit, func(k resourceKey, _ string) bool { return !c.wanted(k) })
 	return out
 }
 
 // resource makes one resource and notes whether it can be sent; nil says that there is
 // none, or that it cannot.
 func (c *catalog) resource(k resourceKey, scopes map[model.ListenerID][]proto.Message) *delta.Resource {
+	if k.typ == typeRoute {
+		return c.routesResource(k)
+	}
 	delete(c.unfit, k)
 	if k.typ == typeSecret && c.lacksStaple(k.name) {
 		c.unfit[k] = whyUnstapled
@@ -568,11 +570,7 @@ func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Mes
 		// The wildcard scope is the last.
 		return scopes[k.listener][(k.shard+len(scopes[k.listener]))%len(scopes[k.listener])]
 	default:
-		hosts := make([]model.VirtualHost, 0, len(s.shards[k.shard]))
-		for _, h := range s.shards[k.shard] {
-			hosts = append(hosts, *h)
-		}
-		return xds.RouteConfiguration(k.listener, k.shard, hosts)
+		return nil
 	}
 }
 

@@ -66,7 +66,8 @@ func (r *placementRig) wait(d time.Duration) {
 		func(m string, l model.ListenerID) bool { return r.kept[m+" "+string(l)] },
 		func(m string, l model.ListenerID) bool { return r.used[m+" "+string(l)] })
 	var ch translate.Changes
-	r.take(ch, r.combine(&ch, ended))
+	moved := r.combine(&ch, ended)
+	r.take(ch, moved)
 }
 
 func (r *placementRig) expect(t *testing.T, when, machine string, want ...model.ListenerID) {

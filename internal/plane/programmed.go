@@ -147,7 +147,7 @@ func newTracker(c *catalog) *tracker {
 func (t *tracker) changed(rev delta.Revision, ch translate.Changes) map[model.Object]bool {
 	stale := map[model.Object]bool{}
 	t.noteFit(stale)
-	t.noteUnfit(rev)
+	t.noteUnfit(rev, stale)
 	host := func(k model.HostKey) {
 		t.hostAt[k] = rev
 		maps.Copy(stale, t.byHost[k])

@@ -17,13 +17,14 @@ const reasonUnfit = "CannotBeSent"
 func (c *catalog) unfitProblems() []model.Problem {
 	var problems []model.Problem
 	for k, why := range c.unfit {
-		message := why + "; machines keep the version that they have, those that have none go without"
+		subject, message := shortType(k.typ)+" "+k.name, why+"; machines keep the version that they have, those that have none go without"
 		if hosts := c.hostsOn(k); len(hosts) > 0 {
 			message += "; concerned is " + list(hosts, ", ")
 		}
-		problems = append(problems, model.Problem{
-			Severity: model.SeverityError, Subject: shortType(k.typ) + " " + k.name, Reason: reasonUnfit, Message: message,
-		})
+		if k.host != "" {
+			subject, message = "host "+k.host+" at "+string(k.listener), why+"; it is served as it was sent last, or answered 503"
+		}
+		problems = append(problems, model.Problem{Severity: model.SeverityError, Subject: subject, Reason: reasonUnfit, Message: message})
 	}
 	return problems
 }
@@ -60,20 +61,25 @@ func (c *catalog) hostsOn(k resourceKey) []string {
 	return slices.Collect(maps.Keys(hosts))
 }
 
-// noteUnfit notes since when resources cannot be sent.
-func (t *tracker) noteUnfit(rev delta.Revision) {
+// noteUnfit notes since when resources cannot be sent, and the objects of hosts that cannot be: they
+// themselves need not have changed.
+func (t *tracker) noteUnfit(rev delta.Revision, stale map[model.Object]bool) {
 	maps.DeleteFunc(t.unfitAt, func(k resourceKey, _ delta.Revision) bool { return t.catalog.unfit[k] == "" })
 	for k := range t.catalog.unfit {
 		if _, ok := t.unfitAt[k]; !ok {
 			t.unfitAt[k] = rev
+			maps.Copy(stale, t.byHost[model.HostKey{Listener: k.listener, Host: k.host}])
 		}
 	}
 }
 
-// noteFit notes the objects that a Secret concerns which can be sent again: nothing else of
-// them changes with it.
+// noteFit notes the objects that a Secret or a host concerns which can be sent again: nothing else of
+// them need change with it.
 func (t *tracker) noteFit(stale map[model.Object]bool) {
 	for k := range t.unfitAt {
+		if k.host != "" {
+			maps.Copy(stale, t.byHost[model.HostKey{Listener: k.listener, Host: k.host}])
+		}
 		if k.typ != typeSecret || t.catalog.unfit[k] != "" {
 			continue
 		}
@@ -103,6 +109,11 @@ func (t *tracker) held(n *target) string {
 			why = "the plane cannot send " + shortType(k.typ) + " " + k.name + ": " + t.catalog.unfit[k]
 		}
 	}
+	lookHost := func(k resourceKey) { // whatever changed last: it may be another one's
+		if why == "" && t.catalog.unfit[k] != "" {
+			why = "the plane cannot send host " + k.host + ": " + t.catalog.unfit[k]
+		}
+	}
 	for _, k := range n.hosts {
 		shard := xds.Shard(k.Listener, k.Host)
 		if s := t.catalog.listeners[k.Listener]; s != nil {
@@ -111,6 +122,7 @@ func (t *tracker) held(n *target) string {
 			}
 		}
 		look(routesKey(k.Listener, shard), t.hostAt[k])
+		lookHost(hostIn(routesKey(k.Listener, shard), k.Host))
 		for _, name := range t.catalog.secretsOf(k) {
 			look(secretKey(name), t.hostAt[k])
 		}

@@ -1,10 +1,13 @@
 package plane
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
@@ -23,13 +26,14 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 	}
 	for name, spoil := range map[string]struct{ text, words string }{
 		"not text":  {"\xff", "cannot be encoded"},
-		"too large": {strings.Repeat("x", 10_000), "bytes, and one resource may have 8192"},
+		"too large": {strings.Repeat("x", 10_000), "more bytes than the 8192 that one resource may have"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCatalog(xds.Options{})
 			c.limit = 8192
 			tr := newTracker(c)
-			tr.machines["edge-1"] = &standing{name: "edge-1", view: "all"}
+			tr.machines["edge-1"] = &standing{name: "edge-1"}
+			tr.serving = func(string, model.ListenerID) bool { return true }
 			object := func(name string) model.Object { return model.Object{Kind: "HTTPRoute", Name: name} }
 			rev := delta.Revision{Epoch: 1}
 			have := map[string]string{}
@@ -76,7 +80,7 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 				t.Error("the bad host's routes are not as before, or the good one's are")
 			}
 			problems := c.unfitProblems()
-			if len(problems) != 1 || problems[0].Subject != "RouteConfiguration "+shard(bad) || !strings.Contains(problems[0].Message, spoil.words) || !strings.Contains(problems[0].Message, bad) {
+			if len(problems) != 1 || problems[0].Subject != "host "+bad+" at http-80" || !strings.Contains(problems[0].Message, spoil.words) || !strings.Contains(problems[0].Message, bad) {
 				t.Errorf("problems: %+v", problems)
 			}
 			// Nothing is sent, and yet it is known what is not there.
@@ -93,5 +97,81 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 				t.Errorf("the view is gone; unfit: %v", c.unfit)
 			}
 		})
+	}
+}
+
+// TestLargeHostHurtsItselfOnly: hosts of two namespaces are in one shard, and one of them grows until
+// the shard is too large. The other one's changes go on, also in a plane that begins then.
+func TestLargeHostHurtsItselfOnly(t *testing.T) {
+	const victim = "victim.example"
+	attacker := ""
+	for i := 0; attacker == ""; i++ {
+		if name := fmt.Sprintf("a%d.example", i); xds.Shard("http-80", name) == xds.Shard("http-80", victim) {
+			attacker = name
+		}
+	}
+	host := func(name, namespace, text string) *model.VirtualHost {
+		h := hostTo(model.HostKey{Listener: "http-80", Host: name}, "g")
+		h.Routes[0].Name, h.Routes[0].Owner.Namespace = text, namespace
+		return h
+	}
+	shard := routesKey("http-80", xds.Shard("http-80", victim))
+	type sentHosts map[string]*routev3.VirtualHost
+	begin := func(hosts ...*model.VirtualHost) (*catalog, func(hosts ...*model.VirtualHost) sentHosts) {
+		c := newCatalog(xds.Options{})
+		c.limit = 8192
+		sent := sentHosts{}
+		apply := func(ch translate.Changes, hosts []*model.VirtualHost) sentHosts {
+			ch.VirtualHosts = map[model.HostKey]*model.VirtualHost{}
+			for _, h := range hosts {
+				ch.VirtualHosts[h.HostKey] = h
+			}
+			for _, change := range c.apply(ch)["all"] {
+				if change.Name != shard.name || change.Type != typeRoute {
+					continue
+				}
+				var rc routev3.RouteConfiguration
+				if err := change.Resource.Body.UnmarshalTo(&rc); err != nil {
+					t.Fatal(err)
+				}
+				clear(sent)
+				for _, h := range rc.GetVirtualHosts() {
+					sent[h.GetName()] = h
+				}
+			}
+			return sent
+		}
+		apply(translate.Changes{
+			Listeners: map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP}},
+			Groups:    map[model.GroupID]*model.BackendGroup{"g": {ID: "g", Set: "s"}},
+			Views:     map[model.ViewID]*model.View{"all": {ID: "all", Listeners: []model.ListenerID{"http-80"}}},
+		}, hosts)
+		return c, func(hosts ...*model.VirtualHost) sentHosts { return apply(translate.Changes{}, hosts) }
+	}
+	name := func(h *routev3.VirtualHost) string {
+		if len(h.GetRoutes()) == 0 {
+			return ""
+		}
+		return h.GetRoutes()[0].GetName()
+	}
+	long := strings.Repeat("x", 9000)
+	c, step := begin(host(victim, "team-a", "a"), host(attacker, "team-b", "b"))
+	sent := step(host(victim, "team-a", "aa"), host(attacker, "team-b", long))
+	if name(sent[victim]) != "aa" || name(sent[attacker]) != "b" {
+		t.Errorf("sent are %q and %q, want the one anew and the other one as it was", name(sent[victim]), name(sent[attacker]))
+	}
+	sent = step(host(victim, "team-a", "aaa"))
+	if name(sent[victim]) != "aaa" || name(sent[attacker]) != "b" {
+		t.Errorf("sent are %q and %q, want the next change", name(sent[victim]), name(sent[attacker]))
+	}
+	if problems := c.unfitProblems(); len(problems) != 1 || problems[0].Subject != "host "+attacker+" at http-80" || !strings.Contains(problems[0].Message, "namespace team-b") {
+		t.Errorf("problems: %+v", problems)
+	}
+	c, step = begin(host(victim, "team-a", "aaa"), host(attacker, "team-b", long))
+	if sent = step(host(victim, "team-a", "a4")); name(sent[victim]) != "a4" || sent[attacker].GetRoutes()[0].GetDirectResponse().GetStatus() != 503 {
+		t.Errorf("a plane that begins sends %v", sent)
+	}
+	if sent = step(host(attacker, "team-b", "c")); name(sent[attacker]) != "c" || len(c.unfitProblems()) != 0 || len(c.listeners["http-80"].sent) != 0 {
+		t.Errorf("it is mended: %v, %+v", sent, c.unfitProblems())
 	}
 }

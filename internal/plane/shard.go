@@ -1,0 +1,198 @@
+package plane
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/xds"
+)
+
+// A RouteConfiguration has the hosts of whoever has one in its shard. One that cannot be encoded, or
+// makes it too large, hurts itself only: it stays as it was sent last, or is answered 503.
+
+// hostIn is what unfit says of one host of a shard.
+func hostIn(shard resourceKey, host string) resourceKey {
+	shard.name, shard.host = shard.name+"/"+host, host
+	return shard
+}
+
+// routesResource makes the RouteConfiguration of a shard; nil says that there is none, or that it
+// cannot be sent.
+func (c *catalog) routesResource(k resourceKey) *delta.Resource {
+	maps.DeleteFunc(c.unfit, func(u resourceKey, _ string) bool {
+		return u.typ == typeRoute && u.listener == k.listener && u.shard == k.shard
+	})
+	s := c.listeners[k.listener]
+	if s == nil || s.listener == nil {
+		return nil
+	}
+	if r, why := c.encodeRoutes(k, s.shards[k.shard]); why == "" {
+		delete(s.sent, k.shard)
+		return r
+	}
+	fit := newFitting(c, k, s)
+	r, why := c.encodeRoutes(k, fit.hosts)
+	if why != "" { // even so
+		c.unfit[k] = why
+		return nil
+	}
+	s.sent[k.shard] = fit.hosts
+	return r
+}
+
+// encodeRoutes encodes a shard, or says why it cannot be sent.
+func (c *catalog) encodeRoutes(k resourceKey, hosts map[string]*model.VirtualHost) (*delta.Resource, string) {
+	list := make([]model.VirtualHost, 0, len(hosts))
+	for _, h := range hosts {
+		list = append(list, *h)
+	}
+	r, err := delta.NewResource(k.name, xds.RouteConfiguration(k.listener, k.shard, list))
+	if err != nil {
+		return nil, fmt.Sprintf("it cannot be encoded: %v", err)
+	}
+	if n := len(r.Body.GetValue()); n > c.limit {
+		return nil, fmt.Sprintf("it has %d bytes, and one resource may have %d", n, c.limit)
+	}
+	return &r, ""
+}
+
+// fitting is a shard with what can be sent of it.
+type fitting struct {
+	catalog *catalog
+	key     resourceKey
+	shelf   *shelf
+	hosts   map[string]*model.VirtualHost
+	sizes   map[string]int // encoded, bytes
+	of      map[string]int // the same, by namespace
+	total   int
+}
+
+// hostFrame is what one host takes in a RouteConfiguration beside its own bytes, at most.
+const hostFrame = 8
+
+// newFitting takes hosts out of a shard until it can be sent: those that cannot be encoded, and then
+// the largest of the namespace that has most. So one with no more than an equal part loses nothing.
+func newFitting(c *catalog, k resourceKey, s *shelf) *fitting {
+	f := &fitting{
+		catalog: c, key: k, shelf: s, hosts: maps.Clone(s.shards[k.shard]), sizes: map[string]int{}, of: map[string]int{},
+		total: proto.Size(xds.RouteConfiguration(k.listener, k.shard, nil)),
+	}
+	for _, host := range slices.Sorted(maps.Keys(f.hosts)) {
+		n, err := sizeOf(f.hosts[host])
+		f.count(host, n)
+		if err != nil {
+			f.replace(host, fmt.Sprintf("it cannot be encoded: %v", err))
+		}
+	}
+	for f.total > c.limit && len(f.of) > 0 {
+		namespace := largest(f.of)
+		host, is := f.chooseOf(namespace)
+		if !is {
+			break // nothing is left of them
+		}
+		f.replace(host, fmt.Sprintf("its shard would have more bytes than the %d that one resource may have, most of them of namespace %s; the host has %d", c.limit, namespace, f.sizes[host]))
+	}
+	return f
+}
+
+// chooseOf chooses the host of a namespace that grew most since it was sent, or else the largest.
+func (f *fitting) chooseOf(namespace string) (string, bool) {
+	sizes, growth := map[string]int{}, map[string]int{}
+	for host, h := range f.hosts {
+		if namespaceOf(h) != namespace || isClosed(h) {
+			continue
+		}
+		sizes[host] = f.sizes[host]
+		before := 0
+		if sent := f.shelf.sent[f.key.shard][host]; sent != nil {
+			before, _ = sizeOf(sent)
+		}
+		if f.sizes[host] > before {
+			growth[host] = f.sizes[host] - before
+		}
+	}
+	switch {
+	case len(growth) > 0:
+		return largest(growth), true
+	case len(sizes) > 0:
+		return largest(sizes), true
+	}
+	return "", false
+}
+
+func (f *fitting) count(host string, size int) {
+	f.sizes[host] = size
+	f.of[namespaceOf(f.hosts[host])] += size
+	f.total += size + hostFrame
+}
+
+// replace puts the host as it was sent last into the place of one that cannot be sent, or one that
+// answers 503.
+func (f *fitting) replace(host, why string) {
+	now, before := f.hosts[host], f.sizes[host]
+	f.count(host, -before)
+	f.total -= 2 * hostFrame
+	instead := f.shelf.sent[f.key.shard][host]
+	size, err := 0, error(nil)
+	if instead != nil {
+		size, err = sizeOf(instead)
+	}
+	if instead == nil || instead == now || err != nil || size >= before && before > 0 || !f.shelf.leadsTo(f.catalog, instead) {
+		instead = closedHost(now)
+		size, _ = sizeOf(instead)
+	}
+	f.hosts[host] = instead
+	f.count(host, size)
+	if k := hostIn(f.key, host); f.catalog.unfit[k] == "" {
+		f.catalog.unfit[k] = why
+	}
+}
+
+// leadsTo says that the listener's machines have all groups of a host.
+func (s *shelf) leadsTo(c *catalog, h *model.VirtualHost) bool {
+	return !slices.ContainsFunc(groupsOf(h), func(g model.GroupID) bool {
+		e := c.groups[g]
+		return s.uses[g] == 0 || e == nil || e.group == nil
+	})
+}
+
+func sizeOf(h *model.VirtualHost) (int, error) {
+	body, err := proto.Marshal(xds.VirtualHost(*h))
+	return len(body), err
+}
+
+// namespaceOf is the namespace that a host's first route is of.
+func namespaceOf(h *model.VirtualHost) string {
+	if len(h.Routes) == 0 {
+		return ""
+	}
+	return h.Routes[0].Owner.Namespace
+}
+
+const closedRoute = "CannotBeSent"
+
+// closedHost answers 503 in the place of a host.
+func closedHost(h *model.VirtualHost) *model.VirtualHost {
+	return &model.VirtualHost{HostKey: h.HostKey, Section: h.Section, Routes: []model.Route{{
+		Name: closedRoute, Owner: model.Object{Namespace: namespaceOf(h)},
+		Match:   model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: "/"}},
+		Respond: &model.Respond{Status: 503},
+	}}}
+}
+
+func isClosed(h *model.VirtualHost) bool {
+	return len(h.Routes) == 1 && h.Routes[0].Name == closedRoute
+}
+
+// largest is the name with most, and of those with as much the first.
+func largest(of map[string]int) string {
+	return slices.MinFunc(slices.Collect(maps.Keys(of)), func(a, b string) int {
+		return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b))
+	})
+}
