@@ -97,6 +97,7 @@ type machine struct {
 	lost       bool // as last told to watchers
 
 	raised time.Time // when the epoch was, for its claim
+	pace   pace
 
 	left atomic.Uint64 // the last leaving that all others have noticed, read without Server.mu
 
@@ -244,8 +245,11 @@ func (s *Server) enter(who *session, kind streamKind) error {
 		if len(s.machines) >= s.config.MaxMachines {
 			return status.Errorf(codes.ResourceExhausted, "this plane serves at most %d machines", s.config.MaxMachines)
 		}
-		m = &machine{name: who.Machine}
+		m = &machine{name: who.Machine, pace: newPace()}
 		s.machines[who.Machine] = m
+	}
+	if !m.pace.streams.Allow() {
+		return status.Errorf(codes.ResourceExhausted, "machine %s opens more than %d streams a second", who.Machine, streamRate)
 	}
 	if m.open() && who.key != m.key && who.key != m.nextKey {
 		return status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", who.Machine)
@@ -257,7 +261,7 @@ func (s *Server) enter(who *session, kind streamKind) error {
 		m.nextKey = ""
 	}
 	m.key, m.role, m.seen = who.key, who.Role, now
-	m.sessions[kind] = who
+	m.sessions[kind], who.pace = who, m.pace
 	s.sessions[who] = struct{}{}
 	if kind == discovery {
 		m.since, m.delivered = now, delta.Revision{}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/wire"
@@ -24,28 +22,6 @@ const (
 	maxFrontends = 65536
 	maxChecks    = 100_000
 )
-
-// How many reports a machine may send, and how large: an agent sends one in 20 ms at most, and in the
-// long run one in a few seconds. More is taken in later, and what the machine says is older then.
-const (
-	reportRate  = 50
-	reportBurst = 200
-	reportBytes = 8 << 20 // a second
-)
-
-// pace holds up the reports of a machine that sends too many.
-type pace struct{ reports, bytes *rate.Limiter }
-
-func newPace() pace {
-	return pace{rate.NewLimiter(reportRate, reportBurst), rate.NewLimiter(reportBytes, 4*maxRequestBytes)}
-}
-
-func (p pace) wait(ctx context.Context, report *agentv1.Report) error {
-	if err := p.reports.Wait(ctx); err != nil {
-		return err
-	}
-	return p.bytes.WaitN(ctx, proto.Size(report))
-}
 
 // Observe takes a machine's reports.
 func (s *Server) Observe(g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
@@ -65,13 +41,12 @@ func (s *Server) Observe(g grpc.BidiStreamingServer[agentv1.Report, agentv1.Inst
 }
 
 func (s *Server) observe(ctx context.Context, who *session, g grpc.BidiStreamingServer[agentv1.Report, agentv1.Instruction]) error {
-	pace := newPace()
 	for {
 		report, err := g.Recv()
 		if err != nil {
 			return err
 		}
-		if pace.wait(ctx, report) != nil || ctx.Err() != nil {
+		if who.pace.wait(ctx, report) != nil || ctx.Err() != nil {
 			return ended(ctx)
 		}
 		s.observed(who, trim(report))

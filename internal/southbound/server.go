@@ -230,6 +230,8 @@ type session struct {
 	caller
 	end context.CancelCauseFunc
 	ask chan struct{} // gets a token when the machine is to be asked for something
+	// pace is the machine's; set once it has the name.
+	pace pace
 	// figures is the number of the last question for figures, query the last one for flows.
 	figures atomic.Uint64
 	query   atomic.Pointer[agentv1.FlowQuery]
