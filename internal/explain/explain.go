@@ -282,7 +282,7 @@ func (x *explainer) explain() {
 		x.answer(400, "the path has an escaped null")
 		return
 	}
-	if strings.Count(strings.Join(s.headers[model.LoopHeader], ","), model.LoopName) >= model.MaxTurns {
+	if model.Turns(s.headers[model.LoopHeader]) >= model.MaxTurns {
 		x.answer(508, "the request has been at "+strconv.Itoa(model.MaxTurns)+" edges, by its header "+model.LoopHeader)
 		return
 	}

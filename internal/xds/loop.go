@@ -20,6 +20,8 @@ import (
 const (
 	loopFilter = "fairlead.loop"
 	loopStatus = 508
+	// guardStatus is what the guard answers by itself.
+	guardStatus = 403
 )
 
 // loopMark is what requests take along.
@@ -50,9 +52,15 @@ func loopGuard() *hcmv3.HttpFilter {
 // loopReply makes the guard's answer one that says what it is.
 func loopReply() *hcmv3.ResponseMapper {
 	return &hcmv3.ResponseMapper{
-		Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_HeaderFilter{
-			HeaderFilter: &accesslogv3.HeaderFilter{Header: turnedTooOften()},
-		}},
+		Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{
+			{FilterSpecifier: &accesslogv3.AccessLogFilter_HeaderFilter{HeaderFilter: &accesslogv3.HeaderFilter{Header: turnedTooOften()}}},
+			// A request that was sent on has this edge's own mark, too, and is answered something else.
+			{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{StatusCodeFilter: &accesslogv3.StatusCodeFilter{
+				Comparison: &accesslogv3.ComparisonFilter{
+					Op: accesslogv3.ComparisonFilter_EQ, Value: &corev3.RuntimeUInt32{DefaultValue: guardStatus, RuntimeKey: loopFilter},
+				},
+			}}},
+		}}}},
 		StatusCode: wrapperspb.UInt32(loopStatus),
 		BodyFormatOverride: &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
 			TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{
