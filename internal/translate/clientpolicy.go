@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -294,13 +295,15 @@ func (r reader) ownPolicies(id model.ListenerID) []heldPolicy {
 		if f == nil {
 			continue
 		}
-		for i := range f.listeners {
-			if f.listeners[i].id == id {
-				note(0, clientAnchor(owner, f.listeners[i].name))
+		if !r.isGuest(id, owner, f) {
+			for i := range f.listeners {
+				if f.listeners[i].id == id {
+					note(0, clientAnchor(owner, f.listeners[i].name))
+				}
 			}
-		}
-		if owner.Kind == string(snapshot.KindListenerSet) {
-			note(1, clientAnchor(owner, ""))
+			if owner.Kind == string(snapshot.KindListenerSet) {
+				note(1, clientAnchor(owner, ""))
+			}
 		}
 		note(2, clientAnchor(gatewayOwner(f.gateway), ""))
 		note(3, clientAnchor(model.Object{Kind: string(snapshot.KindGatewayClass), Name: f.class}, ""))
@@ -309,6 +312,12 @@ func (r reader) ownPolicies(id model.ListenerID) []heldPolicy {
 		sortHeld(list)
 	}
 	return slices.Concat(held[:]...)
+}
+
+// isGuest says that a ListenerSet of another namespace than the Gateway's shares a listener with others:
+// its policies would hold for their clients.
+func (r reader) isGuest(id model.ListenerID, owner model.Object, f *parentFact) bool {
+	return owner.Kind == string(snapshot.KindListenerSet) && owner.Namespace != f.gateway.Namespace && len(r.t.ports[id]) > 1
 }
 
 // sharing says why a ClientPolicy does not hold for a Gateway, a ListenerSet or a section
@@ -325,6 +334,7 @@ func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, not
 		return "", ""
 	}
 	own, shared, first := 0, 0, nameSet{}
+	var asGuest []string // ports
 	for i := range f.listeners {
 		l := &f.listeners[i]
 		if target.section != "" && string(l.name) != target.section {
@@ -334,11 +344,15 @@ func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, not
 			shared++
 			continue
 		}
+		r.t.graph.read(r.by, listenerNode(l.id)) // who is there
+		if r.isGuest(l.id, target.object, f) {
+			asGuest = append(asGuest, strconv.Itoa(int(l.port)))
+			continue
+		}
 		own++
 		if target.section == "" && target.object.Kind == string(snapshot.KindGateway) {
 			continue // nobody else has the Gateway
 		}
-		r.t.graph.read(r.by, node{kind: nodeListener, a: string(l.id)}) // who is there
 		for _, p := range r.ownPolicies(l.id) {
 			if p.name == policy {
 				break
@@ -350,8 +364,15 @@ func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, not
 		return target.object.String() + " has no addresses of its own, and shares its listeners with other Gateways and with IngressRoutes: " +
 			"give it an address (AddressPool), or have a ClientPolicy for its GatewayClass", ""
 	}
+	if len(asGuest) > 0 && own == 0 {
+		return target.object.String() + " shares its ports with listeners of others at Gateway " + f.gateway.String() + ", for whose clients the policy would hold, too: " +
+			"take ports that nobody else has there, or have a ClientPolicy for the Gateway", ""
+	}
+	if len(asGuest) > 0 {
+		note = "; not at ports that others have at Gateway " + f.gateway.String() + ", too: " + strings.Join(slices.Compact(asGuest), ", ")
+	}
 	if len(first) > 0 && target.section != "" {
-		note = "; listeners with another hostname at the same port have " + listNames(sortedNames(first)) + ", which goes first where both say something"
+		note += "; listeners with another hostname at the same port have " + listNames(sortedNames(first)) + ", which goes first where both say something"
 	}
 	return "", note
 }

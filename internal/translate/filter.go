@@ -155,7 +155,9 @@ func (c *routeCompiler) lift(rule, backend *filterSet, path string) {
 	if backend.cors != nil {
 		rule.cors = backend.cors
 	}
-	rule.mirrors = append(rule.mirrors, backend.mirrors...)
+	if rule.mirrors = append(rule.mirrors, backend.mirrors...); len(rule.mirrors) > maxMirrors {
+		c.refuse(path, "a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors, with those of its only backend")
+	}
 }
 
 // framing are headers that say where a message ends and what becomes of its connection;
@@ -214,6 +216,10 @@ func isFieldValue(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F })
 }
 
+// maxMirrors bounds what one request becomes, should its mirrors lead to an edge again: at each
+// turn as many more.
+const maxMirrors = 4
+
 // mirror adds a mirror. A broken reference leaves it out, and is noted in resolved.
 func (c *routeCompiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilter, path string) {
 	m := model.Mirror{Numerator: 1, Denominator: 1}
@@ -236,6 +242,10 @@ func (c *routeCompiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilte
 			return
 		}
 		m.Numerator, m.Denominator = uint32(f.Fraction.Numerator), uint32(denominator)
+	}
+	if len(s.mirrors) == maxMirrors {
+		c.refuse(path, "a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors")
+		return
 	}
 	group, _, ok := c.backend(&f.BackendRef, path+".backendRef")
 	if ok && m.Numerator > 0 {

@@ -112,9 +112,29 @@ func covers(pattern, host string) bool {
 // link-local would mean another server on each machine, and what clouds tell their machines, keys among
 // it, is for no client.
 func reachable(a netip.Addr) bool {
+	if inner, is := embedded(a); is && !reachable(inner) {
+		return false
+	}
 	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() &&
 		!a.IsLinkLocalUnicast() && a.Zone() == "" && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !slices.Contains(metadata, a)
 }
+
+// embedded is the IPv4 address to which a translator (RFC 6052, 2.1) or a relay (RFC 3056) would send
+// what goes to an IPv6 one.
+func embedded(a netip.Addr) (netip.Addr, bool) {
+	b := a.As16()
+	switch {
+	case !a.Is6():
+		return netip.Addr{}, false
+	case nat64.Contains(a):
+		return netip.AddrFrom4([4]byte(b[12:])), true
+	case sixToFour.Contains(a):
+		return netip.AddrFrom4([4]byte(b[2:6])), true
+	}
+	return netip.Addr{}, false
+}
+
+var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 
 // metadata are where clouds answer their machines, beside the link-local 169.254.169.254: EC2 and Google's
 // by IPv6, Azure, Alibaba and Oracle.
