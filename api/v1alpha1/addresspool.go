@@ -228,8 +228,8 @@ const (
 
 // The values of AnnotationHosts.
 const (
-	// HostsOfNamespaces: routes of the namespace that had a host first are served there, and those
-	// of the Gateway's own.
+	// HostsOfNamespaces: at each host the routes of one namespace are served, that of the oldest, and
+	// those of the Gateway's own namespace, or the ListenerSet's.
 	HostsOfNamespaces = "Namespace"
 	// HostsShared: routes of all namespaces that may attach are merged (Gateway API, HTTPRouteRule.matches).
 	HostsShared = "Shared"

@@ -95,7 +95,7 @@ type ClientPolicySpec struct {
 // for "/admin": where proxies do not, rules for "/admin" are walked around.
 type ClientPath struct {
 	// EscapedSlashesAction is what becomes of paths with an escaped slash or backslash ("%2F",
-	// "%5C"). Default: UnescapeAndRedirect.
+	// "%5C"). Default: UnescapeAndRedirect; with disableMergeSlashes RejectRequest.
 	// +optional
 	EscapedSlashesAction EscapedSlashesAction `json:"escapedSlashesAction,omitempty"`
 	// DisableMergeSlashes leaves "//" as it is; otherwise it is taken for "/".
@@ -110,7 +110,7 @@ type EscapedSlashesAction string
 
 // The actions.
 const (
-	// UnescapeAndRedirect sends clients to the path with slashes (307); calls of gRPC are answered 400.
+	// UnescapeAndRedirect sends clients to the path with slashes (307); calls of gRPC get INTERNAL.
 	UnescapeAndRedirect EscapedSlashesAction = "UnescapeAndRedirect"
 	// UnescapeAndForward takes them for slashes, and backends get slashes.
 	UnescapeAndForward EscapedSlashesAction = "UnescapeAndForward"

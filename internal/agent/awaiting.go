@@ -10,15 +10,18 @@ import (
 )
 
 // awaitTime is how long a VIP that is new here waits for other machines where no plane says
-// how long; a plane gives up before.
+// how long, a plane gives up before; and how long it waits for this machine's kernel.
 const awaitTime = 60 * time.Second
 
-// awaiting is a VIP that is new here and waits for machines, or one that waits no more.
+// awaiting is a VIP that is new here and waits for machines, this one or others, or one that waits
+// no more.
 type awaiting struct {
 	since time.Time
 	over  bool
-	// kernel is since when this machine's kernel is waited for; zero: it is not.
-	kernel time.Time
+	// kernel is since when this machine's kernel is waited for; zero: it is not. lateKernel says that it
+	// was waited for long enough.
+	kernel     time.Time
+	lateKernel bool
 }
 
 // await is since when a VIP waits, and how much longer it may.
@@ -43,14 +46,14 @@ func (a *announcer) isRemembered(vip netip.Addr) bool {
 	return remembered && !a.began
 }
 
-// awaitsKernel says that a VIP waits for this machine's kernel, to which routers would bring flows that
-// it does not know, "" for nothing, and when to look again. A busy machine may take long to load
+// awaitsKernel says why a VIP waits for this machine's kernel, to which routers would bring flows that
+// it does not know, "" where it does not, and when to look again. A busy machine may take long to load
 // programs; what is announced already stays so.
 func (a *announcer) awaitsKernel(v model.VIP, pending string, now time.Time) (why string, again time.Duration) {
 	w, left := a.await(v.Address, now)
 	switch {
 	case pending == "":
-		w.kernel = time.Time{}
+		w.kernel, w.lateKernel = time.Time{}, false
 		return "", 0
 	case w.kernel.IsZero() || now.Before(w.kernel):
 		w.kernel = now
@@ -62,8 +65,9 @@ func (a *announcer) awaitsKernel(v model.VIP, pending string, now time.Time) (wh
 	case a.ready[v.Address]:
 	case left > 0:
 		return pending, left
-	default:
-		a.log.Warn("a VIP is announced though this machine's kernel is not ready for it", "vip", v.Address, "why", pending)
+	case !w.lateKernel:
+		w.lateKernel = true
+		a.log.Warn("a VIP waits no longer for this machine's kernel, which is not ready for it", "vip", v.Address, "why", pending)
 	}
 	return "", 0
 }
@@ -79,7 +83,7 @@ func (a *announcer) awaits(v model.VIP, now time.Time) (why string, again time.D
 		w.over = true
 	case again <= 0:
 		w.over = true
-		a.log.Warn("a VIP is announced though not all machines are known to be ready for its flows", "vip", v.Address, "not_ready", strings.Join(v.Awaited, ", "))
+		a.log.Warn("a VIP waits no longer for machines that are not known to be ready for its flows", "vip", v.Address, "not_ready", strings.Join(v.Awaited, ", "))
 	case slices.Equal(v.Awaited, []string{a.machine}):
 		return "it is new here, and this machine's kernel is not ready for it yet", again
 	default:

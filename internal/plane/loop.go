@@ -33,7 +33,7 @@ const (
 	settleChunk = 256
 	// takeTime is how long batches of changes are taken one after another while other
 	// inputs wait: writers without a pause must not keep a verdict from the machines, nor
-	// a probe from its answer. What waits has waited no longer than this and one batch.
+	// a probe from its answer. Then each of the others has one turn.
 	takeTime = 20 * time.Millisecond
 )
 
@@ -123,7 +123,7 @@ func (l *loop) run(ctx context.Context) {
 	}()
 	always := make(chan struct{})
 	close(always)
-	served := time.Now() // what else waits; by no clock that is set
+	served := time.Now() // when the other inputs had their turn; setting the clock does not matter
 	for {
 		select {
 		case b := <-batches: // before everything else that waits, for a while
@@ -166,7 +166,8 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// serveOthers gives each input beside the changes one turn, if it has something.
+// serveOthers gives each input of run beside the changes one turn, if it has something: an input
+// that is missing here starves while somebody writes.
 func (l *loop) serveOthers(ctx context.Context, tick <-chan time.Time) {
 	p := l.plane
 	clear(l.peeked)
