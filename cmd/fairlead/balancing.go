@@ -22,12 +22,6 @@ const (
 	planeNone     = "none"
 )
 
-// Roles of a machine.
-const (
-	roleEdge    = "edge"
-	roleBackend = "backend"
-)
-
 // balancingFlags are what an agent is told about the data planes of its machine.
 type balancingFlags struct {
 	plane      string

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -10,6 +11,12 @@ import (
 
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/source/kube"
+)
+
+// Roles of a machine, of its token as of its agent.
+const (
+	roleEdge    = plane.RoleEdge
+	roleBackend = plane.RoleBackend
 )
 
 func newToken() *cobra.Command {
@@ -25,35 +32,43 @@ func newToken() *cobra.Command {
 }
 
 func newTokenCreate(kubeconfig *string) *cobra.Command {
-	var machine string
+	var machine, role string
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use:   "create --machine NAME",
 		Short: "Create a token with which one machine can join, once",
 		Long: `Create a token with which the machine NAME can join, once. It is printed here and
 nowhere else: only a hash of it is stored. It carries a pin of the authority, so the
-agent knows that it talks to this plane.`,
+agent knows that it talks to this plane. A machine that joins with a token of role
+backend is sent no listener, route or key; of a Machine that is there already, its
+spec.role holds.`,
 		Example: `  fairlead token create --machine edge-1 > edge-1.token
-  fairlead agent --plane 192.0.2.10:7443 --name edge-1 --token-file edge-1.token`,
+  fairlead agent --plane 192.0.2.10:7443 --name edge-1 --token-file edge-1.token
+  fairlead token create --machine node-7 --role backend > node-7.token`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if ttl < time.Second || ttl > plane.MaxTokenTTL {
 				return usageError{err: fmt.Errorf("--ttl %s: want 1s to %s", ttl, plane.MaxTokenTTL)}
+			}
+			if role != roleEdge && role != roleBackend {
+				return usageError{err: fmt.Errorf("--role %q: want %s or %s", role, roleEdge, roleBackend)}
 			}
 			api, err := apiClient(*kubeconfig)
 			if err != nil {
 				return err
 			}
-			token, err := plane.CreateToken(c.Context(), api, plane.TokenRequest{Machine: machine, TTL: ttl, Now: time.Now()})
+			token, err := plane.CreateToken(c.Context(), api, plane.TokenRequest{Machine: machine, Role: role, TTL: ttl, Now: time.Now()})
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.ErrOrStderr(), "machine %s can join with this token, once, until %s\n",
-				machine, time.Now().Add(ttl).Format(time.RFC3339))
+			fmt.Fprintf(c.ErrOrStderr(), "machine %s can join with this token, once, until %s, as %s\n",
+				machine, time.Now().Add(ttl).Format(time.RFC3339), role)
 			_, err = fmt.Fprintln(c.OutOrStdout(), token)
 			return err
 		},
 	}
 	c.Flags().StringVar(&machine, "machine", "", "name of the machine")
+	c.Flags().StringVar(&role, "role", roleEdge, "what the machine is for: edge, or backend (it has backends only); the agent is started with the same")
+	complete(c, "role", roleEdge, roleBackend)
 	c.Flags().DurationVar(&ttl, "ttl", plane.DefaultTokenTTL, "how long the token can be used, 1s to 720h")
 	required(c, "machine")
 	return c
@@ -83,9 +98,9 @@ func newTokenList(kubeconfig *string) *cobra.Command {
 				return err
 			}
 			t := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
-			fmt.Fprintln(t, "ID\tMACHINE\tSTATE\tEXPIRES")
+			fmt.Fprintln(t, "ID\tMACHINE\tROLE\tSTATE\tEXPIRES")
 			for _, info := range tokens {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", info.ID, info.Machine, tokenState(info), info.Expires.Format(time.RFC3339))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", info.ID, info.Machine, cmp.Or(info.Role, roleEdge), tokenState(info), info.Expires.Format(time.RFC3339))
 			}
 			return t.Flush()
 		},

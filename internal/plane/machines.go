@@ -192,10 +192,10 @@ func (r *registry) standby() error {
 
 // admit writes down that a machine has a new key, before the machine gets the
 // certificate. A machine that joins has no key yet that it comes from: its new one is
-// its only one, and the Machine is made when there is none. Otherwise the key that it
-// comes from must be good still, and stays good: the machine may never learn of the
-// new one.
-func (r *registry) admit(ctx context.Context, name, key, from string) error {
+// its only one, and the Machine is made when there is none, with the role of the token.
+// Otherwise the key that it comes from must be good still, and stays good: the machine
+// may never learn of the new one.
+func (r *registry) admit(ctx context.Context, name, key, from, role string) error {
 	for {
 		deletions := r.deleted()
 		m := &v1alpha1.Machine{}
@@ -205,6 +205,9 @@ func (r *registry) admit(ctx context.Context, name, key, from string) error {
 		switch {
 		case gone && from == "":
 			m = &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{KeysAnnotation: key}}}
+			if role == RoleBackend {
+				m.Spec.Role = v1alpha1.RoleBackend // before it is sent anything
+			}
 			err = r.client.Create(ctx, m)
 		case gone:
 			return revoked(name, false, nil)
@@ -287,7 +290,7 @@ func (r *registry) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	case !joining && from == "":
 		return nil, status.Error(codes.Internal, "a bug: a certificate was renewed for nobody") // the server refuses it before
 	}
-	err = r.admit(ctx, issued.GetMachine(), keyOf(leaf), from)
+	err = r.admit(ctx, issued.GetMachine(), keyOf(leaf), from, roleOf(leaf))
 	if err == nil && joining && !again && !pod {
 		err = tokens{r.client, r.now}.join(ctx, token.ID)
 	}
@@ -361,6 +364,14 @@ func shownBy(ctx context.Context) *x509.Certificate {
 
 func nameOf(c *x509.Certificate) string {
 	return strings.TrimPrefix(c.Subject.CommonName, agentv1.MachinePrefix)
+}
+
+// roleOf is what the token of a certificate was made for; empty where it did not say.
+func roleOf(c *x509.Certificate) string {
+	if units := c.Subject.OrganizationalUnit; len(units) > 0 {
+		return units[0]
+	}
+	return ""
 }
 
 func keyOf(c *x509.Certificate) string {

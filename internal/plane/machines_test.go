@@ -199,7 +199,7 @@ func TestRenewalThatIsOvertaken(t *testing.T) {
 	key := keyOf(leafOfAgent(t, a))
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
 	edit(r, m, func(m *v1alpha1.Machine) { m.Annotations[KeysAnnotation] = "another" })
-	if err := p.machine.admit(context.Background(), "edge-1", "new", key); status.Code(err) != codes.Unauthenticated {
+	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("another has joined: %v", err)
 	}
 	if err := reread(r, m); err != nil || m.Annotations[KeysAnnotation] != "another" {
@@ -208,7 +208,7 @@ func TestRenewalThatIsOvertaken(t *testing.T) {
 	if err := r.client.Delete(context.Background(), m); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.machine.admit(context.Background(), "edge-1", "new", key); status.Code(err) != codes.Unauthenticated {
+	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("the machine is deleted: %v", err)
 	}
 	if err := reread(r, m); err == nil {
@@ -350,7 +350,7 @@ func TestDeletionOvertakesReading(t *testing.T) {
 			return err
 		},
 		"admit": func(r *registry) error {
-			_ = r.admit(context.Background(), "edge-1", "new", keyOf(leaf)) // it may have been in time
+			_ = r.admit(context.Background(), "edge-1", "new", keyOf(leaf), "") // it may have been in time
 			_, err := r.check(context.Background(), leaf)
 			return err
 		},
@@ -437,4 +437,41 @@ func TestMachineOfBackends(t *testing.T) {
 	}
 	is("node-7", "the agent reports; the machine has backends only")
 	is("edge-1", "the agent reports; the machine has backends only, but its agent was started as an edge: start it with --role backend, or set spec.role to Edge")
+}
+
+// TestTokenHasARole: a machine that joins with a token of role backend has that role before it is sent
+// anything; one that is there already has the role that its spec says.
+func TestTokenHasARole(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	p := r.plane("one").awaitReady()
+	r.create(&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}})
+	join := func(name string, want v1alpha1.MachineRole) *fakeAgent {
+		t.Helper()
+		printed, err := CreateToken(context.Background(), r.client, TokenRequest{Machine: name, Role: RoleBackend, Now: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newFakeAgent(t, name)
+		if err := a.join(p.AgentAddress().String(), printed); err != nil {
+			t.Fatal(err)
+		}
+		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := reread(r, m); err != nil {
+			t.Fatal(err)
+		}
+		if m.Spec.Role != want {
+			t.Errorf("%s has the role %s, want %s", name, m.Spec.Role, want)
+		}
+		a.connect(p.AgentAddress().String())
+		return a
+	}
+	edge, node := join("edge-1", v1alpha1.RoleEdge), join("node-7", v1alpha1.RoleBackend)
+	edge.await("has the routes", edge.holdsHost("app.example"))
+	node.await("has what it is", func() error { return node.get(typeMachine, "node-7", &agentv1.Machine{}) })
+	node.with(func() {
+		if n := len(node.held[typeListener]) + len(node.held[typeRoute]) + len(node.held[typeCluster]); n > 0 {
+			t.Errorf("the machine of backends was sent %d resources of a proxy", n)
+		}
+	})
 }

@@ -42,10 +42,16 @@ const (
 	tokenGrace = 24 * time.Hour
 )
 
+// What tokens may be made for.
+const (
+	RoleEdge    = "edge"
+	RoleBackend = "backend"
+)
+
 // TokenRequest says whom a token lets in.
 type TokenRequest struct {
 	Machine string        // the only name that it can join as
-	Role    string        // goes into the certificate; may be empty
+	Role    string        // RoleEdge, also when empty, or RoleBackend: that of the Machine which is made
 	TTL     time.Duration // DefaultTokenTTL when 0
 	Now     time.Time     // required
 	Random  io.Reader     // crypto/rand when nil
@@ -73,6 +79,9 @@ func CreateToken(ctx context.Context, c client.Client, r TokenRequest) (string, 
 	id := southbound.Identity{Machine: r.Machine, Role: r.Role}
 	if err := id.Validate(); err != nil {
 		return "", fmt.Errorf("create a token: %w", err)
+	}
+	if r.Role != "" && r.Role != RoleEdge && r.Role != RoleBackend {
+		return "", fmt.Errorf("create a token: role %q: want %s or %s", r.Role, RoleEdge, RoleBackend)
 	}
 	switch {
 	case r.TTL == 0:
