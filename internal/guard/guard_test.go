@@ -59,6 +59,10 @@ func TestRepository(t *testing.T) {
 		bad, err := CheckGenerated(tree)
 		report(t, bad, err)
 	})
+	t.Run("promises", func(t *testing.T) {
+		bad, err := CheckPromises(tree)
+		report(t, bad, err)
+	})
 	t.Run("links", func(t *testing.T) {
 		bad, err := CheckLinks(tree)
 		report(t, bad, err)

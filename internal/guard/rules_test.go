@@ -287,3 +287,33 @@ func TestParseTablesRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestPromises makes a table with a row for each fault.
+func TestPromises(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "docs/dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tree := &Tree{
+		Root: dir, Paths: []string{"internal/translate/testdata/a-case.txtar"},
+		Go: []GoFile{source(t, "internal/plane/a_test.go", "package plane\nfunc TestThere(t *testing.T) {}\nfunc (r *rig) TestMethod() {}")},
+	}
+	for text, want := range map[string]string{
+		"| Promise | Where | Test |\n|---|---|---|\n| a | `internal/plane` | `TestThere` |\n| b | `internal/translate` | `a-case` |\n": "",
+		"| a | `internal/plane` | `TestGone` |\n":    "no test TestGone in `internal/plane`",
+		"| a | `internal/plane` | `TestMethod` |\n":  "no test TestMethod",
+		"| a | `internal/agent` | `TestThere` |\n":   "no test TestThere in `internal/agent`",
+		"| a | `internal/translate` | `no-case` |\n": "no test no-case",
+		"| a | `internal/plane` | |\n":               "the promise has no test",
+		"nothing\n":                                  "no row",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, promises), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		bad, err := CheckPromises(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, bad, want)
+	}
+}

@@ -28,3 +28,26 @@ func TestReportsArePaced(t *testing.T) {
 		t.Errorf("%d reports of 8 MiB were taken at once, want about four", n)
 	}
 }
+
+// TestPaceIsTheMachines holds that a machine which opens streams anew has no more reports at once than one
+// that does not, and that it may not open streams without end.
+func TestPaceIsTheMachines(t *testing.T) {
+	r := newRig(t)
+	s := r.server
+	opened := 0
+	var first pace
+	for range 2 * streamBurst {
+		who := &session{caller: caller{Identity: Identity{Machine: "edge-1"}, key: "k"}, end: func(error) {}}
+		if err := s.enter(who, observation); err != nil {
+			break
+		}
+		if opened++; opened == 1 {
+			first = who.pace
+		} else if who.pace != first {
+			t.Fatal("another stream of the machine has a pace of its own")
+		}
+	}
+	if opened < streamBurst || opened > streamBurst+5*streamRate {
+		t.Errorf("%d streams were opened at once, want about %d", opened, streamBurst)
+	}
+}
