@@ -91,8 +91,8 @@ func (d *demo) killEnvoy(ctx context.Context, s *Step) error {
 			answered = "nobody asked until its next Envoy answered"
 		}
 		s.fact("the router took %s out after %.0f ms; %s; the router led to it again after %.0f ms", name, s.Figures["withdrawn_ms"], answered, s.Figures["routed_ms"])
-		if serves > d.BackWithin {
-			s.wrong("%s was back after %s, it may take %s", name, serves.Round(time.Millisecond), d.BackWithin)
+		if limit := s.within(d.BackWithin, time.Second); serves > limit {
+			s.wrong("%s was back after %s, it may take %s", name, serves.Round(time.Millisecond), limit)
 		}
 		next, err := edge.Envoy()
 		if err != nil {
@@ -156,8 +156,8 @@ func (d *demo) killEdge(ctx context.Context, s *Step) error {
 		}
 		s.figure("withdrawn_ms", s.ms(gone))
 		s.fact("the router took %s out after %.0f ms; BFD takes up to %s", name, s.Figures["withdrawn_ms"], bfdInterval*bfdMultiplier)
-		if took := gone.Sub(s.event); took > d.FollowWithin {
-			s.wrong("the router followed after %s, it may take %s", took.Round(time.Millisecond), d.FollowWithin)
+		if took, limit := gone.Sub(s.event), s.within(d.FollowWithin, 2*time.Second); took > limit {
+			s.wrong("the router followed after %s, it may take %s", took.Round(time.Millisecond), limit)
 		}
 		if err := st.awaitCount(ctx, t, gone, 2000); err != nil {
 			return err

@@ -30,6 +30,7 @@ type stage struct {
 	backends []rig.Backend
 	routes   []*route
 	kernel   *route // of the Service that the kernel balances; nil while none is
+	alone    bool   // edges pass nothing on to each other
 }
 
 // clusters are the two clusters: the machine, how its backends are reached, and
@@ -57,7 +58,7 @@ func (d *demo) buildLab(ctx context.Context, s *Step) error {
 				d.say("    ... %.0f s: waiting for %s (%.100s)", waited.Seconds(), what, last)
 			},
 		},
-		client: l.Machine("client"), edges: l.Machines(lab.RoleEdge), agents: map[string]*rig.Agent{},
+		client: l.Machine("client"), edges: l.Machines(lab.RoleEdge), agents: map[string]*rig.Agent{}, alone: d.Alone,
 	}
 	state := l.State()
 	s.fact("%d machines; the client is behind the router", len(state.Machines))

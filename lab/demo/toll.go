@@ -21,6 +21,8 @@ type toll struct {
 	// Lost on the edge that was struck, on connections that the router moved from one
 	// edge to another, and on those that it left where they were.
 	struck, moved, stayed int
+	// exchanged failed while the router exchanged next hops, and nobody passed their packets on.
+	exchanged int
 	// kept is how many requests went over connections that stayed, on edges that were
 	// not struck; without any of them there is nothing to show.
 	kept int
@@ -31,6 +33,21 @@ type toll struct {
 }
 
 type count struct{ requests, failed int }
+
+const failedExchanged = "failed_exchanged"
+
+// exchangeTime is how long after a failure it may be known that routes changed.
+const exchangeTime = 500 * time.Millisecond
+
+// exchanges says that a request may have failed since the router's kernel exchanges the next hops of an
+// IPv6 route one after another: the first of the new ones takes the place of all, and then the others are
+// added (Linux, ip6_route_multipath_add). What comes in between goes to the first. Edges that pass packets
+// on lose nothing by it. The caller holds the lock.
+func (t *traffic) exchanges(s sample) bool {
+	return t.alone && s.flow.vip.Is6() && slices.ContainsFunc(t.tables[s.flow.vip], func(to table) bool {
+		return to.since.Sub(s.end).Abs() <= exchangeTime
+	})
+}
 
 // toll sums up the requests. struck is the edge that was struck, if any, at the moment since
 // or just after it; until is when the router was seen to have taken it out. What failed counts
@@ -72,6 +89,8 @@ func (t *traffic) toll(struck string, since, until time.Time) toll {
 			if s.failed {
 				sum.struck++
 			}
+		case s.failed && !s.refused && t.exchanges(s):
+			sum.exchanged++
 		case len(edges) > 1 && !s.refused:
 			if s.failed {
 				sum.moved++
@@ -141,6 +160,10 @@ func (s *Step) judge(st *stage, t toll, struck string) {
 	of = append(of, fmt.Sprintf("%d on connections that the router's hash moved to another edge", t.moved),
 		fmt.Sprintf("%d of %s on all others", t.stayed, thousands(t.stayed+t.kept)))
 	s.fact("lost: %s", strings.Join(of, ", "))
+	if t.exchanged > 0 {
+		s.fact("lost while the router's kernel exchanged next hops of IPv6, and edges that pass nothing on: %d", t.exchanged)
+		s.figure(failedExchanged, float64(t.exchanged))
+	}
 	s.fact("lost by edge: %s", t.byEdge(st))
 	s.figure("failed_struck", float64(t.struck))
 	s.figure("failed_moved", float64(t.moved))

@@ -96,3 +96,30 @@ func TestStory(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestExchanges holds that what fails over IPv6 while the router exchanges its next hops is excused where
+// edges pass nothing on, and nowhere else.
+func TestExchanges(t *testing.T) {
+	at := func(ms int) time.Time { return time.Unix(1_000, 0).Add(time.Duration(ms) * time.Millisecond) }
+	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	for _, c := range []struct {
+		name  string
+		alone bool
+		vip   netip.Addr
+		end   int
+		want  toll
+	}{
+		{"a moment before it was known", true, six, 1900, toll{exchanged: 1}},
+		{"a moment after", true, six, 2100, toll{exchanged: 1}},
+		{"long before", true, six, 1000, toll{stayed: 1}},
+		{"long after", true, six, 3000, toll{stayed: 1}},
+		{"over IPv4, whose routes are exchanged whole", true, four, 1900, toll{stayed: 1}},
+		{"by edges that pass packets on", false, six, 1900, toll{stayed: 1}},
+	} {
+		s := sample{start: at(500), end: at(c.end), failed: true, flow: flow{vip: c.vip}, conn: &conn{edges: []string{"edge-3"}}}
+		tr := &traffic{alone: c.alone, samples: []sample{s}, tables: map[netip.Addr][]table{c.vip: {{at(0), nil}, {at(2000), nil}}}}
+		if got := tr.toll("", at(400), at(2000)); got.exchanged != c.want.exchanged || got.stayed != c.want.stayed {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}

@@ -76,6 +76,7 @@ type traffic struct {
 	st      *stage
 	flows   []flow
 	runs    []*load.Run
+	alone   bool // edges pass nothing on
 	paths   *router.Paths
 	unwatch context.CancelFunc
 	watched chan struct{} // closed when nobody watches any more
@@ -101,7 +102,7 @@ func (st *stage) flows(routes ...*route) []flow {
 // watchFlows begins to watch what the router does with the flows; close ends it.
 func (st *stage) watchFlows(ctx context.Context, flows []flow) (*traffic, error) {
 	t := &traffic{
-		st: st, flows: flows, watched: make(chan struct{}),
+		st: st, flows: flows, alone: st.alone, watched: make(chan struct{}),
 		conns: map[[2]netip.AddrPort]*conn{}, tables: map[netip.Addr][]table{},
 	}
 	var err error
