@@ -69,7 +69,8 @@ type fitting struct {
 	shelf   *shelf
 	hosts   map[string]*model.VirtualHost
 	sizes   map[string]int // encoded, bytes
-	of      map[string]int // the same, by namespace
+	sent    map[string]int // the same as last sent, of those that were asked for
+	of      map[string]int // sizes by namespace
 	total   int
 }
 
@@ -80,7 +81,7 @@ const hostFrame = 8
 // the largest of the namespace that has most. So one with no more than an equal part loses nothing.
 func newFitting(c *catalog, k resourceKey, s *shelf) *fitting {
 	f := &fitting{
-		catalog: c, key: k, shelf: s, hosts: maps.Clone(s.shards[k.shard]), sizes: map[string]int{}, of: map[string]int{},
+		catalog: c, key: k, shelf: s, hosts: maps.Clone(s.shards[k.shard]), sizes: map[string]int{}, sent: map[string]int{}, of: map[string]int{},
 		total: proto.Size(xds.RouteConfiguration(k.listener, k.shard, nil)),
 	}
 	for _, host := range slices.Sorted(maps.Keys(f.hosts)) {
@@ -94,7 +95,8 @@ func newFitting(c *catalog, k resourceKey, s *shelf) *fitting {
 		namespace := largest(f.of)
 		host, is := f.chooseOf(namespace)
 		if !is {
-			break // nothing is left of them
+			delete(f.of, namespace) // nothing is left of them
+			continue
 		}
 		f.replace(host, fmt.Sprintf("its shard would have more bytes than the %d that one resource may have, most of them of namespace %s; the host has %d", c.limit, namespace, f.sizes[host]))
 	}
@@ -109,11 +111,7 @@ func (f *fitting) chooseOf(namespace string) (string, bool) {
 			continue
 		}
 		sizes[host] = f.sizes[host]
-		before := 0
-		if sent := f.shelf.sent[f.key.shard][host]; sent != nil {
-			before, _ = sizeOf(sent)
-		}
-		if f.sizes[host] > before {
+		if before := f.sentSize(host); f.sizes[host] > before {
 			growth[host] = f.sizes[host] - before
 		}
 	}
@@ -124,6 +122,16 @@ func (f *fitting) chooseOf(namespace string) (string, bool) {
 		return largest(sizes), true
 	}
 	return "", false
+}
+
+// sentSize is how large a host is as it was sent last; 0 where it was not.
+func (f *fitting) sentSize(host string) int {
+	n, known := f.sent[host]
+	if sent := f.shelf.sent[f.key.shard][host]; !known && sent != nil {
+		n, _ = sizeOf(sent)
+	}
+	f.sent[host] = n
+	return n
 }
 
 func (f *fitting) count(host string, size int) {
@@ -138,12 +146,8 @@ func (f *fitting) replace(host, why string) {
 	now, before := f.hosts[host], f.sizes[host]
 	f.count(host, -before)
 	f.total -= 2 * hostFrame
-	instead := f.shelf.sent[f.key.shard][host]
-	size, err := 0, error(nil)
-	if instead != nil {
-		size, err = sizeOf(instead)
-	}
-	if instead == nil || instead == now || err != nil || size >= before && before > 0 || !f.shelf.leadsTo(f.catalog, instead) {
+	instead, size := f.shelf.sent[f.key.shard][host], f.sentSize(host)
+	if size == 0 || instead == now || size >= before && before > 0 || namespaceOf(instead) != namespaceOf(now) || !f.shelf.leadsTo(f.catalog, instead) {
 		instead = closedHost(now)
 		size, _ = sizeOf(instead)
 	}
@@ -162,9 +166,13 @@ func (s *shelf) leadsTo(c *catalog, h *model.VirtualHost) bool {
 	})
 }
 
+// sizeOf is how large a host is, encoded; 0 where it cannot be.
 func sizeOf(h *model.VirtualHost) (int, error) {
 	body, err := proto.Marshal(xds.VirtualHost(*h))
-	return len(body), err
+	if err != nil {
+		return 0, err
+	}
+	return len(body), nil
 }
 
 // namespaceOf is the namespace that a host's first route is of.

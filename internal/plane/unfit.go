@@ -17,12 +17,15 @@ const reasonUnfit = "CannotBeSent"
 func (c *catalog) unfitProblems() []model.Problem {
 	var problems []model.Problem
 	for k, why := range c.unfit {
-		subject, message := shortType(k.typ)+" "+k.name, why+"; machines keep the version that they have, those that have none go without"
-		if hosts := c.hostsOn(k); len(hosts) > 0 {
-			message += "; concerned is " + list(hosts, ", ")
-		}
+		subject, message := shortType(k.typ)+" "+k.name, why
 		if k.host != "" {
-			subject, message = "host "+k.host+" at "+string(k.listener), why+"; it is served as it was sent last, or answered 503"
+			subject = "host " + k.host + " at " + string(k.listener)
+			message += "; it is served as it was sent last, or answered 503"
+		} else {
+			message += "; machines keep the version that they have, those that have none go without"
+			if hosts := c.hostsOn(k); len(hosts) > 0 {
+				message += "; concerned is " + list(hosts, ", ")
+			}
 		}
 		problems = append(problems, model.Problem{Severity: model.SeverityError, Subject: subject, Reason: reasonUnfit, Message: message})
 	}

@@ -257,6 +257,18 @@ func (v *Views) Get(machine string, t delta.Type, name string) (delta.Resource, 
 	return delta.Resource{}, false
 }
 
+// Shared returns a resource as some shared view has it.
+func (v *Views) Shared(t delta.Type, name string) (delta.Resource, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, view := range v.shared {
+		if r, ok := view.set.Get(t, name); ok {
+			return r, true
+		}
+	}
+	return delta.Resource{}, false
+}
+
 // IDs returns the views that exist, sorted.
 func (v *Views) IDs() []ViewID {
 	v.mu.Lock()
