@@ -168,7 +168,7 @@ func (a *fakeAgent) renew(address string) error {
 }
 
 // wanted are the types that an agent subscribes to, the checkpoint last.
-var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoint, typeListener, typeScope, typeRoute, agentv1.NodeType, agentv1.FrontendBackendsType, agentv1.FrontendType, agentv1.CheckType, agentv1.VipType, agentv1.CheckpointType}
+var wanted = []delta.Type{typeMachine, typeCluster, typeEndpoint, typeListener, typeScope, typeRoute, typeSecret, agentv1.NodeType, agentv1.FrontendBackendsType, agentv1.FrontendType, agentv1.CheckType, agentv1.VipType, agentv1.CheckpointType}
 
 // connect opens both streams and keeps them until the returned function is called or
 // the plane ends them.

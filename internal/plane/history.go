@@ -95,7 +95,7 @@ type freeze struct {
 // last steps of routing, and while it is frozen holds back every further one.
 //
 // Invariant: what is published of a key is held[key] where that has the key, else
-// wanted[key].
+// wanted[key]; of a view it is both.
 type history struct {
 	started time.Time // zero before everything was read
 	began   time.Time // since when states are known: the start, or the oldest step that is left
@@ -153,6 +153,9 @@ func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) 
 	hold(h.wanted.tls, h.held.tls, wants.tls)
 	hold(h.wanted.views, h.held.views, wants.views)
 	h.update(wants, ch.Groups)
+	for id := range wants.views {
+		passed.views[id] = h.viewOf(id)
+	}
 	passed.into(&ch)
 	ch.Certificates = keepPresent(ch.Certificates, h.goneCertificates)
 	ch.Authorities = keepPresent(ch.Authorities, h.goneAuthorities)
@@ -329,8 +332,27 @@ func (h *history) freeze(f freeze) (routing, translate.Pins, error) {
 		listeners: turn(h.wanted.listeners, h.held.listeners, target.listeners), hosts: turn(h.wanted.hosts, h.held.hosts, target.hosts),
 		tls: turn(h.wanted.tls, h.held.tls, target.tls), views: turn(h.wanted.views, h.held.views, target.views),
 	}
+	for id := range out.views {
+		out.views[id] = h.viewOf(id)
+	}
 	f.pins = h.pins(groups)
 	return out, f.pins, nil
+}
+
+// viewOf is a view as it is published while routing is frozen: what it had, and what it is to have. Which
+// machines have a view, and where VIPs lead, is not held, and may have changed since.
+func (h *history) viewOf(id model.ViewID) *model.View {
+	held, is := h.held.views[id]
+	wanted := h.wanted.views[id]
+	switch {
+	case !is || held == nil:
+		return wanted
+	case wanted == nil:
+		return held
+	}
+	both := slices.Concat(held.Listeners, wanted.Listeners)
+	slices.Sort(both)
+	return &model.View{ID: id, Listeners: slices.Compact(both)}
 }
 
 // pins are what the published state uses.

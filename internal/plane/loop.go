@@ -93,6 +93,7 @@ func newLoop(p *Plane) *loop {
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
+	l.catalog.last = p.views.Shared
 	l.tracker.serving = l.placement.serves
 	l.tracker.frozen = l.history.frozenText
 	l.tracker.balanced = l.balanced
@@ -313,7 +314,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	shared := l.catalog.apply(ch)
 	for k, why := range l.catalog.unfit {
 		if unfit[k] == "" {
-			l.plane.config.Log.Error("a resource cannot be sent; machines keep the version that they have", "type", shortType(k.typ), "name", k.name, "reason", why)
+			l.plane.config.Log.Error("a resource cannot be sent; machines keep the version that they have, or get one that answers 503 for a host", "type", shortType(k.typ), "name", k.name, "reason", why)
 		}
 	}
 	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}, Placement: map[string]southbound.ViewID{}}
@@ -356,7 +357,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 		l.followMachine(name)
 	}
 	l.balance(&update, next)
-	if len(update.Shared)+len(update.Machine) > 0 {
+	if len(update.Shared)+len(update.Machine)+len(update.Placement) > 0 {
 		l.publish(next, update)
 	}
 	for o, s := range ch.Statuses {

@@ -23,6 +23,7 @@ type placement struct {
 	machines map[string]*placed
 	combined map[model.ViewID]*combinedView
 	parting  map[string]*placed // those with leftovers
+	looked   time.Time          // when leftovers were looked at last
 }
 
 // placed is a machine.
@@ -194,15 +195,13 @@ func (p *placement) combine(ch *translate.Changes, touched map[string]*placed) m
 	return moved
 }
 
-// viewOf is the combined view of a machine. Views without a listener make no difference.
+// viewOf is the combined view of a machine. Its name does not say which of the views have listeners:
+// whether they do changes with a word of anybody's, and a machine that is on another view is compared whole.
 func (p *placement) viewOf(m *placed) model.ViewID {
-	c := &combinedView{leftovers: slices.Sorted(maps.Keys(m.leftovers))}
+	c := &combinedView{views: m.views, leftovers: slices.Sorted(maps.Keys(m.leftovers))}
 	var text []string
 	for _, v := range m.views {
-		if len(p.views[v]) > 0 {
-			c.views = append(c.views, v)
-			text = append(text, string(v))
-		}
+		text = append(text, string(v))
 	}
 	for _, l := range c.leftovers {
 		text = append(text, "left:"+string(l))
@@ -226,28 +225,57 @@ func (p *placement) listeners(c *combinedView) []model.ListenerID {
 	return append([]model.ListenerID{}, slices.Sorted(maps.Keys(all))...)
 }
 
-// partAgain is how soon it is looked again whether what a listener began has ended.
+// partAgain is how often it is looked whether what a listener began has ended.
 const partAgain = time.Second
 
-// expire ends leftovers whose time is over, and names their machines. keeps says that the machine
-// has a VIP yet that leads to the listener, uses that others may still pass on what it began.
-func (p *placement) expire(now time.Time, keeps, uses func(string, model.ListenerID) bool) map[string]*placed {
+// use is a listener at a machine.
+type use struct {
+	machine  string
+	listener model.ListenerID
+}
+
+// leftoverUses says what keeps leftovers. Each is asked at most once a look, for all of them.
+type leftoverUses struct {
+	// kept have a VIP yet that leads to them, since no other machine announces it.
+	kept func() map[use]bool
+	// passed may have connections that load balancers pass on to them.
+	passed func() map[use]bool
+	// announced are led to by a VIP that some machine announces.
+	announced func() map[model.ListenerID]bool
+}
+
+// expire ends leftovers whose time is over, and names their machines. A shared one stays until a VIP
+// that leads to it is announced: before that nobody serves it elsewhere.
+func (p *placement) expire(now time.Time, uses leftoverUses) map[string]*placed {
+	if len(p.parting) == 0 || !now.Before(p.looked) && now.Before(p.looked.Add(partAgain)) {
+		return nil
+	}
+	p.looked = now
+	kept := uses.kept()
+	var passed map[use]bool
+	var announced map[model.ListenerID]bool
 	var ended map[string]*placed
 	for name, m := range p.parting {
 		for l, until := range m.leftovers {
-			switch {
-			case keeps(name, l) || until.Sub(now) > m.drain+partAgain: // or the clock was set back
+			u := use{name, l}
+			if kept[u] || until.Sub(now) > m.drain+2*partAgain { // or the clock was set back
 				m.leftovers[l] = now.Add(m.drain)
-			case now.Before(until):
-			case uses(name, l):
-				m.leftovers[l] = now.Add(partAgain)
-			default:
-				p.end(name, m, l)
-				if ended == nil {
-					ended = map[string]*placed{}
-				}
-				ended[name] = m
+				continue
 			}
+			if now.Before(until) {
+				continue
+			}
+			if passed == nil {
+				passed, announced = uses.passed(), uses.announced()
+			}
+			if passed[u] || !l.Own() && !announced[l] {
+				continue
+			}
+			p.end(name, m, l)
+			if ended == nil {
+				ended = map[string]*placed{}
+			}
+			ended[name] = m
 		}
 	}
 	return ended
@@ -255,7 +283,7 @@ func (p *placement) expire(now time.Time, keeps, uses func(string, model.Listene
 
 // narrow takes from machines the listeners that they have ended.
 func (l *loop) narrow() {
-	ended := l.placement.expire(l.plane.config.Now(), l.keepsFor, l.passesTo)
+	ended := l.placement.expire(l.plane.config.Now(), leftoverUses{l.keptUses, l.passedUses, l.announcedListeners})
 	if len(ended) == 0 {
 		return
 	}
@@ -264,27 +292,46 @@ func (l *loop) narrow() {
 	l.sendPlaced(ch, moved)
 }
 
-// keepsFor says that a machine keeps a VIP that leads to a listener, since no other one announces it.
-func (l *loop) keepsFor(machine string, id model.ListenerID) bool {
-	for address := range l.handover.kept {
-		k := model.VIPKey{Machine: machine, Address: address}
-		if v := l.network.vips[k]; l.handover.keeps(k) && v != nil && slices.Contains(v.Listeners, id) {
-			return true
+// keptUses are the listeners of the VIPs that machines keep.
+func (l *loop) keptUses() map[use]bool {
+	uses := map[use]bool{}
+	for address, kept := range l.handover.kept {
+		for machine := range kept.machines {
+			if v := l.network.vips[model.VIPKey{Machine: machine, Address: address}]; v != nil {
+				for _, id := range v.Listeners {
+					uses[use{machine, id}] = true
+				}
+			}
 		}
 	}
-	return false
+	return uses
 }
 
-// passesTo says that load balancers have a machine's proxy among the backends of a listener,
-// if only for connections that it has.
-func (l *loop) passesTo(machine string, id model.ListenerID) bool {
+// passedUses are the proxies among the backends of listeners, if only for connections that they have.
+func (l *loop) passedUses() map[use]bool {
+	uses := map[use]bool{}
 	for key, e := range l.frontends.entries {
-		if e.frontend == nil || e.frontend.Listener != id {
+		if e.frontend == nil || e.frontend.Listener == "" {
 			continue
 		}
-		if slices.ContainsFunc(e.backends, func(b model.FrontendBackend) bool { return b.Machine == machine && b.Proxy(key) }) {
-			return true
+		for _, b := range e.backends {
+			if b.Proxy(key) {
+				uses[use{b.Machine, e.frontend.Listener}] = true
+			}
 		}
 	}
-	return false
+	return uses
+}
+
+// announcedListeners are those that VIPs lead to which some machine announces.
+func (l *loop) announcedListeners() map[model.ListenerID]bool {
+	announced := map[model.ListenerID]bool{}
+	for k, v := range l.network.vips {
+		if len(v.Listeners) > 0 && l.announces(k.Machine, k.Address) {
+			for _, id := range v.Listeners {
+				announced[id] = true
+			}
+		}
+	}
+	return announced
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/xds"
 )
 
 // placementRig is a placement with the listeners that there are, and what its machines are sent.
@@ -24,14 +24,16 @@ type placementRig struct {
 	listeners map[model.ListenerID]bool
 	published map[model.ViewID][]model.ListenerID
 	on        map[string]model.ViewID
-	kept      map[string]bool // machine and listener of a VIP that is kept
-	used      map[string]bool // machine and listener that others pass on to
+	kept      map[use]bool
+	used      map[use]bool
+	announced map[model.ListenerID]bool
 }
 
 func newPlacementRig() *placementRig {
 	return &placementRig{
 		placement: newPlacement(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), listeners: map[model.ListenerID]bool{},
-		published: map[model.ViewID][]model.ListenerID{}, on: map[string]model.ViewID{}, kept: map[string]bool{}, used: map[string]bool{},
+		published: map[model.ViewID][]model.ListenerID{}, on: map[string]model.ViewID{}, kept: map[use]bool{}, used: map[use]bool{},
+		announced: map[model.ListenerID]bool{"http-80": true, "https-443": true},
 	}
 }
 
@@ -62,9 +64,10 @@ func (r *placementRig) change(ch translate.Changes) {
 
 func (r *placementRig) wait(d time.Duration) {
 	r.now = r.now.Add(d)
-	ended := r.expire(r.now,
-		func(m string, l model.ListenerID) bool { return r.kept[m+" "+string(l)] },
-		func(m string, l model.ListenerID) bool { return r.used[m+" "+string(l)] })
+	ended := r.expire(r.now, leftoverUses{
+		kept: func() map[use]bool { return r.kept }, passed: func() map[use]bool { return r.used },
+		announced: func() map[model.ListenerID]bool { return r.announced },
+	})
 	var ch translate.Changes
 	moved := r.combine(&ch, ended)
 	r.take(ch, moved)
@@ -81,7 +84,7 @@ func viewOfListeners(id model.ViewID, listeners ...model.ListenerID) map[model.V
 	return map[model.ViewID]*model.View{id: {ID: id, Listeners: listeners}}
 }
 
-func oneMachine(name string, drain uint32, views ...model.ViewID) map[string]*model.Machine {
+func machineWith(name string, drain uint32, views ...model.ViewID) map[string]*model.Machine {
 	return map[string]*model.Machine{name: {Name: name, DrainSeconds: drain, Views: views}}
 }
 
@@ -99,40 +102,37 @@ func TestPlacement(t *testing.T) {
 	r := newPlacementRig()
 	r.change(translate.Changes{
 		Listeners: allThere("http-80", "https-443_a_web", "https-443_b_web"), Views: viewOfListeners("shared", "http-80"),
-		Machines: oneMachine("edge-1", 30, "pool:a", "shared"),
+		Machines: machineWith("edge-1", 30, "pool:a", "shared"),
 	})
-	r.change(translate.Changes{Machines: oneMachine("edge-2", 30, "pool:b", "shared")})
-	r.change(translate.Changes{Machines: oneMachine("host", 30)})
+	r.change(translate.Changes{Machines: machineWith("edge-2", 30, "pool:b", "shared")})
+	r.change(translate.Changes{Machines: machineWith("host", 30)})
 	r.expect(t, "before there are VIPs", "edge-1", "http-80")
-	if r.on["edge-1"] != r.on["edge-2"] {
-		t.Error("machines that are sent the same are on two views")
-	}
 	r.change(translate.Changes{Views: viewOfListeners("pool:a", "https-443_a_web")})
 	r.change(translate.Changes{Views: viewOfListeners("pool:b", "https-443_b_web")})
 	r.expect(t, "each has its pool's", "edge-1", "http-80", "https-443_a_web")
 	r.expect(t, "each has its pool's", "edge-2", "http-80", "https-443_b_web")
 	r.expect(t, "backends only", "host")
 
-	r.change(translate.Changes{Machines: oneMachine("edge-1", 30, "pool:b", "shared")})
+	r.change(translate.Changes{Machines: machineWith("edge-1", 30, "pool:b", "shared")})
 	r.expect(t, "it has left the pool", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	if r.serves("edge-1", "https-443_a_web") || !r.serves("edge-1", "https-443_b_web") {
 		t.Error("a leftover counts as what a machine is to serve")
 	}
-	r.kept["edge-1 https-443_a_web"] = true
+	r.kept[use{"edge-1", "https-443_a_web"}] = true
 	r.wait(29 * time.Second)
 	r.wait(29 * time.Second)
 	r.expect(t, "it keeps a VIP", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	clear(r.kept)
 	r.wait(29 * time.Second)
 	r.expect(t, "it drains", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
-	r.used["edge-1 https-443_a_web"] = true
+	r.used[use{"edge-1", "https-443_a_web"}] = true
 	r.wait(time.Second)
 	r.expect(t, "others pass on connections to it", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	clear(r.used)
 	r.wait(partAgain)
 	r.expect(t, "it has drained", "edge-1", "http-80", "https-443_b_web")
 	if r.on["edge-1"] != r.on["edge-2"] || len(r.published) != 2 {
-		t.Errorf("views that nobody is on stay: %v", r.published)
+		t.Errorf("machines with the same views are not together, or views that nobody is on stay: %v, %v", r.on, r.published)
 	}
 
 	r.change(translate.Changes{Views: viewOfListeners("shared")})
@@ -143,16 +143,20 @@ func TestPlacement(t *testing.T) {
 	r.change(translate.Changes{Views: viewOfListeners("shared")})
 	r.now = r.now.Add(-time.Hour)
 	r.wait(0)
+	r.announced["http-80"] = false
 	r.wait(30 * time.Second)
+	r.expect(t, "nobody announces it elsewhere", "edge-1", "http-80", "https-443_b_web")
+	r.announced["http-80"] = true
+	r.wait(time.Second)
 	r.expect(t, "the clock was set back", "edge-1", "https-443_b_web")
 
-	r.change(translate.Changes{Machines: oneMachine("edge-1", 30, "shared")})
+	r.change(translate.Changes{Machines: machineWith("edge-1", 30, "shared")})
 	r.expect(t, "it has left the other pool", "edge-1", "https-443_b_web")
 	r.change(translate.Changes{Listeners: map[model.ListenerID]*model.Listener{"https-443_b_web": nil}, Views: map[model.ViewID]*model.View{"pool:b": nil}})
 	r.expect(t, "the listener is gone", "edge-1")
 	r.change(translate.Changes{Listeners: allThere("https-443_b_web"), Views: viewOfListeners("pool:b", "https-443_b_web")})
 	r.expect(t, "and comes again elsewhere", "edge-1")
-	r.change(translate.Changes{Machines: oneMachine("edge-2", 30)})
+	r.change(translate.Changes{Machines: machineWith("edge-2", 30)})
 	r.expect(t, "it has backends only now", "edge-2")
 	r.change(translate.Changes{Machines: map[string]*model.Machine{"edge-1": nil, "edge-2": nil, "host": nil}})
 	if len(r.published)+len(r.on)+len(r.machines)+len(r.combined)+len(r.parting) != 0 {
@@ -163,8 +167,8 @@ func TestPlacement(t *testing.T) {
 // A state of a plane before this one, in which all machines had one view.
 func TestPlacementOfAnOlderState(t *testing.T) {
 	r := newPlacementRig()
-	r.change(translate.Changes{Listeners: allThere("http-80"), Views: viewOfListeners("shared", "http-80"), Machines: oneMachine("edge", 30, "shared")})
-	r.change(translate.Changes{Machines: oneMachine("host", 30)})
+	r.change(translate.Changes{Listeners: allThere("http-80"), Views: viewOfListeners("shared", "http-80"), Machines: machineWith("edge", 30, "shared")})
+	r.change(translate.Changes{Machines: machineWith("host", 30)})
 	older := viewOfListeners(everyListener, "http-80", "https-443")
 	older["shared"] = nil
 	r.change(translate.Changes{Listeners: allThere("https-443"), Views: older})
@@ -305,9 +309,9 @@ func TestKeysGoToWhoServes(t *testing.T) {
 	move := func(machine, site string) {
 		edit(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: machine}}, func(m *v1alpha1.Machine) { m.Labels = map[string]string{"site": site} })
 	}
-	for _, name := range []string{"edge-a", "edge-b", "edge-c"} {
+	for name, site := range map[string]string{"edge-a": "a", "edge-b": "b", "edge-c": "c", "edge-d": "a"} {
 		agents[name] = r.joined(p, name)
-		move(name, strings.TrimPrefix(name, "edge-"))
+		move(name, site)
 	}
 	for _, a := range agents {
 		a.connect(p.AgentAddress().String())
@@ -319,7 +323,7 @@ func TestKeysGoToWhoServes(t *testing.T) {
 			got := []string{}
 			for name := range agents[machine].held[typeSecret] {
 				for _, site := range []string{"a", "b"} {
-					if strings.Contains(name, "key-"+site) {
+					if name == xds.SecretName(model.CertificateID("default/key-"+site)) || name == xds.HostSecretName(site+".example") {
 						got = append(got, site)
 					}
 				}
@@ -335,10 +339,20 @@ func TestKeysGoToWhoServes(t *testing.T) {
 	holds("edge-c")
 	move("edge-a", "b")
 	holds("edge-a", "a", "b")
-	c.jump(29 * time.Second)
+	c.jump(20 * time.Second)
 	move("edge-c", "b") // what is sent now is sent after the jump was noticed
 	holds("edge-c", "b")
 	holds("edge-a", "a", "b")
-	c.jump(2 * time.Second)
+	move("edge-d", "b")
+	holds("edge-d", "a", "b")
+	c.jump(11 * time.Second)
 	holds("edge-a", "b")
+	holds("edge-d", "a", "b")
+	c.jump(20 * time.Second) // the view that both were on goes with the last of them
+	holds("edge-d", "b")
+	move("edge-c", "c")
+	c.jump(31 * time.Second)
+	holds("edge-c")
+	holds("edge-a", "b")
+	holds("edge-b", "b")
 }

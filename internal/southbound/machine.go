@@ -248,11 +248,11 @@ func (s *Server) enter(who *session, kind streamKind) error {
 		m = &machine{name: who.Machine, pace: newPace()}
 		s.machines[who.Machine] = m
 	}
-	if !m.pace.streams.Allow() {
-		return status.Errorf(codes.ResourceExhausted, "machine %s opens more than %d streams a second", who.Machine, streamRate)
-	}
 	if m.open() && who.key != m.key && who.key != m.nextKey {
 		return status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", who.Machine)
+	}
+	if !m.pace.streams.Allow() {
+		return status.Errorf(codes.ResourceExhausted, "machine %s opens more than %d streams a second", who.Machine, streamRate)
 	}
 	if old := m.sessions[kind]; old != nil {
 		old.end(status.Error(codes.Aborted, "a newer stream of this machine has taken over"))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/wire"

@@ -54,7 +54,7 @@ type assigner struct {
 	sharing []string // namespaces with root IngressRoutes that share, sorted
 	own     []ownAddress
 	labels  func(namespace string) map[string]string
-	shared  []model.ListenerID // what the shared addresses serve
+	tlsAt   map[string]bool // pools with a shared address at which somebody has TLS
 	// refused are owners that share an address and want what they cannot have there.
 	refused map[model.Object]*outcome
 

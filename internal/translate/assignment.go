@@ -23,10 +23,7 @@ import (
 func (t *Translator) computeAssign(r reader) {
 	a := &assigner{
 		byName: map[string]*poolBook{}, wantOf: map[model.Object]*want{}, own: r.own(),
-		labels: r.labelsOf, shared: []model.ListenerID{t.config.clearID()},
-	}
-	if t.sharingTLS > 0 {
-		a.shared = append(a.shared, t.config.tlsID())
+		labels: r.labelsOf, tlsAt: map[string]bool{},
 	}
 	for _, name := range r.poolNames() {
 		p := &poolBook{poolFact: r.pool(name), stored: r.poolRecord(name)}
@@ -76,6 +73,9 @@ func (t *Translator) takeOutcomes(a *assigner) {
 	maps.Copy(fresh, a.refused)
 	for _, namespace := range a.sharing {
 		pools := a.sharedPools(namespace)
+		for _, pool := range pools {
+			a.tlsAt[pool] = a.tlsAt[pool] || t.sharingTLS[namespace] > 0
+		}
 		if o := a.outcomeOf(sharedIn(namespace), model.SharingIngressRoutes(), func(h held) bool { return pools[familyOf(h.address)] == h.pool }); o != nil {
 			fresh[sharedIn(namespace)] = o
 		}
@@ -97,7 +97,10 @@ func (t *Translator) takeGrants(a *assigner) {
 		if !h.kept {
 			continue
 		}
-		g := grant{pool: h.pool, owner: h.owner, listeners: a.shared}
+		g := grant{pool: h.pool, owner: h.owner, listeners: []model.ListenerID{t.config.clearID()}}
+		if a.tlsAt[h.pool] {
+			g.listeners = append(g.listeners, t.config.tlsID())
+		}
 		if w := a.wantOf[h.owner]; w != nil {
 			g.listeners, g.members = w.listeners, a.sharersAt(h.pool, w)
 		}

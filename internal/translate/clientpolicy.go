@@ -314,10 +314,19 @@ func (r reader) ownPolicies(id model.ListenerID) []heldPolicy {
 	return slices.Concat(held[:]...)
 }
 
-// isGuest says that a ListenerSet of another namespace than the Gateway's shares a listener with others:
-// its policies would hold for their clients.
+// isGuest says that a ListenerSet of another namespace than the Gateway's shares a listener with others
+// that were there before it: its policies would hold for their clients. The Gateway's namespace always was.
 func (r reader) isGuest(id model.ListenerID, owner model.Object, f *parentFact) bool {
-	return owner.Kind == string(snapshot.KindListenerSet) && owner.Namespace != f.gateway.Namespace && len(r.t.ports[id]) > 1
+	if owner.Kind != string(snapshot.KindListenerSet) || owner.Namespace == f.gateway.Namespace {
+		return false
+	}
+	mine := claim{owner: owner, created: r.t.ports[id][owner]}
+	for other, created := range r.t.ports[id] {
+		if other.Namespace == f.gateway.Namespace || other.Namespace != owner.Namespace && (&claim{owner: other, created: created}).older(&mine) {
+			return true
+		}
+	}
+	return false
 }
 
 // sharing says why a ClientPolicy does not hold for a Gateway, a ListenerSet or a section
@@ -365,11 +374,11 @@ func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, not
 			"give it an address (AddressPool), or have a ClientPolicy for its GatewayClass", ""
 	}
 	if len(asGuest) > 0 && own == 0 {
-		return target.object.String() + " shares its ports with listeners of others at Gateway " + f.gateway.String() + ", for whose clients the policy would hold, too: " +
-			"take ports that nobody else has there, or have a ClientPolicy for the Gateway", ""
+		return target.object.String() + " shares its ports with listeners at Gateway " + f.gateway.String() + " that were there first, or are of its namespace, and for whose clients the policy would hold, too: " +
+			"take other ports, or have a ClientPolicy for the Gateway", ""
 	}
 	if len(asGuest) > 0 {
-		note = "; not at ports that others have at Gateway " + f.gateway.String() + ", too: " + strings.Join(slices.Compact(asGuest), ", ")
+		note = "; not at ports that others had at Gateway " + f.gateway.String() + " before, or its namespace has: " + strings.Join(slices.Compact(asGuest), ", ")
 	}
 	if len(first) > 0 && target.section != "" {
 		note += "; listeners with another hostname at the same port have " + listNames(sortedNames(first)) + ", which goes first where both say something"

@@ -155,7 +155,7 @@ type contender struct {
 // keeps them out. The oldest are judged first, for only who is accepted rejects.
 func (t *Translator) computeAccepted(n node) {
 	id := model.ListenerID(n.a)
-	byOwner := map[model.Object]*contender{}
+	byOwner, apart := map[model.Object]*contender{}, map[model.HostKey]bool{}
 	at := map[rivalry]rival{}
 	for k := range t.contests[id] {
 		for _, v := range t.rivals[k] {
@@ -166,6 +166,7 @@ func (t *Translator) computeAccepted(n node) {
 			}
 			c.hosts = append(c.hosts, k)
 			at[rivalry{v.owner, k}] = v
+			apart[k] = apart[k] || slices.ContainsFunc(v.places, func(p placedHost) bool { return p.apart })
 		}
 	}
 	contenders := slices.SortedFunc(maps.Values(byOwner), func(a, b *contender) int { return compareAge(a.claim, b.claim) })
@@ -184,7 +185,8 @@ func (t *Translator) computeAccepted(n node) {
 			continue
 		}
 		for _, k := range c.hosts {
-			if v := at[rivalry{c.owner, k}]; !slices.ContainsFunc(accepted[k], v.alike) {
+			v := at[rivalry{c.owner, k}]
+			if !slices.ContainsFunc(accepted[k], func(o rival) bool { return v.alike(o) || !apart[k] && v.owner.Kind == o.owner.Kind }) {
 				accepted[k] = append(accepted[k], v)
 			}
 		}

@@ -161,7 +161,7 @@ type Translator struct {
 	balances   map[node]int // of sets, by frontends
 	wants      map[model.Object]*want
 	sharing    map[string]int                            // root IngressRoutes that share an address, by namespace
-	sharingTLS int                                       // those of them with TLS
+	sharingTLS map[string]int                            // those of them with TLS
 	seekers    map[model.ListenerID]map[model.Object]int // who ask for a shared listener, by whose address leads to it
 	leadsTo    map[string]map[model.ListenerID]struct{}  // pool -> where its VIPs lead
 	poolsAt    map[string]nameSet                        // machine -> pools that select it
@@ -225,6 +225,7 @@ func New(c Config) *Translator {
 		grants:       map[netip.Addr]grant{},
 		wants:        map[model.Object]*want{},
 		sharing:      map[string]int{},
+		sharingTLS:   map[string]int{},
 		seekers:      map[model.ListenerID]map[model.Object]int{},
 		leadsTo:      map[string]map[model.ListenerID]struct{}{},
 		poolsAt:      map[string]nameSet{},

@@ -133,7 +133,8 @@ func (t *Translator) computeView(r reader, n node) {
 	}
 	if view.ID == model.SharedView {
 		for id, owners := range t.seekers {
-			for owner := range owners {
+			// In their order: what is read must follow from what there is.
+			for _, owner := range slices.SortedFunc(maps.Keys(owners), model.Object.Compare) {
 				if owner == (model.Object{}) || !r.addressed(owner) {
 					add(id)
 					break

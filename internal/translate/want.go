@@ -98,20 +98,17 @@ func (t *Translator) setWant(owner model.Object, w *want) {
 // share counts the root IngressRoutes of a namespace that take the address which
 // all share, and those of them with TLS. Only the first and the last are news.
 func (t *Translator) share(namespace string, by int, tls bool) {
-	before := t.sharing[namespace]
-	t.sharing[namespace] += by
-	if t.sharing[namespace] == 0 {
-		delete(t.sharing, namespace)
+	count := func(of map[string]int) {
+		before := of[namespace]
+		if of[namespace] += by; of[namespace] == 0 {
+			delete(of, namespace)
+		}
+		if before == 0 || before+by == 0 {
+			t.graph.mark(node{kind: nodeAssign})
+		}
 	}
-	if before == 0 || t.sharing[namespace] == 0 {
-		t.graph.mark(node{kind: nodeAssign})
-	}
-	if !tls {
-		return
-	}
-	before = t.sharingTLS
-	if t.sharingTLS += by; before == 0 || t.sharingTLS == 0 {
-		t.graph.mark(node{kind: nodeAssign})
+	if count(t.sharing); tls {
+		count(t.sharingTLS)
 	}
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -16,13 +17,13 @@ func TestMachineGoesThereAndBack(t *testing.T) {
 	if got := c.GetTimeToLive().AsDuration(); got != 10*time.Second {
 		t.Errorf("time to live is %s", got)
 	}
-	if got := Machine("edge-1", c); got != m {
+	if got := Machine("edge-1", c); !reflect.DeepEqual(got, m) {
 		t.Errorf("came back as %+v, want %+v", got, m)
 	}
 }
 
 func TestMachineOfOddMessages(t *testing.T) {
-	if got := Machine("m", nil); got != (model.Machine{Name: "m"}) {
+	if got := Machine("m", nil); !reflect.DeepEqual(got, model.Machine{Name: "m"}) {
 		t.Errorf("of nothing: %+v", got)
 	}
 	for d, want := range map[time.Duration]uint32{-time.Second: 0, time.Millisecond: 1, 1500 * time.Millisecond: 2} {

@@ -242,7 +242,7 @@ func TestL4Guide(t *testing.T) {
 		}
 	}
 	s, warnings, err := Load(nil, dir)
-	if n != 4 || err != nil || len(warnings) > 0 {
+	if n != 3 || err != nil || len(warnings) > 0 {
 		t.Fatal(n, err, warnings)
 	}
 	d := translate.Settle(translate.Config{}, s).Desired()
