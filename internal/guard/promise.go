@@ -1,23 +1,20 @@
 package guard
 
 import (
-	"fmt"
 	"go/ast"
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 )
 
 const (
 	promises    = "docs/dev/security.md"
 	whyPromises = "a promise without a test is a hope"
-	cases       = "internal/translate/testdata"
+	// cases are the golden cases of the room that reads them.
+	casesRoom = "internal/translate"
+	cases     = casesRoom + "/testdata"
 )
-
-var coded = regexp.MustCompile("`([^`]+)`")
 
 // CheckPromises looks for the tests of each promise about security: a function in one of the packages
 // that its row names, or a case of translate.
@@ -25,6 +22,10 @@ func CheckPromises(t *Tree) ([]Violation, error) {
 	text, err := os.ReadFile(filepath.Join(t.Root, promises))
 	if err != nil {
 		return nil, err
+	}
+	rows, err := section(string(text), "promises", 3)
+	if err != nil {
+		return []Violation{{promises, err.Error(), whyPromises}}, nil
 	}
 	tests := map[string]bool{} // package and function
 	for _, f := range t.Go {
@@ -38,30 +39,20 @@ func CheckPromises(t *Tree) ([]Violation, error) {
 		}
 	}
 	var bad []Violation
-	rows := 0
-	for i, line := range strings.Split(string(text), "\n") {
-		cells := strings.Split(line, "|")
-		if len(cells) != 5 || !strings.Contains(cells[2], "`") {
-			continue
+	for _, row := range rows {
+		where, rooms, wanted := promises+": "+row[0], names(row[1]), names(row[2])
+		if len(rooms) == 0 || len(wanted) == 0 {
+			bad = append(bad, Violation{where, "the promise names no package, or no test", whyPromises})
 		}
-		rows++
-		where := fmt.Sprintf("%s:%d", promises, i+1)
-		names := coded.FindAllStringSubmatch(cells[3], -1)
-		if len(names) == 0 {
-			bad = append(bad, Violation{where, "the promise has no test", whyPromises})
-		}
-		for _, name := range names {
-			is := slices.Contains(t.Paths, path.Join(cases, name[1]+".txtar"))
-			for _, room := range coded.FindAllStringSubmatch(cells[2], -1) {
-				is = is || tests[room[1]+" "+name[1]]
+		for _, name := range wanted {
+			is := slices.Contains(rooms, casesRoom) && slices.Contains(t.Paths, path.Join(cases, name+".txtar"))
+			for _, room := range rooms {
+				is = is || tests[room+" "+name]
 			}
 			if !is {
-				bad = append(bad, Violation{where, "there is no test " + name[1] + " in" + cells[2], whyPromises})
+				bad = append(bad, Violation{where, "there is no test " + name + " in " + row[1], whyPromises})
 			}
 		}
-	}
-	if rows == 0 {
-		bad = append(bad, Violation{promises, "there is no row with a promise", whyPromises})
 	}
 	return bad, nil
 }

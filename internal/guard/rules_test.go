@@ -298,15 +298,20 @@ func TestPromises(t *testing.T) {
 		Root: dir, Paths: []string{"internal/translate/testdata/a-case.txtar"},
 		Go: []GoFile{source(t, "internal/plane/a_test.go", "package plane\nfunc TestThere(t *testing.T) {}\nfunc (r *rig) TestMethod() {}")},
 	}
-	for text, want := range map[string]string{
-		"| Promise | Where | Test |\n|---|---|---|\n| a | `internal/plane` | `TestThere` |\n| b | `internal/translate` | `a-case` |\n": "",
-		"| a | `internal/plane` | `TestGone` |\n":    "no test TestGone in `internal/plane`",
-		"| a | `internal/plane` | `TestMethod` |\n":  "no test TestMethod",
-		"| a | `internal/agent` | `TestThere` |\n":   "no test TestThere in `internal/agent`",
-		"| a | `internal/translate` | `no-case` |\n": "no test no-case",
-		"| a | `internal/plane` | |\n":               "the promise has no test",
-		"nothing\n":                                  "no row",
+	const head = "<!-- promises: begin -->\n| Promise | Where | Test |\n|---|---|---|\n"
+	for rows, want := range map[string]string{
+		"| a | `internal/plane` | `TestThere` |\n| b | `internal/translate` | `a-case` |\n": "",
+		"| a | `internal/plane` | `TestGone` |\n":                                           "no test TestGone in `internal/plane`",
+		"| a | `internal/plane` | `TestMethod` |\n":                                         "no test TestMethod",
+		"| a | `internal/agent` | `TestThere` |\n":                                          "no test TestThere in `internal/agent`",
+		"| a | `internal/agent` | `a-case` |\n":                                             "no test a-case in `internal/agent`",
+		"| a | `internal/translate` | `no-case` |\n":                                        "no test no-case",
+		"| a | `internal/plane` | |\n":                                                      "no package, or no test",
+		"| a | plane | `TestThere` |\n":                                                     "no package, or no test",
+		"| a | `internal/plane` |\n":                                                        "wants 3 columns",
+		"":                                                                                  "is empty",
 	} {
+		text := head + rows + "<!-- promises: end -->\n"
 		if err := os.WriteFile(filepath.Join(dir, promises), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
