@@ -68,10 +68,16 @@ func identify(cert *x509.Certificate) (caller, error) {
 		return caller{}, fmt.Errorf("certificate of %q is not a machine's", cert.Subject.CommonName)
 	}
 	c := caller{Identity: Identity{Machine: name}, key: keyID(cert.RawSubjectPublicKeyInfo), notAfter: cert.NotAfter}
-	if units := cert.Subject.OrganizationalUnit; len(units) > 0 {
-		c.Role = units[0]
-	}
+	c.Role = RoleOf(cert)
 	return c, c.Validate()
+}
+
+// RoleOf is what the token of a machine's certificate was made for; empty where it did not say.
+func RoleOf(cert *x509.Certificate) string {
+	if units := cert.Subject.OrganizationalUnit; len(units) > 0 {
+		return units[0]
+	}
+	return ""
 }
 
 // verifier checks clients' certificates. The handshake proves that a client has its

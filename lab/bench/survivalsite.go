@@ -151,9 +151,6 @@ func (s *survivalSite) startAgents(ctx context.Context) error {
 		}
 	}
 	for _, m := range s.nodes {
-		if err := s.apply(ctx, fmt.Sprintf("apiVersion: fairlead.dev/v1alpha1\nkind: Machine\nmetadata: {name: %s}\nspec: {role: Backend}\n", m.Name())); err != nil {
-			return err
-		}
 		if s.agents[m.Name()], err = s.StartAgent(ctx, m, s.plane, rig.RoleBackend...); err != nil {
 			return err
 		}

@@ -91,7 +91,7 @@ func (d *demo) killEnvoy(ctx context.Context, s *Step) error {
 			answered = "nobody asked until its next Envoy answered"
 		}
 		s.fact("the router took %s out after %.0f ms; %s; the router led to it again after %.0f ms", name, s.Figures["withdrawn_ms"], answered, s.Figures["routed_ms"])
-		if limit := s.within(d.BackWithin, time.Second); serves > limit {
+		if limit := d.within(s, d.BackWithin, time.Second); serves > limit {
 			s.wrong("%s was back after %s, it may take %s", name, serves.Round(time.Millisecond), limit)
 		}
 		next, err := edge.Envoy()
@@ -156,7 +156,7 @@ func (d *demo) killEdge(ctx context.Context, s *Step) error {
 		}
 		s.figure("withdrawn_ms", s.ms(gone))
 		s.fact("the router took %s out after %.0f ms; BFD takes up to %s", name, s.Figures["withdrawn_ms"], bfdInterval*bfdMultiplier)
-		if took, limit := gone.Sub(s.event), s.within(d.FollowWithin, 2*time.Second); took > limit {
+		if took, limit := gone.Sub(s.event), d.within(s, d.FollowWithin, 2*time.Second); took > limit {
 			s.wrong("the router followed after %s, it may take %s", took.Round(time.Millisecond), limit)
 		}
 		if err := st.awaitCount(ctx, t, gone, 2000); err != nil {

@@ -29,12 +29,9 @@ const heldConnections = 200
 // overKernel tells the route of the Service from those that proxies serve.
 func (f flow) overKernel() bool { return f.route.kind == kernelService }
 
-// kernelManifests are the machines with backends, the Service, and where it leads.
+// kernelManifests are the Service, and where it leads.
 func (st *stage) kernelManifests() string {
 	var all strings.Builder
-	for _, m := range st.Lab.Machines(lab.RoleBackends) {
-		fmt.Fprintf(&all, "apiVersion: fairlead.dev/v1alpha1\nkind: Machine\nmetadata: {name: %s}\nspec: {role: Backend}\n---\n", m.Name())
-	}
 	fmt.Fprintf(&all, `apiVersion: v1
 kind: Service
 metadata: {name: echo, namespace: default}

@@ -23,14 +23,18 @@ type Agent struct {
 	argv []string
 }
 
-// RoleBackend are the arguments of StartAgent for a machine that has backends only. Its
-// Machine must have the role too.
+// RoleBackend are the arguments of StartAgent for a machine that has backends only. Its token has
+// the role, too.
 var RoleBackend = []string{"--role", "backend"}
 
 // StartAgent lets a machine join the plane with a token of its own and starts its
 // agent, with further arguments of `fairlead agent`. AwaitReady waits for it.
 func (r *Rig) StartAgent(ctx context.Context, m *lab.Machine, p *Plane, args ...string) (*Agent, error) {
-	token, err := p.Token(ctx, m.Name())
+	var role []string
+	if slices.Contains(args, RoleBackend[1]) {
+		role = RoleBackend
+	}
+	token, err := p.Token(ctx, m.Name(), role...)
 	if err != nil {
 		return nil, err
 	}

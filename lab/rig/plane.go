@@ -115,9 +115,10 @@ func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
 	return answer.Body, nil
 }
 
-// Token creates a one-time token for a machine.
-func (p *Plane) Token(ctx context.Context, machine string) (string, error) {
-	out, err := p.rig.run(ctx, p.Machine, "", p.rig.Binary, "token", "create", "--kubeconfig", p.Kubeconfig(), "--machine", machine)
+// Token creates a one-time token for a machine, with further arguments of `fairlead token create`.
+func (p *Plane) Token(ctx context.Context, machine string, args ...string) (string, error) {
+	argv := append([]string{p.rig.Binary, "token", "create", "--kubeconfig", p.Kubeconfig(), "--machine", machine}, args...)
+	out, err := p.rig.run(ctx, p.Machine, "", argv...)
 	if err != nil {
 		return "", fmt.Errorf("create a token for %s: %w", machine, err)
 	}

@@ -53,7 +53,6 @@ func newL4(t *testing.T, name string, agentArgs ...string) *l4Site {
 		t.Fatal(err)
 	}
 	for _, m := range s.Lab.Machines(lab.RoleBackends) {
-		s.apply(t, machineOf(m.Name(), "role: Backend"))
 		if s.agents[m.Name()], err = s.StartAgent(t.Context(), m, s.plane, append(slices.Clone(rig.RoleBackend), agentArgs...)...); err != nil {
 			t.Fatal(err)
 		}
