@@ -9,8 +9,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// awaitTime is how long a VIP that is new here waits for other machines where no plane says
-// how long, a plane gives up before; and how long it waits for this machine's kernel.
+// awaitTime bounds two waits of a VIP that is new here: for other machines, where no plane gives up
+// before, and for this machine's kernel.
 const awaitTime = 60 * time.Second
 
 // awaiting is a VIP that is new here and waits for machines, this one or others, or one that waits

@@ -8,8 +8,7 @@ import (
 // ViewID names a view: listeners that machines serve for one reason.
 type ViewID string
 
-// SharedView has the listeners at the machines' own addresses that somebody asks for whom no pool
-// gave an address.
+// SharedView has the listeners at the machines' own addresses.
 const SharedView ViewID = "shared"
 
 // PoolView has the listeners that the VIPs of a pool lead to.
@@ -26,7 +25,9 @@ type View struct {
 // Machine is what one machine must know about itself.
 type Machine struct {
 	Name string `json:"name"`
-	// Views are what it may see, sorted. A machine that takes in requests has at least SharedView.
+	// HostsOnly says that it has backends only, and takes in nothing.
+	HostsOnly bool `json:"hostsOnly,omitempty"`
+	// Views are what it may see, sorted.
 	Views    []ViewID `json:"views,omitempty"`
 	Cordoned bool     `json:"cordoned"`
 	// DrainSeconds is how long connections may finish.
@@ -34,9 +35,6 @@ type Machine struct {
 	// RouterID of its BGP speaker; zero lets the machine choose.
 	RouterID netip.Addr `json:"routerID,omitzero"`
 }
-
-// HostsOnly says that it has backends only, and takes in nothing.
-func (m *Machine) HostsOnly() bool { return len(m.Views) == 0 }
 
 // VIPKey identifies a VIP at a machine.
 type VIPKey struct {

@@ -46,9 +46,10 @@ func (c *catalog) build(t touched) map[model.ViewID][]delta.Change {
 	return out
 }
 
-// lastOf is a resource that cannot be sent as other views have it; nil where none has.
+// lastOf is a resource that cannot be sent as other views have it; nil where none has. A Secret is never
+// given so: its name may have been somebody else's then.
 func (c *catalog) lastOf(k resourceKey) *delta.Resource {
-	if c.last == nil {
+	if k.typ == typeSecret || c.last == nil {
 		return nil
 	}
 	r, is := c.last(k.typ, k.name)

@@ -26,7 +26,7 @@ type catalog struct {
 	listeners map[model.ListenerID]*shelf
 	groups    map[model.GroupID]*groupEntry
 	sets      map[model.SetID]*setEntry
-	views     map[model.ViewID]*viewEntry
+	views     map[model.ViewID]*viewEntry // combined ones
 	secrets   secrets
 	health    *health
 }
@@ -40,6 +40,7 @@ type shelf struct {
 	listener *model.Listener // nil: hosts came, but not the listener yet
 	shards   map[int]map[string]*model.VirtualHost
 	sent     map[int]map[string]*model.VirtualHost // shards as last sent, where they differ
+	fitted   map[int]bool                          // those that differ since they would be too large
 	uses     map[model.GroupID]int                 // how many hosts, and the listener itself, name the group
 	hosts    int
 	tls      map[string]*model.TLSHost
@@ -202,7 +203,7 @@ func (c *catalog) shelf(id model.ListenerID) *shelf {
 	s := c.listeners[id]
 	if s == nil {
 		s = &shelf{
-			shards: map[int]map[string]*model.VirtualHost{}, sent: map[int]map[string]*model.VirtualHost{}, uses: map[model.GroupID]int{},
+			shards: map[int]map[string]*model.VirtualHost{}, sent: map[int]map[string]*model.VirtualHost{}, fitted: map[int]bool{}, uses: map[model.GroupID]int{},
 			tls: map[string]*model.TLSHost{}, special: map[string]bool{}, claims: map[string][]string{},
 		}
 		c.listeners[id] = s
@@ -315,7 +316,7 @@ func (c *catalog) countUse(t touched, id model.ListenerID, g model.GroupID, by i
 	s.uses[g] = before + by
 	if s.uses[g] == 0 {
 		delete(s.uses, g)
-		for shard := range s.sent { // what stays there as it was may lead to it
+		for shard := range s.fitted { // what stays there as it was may lead to it
 			c.touchAt(t, id, routesKey(id, shard))
 		}
 	}

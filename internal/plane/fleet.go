@@ -30,6 +30,9 @@ func (l *loop) standing(name string) *standing {
 		return nil
 	}
 	s := &standing{name: name, views: fmt.Sprint(m.Views), cordoned: m.Cordoned}
+	if placed := l.placement.machines[name]; placed != nil {
+		s.gained = placed.since
+	}
 	state, known := l.plane.server.Machine(name)
 	s.unheard, s.silent, s.lost = l.hearing(name, state)
 	if !known {
@@ -157,7 +160,7 @@ func (l *loop) machineReady(live *v1alpha1.Machine) (metav1.Condition, southboun
 // hostsOnly says that a machine has backends only, and no proxy.
 func (l *loop) hostsOnly(name string) bool {
 	m := l.machines[name]
-	return m != nil && m.HostsOnly()
+	return m != nil && m.HostsOnly
 }
 
 // serves says that a proxy takes requests. One that drains does, but closes each
@@ -211,7 +214,7 @@ func (l *loop) offerMachine(name string) {
 	l.plane.writer.offer(w)
 }
 
-// servingMachines names the machines with a proxy whose view has a listener, sorted.
+// servingMachines names the machines with a proxy whose views have a listener, sorted.
 func (l *loop) servingMachines(id model.ListenerID) []string {
 	names := []string{}
 	for name := range l.machines {

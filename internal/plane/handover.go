@@ -169,7 +169,7 @@ func (l *loop) staysOwned(vip netip.Addr, ch *translate.Changes) bool {
 // changesRole says that a machine has another role than before: what it served is not sent to it.
 func (l *loop) changesRole(name string, was map[string]*model.Machine) bool {
 	before, now := was[name], l.machines[name]
-	return before != nil && (now == nil || now.HostsOnly() != before.HostsOnly())
+	return before != nil && (now == nil || now.HostsOnly != before.HostsOnly)
 }
 
 // told is a machine as its agent is told of it: not cordoned while it is the last one that

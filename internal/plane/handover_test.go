@@ -131,7 +131,8 @@ func TestKeptVIPGoesWithTheRole(t *testing.T) {
 		machines:   map[string]*deferral{"edge-1": {}, "edge-0": {}},
 		translated: map[model.FrontendKey]*model.Frontend{web: {FrontendKey: web, Machines: []string{"edge-2"}}},
 	}
-	was := map[string]*model.Machine{"edge-1": {Name: "edge-1", Views: []model.ViewID{"shared"}}}
+	was := map[string]*model.Machine{"edge-1": {Name: "edge-1"}}
+	l.machines["edge-1"].HostsOnly = true
 	ch := translate.Changes{}
 	l.keep(&ch, was)
 	if v, is := ch.VIPs[one]; !is || v != nil || l.handover.keeps(one) {

@@ -154,7 +154,7 @@ func (h *history) take(ch translate.Changes, now time.Time, rev delta.Revision) 
 	hold(h.wanted.views, h.held.views, wants.views)
 	h.update(wants, ch.Groups)
 	for id := range wants.views {
-		passed.views[id] = h.viewOf(id)
+		passed.views[id] = h.publishedView(id)
 	}
 	passed.into(&ch)
 	ch.Certificates = keepPresent(ch.Certificates, h.goneCertificates)
@@ -333,15 +333,15 @@ func (h *history) freeze(f freeze) (routing, translate.Pins, error) {
 		tls: turn(h.wanted.tls, h.held.tls, target.tls), views: turn(h.wanted.views, h.held.views, target.views),
 	}
 	for id := range out.views {
-		out.views[id] = h.viewOf(id)
+		out.views[id] = h.publishedView(id)
 	}
 	f.pins = h.pins(groups)
 	return out, f.pins, nil
 }
 
-// viewOf is a view as it is published while routing is frozen: what it had, and what it is to have. Which
+// publishedView is a view as it is published while routing is frozen: what it had, and what it is to have. Which
 // machines have a view, and where VIPs lead, is not held, and may have changed since.
-func (h *history) viewOf(id model.ViewID) *model.View {
+func (h *history) publishedView(id model.ViewID) *model.View {
 	held, is := h.held.views[id]
 	wanted := h.wanted.views[id]
 	switch {

@@ -257,3 +257,47 @@ func TestHistoryHoldsServerNames(t *testing.T) {
 		t.Error("something is held back though nothing is frozen")
 	}
 }
+
+// TestViewsOfAFreeze: which machines have a pool, and where its VIPs lead, is not held. While routing is frozen
+// a view has what it had and what it is to have, so that a listener whose VIP has another pool meanwhile is
+// at the machines of both.
+func TestViewsOfAFreeze(t *testing.T) {
+	now := time.Unix(1000, 0)
+	h := newTestHistory(newKeeper(nil, slog.New(slog.DiscardHandler), nil), now)
+	type views = map[model.ViewID]*model.View
+	machines := map[model.ViewID]string{}
+	publish := func(changes views) {
+		for id, v := range changes {
+			if delete(machines, id); v != nil {
+				machines[id] = fmt.Sprint(v.Listeners)
+			}
+		}
+	}
+	change := func(changes views) {
+		now = now.Add(time.Second)
+		publish(h.take(translate.Changes{Views: changes}, now, delta.Revision{}).Views)
+	}
+	expect := func(when string, want map[model.ViewID]string) {
+		t.Helper()
+		if !maps.Equal(machines, want) {
+			t.Errorf("%s: machines have %v, want %v", when, machines, want)
+		}
+	}
+	view := func(id model.ViewID, listeners ...model.ListenerID) *model.View {
+		return &model.View{ID: id, Listeners: listeners}
+	}
+	change(views{"pool:a": view("pool:a", "http-80", "https-443")})
+	before := now
+	change(views{"pool:a": nil, "pool:b": view("pool:b", "http-80")})
+	now = now.Add(time.Second)
+	out, _ := h.mustFreeze(t, freeze{since: now, asOf: before})
+	publish(out.views)
+	expect("turned back", map[model.ViewID]string{"pool:a": "[http-80 https-443]", "pool:b": "[http-80]"})
+	change(views{"pool:b": view("pool:b", "http-80", "http-81"), "pool:c": view("pool:c", "http-80")})
+	expect("frozen", map[model.ViewID]string{"pool:a": "[http-80 https-443]", "pool:b": "[http-80 http-81]", "pool:c": "[http-80]"})
+	change(views{"pool:a": view("pool:a", "http-82"), "pool:c": nil})
+	expect("frozen yet", map[model.ViewID]string{"pool:a": "[http-80 http-82 https-443]", "pool:b": "[http-80 http-81]"})
+	thawed, _ := h.thaw()
+	publish(thawed.views)
+	expect("thawed", map[model.ViewID]string{"pool:a": "[http-82]", "pool:b": "[http-80 http-81]"})
+}

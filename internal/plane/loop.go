@@ -93,7 +93,7 @@ func newLoop(p *Plane) *loop {
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
-	l.catalog.last = p.views.Shared
+	l.catalog.last = p.views.Any
 	l.tracker.serving = l.placement.serves
 	l.tracker.frozen = l.history.frozenText
 	l.tracker.balanced = l.balanced
@@ -312,11 +312,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	ch.Certificates = l.plane.staples.attach(ch.Certificates)
 	unfit := maps.Clone(l.catalog.unfit)
 	shared := l.catalog.apply(ch)
-	for k, why := range l.catalog.unfit {
-		if unfit[k] == "" {
-			l.plane.config.Log.Error("a resource cannot be sent; machines keep the version that they have, or get one that answers 503 for a host", "type", shortType(k.typ), "name", k.name, "reason", why)
-		}
-	}
+	l.tellUnfit(unfit)
 	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}, Placement: map[string]southbound.ViewID{}}
 	for v, changes := range shared {
 		update.Shared[southbound.ViewID(v)] = changes
@@ -344,7 +340,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 		update.Machine[name] = []delta.Change{change}
 	}
 	for name := range moved {
-		update.Placement[name] = l.viewOf(name)
+		update.Placement[name] = l.placedOn(name)
 	}
 	l.certificates.apply(ch)
 	l.keep(&ch, was)
@@ -360,6 +356,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	if len(update.Shared)+len(update.Machine)+len(update.Placement) > 0 {
 		l.publish(next, update)
 	}
+	l.placement.published(moved, l.rev)
 	for o, s := range ch.Statuses {
 		if s == nil {
 			delete(l.statuses, o)
@@ -374,9 +371,9 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	}
 }
 
-// viewOf is the view that a machine is placed on: none while a Freeze holds a state that
+// placedOn is the view that a machine is placed on: none while a Freeze holds a state that
 // this plane does not know, nor where there is no such machine.
-func (l *loop) viewOf(name string) southbound.ViewID {
+func (l *loop) placedOn(name string) southbound.ViewID {
 	if f := l.history.frozen; f != nil && f.lost || l.placement.machines[name] == nil {
 		return ""
 	}
@@ -387,7 +384,7 @@ func (l *loop) viewOf(name string) southbound.ViewID {
 func (l *loop) place() {
 	update := southbound.Update{Placement: map[string]southbound.ViewID{}}
 	for name := range l.machines {
-		update.Placement[name] = l.viewOf(name)
+		update.Placement[name] = l.placedOn(name)
 	}
 	l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
 	maps.Copy(l.due, l.tracker.all())

@@ -133,7 +133,7 @@ func revoked(name string, exists bool, keys []string) error {
 	default:
 		why = fmt.Sprintf("machine %s goes by another key now: it joined anew or renewed its certificate, or its annotation %s was changed", name, KeysAnnotation)
 	}
-	return status.Errorf(codes.Unauthenticated, "%s; join again with a new token (fairlead token create --machine %s)", why, name)
+	return status.Errorf(codes.Unauthenticated, "%s; join again with a new token (fairlead token create --machine %s, and --role backend for one with backends only)", why, name)
 }
 
 // check says whether a client may use the key of the certificate that it showed. It is
@@ -290,7 +290,7 @@ func (r *registry) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	case !joining && from == "":
 		return nil, status.Error(codes.Internal, "a bug: a certificate was renewed for nobody") // the server refuses it before
 	}
-	err = r.admit(ctx, issued.GetMachine(), keyOf(leaf), from, roleOf(leaf))
+	err = r.admit(ctx, issued.GetMachine(), keyOf(leaf), from, southbound.RoleOf(leaf))
 	if err == nil && joining && !again && !pod {
 		err = tokens{r.client, r.now}.join(ctx, token.ID)
 	}
@@ -364,14 +364,6 @@ func shownBy(ctx context.Context) *x509.Certificate {
 
 func nameOf(c *x509.Certificate) string {
 	return strings.TrimPrefix(c.Subject.CommonName, agentv1.MachinePrefix)
-}
-
-// roleOf is what the token of a certificate was made for; empty where it did not say.
-func roleOf(c *x509.Certificate) string {
-	if units := c.Subject.OrganizationalUnit; len(units) > 0 {
-		return units[0]
-	}
-	return ""
 }
 
 func keyOf(c *x509.Certificate) string {

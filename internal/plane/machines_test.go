@@ -468,9 +468,9 @@ func TestTokenHasARole(t *testing.T) {
 	}
 	edge, node := join("edge-1", v1alpha1.RoleEdge), join("node-7", v1alpha1.RoleBackend)
 	edge.await("has the routes", edge.holdsHost("app.example"))
-	node.await("has what it is", func() error { return node.get(typeMachine, "node-7", &agentv1.MachineConfig{}) })
+	node.await("has all of a revision", func() error { return node.get(agentv1.CheckpointType, agentv1.CheckpointName, &agentv1.Checkpoint{}) })
 	node.with(func() {
-		if n := len(node.held[typeListener]) + len(node.held[typeRoute]) + len(node.held[typeCluster]); n > 0 {
+		if n := len(node.held[typeListener]) + len(node.held[typeRoute]) + len(node.held[typeCluster]) + len(node.held[typeSecret]); n > 0 {
 			t.Errorf("the machine of backends was sent %d resources of a proxy", n)
 		}
 	})

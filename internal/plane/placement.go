@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 )
@@ -26,13 +27,15 @@ type placement struct {
 	looked   time.Time          // when leftovers were looked at last
 }
 
-// placed is a machine.
+// placed is what is known of a machine.
 type placed struct {
 	views []model.ViewID // none: it has backends only
 	drain time.Duration
 	// leftovers are listeners that its views have no longer, and until when it has them at least.
 	leftovers map[model.ListenerID]time.Time
-	on        model.ViewID // the combined view; empty: none yet
+	on        model.ViewID   // the combined view; empty: none yet
+	gained    bool           // a view that it had not, in what is published next
+	since     delta.Revision // when it gained one last
 }
 
 // combinedView is what its machines are sent.
@@ -73,20 +76,21 @@ func (p *placement) apply(ch *translate.Changes, now time.Time, stands func(mode
 			}
 		}
 	}
-	touched := map[string]*placed{}
+	concerned := map[string]*placed{}
 	if len(ch.Views) > 0 {
-		maps.Copy(touched, p.machines)
+		maps.Copy(concerned, p.machines)
 	}
 	if len(ch.Listeners) > 0 {
-		maps.Copy(touched, p.parting)
+		maps.Copy(concerned, p.parting)
 	}
 	for name := range ch.Machines {
-		touched[name] = cmp.Or(p.machines[name], &placed{})
+		concerned[name] = cmp.Or(p.machines[name], &placed{})
 	}
-	for name, m := range touched {
+	for name, m := range concerned {
 		had := m.views
 		if v, changes := ch.Machines[name]; changes {
 			p.set(name, m, v)
+			m.gained = m.gained || slices.ContainsFunc(m.views, func(v model.ViewID) bool { return !slices.Contains(had, v) })
 		}
 		for _, view := range had {
 			gone := lost[view]
@@ -103,7 +107,7 @@ func (p *placement) apply(ch *translate.Changes, now time.Time, stands func(mode
 			}
 		}
 	}
-	return p.combine(ch, touched)
+	return p.combine(ch, concerned)
 }
 
 func (p *placement) setView(id model.ViewID, v *model.View) {
@@ -126,7 +130,7 @@ func (p *placement) set(name string, m *placed, v *model.Machine) {
 	}
 	p.machines[name] = m
 	m.drain = time.Duration(v.DrainSeconds) * time.Second
-	if !v.HostsOnly() {
+	if !v.HostsOnly {
 		m.views = append(slices.Clone(v.Views), everyListener)
 	}
 }
@@ -152,7 +156,7 @@ func (p *placement) end(name string, m *placed, id model.ListenerID) {
 
 // combine puts machines on their combined views, and the combined views that change into the
 // place of the views.
-func (p *placement) combine(ch *translate.Changes, touched map[string]*placed) map[string]bool {
+func (p *placement) combine(ch *translate.Changes, concerned map[string]*placed) map[string]bool {
 	stale := map[model.ViewID]bool{}
 	if len(ch.Views) > 0 {
 		for id := range p.combined {
@@ -160,10 +164,10 @@ func (p *placement) combine(ch *translate.Changes, touched map[string]*placed) m
 		}
 	}
 	moved := map[string]bool{}
-	for name, m := range touched {
+	for name, m := range concerned {
 		var id model.ViewID
 		if p.machines[name] != nil {
-			id = p.viewOf(m)
+			id = p.combinedFor(m)
 		}
 		if id == m.on {
 			continue
@@ -195,9 +199,9 @@ func (p *placement) combine(ch *translate.Changes, touched map[string]*placed) m
 	return moved
 }
 
-// viewOf is the combined view of a machine. Its name does not say which of the views have listeners:
-// whether they do changes with a word of anybody's, and a machine that is on another view is compared whole.
-func (p *placement) viewOf(m *placed) model.ViewID {
+// combinedFor is the combined view of a machine, made if there is none yet. Its name has the empty ones of the
+// views, too: otherwise any tenant's first route would move machines to another one, which are compared whole then.
+func (p *placement) combinedFor(m *placed) model.ViewID {
 	c := &combinedView{views: m.views, leftovers: slices.Sorted(maps.Keys(m.leftovers))}
 	var text []string
 	for _, v := range m.views {
@@ -225,11 +229,20 @@ func (p *placement) listeners(c *combinedView) []model.ListenerID {
 	return append([]model.ListenerID{}, slices.Sorted(maps.Keys(all))...)
 }
 
+// published notes the revision of what machines gained.
+func (p *placement) published(moved map[string]bool, rev delta.Revision) {
+	for name := range moved {
+		if m := p.machines[name]; m != nil && m.gained {
+			m.gained, m.since = false, rev
+		}
+	}
+}
+
 // partAgain is how often it is looked whether what a listener began has ended.
 const partAgain = time.Second
 
-// use is a listener at a machine.
-type use struct {
+// listenerAt is a listener at a machine.
+type listenerAt struct {
 	machine  string
 	listener model.ListenerID
 }
@@ -237,27 +250,23 @@ type use struct {
 // leftoverUses says what keeps leftovers. Each is asked at most once a look, for all of them.
 type leftoverUses struct {
 	// kept have a VIP yet that leads to them, since no other machine announces it.
-	kept func() map[use]bool
+	kept func() map[listenerAt]bool
 	// passed may have connections that load balancers pass on to them.
-	passed func() map[use]bool
-	// announced are led to by a VIP that some machine announces.
-	announced func() map[model.ListenerID]bool
+	passed func() map[listenerAt]bool
 }
 
-// expire ends leftovers whose time is over, and names their machines. A shared one stays until a VIP
-// that leads to it is announced: before that nobody serves it elsewhere.
+// expire ends leftovers whose time is over, and names their machines.
 func (p *placement) expire(now time.Time, uses leftoverUses) map[string]*placed {
 	if len(p.parting) == 0 || !now.Before(p.looked) && now.Before(p.looked.Add(partAgain)) {
 		return nil
 	}
 	p.looked = now
 	kept := uses.kept()
-	var passed map[use]bool
-	var announced map[model.ListenerID]bool
+	var passed map[listenerAt]bool
 	var ended map[string]*placed
 	for name, m := range p.parting {
 		for l, until := range m.leftovers {
-			u := use{name, l}
+			u := listenerAt{name, l}
 			if kept[u] || until.Sub(now) > m.drain+2*partAgain { // or the clock was set back
 				m.leftovers[l] = now.Add(m.drain)
 				continue
@@ -266,9 +275,9 @@ func (p *placement) expire(now time.Time, uses leftoverUses) map[string]*placed 
 				continue
 			}
 			if passed == nil {
-				passed, announced = uses.passed(), uses.announced()
+				passed = uses.passed()
 			}
-			if passed[u] || !l.Own() && !announced[l] {
+			if passed[u] {
 				continue
 			}
 			p.end(name, m, l)
@@ -283,7 +292,7 @@ func (p *placement) expire(now time.Time, uses leftoverUses) map[string]*placed 
 
 // narrow takes from machines the listeners that they have ended.
 func (l *loop) narrow() {
-	ended := l.placement.expire(l.plane.config.Now(), leftoverUses{l.keptUses, l.passedUses, l.announcedListeners})
+	ended := l.placement.expire(l.plane.config.Now(), leftoverUses{l.keptUses, l.passedUses})
 	if len(ended) == 0 {
 		return
 	}
@@ -293,13 +302,13 @@ func (l *loop) narrow() {
 }
 
 // keptUses are the listeners of the VIPs that machines keep.
-func (l *loop) keptUses() map[use]bool {
-	uses := map[use]bool{}
+func (l *loop) keptUses() map[listenerAt]bool {
+	uses := map[listenerAt]bool{}
 	for address, kept := range l.handover.kept {
 		for machine := range kept.machines {
 			if v := l.network.vips[model.VIPKey{Machine: machine, Address: address}]; v != nil {
 				for _, id := range v.Listeners {
-					uses[use{machine, id}] = true
+					uses[listenerAt{machine, id}] = true
 				}
 			}
 		}
@@ -308,30 +317,17 @@ func (l *loop) keptUses() map[use]bool {
 }
 
 // passedUses are the proxies among the backends of listeners, if only for connections that they have.
-func (l *loop) passedUses() map[use]bool {
-	uses := map[use]bool{}
+func (l *loop) passedUses() map[listenerAt]bool {
+	uses := map[listenerAt]bool{}
 	for key, e := range l.frontends.entries {
 		if e.frontend == nil || e.frontend.Listener == "" {
 			continue
 		}
 		for _, b := range e.backends {
 			if b.Proxy(key) {
-				uses[use{b.Machine, e.frontend.Listener}] = true
+				uses[listenerAt{b.Machine, e.frontend.Listener}] = true
 			}
 		}
 	}
 	return uses
-}
-
-// announcedListeners are those that VIPs lead to which some machine announces.
-func (l *loop) announcedListeners() map[model.ListenerID]bool {
-	announced := map[model.ListenerID]bool{}
-	for k, v := range l.network.vips {
-		if len(v.Listeners) > 0 && l.announces(k.Machine, k.Address) {
-			for _, id := range v.Listeners {
-				announced[id] = true
-			}
-		}
-	}
-	return announced
 }

@@ -24,16 +24,14 @@ type placementRig struct {
 	listeners map[model.ListenerID]bool
 	published map[model.ViewID][]model.ListenerID
 	on        map[string]model.ViewID
-	kept      map[use]bool
-	used      map[use]bool
-	announced map[model.ListenerID]bool
+	kept      map[listenerAt]bool
+	used      map[listenerAt]bool
 }
 
 func newPlacementRig() *placementRig {
 	return &placementRig{
 		placement: newPlacement(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), listeners: map[model.ListenerID]bool{},
-		published: map[model.ViewID][]model.ListenerID{}, on: map[string]model.ViewID{}, kept: map[use]bool{}, used: map[use]bool{},
-		announced: map[model.ListenerID]bool{"http-80": true, "https-443": true},
+		published: map[model.ViewID][]model.ListenerID{}, on: map[string]model.ViewID{}, kept: map[listenerAt]bool{}, used: map[listenerAt]bool{},
 	}
 }
 
@@ -65,8 +63,7 @@ func (r *placementRig) change(ch translate.Changes) {
 func (r *placementRig) wait(d time.Duration) {
 	r.now = r.now.Add(d)
 	ended := r.expire(r.now, leftoverUses{
-		kept: func() map[use]bool { return r.kept }, passed: func() map[use]bool { return r.used },
-		announced: func() map[model.ListenerID]bool { return r.announced },
+		kept: func() map[listenerAt]bool { return r.kept }, passed: func() map[listenerAt]bool { return r.used },
 	})
 	var ch translate.Changes
 	moved := r.combine(&ch, ended)
@@ -85,7 +82,7 @@ func viewOfListeners(id model.ViewID, listeners ...model.ListenerID) map[model.V
 }
 
 func machineWith(name string, drain uint32, views ...model.ViewID) map[string]*model.Machine {
-	return map[string]*model.Machine{name: {Name: name, DrainSeconds: drain, Views: views}}
+	return map[string]*model.Machine{name: {Name: name, DrainSeconds: drain, Views: views, HostsOnly: len(views) == 0}}
 }
 
 func allThere(ids ...model.ListenerID) map[model.ListenerID]*model.Listener {
@@ -118,14 +115,14 @@ func TestPlacement(t *testing.T) {
 	if r.serves("edge-1", "https-443_a_web") || !r.serves("edge-1", "https-443_b_web") {
 		t.Error("a leftover counts as what a machine is to serve")
 	}
-	r.kept[use{"edge-1", "https-443_a_web"}] = true
+	r.kept[listenerAt{"edge-1", "https-443_a_web"}] = true
 	r.wait(29 * time.Second)
 	r.wait(29 * time.Second)
 	r.expect(t, "it keeps a VIP", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	clear(r.kept)
 	r.wait(29 * time.Second)
 	r.expect(t, "it drains", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
-	r.used[use{"edge-1", "https-443_a_web"}] = true
+	r.used[listenerAt{"edge-1", "https-443_a_web"}] = true
 	r.wait(time.Second)
 	r.expect(t, "others pass on connections to it", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	clear(r.used)
@@ -143,11 +140,7 @@ func TestPlacement(t *testing.T) {
 	r.change(translate.Changes{Views: viewOfListeners("shared")})
 	r.now = r.now.Add(-time.Hour)
 	r.wait(0)
-	r.announced["http-80"] = false
 	r.wait(30 * time.Second)
-	r.expect(t, "nobody announces it elsewhere", "edge-1", "http-80", "https-443_b_web")
-	r.announced["http-80"] = true
-	r.wait(time.Second)
 	r.expect(t, "the clock was set back", "edge-1", "https-443_b_web")
 
 	r.change(translate.Changes{Machines: machineWith("edge-1", 30, "shared")})
@@ -230,7 +223,8 @@ func TestPlacementOfAnything(t *testing.T) {
 						name := fmt.Sprintf("edge-%d", random.IntN(4))
 						ch.Machines[name] = nil
 						if random.IntN(4) > 0 {
-							ch.Machines[name] = &model.Machine{Name: name, DrainSeconds: uint32(name[len(name)-1] - '0'), Views: views[:random.IntN(len(views)+1)]}
+							some := views[:random.IntN(len(views)+1)]
+							ch.Machines[name] = &model.Machine{Name: name, DrainSeconds: uint32(name[len(name)-1] - '0'), Views: some, HostsOnly: len(some) == 0}
 						}
 						machines[name] = ch.Machines[name]
 					}
@@ -238,7 +232,7 @@ func TestPlacementOfAnything(t *testing.T) {
 				r.change(ch)
 				for name, m := range machines {
 					switch {
-					case m == nil || m.HostsOnly():
+					case m == nil || m.HostsOnly:
 						delete(until, name)
 						continue
 					case until[name] == nil:

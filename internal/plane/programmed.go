@@ -58,8 +58,10 @@ type fault struct {
 
 // standing is one machine as the loop last saw it.
 type standing struct {
-	name     string
-	views    string // as a text
+	name  string
+	views string // as a text
+	// gained is when it got a view that it had not: before, it had nothing of what is in there.
+	gained   delta.Revision
 	cordoned bool
 	lost     bool
 	// silent says that the machine has joined and not reported ever: nobody counts on
@@ -395,7 +397,7 @@ func (t *tracker) served(n *target) verdict {
 			lost = append(lost, m.name)
 		case m.unheard:
 			unheard = append(unheard, m.name)
-		case m.applied.Compare(needed) < 0 && m.applied != m.wanted:
+		case (m.applied.Compare(needed) < 0 || m.applied.Compare(m.gained) < 0) && m.applied != m.wanted:
 			waiting = append(waiting, m.name)
 		case faulty && f.refused:
 			refused = append(refused, m.name+": "+f.message)

@@ -16,7 +16,7 @@ import (
 // A RouteConfiguration has the hosts of whoever has one in its shard. One that cannot be encoded, or
 // makes it too large, hurts itself only: it stays as it was sent last, or is answered 503.
 
-// hostIn is what unfit says of one host of a shard.
+// hostIn is the key under which unfit has one host of a shard.
 func hostIn(shard resourceKey, host string) resourceKey {
 	shard.name, shard.host = shard.name+"/"+host, host
 	return shard
@@ -34,6 +34,7 @@ func (c *catalog) routesResource(k resourceKey) *delta.Resource {
 	}
 	if r, why := c.encodeRoutes(k, s.shards[k.shard]); why == "" {
 		delete(s.sent, k.shard)
+		delete(s.fitted, k.shard)
 		return r
 	}
 	fit := newFitting(c, k, s)
@@ -43,6 +44,7 @@ func (c *catalog) routesResource(k resourceKey) *delta.Resource {
 		return nil
 	}
 	s.sent[k.shard] = fit.hosts
+	s.fitted[k.shard] = true
 	return r
 }
 
@@ -77,8 +79,8 @@ type fitting struct {
 // hostFrame is what one host takes in a RouteConfiguration beside its own bytes, at most.
 const hostFrame = 8
 
-// newFitting takes hosts out of a shard until it can be sent: those that cannot be encoded, and then
-// the largest of the namespace that has most. So one with no more than an equal part loses nothing.
+// newFitting replaces hosts of a shard until it can be sent: those that cannot be encoded, and then of the
+// namespace that has most those that grew most. So one with no more than an equal part loses nothing.
 func newFitting(c *catalog, k resourceKey, s *shelf) *fitting {
 	f := &fitting{
 		catalog: c, key: k, shelf: s, hosts: maps.Clone(s.shards[k.shard]), sizes: map[string]int{}, sent: map[string]int{}, of: map[string]int{},
@@ -92,36 +94,48 @@ func newFitting(c *catalog, k resourceKey, s *shelf) *fitting {
 		}
 	}
 	for f.total > c.limit && len(f.of) > 0 {
-		namespace := largest(f.of)
-		host, is := f.chooseOf(namespace)
-		if !is {
-			delete(f.of, namespace) // nothing is left of them
-			continue
-		}
-		f.replace(host, fmt.Sprintf("its shard would have more bytes than the %d that one resource may have, most of them of namespace %s; the host has %d", c.limit, namespace, f.sizes[host]))
+		f.shrink(largest(f.of))
 	}
 	return f
 }
 
-// chooseOf chooses the host of a namespace that grew most since it was sent, or else the largest.
-func (f *fitting) chooseOf(namespace string) (string, bool) {
-	sizes, growth := map[string]int{}, map[string]int{}
+// shrink replaces hosts of a namespace until another one has more, or all can be sent. Where it has none left
+// that is not closed, those are taken out, too.
+func (f *fitting) shrink(namespace string) {
+	var theirs []string
 	for host, h := range f.hosts {
-		if namespaceOf(h) != namespace || isClosed(h) {
-			continue
-		}
-		sizes[host] = f.sizes[host]
-		if before := f.sentSize(host); f.sizes[host] > before {
-			growth[host] = f.sizes[host] - before
+		if namespaceOf(h) == namespace {
+			theirs = append(theirs, host)
 		}
 	}
-	switch {
-	case len(growth) > 0:
-		return largest(growth), true
-	case len(sizes) > 0:
-		return largest(sizes), true
+	growth := func(host string) int { return max(0, f.sizes[host]-f.sentSize(host)) }
+	slices.SortFunc(theirs, func(a, b string) int {
+		return cmp.Or(cmp.Compare(growth(b), growth(a)), cmp.Compare(f.sizes[b], f.sizes[a]), cmp.Compare(a, b))
+	})
+	next := 0
+	for other, size := range f.of {
+		if other != namespace {
+			next = max(next, size)
+		}
 	}
-	return "", false
+	shrunk := false
+	for _, host := range theirs {
+		if f.total <= f.catalog.limit || f.of[namespace] < next {
+			return
+		}
+		if !isClosed(f.hosts[host]) {
+			f.replace(host, fmt.Sprintf("its shard would have more bytes than the %d that one resource may have, most of them of namespace %s; the host has %d", f.catalog.limit, namespace, f.sizes[host]))
+			shrunk = true
+		}
+	}
+	if shrunk {
+		return
+	}
+	for _, host := range theirs {
+		f.total -= f.sizes[host] + hostFrame
+		delete(f.hosts, host)
+	}
+	delete(f.of, namespace)
 }
 
 // sentSize is how large a host is as it was sent last; 0 where it was not.
@@ -144,8 +158,8 @@ func (f *fitting) count(host string, size int) {
 // answers 503.
 func (f *fitting) replace(host, why string) {
 	now, before := f.hosts[host], f.sizes[host]
-	f.count(host, -before)
-	f.total -= 2 * hostFrame
+	f.of[namespaceOf(now)] -= before
+	f.total -= before + hostFrame
 	instead, size := f.shelf.sent[f.key.shard][host], f.sentSize(host)
 	if size == 0 || instead == now || size >= before && before > 0 || namespaceOf(instead) != namespaceOf(now) || !f.shelf.leadsTo(f.catalog, instead) {
 		instead = closedHost(now)
@@ -183,7 +197,8 @@ func namespaceOf(h *model.VirtualHost) string {
 	return h.Routes[0].Owner.Namespace
 }
 
-const closedRoute = "CannotBeSent"
+// closedRoute names the route of a host that is closed.
+const closedRoute = reasonUnfit
 
 // closedHost answers 503 in the place of a host.
 func closedHost(h *model.VirtualHost) *model.VirtualHost {

@@ -225,12 +225,12 @@ func (t tokens) checkMachine(ctx context.Context, info TokenInfo) error {
 	err := t.client.Get(ctx, client.ObjectKey{Name: info.Machine}, m)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: it was used at %s, and machine %s was deleted since; make a new one (fairlead token create --machine %s)",
+		return fmt.Errorf("%w: it was used at %s, and machine %s was deleted since; make a new one (fairlead token create --machine %s, and --role backend for one with backends only)",
 			southbound.ErrToken, info.Spent.Format(time.RFC3339), info.Machine, info.Machine)
 	case err != nil:
 		return fmt.Errorf("look up the token's machine %s: %w", info.Machine, err)
 	case !slices.Contains(keysOf(m), string(info.key)):
-		return fmt.Errorf("%w: it was used at %s, and its key is not good for machine %s any more; make a new one (fairlead token create --machine %s)",
+		return fmt.Errorf("%w: it was used at %s, and its key is not good for machine %s any more; make a new one (fairlead token create --machine %s, and --role backend for one with backends only)",
 			southbound.ErrToken, info.Spent.Format(time.RFC3339), info.Machine, info.Machine)
 	}
 	return nil

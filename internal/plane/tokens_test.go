@@ -130,7 +130,7 @@ func TestTokensThatAreNotMade(t *testing.T) {
 		"no name":    {},
 		"bad name":   {Machine: "Edge_1"},
 		"bad role":   {Machine: "edge-1", Role: "a b"},
-		"no role":    {Machine: "edge-1", Role: "router"},
+		"a new role": {Machine: "edge-1", Role: "router"},
 		"too long":   {Machine: "edge-1", TTL: MaxTokenTTL + time.Second},
 		"too short":  {Machine: "edge-1", TTL: time.Millisecond},
 		"long name":  {Machine: strings.Repeat("a", 60)},

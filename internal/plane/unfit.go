@@ -64,6 +64,27 @@ func (c *catalog) hostsOn(k resourceKey) []string {
 	return slices.Collect(maps.Keys(hosts))
 }
 
+// toldUnfit is how many resources that cannot be sent one publication logs; the status names all.
+const toldUnfit = 16
+
+// tellUnfit logs what cannot be sent that could be before.
+func (l *loop) tellUnfit(before map[resourceKey]string) {
+	told, more := 0, 0
+	for k, why := range l.catalog.unfit {
+		switch {
+		case before[k] != "":
+		case told == toldUnfit:
+			more++
+		default:
+			told++
+			l.plane.config.Log.Error("a resource cannot be sent; machines keep the version that they have, or get one that answers 503 for a host", "type", shortType(k.typ), "name", k.name, "reason", why)
+		}
+	}
+	if more > 0 {
+		l.plane.config.Log.Error("more resources cannot be sent; the status names them", "count", more)
+	}
+}
+
 // noteUnfit notes since when resources cannot be sent, and the objects of hosts that cannot be: they
 // themselves need not have changed.
 func (t *tracker) noteUnfit(rev delta.Revision, stale map[model.Object]bool) {
@@ -80,7 +101,7 @@ func (t *tracker) noteUnfit(rev delta.Revision, stale map[model.Object]bool) {
 // them need change with it.
 func (t *tracker) noteFit(stale map[model.Object]bool) {
 	for k := range t.unfitAt {
-		if k.host != "" {
+		if k.host != "" && t.catalog.unfit[k] == "" {
 			maps.Copy(stale, t.byHost[model.HostKey{Listener: k.listener, Host: k.host}])
 		}
 		if k.typ != typeSecret || t.catalog.unfit[k] != "" {

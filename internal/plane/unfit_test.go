@@ -3,6 +3,7 @@ package plane
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -174,5 +175,57 @@ func TestLargeHostHurtsItselfOnly(t *testing.T) {
 	}
 	if sent = step(host(attacker, "team-b", "c")); name(sent[attacker]) != "c" || len(c.unfitProblems()) != 0 || len(c.listeners["http-80"].sent) != 0 {
 		t.Errorf("it is mended: %v, %+v", sent, c.unfitProblems())
+	}
+}
+
+// TestNewViewsHaveWhatCannotBeSent: a view that is new, since a machine moved, has a resource that cannot be
+// made anew as another view has it.
+func TestNewViewsHaveWhatCannotBeSent(t *testing.T) {
+	c := newCatalog(xds.Options{})
+	sent := map[model.ViewID]map[string]*delta.Resource{}
+	c.last = func(_ delta.Type, name string) (delta.Resource, bool) {
+		for _, resources := range sent {
+			if r := resources[name]; r != nil {
+				return *r, true
+			}
+		}
+		return delta.Resource{}, false
+	}
+	apply := func(ch translate.Changes) {
+		for view, changes := range c.apply(ch) {
+			for _, change := range changes {
+				if change.Type != typeListener {
+					continue
+				}
+				if sent[view] == nil {
+					sent[view] = map[string]*delta.Resource{}
+				}
+				sent[view][change.Name] = change.Resource
+			}
+		}
+	}
+	view := func(id model.ViewID) map[model.ViewID]*model.View {
+		return map[model.ViewID]*model.View{id: {ID: id, Listeners: []model.ListenerID{"http-80"}}}
+	}
+	listener := func(address string) map[model.ListenerID]*model.Listener {
+		l := &model.Listener{ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP}
+		if address != "" {
+			l.Addresses = []netip.Addr{netip.MustParseAddr(address)}
+		}
+		return map[model.ListenerID]*model.Listener{"http-80": l}
+	}
+	apply(translate.Changes{Listeners: listener("192.0.2.1"), Views: view("old")})
+	good := sent["old"]["http-80"]
+	if good == nil {
+		t.Fatal("the listener was not sent")
+	}
+	c.limit = 16
+	apply(translate.Changes{Listeners: listener("192.0.2.2")})
+	if sent["old"]["http-80"].Version != good.Version || len(c.unfit) == 0 {
+		t.Errorf("what is too large was sent; unfit: %v", c.unfit)
+	}
+	apply(translate.Changes{Views: view("new")})
+	if got := sent["new"]["http-80"]; got == nil || got.Version != good.Version {
+		t.Errorf("the new view has %v, want the listener as the old one has it", got)
 	}
 }

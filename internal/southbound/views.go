@@ -257,8 +257,8 @@ func (v *Views) Get(machine string, t delta.Type, name string) (delta.Resource, 
 	return delta.Resource{}, false
 }
 
-// Shared returns a resource as some shared view has it.
-func (v *Views) Shared(t delta.Type, name string) (delta.Resource, bool) {
+// Any returns a resource as some view of several machines has it.
+func (v *Views) Any(t delta.Type, name string) (delta.Resource, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, view := range v.shared {

@@ -314,15 +314,14 @@ func (r reader) ownPolicies(id model.ListenerID) []heldPolicy {
 	return slices.Concat(held[:]...)
 }
 
-// isGuest says that a ListenerSet of another namespace than the Gateway's shares a listener with others
-// that were there before it: its policies would hold for their clients. The Gateway's namespace always was.
+// isGuest says that a ListenerSet of another namespace than the Gateway's shares a listener with some of
+// other namespaces: its policies would hold for their clients. Whose port it was first nobody remembers.
 func (r reader) isGuest(id model.ListenerID, owner model.Object, f *parentFact) bool {
 	if owner.Kind != string(snapshot.KindListenerSet) || owner.Namespace == f.gateway.Namespace {
 		return false
 	}
-	mine := claim{owner: owner, created: r.t.ports[id][owner]}
-	for other, created := range r.t.ports[id] {
-		if other.Namespace == f.gateway.Namespace || other.Namespace != owner.Namespace && (&claim{owner: other, created: created}).older(&mine) {
+	for other := range r.t.ports[id] {
+		if other.Namespace != owner.Namespace {
 			return true
 		}
 	}
@@ -374,11 +373,11 @@ func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, not
 			"give it an address (AddressPool), or have a ClientPolicy for its GatewayClass", ""
 	}
 	if len(asGuest) > 0 && own == 0 {
-		return target.object.String() + " shares its ports with listeners at Gateway " + f.gateway.String() + " that were there first, or are of its namespace, and for whose clients the policy would hold, too: " +
+		return target.object.String() + " shares its ports with listeners of other namespaces at Gateway " + f.gateway.String() + ", for whose clients the policy would hold, too: " +
 			"take other ports, or have a ClientPolicy for the Gateway", ""
 	}
 	if len(asGuest) > 0 {
-		note = "; not at ports that others had at Gateway " + f.gateway.String() + " before, or its namespace has: " + strings.Join(slices.Compact(asGuest), ", ")
+		note = "; not at ports that other namespaces have at Gateway " + f.gateway.String() + ", too: " + strings.Join(slices.Compact(asGuest), ", ")
 	}
 	if len(first) > 0 && target.section != "" {
 		note += "; listeners with another hostname at the same port have " + listNames(sortedNames(first)) + ", which goes first where both say something"

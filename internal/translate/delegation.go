@@ -26,8 +26,6 @@ type treeFact struct {
 	routed, proxied map[snapshot.Name]struct{}
 	// notes are worth knowing of the root, though nothing is wrong with it.
 	notes []string
-	// addressOwner is who has the address at which it is served.
-	addressOwner model.Object
 }
 
 // hostClaim is what a root wants of one host.
@@ -45,13 +43,6 @@ func (f *treeFact) hosts() []model.HostKey {
 		keys = append(keys, c.key)
 	}
 	return keys
-}
-
-func (f *treeFact) address() model.Object {
-	if f == nil {
-		return model.Object{}
-	}
-	return f.addressOwner
 }
 
 func (t *Translator) computeTree(r reader, n node) {
@@ -78,9 +69,7 @@ func (t *Translator) computeTree(r reader, n node) {
 	if f := t.ingresses[name]; f != nil {
 		created = f.created
 	}
-	asked, asks := listenersOf(before.hosts()), listenersOf(after.hosts())
-	t.askPorts(owner, created, asked, asks)
-	t.seek(asked, asks, before.address(), after.address())
+	t.askPorts(owner, created, listenersOf(before.hosts()), listenersOf(after.hosts()))
 }
 
 // reach keeps who delegates to whom up to date, and asks for the statuses that
@@ -116,7 +105,7 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 	if f == nil || !f.root {
 		return nil
 	}
-	tree := &treeFact{proxied: map[snapshot.Name]struct{}{}, addressOwner: f.addressOwner(root)}
+	tree := &treeFact{proxied: map[snapshot.Name]struct{}{}}
 	tree.found, tree.routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
 	if f.host == "" {
 		tree.close(r, root, f)

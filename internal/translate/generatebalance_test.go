@@ -205,7 +205,7 @@ func TestWorldsBalance(t *testing.T) {
 				}
 			}
 			for _, m := range w.tr.result.Machines {
-				note(m.HostsOnly(), "a machine for backends")
+				note(m.HostsOnly, "a machine for backends")
 			}
 		}
 	}

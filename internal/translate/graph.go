@@ -94,12 +94,12 @@ func (k nodeKind) layer() int {
 	switch k {
 	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf:
 		return 0
-	case nodeNamespace, nodeService, nodeClass, nodeAddresses, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodeSecret,
+	case nodeNamespace, nodeService, nodeClass, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodeSecret,
 		nodeCertificate, nodeAuthority, nodeBalanced:
 		return 1
 	case nodeSelection, nodePeerSpec, nodePeersAt, nodeListenerSet, nodeBackendTLS:
 		return 2
-	case nodeMachine, nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
+	case nodeMachine, nodeAddresses, nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
 		return 3
 	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4

@@ -23,7 +23,7 @@ func (t *Translator) computeMachine(r reader, n node) {
 			drain = min(max(o.Spec.DrainTime.Duration, 0), time.Hour)
 		}
 		machine = &model.Machine{
-			Name: o.Name, Views: t.viewsOf(o), Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
+			Name: o.Name, HostsOnly: o.Spec.Role == v1alpha1.RoleBackend, Views: t.viewsOf(o), Cordoned: o.Spec.Cordoned, DrainSeconds: uint32(drain / time.Second),
 		}
 		// Two speakers with one id cannot have sessions with one router (RFC 6286).
 		if id := parseRouterID(o.Spec.RouterID); id.IsValid() && r.keeperOf(id) == o.Name {
@@ -56,14 +56,13 @@ func makeNode(o *v1alpha1.Machine) *model.Node {
 	return n
 }
 
-// computeAddresses gathers where clients reach the machines: what agents
-// reported, of machines that take new work and are not there for backends only, sorted,
-// each once.
+// computeAddresses gathers where clients reach what all edges share: what agents reported, of
+// machines that take new work and have it, sorted, each once.
 func (t *Translator) computeAddresses(r reader, n node) {
 	var found []netip.Addr
 	for name := range t.index.machines {
 		o := r.s.Machines[name]
-		if o == nil || o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend {
+		if o == nil || o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend || t.isChosen(o.Name) {
 			continue
 		}
 		for _, text := range o.Status.Addresses {

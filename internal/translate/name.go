@@ -126,7 +126,7 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 	switch {
 	case !a.Is6():
 		return netip.Addr{}, false
-	case nat64.Contains(a):
+	case nat64.Contains(a), localNAT64.Contains(a):
 		return netip.AddrFrom4([4]byte(b[12:])), true
 	case sixToFour.Contains(a):
 		return netip.AddrFrom4([4]byte(b[2:6])), true
@@ -134,7 +134,11 @@ func embedded(a netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
+var (
+	nat64      = netip.MustParsePrefix("64:ff9b::/96")
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215; where its prefixes are of 96 bits
+	sixToFour  = netip.MustParsePrefix("2002::/16")
+)
 
 // metadata are where clouds answer their machines, beside the link-local 169.254.169.254: EC2 and Google's
 // by IPv6, Azure, Alibaba and Oracle.

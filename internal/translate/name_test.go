@@ -107,6 +107,7 @@ func TestReachable(t *testing.T) {
 		"224.0.0.1": false, "ff02::1": false, "0.0.0.0": false, "::": false, "255.255.255.255": false, "fd00::1%eth0": false,
 		"169.254.169.254": false, "fd00:ec2::254": false, "fd20:ce::254": false, "168.63.129.16": false, "fd00:ec2::253": true,
 		"64:ff9b::a9fe:a9fe": false, "64:ff9b::7f00:1": false, "64:ff9b::a00:1": true, "2002:a9fe:a9fe::1": false, "2002:a00:1::1": true, "2002:7f00:1::": false,
+		"64:ff9b:1::a9fe:a9fe": false, "64:ff9b:1::a00:1": true,
 	} {
 		if got := reachable(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: %v", text, got)

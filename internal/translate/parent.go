@@ -306,7 +306,6 @@ func (t *Translator) computeParent(r reader, n node) {
 		created = after.created
 	}
 	t.askPorts(k.object(), created, before.listenerIDs(), after.listenerIDs())
-	t.seek(before.listenerIDs(), after.listenerIDs(), model.Object{}, model.Object{}) // no address leads to what it shares
 	t.moveClaims(k.object(), before.reserved(), after.reserved(), &claim{owner: k.object()})
 	was, is := before.tlsClaims(), after.tlsClaims()
 	for key := range was {

@@ -65,7 +65,7 @@ type Changes struct {
 	TLSHosts     map[model.HostKey]*model.TLSHost
 	Groups       map[model.GroupID]*model.BackendGroup
 	Sets         map[model.SetID]*model.BackendSet
-	Views        map[model.ViewID]*model.View
+	Views        map[model.ViewID]*model.View // the plane puts its combined ones here
 	Machines     map[string]*model.Machine
 	Nodes        map[string]*model.Node // Decaps is not set: it is what agents report
 	Frontends    map[model.FrontendKey]*model.Frontend
@@ -160,13 +160,13 @@ type Translator struct {
 	setUses    map[node]int // of sets, by groups
 	balances   map[node]int // of sets, by frontends
 	wants      map[model.Object]*want
-	sharing    map[string]int                            // root IngressRoutes that share an address, by namespace
-	sharingTLS map[string]int                            // those of them with TLS
-	seekers    map[model.ListenerID]map[model.Object]int // who ask for a shared listener, by whose address leads to it
-	leadsTo    map[string]map[model.ListenerID]struct{}  // pool -> where its VIPs lead
-	poolsAt    map[string]nameSet                        // machine -> pools that select it
-	peersAt    map[string]nameSet                        // valid BGPPeers, by address or interface
-	peerAt     map[string][]string                       // BGPPeer -> machines in the result
+	sharing    map[string]int                           // root IngressRoutes that share an address, by namespace
+	sharingTLS map[string]int                           // those of them with TLS
+	leadsTo    map[string]map[model.ListenerID]struct{} // pool -> where its VIPs lead
+	selectedBy map[string]nameSet                       // machine -> pools that select it
+	chosenBy   map[string]nameSet                       // machine -> pools whose spec.machines takes it
+	peersAt    map[string]nameSet                       // valid BGPPeers, by address or interface
+	peerAt     map[string][]string                      // BGPPeer -> machines in the result
 
 	users               map[snapshot.Name]map[snapshot.Name]int            // Service -> Gateways whose routes use it
 	reaches             map[snapshot.Name]int                              // Service -> its sets that are used
@@ -226,9 +226,9 @@ func New(c Config) *Translator {
 		wants:        map[model.Object]*want{},
 		sharing:      map[string]int{},
 		sharingTLS:   map[string]int{},
-		seekers:      map[model.ListenerID]map[model.Object]int{},
 		leadsTo:      map[string]map[model.ListenerID]struct{}{},
-		poolsAt:      map[string]nameSet{},
+		selectedBy:   map[string]nameSet{},
+		chosenBy:     map[string]nameSet{},
 		peersAt:      map[string]nameSet{},
 		peerAt:       map[string][]string{},
 
@@ -359,7 +359,7 @@ func (t *Translator) compute(r reader, n node) {
 	case nodeSet:
 		t.computeSet(r, n)
 	case nodeView:
-		t.computeView(r, n)
+		t.computeView(n)
 	default:
 		t.computeEntrance(r, n)
 	}

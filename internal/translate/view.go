@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -11,8 +12,8 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// A machine sees the listeners of its views: those that VIPs of its pools lead to, and the
-// shared ones at the machines' own addresses while somebody has no other.
+// A machine sees the listeners that VIPs of its pools lead to, and what all edges share at their own
+// addresses unless a pool has chosen it: spec.machines is set, and takes it, whether or not maxMachines does.
 
 func viewNode(id model.ViewID) node { return node{kind: nodeView, a: string(id)} }
 
@@ -21,36 +22,45 @@ func (t *Translator) viewsOf(o *v1alpha1.Machine) []model.ViewID {
 	if o.Spec.Role == v1alpha1.RoleBackend {
 		return nil
 	}
-	views := []model.ViewID{model.SharedView}
-	for pool := range t.poolsAt[o.Name] {
+	var views []model.ViewID
+	for pool := range t.selectedBy[o.Name] {
 		views = append(views, model.PoolView(pool.Name))
+	}
+	if !t.isChosen(o.Name) {
+		views = append(views, model.SharedView)
 	}
 	slices.Sort(views)
 	return views
 }
 
-// noteSelection takes in which machines a pool selects, and tells those that come or go.
+// isChosen says that a pool has chosen a machine, and does not take all.
+func (t *Translator) isChosen(machine string) bool { return len(t.chosenBy[machine]) > 0 }
+
+// noteSelection takes in which machines a pool selects and has chosen, and tells those of which that changes.
 func (t *Translator) noteSelection(pool string, before, after *selectionFact) {
-	was, is := before.all(), after.all()
-	for _, m := range was {
-		if _, stays := slices.BinarySearch(is, m); !stays {
-			drop(t.poolsAt, m, snapshot.Name{Name: pool})
-			t.graph.mark(node{kind: nodeMachine, a: m})
+	move := func(by map[string]nameSet, was, is []string) {
+		for _, m := range was {
+			if _, stays := slices.BinarySearch(is, m); !stays {
+				drop(by, m, snapshot.Name{Name: pool})
+				t.markMachine(m)
+			}
+		}
+		for _, m := range is {
+			if _, stood := slices.BinarySearch(was, m); !stood {
+				put(by, m, snapshot.Name{Name: pool})
+				t.markMachine(m)
+			}
 		}
 	}
-	for _, m := range is {
-		if _, stood := slices.BinarySearch(was, m); !stood {
-			put(t.poolsAt, m, snapshot.Name{Name: pool})
-			t.graph.mark(node{kind: nodeMachine, a: m})
-		}
-	}
+	none := &selectionFact{}
+	before, after = cmp.Or(before, none), cmp.Or(after, none)
+	move(t.selectedBy, before.machines, after.machines)
+	move(t.chosenBy, before.chosen, after.chosen)
 }
 
-func (s *selectionFact) all() []string {
-	if s == nil {
-		return nil
-	}
-	return s.machines
+func (t *Translator) markMachine(name string) {
+	t.graph.mark(node{kind: nodeMachine, a: name})
+	t.graph.mark(node{kind: nodeAddresses})
 }
 
 // noteGrants takes in where the VIPs of pools lead.
@@ -72,43 +82,6 @@ func (t *Translator) noteGrants(grants map[netip.Addr]grant) {
 		}
 	}
 	t.leadsTo = leadsTo
-	t.graph.mark(viewNode(model.SharedView)) // who has an address
-}
-
-// seek replaces which shared listeners somebody asks for, and whose address leads there: of
-// nobody where it is the zero value.
-func (t *Translator) seek(before, after []model.ListenerID, was, is model.Object) {
-	count := func(ids []model.ListenerID, by model.Object, change int) {
-		for _, id := range ids {
-			if id.Own() {
-				continue
-			}
-			if t.seekers[id] == nil {
-				t.seekers[id] = map[model.Object]int{}
-			}
-			n := t.seekers[id][by]
-			t.seekers[id][by] = n + change
-			if n == 0 || n+change == 0 {
-				t.graph.mark(viewNode(model.SharedView))
-			}
-			if n+change == 0 {
-				delete(t.seekers[id], by)
-			}
-			if len(t.seekers[id]) == 0 {
-				delete(t.seekers, id)
-			}
-		}
-	}
-	count(after, is, 1) // first, so that who stays is no news
-	count(before, was, -1)
-}
-
-// addressed reports whether an owner has an address that some machine has, too.
-func (r reader) addressed(owner model.Object) bool {
-	out := r.outcome(owner)
-	return out != nil && slices.ContainsFunc(out.addresses, func(a netip.Addr) bool {
-		return len(r.selection(r.t.grants[a].pool).all()) > 0 // noteGrants tells of other grants
-	})
 }
 
 // markViewsOf tells the views that may have a listener that it came or went.
@@ -124,26 +97,19 @@ func (t *Translator) markViewsOf(id model.ListenerID) {
 }
 
 // computeView lists a view's listeners. That of a pool is there while it has any.
-func (t *Translator) computeView(r reader, n node) {
+func (t *Translator) computeView(n node) {
 	view := &model.View{ID: model.ViewID(n.a)}
-	add := func(id model.ListenerID) {
-		if t.result.Listeners[id] != nil {
-			view.Listeners = append(view.Listeners, id)
-		}
-	}
 	if view.ID == model.SharedView {
-		for id, owners := range t.seekers {
-			// In their order: what is read must follow from what there is.
-			for _, owner := range slices.SortedFunc(maps.Keys(owners), model.Object.Compare) {
-				if owner == (model.Object{}) || !r.addressed(owner) {
-					add(id)
-					break
-				}
+		for id := range t.result.Listeners {
+			if !id.Own() {
+				view.Listeners = append(view.Listeners, id)
 			}
 		}
 	} else {
 		for id := range t.leadsTo[strings.TrimPrefix(n.a, string(model.PoolView("")))] {
-			add(id)
+			if t.result.Listeners[id] != nil {
+				view.Listeners = append(view.Listeners, id)
+			}
 		}
 	}
 	slices.Sort(view.Listeners)

@@ -195,14 +195,6 @@ func (f *gatewayFact) want(owner model.Object) *want {
 	}
 }
 
-// addressOwner is who has the address at which a root IngressRoute is served.
-func (f *ingressFact) addressOwner(n snapshot.Name) model.Object {
-	if f.request.empty() {
-		return sharedIn(n.Namespace)
-	}
-	return ingressOwner(n)
-}
-
 // wantOfIngress keeps up to date what a root IngressRoute wants: an address of its own
 // when it asks for one, else the one that all others share.
 func (t *Translator) wantOfIngress(n snapshot.Name, before, after *ingressFact) {
