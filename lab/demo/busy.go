@@ -18,15 +18,15 @@ const (
 )
 
 // within is how long something may take: as long as the options say, or else as it takes where there are
-// processors to be had, and longer where the machine was busy before the demo began, which it says.
+// processors to be had, and longer where the machine was busy before the demo began, and is, which it says.
 func (d *demo) within(s *Step, said, usual time.Duration) time.Duration {
 	switch {
 	case said > 0:
 		return said
-	case d.result.Waiting < busyShare:
+	case min(d.result.Waiting, pressure()) < busyShare: // before the demo, and now
 		return usual
 	}
-	s.fact("the machine was busy before: it may take %d times as long", busyTimes)
+	s.fact("the machine was busy before, and is: it may take %d times as long", busyTimes)
 	return busyTimes * usual
 }
 
