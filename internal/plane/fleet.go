@@ -30,9 +30,6 @@ func (l *loop) standing(name string) *standing {
 		return nil
 	}
 	s := &standing{name: name, views: fmt.Sprint(m.Views), cordoned: m.Cordoned}
-	if placed := l.placement.machines[name]; placed != nil {
-		s.gained = placed.since
-	}
 	state, known := l.plane.server.Machine(name)
 	s.unheard, s.silent, s.lost = l.hearing(name, state)
 	if !known {
@@ -219,7 +216,7 @@ func (l *loop) servingMachines(id model.ListenerID) []string {
 	names := []string{}
 	for name := range l.machines {
 		state, _ := l.plane.server.Machine(name)
-		if l.placement.serves(name, id) && !unproxied(state.Proxy) {
+		if serves, _ := l.placement.serves(name, id); serves && !unproxied(state.Proxy) {
 			names = append(names, name)
 		}
 	}

@@ -75,7 +75,7 @@ func programGateway(o *gatewayv1.Gateway, s *translate.Status, v verdict) gatewa
 	case !accepted(out.Conditions):
 		own = unprogrammed(s.Generation, string(gatewayv1.GatewayReasonInvalid), "it is not accepted")
 	case v.State == verdictProgrammed && len(out.Addresses) == 0:
-		own = unprogrammed(s.Generation, string(gatewayv1.GatewayReasonAddressNotAssigned), "no machine that serves this has reported an address")
+		own = unprogrammed(s.Generation, string(gatewayv1.GatewayReasonAddressNotAssigned), "no edge that serves this at its own addresses has reported one: those that a pool has chosen for something else do not count")
 	}
 	out.Conditions = withProgrammed(out.Conditions, own)
 	out.Listeners = make([]gatewayv1.ListenerStatus, len(s.Gateway.Listeners))

@@ -356,7 +356,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	if len(update.Shared)+len(update.Machine)+len(update.Placement) > 0 {
 		l.publish(next, update)
 	}
-	l.placement.published(moved, l.rev)
+	l.placement.published(moved, ch.Views, l.rev)
 	for o, s := range ch.Statuses {
 		if s == nil {
 			delete(l.statuses, o)

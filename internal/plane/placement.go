@@ -44,6 +44,8 @@ type combinedView struct {
 	leftovers []model.ListenerID
 	listeners []model.ListenerID // as last published, sorted
 	members   int
+	grown     []model.ListenerID                  // in what is published next
+	since     map[model.ListenerID]delta.Revision // with which listeners came that it had not from the start
 }
 
 func newPlacement() placement {
@@ -53,10 +55,18 @@ func newPlacement() placement {
 	}
 }
 
-// serves says that one of a machine's views has a listener. A leftover does not count.
-func (p *placement) serves(machine string, id model.ListenerID) bool {
+// serves says that one of a machine's views has a listener, and the revision with which the machine came to
+// it, or it to the machine. A leftover does not count.
+func (p *placement) serves(machine string, id model.ListenerID) (bool, delta.Revision) {
 	m := p.machines[machine]
-	return m != nil && p.has(m.views, id)
+	if m == nil || !p.has(m.views, id) {
+		return false, delta.Revision{}
+	}
+	since := m.since
+	if c := p.combined[m.on]; c != nil && c.since[id].Compare(since) > 0 {
+		since = c.since[id]
+	}
+	return true, since
 }
 
 func (p *placement) has(views []model.ViewID, id model.ListenerID) bool {
@@ -192,6 +202,12 @@ func (p *placement) combine(ch *translate.Changes, concerned map[string]*placed)
 			continue
 		}
 		if listeners := p.listeners(c); c.listeners == nil || !slices.Equal(c.listeners, listeners) {
+			if c.listeners != nil {
+				c.grown = slices.DeleteFunc(slices.Clone(listeners), func(l model.ListenerID) bool {
+					_, had := slices.BinarySearch(c.listeners, l)
+					return had
+				})
+			}
 			c.listeners = listeners
 			ch.Views[id] = &model.View{ID: id, Listeners: listeners}
 		}
@@ -229,12 +245,25 @@ func (p *placement) listeners(c *combinedView) []model.ListenerID {
 	return append([]model.ListenerID{}, slices.Sorted(maps.Keys(all))...)
 }
 
-// published notes the revision of what machines gained.
-func (p *placement) published(moved map[string]bool, rev delta.Revision) {
+// published notes the revision of what machines gained. views are the combined ones that changed.
+func (p *placement) published(moved map[string]bool, views map[model.ViewID]*model.View, rev delta.Revision) {
 	for name := range moved {
 		if m := p.machines[name]; m != nil && m.gained {
 			m.gained, m.since = false, rev
 		}
+	}
+	for id := range views {
+		c := p.combined[id]
+		if c == nil || len(c.grown) == 0 {
+			continue
+		}
+		if c.since == nil {
+			c.since = map[model.ListenerID]delta.Revision{}
+		}
+		for _, l := range c.grown {
+			c.since[l] = rev
+		}
+		c.grown = nil
 	}
 }
 

@@ -24,6 +24,7 @@ type placementRig struct {
 	listeners map[model.ListenerID]bool
 	published map[model.ViewID][]model.ListenerID
 	on        map[string]model.ViewID
+	revision  uint64
 	kept      map[listenerAt]bool
 	used      map[listenerAt]bool
 }
@@ -58,6 +59,8 @@ func (r *placementRig) change(ch translate.Changes) {
 	}
 	moved := r.apply(&ch, r.now, func(id model.ListenerID) bool { return r.listeners[id] })
 	r.take(ch, moved)
+	r.revision++
+	r.placement.published(moved, ch.Views, revision(r.revision))
 }
 
 func (r *placementRig) wait(d time.Duration) {
@@ -107,13 +110,18 @@ func TestPlacement(t *testing.T) {
 	r.change(translate.Changes{Views: viewOfListeners("pool:a", "https-443_a_web")})
 	r.change(translate.Changes{Views: viewOfListeners("pool:b", "https-443_b_web")})
 	r.expect(t, "each has its pool's", "edge-1", "http-80", "https-443_a_web")
+	if _, since := r.serves("edge-1", "https-443_a_web"); since != revision(r.revision-1) {
+		t.Errorf("a listener that came to a view is served since %s, want %d", since, r.revision-1)
+	}
 	r.expect(t, "each has its pool's", "edge-2", "http-80", "https-443_b_web")
 	r.expect(t, "backends only", "host")
 
 	r.change(translate.Changes{Machines: machineWith("edge-1", 30, "pool:b", "shared")})
 	r.expect(t, "it has left the pool", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
-	if r.serves("edge-1", "https-443_a_web") || !r.serves("edge-1", "https-443_b_web") {
-		t.Error("a leftover counts as what a machine is to serve")
+	left, _ := r.serves("edge-1", "https-443_a_web")
+	came, since := r.serves("edge-1", "https-443_b_web")
+	if left || !came || since != revision(r.revision) {
+		t.Errorf("it serves what it has left: %t; it serves what it came to: %t, since %s", left, came, since)
 	}
 	r.kept[listenerAt{"edge-1", "https-443_a_web"}] = true
 	r.wait(29 * time.Second)
@@ -224,7 +232,7 @@ func TestPlacementOfAnything(t *testing.T) {
 						ch.Machines[name] = nil
 						if random.IntN(4) > 0 {
 							some := views[:random.IntN(len(views)+1)]
-							ch.Machines[name] = &model.Machine{Name: name, DrainSeconds: uint32(name[len(name)-1] - '0'), Views: some, HostsOnly: len(some) == 0}
+							ch.Machines[name] = &model.Machine{Name: name, DrainSeconds: uint32(name[len(name)-1] - '0'), Views: some, HostsOnly: len(some) == 0 && random.IntN(2) == 0}
 						}
 						machines[name] = ch.Machines[name]
 					}

@@ -58,10 +58,8 @@ type fault struct {
 
 // standing is one machine as the loop last saw it.
 type standing struct {
-	name  string
-	views string // as a text
-	// gained is when it got a view that it had not: before, it had nothing of what is in there.
-	gained   delta.Revision
+	name     string
+	views    string // as a text
 	cordoned bool
 	lost     bool
 	// silent says that the machine has joined and not reported ever: nobody counts on
@@ -117,8 +115,8 @@ type tracker struct {
 	unfitAt    map[resourceKey]delta.Revision // since when it cannot be sent
 	machines   map[string]*standing
 	unsettled  map[model.Object]bool
-	// serving says that a machine is to serve a listener.
-	serving func(machine string, id model.ListenerID) bool
+	// serving says that a machine is to serve a listener, and with which revision that began.
+	serving func(machine string, id model.ListenerID) (bool, delta.Revision)
 	// frozen says why what a target needs is held back.
 	frozen func(*target) string
 	// balanced is the verdict on frontends.
@@ -137,7 +135,7 @@ func newTracker(c *catalog) *tracker {
 		unfitAt:    map[resourceKey]delta.Revision{},
 		machines:   map[string]*standing{},
 		unsettled:  map[model.Object]bool{},
-		serving:    func(string, model.ListenerID) bool { return false },
+		serving:    func(string, model.ListenerID) (bool, delta.Revision) { return false, delta.Revision{} },
 		frozen:     func(*target) string { return "" },
 		balanced:   func([]model.FrontendKey) verdict { return verdict{} },
 	}
@@ -383,7 +381,8 @@ func (t *tracker) served(n *target) verdict {
 	var cordoned, proxyless, lost, silent, waiting, unheard, refused []string
 	acked := 0
 	for _, m := range t.machines {
-		if !t.serves(m, n) {
+		serves, since := t.serves(m, n)
+		if !serves {
 			continue
 		}
 		switch f, faulty := t.fault(m, n); {
@@ -397,7 +396,7 @@ func (t *tracker) served(n *target) verdict {
 			lost = append(lost, m.name)
 		case m.unheard:
 			unheard = append(unheard, m.name)
-		case (m.applied.Compare(needed) < 0 || m.applied.Compare(m.gained) < 0) && m.applied != m.wanted:
+		case (m.applied.Compare(needed) < 0 || m.applied.Compare(since) < 0) && m.applied != m.wanted:
 			waiting = append(waiting, m.name)
 		case faulty && f.refused:
 			refused = append(refused, m.name+": "+f.message)
@@ -451,9 +450,15 @@ func exempt(cordoned, proxyless []string) string {
 	return text
 }
 
-// serves says whether the machine is to serve one of the target's listeners.
-func (t *tracker) serves(m *standing, n *target) bool {
-	return slices.ContainsFunc(n.listeners, func(id model.ListenerID) bool { return t.serving(m.name, id) })
+// serves says whether the machine is to serve one of the target's listeners, and since when all of those.
+func (t *tracker) serves(m *standing, n *target) (is bool, since delta.Revision) {
+	for _, id := range n.listeners {
+		serves, rev := t.serving(m.name, id)
+		if is = is || serves; rev.Compare(since) > 0 {
+			since = rev
+		}
+	}
+	return is, since
 }
 
 // fault finds the worst of what the machine does not run of the target.

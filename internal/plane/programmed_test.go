@@ -27,8 +27,11 @@ func trackerRig(t *testing.T) *tracker {
 	t.Helper()
 	c := newCatalog(xds.Options{})
 	tr := newTracker(c)
-	tr.serving = func(machine string, id model.ListenerID) bool {
-		return tr.machines[machine].views == "all" && id == "http-80"
+	tr.serving = func(machine string, id model.ListenerID) (bool, delta.Revision) {
+		if machine == "late" {
+			return true, revision(10)
+		}
+		return tr.machines[machine].views == "all" && id == "http-80", delta.Revision{}
 	}
 	ch := translate.Changes{
 		Listeners:    map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80}},
@@ -72,8 +75,8 @@ func TestVerdicts(t *testing.T) {
 		"nobody":              {nil, verdictPending, "no machine serves this"},
 		"one has it":          {[]*standing{machineAt("m1", 5)}, verdictProgrammed, ""},
 		"one is behind":       {[]*standing{machineAt("m1", 5), machineAt("m2", 4), machineAt("m3", 3)}, verdictPending, "waiting for m2, m3"},
-		"came to it later":    {[]*standing{machineAt("m1", 9), machineAt("m2", 9, func(s *standing) { s.gained = revision(10) })}, verdictPending, "waiting for m2"},
-		"came to it, has it":  {[]*standing{machineAt("m2", 10, func(s *standing) { s.gained = revision(10) })}, verdictProgrammed, ""},
+		"came to it later":    {[]*standing{machineAt("m1", 9), machineAt("late", 9)}, verdictPending, "waiting for late"},
+		"came to it, has it":  {[]*standing{machineAt("late", 10)}, verdictProgrammed, ""},
 		"nothing new for it":  {[]*standing{machineAt("m1", 4, func(s *standing) { s.wanted = revision(4) })}, verdictProgrammed, ""},
 		"an epoch behind":     {[]*standing{machineAt("m1", 0, func(s *standing) { s.applied = delta.Revision{Number: 99} })}, verdictPending, "waiting for m1"},
 		"lost is named":       {[]*standing{machineAt("m1", 5), machineAt("m2", 1, lost)}, verdictProgrammed, "; lost: m2"},

@@ -20,7 +20,7 @@ func (c *catalog) unfitProblems() []model.Problem {
 		subject, message := shortType(k.typ)+" "+k.name, why
 		if k.host != "" {
 			subject = "host " + k.host + " at " + string(k.listener)
-			message += "; it is served as it was sent last, or answered 503"
+			message += "; it is served as it was sent last, or answered 503 or 404"
 		} else {
 			message += "; machines keep the version that they have, those that have none go without"
 			if hosts := c.hostsOn(k); len(hosts) > 0 {

@@ -34,7 +34,7 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 			c.limit = 8192
 			tr := newTracker(c)
 			tr.machines["edge-1"] = &standing{name: "edge-1"}
-			tr.serving = func(string, model.ListenerID) bool { return true }
+			tr.serving = func(string, model.ListenerID) (bool, delta.Revision) { return true, delta.Revision{} }
 			object := func(name string) model.Object { return model.Object{Kind: "HTTPRoute", Name: name} }
 			rev := delta.Revision{Epoch: 1}
 			have := map[string]string{}

@@ -83,7 +83,7 @@ func (x *index) keeperOf(id netip.Addr) string {
 // selectionFact are the machines that a pool selects.
 type selectionFact struct {
 	machines []string // sorted
-	chosen   []string // those that spec.machines takes, sorted; none where it is not set
+	chosen   []string // those that spec.machines takes, sorted; none where it takes all
 	// cordoned among them, for pools whose addresses one machine answers for: those go
 	// last there. Nothing else depends on it.
 	cordoned []string
@@ -98,7 +98,7 @@ func (t *Translator) computeSelection(r reader, n node) {
 		for _, m := range r.fleet() {
 			if !m.backend && matches(f.machines, m.labels) {
 				selected = append(selected, m)
-				if f.machines != nil {
+				if !takesAll(f.machines) {
 					selection.chosen = append(selection.chosen, m.name)
 				}
 			}

@@ -99,7 +99,7 @@ func (k nodeKind) layer() int {
 		return 1
 	case nodeSelection, nodePeerSpec, nodePeersAt, nodeListenerSet, nodeBackendTLS:
 		return 2
-	case nodeMachine, nodeAddresses, nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
+	case nodeMachine, nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
 		return 3
 	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4
@@ -115,7 +115,7 @@ func (k nodeKind) layer() int {
 		return 9
 	case nodeAccepted, nodeRejected:
 		return 10
-	case nodeHost, nodeListener, nodePoolStatus:
+	case nodeHost, nodeListener, nodePoolStatus, nodeAddresses:
 		return 11
 	case nodeTLSServed, nodeFrontends:
 		return 12

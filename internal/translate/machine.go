@@ -62,7 +62,7 @@ func (t *Translator) computeAddresses(r reader, n node) {
 	var found []netip.Addr
 	for name := range t.index.machines {
 		o := r.s.Machines[name]
-		if o == nil || o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend || t.isChosen(o.Name) {
+		if o == nil || o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend || !t.hasShared(o.Name) {
 			continue
 		}
 		for _, text := range o.Status.Addresses {

@@ -195,6 +195,11 @@ func makeRecordFact(o *v1alpha1.AddressPool) *recordFact {
 	return f
 }
 
+// takesAll reports whether a selector leaves nothing out.
+func takesAll(s *metav1.LabelSelector) bool {
+	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
+}
+
 // matches reports whether a selector takes an object with labels. One that is left out
 // takes all, one that cannot be read none.
 func matches(s *metav1.LabelSelector, of map[string]string) bool {

@@ -53,7 +53,7 @@ func (d Desired) Text() string {
 		fmt.Fprintf(&b, "view %s listeners %s\n", v.ID, list(v.Listeners))
 	}
 	for _, m := range d.Machines {
-		fmt.Fprintf(&b, "machine %s views %s drain %ds%s%s%s\n", m.Name, list(m.Views), m.DrainSeconds, when(m.Cordoned, " cordoned"),
+		fmt.Fprintf(&b, "machine %s%s views %s drain %ds%s%s%s\n", m.Name, when(m.HostsOnly, " with backends only"), list(m.Views), m.DrainSeconds, when(m.Cordoned, " cordoned"),
 			when(m.RouterID.IsValid(), " router id "+m.RouterID.String()), tunnelText(d.Nodes, m.Name))
 	}
 	for _, a := range d.Assignments {

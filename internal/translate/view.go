@@ -36,6 +36,22 @@ func (t *Translator) viewsOf(o *v1alpha1.Machine) []model.ViewID {
 // isChosen says that a pool has chosen a machine, and does not take all.
 func (t *Translator) isChosen(machine string) bool { return len(t.chosenBy[machine]) > 0 }
 
+// hasShared says that a machine has listeners that edges share at their own addresses: of some of them at
+// least, where a pool has chosen it.
+func (t *Translator) hasShared(machine string) bool {
+	if !t.isChosen(machine) {
+		return true
+	}
+	for pool := range t.selectedBy[machine] {
+		for id := range t.leadsTo[pool.Name] {
+			if !id.Own() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // noteSelection takes in which machines a pool selects and has chosen, and tells those of which that changes.
 func (t *Translator) noteSelection(pool string, before, after *selectionFact) {
 	move := func(by map[string]nameSet, was, is []string) {
@@ -78,6 +94,7 @@ func (t *Translator) noteGrants(grants map[netip.Addr]grant) {
 		for pool := range pools {
 			if !maps.Equal(t.leadsTo[pool], leadsTo[pool]) {
 				t.graph.mark(viewNode(model.PoolView(pool)))
+				t.graph.mark(node{kind: nodeAddresses})
 			}
 		}
 	}
