@@ -13,9 +13,9 @@ import (
 // countedChecker is a Checker that has found something.
 type countedChecker struct{}
 
-func (countedChecker) Run(context.Context) error  { return nil }
-func (countedChecker) Set([]model.Check)          {}
-func (countedChecker) Result(string) model.Health { return model.HealthUnchecked }
+func (countedChecker) Run(context.Context) error           { return nil }
+func (countedChecker) Set([]model.Check)                   {}
+func (countedChecker) Result(string) (r model.CheckResult) { return r }
 func (countedChecker) Results() []model.CheckResult {
 	return []model.CheckResult{{ID: "a", Health: model.Healthy}, {ID: "b", Health: model.Unhealthy}, {ID: "c", Health: model.Unhealthy}}
 }

@@ -25,7 +25,7 @@ type Checker interface {
 	// Results are sorted by ID.
 	Results() []model.CheckResult
 	// Result is that of one check; HealthUnchecked where there is none of that ID.
-	Result(id string) model.Health
+	Result(id string) model.CheckResult
 }
 
 // Checking is what checks backends at a machine. Without a Checker nothing is checked.
@@ -144,14 +144,26 @@ func (k *checks) unhealthy() []model.CheckResult {
 	return slices.DeleteFunc(slices.Clone(k.results()), func(r model.CheckResult) bool { return r.Health != model.Unhealthy })
 }
 
-// own is what this machine itself found of a check, and whether it holds whatever the plane
-// said: while there is none.
-func (k *checks) own(id string) (h model.Health, holds bool) {
+// finding is what this machine itself found of a check.
+type finding struct {
+	health model.Health
+	first  bool // as in model.CheckResult
+	alone  bool // there is no plane
+}
+
+// sure says that it stands beside what a plane knew.
+func (f finding) sure() bool { return decided(f.health) && !f.first }
+
+// holds says that it stands whatever the plane said.
+func (f finding) holds() bool { return f.sure() && f.alone }
+
+// own is what this machine itself found of a check.
+func (k *checks) own(id string) finding {
 	if k.parts.Checker == nil || id == "" {
-		return model.HealthUnchecked, false
+		return finding{health: model.HealthUnchecked}
 	}
-	h = k.parts.Checker.Result(id)
-	return h, decided(h) && !k.present.Load()
+	r := k.parts.Checker.Result(id)
+	return finding{health: r.Health, first: r.First, alone: !k.present.Load()}
 }
 
 // decided says that a health is known.

@@ -19,10 +19,11 @@ import (
 // it decided before stays until then.
 //
 // An endpoint is, in this order,
-//   - what this machine found, while there is no plane;
+//   - what this machine is sure of, while there is no plane;
 //   - what the plane says;
-//   - what this machine found;
+//   - what this machine is sure of;
 //   - what the plane said before;
+//   - what this machine found, when it asked for the first time;
 //   - out, if another endpoint is known to be healthy: that one can wait for an answer. Not where
 //     nobody asked for the check, which may never be answered;
 //   - in, since nobody knows better.
@@ -31,7 +32,7 @@ import (
 //
 // Those that the plane keeps out for another reason than health stay out.
 type assignments struct {
-	own   func(check string) (h model.Health, holds bool)
+	own   func(check string) finding
 	known map[string]*assignment // those with checks
 }
 
@@ -54,7 +55,7 @@ type checkedEndpoint struct {
 	status         corev3.HealthStatus // by the plane
 }
 
-func newAssignments(own func(string) (model.Health, bool)) *assignments {
+func newAssignments(own func(string) finding) *assignments {
 	return &assignments{own: own, known: map[string]*assignment{}}
 }
 
@@ -118,16 +119,15 @@ func (a *assignments) build(x *assignment) *delta.Resource {
 	statuses := make([]corev3.HealthStatus, len(x.endpoints))
 	same, anyHealthy, unknown := true, false, false
 	for i, e := range x.endpoints {
-		own, holds := a.own(e.check)
-		switch {
-		case holds:
-			statuses[i] = statusOf(own)
+		switch own, before := a.own(e.check), x.said[e.address]; {
+		case own.holds():
+			statuses[i] = statusOf(own.health)
 		case e.status != corev3.HealthStatus_UNKNOWN:
 			statuses[i] = e.status
-		case decided(own):
-			statuses[i] = statusOf(own)
+		case own.sure(), decided(own.health) && before == corev3.HealthStatus_UNKNOWN:
+			statuses[i] = statusOf(own.health)
 		default:
-			statuses[i] = x.said[e.address]
+			statuses[i] = before
 		}
 		anyHealthy = anyHealthy || statuses[i] == corev3.HealthStatus_HEALTHY
 		unknown = unknown || statuses[i] == corev3.HealthStatus_UNKNOWN
@@ -173,10 +173,10 @@ func statusOf(h model.Health) corev3.HealthStatus {
 }
 
 // nobodyFinds is what a machine finds that checks nothing.
-func nobodyFinds(string) (model.Health, bool) { return model.HealthUnchecked, false }
+func nobodyFinds(string) finding { return finding{health: model.HealthUnchecked} }
 
 // own says what this machine itself finds of backends. It is set before anything is taken.
-func (s *state) own(own func(check string) (h model.Health, holds bool)) {
+func (s *state) own(own func(check string) finding) {
 	s.assignments, s.rows = newAssignments(own), newRows(own)
 }
 

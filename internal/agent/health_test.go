@@ -21,12 +21,12 @@ import (
 // finds is what a machine itself finds, by check.
 type finds struct {
 	results map[string]model.Health
+	first   bool // it has just begun to ask
 	alone   bool // there is no plane
 }
 
-func (f *finds) own(check string) (model.Health, bool) {
-	h := f.results[check]
-	return h, f.alone && decided(h)
+func (f *finds) own(check string) finding {
+	return finding{health: f.results[check], first: f.first && f.results[check] == model.Unhealthy, alone: f.alone}
 }
 
 // assigned is a load assignment of the plane: "a=healthy b=unknown c=draining". All but
@@ -85,6 +85,7 @@ func TestHealthOfAssignments(t *testing.T) {
 	type step struct {
 		plane string // what it sends; empty: it sends nothing
 		own   map[string]model.Health
+		first bool
 		alone bool
 		want  string
 	}
@@ -134,6 +135,14 @@ func TestHealthOfAssignments(t *testing.T) {
 			{own: map[string]model.Health{"a": model.HealthUnknown}, alone: true, want: "a=healthy b=unhealthy c=draining"},
 			{own: map[string]model.Health{"a": ill}, want: "a=healthy b=unhealthy c=draining"},
 		},
+		"an agent that has just begun knows no better": {
+			{plane: "a=healthy b=unhealthy", first: true, alone: true, own: map[string]model.Health{"a": ill, "b": ill}, want: "a=healthy b=unhealthy"},
+			{plane: "a=unknown b=unknown", first: true, own: map[string]model.Health{"a": ill, "b": well}, want: "a=healthy b=healthy"},
+			{alone: true, own: map[string]model.Health{"a": ill, "b": ill}, want: "a=unhealthy b=unhealthy"},
+		},
+		"what nobody knew": {
+			{plane: "a=unknown b=unknown", first: true, own: map[string]model.Health{"a": ill}, want: "a=unhealthy b=healthy"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &finds{}
@@ -141,7 +150,7 @@ func TestHealthOfAssignments(t *testing.T) {
 			var now *delta.Resource
 			versions := map[string]string{}
 			for i, s := range steps {
-				f.results, f.alone = s.own, s.alone
+				f.results, f.first, f.alone = s.own, s.first, s.alone
 				if s.plane != "" {
 					c := assigned(t, s.plane)
 					raw := c.Resource.Version
@@ -247,7 +256,9 @@ func TestHealthOfRows(t *testing.T) {
 	expect("the plane's word", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
 	f.results = map[string]model.Health{id(1): ill, id(2): well}
 	expect("there is a plane", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
-	f.alone = true
+	f.alone, f.first = true, true
+	expect("it has just begun to ask", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
+	f.first = false
 	expect("there is none", "0/draining/unhealthy 0/draining/unhealthy 100/ready/healthy")
 	f.results[id(3)] = ill
 	expect("all but none would go", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
@@ -295,15 +306,15 @@ func (f *fakeChecker) Results() (r []model.CheckResult) {
 	return r
 }
 
-func (f *fakeChecker) Result(id string) (h model.Health) {
+func (f *fakeChecker) Result(id string) (found model.CheckResult) {
 	f.with(func() {
 		for _, r := range f.results {
 			if r.ID == id {
-				h = r.Health
+				found = r
 			}
 		}
 	})
-	return h
+	return found
 }
 
 func TestChecksGoToTheChecker(t *testing.T) {
@@ -339,10 +350,10 @@ func TestChecksGoToTheChecker(t *testing.T) {
 	}
 	for _, there := range []bool{true, false} {
 		k.plane(there)
-		if h, holds := k.own(check.ID); h != model.Unhealthy || holds == there {
-			t.Errorf("a plane is there: %v; own is %s, %v", there, h, holds)
+		if f := k.own(check.ID); f.health != model.Unhealthy || f.holds() == there {
+			t.Errorf("a plane is there: %v; own is %+v", there, f)
 		}
-		if _, holds := k.own("z"); holds {
+		if k.own("z").holds() {
 			t.Error("what is not known holds")
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // move for a moment's ignorance. And one that the plane has out stays out while it is away:
 // it may be out for another reason too.
 type rows struct {
-	own   func(check string) (h model.Health, holds bool)
+	own   func(check string) finding
 	known map[string]*frontendRows
 }
 
@@ -29,7 +29,7 @@ type frontendRows struct {
 	sent     *delta.Resource
 }
 
-func newRows(own func(string) (model.Health, bool)) *rows {
+func newRows(own func(string) finding) *rows {
 	return &rows{own: own, known: map[string]*frontendRows{}}
 }
 
@@ -143,17 +143,17 @@ func (r *rows) build(name string, x *frontendRows) *delta.Resource {
 
 // health is what is known of a backend that takes flows.
 func (r *rows) health(x *frontendRows, b model.FrontendBackend) model.Health {
-	own, holds := model.HealthUnchecked, false
+	own := finding{health: model.HealthUnchecked}
 	if x.frontend != nil && x.frontend.Check != nil {
-		own, holds = r.own(model.NewCheck(b.Address, *x.frontend.Check).ID)
+		own = r.own(model.NewCheck(b.Address, *x.frontend.Check).ID)
 	}
 	switch {
-	case holds:
-		return own
+	case own.holds():
+		return own.health
 	case decided(b.Health):
 		return b.Health
-	case decided(own):
-		return own
+	case decided(own.health):
+		return own.health
 	}
 	return x.out[b.Address].Health
 }

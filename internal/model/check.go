@@ -46,6 +46,9 @@ type CheckResult struct {
 	Health  Health    `json:"health"`
 	Since   time.Time `json:"since,omitzero"`
 	Message string    `json:"message,omitempty"` // the last failure
+	// First says that it has failed since the machine asked first, and less often than takes a
+	// backend out that works: where others know better, it decides nothing yet.
+	First bool `json:"first,omitempty"`
 }
 
 // FairShare is how much of a total each may have at most, so that nobody who wants less than

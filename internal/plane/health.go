@@ -244,7 +244,7 @@ func (h *health) report(machine string, results []model.CheckResult, ejected []m
 	for _, r := range results {
 		after[r.ID] = r
 		switch old, c := before[r.ID], h.checks[r.ID]; {
-		case old.Health != r.Health:
+		case old.Health != r.Health || old.First != r.First:
 			note(r.ID)
 		case r.Health == model.Unhealthy && !sameCause(old.Message, r.Message) && c.has(machine):
 			for use := range c.uses {
@@ -327,11 +327,12 @@ func (h *health) countEjections(c *checked) {
 }
 
 // votes are what the checkers found, and the ejections that count: each is the failing vote of
-// its machine, once a checker has voted.
+// its machine, once a checker has voted. A machine that has just begun to ask has no say yet
+// against a backend that is known to work.
 func (h *health) votes(c *checked) map[string]model.Health {
 	votes := make(map[string]model.Health, len(c.checkers)+len(c.ejectors))
 	for _, m := range c.checkers {
-		if r, has := h.found[m][c.ID]; has {
+		if r, has := h.found[m][c.ID]; has && (!r.First || c.verdict != model.Healthy) {
 			votes[m] = r.Health
 		}
 	}

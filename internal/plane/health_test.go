@@ -216,6 +216,32 @@ func TestChecksMoveLittle(t *testing.T) {
 	}
 }
 
+// TestWhoHasJustBegunAccusesNobody: the first failures that a machine sees, which may be its own,
+// take out what nobody knew, and nothing that is known to work.
+func TestWhoHasJustBegunAccusesNobody(t *testing.T) {
+	h, b := newHealth(), serverAt(1)
+	checks := tcpChecks("team", model.HealthCheck{}, b)
+	u, id := checkUser{group: "team/web/80"}, checks[b].ID
+	h.members([]string{"m"})
+	h.use(u, checks)
+	for i, step := range []struct {
+		found model.Health
+		first bool
+		want  model.Health
+	}{
+		{model.Unhealthy, true, model.Unhealthy},
+		{model.Healthy, false, model.Healthy},
+		{model.Unhealthy, true, model.Healthy},
+		{model.Unhealthy, false, model.Unhealthy},
+	} {
+		h.report("m", []model.CheckResult{{ID: id, Health: step.found, First: step.first}}, nil)
+		h.judge()
+		if got, _ := h.of(u, b); got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+}
+
 // TestEjectionsCountAtHome holds that proxies that see requests to an address fail have it asked
 // at once, and take it out only for users of the namespace that the requests were for, by a check
 // that was asked for and that somebody has answered.

@@ -42,7 +42,7 @@ func FrontendStatesOf(frontends []*agentv1.FrontendState) []model.FrontendObserv
 func CheckResults(results []model.CheckResult) []*agentv1.CheckResult {
 	var out []*agentv1.CheckResult
 	for _, r := range results {
-		out = append(out, &agentv1.CheckResult{Name: r.ID, Health: string(r.Health), Since: timestamp(r.Since), Message: text(r.Message)})
+		out = append(out, &agentv1.CheckResult{Name: r.ID, Health: string(r.Health), Since: timestamp(r.Since), Message: text(r.Message), First: r.First})
 	}
 	return out
 }
@@ -52,7 +52,7 @@ func CheckResults(results []model.CheckResult) []*agentv1.CheckResult {
 func CheckResultsOf(results []*agentv1.CheckResult) []model.CheckResult {
 	var out []model.CheckResult
 	for _, r := range results {
-		m := model.CheckResult{ID: r.GetName(), Health: model.Health(r.GetHealth()), Since: timeOf(r.GetSince()), Message: r.GetMessage()}
+		m := model.CheckResult{ID: r.GetName(), Health: model.Health(r.GetHealth()), Since: timeOf(r.GetSince()), Message: r.GetMessage(), First: r.GetFirst()}
 		if m.Health != model.Healthy && m.Health != model.Unhealthy {
 			m.Health = model.HealthUnknown
 		}

@@ -115,7 +115,7 @@ func TestReportsOfBalancingGoThereAndBack(t *testing.T) {
 		{FrontendKey: dns, State: model.FrontendRefused},
 	}
 	complete(t, states[0])
-	results := []model.CheckResult{{ID: "x", Health: model.Unhealthy, Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Message: "why"}, {ID: "y", Health: model.HealthUnknown}}
+	results := []model.CheckResult{{ID: "x", Health: model.Unhealthy, Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Message: "why", First: true}, {ID: "y", Health: model.HealthUnknown}}
 	complete(t, results[0])
 	backend, six := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("[2001:db8::1]:80")
 	ejected := []model.Ejection{{Group: "a/b/80", Backend: backend}, {Group: "a/b/80", Backend: six}, {Group: "c/d/80", Backend: backend}}

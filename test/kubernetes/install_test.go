@@ -337,7 +337,7 @@ func (s *site) drainsWhenUpgraded() {
 	})
 	asked, failed := l.stop()
 	if asked < 100 || len(failed) > 0 {
-		s.t.Errorf("while agents were replaced, of %d requests %d failed: %v", asked, len(failed), failed[:min(len(failed), 5)])
+		s.t.Errorf("while agents were replaced, of %d requests %d failed:\n%s", asked, len(failed), strings.Join(failed[:min(len(failed), 100)], "\n"))
 	}
 	s.t.Logf("agents were replaced: %d requests, %d failed", asked, len(failed))
 }

@@ -47,8 +47,8 @@ func TestFloodsSlowThemselvesOnly(t *testing.T) {
 		p.Set(checks)
 		time.Sleep(2 * time.Second)
 		for _, c := range checks[flood:] {
-			if p.Result(c.ID) != model.Healthy {
-				t.Fatalf("%s of the small namespace is %s after 2 s, want healthy", c.Target, p.Result(c.ID))
+			if p.Result(c.ID).Health != model.Healthy {
+				t.Fatalf("%s of the small namespace is %s after 2 s, want healthy", c.Target, p.Result(c.ID).Health)
 			}
 		}
 		time.Sleep(20 * time.Second) // until the flood has found its pace
@@ -59,7 +59,7 @@ func TestFloodsSlowThemselvesOnly(t *testing.T) {
 		}
 		died.Store(true)
 		at := time.Now()
-		for p.Result(dead.ID) != model.Unhealthy && time.Since(at) < time.Minute {
+		for p.Result(dead.ID).Health != model.Unhealthy && time.Since(at) < time.Minute {
 			time.Sleep(10 * time.Millisecond)
 		}
 		t.Logf("the dead backend was found after %v, beside %d checks of another namespace", time.Since(at), flood)

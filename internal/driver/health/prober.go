@@ -139,20 +139,24 @@ func (p *Prober) Results() []model.CheckResult {
 	defer p.mu.Unlock()
 	list := make([]model.CheckResult, 0, len(p.checks))
 	for _, c := range p.checks {
-		list = append(list, model.CheckResult{ID: c.ID, Health: c.health, Since: c.since, Message: c.message})
+		list = append(list, c.result())
 	}
 	slices.SortFunc(list, func(a, b model.CheckResult) int { return cmp.Compare(a.ID, b.ID) })
 	return list
 }
 
 // Result is that of one check; HealthUnchecked where there is none of that ID.
-func (p *Prober) Result(id string) model.Health {
+func (p *Prober) Result(id string) model.CheckResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.checks[id]; c != nil {
-		return c.health
+		return c.result()
 	}
-	return model.HealthUnchecked
+	return model.CheckResult{ID: id, Health: model.HealthUnchecked}
+}
+
+func (c *check) result() model.CheckResult {
+	return model.CheckResult{ID: c.ID, Health: c.health, Since: c.since, Message: c.message, First: c.untried > 0}
 }
 
 // Run checks until ctx is done, and returns when no probe is under way. Run it

@@ -87,19 +87,19 @@ func TestRiseAndFall(t *testing.T) {
 		b := newBench(t, Config{})
 		c := tcp(1, model.HealthCheck{Interval: time.Second, Timeout: 300 * time.Millisecond, Unhealthy: 3, Healthy: 2})
 		b.Set([]model.Check{c})
-		if got := b.Result(c.ID); got != model.HealthUnknown {
+		if got := b.Result(c.ID).Health; got != model.HealthUnknown {
 			t.Errorf("before the first answer: %s", got)
 		}
 		synctest.Wait()
-		if got := b.Result(c.ID); got != model.Healthy {
+		if got := b.Result(c.ID).Health; got != model.Healthy {
 			t.Fatalf("the first answer decides at once, got %s", got)
 		}
-		if b.Result("other") != model.HealthUnchecked {
+		if b.Result("other").Health != model.HealthUnchecked {
 			t.Error("what is not checked has a result")
 		}
 		fails := atomic.Int64{}
 		b.become(func(string) error { fails.Add(1); return errors.New("it is down") })
-		for b.Result(c.ID) == model.Healthy {
+		for b.Result(c.ID).Health == model.Healthy {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if fails.Load() != 3 {
@@ -111,15 +111,49 @@ func TestRiseAndFall(t *testing.T) {
 		}
 		goods := atomic.Int64{}
 		b.become(func(string) error { goods.Add(1); return nil })
-		for b.Result(c.ID) == model.Unhealthy {
+		for b.Result(c.ID).Health == model.Unhealthy {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if goods.Load() != 2 || b.changes.Load() != 3 {
 			t.Errorf("back after %d successes, want 2; %d changes were told, want 3", goods.Load(), b.changes.Load())
 		}
 		b.Set(nil)
-		if b.Result(c.ID) != model.HealthUnchecked || len(b.Results()) != 0 {
+		if b.Result(c.ID).Health != model.HealthUnchecked || len(b.Results()) != 0 {
 			t.Error("a check that went has a result")
+		}
+	})
+}
+
+// TestFirstFailuresAreTold: a backend that fails from the first probe is out at once, and it is
+// told as soon as it has failed as often as takes out one that works.
+func TestFirstFailuresAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		fails := atomic.Int64{}
+		b.become(func(string) error { fails.Add(1); return errors.New("it is down") })
+		c := tcp(1, model.HealthCheck{Interval: time.Second, Timeout: 300 * time.Millisecond, Unhealthy: 3, Healthy: 2})
+		b.Set([]model.Check{c})
+		synctest.Wait()
+		if r := b.Result(c.ID); r.Health != model.Unhealthy || !r.First {
+			t.Fatalf("after the first failure: %+v", r)
+		}
+		for b.Result(c.ID).First {
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if r := b.Result(c.ID); r.Health != model.Unhealthy || fails.Load() != 3 || b.changes.Load() != 2 {
+			t.Errorf("after %d failures and %d changes: %+v", fails.Load(), b.changes.Load(), r)
+		}
+		b.become(func(string) error { return nil })
+		for b.Result(c.ID).Health == model.Unhealthy {
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.become(func(string) error { return errors.New("it is down") })
+		for b.Result(c.ID).Health == model.Healthy {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if b.Result(c.ID).First {
+			t.Error("it worked before")
 		}
 	})
 }
@@ -138,7 +172,7 @@ func TestFallIsBounded(t *testing.T) {
 					time.Sleep(3*time.Second + time.Duration(dies)*50*time.Millisecond + time.Millisecond)
 					died := time.Now()
 					b.become(func(string) error { return how })
-					for b.Result(c.ID) == model.Healthy {
+					for b.Result(c.ID).Health == model.Healthy {
 						time.Sleep(time.Millisecond)
 					}
 					most := time.Duration(fall) * h.Interval
@@ -164,7 +198,7 @@ func TestNeverRushes(t *testing.T) {
 		synctest.Wait()
 		b.become(func(string) error { return errors.New("refused") })
 		time.Sleep(2400 * time.Millisecond)
-		if b.Result(c.ID) != model.Healthy {
+		if b.Result(c.ID).Health != model.Healthy {
 			t.Error("three failures within 2.4 intervals")
 		}
 	})
@@ -265,7 +299,7 @@ func TestRemovalEndsProbes(t *testing.T) {
 		b.Set([]model.Check{c})
 		time.Sleep(startSpacing)
 		synctest.Wait()
-		if got := b.Result(c.ID); got != model.Healthy {
+		if got := b.Result(c.ID).Health; got != model.Healthy {
 			t.Errorf("the check that came again is %s", got)
 		}
 	})

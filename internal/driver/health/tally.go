@@ -11,14 +11,17 @@ type tally struct {
 	health model.Health // unknown before the first answer
 	since  time.Time    // when health became what it is
 	streak uint32       // answers in a row that speak against health
+	// untried is how many bad answers are wanting until as many came as take a backend out that
+	// works, where the first answer was a bad one.
+	untried uint32
 	// sound is when the last probe began that was answered well, or the first one.
 	sound   time.Time
 	message string // the last failure
 }
 
 // add takes the outcome of a probe that began and ended at these times; an empty failure
-// is a good answer. It returns whether the health is another one now. The first outcome
-// decides at once; of a presumed check the first good one.
+// is a good answer. It returns whether the health is another one now, or is sure now. The first
+// outcome decides at once; of a presumed check the first good one.
 func (t *tally) add(h model.HealthCheck, failure string, began, ended time.Time) bool {
 	says, needs := model.Healthy, max(h.Healthy, 1)
 	if failure != "" {
@@ -30,7 +33,11 @@ func (t *tally) add(h model.HealthCheck, failure string, began, ended time.Time)
 	}
 	if t.health == says {
 		t.streak = 0
-		return false
+		if says == model.Healthy || t.untried == 0 {
+			return false
+		}
+		t.untried--
+		return t.untried == 0
 	}
 	if h.Presumed && t.health == model.HealthUnknown && says == model.Unhealthy {
 		return false // something may keep this machine out, and not clients
@@ -38,6 +45,10 @@ func (t *tally) add(h model.HealthCheck, failure string, began, ended time.Time)
 	t.streak++
 	if t.health != model.HealthUnknown && t.streak < needs {
 		return false
+	}
+	t.untried = 0
+	if t.health == model.HealthUnknown && says == model.Unhealthy {
+		t.untried = needs - 1
 	}
 	t.health, t.since, t.streak = says, ended, 0
 	return true

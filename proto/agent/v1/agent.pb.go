@@ -2199,9 +2199,11 @@ type CheckResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// unknown, healthy or unhealthy.
-	Health        string                 `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Health  string                 `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
+	Since   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	Message string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// It has failed since the first probe, and less often than takes a backend out that works.
+	First         bool `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2262,6 +2264,13 @@ func (x *CheckResult) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *CheckResult) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
 }
 
 // Tunnel is a tunnel endpoint.
@@ -3665,12 +3674,13 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"data_plane\x18\x04 \x01(\tR\tdataPlane\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1c\n" +
 	"\tavailable\x18\x06 \x01(\rR\tavailable\x12\x18\n" +
-	"\aparting\x18\a \x01(\rR\aparting\"\x85\x01\n" +
+	"\aparting\x18\a \x01(\rR\aparting\"\x9b\x01\n" +
 	"\vCheckResult\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x120\n" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\"4\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x14\n" +
+	"\x05first\x18\x05 \x01(\bR\x05first\"4\n" +
 	"\x06Tunnel\x12\x10\n" +
 	"\x03mtu\x18\x01 \x01(\rR\x03mtu\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x85\x01\n" +
