@@ -520,7 +520,7 @@ func (s *site) watch(n neighbour, p model.Peer) {
 	c.until("BFD up", up)
 	s.has(route4, s.edge.Addr4().String())
 	s.freeze(s.T, true)
-	if x := c.saw(model.SessionBFDDown); x.State == model.SessionEstablished || x.Flaps != 1 {
+	if x := c.saw(model.SessionBFDDown); x.State == model.SessionEstablished || x.Flaps == 0 { // more on a busy machine, which BFD notices too
 		s.Errorf("the session is %+v, want it ended by BFD", x)
 	}
 	s.freeze(s.T, false)
