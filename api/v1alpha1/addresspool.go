@@ -226,6 +226,10 @@ const (
 	AnnotationDrainedBackends = "fairlead.dev/drained-backends"
 )
 
+// AnnotationAllowEndpoints of a Namespace lists CIDRs, separated by commas. Endpoints of the namespace may
+// be there though they would be refused, in addresses of AddressPools, say.
+const AnnotationAllowEndpoints = "fairlead.dev/allow-endpoints"
+
 // The values of AnnotationHosts.
 const (
 	// HostsOfNamespaces: at each host the routes of one namespace are served, that of the oldest, and

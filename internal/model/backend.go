@@ -131,6 +131,8 @@ const (
 type BackendSet struct {
 	ID       SetID     `json:"id"`
 	Backends []Backend `json:"backends"`
+	// Refusal says how many endpoints are refused, which is the first, and why; empty where none is.
+	Refusal string `json:"refusal,omitempty"`
 }
 
 // Takes says which backends take new requests: those that are ready or, where none is,

@@ -130,6 +130,11 @@ func parseRange(text string) (addrRange, error) {
 	if p != p.Masked() {
 		return addrRange{}, fmt.Errorf("has bits set behind the prefix length: is %s meant?", p.Masked())
 	}
+	return usable(rangeOf(p))
+}
+
+// rangeOf holds the addresses of a CIDR that has no bits set behind the prefix length.
+func rangeOf(p netip.Prefix) addrRange {
 	to := p.Addr().AsSlice()
 	for i := range to {
 		switch host := 8*(i+1) - p.Bits(); {
@@ -140,7 +145,7 @@ func parseRange(text string) (addrRange, error) {
 		}
 	}
 	last, _ := netip.AddrFromSlice(to)
-	return usable(addrRange{p.Addr(), last})
+	return addrRange{p.Addr(), last}
 }
 
 // parsePlain reads an address without a zone, and no IPv4 address in IPv6's clothes.
@@ -189,6 +194,13 @@ func mergeRanges(ranges []addrRange) []addrRange {
 		merged = append(merged, r)
 	}
 	return merged
+}
+
+// inRanges reports whether ranges that mergeRanges made have an address.
+func inRanges(ranges [families][]addrRange, a netip.Addr) bool {
+	list := ranges[familyOf(a)]
+	i, exact := slices.BinarySearchFunc(list, a, func(r addrRange, a netip.Addr) int { return r.from.Compare(a) })
+	return exact || i > 0 && list[i-1].contains(a)
 }
 
 // free is a number for people; a large one is not counted to the last address, so

@@ -215,7 +215,7 @@ func (t *Translator) computePoolStatus(r reader, n node) {
 	case f.mode == model.AnnounceL2 && !reflect.DeepEqual(o.Spec.BGP, v1alpha1.PathAttributes{}):
 		notes = append(notes, "spec.bgp is not used: it is for announce: BGP")
 	}
-	message = strings.Join(append([]string{message}, notes...), "; ")
+	message = withNotes(message, notes)
 	status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionAccepted, !out.accepted.failed, reason, message, o.Generation)}
 	publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), &Status{Generation: o.Generation, AddressPool: status})
 }

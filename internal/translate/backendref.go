@@ -120,6 +120,9 @@ func (c *routeCompiler) servicePort(ref *gatewayv1.BackendObjectReference, proto
 		c.fault(fault, problem, path)
 		return service, port, false
 	}
+	if port.refusal != "" && !slices.Contains(c.services, service) {
+		c.notes = append(c.notes, path+": Service "+service.String()+": "+port.refusal)
+	}
 	c.services = append(c.services, service)
 	return service, port, true
 }

@@ -91,7 +91,7 @@ func (r reader) backendsOf(set model.SetID) []model.Backend {
 	if !found {
 		return nil
 	}
-	return gatherBackends(r.slicesOf(n.name()), port.name, protocol, func(string, netip.Addr) string { return "" })
+	return service.accept(gatherBackends(r.slicesOf(n.name()), port.name, protocol, func(string, netip.Addr) string { return "" }))
 }
 
 // answersAt are the ports at which the backends of sets answer.

@@ -89,6 +89,7 @@ func (t *Translator) inputRanges(s *snapshot.Snapshot) {
 	for n := range s.EndpointSlices {
 		t.inputForeign(s, snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: n})
 	}
+	t.inputSuspects(s)
 }
 
 // of are the addresses of pools that an object has.
@@ -126,10 +127,7 @@ func (h *foreign) among(texts []string) (list []netip.Addr) {
 		if err != nil {
 			continue
 		}
-		a = a.Unmap().WithZone("")
-		ranges := h.ranges[familyOf(a)]
-		i, exact := slices.BinarySearchFunc(ranges, a, func(r addrRange, a netip.Addr) int { return r.from.Compare(a) })
-		if exact || i > 0 && ranges[i-1].contains(a) {
+		if a = a.Unmap().WithZone(""); inRanges(h.ranges, a) {
 			list = append(list, a)
 		}
 	}

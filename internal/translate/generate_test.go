@@ -120,6 +120,10 @@ func (g generator) key() snapshot.Key {
 		n.Namespace = pick(g, v1alpha1.SystemNamespace, "a", "b")
 	case snapshot.KindNamespace:
 		n = snapshot.Name{Name: g.namespace()}
+	case snapshot.KindEndpointSlice:
+		if n == (snapshot.Name{Namespace: "b", Name: "two"}) {
+			n = apiService
+		}
 	}
 	return snapshot.Key{Kind: kind, Name: n}
 }
@@ -182,10 +186,15 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 		}
 	case *corev1.Namespace:
 		o.Labels = map[string]string{"team": pick(g, "red", "blue")}
+		// It follows from the rest, so that it leaves the generator as it was.
+		o.Annotations = map[string]string{v1alpha1.AnnotationAllowEndpoints: []string{"", "10.0.0.0/31, 2001:db8::1", "x"}[o.Generation]}
 	case *corev1.Service:
 		g.service(o)
 	case *discoveryv1.EndpointSlice:
 		g.slice(o)
+		if k.Name == apiService {
+			apiSlice(o)
+		}
 	case *gatewayv1.GatewayClass:
 		o.Spec.ControllerName = pick(g, ControllerName, ControllerName, ControllerName, ControllerName, ControllerName, "example.com/other")
 		if g.near {
@@ -284,6 +293,15 @@ func (g generator) slice(o *discoveryv1.EndpointSlice) {
 			o.Ports[len(o.Ports)-1].Protocol = some(g, corev1.ProtocolUDP)
 		}
 	}
+}
+
+// apiSlice makes an EndpointSlice the Kubernetes API's, mostly. It follows from the rest, as above.
+func apiSlice(o *discoveryv1.EndpointSlice) {
+	if o.Generation > 0 {
+		o.Labels = map[string]string{labelServiceName: apiService.Name}
+	}
+	o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"}}, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}})
+	o.Ports = append(o.Ports, discoveryv1.EndpointPort{Port: ptr(int32(8080))})
 }
 
 func (g generator) gateway(o *gatewayv1.Gateway) {

@@ -18,13 +18,14 @@ const (
 	nodeValidity                      // a: namespace, b: name of a Secret: whether its time has come, or gone
 	nodeParameters                    // a: namespace, b: name: whether there is a ClientPolicy
 	nodePoliciesOf                    // a: namespace, b: service: its BackendTLSPolicies
+	nodeRefused                       // which endpoints are refused: pools' ranges and the Kubernetes API
 
 	nodePolicyAnchor  // a: kind of policies and kind of their target, b: namespace and name of the target
 	nodeClassPolicies // which ClientPolicies have a GatewayClass
 
 	// What other nodes ask of an object, without the rest of it.
 	nodeNamespace  // a: name
-	nodeService    // a: namespace, b: name
+	nodeAllowance  // a: namespace
 	nodeClass      // a: name
 	nodeAddresses  // where clients reach the machines
 	nodeOwn        // the addresses of all machines, with their machines
@@ -36,6 +37,7 @@ const (
 	nodeCertificate // a: namespace, b: name of a Secret; made when first read
 	nodeAuthority   // a: ConfigMap or Secret, b: namespace, c: name; made when first read
 
+	nodeService      // a: namespace, b: name
 	nodeBackendTLS   // a: namespace, b: name
 	nodePolicy       // a: kind, b: namespace, c: name
 	nodePolicyStatus // a: kind, b: namespace, c: name
@@ -92,12 +94,12 @@ const layerCount = 16
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf, nodeRefused:
 		return 0
-	case nodeNamespace, nodeService, nodeClass, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodeSecret,
+	case nodeNamespace, nodeAllowance, nodeClass, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodeSecret,
 		nodeCertificate, nodeAuthority, nodeBalanced:
 		return 1
-	case nodeSelection, nodePeerSpec, nodePeersAt, nodeListenerSet, nodeBackendTLS:
+	case nodeService, nodeSelection, nodePeerSpec, nodePeersAt, nodeListenerSet, nodeBackendTLS:
 		return 2
 	case nodeMachine, nodeGateway, nodeSetOutcome, nodeSection, nodePeer, nodeIngressRoute, nodePolicy:
 		return 3

@@ -25,6 +25,7 @@ type index struct {
 	now         time.Time // as last told
 	pools       map[string]struct{}
 	foreign     foreign
+	suspects    suspects
 
 	policies  map[snapshot.Name]nameSet         // BackendTLSPolicies, by service
 	targetsOf map[snapshot.Name][]snapshot.Name // the services of each, sorted
@@ -51,7 +52,7 @@ type rootsOfHost struct {
 	text        string        // that there are several
 }
 
-func newIndex() index {
+func newIndex(c Config) index {
 	return index{
 		slices:      map[snapshot.Name]nameSet{},
 		serviceOf:   map[snapshot.Name]snapshot.Name{},
@@ -64,6 +65,7 @@ func newIndex() index {
 		machines:    nameSet{},
 		pools:       map[string]struct{}{},
 		foreign:     foreign{by: map[snapshot.Key]foreignEntry{}},
+		suspects:    suspects{ranges: rangesOf(c.RefusedEndpoints), by: map[snapshot.Name][]netip.AddrPort{}},
 
 		policies:  map[snapshot.Name]nameSet{},
 		targetsOf: map[snapshot.Name][]snapshot.Name{},
@@ -123,14 +125,20 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 		t.graph.mark(authorityKey{snapshot.KindConfigMap, n}.node())
 	case snapshot.KindNamespace:
 		t.graph.mark(node{kind: nodeNamespace, a: n.Name})
+		t.graph.mark(node{kind: nodeAllowance, a: n.Name})
 	case snapshot.KindService:
 		t.graph.mark(named(nodeService, n))
 		t.graph.mark(named(nodeServiceStatus, n))
 		t.graph.mark(named(nodeBalanced, n))
 		t.inputForeign(s, k)
 	case snapshot.KindEndpointSlice:
+		was := t.index.serviceOf[n]
 		t.inputSlice(s, n)
 		t.inputForeign(s, k)
+		t.inputSuspectsIn(s, n, was)
+		if n == apiService {
+			t.inputAPI(s)
+		}
 	case snapshot.KindGatewayClass:
 		t.graph.mark(node{kind: nodeClass, a: n.Name})
 	case snapshot.KindGateway:

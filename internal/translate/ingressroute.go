@@ -52,7 +52,7 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 	if o == nil {
 		return nil
 	}
-	c := ingressCompiler{r: r, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}}
+	c := ingressCompiler{r: r, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}, noted: map[string]bool{}}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.fact.request = annotationRequest(o.Annotations)
@@ -76,7 +76,8 @@ type ingressCompiler struct {
 	r     reader
 	name  snapshot.Name
 	fact  *ingressFact
-	taken map[string]int // index in spec.routes of each prefix
+	taken map[string]int  // index in spec.routes of each prefix
+	noted map[string]bool // Services whose refused endpoints a note names
 }
 
 func (c *ingressCompiler) fail(path, problem string) {

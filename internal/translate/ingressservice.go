@@ -61,6 +61,10 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 		if port.undrained != "" {
 			c.fact.notes = append(c.fact.notes, path+".name: Service "+quote(s.Name)+": "+port.undrained)
 		}
+		if port.refusal != "" && !c.noted[s.Name] {
+			c.noted[s.Name] = true
+			c.fact.notes = append(c.fact.notes, path+".name: Service "+quote(s.Name)+": "+port.refusal)
+		}
 		return port, true
 	case portMissing, portProtocol:
 		c.fail(path+".port", problem)

@@ -297,6 +297,9 @@ func (t *Translator) computeServiceStatus(r reader, n node) {
 		}
 	}
 	notes := slices.Concat(f.refused, f.notes)
+	if fact := r.service(n.name()); fact != nil {
+		notes = append(notes, nonEmpty(fact.refusal)...)
+	}
 	if out != nil && len(f.sources) > 0 {
 		for _, a := range out.addresses {
 			if !slices.ContainsFunc(f.sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {

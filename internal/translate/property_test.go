@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"slices"
@@ -35,6 +36,9 @@ func newWorld(t testing.TB, seed uint64, strange string) *world {
 	c := Config{ReservedPorts: []uint16{15000}}
 	if g.chance(30) {
 		c.RootNamespaces = []string{"a", "b"}
+	}
+	if seed%2 == 0 {
+		c.RefusedEndpoints = []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}
 	}
 	return &world{
 		t: t, g: g, config: c, snapshot: snapshot.New(), original: map[snapshot.Key]runtime.Object{}, tr: New(c), mirror: newChanges(),

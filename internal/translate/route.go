@@ -25,6 +25,8 @@ type routeFact struct {
 	partial string
 	// services that requests go to, sorted.
 	services []snapshot.Name
+	// notes are what is worth knowing of their backends.
+	notes []string
 	// claims are what it wants of each host, by the certificate that backends are shown:
 	// Gateways differ in that.
 	claims map[model.CertificateID]*claim
@@ -153,7 +155,7 @@ func makeRouteFact(r reader, owner model.Object) *routeFact {
 		c.certificate = certificate
 		compile(&c)
 		f.claims[certificate] = &claim{owner: owner, created: c.created, entries: c.entries}
-		f.resolved, f.partial, f.services, refused = c.resolved, c.partial, c.services, c.refused
+		f.resolved, f.partial, f.services, f.notes, refused = c.resolved, c.partial, c.services, c.notes, c.refused
 	}
 	slices.SortFunc(f.services, compareNames)
 	f.services = slices.Compact(f.services)
@@ -268,7 +270,7 @@ func (t *Translator) parentStatus(r reader, f *routeFact, p *routeParent, object
 	if f.resolved.failed {
 		reason, message = f.resolved.reason, f.resolved.message
 	}
-	conditions = append(conditions, condition(gatewayv1.RouteConditionResolvedRefs, !f.resolved.failed, reason, message, gen))
+	conditions = append(conditions, condition(gatewayv1.RouteConditionResolvedRefs, !f.resolved.failed, reason, withNotes(message, f.notes), gen))
 	if f.partial != "" && !accepted.failed {
 		conditions = append(conditions, condition(gatewayv1.RouteConditionPartiallyInvalid, true, gatewayv1.RouteReasonUnsupportedValue, f.partial, gen))
 	}

@@ -30,6 +30,7 @@ type routeCompiler struct {
 	partial  string
 	entries  []*entry
 	services []snapshot.Name
+	notes    []string // what is worth knowing of those
 }
 
 // refuse notes what is wrong with the rule at hand.

@@ -20,7 +20,9 @@ import (
 type serviceFact struct {
 	external bool // ExternalName
 	ports    []servicePort
-	drained  []netip.Addr // backends that take no new work, sorted
+	drained  []netip.Addr     // backends that take no new work, sorted
+	refused  []netip.AddrPort // endpoints that are no backends, sorted; port 0 stands for every port
+	refusal  string           // how many those are, and why; empty where there are none
 }
 
 type servicePort struct {
@@ -31,6 +33,7 @@ type servicePort struct {
 	upstream    string // what annotations say, see upstreamOf
 	limits      []string
 	undrained   string // why annotations drain less than they name; empty: nothing is wrong
+	refusal     string // of the Service's endpoints
 	options     backendOptions
 }
 
@@ -199,12 +202,16 @@ func (t *Translator) computeSet(r reader, n node) {
 	number, protocol := portOfSet(n)
 	if service := r.service(n.name()); service != nil && !service.external {
 		if port, found := service.portOf(number, protocol); found {
-			set.Backends = gatherBackends(r.slicesOf(n.name()), port.name, protocol, t.placing(r, n))
+			all := gatherBackends(r.slicesOf(n.name()), port.name, protocol, t.placing(r, n))
+			gathered := len(all)
+			if set.Backends = service.accept(all); len(set.Backends) < gathered {
+				set.Refusal = service.refusal
+			}
 			drainBackends(set.Backends, service.drained)
 		}
 	}
 	publishBy(t.result.Sets, t.out.Sets, set.ID, set, func(a, b *model.BackendSet) bool {
-		return slices.Equal(a.Backends, b.Backends)
+		return a.Refusal == b.Refusal && slices.Equal(a.Backends, b.Backends)
 	})
 }
 
@@ -283,11 +290,7 @@ func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, 
 		if e.Zone != nil && utf8.ValidString(*e.Zone) {
 			zone = *e.Zone
 		}
-		if len(e.Addresses) == 0 {
-			continue
-		}
-		a, err := netip.ParseAddr(e.Addresses[0]) // further ones have no meaning (discovery/v1)
-		if a = a.Unmap(); err == nil && reachable(a) {
+		if a, ok := endpointAddress(e); ok {
 			backends = append(backends, model.Backend{
 				Address: netip.AddrPortFrom(a, port), State: state, Zone: zone, Machine: machineOf(deref(e.NodeName), a),
 			})

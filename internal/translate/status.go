@@ -133,6 +133,11 @@ func condition[T, R ~string](kind T, ok bool, reason R, message string, generati
 	}
 }
 
+// withNotes adds to a message what else is worth knowing.
+func withNotes(message string, notes []string) string {
+	return strings.Join(append([]string{message}, notes...), "; ")
+}
+
 // verdict is a condition before it is written: true unless a reason was found.
 type verdict[R ~string] struct {
 	failed  bool

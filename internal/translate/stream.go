@@ -24,6 +24,8 @@ type streamFact struct {
 	resolved routeVerdict
 	// services that connections go to, sorted.
 	services []snapshot.Name
+	// notes are what is worth knowing of their backends.
+	notes []string
 }
 
 // streamParent is one parentRef to a Gateway or ListenerSet that is ours.
@@ -208,7 +210,7 @@ func makeStreamFact(r reader, owner model.Object) *streamFact {
 			p.accepted, p.doors, p.names, p.claim, p.sections = c.refused, nil, nil, nil, nil
 		}
 	}
-	f.resolved, f.services = c.resolved, c.services
+	f.resolved, f.services, f.notes = c.resolved, c.services, c.notes
 	slices.SortFunc(f.services, compareNames)
 	f.services = slices.Compact(f.services)
 	return f

@@ -102,7 +102,7 @@ func (t *Translator) streamParentStatus(r reader, f *streamFact, p *streamParent
 	if f.resolved.failed {
 		reason, message = f.resolved.reason, f.resolved.message
 	}
-	conditions = append(conditions, condition(gatewayv1.RouteConditionResolvedRefs, !f.resolved.failed, reason, message, gen))
+	conditions = append(conditions, condition(gatewayv1.RouteConditionResolvedRefs, !f.resolved.failed, reason, withNotes(message, f.notes), gen))
 	if len(lost) > 0 {
 		conditions = append(conditions, condition(ConditionListenerConflict, true, ReasonListenerLost, strings.Join(lost, "; "), gen))
 	}

@@ -118,6 +118,9 @@ func writeSet(b *strings.Builder, s *model.BackendSet) {
 	if len(s.Backends) == 0 {
 		b.WriteString("  no backends: 503\n")
 	}
+	if s.Refusal != "" {
+		fmt.Fprintf(b, "  %s\n", s.Refusal)
+	}
 }
 
 func writeVIP(b *strings.Builder, v MachineVIP) {

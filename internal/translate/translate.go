@@ -35,6 +35,9 @@ type Config struct {
 	// SecretNamespace is where the Secrets are that BGPPeers name;
 	// v1alpha1.SystemNamespace when empty.
 	SecretNamespace string
+	// RefusedEndpoints are where endpoints are refused, unless their Namespace allows them
+	// (v1alpha1.AnnotationAllowEndpoints).
+	RefusedEndpoints []netip.Prefix
 }
 
 func (c Config) withDefaults() Config {
@@ -111,6 +114,7 @@ type Translator struct {
 
 	// Results of nodes, by the names in the nodes.
 	namespaces  map[string]map[string]string
+	allowances  map[string]*allowance // by namespace
 	services    map[snapshot.Name]*serviceFact
 	classes     map[string]*classFact
 	addresses   []string
@@ -191,8 +195,9 @@ func New(c Config) *Translator {
 	t := &Translator{
 		config:      c.withDefaults(),
 		graph:       newGraph(),
-		index:       newIndex(),
+		index:       newIndex(c),
 		namespaces:  map[string]map[string]string{},
+		allowances:  map[string]*allowance{},
 		services:    map[snapshot.Name]*serviceFact{},
 		classes:     map[string]*classFact{},
 		gateways:    map[snapshot.Name]*gatewayFact{},
@@ -294,9 +299,11 @@ func (t *Translator) compute(r reader, n node) {
 	switch n.kind {
 	case nodeNamespace:
 		update(t, n, t.namespaces, n.a, namespaceLabels(r, n.a))
+	case nodeAllowance:
+		update(t, n, t.allowances, n.a, makeAllowance(r.s.Namespaces[snapshot.Name{Name: n.a}]))
 	case nodeService:
 		o := r.s.Services[n.name()]
-		update(t, n, t.services, n.name(), r.withPolicies(n.name(), makeServiceFact(o)))
+		update(t, n, t.services, n.name(), r.withRefusals(n.name(), r.withPolicies(n.name(), makeServiceFact(o))))
 		t.setWant(serviceOwner(n.name()), wantOfService(o))
 	case nodeClass:
 		t.computeClass(r, n)

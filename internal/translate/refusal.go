@@ -1,0 +1,228 @@
+package translate
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// suspects are the endpoints that are refused unless their Namespace allows them: those in AddressPools, at
+// the Kubernetes API, and in ranges that the operator refuses. Everybody who may write EndpointSlices can
+// name any address. There may be very many endpoints, so that only suspects are kept.
+type suspects struct {
+	ranges [families][]addrRange              // that the operator refuses
+	api    []netip.AddrPort                   // where the Kubernetes API answers, sorted
+	by     map[snapshot.Name][]netip.AddrPort // by EndpointSlice, sorted; port 0 stands for every port
+}
+
+// inputSuspects looks at all endpoints when others are refused than before.
+func (t *Translator) inputSuspects(s *snapshot.Snapshot) {
+	t.graph.changed(node{kind: nodeRefused})
+	for n := range s.EndpointSlices {
+		t.inputSuspectsIn(s, n, t.index.serviceOf[n])
+	}
+}
+
+// inputSuspectsIn notes the suspects of an EndpointSlice. was is the Service that it belonged to before.
+func (t *Translator) inputSuspectsIn(s *snapshot.Snapshot, n, was snapshot.Name) {
+	var after []netip.AddrPort
+	is, known := t.index.serviceOf[n]
+	if known {
+		after = t.index.suspectsIn(s.EndpointSlices[n])
+	}
+	if slices.Equal(t.index.suspects.by[n], after) && (was == is || len(after) == 0) {
+		return
+	}
+	if len(after) == 0 {
+		delete(t.index.suspects.by, n)
+	} else {
+		t.index.suspects.by[n] = after
+	}
+	t.graph.mark(named(nodeService, was))
+	t.graph.mark(named(nodeService, is))
+}
+
+// inputAPI notes where the Kubernetes API answers. The API writes that EndpointSlice itself. Others with its
+// label do not count: with them, their writers could have the endpoints of others refused.
+func (t *Translator) inputAPI(s *snapshot.Snapshot) {
+	var api []netip.AddrPort
+	if o := s.EndpointSlices[apiService]; o != nil && t.index.serviceOf[apiService] == apiService {
+		for i := range o.Endpoints {
+			if a, ok := endpointAddress(&o.Endpoints[i]); ok {
+				for _, port := range endpointPorts(o) {
+					api = append(api, netip.AddrPortFrom(a, port))
+				}
+			}
+		}
+	}
+	slices.SortFunc(api, netip.AddrPort.Compare)
+	if api = slices.Compact(api); !slices.Equal(api, t.index.suspects.api) {
+		t.index.suspects.api = api
+		t.inputSuspects(s)
+	}
+}
+
+// suspectsIn are the suspects of an EndpointSlice, sorted; nil when there are none. Namespace default may have
+// the Kubernetes API as a backend: its Service is there.
+func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
+	if o == nil || x.refusesNobody() || o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
+		return nil
+	}
+	ports := []uint16{0}
+	if len(x.suspects.api) > 0 && o.Namespace != apiService.Namespace {
+		ports = append(ports, endpointPorts(o)...)
+	}
+	var list []netip.AddrPort
+	for i := range o.Endpoints {
+		a, ok := endpointAddress(&o.Endpoints[i])
+		if !ok {
+			continue
+		}
+		for _, port := range ports {
+			if e := netip.AddrPortFrom(a, port); x.refuses(e, [families][]addrRange{}) {
+				list = append(list, e)
+			}
+		}
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return slices.Compact(list)
+}
+
+func (x *index) refusesNobody() bool {
+	return len(x.foreign.ranges[ipv4])+len(x.foreign.ranges[ipv6])+len(x.suspects.ranges[ipv4])+len(x.suspects.ranges[ipv6])+len(x.suspects.api) == 0
+}
+
+// refuses reports whether an endpoint is refused to a Namespace that allows ranges. With port 0 it is held
+// against pools and the operator's ranges, with another one against the API.
+func (x *index) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
+	a := e.Addr()
+	if inRanges(allowed, a) {
+		return false
+	}
+	if inner, is := embedded(a); is && x.refuses(netip.AddrPortFrom(inner, e.Port()), allowed) {
+		return true
+	}
+	if e.Port() != 0 {
+		_, found := slices.BinarySearchFunc(x.suspects.api, e, netip.AddrPort.Compare)
+		return found
+	}
+	return inRanges(x.foreign.ranges, a) || inRanges(x.suspects.ranges, a)
+}
+
+// withRefusals adds to a Service which of its endpoints are refused, and why. The suspects of a Service are
+// read by the node of the Service only, and input marks it; what they are held against is read as others are.
+func (r reader) withRefusals(n snapshot.Name, f *serviceFact) *serviceFact {
+	if f == nil {
+		return nil
+	}
+	var list []netip.AddrPort
+	for slice := range r.t.index.slices[n] {
+		list = append(list, r.t.index.suspects.by[slice]...)
+	}
+	if len(list) == 0 {
+		return f
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	allowed := r.allowance(n.Namespace)
+	r.t.graph.read(r.by, node{kind: nodeRefused})
+	list = slices.DeleteFunc(slices.Compact(list), func(e netip.AddrPort) bool { return !r.t.index.refuses(e, allowed.ranges) })
+	if len(list) == 0 {
+		return f
+	}
+	f.refused, f.refusal = list, r.refusalText(n.Namespace, list, allowed)
+	for i := range f.ports {
+		f.ports[i].refusal = f.refusal
+	}
+	return f
+}
+
+// refusalText says how many addresses are refused, which is the first, why, and what allows it.
+func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed allowance) string {
+	count := 0
+	for i, e := range refused {
+		if i == 0 || e.Addr() != refused[i-1].Addr() {
+			count++
+		}
+	}
+	first, why := endpointText(refused[0]), r.whyRefused(refused[0], allowed)
+	text, them := "1 endpoint address is refused: "+first+" "+why, "it"
+	if count > 1 {
+		text, them = strconv.Itoa(count)+" endpoint addresses are refused: the first, "+first+", "+why, "them"
+	}
+	how := "can allow " + them
+	if allowed.problem != "" {
+		how = "allows nothing: " + allowed.problem
+	}
+	return text + " (annotation " + v1alpha1.AnnotationAllowEndpoints + " of Namespace " + namespace + " " + how + ")"
+}
+
+// whyRefused says what is at an endpoint that is refused. It names no range of the operator's: tenants read it.
+func (r reader) whyRefused(e netip.AddrPort, allowed allowance) string {
+	if inner, is := embedded(e.Addr()); is {
+		if within := netip.AddrPortFrom(inner, e.Port()); r.t.index.refuses(within, allowed.ranges) {
+			return "leads to " + endpointText(within) + ", which " + r.whyRefused(within, allowed)
+		}
+	}
+	if e.Port() != 0 {
+		return "is the Kubernetes API"
+	}
+	for _, name := range r.poolNames() {
+		if p := r.pool(name); p != nil && inRanges(p.ranges, e.Addr()) {
+			return "is in AddressPool " + name
+		}
+	}
+	return "is in a range that operators refuse"
+}
+
+// endpointText is the address, with the port where it matters.
+func endpointText(e netip.AddrPort) string {
+	if e.Port() == 0 {
+		return e.Addr().String()
+	}
+	return e.String()
+}
+
+// accept leaves out backends at endpoints that are refused. It may change the list.
+func (f *serviceFact) accept(backends []model.Backend) []model.Backend {
+	if len(f.refused) == 0 {
+		return backends
+	}
+	refused := func(e netip.AddrPort) bool {
+		_, found := slices.BinarySearchFunc(f.refused, e, netip.AddrPort.Compare)
+		return found
+	}
+	backends = slices.DeleteFunc(backends, func(b model.Backend) bool {
+		return refused(netip.AddrPortFrom(b.Address.Addr(), 0)) || refused(b.Address)
+	})
+	if len(backends) == 0 {
+		return nil
+	}
+	return backends
+}
+
+// endpointAddress is where an endpoint is. It is not ok where no traffic may be sent to.
+func endpointAddress(e *discoveryv1.Endpoint) (a netip.Addr, ok bool) {
+	if len(e.Addresses) == 0 {
+		return a, false
+	}
+	a, err := netip.ParseAddr(e.Addresses[0]) // further ones have no meaning (discovery/v1)
+	a = a.Unmap()
+	return a, err == nil && reachable(a)
+}
+
+// endpointPorts are the ports of an EndpointSlice.
+func endpointPorts(o *discoveryv1.EndpointSlice) []uint16 {
+	var ports []uint16
+	for _, p := range o.Ports {
+		if p.Port != nil && *p.Port >= 1 && *p.Port <= 65535 {
+			ports = append(ports, uint16(*p.Port))
+		}
+	}
+	return ports
+}
