@@ -23,6 +23,8 @@ func flagValue(err error) error {
 	}
 	want := ""
 	switch kind := invalid.GetFlag().Value.Type(); {
+	case kind == cidrs:
+		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), errors.Unwrap(invalid))
 	case kind == "duration":
 		want = "a duration such as 500ms, 10s or 5m"
 	case kind == "bool":

@@ -15,6 +15,9 @@ func TestFlagsSayWhatTheyWant(t *testing.T) {
 		{"plane --api-port 99999", `--api-port "99999": want a whole number from 0 to 65535`},
 		{"plane --machine-ttl 5", `--machine-ttl "5": want a duration such as 500ms, 10s or 5m`},
 		{"plane --install-crds=maybe", `--install-crds "maybe": want true or false`},
+		{"plane --refuse-endpoints 10.0.0.0/8,here", `--refuse-endpoints "10.0.0.0/8,here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
+		{"up --refuse-endpoints 10.0.0.1/8", `--refuse-endpoints "10.0.0.1/8": 10.0.0.1/8 has bits set behind the prefix length: is 10.0.0.0/8 meant?`},
+		{"translate --refuse-endpoints ::ffff:10.0.0.1", `--refuse-endpoints "::ffff:10.0.0.1": ::ffff:10.0.0.1 is an IPv4 address: write 10.0.0.1`},
 		{"flows --nope", "unknown flag: --nope"},
 	} {
 		root := newRoot()

@@ -54,6 +54,7 @@ type planeFlags struct {
 	ingressRoutePort    uint16
 	ingressRouteTLSPort uint16
 	rootNamespaces      []string
+	refusedEndpoints    prefixes
 	machineTTL          time.Duration
 	accessLog           string
 }
@@ -80,6 +81,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.ingressRoutePort, "ingressroute-port", 80, "port at which root IngressRoutes are served")
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
+	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "a machine that does not report for this long is lost")
 	flags.StringVar(&f.accessLog, "access-log", "", "file on each machine that takes a JSON line about each request, say /dev/stdout; a ClientPolicy may say otherwise")
 	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
@@ -294,7 +296,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,
 		Translate: translate.Config{
-			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(),
+			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
 		XDS:         xds.Options{AccessLog: f.accessLog},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 )
@@ -25,5 +26,19 @@ func TestReservedPorts(t *testing.T) {
 		if got := c.flags.reservedPorts(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// The flag may be given often, and each time with several CIDRs.
+func TestRefuseEndpoints(t *testing.T) {
+	var flags planeFlags
+	c := newRoot()
+	flags.add(c)
+	if err := c.ParseFlags([]string{"--refuse-endpoints", "10.0.0.0/8, 192.0.2.1", "--refuse-endpoints=2001:db8::/32"}); err != nil {
+		t.Fatal(err)
+	}
+	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::/32")}
+	if !slices.Equal([]netip.Prefix(flags.refusedEndpoints), want) {
+		t.Errorf("%v, want %v", flags.refusedEndpoints, want)
 	}
 }

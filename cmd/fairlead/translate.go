@@ -65,12 +65,14 @@ report can be a directory of YAML, and a review can compare two directories.`,
 // offlinePlane is what the flags of a plane say to those who translate without one.
 type offlinePlane struct {
 	rootNamespaces []string
+	refused        prefixes
 	port, tlsPort  uint16
 }
 
 func (o *offlinePlane) add(c *cobra.Command, with string) {
 	flags := c.Flags()
 	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes may stand (default: all)")
+	flags.Var(&o.refused, "refuse-endpoints", with+refuseEndpointsHelp)
 	flags.Uint16Var(&o.port, "ingressroute-port", 80, with+"port at which root IngressRoutes are served")
 	flags.Uint16Var(&o.tlsPort, "ingressroute-tls-port", 443, with+"port at which root IngressRoutes with TLS are served")
 }
@@ -80,5 +82,6 @@ func (o *offlinePlane) config() translate.Config {
 	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
 	return translate.Config{
 		RootNamespaces: o.rootNamespaces, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
+		RefusedEndpoints: o.refused,
 	}
 }
