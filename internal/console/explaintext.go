@@ -339,5 +339,8 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 		if g.Group != "" && len(g.Backends) == 0 {
 			b.line("no backends")
 		}
+		if g.Refusal != "" {
+			b.line("%s", g.Refusal)
+		}
 	}
 }

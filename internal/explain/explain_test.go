@@ -306,6 +306,16 @@ func TestSharesOfDrainingBackends(t *testing.T) {
 	}
 }
 
+// Who finds no backend learns that its endpoints are refused, and why.
+func TestRefusedEndpoints(t *testing.T) {
+	const refusal = "1 endpoint address is refused: 192.0.2.1 is in AddressPool edge"
+	r := route(0, path(model.PathSegments, "/"), model.WeightedGroup{Group: "team/a/80", Weight: 1})
+	e := Explain(ask(t, Options{URL: "http://a.test/"}), given{hosts: []model.VirtualHost{host("a.test", r)}, sets: []model.BackendSet{{ID: "team/a/80", Refusal: refusal}}}.world())
+	if o := e.Answer.Outcomes; len(o) != 1 || o[0].Status != 503 || !strings.HasSuffix(o[0].Why, "has no backends: "+refusal) || e.Groups[0].Refusal != refusal {
+		t.Errorf("%+v, %+v", o, e.Groups)
+	}
+}
+
 func TestUpgrades(t *testing.T) {
 	socket := route(0, path(model.PathSegments, "/ws"), model.WeightedGroup{Group: "team/a/80", Weight: 1})
 	socket.Forward.WebSocket = true

@@ -76,6 +76,8 @@ type Group struct {
 	ResponseHeaders *model.HeaderEdits `json:"responseHeaders,omitempty"`
 	Ready           int                `json:"ready"` // backends that take new requests
 	Backends        []Backend          `json:"backends"`
+	// Refusal says which endpoints are no backends, and why; empty where none is refused.
+	Refusal string `json:"refusal,omitempty"`
 }
 
 // Backend is one backend with its share of the route's requests.
@@ -273,6 +275,7 @@ func (x *explainer) backends(g *Group) {
 	if set == nil {
 		return
 	}
+	g.Refusal = set.Refusal
 	state, none := set.Takes()
 	known := map[model.Health]int{}
 	for _, b := range set.Backends {
@@ -361,6 +364,9 @@ func (x *explainer) outcomes(upgrade, stream bool) {
 func noBackends(g Group) string {
 	if len(g.Backends) > 0 {
 		return "none of the " + strconv.Itoa(len(g.Backends)) + " backends of " + string(g.Group) + " is ready"
+	}
+	if g.Refusal != "" {
+		return "Service port " + string(g.Group) + " has no backends: " + g.Refusal
 	}
 	return "Service port " + string(g.Group) + " has no backends"
 }

@@ -54,8 +54,11 @@ func (c *catalog) emptySets() []model.Problem {
 		}
 		service := model.Object{Kind: string(snapshot.KindService), Namespace: parts[0], Name: parts[1]}
 		message := fmt.Sprintf("no EndpointSlice labelled kubernetes.io/service-name: %s has an address for port %s", parts[1], parts[2])
-		if n := len(e.set.Backends); n > 0 {
+		switch n := len(e.set.Backends); {
+		case n > 0:
 			message = fmt.Sprintf("none of the %d endpoints of port %s is ready", n, parts[2])
+		case e.set.Refusal != "":
+			message = fmt.Sprintf("port %s has no backend: %s", parts[2], e.set.Refusal)
 		}
 		reason := reasonNoBackends
 		if !none {

@@ -21,9 +21,11 @@ func TestEmptySets(t *testing.T) {
 		noHost   bool
 		ill      []string // fail their check
 		presumed bool     // that nobody asked for
+		refusal  string   // of endpoints
 		says     string   // empty: there is no problem
 	}{
 		{name: "no endpoints", weight: 1, says: "no EndpointSlice labelled kubernetes.io/service-name: web has an address for port 80; what is sent there is answered 503, at a.example"},
+		{name: "all endpoints refused", weight: 1, refusal: "1 endpoint address is refused: 192.0.2.1 is in AddressPool edge", says: "port 80 has no backend: 1 endpoint address is refused: 192.0.2.1 is in AddressPool edge; what is sent there is answered 503, at a.example"},
 		{name: "none ready", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendUnready), at("192.0.2.2:80", model.BackendUnready)}, says: "none of the 2 endpoints of port 80 is ready"},
 		{name: "one ready", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendUnready), at("192.0.2.2:80", model.BackendReady)}},
 		{name: "one draining", weight: 1, backends: []model.Backend{at("192.0.2.1:80", model.BackendDraining)}},
@@ -46,7 +48,7 @@ func TestEmptySets(t *testing.T) {
 			ch := translate.Changes{
 				Listeners: map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP}},
 				Groups:    map[model.GroupID]*model.BackendGroup{group: {ID: group, Set: "team/web/80"}},
-				Sets:      map[model.SetID]*model.BackendSet{"team/web/80": {ID: "team/web/80", Backends: c.backends}},
+				Sets:      map[model.SetID]*model.BackendSet{"team/web/80": {ID: "team/web/80", Backends: c.backends, Refusal: c.refusal}},
 				VirtualHosts: map[model.HostKey]*model.VirtualHost{key: {HostKey: key, Routes: []model.Route{
 					{Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: group, Weight: c.weight}}}},
 				}}},
