@@ -270,7 +270,9 @@ func TestHealthOfRows(t *testing.T) {
 	expect("it has just begun", "100/ready/unknown 0/draining/unhealthy 100/ready/unknown")
 	take(r.resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, well))))
 	expect("it learns", "100/ready/unknown 0/draining/unhealthy 100/ready/healthy")
-	f.results = map[string]model.Health{id(2): well, id(1): ill}
+	f.results, f.first = map[string]model.Health{id(2): well, id(1): ill}, true
+	expect("what it finds when it has just begun to ask", "100/ready/unknown 100/ready/unknown 100/ready/healthy")
+	f.first = false
 	expect("what this machine finds", "0/draining/unhealthy 100/ready/unknown 100/ready/healthy")
 	take(r.resolve(rowsChange(row(1, 100, well), row(2, 100, well), row(3, 100, well))))
 	expect("it knows", "100/ready/healthy 100/ready/healthy 100/ready/healthy")

@@ -25,6 +25,7 @@ type frontendRows struct {
 	frontend *model.Frontend // nil until it comes
 	raw      *delta.Resource // of the backends; nil until they come
 	backends []model.FrontendBackend
+	said     map[netip.AddrPort]model.Health          // by the plane, when it knew
 	out      map[netip.AddrPort]model.FrontendBackend // as last sent, of those that were unhealthy
 	sent     *delta.Resource
 }
@@ -64,7 +65,7 @@ func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
 		return changes, nil
 	}
 	if c.Resource == nil {
-		x.raw, x.sent, x.backends, x.out = nil, nil, nil, nil
+		x.raw, x.sent, x.backends, x.said, x.out = nil, nil, nil, nil, nil
 		r.forget(c.Name, x)
 		return []delta.Change{c}, nil
 	}
@@ -73,7 +74,15 @@ func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
 		r.forget(c.Name, x)
 		return nil, err
 	}
-	x.raw, x.backends = c.Resource, list
+	said := make(map[netip.AddrPort]model.Health, len(list))
+	for _, b := range list {
+		if decided(b.Health) {
+			said[b.Address] = b.Health
+		} else if h := x.said[b.Address]; decided(h) {
+			said[b.Address] = h
+		}
+	}
+	x.raw, x.backends, x.said = c.Resource, list, said
 	c.Resource = r.build(c.Name, x)
 	return []delta.Change{c}, nil
 }
@@ -152,8 +161,10 @@ func (r *rows) health(x *frontendRows, b model.FrontendBackend) model.Health {
 		return own.health
 	case decided(b.Health):
 		return b.Health
-	case decided(own.health):
+	case own.sure(), decided(own.health) && !decided(x.said[b.Address]):
 		return own.health
+	case decided(x.said[b.Address]):
+		return x.said[b.Address]
 	}
 	return x.out[b.Address].Health
 }

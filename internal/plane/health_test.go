@@ -217,7 +217,7 @@ func TestChecksMoveLittle(t *testing.T) {
 }
 
 // TestWhoHasJustBegunAccusesNobody: the first failures that a machine sees, which may be its own,
-// take out what nobody knew, and nothing that is known to work.
+// take nothing out.
 func TestWhoHasJustBegunAccusesNobody(t *testing.T) {
 	h, b := newHealth(), serverAt(1)
 	checks := tcpChecks("team", model.HealthCheck{}, b)
@@ -229,7 +229,7 @@ func TestWhoHasJustBegunAccusesNobody(t *testing.T) {
 		first bool
 		want  model.Health
 	}{
-		{model.Unhealthy, true, model.Unhealthy},
+		{model.Unhealthy, true, model.HealthUnknown},
 		{model.Healthy, false, model.Healthy},
 		{model.Unhealthy, true, model.Healthy},
 		{model.Unhealthy, false, model.Unhealthy},

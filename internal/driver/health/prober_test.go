@@ -144,6 +144,14 @@ func TestFirstFailuresAreTold(t *testing.T) {
 		if r := b.Result(c.ID); r.Health != model.Unhealthy || fails.Load() != 3 || b.changes.Load() != 2 {
 			t.Errorf("after %d failures and %d changes: %+v", fails.Load(), b.changes.Load(), r)
 		}
+		slow := tcp(2, model.HealthCheck{Interval: time.Hour, Timeout: 2 * time.Second, Unhealthy: 3, Healthy: 2})
+		b.Set([]model.Check{c, slow})
+		time.Sleep(time.Millisecond)
+		for began := time.Now(); b.Result(slow.ID).First; time.Sleep(10 * time.Millisecond) {
+			if time.Since(began) > 5*time.Second {
+				t.Fatal("a check with a long interval is not sure soon")
+			}
+		}
 		b.become(func(string) error { return nil })
 		for b.Result(c.ID).Health == model.Unhealthy {
 			time.Sleep(10 * time.Millisecond)

@@ -31,6 +31,9 @@ func (t *tally) add(h model.HealthCheck, failure string, began, ended time.Time)
 	if failure == "" || t.sound.IsZero() {
 		t.sound = began
 	}
+	if says == model.Healthy && t.untried > 0 {
+		t.untried = max(h.Unhealthy, 1) - 1 // not in a row
+	}
 	if t.health == says {
 		t.streak = 0
 		if says == model.Healthy || t.untried == 0 {
@@ -65,13 +68,19 @@ func inconclusive(h model.HealthCheck, kind string, took time.Duration) bool {
 //
 // A backend that fails is asked so that its last failure is known when as many intervals
 // are over since it was well, though no answer costs the whole timeout: it is out then,
-// and not a timeout later. That holds while a timeout is at most half of the interval.
+// and not a timeout later. That holds while a timeout is at most half of the interval. One that
+// has failed from the first probe is asked again soon.
 func (t *tally) next(h model.HealthCheck, began, ended time.Time, random float64) time.Time {
 	usual := began.Add(h.Interval - time.Duration(float64(h.Interval)*float64(h.Jitter)/100*random))
 	if t.health == model.Healthy && t.streak > 0 {
 		early := t.sound.Add(time.Duration(t.streak+1)*h.Interval - min(h.Timeout, h.Interval/2))
 		if early.Before(usual) {
 			usual = early
+		}
+	}
+	if t.untried > 0 { // it is to be sure soon, however long the interval is
+		if soon := began.Add(min(h.Interval, max(h.Timeout, time.Second))); soon.Before(usual) {
+			usual = soon
 		}
 	}
 	if usual.Before(ended) {
