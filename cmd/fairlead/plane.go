@@ -239,6 +239,19 @@ func (f *planeFlags) agentAddress(bind netip.Addr) string {
 	return net.JoinHostPort(bind.String(), strconv.Itoa(int(f.agentPort)))
 }
 
+// apiAddresses are where the API of this process answers; none where it is another's.
+func (f *planeFlags) apiAddresses(bind, advertise netip.Addr) (list []netip.AddrPort) {
+	if f.outside() || f.apiPort == 0 {
+		return nil
+	}
+	for _, a := range []netip.Addr{bind, advertise} {
+		if a = a.Unmap(); a.IsValid() && !a.IsUnspecified() {
+			list = append(list, netip.AddrPortFrom(a, f.apiPort))
+		}
+	}
+	return list
+}
+
 // outlive runs an agent until the user ends it. When the plane beside it fails, ctx
 // ends and it returns at once, with the agent as it is: the process is about to end, as
 // if it had been killed, and Envoy serves on until the next start takes it over.
@@ -296,7 +309,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,
 		Translate: translate.Config{
-			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
+			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints, API: f.apiAddresses(bind, advertise),
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
 		XDS:         xds.Options{AccessLog: f.accessLog},

@@ -255,6 +255,7 @@ func TestClient(t *testing.T) {
 	for address, want := range map[string]bool{
 		"192.0.2.1": true, "10.0.0.1": true, "2001:db8::1": true,
 		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "224.0.0.1": false,
+		"168.63.129.16": false, "fd00:ec2::254": false, "64:ff9b::a9fe:a9fe": false,
 	} {
 		if got := allowed(netip.MustParseAddr(address)) == nil; got != want {
 			t.Errorf("%s is allowed: %v, want %v", address, got, want)

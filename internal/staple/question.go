@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ocsp"
+
+	"fairlead.dev/internal/model"
 )
 
 const (
@@ -150,7 +152,7 @@ func Client() *http.Client {
 var errPlace = errors.New("no responder is asked at this address")
 
 func allowed(a netip.Addr) error {
-	if a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() {
+	if !model.Reachable(a) {
 		return fmt.Errorf("%s: %w", a, errPlace)
 	}
 	return nil

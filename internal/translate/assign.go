@@ -246,7 +246,7 @@ func (a *assigner) judge() {
 			}
 		}
 		if _, endpoints := a.foreignIn(p, true); len(endpoints) > 0 {
-			p.out.notes = append(p.out.notes, strings.Join(endpoints, ", ")+": endpoints are given away when nothing else is free")
+			p.out.notes = append(p.out.notes, strings.Join(endpoints, ", ")+": endpoints in a pool get no traffic unless their Namespace allows it (fairlead.dev/allow-endpoints), and are given away when nothing else is free")
 		}
 		reason, foreign := a.foreignIn(p, false)
 		if len(foreign) == 0 {

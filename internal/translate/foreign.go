@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -140,7 +141,7 @@ func (h *foreign) among(texts []string) (list []netip.Addr) {
 func (t *Translator) computeOwn(r reader, n node) {
 	var own []ownAddress
 	add := func(text string, o ownAddress) {
-		if a, err := netip.ParseAddr(text); err == nil && reachable(a.Unmap()) {
+		if a, err := netip.ParseAddr(text); err == nil && model.Reachable(a.Unmap()) {
 			o.address = a.Unmap()
 			own = append(own, o)
 		}

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,9 @@ func newIndex(c Config) index {
 		machines:    nameSet{},
 		pools:       map[string]struct{}{},
 		foreign:     foreign{by: map[snapshot.Key]foreignEntry{}},
-		suspects:    suspects{ranges: rangesOf(c.RefusedEndpoints), by: map[snapshot.Name][]netip.AddrPort{}},
+		suspects: suspects{
+			ranges: rangesOf(c.RefusedEndpoints), api: slices.SortedFunc(slices.Values(c.API), netip.AddrPort.Compare), by: map[snapshot.Name][]netip.AddrPort{},
+		},
 
 		policies:  map[snapshot.Name]nameSet{},
 		targetsOf: map[snapshot.Name][]snapshot.Name{},

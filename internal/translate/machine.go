@@ -43,7 +43,7 @@ func makeNode(o *v1alpha1.Machine) *model.Node {
 	n := &model.Node{Name: o.Name}
 	for _, text := range slices.Concat(o.Spec.TunnelAddresses, o.Status.Addresses) {
 		a, err := netip.ParseAddr(text)
-		if a = a.Unmap(); err != nil || !reachable(a) {
+		if a = a.Unmap(); err != nil || !model.Reachable(a) {
 			continue
 		}
 		if a.Is4() && !n.Tunnel4.IsValid() {
@@ -66,7 +66,7 @@ func (t *Translator) computeAddresses(r reader, n node) {
 			continue
 		}
 		for _, text := range o.Status.Addresses {
-			if a, err := netip.ParseAddr(text); err == nil && reachable(a.Unmap()) {
+			if a, err := netip.ParseAddr(text); err == nil && model.Reachable(a.Unmap()) {
 				found = append(found, a.Unmap())
 			}
 		}

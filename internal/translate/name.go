@@ -1,8 +1,6 @@
 package translate
 
 import (
-	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -106,45 +104,6 @@ func covers(pattern, host string) bool {
 	}
 	suffix, isWildcard := strings.CutPrefix(pattern, "*")
 	return isWildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
-}
-
-// reachable reports whether traffic may be sent to an address: one loopback or
-// link-local would mean another server on each machine, and what clouds tell their machines, keys among
-// it, is for no client.
-func reachable(a netip.Addr) bool {
-	if inner, is := embedded(a); is && !reachable(inner) {
-		return false
-	}
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() &&
-		!a.IsLinkLocalUnicast() && a.Zone() == "" && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && !slices.Contains(metadata, a)
-}
-
-// embedded is the IPv4 address to which a translator (RFC 6052, 2.1) or a relay (RFC 3056) would send
-// what goes to an IPv6 one.
-func embedded(a netip.Addr) (netip.Addr, bool) {
-	b := a.As16()
-	switch {
-	case !a.Is6():
-		return netip.Addr{}, false
-	case nat64.Contains(a), localNAT64.Contains(a):
-		return netip.AddrFrom4([4]byte(b[12:])), true
-	case sixToFour.Contains(a):
-		return netip.AddrFrom4([4]byte(b[2:6])), true
-	}
-	return netip.Addr{}, false
-}
-
-var (
-	nat64      = netip.MustParsePrefix("64:ff9b::/96")
-	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48") // RFC 8215; where its prefixes are of 96 bits
-	sixToFour  = netip.MustParsePrefix("2002::/16")
-)
-
-// metadata are where clouds answer their machines, beside the link-local 169.254.169.254: EC2 and Google's
-// by IPv6, Azure, Alibaba and Oracle.
-var metadata = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("168.63.129.16"),
-	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
 }
 
 // pathLimit bounds paths, as the Gateway API does.

@@ -275,7 +275,7 @@ func (c *peerCompiler) nextHop(text, path string, fam family) netip.Prefix {
 	case !p.IsValid():
 	case familyOf(p.Addr()) != fam:
 		c.fail(path, text+" is no "+fam.String()+" address")
-	case p.IsSingleIP() && !reachable(p.Addr()):
+	case p.IsSingleIP() && !model.Reachable(p.Addr()):
 		c.fail(path, text+" is no address at which a router can reach a machine")
 	}
 	return p

@@ -48,9 +48,13 @@ func (t *Translator) inputSuspectsIn(s *snapshot.Snapshot, n, was snapshot.Name)
 	t.graph.mark(named(nodeService, is))
 }
 
-// inputAPI notes where the Kubernetes API answers. The API writes that EndpointSlice itself. Others with its
-// label do not count: with them, their writers could have the endpoints of others refused.
+// inputAPI notes where the Kubernetes API answers: where the configuration says, else where its own
+// EndpointSlice does, which it writes and repairs. Others with its label do not count: with them, their writers
+// could have the endpoints of others refused.
 func (t *Translator) inputAPI(s *snapshot.Snapshot) {
+	if len(t.config.API) > 0 {
+		return
+	}
 	var api []netip.AddrPort
 	if o := s.EndpointSlices[apiService]; o != nil && t.index.serviceOf[apiService] == apiService {
 		for i := range o.Endpoints {
@@ -74,24 +78,41 @@ func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
 	if o == nil || x.refusesNobody() || o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil
 	}
-	ports := []uint16{0}
-	if len(x.suspects.api) > 0 && o.Namespace != apiService.Namespace {
-		ports = append(ports, endpointPorts(o)...)
-	}
+	var ports []uint16 // there may be 20,000 of them, and as many endpoints
 	var list []netip.AddrPort
 	for i := range o.Endpoints {
 		a, ok := endpointAddress(&o.Endpoints[i])
 		if !ok {
 			continue
 		}
-		for _, port := range ports {
-			if e := netip.AddrPortFrom(a, port); x.refuses(e, [families][]addrRange{}) {
-				list = append(list, e)
+		if e := netip.AddrPortFrom(a, 0); x.refuses(e, [families][]addrRange{}) {
+			list = append(list, e)
+		}
+		if o.Namespace == apiService.Namespace {
+			continue
+		}
+		for _, at := range x.apiAt(a) {
+			if ports == nil {
+				ports = endpointPorts(o)
+			}
+			if _, found := slices.BinarySearch(ports, at.Port()); found {
+				list = append(list, netip.AddrPortFrom(a, at.Port()))
 			}
 		}
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
 	return slices.Compact(list)
+}
+
+// apiAt is where the Kubernetes API is at an address, or where that leads to.
+func (x *index) apiAt(a netip.Addr) (list []netip.AddrPort) {
+	inner, leads := model.Embedded(a)
+	for _, at := range x.suspects.api {
+		if at.Addr() == a || leads && at.Addr() == inner {
+			list = append(list, at)
+		}
+	}
+	return list
 }
 
 func (x *index) refusesNobody() bool {
@@ -102,11 +123,11 @@ func (x *index) refusesNobody() bool {
 // against pools and the operator's ranges, with another one against the API.
 func (x *index) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
 	a := e.Addr()
+	if inner, is := model.Embedded(a); is && x.refuses(netip.AddrPortFrom(inner, e.Port()), allowed) {
+		return true // whoever allows the one has not allowed the other
+	}
 	if inRanges(allowed, a) {
 		return false
-	}
-	if inner, is := embedded(a); is && x.refuses(netip.AddrPortFrom(inner, e.Port()), allowed) {
-		return true
 	}
 	if e.Port() != 0 {
 		_, found := slices.BinarySearchFunc(x.suspects.api, e, netip.AddrPort.Compare)
@@ -164,7 +185,7 @@ func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed 
 
 // whyRefused says what is at an endpoint that is refused. It names no range of the operator's: tenants read it.
 func (r reader) whyRefused(e netip.AddrPort, allowed allowance) string {
-	if inner, is := embedded(e.Addr()); is {
+	if inner, is := model.Embedded(e.Addr()); is {
 		if within := netip.AddrPortFrom(inner, e.Port()); r.t.index.refuses(within, allowed.ranges) {
 			return "leads to " + endpointText(within) + ", which " + r.whyRefused(within, allowed)
 		}
@@ -213,10 +234,10 @@ func endpointAddress(e *discoveryv1.Endpoint) (a netip.Addr, ok bool) {
 	}
 	a, err := netip.ParseAddr(e.Addresses[0]) // further ones have no meaning (discovery/v1)
 	a = a.Unmap()
-	return a, err == nil && reachable(a)
+	return a, err == nil && model.Reachable(a)
 }
 
-// endpointPorts are the ports of an EndpointSlice.
+// endpointPorts are the ports of an EndpointSlice, sorted.
 func endpointPorts(o *discoveryv1.EndpointSlice) []uint16 {
 	var ports []uint16
 	for _, p := range o.Ports {
@@ -224,5 +245,6 @@ func endpointPorts(o *discoveryv1.EndpointSlice) []uint16 {
 			ports = append(ports, uint16(*p.Port))
 		}
 	}
+	slices.Sort(ports)
 	return ports
 }
