@@ -43,6 +43,7 @@ type agentFlags struct {
 	runDir         string
 	consoleAddress string
 	envoy          string
+	envoyUser      string
 	envoyThreads   int
 	envoyMemory    string
 	envoyClients   int64
@@ -66,6 +67,8 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 	flags.StringVar(&f.runDir, "run-dir", defaultRunDir, "where sockets, secrets and Envoy's log are; best a tmpfs")
 	flags.StringVar(&f.consoleAddress, prefix+"console-address", defaultAgentConsole, "address of the agent's health and metrics; readable by everyone who reaches it")
 	flags.StringVar(&f.envoy, "envoy", "envoy", "Envoy's binary: a path, or a name on PATH; none for an edge that balances VIPs in the kernel and serves no HTTP")
+	flags.StringVar(&f.envoyUser, "envoy-user", proxy.AutoUser, "whom Envoy runs as: an account, UID or UID:GID; auto (where the agent is root, the account "+proxy.UserAccount+" if there is one, else a number that no account has), or same (the agent's own user)")
+	complete(c, "envoy-user", proxy.AutoUser, proxy.SameUser)
 	flags.IntVar(&f.envoyThreads, "envoy-threads", 0, "Envoy's worker threads (default: one a processor)")
 	flags.StringVar(&f.envoyMemory, "envoy-memory", "", "memory at which Envoy sheds load, such as 4Gi (default: three quarters of what this machine or its container has)")
 	flags.Int64Var(&f.envoyClients, "envoy-connections", 50_000, "how many connections of clients Envoy takes at once, over all listeners")
@@ -152,6 +155,11 @@ func (f *agentFlags) check() error {
 	}
 	if f.drainTime < 0 {
 		return usageError{err: fmt.Errorf("--drain-time %s: want 0s or more, say 30s", f.drainTime)}
+	}
+	if f.role == roleEdge && f.envoy != noEnvoy {
+		if _, _, err := proxy.FindUser(f.envoyUser); err != nil {
+			return usageError{err: fmt.Errorf("--envoy-user: %w", err)}
+		}
 	}
 	if f.envoyThreads < 0 {
 		return usageError{err: fmt.Errorf("--envoy-threads %d: want 1 or more, or 0 for one a processor", f.envoyThreads)}
@@ -378,11 +386,19 @@ func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, 
 	if err != nil {
 		return nil, err
 	}
+	user, why, err := proxy.FindUser(f.envoyUser)
+	if err != nil {
+		return nil, fmt.Errorf("--envoy-user: %w", err)
+	}
+	if why != "" {
+		log.Warn("Envoy runs as root, like the agent, and can read its keys", "reason", why)
+	}
 	return proxy.New(proxy.Config{
 		Binary:      f.envoy,
 		RunDir:      f.runDir,
 		ADSSocket:   agent.SocketPath(f.runDir),
 		NodeID:      name,
+		User:        user,
 		Concurrency: f.envoyThreads,
 		Bootstrap:   xds.BootstrapOptions{MaxConnections: f.envoyClients, HeapBytes: memory},
 		DrainTime:   f.drainTime,

@@ -269,7 +269,7 @@ func advise(it *item, message string) string {
 	what := "port " + p + " is in use by another process of this machine: find it with `ss -ltnp 'sport = :" + p +
 		"'` and stop it, or give the listener another port"
 	if strings.Contains(message, "Permission denied") {
-		what = "Envoy may not listen at port " + p + ": run the agent as root, or give Envoy's binary the right with " +
+		what = "Envoy may not listen at port " + p + ": run the agent as root or with the capability CAP_NET_BIND_SERVICE, or, as another user, give Envoy's binary the right with " +
 			"`setcap cap_net_bind_service=+ep`, or give the listener a port above 1023"
 	}
 	return what + "; it is tried again every " + listenerRetry.String() + ": " + message

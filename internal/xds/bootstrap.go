@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -19,6 +20,7 @@ type BootstrapOptions struct {
 	NodeID      string // required: the machine's name
 	ADSSocket   string // required: unix socket of the agent
 	AdminSocket string // required: unix socket of Envoy's admin interface
+	AdminMode   uint32 // of that socket; 0 is 0600
 	// OutlierLog is where Envoy writes which backends it takes out, and when they are back; a
 	// line of JSON each. Empty is nowhere.
 	OutlierLog string
@@ -53,7 +55,7 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 		ClusterManager: clusters,
 		Node:           &corev3.Node{Id: o.NodeID, Cluster: "fairlead"},
 		Admin: &bootstrapv3.Admin{
-			Address:               pipe(o.AdminSocket),
+			Address:               pipe(o.AdminSocket, cmp.Or(o.AdminMode, 0o600)),
 			IgnoreGlobalConnLimit: true,
 		},
 		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{

@@ -248,8 +248,8 @@ func address(host string, port uint16) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: socket(host, port)}}
 }
 
-func pipe(path string) *corev3.Address {
-	return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path, Mode: 0o600}}}
+func pipe(path string, mode uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path, Mode: mode}}}
 }
 
 // typedOptions are the protocol options of a cluster.

@@ -6,20 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
+	// adminSocket is the name of its socket in the run directory.
+	adminSocket  = "admin.sock"
 	adminTimeout = 2 * time.Second
 	// maxAdmin bounds an answer of the admin interface, bytes. The names of 20,000
-	// clusters take 4 MiB.
-	maxAdmin = 64 << 20
+	// clusters take 4 MiB. It may be Envoy's no more that answers, and what is read takes many
+	// times as much.
+	maxAdmin = 16 << 20
 )
 
 // admin is Envoy's admin interface on a unix socket.
@@ -33,11 +41,35 @@ func newAdmin(path string) *admin {
 		Timeout: adminTimeout,
 		Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, "unix", path)
+				return dial(ctx, path)
 			},
 			DisableKeepAlives: true, // an Envoy that was replaced must not answer
 		},
 	}}
+}
+
+// dial connects to the socket at a path, or to one to which a link there leads: that of an Envoy of
+// another user, who may have put anything in its place. Nothing else than a socket is taken, and no
+// further link followed.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}
+	path = filepath.Join(filepath.Dir(path), target)
+	socket, err := openPath(path, unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	defer socket.Close()
+	info, err := socket.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s is no socket", path)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
 }
 
 // ask returns the body of an answer with status 200.

@@ -22,6 +22,8 @@ const (
 	ejectionLife = 5*time.Minute + 10*time.Second
 	// maxEvents bounds the file of Envoy's events, bytes.
 	maxEvents = 1 << 20
+	// maxEvent bounds one of them, and maxCluster the cluster's name in it.
+	maxEvent, maxCluster = 4 << 10, 512
 	// maxEjections bounds what is remembered of them.
 	maxEjections = 65536
 )
@@ -108,11 +110,11 @@ func (e *ejections) follow() {
 
 func (e *ejections) take(line []byte) {
 	var v event
-	if json.Unmarshal(line, &v) != nil {
+	if len(line) > maxEvent || json.Unmarshal(line, &v) != nil {
 		return
 	}
 	backend, err := netip.ParseAddrPort(v.Upstream)
-	if err != nil {
+	if err != nil || backend.Addr().Zone() != "" || len(v.Cluster) > maxCluster {
 		return
 	}
 	k := model.Ejection{Group: model.GroupID(v.Cluster), Backend: netip.AddrPortFrom(backend.Addr().Unmap(), backend.Port())}
@@ -121,6 +123,9 @@ func (e *ejections) take(line []byte) {
 		delete(e.out, k)
 	case v.Action == "EJECT" && v.Enforced && len(e.out) < maxEjections:
 		e.out[k] = v.Time
+		if now := e.now(); v.Time.After(now) {
+			e.out[k] = now
+		}
 	}
 }
 

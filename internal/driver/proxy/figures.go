@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"fairlead.dev/internal/model"
 )
@@ -31,7 +32,7 @@ func readGroups(stats string) []model.GroupFigures {
 		name, isCluster := strings.CutPrefix(name, "cluster.")
 		dot := strings.LastIndexByte(name, '.')
 		n, err := strconv.ParseUint(value, 10, 64)
-		if !isCluster || dot < 0 || err != nil {
+		if !isCluster || dot < 0 || err != nil || len(name) > maxCluster || !utf8.ValidString(name) { // names go into reports
 			continue
 		}
 		id := model.GroupID(name[:dot])

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/proxy/confine"
 )
 
 // lockFD is the file descriptor under which an Envoy holds the lock: the first of
@@ -52,22 +54,46 @@ func takeLock(path string) (*os.File, error) {
 
 // spawn starts Envoy in a session of its own, with the lock, its output going to
 // the log.
-func spawn(binary string, args []string, lock, log *os.File, now time.Time) (*process, error) {
+func (s *Supervisor) spawn(binary string, args []string, lock, log *os.File) (*process, error) {
 	cmd := exec.Command(binary, args...)
-	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lock}
+	if u := s.config.User; !u.same() {
+		file, err := openPath(binary, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		dir, err := openPath(s.config.RunDir, unix.O_DIRECTORY)
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		cmd = confine.Command(confine.Program{
+			File: file, Name: binaryName, Dir: dir, UID: u.UID, GID: u.GID, Args: cmd.Args, Files: cmd.ExtraFiles,
+		})
+	}
+	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Dir = "/"
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", binary, err)
 	}
-	p := &process{pid: cmd.Process.Pid, began: now, exited: make(chan struct{})}
+	p := &process{pid: cmd.Process.Pid, began: s.config.Now(), exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
 		p.how = cmd.ProcessState.String()
 		close(p.exited)
 	}()
 	return p, nil
+}
+
+// openPath opens a file for no more than to name it.
+func openPath(path string, flags int) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // adopt watches an Envoy that somebody else started. ours says whether the process
@@ -99,10 +125,19 @@ func adopt(pid int, ours func() bool, now time.Time) (*process, error) {
 	return p, nil
 }
 
-// holds says whether a process holds the lock as an Envoy does.
+// holds says whether a process holds the lock as an Envoy does. Its name is not enough: in a mount
+// namespace of one's own everybody may have such a file.
 func holds(pid int, lockPath string) bool {
-	target, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, lockFD))
-	return err == nil && target == lockPath
+	fd := fmt.Sprintf("/proc/%d/fd/%d", pid, lockFD)
+	if name, err := os.Readlink(fd); err != nil || name != lockPath {
+		return false // nothing is asked of file systems that may not answer
+	}
+	own, err := os.Stat(lockPath)
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(fd)
+	return err == nil && os.SameFile(own, its)
 }
 
 // holder finds the process that holds the lock, 0 for none.

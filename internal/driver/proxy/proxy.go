@@ -2,17 +2,15 @@ package proxy
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -52,6 +50,7 @@ const (
 	holderTime = 5 * time.Second
 	lookOften  = 20 * time.Millisecond // while it is not ready
 	lookEvery  = 2 * time.Second
+	maxVersion = 64 // bytes
 )
 
 // KillAfter is what Envoy gets to end, once its connections have, or its drain time is over.
@@ -66,6 +65,9 @@ type Config struct {
 	// to the directory in which New is called.
 	ADSSocket string
 	NodeID    string // required: the machine's name
+	// User is whom Envoy runs as; it reaches nothing of RunDir but what it needs. One that is adopted
+	// stays what it is.
+	User User
 	// Concurrency is the number of Envoy's threads; 0 is one a processor.
 	Concurrency int
 	// Bootstrap adds limits; its sockets and node are set here.
@@ -122,7 +124,7 @@ func New(c Config) (*Supervisor, error) {
 		*path = absolute
 	}
 	s := &Supervisor{config: c, changed: func() {}, replace: make(chan string, 1)}
-	s.admin = newAdmin(s.path("admin.sock"))
+	s.admin = newAdmin(s.path(adminSocket))
 	s.ejections = newEjections(s.path("outliers.log"), c.Now)
 	// Not Stopped: what ran before this agent may serve, and others are to leave it its connections.
 	s.status.State, s.status.Message = Starting, "the agent has just started"
@@ -243,27 +245,59 @@ func (s *Supervisor) obtain(ctx context.Context, lockPath string) (*process, err
 	tick := time.NewTicker(5 * lookOften)
 	defer tick.Stop()
 	for {
+		if err := s.secure(); err != nil {
+			return nil, err
+		}
 		lock, err := takeLock(lockPath)
 		if err == nil {
 			defer lock.Close() // Envoy has its own by then
+			s.endUnlocked()
 			return s.start(lock)
 		}
 		if !errors.Is(err, errAlive) {
 			return nil, err
 		}
-		if pid := holder(lockPath); pid != 0 {
-			return s.inherit(ctx, pid, func() bool { return holds(pid, lockPath) })
-		}
 		if n := s.noted(); n != nil && n.alive() {
 			return s.inherit(ctx, n.PID, n.alive)
+		}
+		if pid := holder(lockPath); pid != 0 {
+			return s.inherit(ctx, pid, func() bool { return holds(pid, lockPath) })
 		}
 		select { // whoever has the lock may be about to start an Envoy
 		case <-tick.C:
 		case <-deadline.C:
+			if n := s.noted(); n != nil && !n.alive() && !s.config.User.same() {
+				// The Envoy that had it is dead, and gave it to somebody before.
+				s.config.Log.Error("the proxy's lock outlives it: another one is made", "lock", lockPath)
+				if err := os.Rename(lockPath, lockPath+".old"); err != nil {
+					return nil, fmt.Errorf("put the proxy's lock aside: %w", err)
+				}
+				deadline.Reset(holderTime)
+				continue
+			}
 			return nil, fmt.Errorf("%s is locked, but no envoy of this user holds it: find its process with `fuser %s`", lockPath, lockPath)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// endUnlocked ends an Envoy that lives and has let go of the lock, which none does by itself: it
+// would serve beside the next one.
+func (s *Supervisor) endUnlocked() {
+	n := s.noted()
+	if n == nil || !n.alive() {
+		return
+	}
+	p, err := adopt(n.PID, n.alive, s.config.Now())
+	if err != nil {
+		return // it has just gone
+	}
+	s.config.Log.Error("the proxy has let go of its lock, as none does by itself; it is ended", "pid", n.PID)
+	p.signal(syscall.SIGKILL)
+	select {
+	case <-p.exited:
+	case <-time.After(KillAfter):
 	}
 }
 
@@ -277,8 +311,8 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(s.path("bootstrap.json"), bootstrap, 0o600); err != nil {
-		return nil, fmt.Errorf("write bootstrap: %w", err)
+	if err := s.furnish(bootstrap); err != nil {
+		return nil, err
 	}
 	log, err := openLog(s.path("envoy.log"))
 	if err != nil {
@@ -289,19 +323,18 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the proxy's log: %w", err)
 	}
-	if err := os.Remove(s.admin.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove old admin socket: %w", err)
+	if err := lock.Truncate(0); err != nil { // Envoy could have written into it
+		return nil, fmt.Errorf("empty the proxy's lock: %w", err)
 	}
-	args := []string{
-		"-c", s.path("bootstrap.json"), "--disable-hot-restart", "-l", "warning",
+	args := append(s.configured(bootstrap),
+		"--disable-hot-restart", "-l", "warning",
 		"--file-flush-interval-msec", "1000", // what it takes out is to be known soon
 		"--drain-time-s", strconv.Itoa(int(max(1, s.config.DrainTime.Seconds()))),
-	}
+	)
 	if s.config.Concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(s.config.Concurrency))
 	}
-	s.ejections.reset()
-	p, err := spawn(binary, args, lock, log, s.config.Now())
+	p, err := s.spawn(binary, args, lock, log)
 	if err != nil {
 		return nil, err
 	}
@@ -310,13 +343,16 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 	s.set(func(st *model.ProxyStatus) {
 		*st = model.ProxyStatus{State: Starting, Starts: st.Starts + 1, Message: "it was just started"}
 	})
-	s.config.Log.Info("proxy started", "pid", p.pid, "binary", binary)
+	s.config.Log.Info("proxy started", "pid", p.pid, "binary", binary, "user", s.config.User)
 	return p, nil
 }
 
 func (s *Supervisor) bootstrap() ([]byte, error) {
 	o := s.config.Bootstrap
-	o.NodeID, o.ADSSocket, o.AdminSocket, o.OutlierLog = s.config.NodeID, s.config.ADSSocket, s.admin.path, s.ejections.path
+	o.NodeID, o.ADSSocket, o.AdminSocket, o.OutlierLog = s.config.NodeID, s.toEnvoy(s.config.ADSSocket), s.admin.path, s.toEnvoy(s.ejections.path)
+	if !s.config.User.same() {
+		o.AdminSocket, o.AdminMode = filepath.Join(userDir, adminSocket), 0o660 // the agent is in its group
+	}
 	data, err := protojson.Marshal(xds.Bootstrap(o))
 	if err != nil {
 		return nil, fmt.Errorf("encode bootstrap: %w", err)
@@ -327,33 +363,6 @@ func (s *Supervisor) bootstrap() ([]byte, error) {
 		return nil, fmt.Errorf("encode bootstrap: %w", err)
 	}
 	return json.MarshalIndent(canonical, "", "  ")
-}
-
-// note is what is written down of a running Envoy, for the next supervisor.
-type note struct {
-	PID       int    `json:"pid"`
-	Binary    string `json:"binary"`
-	ADSSocket string `json:"adsSocket"`
-	NodeID    string `json:"nodeID"`
-	Bootstrap string `json:"bootstrap"` // SHA-256
-	Began     uint64 `json:"began"`     // as startOf says; 0 if it is not known
-	Log       int64  `json:"log"`       // where its output begins
-}
-
-// alive says whether the process that was noted still lives. If the lock is held, that
-// is who holds it: an Envoy never lets go. It is how one is known whose descriptors
-// this user may not look at, because its binary has capabilities (setcap).
-func (n *note) alive() bool { return n.Began != 0 && startOf(n.PID) == n.Began }
-
-func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
-	sum := sha256.Sum256(bootstrap)
-	data, err := json.Marshal(note{p.pid, binary, s.config.ADSSocket, s.config.NodeID, hex.EncodeToString(sum[:]), startOf(p.pid), p.log})
-	if err == nil {
-		err = os.WriteFile(s.path("envoy.json"), append(data, '\n'), 0o600)
-	}
-	if err != nil { // adoption goes by the lock
-		s.config.Log.Warn("the proxy was not noted", "error", err)
-	}
 }
 
 // inherit adopts the Envoy that holds the lock. Holding it proves that the process is
@@ -374,44 +383,24 @@ func (s *Supervisor) inherit(ctx context.Context, pid int, ours func() bool) (*p
 		s.config.Log.Warn("the proxy of an earlier agent follows another socket or machine name; it is replaced", "pid", pid)
 		s.drainAndStop(ctx, p)
 		return nil, fmt.Errorf("the proxy of an earlier agent, process %d, was configured for another agent and was replaced", pid)
+	case old == nil && !runsAs(pid, os.Geteuid()):
+		if !runsAs(pid, int(s.config.User.UID)) {
+			return nil, fmt.Errorf("process %d of another user holds the proxy's lock: end it", pid)
+		}
+		s.config.Log.Warn("nothing is written down of the proxy of an earlier agent, which is another user; it is replaced", "pid", pid)
+		s.drainAndStop(ctx, p)
+		return nil, fmt.Errorf("the proxy of an earlier agent, process %d, is another user, and was replaced", pid)
 	case !current:
 		s.config.Log.Warn("the proxy runs with other limits or another binary than are set now; they apply when it is next started", "pid", pid)
+	}
+	if old != nil && old.UID != 0 && old.alive() {
+		if err := s.let(old.GID); err != nil {
+			s.config.Log.Warn("the proxy may not reach this agent", "pid", pid, "error", err)
+		}
 	}
 	s.set(func(st *model.ProxyStatus) { st.State, st.Version, st.Message = Starting, "", "it was just adopted" })
 	s.config.Log.Info("proxy adopted", "pid", pid)
 	return p, nil
-}
-
-// noted reads the note of an Envoy, nil if there is none.
-func (s *Supervisor) noted() *note { return readNote(s.path("envoy.json")) }
-
-func readNote(path string) (n *note) {
-	data, err := os.ReadFile(path)
-	if err != nil || json.Unmarshal(data, &n) != nil {
-		return nil
-	}
-	return n
-}
-
-// recall is the note of a running Envoy, nil if there is none, and says whether it
-// would be started in the same way now.
-func (s *Supervisor) recall(pid int) (n *note, current bool) {
-	n = s.noted()
-	if n == nil || n.PID != pid {
-		return nil, false
-	}
-	binary, err := exec.LookPath(s.config.Binary)
-	if err != nil {
-		return n, false
-	}
-	bootstrap, err := s.bootstrap()
-	if err != nil {
-		return n, false
-	}
-	sum := sha256.Sum256(bootstrap)
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "… (deleted)" after an upgrade
-	real, e := filepath.EvalSymlinks(binary)
-	return n, err == nil && e == nil && exe == real && n.Bootstrap == hex.EncodeToString(sum[:])
 }
 
 // watch keeps the status up to date until Envoy exits or ctx is done, and ends one
@@ -487,7 +476,7 @@ func (s *Supervisor) look(ctx context.Context, p *process) (answered bool) {
 	if answered {
 		if version == "" || was.State != Ready && ready {
 			if v, err := s.admin.version(ctx); err == nil {
-				version = v
+				version = strings.ToValidUTF8(v[:min(len(v), maxVersion)], "") // it goes into reports
 			}
 		}
 		if n, _, _, err := s.admin.figures(ctx); err == nil {

@@ -1,0 +1,7 @@
+//go:build !amd64 && !arm64
+
+package confine
+
+const architecture = 0
+
+var refusedHere []uint32
