@@ -34,29 +34,6 @@ with its own means.`,
 	return c
 }
 
-func newRestore() *cobra.Command {
-	var dataDir, file string
-	c := &cobra.Command{
-		Use:     "restore --file FILE",
-		Short:   "Bring the embedded API's data back from a backup",
-		GroupID: groupData,
-		Long: `Put a backup in the place of the embedded API's data. Stop the plane first. What
-is there now is moved aside, not deleted. Machines that the backup knows go on; those
-that joined later, or joined again, must join once more. Until then they serve what
-they have.`,
-		Example: "  fairlead restore --file /backup/fairlead-2026-01-02.tar",
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := embedded.Restore(c.Context(), dataDir, file); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "restored %s from %s\n", dataDir, file)
-			return err
-		},
-	}
-	dataFlags(c, &dataDir, &file, "file to read")
-	return c
-}
-
 func dataFlags(c *cobra.Command, dataDir, file *string, what string) {
 	c.Flags().StringVar(dataDir, "data-dir", defaultPlaneDir, "data directory of the plane")
 	c.Flags().StringVarP(file, "file", "f", "", what)

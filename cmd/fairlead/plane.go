@@ -312,10 +312,11 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints, API: f.apiAddresses(bind, advertise),
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
-		XDS:         xds.Options{AccessLog: f.accessLog},
-		HistoryFile: f.historyFile(),
-		MayWrite:    api.Healthy,
-		Registerer:  metrics,
+		XDS:           xds.Options{AccessLog: f.accessLog},
+		HistoryFile:   f.historyFile(),
+		AuthorityFile: f.authorityFile(),
+		MayWrite:      api.Healthy,
+		Registerer:    metrics,
 	})
 	if err != nil {
 		return err
@@ -355,6 +356,14 @@ func (f *planeFlags) historyFile() string {
 		return ""
 	}
 	return filepath.Join(f.dataDir, "revisions")
+}
+
+// authorityFile is where a restore leaves agents' authorities for a plane with a database of its own.
+func (f *planeFlags) authorityFile() string {
+	if f.outside() || len(f.etcdServers) > 0 {
+		return ""
+	}
+	return filepath.Join(f.dataDir, restoredAuthority)
 }
 
 // gatewayChannel is the channel of the Gateway API's definitions to install.

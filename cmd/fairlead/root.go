@@ -102,7 +102,7 @@ that this binary brings along or in a cluster that you have.
 	root.AddCommand(
 		newUp(logs), newPlane(logs), newAgent(logs), newLab(),
 		newStatus(), newRoutes(), newVIPs(), newBackends(), newFlows(), newDrops(), newBGP(), newExplain(), newDrain(), newUndrain(), newRevisions(), newFreeze(), newUnfreeze(), newRollback(), newTranslate(), newVersion(),
-		newToken(), newBackup(), newRestore(), newSupportBundle(),
+		newToken(), newAuthority(), newBackup(), newRestore(), newSupportBundle(),
 	)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		_, err := logs.logger()

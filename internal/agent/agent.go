@@ -196,8 +196,9 @@ func New(c Config) (*Agent, error) {
 	a.drainer = &drainer{proxy: c.Drainer, announcer: a.announcer, balancer: a.balancer, state: a.state, log: c.Log, news: make(chan struct{}, 1)}
 	a.upstream = &upstream{
 		planes: c.Planes, state: a.state, report: report, log: c.Log, now: c.Now, random: c.Rand,
-		path: filepath.Join(c.DataDir, "identity", "identity.json"), presence: a.checks.plane,
+		path: filepath.Join(c.DataDir, "identity", "identity.json"), presence: a.checks.plane, news: make(chan struct{}, 1),
 	}
+	report.issuer, report.offer = a.upstream.issuer, a.upstream.offer
 	m, err := newMetrics(c.Registerer, a)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)

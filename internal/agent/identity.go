@@ -53,6 +53,7 @@ type Identity struct {
 	Machine     string
 	Certificate tls.Certificate // with Leaf
 	authorities []*x509.Certificate
+	trust       *agentv1.Trust // who has signed the certificate, and the authorities
 	record      identityRecord
 }
 
@@ -98,7 +99,7 @@ func newIdentity(record identityRecord) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorities: %w", err)
 	}
-	return &Identity{Machine: name, Certificate: certificate, authorities: authorities, record: record}, nil
+	return &Identity{Machine: name, Certificate: certificate, authorities: authorities, trust: trustOf(certificate.Leaf, authorities), record: record}, nil
 }
 
 func parseCertificates(data []byte) ([]*x509.Certificate, error) {
@@ -285,7 +286,7 @@ func (j Joiner) ask(ctx context.Context, address string, by credential, csr []by
 // explainJoin says whether another plane cannot help, and what went wrong.
 func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	if errors.Is(err, ErrPin) {
-		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, %s", address, ErrPin, again)
+		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, or its authority retired, %s", address, ErrPin, again)
 	}
 	message := inWords(err)
 	switch status.Code(err) {

@@ -139,6 +139,7 @@ type plane struct {
 	pods    map[string]string // service account token -> node
 	old     bool              // it does not know that a Join names the machine
 	loses   bool              // the answer to the next Join
+	next    *authority        // a rotation is under way: it signs, and both are trusted
 	mute    bool              // renewals are refused
 	deleted bool              // who joined before is not known, until somebody joins
 	taken   int               // so many joins find the name taken
@@ -261,14 +262,19 @@ func (p *plane) Join(_ context.Context, req *agentv1.JoinRequest) (*agentv1.Cert
 	return p.certificate(token.machine, csr)
 }
 
+// certificate signs. The caller holds the lock.
 func (p *plane) certificate(machine string, csr *x509.CertificateRequest) (*agentv1.Certificate, error) {
-	der, err := p.authority.issue(agentv1.MachinePrefix+machine, csr.PublicKey, x509.ExtKeyUsageClientAuth)
+	signs, roots := p.authority, p.authority.roots()
+	if p.next != nil {
+		signs, roots = p.next, append(roots, p.next.roots()...)
+	}
+	der, err := signs.issue(agentv1.MachinePrefix+machine, csr.PublicKey, x509.ExtKeyUsageClientAuth)
 	if err != nil {
 		return nil, err
 	}
 	return &agentv1.Certificate{
-		Chain:       append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), p.authority.roots()...),
-		Authorities: p.authority.roots(), Machine: machine,
+		Chain:       append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), signs.roots()...),
+		Authorities: roots, Machine: machine,
 	}, nil
 }
 
@@ -285,6 +291,9 @@ func (p *plane) caller(ctx context.Context) (string, error) {
 	machine := strings.TrimPrefix(leaf.Subject.CommonName, agentv1.MachinePrefix)
 	p.mu.Lock()
 	deleted := p.deleted
+	if p.next != nil {
+		roots.AddCert(p.next.cert)
+	}
 	p.mu.Unlock()
 	known := slices.Contains(p.authority.listed(machine), string(leaf.RawSubjectPublicKeyInfo))
 	if _, err := leaf.Verify(x509.VerifyOptions{

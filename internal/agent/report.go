@@ -45,6 +45,8 @@ type reporter struct {
 	changed   chan struct{} // gets a token when a report may differ
 	urgent    chan struct{} // the same, for what others wait for
 	ttl       atomic.Int64
+	issuer    func() []byte        // who has signed the machine's certificate
+	offer     func(*agentv1.Trust) // takes what the plane gives with a certificate now
 }
 
 // run reports over a connection until ctx is done.
@@ -88,6 +90,9 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 			}
 			if n := instruction.GetLeft(); n > 0 {
 				r.balancer.noticed(n)
+			}
+			if t := instruction.GetTrust(); t != nil {
+				r.offer(t)
 			}
 			if ttl := instruction.GetTimeToLive().AsDuration(); ttl > 0 {
 				r.ttl.Store(int64(ttl))
@@ -216,7 +221,7 @@ func (r *reporter) report() *agentv1.Report {
 		Tunnel:       tunnel, TunnelUnknown: unknown,
 		Ejected: wire.Ejected(ejections(ejected)),
 		Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
-		Leaving: leaving,
+		Leaving: leaving, Issuer: r.issuer(),
 	}
 }
 

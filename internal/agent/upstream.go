@@ -45,7 +45,7 @@ type upstream struct {
 	report  *reporter
 	log     *slog.Logger
 	now     func() time.Time
-	random  *rand.Rand // used by run alone
+	random  *rand.Rand // used by run, and by renewals while run waits for them
 	metrics *metrics
 	path    string // of the identity
 	// presence is told when the plane comes and when it goes.
@@ -53,14 +53,17 @@ type upstream struct {
 	// rejoin gets another identity with a token; nil and no error when it cannot. Used
 	// by run alone.
 	rejoin func(context.Context) (*Identity, error)
-	said   string // why rejoin failed; of run alone
-	tries  *tries // of run alone
+	said   string        // why rejoin failed; of run alone
+	tries  *tries        // of run alone
+	news   chan struct{} // gets a token when offered is another
 
 	mu        sync.Mutex
 	identity  *Identity
 	connected string // address of the plane, empty for none
 	reason    error  // why there is none
 	renewal   time.Time
+	offered   *agentv1.Trust // what the plane gives with a certificate now; nil: it does not say
+	asked     time.Time      // when the certificate is renewed for that; zero: not drawn yet
 }
 
 // run keeps connected until ctx is done.
@@ -144,6 +147,7 @@ func (u *upstream) lost(address string, err error, lived bool) {
 func (u *upstream) found(address string) {
 	u.mu.Lock()
 	u.connected, u.reason = address, nil
+	u.offered, u.asked = nil, time.Time{} // this plane has not said it yet
 	u.mu.Unlock()
 	u.metrics.connected.Set(1)
 	u.presence(true)
@@ -266,7 +270,7 @@ func explain(err error, machine string) error {
 		return fmt.Errorf("another machine is connected under this machine's name: %w", said)
 	case strings.Contains(status.Convert(err).Message(), x509.UnknownAuthorityError{}.Error()):
 		// gRPC tells the handshake's failure as text only.
-		return fmt.Errorf("%w: %w; if the plane was set up anew, restore its backup or %s", ErrStranger, said, again)
+		return fmt.Errorf("%w: %w; if the plane was set up anew, restore its backup; else, or if its authority was retired while this machine was away, %s", ErrStranger, said, again)
 	case err == nil:
 		return nil
 	default:
@@ -274,22 +278,20 @@ func explain(err error, machine string) error {
 	}
 }
 
-// renewals renews the certificate when two thirds of its life are over. The open
-// streams go on; the next connection uses the new one.
+// renewals renews the certificate when two thirds of its life are over, or when the plane
+// gives something else with it now. The open streams go on; the next connection uses the
+// new one.
 func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) {
 	for {
 		id := u.who()
-		u.mu.Lock()
-		at := id.renewAt()
-		if u.renewal.After(at) {
-			at = u.renewal
-		}
-		u.mu.Unlock()
+		at := u.renewAt(id)
 		// Looked at again within a minute, so that a stepped clock is seen.
 		wait := min(max(0, at.Sub(u.now())), time.Minute)
 		select {
 		case <-ctx.Done():
 			return
+		case <-u.news:
+			continue
 		case <-time.After(wait):
 		}
 		if u.now().Before(at) {
@@ -299,16 +301,10 @@ func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) 
 		if err == nil {
 			err = fresh.save(u.path)
 		}
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return
 		}
-		u.mu.Lock()
-		if err == nil {
-			u.identity, u.renewal = fresh, time.Time{}
-		} else {
-			u.renewal = u.now().Add(renewAgain)
-		}
-		u.mu.Unlock()
+		u.renewed(fresh, err)
 		if err != nil {
 			u.metrics.renewals.WithLabelValues("failed").Inc()
 			u.log.Warn("certificate was not renewed", "error", err, "expires", id.NotAfter(), "again_in", renewAgain)

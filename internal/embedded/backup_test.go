@@ -182,7 +182,7 @@ func refuses(t *testing.T, file, says string) {
 	if err := os.WriteFile(filepath.Join(dir, "precious"), []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, Restore(t.Context(), dir, file), says, "restore "+dir)
+	wantError(t, Restore(t.Context(), dir, file, nil), says, "restore "+dir)
 	if b, err := os.ReadFile(filepath.Join(dir, "precious")); err != nil || string(b) != "old" {
 		t.Errorf("the old directory changed: %q, %v", b, err)
 	}
@@ -197,7 +197,7 @@ func TestRestoreMovesAsideAndRaisesRevisions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	revisions := []int64{0}
 	for i, now := range []time.Time{today, today.Add(time.Minute), today.Add(2 * time.Minute)} {
-		if err := restore(t.Context(), dir, file, now); err != nil {
+		if err := restore(t.Context(), dir, file, now, nil); err != nil {
 			t.Fatal(err)
 		}
 		aside, err := filepath.Glob(dir + ".before-restore-*")
@@ -240,7 +240,7 @@ func TestRestoreThatIsInterrupted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantError(t, Restore(ctx, dir, file), "context canceled")
+	wantError(t, Restore(ctx, dir, file, nil), "context canceled")
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the directory is there: %v", err)
 	}

@@ -93,7 +93,7 @@ func TestDataSurvivesKillBackupAndRestore(t *testing.T) {
 	// A second process is refused by name of the first.
 	_, err = Start(t.Context(), Config{DataDir: dir, Log: testLog(t)})
 	wantError(t, err, "in use", dir, fmt.Sprintf("process %d", process.cmd.Process.Pid))
-	wantError(t, Restore(t.Context(), dir, online), "in use", fmt.Sprint(process.cmd.Process.Pid))
+	wantError(t, Restore(t.Context(), dir, online, nil), "in use", fmt.Sprint(process.cmd.Process.Pid))
 
 	// Online: the backup holds what was there when it began and nothing after.
 	if err := putConfigMap(t.Context(), c, "before-online", ""); err != nil {
@@ -118,7 +118,7 @@ func TestDataSurvivesKillBackupAndRestore(t *testing.T) {
 	if info, err := os.Stat(online); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the backup has mode %v, error %v", info.Mode(), err)
 	}
-	if err := Restore(t.Context(), dir, online); err != nil {
+	if err := Restore(t.Context(), dir, online, nil); err != nil {
 		t.Fatal(err)
 	}
 	aside, err := filepath.Glob(dir + ".before-restore-*")
@@ -155,7 +155,7 @@ func TestDataSurvivesKillBackupAndRestore(t *testing.T) {
 
 	// The offline backup into a directory that is not there.
 	elsewhere := filepath.Join(t.TempDir(), "deep", "data")
-	if err := Restore(t.Context(), elsewhere, offline); err != nil {
+	if err := Restore(t.Context(), elsewhere, offline, nil); err != nil {
 		t.Fatal(err)
 	}
 	testStore(t, elsewhere, defaultEtcdQuota, mebibyte)

@@ -22,21 +22,33 @@ import (
 // minimumBump is the least by which a restore raises the revision of the database.
 const minimumBump = 1_000_000_000
 
-// Restore makes dataDir what the backup in file says. A data directory that is there and not empty
-// is moved to <dataDir>.before-restore-<time>; nothing is deleted. It refuses while a process runs
-// on dataDir, and a file that is damaged or cut short, before it touches anything; killed at any
-// moment it leaves the old directory or the new one.
+// Replacement is what a restore is about to do: what the backup brings, and what it takes the
+// place of. The databases can be read until the approval returns.
+type Replacement struct {
+	Backup            Manifest
+	Restored, Present Database
+}
+
+// Approval looks at a replacement before anything is touched; with an error it is not done. The
+// files that it returns, by name, are put into the restored data directory.
+type Approval func(context.Context, Replacement) (files map[string][]byte, err error)
+
+// Restore makes dataDir what the backup in file says, if approve, unless it is nil, agrees. A data
+// directory that is there and not empty is moved to <dataDir>.before-restore-<time>; nothing is
+// deleted. It refuses while a process runs on dataDir, and a file that is damaged or cut short,
+// before it asks and touches anything; killed at any moment it leaves the old directory or the new
+// one.
 //
 // Revisions of the restored database are above those of any before it, so that clients which
 // remember newer ones, up to this moment, notice and list anew instead of missing changes.
-func Restore(ctx context.Context, dataDir, file string) error {
-	if err := restore(ctx, dataDir, file, time.Now()); err != nil {
+func Restore(ctx context.Context, dataDir, file string, approve Approval) error {
+	if err := restore(ctx, dataDir, file, time.Now(), approve); err != nil {
 		return fmt.Errorf("restore %s from %s: %w", dataDir, file, err)
 	}
 	return nil
 }
 
-func restore(ctx context.Context, dataDir, file string, now time.Time) error {
+func restore(ctx context.Context, dataDir, file string, now time.Time, approve Approval) error {
 	dataDir, err := filepath.Abs(dataDir)
 	if err != nil {
 		return err
@@ -74,8 +86,15 @@ func restore(ctx context.Context, dataDir, file string, now time.Time) error {
 			os.RemoveAll(staging)
 		}
 	}()
-	if err := unpackBackup(ctx, file, staging); err != nil {
+	manifest, err := unpackBackup(ctx, file, staging)
+	if err != nil {
 		return err
+	}
+	if approve != nil {
+		r := Replacement{Backup: manifest, Restored: Database{filepath.Join(staging, databaseName)}, Present: databaseOf(dataDir)}
+		if err := review(ctx, approve, r, staging); err != nil {
+			return err
+		}
 	}
 	if err := rebuildDatabase(staging, now); err != nil {
 		return err
@@ -107,6 +126,20 @@ func restore(ctx context.Context, dataDir, file string, now time.Time) error {
 	return syncDir(filepath.Dir(dataDir))
 }
 
+// review has a replacement approved, and puts the files of the approval into dir.
+func review(ctx context.Context, approve Approval, r Replacement, dir string) error {
+	files, err := approve(ctx, r)
+	if err != nil {
+		return err
+	}
+	for name, data := range files {
+		if err := writeFile(filepath.Join(dir, name), data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // swapDirs puts staging at dir in one step. What was at dir is at staging afterwards.
 func swapDirs(staging, dir string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, staging, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE)
@@ -124,39 +157,39 @@ func swapDirs(staging, dir string) error {
 }
 
 // unpackBackup writes the members of the backup to dir and verifies that they are all there, whole
-// and what the manifest says.
-func unpackBackup(ctx context.Context, file, dir string) error {
+// and what the manifest says, which it returns.
+func unpackBackup(ctx context.Context, file, dir string) (Manifest, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return err
+		return Manifest{}, err
 	}
 	defer f.Close()
 	r := tar.NewReader(f)
 	m, err := readManifest(r)
 	if err != nil {
-		return err
+		return m, err
 	}
 	for _, want := range m.Files {
 		if err := ctx.Err(); err != nil {
-			return err
+			return m, err
 		}
 		h, err := r.Next()
 		if err != nil {
-			return fmt.Errorf("the backup is cut short before %s: %w", want.Name, err)
+			return m, fmt.Errorf("the backup is cut short before %s: %w", want.Name, err)
 		}
 		if h.Name != want.Name || h.Typeflag != tar.TypeReg {
-			return fmt.Errorf("the backup is damaged: it has %s in the place of %s", h.Name, want.Name)
+			return m, fmt.Errorf("the backup is damaged: it has %s in the place of %s", h.Name, want.Name)
 		}
 		if err := unpackFile(r, filepath.Join(dir, filepath.FromSlash(want.Name)), want); err != nil {
-			return err
+			return m, err
 		}
 	}
 	if h, err := r.Next(); err == nil {
-		return fmt.Errorf("the backup is damaged: %s is not in its manifest", h.Name)
+		return m, fmt.Errorf("the backup is damaged: %s is not in its manifest", h.Name)
 	} else if !errors.Is(err, io.EOF) {
-		return fmt.Errorf("the backup is damaged at its end: %w", err)
+		return m, fmt.Errorf("the backup is damaged at its end: %w", err)
 	}
-	return nil
+	return m, nil
 }
 
 func unpackFile(r io.Reader, path string, want ManifestFile) error {

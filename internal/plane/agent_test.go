@@ -42,6 +42,8 @@ type fakeAgent struct {
 	root *x509.CertPool
 
 	mu       sync.Mutex
+	issuer   []byte         // who has signed cert, as it reports; nil: it is of an older version
+	trust    *agentv1.Trust // what it was told that comes with a certificate
 	held     map[delta.Type]map[string]*discoveryv3.Resource
 	rev      delta.Revision // largest that was accepted
 	point    delta.Revision // the last checkpoint
@@ -136,6 +138,12 @@ func (a *fakeAgent) take(issued *agentv1.Certificate) {
 	if !a.root.AppendCertsFromPEM(issued.GetAuthorities()) {
 		a.t.Error("no authorities")
 	}
+	signer, err := x509.ParseCertificate(a.cert.Certificate[1])
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	pin := sha256.Sum256(signer.RawSubjectPublicKeyInfo)
+	a.with(func() { a.issuer = pin[:] })
 }
 
 func (a *fakeAgent) dial(address string) *grpc.ClientConn {
@@ -226,8 +234,8 @@ func (a *fakeAgent) discover(ctx context.Context, conn *grpc.ClientConn) error {
 			a.t.Error(err)
 			return err
 		}
-		if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}); err != nil {
-			return err
+		if stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}) != nil {
+			continue // Recv says why
 		}
 		signal(a.report)
 	}
@@ -284,7 +292,7 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			if err != nil {
 				return
 			}
-			a.with(func() { a.left = max(a.left, instruction.GetLeft()) })
+			a.with(func() { a.left, a.trust = max(a.left, instruction.GetLeft()), instruction.GetTrust() })
 			a.asked <- instruction
 		}
 	}()
@@ -305,7 +313,7 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			Sessions: wire.Sessions(a.sessions), Vips: wire.VIPStates(a.vips),
 			Frontends: wire.FrontendStates(a.observed()), Tunnel: a.tunnel,
 			Checks: wire.CheckResults(a.results), Ejected: wire.Ejected(a.ejected), Leaving: a.leaving,
-			Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
+			Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number}, Issuer: a.issuer,
 		}
 		if n := instruction.GetAskFigures(); n > 0 {
 			report.Figures = wire.Figures(n, nil)

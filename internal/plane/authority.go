@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,14 +12,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/southbound"
 )
 
 const (
-	// AuthoritySecret holds the agents' authority, its private key included. Whoever
+	// AuthoritySecret holds the agents' authorities, their private keys included. Whoever
 	// reads it can be any machine.
 	AuthoritySecret = "fairlead-agent-authority"
-	authorityField  = "authority.pem"
+	// authorityField is the authority by which planes are known. nextField, while a rotation is
+	// under way, is the one that takes its place; planes of before rotations leave it alone.
+	authorityField = "authority.pem"
+	nextField      = "next.pem"
 )
 
 // ensureNamespace makes the namespace that everything of the planes lives in.
@@ -33,47 +38,113 @@ func ensureNamespace(ctx context.Context, c client.Client) error {
 	return fmt.Errorf("make namespace %s: %w", Namespace, err)
 }
 
-// loadAuthority reads the agents' authority, or makes it. Of several planes that make
-// one at once, all end up with the same.
-func loadAuthority(ctx context.Context, c client.Client, now func() time.Time, log *slog.Logger) (*southbound.CA, error) {
+// loadAuthority reads the agents' authorities, or makes the first one. Of several planes that make
+// one at once, all end up with the same. A next one that is not good by this clock is left out.
+func loadAuthority(ctx context.Context, c client.Client, now func() time.Time, log *slog.Logger) (*southbound.Authorities, error) {
 	if err := ensureNamespace(ctx, c); err != nil {
 		return nil, err
 	}
+	secret, err := authoritySecret(ctx, c)
+	if apierrors.IsNotFound(err) {
+		if err := makeAuthority(ctx, c, now, log); err != nil {
+			return nil, err
+		}
+		secret, err = authoritySecret(ctx, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	shown, next, err := parseAuthorities(secret.Data, now)
+	if err != nil {
+		return nil, unusableAuthority{fmt.Errorf("secret %s, %w; restore it from a backup, or delete it and let every machine join anew", client.ObjectKeyFromObject(secret), err)}
+	}
+	if checkGood(nextField, next, now()) != nil {
+		next = nil // a plane that follows the Secret says so
+	}
+	return southbound.NewAuthorities(shown, next), nil
+}
+
+// authoritySecret reads the Secret. A NotFound of the API stays one.
+func authoritySecret(ctx context.Context, c client.Client) (*corev1.Secret, error) {
 	key := client.ObjectKey{Namespace: Namespace, Name: AuthoritySecret}
 	secret := &corev1.Secret{}
-	err := c.Get(ctx, key, secret)
-	if apierrors.IsNotFound(err) {
-		ca, err := southbound.NewCA(now)
-		if err != nil {
-			return nil, err
-		}
-		data, err := ca.Bytes()
-		if err != nil {
-			return nil, err
-		}
-		err = c.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
-			Type:       corev1.SecretTypeOpaque,
-			Data:       map[string][]byte{authorityField: data},
-		})
-		switch {
-		case err == nil:
-			log.Info("made the agents' authority", "secret", key.String())
-			return ca, nil
-		case !apierrors.IsAlreadyExists(err):
-			return nil, fmt.Errorf("store the agents' authority in secret %s: %w", key, err)
-		}
-		if err := c.Get(ctx, key, secret); err != nil {
-			return nil, fmt.Errorf("read the agents' authority from secret %s: %w", key, err)
-		}
-	} else if err != nil {
+	if err := c.Get(ctx, key, secret); err != nil {
 		return nil, fmt.Errorf("read the agents' authority from secret %s: %w", key, err)
 	}
-	ca, err := southbound.ParseCA(secret.Data[authorityField], now)
+	return secret, nil
+}
+
+// makeAuthority stores the first authority, unless somebody else just did.
+func makeAuthority(ctx context.Context, c client.Client, now func() time.Time, log *slog.Logger) error {
+	data, err := newAuthority(now)
 	if err != nil {
-		return nil, unusableAuthority{fmt.Errorf("secret %s, field %s: %w; restore it from a backup, or delete it and let every machine join anew", key, authorityField, err)}
+		return err
 	}
-	return ca, nil
+	secret := newAuthoritySecret(data)
+	switch err := c.Create(ctx, secret); {
+	case err == nil:
+		log.Info("made the agents' authority", "secret", client.ObjectKeyFromObject(secret).String())
+	case !apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("store the agents' authority in secret %s: %w", client.ObjectKeyFromObject(secret), err)
+	}
+	return nil
+}
+
+func newAuthoritySecret(shown []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: AuthoritySecret},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{authorityField: shown},
+	}
+}
+
+// mayMakeAuthority says why an authority is better not made: the Secret is gone, and machines have
+// certificates of what it held.
+func mayMakeAuthority(ctx context.Context, c client.Client) error {
+	if _, err := authoritySecret(ctx, c); !apierrors.IsNotFound(err) {
+		return err
+	}
+	var machines v1alpha1.MachineList
+	if err := c.List(ctx, &machines); err != nil && !apierrors.IsNotFound(err) { // else the kind is not served yet
+		return fmt.Errorf("list machines: %w", err)
+	}
+	if slices.ContainsFunc(machines.Items, func(m v1alpha1.Machine) bool { return len(keysOf(&m)) > 0 }) {
+		return fmt.Errorf("secret %s/%s with the agents' authority is gone, and machines have joined by it: a plane that leads stores it again within seconds; where none runs, restore it from a backup, or start a plane, which makes another one, and let every machine join anew", Namespace, AuthoritySecret)
+	}
+	return nil
+}
+
+// newAuthority is an authority in the form in which it is stored.
+func newAuthority(now func() time.Time) ([]byte, error) {
+	ca, err := southbound.NewCA(now)
+	if err != nil {
+		return nil, err
+	}
+	return ca.Bytes()
+}
+
+// parseAuthorities reads the fields of the Secret; next is nil while no rotation is under way.
+func parseAuthorities(data map[string][]byte, now func() time.Time) (shown, next *southbound.CA, err error) {
+	if shown, err = southbound.ParseCA(data[authorityField], now); err != nil {
+		return nil, nil, fmt.Errorf("field %s: %w", authorityField, err)
+	}
+	if len(data[nextField]) == 0 {
+		return shown, nil, nil
+	}
+	if next, err = southbound.ParseCA(data[nextField], now); err != nil {
+		return nil, nil, fmt.Errorf("field %s: %w", nextField, err)
+	}
+	return shown, next, nil
+}
+
+// checkGood says what is wrong with an authority that is not good at a time: it was made by another
+// clock. None (nil) is good.
+func checkGood(field string, ca *southbound.CA, now time.Time) error {
+	if ca == nil || ca.Good(now) {
+		return nil
+	}
+	return fmt.Errorf("field %s: it was made at %s and is good until %s, and is not good by the clock of this plane: a clock is wrong, here or where it was made",
+		field, ca.Since().UTC().Format(time.RFC3339), ca.Until().UTC().Format(time.RFC3339))
 }
 
 // unusableAuthority is an authority that was read and cannot be used: no retry helps.

@@ -9,7 +9,8 @@
 // Beside what the proxies serve it settles what load balancers are told: frontends and their
 // backends (frontend), who checks them and what they are found to be (health), which machines
 // know of each other (around), and the order in which machines come to a pool (coming) and
-// leave it (leaving).
+// leave it (leaving). It lets machines join and connect: tokens and pods say who they are
+// (machines), and authorities that take turns say which certificates are good (trust, rotation).
 //
 // It refuses to act on what it does not know: before its sources are synced it
 // publishes nothing, and for twice the time-to-live after it began to lead it calls

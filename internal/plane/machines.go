@@ -36,6 +36,10 @@ import (
 // them along: its certificates are refused until it joins anew.
 const KeysAnnotation = "fairlead.dev/keys"
 
+// AuthorityAnnotation of a Machine is the pin of the authority of which it keeps a certificate, as
+// a plane saw it during a rotation. Where it is missing, that is the one by which planes are known.
+const AuthorityAnnotation = "fairlead.dev/authority"
+
 // registry knows which keys are good, and the streams that use them. It stands in
 // front of the machines' server, which checks the certificates themselves.
 type registry struct {
@@ -43,7 +47,7 @@ type registry struct {
 	log    *slog.Logger
 	leader southbound.Leader
 	now    func() time.Time
-	roots  *x509.CertPool // of the agents' authority; set before anything is served
+	trust  func() southbound.Trust // the agents' authorities; set before anything is served
 
 	mu    sync.Mutex
 	ready bool // the Machines of the API are known
@@ -56,8 +60,9 @@ type registry struct {
 
 // admission is what the API says of one machine's keys, as of a version.
 type admission struct {
-	keys    []string
-	version uint64
+	keys      []string
+	authority string // AuthorityAnnotation
+	version   uint64
 }
 
 // admitted is one open stream.
@@ -113,7 +118,7 @@ func (r *registry) replace(name string, m *v1alpha1.Machine) {
 		if err == nil && version < r.keys[name].version {
 			return // the watch is behind what admit wrote
 		}
-		r.keys[name] = admission{keysOf(m), version}
+		r.keys[name] = admission{keysOf(m), m.Annotations[AuthorityAnnotation], version}
 	}
 	for s := range r.streams[name] {
 		if !slices.Contains(r.keys[name].keys, s.key) {
@@ -154,7 +159,7 @@ func (r *registry) check(ctx context.Context, leaf *x509.Certificate) (known boo
 		return true, nil
 	}
 	// The watch may be behind: whoever our authority has vouched for is looked up.
-	options := x509.VerifyOptions{Roots: r.roots, CurrentTime: r.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	options := x509.VerifyOptions{Roots: r.trust().Pool, CurrentTime: r.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := leaf.Verify(options); err != nil {
 		return false, nil
 	}

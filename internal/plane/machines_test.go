@@ -360,8 +360,7 @@ func TestDeletionOvertakesReading(t *testing.T) {
 				Name: "edge-1", ResourceVersion: "7", Annotations: map[string]string{KeysAnnotation: keyOf(leaf)},
 			}}}
 			r := newRegistry(api, alwaysLeads{}, time.Now, slog.New(slog.DiscardHandler))
-			r.roots = x509.NewCertPool()
-			r.roots.AppendCertsFromPEM(ca.Roots())
+			r.trust = ca.Trust
 			r.know()
 			reads := 0
 			api.read = func() {

@@ -2,7 +2,6 @@ package plane
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,6 +73,9 @@ type Config struct {
 	// OCSPStapling asks the responders that certificates name, and has machines show what
 	// they say. Certificates are the users': whoever writes one says whom the plane asks.
 	OCSPStapling bool
+	// AuthorityFile holds agents' authorities that a restore has left: they take the place of the
+	// stored ones before anything is served, and the file is removed. Empty, or no such file: none do.
+	AuthorityFile string
 	// Lease is how leadership is kept; the zero value is 6 s, 4 s and 1 s.
 	Lease LeaseTimes
 	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
@@ -133,6 +135,7 @@ type Plane struct {
 	writer   *statusWriter
 	standing *infrastructure
 	machine  *registry
+	trust    *trust
 	pods     *pods // nil: none joins
 	views    *southbound.Views
 	metrics  *metrics
@@ -198,6 +201,7 @@ func New(c Config) (*Plane, error) {
 	}
 	p.keeper = newKeeper(v, c.Log, p.adopt)
 	p.machine = newRegistry(p.client, leader{p}, c.Now, c.Log)
+	p.trust = newTrust(p)
 	p.lease = &lease{
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, log: c.Log,
 		changed: func() { signal(p.signals.term) },
@@ -255,8 +259,7 @@ func (p *Plane) Run(ctx context.Context) error {
 		return err
 	}
 	p.server.Watch(p.touch)
-	p.machine.roots = x509.NewCertPool()
-	p.machine.roots.AppendCertsFromPEM(authority.Roots()) // the server has checked them
+	p.trust.authorities, p.machine.trust = authority, authority.Trust
 	g := grpc.NewServer(append(p.server.Options(), grpc.ChainUnaryInterceptor(p.machine.unary), grpc.ChainStreamInterceptor(p.machine.stream))...)
 	p.server.Register(g)
 
@@ -278,8 +281,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.keeper.write(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })
 	all.Go(func() error { p.prune(work); return nil })
+	all.Go(func() error { p.trust.run(work); return nil })
 	if p.pods != nil {
-		all.Go(func() error { p.publishAuthority(work, string(authority.Roots())); return nil })
+		all.Go(func() error { p.publishAuthority(work); return nil })
 	}
 	// The Lease is given back last: nothing of this plane may act on it any more.
 	terms, release := context.WithCancel(context.WithoutCancel(ctx))
@@ -316,8 +320,8 @@ func (p *Plane) setRunning(running bool) {
 	p.running = running
 }
 
-// awaitAuthority loads the agents' authority as soon as the API answers.
-func (p *Plane) awaitAuthority(ctx context.Context) (*southbound.CA, error) {
+// awaitAuthority loads the agents' authorities as soon as the API answers.
+func (p *Plane) awaitAuthority(ctx context.Context) (*southbound.Authorities, error) {
 	said := false
 	for {
 		authority, err := p.ownedAuthority(ctx)
@@ -339,8 +343,14 @@ func (p *Plane) awaitAuthority(ctx context.Context) (*southbound.CA, error) {
 	}
 }
 
-// ownedAuthority loads the agents' authority, which goes when this plane is uninstalled.
-func (p *Plane) ownedAuthority(ctx context.Context) (*southbound.CA, error) {
+// ownedAuthority loads the agents' authorities, which go when this plane is uninstalled.
+func (p *Plane) ownedAuthority(ctx context.Context) (*southbound.Authorities, error) {
+	if err := adoptAuthorities(ctx, p.client, p.config.AuthorityFile, p.config.Now, p.config.Log); err != nil {
+		return nil, err
+	}
+	if err := mayMakeAuthority(ctx, p.client); err != nil && p.config.Now().Sub(p.started) < storedAgain {
+		return nil, err // one that leads may be about to store it again
+	}
 	authority, err := loadAuthority(ctx, p.client, p.config.Now, p.config.Log)
 	if err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// AuthorityConfigMap of the agents' namespace holds the agents' authority without its
-	// key, for pods to trust: whoever may change it can be the plane of those pods.
+	// AuthorityConfigMap of the agents' namespace holds the agents' authorities without their
+	// keys, for pods to trust: whoever may change it can be the plane of those pods.
 	AuthorityConfigMap = "fairlead-agent-authority"
 	// publishEvery is how often the leader sees to it that it still says the truth.
 	publishEvery = time.Minute
@@ -127,19 +127,20 @@ func (p *pods) publish(ctx context.Context, roots string) error {
 	return nil
 }
 
-// publishAuthority keeps the pods told, while this plane leads.
-func (p *Plane) publishAuthority(ctx context.Context, roots string) {
+// publishAuthority keeps the pods told of all authorities, while this plane leads.
+func (p *Plane) publishAuthority(ctx context.Context) {
 	said := ""
 	for wait := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
 			return
+		case <-p.trust.changed:
 		case <-time.After(wait):
 		}
 		if wait = retryStart; p.serving.Load() == 0 {
 			continue
 		}
-		err := p.pods.publish(ctx, roots)
+		err := p.pods.publish(ctx, string(p.trust.authorities.Roots()))
 		switch {
 		case err == nil:
 			wait, said = publishEvery, ""

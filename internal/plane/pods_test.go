@@ -199,6 +199,53 @@ func TestPodBecomesAMachine(t *testing.T) {
 	}
 }
 
+// TestRotationIsPublished: pods are told of both authorities while a rotation is under way, and of the
+// next one alone afterwards; they join by what the cluster has brought them, old or new.
+func TestRotationIsPublished(t *testing.T) {
+	c := newCluster(t)
+	ctx := context.Background()
+	p := c.plane("a", func(config *Config) { config.Agents = ServiceAccount{edgeNamespace, "agent"} }).awaitReady()
+	published := func(certificates int) string {
+		t.Helper()
+		authority := ""
+		eventually(t, fmt.Sprintf("%d authorities are published", certificates), func() error {
+			m, err := c.api.CoreV1().ConfigMaps(edgeNamespace).Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			authority = m.Data[authorityField]
+			if strings.Count(authority, "BEGIN CERTIFICATE") != certificates || strings.Contains(authority, "PRIVATE") {
+				return fmt.Errorf("it holds %q", authority)
+			}
+			return nil
+		})
+		return authority
+	}
+	token := c.token("agent", agentv1.Audience, true)
+	join := func(authority string) {
+		t.Helper()
+		if err := newFakeAgent(t, "node-1.example").joinPod(p, authority, token); err != nil {
+			t.Error(err)
+		}
+	}
+	before := published(1)
+	if _, err := RotateAuthority(ctx, c.client, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	during := published(2)
+	join(before)
+	join(during)
+	if _, err := RetireAuthority(ctx, c.client, time.Now, []string{"node-1.example"}); err != nil {
+		t.Fatal(err)
+	}
+	after := published(1)
+	if after == before {
+		t.Error("the retired authority is published still")
+	}
+	join(during)
+	join(after)
+}
+
 // TestPublishedAuthorityIsRepaired: somebody writes another one over it.
 func TestPublishedAuthorityIsRepaired(t *testing.T) {
 	c := newCluster(t)

@@ -100,6 +100,7 @@ func (l *loop) status() model.Status {
 	s.Problems = append(s.Problems, translate.Unclaimed(l.snapshot, l.plane.config.Translate.ControllerName)...)
 	s.Problems = append(s.Problems, l.catalog.unfitProblems()...)
 	s.Problems = append(s.Problems, l.sourceProblems()...)
+	s.Problems = append(s.Problems, l.plane.trust.problems()...)
 	slices.SortStableFunc(s.Problems, func(a, b model.Problem) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Subject, b.Subject))
 	})

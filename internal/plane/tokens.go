@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -73,8 +74,15 @@ type TokenInfo struct {
 	joined bool
 }
 
+// usable says whether a machine can join with it that has not yet.
+func (t TokenInfo) usable() bool { return !t.Expired && t.Spent.IsZero() }
+
+func (t TokenInfo) compare(o TokenInfo) int {
+	return cmp.Or(cmp.Compare(t.Machine, o.Machine), cmp.Compare(t.ID, o.ID))
+}
+
 // CreateToken makes a token and returns the form that an agent takes. Only a hash of
-// it is stored. It makes the agents' authority too when there is none yet.
+// it is stored. It makes the agents' authority too when there is none yet and no machine has joined.
 func CreateToken(ctx context.Context, c client.Client, r TokenRequest) (string, error) {
 	id := southbound.Identity{Machine: r.Machine, Role: r.Role}
 	if err := id.Validate(); err != nil {
@@ -91,6 +99,9 @@ func CreateToken(ctx context.Context, c client.Client, r TokenRequest) (string, 
 	}
 	if r.Random == nil {
 		r.Random = rand.Reader
+	}
+	if err := mayMakeAuthority(ctx, c); err != nil {
+		return "", fmt.Errorf("create a token: %w", err)
 	}
 	now := func() time.Time { return r.Now }
 	authority, err := loadAuthority(ctx, c, now, slog.New(slog.DiscardHandler))
@@ -132,12 +143,7 @@ func ListTokens(ctx context.Context, c client.Client, now time.Time) ([]TokenInf
 		}
 		tokens = append(tokens, info)
 	}
-	slices.SortFunc(tokens, func(a, b TokenInfo) int {
-		if n := strings.Compare(a.Machine, b.Machine); n != 0 {
-			return n
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	slices.SortFunc(tokens, TokenInfo.compare)
 	return tokens, nil
 }
 
@@ -151,6 +157,34 @@ func RevokeToken(ctx context.Context, c client.Client, id string) error {
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}
 	return nil
+}
+
+// revokeTokens removes the tokens that could be used, and returns them. Used and expired ones stay, so
+// that whoever shows one is told which it is.
+func revokeTokens(ctx context.Context, c client.Client, now time.Time) ([]TokenInfo, error) {
+	return dropTokens(ctx, c, now, TokenInfo.usable)
+}
+
+// dropTokens removes the tokens that which picks, and returns them, by machine and ID. Unreadable
+// ones stay for somebody to look at: they let nobody in.
+func dropTokens(ctx context.Context, c client.Client, now time.Time, which func(TokenInfo) bool) ([]TokenInfo, error) {
+	secrets, err := tokenSecrets(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var dropped []TokenInfo
+	for i := range secrets {
+		info, err := tokenInfo(&secrets[i], now)
+		if err != nil || !which(info) {
+			continue
+		}
+		if err := c.Delete(ctx, &secrets[i]); err != nil && !apierrors.IsNotFound(err) {
+			return dropped, fmt.Errorf("revoke token %s: %w", info.ID, err)
+		}
+		dropped = append(dropped, info)
+	}
+	slices.SortFunc(dropped, TokenInfo.compare)
+	return dropped, nil
 }
 
 // tokens are the join tokens in the API, for the machines' server.

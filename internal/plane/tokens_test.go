@@ -14,9 +14,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/southbound"
 )
 
@@ -143,6 +145,44 @@ func TestTokensThatAreNotMade(t *testing.T) {
 	}
 	if list, err := ListTokens(context.Background(), r.client, time.Now()); err != nil || len(list) != 0 {
 		t.Errorf("left behind: %v, %v", list, err)
+	}
+}
+
+// TestTokenMakesNoSecondAuthority: where machines have joined, no token is made by another authority
+// than theirs, whatever became of it, and no plane makes another one at once.
+func TestTokenMakesNoSecondAuthority(t *testing.T) {
+	r := newRig(t)
+	ctx := context.Background()
+	machine := func(name string, annotations map[string]string) *v1alpha1.Machine {
+		return &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+	}
+	r.create(machine("never-joined", nil))
+	r.token("edge-1", time.Hour) // the first one makes the authority
+	r.create(machine("joined", map[string]string{KeysAnnotation: "k1"}))
+	r.token("edge-2", time.Hour)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: AuthoritySecret}}
+	if err := r.client.Delete(ctx, secret); err != nil {
+		t.Fatal(err)
+	}
+	_, err := CreateToken(ctx, r.client, TokenRequest{Machine: "edge-3", Now: time.Now()})
+	if err == nil || !strings.Contains(err.Error(), "restore it from a backup") {
+		t.Errorf("without the authority of a machine that has joined: %v", err)
+	}
+	// A plane that begins makes one when none that leads has stored it again.
+	clock := &clock{}
+	p, err := New(Config{REST: r.restConfig(), Identity: "one", AgentAddress: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler), Now: clock.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.ownedAuthority(ctx); err == nil || !strings.Contains(err.Error(), "a plane that leads stores it again") {
+		t.Errorf("a plane that begins: %v", err)
+	}
+	if err := reread(r, secret); !apierrors.IsNotFound(err) {
+		t.Errorf("another authority was made: %v", err)
+	}
+	clock.jump(storedAgain)
+	if _, err := p.ownedAuthority(ctx); err != nil {
+		t.Errorf("a plane that has waited: %v", err)
 	}
 }
 

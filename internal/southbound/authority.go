@@ -28,13 +28,14 @@ const (
 	MachineLife   = 7 * 24 * time.Hour
 	ServingLife   = 30 * 24 * time.Hour
 	// backdate lets clocks differ.
-	backdate = time.Hour
+	backdate          = time.Hour
+	authorityBackdate = 24 * time.Hour
 )
 
 // ErrRequest is the class of certificate requests that are not signed.
 var ErrRequest = errors.New("invalid certificate request")
 
-// CA is the agents' certificate authority. It signs machines' certificates and
+// CA is a certificate authority of the agents. It signs machines' certificates and
 // those of the planes that serve them. It is safe for concurrent use; its owner
 // keeps its Bytes where only planes can read them.
 type CA struct {
@@ -59,7 +60,7 @@ func NewCA(now func() time.Time) (*CA, error) {
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: "fairlead machines"},
-		NotBefore:             now().Add(-24 * time.Hour),
+		NotBefore:             now().Add(-authorityBackdate),
 		NotAfter:              now().Add(AuthorityLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
@@ -123,10 +124,31 @@ func (ca *CA) Roots() []byte {
 
 // Pin is the SHA-256 of the authority's public key (its SubjectPublicKeyInfo, as in
 // RFC 7469), base64url without padding. A printed token carries it.
-func (ca *CA) Pin() string {
-	sum := sha256.Sum256(ca.cert.RawSubjectPublicKeyInfo)
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+func (ca *CA) Pin() string { return pinText(pinOf(ca.cert)) }
+
+// Since is when the authority was made, by the clock of whoever made it.
+func (ca *CA) Since() time.Time { return ca.cert.NotBefore.Add(authorityBackdate) }
+
+// Until is when nothing that it signed is good any more.
+func (ca *CA) Until() time.Time { return ca.cert.NotAfter }
+
+// Good says whether certificates that it signs can be good at a time. That it was made by a clock
+// that is a day ahead does no harm.
+func (ca *CA) Good(now time.Time) bool {
+	return !now.Before(ca.cert.NotBefore) && now.Before(ca.cert.NotAfter)
 }
+
+// Trust is that of an authority that is alone.
+func (ca *CA) Trust() Trust { return trustOf(ca, ca) }
+
+// pinOf names an authority in messages.
+func pinOf(cert *x509.Certificate) []byte {
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return sum[:]
+}
+
+// pinText is how a pin is shown and printed.
+func pinText(pin []byte) string { return base64.RawURLEncoding.EncodeToString(pin) }
 
 // Sign issues a machine's certificate for the key of a certificate request (PKCS
 // #10, DER). Everything else in the request is ignored: name and role are id's. The

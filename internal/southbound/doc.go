@@ -5,7 +5,8 @@
 // alike and one for each machine; the plane publishes changes into it. Server
 // speaks gRPC on top: Enrollment, the aggregated discovery service and Observer.
 // The package stores nothing: what it knows of machines it was told on the streams
-// that are open, and CA and Token are values that their owner keeps.
+// that are open, and CA and Token are values that their owner keeps. Authorities are
+// the CAs that are trusted now: one, or two while one takes the other's place.
 //
 // What it refuses: anything but Join without a verified client certificate; a
 // machine name in use by another key; every service while the plane does not lead,
@@ -14,6 +15,7 @@
 //
 // Invariants:
 //   - Identity is the certificate's, never a field of a message.
+//   - Who gets a certificate is told with it of the authority that signed it.
 //   - A response never carries a smaller (epoch, revision) than the machine has
 //     accepted before.
 //   - A machine that accepted a checkpoint holds everything of that revision that

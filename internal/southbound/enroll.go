@@ -107,7 +107,7 @@ func (s *Server) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1
 	}
 	s.mu.Lock()
 	if m := s.machines[c.Machine]; m != nil {
-		m.nextKey = keyID(request.RawSubjectPublicKeyInfo)
+		m.nextKey, m.got, m.renewed = keyID(request.RawSubjectPublicKeyInfo), s.config.Authority.Trust().issuer, s.config.Now()
 	}
 	s.mu.Unlock()
 	return cert, nil
@@ -118,7 +118,7 @@ func (s *Server) certify(csr []byte, id Identity) (*agentv1.Certificate, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &agentv1.Certificate{Chain: chain, Authorities: s.config.Authority.Roots(), Machine: id.Machine}, nil
+	return &agentv1.Certificate{Chain: chain, Authorities: s.config.Authority.Trust().Roots, Machine: id.Machine}, nil
 }
 
 // free refuses the name of a machine that is alive with another key.

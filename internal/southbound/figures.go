@@ -137,7 +137,7 @@ func (s *Server) answered(machine string, r *agentv1.Report) {
 }
 
 // instruct sends a machine its instructions: one at the beginning, and one for each
-// question, and for each leaving that all others have noticed.
+// question, for each leaving that all others have noticed, and when the trust changes.
 func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.Instruction) error) error {
 	s.mu.Lock()
 	m := s.machines[who.Machine] // not forgotten while the session is open
@@ -148,7 +148,7 @@ func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.
 	for {
 		if err := send(&agentv1.Instruction{
 			TimeToLive: durationpb.New(s.config.TTL), AskFigures: who.figures.Load(), AskFlows: who.query.Load(),
-			Left: m.left.Load(),
+			Left: m.left.Load(), Trust: s.config.Authority.Trust().message(s.renewWithin()),
 		}); err != nil {
 			return err
 		}

@@ -58,6 +58,7 @@ func (id Identity) Validate() error {
 type caller struct {
 	Identity
 	key      KeyID
+	issuer   []byte // pin of the authority
 	notAfter time.Time
 }
 
@@ -84,7 +85,7 @@ func RoleOf(cert *x509.Certificate) string {
 // certificate's key; whether that counts is decided here and at every call, so that a
 // client is told in words what is wrong.
 type verifier struct {
-	roots *x509.CertPool
+	trust func() Trust
 	now   func() time.Time
 }
 
@@ -95,9 +96,10 @@ func (v verifier) verify(shown []*x509.Certificate) (caller, error) {
 	}
 	leaf, now := shown[0], v.now()
 	options := x509.VerifyOptions{
-		Roots: v.roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: v.trust().Pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	if _, err := leaf.Verify(options); err != nil {
+	chains, err := leaf.Verify(options)
+	if err != nil {
 		if now.After(leaf.NotAfter) {
 			options.CurrentTime = leaf.NotAfter
 			if _, still := leaf.Verify(options); still == nil {
@@ -107,7 +109,9 @@ func (v verifier) verify(shown []*x509.Certificate) (caller, error) {
 		}
 		return caller{}, fmt.Errorf("the client certificate is not good here: %w", err)
 	}
-	return identify(leaf)
+	c, err := identify(leaf)
+	c.issuer = pinOf(chains[0][len(chains[0])-1])
+	return c, err
 }
 
 // caller returns who makes a call, or an UNAUTHENTICATED status.

@@ -101,6 +101,9 @@ type machine struct {
 
 	left atomic.Uint64 // the last leaving that all others have noticed, read without Server.mu
 
+	issuer    []byte    // pin of the authority of its certificate, as it reports on the open stream; nil: it does not say
+	got       []byte    // that of the certificate which it got last and has not shown yet
+	renewed   time.Time // when
 	report    *agentv1.Report
 	problems  []Problem // of the report
 	bgp       []model.Session
@@ -261,8 +264,14 @@ func (s *Server) enter(who *session, kind streamKind) error {
 		m.nextKey = ""
 	}
 	m.key, m.role, m.seen = who.key, who.Role, now
+	if !m.open() {
+		m.got = nil // it shows what it keeps
+	}
 	m.sessions[kind], who.pace = who, m.pace
 	s.sessions[who] = struct{}{}
+	if kind == observation {
+		m.issuer = nil
+	}
 	if kind == discovery {
 		m.since, m.delivered = now, delta.Revision{}
 		m.refusals, m.refused, m.step = nil, 0, 0
@@ -280,6 +289,9 @@ func (s *Server) release(who *session, kind streamKind) {
 	mine := m != nil && m.sessions[kind] == who
 	if mine {
 		m.sessions[kind], m.seen = nil, now
+		if kind == observation {
+			m.issuer = nil
+		}
 		if kind == discovery {
 			m.since = now
 			s.config.Log.Info("machine disconnected", "machine", m.name)
@@ -312,7 +324,7 @@ func (s *Server) progress(who *session, o outcome) {
 }
 
 // Sweep notices what time alone changes: machines that are lost, streams whose
-// certificate has expired, and machines to forget, which were lost and belong to no
+// certificate has expired or was renewed, and machines to forget, which were lost and belong to no
 // view. The owner calls it every second or so.
 func (s *Server) Sweep() {
 	now := s.config.Now()
@@ -330,8 +342,11 @@ func (s *Server) Sweep() {
 		}
 	}
 	for session := range s.sessions {
-		if now.After(session.notAfter) {
+		switch {
+		case now.After(session.notAfter):
 			session.end(status.Error(codes.Unauthenticated, "the certificate has expired"))
+		case s.shows(session, now):
+			session.end(errRenewed)
 		}
 	}
 	var gone []string

@@ -2,6 +2,7 @@ package southbound
 
 import (
 	"context"
+	"crypto/sha256"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -101,7 +102,7 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		m.lost, changed = false, true
 		s.config.Log.Info("machine is back", "machine", m.name)
 	}
-	m.report, m.problems, m.applied = report, problems, applied
+	m.report, m.problems, m.applied, m.issuer = report, problems, applied, report.GetIssuer()
 	if read != nil {
 		read(m)
 	}
@@ -127,6 +128,9 @@ func equal[M proto.Message](a, b M) bool { return proto.Equal(a, b) }
 // trim cuts a report, in place, to what the plane is ready to remember.
 func trim(r *agentv1.Report) *agentv1.Report {
 	r.AgentVersion = cut(r.GetAgentVersion(), maxName)
+	if len(r.GetIssuer()) != sha256.Size {
+		r.Issuer = nil
+	}
 	r.Addresses = r.GetAddresses()[:min(len(r.GetAddresses()), maxAddresses)]
 	for i, a := range r.GetAddresses() {
 		r.Addresses[i] = cut(a, maxName)

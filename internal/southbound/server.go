@@ -3,7 +3,6 @@ package southbound
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,14 +22,15 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Authority signs certificates; CA is one.
+// Authority signs certificates; Authorities are one, and so is a CA.
 type Authority interface {
 	// Sign issues a certificate for the key of a request and the given identity,
 	// whatever the request says, as a chain in PEM. ErrRequest and ErrName are the
 	// caller's faults.
 	Sign(csr []byte, id Identity) ([]byte, error)
-	// Roots are the authorities to trust, PEM.
-	Roots() []byte
+	// Trust is what comes with a certificate now. The owner calls TrustChanged when it is
+	// another.
+	Trust() Trust
 	// Serving is the plane's own certificate. It is asked for on every handshake.
 	Serving() (*tls.Certificate, error)
 }
@@ -146,19 +146,16 @@ func New(c Config) (*Server, error) {
 	if c.StrangerTime <= 0 {
 		c.StrangerTime = DefaultStrangerTime
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(c.Authority.Roots()) {
-		return nil, errors.New("southbound: the authority has no certificates")
-	}
 	s := &Server{
-		config: c, verifier: verifier{roots: roots, now: c.Now},
+		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now},
 		machines: map[string]*machine{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}
 	s.door = newDoor(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// Join has no certificate yet; the verifier sees to all other calls.
-		ClientAuth:             tls.RequestClientCert,
-		ClientCAs:              roots,
+		ClientAuth: tls.RequestClientCert,
+		// Tells clients which certificate to show, by the authority's name: all have the same.
+		ClientCAs:              c.Authority.Trust().Pool,
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Authority.Serving() },
 		SessionTicketsDisabled: true,
 		Time:                   c.Now,
@@ -259,10 +256,14 @@ func (s *Server) begin(ctx context.Context, kind streamKind) (_ context.Context,
 		end(nil)
 		s.release(who, kind)
 	}
-	// StepDown ends the sessions that it sees; this one may have come just after.
+	// StepDown and TrustChanged end the sessions that they see; this one may have come just after.
 	if _, leads := s.config.Leader.Leading(); !leads {
 		done()
 		return nil, nil, nil, s.standby()
+	}
+	if !s.config.Authority.Trust().has(c.issuer) {
+		done()
+		return nil, nil, nil, errRetired
 	}
 	return ctx, who, done, nil
 }

@@ -1906,7 +1906,10 @@ type Report struct {
 	Carried *Checkpoint `protobuf:"bytes,13,opt,name=carried,proto3" json:"carried,omitempty"`
 	// The machine leaves the traffic and is to hear when no other one sends new flows to its
 	// proxy: a number larger than that of any time before; 0: it does not leave.
-	Leaving       uint64 `protobuf:"varint,14,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving uint64 `protobuf:"varint,14,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// The authority that has signed the certificate which the machine keeps: SHA-256 of its
+	// public key (SubjectPublicKeyInfo). Empty from agents that do not tell.
+	Issuer        []byte `protobuf:"bytes,17,opt,name=issuer,proto3" json:"issuer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2044,6 +2047,13 @@ func (x *Report) GetLeaving() uint64 {
 		return x.Leaving
 	}
 	return 0
+}
+
+func (x *Report) GetIssuer() []byte {
+	if x != nil {
+		return x.Issuer
+	}
+	return nil
 }
 
 // Ejected are the backends of one group that the proxy holds for failed.
@@ -3417,7 +3427,9 @@ type Instruction struct {
 	AskFlows *FlowQuery `protobuf:"bytes,3,opt,name=ask_flows,json=askFlows,proto3" json:"ask_flows,omitempty"`
 	// The last leaving of the machine of which every other one has taken notice: none sends
 	// new flows to its proxy any more.
-	Left          uint64 `protobuf:"varint,4,opt,name=left,proto3" json:"left,omitempty"`
+	Left uint64 `protobuf:"varint,4,opt,name=left,proto3" json:"left,omitempty"`
+	// What comes with a certificate now. Sent at the beginning and when it changes.
+	Trust         *Trust `protobuf:"bytes,5,opt,name=trust,proto3" json:"trust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3478,6 +3490,78 @@ func (x *Instruction) GetLeft() uint64 {
 		return x.Left
 	}
 	return 0
+}
+
+func (x *Instruction) GetTrust() *Trust {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+// Trust is what the plane gives with a certificate. A machine that keeps something else renews its
+// certificate. Authorities are named by the SHA-256 of their public keys (SubjectPublicKeyInfo).
+type Trust struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The one that signs.
+	Issuer []byte `protobuf:"bytes,1,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// Those that the machine is to trust, sorted.
+	Authorities [][]byte `protobuf:"bytes,2,rep,name=authorities,proto3" json:"authorities,omitempty"`
+	// The machine renews at a random time within it.
+	Within        *durationpb.Duration `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trust) Reset() {
+	*x = Trust{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trust) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trust) ProtoMessage() {}
+
+func (x *Trust) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trust.ProtoReflect.Descriptor instead.
+func (*Trust) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Trust) GetIssuer() []byte {
+	if x != nil {
+		return x.Issuer
+	}
+	return nil
+}
+
+func (x *Trust) GetAuthorities() [][]byte {
+	if x != nil {
+		return x.Authorities
+	}
+	return nil
+}
+
+func (x *Trust) GetWithin() *durationpb.Duration {
+	if x != nil {
+		return x.Within
+	}
+	return nil
 }
 
 var File_proto_agent_v1_agent_proto protoreflect.FileDescriptor
@@ -3645,7 +3729,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xe1\x05\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xf9\x05\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
@@ -3662,7 +3746,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\aejected\x18\x0f \x03(\v2\x1a.fairlead.agent.v1.EjectedR\aejected\x12.\n" +
 	"\x05flows\x18\f \x01(\v2\x18.fairlead.agent.v1.FlowsR\x05flows\x127\n" +
 	"\acarried\x18\r \x01(\v2\x1d.fairlead.agent.v1.CheckpointR\acarried\x12\x18\n" +
-	"\aleaving\x18\x0e \x01(\x04R\aleavingJ\x04\b\v\x10\f\";\n" +
+	"\aleaving\x18\x0e \x01(\x04R\aleaving\x12\x16\n" +
+	"\x06issuer\x18\x11 \x01(\fR\x06issuerJ\x04\b\v\x10\f\";\n" +
 	"\aEjected\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
 	"\bbackends\x18\x02 \x03(\tR\bbackends\"\xbe\x01\n" +
@@ -3795,14 +3880,19 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\rSTATE_STOPPED\x10\x05\x12\r\n" +
 	"\tSTATE_OFF\x10\x06\x12\x0e\n" +
 	"\n" +
-	"STATE_NONE\x10\a\"\xba\x01\n" +
+	"STATE_NONE\x10\a\"\xea\x01\n" +
 	"\vInstruction\x12;\n" +
 	"\ftime_to_live\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"timeToLive\x12\x1f\n" +
 	"\vask_figures\x18\x02 \x01(\x04R\n" +
 	"askFigures\x129\n" +
 	"\task_flows\x18\x03 \x01(\v2\x1c.fairlead.agent.v1.FlowQueryR\baskFlows\x12\x12\n" +
-	"\x04left\x18\x04 \x01(\x04R\x04left2\x9e\x01\n" +
+	"\x04left\x18\x04 \x01(\x04R\x04left\x12.\n" +
+	"\x05trust\x18\x05 \x01(\v2\x18.fairlead.agent.v1.TrustR\x05trust\"t\n" +
+	"\x05Trust\x12\x16\n" +
+	"\x06issuer\x18\x01 \x01(\fR\x06issuer\x12 \n" +
+	"\vauthorities\x18\x02 \x03(\fR\vauthorities\x121\n" +
+	"\x06within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06within2\x9e\x01\n" +
 	"\n" +
 	"Enrollment\x12F\n" +
 	"\x04Join\x12\x1e.fairlead.agent.v1.JoinRequest\x1a\x1e.fairlead.agent.v1.Certificate\x12H\n" +
@@ -3823,7 +3913,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -3865,29 +3955,30 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*Problem)(nil),               // 37: fairlead.agent.v1.Problem
 	(*Proxy)(nil),                 // 38: fairlead.agent.v1.Proxy
 	(*Instruction)(nil),           // 39: fairlead.agent.v1.Instruction
-	nil,                           // 40: fairlead.agent.v1.Figures.DropsEntry
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*Trust)(nil),                 // 40: fairlead.agent.v1.Trust
+	nil,                           // 41: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	41, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	41, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	42, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	42, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	41, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	41, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	41, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	42, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	42, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	42, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	41, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	42, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	41, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	41, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
-	41, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	42, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	42, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	42, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
 	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
 	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
 	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
-	41, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	41, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	42, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	42, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
 	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
 	36, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
@@ -3901,32 +3992,34 @@ var file_proto_agent_v1_agent_proto_depIdxs = []int32{
 	23, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
 	28, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
 	17, // 30: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
-	42, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	43, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
 	29, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	41, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	42, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
 	33, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
 	31, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	40, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	41, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
 	32, // 37: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	42, // 38: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	41, // 39: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	42, // 40: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	43, // 38: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	42, // 39: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	43, // 40: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
 	37, // 41: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
 	1,  // 42: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
 	2,  // 43: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	41, // 44: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	42, // 44: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
 	27, // 45: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	18, // 46: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	19, // 47: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	22, // 48: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	20, // 49: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 50: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	39, // 51: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	49, // [49:52] is the sub-list for method output_type
-	46, // [46:49] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	40, // 46: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
+	42, // 47: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
+	18, // 48: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 49: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	22, // 50: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	20, // 51: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 52: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	39, // 53: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	51, // [51:54] is the sub-list for method output_type
+	48, // [48:51] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -3942,7 +4035,7 @@ func file_proto_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/plane"
+)
+
+// Whose authority machines are let in by after a restore.
+const (
+	authorityBackup  = "backup"
+	authorityPresent = "present"
+	authorityNew     = "new"
+)
+
+// restoredAuthority is where a restore leaves authorities in the data directory, for the next start.
+const restoredAuthority = "agent-authority.json"
+
+// listedNames is how many names are written in one line.
+const listedNames = 20
+
+type restoreFlags struct {
+	dataDir, file, authority string
+	yes                      bool
+}
+
+func newRestore() *cobra.Command {
+	f := &restoreFlags{}
+	c := &cobra.Command{
+		Use:     "restore --file FILE",
+		Short:   "Bring the embedded API's data back from a backup",
+		GroupID: groupData,
+		Long: `Put a backup in the place of the embedded API's data. Stop the plane first. What
+is there now is moved aside, not deleted. Machines that the backup knows go on; those
+that joined later, or joined again, must join once more. Until then they serve what
+they have.
+
+Machines that were deleted since the backup are let in again, and tokens that were used
+or revoked since can be used again. It names them, as far as the data that is replaced
+can be read, and asks before it changes anything. Without a terminal to ask at it changes
+nothing, unless --yes is given.
+
+The agents' authority comes out of the backup, too. If it was rotated since, machines
+do not belong to the restored plane: --authority present keeps the authorities that are
+there now, and they go on. --authority new makes another one: no certificate and no
+token of before lets anybody in, and every machine has to join anew.`,
+		Example: `  fairlead restore --file /backup/fairlead-2026-01-02.tar
+  fairlead restore --file /backup/fairlead-2026-01-02.tar --authority present --yes`,
+		PreRunE: func(*cobra.Command, []string) error {
+			switch f.authority {
+			case authorityBackup, authorityPresent, authorityNew:
+				return nil
+			}
+			return usageError{err: fmt.Errorf("--authority %q: want %s, %s or %s", f.authority, authorityBackup, authorityPresent, authorityNew)}
+		},
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := embedded.Restore(c.Context(), f.dataDir, f.file, f.approval(c)); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "restored %s from %s\n", f.dataDir, f.file)
+			return err
+		},
+	}
+	dataFlags(c, &f.dataDir, &f.file, "file to read")
+	c.Flags().BoolVar(&f.yes, "yes", false, "restore without asking")
+	c.Flags().StringVar(&f.authority, "authority", authorityBackup, "which authority machines are let in by: that of the backup, the present one, or a new one")
+	complete(c, "authority", authorityBackup, authorityPresent, authorityNew)
+	return c
+}
+
+// approval says what the restore brings back, and asks.
+func (f *restoreFlags) approval(c *cobra.Command) embedded.Approval {
+	return func(ctx context.Context, r embedded.Replacement) (map[string][]byte, error) {
+		if err := f.pending(); err != nil {
+			return nil, err
+		}
+		review := restoreReview{backup: r.Backup, now: time.Now(), authority: f.authority}
+		review.restored, review.unread = accessOf(ctx, r.Restored, review.now)
+		review.present, review.unknown = accessOf(ctx, r.Present, review.now)
+		files, err := review.files()
+		if err != nil {
+			return nil, err
+		}
+		review.write(c.ErrOrStderr())
+		return files, confirm(ctx, c, f.yes, "Restore it?")
+	}
+}
+
+// pending is an error where an earlier restore left an authority that no plane has taken in yet: it is
+// what was decided, and the database does not have it. A new authority is another decision.
+func (f *restoreFlags) pending() error {
+	path := filepath.Join(f.dataDir, restoredAuthority)
+	switch _, err := os.Stat(path); {
+	case f.authority == authorityNew || errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("an earlier restore left the agents' authority in %s, for a plane that has not started since: start it once, and restore then; or move the directory that the earlier restore put aside back first; --authority new needs neither", path)
+}
+
+// accessOf is who is let in by a plane with that database.
+func accessOf(ctx context.Context, d embedded.Database, now time.Time) (plane.Access, error) {
+	stored, err := d.Read(ctx, plane.AccessKeys()...)
+	if err != nil {
+		return plane.Access{}, err
+	}
+	return plane.ReadAccess(stored, now)
+}
+
+// restoreReview is what whoever restores should know before.
+type restoreReview struct {
+	backup            embedded.Manifest
+	now               time.Time
+	authority         string
+	restored, present plane.Access
+	unread, unknown   error // why they could not be read
+}
+
+// files are those that the restored plane is to take in when it starts.
+func (r restoreReview) files() (map[string][]byte, error) {
+	var text []byte
+	var err error
+	switch r.authority {
+	case authorityPresent:
+		if r.unknown != nil {
+			return nil, fmt.Errorf("the present authority cannot be kept: %w", r.unknown)
+		}
+		text, err = r.present.AuthorityFile(r.restored)
+	case authorityNew:
+		text, err = plane.NewAuthorityFile(r.now)
+	default:
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{restoredAuthority: text}, nil
+}
+
+func (r restoreReview) write(w io.Writer) {
+	fmt.Fprintf(w, "The backup is of %s, %s ago, made on %s.\n", r.backup.Created.Format(time.RFC3339), r.now.Sub(r.backup.Created).Round(time.Minute), r.backup.Host)
+	switch {
+	case r.authority == authorityNew:
+		fmt.Fprintln(w, "With a new authority it lets in no machine and no token of before: every machine has to join anew.")
+	case r.unread != nil:
+		fmt.Fprintf(w, "Whom it lets in cannot be read: %v\nMachines that were deleted and tokens that were revoked since are let in again.\n", r.unread)
+	case r.unknown != nil:
+		r.writeAll(w)
+	default:
+		r.writeChange(w)
+	}
+}
+
+// writeAll names everybody: who of them is new is not known.
+func (r restoreReview) writeAll(w io.Writer) {
+	fmt.Fprintf(w, "What it replaces cannot be read: %v\nMachines that were deleted and tokens that were revoked since are let in again, if they are among these:\n", r.unknown)
+	writeNames(w, "machines", r.restored.Machines())
+	writeNames(w, "tokens", tokenNames(r.restored.Tokens()))
+	fmt.Fprintln(w, afterRestore)
+}
+
+// afterRestore is what can be done about those who must not come back.
+const afterRestore = "Delete those that must stay out as soon as the plane runs (kubectl delete machines.fairlead.dev NAME, fairlead token revoke ID), or let nobody in by what is in the backup: --authority new."
+
+// writeChange names those who are let in and are not now, and the other way round.
+func (r restoreReview) writeChange(w io.Writer) {
+	restored := r.restored
+	if r.authority == authorityPresent {
+		restored = restored.Under(r.present)
+	}
+	c := restored.Replacing(r.present)
+	back := len(c.Back)+len(c.Earlier)+len(c.Tokens) > 0
+	if !back && len(c.Gone) == 0 && !c.Authority {
+		fmt.Fprintln(w, "It lets in the same machines and tokens as what it replaces.")
+		return
+	}
+	fmt.Fprintln(w, "Compared with what it replaces:")
+	writeNames(w, "machines that were deleted since and are let in again", c.Back)
+	writeNames(w, "machines that joined anew since: what they had before is let in again", c.Earlier)
+	writeNames(w, "tokens that were used or revoked since and can be used again", tokenNames(c.Tokens))
+	writeNames(w, "machines that joined since and must join once more", c.Gone)
+	if c.Retired {
+		fmt.Fprintln(w, "  an authority of agents that was retired since is trusted again")
+	}
+	if c.Authority {
+		fmt.Fprintln(w, "  machines whose certificate was renewed since the authority was rotated must join once more, unless the present one stays: --authority present")
+	}
+	if back {
+		fmt.Fprintln(w, afterRestore)
+	}
+}
+
+// writeNames writes a line of names, if there are any; of many, the first.
+func writeNames(w io.Writer, what string, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	more := ""
+	if len(names) > listedNames {
+		more = fmt.Sprintf(" and %d more", len(names)-listedNames)
+		names = names[:listedNames]
+	}
+	fmt.Fprintf(w, "  %s: %s%s\n", what, strings.Join(names, ", "), more)
+}
+
+func tokenNames(tokens []plane.TokenInfo) []string {
+	var names []string
+	for _, t := range tokens {
+		names = append(names, fmt.Sprintf("%s (%s, until %s)", t.ID, t.Machine, t.Expires.UTC().Format(time.RFC3339)))
+	}
+	return names
+}
