@@ -45,6 +45,9 @@ func (s *Server) receive(ctx context.Context, who *session, g discoveryv3.Aggreg
 		if err != nil {
 			return err
 		}
+		if who.pace.waitNames(ctx, req) != nil {
+			return ended(ctx)
+		}
 		if f == nil {
 			floor, err := s.floor(ctx, who, req)
 			if err != nil {

@@ -3,9 +3,11 @@ package southbound
 import (
 	"context"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/proto"
 
+	"fairlead.dev/internal/delta"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -23,14 +25,27 @@ const (
 	streamBurst = 100
 )
 
+// How many names of resources a machine may subscribe to or claim to hold: each costs the lock of all
+// machines a microsecond or two. All that it may have come at once, when it connects.
+const (
+	nameRate  = 20_000
+	nameBurst = delta.DefaultMaxNames
+)
+
 // pace holds up a machine that asks for too much, on whichever of its streams.
-type pace struct{ reports, bytes, streams *rate.Limiter }
+type pace struct{ reports, bytes, streams, names *rate.Limiter }
 
 func newPace() pace {
 	return pace{
 		rate.NewLimiter(reportRate, reportBurst), rate.NewLimiter(reportBytes, 4*maxRequestBytes),
-		rate.NewLimiter(streamRate, streamBurst),
+		rate.NewLimiter(streamRate, streamBurst), rate.NewLimiter(nameRate, nameBurst),
 	}
+}
+
+// waitNames holds up a request by the names in it. One with more than there may be is refused later.
+func (p pace) waitNames(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequest) error {
+	n := len(req.GetResourceNamesSubscribe()) + len(req.GetResourceNamesUnsubscribe()) + len(req.GetInitialResourceVersions())
+	return p.names.WaitN(ctx, min(n, nameBurst))
 }
 
 func (p pace) wait(ctx context.Context, report *agentv1.Report) error {

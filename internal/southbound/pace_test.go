@@ -2,8 +2,11 @@ package southbound
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -26,6 +29,26 @@ func TestReportsArePaced(t *testing.T) {
 	large := &agentv1.Report{AgentVersion: string(make([]byte, maxRequestBytes-1024))}
 	if n := taken(large); n < 3 || n > 6 {
 		t.Errorf("%d reports of 8 MiB were taken at once, want about four", n)
+	}
+}
+
+// TestNamesArePaced holds that a machine may claim all that it can hold at once, and not again and again.
+func TestNamesArePaced(t *testing.T) {
+	claims := map[string]string{}
+	for i := range nameBurst / 2 {
+		claims[strconv.Itoa(i)] = "1"
+	}
+	p, taken := newPace(), 0
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	for taken < 10 && p.waitNames(ctx, &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: claims}) == nil {
+		taken++
+	}
+	if taken != 2 {
+		t.Errorf("%d times %d names were taken at once, want 2", taken, len(claims))
+	}
+	if err := newPace().waitNames(t.Context(), &discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: make([]string, nameBurst+1)}); err != nil {
+		t.Errorf("more than there may be: %v", err)
 	}
 }
 
