@@ -55,7 +55,7 @@ func (t *Translator) computeCertificate(r reader, n node) {
 	before, known := t.certificates[name]
 	o := r.s.Secrets[name]
 	switch {
-	case len(t.graph.readers[n]) == 0 && t.certificateUses[certificateID(name)] == 0: // what is pinned has no readers
+	case t.graph.readers[n].len() == 0 && t.certificateUses[certificateID(name)] == 0: // what is pinned has no readers
 		delete(t.certificates, name)
 		return
 	case known && before.of(o):
@@ -321,7 +321,7 @@ func (t *Translator) authorityFact(s *snapshot.Snapshot, k authorityKey) *author
 
 func (t *Translator) computeAuthority(r reader, n node) {
 	k := authorityKey{snapshot.Kind(n.a), snapshot.Name{Namespace: n.b, Name: n.c}}
-	if len(t.graph.readers[n]) == 0 && t.authorityUses[k.id()] == 0 {
+	if t.graph.readers[n].len() == 0 && t.authorityUses[k.id()] == 0 {
 		delete(t.authorities, k)
 		return
 	}

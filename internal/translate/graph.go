@@ -1,6 +1,10 @@
 package translate
 
-import "fairlead.dev/internal/snapshot"
+import (
+	"slices"
+
+	"fairlead.dev/internal/snapshot"
+)
 
 // nodeKind says what a node of the graph is. The order is that of the layers.
 type nodeKind uint8
@@ -145,12 +149,68 @@ func (n node) name() snapshot.Name { return snapshot.Name{Namespace: n.a, Name: 
 // must be computed again.
 type graph struct {
 	reads   map[node][]node
-	readers map[node]map[node]struct{}
+	readers map[node]readers
 	dirty   [layerCount]map[node]struct{}
 }
 
+// readers is a set of nodes. Most have one or two, which a map takes half a kilobyte for.
+type readers struct {
+	few  []node
+	many map[node]struct{} // instead, above fewNodes
+}
+
+const fewNodes = 8
+
+func (s readers) len() int { return len(s.few) + len(s.many) }
+
+// each calls f for every node, in any order.
+func (s readers) each(f func(node)) {
+	for _, n := range s.few {
+		f(n)
+	}
+	for n := range s.many {
+		f(n)
+	}
+}
+
+// with is the set with a node, and whether it was in before.
+func (s readers) with(n node) (_ readers, before bool) {
+	if s.many != nil {
+		_, before = s.many[n]
+		s.many[n] = struct{}{}
+		return s, before
+	}
+	if slices.Contains(s.few, n) {
+		return s, true
+	}
+	if len(s.few) < fewNodes {
+		s.few = append(s.few, n)
+		return s, false
+	}
+	s.many = make(map[node]struct{}, 2*fewNodes)
+	for _, f := range s.few {
+		s.many[f] = struct{}{}
+	}
+	s.few, s.many[n] = nil, struct{}{}
+	return s, false
+}
+
+// without is the set without a node.
+func (s readers) without(n node) readers {
+	if s.many != nil {
+		delete(s.many, n)
+		return s
+	}
+	if i := slices.Index(s.few, n); i >= 0 {
+		last := len(s.few) - 1
+		s.few[i], s.few[last] = s.few[last], node{}
+		s.few = s.few[:last]
+	}
+	return s
+}
+
 func newGraph() graph {
-	g := graph{reads: map[node][]node{}, readers: map[node]map[node]struct{}{}}
+	g := graph{reads: map[node][]node{}, readers: map[node]readers{}}
 	for i := range g.dirty {
 		g.dirty[i] = map[node]struct{}{}
 	}
@@ -161,11 +221,7 @@ func newGraph() graph {
 func (g *graph) mark(n node) { g.dirty[n.kind.layer()][n] = struct{}{} }
 
 // changed marks every node that read n.
-func (g *graph) changed(n node) {
-	for r := range g.readers[n] {
-		g.mark(r)
-	}
-}
+func (g *graph) changed(n node) { g.readers[n].each(g.mark) }
 
 // take returns the marked nodes of a layer and unmarks them.
 func (g *graph) take(layer int) map[node]struct{} {
@@ -178,13 +234,9 @@ func (g *graph) take(layer int) map[node]struct{} {
 
 // read records that by reads of.
 func (g *graph) read(by, of node) {
-	readers := g.readers[of]
-	if readers == nil {
-		readers = map[node]struct{}{}
+	readers, known := g.readers[of].with(by)
+	if !known {
 		g.readers[of] = readers
-	}
-	if _, known := readers[by]; !known {
-		readers[by] = struct{}{}
 		g.reads[by] = append(g.reads[by], of)
 	}
 }
@@ -192,8 +244,9 @@ func (g *graph) read(by, of node) {
 // forget takes back everything that n read.
 func (g *graph) forget(n node) {
 	for _, of := range g.reads[n] {
-		delete(g.readers[of], n)
-		if len(g.readers[of]) == 0 {
+		if left := g.readers[of].without(n); left.len() > 0 {
+			g.readers[of] = left
+		} else {
 			delete(g.readers, of)
 		}
 	}
