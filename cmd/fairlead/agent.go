@@ -391,7 +391,7 @@ func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, 
 		return nil, fmt.Errorf("--envoy-user: %w", err)
 	}
 	if why != "" {
-		log.Warn("Envoy runs as root, like the agent, and can read its keys", "reason", why)
+		log.Warn("Envoy runs as root, like the agent, and can read its keys: remove the reason, or say that it is meant with --envoy-user same", "reason", why)
 	}
 	return proxy.New(proxy.Config{
 		Binary:      f.envoy,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -68,13 +69,13 @@ func writeAuthorities(w io.Writer, s plane.AuthorityStatus) error {
 	case len(s.Behind) == 0:
 		fmt.Fprintln(w, "\nEvery machine has renewed its certificate: 'fairlead authority retire' ends the rotation.")
 	default:
-		fmt.Fprintf(w, "\nNot renewed yet (%d); when the first is retired, these have to join again:\n", len(s.Behind))
+		fmt.Fprintf(w, "\nNot renewed yet (%d); if the old authority is retired now, these have to join again:\n", len(s.Behind))
 		for _, m := range s.Behind {
 			fmt.Fprintf(w, "  %s%s\n", m.Machine, awayText(m.Away))
 		}
 	}
 	if len(s.Strangers) > 0 {
-		fmt.Fprintf(w, "\nTheir certificate is of an authority that was retired; they have to join again:\n  %s\n", strings.Join(s.Strangers, ", "))
+		fmt.Fprintf(w, "\nTheir certificate is of an authority that was retired; they have to join again (pods do by themselves, others with fairlead token create --machine NAME):\n  %s\n", strings.Join(s.Strangers, ", "))
 	}
 	return nil
 }
@@ -107,9 +108,9 @@ certificate within minutes, those whose agent is older than rotations within fiv
 others when they connect again. Nothing is lost meanwhile. A machine that is away for longer
 than the seven days of its certificate has to join again, as at any other time.
 
-'fairlead authority status' says who has not renewed yet, and 'fairlead authority retire'
-ends the rotation. Before it, upgrade all planes: one that is older than rotations does not
-take certificates of the new authority.`,
+Upgrade all planes before: one that is older than rotations refuses machines that have
+renewed. 'fairlead authority status' says who has not renewed yet, and 'fairlead authority
+retire' ends the rotation.`,
 		Example: `  fairlead authority rotate
   fairlead authority status
   fairlead authority retire`,
@@ -132,7 +133,7 @@ func newAuthorityRetire(kubeconfig *string) *cobra.Command {
 	var without []string
 	c := &cobra.Command{
 		Use:   "retire [--without MACHINE,...]",
-		Short: "End a rotation: nobody trusts the authority of before any more",
+		Short: "End a rotation: the old authority is no longer trusted",
 		Long: `End the rotation that 'fairlead authority rotate' began: planes are known by the next
 authority, and trust it alone. Machines renew once more, and then trust it alone, too.
 
@@ -152,7 +153,7 @@ of the authority of before, and are revoked.`,
 			writeRetirement(c, r)
 			var behind plane.BehindError
 			if errors.As(err, &behind) {
-				return fmt.Errorf("%w; wait until they have (fairlead authority status), delete those that are gone, or leave them behind: --without %s", err, strings.Join(behind.Machines, ","))
+				return fmt.Errorf("%w; wait until they have (fairlead authority status), delete those that are gone for good (kubectl delete machines.fairlead.dev NAME), or leave them behind: --without %s", err, strings.Join(slices.Concat(without, behind.Machines), ","))
 			}
 			return err
 		},
@@ -169,7 +170,7 @@ func writeRetirement(c *cobra.Command, r plane.Retirement) {
 	}
 	fmt.Fprintf(c.OutOrStdout(), "authority %s is retired\n", r.Pin)
 	for _, name := range r.Left {
-		fmt.Fprintf(c.ErrOrStderr(), "warning: machine %s has to join again: fairlead token create --machine %s\n", name, name)
+		fmt.Fprintf(c.ErrOrStderr(), "warning: machine %s has to join again: an agent in a pod does so by itself, any other needs a token: fairlead token create --machine %s\n", name, name)
 	}
 	for _, t := range r.Tokens {
 		fmt.Fprintf(c.ErrOrStderr(), "warning: token %s of machine %s carried its pin, and is revoked: make another one with fairlead token create --machine %s\n", t.ID, t.Machine, t.Machine)

@@ -28,7 +28,7 @@ func TestAuthorityStatusSaysWhoIsBehind(t *testing.T) {
 				Authorities: []plane.AuthorityInfo{{Pin: "pin-1", Shown: true, Machines: 2}, {Pin: "pin-2", Signs: true, Machines: 1}},
 				Behind:      []plane.MachineBehind{{Machine: "edge-1"}, {Machine: "edge-2", Away: away}}, Strangers: []string{"edge-9"},
 			},
-			[]string{"to be retired", "next", "Not renewed yet (2)", "  edge-1\n", "  edge-2, away since 2026-05-06T07:08:09Z\n", "retired; they have to join again:\n  edge-9\n"},
+			[]string{"to be retired", "next", "Not renewed yet (2)", "  edge-1\n", "  edge-2, away since 2026-05-06T07:08:09Z\n", "--machine NAME):\n  edge-9\n"},
 			"Every machine",
 		},
 		"all have renewed": {

@@ -107,7 +107,7 @@ func (f *restoreFlags) pending() error {
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("an earlier restore left the agents' authority in %s, for a plane that has not started since: start it once, and restore then; or move the directory that the earlier restore put aside back first; --authority new needs neither", path)
+	return fmt.Errorf("an earlier restore left the agents' authority in %s, and no plane has started since to take it in. Do one of these: start the plane once, stop it, and restore again; or move %s away, the directory that the earlier restore put aside into its place, and restore again; or restore with --authority new", path, f.dataDir)
 }
 
 // accessOf is who is let in by a plane with that database.
@@ -172,7 +172,7 @@ func (r restoreReview) writeAll(w io.Writer) {
 }
 
 // afterRestore is what can be done about those who must not come back.
-const afterRestore = "Delete those that must stay out as soon as the plane runs (kubectl delete machines.fairlead.dev NAME, fairlead token revoke ID), or let nobody in by what is in the backup: --authority new."
+const afterRestore = "Delete those that must stay out as soon as the plane runs (kubectl delete machines.fairlead.dev NAME, fairlead token revoke ID), or answer no and restore with --authority new: no certificate and no token of the backup is accepted then, and every machine has to join again."
 
 // writeChange names those who are let in and are not now, and the other way round.
 func (r restoreReview) writeChange(w io.Writer) {

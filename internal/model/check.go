@@ -46,8 +46,8 @@ type CheckResult struct {
 	Health  Health    `json:"health"`
 	Since   time.Time `json:"since,omitzero"`
 	Message string    `json:"message,omitempty"` // the last failure
-	// First says that it has failed since the machine asked first, and less often than takes a
-	// backend out that works: where others know better, it decides nothing yet.
+	// First says that the first answer was a bad one, and that there were not yet as many bad ones in
+	// a row as take a backend out that works: where others know better, it decides nothing.
 	First bool `json:"first,omitempty"`
 }
 

@@ -18,7 +18,7 @@ import (
 
 const (
 	// AuthoritySecret holds the agents' authorities, their private keys included. Whoever
-	// reads it can be any machine.
+	// reads it can be a plane to machines.
 	AuthoritySecret = "fairlead-agent-authority"
 	// authorityField is the authority by which planes are known. nextField, while a rotation is
 	// under way, is the one that takes its place; planes of before rotations leave it alone.

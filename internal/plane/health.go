@@ -327,8 +327,8 @@ func (h *health) countEjections(c *checked) {
 }
 
 // votes are what the checkers found, and the ejections that count: each is the failing vote of
-// its machine, once a checker has voted. A machine to which a backend has failed from the first probe
-// on has no vote before it is sure: it may be its own fault.
+// its machine, once a checker has voted. A machine whose first answer was a bad one has no vote before it
+// is sure: it may be its own fault.
 func (h *health) votes(c *checked) map[string]model.Health {
 	votes := make(map[string]model.Health, len(c.checkers)+len(c.ejectors))
 	for _, m := range c.checkers {

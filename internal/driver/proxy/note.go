@@ -26,9 +26,9 @@ type note struct {
 	GID uint32 `json:"gid,omitempty"`
 }
 
-// alive says whether the process that was noted still lives. If the lock is held, that
-// is who holds it: an Envoy never lets go. It is how one is known whose descriptors
-// this user may not look at, because its binary has capabilities (setcap).
+// alive says whether the process that was noted still lives: by number and start, so it is that
+// one. It is how an Envoy is known whose descriptors this user may not look at, too, because its
+// binary has capabilities (setcap).
 func (n *note) alive() bool { return n.Began != 0 && startOf(n.PID) == n.Began }
 
 func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
@@ -41,7 +41,7 @@ func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
 		fresh := s.path("envoy.json.new")
 		err = errors.Join(remove(fresh), os.WriteFile(fresh, append(data, '\n'), 0o600), os.Rename(fresh, s.path("envoy.json")))
 	}
-	if err != nil { // adoption goes by the lock
+	if err != nil { // the next agent goes by the lock then, and replaces an Envoy of another user
 		s.config.Log.Warn("the proxy was not noted", "error", err)
 	}
 }

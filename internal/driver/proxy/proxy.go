@@ -365,10 +365,10 @@ func (s *Supervisor) bootstrap() ([]byte, error) {
 	return json.MarshalIndent(canonical, "", "  ")
 }
 
-// inherit adopts the Envoy that holds the lock. Holding it proves that the process is
-// ours; whether it answers does not matter, for its traffic goes on all the same.
-// What hangs is found out later, by watch. One that gets its configuration from
-// somewhere else is ended.
+// inherit adopts the Envoy for which ours vouches; whether it answers does not matter, for
+// its traffic goes on all the same. What hangs is found out later, by watch. One that gets
+// its configuration from somewhere else is ended, and so is one of another user of which
+// nothing is written down.
 func (s *Supervisor) inherit(ctx context.Context, pid int, ours func() bool) (*process, error) {
 	p, err := adopt(pid, ours, s.config.Now())
 	if err != nil {

@@ -140,7 +140,7 @@ func (u User) hindered() string {
 		}
 	}
 	if len(lacks) > 0 {
-		return "the agent lacks " + strings.Join(lacks, ", ")
+		return "the agent lacks " + strings.Join(lacks, ", ") + " (AmbientCapabilities= of its unit, or capabilities of its container)"
 	}
 	if text, err := os.ReadFile("/proc/self/setgroups"); err == nil && bytes.HasPrefix(text, []byte("deny")) {
 		return "this container may not change groups (/proc/self/setgroups)"

@@ -194,8 +194,8 @@ func TestRunDirectoriesOfOthers(t *testing.T) {
 	t.Parallel()
 	u := another(t)
 	for name, change := range map[string]func(string) error{
-		"is for everybody":     func(dir string) error { return os.Chmod(dir, fs.ModeSticky|0o777) },
-		"is user 65520's, who": func(dir string) error { return os.Chown(dir, firstFree, -1) },
+		"can be written by everybody": func(dir string) error { return os.Chmod(dir, fs.ModeSticky|0o777) },
+		"belongs to user 65520":       func(dir string) error { return os.Chown(dir, firstFree, -1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2212,7 +2212,8 @@ type CheckResult struct {
 	Health  string                 `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
 	Since   *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
 	Message string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// It has failed since the first probe, and less often than takes a backend out that works.
+	// The first answer was a bad one, and there were not yet as many in a row as take a backend out
+	// that works: the machine is not sure, and has no vote.
 	First         bool `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
