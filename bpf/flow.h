@@ -119,7 +119,8 @@ static __always_inline void settle(const struct flow_key *key, const struct flow
 		copy.state = FLOW_CLOSING;
 	if (f->flags & FRONTEND_AFFINITY)
 		refresh_affinity(key, copy.backend, copy.generation, now);
-	if (bpf_map_update_elem(&flows, key, &copy, BPF_ANY) == 0)
+	/* Another CPU may have seen its end at the same time, which stays. */
+	if (bpf_map_update_elem(&flows, key, &copy, copy.state == FLOW_CLOSING ? BPF_ANY : BPF_NOEXIST) == 0)
 		bpf_map_delete_elem(&fresh, key);
 }
 

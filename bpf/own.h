@@ -57,7 +57,8 @@ static __always_inline void own(const struct flow_view *f, __u64 id)
 		bpf_map_update_elem(&owned_fresh, &f->key, &fresh, BPF_ANY);
 		return;
 	}
-	bpf_map_update_elem(&owned, &f->key, &fresh, BPF_ANY);
+	/* The last packets of a short flow may be seen by two CPUs at once: its end stays. */
+	bpf_map_update_elem(&owned, &f->key, &fresh, state == FLOW_CLOSING ? BPF_ANY : BPF_NOEXIST);
 	if (o)
 		bpf_map_delete_elem(&owned_fresh, &f->key);
 }
