@@ -378,13 +378,13 @@ func (f *planeFlags) gatewayChannel() crd.Channel {
 }
 
 func (f *planeFlags) startAPI(ctx context.Context, bind, advertise netip.Addr, log *slog.Logger) (embedded.API, error) {
+	if os.Getenv("GOGC") == "" {
+		// A plane, and an API server still more, allocates much and keeps little.
+		debug.SetGCPercent(50)
+	}
 	if f.outside() {
 		embedded.LogTo(log)
 		return embedded.Outside(ctx, f.kubeconfig)
-	}
-	if os.Getenv("GOGC") == "" {
-		// An API server allocates much and keeps little: 60 MB less for 1 % of a core.
-		debug.SetGCPercent(50)
 	}
 	return embedded.Start(ctx, embedded.Config{
 		DataDir:          f.dataDir,

@@ -76,6 +76,9 @@ func apiServerFlags(c Config, p *pki, etcdServers []string) []string {
 		// These look after pods, nodes and volumes, and nothing runs pods here.
 		"--disable-admission-plugins=StorageObjectInUseProtection,DefaultStorageClass,PersistentVolumeClaimResize," +
 			"RuntimeClass,TaintNodesByCondition,DefaultTolerationSeconds",
+		// The cache keeps each object of the last 100,000 changes as a tree of maps, a kilobyte of YAML
+		// as ten of memory. Few watch this API, and etcd is in this process.
+		"--watch-cache=false",
 		// Nobody looks up the "kubernetes" Service from inside, so its endpoints are not kept.
 		"--endpoint-reconciler-type=none",
 		// Without it an open watch holds up the end until a minute has passed.

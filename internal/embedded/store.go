@@ -62,6 +62,9 @@ func (c storeConfig) etcdConfig(lg *zap.Logger) *embed.Config {
 	// A single member elects itself; shorter ticks only mean that it does so sooner.
 	e.TickMs, e.ElectionMs = 20, 200
 	e.QuotaBackendBytes = c.quota
+	// What was written since the last snapshot is in memory, and some of it before, for members that
+	// lag behind; there are none.
+	e.SnapshotCount, e.SnapshotCatchUpEntries = 2000, 100
 	// A busy machine is not news; a second is.
 	e.WarningUnaryRequestDuration = time.Second
 	e.WarningApplyDuration = time.Second
