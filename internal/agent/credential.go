@@ -60,8 +60,7 @@ func (t joinToken) fill(r *agentv1.JoinRequest) { r.Token = t.wire }
 func (t joinToken) roots(shown []*x509.Certificate) *x509.CertPool {
 	var pool *x509.CertPool
 	for _, cert := range shown {
-		sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-		if !cert.IsCA || subtle.ConstantTimeCompare(sum[:], t.pin) != 1 {
+		if !cert.IsCA || subtle.ConstantTimeCompare(pinOf(cert), t.pin) != 1 {
 			continue
 		}
 		if pool == nil {

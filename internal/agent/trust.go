@@ -19,14 +19,20 @@ const offeredAgain = 10 * time.Minute
 func trustOf(leaf *x509.Certificate, authorities []*x509.Certificate) *agentv1.Trust {
 	t := &agentv1.Trust{}
 	for _, c := range authorities {
-		pin := sha256.Sum256(c.RawSubjectPublicKeyInfo)
-		t.Authorities = append(t.Authorities, pin[:])
+		pin := pinOf(c)
+		t.Authorities = append(t.Authorities, pin)
 		if t.Issuer == nil && leaf.CheckSignatureFrom(c) == nil {
-			t.Issuer = pin[:]
+			t.Issuer = pin
 		}
 	}
 	slices.SortFunc(t.GetAuthorities(), bytes.Compare)
 	return t
+}
+
+// pinOf names an authority as tokens and planes do.
+func pinOf(authority *x509.Certificate) []byte {
+	sum := sha256.Sum256(authority.RawSubjectPublicKeyInfo)
+	return sum[:]
 }
 
 // sameTrust says whether two certificates are of the same authority and come with the same ones.

@@ -407,7 +407,7 @@ func (l *loop) publish(rev delta.Revision, u southbound.Update) {
 func (l *loop) term(ctx context.Context) {
 	p, t := l.plane, l.plane.lease.current()
 	switch serving := p.serving.Load(); {
-	case t.Held && l.synced && serving != t.Epoch && !l.awaitsStaples() && p.trust.knows(t.Epoch):
+	case t.Held && l.synced && serving != t.Epoch && !l.awaitsStaples() && p.trust.askFor(t.Epoch):
 		if serving == 0 {
 			l.leadSince, l.inGrace = p.config.Now(), true
 		}

@@ -45,10 +45,10 @@ func newTrust(p *Plane) *trust {
 	return &trust{plane: p, look: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 }
 
-// knows says whether the authorities were read since this plane has led in an epoch: the leader
+// askFor says whether the authorities were read since this plane has led in an epoch: the leader
 // before it may have known one that this plane does not know, or trust one that it does not trust any
-// more. If they were not, they are read now, and the loop hears of it.
-func (t *trust) knows(epoch uint64) bool {
+// more. If they were not, it has them read now, and the loop hears of it.
+func (t *trust) askFor(epoch uint64) (read bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.read >= epoch {

@@ -160,6 +160,52 @@ func parsePlain(text string) (netip.Addr, error) {
 	return a, nil
 }
 
+// ParsePrefixes reads CIDRs and addresses that commas separate: "10.0.0.0/8, 2001:db8::1". Of several mistakes
+// the error names the first.
+func ParsePrefixes(text string) ([]netip.Prefix, error) {
+	var list []netip.Prefix
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		p, err := parseCIDR(part)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return sortPrefixes(list), nil
+}
+
+// parseCIDR reads a CIDR or an address. One that says more than its prefix length is an error: whoever wrote
+// 10.0.0.1/8 may have meant one address.
+func parseCIDR(text string) (netip.Prefix, error) {
+	if _, err := netip.ParseAddr(text); err == nil {
+		a, err := parsePlain(text)
+		return netip.PrefixFrom(a, a.BitLen()), err
+	}
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return p, errors.New(quote(text) + ` is neither a CIDR like "10.0.0.0/8" nor an address`)
+	case p != p.Masked():
+		return p, fmt.Errorf("%s has bits set behind the prefix length: is %s meant?", text, p.Masked())
+	}
+	return p, nil
+}
+
+// rangesOf are the addresses of CIDRs, as inRanges wants them.
+func rangesOf(prefixes []netip.Prefix) (ranges [families][]addrRange) {
+	for _, p := range prefixes {
+		fam := familyOf(p.Addr())
+		ranges[fam] = append(ranges[fam], rangeOf(p.Masked()))
+	}
+	for fam := range families {
+		ranges[fam] = mergeRanges(ranges[fam])
+	}
+	return ranges
+}
+
 // unusable are the addresses that clients cannot reach (RFC 6890): no VIP is there.
 func unusable() []netip.Prefix {
 	return []netip.Prefix{

@@ -115,7 +115,7 @@ func (s *Supervisor) makeName() error {
 	if err := os.Chmod(dir, 0o711); err != nil { // of any umask
 		return err
 	}
-	return os.Symlink(confine.FilePath(1), link)
+	return os.Symlink(confine.FilePath(envoyFiles), link)
 }
 
 // secure sees that nobody else can change the run directory of an Envoy of another user, and that

@@ -23,6 +23,9 @@ import (
 // exec.Cmd.ExtraFiles.
 const lockFD = 3
 
+// envoyFiles is how many files an Envoy is given: the lock.
+const envoyFiles = 1
+
 // errAlive says that an Envoy holds the lock.
 var errAlive = errors.New("an envoy is alive")
 
