@@ -347,9 +347,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 	f.balancing.sysctls, f.balancing.runDir, f.balancing.addresses = sysctls, f.runDir, own.Reachable
 	balancing, endBalancing := newBalancing(&f.balancing, log)
 	config.Balancing = balancing
-	config.Balancing.Connections = func(k model.FrontendKey) (int, error) {
-		return address.Connections(netip.AddrPortFrom(k.VIP, k.Port))
-	}
+	config.Balancing.Connections = connections
 	a, err := agent.New(config)
 	if err != nil {
 		return err
@@ -409,6 +407,23 @@ func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, 
 }
 
 // newChecking makes what checks backends at this machine.
+// connections counts those that the machine's sockets have at frontends of TCP.
+func connections(keys ...model.FrontendKey) (map[model.FrontendKey]int, error) {
+	at := make([]netip.AddrPort, len(keys))
+	for i, k := range keys {
+		at[i] = netip.AddrPortFrom(k.VIP, k.Port)
+	}
+	found, err := address.Connections(at...)
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[model.FrontendKey]int, len(keys))
+	for i, k := range keys {
+		counts[k] = found[at[i]]
+	}
+	return counts, nil
+}
+
 func newChecking(log *slog.Logger) agent.Checking {
 	c := agent.Checking{Changed: make(chan struct{}, 1)}
 	c.Checker = health.New(health.Config{Log: log.With("component", "health"), Changed: func() {

@@ -61,9 +61,9 @@ type Balancing struct {
 	Planes []BalancingPlane
 	// Changed gets a token from the data planes when what they observe may differ.
 	Changed chan struct{}
-	// Connections counts those that the machine's sockets have at a frontend of TCP;
-	// optional.
-	Connections func(model.FrontendKey) (int, error)
+	// Connections counts those that the machine's sockets have at each of some frontends of
+	// TCP; optional.
+	Connections func(...model.FrontendKey) (map[model.FrontendKey]int, error)
 }
 
 // BalancingPlane is a data plane with its kind.

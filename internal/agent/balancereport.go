@@ -102,7 +102,52 @@ func (b *balancer) figures() (frontends, short []model.FrontendFigures, drops ma
 			drops[reason] += n
 		}
 	}
+	if err := b.bound(frontends); err != nil {
+		b.log.Debug("flows of this machine's proxy are counted that may have ended", "error", err)
+	}
 	return frontends, short, drops, errors.Join(errs...)
+}
+
+// bound takes off the flows of this machine's proxy that its sockets do not have any more, where
+// it is to get no new one: whoever drains it waits for the last. A flow table has one that ended
+// unseen until it is silent long enough, and as the only machine with a VIP this one needs no data
+// plane that would see.
+func (b *balancer) bound(frontends []model.FrontendFigures) error {
+	if b.parts.Connections == nil {
+		return nil
+	}
+	var left []*model.BackendFigures
+	var keys []model.FrontendKey
+	b.mu.Lock()
+	for i := range frontends {
+		key := frontends[i].FrontendKey
+		if f := b.frontends[key]; f == nil || f.Listener == "" || key.Transport != model.TCP || !b.rests(b.backends[key]) {
+			continue
+		}
+		for j := range frontends[i].Backends {
+			if f := &frontends[i].Backends[j]; f.Machine == b.machine && f.Address.Addr() == key.VIP && f.Flows-f.Tunnelled+f.Owned > 0 {
+				left, keys = append(left, f), append(keys, key)
+			}
+		}
+	}
+	b.mu.Unlock()
+	if len(keys) == 0 {
+		return nil
+	}
+	counts, err := b.parts.Connections(keys...)
+	if err != nil {
+		return err
+	}
+	for i, f := range left {
+		open := uint64(counts[keys[i]])
+		f.Owned, f.Flows = min(f.Owned, open), f.Tunnelled+min(f.Flows-f.Tunnelled, open)
+	}
+	return nil
+}
+
+// rests says that this machine's proxy is among backends and is to get no new flow.
+func (b *balancer) rests(list []model.FrontendBackend) bool {
+	return slices.ContainsFunc(list, func(x model.FrontendBackend) bool { return x.Machine == b.machine && x.Weight == 0 })
 }
 
 // flows are those that a query selects, bounded.

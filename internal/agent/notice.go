@@ -192,14 +192,14 @@ func (b *balancer) open() (total int, err error) {
 		}
 	}
 	b.mu.Unlock()
-	for _, key := range keys {
-		n, err := b.parts.Connections(key)
-		if err != nil {
-			return 0, err
-		}
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	counts, err := b.parts.Connections(keys...)
+	for _, n := range counts {
 		total += n
 	}
-	return total, nil
+	return total, err
 }
 
 // until waits until something is so, and says whether it is. It looks with a pause between, and

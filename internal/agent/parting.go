@@ -53,12 +53,15 @@ func (b *balancer) part(now time.Time) (again time.Duration) {
 	for _, key := range e.count {
 		b.count(key)
 	}
-	for _, key := range e.open {
-		n, err := b.parts.Connections(key)
-		if err != nil {
-			n = 1 // it is not known that there is none
+	if len(e.open) > 0 {
+		counts, err := b.parts.Connections(e.open...)
+		for _, key := range e.open {
+			if err != nil {
+				b.remain(key, 1) // it is not known that there is none
+			} else {
+				b.remain(key, uint32(counts[key]))
+			}
 		}
-		b.remain(key, uint32(n))
 	}
 	return again
 }
@@ -90,7 +93,8 @@ func (b *balancer) count(key model.FrontendKey) {
 	if b.parts.Connections == nil || key.Transport != model.TCP {
 		return
 	}
-	switch n, err := b.parts.Connections(key); {
+	counts, err := b.parts.Connections(key)
+	switch n := counts[key]; {
 	case err != nil:
 		b.log.Warn("it is not known how many connections outlived the drain time", "frontend", key.String(), "error", err)
 	case n > 0:

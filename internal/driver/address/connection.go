@@ -8,24 +8,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections counts the TCP connections of the machine's sockets at an address and port that
-// are not over: half open, open, or ended here before the client has everything.
-func Connections(at netip.AddrPort) (int, error) {
-	family := uint8(unix.AF_INET6)
-	if at.Addr().Is4() {
-		family = unix.AF_INET
+// Connections counts the TCP connections of the machine's sockets at each of some addresses and
+// ports that are not over: half open, open, or ended here before the client has everything. The
+// kernel lists all its sockets for it, once for each family of the addresses.
+func Connections(at ...netip.AddrPort) (map[netip.AddrPort]int, error) {
+	counts, families := make(map[netip.AddrPort]int, len(at)), map[uint8]bool{}
+	for _, a := range at {
+		counts[a] = 0
+		families[familyOf(a.Addr())] = true
 	}
-	sockets, err := netlink.SocketDiagTCP(family)
-	if err != nil {
-		return 0, fmt.Errorf("list TCP connections: %w", err)
-	}
-	n := 0
-	for _, s := range sockets {
-		if a, ok := netip.AddrFromSlice(s.ID.Source); ok && isOpen(s.State) && netip.AddrPortFrom(a.Unmap(), s.ID.SourcePort) == at {
-			n++
+	for family := range families {
+		sockets, err := netlink.SocketDiagTCP(family)
+		if err != nil {
+			return nil, fmt.Errorf("list TCP connections: %w", err)
+		}
+		for _, s := range sockets {
+			source, ok := netip.AddrFromSlice(s.ID.Source)
+			if !ok || !isOpen(s.State) {
+				continue
+			}
+			here := netip.AddrPortFrom(source.Unmap(), s.ID.SourcePort)
+			if n, asked := counts[here]; asked {
+				counts[here] = n + 1
+			}
 		}
 	}
-	return n, nil
+	return counts, nil
+}
+
+func familyOf(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
 }
 
 func isOpen(state uint8) bool {

@@ -21,15 +21,15 @@ func TestConnectionsAreCounted(t *testing.T) {
 			t.Helper()
 			deadline := time.Now().Add(30 * time.Second)
 			for {
-				n, err := Connections(here)
+				counts, err := Connections(here, netip.AddrPortFrom(here.Addr(), 1), netip.MustParseAddrPort("192.0.2.1:80"))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n == want {
+				if counts[here] == want && len(counts) == 3 {
 					return
 				}
 				if time.Now().After(deadline) {
-					t.Fatalf("%d connections at %s, want %d", n, here, want)
+					t.Fatalf("connections are %v, want %d at %s and none elsewhere", counts, want, here)
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
