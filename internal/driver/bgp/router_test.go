@@ -31,6 +31,7 @@ type neighbour struct {
 	password       string
 	multihop       bool
 	bfd            bool
+	packets        int  // of its BFD session, in a row, that the machine may miss; 0 is 3
 	restart        bool // helps a graceful restart
 	addPath        bool
 	only4          bool
@@ -219,6 +220,7 @@ func (b *bird) start(t *testing.T, m *lab.Machine, n neighbour) {
 	for i := range n.exports {
 		fmt.Fprintf(&static, "route 198.51.100.%d/32 blackhole;\n", i)
 	}
+	packets := cmp.Or(n.packets, 3)
 	conf := fmt.Sprintf(`
 log stderr all;
 %srouter id %s;
@@ -228,8 +230,8 @@ protocol static { ipv4; %s }
 protocol kernel { ipv4 { export where source = RTS_BGP; }; }
 protocol kernel { ipv6 { export where source = RTS_BGP; }; }
 protocol bfd {
-  interface "*" { min rx interval 300 ms; min tx interval 300 ms; multiplier 3; };
-  multihop { min rx interval 300 ms; min tx interval 300 ms; multiplier 3; };
+  interface "*" { min rx interval 300 ms; min tx interval 300 ms; multiplier %d; };
+  multihop { min rx interval 300 ms; min tx interval 300 ms; multiplier %d; };
 }
 %s
 protocol bgp %s {
@@ -238,7 +240,7 @@ protocol bgp %s {
   hold time %d; keepalive time 3; error wait time 1, 2; startup hold time 9;
   %s %s
 }
-`, hostname, m.Addr4(), static.String(), advertises, name, n.local, port, routerASN, address, cmp.Or(n.hold, 9), extra.String(), channels)
+`, hostname, m.Addr4(), static.String(), packets, packets, advertises, name, n.local, port, routerASN, address, cmp.Or(n.hold, 9), extra.String(), channels)
 	file := filepath.Join(dir, "bird.conf")
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
@@ -379,7 +381,7 @@ func (f *frr) start(t *testing.T, m *lab.Machine, n neighbour) {
 	}
 	files := map[string]string{
 		"zebra": "hostname router\nlog stdout informational\n",
-		"bfdd":  "hostname router\nlog stdout informational\nbfd\n profile fast\n  detect-multiplier 3\n  receive-interval 300\n  transmit-interval 300\n !\n!\n",
+		"bfdd":  fmt.Sprintf("hostname router\nlog stdout informational\nbfd\n profile fast\n  detect-multiplier %d\n  receive-interval 300\n  transmit-interval 300\n !\n!\n", cmp.Or(n.packets, 3)),
 		"bgpd":  b.String(),
 	}
 	account, err := user.Lookup("frr")

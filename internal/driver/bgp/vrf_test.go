@@ -132,7 +132,7 @@ func vrfAddress(s *site) {
 	n, p := s.inVRF()
 	n.connects, p.Connection = true, model.ConnectionBoth
 	n.restart, p.RestartTime = true, 2*time.Minute
-	p.BFD = &model.BFD{Interval: 300 * time.Millisecond, Multiplier: 10} // a busy machine starts a process in more than 0.9 s
+	n.packets, p.BFD.Multiplier = steadyPackets, steadyPackets
 	s.start(s.T, s.box, n)
 	dir := s.TempDir()
 	c := startChildIn(s.T, s.edge, speaking(p, route4), dir)
