@@ -41,6 +41,7 @@ type reporter struct {
 	addresses func() ([]string, error) // an error says that they are not known now
 	told      atomic.Pointer[[]string] // addresses, when last they were known
 	unknown   atomic.Bool              // they are not now
+	proved    atomic.Bool              // each was tried, to the plane that there is
 	log       *slog.Logger
 	changed   chan struct{} // gets a token when a report may differ
 	urgent    chan struct{} // the same, for what others wait for
@@ -221,7 +222,7 @@ func (r *reporter) report() *agentv1.Report {
 		Tunnel:       tunnel, TunnelUnknown: unknown,
 		Ejected: wire.Ejected(ejections(ejected)),
 		Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
-		Leaving: leaving, Issuer: r.issuer(),
+		Leaving: leaving, Issuer: r.issuer(), Proved: r.proved.Load(),
 	}
 }
 

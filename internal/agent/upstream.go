@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -173,14 +174,9 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 	if err := id.expired(u.now()); err != nil {
 		return false, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(credentials.NewTLS(id.tlsConfig(u.now))),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse), grpc.MaxCallSendMsgSize(maxResponse)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
-		grpc.WithDisableServiceConfig(),
-	)
+	conn, err := u.dial(id, address)
 	if err != nil {
-		return false, fmt.Errorf("dial: %w", err)
+		return false, err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
@@ -209,8 +205,10 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 			silent()
 			u.tries.answered()
 			u.found(address)
+			u.report.proved.Store(false) // not to this plane
 			side.Go(func() { u.report.run(ctx, conn) })
 			side.Go(func() { u.renewals(ctx, conn) })
+			side.Go(func() { u.prover(conn, address).run(ctx) })
 		}
 		ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
 		if err := u.state.receive(resp); err != nil {
@@ -225,6 +223,32 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 		if err := stream.Send(ack); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv says why
 			return lived, explain(err, id.Machine)
 		}
+	}
+}
+
+func (u *upstream) dial(id *Identity, address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+address, append(options,
+		grpc.WithTransportCredentials(credentials.NewTLS(id.tlsConfig(u.now))),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse), grpc.MaxCallSendMsgSize(maxResponse)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDisableServiceConfig(),
+	)...)
+	if err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	return conn, nil
+}
+
+// prover proves the machine's addresses to the plane at the other end of a connection.
+func (u *upstream) prover(conn grpc.ClientConnInterface, address string) *prover {
+	return &prover{
+		plane: address, conn: conn, own: u.report.own, look: proveLook, trials: map[netip.Addr]*trial{},
+		dial: func(to string, from netip.Addr) (*grpc.ClientConn, error) { return u.dial(u.who(), to, dialFrom(from)) },
+		tried: func() {
+			if !u.report.proved.Swap(true) {
+				poke(u.report.changed)
+			}
+		},
 	}
 }
 

@@ -21,5 +21,7 @@
 //   - A machine that accepted a checkpoint holds everything of that revision that
 //     concerns it, less what it refused.
 //   - A change of one view touches the streams of that view only.
+//   - An address is proven by a connection from it with the machine's certificate, and by no
+//     word of the machine.
 //   - What a machine refuses, however much, is listed when it is read, not by its messages.
 package southbound

@@ -3,6 +3,7 @@ package southbound
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,10 @@ type MachineState struct {
 	Proxy        *agentv1.Proxy // nil before the first report
 	Addresses    []string
 	AgentVersion string
+	// Proven are the addresses that it has connected from, sorted. Proved: all that it reports are,
+	// or it has tried to prove them.
+	Proven []netip.Addr
+	Proved bool
 
 	Sessions []model.Session     // with BGP peers, by peer
 	VIPs     []model.VIPObserved // by address
@@ -144,6 +149,7 @@ func (s *Server) Machines() []MachineState {
 	for _, name := range slices.Sorted(maps.Keys(s.machines)) {
 		m := s.machines[name]
 		states = append(states, m.state(now, s.config.TTL))
+		states[len(states)-1].Proven = s.proofs.sorted(name)
 		problems = append(problems, m.listed())
 	}
 	s.mu.Unlock()
@@ -164,6 +170,7 @@ func (s *Server) Machine(name string) (MachineState, bool) {
 		return MachineState{}, false
 	}
 	state, problems := m.state(now, s.config.TTL), m.listed()
+	state.Proven = s.proofs.sorted(name)
 	s.mu.Unlock()
 	state.Problems = problems.all()
 	state.View, state.Wanted = s.config.Views.Placed(name)
@@ -191,7 +198,7 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		Name: m.name, Role: m.role,
 		Connected: m.sessions[discovery] != nil, Since: m.since,
 		LastReport: m.lastReport, Lost: m.isLost(now, ttl),
-		Delivered: m.delivered, Applied: m.applied, Left: m.left.Load(),
+		Delivered: m.delivered, Applied: m.applied, Left: m.left.Load(), Proved: m.report.GetProved(),
 	}
 	if m.report != nil {
 		state.Proxy = m.report.GetProxy()
@@ -232,30 +239,32 @@ func (s *Server) notify(names ...string) {
 // the same kind if it has the same key, or the one that this machine renewed to;
 // any other key is refused while a stream is open.
 func (s *Server) claim(who *session, kind streamKind) error {
-	if err := s.enter(who, kind); err != nil {
+	concerned, err := s.enter(who, kind)
+	if err != nil {
 		return err
 	}
-	s.notify(who.Machine)
+	s.notify(concerned...)
 	return nil
 }
 
-func (s *Server) enter(who *session, kind streamKind) error {
+// enter lets a stream in, and returns the machines that it concerns.
+func (s *Server) enter(who *session, kind streamKind) (concerned []string, _ error) {
 	now := s.config.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.machines[who.Machine]
 	if m == nil {
 		if len(s.machines) >= s.config.MaxMachines {
-			return status.Errorf(codes.ResourceExhausted, "this plane serves at most %d machines", s.config.MaxMachines)
+			return nil, status.Errorf(codes.ResourceExhausted, "this plane serves at most %d machines", s.config.MaxMachines)
 		}
 		m = &machine{name: who.Machine, pace: newPace()}
 		s.machines[who.Machine] = m
 	}
 	if m.open() && who.key != m.key && who.key != m.nextKey {
-		return status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", who.Machine)
+		return nil, status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", who.Machine)
 	}
 	if !m.pace.streams.Allow() {
-		return status.Errorf(codes.ResourceExhausted, "machine %s opens more than %d streams a second", who.Machine, streamRate)
+		return nil, status.Errorf(codes.ResourceExhausted, "machine %s opens more than %d streams a second", who.Machine, streamRate)
 	}
 	if old := m.sessions[kind]; old != nil {
 		old.end(status.Error(codes.Aborted, "a newer stream of this machine has taken over"))
@@ -268,6 +277,9 @@ func (s *Server) enter(who *session, kind streamKind) error {
 		m.got = nil // it shows what it keeps
 	}
 	m.sessions[kind], who.pace = who, m.pace
+	if concerned = s.prove(m, who.from); len(concerned) == 0 {
+		concerned = []string{m.name}
+	}
 	s.sessions[who] = struct{}{}
 	if kind == observation {
 		m.issuer = nil
@@ -277,7 +289,7 @@ func (s *Server) enter(who *session, kind streamKind) error {
 		m.refusals, m.refused, m.step = nil, 0, 0
 		s.config.Log.Info("machine connected", "machine", m.name)
 	}
-	return nil
+	return concerned, nil
 }
 
 // release takes a stream's claim back, unless a newer one has it.
@@ -358,18 +370,28 @@ func (s *Server) Sweep() {
 	s.mu.Unlock()
 	for _, name := range gone {
 		if view, _ := s.config.Views.Placed(name); view == "" {
-			s.forget(name)
+			changed = append(changed, s.forget(name)...)
 		}
 	}
 	s.notify(changed...)
 }
 
-func (s *Server) forget(name string) {
+// forget drops a machine, and returns those that report addresses which it has proven.
+func (s *Server) forget(name string) (concerned []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.machines[name]; m != nil && !m.open() {
-		delete(s.machines, name)
+	m := s.machines[name]
+	if m == nil || m.open() {
+		return nil
 	}
+	for other, o := range s.machines {
+		if o != m && slices.ContainsFunc(o.report.GetAddresses(), func(a string) bool { return s.proofs.has(name, a) }) {
+			concerned = append(concerned, other)
+		}
+	}
+	delete(s.machines, name)
+	s.proofs.forget(name)
+	return concerned
 }
 
 // cut shortens a text of a machine to at most n bytes of valid UTF-8.

@@ -120,7 +120,7 @@ func steady(a, b *agentv1.Report) bool {
 		p.GetState() == q.GetState() && p.GetVersion() == q.GetVersion() && p.GetStarts() == q.GetStarts() && p.GetMessage() == q.GetMessage() &&
 		slices.EqualFunc(a.GetSessions(), b.GetSessions(), equal) && slices.EqualFunc(a.GetVips(), b.GetVips(), equal) &&
 		slices.EqualFunc(a.GetFrontends(), b.GetFrontends(), equal) && slices.EqualFunc(a.GetChecks(), b.GetChecks(), equal) &&
-		equal(a.GetTunnel(), b.GetTunnel()) && a.GetTunnelUnknown() == b.GetTunnelUnknown() && equal(a.GetCarried(), b.GetCarried()) && a.GetLeaving() == b.GetLeaving() && slices.EqualFunc(a.GetEjected(), b.GetEjected(), equal)
+		equal(a.GetTunnel(), b.GetTunnel()) && a.GetTunnelUnknown() == b.GetTunnelUnknown() && equal(a.GetCarried(), b.GetCarried()) && a.GetLeaving() == b.GetLeaving() && a.GetProved() == b.GetProved() && slices.EqualFunc(a.GetEjected(), b.GetEjected(), equal)
 }
 
 func equal[M proto.Message](a, b M) bool { return proto.Equal(a, b) }

@@ -32,13 +32,19 @@ const (
 	nameBurst = delta.DefaultMaxNames
 )
 
+// How many addresses a machine may prove: it has a few.
+const (
+	proofRate  = 5
+	proofBurst = 2 * maxAddresses
+)
+
 // pace holds up a machine that asks for too much, on whichever of its streams.
-type pace struct{ reports, bytes, streams, names *rate.Limiter }
+type pace struct{ reports, bytes, streams, names, proofs *rate.Limiter }
 
 func newPace() pace {
 	return pace{
 		rate.NewLimiter(reportRate, reportBurst), rate.NewLimiter(reportBytes, 4*maxRequestBytes),
-		rate.NewLimiter(streamRate, streamBurst), rate.NewLimiter(nameRate, nameBurst),
+		rate.NewLimiter(streamRate, streamBurst), rate.NewLimiter(nameRate, nameBurst), rate.NewLimiter(proofRate, proofBurst),
 	}
 }
 

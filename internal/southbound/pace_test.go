@@ -61,7 +61,7 @@ func TestPaceIsTheMachines(t *testing.T) {
 	var first pace
 	for range 2 * streamBurst {
 		who := &session{caller: caller{Identity: Identity{Machine: "edge-1"}, key: "k"}, end: func(error) {}}
-		if err := s.enter(who, observation); err != nil {
+		if _, err := s.enter(who, observation); err != nil {
 			break
 		}
 		if opened++; opened == 1 {

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,6 +157,7 @@ type rig struct {
 	views    *Views
 	server   *Server
 	listener *bufconn.Listener
+	from     atomic.Pointer[net.TCPAddr] // where the next connection comes from; nil: nowhere
 
 	mu      sync.Mutex
 	changes chan struct{} // closed and replaced when a watcher is called
@@ -194,7 +196,7 @@ func newRig(t *testing.T, tweak ...func(*Config)) *rig {
 	r.listener = bufconn.Listen(1 << 16)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- r.server.Serve(ctx, r.listener) }()
+	go func() { served <- r.server.Serve(ctx, addressed{r.listener, &r.from}) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-served; err != nil {
@@ -203,6 +205,27 @@ func newRig(t *testing.T, tweak ...func(*Config)) *rig {
 	})
 	return r
 }
+
+// addressed is a listener whose connections come from an address.
+type addressed struct {
+	net.Listener
+	from *atomic.Pointer[net.TCPAddr]
+}
+
+func (l addressed) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if from := l.from.Load(); err == nil && from != nil {
+		return callingFrom{conn, from}, nil
+	}
+	return conn, err
+}
+
+type callingFrom struct {
+	net.Conn
+	from *net.TCPAddr
+}
+
+func (c callingFrom) RemoteAddr() net.Addr { return c.from }
 
 // testLog writes the server's log into the test's.
 type testLog struct{ t *testing.T }

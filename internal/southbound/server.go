@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +77,8 @@ type Config struct {
 	Accounts  Accounts         // of pods; nil: no pod joins
 	Now       func() time.Time // required
 	Log       *slog.Logger     // required
+	// Endpoints are where this plane is reached, host:port, in both families where it can be. Nil: nowhere.
+	Endpoints func() []string
 	// TTL is after how long without a report a machine is lost. Default 15 s.
 	TTL time.Duration
 	// MaxMachines bounds the machines that are remembered. Default 4,096.
@@ -118,6 +121,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	machines map[string]*machine
+	proofs   proofs
 	watchers []func(machine string)
 	// asked is the number of the last question; questions are those that wait.
 	asked     uint64
@@ -134,6 +138,9 @@ func New(c Config) (*Server, error) {
 	if c.Views == nil || c.Authority == nil || c.Tokens == nil || c.Leader == nil || c.Now == nil || c.Log == nil {
 		return nil, errors.New("southbound: Views, Authority, Tokens, Leader, Now and Log are required")
 	}
+	if c.Endpoints == nil {
+		c.Endpoints = func() []string { return nil }
+	}
 	if c.TTL <= 0 {
 		c.TTL = DefaultTTL
 	}
@@ -148,7 +155,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now},
-		machines: map[string]*machine{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
+		machines: map[string]*machine{}, proofs: newProofs(), sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}
 	s.door = newDoor(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -225,8 +232,9 @@ func (s *Server) standby() error {
 // session is one open stream of a machine.
 type session struct {
 	caller
-	end context.CancelCauseFunc
-	ask chan struct{} // gets a token when the machine is to be asked for something
+	from netip.Addr // what the machine calls from; not valid where that is no address
+	end  context.CancelCauseFunc
+	ask  chan struct{} // gets a token when the machine is to be asked for something
 	// pace is the machine's; set once it has the name.
 	pace pace
 	// figures is the number of the last question for figures, query the last one for flows.
@@ -246,7 +254,7 @@ func (s *Server) begin(ctx context.Context, kind streamKind) (_ context.Context,
 		return nil, nil, nil, s.standby()
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	who = &session{caller: c, end: end, ask: make(chan struct{}, 1)}
+	who = &session{caller: c, from: callsFrom(ctx), end: end, ask: make(chan struct{}, 1)}
 	if err := s.claim(who, kind); err != nil {
 		end(err)
 		s.config.Log.Warn("machine refused", "machine", c.Machine, "reason", err)

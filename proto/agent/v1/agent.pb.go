@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36, 0}
 }
 
 type Proxy_State int32
@@ -197,7 +197,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -1869,6 +1869,96 @@ func (x *LeaderHint) GetAddress() string {
 	return ""
 }
 
+type ProveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveRequest) Reset() {
+	*x = ProveRequest{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveRequest) ProtoMessage() {}
+
+func (x *ProveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveRequest.ProtoReflect.Descriptor instead.
+func (*ProveRequest) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+}
+
+type ProveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From where the plane was called, 4 or 16 bytes.
+	Address []byte `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// Where this plane is, too, as host:port: an address of the other family is proven there.
+	Endpoints     []string `protobuf:"bytes,2,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveResponse) Reset() {
+	*x = ProveResponse{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveResponse) ProtoMessage() {}
+
+func (x *ProveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveResponse.ProtoReflect.Descriptor instead.
+func (*ProveResponse) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ProveResponse) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *ProveResponse) GetEndpoints() []string {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
 // Report is an agent's whole observed state. The first one of a stream is
 // complete; an agent sends it again when anything changed, and at least three
 // times within the time-to-live.
@@ -1909,14 +1999,17 @@ type Report struct {
 	Leaving uint64 `protobuf:"varint,14,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	// The authority that has signed the certificate which the machine keeps: SHA-256 of its
 	// public key (SubjectPublicKeyInfo). Empty from agents that do not tell.
-	Issuer        []byte `protobuf:"bytes,17,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	Issuer []byte `protobuf:"bytes,17,opt,name=issuer,proto3" json:"issuer,omitempty"`
+	// The agent has proven each of its addresses to this plane, or tried to several times; false
+	// from agents that cannot.
+	Proved        bool `protobuf:"varint,18,opt,name=proved,proto3" json:"proved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2021,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[19]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2034,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Report) GetAgentVersion() string {
@@ -2056,6 +2149,13 @@ func (x *Report) GetIssuer() []byte {
 	return nil
 }
 
+func (x *Report) GetProved() bool {
+	if x != nil {
+		return x.Proved
+	}
+	return false
+}
+
 // Ejected are the backends of one group that the proxy holds for failed.
 type Ejected struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2068,7 +2168,7 @@ type Ejected struct {
 
 func (x *Ejected) Reset() {
 	*x = Ejected{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2180,7 @@ func (x *Ejected) String() string {
 func (*Ejected) ProtoMessage() {}
 
 func (x *Ejected) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[20]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2193,7 @@ func (x *Ejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ejected.ProtoReflect.Descriptor instead.
 func (*Ejected) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ejected) GetGroup() string {
@@ -2127,7 +2227,7 @@ type FrontendState struct {
 
 func (x *FrontendState) Reset() {
 	*x = FrontendState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2239,7 @@ func (x *FrontendState) String() string {
 func (*FrontendState) ProtoMessage() {}
 
 func (x *FrontendState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[21]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2252,7 @@ func (x *FrontendState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendState.ProtoReflect.Descriptor instead.
 func (*FrontendState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FrontendState) GetName() string {
@@ -2221,7 +2321,7 @@ type CheckResult struct {
 
 func (x *CheckResult) Reset() {
 	*x = CheckResult{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2333,7 @@ func (x *CheckResult) String() string {
 func (*CheckResult) ProtoMessage() {}
 
 func (x *CheckResult) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[22]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2346,7 @@ func (x *CheckResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResult.ProtoReflect.Descriptor instead.
 func (*CheckResult) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CheckResult) GetName() string {
@@ -2297,7 +2397,7 @@ type Tunnel struct {
 
 func (x *Tunnel) Reset() {
 	*x = Tunnel{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2409,7 @@ func (x *Tunnel) String() string {
 func (*Tunnel) ProtoMessage() {}
 
 func (x *Tunnel) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[23]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2422,7 @@ func (x *Tunnel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tunnel.ProtoReflect.Descriptor instead.
 func (*Tunnel) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Tunnel) GetMtu() uint32 {
@@ -2355,7 +2455,7 @@ type FlowQuery struct {
 
 func (x *FlowQuery) Reset() {
 	*x = FlowQuery{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2467,7 @@ func (x *FlowQuery) String() string {
 func (*FlowQuery) ProtoMessage() {}
 
 func (x *FlowQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[24]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2480,7 @@ func (x *FlowQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlowQuery.ProtoReflect.Descriptor instead.
 func (*FlowQuery) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FlowQuery) GetAsked() uint64 {
@@ -2431,7 +2531,7 @@ type Flows struct {
 
 func (x *Flows) Reset() {
 	*x = Flows{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2543,7 @@ func (x *Flows) String() string {
 func (*Flows) ProtoMessage() {}
 
 func (x *Flows) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[25]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2556,7 @@ func (x *Flows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flows.ProtoReflect.Descriptor instead.
 func (*Flows) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Flows) GetAsked() uint64 {
@@ -2497,7 +2597,7 @@ type Flow struct {
 
 func (x *Flow) Reset() {
 	*x = Flow{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2609,7 @@ func (x *Flow) String() string {
 func (*Flow) ProtoMessage() {}
 
 func (x *Flow) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[26]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2622,7 @@ func (x *Flow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flow.ProtoReflect.Descriptor instead.
 func (*Flow) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Flow) GetFrontend() string {
@@ -2598,7 +2698,7 @@ type Figures struct {
 
 func (x *Figures) Reset() {
 	*x = Figures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2610,7 +2710,7 @@ func (x *Figures) String() string {
 func (*Figures) ProtoMessage() {}
 
 func (x *Figures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[27]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2623,7 +2723,7 @@ func (x *Figures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Figures.ProtoReflect.Descriptor instead.
 func (*Figures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Figures) GetAsked() uint64 {
@@ -2668,7 +2768,7 @@ type FrontendFigures struct {
 
 func (x *FrontendFigures) Reset() {
 	*x = FrontendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2780,7 @@ func (x *FrontendFigures) String() string {
 func (*FrontendFigures) ProtoMessage() {}
 
 func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[28]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2793,7 @@ func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendFigures.ProtoReflect.Descriptor instead.
 func (*FrontendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FrontendFigures) GetName() string {
@@ -2752,7 +2852,7 @@ type BackendFigures struct {
 
 func (x *BackendFigures) Reset() {
 	*x = BackendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2864,7 @@ func (x *BackendFigures) String() string {
 func (*BackendFigures) ProtoMessage() {}
 
 func (x *BackendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[29]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2877,7 @@ func (x *BackendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendFigures.ProtoReflect.Descriptor instead.
 func (*BackendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BackendFigures) GetAddress() []byte {
@@ -2866,7 +2966,7 @@ type GroupFigures struct {
 
 func (x *GroupFigures) Reset() {
 	*x = GroupFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +2978,7 @@ func (x *GroupFigures) String() string {
 func (*GroupFigures) ProtoMessage() {}
 
 func (x *GroupFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +2991,7 @@ func (x *GroupFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFigures.ProtoReflect.Descriptor instead.
 func (*GroupFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupFigures) GetName() string {
@@ -2960,7 +3060,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3072,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3085,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Session) GetPeer() string {
@@ -3127,7 +3227,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3239,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3252,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -3197,7 +3297,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3309,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3322,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -3264,7 +3364,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3276,7 +3376,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3289,7 +3389,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -3346,7 +3446,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3458,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3471,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -3437,7 +3537,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3449,7 +3549,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3462,7 +3562,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -3516,7 +3616,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3628,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3641,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Trust) GetIssuer() []byte {
@@ -3730,7 +3830,11 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\amachine\x18\x03 \x01(\tR\amachine\"&\n" +
 	"\n" +
 	"LeaderHint\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xf9\x05\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\x0e\n" +
+	"\fProveRequest\"G\n" +
+	"\rProveResponse\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x1c\n" +
+	"\tendpoints\x18\x02 \x03(\tR\tendpoints\"\x91\x06\n" +
 	"\x06Report\x12#\n" +
 	"\ragent_version\x18\x01 \x01(\tR\fagentVersion\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x124\n" +
@@ -3748,7 +3852,8 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x05flows\x18\f \x01(\v2\x18.fairlead.agent.v1.FlowsR\x05flows\x127\n" +
 	"\acarried\x18\r \x01(\v2\x1d.fairlead.agent.v1.CheckpointR\acarried\x12\x18\n" +
 	"\aleaving\x18\x0e \x01(\x04R\aleaving\x12\x16\n" +
-	"\x06issuer\x18\x11 \x01(\fR\x06issuerJ\x04\b\v\x10\f\";\n" +
+	"\x06issuer\x18\x11 \x01(\fR\x06issuer\x12\x16\n" +
+	"\x06proved\x18\x12 \x01(\bR\x06provedJ\x04\b\v\x10\f\";\n" +
 	"\aEjected\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
 	"\bbackends\x18\x02 \x03(\tR\bbackends\"\xbe\x01\n" +
@@ -3897,9 +4002,10 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"Enrollment\x12F\n" +
 	"\x04Join\x12\x1e.fairlead.agent.v1.JoinRequest\x1a\x1e.fairlead.agent.v1.Certificate\x12H\n" +
-	"\x05Renew\x12\x1f.fairlead.agent.v1.RenewRequest\x1a\x1e.fairlead.agent.v1.Certificate2T\n" +
+	"\x05Renew\x12\x1f.fairlead.agent.v1.RenewRequest\x1a\x1e.fairlead.agent.v1.Certificate2\xa0\x01\n" +
 	"\bObserver\x12H\n" +
-	"\aObserve\x12\x19.fairlead.agent.v1.Report\x1a\x1e.fairlead.agent.v1.Instruction(\x010\x01B%Z#fairlead.dev/proto/agent/v1;agentv1b\x06proto3"
+	"\aObserve\x12\x19.fairlead.agent.v1.Report\x1a\x1e.fairlead.agent.v1.Instruction(\x010\x01\x12J\n" +
+	"\x05Prove\x12\x1f.fairlead.agent.v1.ProveRequest\x1a .fairlead.agent.v1.ProveResponseB%Z#fairlead.dev/proto/agent/v1;agentv1b\x06proto3"
 
 var (
 	file_proto_agent_v1_agent_proto_rawDescOnce sync.Once
@@ -3914,7 +4020,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -3938,86 +4044,90 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*RenewRequest)(nil),          // 19: fairlead.agent.v1.RenewRequest
 	(*Certificate)(nil),           // 20: fairlead.agent.v1.Certificate
 	(*LeaderHint)(nil),            // 21: fairlead.agent.v1.LeaderHint
-	(*Report)(nil),                // 22: fairlead.agent.v1.Report
-	(*Ejected)(nil),               // 23: fairlead.agent.v1.Ejected
-	(*FrontendState)(nil),         // 24: fairlead.agent.v1.FrontendState
-	(*CheckResult)(nil),           // 25: fairlead.agent.v1.CheckResult
-	(*Tunnel)(nil),                // 26: fairlead.agent.v1.Tunnel
-	(*FlowQuery)(nil),             // 27: fairlead.agent.v1.FlowQuery
-	(*Flows)(nil),                 // 28: fairlead.agent.v1.Flows
-	(*Flow)(nil),                  // 29: fairlead.agent.v1.Flow
-	(*Figures)(nil),               // 30: fairlead.agent.v1.Figures
-	(*FrontendFigures)(nil),       // 31: fairlead.agent.v1.FrontendFigures
-	(*BackendFigures)(nil),        // 32: fairlead.agent.v1.BackendFigures
-	(*GroupFigures)(nil),          // 33: fairlead.agent.v1.GroupFigures
-	(*Session)(nil),               // 34: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 35: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 36: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 37: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 38: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 39: fairlead.agent.v1.Instruction
-	(*Trust)(nil),                 // 40: fairlead.agent.v1.Trust
-	nil,                           // 41: fairlead.agent.v1.Figures.DropsEntry
-	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*ProveRequest)(nil),          // 22: fairlead.agent.v1.ProveRequest
+	(*ProveResponse)(nil),         // 23: fairlead.agent.v1.ProveResponse
+	(*Report)(nil),                // 24: fairlead.agent.v1.Report
+	(*Ejected)(nil),               // 25: fairlead.agent.v1.Ejected
+	(*FrontendState)(nil),         // 26: fairlead.agent.v1.FrontendState
+	(*CheckResult)(nil),           // 27: fairlead.agent.v1.CheckResult
+	(*Tunnel)(nil),                // 28: fairlead.agent.v1.Tunnel
+	(*FlowQuery)(nil),             // 29: fairlead.agent.v1.FlowQuery
+	(*Flows)(nil),                 // 30: fairlead.agent.v1.Flows
+	(*Flow)(nil),                  // 31: fairlead.agent.v1.Flow
+	(*Figures)(nil),               // 32: fairlead.agent.v1.Figures
+	(*FrontendFigures)(nil),       // 33: fairlead.agent.v1.FrontendFigures
+	(*BackendFigures)(nil),        // 34: fairlead.agent.v1.BackendFigures
+	(*GroupFigures)(nil),          // 35: fairlead.agent.v1.GroupFigures
+	(*Session)(nil),               // 36: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 37: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 38: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 39: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 40: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 41: fairlead.agent.v1.Instruction
+	(*Trust)(nil),                 // 42: fairlead.agent.v1.Trust
+	nil,                           // 43: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	42, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	42, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	44, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	44, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	42, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	42, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	42, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	44, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	44, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	44, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	42, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	44, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	42, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	42, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
-	42, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	44, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	44, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	44, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
 	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
 	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
 	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
-	42, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	42, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	44, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	44, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
 	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
-	36, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	38, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	34, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	35, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
-	30, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
-	24, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
-	25, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
-	26, // 27: fairlead.agent.v1.Report.tunnel:type_name -> fairlead.agent.v1.Tunnel
-	23, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
-	28, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
+	38, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	40, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	36, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	37, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	32, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
+	26, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
+	27, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
+	28, // 27: fairlead.agent.v1.Report.tunnel:type_name -> fairlead.agent.v1.Tunnel
+	25, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
+	30, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
 	17, // 30: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
-	43, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
-	29, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	42, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
-	33, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
-	31, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	41, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
-	32, // 37: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	43, // 38: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	42, // 39: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	43, // 40: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	37, // 41: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	45, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	31, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
+	44, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	35, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
+	33, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	43, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	34, // 37: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	45, // 38: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	44, // 39: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	45, // 40: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	39, // 41: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
 	1,  // 42: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
 	2,  // 43: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	42, // 44: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	27, // 45: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	40, // 46: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
-	42, // 47: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
+	44, // 44: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	29, // 45: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	42, // 46: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
+	44, // 47: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
 	18, // 48: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
 	19, // 49: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	22, // 50: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	20, // 51: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 52: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	39, // 53: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	51, // [51:54] is the sub-list for method output_type
-	48, // [48:51] is the sub-list for method input_type
+	24, // 50: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	22, // 51: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
+	20, // 52: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 53: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	41, // 54: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	23, // 55: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
+	52, // [52:56] is the sub-list for method output_type
+	48, // [48:52] is the sub-list for method input_type
 	48, // [48:48] is the sub-list for extension type_name
 	48, // [48:48] is the sub-list for extension extendee
 	0,  // [0:48] is the sub-list for field type_name
@@ -4029,14 +4139,14 @@ func file_proto_agent_v1_agent_proto_init() {
 		return
 	}
 	file_proto_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_proto_agent_v1_agent_proto_msgTypes[29].OneofWrappers = []any{}
+	file_proto_agent_v1_agent_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -183,6 +183,7 @@ var Enrollment_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Observer_Observe_FullMethodName = "/fairlead.agent.v1.Observer/Observe"
+	Observer_Prove_FullMethodName   = "/fairlead.agent.v1.Observer/Prove"
 )
 
 // ObserverClient is the client API for Observer service.
@@ -193,6 +194,11 @@ const (
 // memory and sent again, whole, after a reconnect.
 type ObserverClient interface {
 	Observe(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Report, Instruction], error)
+	// Prove shows that an address is the machine's: the one that the connection comes from. An
+	// agent calls it over a connection from each of its addresses, once it reports.
+	// Errors: FAILED_PRECONDITION when the machine has no stream; UNAVAILABLE with a LeaderHint on
+	// a standby; UNIMPLEMENTED from planes that take every reported address.
+	Prove(ctx context.Context, in *ProveRequest, opts ...grpc.CallOption) (*ProveResponse, error)
 }
 
 type observerClient struct {
@@ -216,6 +222,16 @@ func (c *observerClient) Observe(ctx context.Context, opts ...grpc.CallOption) (
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Observer_ObserveClient = grpc.BidiStreamingClient[Report, Instruction]
 
+func (c *observerClient) Prove(ctx context.Context, in *ProveRequest, opts ...grpc.CallOption) (*ProveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProveResponse)
+	err := c.cc.Invoke(ctx, Observer_Prove_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ObserverServer is the server API for Observer service.
 // All implementations must embed UnimplementedObserverServer
 // for forward compatibility.
@@ -224,6 +240,11 @@ type Observer_ObserveClient = grpc.BidiStreamingClient[Report, Instruction]
 // memory and sent again, whole, after a reconnect.
 type ObserverServer interface {
 	Observe(grpc.BidiStreamingServer[Report, Instruction]) error
+	// Prove shows that an address is the machine's: the one that the connection comes from. An
+	// agent calls it over a connection from each of its addresses, once it reports.
+	// Errors: FAILED_PRECONDITION when the machine has no stream; UNAVAILABLE with a LeaderHint on
+	// a standby; UNIMPLEMENTED from planes that take every reported address.
+	Prove(context.Context, *ProveRequest) (*ProveResponse, error)
 	mustEmbedUnimplementedObserverServer()
 }
 
@@ -236,6 +257,9 @@ type UnimplementedObserverServer struct{}
 
 func (UnimplementedObserverServer) Observe(grpc.BidiStreamingServer[Report, Instruction]) error {
 	return status.Error(codes.Unimplemented, "method Observe not implemented")
+}
+func (UnimplementedObserverServer) Prove(context.Context, *ProveRequest) (*ProveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Prove not implemented")
 }
 func (UnimplementedObserverServer) mustEmbedUnimplementedObserverServer() {}
 func (UnimplementedObserverServer) testEmbeddedByValue()                  {}
@@ -265,13 +289,36 @@ func _Observer_Observe_Handler(srv interface{}, stream grpc.ServerStream) error 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Observer_ObserveServer = grpc.BidiStreamingServer[Report, Instruction]
 
+func _Observer_Prove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ObserverServer).Prove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Observer_Prove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ObserverServer).Prove(ctx, req.(*ProveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Observer_ServiceDesc is the grpc.ServiceDesc for Observer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Observer_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "fairlead.agent.v1.Observer",
 	HandlerType: (*ObserverServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Prove",
+			Handler:    _Observer_Prove_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Observe",

@@ -1,0 +1,149 @@
+package southbound
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// proofs are the addresses that machines have connected from, each with its certificate: a peer
+// that answers there has the address. They are forgotten with the machine. Guarded by Server.mu.
+type proofs struct {
+	of map[string]map[netip.Addr]struct{} // by machine
+	by map[netip.Addr][]string            // machines, sorted
+}
+
+func newProofs() proofs {
+	return proofs{of: map[string]map[netip.Addr]struct{}{}, by: map[netip.Addr][]string{}}
+}
+
+// add notes that a machine has connected from an address, and says whether that is new. reported are
+// the addresses that the machine reports: where there are too many proofs, others make room.
+func (p *proofs) add(machine string, a netip.Addr, reported []string) bool {
+	if !a.IsValid() || a.IsLoopback() {
+		return false // everybody has it
+	}
+	if _, known := p.of[machine][a]; known {
+		return false
+	}
+	if len(p.of[machine]) >= maxAddresses {
+		for old := range p.of[machine] {
+			if !slices.Contains(reported, old.String()) {
+				p.drop(machine, old)
+			}
+		}
+		if len(p.of[machine]) >= maxAddresses {
+			return false
+		}
+	}
+	if p.of[machine] == nil {
+		p.of[machine] = map[netip.Addr]struct{}{}
+	}
+	p.of[machine][a] = struct{}{}
+	i, _ := slices.BinarySearch(p.by[a], machine)
+	p.by[a] = slices.Insert(p.by[a], i, machine)
+	return true
+}
+
+// has says whether a machine has connected from an address.
+func (p *proofs) has(machine, text string) bool {
+	a, err := netip.ParseAddr(text)
+	_, is := p.of[machine][a]
+	return err == nil && is
+}
+
+func (p *proofs) drop(machine string, a netip.Addr) {
+	delete(p.of[machine], a)
+	p.by[a] = slices.DeleteFunc(p.by[a], func(m string) bool { return m == machine })
+	if len(p.by[a]) == 0 {
+		delete(p.by, a)
+	}
+}
+
+func (p *proofs) forget(machine string) {
+	for a := range p.of[machine] {
+		p.drop(machine, a)
+	}
+	delete(p.of, machine)
+}
+
+// sorted are the addresses that a machine has connected from.
+func (p *proofs) sorted(machine string) []netip.Addr {
+	return slices.SortedFunc(maps.Keys(p.of[machine]), netip.Addr.Compare)
+}
+
+// Provers are the machines that have connected from an address, sorted.
+func (s *Server) Provers(a netip.Addr) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.proofs.by[a])
+}
+
+// Prove notes that the address which a machine calls from is the machine's.
+func (s *Server) Prove(ctx context.Context, _ *agentv1.ProveRequest) (*agentv1.ProveResponse, error) {
+	c, err := s.verifier.caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, leads := s.config.Leader.Leading(); !leads {
+		return nil, s.standby()
+	}
+	from := callsFrom(ctx)
+	concerned, err := s.proved(c, from)
+	if err != nil {
+		return nil, err
+	}
+	s.notify(concerned...)
+	return &agentv1.ProveResponse{Address: from.AsSlice(), Endpoints: s.config.Endpoints()}, nil
+}
+
+// proved notes what a call proves, and returns whom that concerns.
+func (s *Server) proved(c caller, from netip.Addr) (concerned []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.machines[c.Machine]
+	switch {
+	case m == nil || !m.open():
+		return nil, status.Errorf(codes.FailedPrecondition, "machine %s has no stream here", c.Machine)
+	case c.key != m.key && c.key != m.nextKey:
+		return nil, status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", c.Machine)
+	case !m.pace.proofs.Allow():
+		return nil, status.Errorf(codes.ResourceExhausted, "machine %s proves more than %d addresses a second", c.Machine, proofRate)
+	}
+	return s.prove(m, from), nil
+}
+
+// prove notes that a machine has connected from an address, under s.mu, and returns whom that
+// concerns: nobody, where it was known.
+func (s *Server) prove(m *machine, from netip.Addr) (concerned []string) {
+	if !s.proofs.add(m.name, from, m.report.GetAddresses()) {
+		return nil
+	}
+	for name, o := range s.machines {
+		if o == m || slices.Contains(o.report.GetAddresses(), from.String()) {
+			concerned = append(concerned, name)
+		}
+	}
+	return concerned
+}
+
+// callsFrom is the address that a call comes from; not valid where it comes from none.
+func callsFrom(ctx context.Context) netip.Addr {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return netip.Addr{}
+	}
+	tcp, ok := p.Addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}

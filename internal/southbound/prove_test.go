@@ -1,0 +1,122 @@
+package southbound
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// proves calls the plane from an address, with the machine's certificate.
+func (a *agent) proves(from string) (*agentv1.ProveResponse, error) {
+	a.r.t.Helper()
+	a.r.callFrom(from)
+	conn := a.r.dial(a.cert)
+	answer, err := agentv1.NewObserverClient(conn).Prove(a.r.ctx(), &agentv1.ProveRequest{})
+	_ = conn.Close()
+	return answer, err
+}
+
+func (r *rig) callFrom(address string) {
+	r.from.Store(&net.TCPAddr{IP: net.ParseIP(address), Port: 40000})
+}
+
+func addresses(texts ...string) (list []netip.Addr) {
+	for _, text := range texts {
+		list = append(list, netip.MustParseAddr(text))
+	}
+	return list
+}
+
+// What a machine says proves nothing; where it calls from does.
+func TestAddressesAreProven(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Endpoints = func() []string { return []string{"[2001:db8::1]:7443"} } })
+	r.callFrom("10.0.0.1")
+	a := r.join("edge-1")
+	_, err := a.proves("10.0.0.1")
+	wantStatus(t, err, codes.FailedPrecondition, "no stream")
+
+	r.callFrom("10.0.0.1")
+	a.conn = r.dial(a.cert)
+	o := a.observe()
+	o.report(&agentv1.Report{Addresses: []string{"10.0.0.1", "10.0.0.2", "2001:db8::9"}, Proved: true})
+	state := r.wait("the report", "edge-1", func(m MachineState) bool { return len(m.Addresses) == 3 })
+	if !slices.Equal(state.Proven, addresses("10.0.0.1")) || !state.Proved {
+		t.Errorf("a connection proves %v", state.Proven)
+	}
+	answer, err := a.proves("2001:db8::9")
+	if err != nil || !slices.Equal(answer.GetEndpoints(), []string{"[2001:db8::1]:7443"}) || !slices.Equal(answer.GetAddress(), netip.MustParseAddr("2001:db8::9").AsSlice()) {
+		t.Errorf("answered %v, %v", answer, err)
+	}
+	if _, err := a.proves("::ffff:10.0.0.2"); err != nil {
+		t.Error(err)
+	}
+	for _, nobodys := range []string{"127.0.0.1", "::1"} {
+		if _, err := a.proves(nobodys); err != nil {
+			t.Error(err)
+		}
+	}
+	state, _ = r.server.Machine("edge-1")
+	if want := addresses("10.0.0.1", "10.0.0.2", "2001:db8::9"); !slices.Equal(state.Proven, want) {
+		t.Errorf("proven are %v, want %v", state.Proven, want)
+	}
+
+	// Who has not the machine's key proves nothing of it.
+	_, err = r.impostor("edge-1").proves("10.0.0.3")
+	wantStatus(t, err, codes.AlreadyExists, "another key")
+	r.callFrom("10.0.0.3")
+	_, err = agentv1.NewObserverClient(r.dial(nil)).Prove(r.ctx(), &agentv1.ProveRequest{})
+	wantStatus(t, err, codes.Unauthenticated, "no client certificate")
+	if provers := r.server.Provers(netip.MustParseAddr("10.0.0.3")); len(provers) != 0 {
+		t.Errorf("10.0.0.3 was proven by %v", provers)
+	}
+
+	// Another machine that comes from there, too, is told apart; all who report the address hear of it.
+	b := r.join("edge-2")
+	b.observe()
+	r.wait("the other machine", "edge-2", func(m MachineState) bool { return m.Name != "" })
+	heard := make(chan string, 16)
+	r.server.Watch(func(machine string) { heard <- machine })
+	if _, err := b.proves("10.0.0.2"); err != nil {
+		t.Fatal(err)
+	}
+	if told := []string{<-heard, <-heard}; !slices.Contains(told, "edge-1") || !slices.Contains(told, "edge-2") {
+		t.Errorf("told were %v", told)
+	}
+	if provers := r.server.Provers(netip.MustParseAddr("10.0.0.2")); !slices.Equal(provers, []string{"edge-1", "edge-2"}) {
+		t.Errorf("10.0.0.2 was proven by %v", provers)
+	}
+
+	r.leader.set(1, false, "192.0.2.1:7443")
+	_, err = a.proves("10.0.0.4")
+	wantStatus(t, err, codes.Unavailable, "does not lead")
+}
+
+// A machine that proves without end fills nothing, and keeps what it reports.
+func TestProofsAreBounded(t *testing.T) {
+	p := newProofs()
+	reported := []string{"10.0.0.1", "10.0.0.2"}
+	for _, text := range reported {
+		p.add("a", netip.MustParseAddr(text), reported)
+	}
+	for i := range 3 * maxAddresses {
+		p.add("a", netip.MustParseAddr(fmt.Sprintf("10.1.%d.%d", i/256, i%256)), reported)
+	}
+	if n := len(p.of["a"]); n > maxAddresses || n != len(p.by) {
+		t.Errorf("it has %d proofs, %d in all", n, len(p.by))
+	}
+	for _, text := range reported {
+		if !slices.Equal(p.by[netip.MustParseAddr(text)], []string{"a"}) {
+			t.Errorf("%s is forgotten", text)
+		}
+	}
+	p.forget("a")
+	if len(p.of)+len(p.by) != 0 {
+		t.Errorf("left are %v and %v", p.of, p.by)
+	}
+}
