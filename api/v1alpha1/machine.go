@@ -51,6 +51,16 @@ type MachineSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="must be an address"
 	TunnelAddresses []string `json:"tunnelAddresses,omitempty"`
 
+	// Addresses that are this machine's whatever its agent can prove: behind a translation of
+	// addresses, say. No other machine can have them unless its spec says the same. Those of
+	// tunnelAddresses are meant, too.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=45
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="must be an address"
+	Addresses []string `json:"addresses,omitempty"`
+
 	// DrainTime is how long connections may finish when a listener, a route's
 	// cluster or the proxy itself goes away.
 	// +optional
@@ -79,7 +89,9 @@ const (
 // MachineStatus is what the plane last wrote of a machine. It is written on
 // transitions only; `fairlead status` shows what is true now.
 type MachineStatus struct {
-	// Addresses that the agent last reported, in the order of its interfaces.
+	// Addresses that the agent last reported and that are this machine's, as its spec says, the
+	// plane's --machine-addresses, or a connection that came from there, in the order of the
+	// report. One that another machine has, too, is nobody's: AddressesHeld says so.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -94,7 +106,7 @@ type MachineStatus struct {
 	Decaps bool `json:"decaps,omitempty"`
 
 	// Conditions of the machine: Ready is true while the agent reports and its
-	// proxy runs.
+	// proxy runs, AddressesHeld while the machine has addresses and no other claims them.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -123,4 +135,19 @@ const (
 	MachineReasonProxyNotReady = "ProxyNotReady"
 	// MachineReasonNeverSeen says that the machine has not reported since it joined.
 	MachineReasonNeverSeen = "NeverSeen"
+)
+
+// MachineAddressesHeld is the condition type of a machine's addresses: what backends are found
+// by, and where tunnels end.
+const MachineAddressesHeld = "AddressesHeld"
+
+// Reasons of MachineAddressesHeld.
+const (
+	// MachineReasonHeld says that the machine has addresses that no other claims.
+	MachineReasonHeld = "Held"
+	// MachineReasonUnproven says that none of the addresses which the agent reports is known
+	// to be the machine's.
+	MachineReasonUnproven = "Unproven"
+	// MachineReasonContested says that another machine claims an address, too.
+	MachineReasonContested = "Contested"
 )

@@ -1150,6 +1150,11 @@ func (in *MachineSpec) DeepCopyInto(out *MachineSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Addresses != nil {
+		in, out := &in.Addresses, &out.Addresses
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.DrainTime != nil {
 		in, out := &in.DrainTime, &out.DrainTime
 		*out = new(v1.Duration)

@@ -34,6 +34,16 @@ type Machine struct {
 	DrainSeconds uint32 `json:"drainSeconds"`
 	// RouterID of its BGP speaker; zero lets the machine choose.
 	RouterID netip.Addr `json:"routerID,omitzero"`
+	// Contested are addresses that it claims and does not have, since others do, too, sorted.
+	Contested []AddressContest `json:"contested,omitempty"`
+}
+
+// AddressContest is an address that several machines claim.
+type AddressContest struct {
+	Address netip.Addr `json:"address"`
+	With    []string   `json:"with"` // the others, sorted
+	// Holder has it, by its spec; empty: nobody does.
+	Holder string `json:"holder,omitempty"`
 }
 
 // VIPKey identifies a VIP at a machine.

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -17,7 +16,8 @@ import (
 // one.
 type ownAddress struct {
 	address netip.Addr
-	machine string // whose it is; empty where it is no machine's
+	machine string // who claims it; empty where it is no machine's
+	held    bool   // that machine has it, alone
 	what    string // what it is, for people: "an address of Machine a"
 	// endpoint says that it is one, of whomever: it may be a VIP that somebody has.
 	endpoint bool
@@ -141,14 +141,14 @@ func (h *foreign) among(texts []string) (list []netip.Addr) {
 func (t *Translator) computeOwn(r reader, n node) {
 	var own []ownAddress
 	add := func(text string, o ownAddress) {
-		if a, err := netip.ParseAddr(text); err == nil && model.Reachable(a.Unmap()) {
-			o.address = a.Unmap()
+		if a, ok := machineAddress(text); ok {
+			o.address, o.held = a, o.machine != "" && t.index.claims.holder(a) == o.machine
 			own = append(own, o)
 		}
 	}
 	for name := range t.index.machines {
 		if o := r.s.Machines[name]; o != nil {
-			for _, text := range o.Status.Addresses {
+			for _, text := range slices.Concat(o.Status.Addresses, o.Spec.Addresses) {
 				add(text, ownAddress{machine: o.Name, what: "an address of Machine " + o.Name})
 			}
 			for _, text := range o.Spec.TunnelAddresses {

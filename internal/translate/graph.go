@@ -18,6 +18,7 @@ const (
 	nodePoolNames                     // which AddressPools there are
 	nodeDelegationsOf                 // a: namespace
 	nodeRouterID                      // a: router id
+	nodeClaims                        // a: machine: which of the addresses that it claims it has
 	nodeSetsOf                        // a: namespace, b: Gateway: its ListenerSets
 	nodeValidity                      // a: namespace, b: name of a Secret: whether its time has come, or gone
 	nodeParameters                    // a: namespace, b: name: whether there is a ClientPolicy
@@ -98,7 +99,7 @@ const layerCount = 16
 // layer is where a kind of node stands: it reads lower layers only.
 func (k nodeKind) layer() int {
 	switch k {
-	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf, nodeRefused:
+	case nodeGrantsIn, nodeSlicesOf, nodeRootsOf, nodePoolNames, nodePolicyAnchor, nodeClassPolicies, nodeDelegationsOf, nodeRouterID, nodeClaims, nodeSetsOf, nodeValidity, nodeParameters, nodePoliciesOf, nodeRefused:
 		return 0
 	case nodeNamespace, nodeAllowance, nodeClass, nodeOwn, nodeFleet, nodePool, nodePoolRecord, nodeSecret,
 		nodeCertificate, nodeAuthority, nodeBalanced:

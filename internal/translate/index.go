@@ -36,6 +36,8 @@ type index struct {
 
 	routerIDs  map[netip.Addr]nameSet // Machines, by what their spec says
 	routerIDOf map[string]routerID
+
+	claims addressClaims
 }
 
 // rootEntry is what a root IngressRoute says of itself.
@@ -78,6 +80,8 @@ func newIndex(c Config) index {
 
 		routerIDs:  map[netip.Addr]nameSet{},
 		routerIDOf: map[string]routerID{},
+
+		claims: addressClaims{of: map[string][]addressClaim{}, at: map[netip.Addr][]addressClaim{}},
 	}
 }
 
@@ -108,6 +112,7 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 			t.index.machines[n] = struct{}{}
 		}
 		t.inputRouterID(s, n)
+		t.inputClaims(s, n)
 		t.graph.mark(node{kind: nodeMachine, a: n.Name})
 		t.graph.mark(node{kind: nodeAddresses})
 		t.graph.mark(node{kind: nodeOwn})

@@ -29,21 +29,23 @@ func (t *Translator) computeMachine(r reader, n node) {
 		if id := parseRouterID(o.Spec.RouterID); id.IsValid() && r.keeperOf(id) == o.Name {
 			machine.RouterID = id
 		}
+		machine.Contested = r.contests(o.Name)
 	}
 	publish(t.result.Machines, t.out.Machines, n.a, machine)
-	publish(t.result.Nodes, t.out.Nodes, n.a, makeNode(o))
+	publish(t.result.Nodes, t.out.Nodes, n.a, makeNode(r, o))
 }
 
 // makeNode says where a machine takes in what comes through tunnels: of each family at the
-// address that its spec says, else at the first that it reported.
-func makeNode(o *v1alpha1.Machine) *model.Node {
+// tunnel address that its spec says, else at the first that it reported, else at the first that its
+// spec says; always one that it has.
+func makeNode(r reader, o *v1alpha1.Machine) *model.Node {
 	if o == nil {
 		return nil
 	}
 	n := &model.Node{Name: o.Name}
-	for _, text := range slices.Concat(o.Spec.TunnelAddresses, o.Status.Addresses) {
-		a, err := netip.ParseAddr(text)
-		if a = a.Unmap(); err != nil || !model.Reachable(a) {
+	for _, text := range slices.Concat(o.Spec.TunnelAddresses, o.Status.Addresses, o.Spec.Addresses) {
+		a, ok := machineAddress(text)
+		if !ok || !r.holds(o.Name, a) {
 			continue
 		}
 		if a.Is4() && !n.Tunnel4.IsValid() {
@@ -56,8 +58,8 @@ func makeNode(o *v1alpha1.Machine) *model.Node {
 	return n
 }
 
-// computeAddresses gathers where clients reach what all edges share: what agents reported, of
-// machines that take new work and have it, sorted, each once.
+// computeAddresses gathers where clients reach what all edges share: what agents reported and
+// their machines have, of those that take new work and have it, sorted, each once.
 func (t *Translator) computeAddresses(r reader, n node) {
 	var found []netip.Addr
 	for name := range t.index.machines {
@@ -65,9 +67,9 @@ func (t *Translator) computeAddresses(r reader, n node) {
 		if o == nil || o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend || !t.hasShared(o.Name) {
 			continue
 		}
-		for _, text := range o.Status.Addresses {
-			if a, err := netip.ParseAddr(text); err == nil && model.Reachable(a.Unmap()) {
-				found = append(found, a.Unmap())
+		for _, c := range t.index.claims.of[o.Name] {
+			if c.status && t.index.claims.holder(c.address) == o.Name {
+				found = append(found, c.address)
 			}
 		}
 	}

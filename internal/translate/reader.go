@@ -63,6 +63,18 @@ func (r reader) keeperOf(id netip.Addr) string {
 	return r.t.index.keeperOf(id)
 }
 
+// holds says whether a machine has an address, alone.
+func (r reader) holds(machine string, a netip.Addr) bool {
+	r.t.graph.read(r.by, claimsNode(machine))
+	return r.t.index.claims.holder(a) == machine
+}
+
+// contests are the addresses that a machine claims and does not have.
+func (r reader) contests(machine string) []model.AddressContest {
+	r.t.graph.read(r.by, claimsNode(machine))
+	return r.t.index.claims.contests(machine)
+}
+
 // poolNames returns the names of all pools, sorted.
 func (r reader) poolNames() []string {
 	r.t.graph.read(r.by, node{kind: nodePoolNames})

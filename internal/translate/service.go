@@ -215,8 +215,8 @@ func (t *Translator) computeSet(r reader, n node) {
 	})
 }
 
-// placing finds the machine of a backend: that of the endpoint's node, else the only one that has
-// its address. Only frontends ask, and only their sets are looked at again when machines
+// placing finds the machine of a backend: that of the endpoint's node, else the one that has its
+// address. Only frontends ask, and only their sets are looked at again when machines
 // come and go.
 func (t *Translator) placing(r reader, n node) func(nodeName string, a netip.Addr) string {
 	if t.balances[n] == 0 {
@@ -227,19 +227,13 @@ func (t *Translator) placing(r reader, n node) func(nodeName string, a netip.Add
 		if _, is := slices.BinarySearchFunc(fleet, nodeName, func(m fleetMachine, name string) int { return cmp.Compare(m.name, name) }); is {
 			return nodeName
 		}
-		machine := ""
 		i, _ := slices.BinarySearchFunc(own, a, func(o ownAddress, a netip.Addr) int { return o.address.Compare(a) })
 		for ; i < len(own) && own[i].address == a; i++ {
-			switch own[i].machine {
-			case "", machine:
-			default:
-				if machine != "" {
-					return "" // two claim it
-				}
-				machine = own[i].machine
+			if own[i].held {
+				return own[i].machine
 			}
 		}
-		return machine
+		return ""
 	}
 }
 

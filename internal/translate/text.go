@@ -55,6 +55,9 @@ func (d Desired) Text() string {
 	for _, m := range d.Machines {
 		fmt.Fprintf(&b, "machine %s%s views %s drain %ds%s%s%s\n", m.Name, when(m.HostsOnly, " with backends only"), list(m.Views), m.DrainSeconds, when(m.Cordoned, " cordoned"),
 			when(m.RouterID.IsValid(), " router id "+m.RouterID.String()), tunnelText(d.Nodes, m.Name))
+		for _, c := range m.Contested {
+			fmt.Fprintf(&b, "  %s is claimed by %s too%s\n", c.Address, list(c.With), when(c.Holder != "", "; "+c.Holder+" has it"))
+		}
 	}
 	for _, a := range d.Assignments {
 		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, a.Owner.Words(), a.Mode, list(a.Listeners), list(a.Machines))
