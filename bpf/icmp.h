@@ -7,6 +7,7 @@
 #include "flow.h"
 #include "maps.h"
 #include "parse.h"
+#include "row.h"
 #include "send.h"
 
 /* Is it an error? Echoes, neighbour discovery and the like are the kernel's. */
@@ -73,9 +74,18 @@ static __always_inline int deliver_icmp(struct packet *p)
 	return flow ? send_nat(p, f, at, b, flow) : -REASON_ICMP_UNKNOWN;
 }
 
-/* How many answers a second this machine gives, at most. */
-const volatile __u32 answers = 1000;
-__u64 answers_full;
+/* How many answers a second the clients of one network get, at most. Networks share the buckets by
+ * their hash: none of them takes the answers of all others. */
+const volatile __u32 answers = 200;
+#define ANSWER_BUCKETS 256 /* a power of two */
+__u64 answers_full[ANSWER_BUCKETS];
+
+/* The bucket of a client's network: of IPv4 a /24, of IPv6 a /56. */
+static __always_inline __u64 *answer_bucket(const struct packet *p)
+{
+	__u64 network = p->version == 4 ? bpf_ntohl(p->source.words[3]) : bpf_be64_to_cpu(p->source.halves[0]);
+	return &answers_full[hash_word(p->version, network >> 8) & (ANSWER_BUCKETS - 1)];
+}
 
 #define QUOTE 128 /* bytes of the packet in an answer, at most; a multiple of 4 */
 
@@ -153,7 +163,7 @@ static __noinline int answer(struct xdp_md *xdp, __u32 mtu)
 {
 	struct packet p = {.xdp = xdp, .end = (void *)(long)xdp->data_end};
 	__be16 protocol = parse_link(&p, (void *)(long)xdp->data);
-	if (parse_addresses(&p, protocol))
+	if (parse_addresses(&p, protocol) || !take_token(answer_bucket(&p), answers))
 		return XDP_DROP;
 	__u32 room = p.version == 4 ? sizeof(struct answer4) : sizeof(struct answer6);
 	__u32 link = p.link, quote = quotable(&p);
@@ -209,7 +219,7 @@ static __noinline int answer(struct xdp_md *xdp, __u32 mtu)
 __noinline int too_big(struct xdp_md *xdp, __u32 mtu)
 {
 	drop(xdp, REASON_TOO_BIG);
-	if (mtu < 68 || mtu > 0xffff || !take_token(&answers_full, answers))
+	if (mtu < 68 || mtu > 0xffff)
 		return XDP_DROP;
 	return answer(xdp, mtu);
 }
@@ -219,7 +229,7 @@ __noinline int too_big(struct xdp_md *xdp, __u32 mtu)
 __noinline int refuse(struct xdp_md *xdp, int result)
 {
 	drop(xdp, result);
-	if (result != -REASON_LOOP || !take_token(&answers_full, answers))
+	if (result != -REASON_LOOP)
 		return XDP_DROP;
 	return answer(xdp, 0);
 }

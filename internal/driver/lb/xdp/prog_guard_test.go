@@ -214,3 +214,38 @@ func TestProgTimeExceeded(t *testing.T) {
 		w.leaves(p.bytes()) // where it was to come
 	}
 }
+
+// Who asks for answers without end takes those of its own network, and of nobody else.
+func TestProgAnswersByNetwork(t *testing.T) {
+	w := newLB(t)
+	for _, c := range []struct{ to, client, same, other string }{
+		{tcp4, cli4, "198.51.100.200:40000", "203.0.113.7:40000"},
+		{tcp6, cli6, "[2001:db8:c:0:1::7]:40000", "[2001:db8:c:100::7]:40000"},
+	} {
+		w.serve(c.to, bpfModeMODE_IPIP, "10.0.1.1")
+		answered := func(client string) bool {
+			p := from(client, c.to, "S")
+			p.ttl = 1
+			verdict, _ := w.run(w.Balance, p.bytes())
+			return verdict == xdpRedirect
+		}
+		const most = 100_000 // the bucket has 200, and gets another in 5 ms
+		asked := 0
+		for asked < most && answered(c.client) {
+			asked++
+		}
+		if asked < 200 || asked == most {
+			t.Errorf("%s: %d answers before the first refusal", c.client, asked)
+		}
+		// Another client of the network shares the bucket, which is refilled meanwhile.
+		for asked = 0; asked < most && answered(c.same); asked++ {
+			answered(c.client)
+		}
+		if asked == most {
+			t.Errorf("%s has answers of its own", c.same)
+		}
+		if !answered(c.other) {
+			t.Errorf("%s gets no answer", c.other)
+		}
+	}
+}
