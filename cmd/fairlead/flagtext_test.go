@@ -18,6 +18,9 @@ func TestFlagsSayWhatTheyWant(t *testing.T) {
 		{"plane --refuse-endpoints 10.0.0.0/8,here", `--refuse-endpoints "10.0.0.0/8,here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
 		{"up --refuse-endpoints 10.0.0.1/8", `--refuse-endpoints "10.0.0.1/8": 10.0.0.1/8 has bits set behind the prefix length: is 10.0.0.0/8 meant?`},
 		{"translate --refuse-endpoints ::ffff:10.0.0.1", `--refuse-endpoints "::ffff:10.0.0.1": ::ffff:10.0.0.1 is an IPv4 address: write 10.0.0.1`},
+		{"plane --machine-addresses 10.0.0.0/8", `--machine-addresses "10.0.0.0/8": "10.0.0.0/8" names no role: write Edge=10.0.0.0/8 or Backend=10.0.0.0/8`},
+		{"up --machine-addresses Router=10.0.0.0/8", `--machine-addresses "Router=10.0.0.0/8": "Router=10.0.0.0/8": there is no role "Router": want Edge or Backend`},
+		{"plane --machine-addresses Edge=here", `--machine-addresses "Edge=here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
 		{"flows --nope", "unknown flag: --nope"},
 	} {
 		root := newRoot()

@@ -23,6 +23,7 @@ import (
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/plane"
+	"fairlead.dev/internal/rtdump"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
@@ -55,6 +56,7 @@ type planeFlags struct {
 	ingressRouteTLSPort uint16
 	rootNamespaces      []string
 	refusedEndpoints    prefixes
+	machineAddresses    machineAddresses
 	machineTTL          time.Duration
 	accessLog           string
 }
@@ -82,6 +84,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
 	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
+	flags.Var(&f.machineAddresses, "machine-addresses", "networks in which machines of a role have the addresses that they report, without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "a machine that does not report for this long is lost")
 	flags.StringVar(&f.accessLog, "access-log", "", "file on each machine that takes a JSON line about each request, say /dev/stdout; a ClientPolicy may say otherwise")
 	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
@@ -296,15 +299,21 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 	if err != nil {
 		return err
 	}
+	own, err := rtdump.NewAddresses()
+	if err != nil {
+		return err
+	}
 	p, err := plane.New(plane.Config{
 		REST:             api.RESTConfig(),
 		Identity:         f.identity(),
 		AgentAddress:     f.agentAddress(bind),
 		AdvertiseAddress: net.JoinHostPort(advertise.String(), strconv.Itoa(int(f.agentPort))),
+		Addresses:        own.Reachable,
 		ConsoleAddress:   consoleAddress,
 		Log:              log,
 		Now:              time.Now,
 		TTL:              f.machineTTL,
+		MachineAddresses: f.machineAddresses,
 		Agents:           agents,
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,

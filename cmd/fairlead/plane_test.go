@@ -29,6 +29,19 @@ func TestReservedPorts(t *testing.T) {
 	}
 }
 
+// The flag may be given often, and each time with several networks.
+func TestMachineAddresses(t *testing.T) {
+	var flags planeFlags
+	c := newRoot()
+	flags.add(c)
+	if err := c.ParseFlags([]string{"--machine-addresses", "Edge=10.0.0.0/24, backend=10.1.0.0/16", "--machine-addresses=Edge=2001:db8::/32"}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := flags.machineAddresses.String(), "Edge=10.0.0.0/24,Backend=10.1.0.0/16,Edge=2001:db8::/32"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // The flag may be given often, and each time with several CIDRs.
 func TestRefuseEndpoints(t *testing.T) {
 	var flags planeFlags

@@ -42,6 +42,8 @@ type fakeAgent struct {
 	root *x509.CertPool
 
 	mu       sync.Mutex
+	reports  []string       // the addresses that it reports
+	unproved bool           // it has not tried to prove them
 	issuer   []byte         // who has signed cert, as it reports; nil: it is of an older version
 	trust    *agentv1.Trust // what it was told that comes with a certificate
 	held     map[delta.Type]map[string]*discoveryv3.Resource
@@ -81,8 +83,14 @@ func newFakeAgent(t *testing.T, name string) *fakeAgent {
 	return &fakeAgent{
 		t: t, name: name, key: key, held: map[delta.Type]map[string]*discoveryv3.Resource{}, received: map[delta.Type]int{},
 		proxy: agentv1.Proxy_STATE_READY, changed: make(chan struct{}, 1), report: make(chan struct{}, 1),
-		tunnel: &agentv1.Tunnel{Mtu: 1500}, asked: make(chan *agentv1.Instruction, 16),
+		reports: addressesOf(name), tunnel: &agentv1.Tunnel{Mtu: 1500}, asked: make(chan *agentv1.Instruction, 16),
 	}
+}
+
+// addressesOf are one of each family that no machine of another name has, most likely.
+func addressesOf(name string) []string {
+	sum := sha256.Sum256([]byte(name))
+	return []string{fmt.Sprintf("198.18.%d.%d", sum[0], sum[1]), fmt.Sprintf("2001:db8:18::%x%02x", sum[0], sum[1])}
 }
 
 func (a *fakeAgent) request() []byte {
@@ -307,7 +315,7 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			carried = a.point
 		}
 		report := &agentv1.Report{
-			AgentVersion: "test", Addresses: []string{"192.0.2.7", "2001:db8::7"},
+			AgentVersion: "test", Addresses: a.reports, Proved: !a.unproved,
 			Applied:  &agentv1.Applied{Epoch: applied.Epoch, Revision: applied.Number, Problems: a.problems},
 			Proxy:    &agentv1.Proxy{State: a.proxy, Version: "1.40.0"},
 			Sessions: wire.Sessions(a.sessions), Vips: wire.VIPStates(a.vips),

@@ -20,9 +20,6 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// maxAddresses is how many addresses a Machine shows (its schema's maxItems).
-const maxAddresses = 64
-
 // standing is what the loop makes of a machine now; nil when there is no Machine.
 func (l *loop) standing(name string) *standing {
 	m := l.machines[name]
@@ -182,11 +179,12 @@ func (l *loop) offerMachine(name string) {
 	if !known {
 		return
 	}
-	addresses := state.Addresses[:min(len(state.Addresses), maxAddresses)]
-	if len(addresses) == 0 {
-		addresses = nil
-	}
+	holding := l.holding(live, state)
 	reported, decaps := !state.LastReport.IsZero(), l.decaps(name)
+	conditions := []metav1.Condition{ready}
+	if reported {
+		conditions = append(conditions, l.addressesHeld(live, holding))
+	}
 	apply := func(o client.Object, now metav1.Time) client.Object {
 		m, ok := o.(*v1alpha1.Machine)
 		if !ok {
@@ -194,9 +192,9 @@ func (l *loop) offerMachine(name string) {
 		}
 		status := m.Status
 		if reported {
-			status.Addresses, status.AgentVersion, status.Decaps = addresses, state.AgentVersion, decaps
+			status.Addresses, status.AgentVersion, status.Decaps = holding.held, state.AgentVersion, decaps
 		}
-		status.Conditions = mergeConditions(m.Status.Conditions, []metav1.Condition{ready}, func(t string) bool { return t == v1alpha1.MachineReady }, now)
+		status.Conditions = mergeConditions(m.Status.Conditions, conditions, func(t string) bool { return t == v1alpha1.MachineReady }, now)
 		if equality.Semantic.DeepEqual(status, m.Status) {
 			return nil
 		}

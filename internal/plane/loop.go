@@ -368,6 +368,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	maps.Copy(l.due, l.tracker.changed(l.rev, ch))
 	for name := range ch.Machines {
 		l.refresh(name)
+		l.offerMachine(name) // who claims its addresses may be another
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,6 +53,9 @@ type Config struct {
 	// AdvertiseAddress is host:port at which agents reach this plane. Empty is the
 	// address that is listened on.
 	AdvertiseAddress string
+	// Addresses are this machine's own: where agents reach a plane that listens at every address.
+	// Nil: they are not told.
+	Addresses func() ([]netip.Addr, error)
 	// ConsoleAddress is host:port of this plane's console, as others are told of it.
 	ConsoleAddress string
 	Log            *slog.Logger // required
@@ -60,9 +64,11 @@ type Config struct {
 	// Random spreads retries; nil is seeded by the runtime.
 	Random *rand.Rand
 	// TTL is after how long without a report a machine is lost. 0 is DefaultTTL.
-	TTL       time.Duration
-	Translate translate.Config
-	XDS       xds.Options
+	TTL time.Duration
+	// MachineAddresses are where addresses that machines report are theirs without proof.
+	MachineAddresses []RoleAddresses
+	Translate        translate.Config
+	XDS              xds.Options
 	// Registerer takes the metrics; nil takes none. A registry takes one plane.
 	Registerer prometheus.Registerer
 	// Agents are the pods that may join as machines, each as its node; the zero value
@@ -249,7 +255,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
-		Now: c.Now, Log: c.Log, TTL: c.TTL,
+		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: func() []string { return endpoints(listener.Addr(), c.Addresses) },
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods

@@ -52,9 +52,7 @@ func (l *loop) status() model.Status {
 	}
 	for _, name := range l.sortedMachines() {
 		s.Machines = append(s.Machines, l.machineStatus(name))
-		if p, bad := l.machineProblem(name); bad {
-			s.Problems = append(s.Problems, p)
-		}
+		s.Problems = append(s.Problems, l.machineProblems(name)...)
 	}
 	for _, id := range slices.Sorted(maps.Keys(l.catalog.listeners)) {
 		shelf := l.catalog.listeners[id]
@@ -123,9 +121,9 @@ func (p *Plane) planeStatus(revision uint64, f *model.FreezeStatus) model.PlaneS
 func (l *loop) machineStatus(name string) model.MachineStatus {
 	m := l.machines[name]
 	state, _ := l.plane.server.Machine(name)
-	addresses := state.Addresses
-	if addresses == nil {
-		addresses = []string{}
+	addresses := []string{}
+	if live := l.snapshot.Machines[snapshot.Name{Name: name}]; live != nil {
+		addresses = append(addresses, l.holding(live, state).held...)
 	}
 	problems := make([]*agentv1.Problem, 0, len(state.Problems))
 	for _, p := range state.Problems {
@@ -164,18 +162,25 @@ func (l *loop) machineState(name string) string {
 	return machineReady
 }
 
-func (l *loop) machineProblem(name string) (model.Problem, bool) {
-	p := model.Problem{Severity: model.SeverityError, Subject: model.Object{Kind: string(snapshot.KindMachine), Name: name}.String()}
+func (l *loop) machineProblems(name string) (problems []model.Problem) {
 	live := l.snapshot.Machines[snapshot.Name{Name: name}]
 	if live == nil {
-		return p, false
+		return nil
 	}
-	ready, _, known := l.machineReady(live)
-	if !known || ready.Status == metav1.ConditionTrue {
-		return p, false
+	note := func(severity model.Severity, c metav1.Condition) {
+		if c.Status != metav1.ConditionTrue {
+			subject := model.Object{Kind: string(snapshot.KindMachine), Name: name}.String()
+			problems = append(problems, model.Problem{Severity: severity, Subject: subject, Reason: c.Reason, Message: c.Message})
+		}
 	}
-	p.Reason, p.Message = ready.Reason, ready.Message
-	return p, true
+	ready, state, known := l.machineReady(live)
+	if known {
+		note(model.SeverityError, ready)
+	}
+	if known && state.Proved {
+		note(model.SeverityWarning, l.addressesHeld(live, l.holding(live, state)))
+	}
+	return problems
 }
 
 // objectState is an object's state as one word, and why.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"reflect"
 	"sync"
@@ -185,13 +186,20 @@ func (c *clock) jump(d time.Duration) {
 // quickLease makes elections short.
 var quickLease = LeaseTimes{Duration: 2 * time.Second, Renew: 1200 * time.Millisecond, Retry: 200 * time.Millisecond}
 
+// everywhere takes what fake agents report: they connect from loopback.
+var everywhere = []RoleAddresses{
+	{v1alpha1.RoleEdge, []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+	{v1alpha1.RoleBackend, []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}},
+}
+
 func (r *rig) plane(identity string, adjust ...func(*Config)) *running {
 	r.t.Helper()
 	registry := prometheus.NewRegistry()
 	c := Config{
 		REST: r.restConfig(), Identity: identity, AgentAddress: "127.0.0.1:0",
-		Log:    slog.New(slog.NewTextHandler(logWriter{}, nil)).With("plane", identity),
-		Random: rand.New(rand.NewPCG(1, 2)), TTL: 2 * time.Second, Lease: quickLease, Registerer: registry, StatusRate: 1000,
+		Log:              slog.New(slog.NewTextHandler(logWriter{}, nil)).With("plane", identity),
+		MachineAddresses: everywhere,
+		Random:           rand.New(rand.NewPCG(1, 2)), TTL: 2 * time.Second, Lease: quickLease, Registerer: registry, StatusRate: 1000,
 	}
 	for _, f := range adjust {
 		f(&c)

@@ -34,26 +34,28 @@ func TestExamplesServeInTheirWeights(t *testing.T) {
 		condition{"Programmed", "True", "Programmed", "every machine concerned runs it"})
 	s.awaitConditions(t, "HTTPRoute news-team/news",
 		condition{"Accepted", "True", "Accepted", "…"}, condition{"ResolvedRefs", "True", "ResolvedRefs", "…"}, programmed)
-	o, err := s.get(t.Context(), "Gateway default/edge")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var shown, want []string
-	for _, raw := range o.Status.Addresses {
-		var a gatewayv1.GatewayStatusAddress
-		if err := json.Unmarshal(raw, &a); err != nil {
-			t.Fatal(err)
-		}
-		shown = append(shown, a.Value)
-	}
+	var want []string
 	for _, m := range s.Lab.Machines(lab.RoleEdge) {
 		want = append(want, m.Addr4().String(), m.Addr6().String())
 	}
-	slices.Sort(want)
-	slices.Sort(shown)
-	if !slices.Equal(shown, want) {
-		t.Errorf("the Gateway's addresses are %v, want the edges' %v", shown, want)
-	}
+	s.await(t, "the Gateway has the edges' addresses", func(ctx context.Context) error {
+		o, err := s.get(ctx, "Gateway default/edge")
+		if err != nil {
+			return err
+		}
+		var shown []string
+		for _, raw := range o.Status.Addresses {
+			var a gatewayv1.GatewayStatusAddress
+			if err := json.Unmarshal(raw, &a); err != nil {
+				return err
+			}
+			shown = append(shown, a.Value)
+		}
+		if !same(shown, want) {
+			return fmt.Errorf("they are %v, want %v", shown, want)
+		}
+		return nil
+	})
 
 	for host, weights := range map[string]map[string]float64{
 		"news.yahoo.co.jp":       {"os1": 60, "k8s1": 40},

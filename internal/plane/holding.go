@@ -1,0 +1,152 @@
+package plane
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+)
+
+// maxAddresses is how many addresses a Machine shows (its schema's maxItems).
+const maxAddresses = 64
+
+// RoleAddresses are networks in which machines of a role have the addresses that they report.
+type RoleAddresses struct {
+	Role     v1alpha1.MachineRole
+	Networks []netip.Prefix
+}
+
+// holding is which of the addresses that a machine reports are its own, as texts in the order of the
+// report.
+type holding struct {
+	held   []string
+	doubts []string // of which nobody knows
+	others []string // that other machines have proven, with their names
+}
+
+// holding judges what a machine reports (ADR 50). Another may claim the same, which the translation
+// finds.
+func (l *loop) holding(live *v1alpha1.Machine, state southbound.MachineState) (h holding) {
+	spec := addressesIn(slices.Concat(live.Spec.Addresses, live.Spec.TunnelAddresses))
+	kept := addressesIn(live.Status.Addresses)
+	for _, text := range state.Addresses[:min(len(state.Addresses), maxAddresses)] {
+		a, err := netip.ParseAddr(text)
+		if a = a.Unmap(); err != nil {
+			continue
+		}
+		_, proven := slices.BinarySearchFunc(state.Proven, a, netip.Addr.Compare)
+		if spec[a] || proven {
+			h.held = append(h.held, text)
+			continue
+		}
+		if others := l.plane.server.Provers(a); len(others) > 0 {
+			h.others = append(h.others, fmt.Sprintf("%s (of %s)", text, strings.Join(others, ", ")))
+			continue
+		}
+		// A plane that has just begun to lead, or is newer than the agent, takes nothing away.
+		if l.plane.config.grants(live.Spec.Role, a) || !state.Proved && kept[a] {
+			h.held = append(h.held, text)
+			continue
+		}
+		h.doubts = append(h.doubts, text)
+	}
+	return h
+}
+
+// grants says whether the operator has said that machines of a role have what they report.
+func (c Config) grants(role v1alpha1.MachineRole, a netip.Addr) bool {
+	if role == "" {
+		role = v1alpha1.RoleEdge
+	}
+	return slices.ContainsFunc(c.MachineAddresses, func(r RoleAddresses) bool {
+		return r.Role == role && slices.ContainsFunc(r.Networks, func(p netip.Prefix) bool { return p.Contains(a) })
+	})
+}
+
+func addressesIn(texts []string) map[netip.Addr]bool {
+	set := map[netip.Addr]bool{}
+	for _, text := range texts {
+		if a, err := netip.ParseAddr(text); err == nil {
+			set[a.Unmap()] = true
+		}
+	}
+	return set
+}
+
+// addressesHeld is the condition of a machine's addresses.
+func (l *loop) addressesHeld(live *v1alpha1.Machine, h holding) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.MachineAddressesHeld, Status: metav1.ConditionFalse, ObservedGeneration: live.Generation}
+	var contested []model.AddressContest
+	if m := l.machines[live.Name]; m != nil {
+		contested = m.Contested
+	}
+	unproven := ""
+	if doubts := slices.Concat(h.doubts, h.others); len(doubts) > 0 {
+		unproven = fmt.Sprintf("the agent reports %s without having connected from there", few(doubts))
+	}
+	const remedy = "name them in spec.addresses of the Machine, or grant their network with --machine-addresses of the plane"
+	switch {
+	case len(contested) > 0:
+		c.Reason = v1alpha1.MachineReasonContested
+		texts := make([]string, 0, len(contested))
+		for _, x := range contested {
+			if x.Holder != "" {
+				texts = append(texts, fmt.Sprintf("%s belongs to Machine %s, whose spec names it", x.Address, x.Holder))
+			} else {
+				texts = append(texts, fmt.Sprintf("%s is also claimed by Machine %s and belongs to neither", x.Address, strings.Join(x.With, ", ")))
+			}
+		}
+		c.Message = few(texts) + ": name it in spec.addresses of the right Machine, or delete the Machine that is no more"
+	case len(h.held)+len(live.Spec.Addresses)+len(live.Spec.TunnelAddresses) > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonHeld, "the machine has its addresses, and no other claims them"
+		if unproven != "" {
+			c.Message += "; " + unproven + ": if they matter, " + remedy
+		}
+	case unproven != "":
+		c.Reason, c.Message = v1alpha1.MachineReasonUnproven, unproven+": no backend is found by them and no tunnel ends there; "+remedy
+	default:
+		c.Reason, c.Message = v1alpha1.MachineReasonUnproven, "the agent reports no address"
+	}
+	return c
+}
+
+// few lists the first few.
+func few(texts []string) string {
+	const most = 4
+	if n := len(texts) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), n)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// endpoints are where a listener is reached, host:port: one at every address is reached at own,
+// the machine's.
+func endpoints(listens net.Addr, own func() ([]netip.Addr, error)) (list []string) {
+	at, err := netip.ParseAddrPort(listens.String())
+	if err != nil {
+		return nil
+	}
+	if !at.Addr().IsUnspecified() {
+		return []string{at.String()}
+	}
+	if own == nil {
+		return nil
+	}
+	addresses, _ := own() // at worst those of a moment ago
+	const most = 4        // of a family
+	counts := map[bool]int{}
+	for _, a := range addresses {
+		if counts[a.Is4()] < most {
+			counts[a.Is4()]++
+			list = append(list, netip.AddrPortFrom(a, at.Port()).String())
+		}
+	}
+	return list
+}
