@@ -20,6 +20,7 @@ func TestFlagsSayWhatTheyWant(t *testing.T) {
 		{"translate --refuse-endpoints ::ffff:10.0.0.1", `--refuse-endpoints "::ffff:10.0.0.1": ::ffff:10.0.0.1 is an IPv4 address: write 10.0.0.1`},
 		{"plane --machine-addresses 10.0.0.0/8", `--machine-addresses "10.0.0.0/8": "10.0.0.0/8" names no role: write Edge=10.0.0.0/8 or Backend=10.0.0.0/8`},
 		{"up --machine-addresses Router=10.0.0.0/8", `--machine-addresses "Router=10.0.0.0/8": "Router=10.0.0.0/8": there is no role "Router": want Edge or Backend`},
+		{"plane --machine-addresses Edge=", `--machine-addresses "Edge=": "Edge=" names no network: write Edge=10.0.0.0/24`},
 		{"plane --machine-addresses Edge=here", `--machine-addresses "Edge=here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
 		{"flows --nope", "unknown flag: --nope"},
 	} {

@@ -43,6 +43,9 @@ func (m *machineAddresses) Set(text string) error {
 		if err != nil {
 			return err
 		}
+		if len(prefixes) == 0 {
+			return fmt.Errorf("%q names no network: write %s=10.0.0.0/24", part, roles[i])
+		}
 		list = append(list, plane.RoleAddresses{Role: roles[i], Networks: prefixes})
 	}
 	*m = append(*m, list...)

@@ -67,8 +67,10 @@ func (p *prover) run(ctx context.Context) {
 		if p.others == nil && !p.meet(ctx) {
 			return
 		}
-		if over := p.pass(ctx); over && ctx.Err() == nil {
-			p.tried()
+		if p.others != nil { // nothing is tried without a way of its family
+			if over := p.pass(ctx); over && ctx.Err() == nil {
+				p.tried()
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -112,13 +114,13 @@ func (p *prover) pass(ctx context.Context) (over bool) {
 		}
 	}
 	var running sync.WaitGroup
-	proven := make([]bool, len(due))
+	errs := make([]error, len(due))
 	slots := make(chan struct{}, proveAtOnce)
 	for i, a := range due {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			proven[i] = p.prove(ctx, a) == nil
+			errs[i] = p.prove(ctx, a)
 		})
 	}
 	running.Wait()
@@ -129,8 +131,8 @@ func (p *prover) pass(ctx context.Context) (over bool) {
 			p.trials[a] = t
 		}
 		t.wait = min(2*t.wait, proveAgainMost)
-		t.proven, t.again = proven[i], time.Now().Add(t.wait)
-		if !t.proven {
+		t.proven, t.again = errs[i] == nil, time.Now().Add(t.wait)
+		if !t.proven && !undecided(errs[i]) {
 			t.failures++
 		}
 	}
@@ -174,6 +176,23 @@ func (p *prover) call(ctx context.Context, to string, from netip.Addr) error {
 		return fmt.Errorf("the plane sees %s as %s", from, seen)
 	}
 	return nil
+}
+
+// undecided says that the plane did not look, which says nothing of the address: it may be taken from
+// the machine only for what was tried.
+func undecided(err error) bool {
+	s, answered := status.FromError(err)
+	if !answered {
+		return false
+	}
+	switch s.Code() {
+	case codes.ResourceExhausted, codes.FailedPrecondition:
+		return true
+	case codes.Unavailable:
+		return len(s.Details()) > 0 // a standby's answer names the leader; a network's does not
+	default:
+		return false
+	}
 }
 
 // sameFamily says whether host:port may be reached from an address; a name may.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -185,5 +186,29 @@ func TestLaterAddressesAreProven(t *testing.T) {
 			t.Fatalf("the plane was called from %v", plane.sees())
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// A plane that did not look has said nothing of the address.
+func TestRefusalsAreNoTrials(t *testing.T) {
+	standby, err := status.New(codes.Unavailable, "this plane does not lead").WithDetails(&agentv1.LeaderHint{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{standby.Err(), true},
+		{status.Error(codes.ResourceExhausted, "too many"), true},
+		{status.Error(codes.FailedPrecondition, "no stream"), true},
+		{status.Error(codes.Unavailable, "connection refused"), false},
+		{status.Error(codes.DeadlineExceeded, "no answer"), false},
+		{errors.New("the plane sees it as another"), false},
+	} {
+		if got := undecided(c.err); got != c.want {
+			t.Errorf("%v: %t, want %t", c.err, got, c.want)
+		}
 	}
 }

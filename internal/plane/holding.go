@@ -88,8 +88,8 @@ func (l *loop) addressesHeld(live *v1alpha1.Machine, h holding) metav1.Condition
 		contested = m.Contested
 	}
 	unproven := ""
-	if doubts := slices.Concat(h.doubts, h.others); len(doubts) > 0 {
-		unproven = fmt.Sprintf("the agent reports %s without having connected from there", few(doubts))
+	if len(h.doubts) > 0 {
+		unproven = fmt.Sprintf("the agent reports %s without having connected from there", few(h.doubts))
 	}
 	const remedy = "name them in spec.addresses of the Machine, or grant their network with --machine-addresses of the plane"
 	switch {
@@ -103,7 +103,12 @@ func (l *loop) addressesHeld(live *v1alpha1.Machine, h holding) metav1.Condition
 				texts = append(texts, fmt.Sprintf("%s is also claimed by Machine %s and belongs to neither", x.Address, strings.Join(x.With, ", ")))
 			}
 		}
-		c.Message = few(texts) + ": name it in spec.addresses of the right Machine, or delete the Machine that is no more"
+		c.Message = few(texts) + ": name it in spec.addresses of the right Machine alone, or delete the Machine object of a machine that is gone"
+	case len(h.others) > 0:
+		// No remedy that is followed blindly: a spec outranks a proof, and the report may be false.
+		c.Reason = v1alpha1.MachineReasonContested
+		c.Message = "the agent reports addresses that other machines report and have connected from: " + few(h.others) +
+			"; find out why this machine reports them, and name one in spec.addresses of its Machine only if it belongs there"
 	case len(h.held)+len(live.Spec.Addresses)+len(live.Spec.TunnelAddresses) > 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonHeld, "the machine has its addresses, and no other claims them"
 		if unproven != "" {

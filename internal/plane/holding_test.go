@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
 )
 
 func machineNamed(name string) *v1alpha1.Machine {
@@ -125,5 +126,17 @@ func TestEndpointsOfAPlane(t *testing.T) {
 		if got := endpoints(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listens)), c.own); !slices.Equal(got, c.want) {
 			t.Errorf("at %s: %v, want %v", c.listens, got, c.want)
 		}
+	}
+}
+
+// Who reports what another machine has proven is not told how to get it.
+func TestAddressesThatOthersHaveProven(t *testing.T) {
+	l := &loop{machines: map[string]*model.Machine{}}
+	c := l.addressesHeld(machineNamed("edge-1"), holding{held: []string{"10.0.0.1"}, others: []string{"10.0.0.7 (of edge-2)"}})
+	if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.MachineReasonContested || !strings.Contains(c.Message, "10.0.0.7 (of edge-2)") {
+		t.Errorf("the condition is %+v", c)
+	}
+	if strings.Contains(c.Message, "--machine-addresses") {
+		t.Errorf("it names a remedy for addresses that nobody has: %s", c.Message)
 	}
 }

@@ -177,8 +177,9 @@ func (l *loop) machineProblems(name string) (problems []model.Problem) {
 	if known {
 		note(model.SeverityError, ready)
 	}
-	if known && state.Proved {
-		note(model.SeverityWarning, l.addressesHeld(live, l.holding(live, state)))
+	// Before its trials have ended a machine lacks nothing yet; agents of earlier versions have none.
+	if held := l.addressesHeld(live, l.holding(live, state)); known && (state.Proved || held.Reason == v1alpha1.MachineReasonContested) {
+		note(model.SeverityWarning, held)
 	}
 	return problems
 }

@@ -80,11 +80,17 @@ func (p *proofs) sorted(machine string) []netip.Addr {
 	return slices.SortedFunc(maps.Keys(p.of[machine]), netip.Addr.Compare)
 }
 
-// Provers are the machines that have connected from an address, sorted.
-func (s *Server) Provers(a netip.Addr) []string {
+// Provers are the machines that have connected from an address and report it, sorted. Who has been there
+// and does not report it claims nothing: it had the address before, or comes through a translation.
+func (s *Server) Provers(a netip.Addr) (machines []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.proofs.by[a])
+	for _, name := range s.proofs.by[a] {
+		if m := s.machines[name]; m != nil && slices.Contains(m.report.GetAddresses(), a.String()) {
+			machines = append(machines, name)
+		}
+	}
+	return machines
 }
 
 // Prove notes that the address which a machine calls from is the machine's.

@@ -78,7 +78,7 @@ func TestAddressesAreProven(t *testing.T) {
 
 	// Another machine that comes from there, too, is told apart; all who report the address hear of it.
 	b := r.join("edge-2")
-	b.observe()
+	other := b.observe()
 	r.wait("the other machine", "edge-2", func(m MachineState) bool { return m.Name != "" })
 	heard := make(chan string, 16)
 	r.server.Watch(func(machine string) { heard <- machine })
@@ -88,6 +88,11 @@ func TestAddressesAreProven(t *testing.T) {
 	if told := []string{<-heard, <-heard}; !slices.Contains(told, "edge-1") || !slices.Contains(told, "edge-2") {
 		t.Errorf("told were %v", told)
 	}
+	if provers := r.server.Provers(netip.MustParseAddr("10.0.0.2")); !slices.Equal(provers, []string{"edge-1"}) {
+		t.Errorf("10.0.0.2 was proven by %v: one does not report it", provers)
+	}
+	other.report(&agentv1.Report{Addresses: []string{"10.0.0.2"}})
+	r.wait("its report", "edge-2", func(m MachineState) bool { return len(m.Addresses) == 1 })
 	if provers := r.server.Provers(netip.MustParseAddr("10.0.0.2")); !slices.Equal(provers, []string{"edge-1", "edge-2"}) {
 		t.Errorf("10.0.0.2 was proven by %v", provers)
 	}
