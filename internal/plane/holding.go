@@ -47,7 +47,7 @@ func (l *loop) holding(live *v1alpha1.Machine, state southbound.MachineState) (h
 			continue
 		}
 		if others := l.plane.server.Provers(a); len(others) > 0 {
-			h.others = append(h.others, fmt.Sprintf("%s (of %s)", text, strings.Join(others, ", ")))
+			h.others = append(h.others, fmt.Sprintf("%s (of %s)", text, few(others)))
 			continue
 		}
 		// A plane that has just begun to lead, or is newer than the agent, takes nothing away.
@@ -100,7 +100,7 @@ func (l *loop) addressesHeld(live *v1alpha1.Machine, h holding) metav1.Condition
 			if x.Holder != "" {
 				texts = append(texts, fmt.Sprintf("%s belongs to Machine %s, whose spec names it", x.Address, x.Holder))
 			} else {
-				texts = append(texts, fmt.Sprintf("%s is also claimed by Machine %s and belongs to neither", x.Address, strings.Join(x.With, ", ")))
+				texts = append(texts, fmt.Sprintf("%s is also claimed by Machine %s and belongs to neither", x.Address, few(x.With)))
 			}
 		}
 		c.Message = few(texts) + ": name it in spec.addresses of the right Machine alone, or delete the Machine object of a machine that is gone"

@@ -107,10 +107,13 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		read(m)
 	}
 	m.lastReport, m.seen = now, now
+	concerned := s.swayed(m, last.GetAddresses())
+	s.proofs.reported(m.name, report.GetAddresses(), now)
 	s.mu.Unlock()
 	if changed {
-		s.notify(who.Machine)
+		concerned = append(concerned, who.Machine)
 	}
+	s.notify(concerned...)
 }
 
 // steady says that two reports differ in figures that always move, at most.
@@ -131,10 +134,7 @@ func trim(r *agentv1.Report) *agentv1.Report {
 	if len(r.GetIssuer()) != sha256.Size {
 		r.Issuer = nil
 	}
-	r.Addresses = r.GetAddresses()[:min(len(r.GetAddresses()), maxAddresses)]
-	for i, a := range r.GetAddresses() {
-		r.Addresses[i] = cut(a, maxName)
-	}
+	r.Addresses = canonical(r.GetAddresses()[:min(len(r.GetAddresses()), maxAddresses)])
 	if p := r.GetProxy(); p != nil {
 		p.Version, p.Message = cut(p.GetVersion(), maxName), cut(p.GetMessage(), maxMessage)
 	}

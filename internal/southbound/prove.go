@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
@@ -14,20 +15,24 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
+// proofKept is how long a proof outlives the reports that name its address: an address that comes back
+// within it need not be proven anew, and who had one long ago has it no more.
+const proofKept = 10 * time.Minute
+
 // proofs are the addresses that machines have connected from, each with its certificate: a peer
 // that answers there has the address. They are forgotten with the machine. Guarded by Server.mu.
 type proofs struct {
-	of map[string]map[netip.Addr]struct{} // by machine
-	by map[netip.Addr][]string            // machines, sorted
+	of map[string]map[netip.Addr]time.Time // by machine: when it was proven, or reported since
+	by map[netip.Addr][]string             // machines, sorted
 }
 
 func newProofs() proofs {
-	return proofs{of: map[string]map[netip.Addr]struct{}{}, by: map[netip.Addr][]string{}}
+	return proofs{of: map[string]map[netip.Addr]time.Time{}, by: map[netip.Addr][]string{}}
 }
 
 // add notes that a machine has connected from an address, and says whether that is new. reported are
 // the addresses that the machine reports: where there are too many proofs, others make room.
-func (p *proofs) add(machine string, a netip.Addr, reported []string) bool {
+func (p *proofs) add(machine string, a netip.Addr, reported []string, now time.Time) bool {
 	if !a.IsValid() || a.IsLoopback() {
 		return false // everybody has it
 	}
@@ -45,9 +50,9 @@ func (p *proofs) add(machine string, a netip.Addr, reported []string) bool {
 		}
 	}
 	if p.of[machine] == nil {
-		p.of[machine] = map[netip.Addr]struct{}{}
+		p.of[machine] = map[netip.Addr]time.Time{}
 	}
-	p.of[machine][a] = struct{}{}
+	p.of[machine][a] = now
 	i, _ := slices.BinarySearch(p.by[a], machine)
 	p.by[a] = slices.Insert(p.by[a], i, machine)
 	return true
@@ -58,6 +63,18 @@ func (p *proofs) has(machine, text string) bool {
 	a, err := netip.ParseAddr(text)
 	_, is := p.of[machine][a]
 	return err == nil && is
+}
+
+// reported ends the proofs of addresses that a machine has not reported for long.
+func (p *proofs) reported(machine string, addresses []string, now time.Time) {
+	for a, at := range p.of[machine] {
+		switch {
+		case slices.Contains(addresses, a.String()):
+			p.of[machine][a] = now
+		case now.Sub(at) > proofKept:
+			p.drop(machine, a)
+		}
+	}
 }
 
 func (p *proofs) drop(machine string, a netip.Addr) {
@@ -130,7 +147,7 @@ func (s *Server) proved(c caller, from netip.Addr) (concerned []string, err erro
 // prove notes that a machine has connected from an address, under s.mu, and returns whom that
 // concerns: nobody, where it was known.
 func (s *Server) prove(m *machine, from netip.Addr) (concerned []string) {
-	if !s.proofs.add(m.name, from, m.report.GetAddresses()) {
+	if !s.proofs.add(m.name, from, m.report.GetAddresses(), s.config.Now()) {
 		return nil
 	}
 	for name, o := range s.machines {
@@ -139,6 +156,39 @@ func (s *Server) prove(m *machine, from netip.Addr) (concerned []string) {
 		}
 	}
 	return concerned
+}
+
+// swayed are the machines to be judged anew because another one reports other addresses than at last:
+// those that report one which it has proven, and has begun or ceased to report. Under s.mu.
+func (s *Server) swayed(m *machine, last []string) (concerned []string) {
+	reported := m.report.GetAddresses()
+	moved := slices.DeleteFunc(slices.Concat(last, reported), func(a string) bool {
+		return slices.Contains(last, a) == slices.Contains(reported, a) || !s.proofs.has(m.name, a)
+	})
+	if len(moved) == 0 {
+		return nil
+	}
+	for name, o := range s.machines {
+		if o != m && slices.ContainsFunc(o.report.GetAddresses(), func(a string) bool { return slices.Contains(moved, a) }) {
+			concerned = append(concerned, name)
+		}
+	}
+	return concerned
+}
+
+// canonical are the addresses among texts, each once and spelled in one way: they are compared as texts.
+// One with a zone is an address of a link alone.
+func canonical(texts []string) (list []string) {
+	for _, text := range texts {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			continue
+		}
+		if text = a.Unmap().String(); !slices.Contains(list, text) {
+			list = append(list, text)
+		}
+	}
+	return list
 }
 
 // callsFrom is the address that a call comes from; not valid where it comes from none.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -93,6 +94,15 @@ func TestAddressesAreProven(t *testing.T) {
 	}
 	other.report(&agentv1.Report{Addresses: []string{"10.0.0.2"}})
 	r.wait("its report", "edge-2", func(m MachineState) bool { return len(m.Addresses) == 1 })
+	// It is told apart once more when it ceases to: edge-1 may have what it reports now.
+	for len(heard) > 0 {
+		<-heard
+	}
+	other.report(&agentv1.Report{})
+	for name := ""; name != "edge-1"; name = <-heard {
+	}
+	other.report(&agentv1.Report{Addresses: []string{"10.0.0.2"}})
+	r.wait("its report", "edge-2", func(m MachineState) bool { return len(m.Addresses) == 1 })
 	if provers := r.server.Provers(netip.MustParseAddr("10.0.0.2")); !slices.Equal(provers, []string{"edge-1", "edge-2"}) {
 		t.Errorf("10.0.0.2 was proven by %v", provers)
 	}
@@ -104,13 +114,13 @@ func TestAddressesAreProven(t *testing.T) {
 
 // A machine that proves without end fills nothing, and keeps what it reports.
 func TestProofsAreBounded(t *testing.T) {
-	p := newProofs()
+	p, begin := newProofs(), time.Unix(1000, 0)
 	reported := []string{"10.0.0.1", "10.0.0.2"}
 	for _, text := range reported {
-		p.add("a", netip.MustParseAddr(text), reported)
+		p.add("a", netip.MustParseAddr(text), reported, begin)
 	}
 	for i := range 3 * maxAddresses {
-		p.add("a", netip.MustParseAddr(fmt.Sprintf("10.1.%d.%d", i/256, i%256)), reported)
+		p.add("a", netip.MustParseAddr(fmt.Sprintf("10.1.%d.%d", i/256, i%256)), reported, begin)
 	}
 	if n := len(p.of["a"]); n > maxAddresses || n != len(p.by) {
 		t.Errorf("it has %d proofs, %d in all", n, len(p.by))
@@ -123,5 +133,32 @@ func TestProofsAreBounded(t *testing.T) {
 	p.forget("a")
 	if len(p.of)+len(p.by) != 0 {
 		t.Errorf("left are %v and %v", p.of, p.by)
+	}
+}
+
+// A proof ends a while after the reports of its address.
+func TestProofsAreOfNow(t *testing.T) {
+	p, now := newProofs(), time.Unix(1000, 0)
+	a := netip.MustParseAddr("10.0.0.1")
+	p.add("edge-1", a, nil, now)
+	for range 5 {
+		now = now.Add(proofKept)
+		p.reported("edge-1", []string{"10.0.0.1"}, now)
+	}
+	p.reported("edge-1", nil, now.Add(proofKept))
+	if !p.has("edge-1", "10.0.0.1") {
+		t.Error("a proof ended too soon")
+	}
+	p.reported("edge-1", nil, now.Add(proofKept+1))
+	if p.has("edge-1", "10.0.0.1") || len(p.by) != 0 {
+		t.Error("it has what it does not report any more")
+	}
+}
+
+// An address has one spelling, or others' would not be found beside it.
+func TestReportedAddressesAreCanonical(t *testing.T) {
+	got := canonical([]string{"::ffff:10.0.0.1", "10.0.0.1", "FD00:0::2", "fe80::1%\x1b[2J", "here", ""})
+	if want := []string{"10.0.0.1", "fd00::2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
