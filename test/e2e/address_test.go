@@ -15,17 +15,20 @@ func TestAddressesOfMachines(t *testing.T) {
 	s := shared(t)
 	m := s.Lab.Machine(edge1.Name)
 	const bridge = "192.0.2.200"
-	shows := func(want ...string) {
+	shows := func(ctx context.Context, want ...string) {
 		t.Helper()
-		s.await(t, fmt.Sprintf("Machine %s has %v", m.Name(), want), func(context.Context) error {
+		err := s.Await(ctx, fmt.Sprintf("Machine %s has %v", m.Name(), want), func(context.Context) error {
 			if got := strings.Fields(s.kubectl(t, "get", "machine", m.Name(), "-o", "jsonpath={.status.addresses[*]}")); !same(got, want) {
 				return fmt.Errorf("its addresses are %v", got)
 			}
 			return nil
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	own := []string{m.Addr4().String(), m.Addr6().String()}
-	shows(own...)
+	shows(t.Context(), own...)
 	do := func(ctx context.Context, args ...string) {
 		if out, err := m.Command(ctx, append([]string{"ip"}, args...)...).CombinedOutput(); err != nil {
 			t.Errorf("ip %s: %v: %s", strings.Join(args, " "), err, out)
@@ -33,9 +36,10 @@ func TestAddressesOfMachines(t *testing.T) {
 	}
 	do(t.Context(), "link", "add", "bridge0", "type", "veth", "peer", "name", "container0")
 	t.Cleanup(func() {
-		do(context.WithoutCancel(t.Context()), "link", "del", "bridge0")
+		ctx := context.WithoutCancel(t.Context()) // it has ended
+		do(ctx, "link", "del", "bridge0")
 		s.kubectl(t, "patch", "machine", m.Name(), "--type=merge", "-p", `{"spec": {"addresses": null}}`)
-		shows(own...)
+		shows(ctx, own...)
 	})
 	do(t.Context(), "addr", "add", bridge+"/32", "dev", "bridge0")
 	do(t.Context(), "link", "set", "container0", "up")
@@ -47,9 +51,9 @@ func TestAddressesOfMachines(t *testing.T) {
 		}
 		return nil
 	})
-	shows(own...)
+	shows(t.Context(), own...)
 	s.kubectl(t, "patch", "machine", m.Name(), "--type=merge", "-p", `{"spec": {"addresses": ["`+bridge+`"]}}`)
-	shows(append([]string{bridge}, own...)...)
+	shows(t.Context(), append([]string{bridge}, own...)...)
 }
 
 // same says whether two lists have the same in any order.
