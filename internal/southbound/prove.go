@@ -158,7 +158,7 @@ func (s *Server) prove(m *machine, from netip.Addr) (concerned []string) {
 	return concerned
 }
 
-// swayed are the machines to be judged anew because another one reports other addresses than at last:
+// swayed are the machines to be judged anew because another one reports other addresses than before:
 // those that report one which it has proven, and has begun or ceased to report. Under s.mu.
 func (s *Server) swayed(m *machine, last []string) (concerned []string) {
 	reported := m.report.GetAddresses()
