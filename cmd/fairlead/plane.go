@@ -242,17 +242,12 @@ func (f *planeFlags) agentAddress(bind netip.Addr) string {
 	return net.JoinHostPort(bind.String(), strconv.Itoa(int(f.agentPort)))
 }
 
-// apiAddresses are where the API of this process answers; none where it is another's.
-func (f *planeFlags) apiAddresses(bind, advertise netip.Addr) (list []netip.AddrPort) {
+// apiAddress is where the API of this process listens; not valid where it is another's.
+func (f *planeFlags) apiAddress(bind netip.Addr) netip.AddrPort {
 	if f.outside() || f.apiPort == 0 {
-		return nil
+		return netip.AddrPort{}
 	}
-	for _, a := range []netip.Addr{bind, advertise} {
-		if a = a.Unmap(); a.IsValid() && !a.IsUnspecified() {
-			list = append(list, netip.AddrPortFrom(a, f.apiPort))
-		}
-	}
-	return list
+	return netip.AddrPortFrom(bind, f.apiPort)
 }
 
 // outlive runs an agent until the user ends it. When the plane beside it fails, ctx
@@ -308,6 +303,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		Identity:         f.identity(),
 		AgentAddress:     f.agentAddress(bind),
 		AdvertiseAddress: net.JoinHostPort(advertise.String(), strconv.Itoa(int(f.agentPort))),
+		API:              f.apiAddress(bind),
 		Addresses:        own.Reachable,
 		ConsoleAddress:   consoleAddress,
 		Log:              log,
@@ -318,7 +314,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,
 		Translate: translate.Config{
-			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints, API: f.apiAddresses(bind, advertise),
+			RootNamespaces: f.rootNamespaces, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
 		XDS:           xds.Options{AccessLog: f.accessLog},

@@ -180,7 +180,8 @@ func (l *loop) offerMachine(name string) {
 		return
 	}
 	holding := l.holding(live, state)
-	reported, decaps := !state.LastReport.IsZero(), l.decaps(name)
+	// A report that came while this plane led before says nothing now: others have led since.
+	reported, decaps := !state.LastReport.IsZero() && !state.LastReport.Before(l.leadSince), l.decaps(name)
 	conditions := []metav1.Condition{ready}
 	if reported {
 		conditions = append(conditions, l.addressesHeld(live, holding))

@@ -2,7 +2,6 @@ package plane
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -129,29 +128,4 @@ func few(texts []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), n)
 	}
 	return strings.Join(texts, ", ")
-}
-
-// endpoints are where a listener is reached, host:port: one at every address is reached at own,
-// the machine's.
-func endpoints(listens net.Addr, own func() ([]netip.Addr, error)) (list []string) {
-	at, err := netip.ParseAddrPort(listens.String())
-	if err != nil {
-		return nil
-	}
-	if !at.Addr().IsUnspecified() {
-		return []string{at.String()}
-	}
-	if own == nil {
-		return nil
-	}
-	addresses, _ := own() // at worst those of a moment ago
-	const most = 4        // of a family
-	counts := map[bool]int{}
-	for _, a := range addresses {
-		if counts[a.Is4()] < most {
-			counts[a.Is4()]++
-			list = append(list, netip.AddrPortFrom(a, at.Port()).String())
-		}
-	}
-	return list
 }

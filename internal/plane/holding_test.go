@@ -123,9 +123,22 @@ func TestEndpointsOfAPlane(t *testing.T) {
 		{"[::]:7443", own, []string{"192.0.2.0:7443", "192.0.2.1:7443", "192.0.2.2:7443", "192.0.2.3:7443", "[2001:db8::1]:7443"}},
 		{"[::]:7443", nil, nil},
 	} {
-		if got := endpoints(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listens)), c.own); !slices.Equal(got, c.want) {
+		p := &Plane{config: Config{Addresses: c.own}, address: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.listens))}
+		if got := p.agentWays(); !slices.Equal(got, c.want) {
 			t.Errorf("at %s: %v, want %v", c.listens, got, c.want)
 		}
+	}
+	// As backends all are refused, and those of an API that listens everywhere.
+	p := &Plane{
+		config:  Config{Addresses: own, AdvertiseAddress: "198.51.100.7:443", API: netip.MustParseAddrPort("0.0.0.0:6443")},
+		address: net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.80:7443")),
+	}
+	got := p.ownEndpoints()
+	if text := fmt.Sprint(got.Agents); text != "[192.0.2.80:7443 198.51.100.7:443]" {
+		t.Errorf("agents call at %s", text)
+	}
+	if n := len(got.API); n != 11 || !slices.Contains(got.API, netip.MustParseAddrPort("192.0.2.8:6443")) || !slices.Contains(got.API, netip.MustParseAddrPort("198.51.100.7:6443")) {
+		t.Errorf("the API is at %v", got.API)
 	}
 }
 

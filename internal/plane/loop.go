@@ -222,7 +222,8 @@ func (l *loop) take(ctx context.Context, b kube.Batch) {
 		l.synced = true
 		l.plane.machine.know()
 		l.snapshot.Now = l.plane.config.Now().UTC().Truncate(validityBeat)
-		keys, l.backlog = append(l.backlog, snapshot.Key{Kind: snapshot.KindTime}), nil
+		l.followOwn()
+		keys, l.backlog = append(l.backlog, snapshot.Key{Kind: snapshot.KindTime}, snapshot.Key{Kind: snapshot.KindOwn}), nil
 		l.plane.config.Log.Info("every resource of the API is read", "objects", len(keys))
 	}
 	begins := l.history.began.IsZero()
@@ -482,6 +483,9 @@ func (l *loop) beat() {
 		l.snapshot.Now = now
 		l.translate([]snapshot.Key{{Kind: snapshot.KindTime}})
 		l.recount = true
+	}
+	if l.synced && l.followOwn() {
+		l.translate([]snapshot.Key{{Kind: snapshot.KindOwn}})
 	}
 	if p.staples.keeper != nil && l.synced && p.serving.Load() == 0 {
 		signal(p.signals.term) // it may have waited for responses

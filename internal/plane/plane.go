@@ -53,6 +53,8 @@ type Config struct {
 	// AdvertiseAddress is host:port at which agents reach this plane. Empty is the
 	// address that is listened on.
 	AdvertiseAddress string
+	// API is where the Kubernetes API of this process listens; not valid: the API is somebody else's.
+	API netip.AddrPort
 	// Addresses are this machine's own: where agents reach a plane that listens at every address.
 	// Nil: they are not told.
 	Addresses func() ([]netip.Addr, error)
@@ -255,7 +257,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
-		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: func() []string { return endpoints(listener.Addr(), c.Addresses) },
+		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods

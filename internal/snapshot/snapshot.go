@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -48,8 +49,11 @@ const (
 	KindTLSCertificateDelegation Kind = "TLSCertificateDelegation"
 )
 
-// KindTime stands for Snapshot.Now among keys. It is no kind of resource.
-const KindTime Kind = "Time"
+// KindTime and KindOwn stand for Snapshot.Now and Snapshot.Own among keys. They are no kinds of resources.
+const (
+	KindTime Kind = "Time"
+	KindOwn  Kind = "Own"
+)
 
 // Kinds lists every kind of a snapshot in the order of their names.
 func Kinds() []Kind {
@@ -83,12 +87,21 @@ func (k Key) Compare(l Key) int {
 		cmp.Compare(k.Name.Namespace, l.Name.Namespace), cmp.Compare(k.Name.Name, l.Name.Name))
 }
 
+// Own are the endpoints at which the plane itself takes calls, in any order.
+type Own struct {
+	Agents []netip.AddrPort // where its agents call
+	API    []netip.AddrPort // of its own Kubernetes API; none: the API is somebody else's
+}
+
 // Snapshot is the state of the API as far as translation needs it. The zero value
 // is not usable; call New.
 type Snapshot struct {
 	// Now is the time at which the validity of certificates is judged; zero judges none. Who
 	// moves it on says so with a key of KindTime.
 	Now time.Time
+
+	// Own is where the plane that translates takes calls. Who moves it says so with a key of KindOwn.
+	Own Own
 
 	// PeersInForce are the settings of BGPPeers that machines have, as the last translation
 	// said. They go before those of an object's status, which may not have been written yet.
@@ -329,6 +342,9 @@ func (s *Snapshot) Keys() []Key {
 	keys = appendKeys(keys, KindTLSCertificateDelegation, s.TLSCertificateDelegations)
 	if !s.Now.IsZero() {
 		keys = append(keys, Key{Kind: KindTime})
+	}
+	if len(s.Own.Agents)+len(s.Own.API) > 0 {
+		keys = append(keys, Key{Kind: KindOwn})
 	}
 	slices.SortFunc(keys, Key.Compare)
 	return keys

@@ -110,6 +110,7 @@ type machine struct {
 	got       []byte    // that of the certificate which it got last and has not shown yet
 	renewed   time.Time // when
 	report    *agentv1.Report
+	proved    bool      // as it reported since this plane leads: see MachineState
 	problems  []Problem // of the report
 	bgp       []model.Session
 	vips      []model.VIPObserved
@@ -198,7 +199,7 @@ func (m *machine) state(now time.Time, ttl time.Duration) MachineState {
 		Name: m.name, Role: m.role,
 		Connected: m.sessions[discovery] != nil, Since: m.since,
 		LastReport: m.lastReport, Lost: m.isLost(now, ttl),
-		Delivered: m.delivered, Applied: m.applied, Left: m.left.Load(), Proved: m.report.GetProved(),
+		Delivered: m.delivered, Applied: m.applied, Left: m.left.Load(), Proved: m.proved,
 	}
 	if m.report != nil {
 		state.Proxy = m.report.GetProxy()
@@ -263,6 +264,10 @@ func (s *Server) enter(who *session, kind streamKind) (concerned []string, _ err
 	if m.open() && who.key != m.key && who.key != m.nextKey {
 		return nil, status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", who.Machine)
 	}
+	var others []string
+	if m.key != "" && who.key != m.key && who.key != m.nextKey {
+		others = s.disprove(m)
+	}
 	if !m.pace.streams.Allow() {
 		return nil, status.Errorf(codes.ResourceExhausted, "machine %s opens more than %d streams a second", who.Machine, streamRate)
 	}
@@ -277,8 +282,8 @@ func (s *Server) enter(who *session, kind streamKind) (concerned []string, _ err
 		m.got = nil // it shows what it keeps
 	}
 	m.sessions[kind], who.pace = who, m.pace
-	if concerned = s.prove(m, who.from); len(concerned) == 0 {
-		concerned = []string{m.name}
+	if concerned = append(s.prove(m, who.from), others...); !slices.Contains(concerned, m.name) {
+		concerned = append(concerned, m.name)
 	}
 	s.sessions[who] = struct{}{}
 	if kind == observation {
@@ -352,6 +357,9 @@ func (s *Server) Sweep() {
 				s.config.Log.Info("machine is back", "machine", name)
 			}
 		}
+		if m.lost { // nobody else ends its proofs
+			changed = append(changed, s.reporters(m, s.proofs.reported(name, nil, now))...)
+		}
 	}
 	for session := range s.sessions {
 		switch {
@@ -384,14 +392,8 @@ func (s *Server) forget(name string) (concerned []string) {
 	if m == nil || m.open() {
 		return nil
 	}
-	for other, o := range s.machines {
-		if o != m && slices.ContainsFunc(o.report.GetAddresses(), func(a string) bool { return s.proofs.has(name, a) }) {
-			concerned = append(concerned, other)
-		}
-	}
 	delete(s.machines, name)
-	s.proofs.forget(name)
-	return concerned
+	return s.disprove(m)
 }
 
 // cut shortens a text of a machine to at most n bytes of valid UTF-8.

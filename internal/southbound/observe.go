@@ -78,13 +78,13 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		return
 	}
 	s.answered(who.Machine, report)
-	last, before, beforeApplied := m.report, m.problems, m.applied
+	last, before, beforeApplied, proved := m.report, m.problems, m.applied, m.proved
 	s.mu.Unlock()
 	if report.GetTunnelUnknown() && last != nil {
 		report.Tunnel, report.TunnelUnknown = last.GetTunnel(), last.GetTunnelUnknown()
 	}
 	report.Figures, report.Flows = nil, nil // nobody else wants them
-	changed := last == nil || applied != beforeApplied || !slices.Equal(problems, before) || !steady(last, report)
+	changed := last == nil || proved != report.GetProved() || applied != beforeApplied || !slices.Equal(problems, before) || !steady(last, report)
 	var read func(m *machine)
 	if changed { // else they say the same, and there may be thousands
 		bgp, vips := wire.SessionsOf(report.GetSessions()), wire.VIPStatesOf(report.GetVips())
@@ -102,7 +102,7 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		m.lost, changed = false, true
 		s.config.Log.Info("machine is back", "machine", m.name)
 	}
-	m.report, m.problems, m.applied, m.issuer = report, problems, applied, report.GetIssuer()
+	m.report, m.problems, m.applied, m.issuer, m.proved = report, problems, applied, report.GetIssuer(), report.GetProved()
 	if read != nil {
 		read(m)
 	}
@@ -123,7 +123,7 @@ func steady(a, b *agentv1.Report) bool {
 		p.GetState() == q.GetState() && p.GetVersion() == q.GetVersion() && p.GetStarts() == q.GetStarts() && p.GetMessage() == q.GetMessage() &&
 		slices.EqualFunc(a.GetSessions(), b.GetSessions(), equal) && slices.EqualFunc(a.GetVips(), b.GetVips(), equal) &&
 		slices.EqualFunc(a.GetFrontends(), b.GetFrontends(), equal) && slices.EqualFunc(a.GetChecks(), b.GetChecks(), equal) &&
-		equal(a.GetTunnel(), b.GetTunnel()) && a.GetTunnelUnknown() == b.GetTunnelUnknown() && equal(a.GetCarried(), b.GetCarried()) && a.GetLeaving() == b.GetLeaving() && a.GetProved() == b.GetProved() && slices.EqualFunc(a.GetEjected(), b.GetEjected(), equal)
+		equal(a.GetTunnel(), b.GetTunnel()) && a.GetTunnelUnknown() == b.GetTunnelUnknown() && equal(a.GetCarried(), b.GetCarried()) && a.GetLeaving() == b.GetLeaving() && slices.EqualFunc(a.GetEjected(), b.GetEjected(), equal)
 }
 
 func equal[M proto.Message](a, b M) bool { return proto.Equal(a, b) }

@@ -20,7 +20,8 @@ import (
 const proofKept = 10 * time.Minute
 
 // proofs are the addresses that machines have connected from, each with its certificate: a peer
-// that answers there has the address. They are forgotten with the machine. Guarded by Server.mu.
+// that answers there has the address. They are forgotten with the machine, when another key takes its name,
+// and when this plane leads no more: what follows, another one hears. Guarded by Server.mu.
 type proofs struct {
 	of map[string]map[netip.Addr]time.Time // by machine: when it was proven, or reported since
 	by map[netip.Addr][]string             // machines, sorted
@@ -65,16 +66,18 @@ func (p *proofs) has(machine, text string) bool {
 	return err == nil && is
 }
 
-// reported ends the proofs of addresses that a machine has not reported for long.
-func (p *proofs) reported(machine string, addresses []string, now time.Time) {
+// reported ends the proofs of addresses that a machine has not reported for long, and returns these.
+func (p *proofs) reported(machine string, addresses []string, now time.Time) (ended []string) {
 	for a, at := range p.of[machine] {
 		switch {
 		case slices.Contains(addresses, a.String()):
 			p.of[machine][a] = now
 		case now.Sub(at) > proofKept:
 			p.drop(machine, a)
+			ended = append(ended, a.String())
 		}
 	}
+	return ended
 }
 
 func (p *proofs) drop(machine string, a netip.Addr) {
@@ -147,15 +150,42 @@ func (s *Server) proved(c caller, from netip.Addr) (concerned []string, err erro
 // prove notes that a machine has connected from an address, under s.mu, and returns whom that
 // concerns: nobody, where it was known.
 func (s *Server) prove(m *machine, from netip.Addr) (concerned []string) {
+	if _, leads := s.config.Leader.Leading(); !leads { // since a moment: StepDown was here
+		return nil
+	}
 	if !s.proofs.add(m.name, from, m.report.GetAddresses(), s.config.Now()) {
 		return nil
 	}
+	return append(s.reporters(m, []string{from.String()}), m.name)
+}
+
+// disprove forgets what a machine has proven, under s.mu, and returns whom that concerns beside it: its
+// name goes to somebody else, or to nobody.
+func (s *Server) disprove(m *machine) (concerned []string) {
+	concerned = s.reporters(m, texts(s.proofs.sorted(m.name)))
+	s.proofs.forget(m.name)
+	m.proved = false
+	return concerned
+}
+
+// reporters are the machines but one that report one of some addresses, under s.mu.
+func (s *Server) reporters(but *machine, addresses []string) (names []string) {
+	if len(addresses) == 0 {
+		return nil
+	}
 	for name, o := range s.machines {
-		if o == m || slices.Contains(o.report.GetAddresses(), from.String()) {
-			concerned = append(concerned, name)
+		if o != but && slices.ContainsFunc(o.report.GetAddresses(), func(a string) bool { return slices.Contains(addresses, a) }) {
+			names = append(names, name)
 		}
 	}
-	return concerned
+	return names
+}
+
+func texts(addresses []netip.Addr) (list []string) {
+	for _, a := range addresses {
+		list = append(list, a.String())
+	}
+	return list
 }
 
 // swayed are the machines to be judged anew because another one reports other addresses than before:
@@ -165,15 +195,7 @@ func (s *Server) swayed(m *machine, last []string) (concerned []string) {
 	moved := slices.DeleteFunc(slices.Concat(last, reported), func(a string) bool {
 		return slices.Contains(last, a) == slices.Contains(reported, a) || !s.proofs.has(m.name, a)
 	})
-	if len(moved) == 0 {
-		return nil
-	}
-	for name, o := range s.machines {
-		if o != m && slices.ContainsFunc(o.report.GetAddresses(), func(a string) bool { return slices.Contains(moved, a) }) {
-			concerned = append(concerned, name)
-		}
-	}
-	return concerned
+	return s.reporters(m, moved)
 }
 
 // canonical are the addresses among texts, each once and spelled in one way: they are compared as texts.

@@ -155,6 +155,45 @@ func TestProofsAreOfNow(t *testing.T) {
 	}
 }
 
+// What a machine has proven ends when this plane leads no more, and when another key takes its name.
+func TestProofsAreOfOneTermAndKey(t *testing.T) {
+	r := newRig(t)
+	r.callFrom("10.0.0.1")
+	a := r.join("edge-1")
+	report := &agentv1.Report{Addresses: []string{"10.0.0.1", "10.0.0.9"}, Proved: true}
+	begin := func(a *agent, from string) {
+		r.callFrom(from)
+		a.conn = r.dial(a.cert)
+		a.observe().report(report)
+		r.wait("the report", "edge-1", func(m MachineState) bool { return m.Proved })
+	}
+	closed := func() {
+		for open := true; open; {
+			r.server.mu.Lock()
+			open = r.server.machines["edge-1"].open()
+			r.server.mu.Unlock()
+		}
+	}
+	begin(a, "10.0.0.1")
+	r.leader.set(1, false, "192.0.2.1:7443")
+	r.server.StepDown()
+	if state, _ := r.server.Machine("edge-1"); state.Proved || len(state.Proven) != 0 {
+		t.Errorf("after the term it has proven %v", state.Proven)
+	}
+	closed()
+	r.leader.set(2, true, "")
+	begin(a, "10.0.0.1")
+	if state, _ := r.server.Machine("edge-1"); !slices.Equal(state.Proven, addresses("10.0.0.1")) {
+		t.Errorf("in the next term it has proven %v", state.Proven)
+	}
+	_ = a.conn.Close()
+	closed()
+	begin(r.impostor("edge-1"), "10.0.0.9")
+	if state, _ := r.server.Machine("edge-1"); !slices.Equal(state.Proven, addresses("10.0.0.9")) {
+		t.Errorf("another key has proven %v", state.Proven)
+	}
+}
+
 // An address has one spelling, or others' would not be found beside it.
 func TestReportedAddressesAreCanonical(t *testing.T) {
 	got := canonical([]string{"::ffff:10.0.0.1", "10.0.0.1", "FD00:0::2", "fe80::1%\x1b[2J", "here", ""})

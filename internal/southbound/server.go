@@ -204,14 +204,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// StepDown ends every stream, telling the agents where the leader is. It is called
-// when leadership is lost.
+// StepDown ends every stream, telling the agents where the leader is, and forgets what they have proven.
+// It is called when leadership is lost.
 func (s *Server) StepDown() {
 	err := s.standby()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for session := range s.sessions {
 		session.end(err)
+	}
+	s.proofs = newProofs()
+	for _, m := range s.machines {
+		m.proved = false
 	}
 }
 

@@ -2,7 +2,6 @@ package translate
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +68,7 @@ func newIndex(c Config) index {
 		pools:       map[string]struct{}{},
 		foreign:     foreign{by: map[snapshot.Key]foreignEntry{}},
 		suspects: suspects{
-			ranges: rangesOf(c.RefusedEndpoints), api: slices.SortedFunc(slices.Values(c.API), netip.AddrPort.Compare), by: map[snapshot.Name][]netip.AddrPort{},
+			ranges: rangesOf(c.RefusedEndpoints), by: map[snapshot.Name][]netip.AddrPort{},
 		},
 
 		policies:  map[snapshot.Name]nameSet{},
@@ -156,6 +155,9 @@ func (t *Translator) input(s *snapshot.Snapshot, k snapshot.Key) {
 		t.inputListenerSet(s, n)
 	case snapshot.KindTime:
 		t.inputTime(s)
+	case snapshot.KindOwn:
+		t.inputAPI(s)
+		t.inputOwn(s)
 	case snapshot.KindHTTPRoute:
 		t.graph.mark(named(nodeHTTPRoute, n))
 		t.graph.mark(named(nodeHTTPStatus, n))

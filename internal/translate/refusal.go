@@ -13,11 +13,12 @@ import (
 )
 
 // suspects are the endpoints that are refused unless their Namespace allows them: those in AddressPools, at
-// the Kubernetes API, and in ranges that the operator refuses. Everybody who may write EndpointSlices can
+// the Kubernetes API, where agents call this plane, and in ranges that the operator refuses. Everybody who may write EndpointSlices can
 // name any address. There may be very many endpoints, so that only suspects are kept.
 type suspects struct {
 	ranges [families][]addrRange              // that the operator refuses
 	api    []netip.AddrPort                   // where the Kubernetes API answers, sorted
+	agents []netip.AddrPort                   // where agents call this plane, sorted
 	by     map[snapshot.Name][]netip.AddrPort // by EndpointSlice, sorted; port 0 stands for every port
 }
 
@@ -48,15 +49,22 @@ func (t *Translator) inputSuspectsIn(s *snapshot.Snapshot, n, was snapshot.Name)
 	t.graph.mark(named(nodeService, is))
 }
 
-// inputAPI notes where the Kubernetes API answers: where the configuration says, else where its own
-// EndpointSlice does, which it writes and repairs. Others with its label do not count: with them, their writers
+// inputOwn notes where agents call this plane: a machine that came there by way of an edge would prove the
+// edge's address to be its own (ADR 50).
+func (t *Translator) inputOwn(s *snapshot.Snapshot) {
+	agents := sortedEndpoints(s.Own.Agents)
+	if !slices.Equal(agents, t.index.suspects.agents) {
+		t.index.suspects.agents = agents
+		t.inputSuspects(s)
+	}
+}
+
+// inputAPI notes where the Kubernetes API answers: where the plane's own does, else where its own
+// EndpointSlice says, which it writes and repairs. Others with its label do not count: with them, their writers
 // could have the endpoints of others refused.
 func (t *Translator) inputAPI(s *snapshot.Snapshot) {
-	if len(t.config.API) > 0 {
-		return
-	}
-	var api []netip.AddrPort
-	if o := s.EndpointSlices[apiService]; o != nil && t.index.serviceOf[apiService] == apiService {
+	api := slices.Clone(s.Own.API)
+	if o := s.EndpointSlices[apiService]; len(api) == 0 && o != nil && t.index.serviceOf[apiService] == apiService {
 		for i := range o.Endpoints {
 			if a, ok := endpointAddress(&o.Endpoints[i]); ok {
 				for _, port := range endpointPorts(o) {
@@ -65,11 +73,14 @@ func (t *Translator) inputAPI(s *snapshot.Snapshot) {
 			}
 		}
 	}
-	slices.SortFunc(api, netip.AddrPort.Compare)
-	if api = slices.Compact(api); !slices.Equal(api, t.index.suspects.api) {
+	if api = sortedEndpoints(api); !slices.Equal(api, t.index.suspects.api) {
 		t.index.suspects.api = api
 		t.inputSuspects(s)
 	}
+}
+
+func sortedEndpoints(list []netip.AddrPort) []netip.AddrPort {
+	return slices.Compact(slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare))
 }
 
 // suspectsIn are the suspects of an EndpointSlice, sorted; nil when there are none. Namespace default may have
@@ -88,10 +99,11 @@ func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
 		if e := netip.AddrPortFrom(a, 0); x.refuses(e, [families][]addrRange{}) {
 			list = append(list, e)
 		}
-		if o.Namespace == apiService.Namespace {
-			continue
+		known := x.suspects.agents
+		if o.Namespace != apiService.Namespace {
+			known = slices.Concat(known, x.suspects.api)
 		}
-		for _, at := range x.apiAt(a) {
+		for _, at := range leadingTo(known, a) {
 			if ports == nil {
 				ports = endpointPorts(o)
 			}
@@ -104,10 +116,10 @@ func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
 	return slices.Compact(list)
 }
 
-// apiAt is where the Kubernetes API is at an address, or where that leads to.
-func (x *index) apiAt(a netip.Addr) (list []netip.AddrPort) {
+// leadingTo are the known endpoints at an address, or where that leads to.
+func leadingTo(known []netip.AddrPort, a netip.Addr) (list []netip.AddrPort) {
 	inner, leads := model.Embedded(a)
-	for _, at := range x.suspects.api {
+	for _, at := range known {
 		if at.Addr() == a || leads && at.Addr() == inner {
 			list = append(list, at)
 		}
@@ -116,11 +128,11 @@ func (x *index) apiAt(a netip.Addr) (list []netip.AddrPort) {
 }
 
 func (x *index) refusesNobody() bool {
-	return len(x.foreign.ranges[ipv4])+len(x.foreign.ranges[ipv6])+len(x.suspects.ranges[ipv4])+len(x.suspects.ranges[ipv6])+len(x.suspects.api) == 0
+	return len(x.foreign.ranges[ipv4])+len(x.foreign.ranges[ipv6])+len(x.suspects.ranges[ipv4])+len(x.suspects.ranges[ipv6])+len(x.suspects.api)+len(x.suspects.agents) == 0
 }
 
 // refuses reports whether an endpoint is refused to a Namespace that allows ranges. With port 0 it is held
-// against pools and the operator's ranges, with another one against the API.
+// against pools and the operator's ranges, with another one against the API and the plane.
 func (x *index) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
 	a := e.Addr()
 	if inner, is := model.Embedded(a); is && x.refuses(netip.AddrPortFrom(inner, e.Port()), allowed) {
@@ -130,10 +142,15 @@ func (x *index) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
 		return false
 	}
 	if e.Port() != 0 {
-		_, found := slices.BinarySearchFunc(x.suspects.api, e, netip.AddrPort.Compare)
-		return found
+		return among(x.suspects.api, e) || among(x.suspects.agents, e)
 	}
 	return inRanges(x.foreign.ranges, a) || inRanges(x.suspects.ranges, a)
+}
+
+// among says whether an endpoint is in a sorted list.
+func among(sorted []netip.AddrPort, e netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(sorted, e, netip.AddrPort.Compare)
+	return found
 }
 
 // withRefusals adds to a Service which of its endpoints are refused, and why. The suspects of a Service are
@@ -190,7 +207,11 @@ func (r reader) whyRefused(e netip.AddrPort, allowed allowance) string {
 			return "leads to " + endpointText(within) + ", which " + r.whyRefused(within, allowed)
 		}
 	}
-	if e.Port() != 0 {
+	switch {
+	case e.Port() == 0:
+	case among(r.t.index.suspects.agents, e):
+		return "is where agents call the plane"
+	default:
 		return "is the Kubernetes API"
 	}
 	for _, name := range r.poolNames() {
@@ -214,12 +235,8 @@ func (f *serviceFact) accept(backends []model.Backend) []model.Backend {
 	if len(f.refused) == 0 {
 		return backends
 	}
-	refused := func(e netip.AddrPort) bool {
-		_, found := slices.BinarySearchFunc(f.refused, e, netip.AddrPort.Compare)
-		return found
-	}
 	backends = slices.DeleteFunc(backends, func(b model.Backend) bool {
-		return refused(netip.AddrPortFrom(b.Address.Addr(), 0)) || refused(b.Address)
+		return among(f.refused, netip.AddrPortFrom(b.Address.Addr(), 0)) || among(f.refused, b.Address)
 	})
 	if len(backends) == 0 {
 		return nil

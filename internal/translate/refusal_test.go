@@ -124,6 +124,41 @@ func TestRefusalsFollow(t *testing.T) {
 	}
 }
 
+// TestOwnEndpointsAreRefused holds that no edge leads to where agents call the plane, which would prove the
+// edge's address to be another machine's, nor to the plane's own API; where these are may change.
+func TestOwnEndpointsAreRefused(t *testing.T) {
+	const first, second, third = "10.0.0.5:6443", "10.1.0.5:6443", "192.0.2.9:6443"
+	at := netip.MustParseAddrPort
+	s := snapshot.New()
+	readYAML(t, s, []byte(refusalGround))
+	tr, _ := Full(Config{}, s)
+	for i, step := range []struct {
+		own  snapshot.Own
+		want []string
+		says string
+	}{
+		{snapshot.Own{Agents: []netip.AddrPort{at(first), at("10.1.0.5:9000")}}, []string{second, third}, "10.0.0.5:6443 is where agents call the plane"},
+		{snapshot.Own{Agents: []netip.AddrPort{at(third), at(second)}}, []string{first}, "the first, 10.1.0.5:6443, is where agents call the plane"},
+		{snapshot.Own{API: []netip.AddrPort{at(third), at(third)}}, []string{first, second}, "192.0.2.9:6443 is the Kubernetes API"},
+		{snapshot.Own{API: []netip.AddrPort{at(third)}, Agents: []netip.AddrPort{at(first)}}, []string{second}, "2 endpoint addresses are refused: the first, 10.0.0.5:6443, is where agents call"},
+		{snapshot.Own{}, []string{first, second, third}, ""},
+	} {
+		s.Own = step.own
+		tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindOwn}})
+		set := tr.result.Sets["team/app/80"]
+		var got []string
+		for _, b := range set.Backends {
+			got = append(got, b.Address.String())
+		}
+		if list(got) != list(step.want) || !strings.Contains(set.Refusal, step.says) || (step.says == "") != (set.Refusal == "") {
+			t.Errorf("step %d: backends %s, want %s; refusal %q, want %q", i, list(got), list(step.want), set.Refusal, step.says)
+		}
+		if full, _ := Full(Config{}, s); text(full) != text(tr) {
+			t.Fatalf("step %d: the incremental result is not the full one; %s", i, lineDiff(text(full), text(tr)))
+		}
+	}
+}
+
 // TestRefusalsConcernFew holds that a pool with other addresses makes those sets anew that have some of them.
 func TestRefusalsConcernFew(t *testing.T) {
 	tr, s := crowd(t, 50)

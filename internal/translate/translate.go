@@ -38,8 +38,6 @@ type Config struct {
 	// RefusedEndpoints are where endpoints are refused, unless their Namespace allows them
 	// (v1alpha1.AnnotationAllowEndpoints).
 	RefusedEndpoints []netip.Prefix
-	// API is where the Kubernetes API answers, if that is known; else its EndpointSlice says it.
-	API []netip.AddrPort
 }
 
 func (c Config) withDefaults() Config {
