@@ -3,6 +3,7 @@ package delta
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -83,6 +84,7 @@ var (
 	ErrLocators     = errors.New("resource locators are not supported")
 	ErrTooManyTypes = errors.New("too many resource types")
 	ErrTooManyNames = errors.New("too many resource names")
+	ErrNoWildcard   = errors.New("the client does not follow everything")
 )
 
 // wildcard is the name that stands for every resource of a type.
@@ -126,6 +128,27 @@ func (st *Stream) Receive(req *discoveryv3.DeltaDiscoveryRequest) error {
 	for _, name := range req.GetResourceNamesUnsubscribe() {
 		sub.unsubscribe(name)
 	}
+	sub.tidy()
+	st.poke()
+	return nil
+}
+
+// Claim adds to what the client's first request of a type said that it holds, which must have
+// followed everything. An owner who must not be held up by a large request so takes it in parts, before
+// the first Next. An error is as Receive's.
+func (st *Stream) Claim(t Type, versions map[string]string) error {
+	sub := st.byType[t]
+	if sub == nil || !sub.wild {
+		return fmt.Errorf("claims of %s: %w", t, ErrNoWildcard)
+	}
+	if st.names+len(versions) > st.options.MaxNames {
+		return fmt.Errorf("claims of %s: %w: at most %d", t, ErrTooManyNames, st.options.MaxNames)
+	}
+	st.names += len(versions)
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		sub.claim(name, versions[name])
+	}
+	sub.greet = sub.greet && len(versions) == 0
 	sub.tidy()
 	st.poke()
 	return nil

@@ -521,3 +521,60 @@ func TestRevision(t *testing.T) {
 		t.Error("wrong order")
 	}
 }
+
+// TestClaimsInParts holds that what a client holds may come in parts: it is sent the same then, and is
+// found to hold the same.
+func TestClaimsInParts(t *testing.T) {
+	set := NewSet()
+	set.Update(Revision{1, 1}, []Change{
+		{typeA, "as", text("as", "1")}, {typeA, "old", text("old", "2")}, {typeA, "blank", text("blank", "1")}, {typeA, "new", text("new", "1")},
+	})
+	claims := map[string]string{"as": "1", "old": "1", "blank": "", "gone": "1", "away": "7"}
+	run := func(first map[string]string, rest ...map[string]string) (*discoveryv3.DeltaDiscoveryResponse, []Event, *Stream) {
+		t.Helper()
+		st := NewStream(Options{Last: []Type{typeLast}}, set)
+		if err := st.Receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), InitialResourceVersions: first}); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range rest {
+			if err := st.Claim(typeA, part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := verify(st); err != nil {
+			t.Error(err)
+		}
+		events, resp := st.Events(), st.Next()
+		slices.SortFunc(resp.Resources, func(a, b *discoveryv3.Resource) int { return strings.Compare(a.Name, b.Name) })
+		slices.Sort(resp.RemovedResources)
+		if st.Next() != nil {
+			t.Error("a second response")
+		}
+		if err := st.Receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), ResponseNonce: resp.Nonce}); err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(st); err != nil || !st.Settled(typeA) {
+			t.Errorf("settled %v: %v", st.Settled(typeA), err)
+		}
+		return resp, events, st
+	}
+	want, heard, whole := run(claims)
+	got, events, parted := run(map[string]string{"gone": "1"}, map[string]string{"as": "1", "blank": ""}, map[string]string{"old": "1", "away": "7"})
+	if !proto.Equal(got, want) || !slices.Equal(events, heard) {
+		t.Errorf("in parts %v and %v\nat once %v and %v", got, events, want, heard)
+	}
+	if parted.names != whole.names {
+		t.Errorf("%d names, at once %d", parted.names, whole.names)
+	}
+
+	few := NewStream(Options{MaxNames: 3}, set)
+	if err := few.Claim(typeA, nil); !errors.Is(err, ErrNoWildcard) {
+		t.Errorf("a claim of what was not asked for: %v", err)
+	}
+	if err := few.Receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), InitialResourceVersions: map[string]string{"a": "1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := few.Claim(typeA, map[string]string{"b": "1", "c": "1", "d": "1"}); !errors.Is(err, ErrTooManyNames) {
+		t.Errorf("too many: %v", err)
+	}
+}

@@ -69,20 +69,29 @@ func (s *subscription) open(req *discoveryv3.DeltaDiscoveryRequest) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.items)) {
 		it := s.items[name]
-		if version, ok := versions[name]; ok {
-			it.known, it.have = true, version
-			// Without a version the client cannot say what it holds.
-			it.unsure, it.several = version == "", version == ""
-		}
 		if it.explicit {
 			s.attach(it)
 		}
-		it.want = s.stream.lookup(s.typ, name)
-		if it.known && !it.unsure && it.have == it.want.version() {
-			s.stream.events = append(s.stream.events, s.event(name, it.have, nil))
+		if version, ok := versions[name]; ok {
+			s.claim(name, version)
+			continue
 		}
+		it.want = s.stream.lookup(s.typ, name)
 		s.settle(it)
 	}
+}
+
+// claim takes that the client holds a version. It has not been sent anything yet.
+func (s *subscription) claim(name, version string) {
+	it := s.track(name)
+	it.known, it.have = true, version
+	// Without a version the client cannot say what it holds.
+	it.unsure, it.several = version == "", version == ""
+	it.want = s.stream.lookup(s.typ, name)
+	if !it.unsure && it.have == it.want.version() {
+		s.stream.events = append(s.stream.events, s.event(name, it.have, nil))
+	}
+	s.settle(it)
 }
 
 // subscribe adds a name after the first request. A name that is subscribed to

@@ -45,7 +45,8 @@ func (s *Server) receive(ctx context.Context, who *session, g discoveryv3.Aggreg
 		if err != nil {
 			return err
 		}
-		if who.pace.waitNames(ctx, req) != nil {
+		all := func() int { return s.config.Views.count(who.Machine, delta.Type(req.GetTypeUrl())) }
+		if who.pace.waitNames(ctx, req, all) != nil {
 			return ended(ctx)
 		}
 		if f == nil {

@@ -2,6 +2,7 @@ package southbound
 
 import (
 	"context"
+	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/time/rate"
@@ -26,10 +27,15 @@ const (
 )
 
 // How many names of resources a machine may subscribe to or claim to hold: each costs the lock of all
-// machines a microsecond or two. All that it may have come at once, when it connects.
+// machines a microsecond or two. All that it may have come at once, when it connects; the lock is let go
+// after claimsAtOnce of them. An agent follows everything, and names nothing.
 const (
-	nameRate  = 20_000
-	nameBurst = delta.DefaultMaxNames
+	nameRate     = 20_000
+	nameBurst    = delta.DefaultMaxNames
+	claimsAtOnce = 1 << 15
+	maxNamed     = 1024 // subscribed to or unsubscribed from by name, on a stream
+
+	wildcard = "*"
 )
 
 // How many addresses a machine may prove: it has a few.
@@ -48,9 +54,13 @@ func newPace() pace {
 	}
 }
 
-// waitNames holds up a request by the names in it. One with more than there may be is refused later.
-func (p pace) waitNames(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequest) error {
+// waitNames holds up a request by the names in it, and by those that a wildcard in it stands for. One
+// with more than there may be is refused later.
+func (p pace) waitNames(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequest, wild func() int) error {
 	n := len(req.GetResourceNamesSubscribe()) + len(req.GetResourceNamesUnsubscribe()) + len(req.GetInitialResourceVersions())
+	if n == 0 && req.GetResponseNonce() == "" || slices.Contains(req.GetResourceNamesSubscribe(), wildcard) {
+		n += wild()
+	}
 	return p.names.WaitN(ctx, min(n, nameBurst))
 }
 

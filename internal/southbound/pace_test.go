@@ -2,12 +2,14 @@ package southbound
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"fairlead.dev/internal/delta"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -41,14 +43,136 @@ func TestNamesArePaced(t *testing.T) {
 	p, taken := newPace(), 0
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	for taken < 10 && p.waitNames(ctx, &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: claims}) == nil {
+	none := func() int { return 0 }
+	for taken < 10 && p.waitNames(ctx, &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: claims}, none) == nil {
 		taken++
 	}
 	if taken != 2 {
 		t.Errorf("%d times %d names were taken at once, want 2", taken, len(claims))
 	}
-	if err := newPace().waitNames(t.Context(), &discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: make([]string, nameBurst+1)}); err != nil {
+	if err := newPace().waitNames(t.Context(), &discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: make([]string, nameBurst+1)}, none); err != nil {
 		t.Errorf("more than there may be: %v", err)
+	}
+	for what, req := range map[string]*discoveryv3.DeltaDiscoveryRequest{
+		"a wildcard":                 {ResourceNamesSubscribe: []string{"*"}},
+		"a wildcard of the old form": {},
+	} {
+		p, taken, all := newPace(), 0, func() int { return nameBurst / 4 }
+		for taken < 10 && p.waitNames(ctx, req, all) == nil {
+			taken++
+		}
+		if taken != 4 {
+			t.Errorf("%s that stands for a quarter of all names was taken %d times at once, want 4", what, taken)
+		}
+	}
+	answered := newPace()
+	for range 100 {
+		if err := answered.waitNames(t.Context(), &discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "1"}, func() int { return nameBurst }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLargeClaimsLetOthersIn holds that a machine which claims to hold very much is not taken in under one
+// hold of the lock of all, is sent nothing before all is, and then what it would have been sent at once.
+func TestLargeClaimsLetOthersIn(t *testing.T) {
+	v := NewViews()
+	held, err := delta.NewResource("held", &agentv1.Checkpoint{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := delta.NewResource("fresh", &agentv1.Checkpoint{Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const typ = "type.example/a"
+	if err := v.Publish(delta.Revision{Epoch: 1, Number: 1}, Update{
+		Shared:    map[ViewID][]delta.Change{"edge": {{Type: typ, Name: "held", Resource: &held}, {Type: typ, Name: "fresh", Resource: &fresh}}},
+		Placement: map[string]ViewID{"edge-1": "edge"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f, err := v.open("edge-1", delta.Revision{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	claims := map[string]string{"held": held.Version}
+	const gone = 3*claimsAtOnce + 5
+	for i := range gone {
+		claims["gone-"+strconv.Itoa(i)] = "1"
+	}
+	req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typ, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: claims}
+	parts := shorten(req)
+	if len(parts) != 3 || len(req.GetInitialResourceVersions()) != claimsAtOnce {
+		t.Fatalf("%d at once, and %d parts", len(req.GetInitialResourceVersions()), len(parts))
+	}
+	take := func(last bool, part func() error) {
+		t.Helper()
+		if resp, _ := f.next(1); resp != nil {
+			t.Fatalf("a response with %d resources before all was taken", len(resp.GetResources()))
+		}
+		if _, err := f.step(last, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(false, func() error { return f.stream.Receive(req) })
+	for i, part := range parts {
+		if len(part) > claimsAtOnce {
+			t.Errorf("%d claims at once", len(part))
+		}
+		for len(f.wake) > 0 {
+			<-f.wake
+		}
+		take(i == len(parts)-1, func() error { return f.stream.Claim(typ, part) })
+	}
+	if len(f.wake) == 0 {
+		t.Error("the sender sleeps")
+	}
+	answer(t, f, typ, gone)
+
+	// As one request does, from the door on.
+	again, err := v.open("edge-1", delta.Revision{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.close()
+	before := again.steps
+	req.InitialResourceVersions = claims
+	if _, err := again.receive(req); err != nil {
+		t.Fatal(err)
+	}
+	if n := again.steps - before; n != 4 {
+		t.Errorf("the lock was taken %d times, want 4", n)
+	}
+	answer(t, again, typ, gone)
+
+	named := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typ, ResourceNamesSubscribe: make([]string, maxNamed)}
+	if _, err := again.receive(named); err == nil {
+		t.Error("any number of names")
+	}
+}
+
+// answer takes what a stream sends to who holds "held" and so many that are gone.
+func answer(t *testing.T, f *feed, typ string, gone int) {
+	t.Helper()
+	var sent []string
+	removed := 0
+	for {
+		resp, _ := f.next(1)
+		if resp == nil {
+			break
+		}
+		for _, r := range resp.GetResources() {
+			sent = append(sent, r.GetName())
+		}
+		removed += len(resp.GetRemovedResources())
+		if _, err := f.receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typ, ResponseNonce: resp.GetNonce()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(sent, []string{"fresh"}) || removed != gone {
+		t.Errorf("sent %v, and that %d are gone; want fresh, and %d", sent, removed, gone)
 	}
 }
 

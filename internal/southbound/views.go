@@ -284,7 +284,9 @@ type feed struct {
 	wake    chan struct{}
 	floor   delta.Revision // the machine has accepted this much already
 	closed  bool
-	step    uint64 // counts outcomes
+	steps   uint64 // counts outcomes
+	named   int    // names in requests so far; of the receiver alone
+	partly  bool   // a request is taken in part
 
 	refusals *refusals
 
@@ -336,19 +338,74 @@ func (f *feed) signal() {
 	}
 }
 
-// receive takes a request; an error ends the stream.
+// count is how many resources of a type a machine's view has.
+func (v *Views) count(machine string, t delta.Type) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := 0
+	if m := v.machines[machine]; m != nil {
+		for _, set := range m.layers() {
+			n += set.Len(t)
+		}
+	}
+	return n
+}
+
+// receive takes a request; an error ends the stream. What a machine claims to hold may be much: it is
+// taken in parts, between which others have the lock.
 func (f *feed) receive(req *discoveryv3.DeltaDiscoveryRequest) (outcome, error) {
+	if e := req.GetErrorDetail(); e != nil {
+		e.Message = strings.Clone(cut(e.GetMessage(), maxMessage)) // it is kept for each name, and not all that it is cut from
+	}
+	for _, names := range [][]string{req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe()} {
+		if f.named += len(names); f.named > maxNamed {
+			return outcome{}, fmt.Errorf("more than %d names on a stream: subscribe to %q", maxNamed, wildcard)
+		}
+	}
+	rest := shorten(req)
+	o, err := f.step(len(rest) == 0, func() error { return f.stream.Receive(req) })
+	for i, claims := range rest {
+		if err != nil {
+			break
+		}
+		o, err = f.step(i == len(rest)-1, func() error { return f.stream.Claim(delta.Type(req.GetTypeUrl()), claims) })
+	}
+	return o, err
+}
+
+// shorten leaves in a request what may be taken at once of what it claims, and returns the rest. Who
+// does not follow everything claims what it names, and that is not much.
+func shorten(req *discoveryv3.DeltaDiscoveryRequest) []map[string]string {
+	claims := req.GetInitialResourceVersions()
+	if len(claims) <= claimsAtOnce || len(req.GetResourceNamesSubscribe()) > 0 && !slices.Contains(req.GetResourceNamesSubscribe(), wildcard) {
+		return nil
+	}
+	var parts []map[string]string
+	for names := range slices.Chunk(slices.Collect(maps.Keys(claims)), claimsAtOnce) {
+		part := make(map[string]string, len(names))
+		for _, name := range names {
+			part[name] = claims[name]
+		}
+		parts = append(parts, part)
+	}
+	req.InitialResourceVersions = parts[0]
+	return parts[1:]
+}
+
+// step takes a request, or a part of one. Nothing is sent before the last.
+func (f *feed) step(last bool, take func() error) (outcome, error) {
 	f.views.mu.Lock()
 	defer f.views.mu.Unlock()
 	if f.closed {
 		return f.outcome(), nil
 	}
-	if e := req.GetErrorDetail(); e != nil {
-		e.Message = strings.Clone(cut(e.GetMessage(), maxMessage)) // it is kept for each name, and not all that it is cut from
-	}
-	if err := f.stream.Receive(req); err != nil {
+	if err := take(); err != nil {
 		return outcome{}, err
 	}
+	if f.partly && last {
+		f.signal() // what woke the sender before was not to be sent yet
+	}
+	f.partly = !last
 	for _, e := range f.stream.Events() {
 		if e.Type == checkpointType && !e.Refused {
 			f.reached(e.Version)
@@ -375,7 +432,7 @@ func (f *feed) reached(version string) {
 func (f *feed) next(epoch uint64) (*discoveryv3.DeltaDiscoveryResponse, outcome) {
 	f.views.mu.Lock()
 	defer f.views.mu.Unlock()
-	if f.closed || f.machine.view == nil || f.views.revision.Epoch < epoch || f.machine.wanted.Compare(f.floor) < 0 {
+	if f.closed || f.partly || f.machine.view == nil || f.views.revision.Epoch < epoch || f.machine.wanted.Compare(f.floor) < 0 {
 		return nil, f.outcome()
 	}
 	resp := f.stream.Next()
@@ -396,8 +453,8 @@ func revisionOf(r *discoveryv3.Resource) delta.Revision {
 }
 
 func (f *feed) outcome() outcome {
-	f.step++
-	return outcome{step: f.step, delivered: f.delivered, refusals: f.refusals, refused: f.refusals.at(), closed: f.closed}
+	f.steps++
+	return outcome{step: f.steps, delivered: f.delivered, refusals: f.refusals, refused: f.refusals.at(), closed: f.closed}
 }
 
 func (f *feed) close() {
