@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"fairlead.dev/internal/console"
@@ -66,7 +65,7 @@ func (s *served) status(ctx context.Context) model.Status {
 	}
 	status := r.Status(ctx)
 	if err := r.api.Healthy(ctx); err != nil {
-		status.Problems = slices.Insert(status.Problems, 0, trouble(reasonUnhealthy, err))
+		status.Problems = append([]model.Problem{trouble(reasonUnhealthy, err)}, status.Problems...) // others have these too
 	}
 	return status
 }

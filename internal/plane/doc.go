@@ -4,7 +4,8 @@
 //
 // One goroutine, the loop, owns the snapshot, the translator and the catalog;
 // everything else talks to it by channels. Machines come first: a change is on its
-// way to them before any status is written.
+// way to them before any status is written. Consoles come last: what they ask has a
+// part of the loop's time (ask).
 //
 // Beside what the proxies serve it settles what load balancers are told: frontends and their
 // backends (frontend), who checks them and what they are found to be (health), which machines

@@ -19,7 +19,7 @@ import (
 func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explanation, error) {
 	var e explain.Explanation
 	synced := false
-	err := p.ask(ctx, func(l *loop) {
+	err := p.question(ctx, func(l *loop) {
 		if synced = l.synced; synced {
 			e = explain.Explain(r, l.world())
 		}

@@ -16,7 +16,7 @@ import (
 func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain.FlowExplanation, error) {
 	var w explain.FlowWorld
 	synced := false
-	err := p.ask(ctx, func(l *loop) {
+	err := p.question(ctx, func(l *loop) {
 		if synced = l.synced; synced {
 			w = l.flowWorld(r)
 		}

@@ -155,11 +155,9 @@ func (l *loop) adopt(a adoption) error {
 	return nil
 }
 
-// Revisions are the changes of routing that can be turned back, newest first.
+// Revisions are the changes of routing that can be turned back, newest first. Nobody may change them.
 func (p *Plane) Revisions(ctx context.Context) ([]model.Revision, error) {
-	var list []model.Revision
-	err := p.ask(ctx, func(l *loop) { list = l.revisions() })
-	return list, err
+	return p.revisions.get(ctx, p, (*loop).revisions)
 }
 
 // revisions are the steps of routing that can be turned back, newest first.

@@ -223,7 +223,7 @@ func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus,
 	var rows []model.BackendStatus
 	var matched bool
 	var names []string
-	err := p.ask(ctx, func(l *loop) {
+	err := p.question(ctx, func(l *loop) {
 		if rows, matched = l.backendStatuses(of, figures); !matched {
 			names = l.frontendNames()
 		}

@@ -54,6 +54,7 @@ type loop struct {
 	coming       coming
 	placement    placement
 	handover     handover
+	answering    answering
 	peeked       map[string]southbound.MachineState
 	certificates certificates
 
@@ -88,6 +89,7 @@ func newLoop(p *Plane) *loop {
 		coming:       newComing(),
 		placement:    newPlacement(),
 		handover:     newHandover(func(d time.Duration) { time.AfterFunc(d, func() { signal(p.signals.turn) }) }),
+		answering:    answering{now: time.Now}, // setting the clock does not matter
 		peeked:       map[string]southbound.MachineState{},
 		certificates: newCertificates(p.metrics, p.staples),
 		due:          map[model.Object]bool{},
@@ -161,10 +163,26 @@ func (l *loop) run(ctx context.Context) {
 		case <-p.signals.turn:
 		case f := <-p.calls:
 			f(l)
+		case f := <-l.questions():
+			l.answer(f)
 		case <-ticker.C:
 			l.beat()
 		}
 	}
+}
+
+// questions has what consoles ask; nil while answers have had their part of the time.
+func (l *loop) questions() <-chan func(*loop) {
+	if l.answering.may() {
+		return l.plane.questions
+	}
+	return nil
+}
+
+func (l *loop) answer(f func(*loop)) {
+	rest := l.answering.answer(func() { f(l) })
+	l.plane.metrics.answer.Observe((rest / (answerShare - 1)).Seconds())
+	time.AfterFunc(rest, func() { signal(l.plane.signals.turn) }) // to look for questions again
 }
 
 // serveOthers gives each input of run beside the changes one turn, if it has something: an input
@@ -188,6 +206,11 @@ func (l *loop) serveOthers(ctx context.Context, tick <-chan time.Time) {
 	select {
 	case f := <-p.calls:
 		f(l)
+	default:
+	}
+	select {
+	case f := <-l.questions():
+		l.answer(f)
 	default:
 	}
 	select {

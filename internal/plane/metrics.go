@@ -20,6 +20,7 @@ type metrics struct {
 	changes      prometheus.Counter
 	translate    prometheus.Histogram
 	publish      prometheus.Histogram
+	answer       prometheus.Histogram
 	resources    *prometheus.CounterVec // type
 	machines     *prometheus.GaugeVec   // state
 	objects      *prometheus.GaugeVec   // kind, state
@@ -67,6 +68,9 @@ func newMetrics(r prometheus.Registerer, queued, asked, faults func() float64) (
 		}),
 		publish: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "publish_seconds", Help: "Time to build and publish the resources of a batch.", Buckets: seconds,
+		}),
+		answer: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "answer_seconds", Help: "Time that answers to consoles take from everything else.", Buckets: seconds,
 		}),
 		resources: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "resources_built_total", Help: "Resources built for machines, by type.",
@@ -147,7 +151,7 @@ func newMetrics(r prometheus.Registerer, queued, asked, faults func() float64) (
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish,
+		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish, m.answer,
 		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.writesAsked, m.writeWait, m.writeTime, m.applied, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {

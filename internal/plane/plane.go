@@ -151,8 +151,12 @@ type Plane struct {
 
 	// serving is the epoch in which agents are served, 0 while they are not.
 	serving atomic.Uint64
-	calls   chan func(*loop)
 	signals struct{ term, fleet, staples, turn chan struct{} }
+	calls   chan func(*loop) // of probes, and of who hands the loop something
+
+	questions chan func(*loop) // of consoles
+	statuses  common[model.Status]
+	revisions common[[]model.Revision]
 
 	staples staples
 	stapled stapled
@@ -169,7 +173,8 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), calls: make(chan func(*loop)), touched: map[string]bool{}}
+	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), touched: map[string]bool{}}
+	p.calls, p.questions = make(chan func(*loop)), make(chan func(*loop))
 	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.signals.staples, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	if c.OCSPStapling {
@@ -411,28 +416,6 @@ func (p *Plane) AgentAddress() net.Addr {
 	return p.address
 }
 
-// ask runs f in the loop and waits for it.
-func (p *Plane) ask(ctx context.Context, f func(*loop)) error {
-	p.mu.Lock()
-	running := p.running
-	p.mu.Unlock()
-	if !running {
-		return errors.New("the plane does not run yet: it waits for the API")
-	}
-	done := make(chan struct{})
-	select {
-	case p.calls <- func(l *loop) { defer close(done); f(l) }:
-	case <-ctx.Done():
-		return errors.New("the plane's loop does not answer")
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return errors.New("the plane's loop does not answer")
-	}
-}
-
 // adopt hands the loop steps of planes before this one.
 func (p *Plane) adopt(ctx context.Context, a adoption) error {
 	done := make(chan error, 1)
@@ -452,10 +435,7 @@ func (p *Plane) adopt(ctx context.Context, a adoption) error {
 // Healthz says whether the plane's loop turns. A plane that waits for the API is
 // healthy: starting it again would not help.
 func (p *Plane) Healthz(ctx context.Context) error {
-	p.mu.Lock()
-	running := p.running
-	p.mu.Unlock()
-	if !running {
+	if !p.runs() {
 		return nil
 	}
 	return p.ask(ctx, func(*loop) {})
@@ -480,11 +460,11 @@ func (p *Plane) Readyz(ctx context.Context) error {
 	return nil
 }
 
-// Status is what the plane knows now. An error stands in its problems when the loop
-// does not answer.
+// Status is what the plane knows now; nobody may change it. An error stands in its problems when
+// the loop does not answer.
 func (p *Plane) Status(ctx context.Context) model.Status {
-	var s model.Status
-	if err := p.ask(ctx, func(l *loop) { s = l.status() }); err != nil {
+	s, err := p.statuses.get(ctx, p, (*loop).status)
+	if err != nil {
 		s.Plane = p.planeStatus(0, nil)
 		s.Problems = []model.Problem{{Severity: model.SeverityError, Subject: "Plane " + p.config.Identity, Reason: "NotRunning", Message: err.Error()}}
 	}

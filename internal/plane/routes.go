@@ -40,7 +40,7 @@ func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, er
 		}
 	}
 	var rows []model.RouteRow
-	err := p.ask(ctx, func(l *loop) { rows = l.routes(f, figures) })
+	err := p.question(ctx, func(l *loop) { rows = l.routes(f, figures) })
 	return rows, err
 }
 

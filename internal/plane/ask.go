@@ -1,0 +1,135 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// answerShare is the part of the loop's time that answers to consoles may have: one in so many.
+	answerShare = 4
+	// answerWait is how long a console waits for an answer at most.
+	answerWait = 20 * time.Second
+)
+
+var (
+	errNotRunning = errors.New("the plane does not run yet: it waits for the API")
+	errNoAnswer   = errors.New("the plane's loop does not answer")
+)
+
+// ask runs f in the loop and waits for it. It is for what takes next to no time, as a probe does;
+// consoles put questions.
+func (p *Plane) ask(ctx context.Context, f func(*loop)) error {
+	return p.put(ctx, p.calls, f)
+}
+
+// question runs f in the loop, in the time that is for answers, and waits for it.
+func (p *Plane) question(ctx context.Context, f func(*loop)) error {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	return p.put(ctx, p.questions, f)
+}
+
+func (p *Plane) put(ctx context.Context, where chan<- func(*loop), f func(*loop)) error {
+	if !p.runs() {
+		return errNotRunning
+	}
+	done := make(chan struct{})
+	select {
+	case where <- func(l *loop) { defer close(done); f(l) }:
+	case <-ctx.Done():
+		return errNoAnswer
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errNoAnswer
+	}
+}
+
+func (p *Plane) runs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running
+}
+
+// common is a question that many consoles put: those that wait at the same time have one answer.
+// Its zero value is ready. Nobody may change an answer.
+type common[T any] struct {
+	mu   sync.Mutex
+	next *answer[T] // what who comes now waits for; nil while nobody waits
+}
+
+type answer[T any] struct {
+	done  chan struct{} // closed once value is there
+	value T
+}
+
+// get waits for an answer that the loop begins after get was called.
+func (s *common[T]) get(ctx context.Context, p *Plane, f func(*loop) T) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	var none T
+	if !p.runs() {
+		return none, errNotRunning
+	}
+	a := s.wait()
+	// Whoever has its turn first has the answer for all: nobody depends on another who may give up.
+	select {
+	case p.questions <- func(l *loop) { s.answer(a, func() T { return f(l) }) }:
+	case <-a.done:
+	case <-ctx.Done():
+		return none, errNoAnswer
+	}
+	select {
+	case <-a.done:
+		return a.value, nil
+	case <-ctx.Done():
+		return none, errNoAnswer
+	}
+}
+
+func (s *common[T]) wait() *answer[T] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next == nil {
+		s.next = &answer[T]{done: make(chan struct{})}
+	}
+	return s.next
+}
+
+// answer answers those that wait for a, unless they have been. Only the loop calls it.
+func (s *common[T]) answer(a *answer[T], f func() T) {
+	s.mu.Lock()
+	first := s.next == a
+	if first {
+		s.next = nil // who comes from here on is told of what is then
+	}
+	s.mu.Unlock()
+	if first {
+		a.value = f()
+		close(a.done)
+	}
+}
+
+// answering sees that answers have no more than their part of the loop's time.
+type answering struct {
+	now    func() time.Time
+	rested time.Time // no answer begins before
+}
+
+// may says whether a question may be answered now.
+func (a *answering) may() bool { return !a.now().Before(a.rested) }
+
+// answer runs f, and returns how long no other may be.
+func (a *answering) answer(f func()) time.Duration {
+	began := a.now()
+	f()
+	ended := a.now()
+	rest := (answerShare - 1) * ended.Sub(began)
+	a.rested = ended.Add(rest)
+	return rest
+}
