@@ -270,6 +270,7 @@ func outlive(user, ctx context.Context, log *slog.Logger, run func(context.Conte
 
 // serve runs the API, the plane on it, and what runs beside. The API ends last.
 func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, consoleAddress string, shown *served, metrics *prometheus.Registry, log *slog.Logger, beside func(context.Context, embedded.API) error) (err error) {
+	go giveBack(ctx)
 	api, err := f.startAPI(ctx, bind, advertise, log)
 	if err != nil {
 		return err

@@ -89,10 +89,10 @@ func (c *claim) older(d *claim) bool {
 // hostState is a virtual host in the making.
 type hostState struct {
 	claims map[model.Object]*claim
-	counts map[string]int // claims by kind
+	counts tally[string] // claims by kind
 	// namespaces of HTTPRoutes and GRPCRoutes that claim it, with how many do.
-	namespaces map[string]int
-	pending    map[model.Object]struct{}
+	namespaces tally[string]
+	pending    map[model.Object]struct{} // whose entries are to be taken in; nil: nobody's
 
 	owner     hostOwner
 	sortedFor snapshot.Kind // whose entries sorted holds
@@ -149,7 +149,7 @@ func (t *Translator) claim(k model.HostKey, owner model.Object, c *claim) {
 		if c == nil {
 			return
 		}
-		h = &hostState{claims: map[model.Object]*claim{}, counts: map[string]int{}, namespaces: map[string]int{}, pending: map[model.Object]struct{}{}}
+		h = &hostState{claims: map[model.Object]*claim{}}
 		t.hosts[k] = h
 	}
 	old := h.claims[owner]
@@ -165,20 +165,25 @@ func (t *Translator) claim(k model.HostKey, owner model.Object, c *claim) {
 		h.claims[owner] = c
 		h.count(owner, 1)
 	}
-	h.pending[owner] = struct{}{}
+	h.await(owner)
 	t.graph.mark(hostNode(k))
 	t.markRivals(k, h, owner)
 }
 
 // count counts a claimant.
 func (h *hostState) count(owner model.Object, by int) {
-	h.counts[owner.Kind] += by
-	if !isRivalKind(owner.Kind) {
-		return
+	h.counts.add(owner.Kind, by)
+	if isRivalKind(owner.Kind) {
+		h.namespaces.add(owner.Namespace, by)
 	}
-	if h.namespaces[owner.Namespace] += by; h.namespaces[owner.Namespace] == 0 {
-		delete(h.namespaces, owner.Namespace)
+}
+
+// await notes that the entries of a claimant are to be taken in.
+func (h *hostState) await(owner model.Object) {
+	if h.pending == nil {
+		h.pending = map[model.Object]struct{}{}
 	}
+	h.pending[owner] = struct{}{}
 }
 
 // moveClaims replaces an owner's claims: those of the sorted keys before by one
@@ -268,7 +273,7 @@ func (t *Translator) stands(k model.HostKey, h *hostState) bool {
 func (t *Translator) decide(k model.HostKey, h *hostState, named *claim) hostOwner {
 	var kinds []snapshot.Kind
 	for _, kind := range routeKinds {
-		if h.counts[string(kind)] > 0 {
+		if h.counts.of(string(kind)) > 0 {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -341,7 +346,7 @@ func (t *Translator) place(k model.HostKey, h *hostState) bool {
 		}
 	}
 	pending := h.pending
-	h.pending = map[model.Object]struct{}{}
+	h.pending = nil
 	gone := func(p placed) bool { _, found := pending[p.by]; return found }
 	if h.sortedFor == h.owner.kind {
 		for owner := range pending {

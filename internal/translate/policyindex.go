@@ -53,7 +53,7 @@ type policyState struct {
 	balance map[snapshot.Name]*balancePolicyFact
 
 	// Sums over nodes.
-	places    map[model.HostKey]map[hostPlace]int
+	places    map[model.HostKey]*tally[hostPlace]
 	hosts     map[model.HostKey][]model.BackendGroup // groups that policies of hosts name
 	listeners map[model.ListenerID][]model.BackendGroup
 }
@@ -66,7 +66,7 @@ func newPolicyState() policyState {
 		routes:    map[snapshot.Name]*routePolicyFact{},
 		clients:   map[snapshot.Name]*clientPolicyFact{},
 		balance:   map[snapshot.Name]*balancePolicyFact{},
-		places:    map[model.HostKey]map[hostPlace]int{},
+		places:    map[model.HostKey]*tally[hostPlace]{},
 		hosts:     map[model.HostKey][]model.BackendGroup{},
 		listeners: map[model.ListenerID][]model.BackendGroup{},
 	}

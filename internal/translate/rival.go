@@ -82,11 +82,11 @@ func (t *Translator) markRivals(k model.HostKey, h *hostState, owner model.Objec
 
 // hasBothKinds says that HTTPRoutes and GRPCRoutes claim the host.
 func (h *hostState) hasBothKinds() bool {
-	return h.counts[string(snapshot.KindHTTPRoute)] > 0 && h.counts[string(snapshot.KindGRPCRoute)] > 0
+	return h.counts.of(string(snapshot.KindHTTPRoute)) > 0 && h.counts.of(string(snapshot.KindGRPCRoute)) > 0
 }
 
 // contested says that routes of both kinds, or of several namespaces, claim the host.
-func (h *hostState) contested() bool { return h.hasBothKinds() || len(h.namespaces) > 1 }
+func (h *hostState) contested() bool { return h.hasBothKinds() || h.namespaces.len() > 1 }
 
 // computeRivals lists who claims a host that may be contested, oldest first; nobody where none keeps
 // another one out.
@@ -216,7 +216,7 @@ func (t *Translator) reject(id model.ListenerID, rejected map[model.Object]model
 			t.graph.changed(rejectedNode(owner))
 			for _, k := range t.routes[owner].hosts() {
 				if h := t.hosts[k]; h != nil && k.Listener == id {
-					h.pending[owner] = struct{}{}
+					h.await(owner)
 					t.graph.mark(hostNode(k))
 				}
 			}

@@ -317,18 +317,13 @@ func (t *Translator) movePlaces(before, after []placedHost) {
 		for _, p := range list {
 			places := t.policies.places[p.host]
 			if places == nil {
-				places = map[hostPlace]int{}
+				places = &tally[hostPlace]{}
 				t.policies.places[p.host] = places
 			}
-			places[p.place] += by
-			switch {
-			case places[p.place] == 0:
-				delete(places, p.place)
-				t.graph.mark(hostNode(p.host))
-			case by > 0 && places[p.place] == by:
-				t.graph.mark(hostNode(p.host))
+			if n := places.add(p.place, by); n == 0 || by > 0 && n == by {
+				t.graph.mark(hostNode(p.host)) // it has a place less, or one more
 			}
-			if len(places) == 0 {
+			if places.len() == 0 {
 				delete(t.policies.places, p.host)
 			}
 		}
@@ -360,7 +355,10 @@ func (r reader) hostPolicy(k model.HostKey, h *hostState) (*model.RoutePolicy, [
 func (t *Translator) placesAt(k model.HostKey, h *hostState) iter.Seq[hostPlace] {
 	rejected := t.rejected[k.Listener]
 	if len(rejected) == 0 || !slices.ContainsFunc(slices.Collect(maps.Keys(h.claims)), func(owner model.Object) bool { _, is := rejected[owner]; return is }) {
-		return maps.Keys(t.policies.places[k])
+		if places := t.policies.places[k]; places != nil {
+			return places.keys()
+		}
+		return func(func(hostPlace) bool) {}
 	}
 	places := map[hostPlace]struct{}{}
 	for owner := range h.claims {

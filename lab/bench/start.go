@@ -157,8 +157,8 @@ func (s *starting) memory(ctx context.Context, plane *rig.Plane, r *StartResult)
 // itself for that long.
 const (
 	settledShare = 0.01
-	settledTime  = 5 * time.Second
-	settleLimit  = 45 * time.Second
+	settledTime  = 15 * time.Second
+	settleLimit  = 60 * time.Second
 )
 
 // settled returns a process's resident memory in MB once it has settled, or as it
