@@ -245,10 +245,10 @@ func (a *assigner) judge() {
 					", which is older, too: take them out of one of the two")
 			}
 		}
-		if _, endpoints := a.foreignIn(p, true); len(endpoints) > 0 {
+		if _, endpoints, _ := a.foreignIn(p, true); len(endpoints) > 0 {
 			p.out.notes = append(p.out.notes, strings.Join(endpoints, ", ")+": endpoints in a pool get no traffic unless their Namespace allows it (fairlead.dev/allow-endpoints), and are given away when nothing else is free")
 		}
-		reason, foreign := a.foreignIn(p, false)
+		reason, foreign, refuses := a.foreignIn(p, false)
 		if len(foreign) == 0 {
 			continue
 		}
@@ -256,7 +256,7 @@ func (a *assigner) judge() {
 		if reason == v1alpha1.ReasonMachineAddress {
 			whose = "machines' own addresses"
 		}
-		if p.count == 0 {
+		if p.count == 0 && refuses {
 			p.out.accepted.fail(reason, "spec.addresses: "+text+": take "+whose+" out of the pool")
 		} else {
 			p.out.notes = append(p.out.notes, text+": "+whose+" are not given away: take them out of the pool")

@@ -18,6 +18,7 @@ type ownAddress struct {
 	address netip.Addr
 	machine string // who claims it; empty where it is no machine's
 	held    bool   // that machine has it, alone
+	named   bool   // its Machine's spec says so, and not only what it reports
 	what    string // what it is, for people: "an address of Machine a"
 	// endpoint says that it is one, of whomever: it may be a VIP that somebody has.
 	endpoint bool
@@ -148,11 +149,16 @@ func (t *Translator) computeOwn(r reader, n node) {
 	}
 	for name := range t.index.machines {
 		if o := r.s.Machines[name]; o != nil {
-			for _, text := range slices.Concat(o.Status.Addresses, o.Spec.Addresses) {
-				add(text, ownAddress{machine: o.Name, what: "an address of Machine " + o.Name})
+			for _, text := range o.Spec.Addresses {
+				add(text, ownAddress{machine: o.Name, named: true, what: "an address of Machine " + o.Name})
+			}
+			for _, text := range o.Status.Addresses {
+				if !slices.Contains(o.Spec.Addresses, text) {
+					add(text, ownAddress{machine: o.Name, what: "an address of Machine " + o.Name})
+				}
 			}
 			for _, text := range o.Spec.TunnelAddresses {
-				add(text, ownAddress{machine: o.Name, what: "a tunnel address of Machine " + o.Name})
+				add(text, ownAddress{machine: o.Name, named: true, what: "a tunnel address of Machine " + o.Name})
 			}
 		}
 	}
@@ -213,22 +219,33 @@ func alsoHeld(records []record, own []ownAddress, announcers []string) []string 
 
 // foreignIn names the first few addresses of a pool that somebody has already, as endpoints or in
 // another way. An address that is somebody's VIP is none: a machine that announces it may report it.
-func (a *assigner) foreignIn(p *poolBook, endpoints bool) (reason string, texts []string) {
+// refuses says that the pool is not for VIPs: what one machine alone reports does not say so.
+func (a *assigner) foreignIn(p *poolBook, endpoints bool) (reason string, texts []string, refuses bool) {
 	const most = 3
 	reason = v1alpha1.ReasonMachineAddress
+	reporter := ""
 	for _, o := range a.own {
 		if _, vip := a.taken[o.address]; vip || o.endpoint != endpoints || !p.has(o.address) {
 			continue
 		}
-		if o.machine == "" {
-			reason = v1alpha1.ReasonAddressInUse
+		switch {
+		case o.machine == "":
+			reason, refuses = v1alpha1.ReasonAddressInUse, true
+		case o.named || reporter != "" && reporter != o.machine:
+			refuses = true
+		default:
+			reporter = o.machine
 		}
-		if len(texts) == most {
-			return reason, append(texts, "...")
+		if len(texts) < most {
+			texts = append(texts, o.address.String()+" is "+o.what)
+		} else if len(texts) == most {
+			texts = append(texts, "...")
 		}
-		texts = append(texts, o.address.String()+" is "+o.what)
+		if len(texts) > most && refuses && reason == v1alpha1.ReasonAddressInUse {
+			break
+		}
 	}
-	return reason, texts
+	return reason, texts, refuses
 }
 
 // isOwn says what an address is that somebody has already, but for endpoints: everybody who may write
