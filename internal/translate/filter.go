@@ -156,7 +156,8 @@ func (c *routeCompiler) lift(rule, backend *filterSet, path string) {
 		rule.cors = backend.cors
 	}
 	if rule.mirrors = append(rule.mirrors, backend.mirrors...); len(rule.mirrors) > maxMirrors {
-		c.refuse(path, "a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors, with those of its only backend")
+		rule.mirrors = rule.mirrors[:maxMirrors]
+		c.leaveOutMirror(path, ", with those of its only backend")
 	}
 }
 
@@ -220,6 +221,12 @@ func isFieldValue(s string) bool {
 // turn as many more.
 const maxMirrors = 4
 
+// leaveOutMirror notes that a rule has too many. Requests are answered all the same, and nobody else gets
+// the host of a rule that was refused.
+func (c *routeCompiler) leaveOutMirror(path, which string) {
+	c.resolved.fail(gatewayv1.RouteReasonUnsupportedValue, path+": left out: a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors"+which)
+}
+
 // mirror adds a mirror. A broken reference leaves it out, and is noted in resolved.
 func (c *routeCompiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilter, path string) {
 	m := model.Mirror{Numerator: 1, Denominator: 1}
@@ -244,7 +251,7 @@ func (c *routeCompiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilte
 		m.Numerator, m.Denominator = uint32(f.Fraction.Numerator), uint32(denominator)
 	}
 	if len(s.mirrors) == maxMirrors {
-		c.refuse(path, "a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors")
+		c.leaveOutMirror(path, "")
 		return
 	}
 	group, _, ok := c.backend(&f.BackendRef, path+".backendRef")
