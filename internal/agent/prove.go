@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -47,6 +48,7 @@ type prover struct {
 	look   time.Duration
 	trials map[netip.Addr]*trial
 	others []string // ways to the plane, as it said
+	log    *slog.Logger
 }
 
 // trial is what came of proving an address.
@@ -133,7 +135,9 @@ func (p *prover) pass(ctx context.Context) (over bool) {
 		t.wait = min(2*t.wait, proveAgainMost)
 		t.proven, t.again = errs[i] == nil, time.Now().Add(t.wait)
 		if !t.proven && !undecided(errs[i]) {
-			t.failures++
+			if t.failures++; t.failures == proveTries {
+				p.log.Info("an address of this machine is not proven to the plane; it is tried again, less and less often", "address", a, "error", errs[i])
+			}
 		}
 	}
 	for _, t := range p.trials {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -83,7 +84,7 @@ func (p *provingPlane) prover(t *testing.T, own ...string) (_ *prover, tried cha
 	t.Cleanup(func() { _ = conn.Close() })
 	tried = make(chan struct{}, 1)
 	return &prover{
-		plane: p.endpoints[0], conn: conn, own: func() []string { return own }, look: time.Millisecond, trials: map[netip.Addr]*trial{},
+		plane: p.endpoints[0], conn: conn, own: func() []string { return own }, look: time.Millisecond, trials: map[netip.Addr]*trial{}, log: slog.New(slog.DiscardHandler),
 		dial:  func(to string, from netip.Addr) (*grpc.ClientConn, error) { return dial(to, dialFrom(from)) },
 		tried: func() { poke(tried) },
 	}, tried

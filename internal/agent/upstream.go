@@ -242,7 +242,7 @@ func (u *upstream) dial(id *Identity, address string, options ...grpc.DialOption
 // prover proves the machine's addresses to the plane at the other end of a connection.
 func (u *upstream) prover(conn grpc.ClientConnInterface, address string) *prover {
 	return &prover{
-		plane: address, conn: conn, own: u.report.own, look: proveLook, trials: map[netip.Addr]*trial{},
+		plane: address, conn: conn, own: u.report.own, look: proveLook, trials: map[netip.Addr]*trial{}, log: u.log,
 		dial: func(to string, from netip.Addr) (*grpc.ClientConn, error) { return u.dial(u.who(), to, dialFrom(from)) },
 		tried: func() {
 			if !u.report.proved.Swap(true) {

@@ -27,6 +27,7 @@ type RoleAddresses struct {
 type holding struct {
 	held   []string
 	doubts []string // of which nobody knows
+	main   bool     // the first of a family is among these: by it the machine calls others
 	others []string // that other machines have proven, with their names
 }
 
@@ -35,11 +36,14 @@ type holding struct {
 func (l *loop) holding(live *v1alpha1.Machine, state southbound.MachineState) (h holding) {
 	spec := addressesIn(slices.Concat(live.Spec.Addresses, live.Spec.TunnelAddresses))
 	kept := addressesIn(live.Status.Addresses)
+	seen := map[bool]bool{} // families, by whether it is IPv4
 	for _, text := range state.Addresses[:min(len(state.Addresses), maxAddresses)] {
 		a, err := netip.ParseAddr(text)
 		if a = a.Unmap(); err != nil {
 			continue
 		}
+		first := !seen[a.Is4()]
+		seen[a.Is4()] = true
 		_, proven := slices.BinarySearchFunc(state.Proven, a, netip.Addr.Compare)
 		if spec[a] || proven {
 			h.held = append(h.held, text)
@@ -54,7 +58,7 @@ func (l *loop) holding(live *v1alpha1.Machine, state southbound.MachineState) (h
 			h.held = append(h.held, text)
 			continue
 		}
-		h.doubts = append(h.doubts, text)
+		h.doubts, h.main = append(h.doubts, text), h.main || first
 	}
 	return h
 }
@@ -108,7 +112,7 @@ func (l *loop) addressesHeld(live *v1alpha1.Machine, h holding) metav1.Condition
 		c.Reason = v1alpha1.MachineReasonContested
 		c.Message = "the agent reports addresses that other machines report and have connected from: " + few(h.others) +
 			"; find out why this machine reports them, and name one in spec.addresses of its Machine only if it belongs there"
-	case len(h.held)+len(live.Spec.Addresses)+len(live.Spec.TunnelAddresses) > 0:
+	case len(live.Spec.Addresses)+len(live.Spec.TunnelAddresses) > 0, len(h.held) > 0 && !h.main:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.MachineReasonHeld, "the machine has its addresses, and no other claims them"
 		if unproven != "" {
 			c.Message += "; " + unproven + ": if they matter, " + remedy

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
 )
 
 func machineNamed(name string) *v1alpha1.Machine {
@@ -139,6 +140,35 @@ func TestEndpointsOfAPlane(t *testing.T) {
 	}
 	if n := len(got.API); n != 11 || !slices.Contains(got.API, netip.MustParseAddrPort("192.0.2.8:6443")) || !slices.Contains(got.API, netip.MustParseAddrPort("198.51.100.7:6443")) {
 		t.Errorf("the API is at %v", got.API)
+	}
+}
+
+// A machine whose connections to the plane come from other addresses than those by which it calls others,
+// through NAT, does not have its addresses.
+func TestMachineBehindNAT(t *testing.T) {
+	l := &loop{machines: map[string]*model.Machine{}}
+	bridge := holding{held: []string{"10.244.1.1"}, doubts: []string{"198.18.0.7"}}
+	for _, c := range []struct {
+		main   bool
+		spec   []string
+		status metav1.ConditionStatus
+	}{{true, nil, metav1.ConditionFalse}, {false, nil, metav1.ConditionTrue}, {true, []string{"198.18.0.8"}, metav1.ConditionTrue}} {
+		live := machineNamed("edge-1")
+		live.Spec.Addresses, bridge.main = c.spec, c.main
+		if got := l.addressesHeld(live, bridge); got.Status != c.status || !strings.Contains(got.Message, "198.18.0.7") || !strings.Contains(got.Message, "--machine-addresses") {
+			t.Errorf("%+v: the condition is %+v", c, got)
+		}
+	}
+	p := &Plane{}
+	p.server = new(southbound.Server)
+	l.plane = p
+	h := l.holding(machineNamed("edge-1"), southbound.MachineState{Proved: true, Addresses: []string{"198.18.0.7", "10.244.1.1", "2001:db8::7"}, Proven: []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("2001:db8::7")}})
+	if !h.main || !slices.Equal(h.held, []string{"10.244.1.1", "2001:db8::7"}) {
+		t.Errorf("it holds %+v", h)
+	}
+	h = l.holding(machineNamed("edge-1"), southbound.MachineState{Proved: true, Addresses: []string{"10.244.1.1", "198.18.0.7"}, Proven: []netip.Addr{netip.MustParseAddr("10.244.1.1")}})
+	if h.main || !slices.Equal(h.doubts, []string{"198.18.0.7"}) {
+		t.Errorf("it holds %+v", h)
 	}
 }
 

@@ -12,9 +12,10 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// suspects are the endpoints that are refused unless their Namespace allows them: those in AddressPools, at
-// the Kubernetes API, where agents call this plane, and in ranges that the operator refuses. Everybody who may write EndpointSlices can
-// name any address. There may be very many endpoints, so that only suspects are kept.
+// suspects are the endpoints that are refused: those that are of each machine itself, or tell it its cloud's
+// secrets; and, unless their Namespace allows them, those in AddressPools, at the Kubernetes API, where agents
+// call this plane, and in ranges that the operator refuses. Everybody who may write EndpointSlices can name any
+// address. There may be very many endpoints, so that only suspects are kept.
 type suspects struct {
 	ranges [families][]addrRange              // that the operator refuses
 	api    []netip.AddrPort                   // where the Kubernetes API answers, sorted
@@ -86,7 +87,7 @@ func sortedEndpoints(list []netip.AddrPort) []netip.AddrPort {
 // suspectsIn are the suspects of an EndpointSlice, sorted; nil when there are none. Namespace default may have
 // the Kubernetes API as a backend: its Service is there.
 func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
-	if o == nil || x.refusesNobody() || o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
+	if o == nil || o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil
 	}
 	var ports []uint16 // there may be 20,000 of them, and as many endpoints
@@ -94,6 +95,9 @@ func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
 	for i := range o.Endpoints {
 		a, ok := endpointAddress(&o.Endpoints[i])
 		if !ok {
+			if a.IsValid() {
+				list = append(list, netip.AddrPortFrom(a, 0))
+			}
 			continue
 		}
 		if e := netip.AddrPortFrom(a, 0); x.refuses(e, [families][]addrRange{}) {
@@ -127,14 +131,13 @@ func leadingTo(known []netip.AddrPort, a netip.Addr) (list []netip.AddrPort) {
 	return list
 }
 
-func (x *index) refusesNobody() bool {
-	return len(x.foreign.ranges[ipv4])+len(x.foreign.ranges[ipv6])+len(x.suspects.ranges[ipv4])+len(x.suspects.ranges[ipv6])+len(x.suspects.api)+len(x.suspects.agents) == 0
-}
-
 // refuses reports whether an endpoint is refused to a Namespace that allows ranges. With port 0 it is held
 // against pools and the operator's ranges, with another one against the API and the plane.
 func (x *index) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
 	a := e.Addr()
+	if !model.Reachable(a) {
+		return true
+	}
 	if inner, is := model.Embedded(a); is && x.refuses(netip.AddrPortFrom(inner, e.Port()), allowed) {
 		return true // whoever allows the one has not allowed the other
 	}
@@ -193,6 +196,12 @@ func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed 
 	if count > 1 {
 		text, them = strconv.Itoa(count)+" endpoint addresses are refused: the first, "+first+", "+why, "them"
 	}
+	if !model.Reachable(refused[0].Addr()) {
+		return text + " (nothing allows it)"
+	}
+	if slices.ContainsFunc(refused, func(e netip.AddrPort) bool { return !model.Reachable(e.Addr()) }) {
+		them = "some of " + them
+	}
 	how := "can allow " + them
 	if allowed.problem != "" {
 		how = "allows nothing: " + allowed.problem
@@ -208,6 +217,8 @@ func (r reader) whyRefused(e netip.AddrPort, allowed allowance) string {
 		}
 	}
 	switch {
+	case !model.Reachable(e.Addr()):
+		return "means each machine itself, or is where clouds answer their machines"
 	case e.Port() == 0:
 	case among(r.t.index.suspects.agents, e):
 		return "is where agents call the plane"
