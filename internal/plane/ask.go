@@ -20,33 +20,49 @@ var (
 )
 
 // ask runs f in the loop and waits for it. It is for what takes next to no time, as a probe does;
-// consoles put questions.
+// consoles put questions. What f has written may be read only if there is no error.
 func (p *Plane) ask(ctx context.Context, f func(*loop)) error {
-	return p.put(ctx, p.calls, f)
+	_, err := inLoop(ctx, p, p.calls, func(l *loop) struct{} { f(l); return struct{}{} })
+	return err
 }
 
-// question runs f in the loop, in the time that is for answers, and waits for it.
-func (p *Plane) question(ctx context.Context, f func(*loop)) error {
+// question has f answer in the loop, in the time that is for answers, and waits for it.
+func question[T any](ctx context.Context, p *Plane, f func(*loop) T) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	return p.put(ctx, p.questions, f)
+	return inLoop(ctx, p, p.questions, f)
 }
 
-func (p *Plane) put(ctx context.Context, where chan<- func(*loop), f func(*loop)) error {
+func inLoop[T any](ctx context.Context, p *Plane, where chan<- func(*loop), f func(*loop) T) (none T, err error) {
 	if !p.runs() {
-		return errNotRunning
+		return none, errNotRunning
 	}
-	done := make(chan struct{})
+	a := &answer[T]{done: make(chan struct{})}
 	select {
-	case where <- func(l *loop) { defer close(done); f(l) }:
+	case where <- func(l *loop) { a.give(f(l)) }:
 	case <-ctx.Done():
-		return errNoAnswer
+		return none, errNoAnswer
 	}
+	return a.await(ctx)
+}
+
+// answer is what somebody waits for. Who has given up does not see it half written.
+type answer[T any] struct {
+	done  chan struct{} // closed once value is there
+	value T
+}
+
+func (a *answer[T]) give(value T) {
+	a.value = value
+	close(a.done)
+}
+
+func (a *answer[T]) await(ctx context.Context) (none T, err error) {
 	select {
-	case <-done:
-		return nil
+	case <-a.done:
+		return a.value, nil
 	case <-ctx.Done():
-		return errNoAnswer
+		return none, errNoAnswer
 	}
 }
 
@@ -63,16 +79,10 @@ type common[T any] struct {
 	next *answer[T] // what who comes now waits for; nil while nobody waits
 }
 
-type answer[T any] struct {
-	done  chan struct{} // closed once value is there
-	value T
-}
-
 // get waits for an answer that the loop begins after get was called.
-func (s *common[T]) get(ctx context.Context, p *Plane, f func(*loop) T) (T, error) {
+func (s *common[T]) get(ctx context.Context, p *Plane, f func(*loop) T) (none T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	var none T
 	if !p.runs() {
 		return none, errNotRunning
 	}
@@ -84,12 +94,7 @@ func (s *common[T]) get(ctx context.Context, p *Plane, f func(*loop) T) (T, erro
 	case <-ctx.Done():
 		return none, errNoAnswer
 	}
-	select {
-	case <-a.done:
-		return a.value, nil
-	case <-ctx.Done():
-		return none, errNoAnswer
-	}
+	return a.await(ctx)
 }
 
 func (s *common[T]) wait() *answer[T] {
@@ -110,8 +115,7 @@ func (s *common[T]) answer(a *answer[T], f func() T) {
 	}
 	s.mu.Unlock()
 	if first {
-		a.value = f()
-		close(a.done)
+		a.give(f())
 	}
 }
 

@@ -17,18 +17,23 @@ import (
 
 // Explain says what becomes of a request with what is published now.
 func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explanation, error) {
-	var e explain.Explanation
-	synced := false
-	err := p.question(ctx, func(l *loop) {
-		if synced = l.synced; synced {
-			e = explain.Explain(r, l.world())
+	e, err := question(ctx, p, func(l *loop) *explain.Explanation {
+		if !l.synced {
+			return nil
 		}
+		e := explain.Explain(r, l.world())
+		return &e
 	})
-	if err == nil && !synced {
-		err = errors.New("the resources of the API are not all read yet: ask again in a moment")
+	switch {
+	case err != nil:
+		return explain.Explanation{}, err
+	case e == nil:
+		return explain.Explanation{}, errNotSynced
 	}
-	return e, err
+	return *e, nil
 }
+
+var errNotSynced = errors.New("the resources of the API are not all read yet: ask again in a moment")
 
 // Explain says offline what would become of a request with a snapshot's resources. where
 // is "file:line" of a field of an object.

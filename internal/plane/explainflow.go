@@ -2,7 +2,6 @@ package plane
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,18 +13,18 @@ import (
 // ExplainFlow says what becomes of a flow with what is published now, and asks the
 // machines whether their flow tables have it.
 func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain.FlowExplanation, error) {
-	var w explain.FlowWorld
-	synced := false
-	err := p.question(ctx, func(l *loop) {
-		if synced = l.synced; synced {
-			w = l.flowWorld(r)
+	w, err := question(ctx, p, func(l *loop) *explain.FlowWorld {
+		if !l.synced {
+			return nil
 		}
+		w := l.flowWorld(r)
+		return &w
 	})
-	if err == nil && !synced {
-		err = errors.New("the resources of the API are not all read yet: ask again in a moment")
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return explain.FlowExplanation{}, err
+	case w == nil:
+		return explain.FlowExplanation{}, errNotSynced
 	}
 	if w.Balanced != nil {
 		answers := p.server.Flows(ctx, r.Machine, model.FlowQuery{
@@ -39,7 +38,7 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 			}
 		}
 	}
-	return explain.Flow(r, w), nil
+	return explain.Flow(r, *w), nil
 }
 
 // flowWorld is what the loop knows of a flow's frontend.

@@ -220,22 +220,25 @@ func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus,
 	if p.serving.Load() != 0 {
 		figures = p.server.Figures(ctx)
 	}
-	var rows []model.BackendStatus
-	var matched bool
-	var names []string
-	err := p.question(ctx, func(l *loop) {
-		if rows, matched = l.backendStatuses(of, figures); !matched {
-			names = l.frontendNames()
+	type found struct {
+		rows    []model.BackendStatus
+		matched bool
+		names   []string
+	}
+	f, err := question(ctx, p, func(l *loop) (f found) {
+		if f.rows, f.matched = l.backendStatuses(of, figures); !f.matched {
+			f.names = l.frontendNames()
 		}
+		return f
 	})
 	switch {
-	case err != nil || of == "" || matched:
-	case len(names) == 0:
+	case err != nil || of == "" || f.matched:
+	case len(f.names) == 0:
 		err = fmt.Errorf("%w: nothing is balanced", console.ErrNone)
 	default:
-		err = fmt.Errorf("%w of %s: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner%s", console.ErrNone, strconv.Quote(of), near.DidYouMean(of, names))
+		err = fmt.Errorf("%w of %s: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner%s", console.ErrNone, strconv.Quote(of), near.DidYouMean(of, f.names))
 	}
-	return rows, err
+	return f.rows, err
 }
 
 // named says whether a text names a frontend.

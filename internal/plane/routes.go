@@ -39,9 +39,7 @@ func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, er
 			}
 		}
 	}
-	var rows []model.RouteRow
-	err := p.question(ctx, func(l *loop) { rows = l.routes(f, figures) })
-	return rows, err
+	return question(ctx, p, func(l *loop) []model.RouteRow { return l.routes(f, figures) })
 }
 
 // routes are sorted by listener and host, and then stand in the order in which they are
