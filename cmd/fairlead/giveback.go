@@ -12,7 +12,8 @@ const (
 	giveBackLook = 5 * time.Second
 	// giveBackPause is how long it gives nothing back again.
 	giveBackPause = 30 * time.Second
-	// giveBackLeast is how much must have been allocated since, beside a quarter of what is in use.
+	// giveBackLeast is how much must have been allocated since, beside a quarter of what is in use; and one
+	// that has allocated less than that, beside an eighth, since the last look, is quiet.
 	giveBackLeast = 32 << 20
 )
 
@@ -33,14 +34,13 @@ func giveBack(ctx context.Context) {
 	}
 }
 
-// heap is what the runtime says of its memory since the process began, and live: the bytes that the last
-// collection has left.
-type heap struct{ collections, allocated, live uint64 }
+// heap is how many bytes the process has allocated since it began, and how many the last collection has left.
+type heap struct{ allocated, live uint64 }
 
 func readHeap() heap {
-	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(samples)
-	return heap{collections: samples[0].Value.Uint64(), allocated: samples[1].Value.Uint64(), live: samples[2].Value.Uint64()}
+	return heap{allocated: samples[0].Value.Uint64(), live: samples[1].Value.Uint64()}
 }
 
 // giver decides when memory is given back.
@@ -53,11 +53,10 @@ type giver struct {
 	at    time.Time // when that was
 }
 
-// look gives back what is free if nothing made the runtime collect garbage since the last look, and
-// there can be enough of it.
+// look gives back what is free if little was allocated since the last look, and there can be enough of it.
 func (g *giver) look(now time.Time) {
 	h := g.read()
-	quiet := h.collections == g.last.collections
+	quiet := h.allocated-g.last.allocated < max(giveBackLeast, h.live/8)
 	if quiet && now.Sub(g.at) >= giveBackPause && h.allocated-g.given.allocated >= max(giveBackLeast, h.live/4) {
 		g.free()
 		h = g.read()

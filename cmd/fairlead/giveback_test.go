@@ -10,7 +10,7 @@ import (
 func TestMemoryIsGivenBackWhenQuiet(t *testing.T) {
 	var h heap
 	given := 0
-	g := giver{read: func() heap { return h }, free: func() { given++; h.collections++; h.live = 400 << 20 }}
+	g := giver{read: func() heap { return h }, free: func() { given++; h.live = 400 << 20 }}
 	now := time.Unix(1e9, 0)
 	look := func(what string, want int) {
 		t.Helper()
@@ -21,22 +21,26 @@ func TestMemoryIsGivenBackWhenQuiet(t *testing.T) {
 			t.Errorf("%s: gave back %d times, want %d", what, given, want)
 		}
 	}
-	h = heap{collections: 10, allocated: 1 << 30, live: 800 << 20}
+	h = heap{allocated: 1 << 30, live: 800 << 20}
 	look("at the first look", 0)
 	for range 20 {
-		h.collections, h.allocated = h.collections+2, h.allocated+500<<20
+		h.allocated += 101 << 20
 		look("while it is busy", 0)
 	}
+	h.allocated += 99 << 20
 	look("as soon as it is quiet", 1)
 	for range 20 {
 		h.allocated += 1 << 20
 		look("with little since", 0)
 	}
-	h.allocated += 100 << 20
+	for range 2 {
+		h.allocated += 39 << 20
+		look("with less than a quarter", 0)
+	}
+	h.allocated += 2 << 20
 	look("with a quarter", 1)
-	h.allocated += 1 << 30
-	look("too soon", 0)
-	for range int(giveBackPause/giveBackLook) - 2 {
+	for range int(giveBackPause/giveBackLook) - 1 {
+		h.allocated += 45 << 20
 		look("too soon", 0)
 	}
 	look("after a pause", 1)
