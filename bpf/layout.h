@@ -187,11 +187,12 @@ struct nat_key {
 };
 
 enum nat_state {
-	NAT_OPEN = 1 << 0,          /* the client went on after its first packet */
+	NAT_OPEN = 1 << 0,          /* the client went on after the backend had answered */
 	NAT_CLIENT_ENDED = 1 << 1,  /* FIN */
 	NAT_BACKEND_ENDED = 1 << 2, /* FIN */
 	NAT_CLIENT_RESET = 1 << 3,  /* RST */
 	NAT_BACKEND_RESET = 1 << 4,
+	NAT_BACKEND_SPOKE = 1 << 5,
 };
 
 struct nat {
@@ -201,7 +202,7 @@ struct nat {
 	__u16 vip_port;
 	struct address vip;
 	__u32 seen;  /* seconds since boot */
-	__u32 state; /* enum nat_state, of TCP */
+	__u32 state; /* enum nat_state */
 };
 
 /* nat_fragments: LRU hash, by fragment_key: answers of which the first fragment was seen ->

@@ -424,8 +424,8 @@ __noinline int nat_answer(struct xdp_md *xdp)
 	__u8 flags = w->kind == KIND_ICMP ? 0 : w->flags & (TCP_FIN | TCP_RST);
 	if (idle)
 		n->seen = now;
-	if (flags)
-		nat_mark(n, (flags & TCP_FIN ? NAT_BACKEND_ENDED : 0) | (flags & TCP_RST ? NAT_BACKEND_RESET : 0));
+	if (w->kind != KIND_ICMP)
+		nat_mark(n, (flags & TCP_FIN ? NAT_BACKEND_ENDED : 0) | (flags & TCP_RST ? NAT_BACKEND_RESET : NAT_BACKEND_SPOKE));
 	if (idle || flags)
 		nat_touch(w, n, flags, now);
 	struct ends *e = &w->outer;

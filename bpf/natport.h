@@ -20,7 +20,9 @@ const volatile __u32 nat_idle_reset = 30;
  * that nobody had, or not for nat_idle_forgotten, and of others those silent for longest. */
 const volatile __u32 nat_idle_closed = 2;
 const volatile __u32 nat_idle_forgotten = 120;
-/* Only the first packet was seen, as of a flood. Taken when there is nothing better. */
+/* The client did not go on after an answer, as those of a flood do not, and those who forge their
+ * addresses cannot: a server resets what acknowledges nothing of its own. Taken when there is
+ * nothing better. */
 const volatile __u32 nat_idle_flood = 5;
 
 #define NAT_TRIES 32 /* ports looked at for a new flow */
@@ -97,7 +99,7 @@ static __always_inline bool nat_idle(const struct nat *n, __u8 protocol, __u32 n
 		patience = nat_idle_closed;
 	else if (state & NAT_CLIENT_RESET)
 		patience = nat_idle_reset;
-	else if (state != NAT_OPEN)
+	else if ((state & ~NAT_BACKEND_SPOKE) != NAT_OPEN)
 		patience = nat_idle_opening;
 	return (__s32)(now - n->seen) > (__s32)patience;
 }
@@ -127,7 +129,7 @@ static __always_inline bool nat_begins(__u32 flags)
 }
 
 /* Notes a packet of the client in its flow. */
-static __always_inline void nat_note(struct nat *n, __u32 flags, __u32 now)
+static __always_inline void nat_note(struct nat *n, __u8 protocol, __u32 flags, __u32 now)
 {
 	if (n->seen != now)
 		n->seen = now;
@@ -136,7 +138,8 @@ static __always_inline void nat_note(struct nat *n, __u32 flags, __u32 now)
 			n->state = 0;
 		return;
 	}
-	nat_mark(n, NAT_OPEN | (flags & TCP_FIN ? NAT_CLIENT_ENDED : 0) | (flags & TCP_RST ? NAT_CLIENT_RESET : 0));
+	bool goes_on = (n->state & NAT_BACKEND_SPOKE) && (protocol == IPPROTO_UDP || (flags & TCP_ACK));
+	nat_mark(n, (goes_on ? NAT_OPEN : 0) | (flags & TCP_FIN ? NAT_CLIENT_ENDED : 0) | (flags & TCP_RST ? NAT_CLIENT_RESET : 0));
 	if (!(flags & TCP_RST) && (n->state & NAT_CLIENT_RESET)) /* it goes on: the reset was none of its own */
 		__sync_fetch_and_and(&n->state, ~NAT_CLIENT_RESET);
 }
@@ -147,7 +150,7 @@ enum nat_holder {
 	NAT_UNUSED, /* nobody, for long */
 	NAT_ENDED,  /* a flow that has ended at w->since */
 	NAT_SILENT, /* a flow that may lose it */
-	NAT_HALF,   /* a flow of which one packet came, at w->since */
+	NAT_HALF,   /* a flow whose client did not go on after an answer, heard of at w->since */
 	NAT_TAKEN,
 };
 
@@ -160,14 +163,14 @@ static __always_inline enum nat_holder nat_holder(struct nat_work *w, __u32 flag
 		if (same_client(n, &w->entry)) {
 			if (!note)
 				return NAT_OURS;
-			nat_note(n, flags, now);
+			nat_note(n, w->key.protocol, flags, now);
 			if (nat_over(n->state) && w->key.protocol == IPPROTO_TCP)
 				nat_bury(w, n);
 			return NAT_OURS;
 		}
 		if (nat_idle(n, w->key.protocol, now))
 			return NAT_SILENT;
-		if (w->key.protocol == IPPROTO_TCP && !n->state && (__s32)(now - n->seen) > (__s32)nat_idle_flood)
+		if (!(n->state & ~NAT_BACKEND_SPOKE) && (__s32)(now - n->seen) > (__s32)nat_idle_flood)
 			return NAT_HALF;
 		return NAT_TAKEN;
 	}
@@ -179,7 +182,7 @@ static __always_inline enum nat_holder nat_holder(struct nat_work *w, __u32 flag
 		if (note && nat_begins(flags)) /* the client uses its own port again */
 			bpf_map_update_elem(&nat, &w->key, &w->entry, BPF_NOEXIST);
 		else if (note)
-			nat_note(n, flags, now);
+			nat_note(n, w->key.protocol, flags, now);
 		return NAT_OURS;
 	}
 	__s32 silent = (__s32)(now - n->seen);

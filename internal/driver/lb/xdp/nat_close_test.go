@@ -92,6 +92,9 @@ func TestNATPortsOfFlowsThatEnd(t *testing.T) {
 		{"live for too long", func(f natFlow) { f.opens() }, 7500, true},
 		{"half-open", func(natFlow) {}, 2, false},
 		{"half-open, and the ports have run out", func(natFlow) {}, 10, true},
+		{"answered, and the client silent", func(f natFlow) { f.hears("SA") }, 10, true},
+		{"the client goes on without an acknowledgement, as who forges addresses", func(f natFlow) { f.hears("SA"); f.sends("P") }, 10, true},
+		{"the client acknowledges what nobody said", func(f natFlow) { f.sends("A") }, 10, true},
 		{"the client has ended", func(f natFlow) { f.opens(); f.sends("FA"); f.hears("A") }, 200, false},
 		{"the client has ended long ago", func(f natFlow) { f.opens(); f.sends("FA"); f.hears("A") }, 300, true},
 		{"the backend has ended", func(f natFlow) { f.opens(); f.hears("FA"); f.sends("A") }, 200, false},
@@ -125,6 +128,42 @@ func TestNATPortsOfFlowsThatEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Datagrams of which nobody is heard again hold no ports; who is answered and goes on keeps its port.
+func TestNATPortsOfDatagrams(t *testing.T) {
+	everyNAT(t, func(t *testing.T, k *programRig, in family) {
+		live := netip.AddrPortFrom(in.client, 40000)
+		port := k.forwards(in, udpPacket(t, live, in.vipAddr(), "question"))
+		k.answers(udpPacket(t, netip.AddrPortFrom(in.backend, backendPort), netip.AddrPortFrom(in.us, port), "answer"))
+		k.forwards(in, udpPacket(t, live, in.vipAddr(), "more"))
+		flood := func(from uint16) (got int) {
+			for i := range uint16(300) {
+				client := netip.AddrPortFrom(in.client, from+i)
+				verdict, frame := k.run(k.Balance, framed(udpPacket(t, client, in.vipAddr(), "question")))
+				if verdict != verdictXDPTX {
+					continue
+				}
+				if got++; decode(t, frame).from.Port() == port {
+					t.Fatal("a flow that goes on lost its port")
+				}
+			}
+			return got
+		}
+		if got := flood(2000); got != natCount-1 {
+			t.Fatalf("%d of %d ports were given", got, natCount-1)
+		}
+		if got := flood(3000); got != 0 {
+			t.Errorf("%d ports of flows that began just now were taken", got)
+		}
+		k.silent(10)
+		if got := flood(4000); got < natCount/2 { // each looks at half of the ports
+			t.Errorf("%d of %d ports of datagrams that nobody answered were given", got, natCount-1)
+		}
+		if again := k.forwards(in, udpPacket(t, live, in.vipAddr(), "more")); again != port {
+			t.Errorf("port %d became %d", port, again)
+		}
+	})
 }
 
 // A client that uses its port again finds the translation that it had, whatever else ended,
