@@ -61,10 +61,11 @@ type Config struct {
 // Handler serves /healthz, /readyz, /metrics and, where there are any, the status and
 // explanations.
 func Handler(c Config) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", check(c.Health.Healthz))
-	mux.HandleFunc("GET /readyz", check(c.Health.Readyz))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	probes, mux := http.NewServeMux(), http.NewServeMux()
+	probes.HandleFunc("GET /healthz", check(c.Health.Healthz))
+	probes.HandleFunc("GET /readyz", check(c.Health.Readyz))
+	probes.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxAnswers}))
+	probes.Handle("/v1/", bounded(mux))
 	if c.Status != nil {
 		own := func(w http.ResponseWriter, r *http.Request) {
 			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
@@ -112,7 +113,7 @@ func Handler(c Config) http.Handler {
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+RevisionsPath, led(c, revisionsHandler(c.Revisions)))
 	}
-	return ownHost(mux)
+	return ownHost(probes)
 }
 
 // Serve answers on l until ctx is done. Slow and idle clients are cut off, and a
@@ -169,4 +170,8 @@ func check(f func(context.Context) error) http.HandlerFunc {
 }
 
 // writeBody ignores the error: the reader is gone and there is nobody to tell.
-func writeBody(w http.ResponseWriter, b []byte) { _, _ = w.Write(b) }
+func writeBody(w http.ResponseWriter, b []byte) {
+	limit := readTime + time.Duration(len(b)>>20)*time.Second
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // where there is a connection
+	_, _ = w.Write(b)
+}

@@ -17,7 +17,11 @@ func ownHost(next http.Handler) http.Handler {
 		hostname = ""
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r) || isOwn(r.Host, hostname) {
+		switch {
+		case crossSite(r):
+			http.Error(w, "this console does not answer pages of others", http.StatusForbidden)
+			return
+		case !isLoopback(r) || isOwn(r.Host, hostname):
 			next.ServeHTTP(w, r)
 			return
 		}

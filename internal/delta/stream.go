@@ -116,12 +116,14 @@ func (st *Stream) Receive(req *discoveryv3.DeltaDiscoveryRequest) error {
 	if first {
 		sub.open(req)
 	} else {
-		names := req.GetResourceNamesSubscribe()
+		names, all := req.GetResourceNamesSubscribe(), false
 		for _, name := range names {
-			if name == wildcard {
-				sub.subscribeAll(len(names) == 1)
-			} else {
+			switch {
+			case name != wildcard:
 				sub.subscribe(name)
+			case !all: // once, however often it is named: it costs as much as there is
+				all = true
+				sub.subscribeAll(len(names) == 1)
 			}
 		}
 	}

@@ -578,3 +578,26 @@ func TestClaimsInParts(t *testing.T) {
 		t.Errorf("too many: %v", err)
 	}
 }
+
+// TestManyWildcardsAreOne holds that a request which names everything again and again costs what one does.
+func TestManyWildcardsAreOne(t *testing.T) {
+	set := NewSet()
+	set.Update(Revision{1, 1}, []Change{{typeA, "a", text("a", "1")}})
+	run := func(names ...string) (int, error) {
+		st := NewStream(Options{}, set)
+		for range 2 { // the first request of a type, and a later one
+			if err := st.Receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), ResourceNamesSubscribe: names}); err != nil {
+				return 0, err
+			}
+		}
+		return len(st.byType[typeA].queue), verify(st)
+	}
+	want, err := run("*", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := run(append(slices.Repeat([]string{"*"}, 1000), "a")...)
+	if err != nil || got != want {
+		t.Errorf("1,000 wildcards left %d names to send (%v), one %d", got, err, want)
+	}
+}

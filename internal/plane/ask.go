@@ -5,6 +5,9 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
 )
 
 const (
@@ -136,4 +139,25 @@ func (a *answering) answer(f func()) time.Duration {
 	rest := (answerShare - 1) * ended.Sub(began)
 	a.rested = ended.Add(rest)
 	return rest
+}
+
+// figures are those of the machines that answer in time. Who asks while they are asked has the same answers.
+// Nobody may change them.
+func (p *Plane) figures(ctx context.Context) map[string]southbound.Figures {
+	told, _, _ := p.figured.Do("", func() (any, error) {
+		return p.server.Figures(context.WithoutCancel(ctx)), nil // others may wait for longer
+	})
+	answers, _ := told.(map[string]southbound.Figures)
+	return answers
+}
+
+// flows has one question after another: a machine answers one at a time.
+func (p *Plane) flows(ctx context.Context, machine string, q model.FlowQuery) map[string]southbound.Flows {
+	select {
+	case p.flowing <- struct{}{}:
+		defer func() { <-p.flowing }()
+		return p.server.Flows(ctx, machine, q)
+	case <-ctx.Done():
+		return nil
+	}
 }

@@ -19,7 +19,11 @@ func (l *loop) followChecker(name string) {
 		return
 	}
 	// Where backends go on to fail, nothing becomes stale; only what their owners show does.
-	reworded := h.report(name, state.Checks, state.Ejected)
+	ejected := state.Ejected
+	if l.machines[name].HostsOnly {
+		ejected = nil // it has no proxy
+	}
+	reworded := h.report(name, state.Checks, ejected)
 	for _, key := range l.idle(slices.Collect(maps.Keys(reworded))) {
 		maps.Copy(l.due, l.tracker.byFrontend[key])
 	}

@@ -27,7 +27,7 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 		return explain.FlowExplanation{}, errNotSynced
 	}
 	if w.Balanced != nil {
-		answers := p.server.Flows(ctx, r.Machine, model.FlowQuery{
+		answers := p.flows(ctx, r.Machine, model.FlowQuery{
 			Frontend: r.Frontend, Client: netip.PrefixFrom(r.Client.Addr(), r.Client.Addr().BitLen()),
 		})
 		for _, machine := range slices.Sorted(maps.Keys(answers)) {

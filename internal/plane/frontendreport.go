@@ -218,7 +218,7 @@ func (l *loop) countFrontends() {
 func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
 	figures := map[string]southbound.Figures{}
 	if p.serving.Load() != 0 {
-		figures = p.server.Figures(ctx)
+		figures = p.figures(ctx)
 	}
 	type found struct {
 		rows    []model.BackendStatus
@@ -409,7 +409,7 @@ func (p *Plane) Flows(ctx context.Context, machine string, q model.FlowQuery) (m
 	if machine != "" && !slices.Contains(names, machine) {
 		return out, fmt.Errorf("%w: no Machine has the name %s%s", console.ErrNone, strconv.Quote(machine), near.DidYouMean(machine, names))
 	}
-	answers := p.server.Flows(ctx, machine, q)
+	answers := p.flows(ctx, machine, q)
 	for _, name := range slices.Sorted(maps.Keys(answers)) {
 		out.Answered = append(out.Answered, name)
 		if answers[name].Truncated {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
@@ -21,6 +22,7 @@ import (
 //
 // A check is one however many groups and frontends want it: its ID says what it asks.
 type health struct {
+	now      func() time.Time
 	checks   map[string]*checked
 	users    map[checkUser]map[netip.AddrPort]*checked
 	backends map[netip.AddrPort]map[*checked]bool
@@ -66,7 +68,11 @@ type checked struct {
 	rationed map[string]bool
 	// ejectors are the machines whose proxies hold the backend for failed, if that counts.
 	ejectors map[string]bool
+	prompted time.Time // when all that check were last asked to do so at once
 }
+
+// promptPause is how long a check is not asked for at once again: a machine may report what it likes.
+const promptPause = 5 * time.Second
 
 // has says whether the check is, and the machine is to do it.
 func (c *checked) has(machine string) bool { return c != nil && slices.Contains(c.checkers, machine) }
@@ -83,6 +89,7 @@ func (c *checked) counts(g model.GroupID) bool {
 
 func newHealth() *health {
 	return &health{
+		now:    time.Now, // setting the clock does not matter
 		checks: map[string]*checked{}, users: map[checkUser]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},
 		found: map[string]map[string]model.CheckResult{}, ejected: map[string]map[netip.AddrPort][]model.GroupID{},
 		ration: newRation(), unjudged: map[*checked]bool{}, turned: map[model.Health]int{}, send: map[string]map[string]*checked{},
@@ -235,15 +242,19 @@ func (h *health) tell(machine, id string, c *checked) {
 // failed. It returns the frontends with checks that fail as before, and in other words.
 func (h *health) report(machine string, results []model.CheckResult, ejected []model.Ejection) (reworded map[model.FrontendKey]bool) {
 	before := h.found[machine]
-	after := make(map[string]model.CheckResult, len(results))
+	after := make(map[string]model.CheckResult, min(len(results), len(h.checks)))
 	note := func(id string) {
 		if c := h.checks[id]; c.has(machine) {
 			h.unjudged[c] = true
 		}
 	}
 	for _, r := range results {
+		c := h.checks[r.ID]
+		if c == nil {
+			continue // nobody asks for it, or not any more
+		}
 		after[r.ID] = r
-		switch old, c := before[r.ID], h.checks[r.ID]; {
+		switch old := before[r.ID]; {
 		case old.Health != r.Health || old.First != r.First:
 			note(r.ID)
 		case r.Health == model.Unhealthy && !sameCause(old.Message, r.Message) && c.has(machine):
@@ -295,9 +306,10 @@ func (h *health) eject(machine string, ejected []model.Ejection) {
 		}
 		for c := range h.backends[b] {
 			h.countEjections(c)
-			if len(before[b]) > 0 {
+			if len(before[b]) > 0 || h.now().Sub(c.prompted) < promptPause {
 				continue
 			}
+			c.prompted = h.now()
 			c.Prompt++
 			for _, m := range c.checkers {
 				h.tell(m, c.ID, c)

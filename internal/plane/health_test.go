@@ -533,3 +533,52 @@ func TestHealthOfFrontends(t *testing.T) {
 	says(edge, "")
 	edge.awaitBackends(web4, "10.1.0.1=100/100 ready, 10.1.0.2=100/100 ready")
 }
+
+// What a machine reports of backends moves others once in a while, however often it does, and results that
+// nobody asks for are not kept.
+func TestReportsThatNobodyAsked(t *testing.T) {
+	h, now := newHealth(), time.Unix(1e9, 0)
+	h.now = func() time.Time { return now }
+	h.members([]string{"a", "b", "c"})
+	b := serverAt(1)
+	check := model.NewCheck(b, model.HealthCheck{Interval: 10 * time.Second})
+	h.use(checkUser{group: "shop/app/80"}, map[netip.AddrPort]wantedCheck{b: {Check: check, owner: "shop"}})
+	h.judge()
+	sent := func() (n int) {
+		u := southbound.Update{Machine: map[string][]delta.Change{}}
+		if err := h.flush(&u); err != nil {
+			t.Fatal(err)
+		}
+		for _, changes := range u.Machine {
+			n += len(changes)
+		}
+		return n
+	}
+	sent()
+	eject := func(group model.GroupID) int {
+		h.report("hostile", nil, []model.Ejection{{Group: group, Backend: b}})
+		n := sent()
+		h.report("hostile", nil, nil)
+		return n + sent()
+	}
+	if n := eject("shop/app/80"); n != 3 {
+		t.Errorf("an ejection has %d checks sent, want 3", n)
+	}
+	for i := range 100 {
+		if n := eject([]model.GroupID{"shop/app/80", "invented"}[i%2]); n != 0 {
+			t.Fatalf("the next one has %d checks sent again", n)
+		}
+	}
+	now = now.Add(promptPause)
+	if n := eject("shop/app/80"); n != 3 {
+		t.Errorf("one later has %d checks sent, want 3", n)
+	}
+	var results []model.CheckResult
+	for i := range 1000 {
+		results = append(results, model.CheckResult{ID: fmt.Sprint(i), Health: model.Unhealthy})
+	}
+	h.report("hostile", append(results, model.CheckResult{ID: check.ID, Health: model.Healthy}), nil)
+	if n := len(h.found["hostile"]); n != 1 {
+		t.Errorf("%d results are kept, want the one of a check that is", n)
+	}
+}

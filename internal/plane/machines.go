@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -56,6 +57,31 @@ type registry struct {
 	// before may be of one that is gone. One count for all names does not grow.
 	deletions uint64
 	streams   map[string]map[*admitted]bool
+	renewals  map[string]*rate.Limiter // of Machines that have renewed
+}
+
+// How often a machine may renew its certificate: an agent does so once in days, and when authorities take turns.
+// Each new key is written to the API.
+const (
+	renewEvery = 10 * time.Second
+	renewBurst = 10
+)
+
+// counts says whether a machine's key is one of those that its Machine lists, as far as is known now.
+func (r *registry) counts(name string, key southbound.KeyID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.ready || slices.Contains(r.keys[name].keys, string(key))
+}
+
+// mayRenew says whether a machine may renew its certificate now.
+func (r *registry) mayRenew(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.renewals[name] == nil {
+		r.renewals[name] = rate.NewLimiter(rate.Every(renewEvery), renewBurst)
+	}
+	return r.renewals[name].Allow()
 }
 
 // admission is what the API says of one machine's keys, as of a version.
@@ -72,7 +98,7 @@ type admitted struct {
 }
 
 func newRegistry(c client.Client, l southbound.Leader, now func() time.Time, log *slog.Logger) *registry {
-	return &registry{client: c, leader: l, now: now, log: log, keys: map[string]admission{}, streams: map[string]map[*admitted]bool{}}
+	return &registry{client: c, leader: l, now: now, log: log, keys: map[string]admission{}, streams: map[string]map[*admitted]bool{}, renewals: map[string]*rate.Limiter{}}
 }
 
 // know says that every Machine of the API has been set.
@@ -112,6 +138,7 @@ func (r *registry) deleted() uint64 {
 func (r *registry) replace(name string, m *v1alpha1.Machine) {
 	if m == nil {
 		delete(r.keys, name)
+		delete(r.renewals, name)
 		r.deletions++
 	} else {
 		version, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
@@ -274,6 +301,9 @@ func (r *registry) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 	} else if leaf := shownBy(ctx); leaf != nil {
 		if _, err := r.check(ctx, leaf); err != nil {
 			return nil, err
+		}
+		if _, renewing := req.(*agentv1.RenewRequest); renewing && !r.mayRenew(nameOf(leaf)) {
+			return nil, status.Errorf(codes.ResourceExhausted, "machine %s has renewed its certificate %d times just now: once in %s", nameOf(leaf), renewBurst, renewEvery)
 		}
 		from = keyOf(leaf)
 	}

@@ -474,3 +474,28 @@ func TestTokenHasARole(t *testing.T) {
 		}
 	})
 }
+
+// A machine that renews its certificate without a pause, each time for another key, has the API written to no
+// more than one that does so now and then.
+func TestRenewalsArePaced(t *testing.T) {
+	r := newRig(t)
+	p := r.plane("one").awaitReady()
+	a := r.joined(p, "edge-1")
+	refused := 0
+	for range 3 * renewBurst {
+		switch err := a.renew(p.AgentAddress().String()); status.Code(err) {
+		case codes.OK:
+		case codes.ResourceExhausted:
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	if refused < renewBurst {
+		t.Errorf("%d of %d renewals were refused", refused, 3*renewBurst)
+	}
+	// It is the machine's: another one renews.
+	if err := r.joined(p, "edge-2").renew(p.AgentAddress().String()); err != nil {
+		t.Error(err)
+	}
+}

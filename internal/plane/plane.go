@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -154,7 +155,9 @@ type Plane struct {
 	signals struct{ term, fleet, staples, turn chan struct{} }
 	calls   chan func(*loop) // of probes, and of who hands the loop something
 
-	questions chan func(*loop) // of consoles
+	questions chan func(*loop)   // of consoles
+	flowing   chan struct{}      // holds one while machines are asked for flows
+	figured   singleflight.Group // while they are asked for figures
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]
 
@@ -174,7 +177,7 @@ func New(c Config) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), touched: map[string]bool{}}
-	p.calls, p.questions = make(chan func(*loop)), make(chan func(*loop))
+	p.calls, p.questions, p.flowing = make(chan func(*loop)), make(chan func(*loop)), make(chan struct{}, 1)
 	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.signals.staples, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	if c.OCSPStapling {
@@ -262,7 +265,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
-		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays,
+		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods

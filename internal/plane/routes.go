@@ -28,7 +28,7 @@ type RouteFilter struct {
 func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, error) {
 	figures := map[model.GroupID]model.GroupFigures{}
 	if p.serving.Load() != 0 {
-		for _, answer := range p.server.Figures(ctx) {
+		for _, answer := range p.figures(ctx) {
 			for _, g := range answer.Groups {
 				sum, known := figures[g.Group]
 				g.Requests, g.Errors = g.Requests+sum.Requests, g.Errors+sum.Errors

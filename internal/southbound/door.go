@@ -26,24 +26,25 @@ var (
 	errStrangerBytes  = errors.New("too much data without a client certificate")
 )
 
-// door is TLS with limits on what gets through: connections without a good certificate
-// are few, short and small, and no machine has many.
+// door is TLS with limits on what gets through: connections without a good certificate of a key that counts
+// are few, short and small, and no key has many.
 type door struct {
 	credentials.TransportCredentials
 	verifier     verifier
 	maxStrangers int
 	strangerTime time.Duration
-	shakes       chan struct{}
+	shakes       *queues
+	known        func(name string, key KeyID) bool // in memory; nil: all are
 
 	mu        sync.Mutex
 	strangers int
-	machines  map[string]int
+	machines  map[KeyID]int // connections; by key, since one that was revoked takes none from those of now
 }
 
 func newDoor(inner credentials.TransportCredentials, v verifier, maxStrangers int, strangerTime time.Duration) *door {
 	return &door{
 		TransportCredentials: inner, verifier: v, maxStrangers: maxStrangers, strangerTime: strangerTime,
-		shakes: make(chan struct{}, maxHandshakes), machines: map[string]int{},
+		shakes: newQueues(), machines: map[KeyID]int{},
 	}
 }
 
@@ -52,61 +53,69 @@ func (d *door) Clone() credentials.TransportCredentials { return d }
 
 // ServerHandshake authenticates a connection and counts it in.
 func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	select {
-	case d.shakes <- struct{}{}:
-		defer func() { <-d.shakes }()
-	default:
+	hello, err := greet(raw)
+	if err != nil {
 		_ = raw.Close()
-		return nil, nil, errManyHandshakes
+		return nil, nil, err
 	}
-	conn, auth, err := d.TransportCredentials.ServerHandshake(raw)
+	leave, err := d.shakes.enter(raw.RemoteAddr())
+	if err != nil {
+		_ = raw.Close()
+		return nil, nil, err
+	}
+	defer leave()
+	conn, auth, err := d.TransportCredentials.ServerHandshake(hello)
 	if err != nil {
 		return nil, nil, err
 	}
-	machine := ""
+	var key KeyID
+	var until time.Time
 	if info, ok := auth.(credentials.TLSInfo); ok {
-		if c, err := d.verifier.verify(info.State.PeerCertificates); err == nil {
-			machine = c.Machine
+		c, err := d.verifier.verify(info.State.PeerCertificates)
+		if err == nil && (d.known == nil || d.known(c.Machine, c.key)) {
+			key, until = c.key, c.notAfter
 		}
 	}
-	if err := d.enter(machine); err != nil {
+	if err := d.enter(key); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	g := &guardedConn{Conn: conn, leave: sync.OnceFunc(func() { d.exit(machine) })}
-	if machine == "" {
+	g := &guardedConn{Conn: conn, leave: sync.OnceFunc(func() { d.exit(key) })}
+	if key == "" {
 		g.stranger, g.budget = true, strangerBytes
 		g.expire(d.strangerTime)
+	} else {
+		g.expire(until.Sub(d.verifier.now())) // no longer than its certificate
 	}
 	return g, auth, nil
 }
 
-func (d *door) enter(machine string) error {
+func (d *door) enter(key KeyID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if machine == "" {
+	if key == "" {
 		if d.strangers >= d.maxStrangers {
 			return errManyStrangers
 		}
 		d.strangers++
 		return nil
 	}
-	if d.machines[machine] >= maxPerMachine {
+	if d.machines[key] >= maxPerMachine {
 		return errManyOfMachine
 	}
-	d.machines[machine]++
+	d.machines[key]++
 	return nil
 }
 
-func (d *door) exit(machine string) {
+func (d *door) exit(key KeyID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if machine == "" {
+	if key == "" {
 		d.strangers--
 		return
 	}
-	if d.machines[machine]--; d.machines[machine] == 0 {
-		delete(d.machines, machine)
+	if d.machines[key]--; d.machines[key] == 0 {
+		delete(d.machines, key)
 	}
 }
 

@@ -2,6 +2,7 @@ package southbound
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -182,40 +183,40 @@ func trimFigures(f *agentv1.Figures) {
 	if f == nil {
 		return
 	}
-	f.Groups = slices.DeleteFunc(f.GetGroups()[:min(len(f.GetGroups()), maxFigures)], func(g *agentv1.GroupFigures) bool {
+	f.Groups = slices.DeleteFunc(first(f.GetGroups(), maxFigures), func(g *agentv1.GroupFigures) bool {
 		return len(g.GetName()) > maxName
 	})
-	f.Frontends = f.GetFrontends()[:min(len(f.GetFrontends()), maxFrontends)]
+	f.Frontends = first(f.GetFrontends(), maxFrontends)
 	backends := 0
 	for _, g := range f.GetFrontends() {
-		g.Backends = g.GetBackends()[:min(len(g.GetBackends()), maxFigures-backends)]
+		g.Backends = first(g.GetBackends(), maxFigures-backends)
 		backends += len(g.GetBackends())
 	}
-	for reason := range f.GetDrops() {
-		if len(reason) > maxName || len(f.GetDrops()) > maxReasons {
-			delete(f.Drops, reason)
-		}
+	if len(f.GetDrops()) > maxReasons {
+		f.Drops = nil
 	}
+	maps.DeleteFunc(f.Drops, func(reason string, _ uint64) bool { return len(reason) > maxName })
 }
 
 // trimBalancing cuts what a report says of frontends and checks.
 func trimBalancing(r *agentv1.Report) {
-	r.Frontends = slices.DeleteFunc(r.GetFrontends()[:min(len(r.GetFrontends()), maxFrontends)], func(f *agentv1.FrontendState) bool {
+	r.Frontends = slices.DeleteFunc(first(r.GetFrontends(), maxFrontends), func(f *agentv1.FrontendState) bool {
 		return len(f.GetName()) > maxName
 	})
 	for _, f := range r.GetFrontends() {
 		f.State, f.Mode, f.DataPlane = cut(f.GetState(), maxName), cut(f.GetMode(), maxName), cut(f.GetDataPlane(), maxName)
 		f.Message = cut(f.GetMessage(), maxMessage)
 	}
-	r.Checks = slices.DeleteFunc(r.GetChecks()[:min(len(r.GetChecks()), maxChecks)], func(c *agentv1.CheckResult) bool {
+	r.Checks = slices.DeleteFunc(first(r.GetChecks(), maxChecks), func(c *agentv1.CheckResult) bool {
 		return len(c.GetName()) > maxName
 	})
 	for _, c := range r.GetChecks() {
 		c.Health, c.Message = cut(c.GetHealth(), maxName), cut(c.GetMessage(), maxMessage)
 	}
 	left := maxFigures
+	r.Ejected = first(r.GetEjected(), maxFigures)
 	for _, e := range r.GetEjected() {
-		e.Group, e.Backends = cut(e.GetGroup(), maxName), e.GetBackends()[:min(len(e.GetBackends()), left)]
+		e.Group, e.Backends = cut(e.GetGroup(), maxName), first(e.GetBackends(), left)
 		left -= len(e.GetBackends())
 		for i, b := range e.GetBackends() {
 			e.Backends[i] = cut(b, maxName)

@@ -395,14 +395,3 @@ func (s *Server) forget(name string) (concerned []string) {
 	delete(s.machines, name)
 	return s.disprove(m)
 }
-
-// cut shortens a text of a machine to at most n bytes of valid UTF-8.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && text[n]&0xc0 == 0x80 {
-		n--
-	}
-	return text[:n]
-}

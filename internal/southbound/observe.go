@@ -134,24 +134,24 @@ func trim(r *agentv1.Report) *agentv1.Report {
 	if len(r.GetIssuer()) != sha256.Size {
 		r.Issuer = nil
 	}
-	r.Addresses = canonical(r.GetAddresses()[:min(len(r.GetAddresses()), maxAddresses)])
+	r.Addresses = canonical(first(r.GetAddresses(), maxAddresses))
 	if p := r.GetProxy(); p != nil {
 		p.Version, p.Message = cut(p.GetVersion(), maxName), cut(p.GetMessage(), maxMessage)
 	}
-	r.Sessions = r.GetSessions()[:min(len(r.GetSessions()), maxSessions)]
+	r.Sessions = first(r.GetSessions(), maxSessions)
 	for _, s := range r.GetSessions() {
 		s.Peer, s.State, s.Reason, s.Bfd = cut(s.GetPeer(), maxName), cut(s.GetState(), maxName), cut(s.GetReason(), maxName), cut(s.GetBfd(), maxName)
 		s.Zone, s.Interface = cut(s.GetZone(), maxName), cut(s.GetInterface(), maxName)
-		s.Message, s.Advertised = cut(s.GetMessage(), maxMessage), s.GetAdvertised()[:min(len(s.GetAdvertised()), maxVIPs)]
+		s.Message, s.Advertised = cut(s.GetMessage(), maxMessage), first(s.GetAdvertised(), maxVIPs)
 	}
-	r.Vips = r.GetVips()[:min(len(r.GetVips()), maxVIPs)]
+	r.Vips = first(r.GetVips(), maxVIPs)
 	for _, v := range r.GetVips() {
 		v.State, v.Message = cut(v.GetState(), maxName), cut(v.GetMessage(), maxMessage)
 	}
 	trimBalancing(r)
 	trimFigures(r.GetFigures())
 	if a := r.GetApplied(); a != nil {
-		a.Problems = a.GetProblems()[:min(len(a.GetProblems()), maxProblems)]
+		a.Problems = first(a.GetProblems(), maxProblems)
 		for _, p := range a.GetProblems() {
 			p.TypeUrl, p.Name = cut(p.GetTypeUrl(), maxName), cut(p.GetName(), maxName)
 			p.Version, p.Message = cut(p.GetVersion(), maxName), cut(p.GetMessage(), maxMessage)

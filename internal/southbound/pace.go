@@ -35,6 +35,9 @@ const (
 	claimsAtOnce = 1 << 15
 	maxNamed     = 1024 // subscribed to or unsubscribed from by name, on a stream
 
+	// requestCost is what a request costs beside its names: an answer that says nothing takes the lock, too.
+	requestCost = 10
+
 	wildcard = "*"
 )
 
@@ -61,7 +64,7 @@ func (p pace) waitNames(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequ
 	if n == 0 && req.GetResponseNonce() == "" || slices.Contains(req.GetResourceNamesSubscribe(), wildcard) {
 		n += wild()
 	}
-	return p.names.WaitN(ctx, min(n, nameBurst))
+	return p.names.WaitN(ctx, min(n+requestCost, nameBurst))
 }
 
 func (p pace) wait(ctx context.Context, report *agentv1.Report) error {

@@ -77,6 +77,9 @@ type Config struct {
 	Accounts  Accounts         // of pods; nil: no pod joins
 	Now       func() time.Time // required
 	Log       *slog.Logger     // required
+	// Known says whether a machine's key counts, from memory alone: connections with another key are
+	// strangers', and so few, short and small. Nil: every key that an authority signed counts.
+	Known func(machine string, key KeyID) bool
 	// Endpoints are where this plane is reached, host:port, in both families where it can be. Nil: nowhere.
 	Endpoints func() []string
 	// TTL is after how long without a report a machine is lost. Default 15 s.
@@ -167,6 +170,7 @@ func New(c Config) (*Server, error) {
 		SessionTicketsDisabled: true,
 		Time:                   c.Now,
 	}), s.verifier, c.MaxStrangers, c.StrangerTime)
+	s.door.known = c.Known
 	return s, nil
 }
 
@@ -178,6 +182,7 @@ func (s *Server) Options() []grpc.ServerOption {
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingTime, Timeout: pingTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingTime / 2, PermitWithoutStream: true}),

@@ -1,0 +1,97 @@
+package southbound
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+func decode(wire []byte, m proto.Message) error {
+	return newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, m)
+}
+
+// TestMessagesTakeNoMoreMemory holds that what is small on the wire is not large in memory, and that the largest
+// messages of an agent are taken.
+func TestMessagesTakeNoMoreMemory(t *testing.T) {
+	for name, wire := range map[string][]byte{
+		"sessions":  bytes.Repeat(protowire.AppendVarint(protowire.AppendTag(nil, 5, protowire.BytesType), 0), 1<<22),
+		"addresses": bytes.Repeat(protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.BytesType), 0), 1<<23),
+	} {
+		if err := decode(wire, &agentv1.Report{}); !errors.Is(err, errLarge) {
+			t.Errorf("%d bytes of empty %s: %v", len(wire), name, err)
+		}
+	}
+	if err := decode([]byte{0xff}, &agentv1.Report{}); err == nil {
+		t.Error("what is no message was taken")
+	}
+
+	report := &agentv1.Report{AgentVersion: "v1", Figures: &agentv1.Figures{}}
+	for i := range maxChecks {
+		report.Checks = append(report.Checks, &agentv1.CheckResult{Name: fmt.Sprintf("%064d", i), Health: "Unhealthy"})
+	}
+	for i := range 20_000 {
+		report.Figures.Groups = append(report.Figures.Groups, &agentv1.GroupFigures{Name: fmt.Sprintf("team-%d/app/80", i), Requests: 1 << 40})
+	}
+	claims := &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{}}
+	for i := range 60_000 {
+		claims.InitialResourceVersions[fmt.Sprintf("%080d", i)] = "0123456789abcdef"
+	}
+	for _, m := range []proto.Message{report, claims} {
+		wire, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := m.ProtoReflect().New().Interface()
+		if err := decode(wire, got); err != nil || !proto.Equal(got, m) {
+			t.Errorf("a message of %d bytes: %v", len(wire), err)
+		}
+	}
+	// A field of a later version is not kept.
+	wire := protowire.AppendBytes(protowire.AppendTag([]byte{}, 5000, protowire.BytesType), make([]byte, 1<<20))
+	later := &agentv1.Report{}
+	if err := decode(wire, later); err != nil || len(later.ProtoReflect().GetUnknown()) > 0 {
+		t.Errorf("%d bytes of nobody's field are kept: %v", len(later.ProtoReflect().GetUnknown()), err)
+	}
+}
+
+// TestTrimmedReportsHoldNothingElse holds that what the plane does not remember of a report is free.
+func TestTrimmedReportsHoldNothingElse(t *testing.T) {
+	const many = 200_000
+	r := &agentv1.Report{
+		Sessions: make([]*agentv1.Session, many), Vips: make([]*agentv1.VipState, many), Frontends: make([]*agentv1.FrontendState, many),
+		Checks: make([]*agentv1.CheckResult, many), Ejected: make([]*agentv1.Ejected, many), Addresses: make([]string, many),
+		Applied: &agentv1.Applied{Problems: make([]*agentv1.Problem, many)},
+		Figures: &agentv1.Figures{Groups: make([]*agentv1.GroupFigures, many), Frontends: make([]*agentv1.FrontendFigures, many), Drops: map[string]uint64{}},
+	}
+	for i := range many {
+		r.Sessions[i], r.Vips[i], r.Frontends[i], r.Checks[i] = &agentv1.Session{}, &agentv1.VipState{}, &agentv1.FrontendState{}, &agentv1.CheckResult{}
+		r.Ejected[i], r.Applied.Problems[i] = &agentv1.Ejected{}, &agentv1.Problem{}
+		r.Figures.Groups[i], r.Figures.Frontends[i] = &agentv1.GroupFigures{}, &agentv1.FrontendFigures{}
+		r.Figures.Drops[fmt.Sprint(i)] = 1
+	}
+	r.Sessions[0].Advertised = make([]string, many)
+	trim(r)
+	for name, c := range map[string]struct{ holds, most int }{
+		"sessions": {cap(r.Sessions), 2 * maxSessions}, "prefixes": {cap(r.Sessions[0].Advertised), 2 * maxVIPs}, "VIPs": {cap(r.Vips), 2 * maxVIPs},
+		"frontends": {cap(r.Frontends), 2 * maxFrontends}, "checks": {cap(r.Checks), maxChecks + maxChecks/4}, "ejected": {cap(r.Ejected), maxFigures + maxFigures/4},
+		"problems": {cap(r.Applied.Problems), 2 * maxProblems}, "groups": {cap(r.Figures.Groups), maxFigures + maxFigures/4},
+		"figures of frontends": {cap(r.Figures.Frontends), 2 * maxFrontends}, "reasons": {len(r.Figures.Drops), maxReasons},
+	} {
+		if c.holds > c.most {
+			t.Errorf("%d %s are held, want no more than %d", c.holds, name, c.most)
+		}
+	}
+	long := strings.Repeat("x", 1<<20)
+	if short := cut(long, maxName); len(short) != maxName {
+		t.Errorf("%d bytes of a long text", len(short))
+	}
+}
