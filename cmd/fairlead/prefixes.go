@@ -10,6 +10,9 @@ import (
 // refuseEndpointsHelp describes the flag of all who translate.
 const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their Namespace allows them, say those of machines and planes"
 
+// ingressClassHelp describes another.
+const ingressClassHelp = "class of the IngressRoutes to serve, beside those without one (annotation kubernetes.io/ingress.class or contour.heptio.com/ingress.class)"
+
 // prefixes is the value of a flag that takes CIDRs, separated by commas, and may be given often.
 type prefixes []netip.Prefix
 

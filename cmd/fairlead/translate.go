@@ -47,7 +47,19 @@ report can be a directory of YAML, and a review can compare two directories.`,
 			for _, p := range translate.Unclaimed(resources, translate.ControllerName) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s: %s: %s\n", p.Subject, p.Reason, p.Message)
 			}
-			desired := translate.Settle(offline.config(), resources).Desired()
+			config := offline.config()
+			if others := translate.OfOthers(config, resources); len(others) > 0 {
+				const most = 5
+				names := make([]string, 0, most+1)
+				for _, o := range others[:min(len(others), most)] {
+					names = append(names, o.Namespace+"/"+o.Name)
+				}
+				if len(others) > most {
+					names = append(names, "...")
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %d IngressRoutes have the class of another controller and are left out (--ingress-class): %s\n", len(others), strings.Join(names, ", "))
+			}
+			desired := translate.Settle(config, resources).Desired()
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, desired)
 			}
@@ -65,6 +77,7 @@ report can be a directory of YAML, and a review can compare two directories.`,
 // offlinePlane is what the flags of a plane say to those who translate without one.
 type offlinePlane struct {
 	rootNamespaces []string
+	ingressClass   string
 	refused        prefixes
 	port, tlsPort  uint16
 }
@@ -72,6 +85,7 @@ type offlinePlane struct {
 func (o *offlinePlane) add(c *cobra.Command, with string) {
 	flags := c.Flags()
 	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes may stand (default: all)")
+	flags.StringVar(&o.ingressClass, "ingress-class", translate.IngressClass, with+ingressClassHelp)
 	flags.Var(&o.refused, "refuse-endpoints", with+refuseEndpointsHelp)
 	flags.Uint16Var(&o.port, "ingressroute-port", 80, with+"port at which root IngressRoutes are served")
 	flags.Uint16Var(&o.tlsPort, "ingressroute-tls-port", 443, with+"port at which root IngressRoutes with TLS are served")
@@ -81,7 +95,7 @@ func (o *offlinePlane) add(c *cobra.Command, with string) {
 func (o *offlinePlane) config() translate.Config {
 	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
 	return translate.Config{
-		RootNamespaces: o.rootNamespaces, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
+		RootNamespaces: o.rootNamespaces, IngressClass: o.ingressClass, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
 		RefusedEndpoints: o.refused,
 	}
 }

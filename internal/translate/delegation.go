@@ -98,7 +98,7 @@ func (w *walk) restart(root snapshot.Name) {
 
 // makeTreeFact walks from a root; nil when there is none of that name.
 func makeTreeFact(r reader, root snapshot.Name) *treeFact {
-	if r.s.IngressRoutes[root] == nil {
+	if r.t.config.ingressRoute(r.s, root) == nil {
 		return nil
 	}
 	f := r.ingress(root)
@@ -203,7 +203,7 @@ func (f *treeFact) close(r reader, name snapshot.Name, root *ingressFact) {
 			return
 		}
 		if r.ingress(*target) == nil {
-			f.found[name] = append(f.found[name], field+".delegate: IngressRoute "+target.String()+" not found")
+			f.found[name] = append(f.found[name], field+".delegate: IngressRoute "+target.String()+" not found"+r.t.index.classTexts[*target])
 		} else if _, known := f.found[*target]; !known {
 			f.found[*target] = nil
 		}

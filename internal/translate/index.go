@@ -18,6 +18,7 @@ type index struct {
 	grants      map[string]nameSet // by namespace
 	roots       map[string]nameSet // by host
 	rootOf      map[snapshot.Name]rootEntry
+	classTexts  map[snapshot.Name]string                    // of IngressRoutes that are another controller's
 	contests    map[string]*rootsOfHost                     // made when first asked for
 	delegations map[snapshot.Name]map[snapshot.Name]targets // by Secret and TLSCertificateDelegation
 	delegates   map[snapshot.Name][]snapshot.Name           // the Secrets of each
@@ -61,6 +62,7 @@ func newIndex(c Config) index {
 		grants:      map[string]nameSet{},
 		roots:       map[string]nameSet{},
 		rootOf:      map[snapshot.Name]rootEntry{},
+		classTexts:  map[snapshot.Name]string{},
 		contests:    map[string]*rootsOfHost{},
 		delegations: map[snapshot.Name]map[snapshot.Name]targets{},
 		delegates:   map[snapshot.Name][]snapshot.Name{},
@@ -250,9 +252,15 @@ func (t *Translator) inputIngressRoute(s *snapshot.Snapshot, n snapshot.Name) {
 	t.graph.mark(named(nodeIngressRoute, n))
 	t.graph.mark(named(nodeTree, n))
 	t.graph.mark(named(nodeIngressStatus, n))
+	if text := t.config.classText(s, n); text != t.index.classTexts[n] {
+		t.graph.changed(named(nodeIngressRoute, n)) // who delegates to it says so
+		if delete(t.index.classTexts, n); text != "" {
+			t.index.classTexts[n] = text
+		}
+	}
 	var root rootEntry
 	// A root that may not stand where it stands cannot spoil the host for one that may.
-	if o := s.IngressRoutes[n]; o != nil && o.Spec.VirtualHost != nil && t.config.mayBeRoot(n.Namespace) {
+	if o := t.config.ingressRoute(s, n); o != nil && o.Spec.VirtualHost != nil && t.config.mayBeRoot(n.Namespace) {
 		root = rootEntry{strings.ToLower(o.Spec.VirtualHost.Fqdn), o.CreationTimestamp.Unix()}
 	}
 	old := t.index.rootOf[n]

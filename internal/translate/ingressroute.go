@@ -48,7 +48,7 @@ func ingressOwner(n snapshot.Name) model.Object {
 }
 
 func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
-	o := r.s.IngressRoutes[n]
+	o := r.t.config.ingressRoute(r.s, n)
 	if o == nil {
 		return nil
 	}
@@ -58,7 +58,6 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 		c.fact.request = annotationRequest(o.Annotations)
 		c.fact.notes = append(c.fact.notes, unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
 	}
-	c.noteClass(o.Annotations)
 	if o.Spec.TCPProxy != nil {
 		c.tcpProxy(o.Spec.TCPProxy)
 	} else if len(o.Spec.Routes) == 0 {
@@ -111,17 +110,6 @@ func (c *ingressCompiler) virtualHost(v *contourv1beta1.VirtualHost, proxies boo
 	}
 	if v.TLS != nil {
 		c.tls(v.TLS, proxies)
-	}
-}
-
-// noteClass says that a class chooses nothing. Contour serves those without a class and those
-// of its own, which is "contour" unless a flag says otherwise.
-func (c *ingressCompiler) noteClass(annotations map[string]string) {
-	for _, prefix := range append(contourPrefixes[:], "kubernetes.io/") {
-		name := prefix + "ingress.class"
-		if class := annotations[name]; class != "" && class != "contour" {
-			c.fact.notes = append(c.fact.notes, "metadata.annotations["+name+"]: "+quote(class)+" chooses nothing: every IngressRoute is served, whatever its class")
-		}
 	}
 }
 

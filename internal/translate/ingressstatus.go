@@ -19,7 +19,7 @@ const (
 // delegates to it and who has the host.
 func (t *Translator) computeIngressStatus(r reader, n node) {
 	name := n.name()
-	o := r.s.IngressRoutes[name]
+	o := t.config.ingressRoute(r.s, name)
 	object := ingressOwner(name)
 	f := t.ingresses[name]
 	if o == nil || f == nil {

@@ -173,7 +173,7 @@ func (r reader) missingTarget(target policyAnchor, path string) string {
 	case snapshot.KindIngressRoute:
 		what = "route"
 		there = r.s.IngressRoutes[n] != nil
-		ours = there
+		ours = r.t.config.ingressRoute(r.s, n) != nil
 	case snapshot.KindService:
 		what = "port"
 		if o := r.s.Services[n]; o != nil {

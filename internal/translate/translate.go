@@ -17,12 +17,19 @@ import (
 // unless the configuration says another.
 const ControllerName gatewayv1.GatewayController = "fairlead.dev/gateway"
 
+// IngressClass is the class of the IngressRoutes that are ours, unless the configuration says another: that
+// which Contour has where no flag says one.
+const IngressClass = "contour"
+
 // Config is what an operator decides about translation. The zero value is usable.
 type Config struct {
 	// ControllerName that a GatewayClass must name to be ours; ControllerName when empty.
 	ControllerName gatewayv1.GatewayController
 	// RootNamespaces are where root IngressRoutes may stand; any when empty.
 	RootNamespaces []string
+	// IngressClass is the class of the IngressRoutes that are ours, beside those without one;
+	// IngressClass when empty.
+	IngressClass string
 	// IngressRoutePort is where IngressRoutes are served in clear text; 80 when 0.
 	IngressRoutePort uint16
 	// IngressRouteTLSPort is where IngressRoutes with TLS are served; 443 when 0.
@@ -50,6 +57,7 @@ func (c Config) withDefaults() Config {
 	if c.IngressRouteTLSPort == 0 {
 		c.IngressRouteTLSPort = 443
 	}
+	c.IngressClass = cmp.Or(c.IngressClass, IngressClass)
 	c.SecretNamespace = cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
 	return c
 }

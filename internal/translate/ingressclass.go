@@ -1,0 +1,55 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// classAnnotations say whose an IngressRoute is; the first that is there counts, as in Contour.
+var classAnnotations = [...]string{"contour.heptio.com/ingress.class", "projectcontour.io/ingress.class", "kubernetes.io/ingress.class"}
+
+// OfOthers are the IngressRoutes of a snapshot that are another controller's, sorted.
+func OfOthers(c Config, s *snapshot.Snapshot) (others []model.Object) {
+	c = c.withDefaults()
+	for n := range s.IngressRoutes {
+		if c.ingressRoute(s, n) == nil {
+			others = append(others, ingressOwner(n))
+		}
+	}
+	slices.SortFunc(others, model.Object.Compare)
+	return others
+}
+
+// classOf is the class that an IngressRoute's annotations name; empty when none does.
+func classOf(annotations map[string]string) (class string) {
+	for _, name := range classAnnotations {
+		class = cmp.Or(class, annotations[name])
+	}
+	return class
+}
+
+// ingressRoute is an IngressRoute that is ours: without a class, or with ours. Another controller's does
+// not exist for us: it has no host, no status, and nobody delegates to it.
+func (c Config) ingressRoute(s *snapshot.Snapshot, n snapshot.Name) *contourv1beta1.IngressRoute {
+	o := s.IngressRoutes[n]
+	if o == nil {
+		return nil
+	}
+	if class := classOf(o.Annotations); class != "" && class != c.IngressClass {
+		return nil
+	}
+	return o
+}
+
+// classText says that an IngressRoute is another controller's; empty when it is ours, or not there.
+func (c Config) classText(s *snapshot.Snapshot, n snapshot.Name) string {
+	o := s.IngressRoutes[n]
+	if o == nil || c.ingressRoute(s, n) != nil {
+		return ""
+	}
+	return ": it has class " + quote(classOf(o.Annotations)) + " and is another controller's"
+}
