@@ -56,6 +56,7 @@ type planeFlags struct {
 	ingressRouteTLSPort uint16
 	rootNamespaces      []string
 	ingressClass        string
+	noClearText         bool
 	refusedEndpoints    prefixes
 	machineAddresses    machineAddresses
 	machineTTL          time.Duration
@@ -85,6 +86,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
 	flags.StringVar(&f.ingressClass, "ingress-class", translate.IngressClass, ingressClassHelp)
+	flags.BoolVar(&f.noClearText, "disable-permit-insecure", false, disablePermitInsecureHelp)
 	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
 	flags.Var(&f.machineAddresses, "machine-addresses", "networks in which machines of a role have the addresses that they report, without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "a machine that does not report for this long is lost")
@@ -317,7 +319,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,
 		Translate: translate.Config{
-			RootNamespaces: f.rootNamespaces, IngressClass: f.ingressClass, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
+			RootNamespaces: f.rootNamespaces, IngressClass: f.ingressClass, DisablePermitInsecure: f.noClearText, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
 		XDS:           xds.Options{AccessLog: f.accessLog},

@@ -13,6 +13,9 @@ const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their N
 // ingressClassHelp describes another.
 const ingressClassHelp = "class of the IngressRoutes to serve, beside those without one (annotation kubernetes.io/ingress.class or contour.heptio.com/ingress.class)"
 
+// disablePermitInsecureHelp describes a third.
+const disablePermitInsecureHelp = "send requests in clear text to https for every route of an IngressRoute whose host has TLS, also for those with permitInsecure"
+
 // prefixes is the value of a flag that takes CIDRs, separated by commas, and may be given often.
 type prefixes []netip.Prefix
 

@@ -78,6 +78,7 @@ report can be a directory of YAML, and a review can compare two directories.`,
 type offlinePlane struct {
 	rootNamespaces []string
 	ingressClass   string
+	noClearText    bool
 	refused        prefixes
 	port, tlsPort  uint16
 }
@@ -86,6 +87,7 @@ func (o *offlinePlane) add(c *cobra.Command, with string) {
 	flags := c.Flags()
 	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes may stand (default: all)")
 	flags.StringVar(&o.ingressClass, "ingress-class", translate.IngressClass, with+ingressClassHelp)
+	flags.BoolVar(&o.noClearText, "disable-permit-insecure", false, with+disablePermitInsecureHelp)
 	flags.Var(&o.refused, "refuse-endpoints", with+refuseEndpointsHelp)
 	flags.Uint16Var(&o.port, "ingressroute-port", 80, with+"port at which root IngressRoutes are served")
 	flags.Uint16Var(&o.tlsPort, "ingressroute-tls-port", 443, with+"port at which root IngressRoutes with TLS are served")
@@ -95,7 +97,7 @@ func (o *offlinePlane) add(c *cobra.Command, with string) {
 func (o *offlinePlane) config() translate.Config {
 	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
 	return translate.Config{
-		RootNamespaces: o.rootNamespaces, IngressClass: o.ingressClass, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
+		RootNamespaces: o.rootNamespaces, IngressClass: o.ingressClass, DisablePermitInsecure: o.noClearText, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
 		RefusedEndpoints: o.refused,
 	}
 }

@@ -79,12 +79,12 @@ func TestDelegationDepth(t *testing.T) {
 // next is walked once: it would have 2^30 paths.
 func TestDelegationFansOut(t *testing.T) {
 	s := snapshot.New()
-	prefix := "/"
-	objects := []metav1.Object{rootOf(delegating("ir-0", delegate("/a", "ir-1"), delegate("/aa", "ir-1")), "app.example.com")}
+	prefix := ""
+	objects := []metav1.Object{rootOf(delegating("ir-0", delegate("/a", "ir-1"), delegate("/a/a", "ir-1")), "app.example.com")}
 	for i := 1; i < 30; i++ {
-		prefix += "aa"
+		prefix += "/a/a"
 		next := fmt.Sprintf("ir-%d", i+1)
-		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate(prefix+"a", next), delegate(prefix+"aa", next)))
+		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate(prefix+"/a", next), delegate(prefix+"/a/a", next)))
 	}
 	setAll(t, s, objects...)
 	tr, _ := Full(Config{}, s)

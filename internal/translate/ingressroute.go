@@ -58,15 +58,21 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 		c.fact.request = annotationRequest(o.Annotations)
 		c.fact.notes = append(c.fact.notes, unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
 	}
+	routes := o.Spec.Routes
 	if o.Spec.TCPProxy != nil {
 		c.tcpProxy(o.Spec.TCPProxy)
-	} else if len(o.Spec.Routes) == 0 {
+		if len(routes) > 0 && c.fact.root && c.fact.tls != nil {
+			// Contour 0.10 to 0.15 wanted a route there, which it did not serve.
+			c.fact.notes = append(c.fact.notes, "spec.routes: ignored beside spec.tcpproxy, as in Contour")
+			routes = nil
+		}
+	} else if len(routes) == 0 {
 		c.fail("spec.routes", "at least one route is needed")
 	}
-	for i := range o.Spec.Routes {
-		c.step(i, &o.Spec.Routes[i])
+	for i := range routes {
+		c.step(i, &routes[i])
 	}
-	c.fact.prefixes = newPrefixes(slices.Collect(maps.Keys(c.taken)))
+	c.fact.prefixes = newPrefixes(segmented(slices.Collect(maps.Keys(c.taken))))
 	return c.fact
 }
 
@@ -142,7 +148,7 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 			Owner: ingressOwner(c.name),
 			Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
 		}
-		if !o.PermitInsecure {
+		if !o.PermitInsecure || c.r.t.config.DisablePermitInsecure {
 			s.redirect = &entry{order: i, created: c.fact.created, route: route}
 			s.redirect.route.Redirect = c.r.t.config.redirectToTLS()
 		}

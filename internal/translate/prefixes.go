@@ -70,3 +70,20 @@ func common(a, b string) int {
 	}
 	return n
 }
+
+// segment is a path prefix that ends with a slash: what goes on by segments begins with it.
+func segment(prefix string) string {
+	if strings.HasSuffix(prefix, "/") {
+		return prefix
+	}
+	return prefix + "/"
+}
+
+// segmented are prefixes that end with a slash, each once.
+func segmented(list []string) []string {
+	for i := range list {
+		list[i] = segment(list[i])
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}

@@ -47,7 +47,7 @@ func (c *ingressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 	case o.Delegate != nil:
 		p.delegate = c.delegate(o.Delegate, path+".delegate")
 	}
-	weights := c.weights(o.Services, path+".services")
+	weights := c.weights(c.weighed(o.Services, path+".services"), path+".services")
 	for i := range o.Services {
 		s := &o.Services[i]
 		field := at(path+".services", i)
@@ -75,6 +75,23 @@ func (c *ingressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 	}
 }
 
+// weighed has a weight of 1 for each service without one beside others that have one, as Contour 0.15 had for
+// connections.
+func (c *ingressCompiler) weighed(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
+	has := func(s contourv1beta1.Service) bool { return s.Weight != nil }
+	if !slices.ContainsFunc(services, has) {
+		return services
+	}
+	services = slices.Clone(services)
+	for i := range services {
+		if !has(services[i]) {
+			services[i].Weight = new(int32(1))
+			c.fact.notes = append(c.fact.notes, at(path, i)+".weight: counts as 1, since others have one")
+		}
+	}
+	return services
+}
+
 // proxy goes through the delegations of connections, from a root on.
 func (w *walk) proxy(n snapshot.Name, f *ingressFact, path []snapshot.Name) {
 	p := f.tcp
@@ -94,6 +111,8 @@ func (w *walk) proxy(n snapshot.Name, f *ingressFact, path []snapshot.Name) {
 			fail("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
 		case next.tcp == nil:
 			fail("IngressRoute " + target.String() + " has no spec.tcpproxy")
+			w.tree.proxied[target] = struct{}{}
+			w.fail(target, "spec.tcpproxy: must be specified: IngressRoute "+n.String()+" delegates connections here")
 		case len(path) >= maxDepth:
 			fail("too many delegations in a row")
 		default:

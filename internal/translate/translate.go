@@ -30,6 +30,8 @@ type Config struct {
 	// IngressClass is the class of the IngressRoutes that are ours, beside those without one;
 	// IngressClass when empty.
 	IngressClass string
+	// DisablePermitInsecure serves no route of an IngressRoute in clear text whose host has TLS.
+	DisablePermitInsecure bool
 	// IngressRoutePort is where IngressRoutes are served in clear text; 80 when 0.
 	IngressRoutePort uint16
 	// IngressRouteTLSPort is where IngressRoutes with TLS are served; 443 when 0.

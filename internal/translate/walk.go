@@ -91,7 +91,7 @@ func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []dele
 			w.serve(underPolicy(s.entry), s.redirect)
 		}
 	}
-	if same, _ := f.prefixes.longest(prefix); broken && same != prefix {
+	if broken && !slices.ContainsFunc(f.steps, func(s step) bool { return s.prefix == prefix }) {
 		w.refuse(n, prefix)
 	}
 }
@@ -119,18 +119,18 @@ func (w *walk) isMisplaced(n snapshot.Name, f *ingressFact, path []delegator) bo
 }
 
 // misplaced says why a route may not stand where the path from the root leads, or
-// nothing. It must continue the prefix that was delegated, and must not reach into
-// what somebody on the path gave to another.
+// nothing. It must continue the prefix that was delegated, segment by segment ("/foo" goes on in
+// "/foo/bar", and not in "/foobar"), and must not reach into what somebody on the path gave to another.
 func misplaced(prefix string, path []delegator) string {
 	if len(path) == 0 {
 		return ""
 	}
-	if last := path[len(path)-1]; !strings.HasPrefix(prefix, last.prefix) {
+	if last := path[len(path)-1]; !strings.HasPrefix(segment(prefix), segment(last.prefix)) {
 		return "the path prefix " + quote(prefix) + " does not match the parent's path prefix " + quote(last.prefix) + " (" + last.name.String() + ")"
 	}
 	for _, d := range path {
-		if given, _ := d.fact.prefixes.longest(prefix); len(given) > len(d.prefix) {
-			return "the path prefix " + quote(prefix) + " belongs to " + quote(given) + " of " + d.name.String()
+		if given, _ := d.fact.prefixes.longest(segment(prefix)); len(given) > len(segment(d.prefix)) {
+			return "the path prefix " + quote(prefix) + " belongs to " + quote(strings.TrimSuffix(given, "/")) + " of " + d.name.String()
 		}
 	}
 	return ""
