@@ -80,4 +80,6 @@ type BackendLimits struct {
 	MaxPending     uint32 `json:"maxPending,omitempty"`
 	MaxRequests    uint32 `json:"maxRequests,omitempty"`
 	MaxRetryBudget uint32 `json:"maxRetryBudgetPercent,omitempty"`
+	// MaxRetries is how many retries may be under way; MaxRetryBudget goes first.
+	MaxRetries uint32 `json:"maxRetries,omitempty"`
 }

@@ -68,8 +68,8 @@ func (o backendOptions) apply(g *model.BackendGroup) {
 	}
 }
 
-// withPolicies adds to a Service's ports what BackendPolicies ask. The node of the Service
-// reads the policies themselves.
+// withPolicies adds to a Service's ports what BackendPolicies ask, and what its annotations ask where these
+// bound nothing. The node of the Service reads the policies themselves.
 func (r reader) withPolicies(n snapshot.Name, f *serviceFact) *serviceFact {
 	if f == nil {
 		return nil
@@ -83,6 +83,9 @@ func (r reader) withPolicies(n snapshot.Name, f *serviceFact) *serviceFact {
 		p.options = read("")
 		if p.name != "" {
 			p.options = read(p.name).under(p.options)
+		}
+		if p.options.breaker == nil {
+			p.options.breaker = f.limits
 		}
 	}
 	return f

@@ -57,7 +57,9 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 	port, fault, problem := findPort(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
 	switch fault {
 	case serviceFine:
-		c.noteLimits(s.Name, port, path)
+		for _, note := range port.unread {
+			c.fact.notes = append(c.fact.notes, path+".name: Service "+quote(s.Name)+": "+note)
+		}
 		if port.undrained != "" {
 			c.fact.notes = append(c.fact.notes, path+".name: Service "+quote(s.Name)+": "+port.undrained)
 		}
@@ -72,16 +74,6 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 		c.fail(path+".name", problem)
 	}
 	return port, false
-}
-
-// noteLimits names annotations of a Service that bound what Contour sends to it and bound
-// nothing here, unless a BackendPolicy says what does.
-func (c *ingressCompiler) noteLimits(service string, port servicePort, path string) {
-	if len(port.limits) == 0 || port.options.breaker != nil || port.options.retryBudget > 0 {
-		return
-	}
-	c.fact.notes = append(c.fact.notes, path+".name: Service "+quote(service)+" is annotated "+strings.Join(port.limits, ", ")+
-		", which bounds nothing here: use circuitBreaker and retryBudget of a BackendPolicy")
 }
 
 // group is the group of a service that was found.
@@ -184,16 +176,30 @@ var contourPrefixes = [...]string{"contour.heptio.com/", "projectcontour.io/"}
 // numbers of ports.
 var upstreamAnnotations = [...]string{"contour.heptio.com/upstream-protocol.", "projectcontour.io/upstream-protocol."}
 
-// limitsOf are the annotations of a Service that bound what Contour sends to it.
-func limitsOf(annotations map[string]string) (names []string) {
-	for _, prefix := range contourPrefixes {
-		for _, limit := range []string{"max-connections", "max-pending-requests", "max-requests", "max-retries"} {
-			if annotations[prefix+limit] != "" {
-				names = append(names, prefix+limit)
+// limitsOf are what annotations of a Service let a machine send to it at once, as Contour has it: nil where they
+// name nothing. Contour takes a text that is no number for none; unread says that.
+func limitsOf(annotations map[string]string) (limits *model.BackendLimits, unread []string) {
+	var l model.BackendLimits
+	for _, a := range []struct {
+		name  string
+		limit *uint32
+	}{{"max-connections", &l.MaxConnections}, {"max-pending-requests", &l.MaxPending}, {"max-requests", &l.MaxRequests}, {"max-retries", &l.MaxRetries}} {
+		for _, prefix := range contourPrefixes {
+			text := annotations[prefix+a.name]
+			if text == "" || *a.limit > 0 {
+				continue
+			}
+			n, err := strconv.ParseUint(text, 10, 32)
+			if *a.limit = uint32(n); err != nil {
+				*a.limit = 0
+				unread = append(unread, "metadata.annotations["+prefix+a.name+"]: "+quote(text)+" is no number up to 4294967295, and bounds nothing")
 			}
 		}
 	}
-	return names
+	if l == (model.BackendLimits{}) {
+		return nil, unread
+	}
+	return &l, unread
 }
 
 // upstreamOf is what a Service's annotations say of a port: by its name, else by its number.

@@ -3,6 +3,7 @@ package translate
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -100,7 +101,8 @@ func writeBackendOptions(b *strings.Builder, g *model.BackendGroup) {
 		fmt.Fprintf(b, "  outliers after %d errors every %s out for %s at most %d%%\n", o.ConsecutiveErrors, o.Interval, o.EjectionTime, o.MaxEjected)
 	}
 	if l := g.Limits; l != nil {
-		fmt.Fprintf(b, "  limits connections %d pending %d requests %d retries %d%%\n", l.MaxConnections, l.MaxPending, l.MaxRequests, l.MaxRetryBudget)
+		fmt.Fprintf(b, "  limits connections %d pending %d requests %d retries %d%%%s\n", l.MaxConnections, l.MaxPending, l.MaxRequests, l.MaxRetryBudget,
+			when(l.MaxRetries > 0, " or "+strconv.FormatUint(uint64(l.MaxRetries), 10)))
 	}
 }
 

@@ -18,7 +18,9 @@ import (
 
 // serviceFact is what routes ask of a Service.
 type serviceFact struct {
-	external bool // ExternalName
+	external bool                 // ExternalName
+	limits   *model.BackendLimits // that annotations name; nil: none
+	unread   []string             // annotations that name no limit, as notes
 	ports    []servicePort
 	drained  []netip.Addr     // backends that take no new work, sorted
 	refused  []netip.AddrPort // endpoints that are no backends, sorted; port 0 stands for every port
@@ -30,10 +32,10 @@ type servicePort struct {
 	name        string
 	protocol    corev1.Protocol
 	appProtocol string
-	upstream    string // what annotations say, see upstreamOf
-	limits      []string
-	undrained   string // why annotations drain less than they name; empty: nothing is wrong
-	refusal     string // of the Service's endpoints
+	upstream    string   // what annotations say, see upstreamOf
+	undrained   string   // why annotations drain less than they name; empty: nothing is wrong
+	refusal     string   // of the Service's endpoints
+	unread      []string // of the Service's limits
 	options     backendOptions
 }
 
@@ -44,9 +46,9 @@ func makeServiceFact(o *corev1.Service) *serviceFact {
 	f := &serviceFact{external: o.Spec.Type == corev1.ServiceTypeExternalName}
 	drained, undrained := drainedBackends(o)
 	f.drained = drained
-	limits := limitsOf(o.Annotations)
+	f.limits, f.unread = limitsOf(o.Annotations)
 	for _, p := range o.Spec.Ports {
-		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port), limits: limits, undrained: undrained}
+		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port), undrained: undrained, unread: f.unread}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}

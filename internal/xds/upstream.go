@@ -143,14 +143,19 @@ func breaker(l *model.BackendLimits) *clusterv3.CircuitBreakers_Thresholds {
 		l = &model.BackendLimits{}
 	}
 	limit := func(n uint32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(cmp.Or(n, math.MaxUint32)) }
-	return &clusterv3.CircuitBreakers_Thresholds{
+	b := &clusterv3.CircuitBreakers_Thresholds{
 		MaxConnections:     limit(l.MaxConnections),
 		MaxPendingRequests: limit(l.MaxPending),
 		MaxRequests:        limit(l.MaxRequests),
-		RetryBudget: &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
-			BudgetPercent: &typev3.Percent{Value: float64(cmp.Or(l.MaxRetryBudget, 25))}, MinRetryConcurrency: wrapperspb.UInt32(16),
-		},
 	}
+	if l.MaxRetries > 0 && l.MaxRetryBudget == 0 {
+		b.MaxRetries = wrapperspb.UInt32(l.MaxRetries)
+		return b
+	}
+	b.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
+		BudgetPercent: &typev3.Percent{Value: float64(cmp.Or(l.MaxRetryBudget, 25))}, MinRetryConcurrency: wrapperspb.UInt32(16),
+	}
+	return b
 }
 
 // outlier takes backends out that fail several times in a row. Envoy's statistics over success
