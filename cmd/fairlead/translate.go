@@ -26,7 +26,10 @@ func newTranslate() *cobra.Command {
 		Long: `Translate manifests as the plane would, offline, and print the listeners, virtual
 hosts, routes, backends, VIPs and BGP peers that come of them and the status that each
 resource would get. Passwords are not shown. Equal input gives equal output, so a bug
-report can be a directory of YAML, and a review can compare two directories.`,
+report can be a directory of YAML, and a review can compare two directories.
+
+A field that its kind does not have is left out, as an API leaves it out. All else is printed,
+and the exit status is 1.`,
 		Example: `  fairlead translate -f examples/
   kubectl get ingressroutes.contour.heptio.com,services,endpointslices -A -o yaml | fairlead translate -f -
   fairlead translate -f before/ > a; fairlead translate -f after/ > b; diff a b`,
@@ -38,8 +41,12 @@ report can be a directory of YAML, and a review can compare two directories.`,
 			if err != nil {
 				return err
 			}
+			unknown := 0
 			for _, w := range warnings {
 				fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+				if w.Field {
+					unknown++
+				}
 			}
 			if reflect.DeepEqual(resources, snapshot.New()) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
@@ -61,9 +68,13 @@ report can be a directory of YAML, and a review can compare two directories.`,
 			}
 			desired := translate.Settle(config, resources).Desired()
 			if output != "text" {
-				return printAs(c.OutOrStdout(), output, desired)
+				err = printAs(c.OutOrStdout(), output, desired)
+			} else {
+				_, err = io.WriteString(c.OutOrStdout(), desired.Text())
 			}
-			_, err = io.WriteString(c.OutOrStdout(), desired.Text())
+			if err == nil && unknown > 0 {
+				err = fmt.Errorf("unknown fields were left out (%d): the warnings name them", unknown)
+			}
 			return err
 		},
 	}

@@ -61,3 +61,27 @@ spec: {parentRefs: [{name: egde}], rules: [{backendRefs: [{name: app, port: 80}]
 		}
 	}
 }
+
+// One slip of the pen hides nothing of the rest.
+func TestTranslateGoesOnAfterUnknownFields(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "app.yaml")
+	const manifest = `apiVersion: contour.heptio.com/v1beta1
+kind: IngressRoute
+metadata: {name: app, namespace: team}
+spec:
+  virtualhost: {fqdn: app.example.com, corsPolicy: {}}
+  routes: [{match: /, services: [{name: web, port: 80}]}]
+`
+	if err := os.WriteFile(name, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute("translate", "-f", name)
+	if err == nil || err.Error() != "unknown fields were left out (1): the warnings name them" {
+		t.Errorf("it ended with %v", err)
+	}
+	for _, want := range []string{"warning: " + name + `:5: IngressRoute team/app: unknown field "spec.virtualhost.corsPolicy"`, "status IngressRoute team/app"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+}

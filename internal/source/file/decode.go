@@ -152,7 +152,7 @@ func (l *loader) value(encoded []byte, at lines) {
 	}
 	object, namespaced := newObject(h.APIVersion, h.Kind)
 	if object == nil {
-		l.warnings = append(l.warnings, Warning{where, fmt.Sprintf("%s (%s) is left out: translation does not read this kind", h, h.APIVersion)})
+		l.warnings = append(l.warnings, Warning{Where: where, What: fmt.Sprintf("%s (%s) is left out: translation does not read this kind", h, h.APIVersion)})
 		return
 	}
 	strict, err := json.UnmarshalStrict(encoded, object)
@@ -166,7 +166,11 @@ func (l *loader) value(encoded []byte, at lines) {
 		if errors.As(e, &field) {
 			path = field.FieldPath()
 		}
-		l.fail(at.where(path), "%s: %w", h, e)
+		if !strings.HasPrefix(e.Error(), "unknown field ") {
+			l.fail(at.where(path), "%s: %w", h, e)
+			continue
+		}
+		l.warnings = append(l.warnings, Warning{Where: at.where(path), What: fmt.Sprintf("%s: %v", h, e), Field: true})
 	}
 	switch {
 	case !namespaced && object.GetNamespace() != "":

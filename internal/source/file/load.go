@@ -21,6 +21,9 @@ const Stdin = "-"
 type Warning struct {
 	Where string // "file:line"
 	What  string
+	// Field says that it is a field that its kind does not have: mostly a slip of the pen, which an API leaves
+	// out as well.
+	Field bool
 }
 
 // String is "file:line: what".
