@@ -22,6 +22,8 @@ func TestFlagsSayWhatTheyWant(t *testing.T) {
 		{"up --machine-addresses Router=10.0.0.0/8", `--machine-addresses "Router=10.0.0.0/8": "Router=10.0.0.0/8": there is no role "Router": want Edge or Backend`},
 		{"plane --machine-addresses Edge=", `--machine-addresses "Edge=": "Edge=" names no network: write Edge=10.0.0.0/24`},
 		{"plane --machine-addresses Edge=here", `--machine-addresses "Edge=here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
+		{"plane --minimum-tls-version 1.1", `--minimum-tls-version "1.1": want 1.2 or 1.3`},
+		{"plane --affinity-cookie a;b", `--affinity-cookie "a;b" is no name of a cookie: want letters, digits and dashes`},
 		{"flows --nope", "unknown flag: --nope"},
 	} {
 		root := newRoot()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"fairlead.dev/deploy/crd"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/embedded"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/rtdump"
 	"fairlead.dev/internal/translate"
@@ -57,6 +59,8 @@ type planeFlags struct {
 	rootNamespaces      []string
 	ingressClass        string
 	noClearText         bool
+	affinityCookie      string
+	minTLS              string
 	refusedEndpoints    prefixes
 	machineAddresses    machineAddresses
 	machineTTL          time.Duration
@@ -86,6 +90,8 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
 	flags.StringVar(&f.ingressClass, "ingress-class", translate.IngressClass, ingressClassHelp)
+	flags.StringVar(&f.affinityCookie, "affinity-cookie", "", "name of the cookie that keeps a client at a backend where an IngressRoute has the strategy Cookie (default: fairlead-affinity)")
+	flags.StringVar(&f.minTLS, "minimum-tls-version", "", "least version of TLS for every host name, whatever it asks for: 1.2 or 1.3 (default: what each asks for, else 1.2)")
 	flags.BoolVar(&f.noClearText, "disable-permit-insecure", false, disablePermitInsecureHelp)
 	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
 	flags.Var(&f.machineAddresses, "machine-addresses", "networks in which machines of a role have the addresses that they report, without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
@@ -140,6 +146,12 @@ func (f *planeFlags) check() error {
 	}
 	if _, err := f.agentAccount(); err != nil {
 		return usageError{err: err}
+	}
+	if v := f.minTLS; v != "" && v != "1.2" && v != "1.3" {
+		return usageError{err: fmt.Errorf("--minimum-tls-version %q: want 1.2 or 1.3", v)}
+	}
+	if name := f.affinityCookie; name != "" && (&http.Cookie{Name: name}).Valid() != nil {
+		return usageError{err: fmt.Errorf("--affinity-cookie %q is no name of a cookie: want letters, digits and dashes", name)}
 	}
 	if _, err := f.bind(); err != nil {
 		return err
@@ -319,10 +331,10 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,
 		Translate: translate.Config{
-			RootNamespaces: f.rootNamespaces, IngressClass: f.ingressClass, DisablePermitInsecure: f.noClearText, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
+			RootNamespaces: f.rootNamespaces, IngressClass: f.ingressClass, AffinityCookie: f.affinityCookie, DisablePermitInsecure: f.noClearText, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
-		XDS:           xds.Options{AccessLog: f.accessLog},
+		XDS:           xds.Options{AccessLog: f.accessLog, MinTLS: model.TLSVersion(f.minTLS)},
 		HistoryFile:   f.historyFile(),
 		AuthorityFile: f.authorityFile(),
 		MayWrite:      api.Healthy,

@@ -42,9 +42,11 @@ func namespaceOf(id string) string {
 // backends with balancing and health check. Two routes that want different
 // options of one Service get two groups over one set.
 type BackendGroup struct {
-	ID          GroupID      `json:"id"`
-	Set         SetID        `json:"set"`
-	Balance     Balance      `json:"balance,omitempty"`
+	ID      GroupID `json:"id"`
+	Set     SetID   `json:"set"`
+	Balance Balance `json:"balance,omitempty"`
+	// Cookie of BalanceCookie; empty is the proxy's.
+	Cookie      string       `json:"cookie,omitempty"`
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 	// Protocol that backends speak; the zero value is HTTP/1.1.
 	Protocol BackendProtocol `json:"protocol,omitempty"`

@@ -106,6 +106,8 @@ type Forward struct {
 	Sticky     *Sticky       `json:"sticky,omitempty"`
 	Retry      *Retry        `json:"retry,omitempty"`
 	WebSocket  bool          `json:"websocket,omitempty"`
+	// StartHeader tells backends when the request came, by the header x-request-start.
+	StartHeader bool `json:"startHeader,omitempty"`
 }
 
 // Never is the timeout that never fires.

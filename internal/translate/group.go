@@ -42,6 +42,9 @@ func makeGroup(r reader, service snapshot.Name, port servicePort, o groupOptions
 	}
 	policy := r.backendTLS(service, port.name)
 	g.Balance, g.HealthCheck, g.Protocol, g.TLS = o.balance, o.check, o.protocol, o.tls
+	if g.Balance == model.BalanceCookie {
+		g.Cookie = r.t.config.AffinityCookie
+	}
 	port.options.apply(&g)
 	if g.TLS == nil && policy != nil {
 		if policy.tls == nil {

@@ -30,6 +30,8 @@ type Config struct {
 	// IngressClass is the class of the IngressRoutes that are ours, beside those without one;
 	// IngressClass when empty.
 	IngressClass string
+	// AffinityCookie keeps clients at a backend for services with the strategy Cookie; the proxy's when empty.
+	AffinityCookie string
 	// DisablePermitInsecure serves no route of an IngressRoute in clear text whose host has TLS.
 	DisablePermitInsecure bool
 	// IngressRoutePort is where IngressRoutes are served in clear text; 80 when 0.

@@ -72,7 +72,7 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 	case model.BalanceRandom:
 		c.LbPolicy = clusterv3.Cluster_RANDOM
 	case model.BalanceCookie:
-		c.LoadBalancingPolicy = byCookie()
+		c.LoadBalancingPolicy = byCookie(cmp.Or(g.Cookie, affinityCookie))
 	case model.BalanceRoundRobin:
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
 	}
@@ -84,10 +84,10 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 func EndpointsName(g model.BackendGroup) string { return string(g.ID) }
 
 // byCookie is a ring hash over a session cookie that Envoy sets when a client has none.
-func byCookie() *clusterv3.LoadBalancingPolicy {
+func byCookie(name string) *clusterv3.LoadBalancingPolicy {
 	ring := &ringhashv3.RingHash{ConsistentHashingLbConfig: &lbcommonv3.ConsistentHashingLbConfig{
 		HashPolicy: []*routev3.RouteAction_HashPolicy{{PolicySpecifier: &routev3.RouteAction_HashPolicy_Cookie_{
-			Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: affinityCookie, Ttl: durationpb.New(0), Path: "/"},
+			Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: name, Ttl: durationpb.New(0), Path: "/"},
 		}}},
 	}}
 	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{

@@ -70,3 +70,9 @@ func headerOption(name, value string, how corev3.HeaderValueOption_HeaderAppendA
 
 // literal keeps Envoy from reading a value as a format.
 func literal(value string) string { return strings.ReplaceAll(value, "%", "%%") }
+
+// startMark says when a request came, in seconds, as New Relic and others read it ("t=1700000000.123"). A client's
+// own word does not count.
+func startMark() *corev3.HeaderValueOption {
+	return headerOption("x-request-start", "t=%START_TIME(%s.%3f)%", corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
+}

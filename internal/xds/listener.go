@@ -33,6 +33,8 @@ type Options struct {
 	// AccessLog is the file that takes one JSON line a request, say /dev/stdout; empty is
 	// none.
 	AccessLog string
+	// MinTLS is the least version of TLS of every host name, whatever it asks for; empty is none.
+	MinTLS model.TLSVersion
 }
 
 const (
@@ -71,7 +73,7 @@ func Listener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.Listener
 		return out
 	}
 	out.ListenerFilters = append(out.ListenerFilters, listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{}))
-	for _, c := range chains(l, hosts, false) {
+	for _, c := range chains(l, hosts, false, o) {
 		out.FilterChains = append(out.FilterChains, tlsChain(l, c, o))
 	}
 	return out

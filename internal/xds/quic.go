@@ -39,7 +39,7 @@ func QUICListener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.List
 		CryptoHandshakeTimeout: durationpb.New(handshakeTimeout),
 		QuicProtocolOptions:    &corev3.QuicProtocolOptions{MaxConcurrentStreams: wrapperspb.UInt32(http3Streams(l))},
 	}}
-	for _, c := range chains(l, hosts, true) {
+	for _, c := range chains(l, hosts, true, o) {
 		if len(c.tcp) > 0 || len(c.certs) == 0 {
 			continue
 		}

@@ -91,6 +91,9 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 			one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)
 			one.ResponseHeadersToAdd, one.ResponseHeadersToRemove = edits(r.ResponseHeaders)
 		}
+		if one.GetRoute() != nil && r.Forward.StartHeader {
+			one.RequestHeadersToAdd = append(one.RequestHeadersToAdd, startMark())
+		}
 		for place, config := range own {
 			perFilter(one, place, config)
 		}

@@ -70,7 +70,7 @@ type chain struct {
 // whose certificate is asked for on demand, one more for each minimum version and for
 // those that a wildcard would take, one for each wildcard, and one for each set of
 // certificates otherwise. quic has nothing on demand (Envoy 1.40).
-func chains(l model.Listener, hosts []TLSHost, quic bool) []chain {
+func chains(l model.Listener, hosts []TLSHost, quic bool, o Options) []chain {
 	var wild []string
 	for _, h := range hosts {
 		if isWild(h.Host) {
@@ -88,10 +88,10 @@ func chains(l model.Listener, hosts []TLSHost, quic bool) []chain {
 		}
 	}
 	if !l.ID.Own() && !quic && !slices.Contains(wild, "*") {
-		add("", "", chain{onDemand: true, min: minTLS(l, "")})
+		add("", "", chain{onDemand: true, min: minTLS(l, "", o)})
 	}
 	for _, h := range hosts {
-		version := minTLS(l, h.MinVersion)
+		version := minTLS(l, h.MinVersion, o)
 		covered := slices.ContainsFunc(wild, func(w string) bool { return covers(w, h.Host) })
 		switch {
 		case len(h.TCP) > 0 || len(h.Certificates) == 0:
@@ -123,11 +123,12 @@ func chains(l model.Listener, hosts []TLSHost, quic bool) []chain {
 	return out
 }
 
-func minTLS(l model.Listener, version model.TLSVersion) model.TLSVersion {
+// minTLS is the least version that a host asks for, or its listener, but not below what the operator does.
+func minTLS(l model.Listener, version model.TLSVersion, o Options) model.TLSVersion {
 	if l.Clients != nil {
 		version = cmp.Or(version, l.Clients.MinTLS)
 	}
-	return cmp.Or(version, defaultMinTLS)
+	return max(cmp.Or(version, defaultMinTLS), o.MinTLS) // "1.0" to "1.3" are in order
 }
 
 // tlsChain words one chain at a TCP listener.
