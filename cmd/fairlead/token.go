@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -62,6 +64,7 @@ spec.role holds.`,
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "machine %s can join with this token, once, until %s, as %s\n",
 				machine, time.Now().Add(ttl).Format(time.RFC3339), role)
+			keepPrivate(c.OutOrStdout())
 			_, err = fmt.Fprintln(c.OutOrStdout(), token)
 			return err
 		},
@@ -151,4 +154,15 @@ func apiClient(kubeconfig string) (client.Client, error) {
 		return nil, err
 	}
 	return kube.NewClient(config)
+}
+
+// keepPrivate takes a file to which a secret is written, as by "> token", from all others than its owner.
+func keepPrivate(w io.Writer) {
+	f, is := w.(*os.File)
+	if !is {
+		return
+	}
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		_ = f.Chmod(0o600) // at worst it is as the user's umask has it
+	}
 }

@@ -189,3 +189,20 @@ func TestPrivateKeysAreTakenOut(t *testing.T) {
 		t.Errorf("%q, %q", files["b/status.json"], files["b/half.txt"])
 	}
 }
+
+// Whoever writes a line of a key into a log, as any client can, has no more taken out than that; and what clients and
+// routes say to servers to be let in is in no bundle.
+func TestWhatIsScrubbed(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"path":"/a","user_agent":"-----BEGIN PRIVATE KEY-----","status":200}` + "\n" + `{"path":"/b","status":404}`:                        `{"path":"/a","user_agent":"` + redacted + `","status":200}` + "\n" + `{"path":"/b","status":404}`,
+		"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nMIIE+/=\n-----END RSA PRIVATE KEY-----\nafter": redacted + "\nafter",
+		`{"path":"/reset?token=abc&x=1","status":200}`:                   `{"path":"/reset?[redacted]","status":200}`,
+		"set: [{name: Authorization, value: Bearer abcdef0123456789.x}]": "set: [{name: Authorization, value: Bearer [redacted]}]",
+		`"value":"Basic dXNlcjpwYXNzd29yZA=="`:                           `"value":"Basic [redacted]"`,
+		"the basic idea of bearer tokens is":                             "the basic idea of bearer tokens is",
+	} {
+		if got := string(scrub([]byte(in))); got != want {
+			t.Errorf("%s\n became\n%s\nwant\n%s", in, got, want)
+		}
+	}
+}

@@ -20,8 +20,16 @@ const (
 	journalLines = 20000
 )
 
-// privateKey is a private key in PEM, whole or cut off, its lines ended or escaped.
-var privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
+// privateKey is a private key in PEM, whole or cut off, its lines ended or escaped. It ends where something else
+// begins: whoever writes the first line of a key into a log must not have the rest of the log taken out.
+var privateKey = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:\s|\\[nr])*(?:[A-Za-z-]+: [^\n"\\]*(?:\s|\\[nr])+)*[A-Za-z0-9+/=\\\s]*(?:-----END [A-Z0-9 ]*PRIVATE KEY-----)?`)
+
+// credentials are those of HTTP, as people write them into routes, and query is what follows the path in a line of
+// the access log.
+var (
+	credentials = regexp.MustCompile(`(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}`)
+	query       = regexp.MustCompile(`("path":"[^"?]*\?)[^"]*`)
+)
 
 // privateKeyBegin and privateKeyEnd are the lines around a private key.
 var (
@@ -32,7 +40,7 @@ var (
 // redacted is what stands in the place of a private key.
 const redacted = "[redacted: a private key]"
 
-// scrub takes private keys out of what is collected, wherever somebody put them. The tail
+// scrub takes private keys and credentials out of what is collected, wherever somebody put them. The tail
 // of a log may begin inside one: where a key ends before any begins, everything up to
 // there goes.
 func scrub(body []byte) []byte {
@@ -42,7 +50,9 @@ func scrub(body []byte) []byte {
 			out, body = []byte(redacted), body[end[1]:]
 		}
 	}
-	return append(out, privateKey.ReplaceAll(body, []byte(redacted))...)
+	body = privateKey.ReplaceAll(body, []byte(redacted))
+	body = credentials.ReplaceAll(body, []byte("$1 [redacted]"))
+	return append(out, query.ReplaceAll(body, []byte("$1[redacted]"))...)
 }
 
 // Tail is the end of a file.

@@ -21,7 +21,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// accessFields are what a line of the access log may say, and Envoy's command for it.
+// accessFields are what a line of the access log may say, and Envoy's command for it. What clients say is
+// cut: with HTTP/2 they send 60 KiB again by three bytes, and every time it would be written.
 var accessFields = map[string]string{
 	"time":              "%START_TIME%",
 	"client":            "%DOWNSTREAM_REMOTE_ADDRESS%",
@@ -30,9 +31,9 @@ var accessFields = map[string]string{
 	"tls_version":       "%DOWNSTREAM_TLS_VERSION%",
 	"tls_cipher":        "%DOWNSTREAM_TLS_CIPHER%",
 	"client_subject":    "%DOWNSTREAM_PEER_SUBJECT%",
-	"method":            "%REQ(:METHOD)%",
-	"host":              "%REQ(:AUTHORITY)%",
-	"path":              "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+	"method":            "%REQ(:METHOD):32%",
+	"host":              "%REQ(:AUTHORITY):256%",
+	"path":              "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH):1024%",
 	"protocol":          "%PROTOCOL%",
 	"status":            "%RESPONSE_CODE%",
 	"grpc_status":       "%GRPC_STATUS_NUMBER%",
@@ -45,9 +46,9 @@ var accessFields = map[string]string{
 	"group":             "%UPSTREAM_CLUSTER%",
 	"route":             "%ROUTE_NAME%",
 	"attempts":          "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
-	"request_id":        "%REQ(X-REQUEST-ID)%",
+	"request_id":        "%REQ(X-REQUEST-ID):128%",
 	"trace_id":          "%TRACE_ID%",
-	"user_agent":        "%REQ(USER-AGENT)%",
+	"user_agent":        "%REQ(USER-AGENT):512%",
 	"transport_failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
 }
 

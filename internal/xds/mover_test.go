@@ -83,9 +83,12 @@ func TestFloorOfTLS(t *testing.T) {
 		version uint16
 		ok      bool
 	}{
-		{"old.test", tls.VersionTLS11, false}, {"old.test", tls.VersionTLS12, true},
-		{"any.test", tls.VersionTLS11, false}, {"any.test", tls.VersionTLS12, true},
-		{"new.test", tls.VersionTLS12, false}, {"new.test", tls.VersionTLS13, true},
+		{"old.test", tls.VersionTLS11, false},
+		{"old.test", tls.VersionTLS12, true},
+		{"any.test", tls.VersionTLS11, false},
+		{"any.test", tls.VersionTLS12, true},
+		{"new.test", tls.VersionTLS12, false},
+		{"new.test", tls.VersionTLS13, true},
 	} {
 		config := &tls.Config{InsecureSkipVerify: true, ServerName: try.name, MinVersion: tls.VersionTLS10, MaxVersion: try.version}
 		if _, err := shake(l.Port, config); (err == nil) != try.ok {

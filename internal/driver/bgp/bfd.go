@@ -324,6 +324,9 @@ func (b *bfdSession) receive(h bfd.BFDHeader) {
 	if h.YourDiscriminator == 0 && h.State != bfd.StateDown && h.State != bfd.StateAdminDown {
 		return
 	}
+	if state == bfd.StateUp && b.key.multihop && h.YourDiscriminator == 0 {
+		return // anybody can send it from afar (RFC 5883, 4); a peer that has restarted is missed in its time
+	}
 	b.yours = h.MyDiscriminator
 	b.remoteMinRx = time.Duration(h.RequiredMinRxInterval) * time.Microsecond
 	b.mu.Lock()

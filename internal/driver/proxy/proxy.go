@@ -413,7 +413,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 	default:
 	}
 	pulse := pulse{after: s.config.HungAfter}
-	looks, hung := 0, false
+	hung := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -454,10 +454,8 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 		} else {
 			timer.Reset(lookOften)
 		}
-		if looks++; looks%8 == 0 {
-			if err := boundLog(s.path("envoy.log")); err != nil {
-				s.config.Log.Warn("the proxy's log grows", "error", err)
-			}
+		if err := boundLog(s.path("envoy.log")); err != nil {
+			s.config.Log.Warn("the proxy's log grows", "error", err)
 		}
 	}
 }
