@@ -293,8 +293,10 @@ func (t *tracker) machine(name string, now *standing) map[model.Object]bool {
 			}
 		}
 	}
-	if len(differing(before.secrets, now.secrets)) > 0 {
-		return t.all()
+	for _, name := range differing(before.secrets, now.secrets) {
+		for k := range t.catalog.hostsWith(name) {
+			maps.Copy(stale, t.byHost[k])
+		}
 	}
 	for _, id := range differing(before.listeners, now.listeners) {
 		maps.Copy(stale, t.byPort[id])

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -190,5 +191,27 @@ func TestRefusalsOfAllMachinesAreTold(t *testing.T) {
 		if v := tr.judge(routeA); v.State != verdictRefused || v.Message != step.want {
 			t.Errorf("when m2 has come to %d it is %+v, want %q", step.applied, v, step.want)
 		}
+	}
+}
+
+// A problem with a Secret concerns those who show it, and nobody where a machine has made up its name.
+func TestProblemsOfSecretsConcernTheirHosts(t *testing.T) {
+	c := newCatalog(xds.Options{})
+	k, other := model.HostKey{Listener: "https-443", Host: "a.test"}, model.HostKey{Listener: "https-443", Host: "b.test"}
+	c.listeners[k.Listener] = &shelf{claims: map[string][]string{k.Host: {"one"}, other.Host: {"two"}}}
+	for _, name := range []string{"one", "two"} {
+		c.secrets.entries[name] = &secretEntry{listeners: map[model.ListenerID]int{k.Listener: 1}}
+	}
+	tr := newTracker(c)
+	mine, theirs := model.Object{Kind: "HTTPRoute", Name: "mine"}, model.Object{Kind: "HTTPRoute", Name: "theirs"}
+	index(tr.byHost, k, mine)
+	index(tr.byHost, other, theirs)
+	tr.targets[mine], tr.targets[theirs] = &target{object: mine}, &target{object: theirs}
+	tr.machine("edge-1", &standing{})
+	for name, want := range map[string]map[model.Object]bool{"made-up": {}, "one": {mine: true}, "two": {theirs: true}} {
+		if got := tr.machine("edge-1", &standing{secrets: map[string]fault{name: {message: "no"}}}); !maps.Equal(got, want) {
+			t.Errorf("%s: %v are judged anew, want %v", name, got, want)
+		}
+		tr.machine("edge-1", &standing{})
 	}
 }

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -397,6 +398,27 @@ func (c *catalog) sweepSecrets() {
 		}
 	}
 	clear(c.secrets.idle)
+}
+
+// hostsWith are the hosts that show a Secret: none where a machine has made up its name.
+func (c *catalog) hostsWith(secret string) iter.Seq[model.HostKey] {
+	return func(yield func(model.HostKey) bool) {
+		e := c.secrets.entries[secret]
+		if e == nil {
+			return
+		}
+		for id := range e.listeners {
+			s := c.listeners[id]
+			if s == nil {
+				continue
+			}
+			for host, names := range s.claims {
+				if slices.Contains(names, secret) && !yield(model.HostKey{Listener: id, Host: host}) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // secretsOf names the Secrets with which a host is served.
