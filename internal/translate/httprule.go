@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,27 +136,4 @@ func (c *routeCompiler) appendValue(list []model.ValueMatch, name, value, kind, 
 		return list
 	}
 	return append(list, model.ValueMatch{Name: name, Value: value, Regex: kind == "RegularExpression"})
-}
-
-// regexLimit bounds the instructions of a compiled expression. Proxies refuse
-// large ones; this keeps out what could never pass.
-const regexLimit = 1000
-
-// regexProblem says why a text is no RE2 expression, or nothing.
-func regexProblem(expression string) string {
-	if len(expression) > valueLimit || !utf8.ValidString(expression) {
-		return "no RE2 expression: too long or not UTF-8"
-	}
-	parsed, err := syntax.Parse(expression, syntax.Perl)
-	if err != nil {
-		return quote(expression) + " is no RE2 expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err != nil {
-		return quote(expression) + " is no RE2 expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-	}
-	if len(program.Inst) > regexLimit {
-		return quote(expression) + " is too large an expression"
-	}
-	return ""
 }

@@ -229,10 +229,11 @@ func (c *ingressCompiler) forward(o *contourv1beta1.Route, path string) (*model.
 
 // services adds the shares of a route's services to f.
 func (c *ingressCompiler) services(f *model.Forward, o *contourv1beta1.Route, path string) []model.BackendGroup {
-	weights := c.weights(o.Services, path)
+	services := c.fewServices(o.Services, path)
+	weights := c.weights(services, path)
 	var groups []model.BackendGroup
-	for i := range o.Services {
-		s := &o.Services[i]
+	for i := range services {
+		s := &services[i]
 		field := at(path, i)
 		port, ok := c.service(s, field)
 		options := groupOptions{balance: balanceOf(s.Strategy), websocket: o.EnableWebsockets}

@@ -10,6 +10,19 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
+// maxServices bounds the services of a route, or of a tcpproxy: what is compiled of them is all in one resource,
+// which at shared listeners others have a part of.
+const maxServices = 128
+
+// fewServices leaves out what is more than a route may have, and says so.
+func (c *ingressCompiler) fewServices(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
+	if len(services) <= maxServices {
+		return services
+	}
+	c.fail(path, strconv.Itoa(len(services))+" are too many: at most "+strconv.Itoa(maxServices))
+	return services[:maxServices]
+}
+
 // weights are the services' shares: equal when none says one, else those unset
 // are 0. Nil when they cannot be.
 func (c *ingressCompiler) weights(services []contourv1beta1.Service, path string) []uint32 {

@@ -47,9 +47,10 @@ func (c *ingressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 	case o.Delegate != nil:
 		p.delegate = c.delegate(o.Delegate, path+".delegate")
 	}
-	weights := c.weights(c.weighed(o.Services, path+".services"), path+".services")
-	for i := range o.Services {
-		s := &o.Services[i]
+	services := c.fewServices(o.Services, path+".services")
+	weights := c.weights(c.weighed(services, path+".services"), path+".services")
+	for i := range services {
+		s := &services[i]
 		field := at(path+".services", i)
 		port, ok := c.service(s, field)
 		balance := balanceOf(s.Strategy)

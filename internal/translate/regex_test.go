@@ -1,0 +1,43 @@
+package translate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/snapshot"
+)
+
+// TestRegexOfRE2 holds that classes whose names RE2 does not know are refused here: Envoy would refuse all routes of
+// the host, also those of others.
+func TestRegexOfRE2(t *testing.T) {
+	for expression, good := range map[string]bool{
+		`/api/v[0-9]+/.*`: true, `/(en|de|fr)/\d{1,10}`: true, `/\pL+`: true, `/\p{Greek}`: true, `/\P{Lu}x`: true, `/\p{^Nd}`: true, `\\p{x}`: true,
+		`/\p{Any}`: true, `/[^/]{1,40}`: true, "/" + strings.Repeat("a", 900): true,
+		`\p{ASCII}`: false, `/\p{Letter}`: false, `\p{greek}`: false,
+	} {
+		if problem := regexProblem(expression); (problem == "") != good {
+			t.Errorf("%s: %q, want good %t", expression, problem, good)
+		}
+	}
+}
+
+// TestManyServicesOfARoute holds that one route, or tcpproxy, has no more services than a resource of everybody's
+// takes.
+func TestManyServicesOfARoute(t *testing.T) {
+	var many []contourv1beta1.Service
+	for i := range 16_000 {
+		many = append(many, contourv1beta1.Service{Name: fmt.Sprintf("s-%d", i), Port: 80})
+	}
+	s := snapshot.New()
+	o := rootOf(&contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "root"}}, "app.example.com")
+	o.Spec.Routes = []contourv1beta1.Route{{Match: "/", Services: many}}
+	setAll(t, s, o)
+	tr, _ := Full(Config{}, s)
+	if got := statusOf(t, tr, "root"); !strings.Contains(got.Description, "spec.routes[0].services: 16000 are too many: at most 128") {
+		t.Errorf("the root: %.300s", got.Description)
+	}
+}
