@@ -270,7 +270,7 @@ func (c *ingressCompiler) duration(text, path string) time.Duration {
 	case d == 0:
 		return model.Never
 	}
-	return d
+	return min(d, longest)
 }
 
 // joinProblems writes what was found, each problem once, in the order given.

@@ -16,6 +16,10 @@ import (
 // gatewayDuration is a duration of the Gateway API (GEP-2257).
 var gatewayDuration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 
+// longest is what a longer duration of a route counts as: nobody waits for so long, and Envoy refuses a host with
+// durations that it cannot count, also for others.
+const longest = 365 * 24 * time.Hour
+
 // duration reads a duration; nothing is none.
 func (c *routeCompiler) duration(text *gatewayv1.Duration, path string) (d time.Duration, said bool) {
 	if text == nil {
@@ -26,7 +30,7 @@ func (c *routeCompiler) duration(text *gatewayv1.Duration, path string) (d time.
 		c.refuse(path, quote(string(*text))+` is no duration like "10s" or "1m500ms"`)
 		return 0, false
 	}
-	return d, true
+	return min(d, longest), true
 }
 
 // timeouts reads the bounds of requests. Without one of the whole request the tries bound

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
@@ -39,5 +40,17 @@ func TestManyServicesOfARoute(t *testing.T) {
 	tr, _ := Full(Config{}, s)
 	if got := statusOf(t, tr, "root"); !strings.Contains(got.Description, "spec.routes[0].services: 16000 are too many: at most 128") {
 		t.Errorf("the root: %.300s", got.Description)
+	}
+}
+
+// TestLongestDurations holds that no route waits for longer than Envoy can count.
+func TestLongestDurations(t *testing.T) {
+	c := ingressCompiler{fact: &ingressFact{}}
+	if d := c.duration("2562047h47m16s", "x"); d != longest || len(c.fact.problems) > 0 {
+		t.Errorf("%s, %v", d, c.fact.problems)
+	}
+	text := gatewayv1.Duration("99999h99999h99999h")
+	if d, said := (&routeCompiler{}).duration(&text, "x"); d != longest || !said {
+		t.Errorf("%s, %t", d, said)
 	}
 }
