@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"net/url"
 	"strconv"
 	"strings"
@@ -215,23 +216,25 @@ func limitsOf(annotations map[string]string) (limits *model.BackendLimits, unrea
 	return &l, unread
 }
 
-// upstreamOf is what a Service's annotations say of a port: by its name, else by its number.
-func upstreamOf(annotations map[string]string, name string, number int32) string {
-	said := func(port string) string {
-		found := ""
-		for _, protocol := range []string{upstreamH2, upstreamH2C, upstreamTLS} {
-			for _, prefix := range upstreamAnnotations {
-				for part := range strings.SplitSeq(annotations[prefix+protocol], ",") {
-					if port != "" && strings.TrimSpace(part) == port {
-						found = protocol
-					}
+// upstreams are what a Service's annotations say of its ports, by their names and numbers.
+type upstreams map[string]string
+
+// upstreamsOf reads them once: there may be very many, of very many ports.
+func upstreamsOf(annotations map[string]string) upstreams {
+	said := upstreams{}
+	for _, protocol := range []string{upstreamH2, upstreamH2C, upstreamTLS} {
+		for _, prefix := range upstreamAnnotations {
+			for port := range strings.SplitSeq(annotations[prefix+protocol], ",") {
+				if port = strings.TrimSpace(port); port != "" {
+					said[port] = protocol
 				}
 			}
 		}
-		return found
 	}
-	if protocol := said(name); protocol != "" {
-		return protocol
-	}
-	return said(strconv.Itoa(int(number)))
+	return said
+}
+
+// of is what is said of a port: by its name, else by its number.
+func (u upstreams) of(name string, number int32) string {
+	return cmp.Or(u[name], u[strconv.Itoa(int(number))])
 }

@@ -32,7 +32,7 @@ type servicePort struct {
 	name        string
 	protocol    corev1.Protocol
 	appProtocol string
-	upstream    string   // what annotations say, see upstreamOf
+	upstream    string   // what annotations say, see upstreamsOf
 	undrained   string   // why annotations drain less than they name; empty: nothing is wrong
 	refusal     string   // of the Service's endpoints
 	unread      []string // of the Service's limits
@@ -47,8 +47,9 @@ func makeServiceFact(o *corev1.Service) *serviceFact {
 	drained, undrained := drainedBackends(o)
 	f.drained = drained
 	f.limits, f.unread = limitsOf(o.Annotations)
+	said := upstreamsOf(o.Annotations)
 	for _, p := range o.Spec.Ports {
-		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: upstreamOf(o.Annotations, p.Name, p.Port), undrained: undrained, unread: f.unread}
+		port := servicePort{number: p.Port, name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), upstream: said.of(p.Name, p.Port), undrained: undrained, unread: f.unread}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}
