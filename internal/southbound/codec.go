@@ -18,6 +18,9 @@ import (
 // report of an agent does. Two bytes on the wire can be a struct of 300.
 const maxDecoded = 64 << 20
 
+// maxNested is how deep messages may be in each other: each level takes stack. Agents' have a handful.
+const maxNested = 100
+
 var errLarge = errors.New("the message would take too much memory")
 
 // codec is gRPC's own, but for messages that would take much more memory than they have bytes, and without
@@ -35,14 +38,17 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
 	left := maxDecoded
-	if err := weigh(b.ReadOnlyData(), m.ProtoReflect().Descriptor(), &left); err != nil {
+	if err := weigh(b.ReadOnlyData(), m.ProtoReflect().Descriptor(), maxNested, &left); err != nil {
 		return fmt.Errorf("%s: %w", m.ProtoReflect().Descriptor().Name(), err)
 	}
-	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b.ReadOnlyData(), m)
+	return proto.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: 2 * maxNested}.Unmarshal(b.ReadOnlyData(), m)
 }
 
-// weigh takes from left what an encoded message will take, about.
-func weigh(b []byte, d protoreflect.MessageDescriptor, left *int) error {
+// weigh takes from left what an encoded message will take, about. It may have so many levels below it.
+func weigh(b []byte, d protoreflect.MessageDescriptor, levels int, left *int) error {
+	if levels == 0 {
+		return errLarge
+	}
 	const header, field = 48, 16 // of a struct, and of a field of it
 	if *left -= header + field*d.Fields().Len(); *left < 0 {
 		return errLarge
@@ -68,7 +74,7 @@ func weigh(b []byte, d protoreflect.MessageDescriptor, left *int) error {
 		switch f := d.Fields().ByNumber(number); {
 		case f == nil:
 		case f.Message() != nil:
-			if err := weigh(value, f.Message(), left); err != nil {
+			if err := weigh(value, f.Message(), levels-1, left); err != nil {
 				return err
 			}
 		case f.IsList() && f.Kind() != protoreflect.StringKind && f.Kind() != protoreflect.BytesKind:

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -29,6 +30,15 @@ func TestMessagesTakeNoMoreMemory(t *testing.T) {
 		if err := decode(wire, &agentv1.Report{}); !errors.Is(err, errLarge) {
 			t.Errorf("%d bytes of empty %s: %v", len(wire), name, err)
 		}
+	}
+	// A value in a list in a value, and so on: google.protobuf.Value's 6 is a list, whose 1 is a value.
+	nested := []byte{}
+	for range 10_000 {
+		nested = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), nested)
+		nested = protowire.AppendBytes(protowire.AppendTag(nil, 6, protowire.BytesType), nested)
+	}
+	if err := decode(nested, &structpb.Value{}); !errors.Is(err, errLarge) {
+		t.Errorf("20,000 levels: %v", err)
 	}
 	if err := decode([]byte{0xff}, &agentv1.Report{}); err == nil {
 		t.Error("what is no message was taken")
