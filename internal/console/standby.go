@@ -18,8 +18,8 @@ const OfLeader = "of=leader"
 const (
 	// relayed marks a question that comes from a standby: it is not passed on again.
 	relayed = "Fairlead-Relayed"
-	// relayTime is how long the leader may take.
-	relayTime = 10 * time.Second
+	// relayTime is how long the leader may take: a question may wait for others there, and then for the loop.
+	relayTime = 28 * time.Second
 )
 
 // Standby is why a plane does not answer: it stands by, and only the one that leads

@@ -30,18 +30,24 @@ func waitsForNext[T any](s *common[T]) bool {
 	return s.next != nil
 }
 
+// holdLoop keeps the loop busy until let is called.
+func (p *running) holdLoop(all *sync.WaitGroup) (let func()) {
+	held, release := make(chan struct{}), make(chan struct{})
+	all.Go(func() {
+		if err := p.ask(p.t.Context(), func(*loop) { close(held); <-release }); err != nil {
+			p.t.Error(err)
+		}
+	})
+	<-held
+	return func() { close(release) }
+}
+
 // TestConsolesShareAnswers holds that many consoles cost what one costs, that each has an answer of
 // after it asked, and that probes do not wait behind them.
 func TestConsolesShareAnswers(t *testing.T) {
 	p := newRig(t).plane("one").awaitReady()
-	held, let := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
-	all.Go(func() {
-		if err := p.ask(t.Context(), func(*loop) { close(held); <-let }); err != nil {
-			t.Error(err)
-		}
-	})
-	<-held
+	let := p.holdLoop(&all)
 	const askers = 64
 	computed := 0 // by the loop alone
 	var arrived sync.WaitGroup
@@ -62,7 +68,7 @@ func TestConsolesShareAnswers(t *testing.T) {
 		}
 		return nil
 	})
-	close(let)
+	let()
 	if err := p.Healthz(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -85,14 +91,8 @@ func TestConsolesShareAnswers(t *testing.T) {
 // TestConsoleThatGivesUp holds that others have their answer where the first to ask does not wait for it.
 func TestConsoleThatGivesUp(t *testing.T) {
 	p := newRig(t).plane("one").awaitReady()
-	held, let := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
-	all.Go(func() {
-		if err := p.ask(t.Context(), func(*loop) { close(held); <-let }); err != nil {
-			t.Error(err)
-		}
-	})
-	<-held
+	let := p.holdLoop(&all)
 	hasty, cancel := context.WithCancel(t.Context())
 	cancel()
 	if s := p.Status(hasty); len(s.Problems) != 1 || s.Problems[0].Message != errNoAnswer.Error() {
@@ -109,7 +109,7 @@ func TestConsoleThatGivesUp(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	close(let)
+	let()
 	all.Wait()
 }
 
