@@ -425,7 +425,8 @@ __noinline int nat_answer(struct xdp_md *xdp)
 	if (idle)
 		n->seen = now;
 	if (w->kind != KIND_ICMP)
-		nat_mark(n, (flags & TCP_FIN ? NAT_BACKEND_ENDED : 0) | (flags & TCP_RST ? NAT_BACKEND_RESET : NAT_BACKEND_SPOKE));
+		nat_mark(n, (flags & TCP_FIN ? NAT_BACKEND_ENDED : 0) |
+				    (flags & TCP_RST ? NAT_BACKEND_RESET : NAT_BACKEND_SPOKE));
 	if (idle || flags)
 		nat_touch(w, n, flags, now);
 	struct ends *e = &w->outer;

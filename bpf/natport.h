@@ -139,7 +139,8 @@ static __always_inline void nat_note(struct nat *n, __u8 protocol, __u32 flags, 
 		return;
 	}
 	bool goes_on = (n->state & NAT_BACKEND_SPOKE) && (protocol == IPPROTO_UDP || (flags & TCP_ACK));
-	nat_mark(n, (goes_on ? NAT_OPEN : 0) | (flags & TCP_FIN ? NAT_CLIENT_ENDED : 0) | (flags & TCP_RST ? NAT_CLIENT_RESET : 0));
+	nat_mark(n, (goes_on ? NAT_OPEN : 0) | (flags & TCP_FIN ? NAT_CLIENT_ENDED : 0) |
+			    (flags & TCP_RST ? NAT_CLIENT_RESET : 0));
 	if (!(flags & TCP_RST) && (n->state & NAT_CLIENT_RESET)) /* it goes on: the reset was none of its own */
 		__sync_fetch_and_and(&n->state, ~NAT_CLIENT_RESET);
 }
