@@ -2,6 +2,7 @@ package xds
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -275,9 +276,12 @@ func action(r model.Route, groups []model.WeightedGroup, total uint64) *routev3.
 // client's.
 func routeHost(r model.Route) string { return cmp.Or(r.Forward.Host, setHost(r.RequestHeaders)) }
 
+// weightScale is what weights are divided by: Envoy wants their sum in 32 bits. Larger ones keep their
+// proportion, and none of n becomes zero.
+func weightScale(total uint64, n int) uint64 { return total/(math.MaxUint32-uint64(n)) + 1 }
+
 func shares(r model.Route, groups []model.WeightedGroup, total uint64, edited bool) *routev3.WeightedCluster {
-	// Envoy wants the sum in 32 bits; larger weights keep their proportion.
-	scale := total/(1<<32) + 1
+	scale := weightScale(total, len(groups))
 	w := &routev3.WeightedCluster{}
 	for _, g := range groups {
 		c := &routev3.WeightedCluster_ClusterWeight{

@@ -27,7 +27,7 @@ func tcpProxy(l model.Listener, groups []model.WeightedGroup, o Options) *listen
 	for _, g := range groups {
 		total += uint64(g.Weight)
 	}
-	scale := total/(1<<32) + 1 // Envoy wants the sum in 32 bits
+	scale := weightScale(total, len(groups))
 	for _, g := range groups {
 		if g.Weight == 0 {
 			continue

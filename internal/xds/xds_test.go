@@ -198,19 +198,25 @@ func TestInputIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestLargeWeights holds that Envoy can count the sum of weights, and that none becomes zero: it refuses
+// the host otherwise.
 func TestLargeWeights(t *testing.T) {
-	v := xds.VirtualHost(host("l", "h", model.Route{Name: "r", Match: model.Match{Path: prefix("/")}, Forward: &model.Forward{
-		Backends: []model.WeightedGroup{{Group: "a", Weight: math.MaxUint32}, {Group: "b", Weight: math.MaxUint32}, {Group: "c", Weight: 1}},
-	}}))
-	var sum uint64
-	clusters := v.GetRoutes()[0].GetAction().(*routev3.Route_Route).Route.GetWeightedClusters().GetClusters()
-	for _, c := range clusters {
-		sum += uint64(c.GetWeight().GetValue())
-		if c.GetWeight().GetValue() == 0 {
-			t.Errorf("weight of %s became 0", c.GetName())
-		}
+	many := []model.WeightedGroup{{Group: "a", Weight: math.MaxUint32}, {Group: "b", Weight: math.MaxUint32 - 126}}
+	for i := range 127 { // in all just below twice the limit, and each of these is rounded up
+		many = append(many, model.WeightedGroup{Group: model.GroupID(fmt.Sprintf("g%d", i)), Weight: 1})
 	}
-	if len(clusters) != 3 || sum > math.MaxUint32 {
-		t.Errorf("%d clusters with a sum of %d; envoy takes 32 bits", len(clusters), sum)
+	for _, groups := range [][]model.WeightedGroup{{{Group: "a", Weight: math.MaxUint32}, {Group: "b", Weight: math.MaxUint32}, {Group: "c", Weight: 1}}, many} {
+		v := xds.VirtualHost(host("l", "h", model.Route{Name: "r", Match: model.Match{Path: prefix("/")}, Forward: &model.Forward{Backends: groups}}))
+		var sum uint64
+		clusters := v.GetRoutes()[0].GetAction().(*routev3.Route_Route).Route.GetWeightedClusters().GetClusters()
+		for _, c := range clusters {
+			sum += uint64(c.GetWeight().GetValue())
+			if c.GetWeight().GetValue() == 0 {
+				t.Errorf("weight of %s became 0", c.GetName())
+			}
+		}
+		if len(clusters) != len(groups) || sum > math.MaxUint32 {
+			t.Errorf("%d clusters of %d with a sum of %d; envoy takes 32 bits", len(clusters), len(groups), sum)
+		}
 	}
 }
