@@ -63,6 +63,7 @@ const (
 	nodeOutcome     // a: kind, b: namespace, c: name of an owner; made by nodeAssign
 	nodePoolOutcome // a: pool; made by nodeAssign
 	nodeParent      // a: Gateway or ListenerSet, b: namespace, c: name: as routes see it
+	nodeServerName  // a: listener, b: server name: whose listeners have it; made by nodeParent
 	nodeTLSHost     // a: listener, b: server name
 
 	nodeBalanced  // a: namespace, b: name of a Service of our class
@@ -110,7 +111,7 @@ func (k nodeKind) layer() int {
 		return 3
 	case nodeAssign, nodeOutcome, nodePoolOutcome:
 		return 4
-	case nodeParent:
+	case nodeParent, nodeServerName:
 		return 5
 	case nodeStream:
 		return 6

@@ -443,7 +443,7 @@ func (f *parentFact) tlsClaims() map[model.HostKey]*tlsClaim {
 			continue
 		}
 		k := model.HostKey{Listener: l.id, Host: l.hostname}
-		c := &tlsClaim{created: f.created, host: model.TLSHost{HostKey: k, Owner: f.object, Certificates: l.certificates, MinVersion: l.minTLS}}
+		c := &tlsClaim{created: f.created, gateway: f.gateway, host: model.TLSHost{HostKey: k, Owner: f.object, Certificates: l.certificates, MinVersion: l.minTLS}}
 		if l.protocol == gatewayv1.TLSProtocolType {
 			c.host.Certificates = nil // without a route there is nothing behind it
 		}

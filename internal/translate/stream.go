@@ -34,6 +34,7 @@ type streamParent struct {
 	doors []placedDoor // of listeners without a proxy
 	names []model.HostKey
 	claim map[model.HostKey]*tlsClaim // what it wants of each of names
+	kept  []string                    // names that other Gateways have, with who that is
 }
 
 // placedDoor is a port of a Gateway, with the listener that has it.
@@ -207,7 +208,7 @@ func makeStreamFact(r reader, owner model.Object) *streamFact {
 		c.certificate = p.certificate
 		c.attach(p, hostnames)
 		if c.refused.failed {
-			p.accepted, p.doors, p.names, p.claim, p.sections = c.refused, nil, nil, nil, nil
+			p.accepted, p.doors, p.names, p.claim, p.kept, p.sections = c.refused, nil, nil, nil, nil, nil
 		}
 	}
 	f.resolved, f.services, f.notes = c.resolved, c.services, c.notes
@@ -326,10 +327,14 @@ func (c *streamCompiler) attach(p *streamParent, hostnames []string) {
 			case !l.serves() || l.broken():
 			case l.direct():
 				p.doors = append(p.doors, placedDoor{doorKey{f.gateway, l.transport(), uint16(l.port)}, l.name, c.targets})
-			case f.ownsClear(r, l, host):
-				c.want(p, l, host)
-			default:
+			case !f.ownsClear(r, l, host):
 				elsewhere = append(elsewhere, host)
+			default:
+				if keeper := r.keeper(l.id, host); keeper != nil && keeper.gateway != f.gateway {
+					p.kept = append(p.kept, "server name "+host+" is "+keeper.host.Owner.String()+"'s, whose listener has hostname "+keeper.host.Host)
+					continue
+				}
+				c.want(p, l, host)
 			}
 		}
 		switch {
@@ -358,7 +363,7 @@ func (c *streamCompiler) attach(p *streamParent, hostnames []string) {
 			"no listener of "+name+describeSection(p.ref)+" that the route matches is accepted: "+strings.Join(refused, ", "))
 	}
 	if p.accepted.failed {
-		p.sections, p.doors, p.names, p.claim = nil, nil, nil, nil
+		p.sections, p.doors, p.names, p.claim, p.kept = nil, nil, nil, nil, nil
 		return
 	}
 	slices.SortFunc(p.names, model.HostKey.Compare)

@@ -66,7 +66,7 @@ func (t *Translator) computeStreamStatus(r reader, n node) {
 // status what must reach the machines.
 func (t *Translator) streamParentStatus(r reader, f *streamFact, p *streamParent, object model.Object, status *Status) gatewayv1.RouteParentStatus {
 	gen := status.Generation
-	var lost []string
+	lost := slices.Clone(p.kept)
 	for i := range p.doors {
 		d := &p.doors[i]
 		if owner, _ := r.door(d.doorKey); owner != object {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 )
 
 // tlsClaim is what one resource wants of TLS connections for a server name.
@@ -13,8 +14,9 @@ type tlsClaim struct {
 	// host has the claim's key and owner. Without certificates and without TCP connections
 	// for the name are closed: a host whose certificate is missing or broken is claimed too,
 	// or a wildcard's certificate would be shown for it.
-	host   model.TLSHost
-	groups []model.BackendGroup // that host.TCP names
+	host    model.TLSHost
+	groups  []model.BackendGroup // that host.TCP names
+	gateway snapshot.Name        // of a listener's claim, whose that is
 }
 
 // tlsClaimant is who claims a server name: a Gateway or ListenerSet whose listener has it,
@@ -27,6 +29,8 @@ type tlsClaimant struct {
 // tlsState is a server name at a listener in the making.
 type tlsState struct {
 	claims map[tlsClaimant]*tlsClaim
+	// keeper is the oldest of those whose listeners have this very name.
+	keeper *tlsClaim
 	won    *tlsClaim
 	parent model.Object // who has the name
 	// created is how old the parent's claim is.
@@ -60,7 +64,43 @@ func (t *Translator) claimTLS(k model.HostKey, by tlsClaimant, c *tlsClaim) {
 	} else {
 		s.claims[by] = c
 	}
+	if by.route == (model.Object{}) {
+		t.keepName(k, s)
+	}
 	t.graph.mark(tlsNode(k))
+}
+
+// keepName finds whose listeners have a server name.
+func (t *Translator) keepName(k model.HostKey, s *tlsState) {
+	var first *tlsClaim
+	for by, c := range s.claims {
+		if by.route == (model.Object{}) && (first == nil || (&claim{owner: by.parent, created: c.created}).older(&claim{owner: first.host.Owner, created: first.created})) {
+			first = c
+		}
+	}
+	before := s.keeper
+	s.keeper = first
+	if before == nil || first == nil || before.gateway != first.gateway || before.host.Owner != first.host.Owner {
+		t.graph.changed(serverNameNode(k))
+	}
+}
+
+func serverNameNode(k model.HostKey) node {
+	return node{kind: nodeServerName, a: string(k.Listener), b: k.Host}
+}
+
+// keeper is whose listener takes connections for a server name at a listener of the model: the one
+// with the hostname that says most, of several the oldest. A route that some other Gateway takes in
+// has no part in it, or it would take names from Gateways that never allowed it.
+func (r reader) keeper(listener model.ListenerID, host string) *tlsClaim {
+	for pattern, more := host, true; more; pattern, more = wider(pattern) {
+		k := model.HostKey{Listener: listener, Host: pattern}
+		r.t.graph.read(r.by, serverNameNode(k))
+		if s := r.t.tlsHosts[k]; s != nil && s.keeper != nil {
+			return s.keeper
+		}
+	}
+	return nil
 }
 
 // decide finds who has the name. What stands for a parent is the age of its listener, or
