@@ -18,7 +18,6 @@ type policyVerdict = verdict[gatewayv1.PolicyConditionReason]
 // backendTLSFact is a BackendTLSPolicy judged for itself.
 type backendTLSFact struct {
 	name     snapshot.Name
-	created  int64
 	targets  []tlsTarget
 	accepted policyVerdict
 	resolved policyVerdict
@@ -40,10 +39,6 @@ func (f *backendTLSFact) problem() string {
 	return f.resolved.message
 }
 
-func (f *backendTLSFact) older(g *backendTLSFact) bool {
-	return cmp.Or(cmp.Compare(f.created, g.created), compareNames(f.name, g.name)) < 0
-}
-
 func backendTLSObject(n snapshot.Name) model.Object {
 	return model.Object{Kind: string(snapshot.KindBackendTLSPolicy), Namespace: n.Namespace, Name: n.Name}
 }
@@ -59,34 +54,50 @@ func targetsOf(o *gatewayv1.BackendTLSPolicy) []tlsTarget {
 	return targets
 }
 
+// attachedTLS is what a policy says of itself to the index.
+type attachedTLS struct {
+	created int64
+	targets []tlsTarget
+}
+
 // inputBackendTLS takes note of a policy that changed.
 func (t *Translator) inputBackendTLS(s *snapshot.Snapshot, n snapshot.Name) {
 	t.graph.mark(named(nodeBackendTLS, n))
 	t.graph.mark(named(nodeBackendTLSStatus, n))
-	var after []snapshot.Name
+	var after attachedTLS
 	if o := s.BackendTLSPolicies[n]; o != nil {
+		after.created = o.CreationTimestamp.Unix()
 		for _, target := range targetsOf(o) {
-			after = append(after, target.service)
+			if !slices.Contains(after.targets, target) {
+				after.targets = append(after.targets, target)
+			}
 		}
-		slices.SortFunc(after, compareNames)
-		after = slices.Compact(after)
 	}
-	before := t.index.targetsOf[n]
-	if slices.Equal(before, after) {
-		return
+	before, slots := t.index.attachedTLS[n], t.index.tlsSlots
+	for _, target := range before.targets {
+		if before.created == after.created && slices.Contains(after.targets, target) {
+			continue
+		}
+		slot := slots[target]
+		if slot.remove(n) {
+			t.graph.changed(named(nodePoliciesOf, target.service))
+		}
+		if len(slot.created) == 0 {
+			delete(slots, target)
+		}
 	}
-	for _, service := range before {
-		drop(t.index.policies, service, n)
-		t.graph.changed(named(nodePoliciesOf, service))
+	for _, target := range after.targets {
+		if slots[target] == nil {
+			slots[target] = &policySlot{created: map[snapshot.Name]int64{}}
+		}
+		if slots[target].add(n, after.created) {
+			t.graph.changed(named(nodePoliciesOf, target.service))
+		}
 	}
-	for _, service := range after {
-		put(t.index.policies, service, n)
-		t.graph.changed(named(nodePoliciesOf, service))
-	}
-	if len(after) == 0 {
-		delete(t.index.targetsOf, n)
+	if len(after.targets) == 0 {
+		delete(t.index.attachedTLS, n)
 	} else {
-		t.index.targetsOf[n] = after
+		t.index.attachedTLS[n] = after
 	}
 }
 
@@ -103,18 +114,24 @@ func (r reader) backendTLS(service snapshot.Name, port string) *backendTLSFact {
 	return r.firstPolicy(tlsTarget{service, ""})
 }
 
-// firstPolicy is the oldest policy of those with one and the same target.
+// firstPolicy is the policy that holds for a target; nil when there is none.
 func (r reader) firstPolicy(target tlsTarget) *backendTLSFact {
-	r.t.graph.read(r.by, named(nodePoliciesOf, target.service))
-	var first *backendTLSFact
-	for n := range r.t.index.policies[target.service] {
-		r.t.graph.read(r.by, named(nodeBackendTLS, n))
-		f := r.t.backendTLS[n]
-		if f != nil && slices.Contains(f.targets, target) && (first == nil || f.older(first)) {
-			first = f
-		}
+	holder := r.tlsHolder(target)
+	if holder == (snapshot.Name{}) {
+		return nil
 	}
-	return first
+	r.t.graph.read(r.by, named(nodeBackendTLS, holder))
+	return r.t.backendTLS[holder]
+}
+
+// tlsHolder names the oldest policy of those with one and the same target. It is found without a look at
+// the others, of which anybody of the namespace may make thousands.
+func (r reader) tlsHolder(target tlsTarget) snapshot.Name {
+	r.t.graph.read(r.by, named(nodePoliciesOf, target.service))
+	if slot := r.t.index.tlsSlots[target]; slot != nil {
+		return slot.holder
+	}
+	return snapshot.Name{}
 }
 
 func makeBackendTLSFact(r reader, n snapshot.Name) *backendTLSFact {
@@ -122,7 +139,7 @@ func makeBackendTLSFact(r reader, n snapshot.Name) *backendTLSFact {
 	if o == nil {
 		return nil
 	}
-	f := &backendTLSFact{name: n, created: o.CreationTimestamp.Unix(), targets: targetsOf(o)}
+	f := &backendTLSFact{name: n, targets: targetsOf(o)}
 	for i, ref := range o.Spec.TargetRefs {
 		if ref.Group != "" || ref.Kind != gatewayv1.Kind(snapshot.KindService) {
 			f.accepted.fail(gatewayv1.PolicyReasonInvalid, at("spec.targetRefs", i)+".kind: "+kindText(string(ref.Group), string(ref.Kind))+" cannot be the target: only Service can")
@@ -241,8 +258,8 @@ func (t *Translator) computeBackendTLSStatus(r reader, n node) {
 	for _, target := range f.targets {
 		if problem := r.targetProblem(target); problem != "" {
 			accepted.fail(gatewayv1.PolicyReasonTargetNotFound, problem)
-		} else if first := r.firstPolicy(target); first != f && first != nil {
-			accepted.fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.name.String()+", which came first, holds for "+target.String())
+		} else if first := r.tlsHolder(target); first != name {
+			accepted.fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.String()+", which came first, holds for "+target.String())
 		} else {
 			holds = append(holds, target.String())
 		}

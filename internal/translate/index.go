@@ -28,8 +28,8 @@ type index struct {
 	foreign     foreign
 	suspects    suspects
 
-	policies  map[snapshot.Name]nameSet         // BackendTLSPolicies, by service
-	targetsOf map[snapshot.Name][]snapshot.Name // the services of each, sorted
+	tlsSlots    map[tlsTarget]*policySlot // BackendTLSPolicies, by target
+	attachedTLS map[snapshot.Name]attachedTLS
 
 	sets      map[snapshot.Name]nameSet       // ListenerSets, by Gateway
 	gatewayOf map[snapshot.Name]snapshot.Name // the Gateway of each
@@ -73,8 +73,8 @@ func newIndex(c Config) index {
 			ranges: rangesOf(c.RefusedEndpoints), by: map[snapshot.Name][]netip.AddrPort{},
 		},
 
-		policies:  map[snapshot.Name]nameSet{},
-		targetsOf: map[snapshot.Name][]snapshot.Name{},
+		tlsSlots:    map[tlsTarget]*policySlot{},
+		attachedTLS: map[snapshot.Name]attachedTLS{},
 
 		sets:      map[snapshot.Name]nameSet{},
 		gatewayOf: map[snapshot.Name]snapshot.Name{},

@@ -32,6 +32,34 @@ type policySlot struct {
 	holder  snapshot.Name
 }
 
+// add has a policy in the slot; true when it holds it now.
+func (s *policySlot) add(policy snapshot.Name, created int64) bool {
+	if _, known := s.created[policy]; known {
+		return false
+	}
+	first := len(s.created) == 0 || olderPolicy(created, policy, s.created[s.holder], s.holder)
+	s.created[policy] = created
+	if first {
+		s.holder = policy
+	}
+	return first
+}
+
+// remove takes a policy out; true when it held the slot.
+func (s *policySlot) remove(policy snapshot.Name) bool {
+	delete(s.created, policy)
+	if s.holder != policy {
+		return false
+	}
+	s.holder = snapshot.Name{}
+	for n, created := range s.created {
+		if s.holder == (snapshot.Name{}) || olderPolicy(created, n, s.created[s.holder], s.holder) {
+			s.holder = n
+		}
+	}
+	return true
+}
+
 // olderPolicy reports whether policy a, created at the given second, goes before b.
 func olderPolicy(createdA int64, a snapshot.Name, createdB int64, b snapshot.Name) bool {
 	if createdA != createdB {
@@ -231,14 +259,9 @@ func (t *Translator) attachPolicy(target policyAnchor, policy snapshot.Name, cre
 		t.policies.slots[target] = slot
 		put(t.policies.sections, target.whole(), snapshot.Name{Name: target.section})
 	}
-	if _, known := slot.created[policy]; known {
-		return
-	}
-	if len(slot.created) == 0 || olderPolicy(created, policy, slot.created[slot.holder], slot.holder) {
-		slot.holder = policy
+	if slot.add(policy, created) {
 		t.changedHolder(target)
 	}
-	slot.created[policy] = created
 }
 
 func (t *Translator) detachPolicy(target policyAnchor, policy snapshot.Name) {
@@ -246,14 +269,7 @@ func (t *Translator) detachPolicy(target policyAnchor, policy snapshot.Name) {
 	if slot == nil {
 		return
 	}
-	delete(slot.created, policy)
-	if slot.holder == policy {
-		slot.holder = snapshot.Name{}
-		for n, created := range slot.created {
-			if slot.holder == (snapshot.Name{}) || olderPolicy(created, n, slot.created[slot.holder], slot.holder) {
-				slot.holder = n
-			}
-		}
+	if slot.remove(policy) {
 		t.changedHolder(target)
 	}
 	if len(slot.created) == 0 {
