@@ -103,7 +103,7 @@ func makeCertificateFact(o *corev1.Secret, n snapshot.Name) *certificateFact {
 	if problem != "" {
 		return bad("has a " + snapshot.CertificateKey + " that " + problem)
 	}
-	public, problem := parseKey(key)
+	public, block, problem := parseKey(key)
 	if problem != "" {
 		return bad("has a " + snapshot.PrivateKeyKey + " that " + problem)
 	}
@@ -116,7 +116,7 @@ func makeCertificateFact(o *corev1.Secret, n snapshot.Name) *certificateFact {
 		return bad(problem)
 	}
 	return &certificateFact{keyType: keyType, certificate: &model.Certificate{
-		ID: certificateID(n), Chain: string(chain), Key: model.Redacted(key), Names: certificateNames(leaf), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
+		ID: certificateID(n), Chain: encodeCertificates(certificates), Key: model.Redacted(pem.EncodeToMemory(block)), Names: certificateNames(leaf), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
 		MustStaple: mustStaple(leaf),
 	}}
 }
@@ -185,11 +185,39 @@ func (t *Translator) inputTime(s *snapshot.Snapshot) {
 	t.index.now = s.Now
 }
 
+// encodeCertificates writes certificates as PEM. Machines get that, and not what was read: readers of
+// PEM differ in what they pass over, and what Envoy cannot read takes everything along that names it.
+func encodeCertificates(list []*x509.Certificate) string {
+	var text []byte
+	for _, c := range list {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return string(text)
+}
+
+// unreadable says that PEM has blocks that cannot be read, which pem.Decode passes over.
+func unreadable(text []byte) string {
+	blocks := 0
+	for rest := text; ; blocks++ {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+	}
+	if bytes.Count(text, []byte("-----BEGIN ")) != blocks {
+		return "has a block of PEM that cannot be read"
+	}
+	return ""
+}
+
 // parseCertificates reads PEM; without certificates there is a problem.
 func parseCertificates(text []byte) ([]*x509.Certificate, string) {
 	var list []*x509.Certificate
 	if len(text) > bundleLimit {
 		return nil, "is longer than " + strconv.Itoa(bundleLimit) + " bytes"
+	}
+	if problem := unreadable(text); problem != "" {
+		return nil, problem
 	}
 	for rest := text; ; {
 		var block *pem.Block
@@ -215,36 +243,40 @@ func parseCertificates(text []byte) ([]*x509.Certificate, string) {
 
 type publicKey interface{ Equal(x crypto.PublicKey) bool }
 
-// parseKey returns the public half of a private key.
-func parseKey(text []byte) (publicKey, string) {
+// parseKey returns the public half of a private key, and the block that has the key.
+func parseKey(text []byte) (publicKey, *pem.Block, string) {
+	bad := func(problem string) (publicKey, *pem.Block, string) { return nil, nil, problem }
+	if problem := unreadable(text); problem != "" {
+		return bad(problem)
+	}
 	for rest := text; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return nil, "has no private key in PEM"
+			return bad("has no private key in PEM")
 		}
 		if block.Type != "PRIVATE KEY" && !strings.HasSuffix(block.Type, " PRIVATE KEY") {
 			continue
 		}
 		if block.Type == "ENCRYPTED PRIVATE KEY" || bytes.Contains(text, []byte("Proc-Type: 4,ENCRYPTED")) {
-			return nil, "is encrypted: nobody is there to say the password"
+			return bad("is encrypted: nobody is there to say the password")
 		}
 		if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-			return &key.PublicKey, ""
+			return &key.PublicKey, block, ""
 		}
 		if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
-			return &key.PublicKey, ""
+			return &key.PublicKey, block, ""
 		}
 		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 		if err != nil {
-			return nil, "has a private key that cannot be read"
+			return bad("has a private key that cannot be read")
 		}
 		switch key := key.(type) {
 		case *rsa.PrivateKey:
-			return &key.PublicKey, ""
+			return &key.PublicKey, block, ""
 		case *ecdsa.PrivateKey:
-			return &key.PublicKey, ""
+			return &key.PublicKey, block, ""
 		}
-		return nil, "is neither an RSA nor an ECDSA key: others are not served"
+		return bad("is neither an RSA nor an ECDSA key: others are not served")
 	}
 }
 
@@ -356,10 +388,11 @@ func makeAuthorityFact(s *snapshot.Snapshot, k authorityKey) (f *authorityFact, 
 	case !said:
 		return &authorityFact{problem: "has no key " + snapshot.AuthorityKey}, true
 	}
-	if _, problem := parseCertificates(text); problem != "" {
+	certificates, problem := parseCertificates(text)
+	if problem != "" {
 		return &authorityFact{problem: "has a " + snapshot.AuthorityKey + " that " + problem}, true
 	}
-	return &authorityFact{authority: &model.Authority{ID: k.id(), PEM: string(text)}}, true
+	return &authorityFact{authority: &model.Authority{ID: k.id(), PEM: encodeCertificates(certificates)}}, true
 }
 
 // useCertificate and useAuthority count who uses one, so that exactly those are published

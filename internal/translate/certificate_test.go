@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -10,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +101,10 @@ func TestCertificatesAreJudged(t *testing.T) {
 		{"a key that is no PEM", tlsSecret(chain, []byte("hello")), "tls.key that has no private key in PEM"},
 		{"another's key", tlsSecret(chain, other), "tls.key that is not the key"},
 		{"a broken certificate", tlsSecret(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}), key), "cannot be read"},
+		{"a block that cannot be read after a sound one", tlsSecret(slices.Concat(chain, []byte("-----BEGIN CERTIFICATE-----\nMII!\n-----END CERTIFICATE-----\n")), key), "tls.crt that has a block of PEM that cannot be read"},
+		{"two blocks on one line", tlsSecret(slices.Concat(bytes.TrimRight(chain, "\n"), chain), key), "block of PEM that cannot be read"},
+		{"a key after a block that cannot be read", tlsSecret(chain, slices.Concat([]byte("-----BEGIN PRIVATE KEY-----\nMII"), key)), "tls.key that has a block of PEM that cannot be read"},
+		{"text around", tlsSecret(slices.Concat([]byte("subject=x\n"), chain, []byte("\n# end\n")), slices.Concat([]byte("-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"), key)), ""},
 		{"a broken key", tlsSecret(chain, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: []byte{1}})), "cannot be read"},
 		{"an encrypted key", tlsSecret(chain, pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY", Bytes: []byte{1}})), "is encrypted"},
 		{"a key that must not sign", tlsSecret(notForSigning(t)), "key usage has no digital signature"},
@@ -109,8 +115,22 @@ func TestCertificatesAreJudged(t *testing.T) {
 		if (c.problem == "") != (f.problem == "") || !strings.Contains(f.problem, c.problem) || (f.certificate == nil) != (c.problem != "") {
 			t.Errorf("%s: problem %q, want %q", c.what, f.problem, c.problem)
 		}
+		if f.certificate != nil && (f.certificate.Chain != string(chain) || string(f.certificate.Key) != string(key)) {
+			t.Errorf("%s: machines get %q and another key, want what was read", c.what, f.certificate.Chain)
+		}
 		if strings.Contains(f.problem, "PRIVATE") {
 			t.Errorf("%s: the problem shows the key: %s", c.what, f.problem)
+		}
+	}
+	bundle := &corev1.ConfigMap{Data: map[string]string{}}
+	bundle.Namespace, bundle.Name = "team", "ca"
+	for added, want := range map[string]string{"": "", "-----BEGIN CERTIFICATE-----\nMII!\n-----END CERTIFICATE-----\n": "block of PEM that cannot be read"} {
+		bundle.Data[snapshot.AuthorityKey] = "# ours\n" + string(chain) + added
+		s := snapshot.New()
+		setAll(t, s, bundle)
+		f, _ := makeAuthorityFact(s, authorityKey{snapshot.KindConfigMap, snapshot.Name{Namespace: "team", Name: "ca"}})
+		if !strings.Contains(f.problem, want) || want == "" && f.authority.PEM != string(chain) {
+			t.Errorf("a bundle with %q: %+v", added, f)
 		}
 	}
 	f := makeCertificateFact(tlsSecret(chain, key), name)

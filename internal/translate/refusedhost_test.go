@@ -18,6 +18,8 @@ func TestRegexOfRE2(t *testing.T) {
 	for expression, good := range map[string]bool{
 		`/api/v[0-9]+/.*`: true, `/(en|de|fr)/\d{1,10}`: true, `/\pL+`: true, `/\p{Greek}`: true, `/\P{Lu}x`: true, `/\p{^Nd}`: true, `\\p{x}`: true,
 		`/\p{Any}`: true, `/[^/]{1,40}`: true, "/" + strings.Repeat("a", 900): true,
+		`/.{490}`: true, `/[^/?#]{245}`: true, `/\pL{80}`: true, `(?i)/[a-z\x{e0}-\x{ff}]{64}`: true, `/[\pL\pN]{50}`: true, `/(?i:é){100}`: true, `/[\x{0}-\x{ff}]{900}`: true,
+		`/.{900}`: false, `/\pL{200}`: false, `/[^/]{900}`: false, `/[\pL\pN]{300}`: false, `/[\x{0}-\x{100}]`: false, `/\x{1F600}`: false, `/\\x{1F600}`: true,
 		`\p{ASCII}`: false, `/\p{Letter}`: false, `\p{greek}`: false,
 	} {
 		if problem := regexProblem(expression); (problem == "") != good {

@@ -2,13 +2,15 @@ package translate
 
 import (
 	"regexp/syntax"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// regexLimit bounds the instructions of a compiled expression. Proxies refuse
-// large ones; this keeps out what could never pass.
+// regexLimit bounds the weight of an expression: how many instructions RE2 compiles it to, or a few
+// more. Proxies refuse 1,024 (xds.Bootstrap), and with it the host and all who have routes there: what
+// passes here passes there.
 const regexLimit = 1000
 
 // regexProblem says why a text is no RE2 expression, or nothing. RE2 knows fewer names of classes than Go.
@@ -17,23 +19,87 @@ func regexProblem(expression string) string {
 		return "no RE2 expression: too long or not UTF-8"
 	}
 	bad := func(err error) string {
+		if original := parseRegex(expression); original != nil { // in the words of what was written
+			err = original
+		}
 		return quote(expression) + " is no RE2 expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 	}
-	parsed, err := syntax.Parse(expression, syntax.Perl)
+	parsed, err := syntax.Parse(asBytes(expression), syntax.Perl)
 	if err != nil {
 		return bad(err)
 	}
 	if name := strangeClass(expression); name != "" {
 		return quote(expression) + " is no RE2 expression: invalid character class range: " + quote(name)
 	}
+	if escape := wideEscape(expression); escape != "" {
+		return quote(expression) + " matches bytes, and " + escape + " is none: write the character itself"
+	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
 		return bad(err)
 	}
-	if len(program.Inst) > regexLimit {
-		return quote(expression) + " is too large an expression"
+	weight := 0
+	for i := range program.Inst {
+		weight += regexWeight(&program.Inst[i])
+	}
+	if weight > regexLimit {
+		return quote(expression) + " is too large an expression: it compiles to some " + strconv.Itoa(weight) + " instructions, of " + strconv.Itoa(regexLimit) + " that may be"
 	}
 	return ""
+}
+
+// regexWeight is how many instructions RE2 has for one of Go's, or a few more. It has one for each range
+// of bytes of a class.
+func regexWeight(in *syntax.Inst) int {
+	switch {
+	case in.Op == syntax.InstRuneAnyNotNL:
+		return 2
+	case in.Op != syntax.InstRune && in.Op != syntax.InstRune1:
+		return 1
+	case len(in.Rune) == 1 && syntax.Flags(in.Arg)&syntax.FoldCase != 0:
+		return 2
+	}
+	ranges := 0
+	for i := 0; i+1 < len(in.Rune); i += 2 {
+		if in.Rune[i] <= unicode.MaxLatin1 {
+			ranges++
+		}
+	}
+	return max(ranges, 1)
+}
+
+// wideEscape is the first code point of an expression that is written as a number and is no byte; empty
+// when there is none.
+func wideEscape(expression string) string {
+	for i := 0; i+3 < len(expression); i++ {
+		if expression[i] != '\\' {
+			continue
+		}
+		i++
+		if expression[i] != 'x' || expression[i+1] != '{' {
+			continue
+		}
+		digits, _, closed := strings.Cut(expression[i+2:], "}")
+		if n, err := strconv.ParseUint(digits, 16, 32); closed && err == nil && n > unicode.MaxLatin1 {
+			return expression[i-1:i+2] + digits + "}"
+		}
+	}
+	return ""
+}
+
+// asBytes has a code point for each byte of an expression: Envoy's RE2 reads the text of expressions, and
+// of requests, as Latin-1.
+func asBytes(expression string) string {
+	runes := make([]rune, len(expression))
+	for i := range len(expression) {
+		runes[i] = rune(expression[i])
+	}
+	return string(runes)
+}
+
+func parseRegex(expression string) error {
+	_, err := syntax.Parse(expression, syntax.Perl)
+	return err
 }
 
 // strangeClass is the first class of an expression whose name RE2 does not know; empty when there is none. The names

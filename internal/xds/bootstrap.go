@@ -35,7 +35,8 @@ type BootstrapOptions struct {
 const (
 	defaultMaxConnections = 50_000
 	// regexSize bounds the compiled size of a regular expression; a larger one is refused
-	// with the resource that holds it. A plain path expression is below 100.
+	// with the resource that holds it. The plane lets none pass that comes near (translate's
+	// regexLimit); a plain path expression is below 100.
 	regexSize = 1024
 	adsName   = "fairlead-agent"
 )

@@ -560,6 +560,8 @@ func TestRegexSize(t *testing.T) {
 		`/api/v[1-9][0-9]*/(users|groups)/[a-zA-Z0-9_-]{1,64}(/.*)?`,
 		`/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`,
 		`/.*\.(png|jpe?g|gif|svg|webp|css|js|map|woff2?|ttf)`,
+		// About the largest that the plane lets pass: see TestRegexOfRE2 of translate.
+		`/.{490}`, `/[^/?#]{245}`, `/\pL{80}`, `/[\pL\pN]{50}`, `/(?i:é){100}`, `/[\x{0}-\x{ff}]{900}`, `/[[:alpha:]]{490}`, `/a{990}`,
 	} {
 		h.Routes = append(h.Routes, says("fine", model.PathMatch{Kind: model.PathRegex, Value: fine}))
 	}

@@ -48,11 +48,34 @@ var findPrograms = sync.OnceValues(func() (programs, error) {
 			return p, err
 		}
 	}
+	if p.envoy, err = smallEnvoy(p.envoy); err != nil {
+		return p, err
+	}
 	if p.kubectl, err = rig.FindKubectl(filepath.Join(root, "bin", "fairlead")); err != nil {
 		return p, err
 	}
 	return p, nil
 })
+
+// expressionLimit is the size of an expression that the tests' Envoys refuse. The plane knows what
+// others refuse, and lets nothing pass that comes near.
+const expressionLimit = 300
+
+// smallEnvoy writes a script that starts Envoy with expressionLimit, so that there is something that
+// Envoy alone refuses.
+func smallEnvoy(envoy string) (string, error) {
+	if err := os.Chmod(scratch, 0o711); err != nil { // Envoy is a user of its own
+		return "", err
+	}
+	script := fmt.Sprintf(`#!/bin/bash
+for argument in "$@"; do
+	arguments+=("${argument/'"re2.max_program_size.error_level":1024'/'"re2.max_program_size.error_level":%d'}")
+done
+exec %q "${arguments[@]}"
+`, expressionLimit, envoy)
+	path := filepath.Join(scratch, "envoy")
+	return path, os.WriteFile(path, []byte(script), 0o755)
+}
 
 // moduleRoot is the folder of go.mod.
 func moduleRoot() (string, error) {
