@@ -20,9 +20,9 @@ const volatile __u32 nat_idle_reset = 30;
  * that nobody had, or not for nat_idle_forgotten, and of others those silent for longest. */
 const volatile __u32 nat_idle_closed = 2;
 const volatile __u32 nat_idle_forgotten = 120;
-/* The client did not go on after an answer, as those of a flood do not, and those who forge their
- * addresses cannot: a server resets what acknowledges nothing of its own. Taken when there is
- * nothing better. */
+/* The client did not go on after an answer, as those of a flood do not, and with TCP those who
+ * forge their addresses cannot: a server resets what acknowledges nothing of its own. With UDP a second
+ * datagram is enough. Taken when there is nothing better. */
 const volatile __u32 nat_idle_flood = 5;
 
 #define NAT_TRIES 32 /* ports looked at for a new flow */

@@ -3,6 +3,7 @@ package southbound
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -95,6 +96,14 @@ func first[T any](list []T, n int) []T {
 		return list
 	}
 	return slices.Clone(list[:max(n, 0)])
+}
+
+// raw is an address as bytes, or nothing where it cannot be one.
+func raw(address []byte) []byte {
+	if len(address) > net.IPv6len {
+		return nil
+	}
+	return address
 }
 
 // cut is a text that is no longer than n bytes, and ends with a whole character. Nothing holds the rest.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -103,5 +104,80 @@ func TestTrimmedReportsHoldNothingElse(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	if short := cut(long, maxName); len(short) != maxName {
 		t.Errorf("%d bytes of a long text", len(short))
+	}
+}
+
+// TestTrimmedReportsAreShort walks over all that a report can have, so that what is added to it one day is
+// cut, too.
+func TestTrimmedReportsAreShort(t *testing.T) {
+	r := &agentv1.Report{}
+	overfill(r.ProtoReflect(), strings.Repeat("x", 4096))
+	overfill(r.ProtoReflect(), "short") // lists leave out what has a long name
+	trim(r)
+	var walk func(path string, m protoreflect.Message)
+	check := func(path string, kind protoreflect.Kind, v protoreflect.Value) {
+		switch {
+		case kind == protoreflect.StringKind && len(v.String()) > maxMessage, kind == protoreflect.StringKind && len(v.String()) > maxName && !strings.HasSuffix(path, ".message"):
+			t.Errorf("%s keeps %d bytes of text", path, len(v.String()))
+		case kind == protoreflect.BytesKind && len(v.Bytes()) > maxName:
+			t.Errorf("%s keeps %d bytes", path, len(v.Bytes()))
+		case kind == protoreflect.MessageKind:
+			walk(path, v.Message())
+		}
+	}
+	walk = func(path string, m protoreflect.Message) {
+		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			path := path + "." + string(f.Name())
+			switch {
+			case f.IsMap():
+				v.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+					check(path, f.MapKey().Kind(), k.Value())
+					return true
+				})
+			case f.IsList():
+				for i := range v.List().Len() {
+					check(path, f.Kind(), v.List().Get(i))
+				}
+			default:
+				check(path, f.Kind(), v)
+			}
+			return true
+		})
+	}
+	walk("report", r.ProtoReflect())
+}
+
+// overfill gives all fields of a message long values, and its names one of its own.
+func overfill(m protoreflect.Message, name string) {
+	long := strings.Repeat("x", 4096)
+	value := func(f protoreflect.FieldDescriptor, of protoreflect.Value) protoreflect.Value {
+		switch f.Kind() {
+		case protoreflect.StringKind:
+			if f.Name() == "name" {
+				return protoreflect.ValueOfString(name)
+			}
+			return protoreflect.ValueOfString(long)
+		case protoreflect.BytesKind:
+			return protoreflect.ValueOfBytes([]byte(long))
+		case protoreflect.MessageKind:
+			overfill(of.Message(), name)
+			return of
+		}
+		return f.Default()
+	}
+	for i := range m.Descriptor().Fields().Len() {
+		switch f := m.Descriptor().Fields().Get(i); {
+		case f.IsMap():
+			m.Mutable(f).Map().Set(protoreflect.ValueOfString(long).MapKey(), m.NewField(f).Map().NewValue())
+		case f.IsList():
+			list := m.Mutable(f).List()
+			list.Append(value(f, list.NewElement()))
+		default:
+			v := m.NewField(f)
+			if f.Kind() == protoreflect.MessageKind {
+				v = m.Mutable(f) // keeps what is there
+			}
+			m.Set(f, value(f, v))
+		}
 	}
 }

@@ -54,9 +54,7 @@ func (s *Server) receive(ctx context.Context, who *session, g discoveryv3.Aggreg
 			if err != nil {
 				return err
 			}
-			if f, err = s.config.Views.open(who.Machine, floor); err != nil {
-				return status.Error(codes.Internal, err.Error())
-			}
+			f = s.config.Views.open(who.Machine, floor)
 			defer f.close()
 			go func() { who.end(s.send(ctx, who, f, g)) }()
 		}

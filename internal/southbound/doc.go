@@ -4,8 +4,8 @@
 // Views owns the sets of resources, one for each group of machines that are served
 // alike and one for each machine; the plane publishes changes into it. Server
 // speaks gRPC on top: Enrollment, the aggregated discovery service and Observer.
-// The package stores nothing: what it knows of machines it was told on the streams
-// that are open, and CA and Token are values that their owner keeps. Authorities are
+// The package stores nothing: what it knows of a machine is what that has said and shown, in
+// memory, until it is forgotten (Server.Sweep) or the plane steps down, and CA and Token are values that their owner keeps. Authorities are
 // the CAs that are trusted now: one, or two while one takes the other's place.
 //
 // What it refuses: anything but Join without a verified client certificate; a

@@ -186,16 +186,33 @@ func trimFigures(f *agentv1.Figures) {
 	f.Groups = slices.DeleteFunc(first(f.GetGroups(), maxFigures), func(g *agentv1.GroupFigures) bool {
 		return len(g.GetName()) > maxName
 	})
-	f.Frontends = first(f.GetFrontends(), maxFrontends)
+	f.Frontends = slices.DeleteFunc(first(f.GetFrontends(), maxFrontends), func(g *agentv1.FrontendFigures) bool {
+		return len(g.GetName()) > maxName
+	})
 	backends := 0
 	for _, g := range f.GetFrontends() {
 		g.Backends = first(g.GetBackends(), maxFigures-backends)
 		backends += len(g.GetBackends())
+		for _, b := range g.GetBackends() {
+			b.Address, b.Machine = raw(b.GetAddress()), cut(b.GetMachine(), maxName)
+		}
 	}
 	if len(f.GetDrops()) > maxReasons {
 		f.Drops = nil
 	}
 	maps.DeleteFunc(f.Drops, func(reason string, _ uint64) bool { return len(reason) > maxName })
+}
+
+// trimFlows cuts an answer to what the plane is ready to show.
+func trimFlows(f *agentv1.Flows) {
+	if f == nil {
+		return
+	}
+	f.Flows = first(f.GetFlows(), maxFigures)
+	for _, w := range f.GetFlows() {
+		w.Frontend, w.Machine, w.State = cut(w.GetFrontend(), maxName), cut(w.GetMachine(), maxName), cut(w.GetState(), maxName)
+		w.Client, w.Backend = raw(w.GetClient()), raw(w.GetBackend())
+	}
 }
 
 // trimBalancing cuts what a report says of frontends and checks.

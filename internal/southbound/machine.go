@@ -358,7 +358,7 @@ func (s *Server) Sweep() {
 			}
 		}
 		if m.lost { // nobody else ends its proofs
-			changed = append(changed, s.reporters(m, s.proofs.reported(name, nil, now))...)
+			changed = append(changed, s.reporters.but(name, s.proofs.reported(name, nil, now))...)
 		}
 	}
 	for session := range s.sessions {
@@ -393,5 +393,6 @@ func (s *Server) forget(name string) (concerned []string) {
 		return nil
 	}
 	delete(s.machines, name)
+	s.reporters.replace(name, m.report.GetAddresses(), nil)
 	return s.disprove(m)
 }

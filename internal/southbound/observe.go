@@ -16,7 +16,7 @@ import (
 // What one report may make the plane remember.
 const (
 	maxProblems  = 4096
-	maxAddresses = 256
+	maxAddresses = 64 // as many as a Machine shows
 	maxMessage   = 1024
 	maxName      = 512
 	maxSessions  = 256
@@ -107,7 +107,7 @@ func (s *Server) observed(who *session, report *agentv1.Report) {
 		read(m)
 	}
 	m.lastReport, m.seen = now, now
-	concerned := s.swayed(m, last.GetAddresses())
+	concerned := s.swayed(m, last.GetAddresses(), report.GetAddresses())
 	s.proofs.reported(m.name, report.GetAddresses(), now)
 	s.mu.Unlock()
 	if changed {
@@ -142,14 +142,19 @@ func trim(r *agentv1.Report) *agentv1.Report {
 	for _, s := range r.GetSessions() {
 		s.Peer, s.State, s.Reason, s.Bfd = cut(s.GetPeer(), maxName), cut(s.GetState(), maxName), cut(s.GetReason(), maxName), cut(s.GetBfd(), maxName)
 		s.Zone, s.Interface = cut(s.GetZone(), maxName), cut(s.GetInterface(), maxName)
+		s.Address, s.RouterId, s.PeerRouterId = raw(s.GetAddress()), raw(s.GetRouterId()), raw(s.GetPeerRouterId())
 		s.Message, s.Advertised = cut(s.GetMessage(), maxMessage), first(s.GetAdvertised(), maxVIPs)
+		for i, prefix := range s.GetAdvertised() {
+			s.Advertised[i] = cut(prefix, maxName)
+		}
 	}
 	r.Vips = first(r.GetVips(), maxVIPs)
 	for _, v := range r.GetVips() {
-		v.State, v.Message = cut(v.GetState(), maxName), cut(v.GetMessage(), maxMessage)
+		v.Address, v.State, v.Message = raw(v.GetAddress()), cut(v.GetState(), maxName), cut(v.GetMessage(), maxMessage)
 	}
 	trimBalancing(r)
 	trimFigures(r.GetFigures())
+	trimFlows(r.GetFlows())
 	if a := r.GetApplied(); a != nil {
 		a.Problems = first(a.GetProblems(), maxProblems)
 		for _, p := range a.GetProblems() {

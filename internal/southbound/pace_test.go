@@ -92,10 +92,7 @@ func TestLargeClaimsLetOthersIn(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := v.open("edge-1", delta.Revision{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := v.open("edge-1", delta.Revision{})
 	defer f.close()
 	claims := map[string]string{"held": held.Version}
 	const gone = 3*claimsAtOnce + 5
@@ -132,10 +129,7 @@ func TestLargeClaimsLetOthersIn(t *testing.T) {
 	answer(t, f, typ, gone)
 
 	// As one request does, from the door on.
-	again, err := v.open("edge-1", delta.Revision{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := v.open("edge-1", delta.Revision{})
 	defer again.close()
 	before := again.steps
 	req.InitialResourceVersions = claims

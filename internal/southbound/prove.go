@@ -31,6 +31,38 @@ func newProofs() proofs {
 	return proofs{of: map[string]map[netip.Addr]time.Time{}, by: map[netip.Addr][]string{}}
 }
 
+// reporters are the machines by the addresses that they report, as texts: who is concerned by a proof is
+// found without a look at every machine. Guarded by Server.mu.
+type reporters map[string]map[string]struct{}
+
+// replace has a machine report other addresses than before.
+func (r reporters) replace(machine string, before, after []string) {
+	for _, a := range before {
+		if delete(r[a], machine); len(r[a]) == 0 {
+			delete(r, a)
+		}
+	}
+	for _, a := range after {
+		if r[a] == nil {
+			r[a] = map[string]struct{}{}
+		}
+		r[a][machine] = struct{}{}
+	}
+}
+
+// but are the machines but one that report one of some addresses, each once.
+func (r reporters) but(machine string, addresses []string) (names []string) {
+	for _, a := range addresses {
+		for name := range r[a] {
+			if name != machine {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // add notes that a machine has connected from an address, and says whether that is new. reported are
 // the addresses that the machine reports: where there are too many proofs, others make room.
 func (p *proofs) add(machine string, a netip.Addr, reported []string, now time.Time) bool {
@@ -156,29 +188,16 @@ func (s *Server) prove(m *machine, from netip.Addr) (concerned []string) {
 	if !s.proofs.add(m.name, from, m.report.GetAddresses(), s.config.Now()) {
 		return nil
 	}
-	return append(s.reporters(m, []string{from.String()}), m.name)
+	return append(s.reporters.but(m.name, []string{from.String()}), m.name)
 }
 
 // disprove forgets what a machine has proven, under s.mu, and returns whom that concerns beside it: its
 // name goes to somebody else, or to nobody.
 func (s *Server) disprove(m *machine) (concerned []string) {
-	concerned = s.reporters(m, texts(s.proofs.sorted(m.name)))
+	concerned = s.reporters.but(m.name, texts(s.proofs.sorted(m.name)))
 	s.proofs.forget(m.name)
 	m.proved = false
 	return concerned
-}
-
-// reporters are the machines but one that report one of some addresses, under s.mu.
-func (s *Server) reporters(but *machine, addresses []string) (names []string) {
-	if len(addresses) == 0 {
-		return nil
-	}
-	for name, o := range s.machines {
-		if o != but && slices.ContainsFunc(o.report.GetAddresses(), func(a string) bool { return slices.Contains(addresses, a) }) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 func texts(addresses []netip.Addr) (list []string) {
@@ -188,14 +207,18 @@ func texts(addresses []netip.Addr) (list []string) {
 	return list
 }
 
-// swayed are the machines to be judged anew because another one reports other addresses than before:
-// those that report one which it has proven, and has begun or ceased to report. Under s.mu.
-func (s *Server) swayed(m *machine, last []string) (concerned []string) {
-	reported := m.report.GetAddresses()
+// swayed notes that a machine reports other addresses than before, and returns the machines to be judged
+// anew because of that: those that report one which it has proven, and has begun or ceased to report. Under
+// s.mu.
+func (s *Server) swayed(m *machine, last, reported []string) (concerned []string) {
+	if slices.Equal(last, reported) {
+		return nil
+	}
+	s.reporters.replace(m.name, last, reported)
 	moved := slices.DeleteFunc(slices.Concat(last, reported), func(a string) bool {
 		return slices.Contains(last, a) == slices.Contains(reported, a) || !s.proofs.has(m.name, a)
 	})
-	return s.reporters(m, moved)
+	return s.reporters.but(m.name, moved)
 }
 
 // canonical are the addresses among texts, each once and spelled in one way: they are compared as texts.

@@ -201,3 +201,36 @@ func TestReportedAddressesAreCanonical(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestReporters holds that who reports an address is known without a look at all machines, and that
+// nothing is left of what is reported no more.
+func TestReporters(t *testing.T) {
+	r := newRig(t)
+	a, b := r.join("edge-1"), r.join("edge-2")
+	one, two := a.observe(), b.observe()
+	reports := func(o *observing, machine string, addresses ...string) {
+		t.Helper()
+		o.report(&agentv1.Report{Addresses: addresses})
+		r.wait("a report", machine, func(m MachineState) bool { return slices.Equal(m.Addresses, addresses) })
+	}
+	reports(one, "edge-1", "10.0.0.1", "10.0.0.2")
+	reports(two, "edge-2", "10.0.0.2", "10.0.0.3")
+	reported := func(address string) []string {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return r.server.reporters.but("", []string{address})
+	}
+	for address, want := range map[string][]string{"10.0.0.1": {"edge-1"}, "10.0.0.2": {"edge-1", "edge-2"}, "10.0.0.3": {"edge-2"}, "10.0.0.4": nil} {
+		if got := reported(address); !slices.Equal(got, want) {
+			t.Errorf("%s is reported by %v, want %v", address, got, want)
+		}
+	}
+	reports(one, "edge-1", "10.0.0.1")
+	reports(two, "edge-2")
+	if got := reported("10.0.0.2"); got != nil {
+		t.Errorf("10.0.0.2 is reported by %v", got)
+	}
+	if n := len(r.server.reporters); n != 1 {
+		t.Errorf("%d addresses are kept, want 1", n)
+	}
+}

@@ -35,10 +35,7 @@ func newRefuser(t *testing.T, names int) *refuser {
 		texts[i] = fmt.Sprintf("n%06d=1", i)
 	}
 	r.publish(Update{Shared: map[ViewID][]delta.Change{"pool": changes(typeA, texts...)}, Placement: place("edge-1", "pool")})
-	var err error
-	if r.feed, err = r.views.open("edge-1", delta.Revision{}); err != nil {
-		t.Fatal(err)
-	}
+	r.feed = r.views.open("edge-1", delta.Revision{})
 	r.receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA)})
 	r.receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(checkpointType)})
 	return r

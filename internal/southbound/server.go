@@ -125,7 +125,9 @@ type Server struct {
 	mu       sync.Mutex
 	machines map[string]*machine
 	proofs   proofs
-	watchers []func(machine string)
+	// who reports which addresses
+	reporters reporters
+	watchers  []func(machine string)
 	// asked is the number of the last question; questions are those that wait.
 	asked     uint64
 	questions map[*question]struct{}
@@ -158,7 +160,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now},
-		machines: map[string]*machine{}, proofs: newProofs(), sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
+		machines: map[string]*machine{}, proofs: newProofs(), reporters: reporters{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}
 	s.door = newDoor(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,

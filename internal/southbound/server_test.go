@@ -337,10 +337,7 @@ func TestFloor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := v.open("edge-1", delta.Revision{Epoch: 9, Number: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := v.open("edge-1", delta.Revision{Epoch: 9, Number: 5})
 	defer f.close()
 	if _, err := f.receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA)}); err != nil {
 		t.Fatal(err)

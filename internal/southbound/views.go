@@ -41,8 +41,10 @@ type Update struct {
 type Views struct {
 	mu       sync.Mutex
 	revision delta.Revision
-	shared   map[ViewID]*view
-	machines map[string]*machineView
+	// of revision; nil before the first
+	checkpoint *delta.Resource
+	shared     map[ViewID]*view
+	machines   map[string]*machineView
 }
 
 type view struct {
@@ -72,13 +74,17 @@ func NewViews() *Views {
 // of that revision: those whose view or own resources really changed, those that
 // moved, and all when the epoch is a new one.
 func (v *Views) Publish(rev delta.Revision, u Update) error {
+	checkpoint, err := checkpointOf(rev)
+	if err != nil {
+		return err
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if rev.Compare(v.revision) <= 0 {
 		return fmt.Errorf("publish %s after %s: %w", rev, v.revision, ErrStale)
 	}
 	renewed := rev.Epoch > v.revision.Epoch
-	v.revision = rev
+	v.revision, v.checkpoint = rev, &checkpoint
 
 	concerned := map[*machineView]struct{}{}
 	for id, changes := range u.Shared {
@@ -110,9 +116,7 @@ func (v *Views) Publish(rev delta.Revision, u Update) error {
 		if m.view == nil {
 			continue
 		}
-		if err := m.mark(rev); err != nil {
-			return err
-		}
+		m.mark(rev, v.checkpoint)
 		for f := range m.feeds {
 			f.signal() // it may have been held back
 		}
@@ -121,13 +125,14 @@ func (v *Views) Publish(rev delta.Revision, u Update) error {
 	return nil
 }
 
+// checkpointOf is the checkpoint of a revision: one for all whom it concerns.
+func checkpointOf(rev delta.Revision) (delta.Resource, error) {
+	return delta.NewResource(agentv1.CheckpointName, &agentv1.Checkpoint{Epoch: rev.Epoch, Revision: rev.Number})
+}
+
 // mark makes rev the machine's newest checkpoint.
-func (m *machineView) mark(rev delta.Revision) error {
-	checkpoint, err := delta.NewResource(agentv1.CheckpointName, &agentv1.Checkpoint{Epoch: rev.Epoch, Revision: rev.Number})
-	if err != nil {
-		return err
-	}
-	m.own.Update(rev, []delta.Change{{Type: checkpointType, Name: checkpoint.Name, Resource: &checkpoint}})
+func (m *machineView) mark(rev delta.Revision, checkpoint *delta.Resource) {
+	m.own.Update(rev, []delta.Change{{Type: checkpointType, Name: checkpoint.Name, Resource: checkpoint}})
 	m.wanted = rev
 	if len(m.feeds) > 0 {
 		if len(m.waiting) == maxWaiting {
@@ -135,7 +140,6 @@ func (m *machineView) mark(rev delta.Revision) error {
 		}
 		m.waiting = append(m.waiting, rev)
 	}
-	return nil
 }
 
 // Reached takes what a machine runs and returns the oldest revision that concerned it and
@@ -312,15 +316,13 @@ type outcome struct {
 // carries the revision of its view, which moves with publications that come out the
 // same, too. Then the machine gets the newest checkpoint, which is true of it, rather
 // than nothing until something concerns it again.
-func (v *Views) open(machine string, floor delta.Revision) (*feed, error) {
+func (v *Views) open(machine string, floor delta.Revision) *feed {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	m := v.machine(machine)
 	m.waiting = nil
 	if m.view != nil && m.wanted.Compare(floor) < 0 && floor.Compare(v.revision) <= 0 {
-		if err := m.mark(v.revision); err != nil {
-			return nil, err
-		}
+		m.mark(v.revision, v.checkpoint)
 	}
 	f := &feed{views: v, machine: m, wake: make(chan struct{}, 1), floor: floor, refusals: &refusals{}}
 	f.stream = delta.NewStream(delta.Options{
@@ -328,7 +330,7 @@ func (v *Views) open(machine string, floor delta.Revision) (*feed, error) {
 		Wake: f.signal, Refused: f.refusals.note,
 	}, f.machine.layers()...)
 	f.machine.feeds[f] = struct{}{}
-	return f, nil
+	return f
 }
 
 func (f *feed) signal() {
