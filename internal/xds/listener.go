@@ -165,6 +165,8 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 			InitialStreamWindowSize:     wrapperspb.UInt32(http2StreamWindow),
 			InitialConnectionWindowSize: wrapperspb.UInt32(http2ConnectionWindow),
 			AllowConnect:                true, // WebSocket over HTTP/2 (RFC 8441)
+			// A bad request ends itself, and not those that share its connection.
+			OverrideStreamErrorOnInvalidHttpMessage: wrapperspb.Bool(true),
 		},
 		UpgradeConfigs:                []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: webSocket}},
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{removeScope()},

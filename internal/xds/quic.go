@@ -3,11 +3,14 @@ package xds
 import (
 	"fmt"
 
+	corecncf "github.com/cncf/xds/go/xds/core/v3"
+	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	headermutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	networkinputsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
 	quicv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/quic/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -29,8 +32,13 @@ func HTTP3(l model.Listener) bool {
 // QUICListenerName names the UDP half of a listener with HTTP/3.
 func QUICListenerName(id model.ListenerID) string { return string(id) + "/quic" }
 
+// http3Sets is for how many sets of certificates a listener serves HTTP/3: each takes half a MiB of
+// Envoy, which asks for none of them on demand over QUIC (1.40), and all are looked at when one comes. The
+// names of others are served over TCP alone.
+const http3Sets = 256
+
 // QUICListener is the UDP half of a listener with HTTP/3. hosts are all server names;
-// those that hand on bytes are left out.
+// those that hand on bytes are left out, and those beyond http3Sets.
 func QUICListener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.Listener {
 	out := bind(l, o, corev3.SocketAddress_UDP)
 	out.Name = QUICListenerName(l.ID)
@@ -39,27 +47,72 @@ func QUICListener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.List
 		CryptoHandshakeTimeout: durationpb.New(handshakeTimeout),
 		QuicProtocolOptions:    &corev3.QuicProtocolOptions{MaxConcurrentStreams: wrapperspb.UInt32(http3Streams(l))},
 	}}
+	var names serverNames
 	for _, c := range chains(l, hosts, true, o) {
 		if len(c.tcp) > 0 || len(c.certs) == 0 {
 			continue
 		}
+		if len(out.FilterChains) == http3Sets {
+			break
+		}
 		m := connectionManager(l, c, o)
 		m.CodecType = hcmv3.HttpConnectionManager_HTTP3
-		m.Http3ProtocolOptions = &corev3.Http3ProtocolOptions{AllowExtendedConnect: true}
-		context := downstreamTLS(l, c, false)
+		m.Http3ProtocolOptions = &corev3.Http3ProtocolOptions{
+			AllowExtendedConnect:                    true,
+			OverrideStreamErrorOnInvalidHttpMessage: wrapperspb.Bool(true),
+		}
+		name := c.name()
 		out.FilterChains = append(out.FilterChains, &listenerv3.FilterChain{
-			Name:             "quic",
-			FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: c.names, TransportProtocol: "quic"},
-			Filters:          []*listenerv3.Filter{managerFilter(m)},
+			Name:    name,
+			Filters: []*listenerv3.Filter{managerFilter(m)},
 			TransportSocket: &corev3.TransportSocket{
 				Name: "envoy.transport_sockets.quic",
 				ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(&quicv3.QuicDownstreamTransport{
-					DownstreamTlsContext: context,
+					DownstreamTlsContext: downstreamTLS(l, c, false),
+					// Whoever has seen a request in early data may send it again (RFC 8446, 8), and no
+					// backend here is told that it came so (RFC 8470).
+					EnableEarlyData: wrapperspb.Bool(false),
 				})},
 			},
 		})
+		names.add(c.names, name)
 	}
+	// Which names a chain has is no part of it: connections outlive that it has one more.
+	out.FilterChainMatcher = names.matcher()
 	return out
+}
+
+// serverNames lead from server names to the chains that serve them.
+type serverNames struct {
+	of   []*matcherv3.ServerNameMatcher_DomainMatcher
+	rest *matcherv3.Matcher_OnMatch // every other name
+}
+
+// add has a chain serve some names, or every other where there are none.
+func (s *serverNames) add(names []string, chain string) {
+	on := &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: &corecncf.TypedExtensionConfig{
+		Name: chain, TypedConfig: pack(wrapperspb.String(chain)),
+	}}}
+	if len(names) == 0 {
+		s.rest = on
+		return
+	}
+	s.of = append(s.of, &matcherv3.ServerNameMatcher_DomainMatcher{Domains: names, OnMatch: on})
+}
+
+// matcher prefers a name to a wildcard, and longer wildcards to shorter ones.
+func (s *serverNames) matcher() *matcherv3.Matcher {
+	m := &matcherv3.Matcher{OnNoMatch: s.rest}
+	if len(s.of) == 0 {
+		return m
+	}
+	m.MatcherType = &matcherv3.Matcher_MatcherTree_{MatcherTree: &matcherv3.Matcher_MatcherTree{
+		Input: &corecncf.TypedExtensionConfig{Name: "envoy.matching.inputs.server_name", TypedConfig: pack(&networkinputsv3.ServerNameInput{})},
+		TreeType: &matcherv3.Matcher_MatcherTree_CustomMatch{CustomMatch: &corecncf.TypedExtensionConfig{
+			Name: "envoy.matching.custom_matchers.domain_matcher", TypedConfig: pack(&matcherv3.ServerNameMatcher{DomainMatchers: s.of}),
+		}},
+	}}
+	return m
 }
 
 func http3Streams(l model.Listener) uint32 {

@@ -1,16 +1,23 @@
 package xds_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
@@ -92,4 +99,179 @@ func TestHTTP3(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// dials3 is a client of HTTP/3 that counts its connections, and remembers sessions.
+func dials3(c *ca, sni string, dials *atomic.Int32) *http3.Transport {
+	return &http3.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: c.pool, ServerName: sni, ClientSessionCache: tls.NewLRUClientSessionCache(4)},
+		QUICConfig:      &quic.Config{HandshakeIdleTimeout: 5 * time.Second},
+		Dial: func(ctx context.Context, address string, t *tls.Config, q *quic.Config) (*quic.Conn, error) {
+			dials.Add(1)
+			return quic.DialAddrEarly(ctx, address, t, q)
+		},
+	}
+}
+
+// TestHTTP3Names: a connection outlives that its certificate has one more name, or the listener one more
+// certificate, and nothing is taken in before a handshake is over.
+func TestHTTP3Names(t *testing.T) {
+	w := newWorld(t)
+	c := newCA(t)
+	l := model.Listener{ID: "https-1", Port: freePort(t), Protocol: model.ProtocolHTTPS, Clients: &model.ClientSettings{HTTP3: true}}
+	hosts := []xds.TLSHost{tlsHost(l.ID, "a.test", "t/a"), tlsHost(l.ID, "*.wild.test", "t/wild"), tlsHost(l.ID, "*", "t/rest"), tlsHost(l.ID, "in.wild.test", "t/in")}
+	names := []string{"a.test", "later.test", "x.wild.test", "in.wild.test", "other.example"}
+	for _, id := range []string{"t/a", "t/wild", "t/rest", "t/in", "t/new"} {
+		w.set(xds.Secret(xds.SecretName(model.CertificateID(id)), c.issue(id, false, append(names, "new.test")...)))
+	}
+	listens := func() {
+		l3 := xds.QUICListener(l, hosts, xds.Options{})
+		w.set(l3)
+		must(t, w.ads.Acked(w.ctx, ldsURL, l3.Name))
+	}
+	w.tlsListen(l, xds.Options{}, hosts, section("a.test", host(l.ID, "a.test", says("a", prefix("/")))))
+	listens()
+	certificate := func(sni string) string {
+		var dials atomic.Int32
+		transport := dials3(c, sni, &dials)
+		defer transport.Close()
+		r, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get(fmt.Sprintf("https://127.0.0.1:%d/", l.Port))
+		if err != nil {
+			return err.Error()
+		}
+		defer r.Body.Close()
+		return r.TLS.PeerCertificates[0].Subject.CommonName
+	}
+	w.eventually("HTTP/3", func() error {
+		if got := certificate("a.test"); got != "t/a" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	for sni, want := range map[string]string{"x.wild.test": "t/wild", "in.wild.test": "t/in", "other.example": "t/rest", "later.test": "t/rest"} {
+		if got := certificate(sni); got != want {
+			t.Errorf("%s has certificate %s, want %s", sni, got, want)
+		}
+	}
+
+	var dials atomic.Int32
+	transport := dials3(c, "a.test", &dials)
+	defer transport.Close()
+	asks := func() {
+		t.Helper()
+		if a, err := fetchWith(transport, fmt.Sprintf("https://127.0.0.1:%d/x", l.Port), "a.test", nil); err != nil || a.status != 200 {
+			t.Fatalf("%d %v", a.status, err)
+		}
+	}
+	asks()
+	hosts = append(hosts, tlsHost(l.ID, "later.test", "t/a"), tlsHost(l.ID, "new.test", "t/new"))
+	listens()
+	w.eventually("the new names", func() error {
+		if later, fresh := certificate("later.test"), certificate("new.test"); later != "t/a" || fresh != "t/new" {
+			return fmt.Errorf("certificates %s, %s", later, fresh)
+		}
+		return nil
+	})
+	asks()
+	if n := dials.Load(); n != 1 {
+		t.Errorf("%d connections for one client, want 1", n)
+	}
+
+	// A client that has a session and would send early data is served after the handshake.
+	_ = transport.Close()
+	again := dials3(c, "a.test", &dials)
+	again.TLSClientConfig.ClientSessionCache = transport.TLSClientConfig.ClientSessionCache
+	defer again.Close()
+	conn, err := quic.DialAddrEarly(t.Context(), fmt.Sprintf("127.0.0.1:%d", l.Port), &tls.Config{
+		RootCAs: c.pool, ServerName: "a.test", NextProtos: []string{"h3"}, ClientSessionCache: transport.TLSClientConfig.ClientSessionCache,
+	}, &quic.Config{})
+	must(t, err)
+	select {
+	case <-conn.HandshakeComplete():
+	case <-t.Context().Done():
+	}
+	if s := conn.ConnectionState(); !s.TLS.DidResume || s.Used0RTT {
+		t.Errorf("resumed %t, with early data %t; want a session without", s.TLS.DidResume, s.Used0RTT)
+	}
+	must(t, conn.CloseWithError(0, ""))
+}
+
+// TestHTTP3Sets: beyond so many sets of certificates HTTP/3 has no more.
+func TestHTTP3Sets(t *testing.T) {
+	l := model.Listener{ID: "https-1", Port: 443, Protocol: model.ProtocolHTTPS, Clients: &model.ClientSettings{HTTP3: true}}
+	var hosts []xds.TLSHost
+	for i := range 1000 {
+		hosts = append(hosts, tlsHost(l.ID, fmt.Sprintf("h%d.test", i), model.CertificateID(fmt.Sprintf("t/%d", i))))
+	}
+	if n := len(xds.QUICListener(l, hosts, xds.Options{}).GetFilterChains()); n != 256 {
+		t.Errorf("%d chains, want 256", n)
+	}
+	for i := range hosts {
+		hosts[i].Certificates = []model.CertificateID{"t/one"}
+	}
+	if n := len(xds.QUICListener(l, hosts, xds.Options{}).GetFilterChains()); n != 1 {
+		t.Errorf("%d chains for one certificate, want 1", n)
+	}
+}
+
+// TestBadStreamEndsItself: a malformed request over HTTP/2 ends itself, and not the others of its
+// connection.
+func TestBadStreamEndsItself(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
+	answer := make(chan struct{})
+	w.group("ns/slow/1", w.serve(func(rw http.ResponseWriter, _ *http.Request) {
+		<-answer
+		_, _ = io.WriteString(rw, "slow")
+	}))
+	w.listen(l, xds.Options{}, host(l.ID, "a.test", forward("HTTPRoute/ns/a", "/", "ns/slow/1", 1)))
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", l.Port))
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	must(t, err)
+	f := http2.NewFramer(conn, conn)
+	must(t, f.WriteSettings())
+	ask := func(stream uint32, more ...hpack.HeaderField) {
+		var block bytes.Buffer
+		e := hpack.NewEncoder(&block)
+		for _, h := range append([]hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "a.test"}, {Name: ":path", Value: "/"}}, more...) {
+			must(t, e.WriteField(h))
+		}
+		must(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true}))
+	}
+	ask(1)
+	ask(3, hpack.HeaderField{Name: "connection", Value: "keep-alive"}) // RFC 9113, 8.2.2
+	ask(5, hpack.HeaderField{Name: "Upper", Value: "x"})               // RFC 9113, 8.2
+	ended := map[uint32]bool{}
+	for !ended[1] {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("the connection ended: %v; ended streams: %v", err, ended)
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				must(t, f.WriteSettingsAck())
+			}
+		case *http2.GoAwayFrame:
+			t.Fatalf("the connection ends: %v", frame)
+		case *http2.RSTStreamFrame:
+			ended[frame.StreamID] = true
+			if ended[3] && ended[5] {
+				close(answer)
+			}
+		case *http2.DataFrame:
+			ended[frame.StreamID] = frame.StreamEnded()
+		case *http2.HeadersFrame:
+			ended[frame.StreamID] = frame.StreamEnded()
+			if ended[3] && ended[5] && frame.StreamID != 1 {
+				close(answer)
+			}
+		}
+	}
+	if !ended[3] || !ended[5] {
+		t.Errorf("ended are %v", ended)
+	}
 }

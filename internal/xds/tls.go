@@ -2,6 +2,8 @@ package xds
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -55,6 +57,7 @@ const (
 
 // chain is one way of serving TLS: which server names, and what becomes of them.
 type chain struct {
+	key   string   // what it is one for
 	names []string // sorted; empty is every other
 	// section is the wildcard that the names are below; empty if each is a section itself.
 	section string
@@ -81,6 +84,7 @@ func chains(l model.Listener, hosts []TLSHost, quic bool, o Options) []chain {
 	grouped := map[string]*chain{}
 	add := func(key string, name string, c chain) {
 		if grouped[key] == nil {
+			c.key = key
 			grouped[key] = &c
 		}
 		if name != "" && name != "*" {
@@ -121,6 +125,12 @@ func chains(l model.Listener, hosts []TLSHost, quic bool, o Options) []chain {
 		out = append(out, c)
 	}
 	return out
+}
+
+// name is the chain's, whatever names it serves: a digest of what it is one for.
+func (c chain) name() string {
+	digest := sha256.Sum256([]byte(c.key))
+	return hex.EncodeToString(digest[:8])
 }
 
 // minTLS is the least version that a host asks for, or its listener, but not below what the operator does.
