@@ -73,9 +73,12 @@ func Listener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.Listener
 		return out
 	}
 	out.ListenerFilters = append(out.ListenerFilters, listenerFilter("envoy.filters.listener.tls_inspector", &tlsinspectorv3.TlsInspector{}))
+	var names serverNames
 	for _, c := range chains(l, hosts, false, o) {
 		out.FilterChains = append(out.FilterChains, tlsChain(l, c, o))
+		names.add(c)
 	}
+	out.FilterChainMatcher = names.matcher()
 	return out
 }
 

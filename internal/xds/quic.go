@@ -3,14 +3,11 @@ package xds
 import (
 	"fmt"
 
-	corecncf "github.com/cncf/xds/go/xds/core/v3"
-	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	headermutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	networkinputsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
 	quicv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/quic/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -61,9 +58,8 @@ func QUICListener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.List
 			AllowExtendedConnect:                    true,
 			OverrideStreamErrorOnInvalidHttpMessage: wrapperspb.Bool(true),
 		}
-		name := c.name()
 		out.FilterChains = append(out.FilterChains, &listenerv3.FilterChain{
-			Name:    name,
+			Name:    c.name(),
 			Filters: []*listenerv3.Filter{managerFilter(m)},
 			TransportSocket: &corev3.TransportSocket{
 				Name: "envoy.transport_sockets.quic",
@@ -75,44 +71,10 @@ func QUICListener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.List
 				})},
 			},
 		})
-		names.add(c.names, name)
+		names.add(c)
 	}
-	// Which names a chain has is no part of it: connections outlive that it has one more.
 	out.FilterChainMatcher = names.matcher()
 	return out
-}
-
-// serverNames lead from server names to the chains that serve them.
-type serverNames struct {
-	of   []*matcherv3.ServerNameMatcher_DomainMatcher
-	rest *matcherv3.Matcher_OnMatch // every other name
-}
-
-// add has a chain serve some names, or every other where there are none.
-func (s *serverNames) add(names []string, chain string) {
-	on := &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: &corecncf.TypedExtensionConfig{
-		Name: chain, TypedConfig: pack(wrapperspb.String(chain)),
-	}}}
-	if len(names) == 0 {
-		s.rest = on
-		return
-	}
-	s.of = append(s.of, &matcherv3.ServerNameMatcher_DomainMatcher{Domains: names, OnMatch: on})
-}
-
-// matcher prefers a name to a wildcard, and longer wildcards to shorter ones.
-func (s *serverNames) matcher() *matcherv3.Matcher {
-	m := &matcherv3.Matcher{OnNoMatch: s.rest}
-	if len(s.of) == 0 {
-		return m
-	}
-	m.MatcherType = &matcherv3.Matcher_MatcherTree_{MatcherTree: &matcherv3.Matcher_MatcherTree{
-		Input: &corecncf.TypedExtensionConfig{Name: "envoy.matching.inputs.server_name", TypedConfig: pack(&networkinputsv3.ServerNameInput{})},
-		TreeType: &matcherv3.Matcher_MatcherTree_CustomMatch{CustomMatch: &corecncf.TypedExtensionConfig{
-			Name: "envoy.matching.custom_matchers.domain_matcher", TypedConfig: pack(&matcherv3.ServerNameMatcher{DomainMatchers: s.of}),
-		}},
-	}}
-	return m
 }
 
 func http3Streams(l model.Listener) uint32 {

@@ -144,12 +144,9 @@ func minTLS(l model.Listener, version model.TLSVersion, o Options) model.TLSVers
 // tlsChain words one chain at a TCP listener.
 func tlsChain(l model.Listener, c chain, o Options) *listenerv3.FilterChain {
 	f := &listenerv3.FilterChain{
-		FilterChainMatch: &listenerv3.FilterChainMatch{ServerNames: c.names, TransportProtocol: "tls"},
+		Name: c.name(),
 		// Without a bound, a handshake whose certificate does not come waits for ever.
 		TransportSocketConnectTimeout: durationpb.New(handshakeTimeout),
-	}
-	if len(c.names) > 0 {
-		f.Name = c.names[0]
 	}
 	ends := c.onDemand || len(c.certs) > 0
 	if ends && len(c.tcp) == 0 {

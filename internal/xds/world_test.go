@@ -43,8 +43,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world { return newLimitedWorld(t, xds.BootstrapOptions{}) }
 
-// newLimitedWorld is a world whose Envoy has limits.
-func newLimitedWorld(t *testing.T, o xds.BootstrapOptions) *world {
+// newLimitedWorld is a world whose Envoy has limits, or further arguments.
+func newLimitedWorld(t *testing.T, o xds.BootstrapOptions, arguments ...string) *world {
 	t.Helper()
 	if _, err := envoytest.Find(); err != nil {
 		t.Skip(err)
@@ -61,7 +61,7 @@ func newLimitedWorld(t *testing.T, o xds.BootstrapOptions) *world {
 	w.ads.Serve(l)
 	t.Cleanup(w.ads.Close)
 	o.NodeID, o.ADSSocket, o.AdminSocket = "edge-1", filepath.Join(dir, "ads"), filepath.Join(dir, "admin")
-	w.envoy, err = envoytest.Start(ctx, xds.Bootstrap(o), o.AdminSocket, dir, "--concurrency", "1", "--file-flush-interval-msec", "200")
+	w.envoy, err = envoytest.Start(ctx, xds.Bootstrap(o), o.AdminSocket, dir, append(arguments, "--concurrency", "1", "--file-flush-interval-msec", "200")...)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := w.envoy.Close(); err != nil {
