@@ -45,14 +45,23 @@ test: build ## Everything that CI checks: generated code, linters, guards, all t
 	  [[ -z $$failed ]] || { echo "test: failed:$$failed"; exit 1; }
 
 ##@ Work on it
-.PHONY: build images manifests generate check-generated fmt lint test-quick test-only test-root setup clean
+.PHONY: build release packages images manifests generate check-generated fmt lint test-quick test-only test-root setup clean
 build: ## Build bin/fairlead
 	@[[ -x bin/fairlead ]] || echo "build: the first one compiles kube-apiserver and etcd: about 10 minutes of CPU, once"
 	@go build -v -ldflags="$$(tools/ldflags.sh)" -o bin/fairlead ./cmd/fairlead 2>&1 | tools/progress.sh
 
-images: build ## The images for Kubernetes, in bin/images: no registry and no daemon needed (deploy/images.txt lists them)
+# Without paths of this machine in it: equal sources give equal programs.
+release:
+	@echo "release: the first build without paths compiles kube-apiserver and etcd anew: about 10 minutes of CPU, once"
+	@go build -v -trimpath -ldflags="$$(tools/ldflags.sh)" -o bin/release/fairlead ./cmd/fairlead 2>&1 | tools/progress.sh
+
+packages: release ## The Debian packages, in bin/packages, with SBOMs: equal sources give equal bytes
 	@tools/setup.sh envoy
-	@go run ./tools/images -envoy "$$FAIRLEAD_ENVOY"
+	@tools/packages.sh bin/release/fairlead "$$FAIRLEAD_ENVOY"
+
+images: release ## The images for Kubernetes, in bin/images: no registry and no daemon needed (deploy/images.txt lists them)
+	@tools/setup.sh envoy
+	@go run ./tools/images -fairlead bin/release/fairlead -envoy "$$FAIRLEAD_ENVOY"
 
 manifests: ## Write deploy/manifests and the plane's rights from the chart and the program (a test compares them)
 	@tools/setup.sh helm

@@ -128,15 +128,20 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 		},
 	}
 	flags.add(c, "", proxy.Leave)
-	c.Flags().StringSliceVar(&flags.planes, "plane", nil, "host:port of each plane's agent endpoint")
-	c.Flags().StringVar(&tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
-	c.Flags().StringVar(&flags.account.TokenFile, "service-account-token-file", "", "file with the token of this pod's service account, to join with instead of --token-file")
-	c.Flags().StringVar(&flags.account.AuthorityFile, "plane-authority-file", "", "file with the authority of the planes that take that token, PEM")
-	c.Flags().StringVar(&flags.sysctls, "net-sysctls", address.Sysctls, "where the kernel's network settings can be changed: in a container, a mount of the host's "+address.Sysctls)
+	flags.addJoin(c, &tokenFile)
+	return c
+}
+
+// addJoin adds the flags of an agent in a process of its own: whom it joins, and with what.
+func (f *agentFlags) addJoin(c *cobra.Command, tokenFile *string) {
+	c.Flags().StringSliceVar(&f.planes, "plane", nil, "host:port of each plane's agent endpoint")
+	c.Flags().StringVar(tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
+	c.Flags().StringVar(&f.account.TokenFile, "service-account-token-file", "", "file with the token of this pod's service account, to join with instead of --token-file")
+	c.Flags().StringVar(&f.account.AuthorityFile, "plane-authority-file", "", "file with the authority of the planes that take that token, PEM")
+	c.Flags().StringVar(&f.sysctls, "net-sysctls", address.Sysctls, "where the kernel's network settings can be changed: in a container, a mount of the host's "+address.Sysctls)
 	c.MarkFlagsRequiredTogether("service-account-token-file", "plane-authority-file")
 	c.MarkFlagsMutuallyExclusive("service-account-token-file", "token-file")
 	required(c, "plane")
-	return c
 }
 
 // check refuses values that would be noticed only when everything else has started, and

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"net/netip"
+	"strings"
 
 	"fairlead.dev/internal/translate"
 )
@@ -21,10 +21,11 @@ type prefixes []netip.Prefix
 
 // String is empty while the flag has not been given: help shows no default then.
 func (p *prefixes) String() string {
-	if len(*p) == 0 {
-		return ""
+	texts := make([]string, len(*p))
+	for i, prefix := range *p {
+		texts[i] = prefix.String()
 	}
-	return fmt.Sprint([]netip.Prefix(*p))
+	return strings.Join(texts, ",")
 }
 
 // Set adds what one use of the flag names.

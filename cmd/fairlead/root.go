@@ -100,9 +100,9 @@ that this binary brings along or in a cluster that you have.
 	)
 	logs.add(root)
 	root.AddCommand(
-		newUp(logs), newPlane(logs), newAgent(logs), newLab(),
+		newUp(logs), newPlane(logs), newAgent(logs), newInstall(), newUninstall(), newLab(),
 		newStatus(), newRoutes(), newVIPs(), newBackends(), newFlows(), newDrops(), newBGP(), newExplain(), newDrain(), newUndrain(), newRevisions(), newFreeze(), newUnfreeze(), newRollback(), newTranslate(), newVersion(),
-		newToken(), newAuthority(), newBackup(), newRestore(), newSupportBundle(),
+		newToken(), newAuthority(), newBackup(), newRestore(), newSupportBundle(), newMan(),
 	)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		_, err := logs.logger()

@@ -42,8 +42,9 @@ func TestTimeToStop(t *testing.T) {
 			t.Errorf("%s adds %s, and a stop takes %s beside the drain times", path, n, rest)
 		}
 	}
-	if n := number(t, guide, `\n    TimeoutStopSec=(\d+)\n`); n < drainStopTime(30*time.Second, 30*time.Second) {
-		t.Errorf("%s has TimeoutStopSec=%s, and a stop takes %s with the drain times that are the default", guide, n, drainStopTime(30*time.Second, 30*time.Second))
+	const unit = "../../deploy/systemd/fairlead-agent.service"
+	if n := number(t, unit, `\nTimeoutStopSec=(\d+)\n`); n < drainStopTime(30*time.Second, 30*time.Second) {
+		t.Errorf("%s has TimeoutStopSec=%s, and a stop takes %s with the drain times that are the default", unit, n, drainStopTime(30*time.Second, 30*time.Second))
 	}
 	const systemd = 90 * time.Second // DefaultTimeoutStopSec
 	if got := leaveStopTime(); got > systemd {
