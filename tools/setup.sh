@@ -9,6 +9,7 @@
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
 #   tools/setup.sh bench      what `make bench-e2e` compares and measures with: wrk, HAProxy, nginx
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
+#   tools/setup.sh debian     a Debian whose systemd tests boot, to try our packages in
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #
 # Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl.
@@ -242,6 +243,20 @@ setup_bench() {
 	service nginx nginx "nginx-light libnginx-mod-stream" "backends and a peer in benchmarks, where it forwards TCP"
 }
 
+# The machine that tests of packages boot, in .tools/debian; each test has an overlay of it.
+setup_debian() {
+	local stamp=.tools/debian.stamp key=bookworm-1
+	built "$stamp" "$key" && return
+	[[ $(id -u) == 0 ]] || die "a Debian for tests is made by root: run as root: tools/setup.sh debian"
+	debian debootstrap debootstrap "makes the Debian that tests of packages boot"
+	say "making a Debian for tests of packages (100 MB of packages, once)"
+	rm -rf .tools/debian
+	debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,iproute2,procps,curl,ca-certificates bookworm .tools/debian >.tools/debian.log 2>&1 ||
+		die "debootstrap: $(tail -n 3 .tools/debian.log)"
+	: >.tools/debian/etc/machine-id
+	printf '%s' "$key" >"$stamp"
+}
+
 # There is none but for x86: tests that need it skip then.
 setup_uml() {
 	have linux.uml && return
@@ -249,14 +264,14 @@ setup_uml() {
 		say "going on without user-mode Linux: tests of IPVS and VRFs skip"
 }
 
-[[ $# -gt 0 ]] || set -- demo test generate lint cluster uml
+[[ $# -gt 0 ]] || set -- demo test generate lint cluster debian uml
 mkdir -p .tools/bin bin
 exec 9>.tools/lock
 flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	demo | test | generate | lint | cluster | uml | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl) "setup_$part" ;;
-	*) die "unknown part $part (demo, test, generate, lint, cluster, uml, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl)" ;;
+	demo | test | generate | lint | cluster | debian | uml | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl) "setup_$part" ;;
+	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl)" ;;
 	esac
 done

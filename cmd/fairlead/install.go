@@ -229,6 +229,9 @@ var pathFlags = []string{
 // givenFlags are the part's flags that were given, as its own command line has them.
 func givenFlags(c *cobra.Command, machine install.Machine) []string {
 	var given []string
+	if f := c.Flag("token-file"); f != nil && !f.Changed && machine.HasToken() {
+		given = append(given, "--token-file="+machine.TokenPath())
+	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		value := f.Value.String()
 		switch list, isList := f.Value.(pflag.SliceValue); {
@@ -245,6 +248,7 @@ func givenFlags(c *cobra.Command, machine install.Machine) []string {
 		}
 		given = append(given, "--"+f.Name+"="+value)
 	})
+	slices.Sort(given) // so that equal settings are equal files
 	return given
 }
 

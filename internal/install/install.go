@@ -74,6 +74,12 @@ type Machine struct {
 // TokenPath is where the agent's token is kept until it is removed.
 func (m Machine) TokenPath() string { return "/" + settingsDir + "/agent.token" }
 
+// HasToken says whether one is kept.
+func (m Machine) HasToken() bool {
+	_, err := os.Stat(m.at(m.TokenPath()))
+	return err == nil
+}
+
 func (m Machine) at(path string) string { return filepath.Join(m.Root, path) }
 
 // settings is the path of the part's flags below the root.
