@@ -45,7 +45,7 @@ test: build ## Everything that CI checks: generated code, linters, guards, all t
 	  [[ -z $$failed ]] || { echo "test: failed:$$failed"; exit 1; }
 
 ##@ Work on it
-.PHONY: build release packages images manifests generate check-generated fmt lint test-quick test-only test-root setup clean
+.PHONY: build release packages images push manifests generate check-generated fmt lint test-quick test-only test-root setup clean
 build: ## Build bin/fairlead
 	@[[ -x bin/fairlead ]] || echo "build: the first one compiles kube-apiserver and etcd: about 10 minutes of CPU, once"
 	@go build -v -ldflags="$$(tools/ldflags.sh)" -o bin/fairlead ./cmd/fairlead 2>&1 | tools/progress.sh
@@ -61,7 +61,11 @@ packages: release ## The Debian packages, in bin/packages, with SBOMs: equal sou
 
 images: release ## The images for Kubernetes, in bin/images: no registry and no daemon needed (deploy/images.txt lists them)
 	@tools/setup.sh envoy
-	@go run ./tools/images -fairlead bin/release/fairlead -envoy "$$FAIRLEAD_ENVOY"
+	@go run ./tools/images -fairlead bin/release/fairlead -envoy "$$FAIRLEAD_ENVOY" -envoy-version "$$(sed -n s/^envoy_version=//p tools/setup.sh)"
+
+push: ## Push bin/images and their SBOMs: make push REGISTRY=registry.example.com/mirror
+	@[[ -n "$${REGISTRY:-}" ]] || { echo "push: say where to: make push REGISTRY=registry.example.com/mirror" >&2; exit 1; }
+	@go run ./tools/images -push "$$REGISTRY"
 
 manifests: ## Write deploy/manifests and the plane's rights from the chart and the program (a test compares them)
 	@tools/setup.sh helm

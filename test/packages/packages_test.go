@@ -3,10 +3,12 @@
 package packages
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -276,6 +278,27 @@ func TestPackagesAreReproducible(t *testing.T) {
 	copied.Dir = here
 	if out, err := copied.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	// Programs first, as `make release` builds them: a small one stands for ours, which takes minutes.
+	makefile, err := os.ReadFile(filepath.Join(here, "Makefile"))
+	flags := regexp.MustCompile(`go build -v (.*) -ldflags=.* -o bin/release/fairlead`).FindSubmatch(makefile)
+	if err != nil || flags == nil {
+		t.Fatalf("%v: the Makefile does not build bin/release/fairlead", err)
+	}
+	var built [2][]byte
+	for i, dir := range []string{here, there} {
+		out := filepath.Join(t.TempDir(), "program")
+		cmd := exec.CommandContext(t.Context(), "go", append(append([]string{"build"}, strings.Fields(string(flags[1]))...), "-o", out, "./tools/sbom/write")...)
+		cmd.Dir = dir
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		if built[i], err = os.ReadFile(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(built[0], built[1]) {
+		t.Error("a program differs between directories")
 	}
 	dirs := []string{t.TempDir(), t.TempDir()}
 	build(t, here, p, "0.1.0~1", dirs[0])

@@ -13,6 +13,9 @@ import (
 // programPath is where our program is in every image.
 const programPath = "usr/local/bin/fairlead"
 
+// envoyPath is where Envoy is.
+const envoyPath = "usr/local/bin/envoy"
+
 // file is one file or directory of a layer.
 type file struct {
 	path string // without a leading slash; a directory ends with one
@@ -60,7 +63,7 @@ var libraryDirs = []string{
 // dynamic is a program with its dynamic linker and every library that it loads, each
 // where this host has it: its linker looks there.
 func dynamic(path string) (layer, error) {
-	files := layer{{path: "usr/local/bin/envoy", mode: 0o755, from: path}}
+	files := layer{{path: envoyPath, mode: 0o755, from: path}}
 	have := map[string]bool{}
 	var add func(path string) error
 	add = func(path string) error {

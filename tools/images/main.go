@@ -1,12 +1,14 @@
 // Command images writes the images that Fairlead runs from in Kubernetes, as archives
 // that `ctr images import`, `docker load` and `skopeo copy oci-archive:` read. It needs
-// no registry, no daemon and no base image.
+// no registry, no daemon and no base image. Beside each archive it writes the SBOM, in the
+// form of CycloneDX; both can be pushed to a registry.
 //
 // Equal inputs give equal archives, byte for byte: the programs, the libraries that they
 // load, the host's list of authorities, and the version of Go that compresses.
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -96,6 +98,8 @@ func run() error {
 	flag.StringVar(&in.authorities, "authorities", "/etc/ssl/certs/ca-certificates.crt", "the authorities that Envoy may trust")
 	chart := flag.String("chart", "deploy/chart/fairlead/Chart.yaml", "the chart whose appVersion is the images' tag")
 	out := flag.String("out", "bin/images", "directory of the archives")
+	registry := flag.String("push", "", "registry to push the archives in -out to, with a path if it wants one: registry.example.com/mirror")
+	envoyVersion := flag.String("envoy-version", "", "version of Envoy, for the SBOM")
 	onlyList := flag.Bool("list", false, "print the list of images and write none")
 	flag.Parse()
 	tag, err := tagOf(*chart)
@@ -105,6 +109,17 @@ func run() error {
 	if *onlyList {
 		_, err := os.Stdout.WriteString(list(tag))
 		return err
+	}
+	if *registry != "" {
+		for _, s := range images {
+			archive := filepath.Join(*out, s.archive)
+			pushed, err := push(context.Background(), archive, billOf(archive), *registry+"/"+s.reference(tag))
+			if err != nil {
+				return err
+			}
+			fmt.Println(pushed)
+		}
+		return nil
 	}
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		return err
@@ -118,6 +133,9 @@ func run() error {
 		digest, err := write(path, image{reference: s.reference(tag), user: s.user, entrypoint: []string{"/" + programPath}, layers: layers})
 		if err != nil {
 			return fmt.Errorf("image %s: %w", s.name, err)
+		}
+		if err := bill(s, tag, *envoyVersion, layers, billOf(path)); err != nil {
+			return err
 		}
 		info, err := os.Stat(path)
 		if err != nil {
