@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,8 @@ const (
 	managedBy            = "fairlead"
 	// infrastructureRate bounds requests for it a second.
 	infrastructureRate = 20
+	// forbiddenPause is until a missing right is looked for again.
+	forbiddenPause = 5 * time.Minute
 )
 
 // infrastructure keeps the object that stands for a Gateway with spec.infrastructure in its
@@ -165,12 +168,30 @@ func (i *infrastructure) bring(ctx context.Context, n types.NamespacedName) bool
 	defer context.AfterFunc(term, cancel)()
 	want := wantedOf(g)
 	if err := i.write(ctx, g, want); err != nil {
-		if term.Err() != nil {
+		switch {
+		case term.Err() != nil:
+			return true
+		case apierrors.IsForbidden(err) && want.labels == nil:
+			err = nil // where it may not write, nothing of its own is left to remove
+		case apierrors.IsForbidden(err):
+			i.log.Warn("the plane has no right to ServiceAccounts in the namespace of a Gateway with spec.infrastructure; the Gateway is served all the same (rbac.infrastructureNamespaces of the chart)",
+				"gateway", n.String(), "error", err)
+			i.queue.AddAfter(n, forbiddenPause) // somebody may grant it
+			return true
+		}
+		if err == nil {
+			i.settle(n, g, term, want)
 			return true
 		}
 		i.log.Warn("what stands for a Gateway cannot be written; it is tried again", "gateway", n.String(), "error", err)
 		return false
 	}
+	i.settle(n, g, term, want)
+	return true
+}
+
+// settle notes what was brought about.
+func (i *infrastructure) settle(n types.NamespacedName, g *gatewayv1.Gateway, term context.Context, want stands) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.enabled == term {
@@ -179,7 +200,6 @@ func (i *infrastructure) bring(ctx context.Context, n types.NamespacedName) bool
 			delete(i.wanted, n)
 		}
 	}
-	return true
 }
 
 func (i *infrastructure) write(ctx context.Context, g *gatewayv1.Gateway, want stands) error {

@@ -64,8 +64,9 @@ type statusWriter struct {
 	after  func(time.Duration) (elapsed <-chan time.Time, stop func())
 	random func() float64
 	count  func(kind string, o outcome)
-	timed  func(waited, took time.Duration) // of a status: for its turn, and by the API
-	wake   chan struct{}                    // something was offered or finished
+	timed  func(waited, took time.Duration)  // of a status: for its turn, and by the API
+	tell   func(before, after client.Object) // what was written, for Events
+	wake   chan struct{}                     // something was offered or finished
 
 	mu      sync.Mutex
 	enabled context.Context // of the term that may write; nil while there is none
@@ -77,7 +78,7 @@ type statusWriter struct {
 func newStatusWriter(c client.Client, perSecond float64, log *slog.Logger, now func() time.Time, random *rand.Rand, count func(string, outcome)) *statusWriter {
 	var mu sync.Mutex
 	return &statusWriter{
-		client: c, log: log, now: now, count: count, timed: func(time.Duration, time.Duration) {},
+		client: c, log: log, now: now, count: count, timed: func(time.Duration, time.Duration) {}, tell: func(client.Object, client.Object) {},
 		after: after,
 		random: func() float64 {
 			mu.Lock()
@@ -285,6 +286,7 @@ func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, erro
 		switch {
 		case err == nil:
 			a.outcome, a.result = outcomeWritten, a.next
+			w.tell(a.base, a.next)
 			return a, nil
 		case apierrors.IsNotFound(err):
 			a.outcome = outcomeGone

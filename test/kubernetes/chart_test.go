@@ -142,10 +142,9 @@ func TestRights(t *testing.T) {
 		list = append(list, rule{APIGroups: []string{group}, Resources: writes[group], Verbs: []string{"update"}})
 	}
 	list = append(list, rule{APIGroups: []string{"fairlead.dev"}, Resources: []string{"machines"}, Verbs: []string{"create", "update"}},
-		// What stands for a Gateway with spec.infrastructure.
-		rule{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"create", "delete", "get", "update"}})
+		rule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}})
 	golden(t, filepath.Join(chart, "files", "rights.yaml"),
-		rules(t, "# What a plane follows, the status of it, the machines that join, and what stands for Gateways.\n", list...))
+		rules(t, "# What a plane follows, the status of it, the machines that join, and Events.\n", list...))
 
 	list = nil
 	for _, k := range []struct{ kind, group, resource string }{
@@ -196,6 +195,8 @@ var variants = map[string][]string{
 		"image.tag=v9", "image.pullSecrets[0].name=secret", "plane.podAnnotations.a=b", "agent.podAnnotations.a=b", "agent.preStopSeconds=0",
 		"networkPolicy.consoleFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name=monitoring",
 		"networkPolicy.agentsFrom[0].ipBlock.cidr=192.0.2.0/24", "plane.affinity.podAntiAffinity=null",
+		"agent.resources.limits.memory=2Gi", "agent.runSizeLimit=128Mi", "agent.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key=metadata.name",
+		"rbac.infrastructureNamespaces={shop,news}", "plane.resources.limits.memory=1Gi",
 		"agent.tolerations[0].operator=Exists", "plane.tolerations[0].operator=Exists",
 	},
 }
@@ -260,6 +261,7 @@ func TestTemplates(t *testing.T) {
 				}
 				image := pod.Spec.Containers[0].Image
 				if name == "everything" {
+					checkValues(t, pod.Spec)
 					rest, ok := strings.CutPrefix(image, "registry.example.com/mirror/")
 					if image = strings.TrimSuffix(rest, ":v9"); !ok || image == rest {
 						t.Errorf("image %s", pod.Spec.Containers[0].Image)
@@ -270,6 +272,59 @@ func TestTemplates(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// checkValues: limits, affinity and the size of the memory volume are those of "everything".
+func checkValues(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	limit := pod.Containers[0].Resources.Limits.Memory().String()
+	if pod.Containers[0].Name == "plane" {
+		if limit != "1Gi" {
+			t.Errorf("the plane's limit is %s", limit)
+		}
+		return
+	}
+	if limit != "2Gi" {
+		t.Errorf("the agent's limit is %s", limit)
+	}
+	if pod.Affinity == nil || pod.Affinity.NodeAffinity == nil {
+		t.Errorf("the agent's affinity is %v", pod.Affinity)
+	}
+	at := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "run" })
+	if size := pod.Volumes[at].EmptyDir.SizeLimit; size == nil || size.String() != "128Mi" {
+		t.Errorf("the memory volume holds %v", size)
+	}
+}
+
+// TestServiceAccountsAreOfNamespaces: nothing gives the plane ServiceAccounts of the whole
+// cluster, for who writes one in kube-system may have its pods run as another.
+func TestServiceAccountsAreOfNamespaces(t *testing.T) {
+	for name, values := range variants {
+		text, err := render(t, setting(values)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var namespaces []string
+		for _, o := range parse(t, text) {
+			if o.GetKind() != "ClusterRole" && o.GetKind() != "Role" {
+				continue
+			}
+			rules, err := yaml.Marshal(o.Object["rules"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(rules), "serviceaccounts") {
+				namespaces = append(namespaces, o.GetNamespace())
+			}
+		}
+		var want []string
+		if name == "everything" {
+			want = []string{"news", "shop"}
+		}
+		if slices.Sort(namespaces); !slices.Equal(namespaces, want) {
+			t.Errorf("%s: rights on ServiceAccounts in %q, want %q", name, namespaces, want)
+		}
 	}
 }
 

@@ -190,6 +190,7 @@ func mapper() meta.RESTMapper {
 		gvr  schema.GroupVersionResource
 	}{
 		{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases")},
+		{"Event", corev1.SchemeGroupVersion.WithResource("events")},
 		{"ServiceAccount", corev1.SchemeGroupVersion.WithResource("serviceaccounts")},
 	} {
 		m.AddSpecific(r.gvr.GroupVersion().WithKind(r.kind), r.gvr, r.gvr, meta.RESTScopeNamespace)
