@@ -27,7 +27,7 @@ var (
 )
 
 // door is TLS with limits on what gets through: connections without a good certificate of a key that counts
-// are few, short and small, and no key has many.
+// are few, short and small, and no machine has many.
 type door struct {
 	credentials.TransportCredentials
 	verifier     verifier
@@ -38,13 +38,13 @@ type door struct {
 
 	mu        sync.Mutex
 	strangers int
-	machines  map[KeyID]int // connections; by key, since one that was revoked takes none from those of now
+	machines  map[string]map[*guardedConn]KeyID // connections by name, with the key of each
 }
 
 func newDoor(inner credentials.TransportCredentials, v verifier, maxStrangers int, strangerTime time.Duration) *door {
 	return &door{
 		TransportCredentials: inner, verifier: v, maxStrangers: maxStrangers, strangerTime: strangerTime,
-		shakes: newQueues(), machines: map[KeyID]int{},
+		shakes: newQueues(), machines: map[string]map[*guardedConn]KeyID{},
 	}
 }
 
@@ -68,21 +68,21 @@ func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 	if err != nil {
 		return nil, nil, err
 	}
-	var key KeyID
+	g := &guardedConn{Conn: conn}
 	var until time.Time
 	if info, ok := auth.(credentials.TLSInfo); ok {
 		c, err := d.verifier.verify(info.State.PeerCertificates)
-		if err == nil && (d.known == nil || d.known(c.Machine, c.key)) {
-			key, until = c.key, c.notAfter
+		if err == nil && d.counts(c.Machine, c.key) {
+			g.machine, g.key, until = c.Machine, c.key, c.notAfter
 		}
 	}
-	if err := d.enter(key); err != nil {
+	g.leave = sync.OnceFunc(func() { d.exit(g) })
+	if err := d.enter(g); err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	g := &guardedConn{Conn: conn, leave: sync.OnceFunc(func() { d.exit(key) })}
-	if key == "" {
-		g.stranger, g.budget = true, strangerBytes
+	if g.stranger() {
+		g.budget = strangerBytes
 		g.expire(d.strangerTime)
 	} else {
 		g.expire(until.Sub(d.verifier.now())) // no longer than its certificate
@@ -90,45 +90,62 @@ func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 	return g, auth, nil
 }
 
-func (d *door) enter(key KeyID) error {
+func (d *door) counts(machine string, key KeyID) bool { return d.known == nil || d.known(machine, key) }
+
+// enter counts a connection in. Those of its machine whose key counts no longer make room: a machine
+// that renews its certificate has no more connections for it, and a key that was taken away keeps
+// nobody out.
+func (d *door) enter(g *guardedConn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if key == "" {
+	if g.stranger() {
 		if d.strangers >= d.maxStrangers {
 			return errManyStrangers
 		}
 		d.strangers++
 		return nil
 	}
-	if d.machines[key] >= maxPerMachine {
+	for other, key := range d.machines[g.machine] {
+		if key != g.key && !d.counts(g.machine, key) {
+			delete(d.machines[g.machine], other)
+			go func() { _ = other.Close() }() // which may take as long as its client likes
+		}
+	}
+	if len(d.machines[g.machine]) >= maxPerMachine {
 		return errManyOfMachine
 	}
-	d.machines[key]++
+	if d.machines[g.machine] == nil {
+		d.machines[g.machine] = map[*guardedConn]KeyID{}
+	}
+	d.machines[g.machine][g] = g.key
 	return nil
 }
 
-func (d *door) exit(key KeyID) {
+func (d *door) exit(g *guardedConn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if key == "" {
+	if g.stranger() {
 		d.strangers--
 		return
 	}
-	if d.machines[key]--; d.machines[key] == 0 {
-		delete(d.machines, key)
+	if delete(d.machines[g.machine], g); len(d.machines[g.machine]) == 0 {
+		delete(d.machines, g.machine)
 	}
 }
 
 // guardedConn is a connection that was counted in. Only one goroutine reads it.
 type guardedConn struct {
 	net.Conn
-	leave    func()
-	stranger bool
-	budget   int
+	leave   func()
+	machine string // empty: a stranger's
+	key     KeyID
+	budget  int // bytes that a stranger may send
 
 	mu    sync.Mutex
 	timer *time.Timer
 }
+
+func (g *guardedConn) stranger() bool { return g.machine == "" }
 
 // expire closes the connection after d.
 func (g *guardedConn) expire(d time.Duration) {
@@ -138,7 +155,7 @@ func (g *guardedConn) expire(d time.Duration) {
 }
 
 func (g *guardedConn) Read(b []byte) (int, error) {
-	if !g.stranger {
+	if !g.stranger() {
 		return g.Conn.Read(b)
 	}
 	if g.budget <= 0 {

@@ -2,11 +2,17 @@ package southbound
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -85,34 +91,97 @@ func TestOneNetworkHasFewHandshakes(t *testing.T) {
 	}
 }
 
-// TestKeyThatCountsNoLonger holds that connections with a key that was taken away take none from its
-// machine's successor, and do not last.
-func TestKeyThatCountsNoLonger(t *testing.T) {
-	r := newRig(t)
-	old := r.impostor("edge-1")
-	var ended []grpc.ClientStream
-	for range maxPerMachine {
-		// A call without its message: the connection is never idle, and nobody looks at the key.
-		s, err := r.dial(old.cert).NewStream(context.Background(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, agentv1.Observer_Prove_FullMethodName)
+// idle is a connection that is never idle for the server, and on which nobody looks at the key: a call
+// without its message.
+func (r *rig) idle(cert *tls.Certificate) (grpc.ClientStream, error) {
+	return r.dial(cert).NewStream(r.ctx(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, agentv1.Observer_Prove_FullMethodName)
+}
+
+// goodKeys are the keys that count, as a plane knows them.
+type goodKeys struct{ keys sync.Map }
+
+func (g *goodKeys) known(_ string, key KeyID) bool {
+	_, is := g.keys.Load(key)
+	return is
+}
+
+func (g *goodKeys) set(t *testing.T, keys ...*ecdsa.PrivateKey) {
+	t.Helper()
+	g.keys.Clear()
+	for _, key := range keys {
+		der, err := x509.MarshalPKIXPublicKey(key.Public())
 		if err != nil {
 			t.Fatal(err)
 		}
-		ended = append(ended, s)
+		g.keys.Store(keyID(der), true)
+	}
+}
+
+// TestKeyThatCountsNoLonger holds that connections with a key that was taken away take none from its
+// machine's successor, and do not last.
+func TestKeyThatCountsNoLonger(t *testing.T) {
+	var good goodKeys
+	r := newRig(t, func(c *Config) { c.Known, c.StrangerTime = good.known, 100*time.Millisecond })
+	old := r.impostor("edge-1")
+	good.set(t, old.key)
+	var before []grpc.ClientStream
+	for range maxPerMachine {
+		s, err := r.idle(old.cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before = append(before, s)
 	}
 	a := r.join("edge-1")
+	good.set(t, a.key)
 	for range maxPerMachine - 1 {
 		if _, err := agentv1.NewEnrollmentClient(r.dial(a.cert)).Renew(r.ctx(), &agentv1.RenewRequest{Csr: request(t, a.key)}); err != nil {
 			t.Fatalf("the machine that joined anew is told: %v", err)
 		}
 	}
-	r.server.door.known = func(_ string, key KeyID) bool { return false }
-	r.server.door.strangerTime = 100 * time.Millisecond
-	s, err := r.dial(old.cert).NewStream(context.Background(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, agentv1.Observer_Prove_FullMethodName)
+	for _, s := range before {
+		if err := s.RecvMsg(&agentv1.ProveResponse{}); err == nil || status.Code(err) == codes.DeadlineExceeded {
+			t.Error("a connection with a key that counted goes on")
+		}
+	}
+	s, err := r.idle(old.cert)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RecvMsg(&agentv1.ProveResponse{}); err == nil {
+	if err := s.RecvMsg(&agentv1.ProveResponse{}); status.Code(err) == codes.DeadlineExceeded || err == nil {
 		t.Error("a connection with a key that does not count goes on")
 	}
-	_ = ended
+}
+
+// TestRenewalsGiveNoConnections holds that a machine has no more connections for having several keys.
+func TestRenewalsGiveNoConnections(t *testing.T) {
+	var good goodKeys
+	r := newRig(t, func(c *Config) { c.Known = good.known })
+	first, second := r.impostor("edge-1"), r.impostor("edge-1")
+	good.set(t, first.key, second.key) // both count while a machine renews its certificate
+	for range maxPerMachine / 2 {
+		for _, cert := range []*tls.Certificate{first.cert, second.cert} {
+			if _, err := r.idle(cert); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, cert := range []*tls.Certificate{first.cert, second.cert} {
+		if _, err := r.idle(cert); status.Code(err) != codes.Unavailable {
+			t.Errorf("the connection after %d of one machine: %v", maxPerMachine, err)
+		}
+	}
+	third := r.impostor("edge-1")
+	good.set(t, second.key, third.key)
+	for range maxPerMachine / 2 {
+		if _, err := r.idle(third.cert); err != nil {
+			t.Fatalf("in the place of connections whose key counts no longer: %v", err)
+		}
+	}
+	if _, err := r.idle(third.cert); status.Code(err) != codes.Unavailable {
+		t.Errorf("the connection after %d of one machine: %v", maxPerMachine, err)
+	}
+	if _, err := r.idle(r.join("edge-2").cert); err != nil {
+		t.Errorf("of another machine: %v", err)
+	}
 }
