@@ -3,6 +3,7 @@ package southbound
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -33,7 +34,9 @@ type door struct {
 	verifier     verifier
 	maxStrangers int
 	strangerTime time.Duration
+	greetings    *greetings
 	shakes       *queues
+	callers      *callers
 	known        func(name string, key KeyID) bool // in memory; nil: all are
 
 	mu        sync.Mutex
@@ -41,10 +44,10 @@ type door struct {
 	machines  map[string]map[*guardedConn]KeyID // connections by name, with the key of each
 }
 
-func newDoor(inner credentials.TransportCredentials, v verifier, maxStrangers int, strangerTime time.Duration) *door {
+func newDoor(inner credentials.TransportCredentials, v verifier, maxStrangers, maxMachines int, strangerTime time.Duration) *door {
 	return &door{
 		TransportCredentials: inner, verifier: v, maxStrangers: maxStrangers, strangerTime: strangerTime,
-		shakes: newQueues(), machines: map[string]map[*guardedConn]KeyID{},
+		greetings: newGreetings(), shakes: newQueues(), callers: newCallers(maxMachines, v.now), machines: map[string]map[*guardedConn]KeyID{},
 	}
 }
 
@@ -53,12 +56,8 @@ func (d *door) Clone() credentials.TransportCredentials { return d }
 
 // ServerHandshake authenticates a connection and counts it in.
 func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	hello, err := greet(raw)
-	if err != nil {
-		_ = raw.Close()
-		return nil, nil, err
-	}
-	leave, err := d.shakes.enter(raw.RemoteAddr())
+	network := networkOf(raw.RemoteAddr())
+	hello, leave, err := d.begin(raw, network)
 	if err != nil {
 		_ = raw.Close()
 		return nil, nil, err
@@ -86,8 +85,20 @@ func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 		g.expire(d.strangerTime)
 	} else {
 		g.expire(until.Sub(d.verifier.now())) // no longer than its certificate
+		d.callers.first(g.machine, network)
 	}
 	return g, auth, nil
+}
+
+// begin waits for a client's first message and for the turn of its handshake, which leave ends.
+func (d *door) begin(raw net.Conn, network netip.Prefix) (hello *greeted, leave func(), err error) {
+	it := d.greetings.enter(raw, network, d.callers.has(network))
+	defer d.greetings.leave(it)
+	if hello, err = greet(raw); err != nil {
+		return nil, nil, err
+	}
+	leave, err = d.shakes.enter(it)
+	return hello, leave, err
 }
 
 func (d *door) counts(machine string, key KeyID) bool { return d.known == nil || d.known(machine, key) }

@@ -1,6 +1,7 @@
 package southbound
 
 import (
+	"container/list"
 	"errors"
 	"io"
 	"net"
@@ -16,11 +17,85 @@ const (
 	maxHandshakesOfOne = 32
 	// shakeWait is how long a handshake waits for others to end.
 	shakeWait = 2 * time.Second
-	// maxHello is the largest record of TLS (RFC 8446, 5.1).
-	maxHello = 1 << 14
+	// maxHello is twice what a client's first message takes that has a key of a hybrid group (ML-KEM-768).
+	maxHello = 4 << 10
+	// Connections whose handshake has not begun, of networks that no machine calls from, and as many of
+	// others; and of one network. When there are more, the oldest goes: a client's first message comes
+	// within a round trip.
+	maxGreetings      = 4096
+	maxGreetingsOfOne = 512
+	// Handshakes at one time of networks that no machine calls from: the others are the machines'.
+	maxStrangeHandshakes = maxHandshakes / 2
 )
 
-var errNoHello = errors.New("no TLS")
+var (
+	errNoHello       = errors.New("no TLS")
+	errManyGreetings = errors.New("too many connections before their handshake")
+)
+
+// greetings are the connections whose handshake has not begun.
+type greetings struct {
+	mu  sync.Mutex
+	all map[bool]*list.List // the oldest first, of networks that machines call from and of others
+	one map[netip.Prefix]*list.List
+}
+
+// greeting is one of them.
+type greeting struct {
+	conn    net.Conn
+	network netip.Prefix
+	known   bool          // a machine calls from there
+	gone    chan struct{} // closed when it made room for another
+
+	all, one *list.Element // nil: it is none of them any more
+}
+
+func newGreetings() *greetings {
+	return &greetings{all: map[bool]*list.List{true: list.New(), false: list.New()}, one: map[netip.Prefix]*list.List{}}
+}
+
+// enter counts a connection in; leave ends that.
+func (g *greetings) enter(conn net.Conn, network netip.Prefix, known bool) *greeting {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if one := g.one[network]; one != nil && one.Len() >= maxGreetingsOfOne {
+		g.end(one.Front().Value.(*greeting))
+	}
+	if g.all[known].Len() >= maxGreetings {
+		g.end(g.all[known].Front().Value.(*greeting))
+	}
+	if g.one[network] == nil {
+		g.one[network] = list.New()
+	}
+	it := &greeting{conn: conn, network: network, known: known, gone: make(chan struct{})}
+	it.all, it.one = g.all[known].PushBack(it), g.one[network].PushBack(it)
+	return it
+}
+
+func (g *greetings) leave(it *greeting) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.remove(it)
+}
+
+// end closes the connection, too. The lock is held.
+func (g *greetings) end(it *greeting) {
+	g.remove(it)
+	close(it.gone)
+	_ = it.conn.Close()
+}
+
+func (g *greetings) remove(it *greeting) {
+	if it.all == nil {
+		return
+	}
+	g.all[it.known].Remove(it.all)
+	one := g.one[it.network]
+	if one.Remove(it.one); one.Len() == 0 {
+		delete(g.one, it.network)
+	}
+	it.all, it.one = nil, nil
+}
 
 // greeted is a connection whose first record was read already.
 type greeted struct {
@@ -59,9 +134,9 @@ func (g *greeted) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// queues let in a few handshakes of each network of clients, and of all.
+// queues let in a few handshakes of each network of clients, of all from where no machine calls, and of all.
 type queues struct {
-	all chan struct{}
+	all, strange chan struct{}
 
 	mu  sync.Mutex
 	one map[netip.Prefix]*queue
@@ -73,47 +148,50 @@ type queue struct {
 }
 
 func newQueues() *queues {
-	return &queues{all: make(chan struct{}, maxHandshakes), one: map[netip.Prefix]*queue{}}
+	return &queues{all: make(chan struct{}, maxHandshakes), strange: make(chan struct{}, maxStrangeHandshakes), one: map[netip.Prefix]*queue{}}
 }
 
 // enter waits for a turn; leave ends it.
-func (q *queues) enter(from net.Addr) (leave func(), err error) {
-	network := networkOf(from)
+func (q *queues) enter(from *greeting) (leave func(), err error) {
 	q.mu.Lock()
-	one := q.one[network]
+	one := q.one[from.network]
 	if one == nil {
 		one = &queue{slots: make(chan struct{}, maxHandshakesOfOne)}
-		q.one[network] = one
+		q.one[from.network] = one
 	}
 	one.users++
 	q.mu.Unlock()
-	forget := func() {
+	wanted := []chan struct{}{one.slots, q.strange, q.all}
+	if from.known {
+		wanted = []chan struct{}{one.slots, q.all}
+	}
+	var got []chan struct{}
+	leave = func() {
+		for _, slots := range got {
+			<-slots
+		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if one.users--; one.users == 0 {
-			delete(q.one, network)
+			delete(q.one, from.network)
 		}
 	}
 	timer := time.NewTimer(shakeWait)
 	defer timer.Stop()
-	select {
-	case one.slots <- struct{}{}:
-	case <-timer.C:
-		forget()
-		return nil, errManyHandshakes
+	for _, slots := range wanted {
+		select {
+		case slots <- struct{}{}:
+			got = append(got, slots)
+			continue
+		case <-from.gone:
+			err = errManyGreetings
+		case <-timer.C:
+			err = errManyHandshakes
+		}
+		leave()
+		return nil, err
 	}
-	select {
-	case q.all <- struct{}{}:
-	case <-timer.C:
-		<-one.slots
-		forget()
-		return nil, errManyHandshakes
-	}
-	return func() {
-		<-q.all
-		<-one.slots
-		forget()
-	}, nil
+	return leave, nil
 }
 
 // networkOf is whose a client's address is: with IPv6 a /64 is one client's.
@@ -122,9 +200,12 @@ func networkOf(from net.Addr) netip.Prefix {
 	if err != nil {
 		return netip.Prefix{}
 	}
+	return networkAround(at.Addr())
+}
+
+func networkAround(a netip.Addr) netip.Prefix {
 	bits := 32
-	a := at.Addr().Unmap().WithZone("")
-	if a.Is6() {
+	if a = a.Unmap().WithZone(""); a.Is6() {
 		bits = 64
 	}
 	p, _ := a.Prefix(bits)

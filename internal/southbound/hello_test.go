@@ -5,7 +5,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
 	"net"
+	"net/netip"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +27,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	r := newRig(t)
 	a := r.join("edge-1")
 	var silent []net.Conn
-	for range 2 * maxHandshakes {
+	for range maxGreetingsOfOne + maxHandshakes {
 		c, err := r.listener.DialContext(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -37,8 +42,8 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	}
 	// What is no TLS, and what begins and does not go on, is closed.
 	for _, begins := range [][]byte{[]byte("GET / HTTP/1.1\r\n"), {22, 3, 1, 1, 0}, {22, 3, 1, 0xff, 0xff}} {
-		c := silent[0]
-		silent = silent[1:]
+		c := silent[len(silent)-1] // the first ones made room for others
+		silent = silent[:len(silent)-1]
 		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 		if _, err := c.Write(begins); err != nil {
 			continue // it is closed already
@@ -52,13 +57,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 // TestOneNetworkHasFewHandshakes holds that the slow handshakes of one network leave room for those of others.
 func TestOneNetworkHasFewHandshakes(t *testing.T) {
 	q := newQueues()
-	from := func(text string) net.Addr {
-		a, err := net.ResolveTCPAddr("tcp", text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
+	from := func(text string) *greeting { return &greeting{network: networkOf(addressOf(t, text))} }
 	var leave []func()
 	for i := range maxHandshakesOfOne {
 		l, err := q.enter(from("[2001:db8::" + string('1'+rune(i%9)) + "]:1000"))
@@ -86,8 +85,170 @@ func TestOneNetworkHasFewHandshakes(t *testing.T) {
 	for _, l := range leave {
 		l()
 	}
-	if len(q.one) != 0 || len(q.all) != 0 {
-		t.Errorf("left: %d networks, %d handshakes", len(q.one), len(q.all))
+	if len(q.one) != 0 || len(q.all) != 0 || len(q.strange) != 0 {
+		t.Errorf("left: %d networks, %d handshakes, %d of strangers", len(q.one), len(q.all), len(q.strange))
+	}
+}
+
+func addressOf(t *testing.T, text string) net.Addr {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestGreetingsAreBounded holds that connections whose handshake has not begun are so many, of a network
+// and in all: the oldest goes, and none of a network that machines call from goes for those of others.
+func TestGreetingsAreBounded(t *testing.T) {
+	g := newGreetings()
+	open := func(network string, known bool) *greeting {
+		here, there := net.Pipe()
+		t.Cleanup(func() { _ = there.Close() })
+		return g.enter(here, netip.MustParsePrefix(network), known)
+	}
+	gone := func(it *greeting) bool {
+		select {
+		case <-it.gone:
+			_, err := it.conn.Write([]byte{1})
+			return errors.Is(err, io.ErrClosedPipe)
+		default:
+			return false
+		}
+	}
+	machine := open("192.0.2.1/32", true)
+	var first, last *greeting
+	for i := range maxGreetingsOfOne + 1 {
+		last = open("198.51.100.1/32", false)
+		if i == 0 {
+			first = last
+		}
+	}
+	if !gone(first) || gone(last) || g.all[false].Len() != maxGreetingsOfOne {
+		t.Errorf("of one network there are %d; the first has gone: %v, the last: %v", g.all[false].Len(), gone(first), gone(last))
+	}
+	var others []*greeting
+	for i := range maxGreetings + maxGreetingsOfOne {
+		others = append(others, open(fmt.Sprintf("2001:db8:0:%x::/64", i), false))
+	}
+	if g.all[false].Len() != maxGreetings || !gone(last) || gone(others[len(others)-1]) {
+		t.Errorf("there are %d; the oldest has gone: %v", g.all[false].Len(), gone(last))
+	}
+	if gone(machine) {
+		t.Error("strangers took the place of a machine")
+	}
+	for _, it := range append(others, machine, first, last) {
+		g.leave(it)
+	}
+	if len(g.one) != 0 || g.all[true].Len() != 0 {
+		t.Errorf("left: %d networks, %d of machines", len(g.one), g.all[true].Len())
+	}
+}
+
+// TestStrangersLeaveMachinesHandshakes holds that handshakes from many networks that do not end leave
+// some for the networks that machines call from.
+func TestStrangersLeaveMachinesHandshakes(t *testing.T) {
+	r := newRig(t)
+	l, err := new(net.ListenConfig).Listen(r.ctx(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- r.server.Serve(ctx, l) }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	from := func(ip string) func(context.Context, string) (net.Conn, error) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+		return func(ctx context.Context, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", l.Addr().String())
+		}
+	}
+	a := r.join("edge-1")
+	renew := func() error {
+		_, err := agentv1.NewEnrollmentClient(r.dialBy(a.cert, from("127.1.0.1"))).Renew(r.ctx(), &agentv1.RenewRequest{Csr: request(t, a.key)})
+		return err
+	}
+	s := r.dialBy(a.cert, from("127.1.0.1"))
+	if err := agentFollows(r, s); err != nil {
+		t.Fatal(err)
+	}
+	// What a client says first, and no more.
+	here, there := net.Pipe()
+	go func() {
+		_ = tls.Client(here, &tls.Config{ServerName: agentv1.ServerName, MinVersion: tls.VersionTLS13}).Handshake()
+	}()
+	hello := make([]byte, maxHello)
+	n, err := there.Read(hello)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = there.Close()
+	for i := range 2 * maxHandshakes {
+		c, err := from(fmt.Sprintf("127.2.0.%d", 1+i%(2*maxHandshakes/maxHandshakesOfOne)))(r.ctx(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write(hello[:n]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(patience); len(r.server.door.shakes.strange) < maxStrangeHandshakes; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d handshakes are under way", len(r.server.door.shakes.all))
+		}
+		runtime.Gosched()
+	}
+	for range 3 {
+		if err := renew(); err != nil {
+			t.Errorf("while strangers' handshakes do not end: %v", err)
+		}
+	}
+}
+
+// agentFollows opens a stream of a machine, so that the plane knows from where it calls.
+func agentFollows(r *rig, conn grpc.ClientConnInterface) error {
+	s, err := agentv1.NewObserverClient(conn).Observe(r.ctx())
+	if err != nil {
+		return err
+	}
+	if err := s.Send(&agentv1.Report{}); err != nil {
+		return err
+	}
+	r.wait("the report", "edge-1", func(m MachineState) bool { return !m.LastReport.IsZero() })
+	return nil
+}
+
+// TestNetworksThatMachinesCallFrom holds that each machine has two, and that none has many by moving.
+func TestNetworksThatMachinesCallFrom(t *testing.T) {
+	now := &clock{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+	c := newCallers(2, now.Now)
+	net := func(i int) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32) }
+	c.note("a", net(1))
+	c.first("a", net(9)) // to prove another address
+	c.note("b", net(1))
+	c.note("c", net(8)) // one too many
+	c.note("a", net(2))
+	c.note("a", net(3)) // at once
+	if got := len(c.networks); got != 2 || !c.has(net(1)) || !c.has(net(2)) {
+		t.Fatalf("%v", c.networks)
+	}
+	now.advance(callerPause)
+	c.note("a", net(1)) // still
+	c.note("a", net(3))
+	if !c.has(net(1)) || c.has(net(2)) || !c.has(net(3)) {
+		t.Errorf("%v", c.networks)
+	}
+	c.forget("a")
+	c.forget("b")
+	if len(c.networks)+len(c.machines) != 0 {
+		t.Errorf("left: %v", c.networks)
 	}
 }
 

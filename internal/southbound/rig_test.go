@@ -282,6 +282,12 @@ func request(t *testing.T, key *ecdsa.PrivateKey) []byte {
 // dial connects with the certificate, or without one.
 func (r *rig) dial(cert *tls.Certificate) *grpc.ClientConn {
 	r.t.Helper()
+	return r.dialBy(cert, func(ctx context.Context, _ string) (net.Conn, error) { return r.listener.DialContext(ctx) })
+}
+
+// dialBy is dial with connections of one's own.
+func (r *rig) dialBy(cert *tls.Certificate, dial func(context.Context, string) (net.Conn, error)) *grpc.ClientConn {
+	r.t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(r.ca.Roots())
 	config := &tls.Config{RootCAs: roots, ServerName: agentv1.ServerName, Time: r.clock.Now, MinVersion: tls.VersionTLS13}
@@ -290,7 +296,7 @@ func (r *rig) dial(cert *tls.Certificate) *grpc.ClientConn {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
 	}
 	conn, err := grpc.NewClient("passthrough:///plane", grpc.WithTransportCredentials(credentials.NewTLS(config)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.listener.DialContext(ctx) }))
+		grpc.WithContextDialer(dial))
 	if err != nil {
 		r.t.Fatal(err)
 	}

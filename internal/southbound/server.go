@@ -171,7 +171,7 @@ func New(c Config) (*Server, error) {
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.Authority.Serving() },
 		SessionTicketsDisabled: true,
 		Time:                   c.Now,
-	}), s.verifier, c.MaxStrangers, c.StrangerTime)
+	}), s.verifier, c.MaxStrangers, c.MaxMachines, c.StrangerTime)
 	s.door.known = c.Known
 	return s, nil
 }
