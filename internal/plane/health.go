@@ -68,10 +68,11 @@ type checked struct {
 	rationed map[string]bool
 	// ejectors are the machines whose proxies hold the backend for failed, if that counts.
 	ejectors map[string]bool
-	prompted time.Time // when all that check were last asked to do so at once
+	prompted map[string]time.Time // when a machine's report last had all that check do so at once
 }
 
-// promptPause is how long a check is not asked for at once again: a machine may report what it likes.
+// promptPause is how long a check is not asked for at once again for the same machine: it may report what it
+// likes, and takes nothing from what others report.
 const promptPause = 5 * time.Second
 
 // has says whether the check is, and the machine is to do it.
@@ -306,10 +307,9 @@ func (h *health) eject(machine string, ejected []model.Ejection) {
 		}
 		for c := range h.backends[b] {
 			h.countEjections(c)
-			if len(before[b]) > 0 || h.now().Sub(c.prompted) < promptPause {
+			if len(before[b]) > 0 || !c.mayPrompt(machine, h.now()) {
 				continue
 			}
-			c.prompted = h.now()
 			c.Prompt++
 			for _, m := range c.checkers {
 				h.tell(m, c.ID, c)
@@ -323,6 +323,19 @@ func (h *health) eject(machine string, ejected []model.Ejection) {
 			}
 		}
 	}
+}
+
+// mayPrompt says whether a machine's report may have the check done at once, and notes that it had.
+func (c *checked) mayPrompt(machine string, now time.Time) bool {
+	maps.DeleteFunc(c.prompted, func(_ string, at time.Time) bool { return now.Sub(at) >= promptPause })
+	if _, paused := c.prompted[machine]; paused {
+		return false
+	}
+	if c.prompted == nil {
+		c.prompted = map[string]time.Time{}
+	}
+	c.prompted[machine] = now
+	return true
 }
 
 // countEjections looks anew at whose proxies hold a backend of the check for failed.

@@ -573,6 +573,16 @@ func TestReportsThatNobodyAsked(t *testing.T) {
 	if n := eject("shop/app/80"); n != 3 {
 		t.Errorf("one later has %d checks sent, want 3", n)
 	}
+	// One that reports without a pause takes nothing from another that reports.
+	h.report("honest", nil, []model.Ejection{{Group: "shop/app/80", Backend: b}})
+	if n := sent(); n != 3 {
+		t.Errorf("another machine's ejection has %d checks sent, want 3", n)
+	}
+	h.report("honest", nil, nil)
+	now = now.Add(promptPause)
+	if eject("shop/app/80"); len(h.checks[check.ID].prompted) != 1 {
+		t.Errorf("prompts of %d machines are remembered, want the last one's", len(h.checks[check.ID].prompted))
+	}
 	var results []model.CheckResult
 	for i := range 1000 {
 		results = append(results, model.CheckResult{ID: fmt.Sprint(i), Health: model.Unhealthy})
