@@ -89,3 +89,31 @@ func TestManyWildcardsAreOne(t *testing.T) {
 		t.Errorf("1,000 wildcards left %d names to send (%v), one %d", got, err, want)
 	}
 }
+
+// TestLateClaims holds that nothing is claimed after the first request of a type, nor once something may have
+// been sent: what the client says then is older than what the stream knows.
+func TestLateClaims(t *testing.T) {
+	set := NewSet()
+	set.Update(Revision{1, 1}, []Change{{typeA, "a", text("a", "2")}})
+	for name, later := range map[string]func(st *Stream) error{
+		"a second request": func(st *Stream) error {
+			return st.Receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), InitialResourceVersions: map[string]string{"a": "1"}})
+		},
+		"a response": func(st *Stream) error { st.Next(); return nil },
+	} {
+		st := NewStream(Options{}, set)
+		if err := st.Receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), InitialResourceVersions: map[string]string{"b": "1"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := later(st); err != nil {
+			t.Fatal(err)
+		}
+		before := st.names
+		if err := st.Claim(typeA, map[string]string{"a": "2"}); !errors.Is(err, ErrLateClaims) {
+			t.Errorf("claims after %s: %v", name, err)
+		}
+		if state := st.State(typeA, "a"); state.Held != "" || st.names != before {
+			t.Errorf("after %s: %+v is held, %d names instead of %d", name, state, st.names, before)
+		}
+	}
+}

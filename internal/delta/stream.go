@@ -85,6 +85,7 @@ var (
 	ErrTooManyTypes = errors.New("too many resource types")
 	ErrTooManyNames = errors.New("too many resource names")
 	ErrNoWildcard   = errors.New("the client does not follow everything")
+	ErrLateClaims   = errors.New("claims are for the first request of a type")
 )
 
 // wildcard is the name that stands for every resource of a type.
@@ -113,6 +114,7 @@ func (st *Stream) Receive(req *discoveryv3.DeltaDiscoveryRequest) error {
 			sub.accepted(out)
 		}
 	}
+	sub.opening = first
 	if first {
 		sub.open(req)
 	} else {
@@ -137,11 +139,14 @@ func (st *Stream) Receive(req *discoveryv3.DeltaDiscoveryRequest) error {
 
 // Claim adds to what the client's first request of a type said that it holds, which must have
 // followed everything. An owner who must not be held up by a large request so takes it in parts, before
-// the first Next. An error is as Receive's.
+// the first Next and before the type's next request: later ones claim nothing. An error is as Receive's.
 func (st *Stream) Claim(t Type, versions map[string]string) error {
 	sub := st.byType[t]
 	if sub == nil || !sub.wild {
 		return fmt.Errorf("claims of %s: %w", t, ErrNoWildcard)
+	}
+	if !sub.opening {
+		return fmt.Errorf("claims of %s: %w", t, ErrLateClaims)
 	}
 	if st.names+len(versions) > st.options.MaxNames {
 		return fmt.Errorf("claims of %s: %w: at most %d", t, ErrTooManyNames, st.options.MaxNames)
@@ -183,6 +188,9 @@ func (st *Stream) admit(req *discoveryv3.DeltaDiscoveryRequest) (*subscription, 
 // now. The owner calls it until it returns nil. The response shares its resources
 // with the Set and must not be changed.
 func (st *Stream) Next() *discoveryv3.DeltaDiscoveryResponse {
+	for _, sub := range st.subs {
+		sub.opening = false
+	}
 	for _, sub := range st.subs {
 		if !sub.sendable() {
 			continue

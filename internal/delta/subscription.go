@@ -18,7 +18,9 @@ type subscription struct {
 	wild   bool
 	legacy bool // wildcard by an empty first request, not by "*"
 	greet  bool // the client waits for a first answer, even an empty one
-	all    []*watch
+	// opening: only the first request was taken, and nothing was sent since.
+	opening bool
+	all     []*watch
 
 	queue  []*item   // needed items, first come first served, and stale ones
 	retry  [][]*item // parts of refused responses, each its own response, first

@@ -73,6 +73,38 @@ func TestNamesArePaced(t *testing.T) {
 	}
 }
 
+// TestLaterRequestsClaimNothing holds that a large request after the first of its type claims no more than a
+// small one: nothing, since what was sent meanwhile is newer.
+func TestLaterRequestsClaimNothing(t *testing.T) {
+	v := NewViews()
+	fresh, err := delta.NewResource("fresh", &agentv1.Checkpoint{Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const typ = "type.example/a"
+	if err := v.Publish(delta.Revision{Epoch: 1, Number: 1}, Update{
+		Shared:    map[ViewID][]delta.Change{"edge": {{Type: typ, Name: "fresh", Resource: &fresh}}},
+		Placement: map[string]ViewID{"edge-1": "edge"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f := v.open("edge-1", delta.Revision{})
+	defer f.close()
+	claims := map[string]string{"fresh": fresh.Version}
+	for i := range 3 * claimsAtOnce {
+		claims["gone-"+strconv.Itoa(i)] = "1"
+	}
+	for _, versions := range []map[string]string{nil, claims} {
+		if _, err := f.receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typ, InitialResourceVersions: versions}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resp, _ := f.next(1)
+	if got := resp.GetResources(); len(got) != 1 || got[0].GetName() != "fresh" || len(resp.GetRemovedResources()) > 0 {
+		t.Errorf("sent are %d resources, and %d are said to be gone: want the one that was never sent", len(got), len(resp.GetRemovedResources()))
+	}
+}
+
 // TestLargeClaimsLetOthersIn holds that a machine which claims to hold very much is not taken in under one
 // hold of the lock of all, is sent nothing before all is, and then what it would have been sent at once.
 func TestLargeClaimsLetOthersIn(t *testing.T) {

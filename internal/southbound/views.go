@@ -364,7 +364,12 @@ func (f *feed) receive(req *discoveryv3.DeltaDiscoveryRequest) (outcome, error) 
 			return outcome{}, fmt.Errorf("more than %d names on a stream: subscribe to %q", maxNamed, wildcard)
 		}
 	}
-	rest := shorten(req)
+	var rest []map[string]string
+	if f.subscribed(delta.Type(req.GetTypeUrl())) {
+		req.InitialResourceVersions = nil // which counts in the first request of a type only
+	} else {
+		rest = shorten(req)
+	}
 	o, err := f.step(len(rest) == 0, func() error { return f.stream.Receive(req) })
 	for i, claims := range rest {
 		if err != nil {
@@ -373,6 +378,13 @@ func (f *feed) receive(req *discoveryv3.DeltaDiscoveryRequest) (outcome, error) 
 		o, err = f.step(i == len(rest)-1, func() error { return f.stream.Claim(delta.Type(req.GetTypeUrl()), claims) })
 	}
 	return o, err
+}
+
+// subscribed says whether the type was asked for on the stream before.
+func (f *feed) subscribed(t delta.Type) bool {
+	f.views.mu.Lock()
+	defer f.views.mu.Unlock()
+	return f.stream.Subscribed(t)
 }
 
 // shorten leaves in a request what may be taken at once of what it claims, and returns the rest. Who
