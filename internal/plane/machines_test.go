@@ -336,7 +336,7 @@ func TestDeletionOvertakesReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain, err := ca.Sign(newFakeAgent(t, "edge-1").request(), southbound.Identity{Machine: "edge-1"})
+	chain, _, err := ca.Sign(newFakeAgent(t, "edge-1").request(), southbound.Identity{Machine: "edge-1"})
 	if err != nil {
 		t.Fatal(err)
 	}

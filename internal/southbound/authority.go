@@ -152,14 +152,14 @@ func pinText(pin []byte) string { return base64.RawURLEncoding.EncodeToString(pi
 
 // Sign issues a machine's certificate for the key of a certificate request (PKCS
 // #10, DER). Everything else in the request is ignored: name and role are id's. The
-// result is the chain in PEM, leaf first.
-func (ca *CA) Sign(csr []byte, id Identity) ([]byte, error) {
+// result is the chain in PEM, leaf first, and what its holder is told to trust.
+func (ca *CA) Sign(csr []byte, id Identity) ([]byte, Trust, error) {
 	if err := id.Validate(); err != nil {
-		return nil, err
+		return nil, Trust{}, err
 	}
 	request, err := parseRequest(csr)
 	if err != nil {
-		return nil, err
+		return nil, Trust{}, err
 	}
 	subject := pkix.Name{CommonName: agentv1.MachinePrefix + id.Machine}
 	if id.Role != "" {
@@ -171,9 +171,9 @@ func (ca *CA) Sign(csr []byte, id Identity) ([]byte, error) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, request.PublicKey)
 	if err != nil {
-		return nil, fmt.Errorf("sign the certificate of machine %s: %w", id.Machine, err)
+		return nil, Trust{}, fmt.Errorf("sign the certificate of machine %s: %w", id.Machine, err)
 	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf}), ca.Roots()...), nil
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf}), ca.Roots()...), ca.Trust(), nil
 }
 
 // parseRequest checks a request: it must be signed by its own key, and the key be

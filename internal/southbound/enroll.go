@@ -44,7 +44,7 @@ func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 	if id, err = s.config.Tokens.Spend(ctx, token, key); err != nil {
 		return nil, s.refuse(token.ID, err)
 	}
-	cert, err := s.certify(req.GetCsr(), id)
+	cert, _, err := s.certify(req.GetCsr(), id)
 	if err != nil {
 		return nil, s.refuse(token.ID, err)
 	}
@@ -76,7 +76,7 @@ func (s *Server) joinPod(ctx context.Context, req *agentv1.JoinRequest) (*agentv
 		s.config.Log.Warn("join refused", "token", shown, "machine", id.Machine, "reason", err)
 		return nil, err
 	}
-	cert, err := s.certify(req.GetCsr(), id)
+	cert, _, err := s.certify(req.GetCsr(), id)
 	if err != nil {
 		return nil, s.refuse(shown, err)
 	}
@@ -101,24 +101,24 @@ func (s *Server) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1
 	if s.taken(c.Machine, c.key) {
 		return nil, status.Errorf(codes.AlreadyExists, "machine %s is connected with another key", c.Machine)
 	}
-	cert, err := s.certify(req.GetCsr(), c.Identity)
+	cert, with, err := s.certify(req.GetCsr(), c.Identity)
 	if err != nil {
 		return nil, s.refuse("", err)
 	}
 	s.mu.Lock()
 	if m := s.machines[c.Machine]; m != nil {
-		m.nextKey, m.got, m.renewed = keyID(request.RawSubjectPublicKeyInfo), s.config.Authority.Trust().issuer, s.config.Now()
+		m.nextKey, m.got, m.renewed = keyID(request.RawSubjectPublicKeyInfo), with.issuer, s.config.Now()
 	}
 	s.mu.Unlock()
 	return cert, nil
 }
 
-func (s *Server) certify(csr []byte, id Identity) (*agentv1.Certificate, error) {
-	chain, err := s.config.Authority.Sign(csr, id)
+func (s *Server) certify(csr []byte, id Identity) (*agentv1.Certificate, Trust, error) {
+	chain, with, err := s.config.Authority.Sign(csr, id)
 	if err != nil {
-		return nil, err
+		return nil, with, err
 	}
-	return &agentv1.Certificate{Chain: chain, Authorities: s.config.Authority.Trust().Roots, Machine: id.Machine}, nil
+	return &agentv1.Certificate{Chain: chain, Authorities: with.Roots, Machine: id.Machine}, with, nil
 }
 
 // free refuses the name of a machine that is alive with another key.

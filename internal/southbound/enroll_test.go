@@ -182,7 +182,7 @@ func TestAuthorityIsKept(t *testing.T) {
 		t.Fatalf("read back: %v", err)
 	}
 	key := newKey(t)
-	chain, err := again.Sign(request(t, key), Identity{Machine: "edge-1"})
+	chain, _, err := again.Sign(request(t, key), Identity{Machine: "edge-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestRequestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ca.Sign(csr, Identity{Machine: "edge-1"}); !errors.Is(err, ErrRequest) {
+	if _, _, err := ca.Sign(csr, Identity{Machine: "edge-1"}); !errors.Is(err, ErrRequest) {
 		t.Fatalf("signed a weak key: %v", err)
 	}
 }

@@ -338,7 +338,7 @@ func (r *rig) agent(key *ecdsa.PrivateKey, chain []byte) *agent {
 func (r *rig) impostor(machine string) *agent {
 	r.t.Helper()
 	key := newKey(r.t)
-	chain, err := r.ca.Sign(request(r.t, key), Identity{Machine: machine})
+	chain, _, err := r.ca.Sign(request(r.t, key), Identity{Machine: machine})
 	if err != nil {
 		r.t.Fatal(err)
 	}

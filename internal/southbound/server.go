@@ -26,9 +26,9 @@ import (
 // Authority signs certificates; Authorities are one, and so is a CA.
 type Authority interface {
 	// Sign issues a certificate for the key of a request and the given identity,
-	// whatever the request says, as a chain in PEM. ErrRequest and ErrName are the
-	// caller's faults.
-	Sign(csr []byte, id Identity) ([]byte, error)
+	// whatever the request says, as a chain in PEM, and what comes with it: the authority that
+	// has signed it is of that Trust. ErrRequest and ErrName are the caller's faults.
+	Sign(csr []byte, id Identity) (chain []byte, with Trust, err error)
 	// Trust is what comes with a certificate now. The owner calls TrustChanged when it is
 	// another.
 	Trust() Trust

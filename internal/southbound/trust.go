@@ -105,14 +105,15 @@ func (a *Authorities) held(ca *CA) *CA {
 }
 
 // Sign implements Authority.
-func (a *Authorities) Sign(csr []byte, id Identity) ([]byte, error) {
+func (a *Authorities) Sign(csr []byte, id Identity) ([]byte, Trust, error) {
 	a.mu.RLock()
-	signs := a.next
+	signs, trust := a.next, a.trust
 	if signs == nil {
 		signs = a.shown
 	}
 	a.mu.RUnlock()
-	return signs.Sign(csr, id)
+	chain, _, err := signs.Sign(csr, id)
+	return chain, trust, err
 }
 
 // Trust implements Authority.
