@@ -129,9 +129,10 @@ func (u *upstream) replace(ctx context.Context, err error) bool {
 // lost notes and says that there is no plane, once per outage.
 func (u *upstream) lost(address string, err error, lived bool) {
 	u.mu.Lock()
+	reason := fmt.Errorf("plane %s: %w", address, err)
 	first := u.reason == nil
-	changed := first || u.reason.Error() != err.Error()
-	u.connected, u.reason = "", fmt.Errorf("plane %s: %w", address, err)
+	changed := first || u.reason.Error() != reason.Error()
+	u.connected, u.reason = "", reason
 	u.mu.Unlock()
 	u.metrics.connected.Set(0)
 	u.presence(false)

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/record"
@@ -374,4 +377,26 @@ func TestJoinsAgain(t *testing.T) {
 	replaceToken(anew, "third")
 	c, _ = anew.call()
 	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c1", "s1", 3)))
+}
+
+// TestOutagesAreSaidOnce: the same reason again is no other reason.
+func TestOutagesAreSaidOnce(t *testing.T) {
+	var log bytes.Buffer
+	u := &upstream{
+		log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), presence: func(bool) {},
+		metrics: &metrics{connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "connected"})},
+	}
+	gone, away := fmt.Errorf("refused: %w", ErrStranger), errors.New("no route to host")
+	for _, err := range []error{gone, gone, gone, away, away, gone} {
+		u.lost("192.0.2.1:7443", err, false)
+	}
+	var said []string
+	for line := range strings.Lines(log.String()) {
+		_, message, _ := strings.Cut(line, "msg=")
+		message, _, _ = strings.Cut(message, " plane=")
+		said = append(said, message)
+	}
+	if want := []string{`"no plane; traffic goes on as it is"`, `"no plane"`, `"still no plane, for another reason"`}; !slices.Equal(said, want) {
+		t.Errorf("it says %q, want %q", said, want)
+	}
 }

@@ -199,3 +199,15 @@ Problems (1)
 		t.Errorf("got:\n%s\nwant:\n%s", got.String(), want)
 	}
 }
+
+// TestWriteConnections: where connections go on to backends, and no requests, there is no route.
+func TestWriteConnections(t *testing.T) {
+	e := explain.Explanation{TLS: &explain.TLS{ServerName: "db.test", Host: "db.test", TCP: true}, Groups: []explain.Group{{Group: "team/db/5432", Weight: 1, Percent: 100}}}
+	var got strings.Builder
+	if err := WriteExplanation(&got, e); err != nil {
+		t.Fatal(err)
+	}
+	if want := "100% to team/db/5432, weight 1"; !strings.Contains(got.String(), want) {
+		t.Errorf("it does not say %q:\n%s", want, got.String())
+	}
+}

@@ -309,7 +309,7 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 			text += ", " + string(g.Balance)
 		}
 		b.step("backends", text)
-		if i == 0 && e.Route.Forward != nil {
+		if i == 0 && e.Route != nil && e.Route.Forward != nil { // connections have no route
 			b.line("weights by %s", e.Route.Forward.By)
 		}
 		b.by(g.By, g.ByMore)

@@ -182,3 +182,12 @@ func TestFlowStaysAtTheMachine(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 }
+
+// A server that is there twice, in two slices say, stands once, as in data planes.
+func TestFlowToAServerThatIsThereTwice(t *testing.T) {
+	b := balanced(2)
+	b.Backends = append(b.Backends, b.Backends[0])
+	if e := Flow(flowRequest(t, "tcp://192.0.2.1:80", "198.51.100.7:40000"), FlowWorld{Balanced: b}); e.Backend == nil {
+		t.Errorf("nobody takes it: %s", e.Answer)
+	}
+}

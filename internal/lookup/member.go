@@ -7,11 +7,17 @@ import "fairlead.dev/internal/model"
 // travels by one that is dead arrives nowhere. One that drains has a weight where no other
 // is left (KEP-1669).
 func Members(k model.FrontendKey, backends []model.FrontendBackend) (members []Member, which []int) {
+	seen := make(map[uint64]struct{}, len(backends))
 	for i, b := range backends {
+		id := ID(k, b)
+		if _, twice := seen[id]; twice {
+			continue // the same server twice, or two that hash alike: the first stands
+		}
+		seen[id] = struct{}{}
 		if b.State == model.BackendUnready {
 			continue
 		}
-		members = append(members, Member{ID: ID(k, b), Weight: b.Weight, HopWeight: max(b.Weight, b.HopWeight)})
+		members = append(members, Member{ID: id, Weight: b.Weight, HopWeight: max(b.Weight, b.HopWeight)})
 		which = append(which, i)
 	}
 	return members, which

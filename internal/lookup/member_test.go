@@ -25,6 +25,7 @@ func TestMembers(t *testing.T) {
 		{Address: at("10.0.0.5:80"), Weight: 40, HopWeight: 100, State: model.BackendDraining},
 		{Address: at("10.0.0.3:80"), Weight: 100, HopWeight: 100, State: model.BackendUnready},
 		{Address: at("10.0.0.4:80"), Weight: 7},
+		{Address: at("10.0.0.1:80"), Weight: 9, Machine: "twin"}, // of two that are alike the first stands
 	}
 	got, which := Members(k, backends)
 	want := []Member{

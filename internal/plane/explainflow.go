@@ -8,6 +8,7 @@ import (
 
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
 )
 
 // ExplainFlow says what becomes of a flow with what is published now, and asks the
@@ -26,9 +27,13 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 	case w == nil:
 		return explain.FlowExplanation{}, errNotSynced
 	}
+	var unasked error
 	if w.Balanced != nil {
-		answers := p.flows(ctx, r.Machine, model.FlowQuery{
-			Frontend: r.Frontend, Client: netip.PrefixFrom(r.Client.Addr(), r.Client.Addr().BitLen()),
+		var answers map[string]southbound.Flows
+		unasked = p.flowing.ask(ctx, func() {
+			answers = p.server.Flows(ctx, r.Machine, model.FlowQuery{
+				Frontend: r.Frontend, Client: netip.PrefixFrom(r.Client.Addr(), r.Client.Addr().BitLen()),
+			})
 		})
 		for _, machine := range slices.Sorted(maps.Keys(answers)) {
 			for _, f := range answers[machine].Flows {
@@ -38,7 +43,11 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 			}
 		}
 	}
-	return explain.Flow(r, *w), nil
+	e := explain.Flow(r, *w)
+	if unasked != nil {
+		e.Notes = append(e.Notes, "whether a machine has the flow already is not known: "+unasked.Error())
+	}
+	return e, nil
 }
 
 // flowWorld is what the loop knows of a flow's frontend.

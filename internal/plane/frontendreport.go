@@ -402,14 +402,17 @@ func (p *Plane) Flows(ctx context.Context, machine string, q model.FlowQuery) (m
 	if p.serving.Load() == 0 {
 		return out, errors.New("this plane does not lead: machines report to the leader, ask there")
 	}
-	var names []string
-	if err := p.ask(ctx, func(l *loop) { names = l.sortedMachines() }); err != nil {
+	names, err := question(ctx, p, (*loop).sortedMachines)
+	if err != nil {
 		return out, err
 	}
 	if machine != "" && !slices.Contains(names, machine) {
 		return out, fmt.Errorf("%w: no Machine has the name %s%s", console.ErrNone, strconv.Quote(machine), near.DidYouMean(machine, names))
 	}
-	answers := p.flows(ctx, machine, q)
+	var answers map[string]southbound.Flows
+	if err := p.flowing.ask(ctx, func() { answers = p.server.Flows(ctx, machine, q) }); err != nil {
+		return out, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(answers)) {
 		out.Answered = append(out.Answered, name)
 		if answers[name].Truncated {

@@ -156,7 +156,7 @@ type Plane struct {
 	calls   chan func(*loop) // of probes, and of who hands the loop something
 
 	questions chan func(*loop)   // of consoles
-	flowing   chan struct{}      // holds one while machines are asked for flows
+	flowing   flowLine
 	figured   singleflight.Group // while they are asked for figures
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]
@@ -177,7 +177,7 @@ func New(c Config) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), touched: map[string]bool{}}
-	p.calls, p.questions, p.flowing = make(chan func(*loop)), make(chan func(*loop)), make(chan struct{}, 1)
+	p.calls, p.questions, p.flowing = make(chan func(*loop)), make(chan func(*loop)), newFlowLine()
 	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.signals.staples, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	if c.OCSPStapling {
