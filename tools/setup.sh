@@ -247,7 +247,10 @@ setup_bench() {
 setup_debian() {
 	local stamp=.tools/debian.stamp key=bookworm-1
 	built "$stamp" "$key" && return
-	[[ $(id -u) == 0 ]] || die "a Debian for tests is made by root: run as root: tools/setup.sh debian"
+	if [[ $(id -u) != 0 ]]; then
+		say "going on without a Debian to try packages in, which only root can make: these tests skip"
+		return
+	fi
 	debian debootstrap debootstrap "makes the Debian that tests of packages boot"
 	say "making a Debian for tests of packages (100 MB of packages, once)"
 	rm -rf .tools/debian

@@ -279,7 +279,7 @@ token are removed. Its identity stays, and with it a new agent need not join aga
 			})
 		},
 	}
-	own.add(c, install.Agent)
+	own.add(c)
 	c.Flags().BoolVar(&own.noDrain, "no-drain", false, "end at once, connections too")
 	return c
 }
@@ -300,6 +300,6 @@ API; --purge removes that too, and nothing brings it back but a backup.`,
 			})
 		},
 	}
-	own.add(c, install.Plane)
+	own.add(c)
 	return c
 }

@@ -23,7 +23,7 @@ type uninstallFlags struct {
 	purge, keepSettings, noDrain bool
 }
 
-func (f *uninstallFlags) add(c *cobra.Command, p install.Part) {
+func (f *uninstallFlags) add(c *cobra.Command) {
 	f.installFlags.add(c)
 	c.Flags().BoolVar(&f.purge, "purge", false, "remove its data too")
 	c.Flags().BoolVar(&f.keepSettings, "keep-settings", false, "only end it, until the next boot or start: unit and settings stay")

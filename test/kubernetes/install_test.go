@@ -52,12 +52,25 @@ func TestInstallation(t *testing.T) {
 	s.applyExamples()
 	s.serves()
 	s.servesAVIP()
+	s.tellsOfIt()
 	s.survivesItsLeader()
 	s.drainsWhenUpgraded()
 	s.keepsToItsRights()
 	s.servesWithoutPlanes()
 	s.keepsToItsRights()
 	s.leavesNothing(before)
+}
+
+// tellsOfIt: the plane may write Events, and has told of a machine and of a Gateway.
+func (s *site) tellsOfIt() {
+	s.t.Helper()
+	s.eventually("there are Events of a machine and a Gateway", func() error {
+		out, err := s.tryKubectl("get", "events", "-A", "-o", `jsonpath={range .items[?(@.source.component=="fairlead")]}{.involvedObject.kind}={.reason} {end}`)
+		if err == nil && !(strings.Contains(out, "Machine=Ready") && strings.Contains(out, "Gateway=Programmed")) {
+			err = fmt.Errorf("there are %q", out)
+		}
+		return err
+	})
 }
 
 // applyExamples applies two of them unchanged, and the pods that stand for their backends.

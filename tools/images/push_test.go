@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
-	"log"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -18,7 +18,7 @@ import (
 // A registry takes each image under the name that the chart asks for, with the digest of the
 // archive, and has its bill.
 func TestRegistryTakesImages(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
 	in := testInputs(t)
