@@ -180,18 +180,18 @@ func (i *infrastructure) bring(ctx context.Context, n types.NamespacedName) bool
 			return true
 		}
 		if err == nil {
-			i.settle(n, g, term, want)
+			i.settle(term, n, g, want)
 			return true
 		}
 		i.log.Warn("what stands for a Gateway cannot be written; it is tried again", "gateway", n.String(), "error", err)
 		return false
 	}
-	i.settle(n, g, term, want)
+	i.settle(term, n, g, want)
 	return true
 }
 
 // settle notes what was brought about.
-func (i *infrastructure) settle(n types.NamespacedName, g *gatewayv1.Gateway, term context.Context, want stands) {
+func (i *infrastructure) settle(term context.Context, n types.NamespacedName, g *gatewayv1.Gateway, want stands) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.enabled == term {

@@ -66,7 +66,7 @@ func (s *site) tellsOfIt() {
 	s.t.Helper()
 	s.eventually("there are Events of a machine and a Gateway", func() error {
 		out, err := s.tryKubectl("get", "events", "-A", "-o", `jsonpath={range .items[?(@.source.component=="fairlead")]}{.involvedObject.kind}={.reason} {end}`)
-		if err == nil && !(strings.Contains(out, "Machine=Ready") && strings.Contains(out, "Gateway=Programmed")) {
+		if err == nil && (!strings.Contains(out, "Machine=Ready") || !strings.Contains(out, "Gateway=Programmed")) {
 			err = fmt.Errorf("there are %q", out)
 		}
 		return err
