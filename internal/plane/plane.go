@@ -155,7 +155,7 @@ type Plane struct {
 	signals struct{ term, fleet, staples, turn chan struct{} }
 	calls   chan func(*loop) // of probes, and of who hands the loop something
 
-	questions chan func(*loop)   // of consoles
+	questions chan func(*loop) // of consoles
 	flowing   flowLine
 	figured   singleflight.Group // while they are asked for figures
 	statuses  common[model.Status]
