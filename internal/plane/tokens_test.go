@@ -3,9 +3,12 @@ package plane
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +26,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/southbound"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 func parse(t *testing.T, printed string) southbound.Token {
@@ -237,5 +244,70 @@ func TestPlanesThatStartAtOnceShareTheAuthority(t *testing.T) {
 	var unusable unusableAuthority
 	if !errors.As(err, &unusable) || !strings.Contains(err.Error(), AuthoritySecret) {
 		t.Errorf("a damaged authority: %v", err)
+	}
+}
+
+// countedAPI counts the questions for one object.
+type countedAPI struct {
+	client.Client
+	gets atomic.Int64
+}
+
+func (c *countedAPI) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	c.gets.Add(1)
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+// TestMadeUpTokensCostLittle holds that tokens which somebody makes up without a pause are asked for a few
+// times, once each, and that a good one from elsewhere lets its machine in meanwhile.
+func TestMadeUpTokensCostLittle(t *testing.T) {
+	r := newRig(t)
+	printed, err := CreateToken(context.Background(), r.client, TokenRequest{Machine: "edge-1", Now: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := southbound.NewCA(time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	now := func() time.Time { return start } // nothing is forgiven meanwhile
+	api := &countedAPI{Client: r.client}
+	log := slog.New(slog.DiscardHandler)
+	server, err := southbound.New(southbound.Config{
+		Views: southbound.NewViews(), Authority: ca, Tokens: tokens{api, now}, Leader: alwaysLeads{}, Now: now, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := newRegistry(api, alwaysLeads{}, now, log)
+	machines.know()
+	join := func(from string, token southbound.Token) error {
+		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))
+		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: at})
+		_, err := machines.unary(ctx, &agentv1.JoinRequest{Token: token.Reveal(), Csr: newFakeAgent(t, "edge-1").request()}, nil,
+			func(ctx context.Context, req any) (any, error) { return server.Join(ctx, req.(*agentv1.JoinRequest)) })
+		return err
+	}
+	const tries = 500
+	refused := 0
+	for range tries {
+		token, err := southbound.NewToken(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch err := join("192.0.2.1:1000", token); status.Code(err) {
+		case codes.Unauthenticated:
+			refused++
+		case codes.ResourceExhausted:
+		default:
+			t.Fatal(err)
+		}
+	}
+	if got := api.gets.Load(); refused == 0 || got != int64(refused) || refused > tries/5 {
+		t.Errorf("%d made-up tokens: %d were looked up, with %d questions", tries, refused, got)
+	}
+	if err := join("192.0.2.2:1000", parse(t, printed)); err != nil {
+		t.Errorf("a good token from elsewhere: %v", err)
 	}
 }

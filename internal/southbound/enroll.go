@@ -13,11 +13,26 @@ import (
 
 // Join spends a token for a certificate, or gives one to a pod. A token that fails
 // because its machine is alive with another key, or because the caller goes by another
-// name, is not spent.
+// name, is not spent. Networks with many joins that are refused are held up.
 func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.Certificate, error) {
 	if _, leads := s.config.Leader.Leading(); !leads {
 		return nil, s.standby()
 	}
+	done, err := s.joins.begin(ctx, networkAround(callsFrom(ctx)))
+	if err != nil {
+		return nil, status.Error(codes.ResourceExhausted, err.Error())
+	}
+	cert, err := s.join(ctx, req)
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.InvalidArgument, codes.AlreadyExists:
+		done(true)
+	default:
+		done(false) // it succeeded, or is not the caller's fault
+	}
+	return cert, err
+}
+
+func (s *Server) join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.Certificate, error) {
 	if req.GetServiceAccountToken() != "" {
 		return s.joinPod(ctx, req)
 	}

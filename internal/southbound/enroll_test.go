@@ -15,11 +15,14 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -399,4 +402,74 @@ func TestGarbageDoesNotHurt(t *testing.T) {
 	s := r.join("edge-1").discover()
 	s.follow("", nil, typeA)
 	r.wait("the machine", "edge-1", func(m MachineState) bool { return m.Connected })
+}
+
+// TestRefusedJoinsArePaced holds that tokens which somebody makes up cost few questions, and keep out nobody
+// who calls from elsewhere, however many networks they come from.
+func TestRefusedJoinsArePaced(t *testing.T) {
+	r := newRig(t)
+	ask := func(from, token string) error {
+		at, err := netip.ParseAddr(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := peer.NewContext(r.ctx(), &peer.Peer{Addr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(at, 1000))})
+		_, err = r.server.Join(ctx, &agentv1.JoinRequest{Token: token, Csr: request(t, newKey(t))})
+		return err
+	}
+	wrong, err := NewToken(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * badJoinsBurst {
+		want := codes.Unauthenticated
+		if i >= badJoinsBurst {
+			want = codes.ResourceExhausted
+		}
+		if err := ask(fmt.Sprintf("2001:db8::%x", i), wrong.Reveal()); status.Code(err) != want {
+			t.Fatalf("made-up token %d: %v", i, err)
+		}
+	}
+	if got := r.tokens.checks.Load(); got != badJoinsBurst {
+		t.Errorf("%d made-up tokens of one network cost %d questions", 3*badJoinsBurst, got)
+	}
+	for i := range 2 * badJoinsBurst { // those that succeed are not counted
+		if err := ask("192.0.2.1", r.token(fmt.Sprintf("edge-%d", i))); err != nil {
+			t.Fatalf("a good token from elsewhere: %v", err)
+		}
+	}
+	if err := ask("2001:db8::1", r.token("edge-x")); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a good token from there: %v", err)
+	}
+	r.clock.advance(time.Minute)
+	if err := ask("2001:db8::1", r.token("edge-x")); err != nil {
+		t.Errorf("a good token from there, a minute later: %v", err)
+	}
+	// From many networks, each with less than its part.
+	r.tokens.checks.Store(0)
+	for i := range 2 * allBadBurst {
+		_ = ask(fmt.Sprintf("198.51.100.%d", 1+i%16), wrong.Reveal())
+	}
+	if got := r.tokens.checks.Load(); got > allBadBurst {
+		t.Errorf("made-up tokens of many networks cost %d questions", got)
+	}
+	// Who has had none refused waits for a turn.
+	turn := make(chan error)
+	go func() { turn <- ask("192.0.2.2", r.token("edge-y")) }()
+	r.clock.advance(time.Second)
+	if err := <-turn; err != nil {
+		t.Errorf("a good token from a network that had none refused: %v", err)
+	}
+	r.clock.advance(time.Hour)
+	if err := ask("192.0.2.3", r.token("edge-z")); err != nil {
+		t.Error(err)
+	}
+	for i := range joinsKeptApart {
+		if done, _, err := r.server.joins.try(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)); err == nil {
+			done(false)
+		}
+	}
+	if got := len(r.server.joins.networks); got > 17 {
+		t.Errorf("%d networks are remembered", got)
+	}
 }

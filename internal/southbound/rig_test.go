@@ -104,6 +104,7 @@ type tokenStore struct {
 	mu     sync.Mutex
 	now    func() time.Time
 	tokens map[string]*storedToken
+	checks atomic.Int64
 }
 
 type storedToken struct {
@@ -114,6 +115,7 @@ type storedToken struct {
 }
 
 func (s *tokenStore) Check(_ context.Context, t Token, key KeyID) (Identity, error) {
+	s.checks.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stored, err := s.find(t, key)

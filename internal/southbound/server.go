@@ -121,6 +121,7 @@ type Server struct {
 	config   Config
 	verifier verifier
 	door     *door
+	joins    *joins
 
 	mu       sync.Mutex
 	machines map[string]*machine
@@ -159,7 +160,7 @@ func New(c Config) (*Server, error) {
 		c.StrangerTime = DefaultStrangerTime
 	}
 	s := &Server{
-		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now},
+		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now}, joins: newJoins(c.Now),
 		machines: map[string]*machine{}, proofs: newProofs(), reporters: reporters{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}
 	s.door = newDoor(credentials.NewTLS(&tls.Config{
