@@ -74,6 +74,14 @@ func (r *registry) counts(name string, key southbound.KeyID) bool {
 	return !r.ready || slices.Contains(r.keys[name].keys, string(key))
 }
 
+// another says whether a Machine lists keys, and not this one, as far as is known now.
+func (r *registry) another(name string, key southbound.KeyID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys := r.keys[name].keys
+	return len(keys) > 0 && !slices.Contains(keys, string(key))
+}
+
 // mayRenew says whether a machine may renew its certificate now.
 func (r *registry) mayRenew(name string) bool {
 	r.mu.Lock()

@@ -265,7 +265,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
-		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts,
+		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts, Joined: p.machine.another,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods

@@ -299,7 +299,7 @@ func TestMadeUpTokensCostLittle(t *testing.T) {
 		switch err := join("192.0.2.1:1000", token); status.Code(err) {
 		case codes.Unauthenticated:
 			refused++
-		case codes.ResourceExhausted:
+		case codes.Unavailable: // an agent tries again
 		default:
 			t.Fatal(err)
 		}
@@ -310,4 +310,26 @@ func TestMadeUpTokensCostLittle(t *testing.T) {
 	if err := join("192.0.2.2:1000", parse(t, printed)); err != nil {
 		t.Errorf("a good token from elsewhere: %v", err)
 	}
+}
+
+// TestNewLeaderKeepsNames holds that a plane which has just begun to lead gives nobody the name of a machine
+// that may come back, and lets in machines that have never joined.
+func TestNewLeaderKeepsNames(t *testing.T) {
+	r := newRig(t)
+	first := r.plane("first").awaitReady()
+	a := r.joined(first, "edge-1")
+	first.stop()
+	second := r.plane("second", func(c *Config) { c.TTL = time.Hour }).awaitReady()
+	taker := newFakeAgent(t, "edge-1")
+	if err := taker.join(second.AgentAddress().String(), r.token("edge-1", time.Hour)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "to come back") {
+		t.Errorf("a join under the name of a machine that may come back: %v", err)
+	}
+	r.joined(second, "edge-2")
+	a.connect(second.AgentAddress().String())
+	a.await("is back", func() error {
+		if a.streams == 0 {
+			return errors.New("it has no stream")
+		}
+		return nil
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,7 +21,7 @@ func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 	}
 	done, err := s.joins.begin(ctx, networkAround(callsFrom(ctx)))
 	if err != nil {
-		return nil, status.Error(codes.ResourceExhausted, err.Error())
+		return nil, status.Error(codes.Unavailable, err.Error()) // which agents try again, whatever their version
 	}
 	cert, err := s.join(ctx, req)
 	switch status.Code(err) {
@@ -136,9 +137,13 @@ func (s *Server) certify(csr []byte, id Identity) (*agentv1.Certificate, Trust, 
 	return &agentv1.Certificate{Chain: chain, Authorities: with.Roots, Machine: id.Machine}, with, nil
 }
 
-// free refuses the name of a machine that is alive with another key.
+// free refuses the name of a machine that is alive with another key, or may be: no machine has a stream in
+// the first moments of a leadership.
 func (s *Server) free(name string, key KeyID) error {
 	if !s.taken(name, key) {
+		if s.comesBack(name, key) {
+			return status.Errorf(codes.Unavailable, "this plane has just begun to lead, and machine %s, which has another key, has %s to come back: try again then", name, s.returnTime())
+		}
 		return nil
 	}
 	return status.Errorf(codes.AlreadyExists, "machine %s is alive; stop its agent first, or join under another name", name)
@@ -151,6 +156,21 @@ func (s *Server) taken(name string, key KeyID) bool {
 	defer s.mu.Unlock()
 	m := s.machines[name]
 	return m != nil && m.alive(now, s.config.TTL) && m.key != key && m.nextKey != key
+}
+
+// returnTime is how long machines have to open their streams to a plane that begins to lead.
+func (s *Server) returnTime() time.Duration { return 2 * s.config.TTL }
+
+// comesBack says whether a machine that has another key may be alive without a stream, since this plane has
+// just begun to lead.
+func (s *Server) comesBack(name string, key KeyID) bool {
+	if s.config.Joined == nil || !s.config.Joined(name, key) {
+		return false
+	}
+	now := s.config.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Before(s.begun(now).Add(s.returnTime()))
 }
 
 // refuse turns an error of an enrollment into what the caller is told. Only its own

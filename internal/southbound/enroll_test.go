@@ -102,6 +102,49 @@ func TestLiveNameCannotBeTaken(t *testing.T) {
 	}
 }
 
+// TestNameOfAMachineThatMayComeBack holds that a plane which has just begun to lead gives no name away whose
+// machine has had no time to come back.
+func TestNameOfAMachineThatMayComeBack(t *testing.T) {
+	joined := map[string]bool{"edge-1": true, "edge-2": true} // as the API says
+	var own KeyID                                             // a key that counts for each
+	r := newRig(t, func(c *Config) { c.Joined = func(name string, key KeyID) bool { return joined[name] && key != own } })
+	token, gone := r.token("edge-1"), r.token("edge-2")
+	join := func(token string) error {
+		_, err := agentv1.NewEnrollmentClient(r.dial(nil)).Join(r.ctx(), &agentv1.JoinRequest{Token: token, Csr: request(t, newKey(t))})
+		return err
+	}
+	r.server.Sweep()
+	wantStatus(t, join(token), codes.Unavailable, "has 30s to come back")
+	if err := join(r.token("edge-3")); err != nil {
+		t.Errorf("a machine that has never joined: %v", err)
+	}
+	key := newKey(t)
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own = keyID(der) // its agent died before it stored the certificate
+	if _, err := agentv1.NewEnrollmentClient(r.dial(nil)).Join(r.ctx(), &agentv1.JoinRequest{Token: r.token("edge-4"), Csr: request(t, key)}); err != nil {
+		t.Errorf("a machine that joins again with its key: %v", err)
+	}
+	own = ""
+	r.impostor("edge-1").observe().report(&agentv1.Report{}) // it is back
+	r.wait("the stream", "edge-1", func(m MachineState) bool { return !m.LastReport.IsZero() })
+	r.clock.advance(time.Minute)
+	r.server.Sweep()
+	wantStatus(t, join(token), codes.AlreadyExists, "edge-1 is alive")
+	if err := join(gone); err != nil {
+		t.Errorf("a machine that did not come back: %v", err)
+	}
+	// The next leadership begins anew.
+	r.leader.set(2, false, "")
+	r.server.StepDown()
+	r.server.Sweep()
+	r.clock.advance(time.Minute)
+	r.leader.set(3, true, "")
+	wantStatus(t, join(r.token("edge-2")), codes.Unavailable, "has 30s to come back")
+}
+
 func TestOnlyJoinNeedsNoCertificate(t *testing.T) {
 	r := newRig(t)
 	a := r.agent(newKey(t), nil)
@@ -424,7 +467,7 @@ func TestRefusedJoinsArePaced(t *testing.T) {
 	for i := range 3 * badJoinsBurst {
 		want := codes.Unauthenticated
 		if i >= badJoinsBurst {
-			want = codes.ResourceExhausted
+			want = codes.Unavailable
 		}
 		if err := ask(fmt.Sprintf("2001:db8::%x", i), wrong.Reveal()); status.Code(err) != want {
 			t.Fatalf("made-up token %d: %v", i, err)
@@ -438,7 +481,7 @@ func TestRefusedJoinsArePaced(t *testing.T) {
 			t.Fatalf("a good token from elsewhere: %v", err)
 		}
 	}
-	if err := ask("2001:db8::1", r.token("edge-x")); status.Code(err) != codes.ResourceExhausted {
+	if err := ask("2001:db8::1", r.token("edge-x")); status.Code(err) != codes.Unavailable {
 		t.Errorf("a good token from there: %v", err)
 	}
 	r.clock.advance(time.Minute)

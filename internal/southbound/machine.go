@@ -348,6 +348,7 @@ func (s *Server) Sweep() {
 	now := s.config.Now()
 	var changed []string
 	s.mu.Lock()
+	s.begun(now)
 	for name, m := range s.machines {
 		if lost := m.isLost(now, s.config.TTL); lost != m.lost {
 			m.lost = lost

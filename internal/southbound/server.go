@@ -80,6 +80,10 @@ type Config struct {
 	// Known says whether a machine's key counts, from memory alone: connections with another key are
 	// strangers', and so few, short and small. Nil: every key that an authority signed counts.
 	Known func(machine string, key KeyID) bool
+	// Joined says whether a machine has keys that count and this is none of them, from memory alone. Its name is
+	// not given to another key in the first moments of a leadership, when the machine may not have come back
+	// yet. Nil: no machine has.
+	Joined func(machine string, key KeyID) bool
 	// Endpoints are where this plane is reached, host:port, in both families where it can be. Nil: nowhere.
 	Endpoints func() []string
 	// TTL is after how long without a report a machine is lost. Default 15 s.
@@ -133,7 +137,8 @@ type Server struct {
 	asked     uint64
 	questions map[*question]struct{}
 	sessions  map[*session]struct{}
-	raised    struct { // the epoch, for the last time
+	led       time.Time // when this leadership was first seen; zero: it does not lead
+	raised    struct {  // the epoch, for the last time
 		above uint64
 		at    time.Time
 	}
@@ -221,10 +226,20 @@ func (s *Server) StepDown() {
 	for session := range s.sessions {
 		session.end(err)
 	}
+	s.led = time.Time{}
 	s.proofs = newProofs()
 	for _, m := range s.machines {
 		m.proved = false
 	}
+}
+
+// begun is when this plane began to lead; zero where it does not. s.mu is held: StepDown takes it after the
+// leadership has ended.
+func (s *Server) begun(now time.Time) time.Time {
+	if _, leads := s.config.Leader.Leading(); leads && (s.led.IsZero() || now.Before(s.led)) { // or the clock was set back
+		s.led = now
+	}
+	return s.led
 }
 
 // standby is the answer of a plane that does not lead.
