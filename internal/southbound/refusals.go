@@ -11,6 +11,13 @@ import (
 // freshRefusals is how many changes are kept apart from a list that nobody reads, at least.
 const freshRefusals = 1024
 
+// What a machine's refusals may say, in bytes: a machine that refuses each of its resources with a long
+// message of its own would take the plane's memory. Beyond maxTold messages are cut to shortMessage.
+const (
+	maxTold      = 1 << 20
+	shortMessage = 64
+)
+
 // refusals are what a machine refuses on one discovery stream. A change costs no more where
 // thousands are refused, since it comes under the lock of all views: it is put aside, and
 // merged into the sorted list when that is read. No lock of others is held then.
@@ -19,6 +26,8 @@ type refusals struct {
 	version uint64
 	fresh   map[refusalKey]delta.Event // since the list was made
 	size    int                        // of the list
+	lengths map[refusalKey]int         // of the messages of those that last
+	told    int                        // sum of them
 
 	reading  sync.Mutex
 	list     []Problem // by type and name; never changed, but replaced
@@ -40,8 +49,25 @@ func (r *refusals) note(e delta.Event) {
 	if r.fresh == nil {
 		r.fresh = map[refusalKey]delta.Event{}
 	}
-	r.fresh[refusalKey{e.Type, e.Name}] = e
+	key := refusalKey{e.Type, e.Name}
+	r.fresh[key] = e
+	r.told -= r.lengths[key]
+	delete(r.lengths, key)
+	if e.Refused && e.Message != "" {
+		if r.lengths == nil {
+			r.lengths = map[refusalKey]int{}
+		}
+		r.lengths[key] = len(e.Message)
+		r.told += len(e.Message)
+	}
 	r.version++
+}
+
+// room is how much the message of one more refusal may say, in bytes.
+func (r *refusals) room() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(shortMessage, min(maxMessage, maxTold-r.told))
 }
 
 // at is a number that moves with every change.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,10 +24,11 @@ type refuser struct {
 	server *Server
 	who    *session
 	rev    uint64
+	says   string // of each that it refuses
 }
 
 func newRefuser(t *testing.T, names int) *refuser {
-	r := &refuser{t: t, views: NewViews(), who: &session{caller: caller{Identity: Identity{Machine: "edge-1"}}}}
+	r := &refuser{t: t, says: "no", views: NewViews(), who: &session{caller: caller{Identity: Identity{Machine: "edge-1"}}}}
 	m := &machine{name: "edge-1"}
 	m.sessions[discovery] = r.who
 	r.server = &Server{config: Config{Views: r.views, Now: time.Now, TTL: time.Minute}, machines: map[string]*machine{"edge-1": m}}
@@ -70,7 +72,7 @@ func (r *refuser) answer() (messages int) {
 		messages++
 		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
 		if resp.GetTypeUrl() == string(typeA) {
-			req.ErrorDetail = &rpcstatus.Status{Message: "no"}
+			req.ErrorDetail = &rpcstatus.Status{Message: r.says}
 		}
 		r.receive(req)
 	}
@@ -187,12 +189,45 @@ func TestRefusalsAreListed(t *testing.T) {
 func TestALateOutcomeTakesNothingBack(t *testing.T) {
 	r := newRefuser(t, 1)
 	_, late := r.feed.next(1)
-	r.receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), ResponseNonce: "1", ErrorDetail: &rpcstatus.Status{Message: "no"}})
+	r.receive(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeA), ResponseNonce: "1", ErrorDetail: &rpcstatus.Status{Message: r.says}})
 	r.answer()
 	before, _ := r.server.Machine("edge-1")
 	r.server.progress(r.who, late)
 	after, _ := r.server.Machine("edge-1")
 	if before.Delivered.Number != 1 || after.Delivered != before.Delivered || len(before.Problems) != 1 || len(after.Problems) != 1 {
 		t.Errorf("delivered %s with %d problems, then %s with %d", before.Delivered, len(before.Problems), after.Delivered, len(after.Problems))
+	}
+}
+
+// TestRefusalsSayLittle holds that the messages of thousands of refusals take no more of the plane's memory
+// than a few long ones, and that there is room again when they end.
+func TestRefusalsSayLittle(t *testing.T) {
+	const names = 4096
+	r := newRefuser(t, names)
+	r.says = strings.Repeat("x", 4*maxMessage)
+	r.answer()
+	said := func() (n int) {
+		for _, p := range r.feed.refusals.all(nil) {
+			n += len(p.Message)
+		}
+		return n
+	}
+	if n := len(r.feed.refusals.all(nil)); n != names {
+		t.Fatalf("%d are refused", n)
+	}
+	if n := said(); n > maxTold+names*shortMessage || n < maxTold {
+		t.Errorf("%d refusals say %d bytes", names, n)
+	}
+	if state := r.feed.stream.State(typeA, "n004095"); len(state.Message) > shortMessage {
+		t.Errorf("the stream keeps %d bytes of one of the last", len(state.Message))
+	}
+	// What is refused changes, and is refused in fewer words.
+	for i := range names {
+		r.publish(Update{Shared: map[ViewID][]delta.Change{"pool": changes(typeA, fmt.Sprintf("n%06d=2", i))}})
+	}
+	r.says = "no"
+	r.answer()
+	if n := said(); n != names*len("no") || r.feed.refusals.told != n || r.feed.refusals.room() != maxMessage {
+		t.Errorf("%d bytes, counted as %d, with room for %d", n, r.feed.refusals.told, r.feed.refusals.room())
 	}
 }

@@ -357,7 +357,7 @@ func (v *Views) count(machine string, t delta.Type) int {
 // taken in parts, between which others have the lock.
 func (f *feed) receive(req *discoveryv3.DeltaDiscoveryRequest) (outcome, error) {
 	if e := req.GetErrorDetail(); e != nil {
-		e.Message = strings.Clone(cut(e.GetMessage(), maxMessage)) // it is kept for each name, and not all that it is cut from
+		e.Message = strings.Clone(cut(e.GetMessage(), f.refusals.room())) // it is kept for each name, and not all that it is cut from
 	}
 	for _, names := range [][]string{req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe()} {
 		if f.named += len(names); f.named > maxNamed {
