@@ -4,7 +4,7 @@
 #   tools/setup.sh            everything but bench
 #   tools/setup.sh demo       what the demo and most benchmarks run: Envoy, kubectl and the router BIRD
 #   tools/setup.sh test       what the tests run besides: the routers FRR, OpenBGPD, ExaBGP and GoBGP, Helm, h2spec, Pebble,
-#                             lego, testssl
+#                             lego, testssl, the browser Chromium
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
 #   tools/setup.sh bench      what `make bench-e2e` compares and measures with: wrk, HAProxy, nginx
@@ -12,7 +12,7 @@
 #   tools/setup.sh debian     a Debian whose systemd tests boot, to try our packages in
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #
-# Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl.
+# Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser.
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
 # .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
@@ -185,6 +185,13 @@ setup_acme() {
 
 setup_testssl() { debian testssl testssl.sh "judges our TLS in tests"; }
 
+# Some distributions have none as a package: the test that needs it skips then.
+setup_browser() {
+	have chromium && return
+	(debian chromium chromium "a browser, whose WebSockets go through our proxies in tests") ||
+		say "going on without Chromium: the test of a browser's WebSockets skips"
+}
+
 setup_demo() {
 	setup_envoy
 	setup_kubectl
@@ -198,6 +205,7 @@ setup_test() {
 	setup_helm
 	setup_acme
 	setup_testssl
+	setup_browser
 }
 
 setup_generate() {
@@ -274,7 +282,7 @@ flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	demo | test | generate | lint | cluster | debian | uml | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl) "setup_$part" ;;
-	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl)" ;;
+	demo | test | generate | lint | cluster | debian | uml | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl | browser) "setup_$part" ;;
+	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser)" ;;
 	esac
 done

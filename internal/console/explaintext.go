@@ -284,6 +284,9 @@ func writeRoute(b *paragraphs, e explain.Explanation) {
 	if f.WebSocket {
 		retry += ", WebSocket"
 	}
+	if f.NoUpgrade && !f.Stream {
+		retry += ", no WebSockets"
+	}
 	b.line("%s, %s", timeout, retry)
 }
 

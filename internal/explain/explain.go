@@ -292,7 +292,9 @@ func (x *explainer) explain() {
 		x.answer(400, "there can be no host "+quote(s.host))
 		return
 	case host == nil:
-		x.unrouted(s, "no virtual host of "+string(id)+" has the name "+s.host)
+		if !x.badUpgrade(s) {
+			x.answer(404, "no virtual host of "+string(id)+" has the name "+s.host)
+		}
 		return
 	case c != nil && s.host != c.name && host.Host == s.host && host.Section != "" && host.Section != c.section:
 		x.answer(421, "the host "+s.host+" is not served under the server name "+quote(c.name)+": it belongs to the section "+host.Section)
@@ -300,7 +302,13 @@ func (x *explainer) explain() {
 	}
 	route, how := x.route(host, s)
 	if route == nil {
-		x.unrouted(s, "no route of "+host.Host+" takes the request")
+		switch {
+		case x.badUpgrade(s):
+		case s.upgrade != "" && host.NoUpgrade():
+			x.answer(400, noUpgradeText)
+		default:
+			x.answer(404, "no route of "+host.Host+" takes the request")
+		}
 		return
 	}
 	x.take(host, *route, s, how)
@@ -391,13 +399,24 @@ func grpcStatus(status uint32) string {
 	return "UNKNOWN"
 }
 
-// unrouted answers what no route takes. An upgrade is refused before that is known.
-func (x *explainer) unrouted(s seen, why string) {
-	if s.upgrade != "" {
-		x.answer(403, "it asks for an upgrade to "+s.upgrade+", and "+why)
-		return
+const (
+	webSocket     = "websocket"
+	noUpgradeText = "it asks for a WebSocket, and the route takes none"
+)
+
+// badUpgrade answers a request for an upgrade that no route takes.
+func (x *explainer) badUpgrade(s seen) bool {
+	if s.upgrade != "" && s.upgrade != webSocket {
+		x.answer(400, "it asks for an upgrade to "+s.upgrade+", and connections are upgraded to WebSockets only")
+		return true
 	}
-	x.answer(404, why)
+	_, long := s.headers["content-length"]
+	_, coded := s.headers["transfer-encoding"]
+	if s.upgrade == "" || s.method == "GET" && !long && !coded {
+		return false
+	}
+	x.answer(400, "it asks for a WebSocket, which begins with a GET without a body")
+	return true
 }
 
 func statusText(status uint32) string {

@@ -319,9 +319,17 @@ func TestRefusedEndpoints(t *testing.T) {
 func TestUpgrades(t *testing.T) {
 	socket := route(0, path(model.PathSegments, "/ws"), model.WeightedGroup{Group: "team/a/80", Weight: 1})
 	socket.Forward.WebSocket = true
+	plain := func(i int, at string) model.Route {
+		r := route(i, path(model.PathSegments, at), model.WeightedGroup{Group: "team/a/80", Weight: 1})
+		r.Forward.NoUpgrade = true
+		return r
+	}
 	w := given{
-		hosts: []model.VirtualHost{host("a.test", socket, route(1, path(model.PathSegments, "/no"), model.WeightedGroup{Group: "team/a/80", Weight: 1}), route(2, path(model.PathExact, "/fixed")))},
-		sets:  []model.BackendSet{{ID: "team/a/80", Backends: []model.Backend{{Address: netip.MustParseAddrPort("10.1.0.1:80")}}}},
+		hosts: []model.VirtualHost{
+			host("a.test", socket, plain(1, "/no"), route(2, path(model.PathExact, "/fixed")), route(3, path(model.PathSegments, "/may"), model.WeightedGroup{Group: "team/a/80", Weight: 1})),
+			host("none.test", plain(0, "/no"), route(1, path(model.PathExact, "/fixed"))),
+		},
+		sets: []model.BackendSet{{ID: "team/a/80", Backends: []model.Backend{{Address: netip.MustParseAddrPort("10.1.0.1:80")}}}},
 	}.world()
 	for _, c := range []struct {
 		path    string
@@ -329,12 +337,16 @@ func TestUpgrades(t *testing.T) {
 		headers []string
 	}{
 		{"/ws", 0, []string{"Upgrade: WebSocket", "Connection: keep-alive, Upgrade"}},
-		{"/ws", 403, []string{"Upgrade: other", "Connection: upgrade"}},
-		{"/no", 403, []string{"Upgrade: websocket", "Connection: upgrade"}},
+		{"/ws", 400, []string{"Upgrade: other", "Connection: upgrade"}},
+		{"/no", 400, []string{"Upgrade: websocket", "Connection: upgrade"}},
 		{"/no", 0, []string{"Upgrade: websocket"}},
 		{"/no", 0, []string{"Upgrade: h2c", "Connection: upgrade"}},
-		{"/fixed", 403, []string{"Upgrade: websocket", "Connection: upgrade"}},
-		{"/missing", 403, []string{"Upgrade: websocket", "Connection: upgrade"}},
+		{"/fixed", 299, []string{"Upgrade: websocket", "Connection: upgrade"}},
+		{"/may", 0, []string{"Upgrade: websocket", "Connection: upgrade"}},
+		{"/may", 400, []string{"Upgrade: websocket", "Connection: upgrade", "Content-Length: 0"}},
+		{"/fixed", 400, []string{"Host: none.test", "Upgrade: websocket", "Connection: upgrade"}},
+		{"/missing", 400, []string{"Host: none.test", "Upgrade: websocket", "Connection: upgrade"}},
+		{"/missing", 404, []string{"Upgrade: websocket", "Connection: upgrade"}},
 		{"/missing", 404, nil},
 	} {
 		e := Explain(ask(t, Options{URL: "http://a.test" + c.path, Headers: c.headers}), w)

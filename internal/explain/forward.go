@@ -41,7 +41,9 @@ type Forward struct {
 	RetryAny      bool          `json:"retryAny"`
 	RetryCodes    []uint32      `json:"retryCodes,omitempty"`
 	PerTryTimeout time.Duration `json:"perTryTimeoutNanoseconds,omitempty"`
-	WebSocket     bool          `json:"websocket"`
+	// WebSocket: connections are meant to become some. Others may, too, unless NoUpgrade is set.
+	WebSocket bool `json:"websocket"`
+	NoUpgrade bool `json:"noUpgrade,omitempty"`
 	// Stream: gRPC and the like, which no default timeout bounds.
 	Stream bool `json:"stream,omitempty"`
 	// Sticky keeps a client at the backend that it got first.
@@ -118,8 +120,11 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 	default:
 		x.forward(route, r, s)
 	}
-	if s.upgrade != "" && (byProxy || how == asPreflightHere || s.upgrade != "websocket" || !r.Forward.WebSocket) {
-		x.answer(403, "it asks for an upgrade to "+s.upgrade+", which the route does not allow")
+	if x.badUpgrade(s) {
+		return
+	}
+	if s.upgrade != "" && (h.NoUpgrade() || r.Forward != nil && r.Forward.NoUpgrade) {
+		x.answer(400, noUpgradeText)
 		return
 	}
 	if how == asPreflight {
@@ -140,7 +145,7 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 	case r.Forward == nil:
 		x.answer(route.Respond.Status, responseText(r))
 	default:
-		x.outcomes(s.upgrade != "", r.Forward.Stream)
+		x.outcomes(r.Forward.Stream)
 	}
 }
 
@@ -197,7 +202,7 @@ func (x *explainer) forward(route *Route, r model.Route, s seen) {
 	}
 	f := &Forward{
 		Path: path, Rewrite: r.Forward.Path, Host: cmp.Or(r.Forward.Host, setHost(r.RequestHeaders)), Mirrors: r.Forward.Mirrors,
-		Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket, Sticky: r.Forward.Sticky, Stream: r.Forward.Stream,
+		Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket, NoUpgrade: r.Forward.NoUpgrade, Sticky: r.Forward.Sticky, Stream: r.Forward.Stream,
 	}
 	switch {
 	case r.Forward.Timeout == model.Never, r.Forward.Timeout == 0 && r.Forward.Stream:
@@ -335,9 +340,8 @@ func percent(part, whole uint64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
-// outcomes says what becomes of each share. The route that refuses broken shares stands
-// in front of the one that forwards and knows no upgrades.
-func (x *explainer) outcomes(upgrade, stream bool) {
+// outcomes says what becomes of each share.
+func (x *explainer) outcomes(stream bool) {
 	var outcomes []Outcome
 	broken := 0.0
 	for _, g := range x.e.Groups {
@@ -352,11 +356,7 @@ func (x *explainer) outcomes(upgrade, stream bool) {
 		}
 	}
 	if broken > 0 {
-		o := brokenShare(broken, stream)
-		if upgrade {
-			o.Status, o.Why = 403, "the reference to the backend is broken, and no upgrade is allowed there"
-		}
-		outcomes = append(outcomes, o)
+		outcomes = append(outcomes, brokenShare(broken, stream))
 	}
 	x.outcome(outcomes)
 }

@@ -32,6 +32,20 @@ type VirtualHost struct {
 	Routes []Route `json:"routes"`
 }
 
+// NoUpgrade reports whether no route of the host takes WebSockets: none that forwards does, and
+// there are some.
+func (h *VirtualHost) NoUpgrade() bool {
+	refused := false
+	for i := range h.Routes {
+		f := h.Routes[i].Forward
+		if f != nil && !f.NoUpgrade {
+			return false
+		}
+		refused = refused || f != nil
+	}
+	return refused
+}
+
 // Route is one match and what happens to the requests that it takes.
 type Route struct {
 	// Name is unique within the virtual host and says where the route was written:
@@ -105,7 +119,12 @@ type Forward struct {
 	Stream     bool          `json:"stream,omitempty"` // gRPC and the like: no default timeout bounds it
 	Sticky     *Sticky       `json:"sticky,omitempty"`
 	Retry      *Retry        `json:"retry,omitempty"`
-	WebSocket  bool          `json:"websocket,omitempty"`
+	// WebSocket says that connections are meant to become WebSockets, which may be quiet for an
+	// hour. Others may become some, too, unless NoUpgrade is set.
+	WebSocket bool `json:"websocket,omitempty"`
+	// NoUpgrade refuses WebSockets: backends speak HTTP/2, or the kind of route wants to be asked
+	// for them and was not.
+	NoUpgrade bool `json:"noUpgrade,omitempty"`
 	// StartHeader tells backends when the request came, by the header x-request-start.
 	StartHeader bool `json:"startHeader,omitempty"`
 }

@@ -55,6 +55,8 @@ func (c *routeCompiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, [
 	if !sound {
 		return nil, nil
 	}
+	// Backends of HTTP/2 would have to know RFC 8441, and hardly any does.
+	forward.NoUpgrade = !forward.WebSocket && slices.ContainsFunc(groups, func(g model.BackendGroup) bool { return g.Protocol == model.BackendHTTP2 })
 	return forward, groups
 }
 

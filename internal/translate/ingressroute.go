@@ -201,7 +201,7 @@ func (c *ingressCompiler) forward(o *contourv1beta1.Route, path string) (*model.
 	case len(o.Services) == 0 && o.Delegate == nil:
 		c.fail(path, "one of services or delegate must be specified")
 	}
-	f := &model.Forward{WebSocket: o.EnableWebsockets, StartHeader: true} // as Contour tells them
+	f := &model.Forward{WebSocket: o.EnableWebsockets, NoUpgrade: !o.EnableWebsockets, StartHeader: true} // as Contour has them
 	if o.PrefixRewrite != "" {
 		if problem := pathProblem(o.PrefixRewrite); problem != "" {
 			c.fail(path+".prefixRewrite", problem)

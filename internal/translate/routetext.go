@@ -72,6 +72,7 @@ func writeForward(b *strings.Builder, f *model.Forward) {
 		add(true, "sticky by %s", text)
 	}
 	add(f.WebSocket, "websocket")
+	add(f.NoUpgrade && !f.Stream, "no websockets")
 	if len(options) > 0 {
 		fmt.Fprintf(b, "    with %s\n", strings.Join(options, ", "))
 	}

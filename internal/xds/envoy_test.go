@@ -340,9 +340,13 @@ func TestPolicies(t *testing.T) {
 	try.Forward.Retry, try.Forward.TryTimeout = &model.Retry{Attempts: 1, ServerErrors: true}, 50*time.Millisecond
 	ws := forward("ws", "/ws", "ns/ws/80", 1)
 	ws.Forward.WebSocket = true
+	nows, all := forward("nows", "/nows", "ns/ws/80", 1), forward("all", "/", "ns/ws/80", 1)
+	nows.Forward.NoUpgrade, all.Forward.NoUpgrade = true, true
+	filtered := forward("filtered", "/", "ns/ws/80", 1)
+	filtered.Policy = &model.RoutePolicy{Addresses: &model.AddressFilter{Deny: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 	body := strings.Repeat("x", 5000)
-	w.listen(l, xds.Options{}, host(l.ID, "*.wild.test", ws), host(l.ID, "p.test", retry, slow, try, ws,
-		forward("nows", "/nows", "ns/ws/80", 1),
+	w.listen(l, xds.Options{}, host(l.ID, "*.wild.test", ws), host(l.ID, "nows.test", all), host(l.ID, "filter.test", filtered), host(l.ID, "p.test", retry, slow, try, ws,
+		nows, forward("undeclared", "/undeclared", "ns/ws/80", 1),
 		forward("once", "/once", "ns/flaky/80", 1),
 		forward("cookie", "/cookie", "ns/cookie/80", 1),
 		model.Route{Name: "big", Match: model.Match{Path: prefix("/big")}, Respond: &model.Respond{Status: 503, Body: body}},
@@ -386,13 +390,18 @@ func TestPolicies(t *testing.T) {
 				t.Errorf("%s: got %q, %v", host, line, err)
 			}
 		}
-		for _, scope := range []string{"", "x-fairlead-scope: http-1/wild\r\n"} {
-			if a := w.raw(l.Port, strings.Replace(fmt.Sprintf(shake, "/nows"), "Host", scope+"Host", 1)); a.status != 403 {
-				t.Errorf("a route without websockets answers %d to an upgrade, want 403", a.status)
+		const none = "400 the route takes no WebSockets\n"
+		for _, c := range []struct{ shake, want string }{
+			{fmt.Sprintf(shake, "/undeclared"), "101 "},
+			{fmt.Sprintf(shake, "/nows"), none},
+			{strings.Replace(fmt.Sprintf(shake, "/nows"), "Host", "x-fairlead-scope: http-1/wild\r\nHost", 1), none},
+			{strings.Replace(fmt.Sprintf(shake, "/"), "p.test", "nows.test", 1), none},
+			{strings.Replace(fmt.Sprintf(shake, "/ws"), "websocket", "other", 1), "400 connections are upgraded to WebSockets only\n"},
+			{strings.Replace(fmt.Sprintf(shake, "/"), "p.test", "filter.test", 1), "403 RBAC: access denied"}, // a policy's answer stays what it is
+		} {
+			if a, err := ask(l.Port, c.shake); err != nil || fmt.Sprint(a.status, " ", strings.TrimPrefix(a.body, "400 ")) != c.want {
+				t.Errorf("%q: %d %q %v, want %q", c.shake, a.status, a.body, err, c.want)
 			}
-		}
-		if a := w.raw(l.Port, strings.Replace(fmt.Sprintf(shake, "/ws"), "websocket", "other", 1)); a.status != 403 {
-			t.Errorf("a websocket route answers %d to another upgrade, want 403", a.status)
 		}
 		for _, harmless := range []string{"TLS/1.2", "h2c"} {
 			if a := w.raw(l.Port, strings.Replace(fmt.Sprintf(shake, "/cookie"), "websocket", harmless, 1)); a.status != 200 {

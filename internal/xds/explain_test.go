@@ -39,7 +39,10 @@ func TestExplanationsAreWhatEnvoyDoes(t *testing.T) {
 	}
 	socket := forward("socket", "/ws", "ns/b/80", 1)
 	socket.Forward.WebSocket = true
+	plain := forward("plain", "/plain", "ns/b/80", 1)
+	plain.Forward.NoUpgrade = true
 	hosts := []model.VirtualHost{
+		host(l.ID, "plain.test", plain, says("here", prefix("/here"))),
 		host(l.ID, "paths.test",
 			says("exact", exact("/a/b")), says("exact slash", exact("/a/b/")), says("dot", exact("/a.b")), says("escaped", exact("/a%2Fb")),
 			says("regex", regex("/v[0-9]+/.*")), says("alternatives", regex("/x|/xy")),
@@ -65,7 +68,7 @@ func TestExplanationsAreWhatEnvoyDoes(t *testing.T) {
 		host(l.ID, "forward.test",
 			rewrite("to root", prefix("/a"), "/"), rewrite("to x", prefix("/b/"), "/x/"), rewrite("slash", text("/c"), "/y/"),
 			rewrite("string", text("/d/"), "/z"), rewrite("exact", exact("/e/e"), "/f"), rewrite("regex", regex("/r/[0-9]+"), "/s"),
-			socket, forward("empty", "/none", "ns/none/80", 1), forward("broken", "/broken", "", 1), rewrite("all", prefix("/"), "/all")),
+			socket, plain, forward("empty", "/none", "ns/none/80", 1), forward("broken", "/broken", "", 1), rewrite("all", prefix("/"), "/all")),
 	}
 	w.listen(l, xds.Options{}, hosts...)
 	world := explain.World{
@@ -136,6 +139,14 @@ func TestExplanationsAreWhatEnvoyDoes(t *testing.T) {
 	check("GET", "forward.test", "/a/b", "Upgrade: h2c", "Connection: Upgrade")
 	check("GET", "forward.test", "/ws", "Upgrade: other", up)
 	check("GET", "forward.test", "/none", ws, up)
+	check("POST", "forward.test", "/a/b", ws, up)
+	check("GET", "forward.test", "/a/b", ws, up, "Content-Length: 0")
+	check("GET", "forward.test", "/plain", ws, up)
+	check("GET", "forward.test", "/plain")
+	check("GET", "plain.test", "/plain", ws, up)
+	check("GET", "plain.test", "/here", ws, up)
+	check("GET", "plain.test", "/nowhere", ws, up)
+	check("GET", "plain.test", "/nowhere", "Upgrade: other", up)
 	check("GET", "forward.test", "/broken", ws, up)
 	check("GET", "forward.test", "/ws", ws, "Connection: keep-alive, upgrade")
 	check("GET", "paths.test", "/a", ws, up)

@@ -16,7 +16,6 @@ func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
 	filters := []*hcmv3.HttpFilter{
 		scopeNormaliser(l, c),
 		loopGuard(),
-		upgradeGuard(),
 		// Browsers ask without credentials, so preflights are answered before policies.
 		httpFilter(corsFilter, &corsv3.Cors{}),
 		httpFilter(policyFilter, &compositev3.Composite{}),

@@ -38,10 +38,21 @@ type Options struct {
 }
 
 const (
+	// webSocket is what connections may be upgraded to. Envoy decides whether a route takes
+	// upgrades when it builds a request's filters, and the request has no route then: the
+	// normaliser is one of the filters. So listeners take WebSockets in general, and the
+	// normaliser refuses those that the route does not want, and all other upgrades.
+	webSocket = "websocket"
+
 	// A client gets this long to send its request headers, bytes or none (slowloris).
 	requestHeadersTimeout = 10 * time.Second
 	// A connection of bytes on which nothing happens is closed after this.
 	tcpIdle = time.Hour
+	// Before a connection ends on which a request is not complete, its client gets this long to
+	// read the answer: bytes that come after the end would make the kernel discard it. Envoy's
+	// second would be seen in browsers: they wait for the end of a connection over which a
+	// WebSocket was closed, and to Envoy 1.40 such a request is never complete.
+	lingering = 250 * time.Millisecond
 	// A stream or a client's connection on which nothing happens is closed after this.
 	clientIdle = 5 * time.Minute
 	// HTTP/2 limits of one client connection (Envoy's advice for edges).
@@ -153,6 +164,7 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 		PathWithEscapedSlashesAction: hcmv3.HttpConnectionManager_UNESCAPE_AND_REDIRECT,
 
 		RequestHeadersTimeout: durationpb.New(requestHeadersTimeout),
+		DelayedCloseTimeout:   durationpb.New(lingering),
 		StreamIdleTimeout:     durationpb.New(clientIdle),
 		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
 			IdleTimeout:                  durationpb.New(clientIdle),

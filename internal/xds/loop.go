@@ -69,3 +69,13 @@ func loopReply() *hcmv3.ResponseMapper {
 		}},
 	}
 }
+
+func refuse(p *rbacconfigv3.Permission) *rbacconfigv3.RBAC {
+	return &rbacconfigv3.RBAC{
+		Action: rbacconfigv3.RBAC_DENY,
+		Policies: map[string]*rbacconfigv3.Policy{"refused": {
+			Permissions: []*rbacconfigv3.Permission{p},
+			Principals:  []*rbacconfigv3.Principal{{Identifier: &rbacconfigv3.Principal_Any{Any: true}}},
+		}},
+	}
+}

@@ -53,7 +53,8 @@ const policyTimeout = 500 * time.Millisecond
 const clientHeader = "x-fairlead-client"
 
 // policies is what a policy fills the places with. What goes through a WebSocket is no body.
-func policies(p *model.RoutePolicy, sockets bool) map[string]*anypb.Any {
+// A request that asks for one has none: the normaliser has looked.
+func policies(p *model.RoutePolicy) map[string]*anypb.Any {
 	if p == nil {
 		return nil
 	}
@@ -71,11 +72,7 @@ func policies(p *model.RoutePolicy, sockets bool) map[string]*anypb.Any {
 	if p.MaxRequestBytes > 0 {
 		body := chainOf{}
 		body.add("envoy.filters.http.body_size_limit", &bodyv3.BodySizeLimit{MaxRequestBytes: wrapperspb.UInt64(p.MaxRequestBytes)})
-		m := body.always()
-		if sockets {
-			m = unlessWebSocket(m)
-		}
-		out[bodyFilter] = place(m)
+		out[bodyFilter] = place(unlessWebSocket(body.always()))
 	}
 	if a := p.Authorization; a != nil && a.Service != "" {
 		ask := chainOf{}

@@ -12,6 +12,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/model"
@@ -51,11 +52,15 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 
 // VirtualHost is one host's routes, in the order of the model. It has the host's name.
 func VirtualHost(h model.VirtualHost) *routev3.VirtualHost {
-	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil, 0), Metadata: sectionOf(h)}
-	v.TypedPerFilterConfig = policies(h.Policy, false)
+	refuses := h.NoUpgrade()
+	v := &routev3.VirtualHost{Name: h.Host, Domains: []string{h.Host}, RetryPolicy: retryPolicy(nil, 0), Metadata: notesOfHost(h, refuses)}
+	v.TypedPerFilterConfig = policies(h.Policy)
 	tree := newTree(len(h.Routes))
 	for _, r := range h.Routes {
 		for _, one := range routes(h, r) {
+			if one.GetRoute() != nil && r.Forward.NoUpgrade && !refuses {
+				one.Metadata = notes(map[string]*structpb.Value{noUpgrade: structpb.NewBoolValue(true)})
+			}
 			v.Routes = append(v.Routes, one)
 			tree.add(r, one)
 		}
@@ -85,7 +90,10 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 		}
 		out = []*routev3.Route{{Name: r.Name, Match: match(r.Match), Action: directResponse(respond.Status, respond.Body)}}
 	}
-	own := ownPolicies(r, p)
+	var own map[string]*anypb.Any
+	if r.Policy != nil { // else the host fills the places: its token bucket is one for all of its routes
+		own = policies(p)
+	}
 	for _, one := range out {
 		// Envoy would apply the route's edits after those of a share, not before.
 		if !editsByShare(r, one) {
@@ -100,20 +108,6 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 		}
 	}
 	return withCORS(r.CORS, r.Match, out)
-}
-
-// ownPolicies is what a route fills the places of policies with, p being its policy and the
-// host's in one. Where only the host has one, the host fills them: its token bucket is one for
-// all of its routes.
-func ownPolicies(r model.Route, p *model.RoutePolicy) map[string]*anypb.Any {
-	sockets := r.Forward != nil && r.Forward.WebSocket
-	switch {
-	case r.Policy != nil:
-		return policies(p, sockets)
-	case p != nil && sockets && p.MaxRequestBytes > 0:
-		return policies(&model.RoutePolicy{MaxRequestBytes: p.MaxRequestBytes}, true)
-	}
-	return nil
 }
 
 // editsByShare reports whether the shares of a route carry its edits with their own.
@@ -170,9 +164,6 @@ func forward(r model.Route, groups []model.WeightedGroup, sum uint64) *routev3.R
 		Name:   r.Name,
 		Match:  match(r.Match),
 		Action: &routev3.Route_Route{Route: action(r, groups, sum)},
-	}
-	if r.Forward.WebSocket {
-		perFilter(out, upgradeFilter, pack(allowWebSocket()))
 	}
 	if r.Forward.Sticky != nil {
 		perFilter(out, sessionFilter, pack(session(r.Forward.Sticky)))

@@ -37,6 +37,8 @@ const (
 	unknownHost = "unknown_host"
 	// hostSection says of a virtual host which server names it is served under.
 	hostSection = "section"
+	// noUpgrade marks routes, and hosts for all of their routes, that take no WebSockets.
+	noUpgrade = "no_upgrade"
 )
 
 //go:embed scope.lua
@@ -157,14 +159,23 @@ func scopeNormaliser(l model.Listener, c chain) *hcmv3.HttpFilter {
 	})
 }
 
-// sectionOf notes the section of a virtual host for the normaliser.
-func sectionOf(h model.VirtualHost) *corev3.Metadata {
-	if h.Section == "" {
+// notesOfHost is what the normaliser is told of a virtual host; nil is nothing.
+func notesOfHost(h model.VirtualHost, refuses bool) *corev3.Metadata {
+	fields := map[string]*structpb.Value{}
+	if h.Section != "" {
+		fields[hostSection] = structpb.NewStringValue(h.Section)
+	}
+	if refuses {
+		fields[noUpgrade] = structpb.NewBoolValue(true)
+	}
+	return notes(fields)
+}
+
+func notes(fields map[string]*structpb.Value) *corev3.Metadata {
+	if len(fields) == 0 {
 		return nil
 	}
-	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-		scopeFilter: {Fields: map[string]*structpb.Value{hostSection: structpb.NewStringValue(h.Section)}},
-	}}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{scopeFilter: {Fields: fields}}}
 }
 
 // unknownHosts takes the hosts that a shard does not know and tells the normaliser so.
@@ -175,11 +186,9 @@ func unknownHosts() *routev3.VirtualHost {
 		Name:    "unknown host", // no host has a space
 		Domains: []string{"*"},
 		Routes: []*routev3.Route{{
-			Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-				scopeFilter: {Fields: map[string]*structpb.Value{unknownHost: structpb.NewBoolValue(true)}},
-			}},
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: directResponse(404, ""),
+			Metadata: notes(map[string]*structpb.Value{unknownHost: structpb.NewBoolValue(true)}),
+			Match:    &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			Action:   directResponse(404, ""),
 		}},
 	}
 }

@@ -29,6 +29,38 @@ local function misdirected(handle)
   handle:respond({[":status"] = "421"}, "421 the host is not served under this server name\n")
 end
 
+local base64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+local random = math.random
+
+local function any(characters)
+  local i = random(#characters)
+  return characters:sub(i, i)
+end
+
+-- What HTTP/1.1 backends want and HTTP/2 and HTTP/3 clients do not send: 16 bytes in base64
+-- (RFC 6455, 4.1; RFC 8441, 5). It tells handshakes from other requests and is no secret.
+local function key()
+  local text = {}
+  for i = 1, 21 do text[i] = any(base64) end
+  return table.concat(text) .. any("AQgw") .. "=="
+end
+
+local function refused(handle, why)
+  return handle:respond({[":status"] = "400"}, "400 " .. why .. "\n")
+end
+
+local function upgrade(handle, headers, to)
+  if lower(to) ~= "websocket" then return refused(handle, "connections are upgraded to WebSockets only") end
+  -- What follows the headers is no body of a request, whatever they say (RFC 6455, 4.1).
+  if headers:get(":method") ~= "GET" or headers:get("content-length") or headers:get("transfer-encoding") then
+    return refused(handle, "a WebSocket begins with a GET without a body")
+  end
+  if handle:metadata():get("no_upgrade") or handle:virtualHost():metadata():get("no_upgrade") then
+    return refused(handle, "the route takes no WebSockets")
+  end
+  if handle:streamInfo():protocol() ~= "HTTP/1.1" then headers:replace("sec-websocket-key", key()) end
+end
+
 function envoy_on_request(handle)
   local headers = handle:headers()
   local host = lower(headers:get(":authority") or ""):gsub(":%d+$", "")
@@ -50,12 +82,14 @@ function envoy_on_request(handle)
   if handle:metadata():get("unknown_host") then
     if tls and not section then return end -- no wildcard host has this server name
     if host:find("[^%w%.%-_:%[%]]") then -- two hosts, say, which Envoy joins by a comma
-      return handle:respond({[":status"] = "400"}, "400 no such host can be\n")
+      return refused(handle, "no such host can be")
     end
     headers:replace("x-fairlead-scope", wild)
     handle:clearRouteCache()
   elseif other then
     local own = handle:virtualHost():metadata():get("section")
-    if own and own ~= section then misdirected(handle) end
+    if own and own ~= section then misdirected(handle) end -- and this ends here
   end
+  local to = headers:get("upgrade") -- there only if the request asks for it
+  if to then upgrade(handle, headers, to) end
 end

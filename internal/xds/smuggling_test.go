@@ -102,7 +102,10 @@ func TestRequestSmuggling(t *testing.T) {
 		{"version 0.9", "GET /x\r\n\r\n", dead, ""},
 		{"preface of HTTP/2 as a request", "PRI * HTTP/2.0\r\nHost: a.test\r\n\r\n", ended, ""},
 		{"pseudo header", get + ":path: /evil\r\n\r\n", dead, ""},
-		{"length of a WebSocket", get + "Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 5\r\n\r\n" + evil, 403, ""},
+		{"length of a WebSocket", get + "Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 5\r\n\r\n" + evil, dead, ""},
+		{"chunks of a WebSocket", get + "Connection: upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + evil, 200, `GET a.test/x ""`}, // Envoy drops the coding
+		{"a WebSocket by POST", post + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n" + evil, dead, ""},
+		{"a WebSocket that the backend refuses", get + "Connection: upgrade\r\nUpgrade: websocket\r\n\r\n" + evil, 200, `GET a.test/x ""`},
 		{"h2c", get + "Connection: upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", 200, `GET a.test/x ""`}, // not upgraded
 		{"Expect", post + "Expect: 100-continue\r\nContent-Length: 3\r\n\r\nabc", 100, `POST a.test/x "abc"`},
 	} {
