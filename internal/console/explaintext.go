@@ -265,6 +265,9 @@ func writeRoute(b *paragraphs, e explain.Explanation) {
 	if f.Timeout > 0 {
 		timeout = "timeout " + f.Timeout.String()
 	}
+	if f.Idle > 0 && f.Timeout == 0 {
+		timeout += " but " + f.Idle.String() + " of silence"
+	}
 	retry := fmt.Sprintf("%d retries of failed connections", f.Attempts)
 	if f.RetryAny {
 		retry = fmt.Sprintf("%d retries, of 5xx answers too", f.Attempts)

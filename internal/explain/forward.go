@@ -13,8 +13,9 @@ import (
 
 // What a route that does not say otherwise has: internal/xds and Envoy.
 const (
-	defaultTimeout = 15 * time.Second
-	safeAttempts   = 2
+	safeAttempts = 2
+	idle         = 5 * time.Minute
+	longIdle     = time.Hour
 )
 
 // matchField follows the rule in the field of an HTTPRoute's route; its backends stand
@@ -35,6 +36,8 @@ type Forward struct {
 	Mirrors []model.Mirror `json:"mirrors,omitempty"`
 	// Timeout of the whole request; 0 is none.
 	Timeout time.Duration `json:"timeoutNanoseconds"`
+	// Idle is how long nothing may happen; 0 is for ever.
+	Idle time.Duration `json:"idleNanoseconds"`
 	// Attempts after the first one. Those of failed connections are made in any case;
 	// RetryAny says that 5xx answers are retried too, RetryCodes which other answers are.
 	Attempts      uint32        `json:"attempts"`
@@ -202,13 +205,7 @@ func (x *explainer) forward(route *Route, r model.Route, s seen) {
 	}
 	f := &Forward{
 		Path: path, Rewrite: r.Forward.Path, Host: cmp.Or(r.Forward.Host, setHost(r.RequestHeaders)), Mirrors: r.Forward.Mirrors,
-		Timeout: defaultTimeout, Attempts: safeAttempts, WebSocket: r.Forward.WebSocket, NoUpgrade: r.Forward.NoUpgrade, Sticky: r.Forward.Sticky, Stream: r.Forward.Stream,
-	}
-	switch {
-	case r.Forward.Timeout == model.Never, r.Forward.Timeout == 0 && r.Forward.Stream:
-		f.Timeout = 0
-	case r.Forward.Timeout > 0:
-		f.Timeout = r.Forward.Timeout
+		Timeout: max(r.Forward.Timeout, 0), Idle: idleOf(x.e.Listener.Listener, r.Forward), Attempts: safeAttempts, WebSocket: r.Forward.WebSocket, NoUpgrade: r.Forward.NoUpgrade, Sticky: r.Forward.Sticky, Stream: r.Forward.Stream,
 	}
 	if retry := r.Forward.Retry; retry != nil {
 		f.Attempts, f.RetryAny, f.RetryCodes = retry.Attempts, retry.ServerErrors, retry.Codes
@@ -232,6 +229,21 @@ func (x *explainer) forward(route *Route, r model.Route, s seen) {
 		}
 		g.ResponseHeaders = b.ResponseHeaders
 	}
+}
+
+// idleOf is how long nothing may happen on a stream of a route; 0 is for ever.
+func idleOf(l model.Listener, f *model.Forward) time.Duration {
+	switch {
+	case f.Timeout == model.Never:
+		return 0
+	case f.Timeout > idle:
+		return f.Timeout
+	case f.Stream || f.WebSocket:
+		return longIdle
+	case l.Clients != nil && l.Clients.IdleTimeout > 0:
+		return l.Clients.IdleTimeout
+	}
+	return idle
 }
 
 // responseText says why a route answers without a backend.

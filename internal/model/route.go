@@ -112,7 +112,8 @@ type Forward struct {
 	Host string `json:"host,omitempty"`
 	// Mirrors get copies of requests; their answers are dropped.
 	Mirrors []Mirror `json:"mirrors,omitempty"`
-	// Timeout bounds the whole request; 0 is the proxy's default (15 s), Never is none.
+	// Timeout bounds the time from the end of the request to the end of its answer; with 0 only
+	// silence ends it, as long as the listener says, and with Never not even that.
 	Timeout time.Duration `json:"timeoutNanoseconds,omitempty"`
 	// TryTimeout bounds one try at one backend; 0 is bounded by Timeout only.
 	TryTimeout time.Duration `json:"tryTimeoutNanoseconds,omitempty"`

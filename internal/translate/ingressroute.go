@@ -193,6 +193,10 @@ func (c *ingressCompiler) delegate(d *contourv1beta1.Delegate, path string) *sna
 	return &target
 }
 
+// ingressTimeout is the time for an answer where a route says none: Envoy's default, and so
+// Contour's.
+const ingressTimeout = 15 * time.Second
+
 // forward reads where a route's requests go, and how.
 func (c *ingressCompiler) forward(o *contourv1beta1.Route, path string) (*model.Forward, []model.BackendGroup) {
 	switch {
@@ -201,7 +205,9 @@ func (c *ingressCompiler) forward(o *contourv1beta1.Route, path string) (*model.
 	case len(o.Services) == 0 && o.Delegate == nil:
 		c.fail(path, "one of services or delegate must be specified")
 	}
-	f := &model.Forward{WebSocket: o.EnableWebsockets, NoUpgrade: !o.EnableWebsockets, StartHeader: true} // as Contour has them
+	f := &model.Forward{ // as Contour has it
+		WebSocket: o.EnableWebsockets, NoUpgrade: !o.EnableWebsockets, Timeout: ingressTimeout, StartHeader: true,
+	}
 	if o.PrefixRewrite != "" {
 		if problem := pathProblem(o.PrefixRewrite); problem != "" {
 			c.fail(path+".prefixRewrite", problem)

@@ -34,7 +34,7 @@ func (c *routeCompiler) duration(text *gatewayv1.Duration, path string) (d time.
 }
 
 // timeouts reads the bounds of requests. Without one of the whole request the tries bound
-// it; the proxy's default would cut a try that may last longer.
+// it; silence would end a try that may last longer.
 func (c *routeCompiler) timeouts(f *model.Forward, o *gatewayv1.HTTPRouteTimeouts, path string) {
 	if o == nil {
 		return

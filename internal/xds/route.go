@@ -306,7 +306,7 @@ func timeouts(a *routev3.RouteAction, f *model.Forward) {
 		if f.Timeout > clientIdle {
 			a.IdleTimeout = a.Timeout
 		}
-	case f.Stream:
+	default: // silence ends it, by the listener; Envoy's own default is 15 s
 		a.Timeout = durationpb.New(0)
 	}
 	if f.Stream {

@@ -1,6 +1,7 @@
 package xds_test
 
 import (
+	"bufio"
 	"fmt"
 	"net/http"
 	"slices"
@@ -517,16 +518,75 @@ func TestTimeouts(t *testing.T) {
 		forward model.Forward
 		want    string
 	}{
-		{model.Forward{}, "default idle default"},
+		{model.Forward{}, "0s idle default"},
 		{model.Forward{Timeout: time.Minute}, "1m0s idle default"},
 		{model.Forward{Timeout: time.Hour}, "1h0m0s idle 1h0m0s"},
 		{model.Forward{Timeout: model.Never}, "0s idle 0s"},
 		{model.Forward{Stream: true}, "0s idle 1h0m0s"},
 		{model.Forward{Stream: true, Timeout: time.Minute}, "1m0s idle 1h0m0s"},
-		{model.Forward{WebSocket: true}, "default idle 1h0m0s"},
+		{model.Forward{WebSocket: true}, "0s idle 1h0m0s"},
 	} {
 		if got := timeouts(c.forward); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.forward, got, c.want)
 		}
+	}
+}
+
+// TestLongAnswers: an answer that goes on is not cut after Envoy's 15 s. Silence is, and what has
+// a timeout.
+func TestLongAnswers(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
+	impatient := model.Listener{ID: "http-2", Port: freePort(t), Protocol: model.ProtocolHTTP, Clients: &model.ClientSettings{IdleTimeout: 200 * time.Millisecond}}
+	const events = 17 // seconds, longer than Envoy's default
+	w.group("ns/events/80", w.serve(func(rw http.ResponseWriter, q *http.Request) {
+		rw.Header().Set("Content-Type", "text/event-stream")
+		ticks := time.NewTicker(time.Second)
+		defer ticks.Stop()
+		for i := range events {
+			fmt.Fprintf(rw, "data: %d\n\n", i)
+			if err := http.NewResponseController(rw).Flush(); err != nil {
+				return
+			}
+			select {
+			case <-ticks.C:
+			case <-q.Context().Done():
+				return
+			}
+		}
+	}))
+	w.group("ns/hang/80", w.serve(func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }))
+	short := forward("short", "/short", "ns/events/80", 1)
+	short.Forward.Timeout = 1500 * time.Millisecond
+	routes := []model.Route{short, forward("hang", "/hang", "ns/hang/80", 1), forward("events", "/", "ns/events/80", 1)}
+	w.listen(l, xds.Options{}, host(l.ID, "a.test", routes...))
+	w.listen(impatient, xds.Options{}, host(impatient.ID, "a.test", routes...))
+	read := func(path string) (n int, err error) {
+		q, err := http.NewRequestWithContext(w.ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", l.Port, path), nil)
+		if err != nil {
+			return 0, err
+		}
+		q.Host = "a.test"
+		r, err := http.DefaultClient.Do(q)
+		if err != nil {
+			return 0, err
+		}
+		defer r.Body.Close()
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "data: ") {
+				n++
+			}
+		}
+		return n, lines.Err()
+	}
+	if n, err := read("/"); n != events || err != nil {
+		t.Errorf("%d events of %d: %v", n, events, err)
+	}
+	if n, err := read("/short"); n == events || err == nil {
+		t.Errorf("with a timeout of 1.5 s all %d events came: %v", n, err)
+	}
+	if a := w.get(impatient.Port, "a.test", "/hang"); a.status != 504 {
+		t.Errorf("a backend that is silent: %d %q, want 504", a.status, a.body)
 	}
 }
