@@ -28,7 +28,7 @@ type BackendPolicy struct {
 
 // BackendPolicySpec is what is said of the backends of Services.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.outlierDetection) || has(self.circuitBreaker) || has(self.retryBudget) || has(self.sendProxyProtocol)",message="say at least one of outlierDetection, circuitBreaker, retryBudget and sendProxyProtocol"
+// +kubebuilder:validation:XValidation:rule="has(self.outlierDetection) || has(self.circuitBreaker) || has(self.retryBudget) || has(self.retryMethods) || has(self.idleTimeout) || has(self.sendProxyProtocol)",message="say at least one of outlierDetection, circuitBreaker, retryBudget, retryMethods, idleTimeout and sendProxyProtocol"
 type BackendPolicySpec struct {
 	// TargetRefs name Services; sectionName is the name of a port.
 	// +listType=atomic
@@ -51,11 +51,32 @@ type BackendPolicySpec struct {
 	// +optional
 	RetryBudget *RetryBudget `json:"retryBudget,omitempty"`
 
+	// RetryMethods are further methods, besides GET, HEAD and OPTIONS, whose requests are sent
+	// again when a connection broke before an answer began. The first try may have been
+	// processed: backends must bear to get such a request twice (RFC 9110, 9.2.2).
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=4
+	RetryMethods []RetryMethod `json:"retryMethods,omitempty"`
+
+	// IdleTimeout closes connections to backends on which there was no request for so long. It
+	// should be less than what the backends have themselves: a request that meets a closing
+	// connection may be lost. Default: 50s.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="must be from 100ms to 1h"
+	IdleTimeout gatewayv1.Duration `json:"idleTimeout,omitempty"`
+
 	// SendProxyProtocol begins each connection with a PROXY header (version 2) that says
 	// who the client is. Backends must expect it.
 	// +optional
 	SendProxyProtocol *bool `json:"sendProxyProtocol,omitempty"`
 }
+
+// RetryMethod is a method of requests that change something.
+//
+// +kubebuilder:validation:Enum=DELETE;PATCH;POST;PUT
+type RetryMethod string
 
 // OutlierDetection takes backends out that keep failing. The next time it is for longer:
 // the ejection time, times how often it happened.

@@ -496,6 +496,11 @@ func (in *BackendPolicySpec) DeepCopyInto(out *BackendPolicySpec) {
 		*out = new(RetryBudget)
 		**out = **in
 	}
+	if in.RetryMethods != nil {
+		in, out := &in.RetryMethods, &out.RetryMethods
+		*out = make([]RetryMethod, len(*in))
+		copy(*out, *in)
+	}
 	if in.SendProxyProtocol != nil {
 		in, out := &in.SendProxyProtocol, &out.SendProxyProtocol
 		*out = new(bool)

@@ -179,7 +179,7 @@ func TestWriteExplanation(t *testing.T) {
             not HTTPRoute team/app spec.rules[0].matches[0]: the path is neither /other nor below it
             would take it too: HTTPRoute team/app spec.rules[2].matches[0]
             backends see the path /v1/x
-            no timeout but 5m0s of silence, 2 retries of failed connections
+            no timeout but 5m0s of silence, 2 retries of failed and broken connections
 
 -> backends 66.7% to team/app/80, weight 2
             weights by HTTPRoute team/app spec.rules[1].backendRefs

@@ -175,6 +175,9 @@ func writeTreatment(b *paragraphs, g explain.Group) {
 	if g.ProxyProtocol {
 		how = append(how, "with a PROXY header")
 	}
+	if g.IdleTimeout > 0 {
+		how = append(how, "connections closed after "+g.IdleTimeout.String()+" without requests")
+	}
 	if o := g.Outlier; o != nil {
 		how = append(how, fmt.Sprintf("out for %s after %d errors", o.EjectionTime, o.ConsecutiveErrors))
 	}
@@ -271,6 +274,8 @@ func writeRoute(b *paragraphs, e explain.Explanation) {
 	retry := fmt.Sprintf("%d retries of failed connections", f.Attempts)
 	if f.RetryAny {
 		retry = fmt.Sprintf("%d retries, of 5xx answers too", f.Attempts)
+	} else if f.RetryBroken {
+		retry = fmt.Sprintf("%d retries of failed and broken connections", f.Attempts)
 	}
 	for i, code := range f.RetryCodes {
 		if i == 0 {

@@ -40,9 +40,12 @@ type Forward struct {
 	Idle time.Duration `json:"idleNanoseconds"`
 	// Attempts after the first one. Those of failed connections are made in any case;
 	// RetryAny says that 5xx answers are retried too, RetryCodes which other answers are.
-	Attempts      uint32        `json:"attempts"`
-	RetryAny      bool          `json:"retryAny"`
-	RetryCodes    []uint32      `json:"retryCodes,omitempty"`
+	Attempts   uint32   `json:"attempts"`
+	RetryAny   bool     `json:"retryAny"`
+	RetryCodes []uint32 `json:"retryCodes,omitempty"`
+	// RetryBroken says that the request is also sent again when a connection broke before an
+	// answer began.
+	RetryBroken   bool          `json:"retryBroken,omitempty"`
 	PerTryTimeout time.Duration `json:"perTryTimeoutNanoseconds,omitempty"`
 	// WebSocket: connections are meant to become some. Others may, too, unless NoUpgrade is set.
 	WebSocket bool `json:"websocket"`
@@ -75,6 +78,7 @@ type Group struct {
 	ProxyProtocol bool                    `json:"proxyProtocol,omitempty"`
 	Outlier       *model.OutlierDetection `json:"outlier,omitempty"`
 	Limits        *model.BackendLimits    `json:"limits,omitempty"`
+	IdleTimeout   time.Duration           `json:"idleTimeoutNanoseconds,omitempty"`
 	// Host and Headers that this share's backends see otherwise than the route says.
 	Host            string             `json:"host,omitempty"`
 	Headers         []Changed          `json:"headers,omitempty"`
@@ -210,6 +214,8 @@ func (x *explainer) forward(route *Route, r model.Route, s seen) {
 	if retry := r.Forward.Retry; retry != nil {
 		f.Attempts, f.RetryAny, f.RetryCodes = retry.Attempts, retry.ServerErrors, retry.Codes
 	}
+	f.RetryBroken = f.RetryAny || slices.Contains(r.Forward.RetryMethods, s.method) ||
+		slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, s.method) && (r.Forward.TryTimeout == 0 || r.Forward.Retry != nil)
 	f.PerTryTimeout = r.Forward.TryTimeout
 	f.By = route.By
 	if i := strings.Index(f.By.Field, "."+matchField); i >= 0 {
@@ -278,7 +284,7 @@ func (x *explainer) backends(g *Group) {
 		return
 	}
 	g.Balance, g.Protocol, g.TLS, g.ProxyProtocol = group.Balance, group.Protocol, group.TLS, group.SendProxyProtocol
-	g.Outlier, g.Limits = group.Outlier, group.Limits
+	g.Outlier, g.Limits, g.IdleTimeout = group.Outlier, group.Limits, group.IdleTimeout
 	if x.world.BackendsBy != nil {
 		for _, by := range x.world.BackendsBy(group.Set) {
 			g.PolicyBy = append(g.PolicyBy, x.source(by))

@@ -56,6 +56,8 @@ type BackendGroup struct {
 	SendProxyProtocol bool              `json:"sendProxyProtocol,omitempty"`
 	Outlier           *OutlierDetection `json:"outlier,omitempty"`
 	Limits            *BackendLimits    `json:"limits,omitempty"`
+	// IdleTimeout closes connections without requests; 0 is the proxy's default (50 s).
+	IdleTimeout time.Duration `json:"idleTimeoutNanoseconds,omitempty"`
 }
 
 // BackendProtocol is what backends of a group speak.

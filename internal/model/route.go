@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -32,9 +33,12 @@ type VirtualHost struct {
 	Routes []Route `json:"routes"`
 }
 
-// NoUpgrade reports whether no route of the host takes WebSockets: none that forwards does, and
-// there are some.
+// NoUpgrade reports whether the host as a whole takes no WebSockets, whatever a route does: it has
+// an exact name and routes that forward, and none of these takes any.
 func (h *VirtualHost) NoUpgrade() bool {
+	if strings.HasPrefix(h.Host, "*") {
+		return false
+	}
 	refused := false
 	for i := range h.Routes {
 		f := h.Routes[i].Forward
@@ -120,6 +124,9 @@ type Forward struct {
 	Stream     bool          `json:"stream,omitempty"` // gRPC and the like: no default timeout bounds it
 	Sticky     *Sticky       `json:"sticky,omitempty"`
 	Retry      *Retry        `json:"retry,omitempty"`
+	// RetryMethods are those, besides GET, HEAD and OPTIONS, whose requests may be sent again
+	// after a connection broke before an answer began; sorted.
+	RetryMethods []string `json:"retryMethods,omitempty"`
 	// WebSocket says that connections are meant to become WebSockets, which may be quiet for an
 	// hour. Others may become some, too, unless NoUpgrade is set.
 	WebSocket bool `json:"websocket,omitempty"`
@@ -138,7 +145,8 @@ type Retry struct {
 	// Attempts beyond the first one.
 	Attempts uint32 `json:"attempts"`
 	// ServerErrors retries every 5xx response; Codes retries the responses that it lists.
-	// Connections that could not be made and tries without a response are always retried.
+	// Connections that could not be made are always retried; so are tries without a response of
+	// GET, HEAD and OPTIONS, of Forward.RetryMethods, and with ServerErrors of every method.
 	ServerErrors bool     `json:"serverErrors,omitempty"`
 	Codes        []uint32 `json:"codes,omitempty"` // sorted
 	// Backoff is the least time before a try; 0 is the proxy's default (25 ms).

@@ -3,6 +3,8 @@ package translate
 import (
 	"cmp"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"fairlead.dev/api/v1alpha1"
@@ -16,6 +18,8 @@ type backendOptions struct {
 	outlier       *model.OutlierDetection
 	breaker       *model.BackendLimits // without its retry budget
 	retryBudget   uint32               // percent
+	retryMethods  []string             // sorted
+	idle          time.Duration
 	proxyProtocol *bool
 }
 
@@ -47,20 +51,46 @@ func makeBackendOptions(o *v1alpha1.BackendPolicy) (backendOptions, policyVerdic
 	if b := o.Spec.RetryBudget; b != nil {
 		options.retryBudget = uint32(number(&c, &b.Percent, 1, 100, "spec.retryBudget.percent"))
 	}
+	for i, m := range o.Spec.RetryMethods {
+		if !slices.Contains(retryMethods, string(m)) {
+			c.fail(at("spec.retryMethods", i), quote(string(m))+" must be one of "+strings.Join(retryMethods, ", "))
+			continue
+		}
+		options.retryMethods = append(options.retryMethods, string(m))
+	}
+	slices.Sort(options.retryMethods)
+	options.retryMethods = slices.Compact(options.retryMethods)
+	options.idle = c.duration(o.Spec.IdleTimeout, 100*time.Millisecond, time.Hour, 0, "spec.idleTimeout")
 	return options, c.invalid
 }
 
+// retryMethods are those that are not sent again unless a BackendPolicy says so.
+var retryMethods = []string{"DELETE", "PATCH", "POST", "PUT"}
+
 // under fills in what the policy of a port leaves out by that of its Service.
 func (o backendOptions) under(p backendOptions) backendOptions {
+	if len(o.retryMethods) == 0 {
+		o.retryMethods = p.retryMethods
+	}
 	return backendOptions{
+		retryMethods: o.retryMethods, idle: cmp.Or(o.idle, p.idle),
 		outlier: cmp.Or(o.outlier, p.outlier), breaker: cmp.Or(o.breaker, p.breaker),
 		retryBudget: cmp.Or(o.retryBudget, p.retryBudget), proxyProtocol: cmp.Or(o.proxyProtocol, p.proxyProtocol),
 	}
 }
 
+// allMay are the methods that may be retried at every one of several ports: m of some, and those
+// of one more.
+func allMay(m []string, more bool, o backendOptions) []string {
+	if !more {
+		return o.retryMethods
+	}
+	return slices.DeleteFunc(slices.Clone(m), func(method string) bool { return !slices.Contains(o.retryMethods, method) })
+}
+
 // apply gives a group its options.
 func (o backendOptions) apply(g *model.BackendGroup) {
-	g.Outlier, g.SendProxyProtocol, g.Limits = o.outlier, deref(o.proxyProtocol), nil
+	g.Outlier, g.SendProxyProtocol, g.Limits, g.IdleTimeout = o.outlier, deref(o.proxyProtocol), nil, o.idle
 	limits := deref(o.breaker)
 	limits.MaxRetryBudget = o.retryBudget
 	if limits != (model.BackendLimits{}) {

@@ -32,7 +32,7 @@ func (c *routeCompiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, [
 			c.refuse(field+".weight", strconv.Itoa(int(weight))+" must be in the range 0-"+strconv.Itoa(weightLimit))
 			weight = 0
 		}
-		group, websocket, ok := c.backend(&ref.BackendObjectReference, field)
+		group, port, ok := c.backend(&ref.BackendObjectReference, field)
 		own := c.filters(ref.Filters, field+".filters", s.prefixes)
 		share := model.WeightedGroup{Weight: uint32(weight), RequestHeaders: own.request, ResponseHeaders: own.response}
 		own.request, own.response = nil, nil
@@ -46,8 +46,9 @@ func (c *routeCompiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, [
 		}
 		if ok && !own.broken {
 			sound = true
+			forward.RetryMethods = allMay(forward.RetryMethods, len(groups) > 0, port.options)
 			groups = addGroup(groups, group)
-			forward.WebSocket = forward.WebSocket || websocket
+			forward.WebSocket = forward.WebSocket || port.protocolOfApp().websocket
 			share.Group = group.ID
 		}
 		forward.Backends = addShare(forward.Backends, share)
@@ -74,17 +75,17 @@ func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.W
 }
 
 // backend resolves one reference. A broken one is noted in resolved.
-func (c *routeCompiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, websocket, ok bool) {
+func (c *routeCompiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, port servicePort, ok bool) {
 	service, port, ok := c.servicePort(ref, corev1.ProtocolTCP, path)
 	if !ok {
-		return group, false, false
+		return group, port, false
 	}
 	options := groupOptions{certificate: c.certificate}
 	if c.grpc {
 		options.protocol = model.BackendHTTP2
 	}
 	group, ok = c.group(service, port, options, path)
-	return group, ok && port.protocolOfApp().websocket, ok
+	return group, port, ok
 }
 
 // group is makeGroup for a reference that servicePort resolved.

@@ -235,6 +235,10 @@ func (g generator) backendPolicy(o *v1alpha1.BackendPolicy) {
 	o.Spec.OutlierDetection = some(g, v1alpha1.OutlierDetection{ConsecutiveErrors: some(g, int32(g.IntN(3))), Interval: g.policyDuration()})
 	o.Spec.CircuitBreaker = some(g, v1alpha1.CircuitBreaker{MaxRequests: some(g, int32(g.IntN(3)))})
 	o.Spec.RetryBudget = some(g, v1alpha1.RetryBudget{Percent: int32(g.IntN(3))})
+	if b := o.Spec.RetryBudget; b != nil { // without further draws: other worlds lack what they are made for
+		o.Spec.IdleTimeout = []gatewayv1.Duration{"", "4s", "x"}[b.Percent]
+		o.Spec.RetryMethods = [][]v1alpha1.RetryMethod{{"PUT", "GET"}, {"POST"}, {"PUT", "POST"}}[b.Percent]
+	}
 }
 
 // TestWorldsHavePolicies holds that worlds about policies show what policies do.

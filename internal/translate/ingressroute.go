@@ -257,6 +257,7 @@ func (c *ingressCompiler) services(f *model.Forward, o *contourv1beta1.Route, pa
 		if !ok {
 			continue
 		}
+		f.RetryMethods = allMay(f.RetryMethods, len(groups) > 0, port.options)
 		groups = addGroup(groups, group)
 		f.Backends = addWeight(f.Backends, group.ID, weights[i])
 	}

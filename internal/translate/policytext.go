@@ -97,6 +97,9 @@ func writeBackendOptions(b *strings.Builder, g *model.BackendGroup) {
 	if g.SendProxyProtocol {
 		b.WriteString("  PROXY protocol\n")
 	}
+	if g.IdleTimeout > 0 {
+		fmt.Fprintf(b, "  idle %s\n", g.IdleTimeout)
+	}
 	if o := g.Outlier; o != nil {
 		fmt.Fprintf(b, "  outliers after %d errors every %s out for %s at most %d%%\n", o.ConsecutiveErrors, o.Interval, o.EjectionTime, o.MaxEjected)
 	}

@@ -63,6 +63,7 @@ func writeForward(b *strings.Builder, f *model.Forward) {
 		}
 		add(r.Backoff != 0, "backoff %s", r.Backoff)
 	}
+	add(len(f.RetryMethods) > 0, "again %s", strings.Join(f.RetryMethods, " "))
 	add(f.TryTimeout != 0, "each try %s", f.TryTimeout)
 	if s := f.Sticky; s != nil {
 		text := "cookie " + s.Name + " at " + s.Path + when(s.Lifetime != 0, " for "+s.Lifetime.String())

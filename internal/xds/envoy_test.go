@@ -345,7 +345,7 @@ func TestPolicies(t *testing.T) {
 	filtered := forward("filtered", "/", "ns/ws/80", 1)
 	filtered.Policy = &model.RoutePolicy{Addresses: &model.AddressFilter{Deny: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
 	body := strings.Repeat("x", 5000)
-	w.listen(l, xds.Options{}, host(l.ID, "*.wild.test", ws), host(l.ID, "nows.test", all), host(l.ID, "filter.test", filtered), host(l.ID, "p.test", retry, slow, try, ws,
+	w.listen(l, xds.Options{}, host(l.ID, "*.wild.test", ws, nows), host(l.ID, "nows.test", all), host(l.ID, "filter.test", filtered), host(l.ID, "p.test", retry, slow, try, ws,
 		nows, forward("undeclared", "/undeclared", "ns/ws/80", 1),
 		forward("once", "/once", "ns/flaky/80", 1),
 		forward("cookie", "/cookie", "ns/cookie/80", 1),
@@ -396,6 +396,8 @@ func TestPolicies(t *testing.T) {
 			{fmt.Sprintf(shake, "/nows"), none},
 			{strings.Replace(fmt.Sprintf(shake, "/nows"), "Host", "x-fairlead-scope: http-1/wild\r\nHost", 1), none},
 			{strings.Replace(fmt.Sprintf(shake, "/"), "p.test", "nows.test", 1), none},
+			{strings.Replace(fmt.Sprintf(shake, "/nows"), "p.test", "a.wild.test", 1), none},
+			{strings.Replace(fmt.Sprintf(shake, "/none"), "p.test", "a.wild.test", 1), "404 404 NoRouteFound\n"},
 			{strings.Replace(fmt.Sprintf(shake, "/ws"), "websocket", "other", 1), "400 connections are upgraded to WebSockets only\n"},
 			{strings.Replace(fmt.Sprintf(shake, "/"), "p.test", "filter.test", 1), "403 RBAC: access denied"}, // a policy's answer stays what it is
 		} {

@@ -243,7 +243,7 @@ func authorization(a *model.Authorization) *authzv3.ExtAuthz {
 		TransportApiVersion: corev3.ApiVersion_V3,
 		FailureModeAllow:    a.FailOpen,
 		StatusOnError:       serviceUnavailable(),
-		DisallowedHeaders:   names([]string{scopeHeader}),
+		DisallowedHeaders:   names([]string{scopeHeader, retryHeader}),
 		// The service may change every header but the mark by which loops end.
 		DecoderHeaderMutationRules: &mutationrulesv3.HeaderMutationRules{
 			AllowAllRouting: wrapperspb.Bool(true), AllowEnvoy: wrapperspb.Bool(true),

@@ -13,8 +13,13 @@ import (
 
 const (
 	// retrySafely repeats what never reached a backend's program; it is on for every route,
-	// so that a backend that dies costs its clients nothing.
+	// so that a backend that dies costs its clients nothing. Requests of methods that may be
+	// repeated (RFC 9110, 9.2.2) are also sent again when a connection broke before an answer
+	// began: a backend closes an idle connection just when a request comes, and nobody can know
+	// whether it saw that. Envoy's policies know no methods, so the normaliser says so by request.
 	retrySafely = "connect-failure,refused-stream,reset-before-request"
+	// retryReset, in the header retryHeader, is what the normaliser says.
+	retryReset = "reset"
 	// longestBackoff is how far Envoy lets the time between tries grow, as a multiple of the
 	// first (its own default).
 	longestBackoff = 10
@@ -42,7 +47,6 @@ func retryPolicy(r *model.Retry, try time.Duration) *routev3.RetryPolicy {
 		return p
 	}
 	p.NumRetries = wrapperspb.UInt32(r.Attempts)
-	p.RetryOn = "reset," + retrySafely
 	if r.ServerErrors {
 		p.RetryOn = "5xx," + retrySafely
 	}

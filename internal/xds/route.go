@@ -9,10 +9,11 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/model"
@@ -57,18 +58,48 @@ func VirtualHost(h model.VirtualHost) *routev3.VirtualHost {
 	v.TypedPerFilterConfig = policies(h.Policy)
 	tree := newTree(len(h.Routes))
 	for _, r := range h.Routes {
-		for _, one := range routes(h, r) {
-			if one.GetRoute() != nil && r.Forward.NoUpgrade && !refuses {
-				one.Metadata = notes(map[string]*structpb.Value{noUpgrade: structpb.NewBoolValue(true)})
-			}
+		add := func(one *routev3.Route) {
 			v.Routes = append(v.Routes, one)
 			tree.add(r, one)
+		}
+		if r.Forward != nil && r.Forward.NoUpgrade && !refuses {
+			add(noWebSockets(r))
+		}
+		for _, one := range routes(h, r) {
+			if again := retriedRoute(r, one); again != nil {
+				add(again)
+			}
+			add(one)
 		}
 	}
 	if m := tree.matcher(); m != nil {
 		v.Routes, v.Matcher = nil, m
 	}
 	return v
+}
+
+// noWebSockets is what stands before a route that takes none, where not the whole host takes none:
+// the normaliser sees no routes of wildcard hosts (Envoy 1.40 shows a script one route only).
+func noWebSockets(r model.Route) *routev3.Route {
+	m := match(r.Match)
+	m.Headers = append(m.Headers, &routev3.HeaderMatcher{
+		Name: "upgrade",
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: webSocket}, IgnoreCase: true,
+		}},
+	})
+	return &routev3.Route{Name: r.Name, Match: m, Action: directResponse(400, "400 the route takes no WebSockets\n")}
+}
+
+// retriedRoute is a route to backends for its RetryMethods, nil where it has none.
+func retriedRoute(r model.Route, one *routev3.Route) *routev3.Route {
+	if one.GetRoute() == nil || len(r.Forward.RetryMethods) == 0 {
+		return nil
+	}
+	again := proto.Clone(one).(*routev3.Route)
+	again.Match.Headers = append(again.Match.Headers, headerMatch(model.ValueMatch{Name: ":method", Value: strings.Join(r.Forward.RetryMethods, "|"), Regex: true}))
+	again.RequestHeadersToAdd = append(again.RequestHeadersToAdd, headerOption(retryHeader, retryReset, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD))
+	return again
 }
 
 // routes is the route, behind those that answer preflights and one that answers the share of
@@ -99,6 +130,10 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 		if !editsByShare(r, one) {
 			one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)
 			one.ResponseHeadersToAdd, one.ResponseHeadersToRemove = edits(r.ResponseHeaders)
+		}
+		if one.GetRoute() != nil && r.Forward.TryTimeout > 0 && r.Forward.Retry == nil {
+			// A try that takes too long counts as one that broke.
+			one.RequestHeadersToRemove = append(one.RequestHeadersToRemove, retryHeader)
 		}
 		if one.GetRoute() != nil && r.Forward.StartHeader {
 			one.RequestHeadersToAdd = append(one.RequestHeadersToAdd, startMark())

@@ -364,8 +364,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A try without a response is repeated where the route retries: one whose connection breaks
-// after the request was sent, and one that takes too long (HTTPRouteRetry).
+// A try without a response is repeated: a safe one whose connection breaks after the request was
+// sent, and where the route retries (HTTPRouteRetry) one that takes too long.
 func TestRetriesWithoutAResponse(t *testing.T) {
 	w := newWorld(t)
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
@@ -378,11 +378,12 @@ func TestRetriesWithoutAResponse(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}))
-	slow, cut, plain := forward("slow", "/slow", "ns/a/80", 1), forward("cut", "/cut", "ns/a/80", 1), forward("plain", "/plain", "ns/a/80", 1)
+	slow, cut, try, plain := forward("slow", "/slow", "ns/a/80", 1), forward("cut", "/cut", "ns/a/80", 1), forward("try", "/try", "ns/a/80", 1), forward("plain", "/plain", "ns/a/80", 1)
+	try.Forward.TryTimeout, try.Forward.Timeout = 3*time.Second, model.Never
 	slow.Forward.Retry, slow.Forward.TryTimeout, slow.Forward.Timeout = &model.Retry{Attempts: 3, Codes: []uint32{500}}, 3*time.Second, model.Never
 	cut.Forward.Retry = &model.Retry{Attempts: 3}
-	w.listen(l, xds.Options{}, host(l.ID, "a.test", slow, cut, plain))
-	for path, want := range map[string]int{"/slow": 200, "/cut": 200, "/plain": 503} {
+	w.listen(l, xds.Options{}, host(l.ID, "a.test", slow, cut, try, plain))
+	for path, want := range map[string]int{"/slow": 200, "/cut": 200, "/try": 503, "/plain": 200} {
 		tries.Store(0)
 		if a := w.get(l.Port, "a.test", path); a.status != want || (tries.Load() > 1) != (want == 200) {
 			t.Errorf("%s: %d after %d tries, want %d", path, a.status, tries.Load(), want)

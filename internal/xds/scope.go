@@ -31,13 +31,15 @@ const (
 	// scopeHeader carries the scope from the normaliser to the route lookup. What a client
 	// sends in it is removed first, and no backend sees it.
 	scopeHeader = "x-fairlead-scope"
+	// retryHeader is the normaliser's word to Envoy that a request may be sent again.
+	retryHeader = "x-envoy-retry-on"
 	// scopeFilter names the normaliser and the metadata that it reads from a route.
 	scopeFilter = "fairlead.scope"
 	// unknownHost marks the route of hosts that a shard does not know.
 	unknownHost = "unknown_host"
 	// hostSection says of a virtual host which server names it is served under.
 	hostSection = "section"
-	// noUpgrade marks routes, and hosts for all of their routes, that take no WebSockets.
+	// noUpgrade marks hosts that take no WebSockets.
 	noUpgrade = "no_upgrade"
 )
 

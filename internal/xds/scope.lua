@@ -12,6 +12,7 @@ local listener, tls, section = LISTENER, TLS, SECTION
 local below = {BELOW} -- suffixes of the wildcards that are more specific than the section
 local scopes = {} -- made when first used: a listener may have many of these scripts
 local wild = listener .. "/wild"
+local safe = {GET = true, HEAD = true, OPTIONS = true}
 
 local function ends(host, suffix)
   return #host > #suffix and host:sub(-#suffix) == suffix
@@ -55,7 +56,7 @@ local function upgrade(handle, headers, to)
   if headers:get(":method") ~= "GET" or headers:get("content-length") or headers:get("transfer-encoding") then
     return refused(handle, "a WebSocket begins with a GET without a body")
   end
-  if handle:metadata():get("no_upgrade") or handle:virtualHost():metadata():get("no_upgrade") then
+  if handle:virtualHost():metadata():get("no_upgrade") then
     return refused(handle, "the route takes no WebSockets")
   end
   if handle:streamInfo():protocol() ~= "HTTP/1.1" then headers:replace("sec-websocket-key", key()) end
@@ -90,6 +91,7 @@ function envoy_on_request(handle)
     local own = handle:virtualHost():metadata():get("section")
     if own and own ~= section then misdirected(handle) end -- and this ends here
   end
+  if safe[headers:get(":method")] then headers:replace("x-envoy-retry-on", "reset") end
   local to = headers:get("upgrade") -- there only if the request asks for it
   if to then upgrade(handle, headers, to) end
 end

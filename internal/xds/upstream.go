@@ -37,7 +37,7 @@ func protocolOptions(g model.BackendGroup) *httpv3.HttpProtocolOptions {
 	http2 := &corev3.Http2ProtocolOptions{ConnectionKeepalive: &corev3.KeepaliveSettings{
 		Interval: durationpb.New(pingInterval), Timeout: durationpb.New(pingTimeout),
 	}}
-	o := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(upstreamIdle)}}
+	o := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(cmp.Or(max(g.IdleTimeout, 0), upstreamIdle))}}
 	explicit := &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: http1},
 	}

@@ -156,8 +156,8 @@ func TestWebSocketVersions(t *testing.T) {
 		return wave(tunnel{r.Body, out})
 	}
 	over2 := func(path string) error {
-		transport := &http2.Transport{TLSClientConfig: client()}
-		defer transport.CloseIdleConnections()
+		transport := &http2.Transport{TLSClientConfig: client()} //nolint:staticcheck // net/http sends no :protocol
+		defer transport.CloseIdleConnections()                   //nolint:staticcheck // the same
 		return extended(transport, func(q *http.Request) {
 			q.URL.Path = path
 			q.Header[":protocol"] = []string{"websocket"}
@@ -231,7 +231,7 @@ func TestBrowserWebSocket(t *testing.T) {
 	w.listen(clear, xds.Options{}, host(clear.ID, "a.test", route))
 	w.tlsListen(secure, xds.Options{}, []xds.TLSHost{tlsHost(secure.ID, "a.test", cert.ID)}, section("a.test", host(secure.ID, "a.test", route)))
 	for _, at := range []string{fmt.Sprintf("http://a.test:%d/", clear.Port), fmt.Sprintf("https://a.test:%d/", secure.Port)} {
-		browse(t, w.ctx, browser, at, func(ctx context.Context, said fmt.Stringer) {
+		browse(w.ctx, t, browser, at, func(ctx context.Context, said fmt.Stringer) {
 			select {
 			case text := <-told:
 				if want := "echo hi, closed with 1000"; text != want {
@@ -252,7 +252,7 @@ func TestBrowserWebSocket(t *testing.T) {
 }
 
 // browse lets a browser without a window look at a page while meanwhile runs.
-func browse(t *testing.T, ctx context.Context, browser, page string, meanwhile func(ctx context.Context, said fmt.Stringer)) {
+func browse(ctx context.Context, t *testing.T, browser, page string, meanwhile func(ctx context.Context, said fmt.Stringer)) {
 	t.Helper()
 	run := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server", "--disable-background-networking",
 		"--user-data-dir="+t.TempDir(), "--host-resolver-rules=MAP a.test 127.0.0.1", "--ignore-certificate-errors", page)
