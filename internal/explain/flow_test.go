@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,20 @@ func TestFlowGoesToTheFirstOfItsRow(t *testing.T) {
 		if !strings.Contains(e.Answer, "a new flow goes to "+want.String()) {
 			t.Fatalf("the answer is %q", e.Answer)
 		}
+	}
+}
+
+// TestFlowOfAServerThatIsThereTwice holds that a server that is listed twice is one backend, the first, as to data planes.
+func TestFlowOfAServerThatIsThereTwice(t *testing.T) {
+	b := balanced(5)
+	r := flowRequest(t, "tcp://192.0.2.1:80", "198.51.100.7:40000")
+	want := Flow(r, FlowWorld{Balanced: b})
+	for _, again := range b.Backends[:5] {
+		again.Machine, again.Weight = "elsewhere", 1
+		b.Backends = append(b.Backends, again)
+	}
+	if got := Flow(r, FlowWorld{Balanced: b}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // ID is what a backend of a frontend is called in tables and tunnels: a hash of where it
-// answers, of a proxy one of its machine. It is never 0.
+// answers, of a proxy one of its machine. It is never 0. The hash is no secret: whoever
+// chooses IPv6 addresses can choose two that have one ID.
 func ID(k model.FrontendKey, b model.FrontendBackend) uint64 {
 	h := uint64(0x13198a2e03707344)
 	word := func(x uint64) { h = mix(h ^ x) }

@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -37,6 +38,61 @@ func TestMembers(t *testing.T) {
 	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(which, []int{0, 1, 2, 4}) {
 		t.Errorf("got %v of %v, want %v", got, which, want)
 	}
+}
+
+// TestMembersAreOnce holds that the first of the backends with one ID stands for all, also where nothing may be sent to it.
+func TestMembersAreOnce(t *testing.T) {
+	k := key("tcp://192.0.2.1:80")
+	at := netip.MustParseAddrPort
+	backends := []model.FrontendBackend{
+		{Address: at("10.0.0.1:80"), Machine: "m", Weight: 40},
+		{Address: at("10.0.0.1:80"), Machine: "n", Weight: 7},
+		{Address: at("10.0.0.2:80"), State: model.BackendUnready},
+		{Address: at("10.0.0.2:80"), Weight: 7},
+		{Address: at("10.0.0.3:80"), Weight: 5},
+	}
+	got, which := Members(k, backends)
+	want := []Member{{ID(k, backends[0]), 40, 40}, {ID(k, backends[4]), 5, 5}}
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(which, []int{0, 4}) {
+		t.Errorf("got %v of %v, want %v", got, which, want)
+	}
+}
+
+// TestAddressesWithOneID holds that a table can be made of backends whose addresses somebody chose to have one ID.
+func TestAddressesWithOneID(t *testing.T) {
+	k := key("tcp://[2001:db8::1]:80")
+	first := netip.MustParseAddrPort("[2001:db8:1::1]:80")
+	hi, lo := halves(first.Addr())
+	// What the port is mixed into last differs by as much as the ports do.
+	prefix := mix(0x13198a2e03707344 ^ hi)
+	crafted := unmix(mix(prefix^lo)^80^81) ^ prefix
+	a := first.Addr().As16()
+	binary.BigEndian.PutUint64(a[8:], crafted)
+	second := netip.AddrPortFrom(netip.AddrFrom16(a), 81)
+	backends := []model.FrontendBackend{{Address: first, Weight: 1}, {Address: second, Weight: 1}}
+	if ID(k, backends[0]) != ID(k, backends[1]) || first.Addr() == second.Addr() {
+		t.Fatalf("%s and %s have two IDs", first, second)
+	}
+	members, which := Members(k, backends)
+	if table := New(smallRows, members); table.Row(0)[0] != 0 || !reflect.DeepEqual(which, []int{0}) {
+		t.Errorf("members %v of %v, first row %v", members, which, table.Row(0))
+	}
+}
+
+// unmix is the inverse of mix: shifts by more than half of the bits are their own, and odd factors have inverses.
+func unmix(x uint64) uint64 {
+	inverse := func(a uint64) uint64 {
+		b := a // right in three bits; each step doubles them (Newton)
+		for range 5 {
+			b *= 2 - a*b
+		}
+		return b
+	}
+	x ^= x >> 33
+	x *= inverse(0xc4ceb9fe1a85ec53)
+	x ^= x >> 33
+	x *= inverse(0xff51afd7ed558ccd)
+	return x ^ x>>33
 }
 
 // TestIDs: a backend is the same whichever frontend asks, a proxy is its machine.
