@@ -303,6 +303,9 @@ func WriteFlows(w io.Writer, list model.FlowList, chosen bool) error {
 		}
 		flush(t)
 	}
+	if len(list.Silent) > 0 {
+		fmt.Fprintf(b, "not answered in time: %s, whose flows are not here (`fairlead status` shows what is known of a machine)\n", strings.Join(list.Silent, ", "))
+	}
 	if len(list.Truncated) > 0 {
 		fmt.Fprintf(b, "there are more at %s: --limit, --frontend, --client and --backend choose\n", strings.Join(list.Truncated, ", "))
 	}

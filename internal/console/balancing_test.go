@@ -139,6 +139,10 @@ func TestFlows(t *testing.T) {
 edge-1  tcp://192.0.2.1:80  198.51.100.7:4000  10.0.0.1:8080  -        established  2s
 there are more at edge-2: --limit, --frontend, --client and --backend choose
 `, list: list},
+		{
+			want: "no such flow at edge-1\nnot answered in time: edge-2, edge-3, whose flows are not here (`fairlead status` shows what is known of a machine)\n",
+			list: model.FlowList{Answered: []string{"edge-1"}, Silent: []string{"edge-2", "edge-3"}}, chosen: true,
+		},
 		{want: "no machine has answered: `fairlead status` says which are connected\n"},
 		{want: "no such flow at edge-1\n", list: model.FlowList{Answered: []string{"edge-1"}}, chosen: true},
 		{

@@ -1,28 +1,38 @@
 package console
 
 import (
+	"bytes"
 	"net/http"
+	"sync"
 	"time"
 )
 
 const (
-	// maxAnswers is how many answers are made or sent at once: one may have several megabytes, and lives until
-	// its reader has it.
+	// maxAnswers is how many answers of a kind are made or sent at once: one may have several megabytes, and lives
+	// until its reader has it.
 	maxAnswers = 16
+	// maxFlowAnswers is the same for questions that machines answer: they wait for each other, and for machines that
+	// do not answer, so they have places of their own.
+	maxFlowAnswers = 4
+	// maxSlow is how many more answers are sent to slow readers.
+	maxSlow = 4
 	// answerWait is how long a question waits for those before it.
 	answerWait = 5 * time.Second
+	// quickTime is how long the sending of an answer may take before its reader is a slow one.
+	quickTime = 500 * time.Millisecond
 	// readTime is how long the reader of an answer may take, and so much longer for each megabyte.
 	readTime = 5 * time.Second
 )
 
-// bounded answers so many questions at once. Who reads slowly, or not at all, holds up others for a while.
-func bounded(next http.Handler) http.Handler {
-	slots := make(chan struct{}, maxAnswers)
+// bounded answers so many questions at once. A slow reader makes room for others soon: it is one of a few
+// (maxSlow), or its connection ends.
+func bounded(next http.Handler, most int) http.Handler {
+	quick, slow := make(chan struct{}, most), make(chan struct{}, maxSlow)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		timer := time.NewTimer(answerWait)
 		defer timer.Stop()
 		select {
-		case slots <- struct{}{}:
+		case quick <- struct{}{}:
 		case <-r.Context().Done():
 			return
 		case <-timer.C:
@@ -30,10 +40,90 @@ func bounded(next http.Handler) http.Handler {
 			http.Error(w, "this console answers others: ask again", http.StatusServiceUnavailable)
 			return
 		}
-		defer func() { <-slots }()
-		next.ServeHTTP(w, r)
+		p := &placed{ResponseWriter: w, held: quick, slow: slow}
+		defer p.leave()
+		next.ServeHTTP(p, r)
 	})
 }
+
+// placed is an answer that has a place among those that are made or sent.
+type placed struct {
+	http.ResponseWriter
+	slow chan struct{} // places of slow readers
+
+	mu   sync.Mutex
+	held chan struct{} // where it has its place; nil once it has left
+}
+
+// Unwrap is for http.ResponseController.
+func (p *placed) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+func (p *placed) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	<-p.held
+	p.held = nil
+}
+
+// stepAside gives the place to others and takes one of slow readers, unless there is none.
+func (p *placed) stepAside() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held == nil {
+		return true
+	}
+	select {
+	case p.slow <- struct{}{}:
+		<-p.held
+		p.held = p.slow
+		return true
+	default:
+		return false
+	}
+}
+
+// writeBody sends the whole of an answer. It ignores the error: the reader is gone and there is nobody to tell.
+func writeBody(w http.ResponseWriter, b []byte) {
+	c := http.NewResponseController(w)
+	limit := readTime + time.Duration(len(b)>>20)*time.Second
+	_ = c.SetWriteDeadline(time.Now().Add(limit)) // where there is a connection
+	if p, is := w.(*placed); is {
+		over := make(chan struct{})
+		timer := time.AfterFunc(quickTime, func() {
+			defer close(over)
+			if !p.stepAside() {
+				_ = c.SetWriteDeadline(time.Now())
+			}
+		})
+		defer func() {
+			if !timer.Stop() {
+				<-over // the deadline is not that of the next answer
+			}
+		}()
+	}
+	_, _ = w.Write(b)
+}
+
+// made has an answer made before any of it is sent: what makes it does not wait for its reader.
+func made(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a := &unsent{header: w.Header(), status: http.StatusOK}
+		next.ServeHTTP(a, r)
+		w.WriteHeader(a.status)
+		writeBody(w, a.body.Bytes())
+	})
+}
+
+// unsent is an answer in memory.
+type unsent struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *unsent) Header() http.Header         { return a.header }
+func (a *unsent) WriteHeader(status int)      { a.status = status }
+func (a *unsent) Write(b []byte) (int, error) { return a.body.Write(b) }
 
 // crossSite says that a browser asks for a page that is none of the console's. It may not read the answer, but
 // questions have a cost, for machines, too.

@@ -2,14 +2,21 @@ package console
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/model"
 )
 
 type healthy struct{}
@@ -61,6 +68,107 @@ func TestAnswersAreBounded(t *testing.T) {
 	if most.Load() != maxAnswers || all.Load() != askers {
 		t.Errorf("%d answers at once and %d in all, want %d and %d", most.Load(), all.Load(), maxAnswers, askers)
 	}
+}
+
+// TestSlowReadersMakeRoom holds that readers who read nothing, as many as there are places, keep no answer from others.
+func TestSlowReadersMakeRoom(t *testing.T) {
+	large := strings.Repeat("x", 12<<20) // more than sockets hold
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "large", Help: large}))
+	for _, path := range []string{"/metrics", StatusPath, FlowsPath} {
+		s := httptest.NewServer(Handler(Config{
+			Health: healthy{}, Metrics: metrics, Status: func(context.Context) any { return large },
+			Flows: func(context.Context, FlowFilter) (model.FlowList, error) {
+				return model.FlowList{Answered: []string{large}}, nil
+			},
+		}))
+		for range maxAnswers {
+			c, err := net.Dial("tcp", s.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Read(make([]byte, 1)); err != nil { // its answer has begun
+				t.Fatal(err)
+			}
+		}
+		r, err := http.Get(s.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, r.Body); err != nil || r.StatusCode != http.StatusOK || n < int64(len(large)) {
+			t.Errorf("%s beside slow readers: %s, %d bytes, %v", path, r.Status, n, err)
+		}
+		_ = r.Body.Close()
+		s.CloseClientConnections()
+		s.Close()
+	}
+}
+
+// TestPlacesOfSlowReaders holds that few slow readers keep their answers.
+func TestPlacesOfSlowReaders(t *testing.T) {
+	quick, slow := make(chan struct{}, maxAnswers), make(chan struct{}, maxSlow)
+	var all []*placed
+	for i := range maxAnswers {
+		quick <- struct{}{}
+		p := &placed{held: quick, slow: slow}
+		if p.stepAside() != (i < maxSlow) {
+			t.Errorf("slow reader %d of %d places", i, maxSlow)
+		}
+		all = append(all, p)
+	}
+	if len(quick) != maxAnswers-maxSlow || len(slow) != maxSlow {
+		t.Errorf("%d quick and %d slow readers", len(quick), len(slow))
+	}
+	for _, p := range all {
+		p.leave()
+		p.stepAside() // too late
+	}
+	if len(quick)+len(slow) > 0 {
+		t.Errorf("%d and %d places are held after all left", len(quick), len(slow))
+	}
+}
+
+// TestFlowQuestionsHoldNobodyUp holds that questions which wait for machines leave the others their places.
+func TestFlowQuestionsHoldNobodyUp(t *testing.T) {
+	release := make(chan struct{})
+	var asked atomic.Int64
+	waits := func() { asked.Add(1); <-release }
+	s := httptest.NewServer(Handler(Config{
+		Health: healthy{}, Metrics: prometheus.NewRegistry(), Status: func(context.Context) any { return "status" },
+		Flows: func(context.Context, FlowFilter) (model.FlowList, error) { waits(); return model.FlowList{}, nil },
+		ExplainFlow: func(context.Context, explain.FlowRequest) (explain.FlowExplanation, error) {
+			waits()
+			return explain.FlowExplanation{}, nil
+		},
+	}))
+	defer s.Close()
+	var running sync.WaitGroup
+	for i := range 2 * maxAnswers {
+		path := []string{FlowsPath, ExplainFlowPath + "?url=tcp://192.0.2.1:80&from=198.51.100.7:4000"}[i%2]
+		running.Go(func() {
+			if r, err := http.Get(s.URL + path); err == nil {
+				_ = r.Body.Close()
+			}
+		})
+	}
+	for deadline := time.Now().Add(10 * time.Second); asked.Load() < maxFlowAnswers && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	r, err := http.Get(s.URL + StatusPath)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("the status meanwhile: %v %v", r, err)
+	} else {
+		_ = r.Body.Close()
+	}
+	if n := asked.Load(); n != maxFlowAnswers {
+		t.Errorf("%d questions about flows at once, want %d", n, maxFlowAnswers)
+	}
+	close(release)
+	running.Wait()
 }
 
 // TestPagesOfOthersAreNotAnswered holds that a browser's page costs nothing, though it may not read the answer.

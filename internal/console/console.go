@@ -64,8 +64,12 @@ func Handler(c Config) http.Handler {
 	probes, mux := http.NewServeMux(), http.NewServeMux()
 	probes.HandleFunc("GET /healthz", check(c.Health.Healthz))
 	probes.HandleFunc("GET /readyz", check(c.Health.Readyz))
-	probes.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxAnswers}))
-	probes.Handle("/v1/", bounded(mux))
+	scraped := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	probes.Handle("GET /metrics", bounded(made(scraped), maxAnswers))
+	probes.Handle("/v1/", bounded(mux, maxAnswers))
+	asks := bounded(mux, maxFlowAnswers)
+	probes.Handle(FlowsPath, asks)
+	probes.Handle(ExplainFlowPath, asks)
 	if c.Status != nil {
 		own := func(w http.ResponseWriter, r *http.Request) {
 			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
@@ -167,11 +171,4 @@ func check(f func(context.Context) error) http.HandlerFunc {
 		}
 		writeBody(w, []byte("ok\n"))
 	}
-}
-
-// writeBody ignores the error: the reader is gone and there is nobody to tell.
-func writeBody(w http.ResponseWriter, b []byte) {
-	limit := readTime + time.Duration(len(b)>>20)*time.Second
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // where there is a connection
-	_, _ = w.Write(b)
 }

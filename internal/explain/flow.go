@@ -54,6 +54,8 @@ type FlowWorld struct {
 	FromVIP bool
 	// Flows are entries of flow tables of exactly this flow.
 	Flows []FlowAt
+	// Silent are machines that were asked for their entries and did not answer.
+	Silent []string
 	// Offline says that there are no machines to ask.
 	Offline bool
 }
@@ -176,6 +178,7 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 		e.Backend = &e.Asked[0]
 	}
 	e.answer(f, w.Offline, slices.ContainsFunc(backends, func(b model.FrontendBackend) bool { return b.Machine == r.Machine }))
+	e.silent(w.Silent)
 	e.sick(backends)
 	e.remark(members)
 	return e
@@ -293,6 +296,13 @@ func (e *FlowExplanation) announced() {
 		return
 	}
 	e.Answer = unannounced([]VIP{{Address: v.Address, Announce: v.Mode, Message: v.Message}}) + "; once one does, " + e.Answer
+}
+
+// silent says of which machines it is not known whether they have the flow.
+func (e *FlowExplanation) silent(machines []string) {
+	if len(machines) > 0 {
+		e.Notes = append(e.Notes, fmt.Sprintf("%s did not answer in time: whether the flow is in a table there is not known (`fairlead status` shows what is known of a machine)", shortList(machines, ", ")))
+	}
 }
 
 // sick says so when backends take new flows although their check fails, all of them.

@@ -65,8 +65,10 @@ type HealthSaid struct {
 // FlowList are flows of several machines.
 type FlowList struct {
 	Flows []FlowAt `json:"flows"`
-	// Answered are the machines that have told, sorted; Truncated those that have more.
+	// Answered are the machines that have told, sorted; Silent those that were asked and did
+	// not; Truncated those that have more.
 	Answered  []string `json:"answered"`
+	Silent    []string `json:"silent,omitempty"`
 	Truncated []string `json:"truncated,omitempty"`
 }
 

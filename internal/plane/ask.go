@@ -149,35 +149,3 @@ func (p *Plane) figures(ctx context.Context) map[string]southbound.Figures {
 	answers, _ := told.(map[string]southbound.Figures)
 	return answers
 }
-
-// flowQuestions is how many questions for flows may wait: each takes as long as the slowest machine, and
-// consoles have other questions, too.
-const flowQuestions = 4
-
-// errManyFlows tells who asks for flows that others do.
-var errManyFlows = errors.New("other questions for flows are waited for: ask again in a few seconds")
-
-// flowLine has one question for flows after another, since a machine answers one at a time.
-type flowLine struct{ waiting, turn chan struct{} }
-
-func newFlowLine() flowLine {
-	return flowLine{waiting: make(chan struct{}, flowQuestions), turn: make(chan struct{}, 1)}
-}
-
-// ask runs f when it is its turn.
-func (l flowLine) ask(ctx context.Context, f func()) error {
-	select {
-	case l.waiting <- struct{}{}:
-		defer func() { <-l.waiting }()
-	default:
-		return errManyFlows
-	}
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-		f()
-		return nil
-	case <-ctx.Done():
-		return errManyFlows
-	}
-}

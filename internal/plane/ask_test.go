@@ -3,7 +3,6 @@ package plane
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -131,42 +130,5 @@ func TestAnswersHaveTheirPart(t *testing.T) {
 	}
 	if share := float64(busy) / float64(now.Sub(time.Unix(1e9, 0))); share > 0.26 || share < 0.24 {
 		t.Errorf("answers had %.2f of the time, not a quarter", share)
-	}
-}
-
-// TestFlowQuestionsAreFew: beside a machine that does not answer only a few wait, and the others hear that.
-func TestFlowQuestionsAreFew(t *testing.T) {
-	line := newFlowLine()
-	held, let := make(chan struct{}), make(chan struct{})
-	var all sync.WaitGroup
-	all.Go(func() {
-		if err := line.ask(t.Context(), func() { close(held); <-let }); err != nil {
-			t.Error(err)
-		}
-	})
-	<-held
-	ctx, cancel := context.WithCancel(t.Context())
-	for range flowQuestions - 1 {
-		all.Go(func() {
-			if err := line.ask(ctx, func() { t.Error("two at once") }); !errors.Is(err, errManyFlows) {
-				t.Errorf("who gives up hears %v", err)
-			}
-		})
-	}
-	for len(line.waiting) < flowQuestions {
-		runtime.Gosched()
-	}
-	if err := line.ask(t.Context(), func() { t.Error("one too many is asked") }); !errors.Is(err, errManyFlows) {
-		t.Errorf("one too many hears %v", err)
-	}
-	cancel()
-	for len(line.waiting) > 1 {
-		runtime.Gosched()
-	}
-	close(let)
-	all.Wait()
-	asked := false
-	if err := line.ask(t.Context(), func() { asked = true }); err != nil || !asked {
-		t.Errorf("afterwards: %v", err)
 	}
 }

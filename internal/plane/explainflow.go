@@ -8,7 +8,6 @@ import (
 
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/southbound"
 )
 
 // ExplainFlow says what becomes of a flow with what is published now, and asks the
@@ -27,14 +26,14 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 	case w == nil:
 		return explain.FlowExplanation{}, errNotSynced
 	}
-	var unasked error
 	if w.Balanced != nil {
-		var answers map[string]southbound.Flows
-		unasked = p.flowing.ask(ctx, func() {
-			answers = p.server.Flows(ctx, r.Machine, model.FlowQuery{
-				Frontend: r.Frontend, Client: netip.PrefixFrom(r.Client.Addr(), r.Client.Addr().BitLen()),
-			})
+		answers, silent, err := p.flows(ctx, r.Machine, model.FlowQuery{
+			Frontend: r.Frontend, Client: netip.PrefixFrom(r.Client.Addr(), r.Client.Addr().BitLen()),
 		})
+		if err != nil {
+			return explain.FlowExplanation{}, err
+		}
+		w.Silent = silent
 		for _, machine := range slices.Sorted(maps.Keys(answers)) {
 			for _, f := range answers[machine].Flows {
 				if f.Client == r.Client {
@@ -43,11 +42,7 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 			}
 		}
 	}
-	e := explain.Flow(r, *w)
-	if unasked != nil {
-		e.Notes = append(e.Notes, "whether a machine has the flow already is not known: "+unasked.Error())
-	}
-	return e, nil
+	return explain.Flow(r, *w), nil
 }
 
 // flowWorld is what the loop knows of a flow's frontend.

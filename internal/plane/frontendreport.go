@@ -409,10 +409,14 @@ func (p *Plane) Flows(ctx context.Context, machine string, q model.FlowQuery) (m
 	if machine != "" && !slices.Contains(names, machine) {
 		return out, fmt.Errorf("%w: no Machine has the name %s%s", console.ErrNone, strconv.Quote(machine), near.DidYouMean(machine, names))
 	}
-	var answers map[string]southbound.Flows
-	if err := p.flowing.ask(ctx, func() { answers = p.server.Flows(ctx, machine, q) }); err != nil {
+	answers, silent, err := p.flows(ctx, machine, q)
+	switch {
+	case err != nil:
 		return out, err
+	case len(answers) == 0 && len(silent) > 0:
+		return out, errors.New("no flow table is known: " + unanswered(silent))
 	}
+	out.Silent = silent
 	for _, name := range slices.Sorted(maps.Keys(answers)) {
 		out.Answered = append(out.Answered, name)
 		if answers[name].Truncated {

@@ -156,7 +156,7 @@ type Plane struct {
 	calls   chan func(*loop) // of probes, and of who hands the loop something
 
 	questions chan func(*loop) // of consoles
-	flowing   flowLine
+	flowing   flowQueue
 	figured   singleflight.Group // while they are asked for figures
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]
@@ -177,7 +177,7 @@ func New(c Config) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), touched: map[string]bool{}}
-	p.calls, p.questions, p.flowing = make(chan func(*loop)), make(chan func(*loop)), newFlowLine()
+	p.calls, p.questions, p.flowing = make(chan func(*loop)), make(chan func(*loop)), newFlowQueue()
 	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.signals.staples, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	if c.OCSPStapling {
@@ -265,7 +265,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
-		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts, Joined: p.machine.another,
+		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods
@@ -291,9 +291,6 @@ func (p *Plane) Run(ctx context.Context) error {
 		all.Go(func() error { p.staples.keeper.Run(work); return nil })
 	}
 	all.Go(func() error { p.source.Run(work); return nil })
-	told := newTeller(work, p.client)
-	defer told.stop()
-	p.writer.tell = told.tell
 	all.Go(func() error { p.writer.run(work); return nil })
 	all.Go(func() error { p.standing.run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// figuresPatience is how long machines are waited for that were asked for something: longer
+	// Patience is how long machines are waited for that were asked for something: longer
 	// than a data plane takes to count at most.
-	figuresPatience = 2500 * time.Millisecond
+	Patience = 2500 * time.Millisecond
 	// maxFigures is of how many groups one machine may tell.
 	maxFigures = 100_000
 	// maxReasons is how many reasons of drops one machine may know.
@@ -60,17 +60,32 @@ func (s *Server) Figures(ctx context.Context) map[string]Figures {
 }
 
 // Flows asks every machine that reports for flows, or one if it is named, and returns the
-// answers that came in time, by machine. A machine answers one such question at a time: of
-// calls side by side, only the last may be answered by all.
-func (s *Server) Flows(ctx context.Context, machine string, q model.FlowQuery) map[string]Flows {
+// answers that came in time, by machine, and the names of those that were asked and did not
+// answer, sorted. A machine answers one such question at a time: of calls side by side, only
+// the last may be answered by all.
+func (s *Server) Flows(ctx context.Context, machine string, q model.FlowQuery) (answers map[string]Flows, silent []string) {
 	told := map[string]*agentv1.Flows{}
-	s.ask(ctx, &question{query: wire.FlowQuery(0, q), take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFlows() }}, machine)
-	answers := make(map[string]Flows, len(told))
+	asked := &question{query: wire.FlowQuery(0, q), take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFlows() }}
+	s.ask(ctx, asked, machine)
+	answers = make(map[string]Flows, len(told))
 	for machine, list := range told {
 		flows, truncated := wire.FlowsOf(list)
 		answers[machine] = Flows{Flows: flows, Truncated: truncated}
 	}
-	return answers
+	return answers, slices.Sorted(maps.Keys(asked.waits)) // nobody else has it after ask
+}
+
+// Awaited are the machines that questions for flows wait for, sorted.
+func (s *Server) Awaited() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := map[string]bool{}
+	for q := range s.questions {
+		if q.query != nil {
+			maps.Copy(names, q.waits)
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }
 
 // ask puts a question to one machine, or to all, and waits for the answers. take is called
@@ -105,7 +120,7 @@ func (s *Server) ask(ctx context.Context, q *question, only string) {
 	s.questions[q] = struct{}{}
 	s.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, figuresPatience)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	select {
 	case <-q.done:
