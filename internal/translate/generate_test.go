@@ -70,7 +70,7 @@ func (g generator) host() string {
 }
 
 func (g generator) path() string {
-	return g.word("/", "/a", "/a/", "/a/b", "/ab", "/b", "a", "", "/a b", "/é")
+	return g.word("/", "/a", "/a/", "/a/b", "/ab", "/b", "a", "", "/a b", "/é", "/a%2Fb")
 }
 
 func (g generator) port() int32 {
@@ -500,7 +500,7 @@ func (g generator) ingressRoute(o *contourv1beta1.IngressRoute) {
 	}
 	g.secure(o)
 	for range g.IntN(4) {
-		r := contourv1beta1.Route{Match: pick(g, "/", "/a", "/a/b", "/b"), EnableWebsockets: g.chance(10), PermitInsecure: g.chance(20)}
+		r := contourv1beta1.Route{Match: pick(g, "/", "/a", "/a/b", "/b", "/b%2Fc"), EnableWebsockets: g.chance(10), PermitInsecure: g.chance(20)}
 		if g.chance(5) {
 			r.Match = g.path()
 		}

@@ -95,6 +95,9 @@ func (c *routeCompiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model
 		if problem := pathProblem(value); problem != "" {
 			c.refuse(path+".value", problem)
 		}
+		if hiddenSlash.MatchString(value) {
+			c.slashed = append(c.slashed, slashedPath{path + ".value", value})
+		}
 		if kind == gatewayv1.PathMatchExact {
 			return model.PathMatch{Kind: model.PathExact, Value: value}
 		}

@@ -27,6 +27,7 @@ type ingressFact struct {
 	// that no shorter prefix takes their requests; what it delegates is still served.
 	problems []string
 	notes    []string // what is worth knowing, though nothing is wrong with it
+	slashed  []slashedPath
 	steps    []step
 	prefixes prefixes // of the steps
 	tcp      *tcpProxy
@@ -154,6 +155,9 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 		}
 		route.Forward = forward
 		s.entry = &entry{groups: groups, order: i, created: c.fact.created, route: route}
+	}
+	if hiddenSlash.MatchString(o.Match) {
+		c.fact.slashed = append(c.fact.slashed, slashedPath{path + ".match", o.Match})
 	}
 	c.taken[o.Match] = i
 	c.fact.steps = append(c.fact.steps, s)

@@ -57,6 +57,7 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 		}
 	}
 	notes = append(notes, f.notes...)
+	notes = append(notes, r.slashNotes(f.slashed, status.Hosts)...)
 	if f.tls != nil {
 		notes = append(notes, nonEmpty(f.tls.note)...)
 		if id := f.tls.certificate; id != "" {

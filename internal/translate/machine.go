@@ -101,8 +101,8 @@ func (t *Translator) computeListener(r reader, n node) {
 	_, stood := t.result.Listeners[id]
 	before := t.result.Listeners[id]
 	publish(t.result.Listeners, t.out.Listeners, id, listener)
-	if after := t.result.Listeners[id]; (before == nil) != (after == nil) || after != nil && before.HTTP3() != after.HTTP3() {
-		t.graph.changed(n) // frontends follow it
+	if after := t.result.Listeners[id]; (before == nil) != (after == nil) || after != nil && (before.HTTP3() != after.HTTP3() || before.EscapedSlashes() != after.EscapedSlashes()) {
+		t.graph.changed(n) // frontends follow it, and what routes say of their paths
 	}
 	if stood != (listener != nil) {
 		t.markViewsOf(id)

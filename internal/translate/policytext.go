@@ -73,6 +73,8 @@ func writeClients(b *strings.Builder, c *model.ClientSettings) {
 	}
 	add(c.AcceptProxyProtocol, "PROXY protocol")
 	add(c.HTTP3, "HTTP/3")
+	add(c.EscapedSlashes != "", "escaped slashes %s", c.EscapedSlashes)
+	add(c.KeepSlashes, "slashes as they come")
 	add(c.MaxConnections > 0, "connections %d", c.MaxConnections)
 	add(c.MaxHeaderBytes > 0, "header bytes %d", c.MaxHeaderBytes)
 	add(c.MaxHeaders > 0, "headers %d", c.MaxHeaders)

@@ -27,6 +27,8 @@ type routeFact struct {
 	services []snapshot.Name
 	// notes are what is worth knowing of their backends.
 	notes []string
+	// slashed are paths of matches with escaped slashes.
+	slashed []slashedPath
 	// claims are what it wants of each host, by the certificate that backends are shown:
 	// Gateways differ in that.
 	claims map[model.CertificateID]*claim
@@ -156,6 +158,7 @@ func makeRouteFact(r reader, owner model.Object) *routeFact {
 		compile(&c)
 		f.claims[certificate] = &claim{owner: owner, created: c.created, entries: c.entries}
 		f.resolved, f.partial, f.services, f.notes, refused = c.resolved, c.partial, c.services, c.notes, c.refused
+		f.slashed = c.slashed
 	}
 	slices.SortFunc(f.services, compareNames)
 	f.services = slices.Compact(f.services)
@@ -260,7 +263,7 @@ func (t *Translator) parentStatus(r reader, f *routeFact, p *routeParent, object
 	if len(lost) > 0 && len(lost) == len(p.hosts) {
 		accepted.fail(ReasonHostConflict, strings.Join(lost, "; "))
 	}
-	message := "the route is accepted" + p.note
+	message := withNotes("the route is accepted"+p.note, r.slashNotes(f.slashed, p.hosts))
 	reason := gatewayv1.RouteReasonAccepted
 	if accepted.failed {
 		reason, message = accepted.reason, accepted.message

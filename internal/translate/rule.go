@@ -31,6 +31,7 @@ type routeCompiler struct {
 	entries  []*entry
 	services []snapshot.Name
 	notes    []string // what is worth knowing of those
+	slashed  []slashedPath
 }
 
 // refuse notes what is wrong with the rule at hand.
