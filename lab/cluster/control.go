@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/pki"
 )
 
 // startControl starts etcd, the API, the controllers and the scheduler, and returns when
@@ -18,7 +19,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 	if _, err := c.Control.Dir("pki"); err != nil {
 		return err
 	}
-	p, err := newPKI(filepath.Join(c.dir, "pki"))
+	p, err := pki.New(filepath.Join(c.dir, "pki"))
 	if err != nil {
 		return err
 	}
@@ -41,16 +42,16 @@ func (c *Cluster) startControl(ctx context.Context) error {
 	}
 	if err := c.start(ctx, "apiserver", "kube-apiserver",
 		"--etcd-servers="+etcd, "--advertise-address="+advertised, "--bind-address="+bound, "--secure-port="+strconv.Itoa(apiPort),
-		"--tls-cert-file="+p.path("apiserver.crt"), "--tls-private-key-file="+p.path("apiserver.key"),
-		"--client-ca-file="+p.path("ca.crt"),
-		"--requestheader-client-ca-file="+p.path("ca.crt"), "--requestheader-allowed-names=front-proxy",
+		"--tls-cert-file="+p.Path("apiserver.crt"), "--tls-private-key-file="+p.Path("apiserver.key"),
+		"--client-ca-file="+p.Path("ca.crt"),
+		"--requestheader-client-ca-file="+p.Path("ca.crt"), "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-		"--proxy-client-cert-file="+p.path("front-proxy.crt"), "--proxy-client-key-file="+p.path("front-proxy.key"),
-		"--kubelet-client-certificate="+p.path("kubelet-client.crt"), "--kubelet-client-key="+p.path("kubelet-client.key"),
+		"--proxy-client-cert-file="+p.Path("front-proxy.crt"), "--proxy-client-key-file="+p.Path("front-proxy.key"),
+		"--kubelet-client-certificate="+p.Path("kubelet-client.crt"), "--kubelet-client-key="+p.Path("kubelet-client.key"),
 		"--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+p.path("sa.key"), "--service-account-signing-key-file="+p.path("sa.key"),
+		"--service-account-key-file="+p.Path("sa.key"), "--service-account-signing-key-file="+p.Path("sa.key"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--service-cluster-ip-range="+services, "--allow-privileged=true"); err != nil {
 		return err
@@ -70,9 +71,9 @@ func (c *Cluster) startControl(ctx context.Context) error {
 		}
 	}
 	if err := c.start(ctx, "controllers", "kube-controller-manager", append(config("controllers"),
-		"--use-service-account-credentials=true", "--service-account-private-key-file="+p.path("sa.key"),
-		"--root-ca-file="+p.path("ca.crt"),
-		"--cluster-signing-cert-file="+p.path("ca.crt"), "--cluster-signing-key-file="+p.path("ca.key"),
+		"--use-service-account-credentials=true", "--service-account-private-key-file="+p.Path("sa.key"),
+		"--root-ca-file="+p.Path("ca.crt"),
+		"--cluster-signing-cert-file="+p.Path("ca.crt"), "--cluster-signing-key-file="+p.Path("ca.key"),
 		"--allocate-node-cidrs=false")...); err != nil {
 		return err
 	}
@@ -80,23 +81,23 @@ func (c *Cluster) startControl(ctx context.Context) error {
 }
 
 // issueAll makes the certificates and kubeconfigs of everybody in the cluster.
-func (c *Cluster) issueAll(p *pki, address string) error {
+func (c *Cluster) issueAll(p *pki.Authority, address string) error {
 	server := "https://" + net.JoinHostPort(address, strconv.Itoa(apiPort))
 	ips := []net.IP{net.ParseIP(address), net.IPv4(127, 0, 0, 1)}
 	for _, first := range []netip.Addr{serviceNet.Addr().Next(), serviceNet6.Addr().Next(), c.Control.Addr6()} {
 		ips = append(ips, first.AsSlice())
 	}
-	if _, _, err := p.issue("apiserver", pkix.Name{CommonName: "kube-apiserver"}, ips,
+	if _, _, err := p.Issue("apiserver", pkix.Name{CommonName: "kube-apiserver"}, ips,
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"); err != nil {
 		return err
 	}
-	if _, _, err := p.issue("kubelet-client", pkix.Name{CommonName: "kube-apiserver", Organization: []string{"system:masters"}}, nil); err != nil {
+	if _, _, err := p.Issue("kubelet-client", pkix.Name{CommonName: "kube-apiserver", Organization: []string{"system:masters"}}, nil); err != nil {
 		return err
 	}
-	if _, _, err := p.issue("front-proxy", pkix.Name{CommonName: "front-proxy"}, nil); err != nil {
+	if _, _, err := p.Issue("front-proxy", pkix.Name{CommonName: "front-proxy"}, nil); err != nil {
 		return err
 	}
-	if err := p.newKey("sa.key"); err != nil {
+	if err := p.NewKey("sa.key"); err != nil {
 		return err
 	}
 	type user struct{ file, name, group string }
@@ -114,7 +115,7 @@ func (c *Cluster) issueAll(p *pki, address string) error {
 		if u.group != "" {
 			groups = []string{u.group}
 		}
-		if err := p.kubeconfig(filepath.Join(c.dir, u.file+".kubeconfig"), server, u.name, groups...); err != nil {
+		if err := p.Kubeconfig(filepath.Join(c.dir, u.file+".kubeconfig"), server, u.name, groups...); err != nil {
 			return err
 		}
 	}

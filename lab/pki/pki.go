@@ -1,4 +1,8 @@
-package cluster
+// Package pki makes the certificates of a lab: an authority and what it signs, as files.
+//
+// It refuses to last: everything it signs ends with the second day. Invariant: a file that it
+// wrote holds a whole key or certificate, readable by its owner alone.
+package pki
 
 import (
 	"crypto/ecdsa"
@@ -16,27 +20,27 @@ import (
 	"time"
 )
 
-// pki is the cluster's authority, with a directory that holds what it signed: NAME.crt
+// Authority is a lab's own, with a directory that holds what it signed: NAME.crt
 // and NAME.key.
-type pki struct {
+type Authority struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pem  []byte
 }
 
-// newPKI makes an authority. It is as short-lived as a test.
-func newPKI(dir string) (*pki, error) {
+// New makes an authority. It is as short-lived as a test.
+func New(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make certificates: %w", err)
 	}
-	p := &pki{dir: dir}
+	p := &Authority{dir: dir}
 	var err error
 	if p.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, fmt.Errorf("make certificates: %w", err)
 	}
 	p.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
@@ -45,17 +49,18 @@ func newPKI(dir string) (*pki, error) {
 		return nil, fmt.Errorf("make certificates: %w", err)
 	}
 	p.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(p.path("ca.crt"), p.pem, 0o600); err != nil {
+	if err := os.WriteFile(p.Path("ca.crt"), p.pem, 0o600); err != nil {
 		return nil, fmt.Errorf("make certificates: %w", err)
 	}
 	_, err = p.writeKey("ca.key", p.key)
 	return p, err
 }
 
-func (p *pki) path(file string) string { return filepath.Join(p.dir, file) }
+// Path of one of its files.
+func (p *Authority) Path(file string) string { return filepath.Join(p.dir, file) }
 
-// issue signs a certificate for server and client, and writes it and its key.
-func (p *pki) issue(name string, subject pkix.Name, ips []net.IP, dns ...string) (crt, key []byte, err error) {
+// Issue signs a certificate for server and client, and writes it and its key.
+func (p *Authority) Issue(name string, subject pkix.Name, ips []net.IP, dns ...string) (crt, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make certificate %s: %w", name, err)
@@ -75,15 +80,15 @@ func (p *pki) issue(name string, subject pkix.Name, ips []net.IP, dns ...string)
 		return nil, nil, fmt.Errorf("make certificate %s: %w", name, err)
 	}
 	crt = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(p.path(name+".crt"), crt, 0o600); err != nil {
+	if err := os.WriteFile(p.Path(name+".crt"), crt, 0o600); err != nil {
 		return nil, nil, fmt.Errorf("make certificate %s: %w", name, err)
 	}
 	key, err = p.writeKey(name+".key", private)
 	return crt, key, err
 }
 
-// newKey makes a key without a certificate.
-func (p *pki) newKey(file string) error {
+// NewKey makes a key without a certificate.
+func (p *Authority) NewKey(file string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return fmt.Errorf("make key %s: %w", file, err)
@@ -92,21 +97,21 @@ func (p *pki) newKey(file string) error {
 	return err
 }
 
-func (p *pki) writeKey(file string, key *ecdsa.PrivateKey) ([]byte, error) {
+func (p *Authority) writeKey(file string, key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		return nil, fmt.Errorf("make key %s: %w", file, err)
 	}
 	out := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-	if err := os.WriteFile(p.path(file), out, 0o600); err != nil {
+	if err := os.WriteFile(p.Path(file), out, 0o600); err != nil {
 		return nil, fmt.Errorf("make key %s: %w", file, err)
 	}
 	return out, nil
 }
 
-// kubeconfig writes a kubeconfig for a user and the groups that the user is in.
-func (p *pki) kubeconfig(path, server, user string, groups ...string) error {
-	crt, key, err := p.issue(filepath.Base(path), pkix.Name{CommonName: user, Organization: groups}, nil)
+// Kubeconfig writes a kubeconfig for a user and the groups that the user is in.
+func (p *Authority) Kubeconfig(path, server, user string, groups ...string) error {
+	crt, key, err := p.Issue(filepath.Base(path), pkix.Name{CommonName: user, Organization: groups}, nil)
 	if err != nil {
 		return err
 	}
