@@ -43,7 +43,9 @@ type LeaseTimes struct {
 	Retry    time.Duration // between two tries
 }
 
-var defaultLeaseTimes = LeaseTimes{Duration: 6 * time.Second, Renew: 4 * time.Second, Retry: time.Second}
+// defaultLeaseTimes let another plane lead 3 to 4 s after the leader has died. An etcd that chooses
+// another leader takes no writes for 1 to 2 s, and no plane is to lose the Lease for that.
+var defaultLeaseTimes = LeaseTimes{Duration: 3 * time.Second, Renew: 2 * time.Second, Retry: 400 * time.Millisecond}
 
 // term is one plane's leadership as it knows it.
 type term struct {

@@ -85,7 +85,7 @@ type Config struct {
 	// AuthorityFile holds agents' authorities that a restore has left: they take the place of the
 	// stored ones before anything is served, and the file is removed. Empty, or no such file: none do.
 	AuthorityFile string
-	// Lease is how leadership is kept; the zero value is 6 s, 4 s and 1 s.
+	// Lease is how leadership is kept; the zero value is 3 s, 2 s and 0.4 s.
 	Lease LeaseTimes
 	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
 	StatusRate float64
