@@ -186,13 +186,16 @@ func settled(ctx context.Context, clock func() time.Time, pid int) (float64, err
 }
 
 // rss returns a process's resident memory in MB (2^20 bytes).
-func rss(pid int) (float64, error) {
+func rss(pid int) (float64, error) { return statusMB(pid, "VmRSS:") }
+
+// statusMB returns a line of /proc/PID/status that is in kB, in MB (2^20 bytes).
+func statusMB(pid int, line string) (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
 	}
-	for line := range strings.Lines(string(raw)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+	for l := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(l, line); ok {
 			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			return math.Round(kb/102.4) / 10, err
 		}

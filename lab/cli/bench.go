@@ -25,7 +25,7 @@ machines only.`,
 	}
 	c.PersistentFlags().StringVar(&dir, "out-dir", report.DefaultDir, "where the report goes")
 	c.AddCommand(newBenchStart(&dir), newBenchDelta(&dir), newBenchTranslate(&dir), newBenchScopes(&dir), newBenchBGP(&dir), newBenchECMP(&dir),
-		newBenchRoutes(&dir), newBenchEdge(&dir), newBenchLB(&dir), newBenchSurvival(&dir), newBenchHealth(&dir), newBenchE2E(&dir))
+		newBenchRoutes(&dir), newBenchEdge(&dir), newBenchLB(&dir), newBenchSurvival(&dir), newBenchHealth(&dir), newBenchE2E(&dir), newBenchScale(&dir))
 	return c
 }
 

@@ -20,7 +20,8 @@ type haSite struct {
 	etcd    *etcd.Cluster
 	planes  []*rig.Plane
 	traffic *traffic
-	turn    int // of the route between its backends
+	gone    *rig.Plane // whose machine nobody reaches, for which its own side of the network still works
+	turn    int        // of the route between its backends
 }
 
 func newHA(t *testing.T, name string) *haSite {
@@ -90,7 +91,7 @@ func (s *haSite) leader(t *testing.T) (i int) {
 		i = -1
 		for n, p := range s.planes {
 			status, err := p.Status(ctx)
-			if err != nil || !status.Plane.Leading {
+			if p == s.gone || err != nil || !status.Plane.Leading {
 				continue
 			}
 			if i >= 0 {
@@ -118,7 +119,7 @@ func (s *haSite) change(t *testing.T, when string) {
 	s.await(t, "an API to take the route "+when, func(ctx context.Context) error {
 		var errs error
 		for _, p := range s.planes {
-			if !p.Process.Running() {
+			if p == s.gone || !p.Process.Running() {
 				continue
 			}
 			limited, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -156,6 +157,27 @@ func TestPlanesOnThreeEtcds(t *testing.T) {
 		if err := p.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		s.change(t, "it is back")
+	}
+	s.traffic.none(t)
+}
+
+// TestMachinesOfPlanesVanish takes the machines with a plane and a member of etcd away one by one, as
+// when their power fails: nothing refuses a connection to them, packets only vanish.
+func TestMachinesOfPlanesVanish(t *testing.T) {
+	s := newHA(t, "ha-vanish")
+	for range s.planes {
+		p := s.planes[s.leader(t)]
+		if err := p.Machine.SetBlackhole(true); err != nil {
+			t.Fatal(err)
+		}
+		s.gone = p
+		s.change(t, "the leader's machine "+p.Machine.Name()+" is gone")
+		s.change(t, "it still is")
+		if err := p.Machine.SetBlackhole(false); err != nil {
+			t.Fatal(err)
+		}
+		s.gone = nil
 		s.change(t, "it is back")
 	}
 	s.traffic.none(t)
