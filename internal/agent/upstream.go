@@ -18,6 +18,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -29,6 +30,8 @@ import (
 )
 
 const (
+	// connectLimit is how long a plane may take to take a connection, TLS included.
+	connectLimit = 5 * time.Second
 	backoffFirst = 200 * time.Millisecond
 	backoffMost  = 2 * time.Second
 	// renewAgain is how long a renewal that went wrong waits for the next try.
@@ -87,8 +90,9 @@ func (u *upstream) run(ctx context.Context) {
 			continue
 		}
 		if lived || u.now().Sub(began) > 30*time.Second {
-			wait, next = backoffFirst, slices.Index(u.planes, address)
-			next = max(next, 0)
+			// The next one, not the one that was lost: it may be gone with its machine, and a
+			// connection to that one hangs. A standby says who leads.
+			wait, next = backoffFirst, slices.Index(u.planes, address)+1
 		}
 		if to := leaderOf(err); to != "" && to != address {
 			hint = to
@@ -232,6 +236,8 @@ func (u *upstream) dial(id *Identity, address string, options ...grpc.DialOption
 		grpc.WithTransportCredentials(credentials.NewTLS(id.tlsConfig(u.now))),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse), grpc.MaxCallSendMsgSize(maxResponse)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		// gRPC's own 20 s are long where another plane waits.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectLimit}),
 		grpc.WithDisableServiceConfig(),
 	)...)
 	if err != nil {

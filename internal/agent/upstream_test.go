@@ -17,6 +17,8 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/record"
@@ -142,6 +144,26 @@ func TestFollowsTheLeader(t *testing.T) {
 		t.Errorf("it has accepted %q", got)
 	}
 	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c2", "s2", 1)))
+}
+
+// TestGoesOnWithAnotherPlane: one that was lost may be gone with its machine.
+func TestGoesOnWithAnotherPlane(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	lost, other := newPlane(t, a), newPlane(t, a)
+	m := newMachine(t, "edge-1", lost)
+	m.config.Planes = []string{lost.address, other.address}
+	m.start()
+	c, _ := lost.call()
+	c.must(t, whole(t, at(1, 1), 1)...)
+	c.end <- status.Error(codes.Unavailable, "gone")
+	select {
+	case <-other.calls:
+	case <-lost.calls:
+		t.Error("the agent goes back to the plane that it has lost, without asking the other one")
+	case <-time.After(patience):
+		t.Error("the agent does not come")
+	}
 }
 
 // TestRefusesWhatItCannotRead: by name, and nothing but that.
