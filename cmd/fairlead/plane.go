@@ -318,6 +318,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 	p, err := plane.New(plane.Config{
 		REST:             api.RESTConfig(),
 		Identity:         f.identity(),
+		Lease:            f.lease(),
 		AgentAddress:     f.agentAddress(bind),
 		AdvertiseAddress: net.JoinHostPort(advertise.String(), strconv.Itoa(int(f.agentPort))),
 		API:              f.apiAddress(bind),
@@ -370,6 +371,15 @@ func consoleAt(listens net.Addr, advertise netip.Addr) string {
 
 // outside reports whether the API is one that exists.
 func (f *planeFlags) outside() bool { return f.kubeconfig != "" || f.inCluster }
+
+// lease is how leadership is kept: where the API is this plane's own, no other one waits for it. The
+// zero value is what planes that share one do.
+func (f *planeFlags) lease() (t plane.LeaseTimes) {
+	if f.outside() || len(f.etcdServers) > 0 {
+		return t
+	}
+	return plane.LeaseOfOne
+}
 
 // historyFile is where revisions outlive a plane with a database of its own; planes that
 // share one keep them there.

@@ -47,6 +47,10 @@ type LeaseTimes struct {
 // another leader takes no writes for 1 to 2 s, and no plane is to lose the Lease for that.
 var defaultLeaseTimes = LeaseTimes{Duration: 3 * time.Second, Renew: 2 * time.Second, Retry: 400 * time.Millisecond}
 
+// LeaseOfOne is for a plane that no other one stands by for: there is nobody to give way to, however
+// late its renewals are.
+var LeaseOfOne = LeaseTimes{Duration: 30 * time.Second, Renew: 20 * time.Second, Retry: time.Second}
+
 // term is one plane's leadership as it knows it.
 type term struct {
 	// Epoch is that of this plane's present or last leadership; 0 is none.
@@ -75,7 +79,8 @@ type lease struct {
 	log      *slog.Logger
 	changed  func() // called after the term changed, without locks held
 
-	failure error // of run, once it has returned
+	failure error           // of run, once it has returned
+	ends    <-chan struct{} // closed when run is to end; nil before
 
 	op sync.Mutex // serialises what talks to the API
 	at *coordinationv1.Lease
@@ -100,6 +105,9 @@ func (l *lease) run(ctx context.Context, t LeaseTimes) error {
 		return fmt.Errorf("take part in the election of the leader: %w", err)
 	}
 	ctx = klog.NewContext(ctx, logr.Discard()) // transitions are logged here
+	l.op.Lock()
+	l.ends = ctx.Done()
+	l.op.Unlock()
 	for ctx.Err() == nil {
 		elector.Run(ctx)
 	}
@@ -229,7 +237,22 @@ func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord)
 	if l.at == nil {
 		return errors.New("update a lease that was not read")
 	}
+	if r.HolderIdentity == "" && !l.ending() {
+		// The election gives back what it could not renew in time. On a plane that is short of processor
+		// time that would end the streams of all machines, which then take what is left of it.
+		return errors.New("give the lease back: this plane goes on, and another one may take it when it is over")
+	}
 	return l.update(ctx, resourcelock.LeaderElectionRecordToLeaseSpec(&r), 0)
+}
+
+// ending says whether the Lease is to be given back: this plane ends, or takes no part in an election.
+func (l *lease) ending() bool {
+	select {
+	case <-l.ends:
+		return true
+	default:
+		return l.ends == nil
+	}
 }
 
 // update writes the spec under the version that was read. If that makes this plane

@@ -2,8 +2,10 @@ package plane
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +163,71 @@ func TestLeadershipOutlivesAnAPIThatIsAway(t *testing.T) {
 	if err := stale.Update(context.Background(), stale.record("a")); err == nil {
 		t.Error("a stale version of the Lease was written over")
 	}
+}
+
+// deafClient refuses renewals while it is told to, as an API does that is too slow for them.
+type deafClient struct {
+	client.Client
+	deaf    atomic.Bool
+	refused atomic.Int64
+}
+
+func (c *deafClient) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	if l, ok := o.(*coordinationv1.Lease); ok && holder(l) != "" && c.deaf.Load() {
+		c.refused.Add(1)
+		return errors.New("nothing is written now")
+	}
+	return c.Client.Update(ctx, o, opts...)
+}
+
+// TestALateRenewalGivesNothingBack: a leader whose renewals fail for a while, and then do not, leads on in
+// the same epoch. It gives the Lease back when it ends.
+func TestALateRenewalGivesNothingBack(t *testing.T) {
+	r := newRig(t)
+	a := r.candidate("a")
+	api := &deafClient{Client: a.client}
+	a.client = api
+	terms := make(chan term, 64)
+	a.lease.changed = func() { terms <- a.current() }
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- a.run(ctx, quickLease) }()
+	until := func(what string, is func(term) bool) (seen []term) {
+		t.Helper()
+		for {
+			select {
+			case now := <-terms:
+				if seen = append(seen, now); is(now) {
+					return seen
+				}
+			case <-time.After(patience):
+				t.Fatalf("%s: not within %s, only %+v", what, patience, seen)
+			}
+		}
+	}
+	until("it leads", func(now term) bool { return now.Renewing })
+	api.deaf.Store(true)
+	until("it does not renew", func(now term) bool { return !now.Renewing })
+	// The election gives back first what it could not renew, and then tries to take it.
+	at := api.refused.Load()
+	eventually(t, "it tries again", func() error {
+		if api.refused.Load() < at+2 {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+	api.deaf.Store(false)
+	for _, now := range until("it renews", func(now term) bool { return now.Renewing }) {
+		if !now.Held || now.Epoch != 1 {
+			t.Errorf("meanwhile it was at %+v", now)
+		}
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	until("it gives the Lease back", func(now term) bool { return !now.Held })
 }
 
 func TestExceed(t *testing.T) {
