@@ -36,7 +36,7 @@ rates fare. The machines run in this process, on the same processors as the plan
 	}
 	c.Flags().IntVar(&o.Machines, "machines", 1_000, "simulated machines")
 	c.Flags().IntVar(&o.Routes, "routes", 20_000, "routes, each of a host of its own")
-	c.Flags().IntVar(&o.Changes, "changes", 20, "how often one route is changed")
+	c.Flags().IntVar(&o.Changes, "changes", 10, "how often one route is changed")
 	c.Flags().Float64SliceVar(&o.Rates, "rates", []float64{10, 50, 200}, "changes a second that are tried")
 	c.Flags().DurationVar(&o.Duration, "duration", 20*time.Second, "of each rate")
 	return c
@@ -54,6 +54,7 @@ func scaleTable(r bench.ScaleResult) report.Table {
 	}{{"all connect, holding nothing", r.First}, {"all start again at once", r.Again}, {"the plane is killed", r.Killed}} {
 		t.Add(row.name, s(row.Half), s(row.Most), s(row.All), mb(row.Received), s(row.CPU), mb(row.PlanePeak)+" at most")
 	}
+	t.Add("statuses say so", "", "", s(r.Status), "", "", "")
 	t.Add("a route changes", fmt.Sprintf("%.0f ms", r.ChangeHalf), fmt.Sprintf("%.0f ms", r.ChangeMost), fmt.Sprintf("%.0f ms, %.0f at most", r.ChangeAll, r.ChangeMax), "", "", "")
 	for _, w := range r.Rates {
 		t.Add(fmt.Sprintf("%.0f changes a second, %.0f reached", w.Rate, w.Reached), "", "", s(w.Behind)+" behind at the end", fmt.Sprintf("%.1f MB/s", w.Received),
