@@ -29,7 +29,7 @@ func TestMachinesThatDoNotAnswerAreNamed(t *testing.T) {
 	eventually(t, "both have reported", func() error {
 		list, err := p.Flows(t.Context(), "", model.FlowQuery{})
 		if err != nil || !slices.Equal(list.Answered, []string{"edge-2"}) || !slices.Equal(list.Silent, []string{"edge-1"}) {
-			return fmt.Errorf("%+v, %v", list, err)
+			return fmt.Errorf("%+v, %w", list, err)
 		}
 		return nil
 	})
@@ -50,7 +50,7 @@ func TestMachinesThatDoNotAnswerAreNamed(t *testing.T) {
 		hasty, cancel := context.WithCancel(t.Context())
 		cancel()
 		if answers, _, err := p.flows(hasty, "", model.FlowQuery{}); err == nil || !strings.Contains(err.Error(), "edge-1 has not answered") {
-			return fmt.Errorf("%v, %v", answers, err)
+			return fmt.Errorf("%v, %w", answers, err)
 		}
 		return nil
 	})

@@ -188,7 +188,7 @@ func TestALateRenewalGivesNothingBack(t *testing.T) {
 	api := &deafClient{Client: a.client}
 	a.client = api
 	terms := make(chan term, 64)
-	a.lease.changed = func() { terms <- a.current() }
+	a.changed = func() { terms <- a.current() }
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	ended := make(chan error, 1)

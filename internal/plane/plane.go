@@ -265,7 +265,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
-		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts,
+		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts, Joined: p.machine.another,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods
@@ -291,6 +291,9 @@ func (p *Plane) Run(ctx context.Context) error {
 		all.Go(func() error { p.staples.keeper.Run(work); return nil })
 	}
 	all.Go(func() error { p.source.Run(work); return nil })
+	told := newTeller(work, p.client)
+	defer told.stop()
+	p.writer.tell = told.tell
 	all.Go(func() error { p.writer.run(work); return nil })
 	all.Go(func() error { p.standing.run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })

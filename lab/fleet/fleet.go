@@ -254,7 +254,7 @@ func (m *machine) dial(address string, config *tls.Config) (*grpc.ClientConn, er
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return m.fleet.o.Dial(ctx, m.index, to) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 		// A thousand connections with the default 32 KiB each way are most of the memory of the process.
-		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
 	)
 }
 
