@@ -34,7 +34,7 @@ type ScaleOptions struct {
 	// Changes of one route, one after the other; default 10.
 	Changes int
 	// Rates of changes a second that are tried for Duration each; default 10, 50 and 200, for 20 s.
-	Rates    []float64
+	Rates    []int
 	Duration time.Duration
 }
 
@@ -85,7 +85,7 @@ type ScaleStart struct {
 
 // ScaleRate is how changes at a steady rate fare.
 type ScaleRate struct {
-	Rate float64 `json:"changes_per_s"`
+	Rate int `json:"changes_per_s"`
 	// Reached is the rate at which the API took them.
 	Reached float64 `json:"changes_reached_per_s"`
 	// Revisions is how many were published for them: changes that come close together share one.
@@ -118,7 +118,7 @@ type scaleBench struct {
 func Scale(ctx context.Context, o ScaleOptions) (r ScaleResult, err error) {
 	o.Machines, o.Routes, o.Changes = orDefault(o.Machines, 1_000), orDefault(o.Routes, 20_000), orDefault(o.Changes, 10)
 	if len(o.Rates) == 0 {
-		o.Rates = []float64{10, 50, 200}
+		o.Rates = []int{10, 50, 200}
 	}
 	if o.Duration == 0 {
 		o.Duration = 20 * time.Second
@@ -318,7 +318,7 @@ func (b *scaleBench) quiet(ctx context.Context) (time.Time, error) {
 func (b *scaleBench) rates(ctx context.Context) error {
 	turn := 0
 	for _, rate := range b.o.Rates {
-		b.progress("%.0f changes a second for %s", rate, b.o.Duration)
+		b.progress("%d changes a second for %s", rate, b.o.Duration)
 		if _, err := b.quiet(ctx); err != nil {
 			return err
 		}
@@ -328,10 +328,10 @@ func (b *scaleBench) rates(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n := int(rate * b.o.Duration.Seconds())
+		n := int(float64(rate) * b.o.Duration.Seconds())
 		before, received, began := b.fleet.At(), b.fleet.Received(), b.Now()
 		if err := inParallel(ctx, routeWriters, n, func(ctx context.Context, i int) error {
-			due := began.Add(time.Duration(float64(i) / rate * float64(time.Second)))
+			due := began.Add(time.Duration(float64(i) / float64(rate) * float64(time.Second)))
 			select {
 			case <-ctx.Done():
 				return ctx.Err()

@@ -37,7 +37,7 @@ rates fare. The machines run in this process, on the same processors as the plan
 	c.Flags().IntVar(&o.Machines, "machines", 1_000, "simulated machines")
 	c.Flags().IntVar(&o.Routes, "routes", 20_000, "routes, each of a host of its own")
 	c.Flags().IntVar(&o.Changes, "changes", 10, "how often one route is changed")
-	c.Flags().Float64SliceVar(&o.Rates, "rates", []float64{10, 50, 200}, "changes a second that are tried")
+	c.Flags().IntSliceVar(&o.Rates, "rates", []int{10, 50, 200}, "changes a second that are tried")
 	c.Flags().DurationVar(&o.Duration, "duration", 20*time.Second, "of each rate")
 	return c
 }
@@ -57,7 +57,7 @@ func scaleTable(r bench.ScaleResult) report.Table {
 	t.Add("statuses say so", "", "", s(r.Status), "", "", "")
 	t.Add("a route changes", fmt.Sprintf("%.0f ms", r.ChangeHalf), fmt.Sprintf("%.0f ms", r.ChangeMost), fmt.Sprintf("%.0f ms, %.0f at most", r.ChangeAll, r.ChangeMax), "", "", "")
 	for _, w := range r.Rates {
-		t.Add(fmt.Sprintf("%.0f changes a second, %.0f reached", w.Rate, w.Reached), "", "", s(w.Behind)+" behind at the end", fmt.Sprintf("%.1f MB/s", w.Received),
+		t.Add(fmt.Sprintf("%d changes a second, %.0f reached", w.Rate, w.Reached), "", "", s(w.Behind)+" behind at the end", fmt.Sprintf("%.1f MB/s", w.Received),
 			fmt.Sprintf("%.2f processors", w.CPU), fmt.Sprintf("%d revisions", w.Revisions))
 	}
 	t.Add("at the end", "", "", "", "", "", mb(r.Plane))
