@@ -11,9 +11,9 @@ import (
 
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/source/file"
-	"fairlead.dev/internal/translate"
 )
 
 func newExplain() *cobra.Command {
@@ -59,7 +59,7 @@ plane, and each step names file and line.`,
 				if len(paths) == 0 || slices.Contains(paths, "") {
 					return usageError{err: errors.New("--filename: want a file, a directory, or - for standard input")}
 				}
-				if e, err = explainFiles(c, offline.config(), paths, request); err != nil {
+				if e, err = explainFiles(c, offline, paths, request); err != nil {
 					return err
 				}
 			} else {
@@ -86,6 +86,7 @@ plane, and each step names file and line.`,
 	flags.StringVar(&options.VIP, "vip", "", "address that the client connects to, when the URL does not have it")
 	flags.StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests to explain instead of a plane; - is standard input")
 	offline.add(c, "with -f: ")
+	c.Flags().StringVar(&offline.minTLS, "minimum-tls-version", "", "with -f: "+minTLSHelp)
 	consoleFlag(c, &address)
 	addOutput(c, &output)
 	complete(c, "method", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -129,7 +130,10 @@ func explainFlow(c *cobra.Command, o explain.Options, machine, address, output s
 }
 
 // explainFiles explains a request with manifests.
-func explainFiles(c *cobra.Command, config translate.Config, paths []string, r explain.Request) (explain.Explanation, error) {
+func explainFiles(c *cobra.Command, offline offlinePlane, paths []string, r explain.Request) (explain.Explanation, error) {
+	if err := offline.check(); err != nil {
+		return explain.Explanation{}, err
+	}
 	resources, positions, warnings, err := file.LoadWithPositions(c.InOrStdin(), paths...)
 	if err != nil {
 		return explain.Explanation{}, err
@@ -138,5 +142,5 @@ func explainFiles(c *cobra.Command, config translate.Config, paths []string, r e
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 	}
 	resources.Now = time.Now() // whether certificates hold
-	return plane.Explain(config, resources, positions.Where, r), nil
+	return plane.Explain(offline.config(), model.TLSVersion(offline.minTLS), resources, positions.Where, r), nil
 }

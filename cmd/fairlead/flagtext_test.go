@@ -23,7 +23,7 @@ func TestFlagsSayWhatTheyWant(t *testing.T) {
 		{"plane --machine-addresses Edge=", `--machine-addresses "Edge=": "Edge=" names no network: write Edge=10.0.0.0/24`},
 		{"plane --machine-addresses Edge=here", `--machine-addresses "Edge=here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
 		{"plane --minimum-tls-version 1.1", `--minimum-tls-version "1.1": want 1.2 or 1.3`},
-		{"plane --affinity-cookie a;b", `--affinity-cookie "a;b" is no name of a cookie: want letters, digits and dashes`},
+		{"plane --affinity-cookie a;b", `--affinity-cookie "a;b" is no name of a cookie: want a token (RFC 9110), such as letters, digits and dashes`},
 		{"flows --nope", "unknown flag: --nope"},
 	} {
 		root := newRoot()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -90,8 +89,8 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
 	flags.StringVar(&f.ingressClass, "ingress-class", translate.IngressClass, ingressClassHelp)
-	flags.StringVar(&f.affinityCookie, "affinity-cookie", "", "name of the cookie that keeps a client at a backend where an IngressRoute has the strategy Cookie (default: fairlead-affinity)")
-	flags.StringVar(&f.minTLS, "minimum-tls-version", "", "least version of TLS for every host name, whatever it asks for: 1.2 or 1.3 (default: what each asks for, else 1.2)")
+	flags.StringVar(&f.affinityCookie, "affinity-cookie", "", affinityCookieHelp)
+	flags.StringVar(&f.minTLS, "minimum-tls-version", "", minTLSHelp)
 	flags.BoolVar(&f.noClearText, "disable-permit-insecure", false, disablePermitInsecureHelp)
 	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
 	flags.Var(&f.machineAddresses, "machine-addresses", "networks in which machines of a role have the addresses that they report, without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
@@ -147,11 +146,8 @@ func (f *planeFlags) check() error {
 	if _, err := f.agentAccount(); err != nil {
 		return usageError{err: err}
 	}
-	if v := f.minTLS; v != "" && v != "1.2" && v != "1.3" {
-		return usageError{err: fmt.Errorf("--minimum-tls-version %q: want 1.2 or 1.3", v)}
-	}
-	if name := f.affinityCookie; name != "" && (&http.Cookie{Name: name}).Valid() != nil {
-		return usageError{err: fmt.Errorf("--affinity-cookie %q is no name of a cookie: want letters, digits and dashes", name)}
+	if err := checkHosts(f.affinityCookie, f.minTLS); err != nil {
+		return err
 	}
 	if _, err := f.bind(); err != nil {
 		return err

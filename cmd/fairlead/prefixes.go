@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
 	"net/netip"
 	"strings"
 
@@ -12,6 +14,23 @@ const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their N
 
 // ingressClassHelp describes another.
 const ingressClassHelp = "class of the IngressRoutes to serve, beside those without one (annotation kubernetes.io/ingress.class or contour.heptio.com/ingress.class)"
+
+// These describe options of how hosts are served.
+const (
+	affinityCookieHelp = "name of the cookie that keeps a client at a backend where an IngressRoute has the strategy Cookie (default: fairlead-affinity)"
+	minTLSHelp         = "least version of TLS for every host name, whatever it asks for: 1.2 or 1.3 (default: what each asks for, else 1.2)"
+)
+
+// checkHosts says what is wrong with them.
+func checkHosts(affinityCookie, minTLS string) error {
+	if minTLS != "" && minTLS != "1.2" && minTLS != "1.3" {
+		return usageError{err: fmt.Errorf("--minimum-tls-version %q: want 1.2 or 1.3", minTLS)}
+	}
+	if affinityCookie != "" && (&http.Cookie{Name: affinityCookie}).Valid() != nil {
+		return usageError{err: fmt.Errorf("--affinity-cookie %q is no name of a cookie: want a token (RFC 9110), such as letters, digits and dashes", affinityCookie)}
+	}
+	return nil
+}
 
 // disablePermitInsecureHelp describes a third.
 const disablePermitInsecureHelp = "send requests in clear text to https for every route of an IngressRoute whose host has TLS, also for those with permitInsecure"

@@ -37,6 +37,9 @@ and the exit status is 1.`,
 			if len(paths) == 0 || slices.Contains(paths, "") {
 				return usageError{err: errors.New("--filename: want a file, a directory, or - for standard input")}
 			}
+			if err := offline.check(); err != nil {
+				return err
+			}
 			resources, warnings, err := file.Load(c.InOrStdin(), paths...)
 			if err != nil {
 				return err
@@ -90,6 +93,8 @@ type offlinePlane struct {
 	rootNamespaces []string
 	ingressClass   string
 	noClearText    bool
+	affinityCookie string
+	minTLS         string
 	refused        prefixes
 	port, tlsPort  uint16
 }
@@ -99,16 +104,20 @@ func (o *offlinePlane) add(c *cobra.Command, with string) {
 	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes may stand (default: all)")
 	flags.StringVar(&o.ingressClass, "ingress-class", translate.IngressClass, with+ingressClassHelp)
 	flags.BoolVar(&o.noClearText, "disable-permit-insecure", false, with+disablePermitInsecureHelp)
+	flags.StringVar(&o.affinityCookie, "affinity-cookie", "", with+affinityCookieHelp)
 	flags.Var(&o.refused, "refuse-endpoints", with+refuseEndpointsHelp)
 	flags.Uint16Var(&o.port, "ingressroute-port", 80, with+"port at which root IngressRoutes are served")
 	flags.Uint16Var(&o.tlsPort, "ingressroute-tls-port", 443, with+"port at which root IngressRoutes with TLS are served")
 }
+
+// check says what is wrong with the flags.
+func (o *offlinePlane) check() error { return checkHosts(o.affinityCookie, o.minTLS) }
 
 // config is what a plane with default ports of its own would translate with.
 func (o *offlinePlane) config() translate.Config {
 	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
 	return translate.Config{
 		RootNamespaces: o.rootNamespaces, IngressClass: o.ingressClass, DisablePermitInsecure: o.noClearText, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
-		RefusedEndpoints: o.refused,
+		RefusedEndpoints: o.refused, AffinityCookie: o.affinityCookie,
 	}
 }

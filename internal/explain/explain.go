@@ -31,6 +31,8 @@ type World struct {
 	TLSHost     func(model.HostKey) *model.TLSHost
 	TLSHosts    func(model.ListenerID) []string
 	Certificate func(model.CertificateID) *model.Certificate
+	// MinTLS is the least version of every host name; empty is none.
+	MinTLS model.TLSVersion
 	// Serving names the machines that serve a listener, sorted.
 	Serving func(model.ListenerID) []string
 

@@ -101,11 +101,14 @@ func (x *explainer) handshake(l *model.Listener) *session {
 	}
 	t.Passthrough, t.TCP = len(host.Certificates) == 0, len(host.TCP) > 0
 	if !t.Passthrough {
-		t.MinVersion = string(host.MinVersion)
+		var clients model.TLSVersion
 		if l.Clients != nil {
-			t.MinVersion = cmp.Or(t.MinVersion, string(l.Clients.MinTLS))
+			clients = l.Clients.MinTLS
 		}
-		t.MinVersion = cmp.Or(t.MinVersion, "1.2")
+		least := model.LeastTLS(host.MinVersion, clients, x.world.MinTLS)
+		if t.MinVersion = string(least); least != model.LeastTLS(host.MinVersion, clients, "") {
+			t.Notes = append(t.Notes, "no older TLS than "+t.MinVersion+", by --minimum-tls-version of the plane")
+		}
 		x.certificates(t, host.Certificates, name)
 		if v := l.ClientValidation; v != nil {
 			t.ClientCertificate, t.Authorities = "required", v.Authorities

@@ -169,3 +169,24 @@ func TestNobodyAnnouncesTheOwnListener(t *testing.T) {
 		}
 	}
 }
+
+// The operator's floor holds for hosts that ask for less, and is named.
+func TestFloorOfTLS(t *testing.T) {
+	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	old, strict := serverName("old.test", "ns/old.test"), serverName("strict.test", "ns/strict.test")
+	old.MinVersion, strict.MinVersion = "1.1", "1.3"
+	g := overTLS(now, old, strict)
+	for _, c := range []struct {
+		floor            model.TLSVersion
+		host, want, note string
+	}{
+		{"", "old.test", "1.1", ""}, {"1.2", "old.test", "1.2", "--minimum-tls-version"}, {"1.2", "strict.test", "1.3", ""},
+	} {
+		w := g.world()
+		w.MinTLS = c.floor
+		e := Explain(ask(t, Options{URL: "https://" + c.host + "/"}), w)
+		if notes := strings.Join(e.TLS.Notes, "; "); e.TLS.MinVersion != c.want || (c.note == "") != (notes == "") || !strings.Contains(notes, c.note) {
+			t.Errorf("%s with floor %q: %s, %s", c.host, c.floor, e.TLS.MinVersion, notes)
+		}
+	}
+}

@@ -1,5 +1,7 @@
 package model
 
+import "cmp"
+
 import "time"
 
 // CertificateID identifies a certificate with its key: "namespace/name" of the Secret.
@@ -33,6 +35,15 @@ type Authority struct {
 
 // TLSVersion is "1.0" to "1.3"; empty is the default, 1.2.
 type TLSVersion string
+
+// defaultTLS is the least version where nobody says one.
+const defaultTLS TLSVersion = "1.2"
+
+// LeastTLS is the least version of a host's connections: what the host asks for, else its listener, but
+// not below the operator's floor. Empty is nothing asked, or no floor.
+func LeastTLS(host, listener, floor TLSVersion) TLSVersion {
+	return max(cmp.Or(host, listener, defaultTLS), floor) // "1.0" to "1.3" are in order
+}
 
 // TLSHost is what becomes of TLS connections for one server name at a listener. The host
 // of the key is exact, "*.suffix" or "*", which also takes clients without a server name.

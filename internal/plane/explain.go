@@ -35,9 +35,9 @@ func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explana
 
 var errNotSynced = errors.New("the resources of the API are not all read yet: ask again in a moment")
 
-// Explain says offline what would become of a request with a snapshot's resources. where
-// is "file:line" of a field of an object.
-func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
+// Explain says offline what would become of a request with a snapshot's resources, at proxies that speak
+// no older TLS than minTLS. where is "file:line" of a field of an object.
+func Explain(c translate.Config, minTLS model.TLSVersion, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
 	t := translate.Settle(c, s)
 	d := t.Desired()
 	statuses := map[model.Object]*translate.Status{}
@@ -45,7 +45,7 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 		statuses[o.Object] = o.Status
 	}
 	w := knowledge{snapshot: s, statuses: statuses, translator: t}.world()
-	w.Offline, w.Now = true, s.Now
+	w.Offline, w.Now, w.MinTLS = true, s.Now, minTLS
 	for _, l := range d.Listeners {
 		w.Listeners = append(w.Listeners, *l)
 	}
@@ -113,6 +113,7 @@ const vipAssigned = "assigned"
 // world is what the loop knows, for one explanation.
 func (l *loop) world() explain.World {
 	w := knowledge{snapshot: l.snapshot, statuses: l.statuses, translator: l.translator}.world()
+	w.MinTLS = l.catalog.options.MinTLS
 	for _, id := range slices.Sorted(maps.Keys(l.catalog.listeners)) {
 		if s := l.catalog.listeners[id]; s.listener != nil {
 			w.Listeners = append(w.Listeners, *s.listener)

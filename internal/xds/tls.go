@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
@@ -52,7 +51,6 @@ const (
 	// A client gets this long for its TLS handshake, and as long before for what tells
 	// server name and protocol.
 	handshakeTimeout = 10 * time.Second
-	defaultMinTLS    = model.TLSVersion("1.2")
 )
 
 // chain is one way of serving TLS: which server names, and what becomes of them.
@@ -133,12 +131,13 @@ func (c chain) name() string {
 	return hex.EncodeToString(digest[:8])
 }
 
-// minTLS is the least version that a host asks for, or its listener, but not below what the operator does.
+// minTLS is the least version of a host, or where it asks for none, of all at a listener.
 func minTLS(l model.Listener, version model.TLSVersion, o Options) model.TLSVersion {
+	var clients model.TLSVersion
 	if l.Clients != nil {
-		version = cmp.Or(version, l.Clients.MinTLS)
+		clients = l.Clients.MinTLS
 	}
-	return max(cmp.Or(version, defaultMinTLS), o.MinTLS) // "1.0" to "1.3" are in order
+	return model.LeastTLS(version, clients, o.MinTLS)
 }
 
 // tlsChain words one chain at a TCP listener.
