@@ -293,7 +293,7 @@ func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	case codes.Unauthenticated, codes.InvalidArgument, codes.PermissionDenied:
 		return true, fmt.Errorf("join at %s: %w: %s: %s", address, ErrToken, message, again)
 	case codes.AlreadyExists:
-		return true, fmt.Errorf("join at %s: %w: %s: stop the other machine's agent, or join under another name", address, ErrNameTaken, message)
+		return true, fmt.Errorf("join at %s: %w: %s", address, ErrNameTaken, message)
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return false, fmt.Errorf("join at %s: %w: %s", address, ErrUnreachable, message)
 	default:
