@@ -158,12 +158,12 @@ func (m *machine) run(args ...string) string {
 func (m *machine) eventually(what string, check func() error) {
 	m.t.Helper()
 	var err error
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}
 	}
-	m.t.Fatalf("%s: not within two minutes: %v", what, err)
+	m.t.Fatalf("%s: not within five minutes: %v", what, err)
 }
 
 var errNot = errors.New("not yet")

@@ -146,7 +146,7 @@ func (m *machine) serve() {
 	m.t.Helper()
 	m.run("fairlead", "install", "plane", "--advertise-address", "10.9.0.1", "--now")
 	m.eventually("the plane takes manifests", func() error {
-		_, err := m.try("/host/kubectl", "--kubeconfig=/var/lib/fairlead/plane/admin.kubeconfig", "--cache-dir=/run/kubectl", "apply", "-f", "/host/manifests.yaml")
+		_, err := m.try("/host/kubectl", "--kubeconfig=/var/lib/fairlead/plane/admin.kubeconfig", "--cache-dir=/run/kubectl", "apply", "--server-side", "-f", "/host/manifests.yaml")
 		return err
 	})
 	m.run("systemd-run", "--quiet", "--unit=web", "fairlead", "lab", "backend", "--serve", "blue=10.9.0.1:3000")
