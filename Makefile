@@ -134,7 +134,7 @@ bench-bgp: build ## How soon BIRD and FRR follow edges that come, go and die, an
 bench-routes: build ## What 100 to 20,000 routes cost, and how soon a change of one is served (root; 15 minutes)
 	@tools/setup.sh demo
 	@bin/fairlead lab bench routes
-bench-scale: build ## What one plane carries: 1,000 simulated agents over mutual TLS, 20,000 routes (root; 15 minutes, 8 GB)
+bench-scale: build ## What one plane carries: 1,000 simulated agents over mutual TLS, 20,000 routes (root; 15 minutes, 12 GB)
 	@tools/setup.sh demo
 	@bin/fairlead lab bench scale
 bench-edge: build ## Latency and processor time of Envoy by routes, endpoints and prefixes (8 minutes)
