@@ -1,6 +1,10 @@
 package xds
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+
 	corecncf "github.com/cncf/xds/go/xds/core/v3"
 	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	networkinputsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
@@ -10,8 +14,15 @@ import (
 // serverNames lead from server names to the chains that serve them. Which names a chain has is no part of
 // the chain: its connections outlive that it has one more.
 type serverNames struct {
-	of   []*matcherv3.ServerNameMatcher_DomainMatcher
-	rest *matcherv3.Matcher_OnMatch // every other name
+	exact map[string]*matcherv3.Matcher_OnMatch
+	wild  []wildChain
+	rest  *matcherv3.Matcher_OnMatch // every other name
+}
+
+// wildChain serves all names with a suffix, as in ".example.com".
+type wildChain struct {
+	suffix string
+	on     *matcherv3.Matcher_OnMatch
 }
 
 // add has a chain serve its names.
@@ -21,22 +32,53 @@ func (s *serverNames) add(c chain) {
 	}}}
 	if len(c.names) == 0 {
 		s.rest = on
-		return
 	}
-	s.of = append(s.of, &matcherv3.ServerNameMatcher_DomainMatcher{Domains: c.names, OnMatch: on})
+	for _, name := range c.names {
+		if suffix, is := strings.CutPrefix(name, "*"); is {
+			s.wild = append(s.wild, wildChain{suffix, on})
+			continue
+		}
+		if s.exact == nil {
+			s.exact = map[string]*matcherv3.Matcher_OnMatch{}
+		}
+		s.exact[name] = on
+	}
 }
 
-// matcher prefers a name to a wildcard, and longer wildcards to shorter ones.
+// matcher prefers a name to a wildcard, and longer wildcards to shorter ones. (Envoy 1.40 has a matcher of
+// domains too, and warns of it: work in progress.)
 func (s *serverNames) matcher() *matcherv3.Matcher {
+	input := &corecncf.TypedExtensionConfig{Name: "envoy.matching.inputs.server_name", TypedConfig: pack(&networkinputsv3.ServerNameInput{})}
 	m := &matcherv3.Matcher{OnNoMatch: s.rest}
-	if len(s.of) == 0 {
+	if len(s.wild) > 0 {
+		slices.SortFunc(s.wild, func(a, b wildChain) int {
+			return cmp.Or(cmp.Compare(len(b.suffix), len(a.suffix)), strings.Compare(a.suffix, b.suffix))
+		})
+		list := &matcherv3.Matcher_MatcherList{}
+		for _, w := range s.wild {
+			list.Matchers = append(list.Matchers, &matcherv3.Matcher_MatcherList_FieldMatcher{
+				Predicate: &matcherv3.Matcher_MatcherList_Predicate{MatchType: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate_{
+					SinglePredicate: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate{
+						Input: input,
+						Matcher: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{ValueMatch: &matcherv3.StringMatcher{
+							MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: w.suffix},
+						}},
+					},
+				}},
+				OnMatch: w.on,
+			})
+		}
+		m.MatcherType = &matcherv3.Matcher_MatcherList_{MatcherList: list}
+	}
+	if len(s.exact) == 0 {
 		return m
 	}
-	m.MatcherType = &matcherv3.Matcher_MatcherTree_{MatcherTree: &matcherv3.Matcher_MatcherTree{
-		Input: &corecncf.TypedExtensionConfig{Name: "envoy.matching.inputs.server_name", TypedConfig: pack(&networkinputsv3.ServerNameInput{})},
-		TreeType: &matcherv3.Matcher_MatcherTree_CustomMatch{CustomMatch: &corecncf.TypedExtensionConfig{
-			Name: "envoy.matching.custom_matchers.domain_matcher", TypedConfig: pack(&matcherv3.ServerNameMatcher{DomainMatchers: s.of}),
-		}},
-	}}
-	return m
+	tree := &matcherv3.Matcher{OnNoMatch: s.rest, MatcherType: &matcherv3.Matcher_MatcherTree_{MatcherTree: &matcherv3.Matcher_MatcherTree{
+		Input:    input,
+		TreeType: &matcherv3.Matcher_MatcherTree_ExactMatchMap{ExactMatchMap: &matcherv3.Matcher_MatcherTree_MatchMap{Map: s.exact}},
+	}}}
+	if len(s.wild) > 0 {
+		tree.OnNoMatch = &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Matcher{Matcher: m}}
+	}
+	return tree
 }

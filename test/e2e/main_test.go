@@ -48,16 +48,13 @@ var findPrograms = sync.OnceValues(func() (programs, error) {
 			return p, err
 		}
 	}
-	if p.envoy, err = smallEnvoy(p.envoy); err != nil {
-		return p, err
-	}
 	if p.kubectl, err = rig.FindKubectl(filepath.Join(root, "bin", "fairlead")); err != nil {
 		return p, err
 	}
 	return p, nil
 })
 
-// expressionLimit is the size of an expression that the tests' Envoys refuse. The plane knows what
+// expressionLimit is the size of an expression that the shared lab's Envoys refuse. The plane knows what
 // others refuse, and lets nothing pass that comes near.
 const expressionLimit = 300
 

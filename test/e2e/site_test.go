@@ -167,7 +167,11 @@ func shared(t *testing.T) *site {
 		}
 		sharedSite = s
 		tell := s.listen()
-		if err := s.start(ctx, rig.PlaneOptions{Args: []string{"--machine-ttl", "5s", "--ocsp-stapling"}}, "--drain-time", "2s"); err != nil {
+		small, err := smallEnvoy(s.Envoy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.start(ctx, rig.PlaneOptions{Args: []string{"--machine-ttl", "5s", "--ocsp-stapling"}}, "--drain-time", "2s", "--envoy", small); err != nil {
 			t.Error(err)
 			tell(t)
 			t.FailNow()
@@ -187,7 +191,7 @@ func shared(t *testing.T) *site {
 func (s *site) mend(t *testing.T) {
 	t.Helper()
 	for _, a := range s.agents {
-		if !a.Process.Running() {
+		if a.Process == nil || !a.Process.Running() {
 			t.Logf("an earlier test left %s without an agent", a.Machine.Name())
 			if err := a.Start(t.Context()); err != nil {
 				t.Fatal(err)
