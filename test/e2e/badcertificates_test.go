@@ -94,7 +94,7 @@ func certificates(t *testing.T, a *authority) []certified {
 	add("garbage-key", good, []byte("garbage"), "has a tls.key that has no private key in PEM")
 	add("empty", nil, key, "has no tls.crt")
 	add("empty-key", good, nil, "has no tls.key")
-	add("cut", good[:len(good)/2], key, "has a tls.crt that has no certificate in PEM")
+	add("cut", good[:len(good)/2], key, "has a tls.crt that has a block of PEM that cannot be read")
 	add("root-first", bytes.Join([][]byte{a.pem, good}, nil), key, "has a tls.key that is not the key of the first certificate in tls.crt")
 	add("with-root", bytes.Join([][]byte{good, a.pem}, nil), key, "")
 	add("others-behind", bytes.Join([][]byte{good, other, a.pem, other}, nil), key, "")

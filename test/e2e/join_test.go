@@ -164,7 +164,7 @@ func TestNameOfLiveMachine(t *testing.T) {
 	second := j.token(t, "newcomer")
 	id := strings.Split(second, ".")[1]
 	j.refused(t, j.arguments(t, "newcomer", second),
-		"join at "+s.plane.Endpoint()+": machine name is taken: machine newcomer is alive; stop its agent first, or join under another name: stop the other machine's agent, or join under another name")
+		"join at "+s.plane.Endpoint()+": machine name is taken: machine newcomer is alive; stop its agent first, or join under another name")
 	if state := j.state(t, id); state != "usable" {
 		t.Errorf("the token that was refused is %s, want it usable still", state)
 	}
