@@ -2,8 +2,11 @@ package translate
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -20,11 +23,20 @@ func TestRegexOfRE2(t *testing.T) {
 		`/\p{Any}`: true, `/[^/]{1,40}`: true, "/" + strings.Repeat("a", 900): true,
 		`/.{490}`: true, `/[^/?#]{245}`: true, `/\pL{80}`: true, `(?i)/[a-z\x{e0}-\x{ff}]{64}`: true, `/[\pL\pN]{50}`: true, `/(?i:é){100}`: true, `/[\x{0}-\x{ff}]{900}`: true,
 		`/.{900}`: false, `/\pL{200}`: false, `/[^/]{900}`: false, `/[\pL\pN]{300}`: false, `/[\x{0}-\x{100}]`: false, `/\x{1F600}`: false, `/\\x{1F600}`: true,
-		`\p{ASCII}`: false, `/\p{Letter}`: false, `\p{greek}`: false,
+		`\p{ASCII}`: false, `/\p{Letter}`: false, `/\p{LC}`: false, `/\P{^Cn}`: false, `/[\p{Cn}a]`: false, `\p{greek}`: false,
 	} {
 		if problem := regexProblem(expression); (problem == "") != good {
 			t.Errorf("%s: %q, want good %t", expression, problem, good)
 		}
+	}
+}
+
+// TestClassesOfRE2 says which classes a later Go knows: Envoy must be asked about them, too (TestRegexClasses of xds).
+func TestClassesOfRE2(t *testing.T) {
+	want := slices.Concat([]string{"Any"}, slices.Collect(maps.Keys(unicode.Categories)), slices.Collect(maps.Keys(unicode.Scripts)))
+	want = slices.DeleteFunc(want, func(name string) bool { return name == "Cn" || name == "LC" })
+	if slices.Sort(want); !slices.Equal(regexClasses, want) {
+		t.Errorf("RE2 knows %d classes, and Go %d: %q", len(regexClasses), len(want), want)
 	}
 }
 

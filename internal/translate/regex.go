@@ -101,29 +101,3 @@ func parseRegex(expression string) error {
 	_, err := syntax.Parse(expression, syntax.Perl)
 	return err
 }
-
-// strangeClass is the first class of an expression whose name RE2 does not know; empty when there is none. The names
-// are those of one or two letters of the general categories, those of scripts, and Any.
-func strangeClass(expression string) string {
-	for i := 0; i+2 < len(expression); i++ {
-		if expression[i] != '\\' {
-			continue
-		}
-		i++
-		if expression[i] != 'p' && expression[i] != 'P' || expression[i+1] != '{' {
-			continue
-		}
-		name, _, closed := strings.Cut(expression[i+2:], "}")
-		if !closed {
-			continue
-		}
-		name = strings.TrimPrefix(name, "^")
-		if _, category := unicode.Categories[name]; category && len(name) <= 2 || name == "Any" {
-			continue
-		}
-		if _, script := unicode.Scripts[name]; !script {
-			return expression[i-1:i+2] + name + "}"
-		}
-	}
-	return ""
-}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -590,6 +591,38 @@ func TestRegexSize(t *testing.T) {
 	}
 	if a := w.get(l.Port, "r.test", "/img/logo.jpeg"); a.body != "fine" {
 		t.Errorf("after the refusal: got %d %q, want the last good routes", a.status, a.body)
+	}
+}
+
+// TestRegexClasses holds which names of classes Envoy takes: all of Go's but two, which would have it refuse the hosts
+// of others with them.
+func TestRegexClasses(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
+	h := host(l.ID, "r.test")
+	class := func(name string) model.Route {
+		return says(name, model.PathMatch{Kind: model.PathRegex, Value: `/\p{` + name + `}`})
+	}
+	strange := []string{"Cn", "LC"}
+	for _, name := range slices.Concat([]string{"Any"}, slices.Collect(maps.Keys(unicode.Categories)), slices.Collect(maps.Keys(unicode.Scripts))) {
+		if !slices.Contains(strange, name) {
+			h.Routes = append(h.Routes, class(name))
+		}
+	}
+	h.Routes = append(h.Routes, says("all", prefix("/")))
+	w.listen(l, xds.Options{}, h)
+	if a := w.get(l.Port, "r.test", "/"); a.body != "all" {
+		t.Fatalf("with all classes: %d %q", a.status, a.body)
+	}
+	for _, name := range strange {
+		bad := host(l.ID, strings.ToLower(name)+".test", class(name))
+		rc := xds.RouteConfiguration(l.ID, xds.Shard(l.ID, bad.Host), []model.VirtualHost{bad})
+		w.set(rc)
+		n, err := w.ads.Refused(w.ctx, rdsURL, rc.Name)
+		must(t, err)
+		if !strings.Contains(n.Message, name) {
+			t.Errorf("%s is refused for another reason: %s", name, n.Message)
+		}
 	}
 }
 
