@@ -1,12 +1,14 @@
 package southbound
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/credentials"
 )
 
@@ -17,6 +19,10 @@ const (
 	maxPerMachine = 8
 	// Handshakes at one time; each costs a signature.
 	maxHandshakes = 256
+	// What a machine may send in a second, and at once, over all of its connections: its largest messages are
+	// claims, 3 MiB with 20,000 routes. What is more is read later.
+	machineBytes = 8 << 20
+	machineBurst = 4 * maxRequestBytes
 )
 
 // Reasons to close a connection.
@@ -32,22 +38,23 @@ var (
 type door struct {
 	credentials.TransportCredentials
 	verifier     verifier
-	maxStrangers int
+	strangers    *strangers
 	strangerTime time.Duration
 	greetings    *greetings
 	shakes       *queues
 	callers      *callers
 	known        func(name string, key KeyID) bool // in memory; nil: all are
 
-	mu        sync.Mutex
-	strangers int
-	machines  map[string]map[*guardedConn]KeyID // connections by name, with the key of each
+	mu       sync.Mutex
+	machines map[string]map[*guardedConn]KeyID // connections by name, with the key of each
+	bytes    map[string]*rate.Limiter          // of each, over all of its connections
 }
 
 func newDoor(inner credentials.TransportCredentials, v verifier, maxStrangers, maxMachines int, strangerTime time.Duration) *door {
 	return &door{
-		TransportCredentials: inner, verifier: v, maxStrangers: maxStrangers, strangerTime: strangerTime,
-		greetings: newGreetings(), shakes: newQueues(), callers: newCallers(maxMachines, v.now), machines: map[string]map[*guardedConn]KeyID{},
+		TransportCredentials: inner, verifier: v, strangers: newStrangers(maxStrangers), strangerTime: strangerTime,
+		greetings: newGreetings(), shakes: newQueues(), callers: newCallers(maxMachines, v.now),
+		machines: map[string]map[*guardedConn]KeyID{}, bytes: map[string]*rate.Limiter{},
 	}
 }
 
@@ -67,7 +74,8 @@ func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 	if err != nil {
 		return nil, nil, err
 	}
-	g := &guardedConn{Conn: conn}
+	g := &guardedConn{Conn: conn, network: network}
+	g.open, g.shut = context.WithCancel(context.Background())
 	var until time.Time
 	if info, ok := auth.(credentials.TLSInfo); ok {
 		c, err := d.verifier.verify(info.State.PeerCertificates)
@@ -107,15 +115,11 @@ func (d *door) counts(machine string, key KeyID) bool { return d.known == nil ||
 // that renews its certificate has no more connections for it, and a key that was taken away keeps
 // nobody out.
 func (d *door) enter(g *guardedConn) error {
+	if g.stranger() {
+		return d.strangers.enter(g)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g.stranger() {
-		if d.strangers >= d.maxStrangers {
-			return errManyStrangers
-		}
-		d.strangers++
-		return nil
-	}
 	for other, key := range d.machines[g.machine] {
 		if key != g.key && !d.counts(g.machine, key) {
 			delete(d.machines[g.machine], other)
@@ -129,18 +133,33 @@ func (d *door) enter(g *guardedConn) error {
 		d.machines[g.machine] = map[*guardedConn]KeyID{}
 	}
 	d.machines[g.machine][g] = g.key
+	if d.bytes[g.machine] == nil {
+		d.bytes[g.machine] = rate.NewLimiter(machineBytes, machineBurst)
+	}
+	g.bytes = d.bytes[g.machine]
 	return nil
 }
 
 func (d *door) exit(g *guardedConn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if g.stranger() {
-		d.strangers--
+		d.strangers.leave(g)
 		return
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if delete(d.machines[g.machine], g); len(d.machines[g.machine]) == 0 {
 		delete(d.machines, g.machine)
+		// Who comes back at once goes on with what it had left.
+		time.AfterFunc(machineBurst/machineBytes*time.Second, func() { d.forget(g.machine) })
+	}
+}
+
+// forget lets go what is held of a machine that is not there.
+func (d *door) forget(machine string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.machines[machine]) == 0 {
+		delete(d.bytes, machine)
 	}
 }
 
@@ -148,9 +167,13 @@ func (d *door) exit(g *guardedConn) {
 type guardedConn struct {
 	net.Conn
 	leave   func()
+	network netip.Prefix
 	machine string // empty: a stranger's
 	key     KeyID
-	budget  int // bytes that a stranger may send
+	budget  int           // bytes that a stranger may send
+	bytes   *rate.Limiter // that a machine may send
+	open    context.Context
+	shut    context.CancelFunc
 
 	mu    sync.Mutex
 	timer *time.Timer
@@ -167,7 +190,11 @@ func (g *guardedConn) expire(d time.Duration) {
 
 func (g *guardedConn) Read(b []byte) (int, error) {
 	if !g.stranger() {
-		return g.Conn.Read(b)
+		n, err := g.Conn.Read(b[:min(len(b), machineBurst)])
+		if n > 0 && g.bytes.WaitN(g.open, n) != nil {
+			return n, net.ErrClosed
+		}
+		return n, err
 	}
 	if g.budget <= 0 {
 		return 0, errStrangerBytes
@@ -183,6 +210,7 @@ func (g *guardedConn) Close() error {
 		g.timer.Stop()
 	}
 	g.mu.Unlock()
+	g.shut()
 	g.leave()
 	return g.Conn.Close()
 }

@@ -48,7 +48,7 @@ func (s *Server) observe(ctx context.Context, who *session, g grpc.BidiStreaming
 		if err != nil {
 			return err
 		}
-		if who.pace.wait(ctx, report) != nil || ctx.Err() != nil {
+		if who.pace.reports.Wait(ctx) != nil || ctx.Err() != nil {
 			return ended(ctx)
 		}
 		s.observed(who, trim(report))

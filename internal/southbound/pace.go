@@ -6,18 +6,15 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"golang.org/x/time/rate"
-	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
-	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// How many reports a machine may send, and how large: an agent sends one in 20 ms at most, and in the
+// How many reports a machine may send: an agent sends one in 20 ms at most, and in the
 // long run one in a few seconds. More is taken in later, and what the machine says is older then.
 const (
 	reportRate  = 50
 	reportBurst = 200
-	reportBytes = 8 << 20 // a second
 )
 
 // How many streams a machine may open: an agent waits after each that ends.
@@ -48,12 +45,11 @@ const (
 )
 
 // pace holds up a machine that asks for too much, on whichever of its streams.
-type pace struct{ reports, bytes, streams, names, proofs *rate.Limiter }
+type pace struct{ reports, streams, names, proofs *rate.Limiter }
 
 func newPace() pace {
 	return pace{
-		rate.NewLimiter(reportRate, reportBurst), rate.NewLimiter(reportBytes, 4*maxRequestBytes),
-		rate.NewLimiter(streamRate, streamBurst), rate.NewLimiter(nameRate, nameBurst), rate.NewLimiter(proofRate, proofBurst),
+		rate.NewLimiter(reportRate, reportBurst), rate.NewLimiter(streamRate, streamBurst), rate.NewLimiter(nameRate, nameBurst), rate.NewLimiter(proofRate, proofBurst),
 	}
 }
 
@@ -65,11 +61,4 @@ func (p pace) waitNames(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequ
 		n += wild()
 	}
 	return p.names.WaitN(ctx, min(n+requestCost, nameBurst))
-}
-
-func (p pace) wait(ctx context.Context, report *agentv1.Report) error {
-	if err := p.reports.Wait(ctx); err != nil {
-		return err
-	}
-	return p.bytes.WaitN(ctx, proto.Size(report))
 }
