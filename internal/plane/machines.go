@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,8 @@ type registry struct {
 	mu    sync.Mutex
 	ready bool // the Machines of the API are known
 	keys  map[string]admission
+	// how many Machines have an address
+	addresses map[netip.Addr]int
 	// deletions counts the Machines that were seen to go: what was read of the API
 	// before may be of one that is gone. One count for all names does not grow.
 	deletions uint64
@@ -97,6 +100,7 @@ type admission struct {
 	keys      []string
 	authority string // AuthorityAnnotation
 	version   uint64
+	addresses []netip.Addr // that are the machine's
 }
 
 // admitted is one open stream.
@@ -106,7 +110,7 @@ type admitted struct {
 }
 
 func newRegistry(c client.Client, l southbound.Leader, now func() time.Time, log *slog.Logger) *registry {
-	return &registry{client: c, leader: l, now: now, log: log, keys: map[string]admission{}, streams: map[string]map[*admitted]bool{}, renewals: map[string]*rate.Limiter{}}
+	return &registry{client: c, leader: l, now: now, log: log, keys: map[string]admission{}, addresses: map[netip.Addr]int{}, streams: map[string]map[*admitted]bool{}, renewals: map[string]*rate.Limiter{}}
 }
 
 // know says that every Machine of the API has been set.
@@ -145,6 +149,7 @@ func (r *registry) deleted() uint64 {
 // replace is set; the caller holds the lock.
 func (r *registry) replace(name string, m *v1alpha1.Machine) {
 	if m == nil {
+		r.have(r.keys[name].addresses, -1)
 		delete(r.keys, name)
 		delete(r.renewals, name)
 		r.deletions++
@@ -153,7 +158,9 @@ func (r *registry) replace(name string, m *v1alpha1.Machine) {
 		if err == nil && version < r.keys[name].version {
 			return // the watch is behind what admit wrote
 		}
-		r.keys[name] = admission{keysOf(m), m.Annotations[AuthorityAnnotation], version}
+		r.have(r.keys[name].addresses, -1)
+		r.keys[name] = admission{keysOf(m), m.Annotations[AuthorityAnnotation], version, ownAddresses(m)}
+		r.have(r.keys[name].addresses, 1)
 	}
 	for s := range r.streams[name] {
 		if !slices.Contains(r.keys[name].keys, s.key) {
@@ -161,6 +168,33 @@ func (r *registry) replace(name string, m *v1alpha1.Machine) {
 			s.end(revoked(name, m != nil, r.keys[name].keys))
 		}
 	}
+}
+
+// have counts the Machines that have addresses. The lock is held.
+func (r *registry) have(addresses []netip.Addr, by int) {
+	for _, a := range addresses {
+		if r.addresses[a] += by; r.addresses[a] == 0 {
+			delete(r.addresses, a)
+		}
+	}
+}
+
+// ownAddresses are those that are a machine's: it has connected from them, or an operator names them.
+func ownAddresses(m *v1alpha1.Machine) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range slices.Concat(m.Spec.Addresses, m.Status.Addresses) {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a.Unmap())
+		}
+	}
+	return list
+}
+
+// expects says whether a machine may call from an address, as far as is known now.
+func (r *registry) expects(address netip.Addr) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.addresses[address] > 0
 }
 
 // revoked is why a key is not good: there is no Machine, or it lists these keys.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -376,6 +377,40 @@ func TestDeletionOvertakesReading(t *testing.T) {
 				t.Errorf("known still: %v", r.keys)
 			}
 		})
+	}
+}
+
+// TestAddressesOfMachinesAreExpected holds that a plane which has just begun knows from where machines may call: from
+// the addresses that are theirs in the API.
+func TestAddressesOfMachinesAreExpected(t *testing.T) {
+	r := newRegistry(nil, alwaysLeads{}, time.Now, slog.New(slog.DiscardHandler))
+	machine := func(version, spec, status string) *v1alpha1.Machine {
+		return &v1alpha1.Machine{
+			ObjectMeta: metav1.ObjectMeta{Name: "edge-1", ResourceVersion: version},
+			Spec:       v1alpha1.MachineSpec{Addresses: []string{spec}},
+			Status:     v1alpha1.MachineStatus{Addresses: []string{status, "not an address"}},
+		}
+	}
+	expects := func(want ...string) {
+		t.Helper()
+		for _, text := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1"} {
+			if got := r.expects(netip.MustParseAddr(text)); got != slices.Contains(want, text) {
+				t.Errorf("%s: %t", text, got)
+			}
+		}
+	}
+	r.set("edge-1", machine("7", "192.0.2.1", "2001:db8::1"))
+	r.set("edge-2", machine("7", "192.0.2.1", "192.0.2.2"))
+	expects("192.0.2.1", "192.0.2.2", "2001:db8::1")
+	r.set("edge-1", machine("8", "::ffff:192.0.2.3", "192.0.2.2"))
+	r.set("edge-1", machine("7", "2001:db8::1", "2001:db8::1")) // the watch is behind
+	expects("192.0.2.1", "192.0.2.2", "192.0.2.3")
+	r.set("edge-2", nil)
+	r.set("edge-2", nil)
+	expects("192.0.2.2", "192.0.2.3")
+	r.set("edge-1", nil)
+	if expects(); len(r.addresses) > 0 {
+		t.Errorf("left: %v", r.addresses)
 	}
 }
 

@@ -266,6 +266,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
 		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts, Joined: p.machine.another,
+		Expected: p.machine.expects,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods

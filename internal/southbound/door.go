@@ -17,8 +17,6 @@ const (
 	strangerBytes = 256 << 10
 	// Connections of one machine; a second appears while the first dies.
 	maxPerMachine = 8
-	// Handshakes at one time; each costs a signature.
-	maxHandshakes = 256
 	// What a machine may send in a second, and at once, over all of its connections: its largest messages are
 	// claims, 3 MiB with 20,000 routes. What is more is read later.
 	machineBytes = 8 << 20
@@ -41,9 +39,10 @@ type door struct {
 	strangers    *strangers
 	strangerTime time.Duration
 	greetings    *greetings
-	shakes       *queues
+	shakes       *shakes
 	callers      *callers
 	known        func(name string, key KeyID) bool // in memory; nil: all are
+	expected     func(netip.Addr) bool             // in memory: a machine has the address; nil: none has
 
 	mu       sync.Mutex
 	machines map[string]map[*guardedConn]KeyID // connections by name, with the key of each
@@ -53,7 +52,7 @@ type door struct {
 func newDoor(inner credentials.TransportCredentials, v verifier, maxStrangers, maxMachines int, strangerTime time.Duration) *door {
 	return &door{
 		TransportCredentials: inner, verifier: v, strangers: newStrangers(maxStrangers), strangerTime: strangerTime,
-		greetings: newGreetings(), shakes: newQueues(), callers: newCallers(maxMachines, v.now),
+		greetings: newGreetings(), shakes: newShakes(), callers: newCallers(maxMachines, v.now),
 		machines: map[string]map[*guardedConn]KeyID{}, bytes: map[string]*rate.Limiter{},
 	}
 }
@@ -100,13 +99,22 @@ func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 
 // begin waits for a client's first message and for the turn of its handshake, which leave ends.
 func (d *door) begin(raw net.Conn, network netip.Prefix) (hello *greeted, leave func(), err error) {
-	it := d.greetings.enter(raw, network, d.callers.has(network))
+	it := d.greetings.enter(raw, network, d.isMachines(raw.RemoteAddr(), network))
 	defer d.greetings.leave(it)
 	if hello, err = greet(raw); err != nil {
 		return nil, nil, err
 	}
 	leave, err = d.shakes.enter(it)
 	return hello, leave, err
+}
+
+// isMachines says that a machine calls from there, or is expected to.
+func (d *door) isMachines(from net.Addr, network netip.Prefix) bool {
+	if d.callers.has(network) {
+		return true
+	}
+	at, err := netip.ParseAddrPort(from.String())
+	return err == nil && d.expected != nil && d.expected(at.Addr().Unmap().WithZone(""))
 }
 
 func (d *door) counts(machine string, key KeyID) bool { return d.known == nil || d.known(machine, key) }

@@ -13,10 +13,6 @@ import (
 const (
 	// helloTime is how long a client may take for its first message, for which nobody waits but itself.
 	helloTime = 2 * time.Second
-	// Handshakes of one address at one time (of one /64 with IPv6): behind a translator there are many machines.
-	maxHandshakesOfOne = 32
-	// shakeWait is how long a handshake waits for others to end.
-	shakeWait = 2 * time.Second
 	// maxHello is twice what a client's first message takes that has a key of a hybrid group (ML-KEM-768).
 	maxHello = 4 << 10
 	// Connections whose handshake has not begun, of networks that no machine calls from, and as many of
@@ -24,8 +20,6 @@ const (
 	// within a round trip.
 	maxGreetings      = 4096
 	maxGreetingsOfOne = 512
-	// Handshakes at one time of networks that no machine calls from: the others are the machines'.
-	maxStrangeHandshakes = maxHandshakes / 2
 )
 
 var (
@@ -132,66 +126,6 @@ func (g *greeted) Read(b []byte) (int, error) {
 		g.record = nil
 	}
 	return n, nil
-}
-
-// queues let in a few handshakes of each network of clients, of all from where no machine calls, and of all.
-type queues struct {
-	all, strange chan struct{}
-
-	mu  sync.Mutex
-	one map[netip.Prefix]*queue
-}
-
-type queue struct {
-	slots chan struct{}
-	users int
-}
-
-func newQueues() *queues {
-	return &queues{all: make(chan struct{}, maxHandshakes), strange: make(chan struct{}, maxStrangeHandshakes), one: map[netip.Prefix]*queue{}}
-}
-
-// enter waits for a turn; leave ends it.
-func (q *queues) enter(from *greeting) (leave func(), err error) {
-	q.mu.Lock()
-	one := q.one[from.network]
-	if one == nil {
-		one = &queue{slots: make(chan struct{}, maxHandshakesOfOne)}
-		q.one[from.network] = one
-	}
-	one.users++
-	q.mu.Unlock()
-	wanted := []chan struct{}{one.slots, q.strange, q.all}
-	if from.known {
-		wanted = []chan struct{}{one.slots, q.all}
-	}
-	var got []chan struct{}
-	leave = func() {
-		for _, slots := range got {
-			<-slots
-		}
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if one.users--; one.users == 0 {
-			delete(q.one, from.network)
-		}
-	}
-	timer := time.NewTimer(shakeWait)
-	defer timer.Stop()
-	for _, slots := range wanted {
-		select {
-		case slots <- struct{}{}:
-			got = append(got, slots)
-			continue
-		case <-from.gone:
-			err = errManyGreetings
-		case <-timer.C:
-			err = errManyHandshakes
-		}
-		leave()
-		return nil, err
-	}
-	return leave, nil
 }
 
 // networkOf is whose a client's address is: with IPv6 a /64 is one client's.

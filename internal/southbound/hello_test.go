@@ -54,42 +54,6 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TestOneNetworkHasFewHandshakes holds that the slow handshakes of one network leave room for those of others.
-func TestOneNetworkHasFewHandshakes(t *testing.T) {
-	q := newQueues()
-	from := func(text string) *greeting { return &greeting{network: networkOf(addressOf(t, text))} }
-	var leave []func()
-	for i := range maxHandshakesOfOne {
-		l, err := q.enter(from("[2001:db8::" + string('1'+rune(i%9)) + "]:1000"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		leave = append(leave, l)
-	}
-	full := make(chan error)
-	go func() {
-		_, err := q.enter(from("[2001:db8::ffff]:1000"))
-		full <- err
-	}()
-	for _, other := range []string{"[2001:db8:0:1::1]:1000", "192.0.2.1:1000", "[::ffff:192.0.2.2]:1000"} {
-		l, err := q.enter(from(other))
-		if err != nil {
-			t.Errorf("%s: %v", other, err)
-			continue
-		}
-		l()
-	}
-	if err := <-full; err == nil {
-		t.Error("one network has more than its part")
-	}
-	for _, l := range leave {
-		l()
-	}
-	if len(q.one) != 0 || len(q.all) != 0 || len(q.strange) != 0 {
-		t.Errorf("left: %d networks, %d handshakes, %d of strangers", len(q.one), len(q.all), len(q.strange))
-	}
-}
-
 func addressOf(t *testing.T, text string) net.Addr {
 	t.Helper()
 	a, err := net.ResolveTCPAddr("tcp", text)
@@ -199,15 +163,35 @@ func TestStrangersLeaveMachinesHandshakes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(patience); len(r.server.door.shakes.strange) < maxStrangeHandshakes; {
+	underWay := func() int {
+		s := r.server.door.shakes
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.strange
+	}
+	for deadline := time.Now().Add(patience); underWay() < maxStrangeHandshakes; {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d handshakes are under way", len(r.server.door.shakes.all))
+			t.Fatalf("%d handshakes are under way", underWay())
 		}
 		runtime.Gosched()
 	}
 	for range 3 {
 		if err := renew(); err != nil {
 			t.Errorf("while strangers' handshakes do not end: %v", err)
+		}
+	}
+}
+
+// TestExpectedMachines holds that who calls from a machine's address does not stand in line with strangers, also
+// before it has called.
+func TestExpectedMachines(t *testing.T) {
+	r := newRig(t, func(c *Config) {
+		c.Expected = func(a netip.Addr) bool { return a == netip.MustParseAddr("192.0.2.7") }
+	})
+	for address, want := range map[string]bool{"192.0.2.7:1000": true, "[::ffff:192.0.2.7]:1000": true, "192.0.2.8:1000": false, "[2001:db8::1]:1000": false} {
+		at := addressOf(t, address)
+		if got := r.server.door.isMachines(at, networkOf(at)); got != want {
+			t.Errorf("%s: %t", address, got)
 		}
 	}
 }

@@ -84,6 +84,9 @@ type Config struct {
 	// not given to another key in the first moments of a leadership, when the machine may not have come back
 	// yet. Nil: no machine has.
 	Joined func(machine string, key KeyID) bool
+	// Expected says whether a machine has an address, from memory alone: connections from there do not stand in
+	// line with strangers'. A plane that has just begun knows nothing else of where machines call from. Nil: none has.
+	Expected func(address netip.Addr) bool
 	// Endpoints are where this plane is reached, host:port, in both families where it can be. Nil: nowhere.
 	Endpoints func() []string
 	// TTL is after how long without a report a machine is lost. Default 15 s.
@@ -178,7 +181,7 @@ func New(c Config) (*Server, error) {
 		SessionTicketsDisabled: true,
 		Time:                   c.Now,
 	}), s.verifier, c.MaxStrangers, c.MaxMachines, c.StrangerTime)
-	s.door.known = c.Known
+	s.door.known, s.door.expected = c.Known, c.Expected
 	return s, nil
 }
 
