@@ -201,7 +201,9 @@ func runInstall(c *cobra.Command, p install.Part, own *installFlags, service *in
 			return err
 		}
 		did.Service, did.Next = "enabled and started", ""
-	case service != nil && service.Active(c.Context()):
+	case service == nil:
+		did.Next = "Put the program at " + binary + " there. " + did.Next
+	case service.Active(c.Context()):
 		did.Next = "It runs with the settings that it was started with: systemctl restart " + p.Unit()
 	}
 	return own.print(c.OutOrStdout(), did)

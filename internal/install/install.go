@@ -92,6 +92,11 @@ func (m Machine) Install(p Part, flags []string, token []byte) ([]Change, error)
 	if err != nil {
 		return nil, err
 	}
+	if m.Root == "/" && !m.isPackaged(p) {
+		if err := rootsAlone(m.Binary); err != nil {
+			return nil, err
+		}
+	}
 	var changes []Change
 	note := func(path string, mode fs.FileMode, text []byte) error {
 		change, err := m.write(path, mode, text)
@@ -101,7 +106,10 @@ func (m Machine) Install(p Part, flags []string, token []byte) ([]Change, error)
 		return err
 	}
 	// Private: flags may name what an attacker would like to know, and a token is a secret.
-	if err := os.MkdirAll(m.at(settingsDir), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(m.at(settingsDir)), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(m.at(settingsDir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	if token != nil {
