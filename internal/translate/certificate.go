@@ -243,7 +243,8 @@ func parseCertificates(text []byte) ([]*x509.Certificate, string) {
 
 type publicKey interface{ Equal(x crypto.PublicKey) bool }
 
-// parseKey returns the public half of a private key, and the block that has the key.
+// parseKey returns the public half of a private key, and the key in a block of the type that it has: proxies believe
+// the type, and read no headers.
 func parseKey(text []byte) (publicKey, *pem.Block, string) {
 	bad := func(problem string) (publicKey, *pem.Block, string) { return nil, nil, problem }
 	if problem := unreadable(text); problem != "" {
@@ -257,19 +258,20 @@ func parseKey(text []byte) (publicKey, *pem.Block, string) {
 		if block.Type != "PRIVATE KEY" && !strings.HasSuffix(block.Type, " PRIVATE KEY") {
 			continue
 		}
-		if block.Type == "ENCRYPTED PRIVATE KEY" || bytes.Contains(text, []byte("Proc-Type: 4,ENCRYPTED")) {
+		if block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
 			return bad("is encrypted: nobody is there to say the password")
 		}
 		if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-			return &key.PublicKey, block, ""
+			return &key.PublicKey, &pem.Block{Type: "RSA PRIVATE KEY", Bytes: block.Bytes}, ""
 		}
 		if key, err := x509.ParseECPrivateKey(block.Bytes); err == nil {
-			return &key.PublicKey, block, ""
+			return &key.PublicKey, &pem.Block{Type: "EC PRIVATE KEY", Bytes: block.Bytes}, ""
 		}
 		key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 		if err != nil {
 			return bad("has a private key that cannot be read")
 		}
+		block = &pem.Block{Type: "PRIVATE KEY", Bytes: block.Bytes}
 		switch key := key.(type) {
 		case *rsa.PrivateKey:
 			return &key.PublicKey, block, ""

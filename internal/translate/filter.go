@@ -85,13 +85,13 @@ func (c *routeCompiler) filter(s *filterSet, f *gatewayv1.HTTPRouteFilter, path 
 			missing("requestHeaderModifier")
 			return
 		}
-		s.request = c.headerEdits(f.RequestHeaderModifier, path+".requestHeaderModifier")
+		s.request = c.headerEdits(f.RequestHeaderModifier, path+".requestHeaderModifier", instructs)
 	case gatewayv1.HTTPRouteFilterResponseHeaderModifier:
 		if f.ResponseHeaderModifier == nil {
 			missing("responseHeaderModifier")
 			return
 		}
-		s.response = c.headerEdits(f.ResponseHeaderModifier, path+".responseHeaderModifier")
+		s.response = c.headerEdits(f.ResponseHeaderModifier, path+".responseHeaderModifier", nobodys)
 	case gatewayv1.HTTPRouteFilterRequestMirror:
 		if f.RequestMirror == nil {
 			missing("requestMirror")
@@ -165,8 +165,15 @@ func (c *routeCompiler) lift(rule, backend *filterSet, path string) {
 // the proxy writes them itself.
 var framing = []string{"connection", "content-length", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 
-// headerEdits reads edits. One name may stand there once (HTTPHeaderFilter).
-func (c *routeCompiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string) *model.HeaderEdits {
+// instructs says that a header of a request tells the proxy what to do: how often to try, how long to wait.
+func instructs(lower string) bool {
+	return strings.HasPrefix(lower, "x-envoy-") || strings.HasPrefix(lower, "x-fairlead-")
+}
+
+func nobodys(string) bool { return false }
+
+// headerEdits reads edits; some names are the proxy's own. One name may stand there once (HTTPHeaderFilter).
+func (c *routeCompiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string, own func(name string) bool) *model.HeaderEdits {
 	seen := map[string]bool{}
 	name := func(text, field string) (string, bool) {
 		lower := strings.ToLower(text)
@@ -175,7 +182,7 @@ func (c *routeCompiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string) 
 			c.refuse(field, quote(text)+" is no header name")
 		case lower == "host":
 			c.refuse(field, "the Host header is changed by the filter URLRewrite")
-		case slices.Contains(framing, lower) || lower == model.LoopHeader:
+		case slices.Contains(framing, lower) || lower == model.LoopHeader || own(lower):
 			c.refuse(field, quote(text)+" is the proxy's own")
 		case seen[lower]:
 			c.refuse(field, quote(text)+" is there already: one header can be changed once")
