@@ -89,7 +89,7 @@ func Listener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.Listener
 		out.FilterChains = append(out.FilterChains, tlsChain(l, c, o))
 		names.add(c)
 	}
-	out.FilterChainMatcher = names.matcher()
+	out.FilterChainMatcher = names.overTLS()
 	return out
 }
 

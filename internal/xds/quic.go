@@ -46,11 +46,9 @@ func QUICListener(l model.Listener, hosts []TLSHost, o Options) *listenerv3.List
 	}}
 	var names serverNames
 	for _, c := range chains(l, hosts, true, o) {
-		if len(c.tcp) > 0 || len(c.certs) == 0 {
+		if len(c.tcp) > 0 || len(c.certs) == 0 || len(out.FilterChains) == http3Sets {
+			names.close(c)
 			continue
-		}
-		if len(out.FilterChains) == http3Sets {
-			break
 		}
 		m := connectionManager(l, c, o)
 		m.CodecType = hcmv3.HttpConnectionManager_HTTP3

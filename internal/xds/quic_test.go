@@ -217,6 +217,56 @@ func TestHTTP3Sets(t *testing.T) {
 	}
 }
 
+// TestNamesThatHTTP3DoesNotServe: a name without a certificate, and one whose connections are handed on, are not
+// served with a wildcard's certificate, by whose routes they would be answered.
+func TestNamesThatHTTP3DoesNotServe(t *testing.T) {
+	w, c := newWorld(t), newCA(t)
+	l := model.Listener{ID: "https-1", Port: freePort(t), Protocol: model.ProtocolHTTPS, Clients: &model.ClientSettings{HTTP3: true}}
+	w.group("ns/pass/1", w.tlsBackend(pair(t, c.issue("t/backend", false, "pass.a.test", "x.deep.a.test"))))
+	hosts := []xds.TLSHost{tlsHost(l.ID, "*.a.test", "t/w"), tlsHost(l.ID, "closed.a.test")}
+	for _, name := range []string{"pass.a.test", "*.deep.a.test"} {
+		handed := tlsHost(l.ID, name)
+		handed.TCP = []model.WeightedGroup{{Group: "ns/pass/1", Weight: 1}}
+		hosts = append(hosts, handed)
+	}
+	w.set(xds.Secret(xds.SecretName("t/w"), c.issue("t/w", false, "*.a.test", "x.deep.a.test")))
+	w.tlsListen(l, xds.Options{}, hosts, section("*.a.test", host(l.ID, "*.a.test", says("the wildcard's", model.PathMatch{}))),
+		section("closed.a.test", host(l.ID, "closed.a.test", says("closed", model.PathMatch{}))))
+	w.set(xds.QUICListener(l, hosts, xds.Options{}))
+	must(t, w.ads.Acked(w.ctx, ldsURL, xds.QUICListenerName(l.ID)))
+	ask := func(name string) (answer, error) {
+		transport := &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: c.pool, ServerName: name}, QUICConfig: &quic.Config{HandshakeIdleTimeout: 2 * time.Second}}
+		defer transport.Close()
+		return fetchWith(transport, fmt.Sprintf("https://127.0.0.1:%d/x", l.Port), name, http.Header{})
+	}
+	w.eventually("the wildcard", func() error {
+		a, err := ask("any.a.test")
+		if err == nil && a.body != "the wildcard's" {
+			err = fmt.Errorf("%d %q", a.status, a.body)
+		}
+		return err
+	})
+	for _, name := range []string{"closed.a.test", "pass.a.test", "x.deep.a.test"} {
+		if a, err := ask(name); err == nil {
+			t.Errorf("%s: %d %q", name, a.status, a.body)
+		}
+	}
+}
+
+// TestClearTextIsNotHandedOn: a listener of TLS hands on connections of TLS, and closes others.
+func TestClearTextIsNotHandedOn(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "https-1", Port: freePort(t), Protocol: model.ProtocolHTTPS}
+	var taken atomic.Int64
+	w.group("ns/pass/1", w.serve(func(http.ResponseWriter, *http.Request) { taken.Add(1) }))
+	handed := tlsHost(l.ID, "*")
+	handed.TCP = []model.WeightedGroup{{Group: "ns/pass/1", Weight: 1}}
+	w.tlsListen(l, xds.Options{}, []xds.TLSHost{handed})
+	if a, err := ask(l.Port, "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n"); err == nil || taken.Load() > 0 {
+		t.Errorf("answered %d: the backend took %d requests", a.status, taken.Load())
+	}
+}
+
 // TestBadStreamEndsItself: a malformed request over HTTP/2 ends itself, and not the others of its
 // connection.
 func TestBadStreamEndsItself(t *testing.T) {

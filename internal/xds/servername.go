@@ -25,11 +25,17 @@ type wildChain struct {
 	on     *matcherv3.Matcher_OnMatch
 }
 
+// closedChain is the name of no chain: who is led there is closed.
+const closedChain = "closed"
+
 // add has a chain serve its names.
-func (s *serverNames) add(c chain) {
-	on := &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: &corecncf.TypedExtensionConfig{
-		Name: c.name(), TypedConfig: pack(wrapperspb.String(c.name())),
-	}}}
+func (s *serverNames) add(c chain) { s.lead(c, c.name()) }
+
+// close has nobody serve a chain's names: a wildcard that they are below would, with its own certificate.
+func (s *serverNames) close(c chain) { s.lead(c, closedChain) }
+
+func (s *serverNames) lead(c chain, to string) {
+	on := onMatch(to)
 	if len(c.names) == 0 {
 		s.rest = on
 	}
@@ -43,6 +49,23 @@ func (s *serverNames) add(c chain) {
 		}
 		s.exact[name] = on
 	}
+}
+
+func onMatch(chain string) *matcherv3.Matcher_OnMatch {
+	return &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: &corecncf.TypedExtensionConfig{
+		Name: chain, TypedConfig: pack(wrapperspb.String(chain)),
+	}}}
+}
+
+// overTLS is matcher for connections that begin with TLS: in others nobody named a server, and a chain that hands
+// on bytes would take them.
+func (s *serverNames) overTLS() *matcherv3.Matcher {
+	return &matcherv3.Matcher{MatcherType: &matcherv3.Matcher_MatcherTree_{MatcherTree: &matcherv3.Matcher_MatcherTree{
+		Input: &corecncf.TypedExtensionConfig{Name: "envoy.matching.inputs.transport_protocol", TypedConfig: pack(&networkinputsv3.TransportProtocolInput{})},
+		TreeType: &matcherv3.Matcher_MatcherTree_ExactMatchMap{ExactMatchMap: &matcherv3.Matcher_MatcherTree_MatchMap{
+			Map: map[string]*matcherv3.Matcher_OnMatch{"tls": {OnMatch: &matcherv3.Matcher_OnMatch_Matcher{Matcher: s.matcher()}}},
+		}},
+	}}}
 }
 
 // matcher prefers a name to a wildcard, and longer wildcards to shorter ones. (Envoy 1.40 has a matcher of
