@@ -76,7 +76,7 @@ type CheckFigures struct {
 }
 
 // NewCheck is the check of a backend. Its ID is a function of where and how it asks:
-// frontends and routes that want the same of a backend share a check.
+// frontends and routes that want the same of a backend share a check, and nobody finds another that has it too.
 func NewCheck(backend netip.AddrPort, how HealthCheck) Check {
 	how = how.complete()
 	c := Check{Target: netip.AddrPortFrom(backend.Addr().Unmap().WithZone(""), cmp.Or(how.Port, backend.Port())), HealthCheck: how}
@@ -86,7 +86,7 @@ func NewCheck(backend netip.AddrPort, how HealthCheck) Check {
 		panic("a check that cannot be written: " + err.Error()) // it is made of texts and numbers
 	}
 	sum := sha256.Sum256(text)
-	c.ID = c.Target.String() + "/" + hex.EncodeToString(sum[:6])
+	c.ID = c.Target.String() + "/" + hex.EncodeToString(sum[:16])
 	return c
 }
 

@@ -78,7 +78,7 @@ func plainGroup(service snapshot.Name, port int32) model.BackendGroup {
 }
 
 // withOptions gives a group with options an ID of its own, a function of the options
-// alone: routes that want the same share a group.
+// alone: routes that want the same share a group, and nobody finds others that have its ID, too.
 func withOptions(g model.BackendGroup) model.BackendGroup {
 	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set}
 	if g.ID = plain.ID; g == plain {
@@ -91,7 +91,7 @@ func withOptions(g model.BackendGroup) model.BackendGroup {
 		panic("a group that cannot be written: " + err.Error()) // it is made of texts and numbers
 	}
 	sum := sha256.Sum256(text)
-	g.ID += model.GroupID("~" + hex.EncodeToString(sum[:6]))
+	g.ID += model.GroupID("~" + hex.EncodeToString(sum[:16]))
 	return g
 }
 

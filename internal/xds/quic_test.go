@@ -3,7 +3,9 @@ package xds_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -249,6 +251,17 @@ func TestNamesThatHTTP3DoesNotServe(t *testing.T) {
 	for _, name := range []string{"closed.a.test", "pass.a.test", "x.deep.a.test"} {
 		if a, err := ask(name); err == nil {
 			t.Errorf("%s: %d %q", name, a.status, a.body)
+		}
+	}
+}
+
+// TestNamesOfChains: whoever chooses host names, or names of Secrets, finds no two that are one chain's: Envoy would
+// refuse the listener of all.
+func TestNamesOfChains(t *testing.T) {
+	l := model.Listener{ID: "https-1", Port: 443, Protocol: model.ProtocolHTTPS}
+	for _, c := range xds.Listener(l, []xds.TLSHost{tlsHost(l.ID, "a.test", "t/a"), tlsHost(l.ID, "closed.test"), tlsHost(l.ID, "*.b.test", "t/b")}, xds.Options{}).GetFilterChains() {
+		if name, err := hex.DecodeString(c.GetName()); err != nil || len(name) < sha256.Size {
+			t.Errorf("chain %q has a name of %d bytes", c.GetName(), len(name))
 		}
 	}
 }

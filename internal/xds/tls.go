@@ -125,10 +125,11 @@ func chains(l model.Listener, hosts []TLSHost, quic bool, o Options) []chain {
 	return out
 }
 
-// name is the chain's, whatever names it serves: a digest of what it is one for.
+// name is the chain's, whatever names it serves: a digest of what it is one for. It is whole: Envoy refuses a listener
+// with two chains of one name, and whoever writes routes chooses what is digested.
 func (c chain) name() string {
 	digest := sha256.Sum256([]byte(c.key))
-	return hex.EncodeToString(digest[:8])
+	return hex.EncodeToString(digest[:])
 }
 
 // minTLS is the least version of a host, or where it asks for none, of all at a listener.
