@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -61,6 +62,7 @@ type registry struct {
 	deletions uint64
 	streams   map[string]map[*admitted]bool
 	renewals  map[string]*rate.Limiter // of Machines that have renewed
+	lookups   map[string]*rate.Limiter // of names whose key was not known
 }
 
 // How often a machine may renew its certificate: an agent does so once in days, and when authorities take turns.
@@ -68,6 +70,15 @@ type registry struct {
 const (
 	renewEvery = 10 * time.Second
 	renewBurst = 10
+)
+
+// How often the API is asked for a machine whose certificate is good and whose key is not known: the watch is behind
+// for a moment, and a machine that was deleted may call for days.
+const (
+	lookupEvery = 10 * time.Second
+	lookupBurst = 10
+	// maxLookups is of how many such names is known when they were looked up: those of a while ago are let go then.
+	maxLookups = 4096
 )
 
 // counts says whether a machine's key is one of those that its Machine lists, as far as is known now.
@@ -95,6 +106,19 @@ func (r *registry) mayRenew(name string) bool {
 	return r.renewals[name].Allow()
 }
 
+// mayLookUp says whether the API may be asked now for a machine whose key is not known.
+func (r *registry) mayLookUp(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.lookups) >= maxLookups {
+		maps.DeleteFunc(r.lookups, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= lookupBurst })
+	}
+	if r.lookups[name] == nil {
+		r.lookups[name] = rate.NewLimiter(rate.Every(lookupEvery), lookupBurst)
+	}
+	return r.lookups[name].Allow()
+}
+
 // admission is what the API says of one machine's keys, as of a version.
 type admission struct {
 	keys      []string
@@ -110,7 +134,7 @@ type admitted struct {
 }
 
 func newRegistry(c client.Client, l southbound.Leader, now func() time.Time, log *slog.Logger) *registry {
-	return &registry{client: c, leader: l, now: now, log: log, keys: map[string]admission{}, addresses: map[netip.Addr]int{}, streams: map[string]map[*admitted]bool{}, renewals: map[string]*rate.Limiter{}}
+	return &registry{client: c, leader: l, now: now, log: log, keys: map[string]admission{}, addresses: map[netip.Addr]int{}, streams: map[string]map[*admitted]bool{}, renewals: map[string]*rate.Limiter{}, lookups: map[string]*rate.Limiter{}}
 }
 
 // know says that every Machine of the API has been set.
@@ -232,6 +256,9 @@ func (r *registry) check(ctx context.Context, leaf *x509.Certificate) (known boo
 	if _, err := leaf.Verify(options); err != nil {
 		return false, nil
 	}
+	if !r.mayLookUp(name) {
+		return false, status.Errorf(codes.Unavailable, "machine %s is not known here, and was looked up %d times just now: once in %s", name, lookupBurst, lookupEvery)
+	}
 	for {
 		deletions := r.deleted()
 		m := &v1alpha1.Machine{}
@@ -337,10 +364,12 @@ func (r *registry) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, 
 			}
 		}
 	} else if leaf := shownBy(ctx); leaf != nil {
-		if _, err := r.check(ctx, leaf); err != nil {
+		known, err := r.check(ctx, leaf)
+		if err != nil {
 			return nil, err
 		}
-		if _, renewing := req.(*agentv1.RenewRequest); renewing && !r.mayRenew(nameOf(leaf)) {
+		// Whoever shows a certificate of another authority writes into it what they like: the server refuses them.
+		if _, renewing := req.(*agentv1.RenewRequest); renewing && known && !r.mayRenew(nameOf(leaf)) {
 			return nil, status.Errorf(codes.ResourceExhausted, "machine %s has renewed its certificate %d times just now: once in %s", nameOf(leaf), renewBurst, renewEvery)
 		}
 		from = keyOf(leaf)

@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
@@ -14,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -507,6 +511,64 @@ func TestTokenHasARole(t *testing.T) {
 			t.Errorf("the machine of backends was sent %d resources of a proxy", n)
 		}
 	})
+}
+
+// TestStrangersUseUpNoRenewals holds that certificates which somebody signs takes no renewals from the machines whose
+// names are in them, and leave nothing behind; and that those of a machine which was deleted cost the API little.
+func TestStrangersUseUpNoRenewals(t *testing.T) {
+	ca, err := southbound.NewCA(time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := southbound.NewCA(time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(ca *southbound.CA, machine string) context.Context {
+		chain, _, err := ca.Sign(newFakeAgent(t, machine).request(), southbound.Identity{Machine: machine})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := leafOf(chain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return peer.NewContext(t.Context(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}}})
+	}
+	questions := 0
+	api := &oneMachine{read: func() { questions++ }}
+	r := newRegistry(api, alwaysLeads{}, time.Now, slog.New(slog.DiscardHandler))
+	r.trust = ca.Trust
+	r.know()
+	call := func(ctx context.Context) codes.Code {
+		_, err := r.unary(ctx, &agentv1.RenewRequest{}, nil, func(context.Context, any) (any, error) {
+			return nil, status.Error(codes.Unauthenticated, "refused by the server")
+		})
+		return status.Code(err)
+	}
+	stranger := shows(other, "edge-1")
+	for range 10 * renewBurst {
+		if code := call(stranger); code != codes.Unauthenticated {
+			t.Fatalf("a stranger is answered %s", code)
+		}
+	}
+	if len(r.renewals) > 0 || len(r.lookups) > 0 || questions > 0 || !r.mayRenew("edge-1") {
+		t.Errorf("strangers left %d renewals and %d names, and cost %d questions", len(r.renewals), len(r.lookups), questions)
+	}
+	deleted := shows(ca, "edge-2")
+	for range 10 * lookupBurst {
+		call(deleted)
+	}
+	if questions < lookupBurst || questions > lookupBurst+1 {
+		t.Errorf("a machine that was deleted cost %d questions", questions)
+	}
+	for i := range 2 * maxLookups {
+		r.mayLookUp(fmt.Sprint("edge-", i))
+		r.lookups[fmt.Sprint("edge-", i)] = rate.NewLimiter(rate.Inf, lookupBurst) // a while ago
+	}
+	if len(r.lookups) > maxLookups+1 {
+		t.Errorf("%d names are known", len(r.lookups))
+	}
 }
 
 // A machine that renews its certificate without a pause, each time for another key, has the API written to no
