@@ -92,7 +92,7 @@ func (c *routeCompiler) grpcMethod(e *entry, m *gatewayv1.GRPCMethodMatch, path 
 			if expression == "" {
 				return anyGRPCName
 			}
-			if problem := regexProblem(expression); problem != "" {
+			if problem := c.regexProblem(expression); problem != "" {
 				c.refuse(path+"."+name, problem)
 			}
 			return "(?:" + expression + ")"
@@ -102,7 +102,7 @@ func (c *routeCompiler) grpcMethod(e *entry, m *gatewayv1.GRPCMethodMatch, path 
 		if c.faults > before {
 			return
 		}
-		if problem := regexProblem(match.Value); problem != "" {
+		if problem := c.regexProblem(match.Value); problem != "" {
 			c.refuse(path, "service and method together: "+problem)
 		}
 	default:

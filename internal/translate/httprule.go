@@ -107,7 +107,7 @@ func (c *routeCompiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model
 		}
 		return model.PathMatch{Kind: model.PathSegments, Value: value}
 	case gatewayv1.PathMatchRegularExpression:
-		if problem := regexProblem(value); problem != "" {
+		if problem := c.regexProblem(value); problem != "" {
 			c.refuse(path+".value", problem)
 		}
 		return model.PathMatch{Kind: model.PathRegex, Value: value}
@@ -125,7 +125,7 @@ const valueLimit = 4096
 func (c *routeCompiler) appendValue(list []model.ValueMatch, name, value, kind, path string) []model.ValueMatch {
 	switch {
 	case kind == "RegularExpression":
-		if problem := regexProblem(value); problem != "" {
+		if problem := c.regexProblem(value); problem != "" {
 			c.refuse(path+".value", problem)
 		}
 	case kind != "" && kind != "Exact":

@@ -3,9 +3,11 @@ package translate
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +23,8 @@ func TestRegexOfRE2(t *testing.T) {
 	for expression, good := range map[string]bool{
 		`/api/v[0-9]+/.*`: true, `/(en|de|fr)/\d{1,10}`: true, `/\pL+`: true, `/\p{Greek}`: true, `/\P{Lu}x`: true, `/\p{^Nd}`: true, `\\p{x}`: true,
 		`/\p{Any}`: true, `/[^/]{1,40}`: true, "/" + strings.Repeat("a", 900): true,
-		`/.{490}`: true, `/[^/?#]{245}`: true, `/\pL{80}`: true, `(?i)/[a-z\x{e0}-\x{ff}]{64}`: true, `/[\pL\pN]{50}`: true, `/(?i:é){100}`: true, `/[\x{0}-\x{ff}]{900}`: true,
-		`/.{900}`: false, `/\pL{200}`: false, `/[^/]{900}`: false, `/[\pL\pN]{300}`: false, `/[\x{0}-\x{100}]`: false, `/\x{1F600}`: false, `/\\x{1F600}`: true,
+		`/.{490}`: true, `/[^/?#]{245}`: true, `/\pL{80}`: true, `/[\pL\pN\pM\pS\p{Greek}\p{Han}\p{Thai}\PZ]`: true, `/(a?){200}`: true, `/((a{10}){10}){5}`: true, `(?i)/[a-z\x{e0}-\x{ff}]{64}`: true, `/[\pL\pN]{50}`: true, `/(?i:é){100}`: true, `/[\x{0}-\x{ff}]{900}`: true,
+		`/.{900}`: false, `/(?:a?){1000}`: false, `/((a{10}){10}){20}`: false, `/(a*){1000}`: false, `/\pL\pL\pL\pL\pL\pL\pL\pL\pL`: false, `/` + strings.Repeat("[ab]", 600): false, "/" + strings.Repeat("a", 2048): false, `/\pL{200}`: false, `/[^/]{900}`: false, `/[\pL\pN]{300}`: false, `/[\x{0}-\x{100}]`: false, `/\x{1F600}`: false, `/\\x{1F600}`: true,
 		`\p{ASCII}`: false, `/\p{Letter}`: false, `/\p{LC}`: false, `/\P{^Cn}`: false, `/[\p{Cn}a]`: false, `\p{greek}`: false,
 	} {
 		if problem := regexProblem(expression); (problem == "") != good {
@@ -37,6 +39,48 @@ func TestClassesOfRE2(t *testing.T) {
 	want = slices.DeleteFunc(want, func(name string) bool { return name == "Cn" || name == "LC" })
 	if slices.Sort(want); !slices.Equal(regexClasses, want) {
 		t.Errorf("RE2 knows %d classes, and Go %d: %q", len(regexClasses), len(want), want)
+	}
+}
+
+// TestCostlyExpressions holds that no expression costs the plane much before it is refused, or taken. It counts memory, which a busy machine does not change.
+func TestCostlyExpressions(t *testing.T) {
+	for what, expression := range map[string]string{
+		"classes in a class":   "/[" + strings.Repeat(`\pL`, 600) + "]",
+		"nested repeats":       "/" + strings.Repeat(`(?:a?){100}`, 180),
+		"classes repeated":     "/" + strings.Repeat(`\pL{1000}`, 200),
+		"repeats of repeats":   "/((((a{9}){9}){9}){9})",
+		"a class of all":       "/(?i)" + strings.Repeat(`[\x{0}-\x{10ffff}]`, 100),
+		"alternatives":         "/(" + strings.Repeat("a|", 1000) + "b)",
+		"alternative prefixes": "/(" + strings.Repeat("ab|ac|", 300) + "b)",
+		"folded":               "/(?i)" + strings.Repeat("k", 1000) + strings.Repeat("[^k]", 200),
+		"deep":                 "/" + strings.Repeat("(", 900) + strings.Repeat(")", 900),
+		"deep repeats":         "/" + strings.Repeat("(?:", 300) + "a" + strings.Repeat(")?", 300),
+		"the largest":          "/[" + strings.Repeat(`\pL`, 8) + "]" + strings.Repeat("a{9}", 100),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		began := time.Now()
+		regexProblem(expression)
+		took := time.Since(began)
+		runtime.ReadMemStats(&after)
+		if kib := (after.TotalAlloc - before.TotalAlloc) >> 10; kib > 1024 {
+			t.Errorf("%s: %d KiB are allocated, in %s", what, kib, took)
+		}
+	}
+}
+
+// TestManyExpressions holds that a route has no more expressions than the plane has time for: each is judged once.
+func TestManyExpressions(t *testing.T) {
+	c := routeCompiler{}
+	for i := range 2 * regexesLimit / 1000 {
+		expression := fmt.Sprintf("/%d%s", i, strings.Repeat("a", 900))
+		first, again := c.regexProblem(expression), c.regexProblem(expression)
+		if many := i >= regexesLimit/903; first != again && !many || (first != "") != many && i != regexesLimit/903 {
+			t.Fatalf("expression %d: %q, and again %q", i, first, again)
+		}
+	}
+	if len(c.regexes) > regexesLimit/900 {
+		t.Errorf("%d expressions were judged", len(c.regexes))
 	}
 }
 

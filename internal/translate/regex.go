@@ -13,10 +13,46 @@ import (
 // passes here passes there.
 const regexLimit = 1000
 
+// What an expression may cost to be judged: the plane does nothing else meanwhile.
+// Each \p is a table of some hundred ranges, and repeats multiply before anything is counted.
+const (
+	regexLength  = 2048
+	regexClassed = 8
+	regexTree    = 4 * regexLimit
+	// regexesLimit is how many bytes the expressions of a route may have together, each counted once.
+	regexesLimit = 64 << 10
+)
+
+// regexProblem judges an expression once in a route, and not more of them than the plane has time for.
+func (c *routeCompiler) regexProblem(expression string) string {
+	if problem, known := c.regexes[expression]; known {
+		return problem
+	}
+	if c.ofRegex += len(expression); c.ofRegex > regexesLimit {
+		return "the regular expressions of the route are longer than " + strconv.Itoa(regexesLimit) + " bytes together: give it to several routes"
+	}
+	if c.regexes == nil {
+		c.regexes = map[string]string{}
+	}
+	c.regexes[expression] = regexProblem(expression)
+	return c.regexes[expression]
+}
+
 // regexProblem says why a text is no RE2 expression, or nothing. RE2 knows fewer names of classes than Go.
 func regexProblem(expression string) string {
-	if len(expression) > valueLimit || !utf8.ValidString(expression) {
-		return "no RE2 expression: too long or not UTF-8"
+	switch {
+	case !utf8.ValidString(expression):
+		return "no RE2 expression: not UTF-8"
+	case len(expression) > regexLength:
+		return "no RE2 expression: longer than " + strconv.Itoa(regexLength) + " bytes"
+	case strings.Count(expression, `\p`)+strings.Count(expression, `\P`) > regexClassed:
+		return quote(expression) + ` has more than ` + strconv.Itoa(regexClassed) + ` classes like \pL or \p{Greek}`
+	}
+	if escape := wideEscape(expression); escape != "" {
+		return quote(expression) + " matches bytes, and " + escape + " is none: write the character itself"
+	}
+	tooLarge := func(weight int) string {
+		return quote(expression) + " is too large an expression: it compiles to some " + strconv.Itoa(weight) + " instructions, of " + strconv.Itoa(regexLimit) + " that may be"
 	}
 	bad := func(err error) string {
 		if original := parseRegex(expression); original != nil { // in the words of what was written
@@ -31,8 +67,8 @@ func regexProblem(expression string) string {
 	if name := strangeClass(expression); name != "" {
 		return quote(expression) + " is no RE2 expression: invalid character class range: " + quote(name)
 	}
-	if escape := wideEscape(expression); escape != "" {
-		return quote(expression) + " matches bytes, and " + escape + " is none: write the character itself"
+	if weight := treeWeight(parsed); weight > regexTree {
+		return tooLarge(weight)
 	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
@@ -43,9 +79,29 @@ func regexProblem(expression string) string {
 		weight += regexWeight(&program.Inst[i])
 	}
 	if weight > regexLimit {
-		return quote(expression) + " is too large an expression: it compiles to some " + strconv.Itoa(weight) + " instructions, of " + strconv.Itoa(regexLimit) + " that may be"
+		return tooLarge(weight)
 	}
 	return ""
+}
+
+// treeWeight is about how many instructions a parsed expression has, or far more than there may be.
+func treeWeight(re *syntax.Regexp) int {
+	const far = 1 << 20
+	weight := 1
+	switch re.Op {
+	case syntax.OpLiteral:
+		weight = len(re.Rune)
+	case syntax.OpCharClass:
+		weight = regexWeight(&syntax.Inst{Op: syntax.InstRune, Rune: re.Rune})
+	default:
+		for _, sub := range re.Sub {
+			weight += treeWeight(sub)
+		}
+	}
+	if re.Op == syntax.OpRepeat {
+		weight *= max(re.Min+1, re.Max, 1)
+	}
+	return min(weight, far)
 }
 
 // regexWeight is how many instructions RE2 has for one of Go's, or a few more. It has one for each range

@@ -32,6 +32,8 @@ type routeCompiler struct {
 	services []snapshot.Name
 	notes    []string // what is worth knowing of those
 	slashed  []slashedPath
+	regexes  map[string]string // what is wrong with each expression; empty: nothing
+	ofRegex  int               // their bytes
 }
 
 // refuse notes what is wrong with the rule at hand.
