@@ -82,6 +82,9 @@ func (c *routeCompiler) grpcMethod(e *entry, m *gatewayv1.GRPCMethodMatch, path 
 		switch {
 		case service == "":
 			*match = model.PathMatch{Kind: model.PathRegex, Value: "/" + anyGRPCName + "/" + regexp.QuoteMeta(method)}
+			if problem := c.regexProblem(match.Value); problem != "" {
+				c.refuse(path+".method", problem)
+			}
 		case method == "":
 			*match = model.PathMatch{Kind: model.PathSegments, Value: "/" + service}
 		default:

@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// regexLimit bounds the weight of an expression: how many instructions RE2 compiles it to, or a few
-// more. Proxies refuse 1,024 (xds.Bootstrap), and with it the host and all who have routes there: what
-// passes here passes there.
+// regexLimit bounds the weight of an expression: about how many instructions RE2 compiles it to; loops can
+// make it twice as many. Proxies refuse more than 4,096 (xds.Bootstrap), and with it the host and all who have
+// routes there: what passes here passes there.
 const regexLimit = 1000
 
 // What an expression may cost to be judged: the plane does nothing else meanwhile.

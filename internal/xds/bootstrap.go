@@ -35,9 +35,10 @@ type BootstrapOptions struct {
 const (
 	defaultMaxConnections = 50_000
 	// regexSize bounds the compiled size of a regular expression; a larger one is refused
-	// with the resource that holds it. The plane lets none pass that comes near (translate's
-	// regexLimit); a plain path expression is below 100.
-	regexSize = 1024
+	// with the resource that holds it. The plane lets none pass that comes near: translate's regexLimit
+	// is a quarter, since RE2 has up to twice as many instructions as are counted there for loops and for
+	// alternatives. A plain path expression is below 100.
+	regexSize = 4096
 	adsName   = "fairlead-agent"
 )
 

@@ -66,7 +66,7 @@ func smallEnvoy(envoy string) (string, error) {
 	}
 	script := fmt.Sprintf(`#!/bin/bash
 for argument in "$@"; do
-	arguments+=("${argument/'"re2.max_program_size.error_level":1024'/'"re2.max_program_size.error_level":%d'}")
+	arguments+=("${argument/'"re2.max_program_size.error_level":4096'/'"re2.max_program_size.error_level":%d'}")
 done
 exec %q "${arguments[@]}"
 `, expressionLimit, envoy)
