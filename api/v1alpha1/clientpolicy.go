@@ -69,6 +69,19 @@ type ClientPolicySpec struct {
 	// +optional
 	Path *ClientPath `json:"path,omitempty"`
 
+	// Forwarded is what backends are told of what clients asked for.
+	// +optional
+	Forwarded *ClientForwarded `json:"forwarded,omitempty"`
+
+	// ErrorPages are shown in place of the proxy's own errors, also where no route is found. Those of RoutePolicies go
+	// before them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 32768",message="pages must have 32768 characters together at most"
+	ErrorPages []ErrorPage `json:"errorPages,omitempty"`
+
 	// Limits of what clients may use up.
 	// +optional
 	Limits *ClientLimits `json:"limits,omitempty"`
@@ -89,6 +102,17 @@ type ClientPolicySpec struct {
 	// Tracing reports spans to an OpenTelemetry collector.
 	// +optional
 	Tracing *Tracing `json:"tracing,omitempty"`
+}
+
+// ClientForwarded is what backends are told of what clients asked for. A proxy that is trusted (trustedHops) may have
+// said it already; then its word stays.
+type ClientForwarded struct {
+	// Host sets X-Forwarded-Host to the host that the client asked for.
+	// +optional
+	Host *bool `json:"host,omitempty"`
+	// Port sets X-Forwarded-Port to the port at which the client arrived.
+	// +optional
+	Port *bool `json:"port,omitempty"`
 }
 
 // ClientPath is what is made of the paths of requests. Many backends take "//admin" and "/%2Fadmin"

@@ -30,7 +30,7 @@ type RoutePolicy struct {
 
 // RoutePolicySpec is what is asked of requests.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes)",message="say at least one of rateLimit, globalRateLimit, authorization, addresses and maxRequestBytes"
+// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes) || has(self.errorPages)",message="say at least one of rateLimit, globalRateLimit, authorization, addresses, maxRequestBytes and errorPages"
 type RoutePolicySpec struct {
 	// TargetRefs name Gateways and ListenerSets (sectionName: a listener), HTTPRoutes and
 	// GRPCRoutes (sectionName: the name of a rule), and IngressRoutes. The policy of a root
@@ -64,6 +64,14 @@ type RoutePolicySpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	MaxRequestBytes *int64 `json:"maxRequestBytes,omitempty"`
+
+	// ErrorPages are shown in place of errors.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 32768",message="pages must have 32768 characters together at most"
+	ErrorPages []RouteErrorPage `json:"errorPages,omitempty"`
 }
 
 // RateLimit is a token bucket at each machine.

@@ -214,7 +214,7 @@ func knownMethod(method string) bool {
 // see brings a request into the form that is routed. ok is false when the path cannot be
 // normalised: Envoy answers 400.
 func see(r Request, l *model.Listener, w World) (s seen, ok bool) {
-	s = seen{scheme: r.Scheme, method: r.Method, authority: stripDot(r.Host), query: r.Query, headers: map[string][]string{}}
+	s = seen{scheme: r.Scheme, method: r.Method, authority: stripDot(strings.TrimSuffix(r.Host, ":")), query: r.Query, headers: map[string][]string{}}
 	s.host = strings.ToLower(stripPort(s.authority))
 	if s.host != strings.ToLower(stripPort(r.Host)) {
 		s.notes = append(s.notes, "the dot at the end of the host is left out")
@@ -225,7 +225,7 @@ func see(r Request, l *model.Listener, w World) (s seen, ok bool) {
 	}
 	for _, h := range r.Headers {
 		switch {
-		case h.Name == scopeHeader:
+		case h.Name == scopeHeader || strings.HasPrefix(h.Name, "x-envoy-"):
 			s.notes = append(s.notes, "the header "+h.Name+" is the proxy's own and left out")
 		case strings.Contains(h.Name, "_") && !w.AllowUnderscores:
 			s.notes = append(s.notes, "the header "+h.Name+" is left out: its name has a \"_\"")
@@ -244,14 +244,37 @@ func see(r Request, l *model.Listener, w World) (s seen, ok bool) {
 	if s.client != r.From {
 		s.notes = append(s.notes, "the client's address is "+s.client.String()+", by x-forwarded-for of trusted proxies")
 	}
-	if s.headers["x-request-id"] != nil {
+	switch own := s.headers["x-request-id"] != nil; {
+	case own && hops > 0: // a trusted proxy's
+	case own:
 		s.notes = append(s.notes, "the header x-request-id is replaced by the proxy's own")
+		fallthrough
+	default:
+		s.headers["x-request-id"] = []string{someRequestID}
 	}
-	s.headers["x-request-id"] = []string{someRequestID}
+	s.forwarded(l, hops > 0)
 	if r.From.IsValid() {
 		s.headers[forwardedFor] = []string{strings.Join(append(s.headers[forwardedFor], r.From.String()), ",")}
 	}
 	return s, ok
+}
+
+// forwarded adds what backends are told of what the client asked for.
+func (s *seen) forwarded(l *model.Listener, trusted bool) {
+	if l.Clients == nil {
+		return
+	}
+	set := func(name, value string) {
+		if !trusted || s.headers[name] == nil {
+			s.headers[name] = []string{value}
+		}
+	}
+	if l.Clients.ForwardedHost {
+		set("x-forwarded-host", s.authority)
+	}
+	if l.Clients.ForwardedPort {
+		set("x-forwarded-port", strconv.Itoa(int(l.Port)))
+	}
 }
 
 // someRequestID stands for the random one that the proxy gives a request.

@@ -56,6 +56,9 @@ func (p *RoutePolicy) Or(q *RoutePolicy) *RoutePolicy {
 	if both.MaxRequestBytes == 0 {
 		both.MaxRequestBytes = q.MaxRequestBytes
 	}
+	if both.ErrorPages == nil {
+		both.ErrorPages = q.ErrorPages
+	}
 	return &both
 }
 

@@ -78,6 +78,11 @@ type ClientSettings struct {
 	EscapedSlashes EscapedSlashes `json:"escapedSlashes,omitempty"`
 	// KeepSlashes leaves "//" in paths as it is; else it is "/".
 	KeepSlashes bool `json:"keepSlashes,omitempty"`
+	// ForwardedHost and ForwardedPort tell backends what the client asked for (X-Forwarded-Host, -Port).
+	ForwardedHost bool `json:"forwardedHost,omitempty"`
+	ForwardedPort bool `json:"forwardedPort,omitempty"`
+	// ErrorPages are shown in place of the proxy's own errors.
+	ErrorPages []ErrorPage `json:"errorPages,omitempty"`
 	// MaxConnections at one machine; more are refused. 0 is no limit but the machine's.
 	MaxConnections uint32 `json:"maxConnections,omitempty"`
 	// MaxHeaderBytes of a request; 0 is 60 KiB. MaxHeaders is their number; 0 is 100.

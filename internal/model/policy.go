@@ -13,6 +13,8 @@ type RoutePolicy struct {
 	Addresses       *AddressFilter   `json:"addresses,omitempty"`
 	// MaxRequestBytes of a body; more is answered 413. 0 is no limit.
 	MaxRequestBytes uint64 `json:"maxRequestBytes,omitempty"`
+	// ErrorPages are shown in place of errors.
+	ErrorPages *ErrorPages `json:"errorPages,omitempty"`
 }
 
 // RateLimit is a token bucket at each machine.

@@ -34,6 +34,9 @@ type clientSettings struct {
 	http3         *bool
 	escaped       v1alpha1.EscapedSlashesAction
 	keepSlashes   *bool
+	forwardedHost *bool
+	forwardedPort *bool
+	errorPages    []model.ErrorPage
 	limits        v1alpha1.ClientLimits
 	headers       time.Duration
 	request       time.Duration
@@ -68,6 +71,10 @@ func makeClientPolicyFact(r reader, n snapshot.Name) *clientPolicyFact {
 			c.fail("spec.path.escapedSlashesAction", quote(string(p.EscapedSlashesAction))+" must be UnescapeAndRedirect, UnescapeAndForward, RejectRequest or KeepUnchanged")
 		}
 	}
+	if w := spec.Forwarded; w != nil {
+		s.forwardedHost, s.forwardedPort = w.Host, w.Port
+	}
+	s.errorPages = c.errorPages(spec.ErrorPages, "spec.errorPages")
 	if spec.Limits != nil {
 		s.limits = c.clientLimits(spec.Limits, "spec.limits")
 	}
@@ -190,6 +197,10 @@ func (s clientSettings) under(o clientSettings) clientSettings {
 	s.proxyProtocol = cmp.Or(s.proxyProtocol, o.proxyProtocol)
 	s.http3 = cmp.Or(s.http3, o.http3)
 	s.escaped, s.keepSlashes = cmp.Or(s.escaped, o.escaped), cmp.Or(s.keepSlashes, o.keepSlashes)
+	s.forwardedHost, s.forwardedPort = cmp.Or(s.forwardedHost, o.forwardedHost), cmp.Or(s.forwardedPort, o.forwardedPort)
+	if len(s.errorPages) == 0 {
+		s.errorPages = o.errorPages
+	}
 	s.limits.MaxConnections = cmp.Or(s.limits.MaxConnections, o.limits.MaxConnections)
 	s.limits.MaxHeaderBytes = cmp.Or(s.limits.MaxHeaderBytes, o.limits.MaxHeaderBytes)
 	s.limits.MaxHeaders = cmp.Or(s.limits.MaxHeaders, o.limits.MaxHeaders)
@@ -206,6 +217,7 @@ func (s clientSettings) at(protocol model.Protocol) *model.ClientSettings {
 	m := &model.ClientSettings{
 		TrustedHops: s.trustedHops, AcceptProxyProtocol: deref(s.proxyProtocol),
 		EscapedSlashes: escapedSlashes[s.escaped], KeepSlashes: deref(s.keepSlashes),
+		ForwardedHost: deref(s.forwardedHost), ForwardedPort: deref(s.forwardedPort), ErrorPages: s.errorPages,
 		MaxConnections: uint32(deref(s.limits.MaxConnections)), MaxHeaderBytes: uint32(deref(s.limits.MaxHeaderBytes)),
 		MaxHeaders: uint32(deref(s.limits.MaxHeaders)), MaxRequestsPerConnection: uint32(deref(s.limits.MaxRequestsPerConnection)),
 		MaxStreams: uint32(deref(s.limits.MaxStreams)), HeadersTimeout: s.headers, RequestTimeout: s.request, IdleTimeout: s.idle,

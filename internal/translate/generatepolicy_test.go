@@ -213,6 +213,11 @@ func (g generator) routePolicy(o *v1alpha1.RoutePolicy) {
 func (g generator) clientPolicy(o *v1alpha1.ClientPolicy) {
 	o.Spec.TargetRefs = g.targets(snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet)
 	o.Spec.TrustedHops = some(g, int32(g.IntN(8)-1))
+	if n := o.Spec.TrustedHops; n != nil { // without further draws
+		is := *n%2 == 0
+		o.Spec.Forwarded = &v1alpha1.ClientForwarded{Host: &is}
+		o.Spec.ErrorPages = []v1alpha1.ErrorPage{{Statuses: []intstr.IntOrString{intstr.FromInt32(400 + *n), intstr.FromString("5xx")}, Body: "page"}}
+	}
 	o.Spec.AcceptProxyProtocol, o.Spec.HTTP3 = some(g, g.chance(50)), some(g, g.chance(50))
 	o.Spec.Limits = some(g, v1alpha1.ClientLimits{MaxConnections: some(g, int32(g.IntN(9))), MaxStreams: some(g, int32(1+g.IntN(3)))})
 	o.Spec.Timeouts = some(g, v1alpha1.ClientTimeouts{Headers: some(g, g.policyDuration()), Idle: some(g, g.policyDuration())})

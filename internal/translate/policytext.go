@@ -47,6 +47,16 @@ func writePolicy(b *strings.Builder, indent string, p *model.RoutePolicy) {
 	if p.MaxRequestBytes > 0 {
 		fmt.Fprintf(b, "%srequests of at most %d bytes\n", indent, p.MaxRequestBytes)
 	}
+	if p.ErrorPages != nil {
+		writePages(b, indent, p.ErrorPages.Pages)
+	}
+}
+
+// writePages writes which page stands in place of which errors.
+func writePages(b *strings.Builder, indent string, pages []model.ErrorPage) {
+	for _, p := range pages {
+		fmt.Fprintf(b, "%serrors %s%s: %s %q\n", indent, list(p.Statuses), when(p.Backends, " of backends, too"), p.ContentType, p.Body)
+	}
 }
 
 func prefixTexts[T fmt.Stringer](prefixes []T) []string {
@@ -75,6 +85,8 @@ func writeClients(b *strings.Builder, c *model.ClientSettings) {
 	add(c.HTTP3, "HTTP/3")
 	add(c.EscapedSlashes != "", "escaped slashes %s", c.EscapedSlashes)
 	add(c.KeepSlashes, "slashes as they come")
+	add(c.ForwardedHost, "X-Forwarded-Host")
+	add(c.ForwardedPort, "X-Forwarded-Port")
 	add(c.MaxConnections > 0, "connections %d", c.MaxConnections)
 	add(c.MaxHeaderBytes > 0, "header bytes %d", c.MaxHeaderBytes)
 	add(c.MaxHeaders > 0, "headers %d", c.MaxHeaders)
@@ -91,7 +103,9 @@ func writeClients(b *strings.Builder, c *model.ClientSettings) {
 	if t := c.Tracing; t != nil {
 		add(true, "traces of %g%% to %s as %q", t.Percent, t.Collector, t.ServiceName)
 	}
+	add(len(c.ErrorPages) > 0, "error pages")
 	fmt.Fprintf(b, "  clients %s\n", strings.Join(words, ", "))
+	writePages(b, "    ", c.ErrorPages)
 }
 
 // writeBackendOptions writes what BackendPolicies ask of a group.

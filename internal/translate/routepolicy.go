@@ -51,6 +51,7 @@ func makeRoutePolicyFact(r reader, n snapshot.Name) *routePolicyFact {
 		f.policy.Addresses = c.addresses(spec.Addresses, "spec.addresses")
 	}
 	f.policy.MaxRequestBytes = uint64(number(&c, spec.MaxRequestBytes, 1, 1<<32-1, "spec.maxRequestBytes"))
+	f.policy.ErrorPages = c.routeErrorPages(spec.ErrorPages, "spec.errorPages")
 	f.invalid, f.resolved = c.invalid, c.resolved
 	return f
 }

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestSlashesOfPolicies(t *testing.T) {
 		{class: clientSettings{escaped: v1alpha1.UnescapeAndForward}, want: &model.ClientSettings{EscapedSlashes: model.SlashesUnescape}},
 	} {
 		got := c.own.under(c.class).at(model.ProtocolHTTP)
-		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+		if (got == nil) != (c.want == nil) || got != nil && !reflect.DeepEqual(*got, *c.want) {
 			t.Errorf("%+v under %+v: %+v, want %+v", c.own, c.class, got, c.want)
 		}
 	}

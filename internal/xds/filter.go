@@ -3,6 +3,7 @@ package xds
 import (
 	compositev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
 	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	pagesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/custom_response/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	sessionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -14,6 +15,8 @@ import (
 // works by route is always there and does nothing until a route configures it.
 func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
 	filters := []*hcmv3.HttpFilter{
+		// What it answers with takes the place of all that the others have made of an answer.
+		httpFilter(pagesFilter, &pagesv3.CustomResponse{}),
 		scopeNormaliser(l, c),
 		loopGuard(),
 		// Browsers ask without credentials, so preflights are answered before policies.

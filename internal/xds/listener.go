@@ -3,7 +3,6 @@ package xds
 import (
 	"time"
 
-	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
@@ -183,10 +182,8 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 			// A bad request ends itself, and not those that share its connection.
 			OverrideStreamErrorOnInvalidHttpMessage: wrapperspb.Bool(true),
 		},
-		UpgradeConfigs:                []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: webSocket}},
-		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{removeScope()},
-		LocalReplyConfig:              localReplies(),
-		AccessLog:                     accessLogs(l, o),
+		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: webSocket}},
+		AccessLog:      accessLogs(l, o),
 	}
 	if v := l.ClientValidation; v != nil && !v.Optional {
 		// Backends learn whose certificate was verified; what a client says of it is dropped,
@@ -196,9 +193,13 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 			Subject: wrapperspb.Bool(true), Dns: true, Uri: true,
 		}
 	}
+	var pages []model.ErrorPage
 	if l.Clients != nil {
 		treat(m, *l.Clients)
+		pages = l.Clients.ErrorPages
 	}
+	m.LocalReplyConfig = localReplies(pages)
+	tellBackends(m, l.Clients)
 	return m
 }
 
@@ -240,23 +241,6 @@ func treat(m *hcmv3.HttpConnectionManager, c model.ClientSettings) {
 	if c.Tracing != nil && c.Tracing.Collector != "" {
 		m.Tracing = tracing(*c.Tracing)
 	}
-}
-
-// localReplies says in one short line why the proxy itself answered. Fixed responses of
-// routes keep their own body.
-func localReplies() *hcmv3.LocalReplyConfig {
-	return &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{loopReply(), {
-		Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
-			ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{
-				Flags: []string{"NR", "UH", "UF", "UC", "UT", "UR", "UO", "LR", "URX", "NC", "UPE", "OM"},
-			},
-		}},
-		BodyFormatOverride: &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
-			TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{
-				InlineString: "%RESPONSE_CODE% %RESPONSE_FLAGS_LONG%\n",
-			}},
-		}},
-	}}}
 }
 
 func socket(host string, port uint16) *corev3.SocketAddress {

@@ -86,6 +86,9 @@ func policies(p *model.RoutePolicy) map[string]*anypb.Any {
 		limit.add("envoy.filters.http.ratelimit", globalLimit(g))
 		out[globalLimitFilter] = place(limit.always())
 	}
+	if p.ErrorPages != nil && len(p.ErrorPages.Pages) > 0 {
+		out[pagesFilter] = pack(routePages(p.ErrorPages))
+	}
 	return out
 }
 

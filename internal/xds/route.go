@@ -218,14 +218,6 @@ func fraction(part, whole uint64) *corev3.RuntimeFractionalPercent {
 	}}
 }
 
-func directResponse(status uint32, body string) *routev3.Route_DirectResponse {
-	d := &routev3.DirectResponseAction{Status: status}
-	if body != "" {
-		d.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: body}}
-	}
-	return &routev3.Route_DirectResponse{DirectResponse: d}
-}
-
 func match(m model.Match) *routev3.RouteMatch {
 	out := &routev3.RouteMatch{}
 	switch m.Path.Kind {

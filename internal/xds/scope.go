@@ -6,11 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	luav3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -70,7 +68,7 @@ func Shard(listener model.ListenerID, host string) int {
 	if strings.HasPrefix(host, "*") {
 		return WildShard
 	}
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && i+1 < len(host) && strings.Trim(host[i+1:], "0123456789") == "" {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.Trim(host[i+1:], "0123456789") == "" {
 		host = host[:i]
 	}
 	host = strings.TrimSuffix(host, ".")
@@ -127,16 +125,6 @@ func scopedRoutes() *hcmv3.HttpConnectionManager_ScopedRoutes {
 		RdsConfigSource: ads(shardFetch),
 		ConfigSpecifier: &hcmv3.ScopedRoutes_ScopedRds{ScopedRds: &hcmv3.ScopedRds{ScopedRdsConfigSource: ads(shardFetch)}},
 	}}
-}
-
-// removeScope takes the scope header of a client away before anything looks at routes.
-func removeScope() *corev3.TypedExtensionConfig {
-	return &corev3.TypedExtensionConfig{
-		Name: "envoy.http.early_header_mutation.header_mutation",
-		TypedConfig: pack(&earlyv3.HeaderMutation{Mutations: []*mutationv3.HeaderMutation{{
-			Action: &mutationv3.HeaderMutation_Remove{Remove: scopeHeader},
-		}}}),
-	}
 }
 
 // scopeNormaliser is the filter that sets the scope header and, where clients come by

@@ -64,7 +64,12 @@ end
 
 function envoy_on_request(handle)
   local headers = handle:headers()
-  local host = lower(headers:get(":authority") or ""):gsub(":%d+$", "")
+  local authority = headers:get(":authority") or ""
+  if byte(authority, -1) == 58 then -- ":" without a port (RFC 3986, 3.2.3)
+    authority = authority:sub(1, -2)
+    headers:replace(":authority", authority)
+  end
+  local host = lower(authority):gsub(":%d+$", "")
   local other = tls and handle:streamInfo():requestedServerName() ~= host
   if other and foreign(host) then return misdirected(handle) end
   local hash = -2128831035 -- FNV-1a, 32 bits: 2166136261

@@ -29,6 +29,9 @@ const (
 	// connection carries many requests, and each would wait for its own timeout.
 	pingInterval = 30 * time.Second
 	pingTimeout  = 10 * time.Second
+
+	// Headers of an answer; Envoy's own 100 are few, and their size is bounded, too.
+	maxAnswerHeaders = 1000
 )
 
 // protocolOptions are how HTTP is spoken with the backends of a group.
@@ -37,7 +40,10 @@ func protocolOptions(g model.BackendGroup) *httpv3.HttpProtocolOptions {
 	http2 := &corev3.Http2ProtocolOptions{ConnectionKeepalive: &corev3.KeepaliveSettings{
 		Interval: durationpb.New(pingInterval), Timeout: durationpb.New(pingTimeout),
 	}}
-	o := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(cmp.Or(max(g.IdleTimeout, 0), upstreamIdle))}}
+	o := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
+		IdleTimeout:     durationpb.New(cmp.Or(max(g.IdleTimeout, 0), upstreamIdle)),
+		MaxHeadersCount: wrapperspb.UInt32(maxAnswerHeaders),
+	}}
 	explicit := &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
 		ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: http1},
 	}

@@ -271,7 +271,7 @@ func TestBackendLimits(t *testing.T) {
 		}()
 	}
 	must(t, w.envoy.Until(w.ctx, "two requests under way", func() bool { return under.Load() == 2 }))
-	if a := w.get(l.Port, "a.test", "/"); a.status != 503 || !strings.Contains(a.body, "Overflow") {
+	if a := w.get(l.Port, "a.test", "/"); a.status != 503 || !strings.Contains(a.body, "too many requests wait") {
 		t.Errorf("beyond the limit: %d %q, want 503 for overflow", a.status, a.body)
 	}
 	close(release)

@@ -1,0 +1,89 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+)
+
+const (
+	pageType = "text/html; charset=utf-8"
+	// pagesLimit is how many bytes the pages of a policy may have together: they stand with each route, or host, that
+	// the policy holds for.
+	pagesLimit = 32 << 10
+)
+
+// errorPages reads pages. One with a fault is left out.
+func (c *policyCompiler) errorPages(list []v1alpha1.ErrorPage, path string) []model.ErrorPage {
+	var pages []model.ErrorPage
+	bytes := 0
+	for i := range list {
+		if page, ok := c.errorPage(&list[i], at(path, i)); ok {
+			if bytes += len(page.Body); bytes > pagesLimit {
+				c.fail(path, "must have "+strconv.Itoa(pagesLimit)+" bytes together at most")
+				break
+			}
+			pages = append(pages, page)
+		}
+	}
+	return pages
+}
+
+func (c *policyCompiler) errorPage(o *v1alpha1.ErrorPage, path string) (model.ErrorPage, bool) {
+	faults := c.invalid.message
+	page := model.ErrorPage{ContentType: cmp.Or(o.ContentType, pageType), Body: o.Body}
+	for i, status := range o.Statuses {
+		text := status.String()
+		n, err := strconv.Atoi(text)
+		if text != "4xx" && text != "5xx" && (err != nil || n < 400 || n > 599) {
+			c.fail(at(path+".statuses", i), quote(text)+" must be from 400 to 599, or 4xx or 5xx")
+			continue
+		}
+		page.Statuses = append(page.Statuses, text)
+	}
+	slices.Sort(page.Statuses)
+	page.Statuses = slices.Compact(page.Statuses)
+	if len(o.Statuses) == 0 {
+		c.fail(path+".statuses", "at least one is needed")
+	}
+	if len(page.ContentType) > 128 || !isFieldValue(page.ContentType) {
+		c.fail(path+".contentType", quote(page.ContentType)+" is no type of content")
+	}
+	if page.Body == "" || !utf8.ValidString(page.Body) {
+		c.fail(path+".body", "must be a text")
+	}
+	return page, c.invalid.message == faults
+}
+
+// routeErrorPages reads the pages of routes; nil is none.
+func (c *policyCompiler) routeErrorPages(list []v1alpha1.RouteErrorPage, path string) *model.ErrorPages {
+	if len(list) == 0 {
+		return nil
+	}
+	out := &model.ErrorPages{}
+	bytes := 0
+	for i := range list {
+		page, ok := c.errorPage(&list[i].ErrorPage, at(path, i))
+		switch list[i].Of {
+		case "", v1alpha1.ErrorsOfProxy:
+		case v1alpha1.ErrorsOfAll:
+			page.Backends = true
+		default:
+			c.fail(at(path, i)+".of", quote(string(list[i].Of))+" must be Proxy or All")
+			ok = false
+		}
+		if !ok {
+			continue
+		}
+		if bytes += len(page.Body); bytes > pagesLimit {
+			c.fail(path, "must have "+strconv.Itoa(pagesLimit)+" bytes together at most")
+			break
+		}
+		out.Pages = append(out.Pages, page)
+	}
+	return out
+}

@@ -1,0 +1,131 @@
+package xds
+
+import (
+	"strconv"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	celv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"fairlead.dev/internal/model"
+)
+
+// ownWords says of an answer that it is the proxy's, and that nobody else has said what is in it: neither a service
+// that refuses a request, nor a page of a route's policy, which has no details.
+const ownWords = `response.code_details != "" && response.code_details != "ext_authz_denied"`
+
+// reason is why the proxy itself answers: by Envoy's details of the answer, or by its flags.
+type reason struct {
+	details string // what they begin with
+	code    uint32 // with details: of these answers alone; 0 is any
+	flags   []string
+	text    string
+}
+
+// reasons are in the words of those who see them: what a client, or somebody who looks after a site, can make of it.
+// The first one holds. A program asks the status, and the access log has Envoy's own words.
+var reasons = []reason{
+	{details: "rbac_access_denied", text: "clients from this address are not let in"},
+	{details: "request_payload_too_large", text: "the request is too large"},
+	{details: "missing_host_header", text: "the request names no host"},
+	{details: "path_normalization_failed", code: 400, text: "the path cannot be read"},
+	{details: "query_missing_content_type", text: "a QUERY says the type of its content"},
+	{details: "ext_authz_error", text: "whether the request may pass could not be asked"},
+	{details: "rate_limiter_error", text: "whether the request may pass could not be asked"},
+	{details: "local_rate_limited", text: "too many requests"},
+	{details: "request_rate_limited", text: "too many requests"},
+	{flags: []string{"NR"}, text: "nothing is served here"},
+	{flags: []string{"UH"}, text: "no backend is there"},
+	{flags: []string{"UO"}, text: "too many requests wait for the backends"},
+	{flags: []string{"UT"}, text: "the backend did not answer in time"},
+	{flags: []string{"UPE"}, text: "what the backend answered cannot be read"},
+	{flags: []string{"UF"}, text: "the backend cannot be reached"},
+	{flags: []string{"UC", "UR", "LR"}, text: "the backend ended the connection"},
+	{flags: []string{"NC"}, text: "the backends are not known yet"},
+	{flags: []string{"OM"}, text: "the edge has too much to do"},
+}
+
+// localReplies says in one short line why the proxy itself answered, or shows a page. Fixed responses of routes keep
+// their own body.
+func localReplies(pages []model.ErrorPage) *hcmv3.LocalReplyConfig {
+	c := &hcmv3.LocalReplyConfig{Mappers: append([]*hcmv3.ResponseMapper{loopReply()}, clientPages(pages)...)}
+	for _, r := range reasons {
+		c.Mappers = append(c.Mappers, &hcmv3.ResponseMapper{Filter: r.filter(), BodyFormatOverride: format("%RESPONSE_CODE% " + r.text + "\n")})
+	}
+	return c
+}
+
+func (r reason) filter() *accesslogv3.AccessLogFilter {
+	if len(r.flags) == 0 {
+		text := "response.code_details.startsWith(" + strconv.Quote(r.details) + ")"
+		if r.code != 0 {
+			text += " && response.code == " + strconv.Itoa(int(r.code))
+		}
+		return expression(text)
+	}
+	return both(expression(ownWords), &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: r.flags},
+	}})
+}
+
+// fixedReason is the body of a fixed response that has none of its own; empty where no error is answered.
+func fixedReason(status uint32) string {
+	text := map[uint32]string{
+		404: "nothing is served here",
+		500: "the route leads to what is not there, or may not be named",
+		503: "the route leads nowhere now",
+	}[status]
+	if text == "" {
+		return ""
+	}
+	return strconv.Itoa(int(status)) + " " + text + "\n"
+}
+
+func directResponse(status uint32, body string) *routev3.Route_DirectResponse {
+	d := &routev3.DirectResponseAction{Status: status}
+	if body == "" {
+		body = fixedReason(status)
+	}
+	if body != "" {
+		d.Body = inline(body)
+	}
+	return &routev3.Route_DirectResponse{DirectResponse: d}
+}
+
+// expression is a condition in CEL.
+func expression(text string) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: &accesslogv3.ExtensionFilter{
+		Name:       "envoy.access_loggers.extension_filters.cel",
+		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: pack(&celv3.ExpressionFilter{Expression: text})},
+	}}}
+}
+
+// noGRPC says that a request is no call of gRPC: in the answers to these a body is a message of one line.
+func noGRPC() *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_HeaderFilter{HeaderFilter: &accesslogv3.HeaderFilter{
+		Header: &routev3.HeaderMatcher{
+			Name: "content-type", InvertMatch: true, TreatMissingHeaderAsEmpty: true,
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+				MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "application/grpc"},
+			}},
+		},
+	}}}
+}
+
+func inline(text string) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: text}}
+}
+
+func format(text string) *corev3.SubstitutionFormatString {
+	return &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inline(text)}}
+}
+
+// bodyAsIs leaves a reply's body, and says what it is.
+func bodyAsIs(contentType string) *corev3.SubstitutionFormatString {
+	f := format("%LOCAL_REPLY_BODY%")
+	f.ContentType = contentType
+	return f
+}
