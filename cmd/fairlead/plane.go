@@ -328,7 +328,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,
 		Translate: translate.Config{
-			RootNamespaces: f.rootNamespaces, IngressClass: f.ingressClass, AffinityCookie: f.affinityCookie, DisablePermitInsecure: f.noClearText, ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
+			RootNamespaces: f.rootNamespaces, IngressClass: f.ingressClass, AffinityCookie: f.affinityCookie, DisablePermitInsecure: f.noClearText, MinTLS: model.TLSVersion(f.minTLS), ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
 		XDS:           xds.Options{AccessLog: f.accessLog, MinTLS: model.TLSVersion(f.minTLS)},

@@ -19,6 +19,8 @@ type treeFact struct {
 	claims []hostClaim
 	// closed says that nothing below the root is served, whatever its host.
 	closed bool
+	// secure says that requests in clear text to its host are sent to https, where routes do not permit them.
+	secure bool
 	// found says what the walk found wrong with each IngressRoute that it reached:
 	// an entry without problems is fine in this tree.
 	found map[snapshot.Name][]string
@@ -142,7 +144,7 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 	owner := ingressOwner(root)
 	clearKey := model.HostKey{Listener: r.t.config.clearID(), Host: f.host}
 	tree.claims = []hostClaim{{clearKey, &claim{owner: owner, created: f.created, entries: w.clear}}}
-	if f.tls != nil {
+	if tree.secure = f.tls != nil; tree.secure {
 		key := model.HostKey{Listener: r.t.config.tlsID(), Host: f.host}
 		c := &tlsClaim{created: f.created, host: model.TLSHost{HostKey: key, Owner: owner}}
 		f.secure(c, &w)

@@ -328,8 +328,12 @@ func (l *gatewayListener) conditions(r reader, gen int64) []metav1.Condition {
 		}
 		return condition(kind, v.failed == negative, reason, message, gen)
 	}
+	accepted := "the listener is accepted"
+	if note := r.t.config.floorNote(l.minTLS); note != "" {
+		accepted += "; tls.options[" + OptionMinTLS + "]: " + note
+	}
 	list := []metav1.Condition{
-		write(gatewayv1.ListenerConditionAccepted, l.accepted, false, gatewayv1.ListenerReasonAccepted, "the listener is accepted"),
+		write(gatewayv1.ListenerConditionAccepted, l.accepted, false, gatewayv1.ListenerReasonAccepted, accepted),
 		write(gatewayv1.ListenerConditionConflicted, l.conflicted, true, gatewayv1.ListenerReasonNoConflicts, "no other listener is in conflict with it"),
 		write(gatewayv1.ListenerConditionResolvedRefs, l.resolved, false, gatewayv1.ListenerReasonResolvedRefs, "all references are resolved"+r.validityNotes(l.certificates)),
 	}

@@ -28,6 +28,7 @@ type ingressFact struct {
 	problems []string
 	notes    []string // what is worth knowing, though nothing is wrong with it
 	slashed  []slashedPath
+	insecure []int // routes whose permitInsecure the operator overrides, where the host has TLS
 	steps    []step
 	prefixes prefixes // of the steps
 	tcp      *tcpProxy
@@ -152,6 +153,9 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 		if !o.PermitInsecure || c.r.t.config.DisablePermitInsecure {
 			s.redirect = &entry{order: i, created: c.fact.created, route: route}
 			s.redirect.route.Redirect = c.r.t.config.redirectToTLS()
+			if o.PermitInsecure {
+				c.fact.insecure = append(c.fact.insecure, i)
+			}
 		}
 		route.Forward = forward
 		s.entry = &entry{groups: groups, order: i, created: c.fact.created, route: route}

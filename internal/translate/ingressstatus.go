@@ -29,7 +29,7 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 	r.ingress(name)
 	var found, lost, notes []string
 	status := &Status{Generation: o.Generation, IngressRoute: &contourv1beta1.Status{}}
-	alive, routed, proxied := false, false, false
+	alive, routed, proxied, redirected := false, false, false, false
 	for _, root := range sortedNames(t.reached[name]) {
 		tree := r.tree(root)
 		found = append(found, tree.found[name]...)
@@ -50,6 +50,7 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 				continue
 			}
 			alive = true
+			redirected = redirected || isRouted && tree.secure && k.Listener == t.config.clearID()
 			status.Hosts = append(status.Hosts, k)
 			if owner.conflict && f.root {
 				notes = append(notes, "host "+quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.describeLosers()+" too, which came later and is not served there")
@@ -58,8 +59,14 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 	}
 	notes = append(notes, f.notes...)
 	notes = append(notes, r.slashNotes(f.slashed, status.Hosts)...)
+	if redirected {
+		notes = append(notes, nonEmpty(f.insecureNote())...)
+	}
 	if f.tls != nil {
 		notes = append(notes, nonEmpty(f.tls.note)...)
+		if floor := t.config.floorNote(f.tls.minVersion); floor != "" {
+			notes = append(notes, "spec.virtualhost.tls.minimumProtocolVersion: "+floor)
+		}
 		if id := f.tls.certificate; id != "" {
 			if note := strings.TrimPrefix(r.validityNotes([]model.CertificateID{id}), "; "); note != "" {
 				notes = append(notes, "spec.virtualhost.tls.secretName: "+note)

@@ -117,6 +117,9 @@ func (r reader) judgeTarget(k snapshot.Key, ref gatewayv1.LocalPolicyTargetRefer
 			accepted.fail(v1alpha1.ReasonSharedListener, path+": "+problem)
 		}
 		note = remark
+		if floor := r.t.config.floorNote(r.clientPolicyFact(k.Name).settings.minTLS); floor != "" {
+			note += "; spec.tls.minVersion: " + floor
+		}
 	}
 	if k.Kind == snapshot.KindLoadBalancerPolicy && !accepted.failed {
 		problem, remark := r.judgeBalancing(k.Name, target)

@@ -34,6 +34,9 @@ type Config struct {
 	AffinityCookie string
 	// DisablePermitInsecure serves no route of an IngressRoute in clear text whose host has TLS.
 	DisablePermitInsecure bool
+	// MinTLS is the least version of TLS of every host name, which proxies see to; empty is none. Here it
+	// changes what statuses say alone.
+	MinTLS model.TLSVersion
 	// IngressRoutePort is where IngressRoutes are served in clear text; 80 when 0.
 	IngressRoutePort uint16
 	// IngressRouteTLSPort is where IngressRoutes with TLS are served; 443 when 0.
