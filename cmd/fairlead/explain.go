@@ -11,7 +11,6 @@ import (
 
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/explain"
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/source/file"
 )
@@ -86,7 +85,6 @@ plane, and each step names file and line.`,
 	flags.StringVar(&options.VIP, "vip", "", "address that the client connects to, when the URL does not have it")
 	flags.StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests to explain instead of a plane; - is standard input")
 	offline.add(c, "with -f: ")
-	c.Flags().StringVar(&offline.minTLS, "minimum-tls-version", "", "with -f: "+minTLSHelp)
 	consoleFlag(c, &address)
 	addOutput(c, &output)
 	complete(c, "method", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -142,5 +140,5 @@ func explainFiles(c *cobra.Command, offline offlinePlane, paths []string, r expl
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 	}
 	resources.Now = time.Now() // whether certificates hold
-	return plane.Explain(offline.config(), model.TLSVersion(offline.minTLS), resources, positions.Where, r), nil
+	return plane.Explain(offline.config(), resources, positions.Where, r), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/file"
 	"fairlead.dev/internal/translate"
@@ -105,6 +106,7 @@ func (o *offlinePlane) add(c *cobra.Command, with string) {
 	flags.StringVar(&o.ingressClass, "ingress-class", translate.IngressClass, with+ingressClassHelp)
 	flags.BoolVar(&o.noClearText, "disable-permit-insecure", false, with+disablePermitInsecureHelp)
 	flags.StringVar(&o.affinityCookie, "affinity-cookie", "", with+affinityCookieHelp)
+	flags.StringVar(&o.minTLS, "minimum-tls-version", "", with+minTLSHelp)
 	flags.Var(&o.refused, "refuse-endpoints", with+refuseEndpointsHelp)
 	flags.Uint16Var(&o.port, "ingressroute-port", 80, with+"port at which root IngressRoutes are served")
 	flags.Uint16Var(&o.tlsPort, "ingressroute-tls-port", 443, with+"port at which root IngressRoutes with TLS are served")
@@ -118,6 +120,6 @@ func (o *offlinePlane) config() translate.Config {
 	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
 	return translate.Config{
 		RootNamespaces: o.rootNamespaces, IngressClass: o.ingressClass, DisablePermitInsecure: o.noClearText, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
-		RefusedEndpoints: o.refused, AffinityCookie: o.affinityCookie,
+		RefusedEndpoints: o.refused, AffinityCookie: o.affinityCookie, MinTLS: model.TLSVersion(o.minTLS),
 	}
 }

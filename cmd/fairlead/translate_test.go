@@ -62,6 +62,35 @@ spec: {parentRefs: [{name: egde}], rules: [{backendRefs: [{name: app, port: 80}]
 	}
 }
 
+// TestTranslateKnowsTheFloorOfTLS holds that translate takes the plane's least version of TLS, and says what it makes
+// of hosts.
+func TestTranslateKnowsTheFloorOfTLS(t *testing.T) {
+	certificate, key := secretFor(t, "app.example.com")
+	manifest := strings.NewReplacer("CERTIFICATE", certificate, "KEY", key).Replace(`
+{apiVersion: v1, kind: Secret, metadata: {name: cert}, type: kubernetes.io/tls, data: {tls.crt: CERTIFICATE, tls.key: KEY}}
+---
+{apiVersion: contour.heptio.com/v1beta1, kind: IngressRoute, metadata: {name: app}, spec: {virtualhost: {fqdn: app.example.com, tls: {secretName: cert, minimumProtocolVersion: "1.1"}}, routes: [{match: /, services: [{name: web, port: 80}]}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}
+`)
+	name := filepath.Join(t.TempDir(), "in.yaml")
+	if err := os.WriteFile(name, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ floor, version, status string }{
+		{"", "from TLS 1.1 of IngressRoute default/app", "valid: valid IngressRoute\n"},
+		{"1.3", "from TLS 1.3 of IngressRoute default/app", `"1.1" counts as 1.3, the least that the plane allows (--minimum-tls-version)`},
+	} {
+		out, err := execute("translate", "-f", name, "--minimum-tls-version", c.floor)
+		if err != nil || !strings.Contains(out, c.version) || !strings.Contains(out, c.status) || strings.Contains(out, "no host name below TLS 1.3") != (c.floor != "") {
+			t.Errorf("floor %q: %v\n%s", c.floor, err, out)
+		}
+	}
+	if _, err := execute("translate", "-f", name, "--minimum-tls-version", "1.1"); err == nil || !strings.Contains(err.Error(), "want 1.2 or 1.3") {
+		t.Errorf("a version that is no floor: %v", err)
+	}
+}
+
 // One slip of the pen hides nothing of the rest.
 func TestTranslateGoesOnAfterUnknownFields(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "app.yaml")

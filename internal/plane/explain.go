@@ -35,9 +35,8 @@ func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explana
 
 var errNotSynced = errors.New("the resources of the API are not all read yet: ask again in a moment")
 
-// Explain says offline what would become of a request with a snapshot's resources, at proxies that speak
-// no older TLS than minTLS. where is "file:line" of a field of an object.
-func Explain(c translate.Config, minTLS model.TLSVersion, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
+// Explain says offline what would become of a request with a snapshot's resources. where is "file:line" of a field of an object.
+func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
 	t := translate.Settle(c, s)
 	d := t.Desired()
 	statuses := map[model.Object]*translate.Status{}
@@ -45,7 +44,7 @@ func Explain(c translate.Config, minTLS model.TLSVersion, s *snapshot.Snapshot, 
 		statuses[o.Object] = o.Status
 	}
 	w := knowledge{snapshot: s, statuses: statuses, translator: t}.world()
-	w.Offline, w.Now, w.MinTLS = true, s.Now, minTLS
+	w.Offline, w.Now, w.MinTLS = true, s.Now, c.MinTLS
 	for _, l := range d.Listeners {
 		w.Listeners = append(w.Listeners, *l)
 	}

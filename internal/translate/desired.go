@@ -13,6 +13,8 @@ import (
 // identifies its elements. The values are shared with the Translator and must not
 // be changed.
 type Desired struct {
+	// MinTLS is the least version of TLS of every host name, whatever listeners and hosts ask for.
+	MinTLS       model.TLSVersion      `json:"minTLS,omitempty"`
 	Listeners    []*model.Listener     `json:"listeners"`
 	VirtualHosts []*model.VirtualHost  `json:"virtualHosts"`
 	Certificates []*model.Certificate  `json:"certificates,omitempty"`
@@ -52,6 +54,7 @@ type ObjectStatus struct {
 // large.
 func (t *Translator) Desired() Desired {
 	d := Desired{
+		MinTLS:       t.config.MinTLS,
 		Listeners:    values(t.result.Listeners, cmp.Compare),
 		VirtualHosts: values(t.result.VirtualHosts, model.HostKey.Compare),
 		Certificates: values(t.result.Certificates, cmp.Compare),

@@ -10,12 +10,12 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-func writeListener(b *strings.Builder, l *model.Listener) {
+func writeListener(b *strings.Builder, l *model.Listener, floor model.TLSVersion) {
 	fmt.Fprintf(b, "listener %s port %d %s%s\n", l.ID, l.Port, l.Protocol, when(len(l.Addresses) > 0, " at "+addressList(l.Addresses)))
 	if v := l.ClientValidation; v != nil {
 		fmt.Fprintf(b, "  clients by %s%s\n", list(v.Authorities), when(v.Optional, ", also without a certificate"))
 	}
-	writeClients(b, l.Clients)
+	writeClients(b, l.Clients, floor)
 }
 
 func addressList(addresses []netip.Addr) string {

@@ -68,7 +68,7 @@ func prefixTexts[T fmt.Stringer](prefixes []T) []string {
 }
 
 // writeClients writes how clients are treated at a listener.
-func writeClients(b *strings.Builder, c *model.ClientSettings) {
+func writeClients(b *strings.Builder, c *model.ClientSettings, floor model.TLSVersion) {
 	if c == nil {
 		return
 	}
@@ -95,7 +95,7 @@ func writeClients(b *strings.Builder, c *model.ClientSettings) {
 	add(c.HeadersTimeout > 0, "headers within %s", c.HeadersTimeout)
 	add(c.RequestTimeout > 0, "requests within %s", c.RequestTimeout)
 	add(c.IdleTimeout > 0, "idle %s", c.IdleTimeout)
-	add(c.MinTLS != "", "TLS %s", c.MinTLS)
+	add(c.MinTLS != "", "TLS %s", max(c.MinTLS, floor))
 	if l := c.AccessLog; l != nil {
 		add(l.Off, "access log off")
 		add(!l.Off, "access log to %s%s fields %s", cmp.Or(string(l.Collector), "file"), when(l.Errors, " errors only"), cmp.Or(strings.Join(l.Fields, " "), "all"))

@@ -21,8 +21,11 @@ import (
 // result. It says everything that is in the result.
 func (d Desired) Text() string {
 	var b strings.Builder
+	if d.MinTLS != "" {
+		fmt.Fprintf(&b, "no host name below TLS %s\n", d.MinTLS)
+	}
 	for _, l := range d.Listeners {
-		writeListener(&b, l)
+		writeListener(&b, l, d.MinTLS)
 	}
 	for _, h := range d.VirtualHosts {
 		fmt.Fprintf(&b, "host %s %s%s\n", h.Listener, h.Host, when(h.Section != "" && h.Section != h.Host, " under "+h.Section))
@@ -35,7 +38,7 @@ func (d Desired) Text() string {
 		}
 	}
 	for _, h := range d.TLSHosts {
-		writeTLSHost(&b, h)
+		writeTLSHost(&b, h, d.MinTLS)
 	}
 	for _, c := range d.Certificates {
 		fmt.Fprintf(&b, "certificate %s for %s until %s\n", c.ID, list(c.Names), c.NotAfter.Format(time.RFC3339))

@@ -8,7 +8,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-func writeTLSHost(b *strings.Builder, h *model.TLSHost) {
+// writeTLSHost writes the version that holds where the operator allows none below floor.
+func writeTLSHost(b *strings.Builder, h *model.TLSHost, floor model.TLSVersion) {
 	fmt.Fprintf(b, "tls %s %s", h.Listener, h.Host)
 	switch {
 	case len(h.Certificates) > 0:
@@ -18,7 +19,7 @@ func writeTLSHost(b *strings.Builder, h *model.TLSHost) {
 	default:
 		b.WriteString(" closed")
 	}
-	fmt.Fprintf(b, "%s of %s\n", when(h.MinVersion != "", " from TLS "+string(h.MinVersion)), h.Owner)
+	fmt.Fprintf(b, "%s of %s\n", when(h.MinVersion != "", " from TLS "+string(max(h.MinVersion, floor))), h.Owner)
 	for _, w := range h.TCP {
 		fmt.Fprintf(b, "  -> %d %s\n", w.Weight, cmp.Or(string(w.Group), "broken"))
 	}
