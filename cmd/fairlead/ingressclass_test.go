@@ -29,3 +29,26 @@ func TestTranslateOfOthersClasses(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainOfOthersClasses holds that explain of a host that another controller serves says whose it is.
+func TestExplainOfOthersClasses(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "in.yaml")
+	const root = `{apiVersion: contour.heptio.com/v1beta1, kind: IngressRoute, metadata: {name: NAME, namespace: team, annotations: {kubernetes.io/ingress.class: CLASS}}, spec: {virtualhost: {fqdn: NAME.example.com}, routes: [{match: /, services: [{name: web, port: 80}]}]}}` + "\n---\n"
+	manifest := strings.NewReplacer("NAME", "app", "CLASS", "internal").Replace(root) + strings.NewReplacer("NAME", "web", "CLASS", "contour").Replace(root)
+	if err := os.WriteFile(name, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says := "IngressRoute team/app spec.virtualhost.fqdn (" + name + `:1) has the host, but its class "internal" is another controller's (--ingress-class)`
+	for _, c := range []struct {
+		host, class string
+		others      bool
+	}{{"app", "contour", true}, {"web", "contour", false}, {"app", "internal", false}} {
+		out, err := execute("explain", "-f", name, "--ingress-class", c.class, "http://"+c.host+".example.com/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out, says) != c.others || strings.Contains(out, "another controller's") != c.others {
+			t.Errorf("%s with class %q: no %q in\n%s", c.host, c.class, says, out)
+		}
+	}
+}

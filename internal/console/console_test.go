@@ -120,6 +120,7 @@ func TestWriteTextSaysWhatIsWrongAndWhy(t *testing.T) {
 			{Kind: "HTTPRoute", Namespace: "team", Name: "app", Hosts: []string{"a.example.com"}, State: "pending"},
 			{Kind: "HTTPRoute", Namespace: "team", Name: "app2", State: "invalid"},
 		},
+		OfOthers: 3,
 		Problems: []model.Problem{{Severity: model.SeverityError, Subject: "Machine edge-2", Reason: "Lost", Message: "no report for 1h0m"}},
 	}
 	var got strings.Builder
@@ -141,6 +142,7 @@ Routes (2)
   (the first 1 of 2; --all shows all)
   KIND       NAME      HOSTS          STATE
   HTTPRoute  team/app  a.example.com  pending
+  3 IngressRoutes of other classes are not ours (--ingress-class)
 
 Problems (1)
   error  Machine edge-2: Lost

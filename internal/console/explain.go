@@ -101,6 +101,12 @@ func WriteExplanation(w io.Writer, e explain.Explanation) error {
 	writeRoute(b, e)
 	writeGroups(b, e)
 	b.step("answer", e.Answer.Text)
+	for _, o := range e.OfOthers {
+		b.line("%s has the host, but its class %q is another controller's (--ingress-class)", o.Source, o.Class)
+	}
+	if e.OfOthersMore > 0 {
+		b.line("and so do %d more", e.OfOthersMore)
+	}
 	if f := e.Frozen; f != nil {
 		text := "routing is frozen since " + f.Since.UTC().Format(time.RFC3339)
 		if f.Reason != "" {

@@ -31,6 +31,13 @@ func WriteText(w io.Writer, s model.Status, o TextOptions) error {
 		writeMachines(b, s.Machines, o)
 		writeListeners(b, s.Listeners, o)
 		writeRoutes(b, s.Routes, o)
+		switch s.OfOthers {
+		case 0:
+		case 1:
+			fmt.Fprint(b, "  1 IngressRoute of another class is not ours (--ingress-class)\n")
+		default:
+			fmt.Fprintf(b, "  %d IngressRoutes of other classes are not ours (--ingress-class)\n", s.OfOthers)
+		}
 		if len(s.VIPs)+len(s.Sessions) > 0 {
 			writeNetwork(b, s)
 		}

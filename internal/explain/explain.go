@@ -50,6 +50,8 @@ type World struct {
 	PoliciesOf func(model.HostKey, *model.Route) (route, host []Says)
 	// Claimants are resources that name a host, whether or not they are served.
 	Claimants func(host string) []model.Object
+	// OfOthers are the IngressRoutes that name a host and are another controller's.
+	OfOthers func(host string) []OfOther
 	// Where is "file:line" of a field, empty when it is not known.
 	Where func(o model.Object, field string) string
 
@@ -104,6 +106,10 @@ type Explanation struct {
 	Route    *Route    `json:"route,omitempty"`
 	Groups   []Group   `json:"groups,omitempty"`
 	Answer   Answer    `json:"answer"`
+	// OfOthers name the request's host, and nothing of them is served here.
+	OfOthers []OfOther `json:"ofOthers,omitempty"`
+	// OfOthersMore there are than OfOthers has.
+	OfOthersMore int `json:"ofOthersMore,omitempty"`
 	// Frozen says that changes are held back while routing is frozen.
 	Frozen *Frozen `json:"frozen,omitempty"`
 	// Problems that concern the request, in the order in which they were given.
@@ -243,6 +249,7 @@ func (x *explainer) explain() {
 	if x.world.Claimants != nil {
 		x.concern(x.world.Claimants(name)...)
 	}
+	x.ofOthers(name)
 	x.frozen(id, name)
 	tls := x.request.Scheme == "https"
 	switch {

@@ -12,6 +12,8 @@ type Status struct {
 	Machines  []MachineStatus  `json:"machines"`
 	Listeners []ListenerStatus `json:"listeners"`
 	Routes    []RouteStatus    `json:"routes"`
+	// OfOthers counts the IngressRoutes whose class is another controller's. Routes does not have them.
+	OfOthers  int              `json:"ofOthers,omitempty"`
 	VIPs      []VIPStatus      `json:"vips"`
 	Frontends []FrontendStatus `json:"frontends,omitempty"`
 	// Sessions are sorted by machine and peer.

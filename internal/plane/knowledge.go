@@ -25,7 +25,7 @@ type knowledge struct {
 func (k knowledge) world() explain.World {
 	return explain.World{
 		ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, TLSBy: k.tlsBy, ClientsBy: k.clientsBy, BackendsBy: k.backendsBy,
-		PoliciesOf: k.policiesOf, Claimants: k.claimants,
+		PoliciesOf: k.policiesOf, Claimants: k.claimants, OfOthers: k.ofOthers,
 	}
 }
 
@@ -261,6 +261,18 @@ func (k knowledge) claimants(host string) []model.Object {
 		}
 	}
 	return objects
+}
+
+// ofOthers are the IngressRoutes of other classes that name a host.
+func (k knowledge) ofOthers(host string) []explain.OfOther {
+	var list []explain.OfOther
+	for n, r := range k.snapshot.IngressRoutes {
+		if class := k.translator.OthersClass(n); class != "" && r.Spec.VirtualHost != nil && names(r.Spec.VirtualHost.Fqdn, host) {
+			o := model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: n.Namespace, Name: n.Name}
+			list = append(list, explain.OfOther{Source: explain.Source{Object: o, Field: "spec.virtualhost.fqdn"}, Class: class})
+		}
+	}
+	return list
 }
 
 // names says whether a host name of a resource takes a host, which is lower case.

@@ -59,6 +59,7 @@ type loop struct {
 	certificates certificates
 
 	synced  bool
+	toldOf  bool           // that IngressRoutes are another controller's
 	backlog []snapshot.Key // changed before everything was synced
 
 	rev       delta.Revision // of the last publication
@@ -256,6 +257,7 @@ func (l *loop) take(ctx context.Context, b kube.Batch) {
 		l.followFreeze() // first: nothing of the same batch slips through
 	}
 	l.translate(keys)
+	l.tellOfOthers()
 	if begins {
 		l.followFreeze() // no machine is served yet
 	}
@@ -269,6 +271,14 @@ func (l *loop) take(ctx context.Context, b kube.Batch) {
 		}
 	}
 	l.term(ctx)
+}
+
+// tellOfOthers says once that there are IngressRoutes that nobody of ours serves: they have no status.
+func (l *loop) tellOfOthers() {
+	if n := l.translator.OfOthers(); n > 0 && !l.toldOf {
+		l.toldOf = true
+		l.plane.config.Log.Info("IngressRoutes of other classes are not ours (--ingress-class)", "count", n)
+	}
 }
 
 // set puts one change into the snapshot.

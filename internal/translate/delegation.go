@@ -205,7 +205,7 @@ func (f *treeFact) close(r reader, name snapshot.Name, root *ingressFact) {
 			return
 		}
 		if r.ingress(*target) == nil {
-			f.found[name] = append(f.found[name], field+".delegate: IngressRoute "+target.String()+" not found"+r.t.index.classTexts[*target])
+			f.found[name] = append(f.found[name], field+".delegate: IngressRoute "+target.String()+" not found"+r.t.index.classText(*target))
 		} else if _, known := f.found[*target]; !known {
 			f.found[*target] = nil
 		}

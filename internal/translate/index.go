@@ -18,7 +18,7 @@ type index struct {
 	grants      map[string]nameSet // by namespace
 	roots       map[string]nameSet // by host
 	rootOf      map[snapshot.Name]rootEntry
-	classTexts  map[snapshot.Name]string                    // of IngressRoutes that are another controller's
+	classes     map[snapshot.Name]string                    // of IngressRoutes that are another controller's
 	contests    map[string]*rootsOfHost                     // made when first asked for
 	delegations map[snapshot.Name]map[snapshot.Name]targets // by Secret and TLSCertificateDelegation
 	delegates   map[snapshot.Name][]snapshot.Name           // the Secrets of each
@@ -62,7 +62,7 @@ func newIndex(c Config) index {
 		grants:      map[string]nameSet{},
 		roots:       map[string]nameSet{},
 		rootOf:      map[snapshot.Name]rootEntry{},
-		classTexts:  map[snapshot.Name]string{},
+		classes:     map[snapshot.Name]string{},
 		contests:    map[string]*rootsOfHost{},
 		delegations: map[snapshot.Name]map[snapshot.Name]targets{},
 		delegates:   map[snapshot.Name][]snapshot.Name{},
@@ -252,10 +252,10 @@ func (t *Translator) inputIngressRoute(s *snapshot.Snapshot, n snapshot.Name) {
 	t.graph.mark(named(nodeIngressRoute, n))
 	t.graph.mark(named(nodeTree, n))
 	t.graph.mark(named(nodeIngressStatus, n))
-	if text := t.config.classText(s, n); text != t.index.classTexts[n] {
+	if class := t.config.othersClass(s, n); class != t.index.classes[n] {
 		t.graph.changed(named(nodeIngressRoute, n)) // who delegates to it says so
-		if delete(t.index.classTexts, n); text != "" {
-			t.index.classTexts[n] = text
+		if delete(t.index.classes, n); class != "" {
+			t.index.classes[n] = class
 		}
 	}
 	var root rootEntry

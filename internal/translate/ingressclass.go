@@ -45,11 +45,25 @@ func (c Config) ingressRoute(s *snapshot.Snapshot, n snapshot.Name) *contourv1be
 	return o
 }
 
-// classText says that an IngressRoute is another controller's; empty when it is ours, or not there.
-func (c Config) classText(s *snapshot.Snapshot, n snapshot.Name) string {
+// othersClass is the class of an IngressRoute that is another controller's; empty when it is ours, or not there.
+func (c Config) othersClass(s *snapshot.Snapshot, n snapshot.Name) string {
 	o := s.IngressRoutes[n]
 	if o == nil || c.ingressRoute(s, n) != nil {
 		return ""
 	}
-	return ": it has class " + quote(classOf(o.Annotations)) + " and is another controller's"
+	return classOf(o.Annotations)
 }
+
+// classText says that an IngressRoute is another controller's; empty when it is ours, or not there.
+func (x *index) classText(n snapshot.Name) string {
+	if class := x.classes[n]; class != "" {
+		return ": it has class " + quote(class) + " and is another controller's"
+	}
+	return ""
+}
+
+// OfOthers counts the IngressRoutes that are another controller's.
+func (t *Translator) OfOthers() int { return len(t.index.classes) }
+
+// OthersClass is the class of an IngressRoute that is another controller's; empty of any other.
+func (t *Translator) OthersClass(n snapshot.Name) string { return t.index.classes[n] }

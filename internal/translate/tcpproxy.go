@@ -107,7 +107,7 @@ func (w *walk) proxy(n snapshot.Name, f *ingressFact, path []snapshot.Name) {
 		case slices.Contains(path, target):
 			fail("tcpproxy creates a delegation cycle: " + cycleText(path, target))
 		case next == nil:
-			fail("IngressRoute " + target.String() + " not found" + w.r.t.index.classTexts[target])
+			fail("IngressRoute " + target.String() + " not found" + w.r.t.index.classText(target))
 		case next.root:
 			fail("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
 		case next.tcp == nil:

@@ -155,7 +155,7 @@ func (w *walk) follow(n snapshot.Name, f *ingressFact, s step, path []delegator)
 	case slices.Contains(names, target):
 		refuse("route creates a delegation cycle: " + cycleText(names, target))
 	case next == nil:
-		refuse("IngressRoute " + target.String() + " not found" + w.r.t.index.classTexts[target])
+		refuse("IngressRoute " + target.String() + " not found" + w.r.t.index.classText(target))
 	case next.root:
 		refuse("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
 	case len(next.steps) == 0 && next.tcp != nil:
