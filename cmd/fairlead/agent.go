@@ -319,6 +319,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		Planes:      f.planes,
 		Token:       f.token,
 		Account:     account,
+		Role:        f.role,
 		DataDir:     f.dataDir,
 		RunDir:      f.runDir,
 		Addresses:   own.Reachable,

@@ -102,7 +102,7 @@ func runOwnAgent(ctx context.Context, a *agentFlags, api embedded.API, log *slog
 	if err != nil {
 		return err
 	}
-	a.token = onceBefore(time.Now().Add(ownTokenTTL), func(ctx context.Context) (string, error) { return ownToken(ctx, api, name) })
+	a.token = onceBefore(time.Now().Add(ownTokenTTL), func(ctx context.Context) (string, error) { return ownToken(ctx, api, name, a.role) })
 	return runAgent(ctx, a, log)
 }
 
@@ -126,13 +126,13 @@ func onceBefore(end time.Time, create agent.TokenSource) agent.TokenSource {
 	}
 }
 
-// ownToken makes a token for the agent of that name.
-func ownToken(ctx context.Context, api embedded.API, name string) (string, error) {
+// ownToken makes a token for the agent of that name and role.
+func ownToken(ctx context.Context, api embedded.API, name, role string) (string, error) {
 	client, err := kube.NewClient(api.RESTConfig())
 	if err != nil {
 		return "", fmt.Errorf("get a token: %w", err)
 	}
-	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, TTL: ownTokenTTL, Now: time.Now()})
+	token, err := plane.CreateToken(ctx, client, plane.TokenRequest{Machine: name, Role: role, TTL: ownTokenTTL, Now: time.Now()})
 	if err != nil {
 		return "", fmt.Errorf("get a token: %w", err)
 	}

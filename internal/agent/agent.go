@@ -96,6 +96,7 @@ type Config struct {
 	Planes  []string    // host:port of the planes' agent endpoints
 	Token   TokenSource // used only when there is no valid identity; optional
 	Account *Account    // the same, instead of a token: this agent runs in a pod; optional
+	Role    string      // that the machine is to have, for which a token must be; optional
 	DataDir string      // identity and remembered state
 	RunDir  string      // sockets and secrets; should be a tmpfs
 	// Addresses are those by which other machines reach this one. With an error, it returns
@@ -365,7 +366,7 @@ func (a *Agent) trust() {
 // follow gets an identity and keeps connected to a plane.
 func (a *Agent) follow(ctx context.Context) error {
 	c := a.config
-	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, tries: newTries(c.Log)}
+	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, Role: c.Role, tries: newTries(c.Log)}
 	a.upstream.tries = joiner.tries
 	a.upstream.rejoin = joiner.rejoin(a.upstream.path, c.Planes, c.Name)
 	said, join := "", sync.OnceFunc(func() { close(a.member) })

@@ -30,8 +30,9 @@ type credential interface {
 	// roots picks the authorities to trust from the certificates that follow a plane's
 	// own; nil when there is none, which is somebody else's plane.
 	roots(shown []*x509.Certificate) *x509.CertPool
-	// again says how a machine of that name gets in after it was refused with err.
-	again(name string, err error) string
+	// again says how a machine gets in after it was refused with err. create is the command that makes
+	// a token for it.
+	again(name, create string, err error) string
 }
 
 // joinToken is a token as `fairlead token create` prints it.
@@ -71,8 +72,8 @@ func (t joinToken) roots(shown []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-func (joinToken) again(name string, _ error) string {
-	return fmt.Sprintf("run `fairlead token create --machine %s` at the plane and start this agent with the new token", name)
+func (joinToken) again(_, create string, _ error) string {
+	return fmt.Sprintf("run `%s` at the plane and start this agent with the new token", create)
 }
 
 // accountToken is a pod's.
@@ -110,7 +111,7 @@ func (t accountToken) roots([]*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-func (accountToken) again(name string, err error) string {
+func (accountToken) again(name, _ string, err error) string {
 	if errors.Is(err, ErrPin) {
 		return "wait: its new authority reaches this pod within two minutes"
 	}

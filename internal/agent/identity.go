@@ -213,7 +213,18 @@ type Joiner struct {
 	Account *Account
 	// Token is where the token comes from; it is used only when there is no valid identity.
 	Token TokenSource
+	// Role that the machine is to have, empty for whatever the token says.
+	Role  string
 	tries *tries // nil: nothing is said of how it goes
+}
+
+// create is the command that makes a token for a machine of that name.
+func (j Joiner) create(name string) string {
+	command := "fairlead token create --machine " + name
+	if j.Role != "" && j.Role != agentv1.RoleEdge {
+		command += " --role " + j.Role
+	}
+	return command
 }
 
 // join shows a credential to the first plane that takes it. name is what the machine
@@ -237,15 +248,15 @@ func (j Joiner) join(ctx context.Context, planes []string, by credential, name s
 		if err == nil {
 			j.tries.answered()
 			if c.GetMachine() != name {
-				return nil, fmt.Errorf("%w: the token was for machine %q, this one is called %q: start it with --name %s, or run `fairlead token create --machine %s` (the first token is spent)",
-					ErrName, c.GetMachine(), name, c.GetMachine(), name)
+				return nil, fmt.Errorf("%w: the token was for machine %q, this one is called %q: start it with --name %s, or run `%s` (the first token is spent)",
+					ErrName, c.GetMachine(), name, c.GetMachine(), j.create(name))
 			}
 			return identityOf(keyPEM, c)
 		}
 		if hint := leaderOf(err); hint != "" {
 			queue = append([]string{hint}, queue...)
 		}
-		final, wrapped := explainJoin(address, by.again(name, err), err)
+		final, wrapped := explainJoin(address, by.again(name, j.create(name), err), err)
 		if final {
 			return nil, wrapped
 		}
@@ -273,7 +284,7 @@ func (j Joiner) ask(ctx context.Context, address string, by credential, csr []by
 		return nil, err
 	}
 	defer conn.Close()
-	req := &agentv1.JoinRequest{Csr: csr, Machine: name}
+	req := &agentv1.JoinRequest{Csr: csr, Machine: name, Role: j.Role}
 	by.fill(req)
 	defer j.tries.follow(ctx, conn, address)()
 	c, err := agentv1.NewEnrollmentClient(conn).Join(ctx, req, grpc.WaitForReady(true))
@@ -292,6 +303,8 @@ func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.InvalidArgument, codes.PermissionDenied:
 		return true, fmt.Errorf("join at %s: %w: %s: %s", address, ErrToken, message, again)
+	case codes.FailedPrecondition: // it says what to do
+		return true, fmt.Errorf("join at %s: %w: %s", address, ErrToken, message)
 	case codes.AlreadyExists:
 		return true, fmt.Errorf("join at %s: %w: %s", address, ErrNameTaken, message)
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
@@ -389,9 +402,9 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, name
 	case err == nil && id.expired(j.Now()) == nil:
 		return id, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && j.Token == nil && j.Account == nil:
-		return nil, fmt.Errorf("%w: remove it and join again with a token from `fairlead token create --machine %s`", err, name)
+		return nil, fmt.Errorf("%w: remove it and join again with a token from `%s`", err, j.create(name))
 	}
-	lacks := fmt.Errorf("%w: run `fairlead token create --machine %s` at the plane and start this agent with --token-file", ErrNoIdentity, name)
+	lacks := fmt.Errorf("%w: run `%s` at the plane and start this agent with --token-file", ErrNoIdentity, j.create(name))
 	if id != nil {
 		lacks = id.expired(j.Now())
 	}

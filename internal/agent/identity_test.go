@@ -152,6 +152,7 @@ type plane struct {
 
 type planeToken struct {
 	machine string
+	role    string // empty: any
 	expires time.Time
 	spentBy string // key
 }
@@ -246,6 +247,8 @@ func (p *plane) Join(_ context.Context, req *agentv1.JoinRequest) (*agentv1.Cert
 		return nil, status.Error(codes.Unauthenticated, "token refused: it has expired")
 	case token.spentBy != "" && token.spentBy != key:
 		return nil, status.Error(codes.Unauthenticated, "token refused: it was used")
+	case !p.old && token.role != "" && req.GetRole() != token.role:
+		return nil, status.Errorf(codes.FailedPrecondition, "the token is for a machine of role %s, not %q", token.role, req.GetRole())
 	case !p.old && req.GetMachine() != token.machine:
 		return nil, status.Errorf(codes.Unauthenticated, "token refused: it is for machine %s, not for %q", token.machine, req.GetMachine())
 	}
@@ -438,6 +441,28 @@ func TestJoinRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestJoinForARole: the agent says its role, and what to do about a token of another one is the plane's to say.
+func TestJoinForARole(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t, newAuthority(t))
+	path, token := filepath.Join(t.TempDir(), "identity.json"), p.token("t1", "edge-1")
+	p.with(func() { p.tokens["t1.secret"].role = "backend" })
+	j := p.joiningBy(token)
+	j.Role = "edge"
+	_, err := j.identify(t.Context(), path, []string{p.address}, "edge-1")
+	wantError(t, err, ErrToken, p.address, `the token is for a machine of role backend, not "edge"`)
+	if strings.Contains(err.Error(), joinAgain) {
+		t.Errorf("it wants a token of the same role: %v", err)
+	}
+	j.Role = "backend"
+	if _, err := j.identify(t.Context(), path, []string{p.address}, "edge-1"); err != nil {
+		t.Error(err)
+	}
+	j.Token = TokenFile(tokenFile(t, "fl1.t2.guess."+p.authority.pin()))
+	_, err = j.identify(t.Context(), filepath.Join(t.TempDir(), "id"), []string{p.address}, "edge-1")
+	wantError(t, err, ErrToken, "`fairlead token create --machine edge-1 --role backend`")
 }
 
 // TestJoinUnderAnotherName: a plane that does not compare the names gives a certificate

@@ -19,6 +19,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/southbound"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 const (
@@ -45,8 +46,8 @@ const (
 
 // What tokens may be made for.
 const (
-	RoleEdge    = "edge"
-	RoleBackend = "backend"
+	RoleEdge    = agentv1.RoleEdge
+	RoleBackend = agentv1.RoleBackend
 )
 
 // TokenRequest says whom a token lets in.

@@ -1,6 +1,7 @@
 package southbound
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 
 // Join spends a token for a certificate, or gives one to a pod. A token that fails
 // because its machine is alive with another key, or because the caller goes by another
-// name, is not spent. Networks with many joins that are refused are held up.
+// name or was started for another role, is not spent. Networks with many joins that are refused are held up.
 func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.Certificate, error) {
 	if _, leads := s.config.Leader.Leading(); !leads {
 		return nil, s.standby()
@@ -25,7 +26,7 @@ func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 	}
 	cert, err := s.join(ctx, req)
 	switch status.Code(err) {
-	case codes.Unauthenticated, codes.InvalidArgument, codes.AlreadyExists:
+	case codes.Unauthenticated, codes.InvalidArgument, codes.AlreadyExists, codes.FailedPrecondition:
 		done(true)
 	default:
 		done(false) // it succeeded, or is not the caller's fault
@@ -53,6 +54,9 @@ func (s *Server) join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 	if name := req.GetMachine(); name != "" && name != id.Machine {
 		return nil, s.refuse(token.ID, fmt.Errorf("%w: it is for machine %s, not for %q", ErrToken, id.Machine, name))
 	}
+	if err := fits(id, req.GetRole()); err != nil {
+		return nil, s.refuse(token.ID, err)
+	}
 	if err := s.free(id.Machine, key); err != nil {
 		s.config.Log.Warn("join refused", "token", token.ID, "machine", id.Machine, "reason", err)
 		return nil, err
@@ -66,6 +70,22 @@ func (s *Server) join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 	}
 	s.config.Log.Info("machine joined", "machine", id.Machine, "role", id.Role, "token", token.ID)
 	return cert, nil
+}
+
+// errRole is the class of joins for another role than the token's.
+var errRole = errors.New("token refused")
+
+// fits says why a token is not for an agent that was started for a role; one that says none takes any.
+func fits(id Identity, wants string) error {
+	role := cmp.Or(id.Role, agentv1.RoleEdge)
+	if wants == "" || wants == role {
+		return nil
+	}
+	if err := (Identity{Machine: id.Machine, Role: wants}).Validate(); err != nil {
+		return err // what is no role is repeated to nobody as one
+	}
+	return fmt.Errorf("%w: the token is for a machine of role %s, and this agent was started with --role %s: start it with --role %s, or with a token of `fairlead token create --machine %s --role %s` (this one is not spent)",
+		errRole, role, wants, role, id.Machine, wants)
 }
 
 // joinPod gives a certificate to the agent in a pod whose token the cluster vouches for.
@@ -180,6 +200,8 @@ func (s *Server) refuse(token string, err error) error {
 	switch {
 	case errors.Is(err, ErrToken):
 		code, text = codes.Unauthenticated, err.Error()
+	case errors.Is(err, errRole):
+		code, text = codes.FailedPrecondition, err.Error()
 	case errors.Is(err, ErrRequest), errors.Is(err, ErrName):
 		code, text = codes.InvalidArgument, err.Error()
 	case errors.Is(err, ErrAway):

@@ -2,6 +2,7 @@ package southbound
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -78,6 +79,30 @@ func TestJoinRefusals(t *testing.T) {
 	late := r.token("edge-2")
 	r.clock.advance(2 * time.Hour)
 	wantStatus(t, join(late, csr), codes.Unauthenticated, "expired")
+}
+
+// TestJoinForAnotherRole holds that a token of another role than the agent's is refused and not spent, and that agents
+// that say no role join with any.
+func TestJoinForAnotherRole(t *testing.T) {
+	r := newRig(t)
+	join := func(token, role string) error {
+		_, err := agentv1.NewEnrollmentClient(r.dial(nil)).Join(r.ctx(), &agentv1.JoinRequest{Token: token, Csr: request(t, newKey(t)), Role: role})
+		return err
+	}
+	for _, c := range []struct{ machine, of, role, others string }{
+		{"edge-1", "edge", "edge", "backend"}, {"edge-2", "", "edge", "backend"}, {"node-7", "backend", "backend", "edge"}, {"node-8", "backend", "", "edge"},
+	} {
+		token := r.token(c.machine)
+		id, _, _ := strings.Cut(token, ".")
+		r.tokens.tokens[id].id.Role = c.of
+		err := join(token, c.others)
+		wantStatus(t, err, codes.FailedPrecondition, "the token is for a machine of role "+cmp.Or(c.of, "edge")+", and this agent was started with --role ")
+		wantStatus(t, err, codes.FailedPrecondition, "start it with --role "+cmp.Or(c.of, "edge")+", or with a token of `fairlead token create --machine "+c.machine+" --role ")
+		wantStatus(t, join(token, "a\nb"), codes.InvalidArgument, `role "a\nb": invalid name`)
+		if err := join(token, c.role); err != nil {
+			t.Errorf("%s, role %q with a token of role %q: %v", c.machine, c.role, c.of, err)
+		}
+	}
 }
 
 func TestLiveNameCannotBeTaken(t *testing.T) {

@@ -76,6 +76,8 @@ func TestTokens(t *testing.T) {
 		"secret":  {strings.Join([]string{wrong[0], wrong[1], strings.Repeat("A", len(wrong[2])), wrong[3]}, "."), at + "join token refused: token refused: its secret is wrong: " + again},
 		"unknown": {strings.Join([]string{wrong[0], "aaaaaaaaaa", wrong[2], wrong[3]}, "."), at + "join token refused: token refused: there is none of ID aaaaaaaaaa: it was revoked, or used long ago, or is another plane's: " + again},
 		"another": {j.token(t, "somebody"), at + "join token refused: token refused: it is for machine somebody, not for \"newcomer\": " + again},
+		"role": {j.token(t, "newcomer", "--role", "Backend"), at + "join token refused: token refused: the token is for a machine of role backend, and this agent was started with --role edge: " +
+			"start it with --role backend, or with a token of `fairlead token create --machine newcomer --role edge` (this one is not spent)"},
 	} {
 		t.Run(name, func(t *testing.T) { j.refused(t, j.arguments(t, "newcomer", c.token), c.says) })
 	}

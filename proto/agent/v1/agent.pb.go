@@ -1654,8 +1654,12 @@ type JoinRequest struct {
 	// Instead of a token: the one that a Kubernetes cluster has given to the pod in
 	// which the agent runs. The machine is the pod's node. It is not used up.
 	ServiceAccountToken string `protobuf:"bytes,4,opt,name=service_account_token,json=serviceAccountToken,proto3" json:"service_account_token,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// The role that the agent was started for. A token of ours for another role is
+	// refused and not spent, with FAILED_PRECONDITION. Empty: whatever the token says.
+	// The token of a service account has no role: the Machine has it.
+	Role          string `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinRequest) Reset() {
@@ -1712,6 +1716,13 @@ func (x *JoinRequest) GetMachine() string {
 func (x *JoinRequest) GetServiceAccountToken() string {
 	if x != nil {
 		return x.ServiceAccountToken
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetRole() string {
+	if x != nil {
+		return x.Role
 	}
 	return ""
 }
@@ -3816,12 +3827,13 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"Checkpoint\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x83\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x97\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x10\n" +
 	"\x03csr\x18\x02 \x01(\fR\x03csr\x12\x18\n" +
 	"\amachine\x18\x03 \x01(\tR\amachine\x122\n" +
-	"\x15service_account_token\x18\x04 \x01(\tR\x13serviceAccountToken\" \n" +
+	"\x15service_account_token\x18\x04 \x01(\tR\x13serviceAccountToken\x12\x12\n" +
+	"\x04role\x18\x05 \x01(\tR\x04role\" \n" +
 	"\fRenewRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"_\n" +
 	"\vCertificate\x12\x14\n" +

@@ -41,8 +41,8 @@ const (
 // Enrollment gives certificates. Join needs no client certificate, Renew does.
 type EnrollmentClient interface {
 	// Join spends a one-time token, or shows the token of a pod's service account.
-	// Errors: UNAUTHENTICATED for a wrong, used or expired token; ALREADY_EXISTS when a
-	// live machine has the name; UNAVAILABLE with a LeaderHint on a standby.
+	// Errors: UNAUTHENTICATED for a wrong, used or expired token; FAILED_PRECONDITION for
+	// one of another role; ALREADY_EXISTS when a live machine has the name; UNAVAILABLE with a LeaderHint on a standby.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*Certificate, error)
 	// Renew issues a new certificate for the identity of the present one.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*Certificate, error)
@@ -83,8 +83,8 @@ func (c *enrollmentClient) Renew(ctx context.Context, in *RenewRequest, opts ...
 // Enrollment gives certificates. Join needs no client certificate, Renew does.
 type EnrollmentServer interface {
 	// Join spends a one-time token, or shows the token of a pod's service account.
-	// Errors: UNAUTHENTICATED for a wrong, used or expired token; ALREADY_EXISTS when a
-	// live machine has the name; UNAVAILABLE with a LeaderHint on a standby.
+	// Errors: UNAUTHENTICATED for a wrong, used or expired token; FAILED_PRECONDITION for
+	// one of another role; ALREADY_EXISTS when a live machine has the name; UNAVAILABLE with a LeaderHint on a standby.
 	Join(context.Context, *JoinRequest) (*Certificate, error)
 	// Renew issues a new certificate for the identity of the present one.
 	Renew(context.Context, *RenewRequest) (*Certificate, error)

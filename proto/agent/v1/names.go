@@ -9,6 +9,10 @@ const (
 	ServerName = "plane.fairlead.internal"
 	// MachinePrefix and a machine's name make the common name of its certificate.
 	MachinePrefix = "machine:"
+	// RoleEdge is the role of a token that says none, RoleBackend that of a machine that has
+	// backends only.
+	RoleEdge    = "edge"
+	RoleBackend = "backend"
 	// Audience is whom the token of a pod's service account must be for.
 	Audience = "fairlead.dev/plane"
 	// RevisionField of the node metadata, in the first request of an ADS stream, is
