@@ -1,9 +1,11 @@
 package file
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,7 +141,7 @@ func (l *loader) value(encoded []byte, at lines) {
 		return
 	}
 	if err := json.UnmarshalCaseSensitivePreserveInts(encoded, &h); err != nil {
-		l.fail(where, "no Kubernetes object: %w", err)
+		l.mistyped(encoded, &h, at, "no Kubernetes object", err)
 		return
 	}
 	if h.Kind == "" || h.APIVersion == "" {
@@ -157,7 +159,7 @@ func (l *loader) value(encoded []byte, at lines) {
 	}
 	strict, err := json.UnmarshalStrict(encoded, object)
 	if err != nil {
-		l.fail(where, "%s: %w", h, err)
+		l.mistyped(encoded, object, at, h.String(), err)
 		return
 	}
 	for _, e := range strict {
@@ -204,6 +206,19 @@ func (l *loader) value(encoded []byte, at lines) {
 	l.seen[key] = at
 }
 
+// mistyped says of each value that does not fit the object where it stands, what was expected and what is there. err is
+// what the decoder says.
+func (l *loader) mistyped(encoded []byte, object any, at lines, what string, err error) {
+	all := mistypes(encoded, object)
+	slices.SortStableFunc(all, func(a, b mistype) int { return cmp.Compare(at.find(a.steps).Line, at.find(b.steps).Line) })
+	for _, m := range all {
+		l.fail(at.whereOf(m.steps), "%s: %s", what, m)
+	}
+	if len(all) == 0 {
+		l.fail(at.where(""), "%s: %w", what, err)
+	}
+}
+
 // list reads the items of what `kubectl get -o yaml` writes.
 func (l *loader) list(encoded []byte, at lines) {
 	var list struct {
@@ -215,7 +230,7 @@ func (l *loader) list(encoded []byte, at lines) {
 	}
 	for i, item := range list.Items {
 		path := "items[" + strconv.Itoa(i) + "]"
-		l.value(item, lines{name: at.name, offset: at.offset, root: at.find(path)})
+		l.value(item, lines{name: at.name, offset: at.offset, root: at.find(steps(path))})
 	}
 }
 
@@ -238,13 +253,18 @@ type lines struct {
 // where is "file:line" of the field at a path like "spec.rules[0].name", or of the
 // last part of the path that is there.
 func (l lines) where(path string) string {
-	return l.name + ":" + strconv.Itoa(l.find(path).Line+l.offset)
+	return l.whereOf(steps(path))
+}
+
+// whereOf is where of a path in parts: keys may have dots.
+func (l lines) whereOf(steps []string) string {
+	return l.name + ":" + strconv.Itoa(l.find(steps).Line+l.offset)
 }
 
 // find returns the node at a path: of a field its key.
-func (l lines) find(path string) *yamlv3.Node {
+func (l lines) find(steps []string) *yamlv3.Node {
 	at, value := l.root, l.root
-	for _, part := range steps(path) {
+	for _, part := range steps {
 		for value.Kind == yamlv3.AliasNode {
 			value = value.Alias
 		}
@@ -267,7 +287,7 @@ func (l lines) find(path string) *yamlv3.Node {
 			return at
 		}
 	}
-	if path == "" || strings.HasSuffix(path, "]") {
+	if len(steps) == 0 || strings.HasPrefix(steps[len(steps)-1], "[") {
 		return value
 	}
 	return at

@@ -2,7 +2,7 @@
 // snapshot, so that a translation can be tried without an API server.
 //
 // It is stricter than an API server where a mistake would pass in silence: an
-// unknown field, a key twice, an object twice are errors, each with its file and
+// unknown field, a key twice, an object twice, a value of another type are errors, each with its file and
 // line. All errors are reported, not only the first. It does not apply the
 // defaults and the validation of schemas; translation bears their absence.
 // Documents of kinds that a snapshot does not hold are skipped with a warning.

@@ -76,7 +76,47 @@ func TestLoad(t *testing.T) {
 		{name: "no YAML", text: "\n---\na: [\n", errs: []string{"standard input:2: yaml: line"}},
 		{name: "a tab", text: service + "---\n\tx: 1\n", errs: []string{"standard input:4: yaml: line 5"}},
 		{name: "no object", text: "- a\n---\nx: 1\n---\n7\n", errs: []string{"standard input:1: no Kubernetes object", "standard input:3: no Kubernetes object: apiVersion and kind must be set", "standard input:5: no Kubernetes object"}},
-		{name: "a wrong type", text: service + "spec: {ports: [{port: eighty}]}\n", errs: []string{"standard input:1: Service team/app: json: cannot unmarshal string"}},
+		{name: "a wrong type", text: service + "spec: {ports: [{port: eighty}]}\n", errs: []string{`standard input:4: Service team/app: spec.ports[0].port: want a whole number, found the text "eighty"`}},
+		{
+			name: "wrong types", text: `apiVersion: v1
+kind: Service
+metadata:
+  name: app
+  annotations:
+    contour.heptio.com/max-connections: 10
+    other: x
+  creationTimestamp: yesterday
+spec:
+  clusterIPs: 10.0.0.1
+  publishNotReadyAddresses: "true"
+  selector: [app]
+  ports:
+  - port: "80"
+    targetPort: {}
+  - port: 99999999999
+  - 80
+  - port: 1.5
+    name: true
+    targetPort: http
+    nodePort: null
+`,
+			errs: []string{
+				`standard input:6: Service app: metadata.annotations[contour.heptio.com/max-connections]: want a text, found the number 10: put it into quotes`,
+				`standard input:8: Service app: metadata.creationTimestamp: want a time such as "2026-01-02T15:04:05Z", found the text "yesterday"`,
+				`standard input:10: Service app: spec.clusterIPs: want a list, found the text "10.0.0.1"`,
+				`standard input:11: Service app: spec.publishNotReadyAddresses: want true or false, found the text "true": write it without quotes`,
+				`standard input:12: Service app: spec.selector: want fields, found a list`,
+				`standard input:14: Service app: spec.ports[0].port: want a whole number, found the text "80": write it without quotes`,
+				`standard input:15: Service app: spec.ports[0].targetPort: want a whole number or a text, found fields`,
+				`standard input:16: Service app: spec.ports[1].port: want a whole number from -2147483648 to 2147483647, found the number 99999999999`,
+				`standard input:17: Service app: spec.ports[2]: want fields, found the number 80`,
+				`standard input:18: Service app: spec.ports[3].port: want a whole number, found the number 1.5`,
+				`standard input:19: Service app: spec.ports[3].name: want a text, found true: put it into quotes`,
+			},
+		},
+		{name: "a wrong type in the header", text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: 7\n", errs: []string{`standard input:4: no Kubernetes object: metadata.name: want a text, found the number 7: put it into quotes`}},
+		{name: "a wrong type in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: a}\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: b}\n  data:\n    tls.key: no base64\n  stringData: {pin: 1234}\n", errs: []string{"standard input:11: Secret b: data[tls.key]: want base64, found a text: a text as it is belongs into stringData", "standard input:12: Secret b: stringData.pin: want a text, found a number: put it into quotes"}},
+		{name: "fields that are none", text: "apiVersion: contour.heptio.com/v1beta1\nkind: IngressRoute\nmetadata: {name: a}\nspec: {routes: [{match: /, services: [{name: web, port: \"80\"}]}]}\n", errs: []string{`standard input:4: IngressRoute a: spec.routes[0].services[0].port: want a whole number`}},
 		{name: "no name", text: "apiVersion: v1\nkind: Service\nmetadata: {}\n", errs: []string{"standard input:3: Service: metadata.name:"}},
 		{name: "bad names", text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: a/b\n  namespace: C\n", errs: []string{"standard input:4: Service C/a/b: metadata.name:", "standard input:5: Service C/a/b: metadata.namespace:"}},
 		{name: "a namespace where none belongs", text: "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  namespace: b\n", errs: []string{"standard input:5: Namespace b/a: a Namespace has no namespace"}},
