@@ -183,7 +183,8 @@ func (r reader) withRefusals(n snapshot.Name, f *serviceFact) *serviceFact {
 	return f
 }
 
-// refusalText says how many addresses are refused, which is the first, why, and what allows it.
+// refusalText says how many addresses are refused, which is the first, why, and what allows it. One that can be allowed
+// comes before those that nothing allows: whoever reads it can do something about it.
 func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed allowance) string {
 	count := 0
 	for i, e := range refused {
@@ -191,12 +192,16 @@ func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed 
 			count++
 		}
 	}
-	first, why := endpointText(refused[0]), r.whyRefused(refused[0], allowed)
+	named, can := refused[0], slices.IndexFunc(refused, func(e netip.AddrPort) bool { return model.Reachable(e.Addr()) })
+	if can >= 0 {
+		named = refused[can]
+	}
+	first, why := endpointText(named), r.whyRefused(named, allowed)
 	text, them := "1 endpoint address is refused: "+first+" "+why, "it"
 	if count > 1 {
 		text, them = strconv.Itoa(count)+" endpoint addresses are refused: the first, "+first+", "+why, "them"
 	}
-	if !model.Reachable(refused[0].Addr()) {
+	if can < 0 {
 		return text + " (nothing allows it)"
 	}
 	if slices.ContainsFunc(refused, func(e netip.AddrPort) bool { return !model.Reachable(e.Addr()) }) {
