@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/near"
 	"fairlead.dev/internal/southbound"
 )
 
@@ -28,6 +30,7 @@ type AuthorityStatus struct {
 	// Strangers are machines that keep a certificate of an authority that was retired: they have
 	// to join again.
 	Strangers []string `json:"strangers,omitempty"`
+	names     []string // of all Machines
 }
 
 // AuthorityInfo is what can be known of an authority without its key.
@@ -76,6 +79,7 @@ func authorityStatus(ctx context.Context, c client.Client, secret *corev1.Secret
 	}
 	for i := range machines.Items {
 		s.count(&machines.Items[i])
+		s.names = append(s.names, machines.Items[i].Name)
 	}
 	slices.SortFunc(s.Behind, func(a, b MachineBehind) int { return strings.Compare(a.Machine, b.Machine) })
 	slices.Sort(s.Strangers)
@@ -171,7 +175,7 @@ func (e BehindError) Error() string {
 
 // RetireAuthority ends a rotation: planes are known by the next authority, and only that is trusted.
 // It refuses, with a BehindError, while machines keep certificates of the retired one that are good and
-// that are not named in without. With an error after the retirement, the result says what was retired.
+// that are not named in without, and where no Machine has a name in without. With an error after the retirement, the result says what was retired.
 func RetireAuthority(ctx context.Context, c client.Client, now func() time.Time, without []string) (Retirement, error) {
 	secret, err := authoritySecret(ctx, c)
 	if err != nil {
@@ -183,6 +187,9 @@ func RetireAuthority(ctx context.Context, c client.Client, now func() time.Time,
 	}
 	if !s.Rotating() {
 		return Retirement{}, errors.New("retire the agents' authority: no rotation is under way")
+	}
+	if err := s.missing(without); err != nil {
+		return Retirement{}, err
 	}
 	r := Retirement{Pin: s.Authorities[0].Pin}
 	var lost []string
@@ -209,6 +216,17 @@ func RetireAuthority(ctx context.Context, c client.Client, now func() time.Time,
 		return r, fmt.Errorf("the authority is retired, but tokens that carry its pin stay, and can be used by whoever ignores the pin: revoke them (fairlead token list): %w", err)
 	}
 	return r, nil
+}
+
+// missing names those that no Machine has: a slip of the pen would leave behind nobody, or another than was meant.
+func (s AuthorityStatus) missing(names []string) error {
+	var errs []error
+	for _, name := range names {
+		if !slices.Contains(s.names, name) {
+			errs = append(errs, fmt.Errorf("retire the agents' authority: no Machine has the name %s%s", strconv.Quote(name), near.DidYouMean(name, s.names)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // updateAuthority writes the Secret, if nobody else has written it since it was read.

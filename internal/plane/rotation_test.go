@@ -261,8 +261,17 @@ func TestRetiredWithoutAMachine(t *testing.T) {
 		}
 		if s := r.authorities(); len(s.Strangers) == 0 {
 			r.refusesToRetire("away")
-			if _, err := RetireAuthority(ctx, r.client, time.Now, []string{"away-2"}); err == nil {
-				t.Error("retired without another machine than the one that is away")
+			if _, err := RetireAuthority(ctx, r.client, time.Now, []string{"never-joined"}); err == nil || !strings.HasSuffix(err.Error(), ": away") {
+				t.Errorf("retired without another machine than the one that is away: %v", err)
+			}
+			_, err := RetireAuthority(ctx, r.client, time.Now, []string{"away", "gone", "never-joind"})
+			for _, says := range []string{`no Machine has the name "never-joind"; did you mean never-joined?`, `no Machine has the name "gone"`} {
+				if err == nil || !strings.Contains(err.Error(), says) {
+					t.Errorf("retired without machines that are not there: %v, want %s", err, says)
+				}
+			}
+			if !r.authorities().Rotating() {
+				t.Fatal("the rotation has ended all the same")
 			}
 		}
 		if _, err := RetireAuthority(ctx, r.client, time.Now, []string{"away"}); err != nil {
