@@ -75,7 +75,7 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 	flags.DurationVar(&f.drainTime, "drain-time", 30*time.Second, "how long connections may finish when Envoy is drained")
 	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what becomes of Envoy and of what balances flows in the kernel when this process ends: leave (they go on, and the next agent takes them over) or drain")
 	complete(c, "on-stop", string(proxy.Leave), string(proxy.Drain))
-	flags.StringVar(&f.role, "role", roleEdge, "what this machine is for: edge (it takes what clients send), or backend (it has backends only: no Envoy and no VIPs, packets out of tunnels); the Machine's spec.role says the same")
+	roleVar(flags, &f.role, "what this machine is for: edge (it takes what clients send), or backend (it has backends only: no Envoy and no VIPs, packets out of tunnels); the Machine's spec.role says the same")
 	complete(c, "role", roleEdge, roleBackend)
 	f.balancing.add(c)
 }
@@ -151,9 +151,6 @@ func (f *agentFlags) check() error {
 	case proxy.Leave, proxy.Drain:
 	default:
 		return usageError{err: fmt.Errorf("--on-stop %q: want leave or drain", f.onStop)}
-	}
-	if f.role != roleEdge && f.role != roleBackend {
-		return usageError{err: fmt.Errorf("--role %q: want %s or %s", f.role, roleEdge, roleBackend)}
 	}
 	if err := f.balancing.check(); err != nil {
 		return err

@@ -38,7 +38,6 @@ func TestBalancingFlags(t *testing.T) {
 	}
 	for want, bad := range map[string][]string{
 		`--data-plane "XDP": want auto, none, xdp, nftables or ipvs`: {"--data-plane", "XDP"},
-		`--role "router": want edge or backend`:                      {"--role", "router"},
 		`--lb-interfaces "eth0/1": want names of interfaces`:         {"--lb-interfaces", "eth0/1"},
 		`--bpf-dir "bpf": want a path from the root`:                 {"--bpf-dir", "bpf"},
 	} {

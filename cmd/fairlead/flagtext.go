@@ -23,7 +23,7 @@ func flagValue(err error) error {
 	}
 	want := ""
 	switch kind := invalid.GetFlag().Value.Type(); {
-	case kind == cidrs, kind == roleCIDRs:
+	case kind == cidrs, kind == roleCIDRs, kind == roleType, kind == classType:
 		return fmt.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), errors.Unwrap(invalid))
 	case kind == "duration":
 		want = "a duration such as 500ms, 10s or 5m"

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 // What a flag cannot take is answered with what it wants, not with the words of Go's parsers.
@@ -24,6 +26,10 @@ func TestFlagsSayWhatTheyWant(t *testing.T) {
 		{"plane --machine-addresses Edge=here", `--machine-addresses "Edge=here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
 		{"plane --minimum-tls-version 1.1", `--minimum-tls-version "1.1": want 1.2 or 1.3`},
 		{"plane --affinity-cookie a;b", `--affinity-cookie "a;b" is no name of a cookie: want a token (RFC 9110), such as letters, digits and dashes`},
+		{"token create --machine a --role edgy", `--role "edgy": want edge or backend; did you mean edge?`},
+		{"agent --role Router", `--role "Router": want edge or backend`},
+		{"plane --ingress-class=", `--ingress-class "": want the name of a class, such as contour; IngressRoutes without a class are served whatever it is`},
+		{"explain http://a.test/ -f . --ingress-class=", `--ingress-class "": want the name of a class, such as contour; IngressRoutes without a class are served whatever it is`},
 		{"flows --nope", "unknown flag: --nope"},
 	} {
 		root := newRoot()
@@ -53,6 +59,21 @@ func TestHelpIsWrapped(t *testing.T) {
 			if len(line) > helpWidth+10 { // a word is not broken
 				t.Errorf("%s: %d columns: %s", command, len(line), line)
 			}
+		}
+	}
+}
+
+// A role may be spelled as a Machine's spec.role is.
+func TestRolesInAnyCase(t *testing.T) {
+	for text, want := range map[string]string{"Edge": roleEdge, "edge": roleEdge, "Backend": roleBackend, "BACKEND": roleBackend} {
+		var got string
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		roleVar(flags, &got, "")
+		if got != roleEdge {
+			t.Errorf("without it the role is %q", got)
+		}
+		if err := flags.Parse([]string{"--role", text}); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %s", text, got, err, want)
 		}
 	}
 }

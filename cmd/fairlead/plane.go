@@ -88,7 +88,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.ingressRoutePort, "ingressroute-port", 80, "port at which root IngressRoutes are served")
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
 	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
-	flags.StringVar(&f.ingressClass, "ingress-class", translate.IngressClass, ingressClassHelp)
+	ingressClassVar(flags, &f.ingressClass, "")
 	flags.StringVar(&f.affinityCookie, "affinity-cookie", "", affinityCookieHelp)
 	flags.StringVar(&f.minTLS, "minimum-tls-version", "", minTLSHelp)
 	flags.BoolVar(&f.noClearText, "disable-permit-insecure", false, disablePermitInsecureHelp)

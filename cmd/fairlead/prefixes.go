@@ -6,13 +6,20 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"fairlead.dev/internal/translate"
 )
 
 // refuseEndpointsHelp describes the flag of all who translate.
 const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their Namespace allows them, say those of machines and planes"
 
-// ingressClassHelp describes another.
+// ingressClassVar adds another.
+func ingressClassVar(flags *pflag.FlagSet, to *string, with string) {
+	*to = translate.IngressClass
+	flags.Var((*className)(to), "ingress-class", with+ingressClassHelp)
+}
+
 const ingressClassHelp = "class of the IngressRoutes to serve, beside those without one (annotation kubernetes.io/ingress.class or contour.heptio.com/ingress.class)"
 
 // These describe options of how hosts are served.

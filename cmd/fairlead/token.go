@@ -51,9 +51,6 @@ spec.role holds.`,
 			if ttl < time.Second || ttl > plane.MaxTokenTTL {
 				return usageError{err: fmt.Errorf("--ttl %s: want 1s to %s", ttl, plane.MaxTokenTTL)}
 			}
-			if role != roleEdge && role != roleBackend {
-				return usageError{err: fmt.Errorf("--role %q: want %s or %s", role, roleEdge, roleBackend)}
-			}
 			api, err := apiClient(*kubeconfig)
 			if err != nil {
 				return err
@@ -70,7 +67,7 @@ spec.role holds.`,
 		},
 	}
 	c.Flags().StringVar(&machine, "machine", "", "name of the machine")
-	c.Flags().StringVar(&role, "role", roleEdge, "what the machine is for: edge, or backend (it has backends only); the agent is started with the same")
+	roleVar(c.Flags(), &role, "what the machine is for: edge, or backend (it has backends only); the agent is started with the same")
 	complete(c, "role", roleEdge, roleBackend)
 	c.Flags().DurationVar(&ttl, "ttl", plane.DefaultTokenTTL, "how long the token can be used, 1s to 720h")
 	required(c, "machine")

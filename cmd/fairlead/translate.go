@@ -103,7 +103,7 @@ type offlinePlane struct {
 func (o *offlinePlane) add(c *cobra.Command, with string) {
 	flags := c.Flags()
 	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes may stand (default: all)")
-	flags.StringVar(&o.ingressClass, "ingress-class", translate.IngressClass, with+ingressClassHelp)
+	ingressClassVar(flags, &o.ingressClass, with)
 	flags.BoolVar(&o.noClearText, "disable-permit-insecure", false, with+disablePermitInsecureHelp)
 	flags.StringVar(&o.affinityCookie, "affinity-cookie", "", with+affinityCookieHelp)
 	flags.StringVar(&o.minTLS, "minimum-tls-version", "", with+minTLSHelp)
