@@ -75,7 +75,7 @@ func writeAuthorities(w io.Writer, s plane.AuthorityStatus) error {
 		}
 	}
 	if len(s.Strangers) > 0 {
-		fmt.Fprintf(w, "\nTheir certificate is of an authority that was retired; they have to join again (pods do by themselves, others with fairlead token create --machine NAME):\n  %s\n", strings.Join(s.Strangers, ", "))
+		fmt.Fprintf(w, "\nTheir certificate is of an authority that was retired; they have to join again (pods do by themselves, others with fairlead token create --machine NAME, and --role backend for one with backends only):\n  %s\n", strings.Join(s.Strangers, ", "))
 	}
 	return nil
 }
@@ -170,9 +170,13 @@ func writeRetirement(c *cobra.Command, r plane.Retirement) {
 	}
 	fmt.Fprintf(c.OutOrStdout(), "authority %s is retired\n", r.Pin)
 	for _, name := range r.Left {
-		fmt.Fprintf(c.ErrOrStderr(), "warning: machine %s has to join again: an agent in a pod does so by itself, any other needs a token: fairlead token create --machine %s\n", name, name)
+		fmt.Fprintf(c.ErrOrStderr(), "warning: machine %s has to join again: an agent in a pod does so by itself, any other needs a token: fairlead token create --machine %s, and --role backend for one with backends only\n", name, name)
 	}
 	for _, t := range r.Tokens {
-		fmt.Fprintf(c.ErrOrStderr(), "warning: token %s of machine %s carried its pin, and is revoked: make another one with fairlead token create --machine %s\n", t.ID, t.Machine, t.Machine)
+		role := ""
+		if t.Role == roleBackend {
+			role = " --role " + t.Role
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "warning: token %s of machine %s carried its pin, and is revoked: make another one with fairlead token create --machine %s%s\n", t.ID, t.Machine, t.Machine, role)
 	}
 }

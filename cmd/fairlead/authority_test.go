@@ -28,7 +28,7 @@ func TestAuthorityStatusSaysWhoIsBehind(t *testing.T) {
 				Authorities: []plane.AuthorityInfo{{Pin: "pin-1", Shown: true, Machines: 2}, {Pin: "pin-2", Signs: true, Machines: 1}},
 				Behind:      []plane.MachineBehind{{Machine: "edge-1"}, {Machine: "edge-2", Away: away}}, Strangers: []string{"edge-9"},
 			},
-			[]string{"to be retired", "next", "Not renewed yet (2)", "  edge-1\n", "  edge-2, away since 2026-05-06T07:08:09Z\n", "--machine NAME):\n  edge-9\n"},
+			[]string{"to be retired", "next", "Not renewed yet (2)", "  edge-1\n", "  edge-2, away since 2026-05-06T07:08:09Z\n", "--machine NAME, and --role backend for one with backends only):\n  edge-9\n"},
 			"Every machine",
 		},
 		"all have renewed": {
@@ -63,11 +63,14 @@ func TestRetirementNamesWhatEnds(t *testing.T) {
 	if out.String()+errs.String() != "" {
 		t.Errorf("of none it says %s%s", out.String(), errs.String())
 	}
-	writeRetirement(c, plane.Retirement{Pin: "pin-1", Left: []string{"edge-1"}, Tokens: []plane.TokenInfo{{ID: "aaaaaaaaaa", Machine: "edge-2"}}})
+	writeRetirement(c, plane.Retirement{Pin: "pin-1", Left: []string{"edge-1"}, Tokens: []plane.TokenInfo{{ID: "aaaaaaaaaa", Machine: "edge-2", Role: "edge"}, {ID: "bbbbbbbbbb", Machine: "node-7", Role: "backend"}}})
 	if out.String() != "authority pin-1 is retired\n" {
 		t.Errorf("it says %s", out.String())
 	}
-	for _, says := range []string{"machine edge-1 has to join again", "token aaaaaaaaaa of machine edge-2 carried its pin, and is revoked"} {
+	for _, says := range []string{
+		"machine edge-1 has to join again", "token create --machine edge-1, and --role backend for one with backends only\n",
+		"token aaaaaaaaaa of machine edge-2 carried its pin, and is revoked", "token create --machine edge-2\n", "token create --machine node-7 --role backend\n",
+	} {
 		if !strings.Contains(errs.String(), says) {
 			t.Errorf("it does not warn %q:\n%s", says, errs.String())
 		}

@@ -143,7 +143,7 @@ func (id *Identity) expired(now time.Time) error {
 	if !now.After(id.NotAfter()) {
 		return nil
 	}
-	return fmt.Errorf("%w on %s: run `fairlead token create --machine %s` at the plane and start this agent with the new token",
+	return fmt.Errorf("%w on %s: run `fairlead token create --machine %s`, and --role backend for one with backends only, at the plane and start this agent with the new token",
 		ErrExpired, id.NotAfter().UTC().Format(time.RFC3339), id.Machine)
 }
 

@@ -292,7 +292,7 @@ func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_Delta
 
 // explain words the failures that an operator can mend.
 func explain(err error, machine string) error {
-	again := fmt.Sprintf("give this agent a token of `fairlead token create --machine %s` (--token-file)", machine)
+	again := fmt.Sprintf("give this agent a token of `fairlead token create --machine %s`, and --role backend for one with backends only (--token-file)", machine)
 	said := worded{err}
 	switch {
 	case status.Code(err) == codes.Unauthenticated:
