@@ -59,6 +59,12 @@ func (p *RoutePolicy) Or(q *RoutePolicy) *RoutePolicy {
 	if both.ErrorPages == nil {
 		both.ErrorPages = q.ErrorPages
 	}
+	if both.Compression == nil {
+		both.Compression = q.Compression
+	}
+	if both.GRPCWeb == nil {
+		both.GRPCWeb = q.GRPCWeb
+	}
 	return &both
 }
 

@@ -39,6 +39,11 @@ func TestNearerPolicyCountsMatterByMatter(t *testing.T) {
 	if near.RateLimit != nil || (*model.RoutePolicy)(nil).Or(far) != far || near.Or(nil) != near {
 		t.Error("inputs must stay as they are, and one alone is the answer")
 	}
+	no := false
+	off := (&model.RoutePolicy{Compression: &model.Compression{}, GRPCWeb: &no}).Or(model.ContourEncoding())
+	if len(off.Compression.Algorithms) > 0 || *off.GRPCWeb {
+		t.Errorf("what is nearer says no: %+v", off)
+	}
 }
 
 func TestListenerEntry(t *testing.T) {

@@ -14,7 +14,10 @@ type RoutePolicy struct {
 	// MaxRequestBytes of a body; more is answered 413. 0 is no limit.
 	MaxRequestBytes uint64 `json:"maxRequestBytes,omitempty"`
 	// ErrorPages are shown in place of errors.
-	ErrorPages *ErrorPages `json:"errorPages,omitempty"`
+	ErrorPages  *ErrorPages  `json:"errorPages,omitempty"`
+	Compression *Compression `json:"compression,omitempty"`
+	// GRPCWeb translates requests of gRPC-Web into gRPC, and answers back; nil is no, too.
+	GRPCWeb *bool `json:"grpcWeb,omitempty"`
 }
 
 // RateLimit is a token bucket at each machine.

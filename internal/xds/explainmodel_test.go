@@ -99,6 +99,13 @@ func (g *modelGame) policy() *model.RoutePolicy {
 			Descriptors: []model.RateLimitSource{{Key: "k", Value: "v"}, {Key: "h", Header: "env"}},
 		}
 	}
+	if is := p.RateLimit != nil; is || p.MaxRequestBytes > 0 { // without further draws
+		p.GRPCWeb = &is
+		p.Compression = &model.Compression{MinBytes: 1}
+		if is {
+			p.Compression.Algorithms = []model.CompressionAlgorithm{model.CompressionZstd, model.CompressionGzip, model.CompressionBrotli}
+		}
+	}
 	return p
 }
 

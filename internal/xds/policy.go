@@ -38,7 +38,7 @@ import (
 // A filter that waits for an answer has a place of its own: when it goes on, Envoy 1.40 goes on
 // behind the place, past the filters in it that come after and past the body for those before. They stand in this
 // order: who may not come is refused first, and what the authorization says of a client can be
-// counted.
+// counted. Before them stands encodingFilter.
 const (
 	policyFilter        = "fairlead.policy"
 	bodyFilter          = "fairlead.body"
@@ -60,6 +60,9 @@ func policies(p *model.RoutePolicy) map[string]*anypb.Any {
 	}
 	out := map[string]*anypb.Any{}
 	var guard, limit chainOf
+	if m := encoding(p); m != nil {
+		out[encodingFilter] = place(m)
+	}
 	if a := p.Addresses; a != nil && len(a.Allow)+len(a.Deny) > 0 {
 		guard.add("envoy.filters.http.rbac", addressFilter(a))
 	}
@@ -101,7 +104,15 @@ func (c *chainOf) add(name string, m proto.Message) {
 
 // always is a matcher that takes the filters for every request.
 func (c chainOf) always() *matcherxds.Matcher {
-	action := &compositev3.ExecuteFilterAction{FilterChain: &compositev3.FilterChainConfiguration{TypedConfig: c}}
+	return executes(&compositev3.ExecuteFilterAction{FilterChain: c.configuration()})
+}
+
+func (c chainOf) configuration() *compositev3.FilterChainConfiguration {
+	return &compositev3.FilterChainConfiguration{TypedConfig: c}
+}
+
+// executes is a matcher that takes an action for every request.
+func executes(action *compositev3.ExecuteFilterAction) *matcherxds.Matcher {
 	return &matcherxds.Matcher{OnNoMatch: &matcherxds.Matcher_OnMatch{OnMatch: &matcherxds.Matcher_OnMatch_Action{
 		Action: &corecncf.TypedExtensionConfig{Name: "policy", TypedConfig: pack(action)},
 	}}}
