@@ -6,7 +6,7 @@ import (
 )
 
 // RoutePolicy says which requests of a route may pass: how many, from where, how large,
-// and whom to ask. It can be said of a Gateway, for all routes there, of a listener, of a
+// and whom to ask; and how its answers are encoded. It can be said of a Gateway, for all routes there, of a listener, of a
 // route and of one rule; what is said nearer to the rule holds, matter by matter.
 //
 // +kubebuilder:object:root=true
@@ -30,7 +30,7 @@ type RoutePolicy struct {
 
 // RoutePolicySpec is what is asked of requests.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes) || has(self.errorPages)",message="say at least one of rateLimit, globalRateLimit, authorization, addresses, maxRequestBytes and errorPages"
+// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes) || has(self.compression) || has(self.grpcWeb) || has(self.errorPages)",message="say at least one of rateLimit, globalRateLimit, authorization, addresses, maxRequestBytes, compression, grpcWeb and errorPages"
 type RoutePolicySpec struct {
 	// TargetRefs name Gateways and ListenerSets (sectionName: a listener), HTTPRoutes and
 	// GRPCRoutes (sectionName: the name of a rule), and IngressRoutes. The policy of a root
@@ -72,6 +72,64 @@ type RoutePolicySpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 32768",message="pages must have 32768 characters together at most"
 	ErrorPages []RouteErrorPage `json:"errorPages,omitempty"`
+
+	// Compression of answers, for clients that accept it. IngressRoutes have it by gzip
+	// without a policy, as in Contour; others have none.
+	// +optional
+	Compression *Compression `json:"compression,omitempty"`
+
+	// GRPCWeb lets browsers reach gRPC backends: requests of gRPC-Web become requests of
+	// gRPC, and answers the other way round. IngressRoutes have it without a policy, as in
+	// Contour; others do not.
+	// +optional
+	GRPCWeb *bool `json:"grpcWeb,omitempty"`
+}
+
+// CompressionAlgorithm is a coding of HTTP content.
+//
+// +kubebuilder:validation:Enum=gzip;br;zstd
+type CompressionAlgorithm string
+
+// The codings that answers can have.
+const (
+	CompressionGzip   CompressionAlgorithm = "gzip"
+	CompressionBrotli CompressionAlgorithm = "br"
+	CompressionZstd   CompressionAlgorithm = "zstd"
+)
+
+// Compression of answers. Left as they are: answers that have an encoding already, parts
+// (206), those with Cache-Control: no-transform, WebSockets and gRPC.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.disabled) || !self.disabled || !(has(self.algorithms) || has(self.minBytes) || has(self.contentTypes))",message="disabled goes without the other fields: leave them out"
+type Compression struct {
+	// Algorithms in order of preference; a client that prefers another of them gets that.
+	// Default: br, gzip. zstd is the fastest, and hands on what a backend streams only once it
+	// has 128 KiB or the end.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=3
+	Algorithms []CompressionAlgorithm `json:"algorithms,omitempty"`
+	// MinBytes an answer has at least that is compressed, as far as its Content-Length says.
+	// Default: 30.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1048576
+	MinBytes *int32 `json:"minBytes,omitempty"`
+	// ContentTypes that are compressed, without parameters ("text/html"). Default: HTML, plain
+	// text, CSS, CSV, Markdown, JavaScript, JSON, XML and SVG.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=127
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$`
+	// +kubebuilder:validation:items:XValidation:rule="!self.lowerAscii().startsWith('application/grpc')",message="messages of gRPC are compressed by its own clients and servers"
+	ContentTypes []string `json:"contentTypes,omitempty"`
+	// Disabled leaves answers as backends send them, where something farther away says
+	// otherwise.
+	// +optional
+	Disabled bool `json:"disabled,omitempty"`
 }
 
 // RateLimit is a token bucket at each machine.

@@ -21,11 +21,13 @@ type PolicyKind string
 
 // The matters, in the order in which proxies look at them.
 const (
+	PolicyGRPCWeb       PolicyKind = "grpcWeb"
 	PolicyAddresses     PolicyKind = "addresses"
 	PolicyRateLimit     PolicyKind = "rateLimit"
 	PolicyBody          PolicyKind = "maxRequestBytes"
 	PolicyAuthorization PolicyKind = "authorization"
 	PolicyGlobalLimit   PolicyKind = "globalRateLimit"
+	PolicyCompression   PolicyKind = "compression" // of the answer
 )
 
 // Policy is what a request must pass before the route does what it does.
@@ -52,7 +54,15 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 	var list []Policy
 	add := func(kind PolicyKind, says func(model.RoutePolicy) bool, one Policy) {
 		one.Kind, one.By = kind, x.decides(h, r, kind, says)
+		if x.world.PoliciesOf != nil && len(one.By) == 0 && (kind == PolicyGRPCWeb || kind == PolicyCompression) {
+			one.Text += " (as for every IngressRoute that no policy says otherwise of)"
+		}
 		list = append(list, one)
+	}
+	if is := p.GRPCWeb; is != nil && *is {
+		add(PolicyGRPCWeb, func(q model.RoutePolicy) bool { return q.GRPCWeb != nil }, Policy{
+			Text: "requests of gRPC-Web (application/grpc-web, application/grpc-web-text) go to the backend as gRPC",
+		})
 	}
 	if a := p.Addresses; a != nil && len(a.Allow)+len(a.Deny) > 0 {
 		one := Policy{Text: addressText(a)}
@@ -101,6 +111,9 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 			one.Text, one.Status, one.Why = "does not ask "+string(g.Service)+": "+why, 0, ""
 		}
 		add(PolicyGlobalLimit, func(q model.RoutePolicy) bool { return q.GlobalRateLimit != nil }, one)
+	}
+	if c := p.Compression; c != nil && len(c.Algorithms) > 0 {
+		add(PolicyCompression, func(q model.RoutePolicy) bool { return q.Compression != nil }, Policy{Text: compressionText(c)})
 	}
 	return list
 }
@@ -158,6 +171,19 @@ func unasked(g *model.GlobalRateLimit, s seen, direct bool) string {
 		}
 	}
 	return ""
+}
+
+func compressionText(c *model.Compression) string {
+	var names []string
+	for _, a := range c.Algorithms {
+		names = append(names, string(a))
+	}
+	types := "text, JavaScript, JSON, XML and SVG"
+	if len(c.ContentTypes) > 0 {
+		types = strings.Join(c.ContentTypes, ", ")
+	}
+	return "answers of " + strconv.FormatUint(uint64(c.MinBytes), 10) + " bytes and more are compressed by " + strings.Join(names, ", ") +
+		", as the client accepts it: " + types
 }
 
 func addressText(a *model.AddressFilter) string {

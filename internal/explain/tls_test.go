@@ -124,13 +124,15 @@ func TestAddressesChooseTheListener(t *testing.T) {
 func TestPoliciesNameWhoDecides(t *testing.T) {
 	h := host("a.test", route(0, model.Match{}))
 	h.Policy = &model.RoutePolicy{Addresses: &model.AddressFilter{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, MaxRequestBytes: 10}
-	h.Routes[0].Policy = &model.RoutePolicy{MaxRequestBytes: 20}
+	contour := model.ContourEncoding()
+	h.Policy.GRPCWeb = contour.GRPCWeb // nobody said it
+	h.Routes[0].Policy = &model.RoutePolicy{MaxRequestBytes: 20, Compression: model.UsualCompression()}
 	g := given{hosts: []model.VirtualHost{h}}
 	g.PoliciesOf = func(model.HostKey, *model.Route) (route, host []Says) {
 		policy := func(name string) model.Object {
 			return model.Object{Kind: "RoutePolicy", Namespace: "team", Name: name}
 		}
-		return []Says{{policy("near"), *h.Routes[0].Policy}}, []Says{{policy("far"), *h.Policy}}
+		return []Says{{policy("near"), *h.Routes[0].Policy}}, []Says{{policy("far"), model.RoutePolicy{Addresses: h.Policy.Addresses, MaxRequestBytes: 10}}}
 	}
 	e := Explain(ask(t, Options{URL: "http://a.test/", From: "192.0.2.7"}), g.world())
 	if o := e.Answer.Outcomes; len(o) != 1 || o[0].Status != 403 || !strings.Contains(o[0].Why, "192.0.2.7 is not among those that are allowed") {
@@ -138,9 +140,14 @@ func TestPoliciesNameWhoDecides(t *testing.T) {
 	}
 	var by []string
 	for _, p := range e.Route.Policies {
+		if len(p.By) == 0 {
+			by = append(by, p.Text)
+			continue
+		}
 		by = append(by, p.By[0].String())
 	}
-	if got, want := strings.Join(by, ", "), "RoutePolicy team/far spec.addresses, RoutePolicy team/near spec.maxRequestBytes"; got != want {
+	if got, want := strings.Join(by, ", "), "requests of gRPC-Web (application/grpc-web, application/grpc-web-text) go to the backend as gRPC (as for every IngressRoute that no policy says otherwise of), "+
+		"RoutePolicy team/far spec.addresses, RoutePolicy team/near spec.maxRequestBytes, RoutePolicy team/near spec.compression"; got != want {
 		t.Errorf("decided by %s, want %s", got, want)
 	}
 	if e := Explain(ask(t, Options{URL: "http://a.test/", From: "10.1.2.3"}), g.world()); e.Answer.Outcomes[0].Status != 299 {
@@ -148,7 +155,7 @@ func TestPoliciesNameWhoDecides(t *testing.T) {
 	}
 	g.Freeze = &model.FreezeStatus{Reason: "holidays"}
 	g.Held = func(hosts []model.HostKey, _ []model.ListenerID) bool { return hosts[0].Host == "a.test" }
-	if e := Explain(ask(t, Options{URL: "http://a.test/"}), g.world()); e.Frozen == nil || !e.Frozen.Held || !strings.Contains(e.Route.Policies[0].Text, "give --from") {
+	if e := Explain(ask(t, Options{URL: "http://a.test/"}), g.world()); e.Frozen == nil || !e.Frozen.Held || !strings.Contains(e.Route.Policies[1].Text, "give --from") {
 		t.Errorf("%+v %+v", e.Frozen, e.Route.Policies)
 	}
 }

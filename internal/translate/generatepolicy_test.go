@@ -208,6 +208,15 @@ func (g generator) routePolicy(o *v1alpha1.RoutePolicy) {
 		o.Spec.Addresses = &v1alpha1.AddressFilter{Allow: []string{g.word("10.0.0.0/8", "::/0", "10.0.0.1", "::ffff:10.0.0.0/104", "x")}, Deny: []string{g.word("10.0.0.0/9")}}
 	}
 	o.Spec.MaxRequestBytes = some(g, int64(g.IntN(3)))
+	if n := o.Spec.MaxRequestBytes; n != nil { // without further draws
+		is := *n == 1
+		o.Spec.GRPCWeb = &is
+		o.Spec.Compression = []*v1alpha1.Compression{
+			{Algorithms: []v1alpha1.CompressionAlgorithm{"br", "lzma", "br"}, ContentTypes: []string{"text/HTML", "text", "application/grpc"}},
+			{},
+			{Disabled: true},
+		}[*n]
+	}
 }
 
 func (g generator) clientPolicy(o *v1alpha1.ClientPolicy) {

@@ -50,6 +50,17 @@ func writePolicy(b *strings.Builder, indent string, p *model.RoutePolicy) {
 	if p.ErrorPages != nil {
 		writePages(b, indent, p.ErrorPages.Pages)
 	}
+	if c := p.Compression; c != nil {
+		var names []string
+		for _, a := range c.Algorithms {
+			names = append(names, string(a))
+		}
+		fmt.Fprintf(b, "%scompression %s%s%s\n", indent, cmp.Or(strings.Join(names, " "), "off"),
+			when(len(names) > 0, fmt.Sprintf(" from %d bytes", c.MinBytes)), when(len(c.ContentTypes) > 0, " of "+strings.Join(c.ContentTypes, " ")))
+	}
+	if p.GRPCWeb != nil {
+		fmt.Fprintf(b, "%sgRPC-Web %s\n", indent, cmp.Or(when(*p.GRPCWeb, "on"), "off"))
+	}
 }
 
 // writePages writes which page stands in place of which errors.

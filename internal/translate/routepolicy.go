@@ -52,6 +52,13 @@ func makeRoutePolicyFact(r reader, n snapshot.Name) *routePolicyFact {
 	}
 	f.policy.MaxRequestBytes = uint64(number(&c, spec.MaxRequestBytes, 1, 1<<32-1, "spec.maxRequestBytes"))
 	f.policy.ErrorPages = c.routeErrorPages(spec.ErrorPages, "spec.errorPages")
+	if spec.Compression != nil {
+		f.policy.Compression = c.compression(spec.Compression, "spec.compression")
+	}
+	if spec.GRPCWeb != nil {
+		is := *spec.GRPCWeb
+		f.policy.GRPCWeb = &is
+	}
 	f.invalid, f.resolved = c.invalid, c.resolved
 	return f
 }
@@ -347,9 +354,14 @@ func (t *Translator) policyAt(r reader, k model.HostKey, h *hostState) *model.Ro
 
 // hostPolicy returns what the RoutePolicies of those ask through which a virtual host is
 // reached: of a root IngressRoute, or of listeners, ListenerSets and Gateways, in this
-// order. Of several on one level the oldest goes first.
+// order. Of several on one level the oldest goes first. IngressRoutes have besides what
+// Contour gave them all.
 func (r reader) hostPolicy(k model.HostKey, h *hostState) (*model.RoutePolicy, []model.BackendGroup) {
-	return r.mergePolicies(r.hostHeld(k, h))
+	policy, groups := r.mergePolicies(r.hostHeld(k, h))
+	if h.owner.kind == snapshot.KindIngressRoute {
+		policy = policy.Or(model.ContourEncoding())
+	}
+	return policy, groups
 }
 
 // placesAt are the places through which routes have a host that are not rejected there.

@@ -28,8 +28,12 @@ func (d Desired) Text() string {
 		writeListener(&b, l, d.MinTLS)
 	}
 	for _, h := range d.VirtualHosts {
-		fmt.Fprintf(&b, "host %s %s%s\n", h.Listener, h.Host, when(h.Section != "" && h.Section != h.Host, " under "+h.Section))
-		writePolicy(&b, "  ", h.Policy)
+		policy, usual := h.Policy, ""
+		if p, ok := besidesContour(h.Policy); ok {
+			policy, usual = p, " with gzip and gRPC-Web"
+		}
+		fmt.Fprintf(&b, "host %s %s%s%s\n", h.Listener, h.Host, when(h.Section != "" && h.Section != h.Host, " under "+h.Section), usual)
+		writePolicy(&b, "  ", policy)
 		for _, r := range h.Routes {
 			writeRoute(&b, r)
 		}

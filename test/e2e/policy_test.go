@@ -139,6 +139,8 @@ func TestRoutePolicies(t *testing.T) {
 		}
 	}
 
+	t.Run("encoded", func(t *testing.T) { s.encoded(t) })
+
 	t.Run("levels", func(t *testing.T) {
 		// What the Gateway says holds where no rule says anything of the matter, and goes with it.
 		s.apply(t, policy("RoutePolicy", "default", "all", "Gateway edge", "maxRequestBytes: 10\nauthorization: {service: {name: grpc, port: 80, namespace: team}}"))
@@ -162,6 +164,41 @@ func TestRoutePolicies(t *testing.T) {
 		s.kubectl(t, "delete", "routepolicy", "-n", "default", "all", "later")
 		s.awaitAnswer(t, request{host: "app.example.com"}, 200)
 	})
+}
+
+// encoded: answers of IngressRoutes are compressed, as by Contour, and those of others where a policy says so.
+func (s *site) encoded(t *testing.T) {
+	await := func(host, accept, want string) {
+		t.Helper()
+		s.await(t, fmt.Sprintf("%s, asked for %q, to answer by %q", host, accept, want), func(ctx context.Context) error {
+			a, err := s.ask(ctx, edge1.Name, request{host: host, path: backend.PathEcho, header: http.Header{"Accept-Encoding": {accept}}})
+			coding := ""
+			switch {
+			case err != nil:
+				return err
+			case strings.HasPrefix(a.body, "\x1f\x8b"):
+				coding = "gzip"
+			case strings.HasPrefix(a.body, "\x28\xb5\x2f\xfd"):
+				coding = "zstd"
+			}
+			if a.status != 200 || coding != want {
+				return fmt.Errorf("it answers by %q: %s", coding, a)
+			}
+			return nil
+		})
+	}
+	await("old.example.com", "gzip, zstd", "gzip")
+	await("app.example.com", "gzip, zstd", "")
+	s.apply(t,
+		policy("RoutePolicy", "team", "encoded", "HTTPRoute app", "compression: {algorithms: [zstd, gzip]}"),
+		policy("RoutePolicy", "team", "old-encoded", "IngressRoute root", "compression: {disabled: true}\ngrpcWeb: false"),
+	)
+	await("old.example.com", "gzip, zstd", "")
+	await("app.example.com", "gzip, zstd", "zstd")
+	await("app.example.com", "gzip", "gzip")
+	s.kubectl(t, "delete", "routepolicy", "-n", "team", "encoded", "old-encoded")
+	await("old.example.com", "gzip", "gzip")
+	await("app.example.com", "gzip", "")
 }
 
 // TestBackendPolicies: one backend that fails is taken out, and what is too much at once is
