@@ -55,14 +55,16 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 	add := func(kind PolicyKind, says func(model.RoutePolicy) bool, one Policy) {
 		one.Kind, one.By = kind, x.decides(h, r, kind, says)
 		if x.world.PoliciesOf != nil && len(one.By) == 0 && (kind == PolicyGRPCWeb || kind == PolicyCompression) {
-			one.Text += " (as for every IngressRoute that no policy says otherwise of)"
+			one.Text += " (every IngressRoute has this unless a policy says otherwise)"
 		}
 		list = append(list, one)
 	}
-	if is := p.GRPCWeb; is != nil && *is {
-		add(PolicyGRPCWeb, func(q model.RoutePolicy) bool { return q.GRPCWeb != nil }, Policy{
-			Text: "requests of gRPC-Web (application/grpc-web, application/grpc-web-text) go to the backend as gRPC",
-		})
+	if is := p.GRPCWeb; is != nil {
+		one := Policy{Text: "requests of gRPC-Web go to the backend as they are"}
+		if *is {
+			one.Text = "requests of gRPC-Web (application/grpc-web, application/grpc-web-text) go to the backend as gRPC"
+		}
+		add(PolicyGRPCWeb, func(q model.RoutePolicy) bool { return q.GRPCWeb != nil }, one)
 	}
 	if a := p.Addresses; a != nil && len(a.Allow)+len(a.Deny) > 0 {
 		one := Policy{Text: addressText(a)}
@@ -112,7 +114,7 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 		}
 		add(PolicyGlobalLimit, func(q model.RoutePolicy) bool { return q.GlobalRateLimit != nil }, one)
 	}
-	if c := p.Compression; c != nil && len(c.Algorithms) > 0 {
+	if c := p.Compression; c != nil {
 		add(PolicyCompression, func(q model.RoutePolicy) bool { return q.Compression != nil }, Policy{Text: compressionText(c)})
 	}
 	return list
@@ -174,6 +176,9 @@ func unasked(g *model.GlobalRateLimit, s seen, direct bool) string {
 }
 
 func compressionText(c *model.Compression) string {
+	if len(c.Algorithms) == 0 {
+		return "answers stay as the backend sends them"
+	}
 	var names []string
 	for _, a := range c.Algorithms {
 		names = append(names, string(a))
@@ -182,8 +187,8 @@ func compressionText(c *model.Compression) string {
 	if len(c.ContentTypes) > 0 {
 		types = strings.Join(c.ContentTypes, ", ")
 	}
-	return "answers of " + strconv.FormatUint(uint64(c.MinBytes), 10) + " bytes and more are compressed by " + strings.Join(names, ", ") +
-		", as the client accepts it: " + types
+	return "answers of " + strconv.FormatUint(uint64(c.MinBytes), 10) + " bytes and more are compressed, by " + strings.Join(names, " or ") +
+		" as the client accepts it: " + types
 }
 
 func addressText(a *model.AddressFilter) string {

@@ -146,7 +146,7 @@ func TestPoliciesNameWhoDecides(t *testing.T) {
 		}
 		by = append(by, p.By[0].String())
 	}
-	if got, want := strings.Join(by, ", "), "requests of gRPC-Web (application/grpc-web, application/grpc-web-text) go to the backend as gRPC (as for every IngressRoute that no policy says otherwise of), "+
+	if got, want := strings.Join(by, ", "), "requests of gRPC-Web (application/grpc-web, application/grpc-web-text) go to the backend as gRPC (every IngressRoute has this unless a policy says otherwise), "+
 		"RoutePolicy team/far spec.addresses, RoutePolicy team/near spec.maxRequestBytes, RoutePolicy team/near spec.compression"; got != want {
 		t.Errorf("decided by %s, want %s", got, want)
 	}
