@@ -104,8 +104,9 @@ func TestWebSocketVersions(t *testing.T) {
 	w.group("ns/ws/1", w.echoes(nil, only1))
 	w.serveGroup(model.BackendGroup{ID: "ns/tls/1", TLS: verified}, w.echoes(server.Clone(), both))
 	w.serveGroup(model.BackendGroup{ID: "ns/auto/1", TLS: verified, Protocol: model.BackendAuto}, w.echoes(server.Clone(), only1))
-	w.tlsListen(l, xds.Options{}, hosts, section("a.test", host(l.ID, "a.test",
-		forward("auto", "/auto", "ns/auto/1", 1), forward("tls", "/tls", "ns/tls/1", 1), forward("ws", "/", "ns/ws/1", 1))))
+	served := host(l.ID, "a.test", forward("auto", "/auto", "ns/auto/1", 1), forward("tls", "/tls", "ns/tls/1", 1), forward("ws", "/", "ns/ws/1", 1))
+	served.Policy = model.ContourEncoding() // which leaves them alone
+	w.tlsListen(l, xds.Options{}, hosts, section("a.test", served))
 	w.set(xds.QUICListener(l, hosts, xds.Options{}))
 	must(t, w.ads.Acked(w.ctx, ldsURL, xds.QUICListenerName(l.ID)))
 
