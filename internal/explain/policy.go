@@ -28,6 +28,7 @@ const (
 	PolicyAuthorization PolicyKind = "authorization"
 	PolicyGlobalLimit   PolicyKind = "globalRateLimit"
 	PolicyCompression   PolicyKind = "compression" // of the answer
+	PolicyErrorPages    PolicyKind = "errorPages"
 )
 
 // Policy is what a request must pass before the route does what it does.
@@ -117,6 +118,9 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 	if c := p.Compression; c != nil {
 		add(PolicyCompression, func(q model.RoutePolicy) bool { return q.Compression != nil }, Policy{Text: compressionText(c)})
 	}
+	if e := p.ErrorPages; e != nil {
+		add(PolicyErrorPages, func(q model.RoutePolicy) bool { return q.ErrorPages != nil }, Policy{Text: pagesText(e.Pages)})
+	}
 	return list
 }
 
@@ -173,6 +177,21 @@ func unasked(g *model.GlobalRateLimit, s seen, direct bool) string {
 		}
 	}
 	return ""
+}
+
+func pagesText(pages []model.ErrorPage) string {
+	if len(pages) == 0 {
+		return "has no page that can be shown"
+	}
+	var parts []string
+	for _, p := range pages {
+		whose := "the proxy's "
+		if p.Backends {
+			whose = "everybody's "
+		}
+		parts = append(parts, whose+strings.Join(p.Statuses, ", "))
+	}
+	return "shows a page in place of errors: " + strings.Join(parts, "; ")
 }
 
 func compressionText(c *model.Compression) string {

@@ -126,7 +126,7 @@ func TestPoliciesNameWhoDecides(t *testing.T) {
 	h.Policy = &model.RoutePolicy{Addresses: &model.AddressFilter{Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, MaxRequestBytes: 10}
 	contour := model.ContourEncoding()
 	h.Policy.GRPCWeb = contour.GRPCWeb // nobody said it
-	h.Routes[0].Policy = &model.RoutePolicy{MaxRequestBytes: 20, Compression: model.UsualCompression()}
+	h.Routes[0].Policy = &model.RoutePolicy{MaxRequestBytes: 20, Compression: model.UsualCompression(), ErrorPages: &model.ErrorPages{Pages: []model.ErrorPage{{Statuses: []string{"5xx"}, Body: "sorry"}}}}
 	g := given{hosts: []model.VirtualHost{h}}
 	g.PoliciesOf = func(model.HostKey, *model.Route) (route, host []Says) {
 		policy := func(name string) model.Object {
@@ -147,7 +147,7 @@ func TestPoliciesNameWhoDecides(t *testing.T) {
 		by = append(by, p.By[0].String())
 	}
 	if got, want := strings.Join(by, ", "), "requests of gRPC-Web (application/grpc-web, application/grpc-web-text) go to the backend as gRPC (every IngressRoute has this unless a policy says otherwise), "+
-		"RoutePolicy team/far spec.addresses, RoutePolicy team/near spec.maxRequestBytes, RoutePolicy team/near spec.compression"; got != want {
+		"RoutePolicy team/far spec.addresses, RoutePolicy team/near spec.maxRequestBytes, RoutePolicy team/near spec.compression, RoutePolicy team/near spec.errorPages"; got != want {
 		t.Errorf("decided by %s, want %s", got, want)
 	}
 	if e := Explain(ask(t, Options{URL: "http://a.test/", From: "10.1.2.3"}), g.world()); e.Answer.Outcomes[0].Status != 299 {
