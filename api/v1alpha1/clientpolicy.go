@@ -229,7 +229,8 @@ type AccessLog struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=40
 	Fields []AccessLogField `json:"fields,omitempty"`
-	// ErrorsOnly writes requests only that were answered 4xx or 5xx.
+	// ErrorsOnly writes requests only that were answered 4xx or 5xx or not at all, and calls of gRPC
+	// that failed.
 	// +optional
 	ErrorsOnly bool `json:"errorsOnly,omitempty"`
 }

@@ -130,7 +130,7 @@ type AccessLog struct {
 	Fields []string `json:"fields,omitempty"`
 	// Collector takes them over OTLP (gRPC); empty writes JSON to the machine's file.
 	Collector GroupID `json:"collector,omitempty"`
-	// Errors writes requests only that were answered 4xx or 5xx.
+	// Errors writes requests only that were answered 4xx or 5xx or not at all, and calls of gRPC that failed.
 	Errors bool `json:"errors,omitempty"`
 }
 

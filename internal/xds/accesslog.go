@@ -32,8 +32,8 @@ var accessFields = map[string]string{
 	"tls_cipher":        "%DOWNSTREAM_TLS_CIPHER%",
 	"client_subject":    "%DOWNSTREAM_PEER_SUBJECT%",
 	"method":            "%REQ(:METHOD):32%",
-	"host":              "%REQ(:AUTHORITY):256%",
-	"path":              "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH):1024%",
+	"host":              asked(askedHost, ":AUTHORITY", hostLength),
+	"path":              asked(askedPath, ":PATH", pathLength),
 	"protocol":          "%PROTOCOL%",
 	"status":            "%RESPONSE_CODE%",
 	"grpc_status":       "%GRPC_STATUS_NUMBER%",
@@ -79,15 +79,43 @@ func accessLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
 		log = collectorLog(choice.Collector, fields)
 	}
 	if choice.Errors {
-		log.Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
+		log.Filter = failures()
+	}
+	return []*accesslogv3.AccessLog{log}
+}
+
+// failures are requests that were answered 4xx or 5xx, or not at all (0: the client left, or its stream was
+// ended as it was no HTTP), and calls of gRPC that failed or have no status.
+func failures() *accesslogv3.AccessLogFilter {
+	status := func(op accesslogv3.ComparisonFilter_Op, value uint32) *accesslogv3.AccessLogFilter {
+		return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
 			StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: &accesslogv3.ComparisonFilter{
-				Op: accesslogv3.ComparisonFilter_GE,
+				Op: op,
 				// The key is of Envoy's runtime, which nobody sets.
-				Value: &corev3.RuntimeUInt32{DefaultValue: 400, RuntimeKey: "fairlead.access_log.status"},
+				Value: &corev3.RuntimeUInt32{DefaultValue: value, RuntimeKey: "fairlead.access_log.status"},
 			}},
 		}}
 	}
-	return []*accesslogv3.AccessLog{log}
+	failed := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_GrpcStatusFilter{GrpcStatusFilter: &accesslogv3.GrpcStatusFilter{
+		Statuses: []accesslogv3.GrpcStatusFilter_Status{accesslogv3.GrpcStatusFilter_OK}, Exclude: true,
+	}}}
+	// To this filter every answer without a status of gRPC is UNKNOWN, those to other requests, too.
+	return anyOf(status(accesslogv3.ComparisonFilter_GE, 400), status(accesslogv3.ComparisonFilter_EQ, 0), allOf(grpcCall(), failed))
+}
+
+// grpcCall is for calls of gRPC.
+func grpcCall() *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_HeaderFilter{HeaderFilter: &accesslogv3.HeaderFilter{
+		Header: headerMatch(model.ValueMatch{Name: "content-type", Value: `application/grpc([+;].*)?`, Regex: true}),
+	}}}
+}
+
+func anyOf(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_OrFilter{OrFilter: &accesslogv3.OrFilter{Filters: filters}}}
+}
+
+func allOf(filters ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{AndFilter: &accesslogv3.AndFilter{Filters: filters}}}
 }
 
 func fileLog(path string, commands map[string]string) *accesslogv3.AccessLog {

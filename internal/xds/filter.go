@@ -13,7 +13,7 @@ import (
 
 // httpFilters are what a request passes at a listener, in this order. Every filter that
 // works by route is always there and does nothing until a route configures it.
-func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
+func httpFilters(l model.Listener, c chain, o Options) []*hcmv3.HttpFilter {
 	filters := []*hcmv3.HttpFilter{
 		// What it answers with takes the place of all that the others have made of an answer.
 		httpFilter(pagesFilter, &pagesv3.CustomResponse{}),
@@ -32,6 +32,9 @@ func httpFilters(l model.Listener, c chain) []*hcmv3.HttpFilter {
 	}
 	if HTTP3(l) {
 		filters = append([]*hcmv3.HttpFilter{altSvc(l)}, filters...)
+	}
+	if len(accessLogs(l, o)) > 0 {
+		filters = append([]*hcmv3.HttpFilter{putAside()}, filters...)
 	}
 	return filters
 }

@@ -145,7 +145,7 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 		StatPrefix:                 string(l.ID),
 		CodecType:                  hcmv3.HttpConnectionManager_AUTO,
 		RouteSpecifier:             scopedRoutes(),
-		HttpFilters:                httpFilters(l, c),
+		HttpFilters:                httpFilters(l, c, o),
 		StripPortMode:              nil, // backends see the Host that the client sent
 		StripTrailingHostDot:       true,
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
