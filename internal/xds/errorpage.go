@@ -5,7 +5,6 @@ import (
 
 	corecncf "github.com/cncf/xds/go/xds/core/v3"
 	matcherxds "github.com/cncf/xds/go/xds/type/matcher/v3"
-	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pagesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/custom_response/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -26,7 +25,7 @@ func routePages(p *model.ErrorPages) *pagesv3.CustomResponse {
 	for _, page := range p.Pages {
 		when := anyStatus(page.Statuses)
 		if !page.Backends {
-			when = allOf(when, single("envoy.matching.inputs.local_reply", &matcherv3.HttpResponseLocalReplyMatchInput{}, "true"))
+			when = every(when, single("envoy.matching.inputs.local_reply", &matcherv3.HttpResponseLocalReplyMatchInput{}, "true"))
 		}
 		list.Matchers = append(list.Matchers, &matcherxds.Matcher_MatcherList_FieldMatcher{
 			Predicate: when,
@@ -47,7 +46,7 @@ func clientPages(pages []model.ErrorPage) []*hcmv3.ResponseMapper {
 	var out []*hcmv3.ResponseMapper
 	for _, page := range pages {
 		out = append(out, &hcmv3.ResponseMapper{
-			Filter:             both(expression(ownWords+" && "+statusExpression(page.Statuses)), noGRPC()),
+			Filter:             allOf(expression(ownWords+" && "+statusExpression(page.Statuses)), noGRPC()),
 			Body:               inline(page.Body),
 			BodyFormatOverride: bodyAsIs(page.ContentType),
 		})
@@ -87,7 +86,7 @@ func anyStatus(statuses []string) *matcherxds.Matcher_MatcherList_Predicate {
 	}}
 }
 
-func allOf(list ...*matcherxds.Matcher_MatcherList_Predicate) *matcherxds.Matcher_MatcherList_Predicate {
+func every(list ...*matcherxds.Matcher_MatcherList_Predicate) *matcherxds.Matcher_MatcherList_Predicate {
 	return &matcherxds.Matcher_MatcherList_Predicate{MatchType: &matcherxds.Matcher_MatcherList_Predicate_AndMatcher{
 		AndMatcher: &matcherxds.Matcher_MatcherList_Predicate_PredicateList{Predicate: list},
 	}}
@@ -102,11 +101,5 @@ func single(name string, input proto.Message, exact string) *matcherxds.Matcher_
 				MatchPattern: &matcherxds.StringMatcher_Exact{Exact: exact},
 			}},
 		},
-	}}
-}
-
-func both(a, b *accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
-	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{
-		AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{a, b}},
 	}}
 }

@@ -17,7 +17,10 @@ import (
 func tellBackends(m *hcmv3.HttpConnectionManager, c *model.ClientSettings) {
 	trusted := m.XffNumTrustedHops > 0
 	early := &earlyv3.HeaderMutation{Mutations: []*mutationv3.HeaderMutation{
-		{Action: &mutationv3.HeaderMutation_Remove{Remove: scopeHeader}},
+		// How many bytes the headers had on the way, for the normaliser. What a client sends there is gone.
+		{Action: &mutationv3.HeaderMutation_Append{
+			Append: headerOption(scopeHeader, "%DOWNSTREAM_HEADER_BYTES_RECEIVED%", corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD),
+		}},
 		{Action: &mutationv3.HeaderMutation_RemoveOnMatch_{RemoveOnMatch: &mutationv3.HeaderMutation_RemoveOnMatch{
 			KeyMatcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "x-envoy-"}, IgnoreCase: true},
 		}}},

@@ -60,8 +60,6 @@ const (
 	http2ConnectionWindow = 1 << 20
 	// Connections that wait for accept; the kernel caps it at net.core.somaxconn.
 	backlog = 4096
-	// Envoy takes no larger limit for the headers of a request.
-	maxHeaderKiB = 8192
 )
 
 // Listener takes connections at the listener's port, on its own addresses or on every
@@ -185,6 +183,7 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: webSocket}},
 		AccessLog:      accessLogs(l, o),
 	}
+	boundHeaders(m, l)
 	if v := l.ClientValidation; v != nil && !v.Optional {
 		// Backends learn whose certificate was verified; what a client says of it is dropped,
 		// here and where nothing is verified.
@@ -216,12 +215,6 @@ func treat(m *hcmv3.HttpConnectionManager, c model.ClientSettings) {
 		model.SlashesReject:   hcmv3.HttpConnectionManager_REJECT_REQUEST,
 		model.SlashesKeep:     hcmv3.HttpConnectionManager_KEEP_UNCHANGED,
 	}[c.EscapedSlashes]
-	if c.MaxHeaderBytes > 0 {
-		m.MaxRequestHeadersKb = wrapperspb.UInt32(min(maxHeaderKiB, (c.MaxHeaderBytes+1023)/1024))
-	}
-	if c.MaxHeaders > 0 {
-		common.MaxHeadersCount = wrapperspb.UInt32(c.MaxHeaders)
-	}
 	if c.MaxRequestsPerConnection > 0 {
 		common.MaxRequestsPerConnection = wrapperspb.UInt32(c.MaxRequestsPerConnection)
 	}

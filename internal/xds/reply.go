@@ -66,7 +66,7 @@ func (r reason) filter() *accesslogv3.AccessLogFilter {
 		}
 		return expression(text)
 	}
-	return both(expression(ownWords), &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+	return allOf(expression(ownWords), &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
 		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: r.flags},
 	}})
 }

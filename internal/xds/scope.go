@@ -128,7 +128,8 @@ func scopedRoutes() *hcmv3.HttpConnectionManager_ScopedRoutes {
 }
 
 // scopeNormaliser is the filter that sets the scope header and, where clients come by
-// TLS, answers 421 to requests for hosts of another section than their server name's.
+// TLS, answers 421 to requests for hosts of another section than their server name's. To
+// requests with too many headers it answers 431.
 func scopeNormaliser(l model.Listener, c chain) *hcmv3.HttpFilter {
 	section := "nil"
 	if c.section != "" {
@@ -138,7 +139,9 @@ func scopeNormaliser(l model.Listener, c chain) *hcmv3.HttpFilter {
 	for i, wild := range c.below {
 		below[i] = fmt.Sprintf("%q", strings.TrimPrefix(wild, "*"))
 	}
+	count, kib := headerLimits(l)
 	source := strings.NewReplacer(
+		"HEADERS, BYTES", fmt.Sprintf("%d, %d, %d", count, ownHeaders, kib*1024+ownHeaderBytes),
 		"LISTENER, TLS, SECTION", fmt.Sprintf("%q, %t, %s", string(l.ID), l.Protocol == model.ProtocolHTTPS, section),
 		"{BELOW}", "{"+strings.Join(below, ", ")+"}",
 		"MASK", strconv.Itoa(Shards(l.ID)-1),

@@ -9,6 +9,7 @@ local bit = require("bit")
 local bxor, lshift, tobit, band = bit.bxor, bit.lshift, bit.tobit, bit.band
 local byte, lower = string.byte, string.lower
 local listener, tls, section = LISTENER, TLS, SECTION
+local most, own, largest = HEADERS, BYTES
 local below = {BELOW} -- suffixes of the wildcards that are more specific than the section
 local scopes = {} -- made when first used: a listener may have many of these scripts
 local wild = listener .. "/wild"
@@ -62,8 +63,31 @@ local function upgrade(handle, headers, to)
   if handle:streamInfo():protocol() ~= "HTTP/1.1" then headers:replace("sec-websocket-key", key()) end
 end
 
+-- To look at every header takes longer than all the rest here. Each had a byte at least on the way, and in
+-- HTTP/1.1 four (the path is not among them there), so most requests cannot have too many.
+local function oversized(handle, headers)
+  local sent, path = tonumber(headers:get("x-fairlead-scope")), headers:get(":path") or ""
+  if sent and sent + #path <= largest
+    and (sent <= most or sent <= 4 * most and handle:streamInfo():protocol() == "HTTP/1.1") then return false end
+  local count, size = 0, 0
+  for name, value in pairs(headers) do
+    count, size = count + 1, size + #name + #value
+  end
+  return count > most + own or size > largest
+end
+
+-- Clients of gRPC get RESOURCE_EXHAUSTED, as from servers of gRPC.
+local function refuseOversized(handle, headers)
+  local why = "431 the request has too many headers, or too large ones"
+  if (headers:get("content-type") or ""):find("^application/grpc") then
+    return handle:respond({[":status"] = "431", ["grpc-status"] = "8"}, why)
+  end
+  return handle:respond({[":status"] = "431"}, why .. "\n")
+end
+
 function envoy_on_request(handle)
   local headers = handle:headers()
+  if oversized(handle, headers) then return refuseOversized(handle, headers) end
   local authority = headers:get(":authority") or ""
   if byte(authority, -1) == 58 then -- ":" without a port (RFC 3986, 3.2.3)
     authority = authority:sub(1, -2)
