@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -56,10 +55,10 @@ func takeLock(path string) (*os.File, error) {
 }
 
 // spawn starts Envoy in a session of its own, with the lock, its output going to
-// the log.
+// the log. What it makes is not for everybody.
 func (s *Supervisor) spawn(binary string, args []string, lock, log *os.File) (*process, error) {
-	cmd := exec.Command(binary, args...)
-	cmd.ExtraFiles = []*os.File{lock}
+	files, argv := []*os.File{lock}, append([]string{binary}, args...)
+	cmd := confine.Same(binary, argv, files)
 	if u := s.config.User; !u.same() {
 		file, err := openPath(binary, 0)
 		if err != nil {
@@ -72,7 +71,7 @@ func (s *Supervisor) spawn(binary string, args []string, lock, log *os.File) (*p
 		}
 		defer dir.Close()
 		cmd = confine.Command(confine.Program{
-			File: file, Name: binaryName, Dir: dir, UID: u.UID, GID: u.GID, Args: cmd.Args, Files: cmd.ExtraFiles,
+			File: file, Name: binaryName, Dir: dir, UID: u.UID, GID: u.GID, Args: argv, Files: files,
 		})
 	}
 	cmd.Stdout, cmd.Stderr = log, log

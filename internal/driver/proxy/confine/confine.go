@@ -1,4 +1,4 @@
-// Package confine runs a program as a user without rights.
+// Package confine runs a program as a user without rights, or as this one (Same).
 //
 // A process starts itself once more, under this package's name, and that one gives up its rights
 // step by step and becomes the program. It could do so between fork and execve, as package
@@ -6,9 +6,12 @@
 // still, and the parent's thread waits for it. Whoever has that user could stop the child, and
 // with it the parent.
 //
+// What the program makes others than its group may not read, logs say: its umask is 027. An umask belongs to all
+// threads of a process, so only the process between can set it, and every program is started by it.
+//
 // It acts while packages initialise, before others with longer work of theirs: they do in the order
 // of their paths, once what they import has (the Go specification, "Program initialization").
-// It does nothing in a process that has not its name.
+// It does nothing in a process that has none of its names.
 package confine
 
 import (
@@ -26,6 +29,9 @@ import (
 const (
 	// name of the process between.
 	name = "fairlead-confine"
+	// sameName is its name where the program keeps user and rights.
+	sameName = "fairlead-start"
+	umask    = 0o027
 	// failed is its exit status where it could not become the program: as shells have it for what
 	// cannot be run.
 	failed = 126
@@ -34,10 +40,18 @@ const (
 )
 
 func init() {
-	if len(os.Args) == 0 || os.Args[0] != name {
+	if len(os.Args) == 0 {
 		return
 	}
-	err := become(os.Args[1:])
+	var err error
+	switch os.Args[0] {
+	case name:
+		err = become(os.Args[1:])
+	case sameName:
+		err = start(os.Args[1:])
+	default:
+		return
+	}
 	fmt.Fprintf(os.Stderr, "fairlead: %v\n", err)
 	os.Exit(failed)
 }
@@ -75,6 +89,21 @@ func Command(p Program) *exec.Cmd {
 	}
 }
 
+// Same runs a program as this process runs, with the same files from 3 on, but for its umask. args are those of
+// the program, its own name first. What keeps it from running it says as Command's does.
+func Same(path string, args []string, files []*os.File) *exec.Cmd {
+	return &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{sameName, path}, args...), ExtraFiles: files}
+}
+
+// start becomes a program. It returns only if that fails.
+func start(args []string) error {
+	if len(args) < 2 {
+		return errors.New("this process is started by the agent alone")
+	}
+	unix.Umask(umask)
+	return fmt.Errorf("run %s: %w", args[0], syscall.Exec(args[0], args[1:], os.Environ()))
+}
+
 // become becomes a program. It returns only if that fails.
 func become(args []string) error {
 	if len(args) < 5 {
@@ -91,6 +120,7 @@ func become(args []string) error {
 		return errors.New("this process gives up root's rights, and is started by the agent alone")
 	}
 	uid, gid, files, program, argv := numbers[0], numbers[1], numbers[2], args[3], args[4:]
+	unix.Umask(umask)
 	// Rights are those of a thread.
 	runtime.LockOSThread()
 	if err := drop(uid, gid); err != nil {
