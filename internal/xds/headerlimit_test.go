@@ -82,6 +82,17 @@ func TestFarTooManyHeaders(t *testing.T) {
 	if got := f.ask(fields("/")...); got != "200" {
 		t.Errorf("afterwards: %s", got)
 	}
+	// Long values do not hide how many there are.
+	for _, name := range []string{"Cookie", "X"} {
+		for _, value := range []string{"", "y", strings.Repeat("y", 300)} {
+			for n, want := range map[int]int{100: 200, 101: 431} {
+				a := e.raw(e.clear.Port, "GET / HTTP/1.1\r\nHost: a.test\r\n"+strings.Repeat(name+": "+value+"\r\n", n)+"\r\n")
+				if a.status != want {
+					t.Errorf("%d %s of %d bytes: %d, want %d", n, name, len(value), a.status, want)
+				}
+			}
+		}
+	}
 	// In pieces, and behind another request.
 	c := dial(t, e.clear.Port)
 	many := "GET / HTTP/1.1\r\nHost: a.test\r\n" + strings.Repeat("x: y\r\n", 101) + "\r\n"

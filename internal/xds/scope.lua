@@ -64,11 +64,23 @@ local function upgrade(handle, headers, to)
 end
 
 -- To look at every header takes longer than all the rest here. Each had a byte at least on the way, and in
--- HTTP/1.1 four (the path is not among them there), so most requests cannot have too many.
+-- HTTP/1.1, where the path is not among them, three and those of its name and its value. So most requests cannot
+-- have too many, at the latest without the values that are long.
+local long = {"cookie", "authorization", "user-agent", "accept", "referer"}
+
+local function few(handle, headers, sent)
+  if sent <= most then return true end
+  if handle:streamInfo():protocol() ~= "HTTP/1.1" then return false end
+  for i = 1, #long do
+    if sent <= 4 * most then return true end
+    sent = sent - #(headers:get(long[i]) or "")
+  end
+  return sent <= 4 * most
+end
+
 local function oversized(handle, headers)
   local sent, path = tonumber(headers:get("x-fairlead-scope")), headers:get(":path") or ""
-  if sent and sent + #path <= largest
-    and (sent <= most or sent <= 4 * most and handle:streamInfo():protocol() == "HTTP/1.1") then return false end
+  if sent and sent + #path <= largest and few(handle, headers, sent) then return false end
   local count, size = 0, 0
   for name, value in pairs(headers) do
     count, size = count + 1, size + #name + #value
