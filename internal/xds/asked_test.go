@@ -2,11 +2,9 @@ package xds_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -15,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/quic-go/quic-go/http3"
-	"golang.org/x/net/http2"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
@@ -58,29 +55,23 @@ func newEdge(t *testing.T, clients model.ClientSettings, routes ...model.Route) 
 	return e
 }
 
-// client speaks one version of HTTP: HTTP/2 without TLS, too.
+// client speaks one version of HTTP; h2c is HTTP/2 without TLS, and http is HTTP/1.1 without.
 func (e *edge) client(version string) (client http.RoundTripper, end func()) {
 	config := &tls.Config{RootCAs: e.ca.pool, ServerName: "a.test"}
-	switch version {
-	case "HTTP/3.0":
+	if version == "HTTP/3.0" {
 		c := &http3.Transport{TLSClientConfig: config}
 		return c, func() { _ = c.Close() }
-	case "HTTP/2.0":
-		c := &http2.Transport{TLSClientConfig: config}
-		return c, c.CloseIdleConnections
-	case "h2c":
-		c := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, address)
-		}}
-		return c, c.CloseIdleConnections
 	}
-	c := &http.Transport{TLSClientConfig: config, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+	c := &http.Transport{TLSClientConfig: config, Protocols: new(http.Protocols)}
+	c.Protocols.SetHTTP1(version == "HTTP/1.1" || version == "http")
+	c.Protocols.SetHTTP2(version == "HTTP/2.0")
+	c.Protocols.SetUnencryptedHTTP2(version == "h2c")
 	return c, c.CloseIdleConnections
 }
 
 // url is where a client of that version asks.
 func (e *edge) url(version, path string) string {
-	if version == "h2c" || version == "HTTP/1.0" {
+	if version == "h2c" || version == "http" {
 		return fmt.Sprintf("http://127.0.0.1:%d%s", e.clear.Port, path)
 	}
 	return fmt.Sprintf("https://127.0.0.1:%d%s", e.secure.Port, path)
@@ -135,7 +126,8 @@ func TestLogSaysWhatWasAsked(t *testing.T) {
 	refused := under(moved, &model.RoutePolicy{Addresses: &model.AddressFilter{Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}})
 	refused.Name, refused.Match.Path = "refused", prefix("/refused")
 	e := newEdge(t, model.ClientSettings{}, moved, full, redirect, refused, forward("rest", "/", "ns/app/1", 1))
-	for _, version := range []string{"HTTP/1.1", "HTTP/2.0", "h2c", "HTTP/3.0"} {
+	protocols := map[string]any{"HTTP/1.1": "HTTP/1.1", "HTTP/2.0": "HTTP/2", "h2c": "HTTP/2", "HTTP/3.0": "HTTP/3"}
+	for version := range protocols {
 		client, end := e.client(version)
 		for _, c := range []struct {
 			path, host, saw string // saw is what the backend is told, where it is asked
@@ -160,7 +152,7 @@ func TestLogSaysWhatWasAsked(t *testing.T) {
 			if c.logged != "" {
 				want = c.logged
 			}
-			if line := e.line(c.path); line["path"] != want || line["host"] != c.host || line["status"] != c.status {
+			if line := e.line(c.path); line["path"] != want || line["host"] != c.host || line["status"] != c.status || line["protocol"] != protocols[version] {
 				t.Errorf("%s %.40s: %v %v%.60v, want %v%.60s", version, c.path, line["status"], line["host"], line["path"], c.host, want)
 			}
 		}

@@ -25,7 +25,7 @@ func TestTooManyHeaders(t *testing.T) {
 		bytes   int
 	}{{model.ClientSettings{}, 100, 60 << 10}, {model.ClientSettings{MaxHeaders: 20, MaxHeaderBytes: 3000}, 20, 3 << 10}} {
 		e := newEdge(t, limit.clients, forward("r", "/", "ns/app/1", 1))
-		for _, version := range []string{"HTTP/1.0", "HTTP/1.1", "HTTP/2.0", "h2c", "HTTP/3.0"} {
+		for _, version := range []string{"http", "HTTP/1.1", "HTTP/2.0", "h2c", "HTTP/3.0"} {
 			client, end := e.client(version)
 			try := func(what string, want int, path string, headers http.Header) {
 				t.Helper()
@@ -61,7 +61,7 @@ func TestTooManyHeaders(t *testing.T) {
 			for range limit.headers * 2 {
 				cookies.Add("Cookie", "a=b")
 			}
-			if version != "HTTP/1.0" && version != "HTTP/1.1" {
+			if version != "http" && version != "HTTP/1.1" {
 				try("many cookies", 200, "/", cookies)
 			}
 			end()
