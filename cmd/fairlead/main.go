@@ -17,8 +17,8 @@ import (
 	"fairlead.dev/lab"
 )
 
-// As fairlead-confine the binary never comes here: internal/driver/proxy/confine takes over while
-// packages initialise.
+// As fairlead-confine or fairlead-start the binary never comes here: internal/driver/proxy/confine takes over
+// while packages initialise.
 func main() {
 	lab.MaybeJanitor()
 	os.Exit(run())
