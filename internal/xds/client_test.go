@@ -96,7 +96,7 @@ func TestClientSettings(t *testing.T) {
 	t.Run("headers", func(t *testing.T) {
 		port := listen(model.ClientSettings{MaxHeaderBytes: 2000, MaxHeaders: 10})
 		big := "GET / HTTP/1.1\r\nHost: a.test\r\nX: " + strings.Repeat("x", 3000) + "\r\n\r\n"
-		many := "GET / HTTP/1.1\r\nHost: a.test\r\n" + strings.Repeat("X: y\r\n", 11) + "\r\n"
+		many := "GET / HTTP/1.1\r\nHost: a.test\r\n" + strings.Repeat("X: "+strings.Repeat("y", 40)+"\r\n", 11) + "\r\n"
 		for request, want := range map[string]int{big: 431, many: 431, plainGet: 200} {
 			if status, _, _ := dial(t, port).ask(request); status != want {
 				t.Errorf("%.40q...: %d, want %d", request, status, want)

@@ -125,8 +125,8 @@ func grpcStatus(a *http.Response) string {
 	}
 }
 
-// calls serves a judge and health over gRPC.
-func (w *world) calls(h *health.Server) netip.AddrPort {
+// judged serves a judge and health over gRPC.
+func (w *world) judged(h *health.Server) netip.AddrPort {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(w.t, err)
@@ -149,7 +149,7 @@ func TestGRPCWeb(t *testing.T) {
 	w := newWorld(t)
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP}
 	server := health.NewServer()
-	address := w.calls(server)
+	address := w.judged(server)
 	w.serveGroup(model.BackendGroup{ID: "ns/grpc/80", Protocol: model.BackendHTTP2}, address)
 	w.group("ns/echo/80", w.backend("echo"))
 	is, no := true, false

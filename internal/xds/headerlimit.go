@@ -9,8 +9,8 @@ import (
 
 // Envoy answers 431 to a request of HTTP/1.1 with too many headers. Over HTTP/2 and HTTP/3 it resets the
 // stream (1.40), and neither browsers nor clients of gRPC learn why. So the normaliser counts, and answers
-// in every version. Envoy's own limits lie above, and end what no answer is worth. Whether the count itself
-// is worth its time the normaliser sees by the bytes on the way.
+// in every version. Envoy's own limits lie above, and end what no answer is worth. The count is worth its time
+// where the headers took many bytes on the way: of small ones Envoy's own limit holds.
 const (
 	// A request may have so many headers, and so many KiB of them, unless a policy says otherwise.
 	usualHeaders   = 100
