@@ -82,12 +82,13 @@ func TestTrimmedReportsHoldNothingElse(t *testing.T) {
 		Checks: make([]*agentv1.CheckResult, many), Ejected: make([]*agentv1.Ejected, many), Addresses: make([]string, many),
 		Applied: &agentv1.Applied{Problems: make([]*agentv1.Problem, many)},
 		Figures: &agentv1.Figures{Groups: make([]*agentv1.GroupFigures, many), Frontends: make([]*agentv1.FrontendFigures, many), Drops: map[string]uint64{}},
+		Flows:   &agentv1.Flows{Flows: make([]*agentv1.Flow, many)},
 	}
 	for i := range many {
 		r.Sessions[i], r.Vips[i], r.Frontends[i], r.Checks[i] = &agentv1.Session{}, &agentv1.VipState{}, &agentv1.FrontendState{}, &agentv1.CheckResult{}
 		r.Ejected[i], r.Applied.Problems[i] = &agentv1.Ejected{}, &agentv1.Problem{}
 		r.Figures.Groups[i], r.Figures.Frontends[i] = &agentv1.GroupFigures{}, &agentv1.FrontendFigures{}
-		r.Figures.Drops[fmt.Sprint(i)] = 1
+		r.Figures.Drops[fmt.Sprint(i)], r.Flows.Flows[i] = 1, &agentv1.Flow{}
 	}
 	r.Sessions[0].Advertised = make([]string, many)
 	trim(r)
@@ -96,6 +97,7 @@ func TestTrimmedReportsHoldNothingElse(t *testing.T) {
 		"frontends": {cap(r.Frontends), 2 * maxFrontends}, "checks": {cap(r.Checks), maxChecks + maxChecks/4}, "ejected": {cap(r.Ejected), maxFigures + maxFigures/4},
 		"problems": {cap(r.Applied.Problems), 2 * maxProblems}, "groups": {cap(r.Figures.Groups), maxFigures + maxFigures/4},
 		"figures of frontends": {cap(r.Figures.Frontends), 2 * maxFrontends}, "reasons": {len(r.Figures.Drops), maxReasons},
+		"flows": {cap(r.Flows.Flows), maxFigures + maxFigures/4},
 	} {
 		if c.holds > c.most {
 			t.Errorf("%d %s are held, want no more than %d", c.holds, name, c.most)

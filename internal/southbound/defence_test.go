@@ -2,13 +2,18 @@ package southbound
 
 import (
 	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
+	"maps"
 	"net/netip"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -133,5 +138,67 @@ func TestPackedNumbersAreWeighed(t *testing.T) {
 	wire := protowire.AppendBytes(protowire.AppendTag(nil, 10, protowire.BytesType), make([]byte, maxDecoded/8+1))
 	if err := decode(wire, &descriptorpb.FileDescriptorProto{}); !errors.Is(err, errLarge) {
 		t.Errorf("%d numbers: %v", maxDecoded/8+1, err)
+	}
+}
+
+// TestCallsOfAConnectionAreFew: also those of a client that ignores the plane's settings. A call whose message does not
+// end holds a goroutine and what came of the message.
+func TestCallsOfAConnectionAreFew(t *testing.T) {
+	r := newRig(t)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(r.ca.Roots())
+	raw, err := r.listener.DialContext(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Client(raw, &tls.Config{RootCAs: roots, ServerName: agentv1.ServerName, Time: r.clock.Now, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13})
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	f := http2.NewFramer(c, c)
+	var head bytes.Buffer
+	pack := hpack.NewEncoder(&head)
+	call := func(id uint32) error {
+		head.Reset()
+		for _, h := range [][2]string{
+			{":method", "POST"},
+			{":scheme", "https"},
+			{":path", agentv1.Enrollment_Join_FullMethodName},
+			{":authority", "plane"},
+			{"content-type", "application/grpc"},
+			{"te", "trailers"},
+		} {
+			if err := pack.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
+				return err
+			}
+		}
+		return f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head.Bytes(), EndHeaders: true})
+	}
+	err = f.WriteSettings()
+	for i := range uint32(maxStreams + 1) {
+		err = errors.Join(err, call(2*i+1))
+	}
+	if err = errors.Join(err, f.WritePing(false, [8]byte{})); err != nil {
+		t.Fatal(err)
+	}
+	refused := map[uint32]http2.ErrCode{}
+	for answered := false; !answered; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch frame := frame.(type) {
+		case *http2.RSTStreamFrame:
+			refused[frame.StreamID] = frame.ErrCode
+		case *http2.PingFrame: // it has seen all that came before
+			answered = frame.IsAck()
+		}
+	}
+	if want := map[uint32]http2.ErrCode{2*maxStreams + 1: http2.ErrCodeRefusedStream}; !maps.Equal(refused, want) {
+		t.Errorf("of %d calls at once these are refused: %v", maxStreams+1, refused)
 	}
 }

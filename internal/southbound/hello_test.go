@@ -1,6 +1,7 @@
 package southbound
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
@@ -13,6 +14,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -234,6 +236,73 @@ func TestNetworksThatMachinesCallFrom(t *testing.T) {
 	if len(c.networks)+len(c.machines) != 0 {
 		t.Errorf("left: %v", c.networks)
 	}
+}
+
+// TestFirstConnectionsAreKnown holds that a machine is told from strangers by its first connection: it renews its certificate
+// by calls alone, before it has a stream.
+func TestFirstConnectionsAreKnown(t *testing.T) {
+	r := newRig(t)
+	knows := func(address string) bool {
+		at := addressOf(t, address)
+		return r.server.door.isMachines(at, networkOf(at))
+	}
+	r.callFrom("192.0.2.7")
+	a := r.join("edge-1") // without a certificate
+	if knows("192.0.2.7:1000") {
+		t.Error("a stranger is taken for a machine")
+	}
+	if _, err := a.renew(); err != nil {
+		t.Fatal(err)
+	}
+	if !knows("192.0.2.7:1000") || knows("192.0.2.8:1000") {
+		t.Errorf("known are %v", r.server.door.callers.networks)
+	}
+	// Later ones may be for proving other addresses.
+	if _, err := a.proves("192.0.2.8"); status.Code(err) != codes.FailedPrecondition {
+		t.Fatal(err)
+	}
+	if knows("192.0.2.8:1000") {
+		t.Error("a machine takes handshakes by every address that it has")
+	}
+}
+
+// said is a connection with what its client has said.
+type said struct {
+	net.Conn
+	io.Reader
+}
+
+func (s said) Read(b []byte) (int, error) { return s.Reader.Read(b) }
+
+// TestGreetingsAreShort holds that a client's first message takes little memory and little time.
+func TestGreetingsAreShort(t *testing.T) {
+	greeting := func(n int) io.Reader {
+		return bytes.NewReader(append([]byte{22, 3, 1, byte(n >> 8), byte(n)}, make([]byte, n)...))
+	}
+	here, there := net.Pipe()
+	t.Cleanup(func() { _, _ = here.Close(), there.Close() })
+	if g, err := greet(said{here, greeting(maxHello)}); err != nil || len(g.record) != 5+maxHello {
+		t.Errorf("the longest: %v", err)
+	}
+	long := greeting(maxHello + 1)
+	if _, err := greet(said{here, long}); !errors.Is(err, errNoHello) {
+		t.Errorf("a longer one: %v", err)
+	}
+	if rest, err := io.ReadAll(long); err != nil || len(rest) != maxHello+1 {
+		t.Errorf("of which %d bytes were not read: %v", len(rest), err)
+	}
+	synctest.Test(t, func(t *testing.T) { // time passes where all wait
+		here, there := net.Pipe()
+		defer there.Close()
+		began := time.Now()
+		if _, err := greet(here); err == nil {
+			t.Error("silence is a greeting")
+		}
+		// gRPC would close it then.
+		if took := time.Since(began); took != helloTime || helloTime > handshakeTime/2 {
+			t.Errorf("a silent connection was closed after %s", took)
+		}
+	})
 }
 
 // idle is a connection that is never idle for the server, and on which nobody looks at the key: a call

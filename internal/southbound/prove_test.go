@@ -112,6 +112,27 @@ func TestAddressesAreProven(t *testing.T) {
 	wantStatus(t, err, codes.Unavailable, "does not lead")
 }
 
+// TestStreamsComeBeforeProofs holds that a machine proves nothing once its streams have ended: another may get its name.
+func TestStreamsComeBeforeProofs(t *testing.T) {
+	r := newRig(t)
+	r.callFrom("10.0.0.1")
+	a := r.join("edge-1")
+	o := a.observe()
+	o.report(&agentv1.Report{Addresses: []string{"10.0.0.1", "10.0.0.2"}})
+	r.wait("the report", "edge-1", func(m MachineState) bool { return len(m.Addresses) == 2 })
+	o.cancel()
+	r.wait("the end of the stream", "edge-1", func(MachineState) bool {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		return !r.server.machines["edge-1"].open()
+	})
+	_, err := a.proves("10.0.0.2")
+	wantStatus(t, err, codes.FailedPrecondition, "no stream")
+	if provers := r.server.Provers(netip.MustParseAddr("10.0.0.2")); len(provers) != 0 {
+		t.Errorf("10.0.0.2 was proven by %v", provers)
+	}
+}
+
 // A machine that proves without end fills nothing, and keeps what it reports.
 func TestProofsAreBounded(t *testing.T) {
 	p, begin := newProofs(), time.Unix(1000, 0)

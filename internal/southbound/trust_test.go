@@ -3,9 +3,12 @@ package southbound
 import (
 	"bytes"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -104,6 +107,57 @@ func TestRotation(t *testing.T) {
 	renewed.conn = r.dial(renewed.cert)
 	if answer, err = renewed.renew(); err != nil || string(answer.GetAuthorities()) != string(next.Roots()) {
 		t.Errorf("the renewed machine: %v, with\n%s", err, answer.GetAuthorities())
+	}
+}
+
+// turning is a Leader that has something happen when it is asked for the next time.
+type turning struct {
+	*term
+	next atomic.Pointer[func()]
+}
+
+func (l *turning) Leading() (uint64, bool) {
+	if next := l.next.Swap(nil); next != nil {
+		(*next)()
+	}
+	return l.term.Leading()
+}
+
+// TestRetiredMeanwhile: a stream whose certificate was good when it began, and is not when it is let in, ends: nobody
+// else would end it, since it was not there when the authority was retired.
+func TestRetiredMeanwhile(t *testing.T) {
+	var trust *Authorities
+	leader := &turning{}
+	r := newRig(t, func(c *Config) {
+		trust = NewAuthorities(c.Authority.(*CA), nil)
+		leader.term = c.Leader.(*term)
+		c.Authority, c.Leader = trust, leader
+	})
+	a, next := r.join("edge-1"), newCA(t, r)
+	if _, err := a.renew(); err != nil { // its connection is there
+		t.Fatal(err)
+	}
+	for _, open := range []func() (grpc.ClientStream, error){
+		func() (grpc.ClientStream, error) { return agentv1.NewObserverClient(a.conn).Observe(r.ctx()) },
+		func() (grpc.ClientStream, error) {
+			return discoveryv3.NewAggregatedDiscoveryServiceClient(a.conn).DeltaAggregatedResources(r.ctx())
+		},
+	} {
+		trust.Set(r.ca, nil)
+		retire := func() {
+			trust.Set(next, nil)
+			r.server.TrustChanged()
+		}
+		leader.next.Store(&retire)
+		stream, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, is := stream.(grpc.BidiStreamingClient[agentv1.Report, agentv1.Instruction]); is {
+			wantStatus(t, stream.RecvMsg(&agentv1.Instruction{}), codes.Aborted, "not trusted any more")
+		} else {
+			wantStatus(t, stream.RecvMsg(&discoveryv3.DeltaDiscoveryResponse{}), codes.Aborted, "not trusted any more")
+		}
 	}
 }
 
