@@ -198,7 +198,7 @@ func (m Machine) unit(p Part) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := plain(m.Binary, " %$"); err != nil {
+	if err := plain(m.Binary, " \t%$"); err != nil {
 		return nil, fmt.Errorf("the binary's path %q: %w", m.Binary, err)
 	}
 	text = bytes.Replace(text, []byte("ExecStart="+systemd.Binary+" "), []byte("ExecStart="+m.Binary+" "), 1)

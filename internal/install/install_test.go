@@ -106,6 +106,20 @@ func TestRefusedFlags(t *testing.T) {
 	}
 }
 
+// TestRefusedPrograms holds that no unit is written with a path that systemd would read as another program, or as arguments.
+func TestRefusedPrograms(t *testing.T) {
+	for _, path := range []string{"/opt/fair lead", "/opt/fair\tlead", "/opt/%h/fairlead", "/opt/$HOME/fairlead", `/opt/"fairlead`, "/opt/fairlead\nUser=nobody"} {
+		m := machine(t)
+		m.Binary = path
+		if _, err := m.Install(Agent, nil, nil); err == nil || !strings.Contains(err.Error(), "cannot stand") {
+			t.Errorf("%q: %v", path, err)
+		}
+		if m.HasUnit(Agent) {
+			t.Errorf("%q: there is a unit", path)
+		}
+	}
+}
+
 // An agent drains only while it is taken out of service, whatever goes wrong meanwhile.
 func TestDrain(t *testing.T) {
 	for _, fails := range []string{"", "restart", "stop"} {
