@@ -53,7 +53,7 @@ func (j *judge) last() string {
 
 func (j *judge) Check(_ context.Context, q *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	r := q.GetAttributes().GetRequest().GetHttp()
-	j.note(fmt.Sprintf("%s body=%q cookie=%s%s", r.GetPath(), r.GetBody(), r.GetHeaders()["cookie"], r.GetHeaders()["x-fairlead-scope"]))
+	j.note(fmt.Sprintf("%s body=%q cookie=%s%s", r.GetPath(), r.GetBody(), r.GetHeaders()["cookie"], r.GetHeaders()["x-fairlead-scope"]+r.GetHeaders()["x-envoy-retry-on"]))
 	switch {
 	case strings.Contains(r.GetPath(), "broken"):
 		return nil, errors.New("broken")
@@ -65,12 +65,16 @@ func (j *judge) Check(_ context.Context, q *authv3.CheckRequest) (*authv3.CheckR
 			}},
 		}, nil
 	}
-	return &authv3.CheckResponse{
-		Status: &statusv3.Status{},
-		HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: &authv3.OkHttpResponse{
-			Headers: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-user", Value: "jo"}}},
-		}},
-	}, nil
+	ok := &authv3.OkHttpResponse{Headers: []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: "x-user", Value: "jo"}}}}
+	switch {
+	case strings.Contains(r.GetPath(), "unmarked"):
+		ok.HeadersToRemove = []string{"CDN-Loop"}
+	case strings.Contains(r.GetPath(), "marked"):
+		ok.Headers = append(ok.Headers, &corev3.HeaderValueOption{
+			Header: &corev3.HeaderValue{Key: "cdn-loop", Value: "other"}, AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+		})
+	}
+	return &authv3.CheckResponse{Status: &statusv3.Status{}, HttpResponse: &authv3.CheckResponse_OkResponse{OkResponse: ok}}, nil
 }
 
 func (j *judge) ShouldRateLimit(_ context.Context, q *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
@@ -129,6 +133,7 @@ func TestRoutePolicies(t *testing.T) {
 		}
 		rw.Header().Set("X-User", "http-jo")
 		rw.Header().Set("X-Secret", "s")
+		rw.Header().Set("CDN-Loop", "other")
 	}))
 	w.serveGroup(model.BackendGroup{ID: "ns/away/1", Protocol: model.BackendHTTP2}, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t)))
 	w.serveGroup(model.BackendGroup{ID: "ns/none/1", Protocol: model.BackendHTTP2})
@@ -173,6 +178,7 @@ func TestRoutePolicies(t *testing.T) {
 			to("/one", auth(model.Authorization{Service: "ns/one/1"})),
 			to("/two", auth(model.Authorization{Service: "ns/two/1", MaxBodyBytes: 5})),
 			to("/http", auth(model.Authorization{Service: "ns/http/1", HTTP: true, PathPrefix: "/check", RequestHeaders: []string{"x-token"}, ResponseHeaders: []string{"x-user"}})),
+			to("/httpmarked", auth(model.Authorization{Service: "ns/http/1", HTTP: true, ResponseHeaders: []string{"cdn-loop", "x-user"}})),
 			to("/away", auth(model.Authorization{Service: "ns/away/1"})),
 			to("/open", auth(model.Authorization{Service: "ns/away/1", FailOpen: true})),
 			to("/none", auth(model.Authorization{Service: "ns/none/1"})),
@@ -210,6 +216,13 @@ func TestRoutePolicies(t *testing.T) {
 	t.Run("authorization", func(t *testing.T) {
 		if a := status(200, "auth.test", "/one", "Cookie: c=1"); !strings.Contains(a.body, "X-User: jo") || one.last() != `/one body="" cookie=c=1` {
 			t.Errorf("asked %q, backend saw %s", one.last(), a.body)
+		}
+		// No service takes the marks away by which loops end.
+		for _, path := range []string{"/one", "/one/marked", "/one/unmarked", "/httpmarked"} {
+			a := status(200, "auth.test", path, "CDN-Loop: fairlead")
+			if !strings.Contains(a.body, "Cdn-Loop: fairlead,fairlead\r\n") || !strings.Contains(a.body, "jo\r\n") {
+				t.Errorf("%s: backend saw %s", path, a.body)
+			}
 		}
 		if a := status(401, "auth.test", "/one/bad"); a.body != "who are you?" {
 			t.Errorf("%q", a.body)

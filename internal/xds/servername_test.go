@@ -66,3 +66,23 @@ func TestConnectionsOutliveNewNames(t *testing.T) {
 		}
 	}
 }
+
+// TestLongestWildcards: a server name below several wildcards is served by the longest one, whatever order they have by
+// alphabet.
+func TestLongestWildcards(t *testing.T) {
+	w, c := newWorld(t), newCA(t)
+	l := model.Listener{ID: "https-1", Port: freePort(t), Protocol: model.ProtocolHTTPS}
+	var hosts []xds.TLSHost
+	for _, suffix := range []string{"a.z.example.com", "z.example.com", "example.com", "a.example.com"} {
+		id := "t/" + suffix
+		w.set(xds.Secret(xds.SecretName(model.CertificateID(id)), c.issue(id, false, "*."+suffix)))
+		hosts = append(hosts, tlsHost(l.ID, "*."+suffix, model.CertificateID(id)))
+	}
+	w.tlsListen(l, xds.Options{}, hosts)
+	for name, suffix := range map[string]string{"x.a.z.example.com": "a.z.example.com", "x.z.example.com": "z.example.com", "x.example.com": "example.com", "x.a.example.com": "a.example.com"} {
+		state, err := shake(l.Port, &tls.Config{RootCAs: c.pool, ServerName: name})
+		if err != nil || state.PeerCertificates[0].Subject.CommonName != "t/"+suffix {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
