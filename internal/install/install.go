@@ -92,9 +92,15 @@ func (m Machine) Install(p Part, flags []string, token []byte) ([]Change, error)
 	if err != nil {
 		return nil, err
 	}
-	if m.Root == "/" && !m.isPackaged(p) {
-		if err := rootsAlone(m.Binary); err != nil {
+	var unit []byte
+	if !m.isPackaged(p) { // judged before anything is written
+		if unit, err = m.unit(p); err != nil {
 			return nil, err
+		}
+		if m.Root == "/" {
+			if err := rootsAlone(m.Binary); err != nil {
+				return nil, err
+			}
 		}
 	}
 	var changes []Change
@@ -121,16 +127,12 @@ func (m Machine) Install(p Part, flags []string, token []byte) ([]Change, error)
 		return changes, err
 	}
 	own := filepath.Join(ownUnits, p.Unit())
-	if m.isPackaged(p) {
+	if unit == nil {
 		// One of ours from before the package would hide the package's.
 		change, err := m.removeOurs(own)
 		if change != nil {
 			changes = append(changes, *change)
 		}
-		return changes, err
-	}
-	unit, err := m.unit(p)
-	if err != nil {
 		return changes, err
 	}
 	if have, err := os.ReadFile(m.at(own)); err == nil && !bytes.HasPrefix(have, []byte(mark)) {
