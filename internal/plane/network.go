@@ -336,5 +336,5 @@ func (l *loop) blind() bool {
 			return true
 		}
 	}
-	return false
+	return len(l.plane.source.Unreadable()) > 0
 }

@@ -299,6 +299,13 @@ func (l *loop) sourceProblems() []model.Problem {
 			Message: "the API does not answer, machines run what is known: " + trouble[kinds[0]],
 		})
 	}
+	unreadable := l.plane.source.Unreadable()
+	for _, k := range slices.SortedFunc(maps.Keys(unreadable), func(a, b snapshot.Key) int { return strings.Compare(a.String(), b.String()) }) {
+		problems = append(problems, model.Problem{
+			Severity: model.SeverityError, Subject: k.String(), Reason: "Unreadable",
+			Message: "the API has it as no version of it can be: it is as it was before, or left out, until it is mended or deleted: " + unreadable[k],
+		})
+	}
 	if t := l.plane.lease.current(); t.Held && !t.Renewing {
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityWarning, Subject: "Plane " + l.plane.config.Identity, Reason: "LeaseNotRenewed",

@@ -3,6 +3,7 @@ package plane
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
@@ -288,6 +289,10 @@ func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, erro
 			a.outcome, a.result = outcomeWritten, a.next
 			w.tell(a.base, a.next)
 			return a, nil
+		case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+			// The path is not served: a definition of somebody else's has taken the place of ours.
+			a.outcome = outcomeRefused
+			return a, fmt.Errorf("the API's definition of %s has no status, as ours has (deploy/crd): apply it again, and take its other source away: %w", s.Object.Kind, err)
 		case apierrors.IsNotFound(err):
 			a.outcome = outcomeGone
 			return a, nil

@@ -199,7 +199,7 @@ func mapper() meta.RESTMapper {
 }
 
 // restClient talks to the resource's group and version over the shared transport.
-func (r resource) restClient(cfg *rest.Config, transport *http.Client, codecs serializer.CodecFactory) (rest.Interface, error) {
+func (r resource) restClient(cfg *rest.Config, transport *http.Client, codecs serializer.CodecFactory, mark string) (rest.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	gv := r.gvr.GroupVersion()
@@ -209,6 +209,9 @@ func (r resource) restClient(cfg *rest.Config, transport *http.Client, codecs se
 		cfg.APIPath = "/api"
 	}
 	cfg.NegotiatedSerializer = codecs.WithoutConversion()
+	if !r.protobuf { // what is built in has one definition
+		cfg.NegotiatedSerializer = tolerant{cfg.NegotiatedSerializer, r, mark}
+	}
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	if r.protobuf {
 		cfg.ContentType = runtime.ContentTypeProtobuf

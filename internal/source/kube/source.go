@@ -3,10 +3,12 @@ package kube
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -58,6 +60,8 @@ type Source struct {
 	mu      sync.Mutex
 	trouble map[snapshot.Kind]string
 	missing map[snapshot.Kind]bool
+	// why objects cannot be read that the API has
+	unreadable map[snapshot.Key]string
 }
 
 // New prepares a Source. It does not talk to the API yet.
@@ -72,19 +76,20 @@ func New(c Config) (*Source, error) {
 	}
 	s := &Source{
 		log: c.Log, patience: c.Patience, queue: newQueue(snapshot.Kinds()),
-		trouble: map[snapshot.Kind]string{}, missing: map[snapshot.Kind]bool{},
+		trouble: map[snapshot.Kind]string{}, missing: map[snapshot.Kind]bool{}, unreadable: map[snapshot.Key]string{},
 	}
 	if s.patience == 0 {
 		s.patience = DefaultPatience
 	}
 	codecs := serializer.NewCodecFactory(scheme)
+	mark := rand.Text() + " "
 	passwords := cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
 	for _, r := range resources() {
-		rc, err := r.restClient(c.REST, transport, codecs)
+		rc, err := r.restClient(c.REST, transport, codecs, mark)
 		if err != nil {
 			return nil, err
 		}
-		f := &follower{source: s, resource: r, client: rc, passwords: passwords}
+		f := &follower{source: s, resource: r, client: rc, passwords: passwords, mark: mark}
 		if c.OwnSecrets && r.kind == snapshot.KindSecret {
 			f.namespace = passwords
 		}
@@ -136,6 +141,27 @@ func (s *Source) Trouble() map[snapshot.Kind]string {
 	return out
 }
 
+// Unreadable says, for each object that the API has and that cannot be read, why. Such an object is as it was before,
+// or is left out.
+func (s *Source) Unreadable() map[snapshot.Key]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.unreadable)
+}
+
+// judge notes why an object cannot be read; empty: it can, or is gone.
+func (s *Source) judge(k snapshot.Key, why string) {
+	s.mu.Lock()
+	before := s.unreadable[k]
+	if delete(s.unreadable, k); why != "" {
+		s.unreadable[k] = why
+	}
+	s.mu.Unlock()
+	if why != "" && before != why {
+		s.log.Warn("an object cannot be read: what was known of it stays, or it is left out", "kind", k.Kind, "name", k.Name.String(), "error", why)
+	}
+}
+
 // follower lists and watches one kind.
 type follower struct {
 	source    *Source
@@ -143,10 +169,12 @@ type follower struct {
 	client    rest.Interface
 	passwords string // namespace of the Secrets whose passwords are kept
 	namespace string // the only one that is followed; all when empty
+	mark      string // of objects that cannot be read
 }
 
 func (f *follower) run(ctx context.Context) {
 	st := newStore(f.resource.kind, f.source.queue, f.passwords, func() (bool, error) { return f.empty(ctx) })
+	st.mark, st.judge = f.mark, f.source.judge
 	r := cache.NewReflectorWithOptions(f, f.resource.object(), st, cache.ReflectorOptions{
 		Name:            string(f.resource.kind),
 		TypeDescription: f.resource.gvr.GroupResource().String(),

@@ -31,7 +31,16 @@ type fakeAPI struct {
 	hidden   bool // something between answers 404 for everything of ours
 	lies     int  // how many lists are wrongly empty
 	lists    int
-	expired  bool // the next watch from a version is refused as too old
+	expired  bool            // the next watch from a version is refused as too old
+	spoilt   map[string]bool // machines whose spec is of a type that no version has
+}
+
+// encoded is a machine as the API has it.
+func (f *fakeAPI) encoded(m *v1alpha1.Machine) any {
+	if !f.spoilt[m.Name] {
+		return m
+	}
+	return map[string]any{"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": m.ObjectMeta, "spec": "a text"}
 }
 
 func newFakeAPI(t *testing.T) (*fakeAPI, *rest.Config) {
@@ -147,16 +156,17 @@ func (f *fakeAPI) serveMachines(w http.ResponseWriter, r *http.Request) {
 	default:
 		defer f.mu.Unlock()
 		f.lists++
-		list := v1alpha1.MachineList{TypeMeta: metav1.TypeMeta{APIVersion: "fairlead.dev/v1alpha1", Kind: "MachineList"}}
-		list.ResourceVersion = fmt.Sprint(f.version)
+		items := []any{}
 		if f.lies > 0 {
 			f.lies--
 		} else {
 			for _, m := range f.machines {
-				list.Items = append(list.Items, *m)
+				items = append(items, f.encoded(m))
 			}
 		}
-		_ = json.NewEncoder(w).Encode(list)
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"apiVersion": "fairlead.dev/v1alpha1", "kind": "MachineList", "metadata": map[string]string{"resourceVersion": fmt.Sprint(f.version)}, "items": items,
+		})
 	}
 }
 
@@ -186,7 +196,7 @@ func (f *fakeAPI) change(name string, spec *v1alpha1.MachineSpec, tell bool) {
 	if !tell {
 		return
 	}
-	body, err := json.Marshal(map[string]any{"type": event, "object": m})
+	body, err := json.Marshal(map[string]any{"type": event, "object": f.encoded(m)})
 	if err != nil {
 		panic(err)
 	}

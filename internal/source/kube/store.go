@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,13 +27,18 @@ type store struct {
 	passwords string
 	// confirmEmpty asks the API again, past every cache, whether there is none left.
 	confirmEmpty func() (bool, error)
+	// mark begins the annotation of objects that cannot be read, and judge is told of them.
+	mark  string
+	judge func(k snapshot.Key, why string)
 
 	mu    sync.Mutex
 	known map[snapshot.Name]identity
+	// those that could not be read
+	unreadable map[snapshot.Name]bool
 }
 
 func newStore(kind snapshot.Kind, q *queue, passwords string, confirmEmpty func() (bool, error)) *store {
-	return &store{kind: kind, queue: q, passwords: passwords, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}}
+	return &store{kind: kind, queue: q, passwords: passwords, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}, unreadable: map[snapshot.Name]bool{}, judge: func(snapshot.Key, string) {}}
 }
 
 // Add is called for objects that a watch names.
@@ -46,10 +52,33 @@ func (s *store) Update(obj any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.isUnreadable(object, name) {
+		return nil
+	}
 	if c, ok := s.note(object, name); ok {
 		s.queue.put(c)
 	}
 	return nil
+}
+
+// isUnreadable says that an object could not be read, and tells who wants to know.
+func (s *store) isUnreadable(object metav1.Object, name snapshot.Name) bool {
+	why, is := strings.CutPrefix(object.GetAnnotations()[unreadableAnnotation], s.mark)
+	if !is || s.mark == "" {
+		s.forgive(name)
+		return false
+	}
+	s.unreadable[name] = true
+	s.judge(snapshot.Key{Kind: s.kind, Name: name}, why)
+	return true
+}
+
+// forgive notes that an object can be read, or is gone.
+func (s *store) forgive(name snapshot.Name) {
+	if s.unreadable[name] {
+		delete(s.unreadable, name)
+		s.judge(snapshot.Key{Kind: s.kind, Name: name}, "")
+	}
 }
 
 // Delete is called for objects that a watch says are gone.
@@ -60,6 +89,7 @@ func (s *store) Delete(obj any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forgive(name)
 	if _, ok := s.known[name]; ok {
 		delete(s.known, name)
 		s.queue.put(Change{Key: snapshot.Key{Kind: s.kind, Name: name}})
@@ -89,8 +119,16 @@ func (s *store) Replace(list []any, _ string) error {
 			return err
 		}
 		listed[name] = true
+		if s.isUnreadable(object, name) {
+			continue
+		}
 		if c, ok := s.note(object, name); ok {
 			changes = append(changes, c)
+		}
+	}
+	for name := range s.unreadable {
+		if !listed[name] {
+			s.forgive(name)
 		}
 	}
 	for name := range s.known {
