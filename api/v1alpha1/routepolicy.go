@@ -70,7 +70,7 @@ type RoutePolicySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 32768",message="pages must have 32768 characters together at most"
+	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 4096",message="pages must have 4096 characters together at most"
 	ErrorPages []RouteErrorPage `json:"errorPages,omitempty"`
 
 	// Compression of answers, for clients that accept it. IngressRoutes have it by gzip

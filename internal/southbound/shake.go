@@ -3,6 +3,7 @@ package southbound
 import (
 	"container/list"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,6 +15,8 @@ const (
 	maxStrangeHandshakes = maxHandshakes / 2
 	// Those of one address (of one /64 with IPv6): behind a translator there are many machines.
 	maxHandshakesOfOne = 32
+	// Those that wait. When there are more the oldest goes, of networks that no machine calls from while there is one.
+	maxInLine = 1024
 	// shakeWait is how long a handshake waits for others to end.
 	shakeWait = 2 * time.Second
 	// shakeGrace is after how long a handshake makes room for another: a client's answer comes within a round trip.
@@ -40,6 +43,7 @@ type shakes struct {
 type shake struct {
 	*greeting
 	turn  chan struct{} // closed when it may begin
+	out   chan struct{} // closed when it makes room among those that wait
 	began time.Time
 	at    *list.Element // among the running; nil: it waits, or has ended
 }
@@ -50,9 +54,9 @@ func newShakes() *shakes {
 
 // enter waits for a turn; leave ends it.
 func (s *shakes) enter(from *greeting) (leave func(), err error) {
-	it := &shake{greeting: from, turn: make(chan struct{})}
+	it := &shake{greeting: from, turn: make(chan struct{}), out: make(chan struct{})}
 	s.mu.Lock()
-	s.waiting = append(s.waiting, it)
+	s.stand(it)
 	s.advance()
 	s.mu.Unlock()
 	timer := time.NewTimer(shakeWait)
@@ -61,6 +65,8 @@ func (s *shakes) enter(from *greeting) (leave func(), err error) {
 	case <-it.turn:
 	case <-from.gone:
 		err = errManyGreetings
+	case <-it.out:
+		err = errManyHandshakes
 	case <-timer.C:
 		err = errManyHandshakes
 	}
@@ -75,6 +81,16 @@ func (s *shakes) enter(from *greeting) (leave func(), err error) {
 		return nil, err
 	}
 	return leave, nil
+}
+
+// stand has one wait, in another's place where there are too many. The lock is held.
+func (s *shakes) stand(it *shake) {
+	if len(s.waiting) >= maxInLine {
+		oldest := max(0, slices.IndexFunc(s.waiting, func(w *shake) bool { return !w.known }))
+		close(s.waiting[oldest].out)
+		s.waiting = slices.Delete(s.waiting, oldest, oldest+1)
+	}
+	s.waiting = append(s.waiting, it)
 }
 
 // advance lets in who can begin. The lock is held.
@@ -172,10 +188,7 @@ func (s *shakes) end(it *shake) {
 }
 
 func (s *shakes) leaveLine(it *shake) {
-	for i, w := range s.waiting {
-		if w == it {
-			s.waiting = append(s.waiting[:i], s.waiting[i+1:]...)
-			return
-		}
+	if i := slices.Index(s.waiting, it); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
 	}
 }

@@ -27,10 +27,10 @@ func newLine(t *testing.T) *line {
 func (l *line) come(network string, known bool) *shake {
 	here, there := net.Pipe()
 	l.t.Cleanup(func() { _ = there.Close() })
-	it := &shake{greeting: &greeting{conn: here, network: netip.MustParsePrefix(network), known: known, gone: make(chan struct{})}, turn: make(chan struct{})}
+	it := &shake{greeting: &greeting{conn: here, network: netip.MustParsePrefix(network), known: known, gone: make(chan struct{})}, turn: make(chan struct{}), out: make(chan struct{})}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, it)
+	l.stand(it)
 	l.ticking = true // time passes when the test says so
 	l.advance()
 	return it
@@ -115,6 +115,37 @@ func TestStalledHandshakesMakeRoom(t *testing.T) {
 		t.Errorf("%d handshakes, %d of strangers", l.running.Len(), l.strange)
 	}
 	l.leave(append(all, known, machine)...)
+}
+
+// TestFewWait holds that so many wait, whose line is looked through at each turn: the oldest stranger goes for one more.
+func TestFewWait(t *testing.T) {
+	l := newLine(t)
+	var all []*shake
+	for i := range maxHandshakes {
+		all = append(all, l.come(fmt.Sprintf("10.0.0.%d/32", i%256), true))
+	}
+	machine := l.come("192.0.2.1/32", true)
+	for i := range maxInLine {
+		all = append(all, l.come(fmt.Sprintf("198.51.%d.%d/32", i/256, i%256), false))
+	}
+	out := func(it *shake) bool {
+		select {
+		case <-it.out:
+			return true
+		default:
+			return false
+		}
+	}
+	if first := all[maxHandshakes]; len(l.waiting) != maxInLine || !out(first) || out(machine) || out(all[len(all)-1]) {
+		t.Errorf("%d wait; the first stranger is out: %t, the machine: %t", len(l.waiting), out(first), out(machine))
+	}
+	for range maxInLine {
+		all = append(all, l.come("192.0.2.1/32", true))
+	}
+	if len(l.waiting) != maxInLine || !out(machine) {
+		t.Errorf("%d wait; the first machine is out: %t", len(l.waiting), out(machine))
+	}
+	l.leave(append(all, machine)...)
 }
 
 // TestHandshakesInLine holds that who waits begins when another ends, and gives up after a while.

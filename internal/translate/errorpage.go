@@ -12,9 +12,10 @@ import (
 
 const (
 	pageType = "text/html; charset=utf-8"
-	// pagesLimit is how many bytes the pages of a policy may have together: they stand with each route, or host, that
-	// the policy holds for.
-	pagesLimit = 32 << 10
+	// How many bytes the pages of a policy may have together. Those of routes stand with each of them: about as much
+	// as a route is itself.
+	pagesLimit      = 32 << 10
+	routePagesLimit = 4 << 10
 )
 
 // errorPages reads pages. One with a fault is left out.
@@ -79,8 +80,8 @@ func (c *policyCompiler) routeErrorPages(list []v1alpha1.RouteErrorPage, path st
 		if !ok {
 			continue
 		}
-		if bytes += len(page.Body); bytes > pagesLimit {
-			c.fail(path, "must have "+strconv.Itoa(pagesLimit)+" bytes together at most")
+		if bytes += len(page.Body); bytes > routePagesLimit {
+			c.fail(path, "must have "+strconv.Itoa(routePagesLimit)+" bytes together at most")
 			break
 		}
 		out.Pages = append(out.Pages, page)
