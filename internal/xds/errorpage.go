@@ -46,7 +46,7 @@ func clientPages(pages []model.ErrorPage) []*hcmv3.ResponseMapper {
 	var out []*hcmv3.ResponseMapper
 	for _, page := range pages {
 		out = append(out, &hcmv3.ResponseMapper{
-			Filter:             allOf(expression(ownWords+" && "+statusExpression(page.Statuses)), noGRPC()),
+			Filter:             allOf(expression(statusExpression(page.Statuses)), noGRPC()),
 			Body:               inline(page.Body),
 			BodyFormatOverride: bodyAsIs(page.ContentType),
 		})

@@ -13,30 +13,28 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// ownWords says of an answer that it is the proxy's, and that nobody else has said what is in it: neither a service
-// that refuses a request, nor a page of a route's policy, which has no details.
-const ownWords = `response.code_details != "" && response.code_details != "ext_authz_denied"`
+// othersWords says of an answer that somebody else has said what is in it: a service that refuses a request, or a page
+// of a route's policy, which has no details.
+const othersWords = `response.code_details in ["", "ext_authz_denied"]`
 
 // reason is why the proxy itself answers: by Envoy's details of the answer, or by its flags.
 type reason struct {
-	details string // what they begin with
-	code    uint32 // with details: of these answers alone; 0 is any
-	flags   []string
-	text    string
+	when  string // of the details
+	flags []string
+	text  string
 }
 
 // reasons are in the words of those who see them: what a client, or somebody who looks after a site, can make of it.
-// The first one holds. A program asks the status, and the access log has Envoy's own words.
+// The first one holds. A program asks the status, and the access log has Envoy's own words. They are few and short, since
+// each chain of each listener has them.
 var reasons = []reason{
-	{details: "rbac_access_denied", text: "clients from this address are not let in"},
-	{details: "request_payload_too_large", text: "the request is too large"},
-	{details: "missing_host_header", text: "the request names no host"},
-	{details: "path_normalization_failed", code: 400, text: "the path cannot be read"},
-	{details: "query_missing_content_type", text: "a QUERY says the type of its content"},
-	{details: "ext_authz_error", text: "whether the request may pass could not be asked"},
-	{details: "rate_limiter_error", text: "whether the request may pass could not be asked"},
-	{details: "local_rate_limited", text: "too many requests"},
-	{details: "request_rate_limited", text: "too many requests"},
+	{when: `response.code_details.startsWith("rbac_")`, text: "clients from this address are not let in"},
+	{when: `response.code_details == "request_payload_too_large"`, text: "the request is too large"},
+	{when: `response.code_details.endsWith("_rate_limited")`, text: "too many requests"},
+	{when: `response.code_details in ["ext_authz_error", "rate_limiter_error"]`, text: "whether the request may pass could not be asked"},
+	{when: `response.code_details == "missing_host_header"`, text: "the request names no host"},
+	{when: `response.code_details == "path_normalization_failed" && response.code == 400`, text: "the path cannot be read"},
+	{when: `response.code_details == "query_missing_content_type"`, text: "a QUERY says the type of its content"},
 	{flags: []string{"NR"}, text: "nothing is served here"},
 	{flags: []string{"UH"}, text: "no backend is there"},
 	{flags: []string{"UO"}, text: "too many requests wait for the backends"},
@@ -51,7 +49,8 @@ var reasons = []reason{
 // localReplies says in one short line why the proxy itself answered, or shows a page. Fixed responses of routes keep
 // their own body.
 func localReplies(pages []model.ErrorPage) *hcmv3.LocalReplyConfig {
-	c := &hcmv3.LocalReplyConfig{Mappers: append([]*hcmv3.ResponseMapper{loopReply()}, clientPages(pages)...)}
+	c := &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{loopReply(), {Filter: expression(othersWords)}}}
+	c.Mappers = append(c.Mappers, clientPages(pages)...)
 	for _, r := range reasons {
 		c.Mappers = append(c.Mappers, &hcmv3.ResponseMapper{Filter: r.filter(), BodyFormatOverride: format("%RESPONSE_CODE% " + r.text + "\n")})
 	}
@@ -60,15 +59,11 @@ func localReplies(pages []model.ErrorPage) *hcmv3.LocalReplyConfig {
 
 func (r reason) filter() *accesslogv3.AccessLogFilter {
 	if len(r.flags) == 0 {
-		text := "response.code_details.startsWith(" + strconv.Quote(r.details) + ")"
-		if r.code != 0 {
-			text += " && response.code == " + strconv.Itoa(int(r.code))
-		}
-		return expression(text)
+		return expression(r.when)
 	}
-	return allOf(expression(ownWords), &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
 		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: r.flags},
-	}})
+	}}
 }
 
 // fixedReason is the body of a fixed response that has none of its own; empty where no error is answered.
@@ -98,7 +93,7 @@ func directResponse(status uint32, body string) *routev3.Route_DirectResponse {
 // expression is a condition in CEL.
 func expression(text string) *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{ExtensionFilter: &accesslogv3.ExtensionFilter{
-		Name:       "envoy.access_loggers.extension_filters.cel",
+		Name:       "cel",
 		ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: pack(&celv3.ExpressionFilter{Expression: text})},
 	}}}
 }

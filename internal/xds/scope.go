@@ -145,11 +145,22 @@ func scopeNormaliser(l model.Listener, c chain) *hcmv3.HttpFilter {
 		"LISTENER, TLS, SECTION", fmt.Sprintf("%q, %t, %s", string(l.ID), l.Protocol == model.ProtocolHTTPS, section),
 		"{BELOW}", "{"+strings.Join(below, ", ")+"}",
 		"MASK", strconv.Itoa(Shards(l.ID)-1),
-	).Replace(scopeSource)
+	).Replace(bare(scopeSource))
 	return httpFilter(scopeFilter, &luav3.Lua{
 		DefaultSourceCode: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: source}},
 		ClearRouteCache:   wrapperspb.Bool(false), // the script says when
 	})
+}
+
+// bare is a script without what only people read: every chain of every listener has it.
+func bare(source string) string {
+	var b strings.Builder
+	for line := range strings.Lines(source) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
 }
 
 // notesOfHost is what the normaliser is told of a virtual host; nil is nothing.
