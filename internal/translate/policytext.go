@@ -3,7 +3,6 @@ package translate
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -131,8 +130,22 @@ func writeBackendOptions(b *strings.Builder, g *model.BackendGroup) {
 		fmt.Fprintf(b, "  outliers after %d errors every %s out for %s at most %d%%\n", o.ConsecutiveErrors, o.Interval, o.EjectionTime, o.MaxEjected)
 	}
 	if l := g.Limits; l != nil {
-		fmt.Fprintf(b, "  limits connections %d pending %d requests %d retries %d%%%s\n", l.MaxConnections, l.MaxPending, l.MaxRequests, l.MaxRetryBudget,
-			when(l.MaxRetries > 0, " or "+strconv.FormatUint(uint64(l.MaxRetries), 10)))
+		words := ""
+		for _, limit := range []struct {
+			words string
+			most  uint32
+		}{
+			{" connections %d", l.MaxConnections},
+			{" pending %d", l.MaxPending},
+			{" requests %d", l.MaxRequests},
+			{" retries %d%%", l.MaxRetryBudget},
+			{" retries %d", l.MaxRetries},
+		} {
+			if limit.most > 0 { // an unset limit is none, and not 0
+				words += fmt.Sprintf(limit.words, limit.most)
+			}
+		}
+		fmt.Fprintf(b, "  limits%s\n", cmp.Or(words, " none"))
 	}
 }
 
