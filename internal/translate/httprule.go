@@ -95,17 +95,19 @@ func (c *routeCompiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model
 		if problem := pathProblem(value); problem != "" {
 			c.refuse(path+".value", problem)
 		}
-		if hiddenSlash.MatchString(value) {
-			c.slashed = append(c.slashed, slashedPath{path + ".value", value})
+		match := model.PathMatch{Kind: model.PathExact, Value: value}
+		if kind == gatewayv1.PathMatchPathPrefix {
+			match.Kind = model.PathSegments
+			// A trailing slash means nothing: "/a/" is "/a".
+			for len(match.Value) > 1 && strings.HasSuffix(match.Value, "/") {
+				match.Value = match.Value[:len(match.Value)-1]
+			}
 		}
-		if kind == gatewayv1.PathMatchExact {
-			return model.PathMatch{Kind: model.PathExact, Value: value}
+		if p, is := slashed(path+".value", match); is {
+			p.path = value
+			c.slashed = append(c.slashed, p)
 		}
-		// A trailing slash means nothing: "/a/" is "/a".
-		for len(value) > 1 && strings.HasSuffix(value, "/") {
-			value = value[:len(value)-1]
-		}
-		return model.PathMatch{Kind: model.PathSegments, Value: value}
+		return match
 	case gatewayv1.PathMatchRegularExpression:
 		if problem := c.regexProblem(value); problem != "" {
 			c.refuse(path+".value", problem)

@@ -160,8 +160,8 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 		route.Forward = forward
 		s.entry = &entry{groups: groups, order: i, created: c.fact.created, route: route}
 	}
-	if hiddenSlash.MatchString(o.Match) {
-		c.fact.slashed = append(c.fact.slashed, slashedPath{path + ".match", o.Match})
+	if p, is := slashed(path+".match", model.PathMatch{Kind: model.PathPrefix, Value: o.Match}); is {
+		c.fact.slashed = append(c.fact.slashed, p)
 	}
 	c.taken[o.Match] = i
 	c.fact.steps = append(c.fact.steps, s)

@@ -145,7 +145,7 @@ func writeBackendOptions(b *strings.Builder, g *model.BackendGroup) {
 				words += fmt.Sprintf(limit.words, limit.most)
 			}
 		}
-		fmt.Fprintf(b, "  limits%s\n", cmp.Or(words, " none"))
+		fmt.Fprintf(b, "  limits%s\n", words)
 	}
 }
 

@@ -27,7 +27,7 @@ type routeFact struct {
 	services []snapshot.Name
 	// notes are what is worth knowing of their backends.
 	notes []string
-	// slashed are paths of matches with escaped slashes.
+	// slashed are paths of matches that requests do not have.
 	slashed []slashedPath
 	// claims are what it wants of each host, by the certificate that backends are shown:
 	// Gateways differ in that.

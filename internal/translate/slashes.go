@@ -1,25 +1,74 @@
 package translate
 
 import (
+	"path"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 
 	"fairlead.dev/internal/model"
 )
 
 var (
-	// hiddenSlash is a slash or backslash that is escaped (RFC 3986, section 2.1), and
-	// slashes are those that come to one in a path.
+	// hiddenSlash is a slash or backslash that is escaped (RFC 3986, section 2.1).
 	hiddenSlash = regexp.MustCompile(`(?i)%(2F|5C)`)
-	slashes     = regexp.MustCompile(`(?i)(/|%2F|%5C)+`)
+	// hiddenLetter is an escaped character that means the same without the escape (RFC 3986, section 2.3).
+	hiddenLetter = regexp.MustCompile(`(?i)%(2D|2E|5F|7E|3[0-9]|[46][1-9A-F]|[57][0-9A])`)
+	// dotSegment is a segment that is resolved (RFC 3986, section 5.2.4), and dotEnd one at the end.
+	dotSegment = regexp.MustCompile(`(?i)/(\.|%2E){1,2}/`)
+	dotEnd     = regexp.MustCompile(`(?i)/(\.|%2E){1,2}$`)
 )
 
-// slashedPath is a path of a match that has escaped slashes, and the field that says it.
-type slashedPath struct{ field, path string }
+// slashedPath is a path of a match that no request has as it stands there, and the field that says it.
+type slashedPath struct {
+	field, path string
+	// escaped and doubled say that it has escaped slashes and slashes in a row, which a listener can keep; resolved
+	// that it has something which no listener keeps: dot segments, backslashes, escaped letters.
+	escaped, doubled, resolved bool
+}
 
-// note says that no request takes the match where slashes do not stay escaped, and what to write.
-func (s slashedPath) note() string {
-	return s.field + ": " + quote(s.path) + " takes no request, since none has an escaped slash when routes are looked for: write " +
-		quote(slashes.ReplaceAllString(s.path, "/")) + ", or keep escaped slashes with spec.path.escapedSlashesAction of a ClientPolicy"
+// slashed looks for what a request's path does not have any more when routes are looked for.
+func slashed(field string, m model.PathMatch) (s slashedPath, is bool) {
+	if !strings.ContainsAny(m.Value, `%\.`) && !strings.Contains(m.Value, "//") {
+		return slashedPath{}, false // nearly always
+	}
+	s = slashedPath{
+		field: field, path: m.Value,
+		escaped: hiddenSlash.MatchString(m.Value),
+		// Of a path of slashes alone Envoy keeps two.
+		doubled: strings.Contains(m.Value, "//") && m.Value != "//",
+		// A prefix of text that ends in "/." takes "/.well-known".
+		resolved: strings.Contains(m.Value, `\`) || hiddenLetter.MatchString(m.Value) || dotSegment.MatchString(m.Value) ||
+			m.Kind != model.PathPrefix && dotEnd.MatchString(m.Value),
+	}
+	return s, s.escaped || s.doubled || s.resolved
+}
+
+// plain is the path that requests have in its place.
+func (s slashedPath) plain() string {
+	text := hiddenSlash.ReplaceAllString(strings.ReplaceAll(s.path, `\`, "/"), "/")
+	text = hiddenLetter.ReplaceAllStringFunc(text, func(escape string) string {
+		letter, _ := strconv.ParseUint(escape[1:], 16, 8)
+		return string(rune(letter))
+	})
+	clean := path.Clean(text)
+	if clean != "/" && (strings.HasSuffix(text, "/") || dotEnd.MatchString(text)) {
+		clean += "/"
+	}
+	return clean
+}
+
+// note says that no request takes the match, and what to write.
+func (s slashedPath) note(keepsEscaped bool) string {
+	reason, keep := "none has an escaped slash", ", or keep escaped slashes with spec.path.escapedSlashesAction of a ClientPolicy"
+	switch {
+	case s.resolved:
+		reason, keep = "none has dot segments, backslashes or escaped letters", ""
+	case !s.escaped || keepsEscaped:
+		reason, keep = "none has two slashes in a row", ", or keep them with spec.path.disableMergeSlashes of a ClientPolicy"
+	}
+	return s.field + ": " + quote(s.path) + " takes no request, since " + reason + " when routes are looked for: write " + quote(s.plain()) + keep
 }
 
 // slashNotes are notes on paths of matches that take no request at any of these hosts' listeners.
@@ -27,24 +76,29 @@ func (r reader) slashNotes(paths []slashedPath, hosts []model.HostKey) []string 
 	if len(paths) == 0 {
 		return nil // nearly always: nothing is read
 	}
-	served := false
+	var listeners []*model.Listener
+	keepsEscaped := false
 	for _, k := range hosts {
 		r.t.graph.read(r.by, listenerNode(k.Listener))
-		l := r.t.result.Listeners[k.Listener]
-		if l == nil {
-			continue
+		if l := r.t.result.Listeners[k.Listener]; l != nil {
+			listeners = append(listeners, l)
+			keepsEscaped = keepsEscaped || l.EscapedSlashes() == model.SlashesKeep
 		}
-		if l.EscapedSlashes() == model.SlashesKeep {
-			return nil
-		}
-		served = true
 	}
-	if !served {
+	if len(listeners) == 0 {
 		return nil
 	}
-	notes := make([]string, len(paths))
-	for i, p := range paths {
-		notes[i] = p.note()
+	var notes []string
+	for _, p := range paths {
+		if !slices.ContainsFunc(listeners, p.takenAt) {
+			notes = append(notes, p.note(keepsEscaped))
+		}
 	}
 	return notes
+}
+
+// takenAt says that requests have the path at a listener.
+func (s slashedPath) takenAt(l *model.Listener) bool {
+	keepsDoubled := l.Clients != nil && l.Clients.KeepSlashes
+	return !s.resolved && (!s.escaped || l.EscapedSlashes() == model.SlashesKeep) && (!s.doubled || keepsDoubled)
 }
