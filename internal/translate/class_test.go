@@ -1,6 +1,41 @@
 package translate
 
-import "testing"
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/snapshot"
+)
+
+// TestTheFirstClassAnnotationCounts holds that annotations behind the first one mean nothing, as in Contour 0.15
+// (internal/annotation), also where the first one is empty.
+func TestTheFirstClassAnnotationCounts(t *testing.T) {
+	const contour, project, kubernetes = "contour.heptio.com/ingress.class", "projectcontour.io/ingress.class", "kubernetes.io/ingress.class"
+	for _, c := range []struct {
+		annotations map[string]string
+		ours        bool
+	}{
+		{nil, true},
+		{map[string]string{kubernetes: "contour"}, true},
+		{map[string]string{kubernetes: "nginx"}, false},
+		{map[string]string{kubernetes: ""}, true},
+		{map[string]string{contour: "", kubernetes: "nginx"}, true},
+		{map[string]string{project: "", kubernetes: "nginx"}, true},
+		{map[string]string{contour: "nginx", kubernetes: ""}, false},
+		{map[string]string{contour: "contour", project: "nginx", kubernetes: "nginx"}, true},
+	} {
+		s := snapshot.New()
+		o := &contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app", Annotations: c.annotations}}
+		if _, err := s.Set(o); err != nil {
+			t.Fatal(err)
+		}
+		if ours := len(OfOthers(Config{}, s)) == 0; ours != c.ours {
+			t.Errorf("%v: ours %v, want %v", c.annotations, ours, c.ours)
+		}
+	}
+}
 
 func TestOtherReleasesOfTheGatewayAPIAreTold(t *testing.T) {
 	for version, want := range map[string]string{

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"cmp"
 	"slices"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
@@ -24,12 +23,14 @@ func OfOthers(c Config, s *snapshot.Snapshot) (others []model.Object) {
 	return others
 }
 
-// classOf is the class that an IngressRoute's annotations name; empty when none does.
-func classOf(annotations map[string]string) (class string) {
+// classOf is the class that an IngressRoute's annotations name; empty when none does, or the first one is empty.
+func classOf(annotations map[string]string) string {
 	for _, name := range classAnnotations {
-		class = cmp.Or(class, annotations[name])
+		if class, there := annotations[name]; there {
+			return class
+		}
 	}
-	return class
+	return ""
 }
 
 // ingressRoute is an IngressRoute that is ours: without a class, or with ours. Another controller's does
