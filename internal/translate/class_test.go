@@ -10,7 +10,7 @@ import (
 )
 
 // TestTheFirstClassAnnotationCounts holds that annotations behind the first one mean nothing, as in Contour 0.15
-// (internal/annotation), also where the first one is empty.
+// (internal/dag/annotations.go), also where the first one is empty.
 func TestTheFirstClassAnnotationCounts(t *testing.T) {
 	const contour, project, kubernetes = "contour.heptio.com/ingress.class", "projectcontour.io/ingress.class", "kubernetes.io/ingress.class"
 	for _, c := range []struct {

@@ -51,9 +51,11 @@ func (g generator) validation(percent int) *contourv1beta1.UpstreamValidation {
 
 func (g generator) delegations(o *contourv1beta1.TLSCertificateDelegation) {
 	for range 1 + g.IntN(4) {
-		o.Spec.Delegations = append(o.Spec.Delegations, contourv1beta1.CertificateDelegation{
-			SecretName: g.name(), TargetNamespaces: []string{g.word("a", "b", "c", "*"), g.namespace()},
-		})
+		d := contourv1beta1.CertificateDelegation{SecretName: g.name(), TargetNamespaces: []string{g.word("a", "b", "c", "*"), g.namespace()}}
+		if g.chance(20) {
+			d.TargetNamespaces = []string{"*"}
+		}
+		o.Spec.Delegations = append(o.Spec.Delegations, d)
 	}
 }
 

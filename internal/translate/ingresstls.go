@@ -138,7 +138,10 @@ func (t *Translator) inputDelegation(s *snapshot.Snapshot, n snapshot.Name) {
 			t.graph.changed(named(nodeDelegationsOf, secret))
 		}
 		for _, namespace := range d.TargetNamespaces {
-			to[namespace] = struct{}{}
+			// As in Contour 0.15, "*" is all namespaces where it stands alone, and none beside names.
+			if namespace != "*" || len(d.TargetNamespaces) == 1 {
+				to[namespace] = struct{}{}
+			}
 		}
 	}
 }
