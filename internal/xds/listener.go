@@ -45,8 +45,9 @@ const (
 
 	// A client gets this long to send its request headers, bytes or none (slowloris).
 	requestHeadersTimeout = 10 * time.Second
-	// A connection of bytes on which nothing happens is closed after this.
-	tcpIdle = time.Hour
+	// A connection of bytes on which nothing happens is closed after this, about as in Contour 0.15:
+	// those of pools of databases are quiet for long, and Linux looks for their peers every 2 h.
+	tcpIdle = 9000 * time.Second
 	// Before a connection ends on which a request is not complete, its client gets this long to
 	// read the answer: bytes that come after the end would make the kernel discard it. Envoy's
 	// second would be seen in browsers: they wait for the end of a connection over which a
