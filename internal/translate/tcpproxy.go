@@ -76,8 +76,8 @@ func (c *ingressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 	}
 }
 
-// weighed has a weight of 1 for each service without one beside others that have one, as Contour 0.15 had for
-// connections.
+// weighed has a weight of 1 for each service without one beside others that have one. Contour 0.15 ignored the weights
+// of connections' services: none of them was without connections.
 func (c *ingressCompiler) weighed(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
 	has := func(s contourv1beta1.Service) bool { return s.Weight != nil }
 	if !slices.ContainsFunc(services, has) {
