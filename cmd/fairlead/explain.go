@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/plane"
-	"fairlead.dev/internal/source/file"
 )
 
 func newExplain() *cobra.Command {
@@ -54,11 +54,12 @@ plane, and each step names file and line.`,
 				return usageError{err: err}
 			}
 			var e explain.Explanation
+			var out leftOut
 			if c.Flags().Changed("filename") {
 				if len(paths) == 0 || slices.Contains(paths, "") {
 					return usageError{err: errors.New("--filename: want a file, a directory, or - for standard input")}
 				}
-				if e, err = explainFiles(c, offline, paths, request); err != nil {
+				if e, out, err = explainFiles(c, offline, paths, request); err != nil {
 					return err
 				}
 			} else {
@@ -71,9 +72,11 @@ plane, and each step names file and line.`,
 				}
 			}
 			if output != "text" {
-				return printAs(c.OutOrStdout(), output, e)
+				err = printAs(c.OutOrStdout(), output, e)
+			} else {
+				err = console.WriteExplanation(c.OutOrStdout(), e)
 			}
-			return console.WriteExplanation(c.OutOrStdout(), e)
+			return cmp.Or(err, out.err())
 		},
 	}
 	flags := c.Flags()
@@ -127,18 +130,16 @@ func explainFlow(c *cobra.Command, o explain.Options, machine, address, output s
 	return console.WriteFlowExplanation(c.OutOrStdout(), e)
 }
 
-// explainFiles explains a request with manifests.
-func explainFiles(c *cobra.Command, offline offlinePlane, paths []string, r explain.Request) (explain.Explanation, error) {
+// explainFiles explains a request with manifests, and says which of their objects it left out: without them the
+// answer may be another.
+func explainFiles(c *cobra.Command, offline offlinePlane, paths []string, r explain.Request) (explain.Explanation, leftOut, error) {
 	if err := offline.check(); err != nil {
-		return explain.Explanation{}, err
+		return explain.Explanation{}, leftOut{}, err
 	}
-	resources, positions, warnings, err := file.LoadWithPositions(c.InOrStdin(), paths...)
+	resources, positions, out, err := readManifests(c, paths)
 	if err != nil {
-		return explain.Explanation{}, err
-	}
-	for _, w := range warnings {
-		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+		return explain.Explanation{}, leftOut{}, err
 	}
 	resources.Now = time.Now() // whether certificates hold
-	return plane.Explain(offline.config(), resources, positions.Where, r), nil
+	return plane.Explain(offline.config(), resources, positions.Where, r), leftOut{objects: out.objects}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,8 +30,9 @@ hosts, routes, backends, VIPs and BGP peers that come of them and the status tha
 resource would get. Passwords are not shown. Equal input gives equal output, so a bug
 report can be a directory of YAML, and a review can compare two directories.
 
-A field that its kind does not have is left out, as an API leaves it out. All else is printed,
-and the exit status is 1.`,
+Left out, with a warning, are fields that their kind does not have, objects with a value of
+a wrong type or a name that cannot be, and all but the last of objects that stand twice. All
+else is printed, and the exit status is 1.`,
 		Example: `  fairlead translate -f examples/
   kubectl get ingressroutes.contour.heptio.com,services,endpointslices -A -o yaml | fairlead translate -f -
   fairlead translate -f before/ > a; fairlead translate -f after/ > b; diff a b`,
@@ -41,16 +43,9 @@ and the exit status is 1.`,
 			if err := offline.check(); err != nil {
 				return err
 			}
-			resources, warnings, err := file.Load(c.InOrStdin(), paths...)
+			resources, _, out, err := readManifests(c, paths)
 			if err != nil {
 				return err
-			}
-			unknown := 0
-			for _, w := range warnings {
-				fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
-				if w.Field {
-					unknown++
-				}
 			}
 			if reflect.DeepEqual(resources, snapshot.New()) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
@@ -76,10 +71,7 @@ and the exit status is 1.`,
 			} else {
 				_, err = io.WriteString(c.OutOrStdout(), desired.Text())
 			}
-			if err == nil && unknown > 0 {
-				err = fmt.Errorf("unknown fields were left out (%d): the warnings name them", unknown)
-			}
-			return err
+			return cmp.Or(err, out.err())
 		},
 	}
 	c.Flags().StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests; - is standard input")
@@ -87,6 +79,47 @@ and the exit status is 1.`,
 	required(c, "filename")
 	addOutput(c, &output)
 	return c
+}
+
+// leftOut counts what manifests have and a translation does not.
+type leftOut struct{ fields, objects int }
+
+// err says that something was left out; nil when nothing was.
+func (l leftOut) err() error {
+	var what []string
+	if l.objects > 0 {
+		what = append(what, fmt.Sprintf("objects (%d)", l.objects))
+	}
+	if l.fields > 0 {
+		what = append(what, fmt.Sprintf("unknown fields (%d)", l.fields))
+	}
+	if len(what) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s were left out: the warnings name them", strings.Join(what, " and "))
+}
+
+// readManifests reads manifests, and warns of what it leaves out.
+func readManifests(c *cobra.Command, paths []string) (*snapshot.Snapshot, file.Positions, leftOut, error) {
+	var out leftOut
+	resources, positions, warnings, err := file.LoadWithPositions(c.InOrStdin(), paths...)
+	var faults *file.Faults
+	if err != nil && !errors.As(err, &faults) {
+		return nil, positions, out, err
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+		if w.Field {
+			out.fields++
+		}
+	}
+	if faults != nil {
+		for _, f := range faults.Found {
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", f)
+		}
+		out.objects = faults.Objects
+	}
+	return resources, positions, out, nil
 }
 
 // offlinePlane is what the flags of a plane say to those who translate without one.

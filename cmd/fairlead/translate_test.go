@@ -105,12 +105,51 @@ spec:
 		t.Fatal(err)
 	}
 	out, err := execute("translate", "-f", name)
-	if err == nil || err.Error() != "unknown fields were left out (1): the warnings name them" {
+	if err == nil || err.Error() != "unknown fields (1) were left out: the warnings name them" {
 		t.Errorf("it ended with %v", err)
 	}
 	for _, want := range []string{"warning: " + name + `:5: IngressRoute team/app: unknown field "spec.virtualhost.corsPolicy"`, "status IngressRoute team/app"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+}
+
+// What is wrong with one object hides nothing of the others, and of what stands twice the last counts.
+func TestTranslateGoesOnAfterFaults(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "app.yaml")
+	const manifest = `{apiVersion: contour.heptio.com/v1beta1, kind: IngressRoute, metadata: {name: app, namespace: team}, spec: {virtualhost: {fqdn: first.example.com}}}
+---
+{apiVersion: contour.heptio.com/v1beta1, kind: IngressRoute, metadata: {name: app, namespace: team}, spec: {virtualhost: {fqdn: last.example.com}}}
+---
+{apiVersion: contour.heptio.com/v1beta1, kind: IngressRoute, metadata: {name: faulty, namespace: team}, spec: {routes: [{match: /, services: [{name: web, port: "80", weight: "1"}]}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: web, namespace: team}, spec: {port: 80}}
+`
+	if err := os.WriteFile(name, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args      []string
+		end, says string
+	}{
+		{[]string{"translate", "-f", name}, "objects (2) and unknown fields (1) were left out: the warnings name them", "host http-80 last.example.com"},
+		{[]string{"explain", "http://last.example.com/", "-f", name}, "objects (2) were left out: the warnings name them", "-> host     last.example.com\n"},
+	} {
+		out, err := execute(c.args...)
+		if err == nil || err.Error() != c.end {
+			t.Errorf("%s ended with %v", c.args[0], err)
+		}
+		for _, want := range []string{
+			c.says,
+			"warning: " + name + ":3: IngressRoute team/app stands here again: the one at " + name + ":1 is left out\n",
+			"warning: " + name + ":5: IngressRoute team/faulty: spec.routes[0].services[0].port: want a whole number",
+			"warning: " + name + ":5: IngressRoute team/faulty: spec.routes[0].services[0].weight: want a whole number",
+			"warning: " + name + `:7: Service team/web: unknown field "spec.port"`,
+		} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s does not say %q:\n%s", c.args[0], want, out)
+			}
 		}
 	}
 }

@@ -103,7 +103,17 @@ func (h header) String() string {
 // text reads all documents of a file.
 func (l *loader) text(name, text string) {
 	for _, d := range split(text) {
-		l.document(name, d)
+		l.whole(func() { l.document(name, d) })
+	}
+}
+
+// whole counts an object that is left out for what reading it found.
+func (l *loader) whole(read func()) {
+	found, objects := len(l.faults.Found), l.faults.Objects
+	read()
+	// An item of a list that is left out has been counted.
+	if len(l.faults.Found) > found && l.faults.Objects == objects {
+		l.faults.Objects++
 	}
 }
 
@@ -152,6 +162,7 @@ func (l *loader) value(encoded []byte, at lines) {
 		l.list(encoded, at)
 		return
 	}
+	found := len(l.faults.Found)
 	object, namespaced := newObject(h.APIVersion, h.Kind)
 	if object == nil {
 		l.warnings = append(l.warnings, Warning{Where: where, What: fmt.Sprintf("%s (%s) is left out: translation does not read this kind", h, h.APIVersion)})
@@ -188,6 +199,9 @@ func (l *loader) value(encoded []byte, at lines) {
 			l.fail(at.where("metadata.namespace"), "%s: metadata.namespace: %s", h, problem)
 		}
 	}
+	if len(l.faults.Found) > found {
+		return
+	}
 	if secret, ok := object.(*corev1.Secret); ok {
 		object = snapshot.Trim(secret, l.secretNamespace)
 	}
@@ -200,8 +214,7 @@ func (l *loader) value(encoded []byte, at lines) {
 		return
 	}
 	if first, twice := l.seen[key]; twice {
-		l.fail(where, "%s stands here again: it stands at %s", key, first.where(""))
-		return
+		l.fail(where, "%s stands here again: the one at %s is left out", key, first.where(""))
 	}
 	l.seen[key] = at
 }
@@ -230,7 +243,7 @@ func (l *loader) list(encoded []byte, at lines) {
 	}
 	for i, item := range list.Items {
 		path := "items[" + strconv.Itoa(i) + "]"
-		l.value(item, lines{name: at.name, offset: at.offset, root: at.find(steps(path))})
+		l.whole(func() { l.value(item, lines{name: at.name, offset: at.offset, root: at.find(steps(path))}) })
 	}
 }
 

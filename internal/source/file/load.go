@@ -29,9 +29,21 @@ type Warning struct {
 // String is "file:line: what".
 func (w Warning) String() string { return w.Where + ": " + w.What }
 
+// Faults is the error of objects that are not in the snapshot, though their files could be read.
+type Faults struct {
+	Found   []error // all that was found wrong, each with "file:line"; never empty
+	Objects int     // that were left out: documents, and items of lists
+}
+
+// Error has a line for each fault.
+func (f *Faults) Error() string { return errors.Join(f.Found...).Error() }
+
+// Unwrap returns the faults.
+func (f *Faults) Unwrap() []error { return f.Found }
+
 // Load reads every path: a file, a directory with all its *.yaml, *.yml and *.json
-// files below, or Stdin, which is read from stdin. The error joins all that was
-// found wrong; the snapshot is nil then. Of Secrets and
+// files below, or Stdin, which is read from stdin. With an error that is Faults the snapshot
+// has all other objects; with any other, which joins what could not be read and all faults, it is nil. Of Secrets and
 // ConfigMaps it holds what snapshot.Trim and snapshot.TrimConfigMap leave.
 func Load(stdin io.Reader, paths ...string) (*snapshot.Snapshot, []Warning, error) {
 	l := newLoader()
@@ -45,7 +57,8 @@ type loader struct {
 	secretNamespace string
 	seen            map[snapshot.Key]lines // where each object stood
 	warnings        []Warning
-	errs            []error
+	unread          []error // files
+	faults          Faults
 }
 
 func newLoader() *loader {
@@ -56,21 +69,25 @@ func (l *loader) load(stdin io.Reader, paths []string) (*snapshot.Snapshot, erro
 	for _, path := range paths {
 		l.path(stdin, path)
 	}
-	if err := errors.Join(l.errs...); err != nil {
-		return nil, err
+	switch {
+	case len(l.unread) > 0:
+		return nil, errors.Join(append(l.unread, l.faults.Found...)...)
+	case len(l.faults.Found) > 0:
+		return l.snapshot, &l.faults
 	}
 	return l.snapshot, nil
 }
 
+// fail says what is wrong with an object.
 func (l *loader) fail(where, format string, args ...any) {
-	l.errs = append(l.errs, fmt.Errorf("%s: "+format, append([]any{where}, args...)...))
+	l.faults.Found = append(l.faults.Found, fmt.Errorf("%s: "+format, append([]any{where}, args...)...))
 }
 
 func (l *loader) path(stdin io.Reader, path string) {
 	if path == Stdin {
 		text, err := io.ReadAll(stdin)
 		if err != nil {
-			l.fail("standard input", "%w", err)
+			l.unread = append(l.unread, fmt.Errorf("standard input: %w", err))
 			return
 		}
 		l.text("standard input", string(text))
@@ -78,13 +95,13 @@ func (l *loader) path(stdin io.Reader, path string) {
 	}
 	files, err := manifests(path)
 	if err != nil {
-		l.errs = append(l.errs, fmt.Errorf("look for manifests: %w", err))
+		l.unread = append(l.unread, fmt.Errorf("look for manifests: %w", err))
 		return
 	}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			l.errs = append(l.errs, fmt.Errorf("read manifest: %w", err))
+			l.unread = append(l.unread, fmt.Errorf("read manifest: %w", err))
 			continue
 		}
 		l.text(name, string(text))

@@ -2,6 +2,7 @@ package file
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,17 +19,14 @@ import (
 )
 
 // load reads a text as standard input.
-func load(t *testing.T, text string) (*snapshot.Snapshot, []string, string) {
+func load(t *testing.T, text string) (*snapshot.Snapshot, []string, error) {
 	t.Helper()
 	s, warnings, err := Load(strings.NewReader(text), Stdin)
 	var said []string
 	for _, w := range warnings {
 		said = append(said, w.String())
 	}
-	if err != nil {
-		return s, said, err.Error()
-	}
-	return s, said, ""
+	return s, said, err
 }
 
 func TestLoad(t *testing.T) {
@@ -36,7 +34,8 @@ func TestLoad(t *testing.T) {
 	for _, c := range []struct {
 		name, text     string
 		keys, warnings []string
-		errs           []string // each must stand in the error, in its own line
+		errs           []string // each must stand in the error, in its own line; keys are what was read in spite of them
+		out            int      // objects that are left out; 0 is one for the errors
 	}{
 		{name: "nothing", text: ""},
 		{name: "only comments", text: "# nothing\n---\n# here\n"},
@@ -63,8 +62,8 @@ func TestLoad(t *testing.T) {
 			},
 		},
 		{name: "an unknown field in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  specs: {}\n", keys: []string{"Service default/a"}, warnings: []string{`standard input:7: Service a: unknown field "specs"`}},
-		{name: "twice", text: service + "---\n" + service, errs: []string{"standard input:5: Service team/app stands here again: it stands at standard input:1"}},
-		{name: "a key twice", text: service + "---\n" + service + "kind: Service\n", errs: []string{`standard input:4: `}},
+		{name: "twice", text: service + "---\n" + service, errs: []string{"standard input:5: Service team/app stands here again: the one at standard input:1 is left out"}, keys: []string{"Service team/app"}},
+		{name: "a key twice", text: service + "---\n" + service + "kind: Service\n", errs: []string{`standard input:4: `}, keys: []string{"Service team/app"}},
 		{
 			name: "Secrets, and pools and peers",
 			text: "apiVersion: v1\nkind: Secret\nmetadata: {name: tor, namespace: fairlead-system}\nstringData: {password: a, tls.key: b}\n---\n" +
@@ -74,8 +73,8 @@ func TestLoad(t *testing.T) {
 			keys: []string{"AddressPool edge", "BGPPeer tor", "Secret fairlead-system/tor", "Secret team/tor"},
 		},
 		{name: "no YAML", text: "\n---\na: [\n", errs: []string{"standard input:2: yaml: line"}},
-		{name: "a tab", text: service + "---\n\tx: 1\n", errs: []string{"standard input:4: yaml: line 5"}},
-		{name: "no object", text: "- a\n---\nx: 1\n---\n7\n", errs: []string{"standard input:1: no Kubernetes object", "standard input:3: no Kubernetes object: apiVersion and kind must be set", "standard input:5: no Kubernetes object"}},
+		{name: "a tab", text: service + "---\n\tx: 1\n", errs: []string{"standard input:4: yaml: line 5"}, keys: []string{"Service team/app"}},
+		{name: "no object", text: "- a\n---\nx: 1\n---\n7\n", errs: []string{"standard input:1: no Kubernetes object", "standard input:3: no Kubernetes object: apiVersion and kind must be set", "standard input:5: no Kubernetes object"}, out: 3},
 		{name: "a wrong type", text: service + "spec: {ports: [{port: eighty}]}\n", errs: []string{`standard input:4: Service team/app: spec.ports[0].port: want a whole number, found the text "eighty"`}},
 		{
 			name: "wrong types", text: `apiVersion: v1
@@ -115,32 +114,38 @@ spec:
 			},
 		},
 		{name: "a wrong type in the header", text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: 7\n", errs: []string{`standard input:4: no Kubernetes object: metadata.name: want a text, found the number 7: put it into quotes`}},
-		{name: "a wrong type in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: a}\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: b}\n  data:\n    tls.key: no base64\n  stringData: {pin: 1234}\n", errs: []string{"standard input:11: Secret b: data[tls.key]: want base64, found a text: a text as it is belongs into stringData", "standard input:12: Secret b: stringData.pin: want a text, found a number: put it into quotes"}},
+		{name: "a wrong type in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: a}\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: b}\n  data:\n    tls.key: no base64\n  stringData: {pin: 1234}\n", errs: []string{"standard input:11: Secret b: data[tls.key]: want base64, found a text: a text as it is belongs into stringData", "standard input:12: Secret b: stringData.pin: want a text, found a number: put it into quotes"}, keys: []string{"Namespace a"}},
 		{name: "fields that are none", text: "apiVersion: contour.heptio.com/v1beta1\nkind: IngressRoute\nmetadata: {name: a}\nspec: {routes: [{match: /, services: [{name: web, port: \"80\"}]}]}\n", errs: []string{`standard input:4: IngressRoute a: spec.routes[0].services[0].port: want a whole number`}},
+		{name: "faults among others", text: service + "---\n" + service + "spec: {ports: [{port: eighty}, {port: x}]}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: []}\n- {apiVersion: v1, kind: Service, metadata: {name: b}}\n- {apiVersion: v1, kind: Service, metadata: {name: B}}\n- {apiVersion: v1, kind: Service, metadata: {name: b}}\n", errs: []string{"standard input:8: Service team/app: spec.ports[0].port", "standard input:8: Service team/app: spec.ports[1].port", "standard input:13: Service a: spec", "standard input:15: Service B: metadata.name", "standard input:16: Service default/b stands here again: the one at standard input:14 is left out"}, out: 4, keys: []string{"Service default/b", "Service team/app"}},
 		{name: "no name", text: "apiVersion: v1\nkind: Service\nmetadata: {}\n", errs: []string{"standard input:3: Service: metadata.name:"}},
 		{name: "bad names", text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: a/b\n  namespace: C\n", errs: []string{"standard input:4: Service C/a/b: metadata.name:", "standard input:5: Service C/a/b: metadata.namespace:"}},
 		{name: "a namespace where none belongs", text: "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  namespace: b\n", errs: []string{"standard input:5: Namespace b/a: a Namespace has no namespace"}},
 		{name: "an alias", text: "apiVersion: v1\nkind: Service\nmetadata: &m {name: app, namespace: team}\nspec: {selector: {a: b}, typo: *m}\n", keys: []string{"Service team/app"}, warnings: []string{`standard input:4: Service team/app: unknown field "spec.typo"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, warnings, message := load(t, c.text)
+			s, warnings, err := load(t, c.text)
 			if !slices.Equal(warnings, c.warnings) {
 				t.Errorf("warnings %q, want %q", warnings, c.warnings)
 			}
-			if len(c.errs) > 0 {
-				messages := strings.Split(message, "\n")
-				if len(messages) != len(c.errs) || s != nil {
-					t.Fatalf("errors %q, want %q", messages, c.errs)
-				}
-				for i, want := range c.errs {
-					if !strings.HasPrefix(messages[i], want) {
-						t.Errorf("error %q, want %q", messages[i], want)
-					}
-				}
-				return
+			var faults *Faults
+			out := 0
+			if errors.As(err, &faults) {
+				out = faults.Objects
 			}
-			if message != "" {
-				t.Fatal(message)
+			var messages []string
+			if err != nil {
+				messages = strings.Split(err.Error(), "\n")
+			}
+			if len(c.errs) > 0 {
+				c.out = max(c.out, 1)
+			}
+			if len(messages) != len(c.errs) || out != c.out {
+				t.Fatalf("errors %q, want %q; %d objects left out, want %d", messages, c.errs, out, c.out)
+			}
+			for i, want := range c.errs {
+				if !strings.HasPrefix(messages[i], want) {
+					t.Errorf("error %q, want %q", messages[i], want)
+				}
 			}
 			var keys []string
 			for _, k := range s.Keys() {
@@ -186,11 +191,19 @@ func TestLoadDirectory(t *testing.T) {
 	if _, _, err = Load(nil, filepath.Join(dir, "empty")); err == nil || !strings.Contains(err.Error(), "empty has no *.yaml") {
 		t.Errorf("an empty directory: %v", err)
 	}
-	if _, _, err = Load(nil, filepath.Join(dir, "missing")); err == nil || !strings.Contains(err.Error(), "missing") {
+	if s, _, err = Load(nil, dir, filepath.Join(dir, "missing")); s != nil || err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if _, _, err = Load(nil, dir, dir); err == nil || strings.Count(err.Error(), "stands here again") != 3 {
+	if s, _, err = Load(nil, dir, dir); err == nil || strings.Count(err.Error(), "stands here again") != 3 || len(s.Services) != 3 {
 		t.Errorf("everything twice: %v", err)
+	}
+	// Of what stands twice the last counts, as with `kubectl apply`.
+	write("y.yaml", object("z")+"spec: {ports: [{port: 1}]}\n")
+	write("z.yaml", object("z")+"spec: {ports: [{port: 2}]}\n")
+	s, positions, _, err := LoadWithPositions(nil, dir)
+	z := snapshot.Name{Namespace: "default", Name: "z"}
+	if err == nil || s.Services[z].Spec.Ports[0].Port != 2 || positions.Where(snapshot.Key{Kind: snapshot.KindService, Name: z}, "") != filepath.Join(dir, "z.yaml:1") {
+		t.Errorf("twice: %v", err)
 	}
 }
 
@@ -242,10 +255,10 @@ func FuzzLoad(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s, warnings, message := load(t, text)
-		again, warningsAgain, messageAgain := load(t, text)
-		if message != messageAgain || !slices.Equal(warnings, warningsAgain) || (s == nil) != (again == nil) {
-			t.Fatalf("not the same twice: %q and %q", message, messageAgain)
+		s, warnings, err := load(t, text)
+		again, warningsAgain, errAgain := load(t, text)
+		if fmt.Sprint(err) != fmt.Sprint(errAgain) || !slices.Equal(warnings, warningsAgain) || !slices.Equal(s.Keys(), again.Keys()) {
+			t.Fatalf("not the same twice: %q and %q", err, errAgain)
 		}
 	})
 }
