@@ -3,7 +3,6 @@ package plane
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
@@ -12,9 +11,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 )
 
 const (
@@ -25,7 +28,12 @@ const (
 	awayShortest = 250 * time.Millisecond
 	awayLongest  = 15 * time.Second
 	writeTimeout = 10 * time.Second
+	// noStatusPause is when the API is asked again whether a kind has statuses by now.
+	noStatusPause = 2 * time.Minute
 )
+
+// errNoStatus is the error of a write to an object that is there, and is not found with its status.
+var errNoStatus = errors.New("their definition in the API has no subresource status: apply that of Fairlead (deploy/crd)")
 
 // outcome of one status write, a label of its counter.
 type outcome string
@@ -72,8 +80,9 @@ type statusWriter struct {
 	mu      sync.Mutex
 	enabled context.Context // of the term that may write; nil while there is none
 	queue   *statusQueue
-	away    int // failures in a row
-	busy    int // writes under way
+	away    int             // failures in a row
+	busy    int             // writes under way
+	bare    map[string]bool // kinds that are said to have no subresource for their status
 }
 
 func newStatusWriter(c client.Client, perSecond float64, log *slog.Logger, now func() time.Time, random *rand.Rand, count func(string, outcome)) *statusWriter {
@@ -88,6 +97,7 @@ func newStatusWriter(c client.Client, perSecond float64, log *slog.Logger, now f
 		},
 		wake:  make(chan struct{}, 1),
 		queue: newStatusQueue(perSecond),
+		bare:  map[string]bool{},
 	}
 }
 
@@ -232,6 +242,9 @@ func (w *statusWriter) write(ctx, term context.Context, job statusJob) {
 	var pause time.Duration
 	if err == nil {
 		w.answered()
+		if a.outcome == outcomeWritten {
+			delete(w.bare, job.Object.Kind)
+		}
 	} else {
 		pause = w.failed(job.Object, a.outcome, err)
 	}
@@ -259,6 +272,13 @@ func (w *statusWriter) failed(o model.Object, how outcome, err error) time.Durat
 		return writePace
 	case outcomeRefused:
 		w.answered()
+		if errors.Is(err, errNoStatus) {
+			if !w.bare[o.Kind] {
+				w.bare[o.Kind] = true
+				w.log.Error("statuses of a kind cannot be written", "kind", o.Kind, "object", o.String(), "error", err)
+			}
+			return noStatusPause
+		}
 		w.log.Error("the API refuses a status", "object", o.String(), "error", err)
 		return refusedPause
 	}
@@ -283,17 +303,17 @@ func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, erro
 			a.outcome = outcomeUnchanged
 			return a, nil
 		}
-		err := w.client.Status().Update(ctx, a.next)
+		err := w.send(ctx, a.next)
 		switch {
 		case err == nil:
 			a.outcome, a.result = outcomeWritten, a.next
 			w.tell(a.base, a.next)
 			return a, nil
-		case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-			// The path is not served: a definition of somebody else's has taken the place of ours.
-			a.outcome = outcomeRefused
-			return a, fmt.Errorf("the API's definition of %s has no status, as ours has (deploy/crd): apply it again, and take its other source away: %w", s.Object.Kind, err)
 		case apierrors.IsNotFound(err):
+			if w.there(ctx, a.base) {
+				a.outcome = outcomeRefused
+				return a, errNoStatus
+			}
 			a.outcome = outcomeGone
 			return a, nil
 		case refusedByAPI(err):
@@ -309,6 +329,9 @@ func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, erro
 		}
 		if try == statusTries-1 {
 			return a, err
+		}
+		if unreadable(a.base) {
+			return a, nil // the watch brings what is there now
 		}
 		w.count(s.Object.Kind, outcomeConflict)
 		w.charge()
@@ -328,6 +351,37 @@ func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, erro
 		a.base = fresh
 	}
 	return a, nil
+}
+
+// unreadable says that the API has values of an object that do not fit its type.
+func unreadable(o client.Object) bool { return o.GetAnnotations()[snapshot.Unreadable] != "" }
+
+// send writes a status, and gives the object its new version. The API answers with the whole object, which cannot be
+// decoded if it is unreadable: then the answer is taken without a type.
+func (w *statusWriter) send(ctx context.Context, o client.Object) error {
+	if !unreadable(o) {
+		return w.client.Status().Update(ctx, o)
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	unstructured.RemoveNestedField(u.Object, "metadata", "annotations", snapshot.Unreadable)
+	u.SetGroupVersionKind(contourv1beta1.GroupVersion.WithKind(string(snapshot.KindIngressRoute))) // only these are read so
+	if err := w.client.Status().Update(ctx, u); err != nil {
+		return err
+	}
+	o.SetResourceVersion(u.GetResourceVersion())
+	return nil
+}
+
+// there says that an object which was not found when its status was written is there all the same.
+func (w *statusWriter) there(ctx context.Context, o client.Object) bool {
+	w.charge()
+	fresh := empty(o)
+	err := w.client.Get(ctx, client.ObjectKeyFromObject(o), fresh)
+	return err == nil && fresh.GetUID() == o.GetUID()
 }
 
 // charge counts a request beyond the first of a write.

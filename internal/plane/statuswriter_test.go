@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -29,7 +28,7 @@ type memoryAPI struct {
 	objects map[string]*v1alpha1.Machine
 	away    bool
 	refuse  bool
-	bare    bool // its definition has no status
+	bare    bool // no subresource for the status
 	writes  int
 	asked   int // requests of any kind
 }
@@ -65,11 +64,9 @@ func (s memoryStatus) Update(_ context.Context, o client.Object, _ ...client.Sub
 	switch at := m.objects[in.Name]; {
 	case m.away:
 		return errors.New("connection refused")
-	case m.bare: // as a client makes it of "404 page not found"
-		return apierrors.NewGenericServerResponse(http.StatusNotFound, "put", r, in.Name, "404 page not found", 0, true)
 	case m.refuse:
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Machine"}, in.Name, nil)
-	case at == nil:
+	case at == nil || m.bare:
 		return apierrors.NewNotFound(r, in.Name)
 	case at.ResourceVersion != in.ResourceVersion:
 		return apierrors.NewConflict(r, in.Name, errors.New("changed"))
@@ -269,24 +266,6 @@ func TestStatusEndsWithTheTerm(t *testing.T) {
 	if got := r.api.get("m").Status.AgentVersion; got != "" {
 		t.Errorf("the old term wrote %q", got)
 	}
-}
-
-// TestDefinitionWithoutStatus holds that where somebody else's definition takes no status, that is no object which is
-// gone: it is refused, with what to do, and written once ours is back.
-func TestDefinitionWithoutStatus(t *testing.T) {
-	r := newWriterRig(t)
-	live := r.api.change("m", func(*v1alpha1.Machine) {})
-	r.api.with(func() { r.api.bare = true })
-	r.offer(showing(live, "1", 0))
-	eventually(t, "it is refused", func() error {
-		if r.count(outcomeRefused) != 1 || r.count(outcomeGone) != 0 {
-			return fmt.Errorf("counts are %v", r.counts)
-		}
-		return nil
-	})
-	r.api.with(func() { r.api.bare = false })
-	r.offer(showing(live, "2", 0))
-	r.awaitVersion(t, "m", "2")
 }
 
 func TestStatusThatIsRefusedHoldsUpNobody(t *testing.T) {

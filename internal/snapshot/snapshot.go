@@ -17,6 +17,10 @@ import (
 	"fairlead.dev/api/v1alpha1"
 )
 
+// Unreadable is the annotation in which a source says which values of an object it left out, since they do not fit their
+// fields. It stands in no API: sources take it away from what they read.
+const Unreadable = "fairlead.dev/unreadable"
+
 // Kind is a resource kind as a manifest writes it.
 type Kind string
 

@@ -60,6 +60,7 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 		c.fact.request = annotationRequest(o.Annotations)
 		c.fact.notes = append(c.fact.notes, unknownNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
 	}
+	c.unreadable(o.Annotations[snapshot.Unreadable])
 	routes := o.Spec.Routes
 	if o.Spec.TCPProxy != nil {
 		c.tcpProxy(o.Spec.TCPProxy)
@@ -98,6 +99,21 @@ func (c *ingressCompiler) close(problem string) {
 		c.fact.closed = append(c.fact.closed, problem)
 	} else {
 		c.fact.problems = append(c.fact.problems, problem)
+	}
+}
+
+// unreadable notes the values that the source left out. Without one of its virtualhost a root could be served in
+// another way than it was meant, in clear text, say.
+func (c *ingressCompiler) unreadable(values string) {
+	switch {
+	case values == "":
+	case strings.Contains(values, "spec.virtualhost"):
+		if c.fact.root && c.fact.tls == nil && strings.Contains(values, "spec.virtualhost.tls") {
+			c.fact.tls = &ingressTLS{} // closed, and no wildcard's
+		}
+		c.close(values)
+	default:
+		c.fact.problems = append(c.fact.problems, values)
 	}
 }
 

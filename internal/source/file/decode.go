@@ -21,6 +21,7 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/source/mistype"
 )
 
 // newObject returns an empty object of a kind that a snapshot holds, nil for
@@ -222,10 +223,12 @@ func (l *loader) value(encoded []byte, at lines) {
 // mistyped says of each value that does not fit the object where it stands, what was expected and what is there. err is
 // what the decoder says.
 func (l *loader) mistyped(encoded []byte, object any, at lines, what string, err error) {
-	all := mistypes(encoded, object)
-	slices.SortStableFunc(all, func(a, b mistype) int { return cmp.Compare(at.find(a.steps).Line, at.find(b.steps).Line) })
+	all := mistype.Find(encoded, object)
+	slices.SortStableFunc(all, func(a, b mistype.Mistype) int {
+		return cmp.Compare(at.find(a.Steps).Line, at.find(b.Steps).Line)
+	})
 	for _, m := range all {
-		l.fail(at.whereOf(m.steps), "%s: %s", what, m)
+		l.fail(at.whereOf(m.Steps), "%s: %s", what, m)
 	}
 	if len(all) == 0 {
 		l.fail(at.where(""), "%s: %w", what, err)

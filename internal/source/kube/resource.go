@@ -208,7 +208,7 @@ func (r resource) restClient(cfg *rest.Config, transport *http.Client, codecs se
 	if gv.Group == "" {
 		cfg.APIPath = "/api"
 	}
-	cfg.NegotiatedSerializer = codecs.WithoutConversion()
+	cfg.NegotiatedSerializer = lenientFor(r, codecs.WithoutConversion())
 	if !r.protobuf { // what is built in has one definition
 		cfg.NegotiatedSerializer = tolerant{cfg.NegotiatedSerializer, r, mark}
 	}

@@ -175,6 +175,9 @@ type follower struct {
 func (f *follower) run(ctx context.Context) {
 	st := newStore(f.resource.kind, f.source.queue, f.passwords, func() (bool, error) { return f.empty(ctx) })
 	st.mark, st.judge = f.mark, f.source.judge
+	st.pruned = func(name snapshot.Name, text string) {
+		f.source.log.Warn("values of an object do not fit their fields and are left out", "object", string(f.resource.kind)+" "+name.String(), "values", text)
+	}
 	r := cache.NewReflectorWithOptions(f, f.resource.object(), st, cache.ReflectorOptions{
 		Name:            string(f.resource.kind),
 		TypeDescription: f.resource.gvr.GroupResource().String(),

@@ -25,6 +25,8 @@ type store struct {
 	queue *queue
 	// passwords is the namespace of the Secrets whose passwords are kept.
 	passwords string
+	// pruned is told of each new state of an object with values that were left out; nil is nobody.
+	pruned func(snapshot.Name, string)
 	// confirmEmpty asks the API again, past every cache, whether there is none left.
 	confirmEmpty func() (bool, error)
 	// mark begins the annotation of objects that cannot be read, and judge is told of them.
@@ -152,6 +154,9 @@ func (s *store) note(object metav1.Object, name snapshot.Name) (Change, bool) {
 		return Change{}, false
 	}
 	s.known[name] = id
+	if text := object.GetAnnotations()[snapshot.Unreadable]; text != "" && s.pruned != nil {
+		s.pruned(name, text)
+	}
 	return Change{Key: snapshot.Key{Kind: s.kind, Name: name}, Object: object}, true
 }
 

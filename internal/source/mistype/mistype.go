@@ -1,4 +1,10 @@
-package file
+// Package mistype finds values of objects that have another type than their fields, and takes them out, so that
+// what fits can be read. The decoder says of one of them alone, in words of Go and without its place.
+//
+// It does not judge what a value means.
+//
+// Invariant: what Prune leaves of an object can be decoded.
+package mistype
 
 import (
 	"bytes"
@@ -20,16 +26,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// mistype is a value of another type than its field has.
-type mistype struct {
-	steps       []string // to the field: "spec", "ports", "[0]"
-	want, found string
+// Mistype is a value of another type than its field has.
+type Mistype struct {
+	Steps       []string // to the field: "spec", "ports", "[0]"
+	Want, Found string   // in words
 }
 
 // String is "spec.ports[0].port: want a whole number, found the text "eighty"".
-func (m mistype) String() string {
+func (m Mistype) String() string {
 	path := ""
-	for i, s := range m.steps {
+	for i, s := range m.Steps {
 		switch {
 		case strings.Contains(s, "."):
 			s = "[" + s + "]"
@@ -41,26 +47,68 @@ func (m mistype) String() string {
 	if path != "" {
 		path += ": "
 	}
-	return path + "want " + m.want + ", found " + m.found
+	return path + "want " + m.Want + ", found " + m.Found
 }
 
-// mistypes finds the values in an object's text that do not fit a type, in the order of its fields. The decoder
-// says of one of them alone, in words of Go and without its place.
-func mistypes(encoded []byte, object any) []mistype {
-	d := gojson.NewDecoder(bytes.NewReader(encoded))
-	d.UseNumber()
-	var value any
-	if d.Decode(&value) != nil {
+// Find returns the values in an object's text (JSON) that do not fit its type, in the order of its fields; none where the
+// text is no JSON.
+func Find(encoded []byte, object any) []Mistype {
+	value, err := decode(encoded)
+	if err != nil {
 		return nil
 	}
+	return find(value, object)
+}
+
+// Prune takes the values that do not fit out of an object's value, and returns them. A list keeps its length: null stands there.
+func Prune(value map[string]any, object any) []Mistype {
+	found := find(value, object)
+	for _, m := range found {
+		remove(value, m.Steps)
+	}
+	return found
+}
+
+func decode(encoded []byte) (value any, err error) {
+	d := gojson.NewDecoder(bytes.NewReader(encoded))
+	d.UseNumber()
+	return value, d.Decode(&value)
+}
+
+func find(value, object any) []Mistype {
 	_, secret := object.(*corev1.Secret)
 	f := fitter{hides: secret}
 	f.fit(nil, value, reflect.TypeOf(object))
 	return f.found
 }
 
+// remove takes out the value at a path that find has walked; of a list it is null then.
+func remove(value any, steps []string) {
+	for i, step := range steps {
+		last := i == len(steps)-1
+		switch at := value.(type) {
+		case map[string]any:
+			if last {
+				delete(at, step)
+			}
+			value = at[step]
+		case []any:
+			n, err := strconv.Atoi(strings.Trim(step, "[]"))
+			if err != nil || n >= len(at) {
+				return
+			}
+			if last {
+				at[n] = nil
+			}
+			value = at[n]
+		default:
+			return
+		}
+	}
+}
+
 type fitter struct {
-	found []mistype
+	found []Mistype
 	hides bool // what data and stringData are: passwords and keys
 }
 
@@ -69,7 +117,7 @@ func (f *fitter) want(steps []string, value any, want, hint string) {
 	if f.hides && len(steps) > 0 && strings.HasSuffix(strings.ToLower(steps[0]), "data") {
 		found = kindOf(value)
 	}
-	f.found = append(f.found, mistype{slices.Clone(steps), want, found + hint})
+	f.found = append(f.found, Mistype{slices.Clone(steps), want, found + hint})
 }
 
 // wanted are the types that decode themselves.
