@@ -16,6 +16,7 @@ import (
 type identity struct {
 	uid     types.UID
 	version string
+	faulty  bool // values that do not fit were left out
 }
 
 // store is where a reflector puts the objects of one kind. It keeps their
@@ -25,7 +26,7 @@ type store struct {
 	queue *queue
 	// passwords is the namespace of the Secrets whose passwords are kept.
 	passwords string
-	// pruned is told of each new state of an object with values that were left out; nil is nobody.
+	// pruned is told when values of an object come to be left out, and not of its further states; nil is nobody.
 	pruned func(snapshot.Name, string)
 	// confirmEmpty asks the API again, past every cache, whether there is none left.
 	confirmEmpty func() (bool, error)
@@ -149,12 +150,13 @@ func (s *store) Resync() error { return nil }
 
 // note remembers the object and says whether it is news.
 func (s *store) note(object metav1.Object, name snapshot.Name) (Change, bool) {
-	id := identity{object.GetUID(), object.GetResourceVersion()}
-	if id.version != "" && s.known[name] == id {
+	text := object.GetAnnotations()[snapshot.Unreadable]
+	id, before := identity{object.GetUID(), object.GetResourceVersion(), text != ""}, s.known[name]
+	if id.version != "" && before == id {
 		return Change{}, false
 	}
 	s.known[name] = id
-	if text := object.GetAnnotations()[snapshot.Unreadable]; text != "" && s.pruned != nil {
+	if id.faulty && !before.faulty && s.pruned != nil {
 		s.pruned(name, text)
 	}
 	return Change{Key: snapshot.Key{Kind: s.kind, Name: name}, Object: object}, true
