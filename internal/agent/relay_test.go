@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
@@ -291,6 +294,32 @@ func TestRelayOutlivesGarbage(t *testing.T) {
 }
 
 // TestRelayOutlivesASlowClient: one that asks and then neither reads nor answers.
+// TestRelayUnpacksNothing holds that an Envoy that somebody has taken over has the agent unpack no message: a few
+// kilobytes could be gigabytes.
+func TestRelayUnpacksNothing(t *testing.T) {
+	m, _, _, _ := serving(t)
+	conn, err := grpc.NewClient("unix://"+SocketPath(m.config.RunDir), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, grpc.WaitForReady(true), grpc.UseCompressor(gzip.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "packed", Node: &corev3.Node{Id: strings.Repeat("e", 1000)}}); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if !strings.Contains(err.Error(), errCompressed.Error()) {
+		t.Errorf("it is answered %v", err)
+	}
+}
+
 func TestRelayOutlivesASlowClient(t *testing.T) {
 	m, a, c, w := serving(t)
 	slow := dialRelay(t, m)

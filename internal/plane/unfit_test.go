@@ -27,11 +27,11 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 	}
 	for name, spoil := range map[string]struct{ text, words string }{
 		"not text":  {"\xff", "cannot be encoded"},
-		"too large": {strings.Repeat("x", 10_000), "more bytes than the 8192 that one resource may have"},
+		"too large": {strings.Repeat("x", 20_000), "more bytes than the 16384 that one resource may have"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCatalog(xds.Options{})
-			c.limit = 8192
+			c.limit = 16384
 			tr := newTracker(c)
 			tr.machines["edge-1"] = &standing{name: "edge-1"}
 			tr.serving = func(string, model.ListenerID) (bool, delta.Revision) { return true, delta.Revision{} }
@@ -121,7 +121,7 @@ func TestLargeHostHurtsItselfOnly(t *testing.T) {
 	type sentHosts map[string]*routev3.VirtualHost
 	begin := func(hosts ...*model.VirtualHost) (*catalog, func(hosts ...*model.VirtualHost) sentHosts) {
 		c := newCatalog(xds.Options{})
-		c.limit = 8192
+		c.limit = 16384
 		sent := sentHosts{}
 		apply := func(ch translate.Changes, hosts []*model.VirtualHost) sentHosts {
 			ch.VirtualHosts = map[model.HostKey]*model.VirtualHost{}
@@ -156,7 +156,7 @@ func TestLargeHostHurtsItselfOnly(t *testing.T) {
 		}
 		return h.GetRoutes()[0].GetName()
 	}
-	long := strings.Repeat("x", 9000)
+	long := strings.Repeat("x", 18_000)
 	c, step := begin(host(victim, "team-a", "a"), host(attacker, "team-b", "b"))
 	sent := step(host(victim, "team-a", "aa"), host(attacker, "team-b", long))
 	if name(sent[victim]) != "aa" || name(sent[attacker]) != "b" {

@@ -79,6 +79,12 @@ func TestManyExpressions(t *testing.T) {
 			t.Fatalf("expression %d: %q, and again %q", i, first, again)
 		}
 	}
+	classes := routeCompiler{}
+	for i := range 3 * regexClassesOfRoute {
+		if problem := classes.regexProblem(fmt.Sprintf(`/%d\p{Greek}`, i)); (problem != "") != (i >= regexClassesOfRoute) {
+			t.Fatalf("class %d: %q", i, problem)
+		}
+	}
 	if len(c.regexes) > regexesLimit/900 {
 		t.Errorf("%d expressions were judged", len(c.regexes))
 	}

@@ -19,6 +19,8 @@ const (
 	regexLength  = 2048
 	regexClassed = 8
 	regexTree    = 4 * regexLimit
+	// regexClassesOfRoute is how many \p the expressions of a route may have together.
+	regexClassesOfRoute = 64
 	// regexesLimit is how many bytes the expressions of a route may have together, each counted once.
 	regexesLimit = 64 << 10
 )
@@ -30,6 +32,9 @@ func (c *routeCompiler) regexProblem(expression string) string {
 	}
 	if c.ofRegex += len(expression); c.ofRegex > regexesLimit {
 		return "the regular expressions of the route are longer than " + strconv.Itoa(regexesLimit) + " bytes together: give it to several routes"
+	}
+	if c.ofClasses += classesOf(expression); c.ofClasses > regexClassesOfRoute {
+		return "the regular expressions of the route have more than " + strconv.Itoa(regexClassesOfRoute) + ` classes like \pL together: give it to several routes`
 	}
 	if c.regexes == nil {
 		c.regexes = map[string]string{}
@@ -45,7 +50,7 @@ func regexProblem(expression string) string {
 		return "no RE2 expression: not UTF-8"
 	case len(expression) > regexLength:
 		return "no RE2 expression: longer than " + strconv.Itoa(regexLength) + " bytes"
-	case strings.Count(expression, `\p`)+strings.Count(expression, `\P`) > regexClassed:
+	case classesOf(expression) > regexClassed:
 		return quote(expression) + ` has more than ` + strconv.Itoa(regexClassed) + ` classes like \pL or \p{Greek}`
 	}
 	if escape := wideEscape(expression); escape != "" {
@@ -82,6 +87,11 @@ func regexProblem(expression string) string {
 		return tooLarge(weight)
 	}
 	return ""
+}
+
+// classesOf is how many tables of Unicode an expression names, at most.
+func classesOf(expression string) int {
+	return strings.Count(expression, `\p`) + strings.Count(expression, `\P`)
 }
 
 // treeWeight is about how many instructions a parsed expression has, or far more than there may be.

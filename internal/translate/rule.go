@@ -34,6 +34,8 @@ type routeCompiler struct {
 	slashed  []slashedPath
 	regexes  map[string]string // what is wrong with each expression; empty: nothing
 	ofRegex  int               // their bytes
+	// ofClasses is how many tables of Unicode they name
+	ofClasses int
 }
 
 // refuse notes what is wrong with the rule at hand.
