@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/southbound"
 )
 
 // Where planes keep what is theirs.
@@ -78,6 +81,9 @@ type lease struct {
 	owner    *metav1.OwnerReference // of the Lease, once it is written; nil: none
 	log      *slog.Logger
 	changed  func() // called after the term changed, without locks held
+	// took is called after the Lease of another plane was taken, which had run out, with host:port of that one's
+	// agent endpoint, without mu held. Nil: nobody wants to know.
+	took func(address string)
 
 	failure error           // of run, once it has returned
 	ends    <-chan struct{} // closed when run is to end; nil before
@@ -149,6 +155,24 @@ func (l *lease) change(f func(*term)) {
 
 // notRenewed is called when the Lease could not be renewed in time.
 func (l *lease) notRenewed() { l.change(func(t *term) { t.Renewing = false }) }
+
+// succeeded ends a leadership of which the API would say that it is over, if it could be reached: the plane that
+// took the Lease says so. One that is renewed is nobody else's, whatever an API says that was restored of a backup.
+func (l *lease) succeeded(by southbound.Successor) error {
+	var err error
+	l.change(func(t *term) {
+		switch {
+		case !t.Held:
+		case t.Renewing:
+			err = fmt.Errorf("%w, and its lease is renewed", southbound.ErrKeepsOn)
+		case by.Epoch <= t.Epoch:
+			err = fmt.Errorf("%w in epoch %d, and %s in %d", southbound.ErrKeepsOn, t.Epoch, by.Identity, by.Epoch)
+		default:
+			t.Held, t.Leader, t.Identity, t.Console = false, by.Address, by.Identity, by.Console
+		}
+	})
+	return err
+}
 
 // exceed raises the epoch above one that an agent has seen: the Lease came out of an
 // older backup. It does nothing when the epoch is larger already.
@@ -291,6 +315,7 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 		}
 		return err
 	}
+	before := l.at
 	l.at = next
 	l.change(func(t *term) {
 		if mine {
@@ -299,6 +324,9 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 			t.Held, t.Renewing, t.Leader, t.Identity, t.Console = false, false, "", "", ""
 		}
 	})
+	if address := before.Annotations[AddressAnnotation]; l.took != nil && mine && address != "" && address != l.address && !slices.Contains([]string{"", l.identity}, holder(before)) {
+		l.took(address)
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/southbound"
 )
 
 // candidate is a lease of one plane whose election the test plays.
@@ -163,6 +166,48 @@ func TestLeadershipOutlivesAnAPIThatIsAway(t *testing.T) {
 	if err := stale.Update(context.Background(), stale.record("a")); err == nil {
 		t.Error("a stale version of the Lease was written over")
 	}
+}
+
+// TestASuccessorIsBelievedWhenTheLeaseIsLost: who says that it leads ends no leadership that is renewed, and none
+// of a larger epoch.
+func TestASuccessorIsBelievedWhenTheLeaseIsLost(t *testing.T) {
+	r := newRig(t)
+	a, b := r.candidate("a"), r.candidate("b")
+	var told []string
+	b.took = func(address string) { told = append(told, address) }
+	if err := a.Create(context.Background(), a.record("a")); err != nil {
+		t.Fatal(err)
+	}
+	by := southbound.Successor{Epoch: 2, Address: "b:7443", Identity: "b"}
+	if err := a.succeeded(by); !errors.Is(err, southbound.ErrKeepsOn) {
+		t.Errorf("a plane that renews its Lease answered %v", err)
+	}
+	a.expect(term{Epoch: 1, Held: true, Renewing: true, Leader: "a:7443"})
+	a.notRenewed()
+	before := by
+	before.Epoch = 1
+	if err := a.succeeded(before); !errors.Is(err, southbound.ErrKeepsOn) {
+		t.Errorf("a plane in the same epoch answered %v", err)
+	}
+	a.expect(term{Epoch: 1, Held: true, Leader: "a:7443"})
+	b.read()
+	b.hold()
+	b.hold()
+	if !slices.Equal(told, []string{"a:7443"}) {
+		t.Errorf("who took the Lease once tells %q", told)
+	}
+	for range 2 { // it may be told twice
+		if err := a.succeeded(by); err != nil {
+			t.Error(err)
+		}
+		a.expect(term{Epoch: 1, Leader: "b:7443"})
+	}
+	// A Lease that was given back was nobody's.
+	b.free()
+	c := r.candidate("c")
+	c.took = func(address string) { t.Errorf("%s was told of a Lease that was given back", address) }
+	c.read()
+	c.hold()
 }
 
 // deafClient refuses renewals while it is told to, as an API does that is too slow for them.

@@ -348,6 +348,9 @@ func keysOf(m *v1alpha1.Machine) []string {
 
 // unary guards Renew, and records the keys of Join and Renew.
 func (r *registry) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if _, following := req.(*agentv1.FollowRequest); following {
+		return handler(ctx, req) // of a plane, which the server knows
+	}
 	join, joining := req.(*agentv1.JoinRequest)
 	var token southbound.Token
 	var again bool // the token led to a Machine before

@@ -155,6 +155,7 @@ type Plane struct {
 	signals struct{ term, fleet, staples, turn chan struct{} }
 	calls   chan func(*loop) // of probes, and of who hands the loop something
 
+	before    chan string      // address of the plane whose Lease this one took
 	questions chan func(*loop) // of consoles
 	flowing   flowQueue
 	figured   singleflight.Group // while they are asked for figures
@@ -178,6 +179,7 @@ func New(c Config) (*Plane, error) {
 	}
 	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), touched: map[string]bool{}}
 	p.calls, p.questions, p.flowing = make(chan func(*loop)), make(chan func(*loop)), newFlowQueue()
+	p.before = make(chan string, 1)
 	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
 	p.signals.staples, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	if c.OCSPStapling {
@@ -220,7 +222,7 @@ func New(c Config) (*Plane, error) {
 	p.trust = newTrust(p)
 	p.lease = &lease{
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, log: c.Log,
-		changed: func() { signal(p.signals.term) },
+		changed: func() { signal(p.signals.term) }, took: p.took,
 	}
 	return p, nil
 }
@@ -266,7 +268,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	config := southbound.Config{
 		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
 		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts, Joined: p.machine.another,
-		Expected: p.machine.expects,
+		Expected: p.machine.expects, Succeeded: p.lease.succeeded,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods
@@ -302,6 +304,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { newLoop(p).run(work); return nil })
 	all.Go(func() error { p.prune(work); return nil })
 	all.Go(func() error { p.trust.run(work); return nil })
+	all.Go(func() error { p.succeed(work); return nil })
 	if p.pods != nil {
 		all.Go(func() error { p.publishAuthority(work); return nil })
 	}

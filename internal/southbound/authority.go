@@ -202,7 +202,7 @@ func parseRequest(csr []byte) (*x509.CertificateRequest, error) {
 	return request, nil
 }
 
-// Serving is the certificate that a plane shows. It is made when it is first asked
+// Serving is the certificate that a plane shows, to other planes as a client too. It is made when it is first asked
 // for, and again when two thirds of its life are over or the clock has left it.
 func (ca *CA) Serving() (*tls.Certificate, error) {
 	ca.mu.Lock()

@@ -3,12 +3,13 @@
 //
 // Views owns the sets of resources, one for each group of machines that are served
 // alike and one for each machine; the plane publishes changes into it. Server
-// speaks gRPC on top: Enrollment, the aggregated discovery service and Observer.
+// speaks gRPC on top: Enrollment, the aggregated discovery service and Observer, and Succession
+// for other planes.
 // The package stores nothing: what it knows of a machine is what that has said and shown, in
 // memory, until it is forgotten (Server.Sweep) or the plane steps down, and CA and Token are values that their owner keeps. Authorities are
 // the CAs that are trusted now: one, or two while one takes the other's place.
 //
-// What it refuses: anything but Join without a verified client certificate; a
+// What it refuses: anything but Join without a verified client certificate; Follow without a plane's; a
 // machine name in use by another key; every service while the plane does not lead,
 // with the leader's address; connections and messages beyond its limits. A machine
 // that the plane has not placed yet is sent nothing, so that it keeps what it has.

@@ -87,6 +87,9 @@ type Config struct {
 	// Expected says whether a machine has an address, from memory alone: connections from there do not stand in
 	// line with strangers'. A plane that has just begun knows nothing else of where machines call from. Nil: none has.
 	Expected func(address netip.Addr) bool
+	// Succeeded takes the word of another plane that it leads, and refuses with an error if that cannot be. Nil: no
+	// plane's word is taken.
+	Succeeded func(Successor) error
 	// Endpoints are where this plane is reached, host:port, in both families where it can be. Nil: nowhere.
 	Endpoints func() []string
 	// TTL is after how long without a report a machine is lost. Default 15 s.
@@ -123,6 +126,7 @@ const (
 type Server struct {
 	agentv1.UnimplementedEnrollmentServer
 	agentv1.UnimplementedObserverServer
+	agentv1.UnimplementedSuccessionServer
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
 	config   Config
@@ -201,10 +205,11 @@ func (s *Server) Options() []grpc.ServerOption {
 	}
 }
 
-// Register adds the three services to a gRPC server.
+// Register adds the four services to a gRPC server.
 func (s *Server) Register(g grpc.ServiceRegistrar) {
 	agentv1.RegisterEnrollmentServer(g, s)
 	agentv1.RegisterObserverServer(g, s)
+	agentv1.RegisterSuccessionServer(g, s)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 }
 

@@ -84,10 +84,13 @@ func Start(ctx context.Context, tools, dir string, machines ...*lab.Machine) (*C
 	return c, nil
 }
 
-// PlaneFlags are the flags of `fairlead plane` that lead it to the cluster.
-func (c *Cluster) PlaneFlags() []string {
+// Flags lead `fairlead plane` or a kube-apiserver to the cluster: to some members, or to all.
+func (c *Cluster) Flags(members ...*Member) []string {
+	if len(members) == 0 {
+		members = c.Members
+	}
 	var servers []string
-	for _, m := range c.Members {
+	for _, m := range members {
 		servers = append(servers, url(m.Machine, clientPort))
 	}
 	return []string{

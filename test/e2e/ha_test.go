@@ -24,7 +24,8 @@ type haSite struct {
 	turn    int        // of the route between its backends
 }
 
-func newHA(t *testing.T, name string) *haSite {
+// newHA starts the planes, each with all members of etcd or with that of its own machine alone.
+func newHA(t *testing.T, name string, alone bool) *haSite {
 	t.Helper()
 	controls := []lab.MachineSpec{{Name: "control-1", Role: lab.RolePlane}, {Name: "control-2", Role: lab.RolePlane}, {Name: "control-3", Role: lab.RolePlane}}
 	s := &haSite{site: newLab(t, name, append([]lab.MachineSpec{client, edge1, edge2, os1}, controls...)...)}
@@ -33,7 +34,7 @@ func newHA(t *testing.T, name string) *haSite {
 	if s.etcd, err = etcd.Start(t.Context(), clusterTools(t), filepath.Join(t.TempDir(), "etcd-pki"), machines...); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range machines {
+	for i, m := range machines {
 		// One authority for all: one kubeconfig is good at each plane's API.
 		if len(s.planes) > 0 {
 			dir, err := m.Dir("plane")
@@ -44,7 +45,11 @@ func newHA(t *testing.T, name string) *haSite {
 				t.Fatal(err)
 			}
 		}
-		p, err := s.StartPlane(t.Context(), m, rig.PlaneOptions{Args: s.etcd.PlaneFlags()})
+		flags := s.etcd.Flags()
+		if alone {
+			flags = s.etcd.Flags(s.etcd.Members[i])
+		}
+		p, err := s.StartPlane(t.Context(), m, rig.PlaneOptions{Args: flags})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +146,7 @@ func (s *haSite) change(t *testing.T, when string) {
 // TestPlanesOnThreeEtcds kills the members of an etcd of three, and three planes on it, one by one
 // under load: no request fails, and changes of routes go on.
 func TestPlanesOnThreeEtcds(t *testing.T) {
-	s := newHA(t, "ha")
+	s := newHA(t, "ha", false)
 	for _, m := range s.etcd.Members {
 		m.Process.Kill9()
 		s.change(t, "etcd of "+m.Machine.Name()+" is dead")
@@ -165,7 +170,7 @@ func TestPlanesOnThreeEtcds(t *testing.T) {
 // TestMachinesOfPlanesVanish takes the machines with a plane and a member of etcd away one by one, as
 // when their power fails: nothing refuses a connection to them, packets only vanish.
 func TestMachinesOfPlanesVanish(t *testing.T) {
-	s := newHA(t, "ha-vanish")
+	s := newHA(t, "ha-vanish", false)
 	for range s.planes {
 		p := s.planes[s.leader(t)]
 		if err := p.Machine.SetBlackhole(true); err != nil {
@@ -180,5 +185,23 @@ func TestMachinesOfPlanesVanish(t *testing.T) {
 		s.gone = nil
 		s.change(t, "it is back")
 	}
+	s.traffic.none(t)
+}
+
+// TestLeaderWithoutItsEtcd takes the leading plane its only member of etcd: it serves on until another
+// plane leads, which tells it so; its agents go there, and changes of routes go on.
+func TestLeaderWithoutItsEtcd(t *testing.T) {
+	s := newHA(t, "ha-cut-off", true)
+	i := s.leader(t)
+	m := s.etcd.Members[i]
+	m.Process.Kill9()
+	s.change(t, "the etcd of the leader on "+m.Machine.Name()+" is dead")
+	if next := s.leader(t); next == i {
+		t.Errorf("the plane on %s leads on", m.Machine.Name())
+	}
+	if err := errors.Join(m.Start(t.Context()), m.AwaitHealthy(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	s.change(t, "it is back")
 	s.traffic.none(t)
 }

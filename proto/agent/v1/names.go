@@ -1,5 +1,5 @@
 // Package agentv1 is the agent protocol: the generated messages and services of
-// agent.proto, and the names that both of its ends use. It holds no behaviour.
+// agent.proto and planes.proto, and the names that both of its ends use. It holds no behaviour.
 package agentv1
 
 // Names that both ends of the agent protocol use.

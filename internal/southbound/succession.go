@@ -1,0 +1,86 @@
+package southbound
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
+
+// Successor is a plane that took the Lease of another one.
+type Successor struct {
+	Epoch             uint64
+	Address           string // host:port of its agent endpoint
+	Identity, Console string
+}
+
+// ErrKeepsOn is why a plane does not follow a successor: it renews its Lease, or leads in a larger epoch.
+var ErrKeepsOn = errors.New("this plane leads")
+
+// Follow implements agentv1.SuccessionServer, for planes of this authority.
+func (s *Server) Follow(ctx context.Context, r *agentv1.FollowRequest) (*agentv1.FollowResponse, error) {
+	if err := s.verifier.plane(ctx); err != nil {
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	if s.config.Succeeded == nil {
+		return nil, status.Error(codes.Unimplemented, "this plane follows nobody")
+	}
+	if err := s.config.Succeeded(Successor{r.GetEpoch(), r.GetAddress(), r.GetIdentity(), r.GetConsole()}); err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return &agentv1.FollowResponse{}, nil
+}
+
+// plane returns nil if a plane of this authority makes a call: it shows what it serves with. No machine's certificate
+// is good for that, and this one for nothing that machines do.
+func (v verifier) plane(ctx context.Context) error {
+	var shown []*x509.Certificate
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			shown = info.State.PeerCertificates
+		}
+	}
+	if len(shown) == 0 {
+		return errors.New("no client certificate: planes alone tell who leads")
+	}
+	_, err := shown[0].Verify(x509.VerifyOptions{
+		Roots: v.trust().Pool, CurrentTime: v.now(), DNSName: agentv1.ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	if err != nil {
+		return fmt.Errorf("the client certificate is not a plane's: %w", err)
+	}
+	return nil
+}
+
+// Succeed tells the plane at an address who leads. ErrKeepsOn is its answer if it does.
+func Succeed(ctx context.Context, address string, authority Authority, now func() time.Time, by Successor) error {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS13, ServerName: agentv1.ServerName, RootCAs: authority.Trust().Pool, Time: now,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return authority.Serving() },
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithNoProxy())
+	if err != nil {
+		return fmt.Errorf("tell the plane at %s who leads: %w", address, err)
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = agentv1.NewSuccessionClient(conn).Follow(ctx, &agentv1.FollowRequest{
+		Epoch: by.Epoch, Address: by.Address, Identity: by.Identity, Console: by.Console,
+	})
+	if status.Code(err) == codes.FailedPrecondition {
+		err = fmt.Errorf("%w: %w", ErrKeepsOn, err)
+	}
+	if err != nil {
+		return fmt.Errorf("tell the plane at %s who leads: %w", address, err)
+	}
+	return nil
+}
