@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"fairlead.dev/lab"
+	"fairlead.dev/lab/etcd"
 	"fairlead.dev/lab/program"
 )
 
 // Roles of the machines of a cluster.
 const (
-	// RoleControl is the machine with the API.
+	// RoleControl is a machine with an API.
 	RoleControl lab.Role = "control"
 	// RoleNode is a machine that runs pods.
 	RoleNode lab.Role = "node"
@@ -49,6 +50,11 @@ type Options struct {
 	Name string
 	// Nodes is how many there are; 0 means two.
 	Nodes int
+	// Controls is how many machines have an API; 0 means one. With more, each of them has a
+	// member of etcd too, with TLS, whose writes reach the disk. The first one has the
+	// controllers and the scheduler, and its API is that of the nodes and of Kubeconfig; pods
+	// go to any of them.
+	Controls int
 	// Tools is the directory that `tools/setup.sh cluster` fills; default: FindTools.
 	Tools string
 	// Images are files, as `docker save` writes them, that every node imports before the
@@ -67,8 +73,12 @@ type Options struct {
 type Cluster struct {
 	// Lab that the cluster is.
 	Lab *lab.Lab
-	// Control is the machine with the API.
+	// Control is the machine with the API, the first one of several.
 	Control *lab.Machine
+	// APIs are all of them, Control's first. Etcd is their etcd, nil for one API. Clusters that
+	// were opened have neither.
+	APIs []*API
+	Etcd *etcd.Cluster
 	// Nodes are the machines that run pods, in the order of their names.
 	Nodes []*lab.Machine
 
@@ -115,6 +125,12 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes < 1 || o.Nodes > 9 {
 		return nil, fmt.Errorf("start cluster %s: %w number of nodes %d: want 1 to 9", o.Name, lab.ErrInvalid, o.Nodes)
 	}
+	if o.Controls == 0 {
+		o.Controls = 1
+	}
+	if o.Controls < 1 || o.Controls > 9 {
+		return nil, fmt.Errorf("start cluster %s: %w number of APIs %d: want 1 to 9", o.Name, lab.ErrInvalid, o.Controls)
+	}
 	if err := Supported(); err != nil {
 		return nil, fmt.Errorf("start cluster %s: %w", o.Name, err)
 	}
@@ -128,6 +144,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		o.Lab.Log = slog.New(slog.DiscardHandler)
 	}
 	t := lab.Topology{Name: o.Name, Machines: []lab.MachineSpec{{Name: "control", Role: RoleControl}}}
+	for i := 1; i < o.Controls; i++ {
+		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("control-%d", i+1), Role: RoleControl})
+	}
 	for i := range o.Nodes {
 		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("n%d", i+1), Role: RoleNode})
 	}
@@ -172,8 +191,10 @@ func (c *Cluster) build(ctx context.Context, o Options) error {
 		return err
 	}
 	say("the API is ready")
-	if err := c.route(-1, c.Control); err != nil {
-		return err
+	for _, m := range c.Lab.Machines(RoleControl) {
+		if err := c.route(-1, m); err != nil {
+			return err
+		}
 	}
 	// Nodes start at once: most of their time they wait.
 	err := each(c.Nodes, func(i int, m *lab.Machine) error {

@@ -6,8 +6,8 @@
 // what runs on the other machines share one segment, so a process in a node's network
 // namespace reaches every pod of the cluster, as it would on a node of metal.
 //
-// It refuses to be a cluster for anything but tests: etcd does not sync, one
-// administrator may do everything, and all of it goes with the lab.
+// It refuses to be a cluster for anything but tests: etcd does not sync unless it is one of
+// several, one administrator may do everything, and all of it goes with the lab.
 //
 // Invariant: a cluster's processes, mounts, namespaces and control groups end with its
 // lab, by whatever means that ends (see package lab): the first process of a node is

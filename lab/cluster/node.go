@@ -97,6 +97,16 @@ func (c *Cluster) startNode(ctx context.Context, index int, m *lab.Machine) erro
 	})
 }
 
+// KillContainer kills the first process of a container, as a container's status names it, at once.
+func (c *Cluster) KillContainer(ctx context.Context, node *lab.Machine, id string) error {
+	id = strings.TrimPrefix(id, "containerd://")
+	out, err := node.Command(ctx, "ctr", "--address", socketOf(node), "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", id).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("kill container %s on node %s: %w: %s", id, node.Name(), err, lastLine(string(out)))
+	}
+	return nil
+}
+
 // route lets a machine reach the pods of the other nodes, and gives everything else a
 // way: the addresses of Services are nowhere, but a packet to one must be routed before
 // kube-proxy turns it to a pod.
@@ -120,7 +130,7 @@ func (c *Cluster) route(index int, m *lab.Machine) error {
 			}
 		}
 	}
-	if m == c.Control {
+	if index < 0 { // no node: nothing there goes to Services
 		return nil
 	}
 	if c.ipv6 {
