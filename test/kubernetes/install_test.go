@@ -54,6 +54,7 @@ func TestInstallation(t *testing.T) {
 	s.servesAVIP()
 	s.tellsOfIt()
 	s.survivesItsLeader()
+	s.survivesOneOfThree()
 	s.drainsWhenUpgraded()
 	s.keepsToItsRights()
 	s.servesWithoutPlanes()
@@ -206,9 +207,9 @@ type load struct {
 	stop func() (asked int, failed []string)
 }
 
-// begin starts a load. When nodes may go, it spreads over those whose pods are ready, as
+// begin starts a load on the hosts, and on more of them. When nodes may go, it spreads over those whose pods are ready, as
 // whatever balances over nodes would; either way no request may fail.
-func (s *site) begin(nodesGo bool) load {
+func (s *site) begin(nodesGo bool, more ...string) load {
 	var mu sync.Mutex
 	var asked int
 	var failed []string
@@ -238,7 +239,7 @@ func (s *site) begin(nodesGo bool) load {
 			}
 		})
 	}
-	names := slices.Sorted(maps.Keys(hosts))
+	names := append(slices.Sorted(maps.Keys(hosts)), more...)
 	for i := range 4 {
 		workers.Go(func() {
 			client := s.client.HTTPClient()

@@ -29,7 +29,8 @@ const (
 	planes = "10.96.0.77"
 )
 
-// site is a cluster of two nodes, into which Fairlead is installed, and a client.
+// site is a cluster of two nodes, with three APIs on an etcd of three, into which Fairlead is
+// installed, and a client.
 type site struct {
 	t       *testing.T
 	ctx     context.Context
@@ -37,6 +38,7 @@ type site struct {
 	client  *lab.Machine
 	helm    string
 	home    string // Helm's
+	turn    int    // of the route that change turns, between its backends
 }
 
 // newSite starts the cluster with the images in it. They are those of FAIRLEAD_IMAGES, or
@@ -67,7 +69,7 @@ func newSite(t *testing.T) *site {
 	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	t.Cleanup(cancel)
 	c, err := cluster.Start(ctx, cluster.Options{
-		Name: fmt.Sprintf("kubernetes-%d", os.Getpid()), Tools: tools,
+		Name: fmt.Sprintf("kubernetes-%d", os.Getpid()), Tools: tools, Controls: 3,
 		Images:   []string{backend, filepath.Join(dir, "fairlead-plane.tar"), filepath.Join(dir, "fairlead-edge.tar")},
 		Machines: []lab.MachineSpec{{Name: "client", Role: lab.RoleClient}},
 		Lab:      lab.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))},
