@@ -107,7 +107,7 @@ func TestClientPolicies(t *testing.T) {
 		say("limits: {maxHeaderBytes: 2048, maxHeaders: 20}\ntimeouts: {headers: 500ms}")
 		var many []string
 		for i := range 30 {
-			many = append(many, fmt.Sprintf("X-%d: y", i))
+			many = append(many, fmt.Sprintf("X-%d: %s", i, strings.Repeat("y", 30)))
 		}
 		for _, host := range hosts {
 			s.awaitSpoken(t, "a request of many headers", get(host, "/", many...), 431)
