@@ -33,7 +33,7 @@ report can be a directory of YAML, and a review can compare two directories.
 Left out, with a warning, are fields that their kind does not have, objects with a value of
 a wrong type or a name that cannot be, and all but the last of objects that stand twice. All
 else is printed, and the exit status is 1.`,
-		Example: `  fairlead translate -f examples/
+		Example: `  fairlead translate -f examples/news
   kubectl get ingressroutes.contour.heptio.com,services,endpointslices -A -o yaml | fairlead translate -f -
   fairlead translate -f before/ > a; fairlead translate -f after/ > b; diff a b`,
 		RunE: func(c *cobra.Command, _ []string) error {
