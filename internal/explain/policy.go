@@ -187,7 +187,7 @@ func pagesText(pages []model.ErrorPage) string {
 	for _, p := range pages {
 		whose := "the proxy's "
 		if p.Backends {
-			whose = "everybody's "
+			whose = "the proxy's and backends' "
 		}
 		parts = append(parts, whose+strings.Join(p.Statuses, ", "))
 	}
