@@ -85,6 +85,9 @@ func TestManyExpressions(t *testing.T) {
 			t.Fatalf("class %d: %q", i, problem)
 		}
 	}
+	if problem := classes.regexProblem("/plain[0-9]"); problem != "" {
+		t.Errorf("an expression without classes: %q", problem)
+	}
 	if len(c.regexes) > regexesLimit/900 {
 		t.Errorf("%d expressions were judged", len(c.regexes))
 	}

@@ -30,12 +30,14 @@ func (c *routeCompiler) regexProblem(expression string) string {
 	if problem, known := c.regexes[expression]; known {
 		return problem
 	}
-	if c.ofRegex += len(expression); c.ofRegex > regexesLimit {
+	classes := classesOf(expression)
+	switch {
+	case c.ofRegex+len(expression) > regexesLimit:
 		return "the regular expressions of the route are longer than " + strconv.Itoa(regexesLimit) + " bytes together: give it to several routes"
-	}
-	if c.ofClasses += classesOf(expression); c.ofClasses > regexClassesOfRoute {
+	case classes > 0 && c.ofClasses+classes > regexClassesOfRoute:
 		return "the regular expressions of the route have more than " + strconv.Itoa(regexClassesOfRoute) + ` classes like \pL together: give it to several routes`
 	}
+	c.ofRegex, c.ofClasses = c.ofRegex+len(expression), c.ofClasses+classes
 	if c.regexes == nil {
 		c.regexes = map[string]string{}
 	}
