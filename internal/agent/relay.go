@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 const (
@@ -66,7 +67,7 @@ func (r *relay) run(ctx context.Context, l net.Listener) error {
 	server := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxConcurrentStreams(maxRelayStreams),
-		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // nothing else keeps gRPC from what the process has registered
+		agentv1.Uncompressed(), // an Envoy may be somebody else's by now
 		grpc.ConnectionTimeout(5*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 	)
@@ -77,18 +78,6 @@ func (r *relay) run(ctx context.Context, l net.Listener) error {
 	}
 	return nil
 }
-
-// uncompressed stands in the place of gzip, which libraries register for the whole process: Envoy compresses nothing,
-// and an Envoy that somebody has taken over could have the agent unpack a thousand times what it sends.
-type uncompressed struct{}
-
-// Type is what it stands for.
-func (uncompressed) Type() string { return "gzip" }
-
-// Do refuses a message.
-func (uncompressed) Do(io.Reader) ([]byte, error) { return nil, errCompressed }
-
-var errCompressed = errors.New("messages are not compressed here")
 
 // errReplaced ends a stream when a newer one is there.
 var errReplaced = status.Error(codes.Aborted, "a newer stream is served")

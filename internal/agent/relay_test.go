@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // asker is a client of the socket that asks as Envoy does.
@@ -315,7 +316,7 @@ func TestRelayUnpacksNothing(t *testing.T) {
 	for err == nil {
 		_, err = stream.Recv()
 	}
-	if !strings.Contains(err.Error(), errCompressed.Error()) {
+	if !strings.Contains(err.Error(), agentv1.ErrCompressed.Error()) {
 		t.Errorf("it is answered %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package southbound
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -23,10 +22,7 @@ const maxDecoded = 64 << 20
 // maxNested is how deep messages may be in each other: each level takes stack. Agents' have a handful.
 const maxNested = 100
 
-var (
-	errLarge      = errors.New("the message would take too much memory")
-	errCompressed = errors.New("messages are not compressed here")
-)
+var errLarge = errors.New("the message would take too much memory")
 
 // codec is gRPC's own, but for messages that would take much more memory than they have bytes, and without
 // fields that nobody knows, which would be kept with the rest.
@@ -48,16 +44,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	return proto.UnmarshalOptions{DiscardUnknown: true, RecursionLimit: 2 * maxNested}.Unmarshal(b.ReadOnlyData(), m)
 }
-
-// uncompressed stands in the place of gzip, which libraries register for the whole process: nothing that is sent
-// here is compressed, and what a client may send would be a thousand times as much to whoever unpacks it.
-type uncompressed struct{}
-
-// Type is what it stands for: the one that is linked in (TestCompressors of cmd).
-func (uncompressed) Type() string { return "gzip" }
-
-// Do refuses a message.
-func (uncompressed) Do(io.Reader) ([]byte, error) { return nil, errCompressed }
 
 // weigh takes from left what an encoded message will take, about. It may have so many levels below it.
 func weigh(b []byte, d protoreflect.MessageDescriptor, levels int, left *int) error {

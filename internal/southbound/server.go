@@ -197,7 +197,7 @@ func (s *Server) Options() []grpc.ServerOption {
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxRequestBytes),
-		grpc.RPCDecompressor(uncompressed{}), //nolint:staticcheck // nothing else keeps gRPC from what the process has registered
+		agentv1.Uncompressed(),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingTime, Timeout: pingTime}),

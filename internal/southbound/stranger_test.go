@@ -37,7 +37,7 @@ func TestNothingIsUnpacked(t *testing.T) {
 	}
 	refused := func(who string, err error) {
 		t.Helper()
-		if err == nil || !strings.Contains(err.Error(), errCompressed.Error()) {
+		if err == nil || !strings.Contains(err.Error(), agentv1.ErrCompressed.Error()) {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
