@@ -21,14 +21,21 @@ const (
 // errorPages reads pages. One with a fault is left out.
 func (c *policyCompiler) errorPages(list []v1alpha1.ErrorPage, path string) []model.ErrorPage {
 	var pages []model.ErrorPage
-	bytes := 0
 	for i := range list {
 		if page, ok := c.errorPage(&list[i], at(path, i)); ok {
-			if bytes += len(page.Body); bytes > pagesLimit {
-				c.fail(path, "must have "+strconv.Itoa(pagesLimit)+" bytes together at most")
-				break
-			}
 			pages = append(pages, page)
+		}
+	}
+	return c.fitting(pages, pagesLimit, path)
+}
+
+// fitting are the first pages that have so many bytes together at most.
+func (c *policyCompiler) fitting(pages []model.ErrorPage, limit int, path string) []model.ErrorPage {
+	bytes := 0
+	for i := range pages {
+		if bytes += len(pages[i].Body); bytes > limit {
+			c.fail(path, "must have "+strconv.Itoa(limit)+" bytes together at most")
+			return pages[:i]
 		}
 	}
 	return pages
@@ -65,8 +72,7 @@ func (c *policyCompiler) routeErrorPages(list []v1alpha1.RouteErrorPage, path st
 	if len(list) == 0 {
 		return nil
 	}
-	out := &model.ErrorPages{}
-	bytes := 0
+	var pages []model.ErrorPage
 	for i := range list {
 		page, ok := c.errorPage(&list[i].ErrorPage, at(path, i))
 		switch list[i].Of {
@@ -77,14 +83,9 @@ func (c *policyCompiler) routeErrorPages(list []v1alpha1.RouteErrorPage, path st
 			c.fail(at(path, i)+".of", quote(string(list[i].Of))+" must be Proxy or All")
 			ok = false
 		}
-		if !ok {
-			continue
+		if ok {
+			pages = append(pages, page)
 		}
-		if bytes += len(page.Body); bytes > routePagesLimit {
-			c.fail(path, "must have "+strconv.Itoa(routePagesLimit)+" bytes together at most")
-			break
-		}
-		out.Pages = append(out.Pages, page)
 	}
-	return out
+	return &model.ErrorPages{Pages: c.fitting(pages, routePagesLimit, path)}
 }
