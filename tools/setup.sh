@@ -199,6 +199,7 @@ setup_demo() {
 }
 
 setup_test() {
+	debian curl curl "reads compressed answers in tests"
 	setup_frr
 	setup_bgp
 	setup_h2spec
