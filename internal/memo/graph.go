@@ -1,111 +1,125 @@
 package memo
 
-import "fmt"
+import "slices"
 
 // Graph holds tables and keeps their values up to date. Declare all tables, then Seal it.
 type Graph struct {
-	tables []*meta
-	ranked [][]*meta // by rank
+	tables []*meta // as they were declared; once sealed, each after all that it depends on
 	sealed bool
 	strict bool
-	run    uint32
+	run    uint32 // above that of a cell that was never computed
 	idle   []cell // that may not be needed any more
 }
 
 // New returns an empty Graph.
-func New() *Graph { return &Graph{} }
+func New() *Graph { return &Graph{run: 1} }
 
-// Strict has reads and puts panic that were not declared. It is for tests: without it such a read is recorded like
-// any other, and may see a value that is about to change.
+// Strict has a Graph panic where a function reads or puts without a declaration, where a value is computed twice in
+// one Run, and where two parts that a Sum keeps have one key and one author. It is for tests: without it an
+// undeclared read is recorded like any other, and may see a value that is about to change.
 func (g *Graph) Strict() { g.strict = true }
 
 // Any is a table of any type.
 type Any interface{ about() *meta }
 
-// meta is what the Graph knows of a table.
+// meta is the part of a table that is the same for all types.
 type meta struct {
 	g       *Graph
 	name    string
 	before  []*meta // must be up to date before it
-	reads   map[*meta]bool
-	puts    map[*meta]bool
-	rank    int // 0: not known yet, -1: being found
-	compute func()
+	queue   []cell  // to compute in the next Run
+	ranked  bool    // it has its place in Graph.tables
+	ranking bool    // its place is being found
+	lazy    bool    // computes a value when it is read
+	pushes  bool    // puts parts, or names keys of another table
 }
 
 func (m *meta) about() *meta { return m }
 
-func (g *Graph) declare(name string) *meta {
-	if g.sealed {
-		panic("memo: table " + name + " is declared after Seal")
-	}
-	m := &meta{g: g, name: name, reads: map[*meta]bool{}, puts: map[*meta]bool{}, compute: func() {}}
-	g.tables = append(g.tables, m)
-	return m
-}
-
-// Option declares something of a Table or a Scan.
+// Option declares a property of a Table or a Scan.
 type Option func(*meta)
 
-// Reads declares the tables that a function reads.
+// Reads declares the tables that a function reads, besides its drivers.
 func Reads(tables ...Any) Option {
 	return func(m *meta) {
 		for _, t := range tables {
-			m.reads[t.about()] = true
 			m.before = append(m.before, t.about())
 		}
 	}
 }
 
-// Puts declares the Sums that a function puts values into.
+// Puts declares the Sums that a function puts parts into.
 func Puts(sums ...Any) Option {
 	return func(m *meta) {
 		for _, s := range sums {
-			m.puts[s.about()] = true
-			s.about().before = append(s.about().before, m)
+			m.pushes, s.about().before = true, append(s.about().before, m)
 		}
 	}
 }
 
-// Seal ends the declarations and finds the ranks. It panics where tables depend on each other in a circle.
-func (g *Graph) Seal() {
-	for _, m := range g.tables {
-		g.find(m)
+func (g *Graph) declare(name string, options ...Option) *meta {
+	m := &meta{g: g, name: name}
+	m.declarable()
+	g.tables = append(g.tables, m)
+	for _, o := range options {
+		o(m)
 	}
-	g.sealed = true
+	return m
 }
 
-func (g *Graph) find(m *meta) int {
-	switch {
-	case m.rank > 0:
-		return m.rank
-	case m.rank < 0:
+// declarable panics when declarations have ended.
+func (m *meta) declarable() {
+	if m.g.sealed {
+		panic("memo: table " + m.name + " is declared after Seal")
+	}
+}
+
+// Seal ends the declarations and finds the ranks. It panics where tables depend on each other in a circle, and where
+// a table needs a driver: if its values came with their readers, they would come too late for Sums and for tables
+// that it drives.
+func (g *Graph) Seal() {
+	declared := g.tables
+	g.tables, g.sealed = make([]*meta, 0, len(declared)), true
+	for _, m := range declared {
+		g.rank(m)
+		if m.lazy && m.pushes {
+			panic("memo: table " + m.name + " puts parts or drives a table, and has no driver")
+		}
+	}
+}
+
+// rank gives a table its place, after all that it depends on.
+func (g *Graph) rank(m *meta) {
+	if m.ranking {
 		panic("memo: table " + m.name + " depends on itself")
 	}
-	m.rank = -1
-	rank := 1
-	for _, b := range m.before {
-		rank = max(rank, g.find(b)+1)
+	if !m.ranked {
+		m.ranking = true
+		for _, b := range m.before {
+			g.rank(b)
+		}
+		m.ranking, m.ranked = false, true
+		g.tables = append(g.tables, m)
 	}
-	m.rank = rank
-	for len(g.ranked) <= rank {
-		g.ranked = append(g.ranked, nil)
-	}
-	g.ranked[rank] = append(g.ranked[rank], m)
-	return rank
 }
 
-// Run brings all values up to date with the inputs.
+// Run brings all values up to date with the Inputs.
 func (g *Graph) Run() {
 	if !g.sealed {
 		panic("memo: Run before Seal")
 	}
 	g.run++
-	for _, tables := range g.ranked {
-		for _, m := range tables {
-			m.compute()
+	for _, m := range g.tables {
+		for _, c := range m.queue {
+			c.compute()
 		}
+		m.queue = nil
 	}
+	g.sweep()
+}
+
+// sweep forgets the cells that are not needed any more.
+func (g *Graph) sweep() {
 	for len(g.idle) > 0 {
 		c := g.idle[len(g.idle)-1]
 		g.idle = g.idle[:len(g.idle)-1]
@@ -115,59 +129,71 @@ func (g *Graph) Run() {
 
 // cell is one value of a table.
 type cell interface {
+	Any
 	part() *node
-	stale()   // has it computed again
-	release() // forgets it where nobody needs it
+	compute()
+	release() // forgets it where it is not needed
 }
 
-// node is the part of a cell that is the same in all tables.
+// node is the part of a cell that is the same for all types.
 type node struct {
 	readers Parts[cell, struct{}]
-	*work         // of cells that are computed
-	dirty   bool
-}
-
-// work is what a function read and put when it last ran.
-type work struct {
-	reads []cell
-	puts  []part
-	run   uint32
+	reads   []cell // by its function when it last ran
+	puts    []part
+	run     uint32 // when its function last ran
+	dirty   bool   // in the queue
 }
 
 func (n *node) part() *node { return n }
 
-// changed has all who read the cell computed again.
-func (n *node) changed() {
-	for c := range n.readers.All() {
-		c.stale()
+// stale has a cell computed again.
+func stale(c cell) {
+	if n := c.part(); !n.dirty {
+		n.dirty = true
+		c.about().queue = append(c.about().queue, c)
 	}
 }
 
-// begin starts to compute a cell: it forgets what it read. A cell is computed once in a run.
-func (g *Graph) begin(m *meta, c cell) *Context {
+// Context is how a function reads tables and puts parts into Sums. It must not be used after the function returned.
+type Context struct {
+	cell cell // nil: reads are not recorded
+	puts record
+}
+
+// Peek returns a Context for reads between Runs. Such a read is not recorded, and what is computed for it is not kept.
+func (g *Graph) Peek() *Context { return &Context{} }
+
+// begin starts to compute a cell: it forgets what it read.
+func (g *Graph) begin(c cell) *Context {
 	n := c.part()
-	if n.work == nil {
-		n.work = &work{}
-	} else if g.strict && n.run == g.run {
-		panic(fmt.Sprintf("memo: a value of %s is computed twice in one run", m.name))
+	if g.strict && n.run == g.run {
+		panic("memo: a value of " + c.about().name + " is computed twice in one Run")
 	}
 	n.run, n.dirty = g.run, false
-	g.forget(c)
-	return &Context{of: m, cell: c}
+	n.forget(g, c)
+	return &Context{cell: c, puts: record{before: n.puts}}
 }
 
-// forget takes back everything that a cell read.
-func (g *Graph) forget(c cell) {
-	n := c.part()
-	if n.work == nil {
-		return
+// read records that the function reads a cell.
+func (c *Context) read(target cell) {
+	m, of := c.cell.about(), target.about()
+	if m.g.strict && !slices.Contains(m.before, of) {
+		panic("memo: " + m.name + " does not declare that it reads " + of.name)
 	}
-	for i, of := range n.reads {
-		readers := &of.part().readers
+	if target.part().readers.Set(c.cell, struct{}{}) {
+		n := c.cell.part()
+		n.reads = append(n.reads, target)
+	}
+}
+
+// forget removes a cell from the readers of all that it read.
+func (n *node) forget(g *Graph, c cell) {
+	for _, target := range n.reads {
+		readers := &target.part().readers
 		if readers.Delete(c); readers.Len() == 0 {
-			g.idle = append(g.idle, of)
+			g.idle = append(g.idle, target)
 		}
-		n.reads[i] = nil
 	}
+	clear(n.reads)
 	n.reads = n.reads[:0]
 }

@@ -5,18 +5,21 @@ type Input[K comparable, V any] struct{ Table[K, V] }
 
 // NewInput declares an Input.
 func NewInput[K comparable, V any](g *Graph, name string) *Input[K, V] {
-	return &Input[K, V]{newTable[K, V](g, name)}
+	return &Input[K, V]{newTable[K, V](g.declare(name))}
 }
 
-// Set sets a value. Whoever read the key is computed again, also where the value is the same.
-func (t *Input[K, V]) Set(k K, v V) { t.at(k).set(v, true) }
+// Set sets a value. The functions that read the key run again, also where the value is the same.
+func (t *Input[K, V]) Set(k K, v V) {
+	e := t.at(k)
+	e.held = 1
+	e.set(v, true)
+}
 
 // Delete removes a value.
 func (t *Input[K, V]) Delete(k K) {
-	if e := t.cells[k]; e != nil {
-		var none V
-		e.set(none, false)
-		t.g.idle = append(t.g.idle, e)
+	if e := t.cells[k]; e != nil && e.has {
+		e.held = 0
+		e.set(e.value, false)
 	}
 }
 
@@ -28,42 +31,41 @@ type Scan[K comparable, V any] struct {
 	in      *Input[K, V]
 	f       func(c *Context, k K, v V)
 	puts    map[K][]part
+	values  int32 // of the Input
 	pending map[K]struct{}
 }
 
 // NewScan declares a Scan.
 func NewScan[K comparable, V any](g *Graph, name string, in *Input[K, V], f func(c *Context, k K, v V), options ...Option) *Scan[K, V] {
-	s := &Scan[K, V]{meta: g.declare(name), node: node{work: &work{}}, in: in, f: f, puts: map[K][]part{}, pending: map[K]struct{}{}}
-	s.meta.compute = s.update
+	s := &Scan[K, V]{meta: g.declare(name, options...), in: in, f: f, puts: map[K][]part{}, pending: map[K]struct{}{}}
 	s.before = append(s.before, in.meta)
-	for _, o := range options {
-		o(s.meta)
-	}
-	in.follow(func(k K) { s.pending[k] = struct{}{} })
+	in.follow(func(k K, step int32) {
+		if len(s.pending) == 0 {
+			s.queue = append(s.queue, s)
+		}
+		s.values += step
+		s.pending[k] = struct{}{}
+	})
 	return s
 }
 
-func (s *Scan[K, V]) stale() { s.dirty = true }
-
-func (s *Scan[K, V]) release() {}
-
-func (s *Scan[K, V]) update() {
-	if s.dirty {
-		s.g.begin(s.meta, s)
+func (s *Scan[K, V]) compute() {
+	if s.dirty || s.values == 0 && len(s.pending) > 0 {
+		s.g.begin(s)
 		for k := range s.in.cells {
 			s.pending[k] = struct{}{}
 		}
 	}
 	for k := range s.pending {
-		c := Context{of: s.meta, cell: s, puts: record{before: s.puts[k]}}
+		c := Context{cell: s, puts: record{before: s.puts[k]}}
 		if e := s.in.cells[k]; e != nil && e.has {
 			s.f(&c, k, e.value)
 		}
-		if puts := c.puts.end(); len(puts) > 0 {
-			s.puts[k] = puts
-		} else {
+		if s.puts[k] = c.puts.end(); len(s.puts[k]) == 0 {
 			delete(s.puts, k)
 		}
 	}
 	clear(s.pending)
 }
+
+func (s *Scan[K, V]) release() {}

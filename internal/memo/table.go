@@ -10,38 +10,28 @@ type Table[K comparable, V any] struct {
 	*meta
 	f         func(*Context, K) (V, bool) // nil in Inputs and Sums
 	equal     func(a, b V) bool
-	lazy      bool // computes what is read
 	cells     map[K]*entry[K, V]
-	queue     []*entry[K, V]
-	followers []func(K)
-	watched   bool
-	changes   map[K]V // since the last Changes
+	followers []func(k K, step int32)
+	changes   map[K]V // since the last Changes; nil where nobody asks
 }
 
 type entry[K comparable, V any] struct {
 	node
 	has   bool
-	parts int32 // of a Sum
+	held  int32 // how many drivers name the key, parts a Sum has, 1 for a value of an Input
 	in    *Table[K, V]
 	key   K
 	value V
 }
 
-func newTable[K comparable, V any](g *Graph, name string) Table[K, V] {
-	return Table[K, V]{
-		meta: g.declare(name), cells: map[K]*entry[K, V]{},
-		equal: func(a, b V) bool { return reflect.DeepEqual(a, b) },
-	}
+func newTable[K comparable, V any](m *meta) Table[K, V] {
+	return Table[K, V]{meta: m, cells: map[K]*entry[K, V]{}, equal: func(a, b V) bool { return reflect.DeepEqual(a, b) }}
 }
 
 // NewTable declares a Table. The function returns the value of a key, and whether there is one.
 func NewTable[K comparable, V any](g *Graph, name string, f func(c *Context, k K) (V, bool), options ...Option) *Table[K, V] {
-	t := newTable[K, V](g, name)
+	t := newTable[K, V](g.declare(name, options...))
 	t.f, t.lazy = f, true
-	t.meta.compute = t.run
-	for _, o := range options {
-		o(t.meta)
-	}
 	return &t
 }
 
@@ -51,42 +41,54 @@ func (t *Table[K, V]) Equal(equal func(a, b V) bool) *Table[K, V] {
 	return t
 }
 
-// driver is a table whose changes name keys of another one.
+// driver is a table whose keys name keys of another one.
 type driver[K comparable] interface {
 	Any
-	follow(func(K))
+	follow(f func(k K, step int32))
 }
 
-// For has a Table compute each key of a driver: when it comes, changes or goes there.
+// For has a Table hold a value for each key of a driver. It is computed when the value of the driver changes, too.
 func For[K comparable, V any](t *Table[K, V], d driver[K]) *Table[K, V] {
 	return ForKey(t, d, func(k K) K { return k })
 }
 
-// ForKey is For where the driver has other keys.
+// ForKey is For where the driver has other keys. One key may be named by several.
 func ForKey[K, D comparable, V any](t *Table[K, V], d driver[D], key func(D) K) *Table[K, V] {
-	t.lazy, t.before = false, append(t.before, d.about())
-	d.follow(func(k D) { t.ask(key(k)) })
+	t.driven(d.about())
+	d.follow(func(k D, step int32) { t.hold(key(k), step) })
 	return t
 }
 
-// ForParts has a Table compute a key for each part that is put into a Sum, replaced or taken back.
+// ForParts is For with a key for each part of a Sum.
 func ForParts[T, K, By comparable, W, V, S any](t *Table[T, W], s *Sum[K, By, V, S], key func(K, By) T) *Table[T, W] {
-	t.lazy, t.before = false, append(t.before, s.meta)
-	s.partFollowers = append(s.partFollowers, func(k K, by By) { t.ask(key(k, by)) })
+	t.driven(s.meta)
+	s.partFollowers = append(s.partFollowers, func(k K, by By, step int32) { t.hold(key(k, by), step) })
 	return t
 }
 
-// Always has a Table compute some keys, whatever happens.
+// Always has a Table hold values for some keys, whatever happens.
 func Always[K comparable, V any](t *Table[K, V], keys ...K) *Table[K, V] {
-	t.lazy = false
+	t.driven()
 	for _, k := range keys {
-		t.ask(k)
+		t.hold(k, 1)
 	}
 	return t
 }
 
-// ask has a key computed in the next Run.
-func (t *Table[K, V]) ask(k K) { t.at(k).stale() }
+func (m *meta) driven(by ...*meta) {
+	m.declarable()
+	m.lazy, m.before = false, append(m.before, by...)
+	for _, d := range by {
+		d.pushes = true
+	}
+}
+
+// hold has a key computed in the next Run, after a driver began (1) or ceased (-1) to name it, or changed (0).
+func (t *Table[K, V]) hold(k K, step int32) {
+	e := t.at(k)
+	e.held += step
+	stale(e)
+}
 
 // at is the cell of a key.
 func (t *Table[K, V]) at(k K) *entry[K, V] {
@@ -108,16 +110,17 @@ func (t *Table[K, V]) Get(c *Context, k K) V {
 func (t *Table[K, V]) Find(c *Context, k K) (v V, found bool) {
 	e := t.cells[k]
 	if e == nil {
-		if c.cell == nil && !t.lazy {
-			return v, false
-		}
 		e = t.at(k)
+		t.g.idle = append(t.g.idle, e) // for Peek
 		if t.lazy {
 			e.compute()
-			t.g.idle = append(t.g.idle, e) // nobody reads it yet, and Peek never does
 		}
 	}
-	c.read(t.meta, e)
+	if c.cell == nil {
+		defer t.g.sweep()
+	} else {
+		c.read(e)
+	}
 	return e.value, e.has
 }
 
@@ -134,82 +137,62 @@ func (t *Table[K, V]) All() iter.Seq2[K, V] {
 
 // Watch has the Table note its changes, for Changes.
 func (t *Table[K, V]) Watch() *Table[K, V] {
-	t.watched = true
+	t.changes = map[K]V{}
 	return t
 }
 
 // Changes returns the values that came or changed since it was last called, and zero values for those that went.
 func (t *Table[K, V]) Changes() map[K]V {
 	changes := t.changes
-	if t.changes = nil; changes == nil {
-		changes = map[K]V{}
-	}
+	t.Watch()
 	return changes
 }
 
-func (t *Table[K, V]) follow(f func(K)) { t.followers = append(t.followers, f) }
+func (t *Table[K, V]) follow(f func(k K, step int32)) { t.followers = append(t.followers, f) }
 
-func (t *Table[K, V]) run() {
-	for len(t.queue) > 0 {
-		queue := t.queue
-		t.queue = nil
-		for _, e := range queue {
-			if e.dirty {
-				e.compute()
-			}
-		}
-	}
-}
-
-func (e *entry[K, V]) stale() {
-	if !e.dirty {
-		e.dirty = true
-		e.in.queue = append(e.in.queue, e)
-	}
-}
+func (e *entry[K, V]) about() *meta { return e.in.meta }
 
 func (e *entry[K, V]) compute() {
 	t := e.in
-	c := t.g.begin(t.meta, e)
-	c.puts.before = e.puts
-	v, has := t.f(c, e.key)
+	c := t.g.begin(e)
+	v, has := *new(V), false
+	if t.lazy || e.held > 0 {
+		v, has = t.f(c, e.key)
+	}
 	e.puts = c.puts.end()
 	if has != e.has || has && !t.equal(e.value, v) {
 		e.set(v, has)
-	}
-	if !has && e.readers.Len() == 0 {
+	} else if !has {
 		t.g.idle = append(t.g.idle, e)
 	}
 }
 
-// set sets the value and tells everybody.
+// set sets the value and has all that depends on it computed again.
 func (e *entry[K, V]) set(v V, has bool) {
+	t, step := e.in, step(e.has, has)
 	if e.value, e.has = v, has; !has {
-		var none V
-		e.value = none
+		e.value = *new(V)
+		t.g.idle = append(t.g.idle, e)
 	}
-	e.told()
-}
-
-func (e *entry[K, V]) told() {
-	e.changed()
-	for _, f := range e.in.followers {
-		f(e.key)
+	for c := range e.readers.All() {
+		stale(c)
 	}
-	if e.in.watched {
-		if e.in.changes == nil {
-			e.in.changes = map[K]V{}
-		}
-		e.in.changes[e.key] = e.value
+	for _, f := range t.followers {
+		f(e.key, step)
+	}
+	if t.changes != nil {
+		t.changes[e.key] = e.value
 	}
 }
 
-// release forgets a cell that nobody reads: in a lazy Table any, elsewhere one without a value.
+// release forgets a cell that nothing holds and nobody reads.
 func (e *entry[K, V]) release() {
-	t := e.in
-	if e.readers.Len() > 0 || e.dirty || t.cells[e.key] != e || e.has && !t.lazy || e.work != nil && len(e.puts) > 0 {
+	if e.readers.Len() > 0 || e.held > 0 || e.dirty {
 		return
 	}
-	t.g.forget(e)
-	delete(t.cells, e.key)
+	if e.has { // in a lazy Table
+		e.set(e.value, false)
+	}
+	e.forget(e.in.g, e)
+	delete(e.in.cells, e.key)
 }
