@@ -28,6 +28,7 @@ type meta struct {
 	name    string
 	before  []*meta // must be up to date before it
 	queue   []cell  // to compute in the next Run
+	size    int     // how many cells it has
 	ranked  bool    // it has its place in Graph.tables
 	ranking bool    // its place is being found
 	lazy    bool    // computes a value when it is read
@@ -36,39 +37,31 @@ type meta struct {
 
 func (m *meta) about() *meta { return m }
 
-// Option declares a property of a Table or a Scan.
-type Option func(*meta)
+// Option declares what a function reads and puts.
+type Option struct{ reads, puts []Any }
 
 // Reads declares the tables that a function reads, besides its drivers.
-func Reads(tables ...Any) Option {
-	return func(m *meta) {
-		for _, t := range tables {
-			m.before = append(m.before, t.about())
-		}
-	}
-}
+func Reads(tables ...Any) Option { return Option{reads: tables} }
 
 // Puts declares the Sums that a function puts parts into.
-func Puts(sums ...Any) Option {
-	return func(m *meta) {
-		for _, s := range sums {
-			m.pushes, s.about().before = true, append(s.about().before, m)
-		}
-	}
-}
+func Puts(sums ...Any) Option { return Option{puts: sums} }
 
 func (g *Graph) declare(name string, options ...Option) *meta {
 	m := &meta{g: g, name: name}
-	m.declarable()
+	m.mustBeOpen()
 	g.tables = append(g.tables, m)
 	for _, o := range options {
-		o(m)
+		for _, t := range o.reads {
+			m.before = append(m.before, t.about())
+		}
+		for _, s := range o.puts {
+			m.pushes, s.about().before = true, append(s.about().before, m)
+		}
 	}
 	return m
 }
 
-// declarable panics when declarations have ended.
-func (m *meta) declarable() {
+func (m *meta) mustBeOpen() {
 	if m.g.sealed {
 		panic("memo: table " + m.name + " is declared after Seal")
 	}
@@ -116,6 +109,17 @@ func (g *Graph) Run() {
 		m.queue = nil
 	}
 	g.sweep()
+}
+
+// Counts returns how many cells the tables of a name have: values, and keys that are read and have none.
+func (g *Graph) Counts() map[string]int {
+	counts := map[string]int{}
+	for _, m := range g.tables {
+		if m.size > 0 {
+			counts[m.name] += m.size
+		}
+	}
+	return counts
 }
 
 // sweep forgets the cells that are not needed any more.

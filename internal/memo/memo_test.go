@@ -329,7 +329,7 @@ func TestParts(t *testing.T) {
 	g.Strict()
 	in := NewInput[int, []int](g, "in") // each n puts n under the key n%10
 	calls := 0
-	sum := NewFold[int](g, "sum", func(a, b int) bool { return a == b }, func(s *[]int, by int, before, after *int) {
+	sum := NewFold[int](g, "sum", func(s *[]int, by int, before, after *int) {
 		calls++
 		if before != nil {
 			i := slices.Index(*s, *before)
@@ -441,5 +441,33 @@ func TestSetIsAlwaysAChange(t *testing.T) {
 	g.Run()
 	if ran != 2 {
 		t.Errorf("ran %d times", ran)
+	}
+}
+
+func TestSlotsAndDriven(t *testing.T) {
+	g := New()
+	g.Strict()
+	in := NewInput[int, int](g, "in")
+	slot := NewSlot[int, int](g, "slot").Same(func(a, b int) bool { return a/10 == b/10 })
+	For(NewTable(g, "putter", func(c *Context, k int) (int, bool) {
+		slot.Put(c, k+1, Unit{}, in.Get(c, k))
+		return 0, false
+	}, Reads(in), Puts(slot)), in)
+	seen := ForParts(NewTable(g, "seen", func(_ *Context, k int) (int, bool) { return slot.Driven(k), true }), slot, func(k int, _ Unit) int { return k })
+	g.Seal()
+	for _, test := range []struct{ set, want int }{{40, 40}, {41, 40}, {50, 50}} {
+		in.Set(1, test.set)
+		g.Run()
+		if got := seen.Get(g.Peek(), 2); got != test.want {
+			t.Errorf("after %d: %d, want %d", test.set, got, test.want)
+		}
+	}
+	if readers := slot.cells[2].readers.Len(); readers != 0 || slot.Driven(3) != 0 {
+		t.Error("Driven is recorded, or finds something")
+	}
+	in.Delete(1)
+	g.Run()
+	if counts := g.Counts(); len(counts) != 0 {
+		t.Errorf("cells are left: %v", counts)
 	}
 }

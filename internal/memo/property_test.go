@@ -102,7 +102,7 @@ func seeSum[V, S any](w *world, name string, t *Sum[int, author, V, S], part fun
 
 // newAdded is a Sum of numbers.
 func newAdded(g *Graph, name string) *Sum[int, author, int, int] {
-	return NewFold[int](g, name, func(a, b int) bool { return a == b }, func(sum *int, _ author, before, after *int) {
+	return NewFold[int](g, name, func(sum *int, _ author, before, after *int) {
 		if before != nil {
 			*sum -= *before
 		}
@@ -273,6 +273,16 @@ func (s *state) anew(seed uint64) *world {
 func (w *world) run(t *testing.T) {
 	clear(w.computed)
 	w.g.Run()
+	for name, n := range w.g.Counts() {
+		for _, s := range w.tables {
+			if s.about().name == name {
+				n -= len(s.cells())
+			}
+		}
+		if n != 0 {
+			t.Fatalf("%s: %d cells too many are counted", name, n)
+		}
+	}
 	for who, n := range w.computed {
 		if n > 1 {
 			t.Fatalf("computed %d times in one Run: %v", n, who)

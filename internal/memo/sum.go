@@ -20,14 +20,14 @@ type Sum[K, By comparable, V, S any] struct {
 }
 
 // NewFold declares a Sum. fold adds a part to the state of its key (before is nil), replaces it, or removes it
-// (after is nil). same says whether two parts are equal.
-func NewFold[K, By comparable, V, S any](g *Graph, name string, same func(a, b V) bool, fold func(s *S, by By, before, after *V)) *Sum[K, By, V, S] {
-	return &Sum[K, By, V, S]{Table: newTable[K, S](g.declare(name)), same: same, fold: fold}
+// (after is nil).
+func NewFold[K, By comparable, V, S any](g *Graph, name string, fold func(s *S, by By, before, after *V)) *Sum[K, By, V, S] {
+	return &Sum[K, By, V, S]{Table: newTable[K, S](g.declare(name)), same: deepEqual[V], fold: fold}
 }
 
 // NewSum declares a Sum that keeps the parts.
-func NewSum[K, By, V comparable](g *Graph, name string) *Sum[K, By, V, Parts[By, V]] {
-	return NewFold[K](g, name, func(a, b V) bool { return a == b }, func(s *Parts[By, V], by By, before, after *V) {
+func NewSum[K, By comparable, V any](g *Graph, name string) *Sum[K, By, V, Parts[By, V]] {
+	return NewFold[K](g, name, func(s *Parts[By, V], by By, before, after *V) {
 		if after == nil {
 			s.Delete(by)
 		} else if s.Set(by, *after) != (before == nil) && g.strict {
@@ -38,9 +38,34 @@ func NewSum[K, By, V comparable](g *Graph, name string) *Sum[K, By, V, Parts[By,
 
 // NewCount declares a Sum that counts the parts.
 func NewCount[K, By comparable](g *Graph, name string) *Sum[K, By, struct{}, int] {
-	return NewFold[K](g, name, func(_, _ struct{}) bool { return true }, func(n *int, _ By, before, after *struct{}) {
-		*n += int(step(before != nil, after != nil))
+	return NewFold[K](g, name, func(n *int, _ By, before, after *struct{}) { *n += int(step(before != nil, after != nil)) })
+}
+
+// Unit is the key of a table with one value, and the author of parts with one author.
+type Unit struct{}
+
+// NewSlot declares a Sum with one part a key: values that one function has for several keys.
+func NewSlot[K comparable, V any](g *Graph, name string) *Sum[K, Unit, V, V] {
+	return NewFold[K](g, name, func(s *V, _ Unit, _, after *V) {
+		if after != nil {
+			*s = *after
+		}
 	})
+}
+
+// Same replaces how parts are compared, which is by reflect.DeepEqual.
+func (t *Sum[K, By, V, S]) Same(same func(a, b V) bool) *Sum[K, By, V, S] {
+	t.same = same
+	return t
+}
+
+// Driven returns what is kept of a key, without recording the read. It is for functions that a part of this Sum
+// drives (ForParts), and that look at this part alone.
+func (t *Sum[K, By, V, S]) Driven(k K) (s S) {
+	if e := t.cells[k]; e != nil {
+		s = e.value
+	}
+	return s
 }
 
 // step is 1 for a thing that comes, -1 for one that goes, and 0 for one that changes.
@@ -68,55 +93,86 @@ func (t *Sum[K, By, V, S]) change(e *entry[K, S], by By, before, after *V) {
 	}
 }
 
-// Put puts a part under a key. It stays until the function runs again and does not put it again. The order should be
-// the same each time: a part that comes out of order is searched among those that the function put before.
+// Put puts a part under a key. It stays until the function runs again and does not put it again.
 func (t *Sum[K, By, V, S]) Put(c *Context, k K, by By, v V) {
 	if m := c.cell.about(); t.g.strict && !slices.Contains(t.before, m) {
 		panic("memo: " + m.name + " does not declare that it puts into " + t.name)
 	}
-	p, _ := c.puts.again(func(p part) bool {
-		s, is := p.(*sumPart[K, By, V, S])
-		return is && s.sum == t && s.by == by && s.cell.key == k
-	}).(*sumPart[K, By, V, S])
+	p, _ := c.puts.likely().(*sumPart[K, By, V, S])
+	if len(c.puts.before) > 0 && (p == nil || p.sum != t || p.by != by || p.cell.key != k) {
+		p, _ = c.puts.find(partID[K, By, S]{t.at(k), by}).(*sumPart[K, By, V, S])
+	}
 	if p == nil {
-		p = &sumPart[K, By, V, S]{t, t.at(k), by, v}
+		p = &sumPart[K, By, V, S]{t, partID[K, By, S]{t.at(k), by}, v}
 		t.change(p.cell, by, nil, &v)
-	} else if before := p.value; !t.same(before, v) {
-		p.value = v
-		t.change(p.cell, by, &before, &v)
+	} else {
+		c.puts.keep()
+		if before := p.value; !t.same(before, v) {
+			p.value = v
+			t.change(p.cell, by, &before, &v)
+		}
 	}
 	c.puts.after = append(c.puts.after, p)
 }
 
 // part is a value that one function put under one key of a Sum.
-type part interface{ retract() }
+type part interface {
+	id() any
+	retract()
+}
 
 type sumPart[K, By comparable, V, S any] struct {
-	sum   *Sum[K, By, V, S]
-	cell  *entry[K, S]
-	by    By
+	sum *Sum[K, By, V, S]
+	partID[K, By, S]
 	value V
 }
+
+type partID[K, By comparable, S any] struct {
+	cell *entry[K, S]
+	by   By
+}
+
+func (p partID[K, By, S]) id() any { return p }
 
 func (p *sumPart[K, By, V, S]) retract() { p.sum.change(p.cell, p.by, &p.value, nil) }
 
 // record matches the parts that a function puts with those that it put when it ran before.
 type record struct {
-	before []part // nil where one was put again
-	next   int    // the one that is put next when the order is as before
+	before []part      // nil where one was put again
+	next   int         // the likely one: it is put next when the order is as before
+	index  map[any]int // of before by id, made when the order is another
 	after  []part
 }
 
-// again returns the part that was put before and is put again, nil when there is none.
-func (r *record) again(is func(part) bool) part {
-	for n := range r.before {
-		i := (r.next + n) % len(r.before)
-		if p := r.before[i]; p != nil && is(p) {
-			r.before[i], r.next = nil, i+1
-			return p
-		}
+func (r *record) likely() part {
+	if r.next < len(r.before) {
+		return r.before[r.next]
 	}
 	return nil
+}
+
+// find makes the part with an id the likely one, and returns it; nil when there is none.
+func (r *record) find(id any) part {
+	if r.index == nil {
+		r.index = make(map[any]int, len(r.before))
+		for i, p := range r.before {
+			if p != nil {
+				r.index[p.id()] = i
+			}
+		}
+	}
+	i, known := r.index[id]
+	if !known {
+		return nil
+	}
+	r.next = i
+	return r.before[i]
+}
+
+// keep says that the likely part is put again.
+func (r *record) keep() {
+	r.before[r.next] = nil
+	r.next++
 }
 
 // end retracts the parts that were not put again, and returns those that are put now.

@@ -25,8 +25,10 @@ type entry[K comparable, V any] struct {
 }
 
 func newTable[K comparable, V any](m *meta) Table[K, V] {
-	return Table[K, V]{meta: m, cells: map[K]*entry[K, V]{}, equal: func(a, b V) bool { return reflect.DeepEqual(a, b) }}
+	return Table[K, V]{meta: m, cells: map[K]*entry[K, V]{}, equal: deepEqual[V]}
 }
+
+func deepEqual[V any](a, b V) bool { return reflect.DeepEqual(a, b) }
 
 // NewTable declares a Table. The function returns the value of a key, and whether there is one.
 func NewTable[K comparable, V any](g *Graph, name string, f func(c *Context, k K) (V, bool), options ...Option) *Table[K, V] {
@@ -76,7 +78,7 @@ func Always[K comparable, V any](t *Table[K, V], keys ...K) *Table[K, V] {
 }
 
 func (m *meta) driven(by ...*meta) {
-	m.declarable()
+	m.mustBeOpen()
 	m.lazy, m.before = false, append(m.before, by...)
 	for _, d := range by {
 		d.pushes = true
@@ -96,6 +98,7 @@ func (t *Table[K, V]) at(k K) *entry[K, V] {
 	if e == nil {
 		e = &entry[K, V]{in: t, key: k}
 		t.cells[k] = e
+		t.size++
 	}
 	return e
 }
@@ -187,7 +190,7 @@ func (e *entry[K, V]) set(v V, has bool) {
 
 // release forgets a cell that nothing holds and nobody reads.
 func (e *entry[K, V]) release() {
-	if e.readers.Len() > 0 || e.held > 0 || e.dirty {
+	if e.readers.Len() > 0 || e.held > 0 || e.dirty || e.in.cells[e.key] != e {
 		return
 	}
 	if e.has { // in a lazy Table
@@ -195,4 +198,5 @@ func (e *entry[K, V]) release() {
 	}
 	e.forget(e.in.g, e)
 	delete(e.in.cells, e.key)
+	e.in.size--
 }

@@ -21,7 +21,7 @@ type pair[K comparable, V any] struct {
 	value V
 }
 
-func (m *Map[K, V]) find(k K) int {
+func (m Map[K, V]) find(k K) int {
 	if m.index == nil {
 		return slices.IndexFunc(m.list, func(p pair[K, V]) bool { return p.key == k })
 	}
@@ -32,10 +32,10 @@ func (m *Map[K, V]) find(k K) int {
 }
 
 // Len is how many keys there are.
-func (m *Map[K, V]) Len() int { return len(m.list) }
+func (m Map[K, V]) Len() int { return len(m.list) }
 
 // Get returns the value of a key, and whether there is one.
-func (m *Map[K, V]) Get(k K) (v V, found bool) {
+func (m Map[K, V]) Get(k K) (v V, found bool) {
 	if i := m.find(k); i >= 0 {
 		return m.list[i].value, true
 	}
@@ -43,13 +43,20 @@ func (m *Map[K, V]) Get(k K) (v V, found bool) {
 }
 
 // All are the keys and values, in no order. The Map must not be changed meanwhile.
-func (m *Map[K, V]) All() iter.Seq2[K, V] {
+func (m Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, p := range m.list {
 			if !yield(p.key, p.value) {
 				return
 			}
 		}
+	}
+}
+
+// Keys are the keys, in no order.
+func (m Map[K, V]) Keys() iter.Seq[K] {
+	return func(yield func(K) bool) {
+		m.All()(func(k K, _ V) bool { return yield(k) })
 	}
 }
 

@@ -3,6 +3,7 @@ package small
 import (
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -15,6 +16,9 @@ func TestMapIsAMap(t *testing.T) {
 		got := maps.Collect(m.All())
 		if !maps.Equal(got, want) || m.Len() != len(want) {
 			t.Fatalf("%d: %v, want %v", m.Len(), got, want)
+		}
+		if keys := slices.Collect(m.Keys()); len(keys) != len(want) {
+			t.Fatalf("keys %v, want those of %v", keys, want)
 		}
 		for k := range 30 {
 			v, found := m.Get(k)
