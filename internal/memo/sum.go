@@ -69,14 +69,14 @@ func (t *Sum[K, By, V, S]) Driven(k K) (s S) {
 }
 
 // step is 1 for a thing that comes, -1 for one that goes, and 0 for one that changes.
-func step(before, after bool) int32 {
-	switch {
-	case before == after:
-		return 0
-	case after:
-		return 1
+func step(before, after bool) (n int32) {
+	if after {
+		n++
 	}
-	return -1
+	if before {
+		n--
+	}
+	return n
 }
 
 // Set puts a part from outside, between Runs. before is the value that was Set last, nil where there is none; with
@@ -98,7 +98,10 @@ func (t *Sum[K, By, V, S]) Put(c *Context, k K, by By, v V) {
 	if m := c.cell.about(); t.g.strict && !slices.Contains(t.before, m) {
 		panic("memo: " + m.name + " does not declare that it puts into " + t.name)
 	}
-	p, _ := c.puts.likely().(*sumPart[K, By, V, S])
+	var p *sumPart[K, By, V, S]
+	if r := &c.puts; r.next < len(r.before) {
+		p, _ = r.before[r.next].(*sumPart[K, By, V, S])
+	}
 	if len(c.puts.before) > 0 && (p == nil || p.sum != t || p.by != by || p.cell.key != k) {
 		p, _ = c.puts.find(partID[K, By, S]{t.at(k), by}).(*sumPart[K, By, V, S])
 	}
@@ -106,7 +109,8 @@ func (t *Sum[K, By, V, S]) Put(c *Context, k K, by By, v V) {
 		p = &sumPart[K, By, V, S]{t, partID[K, By, S]{t.at(k), by}, v}
 		t.change(p.cell, by, nil, &v)
 	} else {
-		c.puts.keep()
+		c.puts.before[c.puts.next] = nil
+		c.puts.next++
 		if before := p.value; !t.same(before, v) {
 			p.value = v
 			t.change(p.cell, by, &before, &v)
@@ -139,19 +143,12 @@ func (p *sumPart[K, By, V, S]) retract() { p.sum.change(p.cell, p.by, &p.value, 
 // record matches the parts that a function puts with those that it put when it ran before.
 type record struct {
 	before []part      // nil where one was put again
-	next   int         // the likely one: it is put next when the order is as before
+	next   int         // the one that is put next when the order is as before
 	index  map[any]int // of before by id, made when the order is another
 	after  []part
 }
 
-func (r *record) likely() part {
-	if r.next < len(r.before) {
-		return r.before[r.next]
-	}
-	return nil
-}
-
-// find makes the part with an id the likely one, and returns it; nil when there is none.
+// find makes the part with an id the next one, and returns it; nil when there is none.
 func (r *record) find(id any) part {
 	if r.index == nil {
 		r.index = make(map[any]int, len(r.before))
@@ -167,12 +164,6 @@ func (r *record) find(id any) part {
 	}
 	r.next = i
 	return r.before[i]
-}
-
-// keep says that the likely part is put again.
-func (r *record) keep() {
-	r.before[r.next] = nil
-	r.next++
 }
 
 // end retracts the parts that were not put again, and returns those that are put now.
