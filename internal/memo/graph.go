@@ -28,11 +28,11 @@ type meta struct {
 	name    string
 	before  []*meta // must be up to date before it
 	queue   []cell  // to compute in the next Run
-	size    int     // how many cells it has
-	ranked  bool    // it has its place in Graph.tables
-	ranking bool    // its place is being found
-	lazy    bool    // computes a value when it is read
-	pushes  bool    // puts parts, or names keys of another table
+	size    Size
+	ranked  bool // it has its place in Graph.tables
+	ranking bool // its place is being found
+	lazy    bool // computes a value when it is read
+	pushes  bool // puts parts, or names keys of another table
 }
 
 func (m *meta) about() *meta { return m }
@@ -111,15 +111,18 @@ func (g *Graph) Run() {
 	g.sweep()
 }
 
-// Counts returns how many cells the tables of a name have: values, and keys that are read and have none.
-func (g *Graph) Counts() map[string]int {
-	counts := map[string]int{}
+// Size is how many keys a table has, also keys that are read and have no value, and how many reads are recorded.
+type Size struct{ Values, Reads int }
+
+// Sizes returns the sizes of all tables that are not empty, by name.
+func (g *Graph) Sizes() map[string]Size {
+	sizes := map[string]Size{}
 	for _, m := range g.tables {
-		if m.size > 0 {
-			counts[m.name] += m.size
+		if m.size != (Size{}) {
+			sizes[m.name] = m.size
 		}
 	}
-	return counts
+	return sizes
 }
 
 // sweep forgets the cells that are not needed any more.
@@ -187,6 +190,7 @@ func (c *Context) read(target cell) {
 	if target.part().readers.Set(c.cell, struct{}{}) {
 		n := c.cell.part()
 		n.reads = append(n.reads, target)
+		m.size.Reads++
 	}
 }
 
@@ -198,6 +202,7 @@ func (n *node) forget(g *Graph, c cell) {
 			g.idle = append(g.idle, target)
 		}
 	}
+	c.about().size.Reads -= len(n.reads)
 	clear(n.reads)
 	n.reads = n.reads[:0]
 }

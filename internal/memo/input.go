@@ -66,6 +66,7 @@ func (s *Scan[K, V]) compute() {
 		}
 	}
 	clear(s.pending)
+	s.size = Size{} // its reads may be for values that are gone
 }
 
 func (s *Scan[K, V]) release() {}

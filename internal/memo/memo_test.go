@@ -465,9 +465,12 @@ func TestSlotsAndDriven(t *testing.T) {
 	if readers := slot.cells[2].readers.Len(); readers != 0 || slot.Driven(3) != 0 {
 		t.Error("Driven is recorded, or finds something")
 	}
+	if size := g.Sizes()["putter"]; size != (Size{Values: 1, Reads: 1}) {
+		t.Errorf("the size is %v", size)
+	}
 	in.Delete(1)
 	g.Run()
-	if counts := g.Counts(); len(counts) != 0 {
-		t.Errorf("cells are left: %v", counts)
+	if sizes := g.Sizes(); len(sizes) != 0 {
+		t.Errorf("cells are left: %v", sizes)
 	}
 }

@@ -27,12 +27,13 @@ type world struct {
 type seen struct {
 	Any
 	name    string
-	driver  driver[int]
+	driver  Driver[int]
 	drive   func(t *Table[int, int], pick int) // has the keys of a Table follow this one
 	get     func(c *Context, k int) (int, bool)
 	put     func(c *Context, k int, by author, v int)
 	all     func() map[int]int
 	cells   func() map[int]bool
+	reads   func() int
 	changes func() map[int]int
 	follows map[int]int // what changes led to
 }
@@ -82,6 +83,12 @@ func seeTable[V any](w *world, name string, t *Table[int, V], number func(V) int
 				keys[k] = true
 			}
 			return keys
+		},
+		reads: func() (n int) {
+			for _, e := range t.cells {
+				n += len(e.reads)
+			}
+			return n
 		},
 		changes: func() map[int]int { return numbers(t.Changes()) },
 	})
@@ -273,14 +280,9 @@ func (s *state) anew(seed uint64) *world {
 func (w *world) run(t *testing.T) {
 	clear(w.computed)
 	w.g.Run()
-	for name, n := range w.g.Counts() {
-		for _, s := range w.tables {
-			if s.about().name == name {
-				n -= len(s.cells())
-			}
-		}
-		if n != 0 {
-			t.Fatalf("%s: %d cells too many are counted", name, n)
+	for _, s := range w.tables {
+		if n := s.about().size; n.Values != len(s.cells()) || n.Reads != s.reads() {
+			t.Fatalf("%s: %d cells and %d reads, but the size is %v", s.name, len(s.cells()), s.reads(), n)
 		}
 	}
 	for who, n := range w.computed {
@@ -348,6 +350,8 @@ func (w *world) check(t *testing.T, anew *world, empty bool) {
 			t.Fatalf("%s: Peek left cells: %v, before: %v", s.name, cells, before)
 		case (!w.scans || empty) && !maps.Equal(cells, want.cells()):
 			t.Fatalf("%s: cells %v, made anew: %v", s.name, cells, want.cells())
+		case (!w.scans || empty) && s.about().size != want.about().size:
+			t.Fatalf("%s: size %v, made anew: %v", s.name, s.about().size, want.about().size)
 		}
 		for k, v := range s.changes() {
 			if v == 0 {

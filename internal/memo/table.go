@@ -43,19 +43,19 @@ func (t *Table[K, V]) Equal(equal func(a, b V) bool) *Table[K, V] {
 	return t
 }
 
-// driver is a table whose keys name keys of another one.
-type driver[K comparable] interface {
+// Driver is a table whose keys name keys of another one.
+type Driver[K comparable] interface {
 	Any
 	follow(f func(k K, step int32))
 }
 
 // For has a Table hold a value for each key of a driver. It is computed when the value of the driver changes, too.
-func For[K comparable, V any](t *Table[K, V], d driver[K]) *Table[K, V] {
+func For[K comparable, V any](t *Table[K, V], d Driver[K]) *Table[K, V] {
 	return ForKey(t, d, func(k K) K { return k })
 }
 
 // ForKey is For where the driver has other keys. One key may be named by several.
-func ForKey[K, D comparable, V any](t *Table[K, V], d driver[D], key func(D) K) *Table[K, V] {
+func ForKey[K, D comparable, V any](t *Table[K, V], d Driver[D], key func(D) K) *Table[K, V] {
 	t.driven(d.about())
 	d.follow(func(k D, step int32) { t.hold(key(k), step) })
 	return t
@@ -98,7 +98,7 @@ func (t *Table[K, V]) at(k K) *entry[K, V] {
 	if e == nil {
 		e = &entry[K, V]{in: t, key: k}
 		t.cells[k] = e
-		t.size++
+		t.size.Values++
 	}
 	return e
 }
@@ -198,5 +198,5 @@ func (e *entry[K, V]) release() {
 	}
 	e.forget(e.in.g, e)
 	delete(e.in.cells, e.key)
-	e.in.size--
+	e.in.size.Values--
 }
