@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 
 	"fairlead.dev/deploy/crd"
+	"fairlead.dev/internal/snapshot"
 )
 
 func read(t *testing.T, archive []byte) map[string]string {
@@ -150,6 +151,11 @@ func TestEveryKindIsCollected(t *testing.T) {
 			return err
 		}); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for _, r := range snapshot.Resources() {
+		if collected[r.Resource] == r.Private {
+			t.Errorf("%s are private %t and collected %t", r.Resource, r.Private, collected[r.Resource])
 		}
 	}
 	if definitions < 20 || len(kinds) < definitions || collected["secrets"] {

@@ -11,25 +11,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/internal/snapshot"
 )
 
 // lastApplied is kubectl's copy of the manifest; it repeats the object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// standing lists the resources of a bundle that every cluster has. Secrets are not among
-// them, and must not be added; nor are ConfigMaps, in which people put anything.
-var standing = [...]schema.GroupVersionResource{
-	{Version: "v1", Resource: "namespaces"},
-	{Version: "v1", Resource: "services"},
+// alsoBuiltIn lists the resources of a bundle that every cluster has and no snapshot holds.
+var alsoBuiltIn = [...]schema.GroupVersionResource{
 	{Version: "v1", Resource: "events"},
-	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 	{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 }
 
 // Kinds are the resources of a bundle: those that every cluster has, and all that the
-// definitions define, so that none can be forgotten.
+// definitions define, so that none can be forgotten. Private ones, Secrets and ConfigMaps, are not among them.
 func Kinds(definitions ...fs.FS) ([]schema.GroupVersionResource, error) {
-	kinds := slices.Clone(standing[:])
+	kinds := slices.Clone(alsoBuiltIn[:])
+	private := map[schema.GroupResource]bool{}
+	for _, r := range snapshot.Resources() {
+		private[r.GroupResource()] = r.Private
+		if r.BuiltIn && !r.Private {
+			kinds = append(kinds, r.GroupVersionResource)
+		}
+	}
 	for _, files := range definitions {
 		err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
@@ -45,8 +50,9 @@ func Kinds(definitions ...fs.FS) ([]schema.GroupVersionResource, error) {
 					return fmt.Errorf("read the definition %s: %w", path, err)
 				}
 				for _, v := range d.Spec.Versions {
-					if d.Kind == "CustomResourceDefinition" && v.Storage {
-						kinds = append(kinds, schema.GroupVersionResource{Group: d.Spec.Group, Version: v.Name, Resource: d.Spec.Names.Plural})
+					r := schema.GroupVersionResource{Group: d.Spec.Group, Version: v.Name, Resource: d.Spec.Names.Plural}
+					if d.Kind == "CustomResourceDefinition" && v.Storage && !private[r.GroupResource()] {
+						kinds = append(kinds, r)
 					}
 				}
 			}

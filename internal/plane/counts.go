@@ -5,14 +5,6 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// countedKinds are the kinds whose objects have a status of ours.
-var countedKinds = []snapshot.Kind{
-	snapshot.KindGatewayClass, snapshot.KindGateway, snapshot.KindListenerSet, snapshot.KindHTTPRoute, snapshot.KindGRPCRoute,
-	snapshot.KindTLSRoute, snapshot.KindTCPRoute, snapshot.KindUDPRoute,
-	snapshot.KindBackendTLSPolicy, snapshot.KindIngressRoute, snapshot.KindAddressPool, snapshot.KindBGPPeer, snapshot.KindService,
-	snapshot.KindClientPolicy, snapshot.KindRoutePolicy, snapshot.KindBackendPolicy, snapshot.KindLoadBalancerPolicy,
-}
-
 type kindState struct{ kind, state string }
 
 // counts is how many objects are in each state. It is kept up to date object by object:
@@ -24,9 +16,12 @@ type counts struct {
 
 func newCounts() counts {
 	c := counts{of: map[model.Object]kindState{}, sum: map[kindState]int{}}
-	for _, kind := range countedKinds {
+	for _, r := range snapshot.Resources() {
+		if r.Status != snapshot.StatusTranslated {
+			continue
+		}
 		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateDegraded, stateOrphaned, stateUnserved} {
-			c.sum[kindState{string(kind), state}] = 0
+			c.sum[kindState{string(r.Kind), state}] = 0
 		}
 	}
 	return c

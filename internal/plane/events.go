@@ -16,6 +16,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/snapshot"
 )
 
 // Reasons of Events that no condition has.
@@ -83,7 +84,7 @@ func conditionsOf(o client.Object) (all []shown) {
 			all = append(all, shown{of, c})
 		}
 	}
-	if route := routeStatus(o); route != nil {
+	if route := snapshot.RouteStatus(o); route != nil {
 		for _, p := range route.Parents {
 			add(referenceName(p.ParentRef), p.Conditions)
 		}

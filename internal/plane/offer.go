@@ -8,6 +8,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate"
 )
 
 func (l *loop) offerAll() {
@@ -38,11 +39,16 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		l.plane.writer.offer(statusWrite{Object: o, Generation: live.GetGeneration(), Live: live, Apply: leaveService})
 		return
 	}
-	if s == nil {
-		if s = unattached(snapshot.Kind(o.Kind), live.GetGeneration()); s == nil {
-			l.plane.writer.withdraw(o)
-			return // it is not ours any more, and what it shows is somebody else's
-		}
+	controller := l.plane.config.Translate.ControllerName
+	var apply applier
+	switch {
+	case s != nil:
+	case snapshot.RouteStatus(live) != nil: // no parent of it is ours
+		s = &translate.Status{Generation: live.GetGeneration()}
+		apply = applyRoute(nil, s.Generation, v, controller)
+	default:
+		l.plane.writer.withdraw(o)
+		return // it is not ours any more, and what it shows is somebody else's
 	}
 	if g, is := live.(*gatewayv1.Gateway); is {
 		l.plane.standing.offer(g)
@@ -50,7 +56,9 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 	if service, is := live.(*corev1.Service); is && s.Service != nil {
 		s = l.judgeService(s, v, service.Status.Conditions)
 	}
-	apply := applierOf(s, v, l.plane.config.Translate.ControllerName)
+	if apply == nil {
+		apply = applierOf(s, v, controller)
+	}
 	if s.BGPPeer != nil {
 		c, known := l.established(o.Name, s.Generation)
 		apply = applyBGPPeer(*s.BGPPeer, c, known)
@@ -80,58 +88,10 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 	l.plane.writer.offer(w)
 }
 
-// live is the object as the API last showed it, or nil.
+// live is the object as the API last showed it, nil when there is none or the plane writes no status of its kind.
 func (l *loop) live(o model.Object) client.Object {
-	n := snapshot.Name{Namespace: o.Namespace, Name: o.Name}
-	switch snapshot.Kind(o.Kind) {
-	case snapshot.KindGatewayClass:
-		return present(l.snapshot.GatewayClasses[n])
-	case snapshot.KindGateway:
-		return present(l.snapshot.Gateways[n])
-	case snapshot.KindListenerSet:
-		return present(l.snapshot.ListenerSets[n])
-	case snapshot.KindHTTPRoute:
-		return present(l.snapshot.HTTPRoutes[n])
-	case snapshot.KindTLSRoute:
-		return present(l.snapshot.TLSRoutes[n])
-	case snapshot.KindTCPRoute:
-		return present(l.snapshot.TCPRoutes[n])
-	case snapshot.KindUDPRoute:
-		return present(l.snapshot.UDPRoutes[n])
-	case snapshot.KindGRPCRoute:
-		return present(l.snapshot.GRPCRoutes[n])
-	case snapshot.KindClientPolicy:
-		return present(l.snapshot.ClientPolicies[n])
-	case snapshot.KindRoutePolicy:
-		return present(l.snapshot.RoutePolicies[n])
-	case snapshot.KindLoadBalancerPolicy:
-		return present(l.snapshot.LoadBalancerPolicies[n])
-	case snapshot.KindBackendPolicy:
-		return present(l.snapshot.BackendPolicies[n])
-	case snapshot.KindBackendTLSPolicy:
-		return present(l.snapshot.BackendTLSPolicies[n])
-	case snapshot.KindIngressRoute:
-		return present(l.snapshot.IngressRoutes[n])
-	case snapshot.KindMachine:
-		return present(l.snapshot.Machines[n])
-	case snapshot.KindAddressPool:
-		return present(l.snapshot.AddressPools[n])
-	case snapshot.KindBGPPeer:
-		return present(l.snapshot.BGPPeers[n])
-	case snapshot.KindService:
-		return present(l.snapshot.Services[n])
-	default:
+	if r, is := snapshot.ResourceOf(snapshot.Kind(o.Kind)); !is || r.Status == snapshot.StatusNone {
 		return nil
 	}
-}
-
-// present keeps a nil pointer from becoming an interface that is not nil.
-func present[T any, P interface {
-	*T
-	client.Object
-}](p P) client.Object {
-	if p == nil {
-		return nil
-	}
-	return p
+	return l.snapshot.Get(key(o))
 }

@@ -1,45 +1,67 @@
 package plane
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/snapshot"
 )
 
-// applyPolicy shows the ancestors of a policy of our own kinds.
+// applyPolicy shows the ancestors of a policy that are ours.
 func applyPolicy(want gatewayv1.PolicyStatus, controller gatewayv1.GatewayController) applier {
 	return func(live client.Object, now metav1.Time) client.Object {
-		next, status := copyPolicy(live)
-		if next == nil {
+		status := snapshot.PolicyStatus(live)
+		if status == nil {
 			return nil
 		}
 		merged := mergeAncestors(status.Ancestors, want.Ancestors, controller, now)
 		if equality.Semantic.DeepEqual(merged, status.Ancestors) || len(merged)+len(status.Ancestors) == 0 {
 			return nil
 		}
-		status.Ancestors = merged
+		next := live.DeepCopyObject().(client.Object)
+		snapshot.PolicyStatus(next).Ancestors = (&gatewayv1.PolicyStatus{Ancestors: merged}).DeepCopy().Ancestors
 		return next
 	}
 }
 
-// copyPolicy returns a copy of a policy with the place of its status; nil for other objects.
-func copyPolicy(o client.Object) (client.Object, *gatewayv1.PolicyStatus) {
-	switch o := o.(type) {
-	case *v1alpha1.ClientPolicy:
-		next := o.DeepCopy()
-		return next, &next.Status
-	case *v1alpha1.RoutePolicy:
-		next := o.DeepCopy()
-		return next, &next.Status
-	case *v1alpha1.LoadBalancerPolicy:
-		next := o.DeepCopy()
-		return next, &next.Status
-	case *v1alpha1.BackendPolicy:
-		next := o.DeepCopy()
-		return next, &next.Status
+// maxAncestors is how many ancestors the schema of a policy's status lets in.
+const maxAncestors = 16
+
+// mergeAncestors replaces the ancestors of our controller and keeps those of others, each
+// in its place, as many as fit.
+func mergeAncestors(live, want []gatewayv1.PolicyAncestorStatus, controller gatewayv1.GatewayController, now metav1.Time) []gatewayv1.PolicyAncestorStatus {
+	out := []gatewayv1.PolicyAncestorStatus{}
+	used := make([]bool, len(want))
+	others := 0
+	for _, old := range live {
+		if old.ControllerName != controller {
+			others++
+		}
 	}
-	return nil, nil
+	for _, old := range live {
+		if old.ControllerName != controller {
+			out = append(out, old)
+			continue
+		}
+		i := slices.IndexFunc(want, func(a gatewayv1.PolicyAncestorStatus) bool {
+			return equality.Semantic.DeepEqual(a.AncestorRef, old.AncestorRef)
+		})
+		if i >= 0 && i < maxAncestors-others && !used[i] {
+			used[i] = true
+			a := want[i]
+			a.Conditions = mergeConditions(old.Conditions, a.Conditions, everyType, now)
+			out = append(out, a)
+		}
+	}
+	for i, a := range want {
+		if !used[i] && i < maxAncestors-others {
+			a.Conditions = mergeConditions(nil, a.Conditions, everyType, now)
+			out = append(out, a)
+		}
+	}
+	return out
 }

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
@@ -45,7 +46,7 @@ func TestPolicyStatus(t *testing.T) {
 	}
 	apply := applyPolicy(gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{ancestor(ours)}}, ours)
 	for _, live := range []client.Object{&v1alpha1.ClientPolicy{}, &v1alpha1.RoutePolicy{}, &v1alpha1.BackendPolicy{}} {
-		live, status := copyPolicy(live)
+		status := snapshot.PolicyStatus(live)
 		status.Ancestors = append(status.Ancestors, ancestor(other))
 		next := apply(live, now)
 		if next == nil {
@@ -54,7 +55,7 @@ func TestPolicyStatus(t *testing.T) {
 		if len(status.Ancestors) != 1 {
 			t.Errorf("%T: the live object was changed", live)
 		}
-		if _, shown := copyPolicy(next); len(shown.Ancestors) != 2 || shown.Ancestors[0].ControllerName != other || shown.Ancestors[1].Conditions[0].LastTransitionTime.IsZero() {
+		if shown := snapshot.PolicyStatus(next); len(shown.Ancestors) != 2 || shown.Ancestors[0].ControllerName != other || shown.Ancestors[1].Conditions[0].LastTransitionTime.IsZero() {
 			t.Errorf("%T: %+v", live, shown.Ancestors)
 		}
 		if apply(next, metav1.NewTime(now.Add(time.Hour))) != nil {

@@ -65,8 +65,7 @@ func (l *loop) status() model.Status {
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(l.statuses), model.Object.Compare) {
 		state, reason, message := l.objectState(o)
-		switch snapshot.Kind(o.Kind) {
-		case snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindTLSRoute, snapshot.KindTCPRoute, snapshot.KindUDPRoute, snapshot.KindIngressRoute:
+		if r, is := snapshot.ResourceOf(snapshot.Kind(o.Kind)); is && r.Route {
 			s.Routes = append(s.Routes, model.RouteStatus{
 				Kind: o.Kind, Namespace: o.Namespace, Name: o.Name, Hosts: hostsOf(l.statuses[o]), State: state, Message: message,
 			})

@@ -38,7 +38,7 @@ func TestGRPCRouteStatus(t *testing.T) {
 	if apply(next, metav1.NewTime(now.Add(time.Hour))) != nil {
 		t.Error("it would be written again")
 	}
-	gone, ok := applierOf(unattached(snapshot.KindGRPCRoute, 3), verdict{}, ours)(next, now).(*gatewayv1.GRPCRoute)
+	gone, ok := applyRoute(nil, 3, verdict{}, ours)(next, now).(*gatewayv1.GRPCRoute)
 	if !ok || len(gone.Status.Parents) != 1 || gone.Status.Parents[0].ControllerName != other {
 		t.Errorf("without a parent of ours: %+v", gone)
 	}
@@ -59,7 +59,7 @@ func TestBackendTLSPolicyStatus(t *testing.T) {
 	live := &gatewayv1.BackendTLSPolicy{}
 	live.Status.Ancestors = append(ancestors(other, 2), ancestors(ours, 1)...)
 	for _, n := range []int{0, 1, 3, 16} {
-		apply := applyBackendTLSPolicy(gatewayv1.PolicyStatus{Ancestors: ancestors(ours, n)}, ours)
+		apply := applyPolicy(gatewayv1.PolicyStatus{Ancestors: ancestors(ours, n)}, ours)
 		next := live
 		if changed := apply(live, now); changed != nil {
 			next = changed.(*gatewayv1.BackendTLSPolicy)
@@ -71,7 +71,7 @@ func TestBackendTLSPolicyStatus(t *testing.T) {
 			t.Errorf("%d of ours: it would be written again", n)
 		}
 	}
-	if applyBackendTLSPolicy(gatewayv1.PolicyStatus{}, ours)(&gatewayv1.BackendTLSPolicy{}, now) != nil {
+	if applyPolicy(gatewayv1.PolicyStatus{}, ours)(&gatewayv1.BackendTLSPolicy{}, now) != nil {
 		t.Error("nothing is written over nothing")
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 )
 
@@ -84,13 +85,14 @@ func showsProgrammed(live client.Object, generation int64) bool {
 		c := meta.FindStatusCondition(conditions, conditionType)
 		return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == generation
 	}
+	if route := snapshot.RouteStatus(live); route != nil {
+		return slices.ContainsFunc(route.Parents, func(p gatewayv1.RouteParentStatus) bool { return shows(p.Conditions, RouteProgrammed) })
+	}
 	switch o := live.(type) {
 	case *gatewayv1.Gateway:
 		return shows(o.Status.Conditions, string(gatewayv1.GatewayConditionProgrammed))
 	case *gatewayv1.ListenerSet:
 		return shows(o.Status.Conditions, string(gatewayv1.ListenerSetConditionProgrammed))
-	case *gatewayv1.HTTPRoute, *gatewayv1.GRPCRoute, *gatewayv1.TLSRoute, *gatewayv1.TCPRoute, *gatewayv1.UDPRoute:
-		return slices.ContainsFunc(routeStatus(live).Parents, func(p gatewayv1.RouteParentStatus) bool { return shows(p.Conditions, RouteProgrammed) })
 	case *corev1.Service:
 		return shows(o.Status.Conditions, v1alpha1.ConditionServed)
 	default:
@@ -198,7 +200,7 @@ func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayContr
 	case s.Policy != nil:
 		return applyPolicy(*s.Policy, controller)
 	case s.BackendTLSPolicy != nil:
-		return applyBackendTLSPolicy(*s.BackendTLSPolicy, controller)
+		return applyPolicy(*s.BackendTLSPolicy, controller)
 	case s.IngressRoute != nil:
 		return applyIngressRoute(*s.IngressRoute, v)
 	case s.AddressPool != nil:

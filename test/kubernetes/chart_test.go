@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"fairlead.dev/deploy/crd"
-	"fairlead.dev/internal/source/kube"
+	"fairlead.dev/internal/snapshot"
 )
 
 // golden compares with a file that is made of something else, or writes it.
@@ -105,7 +105,7 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 // and writes the status of what has one.
 func TestRights(t *testing.T) {
 	objects := manifests(t, crd.All(crd.Standard)...)
-	status := map[schema.GroupResource]bool{{Resource: "services"}: true}
+	defined := map[schema.GroupResource]bool{} // and whether the definition has a status
 	names := map[string][]string{}
 	for _, o := range objects {
 		names[o.GetKind()] = append(names[o.GetKind()], o.GetName())
@@ -117,18 +117,21 @@ func TestRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, v := range d.Spec.Versions {
-			if v.Subresources != nil && v.Subresources.Status != nil {
-				status[schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}] = true
-			}
+			k := schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
+			defined[k] = defined[k] || v.Subresources != nil && v.Subresources.Status != nil
 		}
 	}
 	reads, writes := map[string][]string{}, map[string][]string{}
-	for _, r := range kube.Reads() {
-		if r.Group+r.Resource == "secrets" {
+	for _, r := range snapshot.Resources() {
+		writesStatus := r.Status != snapshot.StatusNone
+		if has, is := defined[r.GroupResource()]; is == r.BuiltIn || is && has != writesStatus {
+			t.Errorf("%s: defined by us %t, built into Kubernetes %t; the definition has a status %t, the plane writes one %t", r.Kind, is, r.BuiltIn, has, writesStatus)
+		}
+		if r.Kind == snapshot.KindSecret {
 			continue // a value of the chart's decides
 		}
 		reads[r.Group] = append(reads[r.Group], r.Resource)
-		if status[r.GroupResource()] {
+		if writesStatus {
 			writes[r.Group] = append(writes[r.Group], r.Resource+"/status")
 		}
 	}

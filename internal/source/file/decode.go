@@ -11,77 +11,14 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
-	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/mistype"
 )
-
-// newObject returns an empty object of a kind that a snapshot holds, nil for
-// others, and whether objects of the kind have a namespace.
-func newObject(apiVersion, kind string) (object metav1.Object, namespaced bool) {
-	switch apiVersion + " " + kind {
-	case "v1 ConfigMap":
-		return &corev1.ConfigMap{}, true
-	case "v1 Namespace":
-		return &corev1.Namespace{}, false
-	case "v1 Secret":
-		return &corev1.Secret{}, true
-	case "v1 Service":
-		return &corev1.Service{}, true
-	case "discovery.k8s.io/v1 EndpointSlice":
-		return &discoveryv1.EndpointSlice{}, true
-	case "fairlead.dev/v1alpha1 AddressPool":
-		return &v1alpha1.AddressPool{}, false
-	case "fairlead.dev/v1alpha1 BGPPeer":
-		return &v1alpha1.BGPPeer{}, false
-	case "fairlead.dev/v1alpha1 BackendPolicy":
-		return &v1alpha1.BackendPolicy{}, true
-	case "fairlead.dev/v1alpha1 Freeze":
-		return &v1alpha1.Freeze{}, false
-	case "fairlead.dev/v1alpha1 ClientPolicy":
-		return &v1alpha1.ClientPolicy{}, true
-	case "fairlead.dev/v1alpha1 LoadBalancerPolicy":
-		return &v1alpha1.LoadBalancerPolicy{}, true
-	case "fairlead.dev/v1alpha1 RoutePolicy":
-		return &v1alpha1.RoutePolicy{}, true
-	case "fairlead.dev/v1alpha1 Machine":
-		return &v1alpha1.Machine{}, false
-	// v1beta1 has the same fields as v1.
-	case "gateway.networking.k8s.io/v1 GatewayClass", "gateway.networking.k8s.io/v1beta1 GatewayClass":
-		return &gatewayv1.GatewayClass{}, false
-	case "gateway.networking.k8s.io/v1 Gateway", "gateway.networking.k8s.io/v1beta1 Gateway":
-		return &gatewayv1.Gateway{}, true
-	case "gateway.networking.k8s.io/v1 ListenerSet":
-		return &gatewayv1.ListenerSet{}, true
-	case "gateway.networking.k8s.io/v1 GRPCRoute":
-		return &gatewayv1.GRPCRoute{}, true
-	case "gateway.networking.k8s.io/v1 TLSRoute":
-		return &gatewayv1.TLSRoute{}, true
-	case "gateway.networking.k8s.io/v1 TCPRoute":
-		return &gatewayv1.TCPRoute{}, true
-	case "gateway.networking.k8s.io/v1 UDPRoute":
-		return &gatewayv1.UDPRoute{}, true
-	case "gateway.networking.k8s.io/v1 BackendTLSPolicy":
-		return &gatewayv1.BackendTLSPolicy{}, true
-	case "gateway.networking.k8s.io/v1 HTTPRoute", "gateway.networking.k8s.io/v1beta1 HTTPRoute":
-		return &gatewayv1.HTTPRoute{}, true
-	case "gateway.networking.k8s.io/v1 ReferenceGrant", "gateway.networking.k8s.io/v1beta1 ReferenceGrant":
-		return &gatewayv1.ReferenceGrant{}, true
-	case "contour.heptio.com/v1beta1 IngressRoute":
-		return &contourv1beta1.IngressRoute{}, true
-	case "contour.heptio.com/v1beta1 TLSCertificateDelegation":
-		return &contourv1beta1.TLSCertificateDelegation{}, true
-	}
-	return nil, false
-}
 
 // header is what every document says of itself.
 type header struct {
@@ -164,11 +101,12 @@ func (l *loader) value(encoded []byte, at lines) {
 		return
 	}
 	found := len(l.faults.Found)
-	object, namespaced := newObject(h.APIVersion, h.Kind)
-	if object == nil {
+	resource, is := snapshot.ResourceFor(h.APIVersion, h.Kind)
+	if !is {
 		l.warnings = append(l.warnings, Warning{Where: where, What: fmt.Sprintf("%s (%s) is left out: translation does not read this kind", h, h.APIVersion)})
 		return
 	}
+	object, namespaced := resource.New(), !resource.ClusterScoped
 	strict, err := json.UnmarshalStrict(encoded, object)
 	if err != nil {
 		l.mistyped(encoded, object, at, h.String(), err)
@@ -203,13 +141,7 @@ func (l *loader) value(encoded []byte, at lines) {
 	if len(l.faults.Found) > found {
 		return
 	}
-	if secret, ok := object.(*corev1.Secret); ok {
-		object = snapshot.Trim(secret, l.secretNamespace)
-	}
-	if config, ok := object.(*corev1.ConfigMap); ok {
-		object = snapshot.TrimConfigMap(config)
-	}
-	key, err := l.snapshot.Set(object)
+	key, err := l.snapshot.Set(resource.Trim(object, l.secretNamespace))
 	if err != nil {
 		l.fail(where, "%s: %w", h, err)
 		return

@@ -11,22 +11,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/mistype"
 )
 
-// lenient decodes the kinds of Contour. Its definitions checked few fields, so an API may have objects with values that
-// do not fit ours, and one of them would make the list of all unreadable. The values are left out, and the object
+// lenient decodes the kinds whose definitions checked few fields, those of Contour. An API may have objects with values
+// that do not fit ours, and one of them would make the list of all unreadable. The values are left out, and the object
 // says which in the annotation snapshot.Unreadable.
 type lenient struct {
 	runtime.NegotiatedSerializer
-	resource resource
+	resource snapshot.Resource
 }
 
 // lenientFor wraps the serializer of a kind, where the kind needs it.
-func lenientFor(r resource, s runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
-	if r.gvr.Group != contourv1beta1.GroupVersion.Group {
+func lenientFor(r snapshot.Resource, s runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
+	if !r.Lenient {
 		return s
 	}
 	return lenient{NegotiatedSerializer: s, resource: r}
@@ -39,7 +38,7 @@ func (l lenient) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) 
 
 type lenientDecoder struct {
 	runtime.Decoder
-	resource resource
+	resource snapshot.Resource
 }
 
 // Decode decodes what fits.
@@ -81,7 +80,7 @@ func (d lenientDecoder) prune(data []byte) (pruned []byte, found []string) {
 		return nil, nil
 	}
 	objects := []any{value}
-	switch kind := string(d.resource.kind); value["kind"] {
+	switch kind := string(d.resource.Kind); value["kind"] {
 	case kind:
 	case kind + "List":
 		objects, _ = value["items"].([]any)
@@ -94,7 +93,7 @@ func (d lenientDecoder) prune(data []byte) (pruned []byte, found []string) {
 			return nil, nil
 		}
 		var texts []string
-		for _, m := range mistype.Prune(object, d.resource.object()) {
+		for _, m := range mistype.Prune(object, d.resource.New()) {
 			texts = append(texts, m.String())
 		}
 		found = append(found, strings.Join(texts, "; "))

@@ -84,13 +84,13 @@ func New(c Config) (*Source, error) {
 	codecs := serializer.NewCodecFactory(scheme)
 	mark := rand.Text() + " "
 	passwords := cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
-	for _, r := range resources() {
-		rc, err := r.restClient(c.REST, transport, codecs, mark)
+	for _, r := range snapshot.Resources() {
+		rc, err := restClient(r, c.REST, transport, codecs, mark)
 		if err != nil {
 			return nil, err
 		}
 		f := &follower{source: s, resource: r, client: rc, passwords: passwords, mark: mark}
-		if c.OwnSecrets && r.kind == snapshot.KindSecret {
+		if c.OwnSecrets && r.Kind == snapshot.KindSecret {
 			f.namespace = passwords
 		}
 		s.follow = append(s.follow, f.run)
@@ -165,7 +165,7 @@ func (s *Source) judge(k snapshot.Key, why string) {
 // follower lists and watches one kind.
 type follower struct {
 	source    *Source
-	resource  resource
+	resource  snapshot.Resource
 	client    rest.Interface
 	passwords string // namespace of the Secrets whose passwords are kept
 	namespace string // the only one that is followed; all when empty
@@ -173,14 +173,14 @@ type follower struct {
 }
 
 func (f *follower) run(ctx context.Context) {
-	st := newStore(f.resource.kind, f.source.queue, f.passwords, func() (bool, error) { return f.empty(ctx) })
+	st := newStore(f.resource, f.source.queue, f.passwords, func() (bool, error) { return f.empty(ctx) })
 	st.mark, st.judge = f.mark, f.source.judge
 	st.pruned = func(name snapshot.Name, text string) {
-		f.source.log.Warn("values of an object do not fit their fields and are left out", "object", string(f.resource.kind)+" "+name.String(), "values", text)
+		f.source.log.Warn("values of an object do not fit their fields and are left out", "object", string(f.resource.Kind)+" "+name.String(), "values", text)
 	}
-	r := cache.NewReflectorWithOptions(f, f.resource.object(), st, cache.ReflectorOptions{
-		Name:            string(f.resource.kind),
-		TypeDescription: f.resource.gvr.GroupResource().String(),
+	r := cache.NewReflectorWithOptions(f, f.resource.New(), st, cache.ReflectorOptions{
+		Name:            string(f.resource.Kind),
+		TypeDescription: f.resource.GroupResource().String(),
 		Backoff:         &wait.Backoff{Duration: 200 * time.Millisecond, Cap: 5 * time.Second, Steps: 25, Factor: 2, Jitter: 0.5},
 	})
 	r.RunWithContext(ctx)
@@ -189,7 +189,7 @@ func (f *follower) run(ctx context.Context) {
 // get begins a request. The reflector does the retrying: the client itself would sit
 // out the second that an API asks for which has just begun to serve a kind.
 func (f *follower) get() *rest.Request {
-	return f.client.Get().NamespaceIfScoped(f.namespace, f.namespace != "").Resource(f.resource.gvr.Resource).MaxRetries(0)
+	return f.client.Get().NamespaceIfScoped(f.namespace, f.namespace != "").Resource(f.resource.Resource).MaxRetries(0)
 }
 
 // IsWatchListSemanticsUnSupported makes a reflector list first and then watch. The
@@ -199,7 +199,7 @@ func (f *follower) IsWatchListSemanticsUnSupported() bool { return true }
 
 // ListWithContext lists once for a reflector.
 func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	list := f.resource.list()
+	list := f.resource.NewList()
 	err := f.get().
 		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
 		Do(ctx).Into(list)
@@ -241,10 +241,10 @@ func (f *follower) empty(ctx context.Context) (bool, error) {
 // the kind. A plane that has just begun would take it for an empty kind and remove
 // everything of it from the machines; and every proxy between can give that answer.
 func (f *follower) confirm(ctx context.Context, err error) error {
-	if !apierrors.IsNotFound(err) || f.source.isMissing(f.resource.kind) {
+	if !apierrors.IsNotFound(err) || f.source.isMissing(f.resource.Kind) {
 		return err
 	}
-	name := f.resource.gvr.GroupResource().String()
+	name := f.resource.GroupResource().String()
 	switch served, unknown := f.served(ctx); {
 	case unknown != nil: // not wrapped: it may be another "not found"
 		return fmt.Errorf("%s is not found, and the API does not say whether it serves it: %s", name, unknown.Error())
@@ -256,16 +256,16 @@ func (f *follower) confirm(ctx context.Context, err error) error {
 
 // served asks the API's own list whether it serves the kind.
 func (f *follower) served(ctx context.Context) (bool, error) {
-	if f.resource.protobuf {
+	if f.resource.BuiltIn {
 		return true, nil // built in: every API has it
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	gv := f.resource.gvr.GroupVersion()
+	gv := f.resource.GroupVersion()
 	var resources metav1.APIResourceList
 	switch err := f.ask(ctx, "/apis/"+gv.String(), "APIResourceList", &resources); {
 	case err == nil:
-		return slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == f.resource.gvr.Resource }), nil
+		return slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == f.resource.Resource }), nil
 	case !apierrors.IsNotFound(err):
 		return false, err
 	}
@@ -299,7 +299,7 @@ func (f *follower) note(ctx context.Context, err error) {
 	if ctx.Err() != nil || reflectorsOwn(err) {
 		return
 	}
-	s, kind, log := f.source, f.resource.kind, f.source.log.With("kind", f.resource.kind)
+	s, kind, log := f.source, f.resource.Kind, f.source.log.With("kind", f.resource.Kind)
 	missing := apierrors.IsNotFound(err)
 	s.mu.Lock()
 	wasMissing, before := s.missing[kind], s.trouble[kind]
@@ -314,7 +314,7 @@ func (f *follower) note(ctx context.Context, err error) {
 	s.mu.Unlock()
 	switch {
 	case missing && !wasMissing:
-		log.Warn("the API does not serve this kind: its custom resource definition is not installed; waiting for it", "resource", f.resource.gvr.GroupResource().String())
+		log.Warn("the API does not serve this kind: its custom resource definition is not installed; waiting for it", "resource", f.resource.GroupResource().String())
 	case err == nil && wasMissing:
 		log.Info("the API serves this kind now")
 	case err == nil && before != "":

@@ -22,8 +22,8 @@ type identity struct {
 // store is where a reflector puts the objects of one kind. It keeps their
 // identities only; the objects go on.
 type store struct {
-	kind  snapshot.Kind
-	queue *queue
+	resource snapshot.Resource
+	queue    *queue
 	// passwords is the namespace of the Secrets whose passwords are kept.
 	passwords string
 	// pruned is told when values of an object come to be left out, and not of its further states; nil is nobody.
@@ -40,8 +40,8 @@ type store struct {
 	unreadable map[snapshot.Name]bool
 }
 
-func newStore(kind snapshot.Kind, q *queue, passwords string, confirmEmpty func() (bool, error)) *store {
-	return &store{kind: kind, queue: q, passwords: passwords, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}, unreadable: map[snapshot.Name]bool{}, judge: func(snapshot.Key, string) {}}
+func newStore(r snapshot.Resource, q *queue, passwords string, confirmEmpty func() (bool, error)) *store {
+	return &store{resource: r, queue: q, passwords: passwords, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}, unreadable: map[snapshot.Name]bool{}, judge: func(snapshot.Key, string) {}}
 }
 
 // Add is called for objects that a watch names.
@@ -72,7 +72,7 @@ func (s *store) isUnreadable(object metav1.Object, name snapshot.Name) bool {
 		return false
 	}
 	s.unreadable[name] = true
-	s.judge(snapshot.Key{Kind: s.kind, Name: name}, why)
+	s.judge(snapshot.Key{Kind: s.resource.Kind, Name: name}, why)
 	return true
 }
 
@@ -80,7 +80,7 @@ func (s *store) isUnreadable(object metav1.Object, name snapshot.Name) bool {
 func (s *store) forgive(name snapshot.Name) {
 	if s.unreadable[name] {
 		delete(s.unreadable, name)
-		s.judge(snapshot.Key{Kind: s.kind, Name: name}, "")
+		s.judge(snapshot.Key{Kind: s.resource.Kind, Name: name}, "")
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *store) Delete(obj any) error {
 	s.forgive(name)
 	if _, ok := s.known[name]; ok {
 		delete(s.known, name)
-		s.queue.put(Change{Key: snapshot.Key{Kind: s.kind, Name: name}})
+		s.queue.put(Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}})
 	}
 	return nil
 }
@@ -108,10 +108,10 @@ func (s *store) Replace(list []any, _ string) error {
 	if len(list) == 0 && len(s.known) > 0 {
 		empty, err := s.confirmEmpty()
 		if err != nil {
-			return fmt.Errorf("confirm that the last of %d objects of kind %s is gone: %w", len(s.known), s.kind, err)
+			return fmt.Errorf("confirm that the last of %d objects of kind %s is gone: %w", len(s.known), s.resource.Kind, err)
 		}
 		if !empty {
-			return fmt.Errorf("a list of kind %s was empty and the next was not", s.kind)
+			return fmt.Errorf("a list of kind %s was empty and the next was not", s.resource.Kind)
 		}
 	}
 	var changes []Change
@@ -137,11 +137,11 @@ func (s *store) Replace(list []any, _ string) error {
 	for name := range s.known {
 		if !listed[name] {
 			delete(s.known, name)
-			changes = append(changes, Change{Key: snapshot.Key{Kind: s.kind, Name: name}})
+			changes = append(changes, Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}})
 		}
 	}
 	s.queue.put(changes...)
-	s.queue.settle(s.kind)
+	s.queue.settle(s.resource.Kind)
 	return nil
 }
 
@@ -159,21 +159,16 @@ func (s *store) note(object metav1.Object, name snapshot.Name) (Change, bool) {
 	if id.faulty && !before.faulty && s.pruned != nil {
 		s.pruned(name, text)
 	}
-	return Change{Key: snapshot.Key{Kind: s.kind, Name: name}, Object: object}, true
+	return Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}, Object: object}, true
 }
 
 // accept drops from the object what nobody reads and much memory holds.
 func (s *store) accept(obj any) (metav1.Object, snapshot.Name, error) {
-	object, ok := obj.(metav1.Object)
+	object, ok := obj.(snapshot.Object)
 	if !ok {
 		return nil, snapshot.Name{}, fmt.Errorf("a watch sent a %T", obj)
 	}
-	switch o := obj.(type) {
-	case *corev1.Secret:
-		object = snapshot.Trim(o, s.passwords)
-	case *corev1.ConfigMap:
-		object = snapshot.TrimConfigMap(o)
-	}
+	object = s.resource.Trim(object, s.passwords)
 	object.SetManagedFields(nil)
 	if a := object.GetAnnotations(); a[corev1.LastAppliedConfigAnnotation] != "" {
 		delete(a, corev1.LastAppliedConfigAnnotation)

@@ -9,13 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"fairlead.dev/internal/snapshot"
 )
 
 // tolerant reads what the API sends object by object where one of them cannot be read: an API keeps what was stored
 // under an older definition, and one such object would hide all others of its kind.
 type tolerant struct {
 	runtime.NegotiatedSerializer
-	resource resource
+	resource snapshot.Resource
 	mark     string // begins the annotation of an object that cannot be read; nobody else knows it
 }
 
@@ -47,13 +49,13 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 		return object, gvk, err
 	}
 	switch raw.Kind {
-	case string(d.resource.kind):
+	case string(d.resource.Kind):
 		object, e := d.one(data, err)
 		if e != nil {
 			return nil, gvk, err
 		}
 		return object, gvk, nil
-	case string(d.resource.kind) + "List":
+	case string(d.resource.Kind) + "List":
 		list, e := d.list(raw.TypeMeta, raw.Metadata, raw.Items, into)
 		if e != nil {
 			return nil, gvk, err
@@ -75,7 +77,7 @@ func (d tolerantDecoder) list(of metav1.TypeMeta, metadata json.RawMessage, item
 	}
 	var objects []runtime.Object
 	for _, item := range items {
-		object, _, err := d.Decoder.Decode(item, nil, d.resource.object())
+		object, _, err := d.Decoder.Decode(item, nil, d.resource.New())
 		if err != nil {
 			if object, err = d.one(item, err); err != nil {
 				return nil, err
@@ -94,17 +96,13 @@ func (d tolerantDecoder) one(data []byte, why error) (runtime.Object, error) {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return nil, err
 	}
-	object := d.resource.object()
-	m, err := meta.Accessor(object)
-	if err != nil {
-		return nil, err
-	}
-	m.SetNamespace(raw.Metadata.Namespace)
-	m.SetName(raw.Metadata.Name)
-	m.SetUID(raw.Metadata.UID)
-	m.SetResourceVersion(raw.Metadata.ResourceVersion)
-	m.SetAnnotations(map[string]string{unreadableAnnotation: d.mark + why.Error()})
-	if m.GetName() == "" {
+	object := d.resource.New()
+	object.SetNamespace(raw.Metadata.Namespace)
+	object.SetName(raw.Metadata.Name)
+	object.SetUID(raw.Metadata.UID)
+	object.SetResourceVersion(raw.Metadata.ResourceVersion)
+	object.SetAnnotations(map[string]string{unreadableAnnotation: d.mark + why.Error()})
+	if object.GetName() == "" {
 		return nil, fmt.Errorf("an object without a name: %w", io.ErrUnexpectedEOF)
 	}
 	return object, nil

@@ -2,10 +2,7 @@ package kube
 
 import (
 	"log/slog"
-	"slices"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.dev/internal/snapshot"
 )
@@ -27,10 +24,4 @@ func TestOwnSecrets(t *testing.T) {
 		_, told := v.source.Trouble()[snapshot.KindSecret]
 		return told
 	})
-}
-
-func TestReads(t *testing.T) {
-	if all := Reads(); len(all) != len(snapshot.Kinds()) || !slices.Contains(all, corev1.SchemeGroupVersion.WithResource("secrets")) {
-		t.Errorf("of %d kinds, these are read: %v", len(snapshot.Kinds()), all)
-	}
 }
