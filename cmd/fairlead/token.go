@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/internal/plane"
-	"fairlead.dev/internal/source/kube"
+	apisource "fairlead.dev/internal/source/api"
 )
 
 // Roles of a machine, of its token as of its agent.
@@ -150,7 +150,7 @@ func apiClient(kubeconfig string) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kube.NewClient(config)
+	return apisource.NewClient(config)
 }
 
 // keepPrivate takes a file to which a secret is written, as by "> token", from all others than its owner.

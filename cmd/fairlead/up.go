@@ -16,7 +16,7 @@ import (
 	"fairlead.dev/internal/driver/proxy"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/plane"
-	"fairlead.dev/internal/source/kube"
+	apisource "fairlead.dev/internal/source/api"
 )
 
 func newUp(logs *logFlags) *cobra.Command {
@@ -128,7 +128,7 @@ func onceBefore(end time.Time, create agent.TokenSource) agent.TokenSource {
 
 // ownToken makes a token for the agent of that name and role.
 func ownToken(ctx context.Context, api embedded.API, name, role string) (string, error) {
-	client, err := kube.NewClient(api.RESTConfig())
+	client, err := apisource.NewClient(api.RESTConfig())
 	if err != nil {
 		return "", fmt.Errorf("get a token: %w", err)
 	}

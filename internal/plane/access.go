@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/source/kube"
+	apisource "fairlead.dev/internal/source/api"
 )
 
 // Where an API server keeps what Access is read from, below its own prefix.
@@ -34,7 +34,7 @@ type Access struct {
 
 // ReadAccess reads the objects of a database, by key, as an API server has stored them.
 func ReadAccess(stored map[string][]byte, now time.Time) (Access, error) {
-	scheme, err := kube.NewScheme()
+	scheme, err := apisource.NewScheme()
 	if err != nil {
 		return Access{}, err
 	}

@@ -10,7 +10,6 @@ import (
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/source/kube"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/wire"
@@ -105,7 +104,7 @@ func newLoop(p *Plane) *loop {
 
 func (l *loop) run(ctx context.Context) {
 	p := l.plane
-	batches := make(chan kube.Batch)
+	batches := make(chan snapshot.Batch)
 	go func() {
 		for {
 			b, err := p.source.Next(ctx)
@@ -232,7 +231,7 @@ func taken(signal <-chan struct{}) bool {
 }
 
 // take brings a batch of changes to the machines, and then into statuses.
-func (l *loop) take(ctx context.Context, b kube.Batch) {
+func (l *loop) take(ctx context.Context, b snapshot.Batch) {
 	keys := make([]snapshot.Key, 0, len(b.Changes))
 	for _, c := range b.Changes {
 		keys = append(keys, l.set(c))
@@ -282,7 +281,7 @@ func (l *loop) tellOfOthers() {
 }
 
 // set puts one change into the snapshot.
-func (l *loop) set(c kube.Change) snapshot.Key {
+func (l *loop) set(c snapshot.Change) snapshot.Key {
 	if c.Object == nil {
 		l.snapshot.Delete(c.Key)
 		l.plane.writer.forget(object(c.Key))

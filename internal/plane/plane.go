@@ -24,7 +24,7 @@ import (
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/source/kube"
+	apisource "fairlead.dev/internal/source/api"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/staple"
 	"fairlead.dev/internal/translate"
@@ -138,7 +138,7 @@ type Plane struct {
 	config   Config
 	started  time.Time
 	client   client.Client
-	source   *kube.Source
+	source   *apisource.Source
 	lease    *lease
 	keeper   *keeper
 	writer   *statusWriter
@@ -188,10 +188,10 @@ func New(c Config) (*Plane, error) {
 			signal(p.signals.staples)
 		}})
 	}
-	if p.client, err = kube.NewClient(c.REST); err != nil {
+	if p.client, err = apisource.NewClient(c.REST); err != nil {
 		return nil, err
 	}
-	if p.source, err = kube.New(kube.Config{REST: c.REST, Log: c.Log, OwnSecrets: c.OwnSecrets}); err != nil {
+	if p.source, err = apisource.New(apisource.Config{REST: c.REST, Log: c.Log, OwnSecrets: c.OwnSecrets}); err != nil {
 		return nil, err
 	}
 	if p.pods, err = newPods(c.REST, c.Agents); err != nil {

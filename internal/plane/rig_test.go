@@ -29,7 +29,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/deploy/crd"
 	"fairlead.dev/internal/embedded"
-	"fairlead.dev/internal/source/kube"
+	apisource "fairlead.dev/internal/source/api"
 )
 
 // patience bounds waits for what is expected to happen.
@@ -79,7 +79,7 @@ func (s *sharedAPI) start() {
 	if s.err = embedded.InstallCRDs(ctx, s.server.RESTConfig(), log, crd.All(crd.Experimental)...); s.err != nil {
 		return
 	}
-	s.client, s.err = kube.NewClient(s.server.RESTConfig())
+	s.client, s.err = apisource.NewClient(s.server.RESTConfig())
 }
 
 // logWriter shows logs only when somebody asks for them: a test's log ends with the

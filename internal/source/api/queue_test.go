@@ -1,4 +1,4 @@
-package kube
+package apisource
 
 import (
 	"context"
@@ -20,9 +20,9 @@ func key(name string) snapshot.Key {
 
 func TestQueueKeepsOrderAndTheNewest(t *testing.T) {
 	q := newQueue([]snapshot.Kind{snapshot.KindNamespace})
-	q.put(Change{key("a"), namespace("a", "1")}, Change{key("b"), namespace("b", "1")})
-	q.put(Change{key("a"), namespace("a", "2")})
-	q.put(Change{Key: key("b")})
+	q.put(snapshot.Change{Key: key("a"), Object: namespace("a", "1")}, snapshot.Change{Key: key("b"), Object: namespace("b", "1")})
+	q.put(snapshot.Change{Key: key("a"), Object: namespace("a", "2")})
+	q.put(snapshot.Change{Key: key("b")})
 	b, err := q.next(context.Background(), 0)
 	if err != nil {
 		t.Fatal(err)
@@ -37,16 +37,16 @@ func TestQueueKeepsOrderAndTheNewest(t *testing.T) {
 
 func TestQueueSaysSyncedOnceAndWithoutChangesToo(t *testing.T) {
 	q := newQueue([]snapshot.Kind{snapshot.KindNamespace, snapshot.KindService})
-	q.settle(snapshot.KindNamespace)
-	if _, ok := q.take(); ok {
+	q.listed(snapshot.KindNamespace)
+	if _, ok := q.drain(); ok {
 		t.Fatal("a batch with nothing to say")
 	}
-	q.settle(snapshot.KindService)
+	q.listed(snapshot.KindService)
 	b, err := q.next(context.Background(), 0)
 	if err != nil || !b.Synced || len(b.Changes) != 0 {
 		t.Fatalf("batch %+v, error %v", b, err)
 	}
-	if _, ok := q.take(); ok {
+	if _, ok := q.drain(); ok {
 		t.Fatal("synced was said twice")
 	}
 	ctx, cancel := context.WithCancel(context.Background())

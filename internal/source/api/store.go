@@ -1,4 +1,4 @@
-package kube
+package apisource
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.dev/internal/snapshot"
@@ -30,9 +29,9 @@ type store struct {
 	pruned func(snapshot.Name, string)
 	// confirmEmpty asks the API again, past every cache, whether there is none left.
 	confirmEmpty func() (bool, error)
-	// mark begins the annotation of objects that cannot be read, and judge is told of them.
-	mark  string
-	judge func(k snapshot.Key, why string)
+	// mark begins the annotation of objects that cannot be read, and noteUnreadable is told of them.
+	mark           string
+	noteUnreadable func(k snapshot.Key, why string)
 
 	mu    sync.Mutex
 	known map[snapshot.Name]identity
@@ -41,7 +40,7 @@ type store struct {
 }
 
 func newStore(r snapshot.Resource, q *queue, passwords string, confirmEmpty func() (bool, error)) *store {
-	return &store{resource: r, queue: q, passwords: passwords, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}, unreadable: map[snapshot.Name]bool{}, judge: func(snapshot.Key, string) {}}
+	return &store{resource: r, queue: q, passwords: passwords, confirmEmpty: confirmEmpty, known: map[snapshot.Name]identity{}, unreadable: map[snapshot.Name]bool{}, noteUnreadable: func(snapshot.Key, string) {}}
 }
 
 // Add is called for objects that a watch names.
@@ -65,14 +64,14 @@ func (s *store) Update(obj any) error {
 }
 
 // isUnreadable says that an object could not be read, and tells who wants to know.
-func (s *store) isUnreadable(object metav1.Object, name snapshot.Name) bool {
+func (s *store) isUnreadable(object snapshot.Object, name snapshot.Name) bool {
 	why, is := strings.CutPrefix(object.GetAnnotations()[unreadableAnnotation], s.mark)
 	if !is || s.mark == "" {
 		s.forgive(name)
 		return false
 	}
 	s.unreadable[name] = true
-	s.judge(snapshot.Key{Kind: s.resource.Kind, Name: name}, why)
+	s.noteUnreadable(snapshot.Key{Kind: s.resource.Kind, Name: name}, why)
 	return true
 }
 
@@ -80,7 +79,7 @@ func (s *store) isUnreadable(object metav1.Object, name snapshot.Name) bool {
 func (s *store) forgive(name snapshot.Name) {
 	if s.unreadable[name] {
 		delete(s.unreadable, name)
-		s.judge(snapshot.Key{Kind: s.resource.Kind, Name: name}, "")
+		s.noteUnreadable(snapshot.Key{Kind: s.resource.Kind, Name: name}, "")
 	}
 }
 
@@ -95,7 +94,7 @@ func (s *store) Delete(obj any) error {
 	s.forgive(name)
 	if _, ok := s.known[name]; ok {
 		delete(s.known, name)
-		s.queue.put(Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}})
+		s.queue.put(snapshot.Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}})
 	}
 	return nil
 }
@@ -114,7 +113,7 @@ func (s *store) Replace(list []any, _ string) error {
 			return fmt.Errorf("a list of kind %s was empty and the next was not", s.resource.Kind)
 		}
 	}
-	var changes []Change
+	var changes []snapshot.Change
 	listed := make(map[snapshot.Name]bool, len(list))
 	for _, obj := range list {
 		object, name, err := s.accept(obj)
@@ -137,11 +136,11 @@ func (s *store) Replace(list []any, _ string) error {
 	for name := range s.known {
 		if !listed[name] {
 			delete(s.known, name)
-			changes = append(changes, Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}})
+			changes = append(changes, snapshot.Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}})
 		}
 	}
 	s.queue.put(changes...)
-	s.queue.settle(s.resource.Kind)
+	s.queue.listed(s.resource.Kind)
 	return nil
 }
 
@@ -149,21 +148,21 @@ func (s *store) Replace(list []any, _ string) error {
 func (s *store) Resync() error { return nil }
 
 // note remembers the object and says whether it is news.
-func (s *store) note(object metav1.Object, name snapshot.Name) (Change, bool) {
+func (s *store) note(object snapshot.Object, name snapshot.Name) (snapshot.Change, bool) {
 	text := object.GetAnnotations()[snapshot.Unreadable]
 	id, before := identity{object.GetUID(), object.GetResourceVersion(), text != ""}, s.known[name]
 	if id.version != "" && before == id {
-		return Change{}, false
+		return snapshot.Change{}, false
 	}
 	s.known[name] = id
 	if id.faulty && !before.faulty && s.pruned != nil {
 		s.pruned(name, text)
 	}
-	return Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}, Object: object}, true
+	return snapshot.Change{Key: snapshot.Key{Kind: s.resource.Kind, Name: name}, Object: object}, true
 }
 
 // accept drops from the object what nobody reads and much memory holds.
-func (s *store) accept(obj any) (metav1.Object, snapshot.Name, error) {
+func (s *store) accept(obj any) (snapshot.Object, snapshot.Name, error) {
 	object, ok := obj.(snapshot.Object)
 	if !ok {
 		return nil, snapshot.Name{}, fmt.Errorf("a watch sent a %T", obj)

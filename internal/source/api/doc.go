@@ -1,5 +1,5 @@
-// Package kube follows the resources of a Kubernetes API: every kind of a
-// snapshot, as a stream of batches of changes.
+// Package apisource follows the resources of the plane's own Kubernetes API: every
+// kind of a snapshot, as a stream of batches of changes.
 //
 // It lists and watches; it never writes. It refuses to take a fault for a
 // deletion: a broken watch, an API that is away and a kind that the API does not
@@ -16,4 +16,4 @@
 // API's last complete list and the watch after it said. Objects are shared and
 // must not be changed; their managedFields are dropped. Of Secrets and
 // ConfigMaps goes on what snapshot.Trim and snapshot.TrimConfigMap leave.
-package kube
+package apisource

@@ -1,4 +1,4 @@
-package kube
+package apisource
 
 import (
 	"cmp"
@@ -110,7 +110,9 @@ func (s *Source) Run(ctx context.Context) {
 }
 
 // Next waits for the next batch. The error is ctx's.
-func (s *Source) Next(ctx context.Context) (Batch, error) { return s.queue.next(ctx, s.patience) }
+func (s *Source) Next(ctx context.Context) (snapshot.Batch, error) {
+	return s.queue.next(ctx, s.patience)
+}
 
 // Missing returns the kinds that the API does not serve, sorted.
 func (s *Source) Missing() []snapshot.Kind {
@@ -149,8 +151,8 @@ func (s *Source) Unreadable() map[snapshot.Key]string {
 	return maps.Clone(s.unreadable)
 }
 
-// judge notes why an object cannot be read; empty: it can, or is gone.
-func (s *Source) judge(k snapshot.Key, why string) {
+// noteUnreadable notes why an object cannot be read; empty: it can, or is gone.
+func (s *Source) noteUnreadable(k snapshot.Key, why string) {
 	s.mu.Lock()
 	before := s.unreadable[k]
 	if delete(s.unreadable, k); why != "" {
@@ -174,7 +176,7 @@ type follower struct {
 
 func (f *follower) run(ctx context.Context) {
 	st := newStore(f.resource, f.source.queue, f.passwords, func() (bool, error) { return f.empty(ctx) })
-	st.mark, st.judge = f.mark, f.source.judge
+	st.mark, st.noteUnreadable = f.mark, f.source.noteUnreadable
 	st.pruned = func(name snapshot.Name, text string) {
 		f.source.log.Warn("values of an object do not fit their fields and are left out", "object", string(f.resource.Kind)+" "+name.String(), "values", text)
 	}
@@ -323,7 +325,7 @@ func (f *follower) note(ctx context.Context, err error) {
 		log.Warn("the API does not answer; what is known stays", "error", err)
 	}
 	if missing {
-		s.queue.settle(kind)
+		s.queue.listed(kind)
 	}
 }
 

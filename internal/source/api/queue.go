@@ -1,37 +1,19 @@
-package kube
+package apisource
 
 import (
 	"context"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"fairlead.dev/internal/snapshot"
 )
-
-// Change is one object that came, changed or went.
-type Change struct {
-	Key snapshot.Key
-	// Object is the present object; nil says that it is gone.
-	Object metav1.Object
-}
-
-// Batch is what changed since the batch before, each key once.
-type Batch struct {
-	// Changes are in the order in which their keys first changed.
-	Changes []Change
-	// Synced says that this batch and those before it hold at least one complete
-	// list of every kind that the API serves.
-	Synced bool
-}
 
 // queue joins the changes of all kinds. A later change of a key that waits
 // replaces the earlier one.
 type queue struct {
 	mu       sync.Mutex
 	at       map[snapshot.Key]int
-	changes  []Change
+	changes  []snapshot.Change
 	unsynced map[snapshot.Kind]bool
 	synced   bool          // the last batch said so
 	wake     chan struct{} // holds one token while there is something to take
@@ -45,7 +27,7 @@ func newQueue(kinds []snapshot.Kind) *queue {
 	return q
 }
 
-func (q *queue) put(changes ...Change) {
+func (q *queue) put(changes ...snapshot.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -62,9 +44,9 @@ func (q *queue) put(changes ...Change) {
 	q.signal()
 }
 
-// settle says that the kind is listed, after its changes were put, or that the
+// listed says that the kind is listed, after its changes were put, or that the
 // API does not serve it.
-func (q *queue) settle(kind snapshot.Kind) {
+func (q *queue) listed(kind snapshot.Kind) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.unsynced[kind] {
@@ -84,11 +66,11 @@ func (q *queue) signal() {
 }
 
 // next waits for something to take, then up to patience for what follows it.
-func (q *queue) next(ctx context.Context, patience time.Duration) (Batch, error) {
+func (q *queue) next(ctx context.Context, patience time.Duration) (snapshot.Batch, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return Batch{}, ctx.Err()
+			return snapshot.Batch{}, ctx.Err()
 		case <-q.wake:
 		}
 		if patience > 0 {
@@ -96,24 +78,24 @@ func (q *queue) next(ctx context.Context, patience time.Duration) (Batch, error)
 			select {
 			case <-ctx.Done():
 				timer.Stop()
-				return Batch{}, ctx.Err()
+				return snapshot.Batch{}, ctx.Err()
 			case <-timer.C:
 			}
 		}
-		if b, ok := q.take(); ok {
+		if b, ok := q.drain(); ok {
 			return b, nil
 		}
 	}
 }
 
-func (q *queue) take() (Batch, bool) {
+func (q *queue) drain() (snapshot.Batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	select {
 	case <-q.wake:
 	default:
 	}
-	b := Batch{Changes: q.changes, Synced: len(q.unsynced) == 0}
+	b := snapshot.Batch{Changes: q.changes, Synced: len(q.unsynced) == 0}
 	fresh := len(b.Changes) > 0 || b.Synced != q.synced
 	q.synced = b.Synced
 	q.changes, q.at = nil, map[snapshot.Key]int{}

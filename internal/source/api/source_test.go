@@ -1,4 +1,4 @@
-package kube
+package apisource
 
 import (
 	"context"
@@ -395,7 +395,7 @@ func TestMissingKindIsWaitedFor(t *testing.T) {
 	api.with(func() { api.served = false })
 	api.breakWatches()
 	poll(t, "the kind is missed", func() bool { return len(v.source.Missing()) == 1 })
-	if _, ok := v.source.queue.take(); ok {
+	if _, ok := v.source.queue.drain(); ok {
 		t.Fatal("a kind that is not served looked like deletions")
 	}
 }

@@ -1,0 +1,17 @@
+package snapshot
+
+// Change is one object that came, changed or went.
+type Change struct {
+	Key Key
+	// Object is the present object; nil says that it is gone.
+	Object Object
+}
+
+// Batch is what changed since the batch before, each key once.
+type Batch struct {
+	// Changes are in the order in which their keys first changed.
+	Changes []Change
+	// Synced says that this batch and those before it hold at least one complete
+	// list of every kind that the API serves.
+	Synced bool
+}
