@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/southbound"
 )
 
@@ -28,8 +29,8 @@ const (
 
 // ensureNamespace makes the namespace that everything of the planes lives in.
 func ensureNamespace(ctx context.Context, c client.Client) error {
-	err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
-	if err == nil || apierrors.IsAlreadyExists(err) {
+	_, err := derive.Create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
+	if err == nil {
 		return nil
 	}
 	if apierrors.IsForbidden(err) && c.Get(ctx, client.ObjectKey{Name: Namespace}, &corev1.Namespace{}) == nil {
@@ -81,11 +82,12 @@ func makeAuthority(ctx context.Context, c client.Client, now func() time.Time, l
 		return err
 	}
 	secret := newAuthoritySecret(data)
-	switch err := c.Create(ctx, secret); {
-	case err == nil:
-		log.Info("made the agents' authority", "secret", client.ObjectKeyFromObject(secret).String())
-	case !apierrors.IsAlreadyExists(err):
+	made, err := derive.Create(ctx, c, secret)
+	if err != nil {
 		return fmt.Errorf("store the agents' authority in secret %s: %w", client.ObjectKeyFromObject(secret), err)
+	}
+	if made {
+		log.Info("made the agents' authority", "secret", client.ObjectKeyFromObject(secret).String())
 	}
 	return nil
 }

@@ -3,25 +3,24 @@ package plane
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/derive"
 )
 
 func gatewayWith(addresses []string, conditions ...metav1.Condition) *gatewayv1.Gateway {
@@ -147,37 +146,19 @@ func TestEventsAreWritten(t *testing.T) {
 	})
 }
 
-// forbidding is an API that gives no right to ServiceAccounts.
-type forbidding struct {
-	client.Client
-	asked atomic.Int32
-}
-
-func (f *forbidding) Get(_ context.Context, k client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
-	f.asked.Add(1)
-	return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, k.Name, nil)
-}
-
-// Where the plane has no right to ServiceAccounts, Gateways that ask for none cost one
-// request, and the others a warning, but no storm.
+// Where the plane has no right to ServiceAccounts, the log says which value of the chart gives it; and a Gateway that asks
+// for nothing wants none.
 func TestInfrastructureWithoutRights(t *testing.T) {
-	api := &forbidding{}
 	var log bytes.Buffer
-	i := newInfrastructure(api, slog.New(slog.NewTextHandler(&log, nil)))
-	i.enable(t.Context())
 	plain, asks := gateway(), gateway()
 	asks.Name, asks.Spec.Infrastructure = "asks", &gatewayv1.GatewayInfrastructure{Labels: map[gatewayv1.LabelKey]gatewayv1.LabelValue{"team": "red"}}
-	for _, g := range []*gatewayv1.Gateway{plain, asks} {
-		i.offer(g)
-		if !i.bring(t.Context(), client.ObjectKeyFromObject(g)) {
-			t.Errorf("%s is tried again at once", g.Name)
-		}
-		i.offer(g)
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if o := infrastructure(plain, logger); !o.Absent || o.Wanted.GetName() != "edge-fairlead" {
+		t.Errorf("a Gateway that asks for nothing wants %v", o)
 	}
-	if text := log.String(); api.asked.Load() != 2 || strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "rbac.infrastructureNamespaces") {
-		t.Errorf("%d requests; the log says %s", api.asked.Load(), text)
-	}
-	if len(i.wanted) != 1 || len(i.done) != 1 {
-		t.Errorf("wanted %v, done %v; want one of each", i.wanted, i.done)
+	o := infrastructure(asks, logger)
+	o.Tell(derive.Forbidden, errors.New("no right"))
+	if text := log.String(); o.Absent || o.Wanted.GetLabels()["team"] != "red" || strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "rbac.infrastructureNamespaces") {
+		t.Errorf("it wants %v; the log says %s", o.Wanted, text)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/southbound"
 )
 
@@ -240,7 +241,7 @@ func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord)
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaseName, Annotations: l.annotations(epoch)},
 		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&r),
 	}
-	at.OwnerReferences, _ = owned(nil, l.owner)
+	at.OwnerReferences, _ = derive.Owned(nil, l.owner)
 	if err := l.client.Create(ctx, at); err != nil {
 		return err
 	}
@@ -289,7 +290,7 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 	now := l.current()
 	next := l.at.DeepCopy()
 	next.Spec = spec
-	next.OwnerReferences, _ = owned(next.OwnerReferences, l.owner)
+	next.OwnerReferences, _ = derive.Owned(next.OwnerReferences, l.owner)
 	stored, err := epochOf(l.at)
 	if err != nil {
 		l.log.Error("starting over; agents say what they have seen", "error", err)

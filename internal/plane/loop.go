@@ -286,7 +286,7 @@ func (l *loop) set(c snapshot.Change) snapshot.Key {
 		l.snapshot.Delete(c.Key)
 		l.plane.writer.forget(object(c.Key))
 		if c.Key.Kind == snapshot.KindGateway {
-			l.plane.standing.forget(c.Key.Name)
+			l.plane.derived.Forget(infrastructureAccount(c.Key.Name))
 		}
 	} else if _, err := l.snapshot.Set(c.Object); err != nil {
 		l.plane.config.Log.Error("a bug: the source knows more kinds than the snapshot", "error", err)
@@ -469,7 +469,8 @@ func (l *loop) term(ctx context.Context) {
 		var term context.Context
 		term, l.endTerm = context.WithCancel(ctx)
 		p.writer.enable(term)
-		p.standing.enable(term)
+		p.derived.Enable(term)
+		p.offerAuthority()
 		l.offerAll()
 	case !may:
 		l.forbidWrites()
@@ -481,7 +482,7 @@ func (l *loop) forbidWrites() {
 		l.endTerm()
 		l.endTerm = nil
 		l.plane.writer.disable()
-		l.plane.standing.disable()
+		l.plane.derived.Disable()
 	}
 }
 

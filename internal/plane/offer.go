@@ -51,7 +51,7 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		return // it is not ours any more, and what it shows is somebody else's
 	}
 	if g, is := live.(*gatewayv1.Gateway); is {
-		l.plane.standing.offer(g)
+		l.plane.derived.Offer(infrastructure(g, l.plane.config.Log))
 	}
 	if service, is := live.(*corev1.Service); is && s.Service != nil {
 		s = l.judgeService(s, v, service.Status.Conditions)

@@ -3,7 +3,6 @@ package plane
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -13,6 +12,8 @@ import (
 	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/derive"
 )
 
 // findOwner returns what the objects of a plane belong to that runs in its cluster: its
@@ -35,19 +36,6 @@ func findOwner(ctx context.Context, cfg *rest.Config) (*metav1.OwnerReference, e
 	return &metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: name, UID: types.UID(user.UID)}, nil
 }
 
-// owned returns the references with the owner's among them, and whether that is new. One
-// to an earlier account of the same name goes: that is an installation of before, and
-// what it owned would be collected.
-func owned(references []metav1.OwnerReference, owner *metav1.OwnerReference) ([]metav1.OwnerReference, bool) {
-	if owner == nil || slices.ContainsFunc(references, func(r metav1.OwnerReference) bool { return r.UID == owner.UID }) {
-		return references, false
-	}
-	others := slices.DeleteFunc(slices.Clone(references), func(r metav1.OwnerReference) bool {
-		return r.APIVersion == owner.APIVersion && r.Kind == owner.Kind && r.Name == owner.Name
-	})
-	return append(others, *owner), true
-}
-
 // ownAuthority makes the Secret of the agents' authority belong to the owner.
 func ownAuthority(ctx context.Context, c client.Client, owner *metav1.OwnerReference) error {
 	if owner == nil {
@@ -58,7 +46,7 @@ func ownAuthority(ctx context.Context, c client.Client, owner *metav1.OwnerRefer
 	if err := c.Get(ctx, key, secret); err != nil {
 		return fmt.Errorf("read secret %s: %w", key, err)
 	}
-	references, changed := owned(secret.OwnerReferences, owner)
+	references, changed := derive.Owned(secret.OwnerReferences, owner)
 	if !changed {
 		return nil
 	}

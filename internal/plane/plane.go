@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	apisource "fairlead.dev/internal/source/api"
@@ -37,6 +38,8 @@ const (
 	DefaultStatusRate = 200
 	// retryStart is how long Run waits for an API that does not answer at the start.
 	retryStart = time.Second
+	// derivedRate bounds how many derived objects are written a second.
+	derivedRate = 20
 	// stopLimit bounds giving the Lease back at the end.
 	stopLimit = 3 * time.Second
 )
@@ -135,20 +138,20 @@ func (c Config) complete() (Config, error) {
 
 // Plane is one plane: the leader of its API, or a standby.
 type Plane struct {
-	config   Config
-	started  time.Time
-	client   client.Client
-	source   *apisource.Source
-	lease    *lease
-	keeper   *keeper
-	writer   *statusWriter
-	standing *infrastructure
-	machine  *registry
-	trust    *trust
-	pods     *pods // nil: none joins
-	views    *southbound.Views
-	metrics  *metrics
-	server   *southbound.Server // set by Run, before the loop begins
+	config  Config
+	started time.Time
+	client  client.Client
+	source  *apisource.Source
+	lease   *lease
+	keeper  *keeper
+	writer  *statusWriter
+	derived *derive.Writer
+	machine *registry
+	trust   *trust
+	pods    *pods // nil: none joins
+	views   *southbound.Views
+	metrics *metrics
+	server  *southbound.Server // set by Run, before the loop begins
 
 	// serving is the epoch in which agents are served, 0 while they are not.
 	serving atomic.Uint64
@@ -212,7 +215,7 @@ func New(c Config) (*Plane, error) {
 		p.metrics.writeTime.Observe(took.Seconds())
 	}
 	p.writer.after = c.statusAfter
-	p.standing = newInfrastructure(p.client, c.Log)
+	p.derived = derive.NewWriter(p.client, derivedRate)
 	var v vault = &fileVault{path: c.HistoryFile, may: c.MayWrite}
 	if c.HistoryFile == "" {
 		v = newSecretVault(p.client, func() *metav1.OwnerReference { return p.lease.owner })
@@ -298,7 +301,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	defer told.stop()
 	p.writer.tell = told.tell
 	all.Go(func() error { p.writer.run(work); return nil })
-	all.Go(func() error { p.standing.run(work); return nil })
+	all.Go(func() error { p.derived.Run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })
 	all.Go(func() error { p.keeper.write(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })
@@ -306,7 +309,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.trust.run(work); return nil })
 	all.Go(func() error { p.succeed(work); return nil })
 	if p.pods != nil {
-		all.Go(func() error { p.publishAuthority(work); return nil })
+		all.Go(func() error { p.followAuthority(work); return nil })
 	}
 	// The Lease is given back last: nothing of this plane may act on it any more.
 	terms, release := context.WithCancel(context.WithoutCancel(ctx))

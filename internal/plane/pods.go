@@ -2,20 +2,20 @@ package plane
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/southbound"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -49,9 +49,8 @@ func (a ServiceAccount) user() string {
 
 // pods lets the pods of one service account join, each as the node that it runs on.
 type pods struct {
-	account    ServiceAccount
-	reviews    authentication.TokenReviewsGetter
-	configMaps core.ConfigMapsGetter
+	account ServiceAccount
+	reviews authentication.TokenReviewsGetter
 }
 
 var _ southbound.Accounts = (*pods)(nil)
@@ -65,11 +64,7 @@ func newPods(cfg *rest.Config, account ServiceAccount) (*pods, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for token reviews: %w", err)
 	}
-	configMaps, err := core.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("make a client for config maps: %w", err)
-	}
-	return &pods{account: account, reviews: reviews, configMaps: configMaps}, nil
+	return &pods{account: account, reviews: reviews}, nil
 }
 
 // Review asks the API whose token it is. Nothing that the token itself says is believed.
@@ -104,49 +99,50 @@ func (p *pods) identify(s authenticationv1.TokenReviewStatus) (southbound.Identi
 	}
 }
 
-// publish tells the pods which authority to trust.
-func (p *pods) publish(ctx context.Context, roots string) error {
-	maps := p.configMaps.ConfigMaps(p.account.Namespace)
-	at, err := maps.Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = maps.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: AuthorityConfigMap},
-			Data:       map[string]string{authorityField: roots},
-		}, metav1.CreateOptions{})
-	case err == nil && at.Data[authorityField] != roots:
-		if at.Data == nil {
-			at.Data = map[string]string{}
-		}
-		at.Data[authorityField] = roots
-		_, err = maps.Update(ctx, at, metav1.UpdateOptions{})
+// authorityFor derives the ConfigMap that tells the pods which authorities to trust.
+func (p *pods) authorityFor(roots string, log *slog.Logger) derive.Object {
+	o := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: AuthorityConfigMap},
+		Data:       map[string]string{authorityField: roots},
 	}
-	if err != nil {
-		return fmt.Errorf("publish the agents' authority in config map %s/%s: %w", p.account.Namespace, AuthorityConfigMap, err)
+	return derive.Object{
+		Wanted: o, Merge: mergeAuthority, Recheck: publishEvery,
+		Tell: func(_ derive.Trouble, err error) {
+			log.Error("pods that start now cannot join", "error",
+				fmt.Errorf("publish the agents' authority in config map %s: %w", client.ObjectKeyFromObject(o), err))
+		},
 	}
-	return nil
 }
 
-// publishAuthority keeps the pods told of all authorities, while this plane leads.
-func (p *Plane) publishAuthority(ctx context.Context) {
-	said := ""
-	for wait := time.Duration(0); ; {
+// mergeAuthority sets the field of the authorities. An installation's manifests bring an empty ConfigMap.
+func mergeAuthority(live, wanted client.Object) bool {
+	at, is := live.(*corev1.ConfigMap)
+	want, isToo := wanted.(*corev1.ConfigMap)
+	if !is || !isToo || at.Data[authorityField] == want.Data[authorityField] {
+		return false
+	}
+	if at.Data == nil {
+		at.Data = map[string]string{}
+	}
+	at.Data[authorityField] = want.Data[authorityField]
+	return true
+}
+
+// offerAuthority has the pods told of all authorities that are trusted now.
+func (p *Plane) offerAuthority() {
+	if p.pods != nil {
+		p.derived.Offer(p.pods.authorityFor(string(p.trust.authorities.Roots()), p.config.Log))
+	}
+}
+
+// followAuthority offers the authorities again whenever they change.
+func (p *Plane) followAuthority(ctx context.Context) {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.trust.changed:
-		case <-time.After(wait):
-		}
-		if wait = retryStart; p.serving.Load() == 0 {
-			continue
-		}
-		err := p.pods.publish(ctx, string(p.trust.authorities.Roots()))
-		switch {
-		case err == nil:
-			wait, said = publishEvery, ""
-		case ctx.Err() == nil && err.Error() != said && !apierrors.IsConflict(errors.Unwrap(err)):
-			said = err.Error()
-			p.config.Log.Error("pods that start now cannot join", "error", err)
+			p.offerAuthority()
 		}
 	}
 }

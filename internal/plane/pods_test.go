@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/southbound"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -259,7 +259,7 @@ func TestPublishedAuthorityIsRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"an empty one", "a forged one"} {
-		if err := p.publish(ctx, "roots"); err != nil {
+		if err := derive.Apply(ctx, c.client, p.authorityFor("roots", slog.New(slog.DiscardHandler))); err != nil {
 			t.Fatal(err)
 		}
 		m, err := maps.Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
@@ -313,25 +313,5 @@ func TestUninstalledPlaneLeavesNothing(t *testing.T) {
 			}
 			return nil
 		})
-	}
-}
-
-func TestOwned(t *testing.T) {
-	mine := &metav1.OwnerReference{APIVersion: "v1", Kind: "ServiceAccount", Name: "plane", UID: "2"}
-	earlier, other := *mine, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "plane", UID: "3"}
-	earlier.UID = "1"
-	for name, c := range map[string]struct {
-		owner        *metav1.OwnerReference
-		before, want []metav1.OwnerReference
-	}{
-		"nobody's":       {mine, nil, []metav1.OwnerReference{*mine}},
-		"an earlier one": {mine, []metav1.OwnerReference{earlier, other}, []metav1.OwnerReference{other, *mine}},
-		"mine":           {mine, []metav1.OwnerReference{*mine, other}, []metav1.OwnerReference{*mine, other}},
-		"no owner":       {nil, []metav1.OwnerReference{earlier}, []metav1.OwnerReference{earlier}},
-	} {
-		got, changed := owned(c.before, c.owner)
-		if !reflect.DeepEqual(got, c.want) || changed == reflect.DeepEqual(c.before, c.want) {
-			t.Errorf("%s: %v, %v", name, got, changed)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
 )
@@ -132,7 +133,7 @@ func (t *trust) store(ctx context.Context) error {
 	if next != nil {
 		secret.Data[nextField] = next
 	}
-	secret.OwnerReferences, _ = owned(nil, p.lease.owner)
+	secret.OwnerReferences, _ = derive.Owned(nil, p.lease.owner)
 	key := client.ObjectKeyFromObject(secret).String()
 	if err := p.client.Create(ctx, secret); err != nil {
 		return fmt.Errorf("secret %s is gone, and cannot be stored again: %w", key, err)

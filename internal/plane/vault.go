@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/record"
 )
 
@@ -256,7 +257,7 @@ func (v *secretVault) secret(number int, data []byte) *corev1.Secret {
 		Type: HistorySecretType,
 		Data: map[string][]byte{historyField: data},
 	}
-	s.OwnerReferences, _ = owned(nil, v.owner())
+	s.OwnerReferences, _ = derive.Owned(nil, v.owner())
 	return s
 }
 

@@ -1,0 +1,185 @@
+package derive
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// applyTimeout bounds one try.
+	applyTimeout = 10 * time.Second
+	// retryShortest and retryLongest bound the pause after a try that failed. It doubles each time.
+	retryShortest = 100 * time.Millisecond
+	retryLongest  = time.Minute
+	// forbiddenPause is until a missing right is looked for again.
+	forbiddenPause = 5 * time.Minute
+)
+
+// Writer brings about what is offered: the newest form of each object, while a term lasts. Its methods may be called by
+// several goroutines.
+type Writer struct {
+	client  client.Client
+	limiter *rate.Limiter
+	queue   workqueue.TypedRateLimitingInterface[key]
+
+	mu     sync.Mutex
+	term   context.Context // nil while there is none
+	wanted map[key]*Object // that are to be applied, and those to be rechecked
+	done   map[key]Object  // that were applied in this term
+	told   map[key]string  // the last trouble of each
+}
+
+// key names a derived object.
+type key struct {
+	kind reflect.Type
+	name types.NamespacedName
+}
+
+func keyOf(o client.Object) key {
+	return key{kind: reflect.TypeOf(o), name: client.ObjectKeyFromObject(o)}
+}
+
+// NewWriter returns a Writer that applies so many objects a second.
+func NewWriter(c client.Client, perSecond int) *Writer {
+	return &Writer{
+		client: c, limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond),
+		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryShortest, retryLongest)),
+		wanted: map[key]*Object{}, done: map[key]Object{}, told: map[key]string{},
+	}
+}
+
+// Run applies until ctx is done. Run it once.
+func (w *Writer) Run(ctx context.Context) {
+	defer context.AfterFunc(ctx, w.queue.ShutDown)()
+	for {
+		k, shutdown := w.queue.Get()
+		if shutdown {
+			return
+		}
+		w.apply(ctx, k)
+		w.queue.Done(k)
+	}
+}
+
+// Enable lets the Writer write for a term. What was offered before is forgotten.
+func (w *Writer) Enable(term context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.term = term
+	w.clear()
+}
+
+// Disable ends the term.
+func (w *Writer) Disable() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.term = nil
+	w.clear()
+}
+
+func (w *Writer) clear() {
+	clear(w.wanted)
+	clear(w.done)
+	clear(w.told)
+}
+
+// Offer says what an object should be. It replaces what was offered for the object before, and costs nothing if that is
+// the same. Outside of a term it has no effect.
+func (w *Writer) Offer(o Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.term == nil {
+		return
+	}
+	k := keyOf(o.Wanted)
+	done, is := w.done[k]
+	switch pending := w.wanted[k]; {
+	case pending != nil && pending.same(o), pending == nil && is && done.same(o):
+		return
+	}
+	w.wanted[k] = &o
+	w.queue.Add(k)
+}
+
+// Forget drops what is known of an object that went with its owner.
+func (w *Writer) Forget(o client.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := keyOf(o)
+	delete(w.wanted, k)
+	delete(w.done, k)
+	delete(w.told, k)
+}
+
+// apply brings about one object, and says in the queue when it is looked at again.
+func (w *Writer) apply(ctx context.Context, k key) {
+	w.mu.Lock()
+	o, term := w.wanted[k], w.term
+	w.mu.Unlock()
+	if o == nil || term == nil || w.limiter.Wait(ctx) != nil {
+		w.queue.Forget(k)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	defer context.AfterFunc(term, cancel)()
+	err := Apply(ctx, w.client, *o)
+	switch {
+	case term.Err() != nil:
+		w.queue.Forget(k)
+	case err == nil, apierrors.IsForbidden(err) && o.Absent: // where nothing may be written, nothing of ours is left
+		w.finish(term, k, o)
+	case errors.Is(err, ErrForeign):
+		w.tell(k, o, Foreign, err)
+		w.finish(term, k, o)
+	case apierrors.IsForbidden(err) && o.Recheck == 0:
+		w.tell(k, o, Forbidden, err)
+		w.queue.Forget(k)
+		w.queue.AddAfter(k, forbiddenPause) // somebody may grant it
+	default:
+		if !apierrors.IsConflict(err) { // others write it, too
+			w.tell(k, o, Failed, err)
+		}
+		w.queue.AddRateLimited(k)
+	}
+}
+
+// finish notes what was brought about.
+func (w *Writer) finish(term context.Context, k key, o *Object) {
+	w.queue.Forget(k)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.term != term {
+		return
+	}
+	w.done[k] = *o
+	delete(w.told, k)
+	if w.wanted[k] != o {
+		return // a newer form is queued
+	}
+	if o.Recheck > 0 {
+		w.queue.AddAfter(k, o.Recheck)
+	} else {
+		delete(w.wanted, k)
+	}
+}
+
+// tell names a trouble that is not the last one of the object.
+func (w *Writer) tell(k key, o *Object, t Trouble, err error) {
+	w.mu.Lock()
+	before := w.told[k]
+	w.told[k] = err.Error()
+	w.mu.Unlock()
+	if o.Tell != nil && before != err.Error() {
+		o.Tell(t, err)
+	}
+}
