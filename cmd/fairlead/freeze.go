@@ -1,22 +1,15 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/delta"
-	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/operate"
 )
 
 func newFreeze() *cobra.Command {
@@ -40,7 +33,7 @@ back to the freeze; else it sends the edges nothing at all, and they keep what t
 			if err != nil {
 				return err
 			}
-			if err := setFreeze(c.Context(), api, v1alpha1.FreezeSpec{Reason: reason}, true); err != nil {
+			if err := operate.Freeze(c.Context(), api, reason); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), "routing is frozen; 'fairlead unfreeze' lets changes through again")
@@ -67,15 +60,15 @@ or turned back by 'rollback'. Mend the resources first.`,
 			if err != nil {
 				return err
 			}
-			err = api.Delete(c.Context(), &v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}})
-			switch {
-			case apierrors.IsNotFound(err):
-				_, err = fmt.Fprintln(c.OutOrStdout(), "routing is not frozen")
+			was, err := operate.Unfreeze(c.Context(), api)
+			if err != nil {
 				return err
-			case err != nil:
-				return fmt.Errorf("delete Freeze %s: %w", v1alpha1.FreezeName, err)
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), "routing follows its resources again")
+			text := "routing follows its resources again"
+			if !was {
+				text = "routing is not frozen"
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), text)
 			return err
 		},
 	}
@@ -116,7 +109,10 @@ the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the
 			if err != nil {
 				return asked(err)
 			}
-			to, err := findRevision(list, delta.Revision{Epoch: status.Plane.Epoch, Number: status.Plane.Revision}, args[0])
+			to, err := operate.FindRevision(list, delta.Revision{Epoch: status.Plane.Epoch, Number: status.Plane.Revision}, args[0])
+			if errors.Is(err, operate.ErrSyntax) {
+				return usageError{err: err}
+			}
 			if err != nil {
 				return err
 			}
@@ -124,8 +120,7 @@ the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the
 			if err != nil {
 				return err
 			}
-			at := metav1.NewMicroTime(to.At)
-			if err := setFreeze(c.Context(), api, v1alpha1.FreezeSpec{Reason: reason, AsOf: &at}, false); err != nil {
+			if err := operate.Rollback(c.Context(), api, to, reason); err != nil {
 				return err
 			}
 			what := "the oldest state that is known"
@@ -142,69 +137,6 @@ the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the
 	c.Flags().StringVar(&reason, "reason", "", "why, for all whose changes are held back")
 	complete(c, "reason")
 	return c
-}
-
-// findRevision finds what a person means: a number of the leading plane's up to the
-// newest, one of an epoch before it, a time, or "start".
-func findRevision(list []model.Revision, newest delta.Revision, text string) (model.Revision, error) {
-	if text == "start" {
-		return list[len(list)-1], nil
-	}
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		for _, r := range list {
-			if !r.At.After(at) {
-				return r, nil
-			}
-		}
-		return model.Revision{}, fmt.Errorf("what held at %s is not known: the oldest state is of %s, as 'fairlead revisions' says", text, list[len(list)-1].At.UTC().Format(time.RFC3339))
-	}
-	want := delta.Revision{Epoch: newest.Epoch}
-	var err error
-	if strings.Contains(text, "/") {
-		want, err = delta.ParseRevision(text)
-	} else {
-		want.Number, err = strconv.ParseUint(text, 10, 64)
-	}
-	if err != nil {
-		return model.Revision{}, usageError{err: fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, EPOCH/NUMBER, a time such as 2026-01-31T09:30:00Z, or start", text)}
-	}
-	earlier := "" // what a bare number of before a restart means
-	if i := slices.IndexFunc(list, func(r model.Revision) bool { return !r.First && r.Number == want.Number && r.Epoch != newest.Epoch }); i >= 0 && want.Epoch == newest.Epoch {
-		earlier = "; a plane before it had one, " + console.RevisionName(list[i], newest.Epoch)
-	}
-	if want.Compare(newest) > 0 {
-		if earlier != "" {
-			return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d%s", text, newest.Number, earlier)
-		}
-		return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest.Number)
-	}
-	// A revision between two that changed routing is the earlier one of them.
-	for _, r := range list {
-		if !r.First && r.Epoch == want.Epoch && r.Number <= want.Number {
-			return r, nil
-		}
-	}
-	return model.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s%s: 'fairlead revisions' lists what it can turn back to", text, earlier)
-}
-
-// setFreeze creates the Freeze, or replaces what it says.
-func setFreeze(ctx context.Context, api client.Client, spec v1alpha1.FreezeSpec, fresh bool) error {
-	o := &v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}, Spec: spec}
-	err := api.Create(ctx, o)
-	if apierrors.IsAlreadyExists(err) {
-		if err := api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return fmt.Errorf("read Freeze %s: %w", o.Name, err)
-		}
-		if fresh {
-			spec.AsOf = o.Spec.AsOf // it stays where it is
-		}
-		o.Spec = spec
-		err = api.Update(ctx, o)
-	}
-	if err != nil {
-		return fmt.Errorf("write Freeze %s: %w", v1alpha1.FreezeName, err)
-	}
-	return nil
 }
 
 func newRevisions() *cobra.Command {

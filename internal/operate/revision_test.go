@@ -1,4 +1,4 @@
-package main
+package operate
 
 import (
 	"strings"
@@ -43,7 +43,7 @@ func TestRevisionThatAPersonMeans(t *testing.T) {
 		{"3/five", "want a number", 0},
 		{"-1", "want a number", 0},
 	} {
-		got, err := findRevision(list, delta.Revision{Epoch: 4, Number: 10}, c.text)
+		got, err := FindRevision(list, delta.Revision{Epoch: 4, Number: 10}, c.text)
 		if c.problem == "" && err != nil || c.problem != "" && (err == nil || !strings.Contains(err.Error(), c.problem)) {
 			t.Errorf("%s: %v", c.text, err)
 		}

@@ -1,19 +1,14 @@
-package main
+package operate
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
 )
 
@@ -34,15 +29,15 @@ func TestDrainWaitsForFlows(t *testing.T) {
 	key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
 	var rows atomic.Pointer[func(n int) []model.BackendStatus]
 	var asked atomic.Int64
-	var plane atomic.Pointer[atNumber]
-	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
+	var at atomic.Pointer[atNumber]
+	plane := fakePlane{backends: func() ([]model.BackendStatus, error) {
 		n := int(asked.Add(1))
-		if p := plane.Load(); n >= p.silentFrom && n <= p.silentTo {
+		if p := at.Load(); n >= p.silentFrom && n <= p.silentTo {
 			return nil, errors.New("no plane leads")
 		}
 		return (*rows.Load())(n), nil
-	}, Status: func(context.Context) any {
-		n, p := int(asked.Load()), plane.Load()
+	}, status: func() model.Status {
+		n, p := int(asked.Load()), at.Load()
 		state := model.VIPWithheld
 		var announces []netip.Addr
 		if n <= max(p.handsOver, p.announces) {
@@ -52,7 +47,7 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		if n > p.undelivered {
 			delivered = wanted - uint64(min(p.undelivered, 1))
 		}
-		at := []model.VIPAt{{Machine: "edge-2", HandsOver: true, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "edge-1", HandsOver: n <= p.handsOver, VIPObserved: model.VIPObserved{State: state}}}
+		states := []model.VIPAt{{Machine: "edge-2", HandsOver: true, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "edge-1", HandsOver: n <= p.handsOver, VIPObserved: model.VIPObserved{State: state}}}
 		mode, reported := model.AnnounceBGP, time.Time{}
 		if p.l2 {
 			mode = model.AnnounceL2
@@ -67,11 +62,9 @@ func TestDrainWaitsForFlows(t *testing.T) {
 				{Name: "edge-1", Connected: n > p.away, Cordoned: n > p.untold, LastReport: reported, Wanted: wanted, Delivered: delivered, Announces: announces, JustCame: n <= p.justCame},
 				{Name: "off-1", Cordoned: true},
 			},
-			VIPs: []model.VIPStatus{{Assignment: model.Assignment{Address: key.VIP, Mode: mode, Machines: []string{"edge-1", "edge-2"}}, At: at}},
+			VIPs: []model.VIPStatus{{Assignment: model.Assignment{Address: key.VIP, Mode: mode, Machines: []string{"edge-1", "edge-2"}}, At: states}},
 		}
-	}}))
-	defer s.Close()
-	client := console.Client{URL: s.URL, HTTP: s.Client()}
+	}}
 	row := func(address, machine string, weight uint32, flows int) model.BackendStatus {
 		return model.BackendStatus{
 			Frontend: key, Known: flows >= 0, Flows: uint64(max(flows, 0)),
@@ -84,87 +77,87 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		}
 		return r
 	}
-	backend := drained{backend: netip.MustParseAddr("10.0.0.4")}
+	backend := Target{backend: netip.MustParseAddr("10.0.0.4")}
 	backend.service.Namespace, backend.service.Name = "shop", "web"
 	for name, c := range map[string]struct {
-		drained
+		Target
 		limit time.Duration
 		plane atNumber
 		rows  func(n int) []model.BackendStatus
 		lines string
 		fails string
 	}{
-		"machine": {drained{machine: "edge-1"}, time.Hour, atNumber{handsOver: 6}, func(n int) []model.BackendStatus {
+		"machine": {Target{machine: "edge-1"}, time.Hour, atNumber{handsOver: 6}, func(n int) []model.BackendStatus {
 			weight := uint32(0)
 			if n == 1 {
 				weight = 100
 			}
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", weight, max(0, 5-n)), row("192.0.2.1:80", "edge-2", 100, 9), row("10.0.0.4:80", "edge-1", 100, 9)}
 		}, "it goes on until another machine announces its VIPs|0 flows are left|machine edge-1 is drained", ""},
-		"machine that nobody waits for": {drained{machine: "edge-1"}, time.Hour, atNumber{}, func(n int) []model.BackendStatus {
+		"machine that nobody waits for": {Target{machine: "edge-1"}, time.Hour, atNumber{}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", uint32(max(0, 2-n)*100), max(0, 5-n))}
 		}, "the load balancers are being told|3 flows are left|2 flows are left|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
-		"machine that the plane does not know to be cordoned": {drained{machine: "edge-1"}, time.Hour, atNumber{untold: 3}, func(int) []model.BackendStatus {
+		"machine that the plane does not know to be cordoned": {Target{machine: "edge-1"}, time.Hour, atNumber{untold: 3}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
 		}, "the load balancers are being told|0 flows are left|machine edge-1 is drained", ""},
-		"machine that has not been told": {drained{machine: "edge-1"}, time.Hour, atNumber{undelivered: 3}, func(int) []model.BackendStatus {
+		"machine that has not been told": {Target{machine: "edge-1"}, time.Hour, atNumber{undelivered: 3}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
 		}, "it has not been told yet|0 flows are left|machine edge-1 is drained", ""},
-		"machine whose agent has just started": {drained{machine: "edge-1"}, time.Hour, atNumber{justCame: 5}, func(int) []model.BackendStatus {
+		"machine whose agent has just started": {Target{machine: "edge-1"}, time.Hour, atNumber{justCame: 5}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
 		}, "its agent has just connected: routers may still have routes of the one before|0 flows are left|machine edge-1 is drained", ""},
-		"machine that does not say how many flows it has": {drained{machine: "edge-1"}, time.Hour, atNumber{}, func(n int) []model.BackendStatus {
+		"machine that does not say how many flows it has": {Target{machine: "edge-1"}, time.Hour, atNumber{}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{uncounted(row("192.0.2.1:80", "edge-1", 0, 0), n <= 3)}
 		}, "edge-1, edge-2 does not say how many flows it has|0 flows are left|machine edge-1 is drained", ""},
-		"machine that never says how many flows it has": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+		"machine that never says how many flows it has": {Target{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{uncounted(row("192.0.2.1:80", "edge-1", 0, 0), true)}
 		}, "edge-1, edge-2 does not say how many flows it has", "edge-1, edge-2 does not say how many flows it has"},
-		"machine of which one frontend is not counted": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+		"machine of which one frontend is not counted": {Target{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0), row("192.0.2.1:80", "edge-1", 0, -1)}
 		}, "no data plane counts its flows|the drain time of machine edge-1 is over", ""},
-		"machine of which one frontend is not counted, with flows": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+		"machine of which one frontend is not counted, with flows": {Target{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 1), row("192.0.2.1:80", "edge-1", 0, -1)}
 		}, "1 flows are left", "1 flows are left"},
 		"backend whose plane does not lead yet": {backend, time.Hour, atNumber{leaderless: 2}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("10.0.0.4:80", "", 0, 0)}
 		}, "the plane does not know its machines yet|0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
-		"machine that announces still": {drained{machine: "edge-1"}, time.Hour, atNumber{announces: 4}, func(n int) []model.BackendStatus {
+		"machine that announces still": {Target{machine: "edge-1"}, time.Hour, atNumber{announces: 4}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, max(0, 3-n))}
 		}, "2 flows are left|1 flows are left|it announces 192.0.2.1 still|0 flows are left|machine edge-1 is drained", ""},
-		"machine that does not withdraw": {drained{machine: "edge-1"}, 5 * time.Millisecond, atNumber{announces: never}, func(int) []model.BackendStatus {
+		"machine that does not withdraw": {Target{machine: "edge-1"}, 5 * time.Millisecond, atNumber{announces: never}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
 		}, "it announces 192.0.2.1 still", "the drain time of machine edge-1 is over: it announces 192.0.2.1 still"},
-		"machine that does not withdraw, uncounted": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{announces: never}, func(int) []model.BackendStatus {
+		"machine that does not withdraw, uncounted": {Target{machine: "edge-1"}, time.Nanosecond, atNumber{announces: never}, func(int) []model.BackendStatus {
 			return nil
 		}, "it announces 192.0.2.1 still", "it announces 192.0.2.1 still"},
-		"machine that owns a VIP still": {drained{machine: "edge-1"}, time.Hour, atNumber{announces: 3, l2: true}, func(int) []model.BackendStatus {
+		"machine that owns a VIP still": {Target{machine: "edge-1"}, time.Hour, atNumber{announces: 3, l2: true}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
 		}, "it announces 192.0.2.1 still|0 flows are left|machine edge-1 is drained", ""},
-		"machine that has not reported to a new leader": {drained{machine: "edge-1"}, time.Hour, atNumber{leaderless: 2, silent: 4}, func(int) []model.BackendStatus {
+		"machine that has not reported to a new leader": {Target{machine: "edge-1"}, time.Hour, atNumber{leaderless: 2, silent: 4}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0)}
 		}, "the plane does not know its machines yet|it has not reported to this plane yet|0 flows are left|machine edge-1 is drained", ""},
-		"machine that was deleted": {drained{machine: "edge-3"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+		"machine that was deleted": {Target{machine: "edge-3"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
 			return nil
 		}, "there is no such Machine any more: its agent serves on with what it has", "there is no such Machine any more"},
-		"machine without VIPs that is off": {drained{machine: "off-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
+		"machine without VIPs that is off": {Target{machine: "off-1"}, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus {
 			return nil
 		}, "it is not connected: whether it announces VIPs is not known", "it is not connected"},
-		"machine drained while another plane begins to lead": {drained{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 2, silentTo: 4}, func(n int) []model.BackendStatus {
+		"machine drained while another plane begins to lead": {Target{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 2, silentTo: 4}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, max(0, 6-n))}
 		}, "5 flows are left|the plane does not answer|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
-		"machine whose plane is gone": {drained{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 2, silentTo: never}, func(int) []model.BackendStatus {
+		"machine whose plane is gone": {Target{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 2, silentTo: never}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 5)}
 		}, "5 flows are left|the plane does not answer", "no plane leads"},
 		"backend whose plane is gone": {backend, time.Hour, atNumber{silentFrom: 2, silentTo: 2}, func(int) []model.BackendStatus {
 			return []model.BackendStatus{row("10.0.0.4:80", "", 0, 5)}
 		}, "5 flows are left", "no plane leads"},
-		"machine whose plane never answers": {drained{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 1, silentTo: 1}, func(int) []model.BackendStatus {
+		"machine whose plane never answers": {Target{machine: "edge-1"}, time.Hour, atNumber{silentFrom: 1, silentTo: 1}, func(int) []model.BackendStatus {
 			return nil
 		}, "", "no plane leads"},
-		"machine that is away": {drained{machine: "edge-1"}, time.Nanosecond, atNumber{away: never}, func(int) []model.BackendStatus {
+		"machine that is away": {Target{machine: "edge-1"}, time.Nanosecond, atNumber{away: never}, func(int) []model.BackendStatus {
 			return nil
 		}, "it is not connected: whether it announces VIPs is not known", "it is not connected"},
-		"machine whose drain time begins after it has handed over": {drained{machine: "edge-1"}, time.Second, atNumber{handsOver: 1200}, func(n int) []model.BackendStatus {
+		"machine whose drain time begins after it has handed over": {Target{machine: "edge-1"}, time.Second, atNumber{handsOver: 1200}, func(n int) []model.BackendStatus {
 			return []model.BackendStatus{row("192.0.2.1:80", "edge-1", 0, max(0, 1202-n))}
 		}, "it goes on until another machine announces its VIPs|1 flows are left|0 flows are left|machine edge-1 is drained", ""},
 		"backend": {backend, time.Hour, atNumber{}, func(int) []model.BackendStatus {
@@ -177,14 +170,14 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		}, "0 flows are left|backend 10.0.0.4 of Service shop/web is drained", ""},
 		"too long": {backend, time.Nanosecond, atNumber{}, func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 0, 2)} }, "2 flows are left", "2 flows are left"},
 		"machine that only passes on": {
-			drained{machine: "edge-1"},
+			Target{machine: "edge-1"},
 			time.Nanosecond,
 			atNumber{},
 			func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
 			"no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
 		},
 		"machine that only passes on, and hands over first": {
-			drained{machine: "edge-1"},
+			Target{machine: "edge-1"},
 			time.Nanosecond,
 			atNumber{handsOver: 3},
 			func(int) []model.BackendStatus { return []model.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
@@ -199,13 +192,12 @@ func TestDrainWaitsForFlows(t *testing.T) {
 	} {
 		rows.Store(&c.rows)
 		asked.Store(0)
-		plane.Store(&c.plane)
-		var out bytes.Buffer
-		err := c.await(t.Context(), &out, client, drainTimes{limit: &c.limit, withdraws: 50 * time.Millisecond, silence: 50 * time.Millisecond, poll: time.Millisecond})
-		var lines []string
-		for line := range strings.Lines(out.String()) {
-			text, _, _ := strings.Cut(strings.TrimSpace(line), " (")
-			lines = append(lines, text)
+		at.Store(&c.plane)
+		var out shown
+		outcome, err := c.Await(t.Context(), plane, Times{limit: &c.limit, withdraws: 50 * time.Millisecond, silence: 50 * time.Millisecond, poll: time.Millisecond}, out.show)
+		lines := out.lines
+		if outcome != "" {
+			lines = append(lines, outcome)
 		}
 		if got := strings.Join(lines, "|"); got != c.lines {
 			t.Errorf("%s: it says %s, want %s", name, got, c.lines)
@@ -219,12 +211,12 @@ func TestDrainWaitsForFlows(t *testing.T) {
 // TestDrainWaitsForNewFigures holds that figures which may be of before it was drained are not
 // believed, and that a hand-over is waited for no longer than was asked.
 func TestDrainWaitsForNewFigures(t *testing.T) {
-	d := drained{machine: "edge-1"}
+	d := Target{machine: "edge-1"}
 	vip := netip.MustParseAddr("192.0.2.1")
 	var ready, handsOver atomic.Int64 // of questions
 	var asked atomic.Int64
 	var seen time.Time
-	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
+	plane := fakePlane{backends: func() ([]model.BackendStatus, error) {
 		b := model.BackendStatus{Frontend: model.FrontendKey{VIP: vip, Transport: model.TCP, Port: 80}, Known: true}
 		if b.Address, b.Machine = netip.AddrPortFrom(vip, 80), "edge-1"; asked.Add(1) <= ready.Load() {
 			b.Weight = 100
@@ -232,24 +224,23 @@ func TestDrainWaitsForNewFigures(t *testing.T) {
 			seen = time.Now()
 		}
 		return []model.BackendStatus{b}, nil
-	}, Status: func(context.Context) any {
+	}, status: func() model.Status {
 		return model.Status{
 			Plane: model.PlaneStatus{Leading: true}, Machines: []model.MachineStatus{{Name: "edge-1", Connected: true, Cordoned: true, LastReport: time.Now()}},
 			VIPs: []model.VIPStatus{{At: []model.VIPAt{{Machine: "edge-1", HandsOver: asked.Load() <= handsOver.Load()}}}},
 		}
-	}}))
-	defer s.Close()
-	client, limit := console.Client{URL: s.URL, HTTP: s.Client()}, time.Duration(0)
+	}}
+	limit := time.Duration(0)
 	ready.Store(3)
-	const settle = 300 * time.Millisecond
-	times := drainTimes{limit: &limit, withdraws: time.Minute, silence: time.Minute, settle: settle, poll: time.Millisecond}
-	var out bytes.Buffer
-	if err := d.await(t.Context(), &out, client, times); err != nil || time.Since(seen) < settle {
-		t.Errorf("drained after %s: %v\n%s", time.Since(seen), err, out.String())
+	const confirm = 300 * time.Millisecond
+	times := Times{limit: &limit, withdraws: time.Minute, silence: time.Minute, confirm: confirm, poll: time.Millisecond}
+	var out shown
+	if _, err := d.Await(t.Context(), plane, times, out.show); err != nil || time.Since(seen) < confirm {
+		t.Errorf("drained after %s: %v\n%s", time.Since(seen), err, out.lines)
 	}
 	handsOver.Store(never)
 	times.handover = 10 * time.Millisecond
-	if err := d.await(t.Context(), &out, client, times); err == nil || !strings.Contains(err.Error(), "not drained: it goes on until another machine announces its VIPs") {
+	if _, err := d.Await(t.Context(), plane, times, out.show); err == nil || !strings.Contains(err.Error(), "not drained: it goes on until another machine announces its VIPs") {
 		t.Errorf("while it hands over: %v", err)
 	}
 }
@@ -260,39 +251,47 @@ func TestDrainTimeIsThePolicys(t *testing.T) {
 	row := func(drain time.Duration) model.BackendStatus {
 		return model.BackendStatus{FrontendBackend: model.FrontendBackend{Address: address}, Drain: drain, Known: true, Flows: 1}
 	}
-	d := drained{backend: address.Addr()}
+	d := Target{backend: address.Addr()}
 	other := row(time.Hour)
 	other.Address = netip.MustParseAddrPort("10.0.0.5:80")
 	for want, rows := range map[time.Duration][]model.BackendStatus{
 		10 * time.Minute: {row(10 * time.Minute), other},
 		2 * time.Minute:  {row(time.Second), row(2 * time.Minute)},
-		drainDefault:     {other},
+		defaultDrainTime: {other},
 	} {
 		if got := d.drainTime(rows); got != want {
 			t.Errorf("%+v: it waits for %s, want %s", rows, got, want)
 		}
 	}
-	s := httptest.NewServer(console.Handler(console.Config{Health: &served{}, Metrics: prometheus.NewRegistry(), Backends: func(context.Context, string) ([]model.BackendStatus, error) {
+	plane := fakePlane{backends: func() ([]model.BackendStatus, error) {
 		return []model.BackendStatus{row(10 * time.Minute)}, nil
-	}, Status: func(context.Context) any { return model.Status{Plane: model.PlaneStatus{Leading: true}} }}))
-	defer s.Close()
+	}, status: func() model.Status { return model.Status{Plane: model.PlaneStatus{Leading: true}} }}
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &firstLine{then: cancel}
-	if err := d.await(ctx, out, console.Client{URL: s.URL, HTTP: s.Client()}, drainTimes{poll: time.Millisecond}); err == nil || !strings.Contains(out.text, "1 flows are left (10m0s of the drain time)") {
-		t.Errorf("it says %q, %v", out.text, err)
+	var first Progress
+	show := func(p Progress) error { first = p; cancel(); return nil }
+	if _, err := d.Await(ctx, plane, Times{poll: time.Millisecond}, show); !errors.Is(err, context.Canceled) || first.Text != "1 flows are left" || first.Rest.Round(time.Second) != 10*time.Minute {
+		t.Errorf("it shows %+v, %v", first, err)
 	}
 }
 
-// firstLine keeps what is written first, and then does something.
-type firstLine struct {
-	text string
-	then func()
+// fakePlane answers what a test makes up.
+type fakePlane struct {
+	backends func() ([]model.BackendStatus, error)
+	status   func() model.Status
 }
 
-func (l *firstLine) Write(p []byte) (int, error) {
-	if l.text == "" {
-		l.text = string(p)
-		l.then()
+func (p fakePlane) Backends(context.Context, string) ([]model.BackendStatus, error) {
+	return p.backends()
+}
+
+func (p fakePlane) LeaderStatus(context.Context) (model.Status, error) { return p.status(), nil }
+
+// shown keeps each text of a progress once in a row.
+type shown struct{ lines []string }
+
+func (s *shown) show(p Progress) error {
+	if n := len(s.lines); n == 0 || s.lines[n-1] != p.Text {
+		s.lines = append(s.lines, p.Text)
 	}
-	return len(p), nil
+	return nil
 }

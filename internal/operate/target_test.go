@@ -1,13 +1,13 @@
-package main
+package operate
 
 import (
-	"net/http/httptest"
+	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
 )
 
@@ -22,7 +22,7 @@ func TestWhatIsDrained(t *testing.T) {
 		"shop//10.0.0.4":             "",
 		"":                           "",
 	} {
-		d, err := parseDrained(text, "team")
+		d, err := ParseTarget(text, "team")
 		if (err == nil) != (want != "") || err == nil && d.String() != want {
 			t.Errorf("%q: %v, %v; want %q", text, d, err, want)
 		}
@@ -68,13 +68,13 @@ func TestDrainTellsWhichVIPsGoOffTheAir(t *testing.T) {
 		vip("192.0.2.6", "edge-2=announced"),
 	}
 	var got []string
-	for _, v := range (drained{machine: "edge-1"}).alone(vips) {
+	for _, v := range (Target{machine: "edge-1"}).alone(vips) {
 		got = append(got, v.Address.String())
 	}
 	if want := []string{"192.0.2.1", "192.0.2.2"}; !slices.Equal(got, want) {
 		t.Errorf("alone are %v, want %v", got, want)
 	}
-	if got := (drained{backend: netip.MustParseAddr("10.0.0.4")}).alone(vips); len(got) > 0 {
+	if got := (Target{backend: netip.MustParseAddr("10.0.0.4")}).alone(vips); len(got) > 0 {
 		t.Errorf("with a backend go %v", got)
 	}
 }
@@ -95,7 +95,7 @@ func TestDrainWarns(t *testing.T) {
 		"node-7": "machine node-7 has backends only, and they go on",
 		"edge-2": "",
 	} {
-		got := drained{machine: machine}.offTheAir(s)
+		got := Target{machine: machine}.offTheAir(s)
 		if (want == "") != (len(got) == 0) || len(got) > 1 || want != "" && !strings.Contains(got[0], want) {
 			t.Errorf("of %s the warnings are %q, want %q", machine, got, want)
 		}
@@ -115,7 +115,7 @@ func TestDrainWarnsOfTheLastBackend(t *testing.T) {
 		row(81, "10.0.0.4:81", 100), row(81, "10.0.0.5:81", 1),
 		row(82, "10.0.0.4:82", 0),
 	}
-	got := drained{backend: netip.MustParseAddr("10.0.0.4")}.lastOf(rows)
+	got := Target{backend: netip.MustParseAddr("10.0.0.4")}.lastOf(rows)
 	if len(got) != 1 || !strings.HasPrefix(got[0], "no other backend of tcp://192.0.2.1:80 takes flows") {
 		t.Errorf("it warns %q", got)
 	}
@@ -123,22 +123,21 @@ func TestDrainWarnsOfTheLastBackend(t *testing.T) {
 
 // A plane that does not answer keeps nobody from draining, and is not passed over in silence.
 func TestDrainWarnsOfAPlaneThatDoesNotAnswer(t *testing.T) {
-	s := httptest.NewServer(nil)
-	s.Close()
-	for _, d := range []drained{{machine: "edge-1"}, {backend: netip.MustParseAddr("10.0.0.4")}} {
-		if got := d.warnings(t.Context(), console.Client{URL: s.URL, HTTP: s.Client()}); len(got) != 1 || !strings.HasPrefix(got[0], "the plane does not say wh") {
+	plane := silent{}
+	for _, d := range []Target{{machine: "edge-1"}, {backend: netip.MustParseAddr("10.0.0.4")}} {
+		if got := d.Warnings(t.Context(), plane); len(got) != 1 || !strings.HasPrefix(got[0], "the plane does not say wh") {
 			t.Errorf("%s: it warns %q", d, got)
 		}
 	}
 }
 
-func TestOwnersHaveANamespace(t *testing.T) {
-	for name, want := range map[string]string{
-		"web": "team/web", "shop/web": "shop/web", "tcp://192.0.2.1:80": "tcp://192.0.2.1:80", "192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1",
-		"Gateway shop/web": "Gateway shop/web",
-	} {
-		if got := ownerOf(name, "team"); got != want {
-			t.Errorf("%s is %s, want %s", name, got, want)
-		}
-	}
+// silent is a plane that does not answer.
+type silent struct{}
+
+func (silent) Backends(context.Context, string) ([]model.BackendStatus, error) {
+	return nil, errors.New("no answer")
+}
+
+func (silent) LeaderStatus(context.Context) (model.Status, error) {
+	return model.Status{}, errors.New("no answer")
 }

@@ -1,0 +1,21 @@
+// Package operate carries out the orders of operators: it drains machines and backends,
+// freezes routing and turns it back to a revision.
+//
+// An order is a change of a resource in the API. What follows from it is the plane's to
+// do, and package operate asks the plane how far it is. It prints nothing, and it refuses
+// to take silence of the plane for success.
+package operate
+
+import (
+	"context"
+
+	"fairlead.dev/internal/model"
+)
+
+// Plane answers what the plane that leads knows.
+type Plane interface {
+	// Backends are those of a frontend, a VIP or an owner; of all frontends for an empty text.
+	Backends(ctx context.Context, of string) ([]model.BackendStatus, error)
+	// LeaderStatus is the status of the plane that leads.
+	LeaderStatus(ctx context.Context) (model.Status, error)
+}
