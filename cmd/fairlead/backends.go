@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 func newBackends() *cobra.Command {
@@ -118,7 +119,7 @@ Without flags that choose, the first flows of each machine are shown.`,
 	c.Flags().StringVar(&client, "client", "", "only flows of this client, an address or a CIDR")
 	c.Flags().StringVar(&backend, "backend", "", "only flows to this backend, an address")
 	c.Flags().StringVar(&machine, "machine", "", "only the flow table of this machine")
-	c.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("flows of each machine, up to %d", console.MaxFlows))
+	c.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("flows of each machine, up to %d", v1.MaxFlows))
 	completeBy(c, "frontend", &address, frontendKeys)
 	complete(c, "client")
 	complete(c, "backend")

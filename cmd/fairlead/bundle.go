@@ -18,6 +18,7 @@ import (
 	"fairlead.dev/deploy/crd"
 	"fairlead.dev/internal/bundle"
 	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/version"
 )
 
@@ -76,7 +77,7 @@ func consoleParts(name string, client console.Client) []bundle.Part {
 		{Name: name + "/healthz.txt", Fetch: get("/healthz")},
 		{Name: name + "/readyz.txt", Fetch: get("/readyz")},
 		{Name: name + "/metrics.txt", Fetch: get("/metrics")},
-		{Name: name + "/status.json", Fetch: get(console.StatusPath)},
+		{Name: name + "/status.json", Fetch: get(v1.StatusPath)},
 	}
 }
 
@@ -84,7 +85,7 @@ func consoleParts(name string, client console.Client) []bundle.Part {
 func leaderParts(client console.Client) []bundle.Part {
 	var parts []bundle.Part
 	for name, path := range map[string]string{
-		"machines-status": console.StatusPath + "?" + console.OfLeader, "revisions": console.RevisionsPath, "routes": console.RoutesPath, "backends": console.BackendsPath,
+		"machines-status": v1.StatusPath + "?" + v1.OfLeader, "revisions": v1.RevisionsPath, "routes": v1.RoutesPath, "backends": v1.BackendsPath,
 	} {
 		parts = append(parts, bundle.Part{
 			Name:  "leader/" + name + ".json",

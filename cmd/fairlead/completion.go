@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // completionPatience is how long a shell waits for names.
@@ -14,7 +14,7 @@ const completionPatience = 2 * time.Second
 
 // completeOne completes the only argument of a command by what a plane knows; where none
 // answers there are no completions.
-func completeOne(address *string, names func(model.Status) []string) cobra.CompletionFunc {
+func completeOne(address *string, names func(v1.Status) []string) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -34,7 +34,7 @@ func completeOne(address *string, names func(model.Status) []string) cobra.Compl
 }
 
 // completeBy is completeOne for a flag.
-func completeBy(c *cobra.Command, flag string, address *string, names func(model.Status) []string) {
+func completeBy(c *cobra.Command, flag string, address *string, names func(v1.Status) []string) {
 	complete := completeOne(address, names)
 	err := c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		return complete(c, nil, text)
@@ -44,14 +44,14 @@ func completeBy(c *cobra.Command, flag string, address *string, names func(model
 	}
 }
 
-func machineNames(s model.Status) (names []string) {
+func machineNames(s v1.Status) (names []string) {
 	for _, m := range s.Machines {
 		names = append(names, m.Name)
 	}
 	return names
 }
 
-func frontendKeys(s model.Status) (names []string) {
+func frontendKeys(s v1.Status) (names []string) {
 	for _, f := range s.Frontends {
 		names = append(names, f.String())
 	}
@@ -59,8 +59,8 @@ func frontendKeys(s model.Status) (names []string) {
 }
 
 // frontendNames are frontends and their owners, each once.
-func frontendNames(s model.Status) []string {
-	names, seen := frontendKeys(s), map[model.Object]bool{}
+func frontendNames(s v1.Status) []string {
+	names, seen := frontendKeys(s), map[v1.Object]bool{}
 	for _, f := range s.Frontends {
 		if o := f.Owner; o.Name != "" && !seen[o] {
 			seen[o] = true

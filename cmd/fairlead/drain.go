@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/console"
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/operate"
 )
 
@@ -142,13 +142,13 @@ func progressTo(w io.Writer) func(operate.Progress) error {
 type advising struct{ console console.Client }
 
 // Backends implements operate.Plane.
-func (a advising) Backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
+func (a advising) Backends(ctx context.Context, of string) ([]v1.BackendStatus, error) {
 	rows, err := a.console.Backends(ctx, of)
 	return rows, asked(err)
 }
 
 // LeaderStatus implements operate.Plane.
-func (a advising) LeaderStatus(ctx context.Context) (model.Status, error) {
+func (a advising) LeaderStatus(ctx context.Context) (v1.Status, error) {
 	s, err := a.console.LeaderStatus(ctx)
 	return s, asked(err)
 }

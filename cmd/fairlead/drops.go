@@ -18,6 +18,7 @@ import (
 
 	"fairlead.dev/internal/agent"
 	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/driver/lb/xdp"
 	"fairlead.dev/internal/near"
 )
@@ -47,7 +48,7 @@ comment, for tcpdump and Wireshark.`,
 				}
 			}
 			shown := 0
-			show := func(d console.Drop) error {
+			show := func(d v1.Drop) error {
 				_, err := fmt.Fprintln(c.OutOrStdout(), console.DropText(d))
 				return err
 			}
@@ -70,7 +71,7 @@ comment, for tcpdump and Wireshark.`,
 				}
 				fmt.Fprintf(c.ErrOrStderr(), "waiting for %s; Ctrl-C ends\n", of)
 			}
-			err := console.FollowDrops(c.Context(), dropsSocket(runDir), reasons, begun, func(d console.Drop) error {
+			err := console.FollowDrops(c.Context(), dropsSocket(runDir), reasons, begun, func(d v1.Drop) error {
 				shown++
 				return show(d)
 			})
@@ -119,9 +120,9 @@ func serveDrops(ctx context.Context, runDir string, b agent.Balancing, log *slog
 		log.Warn("dropped packets cannot be shown", "error", err)
 		return nil
 	}
-	return console.ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(console.Drop)) error {
+	return console.ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(v1.Drop)) error {
 		return of.Capture(ctx, reasons, begun, func(c xdp.Captured) {
-			f(console.Drop{At: time.Now(), Reason: c.Reason, Interface: c.Interface, Length: c.Length, Data: c.Data})
+			f(v1.Drop{At: time.Now(), Reason: c.Reason, Interface: c.Interface, Length: c.Length, Data: c.Data})
 		})
 	})
 }

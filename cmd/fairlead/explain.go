@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/plane"
 )
@@ -53,7 +54,7 @@ plane, and each step names file and line.`,
 			if err != nil {
 				return usageError{err: err}
 			}
-			var e explain.Explanation
+			var e v1.Explanation
 			var out leftOut
 			if c.Flags().Changed("filename") {
 				if len(paths) == 0 || slices.Contains(paths, "") {
@@ -132,14 +133,15 @@ func explainFlow(c *cobra.Command, o explain.Options, machine, address, output s
 
 // explainFiles explains a request with manifests, and says which of their objects it left out: without them the
 // answer may be another.
-func explainFiles(c *cobra.Command, offline offlinePlane, paths []string, r explain.Request) (explain.Explanation, leftOut, error) {
+func explainFiles(c *cobra.Command, offline offlinePlane, paths []string, r explain.Request) (v1.Explanation, leftOut, error) {
 	if err := offline.check(); err != nil {
-		return explain.Explanation{}, leftOut{}, err
+		return v1.Explanation{}, leftOut{}, err
 	}
 	resources, positions, out, err := readManifests(c, paths)
 	if err != nil {
-		return explain.Explanation{}, leftOut{}, err
+		return v1.Explanation{}, leftOut{}, err
 	}
 	resources.Now = time.Now() // whether certificates hold
-	return plane.Explain(offline.config(), resources, positions.Where, r), leftOut{objects: out.objects}, nil
+	e, err := console.Declared(plane.Explain(offline.config(), resources, positions.Where, r))
+	return e, leftOut{objects: out.objects}, err
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/explain"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // explained are the manifests that the tests explain.
@@ -93,19 +93,19 @@ func TestExplainManifests(t *testing.T) {
 		}
 		return name + ":" + strconv.Itoa(1+strings.Count(explained[:from+at], "\n"))
 	}
-	explainIt := func(args ...string) explain.Explanation {
+	explainIt := func(args ...string) v1.Explanation {
 		t.Helper()
 		out, err := execute(append([]string{"explain", "-o", "json", "-f", name}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var e explain.Explanation
+		var e v1.Explanation
 		if err := json.Unmarshal([]byte(out), &e); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		return e
 	}
-	wheres := func(sources []explain.Source) string {
+	wheres := func(sources []v1.Source) string {
 		var all []string
 		for _, s := range sources {
 			all = append(all, s.Kind+" "+s.Where)

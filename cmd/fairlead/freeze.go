@@ -125,7 +125,7 @@ the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the
 			}
 			what := "the oldest state that is known"
 			if !to.First {
-				what = "revision " + console.RevisionName(to, status.Plane.Epoch)
+				what = "revision " + to.NameAt(status.Plane.Epoch)
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "routing is frozen as of %s, %s; mend the resources, then 'fairlead unfreeze'\n", what, to.At.UTC().Format(time.RFC3339))
 			return err

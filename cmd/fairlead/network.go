@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/console"
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 func newVIPs() *cobra.Command {
@@ -18,7 +18,7 @@ func newVIPs() *cobra.Command {
 which machines do so now, and why the others do not.`,
 		example: `  fairlead vips
   fairlead vips -o json | jq -r '.[] | select(.state != "announced") | .message'`,
-		value: func(s model.Status) any { return s.VIPs },
+		value: func(s v1.Status) any { return s.VIPs },
 		write: console.WriteVIPs,
 	})
 }
@@ -31,7 +31,7 @@ func newBGP() *cobra.Command {
 for how long, BFD, the prefixes sent, and the reason of what is wrong.`,
 		example: `  fairlead bgp
   fairlead bgp -o json | jq '.[] | {machine, peer, state, reason}'`,
-		value: func(s model.Status) any { return s.Sessions },
+		value: func(s v1.Status) any { return s.Sessions },
 		write: console.WriteBGP,
 	})
 }
@@ -40,8 +40,8 @@ for how long, BFD, the prefixes sent, and the reason of what is wrong.`,
 type show struct {
 	use, short, long, example string
 
-	value func(model.Status) any
-	write func(io.Writer, model.Status, console.TextOptions) error
+	value func(v1.Status) any
+	write func(io.Writer, v1.Status, console.TextOptions) error
 }
 
 func newShow(s show) *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/console"
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // consoleFlag names the plane's console.
@@ -46,10 +46,10 @@ func listenConsole(address, of, prefix string, log *slog.Logger) (net.Listener, 
 }
 
 // askStatus asks the console at --plane-console what the plane knows.
-func askStatus(ctx context.Context, address string) (model.Status, error) {
+func askStatus(ctx context.Context, address string) (v1.Status, error) {
 	client, err := consoleClient("plane-console", address)
 	if err != nil {
-		return model.Status{}, err
+		return v1.Status{}, err
 	}
 	status, err := client.Status(ctx)
 	return status, asked(err)

@@ -16,21 +16,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
 )
-
-const (
-	// BackendsPath is where a plane lists the backends of frontends as JSON. Its parameter
-	// "of" names a frontend, a VIP or an owner; all without it.
-	BackendsPath = "/v1/backends"
-	// FlowsPath is where a plane lists what flow tables have as JSON. Its parameters
-	// frontend, client (an address or a CIDR), backend (an address), machine and limit may
-	// be left out.
-	FlowsPath = "/v1/flows"
-)
-
-// MaxFlows is how many flows of each machine may be asked for.
-const MaxFlows = 20_000
 
 // FlowFilter says which flows are wanted; its zero value is the first 1,000 of each machine.
 type FlowFilter struct {
@@ -96,8 +84,8 @@ func ParseFlowFilter(frontend, client, backend, machine, limit string) (f FlowFi
 		f.Backend = f.Backend.Unmap()
 	}
 	if limit != "" {
-		if f.Limit, err = strconv.Atoi(limit); err != nil || f.Limit < 0 || f.Limit > MaxFlows {
-			return FlowFilter{}, fmt.Errorf("limit %q: want a number up to %d", limit, MaxFlows)
+		if f.Limit, err = strconv.Atoi(limit); err != nil || f.Limit < 0 || f.Limit > v1.MaxFlows {
+			return FlowFilter{}, fmt.Errorf("limit %q: want a number up to %d", limit, v1.MaxFlows)
 		}
 	}
 	return f, nil
@@ -157,15 +145,15 @@ func answer(w http.ResponseWriter, value any, err error) {
 
 // Backends asks a plane's console for the backends of a frontend, a VIP or an owner; of all
 // frontends for an empty text.
-func (c Client) Backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
-	var rows []model.BackendStatus
-	return rows, c.read(ctx, BackendsPath+"?"+url.Values{"of": {of}}.Encode(), &rows, "backends")
+func (c Client) Backends(ctx context.Context, of string) ([]v1.BackendStatus, error) {
+	var rows []v1.BackendStatus
+	return rows, c.read(ctx, v1.BackendsPath+"?"+url.Values{"of": {of}}.Encode(), &rows, "backends")
 }
 
 // Flows asks a plane's console for flows.
-func (c Client) Flows(ctx context.Context, f FlowFilter) (model.FlowList, error) {
-	var list model.FlowList
-	return list, c.read(ctx, FlowsPath+"?"+f.values().Encode(), &list, "flows")
+func (c Client) Flows(ctx context.Context, f FlowFilter) (v1.FlowList, error) {
+	var list v1.FlowList
+	return list, c.read(ctx, v1.FlowsPath+"?"+f.values().Encode(), &list, "flows")
 }
 
 func (c Client) read(ctx context.Context, path string, into any, what string) error {
@@ -181,7 +169,7 @@ func (c Client) read(ctx context.Context, path string, into any, what string) er
 
 // WriteBackends renders backends for a terminal, each frontend with a heading; wide adds
 // who says what of their health, and bytes. most bounds the lines, 0 does not.
-func WriteBackends(w io.Writer, rows []model.BackendStatus, wide bool, most int) error {
+func WriteBackends(w io.Writer, rows []v1.BackendStatus, wide bool, most int) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	if len(rows) == 0 {
 		fmt.Fprintln(b, "no backend: no frontend is balanced in the kernel, or those that are have none (`fairlead vips` shows the frontends);\n"+
@@ -209,7 +197,7 @@ func WriteBackends(w io.Writer, rows []model.BackendStatus, wide bool, most int)
 	return flushAll(b, "backends")
 }
 
-func writeBackends(w io.Writer, rows []model.BackendStatus, wide bool) {
+func writeBackends(w io.Writer, rows []v1.BackendStatus, wide bool) {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprint(t, "  ADDRESS\tMACHINE\tSTATE\tHEALTH\tWEIGHT\tHOPS\tSHARE\tFLOWS\tPACKETS")
 	if wide {
@@ -249,9 +237,9 @@ func dash(text string) string {
 }
 
 // healthOf is the verdict, with how many of those who say something agree.
-func healthOf(r model.BackendStatus) string {
-	if r.Health == model.HealthUnchecked {
-		if slices.ContainsFunc(r.Says, func(s model.HealthSaid) bool { return s.Machine == "" }) {
+func healthOf(r v1.BackendStatus) string {
+	if r.Health == v1.HealthUnchecked {
+		if slices.ContainsFunc(r.Says, func(s v1.HealthSaid) bool { return s.Machine == "" }) {
 			return "not checked"
 		}
 		return "-"
@@ -268,7 +256,7 @@ func healthOf(r model.BackendStatus) string {
 	return fmt.Sprintf("%s (%d of %d)", r.Health, agree, len(r.Says))
 }
 
-func saysText(says []model.HealthSaid) string {
+func saysText(says []v1.HealthSaid) string {
 	var out []string
 	for _, s := range says {
 		if s.Machine == "" {
@@ -276,7 +264,7 @@ func saysText(says []model.HealthSaid) string {
 			continue
 		}
 		text := s.Machine + " " + string(s.Health)
-		if s.Message != "" && s.Health != model.Healthy {
+		if s.Message != "" && s.Health != v1.Healthy {
 			text += ": " + s.Message
 		}
 		out = append(out, text)
@@ -285,7 +273,7 @@ func saysText(says []model.HealthSaid) string {
 }
 
 // WriteFlows renders flows for a terminal; chosen says that only some were asked for.
-func WriteFlows(w io.Writer, list model.FlowList, chosen bool) error {
+func WriteFlows(w io.Writer, list v1.FlowList, chosen bool) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	switch {
 	case len(list.Answered) == 0:

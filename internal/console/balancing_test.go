@@ -16,25 +16,26 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
 )
 
-var shop = model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80}
+var shop = v1.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: v1.TCP, Port: 80}
 
-func backendRows() []model.BackendStatus {
-	web := model.Object{Kind: "Service", Namespace: "shop", Name: "web"}
-	return []model.BackendStatus{
+func backendRows() []v1.BackendStatus {
+	web := v1.Object{Kind: "Service", Namespace: "shop", Name: "web"}
+	return []v1.BackendStatus{
 		{
 			Frontend: shop, Owner: web, Percent: 100, RowsPercent: 99.9, Known: true, Flows: 3, NewFlows: 4, Packets: 5, Bytes: 6,
-			FrontendBackend: model.FrontendBackend{
-				Address: netip.MustParseAddrPort("10.0.0.1:8080"), Machine: "host-1", Weight: 100, HopWeight: 200, Health: model.Healthy,
+			FrontendBackend: v1.FrontendBackend{
+				Address: netip.MustParseAddrPort("10.0.0.1:8080"), Machine: "host-1", Weight: 100, HopWeight: 200, State: v1.BackendReady, Health: v1.Healthy,
 			},
-			Says: []model.HealthSaid{{Machine: "a", Health: model.Healthy}, {Machine: "b", Health: model.Unhealthy, Message: "refused"}},
+			Says: []v1.HealthSaid{{Machine: "a", Health: v1.Healthy}, {Machine: "b", Health: v1.Unhealthy, Message: "refused"}},
 		},
-		{Frontend: shop, Owner: web, FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.2:8080"), HopWeight: 100, State: model.BackendDraining}},
+		{Frontend: shop, Owner: web, FrontendBackend: v1.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.2:8080"), HopWeight: 100, State: v1.BackendDraining}},
 		{
-			Frontend: model.FrontendKey{VIP: shop.VIP, Transport: model.TCP, Port: 443}, Owner: model.Object{Kind: "IngressRoute"}, Percent: 100,
-			FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort("192.0.2.1:443"), Machine: "edge-1", Weight: 100, HopWeight: 100},
+			Frontend: v1.FrontendKey{VIP: shop.VIP, Transport: v1.TCP, Port: 443}, Owner: v1.Object{Kind: "IngressRoute"}, Percent: 100,
+			FrontendBackend: v1.FrontendBackend{Address: netip.MustParseAddrPort("192.0.2.1:443"), Machine: "edge-1", Weight: 100, HopWeight: 100, State: v1.BackendReady},
 		},
 	}
 }
@@ -55,7 +56,7 @@ func TestBackends(t *testing.T) {
 		if of == "nobody" {
 			return nil, fmt.Errorf("%w of that name", ErrNone)
 		}
-		return backendRows(), nil
+		return as[[]model.BackendStatus](t, backendRows()), nil
 	}})
 	got, err := c.Backends(t.Context(), "shop/web")
 	if err != nil || asked != "shop/web" || !reflect.DeepEqual(got, backendRows()) {
@@ -65,7 +66,7 @@ func TestBackends(t *testing.T) {
 		t.Errorf("of nobody: %v", err)
 	}
 	for name, x := range map[string]struct {
-		rows []model.BackendStatus
+		rows []v1.BackendStatus
 		wide bool
 		most int
 		want string
@@ -86,7 +87,7 @@ tcp://192.0.2.1:80  Service shop/web
   10.0.0.1:8080  host-1   ready  healthy (1 of 2)  100     200   100%   3      5        99.9%  4          6      a healthy; b unhealthy: refused
 2 more lines: --all prints them, a FRONTEND or SERVICE narrows them down
 `},
-		"not checked": {[]model.BackendStatus{{Frontend: shop, Owner: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Says: []model.HealthSaid{{Message: "not checked: too many"}}, FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.1:8080")}}}, true, 0, `
+		"not checked": {[]v1.BackendStatus{{Frontend: shop, Owner: v1.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Says: []v1.HealthSaid{{Message: "not checked: too many"}}, FrontendBackend: v1.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.1:8080"), State: v1.BackendReady}}}, true, 0, `
 tcp://192.0.2.1:80  Service shop/web
   ADDRESS        MACHINE  STATE  HEALTH       WEIGHT  HOPS  SHARE  FLOWS  PACKETS  ROWS  NEW FLOWS  BYTES  SAYS
   10.0.0.1:8080  -        ready  not checked  0       0     0%     -      -        -     -          -      not checked: too many
@@ -102,17 +103,17 @@ tcp://192.0.2.1:80  Service shop/web
 
 func TestFlows(t *testing.T) {
 	var asked FlowFilter
-	list := model.FlowList{Answered: []string{"edge-1", "edge-2"}, Truncated: []string{"edge-2"}, Flows: []model.FlowAt{{At: "edge-1", Flow: model.Flow{
+	list := v1.FlowList{Answered: []string{"edge-1", "edge-2"}, Truncated: []string{"edge-2"}, Flows: []v1.FlowAt{{At: "edge-1", Flow: v1.Flow{
 		Frontend: shop, Client: netip.MustParseAddrPort("198.51.100.7:4000"), Backend: netip.MustParseAddrPort("10.0.0.1:8080"), State: "established", Idle: 1500 * time.Millisecond,
 	}}}}
 	c := serving(t, Config{Flows: func(_ context.Context, f FlowFilter) (model.FlowList, error) {
 		if asked = f; f.Machine == "standby" {
 			return model.FlowList{}, errors.New("this plane does not lead")
 		}
-		return list, nil
+		return as[model.FlowList](t, list), nil
 	}})
 	filter := FlowFilter{Machine: "edge-1", FlowQuery: model.FlowQuery{
-		Frontend: shop, Client: netip.MustParsePrefix("198.51.100.0/24"), Backend: netip.MustParseAddr("10.0.0.1"), Limit: 7,
+		Frontend: as[model.FrontendKey](t, shop), Client: netip.MustParsePrefix("198.51.100.0/24"), Backend: netip.MustParseAddr("10.0.0.1"), Limit: 7,
 	}}
 	for _, f := range []FlowFilter{filter, {}} {
 		got, err := c.Flows(t.Context(), f)
@@ -126,13 +127,13 @@ func TestFlows(t *testing.T) {
 	for query, want := range map[string]string{
 		"x=1": "unknown", "frontend=192.0.2.1": "tcp://VIP:PORT", "client=x": "CIDR", "backend=x": "address", "limit=-1": "up to 20000", "limit=20001": "up to 20000", "%": "query",
 	} {
-		if body, err := c.Get(t.Context(), FlowsPath+"?"+query); err == nil || !strings.Contains(err.Error(), http.StatusText(http.StatusBadRequest)) || !strings.Contains(string(body), want) {
+		if body, err := c.Get(t.Context(), v1.FlowsPath+"?"+query); err == nil || !strings.Contains(err.Error(), http.StatusText(http.StatusBadRequest)) || !strings.Contains(string(body), want) {
 			t.Errorf("%s: %v, %q; want %q", query, err, body, want)
 		}
 	}
 	for _, c := range []struct {
 		want   string
-		list   model.FlowList
+		list   v1.FlowList
 		chosen bool
 	}{
 		{want: `AT      FRONTEND            CLIENT             BACKEND        MACHINE  STATE        IDLE
@@ -141,13 +142,13 @@ there are more at edge-2: --limit, --frontend, --client and --backend choose
 `, list: list},
 		{
 			want: "no such flow at edge-1\nnot answered in time: edge-2, edge-3, whose flows are not here (`fairlead status` shows what is known of a machine)\n",
-			list: model.FlowList{Answered: []string{"edge-1"}, Silent: []string{"edge-2", "edge-3"}}, chosen: true,
+			list: v1.FlowList{Answered: []string{"edge-1"}, Silent: []string{"edge-2", "edge-3"}}, chosen: true,
 		},
 		{want: "no machine has answered: `fairlead status` says which are connected\n"},
-		{want: "no such flow at edge-1\n", list: model.FlowList{Answered: []string{"edge-1"}}, chosen: true},
+		{want: "no such flow at edge-1\n", list: v1.FlowList{Answered: []string{"edge-1"}}, chosen: true},
 		{
 			want: "no flow at edge-1: no frontend has a connection (`fairlead vips` shows the frontends; connections to proxies at a machine's own addresses are not flows)\n",
-			list: model.FlowList{Answered: []string{"edge-1"}},
+			list: v1.FlowList{Answered: []string{"edge-1"}},
 		},
 	} {
 		var b bytes.Buffer
@@ -166,20 +167,20 @@ func TestClientsAreAddressesOrNetworks(t *testing.T) {
 }
 
 func TestVIPsHaveFrontends(t *testing.T) {
-	web := model.Object{Kind: "Service", Namespace: "shop", Name: "web"}
-	s := model.Status{
-		VIPs: []model.VIPStatus{{
-			Assignment: model.Assignment{Address: shop.VIP, Pool: "public", Owner: web, Mode: model.AnnounceBGP, Machines: []string{"a", "b"}},
-			State:      "announced", Frontends: []model.FrontendKey{shop}, At: []model.VIPAt{{Machine: "a", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}, {Machine: "z", HandsOver: true, VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
+	web := v1.Object{Kind: "Service", Namespace: "shop", Name: "web"}
+	s := v1.Status{
+		VIPs: []v1.VIPStatus{{
+			Assignment: v1.Assignment{Address: shop.VIP, Pool: "public", Owner: web, Mode: v1.AnnounceBGP, Machines: []string{"a", "b"}},
+			State:      "announced", Frontends: []v1.FrontendKey{shop}, At: []v1.VIPAt{{Machine: "a", VIPObserved: v1.VIPObserved{State: v1.VIPAnnounced}}, {Machine: "z", HandsOver: true, VIPObserved: v1.VIPObserved{State: v1.VIPAnnounced}}},
 		}},
-		Frontends: []model.FrontendStatus{{
-			FrontendKey: shop, Owner: web, State: "balanced", Backends: 3, Available: 2, Message: "b: the way back is closed", At: []model.FrontendAt{
-				{Machine: "a", State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP, Mode: model.ModeDSRGeneve},
-				{Machine: "b", State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP, Mode: model.ModeNAT},
-				{Machine: "c", State: model.FrontendBalanced, DataPlane: model.DataPlaneXDP, Mode: model.ModeDSRGeneve},
-				{Machine: "d", State: model.FrontendRefused},
+		Frontends: []v1.FrontendStatus{{
+			FrontendKey: shop, Owner: web, State: "balanced", Backends: 3, Available: 2, Message: "b: the way back is closed", At: []v1.FrontendAt{
+				{Machine: "a", State: v1.FrontendBalanced, DataPlane: v1.DataPlaneXDP, Mode: v1.ModeDSRGeneve},
+				{Machine: "b", State: v1.FrontendBalanced, DataPlane: v1.DataPlaneXDP, Mode: v1.ModeNAT},
+				{Machine: "c", State: v1.FrontendBalanced, DataPlane: v1.DataPlaneXDP, Mode: v1.ModeDSRGeneve},
+				{Machine: "d", State: v1.FrontendRefused},
 			},
-		}, {FrontendKey: model.FrontendKey{VIP: shop.VIP, Transport: model.TCP, Port: 443}, Owner: web, Listener: "https-443", State: "idle", At: []model.FrontendAt{}}},
+		}, {FrontendKey: v1.FrontendKey{VIP: shop.VIP, Transport: v1.TCP, Port: 443}, Owner: web, Listener: "https-443", State: "idle", At: []v1.FrontendAt{}}},
 	}
 	want := `
 VIPs (1)
@@ -199,19 +200,19 @@ Frontends (2)
 }
 
 func TestAnnouncers(t *testing.T) {
-	at := func(names ...string) (list []model.VIPAt) {
+	at := func(names ...string) (list []v1.VIPAt) {
 		for _, name := range names {
-			list = append(list, model.VIPAt{Machine: name, HandsOver: name > "b", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}})
+			list = append(list, v1.VIPAt{Machine: name, HandsOver: name > "b", VIPObserved: v1.VIPObserved{State: v1.VIPAnnounced}})
 		}
-		return append(list, model.VIPAt{Machine: "b", VIPObserved: model.VIPObserved{State: model.VIPWithheld}})
+		return append(list, v1.VIPAt{Machine: "b", VIPObserved: v1.VIPObserved{State: v1.VIPWithheld}})
 	}
-	for want, v := range map[string]model.VIPStatus{
+	for want, v := range map[string]v1.VIPStatus{
 		"0 of 2: -":                  {At: at()},
 		"1 of 2: a":                  {At: at("a")},
 		"0 of 2: -; handing over: z": {At: at("z")},
-		"-":                          {Assignment: model.Assignment{Mode: model.AnnounceL2}, At: at()},
-		"a":                          {Assignment: model.Assignment{Mode: model.AnnounceL2}, At: at("a")},
-		"-; handing over: y,z":       {Assignment: model.Assignment{Mode: model.AnnounceL2}, At: at("y", "z")},
+		"-":                          {Assignment: v1.Assignment{Mode: v1.AnnounceL2}, At: at()},
+		"a":                          {Assignment: v1.Assignment{Mode: v1.AnnounceL2}, At: at("a")},
+		"-; handing over: y,z":       {Assignment: v1.Assignment{Mode: v1.AnnounceL2}, At: at("y", "z")},
 	} {
 		v.Machines = []string{"a", "b"}
 		if got := announcers(v); got != want {
@@ -223,14 +224,14 @@ func TestAnnouncers(t *testing.T) {
 // One cause at many VIPs, frontends or sessions is said once.
 func TestOneCauseOfManyIsSaidOnce(t *testing.T) {
 	const why = "b: its program is not loaded: the kernel is too old"
-	var s model.Status
+	var s v1.Status
 	for i := range 20 {
-		k := model.FrontendKey{VIP: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Transport: model.TCP, Port: 80}
-		s.VIPs = append(s.VIPs, model.VIPStatus{Assignment: model.Assignment{Address: k.VIP}, State: "not announced", Message: why})
-		s.Frontends = append(s.Frontends, model.FrontendStatus{FrontendKey: k, Message: why})
-		s.Sessions = append(s.Sessions, model.SessionStatus{Machine: fmt.Sprintf("edge-%d", i), Session: model.Session{Peer: "tor", Reason: "Timeout", Message: "no answer"}})
+		k := v1.FrontendKey{VIP: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Transport: v1.TCP, Port: 80}
+		s.VIPs = append(s.VIPs, v1.VIPStatus{Assignment: v1.Assignment{Address: k.VIP}, State: "not announced", Message: why})
+		s.Frontends = append(s.Frontends, v1.FrontendStatus{FrontendKey: k, Message: why})
+		s.Sessions = append(s.Sessions, v1.SessionStatus{Machine: fmt.Sprintf("edge-%d", i), Session: v1.Session{Peer: "tor", Reason: "Timeout", Message: "no answer"}})
 	}
-	for want, write := range map[string]func(io.Writer, model.Status, TextOptions) error{
+	for want, write := range map[string]func(io.Writer, v1.Status, TextOptions) error{
 		"\nNot announced, or not everywhere\n  192.0.2.1, 192.0.2.2, 192.0.2.3 and 17 more: " + why + "\n\nFrontends": WriteVIPs,
 		"\n  tcp://192.0.2.1:80, tcp://192.0.2.2:80, tcp://192.0.2.3:80 and 17 more: " + why + "\n":                   WriteVIPs,
 		"\nTroubles\n  edge-0 to tor, edge-1 to tor, edge-2 to tor and 17 more: Timeout: no answer\n":                 WriteBGP,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 )
@@ -46,7 +47,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	var running sync.WaitGroup
 	for range askers {
 		running.Go(func() {
-			if r, err := http.Get(s.URL + StatusPath); err != nil || r.StatusCode != http.StatusOK {
+			if r, err := http.Get(s.URL + v1.StatusPath); err != nil || r.StatusCode != http.StatusOK {
 				t.Errorf("a question: %v %v", r, err)
 			} else {
 				_ = r.Body.Close()
@@ -75,7 +76,7 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 	large := strings.Repeat("x", 12<<20) // more than sockets hold
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "large", Help: large}))
-	for _, path := range []string{"/metrics", StatusPath, FlowsPath} {
+	for _, path := range []string{"/metrics", v1.StatusPath, v1.FlowsPath} {
 		s := httptest.NewServer(Handler(Config{
 			Health: healthy{}, Metrics: metrics, Status: func(context.Context) any { return large },
 			Flows: func(context.Context, FlowFilter) (model.FlowList, error) {
@@ -148,7 +149,7 @@ func TestFlowQuestionsHoldNobodyUp(t *testing.T) {
 	defer s.Close()
 	var running sync.WaitGroup
 	for i := range 2 * maxAnswers {
-		path := []string{FlowsPath, ExplainFlowPath + "?url=tcp://192.0.2.1:80&from=198.51.100.7:4000"}[i%2]
+		path := []string{v1.FlowsPath, v1.ExplainFlowPath + "?url=tcp://192.0.2.1:80&from=198.51.100.7:4000"}[i%2]
 		running.Go(func() {
 			if r, err := http.Get(s.URL + path); err == nil {
 				_ = r.Body.Close()
@@ -158,7 +159,7 @@ func TestFlowQuestionsHoldNobodyUp(t *testing.T) {
 	for deadline := time.Now().Add(10 * time.Second); asked.Load() < maxFlowAnswers && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	r, err := http.Get(s.URL + StatusPath)
+	r, err := http.Get(s.URL + v1.StatusPath)
 	if err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("the status meanwhile: %v %v", r, err)
 	} else {
@@ -176,7 +177,7 @@ func TestPagesOfOthersAreNotAnswered(t *testing.T) {
 	asked := 0
 	h := Handler(Config{Health: healthy{}, Metrics: prometheus.NewRegistry(), Status: func(context.Context) any { asked++; return "status" }})
 	for site, want := range map[string]int{"": 200, "none": 200, "same-origin": 200, "same-site": 403, "cross-site": 403} {
-		r := httptest.NewRequest(http.MethodGet, StatusPath, nil)
+		r := httptest.NewRequest(http.MethodGet, v1.StatusPath, nil)
 		if site != "" {
 			r.Header.Set("Sec-Fetch-Site", site)
 		}

@@ -10,11 +10,8 @@ import (
 	"net/url"
 	"strings"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
-
-// maxAnswer bounds what a client reads of one answer, bytes.
-const maxAnswer = 256 << 20
 
 // Client asks a console.
 type Client struct {
@@ -24,28 +21,28 @@ type Client struct {
 }
 
 // Status asks a plane's console for the plane's own status.
-func (c Client) Status(ctx context.Context) (model.Status, error) { return c.status(ctx, StatusPath) }
+func (c Client) Status(ctx context.Context) (v1.Status, error) { return c.status(ctx, v1.StatusPath) }
 
 // LeaderStatus asks a plane's console for the status of the plane that leads.
-func (c Client) LeaderStatus(ctx context.Context) (model.Status, error) {
-	return c.status(ctx, StatusPath+"?"+OfLeader)
+func (c Client) LeaderStatus(ctx context.Context) (v1.Status, error) {
+	return c.status(ctx, v1.StatusPath+"?"+v1.OfLeader)
 }
 
-func (c Client) status(ctx context.Context, path string) (model.Status, error) {
+func (c Client) status(ctx context.Context, path string) (v1.Status, error) {
 	body, err := c.Get(ctx, path)
 	if err != nil {
-		return model.Status{}, err
+		return v1.Status{}, err
 	}
 	var s struct {
-		model.Status
+		v1.Status
 		Machine string `json:"machine"` // an agent's
 	}
 	err = json.Unmarshal(body, &s)
 	switch {
 	case s.Machine != "":
-		return model.Status{}, AgentError{URL: c.URL, Machine: s.Machine}
+		return v1.Status{}, AgentError{URL: c.URL, Machine: s.Machine}
 	case err != nil:
-		return model.Status{}, fmt.Errorf("read the status from %s: %w", c.URL, err)
+		return v1.Status{}, fmt.Errorf("read the status from %s: %w", c.URL, err)
 	}
 	return s.Status, nil
 }
@@ -65,7 +62,7 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 		return nil, fmt.Errorf("ask the console at %s: %w", c.URL, err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, v1.MaxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read %s%s: %w", c.URL, path, err)
 	}

@@ -2,6 +2,8 @@
 // health, readiness, metrics and the status that people read; and renders that
 // status as one screen of text.
 //
+// Package v1 below declares its answers, and a Client returns them.
+//
 // It changes nothing and stores nothing. Everything it shows is asked for at the
 // moment of the request.
 package console
@@ -19,12 +21,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 )
-
-// StatusPath is where a plane's status is served as JSON.
-const StatusPath = "/v1/status"
 
 // Health says whether a process works, and whether it should be given work.
 type Health interface {
@@ -38,7 +38,8 @@ type Health interface {
 type Config struct {
 	Health  Health
 	Metrics prometheus.Gatherer
-	// Status returns the value of StatusPath; nil where there is none.
+	// Status returns the value of v1.StatusPath, which has the JSON of a v1.Status or a v1.AgentStatus; nil where there is
+	// none.
 	Status func(context.Context) any
 	// Explain says what becomes of a request; nil where nobody can tell.
 	Explain func(context.Context, explain.Request) (explain.Explanation, error)
@@ -68,8 +69,8 @@ func Handler(c Config) http.Handler {
 	probes.Handle("GET /metrics", bounded(made(scraped), maxAnswers))
 	probes.Handle("/v1/", bounded(mux, maxAnswers))
 	asks := bounded(mux, maxFlowAnswers)
-	probes.Handle(FlowsPath, asks)
-	probes.Handle(ExplainFlowPath, asks)
+	probes.Handle(v1.FlowsPath, asks)
+	probes.Handle(v1.ExplainFlowPath, asks)
 	if c.Status != nil {
 		own := func(w http.ResponseWriter, r *http.Request) {
 			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
@@ -81,8 +82,8 @@ func Handler(c Config) http.Handler {
 			writeBody(w, append(body, '\n'))
 		}
 		leaders := led(c, own)
-		mux.HandleFunc("GET "+StatusPath, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.RawQuery == OfLeader {
+		mux.HandleFunc("GET "+v1.StatusPath, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == v1.OfLeader {
 				leaders(w, r)
 				return
 			}
@@ -90,8 +91,8 @@ func Handler(c Config) http.Handler {
 		})
 	}
 	for path, there := range map[string]bool{
-		ExplainPath: c.Explain != nil, ExplainFlowPath: c.ExplainFlow != nil, RoutesPath: c.Routes != nil,
-		BackendsPath: c.Backends != nil, FlowsPath: c.Flows != nil, RevisionsPath: c.Revisions != nil,
+		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
+		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil,
 	} {
 		if !there {
 			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -100,22 +101,22 @@ func Handler(c Config) http.Handler {
 		}
 	}
 	if c.Explain != nil {
-		mux.HandleFunc("GET "+ExplainPath, led(c, explainHandler(c.Explain)))
+		mux.HandleFunc("GET "+v1.ExplainPath, led(c, explainHandler(c.Explain)))
 	}
 	if c.ExplainFlow != nil {
-		mux.HandleFunc("GET "+ExplainFlowPath, led(c, explainFlowHandler(c.ExplainFlow)))
+		mux.HandleFunc("GET "+v1.ExplainFlowPath, led(c, explainFlowHandler(c.ExplainFlow)))
 	}
 	if c.Routes != nil {
-		mux.HandleFunc("GET "+RoutesPath, led(c, routesHandler(c.Routes)))
+		mux.HandleFunc("GET "+v1.RoutesPath, led(c, routesHandler(c.Routes)))
 	}
 	if c.Backends != nil {
-		mux.HandleFunc("GET "+BackendsPath, led(c, backendsHandler(c.Backends)))
+		mux.HandleFunc("GET "+v1.BackendsPath, led(c, backendsHandler(c.Backends)))
 	}
 	if c.Flows != nil {
-		mux.HandleFunc("GET "+FlowsPath, led(c, flowsHandler(c.Flows)))
+		mux.HandleFunc("GET "+v1.FlowsPath, led(c, flowsHandler(c.Flows)))
 	}
 	if c.Revisions != nil {
-		mux.HandleFunc("GET "+RevisionsPath, led(c, revisionsHandler(c.Revisions)))
+		mux.HandleFunc("GET "+v1.RevisionsPath, led(c, revisionsHandler(c.Revisions)))
 	}
 	return ownHost(probes)
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 type health struct{ healthy, ready error }
@@ -31,7 +31,7 @@ func TestHandlerAnswersHealthReadinessMetricsAndStatus(t *testing.T) {
 	server := httptest.NewServer(Handler(Config{
 		Health:  health{ready: errors.New("the informers are not synced")},
 		Metrics: metrics,
-		Status:  func(context.Context) any { return model.Status{Plane: model.PlaneStatus{Identity: "p1"}} },
+		Status:  func(context.Context) any { return v1.Status{Plane: v1.PlaneStatus{Identity: "p1"}} },
 		Log:     slog.New(slog.DiscardHandler),
 	}))
 	defer server.Close()
@@ -57,7 +57,7 @@ func TestHandlerIsReadOnly(t *testing.T) {
 		Status: func(context.Context) any { return nil },
 	}))
 	defer server.Close()
-	for _, path := range []string{"/healthz", "/readyz", StatusPath} {
+	for _, path := range []string{"/healthz", "/readyz", v1.StatusPath} {
 		response, err := server.Client().Post(server.URL+path, "text/plain", strings.NewReader("x"))
 		if err != nil {
 			t.Fatal(err)
@@ -109,19 +109,19 @@ func TestServeSurvivesGarbageAndSlowClients(t *testing.T) {
 
 func TestWriteTextSaysWhatIsWrongAndWhy(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	status := model.Status{
-		Plane: model.PlaneStatus{Version: "v0.1.0", Identity: "p1", Leading: true, Epoch: 3, Revision: 17, Started: now.Add(-90 * time.Second)},
-		Machines: []model.MachineStatus{
-			{Name: "edge-1", Connected: true, LastReport: now, Addresses: []string{"10.0.0.1"}, Proxy: model.ProxyStatus{State: "ready", Starts: 2, Requests: 12}, Applied: 16, Wanted: 17},
+	status := v1.Status{
+		Plane: v1.PlaneStatus{Version: "v0.1.0", Identity: "p1", Leading: true, Epoch: 3, Revision: 17, Started: now.Add(-90 * time.Second)},
+		Machines: []v1.MachineStatus{
+			{Name: "edge-1", Connected: true, LastReport: now, Addresses: []string{"10.0.0.1"}, Proxy: v1.ProxyStatus{State: "ready", Starts: 2, Requests: 12}, Applied: 16, Wanted: 17},
 			{Name: "edge-2", LastReport: now.Add(-time.Hour), Cordoned: true},
 		},
-		Listeners: []model.ListenerStatus{{ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP, Hosts: 2, Machines: []string{"edge-1", "edge-2"}}},
-		Routes: []model.RouteStatus{
+		Listeners: []v1.ListenerStatus{{ID: "http-80", Port: 80, Protocol: v1.ProtocolHTTP, Hosts: 2, Machines: []string{"edge-1", "edge-2"}}},
+		Routes: []v1.RouteStatus{
 			{Kind: "HTTPRoute", Namespace: "team", Name: "app", Hosts: []string{"a.example.com"}, State: "pending"},
 			{Kind: "HTTPRoute", Namespace: "team", Name: "app2", State: "invalid"},
 		},
 		OfOthers: 3,
-		Problems: []model.Problem{{Severity: model.SeverityError, Subject: "Machine edge-2", Reason: "Lost", Message: "no report for 1h0m"}},
+		Problems: []v1.Problem{{Severity: v1.SeverityError, Subject: "Machine edge-2", Reason: "Lost", Message: "no report for 1h0m"}},
 	}
 	var got strings.Builder
 	if err := WriteText(&got, status, TextOptions{Now: now, MaxRows: 1}); err != nil {
@@ -156,7 +156,7 @@ Problems (1)
 func TestWriteTextOfNothingSaysWhatToDo(t *testing.T) {
 	var got strings.Builder
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	status := model.Status{Plane: model.PlaneStatus{Started: now}, Machines: []model.MachineStatus{}}
+	status := v1.Status{Plane: v1.PlaneStatus{Started: now}, Machines: []v1.MachineStatus{}}
 	if err := WriteText(&got, status, TextOptions{Now: now}); err != nil {
 		t.Fatal(err)
 	}
@@ -170,17 +170,17 @@ func TestWriteTextOfNothingSaysWhatToDo(t *testing.T) {
 // A plane that knows nothing yet must not say that there is nothing.
 func TestWriteTextOfAStart(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	problem := []model.Problem{{Severity: model.SeverityError, Subject: "API", Reason: "Starting", Message: "the API is starting"}}
+	problem := []v1.Problem{{Severity: v1.SeverityError, Subject: "API", Reason: "Starting", Message: "the API is starting"}}
 	for _, c := range []struct {
-		plane model.PlaneStatus
+		plane v1.PlaneStatus
 		first string
 	}{
-		{model.PlaneStatus{Version: "v0.1.0"}, "Plane      starting, version v0.1.0\n"},
-		{model.PlaneStatus{Identity: "p1", Started: now}, "Plane      p1, not leading, nor does it know who does, up 0s, epoch 0, revision 0, version \n"},
-		{model.PlaneStatus{Identity: "p1", Started: now, Leader: "192.0.2.1:7443"}, "Plane      p1, standby of 192.0.2.1:7443, up 0s, epoch 0, revision 0, version \n           machines report to the leader: ask there what they run\n"},
+		{v1.PlaneStatus{Version: "v0.1.0"}, "Plane      starting, version v0.1.0\n"},
+		{v1.PlaneStatus{Identity: "p1", Started: now}, "Plane      p1, not leading, nor does it know who does, up 0s, epoch 0, revision 0, version \n"},
+		{v1.PlaneStatus{Identity: "p1", Started: now, Leader: "192.0.2.1:7443"}, "Plane      p1, standby of 192.0.2.1:7443, up 0s, epoch 0, revision 0, version \n           machines report to the leader: ask there what they run\n"},
 	} {
 		var got strings.Builder
-		if err := WriteText(&got, model.Status{Plane: c.plane, Problems: problem}, TextOptions{Now: now}); err != nil {
+		if err := WriteText(&got, v1.Status{Plane: c.plane, Problems: problem}, TextOptions{Now: now}); err != nil {
 			t.Fatal(err)
 		}
 		want := c.first + "\nProblems (1)\n  error  API: Starting\n         the API is starting\n"
@@ -192,10 +192,10 @@ func TestWriteTextOfAStart(t *testing.T) {
 
 // What one cause does to many objects is shown once, with how many there are.
 func TestOneCauseIsShownOnce(t *testing.T) {
-	problem := func(subject, message string) model.Problem {
-		return model.Problem{Severity: model.SeverityWarning, Subject: subject, Reason: "Pending", Message: message}
+	problem := func(subject, message string) v1.Problem {
+		return v1.Problem{Severity: v1.SeverityWarning, Subject: subject, Reason: "Pending", Message: message}
 	}
-	s := model.Status{Plane: model.PlaneStatus{Version: "test"}}
+	s := v1.Status{Plane: v1.PlaneStatus{Version: "test"}}
 	for i := range 100 {
 		s.Problems = append(s.Problems, problem(fmt.Sprintf("HTTPRoute team/r%02d", i), "waiting for edge-1"))
 		if i < 2 {

@@ -13,30 +13,18 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	v1 "fairlead.dev/internal/console/v1"
 )
-
-// DropsPath is where an agent shows dropped packets as they come, a JSON object a line. Its
-// parameter "reason" may be given several times; without it all are shown. It is served at
-// a socket that only the agent's user can use: packets are other people's.
-const DropsPath = "/v1/drops"
-
-// Drop is a packet that was dropped.
-type Drop struct {
-	At        time.Time `json:"at"`
-	Reason    string    `json:"reason"`
-	Interface string    `json:"interface"` // where it came from
-	Length    int       `json:"length"`    // of the packet, bytes
-	Data      []byte    `json:"data"`      // the beginning of the frame
-}
 
 // Drops calls begun once it watches, and f for each packet that is dropped for one of the
 // reasons, or for any, until ctx is done.
-type Drops func(ctx context.Context, reasons []string, begun func(), f func(Drop)) error
+type Drops func(ctx context.Context, reasons []string, begun func(), f func(v1.Drop)) error
 
-// DropsHandler serves DropsPath.
+// DropsHandler serves v1.DropsPath.
 func DropsHandler(drops Drops) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+DropsPath, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+v1.DropsPath, func(w http.ResponseWriter, r *http.Request) {
 		begun := false
 		stream := http.NewResponseController(w)
 		ctx, cancel := context.WithCancel(r.Context())
@@ -50,7 +38,7 @@ func DropsHandler(drops Drops) http.Handler {
 				cancel() // nobody reads
 			}
 		}
-		err := drops(ctx, r.URL.Query()["reason"], begin, func(d Drop) {
+		err := drops(ctx, r.URL.Query()["reason"], begin, func(d v1.Drop) {
 			if json.NewEncoder(w).Encode(d) != nil || stream.Flush() != nil {
 				cancel() // nobody reads
 			}
@@ -62,7 +50,7 @@ func DropsHandler(drops Drops) http.Handler {
 	return mux
 }
 
-// ServeDrops serves DropsPath at l until ctx is done.
+// ServeDrops serves v1.DropsPath at l until ctx is done.
 func ServeDrops(ctx context.Context, l net.Listener, drops Drops) error {
 	s := &http.Server{Handler: DropsHandler(drops), ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
@@ -74,12 +62,12 @@ func ServeDrops(ctx context.Context, l net.Listener, drops Drops) error {
 
 // FollowDrops asks the agent at a socket for dropped packets, calls begun once that watches
 // them, and f for each until ctx is done or f fails.
-func FollowDrops(ctx context.Context, socket string, reasons []string, begun func(), f func(Drop) error) error {
+func FollowDrops(ctx context.Context, socket string, reasons []string, begun func(), f func(v1.Drop) error) error {
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}}
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+DropsPath+"?"+url.Values{"reason": reasons}.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+v1.DropsPath+"?"+url.Values{"reason": reasons}.Encode(), nil)
 	if err != nil {
 		return fmt.Errorf("ask the agent at %s: %w", socket, err)
 	}
@@ -101,7 +89,7 @@ func FollowDrops(ctx context.Context, socket string, reasons []string, begun fun
 	begun()
 	lines := json.NewDecoder(response.Body)
 	for {
-		var d Drop
+		var d v1.Drop
 		err := lines.Decode(&d)
 		switch {
 		case ctx.Err() != nil:
@@ -150,7 +138,7 @@ func NewCapture(w io.Writer) (*Capture, error) {
 }
 
 // Write adds a packet, and brings it to the file.
-func (c *Capture) Write(d Drop) error {
+func (c *Capture) Write(d v1.Drop) error {
 	id, known := c.interfaces[d.Interface]
 	if !known {
 		id = uint32(len(c.interfaces))

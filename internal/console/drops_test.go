@@ -17,6 +17,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // frame is an Ethernet frame of some layers.
@@ -48,7 +50,7 @@ func TestDropText(t *testing.T) {
 		"ethertype 0x0800":                          whole[:20],
 		"no frame":                                  whole[:10],
 	} {
-		got := DropText(Drop{At: at, Reason: "no-backend", Interface: "eth0", Length: 60, Data: data})
+		got := DropText(v1.Drop{At: at, Reason: "no-backend", Interface: "eth0", Length: 60, Data: data})
 		if want = "03:04:05.678  no-backend  eth0  " + want + "  60 bytes"; got != want {
 			t.Errorf("it says %s, want %s", got, want)
 		}
@@ -75,7 +77,7 @@ func TestCaptureIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drops := []Drop{
+	drops := []v1.Drop{
 		{At: time.Unix(1_767_323_045, 678_901_234).UTC(), Reason: "no-backend", Interface: "eth0", Length: 1500, Data: bytes.Repeat([]byte{1}, 61)},
 		{At: time.Unix(1_767_323_046, 0).UTC(), Reason: "source-refused", Interface: "eth1.100", Length: 64, Data: bytes.Repeat([]byte{2}, 64)},
 		{At: time.Unix(1_767_323_047, 0).UTC(), Reason: "x", Interface: "eth0", Data: []byte{3}},
@@ -118,13 +120,13 @@ func TestDropsAreFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := Drop{At: time.Unix(1, 2).UTC(), Reason: "no-backend", Interface: "eth0", Length: 60, Data: []byte{1, 2}}
+	d := v1.Drop{At: time.Unix(1, 2).UTC(), Reason: "no-backend", Interface: "eth0", Length: 60, Data: []byte{1, 2}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan struct{}, 8)
 	done := make(chan error, 1)
 	go func() {
-		done <- ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(Drop)) error {
+		done <- ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(v1.Drop)) error {
 			defer func() { ended <- struct{}{} }()
 			if slices.Contains(reasons, "none") {
 				return errors.New("there is no reason none")
@@ -140,7 +142,7 @@ func TestDropsAreFollowed(t *testing.T) {
 	follow, stop := context.WithCancel(t.Context())
 	n := 0
 	begun := 0
-	err = FollowDrops(follow, socket, []string{"no-backend"}, func() { begun++ }, func(got Drop) error {
+	err = FollowDrops(follow, socket, []string{"no-backend"}, func() { begun++ }, func(got v1.Drop) error {
 		if !reflect.DeepEqual(got, d) {
 			t.Errorf("came as %+v", got)
 		}
@@ -157,7 +159,7 @@ func TestDropsAreFollowed(t *testing.T) {
 		t.Errorf("for no reason: %v", err)
 	}
 	enough := errors.New("enough")
-	if err := FollowDrops(t.Context(), socket, nil, func() {}, func(Drop) error { return enough }); !errors.Is(err, enough) {
+	if err := FollowDrops(t.Context(), socket, nil, func() {}, func(v1.Drop) error { return enough }); !errors.Is(err, enough) {
 		t.Errorf("a reader that fails: %v", err)
 	}
 	cancel()
@@ -168,7 +170,7 @@ func TestDropsAreFollowed(t *testing.T) {
 		t.Errorf("of an agent that is gone it says %v", err)
 	}
 	const nobody = "http://127.0.0.1:1"
-	if _, err := (Client{URL: nobody, HTTP: http.DefaultClient}).Get(t.Context(), StatusPath); err == nil || strings.Count(err.Error(), nobody) != 1 {
+	if _, err := (Client{URL: nobody, HTTP: http.DefaultClient}).Get(t.Context(), v1.StatusPath); err == nil || strings.Count(err.Error(), nobody) != 1 {
 		t.Errorf("of a plane that is gone it says %v", err)
 	}
 }

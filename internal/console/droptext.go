@@ -4,11 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // DropText is a line about a dropped packet: when, why, where from, its addresses as far
 // as they can be read, its length.
-func DropText(d Drop) string {
+func DropText(d v1.Drop) string {
 	return fmt.Sprintf("%s  %s  %s  %s  %d bytes", d.At.Format("15:04:05.000"), d.Reason, d.Interface, frameText(d.Data), d.Length)
 }
 

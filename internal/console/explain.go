@@ -12,12 +12,9 @@ import (
 	"strings"
 	"time"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 )
-
-// ExplainPath is where a plane explains a request as JSON. Its parameters are url, which
-// must be given, method, from, vip, sni, and any number of header ("name: value").
-const ExplainPath = "/v1/explain"
 
 // explainHandler answers with an explanation, 400 to what is no request, and 503 when the
 // plane cannot tell.
@@ -64,15 +61,15 @@ func explainRequest(query string) (explain.Request, error) {
 }
 
 // Explain asks a plane's console what becomes of a request.
-func (c Client) Explain(ctx context.Context, o explain.Options) (explain.Explanation, error) {
-	var e explain.Explanation
+func (c Client) Explain(ctx context.Context, o explain.Options) (v1.Explanation, error) {
+	var e v1.Explanation
 	values := url.Values{"url": {o.URL}, "header": o.Headers}
 	for name, value := range map[string]string{"method": o.Method, "from": o.From, "vip": o.VIP, "sni": o.SNI} {
 		if value != "" {
 			values.Set(name, value)
 		}
 	}
-	body, err := c.Get(ctx, ExplainPath+"?"+values.Encode())
+	body, err := c.Get(ctx, v1.ExplainPath+"?"+values.Encode())
 	if err != nil {
 		return e, err
 	}
@@ -82,9 +79,22 @@ func (c Client) Explain(ctx context.Context, o explain.Options) (explain.Explana
 	return e, nil
 }
 
+// Declared is an explanation as a console answers with it.
+func Declared(e explain.Explanation) (v1.Explanation, error) {
+	var declared v1.Explanation
+	body, err := json.Marshal(e)
+	if err == nil {
+		err = json.Unmarshal(body, &declared)
+	}
+	if err != nil {
+		return declared, fmt.Errorf("a bug: an explanation is not declared: %w", err)
+	}
+	return declared, nil
+}
+
 // WriteExplanation renders an explanation for a terminal, a step a paragraph; each says
 // which resource decided it.
-func WriteExplanation(w io.Writer, e explain.Explanation) error {
+func WriteExplanation(w io.Writer, e v1.Explanation) error {
 	b := &paragraphs{w: bufio.NewWriterSize(printable{w}, screen)}
 	line := e.Request.Method + " " + e.Request.URL()
 	for _, h := range e.Request.Headers {
@@ -134,7 +144,7 @@ func (b *paragraphs) line(format string, args ...any) {
 
 // by names the first of the resources that brought something about, and counts the others;
 // more are those that sources does not have.
-func (b *paragraphs) by(sources []explain.Source, more int) {
+func (b *paragraphs) by(sources []v1.Source, more int) {
 	const most = 3
 	for _, s := range sources[:min(len(sources), most)] {
 		b.line("by %s", s)
@@ -144,7 +154,7 @@ func (b *paragraphs) by(sources []explain.Source, more int) {
 	}
 }
 
-func writeNetworkStep(b *paragraphs, e explain.Explanation) {
+func writeNetworkStep(b *paragraphs, e v1.Explanation) {
 	n := e.Network
 	for _, v := range n.VIPs {
 		b.step("VIP", fmt.Sprintf("%s, %s of %s, %s", v.Address, v.Announce, v.Pool, v.State))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 )
@@ -86,7 +87,7 @@ func TestExplainOverHTTP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := explanation(r); !reflect.DeepEqual(got, want) {
+	if want := as[v1.Explanation](t, explanation(r)); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 
@@ -99,12 +100,12 @@ func TestExplainOverHTTP(t *testing.T) {
 		"?url=http://a/&url=http://b/": "url is given 2 times",
 		"?url=http://a/&method=%zz":    "the query: invalid URL escape",
 	} {
-		body, err := client.Get(t.Context(), ExplainPath+query)
+		body, err := client.Get(t.Context(), v1.ExplainPath+query)
 		if err == nil || !strings.Contains(err.Error(), "400 Bad Request") || !strings.Contains(string(body), says) {
 			t.Errorf("%s: %v, %s", query, err, body)
 		}
 	}
-	response, err := client.HTTP.Post(client.URL+ExplainPath+"?url=http://a.test/", "text/plain", nil)
+	response, err := client.HTTP.Post(client.URL+v1.ExplainPath+"?url=http://a.test/", "text/plain", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestExplanationCountsWhatItLeavesOut(t *testing.T) {
 		Serving:     func(model.ListenerID) []string { return nil },
 	})
 	var got strings.Builder
-	if err := WriteExplanation(&got, e); err != nil {
+	if err := WriteExplanation(&got, as[v1.Explanation](t, e)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -155,7 +156,7 @@ func TestWriteExplanation(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	if err := WriteExplanation(&got, explanation(r)); err != nil {
+	if err := WriteExplanation(&got, as[v1.Explanation](t, explanation(r))); err != nil {
 		t.Fatal(err)
 	}
 	want := `GET http://a.test/./api/x, x-a: b, from 203.0.113.7
@@ -202,7 +203,7 @@ Problems (1)
 
 // TestWriteConnections: where connections go on to backends, and no requests, there is no route.
 func TestWriteConnections(t *testing.T) {
-	e := explain.Explanation{TLS: &explain.TLS{ServerName: "db.test", Host: "db.test", TCP: true}, Groups: []explain.Group{{Group: "team/db/5432", Weight: 1, Percent: 100}}}
+	e := v1.Explanation{TLS: &v1.TLSStep{ServerName: "db.test", Host: "db.test", TCP: true}, Groups: []v1.GroupStep{{Group: "team/db/5432", Weight: 1, Percent: 100}}}
 	var got strings.Builder
 	if err := WriteExplanation(&got, e); err != nil {
 		t.Fatal(err)

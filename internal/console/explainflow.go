@@ -11,13 +11,9 @@ import (
 	"strings"
 	"time"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
-	"fairlead.dev/internal/model"
 )
-
-// ExplainFlowPath is where a plane explains a flow as JSON. Its parameters are url
-// ("tcp://VIP:PORT") and from ("IP:PORT"), which must be given, and machine.
-const ExplainFlowPath = "/v1/explain/flow"
 
 // explainFlowHandler answers with an explanation, 400 to what is no flow, and 503 when the
 // plane cannot tell.
@@ -47,13 +43,13 @@ func explainFlowHandler(f func(context.Context, explain.FlowRequest) (explain.Fl
 }
 
 // ExplainFlow asks a plane's console what becomes of a flow.
-func (c Client) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain.FlowExplanation, error) {
-	var e explain.FlowExplanation
+func (c Client) ExplainFlow(ctx context.Context, r explain.FlowRequest) (v1.FlowExplanation, error) {
+	var e v1.FlowExplanation
 	values := url.Values{"url": {r.Frontend.String()}, "from": {r.Client.String()}}
 	if r.Machine != "" {
 		values.Set("machine", r.Machine)
 	}
-	body, err := c.Get(ctx, ExplainFlowPath+"?"+values.Encode())
+	body, err := c.Get(ctx, v1.ExplainFlowPath+"?"+values.Encode())
 	if err != nil {
 		return e, err
 	}
@@ -64,7 +60,7 @@ func (c Client) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 }
 
 // WriteFlowExplanation renders the explanation of a flow for a terminal.
-func WriteFlowExplanation(w io.Writer, e explain.FlowExplanation) error {
+func WriteFlowExplanation(w io.Writer, e v1.FlowExplanation) error {
 	b := &paragraphs{w: bufio.NewWriterSize(printable{w}, screen)}
 	fmt.Fprintf(b.w, "%s, from %s\n", e.Request.Frontend, e.Request.Client)
 	if v := e.VIP; v != nil {
@@ -89,7 +85,7 @@ func WriteFlowExplanation(w io.Writer, e explain.FlowExplanation) error {
 				text += " on machine " + k.Machine
 			}
 			text += fmt.Sprintf(": %s, weight %d, %.1f%% of the rows", k.State, k.Weight, k.Percent)
-			if k.Health != model.HealthUnchecked {
+			if k.Health != v1.HealthUnchecked {
 				text += ", " + string(k.Health)
 			}
 			b.line("%s", text)
@@ -107,7 +103,7 @@ func WriteFlowExplanation(w io.Writer, e explain.FlowExplanation) error {
 }
 
 // writeFrontendAt says what machines do about a frontend, those that do the same together.
-func writeFrontendAt(b *paragraphs, at []explain.FrontendAt) {
+func writeFrontendAt(b *paragraphs, at []v1.FlowFrontendAt) {
 	var order []string
 	same := map[string][]string{}
 	for _, m := range at {
@@ -131,11 +127,11 @@ func writeFrontendAt(b *paragraphs, at []explain.FrontendAt) {
 	}
 }
 
-func hashed(h model.FlowHash) string {
+func hashed(h v1.FlowHash) string {
 	switch h {
-	case model.HashThreeTuple:
+	case v1.HashThreeTuple:
 		return "client address, VIP and protocol"
-	case model.HashSource:
+	case v1.HashSource:
 		return "the client address"
 	default:
 		return strings.Join([]string{"client address and port", "VIP and port", "protocol"}, ", ")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 )
@@ -33,7 +34,7 @@ func explainedFlow(r explain.FlowRequest) explain.FlowExplanation {
 func TestFlowOfIngressRoutes(t *testing.T) {
 	for namespace, want := range map[string]string{"": "by the root IngressRoutes that share an address\n", "team": "by all IngressRoutes of team\n"} {
 		var got strings.Builder
-		e := explain.FlowExplanation{Frontend: &model.Frontend{Owner: model.Object{Kind: "IngressRoute", Namespace: namespace}}}
+		e := v1.FlowExplanation{Frontend: &v1.Frontend{Owner: v1.Object{Kind: "IngressRoute", Namespace: namespace}}}
 		if err := WriteFlowExplanation(&got, e); err != nil || !strings.Contains(got.String(), want) {
 			t.Errorf("%v, %s", err, got.String())
 		}
@@ -81,7 +82,7 @@ func TestExplainFlowOverHTTP(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", got.String(), want)
 	}
 	for _, query := range []string{"", "?url=tcp://192.0.2.1:80", "?url=http://a.test&from=198.51.100.7:1"} {
-		if _, err := client.Get(t.Context(), ExplainFlowPath+query); err == nil || !strings.Contains(err.Error(), "400") {
+		if _, err := client.Get(t.Context(), v1.ExplainFlowPath+query); err == nil || !strings.Contains(err.Error(), "400") {
 			t.Errorf("%q: %v, want 400", query, err)
 		}
 	}

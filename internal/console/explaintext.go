@@ -6,11 +6,11 @@ import (
 	"strings"
 	"time"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
-	"fairlead.dev/internal/model"
 )
 
-func writeListener(b *paragraphs, e explain.Explanation) {
+func writeListener(b *paragraphs, e v1.Explanation) {
 	l := e.Listener
 	if l == nil {
 		return
@@ -37,7 +37,7 @@ func writeListener(b *paragraphs, e explain.Explanation) {
 	b.notes(l.Notes)
 }
 
-func writeTLS(b *paragraphs, e explain.Explanation) {
+func writeTLS(b *paragraphs, e v1.Explanation) {
 	t := e.TLS
 	if t == nil {
 		return
@@ -90,7 +90,7 @@ func (b *paragraphs) notes(notes []string) {
 }
 
 // writePolicies are what a request passes before the route does what it does.
-func writePolicies(b *paragraphs, r *explain.Route) {
+func writePolicies(b *paragraphs, r *v1.RouteStep) {
 	if c := r.CORS; c != nil {
 		may := "may"
 		if !c.Allowed {
@@ -111,7 +111,7 @@ func writePolicies(b *paragraphs, r *explain.Route) {
 	writeEdits(b, "responses", r.ResponseHeaders)
 }
 
-func writeHeaders(b *paragraphs, headers []explain.Changed) {
+func writeHeaders(b *paragraphs, headers []v1.ChangedHeader) {
 	for _, h := range headers {
 		if len(h.Values) == 0 {
 			b.line("backends do not see the header %s", h.Name)
@@ -121,7 +121,7 @@ func writeHeaders(b *paragraphs, headers []explain.Changed) {
 	}
 }
 
-func writeEdits(b *paragraphs, of string, e *model.HeaderEdits) {
+func writeEdits(b *paragraphs, of string, e *v1.HeaderEdits) {
 	if e == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func writeEdits(b *paragraphs, of string, e *model.HeaderEdits) {
 }
 
 // writeTreatment is how connections to a share's backends are made.
-func writeTreatment(b *paragraphs, g explain.Group) {
+func writeTreatment(b *paragraphs, g v1.GroupStep) {
 	for _, by := range g.PolicyBy {
 		b.line("treated by %s", by)
 	}
@@ -147,7 +147,7 @@ func writeTreatment(b *paragraphs, g explain.Group) {
 	writeHeaders(b, g.Headers)
 	writeEdits(b, "responses", g.ResponseHeaders)
 	var how []string
-	if g.Protocol != model.BackendHTTP1 {
+	if g.Protocol != v1.BackendHTTP1 {
 		how = append(how, "spoken to in "+string(g.Protocol))
 	}
 	if t := g.TLS; t != nil {
@@ -196,7 +196,7 @@ func writeTreatment(b *paragraphs, g explain.Group) {
 	}
 }
 
-func writeHost(b *paragraphs, e explain.Explanation) {
+func writeHost(b *paragraphs, e v1.Explanation) {
 	h := e.Host
 	if h == nil {
 		return
@@ -217,7 +217,7 @@ func writeHost(b *paragraphs, e explain.Explanation) {
 	}
 }
 
-func writeRoute(b *paragraphs, e explain.Explanation) {
+func writeRoute(b *paragraphs, e v1.Explanation) {
 	const most = 6
 	if e.Route == nil {
 		if e.Routes != nil {
@@ -298,7 +298,7 @@ func writeRoute(b *paragraphs, e explain.Explanation) {
 	b.line("%s, %s", timeout, retry)
 }
 
-func writePassed(b *paragraphs, r *explain.Routes, most int) {
+func writePassed(b *paragraphs, r *v1.RoutesStep, most int) {
 	for i, p := range r.Passed {
 		if i == most || i == len(r.Passed)-1 && r.Tried > len(r.Passed) {
 			b.line("not %d more", r.Tried-i)
@@ -308,7 +308,7 @@ func writePassed(b *paragraphs, r *explain.Routes, most int) {
 	}
 }
 
-func writeGroups(b *paragraphs, e explain.Explanation) {
+func writeGroups(b *paragraphs, e v1.Explanation) {
 	const most = 8
 	for i, g := range e.Groups {
 		name := string(g.Group)
@@ -316,7 +316,7 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 			name = "a broken reference"
 		}
 		text := fmt.Sprintf("%s to %s, weight %d", explain.Share(g.Percent), name, g.Weight)
-		if g.Balance != model.BalanceRoundRobin {
+		if g.Balance != v1.BalanceRoundRobin {
 			text += ", " + string(g.Balance)
 		}
 		b.step("backends", text)
@@ -327,7 +327,7 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 		writeTreatment(b, g)
 		if g.Check != "" {
 			text := "health check of " + g.Check
-			if !slices.ContainsFunc(g.Backends, func(x explain.Backend) bool { return x.Health != model.HealthUnchecked }) {
+			if !slices.ContainsFunc(g.Backends, func(x v1.GroupBackend) bool { return x.Health != v1.HealthUnchecked }) {
 				text += "; what it finds is not known here"
 			}
 			b.line("%s", text)
@@ -342,7 +342,7 @@ func writeGroups(b *paragraphs, e explain.Explanation) {
 				zone = ", zone " + x.Zone
 			}
 			state := x.State
-			if x.Health != model.HealthUnchecked {
+			if x.Health != v1.HealthUnchecked {
 				state += ", " + string(x.Health)
 			}
 			b.line("%s %s, %s%s", x.Address, state, explain.Share(x.Percent), zone)

@@ -6,16 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
 )
-
-// RevisionsPath is where a plane lists the steps of routing that it can turn back.
-const RevisionsPath = "/v1/revisions"
 
 func revisionsHandler(revisions func(context.Context) ([]model.Revision, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -35,31 +32,21 @@ func revisionsHandler(revisions func(context.Context) ([]model.Revision, error))
 }
 
 // Revisions asks a plane's console for the steps of routing, newest first.
-func (c Client) Revisions(ctx context.Context) ([]model.Revision, error) {
-	body, err := c.Get(ctx, RevisionsPath)
+func (c Client) Revisions(ctx context.Context) ([]v1.Revision, error) {
+	body, err := c.Get(ctx, v1.RevisionsPath)
 	if err != nil {
 		return nil, err
 	}
-	var list []model.Revision
+	var list []v1.Revision
 	if err := json.Unmarshal(body, &list); err != nil {
 		return nil, fmt.Errorf("read the revisions from %s: %w", c.URL, err)
 	}
 	return list, nil
 }
 
-// RevisionName is how people name a revision: by its number, and before that the epoch
-// when that is not the plane's own. Each leadership of a plane counts anew.
-func RevisionName(r model.Revision, epoch uint64) string {
-	name := strconv.FormatUint(r.Number, 10)
-	if r.Epoch != epoch {
-		name = strconv.FormatUint(r.Epoch, 10) + "/" + name
-	}
-	return name
-}
-
 // WriteRevisions renders revisions for a terminal, the newest first; most bounds how many
 // stand above the oldest state, 0 does not.
-func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
+func WriteRevisions(w io.Writer, list []v1.Revision, most int) error {
 	t := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "REVISION\tAT\tCHANGES\tOF\t")
 	var epoch uint64
@@ -78,7 +65,7 @@ func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
 		for _, o := range r.Owners {
 			owners = append(owners, o.String())
 		}
-		name, note := RevisionName(r, epoch), ""
+		name, note := r.NameAt(epoch), ""
 		if r.Held {
 			note = "held back"
 		}
@@ -100,7 +87,7 @@ func WriteRevisions(w io.Writer, list []model.Revision, most int) error {
 }
 
 // writeFreeze says that routing is frozen.
-func writeFreeze(w io.Writer, f *model.FreezeStatus, o TextOptions) {
+func writeFreeze(w io.Writer, f *v1.FreezeStatus, o TextOptions) {
 	if f == nil {
 		return
 	}

@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // TestOldestRevisionIsShown holds that the oldest state that is known stands last, however
 // many revisions are left out.
 func TestOldestRevisionIsShown(t *testing.T) {
-	var list []model.Revision
+	var list []v1.Revision
 	for n := uint64(6); n > 0; n-- {
-		list = append(list, model.Revision{Epoch: 2, Number: n, At: time.Unix(int64(n), 0), Changes: 1})
+		list = append(list, v1.Revision{Epoch: 2, Number: n, At: time.Unix(int64(n), 0), Changes: 1})
 	}
-	list[5] = model.Revision{Epoch: 2, First: true, At: time.Unix(1, 0), LetGo: 7}
+	list[5] = v1.Revision{Epoch: 2, First: true, At: time.Unix(1, 0), LetGo: 7}
 	for most, want := range map[int][]string{
 		0: {"6", "5", "4", "3", "2", "start"},
 		2: {"6", "5", "... 3 older ones: --all prints them", "start"},

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // WriteVIPs renders the VIPs: who has each, who announces it, and why not.
-func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
+func WriteVIPs(w io.Writer, s v1.Status, o TextOptions) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	if t := heading(b, "VIPs", len(s.VIPs), "none: no AddressPool, or nobody who needs an address of one"); t != nil {
 		shown := rows(b, s.VIPs, o)
@@ -39,7 +39,7 @@ func WriteVIPs(w io.Writer, s model.Status, o TextOptions) error {
 }
 
 // writeFrontends says of each frontend what leads where, and by which data planes.
-func writeFrontends(w io.Writer, frontends []model.FrontendStatus, o TextOptions) {
+func writeFrontends(w io.Writer, frontends []v1.FrontendStatus, o TextOptions) {
 	if len(frontends) == 0 {
 		return
 	}
@@ -64,10 +64,10 @@ func writeFrontends(w io.Writer, frontends []model.FrontendStatus, o TextOptions
 }
 
 // chosen names the data planes and modes of a frontend, and the machines that use each.
-func chosen(f model.FrontendStatus) string {
+func chosen(f v1.FrontendStatus) string {
 	at := map[string][]string{}
 	for _, m := range f.At {
-		if m.State == model.FrontendBalanced {
+		if m.State == v1.FrontendBalanced {
 			how := strings.TrimSpace(string(m.DataPlane) + " " + string(m.Mode))
 			at[cmp.Or(how, "itself")] = append(at[cmp.Or(how, "itself")], m.Machine)
 		}
@@ -80,7 +80,7 @@ func chosen(f model.FrontendStatus) string {
 }
 
 // WriteBGP renders the sessions, what is advertised over each, and why not.
-func WriteBGP(w io.Writer, s model.Status, o TextOptions) error {
+func WriteBGP(w io.Writer, s v1.Status, o TextOptions) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	if t := heading(b, "Sessions", len(s.Sessions), "none: no BGPPeer selects a connected machine"); t != nil {
 		shown := rows(b, s.Sessions, o)
@@ -93,7 +93,7 @@ func WriteBGP(w io.Writer, s model.Status, o TextOptions) error {
 		writeAdvertised(b, shown)
 		var why grouped[string]
 		for _, x := range shown {
-			if x.Reason != model.SessionOK {
+			if x.Reason != v1.SessionOK {
 				why.add(string(x.Reason)+": "+x.Message, x.Machine+" to "+x.Peer)
 			}
 		}
@@ -106,7 +106,7 @@ func WriteBGP(w io.Writer, s model.Status, o TextOptions) error {
 }
 
 // writeNetwork sums up VIPs and sessions in two lines.
-func writeNetwork(w io.Writer, s model.Status) {
+func writeNetwork(w io.Writer, s v1.Status) {
 	announced, up := 0, 0
 	for _, v := range s.VIPs {
 		if v.State == "announced" {
@@ -114,7 +114,7 @@ func writeNetwork(w io.Writer, s model.Status) {
 		}
 	}
 	for _, x := range s.Sessions {
-		if x.State == model.SessionEstablished {
+		if x.State == v1.SessionEstablished {
 			up++
 		}
 	}
@@ -133,7 +133,7 @@ func writeNetwork(w io.Writer, s model.Status) {
 	}
 }
 
-func writeAdvertised(w io.Writer, sessions []model.SessionStatus) {
+func writeAdvertised(w io.Writer, sessions []v1.SessionStatus) {
 	by := map[netip.Prefix][]string{}
 	var order []netip.Prefix
 	for _, x := range sessions {
@@ -155,14 +155,14 @@ func writeAdvertised(w io.Writer, sessions []model.SessionStatus) {
 }
 
 // addressText is where the peer is: an address, or the interface on which its router is not found so far.
-func addressText(s model.Session) string {
+func addressText(s v1.Session) string {
 	if !s.Address.IsValid() {
 		return "interface " + s.Interface
 	}
 	return s.Address.String()
 }
 
-func ageOr(o TextOptions, s model.Session) string {
+func ageOr(o TextOptions, s v1.Session) string {
 	if s.Since.IsZero() {
 		return "-"
 	}
@@ -170,7 +170,7 @@ func ageOr(o TextOptions, s model.Session) string {
 }
 
 // frontendsText is the ports of a VIP: "tcp/80,udp/53".
-func frontendsText(keys []model.FrontendKey) string {
+func frontendsText(keys []v1.FrontendKey) string {
 	var names []string
 	for _, k := range keys {
 		names = append(names, fmt.Sprintf("%s/%d", strings.ToLower(string(k.Transport)), k.Port))
@@ -187,11 +187,11 @@ func writeCauses(w io.Writer, why grouped[string], o TextOptions) {
 
 // announcers names the machines that announce a VIP, of those that should, and those that
 // keep it until one of these does.
-func announcers(v model.VIPStatus) string {
+func announcers(v v1.VIPStatus) string {
 	var names, keepers []string
 	for _, at := range v.At {
 		switch {
-		case at.State != model.VIPAnnounced:
+		case at.State != v1.VIPAnnounced:
 		case at.HandsOver:
 			keepers = append(keepers, at.Machine)
 		default:
@@ -199,7 +199,7 @@ func announcers(v model.VIPStatus) string {
 		}
 	}
 	text := list(names, 5)
-	if v.Mode != model.AnnounceL2 {
+	if v.Mode != v1.AnnounceL2 {
 		text = fmt.Sprintf("%d of %d: %s", len(names), len(v.Machines), text)
 	}
 	if len(keepers) > 0 {

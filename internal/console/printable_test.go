@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 func TestWhatMachinesSayCannotMoveTheCursor(t *testing.T) {
-	s := model.Status{Problems: []model.Problem{{Severity: model.SeverityError, Subject: "BGPPeer x at y", Reason: "Notified", Message: "it says \x1b[2J\x07é\u009b1m\nand more"}}}
+	s := v1.Status{Problems: []v1.Problem{{Severity: v1.SeverityError, Subject: "BGPPeer x at y", Reason: "Notified", Message: "it says \x1b[2J\x07é\u009b1m\nand more"}}}
 	var out strings.Builder
 	if err := WriteText(&out, s, TextOptions{Now: time.Unix(0, 0)}); err != nil {
 		t.Fatal(err)

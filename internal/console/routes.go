@@ -10,12 +10,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
 )
-
-// RoutesPath is where a plane lists the routes of the edges as JSON. Its parameters, host
-// and namespace, may be left out.
-const RoutesPath = "/v1/routes"
 
 func routesHandler(routes func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -36,12 +33,12 @@ func routesHandler(routes func(ctx context.Context, host, namespace string) ([]m
 }
 
 // Routes asks a plane's console for the routes of the edges.
-func (c Client) Routes(ctx context.Context, host, namespace string) ([]model.RouteRow, error) {
-	body, err := c.Get(ctx, RoutesPath+"?"+url.Values{"host": {host}, "namespace": {namespace}}.Encode())
+func (c Client) Routes(ctx context.Context, host, namespace string) ([]v1.Route, error) {
+	body, err := c.Get(ctx, v1.RoutesPath+"?"+url.Values{"host": {host}, "namespace": {namespace}}.Encode())
 	if err != nil {
 		return nil, err
 	}
-	var rows []model.RouteRow
+	var rows []v1.Route
 	if err := json.Unmarshal(body, &rows); err != nil {
 		return nil, fmt.Errorf("read the routes from %s: %w", c.URL, err)
 	}
@@ -50,11 +47,11 @@ func (c Client) Routes(ctx context.Context, host, namespace string) ([]model.Rou
 
 // WriteRoutes renders routes for a terminal, a line a share; most bounds the lines, 0 does
 // not.
-func WriteRoutes(w io.Writer, rows []model.RouteRow, most int) error {
+func WriteRoutes(w io.Writer, rows []v1.Route, most int) error {
 	t := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "LISTENER\tHOST\tMATCH\tOWNER\tSTATE\tBACKENDS\tSHARE\tHEALTH\tREQUESTS\t5XX")
 	lines, left := 0, 0
-	line := func(r model.RouteRow, first bool, what, share, health, requests, errors string) {
+	line := func(r v1.Route, first bool, what, share, health, requests, errors string) {
 		if most > 0 && lines == most {
 			left++
 			return
@@ -97,7 +94,7 @@ func WriteRoutes(w io.Writer, rows []model.RouteRow, most int) error {
 	return err
 }
 
-func healthText(b model.RouteBackend) string {
+func healthText(b v1.RouteBackend) string {
 	text := fmt.Sprintf("%d/%d ready", b.Ready, b.Total)
 	if b.HealthKnown && b.Healthy < b.Ready {
 		text += fmt.Sprintf(", %d healthy", b.Healthy)

@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
-)
 
-// OfLeader is the query by which a status is asked of the plane that leads, as
-// everything else always is; without it a plane answers for itself.
-const OfLeader = "of=leader"
+	v1 "fairlead.dev/internal/console/v1"
+)
 
 const (
 	// relayed marks a question that comes from a standby: it is not passed on again.
@@ -98,7 +96,7 @@ func relay(w http.ResponseWriter, r *http.Request, to string) error {
 		return err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, v1.MaxAnswer))
 	if err != nil {
 		return fmt.Errorf("read its answer: %w", err)
 	}

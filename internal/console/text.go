@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // TextOptions say how a status is rendered.
@@ -23,7 +23,7 @@ type TextOptions struct {
 
 // WriteText renders a status for a terminal: machines, listeners, routes, and
 // what is wrong and why. It prints no colours and needs no terminal.
-func WriteText(w io.Writer, s model.Status, o TextOptions) error {
+func WriteText(w io.Writer, s v1.Status, o TextOptions) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	writePlane(b, s.Plane, o)
 	// Else nothing is known yet, which is not the same as none; nor does a standby know.
@@ -49,7 +49,7 @@ func WriteText(w io.Writer, s model.Status, o TextOptions) error {
 	return nil
 }
 
-func writePlane(w io.Writer, p model.PlaneStatus, o TextOptions) {
+func writePlane(w io.Writer, p v1.PlaneStatus, o TextOptions) {
 	if p.Started.IsZero() {
 		fmt.Fprintf(w, "Plane      starting, version %s\n", p.Version)
 		return
@@ -74,7 +74,7 @@ func writePlane(w io.Writer, p model.PlaneStatus, o TextOptions) {
 	}
 }
 
-func writeMachines(w io.Writer, machines []model.MachineStatus, o TextOptions) {
+func writeMachines(w io.Writer, machines []v1.MachineStatus, o TextOptions) {
 	t := heading(w, "Machines", len(machines), "no machine has joined: run `fairlead token create --machine NAME`, then `fairlead agent` there")
 	if t == nil {
 		return
@@ -88,7 +88,7 @@ func writeMachines(w io.Writer, machines []model.MachineStatus, o TextOptions) {
 	flush(t)
 }
 
-func writeListeners(w io.Writer, listeners []model.ListenerStatus, o TextOptions) {
+func writeListeners(w io.Writer, listeners []v1.ListenerStatus, o TextOptions) {
 	t := heading(w, "Listeners", len(listeners), "none: no Gateway and no root IngressRoute asks for one")
 	if t == nil {
 		return
@@ -101,7 +101,7 @@ func writeListeners(w io.Writer, listeners []model.ListenerStatus, o TextOptions
 	flush(t)
 }
 
-func writeRoutes(w io.Writer, routes []model.RouteStatus, o TextOptions) {
+func writeRoutes(w io.Writer, routes []v1.RouteStatus, o TextOptions) {
 	t := heading(w, "Routes", len(routes), "none")
 	if t == nil {
 		return
@@ -115,12 +115,12 @@ func writeRoutes(w io.Writer, routes []model.RouteStatus, o TextOptions) {
 }
 
 // writeProblems shows what one cause does to many objects once.
-func writeProblems(w io.Writer, problems []model.Problem, o TextOptions) {
+func writeProblems(w io.Writer, problems []v1.Problem, o TextOptions) {
 	if len(problems) == 0 {
 		fmt.Fprint(w, "\nNothing is wrong.\n")
 		return
 	}
-	var all grouped[model.Problem]
+	var all grouped[v1.Problem]
 	subjects := map[string]bool{}
 	for _, p := range problems {
 		k := p
@@ -196,7 +196,7 @@ func rows[T any](w io.Writer, all []T, o TextOptions) []T {
 	return all[:o.MaxRows]
 }
 
-func machineState(m model.MachineStatus, now time.Time) string {
+func machineState(m v1.MachineStatus, now time.Time) string {
 	state := "connected"
 	switch {
 	case !m.Connected && m.LastReport.IsZero():
@@ -210,7 +210,7 @@ func machineState(m model.MachineStatus, now time.Time) string {
 	return state
 }
 
-func proxyState(p model.ProxyStatus) string {
+func proxyState(p v1.ProxyStatus) string {
 	s := cmp.Or(p.State, "unknown")
 	if p.Starts > 1 {
 		s += fmt.Sprintf(" (%d starts)", p.Starts)
@@ -218,7 +218,7 @@ func proxyState(p model.ProxyStatus) string {
 	return s
 }
 
-func machineRevision(m model.MachineStatus) string {
+func machineRevision(m v1.MachineStatus) string {
 	if m.Applied >= m.Wanted {
 		return fmt.Sprintf("%d", m.Applied)
 	}

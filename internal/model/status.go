@@ -6,7 +6,7 @@ import (
 )
 
 // Status is what a plane knows at one moment, for people: `fairlead status`, the
-// console and the support bundle show it. Slices are sorted by name.
+// console and the support bundle show it, in the form of console/v1. Slices are sorted by name.
 type Status struct {
 	Plane     PlaneStatus      `json:"plane"`
 	Machines  []MachineStatus  `json:"machines"`

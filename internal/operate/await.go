@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 const (
@@ -89,8 +89,8 @@ func (t Target) Await(ctx context.Context, plane Plane, times Times, show func(P
 // answer is what the plane answered.
 type answer struct {
 	asked, at time.Time // when the question began, and when the answer was there
-	rows      []model.BackendStatus
-	status    model.Status
+	rows      []v1.BackendStatus
+	status    v1.Status
 	err       error
 }
 

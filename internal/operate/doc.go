@@ -9,13 +9,13 @@ package operate
 import (
 	"context"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // Plane answers what the plane that leads knows.
 type Plane interface {
 	// Backends are those of a frontend, a VIP or an owner; of all frontends for an empty text.
-	Backends(ctx context.Context, of string) ([]model.BackendStatus, error)
+	Backends(ctx context.Context, of string) ([]v1.BackendStatus, error)
 	// LeaderStatus is the status of the plane that leads.
-	LeaderStatus(ctx context.Context) (model.Status, error)
+	LeaderStatus(ctx context.Context) (v1.Status, error)
 }

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // Freeze orders every change of routing to be held back. Routing that is frozen stays as of the same time; only the reason
@@ -25,7 +25,7 @@ func Freeze(ctx context.Context, api client.Client, reason string) error {
 }
 
 // Rollback orders routing to be turned back to a revision and frozen there.
-func Rollback(ctx context.Context, api client.Client, to model.Revision, reason string) error {
+func Rollback(ctx context.Context, api client.Client, to v1.Revision, reason string) error {
 	at := metav1.NewMicroTime(to.At)
 	return write(ctx, api, func(*v1alpha1.FreezeSpec) v1alpha1.FreezeSpec { return v1alpha1.FreezeSpec{Reason: reason, AsOf: &at} })
 }

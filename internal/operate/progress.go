@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // beingTold is the progress until the cordon or the annotation has reached the load balancers.
@@ -14,7 +14,7 @@ const beingTold = "the load balancers are being told"
 
 // of says whether a row is of what is drained: of a machine its proxy, since its endpoints
 // go on; of a backend not what another Service has at its address.
-func (t Target) of(r model.BackendStatus) bool {
+func (t Target) of(r v1.BackendStatus) bool {
 	if t.machine != "" {
 		return r.Proxy(r.Frontend) && r.Machine == t.machine
 	}
@@ -33,7 +33,7 @@ type flowsLeft struct {
 	uncounted []string // machines that have not told how many they have
 }
 
-func (t Target) left(rows []model.BackendStatus) flowsLeft {
+func (t Target) left(rows []v1.BackendStatus) flowsLeft {
 	left := flowsLeft{known: true, begun: true}
 	for _, r := range rows {
 		if t.of(r) {
@@ -51,7 +51,7 @@ func (t Target) left(rows []model.BackendStatus) flowsLeft {
 }
 
 // drainTime is how long its flows are kept: the longest that a frontend says.
-func (t Target) drainTime(rows []model.BackendStatus) time.Duration {
+func (t Target) drainTime(rows []v1.BackendStatus) time.Duration {
 	longest := time.Duration(0)
 	for _, r := range rows {
 		if t.of(r) {
@@ -72,7 +72,7 @@ type leaving struct {
 type cordonRevision struct{ epoch, revision uint64 }
 
 // leaving looks for a machine in what the plane knows.
-func (t Target) leaving(s model.Status, told *cordonRevision) (m leaving) {
+func (t Target) leaving(s v1.Status, told *cordonRevision) (m leaving) {
 	if t.machine == "" {
 		if !s.Plane.Leading {
 			m.holds = "the plane does not know its machines yet"
@@ -80,9 +80,9 @@ func (t Target) leaving(s model.Status, told *cordonRevision) (m leaving) {
 		return m
 	}
 	for _, v := range s.VIPs {
-		m.handsOver = m.handsOver || slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == t.machine && at.HandsOver })
+		m.handsOver = m.handsOver || slices.ContainsFunc(v.At, func(at v1.VIPAt) bool { return at.Machine == t.machine && at.HandsOver })
 	}
-	i := slices.IndexFunc(s.Machines, func(m model.MachineStatus) bool { return m.Name == t.machine })
+	i := slices.IndexFunc(s.Machines, func(m v1.MachineStatus) bool { return m.Name == t.machine })
 	switch {
 	case m.handsOver:
 		m.holds = "it goes on until another machine announces its VIPs"

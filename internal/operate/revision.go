@@ -8,9 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/delta"
-	"fairlead.dev/internal/model"
 )
 
 // ErrSyntax is the class of texts that name no revision.
@@ -23,7 +22,7 @@ func (syntaxError) Is(target error) bool { return target == ErrSyntax }
 
 // FindRevision finds the revision that a text names: a number of the leading plane's up to the newest, one of an earlier
 // epoch (EPOCH/NUMBER), a time, or "start", the oldest state. The list is the plane's, newest first, and not empty.
-func FindRevision(list []model.Revision, newest delta.Revision, text string) (model.Revision, error) {
+func FindRevision(list []v1.Revision, newest delta.Revision, text string) (v1.Revision, error) {
 	if text == "start" {
 		return list[len(list)-1], nil
 	}
@@ -33,7 +32,7 @@ func FindRevision(list []model.Revision, newest delta.Revision, text string) (mo
 				return r, nil
 			}
 		}
-		return model.Revision{}, fmt.Errorf("what held at %s is not known: the oldest state is of %s, as 'fairlead revisions' says", text, list[len(list)-1].At.UTC().Format(time.RFC3339))
+		return v1.Revision{}, fmt.Errorf("what held at %s is not known: the oldest state is of %s, as 'fairlead revisions' says", text, list[len(list)-1].At.UTC().Format(time.RFC3339))
 	}
 	want := delta.Revision{Epoch: newest.Epoch}
 	var err error
@@ -43,17 +42,17 @@ func FindRevision(list []model.Revision, newest delta.Revision, text string) (mo
 		want.Number, err = strconv.ParseUint(text, 10, 64)
 	}
 	if err != nil {
-		return model.Revision{}, syntaxError{fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, EPOCH/NUMBER, a time such as 2026-01-31T09:30:00Z, or start", text)}
+		return v1.Revision{}, syntaxError{fmt.Errorf("revision %q: want a number that 'fairlead revisions' lists, EPOCH/NUMBER, a time such as 2026-01-31T09:30:00Z, or start", text)}
 	}
 	earlier := "" // what a bare number of before a restart means
-	if i := slices.IndexFunc(list, func(r model.Revision) bool { return !r.First && r.Number == want.Number && r.Epoch != newest.Epoch }); i >= 0 && want.Epoch == newest.Epoch {
-		earlier = "; a plane before it had one, " + console.RevisionName(list[i], newest.Epoch)
+	if i := slices.IndexFunc(list, func(r v1.Revision) bool { return !r.First && r.Number == want.Number && r.Epoch != newest.Epoch }); i >= 0 && want.Epoch == newest.Epoch {
+		earlier = "; a plane before it had one, " + list[i].NameAt(newest.Epoch)
 	}
 	if want.Compare(newest) > 0 {
 		if earlier != "" {
-			return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d%s", text, newest.Number, earlier)
+			return v1.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d%s", text, newest.Number, earlier)
 		}
-		return model.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest.Number)
+		return v1.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest.Number)
 	}
 	// A revision between two that changed routing is the earlier one of them.
 	for _, r := range list {
@@ -61,5 +60,5 @@ func FindRevision(list []model.Revision, newest delta.Revision, text string) (mo
 			return r, nil
 		}
 	}
-	return model.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s%s: 'fairlead revisions' lists what it can turn back to", text, earlier)
+	return v1.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s%s: 'fairlead revisions' lists what it can turn back to", text, earlier)
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/delta"
-	"fairlead.dev/internal/model"
 )
 
 func TestRevisionThatAPersonMeans(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
-	list := []model.Revision{
+	list := []v1.Revision{
 		{Epoch: 4, Number: 9, At: at(100)},
 		{Epoch: 4, Number: 5, At: at(90)},
 		{Epoch: 3, Number: 1042, At: at(80)},

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/near"
 )
 
@@ -200,8 +200,8 @@ func (t Target) Warnings(ctx context.Context, plane Plane) []string {
 }
 
 // lastOf says of which frontends it is the last backend that takes flows.
-func (t Target) lastOf(rows []model.BackendStatus) []string {
-	mine, others := map[model.FrontendKey]bool{}, map[model.FrontendKey]bool{}
+func (t Target) lastOf(rows []v1.BackendStatus) []string {
+	mine, others := map[v1.FrontendKey]bool{}, map[v1.FrontendKey]bool{}
 	for _, r := range rows {
 		switch {
 		case r.Weight == 0:
@@ -212,7 +212,7 @@ func (t Target) lastOf(rows []model.BackendStatus) []string {
 		}
 	}
 	var out []string
-	for _, f := range slices.SortedFunc(maps.Keys(mine), model.FrontendKey.Compare) {
+	for _, f := range slices.SortedFunc(maps.Keys(mine), v1.FrontendKey.Compare) {
 		if !others[f] {
 			out = append(out, fmt.Sprintf("no other backend of %s takes flows: where none of the other frontends of the VIP has one, it is withdrawn, and what this one has breaks", f))
 		}
@@ -221,12 +221,12 @@ func (t Target) lastOf(rows []model.BackendStatus) []string {
 }
 
 // offTheAir says which VIPs go off the air with a machine, and what of it goes on.
-func (t Target) offTheAir(s model.Status) []string {
+func (t Target) offTheAir(s v1.Status) []string {
 	var out []string
 	for _, v := range t.alone(s.VIPs) {
 		out = append(out, fmt.Sprintf("no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'", v.Address, v.Owner.Words(), t.machine))
 	}
-	if slices.ContainsFunc(s.Machines, func(m model.MachineStatus) bool { return m.Name == t.machine && m.Proxy.State == "off" }) {
+	if slices.ContainsFunc(s.Machines, func(m v1.MachineStatus) bool { return m.Name == t.machine && m.Proxy.State == "off" }) {
 		out = append(out, fmt.Sprintf("machine %s has backends only, and they go on to take flows: drain each ('fairlead drain SERVICE/ADDRESS'), or take them out of their Services", t.machine))
 	}
 	return out
@@ -234,14 +234,14 @@ func (t Target) offTheAir(s model.Status) []string {
 
 // alone are the VIPs that only the machine announces: nobody does when it is drained, unless one
 // comes to the pool for it. One that stands by takes over.
-func (t Target) alone(vips []model.VIPStatus) []model.VIPStatus {
-	return slices.DeleteFunc(slices.Clone(vips), func(v model.VIPStatus) bool {
-		has := func(here bool, states ...model.VIPState) bool {
-			return slices.ContainsFunc(v.At, func(at model.VIPAt) bool {
+func (t Target) alone(vips []v1.VIPStatus) []v1.VIPStatus {
+	return slices.DeleteFunc(slices.Clone(vips), func(v v1.VIPStatus) bool {
+		has := func(here bool, states ...v1.VIPState) bool {
+			return slices.ContainsFunc(v.At, func(at v1.VIPAt) bool {
 				return (at.Machine == t.machine) == here && slices.Contains(states, at.State)
 			})
 		}
-		return !has(true, model.VIPAnnounced) || has(false, model.VIPAnnounced, model.VIPStandby)
+		return !has(true, v1.VIPAnnounced) || has(false, v1.VIPAnnounced, v1.VIPStandby)
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 func TestWhatIsDrained(t *testing.T) {
@@ -51,15 +51,15 @@ func TestAddressesComeAndGo(t *testing.T) {
 
 // A VIP that no other machine has goes off the air with the machine.
 func TestDrainTellsWhichVIPsGoOffTheAir(t *testing.T) {
-	vip := func(address string, at ...string) model.VIPStatus {
-		v := model.VIPStatus{Assignment: model.Assignment{Address: netip.MustParseAddr(address)}}
+	vip := func(address string, at ...string) v1.VIPStatus {
+		v := v1.VIPStatus{Assignment: v1.Assignment{Address: netip.MustParseAddr(address)}}
 		for _, text := range at {
 			machine, state, _ := strings.Cut(text, "=")
-			v.At = append(v.At, model.VIPAt{Machine: machine, VIPObserved: model.VIPObserved{State: model.VIPState(state)}})
+			v.At = append(v.At, v1.VIPAt{Machine: machine, VIPObserved: v1.VIPObserved{State: v1.VIPState(state)}})
 		}
 		return v
 	}
-	vips := []model.VIPStatus{
+	vips := []v1.VIPStatus{
 		vip("192.0.2.1", "edge-1=announced"),
 		vip("192.0.2.2", "edge-1=announced", "edge-2=withheld"),
 		vip("192.0.2.3", "edge-1=announced", "edge-2=announced"),
@@ -82,13 +82,13 @@ func TestDrainTellsWhichVIPsGoOffTheAir(t *testing.T) {
 // Whoever drains a machine is told what it may not expect: a VIP that goes off the air, and
 // backends that go on.
 func TestDrainWarns(t *testing.T) {
-	web := model.Object{Kind: "Service", Namespace: "shop", Name: "web"}
-	s := model.Status{
-		VIPs: []model.VIPStatus{{
-			Assignment: model.Assignment{Address: netip.MustParseAddr("192.0.2.1"), Owner: web},
-			At:         []model.VIPAt{{Machine: "edge-1", VIPObserved: model.VIPObserved{State: model.VIPAnnounced}}},
+	web := v1.Object{Kind: "Service", Namespace: "shop", Name: "web"}
+	s := v1.Status{
+		VIPs: []v1.VIPStatus{{
+			Assignment: v1.Assignment{Address: netip.MustParseAddr("192.0.2.1"), Owner: web},
+			At:         []v1.VIPAt{{Machine: "edge-1", VIPObserved: v1.VIPObserved{State: v1.VIPAnnounced}}},
 		}},
-		Machines: []model.MachineStatus{{Name: "edge-1", Proxy: model.ProxyStatus{State: "ready"}}, {Name: "node-7", Proxy: model.ProxyStatus{State: "off"}}},
+		Machines: []v1.MachineStatus{{Name: "edge-1", Proxy: v1.ProxyStatus{State: "ready"}}, {Name: "node-7", Proxy: v1.ProxyStatus{State: "off"}}},
 	}
 	for machine, want := range map[string]string{
 		"edge-1": "no other machine announces 192.0.2.1 (Service shop/web)",
@@ -104,13 +104,13 @@ func TestDrainWarns(t *testing.T) {
 
 // Whoever drains the last backend that takes flows is told what breaks.
 func TestDrainWarnsOfTheLastBackend(t *testing.T) {
-	frontend := func(port uint16) model.FrontendKey {
-		return model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: port}
+	frontend := func(port uint16) v1.FrontendKey {
+		return v1.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: v1.TCP, Port: port}
 	}
-	row := func(port uint16, address string, weight uint32) model.BackendStatus {
-		return model.BackendStatus{Frontend: frontend(port), FrontendBackend: model.FrontendBackend{Address: netip.MustParseAddrPort(address), Weight: weight}}
+	row := func(port uint16, address string, weight uint32) v1.BackendStatus {
+		return v1.BackendStatus{Frontend: frontend(port), FrontendBackend: v1.FrontendBackend{Address: netip.MustParseAddrPort(address), Weight: weight}}
 	}
-	rows := []model.BackendStatus{
+	rows := []v1.BackendStatus{
 		row(80, "10.0.0.4:80", 100), row(80, "10.0.0.5:80", 0),
 		row(81, "10.0.0.4:81", 100), row(81, "10.0.0.5:81", 1),
 		row(82, "10.0.0.4:82", 0),
@@ -134,10 +134,10 @@ func TestDrainWarnsOfAPlaneThatDoesNotAnswer(t *testing.T) {
 // silent is a plane that does not answer.
 type silent struct{}
 
-func (silent) Backends(context.Context, string) ([]model.BackendStatus, error) {
+func (silent) Backends(context.Context, string) ([]v1.BackendStatus, error) {
 	return nil, errors.New("no answer")
 }
 
-func (silent) LeaderStatus(context.Context) (model.Status, error) {
-	return model.Status{}, errors.New("no answer")
+func (silent) LeaderStatus(context.Context) (v1.Status, error) {
+	return v1.Status{}, errors.New("no answer")
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/program"
@@ -97,7 +98,7 @@ server { listen %d backlog=8192 reuseport; location / { return 200 "ok\n"; } } }
 		if err := p.apply(ctx, policy); err != nil {
 			return err
 		}
-		key := model.FrontendKey{VIP: vip, Transport: model.TCP, Port: survivalPort}
+		key := v1.FrontendKey{VIP: vip, Transport: v1.TCP, Port: survivalPort}
 		if err := p.Await(ctx, fmt.Sprintf("%s to be balanced by %s", key, c.plane), func(ctx context.Context) error {
 			status, err := p.plane.Status(ctx)
 			if err != nil {
@@ -107,7 +108,7 @@ server { listen %d backlog=8192 reuseport; location / { return 200 "ok\n"; } } }
 			for _, f := range status.Frontends {
 				for _, at := range f.At {
 					seen = append(seen, fmt.Sprintf("%s %s by %s in mode %s with %d backends: %s", at.Machine, at.State, at.DataPlane, at.Mode, at.Available, at.Message))
-					if f.FrontendKey == key && at.State == model.FrontendBalanced && at.DataPlane == c.plane && at.Mode == model.ForwardMode(c.mode) && at.Available == 2 {
+					if f.FrontendKey == key && at.State == v1.FrontendBalanced && at.DataPlane == v1.DataPlaneKind(c.plane) && at.Mode == v1.ForwardMode(c.mode) && at.Available == 2 {
 						return nil
 					}
 				}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/load"
 	"fairlead.dev/lab/rig"
@@ -263,7 +263,7 @@ func (s *survivalSite) awaitEdges(ctx context.Context, edges []*lab.Machine) err
 	}); err != nil {
 		return err
 	}
-	key := model.FrontendKey{VIP: vip, Transport: model.TCP, Port: survivalPort}
+	key := v1.FrontendKey{VIP: vip, Transport: v1.TCP, Port: survivalPort}
 	return s.Await(ctx, key.String()+" to be balanced", func(ctx context.Context) error {
 		status, err := s.plane.Status(ctx)
 		if err != nil {
@@ -272,7 +272,7 @@ func (s *survivalSite) awaitEdges(ctx context.Context, edges []*lab.Machine) err
 		balanced := 0
 		for _, f := range status.Frontends {
 			for _, at := range f.At {
-				if f.FrontendKey == key && at.State == model.FrontendBalanced {
+				if f.FrontendKey == key && at.State == v1.FrontendBalanced {
 					balanced++
 				}
 			}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab/load"
 	"fairlead.dev/lab/rig"
 )
@@ -272,7 +272,7 @@ func (d *demo) allIsWell(ctx context.Context, s *Step) error {
 		if err != nil {
 			return err
 		}
-		if i := slices.IndexFunc(status.Problems, func(p model.Problem) bool { return p.Severity == model.SeverityError }); i >= 0 {
+		if i := slices.IndexFunc(status.Problems, func(p v1.Problem) bool { return p.Severity == v1.SeverityError }); i >= 0 {
 			return fmt.Errorf("%s: %s: %s", status.Problems[i].Subject, status.Problems[i].Reason, status.Problems[i].Message)
 		}
 		return nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/load"
 	"fairlead.dev/lab/rig"
@@ -138,10 +138,10 @@ func (st *stage) balanced(ctx context.Context) (refused string, err error) {
 		n := 0
 		for _, at := range f.At {
 			switch {
-			case at.State == model.FrontendDecap:
-			case at.State == model.FrontendRefused, at.State == model.FrontendBalanced && at.DataPlane != model.DataPlaneXDP:
+			case at.State == v1.FrontendDecap:
+			case at.State == v1.FrontendRefused, at.State == v1.FrontendBalanced && at.DataPlane != v1.DataPlaneXDP:
 				return at.Message, nil
-			case at.State == model.FrontendBalanced && at.Mode == model.ModeDSRGeneve && int(at.Available) == f.Backends:
+			case at.State == v1.FrontendBalanced && at.Mode == v1.ModeDSRGeneve && int(at.Available) == f.Backends:
 				n++
 			default:
 				return "", fmt.Errorf("%s at %s: %s %s %s", f.FrontendKey, at.Machine, at.State, at.Mode, at.Message)

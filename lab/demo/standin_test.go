@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
-	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/driver/address"
 	"fairlead.dev/internal/driver/bgp"
 	"fairlead.dev/internal/model"
@@ -153,31 +153,31 @@ func plane(ctx context.Context) error {
 		}
 	}))
 	mux.HandleFunc("GET /v1/status", locked(func(w http.ResponseWriter, _ *http.Request) {
-		var s model.Status
+		var s v1.Status
 		for name, at := range seen {
-			s.Machines = append(s.Machines, model.MachineStatus{Name: name, Connected: time.Since(at) < time.Second})
+			s.Machines = append(s.Machines, v1.MachineStatus{Name: name, Connected: time.Since(at) < time.Second})
 		}
 		for name := range seen {
-			s.Sessions = append(s.Sessions, model.SessionStatus{Machine: name, Session: model.Session{State: model.SessionEstablished}})
+			s.Sessions = append(s.Sessions, v1.SessionStatus{Machine: name, Session: v1.Session{State: v1.SessionEstablished}})
 		}
 		for i, address := range standInVIPs {
-			owner := model.Object{Kind: []string{"Gateway", "IngressRoute"}[i%2]}
-			s.VIPs = append(s.VIPs, model.VIPStatus{Assignment: model.Assignment{Address: address, Owner: owner}})
+			owner := v1.Object{Kind: []string{"Gateway", "IngressRoute"}[i%2]}
+			s.VIPs = append(s.VIPs, v1.VIPStatus{Assignment: v1.Assignment{Address: address, Owner: owner}})
 		}
 		for key, o := range objects {
 			if kind, _, _ := strings.Cut(key, "/"); strings.HasSuffix(kind, "route") {
-				s.Routes = append(s.Routes, model.RouteStatus{Kind: fmt.Sprint(o["kind"]), State: "programmed"})
+				s.Routes = append(s.Routes, v1.RouteStatus{Kind: fmt.Sprint(o["kind"]), State: "programmed"})
 			}
 		}
 		if objects["service/echo"] != nil {
-			s.Frontends = []model.FrontendStatus{{
-				Owner: model.Object{Kind: "Service"},
-				At:    []model.FrontendAt{{Machine: "edge-1", State: model.FrontendRefused, Message: "a stand-in balances nothing"}},
+			s.Frontends = []v1.FrontendStatus{{
+				Owner: v1.Object{Kind: "Service"},
+				At:    []v1.FrontendAt{{Machine: "edge-1", State: v1.FrontendRefused, Message: "a stand-in balances nothing"}},
 			}}
 		}
 		_ = json.NewEncoder(w).Encode(s)
 	}))
-	mux.HandleFunc("GET "+console.FlowsPath, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(model.FlowList{}) })
+	mux.HandleFunc("GET "+v1.FlowsPath, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(v1.FlowList{}) })
 	return serve(ctx, mux, flag("--console-address"), ":"+flag("--agent-port"))
 }
 

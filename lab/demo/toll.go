@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
 )
 
@@ -110,7 +111,7 @@ func (t *traffic) trace(ctx context.Context) error {
 		local := s.conn.local
 		list, err := t.st.plane.Flows(ctx, console.FlowFilter{FlowQuery: model.FlowQuery{
 			Frontend: model.FrontendKey{VIP: s.flow.vip, Port: s.flow.address().Port(), Transport: model.TCP},
-			Client:   netip.PrefixFrom(local.Addr(), local.Addr().BitLen()), Limit: console.MaxFlows,
+			Client:   netip.PrefixFrom(local.Addr(), local.Addr().BitLen()), Limit: v1.MaxFlows,
 		}})
 		if err != nil {
 			return err

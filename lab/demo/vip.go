@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/report"
 	"fairlead.dev/lab/rig"
@@ -191,8 +191,8 @@ func (st *stage) sessionsUp(ctx context.Context) error {
 			return err
 		}
 		for _, m := range st.edges {
-			if !slices.ContainsFunc(status.Sessions, func(s model.SessionStatus) bool {
-				return s.Machine == m.Name() && s.State == model.SessionEstablished
+			if !slices.ContainsFunc(status.Sessions, func(s v1.SessionStatus) bool {
+				return s.Machine == m.Name() && s.State == v1.SessionEstablished
 			}) {
 				return fmt.Errorf("%s has no established session", m.Name())
 			}

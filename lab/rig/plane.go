@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"fairlead.dev/internal/console"
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 )
 
@@ -88,17 +88,17 @@ func (p *Plane) Answers(ctx context.Context) error {
 }
 
 // Status is what `fairlead status` shows.
-func (p *Plane) Status(ctx context.Context) (model.Status, error) {
+func (p *Plane) Status(ctx context.Context) (v1.Status, error) {
 	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Status(ctx)
 }
 
 // Backends are what `fairlead backends` shows of a frontend, a VIP or an owner.
-func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
+func (p *Plane) Backends(ctx context.Context, of string) ([]v1.BackendStatus, error) {
 	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Backends(ctx, of)
 }
 
 // Flows are what `fairlead flows` shows of the machines' flow tables.
-func (p *Plane) Flows(ctx context.Context, f console.FlowFilter) (model.FlowList, error) {
+func (p *Plane) Flows(ctx context.Context, f console.FlowFilter) (v1.FlowList, error) {
 	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Flows(ctx, f)
 }
 
@@ -133,7 +133,7 @@ func (p *Plane) AwaitConnected(ctx context.Context, machines ...*lab.Machine) er
 			return err
 		}
 		for _, m := range machines {
-			if !slices.ContainsFunc(status.Machines, func(s model.MachineStatus) bool { return s.Name == m.Name() && s.Connected }) {
+			if !slices.ContainsFunc(status.Machines, func(s v1.MachineStatus) bool { return s.Name == m.Name() && s.Connected }) {
 				return fmt.Errorf("%s is not connected", m.Name())
 			}
 		}

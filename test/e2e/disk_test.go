@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab/rig"
 )
 
@@ -55,7 +55,7 @@ func TestDiskFull(t *testing.T) {
 		}
 		return nil
 	})
-	s.awaitProblem(t, model.Problem{Severity: model.SeverityError, Subject: "API", Reason: "Unhealthy", Message: "…" + says + "…"})
+	s.awaitProblem(t, v1.Problem{Severity: v1.SeverityError, Subject: "API", Reason: "Unhealthy", Message: "…" + says + "…"})
 	_, err = s.plane.Kubectl(t.Context(), "", "-n", "disk", "create", "configmap", "more")
 	if want := "failed to create configmap: etcdserver: mvcc: database space exceeded"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("kubectl on a full disk says %v, want %q", err, want)

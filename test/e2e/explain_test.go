@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/explain"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // TestExplanationsHoldForRealClients explains requests with the command line and then
@@ -82,7 +82,7 @@ func TestExplanationsHoldForRealClients(t *testing.T) {
 			t.Errorf("%s: taken by %q, want %q", name, taken, c.by)
 		}
 		for _, edge := range s.edges() {
-			if !slices.ContainsFunc(e.Network.Edges, func(x explain.Edge) bool {
+			if !slices.ContainsFunc(e.Network.Edges, func(x v1.EdgeStep) bool {
 				return x.Machine == edge && slices.Contains(x.Through, s.Lab.Machine(edge).Addr4().String())
 			}) {
 				t.Errorf("%s: %s at its address is none of the edges %+v", name, edge, e.Network.Edges)
@@ -101,7 +101,7 @@ func TestExplanationsHoldForRealClients(t *testing.T) {
 }
 
 // explain runs `fairlead explain` beside the plane.
-func (s *site) explain(t *testing.T, r request) explain.Explanation {
+func (s *site) explain(t *testing.T, r request) v1.Explanation {
 	t.Helper()
 	args := []string{"explain", "http://" + r.host + r.path, "-o", "json"}
 	if r.method != "" {
@@ -116,7 +116,7 @@ func (s *site) explain(t *testing.T, r request) explain.Explanation {
 	if status != 0 {
 		t.Fatalf("fairlead %q: exit status %d: %s", args, status, stderr)
 	}
-	var e explain.Explanation
+	var e v1.Explanation
 	if err := json.Unmarshal([]byte(out), &e); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func (s *site) explain(t *testing.T, r request) explain.Explanation {
 }
 
 // compare sends requests to an edge and holds the answers against the explanation.
-func (s *site) compare(t *testing.T, name, edge string, r request, e explain.Explanation, n int) {
+func (s *site) compare(t *testing.T, name, edge string, r request, e v1.Explanation, n int) {
 	t.Helper()
 	predicted := map[string]bool{} // statuses of the proxy, and names of backends
 	if e.Answer.Outcomes == nil || !e.Answer.Connects {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 )
 
@@ -117,8 +117,8 @@ func TestKillAgent(t *testing.T) {
 	envoy := s.envoy(t, edge1.Name)
 	f := s.startTraffic(t, newsHost)
 	s.agents[edge1.Name].Process.Kill9()
-	s.awaitProblem(t, model.Problem{
-		Severity: model.SeverityError, Subject: "Machine edge-1", Reason: "Lost", Message: "no report for 5s, the last at …Z",
+	s.awaitProblem(t, v1.Problem{
+		Severity: v1.SeverityError, Subject: "Machine edge-1", Reason: "Lost", Message: "no report for 5s, the last at …Z",
 	})
 	s.awaitConditions(t, "Machine edge-1", condition{"Ready", "False", "Lost", "no report for 5s, the last at …Z"})
 	s.awaitConditions(t, "HTTPRoute news-team/news",

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestMachineOfBackendsLeaves(t *testing.T) {
 	s := newL4(t, "l4-leave")
 	os1s, k8s1s := s.cluster(os1.Name), s.cluster(k8s1.Name)
-	s.awaitFrontend(t, s.web, model.ModeDSRGeneve, model.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
+	s.awaitFrontend(t, s.web, v1.ModeDSRGeneve, v1.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
 	s.answer(t, vip4, os1s)
 	a := s.agents[os1.Name]
 	stop := func() {

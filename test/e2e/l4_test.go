@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
@@ -20,8 +20,8 @@ import (
 type l4Site struct {
 	*site
 	router *router.Router
-	web    model.FrontendKey // over IPv4, to os1
-	web6   model.FrontendKey // over IPv6, to k8s1
+	web    v1.FrontendKey // over IPv4, to os1
+	web6   v1.FrontendKey // over IPv6, to k8s1
 }
 
 // newL4 brings the lab up and waits until both VIPs answer.
@@ -37,8 +37,8 @@ func newL4(t *testing.T, name string, agentArgs ...string) *l4Site {
 			Name: name, Segments: []lab.Segment{{Name: lab.SegmentEdges}, {Name: lab.SegmentClients}},
 			Machines: []lab.MachineSpec{outside, way, edge1, edge2, k8s1, os1, plane},
 		}),
-		web:  model.FrontendKey{VIP: vip4, Transport: model.TCP, Port: 80},
-		web6: model.FrontendKey{VIP: vip6, Transport: model.TCP, Port: 80},
+		web:  v1.FrontendKey{VIP: vip4, Transport: v1.TCP, Port: 80},
+		web6: v1.FrontendKey{VIP: vip6, Transport: v1.TCP, Port: 80},
 	}
 	var err error
 	if s.router, err = s.StartRouter(t.Context(), s.Lab.Machine("router"), rig.RouterOptions{Kind: router.BIRD, BFD: &router.BFD{}}); err != nil {
@@ -128,7 +128,7 @@ func (s *l4Site) awaitWay(t *testing.T, vip netip.Addr, machines ...string) {
 }
 
 // awaitFrontend waits until the plane shows a frontend at each of the machines as wanted.
-func (s *l4Site) awaitFrontend(t *testing.T, key model.FrontendKey, mode model.ForwardMode, kind model.DataPlaneKind, available uint32, machines ...string) {
+func (s *l4Site) awaitFrontend(t *testing.T, key v1.FrontendKey, mode v1.ForwardMode, kind v1.DataPlaneKind, available uint32, machines ...string) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("%s in mode %s by %s with %d backends at %v", key, mode, kind, available, machines), func(ctx context.Context) error {
 		status, err := s.plane.Status(ctx)
@@ -141,10 +141,10 @@ func (s *l4Site) awaitFrontend(t *testing.T, key model.FrontendKey, mode model.F
 				continue
 			}
 			for _, x := range f.At {
-				if x.State == model.FrontendDecap {
+				if x.State == v1.FrontendDecap {
 					continue
 				}
-				if at = append(at, x.Machine); x.State != model.FrontendBalanced || x.Mode != mode || x.DataPlane != kind || x.Available != available {
+				if at = append(at, x.Machine); x.State != v1.FrontendBalanced || x.Mode != mode || x.DataPlane != kind || x.Available != available {
 					return fmt.Errorf("%s: %+v", x.Machine, x)
 				}
 			}
@@ -183,8 +183,8 @@ func (s *l4Site) answer(t *testing.T, vip netip.Addr, backends []rig.Backend) {
 func TestBalancedInTheKernel(t *testing.T) {
 	s := newL4(t, "l4")
 	os1s, k8s1s := s.cluster(os1.Name), s.cluster(k8s1.Name)
-	s.awaitFrontend(t, s.web, model.ModeDSRGeneve, model.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
-	s.awaitFrontend(t, s.web6, model.ModeDSRGeneve, model.DataPlaneXDP, uint32(len(k8s1s)), "edge-1", "edge-2")
+	s.awaitFrontend(t, s.web, v1.ModeDSRGeneve, v1.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
+	s.awaitFrontend(t, s.web6, v1.ModeDSRGeneve, v1.DataPlaneXDP, uint32(len(k8s1s)), "edge-1", "edge-2")
 	s.answer(t, vip4, os1s)
 	s.answer(t, vip6, k8s1s)
 
@@ -218,8 +218,8 @@ func TestBalancedInTheKernel(t *testing.T) {
 	t.Run("a backend goes", func(t *testing.T) {
 		loads := s.loads(t)
 		s.endpoints(t, os1s[:1], k8s1s[:1])
-		s.awaitFrontend(t, s.web, model.ModeDSRGeneve, model.DataPlaneXDP, 1, "edge-1", "edge-2")
-		s.awaitFrontend(t, s.web6, model.ModeDSRGeneve, model.DataPlaneXDP, 1, "edge-1", "edge-2")
+		s.awaitFrontend(t, s.web, v1.ModeDSRGeneve, v1.DataPlaneXDP, 1, "edge-1", "edge-2")
+		s.awaitFrontend(t, s.web6, v1.ModeDSRGeneve, v1.DataPlaneXDP, 1, "edge-1", "edge-2")
 		loads.more(t, 50)
 		s.answer(t, vip4, os1s[:1])
 		s.endpoints(t, os1s, k8s1s)
@@ -242,7 +242,7 @@ kind: LoadBalancerPolicy
 metadata: {name: web, namespace: default}
 spec: {targetRefs: [{group: "", kind: Service, name: web}], mode: NAT}
 `)
-		s.awaitFrontend(t, s.web, model.ModeNAT, model.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
+		s.awaitFrontend(t, s.web, v1.ModeNAT, v1.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
 		s.answer(t, vip4, os1s)
 		s.answer(t, vip6, k8s1s)
 		loads := s.loads(t)
@@ -261,7 +261,7 @@ spec: {targetRefs: [{group: "", kind: Service, name: web}], mode: NAT}
 		loads.more(t, 50)
 		loads.none(t)
 		s.kubectl(t, "delete", "loadbalancerpolicy", "web")
-		s.awaitFrontend(t, s.web, model.ModeDSRGeneve, model.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
+		s.awaitFrontend(t, s.web, v1.ModeDSRGeneve, v1.DataPlaneXDP, uint32(len(os1s)), "edge-1", "edge-2")
 	})
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab/rig"
 )
 
@@ -27,7 +27,7 @@ func TestVanishedMachineTakesItsBackends(t *testing.T) {
 			all := append(slices.Clone(os1s), stay...)
 			s.endpoints(t, all, s.cluster(k8s1.Name))
 			s.answer(t, vip4, all)
-			s.awaitHealth(t, "all are found well", model.Healthy, all)
+			s.awaitHealth(t, "all are found well", v1.Healthy, all)
 			fresh := s.startVIPLoad(t, vip4, false)
 			fresh.more(t, 100)
 			cut := s.Now()
@@ -60,12 +60,12 @@ func TestVanishedMachineTakesItsBackends(t *testing.T) {
 }
 
 // backendsOf are the backends of a frontend as the plane shows them.
-func (s *l4Site) backendsOf(ctx context.Context, key model.FrontendKey) ([]model.BackendStatus, error) {
+func (s *l4Site) backendsOf(ctx context.Context, key v1.FrontendKey) ([]v1.BackendStatus, error) {
 	return s.plane.Backends(ctx, key.String())
 }
 
 // awaitHealth waits until that is known of each of the backends.
-func (s *l4Site) awaitHealth(t *testing.T, what string, health model.Health, of []rig.Backend) {
+func (s *l4Site) awaitHealth(t *testing.T, what string, health v1.Health, of []rig.Backend) {
 	t.Helper()
 	s.await(t, what, func(ctx context.Context) error {
 		rows, err := s.backendsOf(ctx, s.web)
@@ -73,7 +73,7 @@ func (s *l4Site) awaitHealth(t *testing.T, what string, health model.Health, of 
 			return err
 		}
 		for _, b := range of {
-			i := slices.IndexFunc(rows, func(r model.BackendStatus) bool { return r.Address == b.Address })
+			i := slices.IndexFunc(rows, func(r v1.BackendStatus) bool { return r.Address == b.Address })
 			if i < 0 || rows[i].Health != health {
 				return fmt.Errorf("%s is not %s in %+v", b.Address, health, rows)
 			}

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // TestMistakesOfIngressRoutes applies IngressRoutes with one mistake each and mends
@@ -102,11 +102,11 @@ func TestMistakesOfIngressRoutes(t *testing.T) {
 			for r, says := range c.says {
 				all = append(all, r)
 				s.awaitIngress(t, r, says[0], says[1])
-				severity, reason := model.SeverityError, "Invalid"
+				severity, reason := v1.SeverityError, "Invalid"
 				if says[0] == "orphaned" {
-					severity, reason = model.SeverityWarning, "Orphaned"
+					severity, reason = v1.SeverityWarning, "Orphaned"
 				}
-				s.awaitProblem(t, model.Problem{Severity: severity, Subject: string(r), Reason: reason, Message: says[1]})
+				s.awaitProblem(t, v1.Problem{Severity: severity, Subject: string(r), Reason: reason, Message: says[1]})
 			}
 			expect := func(answers map[string]int) {
 				t.Helper()
@@ -185,7 +185,7 @@ func TestMistakesOfHTTPRoutes(t *testing.T) {
 			s.apply(t, broken)
 			r := ref("HTTPRoute blunder/" + c.name)
 			s.awaitConditions(t, r, c.want)
-			s.awaitProblem(t, model.Problem{Severity: model.SeverityError, Subject: string(r), Reason: c.want.reason, Message: c.want.message})
+			s.awaitProblem(t, v1.Problem{Severity: v1.SeverityError, Subject: string(r), Reason: c.want.reason, Message: c.want.message})
 			s.awaitAnswer(t, request{host: host}, c.status)
 			s.apply(t, httpRoute("blunder", c.name, host, to("app")))
 			s.awaitConditions(t, r, programmed)

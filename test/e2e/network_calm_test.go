@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // TestNeighboursOfAVIPStayCalm lets another Gateway come, change and go again and again:
@@ -117,7 +117,7 @@ func (s *site) awaitPassing(t *testing.T) {
 		at := 0
 		for _, f := range status.Frontends {
 			for _, x := range f.At {
-				if x.State != model.FrontendBalanced || x.Mode != model.ModeDSRGeneve || x.Available != 2 {
+				if x.State != v1.FrontendBalanced || x.Mode != v1.ModeDSRGeneve || x.Available != 2 {
 					return fmt.Errorf("%s at %s is %+v", f.FrontendKey, x.Machine, x)
 				}
 				at++

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // TestHandingOverBreaksNothing has the only machine that announces the VIPs hand them over to one
@@ -103,7 +103,7 @@ func TestHandingOverBreaksNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, v := range status.VIPs {
-			if slices.ContainsFunc(v.At, func(at model.VIPAt) bool { return at.Machine == one && at.State == model.VIPAnnounced }) {
+			if slices.ContainsFunc(v.At, func(at v1.VIPAt) bool { return at.Machine == one && at.State == v1.VIPAnnounced }) {
 				t.Errorf("%s is drained and announces %s", one, v.Address)
 			}
 		}

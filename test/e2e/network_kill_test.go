@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
 )
@@ -23,7 +23,7 @@ func TestAgentsComeAndGoBehindVIPs(t *testing.T) {
 	s.kubectl(t, "delete", "bgppeer", "upstream")
 	s.apply(t, rig.PeerManifest("patient", upstream.Machine(), "bfd: {interval: 300ms, multiplier: 10}"))
 	t.Cleanup(func() { s.kubectl(t, "delete", "bgppeer", "patient") })
-	s.awaitSessions(t, func(x model.SessionStatus) error {
+	s.awaitSessions(t, func(x v1.SessionStatus) error {
 		if x.Peer != "patient" || x.BFD != "up" {
 			return fmt.Errorf("%s to %s, BFD %s: %s", x.Machine, x.Peer, x.BFD, x.Message)
 		}

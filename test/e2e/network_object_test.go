@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
@@ -162,7 +162,7 @@ func TestOneRouterIDTwice(t *testing.T) {
 		}
 		var ids []string
 		for _, x := range status.Sessions {
-			if x.State == model.SessionEstablished {
+			if x.State == v1.SessionEstablished {
 				ids = append(ids, x.RouterID.String())
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/load"
 	"fairlead.dev/lab/rig"
@@ -112,8 +112,8 @@ func (s *site) awaitOrder(t *testing.T) {
 // awaitWatched waits until both edges have sessions that are watched.
 func (s *site) awaitWatched(t *testing.T) {
 	t.Helper()
-	s.awaitSessions(t, func(x model.SessionStatus) error {
-		if x.State != model.SessionEstablished || x.BFD != "up" {
+	s.awaitSessions(t, func(x v1.SessionStatus) error {
+		if x.State != v1.SessionEstablished || x.BFD != "up" {
 			return fmt.Errorf("%s to %s is %s, BFD %s: %s", x.Machine, x.Peer, x.State, x.BFD, x.Message)
 		}
 		return nil
@@ -122,7 +122,7 @@ func (s *site) awaitWatched(t *testing.T) {
 
 // awaitSessions waits until the plane shows one session of each of the machines, each of
 // which is as wanted.
-func (s *site) awaitSessions(t *testing.T, is func(model.SessionStatus) error, machines ...string) {
+func (s *site) awaitSessions(t *testing.T, is func(v1.SessionStatus) error, machines ...string) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("the sessions of %v", machines), func(ctx context.Context) error {
 		status, err := s.plane.Status(ctx)
@@ -160,12 +160,12 @@ func (s *site) awaitVIP(t *testing.T, vip netip.Addr, state, at string) {
 }
 
 // vipAt is a VIP as the plane shows it, and the machines with their states as text.
-func (s *site) vipAt(ctx context.Context, vip netip.Addr) (v model.VIPStatus, at string, err error) {
+func (s *site) vipAt(ctx context.Context, vip netip.Addr) (v v1.VIPStatus, at string, err error) {
 	status, err := s.plane.Status(ctx)
 	if err != nil {
 		return v, "", err
 	}
-	i := slices.IndexFunc(status.VIPs, func(v model.VIPStatus) bool { return v.Address == vip })
+	i := slices.IndexFunc(status.VIPs, func(v v1.VIPStatus) bool { return v.Address == vip })
 	if i < 0 {
 		return v, "", errors.New("there is no such VIP")
 	}

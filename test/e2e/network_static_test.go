@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
@@ -308,9 +308,9 @@ func (s *site) awaitOwner(t *testing.T, vip netip.Addr) (owner string) {
 			var owners, others []string
 			for _, at := range v.At {
 				switch at.State {
-				case model.VIPAnnounced:
+				case v1.VIPAnnounced:
 					owners = append(owners, at.Machine)
-				case model.VIPStandby:
+				case v1.VIPStandby:
 					others = append(others, at.Machine)
 				}
 			}

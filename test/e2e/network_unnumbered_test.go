@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/rig"
 	"fairlead.dev/lab/router"
@@ -49,8 +49,8 @@ func TestPeerOfALink(t *testing.T) {
 	c.Neighbors, c.Ranges = []router.Neighbor{{Interface: "eth0", Peering: c.Ranges[0].Peering}}, nil
 	s.replaceUpstream(t, router.FRR, c)
 	edge, theirs := linkLocal(t, s.Lab.Machine("edge-1")), linkLocal(t, upstream.Machine()).WithZone("eth0")
-	s.awaitSessions(t, func(x model.SessionStatus) error {
-		if x.State != model.SessionEstablished || x.BFD != "up" || x.Address != theirs || x.Interface != "eth0" {
+	s.awaitSessions(t, func(x v1.SessionStatus) error {
+		if x.State != v1.SessionEstablished || x.BFD != "up" || x.Address != theirs || x.Interface != "eth0" {
 			return fmt.Errorf("%s to %s at %s, interface %s, is %s, BFD %s: %s", x.Machine, x.Peer, x.Address, x.Interface, x.State, x.BFD, x.Message)
 		}
 		return nil

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // object is what tests read of a resource, as `kubectl get -o yaml` shows it.
@@ -160,14 +160,14 @@ func (s *site) awaitIngress(t *testing.T, r ref, status, description string) {
 
 // awaitProblem waits until the plane's status, as `fairlead status` shows it, names a
 // problem; in the message "…" stands for any text.
-func (s *site) awaitProblem(t *testing.T, want model.Problem) {
+func (s *site) awaitProblem(t *testing.T, want v1.Problem) {
 	t.Helper()
 	s.await(t, fmt.Sprintf("the problem %s %s: %s", want.Subject, want.Reason, want.Message), func(ctx context.Context) error {
 		status, err := s.plane.Status(ctx)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(status.Problems, func(p model.Problem) bool {
+		if !slices.ContainsFunc(status.Problems, func(p v1.Problem) bool {
 			return p.Severity == want.Severity && p.Subject == want.Subject && p.Reason == want.Reason && matches(want.Message, p.Message)
 		}) {
 			return fmt.Errorf("the problems are %+v", status.Problems)

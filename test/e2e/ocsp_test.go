@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/crypto/ocsp"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 const responderPort = 8888
@@ -193,7 +193,7 @@ func TestOCSPStapling(t *testing.T) {
 	chain, key := r.issue(t, plain, false)
 	r.set(func() { r.status[leafOf(t, chain).SerialNumber.String()] = ocsp.Revoked })
 	revoked := s.setCertificate(t, "stapling", plain, chain, key)
-	s.awaitProblem(t, model.Problem{Severity: model.SeverityError, Subject: "Secret stapling/" + plain, Reason: "CertificateRevoked", Message: "the authority revoked the certificate at …"})
+	s.awaitProblem(t, v1.Problem{Severity: v1.SeverityError, Subject: "Secret stapling/" + plain, Reason: "CertificateRevoked", Message: "the authority revoked the certificate at …"})
 	s.awaitStaple(t, r, plain, revoked, false)
 	s.awaitStaple(t, r, plain, set(plain, false), true)
 
@@ -201,8 +201,8 @@ func TestOCSPStapling(t *testing.T) {
 	r.set(func() { r.broken = true })
 	s.awaitStaple(t, r, plain, set(plain, false), false)
 	renewed := set(must, true)
-	s.awaitProblem(t, model.Problem{
-		Severity: model.SeverityError, Subject: "Secret stapling/" + must, Reason: "CertificateNotStapled",
+	s.awaitProblem(t, v1.Problem{
+		Severity: v1.SeverityError, Subject: "Secret stapling/" + must, Reason: "CertificateNotStapled",
 		Message: "its certificate has to be shown with an OCSP response (must-staple), and there is none: the responder … answers 500…",
 	})
 	s.awaitStaple(t, r, must, old, true)

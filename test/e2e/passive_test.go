@@ -13,32 +13,32 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/backend"
 	"fairlead.dev/lab/rig"
 )
 
 // backendRow is a backend of a frontend as `fairlead backends` shows it.
-func (s *site) backendRow(t *testing.T, of string, backend netip.AddrPort) (model.BackendStatus, error) {
+func (s *site) backendRow(t *testing.T, of string, backend netip.AddrPort) (v1.BackendStatus, error) {
 	t.Helper()
 	status, out, errs := s.run(t, s.plane.Machine, "backends", of, "-o", "json")
 	if status != 0 {
-		return model.BackendStatus{}, errors.New(errs)
+		return v1.BackendStatus{}, errors.New(errs)
 	}
-	var rows []model.BackendStatus
+	var rows []v1.BackendStatus
 	if err := json.Unmarshal([]byte(out), &rows); err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(rows, func(r model.BackendStatus) bool { return r.Address == backend })
+	i := slices.IndexFunc(rows, func(r v1.BackendStatus) bool { return r.Address == backend })
 	if i < 0 {
-		return model.BackendStatus{}, fmt.Errorf("%s is not among the backends of %s", backend, of)
+		return v1.BackendStatus{}, fmt.Errorf("%s is not among the backends of %s", backend, of)
 	}
 	return rows[i], nil
 }
 
 // ejectors are the machines whose proxies hold a backend for failed.
-func ejectors(r model.BackendStatus) (names []string) {
+func ejectors(r v1.BackendStatus) (names []string) {
 	for _, s := range r.Says {
 		if s.Passive {
 			names = append(names, s.Machine)
@@ -83,7 +83,7 @@ func TestProxiesHaveAVote(t *testing.T) {
 	s.kubectl(t, "annotate", "service", "-n", "team", "web", "fairlead.dev/address-pool=flat")
 	s.awaitIngress(t, ref("IngressRoute team/web"), "valid", "valid IngressRoute")
 	frontend := "tcp://" + netip.AddrPortFrom(l4, 80).String()
-	row := func(what string, is func(model.BackendStatus) error) {
+	row := func(what string, is func(v1.BackendStatus) error) {
 		t.Helper()
 		s.await(t, what, func(context.Context) error {
 			r, err := s.backendRow(t, frontend, bad.Address)
@@ -96,13 +96,13 @@ func TestProxiesHaveAVote(t *testing.T) {
 			return nil
 		})
 	}
-	well := func(r model.BackendStatus) error {
-		if r.Health != model.Healthy || r.Weight == 0 || len(r.Says) < 3 {
+	well := func(r v1.BackendStatus) error {
+		if r.Health != v1.Healthy || r.Weight == 0 || len(r.Says) < 3 {
 			return errors.New("it is not well")
 		}
 		return nil
 	}
-	row("three machines to find it well", func(r model.BackendStatus) error { return errors.Join(well(r), none(ejectors(r))) })
+	row("three machines to find it well", func(r v1.BackendStatus) error { return errors.Join(well(r), none(ejectors(r))) })
 	s.awaitAnswer(t, request{host: host}, 200, "bad")
 	s.awaitAnswer(t, request{host: host}, 200, "good")
 	s.awaitAnswerOf(t, "the VIP", request{at: l4, host: host}, 200, "bad")
@@ -119,7 +119,7 @@ func TestProxiesHaveAVote(t *testing.T) {
 		return func() { cancel(); done.Wait() }
 	}
 	first := hurt(edge1.Name)
-	row("one proxy's vote", func(r model.BackendStatus) error {
+	row("one proxy's vote", func(r v1.BackendStatus) error {
 		if !slices.Equal(ejectors(r), []string{edge1.Name}) {
 			return errors.New("others vote")
 		}
@@ -127,8 +127,8 @@ func TestProxiesHaveAVote(t *testing.T) {
 	})
 	s.awaitAnswerOf(t, "the VIP", request{at: l4, host: host}, 500, "bad") // one alone changes nothing
 	second := hurt(edge2.Name)
-	row("two proxies to outvote the third machine", func(r model.BackendStatus) error {
-		if !slices.Equal(ejectors(r), []string{edge1.Name, edge2.Name}) || r.Health != model.Unhealthy || r.Weight != 0 {
+	row("two proxies to outvote the third machine", func(r v1.BackendStatus) error {
+		if !slices.Equal(ejectors(r), []string{edge1.Name, edge2.Name}) || r.Health != v1.Unhealthy || r.Weight != 0 {
 			return errors.New("it is not out")
 		}
 		return nil

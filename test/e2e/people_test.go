@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
 )
 
@@ -191,8 +192,8 @@ func TestStatusForPeople(t *testing.T) {
 		t.Error(wrong)
 	}
 	s.apply(t, service("people", "app", s.backends["os1-a"]), httpRoute("people", "broken", "people.example.com", to("nobody")))
-	want := model.Problem{
-		Severity: model.SeverityError, Subject: "HTTPRoute people/broken", Reason: "BackendNotFound",
+	want := v1.Problem{
+		Severity: v1.SeverityError, Subject: "HTTPRoute people/broken", Reason: "BackendNotFound",
 		Message: "spec.rules[0].backendRefs[0].name: Service people/nobody not found",
 	}
 	s.awaitProblem(t, want)
@@ -201,11 +202,11 @@ func TestStatusForPeople(t *testing.T) {
 		t.Errorf("status names more or less than the one problem:\n%s", out)
 	}
 	status, raw, errs := s.run(t, s.plane.Machine, "status", "-o", "json")
-	var shown model.Status
+	var shown v1.Status
 	if err := json.Unmarshal([]byte(raw), &shown); status != 0 || err != nil {
 		t.Fatalf("status -o json ended with %d: %v: %s", status, err, errs)
 	}
-	if !slices.Equal(shown.Problems, []model.Problem{want}) {
+	if !slices.Equal(shown.Problems, []v1.Problem{want}) {
 		t.Errorf("status -o json has the problems %+v, want %+v", shown.Problems, want)
 	}
 	if status, raw, _ := s.run(t, s.plane.Machine, "status", "-o", "yaml"); status != 0 || wantText(raw, "problems:", "reason: BackendNotFound") != "" {

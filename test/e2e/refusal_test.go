@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/xds"
 )
 
@@ -30,7 +30,7 @@ func TestPortInUseOnOneEdge(t *testing.T) {
 		condition{"Accepted", "True", "Accepted", "…"},
 		condition{"Programmed", "False", "Invalid", "refused by the proxy of " + says})
 	s.awaitConditions(t, "HTTPRoute port/app", condition{"fairlead.dev/Programmed", "False", "Refused", says})
-	s.awaitProblem(t, model.Problem{Severity: model.SeverityError, Subject: "Gateway default/squat", Reason: "Refused", Message: "refused by the proxy of " + says})
+	s.awaitProblem(t, v1.Problem{Severity: v1.SeverityError, Subject: "Gateway default/squat", Reason: "Refused", Message: "refused by the proxy of " + says})
 	r := request{host: "port.example.com", port: port}
 	s.awaitAnswerOf(t, edge1.Name, r, 200, "os1-a")
 
@@ -83,7 +83,7 @@ func TestRouteThatEnvoyRefuses(t *testing.T) {
 	for _, name := range []string{"bad", "was"} {
 		r := ref("HTTPRoute refused/" + name)
 		s.awaitConditions(t, r, condition{"Accepted", "True", "Accepted", "…"}, says)
-		s.awaitProblem(t, model.Problem{Severity: model.SeverityError, Subject: string(r), Reason: "Refused", Message: "refused by the proxy of " + says.message})
+		s.awaitProblem(t, v1.Problem{Severity: v1.SeverityError, Subject: string(r), Reason: "Refused", Message: "refused by the proxy of " + says.message})
 	}
 	s.awaitConditions(t, "HTTPRoute refused/later-0", programmed)
 	s.awaitAnswer(t, request{host: later[0]}, 200, "os1-b")

@@ -7,19 +7,19 @@ import (
 	"fmt"
 	"testing"
 
-	"fairlead.dev/internal/model"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/rig"
 )
 
 // revisions are those that the plane on a machine lists, newest first.
-func (s *site) revisions(t *testing.T, m *lab.Machine) []model.Revision {
+func (s *site) revisions(t *testing.T, m *lab.Machine) []v1.Revision {
 	t.Helper()
 	status, out, errs := s.run(t, m, "revisions", "-o", "json")
 	if status != 0 {
 		t.Fatalf("revisions ended with %d: %s%s", status, out, errs)
 	}
-	var list []model.Revision
+	var list []v1.Revision
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func (s *site) revisions(t *testing.T, m *lab.Machine) []model.Revision {
 }
 
 // keptRevision is the newest revision of the plane on a machine, once that would outlive it.
-func (s *site) keptRevision(t *testing.T, m *lab.Machine) (newest model.Revision) {
+func (s *site) keptRevision(t *testing.T, m *lab.Machine) (newest v1.Revision) {
 	t.Helper()
 	s.await(t, "the newest revision to be kept", func(context.Context) error {
 		if newest = s.revisions(t, m)[0]; newest.First || !newest.Kept {
