@@ -123,7 +123,7 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 			if err := forgetStart(); err != nil {
 				log.Debug("the start's memory is kept", "error", err)
 			}
-			defer lastWord(c.Context(), c.ErrOrStderr(), flags.left(), endBy)()
+			defer finalMessage(c.Context(), c.ErrOrStderr(), flags.left(), endBy)()
 			return runAgent(c.Context(), flags, log)
 		},
 	}

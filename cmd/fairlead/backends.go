@@ -44,7 +44,7 @@ the verdict; -o wide says who and why.`,
 			}
 			rows, err := planeConsole.Backends(c.Context(), of)
 			if err != nil {
-				return asked(err)
+				return advised(err)
 			}
 			if output != "text" && output != "wide" {
 				return printAs(c.OutOrStdout(), output, rows)
@@ -104,7 +104,7 @@ Without flags that choose, the first flows of each machine are shown.`,
 			}
 			list, err := planeConsole.Flows(c.Context(), filter)
 			if err != nil {
-				return asked(err)
+				return advised(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, list)

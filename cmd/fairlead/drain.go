@@ -144,11 +144,11 @@ type advising struct{ console console.Client }
 // Backends implements operate.Plane.
 func (a advising) Backends(ctx context.Context, of string) ([]v1.BackendStatus, error) {
 	rows, err := a.console.Backends(ctx, of)
-	return rows, asked(err)
+	return rows, advised(err)
 }
 
 // LeaderStatus implements operate.Plane.
 func (a advising) LeaderStatus(ctx context.Context) (v1.Status, error) {
 	s, err := a.console.LeaderStatus(ctx)
-	return s, asked(err)
+	return s, advised(err)
 }

@@ -69,7 +69,7 @@ plane, and each step names file and line.`,
 					return err
 				}
 				if e, err = client.Explain(c.Context(), options); err != nil {
-					return asked(err)
+					return advised(err)
 				}
 			}
 			if output != "text" {
@@ -123,7 +123,7 @@ func explainFlow(c *cobra.Command, o explain.Options, machine, address, output s
 	}
 	e, err := client.ExplainFlow(c.Context(), request)
 	if err != nil {
-		return asked(err)
+		return advised(err)
 	}
 	if output != "text" {
 		return printAs(c.OutOrStdout(), output, e)

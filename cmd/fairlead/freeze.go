@@ -103,11 +103,11 @@ the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the
 			}
 			list, err := planeConsole.Revisions(c.Context())
 			if err != nil {
-				return asked(err)
+				return advised(err)
 			}
 			status, err := planeConsole.LeaderStatus(c.Context())
 			if err != nil {
-				return asked(err)
+				return advised(err)
 			}
 			to, err := operate.FindRevision(list, delta.Revision{Epoch: status.Plane.Epoch, Number: status.Plane.Revision}, args[0])
 			if errors.Is(err, operate.ErrSyntax) {
@@ -160,7 +160,7 @@ while no plane ran is one revision.`,
 			}
 			list, err := planeConsole.Revisions(c.Context())
 			if err != nil {
-				return asked(err)
+				return advised(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, list)

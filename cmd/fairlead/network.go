@@ -56,7 +56,7 @@ func newShow(s show) *cobra.Command {
 			}
 			status, err := client.LeaderStatus(c.Context())
 			if err != nil {
-				return asked(err)
+				return advised(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, s.value(status))

@@ -153,7 +153,7 @@ func (f *planeFlags) check() error {
 		return err
 	}
 	for _, own := range f.ownPorts() {
-		for _, served := range []claim{{"--ingressroute-port", f.ingressRoutePort}, {"--ingressroute-tls-port", f.ingressRouteTLSPort}} {
+		for _, served := range []ownPort{{"--ingressroute-port", f.ingressRoutePort}, {"--ingressroute-tls-port", f.ingressRouteTLSPort}} {
 			if own.port == served.port {
 				return usageError{err: fmt.Errorf("%s and %s are both %d; choose another for one of them", own.by, served.by, own.port)}
 			}
@@ -441,27 +441,27 @@ func (f *planeFlags) identity() string {
 	return fmt.Sprintf("%s-%d-%x", host, os.Getpid(), time.Now().UnixNano()&0xffffff)
 }
 
-// claim is a port and what wants it, mostly a flag.
-type claim struct {
+// ownPort is a port at which something of ours listens, and the setting that chooses it, mostly a flag.
+type ownPort struct {
 	by   string
 	port uint16
 }
 
 // ownPorts are those of ours on machines. A listener that took one while its owner
 // restarts would keep that owner, plane or agent, from coming back.
-func (f *planeFlags) ownPorts() []claim {
-	ports := []claim{{"--agent-port", f.agentPort}}
+func (f *planeFlags) ownPorts() []ownPort {
+	ports := []ownPort{{"--agent-port", f.agentPort}}
 	if !f.outside() {
-		ports = append(ports, claim{"--api-port", f.apiPort})
+		ports = append(ports, ownPort{"--api-port", f.apiPort})
 	}
 	for _, c := range []struct{ by, address string }{{"--console-address", f.consoleAddress}, {"the agents' console", defaultAgentConsole}} {
 		if _, text, err := net.SplitHostPort(c.address); err == nil {
 			if port, err := strconv.ParseUint(text, 10, 16); err == nil {
-				ports = append(ports, claim{c.by, uint16(port)})
+				ports = append(ports, ownPort{c.by, uint16(port)})
 			}
 		}
 	}
-	return slices.DeleteFunc(ports, func(c claim) bool { return c.port == 0 })
+	return slices.DeleteFunc(ports, func(c ownPort) bool { return c.port == 0 })
 }
 
 // reservedPorts are those that no listener may have.

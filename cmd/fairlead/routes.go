@@ -35,7 +35,7 @@ of the wildcard that takes it.`,
 			}
 			rows, err := planeConsole.Routes(c.Context(), host, namespace)
 			if err != nil {
-				return asked(err)
+				return advised(err)
 			}
 			if output != "text" {
 				return printAs(c.OutOrStdout(), output, rows)

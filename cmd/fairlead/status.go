@@ -52,11 +52,11 @@ func askStatus(ctx context.Context, address string) (v1.Status, error) {
 		return v1.Status{}, err
 	}
 	status, err := client.Status(ctx)
-	return status, asked(err)
+	return status, advised(err)
 }
 
-// asked is what a question to a plane's console failed of, with what to do about it.
-func asked(err error) error {
+// advised is the error of a question to a plane's console, with what to do about it; nil stays nil.
+func advised(err error) error {
 	var answer console.AnswerError
 	var agent console.AgentError
 	switch {

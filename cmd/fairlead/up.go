@@ -58,7 +58,7 @@ API or the plane fails, this process ends, and Envoy serves on until the next st
 				return err
 			}
 			own.Close()
-			defer lastWord(c.Context(), c.ErrOrStderr(), agentOptions.left(), endBy)()
+			defer finalMessage(c.Context(), c.ErrOrStderr(), agentOptions.left(), endBy)()
 			return runPlane(c.Context(), planeOptions, log, &companion{
 				await: func(ctx context.Context, ready func(context.Context) error) error {
 					return awaitPlane(ctx, agentOptions.dataDir, ready)

@@ -11,8 +11,8 @@ const (
 	// maxAnswers is how many answers of a kind are made or sent at once: one may have several megabytes, and lives
 	// until its reader has it.
 	maxAnswers = 16
-	// maxFlowAnswers is the same for questions that machines answer: they wait for each other, and for machines that
-	// do not answer, so they have places of their own.
+	// maxFlowAnswers is the same for questions that machines answer. They wait for each other, and for machines that do
+	// not answer, so they have slots of their own.
 	maxFlowAnswers = 4
 	// maxSlow is how many more answers are sent to slow readers.
 	maxSlow = 4
@@ -40,42 +40,42 @@ func bounded(next http.Handler, most int) http.Handler {
 			http.Error(w, "this console answers others: ask again", http.StatusServiceUnavailable)
 			return
 		}
-		p := &placed{ResponseWriter: w, held: quick, slow: slow}
-		defer p.leave()
-		next.ServeHTTP(p, r)
+		s := &slotted{ResponseWriter: w, held: quick, slow: slow}
+		defer s.release()
+		next.ServeHTTP(s, r)
 	})
 }
 
-// placed is an answer that has a place among those that are made or sent.
-type placed struct {
+// slotted is an answer with one of the slots for answers that are made or sent.
+type slotted struct {
 	http.ResponseWriter
-	slow chan struct{} // places of slow readers
+	slow chan struct{} // slots of slow readers
 
 	mu   sync.Mutex
-	held chan struct{} // where it has its place; nil once it has left
+	held chan struct{} // its slot is one of these; nil once it is released
 }
 
 // Unwrap is for http.ResponseController.
-func (p *placed) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (s *slotted) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-func (p *placed) leave() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	<-p.held
-	p.held = nil
+func (s *slotted) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	<-s.held
+	s.held = nil
 }
 
-// stepAside gives the place to others and takes one of slow readers, unless there is none.
-func (p *placed) stepAside() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.held == nil {
+// slowDown exchanges the slot for one of slow readers. It is false when there is none.
+func (s *slotted) slowDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
 		return true
 	}
 	select {
-	case p.slow <- struct{}{}:
-		<-p.held
-		p.held = p.slow
+	case s.slow <- struct{}{}:
+		<-s.held
+		s.held = s.slow
 		return true
 	default:
 		return false
@@ -87,11 +87,11 @@ func writeBody(w http.ResponseWriter, b []byte) {
 	c := http.NewResponseController(w)
 	limit := readTime + time.Duration(len(b)>>20)*time.Second
 	_ = c.SetWriteDeadline(time.Now().Add(limit)) // where there is a connection
-	if p, is := w.(*placed); is {
+	if s, is := w.(*slotted); is {
 		over := make(chan struct{})
 		timer := time.AfterFunc(quickTime, func() {
 			defer close(over)
-			if !p.stepAside() {
+			if !s.slowDown() {
 				_ = c.SetWriteDeadline(time.Now())
 			}
 		})

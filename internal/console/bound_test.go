@@ -109,15 +109,15 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestPlacesOfSlowReaders holds that few slow readers keep their answers.
-func TestPlacesOfSlowReaders(t *testing.T) {
+// TestSlotsOfSlowReaders holds that few slow readers keep their answers.
+func TestSlotsOfSlowReaders(t *testing.T) {
 	quick, slow := make(chan struct{}, maxAnswers), make(chan struct{}, maxSlow)
-	var all []*placed
+	var all []*slotted
 	for i := range maxAnswers {
 		quick <- struct{}{}
-		p := &placed{held: quick, slow: slow}
-		if p.stepAside() != (i < maxSlow) {
-			t.Errorf("slow reader %d of %d places", i, maxSlow)
+		p := &slotted{held: quick, slow: slow}
+		if p.slowDown() != (i < maxSlow) {
+			t.Errorf("slow reader %d of %d slots", i, maxSlow)
 		}
 		all = append(all, p)
 	}
@@ -125,15 +125,15 @@ func TestPlacesOfSlowReaders(t *testing.T) {
 		t.Errorf("%d quick and %d slow readers", len(quick), len(slow))
 	}
 	for _, p := range all {
-		p.leave()
-		p.stepAside() // too late
+		p.release()
+		p.slowDown() // too late
 	}
 	if len(quick)+len(slow) > 0 {
-		t.Errorf("%d and %d places are held after all left", len(quick), len(slow))
+		t.Errorf("%d and %d slots are held after all were released", len(quick), len(slow))
 	}
 }
 
-// TestFlowQuestionsHoldNobodyUp holds that questions which wait for machines leave the others their places.
+// TestFlowQuestionsHoldNobodyUp holds that questions which wait for machines leave the others their slots.
 func TestFlowQuestionsHoldNobodyUp(t *testing.T) {
 	release := make(chan struct{})
 	var asked atomic.Int64

@@ -33,16 +33,16 @@ func TestQuestionsThatFail(t *testing.T) {
 	_, busy := client.Backends(t.Context(), "shop/web")
 	s.Close()
 	_, gone := client.Backends(t.Context(), "shop/web")
-	if got := asked(none).Error(); got != "there is none of that name" {
+	if got := advised(none).Error(); got != "there is none of that name" {
 		t.Errorf("it says %q", got)
 	}
-	if got := asked(busy).Error(); !strings.Contains(got, "not now") || strings.Contains(got, "does the plane run there?") {
+	if got := advised(busy).Error(); !strings.Contains(got, "not now") || strings.Contains(got, "does the plane run there?") {
 		t.Errorf("it says %q", got)
 	}
-	if got := asked(gone).Error(); !strings.Contains(got, "does the plane run there?") {
+	if got := advised(gone).Error(); !strings.Contains(got, "does the plane run there?") {
 		t.Errorf("it says %q", got)
 	}
-	if asked(nil) != nil {
+	if advised(nil) != nil {
 		t.Error("a question that did not fail is an error")
 	}
 }

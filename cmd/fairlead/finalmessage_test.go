@@ -12,14 +12,14 @@ import (
 )
 
 // A second Ctrl-C says what it leaves; the first one, and an orderly end, say nothing.
-func TestLastWord(t *testing.T) {
+func TestFinalMessage(t *testing.T) {
 	caught := make(chan os.Signal, 1) // or the test itself would be ended
 	signal.Notify(caught, os.Interrupt)
 	defer signal.Stop(caught)
 	ctx, first := context.WithCancel(t.Context())
 	ended := make(chan os.Signal)
 	var out strings.Builder
-	over := lastWord(ctx, &out, "Envoy runs on", func(s os.Signal) { ended <- s })
+	over := finalMessage(ctx, &out, "Envoy runs on", func(s os.Signal) { ended <- s })
 	defer over()
 	interrupt := func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
@@ -45,12 +45,12 @@ func TestLastWord(t *testing.T) {
 }
 
 // An orderly end says nothing and waits for nothing.
-func TestNoLastWord(t *testing.T) {
+func TestNoFinalMessage(t *testing.T) {
 	ctx, first := context.WithCancel(t.Context())
 	var out strings.Builder
-	lastWord(ctx, &out, "", func(os.Signal) { t.Error("it was ended") })()
+	finalMessage(ctx, &out, "", func(os.Signal) { t.Error("it was ended") })()
 	first()
-	over := lastWord(ctx, &out, "", func(os.Signal) { t.Error("it was ended") })
+	over := finalMessage(ctx, &out, "", func(os.Signal) { t.Error("it was ended") })
 	over()
 	if out.Len() > 0 {
 		t.Errorf("it says %q", out.String())
@@ -58,7 +58,7 @@ func TestNoLastWord(t *testing.T) {
 }
 
 // A second Ctrl-C ends the process also where nobody reads its standard error.
-func TestLastWordThatNobodyReads(t *testing.T) {
+func TestFinalMessageThatNobodyReads(t *testing.T) {
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, os.Interrupt)
 	defer signal.Stop(caught)
@@ -66,7 +66,7 @@ func TestLastWordThatNobodyReads(t *testing.T) {
 	defer unread.Close()
 	ctx, first := context.WithCancel(t.Context())
 	ended := make(chan struct{}, 1)
-	defer lastWord(ctx, stuck, "Envoy runs on", func(os.Signal) { ended <- struct{}{} })()
+	defer finalMessage(ctx, stuck, "Envoy runs on", func(os.Signal) { ended <- struct{}{} })()
 	first()
 	again := time.NewTicker(50 * time.Millisecond) // it listens a moment after the first
 	defer again.Stop()

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// lastWordTime is how long the end waits until the last word is written.
-const lastWordTime = 500 * time.Millisecond
+// finalMessageTime is how long the end waits until the final message is written.
+const finalMessageTime = 500 * time.Millisecond
 
-// lastWord says what is left when a second signal ends the process at once, and has end do
+// finalMessage says what is left when a second signal ends the process at once, and has end do
 // that. ctx is done at the first one. The function that it returns takes it back.
-func lastWord(ctx context.Context, w io.Writer, left string, end func(os.Signal)) func() {
+func finalMessage(ctx context.Context, w io.Writer, left string, end func(os.Signal)) func() {
 	second := make(chan os.Signal, 1)
 	over := make(chan struct{})
 	forget := context.AfterFunc(ctx, func() {
@@ -30,7 +30,7 @@ func lastWord(ctx context.Context, w io.Writer, left string, end func(os.Signal)
 			}()
 			select {
 			case <-said:
-			case <-time.After(lastWordTime): // a full pipe that nobody reads
+			case <-time.After(finalMessageTime): // a full pipe that nobody reads
 			}
 			end(s)
 		case <-over:
