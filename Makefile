@@ -81,13 +81,13 @@ check-generated: ## Fail if generated code is not what `make generate` writes
 
 fmt: ## Format the Go code (gofumpt) and the C (clang-format)
 	@tools/setup.sh lint
-	@clang-format-19 -i bpf/*.c bpf/*.h
+	@clang-format-19 -i $$(find bpf -name "*.[ch]")
 	@gofumpt -l -w $$(git ls-files -co --exclude-standard '*.go' | grep -Ev '\.pb\.go$$|zz_generated')
 
 lint: ## Run golangci-lint, clang-format and shellcheck
 	@tools/setup.sh lint
 	@GOMEMLIMIT=3GiB golangci-lint run --allow-parallel-runners # a first run takes 4 GB otherwise
-	@clang-format-19 --dry-run --Werror bpf/*.c bpf/*.h
+	@clang-format-19 --dry-run --Werror $$(find bpf -name "*.[ch]")
 	@shellcheck -x $(SCRIPTS) && echo "shellcheck: $(words $(SCRIPTS)) scripts, 0 issues"
 
 test-quick: ## Guards and tests that take seconds, with cached results

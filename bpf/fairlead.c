@@ -1,8 +1,6 @@
 /* All programs, compiled as one object so that they share their maps. */
-#include "lb.c"
-#if __has_include("tunnel.c")
-#include "tunnel.c"
-#endif
+#include "lb/lb.c"
+#include "lb/tunnel.c"
 
 char _license[] SEC("license") = "GPL";
 

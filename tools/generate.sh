@@ -34,7 +34,7 @@ bpf() {
 		types+=(-type "$name")
 	done
 	GOPACKAGE=packet bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-dir lab/packet "${types[@]}" \
-		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" bench bpf/bench.c
+		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" bench bpf/lb/bench.c
 }
 
 generate() {

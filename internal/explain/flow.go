@@ -184,7 +184,7 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 	return e
 }
 
-// Reasons by which load balancers count what they drop (bpf/reason.h).
+// Reasons by which load balancers count what they drop (bpf/lib/reason.h).
 const (
 	reasonMartian   = "martian-source"
 	reasonSource    = "source-denied"

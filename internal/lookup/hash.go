@@ -34,7 +34,7 @@ func ID(k model.FrontendKey, b model.FrontendBackend) uint64 {
 
 // Hash chooses the row of a flow, whose client is at that address and port, at a frontend:
 // the row is its remainder by the number of rows. The data plane computes the same
-// (bpf/row.h).
+// (bpf/lb/row.h).
 func Hash(by model.FlowHash, client netip.AddrPort, k model.FrontendKey) uint64 {
 	h := uint64(0x243f6a8885a308d3)
 	word := func(x uint64) {

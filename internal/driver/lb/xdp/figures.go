@@ -21,7 +21,7 @@ const (
 	// countMost is how long that may take. What is not reached by then is not counted.
 	countMost = 1500 * time.Millisecond
 	batchSize = 4096
-	// udpIdle is udp_idle of bpf/flow.h: an entry of UDP that is silent for longer is no flow
+	// udpIdle is udp_idle of bpf/lb/flow.h: an entry of UDP that is silent for longer is no flow
 	// any more, though nothing has taken it away.
 	udpIdle = 180 * time.Second
 	// openingIdle is how long a flow of TCP counts of which only the first packet was seen: it came

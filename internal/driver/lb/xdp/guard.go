@@ -11,7 +11,7 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// vipGuarded is VIP_GUARDED of bpf/layout.h.
+// vipGuarded is VIP_GUARDED of bpf/lb/layout.h.
 const vipGuarded = 1 << 31
 
 // wireKey is a frontend's key as programs have it.

@@ -259,7 +259,7 @@ func (k *kernel) row(i uint32) (places [3]uint32) {
 	return places
 }
 
-// rowBits is ROW_BITS of bpf/layout.h.
+// rowBits is ROW_BITS of bpf/lb/layout.h.
 const rowBits = 21
 
 // wireAddress is an address as programs have it: IPv4 mapped; zero for none.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layout is LAYOUT of bpf/layout.h.
+// layout is LAYOUT of bpf/lib/layout.h.
 const layout = 2
 
 // systemPins is where systems mount a bpffs.

@@ -37,7 +37,7 @@ type surroundings struct {
 func (s surroundings) self() *model.Node { return s.nodes[s.machine] }
 
 const (
-	// hopsMost is HOPS of bpf/layout.h.
+	// hopsMost is HOPS of bpf/lb/layout.h.
 	hopsMost = 3
 )
 

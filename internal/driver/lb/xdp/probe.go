@@ -271,7 +271,7 @@ func (t target) inner() netip.Addr {
 	return netip.Addr{}
 }
 
-// probe is an echo request in Geneve with our option (bpf/layout.h), flag HOP_ECHO and room
+// probe is an echo request in Geneve with our option (bpf/lb/layout.h), flag HOP_ECHO and room
 // for one hop.
 func probe(identifier, number uint16, from, to netip.Addr) []byte {
 	inner := echoRequest(identifier, number, from, to)
@@ -288,7 +288,7 @@ func probe(identifier, number uint16, from, to netip.Addr) []byte {
 	return append(b, inner...)
 }
 
-// What bpf/layout.h calls GENEVE_PORT, HOP_CLASS and HOP_TYPE.
+// What bpf/lib/layout.h and bpf/lb/layout.h call GENEVE_PORT, HOP_CLASS and HOP_TYPE.
 const (
 	genevePort = 6081
 	hopClass   = 0xff0f

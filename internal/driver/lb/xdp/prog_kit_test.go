@@ -402,7 +402,7 @@ func (w *lbRig) goes(packet []byte, to *lbServer) (e envelope) {
 
 // noted takes off what the program notes for tunnel_in before a packet of its own.
 func noted(out []byte) (packet []byte, is bool) {
-	const magic = 0x4661696c // RESEND of bpf/route.h
+	const magic = 0x4661696c // RESEND of bpf/lib/route.h
 	if len(out) < 8 || binary.NativeEndian.Uint32(out) != magic || binary.NativeEndian.Uint32(out[4:]) != 0 {
 		return out, false
 	}

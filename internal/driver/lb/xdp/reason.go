@@ -1,6 +1,6 @@
 package xdp
 
-// reasons are the texts of bpf/reason.h, by number: why packets are dropped. A test holds
+// reasons are the texts of bpf/lib/reason.h, by number: why packets are dropped. A test holds
 // the two together.
 var reasons = [...]string{
 	bpfReasonREASON_NONE:                 "none",

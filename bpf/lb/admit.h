@@ -1,36 +1,10 @@
-/* Who is let in: frames for this machine, sources that cannot be, source ranges, the limit of
- * new flows, and nobody where a VIP has no frontend. */
+/* Which clients are admitted: sources that cannot be, source ranges, the limit of new flows,
+ * and nobody where a VIP has no frontend. */
 #pragma once
 
+#include "../lib/bucket.h"
+#include "../lib/parse.h"
 #include "maps.h"
-#include "parse.h"
-
-/* for_us of what is not for the first two link addresses. */
-static __noinline int for_other_link(__u64 to)
-{
-	__u32 zero = 0;
-	struct links *l = bpf_map_lookup_elem(&links, &zero);
-	if (to & 1 << 16) /* frames to a group reach many, and the kernel knows what to do with them */
-		return 0;
-	if (!l || !l->at[0])
-		return 1;
-	for (int i = 2; i < LINKS; i++)
-		if (l->at[i] == to)
-			return 1;
-	return 0;
-}
-
-/* Is the frame, of which at least 8 bytes are in bounds, for this machine? Interfaces that
- * are promiscuous, and those of switches that flood, see others' frames too. */
-static __always_inline int for_us(const void *frame)
-{
-	__u32 zero = 0;
-	struct links *l = bpf_map_lookup_elem(&links, &zero);
-	__u64 to = load64(frame) << 16;
-	if (likely(l && (to == l->at[0] || to == l->at[1])))
-		return 1;
-	return for_other_link(to);
-}
 
 /* Addresses that are nobody's, as sources: this network, loopback, multicast, reserved and
  * broadcast (RFC 1122, 3.2.1.3; RFC 4291, 2.5 and 2.7), and VIPs, from which no packet comes in. */
@@ -58,26 +32,6 @@ static __noinline int in_sources(const struct address *client, __u32 frontend)
 		.client = *client,
 	};
 	return bpf_map_lookup_elem(&sources, &key) != 0;
-}
-
-/* A bucket that holds a second's worth of tokens, as the time when it will be full again
- * (the generic cell rate algorithm, ITU-T I.371). Returns whether there was one. CPUs that
- * take at the same time try again; who loses four times is let in. */
-static __noinline int take_token(__u64 *full, __u32 rate)
-{
-	if (!full || !rate)
-		return 1;
-	__u64 step = 1000000000ull / rate;
-	__u64 now = bpf_ktime_get_ns();
-	for (int i = 0; i < 4; i++) {
-		__u64 was = *full;
-		__u64 next = (was > now ? was : now) + step;
-		if (next > now + 1000000000ull + step)
-			return 0;
-		if (__sync_val_compare_and_swap(full, was, next) == was)
-			return 1;
-	}
-	return 1;
 }
 
 /* Does a socket of the machine have a connection that the packet belongs to? */

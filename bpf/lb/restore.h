@@ -2,8 +2,10 @@
  * knows. */
 #pragma once
 
+#include "../lib/clock.h"
+#include "../lib/rewrite.h"
+#include "flow.h"
 #include "own.h"
-#include "rewrite.h"
 
 /* How long after its last packet a client's port at one VIP is still in use, when the same
  * backend gets a first packet from it by another VIP. Seconds. */

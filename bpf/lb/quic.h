@@ -1,8 +1,8 @@
 /* QUIC: the server that wrote the connection ID (RFC 8999, RFC 9000, 17). */
 #pragma once
 
+#include "../lib/parse.h"
 #include "maps.h"
-#include "parse.h"
 #include "row.h"
 
 #define QUIC_LONG 0x80

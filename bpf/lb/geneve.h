@@ -1,8 +1,9 @@
 /* Our tunnels (RFC 8926): reading their headers, taking them off, sending them on. */
 #pragma once
 
-#include "encap.h"
-#include "skb.h"
+#include "../lib/header.h"
+#include "../lib/skb.h"
+#include "maps.h"
 
 struct tunnel {
 	struct address remote; /* who sent it */

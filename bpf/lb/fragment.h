@@ -1,9 +1,12 @@
 /* Fragments of a datagram follow its first one, which has the ports. */
 #pragma once
 
+#include "../lib/count.h"
+#include "../lib/parse.h"
 #include "maps.h"
-#include "parse.h"
+#include "row.h"
 #include "send.h"
+#include "work.h"
 
 static __always_inline void fragment_key_of(struct fragment_key *key, const struct packet *p)
 {

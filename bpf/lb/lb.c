@@ -1,19 +1,21 @@
 /* The load balancer. balance is the XDP program; nearly all packets take its short way, the
  * others (tags, options, extension headers, fragments, ICMP, what is malformed) go through
  * balance_any, which reads them again from the start. */
+#include "../lib/answer.h"
+#include "../lib/clock.h"
+#include "../lib/count.h"
+#include "../lib/link.h"
+#include "../lib/parse.h"
 #include "admit.h"
-#include "count.h"
-#include "encap.h"
 #include "flow.h"
 #include "fragment.h"
 #include "icmp.h"
 #include "maps.h"
 #include "nat.h"
-#include "parse.h"
 #include "quic.h"
-#include "route.h"
 #include "row.h"
 #include "send.h"
+#include "work.h"
 
 /* The frontend of a packet, if it is to be balanced here. */
 static __always_inline struct frontend *frontend_of(const struct packet *p)

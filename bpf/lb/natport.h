@@ -3,9 +3,9 @@
 
 #include <stdbool.h>
 
+#include "../lib/count.h"
+#include "../lib/parse.h"
 #include "maps.h"
-#include "parse.h"
-#include "route.h"
 
 /* After so many seconds of silence another flow may have a port of ours: RFC 5382, REQ-5
  * (established, and on the way to it or from it) and RFC 4787, REQ-5. */

@@ -2,7 +2,9 @@
  * decide; sockets are asked when they do not know. */
 #pragma once
 
-#include "skb.h"
+#include "../lib/clock.h"
+#include "../lib/parse.h"
+#include "maps.h"
 
 /* What is asked about: a packet of a client, or an ICMP error about one to it. */
 struct flow_view {

@@ -1,22 +1,21 @@
 /* From a backend to a verdict. */
 #pragma once
 
-#include "count.h"
+#include "../lib/answer.h"
+#include "../lib/count.h"
+#include "../lib/parse.h"
+#include "../lib/route.h"
 #include "encap.h"
 #include "maps.h"
 #include "nat.h"
-#include "parse.h"
-#include "route.h"
 #include "row.h"
+#include "work.h"
 
 static __always_inline void count_sent(const struct packet *p, __u32 frontend, __u32 at, __u32 begins)
 {
 	count(&frontend_counters, frontend, p->length, begins);
 	count(&backend_counters, at, p->length, begins);
 }
-
-/* Too large for the way. Answers with the size that fits; see icmp.h. */
-int too_big(struct xdp_md *xdp, __u32 mtu);
 
 /* next_hop_of with room for what the kernel says. */
 static __always_inline struct next_hop *way_to(struct packet *p, __u32 index, const struct address *to)

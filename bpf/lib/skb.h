@@ -3,8 +3,6 @@
 
 #include "count.h"
 #include "datagram.h"
-#include "fib.h"
-#include "flow.h"
 #include "route.h"
 
 /* Flags of bpf_skb_adjust_room, Linux 6.3. */

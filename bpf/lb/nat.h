@@ -4,16 +4,15 @@
 
 #include <stdbool.h>
 
-#include "count.h"
-#include "encap.h"
-#include "fib.h"
+#include "../lib/answer.h"
+#include "../lib/clock.h"
+#include "../lib/count.h"
+#include "../lib/fib.h"
+#include "../lib/parse.h"
+#include "../lib/route.h"
 #include "flow.h"
 #include "maps.h"
 #include "natport.h"
-#include "parse.h"
-#include "route.h"
-
-int too_big(struct xdp_md *xdp, __u32 mtu);
 
 /* What the sum of a header gains when the address changes. */
 static __always_inline __u64 gain(const struct address *old, const struct address *new, __u8 version)

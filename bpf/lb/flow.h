@@ -1,20 +1,16 @@
 /* The flow table: to which backend a flow was sent before. */
 #pragma once
 
+#include "../lib/clock.h"
+#include "../lib/count.h"
+#include "../lib/parse.h"
 #include "admit.h"
-#include "count.h"
 #include "maps.h"
-#include "parse.h"
 #include "row.h"
 
 /* After so long a silence an UDP flow is a new one: nobody says when it ends. RFC 4787, 4.3
  * wants at least two minutes of a NAT. */
 const volatile __u32 udp_idle = 180;
-
-static __always_inline __u32 seconds(void)
-{
-	return bpf_ktime_get_coarse_ns() / 1000000000ull;
-}
 
 /* Is it the first packet of a connection? Flags that contradict each other do not count. */
 static __always_inline int is_syn(const struct packet *p)

@@ -1,5 +1,6 @@
 /* The machine of a backend: packets of clients come out of tunnels, answers get back the
  * VIP. Programs of tcx, on the same interfaces as the load balancer's. */
+#include "../lib/skb.h"
 #include "geneve.h"
 #include "own.h"
 #include "restore.h"

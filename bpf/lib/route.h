@@ -3,7 +3,6 @@
 
 #include "maps.h"
 #include "parse.h"
-#include "row.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -49,24 +48,7 @@ static __noinline int route(struct xdp_md *xdp, const struct address *to, struct
 	return 0;
 }
 
-/* What would not fit the stack. */
-struct work {
-	struct packet quoted;
-	struct next_hop way;
-	struct fragment_key fragment;
-	struct fragment known;
-	struct way asked;
-};
-
-SCRATCH(works, struct work);
-
-static __always_inline struct work *work(void)
-{
-	__u32 zero = 0;
-	return bpf_map_lookup_elem(&works, &zero);
-}
-
-/* The place of next_hops if the agent resolved it, else what the kernel says, written to
+/* The entry of next_hops if the agent resolved it, else what the kernel says, written to
  * scratch. Null: there is no way. */
 static __always_inline struct next_hop *next_hop_of(struct packet *p, __u32 index, const struct address *to,
 						    struct next_hop *scratch)

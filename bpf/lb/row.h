@@ -1,14 +1,9 @@
 /* The lookup table: which backends a flow without an entry may belong to. */
 #pragma once
 
+#include "../lib/hash.h"
+#include "../lib/parse.h"
 #include "maps.h"
-#include "parse.h"
-
-static __always_inline __u64 hash_word(__u64 h, __u64 x)
-{
-	h = (h ^ x) * 0x9E3779B97F4A7C15ull;
-	return h ^ (h >> 32);
-}
 
 /* The hash that chooses the row: internal/lookup.Hash computes the same. */
 static __always_inline __u64 flow_hash(const struct packet *p, __u8 by)
@@ -104,13 +99,6 @@ static __always_inline row asking(row r, __u32 own)
 	}
 	return out;
 }
-
-/* Which of a row's backends a packet says it may belong to, and what of the flow routers on
- * the way may tell apart. Of a later fragment it is remembered: nothing can be computed. */
-struct way {
-	row row;
-	__u64 hash;
-};
 
 /* Whose turn it is, in order, when a packet goes through a tunnel. */
 struct turns {
