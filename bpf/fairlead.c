@@ -1,6 +1,6 @@
 /* All programs, compiled as one object so that they share their maps. */
 #include "lb/lb.c"
-#include "lb/tunnel.c"
+#include "demux.c"
 
 char _license[] SEC("license") = "GPL";
 

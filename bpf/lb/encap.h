@@ -25,7 +25,7 @@ static __always_inline void write_geneve(void *at, const struct turns *t, int on
 	g->options = option / 4;
 	g->flags = GENEVE_CRITICAL;
 	g->protocol = version == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-	g->vni = 0;
+	g->vni = bpf_htonl(LB_VNI << 8);
 	void *o = g + 1;
 	*(__u32 *)o = bpf_htons(HOP_CLASS) | HOP_TYPE << 16 | (option / 4 - 1) << 24;
 	*(__u32 *)(o + 4) = (__u32)t->count << 8;

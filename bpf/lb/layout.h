@@ -233,6 +233,7 @@ struct hop {
 /* The Geneve option (RFC 8926, 3.5): whose turn it is. After the base header without
  * inner link header: the protocol type is IPv4 or IPv6. It has room for one id or for
  * HOPS; count says how many there are. */
+#define LB_VNI 0         /* of the load balancer's tunnels */
 #define HOP_CLASS 0xff0f /* experimental range */
 #define HOP_TYPE 0x81    /* critical: who does not know it drops the packet */
 #define HOPS 3

@@ -1,7 +1,7 @@
 /* The machine of a backend: packets of clients come out of tunnels, answers get back the
- * VIP. Programs of tcx, on the same interfaces as the load balancer's. */
+ * VIP. tunnel_in, which is in demux.c, hands the load balancer's tunnels over. */
 #include "../lib/skb.h"
-#include "geneve.h"
+#include "hop.h"
 #include "own.h"
 #include "restore.h"
 
@@ -46,7 +46,7 @@ static __always_inline int read_inside(struct __sk_buff *skb, struct tunnel_work
 	int r = read_datagram(skb, at, t->inner == 6, false, d);
 	if (r)
 		return r;
-	__u32 payload = LINK_HEADER + (t->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + t->payload;
+	__u32 payload = LINK_HEADER + t->outer.length + t->outer.payload;
 	if (d->end > payload)
 		return REASON_TRUNCATED;
 
@@ -152,13 +152,13 @@ static __always_inline int pass_on(struct __sk_buff *skb, struct tunnel_work *w,
 	struct settings *s = setting();
 	if (!s)
 		return skb_drop(skb, REASON_INTERNAL);
-	if (t->ttl <= 1)
+	if (t->outer.ttl <= 1)
 		return skb_drop(skb, REASON_HOP_LIMIT);
 	struct next_hop *nh = bpf_map_lookup_elem(&next_hops, &h->next_hop);
 	struct address to = h->remote;
 	struct address from = is4(&to) ? s->tunnel4 : s->tunnel6;
 	__u32 mtu = nh && nh->device ? nh->mtu : 0;
-	if (mtu && t->payload + (is4(&to) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) > mtu)
+	if (mtu && t->outer.payload + (is4(&to) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) > mtu)
 		return skb_drop(skb, REASON_TOO_BIG);
 	int r = redirect_tunnel(skb, t, &from, &to);
 	return r ? skb_drop(skb, r) : skb_forward(skb, nh, &from, &to);
@@ -374,21 +374,15 @@ static __always_inline int echo(struct __sk_buff *skb, struct tunnel_work *w)
 	return r ? skb_drop(skb, r) : skb_route(skb, &d->destination, &d->source);
 }
 
-SEC("tcx/ingress")
-int tunnel_in(struct __sk_buff *skb)
+/* A packet of one of the load balancer's tunnels. What has not its option is somebody else's, and
+ * passes as it is. */
+static __always_inline int lb_tunnel(struct __sk_buff *skb, const struct outer *o, const struct tunnel_header *h,
+				     bool here)
 {
-	int verdict;
-	bool here;
-	if (resend(skb, &verdict, &here))
-		return verdict;
 	struct tunnel_work *w = tunnel_work();
-	if (!w)
+	if (!w || !has_hops(h))
 		return TCX_ACTION_NEXT;
-	int r = read_tunnel(skb, &w->tunnel, here);
-	if (r == NOT_OURS) {
-		forget_restore(skb, &w->packet);
-		return TCX_ACTION_NEXT;
-	}
+	int r = read_hops(skb, o, h, here, &w->tunnel);
 	if (!r)
 		r = read_inside(skb, w);
 	if (r)
@@ -396,6 +390,14 @@ int tunnel_in(struct __sk_buff *skb)
 	if (w->tunnel.flags & HOP_ECHO)
 		return echo(skb, w);
 	return choose(skb, w);
+}
+
+/* A packet that comes out of no tunnel. It passes as it is. */
+static __always_inline void lb_direct(struct __sk_buff *skb)
+{
+	struct tunnel_work *w = tunnel_work();
+	if (w)
+		forget_restore(skb, &w->packet);
 }
 
 SEC("tcx/egress")

@@ -12,6 +12,7 @@ struct geneve {
 	__be32 vni;
 };
 
+#define GENEVE_CONTROL 0x80
 #define GENEVE_CRITICAL 0x40
 
 /* Takes one from the TTL of the packet at p->network. The checksum follows (RFC 1624). */

@@ -47,6 +47,8 @@ func TestTunnelRefusesBadHeaders(t *testing.T) {
 			{"another option's class", func(f []byte) { f[option]-- }, none},
 			{"another option's type", func(f []byte) { f[option+2] = 0x82 }, none},
 			{"no options", func(f []byte) { f[geneve] = 0 }, none},
+			{"a network of somebody's without our option", func(f []byte) { f[geneve+6], f[option+2] = 1, 0x82 }, none},
+			{"a network of somebody's without options", func(f []byte) { f[geneve+4], f[geneve] = 1, 0 }, none},
 			{"version 1", func(f []byte) { f[geneve] |= 0x40 }, bpfReasonREASON_BAD_TUNNEL},
 			{"a control packet", func(f []byte) { f[geneve+1] |= 0x80 }, bpfReasonREASON_BAD_TUNNEL},
 			{"no critical option", func(f []byte) { f[geneve+1] = 0 }, bpfReasonREASON_BAD_TUNNEL},
