@@ -20,21 +20,24 @@ fingerprint() {
 	done < <(generated)
 }
 
-# The BPF programs: one object for every machine of one byte order, and Go types of what they share with the agent.
+# One object of BPF, and Go types of what it shares with Go: the package's folder, the name that types begin with, the file, and types
+# that no map names.
+object() {
+	local dir=$1 stem=$2 file=$3 types=() name
+	shift 3
+	for name in "$@"; do
+		types+=(-type "$name")
+	done
+	GOPACKAGE=$(basename "$dir") bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-dir "$dir" "${types[@]}" \
+		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" "$stem" "$file"
+}
+
+# The BPF programs, for all machines of one byte order.
 bpf() {
-	local types=() name
-	for name in capture hop_option reason mode frontend_flag backend_flag next_hop_flag flow_hash flow_state hop_flag; do
-		types+=(-type "$name")
-	done
-	GOPACKAGE=xdp bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-dir internal/driver/lb/xdp "${types[@]}" \
-		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" bpf bpf/fairlead.c
-	# The same program for benchmarks, in a loop.
-	types=()
-	for name in mode frontend_flag backend_flag next_hop_flag; do
-		types+=(-type "$name")
-	done
-	GOPACKAGE=packet bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -output-dir lab/packet "${types[@]}" \
-		-cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(uname -m)-linux-gnu" bench bpf/lb/bench.c
+	object internal/driver/bpf lib bpf/lib/types.c capture reason next_hop_flag
+	object internal/driver/lb/xdp bpf bpf/fairlead.c capture hop_option reason mode frontend_flag backend_flag next_hop_flag flow_hash flow_state hop_flag
+	# The same programs for benchmarks, in a loop.
+	object lab/packet bench bpf/lb/bench.c mode frontend_flag backend_flag next_hop_flag
 }
 
 generate() {

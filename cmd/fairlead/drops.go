@@ -19,7 +19,7 @@ import (
 	"fairlead.dev/internal/agent"
 	"fairlead.dev/internal/console"
 	v1 "fairlead.dev/internal/console/v1"
-	"fairlead.dev/internal/driver/lb/xdp"
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/near"
 )
 
@@ -43,7 +43,7 @@ comment, for tcpdump and Wireshark.`,
   fairlead drops -w /tmp/drops.pcapng`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, reason := range reasons {
-				if known := xdp.Reasons(); !slices.Contains(known, reason) {
+				if known := bpf.Reasons(); !slices.Contains(known, reason) {
 					return usageError{err: fmt.Errorf("--reason %q: there is no such reason%s (docs/reference/dataplane.md lists them: %s)", reason, near.DidYouMean(reason, known), strings.Join(known, ", "))}
 				}
 			}
@@ -91,7 +91,7 @@ comment, for tcpdump and Wireshark.`,
 	c.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "the agent's run directory")
 	c.Flags().StringVarP(&file, "write", "w", "", "write packets to this file as pcapng, instead of a line each")
 	c.Flags().StringArrayVar(&reasons, "reason", nil, "only packets that are dropped for this reason; may be given several times")
-	complete(c, "reason", xdp.Reasons()...)
+	complete(c, "reason", bpf.Reasons()...)
 	return c
 }
 
@@ -100,7 +100,7 @@ func dropsSocket(runDir string) string { return filepath.Join(runDir, "drops.soc
 
 // capturer is a data plane that shows what it drops.
 type capturer interface {
-	Capture(ctx context.Context, reasons []string, begun func(), f func(xdp.Captured)) error
+	Capture(ctx context.Context, reasons []string, begun func(), f func(bpf.Captured)) error
 }
 
 // serveDrops shows dropped packets to the agent's user until ctx is done. An agent that
@@ -121,7 +121,7 @@ func serveDrops(ctx context.Context, runDir string, b agent.Balancing, log *slog
 		return nil
 	}
 	return console.ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(v1.Drop)) error {
-		return of.Capture(ctx, reasons, begun, func(c xdp.Captured) {
+		return of.Capture(ctx, reasons, begun, func(c bpf.Captured) {
 			f(v1.Drop{At: time.Now(), Reason: c.Reason, Interface: c.Interface, Length: c.Length, Data: c.Data})
 		})
 	})

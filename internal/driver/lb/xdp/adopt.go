@@ -6,18 +6,19 @@ import (
 	"net/netip"
 	"time"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
 // readState is what an earlier agent left in the maps, or nothing.
-func readState(k *kernel, hops *nextHops, log *slog.Logger) (*state, error) {
+func readState(k *kernel, hops *bpf.NextHops, log *slog.Logger) (*state, error) {
 	s := &state{
 		k: k, hops: hops, log: log,
-		rows: newSlab(k.rowCount), numbers: newNumbers(min(k.places, 1<<rowBits)), indices: newNumbers(k.maps.FrontendCounters.MaxEntries()),
+		rows: newSlab(k.rowCount), numbers: bpf.NewIndices(min(k.places, 1<<rowBits)), indices: bpf.NewIndices(k.maps.FrontendCounters.MaxEntries()),
 		frontends: map[model.FrontendKey]*frontend{}, signed: map[string]*table{}, passing: map[uint64]*passing{},
 		vips: map[netip.Addr]uint32{}, guarded: map[netip.Addr]bool{}, others: map[model.FrontendKey]bool{}, machines: map[netip.Addr]uint32{},
 	}
-	if !k.adopted {
+	if !k.object.Adopted() {
 		return s, nil
 	}
 	s.adopted = true
@@ -45,7 +46,7 @@ func (s *state) read() error {
 			inKernel: true, value: value, locals: map[uint64]bpfLocal{}, unready: value.Flags&uint16(bpfFrontendFlagFRONTEND_UNREADY) != 0,
 		}
 		f.wasUnready = f.unready
-		if !s.indices.take(value.Index) {
+		if !s.indices.Reserve(value.Index) {
 			return fmt.Errorf("two frontends have the number %d", value.Index)
 		}
 		if value.Flags&uint16(bpfFrontendFlagFRONTEND_SETTLING) != 0 {
@@ -81,11 +82,11 @@ func (s *state) readPlaces(tables map[uint32]*table) error {
 		if v.Id == 0 {
 			continue
 		}
-		s.numbers.take(index)
+		s.numbers.Reserve(index)
 		p := &place{index: index, value: v}
-		s.hops.adopt(v.Remote.address(), v.NextHop)
-		if p.held = s.hops.has(v.Remote.address(), v.NextHop); p.held {
-			if _, err := s.hops.hold(v.Remote.address()); err != nil {
+		s.hops.Adopt(v.Remote.address(), v.NextHop)
+		if p.held = s.hops.Has(v.Remote.address(), v.NextHop); p.held {
+			if _, err := s.hops.Hold(v.Remote.address()); err != nil {
 				return err
 			}
 		}
@@ -152,7 +153,7 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 	it = s.k.maps.Hops.Iterate()
 	for it.Next(&id, &hop) {
 		s.passing[id] = &passing{value: hop}
-		s.hops.adopt(hop.Remote.address(), hop.NextHop)
+		s.hops.Adopt(hop.Remote.address(), hop.NextHop)
 	}
 	errs[1] = it.Err()
 	var source bpfSourceKey
@@ -234,8 +235,8 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 	var machine bpfAddress
 	it = s.k.maps.Machines.Iterate()
 	for it.Next(&machine, &n) {
-		s.hops.adopt(machine.address(), n)
-		hop, err := s.hops.hold(machine.address())
+		s.hops.Adopt(machine.address(), n)
+		hop, err := s.hops.Hold(machine.address())
 		if err != nil {
 			return err
 		}
@@ -259,32 +260,6 @@ func (s *state) sweep() error {
 			}
 		}
 	}
-	s.hops.sweep()
+	s.hops.Sweep()
 	return nil
-}
-
-// adopt notes that an address has a place already, without holding it.
-func (n *nextHops) adopt(to netip.Addr, index uint32) {
-	if !to.IsValid() || index == 0 || n.by[to] != nil || !n.numbers.take(index) {
-		return
-	}
-	h := &nextHop{index: index}
-	if err := n.m.Lookup(index, &h.value); err != nil {
-		h.value = bpfNextHop{}
-	}
-	n.by[to] = h
-}
-
-// has says whether an address has that place.
-func (n *nextHops) has(to netip.Addr, index uint32) bool {
-	return index != 0 && n.by[to] != nil && n.by[to].index == index
-}
-
-// sweep gives up what nobody holds.
-func (n *nextHops) sweep() {
-	for to, h := range n.by {
-		if h.users == 0 {
-			n.forget(to, h)
-		}
-	}
 }

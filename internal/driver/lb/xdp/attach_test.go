@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -53,9 +54,10 @@ func xdpAt(t *testing.T, name string) uint32 {
 
 func hooks(d *DataPlane) string {
 	var list []string
-	for h, at := range d.attached.here {
+	for h := range hooked {
+		at := d.attached.At(h)
 		for _, a := range at {
-			list = append(list, string(h)+"@"+a.name)
+			list = append(list, string(h)+"@"+a.Name)
 		}
 	}
 	slices.Sort(list)
@@ -108,7 +110,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 		t.Errorf("with a new one: %s, %+v", hooks(d), o)
 	}
 	// What somebody detaches is attached again.
-	must(t, d.attached.here[hookXDP][index(t, "eth0")].link.Detach())
+	must(t, d.attached.At(bpf.XDP)[index(t, "eth0")].Link.Detach())
 	if xdpAt(t, "eth0") != nl.XDP_ATTACHED_NONE {
 		t.Fatal("it is still attached")
 	}
@@ -150,7 +152,7 @@ func TestGenericWhereTheDriverCannot(t *testing.T) {
 	d := config()
 	must(t, d.Set(one(t, nil)))
 	gro := func() bool {
-		on, err := setGRO("br.0", false)
+		on, err := bpf.SetGRO("br.0", false)
 		must(t, err)
 		return on
 	}
@@ -163,7 +165,7 @@ func TestGenericWhereTheDriverCannot(t *testing.T) {
 	must(t, d.Close(true))
 	d = config()
 	must(t, d.Set(one(t, nil)))
-	if xdpAt(t, "br.0") != nl.XDP_ATTACHED_SKB || len(d.attached.generic()) != 1 {
+	if xdpAt(t, "br.0") != nl.XDP_ATTACHED_SKB || len(d.attached.Generic()) != 1 {
 		t.Error("the next agent does not know that it is generic")
 	}
 	must(t, d.Close(false))

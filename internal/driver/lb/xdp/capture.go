@@ -1,73 +1,32 @@
 package xdp
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"github.com/vishvananda/netlink"
-)
 
-// Captured is a packet that was dropped.
-type Captured struct {
-	Since     time.Duration // since the machine's start
-	Reason    string
-	Interface string // where it came from
-	Length    int    // of the packet, bytes
-	Data      []byte // the beginning of the frame
-}
+	"fairlead.dev/internal/driver/bpf"
+)
 
 // Capture calls begun once packets are captured, and f for each that is dropped for one of the
 // reasons, or for any if none are named, until ctx is done. Of very many some are left out.
 // One runs at a time; when it returns, the next one may.
-func (d *DataPlane) Capture(ctx context.Context, of []string, begun func(), f func(Captured)) error {
-	for _, r := range of {
-		if !slices.Contains(reasons[1:], r) {
-			return fmt.Errorf("capture dropped packets: there is no reason %q; there are %v", r, Reasons())
-		}
+func (d *DataPlane) Capture(ctx context.Context, of []string, begun func(), f func(bpf.Captured)) error {
+	if err := bpf.CheckReasons(of); err != nil {
+		return fmt.Errorf("capture dropped packets: %w", err)
 	}
 	reader, err := d.startCapture()
 	if err != nil {
 		return fmt.Errorf("capture dropped packets: %w", err)
 	}
 	defer d.endCapture(reader)
-	// Only this ends a Read that waits: a deadline would be taken note of by the next one.
-	stop := context.AfterFunc(ctx, func() { _ = reader.Close() })
-	defer stop()
 	begun()
-	names := map[uint32]string{}
-	for {
-		record, err := reader.Read()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("capture dropped packets: %w", err)
-		}
-		var c bpfCapture
-		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &c); err != nil {
-			continue
-		}
-		name := reasonName(c.Reason)
-		if len(of) > 0 && !slices.Contains(of, name) {
-			continue
-		}
-		if _, known := names[c.Device]; !known {
-			names[c.Device] = fmt.Sprint(c.Device)
-			if l, err := netlink.LinkByIndex(int(c.Device)); err == nil {
-				names[c.Device] = l.Attrs().Name
-			}
-		}
-		f(Captured{
-			Since: time.Duration(c.At), Reason: name, Interface: names[c.Device], Length: int(c.Length),
-			Data: slices.Clone(c.Data[:min(int(c.Bytes), len(c.Data))]),
-		})
+	if err := bpf.Captures(ctx, reader, of, f); err != nil {
+		return fmt.Errorf("capture dropped packets: %w", err)
 	}
+	return nil
 }
 
 func (d *DataPlane) startCapture() (*ringbuf.Reader, error) {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/driver/lb/lbtest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
@@ -58,7 +59,7 @@ type report struct {
 	Drops    map[string]uint64
 	Flows    []model.Flow
 	MapBytes uint64
-	Captured Captured
+	Captured bpf.Captured
 }
 
 func child(dir string) error {
@@ -118,7 +119,7 @@ func carryOut(d *DataPlane, o order) (r report) {
 	}
 	if o.Capture != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		fail(d.Capture(ctx, []string{o.Capture}, func() {}, func(c Captured) {
+		fail(d.Capture(ctx, []string{o.Capture}, func() {}, func(c bpf.Captured) {
 			r.Captured = c
 			cancel()
 		}))
@@ -126,7 +127,7 @@ func carryOut(d *DataPlane, o order) (r report) {
 	}
 	if o.Glimpse {
 		ctx, cancel := context.WithCancel(context.Background())
-		fail(d.Capture(ctx, []string{reasons[len(reasons)-1]}, cancel, func(Captured) {}))
+		fail(d.Capture(ctx, []string{reasons[len(reasons)-1]}, cancel, func(bpf.Captured) {}))
 		cancel()
 	}
 	r.Observed = d.Observed()

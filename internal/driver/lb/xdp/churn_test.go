@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // alongside runs f on another thread in the network namespace of this one.
@@ -41,11 +43,11 @@ func TestListsThatFail(t *testing.T) {
 	must(t, d.Set(one(t, nil)))
 	const want = "egress@eth0 ingress@eth0 xdp@eth0"
 	fails := fmt.Errorf("list interfaces: %w", netlink.ErrDumpInterrupted)
-	d.list = func() ([]port, error) { return nil, fails }
-	first := d.attached.here[hookXDP][index(t, "eth0")].link
+	d.list = func() ([]bpf.Port, error) { return nil, fails }
+	first := d.attached.At(bpf.XDP)[index(t, "eth0")].Link
 	stays := func(when string) {
 		t.Helper()
-		if got := hooks(d); got != want || xdpAt(t, "eth0") != nl.XDP_ATTACHED_DRV || d.attached.here[hookXDP][index(t, "eth0")].link != first {
+		if got := hooks(d); got != want || xdpAt(t, "eth0") != nl.XDP_ATTACHED_DRV || d.attached.At(bpf.XDP)[index(t, "eth0")].Link != first {
 			t.Errorf("%s, attached are %s", when, got)
 		}
 	}
@@ -61,7 +63,7 @@ func TestListsThatFail(t *testing.T) {
 		t.Errorf("observed: %+v", o)
 	}
 	// Addresses of the machine that cannot be listed.
-	d.list = ports
+	d.list = bpf.Ports
 	d.c.Interfaces = nil
 	for _, had := range [][]netip.Addr{nil, {netip.MustParseAddr("192.0.2.1")}} {
 		d.c.Addresses = func() ([]netip.Addr, error) { return had, errors.New("too many open files") }
@@ -73,9 +75,9 @@ func TestListsThatFail(t *testing.T) {
 	// An agent that comes anew adopts them in the same state.
 	must(t, d.Close(true))
 	d = newPlane(t, dir)
-	first = d.attached.here[hookXDP][index(t, "eth0")].link
+	first = d.attached.At(bpf.XDP)[index(t, "eth0")].Link
 	tries := make(chan struct{}, 64)
-	d.list = func() ([]port, error) {
+	d.list = func() ([]bpf.Port, error) {
 		select {
 		case tries <- struct{}{}:
 		default:
@@ -98,7 +100,7 @@ func TestListsThatFail(t *testing.T) {
 	cancel()
 	must(t, <-ended)
 	stays("while it looks again")
-	d.list = ports
+	d.list = bpf.Ports
 	must(t, d.Close(false))
 }
 
@@ -114,7 +116,7 @@ func TestContainersComeAndGo(t *testing.T) {
 		add(fmt.Sprintf("pod%d", i))
 	}
 	must(t, d.Set(one(t, nil)))
-	first := d.attached.here[hookXDP][index(t, "eth0")].link
+	first := d.attached.At(bpf.XDP)[index(t, "eth0")].Link
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := alongside(t, func() error {
 		for ctx.Err() == nil {
@@ -130,7 +132,7 @@ func TestContainersComeAndGo(t *testing.T) {
 	})
 	for range 200 {
 		d.look(false)
-		if at := d.attached.here[hookXDP][index(t, "eth0")]; at == nil || at.link != first {
+		if at := d.attached.At(bpf.XDP)[index(t, "eth0")]; at == nil || at.Link != first {
 			t.Error("the program was detached while other interfaces came and went")
 			break
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/driver/lb/lbtest"
 	"fairlead.dev/internal/model"
 )
@@ -106,7 +107,7 @@ func meaning(d *DataPlane) string {
 	m := &d.k.maps
 	owner := map[uint32]string{}
 	pairs(m.Frontends, func(k bpfFrontendKey, f bpfFrontend) {
-		name := fmt.Sprintf("%s/%d/%d", k.Vip.address(), k.Protocol, networkPort(k.Port))
+		name := fmt.Sprintf("%s/%d/%d", k.Vip.address(), k.Protocol, bpf.NetworkPort(k.Port))
 		owner[f.Index] = name
 		f.Flags &^= uint16(bpfFrontendFlagFRONTEND_SETTLING)
 		add("frontend %s hash %d affinity %d limit %d quic %#x flags %#x rows %d", name, f.Hash, f.Affinity, f.Limit, f.Quic, f.Flags, f.Mask+1)
@@ -115,7 +116,7 @@ func meaning(d *DataPlane) string {
 			for n, place := range d.k.row(i) {
 				var b bpfBackend
 				if place != 0 && m.Backends.Lookup(place, &b) == nil {
-					shares[fmt.Sprintf("%s backend %d: %s %d mode %d remote %s%s", name, n, b.Address.address(), networkPort(b.Port), b.Mode, b.Remote.address(), backendFlags(b.Flags))]++
+					shares[fmt.Sprintf("%s backend %d: %s %d mode %d remote %s%s", name, n, b.Address.address(), bpf.NetworkPort(b.Port), b.Mode, b.Remote.address(), backendFlags(b.Flags))]++
 				}
 			}
 		}
@@ -124,7 +125,7 @@ func meaning(d *DataPlane) string {
 		}
 	})
 	pairs(m.Locals, func(k bpfLocalKey, v bpfLocal) {
-		add("%s local %s %d%s", owner[k.Frontend], v.Address.address(), networkPort(v.Port), backendFlags(v.Flags))
+		add("%s local %s %d%s", owner[k.Frontend], v.Address.address(), bpf.NetworkPort(v.Port), backendFlags(v.Flags))
 	})
 	pairs(m.Sources, func(k bpfSourceKey, _ uint32) {
 		add("%s source %s/%d", owner[k.Frontend], k.Client.address(), k.Prefix-32)
@@ -140,10 +141,11 @@ func meaning(d *DataPlane) string {
 		add("vip %s: %d%s", k.address(), v&^vipGuarded, is)
 	})
 	pairs(m.Others, func(k bpfFrontendKey, _ uint32) { add("other %s", keyOf(k)) })
-	for h, list := range d.attached.here {
+	for h := range hooked {
+		list := d.attached.At(h)
 		for device, at := range list {
-			if where, err := whereIs(h, at.link); err == nil && where == device {
-				add("%s at %s", h, at.name)
+			if where, err := bpf.Where(h, at.Link); err == nil && where == device {
+				add("%s at %s", h, at.Name)
 			}
 		}
 	}
@@ -153,7 +155,7 @@ func meaning(d *DataPlane) string {
 
 // contractMeddle pins maps beside ours.
 func contractMeddle() error {
-	pins, err := pinDir(os.Getenv(contractPins), slog.New(slog.DiscardHandler))
+	pins, err := bpf.MakePins(os.Getenv(contractPins), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -173,8 +175,8 @@ func contractMeddle() error {
 func contractDamage() error {
 	contracted.mu.Lock()
 	defer contracted.mu.Unlock()
-	for _, at := range contracted.attached.here[hookXDP] {
-		return at.link.Detach()
+	for _, at := range contracted.attached.At(bpf.XDP) {
+		return at.Link.Detach()
 	}
 	return errors.New("nothing is attached")
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -38,7 +38,7 @@ type DataPlane struct {
 	c     Config
 	why   error // the kernel cannot
 	sizes Sizes
-	list  func() ([]port, error)
+	list  func() ([]bpf.Port, error)
 	kick  chan struct{} // what is due next may have changed
 	stir  chan struct{} // something is to be done
 	probe *prober
@@ -54,11 +54,12 @@ type DataPlane struct {
 	want     model.Balancing
 	wanted   bool // Set was called
 	problems []string
-	found    []device                  // that programs belong to
+	found    []bpf.Device              // that programs belong to
 	left     []model.InterfaceObserved // others that hold an address
 	lost     map[string]time.Time      // machines that just ceased to take packets out of tunnels
 	tunnel   tunnel
-	captures int // that run
+	captures int    // that run
+	changes  uint64 // of what else plans depend on
 	closed   bool
 
 	localPorts portRange // that sockets get, as of portsAt
@@ -91,7 +92,7 @@ func New(c Config) (*DataPlane, error) {
 	if c.Sysctls == "" {
 		c.Sysctls = "/proc/sys"
 	}
-	d := &DataPlane{c: c, list: ports, kick: make(chan struct{}, 1), stir: make(chan struct{}, 1), sizes: c.Sizes.or(DefaultSizes(memory()))}
+	d := &DataPlane{c: c, list: bpf.Ports, kick: make(chan struct{}, 1), stir: make(chan struct{}, 1), sizes: c.Sizes.or(DefaultSizes(bpf.Memory()))}
 	d.probe = newProber(c.Log, func() { poke(d.stir) })
 	d.alive = newLiveness(c.Log, func() { poke(d.stir) })
 	d.choosePorts()
@@ -99,7 +100,7 @@ func New(c Config) (*DataPlane, error) {
 	if d.why != nil {
 		return d, nil
 	}
-	there, err := left(c.Dir)
+	there, err := bpf.Left(c.Dir, bpfMapFrontends)
 	if err == nil && there {
 		err = d.ensure()
 	}
@@ -112,9 +113,9 @@ func New(c Config) (*DataPlane, error) {
 // loaded is what there is once programs are in the kernel.
 type loaded struct {
 	k        *kernel
-	lock     *os.File // of the pins
-	attached *attacher
-	hops     *nextHops
+	pins     *bpf.Pins
+	attached *bpf.Attacher
+	hops     *bpf.NextHops
 	state    *state
 }
 
@@ -141,7 +142,7 @@ func (d *DataPlane) ensure() error {
 	defer d.mu.Unlock()
 	if d.closed {
 		x.k.close()
-		return errors.Join(errClosed, x.lock.Close())
+		return errors.Join(errClosed, x.pins.Close())
 	}
 	d.loaded = x
 	return nil
@@ -149,42 +150,35 @@ func (d *DataPlane) ensure() error {
 
 // load makes or adopts maps and programs.
 func (d *DataPlane) load() (loaded, error) {
-	pins, err := pinDir(d.c.Dir, d.c.Log)
-	if err != nil {
-		return loaded{}, err
-	}
-	lock, err := lockPins(d.c.Dir)
+	pins, err := bpf.OpenPins(d.c.Dir, d.c.Log)
 	if err != nil {
 		return loaded{}, err
 	}
 	x, err := d.adopt(pins)
-	if err != nil && unreadable(err) {
-		d.c.Log.Error("what an earlier agent left cannot be used; it works on until this one balances everything anew", "pins", pins, "error", err)
-		if aside := setAside(pins); aside != nil {
+	if err != nil && bpf.Unreadable(err) {
+		d.c.Log.Error("what an earlier agent left cannot be used; it works on until this one balances everything anew", "pins", pins.Path(), "error", err)
+		if aside := pins.SetAside(); aside != nil {
 			err = errors.Join(err, aside)
 		} else {
 			x, err = d.adopt(pins)
 		}
 	}
 	if err != nil {
-		_ = lock.Close()
+		_ = pins.Close()
 		return loaded{}, err
 	}
-	x.lock = lock
 	return x, nil
 }
 
 // adopt loads the programs and reads what is pinned.
-func (d *DataPlane) adopt(pins string) (x loaded, err error) {
-	if err := inherit(pins); err != nil {
-		return x, err
-	}
+func (d *DataPlane) adopt(pins *bpf.Pins) (x loaded, err error) {
+	x.pins = pins
 	if x.k, err = loadKernel(pins, d.sizes, d.c.Log); err != nil {
 		return loaded{}, err
 	}
-	x.hops = newNextHops(x.k.maps.NextHops, d.c.Log)
+	x.hops = bpf.NewNextHops(x.k.maps.NextHops, d.c.Log)
 	if x.state, err = readState(x.k, x.hops, d.c.Log); err == nil {
-		x.attached, err = newAttacher(x.k, d.c.Log)
+		x.attached, err = bpf.NewAttacher(x.k.object, hooked, d.c.Log)
 	}
 	if err != nil {
 		x.k.close()
@@ -228,6 +222,14 @@ func (d *DataPlane) set(b model.Balancing) error {
 	return d.apply(now)
 }
 
+// forsake removes what earlier agents left where nothing is to be balanced.
+func (d *DataPlane) forsake() error {
+	if d.why != nil {
+		return nil
+	}
+	return bpf.Forsake(d.c.Dir, bpfMapFrontends, d.c.Log)
+}
+
 // miss notes machines that took packets out of tunnels a moment ago.
 func (d *DataPlane) miss(nodes map[string]*model.Node, now time.Time) {
 	for name, was := range d.want.Nodes {
@@ -255,15 +257,15 @@ func (d *DataPlane) apply(now time.Time) error {
 	if d.k == nil {
 		return nil
 	}
-	defer d.hops.settled()
+	defer d.hops.EndBatch()
 	s := surroundings{
-		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, silent: d.alive.silent(), way: d.hops.look,
-		epoch: d.probe.age() + d.alive.age() + d.hops.changes, decaps: d.decaps(now), guarded: d.guarded(),
+		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, silent: d.alive.silent(), path: d.hops.Path,
+		epoch: d.probe.age() + d.alive.age() + d.hops.Changes() + d.changes, decaps: d.decaps(now), guarded: d.guarded(),
 	}
 	for name, until := range d.lost {
 		if !now.Before(until) {
 			delete(d.lost, name)
-			d.hops.changes++
+			d.changes++
 			s.epoch++
 		}
 	}
@@ -271,12 +273,12 @@ func (d *DataPlane) apply(now time.Time) error {
 	if err := d.settings(s.self()); err != nil {
 		return err
 	}
-	if err := d.hops.meet(s.self(), d.want.Nodes); err != nil {
+	if err := d.hops.SetEndpoints(s.self(), d.want.Nodes); err != nil {
 		return err
 	}
 	// Hooks before entries: a frontend is balanced once its entry is there. Those that are
 	// to go, go after them; and so do those that programs with other tables are at.
-	takes := len(d.attached.older) > 0
+	takes := d.attached.TakesOver()
 	var unknown error // where programs belong
 	if (balanced || taken) && !takes {
 		unknown = d.attach(balanced, taken)
@@ -285,8 +287,8 @@ func (d *DataPlane) apply(now time.Time) error {
 	if !balanced || !taken || takes {
 		err = errors.Join(err, d.attach(balanced, taken))
 	}
-	if err == nil && len(d.attached.others) > 0 {
-		d.attached.dropOthers()
+	if err == nil {
+		d.attached.DropOthers()
 	}
 	return err
 }
@@ -325,43 +327,28 @@ func (d *DataPlane) attach(balanced, taken bool) error {
 	if err != nil {
 		return err
 	}
-	var at [2][]device
+	want := map[bpf.Hook][]bpf.Device{}
 	if balanced {
-		at[0] = found
+		want[bpf.XDP] = found
 	}
 	if taken {
-		at[1] = found
+		want[bpf.Ingress], want[bpf.Egress] = found, found
 	}
-	if err := d.setLinks(found); err != nil {
+	if err := bpf.WriteLinks(d.k.maps.Links, found); err != nil {
 		errs = append(errs, err)
 	}
-	d.attached.failed = map[int]error{}
-	// XDP last, and first when it goes: it puts packets for this machine into tunnels, too.
-	order := []hook{hookIngress, hookEgress, hookXDP}
-	if !balanced {
-		slices.Reverse(order)
-	}
-	for _, h := range order {
-		list := at[1]
-		if h == hookXDP {
-			list = at[0]
-		}
-		for index, err := range d.attached.set(h, list) {
-			errs = append(errs, err)
-			d.attached.failed[index] = err
-		}
-	}
+	errs = append(errs, d.attached.Set(want)...)
 	var problems []string
 	if balanced || taken {
 		for _, err := range errs {
 			problems = append(problems, err.Error())
 		}
-		for _, name := range d.attached.generic() {
+		for _, name := range d.attached.Generic() {
 			problems = append(problems, fmt.Sprintf("the driver of %s runs no XDP programs: packets are balanced in generic mode, which costs more, with GRO off", name))
 		}
 	}
 	if balanced {
-		if err := letLook(d.c.Sysctls); err != nil {
+		if err := bpf.AllowLookups(d.c.Sysctls, "mode NAT and ways that are not resolved yet cost more"); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
@@ -380,7 +367,7 @@ func (d *DataPlane) attach(balanced, taken bool) error {
 
 // devices are the interfaces that programs belong to, and what is wrong with others. With an
 // error it is not known which they are.
-func (d *DataPlane) devices() (found []device, errs []error, err error) {
+func (d *DataPlane) devices() (found []bpf.Device, errs []error, err error) {
 	all, err := d.list()
 	if err != nil {
 		return nil, nil, err
@@ -391,13 +378,17 @@ func (d *DataPlane) devices() (found []device, errs []error, err error) {
 	}
 	var left []model.InterfaceObserved
 	if len(d.c.Interfaces) > 0 {
-		found, errs = byName(all, d.c.Interfaces)
+		var missing []string
+		found, missing, errs = bpf.ByName(all, d.c.Interfaces)
+		for _, name := range missing {
+			errs = append(errs, fmt.Errorf("interface %s: there is none of that name; --lb-interfaces names it", name))
+		}
 	} else {
 		var ends []netip.Addr
 		if self := d.want.Nodes[d.want.Machine]; self != nil {
 			ends = append(ends, self.Tunnel4, self.Tunnel6)
 		}
-		found, left, errs = choose(all, own, ends)
+		found, left, errs = bpf.Choose(all, own, ends)
 	}
 	for _, o := range left {
 		if !slices.Contains(d.left, o) {
@@ -448,7 +439,7 @@ func (d *DataPlane) follow(ctx context.Context) error {
 	done := make(chan struct{})
 	defer close(done)
 	news, lost := make(chan struct{}, 1), make(chan error, 1)
-	if err := watch(done, news, lost); err != nil {
+	if err := bpf.Watch(done, news, lost); err != nil {
 		d.c.Log.Warn("routes and neighbours are looked at from time to time only", "every", resync, "error", err)
 	}
 	d.look(true)
@@ -509,7 +500,7 @@ func (d *DataPlane) look(ask bool) (done bool) {
 		return true
 	}
 	before, done := d.observed(), true
-	if err := d.hops.refresh(ask); err != nil {
+	if err := d.hops.Refresh(ask); err != nil {
 		d.c.Log.Warn("ways to machines and backends were not looked at; looking again", "error", err)
 		done = false
 	}
@@ -561,12 +552,12 @@ func (d *DataPlane) Close(leave bool) error {
 	}
 	d.closed = true
 	leave = leave || !d.wanted
-	err := d.attached.close(leave)
+	err := d.attached.Close(leave)
 	if !leave {
-		err = errors.Join(err, d.k.remove())
+		err = errors.Join(err, d.k.object.Remove())
 	}
 	d.k.close()
-	err = errors.Join(err, d.lock.Close())
+	err = errors.Join(err, d.pins.Close())
 	if err != nil {
 		return fmt.Errorf("close the XDP data plane: %w", err)
 	}
@@ -580,5 +571,5 @@ func (d *DataPlane) MapBytes() uint64 {
 	if d.k == nil || d.closed {
 		return 0
 	}
-	return d.k.bytes()
+	return d.k.object.Bytes()
 }

@@ -1,12 +1,12 @@
 // Package xdp balances flows with programs of ours in the kernel: XDP where packets come
 // from clients, tcx where they come out of tunnels and where backends answer. The programs
-// are in bpf/; this package loads them, fills their maps and looks after what they cannot
-// find out themselves (routes, neighbours, whether answers find their way).
+// are in bpf/; package bpf loads and attaches them and keeps next hops; this package fills the
+// load balancer's maps and looks after what programs cannot find out themselves (whether answers
+// find their way).
 //
 // Maps, links and programs are pinned below Config.Dir. What is pinned works on without a process.
-// The next agent adopts the maps with what is in them, takes programs of its build as they are
-// and swaps others in place, so that a restart or an upgrade loses no packet and no flow. Pins
-// of another layout of the maps are not touched.
+// The next agent adopts the maps with their entries, so that a restart or an upgrade loses no packet
+// and no flow.
 //
 // Writes are ordered so that no packet meets half a change: what is pointed to is written
 // before what points to it, and goes after it. Rows of lookup tables are single words in

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // dump writes the maps that the agent writes as text, with names for numbers of layout.h.
@@ -18,7 +20,7 @@ func dump(d *DataPlane) string {
 	var fk bpfFrontendKey
 	var fv bpfFrontend
 	for i := m.Frontends.Iterate(); i.Next(&fk, &fv); {
-		add("frontend %s/%d port %d: index %d rows %d+%d hash %d affinity %d limit %d quic %#x%s", fk.Vip.address(), fk.Protocol, networkPort(fk.Port),
+		add("frontend %s/%d port %d: index %d rows %d+%d hash %d affinity %d limit %d quic %#x%s", fk.Vip.address(), fk.Protocol, bpf.NetworkPort(fk.Port),
 			fv.Index, fv.Rows, fv.Mask+1, fv.Hash, fv.Affinity, fv.Limit, fv.Quic, flags(uint64(fv.Flags), "balanced", "sources", "settling", "affinity", "quic", "unready", "limited"))
 		if fv.Flags&1 != 0 {
 			tables[span{fv.Rows, fv.Mask + 1}] = true
@@ -41,7 +43,7 @@ func dump(d *DataPlane) string {
 		var b bpfBackend
 		if err := m.Backends.Lookup(i, &b); err == nil && b.Id != 0 {
 			mode := []string{"none", "local", "nat", "geneve", "ipip", "l2"}[b.Mode]
-			add("backend %d: %s %d mode %s remote %s hop %d generation %d rows %d%s", i, b.Address.address(), networkPort(b.Port), mode,
+			add("backend %d: %s %d mode %s remote %s hop %d generation %d rows %d%s", i, b.Address.address(), bpf.NetworkPort(b.Port), mode,
 				b.Remote.address(), b.NextHop, b.Generation, int64(b.Table)-1, backendFlags(b.Flags))
 		}
 	}
@@ -51,15 +53,16 @@ func dump(d *DataPlane) string {
 			add("next hop %d: to %x from %x mtu %d%s", i, h.To, h.From, h.Mtu, flags(uint64(h.Flags), "redirect"))
 		}
 	}
-	for h, list := range d.attached.here {
+	for h := range hooked {
+		list := d.attached.At(h)
 		for device, at := range list {
-			if where, err := whereIs(h, at.link); err == nil && where == device {
-				add("%s at %s", h, at.name)
+			if where, err := bpf.Where(h, at.Link); err == nil && where == device {
+				add("%s at %s", h, at.Name)
 			}
 		}
 	}
 	pairs(m.Locals, func(k bpfLocalKey, v bpfLocal) {
-		add("local of %d: %s %d%s", k.Frontend, v.Address.address(), networkPort(v.Port), backendFlags(v.Flags))
+		add("local of %d: %s %d%s", k.Frontend, v.Address.address(), bpf.NetworkPort(v.Port), backendFlags(v.Flags))
 	})
 	pairs(m.Hops, func(_ uint64, v bpfHop) {
 		add("hop: %s hop %d%s", v.Remote.address(), v.NextHop, backendFlags(v.Flags))

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // Entries that frontends lead to, besides their tables.
@@ -19,7 +21,7 @@ func isFull(err error) bool { return errors.Is(err, unix.E2BIG) || errors.Is(err
 // full says how large a map that is full is.
 func full(err error, m *ebpf.Map) error {
 	if err != nil && isFull(err) {
-		return fmt.Errorf("%w: the map has %d entries", errFull, m.MaxEntries())
+		return fmt.Errorf("%w: the map has %d entries", bpf.ErrFull, m.MaxEntries())
 	}
 	return err
 }
@@ -37,7 +39,7 @@ func absent(err error) error {
 func (s *state) setLocals(f *frontend) error {
 	for _, m := range f.plan.local {
 		at := m.backend.Address
-		v := bpfLocal{Address: wireAddress(at.Addr()), Port: networkPort(at.Port()), Flags: uint8(m.flags)}
+		v := bpfLocal{Address: wireAddress(at.Addr()), Port: bpf.NetworkPort(at.Port()), Flags: uint8(m.flags)}
 		if was, there := f.locals[m.id]; there && was == v {
 			continue
 		}
@@ -77,19 +79,19 @@ func (s *state) setPasses(f *frontend) error {
 		}
 		v := bpfHop{Remote: wireAddress(m.remote), NextHop: p.value.NextHop, Flags: uint8(m.flags & bpfBackendFlagBACKEND_HERE)}
 		if !p.held || v.Remote != p.value.Remote {
-			hop, err := s.hops.hold(m.remote)
+			hop, err := s.hops.Hold(m.remote)
 			if err != nil {
 				return err
 			}
 			v.NextHop = hop
 			if p.held {
-				s.hops.release(p.value.Remote.address())
+				s.hops.Release(p.value.Remote.address())
 			}
 			p.held = true
 		}
 		if p.value != v {
 			if err := s.k.maps.Hops.Put(m.id, v); err != nil {
-				s.hops.release(m.remote)
+				s.hops.Release(m.remote)
 				p.held = false
 				return fmt.Errorf("write where a backend is: %w", full(err, s.k.maps.Hops))
 			}
@@ -156,7 +158,7 @@ func (s *state) forget(id uint64, p *passing) error {
 		return fmt.Errorf("remove where a backend is: %w", err)
 	}
 	if p.held {
-		s.hops.release(p.value.Remote.address())
+		s.hops.Release(p.value.Remote.address())
 	}
 	delete(s.passing, id)
 	return nil
@@ -282,10 +284,10 @@ func (s *state) setMachines() error {
 		if _, there := s.machines[a]; there {
 			continue
 		}
-		hop, err := s.hops.hold(a)
+		hop, err := s.hops.Hold(a)
 		if err == nil {
 			if err = s.k.maps.Machines.Put(wireAddress(a), hop); err != nil {
-				s.hops.release(a)
+				s.hops.Release(a)
 			}
 		}
 		if err != nil {
@@ -300,7 +302,7 @@ func (s *state) setMachines() error {
 		if err := absent(s.k.maps.Machines.Delete(wireAddress(a))); err != nil {
 			return fmt.Errorf("remove the tunnel endpoint %s: %w", a, err)
 		}
-		s.hops.release(a)
+		s.hops.Release(a)
 		delete(s.machines, a)
 	}
 	return nil

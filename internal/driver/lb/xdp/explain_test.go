@@ -234,7 +234,7 @@ func (w *explained) told(k model.FrontendKey, client netip.AddrPort, opens bool)
 func (w *explained) done(k model.FrontendKey, s shape) fate {
 	packet := s.bytes()
 	options := ebpf.RunOptions{Data: packet, DataOut: make([]byte, len(packet)+256)}
-	verdict, err := w.d.k.balance.Run(&options)
+	verdict, err := w.d.k.object.Program(bpfProgBalance).Run(&options)
 	must(w.T, err)
 	out := options.DataOut
 	b := w.byKey[k]

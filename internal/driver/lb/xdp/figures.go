@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -157,7 +158,7 @@ func (d *DataPlane) Figures() ([]model.FrontendFigures, map[string]uint64, error
 		list = append(list, figures)
 	}
 	slices.SortFunc(list, func(a, b model.FrontendFigures) int { return a.Compare(b.FrontendKey) })
-	drops, err := v.drops()
+	drops, err := bpf.Drops(v.maps.Drops, v.possible)
 	return list, drops, cmp.Or(counts.short, err)
 }
 
@@ -213,21 +214,6 @@ func (v *view) sum(m *ebpf.Map, index uint32) (total bpfCounter, err error) {
 		total.Flows += c.Flows
 	}
 	return total, nil
-}
-
-// drops are the packets that were dropped, by the name of the reason.
-func (v *view) drops() (map[string]uint64, error) {
-	drops := make(map[string]uint64, len(reasons))
-	for i, name := range reasons[1:] {
-		each := make([]uint64, v.possible)
-		if err := v.maps.Drops.Lookup(uint32(i+1), &each); err != nil {
-			return nil, fmt.Errorf("read counters of drops: %w", err)
-		}
-		for _, n := range each {
-			drops[name] += n
-		}
-	}
-	return drops, nil
 }
 
 // flowCounts are the flows by what they belong to.
@@ -339,7 +325,7 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 	}
 	take := func(k *bpfFlowKey, backend model.FrontendBackend, f viewFrontend, state string, raw uint8, seen uint32) bool {
 		x := model.Flow{
-			Frontend: f.key, Client: netip.AddrPortFrom(k.Client.address(), networkPort(k.Port)), Backend: backend.Address, Machine: backend.Machine,
+			Frontend: f.key, Client: netip.AddrPortFrom(k.Client.address(), bpf.NetworkPort(k.Port)), Backend: backend.Address, Machine: backend.Machine,
 			State: state, Idle: idle(up, seen),
 		}
 		switch {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/lookup"
 	"fairlead.dev/internal/model"
 )
@@ -16,12 +17,12 @@ const vipGuarded = 1 << 31
 
 // wireKey is a frontend's key as programs have it.
 func wireKey(k model.FrontendKey) bpfFrontendKey {
-	return bpfFrontendKey{Vip: wireAddress(k.VIP), Port: networkPort(k.Port), Protocol: lookup.Number(k.Transport)}
+	return bpfFrontendKey{Vip: wireAddress(k.VIP), Port: bpf.NetworkPort(k.Port), Protocol: lookup.Number(k.Transport)}
 }
 
 // keyOf is the other way round.
 func keyOf(k bpfFrontendKey) model.FrontendKey {
-	key := model.FrontendKey{VIP: k.Vip.address(), Port: networkPort(k.Port), Transport: model.TCP}
+	key := model.FrontendKey{VIP: k.Vip.address(), Port: bpf.NetworkPort(k.Port), Transport: model.TCP}
 	if k.Protocol != lookup.Number(model.TCP) {
 		key.Transport = model.UDP
 	}

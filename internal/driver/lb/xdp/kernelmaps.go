@@ -1,21 +1,18 @@
 package xdp
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // Sizes are how many entries maps hold at most. Zero fields take the defaults. Maps that an
@@ -91,67 +88,41 @@ func (s Sizes) of(name string) uint32 {
 	}[name]
 }
 
-// kernel is what is loaded: maps, pinned by their names, and programs.
+// inherited are maps that say the same whatever the layout: they name addresses and no
+// indices. Both programs use them while one takes over from the other, or the answers of
+// backends would leave with the wrong source for a moment, and break their connections.
+var inherited = []string{bpfMapRestores, bpfMapRestoresFresh}
+
+// programNames are the programs that are pinned.
+var programNames = []string{bpfProgBalance, bpfProgBalanceAny, bpfProgTunnelIn, bpfProgTunnelOut}
+
+// hooked are the programs that are attached.
+var hooked = map[bpf.Hook]string{bpf.XDP: bpfProgBalance, bpf.Ingress: bpfProgTunnelIn, bpf.Egress: bpfProgTunnelOut}
+
+// kernel is what is loaded.
 type kernel struct {
-	pins             string
+	object           *bpf.Object
 	maps             bpfMaps
-	arrays           []string             // pins of program arrays
-	named            map[string]*ebpf.Map // the same by their names
-	balance          *ebpf.Program
-	ingress, egress  *ebpf.Program
 	rows             []uint64 // shared with the programs
 	memory           []byte   // the same, as it was mapped
-	adopted          bool     // maps were there already
 	possible         int      // CPUs that per-CPU maps have values for
 	places, rowCount uint32
 }
 
-// loadKernel adopts the maps that are pinned and makes the others, and takes the programs that
-// an agent of this build left, or has the kernel verify them. Pinned maps without the map of
-// frontends are an error.
-func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err error) {
-	k = &kernel{pins: pins, named: map[string]*ebpf.Map{}}
+// loadKernel loads the programs with the maps that are pinned, or others.
+func loadKernel(pins *bpf.Pins, sizes Sizes, log *slog.Logger) (k *kernel, err error) {
+	k = &kernel{}
+	k.object, err = bpf.Load(pins, bpf.Spec{File: _BpfBytes, Programs: programNames, Entries: sizes.of, Key: bpfMapFrontends, Inherited: inherited}, log)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			k.close()
 			k, err = nil, fmt.Errorf("load the programs: %w", err)
 		}
 	}()
-	spec, err := loadBpf()
-	if err != nil {
-		return k, err
-	}
-	whole := true // all maps are there
-	rest := false // maps are there that mean nothing without that of frontends
-	for name, m := range spec.Maps {
-		if private(name) || m.Type == ebpf.ProgramArray {
-			continue
-		}
-		m.Pinning = ebpf.PinByName
-		if n := sizes.of(name); n != 0 {
-			m.MaxEntries = n
-		}
-		adopted, err := fit(m, filepath.Join(pins, name), log)
-		if err != nil {
-			return k, err
-		}
-		whole = whole && adopted
-		if adopted && name == bpfMapFrontends {
-			k.adopted = true
-		} else if adopted && !slices.Contains(inherited, name) {
-			rest = true
-		}
-	}
-	if rest && !k.adopted {
-		// A new frontend would get the number of an earlier one, and with it that one's ranges
-		// of clients, and its flows.
-		return k, errors.New("the map of frontends is missing: nothing says which frontends the entries of the other maps belong to")
-	}
-	if !whole || !k.reuse(log) {
-		if err := k.verify(spec); err != nil {
-			return k, err
-		}
-	}
+	k.object.Assign(&k.maps)
 	if k.possible, err = ebpf.PossibleCPU(); err != nil {
 		return k, err
 	}
@@ -166,76 +137,13 @@ func loadKernel(pins string, sizes Sizes, log *slog.Logger) (k *kernel, err erro
 	return k, nil
 }
 
-// private says that a map is the programs' own: constants, and memory for what does not fit
-// their stacks.
-func private(name string) bool { return name[0] == '.' || strings.HasSuffix(name, "works") }
-
-// fit takes the size of a pinned map over, and removes a pin that is of no use.
-func fit(m *ebpf.MapSpec, path string, log *slog.Logger) (adopted bool, err error) {
-	there, err := ebpf.LoadPinnedMap(path, nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("open the pinned map %s: %w", path, err)
-	}
-	defer func() { _ = there.Close() }()
-	if there.Type() == m.Type && there.KeySize() == m.KeySize && there.ValueSize() == m.ValueSize && there.Flags() == m.Flags {
-		if there.MaxEntries() != m.MaxEntries && m.Type != ebpf.PerCPUArray && m.Type != ebpf.RingBuf {
-			log.Info("a map of an earlier agent keeps its size", "map", m.Name, "entries", there.MaxEntries(), "asked", m.MaxEntries)
-		}
-		m.MaxEntries = there.MaxEntries()
-		return true, nil
-	}
-	log.Warn("a pinned map is not what this version makes; it is made anew", "map", m.Name)
-	if err := there.Unpin(); err != nil {
-		return false, fmt.Errorf("remove the pinned map %s: %w", path, err)
-	}
-	return false, nil
-}
-
 func (k *kernel) close() {
 	if k.memory != nil {
 		k.rows = nil
 		_ = unix.Munmap(k.memory)
 		k.memory = nil
 	}
-	for _, p := range []*ebpf.Program{k.balance, k.ingress, k.egress} {
-		if p != nil {
-			_ = p.Close()
-		}
-	}
-	for _, m := range k.named {
-		_ = m.Close()
-	}
-}
-
-// remove takes the pins of programs and maps away: maps go with the last program that uses
-// them. The map of frontends goes first of these, since this agent may be killed meanwhile: the
-// next one takes over maps that it finds with that map, and uses none that it finds without it.
-func (k *kernel) remove() error {
-	if err := k.dropPrograms(false); err != nil {
-		return err
-	}
-	errs := []error{k.maps.Frontends.Unpin()}
-	for name, m := range k.named {
-		if name != bpfMapFrontends {
-			errs = append(errs, m.Unpin())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// bytes is the kernel's memory of the maps.
-func (k *kernel) bytes() uint64 {
-	var total uint64
-	for _, m := range k.named {
-		if info, err := m.Info(); err == nil {
-			n, _ := info.Memlock()
-			total += n
-		}
-	}
-	return total
+	k.object.Close()
 }
 
 // setRow writes a row at once.
@@ -263,32 +171,7 @@ func (k *kernel) row(i uint32) (places [3]uint32) {
 const rowBits = 21
 
 // wireAddress is an address as programs have it: IPv4 mapped; zero for none.
-func wireAddress(a netip.Addr) bpfAddress {
-	if !a.IsValid() {
-		return bpfAddress{}
-	}
-	return bpfAddress{Bytes: a.As16()}
-}
+func wireAddress(a netip.Addr) bpfAddress { return bpfAddress{Bytes: bpf.Wire(a)} }
 
 // address is the other way round.
-func (a bpfAddress) address() netip.Addr {
-	if a == (bpfAddress{}) {
-		return netip.Addr{}
-	}
-	return netip.AddrFrom16(a.Bytes).Unmap()
-}
-
-// networkPort is a port in network byte order, as a number of this machine's order, and the
-// other way round.
-func networkPort(p uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, p))
-}
-
-// wire4 is an IPv4 address in network byte order; 0 for others.
-func wire4(a netip.Addr) uint32 {
-	if !a.Is4() {
-		return 0
-	}
-	b := a.As4()
-	return binary.NativeEndian.Uint32(b[:])
-}
+func (a bpfAddress) address() netip.Addr { return bpf.Address(a.Bytes) }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // natFlow is a flow of TCP through NAT, told by the client's port.
@@ -201,7 +203,7 @@ func TestNATPortIsFoundAgain(t *testing.T) {
 		}
 		// What is forgotten is made anew with the port that the flow table has.
 		f := flows[0]
-		at := bpfNatKey{Backend: wireAddress(in.backend), Source: wireAddress(in.us), BackendPort: networkPort(backendPort), SourcePort: networkPort(f.port), Protocol: 6}
+		at := bpfNatKey{Backend: wireAddress(in.backend), Source: wireAddress(in.us), BackendPort: bpf.NetworkPort(backendPort), SourcePort: bpf.NetworkPort(f.port), Protocol: 6}
 		must(t, k.Nat.Delete(&at))
 		_ = k.NatClosed.Delete(&at)
 		f.sends("A")

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 const (
@@ -62,12 +64,12 @@ func natRig(t *testing.T) *programRig {
 		put(k, k.Vips, wireAddress(f.vip), uint32(2))
 		for j, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 			index := uint32(1 + 2*i + j)
-			put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(f.vip), Port: networkPort(vipPort), Protocol: protocol}, bpfFrontend{
+			put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(f.vip), Port: bpf.NetworkPort(vipPort), Protocol: protocol}, bpfFrontend{
 				Index: index, Rows: index, Mask: 0, Flags: uint16(bpfFrontendFlagFRONTEND_BALANCED),
 			})
 			put(k, k.Rows, index, uint64(index))
 			put(k, k.Backends, index, bpfBackend{
-				Id: uint64(index), Address: wireAddress(f.backend), NextHop: 1, Port: networkPort(backendPort), Mode: uint8(bpfModeMODE_NAT), Generation: 1,
+				Id: uint64(index), Address: wireAddress(f.backend), NextHop: 1, Port: bpf.NetworkPort(backendPort), Mode: uint8(bpfModeMODE_NAT), Generation: 1,
 				Flags: uint8(bpfBackendFlagBACKEND_READY | bpfBackendFlagBACKEND_NEW),
 			})
 		}
@@ -126,11 +128,11 @@ func TestNATBothWays(t *testing.T) {
 			}
 		}
 		// The flow table forgot it: the port is found again.
-		key := bpfFlowKey{Client: wireAddress(in.client), Frontend: 1, Port: networkPort(clientPort)}
+		key := bpfFlowKey{Client: wireAddress(in.client), Frontend: 1, Port: bpf.NetworkPort(clientPort)}
 		if in.v6() {
 			key.Frontend = 3
 		}
-		if f, ok := get[bpfFlowKey, bpfFlow](k, k.Flows, key); !ok || f.NatPort != networkPort(port) || f.State != uint8(bpfFlowStateFLOW_CLOSING) {
+		if f, ok := get[bpfFlowKey, bpfFlow](k, k.Flows, key); !ok || f.NatPort != bpf.NetworkPort(port) || f.State != uint8(bpfFlowStateFLOW_CLOSING) {
 			t.Fatalf("flows has %+v %v", f, ok)
 		}
 		must(t, k.Flows.Delete(&key))
@@ -277,8 +279,8 @@ func TestNATPortsRunOut(t *testing.T) {
 			verdict, frame := k.run(k.Balance, framed(tcpPacket(t, netip.AddrPortFrom(in.client, 50000+port), in.vipAddr(), "S", nil, "")))
 			if verdict == verdictXDPTX {
 				got++
-				if p := decode(t, frame).from.Port(); p != networkPort(idle.SourcePort) {
-					t.Fatalf("port %d was given, but %d is idle", p, networkPort(idle.SourcePort))
+				if p := decode(t, frame).from.Port(); p != bpf.NetworkPort(idle.SourcePort) {
+					t.Fatalf("port %d was given, but %d is idle", p, bpf.NetworkPort(idle.SourcePort))
 				}
 			}
 		}

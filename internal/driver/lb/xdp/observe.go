@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -63,7 +64,7 @@ func (d *DataPlane) observe(o *model.FrontendObserved, f *frontend) {
 		o.State, o.Mode, o.Available = model.FrontendBalanced, model.ModeLocal, f.plan.available()
 	default:
 		o.Mode, o.Available = f.plan.mode, f.plan.available()
-		if len(d.attached.here[hookXDP]) > 0 {
+		if len(d.attached.At(bpf.XDP)) > 0 {
 			o.State = model.FrontendBalanced
 		}
 		if n := due(f.plan.members); f.table != nil && f.table.size != n {
@@ -85,13 +86,13 @@ func (d *DataPlane) ways(f *frontend) []string {
 			continue
 		}
 		seen[m.remote] = true
-		w := d.hops.look(m.remote)
-		if w.problem != "" {
-			wrong = append(wrong, w.problem)
+		p := d.hops.Path(m.remote)
+		if p.Problem != "" {
+			wrong = append(wrong, p.Problem)
 		}
-		if room := w.mtu - overhead(m.remote); w.mtu > 0 && m.mode == bpfModeMODE_GENEVE && room < leastMTU {
+		if room := p.MTU - overhead(m.remote); p.MTU > 0 && m.mode == bpfModeMODE_GENEVE && room < leastMTU {
 			wrong = append(wrong, fmt.Sprintf("only packets up to %d bytes fit the tunnel to %s, whose way carries %d: raise the MTU between the machines to %d or more",
-				room, m.remote, w.mtu, 1500+overhead(m.remote)))
+				room, m.remote, p.MTU, 1500+overhead(m.remote)))
 		}
 	}
 	if f.plan.mode == model.ModeNAT {
@@ -127,11 +128,11 @@ type tunnel struct {
 	message string
 }
 
-func newTunnel(found []device, errs []error) tunnel {
+func newTunnel(found []bpf.Device, errs []error) tunnel {
 	t := tunnel{at: time.Now()}
 	for _, v := range found {
-		if t.mtu == 0 || uint32(v.mtu) < t.mtu {
-			t.mtu = uint32(v.mtu)
+		if t.mtu == 0 || uint32(v.MTU) < t.mtu {
+			t.mtu = uint32(v.MTU)
 		}
 	}
 	var messages []string
@@ -146,4 +147,31 @@ func newTunnel(found []device, errs []error) tunnel {
 	}
 	t.message = strings.Join(messages, "; ")
 	return t
+}
+
+// Interfaces are those that hold an address of the machine, or that were named, sorted, with
+// what the data plane does there.
+func (d *DataPlane) Interfaces() []model.InterfaceObserved {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := slices.Clone(d.left)
+	for _, v := range d.found {
+		o := model.InterfaceObserved{Name: v.Name, Use: model.InterfaceUnused, Message: "there is nothing to balance here"}
+		if d.attached != nil {
+			if d.attached.At(bpf.Ingress)[v.Index] != nil {
+				o.Use, o.Message = model.InterfaceTunnels, ""
+			}
+			if at := d.attached.At(bpf.XDP)[v.Index]; at != nil {
+				if o.Use, o.Message = model.InterfaceNative, ""; at.Generic {
+					o.Use = model.InterfaceGeneric
+				}
+			}
+			if why := d.attached.Failed(v.Index); why != nil {
+				o.Message = why.Error()
+			}
+		}
+		list = append(list, o)
+	}
+	slices.SortFunc(list, func(x, y model.InterfaceObserved) int { return strings.Compare(x.Name, y.Name) })
+	return list
 }

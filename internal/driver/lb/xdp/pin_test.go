@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -53,8 +54,8 @@ func pinning(t *testing.T, dir string) func() []string {
 func links(list []string) string {
 	var of []string
 	for _, s := range list {
-		if sign, rest := s[:1], s[1:]; strings.HasPrefix(rest, linkPrefix) {
-			h, _, _ := strings.Cut(strings.TrimPrefix(rest, linkPrefix), "_")
+		if sign, rest := s[:1], s[1:]; strings.HasPrefix(rest, bpf.LinkPrefix) {
+			h, _, _ := strings.Cut(strings.TrimPrefix(rest, bpf.LinkPrefix), "_")
 			of = append(of, sign+h)
 		}
 	}
@@ -69,11 +70,11 @@ func TestPinsOfAnEndThatWasCutOffGo(t *testing.T) {
 	d := newPlane(t, dir)
 	must(t, d.Set(one(t, nil)))
 	must(t, d.Close(true))
-	entries, err := os.ReadDir(layoutDir(dir))
+	entries, err := os.ReadDir(bpf.LayoutDir(dir))
 	must(t, err)
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), programPrefix) && !strings.HasPrefix(e.Name(), arrayPrefix) {
-			must(t, os.Remove(filepath.Join(layoutDir(dir), e.Name())))
+		if !strings.HasPrefix(e.Name(), bpf.ProgramPrefix) && !strings.HasPrefix(e.Name(), bpf.ArrayPrefix) {
+			must(t, os.Remove(filepath.Join(bpf.LayoutDir(dir), e.Name())))
 		}
 	}
 	nothingStays(t, dir)
@@ -81,7 +82,7 @@ func TestPinsOfAnEndThatWasCutOffGo(t *testing.T) {
 	// The same of an end of ours, after the first map.
 	d = newPlane(t, dir)
 	must(t, d.Set(one(t, nil)))
-	must(t, d.k.dropPrograms(false))
+	must(t, d.k.object.DropPrograms(false))
 	must(t, d.k.maps.Frontends.Unpin())
 	must(t, d.Close(true))
 	nothingStays(t, dir)
@@ -93,7 +94,7 @@ func nothingStays(t *testing.T, dir string) {
 	d := newPlane(t, dir)
 	must(t, d.Set(model.Balancing{}))
 	must(t, d.Close(true))
-	gone(t, layoutDir(dir))
+	gone(t, bpf.LayoutDir(dir))
 	if d.k != nil {
 		t.Error("programs are loaded for nothing")
 	}
@@ -105,8 +106,8 @@ func nothingStays(t *testing.T, dir string) {
 func TestMapsWithoutThatOfFrontendsAreNotUsed(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, d *DataPlane){
 		"an end that was cut off": func(t *testing.T, d *DataPlane) {
-			must(t, d.attached.close(false))
-			must(t, d.k.dropPrograms(false))
+			must(t, d.attached.Close(false))
+			must(t, d.k.object.DropPrograms(false))
 			must(t, d.k.maps.Frontends.Unpin())
 		},
 		"somebody removed its pin": func(t *testing.T, d *DataPlane) { must(t, d.k.maps.Frontends.Unpin()) },
@@ -152,7 +153,7 @@ func TestMapsWithoutThatOfFrontendsAreNotUsed(t *testing.T) {
 			if o := d.Observed()[0]; o.State != model.FrontendBalanced || o.Message != "" {
 				t.Errorf("observed %+v", o)
 			}
-			if left, err := others(layoutDir(dir)); err != nil || len(left) > 0 {
+			if left, err := bpf.OtherLayouts(dir); err != nil || len(left) > 0 {
 				t.Errorf("left are %v, %v", left, err)
 			}
 			must(t, d.Close(false))
@@ -167,7 +168,7 @@ func TestPinsGoInOrder(t *testing.T) {
 	dir := pinsIn(t)
 	d := newPlane(t, dir)
 	must(t, d.Set(one(t, nil)))
-	became := pinning(t, layoutDir(dir))
+	became := pinning(t, bpf.LayoutDir(dir))
 	must(t, d.Close(false))
 	list := became()
 	t.Log(list)
@@ -176,7 +177,7 @@ func TestPinsGoInOrder(t *testing.T) {
 	}
 	maps := slices.Index(list, "-"+bpfMapFrontends)
 	for i, name := range list {
-		program := strings.HasPrefix(name, "-"+programPrefix) || strings.HasPrefix(name, "-"+arrayPrefix)
+		program := strings.HasPrefix(name, "-"+bpf.ProgramPrefix) || strings.HasPrefix(name, "-"+bpf.ArrayPrefix)
 		if maps < 0 || program && i > maps {
 			t.Errorf("pins go in the order %v", list)
 		}
@@ -190,7 +191,7 @@ func TestXDPComesLastAndGoesFirst(t *testing.T) {
 	dir := pinsIn(t)
 	d := newPlane(t, dir)
 	must(t, d.ensure())
-	became := pinning(t, layoutDir(dir))
+	became := pinning(t, bpf.LayoutDir(dir))
 	must(t, d.Set(one(t, nil)))
 	if is := links(became()); is != "+ingress +egress +xdp" {
 		t.Errorf("programs come in the order %s", is)

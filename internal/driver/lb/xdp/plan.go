@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/lookup"
 	"fairlead.dev/internal/model"
 )
@@ -25,9 +26,9 @@ type surroundings struct {
 	unready bool
 	// decaps says whether a machine takes packets out of tunnels.
 	decaps func(*model.Node) bool
-	// way is how the kernel sends to an address.
-	way func(netip.Addr) way
-	// epoch is another one when closed, silent or way may say something else.
+	// path is how the kernel sends to an address.
+	path func(netip.Addr) bpf.Path
+	// epoch is another one when closed, silent or path may say something else.
 	epoch uint64
 	// guarded are VIPs at which nothing but frontends is to be reached, with what something
 	// else serves there.
@@ -291,7 +292,7 @@ func (p *planned) reach(m *member, f *model.Frontend, s surroundings) string {
 		m.mode, m.remote = bpfModeMODE_IPIP, m.backend.Address.Addr()
 		if p.mode == model.ModeDSRL2 {
 			m.mode = bpfModeMODE_L2
-			if !here && s.way(m.remote).gateway {
+			if !here && s.path(m.remote).Gateway {
 				return fmt.Sprintf("backend %s is behind a router, where %s does not reach", m.backend.Address, p.mode)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -20,7 +21,7 @@ func quiet() surroundings {
 		machine: "m1", nodes: nodes("m1", "m2", "m3"),
 		closed: func(string, netip.Addr) bool { return false },
 		decaps: func(n *model.Node) bool { return n.Decaps },
-		way:    func(netip.Addr) way { return way{} },
+		path:   func(netip.Addr) bpf.Path { return bpf.Path{} },
 	}
 }
 
@@ -69,7 +70,7 @@ func TestModes(t *testing.T) {
 			"L2 behind a router",
 			model.Frontend{Mode: model.ModeDSRL2},
 			[]model.FrontendBackend{on("10.0.0.1:80", "")},
-			func(s *surroundings) { s.way = func(netip.Addr) way { return way{gateway: true} } }, model.ModeDSRL2, 0, "behind a router", "l2",
+			func(s *surroundings) { s.path = func(netip.Addr) bpf.Path { return bpf.Path{Gateway: true} } }, model.ModeDSRL2, 0, "behind a router", "l2",
 		},
 		{"local", model.Frontend{Mode: model.ModeLocal}, []model.FrontendBackend{on("10.0.0.1:80", "m1"), on("10.0.0.2:80", "m2")}, nil, model.ModeLocal, 1, "is not on this machine", "local local"},
 		{"proxies of two machines", model.Frontend{Listener: "l"}, []model.FrontendBackend{proxy("m1"), proxy("m2")}, nil, model.ModeDSRGeneve, 2, "", "geneve geneve"},
@@ -181,11 +182,11 @@ func TestServerIDs(t *testing.T) {
 func TestKernelThatLacksSomething(t *testing.T) {
 	fine := func() error { return nil }
 	lacks := func() error { return ebpf.ErrNotSupported }
-	err := probeKernel([]feature{{"this", "4.11", fine}, {"that", "5.8", lacks}, {"tcx", "6.6", lacks}})
+	err := probeKernel([]bpf.Feature{{Name: "this", Since: "4.11", Probe: fine}, {Name: "that", Since: "5.8", Probe: lacks}, {Name: "tcx", Since: "6.6", Probe: lacks}})
 	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "lacks that (Linux 5.8), tcx (Linux 6.6)") || !strings.Contains(err.Error(), "nftables") {
 		t.Errorf("got %v", err)
 	}
-	if err := probeKernel([]feature{{"this", "4.11", func() error { return unix.EPERM }}}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "CAP_BPF") {
+	if err := probeKernel([]bpf.Feature{{Name: "this", Since: "4.11", Probe: func() error { return unix.EPERM }}}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "CAP_BPF") {
 		t.Errorf("got %v", err)
 	}
 	d := &DataPlane{why: err}

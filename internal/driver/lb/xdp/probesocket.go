@@ -12,8 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/bpf"
+	filter "golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // sendProbe sends a probe with a number from our tunnel endpoint to a machine's; from and to are
@@ -87,15 +89,15 @@ func openTap(family, identifier uint16) (*os.File, error) {
 		protocol, at, kind, header = 6, 58, 129, 40
 	}
 	const no = 6 // instructions to the one that takes nothing
-	program, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: protocol, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: at, SkipTrue: no - 1},
-		bpf.LoadAbsolute{Off: header, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: kind, SkipTrue: no - 3},
-		bpf.LoadAbsolute{Off: header + 4, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(identifier), SkipTrue: no - 5},
-		bpf.RetConstant{Val: 128},
-		bpf.RetConstant{Val: 0},
+	program, err := filter.Assemble([]filter.Instruction{
+		filter.LoadAbsolute{Off: protocol, Size: 1},
+		filter.JumpIf{Cond: filter.JumpNotEqual, Val: at, SkipTrue: no - 1},
+		filter.LoadAbsolute{Off: header, Size: 1},
+		filter.JumpIf{Cond: filter.JumpNotEqual, Val: kind, SkipTrue: no - 3},
+		filter.LoadAbsolute{Off: header + 4, Size: 2},
+		filter.JumpIf{Cond: filter.JumpNotEqual, Val: uint32(identifier), SkipTrue: no - 5},
+		filter.RetConstant{Val: 128},
+		filter.RetConstant{Val: 0},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("assemble the filter of echo replies: %w", err)
@@ -111,7 +113,7 @@ func openTap(family, identifier uint16) (*os.File, error) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<20) // hundreds answer at once
 	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	if err == nil { // bound only now, so that nothing comes that is not filtered
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkPort(family)})
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bpf.NetworkPort(family)})
 	}
 	if err != nil {
 		_ = unix.Close(fd)

@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -180,7 +181,7 @@ func TestProgPortUsedAgain(t *testing.T) {
 // silent has the flow of cli4 not be heard of for so many seconds.
 func (w *lbRig) silent(f *lbFrontend, seconds uint32) {
 	w.t.Helper()
-	key := bpfFlowKey{Client: wireAddress(netip.MustParseAddrPort(cli4).Addr()), Frontend: f.value.Index, Port: networkPort(40000)}
+	key := bpfFlowKey{Client: wireAddress(netip.MustParseAddrPort(cli4).Addr()), Frontend: f.value.Index, Port: bpf.NetworkPort(40000)}
 	for _, m := range []*ebpf.Map{w.Flows, w.Fresh} {
 		if v, ok := get[bpfFlowKey, bpfFlow](w.programRig, m, key); ok {
 			v.Seen -= seconds
@@ -254,7 +255,7 @@ func TestProgDatagrams(t *testing.T) {
 		t.Errorf("hops %v", e.ids)
 	}
 	// After a long silence it is another flow.
-	key := bpfFlowKey{Client: wireAddress(netip.MustParseAddrPort(cli4).Addr()), Frontend: f.value.Index, Port: networkPort(40000)}
+	key := bpfFlowKey{Client: wireAddress(netip.MustParseAddrPort(cli4).Addr()), Frontend: f.value.Index, Port: bpf.NetworkPort(40000)}
 	v, ok := get[bpfFlowKey, bpfFlow](w.programRig, w.Flows, key)
 	if !ok {
 		t.Fatal("no entry")

@@ -17,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -55,7 +56,7 @@ func newFuzz(t testing.TB) *fuzzRig {
 	// One of the VIPs is guarded, and something else serves a port of it.
 	put(z.programRig, z.Vips, wireAddress(netip.MustParseAddr("192.0.2.1")), uint32(vipGuarded|1))
 	put(z.programRig, z.Others, wireKey(fuzzOther), uint32(1))
-	put(z.programRig, z.Links, uint32(0), wireLinks([]uint64{wireLink(hopLink), wireLink(outLink), wireLink(machineLink)}))
+	put(z.programRig, z.Links, uint32(0), bpfLinks{At: bpf.WireLinks([]uint64{bpf.WireLink(hopLink), bpf.WireLink(outLink), bpf.WireLink(machineLink)})})
 	here := add("tcp://192.0.2.2:80", bpfModeMODE_GENEVE, 0, "10.0.0.1", "10.0.1.12")
 	here.servers[0].value.Flags |= uint8(bpfBackendFlagBACKEND_HERE)
 	z.putServer(here.servers[0])

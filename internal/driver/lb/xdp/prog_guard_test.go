@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -141,9 +142,9 @@ func TestProgOthersFrames(t *testing.T) {
 	w.goes(to(other, tcp4), f.servers[0]) // until it is known which are ours
 	var links []uint64
 	for _, a := range own {
-		links = append(links, wireLink(a))
+		links = append(links, bpf.WireLink(a))
 	}
-	put(w.programRig, w.Links, uint32(0), wireLinks(links))
+	put(w.programRig, w.Links, uint32(0), bpfLinks{At: bpf.WireLinks(links)})
 	for _, a := range own {
 		w.goes(to(a, tcp4), f.servers[0])
 		w.goes(to(a, tcp4, 5), f.servers[0])

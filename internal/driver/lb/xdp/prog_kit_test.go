@@ -13,9 +13,13 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/lookup"
 	"fairlead.dev/internal/model"
 )
+
+// reasons are the names of reasons by number.
+var reasons = append([]string{"none"}, bpf.Reasons()...)
 
 // Verdicts of XDP programs.
 const (
@@ -98,7 +102,7 @@ func (w *lbRig) serve(name string, mode bpfMode, remotes ...string) *lbFrontend 
 		w.backends++
 		s := &lbServer{place: w.backends, id: 1000 + uint64(w.backends), remote: netip.MustParseAddr(r)}
 		s.value = bpfBackend{
-			Id: s.id, Address: wireAddress(s.remote), Remote: wireAddress(s.remote), NextHop: 1, Port: networkPort(8080), Mode: uint8(mode), Generation: 1,
+			Id: s.id, Address: wireAddress(s.remote), Remote: wireAddress(s.remote), NextHop: 1, Port: bpf.NetworkPort(8080), Mode: uint8(mode), Generation: 1,
 			Flags: uint8(bpfBackendFlagBACKEND_READY | bpfBackendFlagBACKEND_NEW),
 		}
 		f.servers = append(f.servers, s)
@@ -118,7 +122,7 @@ func (w *lbRig) serve(name string, mode bpfMode, remotes ...string) *lbFrontend 
 
 func (w *lbRig) putFrontend(f *lbFrontend) {
 	w.t.Helper()
-	put(w.programRig, w.Frontends, bpfFrontendKey{Vip: wireAddress(f.key.VIP), Port: networkPort(f.key.Port), Protocol: uint8(lookup.Number(f.key.Transport))}, f.value)
+	put(w.programRig, w.Frontends, bpfFrontendKey{Vip: wireAddress(f.key.VIP), Port: bpf.NetworkPort(f.key.Port), Protocol: uint8(lookup.Number(f.key.Transport))}, f.value)
 }
 
 func (w *lbRig) putServer(s *lbServer) { put(w.programRig, w.Backends, s.place, s.value) }
@@ -147,7 +151,7 @@ func (w *lbRig) sent(s *lbServer) (sum bpfCounter) {
 
 // flow looks a client up in flows, and in fresh.
 func (w *lbRig) flow(f *lbFrontend, client netip.AddrPort) (v bpfFlow, settled, known bool) {
-	k := bpfFlowKey{Client: wireAddress(client.Addr()), Frontend: f.value.Index, Port: networkPort(client.Port())}
+	k := bpfFlowKey{Client: wireAddress(client.Addr()), Frontend: f.value.Index, Port: bpf.NetworkPort(client.Port())}
 	if v, known = get[bpfFlowKey, bpfFlow](w.programRig, w.Flows, k); known {
 		return v, true, true
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -15,12 +16,23 @@ import (
 // again are others.
 func programsOf(t *testing.T, d *DataPlane) (ids [3]ebpf.ProgramID) {
 	t.Helper()
-	for i, p := range []*ebpf.Program{d.k.balance, d.k.ingress, d.k.egress} {
-		info, err := p.Info()
+	for i, name := range []string{bpfProgBalance, bpfProgTunnelIn, bpfProgTunnelOut} {
+		info, err := d.k.object.Program(name).Info()
 		must(t, err)
 		ids[i], _ = info.ID()
 	}
 	return ids
+}
+
+// programPin is where a program is pinned.
+func programPin(t testing.TB, pins, name string) string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(pins, bpf.ProgramPrefix+"*_"+name))
+	must(t, err)
+	if len(list) != 1 {
+		t.Fatalf("%s is pinned %d times", name, len(list))
+	}
+	return list[0]
 }
 
 // The programs of an agent of the same build are taken as they are, so that the next one need
@@ -34,10 +46,10 @@ func TestProgramsAreTakenAsTheyAre(t *testing.T) {
 		"as they were left": {func(*testing.T, string) {}, false},
 		"of another build": {func(t *testing.T, pins string) {
 			for _, name := range programNames {
-				must(t, os.Rename(filepath.Join(pins, programPin(name)), filepath.Join(pins, programPrefix+"0123_"+name)))
+				must(t, os.Rename(programPin(t, pins, name), filepath.Join(pins, bpf.ProgramPrefix+"0123_"+name)))
 			}
 		}, true},
-		"one is missing":   {func(t *testing.T, pins string) { must(t, os.Remove(filepath.Join(pins, programPin(bpfProgTunnelIn)))) }, true},
+		"one is missing":   {func(t *testing.T, pins string) { must(t, os.Remove(programPin(t, pins, bpfProgTunnelIn))) }, true},
 		"a map is missing": {func(t *testing.T, pins string) { must(t, os.Remove(filepath.Join(pins, bpfMapFresh))) }, true},
 		"a map is another one": {func(t *testing.T, pins string) {
 			path := filepath.Join(pins, bpfMapFresh)
@@ -51,10 +63,10 @@ func TestProgramsAreTakenAsTheyAre(t *testing.T) {
 			must(t, n.Pin(path))
 		}, true},
 		"their array is missing": {func(t *testing.T, pins string) {
-			names, err := pinned(pins, arrayPrefix)
+			arrays, err := filepath.Glob(filepath.Join(pins, bpf.ArrayPrefix+"*"))
 			must(t, err)
-			for _, name := range names {
-				must(t, os.Remove(filepath.Join(pins, arrayPrefix+name)))
+			for _, path := range arrays {
+				must(t, os.Remove(path))
 			}
 		}, true},
 	} {
@@ -65,7 +77,7 @@ func TestProgramsAreTakenAsTheyAre(t *testing.T) {
 			must(t, d.Set(one(t, nil)))
 			before, links := programsOf(t, d), linksOf(t, d)
 			must(t, d.Close(true))
-			c.spoil(t, layoutDir(dir))
+			c.spoil(t, bpf.LayoutDir(dir))
 			d = newPlane(t, dir)
 			is := programsOf(t, d)
 			if (is != before) != c.anew {
@@ -77,11 +89,11 @@ func TestProgramsAreTakenAsTheyAre(t *testing.T) {
 				t.Errorf("the frontend is %s: %s", o.State, o.Message)
 			}
 			must(t, d.Close(true))
-			entries, err := os.ReadDir(layoutDir(dir))
+			entries, err := os.ReadDir(bpf.LayoutDir(dir))
 			must(t, err)
 			var left int
 			for _, e := range entries {
-				if strings.HasPrefix(e.Name(), programPrefix) {
+				if strings.HasPrefix(e.Name(), bpf.ProgramPrefix) {
 					left++
 				}
 			}
@@ -95,8 +107,8 @@ func TestProgramsAreTakenAsTheyAre(t *testing.T) {
 			must(t, d.Set(one(t, nil)))
 			must(t, d.Close(false))
 			for _, e := range entries {
-				if strings.HasPrefix(e.Name(), programPrefix) {
-					gone(t, filepath.Join(layoutDir(dir), e.Name()))
+				if strings.HasPrefix(e.Name(), bpf.ProgramPrefix) {
+					gone(t, filepath.Join(bpf.LayoutDir(dir), e.Name()))
 				}
 			}
 		})
@@ -114,7 +126,7 @@ func BenchmarkNextAgent(b *testing.B) {
 			for b.Loop() {
 				must(b, d.Close(true))
 				if build == "another" {
-					must(b, os.Remove(filepath.Join(layoutDir(dir), programPin(bpfProgBalance))))
+					must(b, os.Remove(programPin(b, bpf.LayoutDir(dir), bpfProgBalance)))
 				}
 				d = newPlane(b, dir)
 			}

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -122,7 +122,7 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("the maps are not as in %s (-update):\n%s", golden, got.String())
 	}
 	must(t, d.Close(false))
-	left, err := os.ReadDir(filepath.Join(dir, "v"+strconv.Itoa(layout)))
+	left, err := os.ReadDir(bpf.LayoutDir(dir))
 	must(t, err)
 	if len(left) > 0 {
 		t.Errorf("left are %v", left)

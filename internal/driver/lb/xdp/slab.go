@@ -2,12 +2,8 @@ package xdp
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 )
-
-// errFull is wrapped where a map has no room; it says what to raise.
-var errFull = errors.New("no room")
 
 // extent is a run of rows.
 type extent struct{ base, size uint32 }
@@ -76,52 +72,4 @@ func (s *slab) release(base, size uint32) {
 		s.free[i-1].size += s.free[i].size
 		s.free = slices.Delete(s.free, i, i+1)
 	}
-}
-
-// numbers gives out the numbers from 1 to below end. One that was given back comes
-// again last, so that what the kernel still remembers by it has time to go.
-type numbers struct {
-	next, end uint32
-	taken     map[uint32]bool // at or above next, by take
-	free      []uint32
-	used      int
-}
-
-func newNumbers(end uint32) *numbers {
-	return &numbers{next: 1, end: end, taken: map[uint32]bool{}}
-}
-
-func (n *numbers) alloc() (uint32, bool) {
-	for n.next < n.end {
-		v := n.next
-		n.next++
-		if !n.taken[v] {
-			n.used++
-			return v, true
-		}
-		delete(n.taken, v)
-	}
-	if len(n.free) == 0 {
-		return 0, false
-	}
-	v := n.free[0]
-	n.free = n.free[1:]
-	n.used++
-	return v, true
-}
-
-// take gives out a certain number before any was given out by alloc, and reports whether
-// it could.
-func (n *numbers) take(v uint32) bool {
-	if v < n.next || v >= n.end || n.taken[v] {
-		return false
-	}
-	n.taken[v] = true
-	n.used++
-	return true
-}
-
-func (n *numbers) release(v uint32) {
-	n.free = append(n.free, v)
-	n.used--
 }

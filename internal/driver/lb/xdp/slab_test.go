@@ -57,27 +57,3 @@ func TestSlabGivesEveryRowOnce(t *testing.T) {
 		t.Errorf("free at last: %s", got)
 	}
 }
-
-func TestNumbersComeBackLast(t *testing.T) {
-	n := newNumbers(6)
-	if !n.take(2) || n.take(2) || n.take(6) || n.take(0) {
-		t.Error("take gives 2 once, and neither 0 nor 6")
-	}
-	var got []uint32
-	next := func() {
-		v, ok := n.alloc()
-		if !ok {
-			v = 0
-		}
-		got = append(got, v)
-	}
-	next()
-	n.release(1)
-	n.release(2)
-	for range 6 {
-		next()
-	}
-	if s := fmt.Sprint(got); s != "[1 3 4 5 1 2 0]" {
-		t.Errorf("got %s", s)
-	}
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
@@ -20,11 +21,11 @@ const defaultDrain = 30 * time.Second
 // state is what is in the maps, and what is to be.
 type state struct {
 	k       *kernel
-	hops    *nextHops
+	hops    *bpf.NextHops
 	log     *slog.Logger
 	rows    *slab
-	numbers *numbers // of places of backends
-	indices *numbers // of frontends
+	numbers *bpf.Indices // of places of backends
+	indices *bpf.Indices // of frontends
 
 	frontends map[model.FrontendKey]*frontend
 	signed    map[string]*table // those that may be shared, by signature
@@ -167,12 +168,12 @@ func (s *state) put(f *frontend, now time.Time) error {
 	}
 	first := f.locals == nil
 	if first {
-		index, ok := s.indices.alloc()
+		index, ok := s.indices.Alloc()
 		if !ok {
-			return fmt.Errorf("%w for another frontend: the map has %d", errFull, s.k.maps.Frontends.MaxEntries())
+			return fmt.Errorf("%w for another frontend: the map has %d", bpf.ErrFull, s.k.maps.Frontends.MaxEntries())
 		}
 		if err := s.clearFrontendCounter(index); err != nil {
-			s.indices.release(index)
+			s.indices.Release(index)
 			return err
 		}
 		f.value.Index, f.locals = index, map[uint64]bpfLocal{}
@@ -264,7 +265,7 @@ func (s *state) chooseTable(f *frontend, now time.Time) error {
 			s.joinTable(f, fresh)
 			return nil
 		}
-		if !errors.Is(err, errFull) {
+		if !errors.Is(err, bpf.ErrFull) {
 			return err
 		} // else the rows that it has must do
 	}
@@ -345,7 +346,7 @@ func (s *state) remove(f *frontend) error {
 		s.leaveTable(f, f.table)
 		f.table = nil
 	}
-	s.indices.release(f.value.Index)
+	s.indices.Release(f.value.Index)
 	f.locals, f.value = nil, bpfFrontend{}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/lookup"
 	"fairlead.dev/internal/model"
 )
@@ -44,7 +45,7 @@ func (s *state) newTable(members []member, places map[uint64]*place) (*table, er
 	size := s.size(members)
 	base, ok := s.rows.alloc(size)
 	if !ok {
-		return nil, fmt.Errorf("%w for %d more rows of lookup tables: the map has %d", errFull, size, s.k.rowCount)
+		return nil, fmt.Errorf("%w for %d more rows of lookup tables: the map has %d", bpf.ErrFull, size, s.k.rowCount)
 	}
 	t := &table{base: base, size: size, places: maps.Clone(places), users: map[*frontend]bool{}}
 	for i := range size {
@@ -122,7 +123,7 @@ func (s *state) setTable(t *table, members []member, drain time.Duration, now ti
 		}
 		if p == nil {
 			if p, err = s.newPlace(value); err != nil {
-				s.hops.release(m.remote)
+				s.hops.Release(m.remote)
 				return undo(err)
 			}
 			fresh = append(fresh, p)
@@ -248,14 +249,14 @@ func (s *state) freeTable(t *table) {
 // backendValue is a member as programs have it. The next hop is held unless was has it.
 func (s *state) backendValue(t *table, m member, was *place) (bpfBackend, error) {
 	v := bpfBackend{
-		Id: m.id, Address: wireAddress(m.backend.Address.Addr()), Remote: wireAddress(m.remote), Port: networkPort(m.backend.Address.Port()),
+		Id: m.id, Address: wireAddress(m.backend.Address.Addr()), Remote: wireAddress(m.remote), Port: bpf.NetworkPort(m.backend.Address.Port()),
 		Mode: uint8(m.mode), Flags: uint8(m.flags), Table: uint64(t.base) + 1,
 	}
 	if m.flags&bpfBackendFlagBACKEND_PROXY != 0 {
 		v.Address = bpfAddress{} // each frontend's own VIP
 	}
 	if was == nil {
-		hop, err := s.hops.hold(m.remote)
+		hop, err := s.hops.Hold(m.remote)
 		v.NextHop = hop
 		return v, err
 	}
@@ -264,16 +265,16 @@ func (s *state) backendValue(t *table, m member, was *place) (bpfBackend, error)
 		v.NextHop = was.value.NextHop
 		return v, nil
 	}
-	hop, err := s.hops.hold(m.remote)
+	hop, err := s.hops.Hold(m.remote)
 	v.NextHop = hop
 	return v, err
 }
 
 // newPlace writes a backend to a free place.
 func (s *state) newPlace(v bpfBackend) (*place, error) {
-	index, ok := s.numbers.alloc()
+	index, ok := s.numbers.Alloc()
 	if !ok {
-		return nil, fmt.Errorf("%w for another backend: the map has %d", errFull, s.k.places-1)
+		return nil, fmt.Errorf("%w for another backend: the map has %d", bpf.ErrFull, s.k.places-1)
 	}
 	var old bpfBackend
 	if err := s.k.maps.Backends.Lookup(index, &old); err != nil {
@@ -297,7 +298,7 @@ func (s *state) putPlace(p *place, v bpfBackend) error {
 		return fmt.Errorf("write a backend: %w", err)
 	}
 	if p.held && p.value.Remote != v.Remote {
-		s.hops.release(p.value.Remote.address())
+		s.hops.Release(p.value.Remote.address())
 	}
 	p.value, p.held = v, true
 	return nil
@@ -308,9 +309,9 @@ func (s *state) freePlace(p *place) error {
 	v := bpfBackend{Generation: p.value.Generation}
 	err := s.k.maps.Backends.Put(p.index, v)
 	if p.held {
-		s.hops.release(p.value.Remote.address())
+		s.hops.Release(p.value.Remote.address())
 	}
-	s.numbers.release(p.index)
+	s.numbers.Release(p.index)
 	if err != nil {
 		return fmt.Errorf("clear the place of a backend: %w", err)
 	}

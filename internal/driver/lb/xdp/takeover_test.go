@@ -13,16 +13,18 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/internal/model"
 )
 
 // linksOf are the numbers of a data plane's links, which stay theirs while they are attached.
-func linksOf(t *testing.T, d *DataPlane) map[hook]link.ID {
+func linksOf(t *testing.T, d *DataPlane) map[bpf.Hook]link.ID {
 	t.Helper()
-	ids := map[hook]link.ID{}
-	for h, at := range d.attached.here {
+	ids := map[bpf.Hook]link.ID{}
+	for h := range hooked {
+		at := d.attached.At(h)
 		for _, a := range at {
-			info, err := a.link.Info()
+			info, err := a.Link.Info()
 			must(t, err)
 			ids[h] = info.ID
 		}
@@ -30,7 +32,7 @@ func linksOf(t *testing.T, d *DataPlane) map[hook]link.ID {
 	return ids
 }
 
-func same(t *testing.T, what string, before, after map[hook]link.ID) {
+func same(t *testing.T, what string, before, after map[bpf.Hook]link.ID) {
 	t.Helper()
 	for h, id := range before {
 		if after[h] != id {
@@ -49,7 +51,7 @@ func TestPinsOfAnotherAgent(t *testing.T) {
 	must(t, d.Set(one(t, nil)))
 	before := linksOf(t, d)
 	_, err := New(d.c)
-	if !errors.Is(err, ErrPinsInUse) || !strings.Contains(err.Error(), dir+": stop it, or give this one another by --bpf-dir") {
+	if !errors.Is(err, bpf.ErrPinsInUse) || !strings.Contains(err.Error(), dir+": stop it, or give this one another by --bpf-dir") {
 		t.Errorf("another agent: %v", err)
 	}
 	same(t, "the first one", before, linksOf(t, d))
@@ -61,13 +63,13 @@ func TestPinsOfAnotherAgent(t *testing.T) {
 }
 
 // older has an agent with another layout leave what it balances, and returns its links.
-func older(t *testing.T, dir string) map[hook]link.ID {
+func older(t *testing.T, dir string) map[bpf.Hook]link.ID {
 	t.Helper()
 	d := newPlane(t, dir)
 	must(t, d.Set(one(t, nil)))
 	ids := linksOf(t, d)
 	must(t, d.Close(true))
-	must(t, os.Rename(layoutDir(dir), filepath.Join(dir, "v0")))
+	must(t, os.Rename(bpf.LayoutDir(dir), filepath.Join(dir, "v0")))
 	return ids
 }
 
@@ -97,10 +99,10 @@ func TestOtherLayoutIsTakenOver(t *testing.T) {
 	same(t, "and adopted by the next one", before, linksOf(t, d))
 	must(t, d.Set(model.Balancing{Machine: "m1"}))
 	must(t, d.Close(false))
-	gone(t, filepath.Join(layoutDir(dir), "frontends"))
+	gone(t, filepath.Join(bpf.LayoutDir(dir), "frontends"))
 
 	// Where nothing is to be balanced any more it goes.
-	must(t, os.Remove(layoutDir(dir)))
+	must(t, os.Remove(bpf.LayoutDir(dir)))
 	older(t, dir)
 	d = newPlane(t, dir)
 	must(t, d.Set(model.Balancing{Machine: "m1"}))
@@ -127,7 +129,7 @@ func TestPinsThatCannotBeUsed(t *testing.T) {
 		},
 		"a program for a map": func(t *testing.T, d *DataPlane, pins string) {
 			must(t, os.Remove(filepath.Join(pins, "backends")))
-			must(t, d.k.balance.Pin(filepath.Join(pins, "backends")))
+			must(t, d.k.object.Program(bpfProgBalance).Pin(filepath.Join(pins, "backends")))
 		},
 		"a map for a link": func(t *testing.T, _ *DataPlane, pins string) {
 			pinMap(t, filepath.Join(pins, "link_xdp_99"), 4)
@@ -146,7 +148,7 @@ func TestPinsThatCannotBeUsed(t *testing.T) {
 			d := newPlane(t, dir)
 			must(t, d.Set(one(t, nil)))
 			before := linksOf(t, d)
-			spoil(t, d, layoutDir(dir))
+			spoil(t, d, bpf.LayoutDir(dir))
 			must(t, d.Close(true))
 			d = newPlane(t, dir)
 			if xdpAt(t, "eth0") != nl.XDP_ATTACHED_DRV {
@@ -157,7 +159,7 @@ func TestPinsThatCannotBeUsed(t *testing.T) {
 			if o := d.Observed()[0]; o.State != model.FrontendBalanced || o.Message != "" {
 				t.Errorf("observed %+v", o)
 			}
-			if left, err := others(layoutDir(dir)); err != nil || len(left) > 0 {
+			if left, err := bpf.OtherLayouts(dir); err != nil || len(left) > 0 {
 				t.Errorf("left are %v, %v", left, err)
 			}
 			must(t, d.Set(model.Balancing{Machine: "m1"}))
@@ -209,7 +211,7 @@ func TestFlowsSurviveAnotherLayout(t *testing.T) {
 	for _, b := range append(append([]*balancer(nil), s.bes...), s.lbs...) {
 		b.p.Kill9()
 		l.more(t, 50)
-		must(t, os.Rename(layoutDir(filepath.Join(b.dir, "bpf")), filepath.Join(b.dir, "bpf", "v0")))
+		must(t, os.Rename(bpf.LayoutDir(filepath.Join(b.dir, "bpf")), filepath.Join(b.dir, "bpf", "v0")))
 		b.start()
 		s.tell(b)
 		gone(t, filepath.Join(b.dir, "bpf", "v0"))

@@ -11,6 +11,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // Ids of the backends of the tests: two here, the others at peer and third. gone is at
@@ -44,12 +46,12 @@ func decapRig(t *testing.T) *programRig {
 		for n, vip := range []netip.Addr{f.vip, f.vip2} {
 			for j, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 				index := uint32(frontendIndex + 10*i + j + 2*n)
-				put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(vip), Port: networkPort(vipPort), Protocol: protocol}, bpfFrontend{Index: index})
+				put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(vip), Port: bpf.NetworkPort(vipPort), Protocol: protocol}, bpfFrontend{Index: index})
 				usual := uint8(bpfBackendFlagBACKEND_HERE | bpfBackendFlagBACKEND_READY | bpfBackendFlagBACKEND_NEW)
-				put(k, k.Locals, bpfLocalKey{Id: idHere, Frontend: index}, bpfLocal{Address: wireAddress(f.backend), Port: networkPort(backendPort), Flags: usual})
-				put(k, k.Locals, bpfLocalKey{Id: idHere2, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: networkPort(backendPort), Flags: usual})
-				put(k, k.Locals, bpfLocalKey{Id: idFrozen, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: networkPort(backendPort + 1)})
-				put(k, k.Locals, bpfLocalKey{Id: idProxy, Frontend: index}, bpfLocal{Address: wireAddress(vip), Port: networkPort(vipPort), Flags: usual | uint8(bpfBackendFlagBACKEND_PROXY)})
+				put(k, k.Locals, bpfLocalKey{Id: idHere, Frontend: index}, bpfLocal{Address: wireAddress(f.backend), Port: bpf.NetworkPort(backendPort), Flags: usual})
+				put(k, k.Locals, bpfLocalKey{Id: idHere2, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: bpf.NetworkPort(backendPort), Flags: usual})
+				put(k, k.Locals, bpfLocalKey{Id: idFrozen, Frontend: index}, bpfLocal{Address: wireAddress(f.backend2), Port: bpf.NetworkPort(backendPort + 1)})
+				put(k, k.Locals, bpfLocalKey{Id: idProxy, Frontend: index}, bpfLocal{Address: wireAddress(vip), Port: bpf.NetworkPort(vipPort), Flags: usual | uint8(bpfBackendFlagBACKEND_PROXY)})
 			}
 		}
 	}
@@ -141,12 +143,12 @@ func flowKeyOf(f family, protocol int) bpfFlowKey {
 	if f.v6() {
 		index += 10
 	}
-	return bpfFlowKey{Client: wireAddress(f.client), Frontend: index, Port: networkPort(clientPort)}
+	return bpfFlowKey{Client: wireAddress(f.client), Frontend: index, Port: bpf.NetworkPort(clientPort)}
 }
 
 func restoreKeyOf(f family, backend netip.Addr, protocol uint8) bpfRestoreKey {
 	return bpfRestoreKey{
-		Backend: wireAddress(backend), Client: wireAddress(f.client), BackendPort: networkPort(backendPort), ClientPort: networkPort(clientPort), Protocol: protocol,
+		Backend: wireAddress(backend), Client: wireAddress(f.client), BackendPort: bpf.NetworkPort(backendPort), ClientPort: bpf.NetworkPort(clientPort), Protocol: protocol,
 	}
 }
 
@@ -171,7 +173,7 @@ func TestTunnelTakesConnection(t *testing.T) {
 		if out.v6() {
 			overhead += 20
 		}
-		if !ok || r.Vip.address() != in.vip || r.Port != networkPort(vipPort) || r.Mss != 1500-overhead {
+		if !ok || r.Vip.address() != in.vip || r.Port != bpf.NetworkPort(vipPort) || r.Mss != 1500-overhead {
 			t.Fatalf("after the SYN restores_fresh has %+v %v, want an MSS of %d", r, ok, 1500-overhead)
 		}
 		// Whoever is asked, and by whomever: it owns the flow now.
@@ -336,7 +338,7 @@ func TestTunnelProxyKeepsVIP(t *testing.T) {
 	everyFamily(t, func(t *testing.T, k *programRig, in, out family) {
 		k.takes(in, out, asked(idProxy), tcpPacket(t, in.clientAddr(), in.vipAddr(), "S", nil, ""), in.vipAddr())
 		key := restoreKeyOf(in, in.vip, unix.IPPROTO_TCP)
-		key.BackendPort = networkPort(vipPort)
+		key.BackendPort = bpf.NetworkPort(vipPort)
 		if r, ok := get[bpfRestoreKey, bpfRestore](k, k.RestoresFresh, key); !ok || r.Mss == 0 {
 			t.Fatalf("restores_fresh has %+v %v", r, ok)
 		}
@@ -354,7 +356,7 @@ func TestTunnelProxyKeepsVIP(t *testing.T) {
 		defer func() { _ = l.Close() }()
 		fourth := netip.AddrPortFrom(in.client, clientPort+3)
 		k.takes(in, out, asked(idProxy, idPeer), tcpPacket(t, fourth, in.vipAddr(), "S", nil, ""), in.vipAddr())
-		f := bpfFrontendKey{Vip: wireAddress(in.vip), Port: networkPort(vipPort), Protocol: unix.IPPROTO_TCP}
+		f := bpfFrontendKey{Vip: wireAddress(in.vip), Port: bpf.NetworkPort(vipPort), Protocol: unix.IPPROTO_TCP}
 		v, _ := get[bpfFrontendKey, bpfFrontend](k, k.Frontends, f)
 		v.Flags |= uint16(bpfFrontendFlagFRONTEND_UNREADY)
 		put(k, k.Frontends, f, v)

@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.dev/internal/driver/bpf"
 	"fairlead.dev/lab"
 )
 
@@ -158,14 +159,14 @@ func (w *wires) serve(lb string, mode bpfMode, outer netip.Addr, owners ...strin
 	for i, vip := range wireVIPs {
 		for j, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 			index := uint32(1 + 2*i + j)
-			key := bpfFrontendKey{Vip: wireAddress(vip), Port: networkPort(80), Protocol: protocol}
+			key := bpfFrontendKey{Vip: wireAddress(vip), Port: bpf.NetworkPort(80), Protocol: protocol}
 			n := w.nodes[lb]
 			var row uint64
 			for k, owner := range owners {
 				o := w.nodes[owner]
 				place := index*10 + o.index
 				put(n.programRig, n.Backends, place, bpfBackend{
-					Id: o.id(), Address: wireAddress(o.at(vip)), Remote: wireAddress(o.at(outer)), NextHop: o.index, Port: networkPort(8080),
+					Id: o.id(), Address: wireAddress(o.at(vip)), Remote: wireAddress(o.at(outer)), NextHop: o.index, Port: bpf.NetworkPort(8080),
 					Mode: uint8(mode), Generation: 1, Flags: usual,
 				})
 				row |= uint64(place) << (rowBits * k)
@@ -176,7 +177,7 @@ func (w *wires) serve(lb string, mode bpfMode, outer netip.Addr, owners ...strin
 			for _, name := range []string{"be1", "be2"} {
 				o := w.nodes[name]
 				put(o.programRig, o.Frontends, key, bpfFrontend{Index: index})
-				put(o.programRig, o.Locals, bpfLocalKey{Id: o.id(), Frontend: index}, bpfLocal{Address: wireAddress(o.at(vip)), Port: networkPort(8080), Flags: usual})
+				put(o.programRig, o.Locals, bpfLocalKey{Id: o.id(), Frontend: index}, bpfLocal{Address: wireAddress(o.at(vip)), Port: bpf.NetworkPort(8080), Flags: usual})
 				for _, other := range []string{"be1", "be2"} {
 					x := w.nodes[other]
 					put(o.programRig, o.Hops, x.id(), bpfHop{Remote: wireAddress(x.at(outer)), NextHop: x.index})

@@ -13,6 +13,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // segment is a wire to the machine at whose other end the test is.
@@ -43,10 +45,10 @@ func openSegment(t *testing.T) segment {
 	far, err := net.InterfaceByName("far")
 	must(t, err)
 	all := uint16(unix.ETH_P_ALL)
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(networkPort(all)))
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(bpf.NetworkPort(all)))
 	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkPort(all), Ifindex: far.Index}))
+	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: bpf.NetworkPort(all), Ifindex: far.Index}))
 	must(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}))
 	return segment{t, fd}
 }
@@ -357,7 +359,7 @@ func makeWorld(machines []*programRig, f family, endpoints []netip.Addr, ids []u
 	for i, k := range machines {
 		put(k, k.Settings, uint32(0), bpfSettings{Tunnel4: wireAddress(endpoints[i])})
 		put(k, k.NextHops, uint32(1), bpfNextHop{Device: 1, Mtu: 1500})
-		put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(f.vip), Port: networkPort(vipPort), Protocol: unix.IPPROTO_TCP}, bpfFrontend{Index: 1})
+		put(k, k.Frontends, bpfFrontendKey{Vip: wireAddress(f.vip), Port: bpf.NetworkPort(vipPort), Protocol: unix.IPPROTO_TCP}, bpfFrontend{Index: 1})
 		for _, e := range endpoints {
 			put(k, k.Machines, wireAddress(e), uint32(1))
 		}
@@ -367,7 +369,7 @@ func makeWorld(machines []*programRig, f family, endpoints []netip.Addr, ids []u
 		for _, id := range ids {
 			if pick(3) == 0 { // here, serving or not
 				put(k, k.Locals, bpfLocalKey{Id: id, Frontend: 1}, bpfLocal{
-					Address: wireAddress(f.backend), Port: networkPort(backendPort), Flags: uint8(pick(2) * int(bpfBackendFlagBACKEND_READY|bpfBackendFlagBACKEND_NEW)),
+					Address: wireAddress(f.backend), Port: bpf.NetworkPort(backendPort), Flags: uint8(pick(2) * int(bpfBackendFlagBACKEND_READY|bpfBackendFlagBACKEND_NEW)),
 				})
 			}
 			if pick(3) > 0 {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"fairlead.dev/internal/driver/bpf"
 )
 
 // ask makes a request on an open connection and returns the answer's body.
@@ -211,7 +213,7 @@ func TestTunnelWiresResetsFromVIP(t *testing.T) {
 			for _, f := range []uint32{1, 3} { // another backend of the machines, without sockets
 				key := bpfLocalKey{Id: n.id(), Frontend: f}
 				l, _ := get[bpfLocalKey, bpfLocal](n.programRig, n.Locals, key)
-				l.Port = networkPort(8081)
+				l.Port = bpf.NetworkPort(8081)
 				put(n.programRig, n.Locals, key, l)
 			}
 		}

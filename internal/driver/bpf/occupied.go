@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"fmt"
@@ -66,8 +66,8 @@ func programName(id ebpf.ProgramID) string {
 }
 
 // errOccupied wraps what the kernel says where a hook has a program.
-func errOccupied(h hook, device string, err error) error {
-	if h != hookXDP { // of those there can be many
+func errOccupied(h Hook, device string, err error) error {
+	if h != XDP { // of those there can be many
 		return fmt.Errorf("attach %s to %s: %w", h, device, err)
 	}
 	return fmt.Errorf("attach %s to %s: %s: %w", h, device, occupant(device), err)

@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"fmt"
@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is an interface that programs can be attached to.
-type device struct {
-	name  string
-	index int
-	mtu   int
+// Device is an interface that programs can be attached to.
+type Device struct {
+	Name  string
+	Index int
+	MTU   int
 	kind  string   // as netlink says: veth, device and so on
 	links []uint64 // link addresses of frames that are for the machine, as programs have them
 }
@@ -23,8 +23,8 @@ const (
 	setMergeSegments = 0x2c // ETHTOOL_SGRO
 )
 
-// setGRO sets whether an interface merges segments that arrive, and returns what was set.
-func setGRO(name string, on bool) (was bool, err error) {
+// SetGRO sets whether an interface merges segments that arrive, and returns what was set.
+func SetGRO(name string, on bool) (was bool, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false, fmt.Errorf("open a socket to ask about interfaces: %w", err)

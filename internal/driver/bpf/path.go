@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"errors"
@@ -12,37 +12,37 @@ import (
 	"fairlead.dev/internal/rtdump"
 )
 
-// way is how the kernel would send to an address now.
-type way struct {
+// Path is how the kernel would send to an address now.
+type Path struct {
 	device   int // 0: the neighbour is not known yet, or nothing leads there
-	mtu      int
+	MTU      int // bytes, without the link header
 	to, from [6]byte
 	vlan     int
 	source   netip.Addr
-	redirect bool // also where it came from
-	gateway  bool // not on a segment of this machine
-	here     bool // an address of this machine
-	problem  string
-	ask      question // whose link address is to be asked for, if any's
+	redirect bool      // also where it came from
+	Gateway  bool      // not on a segment of this machine
+	here     bool      // an address of this machine
+	Problem  string    // why nothing arrives; empty for none
+	next     neighbour // whose link address is needed, if any's
 }
 
-// question is a neighbour.
-type question struct {
+// neighbour is one at a link.
+type neighbour struct {
 	link int
 	ip   netip.Addr
 }
 
-// network is what the kernel knows, read once for many ways.
+// network is what the kernel knows, read once for many paths.
 type network struct {
 	links      map[int]netlink.Link
-	neighbours map[question][6]byte
+	neighbours map[neighbour][6]byte
 }
 
 // known are the states of neighbours whose link address may be used.
 const known = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT
 
 func readNetwork() (*network, error) {
-	n := &network{links: map[int]netlink.Link{}, neighbours: map[question][6]byte{}}
+	n := &network{links: map[int]netlink.Link{}, neighbours: map[neighbour][6]byte{}}
 	links, err := rtdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
@@ -57,68 +57,68 @@ func readNetwork() (*network, error) {
 		}
 		for _, e := range list {
 			if ip, ok := netip.AddrFromSlice(e.IP); ok && e.State&known != 0 && len(e.HardwareAddr) == 6 {
-				n.neighbours[question{e.LinkIndex, ip.Unmap()}] = [6]byte(e.HardwareAddr)
+				n.neighbours[neighbour{e.LinkIndex, ip.Unmap()}] = [6]byte(e.HardwareAddr)
 			}
 		}
 	}
 	return n, nil
 }
 
-// way to an address.
-func (n *network) way(to netip.Addr) way {
+// path to an address.
+func (n *network) path(to netip.Addr) Path {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 {
-		return way{problem: fmt.Sprintf("no route leads to %s", to)}
+		return Path{Problem: fmt.Sprintf("no route leads to %s", to)}
 	}
 	r := routes[0]
-	var w way
+	var p Path
 	if source, ok := netip.AddrFromSlice(r.Src); ok {
-		w.source = source.Unmap()
+		p.source = source.Unmap()
 	}
 	switch r.Type {
 	case unix.RTN_UNICAST:
 	case unix.RTN_LOCAL:
-		w.here = true
-		return w
+		p.here = true
+		return p
 	default:
-		w.problem = fmt.Sprintf("the route to %s leads nowhere (%s)", to, routeType(r.Type))
-		return w
+		p.Problem = fmt.Sprintf("the route to %s leads nowhere (%s)", to, routeType(r.Type))
+		return p
 	}
 	link := n.links[r.LinkIndex]
 	if link == nil {
-		w.problem = fmt.Sprintf("the interface of the route to %s has gone", to)
-		return w
+		p.Problem = fmt.Sprintf("the interface of the route to %s has gone", to)
+		return p
 	}
 	next := to
 	if gw, ok := netip.AddrFromSlice(r.Gw); ok && !gw.IsUnspecified() {
-		next, w.gateway = gw.Unmap(), true
+		next, p.Gateway = gw.Unmap(), true
 	} else if via, ok := r.Via.(*netlink.Via); ok { // IPv4 over an IPv6 router
 		if gw, ok := netip.AddrFromSlice(via.Addr); ok {
-			next, w.gateway = gw.Unmap(), true
+			next, p.Gateway = gw.Unmap(), true
 		}
 	}
 	attrs := link.Attrs()
-	w.mtu = attrs.MTU
+	p.MTU = attrs.MTU
 	if r.MTU > 0 {
-		w.mtu = min(w.mtu, r.MTU)
+		p.MTU = min(p.MTU, r.MTU)
 	}
 	if attrs.EncapType != "ether" || len(attrs.HardwareAddr) != 6 {
-		w.problem = fmt.Sprintf("%s, which leads to %s, carries no Ethernet frames", attrs.Name, to)
-		return w
+		p.Problem = fmt.Sprintf("%s, which leads to %s, carries no Ethernet frames", attrs.Name, to)
+		return p
 	}
-	w.from = [6]byte(attrs.HardwareAddr)
+	p.from = [6]byte(attrs.HardwareAddr)
 	carrier := link
 	if vlan, ok := link.(*netlink.Vlan); ok {
 		if parent := n.links[attrs.ParentIndex]; parent != nil {
-			carrier, w.vlan = parent, vlan.VlanId
+			carrier, p.vlan = parent, vlan.VlanId
 		}
 	}
-	w.redirect = carrier.Type() == "veth"
-	w.ask = question{attrs.Index, next}
-	if to, known := n.neighbours[w.ask]; known {
-		w.to, w.device = to, carrier.Attrs().Index
+	p.redirect = carrier.Type() == "veth"
+	p.next = neighbour{attrs.Index, next}
+	if to, known := n.neighbours[p.next]; known {
+		p.to, p.device = to, carrier.Attrs().Index
 	}
-	return w
+	return p
 }
 
 func routeType(t int) string {
@@ -133,9 +133,9 @@ func routeType(t int) string {
 	return fmt.Sprintf("type %d", t)
 }
 
-// poke has the kernel ask for a neighbour's link address where it is not known, or ask
+// ask has the kernel ask for a neighbour's link address where it is not known, or ask
 // again where it is old: packets of XDP are none that it would ask for by itself.
-func (q question) poke() error {
+func (q neighbour) ask() error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_ACK)
 	message := &netlink.Ndmsg{Family: unix.AF_INET, Index: uint32(q.link), State: unix.NUD_NONE, Flags: unix.NTF_USE}
 	if q.ip.Is6() {
@@ -149,9 +149,9 @@ func (q question) poke() error {
 	return nil
 }
 
-// watch sends to news when links, addresses, routes or neighbours change, until done. A
+// Watch sends to news when links, addresses, routes or neighbours change, until done. A
 // subscription that ends is said by its error.
-func watch(done <-chan struct{}, news chan<- struct{}, lost chan<- error) error {
+func Watch(done <-chan struct{}, news chan<- struct{}, lost chan<- error) error {
 	poke := func() {
 		select {
 		case news <- struct{}{}:

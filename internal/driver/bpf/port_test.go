@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"fmt"
@@ -6,10 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/vishvananda/netlink"
-
-	"fairlead.dev/internal/model"
 )
 
 // TestInterfacesThatProgramsBelongTo, by default: lines of an interface, its index and kind,
@@ -87,21 +83,21 @@ func TestInterfacesThatProgramsBelongTo(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var all []port
+			var all []Port
 			var addresses, endpoints []netip.Addr
 			for _, line := range c.ports {
-				p := port{encap: "ether"}
+				p := Port{encap: "ether"}
 				for i, w := range strings.Fields(line) {
 					var err error
 					switch key, value, _ := strings.Cut(w, "="); {
 					case i == 0:
-						p.name = w
+						p.Name = w
 					case i == 1:
-						_, err = fmt.Sscan(w, &p.index)
+						_, err = fmt.Sscan(w, &p.Index)
 					case i == 2:
 						p.kind = w
 					case key == "way":
-						p.way = true
+						p.uplink = true
 					case key == "encap":
 						p.encap = value
 					case key == "master":
@@ -116,7 +112,9 @@ func TestInterfacesThatProgramsBelongTo(t *testing.T) {
 							addresses = append(addresses, x.Addr())
 						}
 					}
-					must(t, err)
+					if err != nil {
+						t.Fatal(err)
+					}
 				}
 				all = append(all, p)
 			}
@@ -126,10 +124,10 @@ func TestInterfacesThatProgramsBelongTo(t *testing.T) {
 			if c.endpoints != "" {
 				endpoints = append(endpoints, netip.MustParseAddr(c.endpoints))
 			}
-			found, left, errs := choose(all, addresses, endpoints)
+			found, left, errs := Choose(all, addresses, endpoints)
 			var used, others []string
 			for _, d := range found {
-				used = append(used, d.name)
+				used = append(used, d.Name)
 			}
 			for _, o := range left {
 				others = append(others, o.Name+": "+o.Message)
@@ -147,50 +145,4 @@ func TestInterfacesThatProgramsBelongTo(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestInterfacesAreShown, with what is done at each, and follow the machine.
-func TestInterfacesAreShown(t *testing.T) {
-	inMachine(t)
-	d := newPlane(t, pinsIn(t))
-	d.c.Interfaces = nil
-	d.c.Addresses = func() ([]netip.Addr, error) {
-		return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.0.0.1")}, nil
-	}
-	shows := func(want string) {
-		t.Helper()
-		d.look(true)
-		var lines []string
-		for _, o := range d.Interfaces() {
-			lines = append(lines, strings.TrimSpace(o.Name+" "+string(o.Use)+" "+o.Message))
-		}
-		if got := strings.Join(lines, ", "); got != want {
-			t.Errorf("interfaces: %s\nwant: %s", got, want)
-		}
-	}
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-	must(t, netlink.LinkAdd(bridge))
-	a, err := netlink.ParseAddr("10.0.0.1/24")
-	must(t, err)
-	must(t, netlink.AddrAdd(bridge, a))
-	must(t, d.Set(one(t, nil)))
-	shows("br0 unused no port of the bridge leads out of the machine, eth0 native")
-	if o := d.Observed()[0]; o.Message != "" {
-		t.Errorf("the frontend says %q", o.Message)
-	}
-	elsewhere := one(t, func(f *model.Frontend) { f.Machines = []string{"m2"} })
-	for _, f := range elsewhere.Frontends {
-		f.Backends[0].Machine = "m1"
-	}
-	must(t, d.Set(elsewhere))
-	shows("br0 unused no port of the bridge leads out of the machine, eth0 tunnels")
-	must(t, d.Set(one(t, nil)))
-
-	// A tunnel endpoint makes it one of those that lead out.
-	b := one(t, nil)
-	b.Nodes["m1"].Tunnel4 = netip.MustParseAddr("10.0.0.1")
-	must(t, netlink.LinkSetUp(bridge))
-	must(t, d.Set(b))
-	shows("br0 generic, eth0 native")
-	must(t, d.Close(false))
 }

@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"encoding/binary"
@@ -6,11 +6,12 @@ import (
 	"net"
 	"slices"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 )
 
-// wireLink is a link address as programs have it: zero for none.
-func wireLink(a net.HardwareAddr) uint64 {
+// WireLink is a link address as programs have it: zero for none.
+func WireLink(a net.HardwareAddr) uint64 {
 	if len(a) != 6 {
 		return 0
 	}
@@ -19,24 +20,24 @@ func wireLink(a net.HardwareAddr) uint64 {
 	return binary.LittleEndian.Uint64(first[:]) << 16
 }
 
-// wireLinks are link addresses as programs have them. What is left of the room has the first
+// WireLinks are link addresses as programs have them. What is left of the room has the first
 // one again.
-func wireLinks(all []uint64) (v bpfLinks) {
+func WireLinks(all []uint64) (at [8]uint64) {
 	n := 0
 	for _, a := range all {
-		if slices.Contains(v.At[:n], a) {
+		if slices.Contains(at[:n], a) {
 			continue
 		}
-		if a == 0 || n == len(v.At) {
-			return bpfLinks{}
+		if a == 0 || n == len(at) {
+			return [8]uint64{}
 		}
-		v.At[n] = a
+		at[n] = a
 		n++
 	}
-	for i := n; i < len(v.At); i++ {
-		v.At[i] = v.At[0]
+	for i := n; i < len(at); i++ {
+		at[i] = at[0]
 	}
-	return v
+	return at
 }
 
 // linkAddresses are those at which frames that arrive at an interface are for the machine:
@@ -44,7 +45,7 @@ func wireLinks(all []uint64) (v bpfLinks) {
 // interfaces of the machine that share it (VLANs, macvlans). The interface's own is first.
 func linkAddresses(l netlink.Link, all []netlink.Link) []uint64 {
 	stack := map[int]bool{l.Attrs().Index: true}
-	addresses := []uint64{wireLink(l.Attrs().HardwareAddr)}
+	addresses := []uint64{WireLink(l.Attrs().HardwareAddr)}
 	masters := map[int]bool{l.Attrs().MasterIndex: true}
 	for grown := true; grown; {
 		grown = false
@@ -56,28 +57,28 @@ func linkAddresses(l netlink.Link, all []netlink.Link) []uint64 {
 				continue
 			}
 			stack[a.Index], masters[a.MasterIndex], grown = true, true, true
-			addresses = append(addresses, wireLink(a.HardwareAddr))
+			addresses = append(addresses, WireLink(a.HardwareAddr))
 		}
 	}
 	return addresses
 }
 
-// setLinks writes at which link addresses frames are for this machine. Where there are more
-// than programs have room for, or an interface has none, all are.
-func (d *DataPlane) setLinks(found []device) error {
+// WriteLinks writes to the map links at which link addresses frames are for this machine. Where
+// there are more than programs have room for, or an interface has none, all are.
+func WriteLinks(m *ebpf.Map, found []Device) error {
 	var all []uint64
 	for _, dev := range found {
 		all = append(all, dev.links...)
 	}
-	v := wireLinks(all)
-	var now bpfLinks
-	if err := d.k.maps.Links.Lookup(uint32(0), &now); err != nil {
+	v := libLinks{At: WireLinks(all)}
+	var now libLinks
+	if err := m.Lookup(uint32(0), &now); err != nil {
 		return fmt.Errorf("read the link addresses: %w", err)
 	}
 	if now == v {
 		return nil
 	}
-	if err := d.k.maps.Links.Put(uint32(0), v); err != nil {
+	if err := m.Put(uint32(0), v); err != nil {
 		return fmt.Errorf("write the link addresses: %w", err)
 	}
 	return nil

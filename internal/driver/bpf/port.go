@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"errors"
@@ -14,19 +14,19 @@ import (
 	"fairlead.dev/internal/rtdump"
 )
 
-// port is an interface with what decides whether programs belong to it.
-type port struct {
-	device
+// Port is an interface with what decides whether programs belong to it.
+type Port struct {
+	Device
 	encap    string // of its frames, "ether"
 	loopback bool
 	master   int // of which it is a port
 	parent   int // on top of which it is; 0 where that is in another namespace
 	prefixes []netip.Prefix
-	way      bool // the machine's default route leaves by it
+	uplink   bool // the machine's default route leaves by it
 }
 
-// ports lists the machine's interfaces, sorted by name.
-func ports() ([]port, error) {
+// Ports lists the machine's interfaces, sorted by name.
+func Ports() ([]Port, error) {
 	links, err := rtdump.Whole(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
@@ -42,26 +42,26 @@ func ports() ([]port, error) {
 			held[a.LinkIndex] = append(held[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits))
 		}
 	}
-	ways := outward()
-	list := make([]port, 0, len(links))
+	uplinks := outward()
+	list := make([]Port, 0, len(links))
 	for _, l := range links {
 		a := l.Attrs()
-		p := port{
-			device: device{name: a.Name, index: a.Index, mtu: a.MTU, kind: l.Type(), links: linkAddresses(l, links)}, encap: a.EncapType,
-			loopback: a.Flags&net.FlagLoopback != 0, master: a.MasterIndex, prefixes: held[a.Index], way: ways[a.Index],
+		p := Port{
+			Device: Device{Name: a.Name, Index: a.Index, MTU: a.MTU, kind: l.Type(), links: linkAddresses(l, links)}, encap: a.EncapType,
+			loopback: a.Flags&net.FlagLoopback != 0, master: a.MasterIndex, prefixes: held[a.Index], uplink: uplinks[a.Index],
 		}
 		if a.NetNsID < 0 {
 			p.parent = a.ParentIndex
 		}
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(x, y port) int { return strings.Compare(x.name, y.name) })
+	slices.SortFunc(list, func(x, y Port) int { return strings.Compare(x.Name, y.Name) })
 	return list, nil
 }
 
 // outward are the interfaces by which the machine's default routes leave, by index.
 func outward() map[int]bool {
-	ways := map[int]bool{}
+	uplinks := map[int]bool{}
 	// Documentation's addresses (RFC 5737, RFC 3849): nobody has a route of its own to them.
 	for _, to := range []string{"192.0.2.1", "2001:db8::1"} {
 		routes, err := netlink.RouteGet(net.ParseIP(to))
@@ -69,17 +69,17 @@ func outward() map[int]bool {
 			continue // there is none
 		}
 		for _, r := range routes {
-			ways[r.LinkIndex] = true
+			uplinks[r.LinkIndex] = true
 		}
 	}
-	return ways
+	return uplinks
 }
 
-// choose picks the interfaces that programs belong to when nobody names them: those that
+// Choose picks the interfaces that programs belong to when nobody names them: those that
 // hold one of the addresses and lead out of the machine. One that has the default route or
 // a tunnel endpoint leads out whatever it is. left are the others that hold an address,
 // with the reason.
-func choose(all []port, addresses, endpoints []netip.Addr) (found []device, left []model.InterfaceObserved, errs []error) {
+func Choose(all []Port, addresses, endpoints []netip.Addr) (found []Device, left []model.InterfaceObserved, errs []error) {
 	for _, p := range all {
 		holds := func(list []netip.Addr) bool {
 			return slices.ContainsFunc(p.prefixes, func(x netip.Prefix) bool { return slices.Contains(list, x.Addr()) })
@@ -91,61 +91,58 @@ func choose(all []port, addresses, endpoints []netip.Addr) (found []device, left
 		why := inward(p, all)
 		plain := p.encap == "ether"
 		switch {
-		case !plain && (end || p.way):
+		case !plain && (end || p.uplink):
 			errs, why = append(errs, noEthernet(p)), ""
 		case !plain:
 			why = "it carries no Ethernet frames (" + p.encap + ")"
-		case end || p.way:
+		case end || p.uplink:
 			why = ""
 		}
 		if why != "" {
-			left = append(left, model.InterfaceObserved{Name: p.name, Use: model.InterfaceUnused, Message: why})
+			left = append(left, model.InterfaceObserved{Name: p.Name, Use: model.InterfaceUnused, Message: why})
 		} else if plain {
-			found = append(found, p.device)
+			found = append(found, p.Device)
 		}
 	}
 	return found, left, errs
 }
 
-func noEthernet(p port) error {
-	return fmt.Errorf("interface %s: %w: it carries no Ethernet frames (%s)", p.name, errors.ErrUnsupported, p.encap)
+func noEthernet(p Port) error {
+	return fmt.Errorf("interface %s: %w: it carries no Ethernet frames (%s)", p.Name, errors.ErrUnsupported, p.encap)
 }
 
-// byName picks the interfaces that somebody named.
-func byName(all []port, names []string) (found []device, errs []error) {
-	missing := slices.Clone(names)
+// ByName picks the interfaces that somebody named. missing are names that no interface has.
+func ByName(all []Port, names []string) (found []Device, missing []string, errs []error) {
+	missing = slices.Clone(names)
 	for _, p := range all {
-		if !slices.Contains(names, p.name) {
+		if !slices.Contains(names, p.Name) {
 			continue
 		}
-		missing = slices.DeleteFunc(missing, func(n string) bool { return n == p.name })
+		missing = slices.DeleteFunc(missing, func(n string) bool { return n == p.Name })
 		if p.encap == "ether" {
-			found = append(found, p.device)
+			found = append(found, p.Device)
 		} else {
 			errs = append(errs, noEthernet(p))
 		}
 	}
-	for _, name := range missing {
-		errs = append(errs, fmt.Errorf("interface %s: there is none of that name; --lb-interfaces names it", name))
-	}
-	return found, errs
+	return found, missing, errs
 }
 
 // inward says why an interface does not lead out of the machine, "" if it does.
-func inward(p port, all []port) string {
+func inward(p Port, all []Port) string {
 	switch p.kind {
 	case "device", "bond", "team":
 		return ""
 	case "vlan", "macvlan", "macvtap", "ipvlan":
-		if i := slices.IndexFunc(all, func(x port) bool { return p.parent != 0 && x.index == p.parent }); i >= 0 {
+		if i := slices.IndexFunc(all, func(x Port) bool { return p.parent != 0 && x.Index == p.parent }); i >= 0 {
 			if why := inward(all[i], all); why != "" {
-				return "it is on top of " + all[i].name + ": " + why
+				return "it is on top of " + all[i].Name + ": " + why
 			}
 		}
 		return "" // of one of the machine's around this namespace
 	case "bridge":
 		for _, x := range all {
-			if x.master == p.index && x.kind != "veth" && inward(x, all) == "" {
+			if x.master == p.Index && x.kind != "veth" && inward(x, all) == "" {
 				return ""
 			}
 		}
@@ -164,31 +161,4 @@ func inward(p port, all []port) string {
 		return ""
 	}
 	return "a device of kind " + p.kind + " does not lead out of the machine by itself"
-}
-
-// Interfaces are those that hold an address of the machine, or that were named, sorted, with
-// what the data plane does there.
-func (d *DataPlane) Interfaces() []model.InterfaceObserved {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := slices.Clone(d.left)
-	for _, v := range d.found {
-		o := model.InterfaceObserved{Name: v.name, Use: model.InterfaceUnused, Message: "there is nothing to balance here"}
-		if d.attached != nil {
-			if d.attached.here[hookIngress][v.index] != nil {
-				o.Use, o.Message = model.InterfaceTunnels, ""
-			}
-			if at := d.attached.here[hookXDP][v.index]; at != nil {
-				if o.Use, o.Message = model.InterfaceNative, ""; at.generic {
-					o.Use = model.InterfaceGeneric
-				}
-			}
-			if why := d.attached.failed[v.index]; why != nil {
-				o.Message = why.Error()
-			}
-		}
-		list = append(list, o)
-	}
-	slices.SortFunc(list, func(x, y model.InterfaceObserved) int { return strings.Compare(x.Name, y.Name) })
-	return list
 }

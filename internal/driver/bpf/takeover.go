@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"errors"
@@ -16,26 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrPinsInUse says that another agent has the directory of pins.
-var ErrPinsInUse = errors.New("another agent uses the directory of pins")
-
-// lockPins takes a directory of pins, whatever its layouts, for this process until the file
-// is closed or the process ends, however that happens.
-func lockPins(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("lock the directory of pins: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w %s: stop it, or give this one another by --bpf-dir", ErrPinsInUse, dir)
-		}
-		return nil, fmt.Errorf("lock the directory of pins %s: %w", dir, err)
-	}
-	return f, nil
-}
-
 // Directories of pins beside ours: of agents with another layout, and those that could not
 // be read.
 var (
@@ -43,8 +23,9 @@ var (
 	asideName  = "%s_aside%d"
 )
 
-func others(pins string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Dir(pins))
+// OtherLayouts are the directories of pins beside that of this layout, below dir.
+func OtherLayouts(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -53,21 +34,16 @@ func others(pins string) ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if e.IsDir() && layoutName.MatchString(e.Name()) && e.Name() != filepath.Base(pins) {
-			list = append(list, filepath.Join(filepath.Dir(pins), e.Name()))
+		if e.IsDir() && layoutName.MatchString(e.Name()) && e.Name() != filepath.Base(LayoutDir(dir)) {
+			list = append(list, filepath.Join(dir, e.Name()))
 		}
 	}
 	return list, nil
 }
 
-// inherited are maps that say the same whatever the layout: they name addresses and no
-// numbers. Both programs use them while one takes over from the other, or the answers of
-// backends would leave with the wrong source for a moment, and break their connections.
-var inherited = []string{bpfMapRestores, bpfMapRestoresFresh}
-
-// inherit moves the pins of such maps here from other layouts.
-func inherit(pins string) error {
-	dirs, err := others(pins)
+// inherit moves the pins of maps here from other layouts.
+func inherit(pins string, inherited []string) error {
+	dirs, err := OtherLayouts(filepath.Dir(pins))
 	if err != nil {
 		return err
 	}
@@ -89,9 +65,10 @@ func inherit(pins string) error {
 	return nil
 }
 
-// setAside renames a directory of pins that cannot be read. What is pinned there works on
-// until it is taken over.
-func setAside(pins string) error {
+// SetAside renames the directory, since it cannot be read, and makes it anew. What is pinned there
+// works on until it is taken over.
+func (p *Pins) SetAside() error {
+	pins := p.path
 	for i := 1; ; i++ {
 		to := fmt.Sprintf(asideName, pins, i)
 		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
@@ -105,9 +82,9 @@ func setAside(pins string) error {
 	}
 }
 
-// unreadable says that an error is about what is pinned, and not about this process or the
+// Unreadable says that an error is about what is pinned, and not about this process or the
 // kernel: trying again brings the same.
-func unreadable(err error) bool {
+func Unreadable(err error) bool {
 	for _, passing := range []error{errors.ErrUnsupported, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EPERM, unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS} {
 		if errors.Is(err, passing) {
 			return false
@@ -117,15 +94,15 @@ func unreadable(err error) bool {
 }
 
 // findOlder notes the links that others pinned.
-func (a *attacher) findOlder() error {
-	dirs, err := others(a.k.pins)
+func (a *Attacher) findOlder() error {
+	dirs, err := OtherLayouts(filepath.Dir(a.object.pins.path))
 	if err != nil {
 		return err
 	}
 	a.others = dirs
 	for _, dir := range dirs {
 		for h := range a.here {
-			names, err := pinned(dir, linkPrefix+string(h)+"_")
+			names, err := pinned(dir, LinkPrefix+string(h)+"_")
 			if err != nil {
 				return err
 			}
@@ -141,12 +118,12 @@ func (a *attacher) findOlder() error {
 
 // takeOver has a link of another layout run our program, in one step, and moves its pin. It
 // says whether it did: a link that is of no use is attached anew.
-func (a *attacher) takeOver(h hook, d device) bool {
-	path := a.older[at{h, d.index}]
+func (a *Attacher) takeOver(h Hook, d Device) bool {
+	path := a.older[at{h, d.Index}]
 	if path == "" {
 		return false
 	}
-	delete(a.older, at{h, d.index})
+	delete(a.older, at{h, d.Index})
 	l, err := link.LoadPinnedLink(path, nil)
 	if err == nil {
 		err = a.move(h, d, l)
@@ -159,36 +136,36 @@ func (a *attacher) takeOver(h hook, d device) bool {
 		_ = os.Remove(path) // what hinders that shows when the next one is attached
 		return false
 	}
-	a.log.Info("took a program's place over from an agent with other tables", "hook", h, "interface", d.name)
+	a.log.Info("took a program's place over from an agent with other tables", "hook", h, "interface", d.Name)
 	return true
 }
 
-func (a *attacher) move(h hook, d device, l link.Link) error {
-	where, err := whereIs(h, l)
+func (a *Attacher) move(h Hook, d Device, l link.Link) error {
+	where, err := Where(h, l)
 	if err != nil {
 		return err
 	}
-	if where != d.index {
+	if where != d.Index {
 		return errors.New("the interface that it was at has gone")
 	}
-	if err := l.Update(a.program(h)); err != nil {
+	if err := l.Update(a.programs[h]); err != nil {
 		return fmt.Errorf("replace the program: %w", err)
 	}
-	pin := filepath.Join(a.k.pins, h.pin(d.index))
-	if err := os.Remove(pin); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := a.object.pins.remove(h.pin(d.Index)); err != nil {
 		return err
 	}
-	if err := l.Pin(pin); err != nil {
+	if err := l.Pin(a.object.pins.join(h.pin(d.Index))); err != nil {
 		return fmt.Errorf("move its pin: %w", err)
 	}
-	a.here[h][d.index] = a.adopted(h, d.name, d.index, l)
+	a.here[h][d.Index] = adopted(h, d.Name, d.Index, l)
 	return nil
 }
 
-// dropOthers removes what other layouts left, once nothing of it is used.
-func (a *attacher) dropOthers() {
-	if len(a.failed) > 0 {
-		return // it may be what still balances
+// DropOthers removes what other layouts left, once nothing of it is used. Where a program could not
+// be attached it may be what still works there, and stays.
+func (a *Attacher) DropOthers() {
+	if len(a.others) == 0 || len(a.failed) > 0 {
+		return
 	}
 	if dropDirs(a.others, a.log) {
 		a.others, a.older = nil, map[at]string{}
@@ -208,33 +185,30 @@ func dropDirs(dirs []string, log *slog.Logger) bool {
 	return done
 }
 
-// forsake removes what other layouts left where nothing is to be balanced, and pins of ours
-// without the map of frontends, which New looks for: of an agent that was killed at its end, or
-// of one that came after it and does not know them all.
-func (d *DataPlane) forsake() error {
-	if d.why != nil {
-		return nil
-	}
-	pins := layoutDir(d.c.Dir)
+// Forsake removes what other layouts left where nothing is to be loaded, and pins of ours without
+// the key (Spec), which Left looks for: of an agent that was killed at its end, or of one that came
+// after it and does not know them all.
+func Forsake(dir, key string, log *slog.Logger) error {
+	pins := LayoutDir(dir)
 	on, err := onBPF(pins)
 	if err != nil || !on {
 		return err
 	}
-	dirs, err := others(pins)
+	dirs, err := OtherLayouts(dir)
 	if err != nil {
 		return err
 	}
-	if names, err := pinned(pins, ""); err == nil && len(names) > 0 && !slices.Contains(names, bpfMapFrontends) {
+	if names, err := pinned(pins, ""); err == nil && len(names) > 0 && !slices.Contains(names, key) {
 		dirs = append(dirs, pins)
 	}
 	if len(dirs) == 0 {
 		return nil
 	}
-	lock, err := lockPins(d.c.Dir)
+	lock, err := lockPins(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	dropDirs(dirs, d.c.Log)
+	dropDirs(dirs, log)
 	return nil
 }

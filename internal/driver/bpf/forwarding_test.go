@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"os"
@@ -16,7 +16,7 @@ func TestLoopbackForwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // without IPv6, and again
-		if err := letLook(dir); err != nil {
+		if err := AllowLookups(dir, "that costs more"); err != nil {
 			t.Fatal(err)
 		}
 		if text, err := os.ReadFile(file); err != nil || string(text) != "1" && string(text) != "1\n" {
@@ -27,7 +27,7 @@ func TestLoopbackForwards(t *testing.T) {
 	if err := os.MkdirAll(bad, 0o700); err != nil { // a directory cannot be read as a file
 		t.Fatal(err)
 	}
-	if err := letLook(dir); err == nil {
+	if err := AllowLookups(dir, "that costs more"); err == nil {
 		t.Error("what cannot be set is not said")
 	}
 }

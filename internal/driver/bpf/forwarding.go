@@ -1,4 +1,4 @@
-package xdp
+package bpf
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// letLook turns on forwarding for the loopback, through which nothing is forwarded: the
-// kernel tells programs the way of packets that come from an interface only if that
-// forwards. Without it answers of mode NAT take the slow way through the kernel.
-func letLook(sysctls string) error {
+// AllowLookups turns on forwarding for the loopback, through which nothing is forwarded: the
+// kernel tells programs the route of packets that come from an interface only if that
+// forwards. so says what follows if it cannot.
+func AllowLookups(sysctls, so string) error {
 	var errs []error
 	for _, family := range []string{"ipv4", "ipv6"} {
 		file := filepath.Join(sysctls, "net", family, "conf/lo/forwarding")
@@ -24,7 +24,7 @@ func letLook(sysctls string) error {
 			err = os.WriteFile(file, []byte("1"), 0)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("net.%s.conf.lo.forwarding is 0 and cannot be set, so that mode NAT and ways that are not resolved yet cost more: %w", family, err))
+			errs = append(errs, fmt.Errorf("net.%s.conf.lo.forwarding is 0 and cannot be set, so that %s: %w", family, so, err))
 		}
 	}
 	return errors.Join(errs...)
