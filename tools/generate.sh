@@ -35,6 +35,7 @@ object() {
 # The BPF programs, for all machines of one byte order.
 bpf() {
 	object internal/driver/bpf lib bpf/lib/types.c capture reason next_hop_flag
+	object internal/driver/bpf/testdata test bpf/lib/test.c
 	object internal/driver/lb/xdp bpf bpf/fairlead.c capture hop_option reason mode frontend_flag backend_flag next_hop_flag flow_hash flow_state hop_flag
 	# The same programs for benchmarks, in a loop.
 	object lab/packet bench bpf/lb/bench.c mode frontend_flag backend_flag next_hop_flag
