@@ -90,5 +90,5 @@ static __noinline int keep_out(struct packet *p)
 static __always_inline int within_limit(const struct frontend *f)
 {
 	__u32 index = f->index;
-	return take_token(bpf_map_lookup_elem(&limits, &index), f->limit);
+	return spend_token(bpf_map_lookup_elem(&limits, &index), f->limit);
 }

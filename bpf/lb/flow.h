@@ -105,8 +105,8 @@ static __always_inline void note(struct flow *flow, const struct flow_key *key, 
 }
 
 /* The second packet of a flow: it is none of a flood's, so the entry moves to flows. */
-static __always_inline void settle(const struct flow_key *key, const struct flow *flow, const struct packet *p,
-				   const struct frontend *f, __u32 now)
+static __always_inline void establish(const struct flow_key *key, const struct flow *flow, const struct packet *p,
+				      const struct frontend *f, __u32 now)
 {
 	struct flow copy = *flow;
 	copy.seen = now;
@@ -153,7 +153,7 @@ static __always_inline int begin(const struct packet *p, const struct frontend *
 				if (flow->seen != now)
 					flow->seen = now;
 			} else {
-				settle(key, flow, p, f, now);
+				establish(key, flow, p, f, now);
 			}
 			return at;
 		}

@@ -117,7 +117,15 @@ struct quic_server_key {
 	__u32 zero;
 };
 
-/* fragments: LRU hash, by fragment_key: datagrams of which the first fragment was seen */
+/* fragments: LRU hash: datagrams of which the first fragment was seen */
+struct fragment_key {
+	struct address source;
+	struct address destination;
+	__u32 id; /* as it is on the wire */
+	__u8 protocol;
+	__u8 zero[3];
+};
+
 struct fragment {
 	__u32 backend;  /* in backends; 0: no frontend's, left to the kernel */
 	__u32 frontend; /* frontend.index */
@@ -258,5 +266,5 @@ enum hop_flag {
 	HOP_AGAIN = 1 << 3, /* so did that one: none is believed a third time */
 	/* Nobody in the row has it: the others are asked, round the circle. The ids are who takes
 	 * it in the end, who is asked now, and with whom the search began. */
-	HOP_AROUND = 1 << 4,
+	HOP_SEARCH = 1 << 4,
 };

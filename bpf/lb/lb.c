@@ -46,7 +46,7 @@ static __always_inline __u32 udp_payload(const struct packet *p)
 /* The place of the backend that gets a packet whose entry is doubted. If it is not the entry's
  * own, whose place is own, work()->asked says who is asked: the row's first two that take new
  * flows, then the entry's own, then others. The entry stays as it is but for its end. */
-static __noinline __u32 ask_around(struct packet *p, struct frontend *f, struct flow *flow, __u32 own)
+static __noinline __u32 ask_others(struct packet *p, struct frontend *f, struct flow *flow, __u32 own)
 {
 	if ((p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE)
 		flow->state = FLOW_CLOSING;
@@ -94,7 +94,7 @@ static __always_inline int deliver(struct packet *p, struct frontend *f, int bri
 			if (brief)
 				return LONG_WAY;
 			int own = at;
-			at = ask_around(p, f, flow, own);
+			at = ask_others(p, f, flow, own);
 			b = backend_at(at);
 			struct work *w = work();
 			if (w && at != own)

@@ -194,7 +194,7 @@ static __always_inline enum nat_holder nat_holder(struct nat_work *w, __u32 flag
 
 /* Gives w->entry's flow a port that no flow is kept for. Returns false if another CPU was
  * faster. */
-static __always_inline bool nat_take_free(struct nat_work *w)
+static __always_inline bool nat_assign_free(struct nat_work *w)
 {
 	if (bpf_map_update_elem(&nat, &w->key, &w->entry, BPF_NOEXIST))
 		return false;
@@ -203,7 +203,7 @@ static __always_inline bool nat_take_free(struct nat_work *w)
 }
 
 /* Gives it a port that another flow has, unless that was heard of after w->since. */
-static __always_inline bool nat_take_over(struct nat_work *w)
+static __always_inline bool nat_reassign(struct nat_work *w)
 {
 	struct nat *n = bpf_map_lookup_elem(&nat, &w->key);
 	__u32 since = w->since;
@@ -236,7 +236,7 @@ __noinline int nat_port(__u32 hint, __u32 flags, __u32 grant)
 	if (hint) {
 		w->key.source_port = hint;
 		enum nat_holder whose = nat_holder(w, flags, grant);
-		if (whose == NAT_OURS || (grant && whose == NAT_UNUSED && nat_take_free(w)))
+		if (whose == NAT_OURS || (grant && whose == NAT_UNUSED && nat_assign_free(w)))
 			return hint;
 	}
 	__u64 h = w->entry.client.halves[1] ^ w->entry.client.halves[0] * 31 ^
@@ -266,9 +266,9 @@ __noinline int nat_port(__u32 hint, __u32 flags, __u32 grant)
 			return w->key.source_port;
 		if (!take)
 			continue;
-		if (whose == NAT_UNUSED && nat_take_free(w))
+		if (whose == NAT_UNUSED && nat_assign_free(w))
 			return w->key.source_port;
-		if (whose == NAT_SILENT && nat_take_over(w))
+		if (whose == NAT_SILENT && nat_reassign(w))
 			return w->key.source_port;
 		if (whose == NAT_HALF && (!w->half || (__s32)(w->since - w->half_since) < 0)) {
 			w->half = w->key.source_port;
@@ -284,11 +284,11 @@ __noinline int nat_port(__u32 hint, __u32 flags, __u32 grant)
 		}
 	}
 	w->key.source_port = w->best;
-	if (w->best && nat_take_free(w))
+	if (w->best && nat_assign_free(w))
 		return w->best;
 	w->key.source_port = w->half;
 	w->since = w->half_since;
-	return w->half && nat_take_over(w) ? w->half : 0;
+	return w->half && nat_reassign(w) ? w->half : 0;
 }
 
 /* The packet's destination is a port that flows of ours may have. */

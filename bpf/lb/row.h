@@ -31,8 +31,8 @@ static __always_inline row row_of(const struct frontend *f, __u64 hash)
 	return r ? *r : 0;
 }
 
-/* The place of the i-th backend of a row; 0: there is none. */
-static __always_inline __u32 place(row r, int i)
+/* The index in backends of the i-th backend of a row; 0: there is none. */
+static __always_inline __u32 backend_index(row r, int i)
 {
 	return (__u32)(r >> (ROW_BITS * i)) & ROW_MASK;
 }
@@ -54,7 +54,7 @@ static __always_inline __u32 first_with(row r, __u8 flag, struct backend **b)
 {
 #pragma unroll
 	for (int i = 0; i < HOPS; i++) {
-		__u32 at = place(r, i);
+		__u32 at = backend_index(r, i);
 		*b = backend_at(at);
 		if (*b && ((*b)->flags & flag))
 			return at;
@@ -86,16 +86,16 @@ static __always_inline row asking(row r, __u32 own)
 	__u32 count = 0;
 #pragma unroll
 	for (int i = 0; i < HOPS; i++) {
-		struct backend *b = backend_at(place(r, i));
+		struct backend *b = backend_at(backend_index(r, i));
 		if (count < HOPS - 1 && b && (b->flags & BACKEND_NEW))
-			out |= (row)place(r, i) << (ROW_BITS * count++);
+			out |= (row)backend_index(r, i) << (ROW_BITS * count++);
 	}
 	out |= (row)own << (ROW_BITS * count++);
 #pragma unroll
 	for (int i = 0; i < HOPS; i++) {
-		struct backend *b = backend_at(place(r, i));
-		if (count < HOPS && b && !(b->flags & BACKEND_NEW) && place(r, i) != own)
-			out |= (row)place(r, i) << (ROW_BITS * count++);
+		struct backend *b = backend_at(backend_index(r, i));
+		if (count < HOPS && b && !(b->flags & BACKEND_NEW) && backend_index(r, i) != own)
+			out |= (row)backend_index(r, i) << (ROW_BITS * count++);
 	}
 	return out;
 }
@@ -109,7 +109,7 @@ struct turns {
 /* The backend that was chosen, then the others of the row that may have the flow: those that
  * take new flows first. One that takes none may be a machine that is lost, where what is
  * passed on ends. */
-static __always_inline void take_turns(struct turns *t, const struct backend *chosen, row r)
+static __always_inline void order_turns(struct turns *t, const struct backend *chosen, row r)
 {
 	t->ids[0] = chosen->id;
 	t->ids[1] = 0;
@@ -118,7 +118,7 @@ static __always_inline void take_turns(struct turns *t, const struct backend *ch
 	__u8 second = BACKEND_NEW;
 #pragma unroll
 	for (int i = 0; i < HOPS; i++) {
-		struct backend *b = backend_at(place(r, i));
+		struct backend *b = backend_at(backend_index(r, i));
 		if (!b || b == chosen || b->id == chosen->id || !(b->flags & BACKEND_READY))
 			continue;
 		if (!t->ids[1]) {

@@ -55,7 +55,7 @@ static __always_inline int send(struct packet *p, const struct frontend *f, __u3
 		struct turns t;
 		__u64 hash = way ? way->hash : flow_hash(p, f->hash);
 		int hops = p->protocol == IPPROTO_TCP || (f->flags & FRONTEND_SETTLING);
-		take_turns(&t, b, way ? way->row : hops ? row_of(f, hash) : 0);
+		order_turns(&t, b, way ? way->row : hops ? row_of(f, hash) : 0);
 		if (!brief && (b->flags & BACKEND_HERE)) {
 			count_sent(p, f->index, at, begins);
 			return encap_here(p, b, &t, hash);

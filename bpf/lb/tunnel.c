@@ -113,7 +113,7 @@ static __always_inline __u16 fitting(struct __sk_buff *skb, struct tunnel_work *
 }
 
 /* Hands the packet to a backend of this machine. keep: the flow is its own from now on. */
-static __always_inline int take(struct __sk_buff *skb, struct tunnel_work *w, __u64 id, bool keep)
+static __always_inline int receive(struct __sk_buff *skb, struct tunnel_work *w, __u64 id, bool keep)
 {
 	struct flow_view *f = &w->flow;
 	struct local *l = find_local(w, id);
@@ -166,7 +166,7 @@ static __always_inline int pass_on(struct __sk_buff *skb, struct tunnel_work *w,
 
 /* Says whether the backend of this machine that is asked takes a flow nobody is known to
  * own: HAS_ENDED means that it does if nobody else has it. */
-static __always_inline int claims(struct __sk_buff *skb, struct tunnel_work *w, struct local *l)
+static __always_inline int accepts(struct __sk_buff *skb, struct tunnel_work *w, struct local *l)
 {
 	struct flow_view *f = &w->flow;
 	if (is_first(f)) {
@@ -209,7 +209,7 @@ static __always_inline bool is_here(struct __sk_buff *skb, struct tunnel_work *w
 	if (w->flow.protocol != IPPROTO_TCP)
 		return false;
 	struct local *l = find_local(w, on_turn(&w->tunnel));
-	return l && claims(skb, w, l) == HAS_FLOW;
+	return l && accepts(skb, w, l) == HAS_FLOW;
 }
 
 /* The flow is at another machine: this one was asked when it began and passed it on. That
@@ -241,7 +241,7 @@ static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 	if (!h)
 		return NULL;
 	t->flags |= t->flags & HOP_MOVED ? HOP_AGAIN : HOP_MOVED;
-	t->flags &= ~HOP_AROUND;
+	t->flags &= ~HOP_SEARCH;
 	t->at = 0;
 	t->count = count;
 	for (int i = 0; i < HOPS; i++)
@@ -255,21 +255,20 @@ static __always_inline struct hop *moved(struct tunnel_work *w, __u64 id)
 static __always_inline struct hop *search(struct tunnel_work *w)
 {
 	struct tunnel *t = &w->tunnel;
-	bool around = t->flags & HOP_AROUND;
+	bool searching = t->flags & HOP_SEARCH;
 	__u64 own = on_turn(t);
 	if (t->room < HOPS || t->searched >= CIRCLE ||
-	    (around && t->at != 1)) /* an older program does not know how to */
+	    (searching && t->at != 1)) /* an older program does not know how to */
 		return NULL;
-	__u64 start = around ? t->ids[2] : own;
+	__u64 start = searching ? t->ids[2] : own;
 	struct local_key key = {.id = own, .frontend = w->flow.key.frontend};
 	for (int i = 0; i < HOPS + 1; i++) {
 		__u64 *next = bpf_map_lookup_elem(&circle, &key);
 		if (!next || *next == start)
 			return NULL;
 		key.id = *next;
-		bool was_asked =
-			key.id == t->ids[0] ||
-			(!around && ((t->count > 1 && key.id == t->ids[1]) || (t->count > 2 && key.id == t->ids[2])));
+		bool was_asked = key.id == t->ids[0] || (!searching && ((t->count > 1 && key.id == t->ids[1]) ||
+									(t->count > 2 && key.id == t->ids[2])));
 		struct hop *h = was_asked ? NULL : find_hop(key.id);
 		if (!h)
 			continue;
@@ -277,7 +276,7 @@ static __always_inline struct hop *search(struct tunnel_work *w)
 		t->ids[2] = start;
 		t->at = 1;
 		t->count = HOPS;
-		t->flags |= HOP_AROUND;
+		t->flags |= HOP_SEARCH;
 		t->searched++;
 		return h;
 	}
@@ -300,7 +299,7 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		/* A first packet may be repeated; it is also how a port is used again. */
 		__u8 both = BACKEND_READY | BACKEND_NEW;
 		if (l && (first ? o->state != FLOW_CLOSING && (l->flags & both) == both : lasts(skb, w, o, l)))
-			return take(skb, w, id, true);
+			return receive(skb, w, id, true);
 		if (l && !first)
 			late = id;
 		struct hop *h = l || first || is_here(skb, w) ? NULL : moved(w, id);
@@ -310,17 +309,17 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 	if (t->flags & HOP_FINAL) {
 		if (f->error && f->protocol == IPPROTO_TCP)
 			return skb_drop(skb, REASON_ICMP_UNKNOWN);
-		return take(skb, w, t->ids[0], first || f->protocol == IPPROTO_UDP);
+		return receive(skb, w, t->ids[0], first || f->protocol == IPPROTO_UDP);
 	}
 	for (int i = 0; i < HOPS; i++) {
-		if (i < t->at || i >= t->count || (i != t->at && (t->flags & HOP_AROUND)))
+		if (i < t->at || i >= t->count || (i != t->at && (t->flags & HOP_SEARCH)))
 			continue;
 		__u64 id = t->ids[i];
 		struct local *l = find_local(w, id);
 		if (l) {
-			int has = claims(skb, w, l);
+			int has = accepts(skb, w, l);
 			if (has == HAS_FLOW)
-				return take(skb, w, id, true);
+				return receive(skb, w, id, true);
 			if (has == HAS_ENDED && !late)
 				late = id;
 			continue;
@@ -353,7 +352,7 @@ static __always_inline int choose(struct __sk_buff *skb, struct tunnel_work *w)
 		return pass_on(skb, w, h);
 	if (f->error && f->protocol == IPPROTO_TCP)
 		return skb_drop(skb, REASON_ICMP_UNKNOWN);
-	return take(skb, w, t->ids[0], first || f->protocol == IPPROTO_UDP);
+	return receive(skb, w, t->ids[0], first || f->protocol == IPPROTO_UDP);
 }
 
 /* Answers a probe: whether what leaves this machine from the VIP reaches who asks. */

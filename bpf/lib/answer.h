@@ -90,14 +90,14 @@ static __always_inline __u32 quotable(const struct packet *p)
 }
 
 /* Makes the packet the answer to itself, and sends it back. mtu is the size that fits the
- * way: fragmentation needed (RFC 1191) or packet too big (RFC 8201), from the VIP, which is
- * what firewalls on the way know of the flow; or 0: time exceeded, from the machine itself,
+ * way: fragmentation needed (RFC 1191) or packet too big (RFC 8201), from the address that the
+ * packet was sent to, which is what firewalls on the way know of the flow; or 0: time exceeded, from the machine itself,
  * if it has an address of that family. */
 static __noinline int answer(struct xdp_md *xdp, __u32 mtu)
 {
 	struct packet p = {.xdp = xdp, .end = (void *)(long)xdp->data_end};
 	__be16 protocol = parse_link(&p, (void *)(long)xdp->data);
-	if (parse_addresses(&p, protocol) || !take_token(answer_bucket(&p), answers))
+	if (parse_addresses(&p, protocol) || !spend_token(answer_bucket(&p), answers))
 		return XDP_DROP;
 	__u32 room = p.version == 4 ? sizeof(struct answer4) : sizeof(struct answer6);
 	__u32 link = p.link, quote = quotable(&p);
@@ -158,8 +158,7 @@ __noinline int too_big(struct xdp_md *xdp, __u32 mtu)
 	return answer(xdp, mtu);
 }
 
-/* Drops a packet for a frontend, as it came, and says why; to the client, too, when its time
- * is over. */
+/* Drops a packet as it came, and says why; to the sender, too, when its time is over. */
 __noinline int refuse(struct xdp_md *xdp, int result)
 {
 	drop(xdp, result);

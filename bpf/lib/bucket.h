@@ -6,7 +6,7 @@
 /* A bucket that holds a second's worth of tokens, as the time when it will be full again
  * (the generic cell rate algorithm, ITU-T I.371). Returns whether there was one. CPUs that
  * take at the same time try again; who loses four times is let in. */
-static __noinline int take_token(__u64 *full, __u32 rate)
+static __noinline int spend_token(__u64 *full, __u32 rate)
 {
 	if (!full || !rate)
 		return 1;

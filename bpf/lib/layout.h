@@ -41,16 +41,7 @@ enum next_hop_flag {
 /* The UDP port of tunnels (RFC 8926, 3.3). */
 #define GENEVE_PORT 6081
 
-/* A datagram, as its fragments name it. */
-struct fragment_key {
-	struct address source;
-	struct address destination;
-	__u32 id; /* as it is on the wire */
-	__u8 protocol;
-	__u8 zero[3];
-};
-
-/* Counters. per CPU arrays */
+/* Counters: per-CPU arrays */
 struct counter {
 	__u64 packets;
 	__u64 bytes;
@@ -61,7 +52,7 @@ struct counter {
 struct settings {
 	struct address tunnel4; /* our tunnel endpoints */
 	struct address tunnel6;
-	__u16 nat_ports[2][2]; /* for NAT: first and last of two ranges, host byte order; 0: none */
+	__u16 nat_ports[2][2]; /* for the load balancer's NAT: first and last of two ranges, host byte order; 0: none */
 	__u8 capture;          /* dropped packets go to the captures ring buffer */
 	__u8 zero[3];
 };

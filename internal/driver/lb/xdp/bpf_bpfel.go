@@ -173,7 +173,7 @@ const (
 	bpfHopFlagHOP_ECHO   bpfHopFlag = 2
 	bpfHopFlagHOP_MOVED  bpfHopFlag = 4
 	bpfHopFlagHOP_AGAIN  bpfHopFlag = 8
-	bpfHopFlagHOP_AROUND bpfHopFlag = 16
+	bpfHopFlagHOP_SEARCH bpfHopFlag = 16
 )
 
 type bpfHopOption struct {

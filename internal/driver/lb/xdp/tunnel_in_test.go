@@ -256,7 +256,7 @@ func TestTunnelAsksThoseThatAreNotInTheRow(t *testing.T) {
 		for i, id := range ring {
 			put(k, k.Circle, bpfLocalKey{Id: id, Frontend: index}, ring[(i+1)%len(ring)])
 		}
-		around := uint8(bpfHopFlagHOP_AROUND)
+		around := uint8(bpfHopFlagHOP_SEARCH)
 		// The one that nobody knows the way to is left out, and so is the one that was asked.
 		want(k.passes(out, row, segment, families[1].third), hopping{at: 1, count: 3, flags: around, ids: []uint64{idPeer, idThird, idHere}})
 		// Here the circle closes: the first takes it in the end.
