@@ -14,7 +14,7 @@ import (
 func readState(k *kernel, hops *bpf.NextHops, log *slog.Logger) (*state, error) {
 	s := &state{
 		k: k, hops: hops, log: log,
-		rows: newSlab(k.rowCount), numbers: bpf.NewIndices(min(k.places, 1<<rowBits)), indices: bpf.NewIndices(k.maps.FrontendCounters.MaxEntries()),
+		rows: newSlab(k.rowCount), numbers: bpf.NewIndices(min(k.slots, 1<<rowBits)), indices: bpf.NewIndices(k.maps.FrontendCounters.MaxEntries()),
 		frontends: map[model.FrontendKey]*frontend{}, signed: map[string]*table{}, passing: map[uint64]*passing{},
 		vips: map[netip.Addr]uint32{}, guarded: map[netip.Addr]bool{}, others: map[model.FrontendKey]bool{}, machines: map[netip.Addr]uint32{},
 	}
@@ -58,23 +58,23 @@ func (s *state) read() error {
 		}
 		t := tables[value.Rows]
 		if t == nil {
-			if !s.rows.take(value.Rows, value.Mask+1) {
+			if !s.rows.reserve(value.Rows, value.Mask+1) {
 				return fmt.Errorf("rows of the frontend %s are those of another, too", f.key)
 			}
-			t = &table{base: value.Rows, size: value.Mask + 1, places: map[uint64]*place{}, users: map[*frontend]bool{}}
+			t = &table{base: value.Rows, size: value.Mask + 1, slots: map[uint64]*slot{}, users: map[*frontend]bool{}}
 			tables[value.Rows] = t
 		}
 		s.joinTable(f, t)
 	}
-	if err := s.readPlaces(tables); err != nil {
+	if err := s.readSlots(tables); err != nil {
 		return err
 	}
 	return s.readEntries(byIndex)
 }
 
-// readPlaces reads the backends, each for its table.
-func (s *state) readPlaces(tables map[uint32]*table) error {
-	for index := uint32(1); index < s.k.places; index++ {
+// readSlots reads the backends, each for its table.
+func (s *state) readSlots(tables map[uint32]*table) error {
+	for index := uint32(1); index < s.k.slots; index++ {
 		var v bpfBackend
 		if err := s.k.maps.Backends.Lookup(index, &v); err != nil {
 			return fmt.Errorf("read backends: %w", err)
@@ -83,7 +83,7 @@ func (s *state) readPlaces(tables map[uint32]*table) error {
 			continue
 		}
 		s.numbers.Reserve(index)
-		p := &place{index: index, value: v}
+		p := &slot{index: index, value: v}
 		s.hops.Adopt(v.Remote.address(), v.NextHop)
 		if p.held = s.hops.Has(v.Remote.address(), v.NextHop); p.held {
 			if _, err := s.hops.Hold(v.Remote.address()); err != nil {
@@ -98,13 +98,13 @@ func (s *state) readPlaces(tables map[uint32]*table) error {
 			s.lingering = append(s.lingering, lingering{p, time.Now().Add(defaultDrain)})
 			continue
 		}
-		if other := t.places[v.Id]; other != nil {
+		if other := t.slots[v.Id]; other != nil {
 			if v.Flags&uint8(bpfBackendFlagBACKEND_NEW) == 0 {
 				p, other = other, p
 			}
 			s.lingering = append(s.lingering, lingering{other, time.Now().Add(defaultDrain)})
 		}
-		t.places[v.Id] = p
+		t.slots[v.Id] = p
 	}
 	return nil
 }
@@ -185,10 +185,10 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 		}
 	}
 	var server bpfQuicServerKey
-	var place uint32
+	var slot uint32
 	var unknown []bpfQuicServerKey
 	it = s.k.maps.QuicServers.Iterate()
-	for it.Next(&server, &place) {
+	for it.Next(&server, &slot) {
 		f := byIndex[server.Frontend]
 		if f == nil {
 			unknown = append(unknown, server)
@@ -197,7 +197,7 @@ func (s *state) readEntries(byIndex map[uint32]*frontend) error {
 		if f.servers == nil {
 			f.servers = map[[8]byte]uint32{}
 		}
-		f.servers[server.Id] = place
+		f.servers[server.Id] = slot
 	}
 	errs[3] = it.Err()
 	for _, k := range unknown {

@@ -113,9 +113,9 @@ func meaning(d *DataPlane) string {
 		add("frontend %s hash %d affinity %d limit %d quic %#x flags %#x rows %d", name, f.Hash, f.Affinity, f.Limit, f.Quic, f.Flags, f.Mask+1)
 		shares := map[string]int{}
 		for i := f.Rows; i <= f.Rows+f.Mask; i++ {
-			for n, place := range d.k.row(i) {
+			for n, slot := range d.k.row(i) {
 				var b bpfBackend
-				if place != 0 && m.Backends.Lookup(place, &b) == nil {
+				if slot != 0 && m.Backends.Lookup(slot, &b) == nil {
 					shares[fmt.Sprintf("%s backend %d: %s %d mode %d remote %s%s", name, n, b.Address.address(), bpf.NetworkPort(b.Port), b.Mode, b.Remote.address(), backendFlags(b.Flags))]++
 				}
 			}

@@ -73,8 +73,8 @@ const (
 	// resync is how often everything outside the maps is looked at though nobody said that
 	// it changed.
 	resync = 15 * time.Second
-	// settle is how long changes of the network are gathered.
-	settle = 50 * time.Millisecond
+	// gather is how long changes of the network are gathered.
+	gather = 50 * time.Millisecond
 	// grace is how long a machine that no longer says that it takes packets out of tunnels
 	// counts as if it did: its programs work on while its agent starts anew.
 	grace = 30 * time.Second
@@ -258,7 +258,7 @@ func (d *DataPlane) apply(now time.Time) error {
 		return nil
 	}
 	defer d.hops.EndBatch()
-	s := surroundings{
+	s := environment{
 		machine: d.want.Machine, nodes: d.want.Nodes, closed: d.probe.closed, silent: d.alive.silent(), path: d.hops.Path,
 		epoch: d.probe.age() + d.alive.age() + d.hops.Changes() + d.changes, decaps: d.decaps(now), guarded: d.guarded(),
 	}
@@ -269,7 +269,7 @@ func (d *DataPlane) apply(now time.Time) error {
 			s.epoch++
 		}
 	}
-	balanced, taken := d.state.plan(d.want, s)
+	balanced, decaps := d.state.plan(d.want, s)
 	if err := d.settings(s.self()); err != nil {
 		return err
 	}
@@ -278,14 +278,14 @@ func (d *DataPlane) apply(now time.Time) error {
 	}
 	// Hooks before entries: a frontend is balanced once its entry is there. Those that are
 	// to go, go after them; and so do those that programs with other tables are at.
-	takes := d.attached.TakesOver()
+	later := d.attached.TakesOver()
 	var unknown error // where programs belong
-	if (balanced || taken) && !takes {
-		unknown = d.attach(balanced, taken)
+	if (balanced || decaps) && !later {
+		unknown = d.attach(balanced, decaps)
 	}
 	err := errors.Join(unknown, d.state.apply(now))
-	if !balanced || !taken || takes {
-		err = errors.Join(err, d.attach(balanced, taken))
+	if !balanced || !decaps || later {
+		err = errors.Join(err, d.attach(balanced, decaps))
 	}
 	if err == nil {
 		d.attached.DropOthers()
@@ -322,7 +322,7 @@ func (d *DataPlane) settings(self *model.Node) error {
 // attach has the programs where they are needed: XDP where frontends are balanced, tcx
 // where packets come out of tunnels and backends answer. While nobody knows where that is,
 // they stay where they are.
-func (d *DataPlane) attach(balanced, taken bool) error {
+func (d *DataPlane) attach(balanced, decaps bool) error {
 	found, errs, err := d.devices()
 	if err != nil {
 		return err
@@ -331,7 +331,7 @@ func (d *DataPlane) attach(balanced, taken bool) error {
 	if balanced {
 		want[bpf.XDP] = found
 	}
-	if taken {
+	if decaps {
 		want[bpf.Ingress], want[bpf.Egress] = found, found
 	}
 	if err := bpf.WriteLinks(d.k.maps.Links, found); err != nil {
@@ -339,7 +339,7 @@ func (d *DataPlane) attach(balanced, taken bool) error {
 	}
 	errs = append(errs, d.attached.Set(want)...)
 	var problems []string
-	if balanced || taken {
+	if balanced || decaps {
 		for _, err := range errs {
 			problems = append(problems, err.Error())
 		}
@@ -446,7 +446,7 @@ func (d *DataPlane) follow(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	dirty, asked, looked := false, time.Now(), time.Now()
-	pause := settle         // after a look: a machine with very many backends must not look all the time
+	pause := gather         // after a look: a machine with very many backends must not look all the time
 	var again time.Duration // after a look that did not go well, if there are no news before; grows
 	for {
 		select {
@@ -455,7 +455,7 @@ func (d *DataPlane) follow(ctx context.Context) error {
 		case err := <-lost:
 			select { // not at once again, whatever is wrong
 			case <-ctx.Done():
-			case <-time.After(settle):
+			case <-time.After(gather):
 			}
 			return err
 		case <-news:
@@ -468,7 +468,7 @@ func (d *DataPlane) follow(ctx context.Context) error {
 			began := time.Now()
 			done := d.look(ask)
 			dirty, looked = false, time.Now()
-			pause = max(settle, 4*looked.Sub(began))
+			pause = max(gather, 4*looked.Sub(began))
 			if done {
 				again = 0
 			} else {

@@ -10,8 +10,8 @@
 //
 // Writes are ordered so that no packet meets half a change: what is pointed to is written
 // before what points to it, and goes after it. Rows of lookup tables are single words in
-// memory shared with the kernel. A backend's place in the maps has a generation, by which
-// flows know that the place got another backend.
+// memory shared with the kernel. A backend's slot in the maps has a generation, by which
+// flows know that the slot got another backend.
 //
 // It refuses what the machine cannot do with an error that wraps errors.ErrUnsupported and
 // names the version of Linux that can. It never touches packets that are not for a

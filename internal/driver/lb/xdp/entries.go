@@ -212,23 +212,23 @@ func (s *state) pruneSources(f *frontend) error {
 func (s *state) setServers(f *frontend) error {
 	want := map[[8]byte]uint32{}
 	if f.given != nil && f.given.Frontend.QUIC != nil && f.table != nil && len(f.plan.members) > 0 {
-		for _, p := range f.table.places {
+		for _, p := range f.table.slots {
 			if p.known {
 				want[serverID(p.backend, f.given.Frontend.QUIC.Length)] = p.index
 			}
 		}
 	}
-	for id, place := range want {
-		if f.servers[id] == place {
+	for id, slot := range want {
+		if f.servers[id] == slot {
 			continue
 		}
-		if err := s.k.maps.QuicServers.Put(bpfQuicServerKey{Frontend: f.value.Index, Id: id}, place); err != nil {
+		if err := s.k.maps.QuicServers.Put(bpfQuicServerKey{Frontend: f.value.Index, Id: id}, slot); err != nil {
 			return fmt.Errorf("write a server of QUIC: %w", full(err, s.k.maps.QuicServers))
 		}
 		if f.servers == nil {
 			f.servers = map[[8]byte]uint32{}
 		}
-		f.servers[id] = place
+		f.servers[id] = slot
 	}
 	for id := range f.servers {
 		if _, stays := want[id]; stays {

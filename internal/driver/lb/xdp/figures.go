@@ -38,18 +38,18 @@ type view struct {
 	maps      bpfMaps
 	possible  int
 	frontends map[uint32]viewFrontend // by index
-	places    map[uint32]viewPlace
+	slots     map[uint32]viewSlot
 }
 
 type viewFrontend struct {
 	key     model.FrontendKey
-	places  map[uint64]uint32 // by ID of the backend; nil where the VIP is not here
+	slots   map[uint64]uint32 // by ID of the backend; nil where the VIP is not here
 	members []member
 	local   []member
 	shared  bool
 }
 
-type viewPlace struct {
+type viewSlot struct {
 	backend    model.FrontendBackend
 	id         uint64
 	generation uint8
@@ -87,7 +87,7 @@ func (d *DataPlane) view() *view {
 	if d.k == nil || d.closed {
 		return nil
 	}
-	v := &view{maps: d.k.maps, possible: d.k.possible, frontends: map[uint32]viewFrontend{}, places: map[uint32]viewPlace{}}
+	v := &view{maps: d.k.maps, possible: d.k.possible, frontends: map[uint32]viewFrontend{}, slots: map[uint32]viewSlot{}}
 	for _, f := range d.state.frontends {
 		if f.locals == nil || f.plan == nil {
 			continue
@@ -97,22 +97,22 @@ func (d *DataPlane) view() *view {
 			v.frontends[f.value.Index] = x
 			continue
 		}
-		x.places = make(map[uint64]uint32, len(f.table.places))
+		x.slots = make(map[uint64]uint32, len(f.table.slots))
 		v.frontends[f.value.Index] = x
-		for id, p := range f.table.places {
-			x.places[id] = p.index
-			v.places[p.index] = viewPlace{backend: p.backend, id: id, generation: p.value.Generation, rows: f.table.shares[p.index], tunnelled: p.value.Mode == uint8(bpfModeMODE_GENEVE)}
+		for id, p := range f.table.slots {
+			x.slots[id] = p.index
+			v.slots[p.index] = viewSlot{backend: p.backend, id: id, generation: p.value.Generation, rows: f.table.shares[p.index], tunnelled: p.value.Mode == uint8(bpfModeMODE_GENEVE)}
 		}
 	}
 	for _, l := range d.state.lingering {
-		v.places[l.place.index] = viewPlace{backend: l.place.backend, id: l.place.value.Id, generation: l.place.value.Generation}
+		v.slots[l.slot.index] = viewSlot{backend: l.slot.backend, id: l.slot.value.Id, generation: l.slot.value.Generation}
 	}
 	return v
 }
 
-// backendOf is what stands for a backend of a frontend: places of proxies are shared, and
+// backendOf is what stands for a backend of a frontend: slots of proxies are shared, and
 // each frontend has its own VIP.
-func (f viewFrontend) backendOf(p viewPlace) model.FrontendBackend {
+func (f viewFrontend) backendOf(p viewSlot) model.FrontendBackend {
 	b := p.backend
 	if f.shared {
 		b.Address = netip.AddrPortFrom(f.key.VIP, f.key.Port)
@@ -137,7 +137,7 @@ func (d *DataPlane) Figures() ([]model.FrontendFigures, map[string]uint64, error
 			return nil, nil, err
 		}
 		figures := model.FrontendFigures{FrontendKey: f.key, Packets: total.Packets, Bytes: total.Bytes, NewFlows: total.Flows}
-		if f.places != nil {
+		if f.slots != nil {
 			if err := v.backends(&figures, index, f, counts); err != nil {
 				return nil, nil, err
 			}
@@ -171,7 +171,7 @@ func (d *DataPlane) Arrived() (total uint64, err error) {
 		return 0, nil
 	}
 	for index, f := range v.frontends {
-		if f.places == nil {
+		if f.slots == nil {
 			continue
 		}
 		c, err := v.sum(v.maps.FrontendCounters, index)
@@ -185,16 +185,16 @@ func (d *DataPlane) Arrived() (total uint64, err error) {
 
 func (v *view) backends(figures *model.FrontendFigures, index uint32, f viewFrontend, counts *flowCounts) error {
 	for _, m := range f.members {
-		place := f.places[m.id]
-		total, err := v.sum(v.maps.BackendCounters, place)
+		slot := f.slots[m.id]
+		total, err := v.sum(v.maps.BackendCounters, slot)
 		if err != nil {
 			return err
 		}
 		b := model.BackendFigures{
 			Address: m.backend.Address, Machine: m.backend.Machine, Packets: total.Packets, Bytes: total.Bytes, NewFlows: total.Flows,
-			Flows: counts.balanced[balancedTo{index, place}], Rows: v.places[place].rows,
+			Flows: counts.balanced[balancedTo{index, slot}], Rows: v.slots[slot].rows,
 		}
-		if v.places[place].tunnelled {
+		if v.slots[slot].tunnelled {
 			b.Tunnelled = b.Flows
 		}
 		figures.Backends = append(figures.Backends, b)
@@ -225,7 +225,7 @@ type flowCounts struct {
 }
 
 type (
-	balancedTo struct{ frontend, place uint32 }
+	balancedTo struct{ frontend, slot uint32 }
 	ownedBy    struct {
 		frontend uint32
 		id       uint64
@@ -247,7 +247,7 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 	}
 	for _, m := range []*ebpf.Map{v.maps.Flows, v.maps.Fresh} {
 		err := each(m, func(k *bpfFlowKey, f *bpfFlow) bool {
-			if f.State != uint8(bpfFlowStateFLOW_CLOSING) && v.places[f.Backend].generation == f.Generation && !v.over(k.Frontend, f.State, idle(up, f.Seen)) {
+			if f.State != uint8(bpfFlowStateFLOW_CLOSING) && v.slots[f.Backend].generation == f.Generation && !v.over(k.Frontend, f.State, idle(up, f.Seen)) {
 				c.balanced[balancedTo{k.Frontend, f.Backend}]++
 			}
 			return true
@@ -347,7 +347,7 @@ func (d *DataPlane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool
 	for _, m := range []*ebpf.Map{v.maps.Flows, v.maps.Fresh} {
 		if err == nil && !truncated {
 			err = each(m, func(k *bpfFlowKey, e *bpfFlow) bool {
-				p, placed := v.places[e.Backend]
+				p, placed := v.slots[e.Backend]
 				f, known := v.frontends[k.Frontend]
 				if !known || !placed || p.generation != e.Generation {
 					return true

@@ -26,7 +26,7 @@ func TestSilentFlowsAreNone(t *testing.T) {
 	must(t, err)
 	for key := range want.Frontends {
 		f := d.state.frontends[key]
-		for _, p := range f.table.places {
+		for _, p := range f.table.slots {
 			for port, silent := range []time.Duration{0, udpIdle - 30*time.Second, udpIdle + 2*time.Second} {
 				must(t, d.k.maps.Flows.Put(
 					bpfFlowKey{Client: wireAddress(netip.MustParseAddr("198.51.100.1")), Frontend: f.value.Index, Port: uint16(port)},

@@ -101,12 +101,12 @@ var hooked = map[bpf.Hook]string{bpf.XDP: bpfProgBalance, bpf.Ingress: bpfProgTu
 
 // kernel is what is loaded.
 type kernel struct {
-	object           *bpf.Object
-	maps             bpfMaps
-	rows             []uint64 // shared with the programs
-	memory           []byte   // the same, as it was mapped
-	possible         int      // CPUs that per-CPU maps have values for
-	places, rowCount uint32
+	object          *bpf.Object
+	maps            bpfMaps
+	rows            []uint64 // shared with the programs
+	memory          []byte   // the same, as it was mapped
+	possible        int      // CPUs that per-CPU maps have values for
+	slots, rowCount uint32
 }
 
 // loadKernel loads the programs with the maps that are pinned, or others.
@@ -126,7 +126,7 @@ func loadKernel(pins *bpf.Pins, sizes Sizes, log *slog.Logger) (k *kernel, err e
 	if k.possible, err = ebpf.PossibleCPU(); err != nil {
 		return k, err
 	}
-	k.places, k.rowCount = k.maps.Backends.MaxEntries(), k.maps.Rows.MaxEntries()
+	k.slots, k.rowCount = k.maps.Backends.MaxEntries(), k.maps.Rows.MaxEntries()
 	size := int(k.rowCount) * 8
 	page := os.Getpagesize()
 	k.memory, err = unix.Mmap(k.maps.Rows.FD(), 0, (size+page-1)/page*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -147,9 +147,9 @@ func (k *kernel) close() {
 }
 
 // setRow writes a row at once.
-func (k *kernel) setRow(i uint32, places [3]uint32) {
+func (k *kernel) setRow(i uint32, slots [3]uint32) {
 	var v uint64
-	for n, p := range places {
+	for n, p := range slots {
 		v |= uint64(p) << (rowBits * n)
 	}
 	if p := &k.rows[i]; atomic.LoadUint64(p) != v {
@@ -159,12 +159,12 @@ func (k *kernel) setRow(i uint32, places [3]uint32) {
 }
 
 // row reads a row.
-func (k *kernel) row(i uint32) (places [3]uint32) {
+func (k *kernel) row(i uint32) (slots [3]uint32) {
 	v := atomic.LoadUint64(&k.rows[i])
-	for n := range places {
-		places[n] = uint32(v>>(rowBits*n)) & (1<<rowBits - 1)
+	for n := range slots {
+		slots[n] = uint32(v>>(rowBits*n)) & (1<<rowBits - 1)
 	}
-	return places
+	return slots
 }
 
 // rowBits is ROW_BITS of bpf/lb/layout.h.

@@ -30,7 +30,7 @@ type liveness struct {
 	at    []*pulse       // by number
 	mute  map[string]int // peers of a machine that are silent: it may have changed its endpoint
 	last  time.Time      // when peers were asked
-	epoch uint64         // raised with every verdict that changes
+	epoch uint64         // raised with every result that changes
 }
 
 // peer is a machine that is asked.
@@ -65,7 +65,7 @@ func peersOf(b model.Balancing, decaps func(*model.Node) bool) []peer {
 	if self == nil {
 		return nil
 	}
-	s := surroundings{machine: b.Machine, nodes: b.Nodes}
+	s := environment{machine: b.Machine, nodes: b.Nodes}
 	seen := map[string]bool{b.Machine: true}
 	var list []peer
 	for _, f := range b.Frontends {

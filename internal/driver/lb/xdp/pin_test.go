@@ -124,9 +124,9 @@ func TestMapsWithoutThatOfFrontendsAreNotUsed(t *testing.T) {
 			d := newPlane(t, dir)
 			must(t, d.Set(balancing(before, "198.51.100.0/24")))
 			number, client := d.state.frontends[before].value.Index, wireAddress(netip.MustParseAddr("198.51.100.7"))
-			var place bpfBackend
-			must(t, d.k.maps.Backends.Lookup(uint32(1), &place))
-			must(t, d.k.maps.Affinities.Put(bpfAffinityKey{Client: client, Frontend: number}, bpfAffinity{Backend: 1, Generation: place.Generation}))
+			var slot bpfBackend
+			must(t, d.k.maps.Backends.Lookup(uint32(1), &slot))
+			must(t, d.k.maps.Affinities.Put(bpfAffinityKey{Client: client, Frontend: number}, bpfAffinity{Backend: 1, Generation: slot.Generation}))
 			end(t, d)
 			at := linksOf(t, d)
 			must(t, d.Close(true))

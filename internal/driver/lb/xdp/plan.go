@@ -13,8 +13,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// surroundings are what a frontend's plan follows from besides the frontend.
-type surroundings struct {
+// environment is what a frontend's plan follows from besides the frontend.
+type environment struct {
 	machine string
 	nodes   map[string]*model.Node
 	// closed says whether answers of a machine with that VIP as their source are known not
@@ -35,7 +35,7 @@ type surroundings struct {
 	guarded map[netip.Addr][]model.FrontendKey
 }
 
-func (s surroundings) self() *model.Node { return s.nodes[s.machine] }
+func (s environment) self() *model.Node { return s.nodes[s.machine] }
 
 const (
 	// hopsMost is HOPS of bpf/lb/layout.h.
@@ -69,8 +69,8 @@ type member struct {
 	stands  bool   // in rows
 }
 
-// takes says whether the member may get new flows.
-func (m member) takes() bool {
+// admits says whether the member may get new flows.
+func (m member) admits() bool {
 	return m.flags&bpfBackendFlagBACKEND_NEW != 0
 }
 
@@ -89,7 +89,7 @@ func (p *planned) tunnels() bool {
 func (p *planned) available() uint32 {
 	var n uint32
 	for _, m := range p.members {
-		if m.takes() {
+		if m.admits() {
 			n++
 		}
 	}
@@ -97,7 +97,7 @@ func (p *planned) available() uint32 {
 }
 
 // plan says how a frontend is to be balanced at a machine.
-func plan(f *model.Balanced, s surroundings) *planned {
+func plan(f *model.Balanced, s environment) *planned {
 	p := &planned{here: slices.Contains(f.Frontend.Machines, s.machine)}
 	seen := map[uint64]bool{}
 	var list []member
@@ -155,7 +155,7 @@ func plan(f *model.Balanced, s surroundings) *planned {
 
 // tunnel is where packets to a machine are sent in a tunnel from here; not valid where the
 // two have no endpoints of one family.
-func (s surroundings) tunnel(machine string) netip.Addr {
+func (s environment) tunnel(machine string) netip.Addr {
 	self, to := s.self(), s.nodes[machine]
 	switch {
 	case self == nil || to == nil:
@@ -168,7 +168,7 @@ func (s surroundings) tunnel(machine string) netip.Addr {
 }
 
 // unreached says why a backend cannot be reached through a tunnel; "" if it can.
-func (s surroundings) unreached(b model.FrontendBackend, vip netip.Addr) string {
+func (s environment) unreached(b model.FrontendBackend, vip netip.Addr) string {
 	switch node := s.nodes[b.Machine]; {
 	case b.Machine == "":
 		return fmt.Sprintf("backend %s is on no machine with an agent", b.Address)
@@ -185,7 +185,7 @@ func (s surroundings) unreached(b model.FrontendBackend, vip netip.Addr) string 
 }
 
 // choose settles the mode, and how each member is reached in it.
-func (p *planned) choose(f *model.Frontend, s surroundings) {
+func (p *planned) choose(f *model.Frontend, s environment) {
 	proxies := f.Listener != ""
 	alone := !slices.ContainsFunc(p.members, func(m member) bool { return m.backend.Machine != s.machine })
 	var why []string
@@ -235,11 +235,11 @@ func (p *planned) choose(f *model.Frontend, s surroundings) {
 
 // forgo takes new flows from members whose machines do not answer through the tunnel by which
 // they would get them, unless no other is left.
-func (p *planned) forgo(s surroundings, say func(string, ...any)) {
+func (p *planned) forgo(s environment, say func(string, ...any)) {
 	gone := func(m member) bool {
-		return m.takes() && m.mode == bpfModeMODE_GENEVE && m.backend.Machine != s.machine && s.silent[m.backend.Machine]
+		return m.admits() && m.mode == bpfModeMODE_GENEVE && m.backend.Machine != s.machine && s.silent[m.backend.Machine]
 	}
-	if !slices.ContainsFunc(p.members, func(m member) bool { return m.takes() && !gone(m) }) {
+	if !slices.ContainsFunc(p.members, func(m member) bool { return m.admits() && !gone(m) }) {
 		return
 	}
 	said := map[string]bool{}
@@ -258,7 +258,7 @@ func (p *planned) forgo(s surroundings, say func(string, ...any)) {
 }
 
 // reach settles how packets get to a member, and returns why they do not.
-func (p *planned) reach(m *member, f *model.Frontend, s surroundings) string {
+func (p *planned) reach(m *member, f *model.Frontend, s environment) string {
 	here := m.flags&bpfBackendFlagBACKEND_HERE != 0
 	sameFamily := m.backend.Address.Addr().Is4() == f.VIP.Is4()
 	samePort := m.backend.Address.Port() == f.Port
@@ -307,7 +307,7 @@ func (p *planned) reach(m *member, f *model.Frontend, s surroundings) string {
 }
 
 // sign writes the signature. Only tables of proxies are shared: packets to them travel with
-// hops, so that no flow depends on the place of its backend.
+// hops, so that no flow depends on the slot of its backend.
 func (p *planned) sign() {
 	p.shared = p.mode == model.ModeDSRGeneve && len(p.members) > 0
 	for _, m := range p.members {

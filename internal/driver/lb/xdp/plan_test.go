@@ -15,9 +15,9 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// quiet are surroundings where every way is open.
-func quiet() surroundings {
-	return surroundings{
+// quiet is an environment where every way is open.
+func quiet() environment {
+	return environment{
 		machine: "m1", nodes: nodes("m1", "m2", "m3"),
 		closed: func(string, netip.Addr) bool { return false },
 		decaps: func(n *model.Node) bool { return n.Decaps },
@@ -36,7 +36,7 @@ func TestModes(t *testing.T) {
 		name      string
 		frontend  model.Frontend
 		backends  []model.FrontendBackend
-		change    func(*surroundings)
+		change    func(*environment)
 		mode      model.ForwardMode
 		available uint32
 		says      string // in its message; "" for none
@@ -49,19 +49,19 @@ func TestModes(t *testing.T) {
 			"a machine takes nothing out",
 			model.Frontend{},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2")},
-			func(s *surroundings) { s.decaps = func(*model.Node) bool { return false } }, model.ModeNAT, 1, "m2 takes nothing out", "nat",
+			func(s *environment) { s.decaps = func(*model.Node) bool { return false } }, model.ModeNAT, 1, "m2 takes nothing out", "nat",
 		},
 		{
 			"the way back is closed",
 			model.Frontend{},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2")},
-			func(s *surroundings) { s.closed = func(m string, _ netip.Addr) bool { return m == "m2" } }, model.ModeNAT, 1, "do not arrive", "nat",
+			func(s *environment) { s.closed = func(m string, _ netip.Addr) bool { return m == "m2" } }, model.ModeNAT, 1, "do not arrive", "nat",
 		},
 		{
 			"the way back is closed, and tunnels are asked for",
 			model.Frontend{Mode: model.ModeDSRGeneve},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m3")},
-			func(s *surroundings) { s.closed = func(m string, _ netip.Addr) bool { return m == "m2" } }, model.ModeDSRGeneve, 1, "do not arrive", "geneve geneve",
+			func(s *environment) { s.closed = func(m string, _ netip.Addr) bool { return m == "m2" } }, model.ModeDSRGeneve, 1, "do not arrive", "geneve geneve",
 		},
 		{"of another family", model.Frontend{Mode: model.ModeNAT}, []model.FrontendBackend{on("[2001:db8::1]:80", "")}, nil, model.ModeNAT, 0, "different families", "none"},
 		{"IP in IP to another port", model.Frontend{Mode: model.ModeDSRIPIP}, []model.FrontendBackend{on("10.0.0.1:81", ""), on("10.0.0.2:80", "")}, nil, model.ModeDSRIPIP, 1, "has not the frontend's port", "ipip ipip"},
@@ -70,7 +70,7 @@ func TestModes(t *testing.T) {
 			"L2 behind a router",
 			model.Frontend{Mode: model.ModeDSRL2},
 			[]model.FrontendBackend{on("10.0.0.1:80", "")},
-			func(s *surroundings) { s.path = func(netip.Addr) bpf.Path { return bpf.Path{Gateway: true} } }, model.ModeDSRL2, 0, "behind a router", "l2",
+			func(s *environment) { s.path = func(netip.Addr) bpf.Path { return bpf.Path{Gateway: true} } }, model.ModeDSRL2, 0, "behind a router", "l2",
 		},
 		{"local", model.Frontend{Mode: model.ModeLocal}, []model.FrontendBackend{on("10.0.0.1:80", "m1"), on("10.0.0.2:80", "m2")}, nil, model.ModeLocal, 1, "is not on this machine", "local local"},
 		{"proxies of two machines", model.Frontend{Listener: "l"}, []model.FrontendBackend{proxy("m1"), proxy("m2")}, nil, model.ModeDSRGeneve, 2, "", "geneve geneve"},
@@ -78,25 +78,25 @@ func TestModes(t *testing.T) {
 			"proxies, of which one is silent",
 			model.Frontend{Listener: "l"},
 			[]model.FrontendBackend{proxy("m1"), proxy("m2"), proxy("m3")},
-			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "m2 does not answer", "geneve geneve geneve",
+			func(s *environment) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "m2 does not answer", "geneve geneve geneve",
 		},
 		{
 			"backends, of which one is silent",
 			model.Frontend{},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m3")},
-			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 1, "m2 does not answer", "geneve geneve",
+			func(s *environment) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 1, "m2 does not answer", "geneve geneve",
 		},
 		{
 			"backends that are silent, all of them",
 			model.Frontend{},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m2")},
-			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "", "geneve geneve",
+			func(s *environment) { s.silent = map[string]bool{"m2": true} }, model.ModeDSRGeneve, 2, "", "geneve geneve",
 		},
 		{
 			"backends that are silent and not reached by a tunnel",
 			model.Frontend{Mode: model.ModeNAT},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2"), on("10.0.0.2:80", "m3")},
-			func(s *surroundings) { s.silent = map[string]bool{"m2": true} }, model.ModeNAT, 2, "", "nat nat",
+			func(s *environment) { s.silent = map[string]bool{"m2": true} }, model.ModeNAT, 2, "", "nat nat",
 		},
 		{"this proxy alone", model.Frontend{Listener: "l"}, []model.FrontendBackend{proxy("m1")}, nil, model.ModeLocal, 1, "", "local"},
 		{"proxies by NAT", model.Frontend{Listener: "l", Mode: model.ModeNAT}, []model.FrontendBackend{proxy("m1"), proxy("m2")}, nil, model.ModeDSRGeneve, 2, "not NAT", "geneve geneve"},

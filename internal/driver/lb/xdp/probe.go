@@ -26,11 +26,11 @@ type prober struct {
 	every   time.Duration // pause between probes of one way
 
 	mu      sync.Mutex
-	targets map[target]*verdict
+	targets map[target]*probeResult
 	shut    map[exit]int // targets that are closed
 	numbers map[uint16]target
 	next    uint16
-	epoch   uint64 // raised with every verdict that changes
+	epoch   uint64 // raised with every result that changes
 }
 
 // target is a VIP as the source of what a machine sends.
@@ -42,7 +42,7 @@ type target struct {
 	back    netip.Addr // our address of the VIP's family
 }
 
-// exit is what a verdict is about.
+// exit is what a result is about.
 type exit struct {
 	machine string
 	vip     netip.Addr
@@ -50,8 +50,8 @@ type exit struct {
 
 func (t target) exit() exit { return exit{t.machine, t.vip} }
 
-// verdict is what is known about a target.
-type verdict struct {
+// probeResult is what is known about a target.
+type probeResult struct {
 	number  uint16
 	due     time.Time
 	asked   bool // and not judged
@@ -72,7 +72,7 @@ const (
 func newProber(log *slog.Logger, changed func()) *prober {
 	return &prober{
 		log: log, changed: changed, now: time.Now, news: make(chan struct{}, 1),
-		every: probeEvery, targets: map[target]*verdict{}, shut: map[exit]int{}, numbers: map[uint16]target{}, next: uint16(rand.Uint32()),
+		every: probeEvery, targets: map[target]*probeResult{}, shut: map[exit]int{}, numbers: map[uint16]target{}, next: uint16(rand.Uint32()),
 	}
 }
 
@@ -82,7 +82,7 @@ func targets(b model.Balancing) []target {
 	if self == nil {
 		return nil
 	}
-	s := surroundings{machine: b.Machine, nodes: b.Nodes}
+	s := environment{machine: b.Machine, nodes: b.Nodes}
 	seen := map[target]bool{}
 	for key, f := range b.Frontends {
 		tunnels := f.Frontend.Mode == model.ModeAuto || f.Frontend.Mode == model.ModeDSRGeneve
@@ -125,7 +125,7 @@ func (p *prober) set(list []target) {
 		for _, used := p.numbers[p.next]; used; _, used = p.numbers[p.next] {
 			p.next++
 		}
-		p.targets[t] = &verdict{number: p.next}
+		p.targets[t] = &probeResult{number: p.next}
 		p.numbers[p.next] = t
 	}
 	for t, v := range p.targets {
@@ -146,7 +146,7 @@ func (p *prober) closed(machine string, vip netip.Addr) bool {
 }
 
 // shutting notes whether a target is closed.
-func (p *prober) shutting(t target, v *verdict, closed bool) {
+func (p *prober) shutting(t target, v *probeResult, closed bool) {
 	switch e := t.exit(); {
 	case closed == v.closed:
 	case closed:
@@ -184,7 +184,7 @@ func (p *prober) answered(number uint16, from netip.Addr) {
 	}
 }
 
-func (p *prober) judge(t target, v *verdict, closed bool) {
+func (p *prober) judge(t target, v *probeResult, closed bool) {
 	p.shutting(t, v, closed)
 	p.epoch++
 	if closed {

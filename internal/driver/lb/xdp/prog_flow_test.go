@@ -25,12 +25,12 @@ func (w *lbRig) is(s *lbServer, flags bpfBackendFlag) {
 
 // rowsAre changes all rows of a frontend.
 func (w *lbRig) rowsAre(f *lbFrontend, servers ...*lbServer) {
-	var places []uint32
+	var slots []uint32
 	for _, s := range servers {
-		places = append(places, s.place)
+		slots = append(slots, s.slot)
 	}
 	for i := range uint32(lbRows) {
-		w.setRow(f, i, places...)
+		w.setRow(f, i, slots...)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestProgFlowStays(t *testing.T) {
 	w.is(first, both)
 	w.rowsAre(f, first)
 	w.goes(packet("A"), second)
-	second.value.Generation++ // the place is another backend's
+	second.value.Generation++ // the slot is another backend's
 	w.is(second, both)
 	w.goes(packet("A"), first)
 }
@@ -501,7 +501,7 @@ func TestProgQUIC(t *testing.T) {
 	f.value.Flags |= uint16(bpfFrontendFlagFRONTEND_QUIC)
 	f.value.Quic = 1<<4 | 2
 	w.putFrontend(f)
-	put(w.programRig, w.QuicServers, bpfQuicServerKey{Frontend: f.value.Index, Id: [8]uint8{0xab, 0xcd}}, f.servers[1].place)
+	put(w.programRig, w.QuicServers, bpfQuicServerKey{Frontend: f.value.Index, Id: [8]uint8{0xab, 0xcd}}, f.servers[1].slot)
 	ids := map[string][]byte{"named": {9, 0xab, 0xcd, 1, 2, 3, 4, 5}, "unknown": {9, 0xab, 0xce, 1, 2, 3, 4, 5}}
 	long := func(kind byte, version uint32, id []byte) []byte {
 		out := []byte{0xc0 | kind<<4, byte(version >> 24), byte(version >> 16), byte(version >> 8), byte(version), byte(len(id))}

@@ -52,7 +52,7 @@ func newFuzz(t testing.TB) *fuzzRig {
 	add("tcp://192.0.2.1:81", bpfModeMODE_L2, 0, "10.0.1.8")
 	add("tcp://192.0.2.1:82", bpfModeMODE_LOCAL, 0, "192.0.2.1")
 	quic := add("udp://192.0.2.1:443", bpfModeMODE_IPIP, bpfFrontendFlagFRONTEND_QUIC|bpfFrontendFlagFRONTEND_LIMITED, "10.0.1.10", "10.0.1.11")
-	put(z.programRig, z.QuicServers, bpfQuicServerKey{Frontend: quic.value.Index, Id: [8]uint8{0xab, 0xcd}}, quic.servers[1].place)
+	put(z.programRig, z.QuicServers, bpfQuicServerKey{Frontend: quic.value.Index, Id: [8]uint8{0xab, 0xcd}}, quic.servers[1].slot)
 	// One of the VIPs is guarded, and something else serves a port of it.
 	put(z.programRig, z.Vips, wireAddress(netip.MustParseAddr("192.0.2.1")), uint32(vipGuarded|1))
 	put(z.programRig, z.Others, wireKey(fuzzOther), uint32(1))

@@ -48,7 +48,7 @@ type lbRig struct {
 
 // lbServer is a backend in the maps.
 type lbServer struct {
-	place  uint32
+	slot   uint32
 	id     uint64
 	remote netip.Addr
 	value  bpfBackend
@@ -100,7 +100,7 @@ func (w *lbRig) serve(name string, mode bpfMode, remotes ...string) *lbFrontend 
 	}}
 	for _, r := range remotes {
 		w.backends++
-		s := &lbServer{place: w.backends, id: 1000 + uint64(w.backends), remote: netip.MustParseAddr(r)}
+		s := &lbServer{slot: w.backends, id: 1000 + uint64(w.backends), remote: netip.MustParseAddr(r)}
 		s.value = bpfBackend{
 			Id: s.id, Address: wireAddress(s.remote), Remote: wireAddress(s.remote), NextHop: 1, Port: bpf.NetworkPort(8080), Mode: uint8(mode), Generation: 1,
 			Flags: uint8(bpfBackendFlagBACKEND_READY | bpfBackendFlagBACKEND_NEW),
@@ -108,12 +108,12 @@ func (w *lbRig) serve(name string, mode bpfMode, remotes ...string) *lbFrontend 
 		f.servers = append(f.servers, s)
 		w.putServer(s)
 	}
-	var places []uint32
+	var slots []uint32
 	for _, s := range f.servers[:min(3, len(f.servers))] {
-		places = append(places, s.place)
+		slots = append(slots, s.slot)
 	}
 	for i := range uint32(lbRows) {
-		w.setRow(f, i, places...)
+		w.setRow(f, i, slots...)
 	}
 	w.putFrontend(f)
 	put(w.programRig, w.Vips, wireAddress(key.VIP), uint32(1))
@@ -125,12 +125,12 @@ func (w *lbRig) putFrontend(f *lbFrontend) {
 	put(w.programRig, w.Frontends, bpfFrontendKey{Vip: wireAddress(f.key.VIP), Port: bpf.NetworkPort(f.key.Port), Protocol: uint8(lookup.Number(f.key.Transport))}, f.value)
 }
 
-func (w *lbRig) putServer(s *lbServer) { put(w.programRig, w.Backends, s.place, s.value) }
+func (w *lbRig) putServer(s *lbServer) { put(w.programRig, w.Backends, s.slot, s.value) }
 
-func (w *lbRig) setRow(f *lbFrontend, i uint32, places ...uint32) {
+func (w *lbRig) setRow(f *lbFrontend, i uint32, slots ...uint32) {
 	w.t.Helper()
 	var row uint64
-	for n, p := range places {
+	for n, p := range slots {
 		row |= uint64(p) << (21 * n)
 	}
 	put(w.programRig, w.Rows, f.value.Rows+i, row)
@@ -140,7 +140,7 @@ func (w *lbRig) setRow(f *lbFrontend, i uint32, places ...uint32) {
 func (w *lbRig) sent(s *lbServer) (sum bpfCounter) {
 	w.t.Helper()
 	var each []bpfCounter
-	must(w.t, w.BackendCounters.Lookup(s.place, &each))
+	must(w.t, w.BackendCounters.Lookup(s.slot, &each))
 	for _, c := range each {
 		sum.Packets += c.Packets
 		sum.Bytes += c.Bytes

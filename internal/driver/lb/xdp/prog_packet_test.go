@@ -392,7 +392,7 @@ func TestProgRowIsLookups(t *testing.T) {
 			f.value.Hash = uint8(i)
 			w.putFrontend(f)
 			for n := range uint32(lbRows) {
-				w.setRow(f, n, f.servers[n].place)
+				w.setRow(f, n, f.servers[n].slot)
 			}
 			for range 200 {
 				a := netip.MustParseAddrPort(cli6).Addr().As16()

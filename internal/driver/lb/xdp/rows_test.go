@@ -105,7 +105,7 @@ func TestFewRows(t *testing.T) {
 	rows(third, 1<<12, "has 4096 rows, not 65536")
 	set(3, 9)
 	rows(third, 1<<12, "has 4096 rows, not 65536")
-	if n := len(d.state.frontends[third].table.places); n != 9 {
+	if n := len(d.state.frontends[third].table.slots); n != 9 {
 		t.Errorf("after one of ten backends went, %d have a place", n)
 	}
 	set(1, 0)

@@ -41,8 +41,8 @@ func (s *slab) room(size, rest uint32) bool {
 	return fits && free-size >= rest
 }
 
-// take gives out a certain run, and reports whether it was free.
-func (s *slab) take(base, size uint32) bool {
+// reserve gives out a certain run, and reports whether it was free.
+func (s *slab) reserve(base, size uint32) bool {
 	want := extent{base, size}
 	for i, e := range s.free {
 		if want.base < e.base || want.end() > e.end() || want.end() < want.base {

@@ -31,7 +31,7 @@ func TestSlabGivesEveryRowOnce(t *testing.T) {
 			for i := base; free && i < base+n; i++ {
 				free = owner[i] == 0
 			}
-			if got := s.take(base, n); got != free {
+			if got := s.reserve(base, n); got != free {
 				t.Fatalf("take %d rows at %d: %t, want %t", n, base, got, free)
 			}
 			if free {

@@ -26,7 +26,7 @@ func TestSourcesThatDoNotFit(t *testing.T) {
 		if guarded := bpfFrontendFlag(v.Flags)&bpfFrontendFlagFRONTEND_SOURCES != 0; guarded != (len(sources) > 0) {
 			t.Errorf("with sources %v the frontend has flags %#x", sources, v.Flags)
 		}
-		if n := len(d.state.frontends[key].table.places); n != backends {
+		if n := len(d.state.frontends[key].table.slots); n != backends {
 			t.Errorf("it has %d backends, want %d", n, backends)
 		}
 		pairs(d.k.maps.Sources, func(k bpfSourceKey, _ uint32) { in = append(in, k.Client.address().String()) })

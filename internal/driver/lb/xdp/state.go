@@ -24,7 +24,7 @@ type state struct {
 	hops    *bpf.NextHops
 	log     *slog.Logger
 	rows    *slab
-	numbers *bpf.Indices // of places of backends
+	numbers *bpf.Indices // of slots of backends
 	indices *bpf.Indices // of frontends
 
 	frontends map[model.FrontendKey]*frontend
@@ -75,9 +75,9 @@ func (f *frontend) wireKey() bpfFrontendKey { return wireKey(f.key) }
 
 // plan takes over what is wanted. It returns whether something is to be balanced, and
 // whether packets are to be taken out of tunnels.
-func (s *state) plan(want model.Balancing, around surroundings) (balanced, taken bool) {
-	all := s.epoch != around.epoch || !maps.Equal(s.nodes, want.Nodes)
-	s.nodes, s.epoch, s.guard = want.Nodes, around.epoch, around.guarded
+func (s *state) plan(want model.Balancing, env environment) (balanced, decaps bool) {
+	all := s.epoch != env.epoch || !maps.Equal(s.nodes, want.Nodes)
+	s.nodes, s.epoch, s.guard = want.Nodes, env.epoch, env.guarded
 	for key, b := range want.Frontends {
 		f := s.frontends[key]
 		if f == nil {
@@ -87,20 +87,20 @@ func (s *state) plan(want model.Balancing, around surroundings) (balanced, taken
 		was := f.unready
 		f.unready = want.Unready[key]
 		if f.given != b || all || f.refused != nil || f.unready != was {
-			around.unready = f.unready
-			p := plan(b, around)
+			env.unready = f.unready
+			p := plan(b, env)
 			f.dirty = f.dirty || f.refused != nil || f.given == nil || f.given.Frontend != b.Frontend || !p.equal(f.plan)
 			f.plan, f.given = p, b
 		}
 		balanced = balanced || f.plan.here && !f.plan.direct
-		taken = taken || f.plan.tunnels()
+		decaps = decaps || f.plan.tunnels()
 	}
 	for key, f := range s.frontends {
 		if want.Frontends[key] == nil {
 			f.given = nil
 		}
 	}
-	return balanced, taken
+	return balanced, decaps
 }
 
 // translates says whether a frontend sends by NAT.
@@ -257,10 +257,10 @@ func (s *state) chooseTable(f *frontend, now time.Time) error {
 		return nil
 	}
 	if !s.fits(t, p.members) { // its backends move on to other rows
-		fresh, err := s.newTable(p.members, t.places)
+		fresh, err := s.newTable(p.members, t.slots)
 		if err == nil {
 			s.sign(fresh, p.signature)
-			t.places = nil // what does not stand in the new one was freed
+			t.slots = nil // what does not stand in the new one was freed
 			f.settling = now.Add(drain)
 			s.joinTable(f, fresh)
 			return nil
@@ -270,7 +270,7 @@ func (s *state) chooseTable(f *frontend, now time.Time) error {
 		} // else the rows that it has must do
 	}
 	if t.look != nil || s.differs(t, p.members) {
-		if err := s.unsettle(t, now.Add(drain)); err != nil {
+		if err := s.carryHops(t, now.Add(drain)); err != nil {
 			return err
 		}
 	}
@@ -281,8 +281,8 @@ func (s *state) chooseTable(f *frontend, now time.Time) error {
 	return nil
 }
 
-// unsettle has UDP packets of a table's frontends carry hops before its rows change.
-func (s *state) unsettle(t *table, until time.Time) error {
+// carryHops has UDP packets of a table's frontends carry hops before its rows change.
+func (s *state) carryHops(t *table, until time.Time) error {
 	for user := range t.users {
 		user.settling = until
 		v := user.value
@@ -389,13 +389,13 @@ func (s *state) frontendValue(f *frontend, now time.Time) bpfFrontend {
 	return v
 }
 
-// expire frees the places whose time is over.
+// expire frees the slots whose time is over.
 func (s *state) expire(now time.Time) {
 	s.lingering = slices.DeleteFunc(s.lingering, func(l lingering) bool {
 		if now.Before(l.until) {
 			return false
 		}
-		if err := s.freePlace(l.place); err != nil {
+		if err := s.freeSlot(l.slot); err != nil {
 			s.log.Warn("a backend's place was not cleared", "error", err)
 		}
 		return true

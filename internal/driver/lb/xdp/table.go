@@ -17,14 +17,14 @@ type table struct {
 	base      uint32
 	look      *lookup.Table // nil: as an earlier agent left it
 	size      uint32
-	places    map[uint64]*place // by the ID of the backend
+	slots     map[uint64]*slot // by the ID of the backend
 	users     map[*frontend]bool
 	signature string
-	shares    map[uint32]uint32 // rows by the place that is first in them
+	shares    map[uint32]uint32 // rows by the slot that is first in them
 }
 
-// place is a backend in the kernel.
-type place struct {
+// slot is a backend in the kernel.
+type slot struct {
 	index   uint32
 	value   bpfBackend
 	backend model.FrontendBackend
@@ -32,22 +32,22 @@ type place struct {
 	held    bool // its next hop is held
 }
 
-// lingering is a place that takes no new flow and keeps what it has: its backend is reached
+// lingering is a slot that takes no new flow and keeps what it has: its backend is reached
 // in another way now.
 type lingering struct {
-	place *place
+	slot  *slot
 	until time.Time
 }
 
 // newTable makes the table of members: first what rows name, then the rows.
-// Those of its backends that are in places stay there.
-func (s *state) newTable(members []member, places map[uint64]*place) (*table, error) {
+// Those of its backends that are in slots stay there.
+func (s *state) newTable(members []member, slots map[uint64]*slot) (*table, error) {
 	size := s.size(members)
 	base, ok := s.rows.alloc(size)
 	if !ok {
 		return nil, fmt.Errorf("%w for %d more rows of lookup tables: the map has %d", bpf.ErrFull, size, s.k.rowCount)
 	}
-	t := &table{base: base, size: size, places: maps.Clone(places), users: map[*frontend]bool{}}
+	t := &table{base: base, size: size, slots: maps.Clone(slots), users: map[*frontend]bool{}}
 	for i := range size {
 		s.k.setRow(base+i, [3]uint32{})
 	}
@@ -103,17 +103,17 @@ func (s *state) fits(t *table, members []member) bool {
 // setTable changes a table: new backends first, then rows, then what backends may get; those
 // that are gone last.
 func (s *state) setTable(t *table, members []member, drain time.Duration, now time.Time) error {
-	var fresh []*place
+	var fresh []*slot
 	undo := func(err error) error {
 		for _, p := range fresh {
-			err = errors.Join(err, s.freePlace(p))
+			err = errors.Join(err, s.freeSlot(p))
 		}
 		return err
 	}
-	next := make(map[uint64]*place, len(members))
+	next := make(map[uint64]*slot, len(members))
 	var late []func() error
 	for _, m := range members {
-		p := t.places[m.id]
+		p := t.slots[m.id]
 		if p != nil && bpfMode(p.value.Mode) != m.mode && p.value.Flags&uint8(bpfBackendFlagBACKEND_READY) != 0 {
 			p = nil // flows that began in the other mode go on in it
 		}
@@ -122,7 +122,7 @@ func (s *state) setTable(t *table, members []member, drain time.Duration, now ti
 			return undo(err)
 		}
 		if p == nil {
-			if p, err = s.newPlace(value); err != nil {
+			if p, err = s.newSlot(value); err != nil {
 				s.hops.Release(m.remote)
 				return undo(err)
 			}
@@ -131,7 +131,7 @@ func (s *state) setTable(t *table, members []member, drain time.Duration, now ti
 			p.held = true
 		} else {
 			p, grows := p, value.Flags&^p.value.Flags != 0
-			write := func() error { return s.putPlace(p, value) }
+			write := func() error { return s.putSlot(p, value) }
 			if grows {
 				if err := write(); err != nil {
 					return undo(err)
@@ -143,13 +143,13 @@ func (s *state) setTable(t *table, members []member, drain time.Duration, now ti
 		p.backend, p.known = m.backend, true
 		next[m.id] = p
 	}
-	var gone []*place
-	for id, p := range t.places {
+	var gone []*slot
+	for id, p := range t.slots {
 		if next[id] != p {
 			gone = append(gone, p)
 		}
 	}
-	t.places = next
+	t.slots = next
 	s.setRows(t, members)
 	var errs []error
 	for _, write := range late {
@@ -158,12 +158,12 @@ func (s *state) setTable(t *table, members []member, drain time.Duration, now ti
 	for _, p := range gone {
 		q := next[p.value.Id]
 		if q == nil || drain <= 0 {
-			errs = append(errs, s.freePlace(p))
+			errs = append(errs, s.freeSlot(p))
 			continue
 		}
 		v := p.value
 		v.Flags &^= uint8(bpfBackendFlagBACKEND_NEW)
-		errs = append(errs, s.putPlace(p, v))
+		errs = append(errs, s.putSlot(p, v))
 		s.lingering = append(s.lingering, lingering{p, now.Add(drain)})
 	}
 	return errors.Join(errs...)
@@ -175,7 +175,7 @@ func (s *state) differs(t *table, members []member) bool {
 	t.look = lookup.New(int(t.size), lookups(members))
 	at := t.at()
 	for i := range t.size {
-		if s.k.row(t.base+i) != places(t.look.Row(int(i)), at) {
+		if s.k.row(t.base+i) != slots(t.look.Row(int(i)), at) {
 			return true
 		}
 	}
@@ -193,19 +193,19 @@ func lookups(members []member) []lookup.Member {
 	return list
 }
 
-// at are the places of the members of the lookup table; 0 for one that has none.
+// at are the slots of the members of the lookup table; 0 for one that has none.
 func (t *table) at() []uint32 {
 	at := make([]uint32, len(t.look.Members()))
 	for i, m := range t.look.Members() {
-		if p := t.places[m.ID]; p != nil {
+		if p := t.slots[m.ID]; p != nil {
 			at[i] = p.index
 		}
 	}
 	return at
 }
 
-// places is a row with places of backends for those of members.
-func places(row [3]int32, at []uint32) (r [3]uint32) {
+// slots is a row with slots of backends for those of members.
+func slots(row [3]int32, at []uint32) (r [3]uint32) {
 	for n, member := range row {
 		if member != lookup.None {
 			r[n] = at[member]
@@ -221,11 +221,11 @@ func (s *state) setRows(t *table, members []member) {
 	} else {
 		t.look.Update(lookups(members))
 	}
-	// A backend may have another place though its row names the same one. To look at all
+	// A backend may have another slot though its row names the same one. To look at all
 	// rows takes less than a millisecond.
 	at := t.at()
 	for i := range t.size {
-		s.k.setRow(t.base+i, places(t.look.Row(int(i)), at))
+		s.k.setRow(t.base+i, slots(t.look.Row(int(i)), at))
 	}
 	t.shares = make(map[uint32]uint32, len(at))
 	for i, n := range t.look.Shares() {
@@ -235,11 +235,11 @@ func (s *state) setRows(t *table, members []member) {
 	}
 }
 
-// freeTable gives rows and places back. Nothing leads to them any more.
+// freeTable gives rows and slots back. Nothing leads to them any more.
 func (s *state) freeTable(t *table) {
 	s.sign(t, "")
-	for _, p := range t.places {
-		if err := s.freePlace(p); err != nil {
+	for _, p := range t.slots {
+		if err := s.freeSlot(p); err != nil {
 			s.log.Warn("a backend's place was not cleared", "error", err)
 		}
 	}
@@ -247,7 +247,7 @@ func (s *state) freeTable(t *table) {
 }
 
 // backendValue is a member as programs have it. The next hop is held unless was has it.
-func (s *state) backendValue(t *table, m member, was *place) (bpfBackend, error) {
+func (s *state) backendValue(t *table, m member, was *slot) (bpfBackend, error) {
 	v := bpfBackend{
 		Id: m.id, Address: wireAddress(m.backend.Address.Addr()), Remote: wireAddress(m.remote), Port: bpf.NetworkPort(m.backend.Address.Port()),
 		Mode: uint8(m.mode), Flags: uint8(m.flags), Table: uint64(t.base) + 1,
@@ -270,18 +270,18 @@ func (s *state) backendValue(t *table, m member, was *place) (bpfBackend, error)
 	return v, err
 }
 
-// newPlace writes a backend to a free place.
-func (s *state) newPlace(v bpfBackend) (*place, error) {
+// newSlot writes a backend to a free slot.
+func (s *state) newSlot(v bpfBackend) (*slot, error) {
 	index, ok := s.numbers.Alloc()
 	if !ok {
-		return nil, fmt.Errorf("%w for another backend: the map has %d", bpf.ErrFull, s.k.places-1)
+		return nil, fmt.Errorf("%w for another backend: the map has %d", bpf.ErrFull, s.k.slots-1)
 	}
 	var old bpfBackend
 	if err := s.k.maps.Backends.Lookup(index, &old); err != nil {
 		return nil, fmt.Errorf("read the place of a backend: %w", err)
 	}
 	v.Generation = old.Generation + 1
-	p := &place{index: index, held: true}
+	p := &slot{index: index, held: true}
 	if err := s.clearBackendCounter(index); err != nil {
 		return nil, err
 	}
@@ -292,8 +292,8 @@ func (s *state) newPlace(v bpfBackend) (*place, error) {
 	return p, nil
 }
 
-// putPlace writes what changed about a backend; its next hop is held already.
-func (s *state) putPlace(p *place, v bpfBackend) error {
+// putSlot writes what changed about a backend; its next hop is held already.
+func (s *state) putSlot(p *slot, v bpfBackend) error {
 	if err := s.k.maps.Backends.Put(p.index, v); err != nil {
 		return fmt.Errorf("write a backend: %w", err)
 	}
@@ -304,8 +304,8 @@ func (s *state) putPlace(p *place, v bpfBackend) error {
 	return nil
 }
 
-// freePlace clears a place. The generation stays, to be raised when it is given out again.
-func (s *state) freePlace(p *place) error {
+// freeSlot clears a slot. The generation stays, to be raised when it is given out again.
+func (s *state) freeSlot(p *slot) error {
 	v := bpfBackend{Generation: p.value.Generation}
 	err := s.k.maps.Backends.Put(p.index, v)
 	if p.held {

@@ -164,12 +164,12 @@ func (w *wires) serve(lb string, mode bpfMode, outer netip.Addr, owners ...strin
 			var row uint64
 			for k, owner := range owners {
 				o := w.nodes[owner]
-				place := index*10 + o.index
-				put(n.programRig, n.Backends, place, bpfBackend{
+				slot := index*10 + o.index
+				put(n.programRig, n.Backends, slot, bpfBackend{
 					Id: o.id(), Address: wireAddress(o.at(vip)), Remote: wireAddress(o.at(outer)), NextHop: o.index, Port: bpf.NetworkPort(8080),
 					Mode: uint8(mode), Generation: 1, Flags: usual,
 				})
-				row |= uint64(place) << (rowBits * k)
+				row |= uint64(slot) << (rowBits * k)
 			}
 			put(n.programRig, n.Rows, index, row)
 			put(n.programRig, n.Vips, wireAddress(vip), uint32(2))

@@ -302,10 +302,10 @@ func TestTunnelWiresServerHere(t *testing.T) {
 	for i, vip := range wireVIPs {
 		w.serve("lb1", bpfModeMODE_GENEVE, vip, "be1", "lb1")
 		index := uint32(1 + 2*i)
-		place := index*10 + lb.index
-		b, _ := get[uint32, bpfBackend](lb.programRig, lb.Backends, place)
+		slot := index*10 + lb.index
+		b, _ := get[uint32, bpfBackend](lb.programRig, lb.Backends, slot)
 		b.Flags |= uint8(bpfBackendFlagBACKEND_HERE)
-		put(lb.programRig, lb.Backends, place, b)
+		put(lb.programRig, lb.Backends, slot, b)
 		put(lb.programRig, lb.Locals, bpfLocalKey{Id: lb.id(), Frontend: index}, bpfLocal{Address: b.Address, Port: b.Port, Flags: b.Flags})
 		be1 := w.nodes["be1"]
 		put(lb.programRig, lb.Hops, be1.id(), bpfHop{Remote: wireAddress(be1.at(vip)), NextHop: be1.index})
@@ -314,7 +314,7 @@ func TestTunnelWiresServerHere(t *testing.T) {
 		w.name(remote, bufio.NewReader(remote), "be1")
 
 		row, _ := get[uint32, uint64](lb.programRig, lb.Rows, index)
-		put(lb.programRig, lb.Rows, index, row>>rowBits|(row&(1<<rowBits-1))<<rowBits) // the two change places
+		put(lb.programRig, lb.Rows, index, row>>rowBits|(row&(1<<rowBits-1))<<rowBits) // the two change slots
 		local := w.dial(vip)
 		r := bufio.NewReader(local)
 		w.name(local, r, "lb1")
