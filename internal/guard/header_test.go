@@ -12,6 +12,7 @@ import (
 
 var (
 	includes   = regexp.MustCompile(`(?m)^#include "([^"]+)"`)
+	listed     = regexp.MustCompile("`([a-z0-9]+\\.[ch])`")
 	prototypes = regexp.MustCompile(`(?m)^(?:static |__noinline |int |void |long |bool |struct |__u)[^={};\n]*\w\([^={};\n]*\);`)
 )
 
@@ -69,6 +70,36 @@ func TestHeadersFormAnOrder(t *testing.T) {
 		read(name, nil)
 		if m := prototypes.FindString(text); m != "" && strings.HasSuffix(name, ".h") {
 			t.Errorf("%s declares %q: include the header that defines it", name, m)
+		}
+	}
+	// The tables of the page list each folder's files so that none comes before what it includes.
+	page, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, folder := map[string]bool{}, ""
+	for line := range strings.Lines(string(page)) {
+		cell, _, table := strings.Cut(strings.TrimPrefix(line, "| "), " |")
+		if !table || !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		if strings.HasSuffix(cell, "/`") {
+			folder = strings.Trim(cell, "`/")
+			continue
+		}
+		for _, m := range listed.FindAllStringSubmatch(cell, -1) {
+			name := path.Join(folder, m[1])
+			for _, next := range of(name) {
+				if !known[next] {
+					t.Errorf("bpf/README.md lists %s before %s, which it includes", name, next)
+				}
+			}
+			known[name] = true
+		}
+	}
+	for name := range files {
+		if path.Dir(name) != "." && !known[name] {
+			t.Errorf("bpf/README.md does not list %s", name)
 		}
 	}
 }
