@@ -114,13 +114,13 @@ func TestCandidates(t *testing.T) {
 // A pool gives away what its status can hold, without walking through a /64.
 func TestAssignmentLimit(t *testing.T) {
 	tr, s := entrance(t, 0, assignmentLimit+5)
-	status := tr.result.Statuses[poolObject("edge")].AddressPool
+	status := tr.result().Statuses[poolObject("edge")].AddressPool
 	if len(status.Assignments) != assignmentLimit {
 		t.Fatalf("%d assignments", len(status.Assignments))
 	}
 	held := 0
 	for n := range s.Gateways {
-		if tr.result.Statuses[gatewayOwner(n)].Hold != nil {
+		if tr.result().Statuses[gatewayOwner(n)].Hold != nil {
 			held++
 		}
 	}

@@ -24,11 +24,3 @@ func makeAllowance(o *corev1.Namespace) *allowance {
 	}
 	return &allowance{ranges: rangesOf(prefixes)}
 }
-
-func (r reader) allowance(namespace string) allowance {
-	r.t.graph.read(r.by, node{kind: nodeAllowance, a: namespace})
-	if a := r.t.allowances[namespace]; a != nil {
-		return *a
-	}
-	return allowance{}
-}

@@ -1,227 +1,215 @@
 package translate
 
 import (
-	"cmp"
-	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
 
-// computeAssign gives the addresses of all pools to all owners. It is one node: who
+// vipTables are the addresses that pools give away: who wants which, and who has which.
+type vipTables struct {
+	in    *inputTables
+	pool  *poolTables
+	fleet *fleetTables
+
+	wants *memo.Sum[memo.Unit, model.Object, *want, memo.Parts[model.Object, *want]]
+	// roots are the root IngressRoutes that take the address which all share, by namespace, with whether they have
+	// TLS. Only the first and the last are news: sharing.
+	roots   *memo.Sum[string, snapshot.Name, bool, sharingRoots]
+	sharing *memo.Sum[memo.Unit, string, bool, memo.Parts[string, bool]]
+
+	services     *memo.Sum[snapshot.Name, memo.Unit, struct{}, struct{}] // of our class
+	outcomes     *memo.Sum[model.Object, memo.Unit, *outcome, *outcome]
+	poolOutcomes *memo.Sum[string, memo.Unit, *poolOutcome, *poolOutcome]
+	grants       *memo.Sum[netip.Addr, memo.Unit, grant, grant] // addresses that are recorded: those that may be used
+	leadsTo      *memo.Sum[string, memo.Unit, listenerSet, listenerSet]
+	addresses    *memo.Table[memo.Unit, []string] // where clients reach what all edges share
+}
+
+// listenerSet are listeners of the model.
+type listenerSet map[model.ListenerID]struct{}
+
+// sharingRoots counts roots that share, and those of them with TLS.
+type sharingRoots struct{ all, tls int }
+
+func (s *sharingRoots) fold(_ snapshot.Name, before, after *bool) {
+	count := func(tls *bool, by int) {
+		if tls == nil {
+			return
+		}
+		if s.all += by; *tls {
+			s.tls += by
+		}
+	}
+	count(before, -1)
+	count(after, 1)
+}
+
+func newVIPTables(g *memo.Graph, in *inputTables, pool *poolTables, fleet *fleetTables) *vipTables {
+	t := &vipTables{in: in, pool: pool, fleet: fleet}
+	t.wants = memo.NewSum[memo.Unit, model.Object, *want](g, "wants")
+	t.roots = memo.NewFold[string](g, "roots that share", (*sharingRoots).fold)
+	t.sharing = memo.NewSum[memo.Unit, string, bool](g, "namespaces that share")
+	memo.For(memo.NewTable(g, "namespace that shares", func(c *memo.Context, namespace string) (struct{}, bool) {
+		if roots := t.roots.Get(c, namespace); roots.all > 0 {
+			t.sharing.Put(c, memo.Unit{}, namespace, roots.tls > 0)
+		}
+		return struct{}{}, false
+	}, memo.Reads(t.roots), memo.Puts(t.sharing)), t.roots)
+	t.services = memo.NewSlot[snapshot.Name, struct{}](g, "Services of our class")
+	memo.NewScan(g, "Services: wants", in.services, func(c *memo.Context, n snapshot.Name, o *corev1.Service) {
+		if w := wantOfService(o); w != nil {
+			t.wants.Put(c, memo.Unit{}, w.owner, w)
+			t.services.Put(c, n, memo.Unit{}, struct{}{})
+		}
+	}, memo.Puts(t.wants, t.services))
+	t.outcomes = memo.NewSlot[model.Object, *outcome](g, "outcome of a want")
+	t.poolOutcomes = memo.NewSlot[string, *poolOutcome](g, "outcome of a pool")
+	t.grants = memo.NewSlot[netip.Addr, grant](g, "grant")
+	t.leadsTo = memo.NewSlot[string, listenerSet](g, "listeners of a pool")
+	memo.Always(memo.NewTable(g, "assignment", t.assign,
+		memo.Reads(in.poolNames, pool.pools, pool.records, fleet.own, in.labels, t.wants, t.sharing),
+		memo.Puts(t.outcomes, t.poolOutcomes, t.grants, t.leadsTo)), memo.Unit{})
+	t.addresses = memo.NewTable(g, "shared addresses", t.sharedAddresses,
+		memo.Reads(in.allMachines, fleet.chosenBy, fleet.selectedBy, fleet.holders, t.leadsTo))
+	return t
+}
+
+// assign gives the addresses of all pools to all owners. It is one value: who
 // gets an address depends on who else wants one. Its work follows owners and
 // addresses that are given away, and it is done when one of those changes, a pool, or
 // a machine's address: never for a route or an endpoint.
-func (t *Translator) computeAssign(r reader) {
+func (t *vipTables) assign(c *memo.Context, _ memo.Unit) (struct{}, bool) {
 	a := &assigner{
-		byName: map[string]*poolBook{}, wantOf: map[model.Object]*want{}, own: r.own(),
-		labels: r.labelsOf, tlsAt: map[string]bool{},
+		byName: map[string]*poolBook{}, wantOf: map[model.Object]*want{}, own: t.fleet.own.Get(c, memo.Unit{}),
+		labels: func(namespace string) map[string]string { return t.in.labels.Get(c, namespace) }, tlsAt: map[string]bool{},
 	}
-	for _, name := range r.poolNames() {
-		p := &poolBook{poolFact: r.pool(name), stored: r.poolRecord(name)}
+	for _, name := range t.in.poolNames.Get(c, memo.Unit{}) {
+		p := &poolBook{poolFact: t.pool.pools.Get(c, name), stored: t.pool.records.Get(c, name)}
 		if p.poolFact != nil {
 			a.pools = append(a.pools, p)
 			a.byName[name] = p
 		}
 	}
-	a.wants, a.refused = joinWants(t.wants)
+	a.wants, a.refused = joinWants(t.wants.Get(c, memo.Unit{}))
 	for _, w := range a.wants {
 		a.wantOf[w.owner] = w
 	}
-	for namespace := range t.sharing {
-		a.sharing = append(a.sharing, namespace)
-	}
-	slices.Sort(a.sharing)
+	sharing := t.sharing.Get(c, memo.Unit{})
+	a.sharing = slices.Sorted(sharing.Keys())
 	a.run()
-	t.takeOutcomes(a)
-	t.takeGrants(a)
-	for name := range t.poolOutcomes {
-		if a.byName[name] == nil {
-			delete(t.poolOutcomes, name)
-			t.graph.mark(node{kind: nodePoolStatus, a: name})
-		}
-	}
+	t.putOutcomes(c, a, sharing)
+	t.putGrants(c, a)
 	for _, p := range a.pools {
-		update(t, node{kind: nodePoolOutcome, a: p.name}, t.poolOutcomes, p.name, &p.out)
+		t.poolOutcomes.Put(c, p.name, memo.Unit{}, &p.out)
 	}
+	return struct{}{}, false
 }
 
-// takeOutcomes keeps what became of each owner, and tells those that show it.
-func (t *Translator) takeOutcomes(a *assigner) {
-	fresh := make(map[model.Object]*outcome, len(a.wants)+len(a.sharing))
+// putOutcomes says what became of each owner.
+func (t *vipTables) putOutcomes(c *memo.Context, a *assigner, sharing memo.Parts[string, bool]) {
+	put := func(owner model.Object, o *outcome) { t.outcomes.Put(c, owner, memo.Unit{}, o) }
 	for _, w := range a.wants {
 		o := a.outcomeOf(w.owner, w.owner, func(held) bool { return true })
 		if o != nil && len(w.sharers) == 0 {
-			fresh[w.owner] = o
+			put(w.owner, o)
 		}
 		for _, s := range w.sharers {
 			if s.guest() {
-				fresh[s.owner] = a.outcomeOfGuest(w, s)
+				put(s.owner, a.outcomeOfGuest(w, s))
 			} else if o != nil {
-				fresh[s.owner] = o
+				put(s.owner, o)
 			}
 		}
 	}
-	maps.Copy(fresh, a.refused)
+	for owner, o := range a.refused {
+		put(owner, o)
+	}
 	for _, namespace := range a.sharing {
 		pools := a.sharedPools(namespace)
+		tls, _ := sharing.Get(namespace)
 		for _, pool := range pools {
-			a.tlsAt[pool] = a.tlsAt[pool] || t.sharingTLS[namespace] > 0
+			a.tlsAt[pool] = a.tlsAt[pool] || tls
 		}
 		if o := a.outcomeOf(sharedIn(namespace), model.SharingIngressRoutes(), func(h held) bool { return pools[familyOf(h.address)] == h.pool }); o != nil {
-			fresh[sharedIn(namespace)] = o
+			put(sharedIn(namespace), o)
 		}
-	}
-	for owner := range t.outcomes {
-		if fresh[owner] == nil {
-			update(t, outcomeNode(owner), t.outcomes, owner, nil)
-		}
-	}
-	for owner, o := range fresh {
-		update(t, outcomeNode(owner), t.outcomes, owner, o)
 	}
 }
 
-// takeGrants keeps the addresses that are recorded: those that may be used.
-func (t *Translator) takeGrants(a *assigner) {
-	fresh := make(map[netip.Addr]grant, len(a.taken))
+// putGrants says which addresses are recorded, and where those of each pool lead.
+func (t *vipTables) putGrants(c *memo.Context, a *assigner) {
+	leadsTo := map[string]listenerSet{}
 	for address, h := range a.taken {
 		if !h.kept {
 			continue
 		}
-		g := grant{pool: h.pool, owner: h.owner, listeners: []model.ListenerID{t.config.clearID()}}
+		g := grant{pool: h.pool, owner: h.owner, listeners: []model.ListenerID{t.in.config.clearID()}}
 		if a.tlsAt[h.pool] {
-			g.listeners = append(g.listeners, t.config.tlsID())
+			g.listeners = append(g.listeners, t.in.config.tlsID())
 		}
 		if w := a.wantOf[h.owner]; w != nil {
 			g.listeners, g.members = w.listeners, a.sharersAt(h.pool, w)
 		}
-		fresh[address] = g
-	}
-	t.noteGrants(fresh)
-	for address := range t.grants {
-		if _, stays := fresh[address]; !stays {
-			delete(t.grants, address)
-			t.graph.mark(vipNode(address))
-			t.graph.mark(frontendsNode(address))
+		t.grants.Put(c, address, memo.Unit{}, g)
+		for _, id := range g.listeners {
+			if leadsTo[g.pool] == nil {
+				leadsTo[g.pool] = listenerSet{}
+			}
+			leadsTo[g.pool][id] = struct{}{}
 		}
 	}
-	for address, g := range fresh {
-		if old, known := t.grants[address]; !known || old.pool != g.pool || old.owner != g.owner || !slices.Equal(old.listeners, g.listeners) || !slices.Equal(old.members, g.members) {
-			t.grants[address] = g
-			t.graph.mark(vipNode(address))
-			t.graph.mark(frontendsNode(address))
-		}
+	for pool, listeners := range leadsTo {
+		t.leadsTo.Put(c, pool, memo.Unit{}, listeners)
 	}
 }
 
-func outcomeNode(o model.Object) node {
-	return node{kind: nodeOutcome, a: o.Kind, b: o.Namespace, c: o.Name}
+// hasShared says that a machine has listeners that edges share at their own addresses: of some of them at
+// least, where a pool has chosen it.
+func (t *vipTables) hasShared(c *memo.Context, machine string) bool {
+	if !t.fleet.isChosen(c, machine) {
+		return true
+	}
+	for pool := range t.fleet.selectedBy.Get(c, machine).All() {
+		for id := range t.leadsTo.Get(c, pool) {
+			if !id.Own() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-func vipNode(a netip.Addr) node { return node{kind: nodeVIP, a: a.String()} }
-
-// computeVIP brings an address that may be used to the machines of its pool. They all
-// share one VIP, so that it is compared once and not for each.
-func (t *Translator) computeVIP(r reader, n node) {
-	address := netip.MustParseAddr(n.a)
-	var before, machines []string
-	if old := t.result.Assignments[address]; old != nil {
-		before = old.Machines
-	}
-	var assignment *model.Assignment
-	var vip *model.VIP
-	if g, granted := t.grants[address]; granted {
-		f, selection := r.pool(g.pool), r.selection(g.pool)
-		machines = selection.machines
-		assignment = &model.Assignment{
-			Address: address, Pool: g.pool, Owner: g.owner, Mode: f.mode, Listeners: g.listeners, Machines: machines,
+// sharedAddresses gathers where clients reach what all edges share: what agents reported and
+// their machines have, of those that take new work and have it, sorted, each once.
+func (t *vipTables) sharedAddresses(c *memo.Context, _ memo.Unit) ([]string, bool) {
+	var found []netip.Addr
+	for _, o := range t.in.allMachines.Get(c, memo.Unit{}).All() {
+		if o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend || !t.hasShared(c, o.Name) {
+			continue
 		}
-		vip = &model.VIP{Address: address, Pool: g.pool, Mode: f.mode, Listeners: g.listeners, Path: f.path, Interfaces: f.interfaces}
-		r.t.graph.read(r.by, frontendsNode(address))
-		if at := t.frontendsAt[address]; at != nil {
-			vip.Frontends = at.keys
-		}
-		if f.mode == model.AnnounceL2 {
-			vip.Candidates = selection.candidates(address)
+		for _, claim := range claimsOf(o) {
+			if claim.status && t.fleet.holders.Get(c, claim.address) == o.Name {
+				found = append(found, claim.address)
+			}
 		}
 	}
-	at := func(machine string) model.VIPKey { return model.VIPKey{Machine: machine, Address: address} }
-	if len(before) > 0 && vip != nil && reflect.DeepEqual(t.result.VIPs[at(before[0])], vip) {
-		vip = t.result.VIPs[at(before[0])]
+	slices.SortFunc(found, netip.Addr.Compare)
+	var addresses []string
+	for _, a := range slices.Compact(found) {
+		addresses = append(addresses, a.String())
 	}
-	same := func(a, b *model.VIP) bool { return a == b }
-	for _, machine := range machines {
-		publishBy(t.result.VIPs, t.out.VIPs, at(machine), vip, same)
-	}
-	for _, machine := range before {
-		if _, stays := slices.BinarySearch(machines, machine); !stays {
-			publish(t.result.VIPs, t.out.VIPs, at(machine), nil)
-		}
-	}
-	publish(t.result.Assignments, t.out.Assignments, address, assignment)
+	return addresses, true
 }
 
-func poolObject(name string) model.Object {
-	return model.Object{Kind: string(snapshot.KindAddressPool), Name: name}
-}
-
-// computePoolStatus writes a pool's whole status, the record of its assignments among it.
-func (t *Translator) computePoolStatus(r reader, n node) {
-	o := r.s.AddressPools[snapshot.Name{Name: n.a}]
-	if o == nil {
-		publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), nil)
-		return
-	}
-	out, f := r.poolOutcome(n.a), r.pool(n.a)
-	status := &v1alpha1.AddressPoolStatus{Assigned: int32(len(out.records))}
-	var free []string
-	for fam := range families {
-		if len(f.ranges[fam]) > 0 {
-			free = append(free, freeText(out.free[fam])+" "+fam.String())
-		}
-	}
-	status.Free = strings.Join(free, ", ")
-	for _, rec := range out.records {
-		status.Assignments = append(status.Assignments, v1alpha1.Assignment{
-			Address: rec.address.String(), Kind: rec.owner.Kind, Namespace: rec.owner.Namespace, Name: rec.owner.Name,
-		})
-	}
-	reason, message := v1alpha1.ReasonAccepted, "the pool is accepted"
-	if out.accepted.failed {
-		reason, message = out.accepted.reason, out.accepted.message
-		if len(out.records) > 0 {
-			message += "; what the pool gave away stays"
-		}
-	}
-	notes := slices.Clone(out.notes)
-	if selection := r.selection(n.a); selection != nil {
-		if len(selection.machines) == 0 {
-			notes = append(notes, "no machine announces its addresses: it selects no Machine of role Edge")
-		}
-		notes = append(notes, alsoHeld(out.records, r.own(), selection.machines)...)
-	}
-	switch {
-	case f.mode == model.AnnounceBGP && len(o.Spec.Interfaces) > 0:
-		notes = append(notes, "spec.interfaces is not used: it is for announce: L2")
-	case f.mode == model.AnnounceL2 && !reflect.DeepEqual(o.Spec.BGP, v1alpha1.PathAttributes{}):
-		notes = append(notes, "spec.bgp is not used: it is for announce: BGP")
-	}
-	message = withNotes(message, notes)
-	status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionAccepted, !out.accepted.failed, reason, message, o.Generation)}
-	publish(t.result.Statuses, t.out.Statuses, poolObject(n.a), &Status{Generation: o.Generation, AddressPool: status})
-}
-
-// ingressStatus lists addresses in the form that Services and IngressRoutes share.
-func ingressStatus(o *outcome) corev1.LoadBalancerStatus {
+// loadBalancerStatus lists addresses in the form that Services and IngressRoutes share.
+func loadBalancerStatus(o *outcome) corev1.LoadBalancerStatus {
 	var status corev1.LoadBalancerStatus
 	if o == nil {
 		return status
@@ -231,38 +219,4 @@ func ingressStatus(o *outcome) corev1.LoadBalancerStatus {
 		status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
 	}
 	return status
-}
-
-// Settle translates a snapshot as it will be once the assignments of its pools are
-// recorded: it writes them into the pools of the snapshot, which it replaces. Machines
-// are told of an address only after its record, so a translation of manifests alone
-// shows none.
-func Settle(c Config, s *snapshot.Snapshot) *Translator {
-	t, _ := Full(c, s)
-	const rounds = 4 // two suffice, see ADR 14
-	for range rounds {
-		keys := t.record(s)
-		if len(keys) == 0 {
-			break
-		}
-		t.Apply(s, keys)
-	}
-	return t
-}
-
-// record writes the status of each pool into the snapshot, and names those that changed.
-func (t *Translator) record(s *snapshot.Snapshot) []snapshot.Key {
-	var keys []snapshot.Key
-	for n, pool := range s.AddressPools {
-		status := t.result.Statuses[poolObject(n.Name)]
-		if status == nil || slices.Equal(status.AddressPool.Assignments, pool.Status.Assignments) {
-			continue
-		}
-		pool = pool.DeepCopy()
-		pool.Status = *status.AddressPool.DeepCopy()
-		s.AddressPools[n] = pool
-		keys = append(keys, snapshot.Key{Kind: snapshot.KindAddressPool, Name: n})
-	}
-	slices.SortFunc(keys, func(a, b snapshot.Key) int { return cmp.Compare(a.Name.Name, b.Name.Name) })
-	return keys
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -29,7 +30,7 @@ func makeBackendOptions(o *v1alpha1.BackendPolicy) (backendOptions, policyVerdic
 	if o == nil {
 		return options, policyVerdict{}
 	}
-	c := policyCompiler{key: snapshot.Key{Kind: snapshot.KindBackendPolicy, Name: snapshot.Name{Namespace: o.Namespace, Name: o.Name}}}
+	var c policyFields
 	options.proxyProtocol = o.Spec.SendProxyProtocol
 	if d := o.Spec.OutlierDetection; d != nil {
 		const path = "spec.outlierDetection."
@@ -98,14 +99,15 @@ func (o backendOptions) apply(g *model.BackendGroup) {
 	}
 }
 
-// withPolicies adds to a Service's ports what BackendPolicies ask, and what its annotations ask where these
-// bound nothing. The node of the Service reads the policies themselves.
-func (r reader) withPolicies(n snapshot.Name, f *serviceFact) *serviceFact {
-	if f == nil {
-		return nil
-	}
+// addPolicies adds to a Service's ports what BackendPolicies ask, and what its annotations ask where these
+// bound nothing.
+func (t *backendTables) addPolicies(c *memo.Context, n snapshot.Name, f *serviceFact) {
 	read := func(section string) backendOptions {
-		options, _ := makeBackendOptions(r.s.BackendPolicies[r.holder(policyAnchor{snapshot.KindBackendPolicy, serviceOwner(n), section}).name])
+		holder := t.anchor.holders.Get(c, policyAnchor{snapshot.KindBackendPolicy, serviceOwner(n), section})
+		if holder.none() {
+			return backendOptions{}
+		}
+		options, _ := makeBackendOptions(t.in.backendPolicies.Get(c, holder.name))
 		return options
 	}
 	for i := range f.ports {
@@ -118,5 +120,4 @@ func (r reader) withPolicies(n snapshot.Name, f *serviceFact) *serviceFact {
 			p.options.breaker = f.limits
 		}
 	}
-	return f
 }

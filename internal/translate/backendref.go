@@ -90,7 +90,7 @@ func (c *routeCompiler) backend(ref *gatewayv1.BackendObjectReference, path stri
 
 // group is makeGroup for a reference that servicePort resolved.
 func (c *routeCompiler) group(service snapshot.Name, port servicePort, o groupOptions, path string) (model.BackendGroup, bool) {
-	group, fault, problem := makeGroup(c.r, service, port, o)
+	group, fault, problem := c.t.backend.makeGroup(c.ctx, service, port, o)
 	if fault != serviceFine {
 		c.fault(fault, problem, path)
 		return model.BackendGroup{}, false
@@ -109,7 +109,7 @@ func (c *routeCompiler) servicePort(ref *gatewayv1.BackendObjectReference, proto
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		service.Namespace = string(*ref.Namespace)
 	}
-	if service.Namespace != c.owner.Namespace && !c.granted(service) {
+	if service.Namespace != c.owner.Namespace && !c.t.in.granted(c.ctx, gatewayv1.GroupName, snapshot.Kind(c.owner.Kind), c.owner.Namespace, snapshot.KindService, service) {
 		c.resolved.fail(gatewayv1.RouteReasonRefNotPermitted,
 			path+": no ReferenceGrant in namespace "+service.Namespace+" lets "+c.owner.Kind+"s of namespace "+c.owner.Namespace+" use Service "+service.Name)
 		return service, port, false
@@ -118,7 +118,7 @@ func (c *routeCompiler) servicePort(ref *gatewayv1.BackendObjectReference, proto
 		c.resolved.fail(gatewayv1.RouteReasonBackendNotFound, path+".port: must be set")
 		return service, port, false
 	}
-	port, fault, problem := findPortOf(c.r, service, int32(*ref.Port), protocol)
+	port, fault, problem := c.t.backend.findPortOf(c.ctx, service, int32(*ref.Port), protocol)
 	if fault != serviceFine {
 		c.fault(fault, problem, path)
 		return service, port, false
@@ -145,21 +145,4 @@ func (c *routeCompiler) fault(fault serviceFault, problem, path string) {
 	case serviceMissing:
 		c.resolved.fail(gatewayv1.RouteReasonBackendNotFound, path+".name: "+problem)
 	}
-}
-
-// granted reports whether a ReferenceGrant lets the route use a Service of another
-// namespace.
-func (c *routeCompiler) granted(service snapshot.Name) bool {
-	for _, grant := range c.r.grantsIn(service.Namespace) {
-		from := slices.ContainsFunc(grant.Spec.From, func(f gatewayv1.ReferenceGrantFrom) bool {
-			return f.Group == gatewayv1.GroupName && string(f.Kind) == c.owner.Kind && string(f.Namespace) == c.owner.Namespace
-		})
-		to := slices.ContainsFunc(grant.Spec.To, func(t gatewayv1.ReferenceGrantTo) bool {
-			return t.Group == "" && t.Kind == gatewayv1.Kind(snapshot.KindService) && (t.Name == nil || *t.Name == "" || string(*t.Name) == service.Name)
-		})
-		if from && to {
-			return true
-		}
-	}
-	return false
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -54,90 +54,25 @@ func targetsOf(o *gatewayv1.BackendTLSPolicy) []tlsTarget {
 	return targets
 }
 
-// attachedTLS is what a policy says of itself to the index.
-type attachedTLS struct {
-	created int64
-	targets []tlsTarget
-}
-
-// inputBackendTLS takes note of a policy that changed.
-func (t *Translator) inputBackendTLS(s *snapshot.Snapshot, n snapshot.Name) {
-	t.graph.mark(named(nodeBackendTLS, n))
-	t.graph.mark(named(nodeBackendTLSStatus, n))
-	var after attachedTLS
-	if o := s.BackendTLSPolicies[n]; o != nil {
-		after.created = o.CreationTimestamp.Unix()
-		for _, target := range targetsOf(o) {
-			if !slices.Contains(after.targets, target) {
-				after.targets = append(after.targets, target)
-			}
-		}
-	}
-	before, slots := t.index.attachedTLS[n], t.index.tlsSlots
-	for _, target := range before.targets {
-		if before.created == after.created && slices.Contains(after.targets, target) {
-			continue
-		}
-		slot := slots[target]
-		if slot.remove(n) {
-			t.graph.changed(named(nodePoliciesOf, target.service))
-		}
-		if len(slot.created) == 0 {
-			delete(slots, target)
-		}
-	}
-	for _, target := range after.targets {
-		if slots[target] == nil {
-			slots[target] = &policySlot{created: map[snapshot.Name]int64{}}
-		}
-		if slots[target].add(n, after.created) {
-			t.graph.changed(named(nodePoliciesOf, target.service))
-		}
-	}
-	if len(after.targets) == 0 {
-		delete(t.index.attachedTLS, n)
-	} else {
-		t.index.attachedTLS[n] = after
-	}
-}
-
-// backendTLS returns the policy that holds for a Service's port: of those that name the
+// policyOf returns the policy that holds for a Service's port: of those that name the
 // port the oldest, else of those that name the whole Service. It has precedence also when
 // it is invalid. Nil when there is none.
-func (r reader) backendTLS(service snapshot.Name, port string) *backendTLSFact {
-	r.t.graph.read(r.by, named(nodePoliciesOf, service))
+func (t *backendTables) policyOf(c *memo.Context, service snapshot.Name, port string) *backendTLSFact {
 	if port != "" {
-		if f := r.firstPolicy(tlsTarget{service, port}); f != nil {
-			return f
+		if holder, held := t.anchor.tlsHolders.Find(c, tlsTarget{service, port}); held {
+			return t.backendTLS.Get(c, holder)
 		}
 	}
-	return r.firstPolicy(tlsTarget{service, ""})
-}
-
-// firstPolicy is the policy that holds for a target; nil when there is none.
-func (r reader) firstPolicy(target tlsTarget) *backendTLSFact {
-	holder := r.tlsHolder(target)
-	if holder == (snapshot.Name{}) {
-		return nil
+	if holder, held := t.anchor.tlsHolders.Find(c, tlsTarget{service, ""}); held {
+		return t.backendTLS.Get(c, holder)
 	}
-	r.t.graph.read(r.by, named(nodeBackendTLS, holder))
-	return r.t.backendTLS[holder]
+	return nil
 }
 
-// tlsHolder names the oldest policy of those with one and the same target. It is found without a look at
-// the others, of which anybody of the namespace may make thousands.
-func (r reader) tlsHolder(target tlsTarget) snapshot.Name {
-	r.t.graph.read(r.by, named(nodePoliciesOf, target.service))
-	if slot := r.t.index.tlsSlots[target]; slot != nil {
-		return slot.holder
-	}
-	return snapshot.Name{}
-}
-
-func makeBackendTLSFact(r reader, n snapshot.Name) *backendTLSFact {
-	o := r.s.BackendTLSPolicies[n]
+func (t *backendTables) makeBackendTLS(c *memo.Context, n snapshot.Name) (*backendTLSFact, bool) {
+	o := t.in.backendTLSPolicies.Get(c, n)
 	if o == nil {
-		return nil
+		return nil, false
 	}
 	f := &backendTLSFact{name: n, targets: targetsOf(o)}
 	for i, ref := range o.Spec.TargetRefs {
@@ -184,7 +119,7 @@ func makeBackendTLSFact(r reader, n snapshot.Name) *backendTLSFact {
 		invalid(".wellKnownCACertificates", quote(string(wellKnown))+" is unknown: only System is")
 	}
 	for i, ref := range v.CACertificateRefs {
-		if id := f.authority(r, ref, n.Namespace, at(path+".caCertificateRefs", i)); id != "" {
+		if id := t.caOf(c, f, ref, n.Namespace, at(path+".caCertificateRefs", i)); id != "" {
 			tls.Authorities = append(tls.Authorities, id)
 		}
 	}
@@ -201,18 +136,18 @@ func makeBackendTLSFact(r reader, n snapshot.Name) *backendTLSFact {
 		tls.Authorities = slices.Compact(tls.Authorities)
 		f.tls = tls
 	}
-	return f
+	return f, true
 }
 
-// authority resolves one reference to CA certificates; empty when it is broken.
-func (f *backendTLSFact) authority(r reader, ref gatewayv1.LocalObjectReference, namespace, path string) model.AuthorityID {
+// caOf resolves one reference to CA certificates; empty when it is broken.
+func (t *backendTables) caOf(c *memo.Context, f *backendTLSFact, ref gatewayv1.LocalObjectReference, namespace, path string) model.AuthorityID {
 	kind := snapshot.Kind(ref.Kind)
 	if ref.Group != "" || kind != snapshot.KindConfigMap && kind != snapshot.KindSecret {
 		f.resolved.fail(gatewayv1.BackendTLSPolicyReasonInvalidKind,
 			path+".kind: "+kindText(string(ref.Group), string(ref.Kind))+" holds no CA certificates: only ConfigMap and Secret do")
 		return ""
 	}
-	a := r.authority(kind, snapshot.Name{Namespace: namespace, Name: string(ref.Name)})
+	a := t.tls.authorities.Get(c, authorityKey{kind, snapshot.Name{Namespace: namespace, Name: string(ref.Name)}})
 	if a.problem != "" {
 		f.resolved.fail(gatewayv1.BackendTLSPolicyReasonInvalidCACertificateRef, path+": "+string(kind)+" "+namespace+"/"+string(ref.Name)+" "+a.problem)
 		return ""
@@ -237,64 +172,6 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	return keys
 }
 
-// ancestorLimit is how many ancestors a policy's status may have.
-const ancestorLimit = 16
-
-// computeBackendTLSStatus writes a policy's status, for each Gateway whose routes use the
-// Service. Where only IngressRoutes do, the Service itself is what the status speaks of.
-func (t *Translator) computeBackendTLSStatus(r reader, n node) {
-	name := n.name()
-	object := backendTLSObject(name)
-	o := r.s.BackendTLSPolicies[name]
-	if o == nil {
-		publish(t.result.Statuses, t.out.Statuses, object, nil)
-		return
-	}
-	r.t.graph.read(r.by, named(nodeBackendTLS, name))
-	f := t.backendTLS[name]
-	accepted := f.accepted
-	users := map[model.Object]bool{}
-	var holds []string
-	for _, target := range f.targets {
-		if problem := r.targetProblem(target); problem != "" {
-			accepted.fail(gatewayv1.PolicyReasonTargetNotFound, problem)
-		} else if first := r.tlsHolder(target); first != name {
-			accepted.fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.String()+", which came first, holds for "+target.String())
-		} else {
-			holds = append(holds, target.String())
-		}
-		for _, user := range r.usersOf(target.service) {
-			users[user] = true
-		}
-	}
-	if accepted.failed && !f.accepted.failed && len(holds) > 0 {
-		accepted.message += "; it holds for " + strings.Join(holds, ", ")
-	}
-	conditions := []metav1.Condition{
-		policyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy is accepted", o.Generation),
-		policyCondition(gatewayv1.BackendTLSPolicyConditionResolvedRefs, f.resolved, gatewayv1.BackendTLSPolicyReasonResolvedRefs, "all references are resolved", o.Generation),
-	}
-	status := &gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{}}
-	var ancestors []model.Object
-	for user := range users {
-		ancestors = append(ancestors, user)
-	}
-	slices.SortFunc(ancestors, model.Object.Compare)
-	for _, user := range ancestors[:min(len(ancestors), ancestorLimit)] {
-		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
-			AncestorRef: parentReference(user), ControllerName: t.config.ControllerName, Conditions: slices.Clone(conditions),
-		})
-	}
-	publish(t.result.Statuses, t.out.Statuses, object, &Status{Generation: o.Generation, BackendTLSPolicy: status})
-}
-
-func policyCondition(kind gatewayv1.PolicyConditionType, v policyVerdict, reason gatewayv1.PolicyConditionReason, message string, generation int64) metav1.Condition {
-	if v.failed {
-		reason, message = v.reason, v.message
-	}
-	return condition(kind, !v.failed, reason, message, generation)
-}
-
 // String is "Service a/b", or "port web of Service a/b".
 func (t tlsTarget) String() string {
 	text := "Service " + t.service.String()
@@ -302,84 +179,4 @@ func (t tlsTarget) String() string {
 		text = "port " + t.section + " of " + text
 	}
 	return text
-}
-
-// targetProblem says why there is nothing that a policy could hold for, or nothing.
-func (r reader) targetProblem(t tlsTarget) string {
-	service := r.service(t.service)
-	switch {
-	case service == nil:
-		return t.String() + " not found"
-	case t.section != "" && !slices.ContainsFunc(service.ports, func(p servicePort) bool { return p.name == t.section }):
-		return t.String() + " not found"
-	}
-	return ""
-}
-
-func parentReference(o model.Object) gatewayv1.ParentReference {
-	group, kind, namespace := gatewayv1.Group(gatewayv1.GroupName), gatewayv1.Kind(o.Kind), gatewayv1.Namespace(o.Namespace)
-	if o.Kind == string(snapshot.KindService) {
-		group = ""
-	}
-	return gatewayv1.ParentReference{Group: &group, Kind: &kind, Namespace: &namespace, Name: gatewayv1.ObjectName(o.Name)}
-}
-
-// serviceUse is a Gateway whose routes send requests to a Service.
-type serviceUse struct {
-	service snapshot.Name
-	gateway snapshot.Name
-}
-
-func compareUses(a, b serviceUse) int {
-	return cmp.Or(compareNames(a.service, b.service), compareNames(a.gateway, b.gateway))
-}
-
-// useServices replaces what a route adds to the users of Services.
-func (t *Translator) useServices(route model.Object, after []serviceUse) {
-	slices.SortFunc(after, compareUses)
-	after = slices.Compact(after)
-	before := t.usesOf[route]
-	if slices.Equal(before, after) {
-		return
-	}
-	add := func(uses []serviceUse, by int) {
-		for _, u := range uses {
-			count := t.users[u.service]
-			if count == nil {
-				count = map[snapshot.Name]int{}
-				t.users[u.service] = count
-			}
-			was := count[u.gateway]
-			if count[u.gateway] += by; count[u.gateway] == 0 {
-				delete(count, u.gateway)
-			}
-			if len(count) == 0 {
-				delete(t.users, u.service)
-			}
-			if was == 0 || was+by == 0 {
-				t.graph.changed(named(nodeUsersOf, u.service))
-			}
-		}
-	}
-	add(after, 1) // first: what stays is not missed for a moment
-	add(before, -1)
-	if len(after) == 0 {
-		delete(t.usesOf, route)
-	} else {
-		t.usesOf[route] = after
-	}
-}
-
-// usersOf are the Gateways whose routes use a Service; the Service itself when only
-// others do.
-func (r reader) usersOf(service snapshot.Name) []model.Object {
-	r.t.graph.read(r.by, named(nodeUsersOf, service))
-	var users []model.Object
-	for gateway := range r.t.users[service] {
-		users = append(users, gatewayOwner(gateway))
-	}
-	if len(users) == 0 && r.t.reaches[service] > 0 {
-		users = append(users, serviceOwner(service))
-	}
-	return users
 }

@@ -29,8 +29,8 @@ func TestManyBackendTLSPolicies(t *testing.T) {
 	setAll(t, s, objects...)
 	tr, _ := Full(Config{}, s)
 	edges := 0
-	for _, reads := range tr.graph.reads {
-		edges += len(reads)
+	for _, size := range tr.graph.Sizes() {
+		edges += size.Reads
 	}
 	if edges > 20*n {
 		t.Errorf("%d policies read %d nodes", n, edges)
@@ -38,13 +38,13 @@ func TestManyBackendTLSPolicies(t *testing.T) {
 	target := tlsTarget{service: snapshot.Name{Namespace: "team", Name: "app"}}
 	for i := range n {
 		oldest := snapshot.Name{Namespace: "team", Name: fmt.Sprintf("p-%d", n-1-i)}
-		if f := (reader{t: tr, s: s}).firstPolicy(target); f == nil || f.name != oldest {
+		if f := tr.anchor.tlsHolders.Get(tr.graph.Peek(), target); f != oldest {
 			t.Fatalf("%v holds, want %s", f, oldest)
 		}
 		s.Delete(snapshot.Key{Kind: snapshot.KindBackendTLSPolicy, Name: oldest})
 		tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindBackendTLSPolicy, Name: oldest}})
 	}
-	if len(tr.index.tlsSlots)+len(tr.index.attachedTLS) > 0 {
-		t.Errorf("left behind: %v, %v", tr.index.tlsSlots, tr.index.attachedTLS)
+	if size := tr.graph.Sizes()["BackendTLSPolicies of a target"]; size.Values > 0 {
+		t.Errorf("%d are left behind", size.Values)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/near"
-	"fairlead.dev/internal/snapshot"
 )
 
 // balancedFact is what a Service of our class says of how it is balanced.
@@ -40,13 +39,7 @@ type balancedPort struct {
 // sessionAffinityConfig does not say.
 const defaultAffinity = 3 * time.Hour
 
-func (r reader) balanced(n snapshot.Name) *balancedFact {
-	r.t.graph.read(r.by, named(nodeBalanced, n))
-	return r.t.balanced[n]
-}
-
-func makeBalancedFact(r reader, n snapshot.Name) *balancedFact {
-	o := r.s.Services[n]
+func makeBalancedFact(o *corev1.Service) *balancedFact {
 	if !isOurs(o) {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -79,42 +80,27 @@ func (s balanceSettings) fit(u balanceUse) (balanceSettings, []string) {
 	return s, problems
 }
 
-// backendsOf are the backends of a set, wherever they are.
-func (r reader) backendsOf(set model.SetID) []model.Backend {
-	n := setNodeOf(set)
-	number, protocol := portOfSet(n)
-	service := r.service(n.name())
-	if service == nil {
-		return nil
-	}
-	port, found := service.portOf(number, protocol)
-	if !found {
-		return nil
-	}
-	return service.accept(gatherBackends(r.slicesOf(n.name()), port.name, protocol, func(string, netip.Addr) string { return "" }))
-}
-
 // answersAt are the ports at which the backends of sets answer.
-func (r reader) answersAt(sets []model.Target) []servicePorts {
+func (t *frontendTables) answersAt(c *memo.Context, sets []model.Target) []servicePorts {
 	var list []servicePorts
-	for _, t := range sets {
-		if t.Set == "" {
+	for _, target := range sets {
+		if target.Set == "" {
 			continue
 		}
 		ports := map[uint16]bool{}
-		for _, b := range r.backendsOf(t.Set) {
+		for _, b := range t.backend.backendsOf(c, target.Set) {
 			ports[b.Address.Port()] = true
 		}
-		list = append(list, servicePorts{t.Set, slices.Sorted(maps.Keys(ports))})
+		list = append(list, servicePorts{target.Set, slices.Sorted(maps.Keys(ports))})
 	}
 	return list
 }
 
 // judgeBalancing says why a LoadBalancerPolicy does not hold for a target, or what is worth
 // knowing of it if it does.
-func (r reader) judgeBalancing(policy snapshot.Name, target policyAnchor) (problem, note string) {
-	f := r.balancePolicyFact(policy)
-	uses, none := r.balanceUses(target, f.settings.mode)
+func (t *frontendTables) judgeBalancing(c *memo.Context, policy snapshot.Name, target policyAnchor) (problem, note string) {
+	f := t.policy.balance.Get(c, policy)
+	uses, none := t.balanceUses(c, target, f.settings.mode)
 	if none != "" {
 		return none, ""
 	}
@@ -125,20 +111,20 @@ func (r reader) judgeBalancing(policy snapshot.Name, target policyAnchor) (probl
 			if anchor == target {
 				break
 			}
-			nearer, _ = nearer.under(r.settingsAt(anchor))
+			nearer, _ = nearer.under(t.settingsAt(c, anchor))
 		}
 		fitted, problems := f.settings.fit(u)
 		_, unfit := nearer.under(fitted)
 		problems = append(problems, unfit...)
 		if nearer.sources == nil {
-			for _, p := range r.lockedOut(f.settings, u) {
+			for _, p := range t.lockedOut(c, f.settings, u) {
 				locked[p]++
 			}
 		}
 		for _, p := range problems {
 			counts[p]++
 		}
-		for _, remark := range r.remarks(f.settings, u) {
+		for _, remark := range t.remarks(c, f.settings, u) {
 			remarks[remark] = true
 		}
 	}
@@ -188,9 +174,9 @@ func (s balanceSettings) needsIPVS() string {
 }
 
 // settingsAt are what the policy says that holds at an anchor.
-func (r reader) settingsAt(anchor policyAnchor) (s balanceSettings) {
-	if p := r.holder(anchor); !p.none() {
-		if f := r.balancePolicyFact(p.name); f != nil {
+func (t *frontendTables) settingsAt(c *memo.Context, anchor policyAnchor) (s balanceSettings) {
+	if p := t.anchor.holders.Get(c, anchor); !p.none() {
+		if f := t.policy.balance.Get(c, p.name); f != nil {
 			s = f.settings
 		}
 	}
@@ -198,14 +184,14 @@ func (r reader) settingsAt(anchor policyAnchor) (s balanceSettings) {
 }
 
 // lockedOut says where source ranges let nobody in at all. They hold all the same.
-func (r reader) lockedOut(s balanceSettings, u balanceUse) (problems []string) {
+func (t *frontendTables) lockedOut(c *memo.Context, s balanceSettings, u balanceUse) (problems []string) {
 	if len(s.sources) == 0 || slices.Contains(s.sources, nobody) {
 		return nil // everybody, or it is said already
 	}
 	if len(u.sources) > 0 && slices.Equal(bothSources(s.sources, u.sources), []netip.Prefix{nobody}) {
 		return []string{"spec.sourceRanges: nobody is let in: no client is in these and in loadBalancerSourceRanges of " + u.owner.String() + ", too"}
 	}
-	out := r.outcome(u.owner)
+	out := t.vip.outcomes.Get(c, u.owner)
 	if out == nil || len(out.addresses) == 0 {
 		return nil
 	}
@@ -221,23 +207,23 @@ func (r reader) lockedOut(s balanceSettings, u balanceUse) (problems []string) {
 }
 
 // remarks are what is worth knowing of settings that can be, and may not be meant.
-func (r reader) remarks(s balanceSettings, u balanceUse) (list []string) {
+func (t *frontendTables) remarks(c *memo.Context, s balanceSettings, u balanceUse) (list []string) {
 	say := func(path, remark string) { list = append(list, "spec."+path+": "+remark) }
 	if u.proxies {
 		return nil
 	}
-	if c := s.check; c != nil && c.Kind != model.CheckNone && c.Port == 0 && (c.Kind == model.CheckUDP) != (u.transport == model.UDP) {
+	if check := s.check; check != nil && check.Kind != model.CheckNone && check.Port == 0 && (check.Kind == model.CheckUDP) != (u.transport == model.UDP) {
 		asks, takes := model.TCP, model.UDP
-		if c.Kind == model.CheckUDP {
+		if check.Kind == model.CheckUDP {
 			asks, takes = takes, asks
 		}
-		say("healthCheck.type", cmp.Or(string(c.Kind), "HTTP")+" asks over "+string(asks)+", and port "+strconv.Itoa(int(u.port))+" is "+string(takes)+
+		say("healthCheck.type", cmp.Or(string(check.Kind), "HTTP")+" asks over "+string(asks)+", and port "+strconv.Itoa(int(u.port))+" is "+string(takes)+
 			": backends must listen over both there, or the check name another port")
 	}
 	if deref(s.panics) > 0 {
 		var all balanceSettings
 		for _, anchor := range u.anchors {
-			all, _ = all.under(r.settingsAt(anchor))
+			all, _ = all.under(t.settingsAt(c, anchor))
 		}
 		if all.checks(u.transport, false) == nil {
 			say("panicThreshold", "there is no healthCheck, so that no backend is unhealthy")
@@ -250,27 +236,27 @@ func (r reader) remarks(s balanceSettings, u balanceUse) (list []string) {
 	if balancesByIPVS(s.scheduler) && s.hash != nil {
 		say("hash", "scheduler "+s.scheduler+" of IPVS does not hash")
 	}
-	if out := r.outcome(u.owner); out != nil && len(s.sources) > 0 {
+	if out := t.vip.outcomes.Get(c, u.owner); out != nil && len(s.sources) > 0 {
 		for _, a := range out.addresses {
 			if !slices.ContainsFunc(s.sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
 				say("sourceRanges", "nobody is let in at "+a.String()+": no range is "+familyOf(a).String())
 			}
 		}
 	}
-	return append(list, r.weightRemarks(s, u)...)
+	return append(list, t.weightRemarks(c, s, u)...)
 }
 
 // weightRemarks say which weights are of no backend, and that all are 0.
-func (r reader) weightRemarks(s balanceSettings, u balanceUse) (list []string) {
+func (t *frontendTables) weightRemarks(c *memo.Context, s balanceSettings, u balanceUse) (list []string) {
 	if len(s.weights) == 0 {
 		return nil
 	}
 	backends := map[netip.Addr]bool{}
-	for _, t := range u.sets {
-		if t.Set == "" {
+	for _, target := range u.sets {
+		if target.Set == "" {
 			continue
 		}
-		for _, b := range r.backendsOf(t.Set) {
+		for _, b := range t.backend.backendsOf(c, target.Set) {
 			backends[b.Address.Addr()] = true
 		}
 	}
@@ -295,20 +281,20 @@ func (r reader) weightRemarks(s balanceSettings, u balanceUse) (list []string) {
 }
 
 // balanceUses are what a policy's target has; none says why there is nothing.
-func (r reader) balanceUses(target policyAnchor, mode model.ForwardMode) (uses []balanceUse, none string) {
+func (t *frontendTables) balanceUses(c *memo.Context, target policyAnchor, mode model.ForwardMode) (uses []balanceUse, none string) {
 	n := snapshot.Name{Namespace: target.object.Namespace, Name: target.object.Name}
 	portsOf := func(sets []model.Target) []servicePorts {
 		if mode != model.ModeDSRIPIP && mode != model.ModeDSRL2 {
 			return nil // nobody asks
 		}
-		return r.answersAt(sets)
+		return t.answersAt(c, sets)
 	}
 	switch snapshot.Kind(target.object.Kind) {
 	case snapshot.KindService:
-		if f := r.balanced(n); f != nil {
+		if f := t.balanced.Get(c, n); f != nil {
 			for _, p := range f.ports {
 				if target.section == "" || target.section == p.name {
-					sets := []model.Target{{Set: setOf(n, p.number, p.transport)}}
+					sets := []model.Target{{Set: portKey{n, p.number, p.transport}.id()}}
 					uses = append(uses, balanceUse{
 						transport: p.transport, port: uint16(p.number), services: portsOf(sets), sets: sets, anchors: serviceAnchors(n, p.name), owner: serviceOwner(n), sources: f.sources,
 					})
@@ -316,7 +302,7 @@ func (r reader) balanceUses(target policyAnchor, mode model.ForwardMode) (uses [
 			}
 		}
 	case snapshot.KindGateway:
-		f := r.parent(parentKey{snapshot.KindGateway, n})
+		f := t.gateway.parents.Get(c, parentKey{snapshot.KindGateway, n})
 		if f == nil {
 			return nil, ""
 		}
@@ -330,9 +316,9 @@ func (r reader) balanceUses(target policyAnchor, mode model.ForwardMode) (uses [
 			}
 			u := balanceUse{transport: l.transport(), port: uint16(l.port), proxies: !l.direct(), owner: gatewayOwner(n)}
 			if l.direct() {
-				var c *doorClaim
-				if u.anchors, c = r.doorAnchors(n, gatewayDoor{l.transport(), uint16(l.port), parentKey{snapshot.KindGateway, n}, l.name}); c != nil {
-					u.services, u.sets = portsOf(c.targets), c.targets
+				var won *doorClaim
+				if u.anchors, won = t.doorAnchors(c, n, gatewayDoor{l.transport(), uint16(l.port), parentKey{snapshot.KindGateway, n}, l.name}); won != nil {
+					u.services, u.sets = portsOf(won.targets), won.targets
 				}
 			} else {
 				u.anchors = []policyAnchor{balanceAnchor(gatewayOwner(n), l.name), balanceAnchor(gatewayOwner(n), "")}
@@ -340,13 +326,13 @@ func (r reader) balanceUses(target policyAnchor, mode model.ForwardMode) (uses [
 			uses = append(uses, u)
 		}
 	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
-		f := r.stream(target.object)
+		f := t.route.streams.Get(c, target.object)
 		if f == nil {
 			return nil, ""
 		}
 		for _, d := range f.doors() {
 			uses = append(uses, balanceUse{
-				transport: d.transport, port: d.port, services: portsOf(d.targets), sets: d.targets, anchors: r.routeAnchors(target.object), owner: gatewayOwner(d.gateway),
+				transport: d.transport, port: d.port, services: portsOf(d.targets), sets: d.targets, anchors: t.routeAnchors(c, target.object), owner: gatewayOwner(d.gateway),
 			})
 		}
 		if len(uses) == 0 && slices.ContainsFunc(f.parents, func(p streamParent) bool { return len(p.names) > 0 }) {
@@ -365,18 +351,17 @@ func serviceAnchors(n snapshot.Name, port string) (anchors []policyAnchor) {
 }
 
 // routeAnchors are those of a TCPRoute or UDPRoute.
-func (r reader) routeAnchors(route model.Object) (anchors []policyAnchor) {
-	if o := streamOf(r.s, snapshot.Kind(route.Kind), snapshot.Name{Namespace: route.Namespace, Name: route.Name}); o != nil && len(o.rules) > 0 && o.rules[0] != "" {
+func (t *frontendTables) routeAnchors(c *memo.Context, route model.Object) (anchors []policyAnchor) {
+	if o := t.in.stream(c, snapshot.Kind(route.Kind), nameOf(route)); o != nil && len(o.rules) > 0 && o.rules[0] != "" {
 		anchors = append(anchors, balanceAnchor(route, gatewayv1.SectionName(o.rules[0])))
 	}
 	return append(anchors, balanceAnchor(route, ""))
 }
 
 // doorAnchors are those of a TCP or UDP listener, with the route that has it.
-func (r reader) doorAnchors(gateway snapshot.Name, d gatewayDoor) (anchors []policyAnchor, won *doorClaim) {
-	route, won := r.door(doorKey{gateway, d.transport, d.port})
-	if won != nil {
-		anchors = r.routeAnchors(route)
+func (t *frontendTables) doorAnchors(c *memo.Context, gateway snapshot.Name, d gatewayDoor) (anchors []policyAnchor, won *doorClaim) {
+	if door := t.route.winners.Get(c, doorKey{gateway, d.transport, d.port}); door != nil {
+		anchors, won = t.routeAnchors(c, door.route), door.claim
 	}
 	if d.bearer.kind == snapshot.KindGateway {
 		anchors = append(anchors, balanceAnchor(gatewayOwner(gateway), d.section))

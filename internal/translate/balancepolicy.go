@@ -42,11 +42,6 @@ type balanceSettings struct {
 	quic      *model.QUICServer
 }
 
-func (r reader) balancePolicyFact(n snapshot.Name) *balancePolicyFact {
-	r.t.graph.read(r.by, policyNode(snapshot.Key{Kind: snapshot.KindLoadBalancerPolicy, Name: n}))
-	return r.t.policies.balance[n]
-}
-
 // under fills in what a policy leaves out by one of a larger target, and says what of that
 // one cannot be together with what is said nearer.
 func (s balanceSettings) under(o balanceSettings) (balanceSettings, []string) {
@@ -198,7 +193,7 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 	if o == nil {
 		return nil
 	}
-	c := policyCompiler{key: snapshot.Key{Kind: snapshot.KindLoadBalancerPolicy, Name: snapshot.Name{Namespace: o.Namespace, Name: o.Name}}}
+	var c policyFields
 	spec := &o.Spec
 	s := balanceSettings{
 		mode: oneOf(&c, "spec.mode", model.ForwardMode(spec.Mode), model.ModeLocal, model.ModeNAT, model.ModeDSRGeneve, model.ModeDSRIPIP, model.ModeDSRL2),
@@ -314,7 +309,7 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 }
 
 // oneOf takes a value of a list; one that is not is left out.
-func oneOf[T ~string](c *policyCompiler, path string, value T, list ...T) T {
+func oneOf[T ~string](c *policyFields, path string, value T, list ...T) T {
 	if value == "" || slices.Contains(list, value) {
 		return value
 	}
@@ -326,7 +321,7 @@ func oneOf[T ~string](c *policyCompiler, path string, value T, list ...T) T {
 	return ""
 }
 
-func (c *policyCompiler) healthCheck(o *v1alpha1.HealthCheck, path string) *model.HealthCheck {
+func (c *policyFields) healthCheck(o *v1alpha1.HealthCheck, path string) *model.HealthCheck {
 	kinds := map[v1alpha1.CheckType]model.CheckKind{
 		v1alpha1.CheckTCP: model.CheckTCP, v1alpha1.CheckTLS: model.CheckTLS, v1alpha1.CheckHTTP: model.CheckHTTP,
 		v1alpha1.CheckHTTPS: model.CheckHTTPS, v1alpha1.CheckGRPC: model.CheckGRPC, v1alpha1.CheckGRPCS: model.CheckGRPCS, v1alpha1.CheckUDP: model.CheckUDP,

@@ -16,12 +16,92 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
 
-// certificateFact is a Secret of type kubernetes.io/tls, or why it is of no use. It is
-// made when first asked for: most Secrets of a cluster are nobody's business here.
+// tlsTables are the certificates and CA certificates that somebody reads.
+type tlsTables struct {
+	in *inputTables
+
+	pairs        *memo.Table[snapshot.Name, *corev1.Secret] // what of Secrets is read as a certificate
+	certificates *memo.Table[snapshot.Name, *certificateFact]
+	authorities  *memo.Table[authorityKey, *authorityFact]
+	validity     *memo.Table[snapshot.Name, string] // why a certificate is not valid now
+
+	// Who uses which, so that exactly those reach machines which a TLSHost, a group or a listener names.
+	certificateUses *memo.Sum[model.CertificateID, user, struct{}, int]
+	authorityUses   *memo.Sum[model.AuthorityID, user, struct{}, int]
+	usedCertificate *memo.Table[model.CertificateID, *model.Certificate]
+	usedAuthority   *memo.Table[model.AuthorityID, *model.Authority]
+}
+
+// user is what uses something: a kind of thing, and whatever names it.
+type user struct {
+	kind   string
+	object model.Object
+	host   model.HostKey
+}
+
+func newTLSTables(g *memo.Graph, in *inputTables) *tlsTables {
+	t := &tlsTables{in: in}
+	t.pairs = memo.NewTable(g, "TLS Secret", func(c *memo.Context, n snapshot.Name) (*corev1.Secret, bool) {
+		o := in.secrets.Get(c, n)
+		return o, o != nil
+	}, memo.Reads(in.secrets)).Equal(samePair)
+	t.certificates = memo.NewTable(g, "certificate", func(c *memo.Context, n snapshot.Name) (*certificateFact, bool) {
+		return makeCertificateFact(t.pairs.Get(c, n), n), true
+	}, memo.Reads(t.pairs))
+	t.authorities = memo.NewTable(g, "CA certificates", t.makeAuthority, memo.Reads(in.secrets, in.configMaps))
+	t.validity = memo.NewTable(g, "validity of a certificate", func(c *memo.Context, n snapshot.Name) (string, bool) {
+		problem := t.certificates.Get(c, n).validity(in.now.Get(c, memo.Unit{}))
+		return problem, problem != ""
+	}, memo.Reads(t.certificates, in.now))
+	t.certificateUses = memo.NewCount[model.CertificateID, user](g, "uses of a certificate")
+	t.authorityUses = memo.NewCount[model.AuthorityID, user](g, "uses of CA certificates")
+	t.usedCertificate = memo.For(memo.NewTable(g, "certificate that is used", func(c *memo.Context, id model.CertificateID) (*model.Certificate, bool) {
+		if t.certificateUses.Get(c, id) == 0 {
+			return nil, false
+		}
+		certificate := t.certificates.Get(c, secretOf(id)).certificate
+		return certificate, certificate != nil
+	}, memo.Reads(t.certificateUses, t.certificates)), t.certificateUses).Watch()
+	t.usedAuthority = memo.For(memo.NewTable(g, "CA certificates that are used", func(c *memo.Context, id model.AuthorityID) (*model.Authority, bool) {
+		if t.authorityUses.Get(c, id) == 0 {
+			return nil, false
+		}
+		authority := t.authorities.Get(c, authorityOf(id)).authority
+		return authority, authority != nil
+	}, memo.Reads(t.authorityUses, t.authorities)), t.authorityUses).Watch()
+	return t
+}
+
+// uses puts the certificate and the authorities by which backends are met.
+func (t *tlsTables) uses(c *memo.Context, b *model.BackendTLS, by user) {
+	if b == nil {
+		return
+	}
+	if b.Certificate != "" {
+		t.certificateUses.Put(c, b.Certificate, by, struct{}{})
+	}
+	for _, id := range b.Authorities {
+		t.authorityUses.Put(c, id, by, struct{}{})
+	}
+}
+
+// samePair says that two Secrets have the same certificate and key.
+func samePair(a, b *corev1.Secret) bool {
+	same := func(key string) bool {
+		x, there := a.Data[key]
+		y, too := b.Data[key]
+		return there == too && bytes.Equal(x, y)
+	}
+	return a.Type == b.Type && same(snapshot.CertificateKey) && same(snapshot.PrivateKeyKey)
+}
+
+// certificateFact is a Secret of type kubernetes.io/tls, or why it is of no use. Most Secrets of a cluster are
+// nobody's business here, so that one is made for those alone that are read.
 type certificateFact struct {
 	// problem says what is wrong, as a clause that follows the Secret's name: "not found".
 	// With one there is no certificate.
@@ -31,47 +111,10 @@ type certificateFact struct {
 	keyType string
 }
 
-// certificate judges the TLS Secret of a name. It is never nil. Whether the certificate is
-// valid at this time is another question: see validityNotes.
-func (r reader) certificate(n snapshot.Name) *certificateFact {
-	r.t.graph.read(r.by, named(nodeCertificate, n))
-	return r.t.certificateFact(r.s, n)
-}
-
-func (t *Translator) certificateFact(s *snapshot.Snapshot, n snapshot.Name) *certificateFact {
-	if f := t.certificates[n]; f != nil {
-		return f
-	}
-	f := makeCertificateFact(s.Secrets[n], n)
-	if s.Secrets[n] != nil {
-		t.certificates[n] = f
-	}
-	return f
-}
-
-// computeCertificate judges a Secret anew that changed, if anybody asked for it.
-func (t *Translator) computeCertificate(r reader, n node) {
-	name := n.name()
-	before, known := t.certificates[name]
-	o := r.s.Secrets[name]
-	switch {
-	case t.graph.readers[n].len() == 0 && t.certificateUses[certificateID(name)] == 0: // what is pinned has no readers
-		delete(t.certificates, name)
-		return
-	case known && before.of(o):
-		return
-	case o == nil:
-		update(t, n, t.certificates, name, nil)
-	default:
-		update(t, n, t.certificates, name, makeCertificateFact(o, name))
-	}
-	t.touchCertificate(certificateID(name))
-}
-
-// of reports whether the fact is that of an object, as far as can be told without work.
-func (f *certificateFact) of(o *corev1.Secret) bool {
-	return o != nil && f.certificate != nil && o.Type == corev1.SecretTypeTLS &&
-		string(o.Data[snapshot.CertificateKey]) == f.certificate.Chain && string(o.Data[snapshot.PrivateKeyKey]) == string(f.certificate.Key)
+// secretOf is the Secret that a certificate's ID names.
+func secretOf(id model.CertificateID) snapshot.Name {
+	namespace, name, _ := strings.Cut(string(id), "/")
+	return snapshot.Name{Namespace: namespace, Name: name}
 }
 
 func certificateID(n snapshot.Name) model.CertificateID {
@@ -161,28 +204,14 @@ func (f *certificateFact) validity(now time.Time) string {
 
 // validityNotes says which certificates are not valid now. They are shown all the same:
 // clients decide, and some may look away.
-func (r reader) validityNotes(ids []model.CertificateID) string {
+func (t *tlsTables) validityNotes(c *memo.Context, ids []model.CertificateID) string {
 	text := ""
 	for _, id := range ids {
-		namespace, name, _ := strings.Cut(string(id), "/")
-		n := snapshot.Name{Namespace: namespace, Name: name}
-		r.t.graph.read(r.by, named(nodeValidity, n))
-		if note := r.certificate(n).validity(r.s.Now); note != "" {
+		if note := t.validity.Get(c, secretOf(id)); note != "" {
 			text += "; " + note
 		}
 	}
 	return text
-}
-
-// inputTime looks at the certificates that became valid or expired since it was last told the
-// time: there may be thousands, and time is told every minute.
-func (t *Translator) inputTime(s *snapshot.Snapshot) {
-	for n, f := range t.certificates {
-		if f.validity(t.index.now) != f.validity(s.Now) {
-			t.graph.changed(named(nodeValidity, n))
-		}
-	}
-	t.index.now = s.Now
 }
 
 // encodeCertificates writes certificates as PEM. Machines get that, and not what was read: readers of
@@ -327,66 +356,37 @@ type authorityKey struct {
 	name snapshot.Name
 }
 
-func (k authorityKey) node() node {
-	return node{kind: nodeAuthority, a: string(k.kind), b: k.name.Namespace, c: k.name.Name}
-}
-
 func (k authorityKey) id() model.AuthorityID {
 	return model.AuthorityID(string(k.kind) + "/" + k.name.Namespace + "/" + k.name.Name)
 }
 
-// authority judges the CA certificates in key ca.crt of a ConfigMap or Secret. It is never nil.
-func (r reader) authority(kind snapshot.Kind, n snapshot.Name) *authorityFact {
-	k := authorityKey{kind, n}
-	r.t.graph.read(r.by, k.node())
-	return r.t.authorityFact(r.s, k)
+// authorityOf is the bundle that an ID names.
+func authorityOf(id model.AuthorityID) authorityKey {
+	kind, name, _ := strings.Cut(string(id), "/")
+	return authorityKey{snapshot.Kind(kind), secretOf(model.CertificateID(name))}
 }
 
-func (t *Translator) authorityFact(s *snapshot.Snapshot, k authorityKey) *authorityFact {
-	if f := t.authorities[k]; f != nil {
-		return f
-	}
-	f, found := makeAuthorityFact(s, k)
-	if found {
-		t.authorities[k] = f
-	}
-	return f
-}
-
-func (t *Translator) computeAuthority(r reader, n node) {
-	k := authorityKey{snapshot.Kind(n.a), snapshot.Name{Namespace: n.b, Name: n.c}}
-	if t.graph.readers[n].len() == 0 && t.authorityUses[k.id()] == 0 {
-		delete(t.authorities, k)
-		return
-	}
-	if f, found := makeAuthorityFact(r.s, k); found {
-		update(t, n, t.authorities, k, f)
-	} else {
-		update(t, n, t.authorities, k, nil)
-	}
-	t.touchAuthority(k.id())
-}
-
-func makeAuthorityFact(s *snapshot.Snapshot, k authorityKey) (f *authorityFact, found bool) {
+// makeAuthority judges the CA certificates in key ca.crt of a ConfigMap or Secret.
+func (t *tlsTables) makeAuthority(c *memo.Context, k authorityKey) (*authorityFact, bool) {
 	var text []byte
-	var said bool
+	var found, said bool
 	switch k.kind {
 	case snapshot.KindConfigMap:
-		o := s.ConfigMaps[k.name]
+		o := t.in.configMaps.Get(c, k.name)
 		if found = o != nil; found {
 			var value string
 			value, said = o.Data[snapshot.AuthorityKey]
 			text = []byte(value)
 		}
 	case snapshot.KindSecret:
-		o := s.Secrets[k.name]
+		o := t.in.secrets.Get(c, k.name)
 		if found = o != nil; found {
 			text, said = o.Data[snapshot.AuthorityKey]
 		}
 	}
 	switch {
 	case !found:
-		return &authorityFact{problem: "not found"}, false
+		return &authorityFact{problem: "not found"}, true
 	case !said:
 		return &authorityFact{problem: "has no key " + snapshot.AuthorityKey}, true
 	}
@@ -395,63 +395,4 @@ func makeAuthorityFact(s *snapshot.Snapshot, k authorityKey) (f *authorityFact, 
 		return &authorityFact{problem: "has a " + snapshot.AuthorityKey + " that " + problem}, true
 	}
 	return &authorityFact{authority: &model.Authority{ID: k.id(), PEM: encodeCertificates(certificates)}}, true
-}
-
-// useCertificate and useAuthority count who uses one, so that exactly those are published
-// that a TLSHost, a group or a listener names. TLSHosts, groups and listeners are counted
-// where they are published; who makes them counts nothing.
-func (t *Translator) useCertificate(id model.CertificateID, by int) {
-	t.certificateUses[id] += by
-	t.touchCertificate(id)
-}
-
-func (t *Translator) useAuthority(id model.AuthorityID, by int) {
-	t.authorityUses[id] += by
-	t.touchAuthority(id)
-}
-
-func (t *Translator) touchCertificate(id model.CertificateID) {
-	t.touchedCertificates[id] = struct{}{}
-}
-
-func (t *Translator) touchAuthority(id model.AuthorityID) { t.touchedAuthorities[id] = struct{}{} }
-
-// useTLS counts the certificate and the authorities by which backends are met.
-func (t *Translator) useTLS(b *model.BackendTLS, by int) {
-	if b == nil {
-		return
-	}
-	if b.Certificate != "" {
-		t.useCertificate(b.Certificate, by)
-	}
-	for _, id := range b.Authorities {
-		t.useAuthority(id, by)
-	}
-}
-
-// settleCertificates publishes what is used and takes back what is not any more. What is
-// pinned may not have been looked at for long.
-func (t *Translator) settleCertificates(s *snapshot.Snapshot) {
-	for id := range t.touchedCertificates {
-		var c *model.Certificate
-		if t.certificateUses[id] > 0 {
-			namespace, name, _ := strings.Cut(string(id), "/")
-			c = t.certificateFact(s, snapshot.Name{Namespace: namespace, Name: name}).certificate
-		} else {
-			delete(t.certificateUses, id)
-		}
-		publish(t.result.Certificates, t.out.Certificates, id, c)
-	}
-	clear(t.touchedCertificates)
-	for id := range t.touchedAuthorities {
-		var a *model.Authority
-		if t.authorityUses[id] > 0 {
-			parts := strings.SplitN(string(id), "/", 3)
-			a = t.authorityFact(s, authorityKey{snapshot.Kind(parts[0]), snapshot.Name{Namespace: parts[1], Name: parts[2]}}).authority
-		} else {
-			delete(t.authorityUses, id)
-		}
-		publish(t.result.Authorities, t.out.Authorities, id, a)
-	}
-	clear(t.touchedAuthorities)
 }

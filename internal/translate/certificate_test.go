@@ -131,7 +131,8 @@ func TestCertificatesAreJudged(t *testing.T) {
 		bundle.Data[snapshot.AuthorityKey] = "# ours\n" + string(chain) + added
 		s := snapshot.New()
 		setAll(t, s, bundle)
-		f, _ := makeAuthorityFact(s, authorityKey{snapshot.KindConfigMap, snapshot.Name{Namespace: "team", Name: "ca"}})
+		tr, _ := Full(Config{}, s)
+		f := tr.tls.authorities.Get(tr.graph.Peek(), authorityKey{snapshot.KindConfigMap, snapshot.Name{Namespace: "team", Name: "ca"}})
 		if !strings.Contains(f.problem, want) || want == "" && f.authority.PEM != string(chain) {
 			t.Errorf("a bundle with %q: %+v", added, f)
 		}
@@ -158,14 +159,20 @@ func TestTheOldestHasAServerName(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr, _ := Full(Config{}, s)
-	reads := node{kind: nodeGateway, a: "team", b: "x"}
-	if f := (reader{t: tr, s: s, by: reads}).certificate(name); f.problem != "" {
+	if f := tr.tls.certificates.Get(tr.graph.Peek(), name); f.problem != "" {
 		t.Fatal(f.problem)
 	}
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
 	owner := func(name string) model.Object { return model.Object{Kind: "Gateway", Namespace: "team", Name: name} }
+	claims := map[string]*tlsClaim{}
 	claimBy := func(name string, created int64, ids ...model.CertificateID) {
-		tr.claimTLS(k, tlsClaimant{parent: owner(name)}, &tlsClaim{created: created, host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}})
+		claims[name] = &tlsClaim{created: created, host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}}
+		claim := claims[name]
+		tr.host.names.Set(k, owner(name), nil, &claim)
+	}
+	takeBack := func(name string) {
+		claim := claims[name]
+		tr.host.names.Set(k, owner(name), &claim, nil)
 	}
 	claimBy("young", 2, "team/web")
 	if c := tr.Apply(s, nil); len(c.Certificates) != 1 || c.TLSHosts[k] == nil {
@@ -175,7 +182,7 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	if c := tr.Apply(s, nil); c.TLSHosts[k].Owner != owner("old") || len(c.Certificates) != 1 || c.Certificates["team/web"] != nil {
 		t.Errorf("an older claim changed %+v", c)
 	}
-	tr.claimTLS(k, tlsClaimant{parent: owner("old")}, nil)
+	takeBack("old")
 	if c := tr.Apply(s, nil); c.TLSHosts[k].Owner != owner("young") || c.Certificates["team/web"] == nil {
 		t.Errorf("an older claim that goes changed %+v", c)
 	}
@@ -189,8 +196,8 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	if len(c.Certificates) != 1 || len(c.TLSHosts)+len(c.Listeners)+len(c.VirtualHosts) != 0 {
 		t.Errorf("a renewed certificate changed %+v", c)
 	}
-	tr.claimTLS(k, tlsClaimant{parent: owner("young")}, nil)
-	if c := tr.Apply(s, nil); len(c.TLSHosts) != 1 || len(c.Certificates) != 1 || len(tr.tlsHosts) != 0 || len(tr.certificateUses) != 0 {
+	takeBack("young")
+	if c := tr.Apply(s, nil); len(c.TLSHosts) != 1 || len(c.Certificates) != 1 || tr.graph.Sizes()["server name"].Values+tr.graph.Sizes()["uses of a certificate"].Values != 0 {
 		t.Errorf("a last claim that goes changed %+v", c)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -16,37 +16,44 @@ type classFact struct {
 	verdict verdict[gatewayv1.GatewayClassConditionReason]
 }
 
-func (t *Translator) computeClass(r reader, n node) {
-	o := r.s.GatewayClasses[snapshot.Name{Name: n.a}]
-	var fact *classFact
-	var status *Status
-	if o != nil && o.Spec.ControllerName == t.config.ControllerName {
-		fact = &classFact{}
-		if p := o.Spec.ParametersRef; p != nil {
-			policy := snapshot.Name{Namespace: string(deref(p.Namespace)), Name: p.Name}
-			if problem := r.parametersProblem(string(p.Group), string(p.Kind), policy); problem != "" {
-				fact.verdict.fail(gatewayv1.GatewayClassReasonInvalidParameters, "spec.parametersRef: "+problem)
-			}
-		}
-		reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.config.ControllerName)
-		if fact.verdict.failed {
-			reason, message = fact.verdict.reason, fact.verdict.message
-		}
-		status = &Status{
-			Generation: o.Generation,
-			GatewayClass: &gatewayv1.GatewayClassStatus{
-				Conditions: []metav1.Condition{
-					condition(gatewayv1.GatewayClassConditionStatusAccepted, !fact.verdict.failed, reason, message, o.Generation),
-				},
-				SupportedFeatures: supportedFeatures(),
-			},
-		}
-		if version := t.config.GatewayAPIVersion; version != "" {
-			status.GatewayClass.Conditions = append(status.GatewayClass.Conditions, supportedVersion(version, o.Generation))
+func (t *gatewayTables) makeClass(c *memo.Context, name string) (*classFact, bool) {
+	o := t.in.gatewayClasses.Get(c, snapshot.Name{Name: name})
+	if o == nil || o.Spec.ControllerName != t.in.config.ControllerName {
+		return nil, false
+	}
+	f := &classFact{}
+	if p := o.Spec.ParametersRef; p != nil {
+		policy := snapshot.Name{Namespace: string(deref(p.Namespace)), Name: p.Name}
+		if problem := t.parametersProblem(c, string(p.Group), string(p.Kind), policy); problem != "" {
+			f.verdict.fail(gatewayv1.GatewayClassReasonInvalidParameters, "spec.parametersRef: "+problem)
 		}
 	}
-	update(t, n, t.classes, n.a, fact)
-	publish(t.result.Statuses, t.out.Statuses, model.Object{Kind: string(snapshot.KindGatewayClass), Name: n.a}, status)
+	return f, true
+}
+
+func (t *statusTables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
+	f := t.gateway.classes.Get(c, n.Name)
+	if f == nil {
+		return nil, false
+	}
+	o := t.in.gatewayClasses.Get(c, n)
+	reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.in.config.ControllerName)
+	if f.verdict.failed {
+		reason, message = f.verdict.reason, f.verdict.message
+	}
+	status := &Status{
+		Generation: o.Generation,
+		GatewayClass: &gatewayv1.GatewayClassStatus{
+			Conditions: []metav1.Condition{
+				condition(gatewayv1.GatewayClassConditionStatusAccepted, !f.verdict.failed, reason, message, o.Generation),
+			},
+			SupportedFeatures: supportedFeatures(),
+		},
+	}
+	if version := t.in.config.GatewayAPIVersion; version != "" {
+		status.GatewayClass.Conditions = append(status.GatewayClass.Conditions, supportedVersion(version, o.Generation))
+	}
+	return status, true
 }
 
 // gatewayAPI is the release of the Gateway API that this was written for. CRDs of others
@@ -64,17 +71,13 @@ func supportedVersion(version string, gen int64) metav1.Condition {
 	return condition(gatewayv1.GatewayClassConditionStatusSupportedVersion, ok, reason, message, gen)
 }
 
-// parametersNode stands for whether there is a policy of a name.
-func parametersNode(n snapshot.Name) node { return named(nodeParameters, n) }
-
 // parametersProblem says why a parametersRef of a GatewayClass or a Gateway leads nowhere,
 // or nothing. Parameters are a ClientPolicy.
-func (r reader) parametersProblem(group, kind string, n snapshot.Name) string {
+func (t *gatewayTables) parametersProblem(c *memo.Context, group, kind string, n snapshot.Name) string {
 	if group != v1alpha1.GroupVersion.Group || kind != string(snapshot.KindClientPolicy) {
 		return kindText(group, kind) + " holds no parameters: only " + kindText(v1alpha1.GroupVersion.Group, string(snapshot.KindClientPolicy)) + " does"
 	}
-	r.t.graph.read(r.by, parametersNode(n))
-	if r.s.ClientPolicies[n] == nil {
+	if t.in.clientPolicies.Get(c, n) == nil {
 		return string(snapshot.KindClientPolicy) + " " + n.String() + " not found"
 	}
 	return ""

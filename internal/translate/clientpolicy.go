@@ -6,14 +6,13 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -46,12 +45,12 @@ type clientSettings struct {
 	tracing       *model.Tracing
 }
 
-func makeClientPolicyFact(r reader, n snapshot.Name) *clientPolicyFact {
-	o := r.s.ClientPolicies[n]
+func (t *policyTables) makeClientPolicy(ctx *memo.Context, n snapshot.Name) (*clientPolicyFact, bool) {
+	o := t.in.clientPolicies.Get(ctx, n)
 	if o == nil {
-		return nil
+		return nil, false
 	}
-	c := policyCompiler{r: r, key: snapshot.Key{Kind: snapshot.KindClientPolicy, Name: n}}
+	c := policyCompiler{t: t, ctx: ctx, key: snapshot.Key{Kind: snapshot.KindClientPolicy, Name: n}}
 	f := &clientPolicyFact{}
 	s, spec := &f.settings, &o.Spec
 	if spec.TrustedHops != nil {
@@ -106,7 +105,7 @@ func makeClientPolicyFact(r reader, n snapshot.Name) *clientPolicyFact {
 		}
 	}
 	f.invalid, f.resolved = c.invalid, c.resolved
-	return f
+	return f, true
 }
 
 var escapedSlashes = map[v1alpha1.EscapedSlashesAction]model.EscapedSlashes{
@@ -117,7 +116,7 @@ var escapedSlashes = map[v1alpha1.EscapedSlashesAction]model.EscapedSlashes{
 func (c *policyCompiler) clientLimits(o *v1alpha1.ClientLimits, path string) v1alpha1.ClientLimits {
 	var limits v1alpha1.ClientLimits
 	read := func(n *int32, least, most int32, name string) *int32 {
-		if n == nil || number(c, n, least, most, path+"."+name) == 0 {
+		if n == nil || number(&c.policyFields, n, least, most, path+"."+name) == 0 {
 			return nil
 		}
 		return n
@@ -233,171 +232,4 @@ func (s clientSettings) at(protocol model.Protocol) *model.ClientSettings {
 		return nil
 	}
 	return m
-}
-
-func (r reader) clientPolicyFact(n snapshot.Name) *clientPolicyFact {
-	r.t.graph.read(r.by, policyNode(snapshot.Key{Kind: snapshot.KindClientPolicy, Name: n}))
-	return r.t.policies.clients[n]
-}
-
-// sharedPolicy is the ClientPolicy that holds at the listeners that all Gateways without
-// addresses of their own share with IngressRoutes: the oldest that has a GatewayClass of
-// ours.
-func (r reader) sharedPolicy() heldPolicy {
-	var oldest heldPolicy
-	for class, p := range r.classPolicies() {
-		if r.class(class) == nil {
-			continue
-		}
-		if oldest.none() || olderPolicy(p.created, p.name, oldest.created, oldest.name) {
-			oldest = p
-		}
-	}
-	return oldest
-}
-
-// clients returns how clients are treated at a listener, and the groups that this names.
-// Nothing but the policy of a GatewayClass holds at one that is shared: what one Gateway
-// says must not disturb the others.
-func (r reader) clients(id model.ListenerID, protocol model.Protocol) (*model.ClientSettings, []model.BackendGroup) {
-	var settings clientSettings
-	var groups []model.BackendGroup
-	for _, p := range r.listenerPolicies(id) {
-		f := r.clientPolicyFact(p.name)
-		if f == nil {
-			continue
-		}
-		settings = settings.under(f.settings)
-		for _, g := range f.groups {
-			groups = addGroup(groups, g)
-		}
-	}
-	m := settings.at(protocol)
-	used := func(g model.BackendGroup) bool {
-		return m != nil && (m.AccessLog != nil && m.AccessLog.Collector == g.ID || m.Tracing != nil && m.Tracing.Collector == g.ID)
-	}
-	return m, slices.DeleteFunc(groups, func(g model.BackendGroup) bool { return !used(g) })
-}
-
-// listenerPolicies are the ClientPolicies that hold at a listener, those that go before
-// others first.
-func (r reader) listenerPolicies(id model.ListenerID) []heldPolicy {
-	if !id.Own() {
-		if p := r.sharedPolicy(); !p.none() {
-			return []heldPolicy{p}
-		}
-		return nil
-	}
-	return r.ownPolicies(id)
-}
-
-// ownPolicies are the ClientPolicies of a Gateway's own listener: of the sections there,
-// of ListenerSets, of the Gateway and of its class, in this order; of several on one level
-// the oldest goes first.
-func (r reader) ownPolicies(id model.ListenerID) []heldPolicy {
-	const levels = 4
-	var held [levels][]heldPolicy
-	note := func(level int, of policyAnchor) {
-		if p := r.holder(of); !p.none() && !slices.Contains(held[level], p) {
-			held[level] = append(held[level], p)
-		}
-	}
-	for owner := range r.t.ports[id] {
-		f := r.parent(parentKey{snapshot.Kind(owner.Kind), snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}})
-		if f == nil {
-			continue
-		}
-		if !r.isGuest(id, owner, f) {
-			for i := range f.listeners {
-				if f.listeners[i].id == id {
-					note(0, clientAnchor(owner, f.listeners[i].name))
-				}
-			}
-			if owner.Kind == string(snapshot.KindListenerSet) {
-				note(1, clientAnchor(owner, ""))
-			}
-		}
-		note(2, clientAnchor(gatewayOwner(f.gateway), ""))
-		note(3, clientAnchor(model.Object{Kind: string(snapshot.KindGatewayClass), Name: f.class}, ""))
-	}
-	for _, list := range held {
-		sortHeld(list)
-	}
-	return slices.Concat(held[:]...)
-}
-
-// isGuest says that a ListenerSet of another namespace than the Gateway's shares a listener with some of
-// other namespaces: its policies would hold for their clients. Whose port it was first nobody remembers.
-func (r reader) isGuest(id model.ListenerID, owner model.Object, f *parentFact) bool {
-	if owner.Kind != string(snapshot.KindListenerSet) || owner.Namespace == f.gateway.Namespace {
-		return false
-	}
-	for other := range r.t.ports[id] {
-		if other.Namespace != owner.Namespace {
-			return true
-		}
-	}
-	return false
-}
-
-// sharing says why a ClientPolicy does not hold for a Gateway, a ListenerSet or a section
-// of them, or what is worth knowing of it if it does.
-func (r reader) sharing(policy snapshot.Name, target policyAnchor) (problem, note string) {
-	if target.object.Kind == string(snapshot.KindGatewayClass) {
-		if p := r.sharedPolicy(); p.name != policy {
-			note = "; at the listeners that Gateways without addresses of their own share, ClientPolicy " + p.name.String() + " holds, which came first"
-		}
-		return "", note
-	}
-	f := r.parent(parentKey{snapshot.Kind(target.object.Kind), snapshot.Name{Namespace: target.object.Namespace, Name: target.object.Name}})
-	if f == nil {
-		return "", ""
-	}
-	own, shared, first := 0, 0, nameSet{}
-	var asGuest []string // ports
-	for i := range f.listeners {
-		l := &f.listeners[i]
-		if target.section != "" && string(l.name) != target.section {
-			continue
-		}
-		if !l.id.Own() {
-			shared++
-			continue
-		}
-		r.t.graph.read(r.by, listenerNode(l.id)) // who is there
-		if r.isGuest(l.id, target.object, f) {
-			asGuest = append(asGuest, strconv.Itoa(int(l.port)))
-			continue
-		}
-		own++
-		if target.section == "" && target.object.Kind == string(snapshot.KindGateway) {
-			continue // nobody else has the Gateway
-		}
-		for _, p := range r.ownPolicies(l.id) {
-			if p.name == policy {
-				break
-			}
-			first[p.name] = struct{}{}
-		}
-	}
-	if shared > 0 && own == 0 {
-		return target.object.String() + " has no addresses of its own, and shares its listeners with other Gateways and with IngressRoutes: " +
-			"give it an address (AddressPool), or have a ClientPolicy for its GatewayClass", ""
-	}
-	if len(asGuest) > 0 && own == 0 {
-		return target.object.String() + " shares its ports with listeners of other namespaces at Gateway " + f.gateway.String() + ", for whose clients the policy would hold, too: " +
-			"take other ports, or have a ClientPolicy for the Gateway", ""
-	}
-	if len(asGuest) > 0 {
-		note = "; not at ports that other namespaces have at Gateway " + f.gateway.String() + ", too: " + strings.Join(slices.Compact(asGuest), ", ")
-	}
-	if len(first) > 0 && target.section != "" {
-		note += "; listeners with another hostname at the same port have " + listNames(sortedNames(first)) + ", which goes first where both say something"
-	}
-	return "", note
-}
-
-// clientAnchor is what ClientPolicies may be attached to.
-func clientAnchor(of model.Object, section gatewayv1.SectionName) policyAnchor {
-	return policyAnchor{snapshot.KindClientPolicy, of, string(section)}
 }

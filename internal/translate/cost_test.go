@@ -164,8 +164,8 @@ func TestAssignmentCost(t *testing.T) {
 	type cost struct{ endpoint, route, come float64 }
 	measure := func(roots, gateways int) cost {
 		tr, s := entrance(t, roots, gateways)
-		if want := 2 + 2*gateways; len(tr.result.Assignments) != want || len(tr.result.VIPs) != want {
-			t.Fatalf("%d assignments, %d VIPs, want %d", len(tr.result.Assignments), len(tr.result.VIPs), want)
+		if want := 2 + 2*gateways; len(tr.result().Assignments) != want || len(tr.result().VIPs) != want {
+			t.Fatalf("%d assignments, %d VIPs, want %d", len(tr.result().Assignments), len(tr.result().VIPs), want)
 		}
 		app := snapshot.Name{Namespace: "team", Name: "app"}
 		apply := func(k snapshot.Key, o metav1.Object, changes func(Changes) bool) {

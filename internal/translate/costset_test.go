@@ -74,7 +74,7 @@ func TestCostOfListenerSets(t *testing.T) {
 	measure := func(n int) cost {
 		tr, s := manySets(t, n)
 		for i := range n {
-			if got := tr.attached[parentKey{snapshot.KindListenerSet, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("set-%d", i)}}]; len(got) != 8 || got["l0"] != 1 {
+			if got := tr.status.attached.Get(tr.graph.Peek(), parentKey{snapshot.KindListenerSet, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("set-%d", i)}}); len(got) != 8 || got["l0"] != 1 {
 				t.Fatalf("set %d has routes attached to %v", i, got)
 			}
 		}

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -13,60 +14,51 @@ type Says struct {
 
 // RoutePolicies are those that hold for a route as such: of the section first, which may be
 // empty, then of the whole. Those that go before others come first.
-func (t *Translator) RoutePolicies(of model.Object, section string) (list []Says) {
-	t.asked(func(r reader) { list = r.says(r.routeHeld(of, section)) })
-	return list
+func (t *Translator) RoutePolicies(of model.Object, section string) []Says {
+	c := t.graph.Peek()
+	return t.policy.says(c, t.policy.routeHeld(c, of, section))
 }
 
 // HostPolicies are the RoutePolicies that hold for all routes of a virtual host, those that
 // go before others first.
-func (t *Translator) HostPolicies(k model.HostKey) (list []Says) {
-	t.asked(func(r reader) {
-		if h := t.hosts[k]; h != nil {
-			list = r.says(r.hostHeld(k, h))
-		}
-	})
-	return list
+func (t *Translator) HostPolicies(k model.HostKey) []Says {
+	c := t.graph.Peek()
+	routes := t.host.routes.Get(c, k)
+	if routes == nil {
+		return nil
+	}
+	return t.policy.says(c, t.host.hostHeld(c, k, t.host.owners.Get(c, k), routes))
 }
 
 // ListenerPolicies are the ClientPolicies that hold at a listener, those that go before
 // others first.
-func (t *Translator) ListenerPolicies(id model.ListenerID) (list []model.Object) {
-	t.asked(func(r reader) { list = policyObjects(snapshot.KindClientPolicy, r.listenerPolicies(id)) })
-	return list
+func (t *Translator) ListenerPolicies(id model.ListenerID) []model.Object {
+	return policyObjects(snapshot.KindClientPolicy, t.listener.listenerPolicies(t.graph.Peek(), id))
 }
 
 // BackendPolicies are the BackendPolicies that hold for a port of a Service, which may have
 // no name, and the BackendTLSPolicy that does, those that go before others first.
 func (t *Translator) BackendPolicies(service snapshot.Name, port string) (list []model.Object) {
-	t.asked(func(r reader) {
-		target := policyAnchor{snapshot.KindBackendPolicy, serviceOwner(service), port}
-		held := []heldPolicy{r.holder(target)}
-		if port != "" {
-			held = append(held, r.holder(target.whole()))
-		}
-		list = policyObjects(snapshot.KindBackendPolicy, held)
-		if f := r.backendTLS(service, port); f != nil {
-			list = append(list, backendTLSObject(f.name))
-		}
-	})
+	c := t.graph.Peek()
+	target := policyAnchor{snapshot.KindBackendPolicy, serviceOwner(service), port}
+	held := []heldPolicy{t.anchor.holders.Get(c, target)}
+	if port != "" {
+		held = append(held, t.anchor.holders.Get(c, target.whole()))
+	}
+	list = policyObjects(snapshot.KindBackendPolicy, held)
+	if f := t.backend.policyOf(c, service, port); f != nil {
+		list = append(list, backendTLSObject(f.name))
+	}
 	return list
 }
 
-// asked lets f look as a node would, without being told of changes later.
-func (t *Translator) asked(f func(reader)) {
-	r := reader{t: t}
-	f(r)
-	t.graph.forget(r.by)
-}
-
-func (r reader) says(held []heldPolicy) []Says {
+func (t *policyTables) says(c *memo.Context, held []heldPolicy) []Says {
 	var list []Says
 	for _, h := range held {
 		if h.none() {
 			continue
 		}
-		if f := r.routePolicyFact(h.name); f != nil {
+		if f := t.routes.Get(c, h.name); f != nil {
 			list = append(list, Says{policyObject(snapshot.KindRoutePolicy, h.name), f.policy})
 		}
 	}

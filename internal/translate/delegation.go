@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -14,9 +15,9 @@ const maxDepth = 32
 
 // treeFact is a root IngressRoute with all that it delegates to.
 type treeFact struct {
-	// claims are what it wants of hosts, sorted by their keys: one in clear text and one with
-	// TLS, if it asks for that; none when its name cannot be claimed.
-	claims []hostClaim
+	// hosts that it claims, sorted: one in clear text and one with TLS, if it asks for that; none when its name cannot be
+	// claimed.
+	hosts []model.HostKey
 	// closed says that nothing below the root is served, whatever its host.
 	closed bool
 	// secure says that requests in clear text to its host are sent to https, where routes do not permit them.
@@ -30,67 +31,6 @@ type treeFact struct {
 	notes []string
 }
 
-// hostClaim is what a root wants of one host.
-type hostClaim struct {
-	key   model.HostKey
-	claim *claim
-}
-
-func (f *treeFact) hosts() []model.HostKey {
-	if f == nil {
-		return nil
-	}
-	var keys []model.HostKey
-	for _, c := range f.claims {
-		keys = append(keys, c.key)
-	}
-	return keys
-}
-
-func (t *Translator) computeTree(r reader, n node) {
-	name := n.name()
-	before := t.trees[name]
-	update(t, n, t.trees, name, makeTreeFact(r, name))
-	after := t.trees[name]
-	if before == after {
-		return
-	}
-	t.reach(name, before, after)
-	owner := ingressOwner(name)
-	for _, k := range before.hosts() {
-		if !slices.Contains(after.hosts(), k) {
-			t.claim(k, owner, nil)
-		}
-	}
-	if after != nil {
-		for _, c := range after.claims {
-			t.claim(c.key, owner, c.claim)
-		}
-	}
-	var created int64
-	if f := t.ingresses[name]; f != nil {
-		created = f.created
-	}
-	t.askPorts(owner, created, listenersOf(before.hosts()), listenersOf(after.hosts()))
-}
-
-// reach keeps who delegates to whom up to date, and asks for the statuses that
-// may change with it.
-func (t *Translator) reach(root snapshot.Name, before, after *treeFact) {
-	if before != nil {
-		for child := range before.found {
-			drop(t.reached, child, root)
-			t.graph.mark(named(nodeIngressStatus, child))
-		}
-	}
-	if after != nil {
-		for child := range after.found {
-			put(t.reached, child, root)
-			t.graph.mark(named(nodeIngressStatus, child))
-		}
-	}
-}
-
 // restart forgets what the walk found, but for who has to stay out.
 func (w *walk) restart(root snapshot.Name) {
 	w.tree.found, w.tree.routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
@@ -98,29 +38,40 @@ func (w *walk) restart(root snapshot.Name) {
 	w.clear, w.secure, w.size = nil, nil, treeSize{out: w.size.out}
 }
 
-// makeTreeFact walks from a root; nil when there is none of that name.
-func makeTreeFact(r reader, root snapshot.Name) *treeFact {
-	if r.t.config.ingressRoute(r.s, root) == nil {
-		return nil
+// makeTree walks from a root, and claims its hosts.
+func (t *contourTables) makeTree(c *memo.Context, root snapshot.Name) (*treeFact, bool) {
+	if t.ingressRoute(c, root) == nil {
+		return nil, false
 	}
-	f := r.ingress(root)
+	f := t.routes.Get(c, root)
 	if f == nil || !f.root {
-		return nil
+		return nil, false
 	}
+	tree := t.walkFrom(c, root, f)
+	for child := range tree.found {
+		t.reached.Put(c, child, root, struct{}{})
+	}
+	for _, id := range listenersOf(tree.hosts) {
+		t.host.ports.Put(c, id, ingressOwner(root), f.created)
+	}
+	return tree, true
+}
+
+func (t *contourTables) walkFrom(c *memo.Context, root snapshot.Name, f *ingressFact) *treeFact {
 	tree := &treeFact{proxied: map[snapshot.Name]struct{}{}}
 	tree.found, tree.routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
 	if f.host == "" {
-		tree.close(r, root, f)
+		t.closeTree(c, tree, root, f)
 		return tree
 	}
-	if problem, note := contested(r, root, f.host); problem != "" {
+	if problem, note := t.contested(c, root, f.host); problem != "" {
 		tree.found[root] = []string{"spec.virtualhost.fqdn: " + problem}
-		tree.close(r, root, f)
+		t.closeTree(c, tree, root, f)
 		return tree
 	} else if note != "" {
 		tree.notes = []string{note}
 	}
-	w := walk{r: r, tree: tree, created: f.created, tls: f.tls, proxies: f.tcp != nil}
+	w := walk{t: t, ctx: c, tree: tree, created: f.created, tls: f.tls, proxies: f.tcp != nil}
 	w.restart(root)
 	switch n := len(f.steps); {
 	case n > maxTreeRoutes:
@@ -128,7 +79,7 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 		fallthrough
 	case len(f.closed) > 0:
 		w.refuse(root, "/")
-		tree.close(r, root, f)
+		t.closeTree(c, tree, root, f)
 	default:
 		w.visit(root, f, "/", nil)
 		if w.size.exceeds() {
@@ -142,13 +93,16 @@ func makeTreeFact(r reader, root snapshot.Name) *treeFact {
 	slices.SortFunc(w.clear, (*entry).compare)
 	slices.SortFunc(w.secure, (*entry).compare)
 	owner := ingressOwner(root)
-	clearKey := model.HostKey{Listener: r.t.config.clearID(), Host: f.host}
-	tree.claims = []hostClaim{{clearKey, &claim{owner: owner, created: f.created, entries: w.clear}}}
+	clear := model.HostKey{Listener: t.in.config.clearID(), Host: f.host}
+	tree.hosts = []model.HostKey{clear}
+	t.host.claims.Put(c, clear, owner, &claim{owner: owner, created: f.created, entries: w.clear})
 	if tree.secure = f.tls != nil; tree.secure {
-		key := model.HostKey{Listener: r.t.config.tlsID(), Host: f.host}
-		c := &tlsClaim{created: f.created, host: model.TLSHost{HostKey: key, Owner: owner}}
-		f.secure(c, &w)
-		tree.claims = append(tree.claims, hostClaim{key, &claim{owner: owner, created: f.created, entries: w.secure, tls: c}})
+		key := model.HostKey{Listener: t.in.config.tlsID(), Host: f.host}
+		wants := &tlsClaim{created: f.created, host: model.TLSHost{HostKey: key, Owner: owner}}
+		f.secure(wants, &w)
+		tree.hosts = append(tree.hosts, key)
+		t.host.claims.Put(c, key, owner, &claim{owner: owner, created: f.created, entries: w.secure})
+		t.host.rootNames.Put(c, key, owner, wants)
 	}
 	return tree
 }
@@ -165,21 +119,47 @@ func (f *ingressFact) secure(c *tlsClaim, w *walk) {
 	}
 }
 
+// rootsOfHost are the root IngressRoutes with one host. It is made once for all of
+// them: each asks, and there may be thousands.
+type rootsOfHost struct {
+	names       []snapshot.Name // sorted
+	byNamespace map[string]int
+	keeper      snapshot.Name // the oldest
+	text        string        // that there are several
+}
+
+func (t *contourTables) makeRoots(c *memo.Context, host string) (*rootsOfHost, bool) {
+	created := t.rootsOf.Get(c, host)
+	roots := &rootsOfHost{names: sortedParts(created), byNamespace: map[string]int{}}
+	var oldest *claim
+	for _, n := range roots.names {
+		roots.byNamespace[n.Namespace]++
+		of := &claim{owner: ingressOwner(n)}
+		if of.created, _ = created.Get(n); oldest == nil || of.older(oldest) {
+			oldest, roots.keeper = of, n
+		}
+	}
+	if len(roots.names) > 1 {
+		roots.text = "fqdn " + quote(host) + " is used in multiple IngressRoutes: " + listNames(roots.names)
+	}
+	return roots, true
+}
+
 // contested says why a root may not have its host, which others have as well, or, if
 // it may, who they are. The namespace of the oldest keeps the host, as of all that
 // claim one: a team cannot take another one's down. Two of one namespace are that
 // team's own contradiction, and neither is served, as in Contour.
-func contested(r reader, root snapshot.Name, host string) (problem, note string) {
-	c := r.rootsOf(host)
+func (t *contourTables) contested(c *memo.Context, root snapshot.Name, host string) (problem, note string) {
+	roots := t.roots.Get(c, host)
 	switch {
-	case len(c.names) < 2:
+	case len(roots.names) < 2:
 		return "", ""
-	case c.keeper.Namespace != root.Namespace:
-		return c.text + ": namespace " + c.keeper.Namespace + " keeps it, which came first", ""
-	case c.byNamespace[root.Namespace] > 1:
-		return c.text, ""
+	case roots.keeper.Namespace != root.Namespace:
+		return roots.text + ": namespace " + roots.keeper.Namespace + " keeps it, which came first", ""
+	case roots.byNamespace[root.Namespace] > 1:
+		return roots.text, ""
 	}
-	strangers := slices.DeleteFunc(slices.Clone(c.names), func(n snapshot.Name) bool { return n == root })
+	strangers := slices.DeleteFunc(slices.Clone(roots.names), func(n snapshot.Name) bool { return n == root })
 	return "", "host " + quote(host) + " is claimed by " + listNames(strangers) + " too, which came later and is not served"
 }
 
@@ -196,16 +176,16 @@ func listNames(names []snapshot.Name) string {
 	return strings.Join(text, ", ")
 }
 
-// close leaves it at the root, and notes those to which it would delegate: they are told,
+// closeTree leaves it at the root, and notes those to which it would delegate: they are told,
 // and the root is told of those that are not there.
-func (f *treeFact) close(r reader, name snapshot.Name, root *ingressFact) {
+func (t *contourTables) closeTree(c *memo.Context, f *treeFact, name snapshot.Name, root *ingressFact) {
 	f.closed = true
 	note := func(field string, target *snapshot.Name) {
 		if target == nil {
 			return
 		}
-		if r.ingress(*target) == nil {
-			f.found[name] = append(f.found[name], field+".delegate: IngressRoute "+target.String()+" not found"+r.t.index.classText(*target))
+		if t.routes.Get(c, *target) == nil {
+			f.found[name] = append(f.found[name], field+".delegate: IngressRoute "+target.String()+" not found"+t.classText(c, *target))
 		} else if _, known := f.found[*target]; !known {
 			f.found[*target] = nil
 		}
@@ -215,5 +195,29 @@ func (f *treeFact) close(r reader, name snapshot.Name, root *ingressFact) {
 	}
 	if root.tcp != nil {
 		note("spec.tcpproxy", root.tcp.delegate)
+	}
+}
+
+// underPolicy adds to routes of an IngressRoute what its RoutePolicy asks. That of a root
+// holds for the whole host.
+func (t *contourTables) underPolicy(c *memo.Context, n snapshot.Name, f *ingressFact) func(*entry) *entry {
+	same := func(e *entry) *entry { return e }
+	if f.root {
+		return same
+	}
+	policy, groups := t.policy.routePolicy(c, ingressOwner(n), "")
+	if policy == nil {
+		return same
+	}
+	return func(e *entry) *entry {
+		if e == nil {
+			return nil
+		}
+		asked := *e
+		asked.route.Policy, asked.groups = policy, slices.Clone(e.groups)
+		for _, g := range groups {
+			asked.groups = addGroup(asked.groups, g)
+		}
+		return &asked
 	}
 }

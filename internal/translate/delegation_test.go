@@ -44,7 +44,7 @@ func delegate(match, to string) contourv1beta1.Route {
 
 func statusOf(t *testing.T, tr *Translator, name string) contourv1beta1.Status {
 	t.Helper()
-	s := tr.result.Statuses[model.Object{Kind: "IngressRoute", Namespace: "team", Name: name}]
+	s := tr.result().Statuses[model.Object{Kind: "IngressRoute", Namespace: "team", Name: name}]
 	if s == nil {
 		t.Fatalf("%s has no status", name)
 	}
@@ -153,7 +153,7 @@ func TestTreeWithTooManyRoutes(t *testing.T) {
 		}
 	}
 	key := model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}
-	if n := len(tr.result.VirtualHosts[key].Routes); n != 45_631 {
+	if n := len(tr.result().VirtualHosts[key].Routes); n != 45_631 {
 		t.Errorf("%d routes, want those of four and one that answers 503", n)
 	}
 	objects[1].(*contourv1beta1.IngressRoute).Spec.Routes = nil
@@ -207,7 +207,7 @@ func TestRootWithTooManyRoutes(t *testing.T) {
 		t.Errorf("too many: %+v", got)
 	}
 	key := model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}
-	if routes := tr.result.VirtualHosts[key].Routes; len(routes) != 1 || routes[0].Respond == nil {
+	if routes := tr.result().VirtualHosts[key].Routes; len(routes) != 1 || routes[0].Respond == nil {
 		t.Errorf("%d routes, want one that answers 503", len(routes))
 	}
 	root = root.DeepCopy()
@@ -242,7 +242,7 @@ func TestDelegationTakesNobodysPlace(t *testing.T) {
 		}
 	}
 	served := map[string]bool{}
-	for _, r := range tr.result.VirtualHosts[model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}].Routes {
+	for _, r := range tr.result().VirtualHosts[model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}].Routes {
 		served[r.Match.Path.Value] = r.Respond == nil
 	}
 	for path, want := range map[string]bool{"/checkout": true, "/checkout/pay": true, "/b": true, "/b/x": false, "/b/y": false, "/c/x": false} {

@@ -53,29 +53,30 @@ type ObjectStatus struct {
 // Desired returns the whole result as it stands. It costs as much as the result is
 // large.
 func (t *Translator) Desired() Desired {
+	r := t.result()
 	d := Desired{
 		MinTLS:       t.config.MinTLS,
-		Listeners:    values(t.result.Listeners, cmp.Compare),
-		VirtualHosts: values(t.result.VirtualHosts, model.HostKey.Compare),
-		Certificates: values(t.result.Certificates, cmp.Compare),
-		Authorities:  values(t.result.Authorities, cmp.Compare),
-		TLSHosts:     values(t.result.TLSHosts, model.HostKey.Compare),
-		Groups:       values(t.result.Groups, cmp.Compare),
-		Sets:         values(t.result.Sets, cmp.Compare),
-		Views:        values(t.result.Views, cmp.Compare),
-		Machines:     values(t.result.Machines, cmp.Compare),
-		Nodes:        values(t.result.Nodes, cmp.Compare),
-		Frontends:    values(t.result.Frontends, model.FrontendKey.Compare),
-		Assignments:  values(t.result.Assignments, netip.Addr.Compare),
+		Listeners:    values(r.Listeners, cmp.Compare),
+		VirtualHosts: values(r.VirtualHosts, model.HostKey.Compare),
+		Certificates: values(r.Certificates, cmp.Compare),
+		Authorities:  values(r.Authorities, cmp.Compare),
+		TLSHosts:     values(r.TLSHosts, model.HostKey.Compare),
+		Groups:       values(r.Groups, cmp.Compare),
+		Sets:         values(r.Sets, cmp.Compare),
+		Views:        values(r.Views, cmp.Compare),
+		Machines:     values(r.Machines, cmp.Compare),
+		Nodes:        values(r.Nodes, cmp.Compare),
+		Frontends:    values(r.Frontends, model.FrontendKey.Compare),
+		Assignments:  values(r.Assignments, netip.Addr.Compare),
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(t.result.VIPs), model.VIPKey.Compare) {
-		d.VIPs = append(d.VIPs, MachineVIP{k.Machine, t.result.VIPs[k]})
+	for _, k := range slices.SortedFunc(maps.Keys(r.VIPs), model.VIPKey.Compare) {
+		d.VIPs = append(d.VIPs, MachineVIP{k.Machine, r.VIPs[k]})
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(t.result.Peers), model.PeerKey.Compare) {
-		d.Peers = append(d.Peers, MachinePeer{k.Machine, t.result.Peers[k]})
+	for _, k := range slices.SortedFunc(maps.Keys(r.Peers), model.PeerKey.Compare) {
+		d.Peers = append(d.Peers, MachinePeer{k.Machine, r.Peers[k]})
 	}
-	for _, o := range slices.SortedFunc(maps.Keys(t.result.Statuses), model.Object.Compare) {
-		d.Statuses = append(d.Statuses, ObjectStatus{o, t.result.Statuses[o]})
+	for _, o := range slices.SortedFunc(maps.Keys(r.Statuses), model.Object.Compare) {
+		d.Statuses = append(d.Statuses, ObjectStatus{o, r.Statuses[o]})
 	}
 	return d
 }

@@ -31,7 +31,7 @@ func (c *policyCompiler) compression(o *v1alpha1.Compression, path string) *mode
 		return &model.Compression{}
 	}
 	m := model.UsualCompression()
-	if n := number(c, o.MinBytes, 1, 1<<20, path+".minBytes"); n > 0 {
+	if n := number(&c.policyFields, o.MinBytes, 1, 1<<20, path+".minBytes"); n > 0 {
 		m.MinBytes = uint32(n)
 	}
 	if len(o.Algorithms) > 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -22,24 +23,92 @@ type fleetMachine struct {
 	keeper string
 }
 
-// computeFleet gathers the machines, sorted by name.
-func (t *Translator) computeFleet(r reader, n node) {
-	var fleet []fleetMachine
-	for _, name := range sortedNames(t.index.machines) {
-		o := r.s.Machines[name]
-		if o == nil {
-			continue
+// fleetTables are the machines: what they have, who selects them, and their BGP peers.
+type fleetTables struct {
+	in   *inputTables
+	pool *poolTables
+
+	claims    *memo.Sum[netip.Addr, string, addressClaim, memo.Parts[string, addressClaim]] // by machine
+	holders   *memo.Table[netip.Addr, string]                                               // the machine that has an address, alone
+	routerIDs *memo.Sum[netip.Addr, string, int64, memo.Parts[string, int64]]               // Machines by what their spec says, created when
+	keepers   *memo.Table[netip.Addr, string]                                               // the oldest machine with a router id
+	machines  *memo.Table[memo.Unit, []fleetMachine]                                        // sorted by name
+	foreign   *memo.Sum[memo.Unit, snapshot.Key, foreignEntry, memo.Parts[snapshot.Key, foreignEntry]]
+	own       *memo.Table[memo.Unit, []ownAddress] // sorted by address
+
+	selections *memo.Table[string, *selectionFact] // by pool
+	selectedBy *poolsOf
+	chosenBy   *poolsOf // whose spec.machines takes it
+
+	secrets   *memo.Table[string, *secretFact]
+	peerSpecs *memo.Table[string, *peerFact]
+	peersAt   *memo.Sum[string, string, struct{}, memo.Parts[string, struct{}]] // valid BGPPeers, by address or interface
+	sessions  *memo.Table[string, *peerSessions]
+	peers     *memo.Sum[model.PeerKey, memo.Unit, *model.Peer, *model.Peer]
+
+	machine *memo.Table[string, *model.Machine]
+	nodes   *memo.Table[string, *model.Node]
+}
+
+// poolsOf are pools, by machine.
+type poolsOf = memo.Sum[string, string, struct{}, memo.Parts[string, struct{}]]
+
+func newFleetTables(g *memo.Graph, in *inputTables, pool *poolTables) *fleetTables {
+	t := &fleetTables{in: in, pool: pool}
+	t.claims = memo.NewSum[netip.Addr, string, addressClaim](g, "claims on an address")
+	t.routerIDs = memo.NewSum[netip.Addr, string, int64](g, "Machines of a router id")
+	memo.NewScan(g, "Machines: index", in.machines, func(c *memo.Context, n snapshot.Name, o *v1alpha1.Machine) {
+		for _, claim := range claimsOf(o) {
+			t.claims.Put(c, claim.address, n.Name, claim)
 		}
+		if id := parseRouterID(o.Spec.RouterID); id.IsValid() {
+			t.routerIDs.Put(c, id, n.Name, o.CreationTimestamp.Unix())
+		}
+	}, memo.Puts(t.claims, t.routerIDs))
+	t.holders = memo.NewTable(g, "holder of an address", t.holder, memo.Reads(t.claims))
+	t.keepers = memo.NewTable(g, "keeper of a router id", t.keeper, memo.Reads(t.routerIDs))
+	t.machines = memo.NewTable(g, "fleet", t.makeFleet, memo.Reads(in.allMachines, t.keepers)).Equal(func(a, b []fleetMachine) bool {
+		return slices.EqualFunc(a, b, fleetMachine.equal)
+	})
+	t.foreign = memo.NewSum[memo.Unit, snapshot.Key, foreignEntry](g, "foreign addresses").Same(foreignEntry.same)
+	scanForeign(g, t, snapshot.KindService, in.services, foreignOfService)
+	scanForeign(g, t, snapshot.KindEndpointSlice, in.endpointSlices, foreignOfSlice)
+	t.own = memo.NewTable(g, "own addresses", t.makeOwn, memo.Reads(in.allMachines, in.allPeers, t.holders, t.foreign)).Equal(slices.Equal[[]ownAddress])
+	t.selectedBy = memo.NewSum[string, string, struct{}](g, "AddressPools that select a machine")
+	t.chosenBy = memo.NewSum[string, string, struct{}](g, "AddressPools that choose a machine")
+	t.selections = memo.ForKey(memo.NewTable(g, "selection", t.selection,
+		memo.Reads(in.pools, pool.pools, t.machines), memo.Puts(t.selectedBy, t.chosenBy)), in.pools, shortName)
+	t.secrets = memo.NewTable(g, "password", t.makeSecret, memo.Reads(in.secrets))
+	t.peersAt = memo.NewSum[string, string, struct{}](g, "BGPPeers at an address")
+	t.peerSpecs = memo.ForKey(memo.NewTable(g, "BGPPeer in force", t.peerInForce,
+		memo.Reads(in.bgpPeers, t.secrets), memo.Puts(t.peersAt)), in.bgpPeers, shortName)
+	t.peers = memo.NewSlot[model.PeerKey, *model.Peer](g, "peer of a machine")
+	t.peers.Watch()
+	t.sessions = memo.ForKey(memo.NewTable(g, "sessions of a BGPPeer", t.makeSessions,
+		memo.Reads(in.bgpPeers, t.peerSpecs, t.peersAt, t.machines), memo.Puts(t.peers)), in.bgpPeers, shortName)
+	t.machine = memo.ForKey(memo.NewTable(g, "machine", t.makeMachine,
+		memo.Reads(in.machines, t.selectedBy, t.chosenBy, t.keepers, t.holders, t.claims)), in.machines, shortName).Watch()
+	t.nodes = memo.ForKey(memo.NewTable(g, "node", t.makeNode, memo.Reads(in.machines, t.holders)), in.machines, shortName).Watch()
+	return t
+}
+
+// shortName is the name of an object that has no namespace.
+func shortName(n snapshot.Name) string { return n.Name }
+
+// makeFleet gathers the machines.
+func (t *fleetTables) makeFleet(c *memo.Context, _ memo.Unit) ([]fleetMachine, bool) {
+	var fleet []fleetMachine
+	for _, o := range t.in.allMachines.Get(c, memo.Unit{}).All() {
 		m := fleetMachine{name: o.Name, labels: o.Labels, cordoned: o.Spec.Cordoned, backend: o.Spec.Role == v1alpha1.RoleBackend, routerID: parseRouterID(o.Spec.RouterID)}
-		if keeper := t.index.keeperOf(m.routerID); keeper != o.Name {
-			m.keeper = keeper
+		if m.routerID.IsValid() {
+			if keeper := t.keepers.Get(c, m.routerID); keeper != o.Name {
+				m.keeper = keeper
+			}
 		}
 		fleet = append(fleet, m)
 	}
-	if !slices.EqualFunc(fleet, t.fleet, fleetMachine.equal) {
-		t.fleet = fleet
-		t.graph.changed(n)
-	}
+	slices.SortFunc(fleet, func(a, b fleetMachine) int { return cmp.Compare(a.name, b.name) })
+	return fleet, true
 }
 
 func (m fleetMachine) equal(o fleetMachine) bool {
@@ -63,21 +132,15 @@ func parseRouterID(text string) netip.Addr {
 	return a
 }
 
-// routerID is what a Machine says of its router id, and how old it is.
-type routerID struct {
-	id      netip.Addr
-	created int64
-}
-
-// keeperOf is the oldest machine with a router id; empty when there is none.
-func (x *index) keeperOf(id netip.Addr) string {
-	keeper := ""
-	for n := range x.routerIDs[id] {
-		if keeper == "" || cmp.Or(cmp.Compare(x.routerIDOf[n.Name].created, x.routerIDOf[keeper].created), cmp.Compare(n.Name, keeper)) < 0 {
-			keeper = n.Name
+// keeper is the oldest machine with a router id; empty when there is none.
+func (t *fleetTables) keeper(c *memo.Context, id netip.Addr) (string, bool) {
+	keeper, oldest := "", int64(0)
+	for machine, created := range t.routerIDs.Get(c, id).All() {
+		if keeper == "" || cmp.Or(cmp.Compare(created, oldest), cmp.Compare(machine, keeper)) < 0 {
+			keeper, oldest = machine, created
 		}
 	}
-	return keeper
+	return keeper, keeper != ""
 }
 
 // selectionFact are the machines that a pool selects.
@@ -89,29 +152,30 @@ type selectionFact struct {
 	cordoned []string
 }
 
-func (t *Translator) computeSelection(r reader, n node) {
-	var selection *selectionFact
-	if r.s.AddressPools[snapshot.Name{Name: n.a}] != nil {
-		f := r.pool(n.a)
-		selection = &selectionFact{}
-		var selected []fleetMachine
-		for _, m := range r.fleet() {
-			if !m.backend && matches(f.machines, m.labels) {
-				selected = append(selected, m)
-				if !takesAll(f.machines) {
-					selection.chosen = append(selection.chosen, m.name)
-				}
-			}
-		}
-		for _, m := range atMost(f.most, selected, f.name) {
-			selection.machines = append(selection.machines, m.name)
-			if m.cordoned && f.mode == model.AnnounceL2 {
-				selection.cordoned = append(selection.cordoned, m.name)
+func (t *fleetTables) selection(c *memo.Context, pool string) (*selectionFact, bool) {
+	if t.in.pools.Get(c, snapshot.Name{Name: pool}) == nil {
+		return nil, false
+	}
+	f := t.pool.pools.Get(c, pool)
+	selection := &selectionFact{}
+	var selected []fleetMachine
+	for _, m := range t.machines.Get(c, memo.Unit{}) {
+		if !m.backend && matches(f.machines, m.labels) {
+			selected = append(selected, m)
+			if !takesAll(f.machines) {
+				selection.chosen = append(selection.chosen, m.name)
+				t.chosenBy.Put(c, m.name, pool, struct{}{})
 			}
 		}
 	}
-	t.noteSelection(n.a, t.selections[n.a], selection)
-	update(t, n, t.selections, n.a, selection)
+	for _, m := range atMost(f.most, selected, f.name) {
+		selection.machines = append(selection.machines, m.name)
+		t.selectedBy.Put(c, m.name, pool, struct{}{})
+		if m.cordoned && f.mode == model.AnnounceL2 {
+			selection.cordoned = append(selection.cordoned, m.name)
+		}
+	}
+	return selection, true
 }
 
 // atMost chooses so many machines for a pool by rendezvous hashing; 0 is all of them.

@@ -7,8 +7,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -24,112 +26,67 @@ type ownAddress struct {
 	endpoint bool
 }
 
-// apiService is the Service of the Kubernetes API, and its EndpointSlice.
-var apiService = snapshot.Name{Namespace: "default", Name: "kubernetes"}
-
-// foreign are the addresses of pools that Services and their endpoints have, and those that
-// other load balancers gave Services. There may be
-// very many, so that those are kept only that are in a pool.
-type foreign struct {
-	ranges [families][]addrRange // of all pools
-	by     map[snapshot.Key]foreignEntry
-}
-
+// foreignEntry are the addresses of pools that a Service or its endpoints have, and those that
+// another load balancer gave a Service. There may be very many, so that those are kept only that are in a pool.
 type foreignEntry struct {
 	addresses []netip.Addr  // sorted
 	shown     []netip.Addr  // that another load balancer gave a Service, sorted
 	service   snapshot.Name // of an EndpointSlice
 }
 
-// same reports whether two entries say the same. The Service of an EndpointSlice without
-// addresses does not count.
 func (e foreignEntry) same(o foreignEntry) bool {
-	return slices.Equal(e.addresses, o.addresses) && slices.Equal(e.shown, o.shown) && (e.none() || e.service == o.service)
+	return slices.Equal(e.addresses, o.addresses) && slices.Equal(e.shown, o.shown) && e.service == o.service
 }
 
-func (e foreignEntry) none() bool { return len(e.addresses)+len(e.shown) == 0 }
-
-// inputForeign notes what a Service or an EndpointSlice has of the pools.
-func (t *Translator) inputForeign(s *snapshot.Snapshot, k snapshot.Key) {
-	before, after := t.index.foreign.by[k], t.index.foreign.of(s, k)
-	if k.Kind == snapshot.KindEndpointSlice {
-		after.service = t.index.serviceOf[k.Name]
-	}
-	if before.same(after) {
-		return
-	}
-	if after.none() {
-		delete(t.index.foreign.by, k)
-	} else {
-		t.index.foreign.by[k] = after
-	}
-	t.graph.mark(node{kind: nodeOwn})
+// scanForeign notes what objects of a kind have of the pools.
+func scanForeign[O any](g *memo.Graph, t *fleetTables, kind snapshot.Kind, in *objects[O], of func(o *O, among func([]string) []netip.Addr) foreignEntry) {
+	memo.NewScan(g, "foreign addresses of "+string(kind)+"s", in, func(c *memo.Context, n snapshot.Name, o *O) {
+		ranges := t.pool.ranges.Get(c, memo.Unit{})
+		if len(ranges[ipv4])+len(ranges[ipv6]) == 0 {
+			return
+		}
+		e := of(o, func(texts []string) []netip.Addr { return amongRanges(ranges, texts) })
+		if len(e.addresses)+len(e.shown) > 0 {
+			t.foreign.Put(c, memo.Unit{}, snapshot.Key{Kind: kind, Name: n}, e)
+		}
+	}, memo.Reads(t.pool.ranges), memo.Puts(t.foreign))
 }
 
-// inputRanges looks at all Services and endpoints when pools have other addresses.
-func (t *Translator) inputRanges(s *snapshot.Snapshot) {
-	var ranges [families][]addrRange
-	for _, pool := range s.AddressPools {
-		for _, text := range pool.Spec.Addresses {
-			if r, err := parseRange(text); err == nil {
-				ranges[familyOf(r.from)] = append(ranges[familyOf(r.from)], r)
-			}
+func foreignOfService(o *corev1.Service, among func([]string) []netip.Addr) foreignEntry {
+	addresses := o.Spec.ClusterIPs
+	if len(addresses) == 0 {
+		addresses = []string{o.Spec.ClusterIP}
+	}
+	var shown []string
+	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && !isOurs(o) {
+		for _, ingress := range o.Status.LoadBalancer.Ingress {
+			shown = append(shown, ingress.IP)
 		}
 	}
-	same := true
-	for fam := range families {
-		ranges[fam] = mergeRanges(ranges[fam])
-		same = same && slices.Equal(ranges[fam], t.index.foreign.ranges[fam])
-	}
-	if same {
-		return
-	}
-	t.index.foreign.ranges = ranges
-	for n := range s.Services {
-		t.inputForeign(s, snapshot.Key{Kind: snapshot.KindService, Name: n})
-	}
-	for n := range s.EndpointSlices {
-		t.inputForeign(s, snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: n})
-	}
-	t.inputSuspects(s)
+	return foreignEntry{addresses: among(addresses), shown: among(shown)}
 }
 
-// of are the addresses of pools that an object has.
-func (h *foreign) of(s *snapshot.Snapshot, k snapshot.Key) (e foreignEntry) {
-	if len(h.ranges[ipv4])+len(h.ranges[ipv6]) == 0 {
-		return e
+func foreignOfSlice(o *discoveryv1.EndpointSlice, among func([]string) []netip.Addr) foreignEntry {
+	var addresses []string
+	for _, endpoint := range o.Endpoints {
+		addresses = append(addresses, endpoint.Addresses...)
 	}
-	var addresses, shown []string
-	switch k.Kind {
-	case snapshot.KindService:
-		if o := s.Services[k.Name]; o != nil {
-			if addresses = o.Spec.ClusterIPs; len(addresses) == 0 {
-				addresses = []string{o.Spec.ClusterIP}
-			}
-			if o.Spec.Type == corev1.ServiceTypeLoadBalancer && !isOurs(o) {
-				for _, ingress := range o.Status.LoadBalancer.Ingress {
-					shown = append(shown, ingress.IP)
-				}
-			}
-		}
-	case snapshot.KindEndpointSlice:
-		if o := s.EndpointSlices[k.Name]; o != nil {
-			for _, endpoint := range o.Endpoints {
-				addresses = append(addresses, endpoint.Addresses...)
-			}
-		}
+	e := foreignEntry{addresses: among(addresses)}
+	e.service, _ = serviceOfSlice(o)
+	if e.service.Name == "" {
+		e.service = snapshot.Name{}
 	}
-	return foreignEntry{addresses: h.among(addresses), shown: h.among(shown)}
+	return e
 }
 
-// among are the addresses that are in a pool, sorted.
-func (h *foreign) among(texts []string) (list []netip.Addr) {
+// amongRanges are the addresses that are in a pool, sorted.
+func amongRanges(ranges [families][]addrRange, texts []string) (list []netip.Addr) {
 	for _, text := range texts {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
 			continue
 		}
-		if a = a.Unmap().WithZone(""); inRanges(h.ranges, a) {
+		if a = a.Unmap().WithZone(""); inRanges(ranges, a) {
 			list = append(list, a)
 		}
 	}
@@ -137,38 +94,36 @@ func (h *foreign) among(texts []string) (list []netip.Addr) {
 	return slices.Compact(list)
 }
 
-// computeOwn gathers the addresses that machines, their peers, Services and endpoints have
-// themselves, sorted. Cordoned machines have theirs too.
-func (t *Translator) computeOwn(r reader, n node) {
+// makeOwn gathers the addresses that machines, their peers, Services and endpoints have
+// themselves. Cordoned machines have theirs too.
+func (t *fleetTables) makeOwn(c *memo.Context, _ memo.Unit) ([]ownAddress, bool) {
 	var own []ownAddress
 	add := func(text string, o ownAddress) {
 		if a, ok := machineAddress(text); ok {
-			o.address, o.held = a, o.machine != "" && t.index.claims.holder(a) == o.machine
+			o.address, o.held = a, o.machine != "" && t.holders.Get(c, a) == o.machine
 			own = append(own, o)
 		}
 	}
-	for name := range t.index.machines {
-		if o := r.s.Machines[name]; o != nil {
-			for _, text := range o.Spec.Addresses {
-				add(text, ownAddress{machine: o.Name, named: true, what: "an address of Machine " + o.Name})
-			}
-			for _, text := range o.Status.Addresses {
-				if !slices.Contains(o.Spec.Addresses, text) {
-					add(text, ownAddress{machine: o.Name, what: "an address of Machine " + o.Name})
-				}
-			}
-			for _, text := range o.Spec.TunnelAddresses {
-				add(text, ownAddress{machine: o.Name, named: true, what: "a tunnel address of Machine " + o.Name})
+	for _, o := range t.in.allMachines.Get(c, memo.Unit{}).All() {
+		for _, text := range o.Spec.Addresses {
+			add(text, ownAddress{machine: o.Name, named: true, what: "an address of Machine " + o.Name})
+		}
+		for _, text := range o.Status.Addresses {
+			if !slices.Contains(o.Spec.Addresses, text) {
+				add(text, ownAddress{machine: o.Name, what: "an address of Machine " + o.Name})
 			}
 		}
+		for _, text := range o.Spec.TunnelAddresses {
+			add(text, ownAddress{machine: o.Name, named: true, what: "a tunnel address of Machine " + o.Name})
+		}
 	}
-	for _, o := range r.s.BGPPeers {
+	for _, o := range t.in.allPeers.Get(c, memo.Unit{}).All() {
 		add(o.Spec.Address, ownAddress{what: "the address of BGPPeer " + o.Name})
-		if former := formerPeer(r.s, o); former != nil && former.Address != o.Spec.Address {
+		if former := t.in.formerPeer(o); former != nil && former.Address != o.Spec.Address {
 			add(former.Address, ownAddress{what: "the address of BGPPeer " + o.Name})
 		}
 	}
-	for k, entry := range t.index.foreign.by {
+	for k, entry := range t.foreign.Get(c, memo.Unit{}).All() {
 		o := ownAddress{what: "the cluster IP of " + serviceOwner(k.Name).String()}
 		if k.Kind == snapshot.KindEndpointSlice {
 			o = ownAddress{what: "an endpoint of EndpointSlice " + k.Name.String(), endpoint: true}
@@ -189,11 +144,7 @@ func (t *Translator) computeOwn(r reader, n node) {
 	slices.SortFunc(own, func(a, b ownAddress) int {
 		return cmp.Or(a.address.Compare(b.address), -cmp.Compare(a.machine, b.machine), cmp.Compare(a.what, b.what))
 	})
-	own = slices.Compact(own)
-	if !slices.Equal(own, t.own) {
-		t.own = own
-		t.graph.changed(n)
-	}
+	return slices.Compact(own), true
 }
 
 // alsoHeld says which addresses that a pool gave away somebody else has, too. A machine that

@@ -7,6 +7,7 @@ import (
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -55,19 +56,19 @@ func (f *gatewayFact) insecure() string {
 	return strings.Join(paths, ", ") + ": clients are let in without a certificate, or with one that cannot be verified"
 }
 
-func (f *gatewayFact) makeFrontends(r reader, n snapshot.Name, o *gatewayv1.FrontendTLSConfig) {
+func (t *gatewayTables) makeFrontends(c *memo.Context, f *gatewayFact, n snapshot.Name, o *gatewayv1.FrontendTLSConfig) {
 	if o == nil {
 		return
 	}
 	const path = "spec.tls.frontend"
-	f.frontends = append(f.frontends, makeFrontend(r, n, 0, o.Default.Validation, path+".default.validation"))
+	f.frontends = append(f.frontends, t.makeFrontend(c, n, 0, o.Default.Validation, path+".default.validation"))
 	for i := range o.PerPort {
 		p := &o.PerPort[i]
-		f.frontends = append(f.frontends, makeFrontend(r, n, int32(p.Port), p.TLS.Validation, at(path+".perPort", i)+".tls.validation"))
+		f.frontends = append(f.frontends, t.makeFrontend(c, n, int32(p.Port), p.TLS.Validation, at(path+".perPort", i)+".tls.validation"))
 	}
 }
 
-func makeFrontend(r reader, n snapshot.Name, port int32, o *gatewayv1.FrontendTLSValidation, path string) frontendFact {
+func (t *gatewayTables) makeFrontend(c *memo.Context, n snapshot.Name, port int32, o *gatewayv1.FrontendTLSValidation, path string) frontendFact {
 	f := frontendFact{port: port, path: path}
 	if o == nil {
 		return f
@@ -81,7 +82,7 @@ func makeFrontend(r reader, n snapshot.Name, port int32, o *gatewayv1.FrontendTL
 		f.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, path+".mode: "+quote(string(o.Mode))+" is unknown")
 	}
 	for i := range o.CACertificateRefs {
-		if id := f.authority(r, n, &o.CACertificateRefs[i], at(path+".caCertificateRefs", i)); id != "" {
+		if id := t.clientCA(c, &f, n, &o.CACertificateRefs[i], at(path+".caCertificateRefs", i)); id != "" {
 			v.Authorities = append(v.Authorities, id)
 		}
 	}
@@ -98,8 +99,8 @@ func makeFrontend(r reader, n snapshot.Name, port int32, o *gatewayv1.FrontendTL
 	return f
 }
 
-// authority resolves one reference to CA certificates; empty when it is broken.
-func (f *frontendFact) authority(r reader, n snapshot.Name, ref *gatewayv1.ObjectReference, path string) model.AuthorityID {
+// clientCA resolves one reference to CA certificates; empty when it is broken.
+func (t *gatewayTables) clientCA(c *memo.Context, f *frontendFact, n snapshot.Name, ref *gatewayv1.ObjectReference, path string) model.AuthorityID {
 	kind := snapshot.Kind(ref.Kind)
 	if ref.Group != "" || kind != snapshot.KindConfigMap && kind != snapshot.KindSecret {
 		f.resolved.fail(gatewayv1.ListenerReasonInvalidCACertificateKind,
@@ -107,11 +108,11 @@ func (f *frontendFact) authority(r reader, n snapshot.Name, ref *gatewayv1.Objec
 		return ""
 	}
 	name := snapshot.Name{Namespace: cmp.Or(string(deref(ref.Namespace)), n.Namespace), Name: string(ref.Name)}
-	if name.Namespace != n.Namespace && !r.granted(snapshot.KindGateway, n.Namespace, "", kind, name) {
+	if name.Namespace != n.Namespace && !t.in.granted(c, gatewayv1.GroupName, snapshot.KindGateway, n.Namespace, kind, name) {
 		f.resolved.fail(gatewayv1.ListenerReasonRefNotPermitted, path+": "+noGrant(snapshot.KindGateway, n.Namespace, kind, name))
 		return ""
 	}
-	a := r.authority(kind, name)
+	a := t.tls.authorities.Get(c, authorityKey{kind, name})
 	if a.problem != "" {
 		f.resolved.fail(gatewayv1.ListenerReasonInvalidCACertificateRef, path+": "+string(kind)+" "+name.String()+" "+a.problem)
 		return ""

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -41,67 +41,65 @@ func gatewayOwner(n snapshot.Name) model.Object {
 	return model.Object{Kind: string(snapshot.KindGateway), Namespace: n.Namespace, Name: n.Name}
 }
 
-func (t *Translator) computeGateway(r reader, n node) {
-	name := n.name()
-	before := t.gateways[name]
-	made, outcomes := makeGatewayFact(r, name)
-	update(t, n, t.gateways, name, made)
-	after := t.gateways[name]
+// gatewayTables are the Gateways and ListenerSets, and what routes attach to.
+type gatewayTables struct {
+	in   *inputTables
+	tls  *tlsTables
+	vip  *vipTables
+	host *hostTables
+
+	classes  *memo.Table[string, *classFact] // that name our controller
+	sets     *memo.Table[snapshot.Name, *setFact]
+	gateways *memo.Table[snapshot.Name, *gatewayFact] // of our classes
+	outcomes *memo.Sum[setKey, memo.Unit, *setOutcome, *setOutcome]
+	sections *memo.Sum[sectionKey, memo.Unit, struct{}, struct{}] // of listeners that proxies serve
+	parents  *memo.Table[parentKey, *parentFact]
+}
+
+func newGatewayTables(g *memo.Graph, in *inputTables, tls *tlsTables, vip *vipTables, host *hostTables) *gatewayTables {
+	t := &gatewayTables{in: in, tls: tls, vip: vip, host: host}
+	t.classes = memo.NewTable(g, "class", t.makeClass, memo.Reads(in.gatewayClasses, in.clientPolicies))
+	references := memo.Reads(in.grantsIn, tls.certificates, tls.authorities)
+	t.sets = memo.NewTable(g, "listener set", t.makeSetFact, memo.Reads(in.listenerSets), references)
+	t.outcomes = memo.NewSlot[setKey, *setOutcome](g, "outcome of a ListenerSet")
+	t.sections = memo.NewSlot[sectionKey, struct{}](g, "section")
+	t.gateways = memo.For(memo.NewTable(g, "gateway", t.makeGateway,
+		memo.Reads(in.gateways, t.classes, in.clientPolicies, in.setsOf, t.sets, in.labels), references,
+		memo.Puts(vip.wants, t.outcomes, t.sections)), in.gateways)
+	parents := memo.NewTable(g, "parent", t.makeParent,
+		memo.Reads(in.gateways, in.listenerSets, t.gateways, t.sets, t.outcomes, vip.outcomes),
+		memo.Puts(host.ports, host.claims, host.names))
+	memo.ForKey(parents, in.gateways, func(n snapshot.Name) parentKey { return parentKey{snapshot.KindGateway, n} })
+	t.parents = memo.ForKey(parents, in.listenerSets, func(n snapshot.Name) parentKey { return parentKey{snapshot.KindListenerSet, n} })
+	return t
+}
+
+// makeGateway judges a Gateway with the ListenerSets that name it.
+func (t *gatewayTables) makeGateway(c *memo.Context, n snapshot.Name) (*gatewayFact, bool) {
+	f, outcomes := t.judgeGateway(c, n)
+	if f == nil {
+		return nil, false
+	}
 	for set, o := range outcomes {
-		k := setKey{name, set}
-		update(t, k.node(), t.setOutcomes, k, o)
+		t.outcomes.Put(c, setKey{n, set}, memo.Unit{}, o)
 	}
-	t.graph.mark(parentKey{snapshot.KindGateway, name}.node())
-	if before == after {
-		return
+	for _, k := range distinct(f.sections) {
+		t.sections.Put(c, k, memo.Unit{}, struct{}{})
 	}
-	t.graph.mark(named(nodeGatewayStatus, name))
-	t.setWant(gatewayOwner(name), after.want(gatewayOwner(name)))
-	var were, are []sectionKey
-	if before != nil {
-		were = before.sections
-		for _, set := range before.sets {
-			if outcomes[set] == nil {
-				k := setKey{name, set}
-				update(t, k.node(), t.setOutcomes, k, nil)
-			}
-		}
-	}
-	if after != nil {
-		are = after.sections
-	}
-	t.moveSections(were, are)
+	t.vip.wants.Put(c, memo.Unit{}, gatewayOwner(n), &want{
+		owner: gatewayOwner(n), created: f.created, request: f.request, needs: f.request.needs(), listeners: f.wanted, idle: f.accepted.failed,
+	})
+	return f, true
 }
 
-// moveSections replaces the hostnames of a Gateway's listeners. Only those who looked for
-// one that comes or goes look again.
-func (t *Translator) moveSections(before, after []sectionKey) {
-	gone := make(map[sectionKey]struct{}, len(before))
-	for _, k := range before {
-		gone[k] = struct{}{}
-	}
-	for _, k := range after {
-		if _, stood := gone[k]; stood {
-			delete(gone, k)
-			continue
-		}
-		t.sections[k] = struct{}{}
-		t.graph.changed(k.node())
-	}
-	for k := range gone {
-		delete(t.sections, k)
-		t.graph.changed(k.node())
-	}
-}
-
-// makeGatewayFact judges a Gateway and the ListenerSets that name it; nil when there is none
+// judgeGateway judges a Gateway and the ListenerSets that name it; nil when there is none
 // or another controller's.
-func makeGatewayFact(r reader, n snapshot.Name) (*gatewayFact, map[snapshot.Name]*setOutcome) {
-	o := r.s.Gateways[n]
+func (t *gatewayTables) judgeGateway(c *memo.Context, n snapshot.Name) (*gatewayFact, map[snapshot.Name]*setOutcome) {
+	o := t.in.gateways.Get(c, n)
 	if o == nil {
 		return nil, nil
 	}
-	class := r.class(string(o.Spec.GatewayClassName))
+	class := t.classes.Get(c, string(o.Spec.GatewayClassName))
 	if class == nil {
 		return nil, nil
 	}
@@ -113,13 +111,13 @@ func makeGatewayFact(r reader, n snapshot.Name) (*gatewayFact, map[snapshot.Name
 		f.notes = append(f.notes, "metadata.annotations["+v1alpha1.AnnotationHosts+"]: "+quote(hosts)+" is neither "+v1alpha1.HostsOfNamespaces+" nor "+v1alpha1.HostsShared)
 	}
 	f.request = gatewayRequest(o, func(problem string) { f.accepted.fail(gatewayv1.GatewayReasonUnsupportedAddress, problem) })
-	b := bearer{r, snapshot.KindGateway, n}
+	b := bearer{t, c, snapshot.KindGateway, n}
 	for i := range o.Spec.Listeners {
 		f.listeners = append(f.listeners, b.makeListener(&o.Spec.Listeners[i], at("spec.listeners", i)))
 	}
 	if o.Spec.TLS != nil {
-		f.makeFrontends(r, n, o.Spec.TLS.Frontend)
-		f.makeBackendTLS(r, n, o.Spec.TLS.Backend)
+		t.makeFrontends(c, f, n, o.Spec.TLS.Frontend)
+		t.readClientCertificate(c, f, n, o.Spec.TLS.Backend)
 	}
 	f.validate("", f.listeners)
 	m := newMerge()
@@ -130,7 +128,7 @@ func makeGatewayFact(r reader, n snapshot.Name) (*gatewayFact, map[snapshot.Name
 	}
 	if i := o.Spec.Infrastructure; i != nil && i.ParametersRef != nil {
 		p := i.ParametersRef
-		if problem := r.parametersProblem(string(p.Group), string(p.Kind), snapshot.Name{Namespace: n.Namespace, Name: p.Name}); problem != "" {
+		if problem := t.parametersProblem(c, string(p.Group), string(p.Kind), snapshot.Name{Namespace: n.Namespace, Name: p.Name}); problem != "" {
 			f.accepted.fail(gatewayv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef: "+problem)
 		}
 	}
@@ -142,7 +140,7 @@ func makeGatewayFact(r reader, n snapshot.Name) (*gatewayFact, map[snapshot.Name
 	if !f.accepted.failed && !slices.ContainsFunc(f.listeners, func(l gatewayListener) bool { return l.serves() }) {
 		f.accepted.fail(gatewayv1.GatewayReasonListenersNotValid, "no listener is accepted: "+refusedListeners(f.listeners))
 	}
-	outcomes := f.takeSets(r, n, o.Spec.AllowedListeners, m)
+	outcomes := t.takeSets(c, f, n, o.Spec.AllowedListeners, m)
 	lists, bearers := [][]gatewayListener{f.listeners}, []parentKey{{snapshot.KindGateway, n}}
 	for _, set := range f.sets {
 		if out := outcomes[set]; !out.accepted.failed {
@@ -179,16 +177,16 @@ func (f *gatewayFact) sum(n snapshot.Name, lists [][]gatewayListener, bearers []
 	slices.Sort(f.wanted)
 }
 
-// makeBackendTLS reads the certificate that backends are shown.
-func (f *gatewayFact) makeBackendTLS(r reader, n snapshot.Name, o *gatewayv1.GatewayBackendTLS) {
+// readClientCertificate reads the certificate that backends are shown.
+func (t *gatewayTables) readClientCertificate(c *memo.Context, f *gatewayFact, n snapshot.Name, o *gatewayv1.GatewayBackendTLS) {
 	if o == nil || o.ClientCertificateRef == nil {
 		return
 	}
 	const path = "spec.tls.backend.clientCertificateRef: "
-	c, refused, problem := resolveCertificate(r, snapshot.KindGateway, n.Namespace, o.ClientCertificateRef)
+	certificate, refused, problem := t.resolveCertificate(c, snapshot.KindGateway, n.Namespace, o.ClientCertificateRef)
 	switch {
 	case problem == "":
-		f.clientCertificate = c.certificate.ID
+		f.clientCertificate = certificate.certificate.ID
 	case refused:
 		f.resolved.fail(gatewayv1.GatewayReasonRefNotPermitted, path+problem)
 	default:
@@ -209,138 +207,10 @@ func refusedListeners(list []gatewayListener) string {
 	return strings.Join(names, ", ")
 }
 
-// addressLimit is the most that a Gateway's status may list.
-const addressLimit = 16
-
-func (t *Translator) computeGatewayStatus(r reader, n node) {
-	name := n.name()
-	object := gatewayOwner(name)
-	o := r.s.Gateways[name]
-	if o == nil || t.gateways[name] == nil {
-		publish(t.result.Statuses, t.out.Statuses, object, nil)
-		return
-	}
-	f, parent := r.gateway(name), r.parent(parentKey{snapshot.KindGateway, name})
-	gen := o.Generation
-	out := &Status{Generation: gen, Gateway: &gatewayv1.GatewayStatus{}, Listeners: parent.listenerIDs(), Sections: parent.served()}
-	listeners := parent.final(r)
-	reason, message := gatewayv1.GatewayReasonAccepted, "the Gateway is accepted"
-	if f.accepted.failed {
-		reason, message = f.accepted.reason, f.accepted.message
-	} else if slices.ContainsFunc(listeners, func(l gatewayListener) bool { return !l.serves() }) {
-		reason, message = gatewayv1.GatewayReasonListenersNotValid, "some listeners are not accepted: "+refusedListeners(listeners)
-	}
-	if len(f.notes) > 0 {
-		message = limit(message + "; " + strings.Join(f.notes, "; "))
-	}
-	out.Gateway.Conditions = []metav1.Condition{
-		condition(gatewayv1.GatewayConditionAccepted, !f.accepted.failed, reason, message, gen),
-		f.resolvedCondition(listeners, gen),
-	}
-	if problem := f.insecure(); problem != "" {
-		out.Gateway.Conditions = append(out.Gateway.Conditions,
-			condition(gatewayv1.GatewayConditionInsecureFrontendValidationMode, true, gatewayv1.GatewayReasonConfigurationChanged, problem, gen))
-	}
-	for i := range listeners {
-		l := &listeners[i]
-		out.Gateway.Listeners = append(out.Gateway.Listeners, gatewayv1.ListenerStatus{
-			Name: l.name, SupportedKinds: l.kinds, AttachedRoutes: t.attached[parentKey{snapshot.KindGateway, name}][l.name], Conditions: l.conditions(r, gen),
-		})
-		out.noteUnserved(l)
-	}
-	out.Gateway.AttachedListenerSets = &f.attached
-	out.noteFrontends(r, parent, listeners)
-	if !f.accepted.failed {
-		var addresses []string
-		given := r.outcome(object)
-		switch {
-		case given == nil && len(f.wanted) == 0 && len(f.doors) > 0:
-			out.Hold = &Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: needVIP}
-		case given == nil:
-			addresses = r.addresses()
-		default:
-			for _, a := range given.addresses {
-				addresses = append(addresses, a.String())
-			}
-			out.Hold = given.hold
-		}
-		kind := gatewayv1.IPAddressType
-		for _, a := range addresses[:min(len(addresses), addressLimit)] {
-			out.Gateway.Addresses = append(out.Gateway.Addresses, gatewayv1.GatewayStatusAddress{Type: &kind, Value: a})
-		}
-	}
-	publish(t.result.Statuses, t.out.Statuses, object, out)
-}
-
-// resolvedCondition sums up the references of a Gateway and its listeners.
-func (f *gatewayFact) resolvedCondition(listeners []gatewayListener, gen int64) metav1.Condition {
-	v := f.resolved
-	var names []string
-	for i := range listeners {
-		if l := &listeners[i]; l.resolved.failed {
-			names = append(names, string(l.name)+" ("+l.resolved.message+")")
-		}
-	}
-	if len(names) > 0 {
-		v.fail(gatewayv1.GatewayReasonListenersNotResolved, "listeners with references that are not resolved: "+strings.Join(names, ", "))
-	}
-	if !v.failed {
-		v.reason, v.message = gatewayv1.GatewayReasonResolvedRefs, "all references are resolved"
-	}
-	return condition(gatewayv1.GatewayConditionResolvedRefs, !v.failed, v.reason, v.message, gen)
-}
-
-// final are the listeners with what is known only when server names have their owners.
-func (f *parentFact) final(r reader) []gatewayListener {
-	list := make([]gatewayListener, 0, len(f.listeners))
-	for i := range f.listeners {
-		p := &f.listeners[i]
-		l := p.gatewayListener
-		lost := f.lostTo(r, p)
-		if lost == "" && l.secure() && l.serves() {
-			if o := r.owner(model.HostKey{Listener: p.id, Host: l.hostname}); o.kind == snapshot.KindIngressRoute {
-				lost = o.keeper.String()
-			}
-		}
-		if lost != "" && f.refused == "" {
-			message := "server name " + quote(l.hostname) + " at port " + portNumber(l.port) + " is " + lost + "'s, which came first"
-			l.accepted.fail(gatewayv1.ListenerReasonHostnameConflict, message)
-			l.conflicted.fail(gatewayv1.ListenerReasonHostnameConflict, message)
-		}
-		if p.id == "" {
-			list = append(list, f.finalDirect(r, p))
-			continue
-		}
-		if keeper := r.lostPort(p.id); keeper != "" && l.serves() && f.refused == "" {
-			l.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, "port "+portNumber(l.port)+" speaks another protocol for "+keeper+
-				", which came first: without an address of its own the Gateway shares its ports with others")
-		}
-		list = append(list, l)
-	}
-	return list
-}
-
-// conditions are those of a listener but Programmed.
-func (l *gatewayListener) conditions(r reader, gen int64) []metav1.Condition {
-	write := func(kind gatewayv1.ListenerConditionType, v listenerVerdict, negative bool, reason gatewayv1.ListenerConditionReason, message string) metav1.Condition {
-		if v.failed {
-			reason, message = v.reason, v.message
-		}
-		return condition(kind, v.failed == negative, reason, message, gen)
-	}
-	accepted := "the listener is accepted"
-	if note := r.t.config.floorNote(l.minTLS); note != "" {
-		accepted += "; tls.options[" + OptionMinTLS + "]: " + note
-	}
-	list := []metav1.Condition{
-		write(gatewayv1.ListenerConditionAccepted, l.accepted, false, gatewayv1.ListenerReasonAccepted, accepted),
-		write(gatewayv1.ListenerConditionConflicted, l.conflicted, true, gatewayv1.ListenerReasonNoConflicts, "no other listener is in conflict with it"),
-		write(gatewayv1.ListenerConditionResolvedRefs, l.resolved, false, gatewayv1.ListenerReasonResolvedRefs, "all references are resolved"+r.validityNotes(l.certificates)),
-	}
-	if l.overlaps != "" {
-		list = append(list, condition(gatewayv1.ListenerConditionOverlappingTLSConfig, true, gatewayv1.ListenerReasonOverlappingHostnames,
-			"hostname "+quote(l.hostname)+" overlaps with "+quote(l.overlaps)+" of another listener at port "+portNumber(l.port)+
-				": a client that uses a connection again for the other name is answered 421", gen))
-	}
-	return list
+// gatewayDoor is a listener without a proxy of a Gateway or one of its ListenerSets.
+type gatewayDoor struct {
+	transport model.Transport
+	port      uint16
+	bearer    parentKey
+	section   gatewayv1.SectionName
 }

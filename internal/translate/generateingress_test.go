@@ -72,7 +72,7 @@ func TestWorldsSecureIngressRoutes(t *testing.T) {
 		w := newWorld(t, seed, "")
 		for range 60 {
 			w.change(5)
-			for _, h := range w.tr.result.TLSHosts {
+			for _, h := range w.tr.result().TLSHosts {
 				root := h.Owner.Kind == string(snapshot.KindIngressRoute)
 				count("certificate", root && len(h.Certificates) > 0)
 				count("delegated certificate", root && len(h.Certificates) > 0 && !strings.HasPrefix(string(h.Certificates[0]), h.Owner.Namespace+"/"))
@@ -80,18 +80,18 @@ func TestWorldsSecureIngressRoutes(t *testing.T) {
 				count("passthrough", root && len(h.TCP) > 0 && len(h.Certificates) == 0)
 				count("closed", root && len(h.TCP)+len(h.Certificates) == 0)
 			}
-			for k, h := range w.tr.result.VirtualHosts {
+			for k, h := range w.tr.result().VirtualHosts {
 				for _, r := range h.Routes {
 					root := r.Owner.Kind == string(snapshot.KindIngressRoute)
 					count("redirect", root && r.Redirect != nil)
 					count("secure route", root && isTLS(k.Listener) && r.Forward != nil)
 				}
 			}
-			for _, g := range w.tr.result.Groups {
+			for _, g := range w.tr.result().Groups {
 				count("verified backends", g.TLS != nil && !g.TLS.Unverified)
 				count("unverified backends", g.TLS != nil && g.TLS.Unverified)
 			}
-			for _, tree := range w.tr.trees {
+			for _, tree := range w.tr.contour.trees.All() {
 				count("delegated connections", len(tree.proxied) > 1)
 			}
 		}

@@ -164,26 +164,28 @@ func TestWorldsHaveListeners(t *testing.T) {
 		w := newWorld(t, seed, "")
 		for range 40 {
 			w.change(5)
-			for _, l := range w.tr.result.Listeners {
+			for _, l := range w.tr.result().Listeners {
 				found[when(l.ID.Own(), "own ")+string(l.Protocol)]++
 				if l.ClientValidation != nil {
 					found["client validation"]++
 				}
 			}
-			for _, h := range w.tr.result.TLSHosts {
+			for _, h := range w.tr.result().TLSHosts {
 				found[when(h.Owner.Kind != "IngressRoute" && len(h.Certificates) > 0, "certificate")]++
 				found[when(h.Owner.Kind == "ListenerSet" && len(h.Certificates) > 0, "certificate of a set")]++
 				found[when(h.Owner.Kind != "IngressRoute" && len(h.Certificates) == 0, "no certificate")]++
 			}
-			for k, h := range w.tr.result.VirtualHosts {
+			for k, h := range w.tr.result().VirtualHosts {
 				found[when(isTLS(k.Listener) && len(h.Routes) > 0, "routes with TLS")]++
 				found[when(k.Listener.Own() && len(h.Routes) > 0, "routes of an own listener")]++
 			}
-			for k, list := range w.tr.attached {
+			for k, list := range w.tr.status.attached.All() {
 				found[when(k.kind == snapshot.KindListenerSet && len(list) > 0, "attached to a set")]++
 			}
-			found["ports lost"] += len(w.tr.lostPorts)
-			found["certificates"] += len(w.tr.result.Certificates)
+			for range w.tr.host.portKeepers.All() {
+				found["ports lost"]++
+			}
+			found["certificates"] += len(w.tr.result().Certificates)
 		}
 	}
 	for _, what := range []string{

@@ -254,7 +254,7 @@ func TestWorldsHaveRoutes(t *testing.T) {
 		}
 	}
 	look := func(w *world) {
-		for _, h := range w.tr.result.VirtualHosts {
+		for _, h := range w.tr.result().VirtualHosts {
 			for _, r := range h.Routes {
 				note(r.Owner.Kind == string(snapshot.KindGRPCRoute), "GRPCRoute")
 				note(r.Redirect != nil, "redirect")
@@ -268,15 +268,15 @@ func TestWorldsHaveRoutes(t *testing.T) {
 				}
 			}
 		}
-		for _, g := range w.tr.result.Groups {
+		for _, g := range w.tr.result().Groups {
 			note(g.Protocol == model.BackendHTTP2, "HTTP/2 backends")
 			note(g.TLS != nil, "TLS backends")
 		}
-		note(len(w.tr.rejected) > 0, "rejected")
-		for _, f := range w.tr.routes {
+		note(w.tr.graph.Sizes()["accepted routes"].Values > 0, "rejected")
+		for _, f := range w.tr.route.routes.All() {
 			note(f.partial != "", "partially invalid")
 		}
-		for _, s := range w.tr.result.Statuses {
+		for _, s := range w.tr.result().Statuses {
 			if s.BackendTLSPolicy != nil {
 				for _, a := range s.BackendTLSPolicy.Ancestors {
 					note(true, "ancestor "+string(*a.AncestorRef.Kind))

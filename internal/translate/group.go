@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -35,15 +35,15 @@ type groupOptions struct {
 // decides how its backends are spoken to: the port's appProtocol, a BackendTLSPolicy, a
 // BackendPolicy, and what the route asks for. With a fault there is no group, and requests must not be sent
 // there in another way instead.
-func makeGroup(r reader, service snapshot.Name, port servicePort, o groupOptions) (model.BackendGroup, serviceFault, string) {
+func (t *backendTables) makeGroup(c *memo.Context, service snapshot.Name, port servicePort, o groupOptions) (model.BackendGroup, serviceFault, string) {
 	g := plainGroup(service, port.number)
 	describe := func() string {
 		return "port " + strconv.Itoa(int(port.number)) + " of Service " + service.String()
 	}
-	policy := r.backendTLS(service, port.name)
+	policy := t.policyOf(c, service, port.name)
 	g.Balance, g.HealthCheck, g.Protocol, g.TLS = o.balance, o.check, o.protocol, o.tls
 	if g.Balance == model.BalanceCookie {
-		g.Cookie = r.t.config.AffinityCookie
+		g.Cookie = t.in.config.AffinityCookie
 	}
 	port.options.apply(&g)
 	if g.TLS == nil && policy != nil {
@@ -113,69 +113,41 @@ func addWeight(shares []model.WeightedGroup, id model.GroupID, weight uint32) []
 	return append(shares, model.WeightedGroup{Group: id, Weight: weight})
 }
 
-// groupState counts who names a group: routes of virtual hosts, server names, listeners.
-type groupState struct {
-	group model.BackendGroup
+// groupUse is a group, and how many things name it: routes of virtual hosts, server names, listeners.
+type groupUse struct {
+	group *model.BackendGroup
 	uses  int
 }
 
-func (t *Translator) useGroups(groups []model.BackendGroup, by int) {
-	for _, g := range groups {
-		state := t.groups[g.ID]
-		if state == nil {
-			state = &groupState{group: g}
-			t.groups[g.ID] = state
-		}
-		state.uses += by
-		t.touched[g.ID] = struct{}{}
+func (u *groupUse) fold(_ user, before, after **model.BackendGroup) {
+	if before == nil {
+		u.uses++
+	}
+	if after == nil {
+		u.uses--
+	} else {
+		u.group = *after
 	}
 }
 
-// settleGroups publishes the groups that are used and takes back those that are
-// not any more, and asks for their sets.
-func (t *Translator) settleGroups() {
-	for id := range t.touched {
-		state := t.groups[id]
-		_, stood := t.result.Groups[id]
-		set := setNodeOf(state.group.Set)
-		switch {
-		case state.uses > 0 && !stood:
-			g := state.group
-			publish(t.result.Groups, t.out.Groups, id, &g)
-			t.useTLS(g.TLS, 1)
-			if t.setUses[set]++; t.setUses[set] == 1 {
-				t.useService(set.name(), 1)
-			}
-			t.graph.mark(set)
-		case state.uses == 0:
-			delete(t.groups, id)
-			if stood {
-				publish(t.result.Groups, t.out.Groups, id, nil)
-				t.useTLS(state.group.TLS, -1)
-				if t.setUses[set]--; t.setUses[set] == 0 {
-					delete(t.setUses, set)
-					t.useService(set.name(), -1)
-				}
-				t.graph.mark(set)
-			}
-		}
-	}
-	clear(t.touched)
-}
-
-// useService counts the sets of a Service that are used.
-func (t *Translator) useService(service snapshot.Name, by int) {
-	was := t.reaches[service]
-	if t.reaches[service] = was + by; was+by == 0 {
-		delete(t.reaches, service)
-	}
-	if was == 0 || was+by == 0 {
-		t.graph.changed(named(nodeUsersOf, service))
+// useGroups puts the groups that something names.
+func (t *backendTables) useGroups(c *memo.Context, groups []model.BackendGroup, by user) {
+	for i := range groups {
+		t.groupUses.Put(c, groups[i].ID, by, &groups[i])
 	}
 }
 
-// setNodeOf is the node of a set's ID; names of Kubernetes have no slashes.
-func setNodeOf(id model.SetID) node {
-	parts := strings.SplitN(string(id), "/", 3)
-	return node{nodeSet, parts[0], parts[1], parts[2]}
+// makeUsedGroup is a group that something names. Its set, and what its TLS names, are used with it.
+func (t *backendTables) makeUsedGroup(c *memo.Context, id model.GroupID) (*model.BackendGroup, bool) {
+	use := t.groupUses.Get(c, id)
+	if use.uses == 0 {
+		return nil, false
+	}
+	if k, ok := portOfSet(use.group.Set); ok {
+		t.setUses.Put(c, k, id, struct{}{})
+		t.reaches.Put(c, k.service, id, struct{}{})
+	}
+	t.tls.uses(c, use.group.TLS, user{kind: "group", object: model.Object{Name: string(id)}})
+	g := *use.group
+	return &g, true
 }

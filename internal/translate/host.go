@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -71,8 +72,7 @@ func pathRank(k model.PathMatchKind) int {
 type claim struct {
 	owner   model.Object
 	created int64
-	entries []*entry  // sorted
-	tls     *tlsClaim // of a root IngressRoute, where clients speak TLS: for this host's name
+	entries []*entry // sorted
 }
 
 // older reports whether c came before d; of two of one second, the one whose name
@@ -86,22 +86,173 @@ func (c *claim) older(d *claim) bool {
 	) < 0
 }
 
-// hostState is a virtual host in the making.
-type hostState struct {
-	claims map[model.Object]*claim
-	counts tally[string] // claims by kind
+// hostTables are the virtual hosts and server names: who claims each, who has it, and what is served there.
+type hostTables struct {
+	in      *inputTables
+	anchor  *anchorTables
+	tls     *tlsTables
+	backend *backendTables
+	policy  *policyTables
+
+	ports       *memo.Sum[model.ListenerID, model.Object, int64, memo.Parts[model.Object, int64]] // who asks for a listener, created when
+	portKeepers *memo.Table[model.ListenerID, model.Object]
+
+	names      *nameClaims[model.Object] // on server names, of Gateways and ListenerSets
+	routeNames *nameClaims[tlsClaimant]  // of their routes
+	rootNames  *nameClaims[model.Object] // of root IngressRoutes
+	keepers    *memo.Table[model.HostKey, *nameKeeper]
+	decisions  *memo.Table[model.HostKey, *nameDecision]
+	nameOwners *memo.Table[model.HostKey, nameOwner]
+	tlsHosts   *memo.Table[model.HostKey, *model.TLSHost]
+
+	claims *memo.Sum[model.HostKey, model.Object, *claim, hostClaims]
+	places *memo.Sum[model.HostKey, placedBy, placedHost, memo.Parts[placedBy, placedHost]]
+
+	rivals   *memo.Table[model.HostKey, []rival] // of a host that is contested, oldest first
+	contests *memo.Sum[model.ListenerID, model.HostKey, []rival, memo.Parts[model.HostKey, []rival]]
+	accepted *memo.Table[model.ListenerID, struct{}]
+	rejected *memo.Sum[routeAt, memo.Unit, model.Object, model.Object] // routes that are not accepted at a listener, and for whom
+
+	owners *memo.Table[model.HostKey, hostOwner]
+	served *memo.Table[claimAt, struct{}]
+	routes *memo.Sum[model.HostKey, model.Object, servedClaim, *hostRoutes]
+	hosts  *memo.Table[model.HostKey, *servedHost]
+}
+
+// nameClaims are what somebody wants of server names.
+type nameClaims[By comparable] = memo.Sum[model.HostKey, By, *tlsClaim, memo.Parts[By, *tlsClaim]]
+
+func newHostTables(g *memo.Graph, in *inputTables, anchor *anchorTables, tls *tlsTables, backend *backendTables, policy *policyTables) *hostTables {
+	t := &hostTables{in: in, anchor: anchor, tls: tls, backend: backend, policy: policy}
+	t.ports = memo.NewSum[model.ListenerID, model.Object, int64](g, "who asks for a listener")
+	t.portKeepers = memo.NewTable(g, "keeper of a port", t.portKeeper, memo.Reads(t.ports))
+
+	t.names = memo.NewSum[model.HostKey, model.Object, *tlsClaim](g, "listeners of a server name")
+	t.routeNames = memo.NewSum[model.HostKey, tlsClaimant, *tlsClaim](g, "routes of a server name")
+	t.rootNames = memo.NewSum[model.HostKey, model.Object, *tlsClaim](g, "roots of a server name")
+	t.keepers = memo.NewTable(g, "keeper of a server name", t.keepName, memo.Reads(t.names))
+	t.decisions = memo.NewTable(g, "decision on a server name", t.decideName, memo.Reads(t.names, t.routeNames))
+	t.nameOwners = memo.NewTable(g, "owner of a server name", func(c *memo.Context, k model.HostKey) (nameOwner, bool) {
+		d, found := t.decisions.Find(c, k)
+		if !found {
+			return nameOwner{}, false
+		}
+		return d.nameOwner, true
+	}, memo.Reads(t.decisions))
+
+	t.claims = memo.NewFold[model.HostKey](g, "claims on a host", (*hostClaims).fold)
+	t.places = memo.NewSum[model.HostKey, placedBy, placedHost](g, "places of a host").Same(func(a, b placedHost) bool { return a == b })
+	t.contests = memo.NewSum[model.ListenerID, model.HostKey, []rival](g, "contests at a listener")
+	t.rivals = memo.For(memo.NewTable(g, "rivals", t.makeRivals, memo.Reads(t.claims, t.places), memo.Puts(t.contests)), t.claims)
+	t.rejected = memo.NewSlot[routeAt, model.Object](g, "rejected route")
+	t.accepted = memo.For(memo.NewTable(g, "accepted routes", t.accept, memo.Reads(t.contests), memo.Puts(t.rejected)), t.contests)
+
+	t.owners = memo.NewTable(g, "owner of a host", t.decide, memo.Reads(t.claims, t.nameOwners, t.rejected)).Equal(hostOwner.equal)
+	t.routes = memo.NewFold[model.HostKey](g, "routes of a host", foldRoutes).Same(func(a, b servedClaim) bool { return a == b })
+	t.served = memo.ForParts(memo.NewTable(g, "claim that is served", t.serve,
+		memo.Reads(t.owners, t.rejected), memo.Puts(t.routes, backend.groupUses)), t.claims, func(k model.HostKey, owner model.Object) claimAt { return claimAt{owner, k} })
+	t.hosts = memo.For(memo.NewTable(g, "virtual host", t.makeHost,
+		memo.Reads(t.routes, t.owners, t.nameOwners, t.places), policy.readsOfRoutes(), memo.Puts(backend.groupUses)), t.routes).Equal((*servedHost).equal).Watch()
+	t.tlsHosts = memo.For(memo.For(memo.For(memo.NewTable(g, "server name", t.makeTLSHost,
+		memo.Reads(t.decisions, t.owners, t.rootNames), memo.Puts(tls.certificateUses, backend.groupUses)), t.names), t.routeNames), t.rootNames).Watch()
+	return t
+}
+
+// hostClaims are who claims a host.
+type hostClaims struct {
+	by     memo.Parts[model.Object, *claim]
+	counts tally[string] // by kind
 	// namespaces of HTTPRoutes and GRPCRoutes that claim it, with how many do.
 	namespaces tally[string]
-	pending    map[model.Object]struct{} // whose entries are to be taken in; nil: nobody's
+}
 
-	owner     hostOwner
-	sortedFor snapshot.Kind // whose entries sorted holds
-	sorted    []placed
+func (h *hostClaims) fold(owner model.Object, before, after **claim) {
+	if before == nil {
+		h.count(owner, 1)
+	}
+	if after == nil {
+		h.by.Delete(owner)
+		h.count(owner, -1)
+		return
+	}
+	h.by.Set(owner, *after)
+}
+
+// count counts a claimant.
+func (h *hostClaims) count(owner model.Object, by int) {
+	h.counts.add(owner.Kind, by)
+	if isRivalKind(owner.Kind) {
+		h.namespaces.add(owner.Namespace, by)
+	}
+}
+
+// claimAt names a claim of one resource on one host.
+type claimAt struct {
+	owner model.Object
+	host  model.HostKey
+}
+
+// servedClaim is a claim that was not rejected.
+type servedClaim struct {
+	claim *claim
+	has   bool // the host: its routes are served
+}
+
+// hostRoutes are the claims on a host that were not rejected, and the routes of those that have it.
+type hostRoutes struct {
+	by      memo.Parts[model.Object, servedClaim]
+	pending map[model.Object]struct{} // whose entries are to be taken in; nil: nobody's
+	sorted  []placed
 }
 
 type placed struct {
 	by    model.Object // claims it
 	entry *entry
+}
+
+func foldRoutes(s **hostRoutes, owner model.Object, _, after *servedClaim) {
+	if *s == nil {
+		*s = &hostRoutes{}
+	}
+	h := *s
+	if after == nil {
+		h.by.Delete(owner)
+	} else {
+		h.by.Set(owner, *after)
+	}
+	if h.pending == nil {
+		h.pending = map[model.Object]struct{}{}
+	}
+	h.pending[owner] = struct{}{}
+}
+
+// order returns the routes in the order in which requests try them. What did not change since it was last called is
+// merged, not sorted again.
+func (h *hostRoutes) order() []placed {
+	var added []placed
+	for owner := range h.pending {
+		if s, _ := h.by.Get(owner); s.has {
+			for _, e := range s.claim.entries {
+				added = append(added, placed{owner, e})
+			}
+		}
+	}
+	if h.pending == nil {
+		return h.sorted
+	}
+	slices.SortFunc(added, func(a, b placed) int { return a.entry.compare(b.entry) })
+	merged := make([]placed, 0, len(h.sorted)+len(added))
+	for _, p := range h.sorted {
+		if _, gone := h.pending[p.by]; gone {
+			continue
+		}
+		for len(added) > 0 && added[0].entry.compare(p.entry) < 0 {
+			merged, added = append(merged, added[0]), added[1:]
+		}
+		merged = append(merged, p)
+	}
+	h.sorted, h.pending = append(merged, added...), nil
+	return h.sorted
 }
 
 // routeKinds are the kinds whose resources have routes to put into a virtual host. One host
@@ -140,137 +291,18 @@ func (o hostOwner) describeLosers() string {
 	return strings.Join(names, ", ")
 }
 
-func hostNode(k model.HostKey) node { return node{kind: nodeHost, a: string(k.Listener), b: k.Host} }
-
-// claim sets what an owner wants of a host, nil for nothing any more.
-func (t *Translator) claim(k model.HostKey, owner model.Object, c *claim) {
-	h := t.hosts[k]
-	if h == nil {
-		if c == nil {
-			return
-		}
-		h = &hostState{claims: map[model.Object]*claim{}}
-		t.hosts[k] = h
-	}
-	old := h.claims[owner]
-	if old == c {
-		return
-	}
-	if old != nil {
-		h.count(owner, -1)
-	}
-	if c == nil {
-		delete(h.claims, owner)
-	} else {
-		h.claims[owner] = c
-		h.count(owner, 1)
-	}
-	h.await(owner)
-	t.graph.mark(hostNode(k))
-	t.markRivals(k, h, owner)
-}
-
-// count counts a claimant.
-func (h *hostState) count(owner model.Object, by int) {
-	h.counts.add(owner.Kind, by)
-	if isRivalKind(owner.Kind) {
-		h.namespaces.add(owner.Namespace, by)
-	}
-}
-
-// await notes that the entries of a claimant are to be taken in.
-func (h *hostState) await(owner model.Object) {
-	if h.pending == nil {
-		h.pending = map[model.Object]struct{}{}
-	}
-	h.pending[owner] = struct{}{}
-}
-
-// moveClaims replaces an owner's claims: those of the sorted keys before by one
-// and the same claim at the sorted keys after.
-func (t *Translator) moveClaims(owner model.Object, before, after []model.HostKey, c *claim) {
-	t.moveClaimsBy(owner, before, after, func(model.HostKey) *claim { return c })
-}
-
-// moveClaimsBy is moveClaims with a claim for each key.
-func (t *Translator) moveClaimsBy(owner model.Object, before, after []model.HostKey, of func(model.HostKey) *claim) {
-	for _, k := range before {
-		if _, stays := slices.BinarySearchFunc(after, k, model.HostKey.Compare); !stays {
-			t.claim(k, owner, nil)
-		}
-	}
-	for _, k := range after {
-		t.claim(k, owner, of(k))
-	}
-}
-
-// computeHost decides who has a host and puts their routes in order.
-func (t *Translator) computeHost(r reader, n node) {
-	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
-	h := t.hosts[k]
-	if h == nil {
-		return
-	}
-	if isTLS(k.Listener) {
-		t.graph.mark(tlsServedNode(k))
-	}
-	var named *claim // a Gateway's, for this very name
-	if isTLS(k.Listener) && len(h.claims) > 0 {
-		if _, found := r.tlsOwner(k); found {
-			s := t.tlsHosts[k]
-			named = &claim{owner: s.parent, created: s.created}
-		}
-	}
-	owner := t.decide(k, h, named)
-	if !owner.equal(h.owner) {
-		h.owner = owner
-		t.graph.changed(n)
-	}
-	rerouted := t.place(k, h)
-	if len(h.claims) == 0 {
-		delete(t.hosts, k)
-	}
-	if !t.stands(k, h) {
-		t.policyAt(r, k, nil)
-		publish(t.result.VirtualHosts, t.out.VirtualHosts, k, nil)
-		return
-	}
-	section := ""
-	if isTLS(k.Listener) {
-		section = k.Host
-		if h.owner.kind != snapshot.KindIngressRoute {
-			section, _, _ = r.section(k.Listener, k.Host)
-		}
-	}
-	policy := t.policyAt(r, k, h)
-	if stood := t.result.VirtualHosts[k]; stood != nil && !rerouted && stood.Section == section && reflect.DeepEqual(stood.Policy, policy) {
-		return
-	}
-	host := &model.VirtualHost{HostKey: k, Section: section, Policy: policy, Routes: make([]model.Route, len(h.sorted))}
-	for i := range h.sorted {
-		host.Routes[i] = h.sorted[i].entry.route
-	}
-	t.result.VirtualHosts[k], t.out.VirtualHosts[k] = host, host
-}
-
-// stands reports whether anybody claims the host who was not rejected.
-func (t *Translator) stands(k model.HostKey, h *hostState) bool {
-	if len(t.rejected[k.Listener]) == 0 {
-		return len(h.claims) > 0
-	}
-	for owner := range h.claims {
-		if !t.isRejected(owner, k.Listener) {
-			return true
-		}
-	}
-	return false
-}
-
-// decide says who has the host. Routes of one kind share one. Between kinds the oldest
+// decide says who has a host. Routes of one kind share one. Between kinds the oldest
 // resource decides: what worked before somebody else came goes on working.
 //
 // Who has the very name at a listener with TLS, a Gateway, stands with its routes.
-func (t *Translator) decide(k model.HostKey, h *hostState, named *claim) hostOwner {
+func (t *hostTables) decide(c *memo.Context, k model.HostKey) (hostOwner, bool) {
+	h := t.claims.Get(c, k)
+	var named *claim // a Gateway's, for this very name
+	if isTLS(k.Listener) && h.by.Len() > 0 {
+		if n, found := t.nameOwners.Find(c, k); found {
+			named = &claim{owner: n.parent, created: n.created}
+		}
+	}
 	var kinds []snapshot.Kind
 	for _, kind := range routeKinds {
 		if h.counts.of(string(kind)) > 0 {
@@ -279,21 +311,21 @@ func (t *Translator) decide(k model.HostKey, h *hostState, named *claim) hostOwn
 	}
 	switch {
 	case len(kinds) == 0:
-		return hostOwner{}
+		return hostOwner{}, false
 	case len(kinds) == 1 && (named == nil || kinds[0] != snapshot.KindIngressRoute):
-		return hostOwner{kind: kinds[0]}
+		return hostOwner{kind: kinds[0]}, true
 	}
 	o := hostOwner{conflict: true}
 	oldest, ofGateway := named, (*claim)(nil)
-	for _, c := range h.claims {
-		if !isRouteKind(c.owner.Kind) || t.isRejected(c.owner, k.Listener) {
+	for _, claim := range h.by.All() {
+		if !isRouteKind(claim.owner.Kind) || t.isRejected(c, claim.owner, k.Listener) {
 			continue
 		}
-		if oldest == nil || c.older(oldest) {
-			oldest = c
+		if oldest == nil || claim.older(oldest) {
+			oldest = claim
 		}
-		if isRivalKind(c.owner.Kind) && (ofGateway == nil || c.older(ofGateway)) {
-			ofGateway = c
+		if isRivalKind(claim.owner.Kind) && (ofGateway == nil || claim.older(ofGateway)) {
+			ofGateway = claim
 		}
 	}
 	if oldest != nil {
@@ -310,82 +342,76 @@ func (t *Translator) decide(k model.HostKey, h *hostState, named *claim) hostOwn
 	if named != nil && o.kind == snapshot.KindIngressRoute {
 		o.losers = append(o.losers, named.owner)
 	}
-	for _, c := range h.claims {
-		if isRouteKind(c.owner.Kind) && (snapshot.Kind(c.owner.Kind) != o.kind || t.isRejected(c.owner, k.Listener)) {
-			o.losers = append(o.losers, c.owner)
+	for _, claim := range h.by.All() {
+		if isRouteKind(claim.owner.Kind) && (snapshot.Kind(claim.owner.Kind) != o.kind || t.isRejected(c, claim.owner, k.Listener)) {
+			o.losers = append(o.losers, claim.owner)
 		}
 	}
 	slices.SortFunc(o.losers, model.Object.Compare)
-	return o
+	return o, true
 }
 
-// tls is what the root IngressRoute wants of the host's server name that has the host; nil
-// when none has.
-func (h *hostState) tls() *tlsClaim {
-	if h.owner.kind != snapshot.KindIngressRoute {
-		return nil
+// serve puts a claim that is not rejected among those of its host, and uses its groups if it has the host.
+func (t *hostTables) serve(c *memo.Context, at claimAt) (struct{}, bool) {
+	if t.isRejected(c, at.owner, at.host.Listener) {
+		return struct{}{}, false
 	}
-	for _, c := range h.claims {
-		if c.owner.Kind == string(snapshot.KindIngressRoute) {
-			return c.tls
-		}
-	}
-	return nil
-}
-
-// place brings sorted up to the claims that changed, and the uses of groups with
-// it. It reports whether the routes differ from those before. What did not change
-// is merged, not sorted again.
-func (t *Translator) place(k model.HostKey, h *hostState) bool {
-	var added []placed
-	add := func(c *claim) {
-		if c != nil && h.owner.has(c.owner) && !t.isRejected(c.owner, k.Listener) {
-			for _, e := range c.entries {
-				added = append(added, placed{c.owner, e})
+	claim, _ := t.claims.Driven(at.host).by.Get(at.owner)
+	s := servedClaim{claim: claim, has: t.owners.Get(c, at.host).has(at.owner)}
+	t.routes.Put(c, at.host, at.owner, s)
+	if s.has {
+		used := map[model.GroupID]struct{}{}
+		for _, e := range claim.entries {
+			for i := range e.groups {
+				g := &e.groups[i]
+				if _, known := used[g.ID]; !known {
+					used[g.ID] = struct{}{}
+					t.backend.groupUses.Put(c, g.ID, user{kind: "claim", object: at.owner, host: at.host}, g)
+				}
 			}
 		}
 	}
-	pending := h.pending
-	h.pending = nil
-	gone := func(p placed) bool { _, found := pending[p.by]; return found }
-	if h.sortedFor == h.owner.kind {
-		for owner := range pending {
-			add(h.claims[owner])
-		}
-	} else {
-		h.sortedFor = h.owner.kind
-		gone = func(placed) bool { return true }
-		for _, c := range h.claims {
-			add(c)
-		}
-	}
-	dropped := 0
-	for _, p := range h.sorted {
-		if gone(p) {
-			dropped++
-			t.useGroups(p.entry.groups, -1)
-		}
-	}
-	if dropped == 0 && len(added) == 0 {
-		return false
-	}
-	for _, p := range added {
-		t.useGroups(p.entry.groups, 1)
-	}
-	slices.SortFunc(added, func(a, b placed) int { return a.entry.compare(b.entry) })
-	merged := make([]placed, 0, len(h.sorted)-dropped+len(added))
-	for _, p := range h.sorted {
-		if gone(p) {
-			continue
-		}
-		for len(added) > 0 && added[0].entry.compare(p.entry) < 0 {
-			merged, added = append(merged, added[0]), added[1:]
-		}
-		merged = append(merged, p)
-	}
-	before := h.sorted
-	h.sorted = append(merged, added...)
-	return !slices.EqualFunc(before, h.sorted, func(a, b placed) bool {
+	return struct{}{}, false
+}
+
+// servedHost is a virtual host, with its routes as they were compiled.
+type servedHost struct {
+	key     model.HostKey
+	section string
+	policy  *model.RoutePolicy
+	routes  []placed
+}
+
+func (h *servedHost) equal(o *servedHost) bool {
+	return h.section == o.section && reflect.DeepEqual(h.policy, o.policy) && slices.EqualFunc(h.routes, o.routes, func(a, b placed) bool {
 		return a.entry == b.entry || reflect.DeepEqual(a.entry.route, b.entry.route)
 	})
+}
+
+// host is the virtual host of the model; nil of nil.
+func (h *servedHost) host() *model.VirtualHost {
+	if h == nil {
+		return nil
+	}
+	host := &model.VirtualHost{HostKey: h.key, Section: h.section, Policy: h.policy, Routes: make([]model.Route, len(h.routes))}
+	for i := range h.routes {
+		host.Routes[i] = h.routes[i].entry.route
+	}
+	return host
+}
+
+// makeHost makes a virtual host that somebody claims who was not rejected.
+func (t *hostTables) makeHost(c *memo.Context, k model.HostKey) (*servedHost, bool) {
+	routes, owner := t.routes.Get(c, k), t.owners.Get(c, k)
+	h := &servedHost{key: k, routes: routes.order()}
+	if isTLS(k.Listener) {
+		h.section = k.Host
+		if owner.kind != snapshot.KindIngressRoute {
+			h.section, _, _ = t.section(c, k.Listener, k.Host)
+		}
+	}
+	var groups []model.BackendGroup
+	h.policy, groups = t.hostPolicy(c, k, owner, routes)
+	t.backend.useGroups(c, groups, user{kind: "host policy", host: k})
+	return h, true
 }

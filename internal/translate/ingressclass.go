@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -14,8 +15,8 @@ var classAnnotations = [...]string{"contour.heptio.com/ingress.class", "projectc
 // OfOthers are the IngressRoutes of a snapshot that are another controller's, sorted.
 func OfOthers(c Config, s *snapshot.Snapshot) (others []model.Object) {
 	c = c.withDefaults()
-	for n := range s.IngressRoutes {
-		if c.ingressRoute(s, n) == nil {
+	for n, o := range s.IngressRoutes {
+		if !c.isOurs(o) {
 			others = append(others, ingressOwner(n))
 		}
 	}
@@ -33,38 +34,39 @@ func classOf(annotations map[string]string) string {
 	return ""
 }
 
-// ingressRoute is an IngressRoute that is ours: without a class, or with ours. Another controller's does
+// isOurs says that an IngressRoute is ours: without a class, or with ours. Another controller's does
 // not exist for us: it has no host, no status, and nobody delegates to it.
-func (c Config) ingressRoute(s *snapshot.Snapshot, n snapshot.Name) *contourv1beta1.IngressRoute {
-	o := s.IngressRoutes[n]
-	if o == nil {
-		return nil
-	}
-	if class := classOf(o.Annotations); class != "" && class != c.IngressClass {
+func (c Config) isOurs(o *contourv1beta1.IngressRoute) bool {
+	class := classOf(o.Annotations)
+	return class == "" || class == c.IngressClass
+}
+
+// ingressRoute is an IngressRoute that is ours.
+func (t *contourTables) ingressRoute(c *memo.Context, n snapshot.Name) *contourv1beta1.IngressRoute {
+	o := t.in.ingressRoutes.Get(c, n)
+	if o == nil || !t.in.config.isOurs(o) {
 		return nil
 	}
 	return o
 }
 
-// othersClass is the class of an IngressRoute that is another controller's; empty when it is ours, or not there.
-func (c Config) othersClass(s *snapshot.Snapshot, n snapshot.Name) string {
-	o := s.IngressRoutes[n]
-	if o == nil || c.ingressRoute(s, n) != nil {
-		return ""
-	}
-	return classOf(o.Annotations)
-}
-
 // classText says that an IngressRoute is another controller's; empty when it is ours, or not there.
-func (x *index) classText(n snapshot.Name) string {
-	if class := x.classes[n]; class != "" {
+func (t *contourTables) classText(c *memo.Context, n snapshot.Name) string {
+	if class := t.others.Get(c, n); class != "" {
 		return ": it has class " + quote(class) + " and is another controller's"
 	}
 	return ""
 }
 
 // OfOthers counts the IngressRoutes that are another controller's.
-func (t *Translator) OfOthers() int { return len(t.index.classes) }
+func (t *Translator) OfOthers() (n int) {
+	for range t.contour.others.All() {
+		n++
+	}
+	return n
+}
 
 // OthersClass is the class of an IngressRoute that is another controller's; empty of any other.
-func (t *Translator) OthersClass(n snapshot.Name) string { return t.index.classes[n] }
+func (t *Translator) OthersClass(n snapshot.Name) string {
+	return t.contour.others.Get(t.graph.Peek(), n)
+}

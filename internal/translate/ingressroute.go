@@ -9,6 +9,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -49,12 +50,74 @@ func ingressOwner(n snapshot.Name) model.Object {
 	return model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: n.Namespace, Name: n.Name}
 }
 
-func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
-	o := r.t.config.ingressRoute(r.s, n)
+// contourTables are the IngressRoutes.
+type contourTables struct {
+	in      *inputTables
+	tls     *tlsTables
+	backend *backendTables
+	policy  *policyTables
+	vip     *vipTables
+	host    *hostTables
+
+	others  *memo.Sum[snapshot.Name, memo.Unit, string, string] // the class of those that are another controller's
+	rootsOf *index[string, int64]                               // roots by host, created when
+	roots   *memo.Table[string, *rootsOfHost]
+	routes  *memo.Table[snapshot.Name, *ingressFact]
+	trees   *memo.Table[snapshot.Name, *treeFact]
+	reached *memo.Sum[snapshot.Name, snapshot.Name, struct{}, memo.Parts[snapshot.Name, struct{}]] // the roots that delegate to one
+}
+
+func newContourTables(g *memo.Graph, in *inputTables, tls *tlsTables, backend *backendTables, policy *policyTables, vip *vipTables, host *hostTables) *contourTables {
+	t := &contourTables{in: in, tls: tls, backend: backend, policy: policy, vip: vip, host: host}
+	t.others = memo.NewSlot[snapshot.Name, string](g, "another controller's IngressRoute")
+	t.rootsOf = memo.NewSum[string, snapshot.Name, int64](g, "roots of a host")
+	memo.NewScan(g, "IngressRoutes: index", in.ingressRoutes, func(c *memo.Context, n snapshot.Name, o *contourv1beta1.IngressRoute) {
+		switch {
+		case !in.config.isOurs(o):
+			t.others.Put(c, n, memo.Unit{}, classOf(o.Annotations))
+		case o.Spec.VirtualHost != nil && o.Spec.VirtualHost.Fqdn != "" && in.config.mayBeRoot(n.Namespace):
+			// A root that may not stand where it stands cannot spoil the host for one that may.
+			t.rootsOf.Put(c, strings.ToLower(o.Spec.VirtualHost.Fqdn), n, o.CreationTimestamp.Unix())
+		}
+	}, memo.Puts(t.others, t.rootsOf))
+	t.roots = memo.NewTable(g, "roots of a host, in order", t.makeRoots, memo.Reads(t.rootsOf))
+	t.routes = memo.For(memo.NewTable(g, "IngressRoute judged", t.makeIngress,
+		memo.Reads(in.ingressRoutes, in.delegations, tls.certificates, tls.authorities), backend.readsOfGroups(), memo.Puts(vip.wants, vip.roots)), in.ingressRoutes)
+	t.reached = memo.NewSum[snapshot.Name, snapshot.Name, struct{}](g, "roots that delegate")
+	t.trees = memo.For(memo.NewTable(g, "tree", t.makeTree,
+		memo.Reads(in.ingressRoutes, t.routes, t.roots, t.others), policy.readsOfRoutes(),
+		memo.Puts(host.claims, host.rootNames, host.ports, t.reached)), in.ingressRoutes)
+	return t
+}
+
+// makeIngress judges an IngressRoute. A root wants an address of its own
+// when it asks for one, else the one that all others share.
+func (t *contourTables) makeIngress(c *memo.Context, n snapshot.Name) (*ingressFact, bool) {
+	f := t.judgeIngress(c, n)
+	switch {
+	case f == nil:
+		return nil, false
+	case f.host != "" && f.request.empty():
+		t.vip.roots.Put(c, n.Namespace, n, f.tls != nil)
+	case f.root && !f.request.empty():
+		w := &want{owner: ingressOwner(n), created: f.created, request: f.request, needs: f.request.needs(), idle: f.host == ""}
+		if !w.idle {
+			w.listeners = []model.ListenerID{t.in.config.clearID()}
+			if f.tls != nil {
+				w.listeners = append(w.listeners, t.in.config.tlsID())
+			}
+		}
+		t.vip.wants.Put(c, memo.Unit{}, w.owner, w)
+	}
+	return f, true
+}
+
+func (t *contourTables) judgeIngress(ctx *memo.Context, n snapshot.Name) *ingressFact {
+	o := t.ingressRoute(ctx, n)
 	if o == nil {
 		return nil
 	}
-	c := ingressCompiler{r: r, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}, noted: map[string]bool{}}
+	c := ingressCompiler{t: t, ctx: ctx, name: n, fact: &ingressFact{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}, noted: map[string]bool{}}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.fact.request = annotationRequest(o.Annotations)
@@ -81,7 +144,8 @@ func makeIngressFact(r reader, n snapshot.Name) *ingressFact {
 
 // ingressCompiler collects what it finds in one IngressRoute.
 type ingressCompiler struct {
-	r     reader
+	t     *contourTables
+	ctx   *memo.Context
 	name  snapshot.Name
 	fact  *ingressFact
 	taken map[string]int  // index in spec.routes of each prefix
@@ -127,8 +191,8 @@ func (c *ingressCompiler) virtualHost(v *contourv1beta1.VirtualHost, proxies boo
 	switch {
 	case problem != "":
 		c.close("spec.virtualhost.fqdn: " + problem)
-	case !c.r.t.config.mayBeRoot(c.name.Namespace):
-		c.close("spec.virtualhost: root IngressRoute cannot be defined in this namespace: only in " + strings.Join(c.r.t.config.RootNamespaces, ", "))
+	case !c.t.in.config.mayBeRoot(c.name.Namespace):
+		c.close("spec.virtualhost: root IngressRoute cannot be defined in this namespace: only in " + strings.Join(c.t.in.config.RootNamespaces, ", "))
 	default:
 		c.fact.host = host
 	}
@@ -166,9 +230,9 @@ func (c *ingressCompiler) step(i int, o *contourv1beta1.Route) {
 			Owner: ingressOwner(c.name),
 			Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
 		}
-		if !o.PermitInsecure || c.r.t.config.DisablePermitInsecure {
+		if !o.PermitInsecure || c.t.in.config.DisablePermitInsecure {
 			s.redirect = &entry{order: i, created: c.fact.created, route: route}
-			s.redirect.route.Redirect = c.r.t.config.redirectToTLS()
+			s.redirect.route.Redirect = c.t.in.config.redirectToTLS()
 			if o.PermitInsecure {
 				c.fact.insecure = append(c.fact.insecure, i)
 			}

@@ -68,7 +68,7 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 		c.fail(path+".port", "service "+quote(s.Name)+": port must be in the range 1-65535")
 		return port, false
 	}
-	port, fault, problem := findPort(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
+	port, fault, problem := c.t.backend.findPort(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
 	switch fault {
 	case serviceFine:
 		for _, note := range port.unread {
@@ -92,7 +92,7 @@ func (c *ingressCompiler) service(s *contourv1beta1.Service, path string) (port 
 
 // group is the group of a service that was found.
 func (c *ingressCompiler) group(service string, port servicePort, o groupOptions, path string) (model.BackendGroup, bool) {
-	group, fault, problem := makeGroup(c.r, snapshot.Name{Namespace: c.name.Namespace, Name: service}, port, o)
+	group, fault, problem := c.t.backend.makeGroup(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: service}, port, o)
 	if fault != serviceFine {
 		c.fail(path+".port", problem)
 	}
@@ -128,7 +128,7 @@ func (c *ingressCompiler) upstream(s *contourv1beta1.Service, port servicePort, 
 		return protocol, tls
 	}
 	service := snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}
-	if (port.upstream == upstreamTLS || port.upstream == upstreamH2) && c.r.backendTLS(service, port.name) == nil {
+	if (port.upstream == upstreamTLS || port.upstream == upstreamH2) && c.t.backend.policyOf(c.ctx, service, port.name) == nil {
 		return protocol, &model.BackendTLS{Unverified: true}
 	}
 	return protocol, nil
@@ -162,7 +162,7 @@ func (c *ingressCompiler) validation(o *contourv1beta1.UpstreamValidation, path 
 	case strings.Contains(o.CACertificate, "/"):
 		fail(".caSecret", quote(o.CACertificate)+" must be the name of a Secret in namespace "+name.Namespace)
 	default:
-		f := c.r.authority(snapshot.KindSecret, name)
+		f := c.t.tls.authorities.Get(c.ctx, authorityKey{snapshot.KindSecret, name})
 		if f.problem != "" {
 			fail(".caSecret", "Secret "+name.String()+" "+f.problem)
 		} else {

@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 )
 
 // Descriptions of IngressRoutes, as Contour words them.
@@ -15,23 +17,19 @@ const (
 	descriptionOrphaned = "this IngressRoute is not part of a delegation chain from a root IngressRoute"
 )
 
-// computeIngressStatus writes an IngressRoute's status, now that it is known who
+// ingressStatus writes an IngressRoute's status, now that it is known who
 // delegates to it and who has the host.
-func (t *Translator) computeIngressStatus(r reader, n node) {
-	name := n.name()
-	o := t.config.ingressRoute(r.s, name)
-	object := ingressOwner(name)
-	f := t.ingresses[name]
-	if o == nil || f == nil {
-		publish(t.result.Statuses, t.out.Statuses, object, nil)
-		return
+func (t *statusTables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
+	o, f := t.in.ingressRoutes.Get(c, name), t.contour.routes.Get(c, name)
+	if f == nil {
+		return nil, false
 	}
-	r.ingress(name)
+	reached := sortedParts(t.contour.reached.Get(c, name))
 	var found, lost, notes []string
 	status := &Status{Generation: o.Generation, IngressRoute: &contourv1beta1.Status{}}
 	alive, routed, proxied, redirected := false, false, false, false
-	for _, root := range sortedNames(t.reached[name]) {
-		tree := r.tree(root)
+	for _, root := range reached {
+		tree := t.contour.trees.Get(c, root)
 		found = append(found, tree.found[name]...)
 		if tree.closed && !f.root {
 			lost = append(lost, "IngressRoute "+root.String()+", which delegates here, is invalid itself")
@@ -43,14 +41,14 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 		if root == name {
 			notes = append(notes, tree.notes...)
 		}
-		for _, k := range tree.hosts() {
-			owner := r.owner(k)
+		for _, k := range tree.hosts {
+			owner := t.host.owners.Get(c, k)
 			if !owner.has(ingressOwner(root)) {
 				lost = append(lost, "host "+quote(k.Host)+" at port "+portText(k)+" is kept by "+owner.keeper.String()+", which came first")
 				continue
 			}
 			alive = true
-			redirected = redirected || isRouted && tree.secure && k.Listener == t.config.clearID()
+			redirected = redirected || isRouted && tree.secure && k.Listener == t.in.config.clearID()
 			status.Hosts = append(status.Hosts, k)
 			if owner.conflict && f.root {
 				notes = append(notes, "host "+quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.describeLosers()+" too, which came later and is not served there")
@@ -58,17 +56,17 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 		}
 	}
 	notes = append(notes, f.notes...)
-	notes = append(notes, r.slashNotes(f.slashed, status.Hosts)...)
+	notes = append(notes, t.slashNotes(c, f.slashed, status.Hosts)...)
 	if redirected {
 		notes = append(notes, nonEmpty(f.insecureNote())...)
 	}
 	if f.tls != nil {
 		notes = append(notes, nonEmpty(f.tls.note)...)
-		if floor := t.config.floorNote(f.tls.minVersion); floor != "" {
+		if floor := t.in.config.floorNote(f.tls.minVersion); floor != "" {
 			notes = append(notes, "spec.virtualhost.tls.minimumProtocolVersion: "+floor)
 		}
 		if id := f.tls.certificate; id != "" {
-			if note := strings.TrimPrefix(r.validityNotes([]model.CertificateID{id}), "; "); note != "" {
+			if note := strings.TrimPrefix(t.tls.validityNotes(c, []model.CertificateID{id}), "; "); note != "" {
 				notes = append(notes, "spec.virtualhost.tls.secretName: "+note)
 			}
 		}
@@ -79,12 +77,12 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 	slices.SortFunc(status.Hosts, model.HostKey.Compare)
 	status.Listeners = listenersOf(status.Hosts)
 	if f.root && f.host != "" {
-		asking := object
+		asking := ingressOwner(name)
 		if f.request.empty() {
 			asking = sharedIn(name.Namespace)
 		}
-		o := r.outcome(asking)
-		status.IngressRoute.LoadBalancer = ingressStatus(o)
+		o := t.vip.outcomes.Get(c, asking)
+		status.IngressRoute.LoadBalancer = loadBalancerStatus(o)
 		if o != nil && o.hold != nil {
 			status.Hold = o.hold
 			notes = append(notes, o.hold.Message)
@@ -97,7 +95,7 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 			lost[i] = "spec.virtualhost.fqdn: " + lost[i]
 		}
 		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, joinProblems(found, f.closed, f.problems, lost)
-	case len(t.reached[name]) == 0:
+	case len(reached) == 0:
 		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, joinProblems([]string{descriptionOrphaned}, f.problems)
 	case !alive:
 		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, joinProblems([]string{descriptionOrphaned + " that is served"}, lost, found, f.problems)
@@ -107,7 +105,7 @@ func (t *Translator) computeIngressStatus(r reader, n node) {
 	if out.Description == "" {
 		out.CurrentStatus, out.Description = contourv1beta1.StatusValid, joinProblems([]string{descriptionValid}, notes)
 	}
-	publish(t.result.Statuses, t.out.Statuses, object, status)
+	return status, true
 }
 
 // unused says what of a child nobody delegates to.

@@ -1,10 +1,12 @@
 package translate
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -56,12 +58,12 @@ func (c *ingressCompiler) certificate(t *ingressTLS, text, path string) {
 		c.close(path + ": " + problem)
 		return
 	}
-	if name.Namespace != c.name.Namespace && !c.r.delegated(name, c.name.Namespace) {
+	if name.Namespace != c.name.Namespace && !c.t.delegated(c.ctx, name, c.name.Namespace) {
 		c.close(path + ": Secret " + name.String() + ": certificate delegation not permitted: no TLSCertificateDelegation in namespace " +
 			name.Namespace + " delegates it to " + c.name.Namespace)
 		return
 	}
-	f := c.r.certificate(name)
+	f := c.t.tls.certificates.Get(c.ctx, name)
 	if f.problem != "" {
 		c.close(path + ": TLS Secret " + name.String() + " " + f.problem)
 		return
@@ -96,54 +98,18 @@ func secretName(text, namespace string) (snapshot.Name, string) {
 	return n, ""
 }
 
-// targets are the namespaces to which a Secret is delegated; "*" is all.
-type targets map[string]struct{}
-
-// delegated reports whether a namespace may use a Secret of another one.
-func (r reader) delegated(secret snapshot.Name, namespace string) bool {
-	r.t.graph.read(r.by, named(nodeDelegationsOf, secret))
-	for _, to := range r.t.index.delegations[secret] {
-		_, one := to[namespace]
-		if _, all := to["*"]; one || all {
-			return true
-		}
-	}
-	return false
-}
-
-// inputDelegation notes the Secrets that a TLSCertificateDelegation names.
-func (t *Translator) inputDelegation(s *snapshot.Snapshot, n snapshot.Name) {
-	for _, secret := range t.index.delegates[n] {
-		delete(t.index.delegations[secret], n)
-		if len(t.index.delegations[secret]) == 0 {
-			delete(t.index.delegations, secret)
-		}
-		t.graph.changed(named(nodeDelegationsOf, secret))
-	}
-	delete(t.index.delegates, n)
-	o := s.TLSCertificateDelegations[n]
-	if o == nil {
-		return
-	}
-	for _, d := range o.Spec.Delegations {
-		secret := snapshot.Name{Namespace: n.Namespace, Name: d.SecretName}
-		if t.index.delegations[secret] == nil {
-			t.index.delegations[secret] = map[snapshot.Name]targets{}
-		}
-		to := t.index.delegations[secret][n]
-		if to == nil {
-			to = targets{}
-			t.index.delegations[secret][n] = to
-			t.index.delegates[n] = append(t.index.delegates[n], secret)
-			t.graph.changed(named(nodeDelegationsOf, secret))
-		}
-		for _, namespace := range d.TargetNamespaces {
-			// As in Contour 0.15, "*" is all namespaces where it stands alone, and none beside names.
-			if namespace != "*" || len(d.TargetNamespaces) == 1 {
-				to[namespace] = struct{}{}
+// delegated reports whether a namespace may use a Secret of another one. As in Contour 0.15, "*" is all namespaces where
+// it stands alone, and none beside names.
+func (t *contourTables) delegated(c *memo.Context, secret snapshot.Name, namespace string) bool {
+	for _, o := range t.in.delegations.Get(c, secret).All() {
+		for _, d := range o.Spec.Delegations {
+			all := len(d.TargetNamespaces) == 1 && d.TargetNamespaces[0] == "*"
+			if d.SecretName == secret.Name && (all || namespace != "*" && slices.Contains(d.TargetNamespaces, namespace)) {
+				return true
 			}
 		}
 	}
+	return false
 }
 
 // clearID and tlsID are the listeners of IngressRoutes.

@@ -72,7 +72,7 @@ func TestExpiry(t *testing.T) {
 		s.Now = now
 		return tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindTime}})
 	}
-	end := tr.certificates[snapshot.Name{Namespace: "team", Name: "own"}].certificate.NotAfter
+	end := tr.tls.certificates.Get(tr.graph.Peek(), snapshot.Name{Namespace: "team", Name: "own"}).certificate.NotAfter
 	for _, step := range []struct {
 		now      time.Time
 		statuses int
@@ -97,7 +97,7 @@ func TestDelegationThatEnds(t *testing.T) {
 	if got := statusOf(t, tr, "root-0"); got.CurrentStatus != contourv1beta1.StatusValid {
 		t.Errorf("the other root: %+v", got)
 	}
-	for _, r := range tr.result.VirtualHosts[model.HostKey{Listener: "http-80", Host: host.Host}].Routes {
+	for _, r := range tr.result().VirtualHosts[model.HostKey{Listener: "http-80", Host: host.Host}].Routes {
 		if r.Respond == nil || r.Respond.Status != 503 {
 			t.Errorf("in clear text: %+v", r)
 		}

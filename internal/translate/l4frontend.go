@@ -3,99 +3,128 @@ package translate
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
+
+// frontendTables are the frontends of addresses, and the VIPs that lead to them.
+type frontendTables struct {
+	in       *inputTables
+	anchor   *anchorTables
+	policy   *policyTables
+	backend  *backendTables
+	pool     *poolTables
+	fleet    *fleetTables
+	vip      *vipTables
+	gateway  *gatewayTables
+	listener *listenerTables
+	route    *routeTables
+
+	balanced    *memo.Table[snapshot.Name, *balancedFact] // Services of our class
+	at          *memo.Table[netip.Addr, *frontendsAt]
+	frontends   *memo.Sum[model.FrontendKey, memo.Unit, *model.Frontend, *model.Frontend]
+	assignments *memo.Table[netip.Addr, *model.Assignment]
+	vipAt       *memo.Table[netip.Addr, *model.VIP]
+	spread      *memo.Table[netip.Addr, struct{}]
+	vips        *memo.Sum[model.VIPKey, memo.Unit, *model.VIP, *model.VIP]
+}
 
 // frontendsAt are the frontends of one address.
 type frontendsAt struct {
 	keys   []model.FrontendKey // sorted
 	owners []model.Object      // of each
-	sets   []node              // that they name, each as often as it is named
 }
 
-func frontendsNode(a netip.Addr) node { return node{kind: nodeFrontends, a: a.String()} }
-
-// gatewayDoor is a listener without a proxy of a Gateway or one of its ListenerSets.
-type gatewayDoor struct {
-	transport model.Transport
-	port      uint16
-	bearer    parentKey
-	section   gatewayv1.SectionName
+func newFrontendTables(g *memo.Graph, in *inputTables, anchor *anchorTables, policy *policyTables, backend *backendTables, pool *poolTables, fleet *fleetTables,
+	vip *vipTables, gateway *gatewayTables, listener *listenerTables, route *routeTables,
+) *frontendTables {
+	t := &frontendTables{in: in, anchor: anchor, policy: policy, backend: backend, pool: pool, fleet: fleet, vip: vip, gateway: gateway, listener: listener, route: route}
+	t.balanced = memo.NewTable(g, "balanced Service", func(c *memo.Context, n snapshot.Name) (*balancedFact, bool) {
+		f := makeBalancedFact(in.services.Get(c, n))
+		return f, f != nil
+	}, memo.Reads(in.services))
+	t.frontends = memo.NewSlot[model.FrontendKey, *model.Frontend](g, "frontend")
+	t.frontends.Watch()
+	t.at = memo.For(memo.NewTable(g, "frontends at an address", t.makeFrontends,
+		memo.Reads(vip.grants, fleet.selections, gateway.gateways, listener.listeners, t.balanced), t.readsOfBalancing(),
+		memo.Puts(t.frontends, backend.balances)), vip.grants)
+	t.assignments = memo.For(memo.NewTable(g, "assignment of an address", t.makeAssignment,
+		memo.Reads(vip.grants, pool.pools, fleet.selections)), vip.grants).Watch()
+	t.vipAt = memo.For(memo.NewTable(g, "VIP", t.makeVIP, memo.Reads(vip.grants, pool.pools, fleet.selections, t.at)), vip.grants)
+	t.vips = memo.NewSlot[model.VIPKey, *model.VIP](g, "VIP of a machine").Same(func(a, b *model.VIP) bool { return a == b })
+	t.vips.Watch()
+	t.spread = memo.For(memo.NewTable(g, "machines of a VIP", func(c *memo.Context, a netip.Addr) (struct{}, bool) {
+		v := t.vipAt.Get(c, a)
+		for _, machine := range t.fleet.selections.Get(c, v.Pool).machines {
+			t.vips.Put(c, model.VIPKey{Machine: machine, Address: a}, memo.Unit{}, v)
+		}
+		return struct{}{}, false
+	}, memo.Reads(t.vipAt, fleet.selections), memo.Puts(t.vips)), vip.grants)
+	return t
 }
 
-// computeFrontends makes the frontends at an address that may be used.
-func (t *Translator) computeFrontends(r reader, n node) {
-	address := netip.MustParseAddr(n.a)
-	made := map[model.FrontendKey]*model.Frontend{}
-	if g, granted := t.grants[address]; granted {
-		b := frontendBuilder{r: r, address: address, grant: g, made: made}
-		b.machines = r.selection(g.pool).machines
-		b.build()
-	}
-	before := t.frontendsAt[address]
-	if before == nil {
-		before = &frontendsAt{}
-	}
-	after := &frontendsAt{}
-	for k, f := range made {
-		after.keys = append(after.keys, k)
+// readsOfBalancing declares what those read who judge how something is balanced.
+func (t *frontendTables) readsOfBalancing() memo.Option {
+	return memo.Reads(t.anchor.holders, t.policy.balance, t.vip.outcomes, t.route.winners, t.route.streams, t.gateway.parents, t.balanced,
+		t.backend.services, t.in.slicesOf, t.in.tcpRoutes, t.in.udpRoutes)
+}
+
+// makeFrontends makes the frontends at an address that may be used.
+func (t *frontendTables) makeFrontends(c *memo.Context, address netip.Addr) (*frontendsAt, bool) {
+	g := t.vip.grants.Get(c, address)
+	b := frontendBuilder{t: t, ctx: c, address: address, grant: g, made: map[model.FrontendKey]*model.Frontend{}}
+	b.machines = t.fleet.selections.Get(c, g.pool).machines
+	b.build()
+	at := &frontendsAt{}
+	for k, f := range b.made {
+		at.keys = append(at.keys, k)
+		t.frontends.Put(c, k, memo.Unit{}, f)
+		named := map[portKey]bool{}
 		for _, target := range f.Targets {
-			if target.Set != "" {
-				after.sets = append(after.sets, setNodeOf(target.Set))
+			if port, ok := portOfSet(target.Set); ok && !named[port] {
+				named[port] = true
+				t.backend.balances.Put(c, port, k, struct{}{})
 			}
 		}
-		publish(t.result.Frontends, t.out.Frontends, k, f)
 	}
-	slices.SortFunc(after.keys, model.FrontendKey.Compare)
-	for _, k := range after.keys {
-		after.owners = append(after.owners, made[k].Owner)
+	slices.SortFunc(at.keys, model.FrontendKey.Compare)
+	for _, k := range at.keys {
+		at.owners = append(at.owners, b.made[k].Owner)
 	}
-	slices.SortFunc(after.sets, compareNodes)
-	for _, k := range before.keys {
-		if made[k] == nil {
-			publish(t.result.Frontends, t.out.Frontends, k, nil)
-		}
-	}
-	t.balance(after.sets, 1)
-	t.balance(before.sets, -1)
-	if len(after.keys) == 0 {
-		delete(t.frontendsAt, address)
-	} else {
-		t.frontendsAt[address] = after
-	}
-	if !slices.Equal(before.keys, after.keys) || !slices.Equal(before.owners, after.owners) {
-		t.graph.changed(n)
-	}
+	return at, len(at.keys) > 0
 }
 
-func compareNodes(a, b node) int {
-	return strings.Compare(a.a+"/"+a.b+"/"+a.c, b.a+"/"+b.b+"/"+b.c)
+func (t *frontendTables) makeAssignment(c *memo.Context, address netip.Addr) (*model.Assignment, bool) {
+	g := t.vip.grants.Get(c, address)
+	return &model.Assignment{
+		Address: address, Pool: g.pool, Owner: g.owner, Mode: t.pool.pools.Get(c, g.pool).mode, Listeners: g.listeners,
+		Machines: t.fleet.selections.Get(c, g.pool).machines,
+	}, true
 }
 
-// balance counts frontends that name sets.
-func (t *Translator) balance(sets []node, by int) {
-	for _, n := range sets {
-		was := t.balances[n]
-		if t.balances[n] = was + by; was+by == 0 {
-			delete(t.balances, n)
-		}
-		if was == 0 || was+by == 0 {
-			t.graph.mark(n)
-		}
+// makeVIP is what the machines of its pool are told of an address that may be used. They all
+// share one, so that it is compared once and not for each.
+func (t *frontendTables) makeVIP(c *memo.Context, address netip.Addr) (*model.VIP, bool) {
+	g := t.vip.grants.Get(c, address)
+	f, selection := t.pool.pools.Get(c, g.pool), t.fleet.selections.Get(c, g.pool)
+	v := &model.VIP{Address: address, Pool: g.pool, Mode: f.mode, Listeners: g.listeners, Path: f.path, Interfaces: f.interfaces}
+	if at := t.at.Get(c, address); at != nil {
+		v.Frontends = at.keys
 	}
+	if f.mode == model.AnnounceL2 {
+		v.Candidates = selection.candidates(address)
+	}
+	return v, true
 }
 
 // frontendBuilder makes the frontends of one address.
 type frontendBuilder struct {
-	r        reader
+	t        *frontendTables
+	ctx      *memo.Context
 	address  netip.Addr
 	grant    grant
 	machines []string
@@ -116,7 +145,7 @@ func (b *frontendBuilder) build() {
 			b.service(snapshot.Name{Namespace: member.Namespace, Name: member.Name})
 		}
 	case snapshot.KindGateway:
-		if f := b.r.gateway(n); f != nil {
+		if f := b.t.gateway.gateways.Get(b.ctx, n); f != nil {
 			for _, d := range f.doors {
 				b.door(n, d)
 			}
@@ -136,19 +165,20 @@ func (b *frontendBuilder) add(f model.Frontend, transport model.Transport, port 
 	}
 	var s balanceSettings
 	for _, anchor := range settings {
-		s, _ = s.under(b.r.settingsAt(anchor))
+		s, _ = s.under(b.t.settingsAt(b.ctx, anchor))
 	}
 	use := balanceUse{transport: transport, port: port, proxies: f.Listener != ""}
 	if s.mode == model.ModeDSRIPIP || s.mode == model.ModeDSRL2 {
-		use.services = b.r.answersAt(f.Targets)
+		use.services = b.t.answersAt(b.ctx, f.Targets)
 	}
 	s, _ = s.fit(use)
 	s.apply(&f)
 	for _, target := range f.Targets {
-		if target.Set == "" {
+		port, ok := portOfSet(target.Set)
+		if !ok {
 			continue
 		}
-		if service := b.r.service(setNodeOf(target.Set).name()); service != nil {
+		if service := b.t.backend.services.Get(b.ctx, port.service); service != nil {
 			f.Drained = append(f.Drained, service.drained...)
 		}
 	}
@@ -159,8 +189,7 @@ func (b *frontendBuilder) add(f model.Frontend, transport model.Transport, port 
 
 // proxies makes the frontends of a listener, if it is there.
 func (b *frontendBuilder) proxies(id model.ListenerID) {
-	b.r.t.graph.read(b.r.by, listenerNode(id))
-	l := b.r.t.result.Listeners[id]
+	l := b.t.listener.listeners.Get(b.ctx, id)
 	if l == nil {
 		return
 	}
@@ -168,14 +197,14 @@ func (b *frontendBuilder) proxies(id model.ListenerID) {
 	if gateway, own := gatewayOfListener(id); own {
 		var held []heldPolicy
 		of := map[heldPolicy]policyAnchor{}
-		if f := b.r.gateway(gateway); f != nil {
+		if f := b.t.gateway.gateways.Get(b.ctx, gateway); f != nil {
 			for i := range f.listeners {
 				g := &f.listeners[i]
 				if !g.serves() || g.direct() || g.port != int32(l.Port) {
 					continue
 				}
 				anchor := balanceAnchor(gatewayOwner(gateway), g.name)
-				if p := b.r.holder(anchor); !p.none() && !slices.Contains(held, p) {
+				if p := b.t.anchor.holders.Get(b.ctx, anchor); !p.none() && !slices.Contains(held, p) {
 					held, of[p] = append(held, p), anchor
 				}
 			}
@@ -194,13 +223,13 @@ func (b *frontendBuilder) proxies(id model.ListenerID) {
 
 // service makes the frontends of a Service of our class.
 func (b *frontendBuilder) service(n snapshot.Name) {
-	f := b.r.balanced(n)
+	f := b.t.balanced.Get(b.ctx, n)
 	if f == nil || f.problem != "" {
 		return
 	}
 	for _, p := range f.ports {
 		b.add(model.Frontend{
-			Owner: serviceOwner(n), Targets: []model.Target{{Set: setOf(n, p.number, p.transport), Weight: 1}}, Affinity: f.affinity, Sources: f.sources, LocalOnly: f.localOnly,
+			Owner: serviceOwner(n), Targets: []model.Target{{Set: portKey{n, p.number, p.transport}.id(), Weight: 1}}, Affinity: f.affinity, Sources: f.sources, LocalOnly: f.localOnly,
 		}, p.transport, uint16(p.number), serviceAnchors(n, p.name))
 	}
 }
@@ -208,7 +237,7 @@ func (b *frontendBuilder) service(n snapshot.Name) {
 // door makes the frontend of a TCP or UDP listener. Without a route it leads nowhere.
 func (b *frontendBuilder) door(gateway snapshot.Name, d gatewayDoor) {
 	var f model.Frontend
-	anchors, won := b.r.doorAnchors(gateway, d)
+	anchors, won := b.t.doorAnchors(b.ctx, gateway, d)
 	if won != nil {
 		f.Targets = won.targets
 	}
@@ -220,15 +249,14 @@ const needVIP = "TCP and UDP listeners need an address of their own: make an Add
 
 // frontendsOf are the frontends of a door at all addresses of its Gateway, sorted; without
 // an address the hold says why.
-func (r reader) frontendsOf(d doorKey) (keys []model.FrontendKey, hold *Hold) {
-	out := r.outcome(gatewayOwner(d.gateway))
+func (t *frontendTables) frontendsOf(c *memo.Context, d doorKey) (keys []model.FrontendKey, hold *Hold) {
+	out := t.vip.outcomes.Get(c, gatewayOwner(d.gateway))
 	if out == nil {
 		return nil, &Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: needVIP}
 	}
 	for _, a := range out.addresses {
-		r.t.graph.read(r.by, frontendsNode(a))
 		k := model.FrontendKey{VIP: a, Transport: d.transport, Port: d.port}
-		if f := r.t.result.Frontends[k]; f != nil && f.Listener == "" && f.Owner == gatewayOwner(d.gateway) {
+		if f := t.frontends.Get(c, k); f != nil && f.Listener == "" && f.Owner == gatewayOwner(d.gateway) {
 			keys = append(keys, k)
 		}
 	}
@@ -236,97 +264,4 @@ func (r reader) frontendsOf(d doorKey) (keys []model.FrontendKey, hold *Hold) {
 		hold = out.hold
 	}
 	return keys, hold
-}
-
-// noteFrontends notes in a status the frontends of the listeners without a proxy of a
-// Gateway or ListenerSet, and which of them have none.
-func (s *Status) noteFrontends(r reader, f *parentFact, listeners []gatewayListener) {
-	if f.refused != "" {
-		return
-	}
-	for i := range listeners {
-		l := &listeners[i]
-		if !l.serves() || !l.direct() {
-			continue
-		}
-		if !f.own {
-			if s.Unserved == nil {
-				s.Unserved = map[gatewayv1.SectionName]string{}
-			}
-			s.Unserved[l.name] = needVIP
-			continue
-		}
-		keys, _ := r.frontendsOf(doorKey{f.gateway, l.transport(), uint16(l.port)})
-		if len(keys) == 0 {
-			continue
-		}
-		if s.SectionFrontends == nil {
-			s.SectionFrontends = map[gatewayv1.SectionName][]model.FrontendKey{}
-		}
-		s.SectionFrontends[l.name] = keys
-		s.Frontends = append(s.Frontends, keys...)
-	}
-	slices.SortFunc(s.Frontends, model.FrontendKey.Compare)
-}
-
-// computeServiceStatus shows the addresses of a Service that is ours. That it is served is
-// not this package's to say: it needs to know what machines balance.
-func (t *Translator) computeServiceStatus(r reader, n node) {
-	o := r.s.Services[n.name()]
-	object := serviceOwner(n.name())
-	if !isOurs(o) {
-		publish(t.result.Statuses, t.out.Statuses, object, nil)
-		return
-	}
-	f := r.balanced(n.name())
-	out := r.outcome(object)
-	status := &Status{Generation: o.Generation, Service: &corev1.ServiceStatus{LoadBalancer: ingressStatus(out)}}
-	var served verdict[string]
-	if out != nil && out.hold != nil {
-		status.Hold = out.hold
-		served.fail(string(out.hold.Reason), out.hold.Message)
-	}
-	if out != nil {
-		for _, a := range out.addresses {
-			t.graph.read(r.by, frontendsNode(a))
-			if at := t.frontendsAt[a]; at != nil {
-				status.Frontends = append(status.Frontends, slices.DeleteFunc(slices.Clone(at.keys), func(k model.FrontendKey) bool {
-					return t.result.Frontends[k].Owner != object
-				})...)
-			}
-		}
-	}
-	notes := slices.Concat(f.refused, f.notes)
-	if fact := r.service(n.name()); fact != nil {
-		notes = append(notes, nonEmpty(fact.refusal)...)
-	}
-	if out != nil && len(f.sources) > 0 {
-		for _, a := range out.addresses {
-			if !slices.ContainsFunc(f.sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
-				notes = append(notes, "spec.loadBalancerSourceRanges: nobody is let in at "+a.String()+": no range is "+familyOf(a).String())
-			}
-		}
-	}
-	switch {
-	case f.problem != "":
-		served.fail(v1alpha1.ReasonInvalid, f.problem)
-	case len(f.ports) == 0:
-		served.fail(v1alpha1.ReasonUnsupportedProtocol, "no port of it can be balanced")
-	case out != nil:
-		taken := r.takenPorts(object, f, out.addresses)
-		if len(taken) > 0 && len(status.Frontends) == 0 {
-			served.fail(v1alpha1.ReasonPortTaken, strings.Join(taken, "; "))
-		} else {
-			notes = append(notes, taken...)
-		}
-	}
-	reason, message := v1alpha1.ReasonPending, "waiting for the machines that have its address"
-	if served.failed {
-		reason, message = served.reason, served.message
-	}
-	if status.Notes = limit(strings.Join(notes, "; ")); status.Notes != "" {
-		message += "; " + status.Notes
-	}
-	status.Service.Conditions = []metav1.Condition{condition(v1alpha1.ConditionServed, false, reason, message, o.Generation)}
-	publish(t.result.Statuses, t.out.Statuses, object, status)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -79,15 +80,15 @@ func (l *gatewayListener) modelProtocol() model.Protocol {
 
 // allows reports whether routes of a kind and namespace may attach; home is the namespace
 // of the listener.
-func (l *gatewayListener) allows(r reader, kind snapshot.Kind, home, namespace string) bool {
+func (t *gatewayTables) allows(c *memo.Context, l *gatewayListener, kind snapshot.Kind, home, namespace string) bool {
 	if !slices.ContainsFunc(l.kinds, func(k gatewayv1.RouteGroupKind) bool { return string(k.Kind) == string(kind) }) {
 		return false
 	}
-	return selects(r, l.from, l.selector, home, namespace)
+	return t.selects(c, l.from, l.selector, home, namespace)
 }
 
 // selects reports whether an allowance of namespaces includes one.
-func selects(r reader, from gatewayv1.FromNamespaces, selector *metav1.LabelSelector, home, namespace string) bool {
+func (t *gatewayTables) selects(c *memo.Context, from gatewayv1.FromNamespaces, selector *metav1.LabelSelector, home, namespace string) bool {
 	switch from {
 	case gatewayv1.NamespacesFromAll:
 		return true
@@ -95,7 +96,7 @@ func selects(r reader, from gatewayv1.FromNamespaces, selector *metav1.LabelSele
 		return namespace == home
 	case gatewayv1.NamespacesFromSelector:
 		s, err := metav1.LabelSelectorAsSelector(selector)
-		return err == nil && s.Matches(labels.Set(r.labelsOf(namespace)))
+		return err == nil && s.Matches(labels.Set(t.in.labels.Get(c, namespace)))
 	default:
 		return false
 	}
@@ -103,7 +104,8 @@ func selects(r reader, from gatewayv1.FromNamespaces, selector *metav1.LabelSele
 
 // bearer is who has listeners: a Gateway or a ListenerSet.
 type bearer struct {
-	r    reader
+	t    *gatewayTables
+	ctx  *memo.Context
 	kind snapshot.Kind
 	name snapshot.Name
 }
@@ -119,7 +121,7 @@ func (b bearer) makeListener(o *gatewayv1.Listener, path string) gatewayListener
 	}
 	if l.port < 1 || l.port > 65535 {
 		l.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, path+".port: "+strconv.Itoa(int(l.port))+" must be in the range 1-65535")
-	} else if slices.Contains(b.r.t.config.ReservedPorts, uint16(l.port)) {
+	} else if slices.Contains(b.t.in.config.ReservedPorts, uint16(l.port)) {
 		l.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, path+".port: "+strconv.Itoa(int(l.port))+" is used by Fairlead itself on every machine")
 	}
 	if host := strings.ToLower(string(deref(o.Hostname))); host != "" && !l.direct() {
@@ -250,7 +252,7 @@ const (
 
 // certificate resolves a reference to a TLS Secret; the ID is empty when it is broken.
 func (b bearer) certificate(ref *gatewayv1.SecretObjectReference, path string, resolved *listenerVerdict) (model.CertificateID, string) {
-	f, refused, problem := resolveCertificate(b.r, b.kind, b.name.Namespace, ref)
+	f, refused, problem := b.t.resolveCertificate(b.ctx, b.kind, b.name.Namespace, ref)
 	switch {
 	case problem == "":
 		return f.certificate.ID, f.keyType
@@ -264,38 +266,17 @@ func (b bearer) certificate(ref *gatewayv1.SecretObjectReference, path string, r
 
 // resolveCertificate finds the TLS Secret of a reference. With a problem there is no fact;
 // refused says that the problem is a missing ReferenceGrant.
-func resolveCertificate(r reader, kind snapshot.Kind, namespace string, ref *gatewayv1.SecretObjectReference) (f *certificateFact, refused bool, problem string) {
+func (t *gatewayTables) resolveCertificate(c *memo.Context, kind snapshot.Kind, namespace string, ref *gatewayv1.SecretObjectReference) (f *certificateFact, refused bool, problem string) {
 	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindSecret) {
 		refKind := cmp.Or(string(deref(ref.Kind)), string(snapshot.KindSecret))
 		return nil, false, kindText(string(deref(ref.Group)), refKind) + " holds no certificate: only Secret does"
 	}
 	secret := snapshot.Name{Namespace: cmp.Or(string(deref(ref.Namespace)), namespace), Name: string(ref.Name)}
-	if secret.Namespace != namespace && !r.granted(kind, namespace, "", snapshot.KindSecret, secret) {
+	if secret.Namespace != namespace && !t.in.granted(c, gatewayv1.GroupName, kind, namespace, snapshot.KindSecret, secret) {
 		return nil, true, noGrant(kind, namespace, snapshot.KindSecret, secret)
 	}
-	if f = r.certificate(secret); f.problem != "" {
+	if f = t.tls.certificates.Get(c, secret); f.problem != "" {
 		return nil, false, "Secret " + secret.String() + " " + f.problem
 	}
 	return f, false, ""
-}
-
-// granted reports whether a ReferenceGrant lets objects of a kind of the Gateway API refer
-// from their namespace to an object in another.
-func (r reader) granted(kind snapshot.Kind, namespace string, group gatewayv1.Group, toKind snapshot.Kind, to snapshot.Name) bool {
-	for _, grant := range r.grantsIn(to.Namespace) {
-		from := slices.ContainsFunc(grant.Spec.From, func(f gatewayv1.ReferenceGrantFrom) bool {
-			return f.Group == gatewayv1.GroupName && f.Kind == gatewayv1.Kind(kind) && string(f.Namespace) == namespace
-		})
-		if from && slices.ContainsFunc(grant.Spec.To, func(t gatewayv1.ReferenceGrantTo) bool {
-			return t.Group == group && t.Kind == gatewayv1.Kind(toKind) && (t.Name == nil || *t.Name == "" || string(*t.Name) == to.Name)
-		}) {
-			return true
-		}
-	}
-	return false
-}
-
-// noGrant says what granted did not find.
-func noGrant(kind snapshot.Kind, namespace string, toKind snapshot.Kind, to snapshot.Name) string {
-	return "no ReferenceGrant in namespace " + to.Namespace + " lets " + string(kind) + "s of namespace " + namespace + " use " + string(toKind) + " " + to.Name
 }

@@ -8,7 +8,7 @@ import (
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -45,18 +45,8 @@ type parentKey struct {
 	name snapshot.Name
 }
 
-func (k parentKey) node() node {
-	return node{kind: nodeParent, a: string(k.kind), b: k.name.Namespace, c: k.name.Name}
-}
-
 func (k parentKey) object() model.Object {
 	return model.Object{Kind: string(k.kind), Namespace: k.name.Namespace, Name: k.name.Name}
-}
-
-// parent returns what routes attach to; nil when there is none or it is another controller's.
-func (r reader) parent(k parentKey) *parentFact {
-	r.t.graph.read(r.by, k.node())
-	return r.t.parents[k]
 }
 
 // parentOf is the Gateway or ListenerSet that a parentRef names, if it names one.
@@ -82,39 +72,43 @@ type routeParent struct {
 	places      []placedHost            // the same, with the listeners
 }
 
-// attach finds the listeners that a parentRef means, and the hosts that a route of a kind
-// and namespace and they have in common. Its cost follows the listeners that are meant.
-func attach(r reader, p *routeParent, kind snapshot.Kind, hostnames []string, namespace string) {
-	f := r.parent(p.parent)
+// attaching is a route that looks for listeners of a parent.
+type attaching struct {
+	kind      snapshot.Kind
+	namespace string
+	hostnames []string
+	// lost says who has the server name of a listener; empty when it is the listener's.
+	lost func(l *parentListener) string
+	// want notes a host that the route and a listener have in common, and that the listener may serve. It reports
+	// whether requests for it go to another listener, whose hostname says more.
+	want func(l *parentListener, host string) (elsewhere bool)
+}
+
+// attach finds the listeners that a parentRef means, and the hosts that a route and they have in common. It returns the
+// hosts that are served elsewhere. Its cost follows the listeners that are meant.
+func (t *gatewayTables) attach(c *memo.Context, p *routeParent, a attaching) (elsewhere []string) {
+	f := t.parents.Get(c, p.parent)
 	if f.refused != "" {
 		p.accepted.fail(gatewayv1.RouteReasonNoMatchingParent, f.refused)
-		return
+		return nil
 	}
 	meant := f.meant(p.ref)
 	var allowed, common, serving int
-	var elsewhere, refused []string
+	var refused []string
 	for _, i := range meant {
 		l := &f.listeners[i]
-		if !l.allows(r, kind, p.parent.name.Namespace, namespace) {
+		if !t.allows(c, &l.gatewayListener, a.kind, p.parent.name.Namespace, a.namespace) {
 			continue
 		}
 		allowed++
-		lost, matched := f.lostTo(r, l), false
-		for _, hostname := range hostnames {
+		lost, matched := a.lost(l), false
+		for _, hostname := range a.hostnames {
 			host, ok := intersect(l.hostname, hostname)
 			if !ok {
 				continue
 			}
 			matched = true
-			switch {
-			case !l.serves() || lost != "" || l.broken():
-			case f.owns(r, l, host):
-				p.hosts = append(p.hosts, model.HostKey{Listener: l.id, Host: host})
-				p.places = append(p.places, placedHost{
-					host: model.HostKey{Listener: l.id, Host: host}, place: p.place(l.name),
-					gateway: f.gateway, apart: f.hosts == v1alpha1.HostsOfNamespaces, home: namespace == f.gateway.Namespace || namespace == p.parent.name.Namespace,
-				})
-			default:
+			if l.serves() && lost == "" && !l.broken() && a.want(l, host) {
 				elsewhere = append(elsewhere, host)
 			}
 		}
@@ -131,32 +125,35 @@ func attach(r reader, p *routeParent, kind snapshot.Kind, hostnames []string, na
 		common++
 		p.sections = append(p.sections, l.name)
 	}
-	slices.SortFunc(p.hosts, model.HostKey.Compare)
-	p.hosts = slices.Compact(p.hosts)
 	name := f.object.String()
 	switch {
 	case len(meant) == 0:
 		p.accepted.fail(gatewayv1.RouteReasonNoMatchingParent, name+" has no listener"+describeSection(p.ref))
 	case allowed == 0:
 		p.accepted.fail(gatewayv1.RouteReasonNotAllowedByListeners,
-			"no listener of "+name+describeSection(p.ref)+" allows "+string(kind)+"s of namespace "+namespace)
+			"no listener of "+name+describeSection(p.ref)+" allows "+string(a.kind)+"s of namespace "+a.namespace)
 	case common == 0:
 		p.accepted.fail(gatewayv1.RouteReasonNoMatchingListenerHostname,
-			"no listener of "+name+describeSection(p.ref)+" has a hostname in common with "+strings.Join(hostnames, ", "))
+			"no listener of "+name+describeSection(p.ref)+" has a hostname in common with "+strings.Join(a.hostnames, ", "))
 	case serving == 0:
 		p.accepted.fail(gatewayv1.RouteReasonNoMatchingParent,
 			"no listener of "+name+describeSection(p.ref)+" that the route matches is accepted: "+strings.Join(refused, ", "))
 	}
 	if p.accepted.failed {
 		p.sections = nil
-		return
+		return nil
 	}
 	slices.Sort(elsewhere)
-	elsewhere = slices.DeleteFunc(slices.Compact(elsewhere), func(host string) bool {
-		return slices.ContainsFunc(p.hosts, func(k model.HostKey) bool { return k.Host == host })
+	return slices.Compact(elsewhere)
+}
+
+// noteElsewhere notes the hosts that are served elsewhere alone.
+func (p *routeParent) noteElsewhere(elsewhere []string, served []model.HostKey, what string) {
+	elsewhere = slices.DeleteFunc(elsewhere, func(host string) bool {
+		return slices.ContainsFunc(served, func(k model.HostKey) bool { return k.Host == host })
 	})
 	if len(elsewhere) > 0 {
-		p.note = "; not served here, because a listener with a hostname that says more takes the requests: " + strings.Join(elsewhere, ", ")
+		p.note = "; not served here, because a listener with a hostname that says more takes the " + what + ": " + strings.Join(elsewhere, ", ")
 	}
 }
 
@@ -180,12 +177,12 @@ func (f *parentFact) meant(ref gatewayv1.ParentReference) []int {
 
 // lostTo says who has the server name of a listener, when it is somebody else; empty when
 // it is the listener's.
-func (f *parentFact) lostTo(r reader, l *parentListener) string {
+func (t *gatewayTables) lostTo(c *memo.Context, f *parentFact, l *parentListener) string {
 	if !l.secure() || !l.serves() {
 		return ""
 	}
-	if owner, found := r.tlsOwner(model.HostKey{Listener: l.id, Host: l.hostname}); found && owner != f.object {
-		return owner.String()
+	if n, found := t.host.nameOwners.Find(c, model.HostKey{Listener: l.id, Host: l.hostname}); found && n.parent != f.object {
+		return n.parent.String()
 	}
 	return ""
 }
@@ -194,18 +191,18 @@ func (f *parentFact) lostTo(r reader, l *parentListener) string {
 // listener's, and not those of one with a hostname that says more: of the same Gateway and
 // its ListenerSets in clear text; with TLS of everybody, since a server name has one
 // certificate.
-func (f *parentFact) owns(r reader, l *parentListener, host string) bool {
+func (t *gatewayTables) owns(c *memo.Context, f *parentFact, l *parentListener, host string) bool {
 	if l.secure() {
-		pattern, owner, found := r.section(l.id, host)
+		pattern, owner, found := t.host.section(c, l.id, host)
 		return found && pattern == l.hostname && owner == f.object
 	}
-	return f.ownsClear(r, l, host)
+	return t.ownsClear(c, f, l, host)
 }
 
 // ownsClear is owns among the listeners of the Gateway and its ListenerSets alone.
-func (f *parentFact) ownsClear(r reader, l *parentListener, host string) bool {
+func (t *gatewayTables) ownsClear(c *memo.Context, f *parentFact, l *parentListener, host string) bool {
 	for pattern, more := host, true; more && pattern != l.hostname; pattern, more = wider(pattern) {
-		if r.hasSection(sectionKey{f.gateway, l.port, pattern}) {
+		if _, stands := t.sections.Find(c, sectionKey{f.gateway, l.port, pattern}); stands {
 			return false
 		}
 	}
@@ -220,16 +217,6 @@ type sectionKey struct {
 	hostname string
 }
 
-func (k sectionKey) node() node {
-	return node{kind: nodeSection, a: k.gateway.Namespace, b: k.gateway.Name, c: strconv.Itoa(int(k.port)) + "/" + k.hostname}
-}
-
-func (r reader) hasSection(k sectionKey) bool {
-	r.t.graph.read(r.by, k.node())
-	_, found := r.t.sections[k]
-	return found
-}
-
 func describeSection(ref gatewayv1.ParentReference) string {
 	text := ""
 	if ref.SectionName != nil {
@@ -241,92 +228,35 @@ func describeSection(ref gatewayv1.ParentReference) string {
 	return text
 }
 
-// attachment is one listener of a Gateway or ListenerSet that counts a route.
-type attachment struct {
-	parent  parentKey
-	section gatewayv1.SectionName
-}
-
-func (a attachment) compare(b attachment) int {
-	return cmp.Or(cmp.Compare(a.parent.kind, b.parent.kind), compareNames(a.parent.name, b.parent.name), cmp.Compare(a.section, b.section))
-}
-
-// countRoute replaces what a route adds to the listeners' attached routes.
-func (t *Translator) countRoute(route model.Object, after []attachment) {
-	slices.SortFunc(after, attachment.compare)
-	after = slices.Compact(after) // two parentRefs may lead to one listener
-	before := t.counted[route]
-	if slices.Equal(before, after) {
-		return
-	}
-	add := func(list []attachment, by int32) {
-		for _, a := range list {
-			if t.attached[a.parent] == nil {
-				t.attached[a.parent] = map[gatewayv1.SectionName]int32{}
-			}
-			t.attached[a.parent][a.section] += by
-			if t.attached[a.parent][a.section] == 0 {
-				delete(t.attached[a.parent], a.section)
-			}
-			if len(t.attached[a.parent]) == 0 {
-				delete(t.attached, a.parent)
-			}
-			t.graph.mark(a.parent.statusNode())
-		}
-	}
-	add(before, -1)
-	add(after, 1)
-	if len(after) == 0 {
-		delete(t.counted, route)
-	} else {
-		t.counted[route] = after
-	}
-}
-
-func (k parentKey) statusNode() node {
-	if k.kind == snapshot.KindListenerSet {
-		return named(nodeListenerSetStatus, k.name)
-	}
-	return named(nodeGatewayStatus, k.name)
-}
-
-// computeParent finds the listeners of the model that serve a Gateway or ListenerSet, and
+// makeParent finds the listeners of the model that serve a Gateway or ListenerSet, and
 // claims there what is not a route's.
-func (t *Translator) computeParent(r reader, n node) {
-	k := parentKey{snapshot.Kind(n.a), snapshot.Name{Namespace: n.b, Name: n.c}}
-	before := t.parents[k]
-	update(t, n, t.parents, k, makeParentFact(r, k))
-	after := t.parents[k]
-	if before == after {
-		return
+func (t *gatewayTables) makeParent(c *memo.Context, k parentKey) (*parentFact, bool) {
+	f := t.judgeParent(c, k)
+	if f == nil {
+		return nil, false
 	}
-	t.graph.mark(k.statusNode())
-	var created int64
-	if after != nil {
-		created = after.created
+	for _, id := range f.listenerIDs() {
+		t.host.ports.Put(c, id, f.object, f.created)
 	}
-	t.askPorts(k.object(), created, before.listenerIDs(), after.listenerIDs())
-	t.moveClaims(k.object(), before.reserved(), after.reserved(), &claim{owner: k.object()})
-	was, is := before.tlsClaims(), after.tlsClaims()
-	for key := range was {
-		if is[key] == nil {
-			t.claimTLS(key, tlsClaimant{parent: k.object()}, nil)
-		}
+	reserves := &claim{owner: f.object}
+	for _, host := range f.reserved() {
+		t.host.claims.Put(c, host, f.object, reserves)
 	}
-	for key, c := range is {
-		t.claimTLS(key, tlsClaimant{parent: k.object()}, c)
+	for host, wants := range f.tlsClaims() {
+		t.host.names.Put(c, host, f.object, wants)
 	}
+	return f, true
 }
 
-func makeParentFact(r reader, k parentKey) *parentFact {
+func (t *gatewayTables) judgeParent(c *memo.Context, k parentKey) *parentFact {
 	f := &parentFact{object: k.object(), sections: map[gatewayv1.SectionName]int{}}
 	var listeners []gatewayListener
 	switch k.kind {
 	case snapshot.KindGateway:
-		if r.s.Gateways[k.name] == nil {
+		if t.in.gateways.Get(c, k.name) == nil {
 			return nil
 		}
-		g := r.gateway(k.name)
+		g := t.gateways.Get(c, k.name)
 		if g == nil {
 			return nil
 		}
@@ -335,11 +265,11 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 			f.refused = f.object.String() + " is not accepted: " + g.accepted.message
 		}
 	case snapshot.KindListenerSet:
-		if r.s.ListenerSets[k.name] == nil {
+		if t.in.listenerSets.Get(c, k.name) == nil {
 			return nil
 		}
-		s := r.set(k.name)
-		out := r.setOutcome(s.gateway, k.name)
+		s := t.sets.Get(c, k.name)
+		out := t.outcomes.Get(c, setKey{s.gateway, k.name})
 		if out == nil {
 			return nil
 		}
@@ -348,16 +278,16 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 			f.refused = f.object.String() + " is not accepted: " + out.accepted.message
 		}
 	}
-	own := r.hasOwnAddress(f.gateway)
-	f.own = own
-	f.class, f.hosts = r.gateway(f.gateway).class, r.gateway(f.gateway).hosts
+	gateway, given := t.gateways.Get(c, f.gateway), t.vip.outcomes.Get(c, gatewayOwner(f.gateway))
+	own := given != nil && given.pooled // whether or not it has an address yet
+	f.own, f.class, f.hosts = own, gateway.class, gateway.hosts
 	for i, l := range listeners {
 		p := parentListener{gatewayListener: l}
-		if !own && l.secure() && !l.passthrough && r.gateway(f.gateway).validation(l.port) != nil {
-			p.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, "Gateway "+f.gateway.String()+": "+r.gateway(f.gateway).frontend(l.port).path+
+		if !own && l.secure() && !l.passthrough && gateway.validation(l.port) != nil {
+			p.accepted.fail(gatewayv1.ListenerReasonUnsupportedValue, "Gateway "+f.gateway.String()+": "+gateway.frontend(l.port).path+
 				": without an address of its own the Gateway shares its ports with others, who would be asked for certificates too: make an AddressPool")
 		}
-		if problem := r.t.config.portOfIngressRoutes(l.port, l.secure()); problem != "" && !own && !l.direct() && !p.accepted.failed {
+		if problem := t.in.config.portOfIngressRoutes(l.port, l.secure()); problem != "" && !own && !l.direct() && !p.accepted.failed {
 			p.accepted.fail(gatewayv1.ListenerReasonPortUnavailable, problem)
 		}
 		switch port := uint16(max(min(l.port, 65535), 0)); {
@@ -373,13 +303,6 @@ func makeParentFact(r reader, k parentKey) *parentFact {
 		}
 	}
 	return f
-}
-
-// hasOwnAddress reports whether pools care for a Gateway, so that its listeners are at
-// addresses of its own, whether or not it has one yet.
-func (r reader) hasOwnAddress(gateway snapshot.Name) bool {
-	out := r.outcome(gatewayOwner(gateway))
-	return out != nil && out.pooled
 }
 
 // listenerIDs are the listeners of the model that serve it, sorted.
@@ -450,4 +373,13 @@ func (f *parentFact) tlsClaims() map[model.HostKey]*tlsClaim {
 		claims[k] = c
 	}
 	return claims
+}
+
+// place is where a route is attached by a listener of a parent.
+func (p *routeParent) place(section gatewayv1.SectionName) hostPlace {
+	place := hostPlace{parent: p.parent.object(), section: string(section)}
+	if p.parent.kind == snapshot.KindListenerSet {
+		place.above = gatewayOwner(p.gateway)
+	}
+	return place
 }

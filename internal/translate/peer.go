@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -327,8 +328,8 @@ func (c *peerCompiler) connection() {
 const deviceNameLimit = 15
 
 // formerPeer are the last settings of a BGPPeer that could be used, nil if none are known.
-func formerPeer(s *snapshot.Snapshot, o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {
-	if former := s.PeersInForce[snapshot.Name{Name: o.Name}]; former != nil {
+func (t *inputTables) formerPeer(o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {
+	if former := t.peersInForce(snapshot.Name{Name: o.Name}); former != nil {
 		return former
 	}
 	return o.Status.InForce
@@ -336,13 +337,22 @@ func formerPeer(s *snapshot.Snapshot, o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec
 
 // peerInForce judges the settings of a BGPPeer, and goes back to the former ones if they cannot
 // be used: a bad edit must not end the sessions of all machines.
-func (t *Translator) peerInForce(r reader, o *v1alpha1.BGPPeer) *peerFact {
+func (t *fleetTables) peerInForce(c *memo.Context, name string) (*peerFact, bool) {
+	o := t.in.bgpPeers.Get(c, snapshot.Name{Name: name})
 	if o == nil {
-		return nil
+		return nil, false
 	}
+	f := t.usablePeer(c, o)
+	if !f.invalid.failed {
+		t.peersAt.Put(c, f.at(), name, struct{}{})
+	}
+	return f, true
+}
+
+func (t *fleetTables) usablePeer(c *memo.Context, o *v1alpha1.BGPPeer) *peerFact {
 	usable := func(f *peerFact) bool {
 		f.accepted = f.invalid
-		if problem := t.password(r, f); problem != "" && !f.accepted.failed {
+		if problem := t.password(c, f); problem != "" && !f.accepted.failed {
 			f.accepted.fail(v1alpha1.ReasonPasswordMissing, "spec.passwordSecret: "+problem)
 		}
 		return !f.accepted.failed
@@ -351,7 +361,7 @@ func (t *Translator) peerInForce(r reader, o *v1alpha1.BGPPeer) *peerFact {
 	if usable(f) {
 		return f
 	}
-	spec := formerPeer(r.s, o)
+	spec := t.in.formerPeer(o)
 	if spec == nil {
 		return f
 	}
@@ -368,26 +378,6 @@ func (t *Translator) peerInForce(r reader, o *v1alpha1.BGPPeer) *peerFact {
 	return former
 }
 
-// computePeerSpec keeps what is in force of a BGPPeer, and by where it is.
-func (t *Translator) computePeerSpec(r reader, n node) {
-	before := t.peers[n.a]
-	update(t, n, t.peers, n.a, t.peerInForce(r, r.s.BGPPeers[snapshot.Name{Name: n.a}]))
-	after := t.peers[n.a]
-	if before == after {
-		return
-	}
-	name := snapshot.Name{Name: n.a}
-	if before != nil && !before.invalid.failed {
-		drop(t.peersAt, before.at(), name)
-		t.graph.changed(peersAtNode(before.at()))
-	}
-	if after != nil && !after.invalid.failed {
-		put(t.peersAt, after.at(), name)
-		t.graph.changed(peersAtNode(after.at()))
-	}
-	t.graph.mark(node{kind: nodePeer, a: n.a})
-}
-
 // at is where the peer is, which no other peer of a machine may be: an address, or an interface.
 func (f *peerFact) at() string {
 	if f.peer.Interface != "" {
@@ -395,8 +385,6 @@ func (f *peerFact) at() string {
 	}
 	return f.peer.Address.String()
 }
-
-func peersAtNode(at string) node { return node{kind: nodePeersAt, a: at} }
 
 func peerObject(name string) model.Object {
 	return model.Object{Kind: string(snapshot.KindBGPPeer), Name: name}
@@ -411,79 +399,30 @@ type secretFact struct {
 // passwordLimit is the longest that Linux takes (TCP_MD5SIG_MAXKEYLEN).
 const passwordLimit = 80
 
-func (t *Translator) computeSecret(r reader, n node) {
-	o := r.s.Secrets[snapshot.Name{Namespace: t.config.SecretNamespace, Name: n.a}]
-	var f *secretFact
-	if o != nil {
-		f = &secretFact{password: model.Redacted(o.Data[snapshot.PasswordKey])}
-		switch {
-		case f.password == "":
-			f.problem = `has no key "` + snapshot.PasswordKey + `"`
-		case len(f.password) > passwordLimit:
-			f = &secretFact{problem: "has a password of more than " + strconv.Itoa(passwordLimit) + " bytes"}
-		case !utf8.ValidString(string(f.password)): // machines are told it as text
-			f = &secretFact{problem: "has a password that is no text: it is not UTF-8"}
-		}
+func (t *fleetTables) makeSecret(c *memo.Context, name string) (*secretFact, bool) {
+	o := t.in.secrets.Get(c, snapshot.Name{Namespace: t.in.config.SecretNamespace, Name: name})
+	if o == nil {
+		return nil, false
 	}
-	update(t, n, t.secrets, n.a, f)
-}
-
-// computePeer brings a peer to the machines that it selects.
-func (t *Translator) computePeer(r reader, n node) {
-	name := n.a
-	o := r.s.BGPPeers[snapshot.Name{Name: name}]
-	var machines []string
-	var status *Status
-	if o != nil {
-		f := r.peer(name)
-		accepted := f.accepted
-		if !f.invalid.failed {
-			var conflicts []string
-			if machines, conflicts = peerMachines(r, name, f); len(conflicts) > 0 {
-				field := "address"
-				if f.peer.Interface != "" {
-					field = "interface"
-				}
-				accepted.fail(v1alpha1.ReasonConflict, "spec."+field+": "+listTexts(conflicts)+": one peer for each "+field)
-			}
-		}
-		switch {
-		case !f.accepted.failed:
-		case f.invalid.failed:
-			accepted.message += "; no machine has a session"
-		case f.peer.NeedsPassword && f.peer.Password == "":
-			accepted.message += ": machines that know the password go on with it, others have no session"
-		default:
-			accepted.message += "; machines keep the former settings (status.inForce)"
-		}
-		status = peerStatus(o.Generation, accepted, routerIDConflicts(r, f))
-		if f.former || !f.accepted.failed {
-			status.BGPPeer.InForce = f.spec
-		}
-		for _, machine := range machines {
-			publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, &f.peer)
-		}
+	f := &secretFact{password: model.Redacted(o.Data[snapshot.PasswordKey])}
+	switch {
+	case f.password == "":
+		f.problem = `has no key "` + snapshot.PasswordKey + `"`
+	case len(f.password) > passwordLimit:
+		f = &secretFact{problem: "has a password of more than " + strconv.Itoa(passwordLimit) + " bytes"}
+	case !utf8.ValidString(string(f.password)): // machines are told it as text
+		f = &secretFact{problem: "has a password that is no text: it is not UTF-8"}
 	}
-	for _, machine := range t.peerAt[name] {
-		if _, stays := slices.BinarySearch(machines, machine); !stays {
-			publish(t.result.Peers, t.out.Peers, model.PeerKey{Machine: machine, Peer: name}, nil)
-		}
-	}
-	if len(machines) > 0 {
-		t.peerAt[name] = machines
-	} else {
-		delete(t.peerAt, name)
-	}
-	publish(t.result.Statuses, t.out.Statuses, peerObject(name), status)
+	return f, true
 }
 
 // password puts the password that a peer needs into its fact, or says why there is none.
-func (t *Translator) password(r reader, f *peerFact) string {
+func (t *fleetTables) password(c *memo.Context, f *peerFact) string {
 	if f.spec.PasswordSecret == "" {
 		return ""
 	}
-	where := "Secret " + t.config.SecretNamespace + "/" + f.spec.PasswordSecret
-	switch s := r.secret(f.spec.PasswordSecret); {
+	where := "Secret " + t.in.config.SecretNamespace + "/" + f.spec.PasswordSecret
+	switch s := t.secrets.Get(c, f.spec.PasswordSecret); {
 	case s == nil:
 		return where + " not found"
 	case s.problem != "":
@@ -494,7 +433,55 @@ func (t *Translator) password(r reader, f *peerFact) string {
 	}
 }
 
-func peerStatus(generation int64, accepted verdict[string], doubles []string) *Status {
+// peerSessions are the machines that keep a session with a peer.
+type peerSessions struct {
+	machines  []string // sorted
+	conflicts []string // where an older peer has the address, in words
+	doubles   []string // machines whose router id an older one has, in words
+}
+
+// makeSessions brings a peer to the machines that it selects.
+func (t *fleetTables) makeSessions(c *memo.Context, name string) (*peerSessions, bool) {
+	if t.in.bgpPeers.Get(c, snapshot.Name{Name: name}) == nil {
+		return nil, false
+	}
+	f := t.peerSpecs.Get(c, name)
+	s := &peerSessions{doubles: t.routerIDConflicts(c, f)}
+	if !f.invalid.failed {
+		s.machines, s.conflicts = t.peerMachines(c, name, f)
+	}
+	for _, machine := range s.machines {
+		t.peers.Put(c, model.PeerKey{Machine: machine, Peer: name}, memo.Unit{}, &f.peer)
+	}
+	return s, true
+}
+
+func peerStatus(o *v1alpha1.BGPPeer, f *peerFact, s *peerSessions) *Status {
+	accepted := f.accepted
+	if len(s.conflicts) > 0 {
+		field := "address"
+		if f.peer.Interface != "" {
+			field = "interface"
+		}
+		accepted.fail(v1alpha1.ReasonConflict, "spec."+field+": "+listTexts(s.conflicts)+": one peer for each "+field)
+	}
+	switch {
+	case !f.accepted.failed:
+	case f.invalid.failed:
+		accepted.message += "; no machine has a session"
+	case f.peer.NeedsPassword && f.peer.Password == "":
+		accepted.message += ": machines that know the password go on with it, others have no session"
+	default:
+		accepted.message += "; machines keep the former settings (status.inForce)"
+	}
+	status := peerConditions(o.Generation, accepted, s.doubles)
+	if f.former || !f.accepted.failed {
+		status.BGPPeer.InForce = f.spec
+	}
+	return status
+}
+
+func peerConditions(generation int64, accepted verdict[string], doubles []string) *Status {
 	reason, message := v1alpha1.ReasonAccepted, "the peer is accepted"
 	if accepted.failed {
 		reason, message = accepted.reason, accepted.message
@@ -509,23 +496,24 @@ func peerStatus(generation int64, accepted verdict[string], doubles []string) *S
 
 // peerMachines are the machines that keep a session with a peer, sorted, and those
 // where an older peer has the address, in words.
-func peerMachines(r reader, name string, f *peerFact) (machines, conflicts []string) {
-	type rival struct {
+func (t *fleetTables) peerMachines(c *memo.Context, name string, f *peerFact) (machines, conflicts []string) {
+	type elder struct {
 		name string
 		fact *peerFact
 	}
-	var older []rival
-	for _, other := range r.peersAt(f.at()) {
-		g := r.peer(other)
+	var older []elder
+	at := t.peersAt.Get(c, f.at())
+	for _, other := range slices.Sorted(at.Keys()) {
+		g := t.peerSpecs.Get(c, other)
 		if g != nil && other != name && cmp.Or(cmp.Compare(g.created, f.created), cmp.Compare(other, name)) < 0 {
-			older = append(older, rival{other, g})
+			older = append(older, elder{other, g})
 		}
 	}
-	for _, m := range r.fleet() {
+	for _, m := range t.machines.Get(c, memo.Unit{}) {
 		if m.backend || !matches(f.machines, m.labels) {
 			continue
 		}
-		if i := slices.IndexFunc(older, func(o rival) bool { return matches(o.fact.machines, m.labels) }); i >= 0 {
+		if i := slices.IndexFunc(older, func(o elder) bool { return matches(o.fact.machines, m.labels) }); i >= 0 {
 			conflicts = append(conflicts, "Machine "+m.name+" has BGPPeer "+older[i].name+", which is older, at "+f.at())
 			continue
 		}
@@ -535,9 +523,9 @@ func peerMachines(r reader, name string, f *peerFact) (machines, conflicts []str
 }
 
 // routerIDConflicts names the machines of a peer whose router id an older one has.
-func routerIDConflicts(r reader, f *peerFact) []string {
+func (t *fleetTables) routerIDConflicts(c *memo.Context, f *peerFact) []string {
 	var texts []string
-	for _, m := range r.fleet() {
+	for _, m := range t.machines.Get(c, memo.Unit{}) {
 		if m.keeper != "" && !m.backend && matches(f.machines, m.labels) {
 			texts = append(texts, "Machine "+m.name+" has the router id "+m.routerID.String()+" of Machine "+m.keeper+", which is older, and chooses its own")
 		}

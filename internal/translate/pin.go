@@ -13,19 +13,32 @@ type Pins struct {
 // Pin counts one more user of each thing, Unpin takes it back. Pinned groups, their sets,
 // certificates and authorities stay in the result and follow their resources as long as
 // these exist. Both take effect with the next Apply.
-func (t *Translator) Pin(p Pins) { t.pin(p, 1) }
-
-// Unpin takes back a Pin.
-func (t *Translator) Unpin(p Pins) { t.pin(p, -1) }
-
-func (t *Translator) pin(p Pins, by int) {
-	for _, g := range p.Groups {
-		t.useGroups([]model.BackendGroup{g}, by)
+func (t *Translator) Pin(p Pins) {
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		t.backend.groupUses.Set(g.ID, pinned, nil, &g)
 	}
 	for _, id := range p.Certificates {
-		t.useCertificate(id, by)
+		t.tls.certificateUses.Set(id, pinned, nil, &struct{}{})
 	}
 	for _, id := range p.Authorities {
-		t.useAuthority(id, by)
+		t.tls.authorityUses.Set(id, pinned, nil, &struct{}{})
 	}
 }
+
+// Unpin takes back a Pin.
+func (t *Translator) Unpin(p Pins) {
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		t.backend.groupUses.Set(g.ID, pinned, &g, nil)
+	}
+	for _, id := range p.Certificates {
+		t.tls.certificateUses.Set(id, pinned, &struct{}{}, nil)
+	}
+	for _, id := range p.Authorities {
+		t.tls.authorityUses.Set(id, pinned, &struct{}{}, nil)
+	}
+}
+
+// pinned is the user of what is pinned.
+var pinned = user{kind: "pin"}

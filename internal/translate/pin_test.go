@@ -22,11 +22,11 @@ func TestPinnedCertificatesFollowTheirSecrets(t *testing.T) {
 		return o
 	}
 	published := func(o *corev1.Secret) bool {
-		c := tr.result.Certificates[id]
+		c := tr.result().Certificates[id]
 		return c != nil && c.Chain == string(o.Data[snapshot.CertificateKey])
 	}
 	trusted := func(o *corev1.Secret) bool {
-		a := tr.result.Authorities[trust]
+		a := tr.result().Authorities[trust]
 		return a != nil && a.PEM == string(o.Data[snapshot.AuthorityKey])
 	}
 	pins := Pins{Certificates: []model.CertificateID{id}, Authorities: []model.AuthorityID{trust}}
@@ -42,7 +42,7 @@ func TestPinnedCertificatesFollowTheirSecrets(t *testing.T) {
 	}
 	tr.Unpin(pins)
 	tr.Apply(s, nil)
-	if tr.result.Certificates[id] != nil || tr.result.Authorities[trust] != nil {
+	if tr.result().Certificates[id] != nil || tr.result().Authorities[trust] != nil {
 		t.Error("what is pinned no more is there still")
 	}
 
@@ -58,7 +58,7 @@ func TestPinnedCertificatesFollowTheirSecrets(t *testing.T) {
 		s.Delete(k)
 		tr.Apply(s, []snapshot.Key{k})
 	}
-	if tr.result.Certificates[id] != nil || tr.result.Authorities[trust] != nil {
+	if tr.result().Certificates[id] != nil || tr.result().Authorities[trust] != nil {
 		t.Error("what is pinned stands without its Secret")
 	}
 }

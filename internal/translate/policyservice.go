@@ -2,13 +2,13 @@ package translate
 
 import (
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -23,21 +23,24 @@ const (
 	policyReasonBackendTLS          gatewayv1.PolicyConditionReason = "InvalidBackendTLSPolicy"
 )
 
-// policyCompiler collects what is found in one policy.
-type policyCompiler struct {
-	r   reader
-	key snapshot.Key
+// policyFields collects what is wrong with the fields of one policy.
+type policyFields struct{ invalid policyVerdict }
 
-	invalid  policyVerdict
-	resolved policyVerdict
-}
-
-func (c *policyCompiler) fail(path, problem string) {
+func (c *policyFields) fail(path, problem string) {
 	c.invalid.fail(gatewayv1.PolicyReasonInvalid, path+": "+problem)
 }
 
+// policyCompiler collects what is found in one policy that may name Services.
+type policyCompiler struct {
+	policyFields
+	t        *policyTables
+	ctx      *memo.Context
+	key      snapshot.Key
+	resolved policyVerdict
+}
+
 // duration reads one of the Gateway API; what is empty or wrong is the default.
-func (c *policyCompiler) duration(text gatewayv1.Duration, least, most, otherwise time.Duration, path string) time.Duration {
+func (c *policyFields) duration(text gatewayv1.Duration, least, most, otherwise time.Duration, path string) time.Duration {
 	if text == "" {
 		return otherwise
 	}
@@ -54,7 +57,7 @@ func (c *policyCompiler) duration(text gatewayv1.Duration, least, most, otherwis
 }
 
 // number reads one in a range; what is wrong is left out.
-func number[T int32 | int64](c *policyCompiler, n *T, least, most T, path string) T {
+func number[T int32 | int64](c *policyFields, n *T, least, most T, path string) T {
 	if n == nil {
 		return 0
 	}
@@ -76,7 +79,7 @@ func (c *policyCompiler) service(ref *gatewayv1.BackendObjectReference, protocol
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		service.Namespace = string(*ref.Namespace)
 	}
-	if service.Namespace != c.key.Name.Namespace && !c.granted(service) {
+	if service.Namespace != c.key.Name.Namespace && !c.t.in.granted(c.ctx, v1alpha1.GroupVersion.Group, c.key.Kind, c.key.Name.Namespace, snapshot.KindService, service) {
 		c.resolved.fail(policyReasonRefNotPermitted, path+": no ReferenceGrant in namespace "+service.Namespace+" lets "+
 			string(c.key.Kind)+" of namespace "+c.key.Name.Namespace+" use Service "+service.Name)
 		return group, false
@@ -85,9 +88,9 @@ func (c *policyCompiler) service(ref *gatewayv1.BackendObjectReference, protocol
 		c.resolved.fail(policyReasonBackendNotFound, path+".port: must be set")
 		return group, false
 	}
-	port, fault, problem := findPort(c.r, service, int32(*ref.Port))
+	port, fault, problem := c.t.backend.findPort(c.ctx, service, int32(*ref.Port))
 	if fault == serviceFine {
-		group, fault, problem = makeGroup(c.r, service, port, groupOptions{protocol: protocol})
+		group, fault, problem = c.t.backend.makeGroup(c.ctx, service, port, groupOptions{protocol: protocol})
 	}
 	switch fault {
 	case serviceFine:
@@ -104,22 +107,6 @@ func (c *policyCompiler) service(ref *gatewayv1.BackendObjectReference, protocol
 		c.resolved.fail(policyReasonBackendTLS, path+": "+problem)
 	}
 	return group, false
-}
-
-// granted reports whether a ReferenceGrant lets the policy use a Service of another
-// namespace.
-func (c *policyCompiler) granted(service snapshot.Name) bool {
-	for _, grant := range c.r.grantsIn(service.Namespace) {
-		from := slices.ContainsFunc(grant.Spec.From, func(f gatewayv1.ReferenceGrantFrom) bool {
-			return string(f.Group) == v1alpha1.GroupVersion.Group && string(f.Kind) == string(c.key.Kind) && string(f.Namespace) == c.key.Name.Namespace
-		})
-		if from && slices.ContainsFunc(grant.Spec.To, func(t gatewayv1.ReferenceGrantTo) bool {
-			return t.Group == "" && t.Kind == gatewayv1.Kind(snapshot.KindService) && (t.Name == nil || *t.Name == "" || string(*t.Name) == service.Name)
-		}) {
-			return true
-		}
-	}
-	return false
 }
 
 // parsePrefix reads an address or a CIDR.

@@ -9,40 +9,40 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/snapshot"
 )
 
-// computePolicyStatus writes the status of a policy: an ancestor for each of its targets.
-func (t *Translator) computePolicyStatus(r reader, n node) {
-	k := n.policyKey()
-	object := model.Object{Kind: string(k.Kind), Namespace: k.Name.Namespace, Name: k.Name.Name}
-	invalid, resolved, generation, found := r.judgePolicy(k)
-	if !found {
-		publish(t.result.Statuses, t.out.Statuses, object, nil)
-		return
-	}
+// policyStatus writes the status of a policy: an ancestor for each of its targets.
+func (t *statusTables) policyStatus(c *memo.Context, k snapshot.Key) (*Status, bool) {
+	p := t.judgePolicy(c, k)
 	status := &gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{}}
-	refs, _ := policyRefs(r.s, k)
-	for i, ref := range refs {
+	for i, ref := range p.refs {
 		ancestor := ancestorRef(k, ref)
 		if len(status.Ancestors) == ancestorLimit || slices.ContainsFunc(status.Ancestors, func(a gatewayv1.PolicyAncestorStatus) bool {
 			return reflect.DeepEqual(a.AncestorRef, ancestor)
 		}) {
 			continue
 		}
-		accepted, note := r.judgeTarget(k, ref, at("spec.targetRefs", i))
-		if invalid.failed {
-			accepted.fail(invalid.reason, invalid.message)
+		accepted, note := t.judgeTarget(c, k, ref, at("spec.targetRefs", i))
+		if p.invalid.failed {
+			accepted.fail(p.invalid.reason, p.invalid.message)
 		}
 		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
-			AncestorRef: ancestor, ControllerName: t.config.ControllerName, Conditions: []metav1.Condition{
-				policyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy holds here"+note, generation),
-				policyCondition(v1alpha1.ConditionResolvedRefs, resolved, policyReasonResolvedRefs, "all references are resolved", generation),
+			AncestorRef: ancestor, ControllerName: t.in.config.ControllerName, Conditions: []metav1.Condition{
+				policyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy holds here"+note, p.generation),
+				policyCondition(v1alpha1.ConditionResolvedRefs, p.resolved, policyReasonResolvedRefs, "all references are resolved", p.generation),
 			},
 		})
 	}
-	publish(t.result.Statuses, t.out.Statuses, object, &Status{Generation: generation, Policy: status})
+	return &Status{Generation: p.generation, Policy: status}, true
+}
+
+func policyCondition(kind gatewayv1.PolicyConditionType, v policyVerdict, reason gatewayv1.PolicyConditionReason, message string, generation int64) metav1.Condition {
+	if v.failed {
+		reason, message = v.reason, v.message
+	}
+	return condition(kind, !v.failed, reason, message, generation)
 }
 
 // ancestorRef names a target as a status does.
@@ -60,35 +60,34 @@ func ancestorRef(k snapshot.Key, ref gatewayv1.LocalPolicyTargetReferenceWithSec
 	return a
 }
 
-// judgePolicy is what a policy is for itself.
-func (r reader) judgePolicy(k snapshot.Key) (invalid, resolved policyVerdict, generation int64, found bool) {
+// judgedPolicy is what a policy is for itself.
+type judgedPolicy struct {
+	refs              []policyRef
+	generation        int64
+	invalid, resolved policyVerdict
+}
+
+func (t *statusTables) judgePolicy(c *memo.Context, k snapshot.Key) judgedPolicy {
 	switch k.Kind {
 	case snapshot.KindRoutePolicy:
-		if o := r.s.RoutePolicies[k.Name]; o != nil {
-			f := r.routePolicyFact(k.Name)
-			return f.invalid, f.resolved, o.Generation, true
-		}
+		o, f := t.in.routePolicies.Get(c, k.Name), t.policy.routes.Get(c, k.Name)
+		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.invalid, f.resolved}
 	case snapshot.KindClientPolicy:
-		if o := r.s.ClientPolicies[k.Name]; o != nil {
-			f := r.clientPolicyFact(k.Name)
-			return f.invalid, f.resolved, o.Generation, true
-		}
+		o, f := t.in.clientPolicies.Get(c, k.Name), t.policy.clients.Get(c, k.Name)
+		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.invalid, f.resolved}
 	case snapshot.KindLoadBalancerPolicy:
-		if o := r.s.LoadBalancerPolicies[k.Name]; o != nil {
-			return r.balancePolicyFact(k.Name).invalid, resolved, o.Generation, true
-		}
-	case snapshot.KindBackendPolicy:
-		if o := r.s.BackendPolicies[k.Name]; o != nil {
-			_, invalid = makeBackendOptions(o)
-			return invalid, resolved, o.Generation, true
-		}
+		o, f := t.in.loadBalancerPolicies.Get(c, k.Name), t.policy.balance.Get(c, k.Name)
+		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: f.invalid}
+	default: // BackendPolicy
+		o := t.in.backendPolicies.Get(c, k.Name)
+		_, invalid := makeBackendOptions(o)
+		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: invalid}
 	}
-	return invalid, resolved, 0, false
 }
 
 // judgeTarget says whether a policy has what it targets, and what is worth knowing if it
 // has.
-func (r reader) judgeTarget(k snapshot.Key, ref gatewayv1.LocalPolicyTargetReferenceWithSectionName, path string) (accepted policyVerdict, note string) {
+func (t *statusTables) judgeTarget(c *memo.Context, k snapshot.Key, ref policyRef, path string) (accepted policyVerdict, note string) {
 	target, known := targetOf(k.Kind, k.Name.Namespace, ref)
 	if !known {
 		var kinds []string
@@ -99,30 +98,30 @@ func (r reader) judgeTarget(k snapshot.Key, ref gatewayv1.LocalPolicyTargetRefer
 			" cannot have a "+string(k.Kind)+": only "+strings.Join(kinds, ", ")+" can")
 		return accepted, ""
 	}
-	if !r.t.config.mayTarget(k.Name.Namespace, target) {
+	if !t.in.config.mayTarget(k.Name.Namespace, target) {
 		accepted.fail(v1alpha1.ReasonTargetNotPermitted, path+": "+target.object.String()+" is everybody's: only a "+string(k.Kind)+
-			" in namespace "+r.t.config.SecretNamespace+" may have it as a target")
+			" in namespace "+t.in.config.SecretNamespace+" may have it as a target")
 		return accepted, ""
 	}
-	if problem := r.missingTarget(target, path); problem != "" {
+	if problem := t.missingTarget(c, target, path); problem != "" {
 		accepted.fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 	}
-	if holder := r.holder(target).name; holder != k.Name {
+	if holder := t.anchor.holders.Get(c, target).name; holder != k.Name {
 		accepted.fail(gatewayv1.PolicyReasonConflicted, path+": "+string(k.Kind)+" "+holder.String()+
 			", which came first, has the same target; put both into one, or delete one")
 	}
 	if k.Kind == snapshot.KindClientPolicy && !accepted.failed {
-		problem, remark := r.sharing(k.Name, target)
+		problem, remark := t.listener.sharing(c, k.Name, target)
 		if problem != "" {
 			accepted.fail(v1alpha1.ReasonSharedListener, path+": "+problem)
 		}
 		note = remark
-		if floor := r.t.config.floorNote(r.clientPolicyFact(k.Name).settings.minTLS); floor != "" {
+		if floor := t.in.config.floorNote(t.policy.clients.Get(c, k.Name).settings.minTLS); floor != "" {
 			note += "; spec.tls.minVersion: " + floor
 		}
 	}
 	if k.Kind == snapshot.KindLoadBalancerPolicy && !accepted.failed {
-		problem, remark := r.judgeBalancing(k.Name, target)
+		problem, remark := t.frontend.judgeBalancing(c, k.Name, target)
 		if problem != "" {
 			accepted.fail(gatewayv1.PolicyReasonInvalid, problem+remark)
 		}
@@ -132,20 +131,20 @@ func (r reader) judgeTarget(k snapshot.Key, ref gatewayv1.LocalPolicyTargetRefer
 }
 
 // missingTarget says what of a target is not there, or nothing.
-func (r reader) missingTarget(target policyAnchor, path string) string {
+func (t *statusTables) missingTarget(c *memo.Context, target policyAnchor, path string) string {
 	n := snapshot.Name{Namespace: target.object.Namespace, Name: target.object.Name}
 	there, ours := false, false
 	what, sections := "section", []string(nil)
 	switch snapshot.Kind(target.object.Kind) {
 	case snapshot.KindGatewayClass:
-		there, ours = r.s.GatewayClasses[n] != nil, r.class(n.Name) != nil
+		there, ours = t.in.gatewayClasses.Get(c, n) != nil, t.gateway.classes.Get(c, n.Name) != nil
 	case snapshot.KindGateway, snapshot.KindListenerSet:
 		what = "listener"
-		there = r.s.Gateways[n] != nil
+		there = t.in.gateways.Get(c, n) != nil
 		if target.object.Kind == string(snapshot.KindListenerSet) {
-			there = r.s.ListenerSets[n] != nil
+			there = t.in.listenerSets.Get(c, n) != nil
 		}
-		if p := r.parent(parentKey{snapshot.Kind(target.object.Kind), n}); p != nil {
+		if p := t.gateway.parents.Get(c, parentKey{snapshot.Kind(target.object.Kind), n}); p != nil {
 			ours = true
 			for i := range p.listeners {
 				sections = append(sections, string(p.listeners[i].name))
@@ -153,33 +152,33 @@ func (r reader) missingTarget(target policyAnchor, path string) string {
 		}
 	case snapshot.KindHTTPRoute:
 		what = "rule"
-		if o := r.s.HTTPRoutes[n]; o != nil {
-			there, ours = true, r.httpRoute(n) != nil
+		if o := t.in.httpRoutes.Get(c, n); o != nil {
+			there, ours = true, t.route.routes.Get(c, routeOwner(snapshot.KindHTTPRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(deref(o.Spec.Rules[i].Name)))
 			}
 		}
 	case snapshot.KindGRPCRoute:
 		what = "rule"
-		if o := r.s.GRPCRoutes[n]; o != nil {
-			there, ours = true, r.grpcRoute(n) != nil
+		if o := t.in.grpcRoutes.Get(c, n); o != nil {
+			there, ours = true, t.route.routes.Get(c, routeOwner(snapshot.KindGRPCRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(deref(o.Spec.Rules[i].Name)))
 			}
 		}
 	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
 		what = "rule"
-		if o := streamOf(r.s, snapshot.Kind(target.object.Kind), n); o != nil {
-			there, ours = true, r.stream(target.object) != nil
+		if o := t.in.stream(c, snapshot.Kind(target.object.Kind), n); o != nil {
+			there, ours = true, t.route.streams.Get(c, target.object) != nil
 			sections = o.rules
 		}
 	case snapshot.KindIngressRoute:
 		what = "route"
-		there = r.s.IngressRoutes[n] != nil
-		ours = r.t.config.ingressRoute(r.s, n) != nil
+		o := t.in.ingressRoutes.Get(c, n)
+		there, ours = o != nil, o != nil && t.in.config.isOurs(o)
 	case snapshot.KindService:
 		what = "port"
-		if o := r.s.Services[n]; o != nil {
+		if o := t.in.services.Get(c, n); o != nil {
 			there, ours = true, target.kind != snapshot.KindLoadBalancerPolicy || isOurs(o)
 			for _, p := range o.Spec.Ports {
 				sections = append(sections, p.Name)
@@ -190,7 +189,7 @@ func (r reader) missingTarget(target policyAnchor, path string) string {
 	case !there:
 		return path + ".name: " + target.object.String() + " not found"
 	case !ours:
-		return path + ".name: " + target.object.String() + " is not served by " + string(r.t.config.ControllerName)
+		return path + ".name: " + target.object.String() + " is not served by " + string(t.in.config.ControllerName)
 	case target.section != "" && !slices.Contains(sections, target.section):
 		return path + ".sectionName: " + target.object.String() + " has no " + what + " named " + quote(target.section)
 	}

@@ -9,9 +9,43 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
+
+// poolTables are the AddressPools, each judged for itself.
+type poolTables struct {
+	pools   *memo.Table[string, *poolFact]
+	records *memo.Table[string, *recordFact] // what their stored statuses say
+	// ranges are the addresses of all pools.
+	ranges *memo.Table[memo.Unit, [families][]addrRange]
+}
+
+func newPoolTables(g *memo.Graph, in *inputTables) *poolTables {
+	t := &poolTables{}
+	t.pools = memo.NewTable(g, "AddressPool's spec", func(c *memo.Context, name string) (*poolFact, bool) {
+		f := makePoolFact(in.pools.Get(c, snapshot.Name{Name: name}))
+		return f, f != nil
+	}, memo.Reads(in.pools))
+	t.records = memo.NewTable(g, "AddressPool's record", func(c *memo.Context, name string) (*recordFact, bool) {
+		f := makeRecordFact(in.pools.Get(c, snapshot.Name{Name: name}))
+		return f, f != nil
+	}, memo.Reads(in.pools))
+	t.ranges = memo.NewTable(g, "addresses of AddressPools", func(c *memo.Context, _ memo.Unit) ([families][]addrRange, bool) {
+		var ranges [families][]addrRange
+		for _, name := range in.poolNames.Get(c, memo.Unit{}) {
+			for fam := range families {
+				ranges[fam] = append(ranges[fam], t.pools.Get(c, name).ranges[fam]...)
+			}
+		}
+		for fam := range families {
+			ranges[fam] = mergeRanges(ranges[fam])
+		}
+		return ranges, true
+	}, memo.Reads(in.poolNames, t.pools))
+	return t
+}
 
 // poolFact is what an AddressPool's spec says, judged for itself. Of a pool that is
 // invalid it holds what could be read: such a pool gives nothing away, and what it
@@ -208,14 +242,4 @@ func matches(s *metav1.LabelSelector, of map[string]string) bool {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(labels.Set(of))
-}
-
-func (t *Translator) computePool(r reader, n node) {
-	o := r.s.AddressPools[snapshot.Name{Name: n.a}]
-	update(t, n, t.pools, n.a, makePoolFact(o))
-}
-
-func (t *Translator) computePoolRecord(r reader, n node) {
-	o := r.s.AddressPools[snapshot.Name{Name: n.a}]
-	update(t, n, t.records, n.a, makeRecordFact(o))
 }

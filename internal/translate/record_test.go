@@ -23,7 +23,7 @@ import (
 func (w *world) recordAll() bool {
 	var keys []snapshot.Key
 	for n, pool := range w.snapshot.AddressPools {
-		status := w.tr.result.Statuses[poolObject(n.Name)].AddressPool
+		status := w.tr.result().Statuses[poolObject(n.Name)].AddressPool
 		if reflect.DeepEqual(*status, pool.Status) {
 			continue
 		}
@@ -45,7 +45,7 @@ func (w *world) checkFence() {
 
 func checkFence(t testing.TB, s *snapshot.Snapshot, tr *Translator) {
 	t.Helper()
-	for address, a := range tr.result.Assignments {
+	for address, a := range tr.result().Assignments {
 		pool := s.AddressPools[snapshot.Name{Name: a.Pool}]
 		if pool == nil || !slices.ContainsFunc(pool.Status.Assignments, func(r v1alpha1.Assignment) bool {
 			return r.Address == address.String() && r.Kind == a.Owner.Kind && r.Namespace == a.Owner.Namespace && r.Name == a.Owner.Name
@@ -53,18 +53,18 @@ func checkFence(t testing.TB, s *snapshot.Snapshot, tr *Translator) {
 			t.Fatalf("%s is used by %s without a record", address, a.Owner)
 		}
 		for _, machine := range a.Machines {
-			if tr.result.VIPs[model.VIPKey{Machine: machine, Address: address}] == nil {
+			if tr.result().VIPs[model.VIPKey{Machine: machine, Address: address}] == nil {
 				t.Fatalf("%s is not at machine %s", address, machine)
 			}
 		}
 	}
-	for k, v := range tr.result.VIPs {
-		if a := tr.result.Assignments[v.Address]; a == nil || !slices.Contains(a.Machines, k.Machine) {
+	for k, v := range tr.result().VIPs {
+		if a := tr.result().Assignments[v.Address]; a == nil || !slices.Contains(a.Machines, k.Machine) {
 			t.Fatalf("%s is at machine %s and assigned to nobody there", v.Address, k.Machine)
 		}
 	}
 	owners := map[string]string{}
-	for o, status := range tr.result.Statuses {
+	for o, status := range tr.result().Statuses {
 		if status.AddressPool == nil {
 			continue
 		}
@@ -75,12 +75,12 @@ func checkFence(t testing.TB, s *snapshot.Snapshot, tr *Translator) {
 			owners[a.Address] = o.Name
 		}
 	}
-	for o, status := range tr.result.Statuses {
-		if status.Gateway == nil || tr.outcomes[o] == nil {
+	for o, status := range tr.result().Statuses {
+		if status.Gateway == nil || tr.vip.outcomes.Get(tr.graph.Peek(), o) == nil {
 			continue
 		}
 		for _, shown := range status.Gateway.Addresses {
-			if a := tr.result.Assignments[netip.MustParseAddr(shown.Value)]; a == nil || a.Owner != o {
+			if a := tr.result().Assignments[netip.MustParseAddr(shown.Value)]; a == nil || a.Owner != o {
 				t.Fatalf("%s shows %s, which is not its own", o, shown.Value)
 			}
 		}
@@ -125,7 +125,7 @@ func TestAssignmentsStay(t *testing.T) {
 		for w.recordAll() {
 		}
 		for i := range 20 {
-			before := maps.Clone(w.tr.result.Assignments)
+			before := maps.Clone(w.tr.result().Assignments)
 			k := w.g.key()
 			k.Name.Name = fmt.Sprintf("new-%d", i)
 			switch k.Kind {
@@ -142,7 +142,7 @@ func TestAssignmentsStay(t *testing.T) {
 			w.apply([]snapshot.Key{k})
 			for range 2 {
 				for address, a := range before {
-					now := w.tr.result.Assignments[address]
+					now := w.tr.result().Assignments[address]
 					if now == nil || now.Owner != a.Owner || now.Pool != a.Pool {
 						t.Fatalf("seed %d: %s of %s went to %v when %s came", seed, address, a.Owner, now, k)
 					}
@@ -219,7 +219,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 					continue // a conflict
 				}
 				o := seen.DeepCopy()
-				o.Status = *p.tr.result.Statuses[poolObject(n.Name)].AddressPool.DeepCopy()
+				o.Status = *p.tr.result().Statuses[poolObject(n.Name)].AddressPool.DeepCopy()
 				store(k, o)
 			default: // A plane hears of a change, not always the first.
 				keys := slices.SortedFunc(maps.Keys(api), snapshot.Key.Compare)

@@ -8,85 +8,60 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
 
-// suspects are the endpoints that are refused: those that are of each machine itself, or tell it its cloud's
+// apiService is the Service of the Kubernetes API, and its EndpointSlice.
+var apiService = snapshot.Name{Namespace: "default", Name: "kubernetes"}
+
+// refusing says which endpoints are refused: those that are of each machine itself, or tell it its cloud's
 // secrets; and, unless their Namespace allows them, those in AddressPools, at the Kubernetes API, where agents
-// call this plane, and in ranges that the operator refuses. Everybody who may write EndpointSlices can name any
+// call this plane (a machine that came there by way of an edge would prove the edge's address to be its own,
+// ADR 50), and in ranges that the operator refuses. Everybody who may write EndpointSlices can name any
 // address. There may be very many endpoints, so that only suspects are kept.
-type suspects struct {
-	ranges [families][]addrRange              // that the operator refuses
-	api    []netip.AddrPort                   // where the Kubernetes API answers, sorted
-	agents []netip.AddrPort                   // where agents call this plane, sorted
-	by     map[snapshot.Name][]netip.AddrPort // by EndpointSlice, sorted; port 0 stands for every port
+type refusing struct {
+	operator [families][]addrRange // that the operator refuses
+	pools    [families][]addrRange
+	api      []netip.AddrPort // where the Kubernetes API answers, sorted
+	agents   []netip.AddrPort // where agents call this plane, sorted
 }
 
-// inputSuspects looks at all endpoints when others are refused than before.
-func (t *Translator) inputSuspects(s *snapshot.Snapshot) {
-	t.graph.changed(node{kind: nodeRefused})
-	for n := range s.EndpointSlices {
-		t.inputSuspectsIn(s, n, t.index.serviceOf[n])
-	}
+func (t *backendTables) makeRefusing(c *memo.Context, _ memo.Unit) (*refusing, bool) {
+	own := t.in.own.Get(c, memo.Unit{})
+	return &refusing{
+		operator: rangesOf(t.in.config.RefusedEndpoints), pools: t.pool.ranges.Get(c, memo.Unit{}),
+		api: t.endpointsOfAPI(c, own), agents: sortedEndpoints(own.Agents),
+	}, true
 }
 
-// inputSuspectsIn notes the suspects of an EndpointSlice. was is the Service that it belonged to before.
-func (t *Translator) inputSuspectsIn(s *snapshot.Snapshot, n, was snapshot.Name) {
-	var after []netip.AddrPort
-	is, known := t.index.serviceOf[n]
-	if known {
-		after = t.index.suspectsIn(s.EndpointSlices[n])
-	}
-	if slices.Equal(t.index.suspects.by[n], after) && (was == is || len(after) == 0) {
-		return
-	}
-	if len(after) == 0 {
-		delete(t.index.suspects.by, n)
-	} else {
-		t.index.suspects.by[n] = after
-	}
-	t.graph.mark(named(nodeService, was))
-	t.graph.mark(named(nodeService, is))
-}
-
-// inputOwn notes where agents call this plane: a machine that came there by way of an edge would prove the
-// edge's address to be its own (ADR 50).
-func (t *Translator) inputOwn(s *snapshot.Snapshot) {
-	agents := sortedEndpoints(s.Own.Agents)
-	if !slices.Equal(agents, t.index.suspects.agents) {
-		t.index.suspects.agents = agents
-		t.inputSuspects(s)
-	}
-}
-
-// inputAPI notes where the Kubernetes API answers: where the plane's own does, else where its own
+// endpointsOfAPI are where the Kubernetes API answers: where the plane's own does, else where its own
 // EndpointSlice says, which it writes and repairs. Others with its label do not count: with them, their writers
 // could have the endpoints of others refused.
-func (t *Translator) inputAPI(s *snapshot.Snapshot) {
-	api := slices.Clone(s.Own.API)
-	if o := s.EndpointSlices[apiService]; len(api) == 0 && o != nil && t.index.serviceOf[apiService] == apiService {
-		for i := range o.Endpoints {
-			if a, ok := endpointAddress(&o.Endpoints[i]); ok {
-				for _, port := range endpointPorts(o) {
-					api = append(api, netip.AddrPortFrom(a, port))
+func (t *backendTables) endpointsOfAPI(c *memo.Context, own snapshot.Own) []netip.AddrPort {
+	api := slices.Clone(own.API)
+	if o := t.in.endpointSlices.Get(c, apiService); len(api) == 0 && o != nil {
+		if service, _ := serviceOfSlice(o); service == apiService {
+			for i := range o.Endpoints {
+				if a, ok := endpointAddress(&o.Endpoints[i]); ok {
+					for _, port := range endpointPorts(o) {
+						api = append(api, netip.AddrPortFrom(a, port))
+					}
 				}
 			}
 		}
 	}
-	if api = sortedEndpoints(api); !slices.Equal(api, t.index.suspects.api) {
-		t.index.suspects.api = api
-		t.inputSuspects(s)
-	}
+	return sortedEndpoints(api)
 }
 
 func sortedEndpoints(list []netip.AddrPort) []netip.AddrPort {
 	return slices.Compact(slices.SortedFunc(slices.Values(list), netip.AddrPort.Compare))
 }
 
-// suspectsIn are the suspects of an EndpointSlice, sorted; nil when there are none. Namespace default may have
+// suspects are the suspects of an EndpointSlice, sorted; nil when there are none. Namespace default may have
 // the Kubernetes API as a backend: its Service is there.
-func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
+func (x *refusing) suspects(o *discoveryv1.EndpointSlice) []netip.AddrPort {
 	if o == nil || o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6 {
 		return nil
 	}
@@ -103,9 +78,9 @@ func (x *index) suspectsIn(o *discoveryv1.EndpointSlice) []netip.AddrPort {
 		if e := netip.AddrPortFrom(a, 0); x.refuses(e, [families][]addrRange{}) {
 			list = append(list, e)
 		}
-		known := x.suspects.agents
+		known := x.agents
 		if o.Namespace != apiService.Namespace {
-			known = slices.Concat(known, x.suspects.api)
+			known = slices.Concat(known, x.api)
 		}
 		for _, at := range leadingTo(known, a) {
 			if ports == nil {
@@ -133,7 +108,7 @@ func leadingTo(known []netip.AddrPort, a netip.Addr) (list []netip.AddrPort) {
 
 // refuses reports whether an endpoint is refused to a Namespace that allows ranges. With port 0 it is held
 // against pools and the operator's ranges, with another one against the API and the plane.
-func (x *index) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
+func (x *refusing) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
 	a := e.Addr()
 	if !model.Reachable(a) {
 		return true
@@ -145,9 +120,9 @@ func (x *index) refuses(e netip.AddrPort, allowed [families][]addrRange) bool {
 		return false
 	}
 	if e.Port() != 0 {
-		return among(x.suspects.api, e) || among(x.suspects.agents, e)
+		return among(x.api, e) || among(x.agents, e)
 	}
-	return inRanges(x.foreign.ranges, a) || inRanges(x.suspects.ranges, a)
+	return inRanges(x.pools, a) || inRanges(x.operator, a)
 }
 
 // among says whether an endpoint is in a sorted list.
@@ -156,36 +131,33 @@ func among(sorted []netip.AddrPort, e netip.AddrPort) bool {
 	return found
 }
 
-// withRefusals adds to a Service which of its endpoints are refused, and why. The suspects of a Service are
-// read by the node of the Service only, and input marks it; what they are held against is read as others are.
-func (r reader) withRefusals(n snapshot.Name, f *serviceFact) *serviceFact {
-	if f == nil {
-		return nil
-	}
+// addRefusals adds to a Service which of its endpoints are refused, and why.
+func (t *backendTables) addRefusals(c *memo.Context, n snapshot.Name, f *serviceFact) {
 	var list []netip.AddrPort
-	for slice := range r.t.index.slices[n] {
-		list = append(list, r.t.index.suspects.by[slice]...)
+	for _, suspects := range t.suspects.Get(c, n).All() {
+		list = append(list, suspects...)
 	}
 	if len(list) == 0 {
-		return f
+		return
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
-	allowed := r.allowance(n.Namespace)
-	r.t.graph.read(r.by, node{kind: nodeRefused})
-	list = slices.DeleteFunc(slices.Compact(list), func(e netip.AddrPort) bool { return !r.t.index.refuses(e, allowed.ranges) })
-	if len(list) == 0 {
-		return f
+	refusing, allowed := t.refusing.Get(c, memo.Unit{}), allowance{}
+	if a := t.allowances.Get(c, n.Namespace); a != nil {
+		allowed = *a
 	}
-	f.refused, f.refusal = list, r.refusalText(n.Namespace, list, allowed)
+	list = slices.DeleteFunc(slices.Compact(list), func(e netip.AddrPort) bool { return !refusing.refuses(e, allowed.ranges) })
+	if len(list) == 0 {
+		return
+	}
+	f.refused, f.refusal = list, t.refusalText(c, n.Namespace, list, allowed)
 	for i := range f.ports {
 		f.ports[i].refusal = f.refusal
 	}
-	return f
 }
 
 // refusalText says how many addresses are refused, which is the first, why, and what allows it. One that can be allowed
 // comes before those that nothing allows: whoever reads it can do something about it.
-func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed allowance) string {
+func (t *backendTables) refusalText(c *memo.Context, namespace string, refused []netip.AddrPort, allowed allowance) string {
 	count := 0
 	for i, e := range refused {
 		if i == 0 || e.Addr() != refused[i-1].Addr() {
@@ -196,7 +168,7 @@ func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed 
 	if can >= 0 {
 		named = refused[can]
 	}
-	first, why := endpointText(named), r.whyRefused(named, allowed)
+	first, why := endpointText(named), t.whyRefused(c, named, allowed)
 	text, them := "1 endpoint address is refused: "+first+" "+why, "it"
 	if count > 1 {
 		text, them = strconv.Itoa(count)+" endpoint addresses are refused: the first, "+first+", "+why, "them"
@@ -215,23 +187,24 @@ func (r reader) refusalText(namespace string, refused []netip.AddrPort, allowed 
 }
 
 // whyRefused says what is at an endpoint that is refused. It names no range of the operator's: tenants read it.
-func (r reader) whyRefused(e netip.AddrPort, allowed allowance) string {
+func (t *backendTables) whyRefused(c *memo.Context, e netip.AddrPort, allowed allowance) string {
+	refusing := t.refusing.Get(c, memo.Unit{})
 	if inner, is := model.Embedded(e.Addr()); is {
-		if within := netip.AddrPortFrom(inner, e.Port()); r.t.index.refuses(within, allowed.ranges) {
-			return "leads to " + endpointText(within) + ", which " + r.whyRefused(within, allowed)
+		if within := netip.AddrPortFrom(inner, e.Port()); refusing.refuses(within, allowed.ranges) {
+			return "leads to " + endpointText(within) + ", which " + t.whyRefused(c, within, allowed)
 		}
 	}
 	switch {
 	case !model.Reachable(e.Addr()):
 		return "means each machine itself, or is where clouds answer their machines"
 	case e.Port() == 0:
-	case among(r.t.index.suspects.agents, e):
+	case among(refusing.agents, e):
 		return "is where agents call the plane"
 	default:
 		return "is the Kubernetes API"
 	}
-	for _, name := range r.poolNames() {
-		if p := r.pool(name); p != nil && inRanges(p.ranges, e.Addr()) {
+	for _, name := range t.in.poolNames.Get(c, memo.Unit{}) {
+		if p := t.pool.pools.Get(c, name); p != nil && inRanges(p.ranges, e.Addr()) {
 			return "is in AddressPool " + name
 		}
 	}

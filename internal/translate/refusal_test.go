@@ -104,7 +104,7 @@ func TestRefusalsFollow(t *testing.T) {
 			readYAML(t, s, []byte(step.yaml))
 		}
 		tr.Apply(s, []snapshot.Key{step.key})
-		set := tr.result.Sets["team/app/80"]
+		set := tr.result().Sets["team/app/80"]
 		var got []string
 		for _, b := range set.Backends {
 			got = append(got, b.Address.String())
@@ -112,7 +112,7 @@ func TestRefusalsFollow(t *testing.T) {
 		if list(got) != list(step.want) || (set.Refusal == "") != (len(step.says) == 0) {
 			t.Errorf("step %d: backends %s, want %s; refusal %q", i, list(got), list(step.want), set.Refusal)
 		}
-		root := tr.result.Statuses[ingressOwner(snapshot.Name{Namespace: "team", Name: "root"})].IngressRoute
+		root := tr.result().Statuses[ingressOwner(snapshot.Name{Namespace: "team", Name: "root"})].IngressRoute
 		for _, says := range step.says {
 			if !strings.Contains(set.Refusal, says) || !strings.Contains(root.Description, says) {
 				t.Errorf("step %d: refusal %q, and the route says %q, want %q", i, set.Refusal, root.Description, says)
@@ -145,7 +145,7 @@ func TestOwnEndpointsAreRefused(t *testing.T) {
 	} {
 		s.Own = step.own
 		tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindOwn}})
-		set := tr.result.Sets["team/app/80"]
+		set := tr.result().Sets["team/app/80"]
 		var got []string
 		for _, b := range set.Backends {
 			got = append(got, b.Address.String())
@@ -182,7 +182,7 @@ func TestWorldsRefuse(t *testing.T) {
 		w := newBalanceWorld(t, seed, "")
 		for range 30 {
 			w.change(4)
-			for _, f := range w.tr.services {
+			for _, f := range w.tr.backend.services.All() {
 				for _, reason := range reasons {
 					if strings.Contains(f.refusal, reason) {
 						seen[reason]++

@@ -43,16 +43,15 @@ spec: {gatewayClassName: fairlead, listeners: [{name: http, port: 80, protocol: 
 	setAll(t, s, objects...)
 	tr, _ := Full(Config{}, s)
 	edges := 0
-	for _, reads := range tr.graph.reads {
-		edges += len(reads)
+	for _, size := range tr.graph.Sizes() {
+		edges += size.Reads
 	}
 	if edges > 50*2*n {
 		t.Errorf("%d routes read %d nodes", 2*n, edges)
 	}
 	accepted := func(kind snapshot.Kind, name string) bool {
 		o := model.Object{Kind: string(kind), Namespace: "team", Name: name}
-		_, rejected := tr.rejected["http-80"][o]
-		return !rejected
+		return !tr.host.isRejected(tr.graph.Peek(), o, "http-80")
 	}
 	for i := range n {
 		if accepted(snapshot.KindHTTPRoute, fmt.Sprintf("http-%d", i)) || !accepted(snapshot.KindGRPCRoute, fmt.Sprintf("grpc-%d", i)) {

@@ -1,14 +1,12 @@
 package translate
 
 import (
-	"reflect"
 	"slices"
-	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -63,83 +61,94 @@ func routeOwner(kind snapshot.Kind, n snapshot.Name) model.Object {
 	return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
 }
 
-// routeOf is the route that a node computes.
-func routeOf(n node) model.Object {
-	switch n.kind {
-	case nodeGRPCRoute, nodeGRPCStatus:
-		return routeOwner(snapshot.KindGRPCRoute, n.name())
-	default:
-		return routeOwner(snapshot.KindHTTPRoute, n.name())
-	}
+// routeTables are the routes of Gateways.
+type routeTables struct {
+	in      *inputTables
+	backend *backendTables
+	policy  *policyTables
+	host    *hostTables
+	gateway *gatewayTables
+
+	routes  *memo.Table[model.Object, *routeFact]  // HTTPRoutes and GRPCRoutes
+	streams *memo.Table[model.Object, *streamFact] // TLSRoutes, TCPRoutes and UDPRoutes
+	doors   *memo.Sum[doorKey, model.Object, *doorClaim, memo.Parts[model.Object, *doorClaim]]
+	winners *memo.Table[doorKey, *doorWinner]
 }
 
-func routeNode(o model.Object) node {
-	kind := nodeHTTPRoute
-	if o.Kind == string(snapshot.KindGRPCRoute) {
-		kind = nodeGRPCRoute
-	}
-	return node{kind: kind, a: o.Namespace, b: o.Name}
+func newRouteTables(g *memo.Graph, in *inputTables, backend *backendTables, policy *policyTables, host *hostTables, gateway *gatewayTables) *routeTables {
+	t := &routeTables{in: in, backend: backend, policy: policy, host: host, gateway: gateway}
+	attaching := memo.Reads(gateway.parents, in.labels, host.nameOwners, gateway.sections)
+	t.routes = memo.NewTable(g, "route", t.makeRoute,
+		memo.Reads(in.httpRoutes, in.grpcRoutes), attaching, backend.readsOfGroups(), policy.readsOfRoutes(), memo.Puts(host.claims, host.places))
+	memo.ForKey(t.routes, in.httpRoutes, ownerOf(snapshot.KindHTTPRoute))
+	memo.ForKey(t.routes, in.grpcRoutes, ownerOf(snapshot.KindGRPCRoute))
+	t.doors = memo.NewSum[doorKey, model.Object, *doorClaim](g, "claims on a port without a proxy")
+	t.streams = memo.NewTable(g, "route of connections", t.makeStream,
+		memo.Reads(in.tlsRoutes, in.tcpRoutes, in.udpRoutes, gateway.parents, in.labels, gateway.sections, host.keepers), backend.readsOfGroups(),
+		memo.Puts(t.doors, host.routeNames))
+	memo.ForKey(t.streams, in.tlsRoutes, ownerOf(snapshot.KindTLSRoute))
+	memo.ForKey(t.streams, in.tcpRoutes, ownerOf(snapshot.KindTCPRoute))
+	memo.ForKey(t.streams, in.udpRoutes, ownerOf(snapshot.KindUDPRoute))
+	t.winners = memo.NewTable(g, "route of a port without a proxy", t.winner, memo.Reads(t.doors))
+	return t
 }
 
-func routeStatusNode(o model.Object) node {
-	kind := nodeHTTPStatus
-	if o.Kind == string(snapshot.KindGRPCRoute) {
-		kind = nodeGRPCStatus
-	}
-	return node{kind: kind, a: o.Namespace, b: o.Name}
+// ownerOf names the objects of a kind.
+func ownerOf(kind snapshot.Kind) func(snapshot.Name) model.Object {
+	return func(n snapshot.Name) model.Object { return routeOwner(kind, n) }
 }
 
-func (t *Translator) computeRoute(r reader, n node) {
-	owner := routeOf(n)
-	before := t.routes[owner]
-	update(t, n, t.routes, owner, makeRouteFact(r, owner))
-	after := t.routes[owner]
-	if before == after {
-		return
+// nameOf is the name of an object.
+func nameOf(o model.Object) snapshot.Name { return snapshot.Name{Namespace: o.Namespace, Name: o.Name} }
+
+// makeRoute judges a route, and claims its hosts.
+func (t *routeTables) makeRoute(c *memo.Context, owner model.Object) (*routeFact, bool) {
+	f := t.judgeRoute(c, owner)
+	if f == nil {
+		return nil, false
 	}
-	t.graph.mark(routeStatusNode(owner))
-	t.movePlaces(before.places(), after.places())
-	if after == nil {
-		t.moveClaims(owner, before.hosts(), nil, nil)
-		return
+	for _, k := range f.hosts() {
+		t.host.claims.Put(c, k, owner, f.claimAt(k))
 	}
-	if before != nil {
-		for certificate, c := range after.claims {
-			if old := before.claims[certificate]; old != nil && reflect.DeepEqual(old, c) {
-				after.claims[certificate] = old // the hosts need not look at it again
+	put := map[placedHost]bool{}
+	for i := range f.parents {
+		for _, p := range f.parents[i].places {
+			if !put[p] { // two parentRefs may lead to one listener
+				put[p] = true
+				t.host.places.Put(c, p.host, placedBy{owner, p.place}, p)
 			}
 		}
 	}
-	t.moveClaimsBy(owner, before.hosts(), after.hosts(), after.claimAt)
+	return f, true
 }
 
-// makeRouteFact judges a route; nil when there is none or nothing of ours is its parent.
-func makeRouteFact(r reader, owner model.Object) *routeFact {
+// judgeRoute judges a route; nil when there is none or nothing of ours is its parent.
+func (t *routeTables) judgeRoute(c *memo.Context, owner model.Object) *routeFact {
 	name := snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
-	c := routeCompiler{r: r, owner: owner}
+	rc := routeCompiler{t: t, ctx: c, owner: owner}
 	var common *gatewayv1.CommonRouteSpec
 	var hostnames []gatewayv1.Hostname
 	var compile func(c *routeCompiler)
 	var refused routeVerdict
 	if owner.Kind == string(snapshot.KindGRPCRoute) {
-		o := r.s.GRPCRoutes[name]
+		o := t.in.grpcRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
-		c.created, c.grpc = o.CreationTimestamp.Unix(), true
+		rc.created, rc.grpc = o.CreationTimestamp.Unix(), true
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *routeCompiler) { c.grpcRules(o) }
 	} else {
-		o := r.s.HTTPRoutes[name]
+		o := t.in.httpRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
-		c.created = o.CreationTimestamp.Unix()
+		rc.created = o.CreationTimestamp.Unix()
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *routeCompiler) { c.httpRules(o) }
 	}
 	f := &routeFact{claims: map[model.CertificateID]*claim{}}
 	for _, ref := range common.ParentRefs {
 		if k, ok := parentOf(ref, owner.Namespace); ok {
-			if p := r.parent(k); p != nil {
+			if p := t.gateway.parents.Get(c, k); p != nil {
 				f.parents = append(f.parents, routeParent{ref: ref, parent: k, gateway: p.gateway, certificate: p.clientCertificate})
 			}
 		}
@@ -147,24 +156,24 @@ func makeRouteFact(r reader, owner model.Object) *routeFact {
 	if len(f.parents) == 0 {
 		return nil
 	}
-	hosts := c.hostnames(hostnames)
+	hosts := rc.hostnames(hostnames)
 	for i := range f.parents {
 		certificate := f.parents[i].certificate
 		if f.claims[certificate] != nil {
 			continue
 		}
-		c := c // each certificate makes groups of its own; all else is the same
-		c.certificate = certificate
-		compile(&c)
-		f.claims[certificate] = &claim{owner: owner, created: c.created, entries: c.entries}
-		f.resolved, f.partial, f.services, f.notes, refused = c.resolved, c.partial, c.services, c.notes, c.refused
-		f.slashed = c.slashed
+		rc := rc // each certificate makes groups of its own; all else is the same
+		rc.certificate = certificate
+		compile(&rc)
+		f.claims[certificate] = &claim{owner: owner, created: rc.created, entries: rc.entries}
+		f.resolved, f.partial, f.services, f.notes, refused = rc.resolved, rc.partial, rc.services, rc.notes, rc.refused
+		f.slashed = rc.slashed
 	}
 	slices.SortFunc(f.services, compareNames)
 	f.services = slices.Compact(f.services)
 	for i := range f.parents {
 		p := &f.parents[i]
-		attach(r, p, snapshot.Kind(owner.Kind), hosts, owner.Namespace)
+		t.attach(c, p, snapshot.Kind(owner.Kind), hosts, owner.Namespace)
 		if refused.failed {
 			p.accepted, p.hosts, p.places, p.sections = refused, nil, nil, nil
 		}
@@ -172,119 +181,28 @@ func makeRouteFact(r reader, owner model.Object) *routeFact {
 	return f
 }
 
-func (r reader) httpRoute(n snapshot.Name) *routeFact {
-	return r.route(routeOwner(snapshot.KindHTTPRoute, n))
-}
-
-func (r reader) grpcRoute(n snapshot.Name) *routeFact {
-	return r.route(routeOwner(snapshot.KindGRPCRoute, n))
-}
-
-func (r reader) route(o model.Object) *routeFact {
-	r.t.graph.read(r.by, routeNode(o))
-	return r.t.routes[o]
-}
-
-// computeRouteStatus writes a route's status, now that it is known who has each host, and
-// counts the route at the listeners that it attached to.
-func (t *Translator) computeRouteStatus(r reader, n node) {
-	object := routeOf(n)
-	var o metav1.Object
-	status := &Status{}
-	parents := []gatewayv1.RouteParentStatus{}
-	if object.Kind == string(snapshot.KindGRPCRoute) {
-		if route := r.s.GRPCRoutes[n.name()]; route != nil {
-			o = route
-		}
-	} else if route := r.s.HTTPRoutes[n.name()]; route != nil {
-		o = route
-	}
-	if o == nil {
-		t.countRoute(object, nil)
-		t.useServices(object, nil)
-		publish(t.result.Statuses, t.out.Statuses, object, nil)
-		return
-	}
-	status.Generation = o.GetGeneration()
-	var counted []attachment
-	var uses []serviceUse
-	if f := r.route(object); f != nil {
-		for i := range f.parents {
-			p := &f.parents[i]
-			parent, attached := t.parentStatus(r, f, p, object, status.Generation)
-			parents = append(parents, parent)
-			if !attached {
-				continue
+// attach finds the listeners that a parentRef means, and the hosts where the route is served through them.
+func (t *routeTables) attach(c *memo.Context, p *routeParent, kind snapshot.Kind, hostnames []string, namespace string) {
+	f := t.gateway.parents.Get(c, p.parent)
+	elsewhere := t.gateway.attach(c, p, attaching{
+		kind: kind, namespace: namespace, hostnames: hostnames,
+		lost: func(l *parentListener) string { return t.gateway.lostTo(c, f, l) },
+		want: func(l *parentListener, host string) bool {
+			if !t.gateway.owns(c, f, l, host) {
+				return true
 			}
-			for _, section := range p.sections {
-				counted = append(counted, attachment{p.parent, section})
-			}
-			for _, service := range f.services {
-				uses = append(uses, serviceUse{service, p.gateway})
-			}
-		}
-		for _, k := range f.hosts() {
-			if _, rejected := r.rejectedAt(object, k.Listener); !rejected && r.owner(k).has(object) {
-				status.Hosts = append(status.Hosts, k)
-			}
-		}
-		status.Listeners = listenersOf(status.Hosts)
-	}
-	if object.Kind == string(snapshot.KindGRPCRoute) {
-		status.GRPCRoute = &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: parents}}
-	} else {
-		status.HTTPRoute = &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: parents}}
-	}
-	t.countRoute(object, counted)
-	t.useServices(object, uses)
-	publish(t.result.Statuses, t.out.Statuses, object, status)
-}
-
-func (t *Translator) parentStatus(r reader, f *routeFact, p *routeParent, object model.Object, gen int64) (status gatewayv1.RouteParentStatus, attached bool) {
-	accepted := p.accepted
-	var lost, kept []string
-	for _, k := range p.hosts {
-		owner := r.owner(k)
-		by, rejected := r.rejectedAt(object, k.Listener)
-		switch {
-		case rejected && owner.conflict && owner.keeper == by:
-			lost = append(lost, k.Host+" is kept by "+by.String()+", which came first")
-		case rejected && by.Kind == object.Kind:
-			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, is of another namespace and has a hostname of this route at the same listener, where a Gateway has its hosts each for one namespace (annotation "+v1alpha1.AnnotationHosts+")")
-		case rejected:
-			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, has a hostname of this route at the same listener")
-		case !owner.conflict:
-		case owner.has(object):
-			kept = append(kept, k.Host+" ("+owner.describeLosers()+")")
-		default:
-			lost = append(lost, k.Host+" is kept by "+owner.keeper.String()+", which came first")
-		}
-	}
-	if len(lost) > 0 && len(lost) == len(p.hosts) {
-		accepted.fail(ReasonHostConflict, strings.Join(lost, "; "))
-	}
-	message := withNotes("the route is accepted"+p.note, r.slashNotes(f.slashed, p.hosts))
-	reason := gatewayv1.RouteReasonAccepted
-	if accepted.failed {
-		reason, message = accepted.reason, accepted.message
-	}
-	conditions := []metav1.Condition{condition(gatewayv1.RouteConditionAccepted, !accepted.failed, reason, message, gen)}
-	reason, message = gatewayv1.RouteReasonResolvedRefs, "all references are resolved"
-	if f.resolved.failed {
-		reason, message = f.resolved.reason, f.resolved.message
-	}
-	conditions = append(conditions, condition(gatewayv1.RouteConditionResolvedRefs, !f.resolved.failed, reason, withNotes(message, f.notes), gen))
-	if f.partial != "" && !accepted.failed {
-		conditions = append(conditions, condition(gatewayv1.RouteConditionPartiallyInvalid, true, gatewayv1.RouteReasonUnsupportedValue, f.partial, gen))
-	}
-	switch {
-	case len(lost) > 0:
-		conditions = append(conditions, condition(ConditionHostConflict, true, ReasonHostLost, strings.Join(lost, "; "), gen))
-	case len(kept) > 0:
-		conditions = append(conditions, condition(ConditionHostConflict, true, ReasonHostKept,
-			"claimed by others too, which are not served there: "+strings.Join(kept, "; "), gen))
-	}
-	return gatewayv1.RouteParentStatus{ParentRef: p.ref, ControllerName: t.config.ControllerName, Conditions: conditions}, !accepted.failed
+			k := model.HostKey{Listener: l.id, Host: host}
+			p.hosts = append(p.hosts, k)
+			p.places = append(p.places, placedHost{
+				host: k, place: p.place(l.name), gateway: f.gateway, apart: f.hosts == v1alpha1.HostsOfNamespaces,
+				home: namespace == f.gateway.Namespace || namespace == p.parent.name.Namespace,
+			})
+			return false
+		},
+	})
+	slices.SortFunc(p.hosts, model.HostKey.Compare)
+	p.hosts = slices.Compact(p.hosts)
+	p.noteElsewhere(elsewhere, p.hosts, "requests")
 }
 
 // listenersOf are the listeners of sorted hosts, sorted.

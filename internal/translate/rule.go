@@ -7,6 +7,7 @@ import (
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -16,7 +17,8 @@ import (
 // something that nobody asked for. What its matches take is answered with an error, so that
 // no wider rule gets it. A route of which no rule is left is refused.
 type routeCompiler struct {
-	r       reader
+	t       *routeTables
+	ctx     *memo.Context
 	owner   model.Object
 	created int64
 	grpc    bool
@@ -157,7 +159,7 @@ func (c *routeCompiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) 
 		c.retry(options, s.retry, s.path+".retry")
 		c.session(options, s)
 	}
-	policy, asked := c.r.routePolicy(c.owner, s.name)
+	policy, asked := c.t.policy.routePolicy(c.ctx, c.owner, s.name)
 	route.Policy = policy
 	for _, g := range asked {
 		groups = addGroup(groups, g)

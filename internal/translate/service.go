@@ -12,9 +12,81 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
+
+// backendTables are the Services with what says how their backends are spoken to, and the groups and sets that are
+// used.
+type backendTables struct {
+	in     *inputTables
+	anchor *anchorTables
+	tls    *tlsTables
+	pool   *poolTables
+	fleet  *fleetTables
+
+	allowances *memo.Table[string, *allowance] // by namespace
+	refusing   *memo.Table[memo.Unit, *refusing]
+	suspects   *memo.Sum[snapshot.Name, snapshot.Name, []netip.AddrPort, memo.Parts[snapshot.Name, []netip.AddrPort]] // by Service and EndpointSlice
+	services   *memo.Table[snapshot.Name, *serviceFact]
+	backendTLS *memo.Table[snapshot.Name, *backendTLSFact]
+
+	groupUses *memo.Sum[model.GroupID, user, *model.BackendGroup, groupUse]
+	groups    *memo.Table[model.GroupID, *model.BackendGroup]
+	setUses   *memo.Sum[portKey, model.GroupID, struct{}, int]       // of sets, by groups
+	balances  *memo.Sum[portKey, model.FrontendKey, struct{}, int]   // of sets, by frontends
+	reaches   *memo.Sum[snapshot.Name, model.GroupID, struct{}, int] // of Services, by groups
+	sets      *memo.Table[portKey, *model.BackendSet]
+}
+
+func newBackendTables(g *memo.Graph, in *inputTables, anchor *anchorTables, tls *tlsTables, pool *poolTables, fleet *fleetTables) *backendTables {
+	t := &backendTables{in: in, anchor: anchor, tls: tls, pool: pool, fleet: fleet}
+	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*allowance, bool) {
+		a := makeAllowance(in.namespaces.Get(c, snapshot.Name{Name: namespace}))
+		return a, a != nil
+	}, memo.Reads(in.namespaces))
+	t.refusing = memo.NewTable(g, "refused endpoints", t.makeRefusing, memo.Reads(pool.ranges, in.own, in.endpointSlices))
+	t.suspects = memo.NewSum[snapshot.Name, snapshot.Name, []netip.AddrPort](g, "suspects").Same(slices.Equal[[]netip.AddrPort])
+	memo.NewScan(g, "suspects: index", in.endpointSlices, func(c *memo.Context, n snapshot.Name, o *discoveryv1.EndpointSlice) {
+		if service, is := serviceOfSlice(o); is {
+			if list := t.refusing.Get(c, memo.Unit{}).suspects(o); len(list) > 0 {
+				t.suspects.Put(c, service, n, list)
+			}
+		}
+	}, memo.Reads(t.refusing), memo.Puts(t.suspects))
+	t.services = memo.NewTable(g, "service", t.makeService,
+		memo.Reads(in.services, anchor.holders, in.backendPolicies, t.suspects, t.allowances, t.refusing, in.poolNames, pool.pools))
+	t.backendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.backendTLSPolicies, tls.authorities))
+	t.groupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
+	t.setUses = memo.NewCount[portKey, model.GroupID](g, "groups of a set")
+	t.balances = memo.NewCount[portKey, model.FrontendKey](g, "frontends of a set")
+	t.reaches = memo.NewCount[snapshot.Name, model.GroupID](g, "groups of a Service")
+	t.groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.groupUses),
+		memo.Puts(t.setUses, t.reaches, tls.certificateUses, tls.authorityUses)), t.groupUses).Watch()
+	t.sets = memo.For(memo.For(memo.NewTable(g, "set", t.makeSet,
+		memo.Reads(t.setUses, t.balances, t.services, in.slicesOf, fleet.machines, fleet.own)), t.setUses), t.balances).
+		Equal(func(a, b *model.BackendSet) bool {
+			return a.Refusal == b.Refusal && slices.Equal(a.Backends, b.Backends)
+		}).Watch()
+	return t
+}
+
+// readsOfGroups declares what those read who look for a Service's port and make a group of it.
+func (t *backendTables) readsOfGroups() memo.Option {
+	return memo.Reads(t.in.grantsIn, t.services, t.anchor.tlsHolders, t.backendTLS)
+}
+
+// makeService judges a Service with what policies ask of it, and which of its endpoints are refused.
+func (t *backendTables) makeService(c *memo.Context, n snapshot.Name) (*serviceFact, bool) {
+	f := makeServiceFact(t.in.services.Get(c, n))
+	if f == nil {
+		return nil, false
+	}
+	t.addPolicies(c, n, f)
+	t.addRefusals(c, n, f)
+	return f, true
+}
 
 // serviceFact is what routes ask of a Service.
 type serviceFact struct {
@@ -136,13 +208,13 @@ const (
 )
 
 // findPort looks up a Service's TCP port; the message says what is wrong with it.
-func findPort(r reader, n snapshot.Name, number int32) (servicePort, serviceFault, string) {
-	return findPortOf(r, n, number, corev1.ProtocolTCP)
+func (t *backendTables) findPort(c *memo.Context, n snapshot.Name, number int32) (servicePort, serviceFault, string) {
+	return t.findPortOf(c, n, number, corev1.ProtocolTCP)
 }
 
 // findPortOf is findPort for a protocol.
-func findPortOf(r reader, n snapshot.Name, number int32, protocol corev1.Protocol) (servicePort, serviceFault, string) {
-	service := r.service(n)
+func (t *backendTables) findPortOf(c *memo.Context, n snapshot.Name, number int32, protocol corev1.Protocol) (servicePort, serviceFault, string) {
+	service := t.services.Get(c, n)
 	if service == nil {
 		return servicePort{}, serviceMissing, "Service " + n.String() + " not found"
 	}
@@ -176,36 +248,49 @@ func describePorts(ports []servicePort) string {
 	return text
 }
 
-// setID is "namespace/service/port", with "/UDP" where the port is of that.
-func setID(n node) model.SetID { return model.SetID(n.a + "/" + n.b + "/" + n.c) }
+// portKey names a port of a Service, whose backends are a set.
+type portKey struct {
+	service   snapshot.Name
+	number    int32
+	transport model.Transport
+}
 
-// setOf is the set of a Service's port.
-func setOf(service snapshot.Name, port int32, transport model.Transport) model.SetID {
-	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port))
-	if transport == model.UDP {
+// id is "namespace/service/port", with "/UDP" where the port is of that.
+func (k portKey) id() model.SetID {
+	id := k.service.Namespace + "/" + k.service.Name + "/" + strconv.Itoa(int(k.number))
+	if k.transport == model.UDP {
 		id += "/" + string(model.UDP)
 	}
 	return model.SetID(id)
 }
 
-// portOfSet is the port in a set's node.
-func portOfSet(n node) (number int32, protocol corev1.Protocol) {
-	text, protocolText, _ := strings.Cut(n.c, "/")
-	parsed, _ := strconv.ParseInt(text, 10, 32)
-	return int32(parsed), cmp.Or(corev1.Protocol(protocolText), corev1.ProtocolTCP)
+// portOfSet is the port whose set an ID names; names of Kubernetes have no slashes.
+func portOfSet(id model.SetID) (k portKey, ok bool) {
+	parts := strings.Split(string(id), "/")
+	if len(parts) < 3 || len(parts) > 4 || len(parts) == 4 && parts[3] != string(model.UDP) {
+		return portKey{}, false
+	}
+	number, err := strconv.ParseInt(parts[2], 10, 32)
+	k = portKey{snapshot.Name{Namespace: parts[0], Name: parts[1]}, int32(number), model.TCP}
+	if len(parts) == 4 {
+		k.transport = model.UDP
+	}
+	return k, err == nil
 }
 
-// computeSet gathers the backends of a Service's port from its EndpointSlices.
-func (t *Translator) computeSet(r reader, n node) {
-	if t.setUses[n]+t.balances[n] == 0 {
-		publish(t.result.Sets, t.out.Sets, setID(n), nil)
-		return
+// protocol is the transport as Services name it.
+func (k portKey) protocol() corev1.Protocol { return corev1.Protocol(k.transport) }
+
+// makeSet gathers the backends of a Service's port from its EndpointSlices.
+func (t *backendTables) makeSet(c *memo.Context, k portKey) (*model.BackendSet, bool) {
+	balanced := t.balances.Get(c, k) > 0
+	if t.setUses.Get(c, k) == 0 && !balanced {
+		return nil, false
 	}
-	set := &model.BackendSet{ID: setID(n)}
-	number, protocol := portOfSet(n)
-	if service := r.service(n.name()); service != nil && !service.external {
-		if port, found := service.portOf(number, protocol); found {
-			all := gatherBackends(r.slicesOf(n.name()), port.name, protocol, t.placing(r, n))
+	set := &model.BackendSet{ID: k.id()}
+	if service := t.services.Get(c, k.service); service != nil && !service.external {
+		if port, found := service.portOf(k.number, k.protocol()); found {
+			all := gatherBackends(t.in.slicesOf.Get(c, k.service), port.name, k.protocol(), t.placing(c, balanced))
 			gathered := len(all)
 			if set.Backends = service.accept(all); len(set.Backends) < gathered {
 				set.Refusal = service.refusal
@@ -213,19 +298,17 @@ func (t *Translator) computeSet(r reader, n node) {
 			drainBackends(set.Backends, service.drained)
 		}
 	}
-	publishBy(t.result.Sets, t.out.Sets, set.ID, set, func(a, b *model.BackendSet) bool {
-		return a.Refusal == b.Refusal && slices.Equal(a.Backends, b.Backends)
-	})
+	return set, true
 }
 
 // placing finds the machine of a backend: that of the endpoint's node, else the one that has its
 // address. Only frontends ask, and only their sets are looked at again when machines
 // come and go.
-func (t *Translator) placing(r reader, n node) func(nodeName string, a netip.Addr) string {
-	if t.balances[n] == 0 {
-		return func(string, netip.Addr) string { return "" }
+func (t *backendTables) placing(c *memo.Context, balanced bool) func(nodeName string, a netip.Addr) string {
+	if !balanced {
+		return nowhere
 	}
-	fleet, own := r.fleet(), r.own()
+	fleet, own := t.fleet.machines.Get(c, memo.Unit{}), t.fleet.own.Get(c, memo.Unit{})
 	return func(nodeName string, a netip.Addr) string {
 		if _, is := slices.BinarySearchFunc(fleet, nodeName, func(m fleetMachine, name string) int { return cmp.Compare(m.name, name) }); is {
 			return nodeName
@@ -240,6 +323,22 @@ func (t *Translator) placing(r reader, n node) func(nodeName string, a netip.Add
 	}
 }
 
+func nowhere(string, netip.Addr) string { return "" }
+
+// backendsOf are the backends of a set, wherever they are.
+func (t *backendTables) backendsOf(c *memo.Context, set model.SetID) []model.Backend {
+	k, ok := portOfSet(set)
+	service := t.services.Get(c, k.service)
+	if !ok || service == nil {
+		return nil
+	}
+	port, found := service.portOf(k.number, k.protocol())
+	if !found {
+		return nil
+	}
+	return service.accept(gatherBackends(t.in.slicesOf.Get(c, k.service), port.name, k.protocol(), nowhere))
+}
+
 // drainBackends has backends take no new work.
 func drainBackends(backends []model.Backend, drained []netip.Addr) {
 	for i := range backends {
@@ -252,13 +351,13 @@ func drainBackends(backends []model.Backend, drained []netip.Addr) {
 
 // gatherBackends returns the backends at the port of a name, sorted by address.
 // An address that stands twice is there once, in its better state.
-func gatherBackends(slicesOfService []*discoveryv1.EndpointSlice, portName string, protocol corev1.Protocol, machineOf func(nodeName string, a netip.Addr) string) []model.Backend {
+func gatherBackends(all memo.Parts[snapshot.Name, *discoveryv1.EndpointSlice], portName string, protocol corev1.Protocol, machineOf func(nodeName string, a netip.Addr) string) []model.Backend {
 	size := 0
-	for _, s := range slicesOfService {
+	for _, s := range all.All() {
 		size += len(s.Endpoints)
 	}
 	backends := make([]model.Backend, 0, size)
-	for _, s := range slicesOfService {
+	for _, s := range all.All() {
 		if s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6 {
 			continue
 		}
@@ -320,17 +419,4 @@ func deref[T any](p *T) T {
 		return zero
 	}
 	return *p
-}
-
-// namespaceLabels returns the labels of a namespace, nil when there is none.
-func namespaceLabels(r reader, name string) map[string]string {
-	o := r.s.Namespaces[snapshot.Name{Name: name}]
-	if o == nil {
-		return nil
-	}
-	labels := map[string]string{labelNamespaceName: name}
-	for k, v := range o.Labels {
-		labels[k] = v
-	}
-	return labels
 }

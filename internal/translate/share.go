@@ -9,6 +9,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 )
 
@@ -42,9 +43,9 @@ func (w *want) guest() bool { return w.share.Namespace != w.owner.Namespace }
 // another pool, than somebody older has no part in it, and is told. What is asked for is
 // said by Services of the namespace whose address it is: guests take what there is, and
 // keep it when the last of those is gone.
-func joinWants(wants map[model.Object]*want) (all []*want, refused map[model.Object]*outcome) {
+func joinWants(wants memo.Parts[model.Object, *want]) (all []*want, refused map[model.Object]*outcome) {
 	groups := map[model.Object][]*want{}
-	for _, w := range wants {
+	for _, w := range wants.All() {
 		if w.share == (model.Object{}) {
 			all = append(all, w)
 			continue
@@ -205,24 +206,4 @@ func (a *assigner) outcomeOfGuest(w, guest *want) *outcome {
 		o.hold = &Hold{Reason: problems.reason, Message: limit(problems.message)}
 	}
 	return o
-}
-
-// takenPorts are the ports of a Service that another one has at an address that both share,
-// in words.
-func (r reader) takenPorts(service model.Object, f *balancedFact, addresses []netip.Addr) []string {
-	var taken []string
-	for _, a := range addresses {
-		r.t.graph.read(r.by, frontendsNode(a))
-		for _, p := range f.ports {
-			k := model.FrontendKey{VIP: a, Transport: p.transport, Port: uint16(p.number)}
-			if other := r.t.result.Frontends[k]; other != nil && other.Owner != service {
-				why := "which came first"
-				if other.Owner.Namespace != service.Namespace && other.Owner.Namespace == r.t.grants[a].owner.Namespace {
-					why = "whose namespace has the VIP"
-				}
-				taken = append(taken, k.String()+" is "+other.Owner.String()+"'s, "+why)
-			}
-		}
-	}
-	return taken
 }

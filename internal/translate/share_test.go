@@ -68,8 +68,8 @@ func TestAPortHasOneOwner(t *testing.T) {
 				t.Errorf("%s: a plane that begins to lead differs: %s", c.name, lineDiff(text(tr), text(leads)))
 			}
 			key := model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.0"), Transport: model.TCP, Port: 80}
-			if f := tr.result.Frontends[key]; f == nil || f.Owner.Name != "older" || len(tr.result.Frontends) != 1 {
-				t.Fatalf("%s: the frontends are %v", c.name, tr.result.Frontends)
+			if f := tr.result().Frontends[key]; f == nil || f.Owner.Name != "older" || len(tr.result().Frontends) != 1 {
+				t.Fatalf("%s: the frontends are %v", c.name, tr.result().Frontends)
 			}
 			var loser snapshot.Key
 			for _, k := range s.Keys() {
@@ -77,7 +77,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 					loser = k
 				}
 			}
-			status := tr.result.Statuses[serviceOwner(loser.Name)].Service.Conditions[0]
+			status := tr.result().Statuses[serviceOwner(loser.Name)].Service.Conditions[0]
 			if status.Reason != v1alpha1.ReasonPortTaken || !strings.Contains(status.Message, "Service a/older") {
 				t.Errorf("%s: the other is told %s: %s", c.name, status.Reason, status.Message)
 			}
@@ -85,8 +85,8 @@ func TestAPortHasOneOwner(t *testing.T) {
 			s.Delete(gone)
 			tr.Apply(s, []snapshot.Key{gone})
 			settleAgain(t, tr, s)
-			if f := tr.result.Frontends[key]; f == nil || f.Owner.Name != "younger" {
-				t.Errorf("%s: when the winner went the frontends are %v", c.name, tr.result.Frontends)
+			if f := tr.result().Frontends[key]; f == nil || f.Owner.Name != "younger" {
+				t.Errorf("%s: when the winner went the frontends are %v", c.name, tr.result().Frontends)
 			}
 		}
 	}
@@ -98,8 +98,8 @@ func TestPermissionEnds(t *testing.T) {
 	s := snapshot.New()
 	readYAML(t, s, []byte(shareGround+"---"+sharingService("a", "own", "2024-01-01T00:00:00Z", "k", 80)+"---"+sharingService("b", "guest", "2024-01-01T00:00:00Z", "a/k", 81)))
 	tr := Settle(Config{}, s)
-	if len(tr.result.Frontends) != 2 {
-		t.Fatalf("the frontends are %v", tr.result.Frontends)
+	if len(tr.result().Frontends) != 2 {
+		t.Fatalf("the frontends are %v", tr.result().Frontends)
 	}
 	n := snapshot.Name{Name: "edge"}
 	pool := s.AddressPools[n].DeepCopy()
@@ -107,13 +107,13 @@ func TestPermissionEnds(t *testing.T) {
 	s.AddressPools[n] = pool
 	tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindAddressPool, Name: n}})
 	settleAgain(t, tr, s)
-	for key, f := range tr.result.Frontends {
+	for key, f := range tr.result().Frontends {
 		if f.Owner.Name != "own" || key.Port != 80 {
 			t.Errorf("%s is left to %s", key, f.Owner)
 		}
 	}
-	hold := tr.result.Statuses[serviceOwner(snapshot.Name{Namespace: "b", Name: "guest"})].Hold
-	if len(tr.result.Frontends) != 1 || hold == nil || !strings.Contains(hold.Message, "lets no namespaces share") {
-		t.Errorf("%d frontends are left, and the guest is told %v", len(tr.result.Frontends), hold)
+	hold := tr.result().Statuses[serviceOwner(snapshot.Name{Namespace: "b", Name: "guest"})].Hold
+	if len(tr.result().Frontends) != 1 || hold == nil || !strings.Contains(hold.Message, "lets no namespaces share") {
+		t.Errorf("%d frontends are left, and the guest is told %v", len(tr.result().Frontends), hold)
 	}
 }

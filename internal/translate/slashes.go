@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 )
 
@@ -72,15 +73,14 @@ func (s slashedPath) note(keepsEscaped bool) string {
 }
 
 // slashNotes are notes on paths of matches that take no request at any of these hosts' listeners.
-func (r reader) slashNotes(paths []slashedPath, hosts []model.HostKey) []string {
+func (t *statusTables) slashNotes(c *memo.Context, paths []slashedPath, hosts []model.HostKey) []string {
 	if len(paths) == 0 {
 		return nil // nearly always: nothing is read
 	}
 	var listeners []*model.Listener
 	keepsEscaped := false
 	for _, k := range hosts {
-		r.t.graph.read(r.by, listenerNode(k.Listener))
-		if l := r.t.result.Listeners[k.Listener]; l != nil {
+		if l := t.listener.listeners.Get(c, k.Listener); l != nil {
 			listeners = append(listeners, l)
 			keepsEscaped = keepsEscaped || l.EscapedSlashes() == model.SlashesKeep
 		}

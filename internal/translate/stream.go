@@ -3,14 +3,13 @@ package translate
 import (
 	"cmp"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -55,15 +54,15 @@ type streamSpec struct {
 	transport  model.Transport
 }
 
-// streamOf reads a TLSRoute, TCPRoute or UDPRoute; nil when there is none.
-func streamOf(s *snapshot.Snapshot, kind snapshot.Kind, n snapshot.Name) *streamSpec {
+// stream reads a TLSRoute, TCPRoute or UDPRoute; nil when there is none.
+func (t *inputTables) stream(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *streamSpec {
 	f := &streamSpec{transport: model.TCP}
 	add := func(name *gatewayv1.SectionName, refs []gatewayv1.BackendRef) {
 		f.rules, f.backends = append(f.rules, string(deref(name))), append(f.backends, refs)
 	}
 	switch kind {
 	case snapshot.KindTLSRoute:
-		o := s.TLSRoutes[n]
+		o := t.tlsRoutes.Get(c, n)
 		if o == nil {
 			return nil
 		}
@@ -72,7 +71,7 @@ func streamOf(s *snapshot.Snapshot, kind snapshot.Kind, n snapshot.Name) *stream
 			add(r.Name, r.BackendRefs)
 		}
 	case snapshot.KindTCPRoute:
-		o := s.TCPRoutes[n]
+		o := t.tcpRoutes.Get(c, n)
 		if o == nil {
 			return nil
 		}
@@ -81,7 +80,7 @@ func streamOf(s *snapshot.Snapshot, kind snapshot.Kind, n snapshot.Name) *stream
 			add(r.Name, r.BackendRefs)
 		}
 	case snapshot.KindUDPRoute:
-		o := s.UDPRoutes[n]
+		o := t.udpRoutes.Get(c, n)
 		if o == nil {
 			return nil
 		}
@@ -93,19 +92,6 @@ func streamOf(s *snapshot.Snapshot, kind snapshot.Kind, n snapshot.Name) *stream
 		return nil
 	}
 	return f
-}
-
-func streamNode(o model.Object) node {
-	return node{kind: nodeStream, a: o.Kind, b: o.Namespace, c: o.Name}
-}
-
-func streamStatusNode(o model.Object) node {
-	return node{kind: nodeStreamStatus, a: o.Kind, b: o.Namespace, c: o.Name}
-}
-
-func (r reader) stream(o model.Object) *streamFact {
-	r.t.graph.read(r.by, streamNode(o))
-	return r.t.streams[o]
 }
 
 // doors and names of all parents, each once: of several parents that lead to the same the
@@ -146,46 +132,32 @@ func (f *streamFact) names() map[streamName]*tlsClaim {
 	return all
 }
 
-func (t *Translator) computeStream(r reader, n node) {
-	owner := model.Object{Kind: n.a, Namespace: n.b, Name: n.c}
-	before := t.streams[owner]
-	update(t, n, t.streams, owner, makeStreamFact(r, owner))
-	after := t.streams[owner]
-	if before == after {
-		return
+// makeStream judges a route, and claims the connections that it wants.
+func (t *routeTables) makeStream(c *memo.Context, owner model.Object) (*streamFact, bool) {
+	f := t.judgeStream(c, owner)
+	if f == nil {
+		return nil, false
 	}
-	t.graph.mark(streamStatusNode(owner))
-	was, is := before.doors(), after.doors()
-	for k := range was {
-		if is[k] == nil {
-			t.claimDoor(k, owner, nil)
-		}
+	for k, d := range f.doors() {
+		t.doors.Put(c, k, owner, &doorClaim{created: f.created, targets: d.targets})
 	}
-	for k, d := range is {
-		t.claimDoor(k, owner, &doorClaim{created: after.created, targets: d.targets})
+	for k, wants := range f.names() {
+		t.host.routeNames.Put(c, k.key, tlsClaimant{k.parent, owner}, wants)
 	}
-	wanted, wants := before.names(), after.names()
-	for k := range wanted {
-		if wants[k] == nil {
-			t.claimTLS(k.key, tlsClaimant{k.parent, owner}, nil)
-		}
-	}
-	for k, c := range wants {
-		t.claimTLS(k.key, tlsClaimant{k.parent, owner}, c)
-	}
+	return f, true
 }
 
-// makeStreamFact judges a route; nil when there is none or nothing of ours is its parent.
-func makeStreamFact(r reader, owner model.Object) *streamFact {
+// judgeStream judges a route; nil when there is none or nothing of ours is its parent.
+func (t *routeTables) judgeStream(c *memo.Context, owner model.Object) *streamFact {
 	kind, name := snapshot.Kind(owner.Kind), snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
-	o := streamOf(r.s, kind, name)
+	o := t.in.stream(c, kind, name)
 	if o == nil {
 		return nil
 	}
 	f := &streamFact{created: o.created}
 	for _, ref := range o.parents {
 		if k, ok := parentOf(ref, owner.Namespace); ok {
-			if p := r.parent(k); p != nil {
+			if p := t.gateway.parents.Get(c, k); p != nil {
 				f.parents = append(f.parents, streamParent{routeParent: routeParent{ref: ref, parent: k, gateway: p.gateway, certificate: p.clientCertificate}})
 			}
 		}
@@ -193,25 +165,25 @@ func makeStreamFact(r reader, owner model.Object) *streamFact {
 	if len(f.parents) == 0 {
 		return nil
 	}
-	c := streamCompiler{routeCompiler: routeCompiler{r: r, owner: owner, created: o.created}, spec: o, noted: map[string]bool{}}
-	if c.targets = c.makeTargets(); c.rule.failed {
-		c.refused = c.rule
+	sc := streamCompiler{routeCompiler: routeCompiler{t: t, ctx: c, owner: owner, created: o.created}, spec: o, noted: map[string]bool{}}
+	if sc.targets = sc.makeTargets(); sc.rule.failed {
+		sc.refused = sc.rule
 	}
 	var hostnames []string
 	if kind == snapshot.KindTLSRoute {
-		hostnames = c.hostnames(o.hostnames)
+		hostnames = sc.hostnames(o.hostnames)
 	} else {
 		hostnames = []string{anyHost}
 	}
 	for i := range f.parents {
 		p := &f.parents[i]
-		c.certificate = p.certificate
-		c.attach(p, hostnames)
-		if c.refused.failed {
-			p.accepted, p.doors, p.names, p.claim, p.kept, p.sections = c.refused, nil, nil, nil, nil, nil
+		sc.certificate = p.certificate
+		sc.attach(p, hostnames)
+		if sc.refused.failed {
+			p.accepted, p.doors, p.names, p.claim, p.kept, p.sections = sc.refused, nil, nil, nil, nil, nil
 		}
 	}
-	f.resolved, f.services, f.notes = c.resolved, c.services, c.notes
+	f.resolved, f.services, f.notes = sc.resolved, sc.services, sc.notes
 	slices.SortFunc(f.services, compareNames)
 	f.services = slices.Compact(f.services)
 	return f
@@ -258,7 +230,7 @@ func (c *streamCompiler) makeTargets() []model.Target {
 	c.refs(func(weight uint32, service snapshot.Name, port servicePort, _ string, ok bool) {
 		var set model.SetID
 		if ok {
-			set = setOf(service, port.number, c.spec.transport)
+			set = portKey{service, port.number, c.spec.transport}.id()
 		}
 		if i := slices.IndexFunc(targets, func(t model.Target) bool { return t.Set == set }); i >= 0 {
 			targets[i].Weight = uint32(min(uint64(targets[i].Weight)+uint64(weight), math.MaxUint32))
@@ -284,7 +256,7 @@ func (c *streamCompiler) shares(passed bool) tcpShares {
 			s.add(withOptions(g), weight)
 			return
 		default:
-			g, fault, problem := makeGroup(c.r, service, port, groupOptions{protocol: model.BackendTCP, certificate: c.certificate})
+			g, fault, problem := c.t.backend.makeGroup(c.ctx, service, port, groupOptions{protocol: model.BackendTCP, certificate: c.certificate})
 			if fault == serviceFine {
 				s.add(g, weight)
 				return
@@ -301,79 +273,32 @@ func (c *streamCompiler) shares(passed bool) tcpShares {
 
 // attach finds the listeners that a parentRef means, and what of them the route wants.
 func (c *streamCompiler) attach(p *streamParent, hostnames []string) {
-	r, kind := c.r, snapshot.Kind(c.owner.Kind)
-	f := r.parent(p.parent)
-	if f.refused != "" {
-		p.accepted.fail(gatewayv1.RouteReasonNoMatchingParent, f.refused)
-		return
-	}
-	meant := f.meant(p.ref)
-	var allowed, common, serving int
-	var elsewhere, refused []string
-	for _, i := range meant {
-		l := &f.listeners[i]
-		if !l.allows(r, kind, p.parent.name.Namespace, c.owner.Namespace) {
-			continue
-		}
-		allowed++
-		matched := false
-		for _, hostname := range hostnames {
-			host, ok := intersect(l.hostname, hostname)
-			if !ok {
-				continue
-			}
-			matched = true
-			switch {
-			case !l.serves() || l.broken():
-			case l.direct():
+	f := c.t.gateway.parents.Get(c.ctx, p.parent)
+	elsewhere := c.t.gateway.attach(c.ctx, &p.routeParent, attaching{
+		kind: snapshot.Kind(c.owner.Kind), namespace: c.owner.Namespace, hostnames: hostnames,
+		lost: func(*parentListener) string { return "" },
+		want: func(l *parentListener, host string) bool {
+			if l.direct() {
 				p.doors = append(p.doors, placedDoor{doorKey{f.gateway, l.transport(), uint16(l.port)}, l.name, c.targets})
-			case !f.ownsClear(r, l, host):
-				elsewhere = append(elsewhere, host)
-			default:
-				if keeper := r.keeper(l.id, host); keeper != nil && keeper.gateway != f.gateway {
-					p.kept = append(p.kept, "server name "+host+" is "+keeper.host.Owner.String()+"'s, whose listener has hostname "+keeper.host.Host)
-					continue
-				}
+				return false
+			}
+			if !c.t.gateway.ownsClear(c.ctx, f, l, host) {
+				return true
+			}
+			if keeper := c.t.host.keeper(c.ctx, l.id, host); keeper != nil && keeper.gateway != f.gateway {
+				p.kept = append(p.kept, "server name "+host+" is "+keeper.owner.String()+"'s, whose listener has hostname "+keeper.host)
+			} else {
 				c.want(p, l, host)
 			}
-		}
-		switch {
-		case !matched:
-			continue
-		case !l.serves():
-			refused = append(refused, string(l.name)+" ("+string(l.accepted.reason)+")")
-		default:
-			serving++
-		}
-		common++
-		p.sections = append(p.sections, l.name)
-	}
-	name := f.object.String()
-	switch {
-	case len(meant) == 0:
-		p.accepted.fail(gatewayv1.RouteReasonNoMatchingParent, name+" has no listener"+describeSection(p.ref))
-	case allowed == 0:
-		p.accepted.fail(gatewayv1.RouteReasonNotAllowedByListeners,
-			"no listener of "+name+describeSection(p.ref)+" allows "+string(kind)+"s of namespace "+c.owner.Namespace)
-	case common == 0:
-		p.accepted.fail(gatewayv1.RouteReasonNoMatchingListenerHostname,
-			"no listener of "+name+describeSection(p.ref)+" has a hostname in common with "+strings.Join(hostnames, ", "))
-	case serving == 0:
-		p.accepted.fail(gatewayv1.RouteReasonNoMatchingParent,
-			"no listener of "+name+describeSection(p.ref)+" that the route matches is accepted: "+strings.Join(refused, ", "))
-	}
+			return false
+		},
+	})
 	if p.accepted.failed {
-		p.sections, p.doors, p.names, p.claim, p.kept = nil, nil, nil, nil, nil
+		p.doors, p.names, p.claim, p.kept = nil, nil, nil, nil
 		return
 	}
 	slices.SortFunc(p.names, model.HostKey.Compare)
-	slices.Sort(elsewhere)
-	elsewhere = slices.DeleteFunc(slices.Compact(elsewhere), func(host string) bool {
-		return slices.ContainsFunc(p.names, func(k model.HostKey) bool { return k.Host == host })
-	})
-	if len(elsewhere) > 0 {
-		p.note = "; not served here, because a listener with a hostname that says more takes the connections: " + strings.Join(elsewhere, ", ")
-	}
+	p.noteElsewhere(elsewhere, p.names, "connections")
 }
 
 // want notes a server name whose connections the route wants of a listener.
@@ -400,76 +325,26 @@ type doorKey struct {
 	port      uint16
 }
 
-func (k doorKey) node() node {
-	return node{kind: nodeDoor, a: k.gateway.Namespace, b: k.gateway.Name, c: string(k.transport) + "/" + strconv.Itoa(int(k.port))}
-}
-
-func doorOf(n node) doorKey {
-	transport, text, _ := strings.Cut(n.c, "/")
-	port, _ := strconv.ParseUint(text, 10, 16)
-	return doorKey{snapshot.Name{Namespace: n.a, Name: n.b}, model.Transport(transport), uint16(port)}
-}
-
 // doorClaim is what one route wants of a door.
 type doorClaim struct {
 	created int64
 	targets []model.Target
 }
 
-// doorState is a door in the making. The oldest route has it.
-type doorState struct {
-	claims map[model.Object]*doorClaim
-	owner  model.Object
-	won    *doorClaim
+// doorWinner is the route that has the connections of a door, and what it wants.
+type doorWinner struct {
+	route model.Object
+	claim *doorClaim
 }
 
-// claimDoor sets what a route wants of a door, nil for nothing any more.
-func (t *Translator) claimDoor(k doorKey, route model.Object, c *doorClaim) {
-	d := t.doors[k]
-	if d == nil {
-		if c == nil {
-			return
-		}
-		d = &doorState{claims: map[model.Object]*doorClaim{}}
-		t.doors[k] = d
-	}
-	if c == nil {
-		delete(d.claims, route)
-	} else {
-		d.claims[route] = c
-	}
-	t.graph.mark(k.node())
-}
-
-func (t *Translator) computeDoor(n node) {
-	k := doorOf(n)
-	d := t.doors[k]
-	if d == nil {
-		return
-	}
+// winner is the oldest route that claims a door.
+func (t *routeTables) winner(c *memo.Context, k doorKey) (*doorWinner, bool) {
 	var first *claim
-	for route, c := range d.claims {
-		if mine := (&claim{owner: route, created: c.created}); first == nil || mine.older(first) {
-			first = mine
+	won := &doorWinner{}
+	for route, wants := range t.doors.Get(c, k).All() {
+		if mine := (&claim{owner: route, created: wants.created}); first == nil || mine.older(first) {
+			first, won.route, won.claim = mine, route, wants
 		}
 	}
-	if first == nil {
-		delete(t.doors, k)
-		t.graph.changed(n)
-		return
-	}
-	won := d.claims[first.owner]
-	if d.won == nil || d.owner != first.owner || !reflect.DeepEqual(d.won, won) {
-		t.graph.changed(n)
-	}
-	d.owner, d.won = first.owner, won
-}
-
-// door returns which route has the connections of a door, and what it wants.
-func (r reader) door(k doorKey) (route model.Object, c *doorClaim) {
-	r.t.graph.read(r.by, k.node())
-	if d := r.t.doors[k]; d != nil {
-		return d.owner, d.won
-	}
-	return model.Object{}, nil
+	return won, first != nil
 }

@@ -102,12 +102,12 @@ func (w *walk) proxy(n snapshot.Name, f *ingressFact, path []snapshot.Name) {
 	case p.delegate != nil:
 		target := *p.delegate
 		path = append(path, n)
-		next := w.r.ingress(target)
+		next := w.t.routes.Get(w.ctx, target)
 		switch {
 		case slices.Contains(path, target):
 			fail("tcpproxy creates a delegation cycle: " + cycleText(path, target))
 		case next == nil:
-			fail("IngressRoute " + target.String() + " not found" + w.r.t.index.classText(target))
+			fail("IngressRoute " + target.String() + " not found" + w.t.classText(w.ctx, target))
 		case next.root:
 			fail("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
 		case next.tcp == nil:

@@ -1,9 +1,9 @@
 package translate
 
 import (
-	"reflect"
 	"strings"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -26,207 +26,123 @@ type tlsClaimant struct {
 	route  model.Object // zero for the listener itself
 }
 
-// tlsState is a server name at a listener in the making.
-type tlsState struct {
-	claims map[tlsClaimant]*tlsClaim
-	// keeper is the oldest of those whose listeners have this very name.
-	keeper *tlsClaim
-	won    *tlsClaim
-	parent model.Object // who has the name
-	// created is how old the parent's claim is.
-	created int64
-	route   model.Object // whose connections they are; zero when no route's
+// A name has one certificate. Of several parents that want one the oldest has it, and no other: what others want to
+// serve there is not served at all. Of several routes of that parent, the oldest has it. Root IngressRoutes have a
+// name with the virtual host alone, since whether they have that depends on the routes that claim it too.
+
+// nameKeeper is whose listeners have a server name.
+type nameKeeper struct {
+	gateway snapshot.Name
+	owner   model.Object
+	host    string
 }
 
-func tlsNode(k model.HostKey) node {
-	return node{kind: nodeTLSHost, a: string(k.Listener), b: k.Host}
-}
-
-// claimTLS sets what somebody wants of a server name, nil for nothing any more. Of several
-// parents the oldest has it, and no other: a name has one certificate, so what others want to
-// serve there is not served at all. Of several routes of that parent, the oldest has it. Ask
-// reader.tlsOwner who has it.
-//
-// Nodes below nodeTLSHost's layer may call it, each for claims that are its own. Root
-// IngressRoutes do not: they claim a name with the virtual host (claim.tls), since whether they
-// have it depends on the routes that claim the host too.
-func (t *Translator) claimTLS(k model.HostKey, by tlsClaimant, c *tlsClaim) {
-	s := t.tlsHosts[k]
-	if s == nil {
-		if c == nil {
-			return
-		}
-		s = &tlsState{claims: map[tlsClaimant]*tlsClaim{}}
-		t.tlsHosts[k] = s
-	}
-	if c == nil {
-		delete(s.claims, by)
-	} else {
-		s.claims[by] = c
-	}
-	if by.route == (model.Object{}) {
-		t.keepName(k, s)
-	}
-	t.graph.mark(tlsNode(k))
-}
-
-// keepName finds whose listeners have a server name.
-func (t *Translator) keepName(k model.HostKey, s *tlsState) {
-	var first *tlsClaim
-	for by, c := range s.claims {
-		if by.route == (model.Object{}) && (first == nil || (&claim{owner: by.parent, created: c.created}).older(&claim{owner: first.host.Owner, created: first.created})) {
-			first = c
+// keepName finds the oldest of those whose listeners have this very name.
+func (t *hostTables) keepName(c *memo.Context, k model.HostKey) (*nameKeeper, bool) {
+	var first *claim
+	keeper := &nameKeeper{host: k.Host}
+	for parent, wants := range t.names.Get(c, k).All() {
+		if mine := (&claim{owner: parent, created: wants.created}); first == nil || mine.older(first) {
+			first, keeper.gateway, keeper.owner = mine, wants.gateway, parent
 		}
 	}
-	before := s.keeper
-	s.keeper = first
-	if before == nil || first == nil || before.gateway != first.gateway || before.host.Owner != first.host.Owner {
-		t.graph.changed(serverNameNode(k))
-	}
-}
-
-func serverNameNode(k model.HostKey) node {
-	return node{kind: nodeServerName, a: string(k.Listener), b: k.Host}
+	return keeper, first != nil
 }
 
 // keeper is whose listener takes connections for a server name at a listener of the model: the one
 // with the hostname that says most, of several the oldest. A route that some other Gateway takes in
 // has no part in it, or it would take names from Gateways that never allowed it.
-func (r reader) keeper(listener model.ListenerID, host string) *tlsClaim {
+func (t *hostTables) keeper(c *memo.Context, listener model.ListenerID, host string) *nameKeeper {
 	for pattern, more := host, true; more; pattern, more = wider(pattern) {
-		k := model.HostKey{Listener: listener, Host: pattern}
-		r.t.graph.read(r.by, serverNameNode(k))
-		if s := r.t.tlsHosts[k]; s != nil && s.keeper != nil {
-			return s.keeper
+		if keeper, found := t.keepers.Find(c, model.HostKey{Listener: listener, Host: pattern}); found {
+			return keeper
 		}
 	}
 	return nil
 }
 
-// decide finds who has the name. What stands for a parent is the age of its listener, or
+// nameOwner is who has a server name.
+type nameOwner struct {
+	parent  model.Object
+	route   model.Object // whose connections they are; zero when no route's
+	created int64        // how old the parent's claim is
+}
+
+// nameDecision is who has a server name, and what they want of it.
+type nameDecision struct {
+	nameOwner
+	won *tlsClaim
+}
+
+// decideName finds who has a server name. What stands for a parent is the age of its listener, or
 // where that has another name, of its oldest route.
-func (s *tlsState) decide() (by tlsClaimant, won *tlsClaim, created int64) {
+func (t *hostTables) decideName(c *memo.Context, k model.HostKey) (*nameDecision, bool) {
+	listeners, routes := t.names.Get(c, k), t.routeNames.Get(c, k)
 	first := map[model.Object]int64{}
-	for b, c := range s.claims {
-		if _, listener := s.claims[tlsClaimant{parent: b.parent}]; listener && b.route != (model.Object{}) {
+	for parent, wants := range listeners.All() {
+		first[parent] = wants.created
+	}
+	for by, wants := range routes.All() {
+		if _, listener := listeners.Get(by.parent); listener {
 			continue
 		}
-		if old, known := first[b.parent]; !known || c.created < old {
-			first[b.parent] = c.created
+		if old, known := first[by.parent]; !known || wants.created < old {
+			first[by.parent] = wants.created
 		}
 	}
 	var best *claim
 	for parent, created := range first {
-		if c := (&claim{owner: parent, created: created}); best == nil || c.older(best) {
-			best = c
+		if mine := (&claim{owner: parent, created: created}); best == nil || mine.older(best) {
+			best = mine
 		}
 	}
 	if best == nil {
-		return by, nil, 0
+		return nil, false
 	}
-	by.parent = best.owner
-	won = s.claims[by]
-	for b, c := range s.claims {
-		if b.parent != best.owner || b.route == (model.Object{}) {
+	d := &nameDecision{nameOwner: nameOwner{parent: best.owner, created: best.created}}
+	d.won, _ = listeners.Get(best.owner)
+	for by, wants := range routes.All() {
+		if by.parent != best.owner {
 			continue
 		}
-		mine := claim{owner: b.route, created: c.created}
-		if by.route == (model.Object{}) || mine.older(&claim{owner: by.route, created: won.created}) {
-			by, won = b, c
+		mine := claim{owner: by.route, created: wants.created}
+		if d.route == (model.Object{}) || mine.older(&claim{owner: d.route, created: d.won.created}) {
+			d.route, d.won = by.route, wants
 		}
 	}
-	return by, won, best.created
+	return d, true
 }
 
-// computeTLSHost decides who has a server name.
-func (t *Translator) computeTLSHost(n node) {
-	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
-	s := t.tlsHosts[k]
-	if s == nil {
-		return
-	}
-	by, won, created := s.decide()
-	changed := by.parent != s.parent || by.route != s.route || created != s.created
-	s.parent, s.route, s.created, s.won = by.parent, by.route, created, won
-	if won == nil {
-		delete(t.tlsHosts, k)
-	}
-	if changed {
-		t.graph.changed(n)
-	}
-	t.graph.mark(tlsServedNode(k))
-}
-
-func tlsServedNode(k model.HostKey) node {
-	return node{kind: nodeTLSServed, a: string(k.Listener), b: k.Host}
-}
-
-// computeTLSServed publishes what becomes of a server name: what the root IngressRoute wants
+// makeTLSHost says what becomes of a server name: what the root IngressRoute wants
 // that has the virtual host, else what the oldest of the others wants.
-func (t *Translator) computeTLSServed(n node) {
-	k := model.HostKey{Listener: model.ListenerID(n.a), Host: n.b}
+func (t *hostTables) makeTLSHost(c *memo.Context, k model.HostKey) (*model.TLSHost, bool) {
 	var won *tlsClaim
-	if s := t.tlsHosts[k]; s != nil {
-		won = s.won
+	if d := t.decisions.Get(c, k); d != nil {
+		won = d.won
 	}
-	if h := t.hosts[k]; h != nil {
-		if c := h.tls(); c != nil {
-			won = c
+	for _, root := range t.rootNames.Get(c, k).All() {
+		if t.owners.Get(c, k).kind == snapshot.KindIngressRoute {
+			won = root
 		}
 	}
-	before := t.tlsServed[k]
-	if before == won || before != nil && won != nil && reflect.DeepEqual(before, won) {
-		return
+	if won == nil {
+		return nil, false
 	}
-	t.useTLSClaim(won, 1)
-	t.useTLSClaim(before, -1)
-	var host *model.TLSHost
-	if won != nil {
-		host = &won.host
-		t.tlsServed[k] = won
-	} else {
-		delete(t.tlsServed, k)
+	by := user{kind: "server name", host: k}
+	for _, id := range won.host.Certificates {
+		t.tls.certificateUses.Put(c, id, by, struct{}{})
 	}
-	publish(t.result.TLSHosts, t.out.TLSHosts, k, host)
-}
-
-func (t *Translator) useTLSClaim(c *tlsClaim, by int) {
-	if c == nil {
-		return
-	}
-	for _, id := range c.host.Certificates {
-		t.useCertificate(id, by)
-	}
-	t.useGroups(c.groups, by)
-}
-
-// tlsOwner returns which of those that call claimTLS has a server name at a listener, exactly
-// as written: a name, a wildcard or "*".
-func (r reader) tlsOwner(k model.HostKey) (owner model.Object, found bool) {
-	r.t.graph.read(r.by, tlsNode(k))
-	if s := r.t.tlsHosts[k]; s != nil && s.won != nil {
-		return s.parent, true
-	}
-	return model.Object{}, false
-}
-
-// tlsRoute returns which route has the connections for a server name, and through which
-// Gateway or ListenerSet.
-func (r reader) tlsRoute(k model.HostKey) tlsClaimant {
-	r.t.graph.read(r.by, tlsNode(k))
-	if s := r.t.tlsHosts[k]; s != nil && s.won != nil {
-		return tlsClaimant{s.parent, s.route}
-	}
-	return tlsClaimant{}
+	t.backend.useGroups(c, won.groups, by)
+	return &won.host, true
 }
 
 // section returns the pattern of server names under which clients ask for a host at a
 // listener, the most specific one, and who has it. Only that one serves the host, unless a
 // root IngressRoute has it.
-func (r reader) section(listener model.ListenerID, host string) (pattern string, owner model.Object, found bool) {
+func (t *hostTables) section(c *memo.Context, listener model.ListenerID, host string) (pattern string, owner model.Object, found bool) {
 	for pattern, more := host, true; more; pattern, more = wider(pattern) {
-		if owner, found := r.tlsOwner(model.HostKey{Listener: listener, Host: pattern}); found {
-			return pattern, owner, true
+		if n, found := t.nameOwners.Find(c, model.HostKey{Listener: listener, Host: pattern}); found {
+			return pattern, n.parent, true
 		}
 	}
 	return "", model.Object{}, false

@@ -60,7 +60,7 @@ spec: {controllerName: fairlead.dev/gateway}
 			t.Helper()
 			want := model.Object{Kind: "TLSRoute", Namespace: namespace, Name: "route"}
 			for _, name := range names {
-				host := tr.result.TLSHosts[model.HostKey{Listener: "https-443", Host: "www." + name}]
+				host := tr.result().TLSHosts[model.HostKey{Listener: "https-443", Host: "www." + name}]
 				if host == nil || host.Owner != want {
 					t.Fatalf("www.%s: %+v, want it for %s", name, host, want)
 				}

@@ -2,13 +2,14 @@ package translate
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -93,26 +94,6 @@ type Changes struct {
 	Statuses     map[model.Object]*Status
 }
 
-func newChanges() Changes {
-	return Changes{
-		Listeners:    map[model.ListenerID]*model.Listener{},
-		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
-		Certificates: map[model.CertificateID]*model.Certificate{},
-		Authorities:  map[model.AuthorityID]*model.Authority{},
-		TLSHosts:     map[model.HostKey]*model.TLSHost{},
-		Groups:       map[model.GroupID]*model.BackendGroup{},
-		Sets:         map[model.SetID]*model.BackendSet{},
-		Views:        map[model.ViewID]*model.View{},
-		Machines:     map[string]*model.Machine{},
-		Nodes:        map[string]*model.Node{},
-		Frontends:    map[model.FrontendKey]*model.Frontend{},
-		Assignments:  map[netip.Addr]*model.Assignment{},
-		VIPs:         map[model.VIPKey]*model.VIP{},
-		Peers:        map[model.PeerKey]*model.Peer{},
-		Statuses:     map[model.Object]*Status{},
-	}
-}
-
 // Empty reports whether nothing changed.
 func (c Changes) Empty() bool {
 	return len(c.Listeners)+len(c.VirtualHosts)+len(c.Certificates)+len(c.Authorities)+len(c.TLSHosts)+len(c.Groups)+len(c.Sets)+len(c.Views)+len(c.Machines)+
@@ -124,160 +105,55 @@ func (c Changes) Empty() bool {
 // pointers into the objects of the snapshot and never writes to them.
 type Translator struct {
 	config Config
-	graph  graph
-	index  index
+	graph  *memo.Graph
+	tables
+}
 
-	// Results of nodes, by the names in the nodes.
-	namespaces  map[string]map[string]string
-	allowances  map[string]*allowance // by namespace
-	services    map[snapshot.Name]*serviceFact
-	classes     map[string]*classFact
-	addresses   []string
-	gateways    map[snapshot.Name]*gatewayFact
-	sets        map[snapshot.Name]*setFact
-	setOutcomes map[setKey]*setOutcome
-	sections    map[sectionKey]struct{} // of listeners in clear text
-	parents     map[parentKey]*parentFact
-	routes      map[model.Object]*routeFact  // HTTPRoutes and GRPCRoutes
-	streams     map[model.Object]*streamFact // TLSRoutes, TCPRoutes and UDPRoutes
-	backendTLS  map[snapshot.Name]*backendTLSFact
-	ingresses   map[snapshot.Name]*ingressFact
-	trees       map[snapshot.Name]*treeFact
-	hosts       map[model.HostKey]*hostState
-
-	// The same, of what brings requests to the machines.
-	own          []ownAddress
-	fleet        []fleetMachine
-	pools        map[string]*poolFact
-	records      map[string]*recordFact
-	selections   map[string]*selectionFact
-	peers        map[string]*peerFact
-	secrets      map[string]*secretFact
-	outcomes     map[model.Object]*outcome
-	poolOutcomes map[string]*poolOutcome
-	grants       map[netip.Addr]grant
-
-	// The same, of frontends.
-	balanced    map[snapshot.Name]*balancedFact // Services of our class
-	doors       map[doorKey]*doorState
-	frontendsAt map[netip.Addr]*frontendsAt
-
-	// The same, of TLS.
-	certificates map[snapshot.Name]*certificateFact // of those that somebody read
-	authorities  map[authorityKey]*authorityFact    // the same
-	tlsHosts     map[model.HostKey]*tlsState
-	tlsServed    map[model.HostKey]*tlsClaim // what is published
-
-	policies policyState
-
-	// Sums over nodes.
-	ports      map[model.ListenerID]map[model.Object]int64 // who asks for a listener, created when
-	lostPorts  map[model.ListenerID]model.Object           // who has the port for the other protocol
-	reached    map[snapshot.Name]nameSet                   // IngressRoute -> roots that delegate to it
-	attached   map[parentKey]map[gatewayv1.SectionName]int32
-	groups     map[model.GroupID]*groupState
-	setUses    map[node]int // of sets, by groups
-	balances   map[node]int // of sets, by frontends
-	wants      map[model.Object]*want
-	sharing    map[string]int                           // root IngressRoutes that share an address, by namespace
-	sharingTLS map[string]int                           // those of them with TLS
-	leadsTo    map[string]map[model.ListenerID]struct{} // pool -> where its VIPs lead
-	selectedBy map[string]nameSet                       // machine -> pools that select it
-	chosenBy   map[string]nameSet                       // machine -> pools whose spec.machines takes it
-	peersAt    map[string]nameSet                       // valid BGPPeers, by address or interface
-	peerAt     map[string][]string                      // BGPPeer -> machines in the result
-
-	users               map[snapshot.Name]map[snapshot.Name]int            // Service -> Gateways whose routes use it
-	reaches             map[snapshot.Name]int                              // Service -> its sets that are used
-	rivals              map[model.HostKey][]rival                          // contested hosts: who claims them, oldest first
-	contests            map[model.ListenerID]map[model.HostKey]struct{}    // contested hosts
-	rejected            map[model.ListenerID]map[model.Object]model.Object // routes that are rejected, and for whom
-	usesOf              map[model.Object][]serviceUse                      // what a route added to users
-	counted             map[model.Object][]attachment                      // what a route added to attached
-	touched             map[model.GroupID]struct{}                         // groups whose uses changed in this Apply
-	certificateUses     map[model.CertificateID]int
-	authorityUses       map[model.AuthorityID]int
-	touchedCertificates map[model.CertificateID]struct{} // to be looked at at the end of this Apply
-	touchedAuthorities  map[model.AuthorityID]struct{}
-
-	result Changes // everything that stands, never nil values
-	out    Changes // what this Apply changed
+// tables are all values of a translation, by room: each is made of those before it.
+type tables struct {
+	in       *inputTables
+	anchor   *anchorTables
+	tls      *tlsTables
+	pool     *poolTables
+	fleet    *fleetTables
+	backend  *backendTables
+	policy   *policyTables
+	vip      *vipTables
+	host     *hostTables
+	gateway  *gatewayTables
+	listener *listenerTables
+	route    *routeTables
+	contour  *contourTables
+	frontend *frontendTables
+	status   *statusTables
 }
 
 // New returns a Translator of an empty snapshot. Its first Apply must name every
 // key of the snapshot.
 func New(c Config) *Translator {
-	t := &Translator{
-		config:      c.withDefaults(),
-		graph:       newGraph(),
-		index:       newIndex(c),
-		namespaces:  map[string]map[string]string{},
-		allowances:  map[string]*allowance{},
-		services:    map[snapshot.Name]*serviceFact{},
-		classes:     map[string]*classFact{},
-		gateways:    map[snapshot.Name]*gatewayFact{},
-		sets:        map[snapshot.Name]*setFact{},
-		setOutcomes: map[setKey]*setOutcome{},
-		sections:    map[sectionKey]struct{}{},
-		parents:     map[parentKey]*parentFact{},
-		routes:      map[model.Object]*routeFact{},
-		streams:     map[model.Object]*streamFact{},
-		backendTLS:  map[snapshot.Name]*backendTLSFact{},
-		ingresses:   map[snapshot.Name]*ingressFact{},
-		trees:       map[snapshot.Name]*treeFact{},
-		hosts:       map[model.HostKey]*hostState{},
-		policies:    newPolicyState(),
-		ports:       map[model.ListenerID]map[model.Object]int64{},
-		lostPorts:   map[model.ListenerID]model.Object{},
-		reached:     map[snapshot.Name]nameSet{},
-		attached:    map[parentKey]map[gatewayv1.SectionName]int32{},
-		groups:      map[model.GroupID]*groupState{},
-		setUses:     map[node]int{},
-		balances:    map[node]int{},
-
-		pools:        map[string]*poolFact{},
-		records:      map[string]*recordFact{},
-		selections:   map[string]*selectionFact{},
-		peers:        map[string]*peerFact{},
-		secrets:      map[string]*secretFact{},
-		outcomes:     map[model.Object]*outcome{},
-		poolOutcomes: map[string]*poolOutcome{},
-		grants:       map[netip.Addr]grant{},
-		wants:        map[model.Object]*want{},
-		sharing:      map[string]int{},
-		sharingTLS:   map[string]int{},
-		leadsTo:      map[string]map[model.ListenerID]struct{}{},
-		selectedBy:   map[string]nameSet{},
-		chosenBy:     map[string]nameSet{},
-		peersAt:      map[string]nameSet{},
-		peerAt:       map[string][]string{},
-
-		balanced:    map[snapshot.Name]*balancedFact{},
-		doors:       map[doorKey]*doorState{},
-		frontendsAt: map[netip.Addr]*frontendsAt{},
-
-		certificates:        map[snapshot.Name]*certificateFact{},
-		authorities:         map[authorityKey]*authorityFact{},
-		tlsHosts:            map[model.HostKey]*tlsState{},
-		tlsServed:           map[model.HostKey]*tlsClaim{},
-		certificateUses:     map[model.CertificateID]int{},
-		authorityUses:       map[model.AuthorityID]int{},
-		touchedCertificates: map[model.CertificateID]struct{}{},
-		touchedAuthorities:  map[model.AuthorityID]struct{}{},
-
-		users:    map[snapshot.Name]map[snapshot.Name]int{},
-		reaches:  map[snapshot.Name]int{},
-		rivals:   map[model.HostKey][]rival{},
-		contests: map[model.ListenerID]map[model.HostKey]struct{}{},
-		rejected: map[model.ListenerID]map[model.Object]model.Object{},
-		usesOf:   map[model.Object][]serviceUse{},
-		counted:  map[model.Object][]attachment{},
-		touched:  map[model.GroupID]struct{}{},
-		result:   newChanges(),
-	}
-	t.graph.mark(viewNode(model.SharedView))
-	t.graph.mark(node{kind: nodeAssign})
-	return t
+	c = c.withDefaults()
+	g := memo.New()
+	var t tables
+	t.in = newInputTables(g, c)                                             // the snapshot
+	t.anchor = newAnchorTables(g, t.in)                                     // which policy is attached to what
+	t.tls = newTLSTables(g, t.in)                                           // certificates
+	t.pool = newPoolTables(g, t.in)                                         // AddressPools
+	t.fleet = newFleetTables(g, t.in, t.pool)                               // machines and their BGP peers
+	t.backend = newBackendTables(g, t.in, t.anchor, t.tls, t.pool, t.fleet) // Services: groups and sets of backends
+	t.policy = newPolicyTables(g, t.in, t.anchor, t.backend)                // what policies say
+	t.vip = newVIPTables(g, t.in, t.pool, t.fleet)                          // who gets which address
+	t.host = newHostTables(g, t.in, t.anchor, t.tls, t.backend, t.policy)   // who has which host and server name
+	t.gateway = newGatewayTables(g, t.in, t.tls, t.vip, t.host)             // Gateways and ListenerSets
+	t.listener = newListenerTables(g, t.in, t.anchor, t.tls, t.backend, t.policy, t.vip, t.host, t.gateway)
+	t.route = newRouteTables(g, t.in, t.backend, t.policy, t.host, t.gateway)        // routes of Gateways
+	t.contour = newContourTables(g, t.in, t.tls, t.backend, t.policy, t.vip, t.host) // IngressRoutes
+	t.frontend = newFrontendTables(g, t.in, t.anchor, t.policy, t.backend, t.pool, t.fleet, t.vip, t.gateway, t.listener, t.route)
+	t.status = newStatusTables(g, &statusTables{
+		in: t.in, anchor: t.anchor, tls: t.tls, pool: t.pool, fleet: t.fleet, backend: t.backend, policy: t.policy, vip: t.vip, host: t.host,
+		gateway: t.gateway, listener: t.listener, route: t.route, contour: t.contour, frontend: t.frontend,
+	})
+	g.Seal()
+	return &Translator{config: c, graph: g, tables: t}
 }
 
 // Full translates a whole snapshot.
@@ -291,166 +167,71 @@ func Full(c Config, s *snapshot.Snapshot) (*Translator, Changes) {
 // changed. Keys may repeat, and may name objects that did not change. Between two
 // calls with the same Translator all other objects must have stayed the same.
 func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes {
-	t.out = newChanges()
 	for _, k := range changed {
-		t.input(s, k)
+		t.in.changed(s, k)
 	}
-	for layer := range layerCount {
-		for n := range t.graph.take(layer) {
-			t.graph.forget(n)
-			t.compute(reader{t: t, s: s, by: n}, n)
-		}
-		if layer == nodeTLSServed.layer() {
-			t.settleGroups()
-			t.settleCertificates(s)
-		}
-	}
-	out := t.out
-	t.out = Changes{}
-	return out
+	t.graph.Run()
+	return t.changes()
 }
 
-func (t *Translator) compute(r reader, n node) {
-	switch n.kind {
-	case nodeNamespace:
-		update(t, n, t.namespaces, n.a, namespaceLabels(r, n.a))
-	case nodeAllowance:
-		update(t, n, t.allowances, n.a, makeAllowance(r.s.Namespaces[snapshot.Name{Name: n.a}]))
-	case nodeService:
-		o := r.s.Services[n.name()]
-		update(t, n, t.services, n.name(), r.withRefusals(n.name(), r.withPolicies(n.name(), makeServiceFact(o))))
-		t.setWant(serviceOwner(n.name()), wantOfService(o))
-	case nodeClass:
-		t.computeClass(r, n)
-	case nodeMachine:
-		t.computeMachine(r, n)
-	case nodeAddresses:
-		t.computeAddresses(r, n)
-	case nodeGateway:
-		t.computeGateway(r, n)
-	case nodeListenerSet:
-		update(t, n, t.sets, n.name(), makeSetFact(r, n.name()))
-	case nodeParent:
-		t.computeParent(r, n)
-	case nodeListenerSetStatus:
-		t.computeListenerSetStatus(r, n)
-	case nodeCertificate:
-		t.computeCertificate(r, n)
-	case nodeAuthority:
-		t.computeAuthority(r, n)
-	case nodeTLSHost:
-		t.computeTLSHost(n)
-	case nodeTLSServed:
-		t.computeTLSServed(n)
-	case nodePolicy:
-		t.computePolicy(r, n)
-	case nodePolicyStatus:
-		t.computePolicyStatus(r, n)
-	case nodeBackendTLS:
-		update(t, n, t.backendTLS, n.name(), makeBackendTLSFact(r, n.name()))
-	case nodeHTTPRoute, nodeGRPCRoute:
-		t.computeRoute(r, n)
-	case nodeStream:
-		t.computeStream(r, n)
-	case nodeStreamStatus:
-		t.computeStreamStatus(r, n)
-	case nodeDoor:
-		t.computeDoor(n)
-	case nodeRivals:
-		t.computeRivals(r, n)
-	case nodeAccepted:
-		t.computeAccepted(n)
-	case nodeIngressRoute:
-		before := t.ingresses[n.name()]
-		update(t, n, t.ingresses, n.name(), makeIngressFact(r, n.name()))
-		t.wantOfIngress(n.name(), before, t.ingresses[n.name()])
-	case nodeTree:
-		t.computeTree(r, n)
-	case nodeHost:
-		t.computeHost(r, n)
-	case nodeListener:
-		t.computeListener(r, n)
-	case nodeHTTPStatus, nodeGRPCStatus:
-		t.computeRouteStatus(r, n)
-	case nodeBackendTLSStatus:
-		t.computeBackendTLSStatus(r, n)
-	case nodeIngressStatus:
-		t.computeIngressStatus(r, n)
-	case nodeGatewayStatus:
-		t.computeGatewayStatus(r, n)
-	case nodeSet:
-		t.computeSet(r, n)
-	case nodeView:
-		t.computeView(n)
-	default:
-		t.computeEntrance(r, n)
+// changes are what the last Run changed.
+func (t *Translator) changes() Changes {
+	c := Changes{
+		Listeners:    t.listener.listeners.Changes(),
+		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
+		Certificates: t.tls.usedCertificate.Changes(),
+		Authorities:  t.tls.usedAuthority.Changes(),
+		TLSHosts:     t.host.tlsHosts.Changes(),
+		Groups:       t.backend.groups.Changes(),
+		Sets:         map[model.SetID]*model.BackendSet{},
+		Views:        t.listener.views.Changes(),
+		Machines:     t.fleet.machine.Changes(),
+		Nodes:        t.fleet.nodes.Changes(),
+		Frontends:    t.frontend.frontends.Changes(),
+		Assignments:  t.frontend.assignments.Changes(),
+		VIPs:         t.frontend.vips.Changes(),
+		Peers:        t.fleet.peers.Changes(),
+		Statuses:     map[model.Object]*Status{},
 	}
+	for k, h := range t.host.hosts.Changes() {
+		c.VirtualHosts[k] = h.host()
+	}
+	for k, set := range t.backend.sets.Changes() {
+		c.Sets[k.id()] = set
+	}
+	for _, statuses := range t.status.all {
+		maps.Copy(c.Statuses, statuses.Changes())
+	}
+	return c
 }
 
-// computeEntrance computes the nodes of what brings requests to the machines.
-func (t *Translator) computeEntrance(r reader, n node) {
-	switch n.kind {
-	case nodeOwn:
-		t.computeOwn(r, n)
-	case nodeFleet:
-		t.computeFleet(r, n)
-	case nodePool:
-		t.computePool(r, n)
-	case nodePoolRecord:
-		t.computePoolRecord(r, n)
-	case nodeSelection:
-		t.computeSelection(r, n)
-	case nodeSecret:
-		t.computeSecret(r, n)
-	case nodePeerSpec:
-		t.computePeerSpec(r, n)
-	case nodePeer:
-		t.computePeer(r, n)
-	case nodeAssign:
-		t.computeAssign(r)
-	case nodeBalanced:
-		update(t, n, t.balanced, n.name(), makeBalancedFact(r, n.name()))
-	case nodeFrontends:
-		t.computeFrontends(r, n)
-	case nodeVIP:
-		t.computeVIP(r, n)
-	case nodePoolStatus:
-		t.computePoolStatus(r, n)
-	case nodeServiceStatus:
-		t.computeServiceStatus(r, n)
+// result is everything that stands.
+func (t *Translator) result() Changes {
+	c := Changes{
+		Listeners:    maps.Collect(t.listener.listeners.All()),
+		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
+		Certificates: maps.Collect(t.tls.usedCertificate.All()),
+		Authorities:  maps.Collect(t.tls.usedAuthority.All()),
+		TLSHosts:     maps.Collect(t.host.tlsHosts.All()),
+		Groups:       maps.Collect(t.backend.groups.All()),
+		Sets:         map[model.SetID]*model.BackendSet{},
+		Views:        maps.Collect(t.listener.views.All()),
+		Machines:     maps.Collect(t.fleet.machine.All()),
+		Nodes:        maps.Collect(t.fleet.nodes.All()),
+		Frontends:    maps.Collect(t.frontend.frontends.All()),
+		Assignments:  maps.Collect(t.frontend.assignments.All()),
+		VIPs:         maps.Collect(t.frontend.vips.All()),
+		Peers:        maps.Collect(t.fleet.peers.All()),
+		Statuses:     map[model.Object]*Status{},
 	}
-}
-
-// update stores a node's result, nil for none, and marks those who read the node
-// when the result is another than before.
-func update[K comparable, V any](t *Translator, n node, results map[K]V, k K, v V) {
-	old, had := results[k]
-	has := !reflect.ValueOf(&v).Elem().IsZero()
-	if had == has && (!had || reflect.DeepEqual(old, v)) {
-		return
+	for k, h := range t.host.hosts.All() {
+		c.VirtualHosts[k] = h.host()
 	}
-	if has {
-		results[k] = v
-	} else {
-		delete(results, k)
+	for k, set := range t.backend.sets.All() {
+		c.Sets[k.id()] = set
 	}
-	t.graph.changed(n)
-}
-
-// publish stores a part of the result, nil for none, and notes the change.
-func publish[K comparable, V any](result, out map[K]*V, k K, v *V) {
-	publishBy(result, out, k, v, func(a, b *V) bool { return reflect.DeepEqual(a, b) })
-}
-
-func publishBy[K comparable, V any](result, out map[K]*V, k K, v *V, equal func(a, b *V) bool) {
-	old := result[k]
-	if old == nil && v == nil || old != nil && v != nil && equal(old, v) {
-		return
+	for _, statuses := range t.status.all {
+		maps.Insert(c.Statuses, statuses.All())
 	}
-	if v == nil {
-		delete(result, k)
-	} else {
-		result[k] = v
-	}
-	out[k] = v
+	return c
 }

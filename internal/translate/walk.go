@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
@@ -11,7 +12,8 @@ import (
 // walk goes through a tree of delegations, in the order of the routes. Each
 // IngressRoute takes one place in it, the first at which its routes may stand, so the walk ends.
 type walk struct {
-	r       reader
+	t       *contourTables
+	ctx     *memo.Context
 	tree    *treeFact
 	created int64
 	tls     *ingressTLS // the root's
@@ -80,7 +82,7 @@ func (w *walk) visit(n snapshot.Name, f *ingressFact, prefix string, path []dele
 	}
 	w.size.enter(f, len(path) == 0)
 	broken := len(f.problems) > 0
-	underPolicy := w.r.underPolicy(n, f)
+	underPolicy := w.t.underPolicy(w.ctx, n, f)
 	for _, s := range f.steps {
 		switch {
 		case s.delegate != nil:
@@ -149,13 +151,13 @@ func (w *walk) follow(n snapshot.Name, f *ingressFact, s step, path []delegator)
 	for _, d := range path {
 		names = append(names, d.name)
 	}
-	next := w.r.ingress(target)
+	next := w.t.routes.Get(w.ctx, target)
 	_, taken := w.placed[target]
 	switch {
 	case slices.Contains(names, target):
 		refuse("route creates a delegation cycle: " + cycleText(names, target))
 	case next == nil:
-		refuse("IngressRoute " + target.String() + " not found" + w.r.t.index.classText(target))
+		refuse("IngressRoute " + target.String() + " not found" + w.t.classText(w.ctx, target))
 	case next.root:
 		refuse("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
 	case len(next.steps) == 0 && next.tcp != nil:

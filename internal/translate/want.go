@@ -2,7 +2,6 @@ package translate
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -81,37 +80,6 @@ func (q request) needs() [families]need {
 	return [families]need{needOptional, needOptional}
 }
 
-// setWant replaces what an owner wants, nil for nothing any more.
-func (t *Translator) setWant(owner model.Object, w *want) {
-	old := t.wants[owner]
-	if old == nil && w == nil || old != nil && w != nil && reflect.DeepEqual(old, w) {
-		return
-	}
-	if w == nil {
-		delete(t.wants, owner)
-	} else {
-		t.wants[owner] = w
-	}
-	t.graph.mark(node{kind: nodeAssign})
-}
-
-// share counts the root IngressRoutes of a namespace that take the address which
-// all share, and those of them with TLS. Only the first and the last are news.
-func (t *Translator) share(namespace string, by int, tls bool) {
-	count := func(of map[string]int) {
-		before := of[namespace]
-		if of[namespace] += by; of[namespace] == 0 {
-			delete(of, namespace)
-		}
-		if before == 0 || before+by == 0 {
-			t.graph.mark(node{kind: nodeAssign})
-		}
-	}
-	if count(t.sharing); tls {
-		count(t.sharingTLS)
-	}
-}
-
 // gatewayRequest reads spec.addresses; unsupported is told of types that cannot be.
 func gatewayRequest(o *gatewayv1.Gateway, unsupported func(problem string)) request {
 	q := request{pool: o.Annotations[v1alpha1.AnnotationPool]}
@@ -184,40 +152,6 @@ func serviceRequest(o *corev1.Service) request {
 		return request{pool: q.pool, problem: path + address.String() + ", but metadata.annotations[" + v1alpha1.AnnotationAddresses + "] asks for " + asked[0].String() + ": ask for one of them"}
 	}
 	return q
-}
-
-func (f *gatewayFact) want(owner model.Object) *want {
-	if f == nil {
-		return nil
-	}
-	return &want{
-		owner: owner, created: f.created, request: f.request, needs: f.request.needs(), listeners: f.wanted, idle: f.accepted.failed,
-	}
-}
-
-// wantOfIngress keeps up to date what a root IngressRoute wants: an address of its own
-// when it asks for one, else the one that all others share.
-func (t *Translator) wantOfIngress(n snapshot.Name, before, after *ingressFact) {
-	count := func(f *ingressFact, by int) {
-		if f != nil && f.host != "" && f.request.empty() {
-			t.share(n.Namespace, by, f.tls != nil)
-		}
-	}
-	count(after, 1) // first, so that an owner that stays is no news
-	count(before, -1)
-	var w *want
-	if after != nil && after.root && !after.request.empty() {
-		w = &want{
-			owner: ingressOwner(n), created: after.created, request: after.request, needs: after.request.needs(), idle: after.host == "",
-		}
-		if !w.idle {
-			w.listeners = []model.ListenerID{t.config.clearID()}
-			if after.tls != nil {
-				w.listeners = append(w.listeners, t.config.tlsID())
-			}
-		}
-	}
-	t.setWant(ingressOwner(n), w)
 }
 
 // isOurs reports whether a Service is one of type LoadBalancer that is ours to serve.
