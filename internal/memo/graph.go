@@ -145,10 +145,15 @@ type cell interface {
 // node is the part of a cell that is the same for all types.
 type node struct {
 	readers Parts[cell, struct{}]
-	reads   []cell // by its function when it last ran
-	puts    []part
-	run     uint32 // when its function last ran
-	dirty   bool   // in the queue
+	*work        // nil where no function ran
+	dirty   bool // in the queue
+}
+
+// work is what a function did when it last ran.
+type work struct {
+	reads []cell
+	puts  []part
+	run   uint32
 }
 
 func (n *node) part() *node { return n }
@@ -173,6 +178,9 @@ func (g *Graph) Peek() *Context { return &Context{} }
 // begin starts to compute a cell: it forgets what it read.
 func (g *Graph) begin(c cell) *Context {
 	n := c.part()
+	if n.work == nil {
+		n.work = &work{}
+	}
 	if g.strict && n.run == g.run {
 		panic("memo: a value of " + c.about().name + " is computed twice in one Run")
 	}
@@ -196,6 +204,9 @@ func (c *Context) read(target cell) {
 
 // forget removes a cell from the readers of all that it read.
 func (n *node) forget(g *Graph, c cell) {
+	if n.work == nil {
+		return
+	}
 	for _, target := range n.reads {
 		readers := &target.part().readers
 		if readers.Delete(c); readers.Len() == 0 {

@@ -37,7 +37,7 @@ type Scan[K comparable, V any] struct {
 
 // NewScan declares a Scan.
 func NewScan[K comparable, V any](g *Graph, name string, in *Input[K, V], f func(c *Context, k K, v V), options ...Option) *Scan[K, V] {
-	s := &Scan[K, V]{meta: g.declare(name, options...), in: in, f: f, puts: map[K][]part{}, pending: map[K]struct{}{}}
+	s := &Scan[K, V]{meta: g.declare(name, options...), node: node{work: &work{}}, in: in, f: f, puts: map[K][]part{}, pending: map[K]struct{}{}}
 	s.before = append(s.before, in.meta)
 	in.follow(func(k K, step int32) {
 		if len(s.pending) == 0 {
@@ -65,8 +65,8 @@ func (s *Scan[K, V]) compute() {
 			delete(s.puts, k)
 		}
 	}
-	clear(s.pending)
-	s.size = Size{} // its reads may be for values that are gone
+	s.pending = map[K]struct{}{} // to go through one that was large takes as long as then
+	s.size = Size{}              // its reads may be for values that are gone
 }
 
 func (s *Scan[K, V]) release() {}

@@ -86,7 +86,9 @@ func seeTable[V any](w *world, name string, t *Table[int, V], number func(V) int
 		},
 		reads: func() (n int) {
 			for _, e := range t.cells {
-				n += len(e.reads)
+				if e.work != nil {
+					n += len(e.reads)
+				}
 			}
 			return n
 		},

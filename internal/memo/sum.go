@@ -15,6 +15,7 @@ type Parts[By comparable, V any] = small.Map[By, V]
 type Sum[K, By comparable, V, S any] struct {
 	Table[K, S]
 	same          func(a, b V) bool
+	shows         func(before, after S) bool // nil: always
 	fold          func(s *S, by By, before, after *V)
 	partFollowers []func(k K, by By, step int32)
 }
@@ -59,6 +60,13 @@ func (t *Sum[K, By, V, S]) Same(same func(a, b V) bool) *Sum[K, By, V, S] {
 	return t
 }
 
+// Shows has readers run only where a change of the parts shows in what they see of a key. before is a copy of S, so
+// that maps and slices in it have changed already.
+func (t *Sum[K, By, V, S]) Shows(shows func(before, after S) bool) *Sum[K, By, V, S] {
+	t.shows = shows
+	return t
+}
+
 // Driven returns what is kept of a key, without recording the read. It is for functions that a part of this Sum
 // drives (ForParts), and that look at this part alone.
 func (t *Sum[K, By, V, S]) Driven(k K) (s S) {
@@ -86,8 +94,10 @@ func (t *Sum[K, By, V, S]) Set(k K, by By, before, after *V) { t.change(t.at(k),
 func (t *Sum[K, By, V, S]) change(e *entry[K, S], by By, before, after *V) {
 	step := step(before != nil, after != nil)
 	e.held += step
-	t.fold(&e.value, by, before, after)
-	e.set(e.value, e.held > 0)
+	state := e.value
+	if t.fold(&e.value, by, before, after); e.has != (e.held > 0) || t.shows == nil || t.shows(state, e.value) {
+		e.set(e.value, e.held > 0)
+	}
 	for _, f := range t.partFollowers {
 		f(e.key, by, step)
 	}

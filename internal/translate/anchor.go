@@ -31,34 +31,37 @@ func (p policyAnchor) whole() policyAnchor {
 // policySlot holds the policies of one target. Only the oldest has it.
 type policySlot struct {
 	created map[snapshot.Name]int64
-	holder  snapshot.Name
+	holder  heldPolicy
 }
+
+// shows says that another policy has the target.
+func (s policySlot) shows(after policySlot) bool { return s.holder != after.holder }
 
 // fold takes a policy in, or out.
 func (s *policySlot) fold(policy snapshot.Name, _, after *int64) {
-	s.remove(policy)
 	if after == nil {
-		return
+		delete(s.created, policy)
+	} else {
+		if s.created == nil {
+			s.created = map[snapshot.Name]int64{}
+		}
+		s.created[policy] = *after
 	}
-	if s.created == nil {
-		s.created = map[snapshot.Name]int64{}
+	switch {
+	case s.holder.name == policy:
+		s.holder = heldPolicy{}
+		for n, created := range s.created {
+			s.offer(n, created)
+		}
+	case after != nil:
+		s.offer(policy, *after)
 	}
-	if len(s.created) == 0 || olderPolicy(*after, policy, s.created[s.holder], s.holder) {
-		s.holder = policy
-	}
-	s.created[policy] = *after
 }
 
-func (s *policySlot) remove(policy snapshot.Name) {
-	delete(s.created, policy)
-	if s.holder != policy {
-		return
-	}
-	s.holder = snapshot.Name{}
-	for n, created := range s.created {
-		if s.holder == (snapshot.Name{}) || olderPolicy(created, n, s.created[s.holder], s.holder) {
-			s.holder = n
-		}
+// offer has a policy hold the target if it is older.
+func (s *policySlot) offer(policy snapshot.Name, created int64) {
+	if s.holder.none() || olderPolicy(created, policy, s.holder.created, s.holder.name) {
+		s.holder = heldPolicy{policy, created}
 	}
 }
 
@@ -74,14 +77,12 @@ func olderPolicy(createdA int64, a snapshot.Name, createdB int64, b snapshot.Nam
 type anchorTables struct {
 	in *inputTables
 
-	slots   *memo.Sum[policyAnchor, snapshot.Name, int64, policySlot] // policies of a target
-	holders *memo.Table[policyAnchor, heldPolicy]                     // who has it
+	slots *memo.Sum[policyAnchor, snapshot.Name, int64, policySlot] // policies of a target
 	// ofClasses are the policies of whole GatewayClasses, and classes who has each.
 	ofClasses *memo.Sum[memo.Unit, classAnchor, int64, memo.Parts[classAnchor, int64]]
 	classes   *memo.Table[memo.Unit, map[string]heldPolicy]
 
-	tlsSlots   *memo.Sum[tlsTarget, snapshot.Name, int64, policySlot] // BackendTLSPolicies
-	tlsHolders *memo.Table[tlsTarget, snapshot.Name]
+	tlsSlots *memo.Sum[tlsTarget, snapshot.Name, int64, policySlot] // BackendTLSPolicies
 }
 
 // classAnchor is a ClientPolicy of a GatewayClass.
@@ -92,16 +93,12 @@ type classAnchor struct {
 
 func newAnchorTables(g *memo.Graph, in *inputTables) *anchorTables {
 	t := &anchorTables{in: in}
-	t.slots = memo.NewFold[policyAnchor](g, "policies of a target", (*policySlot).fold)
+	t.slots = memo.NewFold[policyAnchor](g, "policies of a target", (*policySlot).fold).Shows(policySlot.shows)
 	t.ofClasses = memo.NewSum[memo.Unit, classAnchor, int64](g, "ClientPolicies of GatewayClasses")
 	scanPolicies(g, t, snapshot.KindClientPolicy, in.clientPolicies, func(o *v1alpha1.ClientPolicy) []policyRef { return o.Spec.TargetRefs })
 	scanPolicies(g, t, snapshot.KindRoutePolicy, in.routePolicies, func(o *v1alpha1.RoutePolicy) []policyRef { return o.Spec.TargetRefs })
 	scanPolicies(g, t, snapshot.KindLoadBalancerPolicy, in.loadBalancerPolicies, func(o *v1alpha1.LoadBalancerPolicy) []policyRef { return o.Spec.TargetRefs })
 	scanPolicies(g, t, snapshot.KindBackendPolicy, in.backendPolicies, func(o *v1alpha1.BackendPolicy) []policyRef { return o.Spec.TargetRefs })
-	t.holders = memo.NewTable(g, "policy of a target", func(c *memo.Context, target policyAnchor) (heldPolicy, bool) {
-		slot := t.slots.Get(c, target)
-		return heldPolicy{slot.holder, slot.created[slot.holder]}, len(slot.created) > 0
-	}, memo.Reads(t.slots))
 	t.classes = memo.NewTable(g, "ClientPolicy of each GatewayClass", func(c *memo.Context, _ memo.Unit) (map[string]heldPolicy, bool) {
 		held := map[string]heldPolicy{}
 		for a, created := range t.ofClasses.Get(c, memo.Unit{}).All() {
@@ -111,16 +108,12 @@ func newAnchorTables(g *memo.Graph, in *inputTables) *anchorTables {
 		}
 		return held, true
 	}, memo.Reads(t.ofClasses))
-	t.tlsSlots = memo.NewFold[tlsTarget](g, "BackendTLSPolicies of a target", (*policySlot).fold)
+	t.tlsSlots = memo.NewFold[tlsTarget](g, "BackendTLSPolicies of a target", (*policySlot).fold).Shows(policySlot.shows)
 	memo.NewScan(g, "BackendTLSPolicies: index", in.backendTLSPolicies, func(c *memo.Context, n snapshot.Name, o *gatewayv1.BackendTLSPolicy) {
 		for _, target := range distinct(targetsOf(o)) {
 			t.tlsSlots.Put(c, target, n, o.CreationTimestamp.Unix())
 		}
 	}, memo.Puts(t.tlsSlots))
-	t.tlsHolders = memo.NewTable(g, "BackendTLSPolicy of a target", func(c *memo.Context, target tlsTarget) (snapshot.Name, bool) {
-		slot := t.tlsSlots.Get(c, target)
-		return slot.holder, len(slot.created) > 0
-	}, memo.Reads(t.tlsSlots))
 	return t
 }
 
@@ -216,3 +209,14 @@ func sortHeld(list []heldPolicy) {
 }
 
 func (p heldPolicy) none() bool { return p.name == snapshot.Name{} }
+
+// holder returns the policy that has a target.
+func (t *anchorTables) holder(c *memo.Context, target policyAnchor) heldPolicy {
+	return t.slots.Get(c, target).holder
+}
+
+// tlsHolder names the BackendTLSPolicy that has a target. It is found without a look at
+// the others, of which anybody of the namespace may make thousands.
+func (t *anchorTables) tlsHolder(c *memo.Context, target tlsTarget) snapshot.Name {
+	return t.tlsSlots.Get(c, target).holder.name
+}

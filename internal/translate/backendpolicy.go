@@ -103,7 +103,7 @@ func (o backendOptions) apply(g *model.BackendGroup) {
 // bound nothing.
 func (t *backendTables) addPolicies(c *memo.Context, n snapshot.Name, f *serviceFact) {
 	read := func(section string) backendOptions {
-		holder := t.anchor.holders.Get(c, policyAnchor{snapshot.KindBackendPolicy, serviceOwner(n), section})
+		holder := t.anchor.holder(c, policyAnchor{snapshot.KindBackendPolicy, serviceOwner(n), section})
 		if holder.none() {
 			return backendOptions{}
 		}

@@ -59,11 +59,11 @@ func targetsOf(o *gatewayv1.BackendTLSPolicy) []tlsTarget {
 // it is invalid. Nil when there is none.
 func (t *backendTables) policyOf(c *memo.Context, service snapshot.Name, port string) *backendTLSFact {
 	if port != "" {
-		if holder, held := t.anchor.tlsHolders.Find(c, tlsTarget{service, port}); held {
+		if holder := t.anchor.tlsHolder(c, tlsTarget{service, port}); holder.Name != "" {
 			return t.backendTLS.Get(c, holder)
 		}
 	}
-	if holder, held := t.anchor.tlsHolders.Find(c, tlsTarget{service, ""}); held {
+	if holder := t.anchor.tlsHolder(c, tlsTarget{service, ""}); holder.Name != "" {
 		return t.backendTLS.Get(c, holder)
 	}
 	return nil

@@ -25,7 +25,7 @@ func (t *statusTables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*S
 	for _, target := range f.targets {
 		if problem := t.targetProblem(c, target); problem != "" {
 			accepted.fail(gatewayv1.PolicyReasonTargetNotFound, problem)
-		} else if first := t.anchor.tlsHolders.Get(c, target); first != name {
+		} else if first := t.anchor.tlsHolder(c, target); first != name {
 			accepted.fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.String()+", which came first, holds for "+target.String())
 		} else {
 			holds = append(holds, target.String())

@@ -175,7 +175,7 @@ func (s balanceSettings) needsIPVS() string {
 
 // settingsAt are what the policy says that holds at an anchor.
 func (t *frontendTables) settingsAt(c *memo.Context, anchor policyAnchor) (s balanceSettings) {
-	if p := t.anchor.holders.Get(c, anchor); !p.none() {
+	if p := t.anchor.holder(c, anchor); !p.none() {
 		if f := t.policy.balance.Get(c, p.name); f != nil {
 			s = f.settings
 		}

@@ -71,7 +71,7 @@ func (t *listenerTables) ownPolicies(c *memo.Context, id model.ListenerID) []hel
 	const levels = 4
 	var held [levels][]heldPolicy
 	note := func(level int, of policyAnchor) {
-		if p := t.anchor.holders.Get(c, of); !p.none() && !slices.Contains(held[level], p) {
+		if p := t.anchor.holder(c, of); !p.none() && !slices.Contains(held[level], p) {
 			held[level] = append(held[level], p)
 		}
 	}

@@ -41,9 +41,9 @@ func (t *Translator) ListenerPolicies(id model.ListenerID) []model.Object {
 func (t *Translator) BackendPolicies(service snapshot.Name, port string) (list []model.Object) {
 	c := t.graph.Peek()
 	target := policyAnchor{snapshot.KindBackendPolicy, serviceOwner(service), port}
-	held := []heldPolicy{t.anchor.holders.Get(c, target)}
+	held := []heldPolicy{t.anchor.holder(c, target)}
 	if port != "" {
-		held = append(held, t.anchor.holders.Get(c, target.whole()))
+		held = append(held, t.anchor.holder(c, target.whole()))
 	}
 	list = policyObjects(snapshot.KindBackendPolicy, held)
 	if f := t.backend.policyOf(c, service, port); f != nil {

@@ -62,7 +62,7 @@ func (t *hostTables) hostHeld(c *memo.Context, k model.HostKey, owner hostOwner,
 	const levels = 3
 	var held [levels][]heldPolicy
 	note := func(level int, target policyAnchor) {
-		if p := t.anchor.holders.Get(c, target); !p.none() && !slices.Contains(held[level], p) {
+		if p := t.anchor.holder(c, target); !p.none() && !slices.Contains(held[level], p) {
 			held[level] = append(held[level], p)
 		}
 	}

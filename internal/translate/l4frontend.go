@@ -69,7 +69,7 @@ func newFrontendTables(g *memo.Graph, in *inputTables, anchor *anchorTables, pol
 
 // readsOfBalancing declares what those read who judge how something is balanced.
 func (t *frontendTables) readsOfBalancing() memo.Option {
-	return memo.Reads(t.anchor.holders, t.policy.balance, t.vip.outcomes, t.route.winners, t.route.streams, t.gateway.parents, t.balanced,
+	return memo.Reads(t.anchor.slots, t.policy.balance, t.vip.outcomes, t.route.winners, t.route.streams, t.gateway.parents, t.balanced,
 		t.backend.services, t.in.slicesOf, t.in.tcpRoutes, t.in.udpRoutes)
 }
 
@@ -204,7 +204,7 @@ func (b *frontendBuilder) proxies(id model.ListenerID) {
 					continue
 				}
 				anchor := balanceAnchor(gatewayOwner(gateway), g.name)
-				if p := b.t.anchor.holders.Get(b.ctx, anchor); !p.none() && !slices.Contains(held, p) {
+				if p := b.t.anchor.holder(b.ctx, anchor); !p.none() && !slices.Contains(held, p) {
 					held, of[p] = append(held, p), anchor
 				}
 			}

@@ -31,7 +31,7 @@ func newPolicyTables(g *memo.Graph, in *inputTables, anchor *anchorTables, backe
 }
 
 // readsOfRoutes declares what routePolicy reads.
-func (t *policyTables) readsOfRoutes() memo.Option { return memo.Reads(t.anchor.holders, t.routes) }
+func (t *policyTables) readsOfRoutes() memo.Option { return memo.Reads(t.anchor.slots, t.routes) }
 
 // routePolicy returns what the RoutePolicies of a route ask, and the groups that this
 // names: that of the section goes before that of the object, matter by matter. It is nil
@@ -42,9 +42,9 @@ func (t *policyTables) routePolicy(c *memo.Context, of model.Object, section str
 
 func (t *policyTables) routeHeld(c *memo.Context, of model.Object, section string) []heldPolicy {
 	target := policyAnchor{snapshot.KindRoutePolicy, of, section}
-	held := []heldPolicy{t.anchor.holders.Get(c, target)}
+	held := []heldPolicy{t.anchor.holder(c, target)}
 	if section != "" {
-		held = append(held, t.anchor.holders.Get(c, target.whole()))
+		held = append(held, t.anchor.holder(c, target.whole()))
 	}
 	return held
 }

@@ -106,7 +106,7 @@ func (t *statusTables) judgeTarget(c *memo.Context, k snapshot.Key, ref policyRe
 	if problem := t.missingTarget(c, target, path); problem != "" {
 		accepted.fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 	}
-	if holder := t.anchor.holders.Get(c, target).name; holder != k.Name {
+	if holder := t.anchor.holder(c, target).name; holder != k.Name {
 		accepted.fail(gatewayv1.PolicyReasonConflicted, path+": "+string(k.Kind)+" "+holder.String()+
 			", which came first, has the same target; put both into one, or delete one")
 	}

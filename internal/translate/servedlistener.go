@@ -37,7 +37,7 @@ func newListenerTables(g *memo.Graph, in *inputTables, anchor *anchorTables, tls
 
 // readsOfClients declares what clients and listenerPolicies read.
 func (t *listenerTables) readsOfClients() memo.Option {
-	return memo.Reads(t.anchor.classes, t.anchor.holders, t.gateway.classes, t.gateway.parents, t.host.ports, t.policy.clients)
+	return memo.Reads(t.anchor.classes, t.anchor.slots, t.gateway.classes, t.gateway.parents, t.host.ports, t.policy.clients)
 }
 
 // makeListener makes the listener that somebody asks for. That of a Gateway with addresses of its own is

@@ -56,7 +56,7 @@ func newBackendTables(g *memo.Graph, in *inputTables, anchor *anchorTables, tls 
 		}
 	}, memo.Reads(t.refusing), memo.Puts(t.suspects))
 	t.services = memo.NewTable(g, "service", t.makeService,
-		memo.Reads(in.services, anchor.holders, in.backendPolicies, t.suspects, t.allowances, t.refusing, in.poolNames, pool.pools))
+		memo.Reads(in.services, anchor.slots, in.backendPolicies, t.suspects, t.allowances, t.refusing, in.poolNames, pool.pools))
 	t.backendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.backendTLSPolicies, tls.authorities))
 	t.groupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
 	t.setUses = memo.NewCount[portKey, model.GroupID](g, "groups of a set")
@@ -74,7 +74,7 @@ func newBackendTables(g *memo.Graph, in *inputTables, anchor *anchorTables, tls 
 
 // readsOfGroups declares what those read who look for a Service's port and make a group of it.
 func (t *backendTables) readsOfGroups() memo.Option {
-	return memo.Reads(t.in.grantsIn, t.services, t.anchor.tlsHolders, t.backendTLS)
+	return memo.Reads(t.in.grantsIn, t.services, t.anchor.tlsSlots, t.backendTLS)
 }
 
 // makeService judges a Service with what policies ask of it, and which of its endpoints are refused.

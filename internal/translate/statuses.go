@@ -97,8 +97,8 @@ func newStatusTables(g *memo.Graph, t *statusTables) *statusTables {
 		memo.Reads(t.in.pools, t.vip.poolOutcomes, t.pool.pools, t.fleet.selections, t.fleet.own))
 	newStatus(g, t, snapshot.KindBGPPeer, t.in.bgpPeers, named(t.peerStatus), memo.Reads(t.in.bgpPeers, t.fleet.peerSpecs, t.fleet.sessions))
 	newStatus(g, t, snapshot.KindBackendTLSPolicy, t.in.backendTLSPolicies, named(t.backendTLSStatus),
-		memo.Reads(t.in.backendTLSPolicies, t.backend.backendTLS, t.backend.services, t.anchor.tlsHolders, t.users))
-	targets := memo.Reads(t.anchor.holders, t.in.gatewayClasses, t.gateway.classes, t.in.gateways, t.in.listenerSets, t.gateway.parents, t.in.httpRoutes, t.in.grpcRoutes,
+		memo.Reads(t.in.backendTLSPolicies, t.backend.backendTLS, t.backend.services, t.anchor.tlsSlots, t.users))
+	targets := memo.Reads(t.anchor.slots, t.in.gatewayClasses, t.gateway.classes, t.in.gateways, t.in.listenerSets, t.gateway.parents, t.in.httpRoutes, t.in.grpcRoutes,
 		t.route.routes, t.in.tcpRoutes, t.in.udpRoutes, t.route.streams, t.in.ingressRoutes, t.in.services)
 	newStatus(g, t, snapshot.KindRoutePolicy, t.in.routePolicies, t.policyStatusOf(snapshot.KindRoutePolicy), memo.Reads(t.in.routePolicies, t.policy.routes), targets)
 	newStatus(g, t, snapshot.KindClientPolicy, t.in.clientPolicies, t.policyStatusOf(snapshot.KindClientPolicy),

@@ -17,8 +17,8 @@ type Map[K comparable, V any] struct {
 }
 
 type pair[K comparable, V any] struct {
+	value V // first, so that none takes no room
 	key   K
-	value V
 }
 
 func (m Map[K, V]) find(k K) int {
@@ -66,7 +66,7 @@ func (m *Map[K, V]) Set(k K, v V) bool {
 		m.list[i].value = v
 		return false
 	}
-	m.list = append(m.list, pair[K, V]{k, v})
+	m.list = append(m.list, pair[K, V]{v, k})
 	if m.index == nil && len(m.list) > few {
 		m.index = map[K]int{}
 	}
