@@ -22,8 +22,16 @@ type policyAnchor struct {
 	section string // empty is the whole object
 }
 
-// whole is the object of which the target is a section.
-func (p policyAnchor) whole() policyAnchor {
+// policyTarget is an object that policies of one kind are attached to, or to sections of which they are.
+type policyTarget struct {
+	kind   snapshot.Kind
+	object model.Object
+}
+
+func (p policyAnchor) whole() policyTarget { return policyTarget{p.kind, p.object} }
+
+// ofWhole is what policies of the whole object are attached to.
+func (p policyAnchor) ofWhole() policyAnchor {
 	p.section = ""
 	return p
 }
@@ -34,18 +42,10 @@ type policySlot struct {
 	holder  heldPolicy
 }
 
-// shows says that another policy has the target.
-func (s policySlot) shows(after policySlot) bool { return s.holder != after.holder }
-
-// fold takes a policy in, or out.
-func (s *policySlot) fold(policy snapshot.Name, _, after *int64) {
-	if after == nil {
-		delete(s.created, policy)
-	} else {
-		if s.created == nil {
-			s.created = map[snapshot.Name]int64{}
-		}
-		s.created[policy] = *after
+// set has a policy in the slot, created at the given second; nil takes it out.
+func (s *policySlot) set(policy snapshot.Name, created *int64) {
+	if delete(s.created, policy); created != nil {
+		s.created[policy] = *created
 	}
 	switch {
 	case s.holder.name == policy:
@@ -53,8 +53,8 @@ func (s *policySlot) fold(policy snapshot.Name, _, after *int64) {
 		for n, created := range s.created {
 			s.offer(n, created)
 		}
-	case after != nil:
-		s.offer(policy, *after)
+	case created != nil:
+		s.offer(policy, *created)
 	}
 }
 
@@ -63,6 +63,46 @@ func (s *policySlot) offer(policy snapshot.Name, created int64) {
 	if s.holder.none() || olderPolicy(created, policy, s.holder.created, s.holder.name) {
 		s.holder = heldPolicy{policy, created}
 	}
+}
+
+// sectionPolicy is a policy of a section of an object.
+type sectionPolicy struct {
+	section string
+	policy  snapshot.Name
+}
+
+// targetPolicies are the policies of an object and its sections.
+type targetPolicies struct {
+	sections map[string]*policySlot
+	version  uint32 // how often a section went to another policy
+}
+
+func (p *targetPolicies) fold(by sectionPolicy, _, after *int64) {
+	slot := p.sections[by.section]
+	if slot == nil {
+		slot = &policySlot{created: map[snapshot.Name]int64{}}
+		if p.sections == nil {
+			p.sections = map[string]*policySlot{}
+		}
+		p.sections[by.section] = slot
+	}
+	holder := slot.holder
+	if slot.set(by.policy, after); slot.holder != holder {
+		p.version++
+	}
+	if len(slot.created) == 0 {
+		delete(p.sections, by.section)
+	}
+}
+
+// shows says that a section went to another policy.
+func (p targetPolicies) shows(after targetPolicies) bool { return p.version != after.version }
+
+func (p targetPolicies) holder(section string) (h heldPolicy) {
+	if slot := p.sections[section]; slot != nil {
+		h = slot.holder
+	}
+	return h
 }
 
 // olderPolicy reports whether policy a, created at the given second, goes before b.
@@ -77,12 +117,12 @@ func olderPolicy(createdA int64, a snapshot.Name, createdB int64, b snapshot.Nam
 type anchorTables struct {
 	in *inputTables
 
-	slots *memo.Sum[policyAnchor, snapshot.Name, int64, policySlot] // policies of a target
+	slots *memo.Sum[policyTarget, sectionPolicy, int64, targetPolicies]
 	// ofClasses are the policies of whole GatewayClasses, and classes who has each.
 	ofClasses *memo.Sum[memo.Unit, classAnchor, int64, memo.Parts[classAnchor, int64]]
 	classes   *memo.Table[memo.Unit, map[string]heldPolicy]
 
-	tlsSlots *memo.Sum[tlsTarget, snapshot.Name, int64, policySlot] // BackendTLSPolicies
+	tlsSlots *memo.Sum[snapshot.Name, sectionPolicy, int64, targetPolicies] // BackendTLSPolicies, by Service
 }
 
 // classAnchor is a ClientPolicy of a GatewayClass.
@@ -93,7 +133,7 @@ type classAnchor struct {
 
 func newAnchorTables(g *memo.Graph, in *inputTables) *anchorTables {
 	t := &anchorTables{in: in}
-	t.slots = memo.NewFold[policyAnchor](g, "policies of a target", (*policySlot).fold).Shows(policySlot.shows)
+	t.slots = memo.NewFold[policyTarget](g, "policies of a target", (*targetPolicies).fold).Shows(targetPolicies.shows)
 	t.ofClasses = memo.NewSum[memo.Unit, classAnchor, int64](g, "ClientPolicies of GatewayClasses")
 	scanPolicies(g, t, snapshot.KindClientPolicy, in.clientPolicies, func(o *v1alpha1.ClientPolicy) []policyRef { return o.Spec.TargetRefs })
 	scanPolicies(g, t, snapshot.KindRoutePolicy, in.routePolicies, func(o *v1alpha1.RoutePolicy) []policyRef { return o.Spec.TargetRefs })
@@ -108,10 +148,10 @@ func newAnchorTables(g *memo.Graph, in *inputTables) *anchorTables {
 		}
 		return held, true
 	}, memo.Reads(t.ofClasses))
-	t.tlsSlots = memo.NewFold[tlsTarget](g, "BackendTLSPolicies of a target", (*policySlot).fold).Shows(policySlot.shows)
+	t.tlsSlots = memo.NewFold[snapshot.Name](g, "BackendTLSPolicies of a Service", (*targetPolicies).fold).Shows(targetPolicies.shows)
 	memo.NewScan(g, "BackendTLSPolicies: index", in.backendTLSPolicies, func(c *memo.Context, n snapshot.Name, o *gatewayv1.BackendTLSPolicy) {
 		for _, target := range distinct(targetsOf(o)) {
-			t.tlsSlots.Put(c, target, n, o.CreationTimestamp.Unix())
+			t.tlsSlots.Put(c, target.service, sectionPolicy{target.section, n}, o.CreationTimestamp.Unix())
 		}
 	}, memo.Puts(t.tlsSlots))
 	return t
@@ -134,7 +174,7 @@ func scanPolicies[O any, P interface {
 			}
 		}
 		for _, target := range distinct(targets) {
-			t.slots.Put(c, target, n, created)
+			t.slots.Put(c, target.whole(), sectionPolicy{target.section, n}, created)
 			if target.object.Kind == string(snapshot.KindGatewayClass) && target.section == "" {
 				t.ofClasses.Put(c, memo.Unit{}, classAnchor{target.object.Name, n}, created)
 			}
@@ -212,11 +252,11 @@ func (p heldPolicy) none() bool { return p.name == snapshot.Name{} }
 
 // holder returns the policy that has a target.
 func (t *anchorTables) holder(c *memo.Context, target policyAnchor) heldPolicy {
-	return t.slots.Get(c, target).holder
+	return t.slots.Get(c, target.whole()).holder(target.section)
 }
 
 // tlsHolder names the BackendTLSPolicy that has a target. It is found without a look at
 // the others, of which anybody of the namespace may make thousands.
 func (t *anchorTables) tlsHolder(c *memo.Context, target tlsTarget) snapshot.Name {
-	return t.tlsSlots.Get(c, target).holder.name
+	return t.tlsSlots.Get(c, target.service).holder(target.section).name
 }

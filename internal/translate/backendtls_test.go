@@ -44,7 +44,7 @@ func TestManyBackendTLSPolicies(t *testing.T) {
 		s.Delete(snapshot.Key{Kind: snapshot.KindBackendTLSPolicy, Name: oldest})
 		tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindBackendTLSPolicy, Name: oldest}})
 	}
-	if size := tr.graph.Sizes()["BackendTLSPolicies of a target"]; size.Values > 0 {
+	if size := tr.graph.Sizes()["BackendTLSPolicies of a Service"]; size.Values > 0 {
 		t.Errorf("%d are left behind", size.Values)
 	}
 }

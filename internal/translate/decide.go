@@ -43,7 +43,7 @@ func (t *Translator) BackendPolicies(service snapshot.Name, port string) (list [
 	target := policyAnchor{snapshot.KindBackendPolicy, serviceOwner(service), port}
 	held := []heldPolicy{t.anchor.holder(c, target)}
 	if port != "" {
-		held = append(held, t.anchor.holder(c, target.whole()))
+		held = append(held, t.anchor.holder(c, target.ofWhole()))
 	}
 	list = policyObjects(snapshot.KindBackendPolicy, held)
 	if f := t.backend.policyOf(c, service, port); f != nil {

@@ -144,8 +144,7 @@ func (t *backendTables) makeUsedGroup(c *memo.Context, id model.GroupID) (*model
 		return nil, false
 	}
 	if k, ok := portOfSet(use.group.Set); ok {
-		t.setUses.Put(c, k, id, struct{}{})
-		t.reaches.Put(c, k.service, id, struct{}{})
+		t.setUses.Put(c, k, setUser{group: id}, struct{}{})
 	}
 	t.tls.uses(c, use.group.TLS, user{kind: "group", object: model.Object{Name: string(id)}})
 	g := *use.group

@@ -74,10 +74,10 @@ func (t *hostTables) hostHeld(c *memo.Context, k model.HostKey, owner hostOwner,
 		target := policyAnchor{snapshot.KindRoutePolicy, place.parent, place.section}
 		note(0, target)
 		if place.above == (model.Object{}) {
-			note(2, target.whole())
+			note(2, target.ofWhole())
 			continue
 		}
-		note(1, target.whole())
+		note(1, target.ofWhole())
 		note(2, policyAnchor{kind: snapshot.KindRoutePolicy, object: place.above})
 	}
 	for _, list := range held {

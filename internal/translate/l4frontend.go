@@ -51,7 +51,7 @@ func newFrontendTables(g *memo.Graph, in *inputTables, anchor *anchorTables, pol
 	t.frontends.Watch()
 	t.at = memo.For(memo.NewTable(g, "frontends at an address", t.makeFrontends,
 		memo.Reads(vip.grants, fleet.selections, gateway.gateways, listener.listeners, t.balanced), t.readsOfBalancing(),
-		memo.Puts(t.frontends, backend.balances)), vip.grants)
+		memo.Puts(t.frontends, backend.setUses)), vip.grants)
 	t.assignments = memo.For(memo.NewTable(g, "assignment of an address", t.makeAssignment,
 		memo.Reads(vip.grants, pool.pools, fleet.selections)), vip.grants).Watch()
 	t.vipAt = memo.For(memo.NewTable(g, "VIP", t.makeVIP, memo.Reads(vip.grants, pool.pools, fleet.selections, t.at)), vip.grants)
@@ -87,7 +87,7 @@ func (t *frontendTables) makeFrontends(c *memo.Context, address netip.Addr) (*fr
 		for _, target := range f.Targets {
 			if port, ok := portOfSet(target.Set); ok && !named[port] {
 				named[port] = true
-				t.backend.balances.Put(c, port, k, struct{}{})
+				t.backend.setUses.Put(c, port, setUser{frontend: k}, struct{}{})
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func (t *policyTables) routeHeld(c *memo.Context, of model.Object, section strin
 	target := policyAnchor{snapshot.KindRoutePolicy, of, section}
 	held := []heldPolicy{t.anchor.holder(c, target)}
 	if section != "" {
-		held = append(held, t.anchor.holder(c, target.whole()))
+		held = append(held, t.anchor.holder(c, target.ofWhole()))
 	}
 	return held
 }

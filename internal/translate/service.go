@@ -34,9 +34,7 @@ type backendTables struct {
 
 	groupUses *memo.Sum[model.GroupID, user, *model.BackendGroup, groupUse]
 	groups    *memo.Table[model.GroupID, *model.BackendGroup]
-	setUses   *memo.Sum[portKey, model.GroupID, struct{}, int]       // of sets, by groups
-	balances  *memo.Sum[portKey, model.FrontendKey, struct{}, int]   // of sets, by frontends
-	reaches   *memo.Sum[snapshot.Name, model.GroupID, struct{}, int] // of Services, by groups
+	setUses   *memo.Sum[portKey, setUser, struct{}, setUses]
 	sets      *memo.Table[portKey, *model.BackendSet]
 }
 
@@ -59,13 +57,11 @@ func newBackendTables(g *memo.Graph, in *inputTables, anchor *anchorTables, tls 
 		memo.Reads(in.services, anchor.slots, in.backendPolicies, t.suspects, t.allowances, t.refusing, in.poolNames, pool.pools))
 	t.backendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.backendTLSPolicies, tls.authorities))
 	t.groupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
-	t.setUses = memo.NewCount[portKey, model.GroupID](g, "groups of a set")
-	t.balances = memo.NewCount[portKey, model.FrontendKey](g, "frontends of a set")
-	t.reaches = memo.NewCount[snapshot.Name, model.GroupID](g, "groups of a Service")
+	t.setUses = memo.NewFold[portKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
 	t.groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.groupUses),
-		memo.Puts(t.setUses, t.reaches, tls.certificateUses, tls.authorityUses)), t.groupUses).Watch()
-	t.sets = memo.For(memo.For(memo.NewTable(g, "set", t.makeSet,
-		memo.Reads(t.setUses, t.balances, t.services, in.slicesOf, fleet.machines, fleet.own)), t.setUses), t.balances).
+		memo.Puts(t.setUses, tls.certificateUses, tls.authorityUses)), t.groupUses).Watch()
+	t.sets = memo.For(memo.NewTable(g, "set", t.makeSet,
+		memo.Reads(t.setUses, t.services, in.slicesOf, fleet.machines, fleet.own)), t.setUses).
 		Equal(func(a, b *model.BackendSet) bool {
 			return a.Refusal == b.Refusal && slices.Equal(a.Backends, b.Backends)
 		}).Watch()
@@ -281,12 +277,44 @@ func portOfSet(id model.SetID) (k portKey, ok bool) {
 // protocol is the transport as Services name it.
 func (k portKey) protocol() corev1.Protocol { return corev1.Protocol(k.transport) }
 
+// setUser is a group or a frontend that uses a set.
+type setUser struct {
+	group    model.GroupID
+	frontend model.FrontendKey
+}
+
+// setUses counts who uses a set.
+type setUses struct{ groups, frontends int }
+
+func (u *setUses) fold(by setUser, before, after *struct{}) {
+	count := &u.groups
+	if by.group == "" {
+		count = &u.frontends
+	}
+	if before == nil {
+		*count++
+	}
+	if after == nil {
+		*count--
+	}
+}
+
+// shows says that the first comes or the last goes.
+func (u setUses) shows(after setUses) bool {
+	return (u.groups > 0) != (after.groups > 0) || (u.frontends > 0) != (after.frontends > 0)
+}
+
+// reached says that groups use a Service.
+func (t *backendTables) reached(c *memo.Context, service snapshot.Name) bool {
+	f := t.services.Get(c, service)
+	return f != nil && slices.ContainsFunc(f.ports, func(p servicePort) bool {
+		return t.setUses.Get(c, portKey{service, p.number, model.TCP}).groups > 0
+	})
+}
+
 // makeSet gathers the backends of a Service's port from its EndpointSlices.
 func (t *backendTables) makeSet(c *memo.Context, k portKey) (*model.BackendSet, bool) {
-	balanced := t.balances.Get(c, k) > 0
-	if t.setUses.Get(c, k) == 0 && !balanced {
-		return nil, false
-	}
+	balanced := t.setUses.Get(c, k).frontends > 0
 	set := &model.BackendSet{ID: k.id()}
 	if service := t.services.Get(c, k.service); service != nil && !service.external {
 		if port, found := service.portOf(k.number, k.protocol()); found {

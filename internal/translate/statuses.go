@@ -75,7 +75,7 @@ func foldUse(gateways *tally[snapshot.Name], by serviceUse, before, after *struc
 func newStatusTables(g *memo.Graph, t *statusTables) *statusTables {
 	t.attached = memo.NewFold[parentKey](g, "attached routes", (*attachedRoutes).fold)
 	t.uses = memo.NewFold[snapshot.Name](g, "uses of a Service", foldUse)
-	t.users = memo.NewTable(g, "users of a Service", t.usersOf, memo.Reads(t.uses, t.backend.reaches))
+	t.users = memo.NewTable(g, "users of a Service", t.usersOf, memo.Reads(t.uses, t.backend.services, t.backend.setUses))
 
 	hosts := memo.Reads(t.host.owners, t.host.rejected, t.host.nameOwners, t.host.portKeepers, t.listener.listeners)
 	parents := memo.Reads(t.gateway.gateways, t.gateway.outcomes, t.gateway.parents, t.vip.outcomes, t.vip.addresses, t.tls.validity, t.frontend.frontends)
@@ -180,7 +180,7 @@ func (t *statusTables) usersOf(c *memo.Context, service snapshot.Name) ([]model.
 		users = append(users, gatewayOwner(gateway))
 	}
 	slices.SortFunc(users, model.Object.Compare)
-	if len(users) == 0 && t.backend.reaches.Get(c, service) > 0 {
+	if len(users) == 0 && t.backend.reached(c, service) {
 		users = append(users, serviceOwner(service))
 	}
 	return users, len(users) > 0
