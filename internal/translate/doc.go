@@ -6,12 +6,11 @@
 // report can be a directory of YAML.
 //
 // There is one form, the incremental one; the full form is the incremental form
-// from nothing. The work is cut into nodes, pure functions of what they read: a
-// GatewayClass, a Gateway, a certificate, a route, a virtual host, a backend set, a status. What
-// a node reads is recorded while it reads, so a changed object leads to the nodes
-// that must be computed again, and from there, only as far as results differ, to
-// those that depend on them. Nodes stand in layers and read lower layers only:
-// each is computed at most once per change, and there are no cycles.
+// from nothing. The work is cut into values, pure functions of what they read: a
+// GatewayClass, a Gateway, a certificate, a route, a virtual host, a set of backends, a status.
+// They stand in tables of package memo, which records what each function reads. A changed
+// object leads to the values that must be computed again, and from there, only as far as
+// values differ, to those that depend on them. Each is computed at most once per change.
 //
 // HTTPRoutes and IngressRoutes meet in the same nouns (package model) before a
 // virtual host is made; nothing behind that point knows which kind said what.
