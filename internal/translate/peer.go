@@ -386,10 +386,6 @@ func (f *peerFact) at() string {
 	return f.peer.Address.String()
 }
 
-func peerObject(name string) model.Object {
-	return model.Object{Kind: string(snapshot.KindBGPPeer), Name: name}
-}
-
 // secretFact is a password, or that a Secret has none that can be used.
 type secretFact struct {
 	password model.Redacted
