@@ -16,6 +16,7 @@ import (
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // Proxy is the machine's Envoy, whose configuration comes from the socket at
@@ -175,12 +176,10 @@ func New(c Config) (*Agent, error) {
 		poke(a.drainer.news)
 	})
 	if _, able := c.Proxy.(Witness); able {
-		a.state.gate.Witnessed()
+		a.state.feed.SetWitnessed()
 	}
 	none := c.Proxy.Status().State == proxyNone
-	if none {
-		a.state.gate.Unproxied()
-	}
+	a.state.unproxied = none
 	a.state.proxyless = none || c.Proxy.Status().State == proxyOff
 	report.state = a.state
 	a.announcer = newAnnouncer(c, a.state, func() { poke(report.changed) })
@@ -321,7 +320,7 @@ func (a *Agent) recall() {
 			}
 			older = true
 		}
-		if a.state.gate.unproxied {
+		if a.state.unproxied {
 			m.unproxy()
 			r = m.remembered()
 			poke(a.keeper.more)
@@ -330,7 +329,7 @@ func (a *Agent) recall() {
 	}
 	plain, state := open(filepath.Join(a.config.DataDir, stateFile))
 	secret, secrets := open(filepath.Join(a.config.RunDir, "secrets"))
-	keyless := secret.file.Broken() && len(state.target) > 0 && !a.state.gate.unproxied
+	keyless := secret.file.Broken() && len(state.target) > 0 && !a.state.unproxied
 	a.keeper.state, a.keeper.secret = plain, secret
 	state.target = append(state.target, secrets.target...)
 	state.good = append(state.good, secrets.good...)
@@ -526,10 +525,10 @@ type Problem struct {
 // Status is the agent as it is now. A cordoned machine's listeners go on; draining
 // them is the plane's, which takes them out of the machine's view.
 func (a *Agent) Status() Status {
-	accepted, settled := a.state.revisions()
+	accepted, applied := a.state.revisions()
 	s := Status{
 		Machine: a.config.Name, Version: a.config.Version, Cordoned: a.state.config().GetCordoned(),
-		Accepted: accepted.String(), Applied: settled.String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),
+		Accepted: accepted.String(), Applied: applied.String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),
 		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(), Frontends: a.balancer.observed(), Interfaces: a.balancer.interfaces(), Unhealthy: a.checks.unhealthy(),
 	}
 	var err error
@@ -550,7 +549,7 @@ func (a *Agent) Status() Status {
 	}
 	for _, p := range a.state.applied().GetProblems() {
 		kind := "refused"
-		if p.GetKind() == problemWaiting {
+		if p.GetKind() == agentv1.Problem_KIND_WAITING {
 			kind = "waiting"
 		}
 		s.Problems = append(s.Problems, Problem{Kind: kind, Type: p.GetTypeUrl(), Name: p.GetName(), Message: p.GetMessage()})

@@ -60,7 +60,10 @@ func readAuthorities(named string) (*delta.Resource, error) {
 func (s *state) provide(r *delta.Resource) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.gate.Target([]delta.Change{{Type: typeSecret, Name: r.Name, Resource: r}}); err != nil {
+	if s.unproxied {
+		return nil
+	}
+	if err := s.feed.Target([]delta.Change{{Type: typeSecret, Name: r.Name, Resource: r}}); err != nil {
 		return err
 	}
 	s.advance()

@@ -3,16 +3,15 @@ package agent
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // in the file
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 func TestSystemAuthorities(t *testing.T) {
@@ -37,24 +36,28 @@ func TestSystemAuthorities(t *testing.T) {
 	if err := protojson.Unmarshal(body, &c); err != nil {
 		t.Fatal(err)
 	}
-	packed, err := anypb.New(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := readCluster(&delta.Resource{Name: c.Name, Body: packed})
-	if err != nil || !slices.Equal(info.secrets, []string{r.Name}) {
-		t.Fatalf("the cluster asks for %q (%v), the agent has %q", info.secrets, err, r.Name)
-	}
-
 	remembered := 0
-	s := newState(time.Now, func(b memoryBatch) { remembered += len(b.target) }, func() {})
+	s := newState(time.Now, func(b memoryBatch) {
+		for _, c := range b.target {
+			if c.Type == typeSecret {
+				remembered++
+			}
+		}
+	}, func() {})
 	if err := s.provide(r); err != nil {
 		t.Fatal(err)
 	}
-	if !s.gate.hasSecrets(info.secrets) {
-		t.Error("what the agent provides is not there")
+	cluster := delta.Change{Type: typeCluster, Name: c.GetName(), Resource: gatetest.Pack(t, c.GetName(), &c)}
+	if err := s.receive(responseOf(t, at(1, 1), cluster)); err != nil {
+		t.Fatal(err)
 	}
-	if got, there := s.set.Get(typeSecret, systemAuthority); !there || got.Version != r.Version {
+	if err := s.receive(responseOf(t, at(1, 1), gatetest.Endpoints(t, c.GetEdsClusterConfig().GetServiceName(), 1))); err != nil {
+		t.Fatal(err)
+	}
+	if _, there := s.feed.Get(typeCluster, c.GetName()); !there {
+		t.Error("the cluster waits for a secret that the agent does not provide")
+	}
+	if got, there := s.feed.Get(typeSecret, systemAuthority); !there || got.Version != r.Version {
 		t.Errorf("Envoy would be given %v", got)
 	}
 	if held, _ := s.held(); len(held[typeSecret]) != 0 || remembered != 0 {

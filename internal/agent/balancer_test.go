@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
 )
@@ -139,13 +140,13 @@ func ready(at netip.AddrPort, machine string, weight uint32) model.FrontendBacke
 func frontendChanges(t *testing.T, f model.Frontend, backends ...model.FrontendBackend) []delta.Change {
 	name := wire.FrontendName(f.FrontendKey)
 	return []delta.Change{
-		{Type: typeFrontendBackends, Name: name, Resource: pack(t, name, wire.FrontendBackends(backends))},
-		{Type: typeFrontend, Name: name, Resource: pack(t, name, wire.Frontend(&f, func(id model.ListenerID) string { return string(id) }))},
+		{Type: typeFrontendBackends, Name: name, Resource: gatetest.Pack(t, name, wire.FrontendBackends(backends))},
+		{Type: typeFrontend, Name: name, Resource: gatetest.Pack(t, name, wire.Frontend(&f, func(id model.ListenerID) string { return string(id) }))},
 	}
 }
 
 func nodeChange(t *testing.T, n model.Node) delta.Change {
-	return delta.Change{Type: typeNode, Name: n.Name, Resource: pack(t, n.Name, wire.Node(n))}
+	return delta.Change{Type: typeNode, Name: n.Name, Resource: gatetest.Pack(t, n.Name, wire.Node(n))}
 }
 
 func withoutFrontend(k model.FrontendKey) []delta.Change {
@@ -545,8 +546,8 @@ func TestBalancingThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	a := newBalancing(t)
 	for _, c := range []delta.Change{
-		{Type: typeFrontend, Name: "nonsense", Resource: pack(t, "nonsense", wire.FrontendBackends(nil))},
-		{Type: typeFrontendBackends, Name: "http://192.0.2.1:80", Resource: pack(t, "x", wire.FrontendBackends(nil))},
+		{Type: typeFrontend, Name: "nonsense", Resource: gatetest.Pack(t, "nonsense", wire.FrontendBackends(nil))},
+		{Type: typeFrontendBackends, Name: "http://192.0.2.1:80", Resource: gatetest.Pack(t, "x", wire.FrontendBackends(nil))},
 	} {
 		if err := a.state.receive(responseOf(t, at(1, 1), c)); !errors.Is(err, errUnreadable) {
 			t.Errorf("%s is taken: %v", c.Name, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -230,7 +231,7 @@ func TestEdgeWithoutAProxy(t *testing.T) {
 	}
 	proxied, balanced := bgpVIP(two, "http-80"), bgpVIP(one)
 	balanced.Frontends = []model.FrontendKey{web}
-	changes := []delta.Change{testListener(t, "http-80", "x"), vipChange(t, proxied), vipChange(t, balanced)}
+	changes := []delta.Change{gatetest.Listener(t, "http-80", "x"), vipChange(t, proxied), vipChange(t, balanced)}
 	for _, change := range append(changes, frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...) {
 		c.must(t, responseOf(t, at(1, 1), change))
 	}

@@ -2,8 +2,8 @@
 // machine's state on one delta xDS stream, remembers it, relays it to the local
 // Envoy and reports what Envoy made of it.
 //
-// The heart is Gate, which is pure: it decides what Envoy may see now (make
-// before break). Around it stand the relay (Envoy's side), the upstream (the
+// The heart is package gate, which is pure: it decides what Envoy may see now (make
+// before break). Beside it stand the relay (Envoy's side), the upstream (the
 // plane's side), the memory (the disk's side) and the proxy, whose interface is
 // stated here and implemented elsewhere. Beside them stand what the machine does in the
 // network: the announcer (VIPs, for which it waits until they are served), the balancer (data

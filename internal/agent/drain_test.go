@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -114,7 +115,7 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration, planes ...*fa
 }
 
 func (d *draining) cordon(on bool, limit time.Duration) {
-	d.gives(delta.Change{Type: typeMachine, Name: "edge-1", Resource: pack(d.t, "edge-1",
+	d.gives(delta.Change{Type: typeMachine, Name: "edge-1", Resource: gatetest.Pack(d.t, "edge-1",
 		&agentv1.MachineConfig{Cordoned: on, DrainTime: durationpb.New(limit)})})
 	poke(d.drainer.news)
 }

@@ -28,12 +28,11 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // in the bootstrap
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds/envoytest"
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -53,6 +52,7 @@ type bench struct {
 	older  bool    // it is older than what Envoy runs, and that is known
 	mu     sync.Mutex
 	state  *state
+	relay  *relay
 	envoy  *envoytest.Envoy
 	stop   func() // the agent
 }
@@ -77,20 +77,17 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(func() { b.stop() })
 	t.Cleanup(func() {
 		if t.Failed() {
-			b.unsettled()
+			b.outstanding()
 		}
 	})
 	return b
 }
 
-// unsettled logs what a failed test may have waited for.
-func (b *bench) unsettled() {
+// outstanding logs what a failed test may have waited for.
+func (b *bench) outstanding() {
 	b.state.mu.Lock()
 	defer b.state.mu.Unlock()
-	b.t.Logf("settled %s, looking for %v, problems %v", b.state.gate.Settled(), b.state.gate.witness.looking, b.state.gate.Problems())
-	for k, d := range b.state.gate.unsettled {
-		b.t.Logf("unsettled: %v %+v, stream %+v, item %+v", k, *d, b.state.follows(k.kind, k.name), b.state.gate.items[k])
-	}
+	b.t.Logf("applied %s, problems %v", b.state.feed.Applied(), b.state.feed.Problems())
 }
 
 // startAgent begins with what earlier ones remembered.
@@ -104,7 +101,7 @@ func (b *bench) startAgent() {
 		b.memory.apply(memoryBatch{revision: m.revision, target: m.target})
 		b.memory.apply(memoryBatch{revision: m.revision, good: m.good})
 	}, func() { poke(poll); poke(say); poke(look) })
-	s.gate.Witnessed()
+	s.feed.SetWitnessed()
 	s.withholdTime = 0
 	if _, err := s.restore(b.memory.remembered(), b.older, false); err != nil {
 		b.t.Fatal(err)
@@ -117,9 +114,10 @@ func (b *bench) startAgent() {
 	a := &Agent{config: Config{Proxy: b, Now: b.now, Log: log}, state: s, poll: poll, say: say, look: look}
 	a.mends = func(step string) { b.mu.Lock(); b.mends[step]++; b.mu.Unlock() }
 	ctx, cancel := context.WithCancel(context.Background())
+	r := &relay{state: s, proxy: b, log: log}
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := (&relay{state: s, proxy: b, log: log}).run(ctx, socket); err != nil {
+		if err := r.run(ctx, socket); err != nil {
 			b.t.Error(err)
 		}
 	})
@@ -127,7 +125,7 @@ func (b *bench) startAgent() {
 	running.Go(func() { a.keepPolling(ctx) })
 	running.Go(func() { a.keepSaying(ctx) })
 	running.Go(func() { a.keepWitness(ctx) })
-	b.state = s
+	b.state, b.relay = s, r
 	b.stop = func() {
 		cancel()
 		running.Wait()
@@ -306,8 +304,8 @@ func (b *bench) plane(changes ...delta.Change) {
 	}
 }
 
-// settled waits until Envoy runs the last revision, less the problems named.
-func (b *bench) settled(problems ...string) *agentv1.Applied {
+// applies waits until Envoy runs the last revision, less the problems named.
+func (b *bench) applies(problems ...string) *agentv1.Applied {
 	b.t.Helper()
 	var last *agentv1.Applied
 	eventually(b.t, fmt.Sprintf("revision %d with problems %v", b.revision, problems), func() bool {
@@ -337,7 +335,7 @@ func (b *bench) cluster(name, set string, options ...func(*clusterv3.Cluster)) d
 	for _, o := range options {
 		o(c)
 	}
-	return delta.Change{Type: typeCluster, Name: name, Resource: pack(b.t, name, c)}
+	return delta.Change{Type: typeCluster, Name: name, Resource: gatetest.Pack(b.t, name, c)}
 }
 
 // checked adds health checks that take at least one round before the cluster is warm.
@@ -358,7 +356,7 @@ func (b *bench) endpoints(set string, addresses ...*net.TCPAddr) delta.Change {
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket(a.IP.String(), a.Port)}},
 		})
 	}
-	return delta.Change{Type: typeEndpoint, Name: set, Resource: pack(b.t, set, c)}
+	return delta.Change{Type: typeEndpoint, Name: set, Resource: gatetest.Pack(b.t, set, c)}
 }
 
 func socket(host string, port int) *corev3.Address {
@@ -375,25 +373,17 @@ func (b *bench) listener(salt string) delta.Change {
 			RouteConfigName: routesName, ConfigSource: envoytest.Source(),
 		}},
 		HttpFilters: []*hcmv3.HttpFilter{{
-			Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: anyOf(b.t, &routerv3.Router{})},
+			Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: gatetest.AnyOf(b.t, &routerv3.Router{})},
 		}},
 	}
 	l := &listenerv3.Listener{
 		Name: listenerName, Address: socket("127.0.0.1", b.port),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
 			Name:       "envoy.filters.network.http_connection_manager",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: anyOf(b.t, manager)},
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: gatetest.AnyOf(b.t, manager)},
 		}}}},
 	}
-	return delta.Change{Type: typeListener, Name: listenerName, Resource: pack(b.t, listenerName, l)}
-}
-
-func anyOf(t testing.TB, m proto.Message) *anypb.Any {
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return delta.Change{Type: typeListener, Name: listenerName, Resource: gatetest.Pack(b.t, listenerName, l)}
 }
 
 // ask sends one request for a host.
@@ -472,12 +462,12 @@ func TestEnvoyServesThroughChanges(t *testing.T) {
 	one, two := b.backend("one"), b.backend("two")
 	config := &agentv1.MachineConfig{DrainTime: durationpb.New(50 * time.Millisecond)}
 	b.plane(
-		delta.Change{Type: typeMachine, Name: "edge-1", Resource: pack(t, "edge-1", config)},
+		delta.Change{Type: typeMachine, Name: "edge-1", Resource: gatetest.Pack(t, "edge-1", config)},
 		b.cluster("c0", "s"), b.endpoints("s", one), b.listener(""),
-		testRoutes(t, routesName, host{name: "a", clusters: []string{"c0"}}, host{name: "b", clusters: []string{"c0"}}),
+		gatetest.Routes(t, routesName, gatetest.Host{Name: "a", Clusters: []string{"c0"}}, gatetest.Host{Name: "b", Clusters: []string{"c0"}}),
 	)
 	e := b.startEnvoy()
-	b.settled()
+	b.applies()
 	stop := b.load("a", "b")
 	for i := 1; i <= 12; i++ {
 		name := fmt.Sprint("c", i)
@@ -488,17 +478,17 @@ func TestEnvoyServesThroughChanges(t *testing.T) {
 		// The route is said before the cluster is known, the old cluster goes with it, and
 		// both are over the endpoints of the one before.
 		b.plane(
-			testRoutes(t, routesName, host{name: "a", clusters: []string{name}, salt: i}, host{name: "b", clusters: []string{"c0"}, salt: i / 3}),
-			removal(typeCluster, fmt.Sprint("c", i-1)),
+			gatetest.Routes(t, routesName, gatetest.Host{Name: "a", Clusters: []string{name}, Salt: i}, gatetest.Host{Name: "b", Clusters: []string{"c0"}, Salt: i / 3}),
+			gatetest.Removal(typeCluster, fmt.Sprint("c", i-1)),
 		)
 		b.plane(b.cluster(name, "s", options...), b.cluster("c0", "s", func(c *clusterv3.Cluster) { c.AltStatName = name }))
 		if i%3 == 0 {
 			b.plane(b.listener(name), b.endpoints("s", one, two))
 		}
-		b.settled()
+		b.applies()
 		b.plane(b.endpoints("s", two))
 	}
-	b.settled()
+	b.applies()
 	b.unharmed(stop)
 	b.answers("a", "two")
 	eventually(t, "the clusters of old routes to be gone", func() bool {
@@ -510,27 +500,27 @@ func TestEnvoyServesThroughChanges(t *testing.T) {
 // keeps its last good form; the others go live.
 func TestEnvoyRefusesOneHost(t *testing.T) {
 	b := newBench(t)
-	b.plane(b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.listener(""), testRoutes(t, routesName, hosts(0, 10)...))
+	b.plane(b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.listener(""), gatetest.Routes(t, routesName, hosts(0, 10)...))
 	b.startEnvoy()
-	b.settled()
+	b.applies()
 	stop := b.load("h3", "h4")
 	monster := func(salt int) delta.Change {
 		rc := &routev3.RouteConfiguration{Name: routesName}
 		for _, h := range hosts(salt, 11) {
-			v := h.proto()
-			if h.name == "h3" || h.name == "h10" { // one that was live, and a new one
+			v := h.Proto()
+			if h.Name == "h3" || h.Name == "h10" { // one that was live, and a new one
 				v.Routes[0].Match.PathSpecifier = &routev3.RouteMatch_SafeRegex{
 					SafeRegex: &matcherv3.RegexMatcher{Regex: "/(" + strings.Repeat("[a-z0-9]{1,8}", 20) + ")?"},
 				}
 			}
 			rc.VirtualHosts = append(rc.VirtualHosts, v)
 		}
-		return delta.Change{Type: typeRoute, Name: routesName, Resource: pack(t, routesName, rc)}
+		return delta.Change{Type: typeRoute, Name: routesName, Resource: gatetest.Pack(t, routesName, rc)}
 	}
 	b.plane(monster(1))
-	applied := b.settled(routesName+"/h3", routesName+"/h10")
+	applied := b.applies(routesName+"/h3", routesName+"/h10")
 	for _, p := range applied.GetProblems() {
-		if p.GetKind() != problemRefused || !strings.Contains(p.GetMessage(), "program size") {
+		if p.GetKind() != agentv1.Problem_KIND_REFUSED || !strings.Contains(p.GetMessage(), "program size") {
 			t.Errorf("problem: %v", p)
 		}
 	}
@@ -539,16 +529,16 @@ func TestEnvoyRefusesOneHost(t *testing.T) {
 	if status, _, err := b.ask("h10"); err != nil || status != http.StatusServiceUnavailable {
 		t.Errorf("a host without any good form answered %d, %v; want 503", status, err)
 	}
-	b.plane(testRoutes(t, routesName, hosts(2, 11)...))
-	b.settled()
+	b.plane(gatetest.Routes(t, routesName, hosts(2, 11)...))
+	b.applies()
 	b.answers("h10", "one")
 	b.unharmed(stop)
 }
 
-func hosts(salt, n int) []host {
-	var list []host
+func hosts(salt, n int) []gatetest.Host {
+	var list []gatetest.Host
 	for i := range n {
-		list = append(list, host{name: fmt.Sprint("h", i), clusters: []string{"c"}, salt: salt})
+		list = append(list, gatetest.Host{Name: fmt.Sprint("h", i), Clusters: []string{"c"}, Salt: salt})
 	}
 	return list
 }
@@ -560,10 +550,10 @@ func TestEnvoyRestart(t *testing.T) {
 	b.plane(
 		b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.listener(""),
 		b.cluster("d", "s", checked(time.Second)),
-		testRoutes(t, routesName, append(hosts(0, 5), host{name: "d", clusters: []string{"d"}})...),
+		gatetest.Routes(t, routesName, append(hosts(0, 5), gatetest.Host{Name: "d", Clusters: []string{"d"}})...),
 	)
 	e := b.startEnvoy()
-	b.settled()
+	b.applies()
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -580,7 +570,7 @@ func TestEnvoyRestart(t *testing.T) {
 		t.Errorf("the first answer of the new Envoy: %s", first)
 	}
 	b.answers("h0", "one")
-	b.settled()
+	b.applies()
 }
 
 // TestAgentRestart: Envoy serves on while there is no agent, and a new agent with what
@@ -590,20 +580,20 @@ func TestAgentRestart(t *testing.T) {
 	b.plane(
 		b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.listener(""),
 		b.cluster("d", "s", checked(time.Second)),
-		testRoutes(t, routesName, append(hosts(0, 5), host{name: "d", clusters: []string{"d"}})...),
+		gatetest.Routes(t, routesName, append(hosts(0, 5), gatetest.Host{Name: "d", Clusters: []string{"d"}})...),
 	)
 	e := b.startEnvoy()
-	b.settled()
+	b.applies()
 	stop := b.load("h0", "d")
 	for range 3 {
 		b.stop()
 		b.answers("d", "one")
 		b.startAgent()
-		b.settled()
+		b.applies()
 	}
 	b.unharmed(stop)
-	b.plane(b.cluster("e", "s"), testRoutes(t, routesName, host{name: "h0", clusters: []string{"e"}}))
-	b.settled()
+	b.plane(b.cluster("e", "s"), gatetest.Routes(t, routesName, gatetest.Host{Name: "h0", Clusters: []string{"e"}}))
+	b.applies()
 	b.answers("h0", "one")
 	if n := e.Stat(t.Context(), "cluster_manager.cluster_modified"); n != 0 {
 		t.Errorf("%d clusters were sent again", n)
@@ -618,17 +608,17 @@ func TestEnvoyPortInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.plane(b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.listener(""), testRoutes(t, routesName, hosts(0, 1)...))
+	b.plane(b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.listener(""), gatetest.Routes(t, routesName, hosts(0, 1)...))
 	b.startEnvoy()
-	applied := b.settled(listenerName)
+	applied := b.applies(listenerName)
 	if p := applied.GetProblems()[0]; !strings.HasPrefix(p.GetMessage(), fmt.Sprintf("port %d is in use", b.port)) {
 		t.Errorf("problem: %v", p)
 	}
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b.skip(listenerRetry)
-	b.settled()
+	b.skip(10 * time.Second)
+	b.applies()
 	eventually(t, "the listener to be open", func() bool {
 		_, _, err := b.ask("h0")
 		return err == nil
@@ -648,13 +638,13 @@ func TestEnvoyClusterThatWarmsSlowly(t *testing.T) {
 	defer hole.Close()
 	b.plane(
 		b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.cluster("d", "s2"), b.endpoints("s2", b.backend("two")),
-		b.listener(""), testRoutes(t, routesName, hosts(0, 2)...),
+		b.listener(""), gatetest.Routes(t, routesName, hosts(0, 2)...),
 	)
 	b.startEnvoy()
-	b.settled()
+	b.applies()
 	stop := b.load("h0", "h1")
 	routes := func(h0 string) delta.Change {
-		return testRoutes(t, routesName, host{name: "h0", clusters: []string{h0}, salt: 1}, hosts(0, 2)[1], host{name: "slow", clusters: []string{"slow"}})
+		return gatetest.Routes(t, routesName, gatetest.Host{Name: "h0", Clusters: []string{h0}, Salt: 1}, hosts(0, 2)[1], gatetest.Host{Name: "slow", Clusters: []string{"slow"}})
 	}
 	b.plane(b.cluster("slow", "hole", checked(time.Hour)), b.endpoints("hole", hole.Addr().(*net.TCPAddr)), routes("c"))
 	b.plane(routes("d"))
@@ -665,7 +655,7 @@ func TestEnvoyClusterThatWarmsSlowly(t *testing.T) {
 	eventually(t, "the wait to be a problem", func() bool {
 		b.state.tick()
 		p := b.state.applied().GetProblems()
-		return len(p) == 1 && p[0].GetName() == routesName+"/slow" && p[0].GetKind() == problemWaiting &&
+		return len(p) == 1 && p[0].GetName() == routesName+"/slow" && p[0].GetKind() == agentv1.Problem_KIND_WAITING &&
 			strings.Contains(p[0].GetMessage(), `"slow"`)
 	})
 	if names, err := b.Warming(t.Context()); err != nil || len(names) != 1 || names[0] != "slow" {
@@ -675,5 +665,5 @@ func TestEnvoyClusterThatWarmsSlowly(t *testing.T) {
 	if err := hole.Close(); err != nil { // the check fails at last
 		t.Fatal(err)
 	}
-	b.settled()
+	b.applies()
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 // TestEnvoyEndsConnectionsOfAListener has a real Envoy end what it has at a listener: a
@@ -14,9 +16,9 @@ import (
 // are taken all the time, and those are not told.
 func TestEnvoyEndsConnectionsOfAListener(t *testing.T) {
 	b := newBench(t)
-	b.plane(b.cluster("c0", "s"), b.endpoints("s", b.backend("one")), b.listener(""), testRoutes(t, routesName, host{name: "a", clusters: []string{"c0"}}))
+	b.plane(b.cluster("c0", "s"), b.endpoints("s", b.backend("one")), b.listener(""), gatetest.Routes(t, routesName, gatetest.Host{Name: "a", Clusters: []string{"c0"}}))
 	b.startEnvoy("--drain-time-s", "3")
-	b.settled()
+	b.applies()
 	b.answers("a", "one")
 	stop := b.load("a")
 	before := b.keep()
@@ -24,7 +26,7 @@ func TestEnvoyEndsConnectionsOfAListener(t *testing.T) {
 		t.Fatal("a connection was closed for no reason")
 	}
 	b.state.renew(listenerName, true)
-	b.settled()
+	b.applies()
 	eventually(t, "the connection to be told", before.asks)
 	var after *kept
 	// Envoy has agreed before its threads have the new listener.
@@ -38,7 +40,7 @@ func TestEnvoyEndsConnectionsOfAListener(t *testing.T) {
 		return true
 	})
 	b.state.renew(listenerName, false)
-	b.settled()
+	b.applies()
 	eventually(t, "the later connection to be told", after.asks)
 	b.unharmed(stop)
 }

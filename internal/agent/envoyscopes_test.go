@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 // shardFetch is how long Envoy waits for what a listener's requests need, as our translation
@@ -53,25 +54,25 @@ func (b *bench) scopedListener(name string, port int, salt string, options ...fu
 			ConfigSpecifier: &hcmv3.ScopedRoutes_ScopedRds{ScopedRds: &hcmv3.ScopedRds{ScopedRdsConfigSource: fetched()}},
 		}},
 		HttpFilters: []*hcmv3.HttpFilter{{
-			Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: anyOf(b.t, &routerv3.Router{})},
+			Name: "router", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: gatetest.AnyOf(b.t, &routerv3.Router{})},
 		}},
 	}
 	l := &listenerv3.Listener{
 		Name: name, Address: socket("127.0.0.1", port),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
 			Name:       "envoy.filters.network.http_connection_manager",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: anyOf(b.t, manager)},
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: gatetest.AnyOf(b.t, manager)},
 		}}}},
 	}
 	for _, o := range options {
 		o(l)
 	}
-	return delta.Change{Type: typeListener, Name: name, Resource: pack(b.t, name, l)}
+	return delta.Change{Type: typeListener, Name: name, Resource: gatetest.Pack(b.t, name, l)}
 }
 
 // scope leads the header's value of its name to the routes of its name.
 func (b *bench) scope(name string) delta.Change {
-	return delta.Change{Type: typeScope, Name: name, Resource: pack(b.t, name, &routev3.ScopedRouteConfiguration{
+	return delta.Change{Type: typeScope, Name: name, Resource: gatetest.Pack(b.t, name, &routev3.ScopedRouteConfiguration{
 		Name: name, RouteConfigurationName: name,
 		Key: &routev3.ScopedRouteConfiguration_Key{Fragments: []*routev3.ScopedRouteConfiguration_Key_Fragment{{
 			Type: &routev3.ScopedRouteConfiguration_Key_Fragment_StringKey{StringKey: name},
@@ -104,7 +105,7 @@ func TestEnvoyAsksForScopesAgain(t *testing.T) {
 	b := newBench(t)
 	b.plane(
 		b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.scopedListener(listenerName, b.port, ""),
-		b.scope(routesName), testRoutes(t, routesName, hosts(0, 1)...),
+		b.scope(routesName), gatetest.Routes(t, routesName, hosts(0, 1)...),
 	)
 	b.stop()
 	b.startAgent()
@@ -113,7 +114,7 @@ func TestEnvoyAsksForScopesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := b.startEnvoy()
-	b.settled(listenerName)
+	b.applies(listenerName)
 	said := func(what string) {
 		t.Helper()
 		var lines []string
@@ -129,8 +130,8 @@ func TestEnvoyAsksForScopesAgain(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b.skip(listenerRetry)
-	b.settled()
+	b.skip(10 * time.Second)
+	b.applies()
 	eventually(t, "the listener to route", func() bool {
 		status, body, err := askScope(b.port, routesName, "h0")
 		if err == nil && status != http.StatusOK {

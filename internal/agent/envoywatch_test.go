@@ -32,6 +32,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
+	"fairlead.dev/internal/gate/gatetest"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -121,7 +123,7 @@ func TestEnvoyServesWhatIsWanted(t *testing.T) {
 	}
 	for step, n := range w.mends {
 		t.Logf("%d sequences: mended %d times by %s", count, n, step)
-		if step != mendResend.String() {
+		if step != gate.MendResend.String() {
 			t.Errorf("Envoy had to %s %d times", step, n)
 		}
 	}
@@ -159,7 +161,7 @@ func newWatchdog(t *testing.T, seed uint64) *watchdog {
 	})
 	w.clusters["c0"], w.sets["s0"], w.listeners["l0"] = watchedCluster{set: "s0"}, 0, ""
 	config := &agentv1.MachineConfig{DrainTime: durationpb.New(50 * time.Millisecond)}
-	w.keep("", delta.Change{Type: typeMachine, Name: "edge-1", Resource: pack(t, "edge-1", config)},
+	w.keep("", delta.Change{Type: typeMachine, Name: "edge-1", Resource: gatetest.Pack(t, "edge-1", config)},
 		w.cluster("c0"), w.endpoints("s0"), w.listener("l0"))
 	w.deliver()
 	w.startEnvoy("--drain-time-s", "1")
@@ -229,11 +231,11 @@ func (w *watchdog) act() {
 		w.listeners[l] = fmt.Sprint("v", w.salt)
 		w.keep("listener "+l, w.listener(l))
 	case 7:
-		w.listeners[l] = bad
+		w.listeners[l] = gatetest.Bad
 		w.keep("bad listener "+l, w.listener(l))
 	case 8, 9:
 		delete(w.listeners, l)
-		w.keep("no listener "+l, removal(typeListener, l))
+		w.keep("no listener "+l, gatetest.Removal(typeListener, l))
 	case 10, 11, 12: // hosts
 		scope := scopesOf(l)[w.random.IntN(watchedShards)]
 		h := name("h", 3)
@@ -251,7 +253,7 @@ func (w *watchdog) act() {
 	case 16:
 		c := name("c", 4)
 		delete(w.clusters, c)
-		w.keep("no cluster "+c, removal(typeCluster, c))
+		w.keep("no cluster "+c, gatetest.Removal(typeCluster, c))
 	case 17, 18: // endpoints
 		s := name("s", 3)
 		if w.sets[s] = w.random.IntN(len(w.backends)); w.random.IntN(5) == 0 {
@@ -261,12 +263,12 @@ func (w *watchdog) act() {
 	case 19:
 		s := name("s", 3)
 		delete(w.sets, s)
-		w.keep("no endpoints "+s, removal(typeEndpoint, s))
+		w.keep("no endpoints "+s, gatetest.Removal(typeEndpoint, s))
 	case 20:
 		if w.secret = !w.secret; w.secret {
 			w.keep("secret", w.certificate())
 		} else {
-			w.keep("no secret", removal(typeSecret, secretName))
+			w.keep("no secret", gatetest.Removal(typeSecret, secretName))
 		}
 	case 21:
 		w.done = append(w.done, "agent restarts")
@@ -282,10 +284,11 @@ func (w *watchdog) act() {
 		}
 	case 23:
 		w.done = append(w.done, "stream ends")
-		w.state.mu.Lock()
-		w.state.ending = w.state.stream
-		w.state.advance()
-		w.state.mu.Unlock()
+		w.relay.mu.Lock()
+		if w.relay.cancel != nil {
+			w.relay.cancel()
+		}
+		w.relay.mu.Unlock()
 	}
 }
 
@@ -301,12 +304,12 @@ func (w *watchdog) release(l string) {
 
 func (w *watchdog) listener(name string) delta.Change {
 	c := w.scopedListener(name, w.ports[name], w.listeners[name], func(l *listenerv3.Listener) {
-		if w.listeners[name] == bad {
+		if w.listeners[name] == gatetest.Bad {
 			l.Address = socket("no address", w.ports[name])
 		}
 		if name == watchedListeners[2] {
 			l.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
-				TypedConfig: anyOf(w.t, &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
+				TypedConfig: gatetest.AnyOf(w.t, &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
 					TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: secretName, SdsConfig: fetched()}},
 				}}),
 			}}
@@ -319,7 +322,7 @@ func (w *watchdog) routes(scope string) delta.Change {
 	rc := &routev3.RouteConfiguration{Name: scope}
 	for _, n := range slices.Sorted(maps.Keys(w.hosts[scope])) {
 		h := w.hosts[scope][n]
-		v := host{name: n, clusters: []string{h.cluster}, salt: w.salt}.proto()
+		v := gatetest.Host{Name: n, Clusters: []string{h.cluster}, Salt: w.salt}.Proto()
 		if h.bad {
 			v.Routes[0].Match.PathSpecifier = &routev3.RouteMatch_SafeRegex{
 				SafeRegex: &matcherv3.RegexMatcher{Regex: "/(" + strings.Repeat("[a-z0-9]{1,8}", 20) + ")?"},
@@ -327,7 +330,7 @@ func (w *watchdog) routes(scope string) delta.Change {
 		}
 		rc.VirtualHosts = append(rc.VirtualHosts, v)
 	}
-	return delta.Change{Type: typeRoute, Name: scope, Resource: pack(w.t, scope, rc)}
+	return delta.Change{Type: typeRoute, Name: scope, Resource: gatetest.Pack(w.t, scope, rc)}
 }
 
 func (w *watchdog) cluster(name string) delta.Change {
@@ -344,7 +347,7 @@ func (w *watchdog) endpoints(set string) delta.Change {
 	if w.sets[set] >= 0 {
 		return w.bench.endpoints(set, w.backends[w.sets[set]])
 	}
-	return delta.Change{Type: typeEndpoint, Name: set, Resource: pack(w.t, set, &endpointv3.ClusterLoadAssignment{
+	return delta.Change{Type: typeEndpoint, Name: set, Resource: gatetest.Pack(w.t, set, &endpointv3.ClusterLoadAssignment{
 		ClusterName: set,
 		Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket("no address", 1)}},
@@ -371,7 +374,7 @@ func (w *watchdog) certificate() delta.Change {
 	inline := func(kind string, der []byte) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})}}
 	}
-	return delta.Change{Type: typeSecret, Name: secretName, Resource: pack(w.t, secretName, &tlsv3.Secret{
+	return delta.Change{Type: typeSecret, Name: secretName, Resource: gatetest.Pack(w.t, secretName, &tlsv3.Secret{
 		Name: secretName, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
 			CertificateChain: inline("CERTIFICATE", certificate), PrivateKey: inline("PRIVATE KEY", key),
 		}},
@@ -391,7 +394,7 @@ func (w *watchdog) judge(sequence int) {
 		}
 		if retry && !skipped { // the port is free: the next try would be in some seconds
 			skipped = true
-			w.skip(listenerRetry)
+			w.skip(10 * time.Second)
 		}
 		if time.Now().After(deadline) {
 			w.explain()
@@ -440,7 +443,7 @@ func (w *watchdog) wrong() (what string, retry bool) {
 		case !wanted && (serves || p != nil):
 			return fmt.Sprintf("listener %s is not wanted: it serves %t, problem %v", l, serves, p), false
 		case !wanted:
-		case salt != bad && w.held[l] == nil && p != nil:
+		case salt != gatetest.Bad && w.held[l] == nil && p != nil:
 			return fmt.Sprintf("listener %s is sound, and reported: %v", l, p), true
 		case p == nil && !serves:
 			return fmt.Sprintf("listener %s does not serve, and that is not reported", l), false
@@ -483,7 +486,7 @@ func (w *watchdog) wrong() (what string, retry bool) {
 // retries says whether a listener that was refused could be taken now.
 func (w *watchdog) retries() bool {
 	for _, p := range w.state.applied().GetProblems() {
-		if p.GetTypeUrl() == string(typeListener) && w.held[p.GetName()] == nil && cmp.Or(w.listeners[p.GetName()], "x") != bad {
+		if p.GetTypeUrl() == string(typeListener) && w.held[p.GetName()] == nil && cmp.Or(w.listeners[p.GetName()], "x") != gatetest.Bad {
 			return true
 		}
 	}

@@ -204,7 +204,7 @@ func (s *state) reassess() {
 		}
 	}
 	if changes := s.assignments.again(); len(changes) > 0 {
-		if err := s.gate.Target(changes); err == nil {
+		if err := s.feed.Target(changes); err == nil {
 			s.advance()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
 )
@@ -58,7 +59,7 @@ func assigned(t *testing.T, text string) delta.Change {
 		l := m.GetEndpoints()[len(m.GetEndpoints())-1]
 		l.LbEndpoints = append(l.LbEndpoints, e)
 	}
-	return delta.Change{Type: typeEndpoint, Name: "s", Resource: pack(t, "s", m)}
+	return delta.Change{Type: typeEndpoint, Name: "s", Resource: gatetest.Pack(t, "s", m)}
 }
 
 // statusesOf is what the proxy is told: "a=healthy b=unhealthy".
@@ -213,9 +214,9 @@ func TestHealthOfRows(t *testing.T) {
 		return b
 	}
 	rowsChange := func(list ...model.FrontendBackend) delta.Change {
-		return delta.Change{Type: typeFrontendBackends, Name: name, Resource: pack(t, name, wire.FrontendBackends(list))}
+		return delta.Change{Type: typeFrontendBackends, Name: name, Resource: gatetest.Pack(t, name, wire.FrontendBackends(list))}
 	}
-	frontendChange := delta.Change{Type: typeFrontend, Name: name, Resource: pack(t, name, wire.Frontend(frontend, func(model.ListenerID) string { return "" }))}
+	frontendChange := delta.Change{Type: typeFrontend, Name: name, Resource: gatetest.Pack(t, name, wire.Frontend(frontend, func(model.ListenerID) string { return "" }))}
 	id := func(i int) string { return model.NewCheck(row(i, 0, "").Address, *frontend.Check).ID }
 	f := &finds{}
 	r := newRows(f.own)
@@ -328,10 +329,10 @@ func TestChecksGoToTheChecker(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- k.run(ctx) }()
 	check := model.NewCheck(netip.MustParseAddrPort("10.0.0.1:80"), model.HealthCheck{Kind: model.CheckTCP})
-	if err := k.take(delta.Change{Type: typeCheck, Name: check.ID, Resource: pack(t, check.ID, wire.Check(check))}); err != nil {
+	if err := k.take(delta.Change{Type: typeCheck, Name: check.ID, Resource: gatetest.Pack(t, check.ID, wire.Check(check))}); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.take(delta.Change{Type: typeCheck, Name: "x", Resource: pack(t, "x", wire.Node(model.Node{}))}); err == nil {
+	if err := k.take(delta.Change{Type: typeCheck, Name: "x", Resource: gatetest.Pack(t, "x", wire.Node(model.Node{}))}); err == nil {
 		t.Error("what is no check is taken")
 	}
 	eventually(t, "the checker to be told", func() (is bool) {

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"time"
+
+	"fairlead.dev/internal/gate"
 )
 
 // pollMost is the longest pause between two questions while a listener is in doubt. The first
@@ -51,7 +53,7 @@ func (a *Agent) keepWitness(ctx context.Context) {
 }
 
 // see asks Envoy.
-func see(ctx context.Context, w Witness, look Look) (seen Seen, err error) {
+func see(ctx context.Context, w Witness, look gate.Look) (seen gate.Seen, err error) {
 	if seen.Serving, seen.Warming, err = w.Listeners(ctx); err != nil {
 		return seen, err
 	}
@@ -62,15 +64,15 @@ func see(ctx context.Context, w Witness, look Look) (seen Seen, err error) {
 }
 
 // mended says what is done about what Envoy does not use, and does what the state cannot.
-func (a *Agent) mended(w Witness, m Mend) {
-	if m.Step == mendNothing {
+func (a *Agent) mended(w Witness, m gate.Mend) {
+	if m.Step == gate.MendNothing {
 		return
 	}
-	a.config.Log.Warn("the proxy does not use what it accepted", "step", m.describe(), "reason", m.Reason)
+	a.config.Log.Warn("the proxy does not use what it accepted", "step", m.Describe(), "reason", m.Reason)
 	if a.mends != nil {
 		a.mends(m.Step.String())
 	}
-	if m.Step == mendReplace {
+	if m.Step == gate.MendReplace {
 		w.Replace(m.Reason)
 	}
 }

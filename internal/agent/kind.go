@@ -1,7 +1,12 @@
 package agent
 
 import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -27,9 +32,6 @@ const (
 	typeCheckpoint delta.Type = agentv1.CheckpointType
 )
 
-// proxyTypes are relayed to Envoy: what is named comes before what names it.
-var proxyTypes = [...]delta.Type{typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener}
-
 // planeTypes are asked of the plane, in this order: a VIP comes when all that balances it
 // is there, and the checkpoint comes last.
 var planeTypes = [...]delta.Type{
@@ -51,4 +53,14 @@ func isBalancing(t delta.Type) bool {
 type key struct {
 	kind delta.Type
 	name string
+}
+
+// errUnreadable says that a resource of the plane cannot be read.
+var errUnreadable = gate.ErrUnreadable
+
+func unmarshal(r *delta.Resource, m proto.Message) error {
+	if err := r.Body.UnmarshalTo(m); err != nil {
+		return fmt.Errorf("%w: %s: %w", errUnreadable, r.Name, err)
+	}
+	return nil
 }

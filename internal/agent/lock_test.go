@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 // TestTwoAgentsOnOneDirectory: the second one says who is there and touches nothing.
@@ -28,7 +30,7 @@ func TestTwoAgentsOnOneDirectory(t *testing.T) {
 		dir := map[string]string{"data": m.config.DataDir, "run": m.config.RunDir}[name]
 		wantError(t, second.Run(t.Context()), ErrLocked, dir, fmt.Sprintf("process %d", os.Getpid()), "stop it, or give this one other directories")
 	}
-	changed := testCluster(t, "c1", "s1", 2)
+	changed := gatetest.Cluster(t, "c1", "s1", 2)
 	c.must(t, responseOf(t, at(1, 2), changed))
 	e.until(changed)
 	if err := first.Healthz(t.Context()); err != nil {

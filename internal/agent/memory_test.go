@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/record"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -26,7 +27,7 @@ import (
 func at(epoch, number uint64) delta.Revision { return delta.Revision{Epoch: epoch, Number: number} }
 
 func checkpointAt(t testing.TB, r delta.Revision) delta.Change {
-	return delta.Change{Type: typeCheckpoint, Name: agentv1.CheckpointName, Resource: pack(t, agentv1.CheckpointName,
+	return delta.Change{Type: typeCheckpoint, Name: agentv1.CheckpointName, Resource: gatetest.Pack(t, agentv1.CheckpointName,
 		&agentv1.Checkpoint{Epoch: r.Epoch, Revision: r.Number})}
 }
 
@@ -77,15 +78,15 @@ func write(t *testing.T, m *memory, batches ...memoryBatch) {
 
 // history is a life of a machine in three records.
 func history(t *testing.T) [][]memoryBatch {
-	c1, c2 := testCluster(t, "c1", "s1", 1), testCluster(t, "c1", "s1", 2)
-	routes := testRoutes(t, "r1", host{name: "h1", salt: 1, clusters: []string{"c1"}})
+	c1, c2 := gatetest.Cluster(t, "c1", "s1", 1), gatetest.Cluster(t, "c1", "s1", 2)
+	routes := gatetest.Routes(t, "r1", gatetest.Host{Name: "h1", Salt: 1, Clusters: []string{"c1"}})
 	return [][]memoryBatch{
 		{
-			{revision: at(1, 1), target: []delta.Change{c1, testCluster(t, "c2", "s2", 1), testEndpoints(t, "s1", 1), routes}},
+			{revision: at(1, 1), target: []delta.Change{c1, gatetest.Cluster(t, "c2", "s2", 1), gatetest.Endpoints(t, "s1", 1), routes}},
 			{revision: at(1, 1), target: []delta.Change{checkpointAt(t, at(1, 1))}, good: []delta.Change{c1, routes}},
 		},
-		{{revision: at(1, 2), target: []delta.Change{c2, removal(typeCluster, "c2"), checkpointAt(t, at(1, 2))}}},
-		{{revision: at(2, 1)}, {revision: at(2, 1), good: []delta.Change{c2, removal(typeRoute, "r1")}}},
+		{{revision: at(1, 2), target: []delta.Change{c2, gatetest.Removal(typeCluster, "c2"), checkpointAt(t, at(1, 2))}}},
+		{{revision: at(2, 1)}, {revision: at(2, 1), good: []delta.Change{c2, gatetest.Removal(typeRoute, "r1")}}},
 	}
 }
 
@@ -109,7 +110,7 @@ func TestMemoryRoundTrip(t *testing.T) {
 		want[key{c.Type, c.Name}] = c.Resource.Version
 	}
 	for k, version := range map[key]string{
-		{typeCluster, "c1"}: testCluster(t, "c1", "s1", 2).Resource.Version, {typeCluster, "c2"}: "",
+		{typeCluster, "c1"}: gatetest.Cluster(t, "c1", "s1", 2).Resource.Version, {typeCluster, "c2"}: "",
 		{typeCheckpoint, agentv1.CheckpointName}: checkpointAt(t, at(1, 2)).Resource.Version,
 	} {
 		if want[k] != version {
@@ -117,7 +118,7 @@ func TestMemoryRoundTrip(t *testing.T) {
 		}
 	}
 	// What Envoy had accepted is there whole, though only its version was written.
-	if len(r.good) != 1 || r.good[0].Name != "c1" || !proto.Equal(r.good[0].Resource.Body, testCluster(t, "c1", "s1", 2).Resource.Body) {
+	if len(r.good) != 1 || r.good[0].Name != "c1" || !proto.Equal(r.good[0].Resource.Body, gatetest.Cluster(t, "c1", "s1", 2).Resource.Body) {
 		t.Errorf("good is %+v", r.good)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -130,7 +131,7 @@ func TestMemoryRoundTrip(t *testing.T) {
 func TestMemoryKeepsGoodAcrossTargets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	m, _ := recall(t, path)
-	c1, c2 := testCluster(t, "c1", "s1", 1), testCluster(t, "c1", "s1", 2)
+	c1, c2 := gatetest.Cluster(t, "c1", "s1", 1), gatetest.Cluster(t, "c1", "s1", 2)
 	write(t, m, memoryBatch{revision: at(1, 1), target: []delta.Change{c1}, good: []delta.Change{c1}})
 	write(t, m, memoryBatch{revision: at(1, 2), target: []delta.Change{c2}})
 	_, r := recall(t, path)
@@ -143,7 +144,7 @@ func TestMemoryStaysSmall(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	m, _ := recall(t, path)
 	for i := range 40 {
-		c := testCluster(t, "c1", strings.Repeat("s", 100_000), i+1)
+		c := gatetest.Cluster(t, "c1", strings.Repeat("s", 100_000), i+1)
 		write(t, m, memoryBatch{revision: at(1, uint64(i+1)), target: []delta.Change{c}, good: []delta.Change{c}})
 	}
 	info, err := os.Stat(path)
@@ -202,7 +203,7 @@ func check(t *testing.T, what, path string, data []byte, state string, damaged, 
 	if !onward {
 		return
 	}
-	write(t, m, memoryBatch{revision: at(9, 9), target: []delta.Change{testCluster(t, "c9", "s9", 1)}})
+	write(t, m, memoryBatch{revision: at(9, 9), target: []delta.Change{gatetest.Cluster(t, "c9", "s9", 1)}})
 	if _, again := recall(t, path); again.revision != at(9, 9) || len(again.target) != len(r.target)+1 || again.text() != m.remembered().text() {
 		t.Fatalf("%s: after one more write there is\n%s", what, again.text())
 	}
@@ -242,8 +243,8 @@ func TestMemoryFlippedBytes(t *testing.T) {
 func FuzzMemoryRecord(f *testing.F) {
 	encoder := &memory{target: map[key]*delta.Resource{}, good: map[key]*delta.Resource{}}
 	whole, err := encoder.encode(nil, memoryBatch{
-		revision: at(1, 1), target: []delta.Change{testCluster(f, "c1", "s1", 1), removal(typeRoute, "r1"), checkpointAt(f, at(1, 1))},
-		good: []delta.Change{testCluster(f, "c1", "s1", 1)},
+		revision: at(1, 1), target: []delta.Change{gatetest.Cluster(f, "c1", "s1", 1), gatetest.Removal(typeRoute, "r1"), checkpointAt(f, at(1, 1))},
+		good: []delta.Change{gatetest.Cluster(f, "c1", "s1", 1)},
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -324,7 +325,7 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			k, s := keptState(t, dir)
-			receive(t, s, responseOf(t, at(1, 1), testCluster(t, "c1", "s1", 1)), responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
+			receive(t, s, responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1)), responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
 			tt.spoil(t, k.state)
 			if k.flush() {
 				t.Fatal("it says that it was written")
@@ -335,7 +336,7 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 			if s.served() != nil {
 				t.Errorf("it does not serve: %v", s.served())
 			}
-			receive(t, s, responseOf(t, at(1, 2), testCluster(t, "c2", "s2", 1)), responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
+			receive(t, s, responseOf(t, at(1, 2), gatetest.Cluster(t, "c2", "s2", 1)), responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
 			tt.mend(t, k.state)
 			remembers(t, k, s, "c1", "c2")
 		})
@@ -347,7 +348,7 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 func TestMemoryFullWhileAppending(t *testing.T) {
 	dir := t.TempDir()
 	k, s := keptState(t, dir)
-	receive(t, s, responseOf(t, at(1, 1), testCluster(t, "c1", "s1", 1)), responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
+	receive(t, s, responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1)), responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
 	if !k.flush() {
 		t.Fatal(k.healthy())
 	}
@@ -358,7 +359,7 @@ func TestMemoryFullWhileAppending(t *testing.T) {
 	k.state.close() // so that the next record goes to where the path leads
 	rename(t, k.state.file.Path(), k.state.file.Path()+".kept")
 	full(t, k.state.file.Path())
-	receive(t, s, responseOf(t, at(1, 2), testCluster(t, "c2", "s2", 1)))
+	receive(t, s, responseOf(t, at(1, 2), gatetest.Cluster(t, "c2", "s2", 1)))
 	if k.flush() || !errors.Is(k.healthy(), syscall.ENOSPC) {
 		t.Fatalf("it says %v", k.healthy())
 	}
@@ -380,11 +381,11 @@ func TestMemoryFullWhileAppending(t *testing.T) {
 func TestSecretsAreApart(t *testing.T) {
 	k, s := keptState(t, t.TempDir())
 	const private = "the private key"
-	secret := pack(t, "tls", &tlsv3.Secret{Name: "tls", Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+	secret := gatetest.Pack(t, "tls", &tlsv3.Secret{Name: "tls", Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
 		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: private}},
 	}}})
 	receive(t, s,
-		responseOf(t, at(1, 1), testCluster(t, "c1", "s1", 1)),
+		responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1)),
 		responseOf(t, at(1, 1), delta.Change{Type: typeSecret, Name: "tls", Resource: secret}))
 	if !k.flush() {
 		t.Fatal(k.healthy())

@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"fairlead.dev/internal/gate"
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -32,7 +33,7 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 	m.mends = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "fairlead", Subsystem: "agent", Name: "proxy_mends_total", Help: "How often something was done about what the proxy accepted and did not use, by what.",
 	}, []string{"step"})
-	for _, step := range []mendStep{mendResend, mendReconnect, mendReplace} {
+	for _, step := range []gate.MendStep{gate.MendResend, gate.MendReconnect, gate.MendReplace} {
 		m.mends.WithLabelValues(step.String())
 	}
 	for _, result := range []string{"renewed", "failed"} {
@@ -51,8 +52,8 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 			return float64(accepted.Number)
 		}),
 		computed("applied_revision", "Largest revision that the proxy runs, less what is listed as a problem.", func() float64 {
-			_, settled := a.state.revisions()
-			return float64(settled.Number)
+			_, applied := a.state.revisions()
+			return float64(applied.Number)
 		}),
 		computed("remembering", "1 while the state can be remembered; 0 for a full disk, say.", func() float64 {
 			return number(a.keeper.healthy() == nil)
@@ -108,7 +109,7 @@ func (c *problemCollector) Collect(to chan<- prometheus.Metric) {
 	for _, p := range c.state.applied().GetProblems() {
 		counts[p.GetKind()]++
 	}
-	for kind, label := range map[agentv1.Problem_Kind]string{problemRefused: "refused", problemWaiting: "waiting"} {
+	for kind, label := range map[agentv1.Problem_Kind]string{agentv1.Problem_KIND_REFUSED: "refused", agentv1.Problem_KIND_WAITING: "waiting"} {
 		to <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(counts[kind]), label)
 	}
 }

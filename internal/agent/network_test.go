@@ -18,6 +18,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -197,7 +198,7 @@ func TestOneListenerDoesNotTakeTheOthersOffTheAir(t *testing.T) {
 func TestAProxyThatLivesOnKeepsItsListeners(t *testing.T) {
 	t.Parallel()
 	a := newAnnouncing(t)
-	listener, cluster := testListener(t, "http-80", "x"), testCluster(t, "c1", "s1", 1)
+	listener, cluster := gatetest.Listener(t, "http-80", "x"), gatetest.Cluster(t, "c1", "s1", 1)
 	whole := []delta.Change{cluster, listener, vipChange(t, bgpVIP(one, "http-80")), checkpointAt(t, at(1, 1))}
 	if _, err := a.state.restore(remembered{revision: at(1, 1), target: whole, good: []delta.Change{cluster, listener}}, false, false); err != nil {
 		t.Fatal(err)
@@ -291,13 +292,13 @@ func TestAddressesLinger(t *testing.T) {
 		}
 	}
 	holds(one, two)
-	a.gives(removal(typeVIP, one.String()))
+	a.gives(gatetest.Removal(typeVIP, one.String()))
 	if again := a.says(two.String()); again != linger {
 		t.Errorf("it looks again after %s, want %s", again, linger)
 	}
 	holds(one, two)
 	a.after(linger / 2)
-	a.gives(removal(typeVIP, two.String()))
+	a.gives(gatetest.Removal(typeVIP, two.String()))
 	if again := a.says(); again != linger/2 {
 		t.Errorf("it looks again after %s, want %s: the first comes first", again, linger/2)
 	}
@@ -353,7 +354,7 @@ func TestPasswordsAndPeers(t *testing.T) {
 	if got := last().Peers; len(got) != 1 || got[0].Password != "s3cret" {
 		t.Errorf("the peers have not the password")
 	}
-	a.gives(removal(typePassword, "router"))
+	a.gives(gatetest.Removal(typePassword, "router"))
 	a.says()
 	if got := last().Peers; len(got) != 1 || got[0].Password != "s3cret" {
 		t.Errorf("a peer that needs a password has lost it with the Secret: its session would end")
@@ -366,7 +367,7 @@ func TestPasswordsAndPeers(t *testing.T) {
 	}
 	p.NeedsPassword = true
 	a.gives(passwordChange(t, "router", "s3cret"), peerChange(t, p))
-	a.gives(removal(typePassword, "router"), removal(typePeer, "router"))
+	a.gives(gatetest.Removal(typePassword, "router"), gatetest.Removal(typePeer, "router"))
 	a.says()
 	if got := last().Peers; len(got) != 0 {
 		t.Errorf("the peers are %#v", got)
@@ -417,7 +418,7 @@ func TestPasswordsAreNotOnTheDisk(t *testing.T) {
 func TestUnreadableNetwork(t *testing.T) {
 	t.Parallel()
 	a := newAnnouncing(t)
-	bad := delta.Change{Type: typeVIP, Name: "bad", Resource: pack(t, "bad", &agentv1.Vip{Address: []byte{1, 2, 3}})}
+	bad := delta.Change{Type: typeVIP, Name: "bad", Resource: gatetest.Pack(t, "bad", &agentv1.Vip{Address: []byte{1, 2, 3}})}
 	err := a.state.receive(responseOf(t, at(1, 1), bad, vipChange(t, bgpVIP(one, "http-80"))))
 	if !errors.Is(err, errUnreadable) {
 		t.Errorf("the error is %v", err)

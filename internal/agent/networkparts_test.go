@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -116,7 +119,8 @@ var (
 type announcing struct {
 	*announcer
 	*parts
-	t *testing.T
+	t         *testing.T
+	listeners []string // of the proxy
 }
 
 func newAnnouncing(t *testing.T) *announcing {
@@ -133,7 +137,7 @@ func newAnnouncing(t *testing.T) *announcing {
 	}, s, func() {})
 	s.network = a.take
 	a.started = now()
-	return &announcing{a, p, t}
+	return &announcing{announcer: a, parts: p, t: t}
 }
 
 // gives hands the state changes as a plane would.
@@ -149,14 +153,33 @@ func (a *announcing) gives(changes ...delta.Change) {
 // whole says that the state is.
 func (a *announcing) whole() { a.gives(checkpointAt(a.t, at(1, 1))) }
 
-// listens has the proxy take listeners, and no others.
+// listens has a new proxy accept listeners, and no others.
 func (a *announcing) listens(names ...string) {
-	a.state.mu.Lock()
-	defer a.state.mu.Unlock()
-	clear(a.state.gate.accepting)
-	for _, n := range names {
-		a.state.gate.accepting[n] = struct{}{}
+	a.t.Helper()
+	var changes []delta.Change
+	for _, n := range a.listeners {
+		changes = append(changes, gatetest.Removal(typeListener, n))
 	}
+	a.gives(changes...)
+	changes, a.listeners = nil, names
+	for _, n := range names {
+		changes = append(changes, gatetest.Listener(a.t, n, "x"))
+	}
+	a.gives(changes...)
+	stream := a.state.connect(func() {})
+	ask := func(req *discoveryv3.DeltaDiscoveryRequest) {
+		if _, err := a.state.request(stream, req); err != nil {
+			a.t.Fatal(err)
+		}
+		for resp := a.state.next(stream); resp != nil; resp = a.state.next(stream) {
+			ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
+			if _, err := a.state.request(stream, ack); err != nil {
+				a.t.Fatal(err)
+			}
+		}
+	}
+	ask(a.state.open(stream, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeCluster)}, nil))
+	ask(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeListener)})
 }
 
 func (a *announcing) becomes(state string, starts uint32) {
@@ -167,15 +190,15 @@ func (a *announcing) after(d time.Duration) { a.with(func() { a.parts.now = a.pa
 
 func vipChange(t *testing.T, v model.VIP) delta.Change {
 	name := wire.VIPName(v.Address)
-	return delta.Change{Type: typeVIP, Name: name, Resource: pack(t, name, wire.VIP(v, func(id model.ListenerID) string { return string(id) }))}
+	return delta.Change{Type: typeVIP, Name: name, Resource: gatetest.Pack(t, name, wire.VIP(v, func(id model.ListenerID) string { return string(id) }))}
 }
 
 func peerChange(t *testing.T, p model.Peer) delta.Change {
-	return delta.Change{Type: typePeer, Name: p.Name, Resource: pack(t, p.Name, wire.Peer(p))}
+	return delta.Change{Type: typePeer, Name: p.Name, Resource: gatetest.Pack(t, p.Name, wire.Peer(p))}
 }
 
 func passwordChange(t *testing.T, peer, password string) delta.Change {
-	return delta.Change{Type: typePassword, Name: peer, Resource: pack(t, peer, &agentv1.BgpPassword{Password: password})}
+	return delta.Change{Type: typePassword, Name: peer, Resource: gatetest.Pack(t, peer, &agentv1.BgpPassword{Password: password})}
 }
 
 func bgpVIP(a netip.Addr, listeners ...model.ListenerID) model.VIP {

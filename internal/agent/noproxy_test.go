@@ -10,70 +10,40 @@ import (
 	"time"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 )
 
 // An edge without a proxy: routes are no problem, and what routes once were is not kept.
 func TestRoutesAreNothingToAnEdgeWithoutAProxy(t *testing.T) {
 	t.Parallel()
-	g := NewGate()
-	g.Unproxied()
 	now := time.Unix(1_000_000, 0)
-	revision := uint64(0)
-	wants := func(changes ...delta.Change) {
-		t.Helper()
-		if err := g.Target(changes); err != nil {
+	s := newState(func() time.Time { return now }, func(memoryBatch) {}, func() {})
+	s.unproxied, s.proxyless = true, true
+	var hosts []gatetest.Host
+	for i := range maxProblems + 1 { // more than a report has room for
+		hosts = append(hosts, gatetest.Host{Name: fmt.Sprint("h", i), Clusters: []string{"c1"}})
+	}
+	for _, resp := range [][]delta.Change{
+		{gatetest.Cluster(t, "c1", "s1", 1)},
+		{gatetest.Endpoints(t, "s1", 1)},
+		{gatetest.Scope(t, "scope", "routes")},
+		{gatetest.Routes(t, "routes", hosts...)},
+		{gatetest.Listener(t, "http", "1")},
+		{checkpointAt(t, at(1, 1))},
+	} {
+		if err := s.receive(responseOf(t, at(1, 1), resp...)); err != nil {
 			t.Fatal(err)
 		}
-		revision++
-		g.Checkpoint(delta.Revision{Epoch: 1, Number: revision})
-		for {
-			step := g.Step(now)
-			if len(step.Changes) == 0 {
-				return
-			}
-			g.Confirm(step.Changes, func(delta.Type, string) delta.State { return delta.State{} }) // nobody follows
-		}
 	}
-	wants(testCluster(t, "c1", "s1", 1), testEndpoints(t, "s1", 1), testScope(t, "scope", "routes"),
-		testRoutes(t, "routes", host{name: "h", clusters: []string{"c1"}}), testListener(t, "http", "1"))
-	for range 3 {
-		now = now.Add(2 * waitGrace)
-		wants()
-	}
-	if p := g.Problems(); len(p) > 0 {
-		t.Errorf("it reports %v", p)
-	}
-	for i := range 1000 { // a tenant renames one host
-		wants(testRoutes(t, "routes", host{name: fmt.Sprint("h", i), clusters: []string{"c1"}}))
-	}
-	if s := g.shards["routes"]; s != nil && len(s.behind) > 2 {
-		t.Errorf("it remembers %d virtual hosts, and there is one", len(s.behind))
-	}
-}
-
-// The same with more hosts than a report has room for: the revision is said all the same.
-func TestManyRoutesHideNoRevisionOfAnEdgeWithoutAProxy(t *testing.T) {
-	t.Parallel()
-	g := NewGate()
-	g.Unproxied()
-	now := time.Unix(1_000_000, 0)
-	var hosts []host
-	for i := range maxProblems + 1 {
-		hosts = append(hosts, host{name: fmt.Sprint("h", i), clusters: []string{"c1"}})
-	}
-	if err := g.Target([]delta.Change{testCluster(t, "c1", "s1", 1), testEndpoints(t, "s1", 1), testRoutes(t, "routes", hosts...)}); err != nil {
-		t.Fatal(err)
-	}
-	g.Checkpoint(delta.Revision{Epoch: 1, Number: 1})
-	for range 4 {
-		step := g.Step(now)
-		g.Confirm(step.Changes, func(delta.Type, string) delta.State { return delta.State{} })
-		now = now.Add(waitGrace)
-	}
-	s := &state{gate: g}
-	if a := s.applied(); a.GetRevision() != 1 {
+	now = now.Add(time.Minute)
+	s.advance()
+	if a := s.applied(); a.GetRevision() != 1 || len(a.GetProblems()) > 0 {
 		t.Errorf("it claims revision %d, and lists %d problems", a.GetRevision(), len(a.GetProblems()))
+	}
+	if _, there := s.feed.Get(typeCluster, "c1"); there {
+		t.Error("the cluster is kept")
 	}
 }
 
@@ -147,8 +117,8 @@ func TestEnvoyComesBack(t *testing.T) {
 		return in
 	}
 	served := []delta.Change{
-		testCluster(t, "c1", "s1", 1), testEndpoints(t, "s1", 1), testCertificate(t, "key", "old-key"),
-		testRoutes(t, "routes", host{name: "gone.example", clusters: []string{"c1"}}), testScope(t, "scope", "routes"), testListener(t, "http", "1"),
+		gatetest.Cluster(t, "c1", "s1", 1), gatetest.Endpoints(t, "s1", 1), gatetest.Certificate(t, "key", "old-key"),
+		gatetest.Routes(t, "routes", gatetest.Host{Name: "gone.example", Clusters: []string{"c1"}}), gatetest.Scope(t, "scope", "routes"), gatetest.Listener(t, "http", "1"),
 	}
 	tells := func(c *call, r delta.Revision, changes ...delta.Change) {
 		for _, change := range append(changes, checkpointAt(t, r)) {
@@ -186,7 +156,7 @@ func TestEnvoyComesBack(t *testing.T) {
 		t.Errorf("applied %s, accepted %s, withheld %q", s.Applied, s.Accepted, s.Withheld)
 	}
 	a.state.mu.Lock()
-	if _, given := a.state.set.Get(typeCluster, "c1"); given || a.state.offers() {
+	if _, given := a.state.feed.Get(typeCluster, "c1"); given || a.state.offers() {
 		t.Errorf("Envoy is given a state (%v), with the cluster of long ago (%v)", a.state.offers(), given)
 	}
 	a.state.mu.Unlock()
@@ -196,19 +166,19 @@ func TestEnvoyComesBack(t *testing.T) {
 	m.config.Planes = []string{p.address}
 	a, stop = runs(steadyProxy{})
 	c, asked = p.call()
-	for _, typ := range proxyTypes {
+	for _, typ := range gate.Types {
 		if has := asked[typ].GetInitialResourceVersions(); len(has) > 0 {
 			t.Errorf("it tells the plane that it has %v", has)
 		}
 	}
-	c.must(t, responseOf(t, at(1, 5001), testCluster(t, "c1", "s1", 2)))
+	c.must(t, responseOf(t, at(1, 5001), gatetest.Cluster(t, "c1", "s1", 2)))
 	if a.state.offers() {
 		t.Error("Envoy is given half a state")
 	}
-	tells(c, at(1, 5001), testEndpoints(t, "s1", 2))
+	tells(c, at(1, 5001), gatetest.Endpoints(t, "s1", 2))
 	e := dialRelay(t, m)
 	e.ask(typeCluster)
-	e.wants(testCluster(t, "c1", "s1", 2))
+	e.wants(gatetest.Cluster(t, "c1", "s1", 2))
 	stop()
 	p.stop()
 
@@ -216,7 +186,7 @@ func TestEnvoyComesBack(t *testing.T) {
 	eventually(t, "with an Envoy's state remembered it needs no plane", func() bool { return a.Readyz(t.Context()) == nil && balances() })
 	e = dialRelay(t, m)
 	e.ask(typeCluster)
-	e.wants(testCluster(t, "c1", "s1", 2))
+	e.wants(gatetest.Cluster(t, "c1", "s1", 2))
 }
 
 // While the disk is full the file is what it was, a whole state with a proxy, and nothing is
@@ -225,7 +195,7 @@ func TestAFullDiskMixesNoStateWithAndWithoutAProxy(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), stateFile)
 	m, _ := recall(t, path)
-	write(t, m, memoryBatch{revision: at(1, 1), target: []delta.Change{testCluster(t, "c1", "s1", 1), checkpointAt(t, at(1, 1))}})
+	write(t, m, memoryBatch{revision: at(1, 1), target: []delta.Change{gatetest.Cluster(t, "c1", "s1", 1), checkpointAt(t, at(1, 1))}})
 	m, before := recall(t, path)
 	m.unproxy()
 	full(t, path+".new")

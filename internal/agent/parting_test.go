@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
 )
@@ -34,7 +35,7 @@ func newLeaving(t *testing.T) *leaving {
 		}
 		return map[model.FrontendKey]int{web: l.open}, nil
 	}
-	l.gives(testListener(t, "http-80", "a"))
+	l.gives(gatetest.Listener(t, "http-80", "a"))
 	l.listens("http-80")
 	return l
 }
@@ -68,12 +69,12 @@ func (l *leaving) look() {
 // renewed is by how many fields the proxy's listener differs from the plane's.
 func (l *leaving) renewed() float64 {
 	l.t.Helper()
-	r, _ := l.state.set.Get(typeListener, "http-80")
+	r, _ := l.state.feed.Get(typeListener, "http-80")
 	var m listenerv3.Listener
 	if err := proto.Unmarshal(r.Body.GetValue(), &m); err != nil {
 		l.t.Fatal(err)
 	}
-	return m.GetMetadata().GetFilterMetadata()[renewedBy].GetFields()["number"].GetNumberValue()
+	return m.GetMetadata().GetFilterMetadata()["fairlead.dev/renewed"].GetFields()["number"].GetNumberValue()
 }
 
 func (l *leaving) holds(want ...netip.Addr) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -21,7 +22,7 @@ func withoutProxy(r *delta.Resource) *delta.Resource {
 
 // covered are changes as they are to be remembered.
 func (s *state) covered(changes []delta.Change) []delta.Change {
-	if !s.gate.unproxied {
+	if !s.unproxied {
 		return changes
 	}
 	changes = slices.Clone(changes)
@@ -37,7 +38,7 @@ func (s *state) covered(changes []delta.Change) []delta.Change {
 // in it.
 func (m *memory) unproxy() {
 	for _, part := range []map[key]*delta.Resource{m.target, m.good} {
-		maps.DeleteFunc(part, func(k key, _ *delta.Resource) bool { return slices.Contains(proxyTypes[:], k.kind) })
+		maps.DeleteFunc(part, func(k key, _ *delta.Resource) bool { return slices.Contains(gate.Types[:], k.kind) })
 	}
 	if k := (key{typeCheckpoint, agentv1.CheckpointName}); m.target[k] != nil {
 		m.target[k] = withoutProxy(m.target[k])

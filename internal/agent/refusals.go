@@ -59,13 +59,13 @@ func (r *refusals) look(problems []*agentv1.Problem, serves func(string) bool, n
 			wrong[p.GetName()] = struct{}{}
 			if r.listeners[p.GetName()] != reason {
 				r.listeners[p.GetName()] = reason
-				if p.GetKind() == problemWaiting {
+				if p.GetKind() == agentv1.Problem_KIND_WAITING {
 					r.log.Warn("the proxy does not serve a listener", "listener", p.GetName(), "reason", reason)
 				} else {
 					r.log.Warn("the proxy refuses a listener", "listener", p.GetName(), "reason", reason)
 				}
 			}
-		case p.GetKind() == problemRefused:
+		case p.GetKind() == agentv1.Problem_KIND_REFUSED:
 			c := cause{delta.Type(p.GetTypeUrl()), anonymous(reason, p.GetName())}
 			if current[c] == nil {
 				current[c] = map[string]struct{}{}
@@ -115,10 +115,10 @@ func (r *refusals) lookCauses(current map[cause]map[string]struct{}, now time.Ti
 				"first", known.fresh[0], "reason", c.reason)
 			known.fresh, known.said = nil, now
 		case len(known.fresh) > 0:
-			next = sooner(next, known.said.Add(refusalGap))
+			next = earlier(next, known.said.Add(refusalGap))
 		case len(known.names) > 0:
 		case quiet: // it may come back: then the pause holds
-			next = sooner(next, known.said.Add(refusalGap))
+			next = earlier(next, known.said.Add(refusalGap))
 		default:
 			if !known.said.IsZero() {
 				r.log.Info("the proxy refuses nothing for this reason any more", "type", shortType(c.kind), "reason", c.reason)
@@ -127,6 +127,14 @@ func (r *refusals) lookCauses(current map[cause]map[string]struct{}, now time.Ti
 		}
 	}
 	return next
+}
+
+// earlier is the earlier of two times; zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // anonymous is a reason without the name that it is about, and the parts of it.
@@ -177,17 +185,18 @@ func (a *Agent) keepSaying(ctx context.Context) {
 func (s *state) problems(version uint64) (uint64, []*agentv1.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.gate.ProblemsVersion() + 1
+	now := s.feed.ProblemsVersion() + 1
 	if now == version {
 		return now, nil
 	}
-	return now, s.gate.Problems()
+	problems := s.feed.Problems()
+	cutMessages(problems)
+	return now, problems
 }
 
 // serves says whether Envoy runs a listener as the plane wants it.
 func (s *state) serves(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	it := s.gate.items[key{typeListener, name}]
-	return it != nil && it.fault == "" && s.gate.isDone(it)
+	return s.feed.Runs(name)
 }

@@ -46,7 +46,7 @@ func (l *logged) logger() *slog.Logger {
 }
 
 func refusedProblem(t string, name, message string) *agentv1.Problem {
-	return &agentv1.Problem{Kind: problemRefused, TypeUrl: t, Name: name, Message: message}
+	return &agentv1.Problem{Kind: agentv1.Problem_KIND_REFUSED, TypeUrl: t, Name: name, Message: message}
 }
 
 // TestRefusalsAreSaidOnce: a listener is named when it is refused, and when it is taken; of

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -191,7 +192,7 @@ func (c *conversation) run(ctx context.Context, st discoveryv3.AggregatedDiscove
 func (c *conversation) receive(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequest) error {
 	switch t := delta.Type(req.GetTypeUrl()); {
 	case !c.opened && t != typeCluster:
-		if len(c.early) >= len(proxyTypes)*2 {
+		if len(c.early) >= len(gate.Types)*2 {
 			return status.Error(codes.InvalidArgument, "clusters must be asked for first")
 		}
 		c.early = append(c.early, req)

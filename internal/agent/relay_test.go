@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
+	"fairlead.dev/internal/gate/gatetest"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -92,7 +94,11 @@ func (e *asker) ack(resp *discoveryv3.DeltaDiscoveryResponse) {
 // the name any more.
 func (e *asker) until(c delta.Change) {
 	e.t.Helper()
-	for e.has[key{c.Type, c.Name}] != version(c.Resource) {
+	want := ""
+	if c.Resource != nil {
+		want = c.Resource.Version
+	}
+	for e.has[key{c.Type, c.Name}] != want {
 		e.ack(e.next())
 	}
 }
@@ -160,9 +166,9 @@ func serving(t *testing.T) (*machineRig, *Agent, *call, relayed) {
 	a, _ := m.start()
 	c, _ := p.call()
 	w := relayed{
-		cluster: testCluster(t, "c1", "s1", 1), endpoints: testEndpoints(t, "s1", 1),
-		routes:   testRoutes(t, "r1", host{name: "h1", salt: 1, clusters: []string{"c1"}}),
-		listener: testListener(t, "l1", "1"),
+		cluster: gatetest.Cluster(t, "c1", "s1", 1), endpoints: gatetest.Endpoints(t, "s1", 1),
+		routes:   gatetest.Routes(t, "r1", gatetest.Host{Name: "h1", Salt: 1, Clusters: []string{"c1"}}),
+		listener: gatetest.Listener(t, "l1", "1"),
 	}
 	c.must(t, w.responses(t, at(1, 1))...)
 	return m, a, c, w
@@ -173,7 +179,7 @@ func TestRelayServesWhatTheGateLetsThrough(t *testing.T) {
 	e := dialRelay(t, m)
 	e.ask(typeCluster)
 	clusters := e.next()
-	if e.has[key{typeCluster, "c1"}] != version(w.cluster.Resource) {
+	if e.has[key{typeCluster, "c1"}] != w.cluster.Resource.Version {
 		t.Fatalf("at first it has %v", e.has)
 	}
 	e.ack(clusters)
@@ -201,8 +207,8 @@ func TestRelayServesWhatTheGateLetsThrough(t *testing.T) {
 
 	// What changes is sent to it, in the same order.
 	next := relayed{
-		cluster: testCluster(t, "c2", "s2", 1), endpoints: testEndpoints(t, "s2", 1),
-		routes:   testRoutes(t, "r1", host{name: "h1", salt: 2, clusters: []string{"c2"}}),
+		cluster: gatetest.Cluster(t, "c2", "s2", 1), endpoints: gatetest.Endpoints(t, "s2", 1),
+		routes:   gatetest.Routes(t, "r1", gatetest.Host{Name: "h1", Salt: 2, Clusters: []string{"c2"}}),
 		listener: w.listener,
 	}
 	before := again.has[key{typeRoute, "r1"}]
@@ -277,14 +283,14 @@ func TestRelayOutlivesGarbage(t *testing.T) {
 		}
 	}
 	silent := dialRelay(t, m) // a stream without a request is not Envoy's
-	changed := testCluster(t, "c1", "s1", 2)
+	changed := gatetest.Cluster(t, "c1", "s1", 2)
 	c.must(t, responseOf(t, at(1, 2), changed))
 	e.until(changed)
 
 	// One that breaks the protocol is told so. It is the newest, so Envoy's stream ends,
 	// and the next one gets everything.
 	rude := dialRelay(t, m)
-	for range 2*len(proxyTypes) + 1 {
+	for range 2*len(gate.Types) + 1 {
 		rude.ask(typeListener)
 	}
 	rude.fails(codes.InvalidArgument, "clusters must be asked for first")
@@ -329,7 +335,7 @@ func TestRelayOutlivesASlowClient(t *testing.T) {
 	// More than the sockets hold, one response each.
 	long := strings.Repeat("x", 64<<10)
 	for i := range 40 {
-		c.must(t, responseOf(t, at(1, uint64(i+2)), testCluster(t, fmt.Sprint("c", i, long), "s1", 1)))
+		c.must(t, responseOf(t, at(1, uint64(i+2)), gatetest.Cluster(t, fmt.Sprint("c", i, long), "s1", 1)))
 	}
 	if got := a.Status().Accepted; got != "1/41" {
 		t.Errorf("it accepted %s", got)
@@ -338,6 +344,6 @@ func TestRelayOutlivesASlowClient(t *testing.T) {
 	e.ask(typeCluster)
 	e.until(w.cluster)
 	for i := range 40 {
-		e.until(testCluster(t, fmt.Sprint("c", i, long), "s1", 1))
+		e.until(gatetest.Cluster(t, fmt.Sprint("c", i, long), "s1", 1))
 	}
 }

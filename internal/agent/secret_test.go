@@ -5,48 +5,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-
-	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
-
-const privateKey = "the private key of a certificate "
-
-func inline(text string) *corev3.DataSource {
-	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: text}}
-}
-
-func testCertificate(t testing.TB, name, salt string) delta.Change {
-	return delta.Change{Type: typeSecret, Name: name, Resource: pack(t, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{
-		TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline("chain " + salt), PrivateKey: inline(privateKey + salt)},
-	}})}
-}
-
-func testAuthority(t testing.TB, name string) delta.Change {
-	return delta.Change{Type: typeSecret, Name: name, Resource: pack(t, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{
-		ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline("an authority")},
-	}})}
-}
-
-func testTLSListener(t testing.TB, name, secret, cluster string) delta.Change {
-	context := &tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
-		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: secret}},
-	}}
-	proxy := &tcpproxyv3.TcpProxy{ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: cluster}}
-	return delta.Change{Type: typeListener, Name: name, Resource: pack(t, name, &listenerv3.Listener{Name: name, FilterChains: []*listenerv3.FilterChain{{
-		TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: anyOf(t, context)}},
-		Filters:         []*listenerv3.Filter{{Name: "tcp", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: anyOf(t, proxy)}}},
-	}}})}
-}
 
 // TestPrivateKeysAreNotOnTheDisk: they are in the run directory, which is gone after a
 // reboot. Then a listener that needs them waits for a plane; the others do not.
@@ -54,15 +17,15 @@ func TestPrivateKeysAreNotOnTheDisk(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t, newAuthority(t))
 	m := newMachine(t, "edge-1", p)
-	cert, ca := testCertificate(t, "certificate/t/a", "1"), testAuthority(t, "authority/t/ca")
-	clear, secure := testListener(t, "http-80", "x"), testTLSListener(t, "https-443", cert.Name, "c1")
+	cert, ca := gatetest.Certificate(t, "certificate/t/a", "1"), gatetest.Authority(t, "authority/t/ca")
+	clear, secure := gatetest.Listener(t, "http-80", "x"), gatetest.TLSListener(t, "https-443", cert.Name, "c1")
 	world := append(whole(t, at(1, 1), 1)[:2], responseOf(t, at(1, 1), cert, ca), responseOf(t, at(1, 1), clear, secure), responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
 	boot := func() *asker {
 		e := dialRelay(t, m)
 		e.ask(typeCluster)
-		e.until(testCluster(t, "c1", "s1", 1))
+		e.until(gatetest.Cluster(t, "c1", "s1", 1))
 		e.ask(typeEndpoint, "s1")
-		e.until(testEndpoints(t, "s1", 1))
+		e.until(gatetest.Endpoints(t, "s1", 1))
 		e.ask(typeSecret, cert.Name, ca.Name)
 		e.until(ca)
 		e.ask(typeListener)
@@ -79,13 +42,13 @@ func TestPrivateKeysAreNotOnTheDisk(t *testing.T) {
 	}
 	stop()
 
-	if files := filesWith(t, m.config.DataDir, privateKey); len(files) > 0 {
+	if files := filesWith(t, m.config.DataDir, gatetest.PrivateKey); len(files) > 0 {
 		t.Errorf("a private key is on the disk: %v", files)
 	}
 	if files := filesWith(t, m.config.DataDir, "an authority"); len(files) == 0 {
 		t.Error("the authority is not on the disk")
 	}
-	files := filesWith(t, m.config.RunDir, privateKey)
+	files := filesWith(t, m.config.RunDir, gatetest.PrivateKey)
 	if len(files) != 1 {
 		t.Fatalf("the private key is in %v", files)
 	}
@@ -148,50 +111,4 @@ func filesWith(t *testing.T, dir, text string) (found []string) {
 		t.Fatal(err)
 	}
 	return found
-}
-
-// TestGateWaitsForSecrets: what names a secret or a cluster is not given to Envoy before
-// these are there, for a while.
-func TestGateWaitsForSecrets(t *testing.T) {
-	now := time.Unix(1_000_000, 0)
-	g := NewGate()
-	target := func(changes ...delta.Change) {
-		t.Helper()
-		if err := g.Target(changes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	step := func() (out []string) {
-		for _, c := range g.Step(now).Changes {
-			out = append(out, c.Name)
-		}
-		return out
-	}
-	wants := func(want ...string) {
-		t.Helper()
-		if got := step(); !slices.Equal(got, want) {
-			t.Errorf("Envoy is given %v, want %v", got, want)
-		}
-	}
-	g.Connected(nil, nil)
-	context := &tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
-		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "ca"}},
-	}}
-	target(testCluster(t, "c1", "s1", 1, func(c *clusterv3.Cluster) {
-		c.TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: anyOf(t, context)}}
-	}), testEndpoints(t, "s1", 1), testTLSListener(t, "l1", "cert", "c1"), testTLSListener(t, "l2", "never", "never"))
-	wants("s1")
-	target(testAuthority(t, "ca"), testCertificate(t, "cert", "1"))
-	wants("ca", "cert")
-	wants("c1")
-	wants() // the listener waits until the cluster is warm
-	g.Observe([]delta.Event{
-		{Type: typeCluster, Name: "c1", Version: g.clusters["c1"].live.Version},
-		{Type: typeEndpoint, Name: "s1", Version: g.items[key{typeEndpoint, "s1"}].live.Version},
-	})
-	g.Warming(g.Seq(), nil)
-	wants("l1")
-	wants()
-	now = now.Add(waitGrace)
-	wants("l2") // it has other names to serve
 }

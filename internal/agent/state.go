@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -23,16 +24,13 @@ type state struct {
 	mu  sync.Mutex
 	now func() time.Time
 
-	gate     *Gate
-	set      *delta.Set
-	stream   *delta.Stream // nil while no Envoy is connected
+	feed     *gate.Feed
 	versions map[delta.Type]map[string]string
 	accepted delta.Revision // largest that a plane has sent
 	machine  *agentv1.MachineConfig
-	recalled bool // what Envoy uses is only remembered
 	serving  bool // there is a whole state; for Envoy, too, once ready is closed
-	// proxyless says that no Envoy will ever ask.
-	proxyless bool
+	// proxyless says that no Envoy will ever ask; unproxied that nothing for one is asked for.
+	proxyless, unproxied bool
 
 	recalledAt   time.Time
 	older        bool          // what is remembered is known to be older than what Envoy ran
@@ -51,14 +49,6 @@ type state struct {
 	changed     func()        // called when anything may differ; must not block or call back
 	timed       chan struct{} // gets a token when wakeAt became earlier
 	wakeAt      time.Time
-	wake        func()              // of the stream: look again
-	foreign     map[string]struct{} // clusters that Envoy brought and that are not known here
-	over        map[string]struct{} // those that it may lose when it connects next
-	overAt      time.Time
-	ending      *delta.Stream // that is to end for it
-	doubted     bool          // Envoy did not use what it held: its next stream is told all again
-	doubting    bool          // the present stream is
-	opened      time.Time     // when the present stream said what clusters it has
 }
 
 // memoryBatch is one step of the state that must be remembered, whole or not at all.
@@ -70,7 +60,7 @@ type memoryBatch struct {
 
 func newState(now func() time.Time, remember func(memoryBatch), changed func()) *state {
 	s := &state{
-		now: now, gate: NewGate(), set: delta.NewSet(), versions: map[delta.Type]map[string]string{},
+		now: now, feed: gate.New(), versions: map[delta.Type]map[string]string{},
 		remember: remember, machine: &agentv1.MachineConfig{},
 		changed: changed, ready: make(chan struct{}), timed: make(chan struct{}, 1),
 		heard: make(chan struct{}), withholdTime: withholdTime,
@@ -89,12 +79,12 @@ func newState(now func() time.Time, remember func(memoryBatch), changed func()) 
 func (s *state) restore(r remembered, older, keyless bool) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gate.SetKeyless(keyless)
+	s.feed.SetKeyless(keyless)
 	target := slices.Clone(r.target)
 	for i, c := range target {
 		target[i] = s.assignments.resolve(c)
 	}
-	err := s.gate.Restore(target, r.good)
+	err := s.feed.Restore(target, r.good)
 	for _, c := range r.target {
 		if c.Type == typeMachine && c.Resource != nil {
 			if e := s.configure(c.Resource); e != nil {
@@ -111,7 +101,7 @@ func (s *state) restore(r remembered, older, keyless bool) (bool, error) {
 			names[c.Name] = c.Resource.Version
 		}
 	}
-	s.accepted, s.recalled, s.recalledAt, s.older = r.revision, true, s.now(), older
+	s.accepted, s.recalledAt, s.older = r.revision, s.now(), older
 	whole := false
 	for _, c := range r.target {
 		if isCheckpoint(c) {
@@ -182,7 +172,7 @@ func (s *state) receive(resp *discoveryv3.DeltaDiscoveryResponse) error {
 	s.remember(memoryBatch{revision: revision, target: s.covered(taken)})
 	whole := slices.ContainsFunc(taken, isCheckpoint)
 	if whole {
-		s.gate.SetKeyless(false)
+		s.feed.SetKeyless(false)
 	}
 	s.advance()
 	if whole {
@@ -220,18 +210,18 @@ func (s *state) take(t delta.Type, changes []delta.Change) ([]delta.Change, erro
 			if c.Resource.Version == unproxiedVersion && !s.proxyless {
 				continue // of what is for an Envoy nothing is known
 			}
-			s.gate.Checkpoint(s.point)
+			s.feed.Checkpoint(s.point)
 			s.serve()
 		}
 	default:
-		if s.gate.unproxied && slices.Contains(proxyTypes[:], t) {
+		if s.unproxied && slices.Contains(gate.Types[:], t) {
 			return nil, nil // it was not asked for
 		}
 		// One at a time, so that one that cannot be read leaves the others alone.
 		taken := changes[:0:0]
 		var first error
 		for _, c := range changes {
-			take := func(c delta.Change) error { return s.gate.Target([]delta.Change{s.assignments.resolve(c)}) }
+			take := func(c delta.Change) error { return s.feed.Target([]delta.Change{s.assignments.resolve(c)}) }
 			if isNetwork(t) {
 				take = s.takeNetwork
 			}
@@ -254,7 +244,7 @@ func (s *state) configure(r *delta.Resource) error {
 		return err
 	}
 	s.machine = &m
-	s.gate.SetDrain(m.GetDrainTime().AsDuration())
+	s.feed.SetDrain(m.GetDrainTime().AsDuration())
 	return nil
 }
 
@@ -271,42 +261,14 @@ func (s *state) held() (versions map[delta.Type]map[string]string, accepted delt
 	return versions, s.accepted
 }
 
-// advance lets the gate decide, hands its changes to Envoy's stream and notes when
-// time alone would change something.
+// advance has Envoy's stream follow, and notes when time alone would change something.
 func (s *state) advance() {
-	for {
-		step := s.gate.Step(s.now())
-		if len(step.Good) > 0 {
-			s.remember(memoryBatch{revision: s.accepted, good: step.Good})
-		}
-		s.set.Update(s.accepted, step.Changes)
-		if s.stream != nil {
-			for _, name := range step.Resend {
-				s.stream.Resend(typeEndpoint, name)
-			}
-		}
-		s.depart(s.now())
-		wake := step.Wake
-		if len(s.foreign) > 0 {
-			wake = sooner(wake, s.overAt)
-		}
-		s.plan(wake)
-		if len(step.Changes) == 0 {
-			break
-		}
-		s.gate.Confirm(step.Changes, s.follows)
+	good, wake := s.feed.Advance(s.now(), s.accepted)
+	if len(good) > 0 {
+		s.remember(memoryBatch{revision: s.accepted, good: good})
 	}
-	if s.stream != nil {
-		s.wake() // not only for what is to be sent: a listener may be held back
-	}
+	s.plan(wake)
 	s.changed()
-}
-
-func (s *state) follows(t delta.Type, name string) delta.State {
-	if s.stream == nil {
-		return delta.State{}
-	}
-	return s.stream.State(t, name)
 }
 
 func (s *state) plan(at time.Time) {
@@ -331,82 +293,37 @@ func (s *state) tick() time.Time {
 func (s *state) connect(wake func()) *delta.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stream != nil {
-		s.stream.Close()
-	}
-	s.stream, s.wake = delta.NewStream(delta.Options{Wake: wake}, s.set), wake
-	s.doubting, s.doubted = s.doubted, false
-	return s.stream
+	return s.feed.Connect(wake)
 }
 
-// disconnect ends a stream, unless a newer one has taken its place.
+// disconnect ends a stream, unless a newer one has replaced it.
 func (s *state) disconnect(stream *delta.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stream == stream {
-		s.stream.Close()
-		s.stream = nil
-	}
+	s.feed.Disconnect(stream)
 }
 
-// open tells the gate what clusters Envoy says it has, and which of them it uses if
-// that is known. It returns the request to go on with.
-//
-// The last moments before an agent was killed may not have reached its disk. Then
-// Envoy has clusters that are not known here, and routes to them. They are left to it
-// until its routes have been brought in line and the drain time has passed; then the
-// stream is ended once, and when Envoy comes back they are taken away.
+// open takes Envoy's first request for clusters and returns the request to go on with.
 func (s *state) open(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest, active map[string]struct{}) *discoveryv3.DeltaDiscoveryRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stream != stream {
-		return req
-	}
-	known := map[string]string{}
-	foreign := map[string]struct{}{}
-	for name, version := range req.GetInitialResourceVersions() {
-		_, there := s.set.Get(typeCluster, name)
-		if _, over := s.over[name]; there || over {
-			known[name] = version
-		} else {
-			foreign[name] = struct{}{}
-		}
-	}
-	s.opened, s.recalled = s.now(), false
-	s.foreign, s.over, s.overAt = foreign, nil, time.Time{}
-	if len(foreign) > 0 {
-		req = proto.CloneOf(req)
-		req.InitialResourceVersions = known
-	}
-	s.gate.Connected(known, active)
+	req = s.feed.Open(stream, req, active, s.now())
 	s.advance()
 	return req
 }
 
-// depart notes when what is foreign to this agent has had its time.
-func (s *state) depart(now time.Time) {
-	switch {
-	case len(s.foreign) == 0 || !s.gate.Routed():
-	case s.overAt.IsZero():
-		s.overAt = now.Add(s.gate.drain)
-	case !now.Before(s.overAt):
-		s.over, s.foreign, s.ending = s.foreign, nil, s.stream
-	}
-}
-
-// ends says whether the stream must be ended for Envoy to be told of what it has and
-// should not have.
+// ends says whether the stream must be ended, for Envoy to connect anew.
 func (s *state) ends(stream *delta.Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ending == stream
+	return s.feed.Ends(stream)
 }
 
 // asks says whether Envoy must be asked which clusters it uses.
 func (s *state) asks(held map[string]string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.recalled && len(held) > 0
+	return s.feed.AsksActive(held)
 }
 
 // request takes a request of Envoy. It returns false when the stream is no longer
@@ -414,46 +331,42 @@ func (s *state) asks(held map[string]string) bool {
 func (s *state) request(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stream != stream {
-		return false, nil
+	served, err := s.feed.Request(stream, req)
+	if served {
+		s.advance()
 	}
-	req = s.disbelieve(req)
-	err := stream.Receive(req)
-	events := stream.Events()
-	s.gate.Observe(events)
-	s.gate.Relent(events, s.follows)
-	s.advance()
-	return true, err
+	return served, err
 }
 
 // next is the next response for Envoy, nil for none now.
 func (s *state) next(stream *delta.Stream) *discoveryv3.DeltaDiscoveryResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stream != stream {
-		return nil
-	}
-	resp := stream.Next()
-	if resp == nil {
-		return nil
-	}
-	names := make([]string, len(resp.GetResources()))
-	for i, r := range resp.GetResources() {
-		names[i] = r.GetName()
-	}
-	for _, k := range s.gate.sent(delta.Type(resp.GetTypeUrl()), names) {
-		stream.Resend(k.kind, k.name)
-	}
-	return resp
+	return s.feed.Next(stream)
 }
 
-// warm says whether a new Envoy may be given listeners: every cluster is warm, or
-// has had its time.
+// warm says whether a new Envoy may be given listeners, or when it may at the latest.
 func (s *state) warm() (bool, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	deadline := s.opened.Add(waitGrace)
-	return s.gate.Warm() || !s.now().Before(deadline), deadline
+	return s.feed.Warm(s.now())
+}
+
+// looks is the question about what Envoy uses, if one is to be asked now; next is when one
+// will be otherwise; round changes when something new is in doubt.
+func (s *state) looks() (look gate.Look, wanted bool, next time.Time, round uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feed.Looks(s.now())
+}
+
+// saw takes the answer, and begins the mending that a stream can do.
+func (s *state) saw(look gate.Look, seen gate.Seen) gate.Mend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mend := s.feed.Saw(look, seen, s.now())
+	s.advance()
+	return mend
 }
 
 // polling says whether the warming clusters must be asked for, and the number to
@@ -461,13 +374,13 @@ func (s *state) warm() (bool, time.Time) {
 func (s *state) polling() (bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.stream != nil && s.gate.Polling(), s.gate.Seq()
+	return s.feed.Polling()
 }
 
 func (s *state) warming(seq uint64, names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.gate.Warming(seq, names)
+	s.feed.Warming(seq, names)
 	s.advance()
 }
 
@@ -475,9 +388,29 @@ func (s *state) warming(seq uint64, names []string) {
 func (s *state) applied() *agentv1.Applied {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	settled := s.gate.Settled()
-	a := &agentv1.Applied{Epoch: settled.Epoch, Revision: settled.Number, Problems: s.gate.Problems()}
+	applied := s.feed.Applied()
+	a := &agentv1.Applied{Epoch: applied.Epoch, Revision: applied.Number, Problems: s.feed.Problems()}
 	return bounded(a)
+}
+
+// maxMessage bounds the proxy's words in a problem, bytes.
+const maxMessage = 1024
+
+func cutMessages(problems []*agentv1.Problem) {
+	for _, p := range problems {
+		p.Message = cut(p.GetMessage(), maxMessage)
+	}
+}
+
+// cut shortens a text to at most n bytes, at a rune's border.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
 }
 
 // Bounds of the problems in a report: what a plane reads, and bytes; gRPC takes 4 MiB.
@@ -489,6 +422,7 @@ const (
 // bounded shortens what does not fit a report. Problems that are left out are not
 // listed, so then no revision is claimed.
 func bounded(a *agentv1.Applied) *agentv1.Applied {
+	cutMessages(a.GetProblems())
 	if len(a.Problems) > maxProblems {
 		a.Problems, a.Epoch, a.Revision = a.Problems[:maxProblems], 0, 0
 	}
@@ -520,32 +454,23 @@ func (s *state) served() error {
 	if !s.offers() {
 		return errors.New("no state for the proxy yet: the agent before ran without one, and the plane has not sent it")
 	}
-	if n := s.gate.open[typeListener]; n > 0 && s.gate.keyless {
+	n, keyless := s.feed.OpenListeners()
+	if n > 0 && keyless {
 		return fmt.Errorf("%d listeners wait, those with private keys until a plane has sent these: they are never on the disk", n)
 	}
-	if n := s.gate.open[typeListener]; n > 0 {
+	if n > 0 {
 		return fmt.Errorf("the proxy has not taken %d listeners yet", n)
 	}
 	return nil
 }
 
-// listening says which of the listeners the proxy has: those that it took on this
-// stream and, of a proxy that outlived its stream or the agent before, those that it took
-// earlier. It goes on with them while it connects and while it waits.
+// listening says which of the listeners the proxy has.
 func (s *state) listening(names map[string]struct{}) map[string]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	has := map[string]struct{}{}
 	for name := range names {
-		_, took := s.gate.accepting[name]
-		it := s.gate.items[key{typeListener, name}]
-		if s.gate.witness.able {
-			took = took && it != nil && it.serving
-		}
-		if it != nil && (s.recalled || s.gate.survivor) {
-			took = took || it.good != nil && it.live != nil
-		}
-		if took {
+		if s.feed.Has(name) {
 			has[name] = struct{}{}
 		}
 	}
@@ -558,7 +483,7 @@ func (s *state) renew(id model.ListenerID, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range []string{string(id), string(id) + "/quic"} {
-		s.gate.Renew(name, on)
+		s.feed.Renew(name, on)
 	}
 	s.advance()
 }
@@ -570,11 +495,11 @@ func (s *state) isServing() bool {
 	return s.serving
 }
 
-// revisions are the largest that a plane has sent, and that Envoy has settled.
-func (s *state) revisions() (accepted, settled delta.Revision) {
+// revisions are the largest that a plane has sent, and that Envoy has applied.
+func (s *state) revisions() (accepted, applied delta.Revision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.accepted, s.gate.Settled()
+	return s.accepted, s.feed.Applied()
 }
 
 // checkpoint is the last one: everything up to it has been taken.

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"fairlead.dev/internal/gate/gatetest"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -41,7 +42,7 @@ func TestRenewsForAnotherTrust(t *testing.T) {
 	next := p.rotate()
 	c.end <- nil // the next stream tells it
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	c.must(t, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
 	eventually(t, "it is renewed", func() bool { return m.renewals("renewed") == 1 })
 	fresh, err := loadIdentity(path)
 	if err != nil {
@@ -58,7 +59,7 @@ func TestRenewsForAnotherTrust(t *testing.T) {
 	stop()
 	a, _ = m.start()
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(1, 3), testCluster(t, "c1", "s1", 3)))
+	c.must(t, responseOf(t, at(1, 3), gatetest.Cluster(t, "c1", "s1", 3)))
 	eventually(t, "it is told again", func() bool {
 		a.upstream.mu.Lock()
 		defer a.upstream.mu.Unlock()

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -266,7 +267,7 @@ func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_Delta
 	held, accepted := u.state.held()
 	types := planeTypes[:]
 	if u.report.proxy.Status().State == proxyNone {
-		types = slices.DeleteFunc(slices.Clone(types), func(t delta.Type) bool { return slices.Contains(proxyTypes[:], t) })
+		types = slices.DeleteFunc(slices.Clone(types), func(t delta.Type) bool { return slices.Contains(gate.Types[:], t) })
 	}
 	for i, t := range types {
 		req := &discoveryv3.DeltaDiscoveryRequest{

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -289,8 +290,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 // whole is a small whole state at a revision.
 func whole(t *testing.T, r delta.Revision, salt int) []*discoveryv3.DeltaDiscoveryResponse {
 	return []*discoveryv3.DeltaDiscoveryResponse{
-		responseOf(t, r, testCluster(t, "c1", "s1", salt)),
-		responseOf(t, r, testEndpoints(t, "s1", salt)),
+		responseOf(t, r, gatetest.Cluster(t, "c1", "s1", salt)),
+		responseOf(t, r, gatetest.Endpoints(t, "s1", salt)),
 		responseOf(t, r, checkpointAt(t, r)),
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/record"
 )
 
@@ -45,14 +46,14 @@ func TestSubscribesWithWhatItHolds(t *testing.T) {
 	}
 	c.must(t, whole(t, at(2, 5), 1)...)
 	// The largest counts, not the last checkpoint's.
-	c.must(t, responseOf(t, at(2, 7), testCluster(t, "c2", "s2", 1)))
+	c.must(t, responseOf(t, at(2, 7), gatetest.Cluster(t, "c2", "s2", 1)))
 	c.end <- nil
 
 	check := func(what string, asked map[delta.Type]*discoveryv3.DeltaDiscoveryRequest) {
 		if got := revisionOf(asked[typeCluster]); got != "2/7" {
 			t.Errorf("%s it has accepted %q, want 2/7", what, got)
 		}
-		want := map[string]string{"c1": testCluster(t, "c1", "s1", 1).Resource.Version, "c2": testCluster(t, "c2", "s2", 1).Resource.Version}
+		want := map[string]string{"c1": gatetest.Cluster(t, "c1", "s1", 1).Resource.Version, "c2": gatetest.Cluster(t, "c2", "s2", 1).Resource.Version}
 		if got := asked[typeCluster].GetInitialResourceVersions(); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s it holds clusters %v, want %v", what, got, want)
 		}
@@ -87,7 +88,7 @@ func TestRefusesAnOlderPlane(t *testing.T) {
 			c, _ := p.call()
 			c.must(t, whole(t, at(2, 5), 1)...)
 			before, _ := a.state.held()
-			c.send(t, responseOf(t, older, testCluster(t, "c1", "s1", 7), removal(typeCluster, "c1"), testCluster(t, "c3", "s3", 1)))
+			c.send(t, responseOf(t, older, gatetest.Cluster(t, "c1", "s1", 7), gatetest.Removal(typeCluster, "c1"), gatetest.Cluster(t, "c3", "s3", 1)))
 			select {
 			case <-c.gone:
 			case <-time.After(patience):
@@ -113,8 +114,8 @@ func TestRefusesAnOlderPlane(t *testing.T) {
 				}
 			}
 			// The same revision again, and a larger one, are in order.
-			c.must(t, responseOf(t, at(2, 5), testEndpoints(t, "s9", 1)))
-			c.must(t, responseOf(t, at(3, 1), testCluster(t, "c3", "s3", 1)))
+			c.must(t, responseOf(t, at(2, 5), gatetest.Endpoints(t, "s9", 1)))
+			c.must(t, responseOf(t, at(3, 1), gatetest.Cluster(t, "c3", "s3", 1)))
 			if got := a.Status(); got.Accepted != "3/1" || got.Trouble != "" || got.Plane != p.address {
 				t.Errorf("status is %+v", got)
 			}
@@ -143,7 +144,7 @@ func TestFollowsTheLeader(t *testing.T) {
 	if got := revisionOf(asked[typeCluster]); got != "1/1" {
 		t.Errorf("it has accepted %q", got)
 	}
-	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c2", "s2", 1)))
+	c.must(t, responseOf(t, at(2, 1), gatetest.Cluster(t, "c2", "s2", 1)))
 }
 
 // TestGoesOnWithAnotherPlane: one that was lost may be gone with its machine.
@@ -172,9 +173,9 @@ func TestRefusesWhatItCannotRead(t *testing.T) {
 	p := newPlane(t, newAuthority(t))
 	a, _ := newMachine(t, "edge-1", p).start()
 	c, _ := p.call()
-	bad := testCluster(t, "c-bad", "s1", 1)
+	bad := gatetest.Cluster(t, "c-bad", "s1", 1)
 	bad.Resource.Body.Value = []byte{0xff}
-	says := c.tell(t, responseOf(t, at(1, 1), testCluster(t, "c1", "s1", 1), bad, testCluster(t, "c2", "s2", 1)))
+	says := c.tell(t, responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1), bad, gatetest.Cluster(t, "c2", "s2", 1)))
 	if !strings.Contains(says, "c-bad") || strings.Contains(says, "c1") || strings.Contains(says, "c2") {
 		t.Errorf("it says %q", says)
 	}
@@ -217,18 +218,18 @@ func TestRenewsAfterTwoThirds(t *testing.T) {
 	p.with(func() { p.mute = true })
 	_, stop = m.start()
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	c.must(t, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
 	eventually(t, "the renewal fails", func() bool { return m.renewals("failed") == 1 })
 	if id, err := loadIdentity(path); err != nil || !id.NotAfter().Equal(old.NotAfter()) {
 		t.Errorf("the identity was changed: %v", err)
 	}
-	c.must(t, responseOf(t, at(1, 3), testCluster(t, "c1", "s1", 3)))
+	c.must(t, responseOf(t, at(1, 3), gatetest.Cluster(t, "c1", "s1", 3)))
 	stop()
 
 	p.with(func() { p.mute = false })
 	a, _ := m.start()
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(1, 4), testCluster(t, "c1", "s1", 4)))
+	c.must(t, responseOf(t, at(1, 4), gatetest.Cluster(t, "c1", "s1", 4)))
 	eventually(t, "it is renewed", func() bool { return m.renewals("renewed") == 1 })
 	fresh, err := loadIdentity(path)
 	if err != nil {
@@ -242,11 +243,11 @@ func TestRenewsAfterTwoThirds(t *testing.T) {
 	}
 	// The open stream goes on, and the next one shows the new certificate: the old
 	// one is over by then.
-	c.must(t, responseOf(t, at(1, 5), testCluster(t, "c1", "s1", 5)))
+	c.must(t, responseOf(t, at(1, 5), gatetest.Cluster(t, "c1", "s1", 5)))
 	p.authority.clock.set(old.NotAfter().Add(time.Second))
 	c.end <- nil
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(1, 6), testCluster(t, "c1", "s1", 6)))
+	c.must(t, responseOf(t, at(1, 6), gatetest.Cluster(t, "c1", "s1", 6)))
 }
 
 // TestRenewedMachineIsKnownToARestoredPlane: the backup is of before the renewal, and
@@ -262,7 +263,7 @@ func TestRenewedMachineIsKnownToARestoredPlane(t *testing.T) {
 	p.authority.clock.set(a.upstream.who().renewAt())
 	c.end <- nil
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	c.must(t, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
 	eventually(t, "it is renewed", func() bool { return m.renewals("renewed") == 1 })
 
 	p.authority.list("edge-1", backup...)
@@ -274,7 +275,7 @@ func TestRenewedMachineIsKnownToARestoredPlane(t *testing.T) {
 		t.Fatal(trouble)
 	}
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c1", "s1", 3)))
+	c.must(t, responseOf(t, at(2, 1), gatetest.Cluster(t, "c1", "s1", 3)))
 }
 
 // TestExpiredWhileRunning: traffic goes on, and it is said what to do.
@@ -385,7 +386,7 @@ func TestJoinsAgain(t *testing.T) {
 	}
 	replaceToken(p, "second")
 	c, _ = p.call()
-	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	c.must(t, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
 	stop()
 
 	// Another authority at the same place.
@@ -398,7 +399,7 @@ func TestJoinsAgain(t *testing.T) {
 	})
 	replaceToken(anew, "third")
 	c, _ = anew.call()
-	c.must(t, responseOf(t, at(2, 1), testCluster(t, "c1", "s1", 3)))
+	c.must(t, responseOf(t, at(2, 1), gatetest.Cluster(t, "c1", "s1", 3)))
 }
 
 // TestOutagesAreSaidOnce: the same reason again is no other reason.

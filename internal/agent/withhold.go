@@ -29,7 +29,7 @@ func (s *state) withhold(lives bool) (over <-chan struct{}, until time.Time, wai
 		return nil, time.Time{}, false
 	default:
 	}
-	if !lives || !s.recalled || !s.older && !s.now().Before(s.recalledAt.Add(s.withholdTime)) {
+	if !lives || !s.feed.Remembered() || !s.older && !s.now().Before(s.recalledAt.Add(s.withholdTime)) {
 		return nil, time.Time{}, false
 	}
 	s.withheld++

@@ -11,6 +11,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 // resume asks for clusters as an Envoy does that has one of another version.
@@ -25,8 +26,8 @@ func (e *asker) resume() {
 func (e *asker) wants(c delta.Change) {
 	e.t.Helper()
 	e.next()
-	if got := e.has[key{typeCluster, c.Name}]; got != version(c.Resource) {
-		e.t.Errorf("cluster %s came as %q, want %q", c.Name, got, version(c.Resource))
+	if got := e.has[key{typeCluster, c.Name}]; got != c.Resource.Version {
+		e.t.Errorf("cluster %s came as %q, want %q", c.Name, got, c.Resource.Version)
 	}
 }
 
@@ -66,7 +67,7 @@ func TestDamagedMemoryIsWithheld(t *testing.T) {
 	}
 	fresh := dialRelay(t, m)
 	fresh.ask(typeCluster)
-	fresh.wants(testCluster(t, "c1", "s1", 1))
+	fresh.wants(gatetest.Cluster(t, "c1", "s1", 1))
 	stop()
 
 	if err := os.WriteFile(path, good, 0o600); err != nil {
@@ -78,7 +79,7 @@ func TestDamagedMemoryIsWithheld(t *testing.T) {
 	e.resume()
 	eventually(t, "it is withheld again", func() bool { return strings.Contains(a.Status().Withheld, "what is remembered is older") })
 	c.must(t, whole(t, at(1, 3), 3)...)
-	e.wants(testCluster(t, "c1", "s1", 3))
+	e.wants(gatetest.Cluster(t, "c1", "s1", 3))
 	stop()
 
 	// Now the newest is remembered.
@@ -86,7 +87,7 @@ func TestDamagedMemoryIsWithheld(t *testing.T) {
 	p.call()
 	e = dialRelay(t, m)
 	e.resume()
-	e.wants(testCluster(t, "c1", "s1", 3))
+	e.wants(gatetest.Cluster(t, "c1", "s1", 3))
 	if got := a.Status().Withheld; got != "" {
 		t.Errorf("status still says %q", got)
 	}
@@ -103,16 +104,16 @@ func TestMemoryIsWithheldForAWhile(t *testing.T) {
 	e := dialRelay(t, m)
 	e.resume()
 	eventually(t, "it is withheld", func() bool { return strings.Contains(a.Status().Withheld, "1h0m0s at most") })
-	c.must(t, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	c.must(t, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
 	if a.Status().Withheld == "" {
 		t.Error("half a state ended the wait")
 	}
 	c.must(t, responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
-	e.wants(testCluster(t, "c1", "s1", 2))
+	e.wants(gatetest.Cluster(t, "c1", "s1", 2))
 	// An Envoy that comes back has what this agent gave it.
 	e = dialRelay(t, m)
 	e.resume()
-	e.wants(testCluster(t, "c1", "s1", 2))
+	e.wants(gatetest.Cluster(t, "c1", "s1", 2))
 	stop()
 
 	m.withholdTime = time.Millisecond
@@ -120,7 +121,7 @@ func TestMemoryIsWithheldForAWhile(t *testing.T) {
 	p.call()
 	e = dialRelay(t, m)
 	e.resume()
-	e.wants(testCluster(t, "c1", "s1", 2))
+	e.wants(gatetest.Cluster(t, "c1", "s1", 2))
 }
 
 // TestLag: while the disk is behind it is marked, and until a whole state is on it.
@@ -138,9 +139,9 @@ func TestLag(t *testing.T) {
 			t.Fatalf("marked is not %v: %v", marked, err)
 		}
 	}
-	receive(t, s, responseOf(t, at(1, 1), testCluster(t, "c1", "s1", 1)))
+	receive(t, s, responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1)))
 	flush(true, false)
-	receive(t, s, responseOf(t, at(1, 2), testCluster(t, "c1", "s1", 2)))
+	receive(t, s, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
 	spoil(t, k.state.file) // so that the whole file is written
 	full(t, k.state.file.Path()+".new")
 	flush(false, true)
@@ -155,18 +156,18 @@ func TestAgentThatForgot(t *testing.T) {
 	b := newBench(t)
 	b.plane(
 		b.cluster("c", "s"), b.endpoints("s", b.backend("one")), b.listener(""),
-		testRoutes(t, routesName, host{name: "h0", clusters: []string{"c"}}),
+		gatetest.Routes(t, routesName, gatetest.Host{Name: "h0", Clusters: []string{"c"}}),
 	)
 	e := b.startEnvoy()
-	b.settled()
+	b.applies()
 	b.answers("h0", "one")
 	old := b.memory.remembered()
 	newer := []delta.Change{
 		b.cluster("d", "s2"), b.endpoints("s2", b.backend("two")),
-		testRoutes(t, routesName, host{name: "h0", clusters: []string{"d"}}), removal(typeCluster, "c"), removal(typeEndpoint, "s"),
+		gatetest.Routes(t, routesName, gatetest.Host{Name: "h0", Clusters: []string{"d"}}), gatetest.Removal(typeCluster, "c"), gatetest.Removal(typeEndpoint, "s"),
 	}
 	b.plane(newer...)
-	b.settled()
+	b.applies()
 	b.answers("h0", "two")
 
 	b.stop()
@@ -186,7 +187,7 @@ func TestAgentThatForgot(t *testing.T) {
 		t.Errorf("it is not ready: %v", err)
 	}
 	b.plane(newer...)
-	b.settled()
+	b.applies()
 	b.answers("h0", "two")
 	b.unharmed(stop)
 

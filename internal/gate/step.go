@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"maps"
@@ -9,21 +9,21 @@ import (
 	"fairlead.dev/internal/delta"
 )
 
-// Step is what Gate.Step decided.
-type Step struct {
-	// Changes are for the Set that Envoy follows.
-	Changes []delta.Change
-	// Good is what an Envoy accepted since the last Step: what to fall back on. A
+// step is what Gate.step decided.
+type step struct {
+	// changes are for the Set that Envoy follows.
+	changes []delta.Change
+	// good is what an Envoy accepted since the last step: what to fall back on. A
 	// nil Resource says that the name is gone.
-	Good []delta.Change
-	// Resend names load assignments that Envoy must be sent again.
-	Resend []string
-	// Wake is when Step must be called again even if nothing happens; zero: never.
-	Wake time.Time
+	good []delta.Change
+	// resend names load assignments that Envoy must be sent again.
+	resend []string
+	// wake is when step must be called again even if nothing happens; zero: never.
+	wake time.Time
 }
 
-// Step decides what changes now. Its cost follows what happened since the last one.
-func (g *Gate) Step(now time.Time) Step {
+// step decides what changes now. Its cost follows what happened since the last one.
+func (g *Gate) step(now time.Time) step {
 	g.retryListeners(now)
 	g.expire(now)
 	for name, at := range g.graceShard {
@@ -50,48 +50,9 @@ func (g *Gate) Step(now time.Time) Step {
 		}
 	}
 	g.late, g.graceShard = shrunk(g.late), shrunk(g.graceShard)
-	step := Step{Changes: g.out, Good: g.good, Resend: g.resend, Wake: g.wake(now)}
+	decided := step{changes: g.out, good: g.good, resend: g.resend, wake: g.wake(now)}
 	g.out, g.good, g.resend = nil, nil, nil
-	return step
-}
-
-// Confirm tells the gate what became of the changes of a Step: what Envoy's stream
-// says of each name after the Set was updated. A change back to what Envoy holds
-// sends nothing and so is answered by nothing; neither is one that nobody follows.
-func (g *Gate) Confirm(changes []delta.Change, state func(delta.Type, string) delta.State) {
-	var events []delta.Event
-	for _, c := range changes {
-		switch st := state(c.Type, c.Name); st.Phase {
-		case delta.Acked:
-			events = append(events, delta.Event{Type: c.Type, Name: c.Name, Version: st.Version})
-		case delta.Nacked:
-			events = append(events, delta.Event{Type: c.Type, Name: c.Name, Version: st.Version, Refused: true, Message: st.Message})
-		case delta.Unknown:
-			if s := g.shards[c.Name]; c.Type == typeRoute && s != nil {
-				g.unfollowedShard(s)
-			} else if c.Resource == nil {
-				events = append(events, delta.Event{Type: c.Type, Name: c.Name})
-			}
-		}
-	}
-	if len(events) > 0 {
-		g.Observe(events)
-	}
-}
-
-// Relent takes refusals whose version has been withdrawn meanwhile: Envoy then holds
-// what is wanted, and no further answer will say so.
-func (g *Gate) Relent(events []delta.Event, state func(delta.Type, string) delta.State) {
-	for _, e := range events {
-		if !e.Refused {
-			continue
-		}
-		st := state(e.Type, e.Name)
-		it := g.items[key{e.Type, e.Name}]
-		if st.Phase == delta.Acked || st.Phase == delta.Unknown && it != nil && it.live == nil {
-			g.Observe([]delta.Event{{Type: e.Type, Name: e.Name, Version: st.Version}})
-		}
-	}
+	return decided
 }
 
 // want is what should be live of an item, regardless of the others.
@@ -120,7 +81,7 @@ func (g *Gate) sync(it *item, now time.Time) {
 	if set := g.sets[it.name]; it.kind == typeEndpoint && want == nil && set != nil && len(set.clusters) > 0 {
 		switch {
 		case it.live != nil && !it.isRefused(&delta.Resource{Version: it.base}):
-			g.settle(it) // Envoy keeps what it has
+			g.track(it) // Envoy keeps what it has
 			return
 		case it.good != nil && !it.isRefused(it.good):
 			want = it.good
@@ -133,7 +94,7 @@ func (g *Gate) sync(it *item, now time.Time) {
 	}
 	if version(want) == it.base && (want == nil) == (it.live == nil) {
 		delete(g.late, it.key)
-		g.settle(it)
+		g.track(it)
 		g.forget(it)
 		return
 	}
@@ -141,7 +102,7 @@ func (g *Gate) sync(it *item, now time.Time) {
 		if want != nil || it.kind == typeScope {
 			g.late[it.key] = struct{}{} // what goes otherwise is touched when it is time
 		}
-		g.settle(it)
+		g.track(it)
 		return
 	}
 	delete(g.late, it.key)
@@ -183,7 +144,7 @@ func (g *Gate) due(it *item, want *delta.Resource, now time.Time) bool {
 }
 
 // dueListener: a listener that is new to an Envoy that already routes waits until
-// the routes that it leads to are settled; its first requests would find none. Any waits
+// Envoy has the routes that it leads to; its first requests would find none. Any waits
 // for the secrets and clusters that it names itself.
 func (g *Gate) dueListener(it *item, want *delta.Resource) bool {
 	needs := it.needs(want)
@@ -224,9 +185,9 @@ func (g *Gate) push(it *item, r *delta.Resource) {
 		delete(g.retries, it.key)
 		delete(g.witness.looking, it.name)
 		it.serving, it.accepts = false, nil
-		g.settleRoutes()
+		g.trackRoutes()
 	}
-	g.settle(it)
+	g.track(it)
 	g.forget(it)
 }
 
@@ -249,11 +210,11 @@ func (g *Gate) forget(it *item) {
 	delete(g.retries, it.key)
 	if it.kind == typeListener || it.kind == typeScope {
 		// Whether Envoy has let go of it decides when its routes may go.
-		if _, waits := g.unsettled[it.key]; waits {
+		if _, waits := g.outstanding[it.key]; waits {
 			return
 		}
 	}
-	delete(g.unsettled, it.key)
+	delete(g.outstanding, it.key)
 	delete(g.items, it.key)
 }
 
@@ -353,7 +314,7 @@ func (g *Gate) pushAgain(it *item, r *delta.Resource) {
 	again.Version = base + "~" + strconv.FormatUint(g.bumps, 10)
 	g.push(it, &again)
 	it.base = base
-	g.settle(it)
+	g.track(it)
 }
 
 // wake is the next time at which something is due by time alone.
@@ -377,20 +338,4 @@ func (g *Gate) wake(now time.Time) time.Time {
 		next = sooner(next, at)
 	}
 	return next
-}
-
-// shrunk replaces an empty map: one that was large is slow to look through for ever.
-func shrunk[K comparable, V any](m map[K]V) map[K]V {
-	if len(m) > 0 {
-		return m
-	}
-	return map[K]V{}
-}
-
-// sooner is the earlier of two times; zero is never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
-		return b
-	}
-	return a
 }

@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 // witnessed is a gate whose listener "l" and routes "r" Envoy has accepted.
@@ -18,20 +19,20 @@ type witnessed struct {
 }
 
 func newWitnessed(t *testing.T) *witnessed {
-	w := &witnessed{T: t, g: NewGate(), now: time.Unix(1_000_000, 0)}
-	w.g.Witnessed()
-	w.g.Connected(nil, nil)
-	changes := []delta.Change{testRoutes(t, "r"), testScope(t, "r", "r"), testListener(t, "l", "x")}
+	w := &witnessed{T: t, g: newGate(), now: time.Unix(1_000_000, 0)}
+	w.g.SetWitnessed()
+	w.g.connected(nil, nil)
+	changes := []delta.Change{gatetest.Routes(t, "r"), gatetest.Scope(t, "r", "r"), gatetest.Listener(t, "l", "x")}
 	if err := w.g.Target(changes); err != nil {
 		t.Fatal(err)
 	}
 	w.g.Checkpoint(delta.Revision{Epoch: 1, Number: 7})
-	w.g.Step(w.now)
+	w.g.step(w.now)
 	for range 2 { // a listener waits for its routes
 		for _, c := range changes {
-			w.g.Observe([]delta.Event{{Type: c.Type, Name: c.Name, Version: c.Resource.Version}})
+			w.g.observe([]delta.Event{{Type: c.Type, Name: c.Name, Version: c.Resource.Version}})
 		}
-		w.g.Step(w.now)
+		w.g.step(w.now)
 	}
 	w.seen = Seen{
 		Serving: map[string]struct{}{"l": {}}, Warming: map[string][]string{},
@@ -44,23 +45,23 @@ func newWitnessed(t *testing.T) *witnessed {
 func (w *witnessed) look(pause time.Duration) Mend {
 	w.Helper()
 	w.now = w.now.Add(pause)
-	look, wanted, _ := w.g.Looks(w.now)
+	look, wanted, _ := w.g.looks(w.now)
 	if !wanted {
 		w.Fatal("nothing is to be asked")
 	}
-	m := w.g.Witness(look, w.seen, w.now)
-	w.g.Step(w.now)
+	m := w.g.observeUse(look, w.seen, w.now)
+	w.g.step(w.now)
 	return m
 }
 
-func (w *witnessed) expect(settled uint64, problems ...string) {
+func (w *witnessed) expect(applied uint64, problems ...string) {
 	w.Helper()
 	var got []string
 	for _, p := range w.g.Problems() {
 		got = append(got, p.GetName()+": "+p.GetMessage())
 	}
-	if n := w.g.Settled().Number; n != settled || !slices.Equal(got, problems) {
-		w.Errorf("settled %d with %q, want %d with %q", n, got, settled, problems)
+	if n := w.g.Applied().Number; n != applied || !slices.Equal(got, problems) {
+		w.Errorf("applied %d with %q, want %d with %q", n, got, applied, problems)
 	}
 }
 
@@ -77,14 +78,14 @@ func TestAppliedIsWhatEnvoyUses(t *testing.T) {
 	w.seen = right
 	w.look(0)
 	w.expect(7)
-	if _, wanted, next := w.g.Looks(w.now); wanted || !next.Equal(w.now.Add(witnessEvery)) {
+	if _, wanted, next := w.g.looks(w.now); wanted || !next.Equal(w.now.Add(witnessEvery)) {
 		t.Errorf("wanted %t, next %v", wanted, next)
 	}
 	// An answer about an earlier state says nothing of this one.
-	look, _, _ := w.g.Looks(w.now.Add(witnessEvery))
-	w.g.Observe([]delta.Event{{Type: typeListener, Name: "l", Version: w.g.items[key{typeListener, "l"}].live.Version}})
-	w.g.Witness(look, w.seen, w.now)
-	if _, wanted, _ := w.g.Looks(w.now); !wanted {
+	look, _, _ := w.g.looks(w.now.Add(witnessEvery))
+	w.g.observe([]delta.Event{{Type: typeListener, Name: "l", Version: w.g.items[key{typeListener, "l"}].live.Version}})
+	w.g.observeUse(look, w.seen, w.now)
+	if _, wanted, _ := w.g.looks(w.now); !wanted {
 		t.Error("an old answer counted")
 	}
 }
@@ -97,15 +98,15 @@ func TestListenersThatChangeFast(t *testing.T) {
 	w.expect(7)
 	changes := map[uint64]delta.Change{}
 	wants := func(number uint64) {
-		changes[number] = testListener(t, "l", strconv.FormatUint(number, 10))
+		changes[number] = gatetest.Listener(t, "l", strconv.FormatUint(number, 10))
 		if err := w.g.Target([]delta.Change{changes[number]}); err != nil {
 			t.Fatal(err)
 		}
 		w.g.Checkpoint(delta.Revision{Epoch: 1, Number: number})
-		w.g.Step(w.now)
+		w.g.step(w.now)
 	}
 	accepts := func(number uint64) {
-		w.g.Observe([]delta.Event{{Type: typeListener, Name: "l", Version: changes[number].Resource.Version}})
+		w.g.observe([]delta.Event{{Type: typeListener, Name: "l", Version: changes[number].Resource.Version}})
 	}
 	wants(8)
 	wants(9)
@@ -120,9 +121,9 @@ func TestListenersThatChangeFast(t *testing.T) {
 	// However fast it changes, what was accepted before a question is applied with its answer.
 	for n := uint64(9); n < 60; n++ {
 		accepts(n)
-		look, _, _ := w.g.Looks(w.now)
+		look, _, _ := w.g.looks(w.now)
 		wants(n + 1)
-		w.g.Witness(look, w.seen, w.now)
+		w.g.observeUse(look, w.seen, w.now)
 		w.expect(n)
 	}
 	// Nor does it need an answer to the newest, which a listener that is new may never have.
@@ -141,25 +142,25 @@ func TestWhatEnvoyDoesNotUseIsMended(t *testing.T) {
 	w.expect(7)
 	w.seen.Routes = nil // the scopes are gone
 	w.look(witnessEvery)
-	var steps []mendStep
+	var steps []MendStep
 	replaced := 0
 	for range 3 * 3600 {
 		m := w.look(doubtEvery)
-		if m.Step == mendNothing {
+		if m.Step == MendNothing {
 			continue
 		}
-		if len(steps) == 0 && !slices.Contains(m.Again, key{typeScope, "r"}) {
-			t.Errorf("sent again: %v", m.Again)
+		if len(steps) == 0 && !slices.Contains(m.again, key{typeScope, "r"}) {
+			t.Errorf("sent again: %v", m.again)
 		}
 		if len(steps) < 3 {
 			steps = append(steps, m.Step)
 		}
-		if m.Step == mendReplace {
+		if m.Step == MendReplace {
 			replaced++
 		}
 	}
 	w.expect(7, "r: "+unusedRoutes, "l: the proxy listens and uses none of its routes")
-	if !slices.Equal(steps, []mendStep{mendResend, mendReconnect, mendReplace}) {
+	if !slices.Equal(steps, []MendStep{MendResend, MendReconnect, MendReplace}) {
 		t.Errorf("steps %v", steps)
 	}
 	if replaced < 1 || replaced > 3 {
@@ -187,14 +188,14 @@ func TestRoutesOfNoListener(t *testing.T) {
 func TestAListenerThatNobodyWants(t *testing.T) {
 	w := newWitnessed(t)
 	w.seen.Serving["stray"] = struct{}{}
-	if m := w.look(0); m.Step != mendNothing {
+	if m := w.look(0); m.Step != MendNothing {
 		t.Errorf("seen once: %v", m)
 	}
-	if m := w.look(doubtEvery); m.Step != mendResend || !slices.Equal(m.Again, []key{{typeListener, "stray"}}) {
+	if m := w.look(doubtEvery); m.Step != MendResend || !slices.Equal(m.again, []key{{typeListener, "stray"}}) {
 		t.Errorf("seen twice: %v", m)
 	}
 	delete(w.seen.Serving, "stray")
-	if m := w.look(doubtEvery); m.Step != mendNothing {
+	if m := w.look(doubtEvery); m.Step != MendNothing {
 		t.Errorf("gone: %v", m)
 	}
 }
@@ -202,20 +203,20 @@ func TestAListenerThatNobodyWants(t *testing.T) {
 // TestAListenerWithoutItsSecretIsLeftAlone: no other Envoy would have it.
 func TestAListenerWithoutItsSecretIsLeftAlone(t *testing.T) {
 	w := newWitnessed(t)
-	if err := w.g.Target([]delta.Change{testTLSListener(t, "tls", "late", "")}); err != nil {
+	if err := w.g.Target([]delta.Change{gatetest.TLSListener(t, "tls", "late", "")}); err != nil {
 		t.Fatal(err)
 	}
-	w.g.Step(w.now)
+	w.g.step(w.now)
 	w.now = w.now.Add(waitGrace)
-	w.g.Step(w.now)
+	w.g.step(w.now)
 	it := w.g.items[key{typeListener, "tls"}]
 	if it.live == nil {
 		t.Fatal("the listener still waits")
 	}
-	w.g.Observe([]delta.Event{{Type: typeListener, Name: "tls", Version: it.live.Version}})
+	w.g.observe([]delta.Event{{Type: typeListener, Name: "tls", Version: it.live.Version}})
 	w.seen.Warming["tls"] = []string{"SDS late"}
 	for range 100 {
-		if m := w.look(doubtEvery); m.Step != mendNothing {
+		if m := w.look(doubtEvery); m.Step != MendNothing {
 			t.Fatalf("%v for %s", m.Step, m.Reason)
 		}
 	}

@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"maps"
@@ -6,11 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/proto"
-
-	"fairlead.dev/internal/delta"
 )
 
 // What Envoy accepts it may still not use: a listener waits for what it names, or could not
@@ -52,24 +47,25 @@ type Seen struct {
 	Routes map[string]string
 }
 
-// mendStep is how what Envoy does not use is mended.
-type mendStep uint8
+// MendStep is how what Envoy does not use is mended.
+type MendStep uint8
 
+// The steps, in their order.
 const (
-	mendNothing mendStep = iota
-	mendResend           // what the listeners need is sent again
-	mendReconnect
-	mendReplace
+	MendNothing   MendStep = iota
+	MendResend             // what the listeners need is sent again
+	MendReconnect          // the stream is ended
+	MendReplace            // another Envoy is started
 )
 
 // String names the step as metrics and logs do.
-func (m mendStep) String() string { return [...]string{"none", "resend", "reconnect", "replace"}[m] }
+func (m MendStep) String() string { return [...]string{"none", "resend", "reconnect", "replace"}[m] }
 
 // Mend is what is to be done about what Envoy does not use.
 type Mend struct {
-	Step   mendStep
+	Step   MendStep
 	Reason string
-	Again  []key // to be sent again
+	again  []key // to be sent again
 }
 
 // witness is what the gate knows of what Envoy uses.
@@ -89,12 +85,8 @@ type witness struct {
 	replaced    time.Time
 }
 
-func newWitness() witness {
-	return witness{looking: map[string]struct{}{}, fresh: map[string]struct{}{}, unused: map[string]struct{}{}, strays: map[string]int{}}
-}
-
-// Witnessed says that there is somebody who tells what Envoy uses.
-func (g *Gate) Witnessed() { g.witness.able = true }
+// SetWitnessed says that there is somebody who tells what Envoy uses.
+func (g *Gate) SetWitnessed() { g.witness.able = true }
 
 // doubtListener: Envoy accepted the listener's live version; whether it serves is not known.
 func (g *Gate) doubtListener(it *item) {
@@ -115,7 +107,7 @@ type acceptance struct {
 // noted appends an acceptance. Of too many the oldest stays, so that each answer finds one that
 // came before its question.
 func noted(list []acceptance, a acceptance) []acceptance {
-	if len(list) == maxSteps {
+	if len(list) == maxBacklog {
 		list = slices.Delete(list, 1, 2)
 	}
 	return append(list, a)
@@ -154,8 +146,8 @@ func (g *Gate) doubtRoutes(s *shard) {
 	}
 }
 
-// Looks is the question to ask now, if there is one, and when there will be one otherwise.
-func (g *Gate) Looks(now time.Time) (look Look, wanted bool, next time.Time) {
+// looks is the question to ask now, if there is one, and when there will be one otherwise.
+func (g *Gate) looks(now time.Time) (look Look, wanted bool, next time.Time) {
 	w := &g.witness
 	if !w.able {
 		return Look{}, false, time.Time{}
@@ -204,9 +196,9 @@ func (g *Gate) isDecided(s *shard) bool {
 	return s != nil && s.live != nil && s.done && g.users[s.name] > 0
 }
 
-// Witness takes what Envoy uses, from a question that was asked at look.Seq, and says how
+// observeUse takes what Envoy uses, from a question that was asked at look.Seq, and says how
 // to mend what it does not use.
-func (g *Gate) Witness(look Look, seen Seen, now time.Time) Mend {
+func (g *Gate) observeUse(look Look, seen Seen, now time.Time) Mend {
 	if look.Seq < g.connectSeq {
 		return Mend{}
 	}
@@ -252,14 +244,12 @@ func (g *Gate) stray(seen Seen) (m Mend) {
 			continue
 		}
 		if w.strays[name]++; w.strays[name] > 1 {
-			m.Step, m.Reason = mendResend, "listener "+strconv.Quote(name)+": the proxy serves it, and it is not wanted"
-			m.Again = append(m.Again, k)
+			m.Step, m.Reason = MendResend, "listener "+strconv.Quote(name)+": the proxy serves it, and it is not wanted"
+			m.again = append(m.again, k)
 		}
 	}
 	return m
 }
-
-const unusedRoutes = "the proxy accepted the routes and does not use them"
 
 // witnessShards says of how many route configurations Envoy was asked, and how many of
 // them it uses as they were accepted.
@@ -278,7 +268,7 @@ func (g *Gate) witnessShards(look Look, seen Seen) (right, asked int) {
 			delete(w.unused, name)
 			if s != nil && s.missed > 0 {
 				s.missed = 0
-				g.settleShard(s)
+				g.trackShard(s)
 			}
 			continue // it changed meanwhile, or no listener leads to it
 		}
@@ -294,27 +284,10 @@ func (g *Gate) witnessShards(look Look, seen Seen) (right, asked int) {
 			w.unused[name] = struct{}{}
 		}
 		if (was > 1) != (s.missed > 1) {
-			g.settleShard(s)
+			g.trackShard(s)
 		}
 	}
 	return right, asked
-}
-
-// shows notes under which version Envoy shows what it accepted.
-func (s *shard) shows(c *composition) {
-	switch {
-	case s.shownContent == "":
-		s.shownContent = c.content
-	case s.shownContent != c.content:
-		s.shownContent, s.shown = c.content, []string{c.version}
-	case s.shown != nil && !slices.Contains(s.shown, c.version):
-		s.shown = append(s.shown, c.version)
-	}
-}
-
-// mayShow says whether what Envoy shows under a version may be what it accepted.
-func (s *shard) mayShow(version string) bool {
-	return s.shown == nil || slices.Contains(s.shown, version)
 }
 
 // listeners are those of which Envoy accepted a version, sorted.
@@ -338,7 +311,7 @@ func (g *Gate) witnessListener(it *item, look Look, seen Seen, routed bool, now 
 	_, leads := g.leading[it.name]
 	if serving && !warming && (routed || !leads) {
 		it.used(look.Seq)
-		g.settle(it)
+		g.track(it)
 	}
 	if it.live == nil || it.acked != it.live.Version || it.ackSeq > look.Seq {
 		return "" // it changed meanwhile, or Envoy keeps another version
@@ -357,7 +330,7 @@ func (g *Gate) witnessListener(it *item, look Look, seen Seen, routed bool, now 
 		it.active, it.stuck, it.stuckSince = true, "", time.Time{}
 		delete(g.witness.looking, it.name)
 		g.blameStuck(it, "")
-		g.settle(it)
+		g.track(it)
 		return ""
 	}
 	it.active = false
@@ -369,7 +342,7 @@ func (g *Gate) witnessListener(it *item, look Look, seen Seen, routed bool, now 
 	if !now.Before(it.stuckSince.Add(waitGrace)) {
 		g.blameStuck(it, why)
 	}
-	g.settle(it)
+	g.track(it)
 	if it.fault == "" || warming && (now.Before(it.stuckSince.Add(warmAfter)) || !g.isServed(it)) {
 		return "" // it is too early, or what it waits for is not there
 	}
@@ -414,14 +387,14 @@ func (g *Gate) mend(reason string, now time.Time) Mend {
 	switch {
 	case !w.resent:
 		w.resent = true
-		m.Step, m.Again = mendResend, g.needed()
+		m.Step, m.again = MendResend, g.needed()
 	case lasts >= replaceAfter && w.reconnected.After(w.since) && !now.Before(w.reconnected.Add(replaceAfter-reconnectAfter)) &&
 		(w.replaced.IsZero() || !now.Before(w.replaced.Add(replaceGap))):
 		w.replaced = now
-		m.Step = mendReplace
+		m.Step = MendReplace
 	case lasts >= reconnectAfter && (w.reconnected.IsZero() || !now.Before(w.reconnected.Add(reconnectGap))):
 		w.reconnected = now
-		m.Step = mendReconnect
+		m.Step = MendReconnect
 	}
 	return m
 }
@@ -454,65 +427,14 @@ func (g *Gate) needed() []key {
 	return slices.SortedFunc(maps.Keys(again), compareKeys)
 }
 
-// state's half.
-
-// looks is the question about what Envoy uses, if one is to be asked now; next is when one
-// will be otherwise; round changes when something new is in doubt.
-func (s *state) looks() (look Look, wanted bool, next time.Time, round uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	round = s.gate.witness.round
-	if s.stream == nil || !s.stream.Subscribed(typeListener) {
-		return Look{}, false, time.Time{}, round
-	}
-	look, wanted, next = s.gate.Looks(s.now())
-	return look, wanted, next, round
-}
-
-// saw takes the answer, and begins what mends.
-func (s *state) saw(look Look, seen Seen) Mend {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stream == nil {
-		return Mend{}
-	}
-	m := s.gate.Witness(look, seen, s.now())
+// Describe is a mending for the log.
+func (m Mend) Describe() string {
 	switch m.Step {
-	case mendResend:
-		for _, k := range m.Again {
-			s.stream.Resend(k.kind, k.name)
-		}
-	case mendReconnect:
-		s.ending, s.doubted = s.stream, true
-	}
-	s.advance()
-	return m
-}
-
-// disbelieve takes out of the first request of a type what Envoy says that it holds, where
-// that is not to be believed: it is told all again. Of scopes it never is, since Envoy drops
-// those in use with its last listener, and says that it holds them; of other types, when the
-// last stream was ended because Envoy did not use what it held.
-func (s *state) disbelieve(req *discoveryv3.DeltaDiscoveryRequest) *discoveryv3.DeltaDiscoveryRequest {
-	t := delta.Type(req.GetTypeUrl())
-	if len(req.GetInitialResourceVersions()) == 0 || s.stream.Subscribed(t) || t != typeScope && (!s.doubting || t == typeCluster) {
-		return req
-	}
-	req = proto.CloneOf(req)
-	for name := range req.GetInitialResourceVersions() {
-		req.InitialResourceVersions[name] = "" // held, in whichever version
-	}
-	return req
-}
-
-// describe is a mending for the log.
-func (m Mend) describe() string {
-	switch m.Step {
-	case mendResend:
+	case MendResend:
 		return "what it needs is sent again"
-	case mendReconnect:
+	case MendReconnect:
 		return "the stream is ended, so that it is told everything again"
-	case mendReplace:
+	case MendReplace:
 		return "it is drained and replaced"
 	default:
 		return ""

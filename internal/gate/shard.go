@@ -1,12 +1,9 @@
-package agent
+package gate
 
 import (
 	"maps"
 	"slices"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"fairlead.dev/internal/delta"
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -21,7 +18,7 @@ type shard struct {
 	debt
 	// behind are the forms of virtual hosts, by their hash, that Envoy has not accepted; those
 	// of "" are of the other fields.
-	behind map[string]steps
+	behind map[string]backlog
 
 	// What an Envoy last accepted, virtual host by virtual host.
 	good      map[string]*form
@@ -91,7 +88,7 @@ func (g *Gate) targetShard(name string, r *delta.Resource) error {
 		for vh := range s.waiting {
 			g.stopWaiting(s, vh)
 		}
-		g.settleShard(s)
+		g.trackShard(s)
 		g.touch(s.key())
 		return nil
 	}
@@ -121,7 +118,7 @@ func (g *Gate) targetShard(name string, r *delta.Resource) error {
 		}
 	}
 	maps.DeleteFunc(s.refShell, func(h, _ string) bool { return h != table.shellHash && h != s.goodHash })
-	g.settleShard(s)
+	g.trackShard(s)
 	g.touch(s.key())
 	return nil
 }
@@ -129,7 +126,7 @@ func (g *Gate) targetShard(name string, r *delta.Resource) error {
 // fallBehind notes what a table wants that the one before did not.
 func (s *shard) fallBehind(table *routeTable, ordinal uint64) {
 	if s.behind == nil {
-		s.behind = map[string]steps{}
+		s.behind = map[string]backlog{}
 	}
 	before := &routeTable{}
 	if s.table != nil {
@@ -215,7 +212,7 @@ func (g *Gate) reconnectShard(s *shard, fresh bool) {
 		}
 		s.suspects, s.trial, s.onTrial, s.withShell = nil, nil, false, false
 	}
-	g.settleShard(s)
+	g.trackShard(s)
 	g.touch(s.key())
 }
 
@@ -246,7 +243,7 @@ func (g *Gate) syncShard(s *shard, now time.Time) {
 		return
 	}
 	if s.dead == s.target.Version {
-		g.settleShard(s)
+		g.trackShard(s)
 		return
 	}
 	c := g.compose(s, now)
@@ -264,7 +261,7 @@ func (g *Gate) syncShard(s *shard, now time.Time) {
 	case s.rejected && !s.onTrial:
 		s.giveUp("refused again, though each of its virtual hosts was accepted")
 	}
-	g.settleShard(s)
+	g.trackShard(s)
 }
 
 // removeShard takes the route configuration away once no listener leads to it.
@@ -291,180 +288,8 @@ func (g *Gate) removeShard(s *shard) {
 	delete(g.shards, s.name)
 }
 
-// compose chooses a form for every virtual host.
-func (g *Gate) compose(s *shard, now time.Time) *composition {
-	c := &composition{forms: map[string]*form{}, shell: s.table.shell, hash: s.table.shellHash}
-	if _, bad := s.refShell[c.hash]; s.goodHash != "" && c.hash != s.goodHash && (bad || s.onTrial && !s.withShell) {
-		c.shell, c.hash = s.goodShell, s.goodHash
-	}
-	for name := range s.waiting {
-		if _, ok := s.table.forms[name]; !ok {
-			g.stopWaiting(s, name)
-		}
-	}
-	whole := c.hash == s.table.shellHash
-	for _, name := range s.table.order {
-		f := g.choose(s, name, now)
-		if s.onTrial && !slices.Contains(s.trial, name) {
-			f = g.fallBack(s, name)
-		}
-		if f != nil {
-			c.forms[name] = f
-		}
-		whole = whole && f != nil && f.hash == s.table.forms[name].hash
-	}
-	if at := s.grace(); !at.IsZero() {
-		g.graceShard[s.name] = at
-	} else {
-		delete(g.graceShard, s.name)
-	}
-	// The virtual hosts' order says nothing: their domains are disjoint.
-	sum := []byte(c.hash)
-	for _, name := range s.table.order {
-		if f := c.forms[name]; f != nil {
-			sum = append(sum, f.hash...)
-		}
-	}
-	if c.content = hashOf(sum); whole {
-		c.version, c.body = s.target.Version, s.target
-		return c
-	}
-	c.version = "part-" + c.content
-	if s.live != nil && s.live.version == c.version {
-		c.body = s.live.body
-		return c
-	}
-	value := slices.Clone(c.shell)
-	for _, name := range s.table.order {
-		if f := c.forms[name]; f != nil {
-			value = protowire.AppendTag(value, virtualHostsField, protowire.BytesType)
-			value = protowire.AppendBytes(value, f.raw)
-		}
-	}
-	c.body = &delta.Resource{
-		Name: s.name, Version: c.version,
-		Body: &anypb.Any{TypeUrl: string(typeRoute), Value: value},
-	}
-	return c
-}
-
-// choose picks the form of a virtual host that may be live now; nil is none.
-func (g *Gate) choose(s *shard, name string, now time.Time) *form {
-	want := s.table.forms[name]
-	refused := s.isRefused(name, want)
-	if !refused {
-		missing := g.missing(want)
-		if missing == "" {
-			g.stopWaiting(s, name)
-			return want
-		}
-		g.startWaiting(s, name, missing, now)
-	} else {
-		g.stopWaiting(s, name)
-	}
-	if s.live != nil {
-		if f := s.live.forms[name]; f != nil && !f.standIn && !s.isRefused(name, f) && g.missing(f) == "" {
-			return f
-		}
-	}
-	if f := g.fallBack(s, name); f != nil {
-		return f
-	}
-	// Nothing of it works. A host that never was live is left out, as before, until
-	// it is clear that this lasts; then, and for one that was, its requests must not
-	// fall to a wildcard host, which may be another team's.
-	w := s.waiting[name]
-	if refused || s.good[name] != nil || w != nil && w.overdue {
-		if f := standIn(name, want); !s.isRefused(name, f) {
-			return f
-		}
-	}
-	return nil
-}
-
-// fallBack is the last accepted form if it can be live.
-func (g *Gate) fallBack(s *shard, name string) *form {
-	if f := s.good[name]; f != nil && !s.isRefused(name, f) && g.missing(f) == "" {
-		return f
-	}
-	return nil
-}
-
-// missing is the first cluster of a form that is not warm; empty when all are.
-func (g *Gate) missing(f *form) string {
-	for _, name := range f.clusters {
-		if !g.isReady(name) {
-			return name
-		}
-	}
-	return ""
-}
-
-func (s *shard) isRefused(name string, f *form) bool {
-	_, bad := s.refuse[name][f.hash]
-	return bad
-}
-
-func (g *Gate) startWaiting(s *shard, name, missing string, now time.Time) {
-	w := s.waiting[name]
-	if w == nil {
-		w = &wait{since: now}
-		s.waiting[name] = w
-	}
-	if w.cluster != missing {
-		old := w.cluster
-		w.cluster = missing
-		if old != "" && !s.waitsFor(old) {
-			g.unwait(old, s.name)
-		}
-	}
-	if g.waiters[missing] == nil {
-		g.waiters[missing] = map[string]struct{}{}
-	}
-	g.waiters[missing][s.name] = struct{}{}
-	w.overdue = w.overdue || !now.Before(w.since.Add(waitGrace))
-}
-
-func (g *Gate) stopWaiting(s *shard, name string) {
-	w := s.waiting[name]
-	if w == nil {
-		return
-	}
-	delete(s.waiting, name)
-	if !s.waitsFor(w.cluster) {
-		g.unwait(w.cluster, s.name)
-	}
-}
-
-func (s *shard) waitsFor(cluster string) bool {
-	for _, w := range s.waiting {
-		if w.cluster == cluster {
-			return true
-		}
-	}
-	return false
-}
-
-func (g *Gate) unwait(cluster, shard string) {
-	delete(g.waiters[cluster], shard)
-	if len(g.waiters[cluster]) == 0 {
-		delete(g.waiters, cluster)
-	}
-}
-
-// grace is when the next wait of the shard becomes a problem; zero: none will.
-func (s *shard) grace() time.Time {
-	var next time.Time
-	for _, w := range s.waiting {
-		if !w.overdue {
-			next = sooner(next, w.since.Add(waitGrace))
-		}
-	}
-	return next
-}
-
-// settleShard brings the shard's place among the unsettled and the faulty up to date.
-func (g *Gate) settleShard(s *shard) {
+// trackShard notes whether Envoy has yet to apply the shard, and whether it has problems.
+func (g *Gate) trackShard(s *shard) {
 	done := s.target == nil || s.done && !s.onTrial && !s.stale || s.dead == s.target.Version
 	for _, w := range s.waiting {
 		done = done && w.overdue
@@ -496,7 +321,7 @@ func (g *Gate) shardProblems(s *shard) []*agentv1.Problem {
 	var list []*agentv1.Problem
 	add := func(kind problemKind, name, message string) {
 		list = append(list, &agentv1.Problem{
-			Kind: kind, TypeUrl: string(typeRoute), Name: name, Version: version(s.target), Message: cut(message, maxMessage),
+			Kind: kind, TypeUrl: string(typeRoute), Name: name, Version: version(s.target), Message: message,
 		})
 	}
 	if s.dead != "" {
@@ -522,4 +347,73 @@ func (g *Gate) shardProblems(s *shard) []*agentv1.Problem {
 		}
 	}
 	return list
+}
+
+const unusedRoutes = "the proxy accepted the routes and does not use them"
+
+// shows notes under which version Envoy shows what it accepted.
+func (s *shard) shows(c *composition) {
+	switch {
+	case s.shownContent == "":
+		s.shownContent = c.content
+	case s.shownContent != c.content:
+		s.shownContent, s.shown = c.content, []string{c.version}
+	case s.shown != nil && !slices.Contains(s.shown, c.version):
+		s.shown = append(s.shown, c.version)
+	}
+}
+
+// mayShow says whether what Envoy shows under a version may be what it accepted.
+func (s *shard) mayShow(version string) bool {
+	return s.shown == nil || slices.Contains(s.shown, version)
+}
+
+// giveUp leaves Envoy with what it has until the plane sends another version.
+func (s *shard) giveUp(message string) {
+	s.dead, s.deadWhy = s.target.Version, message
+	s.suspects, s.trial, s.onTrial, s.withShell = nil, nil, false, false
+}
+
+// changed names the virtual hosts of live that differ from the last good state.
+func (s *shard) changed() []string {
+	var names []string
+	for _, name := range s.table.order {
+		if f := s.live.forms[name]; f != nil && (s.good[name] == nil || s.good[name].hash != f.hash) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// nextTrial takes the next group of suspects, or ends the search.
+func (s *shard) nextTrial() {
+	for len(s.suspects) > 0 {
+		group := s.suspects[0]
+		s.suspects = s.suspects[1:]
+		s.withShell = group == nil
+		s.trial = nil
+		for _, name := range group {
+			if s.table.forms[name] != nil {
+				s.trial = append(s.trial, name)
+			}
+		}
+		if s.withShell || len(s.trial) > 0 {
+			s.onTrial = true
+			return
+		}
+	}
+	s.suspects, s.trial, s.onTrial, s.withShell = nil, nil, false, false
+}
+
+// trackRoutes looks at scopes and routes again after the first listener that leads
+// requests came or the last one went: only then does Envoy ask for them.
+func (g *Gate) trackRoutes() {
+	for k, it := range g.items {
+		if k.kind == typeScope {
+			g.track(it)
+		}
+	}
+	for _, s := range g.shards {
+		g.trackShard(s)
+	}
 }

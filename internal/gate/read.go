@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"crypto/sha256"
@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -27,42 +24,8 @@ import (
 	"fairlead.dev/internal/delta"
 )
 
-// errUnreadable says that a resource of the plane cannot be read.
-var errUnreadable = errors.New("unreadable resource")
-
-// clusterInfo is what the gate must know of a cluster.
-type clusterInfo struct {
-	set string // name of its load assignment; empty when it is not by EDS
-	// simple: warm as soon as Envoy has taken it and its endpoints. Others depend on
-	// secrets or DNS, or on health checks of a plane that had Envoy do these, and Envoy
-	// must be asked.
-	simple  bool
-	secrets []string // that its connections need, sorted
-}
-
-func readCluster(r *delta.Resource) (clusterInfo, error) {
-	var c clusterv3.Cluster
-	if err := unmarshal(r, &c); err != nil {
-		return clusterInfo{}, err
-	}
-	var info clusterInfo
-	switch c.GetType() {
-	case clusterv3.Cluster_EDS:
-		if info.set = c.GetEdsClusterConfig().GetServiceName(); info.set == "" {
-			info.set = c.GetName()
-		}
-		info.simple = true
-	case clusterv3.Cluster_STATIC:
-		info.simple = c.GetClusterType() == nil
-	}
-	if len(c.GetHealthChecks()) > 0 || c.GetTransportSocket() != nil || len(c.GetTransportSocketMatches()) > 0 {
-		info.simple = false
-	}
-	if c.GetTransportSocket() != nil || len(c.GetTransportSocketMatches()) > 0 {
-		info.secrets = readNames(&c).secrets
-	}
-	return info, nil
-}
+// ErrUnreadable says that a resource of the plane cannot be read.
+var ErrUnreadable = errors.New("unreadable resource")
 
 // readScope is the name of the route configuration that a scope uses.
 func readScope(r *delta.Resource) (string, error) {
@@ -71,20 +34,6 @@ func readScope(r *delta.Resource) (string, error) {
 		return "", err
 	}
 	return s.GetRouteConfigurationName(), nil
-}
-
-// listenerPort is the TCP port of a listener, 0 if it has none.
-func listenerPort(r *delta.Resource) int {
-	var l listenerv3.Listener
-	if err := unmarshal(r, &l); err != nil {
-		return 0
-	}
-	return int(l.GetAddress().GetSocketAddress().GetPortValue())
-}
-
-// bindRefused recognises what Envoy says when it may not listen at an address.
-func bindRefused(message string) bool {
-	return strings.Contains(message, "Address already in use") || strings.Contains(message, "cannot bind")
 }
 
 // form is one version of a virtual host, as it came.
@@ -215,7 +164,7 @@ func unmarshal(r *delta.Resource, m proto.Message) error {
 }
 
 func unreadable(r *delta.Resource, err error) error {
-	return fmt.Errorf("%w: %s: %w", errUnreadable, r.Name, err)
+	return fmt.Errorf("%w: %s: %w", ErrUnreadable, r.Name, err)
 }
 
 func hashOf(b []byte) string {

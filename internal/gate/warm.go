@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"slices"
@@ -33,7 +33,7 @@ func (g *Gate) pushedCluster(c *cluster, old *delta.Resource) {
 		if was != "" {
 			delete(g.set(was).clusters, c.name)
 			g.touch(key{typeEndpoint, was})
-			g.resettle(key{typeEndpoint, was})
+			g.retrack(key{typeEndpoint, was})
 			if set := g.sets[was]; len(set.clusters)+len(set.flying) == 0 {
 				delete(g.sets, was)
 			}
@@ -45,7 +45,7 @@ func (g *Gate) pushedCluster(c *cluster, old *delta.Resource) {
 				g.items[k] = &item{key: k, known: true}
 			}
 			g.touch(k)
-			g.resettle(k)
+			g.retrack(k)
 		}
 	}
 	switch {

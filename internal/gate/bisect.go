@@ -1,11 +1,7 @@
-package agent
+package gate
 
 import (
 	"slices"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
 )
@@ -72,7 +68,7 @@ func (g *Gate) acceptedShard(s *shard, c *composition) {
 		s.nextTrial()
 	}
 	s.pay(c)
-	g.settleShard(s)
+	g.trackShard(s)
 	g.touch(s.key())
 }
 
@@ -90,7 +86,7 @@ func (g *Gate) refusedShard(s *shard, message string) {
 	if s.withShell || s.live.hash != s.goodHash && s.goodHash != "" && len(s.changed()) == 0 {
 		s.refShell[s.live.hash] = message
 		s.nextTrial()
-		g.settleShard(s)
+		g.trackShard(s)
 		g.touch(s.key())
 		return
 	}
@@ -120,68 +116,6 @@ func (g *Gate) refusedShard(s *shard, message string) {
 	default:
 		s.giveUp(message)
 	}
-	g.settleShard(s)
+	g.trackShard(s)
 	g.touch(s.key())
-}
-
-// giveUp leaves Envoy with what it has until the plane sends another version.
-func (s *shard) giveUp(message string) {
-	s.dead, s.deadWhy = s.target.Version, message
-	s.suspects, s.trial, s.onTrial, s.withShell = nil, nil, false, false
-}
-
-// changed names the virtual hosts of live that differ from the last good state.
-func (s *shard) changed() []string {
-	var names []string
-	for _, name := range s.table.order {
-		if f := s.live.forms[name]; f != nil && (s.good[name] == nil || s.good[name].hash != f.hash) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// nextTrial takes the next group of suspects, or ends the search.
-func (s *shard) nextTrial() {
-	for len(s.suspects) > 0 {
-		group := s.suspects[0]
-		s.suspects = s.suspects[1:]
-		s.withShell = group == nil
-		s.trial = nil
-		for _, name := range group {
-			if s.table.forms[name] != nil {
-				s.trial = append(s.trial, name)
-			}
-		}
-		if s.withShell || len(s.trial) > 0 {
-			s.onTrial = true
-			return
-		}
-	}
-	s.suspects, s.trial, s.onTrial, s.withShell = nil, nil, false, false
-}
-
-// standIn answers 503 for a virtual host of which no form can be live.
-func standIn(name string, f *form) *form {
-	if f.instead != nil {
-		return f.instead
-	}
-	v := &routev3.VirtualHost{
-		Name: name, Domains: f.domains,
-		Routes: []*routev3.Route{{
-			Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{
-				Status: 503,
-				Body: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{
-					InlineString: "the routes of this host are not ready at this edge\n",
-				}},
-			}},
-		}},
-	}
-	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(v)
-	if err != nil {
-		raw = nil // not valid UTF-8: the same is true of the form itself
-	}
-	f.instead = &form{raw: raw, hash: hashOf(raw), domains: f.domains, standIn: true}
-	return f.instead
 }

@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"fmt"
@@ -7,29 +7,30 @@ import (
 	"time"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 // BenchmarkGate changes one host among 20,000 in 1,024 shards, with a cluster each,
-// until Envoy has settled it, and loads all of them into a new Envoy.
+// until Envoy has applied it, and loads all of them into a new Envoy.
 func BenchmarkGate(b *testing.B) {
 	const shards = 1024
 	for _, count := range []int{2_000, 20_000} {
 		now := time.Unix(1_000_000, 0)
-		s := newState(func() time.Time { return now }, func(memoryBatch) {}, func() {})
-		byShard := make([][]host, shards)
+		r := &relay{Feed: New(), now: func() time.Time { return now }, remember: func(batch) {}}
+		byShard := make([][]gatetest.Host, shards)
 		var changes []delta.Change
 		for i := range count {
 			c := fmt.Sprint("c", i)
-			changes = append(changes, testCluster(b, c, c, 0), testEndpoints(b, c, 1))
-			byShard[i%shards] = append(byShard[i%shards], host{name: fmt.Sprint("h", i), clusters: []string{c}})
+			changes = append(changes, gatetest.Cluster(b, c, c, 0), gatetest.Endpoints(b, c, 1))
+			byShard[i%shards] = append(byShard[i%shards], gatetest.Host{Name: fmt.Sprint("h", i), Clusters: []string{c}})
 		}
 		for i, hosts := range byShard {
 			name := fmt.Sprint("r", i)
-			changes = append(changes, testRoutes(b, name, hosts...), testScope(b, name, name))
+			changes = append(changes, gatetest.Routes(b, name, hosts...), gatetest.Scope(b, name, name))
 		}
-		w := &world{t: b, pending: append(changes, testListener(b, "l", "x"))}
-		w.deliver(s, true)
-		e := newEnvoyModel(b, rand.New(rand.NewPCG(1, 1)), s)
+		w := &world{t: b, pending: append(changes, gatetest.Listener(b, "l", "x"))}
+		w.deliver(r, true)
+		e := newEnvoyModel(b, rand.New(rand.NewPCG(1, 1)), r)
 		e.unchecked = true
 		e.run()
 		b.Run(fmt.Sprintf("hosts=%d/new-envoy", count), func(b *testing.B) {
@@ -43,14 +44,14 @@ func BenchmarkGate(b *testing.B) {
 			for b.Loop() {
 				salt++
 				i := salt % shards
-				byShard[i][0].salt = salt
-				w.add(testRoutes(b, fmt.Sprint("r", i), byShard[i]...))
-				w.deliver(s, true)
+				byShard[i][0].Salt = salt
+				w.add(gatetest.Routes(b, fmt.Sprint("r", i), byShard[i]...))
+				w.deliver(r, true)
 				e.run()
 			}
 		})
-		if _, settled := s.revisions(); settled.Number != w.revision {
-			b.Fatalf("settled %s, want %d", settled, w.revision)
+		if applied := r.Applied(); applied.Number != w.revision {
+			b.Fatalf("applied %s, want %d", applied, w.revision)
 		}
 	}
 }
@@ -63,17 +64,17 @@ func (e *envoyModel) run() {
 			e.send()
 			moved = true
 		}
-		if ok, _ := e.state.warm(); e.listen != nil && ok {
+		if ok, _ := e.relay.Warm(e.relay.now()); e.listen != nil && ok {
 			req := e.listen
 			e.listen = nil
 			e.pass(req)
 			moved = true
 		}
-		for resp := e.state.next(e.stream); resp != nil; resp = e.state.next(e.stream) {
+		for resp := e.relay.Next(e.stream); resp != nil; resp = e.relay.Next(e.stream) {
 			e.inbox = append(e.inbox, resp)
 		}
 		for len(e.inbox) > 0 {
-			e.take()
+			e.receive()
 			moved = true
 		}
 	}

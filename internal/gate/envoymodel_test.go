@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"flag"
@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -20,10 +19,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
-
-// bad in a resource makes the model Envoy refuse it.
-const bad = "bad"
 
 // envoyModel behaves towards a relay as Envoy 1.40 was seen to: it takes the good
 // part of clusters it refuses, refuses route configurations whole, answers about
@@ -33,7 +30,7 @@ const bad = "bad"
 type envoyModel struct {
 	t      testing.TB
 	random *rand.Rand
-	state  *state
+	relay  *relay
 	stream *delta.Stream
 
 	clusters  map[string]*modelCluster // in use
@@ -68,8 +65,8 @@ type modelCluster struct {
 	checked bool
 }
 
-func newEnvoyModel(t testing.TB, random *rand.Rand, s *state) *envoyModel {
-	e := &envoyModel{t: t, random: random, state: s}
+func newEnvoyModel(t testing.TB, random *rand.Rand, r *relay) *envoyModel {
+	e := &envoyModel{t: t, random: random, relay: r}
 	e.boot()
 	return e
 }
@@ -80,7 +77,7 @@ func (e *envoyModel) boot() {
 	e.endpoints, e.listeners, e.scopes = map[string]string{}, map[string]string{}, map[string]string{}
 	e.routes = map[string]*routev3.RouteConfiguration{}
 	e.versions = map[delta.Type]map[string]string{}
-	for _, t := range proxyTypes {
+	for _, t := range Types {
 		e.versions[t] = map[string]string{}
 	}
 	e.booted, e.greeted, e.scoped = false, false, false
@@ -91,7 +88,7 @@ func (e *envoyModel) boot() {
 func (e *envoyModel) connect() {
 	e.outbox, e.inbox, e.held, e.listen = nil, nil, nil, nil
 	e.asked, e.opened = map[delta.Type]map[string]bool{}, map[delta.Type]bool{}
-	e.stream = e.state.connect(func() {})
+	e.stream = e.relay.Connect(func() {})
 	e.open(typeCluster)
 	for _, name := range slices.Sorted(maps.Keys(e.sets())) {
 		e.ask(typeEndpoint, name)
@@ -166,8 +163,8 @@ func (e *envoyModel) askRoutes() {
 func (e *envoyModel) step() bool {
 	type move func()
 	var moves []move
-	if e.state.ends(e.stream) {
-		e.state.disconnect(e.stream)
+	if e.relay.Ends(e.stream) {
+		e.relay.Disconnect(e.stream)
 		e.connect()
 		return true
 	}
@@ -175,10 +172,10 @@ func (e *envoyModel) step() bool {
 		moves = append(moves, e.send)
 	}
 	if len(e.inbox) > 0 {
-		moves = append(moves, e.take)
+		moves = append(moves, e.receive)
 	}
 	if e.listen != nil {
-		if ok, _ := e.state.warm(); ok {
+		if ok, _ := e.relay.Warm(e.relay.now()); ok {
 			moves = append(moves, func() {
 				req := e.listen
 				e.listen = nil
@@ -189,27 +186,27 @@ func (e *envoyModel) step() bool {
 	for _, name := range slices.Sorted(maps.Keys(e.warming)) {
 		c := e.warming[name]
 		if c.fed && !c.checked && !e.slow[name] {
-			moves = append(moves, func() { c.checked = true; e.settle() })
+			moves = append(moves, func() { c.checked = true; e.useWarm() })
 			break
 		}
 	}
 	moves = append(moves, func() {
-		if resp := e.state.next(e.stream); resp != nil {
+		if resp := e.relay.Next(e.stream); resp != nil {
 			e.inbox = append(e.inbox, proto.CloneOf(resp))
 		}
 	})
-	if look, wanted, _, _ := e.state.looks(); wanted && e.booted {
+	if look, wanted, _, _ := e.relay.Looks(e.relay.now()); wanted && e.booted {
 		seen := e.see(look)
-		moves = append(moves, func() { e.looked(e.state.saw(look, seen)) })
+		moves = append(moves, func() { e.looked(e.relay.saw(look, seen)) })
 	}
-	if wanted, seq := e.state.polling(); wanted {
+	if wanted, seq := e.relay.Polling(); wanted {
 		names := slices.Sorted(maps.Keys(e.warming))
-		moves = append(moves, func() { e.state.warming(seq, names) })
+		moves = append(moves, func() { e.relay.polled(seq, names) })
 	}
-	before := fmt.Sprint(len(e.outbox), len(e.inbox), e.nacks, e.state.gate.Seq(), e.listen != nil)
+	before := fmt.Sprint(len(e.outbox), len(e.inbox), e.nacks, e.relay.seq, e.listen != nil)
 	moves[e.random.IntN(len(moves))]()
 	e.check()
-	return before != fmt.Sprint(len(e.outbox), len(e.inbox), e.nacks, e.state.gate.Seq(), e.listen != nil)
+	return before != fmt.Sprint(len(e.outbox), len(e.inbox), e.nacks, e.relay.seq, e.listen != nil)
 }
 
 // send lets the first request travel, as the relay takes them.
@@ -220,13 +217,13 @@ func (e *envoyModel) send() {
 	case t == typeCluster && req.GetResponseNonce() == "":
 		e.opens++
 		var active map[string]struct{}
-		if e.state.asks(req.GetInitialResourceVersions()) {
+		if e.relay.AsksActive(req.GetInitialResourceVersions()) {
 			active = map[string]struct{}{}
 			for name := range e.clusters {
 				active[name] = struct{}{}
 			}
 		}
-		req = e.state.open(e.stream, req, active)
+		req = e.relay.open(e.stream, req, active)
 	case t == typeListener && req.GetResponseNonce() == "" && len(req.GetInitialResourceVersions()) == 0:
 		e.listen = req
 		return
@@ -244,14 +241,14 @@ var traceModel = flag.Bool("trace-model", false, "log what the model Envoy does"
 
 func (e *envoyModel) pass(req *discoveryv3.DeltaDiscoveryRequest) {
 	e.trace("-> ", req)
-	served, err := e.state.request(e.stream, req)
+	served, err := e.relay.request(e.stream, req)
 	if err != nil || !served {
 		e.t.Fatalf("request %v: served %v, %v", req, served, err)
 	}
 }
 
-// take processes the first response.
-func (e *envoyModel) take() {
+// receive processes the first response.
+func (e *envoyModel) receive() {
 	resp := e.inbox[0]
 	e.inbox = e.inbox[1:]
 	t := delta.Type(resp.GetTypeUrl())
@@ -289,11 +286,11 @@ func (e *envoyModel) take() {
 	} else {
 		e.outbox = append(e.outbox, answer)
 	}
-	e.settle()
+	e.useWarm()
 }
 
-// settle moves warm clusters into use, and what waits for that.
-func (e *envoyModel) settle() {
+// useWarm moves warm clusters into use, and what waits for that.
+func (e *envoyModel) useWarm() {
 	if len(e.warming) == 0 {
 		e.warming = map[string]*modelCluster{}
 	}
@@ -327,7 +324,7 @@ func (e *envoyModel) apply(t delta.Type, r *discoveryv3.Resource) bool {
 	switch t {
 	case typeCluster:
 		c := unpack(e.t, r, &clusterv3.Cluster{})
-		if c.GetAltStatName() == bad {
+		if c.GetAltStatName() == gatetest.Bad {
 			return false
 		}
 		set := c.GetEdsClusterConfig().GetServiceName()
@@ -343,7 +340,7 @@ func (e *envoyModel) apply(t delta.Type, r *discoveryv3.Resource) bool {
 		l := unpack(e.t, r, &listenerv3.Listener{})
 		e.scoped = true
 		e.open(typeScope)
-		if l.GetStatPrefix() == bad {
+		if l.GetStatPrefix() == gatetest.Bad {
 			e.unscope()
 			return false
 		}
@@ -412,8 +409,8 @@ func (e *envoyModel) see(look Look) Seen {
 
 // looked counts what is done about what is not used.
 func (e *envoyModel) looked(m Mend) {
-	if m.Step != mendNothing {
-		e.trace("mend "+m.describe()+": "+m.Reason, &rpcstatus.Status{})
+	if m.Step != MendNothing {
+		e.trace("mend "+m.Describe()+": "+m.Reason, &rpcstatus.Status{})
 		e.mends++
 	}
 }
@@ -435,7 +432,7 @@ func (e *envoyModel) check() {
 		for _, v := range rc.GetVirtualHosts() {
 			for _, c := range clustersOf(v) {
 				if e.clusters[c] == nil {
-					e.t.Logf("gate: %+v", e.state.gate.clusters[c])
+					e.t.Logf("gate: %+v", e.relay.clusters[c])
 					e.t.Fatalf("%s/%s names cluster %s, which Envoy does not have warm", name, v.GetName(), c)
 				}
 			}
@@ -455,84 +452,3 @@ func brief(m proto.Message) string {
 	}
 	return strings.ReplaceAll(text, "type.googleapis.com/envoy.config.", "")
 }
-
-func pack(t testing.TB, name string, m proto.Message) *delta.Resource {
-	r, err := delta.NewResource(name, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &r
-}
-
-type clusterOption func(*clusterv3.Cluster)
-
-func withChecks(c *clusterv3.Cluster) { c.HealthChecks = []*corev3.HealthCheck{{}} }
-func asBad(c *clusterv3.Cluster)      { c.AltStatName = bad }
-
-func testCluster(t testing.TB, name, set string, salt int, options ...clusterOption) delta.Change {
-	c := &clusterv3.Cluster{
-		Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{ServiceName: set},
-	}
-	if salt > 0 {
-		c.AltStatName = fmt.Sprint("v", salt)
-	}
-	for _, o := range options {
-		o(c)
-	}
-	return delta.Change{Type: typeCluster, Name: name, Resource: pack(t, name, c)}
-}
-
-func testEndpoints(t testing.TB, name string, salt int) delta.Change {
-	c := &endpointv3.ClusterLoadAssignment{ClusterName: name}
-	for range salt {
-		c.Endpoints = append(c.Endpoints, &endpointv3.LocalityLbEndpoints{})
-	}
-	if salt < 0 {
-		c.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{}}}
-	}
-	return delta.Change{Type: typeEndpoint, Name: name, Resource: pack(t, name, c)}
-}
-
-// host is a virtual host of tests: where it leads, and which version it is.
-type host struct {
-	name     string
-	clusters []string
-	salt     int
-	bad      bool
-}
-
-func (h host) proto() *routev3.VirtualHost {
-	v := &routev3.VirtualHost{Name: h.name, Domains: []string{h.name + ".example"}}
-	for _, c := range h.clusters {
-		v.Routes = append(v.Routes, &routev3.Route{
-			Name:   fmt.Sprint(h.salt),
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: c}}},
-		})
-	}
-	if h.bad {
-		v.RequestHeadersToRemove = []string{bad}
-	}
-	return v
-}
-
-func testRoutes(t testing.TB, name string, hosts ...host) delta.Change {
-	rc := &routev3.RouteConfiguration{Name: name}
-	for _, h := range hosts {
-		rc.VirtualHosts = append(rc.VirtualHosts, h.proto())
-	}
-	return delta.Change{Type: typeRoute, Name: name, Resource: pack(t, name, rc)}
-}
-
-func testScope(t testing.TB, name, routes string) delta.Change {
-	return delta.Change{Type: typeScope, Name: name, Resource: pack(t, name, &routev3.ScopedRouteConfiguration{
-		Name: name, RouteConfigurationName: routes,
-	})}
-}
-
-func testListener(t testing.TB, name, salt string) delta.Change {
-	return delta.Change{Type: typeListener, Name: name, Resource: pack(t, name, &listenerv3.Listener{Name: name, StatPrefix: salt})}
-}
-
-func removal(t delta.Type, name string) delta.Change { return delta.Change{Type: t, Name: name} }

@@ -1,4 +1,4 @@
-package agent
+package gate
 
 import (
 	"fmt"
@@ -11,9 +11,11 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -25,7 +27,7 @@ type world struct {
 	badly     map[string]bool // clusters that Envoy refuses
 	setOf     map[string]string
 	sets      map[string]int // salt; negative is refused
-	shards    map[string]map[string]host
+	shards    map[string]map[string]gatetest.Host
 	listeners map[string]string
 	salt      int
 	revision  uint64
@@ -40,41 +42,41 @@ func (w *world) change() {
 	switch w.random.IntN(12) {
 	case 0, 1, 2: // a cluster comes or changes
 		c, set := name("c", 6), name("s", 4)
-		var options []clusterOption
+		var options []gatetest.ClusterOption
 		if w.random.IntN(4) == 0 {
-			options = append(options, withChecks)
+			options = append(options, gatetest.WithChecks)
 		}
 		w.badly[c] = w.random.IntN(6) == 0
 		if w.badly[c] {
-			options = append(options, asBad)
+			options = append(options, gatetest.AsBad)
 		}
-		w.clusters[c], w.setOf[c] = testCluster(w.t, c, set, w.salt, options...), set
+		w.clusters[c], w.setOf[c] = gatetest.Cluster(w.t, c, set, w.salt, options...), set
 		w.add(w.clusters[c])
 	case 3: // a cluster goes
 		c := name("c", 6)
 		delete(w.clusters, c)
-		w.add(removal(typeCluster, c))
+		w.add(gatetest.Removal(typeCluster, c))
 	case 4, 5: // endpoints change
 		s, salt := name("s", 4), w.salt
 		if w.random.IntN(8) == 0 {
 			salt = -1
 		}
 		w.sets[s] = salt
-		w.add(testEndpoints(w.t, s, min(salt, 50)))
+		w.add(gatetest.Endpoints(w.t, s, min(salt, 50)))
 	case 6: // endpoints go
 		if w.random.IntN(3) == 0 {
 			s := name("s", 4)
 			delete(w.sets, s)
-			w.add(removal(typeEndpoint, s))
+			w.add(gatetest.Removal(typeEndpoint, s))
 		}
 	case 7, 8, 9: // hosts come and change
 		shard := name("r", 3)
 		for range 1 + w.random.IntN(3) {
-			h := host{name: name("h", 6), salt: w.salt, bad: w.random.IntN(8) == 0}
+			h := gatetest.Host{Name: name("h", 6), Salt: w.salt, Bad: w.random.IntN(8) == 0}
 			for range 1 + w.random.IntN(2) {
-				h.clusters = append(h.clusters, name("c", 6))
+				h.Clusters = append(h.Clusters, name("c", 6))
 			}
-			w.shards[shard][h.name] = h
+			w.shards[shard][h.Name] = h
 		}
 		w.add(w.routes(shard))
 	case 10: // a host goes
@@ -85,62 +87,115 @@ func (w *world) change() {
 		l := name("l", 2)
 		switch salt := fmt.Sprint(w.salt); w.random.IntN(4) {
 		case 0:
-			w.listeners[l] = bad
+			w.listeners[l] = gatetest.Bad
 		case 1:
 			if len(w.listeners) > 1 {
 				delete(w.listeners, l)
-				w.add(removal(typeListener, l))
+				w.add(gatetest.Removal(typeListener, l))
 				return
 			}
 			fallthrough
 		default:
 			w.listeners[l] = salt
 		}
-		w.add(testListener(w.t, l, w.listeners[l]))
+		w.add(gatetest.Listener(w.t, l, w.listeners[l]))
 	}
 }
 
 func (w *world) routes(shard string) delta.Change {
-	var hosts []host
+	var hosts []gatetest.Host
 	for _, n := range slices.Sorted(maps.Keys(w.shards[shard])) {
 		hosts = append(hosts, w.shards[shard][n])
 	}
-	return testRoutes(w.t, shard, hosts...)
+	return gatetest.Routes(w.t, shard, hosts...)
 }
 
-// deliver gives the agent some or all of what is pending, in any order of types,
-// and a checkpoint when nothing is left.
-func (w *world) deliver(s *state, all bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// deliver gives the relay some or all of what is pending, in any order of types, and a
+// checkpoint when nothing is left.
+func (w *world) deliver(r *relay, all bool) {
 	n := len(w.pending)
 	if !all {
 		n = w.random.IntN(n + 1)
 	}
-	if err := s.gate.Target(w.pending[:n]); err != nil {
+	if err := r.Target(w.pending[:n]); err != nil {
 		w.t.Fatal(err)
 	}
-	taken := slices.Clone(w.pending[:n])
+	b := batch{target: slices.Clone(w.pending[:n])}
 	w.pending = w.pending[n:]
 	if len(w.pending) == 0 {
 		w.revision++
-		s.accepted = delta.Revision{Epoch: 1, Number: w.revision}
-		s.gate.Checkpoint(s.accepted)
-		taken = append(taken, delta.Change{Type: typeCheckpoint, Name: agentv1.CheckpointName, Resource: pack(w.t, agentv1.CheckpointName,
-			&agentv1.Checkpoint{Epoch: 1, Revision: w.revision})})
+		r.revision = delta.Revision{Epoch: 1, Number: w.revision}
+		r.Checkpoint(r.revision)
+		b.checkpoint = r.revision
 	}
-	s.remember(memoryBatch{revision: s.accepted, target: taken})
-	s.advance()
+	r.remember(b)
+	r.advance()
+}
+
+// relay carries bytes between a feed and the model of Envoy, and remembers, as an agent does.
+type relay struct {
+	*Feed
+	now      func() time.Time
+	revision delta.Revision
+	remember func(batch)
+	wakeAt   time.Time
+}
+
+// batch is one step that is remembered, whole or not at all.
+type batch struct {
+	target, good []delta.Change
+	checkpoint   delta.Revision // zero: none
+}
+
+func newRelay(now func() time.Time, remember func(batch)) *relay {
+	r := &relay{Feed: New(), now: now, remember: remember}
+	r.SetDrain(3 * time.Second)
+	r.SetWitnessed()
+	return r
+}
+
+func (r *relay) advance() {
+	good, wake := r.Advance(r.now(), r.revision)
+	if r.wakeAt = wake; len(good) > 0 {
+		r.remember(batch{good: good})
+	}
+}
+
+func (r *relay) tick() {
+	if !r.wakeAt.IsZero() && !r.now().Before(r.wakeAt) {
+		r.advance()
+	}
+}
+
+func (r *relay) open(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest, active map[string]struct{}) *discoveryv3.DeltaDiscoveryRequest {
+	defer r.advance()
+	return r.Open(stream, req, active, r.now())
+}
+
+func (r *relay) request(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest) (bool, error) {
+	defer r.advance()
+	return r.Request(stream, req)
+}
+
+func (r *relay) polled(seq uint64, warming []string) {
+	r.Warming(seq, warming)
+	r.advance()
+}
+
+func (r *relay) saw(look Look, seen Seen) Mend {
+	defer r.advance()
+	return r.Saw(look, seen, r.now())
 }
 
 // disk is what an agent of the property test has written. The last batches may be
 // lost when the agent is killed.
 type disk struct {
-	memory  *memory
-	batches []memoryBatch
+	target, good map[key]*delta.Resource
+	checkpoint   delta.Revision
+	batches      []batch
 }
 
-func (d *disk) write(b memoryBatch) {
+func (d *disk) write(b batch) {
 	d.batches = append(d.batches, b)
 	for len(d.batches) > 5 {
 		d.flush(1)
@@ -149,36 +204,53 @@ func (d *disk) write(b memoryBatch) {
 
 func (d *disk) flush(n int) {
 	for _, b := range d.batches[:n] {
-		d.memory.apply(memoryBatch{revision: b.revision, target: b.target})
-		d.memory.apply(memoryBatch{revision: b.revision, good: b.good})
+		put(d.target, b.target)
+		put(d.good, b.good)
+		if b.checkpoint != (delta.Revision{}) {
+			d.checkpoint = b.checkpoint
+		}
 	}
 	d.batches = d.batches[n:]
 }
 
+func put(to map[key]*delta.Resource, changes []delta.Change) {
+	for _, c := range changes {
+		if k := (key{c.Type, c.Name}); c.Resource == nil {
+			delete(to, k)
+		} else {
+			to[k] = c.Resource
+		}
+	}
+}
+
+func changesOf(from map[key]*delta.Resource) (changes []delta.Change) {
+	for _, k := range slices.SortedFunc(maps.Keys(from), compareKeys) {
+		changes = append(changes, delta.Change{Type: k.kind, Name: k.name, Resource: from[k]})
+	}
+	return changes
+}
+
 // restart replaces a killed agent. Envoy lives on, and the plane sends again what the
 // new one does not hold.
-func (w *world) restart(d *disk, now func() time.Time) *state {
+func (w *world) restart(d *disk, now func() time.Time) *relay {
 	w.t.Helper()
 	lost := w.random.IntN(len(d.batches) + 1)
 	forgotten := d.batches[len(d.batches)-lost:]
 	d.flush(len(d.batches) - lost)
 	d.batches = nil
-	s := newState(now, d.write, func() {})
-	s.gate.SetDrain(3 * time.Second)
-	s.gate.Witnessed()
-	if whole, err := s.restore(d.memory.remembered(), false, false); !whole || err != nil {
-		w.t.Fatalf("restored: whole %v, %v", whole, err)
+	r := newRelay(now, d.write)
+	if err := r.Restore(changesOf(d.target), changesOf(d.good)); err != nil {
+		w.t.Fatal(err)
 	}
+	r.revision = d.checkpoint
+	r.Checkpoint(d.checkpoint)
+	r.advance()
 	var again []delta.Change
 	for _, b := range forgotten {
-		for _, c := range b.target {
-			if c.Type != typeCheckpoint {
-				again = append(again, c)
-			}
-		}
+		again = append(again, b.target...)
 	}
 	w.pending = append(again, w.pending...)
-	return s
+	return r
 }
 
 // sound says whether requests to a cluster can work in the end.
@@ -218,40 +290,38 @@ func runGate(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	now := time.Unix(1_000_000, 0)
 	clock := func() time.Time { return now }
-	d := &disk{memory: &memory{target: map[key]*delta.Resource{}, good: map[key]*delta.Resource{}}}
-	s := newState(clock, d.write, func() {})
-	s.gate.SetDrain(3 * time.Second)
-	s.gate.Witnessed()
+	d := &disk{target: map[key]*delta.Resource{}, good: map[key]*delta.Resource{}}
+	r := newRelay(clock, d.write)
 	w := &world{
 		t: t, random: random, clusters: map[string]delta.Change{}, badly: map[string]bool{}, setOf: map[string]string{},
-		sets: map[string]int{}, shards: map[string]map[string]host{}, listeners: map[string]string{"l0": "x"},
+		sets: map[string]int{}, shards: map[string]map[string]gatetest.Host{}, listeners: map[string]string{"l0": "x"},
 	}
 	for _, r := range []string{"r0", "r1", "r2"} {
-		w.shards[r] = map[string]host{}
+		w.shards[r] = map[string]gatetest.Host{}
 		w.add(w.routes(r))
-		w.add(testScope(t, "scope-"+r, r))
+		w.add(gatetest.Scope(t, "scope-"+r, r))
 	}
-	w.add(testListener(t, "l0", "x"))
-	w.deliver(s, true)
+	w.add(gatetest.Listener(t, "l0", "x"))
+	w.deliver(r, true)
 	d.flush(len(d.batches))
-	e := newEnvoyModel(t, random, s)
+	e := newEnvoyModel(t, random, r)
 	last, opens := delta.Revision{}, e.opens
 	for range 600 {
 		switch n := random.IntN(100); {
 		case n < 12:
 			w.change()
-			w.deliver(s, false)
+			w.deliver(r, false)
 		case n < 16:
 			now = now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
-			s.tick()
+			r.tick()
 		case n == 16 && random.IntN(3) == 0:
 			e.boot()
 		case n == 17 && random.IntN(2) == 0:
-			s.disconnect(e.stream)
+			r.Disconnect(e.stream)
 			e.connect()
 		case n == 18 && random.IntN(3) == 0:
-			s = w.restart(d, clock)
-			e.state, last = s, delta.Revision{}
+			r = w.restart(d, clock)
+			e.relay, last = r, delta.Revision{}
 			e.connect()
 		case n == 18:
 			e.slow = map[string]bool{fmt.Sprint("c", random.IntN(6)): true}
@@ -260,36 +330,36 @@ func runGate(t *testing.T, seed uint64) {
 		default:
 			e.step()
 		}
-		if _, settled := s.revisions(); settled.Compare(last) < 0 && opens == e.opens {
-			for k, d := range s.gate.unsettled {
-				t.Logf("unsettled: %v %+v", k, *d)
+		if applied := r.Applied(); applied.Compare(last) < 0 && opens == e.opens {
+			for k, d := range r.outstanding {
+				t.Logf("outstanding: %v %+v", k, *d)
 			}
-			t.Fatalf("settled went back from %s to %s", last, settled)
+			t.Fatalf("applied went back from %s to %s", last, applied)
 		} else {
-			last, opens = settled, e.opens
+			last, opens = applied, e.opens
 		}
 	}
-	w.deliver(s, true)
+	w.deliver(r, true)
 	e.slow = nil
-	converge(t, s, e, &now)
-	compare(t, w, s, e)
+	converge(t, r, e, &now)
+	compare(t, w, r, e)
 	if t.Failed() {
 		t.Logf("inbox %v, outbox %v, held %v, listen %v, warming %v", e.inbox, e.outbox, e.held, e.listen, e.warming)
-		for name, set := range s.gate.sets {
+		for name, set := range r.sets {
 			k := key{typeEndpoint, name}
-			t.Logf("set %s: %+v; %+v; stream %+v", name, set, s.gate.items[k], s.stream.State(k.kind, k.name))
+			t.Logf("set %s: %+v; %+v; stream %+v", name, set, r.items[k], r.stream.State(k.kind, k.name))
 		}
-		for k := range s.gate.unsettled {
-			if sh := s.gate.shards[k.name]; k.kind == typeRoute {
+		for k := range r.outstanding {
+			if sh := r.shards[k.name]; k.kind == typeRoute {
 				t.Logf("shard %+v; live %+v", sh, sh.live)
 			}
-			t.Logf("unsettled %v: item %+v, stream %+v", k, s.gate.items[k], s.stream.State(k.kind, k.name))
+			t.Logf("outstanding %v: item %+v, stream %+v", k, r.items[k], r.stream.State(k.kind, k.name))
 		}
 	}
 }
 
 // converge lets everything happen that is due.
-func converge(t *testing.T, s *state, e *envoyModel, now *time.Time) {
+func converge(t *testing.T, r *relay, e *envoyModel, now *time.Time) {
 	t.Helper()
 	// A listener that is refused is tried again for ever, so there is no rest to wait
 	// for; this is longer than the drain time and every grace together.
@@ -300,26 +370,25 @@ func converge(t *testing.T, s *state, e *envoyModel, now *time.Time) {
 			}
 		}
 		*now = now.Add(700 * time.Millisecond)
-		s.tick()
+		r.tick()
 	}
 }
 
 // compare holds what Envoy has against what the plane wants.
-func compare(t *testing.T, w *world, s *state, e *envoyModel) {
+func compare(t *testing.T, w *world, r *relay, e *envoyModel) {
 	t.Helper()
-	applied := s.applied()
 	problems := map[string]*agentv1.Problem{}
-	for _, p := range applied.GetProblems() {
+	for _, p := range r.Problems() {
 		problems[p.GetTypeUrl()+" "+p.GetName()] = p
 	}
-	if want := (delta.Revision{Epoch: 1, Number: w.revision}); (delta.Revision{Epoch: applied.GetEpoch(), Number: applied.GetRevision()}) != want {
-		t.Errorf("settled %d/%d, want %s; unsettled: %v", applied.GetEpoch(), applied.GetRevision(), want, slices.Collect(maps.Keys(s.gate.unsettled)))
+	if want := (delta.Revision{Epoch: 1, Number: w.revision}); r.Applied() != want {
+		t.Errorf("applied %s, want %s; outstanding: %v", r.Applied(), want, slices.Collect(maps.Keys(r.outstanding)))
 	}
 	expect := map[string]bool{}
 	uses := map[string]bool{}
 	listening := false
 	for l, salt := range w.listeners {
-		if salt == bad {
+		if salt == gatetest.Bad {
 			expect[string(typeListener)+" "+l] = true
 		}
 	}
@@ -336,26 +405,26 @@ func compare(t *testing.T, w *world, s *state, e *envoyModel) {
 			// Sound: it must be live. Hopeless: it cannot be. Between the two stand
 			// clusters that work only because Envoy keeps what is gone or now bad.
 			sound, hopeless := true, false
-			for _, c := range h.clusters {
+			for _, c := range h.Clusters {
 				sound = sound && w.sound(c)
 				hopeless = hopeless || e.clusters[c] == nil
 			}
-			at := string(typeRoute) + " " + shard + "/" + h.name
+			at := string(typeRoute) + " " + shard + "/" + h.Name
 			switch p := problems[at]; {
-			case hopeless && p == nil && !listening && s.gate.shards[shard].onTrial:
+			case hopeless && p == nil && !listening && r.shards[shard].onTrial:
 				// Envoy no longer asks for what is being tried.
 			case hopeless && p == nil:
 				t.Errorf("%s leads nowhere, and that is not reported", at)
-			case hopeless && !h.bad && p.GetKind() != problemWaiting:
+			case hopeless && !h.Bad && p.GetKind() != problemWaiting:
 				t.Errorf("%s waits, but is reported as %v", at, p)
-			case sound && h.bad && listening && (p == nil || p.GetKind() != problemRefused):
+			case sound && h.Bad && listening && (p == nil || p.GetKind() != problemRefused):
 				t.Errorf("%s is refused, but is reported as %v", at, p)
-			case sound && !h.bad && p != nil:
+			case sound && !h.Bad && p != nil:
 				t.Errorf("%s is sound, but is reported as %v", at, p)
-			case (sound || p == nil) && !h.bad && listening && !proto.Equal(got[h.name], h.proto()):
-				t.Errorf("%s: Envoy has %v, want %v", at, got[h.name], h.proto())
+			case (sound || p == nil) && !h.Bad && listening && !proto.Equal(got[h.Name], h.Proto()):
+				t.Errorf("%s: Envoy has %v, want %v", at, got[h.Name], h.Proto())
 			}
-			if !sound || h.bad {
+			if !sound || h.Bad {
 				expect[at] = true
 			}
 		}
@@ -376,7 +445,7 @@ func compare(t *testing.T, w *world, s *state, e *envoyModel) {
 	}
 	for c := range e.clusters {
 		kept := uses[c]
-		for _, s := range s.gate.shards {
+		for _, s := range r.shards {
 			for _, f := range s.good {
 				kept = kept || slices.Contains(f.clusters, c)
 			}
