@@ -54,18 +54,3 @@ func readAuthorities(named string) (*delta.Resource, error) {
 	}
 	return nil, nil
 }
-
-// provide adds what the machine itself knows to what the plane wants. It is not the plane's, so
-// it is neither remembered nor told to one.
-func (s *state) provide(r *delta.Resource) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unproxied {
-		return nil
-	}
-	if err := s.feed.Target([]delta.Change{{Type: typeSecret, Name: r.Name, Resource: r}}); err != nil {
-		return err
-	}
-	s.advance()
-	return nil
-}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3" // in the file
@@ -37,30 +36,32 @@ func TestSystemAuthorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	remembered := 0
-	s := newState(time.Now, func(b memoryBatch) {
+	a := idle(t, Config{})
+	a.desired.remember = func(b memoryBatch) {
 		for _, c := range b.target {
 			if c.Type == typeSecret {
 				remembered++
 			}
 		}
-	}, func() {})
-	if err := s.provide(r); err != nil {
+	}
+	a.relay.remember = a.desired.remember
+	if err := a.relay.provide(r); err != nil {
 		t.Fatal(err)
 	}
 	cluster := delta.Change{Type: typeCluster, Name: c.GetName(), Resource: gatetest.Pack(t, c.GetName(), &c)}
-	if err := s.receive(responseOf(t, at(1, 1), cluster)); err != nil {
+	if err := a.desired.receive(responseOf(t, at(1, 1), cluster)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.receive(responseOf(t, at(1, 1), gatetest.Endpoints(t, c.GetEdsClusterConfig().GetServiceName(), 1))); err != nil {
+	if err := a.desired.receive(responseOf(t, at(1, 1), gatetest.Endpoints(t, c.GetEdsClusterConfig().GetServiceName(), 1))); err != nil {
 		t.Fatal(err)
 	}
-	if _, there := s.feed.Get(typeCluster, c.GetName()); !there {
+	if _, there := a.relay.feed.Get(typeCluster, c.GetName()); !there {
 		t.Error("the cluster waits for a secret that the agent does not provide")
 	}
-	if got, there := s.feed.Get(typeSecret, systemAuthority); !there || got.Version != r.Version {
+	if got, there := a.relay.feed.Get(typeSecret, systemAuthority); !there || got.Version != r.Version {
 		t.Errorf("Envoy would be given %v", got)
 	}
-	if held, _ := s.held(); len(held[typeSecret]) != 0 || remembered != 0 {
+	if held, _ := a.desired.held(); len(held[typeSecret]) != 0 || remembered != 0 {
 		t.Errorf("the plane would be told of %v, and %d are remembered: it would take away what it does not know", held[typeSecret], remembered)
 	}
 }

@@ -9,6 +9,10 @@ import (
 	"fairlead.dev/internal/model"
 )
 
+// beginGrace is how long a new agent waits until all that it is to announce can be:
+// a peer that kept the machine's routes would drop those that do not come at once.
+const beginGrace = 8 * time.Second
+
 // awaitTime bounds two waits of a VIP that is new here: for other machines, where no plane gives up
 // before, and for this machine's kernel.
 const awaitTime = 60 * time.Second

@@ -549,7 +549,7 @@ func TestBalancingThatCannotBeRead(t *testing.T) {
 		{Type: typeFrontend, Name: "nonsense", Resource: gatetest.Pack(t, "nonsense", wire.FrontendBackends(nil))},
 		{Type: typeFrontendBackends, Name: "http://192.0.2.1:80", Resource: gatetest.Pack(t, "x", wire.FrontendBackends(nil))},
 	} {
-		if err := a.state.receive(responseOf(t, at(1, 1), c)); !errors.Is(err, errUnreadable) {
+		if err := a.agent.desired.receive(responseOf(t, at(1, 1), c)); !errors.Is(err, errUnreadable) {
 			t.Errorf("%s is taken: %v", c.Name, err)
 		}
 	}

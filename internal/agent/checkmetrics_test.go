@@ -27,7 +27,7 @@ func (countedChecker) Figures() ([]model.CheckFigures, int) {
 }
 
 func TestChecksAreCounted(t *testing.T) {
-	c := newCheckCollector(newChecks(Checking{Checker: countedChecker{}}, func() {}, func() {}))
+	c := newCheckCollector(newChecks(Config{Checking: Checking{Checker: countedChecker{}}}))
 	want := `
 # HELP fairlead_agent_check_probe_seconds How long probes took, by kind of check.
 # TYPE fairlead_agent_check_probe_seconds histogram

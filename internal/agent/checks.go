@@ -15,73 +15,36 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Checker asks backends whether they work. Its methods may be called from any goroutine.
-type Checker interface {
-	// Run checks until ctx is done.
-	Run(ctx context.Context) error
-	// Set is all that is to be checked, sorted by ID. It does not block, and keeps what it
-	// knows of a check that it had before.
-	Set([]model.Check)
-	// Results are sorted by ID.
-	Results() []model.CheckResult
-	// Result is that of one check; HealthUnchecked where there is none of that ID.
-	Result(id string) model.CheckResult
-}
-
-// Checking is what checks backends at a machine. Without a Checker nothing is checked.
-type Checking struct {
-	Checker Checker
-	// Changed gets a token from the checker when its results may differ.
-	Changed chan struct{}
-}
-
-// CheckCounter is a Checker that counts what it does.
-type CheckCounter interface {
-	// Figures are what has ended, by kind; underWay are the probes that have not. It does not
-	// block.
-	Figures() (list []model.CheckFigures, underWay int)
-}
-
-// Ejector is a Proxy that takes backends out by itself when requests to them fail.
-type Ejector interface {
-	// Ejected are those that are out, sorted. It does not block.
-	Ejected() []model.Ejection
-}
-
 // checks hands the checker what the plane wants to be checked. What it finds goes to the
 // plane and, for what the plane does not know or while it is away, to this machine's own.
 type checks struct {
-	parts Checking
-	found func() // what a report says differs, and must be said at once
-	// reassess has what the machine does follow its own results.
-	reassess func()
-	news     chan struct{}
-	moved    chan struct{} // the plane came or went
-	present  atomic.Bool   // the plane is there
+	parts   Checking
+	found   event // the checker found something else, which must be reported at once
+	changed event // what this machine itself finds may differ: also by a plane that came or went
+	news    signal
+	present atomic.Bool // the plane is there
 
 	mu     sync.Mutex
 	wanted map[string]model.Check
+	fresh  bool // wanted differs from what the checker was told
 }
 
-func newChecks(parts Checking, found, reassess func()) *checks {
-	return &checks{
-		parts: parts, found: found, reassess: reassess,
-		news: make(chan struct{}, 1), moved: make(chan struct{}, 1), wanted: map[string]model.Check{},
-	}
+func newChecks(c Config) *checks {
+	return &checks{parts: c.Checking, news: newSignal(), wanted: map[string]model.Check{}}
 }
 
 // plane notes whether there is a plane.
 func (k *checks) plane(present bool) {
 	if k.present.Swap(present) != present {
-		poke(k.moved)
+		k.changed.raise()
 	}
 }
 
-// take notes what the plane wants. An error is one to refuse the change with.
-func (k *checks) take(c delta.Change) error {
+// receive implements part.
+func (k *checks) receive(c delta.Change) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	defer poke(k.news)
+	k.fresh = true
 	if c.Resource == nil {
 		delete(k.wanted, c.Name)
 		return nil
@@ -98,7 +61,17 @@ func (k *checks) take(c delta.Change) error {
 	return nil
 }
 
-// run keeps the checker told until ctx is done.
+// commit implements part.
+func (k *checks) commit(received) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fresh {
+		k.fresh = false
+		k.news.raise()
+	}
+}
+
+// run implements part: it keeps the checker told.
 func (k *checks) run(ctx context.Context) error {
 	if k.parts.Checker == nil {
 		return nil
@@ -117,10 +90,8 @@ func (k *checks) run(ctx context.Context) error {
 			}
 			return nil
 		case <-k.parts.Changed:
-			k.found()
-			k.reassess()
-		case <-k.moved:
-			k.reassess()
+			k.found.raise()
+			k.changed.raise()
 		case <-k.news:
 			k.mu.Lock()
 			list := slices.Collect(maps.Values(k.wanted))
@@ -130,6 +101,9 @@ func (k *checks) run(ctx context.Context) error {
 		}
 	}
 }
+
+// report implements part.
+func (k *checks) report(to *agentv1.Report) { to.Checks = wire.CheckResults(k.reported()) }
 
 // results are what was found, sorted by ID. What is not known yet is left out.
 func (k *checks) results() []model.CheckResult {
@@ -168,3 +142,12 @@ func (k *checks) own(id string) finding {
 
 // decided says that a health is known.
 func decided(h model.Health) bool { return h == model.Healthy || h == model.Unhealthy }
+
+// reported are the results that a report has room for, sorted by ID: a plane that refused the
+// report would hold the machine for lost.
+func (k *checks) reported() []model.CheckResult {
+	results := k.results()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return fitting(results, func(id string) bool { return k.wanted[id].Presumed })
+}

@@ -181,6 +181,3 @@ func (s TokenSource) read(ctx context.Context) (string, error) {
 	}
 	return s(ctx)
 }
-
-// ErrNoToken says that there is no token to join with.
-var ErrNoToken = errors.New("no token was given")

@@ -46,15 +46,15 @@ type bench struct {
 	revision uint64
 	ahead    atomic.Int64 // of the real clock
 
-	log    logged
-	mends  map[string]int
-	memory *memory // what the agents wrote
-	older  bool    // it is older than what Envoy runs, and that is known
-	mu     sync.Mutex
-	state  *state
-	relay  *relay
-	envoy  *envoytest.Envoy
-	stop   func() // the agent
+	log     logged
+	mends   map[string]int
+	memory  *memory // what the agents wrote
+	older   bool    // it is older than what Envoy runs, and that is known
+	mu      sync.Mutex
+	desired *desired
+	relay   *relay
+	envoy   *envoytest.Envoy
+	stop    func() // the agent
 }
 
 const listenerName, routesName = "front", "front/0"
@@ -85,47 +85,41 @@ func newBench(t *testing.T) *bench {
 
 // outstanding logs what a failed test may have waited for.
 func (b *bench) outstanding() {
-	b.state.mu.Lock()
-	defer b.state.mu.Unlock()
-	b.t.Logf("applied %s, problems %v", b.state.feed.Applied(), b.state.feed.Problems())
+	b.relay.mu.Lock()
+	defer b.relay.mu.Unlock()
+	b.t.Logf("applied %s, problems %v", b.relay.feed.Applied(), b.relay.feed.Problems())
 }
 
 // startAgent begins with what earlier ones remembered.
 func (b *bench) startAgent() {
 	b.t.Helper()
-	poll, say, look := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	a := idle(b.t, Config{Proxy: b, Now: b.now, Log: b.log.logger(), RunDir: b.dir})
 	var writing sync.Mutex
-	s := newState(b.now, func(m memoryBatch) {
+	write := func(m memoryBatch) {
 		writing.Lock()
 		defer writing.Unlock()
 		b.memory.apply(memoryBatch{revision: m.revision, target: m.target})
 		b.memory.apply(memoryBatch{revision: m.revision, good: m.good})
-	}, func() { poke(poll); poke(say); poke(look) })
-	s.feed.SetWitnessed()
-	s.withholdTime = 0
-	if _, err := s.restore(b.memory.remembered(), b.older, false); err != nil {
+	}
+	a.relay.remember, a.desired.remember = write, write
+	a.relay.mended = func(step string) { b.mu.Lock(); b.mends[step]++; b.mu.Unlock() }
+	a.relay.withholdTime = 0
+	r := b.memory.remembered()
+	a.relay.recall(r.good, b.older, false)
+	if _, err := a.desired.restore(r.revision, r.target); err != nil {
 		b.t.Fatal(err)
 	}
-	socket, err := listenUnix(SocketPath(b.dir))
-	if err != nil {
+	if err := a.relay.listen(SocketPath(b.dir)); err != nil {
 		b.t.Fatal(err)
 	}
-	log := b.log.logger()
-	a := &Agent{config: Config{Proxy: b, Now: b.now, Log: log}, state: s, poll: poll, say: say, look: look}
-	a.mends = func(step string) { b.mu.Lock(); b.mends[step]++; b.mu.Unlock() }
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &relay{state: s, proxy: b, log: log}
 	var running sync.WaitGroup
 	running.Go(func() {
-		if err := r.run(ctx, socket); err != nil {
+		if err := a.relay.run(ctx); err != nil {
 			b.t.Error(err)
 		}
 	})
-	running.Go(func() { a.keepTime(ctx) })
-	running.Go(func() { a.keepPolling(ctx) })
-	running.Go(func() { a.keepSaying(ctx) })
-	running.Go(func() { a.keepWitness(ctx) })
-	b.state, b.relay = s, r
+	b.desired, b.relay = a.desired, a.relay
 	b.stop = func() {
 		cancel()
 		running.Wait()
@@ -137,7 +131,7 @@ func (b *bench) now() time.Time { return time.Now().Add(time.Duration(b.ahead.Lo
 // skip moves the agent's clock on.
 func (b *bench) skip(d time.Duration) {
 	b.ahead.Add(int64(d))
-	b.state.tick()
+	b.relay.tick()
 }
 
 // startEnvoy starts a new Envoy.
@@ -297,7 +291,7 @@ func (b *bench) plane(changes ...delta.Change) {
 	byType[typeCheckpoint] = []delta.Change{checkpointAt(b.t, r)}
 	for _, t := range planeTypes {
 		if len(byType[t]) > 0 {
-			if err := b.state.receive(responseOf(b.t, r, byType[t]...)); err != nil {
+			if err := b.desired.receive(responseOf(b.t, r, byType[t]...)); err != nil {
 				b.t.Fatal(err)
 			}
 		}
@@ -309,7 +303,7 @@ func (b *bench) applies(problems ...string) *agentv1.Applied {
 	b.t.Helper()
 	var last *agentv1.Applied
 	eventually(b.t, fmt.Sprintf("revision %d with problems %v", b.revision, problems), func() bool {
-		last = b.state.applied()
+		last = b.relay.applied()
 		var names []string
 		for _, p := range last.GetProblems() {
 			names = append(names, p.GetName())
@@ -653,8 +647,8 @@ func TestEnvoyClusterThatWarmsSlowly(t *testing.T) {
 		return err == nil && body == "two"
 	})
 	eventually(t, "the wait to be a problem", func() bool {
-		b.state.tick()
-		p := b.state.applied().GetProblems()
+		b.relay.tick()
+		p := b.relay.applied().GetProblems()
 		return len(p) == 1 && p[0].GetName() == routesName+"/slow" && p[0].GetKind() == agentv1.Problem_KIND_WAITING &&
 			strings.Contains(p[0].GetMessage(), `"slow"`)
 	})

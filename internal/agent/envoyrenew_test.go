@@ -25,7 +25,7 @@ func TestEnvoyEndsConnectionsOfAListener(t *testing.T) {
 	if before.asks() {
 		t.Fatal("a connection was closed for no reason")
 	}
-	b.state.renew(listenerName, true)
+	b.relay.renew(listenerName, true)
 	b.applies()
 	eventually(t, "the connection to be told", before.asks)
 	var after *kept
@@ -39,7 +39,7 @@ func TestEnvoyEndsConnectionsOfAListener(t *testing.T) {
 		}
 		return true
 	})
-	b.state.renew(listenerName, false)
+	b.relay.renew(listenerName, false)
 	b.applies()
 	eventually(t, "the later connection to be told", after.asks)
 	b.unharmed(stop)

@@ -208,7 +208,7 @@ func (w *watchdog) pause() {
 		return
 	}
 	deadline := time.Now().Add(300 * time.Millisecond)
-	for time.Now().Before(deadline) && w.state.applied().GetRevision() != w.revision {
+	for time.Now().Before(deadline) && w.relay.applied().GetRevision() != w.revision {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
@@ -284,11 +284,11 @@ func (w *watchdog) act() {
 		}
 	case 23:
 		w.done = append(w.done, "stream ends")
-		w.relay.mu.Lock()
-		if w.relay.cancel != nil {
-			w.relay.cancel()
+		w.relay.served.mu.Lock()
+		if w.relay.served.cancel != nil {
+			w.relay.served.cancel()
 		}
-		w.relay.mu.Unlock()
+		w.relay.served.mu.Unlock()
 	}
 }
 
@@ -405,7 +405,7 @@ func (w *watchdog) judge(sequence int) {
 }
 
 func (w *watchdog) explain() {
-	w.t.Logf("applied: %v", w.state.applied())
+	w.t.Logf("applied: %v", w.relay.applied())
 	for _, path := range []string{"/init_dump", "/listeners", "/clusters?format=text", "/stats?usedonly&filter=(listener_manager|scoped_rds|cluster_manager)"} {
 		body, err := w.running().Admin(w.t.Context(), http.MethodGet, path)
 		w.t.Log(path, body, err)
@@ -417,7 +417,7 @@ func (w *watchdog) explain() {
 // wrong compares what Envoy serves with what is wanted; empty: nothing. retry says that a
 // listener is to be tried again.
 func (w *watchdog) wrong() (what string, retry bool) {
-	applied := w.state.applied()
+	applied := w.relay.applied()
 	if applied.GetRevision() != w.revision {
 		return fmt.Sprintf("applied is %d, want %d", applied.GetRevision(), w.revision), w.retries()
 	}
@@ -485,7 +485,7 @@ func (w *watchdog) wrong() (what string, retry bool) {
 
 // retries says whether a listener that was refused could be taken now.
 func (w *watchdog) retries() bool {
-	for _, p := range w.state.applied().GetProblems() {
+	for _, p := range w.relay.applied().GetProblems() {
 		if p.GetTypeUrl() == string(typeListener) && w.held[p.GetName()] == nil && cmp.Or(w.listeners[p.GetName()], "x") != gatetest.Bad {
 			return true
 		}

@@ -59,7 +59,7 @@ func newAssignments(own func(string) finding) *assignments {
 	return &assignments{own: own, known: map[string]*assignment{}}
 }
 
-// resolve takes a change of the plane and returns what it is for the proxy.
+// resolve receives a change of the plane and returns what it is for the proxy.
 func (a *assignments) resolve(c delta.Change) delta.Change {
 	if c.Type != typeEndpoint {
 		return c
@@ -170,42 +170,4 @@ func statusOf(h model.Health) corev3.HealthStatus {
 		return corev3.HealthStatus_HEALTHY
 	}
 	return corev3.HealthStatus_UNHEALTHY
-}
-
-// nobodyFinds is what a machine finds that checks nothing.
-func nobodyFinds(string) finding { return finding{health: model.HealthUnchecked} }
-
-// own says what this machine itself finds of backends. It is set before anything is taken.
-func (s *state) own(own func(check string) finding) {
-	s.assignments, s.rows = newAssignments(own), newRows(own)
-}
-
-func (s *state) takeNetwork(c delta.Change) error {
-	changes, err := s.rows.resolve(c)
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		if err := s.network(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reassess has Envoy and the data planes follow what this machine itself finds of backends,
-// where the plane does not know it or is away. It is not remembered.
-func (s *state) reassess() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.rows.again() {
-		if err := s.network(c); err != nil {
-			continue // it was taken before, in another form
-		}
-	}
-	if changes := s.assignments.again(); len(changes) > 0 {
-		if err := s.feed.Target(changes); err == nil {
-			s.advance()
-		}
-	}
 }

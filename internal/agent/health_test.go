@@ -323,18 +323,21 @@ func (f *fakeChecker) Result(id string) (found model.CheckResult) {
 func TestChecksGoToTheChecker(t *testing.T) {
 	f := &fakeChecker{}
 	parts := Checking{Checker: f, Changed: make(chan struct{}, 1)}
-	said, followed := make(chan struct{}, 1), make(chan struct{}, 1)
-	k := newChecks(parts, func() { poke(said) }, func() { poke(followed) })
+	said, followed := newSignal(), newSignal()
+	k := newChecks(Config{Checking: parts})
+	k.found.wakes(said)
+	k.changed.wakes(followed)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.run(ctx) }()
 	check := model.NewCheck(netip.MustParseAddrPort("10.0.0.1:80"), model.HealthCheck{Kind: model.CheckTCP})
-	if err := k.take(delta.Change{Type: typeCheck, Name: check.ID, Resource: gatetest.Pack(t, check.ID, wire.Check(check))}); err != nil {
+	if err := k.receive(delta.Change{Type: typeCheck, Name: check.ID, Resource: gatetest.Pack(t, check.ID, wire.Check(check))}); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.take(delta.Change{Type: typeCheck, Name: "x", Resource: gatetest.Pack(t, "x", wire.Node(model.Node{}))}); err == nil {
-		t.Error("what is no check is taken")
+	if err := k.receive(delta.Change{Type: typeCheck, Name: "x", Resource: gatetest.Pack(t, "x", wire.Node(model.Node{}))}); err == nil {
+		t.Error("what is no check is received")
 	}
+	k.commit(received{})
 	eventually(t, "the checker to be told", func() (is bool) {
 		f.with(func() { is = f.running && len(f.checks) == 1 && f.checks[0].ID == check.ID })
 		return is
@@ -342,7 +345,7 @@ func TestChecksGoToTheChecker(t *testing.T) {
 	f.with(func() {
 		f.results = []model.CheckResult{{ID: check.ID, Health: model.Unhealthy, Message: "refused"}, {ID: "z", Health: model.HealthUnknown}}
 	})
-	poke(parts.Changed)
+	signal(parts.Changed).raise()
 	<-said
 	<-followed
 	if r := k.results(); len(r) != 1 || r[0].Message != "refused" {
@@ -361,9 +364,10 @@ func TestChecksGoToTheChecker(t *testing.T) {
 		}
 	}
 	<-followed
-	if err := k.take(delta.Change{Type: typeCheck, Name: check.ID}); err != nil {
+	if err := k.receive(delta.Change{Type: typeCheck, Name: check.ID}); err != nil {
 		t.Fatal(err)
 	}
+	k.commit(received{})
 	eventually(t, "the check to go", func() (is bool) {
 		f.with(func() { is = len(f.checks) == 0 })
 		return is

@@ -34,7 +34,7 @@ func newRows(own func(string) finding) *rows {
 	return &rows{own: own, known: map[string]*frontendRows{}}
 }
 
-// resolve takes a change of the plane and returns what it is for the data planes.
+// resolve receives a change of the plane and returns what it is for the data planes.
 func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
 	if c.Type != typeFrontend && c.Type != typeFrontendBackends {
 		return []delta.Change{c}, nil
@@ -130,7 +130,7 @@ func (r *rows) build(name string, x *frontendRows) *delta.Resource {
 		}
 		takes++
 		if b.Health != model.Unhealthy && r.health(x, b) == model.Unhealthy {
-			list[i] = taken(x, b)
+			list[i] = excluded(x, b)
 			out[b.Address] = list[i]
 			continue
 		}
@@ -169,9 +169,9 @@ func (r *rows) health(x *frontendRows, b model.FrontendBackend) model.Health {
 	return x.out[b.Address].Health
 }
 
-// taken is a backend that takes no new flow because it is unhealthy. Its flows of TCP end
+// excluded is a backend that takes no new flow because it is unhealthy. Its flows of TCP end
 // by themselves, those of UDP would go on for ever (package balance does the same).
-func taken(x *frontendRows, b model.FrontendBackend) model.FrontendBackend {
+func excluded(x *frontendRows, b model.FrontendBackend) model.FrontendBackend {
 	b.Weight, b.State, b.Health = 0, model.BackendDraining, model.Unhealthy
 	if x.frontend != nil && x.frontend.Transport == model.UDP && x.frontend.QUIC == nil {
 		b.State = model.BackendUnready

@@ -26,27 +26,6 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Errors of joining. They are wrapped with where and what to do.
-var (
-	// ErrToken: the token cannot be read, or the plane does not take it.
-	ErrToken = errors.New("join token refused")
-	// ErrPin: who answers is not the plane that the token was made by, or whose authority
-	// the cluster has published.
-	ErrPin = errors.New("the plane is not the one that this machine was told of")
-	// ErrName: the token, or the identity on disk, is another machine's.
-	ErrName = errors.New("machine name mismatch")
-	// ErrNameTaken: a live machine has the name.
-	ErrNameTaken = errors.New("machine name is taken")
-	// ErrUnreachable: no plane answered.
-	ErrUnreachable = errors.New("no plane can be reached")
-	// ErrNoIdentity: there is neither an identity nor a token.
-	ErrNoIdentity = errors.New("no identity and no join token")
-	// ErrExpired: the certificate's time is over.
-	ErrExpired = errors.New("certificate expired")
-	// ErrStranger: the plane and this machine's identity do not belong together.
-	ErrStranger = errors.New("this machine is not one of the plane's")
-)
-
 // Identity is who the machine is: its key, its certificate and the authorities that
 // it trusts. It is a value; renewal makes a new one.
 type Identity struct {
@@ -100,21 +79,6 @@ func newIdentity(record identityRecord) (*Identity, error) {
 		return nil, fmt.Errorf("authorities: %w", err)
 	}
 	return &Identity{Machine: name, Certificate: certificate, authorities: authorities, trust: trustOf(certificate.Leaf, authorities), record: record}, nil
-}
-
-func parseCertificates(data []byte) ([]*x509.Certificate, error) {
-	var list []*x509.Certificate
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, c)
-	}
-	if len(list) == 0 {
-		return nil, errors.New("there is no certificate")
-	}
-	return list, nil
 }
 
 // save writes the identity atomically, readable by our user only.
@@ -299,7 +263,7 @@ func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	if errors.Is(err, ErrPin) {
 		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, or its authority retired, %s", address, ErrPin, again)
 	}
-	message := inWords(err)
+	message := explainConnection(err)
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.InvalidArgument, codes.PermissionDenied:
 		return true, fmt.Errorf("join at %s: %w: %s: %s", address, ErrToken, message, again)
@@ -310,7 +274,7 @@ func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return false, fmt.Errorf("join at %s: %w: %s", address, ErrUnreachable, message)
 	default:
-		return false, fmt.Errorf("join at %s: %w", address, worded{err})
+		return false, fmt.Errorf("join at %s: %w", address, explained{err})
 	}
 }
 
@@ -336,7 +300,7 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*
 	}
 	c, err := agentv1.NewEnrollmentClient(conn).Renew(ctx, &agentv1.RenewRequest{Csr: csr})
 	if err != nil {
-		return nil, fmt.Errorf("renew certificate: %w", worded{err})
+		return nil, fmt.Errorf("renew certificate: %w", explained{err})
 	}
 	id, err := identityOf(keyPEM, c)
 	if err != nil {

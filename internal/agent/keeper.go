@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -20,29 +21,66 @@ const (
 // keeper writes what must be remembered, behind the agent's back: nothing waits for
 // it. Secrets go to a file of their own, which is not on the disk.
 type keeper struct {
-	log    *slog.Logger
-	state  *memory
-	secret *memory
-	wrote  func(bytes int64)
-	lag    lag
-	whole  bool // the plane has sent a whole state, so a write that works leaves none behind
+	log       *slog.Logger
+	unproxied bool // nothing that is for a proxy is remembered
+	state     *memory
+	secret    *memory
+	wrote     func(bytes float64)
+	lag       lag
+	whole     bool // the plane has sent a whole state, so a write that works leaves none behind
+	more      signal
 
 	mu      sync.Mutex
 	queue   []memoryBatch
-	more    chan struct{}
 	trouble error // of the last write
 }
 
-func newKeeper(log *slog.Logger, state, secret *memory, wrote func(int64)) *keeper {
-	return &keeper{log: log, state: state, secret: secret, wrote: wrote, more: make(chan struct{}, 1)}
+// newKeeper makes a keeper that remembers nothing before open.
+func newKeeper(log *slog.Logger, unproxied bool, wrote func(float64)) *keeper {
+	return &keeper{log: log, unproxied: unproxied, wrote: wrote, more: newSignal()}
+}
+
+// open reads what agents before remembered, and says whether it is older than what Envoy may run,
+// and whether the private keys that belong to it are lost.
+func (k *keeper) open(dataDir, runDir string) (state remembered, older, keyless bool) {
+	k.lag = newLag(filepath.Join(runDir, "lag"))
+	older = k.lag.set
+	open := func(path string) (*memory, remembered) {
+		m, r, err := openMemory(path)
+		if err != nil {
+			k.log.Error("the remembered state cannot be read to its end; a living proxy keeps what it has until the plane answers, a new one is given what was read, which is older",
+				"error", err, "revision", r.revision.String())
+			// The next write makes the file whole again, but not newer.
+			if err := k.lag.mark(true); err != nil {
+				k.log.Warn("an agent that is started after this one takes what is remembered for the newest", "error", err)
+			}
+			older = true
+		}
+		if k.unproxied {
+			m.unproxy()
+			r = m.remembered()
+			k.more.raise()
+		}
+		return m, r
+	}
+	var secrets remembered
+	k.state, state = open(filepath.Join(dataDir, stateFile))
+	k.secret, secrets = open(filepath.Join(runDir, "secrets"))
+	keyless = k.secret.file.Broken() && len(state.target) > 0 && !k.unproxied
+	state.target = append(state.target, secrets.target...)
+	state.good = append(state.good, secrets.good...)
+	return state, older, keyless
 }
 
 // add queues a batch. It never blocks.
 func (k *keeper) add(b memoryBatch) {
+	if k.unproxied {
+		b.target = withoutProxies(b.target)
+	}
 	k.mu.Lock()
 	k.queue = append(k.queue, b)
 	k.mu.Unlock()
-	poke(k.more)
+	k.more.raise()
 }
 
 // run writes until ctx is done, and then once more.
@@ -67,7 +105,7 @@ func (k *keeper) run(ctx context.Context) {
 			timer.Reset(rememberEvery)
 		} else {
 			timer.Reset(rememberAgain)
-			poke(k.more)
+			k.more.raise()
 		}
 	}
 }
@@ -97,7 +135,7 @@ func (k *keeper) flush() bool {
 			err = e
 		}
 	}
-	k.wrote(k.state.file.Size())
+	k.wrote(float64(k.state.file.Size()))
 	if err != nil || k.whole {
 		if e := k.lag.mark(err != nil); e != nil {
 			k.log.Warn("an agent that is started now takes what is remembered for the newest", "error", e)
@@ -124,7 +162,7 @@ func (k *keeper) healthy() error {
 	return k.trouble
 }
 
-// split takes the secrets out of a batch.
+// split receives the secrets out of a batch.
 func split(b memoryBatch) (memoryBatch, *memoryBatch) {
 	plain := memoryBatch{revision: b.revision}
 	secret := memoryBatch{revision: b.revision}

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -195,8 +193,7 @@ func check(t *testing.T, what, path string, data []byte, state string, damaged, 
 	if r.text() != state {
 		t.Fatalf("%s: read\n%s\nwant\n%s", what, r.text(), state)
 	}
-	s := newState(time.Now, func(memoryBatch) {}, func() {})
-	whole, err := s.restore(r, false, false)
+	whole, err := restore(idle(t, Config{}), r)
 	if has := strings.Contains(state, string(typeCheckpoint)); whole != has || err != nil {
 		t.Fatalf("%s: restored, whole %v: %v", what, whole, err)
 	}
@@ -273,7 +270,7 @@ func FuzzMemoryRecord(f *testing.F) {
 		if err != nil && !errors.Is(err, record.ErrDamaged) {
 			t.Fatal(err)
 		}
-		_, _ = newState(time.Now, func(memoryBatch) {}, func() {}).restore(r, false, false)
+		_, _ = restore(idle(t, Config{}), r)
 		spoil(t, m.file)
 		write(t, m, memoryBatch{revision: r.revision})
 		if _, again := recall(t, path); again.text() != m.remembered().text() {
@@ -333,8 +330,8 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 			if err := k.healthy(); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), k.state.file.Path()) {
 				t.Errorf("it says %v", err)
 			}
-			if s.served() != nil {
-				t.Errorf("it does not serve: %v", s.served())
+			if s.relay.waits() != nil {
+				t.Errorf("it does not serve: %v", s.relay.waits())
 			}
 			receive(t, s, responseOf(t, at(1, 2), gatetest.Cluster(t, "c2", "s2", 1)), responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
 			tt.mend(t, k.state)
@@ -398,26 +395,27 @@ func TestSecretsAreApart(t *testing.T) {
 	}
 }
 
-// keptState is a state whose changes a keeper writes below dir.
-func keptState(t *testing.T, dir string) (*keeper, *state) {
+// keptState is an agent that keeps what it receives below dir, and its keeper.
+func keptState(t *testing.T, dir string) (*keeper, *Agent) {
 	t.Helper()
-	plain, _ := recall(t, filepath.Join(dir, "state"))
-	secret, _ := recall(t, filepath.Join(t.TempDir(), "secrets"))
-	k := newKeeper(slog.New(slog.DiscardHandler), plain, secret, func(int64) {})
-	return k, newState(time.Now, k.add, func() {})
+	a := idle(t, Config{})
+	a.keeper.open(dir, t.TempDir())
+	t.Cleanup(a.keeper.state.close)
+	t.Cleanup(a.keeper.secret.close)
+	return a.keeper, a
 }
 
-func receive(t *testing.T, s *state, responses ...*discoveryv3.DeltaDiscoveryResponse) {
+func receive(t *testing.T, a *Agent, responses ...*discoveryv3.DeltaDiscoveryResponse) {
 	t.Helper()
 	for _, resp := range responses {
-		if err := s.receive(resp); err != nil {
+		if err := a.desired.receive(resp); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// remembers flushes and looks whether the file holds what the state accepted.
-func remembers(t *testing.T, k *keeper, s *state, clusters ...string) {
+// remembers flushes and looks whether the file holds what the agent accepted.
+func remembers(t *testing.T, k *keeper, a *Agent, clusters ...string) {
 	t.Helper()
 	if !k.flush() || k.healthy() != nil {
 		t.Fatalf("it still says %v", k.healthy())
@@ -429,7 +427,7 @@ func remembers(t *testing.T, k *keeper, s *state, clusters ...string) {
 			got = append(got, c.Name)
 		}
 	}
-	if accepted, _ := s.revisions(); !slices.Equal(got, clusters) || r.revision != accepted {
+	if accepted := a.desired.now().revision; !slices.Equal(got, clusters) || r.revision != accepted {
 		t.Errorf("clusters %v at %s, want %v at %s", got, r.revision, clusters, accepted)
 	}
 }

@@ -8,36 +8,42 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// metrics are what the agent counts. Every label has a fixed set of values.
-type metrics struct {
+// counters are what the agent counts. Every label has a fixed set of values.
+type counters struct {
 	connected  prometheus.Gauge
 	renewals   *prometheus.CounterVec
 	remembered prometheus.Gauge
 	mends      *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
+func newCounters() *counters {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "fairlead", Subsystem: "agent", Name: name, Help: help})
 	}
-	computed := func(name, help string, f func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead", Subsystem: "agent", Name: name, Help: help}, f)
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "fairlead", Subsystem: "agent", Name: name, Help: help}, []string{label})
 	}
-	m := &metrics{
+	n := &counters{
 		connected:  gauge("plane_connected", "1 while the agent is connected to a plane."),
 		remembered: gauge("remembered_bytes", "Size of the remembered state on disk."),
-		renewals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "fairlead", Subsystem: "agent", Name: "renewals_total", Help: "Renewals of the machine's certificate, by result.",
-		}, []string{"result"}),
+		renewals:   counter("renewals_total", "Renewals of the machine's certificate, by result.", "result"),
+		mends:      counter("proxy_mends_total", "How often something was done about what the proxy accepted and did not use, by what.", "step"),
 	}
-	m.mends = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "fairlead", Subsystem: "agent", Name: "proxy_mends_total", Help: "How often something was done about what the proxy accepted and did not use, by what.",
-	}, []string{"step"})
 	for _, step := range []gate.MendStep{gate.MendResend, gate.MendReconnect, gate.MendReplace} {
-		m.mends.WithLabelValues(step.String())
+		n.mends.WithLabelValues(step.String())
 	}
 	for _, result := range []string{"renewed", "failed"} {
-		m.renewals.WithLabelValues(result)
+		n.renewals.WithLabelValues(result)
+	}
+	return n
+}
+
+func (n *counters) mended(step string) { n.mends.WithLabelValues(step).Inc() }
+
+// register has counters, and what is computed when it is asked for, shown.
+func (a *Agent) register(n *counters) error {
+	computed := func(name, help string, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "fairlead", Subsystem: "agent", Name: name, Help: help}, f)
 	}
 	number := func(is bool) float64 {
 		if is {
@@ -46,21 +52,18 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 		return 0
 	}
 	collectors := []prometheus.Collector{
-		m.connected, m.remembered, m.renewals, m.mends,
+		n.connected, n.remembered, n.renewals, n.mends,
 		computed("accepted_revision", "Largest revision that a plane has sent.", func() float64 {
-			accepted, _ := a.state.revisions()
-			return float64(accepted.Number)
+			return float64(a.desired.now().revision.Number)
 		}),
 		computed("applied_revision", "Largest revision that the proxy runs, less what is listed as a problem.", func() float64 {
-			_, applied := a.state.revisions()
-			return float64(applied.Number)
+			return float64(a.relay.revisionApplied().Number)
 		}),
 		computed("remembering", "1 while the state can be remembered; 0 for a full disk, say.", func() float64 {
 			return number(a.keeper.healthy() == nil)
 		}),
 		computed("epoch", "Epoch of the accepted revision.", func() float64 {
-			accepted, _ := a.state.revisions()
-			return float64(accepted.Epoch)
+			return float64(a.desired.now().revision.Epoch)
 		}),
 		computed("proxy_starts", "How often the proxy was started since the agent began.", func() float64 {
 			return float64(a.config.Proxy.Status().Starts)
@@ -72,31 +75,31 @@ func newMetrics(r prometheus.Registerer, a *Agent) (*metrics, error) {
 			return float64(a.config.Proxy.Status().RSSBytes)
 		}),
 		computed("remember_failing", "1 while the state cannot be written to the disk.", func() float64 {
-			return number(a.keeper != nil && a.keeper.healthy() != nil)
+			return number(a.keeper.healthy() != nil)
 		}),
 		computed("certificate_expiry_seconds", "When the machine's certificate expires, in seconds since 1970; 0 without one.", func() float64 {
-			if id := a.upstream.who(); id != nil {
+			if id := a.membership.current(); id != nil {
 				return float64(id.NotAfter().Unix())
 			}
 			return 0
 		}),
-		&problemCollector{a.state, prometheus.NewDesc("fairlead_agent_problems",
+		&problemCollector{a.relay, prometheus.NewDesc("fairlead_agent_problems",
 			"Resources that the proxy does not run as the plane wants them, by kind.", []string{"kind"}, nil)},
 		newNetworkCollector(a.announcer),
 		newBalancingCollector(a.balancer),
 		newCheckCollector(a.checks),
 	}
 	for _, c := range collectors {
-		if err := r.Register(c); err != nil {
-			return nil, err
+		if err := a.config.Registerer.Register(c); err != nil {
+			return err
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // problemCollector counts problems when it is asked.
 type problemCollector struct {
-	state *state
+	relay *relay
 	desc  *prometheus.Desc
 }
 
@@ -106,7 +109,7 @@ func (c *problemCollector) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 // Collect implements prometheus.Collector.
 func (c *problemCollector) Collect(to chan<- prometheus.Metric) {
 	counts := map[agentv1.Problem_Kind]int{}
-	for _, p := range c.state.applied().GetProblems() {
+	for _, p := range c.relay.applied().GetProblems() {
 		counts[p.GetKind()]++
 	}
 	for kind, label := range map[agentv1.Problem_Kind]string{agentv1.Problem_KIND_REFUSED: "refused", agentv1.Problem_KIND_WAITING: "waiting"} {

@@ -10,7 +10,7 @@ import (
 
 func TestMetricsAreDocumented(t *testing.T) {
 	metricstest.Documented(t, func(r prometheus.Registerer) error {
-		_, err := newMetrics(r, &Agent{})
-		return err
+		a := &Agent{config: Config{Registerer: r}}
+		return a.register(newCounters())
 	}, "fairlead_agent_", "fairlead_lb_")
 }

@@ -2,9 +2,11 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -115,10 +117,11 @@ var (
 	router = model.Peer{Name: "router", Address: netip.MustParseAddr("192.0.2.254"), LocalASN: 1, PeerASN: 2, IPv4: true}
 )
 
-// announcing is an announcer with everything it needs, made of fakes but for the state.
+// announcing is the announcer of an agent that does not run, with fakes for what it drives.
 type announcing struct {
 	*announcer
 	*parts
+	agent     *Agent
 	t         *testing.T
 	listeners []string // of the proxy
 }
@@ -130,21 +133,47 @@ func newAnnouncing(t *testing.T) *announcing {
 		p.with(func() { at = p.now })
 		return at
 	}
-	s := newState(now, func(memoryBatch) {}, func() {})
-	a := newAnnouncer(Config{
-		Name: "edge-1", Proxy: p, Now: now, Log: slog.New(slog.NewTextHandler(p, nil)),
+	agent := idle(t, Config{
+		Proxy: p, Now: now, Log: slog.New(slog.NewTextHandler(p, nil)),
 		Network: Network{Speaker: fakeSpeaker{p}, Segment: fakeSegment{p}, Loopback: fakeLoopback{p}},
-	}, s, func() {})
-	s.network = a.take
-	a.started = now()
-	return &announcing{announcer: a, parts: p, t: t}
+	})
+	agent.announcer.started = now()
+	return &announcing{announcer: agent.announcer, parts: p, agent: agent, t: t}
 }
 
-// gives hands the state changes as a plane would.
+// idle is an agent that does not run, with what its config lacks.
+func idle(t testing.TB, c Config) *Agent {
+	t.Helper()
+	c.Name, c.Planes, c.DataDir, c.Rand = "edge-1", []string{"192.0.2.1:7443"}, t.TempDir(), rand.New(rand.NewPCG(1, 2))
+	c.Addresses = func() ([]netip.Addr, error) { return nil, nil }
+	c.RunDir = cmp.Or(c.RunDir, c.DataDir)
+	if c.Proxy == nil {
+		c.Proxy = steadyProxy{}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	a, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// restore gives an agent what was remembered.
+func restore(a *Agent, r remembered) (whole bool, err error) {
+	a.relay.recall(r.good, false, false)
+	return a.desired.restore(r.revision, r.target)
+}
+
+// gives sends changes as a plane would.
 func (a *announcing) gives(changes ...delta.Change) {
 	a.t.Helper()
 	for _, c := range changes {
-		if err := a.state.receive(responseOf(a.t, at(1, 1), c)); err != nil {
+		if err := a.agent.desired.receive(responseOf(a.t, at(1, 1), c)); err != nil {
 			a.t.Fatal(err)
 		}
 	}
@@ -166,19 +195,19 @@ func (a *announcing) listens(names ...string) {
 		changes = append(changes, gatetest.Listener(a.t, n, "x"))
 	}
 	a.gives(changes...)
-	stream := a.state.connect(func() {})
+	stream := a.relay.connect(func() {})
 	ask := func(req *discoveryv3.DeltaDiscoveryRequest) {
-		if _, err := a.state.request(stream, req); err != nil {
+		if _, err := a.relay.request(stream, req); err != nil {
 			a.t.Fatal(err)
 		}
-		for resp := a.state.next(stream); resp != nil; resp = a.state.next(stream) {
+		for resp := a.relay.next(stream); resp != nil; resp = a.relay.next(stream) {
 			ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
-			if _, err := a.state.request(stream, ack); err != nil {
+			if _, err := a.relay.request(stream, ack); err != nil {
 				a.t.Fatal(err)
 			}
 		}
 	}
-	ask(a.state.open(stream, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeCluster)}, nil))
+	ask(a.relay.open(stream, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeCluster)}, nil))
 	ask(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeListener)})
 }
 

@@ -19,30 +19,28 @@ import (
 func TestRoutesAreNothingToAnEdgeWithoutAProxy(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
-	s := newState(func() time.Time { return now }, func(memoryBatch) {}, func() {})
-	s.unproxied, s.proxyless = true, true
+	a := idle(t, Config{Proxy: NoProxy{Edge: true}, Now: func() time.Time { return now }})
 	var hosts []gatetest.Host
 	for i := range maxProblems + 1 { // more than a report has room for
 		hosts = append(hosts, gatetest.Host{Name: fmt.Sprint("h", i), Clusters: []string{"c1"}})
 	}
-	for _, resp := range [][]delta.Change{
-		{gatetest.Cluster(t, "c1", "s1", 1)},
-		{gatetest.Endpoints(t, "s1", 1)},
-		{gatetest.Scope(t, "scope", "routes")},
-		{gatetest.Routes(t, "routes", hosts...)},
-		{gatetest.Listener(t, "http", "1")},
-		{checkpointAt(t, at(1, 1))},
+	for _, c := range []delta.Change{
+		gatetest.Cluster(t, "c1", "s1", 1), gatetest.Endpoints(t, "s1", 1), gatetest.Scope(t, "scope", "routes"),
+		gatetest.Routes(t, "routes", hosts...), gatetest.Listener(t, "http", "1"),
 	} {
-		if err := s.receive(responseOf(t, at(1, 1), resp...)); err != nil {
-			t.Fatal(err)
+		if err := a.desired.receive(responseOf(t, at(1, 1), c)); err != nil {
+			t.Error(err)
 		}
 	}
+	if err := a.desired.receive(responseOf(t, at(1, 1), checkpointAt(t, at(1, 1)))); err != nil {
+		t.Fatal(err)
+	}
 	now = now.Add(time.Minute)
-	s.advance()
-	if a := s.applied(); a.GetRevision() != 1 || len(a.GetProblems()) > 0 {
+	a.relay.tick()
+	if a := a.relay.applied(); a.GetRevision() != 1 || len(a.GetProblems()) > 0 {
 		t.Errorf("it claims revision %d, and lists %d problems", a.GetRevision(), len(a.GetProblems()))
 	}
-	if _, there := s.feed.Get(typeCluster, "c1"); there {
+	if _, there := a.relay.feed.Get(typeCluster, "c1"); there {
 		t.Error("the cluster is kept")
 	}
 }
@@ -155,11 +153,11 @@ func TestEnvoyComesBack(t *testing.T) {
 	if s := a.Status(); s.Applied != (delta.Revision{}).String() || s.Accepted != at(1, 5000).String() || s.Withheld == "" {
 		t.Errorf("applied %s, accepted %s, withheld %q", s.Applied, s.Accepted, s.Withheld)
 	}
-	a.state.mu.Lock()
-	if _, given := a.state.feed.Get(typeCluster, "c1"); given || a.state.offers() {
-		t.Errorf("Envoy is given a state (%v), with the cluster of long ago (%v)", a.state.offers(), given)
+	a.relay.mu.Lock()
+	if _, given := a.relay.feed.Get(typeCluster, "c1"); given || a.relay.offers() {
+		t.Errorf("Envoy is given a state (%v), with the cluster of long ago (%v)", a.relay.offers(), given)
 	}
-	a.state.mu.Unlock()
+	a.relay.mu.Unlock()
 	stop()
 
 	p = newPlane(t, p.authority)
@@ -172,7 +170,7 @@ func TestEnvoyComesBack(t *testing.T) {
 		}
 	}
 	c.must(t, responseOf(t, at(1, 5001), gatetest.Cluster(t, "c1", "s1", 2)))
-	if a.state.offers() {
+	if a.relay.offers() {
 		t.Error("Envoy is given half a state")
 	}
 	tells(c, at(1, 5001), gatetest.Endpoints(t, "s1", 2))

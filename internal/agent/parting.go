@@ -8,7 +8,12 @@ import (
 	"fairlead.dev/internal/model"
 )
 
+// defaultDrain is taken until a plane says another.
+const defaultDrain = 30 * time.Second
+
 const (
+	// cutGrace is how long after its time a proxy may take to close what is left.
+	cutGrace = 10 * time.Second
 	// countBefore is how long before the proxy closes connections those are counted that
 	// it will close.
 	countBefore = time.Second
@@ -44,10 +49,10 @@ func (b *balancer) part(now time.Time) (again time.Duration) {
 	e, again := b.partings.look(b, now)
 	for _, l := range slices.Sorted(maps.Keys(e.renew)) {
 		b.log.Info("the machine has a VIP of a listener no longer: connections close after the answer under way", "listener", l, "limit", b.proxyDrain)
-		b.state.renew(l, true)
+		b.relay.renew(l, true)
 	}
 	for _, l := range slices.Sorted(maps.Keys(e.undo)) {
-		b.state.renew(l, false)
+		b.relay.renew(l, false)
 	}
 	slices.SortFunc(e.count, model.FrontendKey.Compare)
 	for _, key := range e.count {

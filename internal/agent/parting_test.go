@@ -69,7 +69,7 @@ func (l *leaving) look() {
 // renewed is by how many fields the proxy's listener differs from the plane's.
 func (l *leaving) renewed() float64 {
 	l.t.Helper()
-	r, _ := l.state.feed.Get(typeListener, "http-80")
+	r, _ := l.relay.feed.Get(typeListener, "http-80")
 	var m listenerv3.Listener
 	if err := proto.Unmarshal(r.Body.GetValue(), &m); err != nil {
 		l.t.Fatal(err)

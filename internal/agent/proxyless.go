@@ -20,11 +20,8 @@ func withoutProxy(r *delta.Resource) *delta.Resource {
 	return &delta.Resource{Name: r.Name, Version: unproxiedVersion, Body: r.Body}
 }
 
-// covered are changes as they are to be remembered.
-func (s *state) covered(changes []delta.Change) []delta.Change {
-	if !s.unproxied {
-		return changes
-	}
+// withoutProxies are changes as an agent without a proxy remembers them.
+func withoutProxies(changes []delta.Change) []delta.Change {
 	changes = slices.Clone(changes)
 	for i, c := range changes {
 		if isCheckpoint(c) {
@@ -44,14 +41,4 @@ func (m *memory) unproxy() {
 		m.target[k] = withoutProxy(m.target[k])
 	}
 	m.anew = m.file.Size() > 0
-}
-
-// offers says whether Envoy may be given the state.
-func (s *state) offers() bool {
-	select {
-	case <-s.ready:
-		return true
-	default:
-		return false
-	}
 }

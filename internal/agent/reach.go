@@ -60,9 +60,9 @@ var hindrances = []hindrance{
 // wrapping is what gRPC puts around the text of an error of the connection.
 var wrapping = regexp.MustCompile(`(connection error: desc = |transport: |Error while dialing: |authentication handshake failed: )+`)
 
-// inWords are an error of a connection to a plane in the words of people who operate one. The
+// explainConnection words an error of a connection to a plane in the words of people who operate one. The
 // plane's own answers stay as they are, without gRPC's words around them.
-func inWords(err error) string {
+func explainConnection(err error) string {
 	text := status.Convert(err).Message()
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
@@ -79,12 +79,12 @@ func inWords(err error) string {
 	return strings.ReplaceAll(wrapping.ReplaceAllString(text, ""), `"`, "")
 }
 
-// worded is an error of a connection in words. What gRPC says of it remains: its code and
+// explained is an error of a connection in words. What gRPC says of it remains: its code and
 // the leader that a standby names.
-type worded struct{ error }
+type explained struct{ error }
 
 // Error implements error.
-func (w worded) Error() string { return inWords(w.error) }
+func (e explained) Error() string { return explainConnection(e.error) }
 
 // Unwrap gives gRPC's error.
-func (w worded) Unwrap() error { return w.error }
+func (e explained) Unwrap() error { return e.error }

@@ -46,14 +46,14 @@ func TestHindrancesAreSaidInWords(t *testing.T) {
 		"context deadline exceeded while waiting for connections to become ready": "no answer: ",
 		shake(errors.New("a new trouble")):                                        "a new trouble",
 	} {
-		got := inWords(status.Error(codes.Unavailable, text))
+		got := explainConnection(status.Error(codes.Unavailable, text))
 		if !strings.HasPrefix(got, want) || strings.ContainsAny(got, `"`) || strings.Contains(got, "desc") {
 			t.Errorf("%s\n\tis %q, want %q", text, got, want)
 		}
 	}
 	// What a plane says itself is its own, whatever words it needs.
 	const own = "token refused: EOF is no token"
-	if got := inWords(status.Error(codes.Unauthenticated, own)); got != own {
+	if got := explainConnection(status.Error(codes.Unauthenticated, own)); got != own {
 		t.Errorf("it says %q, want %q", got, own)
 	}
 }

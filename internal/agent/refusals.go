@@ -151,52 +151,31 @@ func anonymous(reason, name string) string {
 func shortType(t delta.Type) string { return string(t[strings.LastIndexByte(string(t), '.')+1:]) }
 
 // keepSaying logs what Envoy refuses until ctx is done.
-func (a *Agent) keepSaying(ctx context.Context) {
-	r := newRefusals(a.config.Log)
+func (r *relay) keepSaying(ctx context.Context) error {
+	known := newRefusals(r.log)
 	var version uint64
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-timer.C:
 			version = 0
-		case <-a.say:
+		case <-r.says:
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(refusalGather):
 		}
-		now, problems := a.state.problems(version)
+		now, problems := r.problems(version)
 		if now == version {
 			continue
 		}
 		version = now
-		if next := r.look(problems, a.state.serves, a.config.Now()); !next.IsZero() {
-			timer.Reset(max(0, next.Sub(a.config.Now())))
+		if next := known.look(problems, r.runs, r.now()); !next.IsZero() {
+			timer.Reset(max(0, next.Sub(r.now())))
 		}
 	}
-}
-
-// problems lists what is wrong, if that may differ from what it was at a version of 1 or
-// more, and its version.
-func (s *state) problems(version uint64) (uint64, []*agentv1.Problem) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.feed.ProblemsVersion() + 1
-	if now == version {
-		return now, nil
-	}
-	problems := s.feed.Problems()
-	cutMessages(problems)
-	return now, problems
-}
-
-// serves says whether Envoy runs a listener as the plane wants it.
-func (s *state) serves(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.feed.Runs(name)
 }

@@ -2,271 +2,157 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
+	"strings"
 	"sync"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
-
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/gate"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-const (
-	// maxRequest bounds one request of Envoy, bytes: 20,000 names with their versions
-	// are 2 MiB.
-	maxRequest = 64 << 20
-	// maxRelayStreams bounds what a client of the socket may open at a time.
-	maxRelayStreams = 16
-)
-
-// relay serves Envoy on a unix socket by delta ADS. One stream is served at a time,
-// the newest: Envoy has one, and a new one means that the old one is gone.
+// relay is the part that has the machine's proxy serve what a plane wants: it holds the feed
+// under one lock, serves Envoy's stream of it, and asks the proxy what the feed must know.
 type relay struct {
-	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	proxy    Proxy
+	off      bool // no Envoy will ever ask
+	log      *slog.Logger
+	now      func() time.Time
+	remember func(memoryBatch)
+	mended   func(step string) // counts
+	// member is closed once there is something to run a proxy for.
+	member <-chan struct{}
+	// changed: Envoy has other resources, or something is wrong with others. status: the proxy's
+	// own status may differ.
+	changed, status          event
+	timed, polls, says, asks signal // of keepTime, keepPolling, keepSaying and keepWitness
+	checked                  signal // the machine found something else about backends
 
-	state *state
-	proxy Proxy
-	log   *slog.Logger
+	listener net.Listener
+	served   servedStream
 
-	mu     sync.Mutex
-	cancel context.CancelFunc // of the stream that is served
+	mu          sync.Mutex
+	feed        *gate.Feed
+	assignments *assignments // which know health where the plane does not
+	good        []delta.Change
+	revision    delta.Revision
+	whole       bool          // there is a whole state, be it without what is for an Envoy
+	ready       chan struct{} // closed when there is a state that Envoy may be given
+	wakeAt      time.Time     // when time alone changes something; zero: never
+
+	// What an Envoy that lived on waits for; see withhold.
+	recalledAt   time.Time
+	older        bool          // what is remembered is known to be older than what Envoy ran
+	heard        chan struct{} // closed when a plane has sent a whole state
+	withholdTime time.Duration
+	withheld     int // streams that wait for what is remembered
 }
 
-// listenUnix opens the socket, readable by our user only. A socket that an earlier
-// agent left is replaced: the lock on the data directory says that it is dead.
-func listenUnix(path string) (net.Listener, error) {
-	if len(path) > 107 { // sun_path of unix(7)
-		return nil, fmt.Errorf("listen on %s: the path has %d bytes, a unix socket takes 107: choose a shorter run directory", path, len(path))
+func newRelay(c Config, own func(check string) finding, remember func(memoryBatch), mended func(step string), member <-chan struct{}) *relay {
+	state := c.Proxy.Status().State
+	r := &relay{
+		proxy: c.Proxy, off: state == proxyNone || state == proxyOff, log: c.Log, now: c.Now, remember: remember, mended: mended, member: member,
+		timed: newSignal(), polls: newSignal(), says: newSignal(), asks: newSignal(), checked: newSignal(),
+		feed: gate.New(), assignments: newAssignments(own), ready: make(chan struct{}), heard: make(chan struct{}), withholdTime: withholdTime,
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove old socket: %w", err)
+	r.changed.wakes(r.polls, r.says, r.asks)
+	if _, able := c.Proxy.(Witness); able {
+		r.feed.SetWitnessed()
 	}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("listen for the proxy: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("protect socket: %w", err), l.Close())
-	}
-	return l, nil
+	return r
 }
 
-// run serves until ctx is done.
-func (r *relay) run(ctx context.Context, l net.Listener) error {
-	server := grpc.NewServer(
-		grpc.MaxRecvMsgSize(maxRequest),
-		grpc.MaxConcurrentStreams(maxRelayStreams),
-		agentv1.Uncompressed(), // an Envoy may be somebody else's by now
-		grpc.ConnectionTimeout(5*time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-	)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, r)
-	defer context.AfterFunc(ctx, server.Stop)()
-	if err := server.Serve(l); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve the proxy: %w", err)
-	}
-	return nil
-}
-
-// errReplaced ends a stream when a newer one is there.
-var errReplaced = status.Error(codes.Aborted, "a newer stream is served")
-
-// errAgain ends a stream that Envoy must open anew.
-var errAgain = status.Error(codes.Aborted, "connect again, to be told what to drop")
-
-// DeltaAggregatedResources serves one stream of Envoy.
-func (r *relay) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
-	ctx, cancel := context.WithCancel(st.Context())
-	defer cancel()
-	requests := make(chan *discoveryv3.DeltaDiscoveryRequest)
-	broken := make(chan error, 1)
-	go func() {
-		for {
-			req, err := st.Recv()
-			if err != nil {
-				broken <- err
-				cancel()
-				return
-			}
-			select {
-			case requests <- req:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	select {
-	case <-r.state.ready: // until then Envoy keeps what it has
-	case <-ctx.Done():
-		return ended(broken)
-	}
-	// A stream counts as Envoy's with its first request.
-	var first *discoveryv3.DeltaDiscoveryRequest
-	select {
-	case first = <-requests:
-	case <-ctx.Done():
-		return ended(broken)
-	}
+// receive implements part.
+func (r *relay) receive(c delta.Change) error {
 	r.mu.Lock()
-	if r.cancel != nil {
-		r.cancel()
-	}
-	r.cancel = cancel
-	wake := make(chan struct{}, 1)
-	stream := r.state.connect(func() { poke(wake) })
-	r.mu.Unlock()
-	defer r.state.disconnect(stream)
-	r.log.Debug("proxy connected", "node", first.GetNode().GetId())
-	c := &conversation{relay: r, stream: stream, wake: wake}
-	return c.run(ctx, st, first, requests, broken)
+	defer r.mu.Unlock()
+	return r.feed.Target([]delta.Change{r.assignments.resolve(c)})
 }
 
-// conversation is one stream while it is served.
-type conversation struct {
-	relay    *relay
-	stream   *delta.Stream
-	wake     chan struct{}
-	opened   bool                                 // the first request for clusters came
-	early    []*discoveryv3.DeltaDiscoveryRequest // came before it
-	listener *discoveryv3.DeltaDiscoveryRequest   // a new Envoy's first, held back
-	asked    bool                                 // for listeners
+// recall notes what an agent before remembered, before anything is received: what Envoy had
+// accepted, whether that is known to be older than what Envoy ran, and whether the private keys
+// are lost.
+func (r *relay) recall(good []delta.Change, older, keyless bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.feed.SetKeyless(keyless)
+	r.good, r.older, r.recalledAt = good, older, r.now()
 }
 
-func (c *conversation) run(ctx context.Context, st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer,
-	first *discoveryv3.DeltaDiscoveryRequest, requests <-chan *discoveryv3.DeltaDiscoveryRequest, broken <-chan error,
-) error {
-	if err := c.receive(ctx, first); err != nil {
-		return err
+// commit implements part.
+func (r *relay) commit(now received) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.revision = now.revision
+	r.feed.SetDrain(now.config.GetDrainTime().AsDuration())
+	if now.remembered {
+		r.feed.Restore(r.good)
+		r.good = nil
 	}
-	hold := time.NewTimer(time.Hour)
-	defer hold.Stop()
-	for {
-		for resp := c.relay.state.next(c.stream); resp != nil; resp = c.relay.state.next(c.stream) {
-			if err := st.Send(resp); err != nil {
-				return fmt.Errorf("send to the proxy: %w", err)
-			}
+	if now.completes {
+		r.whole = true
+		if !now.unproxied || r.off { // else nothing is known of what is for an Envoy
+			r.feed.Checkpoint(now.checkpoint)
+			r.offer()
 		}
-		if c.relay.state.ends(c.stream) {
-			return errAgain
+		if !now.remembered {
+			r.feed.SetKeyless(false)
 		}
-		if c.listener != nil {
-			if warm, at := c.relay.state.warm(); warm {
-				req := c.listener
-				c.listener = nil
-				if err := c.pass(req); err != nil {
-					return err
-				}
-				continue
-			} else {
-				hold.Reset(at.Sub(c.relay.state.now()))
-			}
-		}
-		select {
-		case req := <-requests:
-			if err := c.receive(ctx, req); err != nil {
-				return err
-			}
-		case <-c.wake:
-		case <-hold.C:
-		case <-ctx.Done():
-			return ended(broken)
-		}
+	}
+	r.advance()
+	if now.completes && !now.remembered {
+		r.hear()
 	}
 }
 
-// receive takes a request in its turn. Clusters come first: what Envoy says of them
-// tells a new Envoy from one that lives on. Listeners of a new one wait until there
-// is something behind them.
-func (c *conversation) receive(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequest) error {
-	switch t := delta.Type(req.GetTypeUrl()); {
-	case !c.opened && t != typeCluster:
-		if len(c.early) >= len(gate.Types)*2 {
-			return status.Error(codes.InvalidArgument, "clusters must be asked for first")
-		}
-		c.early = append(c.early, req)
-		return nil
-	case !c.opened:
-		if err := c.await(ctx, len(req.GetInitialResourceVersions()) > 0); err != nil {
-			return err
-		}
-		c.opened = true
-		if err := c.pass(c.relay.open(ctx, c.stream, req)); err != nil {
-			return err
-		}
-		early := c.early
-		c.early = nil
-		for _, r := range early {
-			if err := c.receive(ctx, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	case t == typeListener && !c.asked:
-		c.asked = true
-		if len(req.GetInitialResourceVersions()) == 0 {
-			c.listener = req
-			return nil
-		}
-	case t == typeListener && c.listener != nil:
-		held := c.listener
-		c.listener = nil
-		if err := c.pass(held); err != nil {
-			return err
-		}
-	}
-	return c.pass(req)
+// listen opens the socket at which Envoy finds its agent.
+func (r *relay) listen(path string) (err error) {
+	r.listener, err = listenUnix(path)
+	return err
 }
 
-// open says what clusters Envoy brings. After a restart of this agent Envoy is asked
-// which of them it uses: what is remembered may be of an Envoy before it.
-func (r *relay) open(ctx context.Context, stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest) *discoveryv3.DeltaDiscoveryRequest {
-	var active map[string]struct{}
-	if r.state.asks(req.GetInitialResourceVersions()) {
-		names, err := r.proxy.Active(ctx)
-		if err == nil {
-			active = make(map[string]struct{}, len(names))
-			for _, n := range names {
-				active[n] = struct{}{}
-			}
-		} else {
-			r.log.Warn("the proxy does not say which clusters it uses; what is remembered is believed", "error", err)
-		}
-	}
-	return r.state.open(stream, req, active)
+// run implements part. It serves what listen opened.
+func (r *relay) run(ctx context.Context) error {
+	return together(ctx, r.serve, r.runProxy, r.keepTime, r.keepPolling, r.keepSaying, r.keepWitness, r.keepHealth)
 }
 
-func (c *conversation) pass(req *discoveryv3.DeltaDiscoveryRequest) error {
-	served, err := c.relay.state.request(c.stream, req)
-	if err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
-	}
-	if !served {
-		return errReplaced
-	}
-	return nil
-}
-
-// ended is why a stream is over.
-func ended(broken <-chan error) error {
+// runProxy keeps the proxy running. A machine that cannot join has nothing to serve, and
+// leaves no proxy behind.
+func (r *relay) runProxy(ctx context.Context) error {
 	select {
-	case err := <-broken:
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		return err
-	default:
-		return errReplaced
+	case <-r.member:
+	case <-ctx.Done():
+		return nil
+	}
+	return r.proxy.Run(ctx, r.status.raise)
+}
+
+// report implements part.
+func (r *relay) report(to *agentv1.Report) {
+	to.Applied, to.Proxy = r.applied(), proxyReport(r.proxy.Status())
+	if e, is := r.proxy.(Ejector); is {
+		to.Ejected = wire.Ejected(ejections(e.Ejected()))
+	}
+}
+
+// proxyStates are the states by the names of model.ProxyStatus.
+var proxyStates = map[string]agentv1.Proxy_State{
+	"starting": agentv1.Proxy_STATE_STARTING,
+	proxyReady: agentv1.Proxy_STATE_READY,
+	"draining": agentv1.Proxy_STATE_DRAINING,
+	"backoff":  agentv1.Proxy_STATE_BACKOFF,
+	"stopped":  agentv1.Proxy_STATE_STOPPED,
+	proxyOff:   agentv1.Proxy_STATE_OFF,
+	proxyNone:  agentv1.Proxy_STATE_NONE,
+}
+
+func proxyReport(s model.ProxyStatus) *agentv1.Proxy {
+	return &agentv1.Proxy{
+		State: proxyStates[s.State], Version: s.Version, Starts: s.Starts, Message: cut(strings.ToValidUTF8(s.Message, "?"), maxMessage),
+		RssBytes: s.RSSBytes, Requests: s.Requests,
 	}
 }

@@ -11,7 +11,7 @@ func (a *Agent) hears() bool {
 	return plane != ""
 }
 
-// release takes what is balanced out of the kernel. Other machines that have not noticed that
+// release receives what is balanced out of the kernel. Other machines that have not noticed that
 // this one leaves go on to send it flows, and only what is in its kernel passes them on. So
 // it is without a plane, which tells them, and where they reach backends here through a tunnel.
 // An agent without a whole state, or one that ends right after it started, does not know yet
@@ -20,7 +20,7 @@ func (a *Agent) release(ctx context.Context) {
 	began := time.Now()
 	switch {
 	case len(a.config.Balancing.Planes) == 0:
-	case !a.state.isServing():
+	case !a.desired.now().whole:
 		a.config.Log.Warn("there was no whole state to balance by: what an agent before left in the kernel stays, until another agent runs here or it is removed by hand")
 		a.leaveKernel()
 		return
@@ -31,7 +31,7 @@ func (a *Agent) release(ctx context.Context) {
 	}
 	left := releaseTime - time.Since(began)
 	switch {
-	case a.balancer.hasNeighbours() && !a.drainer.settle(ctx, a.hears):
+	case a.balancer.hasNeighbours() && !a.drainer.awaitOthers(ctx, a.hears):
 		_, trouble := a.upstream.status()
 		a.config.Log.Warn("other machines may not know that this one leaves: what it balances stays in the kernel, where it passes on what they still send, until another agent runs here or it is removed by hand",
 			"trouble", trouble)

@@ -39,15 +39,6 @@ func ejections(all []model.Ejection) (kept []model.Ejection) {
 	return kept
 }
 
-// reported are the results that a report has room for, sorted by ID: a plane that refused the
-// report would hold the machine for lost.
-func (k *checks) reported() []model.CheckResult {
-	results := k.results()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return fitting(results, func(id string) bool { return k.wanted[id].Presumed })
-}
-
 // fitting leaves out what is too much: messages first, then results of presumed checks, then
 // others, each from the end. The same are left out again as long as the checks are the same, so
 // that no verdict wavers.

@@ -78,7 +78,7 @@ func TestPrivateKeysAreNotOnTheDisk(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), "private keys")
 		})
 		eventually(t, "VIPs of http-80 alone may be announced", func() bool {
-			has := a.state.listening(map[string]struct{}{"https-443": {}, "http-80": {}})
+			has := a.relay.listening(map[string]struct{}{"https-443": {}, "http-80": {}})
 			_, clear := has["http-80"]
 			return len(has) == 1 && clear
 		})

@@ -9,7 +9,7 @@ const proxyTime = 2 * time.Second
 // the machine out of the traffic: everything up to when the proxy, data planes and routers are
 // told to end. drain is the machine's drain time.
 //
-// It is the sum of what each step waits at most (drainer.leave, drainer.settle,
+// It is the sum of what each step waits at most (drainer.leave, drainer.awaitOthers,
 // drainer.vacate and Agent.release), each of which ends as soon as there is evidence. The two
 // waits of release share a releaseTime: the first call of data planes, and their last.
 func DrainStop(drain time.Duration) time.Duration {
@@ -17,9 +17,9 @@ func DrainStop(drain time.Duration) time.Duration {
 		followTime + // peers are told
 		followTime + 2*(askTime+proxyTime) + // and follow, by what is counted before and after
 		proxyTime + drain // connections end
-	settle := noticeTime + drain // the others notice, and what began before they did ends
+	others := noticeTime + drain // the others notice, and what began before they did ends
 	vacate := noticeTime + drain // flows of backends here that were taken out end
-	return leave + settle + vacate + releaseTime
+	return leave + others + vacate + releaseTime
 }
 
 // EndStop is what Run takes after that, beside the proxy, whatever data planes do.

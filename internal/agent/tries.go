@@ -46,7 +46,7 @@ func (t *tries) follow(ctx context.Context, conn *grpc.ClientConn, address strin
 				// Whoever asks for something now is told why there is no connection.
 				err := conn.Invoke(ctx, healthpb.Health_Check_FullMethodName, &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{})
 				if err != nil && ctx.Err() == nil && conn.GetState() != connectivity.Ready {
-					t.say(address, inWords(err))
+					t.say(address, explainConnection(err))
 				}
 			}
 			if !conn.WaitForStateChange(ctx, state) {

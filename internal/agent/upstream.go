@@ -26,17 +26,15 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"fairlead.dev/internal/delta"
-	"fairlead.dev/internal/gate"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 const (
+	joinTimeout = 10 * time.Second
 	// connectLimit is how long a plane may take to take a connection, TLS included.
 	connectLimit = 5 * time.Second
 	backoffFirst = 200 * time.Millisecond
 	backoffMost  = 2 * time.Second
-	// renewAgain is how long a renewal that went wrong waits for the next try.
-	renewAgain = time.Minute
 	// maxResponse bounds what a plane may send at once, bytes. It splits at 2 MiB; a
 	// single resource may be larger.
 	maxResponse = 64 << 20
@@ -45,34 +43,93 @@ const (
 // upstream is the connection to a plane: one at a time, with the discovery stream
 // and the reports on it.
 type upstream struct {
-	planes  []string
-	state   *state
-	report  *reporter
-	log     *slog.Logger
-	now     func() time.Time
-	random  *rand.Rand // used by run, and by renewals while run waits for them
-	metrics *metrics
-	path    string // of the identity
+	machine    string
+	planes     []string
+	desired    *desired
+	report     *reporter
+	membership *membership
+	joiner     Joiner
+	// rejoin gets another identity with a token; nil and no error when it cannot. Used by follow
+	// alone.
+	rejoin   func(context.Context) (*Identity, error)
+	log      *slog.Logger
+	now      func() time.Time
+	random   *rand.Rand // used by run, and by renewals while run waits for them
+	counters *counters
 	// presence is told when the plane comes and when it goes.
 	presence func(there bool)
-	// rejoin gets another identity with a token; nil and no error when it cannot. Used
-	// by run alone.
-	rejoin func(context.Context) (*Identity, error)
-	said   string        // why rejoin failed; of run alone
-	tries  *tries        // of run alone
-	news   chan struct{} // gets a token when offered is another
+	member   chan struct{} // closed once there is an identity or a state to serve
+	said     string        // why joining again failed; of run alone
 
 	mu        sync.Mutex
-	identity  *Identity
 	connected string // address of the plane, empty for none
 	reason    error  // why there is none
-	renewal   time.Time
-	offered   *agentv1.Trust // what the plane gives with a certificate now; nil: it does not say
-	asked     time.Time      // when the certificate is renewed for that; zero: not drawn yet
+	blocked   error  // why there is no identity
 }
 
-// run keeps connected until ctx is done.
-func (u *upstream) run(ctx context.Context) {
+func newUpstream(c Config, d *desired, r *reporter, membership *membership, presence func(bool), member chan struct{}, n *counters) *upstream {
+	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, Role: c.Role, tries: newTries(c.Log)}
+	return &upstream{
+		planes: c.Planes, desired: d, report: r, membership: membership, log: c.Log, now: c.Now, random: c.Rand, counters: n,
+		presence: presence, member: member,
+		machine: c.Name, joiner: joiner, rejoin: joiner.rejoin(membership.path, c.Planes, c.Name),
+	}
+}
+
+// run gets an identity and keeps connected to a plane. An error cannot be mended by waiting,
+// and nothing is remembered.
+func (u *upstream) run(ctx context.Context) error {
+	said, join := "", sync.OnceFunc(func() { close(u.member) })
+	if u.desired.now().whole {
+		join()
+	}
+	for wait := backoffFirst; ; wait = min(2*wait, backoffMost) {
+		id, err := u.joiner.identify(ctx, u.membership.path, u.planes, u.machine)
+		if id != nil {
+			u.membership.replace(id)
+		}
+		u.mu.Lock()
+		u.blocked = err
+		u.mu.Unlock()
+		if err == nil {
+			join()
+			u.follow(ctx)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		whole := u.desired.now().whole
+		final := !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrPin)
+		// What a cluster gives to a pod may come, or be right, a moment later.
+		mends := u.joiner.Account != nil && !errors.Is(err, ErrName)
+		if final && !mends && !whole {
+			return err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			if whole {
+				u.log.Error("no plane for this machine; traffic goes on with what is remembered", "error", err, "planes", u.planes)
+			} else {
+				u.log.Error("this machine has not joined yet and serves nothing", "error", err, "planes", u.planes)
+			}
+		}
+		switch {
+		case final && mends:
+			wait = accountPause
+		case final:
+			wait = time.Minute
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait + time.Duration(u.random.Int64N(int64(wait/4)))):
+		}
+	}
+}
+
+// follow keeps connected until ctx is done.
+func (u *upstream) follow(ctx context.Context) {
 	wait := backoffFirst
 	for next, hint := 0, ""; ctx.Err() == nil; {
 		address := hint
@@ -123,9 +180,7 @@ func (u *upstream) replace(ctx context.Context, err error) bool {
 	if id == nil {
 		return false
 	}
-	u.mu.Lock()
-	u.identity, u.renewal = id, time.Time{}
-	u.mu.Unlock()
+	u.membership.replace(id)
 	u.said = ""
 	u.log.Info("joined again, with a new token")
 	return true
@@ -139,7 +194,7 @@ func (u *upstream) lost(address string, err error, lived bool) {
 	changed := first || u.reason.Error() != reason.Error()
 	u.connected, u.reason = "", reason
 	u.mu.Unlock()
-	u.metrics.connected.Set(0)
+	u.counters.connected.Set(0)
 	u.presence(false)
 	switch {
 	case first || lived:
@@ -154,9 +209,9 @@ func (u *upstream) lost(address string, err error, lived bool) {
 func (u *upstream) found(address string) {
 	u.mu.Lock()
 	u.connected, u.reason = address, nil
-	u.offered, u.asked = nil, time.Time{} // this plane has not said it yet
 	u.mu.Unlock()
-	u.metrics.connected.Set(1)
+	u.membership.forgetOffer()
+	u.counters.connected.Set(1)
 	u.presence(true)
 	u.log.Info("connected to plane", "plane", address)
 }
@@ -168,15 +223,16 @@ func (u *upstream) status() (string, error) {
 	return u.connected, u.reason
 }
 
-func (u *upstream) who() *Identity {
+// unjoined says why there is no identity.
+func (u *upstream) unjoined() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.identity
+	return u.blocked
 }
 
 // serve talks to one plane until that ends. lived says that it sent something.
 func (u *upstream) serve(ctx context.Context, address string) (lived bool, err error) {
-	id := u.who()
+	id := u.membership.current()
 	if err := id.expired(u.now()); err != nil {
 		return false, err
 	}
@@ -191,7 +247,7 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 	defer cancel()
 	silent := func() {}
 	if _, reason := u.status(); reason == nil { // else it was said already that there is none
-		silent = u.tries.await(address)
+		silent = u.joiner.tries.await(address)
 	}
 	defer silent()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -209,7 +265,7 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 		if !lived {
 			lived = true
 			silent()
-			u.tries.answered()
+			u.joiner.tries.answered()
 			u.found(address)
 			u.report.proved.Store(false) // not to this plane
 			side.Go(func() { u.report.run(ctx, conn) })
@@ -217,7 +273,7 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 			side.Go(func() { u.prover(conn, address).run(ctx) })
 		}
 		ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
-		if err := u.state.receive(resp); err != nil {
+		if err := u.desired.receive(resp); err != nil {
 			var stale errStale
 			if errors.As(err, &stale) {
 				u.log.Error("plane refused", "plane", address, "error", err)
@@ -251,25 +307,22 @@ func (u *upstream) dial(id *Identity, address string, options ...grpc.DialOption
 func (u *upstream) prover(conn grpc.ClientConnInterface, address string) *prover {
 	return &prover{
 		plane: address, conn: conn, own: u.report.own, look: proveLook, trials: map[netip.Addr]*trial{}, log: u.log,
-		dial: func(to string, from netip.Addr) (*grpc.ClientConn, error) { return u.dial(u.who(), to, dialFrom(from)) },
+		dial: func(to string, from netip.Addr) (*grpc.ClientConn, error) {
+			return u.dial(u.membership.current(), to, dialFrom(from))
+		},
 		tried: func() {
 			if !u.report.proved.Swap(true) {
-				poke(u.report.changed)
+				u.report.changed.raise()
 			}
 		},
 	}
 }
 
-// subscribe asks for everything that this machine needs, naming what is there already, so that
-// only differences travel. Where no proxy is to run, nothing for one leaves the plane: the keys of
-// listeners are part of that.
+// subscribe asks for everything that the machine's parts receive, naming what is there already,
+// so that only differences travel.
 func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, machine string) error {
-	held, accepted := u.state.held()
-	types := planeTypes[:]
-	if u.report.proxy.Status().State == proxyNone {
-		types = slices.DeleteFunc(slices.Clone(types), func(t delta.Type) bool { return slices.Contains(gate.Types[:], t) })
-	}
-	for i, t := range types {
+	held, accepted := u.desired.held()
+	for i, t := range u.desired.types {
 		req := &discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: string(t), ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: held[t],
 		}
@@ -294,7 +347,7 @@ func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_Delta
 // explain words the failures that an operator can mend.
 func explain(err error, machine string) error {
 	again := fmt.Sprintf("give this agent a token of `fairlead token create --machine %s`, and --role backend for one with backends only (--token-file)", machine)
-	said := worded{err}
+	said := explained{err}
 	switch {
 	case status.Code(err) == codes.Unauthenticated:
 		return fmt.Errorf("%w: it does not take its certificate (%w); was the machine deleted? To join again, %s", ErrStranger, said, again)
@@ -315,14 +368,14 @@ func explain(err error, machine string) error {
 // new one.
 func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) {
 	for {
-		id := u.who()
-		at := u.renewAt(id)
+		id := u.membership.current()
+		at := u.membership.renewAt(id)
 		// Looked at again within a minute, so that a stepped clock is seen.
 		wait := min(max(0, at.Sub(u.now())), time.Minute)
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.news:
+		case <-u.membership.offers:
 			continue
 		case <-time.After(wait):
 		}
@@ -331,18 +384,18 @@ func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) 
 		}
 		fresh, err := renew(ctx, conn, id)
 		if err == nil {
-			err = fresh.save(u.path)
+			err = fresh.save(u.membership.path)
 		}
 		if err != nil && ctx.Err() != nil {
 			return
 		}
-		u.renewed(fresh, err)
+		u.membership.renewed(fresh, err)
 		if err != nil {
-			u.metrics.renewals.WithLabelValues("failed").Inc()
+			u.counters.renewals.WithLabelValues("failed").Inc()
 			u.log.Warn("certificate was not renewed", "error", err, "expires", id.NotAfter(), "again_in", renewAgain)
 			continue
 		}
-		u.metrics.renewals.WithLabelValues("renewed").Inc()
+		u.counters.renewals.WithLabelValues("renewed").Inc()
 		u.log.Info("certificate renewed", "expires", fresh.NotAfter())
 	}
 }

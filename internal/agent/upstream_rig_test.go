@@ -234,7 +234,7 @@ func (m *machineRig) start() (a *Agent, stop func()) {
 		m.t.Fatal(err)
 	}
 	if m.withholdTime != 0 {
-		a.state.withholdTime = m.withholdTime
+		a.relay.withholdTime = m.withholdTime
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -87,7 +87,7 @@ func TestRefusesAnOlderPlane(t *testing.T) {
 			a, _ := newMachine(t, "edge-1", p).start()
 			c, _ := p.call()
 			c.must(t, whole(t, at(2, 5), 1)...)
-			before, _ := a.state.held()
+			before, _ := a.desired.held()
 			c.send(t, responseOf(t, older, gatetest.Cluster(t, "c1", "s1", 7), gatetest.Removal(typeCluster, "c1"), gatetest.Cluster(t, "c3", "s3", 1)))
 			select {
 			case <-c.gone:
@@ -103,7 +103,7 @@ func TestRefusesAnOlderPlane(t *testing.T) {
 			if got := revisionOf(asked[typeCluster]); got != "2/5" {
 				t.Errorf("it has accepted %q", got)
 			}
-			after, accepted := a.state.held()
+			after, accepted := a.desired.held()
 			if fmt.Sprint(before) != fmt.Sprint(after) || accepted != at(2, 5) {
 				t.Errorf("it was %v, is %v at %s", before, after, accepted)
 			}
@@ -179,7 +179,7 @@ func TestRefusesWhatItCannotRead(t *testing.T) {
 	if !strings.Contains(says, "c-bad") || strings.Contains(says, "c1") || strings.Contains(says, "c2") {
 		t.Errorf("it says %q", says)
 	}
-	versions, accepted := a.state.held()
+	versions, accepted := a.desired.held()
 	if got := versions[typeCluster]; len(got) != 2 || got["c1"] == "" || got["c2"] == "" {
 		t.Errorf("it took %v", got)
 	}
@@ -260,7 +260,7 @@ func TestRenewedMachineIsKnownToARestoredPlane(t *testing.T) {
 	c, _ := p.call()
 	c.must(t, whole(t, at(1, 1), 1)...)
 	backup := p.authority.listed("edge-1")
-	p.authority.clock.set(a.upstream.who().renewAt())
+	p.authority.clock.set(a.membership.current().renewAt())
 	c.end <- nil
 	c, _ = p.call()
 	c.must(t, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
@@ -286,7 +286,7 @@ func TestExpiredWhileRunning(t *testing.T) {
 	a, _ := m.start()
 	c, _ := p.call()
 	c.must(t, whole(t, at(1, 1), 1)...)
-	p.authority.clock.set(a.upstream.who().NotAfter().Add(time.Second))
+	p.authority.clock.set(a.membership.current().NotAfter().Add(time.Second))
 	c.end <- nil
 	eventually(t, "it is said", func() bool { return strings.Contains(a.Status().Trouble, joinAgain) })
 	if err := a.Readyz(t.Context()); err != nil {
@@ -407,7 +407,7 @@ func TestOutagesAreSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	u := &upstream{
 		log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), presence: func(bool) {},
-		metrics: &metrics{connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "connected"})},
+		counters: &counters{connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "connected"})},
 	}
 	gone, away := fmt.Errorf("refused: %w", ErrStranger), errors.New("no route to host")
 	for _, err := range []error{gone, gone, gone, away, away, gone} {

@@ -22,7 +22,7 @@ func (e *asker) resume() {
 	})
 }
 
-// wants takes the next response and looks whether it brings the cluster as in a change.
+// wants receives the next response and looks whether it brings the cluster as in a change.
 func (e *asker) wants(c delta.Change) {
 	e.t.Helper()
 	e.next()
@@ -181,9 +181,9 @@ func TestAgentThatForgot(t *testing.T) {
 		if err != nil || body != "two" {
 			t.Fatalf("Envoy was taken back: it answers %q, %v", body, err)
 		}
-		return b.state.withholds() != ""
+		return b.relay.withholds() != ""
 	})
-	if err := b.state.served(); err != nil {
+	if err := b.relay.waits(); err != nil {
 		t.Errorf("it is not ready: %v", err)
 	}
 	b.plane(newer...)

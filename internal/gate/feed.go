@@ -32,11 +32,11 @@ type Feed struct {
 // New makes a feed that knows nothing, of which nobody is told.
 func New() *Feed { return &Feed{Gate: newGate(), set: delta.NewSet()} }
 
-// Restore puts back what an earlier agent remembered: what the plane wanted, and what Envoy had
-// last accepted where that is something else. It must come before anything else.
-func (f *Feed) Restore(target, good []delta.Change) error {
+// Restore puts back what an earlier agent remembered of what Envoy had last accepted. It must
+// come after the Target that was remembered, and before anything else.
+func (f *Feed) Restore(good []delta.Change) {
 	f.remembered = true
-	return f.restore(target, good)
+	f.restore(good)
 }
 
 // Remembered says that no Envoy has said yet what it has: what is known of it is remembered.

@@ -109,9 +109,8 @@ func (g *Gate) Checkpoint(r delta.Revision) {
 	g.ordinal++
 }
 
-// restore puts back what an earlier agent remembered.
-func (g *Gate) restore(target, good []delta.Change) error {
-	err := g.Target(target)
+// restore puts back what Envoy had last accepted.
+func (g *Gate) restore(good []delta.Change) {
 	for _, c := range good {
 		k := key{c.Type, c.Name}
 		if c.Resource == nil || readable(c.Type, c.Resource) != nil {
@@ -145,7 +144,6 @@ func (g *Gate) restore(target, good []delta.Change) error {
 			}
 		}
 	}
-	return err
 }
 
 // connected says that Envoy opened a stream. held are the clusters that it says it

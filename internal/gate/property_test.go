@@ -239,9 +239,10 @@ func (w *world) restart(d *disk, now func() time.Time) *relay {
 	d.flush(len(d.batches) - lost)
 	d.batches = nil
 	r := newRelay(now, d.write)
-	if err := r.Restore(changesOf(d.target), changesOf(d.good)); err != nil {
+	if err := r.Target(changesOf(d.target)); err != nil {
 		w.t.Fatal(err)
 	}
+	r.Restore(changesOf(d.good))
 	r.revision = d.checkpoint
 	r.Checkpoint(d.checkpoint)
 	r.advance()

@@ -20,7 +20,7 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// provingPlane takes proofs as the plane does, at two addresses.
+// provingPlane receives proofs as the plane does, at two addresses.
 type provingPlane struct {
 	agentv1.UnimplementedObserverServer
 	endpoints []string // all but the first are told
@@ -72,7 +72,7 @@ func (p *provingPlane) sees() []netip.Addr {
 }
 
 // prover of a machine with these addresses; tried gets a token after each pass.
-func (p *provingPlane) prover(t *testing.T, own ...string) (_ *prover, tried chan struct{}) {
+func (p *provingPlane) prover(t *testing.T, own ...string) (_ *prover, tried signal) {
 	t.Helper()
 	dial := func(to string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 		return grpc.NewClient("passthrough:///"+to, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
@@ -82,11 +82,11 @@ func (p *provingPlane) prover(t *testing.T, own ...string) (_ *prover, tried cha
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	tried = make(chan struct{}, 1)
+	tried = newSignal()
 	return &prover{
 		plane: p.endpoints[0], conn: conn, own: func() []string { return own }, look: time.Millisecond, trials: map[netip.Addr]*trial{}, log: slog.New(slog.DiscardHandler),
 		dial:  func(to string, from netip.Addr) (*grpc.ClientConn, error) { return dial(to, dialFrom(from)) },
-		tried: func() { poke(tried) },
+		tried: tried.raise,
 	}, tried
 }
 

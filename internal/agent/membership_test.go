@@ -61,11 +61,11 @@ func TestRenewsForAnotherTrust(t *testing.T) {
 	c, _ = p.call()
 	c.must(t, responseOf(t, at(1, 3), gatetest.Cluster(t, "c1", "s1", 3)))
 	eventually(t, "it is told again", func() bool {
-		a.upstream.mu.Lock()
-		defer a.upstream.mu.Unlock()
-		return a.upstream.offered != nil
+		a.membership.mu.Lock()
+		defer a.membership.mu.Unlock()
+		return a.membership.offered != nil
 	})
-	if due := a.upstream.renewAt(a.upstream.who()); !due.Equal(fresh.renewAt()) || m.renewals("renewed") != 0 {
+	if due := a.membership.renewAt(a.membership.current()); !due.Equal(fresh.renewAt()) || m.renewals("renewed") != 0 {
 		t.Errorf("it is renewed again at %s, want %s", due, fresh.renewAt())
 	}
 }
@@ -80,8 +80,8 @@ func TestRenewalsAreSpread(t *testing.T) {
 	c, _ := p.call()
 	c.must(t, whole(t, at(1, 1), 1)...)
 	stop()
-	u, now := a.upstream, p.authority.clock.Now()
-	id := u.who()
+	u, now := a.membership, p.authority.clock.Now()
+	id := u.current()
 	offer := &agentv1.Trust{Issuer: []byte("another"), Within: durationpb.New(time.Minute)}
 	u.offer(offer)
 	due := u.renewAt(id)

@@ -9,7 +9,7 @@ import (
 // the next, whatever the clock says.
 func TestLeavingsDifferWhenTheClockIsSetBack(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	b := &balancer{news: make(chan struct{}, 1), changed: func() {}, now: func() time.Time { return now }}
+	b := &balancer{news: newSignal(), now: func() time.Time { return now }}
 	b.leave(true)
 	first := b.leavesAs()
 	b.noticed(first)
@@ -29,7 +29,7 @@ func TestLeavingsDifferWhenTheClockIsSetBack(t *testing.T) {
 		t.Errorf("leaving %d is noticed, and does not count", second)
 	}
 	// An agent that starts anew may hear of a later one that it had.
-	b = &balancer{news: make(chan struct{}, 1), changed: func() {}, now: func() time.Time { return now }}
+	b = &balancer{news: newSignal(), now: func() time.Time { return now }}
 	b.noticed(first)
 	b.leave(true)
 	if b.isNoticed() || b.leavesAs() <= first {

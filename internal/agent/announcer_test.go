@@ -200,13 +200,13 @@ func TestAProxyThatLivesOnKeepsItsListeners(t *testing.T) {
 	a := newAnnouncing(t)
 	listener, cluster := gatetest.Listener(t, "http-80", "x"), gatetest.Cluster(t, "c1", "s1", 1)
 	whole := []delta.Change{cluster, listener, vipChange(t, bgpVIP(one, "http-80")), checkpointAt(t, at(1, 1))}
-	if _, err := a.state.restore(remembered{revision: at(1, 1), target: whole, good: []delta.Change{cluster, listener}}, false, false); err != nil {
+	if _, err := restore(a.agent, remembered{revision: at(1, 1), target: whole, good: []delta.Change{cluster, listener}}); err != nil {
 		t.Fatal(err)
 	}
 	a.says(one.String()) // it runs, and has not even connected
 	connect := func(held map[string]string) {
-		s := a.state.connect(func() {})
-		a.state.open(s, &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: held}, nil)
+		s := a.relay.connect(func() {})
+		a.relay.open(s, &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: held}, nil)
 	}
 	for range 2 {
 		connect(map[string]string{"c1": "1"})
@@ -382,16 +382,10 @@ func TestPasswordsAndPeers(t *testing.T) {
 func TestPasswordsAreNotOnTheDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	open := func(name string) *memory {
-		m, _, err := openMemory(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(m.close)
-		return m
-	}
-	k := newKeeper(slog.New(slog.DiscardHandler), open("state"), open("secrets"), func(int64) {})
-	k.lag = newLag(filepath.Join(dir, "lag"))
+	k := newKeeper(slog.New(slog.DiscardHandler), false, func(float64) {})
+	k.open(dir, dir)
+	t.Cleanup(k.state.close)
+	t.Cleanup(k.secret.close)
 	k.add(memoryBatch{revision: at(1, 1), target: []delta.Change{peerChange(t, router), passwordChange(t, "router", "s3cret")}})
 	if !k.flush() {
 		t.Fatal(k.healthy())
@@ -407,7 +401,7 @@ func TestPasswordsAreNotOnTheDisk(t *testing.T) {
 	}
 	_, r := recall(t, filepath.Join(dir, "secrets"))
 	a := newAnnouncing(t)
-	if _, err := a.state.restore(r, false, false); err != nil {
+	if _, err := restore(a.agent, r); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.secrets["router"]; got != "s3cret" {
@@ -419,7 +413,7 @@ func TestUnreadableNetwork(t *testing.T) {
 	t.Parallel()
 	a := newAnnouncing(t)
 	bad := delta.Change{Type: typeVIP, Name: "bad", Resource: gatetest.Pack(t, "bad", &agentv1.Vip{Address: []byte{1, 2, 3}})}
-	err := a.state.receive(responseOf(t, at(1, 1), bad, vipChange(t, bgpVIP(one, "http-80"))))
+	err := a.agent.desired.receive(responseOf(t, at(1, 1), bad, vipChange(t, bgpVIP(one, "http-80"))))
 	if !errors.Is(err, errUnreadable) {
 		t.Errorf("the error is %v", err)
 	}
@@ -464,9 +458,9 @@ func TestObserved(t *testing.T) {
 	a.told(one, model.VIPWithheld, "no session carries it: router is idle: gone")
 }
 
-// TestStateAndAnnouncerDoNotWaitForEachOther lets a plane, the loop, and a report work
+// TestDesiredAndAnnouncerDoNotWaitForEachOther lets a plane, the loop, and a report work
 // on both at once.
-func TestStateAndAnnouncerDoNotWaitForEachOther(t *testing.T) {
+func TestDesiredAndAnnouncerDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	a := newAnnouncing(t)
 	a.whole()
@@ -477,7 +471,7 @@ func TestStateAndAnnouncerDoNotWaitForEachOther(t *testing.T) {
 	running.Go(func() {
 		for ctx.Err() == nil {
 			a.observed()
-			poke(a.announcer.parts.Changed)
+			signal(a.announcer.parts.Changed).raise()
 		}
 	})
 	done := make(chan struct{})
@@ -486,7 +480,7 @@ func TestStateAndAnnouncerDoNotWaitForEachOther(t *testing.T) {
 		for i := range 500 {
 			v := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", 1+i%250))
 			a.gives(vipChange(t, bgpVIP(v, "http-80")))
-			a.state.tick()
+			a.relay.tick()
 		}
 	}()
 	select {

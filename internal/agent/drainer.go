@@ -3,17 +3,12 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
-)
 
-// Drainer ends the proxy's connections gently.
-type Drainer interface {
-	// Drain has the proxy close each connection after the answer that is under way
-	// ("Connection: close", GOAWAY), and take new ones as before; false takes it back.
-	Drain(ctx context.Context, on bool) error
-	// Connections that clients have to the proxy, and how many it has taken so far.
-	Connections(ctx context.Context) (open, taken uint64, err error)
-}
+	"fairlead.dev/internal/delta"
+	agentv1 "fairlead.dev/proto/agent/v1"
+)
 
 const (
 	// quietEvery is how often a draining proxy is asked for its connections: for each answer
@@ -24,11 +19,9 @@ const (
 	quietLooks = 4
 	// undoEvery is how often a proxy that does not answer is told again to take traffic.
 	undoEvery = time.Second
-	// defaultDrain is taken until a plane says another.
-	defaultDrain = 30 * time.Second
 )
 
-// drainer takes a machine out of the traffic and back in: kept-alive connections end,
+// drainer receives a machine out of the traffic and back in: kept-alive connections end,
 // what is under way finishes within the drain time, and only then the routers are told
 // to send nothing more. The other way round would break what is under way: a router that
 // loses a path moves its flows to machines that do not know them.
@@ -39,32 +32,82 @@ type drainer struct {
 	proxy     Drainer // nil: connections are left to end by themselves
 	announcer *announcer
 	balancer  *balancer
-	state     *state
 	log       *slog.Logger
-	news      chan struct{} // gets a token when the machine may be cordoned or not
+	news      signal        // the machine may be cordoned or not
+	halting   chan struct{} // closed by halt
+	ended     chan struct{} // closed when run has ended
 	out       bool          // it is out of the traffic; begin and run use it
+
+	mu     sync.Mutex
+	config *agentv1.MachineConfig
+}
+
+func newDrainer(c Config, b *balancer, a *announcer) *drainer {
+	return &drainer{
+		proxy: c.Drainer, announcer: a, balancer: b, log: c.Log,
+		news: newSignal(), halting: make(chan struct{}), ended: make(chan struct{}), config: &agentv1.MachineConfig{},
+	}
+}
+
+// receive implements part. All that is drained by is the machine's config.
+func (d *drainer) receive(delta.Change) error { return nil }
+
+// commit implements part.
+func (d *drainer) commit(now received) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.config = now.config
+	d.news.raise()
+}
+
+// report implements part. A machine that leaves says that its proxy drains before that does.
+func (d *drainer) report(to *agentv1.Report) {
+	to.Leaving = d.balancer.leavesAs()
+	if to.Leaving > 0 && to.GetProxy().GetState() == agentv1.Proxy_STATE_READY {
+		to.Proxy.State = agentv1.Proxy_STATE_DRAINING
+	}
+}
+
+// settings are the machine's.
+func (d *drainer) settings() *agentv1.MachineConfig {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.config
 }
 
 // begin notes whether the machine was cordoned before this agent. Call it before the
 // announcer and the drainer run: one that is must not announce for a moment.
 func (d *drainer) begin() {
-	if d.out = d.state.config().GetCordoned(); d.out {
+	if d.out = d.settings().GetCordoned(); d.out {
 		d.announcer.quit() // the agent before this one has seen to the connections
 		d.balancer.leave(true)
 	}
 }
 
-// run follows what the plane says until the machine is told to stop, or ctx is done.
-func (d *drainer) run(stop, ctx context.Context) {
+// halt ends run, and returns when it has ended: nothing is taken back from then on.
+func (d *drainer) halt() {
+	close(d.halting)
+	<-d.ended
+}
+
+// run implements part: it follows what the plane says until halt, or until ctx is done.
+func (d *drainer) run(ctx context.Context) error {
+	defer close(d.ended)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
+	go func() {
+		select {
+		case <-d.halting:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	// An agent that was killed while it drained left the proxy closing connections.
 	undo := time.After(0)
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-undo:
 			if undo = nil; !d.out && d.proxy != nil && d.proxy.Drain(ctx, false) != nil {
 				undo = time.After(undoEvery)
@@ -72,10 +115,10 @@ func (d *drainer) run(stop, ctx context.Context) {
 			continue
 		case <-d.news:
 		}
-		switch cordoned := d.state.config().GetCordoned(); {
+		switch cordoned := d.settings().GetCordoned(); {
 		case cordoned == d.out:
 		case cordoned:
-			if d.out = d.leave(ctx, func() bool { return !d.state.config().GetCordoned() }); !d.out {
+			if d.out = d.leave(ctx, func() bool { return !d.settings().GetCordoned() }); !d.out {
 				undo = time.After(0)
 			}
 		default:
@@ -87,7 +130,7 @@ func (d *drainer) run(stop, ctx context.Context) {
 	}
 }
 
-// leave takes the machine out of the traffic. When recalled says so before the end it
+// leave receives the machine out of the traffic. When recalled says so before the end it
 // returns false, and the proxy is to be told to take traffic again.
 func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	limit := d.limit()
@@ -123,7 +166,7 @@ func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 
 // limit is how long connections may take to end.
 func (d *drainer) limit() time.Duration {
-	if t := d.state.config().GetDrainTime(); t != nil {
+	if t := d.settings().GetDrainTime(); t != nil {
 		return t.AsDuration()
 	}
 	return defaultDrain
@@ -140,7 +183,7 @@ func (d *drainer) quieten(ctx context.Context) bool {
 	return err == nil
 }
 
-// withdraw takes everything back, and returns when routers have followed: when nothing comes
+// withdraw receives everything back, and returns when routers have followed: when nothing comes
 // any more that no other machine has passed on.
 func (d *drainer) withdraw(ctx context.Context) {
 	if !d.announcer.withdraw(ctx) {
@@ -163,10 +206,10 @@ func (d *drainer) coming(ctx context.Context) (uint64, bool) {
 	return taken, err == nil
 }
 
-// settle waits, after leave, until the machine's kernel may let go of everything: no other
+// awaitOthers waits, after leave, until the machine's kernel may let go of everything: no other
 // machine sends new flows here, and those that were here have ended. It says whether that
 // is so of the others. hears says that a plane is there to tell them.
-func (d *drainer) settle(ctx context.Context, hears func() bool) (noticed bool) {
+func (d *drainer) awaitOthers(ctx context.Context, hears func() bool) (noticed bool) {
 	noticed = until(ctx, noticeTime, lookEvery, func() bool { return !hears() }, d.balancer.isNoticed)
 	// What began before they had noticed.
 	d.wait(ctx, d.limit(), func() bool { return false })
@@ -208,4 +251,18 @@ func (d *drainer) wait(ctx context.Context, limit time.Duration, recalled func()
 		case <-time.After(quietEvery):
 		}
 	}
+}
+
+// silence returns once nothing has come for a time, at most after limit. count is what came
+// so far; false if that is not known now.
+func silence(ctx context.Context, quiet, limit time.Duration, count func() (uint64, bool)) (silent bool) {
+	last, known := count()
+	since := time.Now()
+	return until(ctx, limit, quietEvery, nil, func() bool {
+		n, is := count()
+		if n != last || is != known {
+			last, known, since = n, is, time.Now()
+		}
+		return time.Since(since) >= quiet
+	})
 }

@@ -67,7 +67,7 @@ func (e *asker) ask(typ delta.Type, names ...string) {
 	})
 }
 
-// next takes one response without answering it.
+// next receives one response without answering it.
 func (e *asker) next() *discoveryv3.DeltaDiscoveryResponse {
 	e.t.Helper()
 	resp, err := e.stream.Recv()

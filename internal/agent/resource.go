@@ -7,6 +7,8 @@ import (
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/gate"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -39,16 +41,6 @@ var planeTypes = [...]delta.Type{
 	typeNode, typeFrontendBackends, typeFrontend, typeCheck, typePassword, typePeer, typeVIP, typeCheckpoint,
 }
 
-// isNetwork says that resources of a type are for the machine's network.
-func isNetwork(t delta.Type) bool {
-	return t == typeVIP || t == typePeer || t == typePassword || isBalancing(t) || t == typeCheck
-}
-
-// isBalancing says that resources of a type are for the machine's data planes.
-func isBalancing(t delta.Type) bool {
-	return t == typeNode || t == typeFrontendBackends || t == typeFrontend
-}
-
 // key names one resource.
 type key struct {
 	kind delta.Type
@@ -63,4 +55,32 @@ func unmarshal(r *delta.Resource, m proto.Message) error {
 		return fmt.Errorf("%w: %s: %w", errUnreadable, r.Name, err)
 	}
 	return nil
+}
+
+func readVIP(r *delta.Resource) (model.VIP, error) {
+	var m agentv1.Vip
+	if err := unmarshal(r, &m); err != nil {
+		return model.VIP{}, err
+	}
+	v, err := wire.VIPOf(&m)
+	if err != nil {
+		return model.VIP{}, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return v, nil
+}
+
+// isCheckpoint says that all before the change makes a whole state.
+func isCheckpoint(c delta.Change) bool {
+	return c.Type == typeCheckpoint && c.Name == agentv1.CheckpointName && c.Resource != nil
+}
+
+// cut shortens a text to at most n bytes, at a rune's border.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xc0 == 0x80 {
+		n--
+	}
+	return s[:n]
 }

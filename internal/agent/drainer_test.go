@@ -82,21 +82,19 @@ type draining struct {
 	*announcing
 	drainer *drainer
 	busy    *busyProxy
-	stop    context.CancelFunc // of the machine
-	done    chan struct{}      // closed when the drainer's run has returned
+	done    chan struct{} // closed when the drainer's run has returned
 }
 
 // newDraining starts both with a machine that is cordoned or not.
 func newDraining(t *testing.T, cordoned bool, limit time.Duration, planes ...*fakePlane) *draining {
 	t.Helper()
 	d := &draining{announcing: newBalancing(t, planes...), busy: &busyProxy{connections: 3}, done: make(chan struct{})}
-	d.drainer = &drainer{proxy: d.busy, announcer: d.announcer, balancer: d.balancer, state: d.state, log: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1)}
+	d.drainer = d.agent.drainer
+	d.drainer.proxy, d.drainer.log = d.busy, slog.New(slog.DiscardHandler)
 	d.gives(vipChange(t, bgpVIP(one, "http-80")))
 	d.cordon(cordoned, limit)
 	d.whole()
 	d.listens("http-80")
-	stop, cancelStop := context.WithCancel(context.Background())
-	d.stop = cancelStop
 	ctx, cancel := context.WithCancel(context.Background())
 	d.drainer.begin()
 	var announcing sync.WaitGroup
@@ -104,7 +102,7 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration, planes ...*fa
 	announcing.Go(func() { _ = d.balancer.run(ctx) })
 	go func() {
 		defer close(d.done)
-		d.drainer.run(stop, ctx)
+		_ = d.drainer.run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -117,7 +115,6 @@ func newDraining(t *testing.T, cordoned bool, limit time.Duration, planes ...*fa
 func (d *draining) cordon(on bool, limit time.Duration) {
 	d.gives(delta.Change{Type: typeMachine, Name: "edge-1", Resource: gatetest.Pack(d.t, "edge-1",
 		&agentv1.MachineConfig{Cordoned: on, DrainTime: durationpb.New(limit)})})
-	poke(d.drainer.news)
 }
 
 // prefixes are how many the speaker was last told, -1 for nothing at all.
@@ -161,7 +158,7 @@ func TestCordonWithdrawsFirstWhereFlowsArePassedOn(t *testing.T) {
 			f.NewFlows = 1000 // so that a machine alone has a data plane too
 			d.gives(append(frontendChanges(t, f, proxies(web, c.machines...)...), nodeChange(t, model.Node{Name: "edge-2", Decaps: c.decaps}), vipChange(t, vip))...)
 			d.balancer.apply()
-			poke(d.news)
+			d.news.raise()
 			eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
 			d.cordon(true, time.Hour)
 			if c.first {
@@ -237,17 +234,14 @@ func TestProxyThatCannotBeToldToDrain(t *testing.T) {
 // TestProxyThatWasLeftDraining by an agent that was killed takes traffic again, as soon as it answers.
 func TestProxyThatWasLeftDraining(t *testing.T) {
 	t.Parallel()
-	d := &drainer{
-		proxy: &busyProxy{draining: true}, announcer: newAnnouncing(t).announcer, log: slog.New(slog.DiscardHandler), news: make(chan struct{}, 1),
-	}
-	d.state = d.announcer.state
-	busy := d.proxy.(*busyProxy)
+	d, busy := newAnnouncing(t).agent.drainer, &busyProxy{draining: true}
+	d.proxy = busy
 	busy.breaks()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.run(context.Background(), ctx)
+		_ = d.run(ctx)
 	}()
 	defer func() {
 		cancel()
@@ -280,8 +274,7 @@ func TestStopWhileItDrains(t *testing.T) {
 	eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
 	d.cordon(true, time.Hour)
 	eventually(t, "it drains", func() bool { return d.busy.waited(1) })
-	d.stop()
-	<-d.done
+	d.drainer.halt()
 	if d.withdrawn() || d.prefixes() != 1 {
 		t.Error("it withdrew while there were connections")
 	}

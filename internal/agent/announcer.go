@@ -18,54 +18,10 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Speaker advertises prefixes by BGP. Set may be called again with the same, and before
-// Run; no method waits for a peer, but Run and Withdraw.
-type Speaker interface {
-	// Run keeps the sessions until ctx is done.
-	Run(ctx context.Context) error
-	Set(model.Speaking)
-	// Sessions are sorted by peer.
-	Sessions() []model.Session
-	// Withdraw takes back every prefix and returns when the peers have been told.
-	Withdraw(ctx context.Context) error
-}
-
-// Segment owns VIPs on a flat network. Set may be called again with the same.
-type Segment interface {
-	Run(ctx context.Context) error
-	Set([]model.Claim)
-	// Status is sorted by address.
-	Status() []model.VIPObserved
-}
-
-// Loopback holds the VIPs that are advertised, so that the machine's sockets take what
-// is sent to them. Set replaces what it holds, and leaves those of keep as they are;
-// what is wrong with one address does not keep the others out. Refused are those that
-// the last Set could not hold, with the reason.
-type Loopback interface {
-	Set(want []netip.Addr, keep ...netip.Addr) error
-	Refused() map[netip.Addr]error
-}
-
-// Network is what makes a machine's VIPs reachable. A nil part does nothing.
-type Network struct {
-	Speaker  Speaker
-	Segment  Segment
-	Loopback Loopback
-	// Changed gets a token from the parts when what they see may differ.
-	Changed chan struct{}
-}
-
 const (
-	// beginGrace is how long a new agent waits until all that it is to announce can be:
-	// a peer that kept the machine's routes would drop those that do not come at once.
-	beginGrace = 8 * time.Second
 	// silentGrace is how long a proxy that does not answer its agent is believed to
 	// serve on: reading a large configuration takes it seconds. One that ended has none.
 	silentGrace = 5 * time.Second
-	// linger is how long an address is kept after its prefix was withdrawn, for what is
-	// under way.
-	linger = 5 * time.Second
 	// repairEvery is how often the held addresses are looked at though nothing is heard:
 	// somebody may have taken one away. What went wrong is tried again after retryHold.
 	repairEvery = 10 * time.Second
@@ -79,16 +35,18 @@ const (
 type announcer struct {
 	machine string
 	parts   Network
-	state   *state
+	proxy   Proxy
+	relay   *relay
 	// balancer has the data planes that a VIP may need.
 	balancer *balancer
-	proxy    Proxy
 	log      *slog.Logger
 	now      func() time.Time
-	changed  func() // what a report says may differ
-	news     chan struct{}
+	changed  event // what a report says may differ
+	news     signal
 
 	mu      sync.Mutex
+	config  *agentv1.MachineConfig
+	whole   bool // there is a whole state to announce by
 	vips    map[string]model.VIP
 	peers   map[string]model.Peer
 	secrets map[string]string // passwords by peer
@@ -110,10 +68,10 @@ type announcer struct {
 	trouble    error // of the loopback
 }
 
-func newAnnouncer(c Config, s *state, changed func()) *announcer {
+func newAnnouncer(c Config, relay *relay, b *balancer) *announcer {
 	a := &announcer{
-		machine: c.Name, parts: c.Network, state: s, proxy: c.Proxy, log: c.Log, now: c.Now, changed: changed,
-		news: make(chan struct{}, 1),
+		machine: c.Name, parts: c.Network, proxy: c.Proxy, relay: relay, balancer: b, log: c.Log, now: c.Now,
+		news: newSignal(), config: &agentv1.MachineConfig{},
 		vips: map[string]model.VIP{}, peers: map[string]model.Peer{}, secrets: map[string]string{},
 		gone: map[netip.Addr]time.Time{}, withheld: map[netip.Addr]string{}, since: map[netip.Addr]model.VIPObserved{},
 		lacks: map[netip.Addr]string{}, ready: map[netip.Addr]bool{}, partly: map[netip.Addr]time.Time{}, awaiting: map[netip.Addr]*awaiting{},
@@ -122,22 +80,13 @@ func newAnnouncer(c Config, s *state, changed func()) *announcer {
 	if a.parts.Changed == nil {
 		a.parts.Changed = make(chan struct{}, 1)
 	}
-	a.balancer = newBalancer(c, s, func() {
-		changed()
-		poke(a.news)
-	})
 	return a
 }
 
-// take notes what the plane wants of the network. An error is one to refuse the change
-// with.
-func (a *announcer) take(c delta.Change) error {
-	if isBalancing(c.Type) {
-		return a.balancer.take(c)
-	}
+// receive implements part.
+func (a *announcer) receive(c delta.Change) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	defer poke(a.news)
 	if c.Resource == nil {
 		switch c.Type {
 		case typeVIP:
@@ -147,7 +96,6 @@ func (a *announcer) take(c delta.Change) error {
 			delete(a.partly, gone)
 			delete(a.awaiting, gone)
 			delete(a.vips, c.Name)
-			a.balancer.holds(c.Name, nil)
 		case typePeer:
 			delete(a.peers, c.Name)
 			delete(a.secrets, c.Name)
@@ -161,16 +109,11 @@ func (a *announcer) take(c delta.Change) error {
 	}
 	switch c.Type {
 	case typeVIP:
-		var m agentv1.Vip
-		if err := unmarshal(c.Resource, &m); err != nil {
+		v, err := readVIP(c.Resource)
+		if err != nil {
 			return err
 		}
-		v, err := wire.VIPOf(&m)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errUnreadable, err)
-		}
 		a.vips[c.Name] = v
-		a.balancer.holds(c.Name, &v)
 	case typePeer:
 		var m agentv1.BgpPeer
 		if err := unmarshal(c.Resource, &m); err != nil {
@@ -194,8 +137,27 @@ func (a *announcer) take(c delta.Change) error {
 	return nil
 }
 
-// run announces until ctx is done.
+// commit implements part.
+func (a *announcer) commit(now received) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.config, a.whole = now.config, now.whole
+	a.news.raise()
+}
+
+// run implements part: it announces until ctx is done.
 func (a *announcer) run(ctx context.Context) error {
+	work := []func(context.Context) error{a.announce}
+	if s := a.parts.Speaker; s != nil {
+		work = append(work, s.Run)
+	}
+	if s := a.parts.Segment; s != nil {
+		work = append(work, s.Run)
+	}
+	return together(ctx, work...)
+}
+
+func (a *announcer) announce(ctx context.Context) error {
 	a.begin()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -206,7 +168,7 @@ func (a *announcer) run(ctx context.Context) error {
 		case <-timer.C:
 		case <-a.news:
 		case <-a.parts.Changed:
-			a.changed()
+			a.changed.raise()
 			continue
 		}
 		if again := a.apply(); again > 0 {
@@ -229,8 +191,7 @@ func (a *announcer) begin() {
 // apply hands the parts what they should do now, and returns when to look again; 0: not
 // before something happens.
 func (a *announcer) apply() (again time.Duration) {
-	// Asked before the lock is taken: the state calls take under its own.
-	listening, serving, config := a.state.listening(a.listeners()), a.state.isServing(), a.state.config()
+	listening := a.relay.listening(a.listeners())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
@@ -242,7 +203,7 @@ func (a *announcer) apply() (again time.Duration) {
 		}
 	}
 	soon(look)
-	speak := model.Speaking{Machine: a.machine, RouterID: wire.Machine(a.machine, config).RouterID}
+	speak := model.Speaking{Machine: a.machine, RouterID: wire.Machine(a.machine, a.config).RouterID}
 	held, owned, serves := map[netip.Addr]bool{}, []netip.Addr{}, a.balancer.serves()
 	for _, v := range a.vips {
 		switch v.Mode {
@@ -257,7 +218,7 @@ func (a *announcer) apply() (again time.Duration) {
 		}
 	}
 	var refused map[netip.Addr]error
-	if serving { // before, it is not known which addresses of an earlier agent are to go
+	if a.whole { // before, it is not known which addresses of an earlier agent are to go
 		refused, look = a.hold(held, owned, serves, now)
 		soon(look)
 	}
@@ -294,11 +255,11 @@ func (a *announcer) apply() (again time.Duration) {
 		// The whole state, or the time that a peer may be kept waiting for it. Where the
 		// proxy had to be started, what a peer kept leads nowhere: it is to drop it at once.
 		fresh := a.proxy.Status().Starts > 0
-		if left := a.started.Add(beginGrace).Sub(now); left > 0 && (waiting || !serving) && !a.drained && !fresh {
+		if left := a.started.Add(beginGrace).Sub(now); left > 0 && (waiting || !a.whole) && !a.drained && !fresh {
 			soon(left)
 			return again
 		}
-		if !serving {
+		if !a.whole {
 			return again // there is nothing yet, and news will come
 		}
 		a.began = true
@@ -309,7 +270,7 @@ func (a *announcer) apply() (again time.Duration) {
 	if a.parts.Segment != nil {
 		a.parts.Segment.Set(claims)
 	}
-	a.changed()
+	a.changed.raise()
 	return again
 }
 
@@ -389,7 +350,7 @@ func (a *announcer) proxyTrouble(now time.Time) (why string, again time.Duration
 	return strings.TrimSuffix("the proxy is "+s.State+": "+s.Message, ": "), 0
 }
 
-// withdraw takes everything back and returns when the peers have been told. It says whether
+// withdraw receives everything back and returns when the peers have been told. It says whether
 // there was anything.
 func (a *announcer) withdraw(ctx context.Context) bool {
 	a.quit()
@@ -439,7 +400,7 @@ func (a *announcer) resume() {
 	a.mu.Lock()
 	a.drained = false
 	a.mu.Unlock()
-	poke(a.news)
+	a.news.raise()
 }
 
 // sessions are those with the peers, sorted by peer.
@@ -448,6 +409,11 @@ func (a *announcer) sessions() []model.Session {
 		return nil
 	}
 	return a.parts.Speaker.Sessions()
+}
+
+// report implements part.
+func (a *announcer) report(to *agentv1.Report) {
+	to.Sessions, to.Vips = wire.Sessions(a.sessions()), wire.VIPStates(a.observed())
 }
 
 // observed is what the machine does about each VIP, sorted by address.

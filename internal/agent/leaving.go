@@ -24,15 +24,7 @@ const (
 	followTime = 15 * time.Second
 	// askTime is what data planes get to say how much came.
 	askTime = time.Second
-	// cutGrace is how long after its time a proxy may take to close what is left.
-	cutGrace = 10 * time.Second
 )
-
-// Arrivals is a data plane that knows how many packets came for the VIPs of this machine by
-// themselves, rather than through a tunnel.
-type Arrivals interface {
-	Arrived() (uint64, error)
-}
 
 // progress is how far planned changes have come: the machine leaving, what the kernel carries
 // out, and VIPs that it has no longer. It is guarded by the balancer's lock.
@@ -46,13 +38,12 @@ type progress struct {
 	parting       map[model.FrontendKey]uint32
 }
 
-// carries is the last checkpoint that the kernel carries out; last is the last one that was
-// taken, which everything before has been.
-func (b *balancer) carries(last delta.Revision) delta.Revision {
+// carries is the last checkpoint that the kernel carries out.
+func (b *balancer) carries() delta.Revision {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.progress.carried == b.progress.told && last.Compare(b.progress.point) > 0 {
-		b.progress.point = last
+	if b.progress.carried == b.progress.told && b.point.Compare(b.progress.point) > 0 {
+		b.progress.point = b.point
 	}
 	return b.progress.point
 }
@@ -64,7 +55,7 @@ func (b *balancer) leavesAs() uint64 {
 	return b.progress.as
 }
 
-// noticed takes which leaving all others have noticed.
+// noticed receives which leaving all others have noticed.
 func (b *balancer) noticed(number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,34 +193,75 @@ func (b *balancer) open() (total int, err error) {
 	return total, err
 }
 
-// until waits until something is so, and says whether it is. It looks with a pause between, and
-// gives up after a time, when enough says so, or with ctx.
-func until(ctx context.Context, limit, pause time.Duration, enough, is func() bool) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for !is() {
-		if enough != nil && enough() {
-			return false
-		}
-		select {
-		case <-ctx.Done():
-			return is()
-		case <-time.After(pause):
-		}
+// proxyIs receives why this machine's proxy serves nothing, "" when it serves.
+func (b *balancer) proxyIs(why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if (b.proxy == "") != (why == "") {
+		b.news.raise()
 	}
-	return true
+	b.proxy = why
 }
 
-// silence returns once nothing has come for a time, at most after limit. count is what came
-// so far; false if that is not known now.
-func silence(ctx context.Context, quiet, limit time.Duration, count func() (uint64, bool)) (silent bool) {
-	last, known := count()
-	since := time.Now()
-	return until(ctx, limit, quietEvery, nil, func() bool {
-		n, is := count()
-		if n != last || is != known {
-			last, known, since = n, is, time.Now()
+// leave has new flows go past this machine's proxy, as far as there is another one; false
+// takes it back.
+func (b *balancer) leave(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leaving == on {
+		return
+	}
+	b.leaving, b.progress.as = on, 0
+	if on {
+		// Never one that was noticed before, though the clock is set back.
+		b.progress.as = max(uint64(max(b.now().UnixNano(), 1)), b.progress.last+1)
+		b.progress.last = b.progress.as
+	}
+	b.progress.told++
+	b.news.raise()
+	b.changed.raise()
+}
+
+// hasNeighbours says that other machines may send this one what it balances or has backends
+// of.
+func (b *balancer) hasNeighbours() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name := range b.nodes {
+		if name != b.machine && len(b.joined) > 0 && len(b.parts.Planes) > 0 {
+			return true
 		}
-		return time.Since(since) >= quiet
-	})
+	}
+	return false
+}
+
+// hasBegun says that the data planes were told of what the machine knows: what it balances, and
+// who its neighbours are, is known from then on.
+func (b *balancer) hasBegun() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.began
+}
+
+// release receives everything out of the kernel, and returns when that was tried, or at the limit
+// or when ctx is done.
+func (b *balancer) release(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	b.mu.Lock()
+	b.released = true
+	for key := range b.joined {
+		b.stale[key] = struct{}{}
+	}
+	b.mu.Unlock()
+	select { // of an earlier apply
+	case <-b.emptied:
+	default:
+	}
+	b.news.raise()
+	select {
+	case <-b.emptied:
+	case <-ctx.Done():
+		b.log.Warn("data planes may have left something in the kernel")
+	}
 }

@@ -3,14 +3,12 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -30,24 +28,29 @@ const (
 	defaultTTL = 15 * time.Second
 )
 
-// reporter tells a plane what the machine looks like.
+// reporter tells a plane what the machine looks like, and answers its questions.
 type reporter struct {
-	version   string
-	state     *state
-	proxy     Proxy
-	announcer *announcer
-	balancer  *balancer
-	checks    *checks
-	addresses func() ([]string, error) // an error says that they are not known now
-	told      atomic.Pointer[[]string] // addresses, when last they were known
-	unknown   atomic.Bool              // they are not now
-	proved    atomic.Bool              // each was tried, to the plane that there is
-	log       *slog.Logger
-	changed   chan struct{} // gets a token when a report may differ
-	urgent    chan struct{} // the same, for what others wait for
-	ttl       atomic.Int64
-	issuer    func() []byte        // who has signed the machine's certificate
-	offer     func(*agentv1.Trust) // takes what the plane gives with a certificate now
+	version    string
+	proxy      Proxy
+	parts      []wiredPart
+	balancer   *balancer
+	membership *membership
+	addresses  func() ([]string, error) // an error says that they are not known now
+	told       atomic.Pointer[[]string] // addresses, when last they were known
+	unknown    atomic.Bool              // they are not now
+	proved     atomic.Bool              // each was tried, to the plane that there is
+	log        *slog.Logger
+	changed    signal // a report may differ
+	urgent     signal // the same, in something that others wait for
+	ttl        atomic.Int64
+}
+
+func newReporter(c Config, parts []wiredPart, b *balancer, membership *membership) *reporter {
+	return &reporter{
+		version: c.Version, proxy: c.Proxy, parts: parts, balancer: b, membership: membership, log: c.Log,
+		addresses: func() ([]string, error) { return machineAddresses(c.Addresses) },
+		changed:   newSignal(), urgent: newSignal(),
+	}
 }
 
 // run reports over a connection until ctx is done.
@@ -71,7 +74,7 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 		return err
 	}
 	broken := make(chan error, 1)
-	news, question := make(chan struct{}, 1), make(chan struct{}, 1)
+	news, question := newSignal(), newSignal()
 	var asked atomic.Uint64
 	var query atomic.Pointer[agentv1.FlowQuery]
 	go func() {
@@ -83,21 +86,21 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 			}
 			if n := instruction.GetAskFigures(); n > asked.Load() {
 				asked.Store(n)
-				poke(question)
+				question.raise()
 			}
 			if q := instruction.GetAskFlows(); q.GetAsked() > query.Load().GetAsked() {
 				query.Store(q)
-				poke(question)
+				question.raise()
 			}
 			if n := instruction.GetLeft(); n > 0 {
 				r.balancer.noticed(n)
 			}
 			if t := instruction.GetTrust(); t != nil {
-				r.offer(t)
+				r.membership.offer(t)
 			}
 			if ttl := instruction.GetTimeToLive().AsDuration(); ttl > 0 {
 				r.ttl.Store(int64(ttl))
-				poke(news)
+				news.raise()
 			}
 		}
 	}()
@@ -199,31 +202,11 @@ func (r *reporter) every() time.Duration {
 
 // report is the machine as it is now.
 func (r *reporter) report() *agentv1.Report {
-	carried := r.balancer.carries(r.state.checkpoint())
-	leaving := r.balancer.leavesAs()
-	proxy := r.proxy.Status()
-	if leaving > 0 && proxy.State == proxyReady {
-		proxy.State = "draining" // before it says so itself
+	report := &agentv1.Report{AgentVersion: r.version, Addresses: r.own(), Issuer: r.membership.issuer(), Proved: r.proved.Load()}
+	for _, p := range r.parts {
+		p.report(report)
 	}
-	var ejected []model.Ejection
-	if e, is := r.proxy.(Ejector); is {
-		ejected = e.Ejected()
-	}
-	tunnel, unknown := r.balancer.tunnel()
-	return &agentv1.Report{
-		AgentVersion: r.version,
-		Addresses:    r.own(),
-		Applied:      r.state.applied(),
-		Proxy:        proxyReport(proxy),
-		Sessions:     wire.Sessions(r.announcer.sessions()),
-		Vips:         wire.VIPStates(r.announcer.observed()),
-		Frontends:    wire.FrontendStates(r.balancer.observed()),
-		Checks:       wire.CheckResults(r.checks.reported()),
-		Tunnel:       tunnel, TunnelUnknown: unknown,
-		Ejected: wire.Ejected(ejections(ejected)),
-		Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number},
-		Leaving: leaving, Issuer: r.issuer(), Proved: r.proved.Load(),
-	}
+	return report
 }
 
 // own are the machine's addresses; while they are not known, those of the last report: the plane
@@ -251,22 +234,4 @@ func steady(a, b *agentv1.Report) bool {
 		p.RssBytes, p.Requests = 0, 0
 	}
 	return proto.Equal(a, b)
-}
-
-// proxyStates are the states by the names of model.ProxyStatus.
-var proxyStates = map[string]agentv1.Proxy_State{
-	"starting": agentv1.Proxy_STATE_STARTING,
-	"ready":    agentv1.Proxy_STATE_READY,
-	"draining": agentv1.Proxy_STATE_DRAINING,
-	"backoff":  agentv1.Proxy_STATE_BACKOFF,
-	"stopped":  agentv1.Proxy_STATE_STOPPED,
-	proxyOff:   agentv1.Proxy_STATE_OFF,
-	proxyNone:  agentv1.Proxy_STATE_NONE,
-}
-
-func proxyReport(s model.ProxyStatus) *agentv1.Proxy {
-	return &agentv1.Proxy{
-		State: proxyStates[s.State], Version: s.Version, Starts: s.Starts, Message: cut(strings.ToValidUTF8(s.Message, "?"), maxMessage),
-		RssBytes: s.RSSBytes, Requests: s.Requests,
-	}
 }

@@ -3,19 +3,22 @@ package agent
 import (
 	"slices"
 
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 )
 
-// holds notes a VIP that the machine has; nil: it has it no longer.
-func (b *balancer) holds(name string, v *model.VIP) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if v == nil {
-		delete(b.vips, name)
-	} else {
-		b.vips[name] = *v
+// receiveVIP notes a VIP that the machine has, or has no longer.
+func (b *balancer) receiveVIP(c delta.Change) error {
+	if c.Resource == nil {
+		delete(b.vips, c.Name)
+		return nil
 	}
-	poke(b.news)
+	v, err := readVIP(c.Resource)
+	if err != nil {
+		return err
+	}
+	b.vips[c.Name] = v
+	return nil
 }
 
 // guard says of the machine's VIPs that nothing but their frontends is to be reached there.

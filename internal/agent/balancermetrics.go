@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"maps"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/model"
+)
+
+const (
+	// maxFrontendLabels bounds the frontends that have metrics of their own; the others
+	// are counted together.
+	maxFrontendLabels = 1_000
+	otherFrontends    = "other"
+)
+
+// balancingCollector counts frontends, packets and drops when it is asked.
+type balancingCollector struct {
+	balancer *balancer
+
+	frontends, available, packets, bytes, flows, drops, maps, cut *prometheus.Desc
+}
+
+func newBalancingCollector(b *balancer) *balancingCollector {
+	of := func(name, help, label string) *prometheus.Desc {
+		return prometheus.NewDesc("fairlead_lb_"+name, help, []string{label}, nil)
+	}
+	return &balancingCollector{
+		balancer:  b,
+		frontends: of("frontends", "Frontends at this machine, by what it does about them.", "state"),
+		available: of("available_backends", "Backends that new flows of a frontend may go to.", "frontend"),
+		packets:   of("packets_total", "Packets of clients that were balanced, by frontend; those beyond 1,000 frontends as one.", "frontend"),
+		bytes:     of("bytes_total", "Bytes of clients that were balanced.", "frontend"),
+		flows:     of("new_flows_total", "Flows that began.", "frontend"),
+		drops:     of("dropped_packets_total", "Packets that were dropped, by reason.", "reason"),
+		maps:      of("map_bytes", "Memory of the kernel that a data plane's maps hold.", "data_plane"),
+		cut:       prometheus.NewDesc("fairlead_lb_cut_connections_total", "Connections to the proxy that outlived the drain time after the machine had lost their VIP.", nil, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *balancingCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.frontends, c.available, c.packets, c.bytes, c.flows, c.drops, c.maps, c.cut} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
+	observed := c.balancer.observed()
+	states, labels := map[model.FrontendState]int{}, map[model.FrontendKey]bool{}
+	for _, o := range observed {
+		states[o.State]++
+		if o.State == model.FrontendDecap || len(labels) >= maxFrontendLabels {
+			continue
+		}
+		labels[o.FrontendKey] = true
+		to <- prometheus.MustNewConstMetric(c.available, prometheus.GaugeValue, float64(o.Available), o.String())
+	}
+	for _, s := range []model.FrontendState{model.FrontendBalanced, model.FrontendDecap, model.FrontendPending, model.FrontendRefused} {
+		to <- prometheus.MustNewConstMetric(c.frontends, prometheus.GaugeValue, float64(states[s]), string(s))
+	}
+	frontends, short, drops, err := c.balancer.figures()
+	if err != nil {
+		c.balancer.log.Debug("not all figures are known", "error", err)
+	}
+	frontends = append(frontends, short...) // what is counted here is no number of flows
+	counts := map[string]model.FrontendFigures{}
+	for _, f := range frontends {
+		label := otherFrontends
+		if labels[f.FrontendKey] {
+			label = f.String()
+		}
+		sum := counts[label]
+		sum.Packets, sum.Bytes, sum.NewFlows = sum.Packets+f.Packets, sum.Bytes+f.Bytes, sum.NewFlows+f.NewFlows
+		counts[label] = sum
+	}
+	for label, f := range counts {
+		to <- prometheus.MustNewConstMetric(c.packets, prometheus.CounterValue, float64(f.Packets), label)
+		to <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(f.Bytes), label)
+		to <- prometheus.MustNewConstMetric(c.flows, prometheus.CounterValue, float64(f.NewFlows), label)
+	}
+	for reason := range maps.Keys(drops) {
+		to <- prometheus.MustNewConstMetric(c.drops, prometheus.CounterValue, float64(drops[reason]), reason)
+	}
+	to <- prometheus.MustNewConstMetric(c.cut, prometheus.CounterValue, float64(c.balancer.cut.Load()))
+	for _, plane := range c.balancer.parts.Planes {
+		if w, weighs := plane.DataPlane.(Weigher); weighs {
+			to <- prometheus.MustNewConstMetric(c.maps, prometheus.GaugeValue, float64(w.MapBytes()), string(plane.Kind))
+		}
+	}
+}
