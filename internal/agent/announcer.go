@@ -138,10 +138,10 @@ func (a *announcer) receive(c delta.Change) error {
 }
 
 // commit implements part.
-func (a *announcer) commit(now received) {
+func (a *announcer) commit(got received) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.config, a.whole = now.config, now.whole
+	a.config, a.whole = got.config, got.whole
 	a.news.raise()
 }
 
@@ -350,7 +350,7 @@ func (a *announcer) proxyTrouble(now time.Time) (why string, again time.Duration
 	return strings.TrimSuffix("the proxy is "+s.State+": "+s.Message, ": "), 0
 }
 
-// withdraw receives everything back and returns when the peers have been told. It says whether
+// withdraw takes everything back and returns when the peers have been told. It says whether
 // there was anything.
 func (a *announcer) withdraw(ctx context.Context) bool {
 	a.quit()

@@ -122,10 +122,10 @@ func (b *balancer) reassess() {
 }
 
 // commit implements part.
-func (b *balancer) commit(now received) {
+func (b *balancer) commit(got received) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.whole, b.point = now.whole, now.checkpoint
+	b.whole, b.point = got.whole, got.checkpoint
 	b.news.raise()
 }
 

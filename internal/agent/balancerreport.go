@@ -270,7 +270,7 @@ func (b *balancer) figures() (frontends, short []model.FrontendFigures, drops ma
 	return frontends, short, drops, errors.Join(errs...)
 }
 
-// bound receives off the flows of this machine's proxy that its sockets do not have any more, where
+// bound removes the flows of this machine's proxy that its sockets do not have any more, where
 // it is to get no new one: whoever drains it waits for the last. A flow table has one that ended
 // unseen until it is silent long enough, and as the only machine with a VIP this one needs no data
 // plane that would see.

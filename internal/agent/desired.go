@@ -73,7 +73,7 @@ func (e errStale) Error() string {
 	return fmt.Sprintf("the plane offers revision %s, but %s was accepted before: it is an old leader, or its data was restored from a backup", e.got, e.have)
 }
 
-// receive receives in a response of the plane. An errStale means that the stream must end;
+// receive handles a response of the plane. An errStale means that the stream must end;
 // any other error is one to refuse the response with.
 func (d *desired) receive(resp *discoveryv3.DeltaDiscoveryResponse) error {
 	revision, err := delta.ParseRevision(resp.GetSystemVersionInfo())
@@ -183,8 +183,8 @@ func (d *desired) held() (versions map[delta.Type]map[string]string, accepted de
 	return versions, d.received.revision
 }
 
-// now is how far the machine is.
-func (d *desired) now() received {
+// latest is how far the machine is.
+func (d *desired) latest() received {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.received

@@ -21,7 +21,7 @@ const (
 	undoEvery = time.Second
 )
 
-// drainer receives a machine out of the traffic and back in: kept-alive connections end,
+// drainer takes a machine out of the traffic and back in: kept-alive connections end,
 // what is under way finishes within the drain time, and only then the routers are told
 // to send nothing more. The other way round would break what is under way: a router that
 // loses a path moves its flows to machines that do not know them.
@@ -53,10 +53,10 @@ func newDrainer(c Config, b *balancer, a *announcer) *drainer {
 func (d *drainer) receive(delta.Change) error { return nil }
 
 // commit implements part.
-func (d *drainer) commit(now received) {
+func (d *drainer) commit(got received) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.config = now.config
+	d.config = got.config
 	d.news.raise()
 }
 
@@ -130,7 +130,7 @@ func (d *drainer) run(ctx context.Context) error {
 	}
 }
 
-// leave receives the machine out of the traffic. When recalled says so before the end it
+// leave takes the machine out of the traffic. When recalled says so before the end it
 // returns false, and the proxy is to be told to take traffic again.
 func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	limit := d.limit()
@@ -183,7 +183,7 @@ func (d *drainer) quieten(ctx context.Context) bool {
 	return err == nil
 }
 
-// withdraw receives everything back, and returns when routers have followed: when nothing comes
+// withdraw takes everything back, and returns when routers have followed: when nothing comes
 // any more that no other machine has passed on.
 func (d *drainer) withdraw(ctx context.Context) {
 	if !d.announcer.withdraw(ctx) {

@@ -157,8 +157,6 @@ func TestCordonWithdrawsFirstWhereFlowsArePassedOn(t *testing.T) {
 			f.Listener = "http-80"
 			f.NewFlows = 1000 // so that a machine alone has a data plane too
 			d.gives(append(frontendChanges(t, f, proxies(web, c.machines...)...), nodeChange(t, model.Node{Name: "edge-2", Decaps: c.decaps}), vipChange(t, vip))...)
-			d.balancer.apply()
-			d.news.raise()
 			eventually(t, "it announces", func() bool { return d.prefixes() == 1 })
 			d.cordon(true, time.Hour)
 			if c.first {

@@ -23,6 +23,10 @@ type Proxy interface {
 	Warming(ctx context.Context) ([]string, error)
 	// Active names the clusters that the proxy uses.
 	Active(ctx context.Context) ([]string, error)
+}
+
+// RequestCounter is a Proxy that counts the requests of backends.
+type RequestCounter interface {
 	// Groups are the figures of the groups that have taken requests, sorted.
 	Groups(ctx context.Context) ([]model.GroupFigures, error)
 }
@@ -86,9 +90,6 @@ func (NoProxy) Warming(context.Context) ([]string, error) { return nil, nil }
 
 // Active implements Proxy.
 func (NoProxy) Active(context.Context) ([]string, error) { return nil, nil }
-
-// Groups implements Proxy.
-func (NoProxy) Groups(context.Context) ([]model.GroupFigures, error) { return nil, nil }
 
 // Speaker advertises prefixes by BGP. Set may be called again with the same, and before
 // Run; no method waits for a peer, but Run and Withdraw.

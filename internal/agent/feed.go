@@ -210,7 +210,7 @@ func (r *relay) asksActive(held map[string]string) bool {
 	return r.feed.AsksActive(held)
 }
 
-// open receives Envoy's first request for clusters and returns the request to go on with.
+// open handles Envoy's first request for clusters and returns the request to go on with.
 func (r *relay) open(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest, active map[string]struct{}) *discoveryv3.DeltaDiscoveryRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,7 +219,7 @@ func (r *relay) open(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryReques
 	return req
 }
 
-// request receives a request of Envoy. It returns false when the stream is no longer the one that
+// request handles a request of Envoy. It returns false when the stream is no longer the one that
 // is served.
 func (r *relay) request(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest) (bool, error) {
 	r.mu.Lock()
@@ -278,7 +278,7 @@ func (r *relay) looks() (look gate.Look, wanted bool, next time.Time, round uint
 	return r.feed.Looks(r.now())
 }
 
-// saw receives the answer, and begins the mending that a stream can do.
+// saw gives the feed the answer, and begins the mending that a stream can do.
 func (r *relay) saw(look gate.Look, seen gate.Seen) gate.Mend {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -162,7 +162,7 @@ func (k *keeper) healthy() error {
 	return k.trouble
 }
 
-// split receives the secrets out of a batch.
+// split separates the secrets from the rest of a batch.
 func split(b memoryBatch) (memoryBatch, *memoryBatch) {
 	plain := memoryBatch{revision: b.revision}
 	secret := memoryBatch{revision: b.revision}

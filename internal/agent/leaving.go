@@ -55,7 +55,7 @@ func (b *balancer) leavesAs() uint64 {
 	return b.progress.as
 }
 
-// noticed receives which leaving all others have noticed.
+// noticed notes which leaving all others have noticed.
 func (b *balancer) noticed(number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,7 +193,7 @@ func (b *balancer) open() (total int, err error) {
 	return total, err
 }
 
-// proxyIs receives why this machine's proxy serves nothing, "" when it serves.
+// proxyIs notes why this machine's proxy serves nothing, "" when it serves.
 func (b *balancer) proxyIs(why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -243,7 +243,7 @@ func (b *balancer) hasBegun() bool {
 	return b.began
 }
 
-// release receives everything out of the kernel, and returns when that was tried, or at the limit
+// release takes everything out of the kernel, and returns when that was tried, or at the limit
 // or when ctx is done.
 func (b *balancer) release(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -13,7 +13,7 @@ import (
 // ErrLocked says that another agent uses a directory.
 var ErrLocked = errors.New("another agent uses it")
 
-// lockDirectory receives a directory for this process until the returned function is
+// lockDirectory locks a directory for this process until the returned function is
 // called or the process ends, however that happens.
 func lockDirectory(dir string) (release func(), err error) {
 	path := filepath.Join(dir, "agent.lock")

@@ -43,7 +43,7 @@ func (c *membership) current() *Identity {
 	return c.identity
 }
 
-// replace receives the identity of a machine that has joined.
+// replace sets the identity of a machine that has joined.
 func (c *membership) replace(id *Identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

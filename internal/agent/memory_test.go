@@ -427,7 +427,7 @@ func remembers(t *testing.T, k *keeper, a *Agent, clusters ...string) {
 			got = append(got, c.Name)
 		}
 	}
-	if accepted := a.desired.now().revision; !slices.Equal(got, clusters) || r.revision != accepted {
+	if accepted := a.desired.latest().revision; !slices.Equal(got, clusters) || r.revision != accepted {
 		t.Errorf("clusters %v at %s, want %v at %s", got, r.revision, clusters, accepted)
 	}
 }

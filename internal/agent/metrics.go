@@ -54,7 +54,7 @@ func (a *Agent) register(n *counters) error {
 	collectors := []prometheus.Collector{
 		n.connected, n.remembered, n.renewals, n.mends,
 		computed("accepted_revision", "Largest revision that a plane has sent.", func() float64 {
-			return float64(a.desired.now().revision.Number)
+			return float64(a.desired.latest().revision.Number)
 		}),
 		computed("applied_revision", "Largest revision that the proxy runs, less what is listed as a problem.", func() float64 {
 			return float64(a.relay.revisionApplied().Number)
@@ -63,7 +63,7 @@ func (a *Agent) register(n *counters) error {
 			return number(a.keeper.healthy() == nil)
 		}),
 		computed("epoch", "Epoch of the accepted revision.", func() float64 {
-			return float64(a.desired.now().revision.Epoch)
+			return float64(a.desired.latest().revision.Epoch)
 		}),
 		computed("proxy_starts", "How often the proxy was started since the agent began.", func() float64 {
 			return float64(a.config.Proxy.Status().Starts)

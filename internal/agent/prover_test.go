@@ -20,7 +20,7 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// provingPlane receives proofs as the plane does, at two addresses.
+// provingPlane takes proofs as the plane does, at two addresses.
 type provingPlane struct {
 	agentv1.UnimplementedObserverServer
 	endpoints []string // all but the first are told

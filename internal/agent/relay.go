@@ -84,27 +84,27 @@ func (r *relay) recall(good []delta.Change, older, keyless bool) {
 }
 
 // commit implements part.
-func (r *relay) commit(now received) {
+func (r *relay) commit(got received) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.revision = now.revision
-	r.feed.SetDrain(now.config.GetDrainTime().AsDuration())
-	if now.remembered {
+	r.revision = got.revision
+	r.feed.SetDrain(got.config.GetDrainTime().AsDuration())
+	if got.remembered {
 		r.feed.Restore(r.good)
 		r.good = nil
 	}
-	if now.completes {
+	if got.completes {
 		r.whole = true
-		if !now.unproxied || r.off { // else nothing is known of what is for an Envoy
-			r.feed.Checkpoint(now.checkpoint)
+		if !got.unproxied || r.off { // else nothing is known of what is for an Envoy
+			r.feed.Checkpoint(got.checkpoint)
 			r.offer()
 		}
-		if !now.remembered {
+		if !got.remembered {
 			r.feed.SetKeyless(false)
 		}
 	}
 	r.advance()
-	if now.completes && !now.remembered {
+	if got.completes && !got.remembered {
 		r.hear()
 	}
 }

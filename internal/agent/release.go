@@ -11,7 +11,7 @@ func (a *Agent) hears() bool {
 	return plane != ""
 }
 
-// release receives what is balanced out of the kernel. Other machines that have not noticed that
+// release takes what is balanced out of the kernel. Other machines that have not noticed that
 // this one leaves go on to send it flows, and only what is in its kernel passes them on. So
 // it is without a plane, which tells them, and where they reach backends here through a tunnel.
 // An agent without a whole state, or one that ends right after it started, does not know yet
@@ -20,7 +20,7 @@ func (a *Agent) release(ctx context.Context) {
 	began := time.Now()
 	switch {
 	case len(a.config.Balancing.Planes) == 0:
-	case !a.desired.now().whole:
+	case !a.desired.latest().whole:
 		a.config.Log.Warn("there was no whole state to balance by: what an agent before left in the kernel stays, until another agent runs here or it is removed by hand")
 		a.leaveKernel()
 		return

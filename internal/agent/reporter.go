@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -178,9 +179,12 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 // figures answer the plane's question; without a proxy that answers there are none. A frontend whose
 // flows are not all counted is left out: a small number would be taken for few flows.
 func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
-	groups, err := r.proxy.Groups(ctx)
-	if err != nil {
-		r.log.Debug("the proxy's figures are not known", "error", err)
+	var groups []model.GroupFigures
+	if counter, counts := r.proxy.(RequestCounter); counts {
+		var err error
+		if groups, err = counter.Groups(ctx); err != nil {
+			r.log.Debug("the proxy's figures are not known", "error", err)
+		}
 	}
 	f := wire.Figures(asked, groups)
 	frontends, _, drops, err := r.balancer.figures()

@@ -23,7 +23,7 @@ func (a *Agent) Healthz(context.Context) error {
 
 // Readyz is nil while Envoy serves a state, be the plane there or not.
 func (a *Agent) Readyz(context.Context) error {
-	if blocked := a.upstream.unjoined(); blocked != nil && !a.desired.now().whole {
+	if blocked := a.upstream.unjoined(); blocked != nil && !a.desired.latest().whole {
 		return fmt.Errorf("not joined: %w", blocked)
 	}
 	if s := a.config.Proxy.Status(); s.State != proxyReady && s.State != proxyOff && s.State != proxyNone {
@@ -70,7 +70,7 @@ type Problem struct {
 // Status is the agent as it is now. A cordoned machine's listeners go on; draining
 // them is the plane's, which takes them out of the machine's view.
 func (a *Agent) Status() Status {
-	received, applied := a.desired.now(), a.relay.applied()
+	received, applied := a.desired.latest(), a.relay.applied()
 	s := Status{
 		Machine: a.config.Name, Version: a.config.Version, Cordoned: received.config.GetCordoned(),
 		Accepted: received.revision.String(), Applied: a.relay.revisionApplied().String(), Problems: []Problem{}, Proxy: a.config.Proxy.Status(),

@@ -185,7 +185,7 @@ func (c *conversation) run(ctx context.Context, st discoveryv3.AggregatedDiscove
 	}
 }
 
-// receive receives a request in its turn. Clusters come first: what Envoy says of them
+// receive handles a request in its turn. Clusters come first: what Envoy says of them
 // tells a new Envoy from one that lives on. Listeners of a new one wait until there
 // is something behind them.
 func (c *conversation) receive(ctx context.Context, req *discoveryv3.DeltaDiscoveryRequest) error {

@@ -80,7 +80,7 @@ func newUpstream(c Config, d *desired, r *reporter, membership *membership, pres
 // and nothing is remembered.
 func (u *upstream) run(ctx context.Context) error {
 	said, join := "", sync.OnceFunc(func() { close(u.member) })
-	if u.desired.now().whole {
+	if u.desired.latest().whole {
 		join()
 	}
 	for wait := backoffFirst; ; wait = min(2*wait, backoffMost) {
@@ -99,7 +99,7 @@ func (u *upstream) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		whole := u.desired.now().whole
+		whole := u.desired.latest().whole
 		final := !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrPin)
 		// What a cluster gives to a pod may come, or be right, a moment later.
 		mends := u.joiner.Account != nil && !errors.Is(err, ErrName)

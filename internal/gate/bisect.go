@@ -6,7 +6,7 @@ import (
 	"fairlead.dev/internal/delta"
 )
 
-// observeShard takes Envoy's answer about a route configuration.
+// observeShard notes Envoy's answer about a route configuration.
 func (g *Gate) observeShard(e delta.Event) {
 	s := g.shards[e.Name]
 	if s == nil {

@@ -1,7 +1,7 @@
 // Package gate decides what an Envoy may be given now of what a plane wants: make before break.
 //
-// A Gate takes the wanted resources of Envoy's types, Envoy's answers and the time, and gives
-// the changes that are due. A Feed puts them into the set that Envoy's stream follows, and takes
+// A Gate is told the wanted resources of Envoy's types, Envoy's answers and the time, and gives
+// the changes that are due. A Feed puts them into the set that Envoy's stream follows, and handles
 // the requests of that stream. Whoever owns a Feed carries bytes between it and an Envoy, and
 // calls Advance after everything that happened.
 //

@@ -365,7 +365,7 @@ func (e *envoyModel) apply(t delta.Type, r *discoveryv3.Resource) bool {
 	return true
 }
 
-// feed takes endpoints to the clusters that wait for them.
+// feed gives endpoints to the clusters that wait for them.
 func (e *envoyModel) feed(sets map[string]bool) {
 	for _, c := range e.warming {
 		c.fed = c.fed || sets[c.set]

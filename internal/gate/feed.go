@@ -149,7 +149,7 @@ func (f *Feed) dropForeign(now time.Time) {
 // Ends says whether a stream must be ended, for Envoy to connect anew.
 func (f *Feed) Ends(stream *delta.Stream) bool { return f.ending == stream }
 
-// Request takes a request of Envoy. It returns false when the stream is no longer the one that
+// Request handles a request of Envoy. It returns false when the stream is no longer the one that
 // is served.
 func (f *Feed) Request(stream *delta.Stream, req *discoveryv3.DeltaDiscoveryRequest) (bool, error) {
 	if f.stream != stream {
@@ -219,7 +219,7 @@ func (f *Feed) Looks(now time.Time) (look Look, wanted bool, next time.Time, rou
 	return look, wanted, next, round
 }
 
-// Saw takes the answer, and begins the mending that a stream can do.
+// Saw notes the answer, and begins the mending that a stream can do.
 func (f *Feed) Saw(look Look, seen Seen, now time.Time) Mend {
 	if f.stream == nil {
 		return Mend{}

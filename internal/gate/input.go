@@ -29,7 +29,7 @@ func (g *Gate) SetKeyless(keyless bool) {
 	}
 }
 
-// Target takes changes of what the plane wants. Resources that cannot be read are
+// Target notes changes of what the plane wants. Resources that cannot be read are
 // left as they were, and the error names all of them.
 func (g *Gate) Target(changes []delta.Change) error {
 	var errs []error
@@ -191,7 +191,7 @@ func (g *Gate) connected(held map[string]string, active map[string]struct{}) {
 	}
 }
 
-// observe takes what Envoy accepted and refused, in order.
+// observe notes what Envoy accepted and refused, in order.
 func (g *Gate) observe(events []delta.Event) {
 	for _, e := range events {
 		g.seq++
@@ -235,7 +235,7 @@ func (g *Gate) observe(events []delta.Event) {
 	}
 }
 
-// accepted takes the acceptance of what is live.
+// accepted notes the acceptance of what is live.
 func (g *Gate) accepted(it *item) {
 	if version(it.good) != it.base && it.base != emptyVersion {
 		r := *it.live
@@ -264,7 +264,7 @@ func (g *Gate) accepted(it *item) {
 	}
 }
 
-// refused takes the refusal of what is live, standing alone.
+// refused notes the refusal of what is live, standing alone.
 func (g *Gate) refused(it *item, message string) {
 	if it.refuse == nil {
 		it.refuse = map[string]string{}
@@ -293,7 +293,7 @@ func (g *Gate) refused(it *item, message string) {
 // of observations that held when the question was asked.
 func (g *Gate) polls() bool { return len(g.polling) > 0 || g.verifying }
 
-// Warming takes the names of the clusters that Envoy still warms, from a poll that
+// Warming notes the names of the clusters that Envoy still warms, from a poll that
 // began at seq.
 func (g *Gate) Warming(seq uint64, names []string) {
 	if seq < g.connectSeq {
@@ -357,7 +357,7 @@ func (g *Gate) confirm(changes []delta.Change, state func(delta.Type, string) de
 	}
 }
 
-// relent takes refusals whose version has been withdrawn meanwhile: Envoy then holds
+// relent drops refusals whose version has been withdrawn meanwhile: Envoy then holds
 // what is wanted, and no further answer will say so.
 func (g *Gate) relent(events []delta.Event, state func(delta.Type, string) delta.State) {
 	for _, e := range events {

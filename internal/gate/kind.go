@@ -15,7 +15,7 @@ const (
 	typeListener delta.Type = agentv1.ListenerType
 )
 
-// Types are what a gate takes: what is named comes before what names it.
+// Types are the resource types of a gate: what is named comes before what names it.
 var Types = [...]delta.Type{typeCluster, typeEndpoint, typeSecret, typeRoute, typeScope, typeListener}
 
 // key names one resource.

@@ -76,7 +76,7 @@ func newShard(name string) *shard {
 
 func (s *shard) key() key { return key{typeRoute, s.name} }
 
-// targetShard takes a new version of a route configuration, or its removal.
+// targetShard notes a new version of a route configuration, or its removal.
 func (g *Gate) targetShard(name string, r *delta.Resource) error {
 	s := g.shards[name]
 	if r == nil {
@@ -385,7 +385,7 @@ func (s *shard) changed() []string {
 	return names
 }
 
-// nextTrial takes the next group of suspects, or ends the search.
+// nextTrial tries the next group of suspects, or ends the search.
 func (s *shard) nextTrial() {
 	for len(s.suspects) > 0 {
 		group := s.suspects[0]

@@ -124,14 +124,14 @@ func (g *Gate) landed(c *cluster) {
 	c.flies = ""
 }
 
-// ackedCluster takes Envoy's acceptance of the live version. Once it has started up,
+// ackedCluster notes Envoy's acceptance of the live version. Once it has started up,
 // Envoy accepts only when every cluster of the response is warm.
 func (g *Gate) ackedCluster(c *cluster) {
 	c.ackSeq = g.seq
 	g.judge(c)
 }
 
-// ackedSet takes Envoy's acceptance of a load assignment.
+// ackedSet notes Envoy's acceptance of a load assignment.
 func (g *Gate) ackedSet(it *item, version string) {
 	set := g.set(it.name)
 	sent := set.sentSeq

@@ -196,7 +196,7 @@ func (g *Gate) isDecided(s *shard) bool {
 	return s != nil && s.live != nil && s.done && g.users[s.name] > 0
 }
 
-// observeUse takes what Envoy uses, from a question that was asked at look.Seq, and says how
+// observeUse notes what Envoy uses, from a question that was asked at look.Seq, and says how
 // to mend what it does not use.
 func (g *Gate) observeUse(look Look, seen Seen, now time.Time) Mend {
 	if look.Seq < g.connectSeq {
