@@ -31,10 +31,10 @@ const (
 	afterWithdraw = time.Second
 )
 
-// announcer decides which VIPs the machine announces, and has the parts do it.
+// announcer decides which VIPs the machine announces, and has the drivers do it.
 type announcer struct {
 	machine string
-	parts   Network
+	drivers Network
 	proxy   Proxy
 	relay   *relay
 	// balancer has the data planes that a VIP may need.
@@ -70,15 +70,15 @@ type announcer struct {
 
 func newAnnouncer(c Config, relay *relay, b *balancer) *announcer {
 	a := &announcer{
-		machine: c.Name, parts: c.Network, proxy: c.Proxy, relay: relay, balancer: b, log: c.Log, now: c.Now,
+		machine: c.Name, drivers: c.Network, proxy: c.Proxy, relay: relay, balancer: b, log: c.Log, now: c.Now,
 		news: newSignal(), config: &agentv1.MachineConfig{},
 		vips: map[string]model.VIP{}, peers: map[string]model.Peer{}, secrets: map[string]string{},
 		gone: map[netip.Addr]time.Time{}, withheld: map[netip.Addr]string{}, since: map[netip.Addr]model.VIPObserved{},
 		lacks: map[netip.Addr]string{}, ready: map[netip.Addr]bool{}, partly: map[netip.Addr]time.Time{}, awaiting: map[netip.Addr]*awaiting{},
 		remembered: map[netip.Addr]struct{}{},
 	}
-	if a.parts.Changed == nil {
-		a.parts.Changed = make(chan struct{}, 1)
+	if a.drivers.Changed == nil {
+		a.drivers.Changed = make(chan struct{}, 1)
 	}
 	return a
 }
@@ -148,10 +148,10 @@ func (a *announcer) commit(got received) {
 // run implements part: it announces until ctx is done.
 func (a *announcer) run(ctx context.Context) error {
 	work := []func(context.Context) error{a.announce}
-	if s := a.parts.Speaker; s != nil {
+	if s := a.drivers.Speaker; s != nil {
 		work = append(work, s.Run)
 	}
-	if s := a.parts.Segment; s != nil {
+	if s := a.drivers.Segment; s != nil {
 		work = append(work, s.Run)
 	}
 	return together(ctx, work...)
@@ -167,7 +167,7 @@ func (a *announcer) announce(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-a.news:
-		case <-a.parts.Changed:
+		case <-a.drivers.Changed:
 			a.changed.raise()
 			continue
 		}
@@ -188,7 +188,7 @@ func (a *announcer) begin() {
 	}
 }
 
-// apply hands the parts what they should do now, and returns when to look again; 0: not
+// apply tells the drivers what they should do now, and returns when to look again; 0: not
 // before something happens.
 func (a *announcer) apply() (again time.Duration) {
 	listening := a.relay.listening(a.listeners())
@@ -264,11 +264,11 @@ func (a *announcer) apply() (again time.Duration) {
 		}
 		a.began = true
 	}
-	if a.parts.Speaker != nil {
-		a.parts.Speaker.Set(speak)
+	if a.drivers.Speaker != nil {
+		a.drivers.Speaker.Set(speak)
 	}
-	if a.parts.Segment != nil {
-		a.parts.Segment.Set(claims)
+	if a.drivers.Segment != nil {
+		a.drivers.Segment.Set(claims)
 	}
 	a.changed.raise()
 	return again
@@ -279,7 +279,7 @@ func (a *announcer) apply() (again time.Duration) {
 // linger. owned are those that the segment may hold. It returns what cannot be held, and
 // when to look again.
 func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, served map[netip.Addr]bool, now time.Time) (refused map[netip.Addr]error, again time.Duration) {
-	if a.parts.Loopback == nil {
+	if a.drivers.Loopback == nil {
 		return nil, 0
 	}
 	for address := range want {
@@ -314,7 +314,7 @@ func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, served ma
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	slices.SortFunc(owned, netip.Addr.Compare)
-	err := a.parts.Loopback.Set(addresses, owned...)
+	err := a.drivers.Loopback.Set(addresses, owned...)
 	if err != nil && (a.trouble == nil || a.trouble.Error() != err.Error()) {
 		a.log.Error("a VIP cannot be held", "error", err)
 	}
@@ -322,7 +322,7 @@ func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, served ma
 	if err != nil {
 		again = min(cmp.Or(again, retryHold), retryHold)
 	}
-	return a.parts.Loopback.Refused(), again
+	return a.drivers.Loopback.Refused(), again
 }
 
 // proxyTrouble says why the proxy serves nothing, and when to look again.
@@ -358,7 +358,7 @@ func (a *announcer) withdraw(ctx context.Context) bool {
 	if !a.announces() {
 		return false
 	}
-	if s := a.parts.Speaker; s != nil {
+	if s := a.drivers.Speaker; s != nil {
 		limited, cancel := context.WithTimeout(ctx, followTime) // a peer may take nothing
 		defer cancel()
 		if err := s.Withdraw(limited); err != nil && ctx.Err() == nil {
@@ -405,10 +405,10 @@ func (a *announcer) resume() {
 
 // sessions are those with the peers, sorted by peer.
 func (a *announcer) sessions() []model.Session {
-	if a.parts.Speaker == nil {
+	if a.drivers.Speaker == nil {
 		return nil
 	}
-	return a.parts.Speaker.Sessions()
+	return a.drivers.Speaker.Sessions()
 }
 
 // report implements part.
@@ -426,8 +426,8 @@ func (a *announcer) observed() []model.VIPObserved {
 		}
 	}
 	owned := map[netip.Addr]model.VIPObserved{}
-	if a.parts.Segment != nil {
-		for _, o := range a.parts.Segment.Status() {
+	if a.drivers.Segment != nil {
+		for _, o := range a.drivers.Segment.Status() {
 			owned[o.Address] = o
 		}
 	}

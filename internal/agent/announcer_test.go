@@ -471,7 +471,7 @@ func TestDesiredAndAnnouncerDoNotWaitForEachOther(t *testing.T) {
 	running.Go(func() {
 		for ctx.Err() == nil {
 			a.observed()
-			signal(a.announcer.parts.Changed).raise()
+			signal(a.announcer.drivers.Changed).raise()
 		}
 	})
 	done := make(chan struct{})

@@ -16,11 +16,9 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-const (
-	// releaseTime is what data planes get to take everything out of the kernel, after they
-	// have done for the first time what they are to do.
-	releaseTime = 10 * time.Second
-)
+// releaseTime is what data planes get to take everything out of the kernel, after they
+// have done for the first time what they are to do.
+const releaseTime = 10 * time.Second
 
 // balancer has the machine's data planes balance what the plane says. It never holds up
 // the plane's stream, and none of its troubles ends the agent.
@@ -31,7 +29,7 @@ const (
 // lost.
 type balancer struct {
 	machine string
-	parts   Balancing
+	drivers Balancing
 	relay   *relay
 	log     *slog.Logger
 	now     func() time.Time
@@ -72,7 +70,7 @@ type balancer struct {
 
 func newBalancer(c Config, own func(check string) finding, relay *relay) *balancer {
 	b := &balancer{
-		machine: c.Name, parts: c.Balancing, relay: relay, log: c.Log, now: c.Now, rows: newRows(own),
+		machine: c.Name, drivers: c.Balancing, relay: relay, log: c.Log, now: c.Now, rows: newRows(own),
 		news: newSignal(), checked: newSignal(), asks: newSignal(), known: make(chan struct{}), emptied: newSignal(), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
 		nodes: map[string]*model.Node{}, vips: map[string]model.VIP{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
@@ -80,8 +78,8 @@ func newBalancer(c Config, own func(check string) finding, relay *relay) *balanc
 		endTime:  endTime, busy: map[model.DataPlaneKind]int{},
 		joined: map[model.FrontendKey]*entry{}, drives: make([]drive, len(c.Balancing.Planes)),
 	}
-	if b.parts.Changed == nil {
-		b.parts.Changed = make(chan struct{}, 1)
+	if b.drivers.Changed == nil {
+		b.drivers.Changed = make(chan struct{}, 1)
 	}
 	return b
 }
@@ -200,7 +198,7 @@ func (b *balancer) run(ctx context.Context) error {
 func (b *balancer) work(ctx context.Context) {
 	var planes sync.WaitGroup
 	defer planes.Wait()
-	for _, p := range b.parts.Planes {
+	for _, p := range b.drivers.Planes {
 		planes.Go(func() {
 			defer b.enter(p.Kind)()
 			if err := p.Run(ctx); err != nil && ctx.Err() == nil {
@@ -220,7 +218,7 @@ func (b *balancer) work(ctx context.Context) {
 		case <-b.news:
 		case <-b.checked:
 			b.reassess()
-		case <-b.parts.Changed:
+		case <-b.drivers.Changed:
 			b.look()
 		case <-b.asks:
 			if b.ask() {
@@ -247,7 +245,7 @@ func (b *balancer) apply() (again time.Duration) {
 		return 0 // it is not known yet what of an earlier agent's is to go
 	}
 	// Each round moves what a data plane could not carry out to the next one.
-	for range len(b.parts.Planes) + 1 {
+	for range len(b.drivers.Planes) + 1 {
 		now := b.now()
 		answers := b.inquire(now)
 		b.mu.Lock()

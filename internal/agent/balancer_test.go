@@ -170,7 +170,7 @@ func newBalancing(t *testing.T, planes ...*fakePlane) *announcing {
 		if p.mtu > 0 {
 			plane.DataPlane = tunneler{p}
 		}
-		a.balancer.parts.Planes = append(a.balancer.parts.Planes, plane)
+		a.balancer.drivers.Planes = append(a.balancer.drivers.Planes, plane)
 	}
 	a.balancer.drives = make([]drive, len(planes))
 	return a

@@ -85,7 +85,7 @@ func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.MustNewConstMetric(c.drops, prometheus.CounterValue, float64(drops[reason]), reason)
 	}
 	to <- prometheus.MustNewConstMetric(c.cut, prometheus.CounterValue, float64(c.balancer.cut.Load()))
-	for _, plane := range c.balancer.parts.Planes {
+	for _, plane := range c.balancer.drivers.Planes {
 		if w, weighs := plane.DataPlane.(Weigher); weighs {
 			to <- prometheus.MustNewConstMetric(c.maps, prometheus.GaugeValue, float64(w.MapBytes()), string(plane.Kind))
 		}

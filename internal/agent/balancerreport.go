@@ -36,7 +36,7 @@ func (b *balancer) observed() []model.FrontendObserved {
 func (b *balancer) observe(key model.FrontendKey, p *entry) model.FrontendObserved {
 	o := model.FrontendObserved{FrontendKey: key, State: model.FrontendRefused, Message: p.why}
 	if p.plane >= 0 {
-		d, kind := b.drives[p.plane], b.parts.Planes[p.plane].Kind
+		d, kind := b.drives[p.plane], b.drivers.Planes[p.plane].Kind
 		seen, known := d.seen[key]
 		switch _, set := d.last.Frontends[key]; {
 		case known && seen.State != model.FrontendPending && (set || d.err != nil):
@@ -78,7 +78,7 @@ func (b *balancer) unbalanced(v model.VIP) (why, pending string, any bool) {
 			// Of a VIP that comes back the data plane may still have what it did for other
 			// machines alone: what routers send would meet a kernel that does not know it.
 			d := b.driveOf(p)
-			if _, stale := b.stale[key]; stale && len(b.parts.Planes) > 0 || d != nil && d.err == nil && !isHere(d.last.Frontends[key], b.machine) {
+			if _, stale := b.stale[key]; stale && len(b.drivers.Planes) > 0 || d != nil && d.err == nil && !isHere(d.last.Frontends[key], b.machine) {
 				pending = cmp.Or(pending, key.String()+" is not balanced here yet")
 			}
 			continue
@@ -132,7 +132,7 @@ func (b *balancer) serves() map[netip.Addr]bool {
 			vips[key.VIP] = true
 		}
 	}
-	if !b.began && len(b.parts.Planes) > 0 {
+	if !b.began && len(b.drivers.Planes) > 0 {
 		for key, f := range b.frontends {
 			if f.Listener != "" && b.isBackend(b.backends[key]) {
 				vips[key.VIP] = true
@@ -196,7 +196,7 @@ type tunnelEnd struct {
 // ask notes what data planes say of the machine's end of tunnels and of its interfaces, and
 // returns whether that differs from before. Only run's goroutine calls it.
 func (b *balancer) ask() (differs bool) {
-	for i, plane := range b.parts.Planes {
+	for i, plane := range b.drivers.Planes {
 		var t tunnelEnd
 		var list []model.InterfaceObserved
 		if tunneler, tunnels := plane.DataPlane.(Tunneler); tunnels {
@@ -248,7 +248,7 @@ func (b *balancer) interfaces() []model.InterfaceObserved {
 func (b *balancer) figures() (frontends, short []model.FrontendFigures, drops map[string]uint64, err error) {
 	drops = map[string]uint64{}
 	var errs []error
-	for _, plane := range b.parts.Planes {
+	for _, plane := range b.drivers.Planes {
 		counts, counting := plane.DataPlane.(Inspector)
 		if !counting {
 			continue
@@ -275,7 +275,7 @@ func (b *balancer) figures() (frontends, short []model.FrontendFigures, drops ma
 // unseen until it is silent long enough, and as the only machine with a VIP this one needs no data
 // plane that would see.
 func (b *balancer) bound(frontends []model.FrontendFigures) error {
-	if b.parts.Connections == nil {
+	if b.drivers.Connections == nil {
 		return nil
 	}
 	var left []*model.BackendFigures
@@ -296,7 +296,7 @@ func (b *balancer) bound(frontends []model.FrontendFigures) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	counts, err := b.parts.Connections(keys...)
+	counts, err := b.drivers.Connections(keys...)
 	if err != nil {
 		return err
 	}
@@ -320,7 +320,7 @@ func (b *balancer) flows(q model.FlowQuery) (flows []model.Flow, truncated bool,
 	q.Limit = min(q.Limit, maxFlows)
 	limit := q.Limit
 	var errs []error
-	for _, plane := range b.parts.Planes {
+	for _, plane := range b.drivers.Planes {
 		inspects, inspecting := plane.DataPlane.(Inspector)
 		if !inspecting {
 			continue

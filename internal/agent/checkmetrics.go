@@ -38,17 +38,17 @@ func (c *checkCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *checkCollector) Collect(to chan<- prometheus.Metric) {
-	if c.checks.parts.Checker == nil {
+	if c.checks.drivers.Checker == nil {
 		return
 	}
 	counts := map[model.Health]int{}
-	for _, r := range c.checks.parts.Checker.Results() {
+	for _, r := range c.checks.drivers.Checker.Results() {
 		counts[r.Health]++
 	}
 	for _, h := range []model.Health{model.Healthy, model.Unhealthy, model.HealthUnknown} {
 		to <- prometheus.MustNewConstMetric(c.health, prometheus.GaugeValue, float64(counts[h]), string(h))
 	}
-	counter, is := c.checks.parts.Checker.(CheckCounter)
+	counter, is := c.checks.drivers.Checker.(CheckCounter)
 	if !is {
 		return
 	}

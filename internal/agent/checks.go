@@ -18,7 +18,7 @@ import (
 // checks hands the checker what the plane wants to be checked. What it finds goes to the
 // plane and, for what the plane does not know or while it is away, to this machine's own.
 type checks struct {
-	parts   Checking
+	drivers Checking
 	found   event // the checker found something else, which must be reported at once
 	changed event // what this machine itself finds may differ: also by a plane that came or went
 	news    signal
@@ -30,7 +30,7 @@ type checks struct {
 }
 
 func newChecks(c Config) *checks {
-	return &checks{parts: c.Checking, news: newSignal(), wanted: map[string]model.Check{}}
+	return &checks{drivers: c.Checking, news: newSignal(), wanted: map[string]model.Check{}}
 }
 
 // plane notes whether there is a plane.
@@ -73,13 +73,13 @@ func (k *checks) commit(received) {
 
 // run implements part: it keeps the checker told.
 func (k *checks) run(ctx context.Context) error {
-	if k.parts.Checker == nil {
+	if k.drivers.Checker == nil {
 		return nil
 	}
 	var checking sync.WaitGroup
 	defer checking.Wait()
 	failed := make(chan error, 1)
-	checking.Go(func() { failed <- k.parts.Checker.Run(ctx) })
+	checking.Go(func() { failed <- k.drivers.Checker.Run(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -89,7 +89,7 @@ func (k *checks) run(ctx context.Context) error {
 				return fmt.Errorf("check backends: %w", err)
 			}
 			return nil
-		case <-k.parts.Changed:
+		case <-k.drivers.Changed:
 			k.found.raise()
 			k.changed.raise()
 		case <-k.news:
@@ -97,7 +97,7 @@ func (k *checks) run(ctx context.Context) error {
 			list := slices.Collect(maps.Values(k.wanted))
 			k.mu.Unlock()
 			slices.SortFunc(list, func(a, b model.Check) int { return cmp.Compare(a.ID, b.ID) })
-			k.parts.Checker.Set(list)
+			k.drivers.Checker.Set(list)
 		}
 	}
 }
@@ -107,10 +107,10 @@ func (k *checks) report(to *agentv1.Report) { to.Checks = wire.CheckResults(k.re
 
 // results are what was found, sorted by ID. What is not known yet is left out.
 func (k *checks) results() []model.CheckResult {
-	if k.parts.Checker == nil {
+	if k.drivers.Checker == nil {
 		return nil
 	}
-	return slices.DeleteFunc(k.parts.Checker.Results(), func(r model.CheckResult) bool { return !decided(r.Health) })
+	return slices.DeleteFunc(k.drivers.Checker.Results(), func(r model.CheckResult) bool { return !decided(r.Health) })
 }
 
 // unhealthy are the results of checks that fail.
@@ -133,10 +133,10 @@ func (f finding) holds() bool { return f.sure() && f.alone }
 
 // own is what this machine itself found of a check.
 func (k *checks) own(id string) finding {
-	if k.parts.Checker == nil || id == "" {
+	if k.drivers.Checker == nil || id == "" {
 		return finding{health: model.HealthUnchecked}
 	}
-	r := k.parts.Checker.Result(id)
+	r := k.drivers.Checker.Result(id)
 	return finding{health: r.Health, first: r.First, alone: !k.present.Load()}
 }
 

@@ -31,7 +31,7 @@ type drive struct {
 
 // wanted is what each data plane should do.
 func (b *balancer) wanted(listening map[string]struct{}) []model.Balancing {
-	wants := make([]model.Balancing, len(b.parts.Planes))
+	wants := make([]model.Balancing, len(b.drivers.Planes))
 	for i := range wants {
 		wants[i] = model.Balancing{
 			Machine: b.machine, Frontends: map[model.FrontendKey]*model.Balanced{}, Nodes: b.shared, Unready: map[model.FrontendKey]bool{},
@@ -100,7 +100,7 @@ func (b *balancer) drive(wants []model.Balancing, now time.Time) (again time.Dur
 
 // set tells one data plane what to do, unless it knows. Only run's goroutine calls it.
 func (b *balancer) set(i int, w model.Balancing, now time.Time) {
-	d, plane := &b.drives[i], b.parts.Planes[i]
+	d, plane := &b.drives[i], b.drivers.Planes[i]
 	same := d.tried && sameBalancing(d.last, w)
 	if same && !d.behind || d.behind && now.Before(d.again) && d.tried {
 		if !same {
@@ -139,7 +139,7 @@ func sameBalancing(a, b model.Balancing) bool {
 
 // look notes what the data planes see now.
 func (b *balancer) look() {
-	for i, plane := range b.parts.Planes {
+	for i, plane := range b.drivers.Planes {
 		seen := map[model.FrontendKey]model.FrontendObserved{}
 		for _, o := range plane.Observed() {
 			seen[o.FrontendKey] = o

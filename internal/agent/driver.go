@@ -120,12 +120,12 @@ type Loopback interface {
 	Refused() map[netip.Addr]error
 }
 
-// Network is what makes a machine's VIPs reachable. A nil part does nothing.
+// Network is what makes a machine's VIPs reachable. A nil driver does nothing.
 type Network struct {
 	Speaker  Speaker
 	Segment  Segment
 	Loopback Loopback
-	// Changed gets a token from the parts when what they see may differ.
+	// Changed gets a token from the drivers when what they see may differ.
 	Changed chan struct{}
 }
 

@@ -174,8 +174,8 @@ func (b *balancer) inquire(now time.Time) answers {
 
 // lacks asks each data plane what it lacks for a frontend.
 func (b *balancer) lacks(f *model.Balanced) []error {
-	why := make([]error, len(b.parts.Planes))
-	for i, plane := range b.parts.Planes {
+	why := make([]error, len(b.drivers.Planes))
+	for i, plane := range b.drivers.Planes {
 		leave := b.enter(plane.Kind)
 		why[i] = plane.Supports(f)
 		leave()
@@ -201,7 +201,7 @@ func (b *balancer) choose(p *entry) {
 	}
 	var why []string
 	second := -1 // that could, but did not when it was tried
-	for i, plane := range b.parts.Planes {
+	for i, plane := range b.drivers.Planes {
 		if asked != model.DataPlaneAuto && asked != plane.Kind {
 			continue
 		}

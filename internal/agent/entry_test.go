@@ -55,7 +55,7 @@ func TestAFrontendIsPendingUntilItsDataPlaneHasTakenIt(t *testing.T) {
 	t.Parallel()
 	p := &fakePlane{kind: model.DataPlaneXDP, held: make(chan struct{}), entered: make(chan struct{})}
 	a := newBalancing(t, p)
-	a.balancer.parts.Planes[0].DataPlane = countingPlane{fakePlane: p}
+	a.balancer.drivers.Planes[0].DataPlane = countingPlane{fakePlane: p}
 	a.gives(frontendChanges(t, frontendOn(web, "edge-1"), ready(pod, "", 100))...)
 	a.whole()
 	applied := make(chan struct{})

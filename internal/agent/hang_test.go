@@ -99,7 +99,7 @@ func TestEvidenceIsOfWhoSeesIt(t *testing.T) {
 				counts.held = make(chan struct{})
 				t.Cleanup(func() { close(counts.held) })
 			}
-			a.balancer.parts.Planes[0].DataPlane = counts
+			a.balancer.drivers.Planes[0].DataPlane = counts
 			f := frontendOn(web, "edge-1", "edge-2")
 			f.Listener, f.DataPlane = "http-80", c.by
 			a.gives(frontendChanges(t, f, proxies(web, "edge-1", "edge-2")...)...)

@@ -76,7 +76,7 @@ func (b *balancer) isNoticed() bool {
 func (b *balancer) isCarried() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.progress.carried == b.progress.told || len(b.parts.Planes) == 0
+	return b.progress.carried == b.progress.told || len(b.drivers.Planes) == 0
 }
 
 // arrived is how many packets came for VIPs by themselves; false if that is not counted of
@@ -115,7 +115,7 @@ func (b *balancer) arrived(ctx context.Context) (total uint64, known bool) {
 func (b *balancer) counters() (list []Arrivals) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	needed := make([]bool, len(b.parts.Planes))
+	needed := make([]bool, len(b.drivers.Planes))
 	for key, p := range b.joined {
 		d := b.driveOf(p)
 		if d != nil && d.seen[key].State.Carried() {
@@ -124,7 +124,7 @@ func (b *balancer) counters() (list []Arrivals) {
 			return nil
 		}
 	}
-	for i, plane := range b.parts.Planes {
+	for i, plane := range b.drivers.Planes {
 		if !needed[i] {
 			continue
 		}
@@ -153,7 +153,7 @@ func (b *balancer) houses() (most housing) {
 	defer b.mu.Unlock()
 	for key, p := range b.joined {
 		f := p.Frontend
-		if f.Listener != "" || p.plane < 0 || b.parts.Planes[p.plane].Kind != model.DataPlaneXDP || f.Mode != model.ModeAuto && f.Mode != model.ModeDSRGeneve ||
+		if f.Listener != "" || p.plane < 0 || b.drivers.Planes[p.plane].Kind != model.DataPlaneXDP || f.Mode != model.ModeAuto && f.Mode != model.ModeDSRGeneve ||
 			!slices.ContainsFunc(f.Machines, func(m string) bool { return m != b.machine }) {
 			continue
 		}
@@ -172,7 +172,7 @@ func (b *balancer) houses() (most housing) {
 
 // open is how many connections of TCP clients the machine's sockets have at its VIPs.
 func (b *balancer) open() (total int, err error) {
-	if b.parts.Connections == nil {
+	if b.drivers.Connections == nil {
 		return 0, nil
 	}
 	b.mu.Lock()
@@ -186,7 +186,7 @@ func (b *balancer) open() (total int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	counts, err := b.parts.Connections(keys...)
+	counts, err := b.drivers.Connections(keys...)
 	for _, n := range counts {
 		total += n
 	}
@@ -228,7 +228,7 @@ func (b *balancer) hasNeighbours() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name := range b.nodes {
-		if name != b.machine && len(b.joined) > 0 && len(b.parts.Planes) > 0 {
+		if name != b.machine && len(b.joined) > 0 && len(b.drivers.Planes) > 0 {
 			return true
 		}
 	}

@@ -59,7 +59,7 @@ func (b *balancer) part(now time.Time) (again time.Duration) {
 		b.count(key)
 	}
 	if len(e.open) > 0 {
-		counts, err := b.parts.Connections(e.open...)
+		counts, err := b.drivers.Connections(e.open...)
 		for _, key := range e.open {
 			if err != nil {
 				b.remain(key, 1) // it is not known that there is none
@@ -95,10 +95,10 @@ func (b *balancer) remains(key model.FrontendKey) uint32 {
 
 // count says how many connections end with the drain time.
 func (b *balancer) count(key model.FrontendKey) {
-	if b.parts.Connections == nil || key.Transport != model.TCP {
+	if b.drivers.Connections == nil || key.Transport != model.TCP {
 		return
 	}
-	counts, err := b.parts.Connections(key)
+	counts, err := b.drivers.Connections(key)
 	switch n := counts[key]; {
 	case err != nil:
 		b.log.Warn("it is not known how many connections outlived the drain time", "frontend", key.String(), "error", err)
@@ -156,7 +156,7 @@ func (p partings) look(b *balancer, now time.Time) (e errands, again time.Durati
 			if n, known := b.progress.parting[key]; !known || n > 0 {
 				b.progress.parting[key], b.moved = 0, true
 			}
-		case key.Transport != model.TCP || b.parts.Connections == nil: // by time alone
+		case key.Transport != model.TCP || b.drivers.Connections == nil: // by time alone
 			if at := x.end; !at.IsZero() {
 				soon(at)
 			}

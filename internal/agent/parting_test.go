@@ -29,7 +29,7 @@ func newLeaving(t *testing.T) *leaving {
 	xdp := &fakePlane{kind: model.DataPlaneXDP, mtu: 1500}
 	l := &leaving{announcing: newBalancing(t, xdp), xdp: xdp}
 	l.balancer.proxyDrain = 10 * time.Second
-	l.balancer.parts.Connections = func(keys ...model.FrontendKey) (map[model.FrontendKey]int, error) {
+	l.balancer.drivers.Connections = func(keys ...model.FrontendKey) (map[model.FrontendKey]int, error) {
 		if !slices.Equal(keys, []model.FrontendKey{web}) {
 			t.Errorf("asked about %s", keys)
 		}
