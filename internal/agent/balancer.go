@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"fairlead.dev/internal/agent/health"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
@@ -48,7 +49,7 @@ type balancer struct {
 	mu        sync.Mutex
 	whole     bool           // there is a whole state to balance by
 	point     delta.Revision // the last checkpoint that was received
-	rows      *rows          // which know health where the plane does not
+	rows      *health.Rows   // which know health where the plane does not
 	frontends map[model.FrontendKey]*model.Frontend
 	backends  map[model.FrontendKey][]model.FrontendBackend
 	nodes     map[string]*model.Node
@@ -68,9 +69,9 @@ type balancer struct {
 	drives    []drive
 }
 
-func newBalancer(c Config, own func(check string) finding, relay *relay) *balancer {
+func newBalancer(c Config, own func(check string) health.Finding, relay *relay) *balancer {
 	b := &balancer{
-		machine: c.Name, drivers: c.Balancing, relay: relay, log: c.Log, now: c.Now, rows: newRows(own),
+		machine: c.Name, drivers: c.Balancing, relay: relay, log: c.Log, now: c.Now, rows: health.NewRows(own),
 		news: newSignal(), checked: newSignal(), asks: newSignal(), known: make(chan struct{}), emptied: newSignal(), proxyDrain: cmp.Or(c.ProxyDrain, defaultDrain), partings: partings{},
 		frontends: map[model.FrontendKey]*model.Frontend{}, backends: map[model.FrontendKey][]model.FrontendBackend{},
 		nodes: map[string]*model.Node{}, vips: map[string]model.VIP{}, shared: map[string]*model.Node{}, stale: map[model.FrontendKey]struct{}{},
@@ -95,9 +96,9 @@ func (b *balancer) receive(c delta.Change) error {
 		b.progress.told++
 		return b.receiveNode(c)
 	}
-	changes, err := b.rows.resolve(c)
+	changes, err := b.rows.Resolve(c)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	for _, c := range changes {
 		if err := b.receiveFrontend(c); err != nil {
@@ -112,7 +113,7 @@ func (b *balancer) receive(c delta.Change) error {
 func (b *balancer) reassess() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.rows.again() {
+	for _, c := range b.rows.Again() {
 		if err := b.receiveFrontend(c); err != nil {
 			continue // it was received before, in another form
 		}

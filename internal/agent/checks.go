@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"fairlead.dev/internal/agent/health"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
@@ -110,7 +111,7 @@ func (k *checks) results() []model.CheckResult {
 	if k.drivers.Checker == nil {
 		return nil
 	}
-	return slices.DeleteFunc(k.drivers.Checker.Results(), func(r model.CheckResult) bool { return !decided(r.Health) })
+	return slices.DeleteFunc(k.drivers.Checker.Results(), func(r model.CheckResult) bool { return !health.Decided(r.Health) })
 }
 
 // unhealthy are the results of checks that fail.
@@ -118,30 +119,14 @@ func (k *checks) unhealthy() []model.CheckResult {
 	return slices.DeleteFunc(slices.Clone(k.results()), func(r model.CheckResult) bool { return r.Health != model.Unhealthy })
 }
 
-// finding is what this machine itself found of a check.
-type finding struct {
-	health model.Health
-	first  bool // as in model.CheckResult
-	alone  bool // there is no plane
-}
-
-// sure says that it stands beside what a plane knew.
-func (f finding) sure() bool { return decided(f.health) && !f.first }
-
-// holds says that it stands whatever the plane said.
-func (f finding) holds() bool { return f.sure() && f.alone }
-
 // own is what this machine itself found of a check.
-func (k *checks) own(id string) finding {
+func (k *checks) own(id string) health.Finding {
 	if k.drivers.Checker == nil || id == "" {
-		return finding{health: model.HealthUnchecked}
+		return health.Finding{Health: model.HealthUnchecked}
 	}
 	r := k.drivers.Checker.Result(id)
-	return finding{health: r.Health, first: r.First, alone: !k.present.Load()}
+	return health.Finding{Health: r.Health, First: r.First, Alone: !k.present.Load()}
 }
-
-// decided says that a health is known.
-func decided(h model.Health) bool { return h == model.Healthy || h == model.Unhealthy }
 
 // reported are the results that a report has room for, sorted by ID: a plane that refused the
 // report would hold the machine for lost.

@@ -36,9 +36,9 @@
 //   - drainer.go;
 //   - announcer.go, obstacle.go, awaiting.go: when a VIP is announced;
 //   - balancer.go, balancerreport.go, leaving.go, parting.go, entry.go, drive.go, guard.go,
-//     hang.go, healthrows.go: which data plane has a frontend, and what it is told;
-//   - relay.go, stream.go, withhold.go, watch.go, refusals.go, feed.go, health.go: what Envoy
-//     is given, and what it is asked;
+//     hang.go: which data plane has a frontend, and what it is told;
+//   - relay.go, stream.go, withhold.go, watch.go, refusals.go, feed.go: what Envoy is given,
+//     and what it is asked;
 //   - checks.go, reported.go;
 //   - keeper.go, memory.go, lag.go, secret.go, proxyless.go, lock.go, authority.go: files;
 //   - driver.go, part.go, resource.go: the interfaces, and what everything above is made of.

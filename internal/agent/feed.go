@@ -71,7 +71,7 @@ func (r *relay) provide(resource *delta.Resource) error {
 func (r *relay) reassess() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if changes := r.assignments.again(); len(changes) > 0 {
+	if changes := r.assignments.Again(); len(changes) > 0 {
 		if err := r.feed.Target(changes); err == nil {
 			r.advance()
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.dev/internal/agent/health"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/gate"
 	"fairlead.dev/internal/model"
@@ -37,7 +38,7 @@ type relay struct {
 
 	mu          sync.Mutex
 	feed        *gate.Feed
-	assignments *assignments // which know health where the plane does not
+	assignments *health.Assignments // which know health where the plane does not
 	good        []delta.Change
 	revision    delta.Revision
 	whole       bool          // there is a whole state, be it without what is for an Envoy
@@ -52,12 +53,12 @@ type relay struct {
 	withheld     int // streams that wait for what is remembered
 }
 
-func newRelay(c Config, own func(check string) finding, remember func(memoryBatch), mended func(step string), member <-chan struct{}) *relay {
+func newRelay(c Config, own func(check string) health.Finding, remember func(memoryBatch), mended func(step string), member <-chan struct{}) *relay {
 	state := c.Proxy.Status().State
 	r := &relay{
 		proxy: c.Proxy, off: state == proxyNone || state == proxyOff, log: c.Log, now: c.Now, remember: remember, mended: mended, member: member,
 		timed: newSignal(), polls: newSignal(), says: newSignal(), asks: newSignal(), checked: newSignal(),
-		feed: gate.New(), assignments: newAssignments(own), ready: make(chan struct{}), heard: make(chan struct{}), withholdTime: withholdTime,
+		feed: gate.New(), assignments: health.NewAssignments(own), ready: make(chan struct{}), heard: make(chan struct{}), withholdTime: withholdTime,
 	}
 	r.changed.wakes(r.polls, r.says, r.asks)
 	if _, able := c.Proxy.(Witness); able {
@@ -70,7 +71,7 @@ func newRelay(c Config, own func(check string) finding, remember func(memoryBatc
 func (r *relay) receive(c delta.Change) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.feed.Target([]delta.Change{r.assignments.resolve(c)})
+	return r.feed.Target([]delta.Change{r.assignments.Resolve(c)})
 }
 
 // recall notes what an agent before remembered, before anything is received: what Envoy had

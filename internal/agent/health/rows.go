@@ -1,7 +1,6 @@
-package agent
+package health
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,12 +11,12 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// rows do for the backends of frontends what assignments do for those of groups, with two
+// Rows do for the backends of frontends what Assignments do for those of groups, with two
 // differences. A backend that nobody knows takes flows: rows of the lookup table must not
 // move for a moment's ignorance. And one that the plane has out stays out while it is away:
 // it may be out for another reason too.
-type rows struct {
-	own   func(check string) finding
+type Rows struct {
+	own   func(check string) Finding
 	known map[string]*frontendRows
 }
 
@@ -30,13 +29,14 @@ type frontendRows struct {
 	sent     *delta.Resource
 }
 
-func newRows(own func(string) finding) *rows {
-	return &rows{own: own, known: map[string]*frontendRows{}}
+// NewRows makes rows that know nothing. own says what this machine itself found of a check.
+func NewRows(own func(string) Finding) *Rows {
+	return &Rows{own: own, known: map[string]*frontendRows{}}
 }
 
-// resolve receives a change of the plane and returns what it is for the data planes.
-func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
-	if c.Type != typeFrontend && c.Type != typeFrontendBackends {
+// Resolve receives a change of the plane and returns what it is for the data planes.
+func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
+	if c.Type != agentv1.FrontendType && c.Type != agentv1.FrontendBackendsType {
 		return []delta.Change{c}, nil
 	}
 	x := r.known[c.Name]
@@ -44,22 +44,22 @@ func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
 		x = &frontendRows{}
 		r.known[c.Name] = x
 	}
-	if c.Type == typeFrontend {
+	if c.Type == agentv1.FrontendType {
 		x.frontend = nil
 		if c.Resource != nil {
 			var m agentv1.Frontend
-			if err := unmarshal(c.Resource, &m); err != nil {
+			if err := read(c.Resource, &m); err != nil {
 				return nil, err
 			}
 			f, err := wire.FrontendOf(c.Name, &m)
 			if err != nil {
-				return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+				return nil, err
 			}
 			x.frontend = f
 		}
 		changes := []delta.Change{c}
 		if before := x.sent; x.raw != nil && r.build(c.Name, x) != before {
-			changes = append(changes, delta.Change{Type: typeFrontendBackends, Name: c.Name, Resource: x.sent})
+			changes = append(changes, delta.Change{Type: agentv1.FrontendBackendsType, Name: c.Name, Resource: x.sent})
 		}
 		r.forget(c.Name, x)
 		return changes, nil
@@ -76,9 +76,9 @@ func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
 	}
 	said := make(map[netip.AddrPort]model.Health, len(list))
 	for _, b := range list {
-		if decided(b.Health) {
+		if Decided(b.Health) {
 			said[b.Address] = b.Health
-		} else if h := x.said[b.Address]; decided(h) {
+		} else if h := x.said[b.Address]; Decided(h) {
 			said[b.Address] = h
 		}
 	}
@@ -89,36 +89,36 @@ func (r *rows) resolve(c delta.Change) ([]delta.Change, error) {
 
 func frontendBackends(c delta.Change) ([]model.FrontendBackend, error) {
 	var m agentv1.FrontendBackends
-	if err := unmarshal(c.Resource, &m); err != nil {
+	if err := read(c.Resource, &m); err != nil {
 		return nil, err
 	}
 	list, err := wire.FrontendBackendsOf(c.Name, &m)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+		return nil, err
 	}
 	return list, nil
 }
 
-func (r *rows) forget(name string, x *frontendRows) {
+func (r *Rows) forget(name string, x *frontendRows) {
 	if x.frontend == nil && x.raw == nil {
 		delete(r.known, name)
 	}
 }
 
-// again are the backends that are others than they were, though the plane sent none.
-func (r *rows) again() []delta.Change {
+// Again are the backends that are others than they were, though the plane sent none.
+func (r *Rows) Again() []delta.Change {
 	var changes []delta.Change
 	for _, name := range slices.Sorted(maps.Keys(r.known)) {
 		x := r.known[name]
 		if before := x.sent; x.raw != nil && r.build(name, x) != before {
-			changes = append(changes, delta.Change{Type: typeFrontendBackends, Name: name, Resource: x.sent})
+			changes = append(changes, delta.Change{Type: agentv1.FrontendBackendsType, Name: name, Resource: x.sent})
 		}
 	}
 	return changes
 }
 
 // build makes the backends for the data planes; the same again if they are no others.
-func (r *rows) build(name string, x *frontendRows) *delta.Resource {
+func (r *Rows) build(name string, x *frontendRows) *delta.Resource {
 	out := map[netip.AddrPort]model.FrontendBackend{}
 	list, takes, stay := slices.Clone(x.backends), 0, 0
 	for i, b := range list {
@@ -151,19 +151,19 @@ func (r *rows) build(name string, x *frontendRows) *delta.Resource {
 }
 
 // health is what is known of a backend that takes flows.
-func (r *rows) health(x *frontendRows, b model.FrontendBackend) model.Health {
-	own := finding{health: model.HealthUnchecked}
+func (r *Rows) health(x *frontendRows, b model.FrontendBackend) model.Health {
+	own := Finding{Health: model.HealthUnchecked}
 	if x.frontend != nil && x.frontend.Check != nil {
 		own = r.own(model.NewCheck(b.Address, *x.frontend.Check).ID)
 	}
 	switch {
-	case own.holds():
-		return own.health
-	case decided(b.Health):
+	case own.Holds():
+		return own.Health
+	case Decided(b.Health):
 		return b.Health
-	case own.sure(), decided(own.health) && !decided(x.said[b.Address]):
-		return own.health
-	case decided(x.said[b.Address]):
+	case own.sure(), Decided(own.Health) && !Decided(x.said[b.Address]):
+		return own.Health
+	case Decided(x.said[b.Address]):
 		return x.said[b.Address]
 	}
 	return x.out[b.Address].Health

@@ -1,12 +1,9 @@
-package agent
+package health
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,6 +14,7 @@ import (
 	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // finds is what a machine itself finds, by check.
@@ -26,8 +24,8 @@ type finds struct {
 	alone   bool // there is no plane
 }
 
-func (f *finds) own(check string) finding {
-	return finding{health: f.results[check], first: f.first && f.results[check] == model.Unhealthy, alone: f.alone}
+func (f *finds) own(check string) Finding {
+	return Finding{Health: f.results[check], First: f.first && f.results[check] == model.Unhealthy, Alone: f.alone}
 }
 
 // assigned is a load assignment of the plane: "a=healthy b=unknown c=draining". All but
@@ -59,14 +57,14 @@ func assigned(t *testing.T, text string) delta.Change {
 		l := m.GetEndpoints()[len(m.GetEndpoints())-1]
 		l.LbEndpoints = append(l.LbEndpoints, e)
 	}
-	return delta.Change{Type: typeEndpoint, Name: "s", Resource: gatetest.Pack(t, "s", m)}
+	return delta.Change{Type: agentv1.EndpointType, Name: "s", Resource: gatetest.Pack(t, "s", m)}
 }
 
 // statusesOf is what the proxy is told: "a=healthy b=unhealthy".
 func statusesOf(t *testing.T, r *delta.Resource) string {
 	t.Helper()
 	var m endpointv3.ClusterLoadAssignment
-	if err := unmarshal(r, &m); err != nil {
+	if err := read(r, &m); err != nil {
 		t.Fatal(err)
 	}
 	var words []string
@@ -147,7 +145,7 @@ func TestHealthOfAssignments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &finds{}
-			a := newAssignments(f.own)
+			a := NewAssignments(f.own)
 			var now *delta.Resource
 			versions := map[string]string{}
 			for i, s := range steps {
@@ -155,12 +153,12 @@ func TestHealthOfAssignments(t *testing.T) {
 				if s.plane != "" {
 					c := assigned(t, s.plane)
 					raw := c.Resource.Version
-					now = a.resolve(c).Resource
+					now = a.Resolve(c).Resource
 					if !strings.HasPrefix(now.Version, raw) || c.Resource.Version != raw {
 						t.Errorf("step %d: version %s of %s", i, now.Version, raw)
 					}
 				}
-				for _, c := range a.again() {
+				for _, c := range a.Again() {
 					if s.plane != "" {
 						t.Errorf("step %d: it is another at once", i)
 					}
@@ -174,7 +172,7 @@ func TestHealthOfAssignments(t *testing.T) {
 					t.Errorf("step %d: the version of %s is that of %s", i, got, said)
 				}
 				versions[now.Version] = got
-				if len(a.again()) != 0 {
+				if len(a.Again()) != 0 {
 					t.Errorf("step %d: nothing changed, and it is another", i)
 				}
 			}
@@ -185,16 +183,16 @@ func TestHealthOfAssignments(t *testing.T) {
 // TestHealthLeavesOthersAlone holds that load assignments without checks, those that cannot
 // be read and other resources pass as they are, and that nothing is kept of what went.
 func TestHealthLeavesOthersAlone(t *testing.T) {
-	a := newAssignments((&finds{}).own)
+	a := NewAssignments((&finds{}).own)
 	garbage := assigned(t, "a=healthy")
 	garbage.Resource.Body.Value = append([]byte{0xff}, garbage.Resource.Body.GetValue()...)
-	for _, c := range []delta.Change{assigned(t, "a=draining"), garbage, {Type: typeCluster, Name: "s", Resource: assigned(t, "a=unknown").Resource}} {
-		if got := a.resolve(c); got.Resource != c.Resource {
+	for _, c := range []delta.Change{assigned(t, "a=draining"), garbage, {Type: agentv1.ClusterType, Name: "s", Resource: assigned(t, "a=unknown").Resource}} {
+		if got := a.Resolve(c); got.Resource != c.Resource {
 			t.Error("it is another")
 		}
 	}
-	a.resolve(assigned(t, "a=unknown"))
-	if a.resolve(delta.Change{Type: typeEndpoint, Name: "s"}); len(a.known) != 0 {
+	a.Resolve(assigned(t, "a=unknown"))
+	if a.Resolve(delta.Change{Type: agentv1.EndpointType, Name: "s"}); len(a.known) != 0 {
 		t.Error("it is kept")
 	}
 }
@@ -214,12 +212,12 @@ func TestHealthOfRows(t *testing.T) {
 		return b
 	}
 	rowsChange := func(list ...model.FrontendBackend) delta.Change {
-		return delta.Change{Type: typeFrontendBackends, Name: name, Resource: gatetest.Pack(t, name, wire.FrontendBackends(list))}
+		return delta.Change{Type: agentv1.FrontendBackendsType, Name: name, Resource: gatetest.Pack(t, name, wire.FrontendBackends(list))}
 	}
-	frontendChange := delta.Change{Type: typeFrontend, Name: name, Resource: gatetest.Pack(t, name, wire.Frontend(frontend, func(model.ListenerID) string { return "" }))}
+	frontendChange := delta.Change{Type: agentv1.FrontendType, Name: name, Resource: gatetest.Pack(t, name, wire.Frontend(frontend, func(model.ListenerID) string { return "" }))}
 	id := func(i int) string { return model.NewCheck(row(i, 0, "").Address, *frontend.Check).ID }
 	f := &finds{}
-	r := newRows(f.own)
+	r := NewRows(f.own)
 	now := ""
 	take := func(changes []delta.Change, err error) {
 		t.Helper()
@@ -227,7 +225,7 @@ func TestHealthOfRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range changes {
-			if c.Type != typeFrontendBackends || c.Resource == nil {
+			if c.Type != agentv1.FrontendBackendsType || c.Resource == nil {
 				continue
 			}
 			list, err := frontendBackends(c)
@@ -243,17 +241,17 @@ func TestHealthOfRows(t *testing.T) {
 	}
 	expect := func(what, want string) {
 		t.Helper()
-		take(r.again(), nil)
+		take(r.Again(), nil)
 		if now != want {
 			t.Errorf("%s: %s, want %s", what, now, want)
 		}
-		if n := len(r.again()); n != 0 {
+		if n := len(r.Again()); n != 0 {
 			t.Errorf("%s: nothing changed, and %d are others", what, n)
 		}
 	}
 	well, ill, unknown := model.Healthy, model.Unhealthy, model.HealthUnknown
-	take(r.resolve(rowsChange(row(1, 100, well), row(2, 0, ill), row(3, 100, well))))
-	take(r.resolve(frontendChange))
+	take(r.Resolve(rowsChange(row(1, 100, well), row(2, 0, ill), row(3, 100, well))))
+	take(r.Resolve(frontendChange))
 	expect("the plane's word", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
 	f.results = map[string]model.Health{id(1): ill, id(2): well}
 	expect("there is a plane", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
@@ -267,113 +265,19 @@ func TestHealthOfRows(t *testing.T) {
 	f.alone = false
 	expect("the plane is back", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
 	f.results = nil
-	take(r.resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, unknown))))
+	take(r.Resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, unknown))))
 	expect("it has just begun", "100/ready/unknown 0/draining/unhealthy 100/ready/unknown")
-	take(r.resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, well))))
+	take(r.Resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, well))))
 	expect("it learns", "100/ready/unknown 0/draining/unhealthy 100/ready/healthy")
 	f.results, f.first = map[string]model.Health{id(2): well, id(1): ill}, true
 	expect("what it finds when it has just begun to ask", "100/ready/unknown 100/ready/unknown 100/ready/healthy")
 	f.first = false
 	expect("what this machine finds", "0/draining/unhealthy 100/ready/unknown 100/ready/healthy")
-	take(r.resolve(rowsChange(row(1, 100, well), row(2, 100, well), row(3, 100, well))))
+	take(r.Resolve(rowsChange(row(1, 100, well), row(2, 100, well), row(3, 100, well))))
 	expect("it knows", "100/ready/healthy 100/ready/healthy 100/ready/healthy")
-	take(r.resolve(delta.Change{Type: typeFrontendBackends, Name: name}))
-	take(r.resolve(delta.Change{Type: typeFrontend, Name: name}))
+	take(r.Resolve(delta.Change{Type: agentv1.FrontendBackendsType, Name: name}))
+	take(r.Resolve(delta.Change{Type: agentv1.FrontendType, Name: name}))
 	if len(r.known) != 0 {
 		t.Error("a frontend that went is kept")
-	}
-}
-
-// fakeChecker checks nobody.
-type fakeChecker struct {
-	mu      sync.Mutex
-	checks  []model.Check
-	results []model.CheckResult
-	running bool
-}
-
-func (f *fakeChecker) with(do func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	do()
-}
-
-func (f *fakeChecker) Run(ctx context.Context) error {
-	f.with(func() { f.running = true })
-	<-ctx.Done()
-	return nil
-}
-func (f *fakeChecker) Set(c []model.Check) { f.with(func() { f.checks = c }) }
-func (f *fakeChecker) Results() (r []model.CheckResult) {
-	f.with(func() { r = slices.Clone(f.results) })
-	return r
-}
-
-func (f *fakeChecker) Result(id string) (found model.CheckResult) {
-	f.with(func() {
-		for _, r := range f.results {
-			if r.ID == id {
-				found = r
-			}
-		}
-	})
-	return found
-}
-
-func TestChecksGoToTheChecker(t *testing.T) {
-	f := &fakeChecker{}
-	parts := Checking{Checker: f, Changed: make(chan struct{}, 1)}
-	said, followed := newSignal(), newSignal()
-	k := newChecks(Config{Checking: parts})
-	k.found.wakes(said)
-	k.changed.wakes(followed)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- k.run(ctx) }()
-	check := model.NewCheck(netip.MustParseAddrPort("10.0.0.1:80"), model.HealthCheck{Kind: model.CheckTCP})
-	if err := k.receive(delta.Change{Type: typeCheck, Name: check.ID, Resource: gatetest.Pack(t, check.ID, wire.Check(check))}); err != nil {
-		t.Fatal(err)
-	}
-	if err := k.receive(delta.Change{Type: typeCheck, Name: "x", Resource: gatetest.Pack(t, "x", wire.Node(model.Node{}))}); err == nil {
-		t.Error("what is no check is received")
-	}
-	k.commit(received{})
-	eventually(t, "the checker to be told", func() (is bool) {
-		f.with(func() { is = f.running && len(f.checks) == 1 && f.checks[0].ID == check.ID })
-		return is
-	})
-	f.with(func() {
-		f.results = []model.CheckResult{{ID: check.ID, Health: model.Unhealthy, Message: "refused"}, {ID: "z", Health: model.HealthUnknown}}
-	})
-	signal(parts.Changed).raise()
-	<-said
-	<-followed
-	if r := k.results(); len(r) != 1 || r[0].Message != "refused" {
-		t.Errorf("results are %v", r)
-	}
-	if r := k.unhealthy(); len(r) != 1 || r[0].ID != check.ID {
-		t.Errorf("unhealthy are %v", r)
-	}
-	for _, there := range []bool{true, false} {
-		k.plane(there)
-		if f := k.own(check.ID); f.health != model.Unhealthy || f.holds() == there {
-			t.Errorf("a plane is there: %v; own is %+v", there, f)
-		}
-		if k.own("z").holds() {
-			t.Error("what is not known holds")
-		}
-	}
-	<-followed
-	if err := k.receive(delta.Change{Type: typeCheck, Name: check.ID}); err != nil {
-		t.Fatal(err)
-	}
-	k.commit(received{})
-	eventually(t, "the check to go", func() (is bool) {
-		f.with(func() { is = len(f.checks) == 0 })
-		return is
-	})
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package health
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// assignments puts health into load assignments where the plane does not know it, or is
+// Assignments puts health into load assignments where the plane does not know it, or is
 // away. A plane that has just begun does not know it until the machines have reported: what
 // it decided before stays until then.
 //
@@ -31,8 +31,8 @@ import (
 // Where nobody asked for the checks and none is left, all are in.
 //
 // Those that the plane keeps out for another reason than health stay out.
-type assignments struct {
-	own   func(check string) finding
+type Assignments struct {
+	own   func(check string) Finding
 	known map[string]*assignment // those with checks
 }
 
@@ -55,13 +55,15 @@ type checkedEndpoint struct {
 	status         corev3.HealthStatus // by the plane
 }
 
-func newAssignments(own func(string) finding) *assignments {
-	return &assignments{own: own, known: map[string]*assignment{}}
+// NewAssignments makes assignments that know nothing. own says what this machine itself found
+// of a check.
+func NewAssignments(own func(string) Finding) *Assignments {
+	return &Assignments{own: own, known: map[string]*assignment{}}
 }
 
-// resolve receives a change of the plane and returns what it is for the proxy.
-func (a *assignments) resolve(c delta.Change) delta.Change {
-	if c.Type != typeEndpoint {
+// Resolve receives a change of the plane and returns what it is for the proxy.
+func (a *Assignments) Resolve(c delta.Change) delta.Change {
+	if c.Type != agentv1.EndpointType {
 		return c
 	}
 	if c.Resource == nil || !bytes.Contains(c.Resource.Body.GetValue(), []byte(agentv1.CheckMetadata)) {
@@ -69,7 +71,7 @@ func (a *assignments) resolve(c delta.Change) delta.Change {
 		return c
 	}
 	m := &endpointv3.ClusterLoadAssignment{}
-	if err := unmarshal(c.Resource, m); err != nil {
+	if err := read(c.Resource, m); err != nil {
 		return c // whoever takes it says so
 	}
 	x := &assignment{raw: c.Resource, parsed: m, said: map[string]corev3.HealthStatus{}}
@@ -102,30 +104,30 @@ func (a *assignments) resolve(c delta.Change) delta.Change {
 	return c
 }
 
-// again are the load assignments that are others than they were, though the plane sent none.
-func (a *assignments) again() []delta.Change {
+// Again are the load assignments that are others than they were, though the plane sent none.
+func (a *Assignments) Again() []delta.Change {
 	var changes []delta.Change
 	for _, name := range slices.Sorted(maps.Keys(a.known)) {
 		x := a.known[name]
 		if before := x.sent; a.build(x) != before {
-			changes = append(changes, delta.Change{Type: typeEndpoint, Name: name, Resource: x.sent})
+			changes = append(changes, delta.Change{Type: agentv1.EndpointType, Name: name, Resource: x.sent})
 		}
 	}
 	return changes
 }
 
 // build makes a load assignment for the proxy; the same again if it is no other.
-func (a *assignments) build(x *assignment) *delta.Resource {
+func (a *Assignments) build(x *assignment) *delta.Resource {
 	statuses := make([]corev3.HealthStatus, len(x.endpoints))
 	same, anyHealthy, unknown := true, false, false
 	for i, e := range x.endpoints {
 		switch own, before := a.own(e.check), x.said[e.address]; {
-		case own.holds():
-			statuses[i] = statusOf(own.health)
+		case own.Holds():
+			statuses[i] = statusOf(own.Health)
 		case e.status != corev3.HealthStatus_UNKNOWN:
 			statuses[i] = e.status
-		case own.sure(), decided(own.health) && before == corev3.HealthStatus_UNKNOWN:
-			statuses[i] = statusOf(own.health)
+		case own.sure(), Decided(own.Health) && before == corev3.HealthStatus_UNKNOWN:
+			statuses[i] = statusOf(own.Health)
 		default:
 			statuses[i] = before
 		}
