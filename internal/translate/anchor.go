@@ -169,7 +169,7 @@ func scanPolicies[O any, P interface {
 		created := P(o).GetCreationTimestamp().Unix()
 		var targets []policyAnchor
 		for _, ref := range refs(o) {
-			if target, ok := targetOf(kind, n.Namespace, ref); ok && t.in.config.mayTarget(n.Namespace, target) {
+			if target, ok := targetOf(kind, n.Namespace, ref); ok && t.mayTarget(n.Namespace, target) {
 				targets = append(targets, target)
 			}
 		}
@@ -231,8 +231,8 @@ func targetOf(policies snapshot.Kind, namespace string, ref policyRef) (policyAn
 
 // mayTarget reports whether policies of a namespace may be attached to a target: what has
 // no namespace is everybody's, and so the operator's.
-func (c Config) mayTarget(namespace string, t policyAnchor) bool {
-	return t.object.Namespace != "" || namespace == c.SecretNamespace
+func (t *anchorTables) mayTarget(namespace string, target policyAnchor) bool {
+	return target.object.Namespace != "" || namespace == t.in.config.SecretNamespace
 }
 
 // heldPolicy is the policy that has a target.

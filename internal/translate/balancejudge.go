@@ -352,7 +352,7 @@ func serviceAnchors(n snapshot.Name, port string) (anchors []policyAnchor) {
 
 // routeAnchors are those of a TCPRoute or UDPRoute.
 func (t *frontendTables) routeAnchors(c *memo.Context, route model.Object) (anchors []policyAnchor) {
-	if o := t.in.stream(c, snapshot.Kind(route.Kind), nameOf(route)); o != nil && len(o.rules) > 0 && o.rules[0] != "" {
+	if o := t.route.spec(c, snapshot.Kind(route.Kind), nameOf(route)); o != nil && len(o.rules) > 0 && o.rules[0] != "" {
 		anchors = append(anchors, balanceAnchor(route, gatewayv1.SectionName(o.rules[0])))
 	}
 	return append(anchors, balanceAnchor(route, ""))

@@ -258,7 +258,7 @@ func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *balancePolicyFact {
 		}
 	}
 	if spec.HealthCheck != nil {
-		s.check = c.healthCheck(spec.HealthCheck, "spec.healthCheck")
+		s.check = healthCheck(&c, spec.HealthCheck, "spec.healthCheck")
 	}
 	if s.plane != "" && s.plane != model.DataPlaneIPVS {
 		if s.scheduler != "" {
@@ -321,7 +321,7 @@ func oneOf[T ~string](c *policyFields, path string, value T, list ...T) T {
 	return ""
 }
 
-func (c *policyFields) healthCheck(o *v1alpha1.HealthCheck, path string) *model.HealthCheck {
+func healthCheck(c *policyFields, o *v1alpha1.HealthCheck, path string) *model.HealthCheck {
 	kinds := map[v1alpha1.CheckType]model.CheckKind{
 		v1alpha1.CheckTCP: model.CheckTCP, v1alpha1.CheckTLS: model.CheckTLS, v1alpha1.CheckHTTP: model.CheckHTTP,
 		v1alpha1.CheckHTTPS: model.CheckHTTPS, v1alpha1.CheckGRPC: model.CheckGRPC, v1alpha1.CheckGRPCS: model.CheckGRPCS, v1alpha1.CheckUDP: model.CheckUDP,

@@ -16,7 +16,7 @@ type Says struct {
 // empty, then of the whole. Those that go before others come first.
 func (t *Translator) RoutePolicies(of model.Object, section string) []Says {
 	c := t.graph.Peek()
-	return t.policy.says(c, t.policy.routeHeld(c, of, section))
+	return t.says(c, t.policy.routeHeld(c, of, section))
 }
 
 // HostPolicies are the RoutePolicies that hold for all routes of a virtual host, those that
@@ -27,7 +27,7 @@ func (t *Translator) HostPolicies(k model.HostKey) []Says {
 	if routes == nil {
 		return nil
 	}
-	return t.policy.says(c, t.host.hostHeld(c, k, t.host.owners.Get(c, k), routes))
+	return t.says(c, t.host.hostHeld(c, k, t.host.owners.Get(c, k), routes))
 }
 
 // ListenerPolicies are the ClientPolicies that hold at a listener, those that go before
@@ -52,13 +52,13 @@ func (t *Translator) BackendPolicies(service snapshot.Name, port string) (list [
 	return list
 }
 
-func (t *policyTables) says(c *memo.Context, held []heldPolicy) []Says {
+func (t *Translator) says(c *memo.Context, held []heldPolicy) []Says {
 	var list []Says
 	for _, h := range held {
 		if h.none() {
 			continue
 		}
-		if f := t.routes.Get(c, h.name); f != nil {
+		if f := t.policy.routes.Get(c, h.name); f != nil {
 			list = append(list, Says{policyObject(snapshot.KindRoutePolicy, h.name), f.policy})
 		}
 	}

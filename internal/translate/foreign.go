@@ -119,7 +119,7 @@ func (t *fleetTables) makeOwn(c *memo.Context, _ memo.Unit) ([]ownAddress, bool)
 	}
 	for _, o := range t.in.allPeers.Get(c, memo.Unit{}).All() {
 		add(o.Spec.Address, ownAddress{what: "the address of BGPPeer " + o.Name})
-		if former := t.in.formerPeer(o); former != nil && former.Address != o.Spec.Address {
+		if former := t.formerPeer(o); former != nil && former.Address != o.Spec.Address {
 			add(former.Address, ownAddress{what: "the address of BGPPeer " + o.Name})
 		}
 	}

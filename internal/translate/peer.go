@@ -328,8 +328,8 @@ func (c *peerCompiler) connection() {
 const deviceNameLimit = 15
 
 // formerPeer are the last settings of a BGPPeer that could be used, nil if none are known.
-func (t *inputTables) formerPeer(o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {
-	if former := t.peersInForce(snapshot.Name{Name: o.Name}); former != nil {
+func (t *fleetTables) formerPeer(o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {
+	if former := t.in.peersInForce(snapshot.Name{Name: o.Name}); former != nil {
 		return former
 	}
 	return o.Status.InForce
@@ -361,7 +361,7 @@ func (t *fleetTables) usablePeer(c *memo.Context, o *v1alpha1.BGPPeer) *peerFact
 	if usable(f) {
 		return f
 	}
-	spec := t.in.formerPeer(o)
+	spec := t.formerPeer(o)
 	if spec == nil {
 		return f
 	}

@@ -98,7 +98,7 @@ func (t *statusTables) judgeTarget(c *memo.Context, k snapshot.Key, ref policyRe
 			" cannot have a "+string(k.Kind)+": only "+strings.Join(kinds, ", ")+" can")
 		return accepted, ""
 	}
-	if !t.in.config.mayTarget(k.Name.Namespace, target) {
+	if !t.anchor.mayTarget(k.Name.Namespace, target) {
 		accepted.fail(v1alpha1.ReasonTargetNotPermitted, path+": "+target.object.String()+" is everybody's: only a "+string(k.Kind)+
 			" in namespace "+t.in.config.SecretNamespace+" may have it as a target")
 		return accepted, ""
@@ -168,7 +168,7 @@ func (t *statusTables) missingTarget(c *memo.Context, target policyAnchor, path 
 		}
 	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
 		what = "rule"
-		if o := t.in.stream(c, snapshot.Kind(target.object.Kind), n); o != nil {
+		if o := t.route.spec(c, snapshot.Kind(target.object.Kind), n); o != nil {
 			there, ours = true, t.route.streams.Get(c, target.object) != nil
 			sections = o.rules
 		}

@@ -54,15 +54,15 @@ type streamSpec struct {
 	transport  model.Transport
 }
 
-// stream reads a TLSRoute, TCPRoute or UDPRoute; nil when there is none.
-func (t *inputTables) stream(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *streamSpec {
+// spec reads a TLSRoute, TCPRoute or UDPRoute; nil when there is none.
+func (t *routeTables) spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *streamSpec {
 	f := &streamSpec{transport: model.TCP}
 	add := func(name *gatewayv1.SectionName, refs []gatewayv1.BackendRef) {
 		f.rules, f.backends = append(f.rules, string(deref(name))), append(f.backends, refs)
 	}
 	switch kind {
 	case snapshot.KindTLSRoute:
-		o := t.tlsRoutes.Get(c, n)
+		o := t.in.tlsRoutes.Get(c, n)
 		if o == nil {
 			return nil
 		}
@@ -71,7 +71,7 @@ func (t *inputTables) stream(c *memo.Context, kind snapshot.Kind, n snapshot.Nam
 			add(r.Name, r.BackendRefs)
 		}
 	case snapshot.KindTCPRoute:
-		o := t.tcpRoutes.Get(c, n)
+		o := t.in.tcpRoutes.Get(c, n)
 		if o == nil {
 			return nil
 		}
@@ -80,7 +80,7 @@ func (t *inputTables) stream(c *memo.Context, kind snapshot.Kind, n snapshot.Nam
 			add(r.Name, r.BackendRefs)
 		}
 	case snapshot.KindUDPRoute:
-		o := t.udpRoutes.Get(c, n)
+		o := t.in.udpRoutes.Get(c, n)
 		if o == nil {
 			return nil
 		}
@@ -150,7 +150,7 @@ func (t *routeTables) makeStream(c *memo.Context, owner model.Object) (*streamFa
 // judgeStream judges a route; nil when there is none or nothing of ours is its parent.
 func (t *routeTables) judgeStream(c *memo.Context, owner model.Object) *streamFact {
 	kind, name := snapshot.Kind(owner.Kind), snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
-	o := t.in.stream(c, kind, name)
+	o := t.spec(c, kind, name)
 	if o == nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 // streamStatus writes the status of a TLSRoute, TCPRoute or UDPRoute, now that it is
 // known who has the connections, and counts the route at the listeners that it attached to.
 func (t *statusTables) streamStatus(c *memo.Context, object model.Object) (*Status, bool) {
-	o := t.in.stream(c, snapshot.Kind(object.Kind), nameOf(object))
+	o := t.route.spec(c, snapshot.Kind(object.Kind), nameOf(object))
 	status := &Status{Generation: o.generation}
 	parents := []gatewayv1.RouteParentStatus{}
 	var counted attachments
