@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/translate/address"
+	"fairlead.dev/internal/translate/input"
 )
 
 // refuseEndpointsHelp describes the flag of all who translate.
@@ -16,7 +17,7 @@ const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their N
 
 // ingressClassVar adds another.
 func ingressClassVar(flags *pflag.FlagSet, to *string, with string) {
-	*to = translate.IngressClass
+	*to = input.IngressClass
 	flags.Var((*className)(to), "ingress-class", with+ingressClassHelp)
 }
 
@@ -56,7 +57,7 @@ func (p *prefixes) String() string {
 
 // Set adds what one use of the flag names.
 func (p *prefixes) Set(text string) error {
-	list, err := translate.ParsePrefixes(text)
+	list, err := address.ParsePrefixes(text)
 	if err != nil {
 		return err
 	}

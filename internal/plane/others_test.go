@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/translate/input"
 )
 
 func ofOther(name string) *contourv1beta1.IngressRoute {
@@ -29,7 +30,7 @@ func ofOther(name string) *contourv1beta1.IngressRoute {
 func TestOfOthersAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	s := snapshot.New()
-	l := &loop{plane: &Plane{config: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}, translator: translate.New(translate.Config{})}
+	l := &loop{plane: &Plane{config: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}, translator: translate.New(input.Config{})}
 	l.tellOfOthers()
 	if log.Len() > 0 {
 		t.Errorf("there are none: %s", log.String())

@@ -9,6 +9,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/target"
 )
 
 // TestManyBackendTLSPolicies holds that who makes thousands of policies for one Service has each of them
@@ -27,7 +29,7 @@ func TestManyBackendTLSPolicies(t *testing.T) {
 		objects = append(objects, policy(i))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	edges := 0
 	for _, size := range tr.graph.Sizes() {
 		edges += size.Reads
@@ -35,10 +37,10 @@ func TestManyBackendTLSPolicies(t *testing.T) {
 	if edges > 20*n {
 		t.Errorf("%d policies read %d nodes", n, edges)
 	}
-	target := tlsTarget{service: snapshot.Name{Namespace: "team", Name: "app"}}
+	target := target.ServicePort{Service: snapshot.Name{Namespace: "team", Name: "app"}}
 	for i := range n {
 		oldest := snapshot.Name{Namespace: "team", Name: fmt.Sprintf("p-%d", n-1-i)}
-		if f := tr.anchor.tlsHolder(tr.graph.Peek(), target); f != oldest {
+		if f := tr.anchor.TLSHolder(tr.graph.Peek(), target); f != oldest {
 			t.Fatalf("%v holds, want %s", f, oldest)
 		}
 		s.Delete(snapshot.Key{Kind: snapshot.KindBackendTLSPolicy, Name: oldest})

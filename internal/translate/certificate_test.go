@@ -20,6 +20,9 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/certificate"
+	"fairlead.dev/internal/translate/host"
+	"fairlead.dev/internal/translate/input"
 )
 
 // pair makes a self-signed certificate for names, and its key.
@@ -114,15 +117,15 @@ func TestCertificatesAreJudged(t *testing.T) {
 		{"a curve that Envoy refuses", tlsSecret(small, smallKey), "neither RSA nor ECDSA"},
 		{"a kind of key that Envoy refuses", tlsSecret(ed, edText), "neither an RSA nor an ECDSA key"},
 	} {
-		f := makeCertificateFact(c.secret, name)
-		if (c.problem == "") != (f.problem == "") || !strings.Contains(f.problem, c.problem) || (f.certificate == nil) != (c.problem != "") {
-			t.Errorf("%s: problem %q, want %q", c.what, f.problem, c.problem)
+		f := certificate.Read(c.secret, name)
+		if (c.problem == "") != (f.Problem == "") || !strings.Contains(f.Problem, c.problem) || (f.Certificate == nil) != (c.problem != "") {
+			t.Errorf("%s: problem %q, want %q", c.what, f.Problem, c.problem)
 		}
-		if f.certificate != nil && (f.certificate.Chain != string(chain) || string(f.certificate.Key) != string(key)) {
-			t.Errorf("%s: machines get %q and another key, want what was read", c.what, f.certificate.Chain)
+		if f.Certificate != nil && (f.Certificate.Chain != string(chain) || string(f.Certificate.Key) != string(key)) {
+			t.Errorf("%s: machines get %q and another key, want what was read", c.what, f.Certificate.Chain)
 		}
-		if strings.Contains(f.problem, "PRIVATE") {
-			t.Errorf("%s: the problem shows the key: %s", c.what, f.problem)
+		if strings.Contains(f.Problem, "PRIVATE") {
+			t.Errorf("%s: the problem shows the key: %s", c.what, f.Problem)
 		}
 	}
 	bundle := &corev1.ConfigMap{Data: map[string]string{}}
@@ -131,18 +134,18 @@ func TestCertificatesAreJudged(t *testing.T) {
 		bundle.Data[snapshot.AuthorityKey] = "# ours\n" + string(chain) + added
 		s := snapshot.New()
 		setAll(t, s, bundle)
-		tr, _ := Full(Config{}, s)
-		f := tr.tls.authorities.Get(tr.graph.Peek(), authorityKey{snapshot.KindConfigMap, snapshot.Name{Namespace: "team", Name: "ca"}})
-		if !strings.Contains(f.problem, want) || want == "" && f.authority.PEM != string(chain) {
+		tr, _ := Full(input.Config{}, s)
+		f := tr.tls.Authorities.Get(tr.graph.Peek(), certificate.AuthorityKey{Kind: snapshot.KindConfigMap, Name: snapshot.Name{Namespace: "team", Name: "ca"}})
+		if !strings.Contains(f.Problem, want) || want == "" && f.Authority.PEM != string(chain) {
 			t.Errorf("a bundle with %q: %+v", added, f)
 		}
 	}
-	f := makeCertificateFact(tlsSecret(chain, key), name)
-	if c := f.certificate; c.ID != "team/web" || strings.Join(c.Names, " ") != "*.example.org www.example.com" || c.NotAfter.Year() != 2027 || f.keyType != "P-256" {
-		t.Errorf("a certificate is %+v, %s", c, f.keyType)
+	f := certificate.Read(tlsSecret(chain, key), name)
+	if c := f.Certificate; c.ID != "team/web" || strings.Join(c.Names, " ") != "*.example.org www.example.com" || c.NotAfter.Year() != 2027 || f.KeyType != "P-256" {
+		t.Errorf("a certificate is %+v, %s", c, f.KeyType)
 	}
 	for host, want := range map[string]bool{"www.example.com": true, "a.example.org": true, "*.example.org": true, "a.b.example.org": false, "example.org": false, "": false} {
-		if f.covers(host) != want {
+		if f.Covers(host) != want {
 			t.Errorf("covers %q: %v", host, !want)
 		}
 	}
@@ -158,21 +161,21 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	if _, err := s.Set(secret); err != nil {
 		t.Fatal(err)
 	}
-	tr, _ := Full(Config{}, s)
-	if f := tr.tls.certificates.Get(tr.graph.Peek(), name); f.problem != "" {
-		t.Fatal(f.problem)
+	tr, _ := Full(input.Config{}, s)
+	if f := tr.tls.Certificates.Get(tr.graph.Peek(), name); f.Problem != "" {
+		t.Fatal(f.Problem)
 	}
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
 	owner := func(name string) model.Object { return model.Object{Kind: "Gateway", Namespace: "team", Name: name} }
-	claims := map[string]*tlsClaim{}
+	claims := map[string]*host.NameClaim{}
 	claimBy := func(name string, created int64, ids ...model.CertificateID) {
-		claims[name] = &tlsClaim{created: created, host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}}
+		claims[name] = &host.NameClaim{Created: created, Host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}}
 		claim := claims[name]
-		tr.host.names.Set(k, owner(name), nil, &claim)
+		tr.host.Names.Set(k, owner(name), nil, &claim)
 	}
 	takeBack := func(name string) {
 		claim := claims[name]
-		tr.host.names.Set(k, owner(name), &claim, nil)
+		tr.host.Names.Set(k, owner(name), &claim, nil)
 	}
 	claimBy("young", 2, "team/web")
 	if c := tr.Apply(s, nil); len(c.Certificates) != 1 || c.TLSHosts[k] == nil {

@@ -7,12 +7,15 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/contour"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/status"
 )
 
 // TestTheFirstClassAnnotationCounts holds that annotations behind the first one mean nothing, as in Contour 0.15
 // (internal/dag/annotations.go), also where the first one is empty.
 func TestTheFirstClassAnnotationCounts(t *testing.T) {
-	const contour, project, kubernetes = "contour.heptio.com/ingress.class", "projectcontour.io/ingress.class", "kubernetes.io/ingress.class"
+	const contourName, project, kubernetes = "contour.heptio.com/ingress.class", "projectcontour.io/ingress.class", "kubernetes.io/ingress.class"
 	for _, c := range []struct {
 		annotations map[string]string
 		ours        bool
@@ -21,17 +24,17 @@ func TestTheFirstClassAnnotationCounts(t *testing.T) {
 		{map[string]string{kubernetes: "contour"}, true},
 		{map[string]string{kubernetes: "nginx"}, false},
 		{map[string]string{kubernetes: ""}, true},
-		{map[string]string{contour: "", kubernetes: "nginx"}, true},
+		{map[string]string{contourName: "", kubernetes: "nginx"}, true},
 		{map[string]string{project: "", kubernetes: "nginx"}, true},
-		{map[string]string{contour: "nginx", kubernetes: ""}, false},
-		{map[string]string{contour: "contour", project: "nginx", kubernetes: "nginx"}, true},
+		{map[string]string{contourName: "nginx", kubernetes: ""}, false},
+		{map[string]string{contourName: "contour", project: "nginx", kubernetes: "nginx"}, true},
 	} {
 		s := snapshot.New()
 		o := &contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app", Annotations: c.annotations}}
 		if _, err := s.Set(o); err != nil {
 			t.Fatal(err)
 		}
-		if ours := len(OfOthers(Config{}, s)) == 0; ours != c.ours {
+		if ours := len(contour.OfOthers(input.Config{}, s)) == 0; ours != c.ours {
 			t.Errorf("%v: ours %v, want %v", c.annotations, ours, c.ours)
 		}
 	}
@@ -42,7 +45,7 @@ func TestOtherReleasesOfTheGatewayAPIAreTold(t *testing.T) {
 		"v1.6.3": "True SupportedVersion", "v1.6.0-rc.1": "True SupportedVersion", "v1.6": "True SupportedVersion", "v1.6-dev": "True SupportedVersion",
 		"v1.5.1": "False UnsupportedVersion", "v1.60.0": "False UnsupportedVersion", "x": "False UnsupportedVersion",
 	} {
-		if c := supportedVersion(version, 3); string(c.Status)+" "+c.Reason != want || c.ObservedGeneration != 3 {
+		if c := status.SupportedVersion(version, 3); string(c.Status)+" "+c.Reason != want || c.ObservedGeneration != 3 {
 			t.Errorf("%s: %+v, want %s", version, c, want)
 		}
 	}

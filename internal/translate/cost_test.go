@@ -12,6 +12,8 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/input"
 )
 
 // crowd is a world of n HTTPRoutes, each with a host and a Service of its own, on
@@ -52,7 +54,7 @@ spec:
   rules: [{matches: [{path: {value: /}}], backendRefs: [{name: app-%[1]d, port: 80}]}]
 `, i))
 	}
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	return tr, s
 }
 
@@ -155,7 +157,7 @@ ports: [{port: 80}]
 			t.Fatal(err)
 		}
 	}
-	return Settle(Config{}, s), s
+	return Settle(input.Config{}, s), s
 }
 
 // TestAssignmentCost holds that neither endpoints nor routes nor roots that share a VIP
@@ -323,7 +325,7 @@ func TestManyUnknownAnnotationsCostNothing(t *testing.T) {
 	for n := range 3000 {
 		many[fmt.Sprintf("fairlead.dev/%04x", n)] = ""
 	}
-	if notes := unknownNotes(many, "fairlead.dev/address-pool"); len(notes) != 6 || !strings.HasPrefix(notes[4], "metadata.annotations[fairlead.dev/0004]: nothing reads it; ") ||
+	if notes := field.UnknownAnnotations(many, "fairlead.dev/address-pool"); len(notes) != 6 || !strings.HasPrefix(notes[4], "metadata.annotations[fairlead.dev/0004]: nothing reads it; ") ||
 		notes[5] != "metadata.annotations: nothing reads 2995 more of fairlead.dev" {
 		t.Errorf("it says %q", notes)
 	}

@@ -8,6 +8,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/input"
 )
 
 // manySets is a world of one Gateway and n ListenerSets of eight listeners each, with a
@@ -52,7 +54,7 @@ spec: {ports: [{port: 80}]}
 			t.Fatal(err)
 		}
 	}
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	return tr, s
 }
 
@@ -74,7 +76,7 @@ func TestCostOfListenerSets(t *testing.T) {
 	measure := func(n int) cost {
 		tr, s := manySets(t, n)
 		for i := range n {
-			if got := tr.status.attached.Get(tr.graph.Peek(), parentKey{snapshot.KindListenerSet, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("set-%d", i)}}); len(got) != 8 || got["l0"] != 1 {
+			if got := tr.status.Attached.Get(tr.graph.Peek(), gateway.ParentKey{Kind: snapshot.KindListenerSet, Name: snapshot.Name{Namespace: "team", Name: fmt.Sprintf("set-%d", i)}}); len(got) != 8 || got["l0"] != 1 {
 				t.Fatalf("set %d has routes attached to %v", i, got)
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/target"
 )
 
 // Says is a RoutePolicy and what of it could be read.
@@ -16,60 +18,60 @@ type Says struct {
 // empty, then of the whole. Those that go before others come first.
 func (t *Translator) RoutePolicies(of model.Object, section string) []Says {
 	c := t.graph.Peek()
-	return t.says(c, t.policy.routeHeld(c, of, section))
+	return t.says(c, t.policy.RouteHeld(c, of, section))
 }
 
 // HostPolicies are the RoutePolicies that hold for all routes of a virtual host, those that
 // go before others first.
 func (t *Translator) HostPolicies(k model.HostKey) []Says {
 	c := t.graph.Peek()
-	routes := t.host.routes.Get(c, k)
+	routes := t.host.Routes.Get(c, k)
 	if routes == nil {
 		return nil
 	}
-	return t.says(c, t.host.hostHeld(c, k, t.host.owners.Get(c, k), routes))
+	return t.says(c, t.host.HostHeld(c, k, t.host.Owners.Get(c, k), routes))
 }
 
 // ListenerPolicies are the ClientPolicies that hold at a listener, those that go before
 // others first.
 func (t *Translator) ListenerPolicies(id model.ListenerID) []model.Object {
-	return policyObjects(snapshot.KindClientPolicy, t.listener.listenerPolicies(t.graph.Peek(), id))
+	return policyObjects(snapshot.KindClientPolicy, t.listener.ListenerPolicies(t.graph.Peek(), id))
 }
 
 // BackendPolicies are the BackendPolicies that hold for a port of a Service, which may have
 // no name, and the BackendTLSPolicy that does, those that go before others first.
 func (t *Translator) BackendPolicies(service snapshot.Name, port string) (list []model.Object) {
 	c := t.graph.Peek()
-	target := policyAnchor{snapshot.KindBackendPolicy, serviceOwner(service), port}
-	held := []heldPolicy{t.anchor.holder(c, target)}
+	ref := target.Ref{Kind: snapshot.KindBackendPolicy, Object: input.ServiceOwner(service), Section: port}
+	held := []target.Policy{t.anchor.Holder(c, ref)}
 	if port != "" {
-		held = append(held, t.anchor.holder(c, target.ofWhole()))
+		held = append(held, t.anchor.Holder(c, ref.OfWhole()))
 	}
 	list = policyObjects(snapshot.KindBackendPolicy, held)
-	if f := t.backend.policyOf(c, service, port); f != nil {
-		list = append(list, backendTLSObject(f.name))
+	if f := t.backend.PolicyOf(c, service, port); f != nil {
+		list = append(list, input.BackendTLSObject(f.Name))
 	}
 	return list
 }
 
-func (t *Translator) says(c *memo.Context, held []heldPolicy) []Says {
+func (t *Translator) says(c *memo.Context, held []target.Policy) []Says {
 	var list []Says
 	for _, h := range held {
-		if h.none() {
+		if h.None() {
 			continue
 		}
-		if f := t.policy.routes.Get(c, h.name); f != nil {
-			list = append(list, Says{policyObject(snapshot.KindRoutePolicy, h.name), f.policy})
+		if f := t.policy.Routes.Get(c, h.Name); f != nil {
+			list = append(list, Says{policyObject(snapshot.KindRoutePolicy, h.Name), f.Policy})
 		}
 	}
 	return list
 }
 
-func policyObjects(kind snapshot.Kind, held []heldPolicy) []model.Object {
+func policyObjects(kind snapshot.Kind, held []target.Policy) []model.Object {
 	var list []model.Object
 	for _, h := range held {
-		if !h.none() {
-			list = append(list, policyObject(kind, h.name))
+		if !h.None() {
+			list = append(list, policyObject(kind, h.Name))
 		}
 	}
 	return list
@@ -77,4 +79,17 @@ func policyObjects(kind snapshot.Kind, held []heldPolicy) []model.Object {
 
 func policyObject(kind snapshot.Kind, n snapshot.Name) model.Object {
 	return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
+}
+
+// OfOthers counts the IngressRoutes that are another controller's.
+func (t *Translator) OfOthers() (n int) {
+	for range t.contour.Others.All() {
+		n++
+	}
+	return n
+}
+
+// OthersClass is the class of an IngressRoute that is another controller's; empty of any other.
+func (t *Translator) OthersClass(n snapshot.Name) string {
+	return t.contour.Others.Get(t.graph.Peek(), n)
 }

@@ -11,6 +11,8 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/contour"
+	"fairlead.dev/internal/translate/input"
 )
 
 func setAll(t *testing.T, s *snapshot.Snapshot, objects ...metav1.Object) []snapshot.Key {
@@ -63,14 +65,14 @@ func TestDelegationDepth(t *testing.T) {
 		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate("/", fmt.Sprintf("ir-%d", i+1))))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(Config{}, s)
-	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth-1)); got.CurrentStatus != contourv1beta1.StatusValid {
+	tr, _ := Full(input.Config{}, s)
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", contour.MaxDepth-1)); got.CurrentStatus != contourv1beta1.StatusValid {
 		t.Errorf("the last but one within reach: %+v", got)
 	}
-	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth)); !strings.Contains(got.Description, "too many delegations in a row") {
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", contour.MaxDepth)); !strings.Contains(got.Description, "too many delegations in a row") {
 		t.Errorf("the last within reach: %+v", got)
 	}
-	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth+1)); got.CurrentStatus != contourv1beta1.StatusOrphaned {
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", contour.MaxDepth+1)); got.CurrentStatus != contourv1beta1.StatusOrphaned {
 		t.Errorf("the first out of reach: %+v", got)
 	}
 }
@@ -87,7 +89,7 @@ func TestDelegationFansOut(t *testing.T) {
 		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate(prefix+"/a", next), delegate(prefix+"/a/a", next)))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	if got := statusOf(t, tr, "ir-0"); !strings.Contains(got.Description, "takes another prefix of this host already") {
 		t.Errorf("the root: %+v", got)
 	}
@@ -96,7 +98,7 @@ func TestDelegationFansOut(t *testing.T) {
 // TestDelegateThatComesLater holds that what was missing is looked for again.
 func TestDelegateThatComesLater(t *testing.T) {
 	s := snapshot.New()
-	tr := New(Config{})
+	tr := New(input.Config{})
 	tr.Apply(s, setAll(t, s, rootOf(delegating("root", delegate("/", "child")), "app.example.com")))
 	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusInvalid || got.Description != "spec.routes[0].delegate: IngressRoute team/child not found" {
 		t.Errorf("without a child: %+v", got)
@@ -139,7 +141,7 @@ func fan(sizes ...int) []metav1.Object {
 // all who are concerned are told, and that there is room again when one of them goes.
 func TestTreeWithTooManyRoutes(t *testing.T) {
 	s := snapshot.New()
-	tr := New(Config{})
+	tr := New(input.Config{})
 	web := webService()
 	objects := append(fan(20_000, 30, 20_001, 20_000, 5_600), web)
 	tr.Apply(s, setAll(t, s, objects...))
@@ -152,7 +154,7 @@ func TestTreeWithTooManyRoutes(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got.Description, want)
 		}
 	}
-	key := model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}
+	key := model.HostKey{Listener: tr.config.ClearID(), Host: "app.example.com"}
 	if n := len(tr.result().VirtualHosts[key].Routes); n != 45_631 {
 		t.Errorf("%d routes, want those of four and one that answers 503", n)
 	}
@@ -183,7 +185,7 @@ func TestTreeWithTooManyRoutesKeepsEqualParts(t *testing.T) {
 		a.Spec.Routes = append(a.Spec.Routes, add(fmt.Sprintf("many-%d", i), fmt.Sprintf("/0/%d/", i), 12_000))
 	}
 	setAll(t, s, append(objects, webService())...)
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	for _, name := range []string{"child-1", "x", "y"} {
 		if got := statusOf(t, tr, name); got.Description != "valid IngressRoute" {
 			t.Errorf("%s, with less than an equal part: %+v", name, got)
@@ -198,15 +200,15 @@ func TestTreeWithTooManyRoutesKeepsEqualParts(t *testing.T) {
 func TestRootWithTooManyRoutes(t *testing.T) {
 	s := snapshot.New()
 	root := rootOf(delegating("root"), "app.example.com")
-	for i := range maxTreeRoutes + 1 {
+	for i := range contour.MaxTreeRoutes + 1 {
 		root.Spec.Routes = append(root.Spec.Routes, contourv1beta1.Route{Match: fmt.Sprintf("/%d", i), Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
 	}
 	setAll(t, s, root, webService())
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusInvalid || got.Description != "spec.routes: has 65537 routes, and one host may have 65536" {
 		t.Errorf("too many: %+v", got)
 	}
-	key := model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}
+	key := model.HostKey{Listener: tr.config.ClearID(), Host: "app.example.com"}
 	if routes := tr.result().VirtualHosts[key].Routes; len(routes) != 1 || routes[0].Respond == nil {
 		t.Errorf("%d routes, want one that answers 503", len(routes))
 	}
@@ -230,7 +232,7 @@ func TestDelegationTakesNobodysPlace(t *testing.T) {
 		delegating("thief", serve("/b"), delegate("/b/x", "checkout"), delegate("/b/y", "checkout")),
 		delegating("second", serve("/c"), delegate("/c/x", "checkout")),
 		delegating("checkout", serve("/checkout"), serve("/checkout/pay")))
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	const taken = ": IngressRoute team/checkout takes another prefix of this host already: it can take one"
 	for name, want := range map[string]string{
 		"root": "valid IngressRoute", "checkout": "valid IngressRoute",
@@ -242,7 +244,7 @@ func TestDelegationTakesNobodysPlace(t *testing.T) {
 		}
 	}
 	served := map[string]bool{}
-	for _, r := range tr.result().VirtualHosts[model.HostKey{Listener: tr.config.clearID(), Host: "app.example.com"}].Routes {
+	for _, r := range tr.result().VirtualHosts[model.HostKey{Listener: tr.config.ClearID(), Host: "app.example.com"}].Routes {
 		served[r.Match.Path.Value] = r.Respond == nil
 	}
 	for path, want := range map[string]bool{"/checkout": true, "/checkout/pay": true, "/b": true, "/b/x": false, "/b/y": false, "/c/x": false} {
@@ -266,7 +268,7 @@ func BenchmarkLargeTree(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	child := objects[5].(*contourv1beta1.IngressRoute)
 	for b.Loop() {
 		child = child.DeepCopy()

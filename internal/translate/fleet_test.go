@@ -4,12 +4,14 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"fairlead.dev/internal/translate/fleet"
 )
 
-func namesOf(machines []fleetMachine) []string {
+func namesOf(machines []fleet.Machine) []string {
 	var out []string
 	for _, m := range machines {
-		out = append(out, m.name)
+		out = append(out, m.Name)
 	}
 	return out
 }
@@ -17,9 +19,9 @@ func namesOf(machines []fleetMachine) []string {
 // One machine more or less among those that may be chosen, or in the number that is,
 // moves one at most; and a cordoned one never leaves its place.
 func TestAtMostMovesOne(t *testing.T) {
-	var machines []fleetMachine
+	var machines []fleet.Machine
 	for i := range 20 {
-		machines = append(machines, fleetMachine{name: "edge-" + strconv.Itoa(10+i)})
+		machines = append(machines, fleet.Machine{Name: "edge-" + strconv.Itoa(10+i)})
 	}
 	lost := func(before, after []string) int {
 		n := 0
@@ -31,31 +33,31 @@ func TestAtMostMovesOne(t *testing.T) {
 		return n
 	}
 	for most := 1; most < 20; most++ {
-		chosen := namesOf(atMost(most, machines, "pool"))
+		chosen := namesOf(fleet.AtMost(most, machines, "pool"))
 		if len(chosen) != most || !slices.IsSorted(chosen) {
 			t.Fatalf("%d of 20: %q", most, chosen)
 		}
-		if more := namesOf(atMost(most+1, machines, "pool")); lost(chosen, more) != 0 {
+		if more := namesOf(fleet.AtMost(most+1, machines, "pool")); lost(chosen, more) != 0 {
 			t.Errorf("from %d to %d: %q became %q", most, most+1, chosen, more)
 		}
 		for i := range machines {
 			rest := slices.Delete(slices.Clone(machines), i, i+1)
 			want := 0
-			if slices.Contains(chosen, machines[i].name) {
+			if slices.Contains(chosen, machines[i].Name) {
 				want = 1
 			}
-			if got := lost(chosen, namesOf(atMost(most, rest, "pool"))); got != want {
-				t.Errorf("%d of 20 without %s: %d left, want %d", most, machines[i].name, got, want)
+			if got := lost(chosen, namesOf(fleet.AtMost(most, rest, "pool"))); got != want {
+				t.Errorf("%d of 20 without %s: %d left, want %d", most, machines[i].Name, got, want)
 			}
 			cordoned := slices.Clone(machines)
-			cordoned[i].cordoned = true
-			if after := namesOf(atMost(most, cordoned, "pool")); lost(chosen, after) != 0 || len(after) != most+want && most < 19 {
-				t.Errorf("%d of 20 with %s cordoned: %q became %q", most, machines[i].name, chosen, after)
+			cordoned[i].Cordoned = true
+			if after := namesOf(fleet.AtMost(most, cordoned, "pool")); lost(chosen, after) != 0 || len(after) != most+want && most < 19 {
+				t.Errorf("%d of 20 with %s cordoned: %q became %q", most, machines[i].Name, chosen, after)
 			}
 		}
 	}
-	if namesOf(atMost(10, machines, "pool"))[0] == namesOf(atMost(10, machines, "other"))[0] &&
-		slices.Equal(namesOf(atMost(10, machines, "pool")), namesOf(atMost(10, machines, "other"))) {
+	if namesOf(fleet.AtMost(10, machines, "pool"))[0] == namesOf(fleet.AtMost(10, machines, "other"))[0] &&
+		slices.Equal(namesOf(fleet.AtMost(10, machines, "pool")), namesOf(fleet.AtMost(10, machines, "other"))) {
 		t.Error("two pools have the same machines")
 	}
 }

@@ -14,6 +14,9 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/input"
 )
 
 // generator makes resources out of small pools of names and values, good and bad,
@@ -122,7 +125,7 @@ func (g generator) key() snapshot.Key {
 		n = snapshot.Name{Name: g.namespace()}
 	case snapshot.KindEndpointSlice:
 		if n == (snapshot.Name{Namespace: "b", Name: "two"}) {
-			n = apiService
+			n = input.APIService
 		}
 	}
 	return snapshot.Key{Kind: kind, Name: n}
@@ -192,13 +195,13 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 		g.service(o)
 	case *discoveryv1.EndpointSlice:
 		g.slice(o)
-		if k.Name == apiService {
+		if k.Name == input.APIService {
 			apiSlice(o)
 		}
 	case *gatewayv1.GatewayClass:
-		o.Spec.ControllerName = pick(g, ControllerName, ControllerName, ControllerName, ControllerName, ControllerName, "example.com/other")
+		o.Spec.ControllerName = pick(g, input.ControllerName, input.ControllerName, input.ControllerName, input.ControllerName, input.ControllerName, "example.com/other")
 		if g.near {
-			o.Spec.ControllerName = ControllerName
+			o.Spec.ControllerName = input.ControllerName
 		} else if g.chance(10) {
 			o.Spec.ParametersRef = &gatewayv1.ParametersReference{Kind: "ConfigMap", Name: "x"}
 		}
@@ -255,7 +258,7 @@ func (g generator) service(o *corev1.Service) {
 		o.Spec.Type = corev1.ServiceTypeExternalName
 	}
 	if g.chance(20) {
-		metav1.SetMetaDataAnnotation(&o.ObjectMeta, "contour.heptio.com/upstream-protocol."+pick(g, upstreamH2, upstreamH2C, upstreamTLS), g.word("80", "web", "81,admin"))
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, "contour.heptio.com/upstream-protocol."+pick(g, backend.UpstreamH2, backend.UpstreamH2C, backend.UpstreamTLS), g.word("80", "web", "81,admin"))
 	}
 	if g.chance(60) { // most routes are for it
 		o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "web", Port: 80})
@@ -270,7 +273,7 @@ func (g generator) service(o *corev1.Service) {
 
 func (g generator) slice(o *discoveryv1.EndpointSlice) {
 	if g.chance(90) {
-		o.Labels = map[string]string{labelServiceName: pick(g, "one", "two", "three")}
+		o.Labels = map[string]string{field.LabelServiceName: pick(g, "one", "two", "three")}
 	}
 	o.AddressType = pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 	for range g.IntN(4) {
@@ -298,7 +301,7 @@ func (g generator) slice(o *discoveryv1.EndpointSlice) {
 // apiSlice makes an EndpointSlice the Kubernetes API's, mostly. It follows from the rest, as above.
 func apiSlice(o *discoveryv1.EndpointSlice) {
 	if o.Generation > 0 {
-		o.Labels = map[string]string{labelServiceName: apiService.Name}
+		o.Labels = map[string]string{field.LabelServiceName: input.APIService.Name}
 	}
 	o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"}}, discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}})
 	o.Ports = append(o.Ports, discoveryv1.EndpointPort{Port: ptr(int32(8080))})

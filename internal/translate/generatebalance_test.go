@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/condition"
 )
 
 // balanceKinds are the kinds that change in a world about balancing.
@@ -190,7 +191,7 @@ func TestWorldsBalance(t *testing.T) {
 				if route := s.Route(); route != nil {
 					for _, p := range route.Parents {
 						for _, c := range p.Conditions {
-							note(c.Type == string(ConditionListenerConflict), "a conflict")
+							note(c.Type == string(condition.ConditionListenerConflict), "a conflict")
 						}
 					}
 				}

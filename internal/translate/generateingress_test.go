@@ -6,6 +6,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 // secure gives a root TLS, and any IngressRoute a tcpproxy.
@@ -84,15 +85,15 @@ func TestWorldsSecureIngressRoutes(t *testing.T) {
 				for _, r := range h.Routes {
 					root := r.Owner.Kind == string(snapshot.KindIngressRoute)
 					count("redirect", root && r.Redirect != nil)
-					count("secure route", root && isTLS(k.Listener) && r.Forward != nil)
+					count("secure route", root && input.IsTLS(k.Listener) && r.Forward != nil)
 				}
 			}
 			for _, g := range w.tr.result().Groups {
 				count("verified backends", g.TLS != nil && !g.TLS.Unverified)
 				count("unverified backends", g.TLS != nil && g.TLS.Unverified)
 			}
-			for _, tree := range w.tr.contour.trees.All() {
-				count("delegated connections", len(tree.proxied) > 1)
+			for _, tree := range w.tr.contour.Trees.All() {
+				count("delegated connections", len(tree.Proxied) > 1)
 			}
 		}
 	}

@@ -12,6 +12,9 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/input"
 )
 
 // randomPairs are certificates with their keys, of two kinds of key; they are valid in 2026.
@@ -83,7 +86,7 @@ func (g generator) listener(i int) gatewayv1.Listener {
 		if g.chance(10) {
 			l.TLS.Mode = some(g, pick(g, gatewayv1.TLSModeTerminate, gatewayv1.TLSModePassthrough))
 			l.TLS.Options = map[gatewayv1.AnnotationKey]gatewayv1.AnnotationValue{
-				gatewayv1.AnnotationKey(pick(g, OptionMinTLS, OptionMinTLS, "fairlead.dev/odd", "example.com/x")): gatewayv1.AnnotationValue(g.word("1.3", "1.0", "2")),
+				gatewayv1.AnnotationKey(pick(g, gateway.OptionMinTLS, gateway.OptionMinTLS, "fairlead.dev/odd", "example.com/x")): gatewayv1.AnnotationValue(g.word("1.3", "1.0", "2")),
 			}
 		}
 	}
@@ -165,24 +168,24 @@ func TestWorldsHaveListeners(t *testing.T) {
 		for range 40 {
 			w.change(5)
 			for _, l := range w.tr.result().Listeners {
-				found[when(l.ID.Own(), "own ")+string(l.Protocol)]++
+				found[field.When(l.ID.Own(), "own ")+string(l.Protocol)]++
 				if l.ClientValidation != nil {
 					found["client validation"]++
 				}
 			}
 			for _, h := range w.tr.result().TLSHosts {
-				found[when(h.Owner.Kind != "IngressRoute" && len(h.Certificates) > 0, "certificate")]++
-				found[when(h.Owner.Kind == "ListenerSet" && len(h.Certificates) > 0, "certificate of a set")]++
-				found[when(h.Owner.Kind != "IngressRoute" && len(h.Certificates) == 0, "no certificate")]++
+				found[field.When(h.Owner.Kind != "IngressRoute" && len(h.Certificates) > 0, "certificate")]++
+				found[field.When(h.Owner.Kind == "ListenerSet" && len(h.Certificates) > 0, "certificate of a set")]++
+				found[field.When(h.Owner.Kind != "IngressRoute" && len(h.Certificates) == 0, "no certificate")]++
 			}
 			for k, h := range w.tr.result().VirtualHosts {
-				found[when(isTLS(k.Listener) && len(h.Routes) > 0, "routes with TLS")]++
-				found[when(k.Listener.Own() && len(h.Routes) > 0, "routes of an own listener")]++
+				found[field.When(input.IsTLS(k.Listener) && len(h.Routes) > 0, "routes with TLS")]++
+				found[field.When(k.Listener.Own() && len(h.Routes) > 0, "routes of an own listener")]++
 			}
-			for k, list := range w.tr.status.attached.All() {
-				found[when(k.kind == snapshot.KindListenerSet && len(list) > 0, "attached to a set")]++
+			for k, list := range w.tr.status.Attached.All() {
+				found[field.When(k.Kind == snapshot.KindListenerSet && len(list) > 0, "attached to a set")]++
 			}
-			for range w.tr.host.portKeepers.All() {
+			for range w.tr.host.PortKeepers.All() {
 				found["ports lost"]++
 			}
 			found["certificates"] += len(w.tr.result().Certificates)

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/field"
 )
 
 // policyKinds are the kinds that change in a world about policies.
@@ -263,19 +264,19 @@ func TestWorldsHavePolicies(t *testing.T) {
 		for range 40 {
 			w.change(4)
 			for k, h := range w.tr.result().VirtualHosts {
-				found[when(h.Policy != nil, "host")]++
-				found[when(h.Policy != nil && k.Listener.Own(), "host of an own listener")]++
-				found[when(len(h.Policy.Groups()) > 0, "service of a host")]++
+				found[field.When(h.Policy != nil, "host")]++
+				found[field.When(h.Policy != nil && k.Listener.Own(), "host of an own listener")]++
+				found[field.When(len(h.Policy.Groups()) > 0, "service of a host")]++
 				for _, r := range h.Routes {
-					found[when(r.Policy != nil, "route "+r.Owner.Kind)]++
+					found[field.When(r.Policy != nil, "route "+r.Owner.Kind)]++
 				}
 			}
 			for _, l := range w.tr.result().Listeners {
-				found[when(l.Clients != nil, when(l.ID.Own(), "own ")+"clients")]++
-				found[when(len(l.Groups()) > 0, "collector")]++
+				found[field.When(l.Clients != nil, field.When(l.ID.Own(), "own ")+"clients")]++
+				found[field.When(len(l.Groups()) > 0, "collector")]++
 			}
 			for _, g := range w.tr.result().Groups {
-				found[when(g.Outlier != nil, "outlier")]++
+				found[field.When(g.Outlier != nil, "outlier")]++
 			}
 			for _, s := range w.tr.result().Statuses {
 				if s.Policy != nil {

@@ -273,8 +273,8 @@ func TestWorldsHaveRoutes(t *testing.T) {
 			note(g.TLS != nil, "TLS backends")
 		}
 		note(w.tr.graph.Sizes()["accepted routes"].Values > 0, "rejected")
-		for _, f := range w.tr.route.routes.All() {
-			note(f.partial != "", "partially invalid")
+		for _, f := range w.tr.route.Routes.All() {
+			note(f.Partial != "", "partially invalid")
 		}
 		for _, s := range w.tr.result().Statuses {
 			if s.BackendTLSPolicy != nil {

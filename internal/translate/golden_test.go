@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 var updateGoldens = flag.Bool("update", false, "write what is said into the golden cases; read them before you commit")
@@ -43,7 +44,7 @@ func golden(t *testing.T, name string) {
 		t.Error("the case does not say what it shows")
 	}
 	s := snapshot.New()
-	var config Config
+	var config input.Config
 	var want *txtar.File
 	unrecorded := false
 	for i, f := range archive.Files {

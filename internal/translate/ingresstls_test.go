@@ -12,13 +12,15 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/status"
 )
 
 // tlsWorld is a root with a certificate of its own and one with a delegated certificate.
 func tlsWorld(t *testing.T) (*snapshot.Snapshot, *Translator) {
 	t.Helper()
 	s := snapshot.New()
-	tr := New(Config{})
+	tr := New(input.Config{})
 	secret := func(namespace, name string) *corev1.Secret {
 		o := tlsSecret(pair(t, ecKey(t, elliptic.P256()), "*.example.com"))
 		o.Namespace, o.Name = namespace, name
@@ -39,7 +41,7 @@ func tlsWorld(t *testing.T) (*snapshot.Snapshot, *Translator) {
 	}
 	tr.Apply(s, setAll(t, s, objects...))
 	for _, name := range []string{"root-0", "root-1"} {
-		if got := statusOf(t, tr, name); got.Description != descriptionValid {
+		if got := statusOf(t, tr, name); got.Description != status.DescriptionValid {
 			t.Fatalf("%s: %+v", name, got)
 		}
 	}
@@ -72,7 +74,7 @@ func TestExpiry(t *testing.T) {
 		s.Now = now
 		return tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindTime}})
 	}
-	end := tr.tls.certificates.Get(tr.graph.Peek(), snapshot.Name{Namespace: "team", Name: "own"}).certificate.NotAfter
+	end := tr.tls.Certificates.Get(tr.graph.Peek(), snapshot.Name{Namespace: "team", Name: "own"}).Certificate.NotAfter
 	for _, step := range []struct {
 		now      time.Time
 		statuses int

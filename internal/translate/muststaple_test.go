@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"testing"
+
+	"fairlead.dev/internal/translate/certificate"
 )
 
 // Who asks for status_request among TLS features must be shown with an OCSP response; what
@@ -14,7 +16,7 @@ func TestMustStaple(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		leaf *x509.Certificate
-		want bool
+		Want bool
 	}{
 		"none":             {&x509.Certificate{}, false},
 		"status_request":   {feature(0x30, 3, 2, 1, 5), true},
@@ -23,8 +25,8 @@ func TestMustStaple(t *testing.T) {
 		"cannot be read":   {feature(0x30, 9, 2, 1), false},
 		"nothing asked of": {feature(0x30, 0), false},
 	} {
-		if got := mustStaple(c.leaf); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		if got := certificate.MustStaple(c.leaf); got != c.Want {
+			t.Errorf("%s: %v, want %v", name, got, c.Want)
 		}
 	}
 }

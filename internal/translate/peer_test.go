@@ -7,6 +7,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 // TestWhatIsInForceGoesBeforeTheStatus holds that settings that were in force when a bad edit came
@@ -25,7 +26,7 @@ func TestWhatIsInForceGoesBeforeTheStatus(t *testing.T) {
 	}
 	med := func() uint32 {
 		t.Helper()
-		tr, _ := Full(Config{}, s)
+		tr, _ := Full(input.Config{}, s)
 		peers := tr.Desired().Peers
 		if len(peers) != 1 || peers[0].Path.MED == nil {
 			t.Fatalf("the peers are %+v", peers)

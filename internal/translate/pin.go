@@ -1,6 +1,9 @@
 package translate
 
-import "fairlead.dev/internal/model"
+import (
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate/certificate"
+)
 
 // Pins are things that machines go on using although no resource may ask for them any
 // more: a plane that holds changes back pins what it has published.
@@ -16,13 +19,13 @@ type Pins struct {
 func (t *Translator) Pin(p Pins) {
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		t.backend.groupUses.Set(g.ID, pinned, nil, &g)
+		t.backend.GroupUses.Set(g.ID, pinned, nil, &g)
 	}
 	for _, id := range p.Certificates {
-		t.tls.certificateUses.Set(id, pinned, nil, &struct{}{})
+		t.tls.CertificateUses.Set(id, pinned, nil, &struct{}{})
 	}
 	for _, id := range p.Authorities {
-		t.tls.authorityUses.Set(id, pinned, nil, &struct{}{})
+		t.tls.AuthorityUses.Set(id, pinned, nil, &struct{}{})
 	}
 }
 
@@ -30,15 +33,15 @@ func (t *Translator) Pin(p Pins) {
 func (t *Translator) Unpin(p Pins) {
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		t.backend.groupUses.Set(g.ID, pinned, &g, nil)
+		t.backend.GroupUses.Set(g.ID, pinned, &g, nil)
 	}
 	for _, id := range p.Certificates {
-		t.tls.certificateUses.Set(id, pinned, &struct{}{}, nil)
+		t.tls.CertificateUses.Set(id, pinned, &struct{}{}, nil)
 	}
 	for _, id := range p.Authorities {
-		t.tls.authorityUses.Set(id, pinned, &struct{}{}, nil)
+		t.tls.AuthorityUses.Set(id, pinned, &struct{}{}, nil)
 	}
 }
 
 // pinned is the user of what is pinned.
-var pinned = user{kind: "pin"}
+var pinned = certificate.User{Kind: "pin"}

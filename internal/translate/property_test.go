@@ -17,6 +17,8 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/status"
 )
 
 // world is a snapshot that changes at random, with a translator that follows it
@@ -24,7 +26,7 @@ import (
 type world struct {
 	t        testing.TB
 	g        generator
-	config   Config
+	config   input.Config
 	snapshot *snapshot.Snapshot
 	original map[snapshot.Key]runtime.Object // deep copies of what was put in
 	tr       *Translator
@@ -33,7 +35,7 @@ type world struct {
 
 func newWorld(t testing.TB, seed uint64, strange string) *world {
 	g := generator{Rand: rand.New(rand.NewPCG(seed, 7)), strange: strange, near: seed%3 != 0}
-	c := Config{ReservedPorts: []uint16{15000}}
+	c := input.Config{ReservedPorts: []uint16{15000}}
 	if g.chance(30) {
 		c.RootNamespaces = []string{"a", "b"}
 	}
@@ -152,7 +154,7 @@ func (w *world) check() {
 var reasons = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
 // checkConditions holds a status against what an API server would refuse.
-func checkConditions(t testing.TB, o model.Object, s *Status) {
+func checkConditions(t testing.TB, o model.Object, s *status.Status) {
 	t.Helper()
 	set := 0
 	var conditions []metav1.Condition

@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 // recordAll writes the status of every pool as a plane does, and says whether one was
@@ -23,7 +24,7 @@ import (
 func (w *world) recordAll() bool {
 	var keys []snapshot.Key
 	for n, pool := range w.snapshot.AddressPools {
-		status := w.tr.result().Statuses[poolObject(n.Name)].AddressPool
+		status := w.tr.result().Statuses[input.PoolObject(n.Name)].AddressPool
 		if reflect.DeepEqual(*status, pool.Status) {
 			continue
 		}
@@ -76,7 +77,7 @@ func checkFence(t testing.TB, s *snapshot.Snapshot, tr *Translator) {
 		}
 	}
 	for o, status := range tr.result().Statuses {
-		if status.Gateway == nil || tr.vip.outcomes.Get(tr.graph.Peek(), o) == nil {
+		if status.Gateway == nil || tr.vip.Outcomes.Get(tr.graph.Peek(), o) == nil {
 			continue
 		}
 		for _, shown := range status.Gateway.Addresses {
@@ -181,7 +182,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 			api[k] = o
 		}
 		class := &gatewayv1.GatewayClass{}
-		class.Name, class.Spec.ControllerName = "one", ControllerName
+		class.Name, class.Spec.ControllerName = "one", input.ControllerName
 		store(snapshot.Key{Kind: snapshot.KindGatewayClass, Name: snapshot.Name{Name: "one"}}, class)
 		for range 400 {
 			p := planes[g.IntN(len(planes))]
@@ -219,7 +220,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 					continue // a conflict
 				}
 				o := seen.DeepCopy()
-				o.Status = *p.tr.result().Statuses[poolObject(n.Name)].AddressPool.DeepCopy()
+				o.Status = *p.tr.result().Statuses[input.PoolObject(n.Name)].AddressPool.DeepCopy()
 				store(k, o)
 			default: // A plane hears of a change, not always the first.
 				keys := slices.SortedFunc(maps.Keys(api), snapshot.Key.Compare)
@@ -251,7 +252,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 }
 
 func newPlane() *plane {
-	return &plane{snapshot: snapshot.New(), tr: New(Config{}), versions: map[snapshot.Key]int{}}
+	return &plane{snapshot: snapshot.New(), tr: New(input.Config{}), versions: map[snapshot.Key]int{}}
 }
 
 func (p *plane) hear(t *testing.T, k snapshot.Key, o metav1.Object, version int) {

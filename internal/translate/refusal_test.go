@@ -12,6 +12,11 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/address"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/render"
 )
 
 // refusalGround is one Service in use, with three endpoints.
@@ -73,11 +78,11 @@ func TestRefusalsFollow(t *testing.T) {
 	}
 	s := snapshot.New()
 	readYAML(t, s, []byte(refusalGround))
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	for i, step := range []struct {
 		key  snapshot.Key
 		yaml string // empty: it is deleted
-		want []string
+		Want []string
 		says []string
 	}{
 		{slice("team", "app"), "", nil, nil},
@@ -109,16 +114,16 @@ func TestRefusalsFollow(t *testing.T) {
 		for _, b := range set.Backends {
 			got = append(got, b.Address.String())
 		}
-		if list(got) != list(step.want) || (set.Refusal == "") != (len(step.says) == 0) {
-			t.Errorf("step %d: backends %s, want %s; refusal %q", i, list(got), list(step.want), set.Refusal)
+		if render.List(got) != render.List(step.Want) || (set.Refusal == "") != (len(step.says) == 0) {
+			t.Errorf("step %d: backends %s, want %s; refusal %q", i, render.List(got), render.List(step.Want), set.Refusal)
 		}
-		root := tr.result().Statuses[ingressOwner(snapshot.Name{Namespace: "team", Name: "root"})].IngressRoute
+		root := tr.result().Statuses[input.IngressOwner(snapshot.Name{Namespace: "team", Name: "root"})].IngressRoute
 		for _, says := range step.says {
 			if !strings.Contains(set.Refusal, says) || !strings.Contains(root.Description, says) {
 				t.Errorf("step %d: refusal %q, and the route says %q, want %q", i, set.Refusal, root.Description, says)
 			}
 		}
-		if full, _ := Full(Config{}, s); text(full) != text(tr) {
+		if full, _ := Full(input.Config{}, s); text(full) != text(tr) {
 			t.Fatalf("step %d: the incremental result is not the full one; %s", i, lineDiff(text(full), text(tr)))
 		}
 	}
@@ -131,10 +136,10 @@ func TestOwnEndpointsAreRefused(t *testing.T) {
 	at := netip.MustParseAddrPort
 	s := snapshot.New()
 	readYAML(t, s, []byte(refusalGround))
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	for i, step := range []struct {
 		own  snapshot.Own
-		want []string
+		Want []string
 		says string
 	}{
 		{snapshot.Own{Agents: []netip.AddrPort{at(first), at("10.1.0.5:9000")}}, []string{second, third}, "10.0.0.5:6443 is where agents call the plane"},
@@ -150,10 +155,10 @@ func TestOwnEndpointsAreRefused(t *testing.T) {
 		for _, b := range set.Backends {
 			got = append(got, b.Address.String())
 		}
-		if list(got) != list(step.want) || !strings.Contains(set.Refusal, step.says) || (step.says == "") != (set.Refusal == "") {
-			t.Errorf("step %d: backends %s, want %s; refusal %q, want %q", i, list(got), list(step.want), set.Refusal, step.says)
+		if render.List(got) != render.List(step.Want) || !strings.Contains(set.Refusal, step.says) || (step.says == "") != (set.Refusal == "") {
+			t.Errorf("step %d: backends %s, want %s; refusal %q, want %q", i, render.List(got), render.List(step.Want), set.Refusal, step.says)
 		}
-		if full, _ := Full(Config{}, s); text(full) != text(tr) {
+		if full, _ := Full(input.Config{}, s); text(full) != text(tr) {
 			t.Fatalf("step %d: the incremental result is not the full one; %s", i, lineDiff(text(full), text(tr)))
 		}
 	}
@@ -182,9 +187,9 @@ func TestWorldsRefuse(t *testing.T) {
 		w := newBalanceWorld(t, seed, "")
 		for range 30 {
 			w.change(4)
-			for _, f := range w.tr.backend.services.All() {
+			for _, f := range w.tr.backend.Services.All() {
 				for _, reason := range reasons {
-					if strings.Contains(f.refusal, reason) {
+					if strings.Contains(f.Refusal, reason) {
 						seen[reason]++
 					}
 				}
@@ -203,7 +208,7 @@ func TestParsePrefixes(t *testing.T) {
 		"": "[]", " , ": "[]", "10.0.0.0/8": "[10.0.0.0/8]", "0.0.0.0/0,::/0": "[0.0.0.0/0 ::/0]",
 		" 2001:db8::/32 , 10.0.0.0/8,192.0.2.1,10.0.0.0/8": "[10.0.0.0/8 192.0.2.1/32 2001:db8::/32]",
 	} {
-		if got, err := ParsePrefixes(text); err != nil || fmt.Sprint(got) != want {
+		if got, err := address.ParsePrefixes(text); err != nil || fmt.Sprint(got) != want {
 			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
 		}
 	}
@@ -212,7 +217,7 @@ func TestParsePrefixes(t *testing.T) {
 		"::ffff:10.0.0.0/104": "is neither", "::ffff:10.0.0.1": "write 10.0.0.1", "fe80::1%eth0": "is no IP address",
 		"10.0.0.1/8": "is 10.0.0.0/8 meant?", "10.0.0.0/8,2001:db8::1/32,x": "is 2001:db8::/32 meant?",
 	} {
-		if got, err := ParsePrefixes(text); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := address.ParsePrefixes(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v, want %s", text, got, err, want)
 		}
 	}
@@ -223,18 +228,18 @@ func TestAllowance(t *testing.T) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationAllowEndpoints: text}}}
 	}
 	for _, o := range []*corev1.Namespace{nil, {}, annotated("")} {
-		if a := makeAllowance(o); a != nil {
+		if a := backend.MakeAllowance(o); a != nil {
 			t.Errorf("%v allows %v", o, a)
 		}
 	}
-	a := makeAllowance(annotated("10.0.0.0/8, 2001:db8::1"))
+	a := backend.MakeAllowance(annotated("10.0.0.0/8, 2001:db8::1"))
 	for text, want := range map[string]bool{"10.0.0.0": true, "10.255.255.255": true, "11.0.0.0": false, "9.255.255.255": false, "2001:db8::1": true, "2001:db8::2": false} {
-		if got := inRanges(a.ranges, netip.MustParseAddr(text)); got != want {
+		if got := address.InRanges(a.Ranges, netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s is allowed: %v", text, got)
 		}
 	}
-	if a := makeAllowance(annotated("10.0.0.0/8, 10.0.0.1/8")); a.problem == "" || inRanges(a.ranges, netip.MustParseAddr("10.0.0.1")) {
-		t.Errorf("what cannot be read allows %v (%s)", a.ranges, a.problem)
+	if a := backend.MakeAllowance(annotated("10.0.0.0/8, 10.0.0.1/8")); a.Problem == "" || address.InRanges(a.Ranges, netip.MustParseAddr("10.0.0.1")) {
+		t.Errorf("what cannot be read allows %v (%s)", a.Ranges, a.Problem)
 	}
 }
 
@@ -244,7 +249,7 @@ func BenchmarkRefusals(b *testing.B) {
 	s := snapshot.New()
 	for i := range 10_000 {
 		o := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: ptr(int32(8080))}}}
-		o.Namespace, o.Name, o.Labels = "team", fmt.Sprintf("app-%d", i), map[string]string{labelServiceName: fmt.Sprintf("app-%d", i)}
+		o.Namespace, o.Name, o.Labels = "team", fmt.Sprintf("app-%d", i), map[string]string{field.LabelServiceName: fmt.Sprintf("app-%d", i)}
 		for j := range 10 {
 			o.Endpoints = append(o.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.%d.%d.%d", i/256, i%256, j+1)}})
 		}
@@ -252,7 +257,7 @@ func BenchmarkRefusals(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	pools := []string{refusingPool("192.0.2.0/28"), refusingPool("192.0.2.0/29")}
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()

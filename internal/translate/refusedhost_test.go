@@ -15,6 +15,10 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/contour"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/route"
 )
 
 // TestRegexOfRE2 holds that classes whose names RE2 does not know are refused here: Envoy would refuse all routes of
@@ -27,7 +31,7 @@ func TestRegexOfRE2(t *testing.T) {
 		`/.{900}`: false, `/(?:a?){1000}`: false, `/((a{10}){10}){20}`: false, `/(a*){1000}`: false, `/\pL\pL\pL\pL\pL\pL\pL\pL\pL`: false, `/` + strings.Repeat("[ab]", 600): false, "/" + strings.Repeat("a", 2048): false, `/\pL{200}`: false, `/(?i:k){600}`: false, `/[^/]{900}`: false, `/[\pL\pN]{300}`: false, `/[\x{0}-\x{100}]`: false, `/\x{1F600}`: false, `/\\x{1F600}`: true,
 		`\p{ASCII}`: false, `/\p{Letter}`: false, `/\p{LC}`: false, `/\P{^Cn}`: false, `/[\p{Cn}a]`: false, `\p{greek}`: false,
 	} {
-		if problem := regexProblem(expression); (problem == "") != good {
+		if problem := field.RegexProblem(expression); (problem == "") != good {
 			t.Errorf("%s: %q, want good %t", expression, problem, good)
 		}
 	}
@@ -37,8 +41,8 @@ func TestRegexOfRE2(t *testing.T) {
 func TestClassesOfRE2(t *testing.T) {
 	want := slices.Concat([]string{"Any"}, slices.Collect(maps.Keys(unicode.Categories)), slices.Collect(maps.Keys(unicode.Scripts)))
 	want = slices.DeleteFunc(want, func(name string) bool { return name == "Cn" || name == "LC" })
-	if slices.Sort(want); !slices.Equal(regexClasses, want) {
-		t.Errorf("RE2 knows %d classes, and Go %d: %q", len(regexClasses), len(want), want)
+	if slices.Sort(want); !slices.Equal(field.RegexClasses, want) {
+		t.Errorf("RE2 knows %d classes, and Go %d: %q", len(field.RegexClasses), len(want), want)
 	}
 }
 
@@ -60,7 +64,7 @@ func TestCostlyExpressions(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := time.Now()
-		regexProblem(expression)
+		field.RegexProblem(expression)
 		took := time.Since(began)
 		runtime.ReadMemStats(&after)
 		if kib := (after.TotalAlloc - before.TotalAlloc) >> 10; kib > 1024 {
@@ -71,25 +75,25 @@ func TestCostlyExpressions(t *testing.T) {
 
 // TestManyExpressions holds that a route has no more expressions than the plane has time for: each is judged once.
 func TestManyExpressions(t *testing.T) {
-	c := routeCompiler{}
-	for i := range 2 * regexesLimit / 1000 {
+	c := route.RouteCompiler{}
+	for i := range 2 * field.RegexesLimit / 1000 {
 		expression := fmt.Sprintf("/%d%s", i, strings.Repeat("a", 900))
-		first, again := c.regexProblem(expression), c.regexProblem(expression)
-		if many := i >= regexesLimit/903; first != again && !many || (first != "") != many && i != regexesLimit/903 {
+		first, again := c.RegexProblem(expression), c.RegexProblem(expression)
+		if many := i >= field.RegexesLimit/903; first != again && !many || (first != "") != many && i != field.RegexesLimit/903 {
 			t.Fatalf("expression %d: %q, and again %q", i, first, again)
 		}
 	}
-	classes := routeCompiler{}
-	for i := range 3 * regexClassesOfRoute {
-		if problem := classes.regexProblem(fmt.Sprintf(`/%d\p{Greek}`, i)); (problem != "") != (i >= regexClassesOfRoute) {
+	classes := route.RouteCompiler{}
+	for i := range 3 * field.RegexClassesOfRoute {
+		if problem := classes.RegexProblem(fmt.Sprintf(`/%d\p{Greek}`, i)); (problem != "") != (i >= field.RegexClassesOfRoute) {
 			t.Fatalf("class %d: %q", i, problem)
 		}
 	}
-	if problem := classes.regexProblem("/plain[0-9]"); problem != "" {
+	if problem := classes.RegexProblem("/plain[0-9]"); problem != "" {
 		t.Errorf("an expression without classes: %q", problem)
 	}
-	if len(c.regexes) > regexesLimit/900 {
-		t.Errorf("%d expressions were judged", len(c.regexes))
+	if len(c.Regexes) > field.RegexesLimit/900 {
+		t.Errorf("%d expressions were judged", len(c.Regexes))
 	}
 }
 
@@ -104,7 +108,7 @@ func TestManyServicesOfARoute(t *testing.T) {
 	o := rootOf(&contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "root"}}, "app.example.com")
 	o.Spec.Routes = []contourv1beta1.Route{{Match: "/", Services: many}}
 	setAll(t, s, o)
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	if got := statusOf(t, tr, "root"); !strings.Contains(got.Description, "spec.routes[0].services: 16000 are too many: at most 128") {
 		t.Errorf("the root: %.300s", got.Description)
 	}
@@ -112,12 +116,12 @@ func TestManyServicesOfARoute(t *testing.T) {
 
 // TestLongestDurations holds that no route waits for longer than Envoy can count.
 func TestLongestDurations(t *testing.T) {
-	c := ingressCompiler{fact: &ingressFact{}}
-	if d := c.duration("2562047h47m16s", "x"); d != longest || len(c.fact.problems) > 0 {
-		t.Errorf("%s, %v", d, c.fact.problems)
+	c := contour.IngressCompiler{Fact: &contour.IngressRoute{}}
+	if d := c.Duration("2562047h47m16s", "x"); d != field.Longest || len(c.Fact.Problems) > 0 {
+		t.Errorf("%s, %v", d, c.Fact.Problems)
 	}
 	text := gatewayv1.Duration("99999h99999h99999h")
-	if d, said := (&routeCompiler{}).duration(&text, "x"); d != longest || !said {
+	if d, said := (&route.RouteCompiler{}).Duration(&text, "x"); d != field.Longest || !said {
 		t.Errorf("%s, %t", d, said)
 	}
 }

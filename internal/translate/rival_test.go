@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 // TestManyRivals has the oldest GRPCRoute keep out all HTTPRoutes by one host, so that the GRPCRoutes
@@ -41,7 +42,7 @@ spec: {gatewayClassName: fairlead, listeners: [{name: http, port: 80, protocol: 
 			grpc(fmt.Sprintf("grpc-%d", i), n+i, "a.test"))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(Config{}, s)
+	tr, _ := Full(input.Config{}, s)
 	edges := 0
 	for _, size := range tr.graph.Sizes() {
 		edges += size.Reads
@@ -51,7 +52,7 @@ spec: {gatewayClassName: fairlead, listeners: [{name: http, port: 80, protocol: 
 	}
 	accepted := func(kind snapshot.Kind, name string) bool {
 		o := model.Object{Kind: string(kind), Namespace: "team", Name: name}
-		return !tr.host.isRejected(tr.graph.Peek(), o, "http-80")
+		return !tr.host.IsRejected(tr.graph.Peek(), o, "http-80")
 	}
 	for i := range n {
 		if accepted(snapshot.KindHTTPRoute, fmt.Sprintf("http-%d", i)) || !accepted(snapshot.KindGRPCRoute, fmt.Sprintf("grpc-%d", i)) {

@@ -6,13 +6,15 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/status"
 )
 
 // Settle translates a snapshot as it will be once the assignments of its pools are
 // recorded: it writes them into the pools of the snapshot, which it replaces. Machines
 // are told of an address only after its record, so a translation of manifests alone
 // shows none.
-func Settle(c Config, s *snapshot.Snapshot) *Translator {
+func Settle(c input.Config, s *snapshot.Snapshot) *Translator {
 	t, _ := Full(c, s)
 	const rounds = 4 // two suffice, see ADR 14
 	for range rounds {
@@ -29,7 +31,7 @@ func Settle(c Config, s *snapshot.Snapshot) *Translator {
 func (t *Translator) record(s *snapshot.Snapshot) []snapshot.Key {
 	var keys []snapshot.Key
 	for n, pool := range s.AddressPools {
-		status := t.statusOf(poolObject(n.Name))
+		status := t.statusOf(input.PoolObject(n.Name))
 		if status == nil || slices.Equal(status.AddressPool.Assignments, pool.Status.Assignments) {
 			continue
 		}
@@ -43,8 +45,8 @@ func (t *Translator) record(s *snapshot.Snapshot) []snapshot.Key {
 }
 
 // statusOf is the status of an object as it stands; nil when there is none.
-func (t *Translator) statusOf(o model.Object) *Status {
-	for _, statuses := range t.status.all {
+func (t *Translator) statusOf(o model.Object) *status.Status {
+	for _, statuses := range t.status.All {
 		if s := statuses.Get(t.graph.Peek(), o); s != nil {
 			return s
 		}

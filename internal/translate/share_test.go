@@ -9,6 +9,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 const shareGround = `
@@ -52,7 +53,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 		for _, order := range [][]string{{c.older, c.younger}, {c.younger, c.older}} {
 			s := snapshot.New()
 			readYAML(t, s, []byte(shareGround))
-			tr, _ := Full(Config{}, s)
+			tr, _ := Full(input.Config{}, s)
 			for _, text := range order {
 				before := s.Keys()
 				readYAML(t, s, []byte(text))
@@ -63,7 +64,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 				}
 				settleAgain(t, tr, s)
 			}
-			leads, _ := Full(Config{}, s)
+			leads, _ := Full(input.Config{}, s)
 			if text(leads) != text(tr) {
 				t.Errorf("%s: a plane that begins to lead differs: %s", c.name, lineDiff(text(tr), text(leads)))
 			}
@@ -77,7 +78,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 					loser = k
 				}
 			}
-			status := tr.result().Statuses[serviceOwner(loser.Name)].Service.Conditions[0]
+			status := tr.result().Statuses[input.ServiceOwner(loser.Name)].Service.Conditions[0]
 			if status.Reason != v1alpha1.ReasonPortTaken || !strings.Contains(status.Message, "Service a/older") {
 				t.Errorf("%s: the other is told %s: %s", c.name, status.Reason, status.Message)
 			}
@@ -97,7 +98,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 func TestPermissionEnds(t *testing.T) {
 	s := snapshot.New()
 	readYAML(t, s, []byte(shareGround+"---"+sharingService("a", "own", "2024-01-01T00:00:00Z", "k", 80)+"---"+sharingService("b", "guest", "2024-01-01T00:00:00Z", "a/k", 81)))
-	tr := Settle(Config{}, s)
+	tr := Settle(input.Config{}, s)
 	if len(tr.result().Frontends) != 2 {
 		t.Fatalf("the frontends are %v", tr.result().Frontends)
 	}
@@ -112,7 +113,7 @@ func TestPermissionEnds(t *testing.T) {
 			t.Errorf("%s is left to %s", key, f.Owner)
 		}
 	}
-	hold := tr.result().Statuses[serviceOwner(snapshot.Name{Namespace: "b", Name: "guest"})].Hold
+	hold := tr.result().Statuses[input.ServiceOwner(snapshot.Name{Namespace: "b", Name: "guest"})].Hold
 	if len(tr.result().Frontends) != 1 || hold == nil || !strings.Contains(hold.Message, "lets no namespaces share") {
 		t.Errorf("%d frontends are left, and the guest is told %v", len(tr.result().Frontends), hold)
 	}

@@ -10,6 +10,8 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/policy"
 )
 
 // TestSlashesOfPolicies: what two policies say of slashes never comes to a redirect that could lead to
@@ -17,19 +19,19 @@ import (
 func TestSlashesOfPolicies(t *testing.T) {
 	keep := true
 	for _, c := range []struct {
-		own, class clientSettings
-		want       *model.ClientSettings
+		own, class policy.ClientSettings
+		Want       *model.ClientSettings
 	}{
-		{want: nil},
-		{own: clientSettings{escaped: v1alpha1.UnescapeAndRedirect}, class: clientSettings{escaped: v1alpha1.KeepUnchanged}, want: nil},
-		{own: clientSettings{keepSlashes: &keep}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
-		{own: clientSettings{keepSlashes: &keep}, class: clientSettings{escaped: v1alpha1.UnescapeAndRedirect}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
-		{own: clientSettings{keepSlashes: &keep}, class: clientSettings{escaped: v1alpha1.KeepUnchanged}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesKeep}},
-		{class: clientSettings{escaped: v1alpha1.UnescapeAndForward}, want: &model.ClientSettings{EscapedSlashes: model.SlashesUnescape}},
+		{Want: nil},
+		{own: policy.ClientSettings{Escaped: v1alpha1.UnescapeAndRedirect}, class: policy.ClientSettings{Escaped: v1alpha1.KeepUnchanged}, Want: nil},
+		{own: policy.ClientSettings{KeepSlashes: &keep}, Want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
+		{own: policy.ClientSettings{KeepSlashes: &keep}, class: policy.ClientSettings{Escaped: v1alpha1.UnescapeAndRedirect}, Want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
+		{own: policy.ClientSettings{KeepSlashes: &keep}, class: policy.ClientSettings{Escaped: v1alpha1.KeepUnchanged}, Want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesKeep}},
+		{class: policy.ClientSettings{Escaped: v1alpha1.UnescapeAndForward}, Want: &model.ClientSettings{EscapedSlashes: model.SlashesUnescape}},
 	} {
-		got := c.own.under(c.class).at(model.ProtocolHTTP)
-		if (got == nil) != (c.want == nil) || got != nil && !reflect.DeepEqual(*got, *c.want) {
-			t.Errorf("%+v under %+v: %+v, want %+v", c.own, c.class, got, c.want)
+		got := c.own.Under(c.class).At(model.ProtocolHTTP)
+		if (got == nil) != (c.Want == nil) || got != nil && !reflect.DeepEqual(*got, *c.Want) {
+			t.Errorf("%+v under %+v: %+v, want %+v", c.own, c.class, got, c.Want)
 		}
 	}
 }
@@ -42,7 +44,7 @@ func TestSlashNotesFollow(t *testing.T) {
 	}
 	s := snapshot.New()
 	readYAML(t, s, archive.Files[0].Data)
-	tr := Settle(Config{}, s)
+	tr := Settle(input.Config{}, s)
 	for _, action := range []v1alpha1.EscapedSlashesAction{v1alpha1.KeepUnchanged, v1alpha1.RejectRequest, v1alpha1.KeepUnchanged} {
 		policy := s.ClientPolicies[snapshot.Name{Namespace: "team", Name: "keep"}].DeepCopy()
 		policy.Spec.Path.EscapedSlashesAction = action
@@ -51,7 +53,7 @@ func TestSlashNotesFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		tr.Apply(s, []snapshot.Key{key})
-		full, _ := Full(Config{}, s)
+		full, _ := Full(input.Config{}, s)
 		if want, got := text(full), text(tr); want != got {
 			t.Errorf("%s: %s", action, lineDiff(want, got))
 		}

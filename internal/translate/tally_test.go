@@ -5,24 +5,26 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"fairlead.dev/internal/translate/host"
 )
 
 // TestTally holds that a tally counts as a map does, in a slice and in a map.
 func TestTally(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var got tally[int]
+		var got host.Tally[int]
 		want := map[int]int{}
 		for range 60 {
-			k, by := rng.IntN(3*fewKeys), rng.IntN(5)-2
-			if want[k] += by; got.add(k, by) != want[k] || got.of(k) != want[k] {
-				t.Fatalf("%d: %d, want %d", k, got.of(k), want[k])
+			k, by := rng.IntN(3*host.FewKeys), rng.IntN(5)-2
+			if want[k] += by; got.Add(k, by) != want[k] || got.Of(k) != want[k] {
+				t.Fatalf("%d: %d, want %d", k, got.Of(k), want[k])
 			}
 			if want[k] == 0 {
 				delete(want, k)
 			}
-			if !slices.Equal(slices.Sorted(got.keys()), slices.Sorted(maps.Keys(want))) || got.len() != len(want) {
-				t.Fatalf("%v, want %v", slices.Sorted(got.keys()), want)
+			if !slices.Equal(slices.Sorted(got.Keys()), slices.Sorted(maps.Keys(want))) || got.Len() != len(want) {
+				t.Fatalf("%v, want %v", slices.Sorted(got.Keys()), want)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 // passing is a Gateway that hands on connections for some names, and a TLSRoute of its own that takes names below these.
@@ -55,7 +56,7 @@ spec: {controllerName: fairlead.dev/gateway}
 	for _, order := range [][]string{{old, young, next}, {young, next, old}} {
 		s := snapshot.New()
 		readYAML(t, s, []byte(class+"---"+strings.Join(order, "---")))
-		tr, _ := Full(Config{}, s)
+		tr, _ := Full(input.Config{}, s)
 		served := func(namespace string) {
 			t.Helper()
 			want := model.Object{Kind: "TLSRoute", Namespace: namespace, Name: "route"}

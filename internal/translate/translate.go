@@ -6,73 +6,26 @@ import (
 	"net/netip"
 	"slices"
 
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/certificate"
+	"fairlead.dev/internal/translate/contour"
+	"fairlead.dev/internal/translate/fleet"
+	"fairlead.dev/internal/translate/frontend"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/host"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/listener"
+	"fairlead.dev/internal/translate/policy"
+	"fairlead.dev/internal/translate/pool"
+	"fairlead.dev/internal/translate/render"
+	"fairlead.dev/internal/translate/route"
+	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate/target"
+	"fairlead.dev/internal/translate/vip"
 )
-
-// ControllerName is the controllerName of the GatewayClasses that are ours,
-// unless the configuration says another.
-const ControllerName gatewayv1.GatewayController = "fairlead.dev/gateway"
-
-// IngressClass is the class of the IngressRoutes that are ours, unless the configuration says another: that
-// which Contour has where no flag says one.
-const IngressClass = "contour"
-
-// Config is what an operator decides about translation. The zero value is usable.
-type Config struct {
-	// ControllerName that a GatewayClass must name to be ours; ControllerName when empty.
-	ControllerName gatewayv1.GatewayController
-	// RootNamespaces are where root IngressRoutes may stand; any when empty.
-	RootNamespaces []string
-	// IngressClass is the class of the IngressRoutes that are ours, beside those without one;
-	// IngressClass when empty.
-	IngressClass string
-	// AffinityCookie keeps clients at a backend for services with the strategy Cookie; the proxy's when empty.
-	AffinityCookie string
-	// DisablePermitInsecure serves no route of an IngressRoute in clear text whose host has TLS.
-	DisablePermitInsecure bool
-	// MinTLS is the least version of TLS of every host name, which proxies see to; empty is none. Here it
-	// changes what statuses say alone.
-	MinTLS model.TLSVersion
-	// IngressRoutePort is where IngressRoutes are served in clear text; 80 when 0.
-	IngressRoutePort uint16
-	// IngressRouteTLSPort is where IngressRoutes with TLS are served; 443 when 0.
-	IngressRouteTLSPort uint16
-	// GatewayAPIVersion is the release of the Gateway API whose CRDs the API serves, as they
-	// say themselves; empty when it is not known.
-	GatewayAPIVersion string
-	// ReservedPorts are taken on every machine and refused to listeners.
-	ReservedPorts []uint16
-	// SecretNamespace is where the Secrets are that BGPPeers name;
-	// v1alpha1.SystemNamespace when empty.
-	SecretNamespace string
-	// RefusedEndpoints are where endpoints are refused, unless their Namespace allows them
-	// (v1alpha1.AnnotationAllowEndpoints).
-	RefusedEndpoints []netip.Prefix
-}
-
-func (c Config) withDefaults() Config {
-	if c.ControllerName == "" {
-		c.ControllerName = ControllerName
-	}
-	if c.IngressRoutePort == 0 {
-		c.IngressRoutePort = 80
-	}
-	if c.IngressRouteTLSPort == 0 {
-		c.IngressRouteTLSPort = 443
-	}
-	c.IngressClass = cmp.Or(c.IngressClass, IngressClass)
-	c.SecretNamespace = cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
-	return c
-}
-
-func (c Config) mayBeRoot(namespace string) bool {
-	return len(c.RootNamespaces) == 0 || slices.Contains(c.RootNamespaces, namespace)
-}
 
 // Changes is what one Apply changed. A nil value says that the entry is gone. The
 // values are shared with the Translator and must not be changed.
@@ -91,7 +44,7 @@ type Changes struct {
 	Assignments  map[netip.Addr]*model.Assignment
 	VIPs         map[model.VIPKey]*model.VIP
 	Peers        map[model.PeerKey]*model.Peer
-	Statuses     map[model.Object]*Status
+	Statuses     map[model.Object]*status.Status
 }
 
 // Empty reports whether nothing changed.
@@ -104,60 +57,60 @@ func (c Changes) Empty() bool {
 // at a cost that follows the change. It is not safe for concurrent use. It keeps
 // pointers into the objects of the snapshot and never writes to them.
 type Translator struct {
-	config Config
+	config input.Config
 	graph  *memo.Graph
 	tables
 }
 
 // tables are all values of a translation, by room: each is made of those before it.
 type tables struct {
-	in       *inputTables
-	anchor   *anchorTables
-	tls      *tlsTables
-	pool     *poolTables
-	fleet    *fleetTables
-	backend  *backendTables
-	policy   *policyTables
-	vip      *vipTables
-	host     *hostTables
-	gateway  *gatewayTables
-	listener *listenerTables
-	route    *routeTables
-	contour  *contourTables
-	frontend *frontendTables
-	status   *statusTables
+	in       *input.Tables
+	anchor   *target.Tables
+	tls      *certificate.Tables
+	pool     *pool.Tables
+	fleet    *fleet.Tables
+	backend  *backend.Tables
+	policy   *policy.Tables
+	vip      *vip.Tables
+	host     *host.Tables
+	gateway  *gateway.Tables
+	listener *listener.Tables
+	route    *route.Tables
+	contour  *contour.Tables
+	frontend *frontend.Tables
+	status   *status.Tables
 }
 
 // New returns a Translator of an empty snapshot. Its first Apply must name every
 // key of the snapshot.
-func New(c Config) *Translator {
-	c = c.withDefaults()
+func New(c input.Config) *Translator {
+	c = c.WithDefaults()
 	g := memo.New()
 	var t tables
-	t.in = newInputTables(g, c)                                             // the snapshot
-	t.anchor = newAnchorTables(g, t.in)                                     // which policy is attached to what
-	t.tls = newTLSTables(g, t.in)                                           // certificates
-	t.pool = newPoolTables(g, t.in)                                         // AddressPools
-	t.fleet = newFleetTables(g, t.in, t.pool)                               // machines and their BGP peers
-	t.backend = newBackendTables(g, t.in, t.anchor, t.tls, t.pool, t.fleet) // Services: groups and sets of backends
-	t.policy = newPolicyTables(g, t.in, t.anchor, t.backend)                // what policies say
-	t.vip = newVIPTables(g, t.in, t.pool, t.fleet)                          // who gets which address
-	t.host = newHostTables(g, t.in, t.anchor, t.tls, t.backend, t.policy)   // who has which host and server name
-	t.gateway = newGatewayTables(g, t.in, t.tls, t.vip, t.host)             // Gateways and ListenerSets
-	t.listener = newListenerTables(g, t.in, t.anchor, t.tls, t.backend, t.policy, t.vip, t.host, t.gateway)
-	t.route = newRouteTables(g, t.in, t.backend, t.policy, t.host, t.gateway)        // routes of Gateways
-	t.contour = newContourTables(g, t.in, t.tls, t.backend, t.policy, t.vip, t.host) // IngressRoutes
-	t.frontend = newFrontendTables(g, t.in, t.anchor, t.policy, t.backend, t.pool, t.fleet, t.vip, t.gateway, t.listener, t.route)
-	t.status = newStatusTables(g, &statusTables{
-		in: t.in, anchor: t.anchor, tls: t.tls, pool: t.pool, fleet: t.fleet, backend: t.backend, policy: t.policy, vip: t.vip, host: t.host,
-		gateway: t.gateway, listener: t.listener, route: t.route, contour: t.contour, frontend: t.frontend,
+	t.in = input.New(g, c)                                             // the snapshot
+	t.anchor = target.New(g, t.in)                                     // which policy is attached to what
+	t.tls = certificate.New(g, t.in)                                   // certificates
+	t.pool = pool.New(g, t.in)                                         // AddressPools
+	t.fleet = fleet.New(g, t.in, t.pool)                               // machines and their BGP peers
+	t.backend = backend.New(g, t.in, t.anchor, t.tls, t.pool, t.fleet) // Services: groups and sets of backends
+	t.policy = policy.New(g, t.in, t.anchor, t.backend)                // what policies say
+	t.vip = vip.New(g, t.in, t.pool, t.fleet)                          // who gets which address
+	t.host = host.New(g, t.in, t.anchor, t.tls, t.backend, t.policy)   // who has which host and server name
+	t.gateway = gateway.New(g, t.in, t.tls, t.vip, t.host)             // Gateways and ListenerSets
+	t.listener = listener.New(g, t.in, t.anchor, t.tls, t.backend, t.policy, t.vip, t.host, t.gateway)
+	t.route = route.New(g, t.in, t.backend, t.policy, t.host, t.gateway)        // routes of Gateways
+	t.contour = contour.New(g, t.in, t.tls, t.backend, t.policy, t.vip, t.host) // IngressRoutes
+	t.frontend = frontend.New(g, t.in, t.anchor, t.policy, t.backend, t.pool, t.fleet, t.vip, t.gateway, t.listener, t.route)
+	t.status = status.New(g, &status.Tables{
+		In: t.in, Anchor: t.anchor, TLS: t.tls, Pool: t.pool, Fleet: t.fleet, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host,
+		Gateway: t.gateway, Listener: t.listener, Route: t.route, Contour: t.contour, Frontend: t.frontend,
 	})
 	g.Seal()
 	return &Translator{config: c, graph: g, tables: t}
 }
 
 // Full translates a whole snapshot.
-func Full(c Config, s *snapshot.Snapshot) (*Translator, Changes) {
+func Full(c input.Config, s *snapshot.Snapshot) (*Translator, Changes) {
 	t := New(c)
 	return t, t.Apply(s, s.Keys())
 }
@@ -168,7 +121,7 @@ func Full(c Config, s *snapshot.Snapshot) (*Translator, Changes) {
 // calls with the same Translator all other objects must have stayed the same.
 func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes {
 	for _, k := range changed {
-		t.in.changed(s, k)
+		t.in.Changed(s, k)
 	}
 	t.graph.Run()
 	return t.changes()
@@ -177,29 +130,29 @@ func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes
 // changes are what the last Run changed.
 func (t *Translator) changes() Changes {
 	c := Changes{
-		Listeners:    t.listener.listeners.Changes(),
+		Listeners:    t.listener.Listeners.Changes(),
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
-		Certificates: t.tls.usedCertificate.Changes(),
-		Authorities:  t.tls.usedAuthority.Changes(),
-		TLSHosts:     t.host.tlsHosts.Changes(),
-		Groups:       t.backend.groups.Changes(),
+		Certificates: t.tls.UsedCertificate.Changes(),
+		Authorities:  t.tls.UsedAuthority.Changes(),
+		TLSHosts:     t.host.TLSHosts.Changes(),
+		Groups:       t.backend.Groups.Changes(),
 		Sets:         map[model.SetID]*model.BackendSet{},
-		Views:        t.listener.views.Changes(),
-		Machines:     t.fleet.machine.Changes(),
-		Nodes:        t.fleet.nodes.Changes(),
-		Frontends:    t.frontend.frontends.Changes(),
-		Assignments:  t.frontend.assignments.Changes(),
-		VIPs:         t.frontend.vips.Changes(),
-		Peers:        t.fleet.peers.Changes(),
-		Statuses:     map[model.Object]*Status{},
+		Views:        t.listener.Views.Changes(),
+		Machines:     t.fleet.Machine.Changes(),
+		Nodes:        t.fleet.Nodes.Changes(),
+		Frontends:    t.frontend.Frontends.Changes(),
+		Assignments:  t.frontend.Assignments.Changes(),
+		VIPs:         t.frontend.VIPs.Changes(),
+		Peers:        t.fleet.Peers.Changes(),
+		Statuses:     map[model.Object]*status.Status{},
 	}
-	for k, h := range t.host.hosts.Changes() {
-		c.VirtualHosts[k] = h.host()
+	for k, h := range t.host.Hosts.Changes() {
+		c.VirtualHosts[k] = h.Host()
 	}
-	for k, set := range t.backend.sets.Changes() {
-		c.Sets[k.id()] = set
+	for k, set := range t.backend.Sets.Changes() {
+		c.Sets[k.ID()] = set
 	}
-	for _, statuses := range t.status.all {
+	for _, statuses := range t.status.All {
 		maps.Copy(c.Statuses, statuses.Changes())
 	}
 	return c
@@ -208,30 +161,61 @@ func (t *Translator) changes() Changes {
 // result is everything that stands.
 func (t *Translator) result() Changes {
 	c := Changes{
-		Listeners:    maps.Collect(t.listener.listeners.All()),
+		Listeners:    maps.Collect(t.listener.Listeners.All()),
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
-		Certificates: maps.Collect(t.tls.usedCertificate.All()),
-		Authorities:  maps.Collect(t.tls.usedAuthority.All()),
-		TLSHosts:     maps.Collect(t.host.tlsHosts.All()),
-		Groups:       maps.Collect(t.backend.groups.All()),
+		Certificates: maps.Collect(t.tls.UsedCertificate.All()),
+		Authorities:  maps.Collect(t.tls.UsedAuthority.All()),
+		TLSHosts:     maps.Collect(t.host.TLSHosts.All()),
+		Groups:       maps.Collect(t.backend.Groups.All()),
 		Sets:         map[model.SetID]*model.BackendSet{},
-		Views:        maps.Collect(t.listener.views.All()),
-		Machines:     maps.Collect(t.fleet.machine.All()),
-		Nodes:        maps.Collect(t.fleet.nodes.All()),
-		Frontends:    maps.Collect(t.frontend.frontends.All()),
-		Assignments:  maps.Collect(t.frontend.assignments.All()),
-		VIPs:         maps.Collect(t.frontend.vips.All()),
-		Peers:        maps.Collect(t.fleet.peers.All()),
-		Statuses:     map[model.Object]*Status{},
+		Views:        maps.Collect(t.listener.Views.All()),
+		Machines:     maps.Collect(t.fleet.Machine.All()),
+		Nodes:        maps.Collect(t.fleet.Nodes.All()),
+		Frontends:    maps.Collect(t.frontend.Frontends.All()),
+		Assignments:  maps.Collect(t.frontend.Assignments.All()),
+		VIPs:         maps.Collect(t.frontend.VIPs.All()),
+		Peers:        maps.Collect(t.fleet.Peers.All()),
+		Statuses:     map[model.Object]*status.Status{},
 	}
-	for k, h := range t.host.hosts.All() {
-		c.VirtualHosts[k] = h.host()
+	for k, h := range t.host.Hosts.All() {
+		c.VirtualHosts[k] = h.Host()
 	}
-	for k, set := range t.backend.sets.All() {
-		c.Sets[k.id()] = set
+	for k, set := range t.backend.Sets.All() {
+		c.Sets[k.ID()] = set
 	}
-	for _, statuses := range t.status.all {
+	for _, statuses := range t.status.All {
 		maps.Insert(c.Statuses, statuses.All())
 	}
 	return c
+}
+
+// Desired returns the whole result as it stands. It costs as much as the result is
+// large.
+func (t *Translator) Desired() render.Desired {
+	r := t.result()
+	d := render.Desired{
+		MinTLS:       t.config.MinTLS,
+		Listeners:    render.Values(r.Listeners, cmp.Compare),
+		VirtualHosts: render.Values(r.VirtualHosts, model.HostKey.Compare),
+		Certificates: render.Values(r.Certificates, cmp.Compare),
+		Authorities:  render.Values(r.Authorities, cmp.Compare),
+		TLSHosts:     render.Values(r.TLSHosts, model.HostKey.Compare),
+		Groups:       render.Values(r.Groups, cmp.Compare),
+		Sets:         render.Values(r.Sets, cmp.Compare),
+		Views:        render.Values(r.Views, cmp.Compare),
+		Machines:     render.Values(r.Machines, cmp.Compare),
+		Nodes:        render.Values(r.Nodes, cmp.Compare),
+		Frontends:    render.Values(r.Frontends, model.FrontendKey.Compare),
+		Assignments:  render.Values(r.Assignments, netip.Addr.Compare),
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(r.VIPs), model.VIPKey.Compare) {
+		d.VIPs = append(d.VIPs, render.MachineVIP{Machine: k.Machine, VIP: r.VIPs[k]})
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(r.Peers), model.PeerKey.Compare) {
+		d.Peers = append(d.Peers, render.MachinePeer{Machine: k.Machine, Peer: r.Peers[k]})
+	}
+	for _, o := range slices.SortedFunc(maps.Keys(r.Statuses), model.Object.Compare) {
+		d.Statuses = append(d.Statuses, render.ObjectStatus{Object: o, Status: r.Statuses[o]})
+	}
+	return d
 }

@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/field"
 )
 
 // reasonNoClass is the reason of a problem: a Gateway that nobody can serve, because
@@ -78,9 +79,9 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 		case attached && len(missing) == 0:
 			continue
 		case attached:
-			message = listTexts(missing) + ", so nobody serves it there"
+			message = field.ListTexts(missing) + ", so nobody serves it there"
 		case len(missing) > 0:
-			message = listTexts(missing) + ", so nobody serves it"
+			message = field.ListTexts(missing) + ", so nobody serves it"
 		default:
 			message = "spec.parentRefs: it names no Gateway, so nobody serves it"
 		}

@@ -11,6 +11,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/input"
 )
 
 // A class of another controller is that one's business; one that does not exist is
@@ -27,16 +28,16 @@ func TestUnclaimedGateways(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	problems := unclaimedGateways(s, ControllerName)
+	problems := unclaimedGateways(s, input.ControllerName)
 	if len(problems) != 1 || problems[0].Subject != "Gateway team/lost" || problems[0].Reason != reasonNoClass ||
-		!strings.Contains(problems[0].Message, "no GatewayClass fairlead") || !strings.Contains(problems[0].Message, string(ControllerName)) {
+		!strings.Contains(problems[0].Message, "no GatewayClass fairlead") || !strings.Contains(problems[0].Message, string(input.ControllerName)) {
 		t.Errorf("%+v", problems)
 	}
 	class.Name = "fairlead"
 	if _, err := s.Set(class); err != nil {
 		t.Fatal(err)
 	}
-	if problems := unclaimedGateways(s, ControllerName); len(problems) != 0 {
+	if problems := unclaimedGateways(s, input.ControllerName); len(problems) != 0 {
 		t.Errorf("with the class: %+v", problems)
 	}
 }
@@ -106,7 +107,7 @@ func TestUnclaimedIsSorted(t *testing.T) {
 			}
 		}
 	}
-	problems := Unclaimed(s, ControllerName)
+	problems := Unclaimed(s, input.ControllerName)
 	if len(problems) != 6 || !slices.IsSortedFunc(problems, func(a, b model.Problem) int { return strings.Compare(a.Subject, b.Subject) }) {
 		t.Errorf("%+v", problems)
 	}

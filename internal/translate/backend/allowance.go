@@ -1,0 +1,27 @@
+package backend
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/translate/address"
+)
+
+// allowance is where the endpoints of a Namespace may be though they would be refused. The zero value allows
+// nothing.
+type allowance struct {
+	Ranges  [address.Families][]address.Range
+	Problem string // why the annotation cannot be read
+}
+
+// MakeAllowance reads the annotation of a Namespace; nil when it has none.
+func MakeAllowance(o *corev1.Namespace) *allowance {
+	if o == nil || o.Annotations[v1alpha1.AnnotationAllowEndpoints] == "" {
+		return nil
+	}
+	prefixes, err := address.ParsePrefixes(o.Annotations[v1alpha1.AnnotationAllowEndpoints])
+	if err != nil {
+		return &allowance{Problem: err.Error()}
+	}
+	return &allowance{Ranges: address.RangesOf(prefixes)}
+}

@@ -1,0 +1,164 @@
+package backend
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/certificate"
+)
+
+// WeightLimit is the largest weight, as both route kinds' schemas have it.
+const WeightLimit = 1_000_000
+
+// GroupOptions is what a route asks of a group, besides what the Service's port says
+// itself. The zero value asks for nothing.
+type GroupOptions struct {
+	Balance model.Balance
+	Check   *model.HealthCheck
+	// Protocol is what the kind of route speaks with a port that does not say what it is.
+	Protocol model.BackendProtocol
+	// TLS is how the route itself wants backends verified; it goes before a BackendTLSPolicy.
+	TLS *model.BackendTLS
+	// Websocket keeps connections to HTTP/1.1, so that they can be upgraded.
+	Websocket bool
+	// Certificate is shown to backends that are spoken to over TLS; empty is none.
+	Certificate model.CertificateID
+}
+
+// MakeGroup is the group of a Service's port, as findPort found it, with everything that
+// decides how its backends are spoken to: the port's appProtocol, a BackendTLSPolicy, a
+// BackendPolicy, and what the route asks for. With a fault there is no group, and requests must not be sent
+// there in another way instead.
+func (t *Tables) MakeGroup(c *memo.Context, service snapshot.Name, port Port, o GroupOptions) (model.BackendGroup, Fault, string) {
+	g := PlainGroup(service, port.Number)
+	describe := func() string {
+		return "port " + strconv.Itoa(int(port.Number)) + " of Service " + service.String()
+	}
+	policy := t.PolicyOf(c, service, port.Name)
+	g.Balance, g.HealthCheck, g.Protocol, g.TLS = o.Balance, o.Check, o.Protocol, o.TLS
+	if g.Balance == model.BalanceCookie {
+		g.Cookie = t.in.Config.AffinityCookie
+	}
+	port.Options.apply(&g)
+	if g.TLS == nil && policy != nil {
+		if policy.tls == nil {
+			return g, PolicyInvalid, describe() + ": BackendTLSPolicy " + policy.Name.String() + ", which says how it is verified, is invalid: " + policy.problem()
+		}
+		g.TLS = policy.tls
+	}
+	switch protocol := port.ProtocolOfApp(); {
+	case o.Protocol == model.BackendTCP:
+	case protocol.secure && g.TLS == nil:
+		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ": a BackendTLSPolicy must say how its certificate is verified"
+	case protocol.Websocket && o.Protocol == model.BackendHTTP2:
+		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ", over which there is no gRPC"
+	case protocol.http2:
+		g.Protocol = model.BackendHTTP2
+	case o.Protocol == model.BackendHTTP1 && g.TLS != nil && !protocol.Websocket && !o.Websocket:
+		g.Protocol = model.BackendAuto
+	}
+	if g.TLS != nil && o.Certificate != "" {
+		tls := *g.TLS
+		tls.Certificate = o.Certificate
+		g.TLS = &tls
+	}
+	return WithOptions(g), Fine, ""
+}
+
+// PlainGroup is a Service's port without options.
+func PlainGroup(service snapshot.Name, port int32) model.BackendGroup {
+	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port))
+	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id)}
+}
+
+// WithOptions gives a group with options an ID of its own, a function of the options
+// alone: routes that want the same share a group, and nobody finds others that have its ID, too.
+func WithOptions(g model.BackendGroup) model.BackendGroup {
+	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set}
+	if g.ID = plain.ID; g == plain {
+		return g
+	}
+	options := g
+	options.ID, options.Set = "", ""
+	text, err := json.Marshal(options)
+	if err != nil {
+		panic("a group that cannot be written: " + err.Error()) // it is made of texts and numbers
+	}
+	sum := sha256.Sum256(text)
+	g.ID += model.GroupID("~" + hex.EncodeToString(sum[:16]))
+	return g
+}
+
+func AddGroup(groups []model.BackendGroup, g model.BackendGroup) []model.BackendGroup {
+	if slices.ContainsFunc(groups, func(known model.BackendGroup) bool { return known.ID == g.ID }) {
+		return groups
+	}
+	return append(groups, g)
+}
+
+// AddWeight adds a share; one for a group that has a share already makes that larger.
+func AddWeight(shares []model.WeightedGroup, id model.GroupID, weight uint32) []model.WeightedGroup {
+	for i := range shares {
+		if shares[i].Group == id {
+			shares[i].Weight = uint32(min(uint64(shares[i].Weight)+uint64(weight), math.MaxUint32))
+			return shares
+		}
+	}
+	return append(shares, model.WeightedGroup{Group: id, Weight: weight})
+}
+
+// groupUse is a group, and how many things name it: routes of virtual hosts, server names, listeners.
+type groupUse struct {
+	group *model.BackendGroup
+	uses  int
+}
+
+func (u *groupUse) fold(_ certificate.User, before, after **model.BackendGroup) {
+	if before == nil {
+		u.uses++
+	}
+	if after == nil {
+		u.uses--
+	} else {
+		u.group = *after
+	}
+}
+
+// UseGroups puts the groups that something names.
+func (t *Tables) UseGroups(c *memo.Context, groups []model.BackendGroup, by certificate.User) {
+	for i := range groups {
+		t.GroupUses.Put(c, groups[i].ID, by, &groups[i])
+	}
+}
+
+// makeUsedGroup is a group that something names. Its set, and what its TLS names, are used with it.
+func (t *Tables) makeUsedGroup(c *memo.Context, id model.GroupID) (*model.BackendGroup, bool) {
+	use := t.GroupUses.Get(c, id)
+	if use.uses == 0 {
+		return nil, false
+	}
+	if k, ok := PortOfSet(use.group.Set); ok {
+		t.SetUses.Put(c, k, SetUser{group: id}, struct{}{})
+	}
+	t.tls.Uses(c, use.group.TLS, certificate.User{Kind: "group", Object: model.Object{Name: string(id)}})
+	g := *use.group
+	return &g, true
+}
+
+// TCPShares are shares of connections, with the groups that they name.
+type TCPShares struct {
+	Shares []model.WeightedGroup
+	Groups []model.BackendGroup
+}
+
+func (s *TCPShares) Add(g model.BackendGroup, weight uint32) {
+	s.Groups = AddGroup(s.Groups, g)
+	s.Shares = AddWeight(s.Shares, g.ID, weight)
+}

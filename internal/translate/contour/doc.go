@@ -1,0 +1,2 @@
+// Package contour compiles IngressRoutes: trees of delegations below roots.
+package contour

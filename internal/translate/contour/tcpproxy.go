@@ -1,0 +1,124 @@
+package contour
+
+import (
+	"slices"
+	"strings"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/field"
+)
+
+// tcpProxy is what an IngressRoute does with connections. Who delegates to it decides whether
+// their TLS ends here.
+type tcpProxy struct {
+	delegate *snapshot.Name    // or:
+	ended    backend.TCPShares // for connections whose TLS ended at the proxy
+	passed   backend.TCPShares // for those that are handed on as they came
+	// verifying are the fields that want TLS with backends, which connections that are handed
+	// on have already.
+	verifying []string
+}
+
+// tcpProxy reads spec.tcpproxy.
+func (c *IngressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
+	const path = "spec.tcpproxy"
+	p := &tcpProxy{}
+	c.Fact.tcp = p
+	if c.Fact.Root && c.Fact.TLS == nil {
+		c.close(path + ": needs spec.virtualhost.tls: connections are told apart by the server name of TLS")
+	}
+	switch {
+	case len(o.Services) > 0 && o.Delegate != nil:
+		c.fail(path, "only one of services or delegate can be specified")
+	case len(o.Services) == 0 && o.Delegate == nil:
+		c.fail(path, "one of services or delegate must be specified")
+	case o.Delegate != nil:
+		p.delegate = c.delegate(o.Delegate, path+".delegate")
+	}
+	services := c.fewServices(o.Services, path+".services")
+	weights := c.weights(c.weighed(services, path+".services"), path+".services")
+	for i := range services {
+		s := &services[i]
+		field := field.At(path+".services", i)
+		port, ok := c.service(s, field)
+		balance := balanceOf(s.Strategy)
+		if balance == model.BalanceCookie {
+			c.fail(field+".strategy", "Cookie needs HTTP, which connections of a tcpproxy need not be")
+		}
+		if s.HealthCheck != nil {
+			c.fail(field+".healthCheck", "asks over HTTP, which connections of a tcpproxy need not be")
+		}
+		if s.UpstreamValidation != nil {
+			p.verifying = append(p.verifying, field+".validation")
+		}
+		_, tls := c.upstream(s, port, field)
+		if !ok || weights == nil || weights[i] == 0 {
+			continue
+		}
+		passed := backend.PlainGroup(snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, port.Number)
+		passed.Balance, passed.Protocol = balance, model.BackendTCP
+		p.passed.Add(backend.WithOptions(passed), weights[i])
+		if ended, ok := c.group(s.Name, port, backend.GroupOptions{Balance: balance, Protocol: model.BackendTCP, TLS: tls}, field); ok {
+			p.ended.Add(ended, weights[i])
+		}
+	}
+}
+
+// weighed has a weight of 1 for each service without one beside others that have one. Contour 0.15 ignored the weights
+// of connections' services: none of them was without connections.
+func (c *IngressCompiler) weighed(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
+	has := func(s contourv1beta1.Service) bool { return s.Weight != nil }
+	if !slices.ContainsFunc(services, has) {
+		return services
+	}
+	services = slices.Clone(services)
+	for i := range services {
+		if !has(services[i]) {
+			services[i].Weight = new(int32(1))
+			c.Fact.Notes = append(c.Fact.Notes, field.At(path, i)+".weight: counts as 1, since others have one")
+		}
+	}
+	return services
+}
+
+// proxy goes through the delegations of connections, from a root on.
+func (w *walk) proxy(n snapshot.Name, f *IngressRoute, path []snapshot.Name) {
+	p := f.tcp
+	w.tree.Proxied[n] = struct{}{}
+	fail := func(problem string) { w.fail(n, "spec.tcpproxy.delegate: "+problem) }
+	switch {
+	case p.delegate != nil:
+		target := *p.delegate
+		path = append(path, n)
+		next := w.t.Routes.Get(w.ctx, target)
+		switch {
+		case slices.Contains(path, target):
+			fail("tcpproxy creates a delegation cycle: " + cycleText(path, target))
+		case next == nil:
+			fail("IngressRoute " + target.String() + " not found" + w.t.classText(w.ctx, target))
+		case next.Root:
+			fail("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
+		case next.tcp == nil:
+			fail("IngressRoute " + target.String() + " has no spec.tcpproxy")
+			w.tree.Proxied[target] = struct{}{}
+			w.fail(target, "spec.tcpproxy: must be specified: IngressRoute "+n.String()+" delegates connections here")
+		case len(path) >= MaxDepth:
+			fail("too many delegations in a row")
+		default:
+			if _, known := w.tree.Found[target]; !known {
+				w.tree.Found[target] = nil
+			}
+			w.proxy(target, next, path)
+		}
+	case len(f.Problems) > 0:
+	case w.tls.passthrough && len(p.verifying) > 0:
+		w.fail(n, strings.Join(p.verifying, ", ")+": with passthrough clients speak TLS with the backends themselves")
+	case w.tls.passthrough:
+		w.tcp = p.passed
+	default:
+		w.tcp = p.ended
+	}
+}

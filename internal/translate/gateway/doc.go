@@ -1,0 +1,3 @@
+// Package gateway judges Gateways and ListenerSets, and finds the listeners that a route attaches
+// to.
+package gateway

@@ -1,0 +1,439 @@
+package host
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/certificate"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/policy"
+	"fairlead.dev/internal/translate/target"
+)
+
+// Entry is a route of a virtual host with what is needed to put it in its place.
+// Entries are never changed.
+type Entry struct {
+	Route   model.Route
+	Groups  []model.BackendGroup // those that the route names
+	Created int64                // of the owner, Unix seconds
+	Order   int                  // within the owner
+	// Service and method are how many characters a GRPCRoute's match has of each; 0 of others.
+	Service, Method int
+}
+
+// Compare orders entries as requests try them: HTTPRouteRule.matches of the
+// Gateway API, which is also IngressRoute's longest prefix first. Regular
+// expressions, whose place is left open there, stand between exact paths and
+// prefixes, longer ones first. Those of a GRPCRoute go by GRPCRouteRule.matches.
+func (e *Entry) Compare(f *Entry) int {
+	a, b := &e.Route.Match, &f.Route.Match
+	// In steps: most are told apart by their paths, and characters are slow to count.
+	if c := cmp.Or(
+		-cmp.Compare(e.Service, f.Service),
+		-cmp.Compare(e.Method, f.Method),
+		cmp.Compare(pathRank(a.Path.Kind), pathRank(b.Path.Kind)),
+	); c != 0 {
+		return c
+	}
+	if c := -cmp.Compare(utf8.RuneCountInString(a.Path.Value), utf8.RuneCountInString(b.Path.Value)); c != 0 {
+		return c
+	}
+	if c := cmp.Or(
+		-cmp.Compare(min(len(a.Method), 1), min(len(b.Method), 1)),
+		-cmp.Compare(len(a.Headers), len(b.Headers)),
+		-cmp.Compare(len(a.Query), len(b.Query)),
+		cmp.Compare(e.Created, f.Created),
+	); c != 0 {
+		return c
+	}
+	return cmp.Or(
+		cmp.Compare(e.Route.Owner.Namespace, f.Route.Owner.Namespace),
+		cmp.Compare(e.Route.Owner.Name, f.Route.Owner.Name),
+		cmp.Compare(e.Order, f.Order),
+		cmp.Compare(e.Route.Name, f.Route.Name),
+	)
+}
+
+func pathRank(k model.PathMatchKind) int {
+	switch k {
+	case model.PathExact:
+		return 0
+	case model.PathRegex:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// Claim is what one resource wants of a virtual host: an HTTPRoute its rules, a
+// root IngressRoute its tree, a Gateway that the host exists.
+type Claim struct {
+	Owner   model.Object
+	Created int64
+	Entries []*Entry // sorted
+}
+
+// Older reports whether c came before d; of two of one second, the one whose name
+// comes first in the alphabet.
+func (c *Claim) Older(d *Claim) bool {
+	return cmp.Or(
+		cmp.Compare(c.Created, d.Created),
+		cmp.Compare(c.Owner.Namespace, d.Owner.Namespace),
+		cmp.Compare(c.Owner.Name, d.Owner.Name),
+		cmp.Compare(c.Owner.Kind, d.Owner.Kind),
+	) < 0
+}
+
+// Tables are the virtual hosts and server names: who claims each, who has it, and what is served there.
+type Tables struct {
+	in      *input.Tables
+	anchor  *target.Tables
+	tls     *certificate.Tables
+	backend *backend.Tables
+	policy  *policy.Tables
+
+	Ports       *memo.Sum[model.ListenerID, model.Object, int64, memo.Parts[model.Object, int64]] // who asks for a listener, created when
+	PortKeepers *memo.Table[model.ListenerID, model.Object]
+
+	Names      *nameClaims[model.Object] // on server names, of Gateways and ListenerSets
+	RouteNames *nameClaims[NameClaimant] // of their routes
+	RootNames  *nameClaims[model.Object] // of root IngressRoutes
+	Keepers    *memo.Table[model.HostKey, *nameKeeper]
+	decisions  *memo.Table[model.HostKey, *nameDecision]
+	NameOwners *memo.Table[model.HostKey, nameOwner]
+	TLSHosts   *memo.Table[model.HostKey, *model.TLSHost]
+
+	Claims *memo.Sum[model.HostKey, model.Object, *Claim, Claims]
+	Places *memo.Sum[model.HostKey, AttachedBy, AttachedHost, memo.Parts[AttachedBy, AttachedHost]]
+
+	rivals   *memo.Table[model.HostKey, []rival] // of a host that is contested, oldest first
+	contests *memo.Sum[model.ListenerID, model.HostKey, []rival, memo.Parts[model.HostKey, []rival]]
+	accepted *memo.Table[model.ListenerID, struct{}]
+	Rejected *memo.Sum[routeAt, memo.Unit, model.Object, model.Object] // routes that are not accepted at a listener, and for whom
+
+	Owners *memo.Table[model.HostKey, Owner]
+	served *memo.Table[claimAt, struct{}]
+	Routes *memo.Sum[model.HostKey, model.Object, servedClaim, *Routes]
+	Hosts  *memo.Table[model.HostKey, *servedHost]
+}
+
+// nameClaims are what somebody wants of server names.
+type nameClaims[By comparable] = memo.Sum[model.HostKey, By, *NameClaim, memo.Parts[By, *NameClaim]]
+
+func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, tls *certificate.Tables, backend *backend.Tables, policy *policy.Tables) *Tables {
+	t := &Tables{in: in, anchor: anchor, tls: tls, backend: backend, policy: policy}
+	t.Ports = memo.NewSum[model.ListenerID, model.Object, int64](g, "who asks for a listener")
+	t.PortKeepers = memo.NewTable(g, "keeper of a port", t.portKeeper, memo.Reads(t.Ports))
+
+	t.Names = memo.NewSum[model.HostKey, model.Object, *NameClaim](g, "listeners of a server name")
+	t.RouteNames = memo.NewSum[model.HostKey, NameClaimant, *NameClaim](g, "routes of a server name")
+	t.RootNames = memo.NewSum[model.HostKey, model.Object, *NameClaim](g, "roots of a server name")
+	t.Keepers = memo.NewTable(g, "keeper of a server name", t.keepName, memo.Reads(t.Names))
+	t.decisions = memo.NewTable(g, "decision on a server name", t.decideName, memo.Reads(t.Names, t.RouteNames))
+	t.NameOwners = memo.NewTable(g, "owner of a server name", func(c *memo.Context, k model.HostKey) (nameOwner, bool) {
+		d, found := t.decisions.Find(c, k)
+		if !found {
+			return nameOwner{}, false
+		}
+		return d.nameOwner, true
+	}, memo.Reads(t.decisions))
+
+	t.Claims = memo.NewFold[model.HostKey](g, "claims on a host", (*Claims).fold)
+	t.Places = memo.NewSum[model.HostKey, AttachedBy, AttachedHost](g, "places of a host").Same(func(a, b AttachedHost) bool { return a == b })
+	t.contests = memo.NewSum[model.ListenerID, model.HostKey, []rival](g, "contests at a listener")
+	t.rivals = memo.For(memo.NewTable(g, "rivals", t.makeRivals, memo.Reads(t.Claims, t.Places), memo.Puts(t.contests)), t.Claims)
+	t.Rejected = memo.NewSlot[routeAt, model.Object](g, "rejected route")
+	t.accepted = memo.For(memo.NewTable(g, "accepted routes", t.accept, memo.Reads(t.contests), memo.Puts(t.Rejected)), t.contests)
+
+	t.Owners = memo.NewTable(g, "owner of a host", t.decide, memo.Reads(t.Claims, t.NameOwners, t.Rejected)).Equal(Owner.equal)
+	t.Routes = memo.NewFold[model.HostKey](g, "routes of a host", foldRoutes).Same(func(a, b servedClaim) bool { return a == b })
+	t.served = memo.ForParts(memo.NewTable(g, "claim that is served", t.serve,
+		memo.Reads(t.Owners, t.Rejected), memo.Puts(t.Routes, backend.GroupUses)), t.Claims, func(k model.HostKey, owner model.Object) claimAt { return claimAt{owner, k} })
+	t.Hosts = memo.For(memo.NewTable(g, "virtual host", t.makeHost,
+		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Places), policy.ReadsOfRoutes(), memo.Puts(backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
+	t.TLSHosts = memo.For(memo.For(memo.For(memo.NewTable(g, "server name", t.makeTLSHost,
+		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(tls.CertificateUses, backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
+	return t
+}
+
+// Claims are who claims a host.
+type Claims struct {
+	by     memo.Parts[model.Object, *Claim]
+	counts Tally[string] // by kind
+	// namespaces of HTTPRoutes and GRPCRoutes that claim it, with how many do.
+	namespaces Tally[string]
+}
+
+func (h *Claims) fold(owner model.Object, before, after **Claim) {
+	if before == nil {
+		h.count(owner, 1)
+	}
+	if after == nil {
+		h.by.Delete(owner)
+		h.count(owner, -1)
+		return
+	}
+	h.by.Set(owner, *after)
+}
+
+// count counts a claimant.
+func (h *Claims) count(owner model.Object, by int) {
+	h.counts.Add(owner.Kind, by)
+	if isRivalKind(owner.Kind) {
+		h.namespaces.Add(owner.Namespace, by)
+	}
+}
+
+// claimAt names a claim of one resource on one host.
+type claimAt struct {
+	owner model.Object
+	host  model.HostKey
+}
+
+// servedClaim is a claim that was not rejected.
+type servedClaim struct {
+	claim *Claim
+	has   bool // the host: its routes are served
+}
+
+// Routes are the claims on a host that were not rejected, and the routes of those that have it.
+type Routes struct {
+	by      memo.Parts[model.Object, servedClaim]
+	pending map[model.Object]struct{} // whose entries are to be taken in; nil: nobody's
+	sorted  []placed
+}
+
+type placed struct {
+	by    model.Object // claims it
+	entry *Entry
+}
+
+func foldRoutes(s **Routes, owner model.Object, _, after *servedClaim) {
+	if *s == nil {
+		*s = &Routes{}
+	}
+	h := *s
+	if after == nil {
+		h.by.Delete(owner)
+	} else {
+		h.by.Set(owner, *after)
+	}
+	if h.pending == nil {
+		h.pending = map[model.Object]struct{}{}
+	}
+	h.pending[owner] = struct{}{}
+}
+
+// order returns the routes in the order in which requests try them. What did not change since it was last called is
+// merged, not sorted again.
+func (h *Routes) order() []placed {
+	var added []placed
+	for owner := range h.pending {
+		if s, _ := h.by.Get(owner); s.has {
+			for _, e := range s.claim.Entries {
+				added = append(added, placed{owner, e})
+			}
+		}
+	}
+	if h.pending == nil {
+		return h.sorted
+	}
+	slices.SortFunc(added, func(a, b placed) int { return a.entry.Compare(b.entry) })
+	merged := make([]placed, 0, len(h.sorted)+len(added))
+	for _, p := range h.sorted {
+		if _, gone := h.pending[p.by]; gone {
+			continue
+		}
+		for len(added) > 0 && added[0].entry.Compare(p.entry) < 0 {
+			merged, added = append(merged, added[0]), added[1:]
+		}
+		merged = append(merged, p)
+	}
+	h.sorted, h.pending = append(merged, added...), nil
+	return h.sorted
+}
+
+// routeKinds are the kinds whose resources have routes to put into a virtual host. One host
+// has routes of one kind: their rules of precedence differ.
+var routeKinds = [...]snapshot.Kind{snapshot.KindHTTPRoute, snapshot.KindGRPCRoute, snapshot.KindIngressRoute}
+
+func isRouteKind(kind string) bool { return slices.Contains(routeKinds[:], snapshot.Kind(kind)) }
+
+// Owner says who has a host. Without a conflict it does not change when routes of one
+// kind come and go, so they do not have to look again.
+type Owner struct {
+	Kind     snapshot.Kind  // whose routes the host has; empty when nobody's
+	Conflict bool           // others claim the host too
+	Keeper   model.Object   // with a conflict: the oldest, which decides
+	losers   []model.Object // with a conflict: who is not served, sorted
+}
+
+// Has reports whether the owner of a claim is served, if it was not rejected.
+func (o Owner) Has(claimant model.Object) bool {
+	return o.Kind != "" && string(o.Kind) == claimant.Kind
+}
+
+func (o Owner) equal(p Owner) bool {
+	return o.Kind == p.Kind && o.Conflict == p.Conflict && o.Keeper == p.Keeper && slices.Equal(o.losers, p.losers)
+}
+
+func (o Owner) DescribeLosers() string {
+	var names []string
+	for i, l := range o.losers {
+		if i == 5 {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, l.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// decide says who has a host. Routes of one kind share one. Between kinds the oldest
+// resource decides: what worked before somebody else came goes on working.
+//
+// Who has the very name at a listener with TLS, a Gateway, stands with its routes.
+func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
+	h := t.Claims.Get(c, k)
+	var named *Claim // a Gateway's, for this very name
+	if input.IsTLS(k.Listener) && h.by.Len() > 0 {
+		if n, found := t.NameOwners.Find(c, k); found {
+			named = &Claim{Owner: n.Parent, Created: n.created}
+		}
+	}
+	var kinds []snapshot.Kind
+	for _, kind := range routeKinds {
+		if h.counts.Of(string(kind)) > 0 {
+			kinds = append(kinds, kind)
+		}
+	}
+	switch {
+	case len(kinds) == 0:
+		return Owner{}, false
+	case len(kinds) == 1 && (named == nil || kinds[0] != snapshot.KindIngressRoute):
+		return Owner{Kind: kinds[0]}, true
+	}
+	o := Owner{Conflict: true}
+	oldest, ofGateway := named, (*Claim)(nil)
+	for _, claim := range h.by.All() {
+		if !isRouteKind(claim.Owner.Kind) || t.IsRejected(c, claim.Owner, k.Listener) {
+			continue
+		}
+		if oldest == nil || claim.Older(oldest) {
+			oldest = claim
+		}
+		if isRivalKind(claim.Owner.Kind) && (ofGateway == nil || claim.Older(ofGateway)) {
+			ofGateway = claim
+		}
+	}
+	if oldest != nil {
+		o.Keeper = oldest.Owner
+		switch {
+		case isRouteKind(oldest.Owner.Kind):
+			o.Kind = snapshot.Kind(oldest.Owner.Kind)
+		case ofGateway != nil:
+			o.Kind = snapshot.Kind(ofGateway.Owner.Kind)
+		default:
+			o.Kind = snapshot.KindHTTPRoute
+		}
+	}
+	if named != nil && o.Kind == snapshot.KindIngressRoute {
+		o.losers = append(o.losers, named.Owner)
+	}
+	for _, claim := range h.by.All() {
+		if isRouteKind(claim.Owner.Kind) && (snapshot.Kind(claim.Owner.Kind) != o.Kind || t.IsRejected(c, claim.Owner, k.Listener)) {
+			o.losers = append(o.losers, claim.Owner)
+		}
+	}
+	slices.SortFunc(o.losers, model.Object.Compare)
+	return o, true
+}
+
+// serve puts a claim that is not rejected among those of its host, and uses its groups if it has the host.
+func (t *Tables) serve(c *memo.Context, at claimAt) (struct{}, bool) {
+	if t.IsRejected(c, at.owner, at.host.Listener) {
+		return struct{}{}, false
+	}
+	claim, _ := t.Claims.Driven(at.host).by.Get(at.owner)
+	s := servedClaim{claim: claim, has: t.Owners.Get(c, at.host).Has(at.owner)}
+	t.Routes.Put(c, at.host, at.owner, s)
+	if s.has {
+		used := map[model.GroupID]struct{}{}
+		for _, e := range claim.Entries {
+			for i := range e.Groups {
+				g := &e.Groups[i]
+				if _, known := used[g.ID]; !known {
+					used[g.ID] = struct{}{}
+					t.backend.GroupUses.Put(c, g.ID, certificate.User{Kind: "claim", Object: at.owner, Host: at.host}, g)
+				}
+			}
+		}
+	}
+	return struct{}{}, false
+}
+
+// servedHost is a virtual host, with its routes as they were compiled.
+type servedHost struct {
+	key     model.HostKey
+	section string
+	policy  *model.RoutePolicy
+	routes  []placed
+}
+
+func (h *servedHost) equal(o *servedHost) bool {
+	return h.section == o.section && reflect.DeepEqual(h.policy, o.policy) && slices.EqualFunc(h.routes, o.routes, func(a, b placed) bool {
+		return a.entry == b.entry || reflect.DeepEqual(a.entry.Route, b.entry.Route)
+	})
+}
+
+// Host is the virtual host of the model; nil of nil.
+func (h *servedHost) Host() *model.VirtualHost {
+	if h == nil {
+		return nil
+	}
+	host := &model.VirtualHost{HostKey: h.key, Section: h.section, Policy: h.policy, Routes: make([]model.Route, len(h.routes))}
+	for i := range h.routes {
+		host.Routes[i] = h.routes[i].entry.Route
+	}
+	return host
+}
+
+// makeHost makes a virtual host that somebody claims who was not rejected.
+func (t *Tables) makeHost(c *memo.Context, k model.HostKey) (*servedHost, bool) {
+	routes, owner := t.Routes.Get(c, k), t.Owners.Get(c, k)
+	h := &servedHost{key: k, routes: routes.order()}
+	if input.IsTLS(k.Listener) {
+		h.section = k.Host
+		if owner.Kind != snapshot.KindIngressRoute {
+			h.section, _, _ = t.Section(c, k.Listener, k.Host)
+		}
+	}
+	var groups []model.BackendGroup
+	h.policy, groups = t.hostPolicy(c, k, owner, routes)
+	t.backend.UseGroups(c, groups, certificate.User{Kind: "host policy", Host: k})
+	return h, true
+}
+
+// ListenersOf are the listeners of sorted hosts, sorted.
+func ListenersOf(hosts []model.HostKey) []model.ListenerID {
+	var ids []model.ListenerID
+	for _, k := range hosts {
+		ids = append(ids, k.Listener)
+	}
+	return slices.Compact(ids)
+}
+
+// KeeperText says whose a host is.
+func (o Owner) KeeperText() string {
+	if o.Keeper == (model.Object{}) {
+		return "an IngressRoute's"
+	}
+	return o.Keeper.String() + "'s"
+}

@@ -1,0 +1,236 @@
+package input
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/field"
+)
+
+// Objects are all objects of a kind.
+type Objects[O any] = memo.Input[snapshot.Name, *O]
+
+// Tables are the snapshot: its objects, and indexes of them by what they say.
+type Tables struct {
+	Config Config
+	set    map[snapshot.Kind]func(*snapshot.Snapshot, snapshot.Name)
+
+	// PeersInForce are those of the snapshot, which change with the translation that they came from.
+	PeersInForce func(snapshot.Name) *v1alpha1.BGPPeerSpec
+
+	Now *memo.Input[memo.Unit, time.Time]
+	Own *memo.Input[memo.Unit, snapshot.Own]
+
+	Pools                  *Objects[v1alpha1.AddressPool]
+	BGPPeers               *Objects[v1alpha1.BGPPeer]
+	BackendPolicies        *Objects[v1alpha1.BackendPolicy]
+	ClientPolicies         *Objects[v1alpha1.ClientPolicy]
+	LoadBalancerPolicies   *Objects[v1alpha1.LoadBalancerPolicy]
+	RoutePolicies          *Objects[v1alpha1.RoutePolicy]
+	Machines               *Objects[v1alpha1.Machine]
+	Namespaces             *Objects[corev1.Namespace]
+	Secrets                *Objects[corev1.Secret]
+	ConfigMaps             *Objects[corev1.ConfigMap]
+	Services               *Objects[corev1.Service]
+	EndpointSlices         *Objects[discoveryv1.EndpointSlice]
+	GatewayClasses         *Objects[gatewayv1.GatewayClass]
+	Gateways               *Objects[gatewayv1.Gateway]
+	ListenerSets           *Objects[gatewayv1.ListenerSet]
+	HTTPRoutes             *Objects[gatewayv1.HTTPRoute]
+	GRPCRoutes             *Objects[gatewayv1.GRPCRoute]
+	TLSRoutes              *Objects[gatewayv1.TLSRoute]
+	TCPRoutes              *Objects[gatewayv1.TCPRoute]
+	UDPRoutes              *Objects[gatewayv1.UDPRoute]
+	BackendTLSPolicies     *Objects[gatewayv1.BackendTLSPolicy]
+	referenceGrants        *Objects[gatewayv1.ReferenceGrant]
+	IngressRoutes          *Objects[contourv1beta1.IngressRoute]
+	certificateDelegations *Objects[contourv1beta1.TLSCertificateDelegation]
+
+	Labels      *memo.Table[string, map[string]string] // of namespaces
+	SlicesOf    *Index[snapshot.Name, *discoveryv1.EndpointSlice]
+	GrantsIn    *Index[string, *gatewayv1.ReferenceGrant]
+	SetsOf      *Index[snapshot.Name, struct{}]                                 // ListenerSets, by Gateway
+	Delegations *Index[snapshot.Name, *contourv1beta1.TLSCertificateDelegation] // by Secret
+	AllMachines *Index[memo.Unit, *v1alpha1.Machine]
+	allPools    *Index[memo.Unit, *v1alpha1.AddressPool]
+	AllPeers    *Index[memo.Unit, *v1alpha1.BGPPeer]
+	PoolNames   *memo.Table[memo.Unit, []string] // sorted
+}
+
+// Index finds objects by what they say rather than by their name.
+type Index[K comparable, V any] = memo.Sum[K, snapshot.Name, V, memo.Parts[snapshot.Name, V]]
+
+func New(g *memo.Graph, c Config) *Tables {
+	t := &Tables{Config: c, set: map[snapshot.Kind]func(*snapshot.Snapshot, snapshot.Name){}}
+	t.Now = memo.NewInput[memo.Unit, time.Time](g, "now")
+	t.Own = memo.NewInput[memo.Unit, snapshot.Own](g, "own endpoints")
+	t.set[snapshot.KindTime] = func(s *snapshot.Snapshot, _ snapshot.Name) { t.Now.Set(memo.Unit{}, s.Now) }
+	t.set[snapshot.KindOwn] = func(s *snapshot.Snapshot, _ snapshot.Name) { t.Own.Set(memo.Unit{}, s.Own) }
+	t.Pools = input(g, t, snapshot.KindAddressPool, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.AddressPool { return s.AddressPools })
+	t.BGPPeers = input(g, t, snapshot.KindBGPPeer, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.BGPPeer { return s.BGPPeers })
+	t.BackendPolicies = input(g, t, snapshot.KindBackendPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.BackendPolicy { return s.BackendPolicies })
+	t.ClientPolicies = input(g, t, snapshot.KindClientPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.ClientPolicy { return s.ClientPolicies })
+	t.LoadBalancerPolicies = input(g, t, snapshot.KindLoadBalancerPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.LoadBalancerPolicy {
+		return s.LoadBalancerPolicies
+	})
+	t.RoutePolicies = input(g, t, snapshot.KindRoutePolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.RoutePolicy { return s.RoutePolicies })
+	t.Machines = input(g, t, snapshot.KindMachine, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.Machine { return s.Machines })
+	t.Namespaces = input(g, t, snapshot.KindNamespace, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.Namespace { return s.Namespaces })
+	t.Secrets = input(g, t, snapshot.KindSecret, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.Secret { return s.Secrets })
+	t.ConfigMaps = input(g, t, snapshot.KindConfigMap, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.ConfigMap { return s.ConfigMaps })
+	t.Services = input(g, t, snapshot.KindService, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.Service { return s.Services })
+	t.EndpointSlices = input(g, t, snapshot.KindEndpointSlice, func(s *snapshot.Snapshot) map[snapshot.Name]*discoveryv1.EndpointSlice { return s.EndpointSlices })
+	t.GatewayClasses = input(g, t, snapshot.KindGatewayClass, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.GatewayClass { return s.GatewayClasses })
+	t.Gateways = input(g, t, snapshot.KindGateway, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.Gateway { return s.Gateways })
+	t.ListenerSets = input(g, t, snapshot.KindListenerSet, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.ListenerSet { return s.ListenerSets })
+	t.HTTPRoutes = input(g, t, snapshot.KindHTTPRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.HTTPRoute { return s.HTTPRoutes })
+	t.GRPCRoutes = input(g, t, snapshot.KindGRPCRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.GRPCRoute { return s.GRPCRoutes })
+	t.TLSRoutes = input(g, t, snapshot.KindTLSRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.TLSRoute { return s.TLSRoutes })
+	t.TCPRoutes = input(g, t, snapshot.KindTCPRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.TCPRoute { return s.TCPRoutes })
+	t.UDPRoutes = input(g, t, snapshot.KindUDPRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.UDPRoute { return s.UDPRoutes })
+	t.BackendTLSPolicies = input(g, t, snapshot.KindBackendTLSPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.BackendTLSPolicy { return s.BackendTLSPolicies })
+	t.referenceGrants = input(g, t, snapshot.KindReferenceGrant, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.ReferenceGrant { return s.ReferenceGrants })
+	t.IngressRoutes = input(g, t, snapshot.KindIngressRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*contourv1beta1.IngressRoute { return s.IngressRoutes })
+	t.certificateDelegations = input(g, t, snapshot.KindTLSCertificateDelegation, func(s *snapshot.Snapshot) map[snapshot.Name]*contourv1beta1.TLSCertificateDelegation {
+		return s.TLSCertificateDelegations
+	})
+
+	t.Labels = memo.NewTable(g, "namespace labels", t.namespaceLabels, memo.Reads(t.Namespaces))
+	t.SlicesOf = newIndex(g, "EndpointSlices of a Service", t.EndpointSlices, func(_ snapshot.Name, o *discoveryv1.EndpointSlice, put func(snapshot.Name, *discoveryv1.EndpointSlice)) {
+		if service, is := ServiceOfSlice(o); is {
+			put(service, o)
+		}
+	})
+	t.GrantsIn = newIndex(g, "ReferenceGrants in a namespace", t.referenceGrants, func(n snapshot.Name, o *gatewayv1.ReferenceGrant, put func(string, *gatewayv1.ReferenceGrant)) {
+		put(n.Namespace, o)
+	})
+	t.SetsOf = newIndex(g, "ListenerSets of a Gateway", t.ListenerSets, func(_ snapshot.Name, o *gatewayv1.ListenerSet, put func(snapshot.Name, struct{})) {
+		if gateway, is := GatewayOf(o); is {
+			put(gateway, struct{}{})
+		}
+	})
+	t.Delegations = newIndex(g, "delegations of a Secret", t.certificateDelegations, func(n snapshot.Name, o *contourv1beta1.TLSCertificateDelegation, put func(snapshot.Name, *contourv1beta1.TLSCertificateDelegation)) {
+		seen := map[string]bool{}
+		for _, d := range o.Spec.Delegations {
+			if !seen[d.SecretName] {
+				seen[d.SecretName] = true
+				put(snapshot.Name{Namespace: n.Namespace, Name: d.SecretName}, o)
+			}
+		}
+	})
+	t.AllMachines = newIndex(g, "all Machines", t.Machines, everyone[v1alpha1.Machine])
+	t.allPools = newIndex(g, "all AddressPools", t.Pools, everyone[v1alpha1.AddressPool])
+	t.AllPeers = newIndex(g, "all BGPPeers", t.BGPPeers, everyone[v1alpha1.BGPPeer])
+	t.PoolNames = memo.NewTable(g, "names of AddressPools", func(c *memo.Context, _ memo.Unit) ([]string, bool) {
+		var names []string
+		for n := range t.allPools.Get(c, memo.Unit{}).All() {
+			names = append(names, n.Name)
+		}
+		slices.Sort(names)
+		return names, true
+	}, memo.Reads(t.allPools))
+	return t
+}
+
+// input declares the objects of a kind.
+func input[O any](g *memo.Graph, t *Tables, kind snapshot.Kind, of func(*snapshot.Snapshot) map[snapshot.Name]*O) *Objects[O] {
+	in := memo.NewInput[snapshot.Name, *O](g, string(kind))
+	t.set[kind] = func(s *snapshot.Snapshot, n snapshot.Name) {
+		if o := of(s)[n]; o != nil {
+			in.Set(n, o)
+		} else {
+			in.Delete(n)
+		}
+	}
+	return in
+}
+
+// newIndex declares an index: find puts an object, or what of it matters, under what it says.
+func newIndex[O any, K comparable, V comparable](g *memo.Graph, name string, in *Objects[O], find func(n snapshot.Name, o *O, put func(K, V))) *Index[K, V] {
+	x := memo.NewSum[K, snapshot.Name, V](g, name).Same(func(a, b V) bool { return a == b })
+	memo.NewScan(g, name+": index", in, func(c *memo.Context, n snapshot.Name, o *O) {
+		find(n, o, func(k K, v V) { x.Put(c, k, n, v) })
+	}, memo.Puts(x))
+	return x
+}
+
+func everyone[O any](_ snapshot.Name, o *O, put func(memo.Unit, *O)) { put(memo.Unit{}, o) }
+
+// Changed takes note of an object that changed.
+func (t *Tables) Changed(s *snapshot.Snapshot, k snapshot.Key) {
+	t.PeersInForce = func(n snapshot.Name) *v1alpha1.BGPPeerSpec { return s.PeersInForce[n] }
+	if set := t.set[k.Kind]; set != nil {
+		set(s, k.Name)
+	}
+}
+
+// ServiceOfSlice is the Service whose endpoints an EndpointSlice has.
+func ServiceOfSlice(o *discoveryv1.EndpointSlice) (snapshot.Name, bool) {
+	name := o.Labels[field.LabelServiceName]
+	return snapshot.Name{Namespace: o.Namespace, Name: name}, name != ""
+}
+
+// namespaceLabels are the labels of a namespace, with that of its name.
+func (t *Tables) namespaceLabels(c *memo.Context, name string) (map[string]string, bool) {
+	labels := map[string]string{field.LabelNamespaceName: name}
+	if o := t.Namespaces.Get(c, snapshot.Name{Name: name}); o != nil {
+		for k, v := range o.Labels {
+			labels[k] = v
+		}
+	}
+	return labels, true
+}
+
+// Granted reports whether a ReferenceGrant lets objects of a kind and API group refer from their namespace to an
+// object in another.
+func (t *Tables) Granted(c *memo.Context, group string, kind snapshot.Kind, namespace string, toKind snapshot.Kind, to snapshot.Name) bool {
+	for _, grant := range t.GrantsIn.Get(c, to.Namespace).All() {
+		from := slices.ContainsFunc(grant.Spec.From, func(f gatewayv1.ReferenceGrantFrom) bool {
+			return string(f.Group) == group && f.Kind == gatewayv1.Kind(kind) && string(f.Namespace) == namespace
+		})
+		if from && slices.ContainsFunc(grant.Spec.To, func(t gatewayv1.ReferenceGrantTo) bool {
+			return t.Group == "" && t.Kind == gatewayv1.Kind(toKind) && (t.Name == nil || *t.Name == "" || string(*t.Name) == to.Name)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// NoGrant says what granted did not find.
+func NoGrant(kind snapshot.Kind, namespace string, toKind snapshot.Kind, to snapshot.Name) string {
+	return "no ReferenceGrant in namespace " + to.Namespace + " lets " + string(kind) + "s of namespace " + namespace + " use " + string(toKind) + " " + to.Name
+}
+
+// GatewayOf is the Gateway that a ListenerSet names, if it names one.
+func GatewayOf(o *gatewayv1.ListenerSet) (snapshot.Name, bool) {
+	ref := &o.Spec.ParentRef
+	return snapshot.Name{Namespace: cmp.Or(string(field.Deref(ref.Namespace)), o.Namespace), Name: string(ref.Name)},
+		(ref.Group == nil || *ref.Group == gatewayv1.GroupName) && (ref.Kind == nil || *ref.Kind == gatewayv1.Kind(snapshot.KindGateway))
+}
+
+func CompareNames(a, b snapshot.Name) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// SortedParts are who has a part, sorted.
+func SortedParts[V any](parts memo.Parts[snapshot.Name, V]) []snapshot.Name {
+	names := make([]snapshot.Name, 0, parts.Len())
+	for n := range parts.All() {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, CompareNames)
+	return names
+}
+
+// APIService is the Service of the Kubernetes API, and its EndpointSlice.
+var APIService = snapshot.Name{Namespace: "default", Name: "kubernetes"}

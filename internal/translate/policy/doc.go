@@ -1,0 +1,2 @@
+// Package policy judges policies, each for itself.
+package policy

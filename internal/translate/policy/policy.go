@@ -1,0 +1,77 @@
+package policy
+
+import (
+	"slices"
+
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/target"
+)
+
+// Tables are the policies, each judged for itself.
+type Tables struct {
+	in      *input.Tables
+	anchor  *target.Tables
+	backend *backend.Tables
+
+	Routes  *memo.Table[snapshot.Name, *Route]
+	Clients *memo.Table[snapshot.Name, *Client]
+	Balance *memo.Table[snapshot.Name, *Balance]
+}
+
+func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, backend *backend.Tables) *Tables {
+	t := &Tables{in: in, anchor: anchor, backend: backend}
+	t.Routes = memo.NewTable(g, "RoutePolicy", t.makeRoutePolicy, memo.Reads(in.RoutePolicies), backend.ReadsOfGroups())
+	t.Clients = memo.NewTable(g, "ClientPolicy", t.makeClientPolicy, memo.Reads(in.ClientPolicies), backend.ReadsOfGroups())
+	t.Balance = memo.NewTable(g, "LoadBalancerPolicy", func(c *memo.Context, n snapshot.Name) (*Balance, bool) {
+		f := makeBalancePolicyFact(in.LoadBalancerPolicies.Get(c, n))
+		return f, f != nil
+	}, memo.Reads(in.LoadBalancerPolicies))
+	return t
+}
+
+// ReadsOfRoutes declares what routePolicy reads.
+func (t *Tables) ReadsOfRoutes() memo.Option { return memo.Reads(t.anchor.Slots, t.Routes) }
+
+// RoutePolicy returns what the RoutePolicies of a route ask, and the groups that this
+// names: that of the section goes before that of the object, matter by matter. It is nil
+// when there is none. Sections without a name have none of their own.
+func (t *Tables) RoutePolicy(c *memo.Context, of model.Object, section string) (*model.RoutePolicy, []model.BackendGroup) {
+	return t.MergePolicies(c, t.RouteHeld(c, of, section))
+}
+
+func (t *Tables) RouteHeld(c *memo.Context, of model.Object, section string) []target.Policy {
+	ref := target.Ref{Kind: snapshot.KindRoutePolicy, Object: of, Section: section}
+	held := []target.Policy{t.anchor.Holder(c, ref)}
+	if section != "" {
+		held = append(held, t.anchor.Holder(c, ref.OfWhole()))
+	}
+	return held
+}
+
+// MergePolicies merges policies, those that go before others first.
+func (t *Tables) MergePolicies(c *memo.Context, held []target.Policy) (*model.RoutePolicy, []model.BackendGroup) {
+	var merged *model.RoutePolicy
+	var groups []model.BackendGroup
+	for _, h := range held {
+		if h.None() {
+			continue
+		}
+		f := t.Routes.Get(c, h.Name)
+		if f == nil {
+			continue
+		}
+		merged = merged.Or(&f.Policy)
+		for _, g := range f.groups {
+			groups = backend.AddGroup(groups, g)
+		}
+	}
+	if merged == nil || *merged == (model.RoutePolicy{}) {
+		return nil, nil
+	}
+	named := merged.Groups()
+	return merged, slices.DeleteFunc(groups, func(g model.BackendGroup) bool { return !slices.Contains(named, g.ID) })
+}

@@ -1,0 +1,2 @@
+// Package pool judges AddressPools, each for itself.
+package pool

@@ -1,0 +1,2 @@
+// Package render writes a whole result for people.
+package render

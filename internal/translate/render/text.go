@@ -1,0 +1,313 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate/field"
+)
+
+// Text writes a result for people, one fact a line, the same bytes for the same
+// result. It says everything that is in the result.
+func (d Desired) Text() string {
+	var b strings.Builder
+	if d.MinTLS != "" {
+		fmt.Fprintf(&b, "no host name below TLS %s\n", d.MinTLS)
+	}
+	for _, l := range d.Listeners {
+		writeListener(&b, l, d.MinTLS)
+	}
+	for _, h := range d.VirtualHosts {
+		policy, usual := h.Policy, ""
+		if p, ok := besidesContour(h.Policy); ok {
+			policy, usual = p, " with gzip and gRPC-Web"
+		}
+		fmt.Fprintf(&b, "host %s %s%s%s\n", h.Listener, h.Host, field.When(h.Section != "" && h.Section != h.Host, " under "+h.Section), usual)
+		writePolicy(&b, "  ", policy)
+		for _, r := range h.Routes {
+			writeRoute(&b, r)
+		}
+		if len(h.Routes) == 0 {
+			b.WriteString("  no routes: 404\n")
+		}
+	}
+	for _, h := range d.TLSHosts {
+		writeTLSHost(&b, h, d.MinTLS)
+	}
+	for _, c := range d.Certificates {
+		fmt.Fprintf(&b, "certificate %s for %s until %s\n", c.ID, List(c.Names), c.NotAfter.Format(time.RFC3339))
+	}
+	for _, a := range d.Authorities {
+		fmt.Fprintf(&b, "authority %s\n", a.ID)
+	}
+	for _, g := range d.Groups {
+		writeGroup(&b, g)
+	}
+	for _, s := range d.Sets {
+		writeSet(&b, s)
+	}
+	for _, v := range d.Views {
+		fmt.Fprintf(&b, "view %s listeners %s\n", v.ID, List(v.Listeners))
+	}
+	for _, m := range d.Machines {
+		fmt.Fprintf(&b, "machine %s%s views %s drain %ds%s%s%s\n", m.Name, field.When(m.HostsOnly, " with backends only"), List(m.Views), m.DrainSeconds, field.When(m.Cordoned, " cordoned"),
+			field.When(m.RouterID.IsValid(), " router id "+m.RouterID.String()), tunnelText(d.Nodes, m.Name))
+		for _, c := range m.Contested {
+			fmt.Fprintf(&b, "  %s is claimed by %s too%s\n", c.Address, List(c.With), field.When(c.Holder != "", "; "+c.Holder+" has it"))
+		}
+	}
+	for _, a := range d.Assignments {
+		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, a.Owner.Words(), a.Mode, List(a.Listeners), List(a.Machines))
+	}
+	for _, f := range d.Frontends {
+		writeFrontend(&b, f)
+	}
+	for _, v := range d.VIPs {
+		writeVIP(&b, v)
+	}
+	for _, p := range d.Peers {
+		writePeer(&b, p)
+	}
+	for _, s := range d.Statuses {
+		writeStatus(&b, s)
+	}
+	return b.String()
+}
+
+func writeGroup(b *strings.Builder, g *model.BackendGroup) {
+	fmt.Fprintf(b, "group %s", g.ID)
+	if string(g.Set) != string(g.ID) {
+		fmt.Fprintf(b, " set %s", g.Set)
+	}
+	if g.Balance != model.BalanceRoundRobin {
+		fmt.Fprintf(b, " balance %s", g.Balance)
+	}
+	if g.Protocol != "" {
+		fmt.Fprintf(b, " protocol %s", g.Protocol)
+	}
+	b.WriteByte('\n')
+	if g.TLS != nil {
+		writeBackendTLS(b, g.TLS)
+	}
+	writeBackendOptions(b, g)
+	if h := g.HealthCheck; h != nil {
+		fmt.Fprintf(b, "  check %s host %s every %s timeout %s out after %d back after %d\n",
+			h.Path, h.Host, h.Interval, h.Timeout, h.Unhealthy, h.Healthy)
+	}
+}
+
+func writeSet(b *strings.Builder, s *model.BackendSet) {
+	fmt.Fprintf(b, "set %s\n", s.ID)
+	for _, backend := range s.Backends {
+		fmt.Fprintf(b, "  %s", backend.Address)
+		switch backend.State {
+		case model.BackendReady:
+		case model.BackendDraining:
+			b.WriteString(" draining")
+		case model.BackendUnready:
+			b.WriteString(" unready")
+		}
+		if backend.Zone != "" {
+			fmt.Fprintf(b, " zone %s", backend.Zone)
+		}
+		if backend.Machine != "" {
+			fmt.Fprintf(b, " at %s", backend.Machine)
+		}
+		b.WriteByte('\n')
+	}
+	if len(s.Backends) == 0 {
+		b.WriteString("  no backends: 503\n")
+	}
+	if s.Refusal != "" {
+		fmt.Fprintf(b, "  %s\n", s.Refusal)
+	}
+}
+
+func writeVIP(b *strings.Builder, v MachineVIP) {
+	fmt.Fprintf(b, "vip %s at %s pool %s by %s listeners %s%s", v.Address, v.Machine, v.Pool, v.Mode, List(v.Listeners), pathText(v.Path))
+	if len(v.Frontends) > 0 {
+		fmt.Fprintf(b, " frontends %s", frontendList(v.Frontends))
+	}
+	if len(v.Candidates) > 0 {
+		fmt.Fprintf(b, " candidates %s", List(v.Candidates))
+	}
+	if len(v.Interfaces) > 0 {
+		fmt.Fprintf(b, " interfaces %s", List(v.Interfaces))
+	}
+	b.WriteByte('\n')
+}
+
+func writePeer(b *strings.Builder, m MachinePeer) {
+	p := m.Peer
+	at := "interface " + p.Interface
+	if p.Interface == "" {
+		at = p.Address.String()
+	}
+	fmt.Fprintf(b, "peer %s at %s %s port %d AS %d to %d", p.Name, m.Machine, at, p.Port, p.LocalASN, p.PeerASN)
+	fmt.Fprintf(b, "%s%s", field.When(p.IPv4, " IPv4"), field.When(p.IPv6, " IPv6"))
+	fmt.Fprintf(b, "%s%s", field.When(p.TTL > 0, fmt.Sprintf(" ttl %d", p.TTL)), field.When(p.TTLSecurity > 0, fmt.Sprintf(" at most %d hops away", p.TTLSecurity)))
+	fmt.Fprintf(b, "%s%s", field.When(p.Source.IsValid(), " from "+p.Source.String()), field.When(p.Device != "", " by "+p.Device))
+	fmt.Fprintf(b, "%s%s%s", field.When(p.Connection != "", " connection "+string(p.Connection)), field.When(p.Role != "", " role "+string(p.Role)), field.When(p.StrictRole, " strict"))
+	if p.NeedsPassword {
+		b.WriteString(" password " + cmp.Or(p.Password.String(), "missing"))
+	}
+	fmt.Fprintf(b, "\n  hold %s keepalive %s retry %s restart %s", p.HoldTime, p.Keepalive, p.ConnectRetry, p.RestartTime)
+	if p.BFD != nil {
+		fmt.Fprintf(b, " bfd %s x %d%s", p.BFD.Interval, p.BFD.Multiplier, field.When(p.BFD.Mode != "", " "+string(p.BFD.Mode)))
+	}
+	fmt.Fprintf(b, " prefixes at most %d%s%s", p.MaxPrefixes, field.When(p.EndAboveMax, " or it ends"), field.When(p.AddPath, " add-path"))
+	for _, hop := range []netip.Prefix{p.NextHop4, p.NextHop6} {
+		switch {
+		case hop.IsSingleIP():
+			b.WriteString(" next hop " + hop.Addr().String())
+		case hop.IsValid():
+			b.WriteString(" next hop in " + hop.String())
+		}
+	}
+	b.WriteString(pathText(p.Path) + "\n")
+}
+
+// pathText says what is added to advertisements.
+func pathText(o model.PathOptions) string {
+	text := ""
+	if len(o.Communities) > 0 {
+		text += " communities " + List(o.Communities)
+	}
+	if o.LocalPreference != nil {
+		text += fmt.Sprintf(" local preference %d", *o.LocalPreference)
+	}
+	if o.MED != nil {
+		text += fmt.Sprintf(" med %d", *o.MED)
+	}
+	if o.Prepend > 0 {
+		text += fmt.Sprintf(" prepend %d", o.Prepend)
+	}
+	return text
+}
+
+func writeStatus(b *strings.Builder, o ObjectStatus) {
+	s := o.Status
+	fmt.Fprintf(b, "status %s generation %d\n", o.Object, s.Generation)
+	if s.GatewayClass != nil {
+		writeConditions(b, "  ", s.GatewayClass.Conditions)
+	}
+	if g := s.Gateway; g != nil {
+		writeConditions(b, "  ", g.Conditions)
+		for _, a := range g.Addresses {
+			fmt.Fprintf(b, "  address %s\n", a.Value)
+		}
+		if n := field.Deref(g.AttachedListenerSets); n > 0 {
+			fmt.Fprintf(b, "  listener sets %d\n", n)
+		}
+		for _, l := range g.Listeners {
+			writeListenerStatus(b, gatewayv1.ListenerEntryStatus(l), s.Unserved)
+		}
+	}
+	if set := s.ListenerSet; set != nil {
+		writeConditions(b, "  ", set.Conditions)
+		for _, l := range set.Listeners {
+			writeListenerStatus(b, l, s.Unserved)
+		}
+	}
+	if route := s.Route(); route != nil {
+		writeParents(b, route.Parents)
+	}
+	writePolicyStatus(b, s.BackendTLSPolicy)
+	writePolicyStatus(b, s.Policy)
+	if i := s.IngressRoute; i != nil {
+		fmt.Fprintf(b, "  %s: %s\n", i.CurrentStatus, i.Description)
+		writeIngress(b, i.LoadBalancer)
+	}
+	if p := s.AddressPool; p != nil {
+		writeConditions(b, "  ", p.Conditions)
+		fmt.Fprintf(b, "  assigned %d free %s\n", p.Assigned, p.Free)
+		for _, a := range p.Assignments {
+			owner := model.Object{Kind: a.Kind, Namespace: a.Namespace, Name: a.Name}
+			fmt.Fprintf(b, "  %s to %s\n", a.Address, owner.Words())
+		}
+	}
+	if p := s.BGPPeer; p != nil {
+		if f := p.InForce; f != nil && !meta.IsStatusConditionTrue(p.Conditions, v1alpha1.ConditionAccepted) {
+			fmt.Fprintf(b, "  in force address %s%s AS %d to %d\n", f.Address, field.When(f.Interface != "", "of interface "+f.Interface), f.LocalASN, f.PeerASN)
+		}
+		writeConditions(b, "  ", p.Conditions)
+	}
+	if v := s.Service; v != nil {
+		writeConditions(b, "  ", v.Conditions)
+		writeIngress(b, v.LoadBalancer)
+	}
+	if s.Notes != "" {
+		fmt.Fprintf(b, "  notes: %s\n", s.Notes)
+	}
+	if s.Hold != nil {
+		fmt.Fprintf(b, "  held %s: %s\n", s.Hold.Reason, s.Hold.Message)
+	}
+	if len(s.Hosts) > 0 {
+		b.WriteString("  hosts")
+		for _, k := range s.Hosts {
+			fmt.Fprintf(b, " %s/%s", k.Listener, k.Host)
+		}
+		b.WriteByte('\n')
+	}
+	if len(s.Listeners) > 0 {
+		fmt.Fprintf(b, "  listeners %s\n", List(s.Listeners))
+	}
+	if len(s.Frontends) > 0 {
+		fmt.Fprintf(b, "  frontends %s\n", frontendList(s.Frontends))
+	}
+	for _, section := range field.SortedKeys(s.SectionFrontends) {
+		fmt.Fprintf(b, "  frontends of %s: %s\n", section, frontendList(s.SectionFrontends[section]))
+	}
+}
+
+func writeParents(b *strings.Builder, parents []gatewayv1.RouteParentStatus) {
+	for _, p := range parents {
+		fmt.Fprintf(b, "  parent %s%s%s%s\n", field.When(field.Deref(p.ParentRef.Kind) == "ListenerSet", "ListenerSet "), namespacePrefix(field.Deref(p.ParentRef.Namespace)), p.ParentRef.Name, field.DescribeSection(p.ParentRef))
+		writeConditions(b, "    ", p.Conditions)
+	}
+	if len(parents) == 0 {
+		b.WriteString("  no parent of ours\n")
+	}
+}
+
+func writeIngress(b *strings.Builder, s corev1.LoadBalancerStatus) {
+	for _, i := range s.Ingress {
+		fmt.Fprintf(b, "  address %s %s\n", i.IP, field.Deref(i.IPMode))
+	}
+}
+
+func writeConditions(b *strings.Builder, indent string, conditions []metav1.Condition) {
+	for _, c := range conditions {
+		fmt.Fprintf(b, "%s%s=%s %s: %s\n", indent, c.Type, c.Status, c.Reason, c.Message)
+	}
+}
+
+func namespacePrefix[T ~string](namespace T) string {
+	if namespace == "" {
+		return ""
+	}
+	return string(namespace) + "/"
+}
+
+// List joins words; a dash stands for none.
+func List[T ~string](words []T) string {
+	if len(words) == 0 {
+		return "-"
+	}
+	var text []string
+	for _, w := range words {
+		text = append(text, string(w))
+	}
+	return strings.Join(text, " ")
+}

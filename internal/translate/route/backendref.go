@@ -1,0 +1,151 @@
+package route
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/condition"
+	"fairlead.dev/internal/translate/field"
+)
+
+// backends is where a rule's requests go, nil when to no backend at all. A share whose
+// reference is broken is kept, without a group. Filters of a backend that is the only one
+// are the rule's.
+func (c *RouteCompiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
+	forward := &model.Forward{}
+	var groups []model.BackendGroup
+	sound := false
+	path := s.path + ".backendRefs"
+	for i := range s.backends {
+		ref := &s.backends[i]
+		weight := int32(1)
+		if ref.Weight != nil {
+			weight = *ref.Weight
+		}
+		fieldName := field.At(path, i)
+		if weight < 0 || weight > backend.WeightLimit {
+			c.refuse(fieldName+".weight", strconv.Itoa(int(weight))+" must be in the range 0-"+strconv.Itoa(backend.WeightLimit))
+			weight = 0
+		}
+		group, port, ok := c.backend(&ref.BackendObjectReference, fieldName)
+		own := c.filters(ref.Filters, fieldName+".filters", s.prefixes)
+		share := model.WeightedGroup{Weight: uint32(weight), RequestHeaders: own.request, ResponseHeaders: own.response}
+		own.request, own.response = nil, nil
+		if len(s.backends) == 1 {
+			c.lift(set, &own, fieldName+".filters")
+		} else if name := own.first(); name != "" {
+			c.refuse(fieldName+".filters", "filter "+field.Quote(string(name))+" works for whole rules, not for one of several backends")
+		}
+		if weight == 0 {
+			continue
+		}
+		if ok && !own.broken {
+			sound = true
+			forward.RetryMethods = backend.AllMay(forward.RetryMethods, len(groups) > 0, port.Options)
+			groups = backend.AddGroup(groups, group)
+			forward.WebSocket = forward.WebSocket || port.ProtocolOfApp().Websocket
+			share.Group = group.ID
+		}
+		forward.Backends = addShare(forward.Backends, share)
+	}
+	if !sound {
+		return nil, nil
+	}
+	// Backends of HTTP/2 would have to know RFC 8441, and hardly any does.
+	forward.NoUpgrade = !forward.WebSocket && slices.ContainsFunc(groups, func(g model.BackendGroup) bool { return g.Protocol == model.BackendHTTP2 })
+	return forward, groups
+}
+
+// addShare adds a share; one that differs in nothing but the weight makes that larger.
+func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.WeightedGroup {
+	for i := range shares {
+		same := shares[i]
+		same.Weight = share.Weight
+		if reflect.DeepEqual(same, share) {
+			shares[i].Weight = uint32(min(uint64(shares[i].Weight)+uint64(share.Weight), math.MaxUint32))
+			return shares
+		}
+	}
+	return append(shares, share)
+}
+
+// backend resolves one reference. A broken one is noted in resolved.
+func (c *RouteCompiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, port backend.Port, ok bool) {
+	service, port, ok := c.servicePort(ref, corev1.ProtocolTCP, path)
+	if !ok {
+		return group, port, false
+	}
+	options := backend.GroupOptions{Certificate: c.certificate}
+	if c.grpc {
+		options.Protocol = model.BackendHTTP2
+	}
+	group, ok = c.group(service, port, options, path)
+	return group, port, ok
+}
+
+// group is makeGroup for a reference that servicePort resolved.
+func (c *RouteCompiler) group(service snapshot.Name, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
+	group, fault, problem := c.t.backend.MakeGroup(c.ctx, service, port, o)
+	if fault != backend.Fine {
+		c.fault(fault, problem, path)
+		return model.BackendGroup{}, false
+	}
+	return group, true
+}
+
+// servicePort finds the port of a Service that a reference means. A broken reference is
+// noted in resolved.
+func (c *RouteCompiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol corev1.Protocol, path string) (service snapshot.Name, port backend.Port, ok bool) {
+	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindService) {
+		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+field.KindText(string(field.Deref(ref.Group)), string(field.Deref(ref.Kind)))+" is no kind of backend: only Service is")
+		return service, port, false
+	}
+	service = snapshot.Name{Namespace: c.owner.Namespace, Name: string(ref.Name)}
+	if ref.Namespace != nil && *ref.Namespace != "" {
+		service.Namespace = string(*ref.Namespace)
+	}
+	if service.Namespace != c.owner.Namespace && !c.t.in.Granted(c.ctx, gatewayv1.GroupName, snapshot.Kind(c.owner.Kind), c.owner.Namespace, snapshot.KindService, service) {
+		c.resolved.Fail(gatewayv1.RouteReasonRefNotPermitted,
+			path+": no ReferenceGrant in namespace "+service.Namespace+" lets "+c.owner.Kind+"s of namespace "+c.owner.Namespace+" use Service "+service.Name)
+		return service, port, false
+	}
+	if ref.Port == nil {
+		c.resolved.Fail(gatewayv1.RouteReasonBackendNotFound, path+".port: must be set")
+		return service, port, false
+	}
+	port, fault, problem := c.t.backend.FindPortOf(c.ctx, service, int32(*ref.Port), protocol)
+	if fault != backend.Fine {
+		c.fault(fault, problem, path)
+		return service, port, false
+	}
+	if port.Refusal != "" && !slices.Contains(c.services, service) {
+		c.notes = append(c.notes, path+": Service "+service.String()+": "+port.Refusal)
+	}
+	c.services = append(c.services, service)
+	return service, port, true
+}
+
+// fault notes why a Service's port cannot be a backend.
+func (c *RouteCompiler) fault(fault backend.Fault, problem, path string) {
+	switch fault {
+	case backend.Fine:
+	case backend.ServiceExternal:
+		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+": "+problem)
+	case backend.PortProtocol:
+		c.resolved.Fail(gatewayv1.RouteReasonUnsupportedProtocol, path+".port: "+problem)
+	case backend.PolicyInvalid:
+		c.resolved.Fail(condition.ReasonBackendTLS, path+".port: "+problem)
+	case backend.PortMissing:
+		c.resolved.Fail(gatewayv1.RouteReasonBackendNotFound, path+".port: "+problem)
+	case backend.ServiceMissing:
+		c.resolved.Fail(gatewayv1.RouteReasonBackendNotFound, path+".name: "+problem)
+	}
+}

@@ -1,0 +1,2 @@
+// Package route compiles the routes of Gateways.
+package route

@@ -1,0 +1,198 @@
+package route
+
+import (
+	"slices"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/host"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/policy"
+)
+
+// Route is an HTTPRoute or GRPCRoute judged for itself: before it is known who else
+// claims its hosts.
+type Route struct {
+	Parents []gateway.RouteParent
+	// Resolved is of all references of the rules.
+	Resolved gateway.RouteVerdict
+	// Partial says which rules are dropped, while others are served.
+	Partial string
+	// Services that requests go to, sorted.
+	Services []snapshot.Name
+	// Notes are what is worth knowing of their backends.
+	Notes []string
+	// Slashed are paths of matches that requests do not have.
+	Slashed []field.SlashedPath
+	// claims are what it wants of each host, by the certificate that backends are shown:
+	// Gateways differ in that.
+	claims map[model.CertificateID]*host.Claim
+}
+
+// Hosts are all hosts of all parents, sorted.
+func (f *Route) Hosts() []model.HostKey {
+	if f == nil {
+		return nil
+	}
+	var keys []model.HostKey
+	for i := range f.Parents {
+		keys = append(keys, f.Parents[i].Hosts...)
+	}
+	slices.SortFunc(keys, model.HostKey.Compare)
+	return slices.Compact(keys)
+}
+
+// claimAt is what the route wants of a host: of several parents that lead there the first
+// in the route decides.
+func (f *Route) claimAt(k model.HostKey) *host.Claim {
+	for i := range f.Parents {
+		p := &f.Parents[i]
+		if _, found := slices.BinarySearchFunc(p.Hosts, k, model.HostKey.Compare); found {
+			return f.claims[p.Certificate]
+		}
+	}
+	return nil
+}
+
+// Tables are the routes of Gateways.
+type Tables struct {
+	in      *input.Tables
+	backend *backend.Tables
+	policy  *policy.Tables
+	host    *host.Tables
+	gateway *gateway.Tables
+
+	Routes  *memo.Table[model.Object, *Route]  // HTTPRoutes and GRPCRoutes
+	Streams *memo.Table[model.Object, *Stream] // TLSRoutes, TCPRoutes and UDPRoutes
+	doors   *memo.Sum[PortKey, model.Object, *PortClaim, memo.Parts[model.Object, *PortClaim]]
+	Winners *memo.Table[PortKey, *PortOwner]
+}
+
+func New(g *memo.Graph, in *input.Tables, backend *backend.Tables, policy *policy.Tables, host *host.Tables, gateway *gateway.Tables) *Tables {
+	t := &Tables{in: in, backend: backend, policy: policy, host: host, gateway: gateway}
+	attaching := memo.Reads(gateway.Parents, in.Labels, host.NameOwners, gateway.Sections)
+	t.Routes = memo.NewTable(g, "route", t.makeRoute,
+		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, backend.ReadsOfGroups(), policy.ReadsOfRoutes(), memo.Puts(host.Claims, host.Places))
+	memo.ForKey(t.Routes, in.HTTPRoutes, input.OwnerOf(snapshot.KindHTTPRoute))
+	memo.ForKey(t.Routes, in.GRPCRoutes, input.OwnerOf(snapshot.KindGRPCRoute))
+	t.doors = memo.NewSum[PortKey, model.Object, *PortClaim](g, "claims on a port without a proxy")
+	t.Streams = memo.NewTable(g, "route of connections", t.makeStream,
+		memo.Reads(in.TLSRoutes, in.TCPRoutes, in.UDPRoutes, gateway.Parents, in.Labels, gateway.Sections, host.Keepers), backend.ReadsOfGroups(),
+		memo.Puts(t.doors, host.RouteNames))
+	memo.ForKey(t.Streams, in.TLSRoutes, input.OwnerOf(snapshot.KindTLSRoute))
+	memo.ForKey(t.Streams, in.TCPRoutes, input.OwnerOf(snapshot.KindTCPRoute))
+	memo.ForKey(t.Streams, in.UDPRoutes, input.OwnerOf(snapshot.KindUDPRoute))
+	t.Winners = memo.NewTable(g, "route of a port without a proxy", t.winner, memo.Reads(t.doors))
+	return t
+}
+
+// makeRoute judges a route, and claims its hosts.
+func (t *Tables) makeRoute(c *memo.Context, owner model.Object) (*Route, bool) {
+	f := t.judgeRoute(c, owner)
+	if f == nil {
+		return nil, false
+	}
+	for _, k := range f.Hosts() {
+		t.host.Claims.Put(c, k, owner, f.claimAt(k))
+	}
+	put := map[host.AttachedHost]bool{}
+	for i := range f.Parents {
+		for _, p := range f.Parents[i].Places {
+			if !put[p] { // two parentRefs may lead to one listener
+				put[p] = true
+				t.host.Places.Put(c, p.Host, host.AttachedBy{Owner: owner, Place: p.Place}, p)
+			}
+		}
+	}
+	return f, true
+}
+
+// judgeRoute judges a route; nil when there is none or nothing of ours is its parent.
+func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
+	name := snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
+	rc := RouteCompiler{t: t, ctx: c, owner: owner}
+	var common *gatewayv1.CommonRouteSpec
+	var hostnames []gatewayv1.Hostname
+	var compile func(c *RouteCompiler)
+	var refused gateway.RouteVerdict
+	if owner.Kind == string(snapshot.KindGRPCRoute) {
+		o := t.in.GRPCRoutes.Get(c, name)
+		if o == nil {
+			return nil
+		}
+		rc.created, rc.grpc = o.CreationTimestamp.Unix(), true
+		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *RouteCompiler) { c.grpcRules(o) }
+	} else {
+		o := t.in.HTTPRoutes.Get(c, name)
+		if o == nil {
+			return nil
+		}
+		rc.created = o.CreationTimestamp.Unix()
+		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *RouteCompiler) { c.httpRules(o) }
+	}
+	f := &Route{claims: map[model.CertificateID]*host.Claim{}}
+	for _, ref := range common.ParentRefs {
+		if k, ok := gateway.ParentOf(ref, owner.Namespace); ok {
+			if p := t.gateway.Parents.Get(c, k); p != nil {
+				f.Parents = append(f.Parents, gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate})
+			}
+		}
+	}
+	if len(f.Parents) == 0 {
+		return nil
+	}
+	hosts := rc.hostnames(hostnames)
+	for i := range f.Parents {
+		certificate := f.Parents[i].Certificate
+		if f.claims[certificate] != nil {
+			continue
+		}
+		rc := rc // each certificate makes groups of its own; all else is the same
+		rc.certificate = certificate
+		compile(&rc)
+		f.claims[certificate] = &host.Claim{Owner: owner, Created: rc.created, Entries: rc.entries}
+		f.Resolved, f.Partial, f.Services, f.Notes, refused = rc.resolved, rc.partial, rc.services, rc.notes, rc.refused
+		f.Slashed = rc.slashed
+	}
+	slices.SortFunc(f.Services, input.CompareNames)
+	f.Services = slices.Compact(f.Services)
+	for i := range f.Parents {
+		p := &f.Parents[i]
+		t.attach(c, p, snapshot.Kind(owner.Kind), hosts, owner.Namespace)
+		if refused.Failed {
+			p.Accepted, p.Hosts, p.Places, p.Sections = refused, nil, nil, nil
+		}
+	}
+	return f
+}
+
+// attach finds the listeners that a parentRef means, and the hosts where the route is served through them.
+func (t *Tables) attach(c *memo.Context, p *gateway.RouteParent, kind snapshot.Kind, hostnames []string, namespace string) {
+	f := t.gateway.Parents.Get(c, p.Parent)
+	elsewhere := t.gateway.Attach(c, p, gateway.Attaching{
+		Kind: kind, Namespace: namespace, Hostnames: hostnames,
+		Lost: func(l *gateway.ParentListener) string { return t.gateway.LostTo(c, f, l) },
+		Want: func(l *gateway.ParentListener, hostName string) bool {
+			if !t.gateway.Owns(c, f, l, hostName) {
+				return true
+			}
+			k := model.HostKey{Listener: l.ID, Host: hostName}
+			p.Hosts = append(p.Hosts, k)
+			p.Places = append(p.Places, host.AttachedHost{
+				Host: k, Place: p.Place(l.Name), Gateway: f.Gateway, Apart: f.Hosts == v1alpha1.HostsOfNamespaces,
+				Home: namespace == f.Gateway.Namespace || namespace == p.Parent.Name.Namespace,
+			})
+			return false
+		},
+	})
+	slices.SortFunc(p.Hosts, model.HostKey.Compare)
+	p.Hosts = slices.Compact(p.Hosts)
+	p.NoteElsewhere(elsewhere, p.Hosts, "requests")
+}

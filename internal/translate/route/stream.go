@@ -1,0 +1,355 @@
+package route
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/host"
+	"fairlead.dev/internal/translate/input"
+)
+
+// Stream is a TLSRoute, TCPRoute or UDPRoute judged for itself: before it is known who
+// else wants the same connections.
+type Stream struct {
+	created int64
+	Parents []StreamParent
+	// Resolved is of all references of the rules.
+	Resolved gateway.RouteVerdict
+	// Services that connections go to, sorted.
+	Services []snapshot.Name
+	// Notes are what is worth knowing of their backends.
+	Notes []string
+}
+
+// StreamParent is one parentRef to a Gateway or ListenerSet that is ours.
+type StreamParent struct {
+	gateway.RouteParent
+	Doors []AttachedPort // of listeners without a proxy
+	Names []model.HostKey
+	claim map[model.HostKey]*host.NameClaim // what it wants of each of names
+	Kept  []string                          // names that other Gateways have, with who that is
+}
+
+// AttachedPort is a port of a Gateway, with the listener that has it.
+type AttachedPort struct {
+	PortKey
+	Section gatewayv1.SectionName
+	Targets []model.Target
+}
+
+// StreamSpec is what the three kinds have in common.
+type StreamSpec struct {
+	created    int64
+	Generation int64
+	parents    []gatewayv1.ParentReference
+	hostnames  []gatewayv1.Hostname
+	backends   [][]gatewayv1.BackendRef // by rule
+	Rules      []string                 // their names
+	transport  model.Transport
+}
+
+// Spec reads a TLSRoute, TCPRoute or UDPRoute; nil when there is none.
+func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *StreamSpec {
+	f := &StreamSpec{transport: model.TCP}
+	add := func(name *gatewayv1.SectionName, refs []gatewayv1.BackendRef) {
+		f.Rules, f.backends = append(f.Rules, string(field.Deref(name))), append(f.backends, refs)
+	}
+	switch kind {
+	case snapshot.KindTLSRoute:
+		o := t.in.TLSRoutes.Get(c, n)
+		if o == nil {
+			return nil
+		}
+		f.created, f.Generation, f.parents, f.hostnames = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, o.Spec.Hostnames
+		for _, r := range o.Spec.Rules {
+			add(r.Name, r.BackendRefs)
+		}
+	case snapshot.KindTCPRoute:
+		o := t.in.TCPRoutes.Get(c, n)
+		if o == nil {
+			return nil
+		}
+		f.created, f.Generation, f.parents = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs
+		for _, r := range o.Spec.Rules {
+			add(r.Name, r.BackendRefs)
+		}
+	case snapshot.KindUDPRoute:
+		o := t.in.UDPRoutes.Get(c, n)
+		if o == nil {
+			return nil
+		}
+		f.created, f.Generation, f.parents, f.transport = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, model.UDP
+		for _, r := range o.Spec.Rules {
+			add(r.Name, r.BackendRefs)
+		}
+	default:
+		return nil
+	}
+	return f
+}
+
+// Doors and names of all parents, each once: of several parents that lead to the same the
+// first in the route decides.
+func (f *Stream) Doors() map[PortKey]*AttachedPort {
+	if f == nil {
+		return nil
+	}
+	all := map[PortKey]*AttachedPort{}
+	for i := range f.Parents {
+		for j := range f.Parents[i].Doors {
+			if d := &f.Parents[i].Doors[j]; all[d.PortKey] == nil {
+				all[d.PortKey] = d
+			}
+		}
+	}
+	return all
+}
+
+type streamName struct {
+	key    model.HostKey
+	parent model.Object
+}
+
+func (f *Stream) names() map[streamName]*host.NameClaim {
+	if f == nil {
+		return nil
+	}
+	all := map[streamName]*host.NameClaim{}
+	for i := range f.Parents {
+		p := &f.Parents[i]
+		for k, c := range p.claim {
+			if n := (streamName{k, p.Parent.Object()}); all[n] == nil {
+				all[n] = c
+			}
+		}
+	}
+	return all
+}
+
+// makeStream judges a route, and claims the connections that it wants.
+func (t *Tables) makeStream(c *memo.Context, owner model.Object) (*Stream, bool) {
+	f := t.judgeStream(c, owner)
+	if f == nil {
+		return nil, false
+	}
+	for k, d := range f.Doors() {
+		t.doors.Put(c, k, owner, &PortClaim{created: f.created, Targets: d.Targets})
+	}
+	for k, wants := range f.names() {
+		t.host.RouteNames.Put(c, k.key, host.NameClaimant{Parent: k.parent, Route: owner}, wants)
+	}
+	return f, true
+}
+
+// judgeStream judges a route; nil when there is none or nothing of ours is its parent.
+func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
+	kind, name := snapshot.Kind(owner.Kind), snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
+	o := t.Spec(c, kind, name)
+	if o == nil {
+		return nil
+	}
+	f := &Stream{created: o.created}
+	for _, ref := range o.parents {
+		if k, ok := gateway.ParentOf(ref, owner.Namespace); ok {
+			if p := t.gateway.Parents.Get(c, k); p != nil {
+				f.Parents = append(f.Parents, StreamParent{RouteParent: gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate}})
+			}
+		}
+	}
+	if len(f.Parents) == 0 {
+		return nil
+	}
+	sc := streamCompiler{RouteCompiler: RouteCompiler{t: t, ctx: c, owner: owner, created: o.created}, spec: o, noted: map[string]bool{}}
+	if sc.targets = sc.makeTargets(); sc.rule.Failed {
+		sc.refused = sc.rule
+	}
+	var hostnames []string
+	if kind == snapshot.KindTLSRoute {
+		hostnames = sc.hostnames(o.hostnames)
+	} else {
+		hostnames = []string{field.AnyHost}
+	}
+	for i := range f.Parents {
+		p := &f.Parents[i]
+		sc.certificate = p.Certificate
+		sc.attach(p, hostnames)
+		if sc.refused.Failed {
+			p.Accepted, p.Doors, p.Names, p.claim, p.Kept, p.Sections = sc.refused, nil, nil, nil, nil, nil
+		}
+	}
+	f.Resolved, f.Services, f.Notes = sc.resolved, sc.services, sc.notes
+	slices.SortFunc(f.Services, input.CompareNames)
+	f.Services = slices.Compact(f.Services)
+	return f
+}
+
+// streamCompiler reads one route.
+type streamCompiler struct {
+	RouteCompiler
+	spec    *StreamSpec
+	targets []model.Target
+	noted   map[string]bool // paths of references whose groups cannot be made
+}
+
+// refs calls for each reference that has a weight with the port that it means.
+func (c *streamCompiler) refs(each func(weight uint32, service snapshot.Name, port backend.Port, path string, ok bool)) {
+	for i, refs := range c.spec.backends {
+		path := field.At("spec.rules", i) + ".backendRefs"
+		if i > 0 {
+			c.refuse(field.At("spec.rules", i), "only one rule can be: connections cannot be told apart")
+			return
+		}
+		for j := range refs {
+			ref, field := &refs[j], field.At(path, j)
+			weight := int32(1)
+			if ref.Weight != nil {
+				weight = *ref.Weight
+			}
+			if weight < 0 || weight > backend.WeightLimit {
+				c.refuse(field+".weight", strconv.Itoa(int(weight))+" must be in the range 0-"+strconv.Itoa(backend.WeightLimit))
+				weight = 0
+			}
+			service, port, ok := c.servicePort(&ref.BackendObjectReference, corev1.Protocol(c.spec.transport), field)
+			if weight > 0 {
+				each(uint32(weight), service, port, field, ok)
+			}
+		}
+	}
+}
+
+// makeTargets are the sets that share connections. A share whose reference is broken has no
+// set.
+func (c *streamCompiler) makeTargets() []model.Target {
+	var targets []model.Target
+	c.refs(func(weight uint32, service snapshot.Name, port backend.Port, _ string, ok bool) {
+		var set model.SetID
+		if ok {
+			set = backend.PortKey{Service: service, Number: port.Number, Transport: c.spec.transport}.ID()
+		}
+		if i := slices.IndexFunc(targets, func(t model.Target) bool { return t.Set == set }); i >= 0 {
+			targets[i].Weight = uint32(min(uint64(targets[i].Weight)+uint64(weight), math.MaxUint32))
+			return
+		}
+		targets = append(targets, model.Target{Set: set, Weight: weight})
+	})
+	slices.SortFunc(targets, func(a, b model.Target) int { return cmp.Compare(a.Set, b.Set) })
+	return targets
+}
+
+// shares are the groups that share connections at a proxy. Those whose TLS ended there are
+// encrypted anew where a BackendTLSPolicy says so.
+func (c *streamCompiler) shares(passed bool) backend.TCPShares {
+	var s backend.TCPShares
+	quiet := *c // the targets have said what is wrong with the references
+	quiet.refs(func(weight uint32, service snapshot.Name, port backend.Port, path string, ok bool) {
+		switch {
+		case !ok:
+		case passed:
+			g := backend.PlainGroup(service, port.Number)
+			g.Protocol = model.BackendTCP
+			s.Add(backend.WithOptions(g), weight)
+			return
+		default:
+			g, fault, problem := c.t.backend.MakeGroup(c.ctx, service, port, backend.GroupOptions{Protocol: model.BackendTCP, Certificate: c.certificate})
+			if fault == backend.Fine {
+				s.Add(g, weight)
+				return
+			}
+			if !c.noted[path] {
+				c.noted[path] = true
+				c.fault(fault, problem, path)
+			}
+		}
+		s.Shares = backend.AddWeight(s.Shares, "", weight)
+	})
+	return s
+}
+
+// attach finds the listeners that a parentRef means, and what of them the route wants.
+func (c *streamCompiler) attach(p *StreamParent, hostnames []string) {
+	f := c.t.gateway.Parents.Get(c.ctx, p.Parent)
+	elsewhere := c.t.gateway.Attach(c.ctx, &p.RouteParent, gateway.Attaching{
+		Kind: snapshot.Kind(c.owner.Kind), Namespace: c.owner.Namespace, Hostnames: hostnames,
+		Lost: func(*gateway.ParentListener) string { return "" },
+		Want: func(l *gateway.ParentListener, host string) bool {
+			if l.Direct() {
+				p.Doors = append(p.Doors, AttachedPort{PortKey{f.Gateway, l.Transport(), uint16(l.Port)}, l.Name, c.targets})
+				return false
+			}
+			if !c.t.gateway.OwnsClear(c.ctx, f, l, host) {
+				return true
+			}
+			if keeper := c.t.host.Keeper(c.ctx, l.ID, host); keeper != nil && keeper.Gateway != f.Gateway {
+				p.Kept = append(p.Kept, "server name "+host+" is "+keeper.Owner.String()+"'s, whose listener has hostname "+keeper.Host)
+			} else {
+				c.want(p, l, host)
+			}
+			return false
+		},
+	})
+	if p.Accepted.Failed {
+		p.Doors, p.Names, p.claim, p.Kept = nil, nil, nil, nil
+		return
+	}
+	slices.SortFunc(p.Names, model.HostKey.Compare)
+	p.NoteElsewhere(elsewhere, p.Names, "connections")
+}
+
+// want notes a server name whose connections the route wants of a listener.
+func (c *streamCompiler) want(p *StreamParent, l *gateway.ParentListener, hostName string) {
+	k := model.HostKey{Listener: l.ID, Host: hostName}
+	if p.claim[k] != nil {
+		return
+	}
+	shares := c.shares(l.Passthrough)
+	claim := &host.NameClaim{Created: c.created, Groups: shares.Groups, Host: model.TLSHost{HostKey: k, Owner: c.owner, TCP: shares.Shares}}
+	if !l.Passthrough {
+		claim.Host.Certificates, claim.Host.MinVersion = l.Certificates, l.MinTLS
+	}
+	if p.claim == nil {
+		p.claim = map[model.HostKey]*host.NameClaim{}
+	}
+	p.claim[k], p.Names = claim, append(p.Names, k)
+}
+
+// PortKey is a port of a Gateway that leads to backends without a proxy.
+type PortKey struct {
+	Gateway   snapshot.Name
+	Transport model.Transport
+	Port      uint16
+}
+
+// PortClaim is what one route wants of a door.
+type PortClaim struct {
+	created int64
+	Targets []model.Target
+}
+
+// PortOwner is the route that has the connections of a door, and what it wants.
+type PortOwner struct {
+	Route model.Object
+	Claim *PortClaim
+}
+
+// winner is the oldest route that claims a door.
+func (t *Tables) winner(c *memo.Context, k PortKey) (*PortOwner, bool) {
+	var first *host.Claim
+	won := &PortOwner{}
+	for route, wants := range t.doors.Get(c, k).All() {
+		if mine := (&host.Claim{Owner: route, Created: wants.created}); first == nil || mine.Older(first) {
+			first, won.Route, won.Claim = mine, route, wants
+		}
+	}
+	return won, first != nil
+}

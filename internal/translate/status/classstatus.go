@@ -1,0 +1,53 @@
+package status
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/condition"
+)
+
+func (t *Tables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
+	f := t.Gateway.Classes.Get(c, n.Name)
+	if f == nil {
+		return nil, false
+	}
+	o := t.In.GatewayClasses.Get(c, n)
+	reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.In.Config.ControllerName)
+	if f.Verdict.Failed {
+		reason, message = f.Verdict.Reason, f.Verdict.Message
+	}
+	status := &Status{
+		Generation: o.Generation,
+		GatewayClass: &gatewayv1.GatewayClassStatus{
+			Conditions: []metav1.Condition{
+				condition.New(gatewayv1.GatewayClassConditionStatusAccepted, !f.Verdict.Failed, reason, message, o.Generation),
+			},
+			SupportedFeatures: supportedFeatures(),
+		},
+	}
+	if version := t.In.Config.GatewayAPIVersion; version != "" {
+		status.GatewayClass.Conditions = append(status.GatewayClass.Conditions, SupportedVersion(version, o.Generation))
+	}
+	return status, true
+}
+
+// gatewayAPI is the release of the Gateway API that this was written for. CRDs of others
+// are served as far as they agree.
+const gatewayAPI = "v1.6"
+
+// SupportedVersion judges the version that the API's CRDs say they are of.
+func SupportedVersion(version string, gen int64) metav1.Condition {
+	ok := version == gatewayAPI || strings.HasPrefix(version, gatewayAPI+".") || strings.HasPrefix(version, gatewayAPI+"-")
+	reason, message := gatewayv1.GatewayClassReasonSupportedVersion, "the CRDs are of Gateway API "+version
+	if !ok {
+		reason = gatewayv1.GatewayClassReasonUnsupportedVersion
+		message += ": install those of " + gatewayAPI + "; fields that they do not have are not served"
+	}
+	return condition.New(gatewayv1.GatewayClassConditionStatusSupportedVersion, ok, reason, message, gen)
+}

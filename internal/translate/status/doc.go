@@ -1,0 +1,2 @@
+// Package status writes the statuses of all resources, once it is known who has what.
+package status

@@ -1,0 +1,117 @@
+package status
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/condition"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/host"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/vip"
+)
+
+// Descriptions of IngressRoutes, as Contour words them.
+const (
+	DescriptionValid    = "valid IngressRoute"
+	descriptionOrphaned = "this IngressRoute is not part of a delegation chain from a root IngressRoute"
+)
+
+// ingressStatus writes an IngressRoute's status, now that it is known who
+// delegates to it and who has the host.
+func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
+	o, f := t.In.IngressRoutes.Get(c, name), t.Contour.Routes.Get(c, name)
+	if f == nil {
+		return nil, false
+	}
+	reached := input.SortedParts(t.Contour.Reached.Get(c, name))
+	var found, lost, notes []string
+	status := &Status{Generation: o.Generation, IngressRoute: &contourv1beta1.Status{}}
+	alive, routed, proxied, redirected := false, false, false, false
+	for _, root := range reached {
+		tree := t.Contour.Trees.Get(c, root)
+		found = append(found, tree.Found[name]...)
+		if tree.Closed && !f.Root {
+			lost = append(lost, "IngressRoute "+root.String()+", which delegates here, is invalid itself")
+			continue
+		}
+		_, isRouted := tree.Routed[name]
+		_, isProxied := tree.Proxied[name]
+		routed, proxied = routed || isRouted, proxied || isProxied
+		if root == name {
+			notes = append(notes, tree.Notes...)
+		}
+		for _, k := range tree.Hosts {
+			owner := t.Host.Owners.Get(c, k)
+			if !owner.Has(input.IngressOwner(root)) {
+				lost = append(lost, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is kept by "+owner.Keeper.String()+", which came first")
+				continue
+			}
+			alive = true
+			redirected = redirected || isRouted && tree.Secure && k.Listener == t.In.Config.ClearID()
+			status.Hosts = append(status.Hosts, k)
+			if owner.Conflict && f.Root {
+				notes = append(notes, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.DescribeLosers()+" too, which came later and is not served there")
+			}
+		}
+	}
+	notes = append(notes, f.Notes...)
+	notes = append(notes, t.slashNotes(c, f.Slashed, status.Hosts)...)
+	if redirected {
+		notes = append(notes, field.NonEmpty(f.InsecureNote())...)
+	}
+	if f.TLS != nil {
+		notes = append(notes, field.NonEmpty(f.TLS.Note)...)
+		if floor := t.In.Config.FloorNote(f.TLS.MinVersion); floor != "" {
+			notes = append(notes, "spec.virtualhost.tls.minimumProtocolVersion: "+floor)
+		}
+		if id := f.TLS.Certificate; id != "" {
+			if note := strings.TrimPrefix(t.TLS.ValidityNotes(c, []model.CertificateID{id}), "; "); note != "" {
+				notes = append(notes, "spec.virtualhost.tls.secretName: "+note)
+			}
+		}
+	}
+	if !f.Root && alive {
+		notes = append(notes, f.Unused(routed, proxied)...)
+	}
+	slices.SortFunc(status.Hosts, model.HostKey.Compare)
+	status.Listeners = host.ListenersOf(status.Hosts)
+	if f.Root && f.Host != "" {
+		asking := input.IngressOwner(name)
+		if f.Request.Empty() {
+			asking = vip.SharedIn(name.Namespace)
+		}
+		o := t.VIP.Outcomes.Get(c, asking)
+		status.IngressRoute.LoadBalancer = vip.LoadBalancerStatus(o)
+		if o != nil && o.Hold != nil {
+			status.Hold = o.Hold
+			notes = append(notes, o.Hold.Message)
+		}
+	}
+	out := status.IngressRoute
+	switch {
+	case f.Root:
+		for i := range lost {
+			lost[i] = "spec.virtualhost.fqdn: " + lost[i]
+		}
+		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, condition.Join(found, f.Closed, f.Problems, lost)
+	case len(reached) == 0:
+		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, condition.Join([]string{descriptionOrphaned}, f.Problems)
+	case !alive:
+		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, condition.Join([]string{descriptionOrphaned + " that is served"}, lost, found, f.Problems)
+	default:
+		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, condition.Join(found, f.Problems)
+	}
+	if out.Description == "" {
+		out.CurrentStatus, out.Description = contourv1beta1.StatusValid, condition.Join([]string{DescriptionValid}, notes)
+	}
+	return status, true
+}
+
+// portText is the port in a key's listener.
+func portText(k model.HostKey) string { return strconv.Itoa(int(input.PortOf(k.Listener))) }

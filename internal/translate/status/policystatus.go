@@ -1,0 +1,196 @@
+package status
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/policy"
+	"fairlead.dev/internal/translate/target"
+)
+
+// policyStatus writes the status of a policy: an ancestor for each of its targets.
+func (t *Tables) policyStatus(c *memo.Context, k snapshot.Key) (*Status, bool) {
+	p := t.judgePolicy(c, k)
+	status := &gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{}}
+	for i, ref := range p.refs {
+		ancestor := ancestorRef(k, ref)
+		if len(status.Ancestors) == ancestorLimit || slices.ContainsFunc(status.Ancestors, func(a gatewayv1.PolicyAncestorStatus) bool {
+			return reflect.DeepEqual(a.AncestorRef, ancestor)
+		}) {
+			continue
+		}
+		accepted, note := t.judgeTarget(c, k, ref, field.At("spec.targetRefs", i))
+		if p.invalid.Failed {
+			accepted.Fail(p.invalid.Reason, p.invalid.Message)
+		}
+		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
+			AncestorRef: ancestor, ControllerName: t.In.Config.ControllerName, Conditions: []metav1.Condition{
+				field.PolicyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy holds here"+note, p.generation),
+				field.PolicyCondition(v1alpha1.ConditionResolvedRefs, p.resolved, policy.PolicyReasonResolvedRefs, "all references are resolved", p.generation),
+			},
+		})
+	}
+	return &Status{Generation: p.generation, Policy: status}, true
+}
+
+// ancestorRef names a target as a status does.
+func ancestorRef(k snapshot.Key, ref gatewayv1.LocalPolicyTargetReferenceWithSectionName) gatewayv1.ParentReference {
+	valid := func(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+	group, kind := gatewayv1.Group(valid(string(ref.Group))), gatewayv1.Kind(valid(string(ref.Kind)))
+	a := gatewayv1.ParentReference{Group: &group, Kind: &kind, Name: gatewayv1.ObjectName(valid(string(ref.Name)))}
+	if ref.Kind != gatewayv1.Kind(snapshot.KindGatewayClass) {
+		namespace := gatewayv1.Namespace(k.Name.Namespace)
+		a.Namespace = &namespace
+	}
+	if section := gatewayv1.SectionName(valid(string(field.Deref(ref.SectionName)))); section != "" {
+		a.SectionName = &section
+	}
+	return a
+}
+
+// judgedPolicy is what a policy is for itself.
+type judgedPolicy struct {
+	refs              []target.PolicyRef
+	generation        int64
+	invalid, resolved field.PolicyResult
+}
+
+func (t *Tables) judgePolicy(c *memo.Context, k snapshot.Key) judgedPolicy {
+	switch k.Kind {
+	case snapshot.KindRoutePolicy:
+		o, f := t.In.RoutePolicies.Get(c, k.Name), t.Policy.Routes.Get(c, k.Name)
+		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.Invalid, f.Resolved}
+	case snapshot.KindClientPolicy:
+		o, f := t.In.ClientPolicies.Get(c, k.Name), t.Policy.Clients.Get(c, k.Name)
+		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.Invalid, f.Resolved}
+	case snapshot.KindLoadBalancerPolicy:
+		o, f := t.In.LoadBalancerPolicies.Get(c, k.Name), t.Policy.Balance.Get(c, k.Name)
+		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: f.Invalid}
+	default: // BackendPolicy
+		o := t.In.BackendPolicies.Get(c, k.Name)
+		_, invalid := backend.ReadOptions(o)
+		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: invalid}
+	}
+}
+
+// judgeTarget says whether a policy has what it targets, and what is worth knowing if it
+// has.
+func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref target.PolicyRef, path string) (accepted field.PolicyResult, note string) {
+	targetAnchor, known := target.Of(k.Kind, k.Name.Namespace, ref)
+	if !known {
+		var kinds []string
+		for _, kind := range field.SortedKeys(target.Kinds(k.Kind)) {
+			kinds = append(kinds, field.KindText(target.Kinds(k.Kind)[kind], string(kind)))
+		}
+		accepted.Fail(gatewayv1.PolicyReasonInvalid, path+".kind: "+field.KindText(string(ref.Group), string(ref.Kind))+
+			" cannot have a "+string(k.Kind)+": only "+strings.Join(kinds, ", ")+" can")
+		return accepted, ""
+	}
+	if !t.Anchor.MayTarget(k.Name.Namespace, targetAnchor) {
+		accepted.Fail(v1alpha1.ReasonTargetNotPermitted, path+": "+targetAnchor.Object.String()+" is everybody's: only a "+string(k.Kind)+
+			" in namespace "+t.In.Config.SecretNamespace+" may have it as a target")
+		return accepted, ""
+	}
+	if problem := t.missingTarget(c, targetAnchor, path); problem != "" {
+		accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
+	}
+	if holder := t.Anchor.Holder(c, targetAnchor).Name; holder != k.Name {
+		accepted.Fail(gatewayv1.PolicyReasonConflicted, path+": "+string(k.Kind)+" "+holder.String()+
+			", which came first, has the same target; put both into one, or delete one")
+	}
+	if k.Kind == snapshot.KindClientPolicy && !accepted.Failed {
+		problem, remark := t.Listener.Sharing(c, k.Name, targetAnchor)
+		if problem != "" {
+			accepted.Fail(v1alpha1.ReasonSharedListener, path+": "+problem)
+		}
+		note = remark
+		if floor := t.In.Config.FloorNote(t.Policy.Clients.Get(c, k.Name).Settings.MinTLS); floor != "" {
+			note += "; spec.tls.minVersion: " + floor
+		}
+	}
+	if k.Kind == snapshot.KindLoadBalancerPolicy && !accepted.Failed {
+		problem, remark := t.Frontend.JudgeBalancing(c, k.Name, targetAnchor)
+		if problem != "" {
+			accepted.Fail(gatewayv1.PolicyReasonInvalid, problem+remark)
+		}
+		note = remark
+	}
+	return accepted, note
+}
+
+// missingTarget says what of a target is not there, or nothing.
+func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) string {
+	n := snapshot.Name{Namespace: target.Object.Namespace, Name: target.Object.Name}
+	there, ours := false, false
+	what, sections := "section", []string(nil)
+	switch snapshot.Kind(target.Object.Kind) {
+	case snapshot.KindGatewayClass:
+		there, ours = t.In.GatewayClasses.Get(c, n) != nil, t.Gateway.Classes.Get(c, n.Name) != nil
+	case snapshot.KindGateway, snapshot.KindListenerSet:
+		what = "listener"
+		there = t.In.Gateways.Get(c, n) != nil
+		if target.Object.Kind == string(snapshot.KindListenerSet) {
+			there = t.In.ListenerSets.Get(c, n) != nil
+		}
+		if p := t.Gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: n}); p != nil {
+			ours = true
+			for i := range p.Listeners {
+				sections = append(sections, string(p.Listeners[i].Name))
+			}
+		}
+	case snapshot.KindHTTPRoute:
+		what = "rule"
+		if o := t.In.HTTPRoutes.Get(c, n); o != nil {
+			there, ours = true, t.Route.Routes.Get(c, input.RouteOwner(snapshot.KindHTTPRoute, n)) != nil
+			for i := range o.Spec.Rules {
+				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
+			}
+		}
+	case snapshot.KindGRPCRoute:
+		what = "rule"
+		if o := t.In.GRPCRoutes.Get(c, n); o != nil {
+			there, ours = true, t.Route.Routes.Get(c, input.RouteOwner(snapshot.KindGRPCRoute, n)) != nil
+			for i := range o.Spec.Rules {
+				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
+			}
+		}
+	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
+		what = "rule"
+		if o := t.Route.Spec(c, snapshot.Kind(target.Object.Kind), n); o != nil {
+			there, ours = true, t.Route.Streams.Get(c, target.Object) != nil
+			sections = o.Rules
+		}
+	case snapshot.KindIngressRoute:
+		what = "route"
+		o := t.In.IngressRoutes.Get(c, n)
+		there, ours = o != nil, o != nil && t.In.Config.IsOurs(o)
+	case snapshot.KindService:
+		what = "port"
+		if o := t.In.Services.Get(c, n); o != nil {
+			there, ours = true, target.Kind != snapshot.KindLoadBalancerPolicy || input.IsOurs(o)
+			for _, p := range o.Spec.Ports {
+				sections = append(sections, p.Name)
+			}
+		}
+	}
+	switch {
+	case !there:
+		return path + ".name: " + target.Object.String() + " not found"
+	case !ours:
+		return path + ".name: " + target.Object.String() + " is not served by " + string(t.In.Config.ControllerName)
+	case target.Section != "" && !slices.Contains(sections, target.Section):
+		return path + ".sectionName: " + target.Object.String() + " has no " + what + " named " + field.Quote(target.Section)
+	}
+	return ""
+}

@@ -1,0 +1,103 @@
+package status
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/condition"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/host"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/route"
+)
+
+// routeStatus writes a route's status, now that it is known who has each host, and
+// counts the route at the listeners that it attached to.
+func (t *Tables) routeStatus(c *memo.Context, object model.Object) (*Status, bool) {
+	status := &Status{}
+	parents := []gatewayv1.RouteParentStatus{}
+	var counted attachments
+	var uses serviceUses
+	if object.Kind == string(snapshot.KindGRPCRoute) {
+		status.Generation = t.In.GRPCRoutes.Get(c, input.NameOf(object)).Generation
+	} else {
+		status.Generation = t.In.HTTPRoutes.Get(c, input.NameOf(object)).Generation
+	}
+	if f := t.Route.Routes.Get(c, object); f != nil {
+		for i := range f.Parents {
+			p := &f.Parents[i]
+			parent, attached := t.parentStatus(c, f, p, object, status.Generation)
+			parents = append(parents, parent)
+			if attached {
+				counted.add(p)
+				uses.add(p, f.Services)
+			}
+		}
+		for _, k := range f.Hosts() {
+			if _, rejected := t.Host.RejectedAt(c, object, k.Listener); !rejected && t.Host.Owners.Get(c, k).Has(object) {
+				status.Hosts = append(status.Hosts, k)
+			}
+		}
+		status.Listeners = host.ListenersOf(status.Hosts)
+	}
+	if object.Kind == string(snapshot.KindGRPCRoute) {
+		status.GRPCRoute = &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: parents}}
+	} else {
+		status.HTTPRoute = &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: parents}}
+	}
+	t.count(c, object, counted, uses)
+	return status, true
+}
+
+func (t *Tables) parentStatus(c *memo.Context, f *route.Route, p *gateway.RouteParent, object model.Object, gen int64) (status gatewayv1.RouteParentStatus, attached bool) {
+	accepted := p.Accepted
+	var lost, kept []string
+	for _, k := range p.Hosts {
+		owner := t.Host.Owners.Get(c, k)
+		by, rejected := t.Host.RejectedAt(c, object, k.Listener)
+		switch {
+		case rejected && owner.Conflict && owner.Keeper == by:
+			lost = append(lost, k.Host+" is kept by "+by.String()+", which came first")
+		case rejected && by.Kind == object.Kind:
+			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, is of another namespace and has a hostname of this route at the same listener, where a Gateway has its hosts each for one namespace (annotation "+v1alpha1.AnnotationHosts+")")
+		case rejected:
+			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, has a hostname of this route at the same listener")
+		case !owner.Conflict:
+		case owner.Has(object):
+			kept = append(kept, k.Host+" ("+owner.DescribeLosers()+")")
+		default:
+			lost = append(lost, k.Host+" is kept by "+owner.Keeper.String()+", which came first")
+		}
+	}
+	if len(lost) > 0 && len(lost) == len(p.Hosts) {
+		accepted.Fail(condition.ReasonHostConflict, strings.Join(lost, "; "))
+	}
+	message := condition.WithNotes("the route is accepted"+p.Note, t.slashNotes(c, f.Slashed, p.Hosts))
+	reason := gatewayv1.RouteReasonAccepted
+	if accepted.Failed {
+		reason, message = accepted.Reason, accepted.Message
+	}
+	conditions := []metav1.Condition{condition.New(gatewayv1.RouteConditionAccepted, !accepted.Failed, reason, message, gen)}
+	reason, message = gatewayv1.RouteReasonResolvedRefs, "all references are resolved"
+	if f.Resolved.Failed {
+		reason, message = f.Resolved.Reason, f.Resolved.Message
+	}
+	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !f.Resolved.Failed, reason, condition.WithNotes(message, f.Notes), gen))
+	if f.Partial != "" && !accepted.Failed {
+		conditions = append(conditions, condition.New(gatewayv1.RouteConditionPartiallyInvalid, true, gatewayv1.RouteReasonUnsupportedValue, f.Partial, gen))
+	}
+	switch {
+	case len(lost) > 0:
+		conditions = append(conditions, condition.New(condition.ConditionHostConflict, true, condition.ReasonHostLost, strings.Join(lost, "; "), gen))
+	case len(kept) > 0:
+		conditions = append(conditions, condition.New(condition.ConditionHostConflict, true, condition.ReasonHostKept,
+			"claimed by others too, which are not served there: "+strings.Join(kept, "; "), gen))
+	}
+	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.In.Config.ControllerName, Conditions: conditions}, !accepted.Failed
+}

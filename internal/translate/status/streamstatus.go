@@ -1,0 +1,118 @@
+package status
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/condition"
+	"fairlead.dev/internal/translate/gateway"
+	"fairlead.dev/internal/translate/host"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/route"
+)
+
+// streamStatus writes the status of a TLSRoute, TCPRoute or UDPRoute, now that it is
+// known who has the connections, and counts the route at the listeners that it attached to.
+func (t *Tables) streamStatus(c *memo.Context, object model.Object) (*Status, bool) {
+	o := t.Route.Spec(c, snapshot.Kind(object.Kind), input.NameOf(object))
+	status := &Status{Generation: o.Generation}
+	parents := []gatewayv1.RouteParentStatus{}
+	var counted attachments
+	var uses serviceUses
+	if f := t.Route.Streams.Get(c, object); f != nil {
+		for i := range f.Parents {
+			p := &f.Parents[i]
+			parents = append(parents, t.streamParentStatus(c, f, p, object, status))
+			if p.Accepted.Failed {
+				continue
+			}
+			counted.add(&p.RouteParent)
+			if len(p.Names) > 0 { // only proxies speak TLS with backends
+				uses.add(&p.RouteParent, f.Services)
+			}
+		}
+	}
+	slices.SortFunc(status.Hosts, model.HostKey.Compare)
+	status.Hosts = slices.Compact(status.Hosts)
+	status.Listeners = host.ListenersOf(status.Hosts)
+	slices.SortFunc(status.Frontends, model.FrontendKey.Compare)
+	status.Frontends = slices.Compact(status.Frontends)
+	all := gatewayv1.RouteStatus{Parents: parents}
+	switch snapshot.Kind(object.Kind) {
+	case snapshot.KindTLSRoute:
+		status.TLSRoute = &gatewayv1.TLSRouteStatus{RouteStatus: all}
+	case snapshot.KindTCPRoute:
+		status.TCPRoute = &gatewayv1.TCPRouteStatus{RouteStatus: all}
+	default:
+		status.UDPRoute = &gatewayv1.UDPRouteStatus{RouteStatus: all}
+	}
+	t.count(c, object, counted, uses)
+	return status, true
+}
+
+// streamParentStatus words what became of a route at one parent, and notes in the route's
+// status what must reach the machines.
+func (t *Tables) streamParentStatus(c *memo.Context, f *route.Stream, p *route.StreamParent, object model.Object, status *Status) gatewayv1.RouteParentStatus {
+	gen := status.Generation
+	lost := slices.Clone(p.Kept)
+	for i := range p.Doors {
+		d := &p.Doors[i]
+		if won := t.Route.Winners.Get(c, d.PortKey); won.Route != object {
+			lost = append(lost, "listener "+string(d.Section)+" leads to "+won.Route.String()+", which came first")
+			continue
+		}
+		keys, hold := t.Frontend.FrontendsOf(c, d.PortKey)
+		status.Frontends = append(status.Frontends, keys...)
+		if hold != nil && status.Hold == nil {
+			status.Hold = hold
+		}
+	}
+	for _, k := range p.Names {
+		by, owner := t.Host.NameOwners.Get(c, k), t.Host.Owners.Get(c, k)
+		switch {
+		case owner.Kind == snapshot.KindIngressRoute:
+			lost = append(lost, "server name "+k.Host+" is "+owner.KeeperText()+", which came first")
+		case by.Route == object && by.Parent == p.Parent.Object():
+			status.Hosts = append(status.Hosts, k)
+		case by.Route == object: // by another of its parents
+		case by.Route == model.Object{}:
+			lost = append(lost, "server name "+k.Host+" is "+by.Parent.String()+"'s, which came first")
+		default:
+			lost = append(lost, "server name "+k.Host+" leads to "+by.Route.String()+", which came first")
+		}
+	}
+	reason, message := gatewayv1.RouteReasonAccepted, "the route is accepted"+p.Note
+	if p.Accepted.Failed {
+		reason, message = p.Accepted.Reason, p.Accepted.Message
+	}
+	conditions := []metav1.Condition{condition.New(gatewayv1.RouteConditionAccepted, !p.Accepted.Failed, reason, message, gen)}
+	reason, message = gatewayv1.RouteReasonResolvedRefs, "all references are resolved"
+	if f.Resolved.Failed {
+		reason, message = f.Resolved.Reason, f.Resolved.Message
+	}
+	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !f.Resolved.Failed, reason, condition.WithNotes(message, f.Notes), gen))
+	if len(lost) > 0 {
+		conditions = append(conditions, condition.New(condition.ConditionListenerConflict, true, condition.ReasonListenerLost, strings.Join(lost, "; "), gen))
+	}
+	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.In.Config.ControllerName, Conditions: conditions}
+}
+
+// finalDirect is final for a listener without a proxy.
+func (t *Tables) finalDirect(c *memo.Context, f *gateway.Parent, p *gateway.ParentListener) gateway.Listener {
+	l := p.Listener
+	if l.Transport() != model.UDP || !l.Serves() || f.Refused != "" || !f.Own {
+		return l
+	}
+	id := model.OwnListener(model.ProtocolHTTPS, uint16(l.Port), f.Gateway.Namespace, f.Gateway.Name)
+	if served := t.Listener.Listeners.Get(c, id); served != nil && served.HTTP3() {
+		l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+
+			" takes HTTP/3 over UDP, as the ClientPolicy of the Gateway wants: leave http3 out there, or take another port")
+	}
+	return l
+}

@@ -1,0 +1,2 @@
+// Package target knows which policy holds for which target.
+package target

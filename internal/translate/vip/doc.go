@@ -1,0 +1,2 @@
+// Package vip gives the addresses of pools to those who want them.
+package vip
