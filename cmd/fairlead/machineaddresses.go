@@ -7,7 +7,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/plane"
-	"fairlead.dev/internal/translate/address"
+	"fairlead.dev/internal/translate"
 )
 
 // machineAddresses is the value of a flag that takes ROLE=CIDR, separated by commas, and may be given
@@ -39,7 +39,7 @@ func (m *machineAddresses) Set(text string) error {
 		if i < 0 {
 			return fmt.Errorf("%q: there is no role %q: want Edge or Backend", part, name)
 		}
-		prefixes, err := address.ParsePrefixes(networks)
+		prefixes, err := translate.ParsePrefixes(networks)
 		if err != nil {
 			return err
 		}

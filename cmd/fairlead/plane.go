@@ -25,7 +25,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/rtdump"
-	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
 
@@ -327,7 +327,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		Agents:           agents,
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,
-		Translate: input.Config{
+		Translate: translate.Config{
 			RootNamespaces: f.rootNamespaces, IngressClass: f.ingressClass, AffinityCookie: f.affinityCookie, DisablePermitInsecure: f.noClearText, MinTLS: model.TLSVersion(f.minTLS), ReservedPorts: f.reservedPorts(), RefusedEndpoints: f.refusedEndpoints,
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},

@@ -8,8 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"fairlead.dev/internal/translate/address"
-	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate"
 )
 
 // refuseEndpointsHelp describes the flag of all who translate.
@@ -17,7 +16,7 @@ const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their N
 
 // ingressClassVar adds another.
 func ingressClassVar(flags *pflag.FlagSet, to *string, with string) {
-	*to = input.IngressClass
+	*to = translate.IngressClass
 	flags.Var((*className)(to), "ingress-class", with+ingressClassHelp)
 }
 
@@ -57,7 +56,7 @@ func (p *prefixes) String() string {
 
 // Set adds what one use of the flag names.
 func (p *prefixes) Set(text string) error {
-	list, err := address.ParsePrefixes(text)
+	list, err := translate.ParsePrefixes(text)
 	if err != nil {
 		return err
 	}

@@ -15,8 +15,6 @@ import (
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/file"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/contour"
-	"fairlead.dev/internal/translate/input"
 )
 
 func newTranslate() *cobra.Command {
@@ -52,11 +50,11 @@ else is printed, and the exit status is 1.`,
 			if reflect.DeepEqual(resources, snapshot.New()) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
 			}
-			for _, p := range translate.Unclaimed(resources, input.ControllerName) {
+			for _, p := range translate.Unclaimed(resources, translate.ControllerName) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s: %s: %s\n", p.Subject, p.Reason, p.Message)
 			}
 			config := offline.config()
-			if others := contour.OfOthers(config, resources); len(others) > 0 {
+			if others := translate.OfOthers(config, resources); len(others) > 0 {
 				const most = 5
 				names := make([]string, 0, most+1)
 				for _, o := range others[:min(len(others), most)] {
@@ -151,9 +149,9 @@ func (o *offlinePlane) add(c *cobra.Command, with string) {
 func (o *offlinePlane) check() error { return checkHosts(o.affinityCookie, o.minTLS) }
 
 // config is what a plane with default ports of its own would translate with.
-func (o *offlinePlane) config() input.Config {
+func (o *offlinePlane) config() translate.Config {
 	flags := planeFlags{agentPort: defaultAgentPort, apiPort: defaultAPIPort, consoleAddress: defaultPlaneConsole}
-	return input.Config{
+	return translate.Config{
 		RootNamespaces: o.rootNamespaces, IngressClass: o.ingressClass, DisablePermitInsecure: o.noClearText, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
 		RefusedEndpoints: o.refused, AffinityCookie: o.affinityCookie, MinTLS: model.TLSVersion(o.minTLS),
 	}

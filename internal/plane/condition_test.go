@@ -10,7 +10,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 var (
@@ -106,7 +106,7 @@ func TestGatewayProgrammed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := &gatewayv1.Gateway{}
-			apply := applyGateway(&status.Status{Generation: 3, Gateway: &c.want}, c.v)
+			apply := applyGateway(&translate.Status{Generation: 3, Gateway: &c.want}, c.v)
 			next, ok := apply(live, now).(*gatewayv1.Gateway)
 			if !ok {
 				t.Fatal("nothing to write")
@@ -136,7 +136,7 @@ func TestARefusedListenerSparesItsNeighbour(t *testing.T) {
 	refused := verdict{State: verdictRefused, Machines: true, Message: "edge-1: no"}
 	whole := refused
 	whole.Ports = map[model.ListenerID]verdict{"http-80": refused, "http-8080_a_b": {State: verdictProgrammed, Machines: true}}
-	next, ok := applyGateway(&status.Status{Generation: 3, Gateway: &want, Sections: sections}, whole)(live, now).(*gatewayv1.Gateway)
+	next, ok := applyGateway(&translate.Status{Generation: 3, Gateway: &want, Sections: sections}, whole)(live, now).(*gatewayv1.Gateway)
 	if !ok {
 		t.Fatal("nothing to write")
 	}

@@ -12,8 +12,6 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/input"
-	"fairlead.dev/internal/translate/status"
 	"fairlead.dev/internal/xds"
 )
 
@@ -38,10 +36,10 @@ func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explana
 var errNotSynced = errors.New("the resources of the API are not all read yet: ask again in a moment")
 
 // Explain says offline what would become of a request with a snapshot's resources. where is "file:line" of a field of an object.
-func Explain(c input.Config, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
+func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
 	t := translate.Settle(c, s)
 	d := t.Desired()
-	statuses := map[model.Object]*status.Status{}
+	statuses := map[model.Object]*translate.Status{}
 	for _, o := range d.Statuses {
 		statuses[o.Object] = o.Status
 	}

@@ -7,14 +7,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 // conditionProgrammed has one name at Gateways, ListenerSets and their listeners.
 const conditionProgrammed = string(gatewayv1.GatewayConditionProgrammed)
 
 // applyGateway shows the status and the verdict on a Gateway and its listeners.
-func applyGateway(s *status.Status, v verdict) applier {
+func applyGateway(s *translate.Status, v verdict) applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*gatewayv1.Gateway)
 		if !ok {
@@ -31,7 +31,7 @@ func applyGateway(s *status.Status, v verdict) applier {
 }
 
 // applyListenerSet shows the status and the verdict on a ListenerSet and its listeners.
-func applyListenerSet(s *status.Status, v verdict) applier {
+func applyListenerSet(s *translate.Status, v verdict) applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*gatewayv1.ListenerSet)
 		if !ok {
@@ -68,7 +68,7 @@ func gatewayProgrammed(v verdict, generation int64, live []metav1.Condition) met
 }
 
 // programGateway adds the Programmed conditions.
-func programGateway(o *gatewayv1.Gateway, s *status.Status, v verdict) gatewayv1.GatewayStatus {
+func programGateway(o *gatewayv1.Gateway, s *translate.Status, v verdict) gatewayv1.GatewayStatus {
 	out, live := *s.Gateway, o.Status
 	own := gatewayProgrammed(v, s.Generation, live.Conditions)
 	switch {
@@ -94,7 +94,7 @@ func programGateway(o *gatewayv1.Gateway, s *status.Status, v verdict) gatewayv1
 
 // listenerProgrammed is the condition of one listener; ours says that its Gateway or
 // ListenerSet is accepted.
-func listenerProgrammed(s *status.Status, v verdict, name gatewayv1.SectionName, want, live []metav1.Condition, ours bool) metav1.Condition {
+func listenerProgrammed(s *translate.Status, v verdict, name gatewayv1.SectionName, want, live []metav1.Condition, ours bool) metav1.Condition {
 	if !ours || !accepted(want) {
 		return unprogrammed(s.Generation, string(gatewayv1.ListenerReasonInvalid), "it is not accepted")
 	}
@@ -116,7 +116,7 @@ func listenerProgrammed(s *status.Status, v verdict, name gatewayv1.SectionName,
 
 // programListenerSet adds the Programmed conditions. What is not accepted has the reason of
 // that here, too.
-func programListenerSet(o *gatewayv1.ListenerSet, s *status.Status, v verdict) gatewayv1.ListenerSetStatus {
+func programListenerSet(o *gatewayv1.ListenerSet, s *translate.Status, v verdict) gatewayv1.ListenerSetStatus {
 	out, live := *s.ListenerSet, o.Status
 	own := gatewayProgrammed(v, s.Generation, live.Conditions)
 	if c := meta.FindStatusCondition(out.Conditions, string(gatewayv1.ListenerSetConditionAccepted)); c != nil && c.Status != metav1.ConditionTrue {

@@ -7,13 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 // A listener without a certificate to show is not programmed, and its Gateway is.
 func TestAnUnservedListenerSparesItsGateway(t *testing.T) {
 	want := acceptedGateway(true, 1)
-	s := &status.Status{Generation: 3, Gateway: &want, Unserved: map[gatewayv1.SectionName]string{want.Listeners[0].Name: "no certificate"}}
+	s := &translate.Status{Generation: 3, Gateway: &want, Unserved: map[gatewayv1.SectionName]string{want.Listeners[0].Name: "no certificate"}}
 	next, ok := applyGateway(s, verdict{State: verdictProgrammed, Machines: true})(&gatewayv1.Gateway{}, now).(*gatewayv1.Gateway)
 	if !ok {
 		t.Fatal("nothing to write")
@@ -34,7 +34,7 @@ func TestInsecureValidationEnds(t *testing.T) {
 		{Type: string(gatewayv1.GatewayConditionInsecureFrontendValidationMode), Status: "True", Reason: "ConfigurationChanged"},
 		{Type: "example.com/theirs", Status: "True", Reason: "Theirs"},
 	}
-	next, ok := applyGateway(&status.Status{Generation: 3, Gateway: &want}, verdict{State: verdictProgrammed, Machines: true})(live, now).(*gatewayv1.Gateway)
+	next, ok := applyGateway(&translate.Status{Generation: 3, Gateway: &want}, verdict{State: verdictProgrammed, Machines: true})(live, now).(*gatewayv1.Gateway)
 	if !ok {
 		t.Fatal("nothing to write")
 	}
@@ -49,7 +49,7 @@ func TestInsecureValidationEnds(t *testing.T) {
 }
 
 func TestListenerSetProgrammed(t *testing.T) {
-	statusFunc := func(accepted metav1.ConditionStatus, reason string, listener metav1.ConditionStatus, conflict string) gatewayv1.ListenerSetStatus {
+	status := func(accepted metav1.ConditionStatus, reason string, listener metav1.ConditionStatus, conflict string) gatewayv1.ListenerSetStatus {
 		conflicted := metav1.Condition{Type: "Conflicted", Status: "False", Reason: "NoConflicts"}
 		if conflict != "" {
 			conflicted.Status, conflicted.Reason = "True", conflict
@@ -68,14 +68,14 @@ func TestListenerSetProgrammed(t *testing.T) {
 		set, listener metav1.ConditionStatus
 		reason, ofIts string
 	}{
-		"programmed":  {statusFunc("True", "Accepted", "True", ""), programmed, "True", "True", "Programmed", "Programmed"},
-		"pending":     {statusFunc("True", "Accepted", "True", ""), verdict{State: verdictPending, Machines: true}, "False", "False", "Pending", "Pending"},
-		"not allowed": {statusFunc("False", "NotAllowed", "True", ""), verdict{State: verdictNone}, "False", "False", "NotAllowed", "Invalid"},
-		"conflict":    {statusFunc("True", "ListenersNotValid", "False", "HostnameConflict"), programmed, "True", "False", "Programmed", "HostnameConflict"},
-		"nothing":     {statusFunc("False", "ListenersNotValid", "False", "ProtocolConflict"), verdict{State: verdictNone}, "False", "False", "ListenersNotValid", "ProtocolConflict"},
+		"programmed":  {status("True", "Accepted", "True", ""), programmed, "True", "True", "Programmed", "Programmed"},
+		"pending":     {status("True", "Accepted", "True", ""), verdict{State: verdictPending, Machines: true}, "False", "False", "Pending", "Pending"},
+		"not allowed": {status("False", "NotAllowed", "True", ""), verdict{State: verdictNone}, "False", "False", "NotAllowed", "Invalid"},
+		"conflict":    {status("True", "ListenersNotValid", "False", "HostnameConflict"), programmed, "True", "False", "Programmed", "HostnameConflict"},
+		"nothing":     {status("False", "ListenersNotValid", "False", "ProtocolConflict"), verdict{State: verdictNone}, "False", "False", "ListenersNotValid", "ProtocolConflict"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			apply := applyListenerSet(&status.Status{Generation: 3, ListenerSet: &c.want}, c.v)
+			apply := applyListenerSet(&translate.Status{Generation: 3, ListenerSet: &c.want}, c.v)
 			next, ok := apply(&gatewayv1.ListenerSet{}, now).(*gatewayv1.ListenerSet)
 			if !ok {
 				t.Fatal("nothing to write")

@@ -13,13 +13,12 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/status"
 )
 
 // knowledge finds the resources that decide something.
 type knowledge struct {
 	snapshot   *snapshot.Snapshot
-	statuses   map[model.Object]*status.Status
+	statuses   map[model.Object]*translate.Status
 	translator *translate.Translator
 }
 

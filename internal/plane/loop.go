@@ -12,7 +12,6 @@ import (
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/status"
 	"fairlead.dev/internal/wire"
 )
 
@@ -46,7 +45,7 @@ type loop struct {
 	tracker      *tracker
 	history      *history
 	counts       counts
-	statuses     map[model.Object]*status.Status
+	statuses     map[model.Object]*translate.Status
 	machines     map[string]*model.Machine
 	network      network
 	frontends    *frontends
@@ -82,7 +81,7 @@ func newLoop(p *Plane) *loop {
 		translator:   translate.New(p.config.Translate),
 		catalog:      c,
 		tracker:      newTracker(c),
-		statuses:     map[model.Object]*status.Status{},
+		statuses:     map[model.Object]*translate.Status{},
 		machines:     map[string]*model.Machine{},
 		network:      newNetwork(),
 		frontends:    newFrontends(),

@@ -8,7 +8,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 func (l *loop) offerAll() {
@@ -44,7 +44,7 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 	switch {
 	case s != nil:
 	case snapshot.RouteStatus(live) != nil: // no parent of it is ours
-		s = &status.Status{Generation: live.GetGeneration()}
+		s = &translate.Status{Generation: live.GetGeneration()}
 		apply = applyRoute(nil, s.Generation, v, controller)
 	default:
 		l.plane.writer.withdraw(o)

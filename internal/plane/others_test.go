@@ -13,7 +13,6 @@ import (
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/input"
 )
 
 func ofOther(name string) *contourv1beta1.IngressRoute {
@@ -30,7 +29,7 @@ func ofOther(name string) *contourv1beta1.IngressRoute {
 func TestOfOthersAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	s := snapshot.New()
-	l := &loop{plane: &Plane{config: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}, translator: translate.New(input.Config{})}
+	l := &loop{plane: &Plane{config: Config{Log: slog.New(slog.NewTextHandler(&log, nil))}}, translator: translate.New(translate.Config{})}
 	l.tellOfOthers()
 	if log.Len() > 0 {
 		t.Errorf("there are none: %s", log.String())

@@ -28,7 +28,7 @@ import (
 	apisource "fairlead.dev/internal/source/api"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/staple"
-	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
 
@@ -73,7 +73,7 @@ type Config struct {
 	TTL time.Duration
 	// MachineAddresses are where addresses that machines report are theirs without proof.
 	MachineAddresses []RoleAddresses
-	Translate        input.Config
+	Translate        translate.Config
 	XDS              xds.Options
 	// Registerer takes the metrics; nil takes none. A registry takes one plane.
 	Registerer prometheus.Registerer
@@ -131,7 +131,7 @@ func (c Config) complete() (Config, error) {
 		c.StatusRate = DefaultStatusRate
 	}
 	if c.Translate.ControllerName == "" {
-		c.Translate.ControllerName = input.ControllerName
+		c.Translate.ControllerName = translate.ControllerName
 	}
 	return c, nil
 }

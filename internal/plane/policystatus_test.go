@@ -14,7 +14,7 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
 
@@ -28,8 +28,8 @@ func TestStateOfPolicyThatHoldsInPart(t *testing.T) {
 		stateDegraded:   {held, lost},
 		stateInvalid:    {lost, lost},
 	} {
-		statusValue := &status.Status{Policy: &gatewayv1.PolicyStatus{Ancestors: ancestors}}
-		l := &loop{statuses: map[model.Object]*status.Status{o: statusValue}, tracker: newTracker(newCatalog(xds.Options{}))}
+		status := &translate.Status{Policy: &gatewayv1.PolicyStatus{Ancestors: ancestors}}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}))}
 		if state, reason, _ := l.objectState(o); state != want || (reason == "Conflicted") != (want != stateProgrammed) {
 			t.Errorf("it is %s, %s; want %s", state, reason, want)
 		}

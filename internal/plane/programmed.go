@@ -12,8 +12,6 @@ import (
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/condition"
-	"fairlead.dev/internal/translate/status"
 	"fairlead.dev/internal/xds"
 )
 
@@ -100,7 +98,7 @@ type target struct {
 	listeners []model.ListenerID
 	frontends []model.FrontendKey
 	sections  map[gatewayv1.SectionName][]model.FrontendKey
-	hold      *condition.Hold
+	hold      *translate.Hold
 	verdict   verdict
 }
 
@@ -193,7 +191,7 @@ func (t *tracker) changed(rev delta.Revision, ch translate.Changes) map[model.Ob
 	return stale
 }
 
-func (t *tracker) setTarget(o model.Object, s *status.Status) {
+func (t *tracker) setTarget(o model.Object, s *translate.Status) {
 	if old := t.targets[o]; old != nil {
 		for _, k := range old.hosts {
 			unindex(t.byHost, k, o)

@@ -10,7 +10,6 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/status"
 	"fairlead.dev/internal/xds"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -40,7 +39,7 @@ func trackerRig(t *testing.T) *tracker {
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{hostA: hostTo(hostA, "ga"), hostB: hostTo(hostB, "gb")},
 		Groups:       map[model.GroupID]*model.BackendGroup{"ga": {ID: "ga", Set: "s"}, "gb": {ID: "gb", Set: "s"}},
 		Views:        map[model.ViewID]*model.View{"all": {ID: "all", Listeners: []model.ListenerID{"http-80"}}, "none": {ID: "none"}},
-		Statuses: map[model.Object]*status.Status{
+		Statuses: map[model.Object]*translate.Status{
 			routeA: {Hosts: []model.HostKey{hostA}}, routeB: {Hosts: []model.HostKey{hostB}},
 		},
 	}
@@ -163,7 +162,7 @@ func TestWhoIsJudgedAgain(t *testing.T) {
 		t.Errorf("a route whose group changed is %+v", v)
 	}
 	expect("a set changes", tr.changed(revision(8), translate.Changes{Sets: map[model.SetID]*model.BackendSet{"s": {ID: "s"}}}))
-	expect("a route goes", tr.changed(revision(9), translate.Changes{Statuses: map[model.Object]*status.Status{routeA: nil}}), routeA)
+	expect("a route goes", tr.changed(revision(9), translate.Changes{Statuses: map[model.Object]*translate.Status{routeA: nil}}), routeA)
 	if len(tr.unsettled) != 0 || len(tr.byHost) != 1 {
 		t.Errorf("left are %v and %v", tr.unsettled, tr.byHost)
 	}

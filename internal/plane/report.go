@@ -16,7 +16,6 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/status"
 	"fairlead.dev/internal/version"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -269,7 +268,7 @@ func (l *loop) objectState(o model.Object) (state, reason, message string) {
 	return stateUnserved, "", ""
 }
 
-func hostsOf(s *status.Status) []string {
+func hostsOf(s *translate.Status) []string {
 	hosts := []string{}
 	for _, k := range s.Hosts {
 		if !slices.Contains(hosts, k.Host) {

@@ -9,7 +9,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
 
@@ -17,8 +17,8 @@ import (
 func TestARefusedServiceIsAProblem(t *testing.T) {
 	o := model.Object{Kind: "Service", Namespace: "team", Name: "app"}
 	for reason, want := range map[string]string{v1alpha1.ReasonUnsupportedProtocol: stateInvalid, v1alpha1.ReasonPortTaken: stateInvalid, v1alpha1.ReasonPending: stateUnserved} {
-		statusValue := &status.Status{Service: &corev1.ServiceStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: reason, Message: "why"}}}}
-		l := &loop{statuses: map[model.Object]*status.Status{o: statusValue}, tracker: newTracker(newCatalog(xds.Options{}))}
+		status := &translate.Status{Service: &corev1.ServiceStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: reason, Message: "why"}}}}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}))}
 		if state, why, _ := l.objectState(o); state != want || want == stateInvalid && why != reason {
 			t.Errorf("%s: it is %s, %s", reason, state, why)
 		}
@@ -45,8 +45,8 @@ func TestARouteThatIsWrongInPartIsDegraded(t *testing.T) {
 		"nothing of it is programmed":  {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, verdictNone, "invalid", "BackendNotFound"},
 		"a proxy refused what is left": {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, verdictRefused, "invalid", "BackendNotFound"},
 	} {
-		statusValue := &status.Status{HTTPRoute: &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{{Conditions: c.conditions}}}}}
-		l := &loop{statuses: map[model.Object]*status.Status{o: statusValue}, tracker: newTracker(newCatalog(xds.Options{}))}
+		status := &translate.Status{HTTPRoute: &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{{Conditions: c.conditions}}}}}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}))}
 		l.tracker.targets[o] = &target{object: o, verdict: verdict{State: c.verdict}}
 		if state, why, _ := l.objectState(o); state != c.state || why != c.says {
 			t.Errorf("%s: it is %s, %s; want %s, %s", name, state, why, c.state, c.says)

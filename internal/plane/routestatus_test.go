@@ -10,7 +10,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
 
@@ -79,9 +79,9 @@ func TestBackendTLSPolicyStatus(t *testing.T) {
 // What is wrong with a part of a route is a problem, also while the rest is served.
 func TestPartlyInvalidRoutesAreProblems(t *testing.T) {
 	o := model.Object{Kind: string(snapshot.KindGRPCRoute), Namespace: "team", Name: "shop"}
-	l := &loop{statuses: map[model.Object]*status.Status{}, tracker: newTracker(newCatalog(xds.Options{}))}
+	l := &loop{statuses: map[model.Object]*translate.Status{}, tracker: newTracker(newCatalog(xds.Options{}))}
 	state := func(conditions ...metav1.Condition) string {
-		l.statuses[o] = &status.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
+		l.statuses[o] = &translate.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
 			Parents: []gatewayv1.RouteParentStatus{{Conditions: conditions}},
 		}}}
 		word, reason, _ := l.objectState(o)

@@ -13,7 +13,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 // noting stands before the notes of a message; no quote has it.
@@ -37,7 +37,7 @@ func serviceServed(v verdict, idle string, generation int64, live []metav1.Condi
 }
 
 // judgeService adds what became of a Service to its conditions.
-func (l *loop) judgeService(s *status.Status, v verdict, live []metav1.Condition) *status.Status {
+func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condition) *translate.Status {
 	var idle string
 	if v.State == verdictProgrammed { // else it is not shown
 		idle = l.idleText(l.idle(s.Frontends))
@@ -60,7 +60,7 @@ func (l *loop) judgeService(s *status.Status, v verdict, live []metav1.Condition
 const rewordTime = 10 * time.Second
 
 // requotes says that nothing of what a Service shows would change but the quote of its checks.
-func requotes(live client.Object, s *status.Status) bool {
+func requotes(live client.Object, s *translate.Status) bool {
 	o, is := live.(*corev1.Service)
 	if !is || s.Service == nil {
 		return false

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 // A Service that leaves us shows nothing of ours any more, and keeps what others wrote.
@@ -109,7 +109,7 @@ func TestWhatMayWaitForOtherWords(t *testing.T) {
 		{"nothing was shown", corev1.ServiceStatus{}, served(missing), "", false},
 	} {
 		live := &corev1.Service{Status: c.shown}
-		if waits := requotes(live, &status.Status{Service: &c.wanted, Notes: c.notes}); waits != c.waits {
+		if waits := requotes(live, &translate.Status{Service: &c.wanted, Notes: c.notes}); waits != c.waits {
 			t.Errorf("%s: it waits: %v", c.name, waits)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 // RouteProgrammed is the condition type of a route's parent that says whether the
@@ -187,7 +187,7 @@ func applyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, kno
 type applier = func(live client.Object, now metav1.Time) client.Object
 
 // applierOf chooses by what the status is of; nil when it is of nothing.
-func applierOf(s *status.Status, v verdict, controller gatewayv1.GatewayController) applier {
+func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayController) applier {
 	switch {
 	case s.GatewayClass != nil:
 		return applyClass(*s.GatewayClass)

@@ -13,7 +13,6 @@ import (
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/status"
 	"fairlead.dev/internal/xds"
 )
 
@@ -49,9 +48,9 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 						"all":  {ID: "all", Listeners: []model.ListenerID{"http-80"}},
 						"none": {ID: "none"},
 					}
-					ch.Statuses = map[model.Object]*status.Status{}
+					ch.Statuses = map[model.Object]*translate.Status{}
 					for _, h := range []string{good, bad} {
-						ch.Statuses[object(h)] = &status.Status{Hosts: []model.HostKey{{Listener: "http-80", Host: h}}}
+						ch.Statuses[object(h)] = &translate.Status{Hosts: []model.HostKey{{Listener: "http-80", Host: h}}}
 					}
 				}
 				for _, h := range hosts {

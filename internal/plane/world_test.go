@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
 
@@ -25,7 +25,7 @@ func labels() map[string]string { return map[string]string{"test": "yes"} }
 func gatewayClass() *gatewayv1.GatewayClass {
 	return &gatewayv1.GatewayClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "fairlead"},
-		Spec:       gatewayv1.GatewayClassSpec{ControllerName: input.ControllerName},
+		Spec:       gatewayv1.GatewayClassSpec{ControllerName: translate.ControllerName},
 	}
 }
 

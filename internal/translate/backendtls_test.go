@@ -40,7 +40,7 @@ func TestManyBackendTLSPolicies(t *testing.T) {
 	target := target.ServicePort{Service: snapshot.Name{Namespace: "team", Name: "app"}}
 	for i := range n {
 		oldest := snapshot.Name{Namespace: "team", Name: fmt.Sprintf("p-%d", n-1-i)}
-		if f := tr.anchor.TLSHolder(tr.graph.Peek(), target); f != oldest {
+		if f := tr.targets.TLSHolder(tr.graph.Peek(), target); f != oldest {
 			t.Fatalf("%v holds, want %s", f, oldest)
 		}
 		s.Delete(snapshot.Key{Kind: snapshot.KindBackendTLSPolicy, Name: oldest})

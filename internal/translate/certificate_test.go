@@ -135,7 +135,7 @@ func TestCertificatesAreJudged(t *testing.T) {
 		s := snapshot.New()
 		setAll(t, s, bundle)
 		tr, _ := Full(input.Config{}, s)
-		f := tr.tls.Authorities.Get(tr.graph.Peek(), certificate.AuthorityKey{Kind: snapshot.KindConfigMap, Name: snapshot.Name{Namespace: "team", Name: "ca"}})
+		f := tr.certificates.Authorities.Get(tr.graph.Peek(), certificate.AuthorityKey{Kind: snapshot.KindConfigMap, Name: snapshot.Name{Namespace: "team", Name: "ca"}})
 		if !strings.Contains(f.Problem, want) || want == "" && f.Authority.PEM != string(chain) {
 			t.Errorf("a bundle with %q: %+v", added, f)
 		}
@@ -162,7 +162,7 @@ func TestTheOldestHasAServerName(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr, _ := Full(input.Config{}, s)
-	if f := tr.tls.Certificates.Get(tr.graph.Peek(), name); f.Problem != "" {
+	if f := tr.certificates.Certificates.Get(tr.graph.Peek(), name); f.Problem != "" {
 		t.Fatal(f.Problem)
 	}
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}

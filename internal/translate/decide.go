@@ -43,9 +43,9 @@ func (t *Translator) ListenerPolicies(id model.ListenerID) []model.Object {
 func (t *Translator) BackendPolicies(service snapshot.Name, port string) (list []model.Object) {
 	c := t.graph.Peek()
 	ref := target.Ref{Kind: snapshot.KindBackendPolicy, Object: input.ServiceOwner(service), Section: port}
-	held := []target.Policy{t.anchor.Holder(c, ref)}
+	held := []target.Policy{t.targets.Holder(c, ref)}
 	if port != "" {
-		held = append(held, t.anchor.Holder(c, ref.OfWhole()))
+		held = append(held, t.targets.Holder(c, ref.OfWhole()))
 	}
 	list = policyObjects(snapshot.KindBackendPolicy, held)
 	if f := t.backend.PolicyOf(c, service, port); f != nil {

@@ -74,7 +74,7 @@ func TestExpiry(t *testing.T) {
 		s.Now = now
 		return tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindTime}})
 	}
-	end := tr.tls.Certificates.Get(tr.graph.Peek(), snapshot.Name{Namespace: "team", Name: "own"}).Certificate.NotAfter
+	end := tr.certificates.Certificates.Get(tr.graph.Peek(), snapshot.Name{Namespace: "team", Name: "own"}).Certificate.NotAfter
 	for _, step := range []struct {
 		now      time.Time
 		statuses int

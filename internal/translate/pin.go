@@ -22,10 +22,10 @@ func (t *Translator) Pin(p Pins) {
 		t.backend.GroupUses.Set(g.ID, pinned, nil, &g)
 	}
 	for _, id := range p.Certificates {
-		t.tls.CertificateUses.Set(id, pinned, nil, &struct{}{})
+		t.certificates.CertificateUses.Set(id, pinned, nil, &struct{}{})
 	}
 	for _, id := range p.Authorities {
-		t.tls.AuthorityUses.Set(id, pinned, nil, &struct{}{})
+		t.certificates.AuthorityUses.Set(id, pinned, nil, &struct{}{})
 	}
 }
 
@@ -36,10 +36,10 @@ func (t *Translator) Unpin(p Pins) {
 		t.backend.GroupUses.Set(g.ID, pinned, &g, nil)
 	}
 	for _, id := range p.Certificates {
-		t.tls.CertificateUses.Set(id, pinned, &struct{}{}, nil)
+		t.certificates.CertificateUses.Set(id, pinned, &struct{}{}, nil)
 	}
 	for _, id := range p.Authorities {
-		t.tls.AuthorityUses.Set(id, pinned, &struct{}{}, nil)
+		t.certificates.AuthorityUses.Set(id, pinned, &struct{}{}, nil)
 	}
 }
 

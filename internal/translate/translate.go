@@ -64,21 +64,21 @@ type Translator struct {
 
 // tables are all values of a translation, by room: each is made of those before it.
 type tables struct {
-	in       *input.Tables
-	anchor   *target.Tables
-	tls      *certificate.Tables
-	pool     *pool.Tables
-	fleet    *fleet.Tables
-	backend  *backend.Tables
-	policy   *policy.Tables
-	vip      *vip.Tables
-	host     *host.Tables
-	gateway  *gateway.Tables
-	listener *listener.Tables
-	route    *route.Tables
-	contour  *contour.Tables
-	frontend *frontend.Tables
-	status   *status.Tables
+	in           *input.Tables
+	targets      *target.Tables
+	certificates *certificate.Tables
+	pool         *pool.Tables
+	fleet        *fleet.Tables
+	backend      *backend.Tables
+	policy       *policy.Tables
+	vip          *vip.Tables
+	host         *host.Tables
+	gateway      *gateway.Tables
+	listener     *listener.Tables
+	route        *route.Tables
+	contour      *contour.Tables
+	frontend     *frontend.Tables
+	status       *status.Tables
 }
 
 // New returns a Translator of an empty snapshot. Its first Apply must name every
@@ -87,22 +87,22 @@ func New(c input.Config) *Translator {
 	c = c.WithDefaults()
 	g := memo.New()
 	var t tables
-	t.in = input.New(g, c)                                             // the snapshot
-	t.anchor = target.New(g, t.in)                                     // which policy is attached to what
-	t.tls = certificate.New(g, t.in)                                   // certificates
-	t.pool = pool.New(g, t.in)                                         // AddressPools
-	t.fleet = fleet.New(g, t.in, t.pool)                               // machines and their BGP peers
-	t.backend = backend.New(g, t.in, t.anchor, t.tls, t.pool, t.fleet) // Services: groups and sets of backends
-	t.policy = policy.New(g, t.in, t.anchor, t.backend)                // what policies say
-	t.vip = vip.New(g, t.in, t.pool, t.fleet)                          // who gets which address
-	t.host = host.New(g, t.in, t.anchor, t.tls, t.backend, t.policy)   // who has which host and server name
-	t.gateway = gateway.New(g, t.in, t.tls, t.vip, t.host)             // Gateways and ListenerSets
-	t.listener = listener.New(g, t.in, t.anchor, t.tls, t.backend, t.policy, t.vip, t.host, t.gateway)
-	t.route = route.New(g, t.in, t.backend, t.policy, t.host, t.gateway)        // routes of Gateways
-	t.contour = contour.New(g, t.in, t.tls, t.backend, t.policy, t.vip, t.host) // IngressRoutes
-	t.frontend = frontend.New(g, t.in, t.anchor, t.policy, t.backend, t.pool, t.fleet, t.vip, t.gateway, t.listener, t.route)
+	t.in = input.New(g, c)                                                       // the snapshot
+	t.targets = target.New(g, t.in)                                              // which policy is attached to what
+	t.certificates = certificate.New(g, t.in)                                    // certificates
+	t.pool = pool.New(g, t.in)                                                   // AddressPools
+	t.fleet = fleet.New(g, t.in, t.pool)                                         // machines and their BGP peers
+	t.backend = backend.New(g, t.in, t.targets, t.certificates, t.pool, t.fleet) // Services: groups and sets of backends
+	t.policy = policy.New(g, t.in, t.targets, t.backend)                         // what policies say
+	t.vip = vip.New(g, t.in, t.pool, t.fleet)                                    // who gets which address
+	t.host = host.New(g, t.in, t.targets, t.certificates, t.backend, t.policy)   // who has which host and server name
+	t.gateway = gateway.New(g, t.in, t.certificates, t.vip, t.host)              // Gateways and ListenerSets
+	t.listener = listener.New(g, t.in, t.targets, t.certificates, t.backend, t.policy, t.vip, t.host, t.gateway)
+	t.route = route.New(g, t.in, t.backend, t.policy, t.host, t.gateway)                 // routes of Gateways
+	t.contour = contour.New(g, t.in, t.certificates, t.backend, t.policy, t.vip, t.host) // IngressRoutes
+	t.frontend = frontend.New(g, t.in, t.targets, t.policy, t.backend, t.pool, t.fleet, t.vip, t.gateway, t.listener, t.route)
 	t.status = status.New(g, &status.Tables{
-		In: t.in, Anchor: t.anchor, TLS: t.tls, Pool: t.pool, Fleet: t.fleet, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host,
+		In: t.in, Anchor: t.targets, TLS: t.certificates, Pool: t.pool, Fleet: t.fleet, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host,
 		Gateway: t.gateway, Listener: t.listener, Route: t.route, Contour: t.contour, Frontend: t.frontend,
 	})
 	g.Seal()
@@ -132,8 +132,8 @@ func (t *Translator) changes() Changes {
 	c := Changes{
 		Listeners:    t.listener.Listeners.Changes(),
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
-		Certificates: t.tls.UsedCertificate.Changes(),
-		Authorities:  t.tls.UsedAuthority.Changes(),
+		Certificates: t.certificates.UsedCertificate.Changes(),
+		Authorities:  t.certificates.UsedAuthority.Changes(),
 		TLSHosts:     t.host.TLSHosts.Changes(),
 		Groups:       t.backend.Groups.Changes(),
 		Sets:         map[model.SetID]*model.BackendSet{},
@@ -163,8 +163,8 @@ func (t *Translator) result() Changes {
 	c := Changes{
 		Listeners:    maps.Collect(t.listener.Listeners.All()),
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
-		Certificates: maps.Collect(t.tls.UsedCertificate.All()),
-		Authorities:  maps.Collect(t.tls.UsedAuthority.All()),
+		Certificates: maps.Collect(t.certificates.UsedCertificate.All()),
+		Authorities:  maps.Collect(t.certificates.UsedAuthority.All()),
 		TLSHosts:     maps.Collect(t.host.TLSHosts.All()),
 		Groups:       maps.Collect(t.backend.Groups.All()),
 		Sets:         map[model.SetID]*model.BackendSet{},

@@ -17,7 +17,6 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/translate/input"
 )
 
 // TranslateOptions choose the sizes of the benchmark of translation. The zero value
@@ -80,7 +79,7 @@ func Translate(ctx context.Context, o TranslateOptions) (TranslateResult, error)
 		}
 		w.tr = nil
 		heap := heapMB()
-		w.tr = translate.New(input.Config{})
+		w.tr = translate.New(translate.Config{})
 		begin := time.Now()
 		changes := w.tr.Apply(w.snapshot, keys)
 		full = append(full, time.Since(begin))
@@ -143,7 +142,7 @@ type translateWorld struct {
 
 func newTranslateWorld(o TranslateOptions) *translateWorld {
 	w := &translateWorld{options: o, snapshot: snapshot.New()}
-	w.set(&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "fairlead"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: input.ControllerName}})
+	w.set(&gatewayv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "fairlead"}, Spec: gatewayv1.GatewayClassSpec{ControllerName: translate.ControllerName}})
 	all := gatewayv1.NamespacesFromAll
 	w.set(&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "infra", Name: "edge"}, Spec: gatewayv1.GatewaySpec{
 		GatewayClassName: "fairlead",

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/gateway-api/conformance/utils/suite"
 	"sigs.k8s.io/gateway-api/pkg/features"
 
-	"fairlead.dev/internal/translate/status"
+	"fairlead.dev/internal/translate"
 )
 
 // profiles are those that Fairlead conforms to.
@@ -61,7 +61,7 @@ func needs(test suite.ConformanceTest, names []features.FeatureName) bool {
 // A GatewayClass says what the suite tests, no more and no less.
 func TestDeclaredFeatures(t *testing.T) {
 	var declared []features.FeatureName
-	for _, name := range status.Features() {
+	for _, name := range translate.Features() {
 		declared = append(declared, features.FeatureName(name))
 	}
 	if tested := supported(experimental); !slices.Equal(declared, tested) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate"
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/cluster"
 	"fairlead.dev/lab/rig"
@@ -68,7 +68,7 @@ apiVersion: fairlead.dev/v1alpha1
 kind: AddressPool
 metadata: {name: static}
 spec: {addresses: [%q], announce: L2, assign: OnRequest}
-`, gatewayClass, input.ControllerName, a.pool, a.static)
+`, gatewayClass, translate.ControllerName, a.pool, a.static)
 }
 
 // site is a cluster in which Fairlead runs.

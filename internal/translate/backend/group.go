@@ -147,7 +147,7 @@ func (t *Tables) makeUsedGroup(c *memo.Context, id model.GroupID) (*model.Backen
 	if k, ok := PortOfSet(use.group.Set); ok {
 		t.SetUses.Put(c, k, SetUser{group: id}, struct{}{})
 	}
-	t.tls.Uses(c, use.group.TLS, certificate.User{Kind: "group", Object: model.Object{Name: string(id)}})
+	t.certificates.Uses(c, use.group.TLS, certificate.User{Kind: "group", Object: model.Object{Name: string(id)}})
 	g := *use.group
 	return &g, true
 }

@@ -27,11 +27,11 @@ import (
 // Tables are the Services with what says how their backends are spoken to, and the groups and sets that are
 // used.
 type Tables struct {
-	in     *input.Tables
-	anchor *target.Tables
-	tls    *certificate.Tables
-	pool   *pool.Tables
-	fleet  *fleet.Tables
+	in           *input.Tables
+	targets      *target.Tables
+	certificates *certificate.Tables
+	pool         *pool.Tables
+	fleet        *fleet.Tables
 
 	allowances *memo.Table[string, *allowance] // by namespace
 	refusing   *memo.Table[memo.Unit, *refusing]
@@ -45,8 +45,8 @@ type Tables struct {
 	Sets      *memo.Table[PortKey, *model.BackendSet]
 }
 
-func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, tls *certificate.Tables, pool *pool.Tables, fleet *fleet.Tables) *Tables {
-	t := &Tables{in: in, anchor: anchor, tls: tls, pool: pool, fleet: fleet}
+func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, pool *pool.Tables, fleet *fleet.Tables) *Tables {
+	t := &Tables{in: in, targets: targets, certificates: certificates, pool: pool, fleet: fleet}
 	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*allowance, bool) {
 		a := MakeAllowance(in.Namespaces.Get(c, snapshot.Name{Name: namespace}))
 		return a, a != nil
@@ -61,12 +61,12 @@ func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, tls *certificat
 		}
 	}, memo.Reads(t.refusing), memo.Puts(t.suspects))
 	t.Services = memo.NewTable(g, "service", t.makeService,
-		memo.Reads(in.Services, anchor.Slots, in.BackendPolicies, t.suspects, t.allowances, t.refusing, in.PoolNames, pool.Pools))
-	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, tls.Authorities))
+		memo.Reads(in.Services, targets.Slots, in.BackendPolicies, t.suspects, t.allowances, t.refusing, in.PoolNames, pool.Pools))
+	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, certificates.Authorities))
 	t.GroupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
 	t.SetUses = memo.NewFold[PortKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
 	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses),
-		memo.Puts(t.SetUses, tls.CertificateUses, tls.AuthorityUses)), t.GroupUses).Watch()
+		memo.Puts(t.SetUses, certificates.CertificateUses, certificates.AuthorityUses)), t.GroupUses).Watch()
 	t.Sets = memo.For(memo.NewTable(g, "set", t.makeSet,
 		memo.Reads(t.SetUses, t.Services, in.SlicesOf, fleet.Machines, fleet.Own)), t.SetUses).
 		Equal(func(a, b *model.BackendSet) bool {
@@ -77,7 +77,7 @@ func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, tls *certificat
 
 // ReadsOfGroups declares what those read who look for a Service's port and make a group of it.
 func (t *Tables) ReadsOfGroups() memo.Option {
-	return memo.Reads(t.in.GrantsIn, t.Services, t.anchor.TLSSlots, t.BackendTLS)
+	return memo.Reads(t.in.GrantsIn, t.Services, t.targets.TLSSlots, t.BackendTLS)
 }
 
 // makeService judges a Service with what policies ask of it, and which of its endpoints are refused.

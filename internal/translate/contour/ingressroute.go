@@ -55,12 +55,12 @@ type step struct {
 
 // Tables are the IngressRoutes.
 type Tables struct {
-	in      *input.Tables
-	tls     *certificate.Tables
-	backend *backend.Tables
-	policy  *policy.Tables
-	vip     *vip.Tables
-	host    *host.Tables
+	in           *input.Tables
+	certificates *certificate.Tables
+	backend      *backend.Tables
+	policy       *policy.Tables
+	vip          *vip.Tables
+	host         *host.Tables
 
 	Others  *memo.Sum[snapshot.Name, memo.Unit, string, string] // the class of those that are another controller's
 	rootsOf *input.Index[string, int64]                         // roots by host, created when
@@ -70,8 +70,8 @@ type Tables struct {
 	Reached *memo.Sum[snapshot.Name, snapshot.Name, struct{}, memo.Parts[snapshot.Name, struct{}]] // the roots that delegate to one
 }
 
-func New(g *memo.Graph, in *input.Tables, tls *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables) *Tables {
-	t := &Tables{in: in, tls: tls, backend: backend, policy: policy, vip: vip, host: host}
+func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables) *Tables {
+	t := &Tables{in: in, certificates: certificates, backend: backend, policy: policy, vip: vip, host: host}
 	t.Others = memo.NewSlot[snapshot.Name, string](g, "another controller's IngressRoute")
 	t.rootsOf = memo.NewSum[string, snapshot.Name, int64](g, "roots of a host")
 	memo.NewScan(g, "IngressRoutes: index", in.IngressRoutes, func(c *memo.Context, n snapshot.Name, o *contourv1beta1.IngressRoute) {
@@ -85,7 +85,7 @@ func New(g *memo.Graph, in *input.Tables, tls *certificate.Tables, backend *back
 	}, memo.Puts(t.Others, t.rootsOf))
 	t.roots = memo.NewTable(g, "roots of a host, in order", t.makeRoots, memo.Reads(t.rootsOf))
 	t.Routes = memo.For(memo.NewTable(g, "IngressRoute judged", t.makeIngress,
-		memo.Reads(in.IngressRoutes, in.Delegations, tls.Certificates, tls.Authorities), backend.ReadsOfGroups(), memo.Puts(vip.Wants, vip.Roots)), in.IngressRoutes)
+		memo.Reads(in.IngressRoutes, in.Delegations, certificates.Certificates, certificates.Authorities), backend.ReadsOfGroups(), memo.Puts(vip.Wants, vip.Roots)), in.IngressRoutes)
 	t.Reached = memo.NewSum[snapshot.Name, snapshot.Name, struct{}](g, "roots that delegate")
 	t.Trees = memo.For(memo.NewTable(g, "tree", t.makeTree,
 		memo.Reads(in.IngressRoutes, t.Routes, t.roots, t.Others), policy.ReadsOfRoutes(),

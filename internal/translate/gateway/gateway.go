@@ -48,10 +48,10 @@ type Gateway struct {
 
 // Tables are the Gateways and ListenerSets, and what routes attach to.
 type Tables struct {
-	in   *input.Tables
-	tls  *certificate.Tables
-	vip  *vip.Tables
-	host *host.Tables
+	in           *input.Tables
+	certificates *certificate.Tables
+	vip          *vip.Tables
+	host         *host.Tables
 
 	Classes  *memo.Table[string, *Class] // that name our controller
 	sets     *memo.Table[snapshot.Name, *ListenerSet]
@@ -61,10 +61,10 @@ type Tables struct {
 	Parents  *memo.Table[ParentKey, *Parent]
 }
 
-func New(g *memo.Graph, in *input.Tables, tls *certificate.Tables, vip *vip.Tables, host *host.Tables) *Tables {
-	t := &Tables{in: in, tls: tls, vip: vip, host: host}
+func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, vip *vip.Tables, host *host.Tables) *Tables {
+	t := &Tables{in: in, certificates: certificates, vip: vip, host: host}
 	t.Classes = memo.NewTable(g, "class", t.makeClass, memo.Reads(in.GatewayClasses, in.ClientPolicies))
-	references := memo.Reads(in.GrantsIn, tls.Certificates, tls.Authorities)
+	references := memo.Reads(in.GrantsIn, certificates.Certificates, certificates.Authorities)
 	t.sets = memo.NewTable(g, "listener set", t.makeSetFact, memo.Reads(in.ListenerSets), references)
 	t.Outcomes = memo.NewSlot[SetKey, *SetOutcome](g, "outcome of a ListenerSet")
 	t.Sections = memo.NewSlot[sectionKey, struct{}](g, "section")

@@ -93,11 +93,11 @@ func (c *Claim) Older(d *Claim) bool {
 
 // Tables are the virtual hosts and server names: who claims each, who has it, and what is served there.
 type Tables struct {
-	in      *input.Tables
-	anchor  *target.Tables
-	tls     *certificate.Tables
-	backend *backend.Tables
-	policy  *policy.Tables
+	in           *input.Tables
+	targets      *target.Tables
+	certificates *certificate.Tables
+	backend      *backend.Tables
+	policy       *policy.Tables
 
 	Ports       *memo.Sum[model.ListenerID, model.Object, int64, memo.Parts[model.Object, int64]] // who asks for a listener, created when
 	PortKeepers *memo.Table[model.ListenerID, model.Object]
@@ -127,8 +127,8 @@ type Tables struct {
 // nameClaims are what somebody wants of server names.
 type nameClaims[By comparable] = memo.Sum[model.HostKey, By, *NameClaim, memo.Parts[By, *NameClaim]]
 
-func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, tls *certificate.Tables, backend *backend.Tables, policy *policy.Tables) *Tables {
-	t := &Tables{in: in, anchor: anchor, tls: tls, backend: backend, policy: policy}
+func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables) *Tables {
+	t := &Tables{in: in, targets: targets, certificates: certificates, backend: backend, policy: policy}
 	t.Ports = memo.NewSum[model.ListenerID, model.Object, int64](g, "who asks for a listener")
 	t.PortKeepers = memo.NewTable(g, "keeper of a port", t.portKeeper, memo.Reads(t.Ports))
 
@@ -159,7 +159,7 @@ func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, tls *certificat
 	t.Hosts = memo.For(memo.NewTable(g, "virtual host", t.makeHost,
 		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Places), policy.ReadsOfRoutes(), memo.Puts(backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
 	t.TLSHosts = memo.For(memo.For(memo.For(memo.NewTable(g, "server name", t.makeTLSHost,
-		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(tls.CertificateUses, backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
+		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(certificates.CertificateUses, backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
 	return t
 }
 

@@ -14,7 +14,7 @@ import (
 // Tables are the policies, each judged for itself.
 type Tables struct {
 	in      *input.Tables
-	anchor  *target.Tables
+	targets *target.Tables
 	backend *backend.Tables
 
 	Routes  *memo.Table[snapshot.Name, *Route]
@@ -22,8 +22,8 @@ type Tables struct {
 	Balance *memo.Table[snapshot.Name, *Balance]
 }
 
-func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, backend *backend.Tables) *Tables {
-	t := &Tables{in: in, anchor: anchor, backend: backend}
+func New(g *memo.Graph, in *input.Tables, targets *target.Tables, backend *backend.Tables) *Tables {
+	t := &Tables{in: in, targets: targets, backend: backend}
 	t.Routes = memo.NewTable(g, "RoutePolicy", t.makeRoutePolicy, memo.Reads(in.RoutePolicies), backend.ReadsOfGroups())
 	t.Clients = memo.NewTable(g, "ClientPolicy", t.makeClientPolicy, memo.Reads(in.ClientPolicies), backend.ReadsOfGroups())
 	t.Balance = memo.NewTable(g, "LoadBalancerPolicy", func(c *memo.Context, n snapshot.Name) (*Balance, bool) {
@@ -34,7 +34,7 @@ func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, backend *backen
 }
 
 // ReadsOfRoutes declares what routePolicy reads.
-func (t *Tables) ReadsOfRoutes() memo.Option { return memo.Reads(t.anchor.Slots, t.Routes) }
+func (t *Tables) ReadsOfRoutes() memo.Option { return memo.Reads(t.targets.Slots, t.Routes) }
 
 // RoutePolicy returns what the RoutePolicies of a route ask, and the groups that this
 // names: that of the section goes before that of the object, matter by matter. It is nil
@@ -45,9 +45,9 @@ func (t *Tables) RoutePolicy(c *memo.Context, of model.Object, section string) (
 
 func (t *Tables) RouteHeld(c *memo.Context, of model.Object, section string) []target.Policy {
 	ref := target.Ref{Kind: snapshot.KindRoutePolicy, Object: of, Section: section}
-	held := []target.Policy{t.anchor.Holder(c, ref)}
+	held := []target.Policy{t.targets.Holder(c, ref)}
 	if section != "" {
-		held = append(held, t.anchor.Holder(c, ref.OfWhole()))
+		held = append(held, t.targets.Holder(c, ref.OfWhole()))
 	}
 	return held
 }

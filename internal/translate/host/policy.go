@@ -63,7 +63,7 @@ func (t *Tables) HostHeld(c *memo.Context, k model.HostKey, owner Owner, routes 
 	const levels = 3
 	var held [levels][]target.Policy
 	note := func(level int, target target.Ref) {
-		if p := t.anchor.Holder(c, target); !p.None() && !slices.Contains(held[level], p) {
+		if p := t.targets.Holder(c, target); !p.None() && !slices.Contains(held[level], p) {
 			held[level] = append(held[level], p)
 		}
 	}

@@ -130,7 +130,7 @@ func (t *Tables) makeTLSHost(c *memo.Context, k model.HostKey) (*model.TLSHost, 
 	}
 	by := certificate.User{Kind: "server name", Host: k}
 	for _, id := range won.Host.Certificates {
-		t.tls.CertificateUses.Put(c, id, by, struct{}{})
+		t.certificates.CertificateUses.Put(c, id, by, struct{}{})
 	}
 	t.backend.UseGroups(c, won.Groups, by)
 	return &won.Host, true

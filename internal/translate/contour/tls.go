@@ -63,7 +63,7 @@ func (c *IngressCompiler) certificate(t *ingressTLS, text, path string) {
 			name.Namespace + " delegates it to " + c.name.Namespace)
 		return
 	}
-	f := c.t.tls.Certificates.Get(c.ctx, name)
+	f := c.t.certificates.Certificates.Get(c.ctx, name)
 	if f.Problem != "" {
 		c.close(path + ": TLS Secret " + name.String() + " " + f.Problem)
 		return

@@ -164,7 +164,7 @@ func (c *IngressCompiler) validation(o *contourv1beta1.UpstreamValidation, path 
 	case strings.Contains(o.CACertificate, "/"):
 		fail(".caSecret", field.Quote(o.CACertificate)+" must be the name of a Secret in namespace "+name.Namespace)
 	default:
-		f := c.t.tls.Authorities.Get(c.ctx, certificate.AuthorityKey{Kind: snapshot.KindSecret, Name: name})
+		f := c.t.certificates.Authorities.Get(c.ctx, certificate.AuthorityKey{Kind: snapshot.KindSecret, Name: name})
 		if f.Problem != "" {
 			fail(".caSecret", "Secret "+name.String()+" "+f.Problem)
 		} else {

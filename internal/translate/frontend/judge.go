@@ -100,7 +100,7 @@ func (t *Tables) JudgeBalancing(c *memo.Context, policyName snapshot.Name, targe
 
 // settingsAt are what the policy says that holds at an anchor.
 func (t *Tables) settingsAt(c *memo.Context, anchor target.Ref) (s policy.BalanceSettings) {
-	if p := t.anchor.Holder(c, anchor); !p.None() {
+	if p := t.targets.Holder(c, anchor); !p.None() {
 		if f := t.policy.Balance.Get(c, p.Name); f != nil {
 			s = f.Settings
 		}

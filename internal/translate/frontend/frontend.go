@@ -25,7 +25,7 @@ import (
 // Tables are the frontends of addresses, and the VIPs that lead to them.
 type Tables struct {
 	in       *input.Tables
-	anchor   *target.Tables
+	targets  *target.Tables
 	policy   *policy.Tables
 	backend  *backend.Tables
 	pool     *pool.Tables
@@ -50,10 +50,10 @@ type Frontends struct {
 	Owners []model.Object      // of each
 }
 
-func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, policy *policy.Tables, backend *backend.Tables, pool *pool.Tables, fleet *fleet.Tables,
+func New(g *memo.Graph, in *input.Tables, targets *target.Tables, policy *policy.Tables, backend *backend.Tables, pool *pool.Tables, fleet *fleet.Tables,
 	vip *vip.Tables, gateway *gateway.Tables, listener *listener.Tables, route *route.Tables,
 ) *Tables {
-	t := &Tables{in: in, anchor: anchor, policy: policy, backend: backend, pool: pool, fleet: fleet, vip: vip, gateway: gateway, listener: listener, route: route}
+	t := &Tables{in: in, targets: targets, policy: policy, backend: backend, pool: pool, fleet: fleet, vip: vip, gateway: gateway, listener: listener, route: route}
 	t.Balanced = memo.NewTable(g, "balanced Service", func(c *memo.Context, n snapshot.Name) (*Service, bool) {
 		f := makeBalancedFact(in.Services.Get(c, n))
 		return f, f != nil
@@ -80,7 +80,7 @@ func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, policy *policy.
 
 // ReadsOfBalancing declares what those read who judge how something is balanced.
 func (t *Tables) ReadsOfBalancing() memo.Option {
-	return memo.Reads(t.anchor.Slots, t.policy.Balance, t.vip.Outcomes, t.route.Winners, t.route.Streams, t.gateway.Parents, t.Balanced,
+	return memo.Reads(t.targets.Slots, t.policy.Balance, t.vip.Outcomes, t.route.Winners, t.route.Streams, t.gateway.Parents, t.Balanced,
 		t.backend.Services, t.in.SlicesOf, t.in.TCPRoutes, t.in.UDPRoutes)
 }
 
@@ -215,7 +215,7 @@ func (b *frontendBuilder) proxies(id model.ListenerID) {
 					continue
 				}
 				anchor := policy.BalanceAnchor(input.GatewayOwner(gateway), g.Name)
-				if p := b.t.anchor.Holder(b.ctx, anchor); !p.None() && !slices.Contains(held, p) {
+				if p := b.t.targets.Holder(b.ctx, anchor); !p.None() && !slices.Contains(held, p) {
 					held, of[p] = append(held, p), anchor
 				}
 			}

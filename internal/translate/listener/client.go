@@ -24,7 +24,7 @@ import (
 // ours.
 func (t *Tables) sharedPolicy(c *memo.Context) target.Policy {
 	var oldest target.Policy
-	for class, p := range t.anchor.Classes.Get(c, memo.Unit{}) {
+	for class, p := range t.targets.Classes.Get(c, memo.Unit{}) {
 		if t.gateway.Classes.Get(c, class) == nil {
 			continue
 		}
@@ -77,7 +77,7 @@ func (t *Tables) ownPolicies(c *memo.Context, id model.ListenerID) []target.Poli
 	const levels = 4
 	var held [levels][]target.Policy
 	note := func(level int, of target.Ref) {
-		if p := t.anchor.Holder(c, of); !p.None() && !slices.Contains(held[level], p) {
+		if p := t.targets.Holder(c, of); !p.None() && !slices.Contains(held[level], p) {
 			held[level] = append(held[level], p)
 		}
 	}

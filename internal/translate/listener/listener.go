@@ -18,33 +18,33 @@ import (
 
 // Tables are the listeners of the model, how clients are treated there, and the views of machines on them.
 type Tables struct {
-	in      *input.Tables
-	anchor  *target.Tables
-	tls     *certificate.Tables
-	backend *backend.Tables
-	policy  *policy.Tables
-	vip     *vip.Tables
-	host    *host.Tables
-	gateway *gateway.Tables
+	in           *input.Tables
+	targets      *target.Tables
+	certificates *certificate.Tables
+	backend      *backend.Tables
+	policy       *policy.Tables
+	vip          *vip.Tables
+	host         *host.Tables
+	gateway      *gateway.Tables
 
 	Listeners *memo.Table[model.ListenerID, *model.Listener]
 	shared    *memo.Sum[memo.Unit, model.ListenerID, struct{}, memo.Parts[model.ListenerID, struct{}]] // at the machines' own addresses
 	Views     *memo.Table[model.ViewID, *model.View]
 }
 
-func New(g *memo.Graph, in *input.Tables, anchor *target.Tables, tls *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables, gateway *gateway.Tables) *Tables {
-	t := &Tables{in: in, anchor: anchor, tls: tls, backend: backend, policy: policy, vip: vip, host: host, gateway: gateway}
+func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables, gateway *gateway.Tables) *Tables {
+	t := &Tables{in: in, targets: targets, certificates: certificates, backend: backend, policy: policy, vip: vip, host: host, gateway: gateway}
 	t.shared = memo.NewSum[memo.Unit, model.ListenerID, struct{}](g, "shared listeners")
 	t.Listeners = memo.For(memo.NewTable(g, "listener", t.makeListener,
 		memo.Reads(host.PortKeepers, vip.Outcomes, gateway.Gateways), t.ReadsOfClients(),
-		memo.Puts(tls.AuthorityUses, backend.GroupUses, t.shared)), host.Ports).Watch()
+		memo.Puts(certificates.AuthorityUses, backend.GroupUses, t.shared)), host.Ports).Watch()
 	t.Views = memo.Always(memo.ForKey(memo.NewTable(g, "view", t.makeView, memo.Reads(t.Listeners, t.shared, vip.LeadsTo)), vip.LeadsTo, model.PoolView), model.SharedView).Watch()
 	return t
 }
 
 // ReadsOfClients declares what clients and listenerPolicies read.
 func (t *Tables) ReadsOfClients() memo.Option {
-	return memo.Reads(t.anchor.Classes, t.anchor.Slots, t.gateway.Classes, t.gateway.Parents, t.host.Ports, t.policy.Clients)
+	return memo.Reads(t.targets.Classes, t.targets.Slots, t.gateway.Classes, t.gateway.Parents, t.host.Ports, t.policy.Clients)
 }
 
 // makeListener makes the listener that somebody asks for. That of a Gateway with addresses of its own is
@@ -72,7 +72,7 @@ func (t *Tables) makeListener(c *memo.Context, id model.ListenerID) (*model.List
 	t.backend.UseGroups(c, groups, by)
 	if v := l.ClientValidation; v != nil {
 		for _, authority := range v.Authorities {
-			t.tls.AuthorityUses.Put(c, authority, by, struct{}{})
+			t.certificates.AuthorityUses.Put(c, authority, by, struct{}{})
 		}
 	}
 	return l, true

@@ -1,0 +1,44 @@
+package translate
+
+import (
+	"net/netip"
+
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/address"
+	"fairlead.dev/internal/translate/condition"
+	"fairlead.dev/internal/translate/contour"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/render"
+	"fairlead.dev/internal/translate/status"
+)
+
+// Of the rooms below, others see only the names of this file.
+type (
+	// Config is what an operator decides about translation. The zero value is usable.
+	Config = input.Config
+	// Status is what one resource should show.
+	Status = status.Status
+	// Hold says why a resource is not programmed although nothing of it is invalid.
+	Hold = condition.Hold
+	// Desired is the whole result of a translation.
+	Desired = render.Desired
+)
+
+// ControllerName and IngressClass are the names by which resources are ours, unless the configuration says others.
+const (
+	ControllerName = input.ControllerName
+	IngressClass   = input.IngressClass
+)
+
+// ParsePrefixes reads CIDRs and addresses that commas separate: "10.0.0.0/8, 2001:db8::1". Of several mistakes
+// the error names the first.
+func ParsePrefixes(text string) ([]netip.Prefix, error) { return address.ParsePrefixes(text) }
+
+// Features returns what we support of the Gateway API, sorted.
+func Features() []gatewayv1.FeatureName { return status.Features() }
+
+// OfOthers are the IngressRoutes of a snapshot that are another controller's, sorted.
+func OfOthers(c Config, s *snapshot.Snapshot) []model.Object { return contour.OfOthers(c, s) }
