@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
 )
@@ -128,7 +129,7 @@ func (c *catalog) message(k resourceKey, scopes map[model.ListenerID][]proto.Mes
 			set = *known.set
 		}
 		return xds.LoadAssignment(*e.group, set, func(b netip.AddrPort) (model.Health, string) {
-			return c.health.of(checkUser{group: k.group}, b)
+			return c.health.Of(health.User{Group: k.group}, b)
 		})
 	case typeSecret:
 		return c.secretMessage(k.name)

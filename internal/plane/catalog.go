@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
@@ -28,7 +29,7 @@ type catalog struct {
 	sets      map[model.SetID]*setEntry
 	views     map[model.ViewID]*viewEntry // combined ones
 	secrets   secrets
-	health    *health
+	health    *health.Checks
 }
 
 // maxResource is the default limit of one encoded resource, bytes: agents take no
@@ -68,7 +69,7 @@ type viewEntry struct {
 	groups    map[model.GroupID]int // how many listeners of the view use it
 }
 
-func newCatalog(o xds.Options) *catalog {
+func newCatalog(o xds.Options, h *health.Checks) *catalog {
 	return &catalog{
 		options:   o,
 		limit:     maxResource,
@@ -78,7 +79,7 @@ func newCatalog(o xds.Options) *catalog {
 		sets:      map[model.SetID]*setEntry{},
 		views:     map[model.ViewID]*viewEntry{},
 		secrets:   newSecrets(),
-		health:    newHealth(),
+		health:    h,
 	}
 }
 
@@ -161,12 +162,12 @@ func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 func (c *catalog) setChecks(groups map[model.GroupID]bool) {
 	gone := []model.GroupID{}
 	for id := range groups {
-		checks := map[netip.AddrPort]wantedCheck{}
+		checks := map[netip.AddrPort]health.Wanted{}
 		if e := c.groups[id]; e != nil && e.group != nil {
 			if set := c.sets[e.group.Set]; set != nil && set.set != nil {
 				for _, b := range set.set.Backends {
 					if check, has := e.group.Check(b.Address); has {
-						checks[b.Address] = wantedCheck{Check: check, at: b.Machine, owner: e.group.Set.Namespace()}
+						checks[b.Address] = health.Wanted{Check: check, At: b.Machine, Owner: e.group.Set.Namespace()}
 					}
 				}
 			}
@@ -175,24 +176,24 @@ func (c *catalog) setChecks(groups map[model.GroupID]bool) {
 			gone = append(gone, id)
 			continue
 		}
-		c.health.use(checkUser{group: id}, checks)
+		c.health.Use(health.User{Group: id}, checks)
 	}
 	for _, id := range gone {
-		c.health.use(checkUser{group: id}, nil)
+		c.health.Use(health.User{Group: id}, nil)
 	}
 }
 
 // rejudged are the load assignments of groups whose backends have another health now.
-func (c *catalog) rejudged(users map[checkUser]bool) map[model.ViewID][]delta.Change {
+func (c *catalog) rejudged(users map[health.User]bool) map[model.ViewID][]delta.Change {
 	t := touched{}
 	for u := range users {
-		e := c.groups[u.group]
+		e := c.groups[u.Group]
 		if e == nil || e.group == nil {
 			continue
 		}
 		for v, view := range c.views {
-			if view.groups[u.group] > 0 {
-				t.add(v, endpointsKey(u.group, e.endpoints))
+			if view.groups[u.Group] > 0 {
+				t.add(v, endpointsKey(u.Group, e.endpoints))
 			}
 		}
 	}

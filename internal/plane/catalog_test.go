@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
@@ -154,7 +155,7 @@ func TestCatalogAddsUp(t *testing.T) {
 			listeners: map[model.ListenerID]*model.Listener{}, hosts: map[model.HostKey]*model.VirtualHost{},
 			groups: map[model.GroupID]*model.BackendGroup{}, sets: map[model.SetID]*model.BackendSet{}, views: map[model.ViewID]*model.View{},
 		}
-		c := newCatalog(xds.Options{})
+		c := newCatalog(xds.Options{}, health.New())
 		held := map[model.ViewID]map[string]string{}
 		for step := range 60 {
 			changes := c.apply(w.step())
@@ -228,7 +229,7 @@ func difference(got, want map[string]string) []string {
 // host is one route configuration.
 func TestCatalogTouchesWhatChanged(t *testing.T) {
 	const hosts = 3000
-	c := newCatalog(xds.Options{})
+	c := newCatalog(xds.Options{}, health.New())
 	ch := translate.Changes{
 		Listeners:    map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP}},
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},

@@ -4,18 +4,20 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 )
 
-// followChecker takes in what a machine found. A lost one does not vote.
+// followChecker hands a machine's results to health. A lost machine does not vote.
 func (l *loop) followChecker(name string) {
-	h := l.catalog.health
-	h.moved = true
+	h := l.health
+	l.checkersStale = true
 	state, known := l.plane.server.Machine(name)
 	if l.machines[name] == nil || !seen(state, known) {
-		h.report(name, nil, nil)
+		h.Report(name, nil, nil, time.Now())
 		return
 	}
 	// Where backends go on to fail, nothing becomes stale; only what their owners show does.
@@ -23,7 +25,7 @@ func (l *loop) followChecker(name string) {
 	if l.machines[name].HostsOnly {
 		ejected = nil // it has no proxy
 	}
-	reworded := h.report(name, state.Checks, ejected)
+	reworded := h.Report(name, state.Checks, ejected, time.Now()) // setting the clock does not matter
 	for _, key := range l.idle(slices.Collect(maps.Keys(reworded))) {
 		maps.Copy(l.due, l.tracker.byFrontend[key])
 	}
@@ -43,20 +45,19 @@ func (l *loop) checkers() []string {
 }
 
 // judgeHealth counts the votes and notes the frontends whose backends have another health
-// now. It returns the load assignments that have.
+// now. It returns the load assignments that change with it.
 func (l *loop) judgeHealth() map[model.ViewID][]delta.Change {
-	h := l.catalog.health
-	if h.moved {
-		h.moved = false
-		h.members(l.checkers())
+	if l.checkersStale {
+		l.checkersStale = false
+		l.health.Members(l.checkers())
 	}
-	if len(h.unjudged) == 0 && !h.ration.stale {
+	users := l.health.Judge()
+	if len(users) == 0 {
 		return nil
 	}
-	users := h.judge()
 	for u := range users {
-		if u.group == "" {
-			l.frontends.stale[u.frontend] = true
+		if u.Group == "" {
+			l.frontends.stale[u.Frontend] = true
 		}
 	}
 	return l.catalog.rejudged(users)
@@ -64,55 +65,39 @@ func (l *loop) judgeHealth() map[model.ViewID][]delta.Change {
 
 // countChecks brings the metrics of checks up to date.
 func (l *loop) countChecks() {
-	h, m := l.catalog.health, l.plane.metrics
-	verdicts := map[model.Health]int{}
-	off := 0
-	for _, c := range h.checks {
-		if c.off() {
-			off++
-			continue
-		}
-		verdicts[c.verdict]++
-	}
-	m.notChecked.Set(float64(off))
+	m, n := l.plane.metrics, l.health.Count()
+	m.notChecked.Set(float64(n.Off))
 	for _, is := range []model.Health{model.Healthy, model.Unhealthy, model.HealthUnknown} {
-		m.checks.WithLabelValues(string(is)).Set(float64(verdicts[is]))
-		m.verdicts.WithLabelValues(string(is)).Add(float64(h.turned[is]))
+		m.checks.WithLabelValues(string(is)).Set(float64(n.Checks[is]))
+		m.verdicts.WithLabelValues(string(is)).Add(float64(n.Turned[is]))
 	}
-	clear(h.turned)
-	out := map[netip.AddrPort]bool{}
-	for _, backends := range h.ejected {
-		for b := range backends {
-			out[b] = true
-		}
-	}
-	m.ejected.Set(float64(len(out)))
+	m.ejected.Set(float64(n.Ejected))
 }
 
 // checkFrontend has the backends of a frontend checked as it says, and returns what is
 // known of them; nil: nobody checks.
 func (l *loop) checkFrontend(key model.FrontendKey, n *model.Frontend) func(netip.AddrPort) model.Health {
-	u := checkUser{frontend: key}
-	checks := map[netip.AddrPort]wantedCheck{}
+	u := health.User{Frontend: key}
+	checks := map[netip.AddrPort]health.Wanted{}
 	if n != nil && n.Check != nil {
 		for _, t := range n.Targets {
 			if s := l.catalog.sets[t.Set]; s != nil && s.set != nil {
 				for _, b := range s.set.Backends {
-					w := wantedCheck{Check: model.NewCheck(b.Address, *n.Check), at: b.Machine, owner: t.Set.Namespace()}
-					if other, has := checks[b.Address]; has && other.owner != w.owner {
-						w.owner = ""
+					w := health.Wanted{Check: model.NewCheck(b.Address, *n.Check), At: b.Machine, Owner: t.Set.Namespace()}
+					if other, has := checks[b.Address]; has && other.Owner != w.Owner {
+						w.Owner = ""
 					}
 					checks[b.Address] = w
 				}
 			}
 		}
 	}
-	l.catalog.health.use(u, checks)
+	l.health.Use(u, checks)
 	if len(checks) == 0 {
 		return nil
 	}
 	return func(backend netip.AddrPort) model.Health {
-		health, _ := l.catalog.health.of(u, backend)
+		health, _ := l.health.Of(u, backend)
 		return health
 	}
 }

@@ -3,10 +3,12 @@ package plane
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 )
 
@@ -17,14 +19,14 @@ func TestChecksAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHealth()
-	l := &loop{plane: &Plane{metrics: m}, catalog: &catalog{health: h}}
+	h := health.New()
+	l := &loop{plane: &Plane{metrics: m}, health: h}
 	at := netip.MustParseAddrPort("10.0.0.1:80")
 	check := model.NewCheck(at, model.HealthCheck{Kind: model.CheckTCP})
-	user := checkUser{group: "g"}
+	user := health.User{Group: "g"}
 	says := func(what string, healthy, unhealthy, unknown, turnedWell, turnedIll, ejected float64) {
 		t.Helper()
-		h.judge()
+		h.Judge()
 		l.countChecks()
 		for _, x := range []struct {
 			name      string
@@ -42,22 +44,22 @@ func TestChecksAreCounted(t *testing.T) {
 			}
 		}
 	}
-	h.members([]string{"a", "b", "c"})
-	h.use(user, map[netip.AddrPort]wantedCheck{at: {Check: check, owner: "g"}})
+	h.Members([]string{"a", "b", "c"})
+	h.Use(user, map[netip.AddrPort]health.Wanted{at: {Check: check, Owner: "g"}})
 	says("nobody has answered", 0, 0, 1, 0, 0, 0)
 	well := []model.CheckResult{{ID: check.ID, Health: model.Healthy}}
 	for _, name := range []string{"a", "b", "c"} {
-		h.report(name, well, nil)
+		h.Report(name, well, nil, time.Time{})
 	}
 	says("all find it well", 1, 0, 0, 1, 0, 0)
-	h.report("a", well, []model.Ejection{{Group: "g/web/80", Backend: at}})
+	h.Report("a", well, []model.Ejection{{Group: "g/web/80", Backend: at}}, time.Time{})
 	says("one proxy sees it fail", 1, 0, 0, 1, 0, 1)
-	h.report("b", well, []model.Ejection{{Group: "g/web/80", Backend: at}})
+	h.Report("b", well, []model.Ejection{{Group: "g/web/80", Backend: at}}, time.Time{})
 	says("two do", 0, 1, 0, 1, 1, 1)
-	h.report("a", well, nil)
-	h.report("b", well, nil)
+	h.Report("a", well, nil, time.Time{})
+	h.Report("b", well, nil, time.Time{})
 	says("none does", 1, 0, 0, 2, 1, 0)
-	h.use(user, nil)
+	h.Use(user, nil)
 	says("nobody checks it", 0, 0, 0, 2, 1, 0)
 }
 

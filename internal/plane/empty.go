@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/xds"
@@ -33,7 +34,7 @@ func (c *catalog) emptySets() []model.Problem {
 		hosts := map[string]bool{}
 		for _, g := range slices.Sorted(maps.Keys(e.groups)) {
 			if !none {
-				of, all := c.health.allIll(checkUser{group: g}, e.set)
+				of, all := c.health.AllUnhealthy(health.User{Group: g}, e.set)
 				if !all {
 					continue
 				}

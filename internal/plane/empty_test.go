@@ -4,7 +4,9 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
@@ -63,16 +65,17 @@ func TestEmptySets(t *testing.T) {
 			if c.presumed {
 				ch.Groups[group].HealthCheck, ch.Groups[group].Protocol = nil, model.BackendTCP
 			}
-			shelves := newCatalog(xds.Options{})
-			shelves.health.members([]string{"edge-1"})
+			checks := health.New()
+			shelves := newCatalog(xds.Options{}, checks)
+			checks.Members([]string{"edge-1"})
 			shelves.apply(ch)
 			var results []model.CheckResult
 			for _, b := range c.ill {
 				check, _ := ch.Groups[group].Check(netip.MustParseAddrPort(b))
 				results = append(results, model.CheckResult{ID: check.ID, Health: model.Unhealthy, Message: "answered 503, want 200"})
 			}
-			shelves.health.report("edge-1", results, nil)
-			shelves.health.judge()
+			checks.Report("edge-1", results, nil, time.Time{})
+			checks.Judge()
 			problems := shelves.emptySets()
 			switch {
 			case c.says == "" && len(problems) > 0:

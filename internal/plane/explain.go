@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
@@ -89,7 +90,7 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 		w.VIPs = append(w.VIPs, model.VIPStatus{Assignment: *a, State: vipAssigned})
 	}
 	// A loop that nothing runs yet judges what translation says.
-	l := &loop{statuses: statuses, tracker: newTracker(newCatalog(xds.Options{}))}
+	l := &loop{statuses: statuses, tracker: newTracker(newCatalog(xds.Options{}, health.New()))}
 	for _, status := range d.Statuses {
 		o := status.Object
 		severity := model.SeverityError
@@ -137,7 +138,7 @@ func (l *loop) world() explain.World {
 		return nil
 	}
 	w.Health = func(g model.GroupID, backend netip.AddrPort) model.Health {
-		health, _ := l.catalog.health.of(checkUser{group: g}, backend)
+		health, _ := l.health.Of(health.User{Group: g}, backend)
 		return health
 	}
 	w.TLSHost = func(k model.HostKey) *model.TLSHost {

@@ -165,7 +165,7 @@ func (l *loop) rebalance() {
 	for v, changes := range l.judgeHealth() {
 		update.Shared[southbound.ViewID(v)] = changes
 	}
-	if len(f.stale)+len(l.network.stale)+len(l.coming.changed)+len(update.Shared)+len(update.Machine)+len(l.catalog.health.send) == 0 {
+	if len(f.stale)+len(l.network.stale)+len(l.coming.changed)+len(update.Shared)+len(update.Machine) == 0 && l.health.Told() {
 		return
 	}
 	l.balance(&update, next)
@@ -188,7 +188,11 @@ func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 	l.tellNodes(update, rev)
 	l.welcome()
 	errs = append(errs, l.tellVIPs(update))
-	errs = append(errs, l.catalog.health.flush(update))
+	checks, err := l.health.Flush()
+	for machine, changes := range checks {
+		update.Machine[machine] = append(update.Machine[machine], changes...)
+	}
+	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		l.plane.config.Log.Error("a bug: what is to be balanced cannot be encoded", "error", err)
 	}

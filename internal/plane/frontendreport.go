@@ -14,6 +14,7 @@ import (
 
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/near"
 	"fairlead.dev/internal/snapshot"
@@ -110,7 +111,7 @@ func (l *loop) failing(keys ...model.FrontendKey) string {
 			if ill++; ill > failingAsked {
 				continue
 			}
-			for _, said := range l.healthSaid(key, b) {
+			for _, said := range l.healthVotes(key, b) {
 				if said.Health == model.Unhealthy && said.Message != "" {
 					found[said.Message]++
 				}
@@ -321,7 +322,7 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 		for _, b := range e.backends {
 			row := model.BackendStatus{
 				Frontend: key, Owner: e.frontend.Owner, FrontendBackend: b,
-				Percent: percent(uint64(b.Weight), total), Says: l.healthSaid(key, b), Drain: balance.Drain(e.frontend),
+				Percent: percent(uint64(b.Weight), total), Says: l.healthVotes(key, b), Drain: balance.Drain(e.frontend),
 			}
 			row.Uncounted = uncounted
 			if sum, known := sums[identify(key, b.Address, b.Machine)]; known {
@@ -365,35 +366,17 @@ func percent(part, whole uint64) float64 {
 	return math.Round(float64(part)*1000/float64(max(1, whole))) / 10
 }
 
-// healthSaid is who says what of a backend, sorted by machine.
-func (l *loop) healthSaid(key model.FrontendKey, b model.FrontendBackend) []model.HealthSaid {
-	h := l.catalog.health
-	var said []model.HealthSaid
-	if l.frontends.away[b.Machine] && !b.Proxy(key) && b.Health != model.Healthy {
-		said = append(said, model.HealthSaid{Machine: b.Machine, Health: model.HealthUnknown, Message: "the machine is lost, and the backend with it"})
+// healthVotes are the votes on a backend for people, sorted by machine.
+func (l *loop) healthVotes(key model.FrontendKey, b model.FrontendBackend) []model.HealthSaid {
+	votes := l.health.Votes(health.User{Frontend: key}, b.Address)
+	if !l.frontends.away[b.Machine] || b.Proxy(key) || b.Health == model.Healthy {
+		return votes
 	}
-	c := h.users[checkUser{frontend: key}][b.Address]
-	if c == nil {
-		return said
+	at := slices.IndexFunc(votes, func(v model.HealthSaid) bool { return v.Machine == "" || v.Machine >= b.Machine })
+	if at < 0 {
+		at = len(votes)
 	}
-	if why := c.notChecked(); why != "" {
-		return append(said, model.HealthSaid{Message: "not checked: " + why})
-	}
-	for _, m := range c.checkers {
-		// A machine has one vote: that of its proxy, if that sees requests fail.
-		if r, has := h.found[m][c.ID]; has && !c.ejectors[m] {
-			said = append(said, model.HealthSaid{Machine: m, Health: r.Health, Message: r.Message})
-		}
-	}
-	for m := range c.ejectors {
-		message := "its proxy sees requests fail"
-		if h.found[m][c.ID].Health == model.Healthy && slices.Contains(c.checkers, m) {
-			message += ", though its check is answered well"
-		}
-		said = append(said, model.HealthSaid{Machine: m, Health: model.Unhealthy, Passive: true, Message: message})
-	}
-	slices.SortStableFunc(said, func(a, b model.HealthSaid) int { return strings.Compare(a.Machine, b.Machine) })
-	return said
+	return slices.Insert(votes, at, model.HealthSaid{Machine: b.Machine, Health: model.HealthUnknown, Message: "the machine is lost, and the backend with it"})
 }
 
 // Flows are those that the machines' flow tables have, or one machine's if it is named.

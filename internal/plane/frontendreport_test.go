@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
@@ -42,22 +43,22 @@ func TestFrontendWhoseBackendsAllFailIsAProblem(t *testing.T) {
 
 // Where checks take every backend out, the condition says what most of them found.
 func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
-	l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends()}
-	h := l.catalog.health
-	h.members([]string{"edge-1"})
+	h := health.New()
+	l := &loop{health: h, catalog: newCatalog(xds.Options{}, h), frontends: newFrontends()}
+	h.Members([]string{"edge-1"})
 	e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}}
-	checks := map[netip.AddrPort]wantedCheck{}
+	checks := map[netip.AddrPort]health.Wanted{}
 	var results []model.CheckResult
 	for i, found := range []string{"answered 200, want 418", "connection refused", "answered 200, want 418"} {
 		at := netip.MustParseAddrPort(fmt.Sprintf("10.1.0.%d:8080", i+1))
-		checks[at] = wantedCheck{Check: model.Check{ID: at.String()}}
+		checks[at] = health.Wanted{Check: model.Check{ID: at.String()}}
 		results = append(results, model.CheckResult{ID: at.String(), Health: model.Unhealthy, Message: found})
 		e.backends = append(e.backends, model.FrontendBackend{Address: at, Health: model.Unhealthy})
 	}
 	e.backends = append(e.backends, model.FrontendBackend{Address: netip.MustParseAddrPort("10.1.0.9:8080"), State: model.BackendUnready})
 	l.frontends.entries[web4] = e
-	h.use(checkUser{frontend: web4}, checks)
-	h.report("edge-1", results, nil)
+	h.Use(health.User{Frontend: web4}, checks)
+	h.Report("edge-1", results, nil, time.Time{})
 	const want = "no backend takes new flows of tcp://192.0.2.80:80: 3 of 4 backends are unhealthy, most often: answered 200, want 418"
 	c, _ := serviceServed(verdict{State: verdictProgrammed}, l.idleText(l.idle([]model.FrontendKey{web4})), 1, nil)
 	if c.Status != metav1.ConditionFalse || c.Reason != ReasonNoBackends || c.Message != want {
@@ -72,7 +73,8 @@ func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 // that have the VIP has a backend, nobody announces it.
 func TestLocalBackendsElsewhere(t *testing.T) {
 	l := bareLoop()
-	l.catalog, l.snapshot = newCatalog(xds.Options{}), snapshot.New()
+	l.health = health.New()
+	l.catalog, l.snapshot = newCatalog(xds.Options{}, l.health), snapshot.New()
 	for _, name := range []string{"edge-1", "edge-2", "node-1"} {
 		l.has(name, false, false)
 	}
@@ -110,7 +112,8 @@ func TestLocalBackendsElsewhere(t *testing.T) {
 
 // Of frontends without backends each is said what it lacks.
 func TestIdleFrontendsAreToldApart(t *testing.T) {
-	l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends()}
+	h := health.New()
+	l := &loop{health: h, catalog: newCatalog(xds.Options{}, h), frontends: newFrontends()}
 	other := model.FrontendKey{VIP: web4.VIP, Transport: model.TCP, Port: 81}
 	l.frontends.entries[web4] = &frontendEntry{frontend: &model.Frontend{FrontendKey: web4, LocalOnly: true}}
 	l.frontends.entries[other] = &frontendEntry{frontend: &model.Frontend{FrontendKey: other}}
@@ -124,7 +127,8 @@ func TestIdleFrontendsAreToldApart(t *testing.T) {
 // flows.
 func TestUncountedMachines(t *testing.T) {
 	l := bareLoop()
-	l.catalog = newCatalog(xds.Options{})
+	l.health = health.New()
+	l.catalog = newCatalog(xds.Options{}, l.health)
 	e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}, backends: []model.FrontendBackend{{Address: netip.MustParseAddrPort("10.1.0.1:80")}}}
 	l.frontends.entries[web4] = e
 	for name, observed := range map[string]model.FrontendObserved{
@@ -147,54 +151,24 @@ func TestUncountedMachines(t *testing.T) {
 	}
 }
 
-// A check that fails for another reason than before is news to those who show the reason. What it
-// quotes is not: an answer may be another one each time.
-func TestAnotherCauseIsNews(t *testing.T) {
-	at := netip.MustParseAddrPort("10.1.0.1:8080")
-	h := newHealth()
-	h.members([]string{"edge-1"})
-	h.use(checkUser{frontend: web4}, map[netip.AddrPort]wantedCheck{at: {Check: model.Check{ID: "c"}}})
-	h.use(checkUser{group: "default/app/80"}, map[netip.AddrPort]wantedCheck{at: {Check: model.Check{ID: "c"}}})
-	for _, c := range []struct {
-		health  model.Health
-		message string
-		news    bool
-	}{
-		{model.Unhealthy, "connection refused", false}, // it is unhealthy now, which is counted
-		{model.Unhealthy, "connection refused", false},
-		{model.Unhealthy, "answered 404, want 200", true},
-		{model.Unhealthy, `answered "a", want "z"`, true},
-		{model.Unhealthy, `answered "b", want "z"`, false},
-		{model.Healthy, "", false},
-	} {
-		// Another machine is not asked, whatever it says.
-		if heard := h.report("edge-9", []model.CheckResult{{ID: "c", Health: model.Unhealthy, Message: c.message + "!"}}, nil); len(heard) > 0 {
-			t.Errorf("%s: a machine that is not to check is heard", c.message)
-		}
-		reworded := h.report("edge-1", []model.CheckResult{{ID: "c", Health: c.health, Message: c.message}}, nil)
-		if reworded[web4] != c.news || len(reworded) > 1 {
-			t.Errorf("%s: it is news to %v", c.message, reworded)
-		}
-	}
-}
-
 // Many backends that fail cost little more to word than few.
 func TestManyFailingBackendsAreCounted(t *testing.T) {
 	worded := func(n int) (string, float64) {
-		l := &loop{catalog: newCatalog(xds.Options{}), frontends: newFrontends()}
-		l.catalog.health.members([]string{"edge-1"})
+		h := health.New()
+		l := &loop{health: h, catalog: newCatalog(xds.Options{}, h), frontends: newFrontends()}
+		l.health.Members([]string{"edge-1"})
 		e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}}
-		checks := map[netip.AddrPort]wantedCheck{}
+		checks := map[netip.AddrPort]health.Wanted{}
 		var results []model.CheckResult
 		for i := range n {
 			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 8080)
-			checks[at] = wantedCheck{Check: model.Check{ID: at.String()}}
+			checks[at] = health.Wanted{Check: model.Check{ID: at.String()}}
 			results = append(results, model.CheckResult{ID: at.String(), Health: model.Unhealthy, Message: "connection refused"})
 			e.backends = append(e.backends, model.FrontendBackend{Address: at, Health: model.Unhealthy})
 		}
 		l.frontends.entries[web4] = e
-		l.catalog.health.use(checkUser{frontend: web4}, checks)
-		l.catalog.health.report("edge-1", results, nil)
+		l.health.Use(health.User{Frontend: web4}, checks)
+		l.health.Report("edge-1", results, nil, time.Time{})
 		return l.failing(web4), testing.AllocsPerRun(3, func() { l.failing(web4) })
 	}
 	_, few := worded(failingAsked)

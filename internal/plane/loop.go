@@ -8,6 +8,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
@@ -41,6 +42,7 @@ type loop struct {
 	plane        *Plane
 	snapshot     *snapshot.Snapshot
 	translator   *translate.Translator
+	health       *health.Checks
 	catalog      *catalog
 	tracker      *tracker
 	history      *history
@@ -68,17 +70,21 @@ type loop struct {
 	endTerm   context.CancelFunc    // of the status writer's term; nil while it may not write
 	blinded   map[model.Object]bool // pools that wait until every kind of owner can be read
 	recount   bool                  // the metrics of objects and machines are stale
-	published []publication         // the last ones
+
+	checkersStale bool          // other machines may be able to check
+	published     []publication // the last ones
 }
 
 func newLoop(p *Plane) *loop {
-	c := newCatalog(p.config.XDS)
+	h := health.New()
+	c := newCatalog(p.config.XDS, h)
 	l := &loop{
 		plane:        p,
 		history:      newHistory(p.keeper),
 		counts:       newCounts(),
 		snapshot:     snapshot.New(),
 		translator:   translate.New(p.config.Translate),
+		health:       h,
 		catalog:      c,
 		tracker:      newTracker(c),
 		statuses:     map[model.Object]*translate.Status{},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
@@ -26,7 +27,7 @@ func revision(n uint64) delta.Revision { return delta.Revision{Epoch: 1, Number:
 // trackerRig is a tracker of two routes on one listener, in one view.
 func trackerRig(t *testing.T) *tracker {
 	t.Helper()
-	c := newCatalog(xds.Options{})
+	c := newCatalog(xds.Options{}, health.New())
 	tr := newTracker(c)
 	tr.serving = func(machine string, id model.ListenerID) (bool, delta.Revision) {
 		if machine == "late" {
@@ -196,7 +197,7 @@ func TestRefusalsOfAllMachinesAreTold(t *testing.T) {
 
 // A problem with a Secret concerns those who show it, and nobody where a machine has made up its name.
 func TestProblemsOfSecretsConcernTheirHosts(t *testing.T) {
-	c := newCatalog(xds.Options{})
+	c := newCatalog(xds.Options{}, health.New())
 	k, other := model.HostKey{Listener: "https-443", Host: "a.test"}, model.HostKey{Listener: "https-443", Host: "b.test"}
 	c.listeners[k.Listener] = &shelf{claims: map[string][]string{k.Host: {"one"}, other.Host: {"two"}}}
 	for _, name := range []string{"one", "two"} {

@@ -94,7 +94,7 @@ func (l *loop) status() model.Status {
 	s.Certificates = l.certificates.statuses()
 	s.Problems = append(s.Problems, l.certificates.problems(l.plane.config.Now())...)
 	s.Problems = append(s.Problems, l.catalog.emptySets()...)
-	s.Problems = append(s.Problems, l.catalog.health.ration.problems()...)
+	s.Problems = append(s.Problems, l.health.Problems()...)
 	s.Problems = append(s.Problems, translate.Unclaimed(l.snapshot, l.plane.config.Translate.ControllerName)...)
 	s.Problems = append(s.Problems, l.catalog.unfitProblems()...)
 	s.Problems = append(s.Problems, l.sourceProblems()...)

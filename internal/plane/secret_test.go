@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
@@ -199,7 +200,7 @@ func (w *tlsWorld) resources(t *testing.T, id model.ViewID) map[string]string {
 func TestCatalogSecretsAddUp(t *testing.T) {
 	for seed := range uint64(6) {
 		w := newTLSWorld(seed)
-		c := newCatalog(xds.Options{})
+		c := newCatalog(xds.Options{}, health.New())
 		held := map[model.ViewID]map[string]string{"view-0": {}, "view-1": {}}
 		for step := range 150 {
 			for v, list := range c.apply(w.step()) {
@@ -256,7 +257,7 @@ func TestCatalogSecretsAddUp(t *testing.T) {
 // A renewed certificate is one resource for each name that is served with it, and a host
 // more one of its own: the listener is the same.
 func TestCatalogTouchesWhatTLSChanged(t *testing.T) {
-	c := newCatalog(xds.Options{})
+	c := newCatalog(xds.Options{}, health.New())
 	ch := noChanges()
 	ch.Listeners["https-443"] = &model.Listener{ID: "https-443", Port: 443, Protocol: model.ProtocolHTTPS}
 	ch.Views["all"] = &model.View{ID: "all", Listeners: []model.ListenerID{"https-443"}}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/staple"
 	"fairlead.dev/internal/xds"
@@ -14,7 +15,7 @@ import (
 // A certificate that has to be shown with a response is not sent before there is one: Envoy
 // would refuse it. Who has an older version keeps it, and what is not concerned goes on.
 func TestMustStapleWaitsForItsResponse(t *testing.T) {
-	c := newCatalog(xds.Options{})
+	c := newCatalog(xds.Options{}, health.New())
 	tr := newTracker(c)
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
 	owner := model.Object{Kind: "Gateway", Namespace: "team", Name: "edge"}

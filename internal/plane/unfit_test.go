@@ -11,6 +11,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
@@ -30,7 +31,7 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 		"too large": {strings.Repeat("x", 20_000), "more bytes than the 16384 that one resource may have"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCatalog(xds.Options{})
+			c := newCatalog(xds.Options{}, health.New())
 			c.limit = 16384
 			tr := newTracker(c)
 			tr.machines["edge-1"] = &standing{name: "edge-1"}
@@ -120,7 +121,7 @@ func TestLargeHostHurtsItselfOnly(t *testing.T) {
 	shard := routesKey("http-80", xds.Shard("http-80", victim))
 	type sentHosts map[string]*routev3.VirtualHost
 	begin := func(hosts ...*model.VirtualHost) (*catalog, func(hosts ...*model.VirtualHost) sentHosts) {
-		c := newCatalog(xds.Options{})
+		c := newCatalog(xds.Options{}, health.New())
 		c.limit = 16384
 		sent := sentHosts{}
 		apply := func(ch translate.Changes, hosts []*model.VirtualHost) sentHosts {
@@ -181,7 +182,7 @@ func TestLargeHostHurtsItselfOnly(t *testing.T) {
 // TestNewViewsHaveWhatCannotBeSent: a view that is new, since a machine moved, has a resource that cannot be
 // made anew as another view has it.
 func TestNewViewsHaveWhatCannotBeSent(t *testing.T) {
-	c := newCatalog(xds.Options{})
+	c := newCatalog(xds.Options{}, health.New())
 	sent := map[model.ViewID]map[string]*delta.Resource{}
 	c.last = func(_ delta.Type, name string) (delta.Resource, bool) {
 		for _, resources := range sent {

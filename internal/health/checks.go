@@ -1,4 +1,4 @@
-package plane
+package health
 
 import (
 	"cmp"
@@ -10,21 +10,20 @@ import (
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/southbound"
 	elect "fairlead.dev/internal/verdict"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// health knows who checks what, and what comes of it. It is told which groups and
-// frontends use which backends (use), which machines can check (members) and what they
-// found (report), and gives what to send them (flush) and whose backends changed (judge).
+// Checks knows which machine checks which backend, and each backend's health. Its inputs are
+// the backends that groups and frontends use (Use), the machines that can check (Members) and
+// their results (Report). Its outputs are the checks to send to machines (Flush) and the users
+// whose backends have another health (Judge).
 //
-// A check is one however many groups and frontends want it: its ID says what it asks.
-type health struct {
-	now      func() time.Time
+// Groups and frontends that want the same check share it: its ID says what it asks.
+type Checks struct {
 	checks   map[string]*checked
-	users    map[checkUser]map[netip.AddrPort]*checked
+	users    map[User]map[netip.AddrPort]*checked
 	backends map[netip.AddrPort]map[*checked]bool
 	machines []string // that check, sorted
 	found    map[string]map[string]model.CheckResult
@@ -32,26 +31,25 @@ type health struct {
 	unjudged map[*checked]bool
 	turned   map[model.Health]int // verdicts that became others, since they were counted
 	ration   ration
-	moved    bool                           // other machines may be able to check
 	send     map[string]map[string]*checked // machine -> ID; nil: it is not to check it any more
 }
 
-// checkUser is a group, or a frontend, whose backends are checked.
-type checkUser struct {
-	group    model.GroupID
-	frontend model.FrontendKey
+// User is a group, or a frontend, whose backends are checked.
+type User struct {
+	Group    model.GroupID
+	Frontend model.FrontendKey
 }
 
-// wantedCheck is how a user has a backend checked.
-type wantedCheck struct {
+// Wanted is how a user has a backend checked.
+type Wanted struct {
 	model.Check
-	at    string // the machine that the backend is on, if it is known
-	owner string // namespace of the Service that the backend is of; empty: of Services of several
+	At    string // the machine that the backend is on, if it is known
+	Owner string // namespace of the Service that the backend is of; empty: of Services of several
 }
 
 // checkUse is one backend of a user.
 type checkUse struct {
-	checkUser
+	User
 	backend netip.AddrPort
 }
 
@@ -62,9 +60,9 @@ type checked struct {
 	owners   map[string]int         // uses by owner
 	backends map[netip.AddrPort]int // uses by backend
 	checkers []string
-	verdict  model.Health
+	health   model.Health
 	at       string // the machine that the backend is on, if it is known
-	// rationed are the namespaces that have a place for the check; only of presumed ones.
+	// rationed are the namespaces that spend a slot on the check; only presumed checks need one.
 	rationed map[string]bool
 	// ejectors are the machines whose proxies hold the backend for failed, if that counts.
 	ejectors map[string]bool
@@ -88,17 +86,16 @@ func (c *checked) counts(g model.GroupID) bool {
 	return !c.Presumed && len(c.owners) == 1 && owner != "" && c.owners[owner] > 0
 }
 
-func newHealth() *health {
-	return &health{
-		now:    time.Now, // setting the clock does not matter
-		checks: map[string]*checked{}, users: map[checkUser]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},
+func New() *Checks {
+	return &Checks{
+		checks: map[string]*checked{}, users: map[User]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},
 		found: map[string]map[string]model.CheckResult{}, ejected: map[string]map[netip.AddrPort][]model.GroupID{},
 		ration: newRation(), unjudged: map[*checked]bool{}, turned: map[model.Health]int{}, send: map[string]map[string]*checked{},
 	}
 }
 
-// use replaces the checks of a user's backends; none takes them back.
-func (h *health) use(u checkUser, checks map[netip.AddrPort]wantedCheck) {
+// Use replaces the checks of a user's backends; none takes them back.
+func (h *Checks) Use(u User, checks map[netip.AddrPort]Wanted) {
 	before := h.users[u]
 	after := make(map[netip.AddrPort]*checked, len(checks))
 	for backend, w := range checks {
@@ -106,14 +103,14 @@ func (h *health) use(u checkUser, checks map[netip.AddrPort]wantedCheck) {
 		if c == nil {
 			c = &checked{
 				Check: w.Check, uses: map[checkUse]string{}, owners: map[string]int{}, backends: map[netip.AddrPort]int{},
-				verdict: model.HealthUnknown, ejectors: map[string]bool{}, rationed: map[string]bool{}, at: w.at,
+				health: model.HealthUnknown, ejectors: map[string]bool{}, rationed: map[string]bool{}, at: w.At,
 			}
 			h.checks[w.ID] = c
 			if !c.Presumed { // of others the ration decides, when it is known whose they are
 				h.assign(c)
 			}
-		} else if w.at != "" && c.at != w.at {
-			c.at = w.at
+		} else if w.At != "" && c.at != w.At {
+			c.at = w.At
 			h.assign(c)
 		}
 		after[backend] = c
@@ -121,7 +118,7 @@ func (h *health) use(u checkUser, checks map[netip.AddrPort]wantedCheck) {
 			h.backends[backend] = map[*checked]bool{}
 		}
 		h.backends[backend][c] = true
-		h.note(c, checkUse{u, backend}, w.owner)
+		h.note(c, checkUse{u, backend}, w.Owner)
 	}
 	for backend, c := range before {
 		if after[backend] != c {
@@ -136,7 +133,7 @@ func (h *health) use(u checkUser, checks map[netip.AddrPort]wantedCheck) {
 }
 
 // note has a use of the check be.
-func (h *health) note(c *checked, use checkUse, owner string) {
+func (h *Checks) note(c *checked, use checkUse, owner string) {
 	was, is := c.uses[use]
 	if is && was == owner {
 		return
@@ -155,7 +152,7 @@ func (h *health) note(c *checked, use checkUse, owner string) {
 }
 
 // forget has a use of the check be no more, and the check when nobody uses it.
-func (h *health) forget(c *checked, use checkUse) {
+func (h *Checks) forget(c *checked, use checkUse) {
 	h.disown(c, c.uses[use])
 	decrease(c.backends, use.backend)
 	delete(c.uses, use)
@@ -183,15 +180,15 @@ func decrease[K comparable](counts map[K]int, k K) {
 	}
 }
 
-// members are the machines that can check, sorted. What they check moves as little as it
+// Members are the machines that can check, sorted. What they check moves as little as it
 // can.
-func (h *health) members(machines []string) {
+func (h *Checks) Members(machines []string) {
 	if slices.Equal(h.machines, machines) {
 		return
 	}
 	for _, m := range h.machines {
 		if _, still := slices.BinarySearch(machines, m); !still {
-			h.eject(m, nil) // it votes no more
+			h.eject(m, nil, time.Time{}) // it votes no more
 		}
 	}
 	h.machines = slices.Clone(machines)
@@ -202,9 +199,9 @@ func (h *health) members(machines []string) {
 }
 
 // assign chooses who checks. Of a presumed check it is not the backend's own machine where
-// there is another: when that vanishes its word would stand until it is lost, and would weigh
+// there is another: when that vanishes its last result would count until it is lost, and would weigh
 // as much as that of another one that asks in vain.
-func (h *health) assign(c *checked) {
+func (h *Checks) assign(c *checked) {
 	machines := h.machines
 	if i, is := slices.BinarySearch(machines, c.at); is && c.Presumed && len(machines) > 1 {
 		machines = slices.Delete(slices.Clone(machines), i, i+1)
@@ -232,16 +229,17 @@ func (h *health) assign(c *checked) {
 }
 
 // tell notes what a machine is to be sent.
-func (h *health) tell(machine, id string, c *checked) {
+func (h *Checks) tell(machine, id string, c *checked) {
 	if h.send[machine] == nil {
 		h.send[machine] = map[string]*checked{}
 	}
 	h.send[machine][id] = c
 }
 
-// report takes what a machine found, all of it, and the backends that its proxy holds for
-// failed. It returns the frontends with checks that fail as before, and in other words.
-func (h *health) report(machine string, results []model.CheckResult, ejected []model.Ejection) (reworded map[model.FrontendKey]bool) {
+// Report replaces a machine's results and the backends that its proxy holds for failed. now is of
+// a clock that nobody sets. It returns the frontends with checks that fail as before, and for another
+// reason.
+func (h *Checks) Report(machine string, results []model.CheckResult, ejected []model.Ejection, now time.Time) (reworded map[model.FrontendKey]bool) {
 	before := h.found[machine]
 	after := make(map[string]model.CheckResult, min(len(results), len(h.checks)))
 	note := func(id string) {
@@ -260,11 +258,11 @@ func (h *health) report(machine string, results []model.CheckResult, ejected []m
 			note(r.ID)
 		case r.Health == model.Unhealthy && !sameCause(old.Message, r.Message) && c.has(machine):
 			for use := range c.uses {
-				if use.group == "" {
+				if use.Group == "" {
 					if reworded == nil {
 						reworded = map[model.FrontendKey]bool{}
 					}
-					reworded[use.frontend] = true
+					reworded[use.Frontend] = true
 				}
 			}
 		}
@@ -277,7 +275,7 @@ func (h *health) report(machine string, results []model.CheckResult, ejected []m
 	if h.found[machine] = after; len(after) == 0 {
 		delete(h.found, machine)
 	}
-	h.eject(machine, ejected)
+	h.eject(machine, ejected, now)
 	return reworded
 }
 
@@ -289,9 +287,9 @@ func sameCause(a, b string) bool {
 	return a == b
 }
 
-// eject takes the backends that a machine's proxy holds for failed. Those that are checked
-// are asked at once, by all that check them.
-func (h *health) eject(machine string, ejected []model.Ejection) {
+// eject replaces the backends that a machine's proxy holds for failed. All their checkers check
+// them at once.
+func (h *Checks) eject(machine string, ejected []model.Ejection, now time.Time) {
 	before, after := h.ejected[machine], make(map[netip.AddrPort][]model.GroupID, len(ejected))
 	for _, e := range ejected {
 		after[e.Backend] = append(after[e.Backend], e.Group)
@@ -307,7 +305,7 @@ func (h *health) eject(machine string, ejected []model.Ejection) {
 		}
 		for c := range h.backends[b] {
 			h.countEjections(c)
-			if len(before[b]) > 0 || !c.mayPrompt(machine, h.now()) {
+			if len(before[b]) > 0 || !c.mayPrompt(machine, now) {
 				continue
 			}
 			c.Prompt++
@@ -339,7 +337,7 @@ func (c *checked) mayPrompt(machine string, now time.Time) bool {
 }
 
 // countEjections looks anew at whose proxies hold a backend of the check for failed.
-func (h *health) countEjections(c *checked) {
+func (h *Checks) countEjections(c *checked) {
 	h.unjudged[c] = true
 	clear(c.ejectors)
 	for m, ejected := range h.ejected {
@@ -354,7 +352,7 @@ func (h *health) countEjections(c *checked) {
 // votes are what the checkers found, and the ejections that count: each is the failing vote of
 // its machine, once a checker has voted. A machine whose first answer was a bad one has no vote before it
 // is sure: it may be its own fault.
-func (h *health) votes(c *checked) map[string]model.Health {
+func (h *Checks) votes(c *checked) map[string]model.Health {
 	votes := make(map[string]model.Health, len(c.checkers)+len(c.ejectors))
 	for _, m := range c.checkers {
 		if r, has := h.found[m][c.ID]; has && !r.First {
@@ -380,34 +378,36 @@ func answered(votes map[string]model.Health) bool {
 	return false
 }
 
-// judge counts the votes where they changed, and returns whose backends have another
+// Judge counts the votes where they changed, and returns whose backends have another
 // health now.
-func (h *health) judge() map[checkUser]bool {
-	users := map[checkUser]bool{}
+func (h *Checks) Judge() map[User]bool {
+	users := map[User]bool{}
 	turned := h.share()
 	for c := range h.unjudged {
 		delete(h.unjudged, c)
-		after := elect.Of(h.votes(c), c.verdict)
+		after := elect.Of(h.votes(c), c.health)
 		if c.off() {
 			after = model.HealthUnknown
 		}
-		if after == c.verdict && !turned[c] {
+		if after == c.health && !turned[c] {
 			continue
 		}
-		if after != c.verdict {
-			c.verdict = after
+		if after != c.health {
+			c.health = after
 			h.turned[after]++
 		}
 		for use := range c.uses {
-			users[use.checkUser] = true
+			users[use.User] = true
 		}
 	}
 	return users
 }
 
-// flush adds what machines are to check to an update.
-func (h *health) flush(update *southbound.Update) error {
+// Flush returns the checks that machines are to be sent, by machine. A check that cannot be
+// encoded does not keep the others back.
+func (h *Checks) Flush() (map[string][]delta.Change, error) {
 	var failed error
+	changes := make(map[string][]delta.Change, len(h.send))
 	for machine, checks := range h.send {
 		for _, id := range slices.Sorted(maps.Keys(checks)) {
 			change := delta.Change{Type: agentv1.CheckType, Name: id}
@@ -419,46 +419,20 @@ func (h *health) flush(update *southbound.Update) error {
 				}
 				change.Resource = &r
 			}
-			update.Machine[machine] = append(update.Machine[machine], change)
+			changes[machine] = append(changes[machine], change)
 		}
 	}
 	clear(h.send)
-	return failed
+	return changes, failed
 }
 
-// of is what is known of a user's backend, and the ID of its check.
-func (h *health) of(u checkUser, backend netip.AddrPort) (model.Health, string) {
+// Told says that every machine has been sent its checks.
+func (h *Checks) Told() bool { return len(h.send) == 0 }
+
+// Of is what is known of a user's backend, and the ID of its check.
+func (h *Checks) Of(u User, backend netip.AddrPort) (model.Health, string) {
 	if c := h.users[u][backend]; c != nil && !c.off() {
-		return c.verdict, c.ID
+		return c.health, c.ID
 	}
 	return model.HealthUnchecked, ""
-}
-
-// allIll says that every backend of a set that takes requests is unhealthy for a user, and
-// what was found of the first.
-func (h *health) allIll(u checkUser, s *model.BackendSet) (what string, all bool) {
-	state, none := s.Takes()
-	if none || len(h.users[u]) == 0 {
-		return "", false
-	}
-	for _, b := range s.Backends {
-		if b.State != state {
-			continue
-		}
-		c := h.users[u][b.Address]
-		if c == nil || c.verdict != model.Unhealthy {
-			return "", false
-		}
-		if what != "" {
-			continue
-		}
-		what = b.Address.String()
-		for _, m := range c.checkers {
-			if r := h.found[m][c.ID]; r.Health == model.Unhealthy {
-				what += ": " + r.Message + " (" + m + ")"
-				break
-			}
-		}
-	}
-	return what, true
 }

@@ -1,4 +1,4 @@
-package plane
+package health
 
 import (
 	"fmt"
@@ -10,68 +10,66 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/southbound"
 )
 
 // presumedAt are the checks that nobody asked for of backends of one namespace.
-func presumedAt(owner string, backends ...netip.AddrPort) map[netip.AddrPort]wantedCheck {
+func presumedAt(owner string, backends ...netip.AddrPort) map[netip.AddrPort]Wanted {
 	return tcpChecks(owner, *model.PresumedCheck(), backends...)
 }
 
 // TestOneNamespacesFloodIsItsOwn holds that a Service with 100 ports and 2,000 endpoints takes
-// nobody else's default checks, that machines are sent no more than they have places for, and
+// nobody else's default checks, that machines are sent no more than they have slots for, and
 // that people are told.
 func TestOneNamespacesFloodIsItsOwn(t *testing.T) {
-	h := newHealth()
+	h := New()
 	machines := []string{"a", "b", "c"}
-	h.members(machines)
+	h.Members(machines)
 	var sent [3]int // bytes
 	send := func() {
-		update := southbound.Update{Machine: map[string][]delta.Change{}}
-		if err := h.flush(&update); err != nil {
+		told, err := h.Flush()
+		if err != nil {
 			t.Fatal(err)
 		}
 		for i, m := range machines {
-			for _, c := range update.Machine[m] {
+			for _, c := range told[m] {
 				if c.Resource != nil {
 					sent[i] += len(c.Name) + len(c.Resource.Version) + proto.Size(c.Resource.Body)
 				}
 			}
 		}
 	}
-	user := func(i int) checkUser { return checkUser{frontend: model.FrontendKey{Port: uint16(i)}} }
+	user := func(i int) User { return User{Frontend: model.FrontendKey{Port: uint16(i)}} }
 	for port := range 100 {
 		var backends []netip.AddrPort
 		for i := range 2000 {
 			backends = append(backends, netip.AddrPortFrom(serverAt(i).Addr(), uint16(1000+port)))
 		}
-		h.use(user(port), presumedAt("flood", backends...))
+		h.Use(user(port), presumedAt("flood", backends...))
 	}
-	h.judge()
+	h.Judge()
 	send()
 	var small []netip.AddrPort
 	for i := range 50 {
 		small = append(small, netip.AddrPortFrom(serverAt(3000+i).Addr(), 80))
 	}
-	h.use(user(200), presumedAt("small", small...))
+	h.Use(user(200), presumedAt("small", small...))
 	stranger := netip.AddrPortFrom(serverAt(0).Addr(), 1099) // of the flood, and named by small's Service, too
-	h.use(user(201), presumedAt("small", stranger))
+	h.Use(user(201), presumedAt("small", stranger))
 	asked := tcpChecks("flood", model.HealthCheck{}, serverAt(1))
-	h.use(user(202), asked)
-	h.judge()
+	h.Use(user(202), asked)
+	h.Judge()
 	send()
 	for _, b := range append(small, stranger) {
 		u := user(200)
 		if b == stranger {
 			u = user(201)
 		}
-		if health, _ := h.of(u, b); health != model.HealthUnknown {
+		if health, _ := h.Of(u, b); health != model.HealthUnknown {
 			t.Fatalf("%s of the small namespace is %q beside a flood, want that it is checked", b, health)
 		}
 	}
-	if _, id := h.of(user(202), serverAt(1)); id == "" {
+	if _, id := h.Of(user(202), serverAt(1)); id == "" {
 		t.Error("a check that a policy asks for stands behind those that nobody asked for")
 	}
 	for i, m := range machines {
@@ -89,56 +87,56 @@ func TestOneNamespacesFloodIsItsOwn(t *testing.T) {
 			t.Errorf("%s was sent %d bytes", m, sent[i])
 		}
 	}
-	problems := h.ration.problems()
+	problems := h.Problems()
 	if len(problems) != 1 || problems[0].Subject != "Namespace flood" || !strings.Contains(problems[0].Message, "190050 of 200000 backends are not checked, such as 10.0.") {
 		t.Errorf("the problems are %+v", problems)
 	}
 	// When the flood ends, nothing is left of it.
 	for port := range 100 {
-		h.use(user(port), nil)
+		h.Use(user(port), nil)
 	}
-	h.judge()
-	if problems := h.ration.problems(); len(problems) != 0 || len(h.checks) != 52 {
+	h.Judge()
+	if problems := h.Problems(); len(problems) != 0 || len(h.checks) != 52 {
 		t.Errorf("after the flood there are %d checks and the problems %+v", len(h.checks), problems)
 	}
 }
 
 // TestRationIsFair does things at random and compares with what is fair: each namespace has
-// as many places as it wants or as many as anybody, none stays empty that is wanted, and
-// machines check what has a place, and know for whom.
+// as many slots as it wants or as many as anybody, none stays empty that is wanted, and
+// machines check what has a slot, and know for whom.
 func TestRationIsFair(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		h, held := newHealth(), told{}
+		h, held := New(), told{}
 		h.ration.perMachine = 12
 		machines := []string{"a", "b", "c"}
-		h.members(machines)
-		users := map[checkUser]map[netip.AddrPort]wantedCheck{}
+		h.Members(machines)
+		users := map[User]map[netip.AddrPort]Wanted{}
 		for step := range 200 {
 			if r.IntN(8) == 0 {
 				machines = []string{"a", "b", "c", "d", "e", "f"}[:3+r.IntN(4)]
-				h.members(machines)
+				h.Members(machines)
 			} else {
-				u := checkUser{frontend: model.FrontendKey{Port: uint16(r.IntN(12))}}
+				u := User{Frontend: model.FrontendKey{Port: uint16(r.IntN(12))}}
 				var backends []netip.AddrPort
 				for range r.IntN(8) {
 					backends = append(backends, serverAt(r.IntN(40)))
 				}
 				users[u] = presumedAt(fmt.Sprint("n", r.IntN(4)), backends...)
-				h.use(u, users[u])
+				h.Use(u, users[u])
 			}
-			marked := map[checkUser]map[netip.AddrPort]string{}
+			marked := map[User]map[netip.AddrPort]string{}
 			for u, checks := range users {
 				marked[u] = map[netip.AddrPort]string{}
 				for b := range checks {
-					_, marked[u][b] = h.of(u, b)
+					_, marked[u][b] = h.Of(u, b)
 				}
 			}
-			changed := h.judge()
-			held.take(t, h)
+			changed := h.Judge()
+			held.receive(t, h)
 			for u, checks := range users {
 				for b := range checks {
-					if _, id := h.of(u, b); id != marked[u][b] && !changed[u] {
+					if _, id := h.Of(u, b); id != marked[u][b] && !changed[u] {
 						t.Fatalf("seed %d, step %d: whether %s is checked changed, and %v is not told", seed, step, b, u)
 					}
 				}
@@ -146,10 +144,10 @@ func TestRationIsFair(t *testing.T) {
 			wants := map[string]map[string]bool{}
 			for _, checks := range users {
 				for _, c := range checks {
-					if wants[c.owner] == nil {
-						wants[c.owner] = map[string]bool{}
+					if wants[c.Owner] == nil {
+						wants[c.Owner] = map[string]bool{}
 					}
-					wants[c.owner][c.ID] = true
+					wants[c.Owner][c.ID] = true
 				}
 			}
 			var numbers []int
@@ -167,7 +165,7 @@ func TestRationIsFair(t *testing.T) {
 					}
 				}
 				if n != min(len(ids), fair) {
-					t.Fatalf("seed %d, step %d: %s has %d places for %d checks, want %d", seed, step, namespace, n, len(ids), min(len(ids), fair))
+					t.Fatalf("seed %d, step %d: %s has %d slots for %d checks, want %d", seed, step, namespace, n, len(ids), min(len(ids), fair))
 				}
 			}
 			for m, checks := range held {
