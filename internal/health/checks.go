@@ -86,6 +86,7 @@ func (c *checked) counts(g model.GroupID) bool {
 	return !c.Presumed && len(c.owners) == 1 && owner != "" && c.owners[owner] > 0
 }
 
+// New is without checks and machines.
 func New() *Checks {
 	return &Checks{
 		checks: map[string]*checked{}, users: map[User]map[netip.AddrPort]*checked{}, backends: map[netip.AddrPort]map[*checked]bool{},

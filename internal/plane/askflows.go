@@ -58,5 +58,5 @@ func unanswered(machines []string) string {
 	if len(machines) > 1 {
 		have = "have"
 	}
-	return fmt.Sprintf("%s %s not answered: ask again in a few seconds; if that does not help, see `fairlead status` and the agent's log there", list(machines, ", "), have)
+	return fmt.Sprintf("%s %s not answered: ask again in a few seconds; if that does not help, see `fairlead status` and the agent's log there", model.List(machines, ", "), have)
 }

@@ -126,7 +126,7 @@ func (c *certificates) problems(now time.Time) []model.Problem {
 		}
 		note := func(p model.Problem) {
 			if len(s.Hosts) > 0 {
-				p.Message += "; shown for " + list(s.Hosts, ", ") + " of " + list(s.Owners, ", ")
+				p.Message += "; shown for " + model.List(s.Hosts, ", ") + " of " + model.List(s.Owners, ", ")
 			}
 			problems = append(problems, p)
 		}

@@ -60,7 +60,7 @@ func (l *loop) judgeHealth() map[model.ViewID][]delta.Change {
 			l.frontends.stale[u.Frontend] = true
 		}
 	}
-	return l.catalog.rejudged(users)
+	return l.catalog.HealthChanged(users)
 }
 
 // countChecks brings the metrics of checks up to date.
@@ -81,8 +81,8 @@ func (l *loop) checkFrontend(key model.FrontendKey, n *model.Frontend) func(neti
 	checks := map[netip.AddrPort]health.Wanted{}
 	if n != nil && n.Check != nil {
 		for _, t := range n.Targets {
-			if s := l.catalog.sets[t.Set]; s != nil && s.set != nil {
-				for _, b := range s.set.Backends {
+			if s := l.catalog.Set(t.Set); s != nil {
+				for _, b := range s.Backends {
 					w := health.Wanted{Check: model.NewCheck(b.Address, *n.Check), At: b.Machine, Owner: t.Set.Namespace()}
 					if other, has := checks[b.Address]; has && other.Owner != w.Owner {
 						w.Owner = ""

@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/xds"
 )
 
 // Explain says what becomes of a request with what is published now.
@@ -90,7 +89,7 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 		w.VIPs = append(w.VIPs, model.VIPStatus{Assignment: *a, State: vipAssigned})
 	}
 	// A loop that nothing runs yet judges what translation says.
-	l := &loop{statuses: statuses, tracker: newTracker(newCatalog(xds.Options{}, health.New()))}
+	l := &loop{statuses: statuses, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
 	for _, status := range d.Statuses {
 		o := status.Object
 		severity := model.SeverityError
@@ -113,49 +112,17 @@ const vipAssigned = "assigned"
 // world is what the loop knows, for one explanation.
 func (l *loop) world() explain.World {
 	w := knowledge{snapshot: l.snapshot, statuses: l.statuses, translator: l.translator}.world()
-	w.MinTLS = l.catalog.options.MinTLS
-	for _, id := range slices.Sorted(maps.Keys(l.catalog.listeners)) {
-		if s := l.catalog.listeners[id]; s.listener != nil {
-			w.Listeners = append(w.Listeners, *s.listener)
-		}
+	for _, id := range l.catalog.ListenerIDs() {
+		w.Listeners = append(w.Listeners, *l.catalog.Listener(id))
 	}
-	w.VirtualHost = func(k model.HostKey) *model.VirtualHost {
-		if s := l.catalog.listeners[k.Listener]; s != nil {
-			return s.shards[xds.Shard(k.Listener, k.Host)][k.Host]
-		}
-		return nil
-	}
-	w.Group = func(id model.GroupID) *model.BackendGroup {
-		if e := l.catalog.groups[id]; e != nil {
-			return e.group
-		}
-		return nil
-	}
-	w.Set = func(id model.SetID) *model.BackendSet {
-		if e := l.catalog.sets[id]; e != nil {
-			return e.set
-		}
-		return nil
-	}
+	w.VirtualHost, w.Group, w.Set = l.catalog.VirtualHost, l.catalog.Group, l.catalog.Set
 	w.Health = func(g model.GroupID, backend netip.AddrPort) model.Health {
 		health, _ := l.health.Of(health.User{Group: g}, backend)
 		return health
 	}
-	w.TLSHost = func(k model.HostKey) *model.TLSHost {
-		if s := l.catalog.listeners[k.Listener]; s != nil {
-			return s.tls[k.Host]
-		}
-		return nil
-	}
-	w.TLSHosts = func(id model.ListenerID) []string {
-		if s := l.catalog.listeners[id]; s != nil {
-			return slices.Collect(maps.Keys(s.tls))
-		}
-		return nil
-	}
-	w.Certificate = func(id model.CertificateID) *model.Certificate { return l.catalog.secrets.certificates[id] }
+	w.TLSHost, w.TLSHosts, w.Certificate = l.catalog.TLSHost, l.catalog.ServerNames, l.catalog.Certificate
 	w.Serving = l.servingMachines
-	w.AllowUnderscores, w.TrustedHops = l.plane.config.XDS.AllowUnderscores, l.plane.config.XDS.TrustedHops
+	w.MinTLS, w.AllowUnderscores, w.TrustedHops = l.plane.config.XDS.MinTLS, l.plane.config.XDS.AllowUnderscores, l.plane.config.XDS.TrustedHops
 	status := l.status()
 	w.Now, w.Freeze, w.Held = l.plane.config.Now(), status.Plane.Freeze, l.history.holds
 	w.VIPs, w.Machines, w.Problems = status.VIPs, status.Machines, status.Problems

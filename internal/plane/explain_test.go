@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 )
@@ -63,7 +64,7 @@ func TestExplain(t *testing.T) {
 		if o := e.Answer.Outcomes; len(o) != 1 || o[0].Status != 503 || o[0].Percent != 100 {
 			return fmt.Errorf("the answer is %+v", e.Answer)
 		}
-		if !slices.ContainsFunc(e.Problems, problemIs("Service default/app", reasonNoBackends)) {
+		if !slices.ContainsFunc(e.Problems, problemIs("Service default/app", catalog.ReasonNoBackends)) {
 			return fmt.Errorf("the problems are %+v", e.Problems)
 		}
 		return nil

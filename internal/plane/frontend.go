@@ -349,8 +349,8 @@ func (l *loop) balanceInput(e *frontendEntry) balance.Input {
 	}
 	in.Sets = make(map[model.SetID]*model.BackendSet, len(n.Targets))
 	for _, t := range n.Targets {
-		if s := l.catalog.sets[t.Set]; s != nil {
-			in.Sets[t.Set] = s.set
+		if s := l.catalog.Set(t.Set); s != nil {
+			in.Sets[t.Set] = s
 		}
 	}
 	in.Health = l.checkFrontend(n.FrontendKey, n)

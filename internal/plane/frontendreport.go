@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"fairlead.dev/internal/balance"
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
@@ -82,7 +83,7 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 			}
 		}
 		if len(said) > 0 {
-			s.Message = list(said, "; ")
+			s.Message = model.List(said, "; ")
 		}
 	}
 	return s
@@ -161,7 +162,7 @@ func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (
 		// Each machine serves what comes to it.
 		p.Severity, p.Reason = model.SeverityWarning, ReasonRefused
 	case f.State == shownBalanced && model.AllFail(backends):
-		p.Severity, p.Reason = model.SeverityWarning, reasonNoHealthy
+		p.Severity, p.Reason = model.SeverityWarning, catalog.ReasonNoHealthy
 		p.Message = "every backend fails its health check, so all are used (" + f.Owner.Words() + ")"
 	default:
 		return p, false

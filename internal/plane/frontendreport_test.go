@@ -9,11 +9,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
-	"fairlead.dev/internal/xds"
 )
 
 func TestFrontendWhoseBackendsAllFailIsAProblem(t *testing.T) {
@@ -44,7 +44,7 @@ func TestFrontendWhoseBackendsAllFailIsAProblem(t *testing.T) {
 // Where checks take every backend out, the condition says what most of them found.
 func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 	h := health.New()
-	l := &loop{health: h, catalog: newCatalog(xds.Options{}, h), frontends: newFrontends()}
+	l := &loop{health: h, catalog: catalog.New(catalog.Config{Health: h}), frontends: newFrontends()}
 	h.Members([]string{"edge-1"})
 	e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}}
 	checks := map[netip.AddrPort]health.Wanted{}
@@ -74,7 +74,7 @@ func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 func TestLocalBackendsElsewhere(t *testing.T) {
 	l := bareLoop()
 	l.health = health.New()
-	l.catalog, l.snapshot = newCatalog(xds.Options{}, l.health), snapshot.New()
+	l.catalog, l.snapshot = catalog.New(catalog.Config{Health: l.health}), snapshot.New()
 	for _, name := range []string{"edge-1", "edge-2", "node-1"} {
 		l.has(name, false, false)
 	}
@@ -113,7 +113,7 @@ func TestLocalBackendsElsewhere(t *testing.T) {
 // Of frontends without backends each is said what it lacks.
 func TestIdleFrontendsAreToldApart(t *testing.T) {
 	h := health.New()
-	l := &loop{health: h, catalog: newCatalog(xds.Options{}, h), frontends: newFrontends()}
+	l := &loop{health: h, catalog: catalog.New(catalog.Config{Health: h}), frontends: newFrontends()}
 	other := model.FrontendKey{VIP: web4.VIP, Transport: model.TCP, Port: 81}
 	l.frontends.entries[web4] = &frontendEntry{frontend: &model.Frontend{FrontendKey: web4, LocalOnly: true}}
 	l.frontends.entries[other] = &frontendEntry{frontend: &model.Frontend{FrontendKey: other}}
@@ -128,7 +128,7 @@ func TestIdleFrontendsAreToldApart(t *testing.T) {
 func TestUncountedMachines(t *testing.T) {
 	l := bareLoop()
 	l.health = health.New()
-	l.catalog = newCatalog(xds.Options{}, l.health)
+	l.catalog = catalog.New(catalog.Config{Health: l.health})
 	e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}, backends: []model.FrontendBackend{{Address: netip.MustParseAddrPort("10.1.0.1:80")}}}
 	l.frontends.entries[web4] = e
 	for name, observed := range map[string]model.FrontendObserved{
@@ -155,7 +155,7 @@ func TestUncountedMachines(t *testing.T) {
 func TestManyFailingBackendsAreCounted(t *testing.T) {
 	worded := func(n int) (string, float64) {
 		h := health.New()
-		l := &loop{health: h, catalog: newCatalog(xds.Options{}, h), frontends: newFrontends()}
+		l := &loop{health: h, catalog: catalog.New(catalog.Config{Health: h}), frontends: newFrontends()}
 		l.health.Members([]string{"edge-1"})
 		e := &frontendEntry{frontend: &model.Frontend{FrontendKey: web4}}
 		checks := map[netip.AddrPort]health.Wanted{}

@@ -124,13 +124,13 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 	done := len(names[frontendDone])
 	switch {
 	case len(names[frontendRefusedBy]) > 0:
-		v.State, v.Kernel, v.Message = verdictRefused, true, list(names[frontendRefusedBy], "; ")
+		v.State, v.Kernel, v.Message = verdictRefused, true, model.List(names[frontendRefusedBy], "; ")
 	case len(names[frontendUnheard]) > 0:
-		v.State, v.Message = verdictHold, "waiting for the first report of "+list(names[frontendUnheard], ", ")
+		v.State, v.Message = verdictHold, "waiting for the first report of "+model.List(names[frontendUnheard], ", ")
 	case len(names[frontendWaiting]) > 0:
-		v.State, v.Message = verdictPending, "waiting for "+list(names[frontendWaiting], ", ")
+		v.State, v.Message = verdictPending, "waiting for "+model.List(names[frontendWaiting], ", ")
 	case done+len(lost) == 0 && len(names[frontendSilent]) > 0:
-		v.State, v.Message = verdictPending, "waiting for the first report of "+list(names[frontendSilent], ", ")
+		v.State, v.Message = verdictPending, "waiting for the first report of "+model.List(names[frontendSilent], ", ")
 	case done+len(lost) == 0:
 		v.State, v.Message = verdictPending, "no machine has its address"
 	case done == 0:
@@ -139,7 +139,7 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 		v.State, v.Message = verdictProgrammed, "every machine concerned balances it"
 	}
 	if len(lost) > 0 && v.State != verdictHold {
-		v.Message += "; lost: " + list(lost, ", ")
+		v.Message += "; lost: " + model.List(lost, ", ")
 	}
 	return v
 }
@@ -194,10 +194,10 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 		}
 	}
 	if len(local) > 0 {
-		parts = append(parts, list(local, ", ")+": "+noneIsLocal)
+		parts = append(parts, model.List(local, ", ")+": "+noneIsLocal)
 	}
 	if len(none) > 0 {
-		parts = append(parts, noneTakes+" of "+list(none, ", "))
+		parts = append(parts, noneTakes+" of "+model.List(none, ", "))
 	}
 	return strings.Join(parts, "; ") + l.failing(idle...)
 }

@@ -108,7 +108,7 @@ func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
 		}
 	}
 	for machine, vips := range keepers {
-		l.plane.config.Log.Info("a machine keeps VIPs that it is to have no longer: no other machine announces them yet", "machine", machine, "vips", list(vips, ", "), "at_most", handoverTime)
+		l.plane.config.Log.Info("a machine keeps VIPs that it is to have no longer: no other machine announces them yet", "machine", machine, "vips", model.List(vips, ", "), "at_most", handoverTime)
 	}
 	for address, v := range given { // a VIP is the same at all its machines
 		if kept := h.kept[address]; kept != nil {
@@ -351,7 +351,7 @@ func (l *loop) release(update *southbound.Update) {
 		}
 	}
 	for machine, vips := range late {
-		l.plane.config.Log.Warn("the last machine that announces VIPs withdraws them, though no other one that stays has begun to", "machine", machine, "vips", list(vips, ", "), "after", handoverTime)
+		l.plane.config.Log.Warn("the last machine that announces VIPs withdraws them, though no other one that stays has begun to", "machine", machine, "vips", model.List(vips, ", "), "after", handoverTime)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
@@ -43,7 +44,7 @@ type loop struct {
 	snapshot     *snapshot.Snapshot
 	translator   *translate.Translator
 	health       *health.Checks
-	catalog      *catalog
+	catalog      *catalog.Catalog
 	tracker      *tracker
 	history      *history
 	counts       counts
@@ -77,7 +78,7 @@ type loop struct {
 
 func newLoop(p *Plane) *loop {
 	h := health.New()
-	c := newCatalog(p.config.XDS, h)
+	c := catalog.New(catalog.Config{XDS: p.config.XDS, Health: h, Last: p.views.Any})
 	l := &loop{
 		plane:        p,
 		history:      newHistory(p.keeper),
@@ -101,7 +102,6 @@ func newLoop(p *Plane) *loop {
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
-	l.catalog.last = p.views.Any
 	l.tracker.serving = l.placement.serves
 	l.tracker.frozen = l.history.frozenText
 	l.tracker.balanced = l.balanced
@@ -339,8 +339,7 @@ func (l *loop) send(ch translate.Changes) {
 		if listener, changes := ch.Listeners[id]; changes {
 			return listener != nil
 		}
-		s := l.catalog.listeners[id]
-		return s != nil && s.listener != nil
+		return l.catalog.Listener(id) != nil
 	})
 	l.sendPlaced(ch, moved)
 }
@@ -349,14 +348,14 @@ func (l *loop) send(ch translate.Changes) {
 // another view now.
 func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 	ch.Certificates = l.plane.staples.attach(ch.Certificates)
-	unfit := maps.Clone(l.catalog.unfit)
-	shared := l.catalog.apply(ch)
+	unfit := maps.Clone(l.catalog.AllUnfit())
+	shared := l.catalog.Apply(ch)
 	l.tellUnfit(unfit)
 	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}, Placement: map[string]southbound.ViewID{}}
 	for v, changes := range shared {
 		update.Shared[southbound.ViewID(v)] = changes
 		for _, c := range changes {
-			l.plane.metrics.resources.WithLabelValues(shortType(c.Type)).Inc()
+			l.plane.metrics.resources.WithLabelValues(catalog.ShortType(c.Type)).Inc()
 		}
 	}
 	clear(l.peeked)

@@ -160,7 +160,7 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 				why = append(why, o.Machine+": "+cmp.Or(o.Message, "withheld"))
 			}
 		}
-		s.State, s.Message = vipAnnounced, list(why, "; ")
+		s.State, s.Message = vipAnnounced, model.List(why, "; ")
 		switch {
 		case len(s.Listeners)+len(s.Frontends) == 0:
 			s.State, s.Message = vipUnserved, "its owner has no port that can be served"
@@ -267,13 +267,13 @@ func (l *loop) established(peer string, generation int64) (c metav1.Condition, k
 	}
 	switch {
 	case len(down) > 0:
-		c.Reason, c.Message = cmp.Or(reason, string(model.SessionStarting)), list(down, "; ")
+		c.Reason, c.Message = cmp.Or(reason, string(model.SessionStarting)), model.List(down, "; ")
 	case len(unheard) > 0:
 		return c, false
 	case len(up) == 0:
 		c.Reason, c.Message = v1alpha1.ReasonNoMachines, "no connected machine is selected"
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEstablished, "sessions with "+list(up, ", ")
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEstablished, "sessions with "+model.List(up, ", ")
 	}
 	c.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), 4096)], "")
 	return c, true

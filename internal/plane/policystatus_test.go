@@ -12,6 +12,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -30,7 +31,7 @@ func TestStateOfPolicyThatHoldsInPart(t *testing.T) {
 		stateInvalid:    {lost, lost},
 	} {
 		status := &translate.Status{Policy: &gatewayv1.PolicyStatus{Ancestors: ancestors}}
-		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}, health.New()))}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
 		if state, reason, _ := l.objectState(o); state != want || (reason == "Conflicted") != (want != stateProgrammed) {
 			t.Errorf("it is %s, %s; want %s", state, reason, want)
 		}

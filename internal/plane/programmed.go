@@ -2,21 +2,17 @@ package plane
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
-
-// namedMachines is how many machines a message names at most.
-const namedMachines = 8
 
 // verdictState is how far an object is programmed into the machines concerned.
 type verdictState uint8
@@ -104,7 +100,7 @@ type target struct {
 
 // tracker compares what objects need with what machines have.
 type tracker struct {
-	catalog *catalog
+	catalog *catalog.Catalog
 	targets map[model.Object]*target
 	byHost  map[model.HostKey]map[model.Object]bool
 	byPort  map[model.ListenerID]map[model.Object]bool
@@ -112,7 +108,7 @@ type tracker struct {
 	byFrontend map[model.FrontendKey]map[model.Object]bool
 	hostAt     map[model.HostKey]delta.Revision // when it last changed
 	portAt     map[model.ListenerID]delta.Revision
-	unfitAt    map[resourceKey]delta.Revision // since when it cannot be sent
+	unfitAt    map[catalog.Key]delta.Revision // since when it cannot be sent
 	machines   map[string]*standing
 	unsettled  map[model.Object]bool
 	// serving says that a machine is to serve a listener, and with which revision that began.
@@ -123,7 +119,7 @@ type tracker struct {
 	balanced func([]model.FrontendKey) verdict
 }
 
-func newTracker(c *catalog) *tracker {
+func newTracker(c *catalog.Catalog) *tracker {
 	return &tracker{
 		catalog:    c,
 		targets:    map[model.Object]*target{},
@@ -132,7 +128,7 @@ func newTracker(c *catalog) *tracker {
 		byFrontend: map[model.FrontendKey]map[model.Object]bool{},
 		hostAt:     map[model.HostKey]delta.Revision{},
 		portAt:     map[model.ListenerID]delta.Revision{},
-		unfitAt:    map[resourceKey]delta.Revision{},
+		unfitAt:    map[catalog.Key]delta.Revision{},
 		machines:   map[string]*standing{},
 		unsettled:  map[model.Object]bool{},
 		serving:    func(string, model.ListenerID) (bool, delta.Revision) { return false, delta.Revision{} },
@@ -159,8 +155,8 @@ func (t *tracker) changed(rev delta.Revision, ch translate.Changes) map[model.Ob
 		}
 	}
 	for g, group := range ch.Groups {
-		if e := t.catalog.groups[g]; group != nil && e != nil {
-			for k := range e.users {
+		if group != nil {
+			for k := range t.catalog.Users(g) {
 				host(k)
 			}
 		}
@@ -280,21 +276,17 @@ func (t *tracker) machine(name string, now *standing) map[model.Object]bool {
 		maps.Copy(stale, t.byHost[k])
 	}
 	for _, k := range differing(before.shards, now.shards) {
-		if s := t.catalog.listeners[k.listener]; s != nil {
-			for host := range s.shards[k.shard] {
-				maps.Copy(stale, t.byHost[model.HostKey{Listener: k.listener, Host: host}])
-			}
+		for host := range t.catalog.HostsIn(k.listener, k.shard) {
+			maps.Copy(stale, t.byHost[host])
 		}
 	}
 	for _, g := range differing(before.groups, now.groups) {
-		if e := t.catalog.groups[g]; e != nil {
-			for k := range e.users {
-				maps.Copy(stale, t.byHost[k])
-			}
+		for k := range t.catalog.Users(g) {
+			maps.Copy(stale, t.byHost[k])
 		}
 	}
 	for _, name := range differing(before.secrets, now.secrets) {
-		for k := range t.catalog.hostsWith(name) {
+		for k := range t.catalog.HostsWith(name) {
 			maps.Copy(stale, t.byHost[k])
 		}
 	}
@@ -420,13 +412,13 @@ func (t *tracker) served(n *target) verdict {
 	case held != "":
 		v.State, v.Message = verdictPending, held
 	case len(refused) > 0:
-		v.State, v.Message = verdictRefused, list(refused, "; ")
+		v.State, v.Message = verdictRefused, model.List(refused, "; ")
 	case len(unheard) > 0:
-		v.State, v.Message = verdictHold, "waiting for the first report of "+list(unheard, ", ")
+		v.State, v.Message = verdictHold, "waiting for the first report of "+model.List(unheard, ", ")
 	case len(waiting) > 0:
-		v.State, v.Message = verdictPending, "waiting for "+list(waiting, ", ")
+		v.State, v.Message = verdictPending, "waiting for "+model.List(waiting, ", ")
 	case acked+len(lost) == 0 && len(silent) > 0:
-		v.State, v.Message = verdictPending, "waiting for the first report of "+list(silent, ", ")
+		v.State, v.Message = verdictPending, "waiting for the first report of "+model.List(silent, ", ")
 	case acked+len(lost) == 0:
 		v.State, v.Message = verdictPending, "no machine serves this"+exempt(cordoned, proxyless)
 	case acked == 0:
@@ -435,7 +427,7 @@ func (t *tracker) served(n *target) verdict {
 		v.State, v.Message = verdictProgrammed, "every machine concerned runs it"
 	}
 	if len(lost) > 0 && v.State != verdictHold {
-		v.Message += "; lost: " + list(lost, ", ")
+		v.Message += "; lost: " + model.List(lost, ", ")
 	}
 	return v
 }
@@ -444,10 +436,10 @@ func (t *tracker) served(n *target) verdict {
 func exempt(cordoned, proxyless []string) string {
 	text := ""
 	if len(cordoned) > 0 {
-		text += "; cordoned: " + list(cordoned, ", ")
+		text += "; cordoned: " + model.List(cordoned, ", ")
 	}
 	if len(proxyless) > 0 {
-		text += "; without a proxy (--envoy none): " + list(proxyless, ", ")
+		text += "; without a proxy (--envoy none): " + model.List(proxyless, ", ")
 	}
 	return text
 }
@@ -484,15 +476,15 @@ func (t *tracker) fault(m *standing, n *target) (fault, bool) {
 		shard := xds.Shard(k.Listener, k.Host)
 		f, ok = m.shards[shardKey{k.Listener, shard}]
 		note(f, ok)
-		for _, name := range t.catalog.secretsOf(k) {
+		for _, name := range t.catalog.SecretsOf(k) {
 			f, ok := m.secrets[name]
 			note(f, ok)
 		}
 		if len(m.groups) == 0 {
 			continue
 		}
-		if s := t.catalog.listeners[k.Listener]; s != nil {
-			for _, g := range groupsOf(s.shards[shard][k.Host]) {
+		if h := t.catalog.VirtualHost(k); h != nil {
+			for _, g := range h.Groups() {
 				f, ok := m.groups[g]
 				note(f, ok)
 			}
@@ -510,12 +502,4 @@ func (t *tracker) fault(m *standing, n *target) (fault, bool) {
 		}
 		return cmp.Compare(a.message, b.message)
 	}), true
-}
-
-func list(names []string, separator string) string {
-	slices.Sort(names)
-	if more := len(names) - namedMachines; more > 0 {
-		return strings.Join(names[:namedMachines], separator) + fmt.Sprintf("%sand %d more", separator, more)
-	}
-	return strings.Join(names, separator)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
@@ -24,10 +25,15 @@ var (
 
 func revision(n uint64) delta.Revision { return delta.Revision{Epoch: 1, Number: n} }
 
+// routed is a virtual host whose one route leads to a group.
+func routed(k model.HostKey, g model.GroupID) *model.VirtualHost {
+	return &model.VirtualHost{HostKey: k, Routes: []model.Route{{Name: "r", Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: g, Weight: 1}}}}}}
+}
+
 // trackerRig is a tracker of two routes on one listener, in one view.
 func trackerRig(t *testing.T) *tracker {
 	t.Helper()
-	c := newCatalog(xds.Options{}, health.New())
+	c := catalog.New(catalog.Config{Health: health.New()})
 	tr := newTracker(c)
 	tr.serving = func(machine string, id model.ListenerID) (bool, delta.Revision) {
 		if machine == "late" {
@@ -37,14 +43,14 @@ func trackerRig(t *testing.T) *tracker {
 	}
 	ch := translate.Changes{
 		Listeners:    map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80}},
-		VirtualHosts: map[model.HostKey]*model.VirtualHost{hostA: hostTo(hostA, "ga"), hostB: hostTo(hostB, "gb")},
+		VirtualHosts: map[model.HostKey]*model.VirtualHost{hostA: routed(hostA, "ga"), hostB: routed(hostB, "gb")},
 		Groups:       map[model.GroupID]*model.BackendGroup{"ga": {ID: "ga", Set: "s"}, "gb": {ID: "gb", Set: "s"}},
 		Views:        map[model.ViewID]*model.View{"all": {ID: "all", Listeners: []model.ListenerID{"http-80"}}, "none": {ID: "none"}},
 		Statuses: map[model.Object]*translate.Status{
 			routeA: {Hosts: []model.HostKey{hostA}}, routeB: {Hosts: []model.HostKey{hostB}},
 		},
 	}
-	c.apply(ch)
+	c.Apply(ch)
 	tr.changed(revision(5), ch)
 	return tr
 }
@@ -157,7 +163,7 @@ func TestWhoIsJudgedAgain(t *testing.T) {
 	tr.machine("m", machineAt("m", 6))
 	judge()
 	ch := translate.Changes{Groups: map[model.GroupID]*model.BackendGroup{"ga": {ID: "ga", Set: "s", Balance: model.BalanceRandom}}}
-	tr.catalog.apply(ch)
+	tr.catalog.Apply(ch)
 	expect("a group changes", tr.changed(revision(7), ch), routeA)
 	if v := tr.judge(routeA); v.State != verdictPending {
 		t.Errorf("a route whose group changed is %+v", v)
@@ -197,19 +203,23 @@ func TestRefusalsOfAllMachinesAreTold(t *testing.T) {
 
 // A problem with a Secret concerns those who show it, and nobody where a machine has made up its name.
 func TestProblemsOfSecretsConcernTheirHosts(t *testing.T) {
-	c := newCatalog(xds.Options{}, health.New())
+	c := catalog.New(catalog.Config{Health: health.New()})
 	k, other := model.HostKey{Listener: "https-443", Host: "a.test"}, model.HostKey{Listener: "https-443", Host: "b.test"}
-	c.listeners[k.Listener] = &shelf{claims: map[string][]string{k.Host: {"one"}, other.Host: {"two"}}}
-	for _, name := range []string{"one", "two"} {
-		c.secrets.entries[name] = &secretEntry{listeners: map[model.ListenerID]int{k.Listener: 1}}
-	}
+	c.Apply(translate.Changes{
+		Listeners: map[model.ListenerID]*model.Listener{k.Listener: {ID: k.Listener, Port: 443, Protocol: model.ProtocolHTTPS}},
+		TLSHosts: map[model.HostKey]*model.TLSHost{
+			k:     {HostKey: k, Certificates: []model.CertificateID{"team/one"}},
+			other: {HostKey: other, Certificates: []model.CertificateID{"team/two"}},
+		},
+	})
+	one, two := c.SecretsOf(k)[0], c.SecretsOf(other)[0]
 	tr := newTracker(c)
 	mine, theirs := model.Object{Kind: "HTTPRoute", Name: "mine"}, model.Object{Kind: "HTTPRoute", Name: "theirs"}
 	index(tr.byHost, k, mine)
 	index(tr.byHost, other, theirs)
 	tr.targets[mine], tr.targets[theirs] = &target{object: mine}, &target{object: theirs}
 	tr.machine("edge-1", &standing{})
-	for name, want := range map[string]map[model.Object]bool{"made-up": {}, "one": {mine: true}, "two": {theirs: true}} {
+	for name, want := range map[string]map[model.Object]bool{"made-up": {}, one: {mine: true}, two: {theirs: true}} {
 		if got := tr.machine("edge-1", &standing{secrets: map[string]fault{name: {message: "no"}}}); !maps.Equal(got, want) {
 			t.Errorf("%s: %v are judged anew, want %v", name, got, want)
 		}

@@ -54,13 +54,10 @@ func (l *loop) status() model.Status {
 		s.Machines = append(s.Machines, l.machineStatus(name))
 		s.Problems = append(s.Problems, l.machineProblems(name)...)
 	}
-	for _, id := range slices.Sorted(maps.Keys(l.catalog.listeners)) {
-		shelf := l.catalog.listeners[id]
-		if shelf.listener == nil {
-			continue
-		}
+	for _, id := range l.catalog.ListenerIDs() {
+		listener := l.catalog.Listener(id)
 		s.Listeners = append(s.Listeners, model.ListenerStatus{
-			ID: id, Port: shelf.listener.Port, Protocol: shelf.listener.Protocol, Hosts: shelf.hosts, Machines: l.servingMachines(id),
+			ID: id, Port: listener.Port, Protocol: listener.Protocol, Hosts: l.catalog.HostCount(id), Machines: l.servingMachines(id),
 		})
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(l.statuses), model.Object.Compare) {
@@ -93,10 +90,10 @@ func (l *loop) status() model.Status {
 	}
 	s.Certificates = l.certificates.statuses()
 	s.Problems = append(s.Problems, l.certificates.problems(l.plane.config.Now())...)
-	s.Problems = append(s.Problems, l.catalog.emptySets()...)
+	s.Problems = append(s.Problems, l.catalog.EmptySets()...)
 	s.Problems = append(s.Problems, l.health.Problems()...)
 	s.Problems = append(s.Problems, translate.Unclaimed(l.snapshot, l.plane.config.Translate.ControllerName)...)
-	s.Problems = append(s.Problems, l.catalog.unfitProblems()...)
+	s.Problems = append(s.Problems, l.catalog.UnfitProblems()...)
 	s.Problems = append(s.Problems, l.sourceProblems()...)
 	s.Problems = append(s.Problems, l.plane.trust.problems()...)
 	slices.SortStableFunc(s.Problems, func(a, b model.Problem) int {

@@ -8,10 +8,10 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/xds"
 )
 
 // A Service that translation refuses is a problem, one that waits for machines is none yet.
@@ -19,7 +19,7 @@ func TestARefusedServiceIsAProblem(t *testing.T) {
 	o := model.Object{Kind: "Service", Namespace: "team", Name: "app"}
 	for reason, want := range map[string]string{v1alpha1.ReasonUnsupportedProtocol: stateInvalid, v1alpha1.ReasonPortTaken: stateInvalid, v1alpha1.ReasonPending: stateUnserved} {
 		status := &translate.Status{Service: &corev1.ServiceStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: reason, Message: "why"}}}}
-		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}, health.New()))}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
 		if state, why, _ := l.objectState(o); state != want || want == stateInvalid && why != reason {
 			t.Errorf("%s: it is %s, %s", reason, state, why)
 		}
@@ -47,7 +47,7 @@ func TestARouteThatIsWrongInPartIsDegraded(t *testing.T) {
 		"a proxy refused what is left": {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, verdictRefused, "invalid", "BackendNotFound"},
 	} {
 		status := &translate.Status{HTTPRoute: &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{{Conditions: c.conditions}}}}}
-		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(newCatalog(xds.Options{}, health.New()))}
+		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
 		l.tracker.targets[o] = &target{object: o, verdict: verdict{State: c.verdict}}
 		if state, why, _ := l.objectState(o); state != c.state || why != c.says {
 			t.Errorf("%s: it is %s, %s; want %s, %s", name, state, why, c.state, c.says)

@@ -135,10 +135,10 @@ func (l *loop) routeBackends(f *model.Forward, figures map[model.GroupID]model.G
 	}
 	for _, b := range f.Backends {
 		out := model.RouteBackend{Group: b.Group, Percent: math.Round(float64(b.Weight)*1000/float64(max(1, total))) / 10}
-		if e := l.catalog.groups[b.Group]; b.Group != "" && e != nil && e.group != nil {
-			if s := l.catalog.sets[e.group.Set]; s != nil && s.set != nil {
-				out.Total = len(s.set.Backends)
-				for _, x := range s.set.Backends {
+		if group := l.catalog.Group(b.Group); b.Group != "" && group != nil {
+			if s := l.catalog.Set(group.Set); s != nil {
+				out.Total = len(s.Backends)
+				for _, x := range s.Backends {
 					if x.State == model.BackendReady {
 						out.Ready++
 					}

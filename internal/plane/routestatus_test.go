@@ -8,11 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/xds"
 )
 
 func acceptedCondition() []metav1.Condition {
@@ -80,7 +80,7 @@ func TestBackendTLSPolicyStatus(t *testing.T) {
 // What is wrong with a part of a route is a problem, also while the rest is served.
 func TestPartlyInvalidRoutesAreProblems(t *testing.T) {
 	o := model.Object{Kind: string(snapshot.KindGRPCRoute), Namespace: "team", Name: "shop"}
-	l := &loop{statuses: map[model.Object]*translate.Status{}, tracker: newTracker(newCatalog(xds.Options{}, health.New()))}
+	l := &loop{statuses: map[model.Object]*translate.Status{}, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
 	state := func(conditions ...metav1.Condition) string {
 		l.statuses[o] = &translate.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
 			Parents: []gatewayv1.RouteParentStatus{{Conditions: conditions}},

@@ -5,13 +5,11 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/staple"
 	"fairlead.dev/internal/translate"
 )
-
-// whyUnstapled is why a Secret cannot be sent: Envoy refuses such a certificate.
-const whyUnstapled = "its certificate has to be shown with an OCSP response (must-staple), and there is none"
 
 // stapleTime is how long a plane that begins waits at most for the responses without which
 // certificates cannot be shown, before it serves machines: they have some from before.
@@ -65,7 +63,7 @@ func (s staples) problem(p model.Problem, c *model.Certificate) (model.Problem, 
 	case r.Revoked:
 		p.Reason, p.Message = reasonRevoked, r.Problem
 	case c.MustStaple && len(c.OCSP) == 0:
-		p.Reason, p.Message = reasonUnstaple, whyUnstapled+": "+why+"; machines go on with the one that they had, if any"
+		p.Reason, p.Message = reasonUnstaple, catalog.Unstapled+": "+why+"; machines go on with the one that they had, if any"
 	case r.Problem != "" && r.Until.IsZero():
 		p.Severity, p.Reason, p.Message = model.SeverityWarning, reasonUnstaple, "its certificate is shown without an OCSP response: "+why
 	default:
@@ -126,15 +124,4 @@ func (l *loop) awaitsStaples() bool {
 		}
 	}
 	return false
-}
-
-// lacksStaple says whether a Secret is shown to clients and has to have a response, which is
-// not there.
-func (c *catalog) lacksStaple(name string) bool {
-	e := c.secrets.entries[name]
-	if e == nil || len(e.listeners) == 0 {
-		return false
-	}
-	certificate := c.secrets.certificates[e.source.certificate]
-	return certificate != nil && certificate.MustStaple && len(certificate.OCSP) == 0
 }

@@ -1,4 +1,4 @@
-package plane
+package catalog
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // modelWorld is a whole translation result, changed at random.
@@ -117,15 +118,15 @@ func (w *modelWorld) resources(t *testing.T, id model.ViewID) map[string]string 
 			continue
 		}
 		r, err := delta.NewResource(string(l), xds.Listener(*w.listeners[l], nil, xds.Options{}))
-		add(typeListener, string(l), r, err)
+		add(agentv1.ListenerType, string(l), r, err)
 		for _, scope := range xds.Scopes(l) {
 			r, err := delta.NewResource(scope.GetName(), scope)
-			add(typeScope, scope.GetName(), r, err)
+			add(agentv1.ScopeType, scope.GetName(), r, err)
 		}
 		for _, shard := range xds.AllShards(l) {
 			name := xds.RouteConfigurationName(l, shard)
 			r, err := delta.NewResource(name, xds.RouteConfiguration(l, shard, shards[shard]))
-			add(typeRoute, name, r, err)
+			add(agentv1.RouteType, name, r, err)
 		}
 	}
 	for g := range used {
@@ -134,14 +135,14 @@ func (w *modelWorld) resources(t *testing.T, id model.ViewID) map[string]string 
 			continue
 		}
 		r, err := delta.NewResource(string(g), xds.Cluster(*group))
-		add(typeCluster, string(g), r, err)
+		add(agentv1.ClusterType, string(g), r, err)
 		set := model.BackendSet{ID: group.Set}
 		if s := w.sets[group.Set]; s != nil {
 			set = *s
 		}
 		name := xds.EndpointsName(*group)
 		r, err = delta.NewResource(name, xds.LoadAssignment(*group, set, nil))
-		add(typeEndpoint, name, r, err)
+		add(agentv1.EndpointType, name, r, err)
 	}
 	return out
 }
@@ -155,10 +156,10 @@ func TestCatalogAddsUp(t *testing.T) {
 			listeners: map[model.ListenerID]*model.Listener{}, hosts: map[model.HostKey]*model.VirtualHost{},
 			groups: map[model.GroupID]*model.BackendGroup{}, sets: map[model.SetID]*model.BackendSet{}, views: map[model.ViewID]*model.View{},
 		}
-		c := newCatalog(xds.Options{}, health.New())
+		c := New(Config{Health: health.New()})
 		held := map[model.ViewID]map[string]string{}
 		for step := range 60 {
-			changes := c.apply(w.step())
+			changes := c.Apply(w.step())
 			for v, list := range changes {
 				if held[v] == nil {
 					held[v] = map[string]string{}
@@ -202,7 +203,7 @@ func TestCatalogAddsUp(t *testing.T) {
 		for id := range c.views {
 			end.Views[id] = nil
 		}
-		c.apply(end)
+		c.Apply(end)
 		if n := len(c.listeners) + len(c.groups) + len(c.sets) + len(c.views); n != 0 {
 			t.Errorf("seed %d: %d listeners, %d groups, %d sets and %d views are left", seed, len(c.listeners), len(c.groups), len(c.sets), len(c.views))
 		}
@@ -229,7 +230,7 @@ func difference(got, want map[string]string) []string {
 // host is one route configuration.
 func TestCatalogTouchesWhatChanged(t *testing.T) {
 	const hosts = 3000
-	c := newCatalog(xds.Options{}, health.New())
+	c := New(Config{Health: health.New()})
 	ch := translate.Changes{
 		Listeners:    map[model.ListenerID]*model.Listener{"http-80": {ID: "http-80", Port: 80, Protocol: model.ProtocolHTTP}},
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
@@ -244,7 +245,7 @@ func TestCatalogTouchesWhatChanged(t *testing.T) {
 		k := model.HostKey{Listener: "http-80", Host: fmt.Sprintf("h%d.example", i)}
 		ch.VirtualHosts[k] = hostTo(k, g)
 	}
-	all := c.apply(ch)
+	all := c.Apply(ch)
 	if want := 1 + 2*(xds.Shards("http-80")+1) + 2*hosts; len(all["all"]) != want {
 		t.Errorf("%d resources, want %d", len(all["all"]), want)
 	}
@@ -252,7 +253,7 @@ func TestCatalogTouchesWhatChanged(t *testing.T) {
 		"set":  {Sets: map[model.SetID]*model.BackendSet{"g7": {ID: "g7", Backends: []model.Backend{{Address: netip.MustParseAddrPort("10.0.0.1:80")}}}}},
 		"host": {VirtualHosts: map[model.HostKey]*model.VirtualHost{{Listener: "http-80", Host: "h7.example"}: hostTo(model.HostKey{Listener: "http-80", Host: "h7.example"}, "g7")}},
 	} {
-		if got := c.apply(one); len(got["all"]) != 1 {
+		if got := c.Apply(one); len(got["all"]) != 1 {
 			t.Errorf("one %s touched %d resources", name, len(got["all"]))
 		}
 	}

@@ -1,4 +1,4 @@
-package plane
+package catalog
 
 import (
 	"cmp"
@@ -11,24 +11,25 @@ import (
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// A RouteConfiguration has the hosts of whoever has one in its shard. One that cannot be encoded, or
+// A RouteConfiguration has all hosts of its shard, of several owners. A host that cannot be encoded, or
 // makes it too large, hurts itself only: it stays as it was sent last, or is answered 503.
 
-// hostIn is the key under which unfit has one host of a shard.
-func hostIn(shard resourceKey, host string) resourceKey {
-	shard.name, shard.host = shard.name+"/"+host, host
+// HostKey is the key under which unfit has one host of a shard.
+func HostKey(shard Key, host string) Key {
+	shard.Name, shard.Host = shard.Name+"/"+host, host
 	return shard
 }
 
 // routesResource makes the RouteConfiguration of a shard; nil says that there is none, or that it
 // cannot be sent.
-func (c *catalog) routesResource(k resourceKey) *delta.Resource {
-	maps.DeleteFunc(c.unfit, func(u resourceKey, _ string) bool {
-		return u.typ == typeRoute && u.listener == k.listener && u.shard == k.shard
+func (c *Catalog) routesResource(k Key) *delta.Resource {
+	maps.DeleteFunc(c.unfit, func(u Key, _ string) bool {
+		return u.Type == agentv1.RouteType && u.Listener == k.Listener && u.shard == k.shard
 	})
-	s := c.listeners[k.listener]
+	s := c.listeners[k.Listener]
 	if s == nil || s.listener == nil {
 		return nil
 	}
@@ -49,12 +50,12 @@ func (c *catalog) routesResource(k resourceKey) *delta.Resource {
 }
 
 // encodeRoutes encodes a shard, or says why it cannot be sent.
-func (c *catalog) encodeRoutes(k resourceKey, hosts map[string]*model.VirtualHost) (*delta.Resource, string) {
+func (c *Catalog) encodeRoutes(k Key, hosts map[string]*model.VirtualHost) (*delta.Resource, string) {
 	list := make([]model.VirtualHost, 0, len(hosts))
 	for _, h := range hosts {
 		list = append(list, *h)
 	}
-	r, err := delta.NewResource(k.name, xds.RouteConfiguration(k.listener, k.shard, list))
+	r, err := delta.NewResource(k.Name, xds.RouteConfiguration(k.Listener, k.shard, list))
 	if err != nil {
 		return nil, fmt.Sprintf("it cannot be encoded: %v", err)
 	}
@@ -66,9 +67,9 @@ func (c *catalog) encodeRoutes(k resourceKey, hosts map[string]*model.VirtualHos
 
 // fitting is a shard with what can be sent of it.
 type fitting struct {
-	catalog *catalog
-	key     resourceKey
-	shelf   *shelf
+	catalog *Catalog
+	key     Key
+	at      *listenerEntry
 	hosts   map[string]*model.VirtualHost
 	sizes   map[string]int // encoded, bytes
 	sent    map[string]int // the same as last sent, of those that were asked for
@@ -81,10 +82,10 @@ const hostFrame = 8
 
 // newFitting replaces hosts of a shard until it can be sent: those that cannot be encoded, and then of the
 // namespace that has most those that grew most. So one with no more than an equal part loses nothing.
-func newFitting(c *catalog, k resourceKey, s *shelf) *fitting {
+func newFitting(c *Catalog, k Key, s *listenerEntry) *fitting {
 	f := &fitting{
-		catalog: c, key: k, shelf: s, hosts: maps.Clone(s.shards[k.shard]), sizes: map[string]int{}, sent: map[string]int{}, of: map[string]int{},
-		total: proto.Size(xds.RouteConfiguration(k.listener, k.shard, nil)),
+		catalog: c, key: k, at: s, hosts: maps.Clone(s.shards[k.shard]), sizes: map[string]int{}, sent: map[string]int{}, of: map[string]int{},
+		total: proto.Size(xds.RouteConfiguration(k.Listener, k.shard, nil)),
 	}
 	for _, host := range slices.Sorted(maps.Keys(f.hosts)) {
 		n, err := sizeOf(f.hosts[host])
@@ -141,7 +142,7 @@ func (f *fitting) shrink(namespace string) {
 // sentSize is how large a host is as it was sent last; 0 where it was not.
 func (f *fitting) sentSize(host string) int {
 	n, known := f.sent[host]
-	if sent := f.shelf.sent[f.key.shard][host]; !known && sent != nil {
+	if sent := f.at.sent[f.key.shard][host]; !known && sent != nil {
 		n, _ = sizeOf(sent)
 	}
 	f.sent[host] = n
@@ -154,26 +155,26 @@ func (f *fitting) count(host string, size int) {
 	f.total += size + hostFrame
 }
 
-// replace puts the host as it was sent last into the place of one that cannot be sent, or one that
+// replace replaces a host that cannot be sent: by the host as it was sent last, or by one that
 // answers 503.
 func (f *fitting) replace(host, why string) {
 	now, before := f.hosts[host], f.sizes[host]
 	f.of[namespaceOf(now)] -= before
 	f.total -= before + hostFrame
-	instead, size := f.shelf.sent[f.key.shard][host], f.sentSize(host)
-	if size == 0 || instead == now || size >= before && before > 0 || namespaceOf(instead) != namespaceOf(now) || !f.shelf.leadsTo(f.catalog, instead) {
+	instead, size := f.at.sent[f.key.shard][host], f.sentSize(host)
+	if size == 0 || instead == now || size >= before && before > 0 || namespaceOf(instead) != namespaceOf(now) || !f.at.leadsTo(f.catalog, instead) {
 		instead = closedHost(now)
 		size, _ = sizeOf(instead)
 	}
 	f.hosts[host] = instead
 	f.count(host, size)
-	if k := hostIn(f.key, host); f.catalog.unfit[k] == "" {
+	if k := HostKey(f.key, host); f.catalog.unfit[k] == "" {
 		f.catalog.unfit[k] = why
 	}
 }
 
 // leadsTo says that the listener's machines have all groups of a host.
-func (s *shelf) leadsTo(c *catalog, h *model.VirtualHost) bool {
+func (s *listenerEntry) leadsTo(c *Catalog, h *model.VirtualHost) bool {
 	return !slices.ContainsFunc(groupsOf(h), func(g model.GroupID) bool {
 		e := c.groups[g]
 		return s.uses[g] == 0 || e == nil || e.group == nil
@@ -200,7 +201,7 @@ func namespaceOf(h *model.VirtualHost) string {
 // closedRoute names the route of a host that is closed.
 const closedRoute = reasonUnfit
 
-// closedHost answers 503 in the place of a host.
+// closedHost answers 503 instead of a host.
 func closedHost(h *model.VirtualHost) *model.VirtualHost {
 	return &model.VirtualHost{HostKey: h.HostKey, Section: h.Section, Routes: []model.Route{{
 		Name: closedRoute, Owner: model.Object{Namespace: namespaceOf(h)},

@@ -1,4 +1,4 @@
-package plane
+package catalog
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // tlsWorld is what secrets are made of and needed by, changed at random.
@@ -132,12 +133,12 @@ func (w *tlsWorld) resources(t *testing.T, id model.ViewID) map[string]string {
 	}
 	secret := func(name string, id model.CertificateID) {
 		if c := w.certificates[id]; c != nil {
-			add(typeSecret, name, xds.Secret(name, *c))
+			add(agentv1.SecretType, name, xds.Secret(name, *c))
 		}
 	}
 	authorities := func(ids []model.AuthorityID) {
 		if a := w.authorities[ids[0]]; a != nil {
-			add(typeSecret, xds.AuthorityName(ids...), xds.AuthoritySecret(xds.AuthorityName(ids...), *a))
+			add(agentv1.SecretType, xds.AuthorityName(ids...), xds.AuthoritySecret(xds.AuthorityName(ids...), *a))
 		}
 	}
 	if w.views[id] == nil {
@@ -174,9 +175,9 @@ func (w *tlsWorld) resources(t *testing.T, id model.ViewID) map[string]string {
 			}
 		}
 		if listener != nil {
-			add(typeListener, string(l), xds.Listener(*listener, names, xds.Options{}))
+			add(agentv1.ListenerType, string(l), xds.Listener(*listener, names, xds.Options{}))
 			if quic {
-				add(typeListener, xds.QUICListenerName(l), xds.QUICListener(*listener, names, xds.Options{}))
+				add(agentv1.ListenerType, xds.QUICListenerName(l), xds.QUICListener(*listener, names, xds.Options{}))
 			}
 			if listener.ClientValidation != nil {
 				authorities(listener.ClientValidation.Authorities)
@@ -200,14 +201,14 @@ func (w *tlsWorld) resources(t *testing.T, id model.ViewID) map[string]string {
 func TestCatalogSecretsAddUp(t *testing.T) {
 	for seed := range uint64(6) {
 		w := newTLSWorld(seed)
-		c := newCatalog(xds.Options{}, health.New())
+		c := New(Config{Health: health.New()})
 		held := map[model.ViewID]map[string]string{"view-0": {}, "view-1": {}}
 		for step := range 150 {
-			for v, list := range c.apply(w.step()) {
+			for v, list := range c.Apply(w.step()) {
 				for _, change := range list {
 					key := string(change.Type) + " " + change.Name
 					switch {
-					case change.Type != typeSecret && change.Type != typeListener:
+					case change.Type != agentv1.SecretType && change.Type != agentv1.ListenerType:
 					case change.Resource == nil:
 						delete(held[v], key)
 					default:
@@ -246,7 +247,7 @@ func TestCatalogSecretsAddUp(t *testing.T) {
 		for id := range w.authorities {
 			end.Authorities[id] = nil
 		}
-		c.apply(end)
+		c.Apply(end)
 		s := c.secrets
 		if n := len(s.entries) + len(s.ofCertificate) + len(s.ofAuthority) + len(s.demanded) + len(s.certificates) + len(s.authorities) + len(c.listeners); n != 0 {
 			t.Errorf("seed %d: %d things are left: %v", seed, n, slices.Sorted(maps.Keys(s.entries)))
@@ -257,7 +258,7 @@ func TestCatalogSecretsAddUp(t *testing.T) {
 // A renewed certificate is one resource for each name that is served with it, and a host
 // more one of its own: the listener is the same.
 func TestCatalogTouchesWhatTLSChanged(t *testing.T) {
-	c := newCatalog(xds.Options{}, health.New())
+	c := New(Config{Health: health.New()})
 	ch := noChanges()
 	ch.Listeners["https-443"] = &model.Listener{ID: "https-443", Port: 443, Protocol: model.ProtocolHTTPS}
 	ch.Views["all"] = &model.View{ID: "all", Listeners: []model.ListenerID{"https-443"}}
@@ -270,7 +271,7 @@ func TestCatalogTouchesWhatTLSChanged(t *testing.T) {
 		k, h, cert := host(i)
 		ch.TLSHosts[k], ch.Certificates[cert.ID] = h, cert
 	}
-	all := c.apply(ch)["all"]
+	all := c.Apply(ch)["all"]
 	if want := 1 + 2*(xds.Shards("https-443")+1) + 2000; len(all) != want {
 		t.Errorf("%d resources, want %d", len(all), want)
 	}
@@ -280,20 +281,20 @@ func TestCatalogTouchesWhatTLSChanged(t *testing.T) {
 	k, h, cert := host(2000)
 	more.TLSHosts[k], more.Certificates[cert.ID] = h, cert
 	for name, one := range map[string]translate.Changes{"certificate": renew, "host": more} {
-		got := c.apply(one)["all"]
-		if len(got) != 1 || got[0].Type != typeSecret {
+		got := c.Apply(one)["all"]
+		if len(got) != 1 || got[0].Type != agentv1.SecretType {
 			t.Errorf("one %s touched %d resources", name, len(got))
 		}
 	}
 	// What is said of a secret that cannot be sent does not show it.
 	c.limit = 10
-	c.apply(renew)
-	for _, p := range c.unfitProblems() {
+	c.Apply(renew)
+	for _, p := range c.UnfitProblems() {
 		if strings.Contains(fmt.Sprint(p), "private") || !strings.Contains(p.Message, "h7.example") {
 			t.Errorf("problem: %+v", p)
 		}
 	}
-	if len(c.unfitProblems()) != 1 {
-		t.Errorf("problems: %v", c.unfitProblems())
+	if len(c.UnfitProblems()) != 1 {
+		t.Errorf("problems: %v", c.UnfitProblems())
 	}
 }

@@ -1,4 +1,4 @@
-package plane
+package catalog
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // secretSource is what one Secret is made of: a certificate, or authorities.
@@ -35,7 +36,7 @@ func (s secretSource) equal(o secretSource) bool {
 // and its groups need, and no other: a machine reads no key that it does not serve with.
 type secretEntry struct {
 	source    secretSource
-	listeners map[model.ListenerID]int // how many claims of the listener name it
+	listeners map[model.ListenerID]int // how many hosts of the listener need it
 	groups    map[model.GroupID]bool
 }
 
@@ -76,20 +77,21 @@ func newSecrets() secrets {
 	}
 }
 
-func secretKey(name string) resourceKey { return resourceKey{typ: typeSecret, name: name} }
+// SecretKey names a Secret.
+func SecretKey(name string) Key { return Key{Type: agentv1.SecretType, Name: name} }
 
 // touchSecret marks a Secret at every view that has it.
-func (c *catalog) touchSecret(t touched, name string) {
+func (c *Catalog) touchSecret(t touched, name string) {
 	e := c.secrets.entries[name]
 	for v, view := range c.views {
 		if e != nil && e.heldBy(view) {
-			t.add(v, secretKey(name))
+			t.add(v, SecretKey(name))
 		}
 	}
 }
 
 // setCertificate replaces a certificate: the Secrets made of it, and nothing else.
-func (c *catalog) setCertificate(id model.CertificateID, cert *model.Certificate, t touched) {
+func (c *Catalog) setCertificate(id model.CertificateID, cert *model.Certificate, t touched) {
 	if cert == nil {
 		delete(c.secrets.certificates, id)
 	} else {
@@ -100,7 +102,7 @@ func (c *catalog) setCertificate(id model.CertificateID, cert *model.Certificate
 	}
 }
 
-func (c *catalog) setAuthority(id model.AuthorityID, a *model.Authority, t touched) {
+func (c *Catalog) setAuthority(id model.AuthorityID, a *model.Authority, t touched) {
 	if a == nil {
 		delete(c.secrets.authorities, id)
 	} else {
@@ -112,7 +114,7 @@ func (c *catalog) setAuthority(id model.AuthorityID, a *model.Authority, t touch
 }
 
 // entry is the Secret of a source, which it has from now on.
-func (c *catalog) entry(t touched, source secretSource) *secretEntry {
+func (c *Catalog) entry(t touched, source secretSource) *secretEntry {
 	s := &c.secrets
 	e := s.entries[source.name]
 	if e == nil {
@@ -134,7 +136,7 @@ func (c *catalog) entry(t touched, source secretSource) *secretEntry {
 	return e
 }
 
-func (c *catalog) unindex(e *secretEntry) {
+func (c *Catalog) unindex(e *secretEntry) {
 	dropName(c.secrets.ofCertificate, e.source.certificate, e.source.name)
 	for _, a := range e.source.authorities {
 		dropName(c.secrets.ofAuthority, a, e.source.name)
@@ -155,11 +157,11 @@ func dropName[K comparable](m map[K]map[string]bool, k K, name string) {
 	}
 }
 
-// claim says which Secrets a listener needs on behalf of a host, or with an empty host of
-// itself, and takes back what it said before.
-func (c *catalog) claim(t touched, id model.ListenerID, host string, sources []secretSource) {
-	s := c.shelf(id)
-	before := s.claims[host]
+// needSecrets replaces the Secrets that a listener needs for a host, or with an empty host for
+// itself.
+func (c *Catalog) needSecrets(t touched, id model.ListenerID, host string, sources []secretSource) {
+	s := c.listenerEntry(id)
+	before := s.secrets[host]
 	names := make([]string, 0, len(sources))
 	for _, source := range sources {
 		if slices.Contains(names, source.name) {
@@ -169,13 +171,13 @@ func (c *catalog) claim(t touched, id model.ListenerID, host string, sources []s
 		e := c.entry(t, source)
 		e.listeners[id]++
 		if e.listeners[id] == 1 {
-			c.touchAt(t, id, secretKey(source.name))
+			c.touchAt(t, id, SecretKey(source.name))
 		}
 	}
 	if len(names) == 0 {
-		delete(s.claims, host)
+		delete(s.secrets, host)
 	} else {
-		s.claims[host] = names
+		s.secrets[host] = names
 	}
 	for _, name := range before {
 		e := c.secrets.entries[name]
@@ -184,12 +186,12 @@ func (c *catalog) claim(t touched, id model.ListenerID, host string, sources []s
 		}
 		delete(e.listeners, id)
 		c.secrets.idle[name] = true
-		c.touchAt(t, id, secretKey(name))
+		c.touchAt(t, id, SecretKey(name))
 	}
 }
 
-// touchAt marks a resource at every view with the listener.
-func (c *catalog) touchAt(t touched, id model.ListenerID, k resourceKey) {
+// touchAt marks a resource at every view that has the listener.
+func (c *Catalog) touchAt(t touched, id model.ListenerID, k Key) {
 	for v, view := range c.views {
 		if view.listeners[id] {
 			t.add(v, k)
@@ -198,7 +200,7 @@ func (c *catalog) touchAt(t touched, id model.ListenerID, k resourceKey) {
 }
 
 // setGroupSecrets says which Secrets a group's connections need.
-func (c *catalog) setGroupSecrets(t touched, id model.GroupID, e *groupEntry) {
+func (c *Catalog) setGroupSecrets(t touched, id model.GroupID, e *groupEntry) {
 	before := e.secrets
 	e.secrets = nil
 	var sources []secretSource
@@ -223,15 +225,15 @@ func (c *catalog) setGroupSecrets(t touched, id model.GroupID, e *groupEntry) {
 	for v, view := range c.views {
 		if view.groups[id] > 0 {
 			for _, name := range slices.Concat(before, e.secrets) {
-				t.add(v, secretKey(name))
+				t.add(v, SecretKey(name))
 			}
 		}
 	}
 }
 
 // setTLSHost replaces what becomes of a server name at a listener.
-func (c *catalog) setTLSHost(k model.HostKey, h *model.TLSHost, t touched) {
-	s := c.shelf(k.Listener)
+func (c *Catalog) setTLSHost(k model.HostKey, h *model.TLSHost, t touched) {
+	s := c.listenerEntry(k.Listener)
 	old := s.tls[k.Host]
 	concerned := map[model.ListenerID]bool{k.Listener: true}
 	for l := range c.secrets.demanded[k.Host] {
@@ -257,7 +259,7 @@ func (c *catalog) setTLSHost(k model.HostKey, h *model.TLSHost, t touched) {
 	}
 	c.countUses(t, k, tlsGroups(old), tlsGroups(h))
 	for l := range concerned {
-		c.settleTLSHost(t, l, k.Host, l == k.Listener && !bothPlain(old, h), apart[l])
+		c.updateTLSHost(t, l, k.Host, l == k.Listener && !bothPlain(old, h), apart[l])
 	}
 }
 
@@ -267,26 +269,26 @@ func bothPlain(a, b *model.TLSHost) bool {
 	return (a == nil || xds.Plain(*a)) && (b == nil || xds.Plain(*b))
 }
 
-// settleTLSHost claims what a host needs at a listener, and marks the listener if it must
-// say something else of the host than before.
-func (c *catalog) settleTLSHost(t touched, id model.ListenerID, host string, changed, wasApart bool) {
-	s := c.shelf(id)
+// updateTLSHost replaces the Secrets that a host needs at a listener, and marks the listener if its
+// resource says something else of the host than before.
+func (c *Catalog) updateTLSHost(t touched, id model.ListenerID, host string, changed, wasApart bool) {
+	s := c.listenerEntry(id)
 	apart := c.apart(id, host)
 	h := s.tls[host]
 	if h == nil {
 		delete(s.special, host)
-		c.claim(t, id, host, nil)
+		c.needSecrets(t, id, host, nil)
 	} else {
 		if apart || !xds.Plain(*h) {
 			s.special[host] = true
 		} else {
 			delete(s.special, host)
 		}
-		c.claim(t, id, host, c.tlsSources(s, *h, apart))
+		c.needSecrets(t, id, host, c.tlsSources(s, *h, apart))
 	}
 	quic := s.listener != nil && xds.HTTP3(*s.listener)
 	if changed || apart != wasApart || s.wild > 0 || quic {
-		c.touchAt(t, id, listenerKey(id))
+		c.touchAt(t, id, ListenerKey(id))
 	}
 	if quic {
 		c.touchAt(t, id, quicKey(id))
@@ -295,7 +297,7 @@ func (c *catalog) settleTLSHost(t touched, id model.ListenerID, host string, cha
 
 // apart says that a host's certificate cannot be asked for by name at a listener, because
 // the listener with the smallest ID has another for the same name.
-func (c *catalog) apart(id model.ListenerID, host string) bool {
+func (c *Catalog) apart(id model.ListenerID, host string) bool {
 	listeners := c.secrets.demanded[host]
 	if !listeners[id] {
 		return false
@@ -305,7 +307,7 @@ func (c *catalog) apart(id model.ListenerID, host string) bool {
 }
 
 // tlsSources are the Secrets that a listener needs for a host.
-func (c *catalog) tlsSources(s *shelf, h model.TLSHost, apart bool) []secretSource {
+func (c *Catalog) tlsSources(s *listenerEntry, h model.TLSHost, apart bool) []secretSource {
 	var sources []secretSource
 	demanded := xds.OnDemand(h) && !apart
 	if demanded {
@@ -321,8 +323,8 @@ func (c *catalog) tlsSources(s *shelf, h model.TLSHost, apart bool) []secretSour
 
 // setListener replaces a listener. One that begins or ends to serve HTTP/3 needs other
 // Secrets for its hosts.
-func (c *catalog) setListener(id model.ListenerID, l *model.Listener, t touched) {
-	s := c.shelf(id)
+func (c *Catalog) setListener(id model.ListenerID, l *model.Listener, t touched) {
+	s := c.listenerEntry(id)
 	old := s.listener
 	s.listener = l
 	wasQUIC, quic := old != nil && xds.HTTP3(*old), l != nil && xds.HTTP3(*l)
@@ -338,21 +340,21 @@ func (c *catalog) setListener(id model.ListenerID, l *model.Listener, t touched)
 	if l != nil && l.ClientValidation != nil {
 		own = append(own, authoritySource(l.ClientValidation.Authorities))
 	}
-	c.claim(t, id, "", own)
+	c.needSecrets(t, id, "", own)
 	if wasQUIC != quic {
 		for host := range s.tls {
-			c.settleTLSHost(t, id, host, false, c.apart(id, host))
+			c.updateTLSHost(t, id, host, false, c.apart(id, host))
 		}
 	}
 	c.countUses(t, model.HostKey{Listener: id}, listenerGroups(old), listenerGroups(l))
 }
 
-func quicKey(id model.ListenerID) resourceKey {
-	return resourceKey{typ: typeListener, name: xds.QUICListenerName(id), listener: id}
+func quicKey(id model.ListenerID) Key {
+	return Key{Type: agentv1.ListenerType, Name: xds.QUICListenerName(id), Listener: id}
 }
 
 // tlsHosts are the hosts that a listener must be told of.
-func (c *catalog) tlsHosts(id model.ListenerID, s *shelf) []xds.TLSHost {
+func (c *Catalog) tlsHosts(id model.ListenerID, s *listenerEntry) []xds.TLSHost {
 	names := maps.Keys(s.special)
 	if s.wild > 0 || s.listener != nil && xds.HTTP3(*s.listener) {
 		names = maps.Keys(s.tls)
@@ -366,7 +368,7 @@ func (c *catalog) tlsHosts(id model.ListenerID, s *shelf) []xds.TLSHost {
 }
 
 // secretMessage makes a Secret; nil says that what it is made of is not there.
-func (c *catalog) secretMessage(name string) proto.Message {
+func (c *Catalog) secretMessage(name string) proto.Message {
 	e := c.secrets.entries[name]
 	if e == nil {
 		return nil
@@ -390,7 +392,7 @@ func (c *catalog) secretMessage(name string) proto.Message {
 }
 
 // sweepSecrets drops Secrets that nobody needs.
-func (c *catalog) sweepSecrets() {
+func (c *Catalog) sweepSecrets() {
 	for name := range c.secrets.idle {
 		if e := c.secrets.entries[name]; e != nil && len(e.listeners)+len(e.groups) == 0 {
 			c.unindex(e)
@@ -400,8 +402,8 @@ func (c *catalog) sweepSecrets() {
 	clear(c.secrets.idle)
 }
 
-// hostsWith are the hosts that show a Secret: none where a machine has made up its name.
-func (c *catalog) hostsWith(secret string) iter.Seq[model.HostKey] {
+// HostsWith are the hosts that show a Secret: none where a machine has made up its name.
+func (c *Catalog) HostsWith(secret string) iter.Seq[model.HostKey] {
 	return func(yield func(model.HostKey) bool) {
 		e := c.secrets.entries[secret]
 		if e == nil {
@@ -412,7 +414,7 @@ func (c *catalog) hostsWith(secret string) iter.Seq[model.HostKey] {
 			if s == nil {
 				continue
 			}
-			for host, names := range s.claims {
+			for host, names := range s.secrets {
 				if slices.Contains(names, secret) && !yield(model.HostKey{Listener: id, Host: host}) {
 					return
 				}
@@ -421,10 +423,10 @@ func (c *catalog) hostsWith(secret string) iter.Seq[model.HostKey] {
 	}
 }
 
-// secretsOf names the Secrets with which a host is served.
-func (c *catalog) secretsOf(k model.HostKey) []string {
+// SecretsOf names the Secrets with which a host is served.
+func (c *Catalog) SecretsOf(k model.HostKey) []string {
 	if s := c.listeners[k.Listener]; s != nil && k.Host != "" {
-		return s.claims[k.Host]
+		return s.secrets[k.Host]
 	}
 	return nil
 }

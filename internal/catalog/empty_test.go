@@ -1,4 +1,4 @@
-package plane
+package catalog
 
 import (
 	"net/netip"
@@ -9,7 +9,6 @@ import (
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/xds"
 )
 
 func TestEmptySets(t *testing.T) {
@@ -58,17 +57,17 @@ func TestEmptySets(t *testing.T) {
 			if c.noHost {
 				ch.VirtualHosts = nil
 			}
-			reason := reasonNoBackends
+			reason := ReasonNoBackends
 			if len(c.ill) > 0 {
-				ch.Groups[group].HealthCheck, reason = &model.HealthCheck{Path: "/"}, reasonNoHealthy
+				ch.Groups[group].HealthCheck, reason = &model.HealthCheck{Path: "/"}, ReasonNoHealthy
 			}
 			if c.presumed {
 				ch.Groups[group].HealthCheck, ch.Groups[group].Protocol = nil, model.BackendTCP
 			}
 			checks := health.New()
-			shelves := newCatalog(xds.Options{}, checks)
+			sets := New(Config{Health: checks})
 			checks.Members([]string{"edge-1"})
-			shelves.apply(ch)
+			sets.Apply(ch)
 			var results []model.CheckResult
 			for _, b := range c.ill {
 				check, _ := ch.Groups[group].Check(netip.MustParseAddrPort(b))
@@ -76,7 +75,7 @@ func TestEmptySets(t *testing.T) {
 			}
 			checks.Report("edge-1", results, nil, time.Time{})
 			checks.Judge()
-			problems := shelves.emptySets()
+			problems := sets.EmptySets()
 			switch {
 			case c.says == "" && len(problems) > 0:
 				t.Errorf("there is a problem: %+v", problems)

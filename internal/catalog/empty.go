@@ -1,4 +1,4 @@
-package plane
+package catalog
 
 import (
 	"fmt"
@@ -12,17 +12,17 @@ import (
 	"fairlead.dev/internal/xds"
 )
 
-// reasonNoBackends is the reason of a problem: requests for a Service get 503 because
+// ReasonNoBackends is the reason of a problem: requests for a Service get 503 because
 // nothing can take them. No resource has a condition for it: a route is as it should
 // be, and so is a Service that is scaled to nothing.
-const reasonNoBackends = "NoBackends"
+const ReasonNoBackends = "NoBackends"
 
-// reasonNoHealthy is said of a Service all of whose ready endpoints fail their health check.
-const reasonNoHealthy = "NoHealthyBackends"
+// ReasonNoHealthy is said of a Service all of whose ready endpoints fail their health check.
+const ReasonNoHealthy = "NoHealthyBackends"
 
-// emptySets names the backend sets that routes send requests to and that have no ready
+// EmptySets names the backend sets that routes send requests to and that have no ready
 // backend, or no healthy one, with the hosts that feel it.
-func (c *catalog) emptySets() []model.Problem {
+func (c *Catalog) EmptySets() []model.Problem {
 	var problems []model.Problem
 	for _, id := range slices.Sorted(maps.Keys(c.sets)) {
 		e := c.sets[id]
@@ -61,9 +61,9 @@ func (c *catalog) emptySets() []model.Problem {
 		case e.set.Refusal != "":
 			message = fmt.Sprintf("port %s has no backend: %s", parts[2], e.set.Refusal)
 		}
-		reason := reasonNoBackends
+		reason := ReasonNoBackends
 		if !none {
-			reason, message = reasonNoHealthy, fmt.Sprintf("every endpoint of port %s fails its health check, such as %s", parts[2], ill)
+			reason, message = ReasonNoHealthy, fmt.Sprintf("every endpoint of port %s fails its health check, such as %s", parts[2], ill)
 		}
 		becomes := "what is sent there is answered 503"
 		if !none && !asked {
@@ -71,14 +71,14 @@ func (c *catalog) emptySets() []model.Problem {
 		}
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityWarning, Subject: service.String(), Reason: reason,
-			Message: message + "; " + becomes + ", at " + list(slices.Collect(maps.Keys(hosts)), ", "),
+			Message: message + "; " + becomes + ", at " + model.List(slices.Collect(maps.Keys(hosts)), ", "),
 		})
 	}
 	return problems
 }
 
 // sends says whether a virtual host sends any requests to a group.
-func (c *catalog) sends(k model.HostKey, g model.GroupID) bool {
+func (c *Catalog) sends(k model.HostKey, g model.GroupID) bool {
 	s := c.listeners[k.Listener]
 	if s == nil || s.listener == nil {
 		return false

@@ -1,6 +1,7 @@
-package plane
+package catalog
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -10,34 +11,43 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// catalog turns what a translation changed into what the views' streams carry. It
+// Config is what a catalog is made with.
+type Config struct {
+	XDS    xds.Options
+	Health *health.Checks // required; the catalog tells it the backends of groups
+	// Last is a resource as some view has it, for views that are new; nil: none is known.
+	Last func(t delta.Type, name string) (delta.Resource, bool)
+	// Limit is how large one resource may be, bytes; 0 is 16 MiB.
+	Limit int
+}
+
+// Catalog turns what a translation changed into what the views' streams carry. It
 // remembers the model by listener, so that one changed host rebuilds one
 // RouteConfiguration and a changed backend set one load assignment.
-type catalog struct {
+type Catalog struct {
 	options xds.Options
-	// limit is how large one resource may be, bytes.
-	limit int
+	health  *health.Checks
+	last    func(t delta.Type, name string) (delta.Resource, bool)
+	limit   int
 	// unfit are the wanted resources that cannot be sent, and why. Views go on with
 	// the last good version, those that have none without.
-	unfit map[resourceKey]string
-	// last is a resource as some view has it, for views that are new; nil: nobody knows.
-	last      func(t delta.Type, name string) (delta.Resource, bool)
-	listeners map[model.ListenerID]*shelf
+	unfit     map[Key]string
+	listeners map[model.ListenerID]*listenerEntry
 	groups    map[model.GroupID]*groupEntry
 	sets      map[model.SetID]*setEntry
 	views     map[model.ViewID]*viewEntry // combined ones
 	secrets   secrets
-	health    *health.Checks
 }
 
 // maxResource is the default limit of one encoded resource, bytes: agents take no
 // response above four times that, and one such resource delays all that wait behind it.
 const maxResource = 16 << 20
 
-// shelf is one listener and the virtual hosts on it.
-type shelf struct {
+// listenerEntry is one listener and the virtual hosts on it.
+type listenerEntry struct {
 	listener *model.Listener // nil: hosts came, but not the listener yet
 	shards   map[int]map[string]*model.VirtualHost
 	sent     map[int]map[string]*model.VirtualHost // shards as last sent, where they differ
@@ -47,7 +57,7 @@ type shelf struct {
 	tls      map[string]*model.TLSHost
 	special  map[string]bool     // hosts of tls that the listener must always be told of
 	wild     int                 // hosts of tls that are wildcards
-	claims   map[string][]string // host, or empty for the listener, -> Secrets
+	secrets  map[string][]string // names of Secrets, by the host that needs them; empty: the listener
 }
 
 type groupEntry struct {
@@ -69,52 +79,56 @@ type viewEntry struct {
 	groups    map[model.GroupID]int // how many listeners of the view use it
 }
 
-func newCatalog(o xds.Options, h *health.Checks) *catalog {
-	return &catalog{
-		options:   o,
-		limit:     maxResource,
-		unfit:     map[resourceKey]string{},
-		listeners: map[model.ListenerID]*shelf{},
+// New is a catalog without anything.
+func New(c Config) *Catalog {
+	return &Catalog{
+		options:   c.XDS,
+		health:    c.Health,
+		last:      c.Last,
+		limit:     cmp.Or(c.Limit, maxResource),
+		unfit:     map[Key]string{},
+		listeners: map[model.ListenerID]*listenerEntry{},
 		groups:    map[model.GroupID]*groupEntry{},
 		sets:      map[model.SetID]*setEntry{},
 		views:     map[model.ViewID]*viewEntry{},
 		secrets:   newSecrets(),
-		health:    h,
 	}
 }
 
 // touched is what one Apply found changed, per view and by resource.
-type touched map[model.ViewID]map[resourceKey]bool
+type touched map[model.ViewID]map[Key]bool
 
-type resourceKey struct {
-	typ  delta.Type
-	name string
+// Key names one resource.
+type Key struct {
+	Type delta.Type
+	Name string
 	// Where the resource comes from, whichever the type needs.
-	listener model.ListenerID
+	Listener model.ListenerID
 	shard    int
 	group    model.GroupID
-	host     string // one of a shard, in unfit alone
+	Host     string // one of a shard, in unfit alone
 }
 
-func clusterKey(g model.GroupID) resourceKey {
-	return resourceKey{typ: typeCluster, name: string(g), group: g}
+// ClusterKey names the cluster of a group.
+func ClusterKey(g model.GroupID) Key {
+	return Key{Type: agentv1.ClusterType, Name: string(g), group: g}
 }
 
-func endpointsKey(g model.GroupID, name string) resourceKey {
-	return resourceKey{typ: typeEndpoint, name: name, group: g}
+func endpointsKey(g model.GroupID, name string) Key {
+	return Key{Type: agentv1.EndpointType, Name: name, group: g}
 }
 
-func (t touched) add(view model.ViewID, k resourceKey) {
+func (t touched) add(view model.ViewID, k Key) {
 	if t[view] == nil {
-		t[view] = map[resourceKey]bool{}
+		t[view] = map[Key]bool{}
 	}
 	t[view][k] = true
 }
 
-// apply takes in the changes and returns, for each view concerned, the resources that
+// Apply applies the changes and returns, for each view concerned, the resources that
 // may have changed, by type and name. A view that is gone gets the removal of all it
-// had. What cannot be sent is left out, and stands in unfit.
-func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
+// had. Resources that cannot be sent are left out, and are in unfit.
+func (c *Catalog) Apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 	t := touched{}
 	checks := map[model.GroupID]bool{}
 	for id, s := range ch.Sets {
@@ -159,7 +173,7 @@ func (c *catalog) apply(ch translate.Changes) map[model.ViewID][]delta.Change {
 
 // setChecks has the backends of groups checked. What is new comes before what is taken
 // back: a group that another one replaces leaves it what is known of its backends.
-func (c *catalog) setChecks(groups map[model.GroupID]bool) {
+func (c *Catalog) setChecks(groups map[model.GroupID]bool) {
 	gone := []model.GroupID{}
 	for id := range groups {
 		checks := map[netip.AddrPort]health.Wanted{}
@@ -183,8 +197,8 @@ func (c *catalog) setChecks(groups map[model.GroupID]bool) {
 	}
 }
 
-// rejudged are the load assignments of groups whose backends have another health now.
-func (c *catalog) rejudged(users map[health.User]bool) map[model.ViewID][]delta.Change {
+// HealthChanged returns the load assignments of groups whose backends have another health now.
+func (c *Catalog) HealthChanged(users map[health.User]bool) map[model.ViewID][]delta.Change {
 	t := touched{}
 	for u := range users {
 		e := c.groups[u.Group]
@@ -200,19 +214,19 @@ func (c *catalog) rejudged(users map[health.User]bool) map[model.ViewID][]delta.
 	return c.build(t)
 }
 
-func (c *catalog) shelf(id model.ListenerID) *shelf {
+func (c *Catalog) listenerEntry(id model.ListenerID) *listenerEntry {
 	s := c.listeners[id]
 	if s == nil {
-		s = &shelf{
+		s = &listenerEntry{
 			shards: map[int]map[string]*model.VirtualHost{}, sent: map[int]map[string]*model.VirtualHost{}, fitted: map[int]bool{}, uses: map[model.GroupID]int{},
-			tls: map[string]*model.TLSHost{}, special: map[string]bool{}, claims: map[string][]string{},
+			tls: map[string]*model.TLSHost{}, special: map[string]bool{}, secrets: map[string][]string{},
 		}
 		c.listeners[id] = s
 	}
 	return s
 }
 
-func (c *catalog) groupEntry(id model.GroupID) *groupEntry {
+func (c *Catalog) groupEntry(id model.GroupID) *groupEntry {
 	g := c.groups[id]
 	if g == nil {
 		g = &groupEntry{users: map[model.HostKey]int{}}
@@ -221,7 +235,7 @@ func (c *catalog) groupEntry(id model.GroupID) *groupEntry {
 	return g
 }
 
-func (c *catalog) setEntry(id model.SetID) *setEntry {
+func (c *Catalog) setEntry(id model.SetID) *setEntry {
 	s := c.sets[id]
 	if s == nil {
 		s = &setEntry{groups: map[model.GroupID]bool{}}
@@ -232,7 +246,7 @@ func (c *catalog) setEntry(id model.SetID) *setEntry {
 
 // setGroup replaces a group. Its load assignment may have another name then, and be
 // of another set.
-func (c *catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
+func (c *Catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
 	e := c.groupEntry(id)
 	names := map[string]bool{}
 	if e.group != nil {
@@ -250,7 +264,7 @@ func (c *catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
 		if view.groups[id] == 0 {
 			continue
 		}
-		t.add(v, clusterKey(id))
+		t.add(v, ClusterKey(id))
 		for name := range names {
 			t.add(v, endpointsKey(id, name))
 		}
@@ -258,8 +272,8 @@ func (c *catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
 }
 
 // setHost replaces a virtual host, and counts which groups its listener uses.
-func (c *catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
-	s := c.shelf(k.Listener)
+func (c *Catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
+	s := c.listenerEntry(k.Listener)
 	shard := xds.Shard(k.Listener, k.Host)
 	hosts := s.shards[shard]
 	old := hosts[k.Host]
@@ -279,7 +293,7 @@ func (c *catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
 	}
 	s.hosts += presence(h != nil) - presence(old != nil)
 	c.countUses(t, k, groupsOf(old), groupsOf(h))
-	c.touchAt(t, k.Listener, routesKey(k.Listener, shard))
+	c.touchAt(t, k.Listener, RoutesKey(k.Listener, shard))
 }
 
 func presence(there bool) int {
@@ -291,7 +305,7 @@ func presence(there bool) int {
 
 // countUses changes which groups a host uses, or with an empty host the listener. Both
 // lists are sorted.
-func (c *catalog) countUses(t touched, k model.HostKey, before, after []model.GroupID) {
+func (c *Catalog) countUses(t touched, k model.HostKey, before, after []model.GroupID) {
 	for _, g := range after {
 		if _, was := slices.BinarySearch(before, g); !was {
 			c.groupEntry(g).users[k]++
@@ -311,14 +325,14 @@ func (c *catalog) countUses(t touched, k model.HostKey, before, after []model.Gr
 }
 
 // countUse changes how many hosts of a listener name a group.
-func (c *catalog) countUse(t touched, id model.ListenerID, g model.GroupID, by int) {
+func (c *Catalog) countUse(t touched, id model.ListenerID, g model.GroupID, by int) {
 	s := c.listeners[id]
 	before := s.uses[g]
 	s.uses[g] = before + by
 	if s.uses[g] == 0 {
 		delete(s.uses, g)
 		for shard := range s.fitted { // what stays there as it was may lead to it
-			c.touchAt(t, id, routesKey(id, shard))
+			c.touchAt(t, id, RoutesKey(id, shard))
 		}
 	}
 	if (before == 0) == (before+by == 0) {
@@ -332,7 +346,7 @@ func (c *catalog) countUse(t touched, id model.ListenerID, g model.GroupID, by i
 }
 
 // countGroup changes how many listeners of a view use a group, by one.
-func (c *catalog) countGroup(t touched, v model.ViewID, view *viewEntry, g model.GroupID, by int) {
+func (c *Catalog) countGroup(t touched, v model.ViewID, view *viewEntry, g model.GroupID, by int) {
 	before := view.groups[g]
 	view.groups[g] = before + by
 	if view.groups[g] == 0 {
@@ -341,17 +355,17 @@ func (c *catalog) countGroup(t touched, v model.ViewID, view *viewEntry, g model
 	if (before == 0) == (before+by == 0) {
 		return
 	}
-	t.add(v, clusterKey(g))
+	t.add(v, ClusterKey(g))
 	if e := c.groups[g]; e != nil && e.group != nil {
 		t.add(v, endpointsKey(g, e.endpoints))
 		for _, name := range e.secrets {
-			t.add(v, secretKey(name))
+			t.add(v, SecretKey(name))
 		}
 	}
 }
 
 // setView replaces which listeners a view has.
-func (c *catalog) setView(id model.ViewID, v *model.View, t touched) {
+func (c *Catalog) setView(id model.ViewID, v *model.View, t touched) {
 	e := c.views[id]
 	if e == nil {
 		e = &viewEntry{listeners: map[model.ListenerID]bool{}, groups: map[model.GroupID]int{}}
@@ -373,29 +387,29 @@ func (c *catalog) setView(id model.ViewID, v *model.View, t touched) {
 	for l := range wanted {
 		if !e.listeners[l] {
 			e.listeners[l] = true
-			c.shelf(l)
+			c.listenerEntry(l)
 			c.touchListener(t, id, l, true)
 			c.countListener(t, id, e, l, +1)
 		}
 	}
 }
 
-func (c *catalog) countListener(t touched, v model.ViewID, view *viewEntry, l model.ListenerID, by int) {
-	s := c.shelf(l)
+func (c *Catalog) countListener(t touched, v model.ViewID, view *viewEntry, l model.ListenerID, by int) {
+	s := c.listenerEntry(l)
 	for g := range s.uses {
 		c.countGroup(t, v, view, g, by)
 	}
-	for _, names := range s.claims {
+	for _, names := range s.secrets {
 		for _, name := range names {
-			t.add(v, secretKey(name))
+			t.add(v, SecretKey(name))
 		}
 	}
 }
 
 // touchListener marks a listener, and all that is fixed by its existence too when it
 // came or went: its scopes and every shard, the empty ones as well.
-func (c *catalog) touchListener(t touched, v model.ViewID, l model.ListenerID, whole bool) {
-	t.add(v, listenerKey(l))
+func (c *Catalog) touchListener(t touched, v model.ViewID, l model.ListenerID, whole bool) {
+	t.add(v, ListenerKey(l))
 	if !whole {
 		return
 	}
@@ -403,21 +417,23 @@ func (c *catalog) touchListener(t touched, v model.ViewID, l model.ListenerID, w
 		t.add(v, quicKey(l))
 	}
 	for _, shard := range xds.AllShards(l) {
-		t.add(v, routesKey(l, shard))
-		t.add(v, resourceKey{typ: typeScope, name: xds.RouteConfigurationName(l, shard), listener: l, shard: shard})
+		t.add(v, RoutesKey(l, shard))
+		t.add(v, Key{Type: agentv1.ScopeType, Name: xds.RouteConfigurationName(l, shard), Listener: l, shard: shard})
 	}
 }
 
-func listenerKey(l model.ListenerID) resourceKey {
-	return resourceKey{typ: typeListener, name: string(l), listener: l}
+// ListenerKey names the resource of a listener over TCP.
+func ListenerKey(l model.ListenerID) Key {
+	return Key{Type: agentv1.ListenerType, Name: string(l), Listener: l}
 }
 
-func routesKey(l model.ListenerID, shard int) resourceKey {
-	return resourceKey{typ: typeRoute, name: xds.RouteConfigurationName(l, shard), listener: l, shard: shard}
+// RoutesKey names the routes of a shard.
+func RoutesKey(l model.ListenerID, shard int) Key {
+	return Key{Type: agentv1.RouteType, Name: xds.RouteConfigurationName(l, shard), Listener: l, shard: shard}
 }
 
 // sweep drops what nothing points to any more.
-func (c *catalog) sweep(ch translate.Changes) {
+func (c *Catalog) sweep(ch translate.Changes) {
 	for id := range ch.Listeners {
 		if s := c.listeners[id]; s != nil && s.listener == nil && s.hosts+len(s.tls) == 0 {
 			used := false
