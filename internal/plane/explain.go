@@ -124,7 +124,7 @@ func (l *loop) world() explain.World {
 	w.Serving = l.servingMachines
 	w.MinTLS, w.AllowUnderscores, w.TrustedHops = l.plane.config.XDS.MinTLS, l.plane.config.XDS.AllowUnderscores, l.plane.config.XDS.TrustedHops
 	status := l.status()
-	w.Now, w.Freeze, w.Held = l.plane.config.Now(), status.Plane.Freeze, l.history.holds
+	w.Now, w.Freeze, w.Held = l.plane.config.Now(), status.Plane.Freeze, l.history.Holds
 	w.VIPs, w.Machines, w.Problems = status.VIPs, status.Machines, status.Problems
 	if !status.Plane.Leading {
 		w.Standby = status.Plane.Leader

@@ -2,15 +2,14 @@ package plane
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/past"
 )
 
@@ -34,9 +33,6 @@ var (
 	errFenced = errors.New("another plane has written meanwhile")
 	// errTooLarge says that the state alone takes more than may be kept.
 	errTooLarge = errors.New("too large")
-	// errMoved says that the history, or what a vault has of it, is another than was read
-	// or written last: begin again from what is there.
-	errMoved = errors.New("the history has moved on")
 )
 
 // vault is where a history outlives its plane: records, of which the first is a whole
@@ -61,23 +57,6 @@ type tidier interface {
 	tidy(ctx context.Context) error
 }
 
-// kept is a history as the keeper holds it: a state, and the steps from it on.
-type kept struct {
-	base    []byte // its record
-	at      time.Time
-	letGo   int
-	steps   []*change // packed
-	nth     uint64    // how many steps ever came before the first of these
-	upTo    uint64    // sequence of the last own step that base has in it
-	size    int       // of all records, bytes
-	rewrite bool      // what is in the vault does not begin with it
-}
-
-func (k *kept) add(c *change) {
-	k.steps = append(k.steps, c)
-	k.size += len(c.packed)
-}
-
 // keeper packs the steps of a history, and keeps them in a vault while its plane leads.
 // Nothing waits for the vault.
 type keeper struct {
@@ -87,20 +66,19 @@ type keeper struct {
 	log      *slog.Logger
 	// adopt hands the loop steps from before its own; it returns errMoved to be asked
 	// again.
-	adopt func(context.Context, adoption) error
+	adopt func(context.Context, history.Adoption) error
 
 	items chan keeperItem
 	ended chan struct{}
 	wake  chan struct{}
 
 	mu      sync.Mutex
-	kept    kept
-	based   bool    // kept has a state
-	first   *change // names the state that the plane began with
-	bytes   int     // packed ever
-	broken  error   // a bug; nothing is kept any more
-	leads   uint64  // the epoch in which the plane leads; 0: it does not
-	trouble error   // of the vault
+	kept    history.Log
+	based   bool   // kept has a state
+	bytes   int    // packed ever
+	broken  error  // a bug; nothing is kept any more
+	leads   uint64 // the epoch in which the plane leads; 0: it does not
+	trouble error  // of the vault
 
 	// steady is held while kept is worked on outside of mu: steps come only behind the
 	// others then. Who has it waits for the loop, so packing never waits for it.
@@ -112,74 +90,53 @@ type keeper struct {
 }
 
 type keeperItem struct {
-	step  *change
-	base  *picture
+	step  *history.Step
+	base  *history.State
 	began time.Time
 	rev   delta.Revision
 	leads *uint64
 }
 
-// adoption is what a vault had from before this plane.
-type adoption struct {
-	steps []*change
-	began time.Time
-	letGo int
-	lacks string
-	// replaces is the sequence of the last of the plane's own steps that these stand for.
-	replaces uint64
-}
-
-func newKeeper(v vault, log *slog.Logger, adopt func(context.Context, adoption) error) *keeper {
+func newKeeper(v vault, log *slog.Logger, adopt func(context.Context, history.Adoption) error) *keeper {
 	return &keeper{
 		vault: v, patience: keepTimeout, tidies: keepTidy, log: log, adopt: adopt, items: make(chan keeperItem, keeperQueue), ended: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
 
 func (k *keeper) put(i keeperItem) {
-	if k == nil {
-		return
-	}
 	select {
 	case k.items <- i:
 	case <-k.ended:
 	}
 }
 
-// begin takes the state that the plane begins with, before any step.
-func (k *keeper) begin(at time.Time, rev delta.Revision, p picture) {
+// Begin takes the state that the plane begins with, before any step.
+func (k *keeper) Begin(at time.Time, rev delta.Revision, p history.State) {
 	k.put(keeperItem{base: &p, began: at, rev: rev})
 }
 
-// add takes a step. It is the keeper's to change from then on.
-func (k *keeper) add(c *change) { k.put(keeperItem{step: c}) }
+// Add takes a step. It is the keeper's to change from then on.
+func (k *keeper) Add(c *history.Step) { k.put(keeperItem{step: c}) }
 
 // lead says in which epoch the plane leads; in 0 it does not.
 func (k *keeper) lead(epoch uint64) { k.put(keeperItem{leads: &epoch}) }
 
-// look returns a step packed, or else what it replaced.
-func (k *keeper) look(c *change) ([]byte, picture) {
-	if k != nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-	}
-	return c.packed, c.before
+// Look returns a step packed, or else what it replaced.
+func (k *keeper) Look(c *history.Step) ([]byte, history.State) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return c.Content()
 }
 
 // has says whether the vault has a step.
-func (k *keeper) has(c *change) bool {
-	if k == nil {
-		return false
-	}
+func (k *keeper) has(c *history.Step) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return c.stored
+	return c.IsKept()
 }
 
-// total is how much was packed ever, bytes.
-func (k *keeper) total() int {
-	if k == nil {
-		return 0
-	}
+// Total is how much was packed ever, bytes.
+func (k *keeper) Total() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.bytes
@@ -201,7 +158,7 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case i := <-k.items:
-			if err := k.take(&p, i); err != nil {
+			if err := k.receive(&p, i); err != nil {
 				k.log.Error("a bug: the history is not kept any more", "error", err)
 				k.mu.Lock()
 				k.broken = err
@@ -212,7 +169,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-func (k *keeper) take(p *past.Packer, i keeperItem) error {
+func (k *keeper) receive(p *past.Packer, i keeperItem) error {
 	switch {
 	case i.leads != nil:
 		k.mu.Lock()
@@ -226,56 +183,35 @@ func (k *keeper) take(p *past.Packer, i keeperItem) error {
 	case i.base != nil && k.vault == nil:
 		return nil
 	case i.base != nil:
-		state, err := i.base.pack()
+		base, err := history.NewLog(p, i.began, i.rev, *i.base)
 		if err != nil {
 			return err
 		}
-		return k.base(p, i.began, i.rev, state)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.kept, k.based = base, true
+		return nil
 	}
-	edits, err := i.step.edits()
-	if err != nil {
-		return err
-	}
-	note, err := i.step.note()
-	if err != nil {
-		return err
-	}
-	packed, err := p.Step(i.step.at, note, edits)
+	packed, err := i.step.Pack(p)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
-	i.step.packed, i.step.before, i.step.after = packed, picture{}, picture{}
+	i.step.SetPacked(packed)
 	k.bytes += len(packed)
 	if k.vault == nil {
 		k.mu.Unlock()
 		return nil
 	}
-	k.kept.add(i.step)
-	steps, size := len(k.kept.steps), k.kept.size
+	k.kept.Add(i.step)
+	most, _ := k.vault.bounds()
+	exceeds := k.kept.Exceeds(most)
 	k.mu.Unlock()
 	// The writer folds before it writes. While it waits for a vault, this bounds memory.
-	most, _ := k.vault.bounds()
-	if (steps > historyLimit*9/8 || size > most/8*9) && k.steady.TryLock() {
+	if exceeds && k.steady.TryLock() {
 		defer k.steady.Unlock()
 		return k.fold()
 	}
-	return nil
-}
-
-func (k *keeper) base(p *past.Packer, at time.Time, rev delta.Revision, state past.State) error {
-	note, err := json.Marshal(packedBase{})
-	if err != nil {
-		return err
-	}
-	base, err := p.Base(at, note, state)
-	if err != nil {
-		return err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.kept, k.based = kept{base: base, at: at, size: len(base), rewrite: true}, true
-	k.first = &change{at: at, revision: rev}
 	return nil
 }
 
@@ -317,7 +253,7 @@ func (k *keeper) write(ctx context.Context) {
 		switch {
 		case wrote:
 			pause, again = every, keepAgain
-		case err != nil && !errors.Is(err, errMoved):
+		case err != nil && !errors.Is(err, history.ErrMoved):
 			pause, again = again, min(2*again, keepAgainMost)
 		}
 		timer.Reset(pause)
@@ -346,7 +282,7 @@ func (k *keeper) tidy(ctx context.Context) {
 
 // note says once what is wrong with the vault, and that it is mended.
 func (k *keeper) note(err error) {
-	if errors.Is(err, errMoved) {
+	if errors.Is(err, history.ErrMoved) {
 		return
 	}
 	k.mu.Lock()
@@ -386,46 +322,38 @@ func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
 		k.joined = epoch
 	}
 	k.mu.Lock()
-	now := k.kept
-	now.steps = slices.Clone(now.steps)
+	now := k.kept.Clone()
 	k.mu.Unlock()
 	most, _ := k.vault.bounds()
-	if now.size > most {
-		return false, fmt.Errorf("routing alone takes %d bytes, packed, and %d may be kept: %w", now.size, most, errTooLarge)
+	if now.Size > most {
+		return false, fmt.Errorf("routing alone takes %d bytes, packed, and %d may be kept: %w", now.Size, most, errTooLarge)
 	}
-	all := now.nth + uint64(len(now.steps))
+	all := now.Count()
 	switch {
-	case now.rewrite || k.written < now.nth:
-		records := [][]byte{now.base}
-		for _, c := range now.steps {
-			records = append(records, c.packed)
-		}
-		err = k.within(ctx, func(ctx context.Context) error { return k.vault.replace(ctx, epoch, records) })
+	case now.Rewrite || k.written < now.Folded:
+		err = k.within(ctx, func(ctx context.Context) error { return k.vault.replace(ctx, epoch, now.Records()) })
 		if err == nil {
 			k.mu.Lock()
-			k.kept.rewrite = k.kept.nth != now.nth // folded meanwhile
+			k.kept.Rewrite = k.kept.Folded != now.Folded // folded meanwhile
 			k.mu.Unlock()
 		}
 	case k.written < all:
-		var records [][]byte
-		for _, c := range now.steps[k.written-now.nth:] {
-			records = append(records, c.packed)
-		}
+		records := now.Since(k.written)
 		if err = k.within(ctx, func(ctx context.Context) error { return k.vault.append(ctx, records) }); err != nil {
 			k.mu.Lock()
-			k.kept.rewrite = true
+			k.kept.Rewrite = true
 			k.mu.Unlock()
 		}
 	}
 	if err != nil {
 		return false, err
 	}
-	wrote = now.rewrite || k.written != all
+	wrote = now.Rewrite || k.written != all
 	k.written = all
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, c := range now.steps {
-		c.stored = true
+	for _, c := range now.Steps {
+		c.Keep()
 	}
 	return wrote, nil
 }
@@ -452,50 +380,22 @@ func (k *keeper) within(ctx context.Context, call func(context.Context) error) e
 	return err
 }
 
-// fold takes the oldest steps into the state when there is more than may be kept. Its
+// fold merges the oldest steps into the state when there is more than may be kept. Its
 // caller has steady.
 func (k *keeper) fold() error {
 	most, _ := k.vault.bounds()
 	k.mu.Lock()
-	now := k.kept
-	now.steps = slices.Clone(now.steps)
+	now := k.kept.Clone()
 	k.mu.Unlock()
-	if len(now.steps) <= historyLimit && now.size <= most || len(now.steps) == 0 {
-		return nil
-	}
-	at, _, state, err := past.UnpackBase(now.base)
-	if err != nil {
-		return err
-	}
-	n, size := 0, now.size
-	for ; n < len(now.steps) && (len(now.steps)-n > historyLimit*7/8 || size > most*7/8); n++ {
-		c := now.steps[n]
-		if err := forward(state, c); err != nil {
-			return err
-		}
-		at, size = c.at, size-len(c.packed)
-		now.upTo = max(now.upTo, c.sequence)
-		if c.count > 0 {
-			now.letGo++
-		}
-	}
-	note, err := json.Marshal(packedBase{LetGo: now.letGo})
-	if err != nil {
-		return err
-	}
-	base, err := new(past.Packer).Base(at, note, state)
-	if err != nil {
+	folded, n, err := now.Fold(most)
+	if err != nil || n == 0 {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.kept.size = size - len(now.base) + len(base)
-	for _, c := range k.kept.steps[len(now.steps):] {
-		k.kept.size += len(c.packed)
+	for _, c := range k.kept.Steps[len(now.Steps):] { // came meanwhile
+		folded.Add(c)
 	}
-	k.kept.base, k.kept.at, k.kept.letGo, k.kept.upTo = base, at, now.letGo, now.upTo
-	k.kept.steps = slices.Clone(k.kept.steps[n:])
-	k.kept.nth += uint64(n)
-	k.kept.rewrite = true
+	k.kept = folded
 	return nil
 }

@@ -11,46 +11,82 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/past"
 	"fairlead.dev/internal/translate"
 )
 
+type hosts = map[model.HostKey]*model.VirtualHost
+
+func historyHost(name string, version int) *model.VirtualHost {
+	owner := model.Object{Kind: "HTTPRoute", Namespace: "team", Name: name}
+	return &model.VirtualHost{
+		HostKey: model.HostKey{Listener: "http-80", Host: name},
+		Routes: []model.Route{{
+			Name: "HTTPRoute/team/" + name + "/rules/0/matches/0", Owner: owner,
+			Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: model.GroupID(fmt.Sprint("team/app/", version)), Weight: 1}}},
+		}},
+	}
+}
+
+func historyGroup(version int) *model.BackendGroup {
+	id := fmt.Sprint("team/app/", version)
+	return &model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id)}
+}
+
 // life is a history with its keeper and a file, all in the test's goroutine.
 type life struct {
-	*history
-	t     *testing.T
-	now   time.Time
-	file  *fileVault
-	epoch uint64
-	steps uint64
+	*history.History
+	keeper *keeper
+	t      *testing.T
+	now    time.Time
+	file   *fileVault
+	epoch  uint64
+	steps  uint64
+}
+
+// catchUp has the keeper receive what waits.
+func (k *keeper) catchUp(t *testing.T) {
+	t.Helper()
+	var p past.Packer
+	for {
+		select {
+		case i := <-k.items:
+			if err := k.receive(&p, i); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			return
+		}
+	}
 }
 
 // begin is a plane that starts with these hosts; it leads at once.
 func begin(t *testing.T, path string, epoch uint64, now time.Time, wanted hosts) *life {
 	t.Helper()
 	l := &life{t: t, now: now, epoch: epoch, file: &fileVault{path: path}}
-	k := newKeeper(l.file, slog.New(slog.DiscardHandler), func(_ context.Context, a adoption) error { return l.prepend(a) })
-	l.history = newHistory(k)
-	l.begin(now)
+	l.keeper = newKeeper(l.file, slog.New(slog.DiscardHandler), func(_ context.Context, a history.Adoption) error { return l.Prepend(a) })
+	l.History = history.New(l.keeper)
+	l.Begin(now)
 	groups := map[model.GroupID]*model.BackendGroup{}
 	for v := range 3 {
 		groups[historyGroup(v).ID] = historyGroup(v)
 	}
-	l.take(translate.Changes{VirtualHosts: wanted, Groups: groups}, now, delta.Revision{Number: 1})
-	k.lead(epoch)
-	if err := l.settle(); err != nil {
+	l.Apply(translate.Changes{VirtualHosts: wanted, Groups: groups}, now, delta.Revision{Number: 1})
+	l.keeper.lead(epoch)
+	if err := l.flush(); err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-// settle packs and writes what there is.
-func (l *life) settle() error {
+// flush packs and writes what there is.
+func (l *life) flush() error {
 	l.keeper.catchUp(l.t)
 	_, err := l.keeper.flush(l.t.Context())
 	return err
@@ -59,15 +95,24 @@ func (l *life) settle() error {
 func (l *life) change(changes hosts) {
 	l.now = l.now.Add(time.Second)
 	l.steps++
-	l.take(translate.Changes{VirtualHosts: changes}, l.now, delta.Revision{Epoch: l.epoch, Number: 1 + l.steps})
+	l.Apply(translate.Changes{VirtualHosts: changes}, l.now, delta.Revision{Epoch: l.epoch, Number: 1 + l.steps})
 }
 
 // stateAt is what machines would have after a rollback to a time.
 func (l *life) stateAt(at time.Time) (hosts, bool) {
 	l.t.Helper()
-	l.mustFreeze(l.t, freeze{since: l.now, asOf: at})
-	defer l.thaw()
-	return published(l.wanted.hosts, l.held.hosts), !l.frozen.lost
+	if _, _, err := l.Freeze(history.Freeze{Since: l.now, AsOf: at}); err != nil {
+		l.t.Fatal(err)
+	}
+	defer l.Thaw()
+	return l.Hosts(), !l.Frozen().Lost
+}
+
+// known are the steps that can be turned back, oldest first, and what is known of the state before them.
+func (l *life) known() (steps []model.Revision, first model.Revision) {
+	all := l.Revisions(l.epoch, l.keeper.has)
+	slices.Reverse(all)
+	return all[1:], all[0]
 }
 
 func sameHosts(a, b hosts) bool {
@@ -96,10 +141,10 @@ func TestHistoryOutlivesItsPlanes(t *testing.T) {
 				}
 				l.change(changes)
 				wanted = maps.Clone(wanted)
-				replace(wanted, changes)
+				merge(wanted, changes)
 				states, times = append(states, wanted), append(times, l.now)
 				if random.IntN(2) == 0 {
-					if err := l.settle(); err != nil {
+					if err := l.flush(); err != nil {
 						t.Fatal(err)
 					}
 					certain = len(states) - 1
@@ -107,7 +152,7 @@ func TestHistoryOutlivesItsPlanes(t *testing.T) {
 			}
 			// It is killed while it writes: what it added since is there in part.
 			size := l.file.file.Size()
-			if err := l.settle(); err != nil {
+			if err := l.flush(); err != nil {
 				t.Fatal(err)
 			}
 			whole, err := os.ReadFile(path)
@@ -127,14 +172,15 @@ func TestHistoryOutlivesItsPlanes(t *testing.T) {
 				wanted[host.HostKey] = host
 			}
 			l = begin(t, path, epoch, l.now.Add(time.Minute), wanted)
-			if l.lacks != "" {
-				t.Fatalf("seed %d: it lacks something: %s", seed, l.lacks)
+			_, first := l.known()
+			if first.Lacks != "" {
+				t.Fatalf("seed %d: it lacks something: %s", seed, first.Lacks)
 			}
 			states, times = append(states, wanted), append(times, l.now)
 			for i := range states {
 				got, known := l.stateAt(times[i])
 				if !known {
-					t.Fatalf("seed %d, epoch %d: the state of %s is lost; it begins at %s", seed, epoch, times[i], l.began)
+					t.Fatalf("seed %d, epoch %d: the state of %s is lost; it begins at %s", seed, epoch, times[i], first.At)
 				}
 				if (i <= certain || i == len(states)-1) && !sameHosts(got, states[i]) {
 					t.Fatalf("seed %d, epoch %d, state %d: %v, want %v", seed, epoch, i, got, states[i])
@@ -159,7 +205,7 @@ func TestHistoryThatCannotBeRead(t *testing.T) {
 			host := historyHost("a", i)
 			l.change(hosts{host.HostKey: host})
 		}
-		if err := l.settle(); err != nil {
+		if err := l.flush(); err != nil {
 			t.Fatal(err)
 		}
 		data, err := os.ReadFile(path)
@@ -179,29 +225,15 @@ func TestHistoryThatCannotBeRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := begin(t, path, 2, time.Unix(2000, 0), hosts{})
-			if l.lacks == "" || len(l.log) != 0 || !l.began.Equal(time.Unix(2000, 0)) {
-				t.Errorf("it lacks %q, has %d steps since %s", l.lacks, len(l.log), l.began)
+			steps, first := l.known()
+			if first.Lacks == "" || len(steps) != 0 || !first.At.Equal(time.Unix(2000, 0)) {
+				t.Errorf("it lacks %q, has %d steps since %s", first.Lacks, len(steps), first.At)
 			}
-			if got := begin(t, path, 3, time.Unix(3000, 0), hosts{}); got.lacks != "" || !got.began.Equal(l.began) {
-				t.Errorf("the file was not made anew: %q, %s", got.lacks, got.began)
+			if _, next := begin(t, path, 3, time.Unix(3000, 0), hosts{}).known(); next.Lacks != "" || !next.At.Equal(first.At) {
+				t.Errorf("the file was not made anew: %q, %s", next.Lacks, next.At)
 			}
 		})
 	}
-	t.Run("a field that nobody knows", func(t *testing.T) {
-		path, _ := written(t)
-		l := begin(t, path, 2, time.Unix(2000, 0), hosts{})
-		records, err := l.file.load(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := foundIn(records); err != nil {
-			t.Fatal(err)
-		}
-		p := newPicture()
-		if err := p.unpack(packedKey(packedView, "v"), []byte(`{"id":"v","listeners":[],"later":1}`)); err == nil {
-			t.Error("half of a value is taken for all of it")
-		}
-	})
 }
 
 // A full disk stops nobody; when there is room again everything is kept.
@@ -212,7 +244,7 @@ func TestHistoryOnAFullDisk(t *testing.T) {
 	l.file.may = func(context.Context) error { return full }
 	host := historyHost("a", 1)
 	l.change(hosts{host.HostKey: host})
-	if err := l.settle(); !errors.Is(err, full) {
+	if err := l.flush(); !errors.Is(err, full) {
 		t.Fatalf("it says %v", err)
 	}
 	l.keeper.note(full)
@@ -220,11 +252,11 @@ func TestHistoryOnAFullDisk(t *testing.T) {
 		t.Errorf("it is healthy: %v", err)
 	}
 	l.file.may = nil
-	if err := l.settle(); err != nil {
+	if err := l.flush(); err != nil {
 		t.Fatal(err)
 	}
-	if got := begin(t, path, 2, time.Unix(2000, 0), hosts{host.HostKey: host}); len(got.log) != 1 {
-		t.Errorf("%d steps are kept", len(got.log))
+	if steps, _ := begin(t, path, 2, time.Unix(2000, 0), hosts{host.HostKey: host}).known(); len(steps) != 1 {
+		t.Errorf("%d steps are kept", len(steps))
 	}
 }
 
@@ -243,61 +275,32 @@ func TestHistoryIsBounded(t *testing.T) {
 		return h
 	}
 	l := begin(t, path, 1, time.Unix(1000, 0), hosts{})
-	const steps = historyLimit + historyLimit/4
+	const steps = history.Limit + history.Limit/4
 	for i := range steps {
 		// Every 500th has everything another way; the others differ in one route.
 		h := large(i / 500)
 		h.Routes[random.IntN(len(h.Routes))].Match.Path.Value = fmt.Sprint("/", i)
 		l.change(hosts{h.HostKey: h})
 		if i%32 == 0 {
-			if err := l.settle(); err != nil {
+			if err := l.flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := l.settle(); err != nil {
+	if err := l.flush(); err != nil {
 		t.Fatal(err)
 	}
-	size := 0
-	for _, c := range l.log {
-		size += len(c.packed)
-	}
+	log, first := l.known()
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(l.log) > historyLimit || size > historyBytes || info.Size() > 2*fileVaultBytes || l.letGo != steps-historyLimit {
-		t.Errorf("%d steps, %d bytes, file %d bytes, %d let go", len(l.log), size, info.Size(), l.letGo)
+	if len(log) > history.Limit || info.Size() > 2*fileVaultBytes || first.LetGo != steps-history.Limit {
+		t.Errorf("%d steps, file %d bytes, %d let go", len(log), info.Size(), first.LetGo)
 	}
-	next := begin(t, path, 2, l.now.Add(time.Second), l.wanted.hosts)
-	if len(next.log) < historyLimit/2 || next.letGo < steps-historyLimit || next.letGo+len(next.log) != steps {
-		t.Errorf("after a restart %d steps, %d let go", len(next.log), next.letGo)
-	}
-}
-
-// Values large and all different are bounded in bytes.
-func TestHistoryIsBoundedInBytes(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 4))
-	k := newKeeper(nil, slog.New(slog.DiscardHandler), nil)
-	now := time.Unix(1000, 0)
-	h := newTestHistory(k, now)
-	noise := make([]byte, 600<<10)
-	for i := range 120 {
-		for j := range noise {
-			noise[j] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[random.IntN(64)]
-		}
-		host := historyHost("a", 1)
-		host.Routes[0].Respond = &model.Respond{Body: string(noise)}
-		now = now.Add(time.Second)
-		h.take(translate.Changes{VirtualHosts: hosts{host.HostKey: host}}, now, delta.Revision{Epoch: 1, Number: uint64(i)})
-		k.catchUp(t)
-	}
-	size := 0
-	for _, c := range h.log {
-		size += len(c.packed)
-	}
-	if size > historyBytes+historyBytes/16 || size < historyBytes/2 || h.letGo == 0 {
-		t.Errorf("%d steps take %d bytes, %d let go", len(h.log), size, h.letGo)
+	log, first = begin(t, path, 2, l.now.Add(time.Second), l.Hosts()).known()
+	if len(log) < history.Limit/2 || first.LetGo < steps-history.Limit || first.LetGo+len(log) != steps {
+		t.Errorf("after a restart %d steps, %d let go", len(log), first.LetGo)
 	}
 }
 
@@ -320,69 +323,30 @@ func TestHistoryOfATakeover(t *testing.T) {
 			if i < 4 { // then it is killed
 				leader.change(changes)
 			}
-			if err := errors.Join(leader.settle(), standby.settle()); err != nil {
+			if err := errors.Join(leader.flush(), standby.flush()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		standby.keeper.lead(2)
-		if err := standby.settle(); err != nil {
+		if err := standby.flush(); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.IsSortedFunc(standby.log, func(a, b *change) int { return a.at.Compare(b.at) }) {
+		log, first := standby.known()
+		if !slices.IsSortedFunc(log, func(a, b model.Revision) int { return a.At.Compare(b.At) }) {
 			t.Error("the steps are out of order")
 		}
 		want := states
 		if skew < 0 {
 			want = append(slices.Clone(states[:4]), states[5]) // what it saw since is one step
 		}
-		if !standby.began.Equal(time.Unix(6000, 0)) || len(standby.log) != len(want) {
-			t.Fatalf("skew %s: %d steps since %s", skew, len(standby.log), standby.began)
+		if !first.At.Equal(time.Unix(6000, 0)) || len(log) != len(want) {
+			t.Fatalf("skew %s: %d steps since %s", skew, len(log), first.At)
 		}
-		for i, c := range standby.log {
-			got, known := standby.stateAt(c.at)
+		for i, step := range log {
+			got, known := standby.stateAt(step.At)
 			if !known || !sameHosts(got, want[i]) {
 				t.Errorf("skew %s, step %d: %v, want %v", skew, i, got, want[i])
 			}
 		}
-	}
-}
-
-// No value that is kept has a secret in it, or anything that would be lost on the way.
-func TestHistoryHasNoSecrets(t *testing.T) {
-	seen := map[reflect.Type]bool{}
-	var look func(reflect.Type, string)
-	look = func(of reflect.Type, path string) {
-		if seen[of] {
-			return
-		}
-		seen[of] = true
-		if of == reflect.TypeFor[model.Redacted]() || of == reflect.TypeFor[model.Certificate]() {
-			t.Errorf("%s is a secret", path)
-		}
-		if strings.HasPrefix(of.PkgPath(), "net/netip") || of == reflect.TypeFor[time.Time]() {
-			return // they write themselves
-		}
-		switch of.Kind() {
-		case reflect.Pointer, reflect.Slice, reflect.Array:
-			look(of.Elem(), path)
-		case reflect.Map:
-			look(of.Key(), path)
-			look(of.Elem(), path)
-		case reflect.Interface, reflect.Func, reflect.Chan:
-			t.Errorf("%s cannot be read again", path)
-		case reflect.Struct:
-			for i := range of.NumField() {
-				f := of.Field(i)
-				if !f.IsExported() || f.Tag.Get("json") == "-" {
-					t.Errorf("%s.%s is not written", path, f.Name)
-				}
-				look(f.Type, path+"."+f.Name)
-			}
-		}
-	}
-	for _, of := range []reflect.Type{
-		reflect.TypeFor[model.Listener](), reflect.TypeFor[model.VirtualHost](), reflect.TypeFor[model.TLSHost](), reflect.TypeFor[model.View](), reflect.TypeFor[model.BackendGroup](),
-	} {
-		look(of, of.String())
 	}
 }

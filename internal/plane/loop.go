@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/health"
+	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
@@ -46,7 +47,7 @@ type loop struct {
 	health       *health.Checks
 	catalog      *catalog.Catalog
 	tracker      *tracker
-	history      *history
+	history      *history.History
 	counts       counts
 	statuses     map[model.Object]*translate.Status
 	machines     map[string]*model.Machine
@@ -81,7 +82,7 @@ func newLoop(p *Plane) *loop {
 	c := catalog.New(catalog.Config{XDS: p.config.XDS, Health: h, Last: p.views.Any})
 	l := &loop{
 		plane:        p,
-		history:      newHistory(p.keeper),
+		history:      history.New(p.keeper),
 		counts:       newCounts(),
 		snapshot:     snapshot.New(),
 		translator:   translate.New(p.config.Translate),
@@ -103,7 +104,7 @@ func newLoop(p *Plane) *loop {
 		blinded:      map[model.Object]bool{},
 	}
 	l.tracker.serving = l.placement.serves
-	l.tracker.frozen = l.history.frozenText
+	l.tracker.frozen = l.history.HeldText
 	l.tracker.balanced = l.balanced
 	return l
 }
@@ -255,9 +256,9 @@ func (l *loop) take(ctx context.Context, b snapshot.Batch) {
 		keys, l.backlog = append(l.backlog, snapshot.Key{Kind: snapshot.KindTime}, snapshot.Key{Kind: snapshot.KindOwn}), nil
 		l.plane.config.Log.Info("every resource of the API is read", "objects", len(keys))
 	}
-	begins := l.history.began.IsZero()
+	begins := l.history.Since().IsZero()
 	if begins {
-		l.history.begin(l.plane.config.Now())
+		l.history.Begin(l.plane.config.Now())
 	} else if slices.ContainsFunc(keys, func(k snapshot.Key) bool { return k.Kind == snapshot.KindFreeze }) {
 		l.followFreeze() // first: nothing of the same batch slips through
 	}
@@ -316,8 +317,8 @@ func (l *loop) translate(keys []snapshot.Key) {
 		return
 	}
 	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
-	l.send(l.history.take(ch, translated, next))
-	if l.rev != next && l.history.last() == next {
+	l.send(l.history.Apply(ch, translated, next))
+	if l.rev != next && l.history.LastRevision() == next {
 		l.publish(next, southbound.Update{}) // it is held back; no other step may have its number
 	}
 	l.plane.metrics.publish.Observe(l.plane.config.Now().Sub(translated).Seconds())
@@ -413,7 +414,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 // placedOn is the view that a machine is placed on: none while a Freeze holds a state that
 // this plane does not know, nor where there is no such machine.
 func (l *loop) placedOn(name string) southbound.ViewID {
-	if f := l.history.frozen; f != nil && f.lost || l.placement.machines[name] == nil {
+	if f := l.history.Frozen(); f != nil && f.Lost || l.placement.machines[name] == nil {
 		return ""
 	}
 	return southbound.ViewID(l.placement.machines[name].on)

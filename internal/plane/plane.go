@@ -23,6 +23,7 @@ import (
 
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/derive"
+	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	apisource "fairlead.dev/internal/source/api"
@@ -430,7 +431,7 @@ func (p *Plane) AgentAddress() net.Addr {
 }
 
 // adopt hands the loop steps of planes before this one.
-func (p *Plane) adopt(ctx context.Context, a adoption) error {
+func (p *Plane) adopt(ctx context.Context, a history.Adoption) error {
 	done := make(chan error, 1)
 	select {
 	case p.calls <- func(l *loop) { done <- l.adopt(a) }:

@@ -113,8 +113,8 @@ type tracker struct {
 	unsettled  map[model.Object]bool
 	// serving says that a machine is to serve a listener, and with which revision that began.
 	serving func(machine string, id model.ListenerID) (bool, delta.Revision)
-	// frozen says why what a target needs is held back.
-	frozen func(*target) string
+	// frozen is the reason why the change of an object that needs these hosts and listeners is held back.
+	frozen func(o model.Object, hosts []model.HostKey, listeners []model.ListenerID) string
 	// balanced is the verdict on frontends.
 	balanced func([]model.FrontendKey) verdict
 }
@@ -132,7 +132,7 @@ func newTracker(c *catalog.Catalog) *tracker {
 		machines:   map[string]*standing{},
 		unsettled:  map[model.Object]bool{},
 		serving:    func(string, model.ListenerID) (bool, delta.Revision) { return false, delta.Revision{} },
-		frozen:     func(*target) string { return "" },
+		frozen:     func(model.Object, []model.HostKey, []model.ListenerID) string { return "" },
 		balanced:   func([]model.FrontendKey) verdict { return verdict{} },
 	}
 }
@@ -401,7 +401,7 @@ func (t *tracker) served(n *target) verdict {
 		}
 	}
 	v := verdict{Lost: len(lost) > 0, Behind: len(waiting) > 0, Machines: acked+len(lost)+len(silent)+len(waiting)+len(unheard)+len(refused) > 0}
-	held, frozen := t.held(n), t.frozen(n)
+	held, frozen := t.held(n), t.frozen(n.object, n.hosts, n.listeners)
 	switch {
 	case n.hold != nil:
 		v.State, v.Reason, v.Message = verdictPending, string(n.hold.Reason), n.hold.Message

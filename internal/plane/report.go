@@ -47,7 +47,7 @@ const (
 // status is what the plane knows now, for people.
 func (l *loop) status() model.Status {
 	s := model.Status{
-		Plane:    l.plane.planeStatus(l.rev.Number, l.history.freezeStatus()),
+		Plane:    l.plane.planeStatus(l.rev.Number, l.history.FreezeStatus()),
 		Machines: []model.MachineStatus{}, Listeners: []model.ListenerStatus{}, Routes: []model.RouteStatus{}, Problems: []model.Problem{},
 	}
 	for _, name := range l.sortedMachines() {

@@ -46,7 +46,7 @@ func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, er
 // tried.
 func (l *loop) routes(f RouteFilter, figures map[model.GroupID]model.GroupFigures) []model.RouteRow {
 	rows := []model.RouteRow{}
-	hosts := published(l.history.wanted.hosts, l.history.held.hosts)
+	hosts := l.history.Hosts()
 	for _, k := range slices.SortedFunc(maps.Keys(hosts), model.HostKey.Compare) {
 		if !f.takes(k.Host, hosts) {
 			continue

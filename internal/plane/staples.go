@@ -115,7 +115,7 @@ func (l *loop) staple() {
 // awaitsStaples says whether a plane that begins should know more responses before it
 // serves: a certificate that must be shown with one would be taken away from machines.
 func (l *loop) awaitsStaples() bool {
-	if l.plane.staples.keeper == nil || l.plane.serving.Load() != 0 || !l.plane.config.Now().Before(l.history.began.Add(stapleTime)) {
+	if l.plane.staples.keeper == nil || l.plane.serving.Load() != 0 || !l.plane.config.Now().Before(l.history.Since().Add(stapleTime)) {
 		return false
 	}
 	for id, c := range l.certificates.known {

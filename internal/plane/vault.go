@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/internal/derive"
+	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/record"
 )
 
@@ -283,7 +284,7 @@ func (v *secretVault) append(ctx context.Context, records [][]byte) error {
 		if err := v.client.Update(ctx, grown); err != nil {
 			if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 				// Whoever labels, annotates or deletes it leads nobody: replace finds out who does.
-				return fmt.Errorf("%w: Secret %s/%s: %w", errMoved, last.Namespace, last.Name, err)
+				return fmt.Errorf("%w: Secret %s/%s: %w", history.ErrMoved, last.Namespace, last.Name, err)
 			}
 			return fmt.Errorf("write Secret %s/%s: %w", last.Namespace, last.Name, err)
 		}

@@ -18,14 +18,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.dev/internal/history"
 )
 
-// settled is settle, again when somebody has touched what is kept.
+// settled is flush, again when somebody has touched what is kept.
 func (l *life) settled() error {
 	l.t.Helper()
-	err := l.settle()
-	if errors.Is(err, errMoved) {
-		err = l.settle()
+	err := l.flush()
+	if errors.Is(err, history.ErrMoved) {
+		err = l.flush()
 	}
 	l.keeper.note(err)
 	return err
@@ -267,7 +269,7 @@ func TestHistoryWhileItsVaultHangs(t *testing.T) {
 		flushed <- err
 	}()
 	<-v.called
-	const steps = 3 * historyLimit
+	const steps = 3 * history.Limit
 	for i := range steps {
 		host := historyHost("a", i%7)
 		l.change(hosts{host.HostKey: host})
@@ -279,8 +281,8 @@ func TestHistoryWhileItsVaultHangs(t *testing.T) {
 		}
 		return nil
 	})
-	if got := l.keeper.kept; len(got.steps) > historyLimit*9/8 || int(got.nth)+len(got.steps) != steps {
-		t.Errorf("%d steps are held and %d folded, of %d", len(got.steps), got.nth, steps)
+	if got := l.keeper.kept; len(got.Steps) > history.Limit*9/8 || int(got.Folded)+len(got.Steps) != steps {
+		t.Errorf("%d steps are held and %d folded, of %d", len(got.Steps), got.Folded, steps)
 	}
 	close(v.release)
 	if err := <-flushed; !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -288,12 +290,12 @@ func TestHistoryWhileItsVaultHangs(t *testing.T) {
 	}
 	// What comes next is kept whole, with what was folded meanwhile.
 	l.keeper.vault, l.keeper.patience = &v.fileVault, time.Minute
-	err := l.settle()
+	err := l.flush()
 	if l.keeper.note(err); err != nil || l.keeper.healthy() != nil {
 		t.Fatal(err, l.keeper.healthy())
 	}
-	if next := begin(t, v.path, 2, l.now.Add(time.Second), l.wanted.hosts); next.letGo+len(next.log) != steps {
-		t.Errorf("after a restart %d steps, %d let go, want %d", len(next.log), next.letGo, steps)
+	if log, first := begin(t, v.path, 2, l.now.Add(time.Second), l.Hosts()).known(); first.LetGo+len(log) != steps {
+		t.Errorf("after a restart %d steps, %d let go, want %d", len(log), first.LetGo, steps)
 	}
 }
 

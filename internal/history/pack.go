@@ -1,4 +1,4 @@
-package plane
+package history
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ type packedNote struct {
 	Revision uint64         `json:"revision,omitempty"`
 	Count    int            `json:"count,omitempty"`
 	Owners   []model.Object `json:"owners,omitempty"`
-	Mark     *freezeMark    `json:"mark,omitempty"`
+	Mark     *Mark          `json:"mark,omitempty"`
 }
 
 // packedBase is what a packed state says beside it.
@@ -42,7 +42,7 @@ func packedKey(kind string, parts ...string) string {
 }
 
 // pack writes every value of a picture that is there.
-func (p picture) pack() (past.State, error) {
+func (p State) pack() (past.State, error) {
 	s := past.State{}
 	for k, v := range p.listeners {
 		if err := packValue(s, packedKey(packedListener, string(k)), v); err != nil {
@@ -84,12 +84,12 @@ func packValue[V any](s past.State, key string, v *V) error {
 	return nil
 }
 
-func newPicture() picture {
-	return picture{newRouting(), map[model.GroupID]*model.BackendGroup{}}
+func newPicture() State {
+	return State{newRouting(), map[model.GroupID]*model.BackendGroup{}}
 }
 
 // copy takes the values of the keys that are in another picture.
-func (p picture) copy(from picture) {
+func (p State) copy(from State) {
 	maps.Copy(p.listeners, from.listeners)
 	maps.Copy(p.hosts, from.hosts)
 	maps.Copy(p.tls, from.tls)
@@ -99,7 +99,7 @@ func (p picture) copy(from picture) {
 
 // one is the part of a picture under one packed key: empty when it has no such key, with
 // a nil value when it says that there is none.
-func (p picture) one(key string) (picture, error) {
+func (p State) one(key string) (State, error) {
 	out := newPicture()
 	kind, rest, _ := strings.Cut(key, "\x00")
 	listener, host, _ := strings.Cut(rest, "\x00")
@@ -115,7 +115,7 @@ func (p picture) one(key string) (picture, error) {
 	case packedGroup:
 		pick(out.groups, p.groups, model.GroupID(rest))
 	default:
-		return out, fmt.Errorf("nobody knows what %q is", key)
+		return out, fmt.Errorf("it is not known what %q is", key)
 	}
 	return out, nil
 }
@@ -128,7 +128,7 @@ func pick[K comparable, V any](to, from map[K]*V, key K) {
 
 // unpack puts a packed value into the picture; nil is none. A field that this program does
 // not know is an error: routing that is understood by half is not what was there.
-func (p picture) unpack(key string, value []byte) error {
+func (p State) unpack(key string, value []byte) error {
 	kind, rest, _ := strings.Cut(key, "\x00")
 	listener, host, _ := strings.Cut(rest, "\x00")
 	switch kind {
@@ -143,7 +143,7 @@ func (p picture) unpack(key string, value []byte) error {
 	case packedGroup:
 		return unpackValue(p.groups, model.GroupID(rest), value)
 	default:
-		return fmt.Errorf("nobody knows what %q is", key)
+		return fmt.Errorf("it is not known what %q is", key)
 	}
 }
 
@@ -163,7 +163,7 @@ func unpackValue[K comparable, V any](to map[K]*V, key K, value []byte) error {
 }
 
 // edits are what a step did, packed.
-func (c *change) edits() ([]past.Edit, error) {
+func (c *Step) edits() ([]past.Edit, error) {
 	before, err := c.before.pack()
 	if err != nil {
 		return nil, err
@@ -176,60 +176,60 @@ func (c *change) edits() ([]past.Edit, error) {
 }
 
 // note is what stands beside the edits.
-func (c *change) note() ([]byte, error) {
+func (c *Step) note() ([]byte, error) {
 	return json.Marshal(packedNote{Epoch: c.revision.Epoch, Revision: c.revision.Number, Count: c.count, Owners: c.owners, Mark: c.mark})
 }
 
 // packedChange is a step that was read.
-func packedChange(record []byte, s past.Step) (*change, error) {
+func packedChange(record []byte, s past.Step) (*Step, error) {
 	var n packedNote
 	if err := json.Unmarshal(s.Note, &n); err != nil {
 		return nil, fmt.Errorf("read a step's note: %w", err)
 	}
-	return &change{
+	return &Step{
 		at: s.At, revision: delta.Revision{Epoch: n.Epoch, Number: n.Revision}, count: n.Count, owners: n.Owners, mark: n.Mark, packed: record,
 	}, nil
 }
 
 // turnBack is the state before the steps from i on, by what differs of the wanted one, and
 // the groups that it may name.
-func (h *history) turnBack(i int) (routing, map[model.GroupID]*model.BackendGroup, error) {
-	wanted := picture{h.wanted, h.groups}
+func (h *History) turnBack(i int) (Routing, map[model.GroupID]*model.BackendGroup, error) {
+	wanted := State{h.wanted, h.groups}
 	target, raw := newPicture(), past.State{}
 	for _, c := range slices.Backward(h.log[i:]) {
-		packed, before := h.keeper.look(c)
+		packed, before := h.look(c)
 		if packed == nil {
 			target.copy(before) // the packed ones are older
 			continue
 		}
 		s, err := past.Unpack(packed)
 		if err != nil {
-			return target.routing, nil, err
+			return target.Routing, nil, err
 		}
 		for _, d := range s.Diffs {
 			now, is := raw[d.Key]
 			if !is {
 				if now, err = packedOf(d.Key, target, wanted); err != nil {
-					return target.routing, nil, err
+					return target.Routing, nil, err
 				}
 			}
 			if raw[d.Key], err = d.Back(now); err != nil {
-				return target.routing, nil, fmt.Errorf("the step of %s: %w", c.at.UTC().Format(time.RFC3339Nano), err)
+				return target.Routing, nil, fmt.Errorf("the step of %s: %w", c.at.UTC().Format(time.RFC3339Nano), err)
 			}
 		}
 	}
-	held := picture{routing: h.held}
+	held := State{Routing: h.held}
 	for key, value := range raw {
 		// The very value that machines have, or are to have, where it is the same.
 		same := false
-		for _, of := range []picture{wanted, held} {
+		for _, of := range []State{wanted, held} {
 			one, err := of.one(key)
 			if err != nil {
-				return target.routing, nil, err
+				return target.Routing, nil, err
 			}
 			now, err := packedOf(key, one)
 			if err != nil {
-				return target.routing, nil, err
+				return target.Routing, nil, err
 			}
 			if same = value != nil && bytes.Equal(now, value); same {
 				target.copy(one)
@@ -238,7 +238,7 @@ func (h *history) turnBack(i int) (routing, map[model.GroupID]*model.BackendGrou
 		}
 		if !same {
 			if err := target.unpack(key, value); err != nil {
-				return target.routing, nil, err
+				return target.Routing, nil, err
 			}
 		}
 	}
@@ -248,17 +248,17 @@ func (h *history) turnBack(i int) (routing, map[model.GroupID]*model.BackendGrou
 			groups[id] = g
 		}
 	}
-	return target.routing, groups, nil
+	return target.Routing, groups, nil
 }
 
 // packedOf is the packed value of a key in the first of the pictures that has the key.
-func packedOf(key string, pictures ...picture) ([]byte, error) {
+func packedOf(key string, pictures ...State) ([]byte, error) {
 	for _, p := range pictures {
 		one, err := p.one(key)
 		if err != nil {
 			return nil, err
 		}
-		if one.size()+len(one.groups) > 0 {
+		if one.Size()+len(one.groups) > 0 {
 			s, err := one.pack()
 			return s[key], err
 		}

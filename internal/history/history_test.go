@@ -1,11 +1,11 @@
-package plane
+package history
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +15,7 @@ import (
 	"fairlead.dev/internal/translate"
 )
 
-func historyHost(name string, version int) *model.VirtualHost {
+func hostVersion(name string, version int) *model.VirtualHost {
 	owner := model.Object{Kind: "HTTPRoute", Namespace: "team", Name: name}
 	return &model.VirtualHost{
 		HostKey: model.HostKey{Listener: "http-80", Host: name},
@@ -26,46 +26,56 @@ func historyHost(name string, version int) *model.VirtualHost {
 	}
 }
 
-func historyGroup(version int) *model.BackendGroup {
+func groupVersion(version int) *model.BackendGroup {
 	id := fmt.Sprint("team/app/", version)
 	return &model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id)}
 }
 
 // newTestHistory began at a time, with nothing.
-func newTestHistory(k *keeper, began time.Time) *history {
-	h := newHistory(k)
-	h.begin(began)
-	h.take(translate.Changes{}, began, delta.Revision{})
+func newTestHistory(k Keeper, began time.Time) *History {
+	h := New(k)
+	h.Begin(began)
+	h.Apply(translate.Changes{}, began, delta.Revision{})
 	return h
 }
 
-// catchUp has the keeper take what waits.
-func (k *keeper) catchUp(t *testing.T) {
+// packing is a keeper that packs when a test says so.
+type packing struct {
+	packer past.Packer
+	steps  []*Step
+	bytes  int
+}
+
+func (k *packing) Begin(time.Time, delta.Revision, State) {}
+func (k *packing) Add(c *Step)                            { k.steps = append(k.steps, c) }
+func (k *packing) Look(c *Step) ([]byte, State)           { return c.Content() }
+func (k *packing) Total() int                             { return k.bytes }
+
+// catchUp packs the steps that wait.
+func (k *packing) catchUp(t *testing.T) {
 	t.Helper()
-	var p past.Packer
-	for {
-		select {
-		case i := <-k.items:
-			if err := k.take(&p, i); err != nil {
-				t.Fatal(err)
-			}
-		default:
-			return
+	for _, c := range k.steps {
+		packed, err := c.Pack(&k.packer)
+		if err != nil {
+			t.Fatal(err)
 		}
+		c.SetPacked(packed)
+		k.bytes += len(packed)
 	}
+	k.steps = nil
 }
 
 // mustFreeze freezes and expects that to work.
-func (h *history) mustFreeze(t *testing.T, f freeze) (routing, translate.Pins) {
+func (h *History) mustFreeze(t *testing.T, f Freeze) (Routing, translate.Pins) {
 	t.Helper()
-	out, pins, err := h.freeze(f)
+	out, pins, err := h.Freeze(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out, pins
 }
 
-type hosts = map[model.HostKey]*model.VirtualHost
+type hostMap = map[model.HostKey]*model.VirtualHost
 
 // Whatever changes while routing is frozen, turned back or thawed, and whatever of it is
 // packed: machines have the state as of the Freeze, and in the end what is wanted. Every
@@ -74,10 +84,10 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		now := time.Unix(1000, 0)
-		k := newKeeper(nil, slog.New(slog.DiscardHandler), nil)
+		k := &packing{}
 		h := newTestHistory(k, now)
-		wanted, machines := hosts{}, hosts{}
-		states := []hosts{{}} // by step
+		wanted, machines := hostMap{}, hostMap{}
+		states := []hostMap{{}} // by step
 		times := []time.Time{now}
 		asOf := -1 // step that holds; -1: not frozen
 		check := func(what string) {
@@ -89,7 +99,7 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 			if !maps.EqualFunc(machines, want, func(a, b *model.VirtualHost) bool { return reflect.DeepEqual(a, b) }) {
 				t.Fatalf("seed %d, %s: machines have %v, want %v", seed, what, machines, want)
 			}
-			if got := published(h.wanted.hosts, h.held.hosts); !maps.EqualFunc(got, want, func(a, b *model.VirtualHost) bool { return reflect.DeepEqual(a, b) }) {
+			if got := h.Hosts(); !maps.EqualFunc(got, want, func(a, b *model.VirtualHost) bool { return reflect.DeepEqual(a, b) }) {
 				t.Fatalf("seed %d, %s: the history says %v, want %v", seed, what, got, want)
 			}
 		}
@@ -100,27 +110,27 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 			}
 			switch what := random.IntN(10); {
 			case what < 6: // a change
-				ch := translate.Changes{VirtualHosts: hosts{}, Groups: map[model.GroupID]*model.BackendGroup{}}
+				ch := translate.Changes{VirtualHosts: hostMap{}, Groups: map[model.GroupID]*model.BackendGroup{}}
 				for range 1 + random.IntN(3) {
 					name, version := string(rune('a'+random.IntN(4))), random.IntN(3)
 					k := model.HostKey{Listener: "http-80", Host: name}
 					if random.IntN(4) == 0 {
 						ch.VirtualHosts[k] = nil
 					} else {
-						ch.VirtualHosts[k] = historyHost(name, version)
-						ch.Groups[historyGroup(version).ID] = historyGroup(version)
+						ch.VirtualHosts[k] = hostVersion(name, version)
+						ch.Groups[groupVersion(version).ID] = groupVersion(version)
 					}
 				}
 				wanted = maps.Clone(wanted)
 				replace(wanted, ch.VirtualHosts)
-				replace(machines, h.take(ch, now, delta.Revision{Epoch: 1, Number: uint64(step)}).VirtualHosts)
+				replace(machines, h.Apply(ch, now, delta.Revision{Epoch: 1, Number: uint64(step)}).VirtualHosts)
 				states, times = append(states, wanted), append(times, now)
 			case what < 8: // freeze, or turn back
 				to := len(states) - 1
 				if random.IntN(2) == 0 || asOf >= 0 {
 					to = random.IntN(len(states))
 				}
-				out, pins := h.mustFreeze(t, freeze{since: now, asOf: times[to]})
+				out, pins := h.mustFreeze(t, Freeze{Since: now, AsOf: times[to]})
 				replace(machines, out.hosts)
 				asOf = to
 				pinned := map[model.GroupID]bool{}
@@ -135,7 +145,7 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 					}
 				}
 			case asOf >= 0:
-				out, _ := h.thaw()
+				out, _ := h.Thaw()
 				replace(machines, out.hosts)
 				asOf = -1
 			}
@@ -147,8 +157,8 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 func TestHistoryThatIsNotKnown(t *testing.T) {
 	began := time.Unix(1000, 0)
 	h := newTestHistory(nil, began)
-	h.mustFreeze(t, freeze{since: began, asOf: began.Add(-time.Second)})
-	if !h.frozen.lost || !h.holds(nil, nil) {
+	h.mustFreeze(t, Freeze{Since: began, AsOf: began.Add(-time.Second)})
+	if !h.frozen.Lost || !h.Holds(nil, nil) {
 		t.Error("a state from before the start is held to be known")
 	}
 }
@@ -156,12 +166,12 @@ func TestHistoryThatIsNotKnown(t *testing.T) {
 func TestHistoryNamesOwnersAndForgetsTheOldest(t *testing.T) {
 	now := time.Unix(1000, 0)
 	h := newTestHistory(nil, now)
-	for i := range historyLimit + 10 {
+	for i := range Limit + 10 {
 		now = now.Add(time.Second)
-		host := historyHost("a", i)
-		h.take(translate.Changes{VirtualHosts: hosts{host.HostKey: host}}, now, delta.Revision{Epoch: 1, Number: uint64(i + 1)})
+		host := hostVersion("a", i)
+		h.Apply(translate.Changes{VirtualHosts: hostMap{host.HostKey: host}}, now, delta.Revision{Epoch: 1, Number: uint64(i + 1)})
 	}
-	if len(h.log) != historyLimit || h.log[0].revision.Number != 11 {
+	if len(h.log) != Limit || h.log[0].revision.Number != 11 {
 		t.Errorf("%d steps from revision %d", len(h.log), h.log[0].revision.Number)
 	}
 	if got := h.log[0].owners; len(got) != 1 || got[0].String() != "HTTPRoute team/a" {
@@ -170,15 +180,15 @@ func TestHistoryNamesOwnersAndForgetsTheOldest(t *testing.T) {
 	if h.letGo != 10 || !h.began.Equal(time.Unix(1010, 0)) {
 		t.Errorf("%d are let go, the others begin at %s", h.letGo, h.began)
 	}
-	if _, pins := h.mustFreeze(t, freeze{since: now, asOf: time.Unix(1005, 0)}); !h.frozen.lost || len(pins.Groups) > 0 {
+	if _, pins := h.mustFreeze(t, Freeze{Since: now, AsOf: time.Unix(1005, 0)}); !h.frozen.Lost || len(pins.Groups) > 0 {
 		t.Error("a state older than the oldest step is held to be known")
 	}
 }
 
 // TestHistoryNamesSomethingForEachStep: also one that changes no route says what it is of.
 func TestHistoryNamesSomethingForEachStep(t *testing.T) {
-	host := func(k model.HostKey, policy *model.RoutePolicy, routes ...model.Route) hosts {
-		return hosts{k: {HostKey: k, Policy: policy, Routes: routes}}
+	host := func(k model.HostKey, policy *model.RoutePolicy, routes ...model.Route) hostMap {
+		return hostMap{k: {HostKey: k, Policy: policy, Routes: routes}}
 	}
 	route := model.Route{Name: "r", Owner: model.Object{Kind: "HTTPRoute", Namespace: "team", Name: "a"}}
 	at := model.HostKey{Listener: "http-80", Host: "www.example"}
@@ -209,10 +219,10 @@ func TestHistoryNamesSomethingForEachStep(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
-			h := newHistory(nil)
-			h.begin(now)
-			h.take(c.before, now, delta.Revision{})
-			h.take(c.after, now.Add(time.Second), delta.Revision{Epoch: 1, Number: 1})
+			h := New(nil)
+			h.Begin(now)
+			h.Apply(c.before, now, delta.Revision{})
+			h.Apply(c.after, now.Add(time.Second), delta.Revision{Epoch: 1, Number: 1})
 			if len(h.log) != 1 || len(h.log[0].owners) != 1 || h.log[0].owners[0].String() != c.want {
 				t.Errorf("its steps are %+v, want one of %s", h.log, c.want)
 			}
@@ -224,35 +234,35 @@ func TestHistoryNamesSomethingForEachStep(t *testing.T) {
 // at no other; so does one that would come into its place.
 func TestHistoryHoldsServerNames(t *testing.T) {
 	now := time.Unix(1000, 0)
-	h := newHistory(nil)
-	h.begin(now)
+	h := New(nil)
+	h.Begin(now)
 	owner, other := model.Object{Kind: "Gateway", Namespace: "team", Name: "a"}, model.Object{Kind: "Gateway", Namespace: "team", Name: "b"}
 	k := model.HostKey{Listener: "https-443", Host: "www.example"}
 	name := func(o model.Object, version model.TLSVersion) translate.Changes {
 		return translate.Changes{TLSHosts: map[model.HostKey]*model.TLSHost{k: {HostKey: k, Owner: o, MinVersion: version}}}
 	}
 	holds := func(o model.Object, listener model.ListenerID) bool {
-		return h.frozenText(&target{object: o, listeners: []model.ListenerID{listener}}) != ""
+		return h.HeldText(o, nil, []model.ListenerID{listener}) != ""
 	}
-	h.take(name(owner, "1.2"), now, delta.Revision{})
-	h.mustFreeze(t, freeze{since: now, asOf: now})
+	h.Apply(name(owner, "1.2"), now, delta.Revision{})
+	h.mustFreeze(t, Freeze{Since: now, AsOf: now})
 	if holds(owner, k.Listener) {
 		t.Error("nothing is held back yet")
 	}
-	h.take(name(owner, "1.3"), now, delta.Revision{})
+	h.Apply(name(owner, "1.3"), now, delta.Revision{})
 	if !holds(owner, k.Listener) || holds(owner, "https-8443") || holds(other, k.Listener) {
 		t.Error("the Gateway whose name is held back is not the one that shows it")
 	}
-	h.take(name(other, "1.3"), now, delta.Revision{})
+	h.Apply(name(other, "1.3"), now, delta.Revision{})
 	if !holds(owner, k.Listener) || !holds(other, k.Listener) {
 		t.Error("who had the name and who would have it do not both show that it is held back")
 	}
-	h.take(name(owner, "1.2"), now, delta.Revision{})
+	h.Apply(name(owner, "1.2"), now, delta.Revision{})
 	if holds(owner, k.Listener) || holds(other, k.Listener) {
 		t.Error("a change that was taken back is still held")
 	}
-	h.take(name(other, "1.3"), now, delta.Revision{})
-	h.thaw()
+	h.Apply(name(other, "1.3"), now, delta.Revision{})
+	h.Thaw()
 	if holds(other, k.Listener) {
 		t.Error("something is held back though nothing is frozen")
 	}
@@ -263,7 +273,7 @@ func TestHistoryHoldsServerNames(t *testing.T) {
 // at the machines of both.
 func TestViewsOfAFreeze(t *testing.T) {
 	now := time.Unix(1000, 0)
-	h := newTestHistory(newKeeper(nil, slog.New(slog.DiscardHandler), nil), now)
+	h := newTestHistory(&packing{}, now)
 	type views = map[model.ViewID]*model.View
 	machines := map[model.ViewID]string{}
 	publish := func(changes views) {
@@ -275,7 +285,7 @@ func TestViewsOfAFreeze(t *testing.T) {
 	}
 	change := func(changes views) {
 		now = now.Add(time.Second)
-		publish(h.take(translate.Changes{Views: changes}, now, delta.Revision{}).Views)
+		publish(h.Apply(translate.Changes{Views: changes}, now, delta.Revision{}).Views)
 	}
 	expect := func(when string, want map[model.ViewID]string) {
 		t.Helper()
@@ -290,14 +300,91 @@ func TestViewsOfAFreeze(t *testing.T) {
 	before := now
 	change(views{"pool:a": nil, "pool:b": view("pool:b", "http-80")})
 	now = now.Add(time.Second)
-	out, _ := h.mustFreeze(t, freeze{since: now, asOf: before})
+	out, _ := h.mustFreeze(t, Freeze{Since: now, AsOf: before})
 	publish(out.views)
 	expect("turned back", map[model.ViewID]string{"pool:a": "[http-80 https-443]", "pool:b": "[http-80]"})
 	change(views{"pool:b": view("pool:b", "http-80", "http-81"), "pool:c": view("pool:c", "http-80")})
 	expect("frozen", map[model.ViewID]string{"pool:a": "[http-80 https-443]", "pool:b": "[http-80 http-81]", "pool:c": "[http-80]"})
 	change(views{"pool:a": view("pool:a", "http-82"), "pool:c": nil})
 	expect("frozen yet", map[model.ViewID]string{"pool:a": "[http-80 http-82 https-443]", "pool:b": "[http-80 http-81]"})
-	thawed, _ := h.thaw()
+	thawed, _ := h.Thaw()
 	publish(thawed.views)
 	expect("thawed", map[model.ViewID]string{"pool:a": "[http-82]", "pool:b": "[http-80 http-81]"})
+}
+
+// Values large and all different are bounded in bytes.
+func TestHistoryIsBoundedInBytes(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 4))
+	k := &packing{}
+	now := time.Unix(1000, 0)
+	h := newTestHistory(k, now)
+	noise := make([]byte, 600<<10)
+	for i := range 120 {
+		for j := range noise {
+			noise[j] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[random.IntN(64)]
+		}
+		host := hostVersion("a", 1)
+		host.Routes[0].Respond = &model.Respond{Body: string(noise)}
+		now = now.Add(time.Second)
+		h.Apply(translate.Changes{VirtualHosts: hostMap{host.HostKey: host}}, now, delta.Revision{Epoch: 1, Number: uint64(i)})
+		k.catchUp(t)
+	}
+	size := 0
+	for _, c := range h.log {
+		size += len(c.packed)
+	}
+	if size > limitBytes+limitBytes/16 || size < limitBytes/2 || h.letGo == 0 {
+		t.Errorf("%d steps take %d bytes, %d let go", len(h.log), size, h.letGo)
+	}
+}
+
+// A field that this program does not know is an error: half of a value is not the value.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	key := packedKey(packedView, "v")
+	if err := newPicture().unpack(key, []byte(`{"id":"v","listeners":[]}`)); err != nil {
+		t.Error(err)
+	}
+	if err := newPicture().unpack(key, []byte(`{"id":"v","listeners":[],"later":1}`)); err == nil {
+		t.Error("half of a value is taken for all of it")
+	}
+}
+
+// No value that is kept has a secret in it, or anything that would be lost on the way.
+func TestHistoryHasNoSecrets(t *testing.T) {
+	seen := map[reflect.Type]bool{}
+	var look func(reflect.Type, string)
+	look = func(of reflect.Type, path string) {
+		if seen[of] {
+			return
+		}
+		seen[of] = true
+		if of == reflect.TypeFor[model.Redacted]() || of == reflect.TypeFor[model.Certificate]() {
+			t.Errorf("%s is a secret", path)
+		}
+		if strings.HasPrefix(of.PkgPath(), "net/netip") || of == reflect.TypeFor[time.Time]() {
+			return // they write themselves
+		}
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array:
+			look(of.Elem(), path)
+		case reflect.Map:
+			look(of.Key(), path)
+			look(of.Elem(), path)
+		case reflect.Interface, reflect.Func, reflect.Chan:
+			t.Errorf("%s cannot be read again", path)
+		case reflect.Struct:
+			for i := range of.NumField() {
+				f := of.Field(i)
+				if !f.IsExported() || f.Tag.Get("json") == "-" {
+					t.Errorf("%s.%s is not written", path, f.Name)
+				}
+				look(f.Type, path+"."+f.Name)
+			}
+		}
+	}
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[model.Listener](), reflect.TypeFor[model.VirtualHost](), reflect.TypeFor[model.TLSHost](), reflect.TypeFor[model.View](), reflect.TypeFor[model.BackendGroup](),
+	} {
+		look(of, of.String())
+	}
 }

@@ -1,4 +1,4 @@
-package plane
+package history
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 // nameRest names what a step is of that changed no route and no server name: listeners,
 // the policies that a host's routes share, and, where nothing else changed, which machines
 // serve a listener. No step is of nobody.
-func (c *change) nameRest(before, ch routing) {
+func (c *Step) nameRest(before, ch Routing) {
 	listeners := map[model.ListenerID]bool{}
 	for id := range ch.listeners {
 		listeners[id] = true
