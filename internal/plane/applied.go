@@ -1,39 +1,17 @@
 package plane
 
-import (
-	"slices"
-	"time"
+import "fairlead.dev/internal/progress"
 
-	"fairlead.dev/internal/delta"
-)
-
-// maxPublications bounds the publications whose times are remembered.
-const maxPublications = 4096
-
-// publication is when a revision was handed to the streams of machines.
-type publication struct {
-	revision delta.Revision
-	at       time.Time
-}
-
-func (l *loop) timePublished(rev delta.Revision) {
-	if len(l.published) == maxPublications {
-		l.published = slices.Clone(l.published[maxPublications/2:])
-	}
-	l.published = append(l.published, publication{rev, l.plane.config.Now()})
-}
-
-// timeApplied notes how long a machine took to run what concerned it.
-func (l *loop) timeApplied(name string, now *standing) {
+// timeApplied notes how long a machine took to run the revision that concerned it.
+func (l *loop) timeApplied(name string, now *progress.Machine) {
 	if now == nil {
 		return
 	}
-	rev, is := l.plane.views.Reached(name, now.applied)
+	rev, is := l.plane.views.Reached(name, now.Applied)
 	if !is {
 		return
 	}
-	i, known := slices.BinarySearchFunc(l.published, rev, func(p publication, r delta.Revision) int { return p.revision.Compare(r) })
-	if known {
-		l.plane.metrics.applied.Observe(l.plane.config.Now().Sub(l.published[i].at).Seconds())
+	if at, known := l.published.At(rev); known {
+		l.plane.metrics.applied.Observe(l.plane.config.Now().Sub(at).Seconds())
 	}
 }

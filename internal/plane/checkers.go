@@ -27,7 +27,7 @@ func (l *loop) followChecker(name string) {
 	}
 	reworded := h.Report(name, state.Checks, ejected, time.Now()) // setting the clock does not matter
 	for _, key := range l.idle(slices.Collect(maps.Keys(reworded))) {
-		maps.Copy(l.due, l.tracker.byFrontend[key])
+		maps.Copy(l.due, l.tracker.Needing(key))
 	}
 }
 
@@ -36,7 +36,7 @@ func (l *loop) followChecker(name string) {
 func (l *loop) checkers() []string {
 	var names []string
 	for name := range l.machines {
-		if s := l.tracker.machines[name]; s == nil || !s.lost && !s.silent {
+		if s := l.tracker.Machine(name); s == nil || !s.Lost && !s.Silent {
 			names = append(names, name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/translate"
 )
 
@@ -91,18 +92,18 @@ func TestGatewayProgrammed(t *testing.T) {
 	refused.Conditions[0].Status = metav1.ConditionFalse
 	for name, c := range map[string]struct {
 		want              gatewayv1.GatewayStatus
-		v                 verdict
+		v                 progress.Result
 		gateway, listener metav1.ConditionStatus
 		reason, ofIts     string
 	}{
-		"programmed": {acceptedGateway(true, 1), verdict{State: verdictProgrammed, Machines: true}, "True", "True", "Programmed", "Programmed"},
-		"no address": {acceptedGateway(true, 0), verdict{State: verdictProgrammed, Machines: true}, "False", "True", "AddressNotAssigned", "Programmed"},
-		"pending":    {acceptedGateway(true, 1), verdict{State: verdictPending, Machines: true}, "False", "False", "Pending", "Pending"},
-		"no machine": {acceptedGateway(true, 0), verdict{State: verdictPending}, "False", "False", "NoResources", "Pending"},
-		"refused":    {acceptedGateway(true, 1), verdict{State: verdictRefused, Machines: true, Message: "edge-1: no"}, "False", "False", "Invalid", "Invalid"},
-		"listener":   {acceptedGateway(false, 1), verdict{State: verdictProgrammed, Machines: true}, "True", "False", "Programmed", "Invalid"},
-		"nothing":    {acceptedGateway(false, 1), verdict{State: verdictNone}, "False", "False", "Invalid", "Invalid"},
-		"not ours":   {refused, verdict{State: verdictProgrammed}, "False", "False", "Invalid", "Invalid"},
+		"programmed": {acceptedGateway(true, 1), progress.Result{State: progress.Programmed, Machines: true}, "True", "True", "Programmed", "Programmed"},
+		"no address": {acceptedGateway(true, 0), progress.Result{State: progress.Programmed, Machines: true}, "False", "True", "AddressNotAssigned", "Programmed"},
+		"pending":    {acceptedGateway(true, 1), progress.Result{State: progress.Pending, Machines: true}, "False", "False", "Pending", "Pending"},
+		"no machine": {acceptedGateway(true, 0), progress.Result{State: progress.Pending}, "False", "False", "NoResources", "Pending"},
+		"refused":    {acceptedGateway(true, 1), progress.Result{State: progress.Refused, Machines: true, Message: "edge-1: no"}, "False", "False", "Invalid", "Invalid"},
+		"listener":   {acceptedGateway(false, 1), progress.Result{State: progress.Programmed, Machines: true}, "True", "False", "Programmed", "Invalid"},
+		"nothing":    {acceptedGateway(false, 1), progress.Result{State: progress.None}, "False", "False", "Invalid", "Invalid"},
+		"not ours":   {refused, progress.Result{State: progress.Programmed}, "False", "False", "Invalid", "Invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := &gatewayv1.Gateway{}
@@ -133,9 +134,9 @@ func TestARefusedListenerSparesItsNeighbour(t *testing.T) {
 	want.Listeners[1].Name = "alt"
 	live := &gatewayv1.Gateway{}
 	sections := map[gatewayv1.SectionName]model.ListenerID{"http": "http-80", "alt": "http-8080_a_b"}
-	refused := verdict{State: verdictRefused, Machines: true, Message: "edge-1: no"}
+	refused := progress.Result{State: progress.Refused, Machines: true, Message: "edge-1: no"}
 	whole := refused
-	whole.Ports = map[model.ListenerID]verdict{"http-80": refused, "http-8080_a_b": {State: verdictProgrammed, Machines: true}}
+	whole.Ports = map[model.ListenerID]progress.Result{"http-80": refused, "http-8080_a_b": {State: progress.Programmed, Machines: true}}
 	next, ok := applyGateway(&translate.Status{Generation: 3, Gateway: &want, Sections: sections}, whole)(live, now).(*gatewayv1.Gateway)
 	if !ok {
 		t.Fatal("nothing to write")
@@ -157,14 +158,14 @@ func TestIngressRouteStatus(t *testing.T) {
 	invalid := contourv1beta1.Status{CurrentStatus: contourv1beta1.StatusInvalid, Description: "spec.routes: no"}
 	for name, c := range map[string]struct {
 		live, said, want contourv1beta1.Status
-		v                verdict
+		v                progress.Result
 	}{
-		"valid":              {contourv1beta1.Status{}, valid, valid, verdict{State: verdictProgrammed}},
-		"pending":            {contourv1beta1.Status{}, valid, valid, verdict{State: verdictPending}},
-		"refused":            {valid, valid, refused, verdict{State: verdictRefused, Message: "edge-1: no"}},
-		"refused and unsure": {refused, valid, refused, verdict{State: verdictHold}},
-		"well again":         {refused, valid, valid, verdict{State: verdictProgrammed}},
-		"invalid anyway":     {refused, invalid, invalid, verdict{State: verdictHold}},
+		"valid":              {contourv1beta1.Status{}, valid, valid, progress.Result{State: progress.Programmed}},
+		"pending":            {contourv1beta1.Status{}, valid, valid, progress.Result{State: progress.Pending}},
+		"refused":            {valid, valid, refused, progress.Result{State: progress.Refused, Message: "edge-1: no"}},
+		"refused and unsure": {refused, valid, refused, progress.Result{State: progress.Unknown}},
+		"well again":         {refused, valid, valid, progress.Result{State: progress.Programmed}},
+		"invalid anyway":     {refused, invalid, invalid, progress.Result{State: progress.Unknown}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live := &contourv1beta1.IngressRoute{Status: c.live}

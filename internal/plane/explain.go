@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 )
@@ -88,12 +88,10 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 	for _, a := range d.Assignments {
 		w.VIPs = append(w.VIPs, model.VIPStatus{Assignment: *a, State: vipAssigned})
 	}
-	// A loop that nothing runs yet judges what translation says.
-	l := &loop{statuses: statuses, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
 	for _, status := range d.Statuses {
 		o := status.Object
 		severity := model.SeverityError
-		state, reason, message := l.objectState(o)
+		state, reason, message := stateOf(status.Status, progress.Result{}) // no machine has said anything
 		switch state {
 		case stateInvalid, stateDegraded:
 		case stateOrphaned:

@@ -3,7 +3,6 @@ package plane
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,27 +13,27 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
-	"fairlead.dev/internal/xds"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// standing is what the loop makes of a machine now; nil when there is no Machine.
-func (l *loop) standing(name string) *standing {
+// progressOf is how far a machine is now; nil when there is no Machine.
+func (l *loop) progressOf(name string) *progress.Machine {
 	m := l.machines[name]
 	if m == nil {
 		return nil
 	}
-	s := &standing{name: name, views: fmt.Sprint(m.Views), cordoned: m.Cordoned}
+	s := &progress.Machine{Name: name, Views: fmt.Sprint(m.Views), Cordoned: m.Cordoned}
 	state, known := l.plane.server.Machine(name)
-	s.unheard, s.silent, s.lost = l.hearing(name, state)
+	s.Unheard, s.Silent, s.Lost = l.hearing(name, state)
 	if !known {
 		return s
 	}
-	s.applied, s.wanted, s.unproxied = state.Applied, state.Wanted, unproxied(state.Proxy)
+	s.Applied, s.Wanted, s.Unproxied = state.Applied, state.Wanted, unproxied(state.Proxy)
 	for _, p := range state.Problems {
-		s.note(p)
+		s.Note(p.Type, p.Name, progress.Fault{Refused: p.Kind != agentv1.Problem_KIND_WAITING, Message: p.Message})
 	}
 	return s
 }
@@ -66,51 +65,6 @@ func (l *loop) decapsBefore(name string) bool {
 // since it leads. To a standby none reports.
 func (l *loop) unheard(state southbound.MachineState) bool {
 	return l.plane.serving.Load() == 0 || l.inGrace && !state.LastReport.After(l.leadSince)
-}
-
-// note files a problem under what it is of.
-func (s *standing) note(p southbound.Problem) {
-	f := fault{refused: p.Kind != agentv1.Problem_KIND_WAITING, message: p.Message}
-	if f.message == "" {
-		f.message = string(p.Type) + " " + p.Name
-	}
-	switch p.Type {
-	case typeListener:
-		name, _, _ := strings.Cut(p.Name, "/") // its half over UDP is the same listener
-		put(&s.listeners, model.ListenerID(name), f)
-	case typeRoute, typeScope:
-		listener, rest, _ := strings.Cut(p.Name, "/")
-		shard, host, whole := strings.Cut(rest, "/")
-		if whole {
-			put(&s.hosts, model.HostKey{Listener: model.ListenerID(listener), Host: host}, f)
-		} else if n, ok := shardNumber(model.ListenerID(listener), shard); ok {
-			put(&s.shards, shardKey{model.ListenerID(listener), n}, f)
-		}
-	case typeCluster, typeEndpoint:
-		// The load assignment's name is the group's with a suffix.
-		name, _, _ := strings.Cut(p.Name, "#")
-		put(&s.groups, model.GroupID(name), f)
-	case typeSecret:
-		put(&s.secrets, p.Name, f)
-	}
-}
-
-// put keeps the worse of two faults of one thing.
-func put[K comparable](m *map[K]fault, k K, f fault) {
-	if *m == nil {
-		*m = map[K]fault{}
-	}
-	if old, ok := (*m)[k]; !ok || f.refused && !old.refused {
-		(*m)[k] = f
-	}
-}
-
-func shardNumber(listener model.ListenerID, text string) (int, bool) {
-	if text == strings.TrimPrefix(xds.RouteConfigurationName("", xds.WildShard), "/") {
-		return xds.WildShard, true
-	}
-	n, err := strconv.Atoi(text)
-	return n, err == nil && n >= 0 && n < xds.Shards(listener)
 }
 
 // machineReady is the Ready condition that a machine should show, if that is known.

@@ -11,9 +11,6 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// ReasonFrozen is why an object is not programmed whose change a Freeze holds back.
-const ReasonFrozen = "Frozen"
-
 // followFreeze brings the history in line with the Freeze in the API.
 func (l *loop) followFreeze() {
 	o := l.snapshot.Freezes[snapshot.Name{Name: v1alpha1.FreezeName}]
@@ -90,7 +87,7 @@ func (l *loop) thaw() {
 	l.send(ch)
 	if old.Lost {
 		l.place()
-		maps.Copy(l.due, l.tracker.all())
+		maps.Copy(l.due, l.tracker.All())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 )
 
 // While routing is frozen a machine's routes stay as they are and its backends follow;
@@ -42,7 +43,7 @@ func TestFreezeAndRollback(t *testing.T) {
 
 	// What comes, changes and goes is held back; backends of a route that was deleted go on.
 	r.create(service("blue"), slice("blue", "10.2.0.1"), httpRoute("other", "other.example", "blue"))
-	await(r, other, "the new route is held back", routeIs(metav1.ConditionFalse, ReasonFrozen, "incident"))
+	await(r, other, "the new route is held back", routeIs(metav1.ConditionFalse, progress.ReasonFrozen, "incident"))
 	if err := r.client.Delete(t.Context(), httpRoute("app", "", "")); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestFreezeAndRollback(t *testing.T) {
 	a.await("has the first route again", a.holdsHost("app.example"))
 	a.await("has its backends", a.holdsBackends(3))
 	a.await("has the second route no more", gone(a, "other.example"))
-	await(r, other, "the second route is held back", routeIs(metav1.ConditionFalse, ReasonFrozen, ""))
+	await(r, other, "the second route is held back", routeIs(metav1.ConditionFalse, progress.ReasonFrozen, ""))
 
 	// A plane that begins now, at another machine, holds the same, and endpoints go on.
 	p.stop()
@@ -105,7 +106,7 @@ func TestFreezeAndRollback(t *testing.T) {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.1.0.4"}})
 	})
 	a.await("has a backend that came to what is frozen", a.holdsBackends(4))
-	await(r, other, "the second route is held back still", routeIs(metav1.ConditionFalse, ReasonFrozen, ""))
+	await(r, other, "the second route is held back still", routeIs(metav1.ConditionFalse, progress.ReasonFrozen, ""))
 	if err := errors.Join(a.holdsHost("app.example")(), gone(a, "other.example")()); err != nil {
 		t.Error("the machine did not keep what it had:", err)
 	}
@@ -151,7 +152,7 @@ func TestFreezeThatIsNotKnown(t *testing.T) {
 	})
 	r.create(service("blue"), slice("blue", "10.2.0.1"), httpRoute("other", "other.example", "blue"))
 	other := httpRoute("other", "", "")
-	await(r, other, "the new route is held back", routeIs(metav1.ConditionFalse, ReasonFrozen, ""))
+	await(r, other, "the new route is held back", routeIs(metav1.ConditionFalse, progress.ReasonFrozen, ""))
 	p.stop()
 	a.counts()
 	if err := r.client.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(Namespace), client.HasLabels{historyLabel}); err != nil {
@@ -170,7 +171,7 @@ func TestFreezeThatIsNotKnown(t *testing.T) {
 		return nil
 	})
 	a.connect(p.AgentAddress().String())
-	await(r, other, "the second route is held back still", routeIs(metav1.ConditionFalse, ReasonFrozen, ""))
+	await(r, other, "the second route is held back still", routeIs(metav1.ConditionFalse, progress.ReasonFrozen, ""))
 	if err := errors.Join(a.holdsHost("app.example")(), gone(a, "other.example")()); err != nil {
 		t.Error("the machine did not keep what it had:", err)
 	}

@@ -34,8 +34,8 @@ type frontends struct {
 	byHost    map[string]map[model.FrontendKey]bool // by the machines that backends are on
 	timers    map[model.FrontendKey]time.Time
 
-	proxies map[string]proxyStanding // as last used
-	away    map[string]bool          // machines that are lost, with what is on them
+	proxies map[string]proxyState // as last used
+	away    map[string]bool       // machines that are lost, with what is on them
 	around  around
 }
 
@@ -52,8 +52,8 @@ type frontendEntry struct {
 	since    delta.Revision // of the last publication but of backends
 }
 
-// proxyStanding is a machine's proxy as the backend of listeners.
-type proxyStanding struct {
+// proxyState is a machine's proxy as the backend of listeners.
+type proxyState struct {
 	state model.BackendState
 	// lost says that the machine does not report; state is what it would be otherwise.
 	lost bool
@@ -66,7 +66,7 @@ func newFrontends() *frontends {
 		entries: map[model.FrontendKey]*frontendEntry{}, nodes: map[string]*model.Node{}, stale: map[model.FrontendKey]bool{},
 		bySet: map[model.SetID]map[model.FrontendKey]bool{}, byBackend: map[netip.AddrPort]map[model.FrontendKey]bool{},
 		byProxy: map[string]map[model.FrontendKey]bool{}, byHost: map[string]map[model.FrontendKey]bool{}, away: map[string]bool{}, timers: map[model.FrontendKey]time.Time{},
-		proxies: map[string]proxyStanding{}, around: newAround(),
+		proxies: map[string]proxyState{}, around: newAround(),
 	}
 }
 
@@ -183,7 +183,7 @@ func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 		if err := l.balanceOne(key, update, rev); err != nil {
 			errs = append(errs, err)
 		}
-		maps.Copy(l.due, l.tracker.byFrontend[key])
+		maps.Copy(l.due, l.tracker.Needing(key))
 	}
 	l.tellNodes(update, rev)
 	l.welcome()
@@ -383,20 +383,20 @@ func (f *frontends) proxiesOf(machines []string) []balance.Proxy {
 	return out
 }
 
-// proxyStanding is what a machine's proxy is to other machines now. A machine that may
+// proxyState is what a machine's proxy is to other machines now. A machine that may
 // still report to this plane for the first time counts as it did: nothing is taken away
 // before it was heard.
 //
 // That a machine withholds a VIP says nothing here: it may do so because no backend is
 // available, and would never come back.
-func (l *loop) proxyStanding(name string) (proxyStanding, bool) {
+func (l *loop) proxyState(name string) (proxyState, bool) {
 	m := l.machines[name]
 	if m == nil {
-		return proxyStanding{}, false
+		return proxyState{}, false
 	}
 	state, _ := l.plane.server.Machine(name)
 	unheard, silent, lost := l.hearing(name, state)
-	p := proxyStanding{lost: lost, stranger: silent}
+	p := proxyState{lost: lost, stranger: silent}
 	if m.Cordoned {
 		p.state = model.BackendDraining
 	}
@@ -427,7 +427,7 @@ func (l *loop) decaps(name string) bool {
 // followMachine notes what a machine is to frontends now.
 func (l *loop) followMachine(name string) {
 	f := l.frontends
-	if now, known := l.proxyStanding(name); !known {
+	if now, known := l.proxyState(name); !known {
 		delete(f.proxies, name)
 		f.mark(f.byProxy[name])
 		f.miss()
@@ -443,10 +443,10 @@ func (l *loop) followMachine(name string) {
 	state, _ := l.plane.server.Machine(name)
 	if f.around.delivered[name] != state.Delivered {
 		f.around.delivered[name] = state.Delivered
-		maps.Copy(l.due, l.tracker.unsettled)
+		maps.Copy(l.due, l.tracker.Unfinished())
 	}
 	for _, key := range f.around.observe(name, state.Frontends) {
-		maps.Copy(l.due, l.tracker.byFrontend[key])
+		maps.Copy(l.due, l.tracker.Needing(key))
 	}
 	l.leaving.follow(name, state.Leaving)
 	if l.machines[name] == nil {

@@ -18,6 +18,7 @@ import (
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/near"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
 )
@@ -48,8 +49,8 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 		Backends: len(e.backends), Available: l.available(e), At: []model.FrontendAt{},
 	}
 	for _, m := range f.Machines {
-		standing, why, seen := l.frontendAt(e, m)
-		switch standing {
+		state, why, seen := l.frontendAt(e, m)
+		switch state {
 		case frontendSilent, frontendLost, frontendUnheard:
 			continue
 		case frontendWaiting:
@@ -62,9 +63,9 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 	v := l.balanced([]model.FrontendKey{f.FrontendKey})
 	s.Message = v.Message
 	switch {
-	case v.State == verdictRefused:
+	case v.State == progress.Refused:
 		s.State = shownRefused
-	case v.State != verdictProgrammed:
+	case v.State != progress.Programmed:
 		s.State = shownPending
 	case l.available(e) == 0:
 		if s.State, s.Message = shownIdle, noneTakes; f.LocalOnly {

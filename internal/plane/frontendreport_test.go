@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
 )
@@ -60,7 +61,7 @@ func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 	h.Use(health.User{Frontend: web4}, checks)
 	h.Report("edge-1", results, nil, time.Time{})
 	const want = "no backend takes new flows of tcp://192.0.2.80:80: 3 of 4 backends are unhealthy, most often: answered 200, want 418"
-	c, _ := serviceServed(verdict{State: verdictProgrammed}, l.idleText(l.idle([]model.FrontendKey{web4})), 1, nil)
+	c, _ := serviceServed(progress.Result{State: progress.Programmed}, l.idleText(l.idle([]model.FrontendKey{web4})), 1, nil)
 	if c.Status != metav1.ConditionFalse || c.Reason != ReasonNoBackends || c.Message != want {
 		t.Errorf("it says %+v, want %q", c, want)
 	}

@@ -8,6 +8,7 @@ import (
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/southbound"
 )
 
@@ -15,22 +16,11 @@ import (
 // takes new flows, and its addresses are not announced.
 const ReasonNoBackends = "NoBackends"
 
-// worse is the one of two verdicts that matters; the message of the other is lost.
-func worse(a, b verdict) verdict {
-	rank := map[verdictState]int{verdictRefused: 4, verdictPending: 3, verdictHold: 2, verdictProgrammed: 1, verdictNone: 0}
-	out := a
-	if rank[b.State] > rank[a.State] {
-		out = b
-	}
-	out.Machines, out.Lost, out.Behind = a.Machines || b.Machines, a.Lost || b.Lost, a.Behind || b.Behind
-	return out
-}
-
-// frontendStanding is what one machine of a VIP does about a frontend of it.
-type frontendStanding uint8
+// frontendState is what one machine of a VIP does about a frontend of it.
+type frontendState uint8
 
 const (
-	frontendDone frontendStanding = iota
+	frontendDone frontendState = iota
 	frontendWaiting
 	frontendRefusedBy
 	frontendUnheard
@@ -50,9 +40,9 @@ func (l *loop) peek(machine string) southbound.MachineState {
 }
 
 // frontendAt says what a machine does about a frontend, and why it is not done.
-func (l *loop) frontendAt(e *frontendEntry, machine string) (standing frontendStanding, why string, seen model.FrontendObserved) {
-	state := l.peek(machine)
-	switch unheard, silent, lost := l.hearing(machine, state); {
+func (l *loop) frontendAt(e *frontendEntry, machine string) (state frontendState, why string, seen model.FrontendObserved) {
+	told := l.peek(machine)
+	switch unheard, silent, lost := l.hearing(machine, told); {
 	case silent:
 		return frontendSilent, "", seen
 	case lost:
@@ -60,14 +50,14 @@ func (l *loop) frontendAt(e *frontendEntry, machine string) (standing frontendSt
 	case unheard:
 		return frontendUnheard, "", seen
 	}
-	i, found := slices.BinarySearchFunc(state.Frontends, e.frontend.FrontendKey, func(o model.FrontendObserved, k model.FrontendKey) int {
+	i, found := slices.BinarySearchFunc(told.Frontends, e.frontend.FrontendKey, func(o model.FrontendObserved, k model.FrontendKey) int {
 		return o.Compare(k)
 	})
 	if found {
-		seen = state.Frontends[i]
+		seen = told.Frontends[i]
 	}
 	switch {
-	case !reached(state, e.since):
+	case !reached(told, e.since):
 		return frontendWaiting, "", seen
 	case !found:
 		return frontendWaiting, "it says nothing of it", seen
@@ -84,10 +74,10 @@ func reached(state southbound.MachineState, rev delta.Revision) bool {
 	return state.Delivered.Compare(rev) >= 0 || state.Delivered == state.Wanted && state.Connected
 }
 
-// balanced is the verdict on frontends: every machine that has their VIPs and takes new
-// work must balance them.
-func (l *loop) balanced(keys []model.FrontendKey) verdict {
-	machines := map[string]frontendStanding{}
+// balanced is how far machines balance frontends: every machine that has their VIPs and takes new
+// flows must balance them.
+func (l *loop) balanced(keys []model.FrontendKey) progress.Result {
+	machines := map[string]frontendState{}
 	why := map[string]string{}
 	for _, key := range keys {
 		e := l.frontends.entries[key]
@@ -108,7 +98,7 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 			}
 		}
 	}
-	names := map[frontendStanding][]string{}
+	names := map[frontendState][]string{}
 	for m, s := range machines {
 		name := m
 		switch {
@@ -120,25 +110,25 @@ func (l *loop) balanced(keys []model.FrontendKey) verdict {
 		names[s] = append(names[s], name)
 	}
 	lost := names[frontendLost]
-	v := verdict{Machines: len(machines) > 0, Lost: len(lost) > 0}
+	v := progress.Result{Machines: len(machines) > 0, Lost: len(lost) > 0}
 	done := len(names[frontendDone])
 	switch {
 	case len(names[frontendRefusedBy]) > 0:
-		v.State, v.Kernel, v.Message = verdictRefused, true, model.List(names[frontendRefusedBy], "; ")
+		v.State, v.Kernel, v.Message = progress.Refused, true, model.List(names[frontendRefusedBy], "; ")
 	case len(names[frontendUnheard]) > 0:
-		v.State, v.Message = verdictHold, "waiting for the first report of "+model.List(names[frontendUnheard], ", ")
+		v.State, v.Message = progress.Unknown, "waiting for the first report of "+model.List(names[frontendUnheard], ", ")
 	case len(names[frontendWaiting]) > 0:
-		v.State, v.Message = verdictPending, "waiting for "+model.List(names[frontendWaiting], ", ")
+		v.State, v.Message = progress.Pending, "waiting for "+model.List(names[frontendWaiting], ", ")
 	case done+len(lost) == 0 && len(names[frontendSilent]) > 0:
-		v.State, v.Message = verdictPending, "waiting for the first report of "+model.List(names[frontendSilent], ", ")
+		v.State, v.Message = progress.Pending, "waiting for the first report of "+model.List(names[frontendSilent], ", ")
 	case done+len(lost) == 0:
-		v.State, v.Message = verdictPending, "no machine has its address"
+		v.State, v.Message = progress.Pending, "no machine has its address"
 	case done == 0:
-		v.State, v.Message = verdictPending, "no machine that has its address is connected"
+		v.State, v.Message = progress.Pending, "no machine that has its address is connected"
 	default:
-		v.State, v.Message = verdictProgrammed, "every machine concerned balances it"
+		v.State, v.Message = progress.Programmed, "every machine concerned balances it"
 	}
-	if len(lost) > 0 && v.State != verdictHold {
+	if len(lost) > 0 && v.State != progress.Unknown {
 		v.Message += "; lost: " + model.List(lost, ", ")
 	}
 	return v

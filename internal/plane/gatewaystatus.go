@@ -7,14 +7,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/translate"
 )
 
 // conditionProgrammed has one name at Gateways, ListenerSets and their listeners.
 const conditionProgrammed = string(gatewayv1.GatewayConditionProgrammed)
 
-// applyGateway shows the status and the verdict on a Gateway and its listeners.
-func applyGateway(s *translate.Status, v verdict) applier {
+// applyGateway shows the status of a Gateway and its listeners, and how far they are programmed.
+func applyGateway(s *translate.Status, v progress.Result) applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*gatewayv1.Gateway)
 		if !ok {
@@ -30,8 +31,8 @@ func applyGateway(s *translate.Status, v verdict) applier {
 	}
 }
 
-// applyListenerSet shows the status and the verdict on a ListenerSet and its listeners.
-func applyListenerSet(s *translate.Status, v verdict) applier {
+// applyListenerSet shows the status of a ListenerSet and its listeners, and how far they are programmed.
+func applyListenerSet(s *translate.Status, v progress.Result) applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*gatewayv1.ListenerSet)
 		if !ok {
@@ -52,29 +53,29 @@ func unprogrammed(generation int64, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: conditionProgrammed, ObservedGeneration: generation, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// gatewayProgrammed words a verdict as Gateway API does.
-func gatewayProgrammed(v verdict, generation int64, live []metav1.Condition) metav1.Condition {
+// gatewayProgrammed words a result as Gateway API does.
+func gatewayProgrammed(v progress.Result, generation int64, live []metav1.Condition) metav1.Condition {
 	c, ok := programmedCondition(conditionProgrammed, v, generation, live)
 	switch {
 	case !ok:
 		return unprogrammed(generation, string(gatewayv1.GatewayReasonInvalid), "none of its listeners can be served")
-	case v.State == verdictRefused:
+	case v.State == progress.Refused:
 		c.Reason = string(gatewayv1.GatewayReasonInvalid)
 		c.Message = refusedText(v)
-	case v.State == verdictPending && !v.Machines && v.Reason == "":
+	case v.State == progress.Pending && !v.Machines && v.Reason == "":
 		c.Reason = string(gatewayv1.GatewayReasonNoResources)
 	}
 	return c
 }
 
 // programGateway adds the Programmed conditions.
-func programGateway(o *gatewayv1.Gateway, s *translate.Status, v verdict) gatewayv1.GatewayStatus {
+func programGateway(o *gatewayv1.Gateway, s *translate.Status, v progress.Result) gatewayv1.GatewayStatus {
 	out, live := *s.Gateway, o.Status
 	own := gatewayProgrammed(v, s.Generation, live.Conditions)
 	switch {
 	case !accepted(out.Conditions):
 		own = unprogrammed(s.Generation, string(gatewayv1.GatewayReasonInvalid), "it is not accepted")
-	case v.State == verdictProgrammed && len(out.Addresses) == 0:
+	case v.State == progress.Programmed && len(out.Addresses) == 0:
 		own = unprogrammed(s.Generation, string(gatewayv1.GatewayReasonAddressNotAssigned), "no edge that serves this at its own addresses has reported one: those that a pool has chosen for something else do not count")
 	}
 	out.Conditions = withProgrammed(out.Conditions, own)
@@ -94,7 +95,7 @@ func programGateway(o *gatewayv1.Gateway, s *translate.Status, v verdict) gatewa
 
 // listenerProgrammed is the condition of one listener; ours says that its Gateway or
 // ListenerSet is accepted.
-func listenerProgrammed(s *translate.Status, v verdict, name gatewayv1.SectionName, want, live []metav1.Condition, ours bool) metav1.Condition {
+func listenerProgrammed(s *translate.Status, v progress.Result, name gatewayv1.SectionName, want, live []metav1.Condition, ours bool) metav1.Condition {
 	if !ours || !accepted(want) {
 		return unprogrammed(s.Generation, string(gatewayv1.ListenerReasonInvalid), "it is not accepted")
 	}
@@ -104,11 +105,11 @@ func listenerProgrammed(s *translate.Status, v verdict, name gatewayv1.SectionNa
 	if own, known := v.Ports[s.Sections[name]]; known {
 		v = own
 	}
-	if own, known := v.Sections[name]; known {
+	if own, known := v.Sections[string(name)]; known {
 		v = own
 	}
 	c := gatewayProgrammed(v, s.Generation, live)
-	if c.Status != metav1.ConditionTrue && v.State != verdictHold && c.Reason == string(gatewayv1.GatewayReasonNoResources) {
+	if c.Status != metav1.ConditionTrue && v.State != progress.Unknown && c.Reason == string(gatewayv1.GatewayReasonNoResources) {
 		c.Reason = string(gatewayv1.ListenerReasonPending)
 	}
 	return c
@@ -116,7 +117,7 @@ func listenerProgrammed(s *translate.Status, v verdict, name gatewayv1.SectionNa
 
 // programListenerSet adds the Programmed conditions. What is not accepted has the reason of
 // that here, too.
-func programListenerSet(o *gatewayv1.ListenerSet, s *translate.Status, v verdict) gatewayv1.ListenerSetStatus {
+func programListenerSet(o *gatewayv1.ListenerSet, s *translate.Status, v progress.Result) gatewayv1.ListenerSetStatus {
 	out, live := *s.ListenerSet, o.Status
 	own := gatewayProgrammed(v, s.Generation, live.Conditions)
 	if c := meta.FindStatusCondition(out.Conditions, string(gatewayv1.ListenerSetConditionAccepted)); c != nil && c.Status != metav1.ConditionTrue {

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/translate"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestAnUnservedListenerSparesItsGateway(t *testing.T) {
 	want := acceptedGateway(true, 1)
 	s := &translate.Status{Generation: 3, Gateway: &want, Unserved: map[gatewayv1.SectionName]string{want.Listeners[0].Name: "no certificate"}}
-	next, ok := applyGateway(s, verdict{State: verdictProgrammed, Machines: true})(&gatewayv1.Gateway{}, now).(*gatewayv1.Gateway)
+	next, ok := applyGateway(s, progress.Result{State: progress.Programmed, Machines: true})(&gatewayv1.Gateway{}, now).(*gatewayv1.Gateway)
 	if !ok {
 		t.Fatal("nothing to write")
 	}
@@ -34,7 +35,7 @@ func TestInsecureValidationEnds(t *testing.T) {
 		{Type: string(gatewayv1.GatewayConditionInsecureFrontendValidationMode), Status: "True", Reason: "ConfigurationChanged"},
 		{Type: "example.com/theirs", Status: "True", Reason: "Theirs"},
 	}
-	next, ok := applyGateway(&translate.Status{Generation: 3, Gateway: &want}, verdict{State: verdictProgrammed, Machines: true})(live, now).(*gatewayv1.Gateway)
+	next, ok := applyGateway(&translate.Status{Generation: 3, Gateway: &want}, progress.Result{State: progress.Programmed, Machines: true})(live, now).(*gatewayv1.Gateway)
 	if !ok {
 		t.Fatal("nothing to write")
 	}
@@ -61,18 +62,18 @@ func TestListenerSetProgrammed(t *testing.T) {
 			},
 		}
 	}
-	programmed := verdict{State: verdictProgrammed, Machines: true}
+	programmed := progress.Result{State: progress.Programmed, Machines: true}
 	for name, c := range map[string]struct {
 		want          gatewayv1.ListenerSetStatus
-		v             verdict
+		v             progress.Result
 		set, listener metav1.ConditionStatus
 		reason, ofIts string
 	}{
 		"programmed":  {status("True", "Accepted", "True", ""), programmed, "True", "True", "Programmed", "Programmed"},
-		"pending":     {status("True", "Accepted", "True", ""), verdict{State: verdictPending, Machines: true}, "False", "False", "Pending", "Pending"},
-		"not allowed": {status("False", "NotAllowed", "True", ""), verdict{State: verdictNone}, "False", "False", "NotAllowed", "Invalid"},
+		"pending":     {status("True", "Accepted", "True", ""), progress.Result{State: progress.Pending, Machines: true}, "False", "False", "Pending", "Pending"},
+		"not allowed": {status("False", "NotAllowed", "True", ""), progress.Result{State: progress.None}, "False", "False", "NotAllowed", "Invalid"},
 		"conflict":    {status("True", "ListenersNotValid", "False", "HostnameConflict"), programmed, "True", "False", "Programmed", "HostnameConflict"},
-		"nothing":     {status("False", "ListenersNotValid", "False", "ProtocolConflict"), verdict{State: verdictNone}, "False", "False", "ListenersNotValid", "ProtocolConflict"},
+		"nothing":     {status("False", "ListenersNotValid", "False", "ProtocolConflict"), progress.Result{State: progress.None}, "False", "False", "ListenersNotValid", "ProtocolConflict"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			apply := applyListenerSet(&translate.Status{Generation: 3, ListenerSet: &c.want}, c.v)

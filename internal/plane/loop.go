@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
@@ -34,7 +35,7 @@ const (
 	// again.
 	settleChunk = 256
 	// takeTime is how long batches of changes are taken one after another while other
-	// inputs wait: writers without a pause must not keep a verdict from the machines, nor
+	// inputs wait: writers without a pause must not keep a backend's health from the machines, nor
 	// a probe from its answer. Then each of the others has one turn.
 	takeTime = 20 * time.Millisecond
 )
@@ -46,7 +47,7 @@ type loop struct {
 	translator   *translate.Translator
 	health       *health.Checks
 	catalog      *catalog.Catalog
-	tracker      *tracker
+	tracker      *progress.Tracker
 	history      *history.History
 	counts       counts
 	statuses     map[model.Object]*translate.Status
@@ -73,8 +74,8 @@ type loop struct {
 	blinded   map[model.Object]bool // pools that wait until every kind of owner can be read
 	recount   bool                  // the metrics of objects and machines are stale
 
-	checkersStale bool          // other machines may be able to check
-	published     []publication // the last ones
+	checkersStale bool // other machines may be able to check
+	published     progress.Publications
 }
 
 func newLoop(p *Plane) *loop {
@@ -88,7 +89,6 @@ func newLoop(p *Plane) *loop {
 		translator:   translate.New(p.config.Translate),
 		health:       h,
 		catalog:      c,
-		tracker:      newTracker(c),
 		statuses:     map[model.Object]*translate.Status{},
 		machines:     map[string]*model.Machine{},
 		network:      newNetwork(),
@@ -103,9 +103,7 @@ func newLoop(p *Plane) *loop {
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
-	l.tracker.serving = l.placement.serves
-	l.tracker.frozen = l.history.HeldText
-	l.tracker.balanced = l.balanced
+	l.tracker = progress.New(c, progress.Inputs{Serving: l.placement.serves, Frozen: l.history.HeldText, Balanced: l.balanced})
 	return l
 }
 
@@ -404,7 +402,7 @@ func (l *loop) sendPlaced(ch translate.Changes, moved map[string]bool) {
 			l.statuses[o] = s
 		}
 	}
-	maps.Copy(l.due, l.tracker.changed(l.rev, ch))
+	maps.Copy(l.due, l.tracker.Apply(l.rev, ch))
 	for name := range ch.Machines {
 		l.refresh(name)
 		l.offerMachine(name) // who claims its addresses may be another
@@ -427,7 +425,7 @@ func (l *loop) place() {
 		update.Placement[name] = l.placedOn(name)
 	}
 	l.publish(delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}, update)
-	maps.Copy(l.due, l.tracker.all())
+	maps.Copy(l.due, l.tracker.All())
 }
 
 // publish hands an update to the machines' streams. A standby does so too: it has no
@@ -438,7 +436,7 @@ func (l *loop) publish(rev delta.Revision, u southbound.Update) {
 		return
 	}
 	l.rev = rev
-	l.timePublished(rev)
+	l.published.Add(rev, l.plane.config.Now())
 	l.recount = true
 	l.plane.metrics.revision.Set(float64(rev.Number))
 }
@@ -458,7 +456,7 @@ func (l *loop) term(ctx context.Context) {
 		p.metrics.leading.Set(1)
 		p.metrics.epoch.Set(float64(t.Epoch))
 		l.forbidWrites()
-		l.tracker.restart(l.rev)
+		l.tracker.Restart(l.rev)
 		l.frontends.restart(l.rev)
 		l.restartComing(l.rev)
 		l.refreshAll()
@@ -538,9 +536,9 @@ func (l *loop) beat() {
 // refresh looks at one machine again and notes the objects that this concerns.
 func (l *loop) refresh(name string) {
 	l.recount = true
-	now := l.standing(name)
+	now := l.progressOf(name)
 	l.timeApplied(name, now)
-	maps.Copy(l.due, l.tracker.machine(name, now))
+	maps.Copy(l.due, l.tracker.SetMachine(name, now))
 	l.followMachine(name)
 	l.followChecker(name)
 }
@@ -555,13 +553,14 @@ func (l *loop) refreshAll() {
 // the status writer.
 func (l *loop) settle() {
 	l.recount = true
-	for name, m := range l.tracker.machines {
-		_, m.wanted = l.plane.views.Placed(name)
-	}
+	l.tracker.SetWanted(func(machine string) delta.Revision {
+		_, wanted := l.plane.views.Placed(machine)
+		return wanted
+	})
 	n := 0
 	for o := range l.due {
 		delete(l.due, o)
-		l.offerObject(o, l.tracker.judge(o))
+		l.offerObject(o, l.tracker.Judge(o))
 		l.countObject(o)
 		if n++; n == settleChunk {
 			return

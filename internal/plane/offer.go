@@ -7,6 +7,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 )
@@ -25,7 +26,7 @@ func (l *loop) offerAll() {
 	}
 }
 
-func (l *loop) offerObject(o model.Object, v verdict) {
+func (l *loop) offerObject(o model.Object, v progress.Result) {
 	if l.endTerm == nil {
 		return
 	}
@@ -76,7 +77,7 @@ func (l *loop) offerObject(o model.Object, v verdict) {
 		}
 		w.Delay = settleTime
 	}
-	waits := v.State == verdictPending || v.State == verdictHold
+	waits := v.State == progress.Pending || v.State == progress.Unknown
 	switch {
 	case requotes(live, s):
 		w.Delay = rewordTime

@@ -12,10 +12,13 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
+
+func published(n uint64) delta.Revision { return delta.Revision{Epoch: 1, Number: n} }
 
 // placementRig is a placement with the listeners that there are, and what its machines are sent.
 type placementRig struct {
@@ -60,7 +63,7 @@ func (r *placementRig) change(ch translate.Changes) {
 	moved := r.apply(&ch, r.now, func(id model.ListenerID) bool { return r.listeners[id] })
 	r.take(ch, moved)
 	r.revision++
-	r.placement.published(moved, ch.Views, revision(r.revision))
+	r.placement.published(moved, ch.Views, published(r.revision))
 }
 
 func (r *placementRig) wait(d time.Duration) {
@@ -110,7 +113,7 @@ func TestPlacement(t *testing.T) {
 	r.change(translate.Changes{Views: viewOfListeners("pool:a", "https-443_a_web")})
 	r.change(translate.Changes{Views: viewOfListeners("pool:b", "https-443_b_web")})
 	r.expect(t, "each has its pool's", "edge-1", "http-80", "https-443_a_web")
-	if _, since := r.serves("edge-1", "https-443_a_web"); since != revision(r.revision-1) {
+	if _, since := r.serves("edge-1", "https-443_a_web"); since != published(r.revision-1) {
 		t.Errorf("a listener that came to a view is served since %s, want %d", since, r.revision-1)
 	}
 	r.expect(t, "each has its pool's", "edge-2", "http-80", "https-443_b_web")
@@ -120,7 +123,7 @@ func TestPlacement(t *testing.T) {
 	r.expect(t, "it has left the pool", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	left, _ := r.serves("edge-1", "https-443_a_web")
 	came, since := r.serves("edge-1", "https-443_b_web")
-	if left || !came || since != revision(r.revision) {
+	if left || !came || since != published(r.revision) {
 		t.Errorf("it serves what it has left: %t; it serves what it came to: %t, since %s", left, came, since)
 	}
 	r.kept[listenerAt{"edge-1", "https-443_a_web"}] = true

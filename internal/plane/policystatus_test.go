@@ -12,9 +12,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/catalog"
-	"fairlead.dev/internal/health"
-	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
@@ -22,7 +20,6 @@ import (
 
 // A policy that holds at one target and not at another is degraded, one that holds nowhere invalid.
 func TestStateOfPolicyThatHoldsInPart(t *testing.T) {
-	o := model.Object{Kind: "RoutePolicy", Namespace: "team", Name: "limits"}
 	held := gatewayv1.PolicyAncestorStatus{Conditions: acceptedCondition()}
 	lost := gatewayv1.PolicyAncestorStatus{Conditions: []metav1.Condition{{Type: "Accepted", Status: metav1.ConditionFalse, Reason: "Conflicted"}}}
 	for want, ancestors := range map[string][]gatewayv1.PolicyAncestorStatus{
@@ -31,8 +28,7 @@ func TestStateOfPolicyThatHoldsInPart(t *testing.T) {
 		stateInvalid:    {lost, lost},
 	} {
 		status := &translate.Status{Policy: &gatewayv1.PolicyStatus{Ancestors: ancestors}}
-		l := &loop{statuses: map[model.Object]*translate.Status{o: status}, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
-		if state, reason, _ := l.objectState(o); state != want || (reason == "Conflicted") != (want != stateProgrammed) {
+		if state, reason, _ := stateOf(status, progress.Result{}); state != want || (reason == "Conflicted") != (want != stateProgrammed) {
 			t.Errorf("it is %s, %s; want %s", state, reason, want)
 		}
 	}

@@ -7,11 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -19,19 +16,6 @@ import (
 	"fairlead.dev/internal/version"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
-)
-
-// States of a route, for people and as labels of metrics.
-const (
-	stateProgrammed = "programmed"
-	statePending    = "pending"
-	stateInvalid    = "invalid"
-	// stateDegraded is that of an object that is accepted and in which something is wrong: the
-	// rest is served.
-	stateDegraded = "degraded"
-	stateOrphaned = "orphaned"
-	// stateUnserved is that of an object that nothing of ours takes in.
-	stateUnserved = "unserved"
 )
 
 // States of a machine, labels of metrics.
@@ -142,18 +126,18 @@ func (l *loop) machineStatus(name string) model.MachineStatus {
 
 // machineState is a machine's state as one word.
 func (l *loop) machineState(name string) string {
-	s := l.tracker.machines[name]
+	s := l.tracker.Machine(name)
 	state, _ := l.plane.server.Machine(name)
 	switch {
-	case s == nil || s.unheard:
+	case s == nil || s.Unheard:
 		return machineWaiting
-	case s.silent:
+	case s.Silent:
 		return machineSilent
-	case s.lost:
+	case s.Lost:
 		return machineLost
 	case !serves(state.Proxy) && !unproxied(state.Proxy) && !l.hostsOnly(name):
 		return machineNoProxy
-	case s.cordoned:
+	case s.Cordoned:
 		return machineCordoned
 	}
 	return machineReady
@@ -181,88 +165,9 @@ func (l *loop) machineProblems(name string) (problems []model.Problem) {
 	return problems
 }
 
-// objectState is an object's state as one word, and why.
+// objectState is the state of an object that has a status, for people, and why.
 func (l *loop) objectState(o model.Object) (state, reason, message string) {
-	s := l.statuses[o]
-	v := verdict{}
-	if t := l.tracker.targets[o]; t != nil {
-		v = t.verdict
-	}
-	var conditions [][]metav1.Condition
-	switch {
-	case s.GatewayClass != nil:
-		conditions = append(conditions, s.GatewayClass.Conditions)
-	case s.AddressPool != nil:
-		conditions = append(conditions, s.AddressPool.Conditions)
-	case s.BGPPeer != nil:
-		conditions = append(conditions, s.BGPPeer.Conditions)
-	case s.Gateway != nil:
-		conditions = append(conditions, s.Gateway.Conditions)
-		for _, ls := range s.Gateway.Listeners {
-			conditions = append(conditions, ls.Conditions)
-		}
-	case s.ListenerSet != nil:
-		conditions = append(conditions, s.ListenerSet.Conditions)
-		for _, ls := range s.ListenerSet.Listeners {
-			conditions = append(conditions, ls.Conditions)
-		}
-	case s.Route() != nil:
-		parents := s.Route().Parents
-		if len(parents) == 0 {
-			return stateUnserved, "", ""
-		}
-		for _, p := range parents {
-			conditions = append(conditions, p.Conditions)
-		}
-	case s.Policy != nil:
-		for _, a := range s.Policy.Ancestors {
-			conditions = append(conditions, a.Conditions)
-		}
-	case s.BackendTLSPolicy != nil:
-		if len(s.BackendTLSPolicy.Ancestors) == 0 {
-			return stateUnserved, "", ""
-		}
-		for _, a := range s.BackendTLSPolicy.Ancestors {
-			conditions = append(conditions, a.Conditions)
-		}
-	case s.Service != nil:
-		// A Service that waits for machines or for an address has its verdict below.
-		c := meta.FindStatusCondition(s.Service.Conditions, v1alpha1.ConditionServed)
-		if c != nil && c.Status == metav1.ConditionFalse && c.Reason != v1alpha1.ReasonPending && s.Hold == nil {
-			return stateInvalid, c.Reason, c.Message
-		}
-	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusOrphaned:
-		return stateOrphaned, "Orphaned", s.IngressRoute.Description
-	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusInvalid:
-		return stateInvalid, "Invalid", s.IngressRoute.Description
-	}
-	faulty := stateInvalid
-	judged := v.State == verdictProgrammed || v.State == verdictPending || v.State == verdictHold
-	if (judged || s.Policy != nil || s.BackendTLSPolicy != nil) && slices.ContainsFunc(conditions, accepted) {
-		faulty = stateDegraded
-	}
-	for _, cs := range conditions {
-		for _, conditionType := range []string{string(gatewayv1.GatewayConditionAccepted), string(gatewayv1.ListenerConditionResolvedRefs)} {
-			if c := meta.FindStatusCondition(cs, conditionType); c != nil && c.Status == metav1.ConditionFalse {
-				return faulty, c.Reason, c.Message
-			}
-		}
-		if c := meta.FindStatusCondition(cs, string(gatewayv1.RouteConditionPartiallyInvalid)); c != nil && c.Status == metav1.ConditionTrue {
-			return faulty, c.Type, c.Message
-		}
-	}
-	switch v.State {
-	case verdictRefused:
-		return stateInvalid, ReasonRefused, refusedText(v)
-	case verdictPending, verdictHold:
-		return statePending, cmp.Or(v.Reason, ReasonPending), v.Message
-	case verdictProgrammed:
-		return stateProgrammed, ReasonProgrammed, v.Message
-	}
-	if s.GatewayClass != nil || s.IngressRoute != nil || s.AddressPool != nil || s.BGPPeer != nil || s.BackendTLSPolicy != nil || s.Policy != nil {
-		return stateProgrammed, "", ""
-	}
-	return stateUnserved, "", ""
+	return stateOf(l.statuses[o], l.tracker.Last(o))
 }
 
 func hostsOf(s *translate.Status) []string {

@@ -6,11 +6,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 )
 
-// applyRoute shows the status and the verdict on the parents that are ours.
-func applyRoute(want []gatewayv1.RouteParentStatus, generation int64, v verdict, controller gatewayv1.GatewayController) applier {
+// applyRoute shows the status of the parents that are ours, and how far they are programmed.
+func applyRoute(want []gatewayv1.RouteParentStatus, generation int64, v progress.Result, controller gatewayv1.GatewayController) applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		status := snapshot.RouteStatus(live)
 		if status == nil {

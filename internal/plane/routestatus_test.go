@@ -8,10 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/internal/catalog"
-	"fairlead.dev/internal/health"
-	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/translate"
 )
 
@@ -25,7 +22,7 @@ func TestGRPCRouteStatus(t *testing.T) {
 	live := &gatewayv1.GRPCRoute{}
 	live.Status.Parents = []gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "theirs"}, ControllerName: other}}
 	want := []gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "edge"}, ControllerName: ours, Conditions: acceptedCondition()}}
-	apply := applyRoute(want, 3, verdict{State: verdictProgrammed, Machines: true}, ours)
+	apply := applyRoute(want, 3, progress.Result{State: progress.Programmed, Machines: true}, ours)
 	next, ok := apply(live, now).(*gatewayv1.GRPCRoute)
 	if !ok || len(next.Status.Parents) != 2 || next.Status.Parents[0].ControllerName != other {
 		t.Fatalf("got %+v", next)
@@ -39,7 +36,7 @@ func TestGRPCRouteStatus(t *testing.T) {
 	if apply(next, metav1.NewTime(now.Add(time.Hour))) != nil {
 		t.Error("it would be written again")
 	}
-	gone, ok := applyRoute(nil, 3, verdict{}, ours)(next, now).(*gatewayv1.GRPCRoute)
+	gone, ok := applyRoute(nil, 3, progress.Result{}, ours)(next, now).(*gatewayv1.GRPCRoute)
 	if !ok || len(gone.Status.Parents) != 1 || gone.Status.Parents[0].ControllerName != other {
 		t.Errorf("without a parent of ours: %+v", gone)
 	}
@@ -79,14 +76,11 @@ func TestBackendTLSPolicyStatus(t *testing.T) {
 
 // What is wrong with a part of a route is a problem, also while the rest is served.
 func TestPartlyInvalidRoutesAreProblems(t *testing.T) {
-	o := model.Object{Kind: string(snapshot.KindGRPCRoute), Namespace: "team", Name: "shop"}
-	l := &loop{statuses: map[model.Object]*translate.Status{}, tracker: newTracker(catalog.New(catalog.Config{Health: health.New()}))}
 	state := func(conditions ...metav1.Condition) string {
-		l.statuses[o] = &translate.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
+		state, reason, _ := stateOf(&translate.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
 			Parents: []gatewayv1.RouteParentStatus{{Conditions: conditions}},
-		}}}
-		word, reason, _ := l.objectState(o)
-		return word + " " + reason
+		}}}, progress.Result{})
+		return state + " " + reason
 	}
 	partial := metav1.Condition{Type: string(gatewayv1.RouteConditionPartiallyInvalid), Status: metav1.ConditionTrue, Reason: "UnsupportedValue"}
 	if got := state(append(acceptedCondition(), partial)...); got != "invalid PartiallyInvalid" {

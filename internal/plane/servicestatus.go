@@ -13,23 +13,24 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/translate"
 )
 
 // noting stands before the notes of a message; no quote has it.
 const noting = "; "
 
-// serviceServed words a verdict as the condition of a Service.
-func serviceServed(v verdict, idle string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
+// serviceServed words a result as the condition of a Service.
+func serviceServed(v progress.Result, idle string, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
 	c, known := programmedCondition(v1alpha1.ConditionServed, v, generation, live)
 	switch {
 	case !known:
 		return c, false
-	case v.State == verdictProgrammed && idle != "":
+	case v.State == progress.Programmed && idle != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNoBackends, idle
-	case v.State == verdictProgrammed:
+	case v.State == progress.Programmed:
 		c.Reason = v1alpha1.ReasonServed
-	case v.State == verdictPending && !v.Machines && v.Reason == "":
+	case v.State == progress.Pending && !v.Machines && v.Reason == "":
 		c.Reason = v1alpha1.ReasonNoMachines
 	}
 	c.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), 4096)], "")
@@ -37,9 +38,9 @@ func serviceServed(v verdict, idle string, generation int64, live []metav1.Condi
 }
 
 // judgeService adds what became of a Service to its conditions.
-func (l *loop) judgeService(s *translate.Status, v verdict, live []metav1.Condition) *translate.Status {
+func (l *loop) judgeService(s *translate.Status, v progress.Result, live []metav1.Condition) *translate.Status {
 	var idle string
-	if v.State == verdictProgrammed { // else it is not shown
+	if v.State == progress.Programmed { // else it is not shown
 		idle = l.idleText(l.idle(s.Frontends))
 	}
 	c, known := serviceServed(v, idle, s.Generation, live)

@@ -14,6 +14,7 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 )
@@ -36,24 +37,24 @@ const (
 const refusedPrefix = "refused by the proxy of "
 
 // refusedText says who refused what, and in which words.
-func refusedText(v verdict) string {
+func refusedText(v progress.Result) string {
 	if v.Kernel {
 		return "refused by " + v.Message
 	}
 	return refusedPrefix + v.Message
 }
 
-// programmedCondition words a verdict; with verdictHold it is what stands in live.
-func programmedCondition(conditionType string, v verdict, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
+// programmedCondition words a result; of progress.Unknown it is the condition in live.
+func programmedCondition(conditionType string, v progress.Result, generation int64, live []metav1.Condition) (metav1.Condition, bool) {
 	c := metav1.Condition{Type: conditionType, ObservedGeneration: generation, Message: v.Message}
 	switch v.State {
-	case verdictProgrammed:
+	case progress.Programmed:
 		c.Status, c.Reason = metav1.ConditionTrue, ReasonProgrammed
-	case verdictPending:
+	case progress.Pending:
 		c.Status, c.Reason = metav1.ConditionFalse, cmp.Or(v.Reason, ReasonPending)
-	case verdictRefused:
+	case progress.Refused:
 		c.Status, c.Reason = metav1.ConditionFalse, ReasonRefused
-	case verdictHold:
+	case progress.Unknown:
 		if old := meta.FindStatusCondition(live, conditionType); old != nil {
 			return *old, true
 		}
@@ -118,7 +119,7 @@ func applyClass(want gatewayv1.GatewayClassStatus) applier {
 }
 
 // applyIngressRoute shows the status, and a refusal as invalid.
-func applyIngressRoute(want contourv1beta1.Status, v verdict) applier {
+func applyIngressRoute(want contourv1beta1.Status, v progress.Result) applier {
 	return func(live client.Object, _ metav1.Time) client.Object {
 		o, ok := live.(*contourv1beta1.IngressRoute)
 		if !ok {
@@ -127,9 +128,9 @@ func applyIngressRoute(want contourv1beta1.Status, v verdict) applier {
 		status := want
 		if want.CurrentStatus == contourv1beta1.StatusValid {
 			switch {
-			case v.State == verdictRefused:
+			case v.State == progress.Refused:
 				status.CurrentStatus, status.Description = contourv1beta1.StatusInvalid, refusedPrefix+v.Message
-			case v.State == verdictHold && strings.HasPrefix(o.Status.Description, refusedPrefix):
+			case v.State == progress.Unknown && strings.HasPrefix(o.Status.Description, refusedPrefix):
 				status = o.Status
 			}
 		}
@@ -187,7 +188,7 @@ func applyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, kno
 type applier = func(live client.Object, now metav1.Time) client.Object
 
 // applierOf chooses by what the status is of; nil when it is of nothing.
-func applierOf(s *translate.Status, v verdict, controller gatewayv1.GatewayController) applier {
+func applierOf(s *translate.Status, v progress.Result, controller gatewayv1.GatewayController) applier {
 	switch {
 	case s.GatewayClass != nil:
 		return applyClass(*s.GatewayClass)

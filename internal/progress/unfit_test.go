@@ -1,4 +1,4 @@
-package plane
+package progress
 
 import (
 	"maps"
@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // One resource that cannot be sent is left out and named; all others are delivered, what
@@ -29,13 +30,12 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := catalog.New(catalog.Config{Health: health.New(), Limit: 16384})
-			tr := newTracker(c)
-			tr.machines["edge-1"] = &standing{name: "edge-1"}
-			tr.serving = func(string, model.ListenerID) (bool, delta.Revision) { return true, delta.Revision{} }
+			tr := New(c, Inputs{Serving: func(string, model.ListenerID) (bool, delta.Revision) { return true, delta.Revision{} }})
+			tr.machines["edge-1"] = &Machine{Name: "edge-1"}
 			object := func(name string) model.Object { return model.Object{Kind: "HTTPRoute", Name: name} }
 			rev := delta.Revision{Epoch: 1}
 			have := map[string]string{}
-			step := func(hosts ...*model.VirtualHost) map[model.Object]verdictState {
+			step := func(hosts ...*model.VirtualHost) map[model.Object]State {
 				t.Helper()
 				ch := translate.Changes{VirtualHosts: map[model.HostKey]*model.VirtualHost{}}
 				if rev.Number++; rev.Number == 1 {
@@ -60,21 +60,21 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 						have[string(change.Type)+" "+change.Name] = change.Resource.Version
 					}
 				}
-				tr.changed(rev, ch)
-				tr.machines["edge-1"].applied = rev
-				return map[model.Object]verdictState{object(good): tr.judge(object(good)).State, object(bad): tr.judge(object(bad)).State}
+				tr.Apply(rev, ch)
+				tr.machines["edge-1"].Applied = rev
+				return map[model.Object]State{object(good): tr.Judge(object(good)).State, object(bad): tr.Judge(object(bad)).State}
 			}
-			wants := func(got map[model.Object]verdictState, ofBad verdictState) {
+			wants := func(got map[model.Object]State, ofBad State) {
 				t.Helper()
-				if want := map[model.Object]verdictState{object(good): verdictProgrammed, object(bad): ofBad}; !maps.Equal(got, want) {
-					t.Errorf("verdicts %v, want %v", got, want)
+				if want := map[model.Object]State{object(good): Programmed, object(bad): ofBad}; !maps.Equal(got, want) {
+					t.Errorf("results %v, want %v", got, want)
 				}
 			}
 			shard := func(h string) string { return xds.RouteConfigurationName("http-80", xds.Shard("http-80", h)) }
-			routes := func(h string) string { return string(typeRoute) + " " + shard(h) }
-			wants(step(host(good, "a"), host(bad, "a")), verdictProgrammed)
+			routes := func(h string) string { return string(agentv1.RouteType) + " " + shard(h) }
+			wants(step(host(good, "a"), host(bad, "a")), Programmed)
 			before := maps.Clone(have)
-			wants(step(host(good, "b"), host(bad, spoil.text)), verdictPending)
+			wants(step(host(good, "b"), host(bad, spoil.text)), Pending)
 			if have[routes(good)] == before[routes(good)] || have[routes(bad)] != before[routes(bad)] || len(have) != len(before) {
 				t.Error("the bad host's routes are not as before, or the good one's are")
 			}
@@ -83,8 +83,8 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 				t.Errorf("problems: %+v", problems)
 			}
 			// Nothing is sent, and yet it is known what is not there.
-			wants(step(host(bad, spoil.text)), verdictPending)
-			wants(step(host(bad, "c")), verdictProgrammed)
+			wants(step(host(bad, spoil.text)), Pending)
+			wants(step(host(bad, "c")), Programmed)
 			if have[routes(bad)] == before[routes(bad)] || len(c.UnfitProblems()) != 0 {
 				t.Errorf("it is mended, and not sent: %v", c.UnfitProblems())
 			}
@@ -103,7 +103,7 @@ func TestUnfitResourceHurtsItselfOnly(t *testing.T) {
 // would refuse it. Who has an older version keeps it, and what is not concerned goes on.
 func TestMustStapleWaitsForItsResponse(t *testing.T) {
 	c := catalog.New(catalog.Config{Health: health.New()})
-	tr := newTracker(c)
+	tr := New(c, Inputs{})
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
 	owner := model.Object{Kind: "Gateway", Namespace: "team", Name: "edge"}
 	first := translate.Changes{
@@ -116,7 +116,7 @@ func TestMustStapleWaitsForItsResponse(t *testing.T) {
 	}
 	secrets := func(changes []delta.Change) (n int) {
 		for _, change := range changes {
-			if change.Type == typeSecret && change.Resource != nil {
+			if change.Type == agentv1.SecretType && change.Resource != nil {
 				n++
 			}
 		}
@@ -130,7 +130,7 @@ func TestMustStapleWaitsForItsResponse(t *testing.T) {
 		ch.Certificates = map[model.CertificateID]*model.Certificate{"team/www": certificate(chain, response)}
 		n := secrets(c.Apply(ch)["all"])
 		tr.byHost[k] = map[model.Object]bool{owner: true}
-		return n, tr.changed(delta.Revision{Epoch: 1, Number: number}, ch)[owner]
+		return n, tr.Apply(delta.Revision{Epoch: 1, Number: number}, ch)[owner]
 	}
 	target := &target{hosts: []model.HostKey{k}}
 	if n, _ := step(1, "one", nil); n != 0 || !strings.Contains(tr.held(target), catalog.Unstapled) || len(c.UnfitProblems()) != 1 {

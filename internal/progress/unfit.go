@@ -1,4 +1,4 @@
-package plane
+package progress
 
 import (
 	"maps"
@@ -7,32 +7,12 @@ import (
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
-
-// toldUnfit is how many resources that cannot be sent one publication logs; the status names all.
-const toldUnfit = 16
-
-// tellUnfit logs what cannot be sent that could be before.
-func (l *loop) tellUnfit(before map[catalog.Key]string) {
-	told, more := 0, 0
-	for k, why := range l.catalog.AllUnfit() {
-		switch {
-		case before[k] != "":
-		case told == toldUnfit:
-			more++
-		default:
-			told++
-			l.plane.config.Log.Error("a resource cannot be sent; machines keep the version that they have, or get one that answers 503 for a host", "type", catalog.ShortType(k.Type), "name", k.Name, "reason", why)
-		}
-	}
-	if more > 0 {
-		l.plane.config.Log.Error("more resources cannot be sent; the status names them", "count", more)
-	}
-}
 
 // noteUnfit notes since when resources cannot be sent, and the objects of hosts that cannot be: they
 // themselves need not have changed.
-func (t *tracker) noteUnfit(rev delta.Revision, stale map[model.Object]bool) {
+func (t *Tracker) noteUnfit(rev delta.Revision, stale map[model.Object]bool) {
 	maps.DeleteFunc(t.unfitAt, func(k catalog.Key, _ delta.Revision) bool { return t.catalog.Unfit(k) == "" })
 	for k := range t.catalog.AllUnfit() {
 		if _, ok := t.unfitAt[k]; !ok {
@@ -44,12 +24,12 @@ func (t *tracker) noteUnfit(rev delta.Revision, stale map[model.Object]bool) {
 
 // noteFit notes the objects that a Secret or a host concerns which can be sent again: nothing else of
 // them need change with it.
-func (t *tracker) noteFit(stale map[model.Object]bool) {
+func (t *Tracker) noteFit(stale map[model.Object]bool) {
 	for k := range t.unfitAt {
 		if k.Host != "" && t.catalog.Unfit(k) == "" {
 			maps.Copy(stale, t.byHost[model.HostKey{Listener: k.Listener, Host: k.Host}])
 		}
-		if k.Type != typeSecret || t.catalog.Unfit(k) != "" {
+		if k.Type != agentv1.SecretType || t.catalog.Unfit(k) != "" {
 			continue
 		}
 		for host := range t.catalog.HostsWith(k.Name) {
@@ -62,7 +42,7 @@ func (t *tracker) noteFit(stale map[model.Object]bool) {
 
 // held says why the newest version of a target cannot be sent; empty when it can. What
 // did not change since its resource became unfit runs as it should.
-func (t *tracker) held(n *target) string {
+func (t *Tracker) held(n *target) string {
 	if len(t.unfitAt) == 0 {
 		return ""
 	}
