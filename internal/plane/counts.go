@@ -2,6 +2,7 @@ package plane
 
 import (
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -20,7 +21,7 @@ func newCounts() counts {
 		if r.Status != snapshot.StatusTranslated {
 			continue
 		}
-		for _, state := range []string{stateProgrammed, statePending, stateInvalid, stateDegraded, stateOrphaned, stateUnserved} {
+		for _, state := range []string{status.StateProgrammed, status.StatePending, status.StateInvalid, status.StateDegraded, status.StateOrphaned, status.StateUnserved} {
 			c.sum[kindState{string(r.Kind), state}] = 0
 		}
 	}

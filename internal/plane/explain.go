@@ -10,6 +10,7 @@ import (
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
@@ -88,13 +89,13 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 	for _, a := range d.Assignments {
 		w.VIPs = append(w.VIPs, model.VIPStatus{Assignment: *a, State: vipAssigned})
 	}
-	for _, status := range d.Statuses {
-		o := status.Object
+	for _, s := range d.Statuses {
+		o := s.Object
 		severity := model.SeverityError
-		state, reason, message := stateOf(status.Status, progress.Result{}) // no machine has said anything
+		state, reason, message := status.StateOf(s.Status, progress.Result{}) // no machine has said anything
 		switch state {
-		case stateInvalid, stateDegraded:
-		case stateOrphaned:
+		case status.StateInvalid, status.StateDegraded:
+		case status.StateOrphaned:
 			severity = model.SeverityWarning
 		default:
 			continue

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
@@ -145,23 +146,23 @@ func (l *loop) offerMachine(name string) {
 		if !ok {
 			return nil
 		}
-		status := m.Status
+		next := m.Status
 		if reported {
-			status.Addresses, status.AgentVersion, status.Decaps = holding.held, state.AgentVersion, decaps
+			next.Addresses, next.AgentVersion, next.Decaps = holding.held, state.AgentVersion, decaps
 		}
-		status.Conditions = mergeConditions(m.Status.Conditions, conditions, func(t string) bool { return t == v1alpha1.MachineReady }, now)
-		if equality.Semantic.DeepEqual(status, m.Status) {
+		next.Conditions = status.MergeConditions(m.Status.Conditions, conditions, func(t string) bool { return t == v1alpha1.MachineReady }, now)
+		if equality.Semantic.DeepEqual(next, m.Status) {
 			return nil
 		}
 		n := *m
-		n.Status = status
+		n.Status = next
 		return n.DeepCopy()
 	}
-	w := statusWrite{Object: model.Object{Kind: string(snapshot.KindMachine), Name: name}, Generation: live.Generation, Live: live, Apply: apply}
+	w := status.Write{Object: model.Object{Kind: string(snapshot.KindMachine), Name: name}, Generation: live.Generation, Live: live, Apply: apply}
 	if ready.Status != metav1.ConditionTrue && meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.MachineReady) {
-		w.Delay = settleTime
+		w.Delay = status.PendingDelay
 	}
-	l.plane.writer.offer(w)
+	l.plane.writer.Offer(w)
 }
 
 // servingMachines names the machines with a proxy whose views have a listener, sorted.

@@ -15,6 +15,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
 )
 
@@ -27,7 +28,7 @@ func TestFreezeAndRollback(t *testing.T) {
 	a := r.joined(p, "edge-1")
 	a.connect(p.AgentAddress().String())
 	app, other := httpRoute("app", "", ""), httpRoute("other", "", "")
-	await(r, app, "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, app, "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 
 	freeze := &v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}, Spec: v1alpha1.FreezeSpec{Reason: "incident"}}
 	r.create(freeze)
@@ -62,9 +63,9 @@ func TestFreezeAndRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.await("has the new route", a.holdsHost("other.example"))
-	await(r, other, "the new route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, other, "the new route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	eventually(t, "the metrics count one route", func() error {
-		for state, want := range map[string]float64{stateProgrammed: 1, statePending: 0} {
+		for state, want := range map[string]float64{status.StateProgrammed: 1, status.StatePending: 0} {
 			if n := p.metric("fairlead_plane_objects", map[string]string{"kind": "HTTPRoute", "state": state}); n != want {
 				return fmt.Errorf("%v are %s", n, state)
 			}
@@ -141,7 +142,7 @@ func TestFreezeThatIsNotKnown(t *testing.T) {
 	p := r.plane("one").awaitReady()
 	a := r.joined(p, "edge-1")
 	a.connect(p.AgentAddress().String())
-	await(r, httpRoute("app", "", ""), "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, httpRoute("app", "", ""), "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	freeze := &v1alpha1.Freeze{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.FreezeName}}
 	r.create(freeze)
 	eventually(t, "routing is frozen", func() error {

@@ -21,6 +21,7 @@ import (
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/southbound"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -47,7 +48,7 @@ func TestServiceOnMachines(t *testing.T) {
 	host.awaitNodes("edge-1*", "host-1*")
 	other.awaitNoFrontend()
 
-	await(r, app, "a machine cannot", servedIs(metav1.ConditionFalse, ReasonRefused, "edge-1: no kernel does this"))
+	await(r, app, "a machine cannot", servedIs(metav1.ConditionFalse, status.ReasonRefused, "edge-1: no kernel does this"))
 	edge.with(func() { edge.observes = func(o *model.FrontendObserved) { o.State = model.FrontendDecap } })
 	await(r, app, "a machine does not yet", servedIs(metav1.ConditionFalse, v1alpha1.ReasonPending, "waiting for edge-1 (decap)"))
 	const later = "the data plane has not taken it yet"
@@ -80,7 +81,7 @@ func TestServiceOnMachines(t *testing.T) {
 		s.Endpoints = s.Endpoints[1:]
 		s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ptr(false)}
 	})
-	await(r, app, "it has no backend", servedIs(metav1.ConditionFalse, ReasonNoBackends, "tcp://192.0.2.80:80"))
+	await(r, app, "it has no backend", servedIs(metav1.ConditionFalse, status.ReasonNoBackends, "tcp://192.0.2.80:80"))
 	if err := r.client.Delete(context.Background(), app); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +385,7 @@ func TestWhatPeopleSeeOfFrontends(t *testing.T) {
 	eventually(t, "it is told that nobody is there", func() error {
 		problems := p.Status(context.Background()).Problems
 		if !slices.Contains(problems, model.Problem{
-			Severity: model.SeverityError, Subject: "Frontend tcp://192.0.2.80:80", Reason: ReasonNoBackends, Message: "no backend takes new flows (Service default/app)",
+			Severity: model.SeverityError, Subject: "Frontend tcp://192.0.2.80:80", Reason: status.ReasonNoBackends, Message: "no backend takes new flows (Service default/app)",
 		}) {
 			return fmt.Errorf("the problems are %+v", problems)
 		}
@@ -478,10 +479,10 @@ func TestStreamRouteIsProgrammed(t *testing.T) {
 	edge.observes = func(o *model.FrontendObserved) { o.State, o.Message = model.FrontendRefused, "no kernel does this" }
 	edge.connect(p.AgentAddress().String())
 	edge.awaitBackends(web4, "10.1.0.1=100/100 ready")
-	programmed := func(status metav1.ConditionStatus, reason, words string) {
+	programmed := func(want metav1.ConditionStatus, reason, words string) {
 		t.Helper()
 		is := func(conditions []metav1.Condition, conditionType, reason string) error {
-			if err := conditionIs(conditions, conditionType, status, reason); err != nil {
+			if err := conditionIs(conditions, conditionType, want, reason); err != nil {
 				return err
 			}
 			if c := meta.FindStatusCondition(conditions, conditionType); !strings.Contains(c.Message, words) {
@@ -493,23 +494,23 @@ func TestStreamRouteIsProgrammed(t *testing.T) {
 			if len(o.Status.Parents) != 1 {
 				return fmt.Errorf("it has the parents %+v", o.Status.Parents)
 			}
-			return is(o.Status.Parents[0].Conditions, RouteProgrammed, reason)
+			return is(o.Status.Parents[0].Conditions, status.RouteProgrammed, reason)
 		})
-		if reason == ReasonRefused {
+		if reason == status.ReasonRefused {
 			reason = string(gatewayv1.ListenerReasonInvalid)
 		}
 		await(r, g, "the listener says "+words, func(o *gatewayv1.Gateway) error {
 			if len(o.Status.Listeners) != 1 {
 				return fmt.Errorf("it has the listeners %+v", o.Status.Listeners)
 			}
-			return is(o.Status.Listeners[0].Conditions, conditionProgrammed, reason)
+			return is(o.Status.Listeners[0].Conditions, status.ConditionProgrammed, reason)
 		})
 	}
-	programmed(metav1.ConditionFalse, ReasonRefused, "no kernel does this")
+	programmed(metav1.ConditionFalse, status.ReasonRefused, "no kernel does this")
 	edge.with(func() { edge.observes = nil })
-	programmed(metav1.ConditionTrue, ReasonProgrammed, "every machine concerned balances it")
+	programmed(metav1.ConditionTrue, status.ReasonProgrammed, "every machine concerned balances it")
 	edit(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, func(m *v1alpha1.Machine) { m.Spec.Cordoned = true })
-	programmed(metav1.ConditionFalse, ReasonPending, "no machine has its address")
+	programmed(metav1.ConditionFalse, status.ReasonPending, "no machine has its address")
 }
 
 // TestOneEndpointCostsOneFrontend has one of two Services change: of the other nothing is

@@ -18,6 +18,7 @@ import (
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/near"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
@@ -93,9 +94,6 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 // failingAsked is how many backends that fail are asked about the cause.
 const failingAsked = 64
 
-// quoting stands before what a message quotes of checks.
-const quoting = ", most often: "
-
 // failing says how many backends of frontends fail their checks, and what most checks of the first
 // failingAsked of them found; empty where none fails.
 func (l *loop) failing(keys ...model.FrontendKey) string {
@@ -131,7 +129,7 @@ func (l *loop) failing(keys ...model.FrontendKey) string {
 		}
 	}
 	if most != "" {
-		text += quoting + strings.ReplaceAll(most, noting, ", ")
+		text += status.Quote(most)
 	}
 	return text
 }
@@ -158,10 +156,10 @@ func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (
 	p = model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.Words() + ")"}
 	switch {
 	case f.State == shownIdle:
-		p.Reason = ReasonNoBackends
+		p.Reason = status.ReasonNoBackends
 	case f.State == shownRefused && f.Listener != "":
 		// Each machine serves what comes to it.
-		p.Severity, p.Reason = model.SeverityWarning, ReasonRefused
+		p.Severity, p.Reason = model.SeverityWarning, status.ReasonRefused
 	case f.State == shownBalanced && model.AllFail(backends):
 		p.Severity, p.Reason = model.SeverityWarning, catalog.ReasonNoHealthy
 		p.Message = "every backend fails its health check, so all are used (" + f.Owner.Words() + ")"

@@ -7,14 +7,17 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
 )
 
 func TestFrontendWhoseBackendsAllFailIsAProblem(t *testing.T) {
@@ -61,8 +64,9 @@ func TestNoBackendsNamesWhatChecksFound(t *testing.T) {
 	h.Use(health.User{Frontend: web4}, checks)
 	h.Report("edge-1", results, nil, time.Time{})
 	const want = "no backend takes new flows of tcp://192.0.2.80:80: 3 of 4 backends are unhealthy, most often: answered 200, want 418"
-	c, _ := serviceServed(progress.Result{State: progress.Programmed}, l.idleText(l.idle([]model.FrontendKey{web4})), 1, nil)
-	if c.Status != metav1.ConditionFalse || c.Reason != ReasonNoBackends || c.Message != want {
+	s := status.JudgeService(&translate.Status{Service: &corev1.ServiceStatus{}}, progress.Result{State: progress.Programmed}, l.idleText(l.idle([]model.FrontendKey{web4})), nil)
+	c := s.Service.Conditions[0]
+	if c.Status != metav1.ConditionFalse || c.Reason != status.ReasonNoBackends || c.Message != want {
 		t.Errorf("it says %+v, want %q", c, want)
 	}
 	if text := l.idleText(nil); text != "" {

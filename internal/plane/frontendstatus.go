@@ -12,10 +12,6 @@ import (
 	"fairlead.dev/internal/southbound"
 )
 
-// ReasonNoBackends is why a Service is not served although machines balance it: nothing
-// takes new flows, and its addresses are not announced.
-const ReasonNoBackends = "NoBackends"
-
 // frontendState is what one machine of a VIP does about a frontend of it.
 type frontendState uint8
 

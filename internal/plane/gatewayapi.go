@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"fairlead.dev/internal/plane/status"
 )
 
 // bundleVersion is where the Gateway API's definitions say of which release they are.
@@ -15,7 +17,7 @@ const bundleVersion = "gateway.networking.k8s.io/bundle-version"
 // gatewayAPIVersion is the release of the Gateway API's definitions in an API, as they say
 // themselves; empty when they do not, or when this plane may not read them.
 func gatewayAPIVersion(ctx context.Context, cfg *rest.Config) string {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, status.WriteTimeout)
 	defer cancel()
 	c, err := metadata.NewForConfig(cfg)
 	if err != nil {

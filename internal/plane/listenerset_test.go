@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"fairlead.dev/internal/plane/status"
 )
 
 // tlsSecret is a Secret with a certificate for a host.
@@ -119,7 +121,7 @@ func TestListenerSetIsServed(t *testing.T) {
 			conditionIs(secure.Conditions, "ResolvedRefs", metav1.ConditionTrue, "ResolvedRefs"),
 			conditionIs(secure.Conditions, "Programmed", metav1.ConditionTrue, "Programmed"))
 	})
-	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 }
 
 // What stands for a Gateway bears its labels and follows them; of somebody else's object

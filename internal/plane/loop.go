@@ -24,13 +24,6 @@ const (
 	beat = time.Second
 	// validityBeat is how often the validity of certificates is judged again.
 	validityBeat = time.Minute
-	// settleTime is how long a status that is still to change soon may wait to be
-	// written: most changes reach their machines within it.
-	settleTime = 300 * time.Millisecond
-	// steadyTime is the same for an object that shows that it is programmed, and for the
-	// same generation: a machine that joins or is lost must not have all statuses written
-	// twice. With writePace it stays within 2 s, the age that a status may have.
-	steadyTime = 1500 * time.Millisecond
 	// settleChunk is how many objects are judged before the loop looks for changes
 	// again.
 	settleChunk = 256
@@ -289,7 +282,7 @@ func (l *loop) tellOfOthers() {
 func (l *loop) set(c snapshot.Change) snapshot.Key {
 	if c.Object == nil {
 		l.snapshot.Delete(c.Key)
-		l.plane.writer.forget(object(c.Key))
+		l.plane.writer.Forget(object(c.Key))
 		if c.Key.Kind == snapshot.KindGateway {
 			l.plane.derived.Forget(infrastructureAccount(c.Key.Name))
 		}
@@ -472,7 +465,7 @@ func (l *loop) term(ctx context.Context) {
 	case may && l.endTerm == nil:
 		var term context.Context
 		term, l.endTerm = context.WithCancel(ctx)
-		p.writer.enable(term)
+		p.writer.Enable(term)
 		p.derived.Enable(term)
 		p.offerAuthority()
 		l.offerAll()
@@ -485,7 +478,7 @@ func (l *loop) forbidWrites() {
 	if l.endTerm != nil {
 		l.endTerm()
 		l.endTerm = nil
-		l.plane.writer.disable()
+		l.plane.writer.Disable()
 		l.plane.derived.Disable()
 	}
 }

@@ -19,13 +19,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/southbound"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -50,7 +51,7 @@ func TestJoiningIsRefused(t *testing.T) {
 		"cut":   {strings.Join([]string{parts[0], parts[1], "short", parts[3]}, "."), "was it cut", codes.Unauthenticated},
 	} {
 		err := newFakeAgent(t, "edge-1").join(address, c.printed)
-		if status.Code(err) != c.code || !strings.Contains(err.Error(), c.words) {
+		if grpcstatus.Code(err) != c.code || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -59,7 +60,7 @@ func TestJoiningIsRefused(t *testing.T) {
 	a.await("is connected", func() error { return a.get(typeMachine, "edge-1", &agentv1.MachineConfig{}) })
 	second := r.token("edge-1", time.Hour)
 	thief := newFakeAgent(t, "edge-1")
-	if err := thief.join(address, second); status.Code(err) != codes.AlreadyExists {
+	if err := thief.join(address, second); grpcstatus.Code(err) != codes.AlreadyExists {
 		t.Errorf("a live machine's name: %v", err)
 	}
 	disconnect()
@@ -67,7 +68,7 @@ func TestJoiningIsRefused(t *testing.T) {
 	// The new key is the machine's now, the old one is not.
 	a.connect(address)
 	a.await("is refused", func() error {
-		if status.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), "another key") {
+		if grpcstatus.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), "another key") {
 			return errors.Join(errors.New("the stream did not end so"), a.ended)
 		}
 		return nil
@@ -86,7 +87,7 @@ func TestDeletedMachineIsRevoked(t *testing.T) {
 	a.await("has the route", a.holdsHost("app.example"))
 	machine := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
 	refused := func() error {
-		if status.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), "fairlead token create --machine edge-1") {
+		if grpcstatus.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), "fairlead token create --machine edge-1") {
 			return errors.Join(errors.New("the stream did not end so"), a.ended)
 		}
 		return nil
@@ -97,7 +98,7 @@ func TestDeletedMachineIsRevoked(t *testing.T) {
 	a.await("loses its stream", refused)
 	a.connect(address)
 	a.await("is refused", refused)
-	if err := a.renew(address); status.Code(err) != codes.Unauthenticated {
+	if err := a.renew(address); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("a deleted machine renewed its certificate: %v", err)
 	}
 	// A Machine that somebody makes by hand does not bring the certificate back.
@@ -165,7 +166,7 @@ func TestRenewedKeysAreGood(t *testing.T) {
 	old.key, old.cert, old.root = key, cert, root
 	old.connect(address)
 	old.await("is refused: its key is two renewals old", func() error {
-		if status.Code(old.ended) != codes.Unauthenticated {
+		if grpcstatus.Code(old.ended) != codes.Unauthenticated {
 			return errors.Join(errors.New("the stream did not end so"), old.ended)
 		}
 		return nil
@@ -204,7 +205,7 @@ func TestRenewalThatIsOvertaken(t *testing.T) {
 	key := keyOf(leafOfAgent(t, a))
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
 	edit(r, m, func(m *v1alpha1.Machine) { m.Annotations[KeysAnnotation] = "another" })
-	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); status.Code(err) != codes.Unauthenticated {
+	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("another has joined: %v", err)
 	}
 	if err := reread(r, m); err != nil || m.Annotations[KeysAnnotation] != "another" {
@@ -213,7 +214,7 @@ func TestRenewalThatIsOvertaken(t *testing.T) {
 	if err := r.client.Delete(context.Background(), m); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); status.Code(err) != codes.Unauthenticated {
+	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("the machine is deleted: %v", err)
 	}
 	if err := reread(r, m); err == nil {
@@ -230,7 +231,7 @@ func TestDroppedKeys(t *testing.T) {
 	a.connect(p.AgentAddress().String())
 	a.await("is served", func() error { return a.get(typeMachine, "edge-1", &agentv1.MachineConfig{}) })
 	refused := func() error {
-		if status.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), KeysAnnotation) || strings.Contains(a.ended.Error(), "another key") {
+		if grpcstatus.Code(a.ended) != codes.Unauthenticated || !strings.Contains(a.ended.Error(), KeysAnnotation) || strings.Contains(a.ended.Error(), "another key") {
 			return errors.Join(errors.New("the stream did not end so"), a.ended)
 		}
 		return nil
@@ -258,7 +259,7 @@ func TestUsedTokenBringsNobodyBack(t *testing.T) {
 	eventually(t, "another key gets the name", func() error { return b.join(address, second) })
 	refused := func(who *fakeAgent, printed, words string) {
 		t.Helper()
-		if err := who.join(address, printed); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), words) {
+		if err := who.join(address, printed); grpcstatus.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), words) {
 			t.Errorf("want %q: %v", words, err)
 		}
 	}
@@ -374,7 +375,7 @@ func TestDeletionOvertakesReading(t *testing.T) {
 					r.set("edge-1", nil)
 				}
 			}
-			if err := try(r); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "deleted") {
+			if err := try(r); grpcstatus.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "deleted") {
 				t.Errorf("the certificate of a deleted machine: %v", err)
 			}
 			if len(r.keys) != 0 {
@@ -431,9 +432,9 @@ func TestMachineThatRunsNoProxy(t *testing.T) {
 	await(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, "the machine is ready", func(m *v1alpha1.Machine) error {
 		return conditionIs(m.Status.Conditions, v1alpha1.MachineReady, metav1.ConditionTrue, v1alpha1.MachineReasonReady)
 	})
-	await(r, route, "nobody serves the route", routeIs(metav1.ConditionFalse, ReasonPending, "no machine serves this; without a proxy (--envoy none): edge-1"))
+	await(r, route, "nobody serves the route", routeIs(metav1.ConditionFalse, status.ReasonPending, "no machine serves this; without a proxy (--envoy none): edge-1"))
 	r.joined(p, "edge-2").connect(p.AgentAddress().String())
-	await(r, route, "the other machine serves it", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the other machine serves it", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	s := p.Status(context.Background())
 	if len(s.Listeners) != 1 || !slices.Equal(s.Listeners[0].Machines, []string{"edge-2"}) || s.Machines[0].Proxy.State != "none" {
 		t.Errorf("the status for people is %+v", s)
@@ -542,9 +543,9 @@ func TestStrangersUseUpNoRenewals(t *testing.T) {
 	r.know()
 	call := func(ctx context.Context) codes.Code {
 		_, err := r.unary(ctx, &agentv1.RenewRequest{}, nil, func(context.Context, any) (any, error) {
-			return nil, status.Error(codes.Unauthenticated, "refused by the server")
+			return nil, grpcstatus.Error(codes.Unauthenticated, "refused by the server")
 		})
-		return status.Code(err)
+		return grpcstatus.Code(err)
 	}
 	stranger := shows(other, "edge-1")
 	for range 10 * renewBurst {
@@ -579,7 +580,7 @@ func TestRenewalsArePaced(t *testing.T) {
 	a := r.joined(p, "edge-1")
 	refused := 0
 	for range 3 * renewBurst {
-		switch err := a.renew(p.AgentAddress().String()); status.Code(err) {
+		switch err := a.renew(p.AgentAddress().String()); grpcstatus.Code(err) {
 		case codes.OK:
 		case codes.ResourceExhausted:
 			refused++

@@ -7,6 +7,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
@@ -32,61 +33,71 @@ func (l *loop) offerObject(o model.Object, v progress.Result) {
 	}
 	live := l.live(o)
 	if live == nil {
-		l.plane.writer.forget(o)
+		l.plane.writer.Forget(o)
 		return
 	}
 	s := l.statuses[o]
 	if l.disowned(o) {
-		l.plane.writer.offer(statusWrite{Object: o, Generation: live.GetGeneration(), Live: live, Apply: leaveService})
+		l.plane.writer.Offer(status.Write{Object: o, Generation: live.GetGeneration(), Live: live, Apply: status.LeaveService})
 		return
 	}
 	controller := l.plane.config.Translate.ControllerName
-	var apply applier
+	var apply status.Applier
 	switch {
 	case s != nil:
 	case snapshot.RouteStatus(live) != nil: // no parent of it is ours
 		s = &translate.Status{Generation: live.GetGeneration()}
-		apply = applyRoute(nil, s.Generation, v, controller)
+		apply = status.ApplyRoute(nil, s.Generation, v, controller)
 	default:
-		l.plane.writer.withdraw(o)
+		l.plane.writer.Withdraw(o)
 		return // it is not ours any more, and what it shows is somebody else's
 	}
 	if g, is := live.(*gatewayv1.Gateway); is {
 		l.plane.derived.Offer(infrastructure(g, l.plane.config.Log))
 	}
 	if service, is := live.(*corev1.Service); is && s.Service != nil {
-		s = l.judgeService(s, v, service.Status.Conditions)
+		idle := ""
+		if v.State == progress.Programmed { // else it is not shown
+			idle = l.idleText(l.idle(s.Frontends))
+		}
+		s = status.JudgeService(s, v, idle, service.Status.Conditions)
 	}
 	if apply == nil {
-		apply = applierOf(s, v, controller)
+		apply = status.ApplierOf(s, v, controller)
 	}
 	if s.BGPPeer != nil {
 		c, known := l.established(o.Name, s.Generation)
-		apply = applyBGPPeer(*s.BGPPeer, c, known)
+		apply = status.ApplyBGPPeer(*s.BGPPeer, c, known)
 	}
 	if apply == nil {
 		return
 	}
-	w := statusWrite{Object: o, Generation: s.Generation, Live: live, Apply: apply, Fenced: s.AddressPool != nil}
+	w := status.Write{Object: o, Generation: s.Generation, Live: live, Apply: apply, Fenced: s.AddressPool != nil}
 	if pool, is := live.(*v1alpha1.AddressPool); is && releases(pool.Status, *s.AddressPool) {
 		// An owner that is not known may only not have been read yet.
 		if l.blind() {
 			l.blinded[o] = true
-			l.plane.writer.withdraw(o)
+			l.plane.writer.Withdraw(o)
 			return
 		}
-		w.Delay = settleTime
+		w.Delay = status.PendingDelay
 	}
 	waits := v.State == progress.Pending || v.State == progress.Unknown
 	switch {
-	case requotes(live, s):
-		w.Delay = rewordTime
-	case (waits || v.Lost) && showsProgrammed(live, s.Generation):
-		w.Delay = steadyTime
+	case status.Requotes(live, s):
+		w.Delay = status.RewordDelay
+	case (waits || v.Lost) && status.ShowsProgrammed(live, s.Generation):
+		w.Delay = status.ProgrammedDelay
 	case waits:
-		w.Delay = settleTime
+		w.Delay = status.PendingDelay
 	}
-	l.plane.writer.offer(w)
+	l.plane.writer.Offer(w)
+}
+
+// disowned says that an object is a Service that was ours, is ours no longer, and shows it still.
+func (l *loop) disowned(o model.Object) bool {
+	service, is := l.live(o).(*corev1.Service)
+	return is && l.statuses[o] == nil && status.ShowsService(service)
 }
 
 // live is the object as the API last showed it, nil when there is none or the plane writes no status of its kind.

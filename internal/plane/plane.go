@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/snapshot"
 	apisource "fairlead.dev/internal/source/api"
 	"fairlead.dev/internal/southbound"
@@ -117,7 +118,7 @@ func (c Config) complete() (Config, error) {
 		c.statusNow = c.Now
 	}
 	if c.statusAfter == nil {
-		c.statusAfter = after
+		c.statusAfter = status.Timer
 	}
 	if c.Random == nil {
 		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
@@ -145,7 +146,7 @@ type Plane struct {
 	source  *apisource.Source
 	lease   *lease
 	keeper  *keeper
-	writer  *statusWriter
+	writer  *status.Writer
 	derived *derive.Writer
 	machine *registry
 	trust   *trust
@@ -202,20 +203,20 @@ func New(c Config) (*Plane, error) {
 		return nil, err
 	}
 	p.metrics, err = newMetrics(c.Registerer,
-		func() float64 { return float64(p.writer.pending()) },
-		func() float64 { return float64(p.writer.underWay()) },
+		func() float64 { return float64(p.writer.Pending()) },
+		func() float64 { return float64(p.writer.UnderWay()) },
 		func() float64 { return float64(len(p.source.Trouble())) })
 	if err != nil {
 		return nil, err
 	}
-	p.writer = newStatusWriter(p.client, c.StatusRate, c.Log, c.statusNow, c.Random, func(kind string, o outcome) {
+	p.writer = status.NewWriter(p.client, c.StatusRate, c.Log, c.statusNow, c.Random, func(kind string, o status.Outcome) {
 		p.metrics.writes.WithLabelValues(kind, string(o)).Inc()
 	})
-	p.writer.timed = func(waited, took time.Duration) {
+	p.writer.Timed = func(waited, took time.Duration) {
 		p.metrics.writeWait.Observe(waited.Seconds())
 		p.metrics.writeTime.Observe(took.Seconds())
 	}
-	p.writer.after = c.statusAfter
+	p.writer.After = c.statusAfter
 	p.derived = derive.NewWriter(p.client, derivedRate)
 	var v vault = &fileVault{path: c.HistoryFile, may: c.MayWrite}
 	if c.HistoryFile == "" {
@@ -298,10 +299,10 @@ func (p *Plane) Run(ctx context.Context) error {
 		all.Go(func() error { p.staples.keeper.Run(work); return nil })
 	}
 	all.Go(func() error { p.source.Run(work); return nil })
-	told := newTeller(work, p.client)
-	defer told.stop()
-	p.writer.tell = told.tell
-	all.Go(func() error { p.writer.run(work); return nil })
+	told := status.NewTeller(work, p.client)
+	defer told.Stop()
+	p.writer.Tell = told.Tell
+	all.Go(func() error { p.writer.Run(work); return nil })
 	all.Go(func() error { p.derived.Run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })
 	all.Go(func() error { p.keeper.write(work); return nil })

@@ -11,6 +11,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/version"
@@ -52,14 +53,14 @@ func (l *loop) status() model.Status {
 			})
 		}
 		switch state {
-		case stateInvalid, stateDegraded:
+		case status.StateInvalid, status.StateDegraded:
 			s.Problems = append(s.Problems, model.Problem{Severity: model.SeverityError, Subject: o.String(), Reason: reason, Message: message})
-		case statePending:
+		case status.StatePending:
 			if !s.Plane.Leading {
 				continue // what machines run is the leader's to know
 			}
 			fallthrough
-		case stateOrphaned:
+		case status.StateOrphaned:
 			s.Problems = append(s.Problems, model.Problem{Severity: model.SeverityWarning, Subject: o.String(), Reason: reason, Message: message})
 		}
 	}
@@ -167,7 +168,7 @@ func (l *loop) machineProblems(name string) (problems []model.Problem) {
 
 // objectState is the state of an object that has a status, for people, and why.
 func (l *loop) objectState(o model.Object) (state, reason, message string) {
-	return stateOf(l.statuses[o], l.tracker.Last(o))
+	return status.StateOf(l.statuses[o], l.tracker.Last(o))
 }
 
 func hostsOf(s *translate.Status) []string {

@@ -396,7 +396,7 @@ func edit[T client.Object](r *rig, o T, change func(T)) {
 
 // reread replaces an object by what the API has.
 func reread(r *rig, o client.Object) error {
-	fresh := empty(o)
+	fresh := reflect.New(reflect.TypeOf(o).Elem()).Interface().(client.Object) // decoding keeps what the API lacks
 	if err := r.client.Get(context.Background(), client.ObjectKeyFromObject(o), fresh); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/xds"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -29,7 +30,7 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 	route := httpRoute("app", "", "")
 
 	// Without a machine nothing is programmed, and that is said.
-	await(r, route, "the route waits", routeIs(metav1.ConditionFalse, ReasonPending, "no machine serves this"))
+	await(r, route, "the route waits", routeIs(metav1.ConditionFalse, status.ReasonPending, "no machine serves this"))
 
 	a := r.joined(p, "edge-1")
 	a.with(func() { a.stuck = true })
@@ -55,11 +56,11 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 		}
 		return nil
 	})
-	await(r, route, "the route waits for the machine", routeIs(metav1.ConditionFalse, ReasonPending, "waiting for edge-1"))
+	await(r, route, "the route waits for the machine", routeIs(metav1.ConditionFalse, status.ReasonPending, "waiting for edge-1"))
 
 	// The machine applies it.
 	a.with(func() { a.stuck = false })
-	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	await(r, gateway(), "the Gateway is programmed", func(g *gatewayv1.Gateway) error {
 		if len(g.Status.Addresses) != 2 || len(g.Status.Listeners) != 1 {
 			return fmt.Errorf("status is %+v", g.Status)
@@ -88,7 +89,7 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 	if len(got) != 1 || got[typeEndpoint] != 1 {
 		t.Errorf("one backend more sent %v", got)
 	}
-	await(r, route, "the route is programmed still", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the route is programmed still", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	if route.ResourceVersion != before {
 		t.Errorf("a backend more wrote the route's status: %+v", route.Status)
 	}
@@ -96,31 +97,31 @@ func TestFromResourceToMachineAndBack(t *testing.T) {
 	// The proxy refuses the host: only its objects say so.
 	r.create(httpRoute("other", "other.example", "app"))
 	other := httpRoute("other", "", "")
-	await(r, other, "the other route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, other, "the other route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	a.with(func() {
 		a.problems = []*agentv1.Problem{{
 			Kind: agentv1.Problem_KIND_REFUSED, TypeUrl: string(typeRoute), Name: shardOf("app.example") + "/app.example", Message: "regex is too large",
 		}}
 	})
-	await(r, route, "the refusal is said", routeIs(metav1.ConditionFalse, ReasonRefused, "edge-1: regex is too large"))
-	await(r, other, "the other route is left alone", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
-	status := p.Status(context.Background())
+	await(r, route, "the refusal is said", routeIs(metav1.ConditionFalse, status.ReasonRefused, "edge-1: regex is too large"))
+	await(r, other, "the other route is left alone", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
+	shown := p.Status(context.Background())
 	found := false
-	for _, problem := range status.Problems {
+	for _, problem := range shown.Problems {
 		found = found || problem.Subject == "HTTPRoute default/app" && strings.Contains(problem.Message, "regex is too large")
 	}
-	if !found || !status.Plane.Leading || len(status.Machines) != 1 || len(status.Listeners) != 1 || len(status.Routes) != 2 {
-		t.Errorf("the status for people is %+v", status)
+	if !found || !shown.Plane.Leading || len(shown.Machines) != 1 || len(shown.Listeners) != 1 || len(shown.Routes) != 2 {
+		t.Errorf("the status for people is %+v", shown)
 	}
 	a.with(func() { a.problems = nil })
-	await(r, route, "the route is programmed again", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the route is programmed again", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 
 	// A lost machine is named and does not hold it false while another one has it.
 	b := r.joined(p, "edge-2")
 	b.connect(p.AgentAddress().String())
 	b.await("has the route", b.holdsHost("app.example"))
 	disconnect()
-	await(r, route, "the lost machine is named", routeIs(metav1.ConditionTrue, ReasonProgrammed, "lost: edge-1"))
+	await(r, route, "the lost machine is named", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, "lost: edge-1"))
 	await(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, "the machine is lost", func(m *v1alpha1.Machine) error {
 		return conditionIs(m.Status.Conditions, v1alpha1.MachineReady, metav1.ConditionFalse, v1alpha1.MachineReasonLost)
 	})
@@ -182,9 +183,9 @@ func TestRestartSendsDifferencesOnlyAndRaisesTheEpoch(t *testing.T) {
 	a := r.joined(p, "edge-1")
 	a.connect(p.AgentAddress().String())
 	route := httpRoute("app", "", "")
-	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	address := p.AgentAddress().String()
-	since := meta.FindStatusCondition(route.Status.Parents[0].Conditions, RouteProgrammed).LastTransitionTime
+	since := meta.FindStatusCondition(route.Status.Parents[0].Conditions, status.RouteProgrammed).LastTransitionTime
 	p.stop()
 
 	// While no plane runs, a backend comes.
@@ -193,7 +194,7 @@ func TestRestartSendsDifferencesOnlyAndRaisesTheEpoch(t *testing.T) {
 	})
 	a.counts()
 	p = r.plane("one", func(c *Config) { c.AgentAddress = address }).awaitReady()
-	await(r, route, "nothing is taken back before the machine reported", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "nothing is taken back before the machine reported", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	a.connect(address)
 	a.await("has the new backend", a.holdsBackends(3))
 	a.await("has the new epoch", func() error {
@@ -214,8 +215,8 @@ func TestRestartSendsDifferencesOnlyAndRaisesTheEpoch(t *testing.T) {
 		}
 		return nil
 	})
-	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
-	if now := meta.FindStatusCondition(route.Status.Parents[0].Conditions, RouteProgrammed).LastTransitionTime; !now.Equal(&since) {
+	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
+	if now := meta.FindStatusCondition(route.Status.Parents[0].Conditions, status.RouteProgrammed).LastTransitionTime; !now.Equal(&since) {
 		t.Errorf("the condition changed at %s, though it was true since %s", now, since)
 	}
 }
@@ -237,7 +238,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	})
 	a.connect(first.AgentAddress().String())
 	a.await("has the route", a.holdsHost("app.example"))
-	await(r, httpRoute("app", "", ""), "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, httpRoute("app", "", ""), "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	eventually(t, "the standby knows everything but what machines do", func() error {
 		s := second.Status(context.Background())
 		if len(s.Machines) != 1 || len(s.Routes) != 1 || len(s.Problems) != 0 {
@@ -295,7 +296,7 @@ func TestLeaderThatIsCutOff(t *testing.T) {
 	})
 	a.connect(second.AgentAddress().String())
 	a.await("has the late route", a.holdsHost("late.example"))
-	await(r, httpRoute("late", "", ""), "the late route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, httpRoute("late", "", ""), "the late route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	for _, cut := range []bool{true, false} {
 		r.wire.set(cut)
 		if s := first.awaitStandby().Status(context.Background()); s.Plane.Leading || s.Plane.Leader != second.AgentAddress().String() {
@@ -364,7 +365,7 @@ func TestAPIAway(t *testing.T) {
 	p := r.plane("one").awaitReady()
 	a := r.joined(p, "edge-1")
 	a.connect(p.AgentAddress().String())
-	await(r, httpRoute("app", "", ""), "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, httpRoute("app", "", ""), "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	before := p.Status(context.Background()).Plane
 
 	r.wire.set(true)
@@ -391,7 +392,7 @@ func TestAPIAway(t *testing.T) {
 	r.wire.set(false)
 	r.create(httpRoute("late", "late.example", "app"))
 	b.await("has what came later", b.holdsHost("late.example"))
-	await(r, httpRoute("late", "", ""), "the late route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, httpRoute("late", "", ""), "the late route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	if after := p.Status(context.Background()).Plane; after.Epoch != before.Epoch {
 		t.Errorf("the epoch went from %d to %d, though nobody else led", before.Epoch, after.Epoch)
 	}
@@ -405,7 +406,7 @@ func TestClockStep(t *testing.T) {
 	a := r.joined(p, "edge-1")
 	a.connect(p.AgentAddress().String())
 	route := httpRoute("app", "", "")
-	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 	for _, step := range []time.Duration{time.Hour, -90 * time.Minute} {
 		c.jump(step)
 		eventually(t, "the machine is not lost after a step of "+step.String(), func() error {
@@ -418,7 +419,7 @@ func TestClockStep(t *testing.T) {
 	}
 	edit(r, route, func(h *gatewayv1.HTTPRoute) { h.Spec.Hostnames = []gatewayv1.Hostname{"moved.example"} })
 	a.await("has the moved route", a.holdsHost("moved.example"))
-	await(r, route, "the moved route is programmed", routeIs(metav1.ConditionTrue, ReasonProgrammed, ""))
+	await(r, route, "the moved route is programmed", routeIs(metav1.ConditionTrue, status.ReasonProgrammed, ""))
 }
 
 func TestManyStatuses(t *testing.T) {
@@ -440,7 +441,7 @@ func TestManyStatuses(t *testing.T) {
 	a.connect(p.AgentAddress().String())
 	a.await("has the last route", a.holdsHost(fmt.Sprintf("h-%d.example", routes-1)))
 	eventually(t, "the statuses are written", func() error {
-		if n := p.metric("fairlead_plane_status_writes_total", map[string]string{"kind": "HTTPRoute", "result": string(outcomeWritten)}); n < routes {
+		if n := p.metric("fairlead_plane_status_writes_total", map[string]string{"kind": "HTTPRoute", "result": "written"}); n < routes {
 			return fmt.Errorf("%v are written", n)
 		}
 		return nil
@@ -451,14 +452,14 @@ func TestManyStatuses(t *testing.T) {
 			return err
 		}
 		for i := range list.Items {
-			if err := routeIs(metav1.ConditionTrue, ReasonProgrammed, "")(&list.Items[i]); err != nil {
+			if err := routeIs(metav1.ConditionTrue, status.ReasonProgrammed, "")(&list.Items[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	written := p.metric("fairlead_plane_status_writes_total", map[string]string{"kind": "HTTPRoute", "result": string(outcomeWritten)})
-	conflicts := p.metric("fairlead_plane_status_writes_total", map[string]string{"kind": "HTTPRoute", "result": string(outcomeConflict)})
+	written := p.metric("fairlead_plane_status_writes_total", map[string]string{"kind": "HTTPRoute", "result": "written"})
+	conflicts := p.metric("fairlead_plane_status_writes_total", map[string]string{"kind": "HTTPRoute", "result": "conflict"})
 	if written < routes || written > 3*routes {
 		t.Errorf("%v writes for %d routes", written, routes)
 	}

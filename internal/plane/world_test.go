@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
@@ -142,16 +143,16 @@ func (a *fakeAgent) holdsBackends(n int) func() error {
 }
 
 // routeIs checks RouteProgrammed of a route's first parent.
-func routeIs(status metav1.ConditionStatus, reason, words string) func(*gatewayv1.HTTPRoute) error {
+func routeIs(want metav1.ConditionStatus, reason, words string) func(*gatewayv1.HTTPRoute) error {
 	return func(h *gatewayv1.HTTPRoute) error {
 		if len(h.Status.Parents) == 0 {
 			return fmt.Errorf("route %s has no parents", h.Name)
 		}
 		conditions := h.Status.Parents[0].Conditions
-		if err := conditionIs(conditions, RouteProgrammed, status, reason); err != nil {
+		if err := conditionIs(conditions, status.RouteProgrammed, want, reason); err != nil {
 			return err
 		}
-		c := meta.FindStatusCondition(conditions, RouteProgrammed)
+		c := meta.FindStatusCondition(conditions, status.RouteProgrammed)
 		if !strings.Contains(c.Message, words) {
 			return fmt.Errorf("the message is %q, want %q in it", c.Message, words)
 		}

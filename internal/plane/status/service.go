@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"slices"
@@ -12,10 +12,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/translate"
 )
+
+// ReasonNoBackends is why a Service is not served although machines balance it: nothing
+// takes new flows, and its addresses are not announced.
+const ReasonNoBackends = "NoBackends"
+
+// quoting stands before what a message quotes of checks.
+const quoting = ", most often: "
+
+// Quote is what a message quotes of checks.
+func Quote(text string) string { return quoting + strings.ReplaceAll(text, noting, ", ") }
 
 // noting stands before the notes of a message; no quote has it.
 const noting = "; "
@@ -37,12 +46,9 @@ func serviceServed(v progress.Result, idle string, generation int64, live []meta
 	return c, true
 }
 
-// judgeService adds what became of a Service to its conditions.
-func (l *loop) judgeService(s *translate.Status, v progress.Result, live []metav1.Condition) *translate.Status {
-	var idle string
-	if v.State == progress.Programmed { // else it is not shown
-		idle = l.idleText(l.idle(s.Frontends))
-	}
+// JudgeService adds to the conditions of a Service how far machines serve it. idle is why nothing takes new
+// flows; empty: something does.
+func JudgeService(s *translate.Status, v progress.Result, idle string, live []metav1.Condition) *translate.Status {
 	c, known := serviceServed(v, idle, s.Generation, live)
 	if !known {
 		return s // it says itself why it is not served
@@ -56,12 +62,12 @@ func (l *loop) judgeService(s *translate.Status, v progress.Result, live []metav
 	return &n
 }
 
-// rewordTime is how long a Service that no backend serves may wait for another quote of its
+// RewordDelay is how long a Service that no backend serves may wait for another quote of its
 // checks: they may find something else each time.
-const rewordTime = 10 * time.Second
+const RewordDelay = 10 * time.Second
 
-// requotes says that nothing of what a Service shows would change but the quote of its checks.
-func requotes(live client.Object, s *translate.Status) bool {
+// Requotes says that nothing of what a Service shows would change but the quote of its checks.
+func Requotes(live client.Object, s *translate.Status) bool {
 	o, is := live.(*corev1.Service)
 	if !is || s.Service == nil {
 		return false
@@ -95,7 +101,7 @@ func unquoted(message, notes string) string {
 
 // applyService shows the addresses of a Service, and our conditions beside those of
 // others.
-func applyService(want corev1.ServiceStatus) applier {
+func applyService(want corev1.ServiceStatus) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*corev1.Service)
 		if !ok {
@@ -103,7 +109,7 @@ func applyService(want corev1.ServiceStatus) applier {
 		}
 		status := *o.Status.DeepCopy()
 		status.LoadBalancer = want.LoadBalancer
-		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, oursOfService, now)
+		status.Conditions = MergeConditions(o.Status.Conditions, want.Conditions, oursOfService, now)
 		if equality.Semantic.DeepEqual(status, o.Status) {
 			return nil
 		}
@@ -118,14 +124,14 @@ func oursOfService(conditionType string) bool {
 	return strings.HasPrefix(conditionType, v1alpha1.GroupVersion.Group+"/")
 }
 
-// leaveService takes our conditions from a Service that is ours no longer. Its addresses stay:
+// LeaveService takes our conditions from a Service that is ours no longer. Its addresses stay:
 // the API server took ours with the type, and others are another controller's.
-func leaveService(live client.Object, now metav1.Time) client.Object {
+func LeaveService(live client.Object, now metav1.Time) client.Object {
 	o, ok := live.(*corev1.Service)
 	if !ok {
 		return nil
 	}
-	conditions := mergeConditions(o.Status.Conditions, nil, oursOfService, now)
+	conditions := MergeConditions(o.Status.Conditions, nil, oursOfService, now)
 	if len(conditions) == len(o.Status.Conditions) {
 		return nil
 	}
@@ -134,8 +140,7 @@ func leaveService(live client.Object, now metav1.Time) client.Object {
 	return n
 }
 
-// disowned says that an object is a Service that was ours, is ours no longer, and shows it still.
-func (l *loop) disowned(o model.Object) bool {
-	service, is := l.live(o).(*corev1.Service)
-	return is && l.statuses[o] == nil && slices.ContainsFunc(service.Status.Conditions, func(c metav1.Condition) bool { return oursOfService(c.Type) })
+// ShowsService says that a Service shows conditions of ours.
+func ShowsService(o *corev1.Service) bool {
+	return slices.ContainsFunc(o.Status.Conditions, func(c metav1.Condition) bool { return oursOfService(c.Type) })
 }

@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"context"
@@ -27,7 +27,8 @@ const (
 	// While the API is away, tries are this far apart.
 	awayShortest = 250 * time.Millisecond
 	awayLongest  = 15 * time.Second
-	writeTimeout = 10 * time.Second
+	// WriteTimeout bounds one request to the API.
+	WriteTimeout = 10 * time.Second
 	// noStatusPause is when the API is asked again whether a kind has statuses by now.
 	noStatusPause = 2 * time.Minute
 )
@@ -35,20 +36,20 @@ const (
 // errNoStatus is the error of a write to an object that is there, and is not found with its status.
 var errNoStatus = errors.New("their definition in the API has no subresource status: apply that of Fairlead (deploy/crd)")
 
-// outcome of one status write, a label of its counter.
-type outcome string
+// Outcome of one status write, a label of its counter.
+type Outcome string
 
 const (
-	outcomeWritten   outcome = "written"
-	outcomeConflict  outcome = "conflict" // somebody changed the object; tried again
-	outcomeGone      outcome = "gone"
-	outcomeRefused   outcome = "refused" // by the API, for what it says
-	outcomeError     outcome = "error"
-	outcomeUnchanged outcome = "unchanged" // the API had it already
+	outcomeWritten   Outcome = "written"
+	outcomeConflict  Outcome = "conflict" // somebody changed the object; tried again
+	outcomeGone      Outcome = "gone"
+	outcomeRefused   Outcome = "refused" // by the API, for what it says
+	outcomeError     Outcome = "error"
+	outcomeUnchanged Outcome = "unchanged" // the API had it already
 )
 
-// statusWrite is a status that an object should show.
-type statusWrite struct {
+// Write is a status that an object should show.
+type Write struct {
 	Object model.Object
 	// Generation of the object that the status speaks of: a newer one makes it stale.
 	Generation int64
@@ -64,51 +65,52 @@ type statusWrite struct {
 	Delay time.Duration
 }
 
-// statusWriter brings statuses into the API: only differences, the newest of each
+// Writer brings statuses into the API: only differences, the newest of each
 // object, at a bounded rate, and only while it is enabled. The queue says when.
-type statusWriter struct {
+type Writer struct {
 	client client.Client
 	log    *slog.Logger
 	now    func() time.Time
-	after  func(time.Duration) (elapsed <-chan time.Time, stop func())
+	After  func(time.Duration) (elapsed <-chan time.Time, stop func())
 	random func() float64
-	count  func(kind string, o outcome)
-	timed  func(waited, took time.Duration)  // of a status: for its turn, and by the API
-	tell   func(before, after client.Object) // what was written, for Events
+	count  func(kind string, o Outcome)
+	Timed  func(waited, took time.Duration)  // of a status: for its turn, and by the API
+	Tell   func(before, after client.Object) // what was written, for Events
 	wake   chan struct{}                     // something was offered or finished
 
 	mu      sync.Mutex
 	enabled context.Context // of the term that may write; nil while there is none
-	queue   *statusQueue
+	queue   *queue
 	away    int             // failures in a row
 	busy    int             // writes under way
 	bare    map[string]bool // kinds that are said to have no subresource for their status
 }
 
-func newStatusWriter(c client.Client, perSecond float64, log *slog.Logger, now func() time.Time, random *rand.Rand, count func(string, outcome)) *statusWriter {
+// NewWriter is a writer that is not enabled. count counts outcomes by kind.
+func NewWriter(c client.Client, perSecond float64, log *slog.Logger, now func() time.Time, random *rand.Rand, count func(string, Outcome)) *Writer {
 	var mu sync.Mutex
-	return &statusWriter{
-		client: c, log: log, now: now, count: count, timed: func(time.Duration, time.Duration) {}, tell: func(client.Object, client.Object) {},
-		after: after,
+	return &Writer{
+		client: c, log: log, now: now, count: count, Timed: func(time.Duration, time.Duration) {}, Tell: func(client.Object, client.Object) {},
+		After: Timer,
 		random: func() float64 {
 			mu.Lock()
 			defer mu.Unlock()
 			return random.Float64()
 		},
 		wake:  make(chan struct{}, 1),
-		queue: newStatusQueue(perSecond),
+		queue: newQueue(perSecond),
 		bare:  map[string]bool{},
 	}
 }
 
-// after is a timer of the real clock.
-func after(d time.Duration) (elapsed <-chan time.Time, stop func()) {
+// Timer is a timer of the real clock.
+func Timer(d time.Duration) (elapsed <-chan time.Time, stop func()) {
 	t := time.NewTimer(d)
 	return t.C, func() { t.Stop() }
 }
 
-// run writes until ctx is done.
-func (w *statusWriter) run(ctx context.Context) {
+// Run writes until ctx is done.
+func (w *Writer) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	free := make(chan struct{}, statusWorkers)
@@ -118,28 +120,28 @@ func (w *statusWriter) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		job, term, ok := w.await(ctx)
+		t, term, ok := w.await(ctx)
 		if !ok {
 			return
 		}
 		workers.Go(func() {
-			w.write(ctx, term, job)
+			w.write(ctx, term, t)
 			<-free
 		})
 	}
 }
 
 // await takes the next status as soon as its turn comes.
-func (w *statusWriter) await(ctx context.Context) (statusJob, context.Context, bool) {
+func (w *Writer) await(ctx context.Context) (turn, context.Context, bool) {
 	for ctx.Err() == nil {
-		job, term, wait, ok := w.take()
+		t, term, wait, ok := w.next()
 		if ok {
-			return job, term, true
+			return t, term, true
 		}
 		var elapsed <-chan time.Time
 		stop := func() {}
 		if wait >= 0 {
-			elapsed, stop = w.after(wait)
+			elapsed, stop = w.After(wait)
 		}
 		select {
 		case <-w.wake:
@@ -148,92 +150,92 @@ func (w *statusWriter) await(ctx context.Context) (statusJob, context.Context, b
 		}
 		stop()
 	}
-	return statusJob{}, nil, false
+	return turn{}, nil, false
 }
 
-func (w *statusWriter) take() (job statusJob, term context.Context, wait time.Duration, ok bool) {
+func (w *Writer) next() (t turn, term context.Context, wait time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.enabled == nil {
-		return job, nil, -1, false
+		return t, nil, -1, false
 	}
-	job, wait, ok = w.queue.next(w.now())
-	return job, w.enabled, wait, ok
+	t, wait, ok = w.queue.next(w.now())
+	return t, w.enabled, wait, ok
 }
 
-// disable forbids writes. Nothing that was offered is written any more.
-func (w *statusWriter) disable() {
+// Disable forbids writes. Nothing that was offered is written any more.
+func (w *Writer) Disable() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.enabled = nil
 	w.queue.clear()
 }
 
-// enable lets what is offered from now on be written until the term is done.
-func (w *statusWriter) enable(term context.Context) {
+// Enable lets what is offered from now on be written until the term is done.
+func (w *Writer) Enable(term context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.enabled, w.away = term, 0
 	w.queue.clear()
 }
 
-// offer says what an object should show. It replaces what was offered before, and
+// Offer says what an object should show. It replaces what was offered before, and
 // costs nothing when the object shows it already.
-func (w *statusWriter) offer(s statusWrite) {
+func (w *Writer) Offer(s Write) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.enabled == nil {
 		return
 	}
 	w.queue.offer(s, w.now())
-	signal(w.wake)
+	wake(w.wake)
 }
 
-// withdraw takes back what was offered for an object and is not written yet.
-func (w *statusWriter) withdraw(o model.Object) {
+// Withdraw takes back what was offered for an object and is not written yet.
+func (w *Writer) Withdraw(o model.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue.withdraw(o)
 }
 
-// forget drops what is known of an object that is gone.
-func (w *statusWriter) forget(o model.Object) {
+// Forget drops what is known of an object that is gone.
+func (w *Writer) Forget(o model.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue.forget(o)
 }
 
 // begin counts a write that is under way, or not any more.
-func (w *statusWriter) begin(n int) {
+func (w *Writer) begin(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy += n
 }
 
-// underWay is how many writes the API has not answered.
-func (w *statusWriter) underWay() int {
+// UnderWay is how many writes the API has not answered.
+func (w *Writer) UnderWay() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.busy
 }
 
-// pending is how many statuses wait to be written.
-func (w *statusWriter) pending() int {
+// Pending is how many statuses wait to be written.
+func (w *Writer) Pending() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.queue.pending
 }
 
-func (w *statusWriter) write(ctx, term context.Context, job statusJob) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+func (w *Writer) write(ctx, term context.Context, t turn) {
+	ctx, cancel := context.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
 	defer context.AfterFunc(term, cancel)()
 	w.begin(1)
 	began := w.now()
-	a, err := w.update(ctx, job.statusWrite)
-	w.timed(job.waited, w.now().Sub(began))
+	a, err := w.update(ctx, t.Write)
+	w.Timed(t.waited, w.now().Sub(began))
 	w.begin(-1)
-	w.count(job.Object.Kind, a.outcome)
+	w.count(t.Object.Kind, a.outcome)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.enabled != term || term.Err() != nil {
@@ -243,20 +245,20 @@ func (w *statusWriter) write(ctx, term context.Context, job statusJob) {
 	if err == nil {
 		w.answered()
 		if a.outcome == outcomeWritten {
-			delete(w.bare, job.Object.Kind)
+			delete(w.bare, t.Object.Kind)
 		}
 	} else {
-		pause = w.failed(job.Object, a.outcome, err)
+		pause = w.failed(t.Object, a.outcome, err)
 	}
-	fights := w.queue.finish(job, a, pause, w.now())
+	fights := w.queue.finish(t, a, pause, w.now())
 	if fights == calmWrites+1 {
-		w.log.Warn("somebody else writes over a status again and again; it is put right more and more rarely", "object", job.Object.String())
+		w.log.Warn("somebody else writes over a status again and again; it is put right more and more rarely", "object", t.Object.String())
 	}
-	signal(w.wake)
+	wake(w.wake)
 }
 
 // answered notes that the API is there.
-func (w *statusWriter) answered() {
+func (w *Writer) answered() {
 	if w.away > 0 {
 		w.log.Info("statuses are written again")
 		w.away, w.queue.until = 0, time.Time{}
@@ -265,11 +267,11 @@ func (w *statusWriter) answered() {
 
 // failed says when a write that failed is tried again: soon for one object that others
 // change or that the API refused, with growing distance for all when it is away.
-func (w *statusWriter) failed(o model.Object, how outcome, err error) time.Duration {
+func (w *Writer) failed(o model.Object, how Outcome, err error) time.Duration {
 	switch how {
 	case outcomeConflict:
 		w.answered()
-		return writePace
+		return WritePace
 	case outcomeRefused:
 		w.answered()
 		if errors.Is(err, errNoStatus) {
@@ -293,7 +295,7 @@ func (w *statusWriter) failed(o model.Object, how outcome, err error) time.Durat
 }
 
 // update writes onto the live object, and onto the newer ones that it meets.
-func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, error) {
+func (w *Writer) update(ctx context.Context, s Write) (attempt, error) {
 	a := attempt{base: s.Live}
 	for try := range statusTries {
 		if try > 0 {
@@ -307,7 +309,7 @@ func (w *statusWriter) update(ctx context.Context, s statusWrite) (attempt, erro
 		switch {
 		case err == nil:
 			a.outcome, a.result = outcomeWritten, a.next
-			w.tell(a.base, a.next)
+			w.Tell(a.base, a.next)
 			return a, nil
 		case apierrors.IsNotFound(err):
 			if w.there(ctx, a.base) {
@@ -358,7 +360,7 @@ func unreadable(o client.Object) bool { return o.GetAnnotations()[snapshot.Unrea
 
 // send writes a status, and gives the object its new version. The API answers with the whole object, which cannot be
 // decoded if it is unreadable: then the answer is taken without a type.
-func (w *statusWriter) send(ctx context.Context, o client.Object) error {
+func (w *Writer) send(ctx context.Context, o client.Object) error {
 	if !unreadable(o) {
 		return w.client.Status().Update(ctx, o)
 	}
@@ -377,7 +379,7 @@ func (w *statusWriter) send(ctx context.Context, o client.Object) error {
 }
 
 // there says that an object which was not found when its status was written is there all the same.
-func (w *statusWriter) there(ctx context.Context, o client.Object) bool {
+func (w *Writer) there(ctx context.Context, o client.Object) bool {
 	w.charge()
 	fresh := empty(o)
 	err := w.client.Get(ctx, client.ObjectKeyFromObject(o), fresh)
@@ -385,7 +387,7 @@ func (w *statusWriter) there(ctx context.Context, o client.Object) bool {
 }
 
 // charge counts a request beyond the first of a write.
-func (w *statusWriter) charge() {
+func (w *Writer) charge() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue.charge(w.now())
@@ -401,4 +403,12 @@ func empty(o client.Object) client.Object {
 func refusedByAPI(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err))
+}
+
+// wake wakes the receiver of a channel of length one, unless it is about to wake.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"slices"
@@ -12,7 +12,7 @@ import (
 )
 
 // applyPolicy shows the ancestors of a policy that are ours.
-func applyPolicy(want gatewayv1.PolicyStatus, controller gatewayv1.GatewayController) applier {
+func applyPolicy(want gatewayv1.PolicyStatus, controller gatewayv1.GatewayController) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		status := snapshot.PolicyStatus(live)
 		if status == nil {
@@ -53,13 +53,13 @@ func mergeAncestors(live, want []gatewayv1.PolicyAncestorStatus, controller gate
 		if i >= 0 && i < maxAncestors-others && !used[i] {
 			used[i] = true
 			a := want[i]
-			a.Conditions = mergeConditions(old.Conditions, a.Conditions, everyType, now)
+			a.Conditions = MergeConditions(old.Conditions, a.Conditions, everyType, now)
 			out = append(out, a)
 		}
 	}
 	for i, a := range want {
 		if !used[i] && i < maxAncestors-others {
-			a.Conditions = mergeConditions(nil, a.Conditions, everyType, now)
+			a.Conditions = MergeConditions(nil, a.Conditions, everyType, now)
 			out = append(out, a)
 		}
 	}

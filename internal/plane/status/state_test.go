@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"testing"
@@ -14,9 +14,9 @@ import (
 
 // A Service that translation refuses is a problem, one that waits for machines is none yet.
 func TestARefusedServiceIsAProblem(t *testing.T) {
-	for reason, want := range map[string]string{v1alpha1.ReasonUnsupportedProtocol: stateInvalid, v1alpha1.ReasonPortTaken: stateInvalid, v1alpha1.ReasonPending: stateUnserved} {
+	for reason, want := range map[string]string{v1alpha1.ReasonUnsupportedProtocol: StateInvalid, v1alpha1.ReasonPortTaken: StateInvalid, v1alpha1.ReasonPending: StateUnserved} {
 		status := &translate.Status{Service: &corev1.ServiceStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionServed, Status: metav1.ConditionFalse, Reason: reason, Message: "why"}}}}
-		if state, why, _ := stateOf(status, progress.Result{}); state != want || want == stateInvalid && why != reason {
+		if state, why, _ := StateOf(status, progress.Result{}); state != want || want == StateInvalid && why != reason {
 			t.Errorf("%s: it is %s, %s", reason, state, why)
 		}
 	}
@@ -42,7 +42,7 @@ func TestARouteThatIsWrongInPartIsDegraded(t *testing.T) {
 		"a proxy refused what is left": {[]metav1.Condition{accepted, condition("ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")}, progress.Refused, "invalid", "BackendNotFound"},
 	} {
 		status := &translate.Status{HTTPRoute: &gatewayv1.HTTPRouteStatus{RouteStatus: gatewayv1.RouteStatus{Parents: []gatewayv1.RouteParentStatus{{Conditions: c.conditions}}}}}
-		if state, why, _ := stateOf(status, progress.Result{State: c.result}); state != c.state || why != c.says {
+		if state, why, _ := StateOf(status, progress.Result{State: c.result}); state != c.state || why != c.says {
 			t.Errorf("%s: it is %s, %s; want %s, %s", name, state, why, c.state, c.says)
 		}
 	}

@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -11,11 +11,11 @@ import (
 	"fairlead.dev/internal/translate"
 )
 
-// conditionProgrammed has one name at Gateways, ListenerSets and their listeners.
-const conditionProgrammed = string(gatewayv1.GatewayConditionProgrammed)
+// ConditionProgrammed has one name at Gateways, ListenerSets and their listeners.
+const ConditionProgrammed = string(gatewayv1.GatewayConditionProgrammed)
 
 // applyGateway shows the status of a Gateway and its listeners, and how far they are programmed.
-func applyGateway(s *translate.Status, v progress.Result) applier {
+func applyGateway(s *translate.Status, v progress.Result) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*gatewayv1.Gateway)
 		if !ok {
@@ -32,7 +32,7 @@ func applyGateway(s *translate.Status, v progress.Result) applier {
 }
 
 // applyListenerSet shows the status of a ListenerSet and its listeners, and how far they are programmed.
-func applyListenerSet(s *translate.Status, v progress.Result) applier {
+func applyListenerSet(s *translate.Status, v progress.Result) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*gatewayv1.ListenerSet)
 		if !ok {
@@ -50,12 +50,12 @@ func applyListenerSet(s *translate.Status, v progress.Result) applier {
 
 // unprogrammed is the Programmed condition of what cannot be programmed.
 func unprogrammed(generation int64, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: conditionProgrammed, ObservedGeneration: generation, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	return metav1.Condition{Type: ConditionProgrammed, ObservedGeneration: generation, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
 // gatewayProgrammed words a result as Gateway API does.
 func gatewayProgrammed(v progress.Result, generation int64, live []metav1.Condition) metav1.Condition {
-	c, ok := programmedCondition(conditionProgrammed, v, generation, live)
+	c, ok := programmedCondition(ConditionProgrammed, v, generation, live)
 	switch {
 	case !ok:
 		return unprogrammed(generation, string(gatewayv1.GatewayReasonInvalid), "none of its listeners can be served")

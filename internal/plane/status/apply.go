@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"cmp"
@@ -80,8 +80,8 @@ func accepted(conditions []metav1.Condition) bool {
 	return meta.IsStatusConditionTrue(conditions, string(gatewayv1.GatewayConditionAccepted))
 }
 
-// showsProgrammed says whether an object shows that this generation of it is programmed.
-func showsProgrammed(live client.Object, generation int64) bool {
+// ShowsProgrammed says whether an object shows that this generation of it is programmed.
+func ShowsProgrammed(live client.Object, generation int64) bool {
 	shows := func(conditions []metav1.Condition, conditionType string) bool {
 		c := meta.FindStatusCondition(conditions, conditionType)
 		return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == generation
@@ -102,7 +102,7 @@ func showsProgrammed(live client.Object, generation int64) bool {
 }
 
 // applyClass shows the status on a GatewayClass.
-func applyClass(want gatewayv1.GatewayClassStatus) applier {
+func applyClass(want gatewayv1.GatewayClassStatus) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*gatewayv1.GatewayClass)
 		if !ok {
@@ -119,7 +119,7 @@ func applyClass(want gatewayv1.GatewayClassStatus) applier {
 }
 
 // applyIngressRoute shows the status, and a refusal as invalid.
-func applyIngressRoute(want contourv1beta1.Status, v progress.Result) applier {
+func applyIngressRoute(want contourv1beta1.Status, v progress.Result) Applier {
 	return func(live client.Object, _ metav1.Time) client.Object {
 		o, ok := live.(*contourv1beta1.IngressRoute)
 		if !ok {
@@ -144,14 +144,14 @@ func applyIngressRoute(want contourv1beta1.Status, v progress.Result) applier {
 }
 
 // applyAddressPool shows the whole status of a pool.
-func applyAddressPool(want v1alpha1.AddressPoolStatus) applier {
+func applyAddressPool(want v1alpha1.AddressPoolStatus) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*v1alpha1.AddressPool)
 		if !ok {
 			return nil
 		}
 		status := want
-		status.Conditions = mergeConditions(o.Status.Conditions, want.Conditions, func(t string) bool { return t == v1alpha1.ConditionAccepted }, now)
+		status.Conditions = MergeConditions(o.Status.Conditions, want.Conditions, func(t string) bool { return t == v1alpha1.ConditionAccepted }, now)
 		if equality.Semantic.DeepEqual(status, o.Status) {
 			return nil
 		}
@@ -161,9 +161,9 @@ func applyAddressPool(want v1alpha1.AddressPoolStatus) applier {
 	}
 }
 
-// applyBGPPeer shows what was translated, and whether the sessions are established, once
+// ApplyBGPPeer shows what was translated, and whether the sessions are established, once
 // that is known.
-func applyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, known bool) applier {
+func ApplyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, known bool) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		o, ok := live.(*v1alpha1.BGPPeer)
 		if !ok {
@@ -174,7 +174,7 @@ func applyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, kno
 			status.Conditions = append(slices.Clone(want.Conditions), established)
 		}
 		ours := func(t string) bool { return known || t != v1alpha1.ConditionEstablished }
-		status.Conditions = mergeConditions(o.Status.Conditions, status.Conditions, ours, now)
+		status.Conditions = MergeConditions(o.Status.Conditions, status.Conditions, ours, now)
 		if equality.Semantic.DeepEqual(status, o.Status) {
 			return nil
 		}
@@ -184,11 +184,11 @@ func applyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, kno
 	}
 }
 
-// applier is statusWrite's Apply.
-type applier = func(live client.Object, now metav1.Time) client.Object
+// Applier is statusWrite's Apply.
+type Applier = func(live client.Object, now metav1.Time) client.Object
 
-// applierOf chooses by what the status is of; nil when it is of nothing.
-func applierOf(s *translate.Status, v progress.Result, controller gatewayv1.GatewayController) applier {
+// ApplierOf chooses by what the status is of; nil when it is of nothing.
+func ApplierOf(s *translate.Status, v progress.Result, controller gatewayv1.GatewayController) Applier {
 	switch {
 	case s.GatewayClass != nil:
 		return applyClass(*s.GatewayClass)
@@ -197,7 +197,7 @@ func applierOf(s *translate.Status, v progress.Result, controller gatewayv1.Gate
 	case s.ListenerSet != nil:
 		return applyListenerSet(s, v)
 	case s.Route() != nil:
-		return applyRoute(s.Route().Parents, s.Generation, v, controller)
+		return ApplyRoute(s.Route().Parents, s.Generation, v, controller)
 	case s.Policy != nil:
 		return applyPolicy(*s.Policy, controller)
 	case s.BackendTLSPolicy != nil:

@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,8 +10,8 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// applyRoute shows the status of the parents that are ours, and how far they are programmed.
-func applyRoute(want []gatewayv1.RouteParentStatus, generation int64, v progress.Result, controller gatewayv1.GatewayController) applier {
+// ApplyRoute shows the status of the parents that are ours, and how far they are programmed.
+func ApplyRoute(want []gatewayv1.RouteParentStatus, generation int64, v progress.Result, controller gatewayv1.GatewayController) Applier {
 	return func(live client.Object, now metav1.Time) client.Object {
 		status := snapshot.RouteStatus(live)
 		if status == nil {

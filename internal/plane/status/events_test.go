@@ -1,14 +1,10 @@
-package plane
+package status
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -20,7 +16,6 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
-	"fairlead.dev/internal/derive"
 )
 
 func gatewayWith(addresses []string, conditions ...metav1.Condition) *gatewayv1.Gateway {
@@ -89,7 +84,7 @@ func (a *eventAPI) Create(_ context.Context, o client.Object, _ ...client.Create
 // wrong.
 func TestEventsAreFew(t *testing.T) {
 	a := &eventAPI{scheme: clientscheme.Scheme}
-	told := newTeller(t.Context(), a)
+	told := NewTeller(t.Context(), a)
 	service := func(n int, ip string) *corev1.Service {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint("s", n)}}
 		if ip != "" {
@@ -98,11 +93,11 @@ func TestEventsAreFew(t *testing.T) {
 		return s
 	}
 	for n := range 5000 {
-		told.tell(service(n, ""), service(n, "203.0.113.1"))
+		told.Tell(service(n, ""), service(n, "203.0.113.1"))
 	}
-	told.tell(service(7000, "203.0.113.1"), service(7000, ""))
-	defer told.stop()
-	eventually(t, "what is wrong is told", func() error {
+	told.Tell(service(7000, "203.0.113.1"), service(7000, ""))
+	defer told.Stop()
+	soon(t, "what is wrong is told", func() error {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if !slices.Contains(a.created, "Warning s7000") {
@@ -115,50 +110,5 @@ func TestEventsAreFew(t *testing.T) {
 	// The limiter lets some more through while this runs on a slow machine.
 	if n := len(a.created); n < eventBurst/2 || n > 5000/2 {
 		t.Errorf("%d Events of 5001 changes", n)
-	}
-}
-
-// The API takes the Events of a route and of its Gateway, once each.
-func TestEventsAreWritten(t *testing.T) {
-	r := newRig(t)
-	g, route := gateway(), httpRoute("app", "app.example", "app")
-	r.create(gatewayClass(), g, service("app"), slice("app", "10.1.0.1"), route)
-	r.plane("one").awaitReady()
-	want := map[string]bool{"Gateway edge Accepted": true, "HTTPRoute app Accepted": true, "HTTPRoute app ResolvedRefs": true}
-	eventually(t, "there are Events", func() error {
-		var list corev1.EventList
-		if err := r.client.List(context.Background(), &list, client.InNamespace("default")); err != nil {
-			return err
-		}
-		found := map[string]bool{}
-		for _, e := range list.Items {
-			if e.InvolvedObject.UID != g.UID && e.InvolvedObject.UID != route.UID { // of tests before
-				continue
-			}
-			if key := e.InvolvedObject.Kind + " " + e.InvolvedObject.Name + " " + e.Reason; want[key] && e.Source.Component == "fairlead" && e.Type == corev1.EventTypeNormal {
-				found[key] = true
-			}
-		}
-		if len(found) != len(want) {
-			return fmt.Errorf("found %v of %d Events", found, len(list.Items))
-		}
-		return nil
-	})
-}
-
-// Where the plane has no right to ServiceAccounts, the log says which value of the chart gives it; and a Gateway that asks
-// for nothing wants none.
-func TestInfrastructureWithoutRights(t *testing.T) {
-	var log bytes.Buffer
-	plain, asks := gateway(), gateway()
-	asks.Name, asks.Spec.Infrastructure = "asks", &gatewayv1.GatewayInfrastructure{Labels: map[gatewayv1.LabelKey]gatewayv1.LabelValue{"team": "red"}}
-	logger := slog.New(slog.NewTextHandler(&log, nil))
-	if o := infrastructure(plain, logger); !o.Absent || o.Wanted.GetName() != "edge-fairlead" {
-		t.Errorf("a Gateway that asks for nothing wants %v", o)
-	}
-	o := infrastructure(asks, logger)
-	o.Tell(derive.Forbidden, errors.New("no right"))
-	if text := log.String(); o.Absent || o.Wanted.GetLabels()["team"] != "red" || strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "rbac.infrastructureNamespaces") {
-		t.Errorf("it wants %v; the log says %s", o.Wanted, text)
 	}
 }

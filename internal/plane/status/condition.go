@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"slices"
@@ -8,11 +8,11 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// mergeConditions returns what live becomes when ours are set: conditions of the
+// MergeConditions returns what live becomes when ours are set: conditions of the
 // types in ours are replaced, and those of types that were ours and are no more are
 // dropped; all others stay as somebody else wrote them. The time of a condition
 // moves only when its status changes.
-func mergeConditions(live, ours []metav1.Condition, owned func(conditionType string) bool, now metav1.Time) []metav1.Condition {
+func MergeConditions(live, ours []metav1.Condition, owned func(conditionType string) bool, now metav1.Time) []metav1.Condition {
 	var out []metav1.Condition
 	for _, old := range live {
 		at := slices.IndexFunc(ours, func(c metav1.Condition) bool { return c.Type == old.Type })
@@ -63,7 +63,7 @@ func setType(t string) bool {
 
 func mergeListenerSet(live, want gatewayv1.ListenerSetStatus, now metav1.Time) gatewayv1.ListenerSetStatus {
 	out := want
-	out.Conditions = mergeConditions(live.Conditions, want.Conditions, setType, now)
+	out.Conditions = MergeConditions(live.Conditions, want.Conditions, setType, now)
 	out.Listeners = slices.Clone(want.Listeners)
 	for i, l := range out.Listeners {
 		var old []metav1.Condition
@@ -72,7 +72,7 @@ func mergeListenerSet(live, want gatewayv1.ListenerSetStatus, now metav1.Time) g
 				old = o.Conditions
 			}
 		}
-		out.Listeners[i].Conditions = mergeConditions(old, l.Conditions, everyType, now)
+		out.Listeners[i].Conditions = MergeConditions(old, l.Conditions, everyType, now)
 	}
 	return out
 }
@@ -88,7 +88,7 @@ func classType(t string) bool {
 
 func mergeClass(live gatewayv1.GatewayClassStatus, want gatewayv1.GatewayClassStatus, now metav1.Time) gatewayv1.GatewayClassStatus {
 	out := want
-	out.Conditions = mergeConditions(live.Conditions, want.Conditions, classType, now)
+	out.Conditions = MergeConditions(live.Conditions, want.Conditions, classType, now)
 	if want.SupportedFeatures == nil {
 		out.SupportedFeatures = live.SupportedFeatures
 	}
@@ -97,7 +97,7 @@ func mergeClass(live gatewayv1.GatewayClassStatus, want gatewayv1.GatewayClassSt
 
 func mergeGateway(live, want gatewayv1.GatewayStatus, now metav1.Time) gatewayv1.GatewayStatus {
 	out := want
-	out.Conditions = mergeConditions(live.Conditions, want.Conditions, gatewayType, now)
+	out.Conditions = MergeConditions(live.Conditions, want.Conditions, gatewayType, now)
 	out.Listeners = slices.Clone(want.Listeners)
 	for i, l := range out.Listeners {
 		var old []metav1.Condition
@@ -106,7 +106,7 @@ func mergeGateway(live, want gatewayv1.GatewayStatus, now metav1.Time) gatewayv1
 				old = o.Conditions
 			}
 		}
-		out.Listeners[i].Conditions = mergeConditions(old, l.Conditions, everyType, now)
+		out.Listeners[i].Conditions = MergeConditions(old, l.Conditions, everyType, now)
 	}
 	return out
 }
@@ -127,13 +127,13 @@ func mergeParents(live, want []gatewayv1.RouteParentStatus, controller gatewayv1
 		if i := same(old.ParentRef); i >= 0 && !used[i] {
 			used[i] = true
 			p := want[i]
-			p.Conditions = mergeConditions(old.Conditions, p.Conditions, everyType, now)
+			p.Conditions = MergeConditions(old.Conditions, p.Conditions, everyType, now)
 			out = append(out, p)
 		}
 	}
 	for i, p := range want {
 		if !used[i] {
-			p.Conditions = mergeConditions(nil, p.Conditions, everyType, now)
+			p.Conditions = MergeConditions(nil, p.Conditions, everyType, now)
 			out = append(out, p)
 		}
 	}

@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"container/heap"
@@ -14,9 +14,16 @@ import (
 )
 
 const (
-	// writePace is the least time between two writes of one object; changes in between go
+	// PendingDelay is how long a status that is still to change soon may wait to be
+	// written: most changes reach their machines within it.
+	PendingDelay = 300 * time.Millisecond
+	// ProgrammedDelay is the same for an object that shows that it is programmed, and for the
+	// same generation: a machine that joins or is lost must not have all statuses written
+	// twice. With writePace it stays within 2 s, the age that a status may have.
+	ProgrammedDelay = 1500 * time.Millisecond
+	// WritePace is the least time between two writes of one object; changes in between go
 	// into one write.
-	writePace = 500 * time.Millisecond
+	WritePace = 500 * time.Millisecond
 	// A status that somebody else overwrites again and again is put right more and more
 	// rarely after calmWrites times, until calmInterval passed without.
 	calmWrites   = 4
@@ -26,7 +33,7 @@ const (
 	refusedPause = 15 * time.Second
 )
 
-// statusQueue decides whose status is written next, and when. It does no I/O and reads no
+// queue decides whose status is written next, and when. It does no I/O and reads no
 // clock: times come in. It is not safe for concurrent use.
 //
 // A changed status waits at most for writePace after the object's last write, and for its
@@ -36,20 +43,20 @@ const (
 // whether the object shows its generation already. The lanes take turns, and in a lane the
 // longest wait is first. So neither a namespace with 20,000 routes nor a machine that concerns
 // all of them keeps a new route elsewhere, an address or a Gateway waiting.
-type statusQueue struct {
+type queue struct {
 	limiter *rate.Limiter
-	objects map[model.Object]*statusEntry
-	waiting statusHeap
-	lanes   map[laneKey][]*statusEntry
+	objects map[model.Object]*entry
+	waiting byTime
+	lanes   map[laneKey][]*entry
 	turns   []laneKey // lanes that are not empty, the next first
 	pending int       // objects with a status to write
 	latest  time.Time // the newest time that came in
 	until   time.Time // no write before
 }
 
-// statusEntry is what the queue knows of an object.
-type statusEntry struct {
-	want  *statusWrite // nil: nothing to write
+// entry is what the queue knows of an object.
+type entry struct {
+	want  *Write // nil: nothing to write
 	due   time.Time
 	index int  // in waiting, -1 outside
 	laned bool // in a lane
@@ -57,7 +64,7 @@ type statusEntry struct {
 
 	answered int64 // the newest generation that the object showed
 	// wrote is the Apply of the last write in this term; nil: none.
-	wrote  applier
+	wrote  Applier
 	uid    types.UID
 	result client.Object // of the last write, until the watch shows it or something newer
 	at     time.Time     // of the last write
@@ -72,26 +79,26 @@ type laneKey struct {
 	answer          bool
 }
 
-func newStatusQueue(perSecond float64) *statusQueue {
-	return &statusQueue{
+func newQueue(perSecond float64) *queue {
+	return &queue{
 		limiter: rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
-		objects: map[model.Object]*statusEntry{},
-		lanes:   map[laneKey][]*statusEntry{},
+		objects: map[model.Object]*entry{},
+		lanes:   map[laneKey][]*entry{},
 	}
 }
 
 // clear forgets everything.
-func (q *statusQueue) clear() {
+func (q *queue) clear() {
 	limiter := q.limiter
-	*q = statusQueue{limiter: limiter, objects: map[model.Object]*statusEntry{}, lanes: map[laneKey][]*statusEntry{}, latest: q.latest}
+	*q = queue{limiter: limiter, objects: map[model.Object]*entry{}, lanes: map[laneKey][]*entry{}, latest: q.latest}
 }
 
 // offer says what an object should show now.
-func (q *statusQueue) offer(s statusWrite, now time.Time) {
+func (q *queue) offer(s Write, now time.Time) {
 	q.follow(now)
 	e := q.objects[s.Object]
 	if e == nil {
-		e = &statusEntry{index: -1}
+		e = &entry{index: -1}
 		q.objects[s.Object] = e
 	}
 	if !e.meet(&s) {
@@ -103,9 +110,9 @@ func (q *statusQueue) offer(s statusWrite, now time.Time) {
 
 // meet compares a status with what is known of its object's last write. It is false when
 // the watch has to bring a newer object first.
-func (e *statusEntry) meet(s *statusWrite) bool {
+func (e *entry) meet(s *Write) bool {
 	if e.wrote != nil && e.uid != s.Live.GetUID() {
-		*e = statusEntry{want: e.want, due: e.due, index: e.index, laned: e.laned, busy: e.busy} // another object of that name
+		*e = entry{want: e.want, due: e.due, index: e.index, laned: e.laned, busy: e.busy} // another object of that name
 	}
 	if e.result == nil {
 		return true
@@ -128,7 +135,7 @@ func older(a, b client.Object) bool {
 }
 
 // schedule sets what is to be written and when; nothing if the object shows it.
-func (q *statusQueue) schedule(e *statusEntry, s statusWrite, now time.Time) {
+func (q *queue) schedule(e *entry, s Write, now time.Time) {
 	next := s.Apply(s.Live, metav1.NewTime(now))
 	if next == nil {
 		e.answered = max(e.answered, s.Generation)
@@ -150,7 +157,7 @@ func (q *statusQueue) schedule(e *statusEntry, s statusWrite, now time.Time) {
 	}
 }
 
-func (q *statusQueue) setWant(e *statusEntry, s *statusWrite) {
+func (q *queue) setWant(e *entry, s *Write) {
 	if e.want != nil {
 		q.pending--
 	}
@@ -160,7 +167,7 @@ func (q *statusQueue) setWant(e *statusEntry, s *statusWrite) {
 }
 
 // when is the earliest time at which a status that the object does not show is written.
-func (e *statusEntry) when(s statusWrite, now time.Time) time.Time {
+func (e *entry) when(s Write, now time.Time) time.Time {
 	stamp := metav1.NewTime(now)
 	due := now.Add(s.Delay)
 	var pause time.Duration
@@ -168,7 +175,7 @@ func (e *statusEntry) when(s statusWrite, now time.Time) time.Time {
 	case e.refused != nil && s.Apply(e.refused, stamp) == nil:
 		pause = refusedPause
 	case !s.Fenced: // whose writes follow each other through the watch
-		pause = writePace
+		pause = WritePace
 	}
 	if e.wrote != nil {
 		if ours := e.wrote(s.Live, stamp); ours != nil && s.Apply(ours, stamp) == nil {
@@ -194,34 +201,34 @@ func later(a, b time.Time) time.Time {
 }
 
 // withdraw takes back what was offered for an object.
-func (q *statusQueue) withdraw(o model.Object) {
+func (q *queue) withdraw(o model.Object) {
 	if e := q.objects[o]; e != nil {
 		q.setWant(e, nil)
 	}
 }
 
 // forget drops what is known of an object that is gone.
-func (q *statusQueue) forget(o model.Object) {
+func (q *queue) forget(o model.Object) {
 	q.withdraw(o)
 	delete(q.objects, o)
 }
 
-// statusJob is a status whose turn it is.
-type statusJob struct {
-	statusWrite
-	entry  *statusEntry
+// turn is a status that is to be written now.
+type turn struct {
+	Write
+	entry  *entry
 	waited time.Duration // since it was due
 }
 
 // next takes the status whose turn it is; finish must follow. Without one, wait is how
 // long there will be none unless something is offered or finished; negative is for ever.
-func (q *statusQueue) next(now time.Time) (job statusJob, wait time.Duration, ok bool) {
+func (q *queue) next(now time.Time) (t turn, wait time.Duration, ok bool) {
 	q.follow(now)
 	if wait := q.until.Sub(now); wait > 0 {
-		return job, wait, false
+		return t, wait, false
 	}
 	for len(q.waiting) > 0 && (q.waiting[0].want == nil || !q.waiting[0].due.After(now)) {
-		if e := heap.Pop(&q.waiting).(*statusEntry); e.want != nil {
+		if e := heap.Pop(&q.waiting).(*entry); e.want != nil {
 			q.enter(e)
 		}
 	}
@@ -231,28 +238,28 @@ func (q *statusQueue) next(now time.Time) (job statusJob, wait time.Duration, ok
 		is := e.want != nil && !e.due.After(now)
 		if is {
 			if wait := q.spend(now); wait > 0 {
-				return job, wait, false
+				return t, wait, false
 			}
 		}
 		q.leave(lane)
 		e.laned = false
 		switch {
 		case is:
-			job, e.busy = statusJob{*e.want, e, now.Sub(e.due)}, true
+			t, e.busy = turn{*e.want, e, now.Sub(e.due)}, true
 			q.setWant(e, nil)
-			return job, 0, true
+			return t, 0, true
 		case e.want != nil: // withdrawn, and offered again for later
 			heap.Push(&q.waiting, e)
 		}
 	}
 	if len(q.waiting) == 0 {
-		return job, -1, false
+		return t, -1, false
 	}
-	return job, q.waiting[0].due.Sub(now), false
+	return t, q.waiting[0].due.Sub(now), false
 }
 
 // follow notes the time. A clock that was set back moves everything with it.
-func (q *statusQueue) follow(now time.Time) {
+func (q *queue) follow(now time.Time) {
 	by := now.Sub(q.latest)
 	if q.latest = now; by >= 0 {
 		return
@@ -265,7 +272,7 @@ func (q *statusQueue) follow(now time.Time) {
 }
 
 // enter puts an object whose status is due at the end of its lane.
-func (q *statusQueue) enter(e *statusEntry) {
+func (q *queue) enter(e *entry) {
 	o := e.want.Object
 	lane := laneKey{namespace: o.Namespace, kind: o.Kind, answer: e.answered < e.want.Generation}
 	if len(q.lanes[lane]) == 0 {
@@ -276,7 +283,7 @@ func (q *statusQueue) enter(e *statusEntry) {
 }
 
 // leave takes the first object out of the lane whose turn it was.
-func (q *statusQueue) leave(lane laneKey) {
+func (q *queue) leave(lane laneKey) {
 	q.turns = q.turns[1:]
 	if rest := q.lanes[lane][1:]; len(rest) > 0 {
 		q.lanes[lane] = rest
@@ -287,7 +294,7 @@ func (q *statusQueue) leave(lane laneKey) {
 }
 
 // spend takes the right to one request; else it says how long there is none.
-func (q *statusQueue) spend(now time.Time) time.Duration {
+func (q *queue) spend(now time.Time) time.Duration {
 	r := q.limiter.ReserveN(now, 1)
 	wait := r.DelayFrom(now)
 	if wait > 0 {
@@ -297,11 +304,11 @@ func (q *statusQueue) spend(now time.Time) time.Duration {
 }
 
 // charge counts a request that was made without asking: later ones wait for it.
-func (q *statusQueue) charge(now time.Time) { q.limiter.ReserveN(now, 1) }
+func (q *queue) charge(now time.Time) { q.limiter.ReserveN(now, 1) }
 
 // attempt is what became of a write.
 type attempt struct {
-	outcome outcome
+	outcome Outcome
 	base    client.Object // the newest version that it met
 	next    client.Object // what was sent last
 	result  client.Object // what the API stored; nil: nothing
@@ -310,9 +317,9 @@ type attempt struct {
 // finish says what became of a status that next gave out. What the API did not take is
 // tried again after pause, unless something newer is wanted; 0 is never. It returns how
 // often the status was written over somebody else's in a row.
-func (q *statusQueue) finish(job statusJob, a attempt, pause time.Duration, now time.Time) (fights int) {
+func (q *queue) finish(t turn, a attempt, pause time.Duration, now time.Time) (fights int) {
 	q.follow(now)
-	e, s := job.entry, job.statusWrite
+	e, s := t.entry, t.Write
 	e.busy = false
 	if q.objects[s.Object] != e {
 		return 0 // forgotten meanwhile
@@ -340,7 +347,7 @@ func (q *statusQueue) finish(job statusJob, a attempt, pause time.Duration, now 
 	return fights
 }
 
-func (e *statusEntry) noteWritten(s statusWrite, a attempt, now time.Time) {
+func (e *entry) noteWritten(s Write, a attempt, now time.Time) {
 	overwritten := e.wrote != nil && e.uid == a.base.GetUID() && e.wrote(a.base, metav1.NewTime(now)) != nil
 	quiet := now.Sub(e.fought) > max(calmInterval, 2*calm(e.fights))
 	switch {
@@ -355,25 +362,25 @@ func (e *statusEntry) noteWritten(s statusWrite, a attempt, now time.Time) {
 	e.answered = max(e.answered, s.Generation)
 }
 
-// statusHeap holds objects by when their status is due.
-type statusHeap []*statusEntry
+// byTime holds objects by when their status is due.
+type byTime []*entry
 
-func (h statusHeap) Len() int           { return len(h) }
-func (h statusHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h statusHeap) Swap(i, j int) {
+func (h byTime) Len() int           { return len(h) }
+func (h byTime) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h byTime) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
 
 // Push is heap.Interface's.
-func (h *statusHeap) Push(x any) {
-	e := x.(*statusEntry)
+func (h *byTime) Push(x any) {
+	e := x.(*entry)
 	e.index = len(*h)
 	*h = append(*h, e)
 }
 
 // Pop is heap.Interface's.
-func (h *statusHeap) Pop() any {
+func (h *byTime) Pop() any {
 	old := *h
 	e := old[len(old)-1]
 	old[len(old)-1] = nil

@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"testing"
@@ -19,10 +19,10 @@ func TestAnUnservedListenerSparesItsGateway(t *testing.T) {
 	if !ok {
 		t.Fatal("nothing to write")
 	}
-	if err := conditionIs(next.Status.Conditions, "Programmed", "True", "Programmed"); err != nil {
+	if err := hasCondition(next.Status.Conditions, "Programmed", "True", "Programmed"); err != nil {
 		t.Error("of the Gateway:", err)
 	}
-	if err := conditionIs(next.Status.Listeners[0].Conditions, "Programmed", "False", "Invalid"); err != nil {
+	if err := hasCondition(next.Status.Listeners[0].Conditions, "Programmed", "False", "Invalid"); err != nil {
 		t.Error("of the listener:", err)
 	}
 }
@@ -44,7 +44,7 @@ func TestInsecureValidationEnds(t *testing.T) {
 			t.Error("the condition stayed")
 		}
 	}
-	if err := conditionIs(next.Status.Conditions, "example.com/theirs", "True", "Theirs"); err != nil {
+	if err := hasCondition(next.Status.Conditions, "example.com/theirs", "True", "Theirs"); err != nil {
 		t.Error(err)
 	}
 }
@@ -81,10 +81,10 @@ func TestListenerSetProgrammed(t *testing.T) {
 			if !ok {
 				t.Fatal("nothing to write")
 			}
-			if err := conditionIs(next.Status.Conditions, "Programmed", c.set, c.reason); err != nil {
+			if err := hasCondition(next.Status.Conditions, "Programmed", c.set, c.reason); err != nil {
 				t.Error("of the set:", err)
 			}
-			if err := conditionIs(next.Status.Listeners[0].Conditions, "Programmed", c.listener, c.ofIts); err != nil {
+			if err := hasCondition(next.Status.Listeners[0].Conditions, "Programmed", c.listener, c.ofIts); err != nil {
 				t.Error("of the listener:", err)
 			}
 			if apply(next, metav1.NewTime(now.Add(time.Hour))) != nil {

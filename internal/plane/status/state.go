@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"cmp"
@@ -16,19 +16,19 @@ import (
 
 // States of an object, for people and as labels of metrics.
 const (
-	stateProgrammed = "programmed"
-	statePending    = "pending"
-	stateInvalid    = "invalid"
-	// stateDegraded is that of an object that is accepted and in which something is wrong: the
+	StateProgrammed = "programmed"
+	StatePending    = "pending"
+	StateInvalid    = "invalid"
+	// StateDegraded is that of an object that is accepted and in which something is wrong: the
 	// rest is served.
-	stateDegraded = "degraded"
-	stateOrphaned = "orphaned"
-	// stateUnserved is that of an object that nothing of ours takes in.
-	stateUnserved = "unserved"
+	StateDegraded = "degraded"
+	StateOrphaned = "orphaned"
+	// StateUnserved is that of an object that nothing of ours takes in.
+	StateUnserved = "unserved"
 )
 
-// stateOf is the state of an object with a status, for people, and why.
-func stateOf(s *translate.Status, v progress.Result) (state, reason, message string) {
+// StateOf is the state of an object with a status, for people, and why.
+func StateOf(s *translate.Status, v progress.Result) (state, reason, message string) {
 	var conditions [][]metav1.Condition
 	switch {
 	case s.GatewayClass != nil:
@@ -50,7 +50,7 @@ func stateOf(s *translate.Status, v progress.Result) (state, reason, message str
 	case s.Route() != nil:
 		parents := s.Route().Parents
 		if len(parents) == 0 {
-			return stateUnserved, "", ""
+			return StateUnserved, "", ""
 		}
 		for _, p := range parents {
 			conditions = append(conditions, p.Conditions)
@@ -61,7 +61,7 @@ func stateOf(s *translate.Status, v progress.Result) (state, reason, message str
 		}
 	case s.BackendTLSPolicy != nil:
 		if len(s.BackendTLSPolicy.Ancestors) == 0 {
-			return stateUnserved, "", ""
+			return StateUnserved, "", ""
 		}
 		for _, a := range s.BackendTLSPolicy.Ancestors {
 			conditions = append(conditions, a.Conditions)
@@ -70,17 +70,17 @@ func stateOf(s *translate.Status, v progress.Result) (state, reason, message str
 		// A Service that waits for machines or for an address is pending, see below.
 		c := meta.FindStatusCondition(s.Service.Conditions, v1alpha1.ConditionServed)
 		if c != nil && c.Status == metav1.ConditionFalse && c.Reason != v1alpha1.ReasonPending && s.Hold == nil {
-			return stateInvalid, c.Reason, c.Message
+			return StateInvalid, c.Reason, c.Message
 		}
 	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusOrphaned:
-		return stateOrphaned, "Orphaned", s.IngressRoute.Description
+		return StateOrphaned, "Orphaned", s.IngressRoute.Description
 	case s.IngressRoute != nil && s.IngressRoute.CurrentStatus == contourv1beta1.StatusInvalid:
-		return stateInvalid, "Invalid", s.IngressRoute.Description
+		return StateInvalid, "Invalid", s.IngressRoute.Description
 	}
-	faulty := stateInvalid
+	faulty := StateInvalid
 	judged := v.State == progress.Programmed || v.State == progress.Pending || v.State == progress.Unknown
 	if (judged || s.Policy != nil || s.BackendTLSPolicy != nil) && slices.ContainsFunc(conditions, accepted) {
-		faulty = stateDegraded
+		faulty = StateDegraded
 	}
 	for _, cs := range conditions {
 		for _, conditionType := range []string{string(gatewayv1.GatewayConditionAccepted), string(gatewayv1.ListenerConditionResolvedRefs)} {
@@ -94,14 +94,14 @@ func stateOf(s *translate.Status, v progress.Result) (state, reason, message str
 	}
 	switch v.State {
 	case progress.Refused:
-		return stateInvalid, ReasonRefused, refusedText(v)
+		return StateInvalid, ReasonRefused, refusedText(v)
 	case progress.Pending, progress.Unknown:
-		return statePending, cmp.Or(v.Reason, ReasonPending), v.Message
+		return StatePending, cmp.Or(v.Reason, ReasonPending), v.Message
 	case progress.Programmed:
-		return stateProgrammed, ReasonProgrammed, v.Message
+		return StateProgrammed, ReasonProgrammed, v.Message
 	}
 	if s.GatewayClass != nil || s.IngressRoute != nil || s.AddressPool != nil || s.BGPPeer != nil || s.BackendTLSPolicy != nil || s.Policy != nil {
-		return stateProgrammed, "", ""
+		return StateProgrammed, "", ""
 	}
-	return stateUnserved, "", ""
+	return StateUnserved, "", ""
 }

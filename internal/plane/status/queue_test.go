@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"context"
@@ -15,14 +15,14 @@ import (
 )
 
 // statusBound is how long a status may differ from the truth while the API takes writes
-// faster than objects change: steadyTime and writePace are within it.
+// faster than objects change: ProgrammedDelay and writePace are within it.
 const statusBound = 2 * time.Second
 
 // writerSim runs a status writer and its API in simulated time, in one goroutine.
 type writerSim struct {
 	t   *testing.T
 	api *memoryAPI
-	*statusWriter
+	*Writer
 	ctx context.Context
 	at  time.Time
 }
@@ -35,18 +35,18 @@ func newWriterSim(t *testing.T, perSecond float64) *writerSim {
 
 // restart begins with a writer that remembers nothing.
 func (s *writerSim) restart(perSecond float64) {
-	s.statusWriter = newStatusWriter(s.api, perSecond, slog.New(slog.DiscardHandler), func() time.Time { return s.at }, rand.New(rand.NewPCG(1, 1)), func(string, outcome) {})
-	s.enable(s.ctx)
+	s.Writer = NewWriter(s.api, perSecond, slog.New(slog.DiscardHandler), func() time.Time { return s.at }, rand.New(rand.NewPCG(1, 1)), func(string, Outcome) {})
+	s.Enable(s.ctx)
 }
 
 // drain writes what is due now, and returns how long nothing else is.
 func (s *writerSim) drain() time.Duration {
 	for {
-		job, term, wait, ok := s.take()
+		turn, term, wait, ok := s.next()
 		if !ok {
 			return wait
 		}
-		s.write(s.ctx, term, job)
+		s.write(s.ctx, term, turn)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestOwnChangesAreNoFight(t *testing.T) {
 	for i := range steps {
 		since[last] = s.at
 		last = fmt.Sprint(i)
-		s.offer(showing(s.live("m"), last, []time.Duration{0, settleTime, steadyTime}[i%3]))
+		s.Offer(showing(s.live("m"), last, []time.Duration{0, PendingDelay, ProgrammedDelay}[i%3]))
 		s.pass(step)
 		if shown := s.version("m"); shown != last && s.at.Sub(since[shown]) > statusBound {
 			t.Fatalf("after %d changes it shows number %s, which was true until %s ago", i+1, shown, s.at.Sub(since[shown]))
@@ -92,7 +92,7 @@ func TestOwnChangesAreNoFight(t *testing.T) {
 	if shown := s.version("m"); shown != last {
 		t.Errorf("it shows %s at last, and not %s", shown, last)
 	}
-	if most := int(steps*step/writePace) + 2; s.api.writes > most {
+	if most := int(steps*step/WritePace) + 2; s.api.writes > most {
 		t.Errorf("%d writes in %s, at most %d are needed", s.api.writes, steps*step, most)
 	}
 }
@@ -107,11 +107,11 @@ func TestFightIsCalm(t *testing.T) {
 			if s.version("m") != "theirs" {
 				s.api.change("m", func(m *v1alpha1.Machine) { m.Status.AgentVersion = "theirs" })
 			}
-			s.offer(showing(s.live("m"), truth, 0))
+			s.Offer(showing(s.live("m"), truth, 0))
 		}
 		return s.api.writes - before
 	}
-	s.offer(showing(s.live("m"), "1", 0))
+	s.Offer(showing(s.live("m"), "1", 0))
 	s.pass(0)
 	if n := overwritten("1", time.Minute); n < calmWrites+1 || n > 12 {
 		t.Errorf("%d writes in the first minute of a fight", n)
@@ -119,18 +119,18 @@ func TestFightIsCalm(t *testing.T) {
 	if n := overwritten("1", 10*time.Minute); n < 9 || n > 11 {
 		t.Errorf("%d writes in ten minutes of a fight that goes on", n)
 	}
-	s.offer(showing(s.live("m"), "2", 0))
-	s.pass(writePace)
+	s.Offer(showing(s.live("m"), "2", 0))
+	s.pass(WritePace)
 	if shown := s.version("m"); shown != "2" {
 		t.Errorf("a change of ours waits in a fight: it shows %s", shown)
 	}
 	// The others give up; the next one who overwrites it finds it put right at once.
 	s.pass(5 * time.Minute)
-	s.offer(showing(s.live("m"), "3", 0))
-	s.pass(writePace)
+	s.Offer(showing(s.live("m"), "3", 0))
+	s.pass(WritePace)
 	s.api.change("m", func(m *v1alpha1.Machine) { m.Status.AgentVersion = "somebody's" })
-	s.offer(showing(s.live("m"), "3", 0))
-	s.pass(writePace)
+	s.Offer(showing(s.live("m"), "3", 0))
+	s.pass(WritePace)
 	if shown := s.version("m"); shown != "3" {
 		t.Errorf("it shows %s long after the fight", shown)
 	}
@@ -143,7 +143,7 @@ func TestFencedStatusHasNoPace(t *testing.T) {
 	for i := range 20 {
 		w := showing(s.live("m"), fmt.Sprint(i), 0)
 		w.Fenced = true
-		s.offer(w)
+		s.Offer(w)
 		s.pass(0)
 		if shown := s.version("m"); shown != fmt.Sprint(i) {
 			t.Fatalf("it shows %s instead of %d", shown, i)
@@ -153,12 +153,12 @@ func TestFencedStatusHasNoPace(t *testing.T) {
 	old := s.live("m").DeepCopy()
 	w := showing(old, "newer", 0)
 	w.Fenced = true
-	s.offer(w)
+	s.Offer(w)
 	s.pass(0)
 	w = showing(old, "newest", 0)
 	w.Fenced = true
 	asked := s.api.asked
-	s.offer(w)
+	s.Offer(w)
 	s.pass(time.Minute)
 	if s.api.asked != asked || s.version("m") != "newer" {
 		t.Errorf("%d requests, and it shows %s", s.api.asked-asked, s.version("m"))
@@ -174,7 +174,7 @@ func TestQueueIsFairAndBounded(t *testing.T) {
 	offer := func(namespace, kind, name, v string) {
 		w := showing(s.live(name), v, 0)
 		w.Object = model.Object{Kind: kind, Namespace: namespace, Name: name}
-		s.offer(w)
+		s.Offer(w)
 	}
 	for i := range objects {
 		offer("crowd", "HTTPRoute", crowd(i), "first")
@@ -245,11 +245,11 @@ func simulate(t *testing.T, seed uint64) {
 		o.watched = s.live(o.name)
 		objects = append(objects, o)
 	}
-	offer := func(o *simulated) { s.offer(showing(o.watched, fmt.Sprint(o.truth), o.delay)) }
+	offer := func(o *simulated) { s.Offer(showing(o.watched, fmt.Sprint(o.truth), o.delay)) }
 	watch := func(o *simulated) {
 		if now := s.live(o.name); now != o.watched {
 			if now.UID != o.watched.UID {
-				s.forget(model.Object{Kind: "Machine", Name: o.name})
+				s.Forget(model.Object{Kind: "Machine", Name: o.name})
 			}
 			o.watched = now
 			offer(o)
@@ -276,7 +276,7 @@ func simulate(t *testing.T, seed uint64) {
 		switch n := random.IntN(100); {
 		case n < 50:
 			o.truth++
-			o.delay = []time.Duration{0, 0, settleTime, steadyTime}[random.IntN(4)]
+			o.delay = []time.Duration{0, 0, PendingDelay, ProgrammedDelay}[random.IntN(4)]
 			if !o.open {
 				o.since, o.open = s.at, true
 			}
@@ -350,7 +350,7 @@ func simulate(t *testing.T, seed uint64) {
 		}
 	}
 	s.pass(5 * time.Minute)
-	if s.api.writes != writes || s.pending() != 0 {
-		t.Errorf("%d writes and %d waiting when everything is said", s.api.writes-writes, s.pending())
+	if s.api.writes != writes || s.Pending() != 0 {
+		t.Errorf("%d writes and %d waiting when everything is said", s.api.writes-writes, s.Pending())
 	}
 }

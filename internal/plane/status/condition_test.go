@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"testing"
@@ -41,11 +41,11 @@ func TestMergeConditions(t *testing.T) {
 		cond("Programmed", metav1.ConditionTrue, "Programmed", now),
 		cond("Fresh", metav1.ConditionTrue, "Fresh", now),
 	}
-	got := mergeConditions(live, ours, gatewayType, now)
+	got := MergeConditions(live, ours, gatewayType, now)
 	if !equality.Semantic.DeepEqual(got, want) {
 		t.Errorf("got %v", got)
 	}
-	if again := mergeConditions(got, ours, gatewayType, metav1.NewTime(now.Add(time.Hour))); !equality.Semantic.DeepEqual(again, want) {
+	if again := MergeConditions(got, ours, gatewayType, metav1.NewTime(now.Add(time.Hour))); !equality.Semantic.DeepEqual(again, want) {
 		t.Errorf("merged again it is %v", again)
 	}
 }
@@ -112,10 +112,10 @@ func TestGatewayProgrammed(t *testing.T) {
 			if !ok {
 				t.Fatal("nothing to write")
 			}
-			if err := conditionIs(next.Status.Conditions, "Programmed", c.gateway, c.reason); err != nil {
+			if err := hasCondition(next.Status.Conditions, "Programmed", c.gateway, c.reason); err != nil {
 				t.Error("of the Gateway:", err)
 			}
-			if err := conditionIs(next.Status.Listeners[0].Conditions, "Programmed", c.listener, c.ofIts); err != nil {
+			if err := hasCondition(next.Status.Listeners[0].Conditions, "Programmed", c.listener, c.ofIts); err != nil {
 				t.Error("of the listener:", err)
 			}
 			if apply(next, metav1.NewTime(now.Add(time.Hour))) != nil {
@@ -142,9 +142,9 @@ func TestARefusedListenerSparesItsNeighbour(t *testing.T) {
 		t.Fatal("nothing to write")
 	}
 	for what, err := range map[string]error{
-		"the Gateway":   conditionIs(next.Status.Conditions, "Programmed", "False", "Invalid"),
-		"the refused":   conditionIs(next.Status.Listeners[0].Conditions, "Programmed", "False", "Invalid"),
-		"its neighbour": conditionIs(next.Status.Listeners[1].Conditions, "Programmed", "True", "Programmed"),
+		"the Gateway":   hasCondition(next.Status.Conditions, "Programmed", "False", "Invalid"),
+		"the refused":   hasCondition(next.Status.Listeners[0].Conditions, "Programmed", "False", "Invalid"),
+		"its neighbour": hasCondition(next.Status.Listeners[1].Conditions, "Programmed", "True", "Programmed"),
 	} {
 		if err != nil {
 			t.Errorf("of %s: %v", what, err)

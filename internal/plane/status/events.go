@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"cmp"
@@ -139,10 +139,10 @@ func shownAddresses(o client.Object) (all []string) {
 	return all
 }
 
-// teller writes Events of what happened. client-go's recorder counts those that are alike in
+// Teller writes Events of what happened. client-go's recorder counts those that are alike in
 // one Event, and lets 25 of one object through at once and then one in five minutes. They are
 // hints for people: what cannot be written is dropped.
-type teller struct {
+type Teller struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
 	limiter     *rate.Limiter
@@ -157,14 +157,14 @@ const (
 	eventLength = 1024
 )
 
-// newTeller begins to write; stop ends it.
-func newTeller(ctx context.Context, c client.Client) *teller {
+// NewTeller begins to write; stop ends it.
+func NewTeller(ctx context.Context, c client.Client) *Teller {
 	b := record.NewBroadcaster(record.WithContext(ctx))
 	b.StartRecordingToSink(eventSink{ctx, c})
-	return &teller{b, b.NewRecorder(c.Scheme(), corev1.EventSource{Component: "fairlead"}), rate.NewLimiter(eventRate, eventBurst)}
+	return &Teller{b, b.NewRecorder(c.Scheme(), corev1.EventSource{Component: "fairlead"}), rate.NewLimiter(eventRate, eventBurst)}
 }
 
-func (t *teller) tell(before, after client.Object) {
+func (t *Teller) Tell(before, after client.Object) {
 	for _, h := range happened(before, after) {
 		// What is wrong has the second half of the burst to itself.
 		if h.kind == corev1.EventTypeNormal && t.limiter.Tokens() < eventBurst/2 || !t.limiter.Allow() {
@@ -174,7 +174,7 @@ func (t *teller) tell(before, after client.Object) {
 	}
 }
 
-func (t *teller) stop() { t.broadcaster.Shutdown() }
+func (t *Teller) Stop() { t.broadcaster.Shutdown() }
 
 // eventSink writes Events by a client of controller-runtime.
 type eventSink struct {
@@ -185,7 +185,7 @@ type eventSink struct {
 var _ record.EventSink = eventSink{}
 
 func (s eventSink) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(s.ctx, writeTimeout)
+	return context.WithTimeout(s.ctx, WriteTimeout)
 }
 
 // Create implements record.EventSink.

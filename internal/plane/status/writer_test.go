@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"context"
@@ -112,42 +112,42 @@ func (m *memoryAPI) with(f func()) {
 }
 
 type writerRig struct {
-	*statusWriter
+	*Writer
 	api    *memoryAPI
 	cancel context.CancelFunc // of the term
 
 	mu     sync.Mutex
-	counts map[outcome]int
+	counts map[Outcome]int
 }
 
 func newWriterRig(t *testing.T) *writerRig {
 	t.Helper()
-	r := &writerRig{api: &memoryAPI{objects: map[string]*v1alpha1.Machine{}}, counts: map[outcome]int{}}
-	r.statusWriter = newStatusWriter(r.api, 1000, slog.New(slog.DiscardHandler), time.Now, rand.New(rand.NewPCG(1, 1)), func(_ string, o outcome) {
+	r := &writerRig{api: &memoryAPI{objects: map[string]*v1alpha1.Machine{}}, counts: map[Outcome]int{}}
+	r.Writer = NewWriter(r.api, 1000, slog.New(slog.DiscardHandler), time.Now, rand.New(rand.NewPCG(1, 1)), func(_ string, o Outcome) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.counts[o]++
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { r.run(ctx); close(done) }()
+	go func() { r.Run(ctx); close(done) }()
 	t.Cleanup(func() { stop(); <-done })
 	term, cancel := context.WithCancel(ctx)
 	r.cancel = cancel
 	t.Cleanup(cancel)
-	r.enable(term)
+	r.Enable(term)
 	return r
 }
 
-func (r *writerRig) count(o outcome) int {
+func (r *writerRig) count(o Outcome) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counts[o]
 }
 
 // showing is a status that says an agent version.
-func showing(live *v1alpha1.Machine, v string, delay time.Duration) statusWrite {
-	return statusWrite{
+func showing(live *v1alpha1.Machine, v string, delay time.Duration) Write {
+	return Write{
 		Object: model.Object{Kind: "Machine", Name: live.Name}, Generation: live.Generation, Live: live, Delay: delay,
 		Apply: func(o client.Object, _ metav1.Time) client.Object {
 			m := o.(*v1alpha1.Machine)
@@ -163,7 +163,7 @@ func showing(live *v1alpha1.Machine, v string, delay time.Duration) statusWrite 
 
 func (r *writerRig) awaitVersion(t *testing.T, name, v string) {
 	t.Helper()
-	eventually(t, name+" shows "+v, func() error {
+	soon(t, name+" shows "+v, func() error {
 		if got := r.api.get(name).Status.AgentVersion; got != v {
 			return fmt.Errorf("it shows %q", got)
 		}
@@ -174,17 +174,17 @@ func (r *writerRig) awaitVersion(t *testing.T, name, v string) {
 func TestStatusNewestWinsAndDifferencesOnly(t *testing.T) {
 	r := newWriterRig(t)
 	live := r.api.change("m", func(*v1alpha1.Machine) {})
-	r.offer(showing(live, "1", time.Hour))
-	r.offer(showing(live, "2", time.Hour))
-	r.offer(showing(live, "3", 0))
+	r.Offer(showing(live, "1", time.Hour))
+	r.Offer(showing(live, "2", time.Hour))
+	r.Offer(showing(live, "3", 0))
 	r.awaitVersion(t, "m", "3")
 	// The watch has not shown the write yet: the same status is no write, another is
 	// one without a conflict.
-	r.offer(showing(live, "3", 0))
-	if r.pending() != 0 {
+	r.Offer(showing(live, "3", 0))
+	if r.Pending() != 0 {
 		t.Error("an unchanged status waits to be written")
 	}
-	r.offer(showing(live, "4", 0))
+	r.Offer(showing(live, "4", 0))
 	r.awaitVersion(t, "m", "4")
 	if r.api.writes != 2 || r.count(outcomeConflict) != 0 {
 		t.Errorf("%d writes, %d conflicts", r.api.writes, r.count(outcomeConflict))
@@ -195,7 +195,7 @@ func TestStatusMeetsOthersChanges(t *testing.T) {
 	r := newWriterRig(t)
 	live := r.api.change("m", func(*v1alpha1.Machine) {})
 	r.api.change("m", func(m *v1alpha1.Machine) { m.Status.Addresses = []string{"192.0.2.1"} })
-	r.offer(showing(live, "1", 0))
+	r.Offer(showing(live, "1", 0))
 	r.awaitVersion(t, "m", "1")
 	if got := r.api.get("m"); len(got.Status.Addresses) != 1 {
 		t.Errorf("somebody else's status is gone: %+v", got.Status)
@@ -206,8 +206,8 @@ func TestStatusMeetsOthersChanges(t *testing.T) {
 	// A status of an older generation is not written onto a newer one.
 	old := r.api.get("m")
 	r.api.change("m", func(m *v1alpha1.Machine) { m.Generation++ })
-	r.offer(showing(old, "2", 0))
-	eventually(t, "it is dropped", func() error {
+	r.Offer(showing(old, "2", 0))
+	soon(t, "it is dropped", func() error {
 		if r.count(outcomeUnchanged) != 1 {
 			return fmt.Errorf("counts are %v", r.counts)
 		}
@@ -218,8 +218,8 @@ func TestStatusMeetsOthersChanges(t *testing.T) {
 	}
 	// A status of an object that is gone neither.
 	r.api.with(func() { delete(r.api.objects, "m") })
-	r.offer(showing(old, "3", 0))
-	eventually(t, "it is dropped", func() error {
+	r.Offer(showing(old, "3", 0))
+	soon(t, "it is dropped", func() error {
 		if r.count(outcomeGone) != 1 {
 			return fmt.Errorf("counts are %v", r.counts)
 		}
@@ -231,20 +231,20 @@ func TestStatusWaitsForTheAPI(t *testing.T) {
 	r := newWriterRig(t)
 	live := r.api.change("m", func(*v1alpha1.Machine) {})
 	r.api.with(func() { r.api.away = true })
-	r.offer(showing(live, "1", 0))
-	eventually(t, "the first try failed", func() error {
+	r.Offer(showing(live, "1", 0))
+	soon(t, "the first try failed", func() error {
 		if r.count(outcomeError) == 0 {
 			return errors.New("no try yet")
 		}
 		return nil
 	})
-	r.offer(showing(live, "2", 0))
+	r.Offer(showing(live, "2", 0))
 	r.api.with(func() { r.api.away = false })
 	r.awaitVersion(t, "m", "2")
 	if r.api.writes != 1 {
 		t.Errorf("%d writes", r.api.writes)
 	}
-	if r.pending() != 0 {
+	if r.Pending() != 0 {
 		t.Error("something is left")
 	}
 }
@@ -252,16 +252,16 @@ func TestStatusWaitsForTheAPI(t *testing.T) {
 func TestStatusEndsWithTheTerm(t *testing.T) {
 	r := newWriterRig(t)
 	live := r.api.change("m", func(*v1alpha1.Machine) {})
-	r.offer(showing(live, "1", 50*time.Millisecond))
+	r.Offer(showing(live, "1", 50*time.Millisecond))
 	r.cancel()
-	r.disable()
-	r.offer(showing(live, "2", 0))
+	r.Disable()
+	r.Offer(showing(live, "2", 0))
 	// A later term writes what it was offered and nothing of before.
 	term, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r.enable(term)
+	r.Enable(term)
 	other := r.api.change("other", func(*v1alpha1.Machine) {})
-	r.offer(showing(other, "3", 200*time.Millisecond)) // behind the first in the queue
+	r.Offer(showing(other, "3", 200*time.Millisecond)) // behind the first in the queue
 	r.awaitVersion(t, "other", "3")
 	if got := r.api.get("m").Status.AgentVersion; got != "" {
 		t.Errorf("the old term wrote %q", got)
@@ -272,8 +272,8 @@ func TestStatusThatIsRefusedHoldsUpNobody(t *testing.T) {
 	r := newWriterRig(t)
 	live := r.api.change("m", func(*v1alpha1.Machine) {})
 	r.api.with(func() { r.api.refuse = true })
-	r.offer(showing(live, "1", 0))
-	eventually(t, "it is refused", func() error {
+	r.Offer(showing(live, "1", 0))
+	soon(t, "it is refused", func() error {
 		if r.count(outcomeRefused) != 1 {
 			return errors.New("not yet")
 		}
@@ -281,9 +281,35 @@ func TestStatusThatIsRefusedHoldsUpNobody(t *testing.T) {
 	})
 	r.api.with(func() { r.api.refuse = false })
 	other := r.api.change("other", func(*v1alpha1.Machine) {})
-	r.offer(showing(other, "1", 0))
+	r.Offer(showing(other, "1", 0))
 	r.awaitVersion(t, "other", "1")
 	if n := r.count(outcomeRefused); n != 1 {
 		t.Errorf("the refused status was tried %d times at once", n)
 	}
+}
+
+// TestFencedStatus is written over the version that it was made from, or not at all.
+func TestFencedStatus(t *testing.T) {
+	t.Parallel()
+	r := newWriterRig(t)
+	old := r.api.change("m", func(*v1alpha1.Machine) {})
+	r.api.change("m", func(m *v1alpha1.Machine) { m.Status.AgentVersion = "of another leader" })
+	fenced := func(live *v1alpha1.Machine, v string) Write {
+		s := showing(live, v, 0)
+		s.Fenced = true
+		return s
+	}
+	r.Offer(fenced(old, "stale"))
+	soon(t, "the conflict is met", func() error {
+		if r.count(outcomeConflict) != 1 || r.Pending() != 0 {
+			return fmt.Errorf("%d conflicts, %d pending", r.count(outcomeConflict), r.Pending())
+		}
+		return nil
+	})
+	if got := r.api.get("m").Status.AgentVersion; got != "of another leader" || r.api.asked != 1 {
+		t.Errorf("it shows %q after %d requests", got, r.api.asked)
+	}
+	// The watch brings the newer one, and what follows from it is written.
+	r.Offer(fenced(r.api.get("m"), "fresh"))
+	r.awaitVersion(t, "m", "fresh")
 }

@@ -1,4 +1,4 @@
-package plane
+package status
 
 import (
 	"strconv"
@@ -22,21 +22,21 @@ func TestGRPCRouteStatus(t *testing.T) {
 	live := &gatewayv1.GRPCRoute{}
 	live.Status.Parents = []gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "theirs"}, ControllerName: other}}
 	want := []gatewayv1.RouteParentStatus{{ParentRef: gatewayv1.ParentReference{Name: "edge"}, ControllerName: ours, Conditions: acceptedCondition()}}
-	apply := applyRoute(want, 3, progress.Result{State: progress.Programmed, Machines: true}, ours)
+	apply := ApplyRoute(want, 3, progress.Result{State: progress.Programmed, Machines: true}, ours)
 	next, ok := apply(live, now).(*gatewayv1.GRPCRoute)
 	if !ok || len(next.Status.Parents) != 2 || next.Status.Parents[0].ControllerName != other {
 		t.Fatalf("got %+v", next)
 	}
-	if err := conditionIs(next.Status.Parents[1].Conditions, RouteProgrammed, "True", "Programmed"); err != nil {
+	if err := hasCondition(next.Status.Parents[1].Conditions, RouteProgrammed, "True", "Programmed"); err != nil {
 		t.Error(err)
 	}
-	if !showsProgrammed(next, 3) || showsProgrammed(next, 4) {
+	if !ShowsProgrammed(next, 3) || ShowsProgrammed(next, 4) {
 		t.Error("it does not show what is programmed")
 	}
 	if apply(next, metav1.NewTime(now.Add(time.Hour))) != nil {
 		t.Error("it would be written again")
 	}
-	gone, ok := applyRoute(nil, 3, progress.Result{}, ours)(next, now).(*gatewayv1.GRPCRoute)
+	gone, ok := ApplyRoute(nil, 3, progress.Result{}, ours)(next, now).(*gatewayv1.GRPCRoute)
 	if !ok || len(gone.Status.Parents) != 1 || gone.Status.Parents[0].ControllerName != other {
 		t.Errorf("without a parent of ours: %+v", gone)
 	}
@@ -77,7 +77,7 @@ func TestBackendTLSPolicyStatus(t *testing.T) {
 // What is wrong with a part of a route is a problem, also while the rest is served.
 func TestPartlyInvalidRoutesAreProblems(t *testing.T) {
 	state := func(conditions ...metav1.Condition) string {
-		state, reason, _ := stateOf(&translate.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
+		state, reason, _ := StateOf(&translate.Status{GRPCRoute: &gatewayv1.GRPCRouteStatus{RouteStatus: gatewayv1.RouteStatus{
 			Parents: []gatewayv1.RouteParentStatus{{Conditions: conditions}},
 		}}}, progress.Result{})
 		return state + " " + reason

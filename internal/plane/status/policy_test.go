@@ -1,9 +1,6 @@
-package plane
+package status
 
 import (
-	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +12,6 @@ import (
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/xds"
 )
 
 // A policy that holds at one target and not at another is degraded, one that holds nowhere invalid.
@@ -23,12 +19,12 @@ func TestStateOfPolicyThatHoldsInPart(t *testing.T) {
 	held := gatewayv1.PolicyAncestorStatus{Conditions: acceptedCondition()}
 	lost := gatewayv1.PolicyAncestorStatus{Conditions: []metav1.Condition{{Type: "Accepted", Status: metav1.ConditionFalse, Reason: "Conflicted"}}}
 	for want, ancestors := range map[string][]gatewayv1.PolicyAncestorStatus{
-		stateProgrammed: {held, held},
-		stateDegraded:   {held, lost},
-		stateInvalid:    {lost, lost},
+		StateProgrammed: {held, held},
+		StateDegraded:   {held, lost},
+		StateInvalid:    {lost, lost},
 	} {
 		status := &translate.Status{Policy: &gatewayv1.PolicyStatus{Ancestors: ancestors}}
-		if state, reason, _ := stateOf(status, progress.Result{}); state != want || (reason == "Conflicted") != (want != stateProgrammed) {
+		if state, reason, _ := StateOf(status, progress.Result{}); state != want || (reason == "Conflicted") != (want != StateProgrammed) {
 			t.Errorf("it is %s, %s; want %s", state, reason, want)
 		}
 	}
@@ -62,26 +58,5 @@ func TestPolicyStatus(t *testing.T) {
 	}
 	if apply(&v1alpha1.Machine{}, now) != nil {
 		t.Error("a Machine is no policy")
-	}
-}
-
-// What the API lets be asked for is what proxies can write.
-func TestAccessLogFields(t *testing.T) {
-	var fields []string
-	for _, f := range v1alpha1.AccessLogFields() {
-		fields = append(fields, string(f))
-	}
-	slices.Sort(fields)
-	if !slices.Equal(fields, xds.AccessLogFields()) {
-		t.Errorf("the API has %v, Envoy %v", fields, xds.AccessLogFields())
-	}
-	reference, err := os.ReadFile("../../docs/reference/clientpolicy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range fields {
-		if !strings.Contains(string(reference), "`"+f+"`") {
-			t.Errorf("the reference does not name the field %s", f)
-		}
 	}
 }
