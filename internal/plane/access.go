@@ -56,7 +56,7 @@ func ReadAccess(stored map[string][]byte, now time.Time) (Access, error) {
 				return Access{}, fmt.Errorf("read %s: %w", key, err)
 			}
 			if secret, is := o.(*corev1.Secret); is {
-				err = a.take(secret, now)
+				err = a.add(secret, now)
 			}
 			if err != nil {
 				return Access{}, err
@@ -66,8 +66,8 @@ func ReadAccess(stored map[string][]byte, now time.Time) (Access, error) {
 	return a, nil
 }
 
-// take notes what a Secret says of access.
-func (a *Access) take(secret *corev1.Secret, now time.Time) error {
+// add notes what a Secret says of access.
+func (a *Access) add(secret *corev1.Secret, now time.Time) error {
 	switch {
 	case secret.Type == TokenSecretType:
 		// An unreadable one lets nobody in.

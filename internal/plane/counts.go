@@ -60,3 +60,8 @@ func (l *loop) countObject(o model.Object) {
 	state, _, _ := l.objectState(o)
 	l.counts.set(o, state)
 }
+
+// objectState is the state of an object that has a status, for people, and why.
+func (l *loop) objectState(o model.Object) (state, reason, message string) {
+	return status.StateOf(l.statuses[o], l.tracker.Last(o))
+}

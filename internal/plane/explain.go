@@ -138,8 +138,3 @@ func find[V, K any](list []*V, k K, compare func(*V, K) int) *V {
 	}
 	return nil
 }
-
-// key is an object's key in a snapshot.
-func key(o model.Object) snapshot.Key {
-	return snapshot.Key{Kind: snapshot.Kind(o.Kind), Name: snapshot.Name{Namespace: o.Namespace, Name: o.Name}}
-}

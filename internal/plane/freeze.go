@@ -55,15 +55,15 @@ func (l *loop) freeze(f history.Freeze) {
 	}
 	l.history.ApplyGroups(ch.Groups, l.plane.config.Now())
 	if l.history.Frozen().Lost {
-		l.send(ch)
+		l.publish(ch)
 		log.Warn("routing is frozen as of a time that this plane does not know; machines are sent nothing and keep what they have", "as_of", f.AsOf, "reason", f.Reason)
-		l.place()
+		l.placeAll()
 		return
 	}
 	log.Warn("routing is frozen", "as_of", f.AsOf, "reason", f.Reason, "changes_turned_back", turned.Size())
 	turned.Into(&ch)
-	l.send(ch)
-	l.place()
+	l.publish(ch)
+	l.placeAll()
 }
 
 func (l *loop) thaw() {
@@ -84,9 +84,9 @@ func (l *loop) thaw() {
 		}
 	}
 	l.plane.config.Log.Warn("routing is frozen no more", "changes_let_through", freed.Size(), "frozen_for", l.plane.config.Now().Sub(old.Since).Round(time.Second))
-	l.send(ch)
+	l.publish(ch)
 	if old.Lost {
-		l.place()
+		l.placeAll()
 		maps.Copy(l.due, l.tracker.All())
 	}
 }

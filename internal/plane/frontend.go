@@ -34,9 +34,9 @@ type frontends struct {
 	byHost    map[string]map[model.FrontendKey]bool // by the machines that backends are on
 	timers    map[model.FrontendKey]time.Time
 
-	proxies map[string]proxyState // as last used
-	away    map[string]bool       // machines that are lost, with what is on them
-	around  around
+	proxies    map[string]proxyState // as last used
+	away       map[string]bool       // machines that are lost, with what is on them
+	neighbours neighbours
 }
 
 // frontendEntry is one frontend. The zero one was never published.
@@ -66,7 +66,7 @@ func newFrontends() *frontends {
 		entries: map[model.FrontendKey]*frontendEntry{}, nodes: map[string]*model.Node{}, stale: map[model.FrontendKey]bool{},
 		bySet: map[model.SetID]map[model.FrontendKey]bool{}, byBackend: map[netip.AddrPort]map[model.FrontendKey]bool{},
 		byProxy: map[string]map[model.FrontendKey]bool{}, byHost: map[string]map[model.FrontendKey]bool{}, away: map[string]bool{}, timers: map[model.FrontendKey]time.Time{},
-		proxies: map[string]proxyState{}, around: newAround(),
+		proxies: map[string]proxyState{}, neighbours: newNeighbours(),
 	}
 }
 
@@ -95,7 +95,7 @@ func (f *frontends) note(ch translate.Changes) {
 		} else {
 			f.nodes[name] = n
 		}
-		f.around.stale[name] = true
+		f.neighbours.stale[name] = true
 	}
 }
 
@@ -152,28 +152,6 @@ func (f *frontends) restart(rev delta.Revision) {
 	}
 }
 
-// rebalance publishes what became stale without a translation.
-func (l *loop) rebalance() {
-	f := l.frontends
-	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}}
-	next := delta.Revision{Epoch: l.rev.Epoch, Number: l.rev.Number + 1}
-	// Before it is looked who waits for whom: one report may say that a machine follows, and
-	// that its tunnels are another thing now, which those that come must follow in turn.
-	l.tellNodes(&update, next)
-	l.welcome()
-	l.release(&update)
-	for v, changes := range l.judgeHealth() {
-		update.Shared[southbound.ViewID(v)] = changes
-	}
-	if len(f.stale)+len(l.network.stale)+len(l.coming.changed)+len(update.Shared)+len(update.Machine) == 0 && l.health.Told() {
-		return
-	}
-	l.balance(&update, next)
-	if len(update.Shared)+len(update.Machine) > 0 {
-		l.publish(next, update)
-	}
-}
-
 // balance adds to an update what follows from everything that is stale.
 func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 	f := l.frontends
@@ -186,7 +164,7 @@ func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 		maps.Copy(l.due, l.tracker.Needing(key))
 	}
 	l.tellNodes(update, rev)
-	l.welcome()
+	l.admitNewcomers()
 	errs = append(errs, l.tellVIPs(update))
 	checks, err := l.health.Flush()
 	for machine, changes := range checks {
@@ -201,7 +179,7 @@ func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 // tellNodes adds to an update what machines are told anew of each other's tunnels.
 func (l *loop) tellNodes(update *southbound.Update, rev delta.Revision) {
 	f := l.frontends
-	if err := f.around.settle(update, func(name string) *agentv1.Node {
+	if err := f.neighbours.tell(update, func(name string) *agentv1.Node {
 		n := model.Node{Name: name}
 		if f.nodes[name] != nil {
 			n = *f.nodes[name]
@@ -220,7 +198,7 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 	if e == nil {
 		return nil
 	}
-	l.meet(key, e, rev)
+	l.noteNewcomers(key, e, rev)
 	before := *e
 	var backends []model.FrontendBackend
 	delete(f.timers, key)
@@ -272,7 +250,7 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 	}
 	if changed || !slices.Equal(before.at, e.at) {
 		e.since = rev
-		f.around.regroup(before.at, e.at)
+		f.neighbours.regroup(before.at, e.at)
 	}
 	if e.machines = nil; e.frontend != nil {
 		e.machines = e.frontend.Machines
@@ -343,7 +321,7 @@ func (l *loop) balanceInput(e *frontendEntry) balance.Input {
 	in := balance.Input{Frontend: n, Before: e.history, Now: l.plane.config.Now()}
 	if n.Listener != "" {
 		in.Proxies = l.frontends.proxiesOf(n.Machines)
-		l.coming.withhold(n.FrontendKey, in.Proxies, func(m string) bool { return l.handover.cordons[m] != nil })
+		l.newcomers.withhold(n.FrontendKey, in.Proxies, func(m string) bool { return l.handover.cordons[m] != nil })
 		in.Parting = func(machine string) bool { return l.hasParting(machine, n.FrontendKey) }
 		return in
 	}
@@ -416,14 +394,6 @@ func (l *loop) proxyState(name string) (proxyState, bool) {
 	return p, true
 }
 
-// decaps says whether a machine takes packets out of tunnels, as it last said to any plane.
-func (l *loop) decaps(name string) bool {
-	if state, _ := l.plane.server.Machine(name); !state.LastReport.IsZero() && !state.TunnelUnknown {
-		return state.Tunnel != nil
-	}
-	return l.decapsBefore(name)
-}
-
 // followMachine notes what a machine is to frontends now.
 func (l *loop) followMachine(name string) {
 	f := l.frontends
@@ -436,21 +406,21 @@ func (l *loop) followMachine(name string) {
 		f.mark(f.byProxy[name])
 		f.miss()
 	}
-	if is := l.decaps(name); f.around.decaps[name] != is {
-		f.around.decaps[name] = is
-		f.around.stale[name] = true
+	if is := l.decaps(name); f.neighbours.decaps[name] != is {
+		f.neighbours.decaps[name] = is
+		f.neighbours.stale[name] = true
 	}
 	state, _ := l.plane.server.Machine(name)
-	if f.around.delivered[name] != state.Delivered {
-		f.around.delivered[name] = state.Delivered
+	if f.neighbours.delivered[name] != state.Delivered {
+		f.neighbours.delivered[name] = state.Delivered
 		maps.Copy(l.due, l.tracker.Unfinished())
 	}
-	for _, key := range f.around.observe(name, state.Frontends) {
+	for _, key := range f.neighbours.observe(name, state.Frontends) {
 		maps.Copy(l.due, l.tracker.Needing(key))
 	}
 	l.leaving.follow(name, state.Leaving)
 	if l.machines[name] == nil {
-		f.around.forget(name)
+		f.neighbours.forget(name)
 		l.leaving.follow(name, 0)
 	}
 }

@@ -397,7 +397,7 @@ func TestWhatPeopleSeeOfFrontends(t *testing.T) {
 func TestNodesAreTheMachinesAround(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	names := []string{"a", "b", "c", "d", "e"}
-	around, held := newAround(), map[string]map[string]*delta.Resource{}
+	around, held := newNeighbours(), map[string]map[string]*delta.Resource{}
 	decaps := map[string]bool{}
 	at := make([][]string, 12)
 	for range 2000 {
@@ -416,7 +416,7 @@ func TestNodesAreTheMachinesAround(t *testing.T) {
 			around.stale[n] = true
 		}
 		update := southbound.Update{Machine: map[string][]delta.Change{}}
-		if err := around.settle(&update, func(name string) *agentv1.Node { return &agentv1.Node{Decaps: decaps[name], Tunnel4: []byte(name)} }, func(string) {}); err != nil {
+		if err := around.tell(&update, func(name string) *agentv1.Node { return &agentv1.Node{Decaps: decaps[name], Tunnel4: []byte(name)} }, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
 		for m, changes := range update.Machine {

@@ -15,7 +15,6 @@ import (
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/console"
-	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/near"
 	"fairlead.dev/internal/plane/status"
@@ -89,49 +88,6 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 		}
 	}
 	return s
-}
-
-// failingAsked is how many backends that fail are asked about the cause.
-const failingAsked = 64
-
-// failing says how many backends of frontends fail their checks, and what most checks of the first
-// failingAsked of them found; empty where none fails.
-func (l *loop) failing(keys ...model.FrontendKey) string {
-	found := map[string]int{}
-	ill, of := 0, 0
-	for _, key := range keys {
-		e := l.frontends.entries[key]
-		if e == nil {
-			continue
-		}
-		for _, b := range e.backends {
-			if of++; b.Health != model.Unhealthy {
-				continue
-			}
-			if ill++; ill > failingAsked {
-				continue
-			}
-			for _, said := range l.healthVotes(key, b) {
-				if said.Health == model.Unhealthy && said.Message != "" {
-					found[said.Message]++
-				}
-			}
-		}
-	}
-	if ill == 0 {
-		return ""
-	}
-	text := fmt.Sprintf(": %d of %d backends are unhealthy", ill, of)
-	var most string
-	for _, what := range slices.Sorted(maps.Keys(found)) {
-		if found[what] > found[most] {
-			most = what
-		}
-	}
-	if most != "" {
-		text += status.Quote(most)
-	}
-	return text
 }
 
 // panics says how many unhealthy backends take new flows because too few are healthy, and
@@ -364,19 +320,6 @@ func flowsOf(sum model.BackendFigures) uint64 {
 
 func percent(part, whole uint64) float64 {
 	return math.Round(float64(part)*1000/float64(max(1, whole))) / 10
-}
-
-// healthVotes are the votes on a backend for people, sorted by machine.
-func (l *loop) healthVotes(key model.FrontendKey, b model.FrontendBackend) []model.HealthSaid {
-	votes := l.health.Votes(health.User{Frontend: key}, b.Address)
-	if !l.frontends.away[b.Machine] || b.Proxy(key) || b.Health == model.Healthy {
-		return votes
-	}
-	at := slices.IndexFunc(votes, func(v model.HealthSaid) bool { return v.Machine == "" || v.Machine >= b.Machine })
-	if at < 0 {
-		at = len(votes)
-	}
-	return slices.Insert(votes, at, model.HealthSaid{Machine: b.Machine, Health: model.HealthUnknown, Message: "the machine is lost, and the backend with it"})
 }
 
 // Flows are those that the machines' flow tables have, or one machine's if it is named.

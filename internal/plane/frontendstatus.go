@@ -2,14 +2,16 @@ package plane
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"fairlead.dev/internal/balance"
-	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
-	"fairlead.dev/internal/southbound"
 )
 
 // frontendState is what one machine of a VIP does about a frontend of it.
@@ -23,17 +25,6 @@ const (
 	frontendSilent
 	frontendLost
 )
-
-// peek is what the server knew of a machine when it was first asked in this turn of the
-// loop: there are many frontends, and each asks about all its machines.
-func (l *loop) peek(machine string) southbound.MachineState {
-	state, known := l.peeked[machine]
-	if !known {
-		state, _ = l.plane.server.Machine(machine)
-		l.peeked[machine] = state
-	}
-	return state
-}
 
 // frontendAt says what a machine does about a frontend, and why it is not done.
 func (l *loop) frontendAt(e *frontendEntry, machine string) (state frontendState, why string, seen model.FrontendObserved) {
@@ -63,11 +54,6 @@ func (l *loop) frontendAt(e *frontendEntry, machine string) (state frontendState
 		return frontendWaiting, cmp.Or(seen.Message, string(seen.State)), seen
 	}
 	return frontendDone, "", seen
-}
-
-// reached says that a machine's agent holds everything of a revision that concerns it.
-func reached(state southbound.MachineState, rev delta.Revision) bool {
-	return state.Delivered.Compare(rev) >= 0 || state.Delivered == state.Wanted && state.Connected
 }
 
 // balanced is how far machines balance frontends: every machine that has their VIPs and takes new
@@ -186,4 +172,60 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 		parts = append(parts, noneTakes+" of "+model.List(none, ", "))
 	}
 	return strings.Join(parts, "; ") + l.failing(idle...)
+}
+
+// failingAsked is how many backends that fail are asked about the cause.
+const failingAsked = 64
+
+// failing says how many backends of frontends fail their checks, and what most checks of the first
+// failingAsked of them found; empty where none fails.
+func (l *loop) failing(keys ...model.FrontendKey) string {
+	found := map[string]int{}
+	ill, of := 0, 0
+	for _, key := range keys {
+		e := l.frontends.entries[key]
+		if e == nil {
+			continue
+		}
+		for _, b := range e.backends {
+			if of++; b.Health != model.Unhealthy {
+				continue
+			}
+			if ill++; ill > failingAsked {
+				continue
+			}
+			for _, said := range l.healthVotes(key, b) {
+				if said.Health == model.Unhealthy && said.Message != "" {
+					found[said.Message]++
+				}
+			}
+		}
+	}
+	if ill == 0 {
+		return ""
+	}
+	text := fmt.Sprintf(": %d of %d backends are unhealthy", ill, of)
+	var most string
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		if found[what] > found[most] {
+			most = what
+		}
+	}
+	if most != "" {
+		text += status.Quote(most)
+	}
+	return text
+}
+
+// healthVotes are the votes on a backend for people, sorted by machine.
+func (l *loop) healthVotes(key model.FrontendKey, b model.FrontendBackend) []model.HealthSaid {
+	votes := l.health.Votes(health.User{Frontend: key}, b.Address)
+	if !l.frontends.away[b.Machine] || b.Proxy(key) || b.Health == model.Healthy {
+		return votes
+	}
+	at := slices.IndexFunc(votes, func(v model.HealthSaid) bool { return v.Machine == "" || v.Machine >= b.Machine })
+	if at < 0 {
+		at = len(votes)
+	}
+	return slices.Insert(votes, at, model.HealthSaid{Machine: b.Machine, Health: model.HealthUnknown, Message: "the machine is lost, and the backend with it"})
 }

@@ -14,7 +14,7 @@ import (
 const (
 	// handoverTime is how long a machine is not told at most: what those that come may wait for
 	// others, and then some, to announce.
-	handoverTime = comeTime + 5*time.Second
+	handoverTime = newcomerTime + 5*time.Second
 	// handoverMost is the same where one machine after another comes, and none announces.
 	handoverMost = 4 * handoverTime
 	// installTime is what routers may take to use a path that they were told of. A withdrawal that
@@ -250,11 +250,6 @@ func (l *loop) canServe(machine string, v *model.VIP, wait heirs) bool {
 	})
 }
 
-// announces says that a machine reports that it announces a VIP.
-func (l *loop) announces(machine string, vip netip.Addr) bool {
-	return l.observed(machine, vip) == model.VIPAnnounced
-}
-
 // holds says that routers have a way to a VIP by a machine, as far as that is known.
 func (l *loop) holds(k model.VIPKey) bool {
 	switch l.observed(k.Machine, k.Address) {
@@ -264,25 +259,6 @@ func (l *loop) holds(k model.VIPKey) bool {
 		return l.justCame(l.peek(k.Machine))
 	}
 	return false
-}
-
-// justCame says that a machine's agent may have started a moment ago.
-func (l *loop) justCame(state southbound.MachineState) bool {
-	age := l.plane.config.Now().Sub(state.Since)
-	return state.Connected && age >= 0 && age < startTime
-}
-
-// observed is what a machine that is heard reports of a VIP; empty when it says nothing of it.
-func (l *loop) observed(machine string, vip netip.Addr) model.VIPState {
-	state := l.peek(machine)
-	if !seen(state, l.machines[machine] != nil) {
-		return ""
-	}
-	at, is := slices.BinarySearchFunc(state.VIPs, vip, func(v model.VIPObserved, vip netip.Addr) int { return v.Address.Compare(vip) })
-	if !is {
-		return ""
-	}
-	return state.VIPs[at].State
 }
 
 // with is a frontend as it is published while machines keep its VIP.

@@ -148,14 +148,14 @@ func TestKeptVIPGoesWithTheRole(t *testing.T) {
 func TestHandoverOutlastsThoseThatWait(t *testing.T) {
 	m := newMovedPool(t, true)
 	m.two.awaitAwaited("edge-1")
-	m.clock.jump(comeTime - time.Second)
+	m.clock.jump(newcomerTime - time.Second)
 	m.two.awaitAwaited()
 	m.one.with(func() {
 		if !m.one.hasVIP() {
 			t.Error("the last machine has gone, and the one that comes has not begun to announce")
 		}
 	})
-	m.clock.jump(handoverTime - comeTime + 2*time.Second)
+	m.clock.jump(handoverTime - newcomerTime + 2*time.Second)
 	m.one.awaitVIP(false)
 }
 
@@ -278,7 +278,7 @@ func TestKeptVIPGoes(t *testing.T) {
 // frontend yet, the machine that is cordoned goes on to take new flows.
 func TestCordonedProxyServesUntilAnotherFollows(t *testing.T) {
 	l, ours, theirs := bareLoop(), balance.Proxy{Machine: "edge-1", State: model.BackendDraining}, balance.Proxy{Machine: "edge-2", State: model.BackendReady}
-	l.coming.at[web4] = map[string]*newcomer{"edge-2": {}}
+	l.newcomers.at[web4] = map[string]*newcomer{"edge-2": {}}
 	for _, c := range []struct {
 		cordon, takes bool
 		want          string
@@ -287,9 +287,9 @@ func TestCordonedProxyServesUntilAnotherFollows(t *testing.T) {
 		{cordon: false, want: "draining ready"},
 		{cordon: true, takes: true, want: "draining ready"},
 	} {
-		l.coming.at[web4]["edge-2"].takes = c.takes
+		l.newcomers.at[web4]["edge-2"].takes = c.takes
 		proxies := []balance.Proxy{ours, theirs}
-		l.coming.withhold(web4, proxies, func(m string) bool { return c.cordon && m == "edge-1" })
+		l.newcomers.withhold(web4, proxies, func(m string) bool { return c.cordon && m == "edge-1" })
 		if got := fmt.Sprint(proxies[0].State, " ", proxies[1].State); got != c.want {
 			t.Errorf("%+v: the proxies are %s", c, got)
 		}
@@ -300,7 +300,7 @@ func TestCordonedProxyServesUntilAnotherFollows(t *testing.T) {
 func bareLoop() *loop {
 	return &loop{
 		plane:   &Plane{config: Config{Now: time.Now, Log: slog.New(slog.DiscardHandler)}},
-		network: newNetwork(), frontends: newFrontends(), coming: newComing(), handover: newHandover(func(time.Duration) {}),
+		network: newNetwork(), frontends: newFrontends(), newcomers: newNewcomers(), handover: newHandover(func(time.Duration) {}),
 		machines: map[string]*model.Machine{}, peeked: map[string]southbound.MachineState{},
 	}
 }

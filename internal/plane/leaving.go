@@ -90,22 +90,6 @@ func (l *loop) unsought(name string) bool {
 	return true
 }
 
-// carries says that a machine's kernel carries out a revision. One that is not heard may do
-// what it did before; one that was never heard does nothing.
-func (l *loop) carries(name string, rev delta.Revision) bool {
-	state := l.peek(name)
-	switch unheard, silent, lost := l.hearing(name, state); {
-	case silent:
-		return true
-	case unheard, lost:
-		return false
-	}
-	if !state.TellsCarried {
-		return reached(state, rev)
-	}
-	return state.Carried.Compare(rev) >= 0
-}
-
 // hasParting says that a machine has connections at a frontend whose VIP it has no longer. One
 // whose agent is away, as after a kill, may have some: its proxy serves on.
 func (l *loop) hasParting(name string, key model.FrontendKey) bool {

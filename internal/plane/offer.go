@@ -2,6 +2,9 @@ package plane
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -100,10 +103,55 @@ func (l *loop) disowned(o model.Object) bool {
 	return is && l.statuses[o] == nil && status.ShowsService(service)
 }
 
-// live is the object as the API last showed it, nil when there is none or the plane writes no status of its kind.
-func (l *loop) live(o model.Object) client.Object {
-	if r, is := snapshot.ResourceOf(snapshot.Kind(o.Kind)); !is || r.Status == snapshot.StatusNone {
-		return nil
+// offerMachine hands what a machine should show to the status writer.
+func (l *loop) offerMachine(name string) {
+	if l.endTerm == nil {
+		return
 	}
-	return l.snapshot.Get(key(o))
+	live := l.snapshot.Machines[snapshot.Name{Name: name}]
+	if live == nil {
+		return
+	}
+	ready, state, known := l.machineReady(live)
+	if !known {
+		return
+	}
+	holding := l.holding(live, state)
+	// A report that came while this plane led before says nothing now: others have led since.
+	reported, decaps := !state.LastReport.IsZero() && !state.LastReport.Before(l.leadSince), l.decaps(name)
+	conditions := []metav1.Condition{ready}
+	if reported {
+		conditions = append(conditions, l.addressesHeld(live, holding))
+	}
+	apply := func(o client.Object, now metav1.Time) client.Object {
+		m, ok := o.(*v1alpha1.Machine)
+		if !ok {
+			return nil
+		}
+		next := m.Status
+		if reported {
+			next.Addresses, next.AgentVersion, next.Decaps = holding.held, state.AgentVersion, decaps
+		}
+		next.Conditions = status.MergeConditions(m.Status.Conditions, conditions, func(t string) bool { return t == v1alpha1.MachineReady }, now)
+		if equality.Semantic.DeepEqual(next, m.Status) {
+			return nil
+		}
+		n := *m
+		n.Status = next
+		return n.DeepCopy()
+	}
+	w := status.Write{Object: model.Object{Kind: string(snapshot.KindMachine), Name: name}, Generation: live.Generation, Live: live, Apply: apply}
+	if ready.Status != metav1.ConditionTrue && meta.IsStatusConditionTrue(live.Status.Conditions, v1alpha1.MachineReady) {
+		w.Delay = status.PendingDelay
+	}
+	l.plane.writer.Offer(w)
+}
+
+// offerPeers has the peers of a machine judged again.
+func (l *loop) offerPeers(machine string) {
+	for k := range l.network.peers {
+		if k.Machine == machine {
+			l.due[model.Object{Kind: string(snapshot.KindBGPPeer), Name: k.Peer}] = true
+		}
+	}
 }

@@ -2,7 +2,6 @@ package plane
 
 import (
 	"net/netip"
-	"slices"
 
 	"fairlead.dev/internal/snapshot"
 )
@@ -59,14 +58,4 @@ func (p *Plane) listening(at netip.AddrPort) (list []netip.AddrPort) {
 		}
 	}
 	return list
-}
-
-// followOwn notes where this process takes calls, and says whether that has changed.
-func (l *loop) followOwn() bool {
-	own := l.plane.ownEndpoints()
-	if slices.Equal(own.Agents, l.snapshot.Own.Agents) && slices.Equal(own.API, l.snapshot.Own.API) {
-		return false
-	}
-	l.snapshot.Own = own
-	return true
 }

@@ -232,13 +232,6 @@ func New(c Config) (*Plane, error) {
 	return p, nil
 }
 
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // Listen opens the agents' endpoint.
 func Listen(ctx context.Context, address string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
@@ -416,7 +409,7 @@ func (p *Plane) touch(machine string) {
 	signal(p.signals.fleet)
 }
 
-func (p *Plane) takeTouched() map[string]bool {
+func (p *Plane) touchedMachines() map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.touched

@@ -166,11 +166,6 @@ func (l *loop) machineProblems(name string) (problems []model.Problem) {
 	return problems
 }
 
-// objectState is the state of an object that has a status, for people, and why.
-func (l *loop) objectState(o model.Object) (state, reason, message string) {
-	return status.StateOf(l.statuses[o], l.tracker.Last(o))
-}
-
 func hostsOf(s *translate.Status) []string {
 	hosts := []string{}
 	for _, k := range s.Hosts {

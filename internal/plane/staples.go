@@ -1,19 +1,12 @@
 package plane
 
 import (
-	"bytes"
 	"sync"
-	"time"
 
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/staple"
-	"fairlead.dev/internal/translate"
 )
-
-// stapleTime is how long a plane that begins waits at most for the responses without which
-// certificates cannot be shown, before it serves machines: they have some from before.
-const stapleTime = 10 * time.Second
 
 // staples are the OCSP responses of the certificates that machines show. The zero value has
 // none.
@@ -87,41 +80,10 @@ func (s *stapled) note(id model.CertificateID) {
 	s.ids[id] = true
 }
 
-func (s *stapled) take() map[model.CertificateID]bool {
+func (s *stapled) receive() map[model.CertificateID]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ids := s.ids
 	s.ids = nil
 	return ids
-}
-
-// staple publishes the certificates whose response is another now.
-func (l *loop) staple() {
-	changed := map[model.CertificateID]*model.Certificate{}
-	for id := range l.plane.stapled.take() {
-		c := l.certificates.known[id]
-		if c != nil && !bytes.Equal(c.OCSP, l.plane.staples.keeper.Of(id, c.Chain)) {
-			changed[id] = c
-		}
-	}
-	if len(changed) > 0 {
-		l.send(translate.Changes{Certificates: changed})
-	}
-	if l.plane.serving.Load() == 0 {
-		signal(l.plane.signals.term) // it may have waited for this
-	}
-}
-
-// awaitsStaples says whether a plane that begins should know more responses before it
-// serves: a certificate that must be shown with one would be taken away from machines.
-func (l *loop) awaitsStaples() bool {
-	if l.plane.staples.keeper == nil || l.plane.serving.Load() != 0 || !l.plane.config.Now().Before(l.history.Since().Add(stapleTime)) {
-		return false
-	}
-	for id, c := range l.certificates.known {
-		if c.MustStaple && len(c.OCSP) == 0 && !l.plane.staples.about(id).Asked {
-			return true
-		}
-	}
-	return false
 }

@@ -12,8 +12,8 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// around is which machines are told of which others: all that share a frontend.
-type around struct {
+// neighbours is which machines are told of which others: all that share a frontend.
+type neighbours struct {
 	groups  map[string]*machineGroup // by the names of its members
 	of      map[string]map[string]bool
 	held    map[string]map[string]bool // machine -> the nodes that it has
@@ -32,15 +32,15 @@ type machineGroup struct {
 	count   int
 }
 
-func newAround() around {
-	return around{
+func newNeighbours() neighbours {
+	return neighbours{
 		groups: map[string]*machineGroup{}, of: map[string]map[string]bool{}, held: map[string]map[string]bool{}, sent: map[string]*delta.Resource{},
 		stale: map[string]bool{}, changed: map[string]bool{}, decaps: map[string]bool{}, delivered: map[string]delta.Revision{}, seen: map[string][]model.FrontendObserved{},
 	}
 }
 
 // regroup moves a frontend from some machines to others.
-func (a *around) regroup(before, after []string) {
+func (a *neighbours) regroup(before, after []string) {
 	if slices.Equal(before, after) {
 		return
 	}
@@ -71,9 +71,9 @@ func (a *around) regroup(before, after []string) {
 	}
 }
 
-// settle adds to an update what machines are told anew of others. moved is called for a
+// tell adds to an update what machines are told anew of others. moved is called for a
 // machine of which those that know it are told something else.
-func (a *around) settle(update *southbound.Update, node func(name string) *agentv1.Node, moved func(name string)) error {
+func (a *neighbours) tell(update *southbound.Update, node func(name string) *agentv1.Node, moved func(name string)) error {
 	var errs []error
 	encode := func(name string) *delta.Resource {
 		r, err := delta.NewResource(name, node(name))
@@ -140,7 +140,7 @@ func (a *around) settle(update *southbound.Update, node func(name string) *agent
 }
 
 // forget drops what was known of a machine that is gone.
-func (a *around) forget(name string) {
+func (a *neighbours) forget(name string) {
 	delete(a.decaps, name)
 	delete(a.delivered, name)
 	delete(a.seen, name)
@@ -148,7 +148,7 @@ func (a *around) forget(name string) {
 
 // observe notes what a machine says of its frontends, and returns those of which it says
 // something else.
-func (a *around) observe(machine string, now []model.FrontendObserved) []model.FrontendKey {
+func (a *neighbours) observe(machine string, now []model.FrontendObserved) []model.FrontendKey {
 	before := a.seen[machine]
 	if slices.Equal(before, now) {
 		return nil

@@ -17,14 +17,14 @@ import (
 // must not hold others up with it.
 const movesFollowed = 4
 
-// comeTime is how long a machine that comes to a VIP waits for others at most, from when it
+// newcomerTime is how long a machine that comes to a VIP waits for others at most, from when it
 // is heard of.
-const comeTime = 30 * time.Second
+const newcomerTime = 30 * time.Second
 
-// coming knows which machines come to frontends that others have already. Two things wait
+// newcomers knows which machines come to frontends that others have already. Two things wait
 // for what kernels carry out: its proxy gets new flows once its own kernel knows the others,
 // and it announces the VIP once each of them takes out of tunnels what it passes on.
-type coming struct {
+type newcomers struct {
 	at      map[model.FrontendKey]map[string]*newcomer
 	changed map[model.VIPKey]bool // what is awaited for them may differ from what was published
 	// missed are VIPs that are announced though some machines have not followed a revision.
@@ -41,16 +41,16 @@ type newcomer struct {
 	awaited []string
 }
 
-func newComing() coming {
-	return coming{
+func newNewcomers() newcomers {
+	return newcomers{
 		at: map[model.FrontendKey]map[string]*newcomer{}, changed: map[model.VIPKey]bool{},
 		missed: map[model.VIPKey]map[string]delta.Revision{},
 	}
 }
 
-// meet notes which machines come to a frontend with rev, before its backends are made.
-func (l *loop) meet(key model.FrontendKey, e *frontendEntry, rev delta.Revision) {
-	c := &l.coming
+// noteNewcomers notes which machines come to a frontend with rev, before its backends are made.
+func (l *loop) noteNewcomers(key model.FrontendKey, e *frontendEntry, rev delta.Revision) {
+	c := &l.newcomers
 	var now []string
 	if e.frontend != nil {
 		now = e.frontend.Machines
@@ -92,14 +92,8 @@ func (l *loop) isPreceded(name string, e *frontendEntry) bool {
 	return slices.ContainsFunc(others, func(m string) bool { return m != name && l.wasHeard(m) })
 }
 
-// wasHeard says that a machine has reported to some plane, ever.
-func (l *loop) wasHeard(name string) bool {
-	state, _ := l.plane.server.Machine(name)
-	return !state.LastReport.IsZero() || l.reportedBefore(name)
-}
-
 // renew says that all have something new to follow with rev.
-func (c *coming) renew(key model.FrontendKey, rev delta.Revision) {
+func (c *newcomers) renew(key model.FrontendKey, rev delta.Revision) {
 	for _, n := range c.at[key] {
 		n.rev = rev
 	}
@@ -109,7 +103,7 @@ func (c *coming) renew(key model.FrontendKey, rev delta.Revision) {
 // takes packets out of them: those that come to a frontend that concerns it follow that, too,
 // before they pass flows on to it, movesFollowed times.
 func (l *loop) moved(name string, rev delta.Revision) {
-	for key, list := range l.coming.at {
+	for key, list := range l.newcomers.at {
 		e := l.frontends.entries[key]
 		if e == nil {
 			continue
@@ -130,7 +124,7 @@ func (l *loop) moved(name string, rev delta.Revision) {
 	}
 }
 
-func (c *coming) drop(key model.FrontendKey, name string) {
+func (c *newcomers) drop(key model.FrontendKey, name string) {
 	c.changed[model.VIPKey{Machine: name, Address: key.VIP}] = true
 	if delete(c.at[key], name); len(c.at[key]) == 0 {
 		delete(c.at, key)
@@ -139,10 +133,10 @@ func (c *coming) drop(key model.FrontendKey, name string) {
 
 // restart says that everything is published anew at rev. What another plane may have let
 // happen has happened.
-func (l *loop) restartComing(rev delta.Revision) {
-	clear(l.coming.missed)
-	for key, list := range l.coming.at {
-		l.coming.renew(key, rev)
+func (l *loop) restartNewcomers(rev delta.Revision) {
+	clear(l.newcomers.missed)
+	for key, list := range l.newcomers.at {
+		l.newcomers.renew(key, rev)
 		for name, n := range list {
 			n.began, n.takes, n.moves = time.Time{}, l.wasHeard(name), nil
 		}
@@ -150,9 +144,9 @@ func (l *loop) restartComing(rev delta.Revision) {
 	}
 }
 
-// welcome looks anew at what machines that come wait for.
-func (l *loop) welcome() {
-	c := &l.coming
+// admitNewcomers looks anew at what machines that come wait for.
+func (l *loop) admitNewcomers() {
+	c := &l.newcomers
 	if len(c.at)+len(c.missed) == 0 {
 		return
 	}
@@ -160,7 +154,7 @@ func (l *loop) welcome() {
 	now := l.plane.config.Now()
 	for key, list := range c.at {
 		for name, n := range list {
-			l.welcomeOne(key, name, n, now)
+			l.admit(key, name, n, now)
 		}
 	}
 	for k, missed := range c.missed {
@@ -171,14 +165,14 @@ func (l *loop) welcome() {
 	}
 }
 
-func (l *loop) welcomeOne(key model.FrontendKey, name string, n *newcomer, now time.Time) {
-	c, vip := &l.coming, model.VIPKey{Machine: name, Address: key.VIP}
+func (l *loop) admit(key model.FrontendKey, name string, n *newcomer, now time.Time) {
+	c, vip := &l.newcomers, model.VIPKey{Machine: name, Address: key.VIP}
 	leads := l.plane.serving.Load() != 0
 	_, silent, lost := l.hearing(name, l.peek(name))
 	if heard := !leads || !silent && !lost; heard && n.began.IsZero() || now.Before(n.began) {
 		n.began = now
 	}
-	late := !n.began.IsZero() && now.Sub(n.began) >= comeTime
+	late := !n.began.IsZero() && now.Sub(n.began) >= newcomerTime
 	own := !silent && l.carries(name, n.rev)
 	if !n.takes && (own || late || !leads) {
 		n.takes = true
@@ -215,12 +209,12 @@ func (l *loop) welcomeOne(key model.FrontendKey, name string, n *newcomer, now t
 // miss notes that a VIP is announced though machines have not followed.
 func (l *loop) miss(vip model.VIPKey, names []string, rev delta.Revision) {
 	l.plane.config.Log.Warn("a machine announces a VIP though others are not known to take what it passes on to them: connections may break",
-		"machine", vip.Machine, "vip", vip.Address, "not_ready", strings.Join(names, ", "), "after", comeTime)
-	if l.coming.missed[vip] == nil {
-		l.coming.missed[vip] = map[string]delta.Revision{}
+		"machine", vip.Machine, "vip", vip.Address, "not_ready", strings.Join(names, ", "), "after", newcomerTime)
+	if l.newcomers.missed[vip] == nil {
+		l.newcomers.missed[vip] = map[string]delta.Revision{}
 	}
 	for _, name := range names {
-		l.coming.missed[vip][name] = rev
+		l.newcomers.missed[vip][name] = rev
 	}
 }
 
@@ -243,7 +237,7 @@ func (l *loop) hasEnd(name string) bool {
 // withhold takes new flows from the proxies of machines whose kernels do not know the others
 // yet, unless none is left. stays says of a machine that it is cordoned and not told yet: where no
 // other proxy is ready, its own serves until one is.
-func (c *coming) withhold(key model.FrontendKey, proxies []balance.Proxy, stays func(machine string) bool) {
+func (c *newcomers) withhold(key model.FrontendKey, proxies []balance.Proxy, stays func(machine string) bool) {
 	waits := func(p balance.Proxy) bool {
 		n := c.at[key][p.Machine]
 		return n != nil && !n.takes
@@ -267,7 +261,7 @@ func (c *coming) withhold(key model.FrontendKey, proxies []balance.Proxy, stays 
 }
 
 // awaited are the machines for which one waits that comes to a VIP, sorted.
-func (c *coming) awaited(machine string, vip *model.VIP) []string {
+func (c *newcomers) awaited(machine string, vip *model.VIP) []string {
 	var list []string
 	for _, key := range vip.Frontends {
 		if n := c.at[key][machine]; n != nil {
@@ -279,12 +273,12 @@ func (c *coming) awaited(machine string, vip *model.VIP) []string {
 }
 
 // hasty says of a VIP which machines announce it though others have not followed.
-func (c *coming) hasty(vip netip.Addr) map[string]string {
+func (c *newcomers) hasty(vip netip.Addr) map[string]string {
 	why := map[string]string{}
 	for k, names := range c.missed {
 		if k.Address == vip {
 			why[k.Machine] = "it announces the VIP though flows that it passes on may break at " + strings.Join(slices.Sorted(maps.Keys(names)), ", ") +
-				", which did not follow within " + comeTime.String()
+				", which did not follow within " + newcomerTime.String()
 		}
 	}
 	return why

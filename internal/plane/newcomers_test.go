@@ -137,10 +137,10 @@ func TestMachineThatComesWaitsForTunnels(t *testing.T) {
 // A machine that says tunnel and no tunnel in turn holds nobody up with it: those that come follow
 // its first words. They follow other machines all the same.
 func TestMachineThatMovesOnAndOnIsFollowedNoMore(t *testing.T) {
-	l := &loop{coming: newComing(), frontends: newFrontends()}
+	l := &loop{newcomers: newNewcomers(), frontends: newFrontends()}
 	l.frontends.entries[web4] = &frontendEntry{at: []string{"edge-1", "edge-2", "edge-3"}}
 	n := &newcomer{}
-	l.coming.at[web4] = map[string]*newcomer{"edge-3": n}
+	l.newcomers.at[web4] = map[string]*newcomer{"edge-3": n}
 	for i := range uint64(100) {
 		l.moved("edge-1", delta.Revision{Number: 1 + i})
 	}
@@ -179,7 +179,7 @@ func TestNobodyIsAwaitedForEver(t *testing.T) {
 	p.awaitCarried("edge-3")
 	three.awaitAwaited("edge-2")
 	for range 2 { // nobody is lost meanwhile
-		now.jump(comeTime / 2)
+		now.jump(newcomerTime / 2)
 		for _, name := range []string{"edge-1", "edge-2", "edge-3"} {
 			eventually(t, name+" is heard of", func() error {
 				if s, _ := p.server.Machine(name); s.Lost || p.config.Now().Sub(s.LastReport) > 5*time.Second {

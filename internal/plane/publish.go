@@ -1,0 +1,199 @@
+package plane
+
+import (
+	"bytes"
+	"maps"
+
+	"fairlead.dev/internal/catalog"
+	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/wire"
+)
+
+// publish sends machines what changes for them, and notes the objects that may show something else.
+func (l *loop) publish(ch translate.Changes) {
+	moved := l.placement.apply(&ch, l.plane.config.Now(), func(id model.ListenerID) bool {
+		if listener, changes := ch.Listeners[id]; changes {
+			return listener != nil
+		}
+		return l.catalog.Listener(id) != nil
+	})
+	l.publishPlaced(ch, moved)
+}
+
+// publishPlaced is send once it is settled what each machine is sent. moved are machines that are on
+// another view now.
+func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
+	ch.Certificates = l.plane.staples.attach(ch.Certificates)
+	unfit := maps.Clone(l.catalog.AllUnfit())
+	shared := l.catalog.Apply(ch)
+	l.tellUnfit(unfit)
+	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}, Placement: map[string]southbound.ViewID{}}
+	for v, changes := range shared {
+		update.Shared[southbound.ViewID(v)] = changes
+		for _, c := range changes {
+			l.plane.metrics.resources.WithLabelValues(catalog.ShortType(c.Type)).Inc()
+		}
+	}
+	clear(l.peeked)
+	was := map[string]*model.Machine{}
+	for name := range ch.Machines {
+		was[name] = l.machines[name]
+	}
+	merge(l.machines, ch.Machines)
+	for name, m := range ch.Machines {
+		change := delta.Change{Type: typeMachine, Name: name}
+		if m != nil {
+			told := l.told(name, was[name], *m, &ch)
+			r, err := delta.NewResource(name, wire.MachineConfig(told, l.plane.config.TTL))
+			if err != nil {
+				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)
+				continue
+			}
+			change.Resource = &r
+		}
+		update.Machine[name] = []delta.Change{change}
+	}
+	for name := range moved {
+		update.Placement[name] = l.placedOn(name)
+	}
+	l.certificates.apply(ch)
+	l.keep(&ch, was)
+	if err := l.network.apply(ch, &update); err != nil {
+		l.plane.config.Log.Error("a bug: a peer cannot be encoded", "error", err)
+	}
+	next := l.next()
+	l.frontends.note(ch)
+	for name := range ch.Machines {
+		l.followMachine(name)
+	}
+	l.balance(&update, next)
+	if len(update.Shared)+len(update.Machine)+len(update.Placement) > 0 {
+		l.send(next, update)
+	}
+	l.placement.published(moved, ch.Views, l.rev)
+	l.reviewChanges(ch)
+}
+
+// placedOn is the view that a machine is placed on: none while a Freeze holds a state that
+// this plane does not know, nor where there is no such machine.
+func (l *loop) placedOn(name string) southbound.ViewID {
+	if f := l.history.Frozen(); f != nil && f.Lost || l.placement.machines[name] == nil {
+		return ""
+	}
+	return southbound.ViewID(l.placement.machines[name].on)
+}
+
+// placeAll puts every machine where it belongs.
+func (l *loop) placeAll() {
+	update := southbound.Update{Placement: map[string]southbound.ViewID{}}
+	for name := range l.machines {
+		update.Placement[name] = l.placedOn(name)
+	}
+	l.send(l.next(), update)
+	maps.Copy(l.due, l.tracker.All())
+}
+
+// publishExpired takes from machines the listeners that they have ended.
+func (l *loop) publishExpired() {
+	ended := l.placement.expire(l.plane.config.Now(), leftoverUses{l.keptUses, l.passedUses})
+	if len(ended) == 0 {
+		return
+	}
+	var ch translate.Changes
+	moved := l.placement.combine(&ch, ended)
+	l.publishPlaced(ch, moved)
+}
+
+// keptUses are the listeners of the VIPs that machines keep.
+func (l *loop) keptUses() map[listenerAt]bool {
+	uses := map[listenerAt]bool{}
+	for address, kept := range l.handover.kept {
+		for machine := range kept.machines {
+			if v := l.network.vips[model.VIPKey{Machine: machine, Address: address}]; v != nil {
+				for _, id := range v.Listeners {
+					uses[listenerAt{machine, id}] = true
+				}
+			}
+		}
+	}
+	return uses
+}
+
+// passedUses are the proxies among the backends of listeners, if only for connections that they have.
+func (l *loop) passedUses() map[listenerAt]bool {
+	uses := map[listenerAt]bool{}
+	for key, e := range l.frontends.entries {
+		if e.frontend == nil || e.frontend.Listener == "" {
+			continue
+		}
+		for _, b := range e.backends {
+			if b.Proxy(key) {
+				uses[listenerAt{b.Machine, e.frontend.Listener}] = true
+			}
+		}
+	}
+	return uses
+}
+
+// publishStale publishes what became stale without a translation.
+func (l *loop) publishStale() {
+	f := l.frontends
+	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}}
+	next := l.next()
+	// Before it is looked who waits for whom: one report may say that a machine follows, and
+	// that its tunnels are another thing now, which those that come must follow in turn.
+	l.tellNodes(&update, next)
+	l.admitNewcomers()
+	l.release(&update)
+	for v, changes := range l.judgeHealth() {
+		update.Shared[southbound.ViewID(v)] = changes
+	}
+	if len(f.stale)+len(l.network.stale)+len(l.newcomers.changed)+len(update.Shared)+len(update.Machine) == 0 && l.health.Told() {
+		return
+	}
+	l.balance(&update, next)
+	if len(update.Shared)+len(update.Machine) > 0 {
+		l.send(next, update)
+	}
+}
+
+// publishStapled publishes the certificates whose response is another now.
+func (l *loop) publishStapled() {
+	changed := map[model.CertificateID]*model.Certificate{}
+	for id := range l.plane.stapled.receive() {
+		c := l.certificates.known[id]
+		if c != nil && !bytes.Equal(c.OCSP, l.plane.staples.keeper.Of(id, c.Chain)) {
+			changed[id] = c
+		}
+	}
+	if len(changed) > 0 {
+		l.publish(translate.Changes{Certificates: changed})
+	}
+	if l.plane.serving.Load() == 0 {
+		signal(l.plane.signals.term) // it may have waited for this
+	}
+}
+
+// toldUnfit is how many resources that cannot be sent one publication logs; the status names all.
+const toldUnfit = 16
+
+// tellUnfit logs what cannot be sent that could be before.
+func (l *loop) tellUnfit(before map[catalog.Key]string) {
+	told, more := 0, 0
+	for k, why := range l.catalog.AllUnfit() {
+		switch {
+		case before[k] != "":
+		case told == toldUnfit:
+			more++
+		default:
+			told++
+			l.plane.config.Log.Error("a resource cannot be sent; machines keep the version that they have, or get one that answers 503 for a host", "type", catalog.ShortType(k.Type), "name", k.Name, "reason", why)
+		}
+	}
+	if more > 0 {
+		l.plane.config.Log.Error("more resources cannot be sent; the status names them", "count", more)
+	}
+}
