@@ -77,7 +77,7 @@ type fitting struct {
 	total   int
 }
 
-// hostFrame is what one host takes in a RouteConfiguration beside its own bytes, at most.
+// hostFrame is how many bytes a host needs in a RouteConfiguration beside its own, at most.
 const hostFrame = 8
 
 // newFitting replaces hosts of a shard until it can be sent: those that cannot be encoded, and then of the

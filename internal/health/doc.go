@@ -1,8 +1,8 @@
 // Package health decides which machine checks which backend, and which backends are healthy.
 //
 // Users are groups and frontends: each names the backends that it wants checked. Machines that can
-// check are chosen by package verdict, three for each check; their results are votes, and so is a
-// proxy that holds a backend for failed. Package verdict counts the votes.
+// check are chosen by package verdict, three for each check; their results are votes, and so is the
+// ejection of a backend by a proxy. Package verdict counts the votes.
 //
 // A backend that nobody asked to have checked is checked as well, as long as the machines have slots
 // for it: the namespaces share the slots fairly (ration).

@@ -1,5 +1,4 @@
-// Package history stands between the routing that a translation wants and the routing that machines
-// are sent.
+// Package history decides which changes of routing machines are sent: all, unless a Freeze holds.
 //
 // It knows the last steps of routing: listeners, virtual hosts, TLS hosts and views, with what each
 // step replaced. While a Freeze holds, it holds back further steps; a Freeze as of an earlier time turns

@@ -44,8 +44,8 @@ func (h *History) Freeze(f Freeze) (Routing, translate.Pins, error) {
 	return out, f.Pins, nil
 }
 
-// Reword replaces the reason of the Freeze that holds.
-func (h *History) Reword(reason string) { h.frozen.Reason = reason }
+// SetReason replaces the reason of the Freeze that holds.
+func (h *History) SetReason(reason string) { h.frozen.Reason = reason }
 
 // publishedView is a view as it is published while routing is frozen: what it had, and what it is to have. Which
 // machines have a view, and where VIPs lead, is not held, and may have changed since.

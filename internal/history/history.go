@@ -103,8 +103,8 @@ type Mark struct {
 	AsOf  time.Time `json:"asOf"`
 }
 
-// History stands between what translation wants and what machines are sent. It knows the
-// last steps of routing, and while it is frozen holds back every further one.
+// History has the routing that translation wants and the routing that machines are sent. It knows the
+// last steps of routing, and while a Freeze holds it holds back every further one.
 //
 // Invariant: what is published of a key is held[key] where that has the key, else
 // wanted[key]; of a view it is both.

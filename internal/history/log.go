@@ -118,7 +118,7 @@ type Adoption struct {
 	Began time.Time
 	letGo int
 	Lacks string
-	// replaces is the sequence of the last of the plane's own steps that these stand for.
+	// replaces is the sequence of the last of the plane's own steps that these replace.
 	replaces uint64
 }
 
@@ -164,8 +164,7 @@ type Stored struct {
 	state past.State // after the last step
 }
 
-// ReadLog checks records, every value of them: whoever turns back must not find later
-// that it cannot.
+// ReadLog reads records and checks every value: a rollback must not fail later.
 func ReadLog(records [][]byte) (*Stored, error) {
 	at, note, state, err := past.UnpackBase(records[0])
 	if err != nil {
@@ -213,7 +212,7 @@ func (f *Stored) Last() time.Time {
 }
 
 // Before is what a history that was read gives one that began later: its steps, and what changed
-// between its end and the other's beginning as one step. n is how many of the other's steps it stands for: clocks differ, and all steps that are not
+// between its end and the other's beginning as one step. n is how many of the other's steps it replaces: clocks differ, and all steps that are not
 // after its end are in that one step, too.
 func (f *Stored) Before(own Log, epoch uint64) (a Adoption, n int, err error) {
 	_, _, state, err := past.UnpackBase(own.base)

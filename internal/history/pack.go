@@ -14,7 +14,7 @@ import (
 	"fairlead.dev/internal/past"
 )
 
-// Keys of packed values begin with what they are of. They stand in files and Secrets.
+// Keys of packed values begin with the kind of the value. They are written to files and Secrets.
 const (
 	packedListener = "listener"
 	packedHost     = "host"
@@ -175,7 +175,7 @@ func (c *Step) edits() ([]past.Edit, error) {
 	return past.Between(before, after), nil
 }
 
-// note is what stands beside the edits.
+// note is written beside the edits.
 func (c *Step) note() ([]byte, error) {
 	return json.Marshal(packedNote{Epoch: c.revision.Epoch, Revision: c.revision.Number, Count: c.count, Owners: c.owners, Mark: c.mark})
 }

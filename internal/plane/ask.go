@@ -48,7 +48,7 @@ func inLoop[T any](ctx context.Context, p *Plane, where chan<- func(*loop), f fu
 	return a.await(ctx)
 }
 
-// answer is what somebody waits for. Who has given up does not see it half written.
+// answer is a value that somebody waits for. A waiter that has given up does not see it half written.
 type answer[T any] struct {
 	done  chan struct{} // closed once value is there
 	value T

@@ -48,7 +48,7 @@ func newCertificates(m *metrics, s staples) certificates {
 	}
 }
 
-// apply takes in what a translation changed.
+// apply applies the changes of a translation.
 func (c *certificates) apply(ch translate.Changes) {
 	for id, certificate := range ch.Certificates {
 		namespace, name, _ := strings.Cut(string(id), "/")

@@ -1,17 +1,40 @@
 // Package plane is the loop between the API and the machines: it follows the
-// resources, translates what changed, publishes it to the machines' streams, and
-// writes back what became of it.
+// resources, translates changes, publishes them to the machines' streams, and
+// writes back what became of them.
 //
-// One goroutine, the loop, owns the snapshot, the translator and the catalog;
-// everything else talks to it by channels. Machines come first: a change is on its
-// way to them before any status is written. Consoles come last: what they ask has a
-// part of the loop's time (ask).
+// One goroutine, the loop, owns the snapshot, the translator, the history, the catalog and the
+// tracker; everything else talks to it by channels. It receives, translates, publishes, judges and
+// writes (loop.go). Machines come first: a change is on its way to them before any status is written.
+// Consoles come last: their questions have a part of the loop's time (ask.go).
 //
-// Beside what the proxies serve it settles what load balancers are told: frontends and their
-// backends (frontend), who checks them and what they are found to be (health), which machines
-// know of each other (around), and the order in which machines come to a pool (coming) and
-// leave it (leaving). It lets machines join and connect: tokens and pods say who they are
-// (machines), and authorities that take turns say which certificates are good (trust, rotation).
+// A file calls files after it in this order, and none before it:
+//
+//	plane, succession              the process: what runs, and the planes before this one
+//	loop, term, receive, own,      the steps of the loop; term is leadership, own the addresses of
+//	freeze, translate, publish,    this plane
+//	judge, offer, peers
+//	explain, explainflow,          answers for people: explanations, routes, the status, metrics,
+//	knowledge, routes, report,     questions to machines
+//	frontendreport, networkreport,
+//	counts, certificates,
+//	askflows, ask
+//	handover, frontend, checkers,  what load balancers are told: frontends and backends, who checks them,
+//	network, newcomers, leaving,   VIPs and peers, the order in which machines come to a VIP and leave
+//	neighbours, frontendstatus,    it, which machines know of each other; what a machine is, and which
+//	fleet, placement, holding      views and addresses it has
+//	staples, send, hearing,        what all of these need: OCSP responses, publishing, the reports of
+//	objects, metrics               machines, objects of the snapshot
+//	infrastructure, gatewayapi     objects that stand for Gateways; the version of Gateway API
+//	keeper, keeperread, vault      revisions that outlive the plane
+//	authorityfile, access,         machines that join and connect: tokens and pods say who they are,
+//	rotation, trust, machines,     authorities that take turns say which certificates are good
+//	tokens, authority, keys
+//	lease, owner, pods, resource,  the election, and the rest
+//	signal
+//
+// Pure parts are packages of their own: catalog (what views are offered), history (what a Freeze
+// holds, and the steps to turn back), progress (how far objects are programmed), health (who checks
+// which backend). Statuses are written by package plane/status.
 //
 // It refuses to act on what it does not know: before its sources are synced it
 // publishes nothing, and for twice the time-to-live after it began to lead it calls

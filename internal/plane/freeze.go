@@ -32,7 +32,7 @@ func (l *loop) followFreeze() {
 		f.AsOf = l.history.FreezeTime(f.Since, l.plane.config.Now())
 	}
 	if is != nil && is.AsOf.Equal(f.AsOf) && is.Lost == f.AsOf.Before(l.history.Since()) {
-		l.history.Reword(f.Reason)
+		l.history.SetReason(f.Reason)
 		return
 	}
 	l.freeze(f)
@@ -57,13 +57,13 @@ func (l *loop) freeze(f history.Freeze) {
 	if l.history.Frozen().Lost {
 		l.publish(ch)
 		log.Warn("routing is frozen as of a time that this plane does not know; machines are sent nothing and keep what they have", "as_of", f.AsOf, "reason", f.Reason)
-		l.placeAll()
+		l.placeMachines()
 		return
 	}
 	log.Warn("routing is frozen", "as_of", f.AsOf, "reason", f.Reason, "changes_turned_back", turned.Size())
 	turned.Into(&ch)
 	l.publish(ch)
-	l.placeAll()
+	l.placeMachines()
 }
 
 func (l *loop) thaw() {
@@ -86,7 +86,7 @@ func (l *loop) thaw() {
 	l.plane.config.Log.Warn("routing is frozen no more", "changes_let_through", freed.Size(), "frozen_for", l.plane.config.Now().Sub(old.Since).Round(time.Second))
 	l.publish(ch)
 	if old.Lost {
-		l.placeAll()
+		l.placeMachines()
 		maps.Copy(l.due, l.tracker.All())
 	}
 }

@@ -70,7 +70,7 @@ func newFrontends() *frontends {
 	}
 }
 
-// note takes in what a translation changed.
+// note notes the frontends, backend sets and nodes that a translation changed.
 func (f *frontends) note(ch translate.Changes) {
 	for key, n := range ch.Frontends {
 		e := f.entries[key]

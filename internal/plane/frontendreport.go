@@ -126,7 +126,7 @@ func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (
 }
 
 // frontendProblems are what is wrong with frontends and tunnels. That a machine does not
-// balance what it should stands at the owner of a frontend without a proxy.
+// balance what it should is a condition of the owner of a frontend without a proxy.
 func (l *loop) frontendProblems(frontends []model.FrontendStatus) []model.Problem {
 	var problems []model.Problem
 	for _, f := range frontends {

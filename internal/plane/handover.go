@@ -83,9 +83,9 @@ const (
 	forAll                // every one: until it comes, who announces is the only one that serves
 )
 
-// keep leaves out of what a translation changed what takes a VIP from its last machine before
+// keepVIPs leaves out of what a translation changed what takes a VIP from its last machine before
 // others announce it. was are the machines as they were before.
-func (l *loop) keep(ch *translate.Changes, was map[string]*model.Machine) {
+func (l *loop) keepVIPs(ch *translate.Changes, was map[string]*model.Machine) {
 	h := &l.handover
 	l.disinherit(ch, was)
 	given, keepers := map[netip.Addr]*model.VIP{}, vipsOf{}
@@ -273,8 +273,8 @@ func (kept *keptVIP) with(f *model.Frontend) *model.Frontend {
 	return &n
 }
 
-// release tells machines what they were not told until others announce.
-func (l *loop) release(update *southbound.Update) {
+// releaseVIPs tells machines what they were not told until others announce.
+func (l *loop) releaseVIPs(update *southbound.Update) {
 	h, late := &l.handover, vipsOf{}
 	for address, kept := range h.kept {
 		over := false

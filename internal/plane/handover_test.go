@@ -134,7 +134,7 @@ func TestKeptVIPGoesWithTheRole(t *testing.T) {
 	was := map[string]*model.Machine{"edge-1": {Name: "edge-1"}}
 	l.machines["edge-1"].HostsOnly = true
 	ch := translate.Changes{}
-	l.keep(&ch, was)
+	l.keepVIPs(&ch, was)
 	if v, is := ch.VIPs[one]; !is || v != nil || l.handover.keeps(one) {
 		t.Errorf("its VIP becomes %v (changes: %v)", v, is)
 	}
@@ -352,7 +352,7 @@ func TestKeptVIPFollowsItsOwner(t *testing.T) {
 				Assignments: map[netip.Addr]*model.Assignment{vip4: {Address: vip4, Owner: owner, Machines: []string{"edge-2"}}},
 				VIPs:        vips, Frontends: frontends,
 			}
-			l.keep(&ch, nil)
+			l.keepVIPs(&ch, nil)
 			merge(l.network.assignments, ch.Assignments)
 			merge(l.network.vips, ch.VIPs)
 			l.frontends.note(ch)
@@ -494,7 +494,7 @@ func TestCordonConcernsAllFrontends(t *testing.T) {
 	began := time.Now().Add(-2 * installTime)
 	l.handover.cordons["edge-1"] = &cordon{deferral{since: began, relieved: began}, []model.VIPKey{{Machine: "edge-1", Address: vip4}}}
 	update := southbound.Update{Machine: map[string][]delta.Change{}}
-	l.release(&update)
+	l.releaseVIPs(&update)
 	if l.handover.cordons["edge-1"] != nil || len(update.Machine["edge-1"]) != 1 {
 		t.Errorf("the machine is told %v", update.Machine)
 	}
@@ -529,7 +529,7 @@ func BenchmarkHandover(b *testing.B) {
 		l.peeked[fmt.Sprint("old-", m)] = southbound.MachineState{LastReport: time.Now(), VIPs: observed}
 	}
 	for b.Loop() {
-		l.release(&southbound.Update{Machine: map[string][]delta.Change{}})
+		l.releaseVIPs(&southbound.Update{Machine: map[string][]delta.Change{}})
 	}
 	if len(l.handover.kept) != 4000 {
 		b.Fatalf("%d VIPs are kept", len(l.handover.kept))

@@ -73,9 +73,9 @@ func TestCordonWaitsForNobodyLostBefore(t *testing.T) {
 			lose()
 		}
 		update := southbound.Update{Machine: map[string][]delta.Change{}}
-		l.release(&update)
+		l.releaseVIPs(&update)
 		lose()
-		l.release(&update)
+		l.releaseVIPs(&update)
 		if waits := c.relieved.IsZero(); waits == before {
 			t.Errorf("lost before: %v, it is waited for: %v", before, waits)
 		}

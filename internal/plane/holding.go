@@ -31,8 +31,8 @@ type holding struct {
 	others []string // that other machines have proven, with their names
 }
 
-// holding judges what a machine reports (ADR 50). Another may claim the same, which the translation
-// finds.
+// holding judges the addresses that a machine reports (ADR 50). That another one reports the same, the
+// translation finds.
 func (l *loop) holding(live *v1alpha1.Machine, state southbound.MachineState) (h holding) {
 	spec := addressesIn(slices.Concat(live.Spec.Addresses, live.Spec.TunnelAddresses))
 	kept := addressesIn(live.Status.Addresses)

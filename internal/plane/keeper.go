@@ -35,28 +35,6 @@ var (
 	errTooLarge = errors.New("too large")
 )
 
-// vault is where a history outlives its plane: records, of which the first is a whole
-// state and the others are steps from it on. What is there after a crash is a beginning
-// of what was written last, or all of what was there before.
-type vault interface {
-	// load returns the records that can be read. With record.ErrDamaged there were more.
-	load(ctx context.Context) ([][]byte, error)
-	// append puts records behind the others. With errMoved others have touched them.
-	append(ctx context.Context, records [][]byte) error
-	// replace puts records into the place of all; epoch is that of the plane. With
-	// errFenced there are some of a later one, and they stay.
-	replace(ctx context.Context, epoch uint64, records [][]byte) error
-	// bounds are how many bytes may be kept, and how often something may be written.
-	bounds() (most int, every time.Duration)
-}
-
-// tidier is a vault in which leaderships that ended while they wrote leave something that
-// nobody reads.
-type tidier interface {
-	// tidy removes it. What a leadership writes that may be alive stays.
-	tidy(ctx context.Context) error
-}
-
 // keeper packs the steps of a history, and keeps them in a vault while its plane leads.
 // Nothing waits for the vault.
 type keeper struct {
@@ -280,23 +258,6 @@ func (k *keeper) tidy(ctx context.Context) {
 	}
 }
 
-// note says once what is wrong with the vault, and that it is mended.
-func (k *keeper) note(err error) {
-	if errors.Is(err, history.ErrMoved) {
-		return
-	}
-	k.mu.Lock()
-	was := k.trouble
-	k.trouble = err
-	k.mu.Unlock()
-	switch {
-	case err != nil && was == nil:
-		k.log.Error("revisions are not kept; `fairlead rollback` works, but not past a restart of this plane", "error", err)
-	case err == nil && was != nil:
-		k.log.Info("revisions are kept again")
-	}
-}
-
 // flush brings the vault up to what is packed, when the plane leads, and says whether
 // there was anything to write.
 func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
@@ -356,28 +317,6 @@ func (k *keeper) flush(ctx context.Context) (wrote bool, err error) {
 		c.Keep()
 	}
 	return wrote, nil
-}
-
-// within calls the vault. One that does not return in time is trouble before it returns:
-// a disk that hangs heeds no context.
-func (k *keeper) within(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, k.patience, fmt.Errorf("what keeps them does not answer within %s", k.patience))
-	defer cancel()
-	noted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(noted)
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			k.note(context.Cause(ctx))
-		}
-	})
-	err := call(ctx)
-	if !stop() {
-		<-noted
-		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-	}
-	return err
 }
 
 // fold merges the oldest steps into the state when there is more than may be kept. Its

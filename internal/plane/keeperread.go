@@ -73,3 +73,42 @@ func (k *keeper) join(ctx context.Context, epoch uint64) error {
 	k.kept = f.Joined(a, k.kept, n)
 	return nil
 }
+
+// within calls the vault. One that does not return in time is trouble before it returns:
+// a disk that hangs heeds no context.
+func (k *keeper) within(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, k.patience, fmt.Errorf("what keeps them does not answer within %s", k.patience))
+	defer cancel()
+	noted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(noted)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			k.note(context.Cause(ctx))
+		}
+	})
+	err := call(ctx)
+	if !stop() {
+		<-noted
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+	return err
+}
+
+// note says once what is wrong with the vault, and that it is mended.
+func (k *keeper) note(err error) {
+	if errors.Is(err, history.ErrMoved) {
+		return
+	}
+	k.mu.Lock()
+	was := k.trouble
+	k.trouble = err
+	k.mu.Unlock()
+	switch {
+	case err != nil && was == nil:
+		k.log.Error("revisions are not kept; `fairlead rollback` works, but not past a restart of this plane", "error", err)
+	case err == nil && was != nil:
+		k.log.Info("revisions are kept again")
+	}
+}

@@ -25,7 +25,7 @@ type knowledge struct {
 func (k knowledge) world() explain.World {
 	return explain.World{
 		ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, TLSBy: k.tlsBy, ClientsBy: k.clientsBy, BackendsBy: k.backendsBy,
-		PoliciesOf: k.policiesOf, Claimants: k.claimants, OfOthers: k.ofOthers,
+		PoliciesOf: k.policiesOf, Claimants: k.namedBy, OfOthers: k.ofOthers,
 	}
 }
 
@@ -241,8 +241,8 @@ func (k knowledge) setBy(id model.SetID) []explain.Source {
 	return by
 }
 
-// claimants are the resources that name a host, served or not.
-func (k knowledge) claimants(host string) []model.Object {
+// namedBy are the resources that name a host, served or not.
+func (k knowledge) namedBy(host string) []model.Object {
 	var objects []model.Object
 	for r := range translate.GatewayRoutes(k.snapshot) {
 		if slices.ContainsFunc(r.Hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {

@@ -155,7 +155,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-due:
 			l.judge()
 		case <-p.signals.term:
-			l.term(ctx)
+			l.followTerm(ctx)
 		case <-p.signals.fleet:
 			l.receiveReports(p.touchedMachines())
 		case <-p.signals.staples:
@@ -188,7 +188,7 @@ func (l *loop) change(ctx context.Context, b snapshot.Batch) {
 		l.update(keys)
 	}
 	l.review(keys)
-	l.term(ctx)
+	l.followTerm(ctx)
 }
 
 // update translates changed keys, and publishes what changes with them.
@@ -231,7 +231,7 @@ func (l *loop) serveOthers(ctx context.Context, tick <-chan time.Time) {
 		l.judge()
 	}
 	if received(p.signals.term) {
-		l.term(ctx)
+		l.followTerm(ctx)
 	}
 	if received(p.signals.fleet) {
 		l.receiveReports(p.touchedMachines())

@@ -32,13 +32,6 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// KeysAnnotation of a Machine lists the keys whose certificates are good for it:
-// SHA-256 of the public key's DER form, hexadecimal, comma-separated, the newest
-// first. Joining replaces them; renewing leaves the new one and the one that it was
-// asked with. A Machine that is deleted takes
-// them along: its certificates are refused until it joins anew.
-const KeysAnnotation = "fairlead.dev/keys"
-
 // AuthorityAnnotation of a Machine is the pin of the authority of which it keeps a certificate, as
 // a plane saw it during a rotation. Where it is missing, that is the one by which planes are known.
 const AuthorityAnnotation = "fairlead.dev/authority"
@@ -144,7 +137,7 @@ func (r *registry) know() {
 	r.ready = true
 }
 
-// set takes in what the API says of a Machine, nil when it is gone, and ends the
+// set replaces what the API says of a Machine, nil when it is gone, and ends the
 // streams that are no longer good.
 func (r *registry) set(name string, m *v1alpha1.Machine) {
 	r.mu.Lock()
@@ -336,14 +329,6 @@ func (r *registry) admit(ctx context.Context, name, key, from, role string) erro
 		r.setUnless(deletions, name, m) // else the watch brings it, or who asks looks it up
 		return nil
 	}
-}
-
-func keysOf(m *v1alpha1.Machine) []string {
-	text := m.Annotations[KeysAnnotation]
-	if text == "" {
-		return nil
-	}
-	return strings.Split(text, ",")
 }
 
 // unary guards Renew, and records the keys of Join and Renew.

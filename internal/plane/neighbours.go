@@ -12,7 +12,7 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// neighbours is which machines are told of which others: all that share a frontend.
+// neighbours are the machines that share a frontend: they are told of each other's tunnels.
 type neighbours struct {
 	groups  map[string]*machineGroup // by the names of its members
 	of      map[string]map[string]bool
@@ -71,8 +71,8 @@ func (a *neighbours) regroup(before, after []string) {
 	}
 }
 
-// tell adds to an update what machines are told anew of others. moved is called for a
-// machine of which those that know it are told something else.
+// tell adds to an update the nodes that machines are told anew. moved is called for a machine whose node
+// changes for its neighbours.
 func (a *neighbours) tell(update *southbound.Update, node func(name string) *agentv1.Node, moved func(name string)) error {
 	var errs []error
 	encode := func(name string) *delta.Resource {
@@ -139,15 +139,14 @@ func (a *neighbours) tell(update *southbound.Update, node func(name string) *age
 	return errors.Join(errs...)
 }
 
-// forget drops what was known of a machine that is gone.
+// forget forgets a machine that is gone.
 func (a *neighbours) forget(name string) {
 	delete(a.decaps, name)
 	delete(a.delivered, name)
 	delete(a.seen, name)
 }
 
-// observe notes what a machine says of its frontends, and returns those of which it says
-// something else.
+// observe replaces a machine's report of its frontends, and returns the frontends that it reports otherwise.
 func (a *neighbours) observe(machine string, now []model.FrontendObserved) []model.FrontendKey {
 	before := a.seen[machine]
 	if slices.Equal(before, now) {

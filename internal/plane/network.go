@@ -19,7 +19,7 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// network is what the machines should do in the network, as last published.
+// network has the VIPs and peers of machines, as last published.
 type network struct {
 	assignments map[netip.Addr]*model.Assignment
 	vips        map[model.VIPKey]*model.VIP
@@ -36,7 +36,7 @@ func newNetwork() network {
 	}
 }
 
-// apply takes in what a translation changed, and adds it to what is published: but for VIPs,
+// apply applies the changes of a translation, and adds them to the update: but for VIPs,
 // which are stale afterwards. What cannot be encoded does not keep the rest from it.
 func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 	merge(n.assignments, ch.Assignments)
@@ -60,7 +60,7 @@ func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 	return errors.Join(errs...)
 }
 
-// tellVIPs adds to an update what machines are told anew of VIPs.
+// tellVIPs adds the VIPs that changed to an update.
 func (l *loop) tellVIPs(update *southbound.Update) error {
 	maps.Copy(l.network.stale, l.newcomers.changed)
 	clear(l.newcomers.changed)
@@ -78,7 +78,7 @@ func (l *loop) tellVIPs(update *southbound.Update) error {
 	return errors.Join(errs...)
 }
 
-// addTo adds to an update what a machine is told anew; nil: it has something no longer.
+// addTo adds a resource of a machine to an update; nil: the machine has it no longer.
 func addTo(update *southbound.Update, machine, kind, name string, m proto.Message) error {
 	change := delta.Change{Type: delta.Type(kind), Name: name}
 	if m != nil {
@@ -92,13 +92,13 @@ func addTo(update *southbound.Update, machine, kind, name string, m proto.Messag
 	return nil
 }
 
-// merge brings what stands up to date; a nil value is gone.
-func merge[K comparable, V any](stands, changed map[K]*V) {
-	for k, v := range changed {
+// merge applies changes to a state; a nil value is gone.
+func merge[K comparable, V any](state, changes map[K]*V) {
+	for k, v := range changes {
 		if v == nil {
-			delete(stands, k)
+			delete(state, k)
 		} else {
-			stands[k] = v
+			state[k] = v
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // movesFollowed is how often one that comes follows another machine's tunnels. A machine that begins
-// finds an end of each family, and takes packets out then; one that goes on to change its word
+// finds an end of each family, and takes packets out then; one that goes on to report something else
 // must not hold others up with it.
 const movesFollowed = 4
 
@@ -21,7 +21,7 @@ const movesFollowed = 4
 // is heard of.
 const newcomerTime = 30 * time.Second
 
-// newcomers knows which machines come to frontends that others have already. Two things wait
+// newcomers are the machines that come to frontends that others have already. Two things wait
 // for what kernels carry out: its proxy gets new flows once its own kernel knows the others,
 // and it announces the VIP once each of them takes out of tunnels what it passes on.
 type newcomers struct {
@@ -99,9 +99,9 @@ func (c *newcomers) renew(key model.FrontendKey, rev delta.Revision) {
 	}
 }
 
-// moved says that machines are told with rev of another end of a machine's tunnels, or that it
-// takes packets out of them: those that come to a frontend that concerns it follow that, too,
-// before they pass flows on to it, movesFollowed times.
+// moved says that machines are told with rev of another end of a machine's tunnels, or that the machine
+// takes packets out of them. Newcomers to its frontends follow that, too, before they pass flows on to it,
+// movesFollowed times.
 func (l *loop) moved(name string, rev delta.Revision) {
 	for key, list := range l.newcomers.at {
 		e := l.frontends.entries[key]
@@ -131,8 +131,8 @@ func (c *newcomers) drop(key model.FrontendKey, name string) {
 	}
 }
 
-// restart says that everything is published anew at rev. What another plane may have let
-// happen has happened.
+// restartNewcomers says that everything is published anew at rev. Another plane may have let newcomers
+// announce: that is past.
 func (l *loop) restartNewcomers(rev delta.Revision) {
 	clear(l.newcomers.missed)
 	for key, list := range l.newcomers.at {
@@ -260,7 +260,7 @@ func (c *newcomers) withhold(key model.FrontendKey, proxies []balance.Proxy, sta
 	}
 }
 
-// awaited are the machines for which one waits that comes to a VIP, sorted.
+// awaited are the machines that a newcomer to a VIP waits for, sorted.
 func (c *newcomers) awaited(machine string, vip *model.VIP) []string {
 	var list []string
 	for _, key := range vip.Frontends {
@@ -272,7 +272,7 @@ func (c *newcomers) awaited(machine string, vip *model.VIP) []string {
 	return slices.Compact(list)
 }
 
-// hasty says of a VIP which machines announce it though others have not followed.
+// hasty are the machines that announce a VIP though others have not followed, and why.
 func (c *newcomers) hasty(vip netip.Addr) map[string]string {
 	why := map[string]string{}
 	for k, names := range c.missed {

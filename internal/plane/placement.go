@@ -12,8 +12,7 @@ import (
 	"fairlead.dev/internal/translate"
 )
 
-// everyListener is the view of all machines that take in requests, in states of planes that knew
-// no other. A Freeze may hold one.
+// everyListener is the view of all machines with a proxy, in states of planes that knew no other view. A Freeze may hold one.
 const everyListener model.ViewID = "all"
 
 // placement decides which listeners each machine is sent: those of its views, and for as long as
@@ -73,9 +72,9 @@ func (p *placement) has(views []model.ViewID, id model.ListenerID) bool {
 	return slices.ContainsFunc(views, func(v model.ViewID) bool { return p.views[v][id] })
 }
 
-// apply takes in views and machines, puts the combined views that change into the place of the
-// views, and names the machines that are on another one now. stands says that a listener is there.
-func (p *placement) apply(ch *translate.Changes, now time.Time, stands func(model.ListenerID) bool) map[string]bool {
+// apply applies changes of views and machines, replaces the views in the changes by the combined views that
+// change, and returns the machines that are on another one now. exists says that there is a listener.
+func (p *placement) apply(ch *translate.Changes, now time.Time, exists func(model.ListenerID) bool) map[string]bool {
 	was := maps.Clone(p.views)
 	lost := map[model.ViewID][]model.ListenerID{} // by views that stay
 	for id, v := range ch.Views {
@@ -112,7 +111,7 @@ func (p *placement) apply(ch *translate.Changes, now time.Time, stands func(mode
 			}
 		}
 		for l := range m.leftovers {
-			if len(m.views) == 0 || !stands(l) || p.has(m.views, l) {
+			if len(m.views) == 0 || !exists(l) || p.has(m.views, l) {
 				p.end(name, m, l)
 			}
 		}
@@ -131,7 +130,7 @@ func (p *placement) setView(id model.ViewID, v *model.View) {
 	}
 }
 
-// set takes in a machine; nil: it is gone.
+// set replaces a machine; nil: it is gone.
 func (p *placement) set(name string, m *placed, v *model.Machine) {
 	m.views = nil
 	if v == nil {

@@ -401,22 +401,6 @@ func (p *Plane) prune(ctx context.Context) {
 	}
 }
 
-// touch notes that the server knows something new of a machine.
-func (p *Plane) touch(machine string) {
-	p.mu.Lock()
-	p.touched[machine] = true
-	p.mu.Unlock()
-	signal(p.signals.fleet)
-}
-
-func (p *Plane) touchedMachines() map[string]bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := p.touched
-	p.touched = map[string]bool{}
-	return t
-}
-
 // AgentAddress is where agents are listened for; nil before Run listens.
 func (p *Plane) AgentAddress() net.Addr {
 	p.mu.Lock()
@@ -468,7 +452,7 @@ func (p *Plane) Readyz(ctx context.Context) error {
 	return nil
 }
 
-// Status is what the plane knows now; nobody may change it. An error stands in its problems when
+// Status is what the plane knows now; nobody may change it. An error is one of its problems when
 // the loop does not answer.
 func (p *Plane) Status(ctx context.Context) model.Status {
 	s, err := p.statuses.get(ctx, p, (*loop).status)

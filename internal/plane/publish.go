@@ -23,8 +23,8 @@ func (l *loop) publish(ch translate.Changes) {
 	l.publishPlaced(ch, moved)
 }
 
-// publishPlaced is send once it is settled what each machine is sent. moved are machines that are on
-// another view now.
+// publishPlaced is publish once each machine has its view. moved are the machines that are on another
+// view now.
 func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
 	ch.Certificates = l.plane.staples.attach(ch.Certificates)
 	unfit := maps.Clone(l.catalog.AllUnfit())
@@ -57,10 +57,10 @@ func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
 		update.Machine[name] = []delta.Change{change}
 	}
 	for name := range moved {
-		update.Placement[name] = l.placedOn(name)
+		update.Placement[name] = l.viewOf(name)
 	}
 	l.certificates.apply(ch)
-	l.keep(&ch, was)
+	l.keepVIPs(&ch, was)
 	if err := l.network.apply(ch, &update); err != nil {
 		l.plane.config.Log.Error("a bug: a peer cannot be encoded", "error", err)
 	}
@@ -77,20 +77,20 @@ func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
 	l.reviewChanges(ch)
 }
 
-// placedOn is the view that a machine is placed on: none while a Freeze holds a state that
+// viewOf is the view that a machine is placed on: none while a Freeze holds a state that
 // this plane does not know, nor where there is no such machine.
-func (l *loop) placedOn(name string) southbound.ViewID {
+func (l *loop) viewOf(name string) southbound.ViewID {
 	if f := l.history.Frozen(); f != nil && f.Lost || l.placement.machines[name] == nil {
 		return ""
 	}
 	return southbound.ViewID(l.placement.machines[name].on)
 }
 
-// placeAll puts every machine where it belongs.
-func (l *loop) placeAll() {
+// placeMachines puts every machine where it belongs.
+func (l *loop) placeMachines() {
 	update := southbound.Update{Placement: map[string]southbound.ViewID{}}
 	for name := range l.machines {
-		update.Placement[name] = l.placedOn(name)
+		update.Placement[name] = l.viewOf(name)
 	}
 	l.send(l.next(), update)
 	maps.Copy(l.due, l.tracker.All())
@@ -147,7 +147,7 @@ func (l *loop) publishStale() {
 	// that its tunnels are another thing now, which those that come must follow in turn.
 	l.tellNodes(&update, next)
 	l.admitNewcomers()
-	l.release(&update)
+	l.releaseVIPs(&update)
 	for v, changes := range l.judgeHealth() {
 		update.Shared[southbound.ViewID(v)] = changes
 	}

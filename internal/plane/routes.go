@@ -42,13 +42,13 @@ func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, er
 	return question(ctx, p, func(l *loop) []model.RouteRow { return l.routes(f, figures) })
 }
 
-// routes are sorted by listener and host, and then stand in the order in which they are
+// routes are sorted by listener and host, and then in the order in which they are
 // tried.
 func (l *loop) routes(f RouteFilter, figures map[model.GroupID]model.GroupFigures) []model.RouteRow {
 	rows := []model.RouteRow{}
 	hosts := l.history.Hosts()
 	for _, k := range slices.SortedFunc(maps.Keys(hosts), model.HostKey.Compare) {
-		if !f.takes(k.Host, hosts) {
+		if !f.matches(k.Host, hosts) {
 			continue
 		}
 		for i := range hosts[k].Routes {
@@ -67,9 +67,9 @@ func (l *loop) routes(f RouteFilter, figures map[model.GroupID]model.GroupFigure
 	return rows
 }
 
-// takes reports whether a virtual host is wanted: by its name, by a pattern, or because
+// matches reports whether a virtual host is wanted: by its name, by a pattern, or because
 // it is the wildcard that a name falls to.
-func (f RouteFilter) takes(host string, hosts map[model.HostKey]*model.VirtualHost) bool {
+func (f RouteFilter) matches(host string, hosts map[model.HostKey]*model.VirtualHost) bool {
 	want := strings.ToLower(strings.TrimSuffix(f.Host, "."))
 	switch {
 	case want == "" || want == host:

@@ -8,8 +8,8 @@ import (
 	"fairlead.dev/internal/southbound"
 )
 
-// term follows the election.
-func (l *loop) term(ctx context.Context) {
+// followTerm follows the election.
+func (l *loop) followTerm(ctx context.Context) {
 	p, t := l.plane, l.plane.lease.current()
 	switch serving := p.serving.Load(); {
 	case t.Held && l.synced && serving != t.Epoch && !l.awaitsStaples() && p.trust.askFor(t.Epoch):

@@ -299,3 +299,25 @@ func (v *secretVault) append(ctx context.Context, records [][]byte) error {
 	}
 	return nil
 }
+
+// vault is where a history outlives its plane: records, of which the first is a whole
+// state and the others are steps from it on. What is there after a crash is a beginning
+// of what was written last, or all of what was there before.
+type vault interface {
+	// load returns the records that can be read. With record.ErrDamaged there were more.
+	load(ctx context.Context) ([][]byte, error)
+	// append puts records behind the others. With errMoved others have touched them.
+	append(ctx context.Context, records [][]byte) error
+	// replace puts records into the place of all; epoch is that of the plane. With
+	// errFenced there are some of a later one, and they stay.
+	replace(ctx context.Context, epoch uint64, records [][]byte) error
+	// bounds are how many bytes may be kept, and how often something may be written.
+	bounds() (most int, every time.Duration)
+}
+
+// tidier is a vault in which leaderships that ended while they wrote leave something that
+// nobody reads.
+type tidier interface {
+	// tidy removes it. What a leadership writes that may be alive stays.
+	tidy(ctx context.Context) error
+}
