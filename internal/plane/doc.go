@@ -21,7 +21,7 @@
 //	handover, frontend, checkers,  what load balancers are told: frontends and backends, who checks them,
 //	network, newcomers, leaving,   VIPs and peers, the order in which machines come to a VIP and leave
 //	neighbours, frontendstatus,    it, which machines know of each other; what a machine is, and which
-//	fleet, placement, holding      views and addresses it has
+//	fleet, holding                 addresses it has
 //	staples, send, hearing,        what all of these need: OCSP responses, publishing, the reports of
 //	objects, metrics               machines, objects of the snapshot
 //	infrastructure, gatewayapi     objects that stand for Gateways; the version of Gateway API
@@ -32,9 +32,10 @@
 //	lease, owner, pods, resource,  the election, and the rest
 //	signal
 //
-// Pure parts are packages of their own: catalog (what views are offered), history (what a Freeze
-// holds, and the steps to turn back), progress (how far objects are programmed), health (who checks
-// which backend). Statuses are written by package plane/status.
+// Pure parts are packages of their own: placement (which listeners a machine is sent), catalog (the
+// resources that views are offered), history (what a Freeze holds back, and the steps to turn back),
+// health (who checks which backend), progress (how far objects are programmed). Package plane/status
+// writes statuses.
 //
 // It refuses to act on what it does not know: before its sources are synced it
 // publishes nothing, and for twice the time-to-live after it began to lead it calls

@@ -57,7 +57,7 @@ func (l *loop) servingMachines(id model.ListenerID) []string {
 	names := []string{}
 	for name := range l.machines {
 		state, _ := l.plane.server.Machine(name)
-		if serves, _ := l.placement.serves(name, id); serves && !unproxied(state.Proxy) {
+		if serves, _ := l.placement.Serves(name, id); serves && !unproxied(state.Proxy) {
 			names = append(names, name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/placement"
 	"fairlead.dev/internal/progress"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/southbound"
@@ -55,7 +56,7 @@ type loop struct {
 	// Of publish.
 	rev           delta.Revision // of the last publication
 	published     progress.Publications
-	placement     placement
+	placement     placement.Placement
 	catalog       *catalog.Catalog
 	machines      map[string]*model.Machine
 	network       network
@@ -102,7 +103,7 @@ func newLoop(p *Plane) *loop {
 		frontends:    newFrontends(),
 		leaving:      newLeaving(),
 		newcomers:    newNewcomers(),
-		placement:    newPlacement(),
+		placement:    placement.New(),
 		handover:     newHandover(func(d time.Duration) { time.AfterFunc(d, func() { signal(p.signals.turn) }) }),
 		answering:    answering{now: time.Now}, // setting the clock does not matter
 		peeked:       map[string]southbound.MachineState{},
@@ -110,7 +111,7 @@ func newLoop(p *Plane) *loop {
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}
-	l.tracker = progress.New(c, progress.Inputs{Serving: l.placement.serves, Frozen: l.history.HeldText, Balanced: l.balanced})
+	l.tracker = progress.New(c, progress.Inputs{Serving: l.placement.Serves, Frozen: l.history.HeldText, Balanced: l.balanced})
 	return l
 }
 

@@ -7,6 +7,7 @@ import (
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/placement"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/wire"
@@ -14,7 +15,7 @@ import (
 
 // publish sends machines what changes for them, and notes the objects that may show something else.
 func (l *loop) publish(ch translate.Changes) {
-	moved := l.placement.apply(&ch, l.plane.config.Now(), func(id model.ListenerID) bool {
+	moved := l.placement.Apply(&ch, l.plane.config.Now(), func(id model.ListenerID) bool {
 		if listener, changes := ch.Listeners[id]; changes {
 			return listener != nil
 		}
@@ -73,17 +74,17 @@ func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
 	if len(update.Shared)+len(update.Machine)+len(update.Placement) > 0 {
 		l.send(next, update)
 	}
-	l.placement.published(moved, ch.Views, l.rev)
+	l.placement.Published(moved, ch.Views, l.rev)
 	l.reviewChanges(ch)
 }
 
 // viewOf is the view that a machine is placed on: none while a Freeze holds a state that
 // this plane does not know, nor where there is no such machine.
 func (l *loop) viewOf(name string) southbound.ViewID {
-	if f := l.history.Frozen(); f != nil && f.Lost || l.placement.machines[name] == nil {
+	if f := l.history.Frozen(); f != nil && f.Lost {
 		return ""
 	}
-	return southbound.ViewID(l.placement.machines[name].on)
+	return southbound.ViewID(l.placement.View(name))
 }
 
 // placeMachines puts every machine where it belongs.
@@ -98,23 +99,21 @@ func (l *loop) placeMachines() {
 
 // publishExpired takes from machines the listeners that they have ended.
 func (l *loop) publishExpired() {
-	ended := l.placement.expire(l.plane.config.Now(), leftoverUses{l.keptUses, l.passedUses})
-	if len(ended) == 0 {
-		return
-	}
 	var ch translate.Changes
-	moved := l.placement.combine(&ch, ended)
-	l.publishPlaced(ch, moved)
+	moved, ended := l.placement.Expire(&ch, l.plane.config.Now(), placement.Uses{Kept: l.keptUses, Passed: l.passedUses})
+	if ended {
+		l.publishPlaced(ch, moved)
+	}
 }
 
 // keptUses are the listeners of the VIPs that machines keep.
-func (l *loop) keptUses() map[listenerAt]bool {
-	uses := map[listenerAt]bool{}
+func (l *loop) keptUses() map[placement.ListenerAt]bool {
+	uses := map[placement.ListenerAt]bool{}
 	for address, kept := range l.handover.kept {
 		for machine := range kept.machines {
 			if v := l.network.vips[model.VIPKey{Machine: machine, Address: address}]; v != nil {
 				for _, id := range v.Listeners {
-					uses[listenerAt{machine, id}] = true
+					uses[placement.ListenerAt{Machine: machine, Listener: id}] = true
 				}
 			}
 		}
@@ -123,15 +122,15 @@ func (l *loop) keptUses() map[listenerAt]bool {
 }
 
 // passedUses are the proxies among the backends of listeners, if only for connections that they have.
-func (l *loop) passedUses() map[listenerAt]bool {
-	uses := map[listenerAt]bool{}
+func (l *loop) passedUses() map[placement.ListenerAt]bool {
+	uses := map[placement.ListenerAt]bool{}
 	for key, e := range l.frontends.entries {
 		if e.frontend == nil || e.frontend.Listener == "" {
 			continue
 		}
 		for _, b := range e.backends {
 			if b.Proxy(key) {
-				uses[listenerAt{b.Machine, e.frontend.Listener}] = true
+				uses[placement.ListenerAt{Machine: b.Machine, Listener: e.frontend.Listener}] = true
 			}
 		}
 	}

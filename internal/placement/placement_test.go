@@ -1,4 +1,4 @@
-package plane
+package placement
 
 import (
 	"fmt"
@@ -8,38 +8,33 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
-	"fairlead.dev/internal/xds"
 )
 
 func published(n uint64) delta.Revision { return delta.Revision{Epoch: 1, Number: n} }
 
 // placementRig is a placement with the listeners that there are, and what its machines are sent.
 type placementRig struct {
-	placement
+	Placement
 	now       time.Time
 	listeners map[model.ListenerID]bool
 	published map[model.ViewID][]model.ListenerID
 	on        map[string]model.ViewID
 	revision  uint64
-	kept      map[listenerAt]bool
-	used      map[listenerAt]bool
+	kept      map[ListenerAt]bool
+	used      map[ListenerAt]bool
 }
 
 func newPlacementRig() *placementRig {
 	return &placementRig{
-		placement: newPlacement(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), listeners: map[model.ListenerID]bool{},
-		published: map[model.ViewID][]model.ListenerID{}, on: map[string]model.ViewID{}, kept: map[listenerAt]bool{}, used: map[listenerAt]bool{},
+		Placement: New(), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), listeners: map[model.ListenerID]bool{},
+		published: map[model.ViewID][]model.ListenerID{}, on: map[string]model.ViewID{}, kept: map[ListenerAt]bool{}, used: map[ListenerAt]bool{},
 	}
 }
 
-func (r *placementRig) take(ch translate.Changes, moved map[string]bool) {
+func (r *placementRig) send(ch translate.Changes, moved map[string]bool) {
 	for id, v := range ch.Views {
 		if v == nil {
 			delete(r.published, id)
@@ -60,20 +55,19 @@ func (r *placementRig) change(ch translate.Changes) {
 	for id, l := range ch.Listeners {
 		r.listeners[id] = l != nil
 	}
-	moved := r.apply(&ch, r.now, func(id model.ListenerID) bool { return r.listeners[id] })
-	r.take(ch, moved)
+	moved := r.Apply(&ch, r.now, func(id model.ListenerID) bool { return r.listeners[id] })
+	r.send(ch, moved)
 	r.revision++
-	r.placement.published(moved, ch.Views, published(r.revision))
+	r.Published(moved, ch.Views, published(r.revision))
 }
 
 func (r *placementRig) wait(d time.Duration) {
 	r.now = r.now.Add(d)
-	ended := r.expire(r.now, leftoverUses{
-		kept: func() map[listenerAt]bool { return r.kept }, passed: func() map[listenerAt]bool { return r.used },
-	})
 	var ch translate.Changes
-	moved := r.combine(&ch, ended)
-	r.take(ch, moved)
+	moved, _ := r.Expire(&ch, r.now, Uses{
+		Kept: func() map[ListenerAt]bool { return r.kept }, Passed: func() map[ListenerAt]bool { return r.used },
+	})
+	r.send(ch, moved)
 }
 
 func (r *placementRig) expect(t *testing.T, when, machine string, want ...model.ListenerID) {
@@ -113,7 +107,7 @@ func TestPlacement(t *testing.T) {
 	r.change(translate.Changes{Views: viewOfListeners("pool:a", "https-443_a_web")})
 	r.change(translate.Changes{Views: viewOfListeners("pool:b", "https-443_b_web")})
 	r.expect(t, "each has its pool's", "edge-1", "http-80", "https-443_a_web")
-	if _, since := r.serves("edge-1", "https-443_a_web"); since != published(r.revision-1) {
+	if _, since := r.Serves("edge-1", "https-443_a_web"); since != published(r.revision-1) {
 		t.Errorf("a listener that came to a view is served since %s, want %d", since, r.revision-1)
 	}
 	r.expect(t, "each has its pool's", "edge-2", "http-80", "https-443_b_web")
@@ -121,19 +115,19 @@ func TestPlacement(t *testing.T) {
 
 	r.change(translate.Changes{Machines: machineWith("edge-1", 30, "pool:b", "shared")})
 	r.expect(t, "it has left the pool", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
-	left, _ := r.serves("edge-1", "https-443_a_web")
-	came, since := r.serves("edge-1", "https-443_b_web")
+	left, _ := r.Serves("edge-1", "https-443_a_web")
+	came, since := r.Serves("edge-1", "https-443_b_web")
 	if left || !came || since != published(r.revision) {
 		t.Errorf("it serves what it has left: %t; it serves what it came to: %t, since %s", left, came, since)
 	}
-	r.kept[listenerAt{"edge-1", "https-443_a_web"}] = true
+	r.kept[ListenerAt{"edge-1", "https-443_a_web"}] = true
 	r.wait(29 * time.Second)
 	r.wait(29 * time.Second)
 	r.expect(t, "it keeps a VIP", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	clear(r.kept)
 	r.wait(29 * time.Second)
 	r.expect(t, "it drains", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
-	r.used[listenerAt{"edge-1", "https-443_a_web"}] = true
+	r.used[ListenerAt{"edge-1", "https-443_a_web"}] = true
 	r.wait(time.Second)
 	r.expect(t, "others pass on connections to it", "edge-1", "http-80", "https-443_a_web", "https-443_b_web")
 	clear(r.used)
@@ -164,7 +158,7 @@ func TestPlacement(t *testing.T) {
 	r.expect(t, "it has backends only now", "edge-2")
 	r.change(translate.Changes{Machines: map[string]*model.Machine{"edge-1": nil, "edge-2": nil, "host": nil}})
 	if len(r.published)+len(r.on)+len(r.machines)+len(r.combined)+len(r.parting) != 0 {
-		t.Errorf("something is left: %+v", r.placement)
+		t.Errorf("something is left: %+v", r.Placement)
 	}
 }
 
@@ -290,74 +284,4 @@ func TestPlacementOfAnything(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestKeysGoToWhoServes: two pools have a machine each, and a Gateway with a key of its own. Each machine is
-// sent the one key; one that goes over to the other pool has both until it has drained.
-func TestKeysGoToWhoServes(t *testing.T) {
-	r, c := newRig(t), &clock{}
-	r.create(gatewayClass())
-	for i, site := range []string{"a", "b"} {
-		p := pool()
-		p.Name, p.Spec.Addresses = site, []string{fmt.Sprintf("192.0.2.%d/32", 80+i)}
-		p.Spec.Machines = &metav1.LabelSelector{MatchLabels: map[string]string{"site": site}}
-		g := gateway()
-		g.Name, g.Annotations = site, map[string]string{v1alpha1.AnnotationPool: site}
-		g.Spec.Listeners = []gatewayv1.Listener{{
-			Name: "https", Port: 443, Protocol: gatewayv1.HTTPSProtocolType, Hostname: ptr(gatewayv1.Hostname(site + ".example")),
-			TLS: &gatewayv1.ListenerTLSConfig{CertificateRefs: []gatewayv1.SecretObjectReference{{Name: gatewayv1.ObjectName("key-" + site)}}},
-		}}
-		r.create(p, g, tlsSecret(t, "key-"+site, site+".example"))
-	}
-	p := r.plane("one", func(config *Config) { config.Now, config.TTL = c.Now, time.Hour }).awaitReady()
-	agents := map[string]*fakeAgent{}
-	move := func(machine, site string) {
-		edit(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: machine}}, func(m *v1alpha1.Machine) { m.Labels = map[string]string{"site": site} })
-	}
-	for name, site := range map[string]string{"edge-a": "a", "edge-b": "b", "edge-c": "c", "edge-d": "a"} {
-		agents[name] = r.joined(p, name)
-		move(name, site)
-	}
-	for _, a := range agents {
-		a.connect(p.AgentAddress().String())
-		a.sees(established)
-	}
-	holds := func(machine string, want ...string) {
-		t.Helper()
-		agents[machine].await(fmt.Sprint("holds the keys ", want), func() error {
-			got := []string{}
-			for name := range agents[machine].held[typeSecret] {
-				for _, site := range []string{"a", "b"} {
-					if name == xds.SecretName(model.CertificateID("default/key-"+site)) || name == xds.HostSecretName(site+".example") {
-						got = append(got, site)
-					}
-				}
-			}
-			if slices.Sort(got); !slices.Equal(got, append([]string{}, want...)) {
-				return fmt.Errorf("it holds those of %v", got)
-			}
-			return nil
-		})
-	}
-	holds("edge-a", "a")
-	holds("edge-b", "b")
-	holds("edge-c")
-	move("edge-a", "b")
-	holds("edge-a", "a", "b")
-	c.jump(20 * time.Second)
-	move("edge-c", "b") // what is sent now is sent after the jump was noticed
-	holds("edge-c", "b")
-	holds("edge-a", "a", "b")
-	move("edge-d", "b")
-	holds("edge-d", "a", "b")
-	c.jump(11 * time.Second)
-	holds("edge-a", "b")
-	holds("edge-d", "a", "b")
-	c.jump(20 * time.Second) // the view that both were on goes with the last of them
-	holds("edge-d", "b")
-	move("edge-c", "c")
-	c.jump(31 * time.Second)
-	holds("edge-c")
-	holds("edge-a", "b")
-	holds("edge-b", "b")
 }

@@ -1,4 +1,4 @@
-package plane
+package placement
 
 import (
 	"cmp"
@@ -15,10 +15,10 @@ import (
 // everyListener is the view of all machines with a proxy, in states of planes that knew no other view. A Freeze may hold one.
 const everyListener model.ViewID = "all"
 
-// placement decides which listeners each machine is sent: those of its views, and for as long as
+// Placement decides which listeners each machine is sent: those of its views, and for as long as
 // its connections may last those that it had before. Machines with the same views and the same
 // leftovers are sent the same, by one combined view.
-type placement struct {
+type Placement struct {
 	views    map[model.ViewID]map[model.ListenerID]bool // as published, none that is empty
 	machines map[string]*placed
 	combined map[model.ViewID]*combinedView
@@ -47,16 +47,17 @@ type combinedView struct {
 	since     map[model.ListenerID]delta.Revision // with which listeners came that it had not from the start
 }
 
-func newPlacement() placement {
-	return placement{
+// New is without machines and views.
+func New() Placement {
+	return Placement{
 		views: map[model.ViewID]map[model.ListenerID]bool{}, machines: map[string]*placed{},
 		combined: map[model.ViewID]*combinedView{}, parting: map[string]*placed{},
 	}
 }
 
-// serves says that one of a machine's views has a listener, and the revision with which the machine came to
+// Serves says that one of a machine's views has a listener, and the revision with which the machine came to
 // it, or it to the machine. A leftover does not count.
-func (p *placement) serves(machine string, id model.ListenerID) (bool, delta.Revision) {
+func (p *Placement) Serves(machine string, id model.ListenerID) (bool, delta.Revision) {
 	m := p.machines[machine]
 	if m == nil || !p.has(m.views, id) {
 		return false, delta.Revision{}
@@ -68,13 +69,13 @@ func (p *placement) serves(machine string, id model.ListenerID) (bool, delta.Rev
 	return true, since
 }
 
-func (p *placement) has(views []model.ViewID, id model.ListenerID) bool {
+func (p *Placement) has(views []model.ViewID, id model.ListenerID) bool {
 	return slices.ContainsFunc(views, func(v model.ViewID) bool { return p.views[v][id] })
 }
 
-// apply applies changes of views and machines, replaces the views in the changes by the combined views that
+// Apply applies changes of views and machines, replaces the views in the changes by the combined views that
 // change, and returns the machines that are on another one now. exists says that there is a listener.
-func (p *placement) apply(ch *translate.Changes, now time.Time, exists func(model.ListenerID) bool) map[string]bool {
+func (p *Placement) Apply(ch *translate.Changes, now time.Time, exists func(model.ListenerID) bool) map[string]bool {
 	was := maps.Clone(p.views)
 	lost := map[model.ViewID][]model.ListenerID{} // by views that stay
 	for id, v := range ch.Views {
@@ -119,7 +120,7 @@ func (p *placement) apply(ch *translate.Changes, now time.Time, exists func(mode
 	return p.combine(ch, concerned)
 }
 
-func (p *placement) setView(id model.ViewID, v *model.View) {
+func (p *Placement) setView(id model.ViewID, v *model.View) {
 	if v == nil || len(v.Listeners) == 0 {
 		delete(p.views, id)
 		return
@@ -131,7 +132,7 @@ func (p *placement) setView(id model.ViewID, v *model.View) {
 }
 
 // set replaces a machine; nil: it is gone.
-func (p *placement) set(name string, m *placed, v *model.Machine) {
+func (p *Placement) set(name string, m *placed, v *model.Machine) {
 	m.views = nil
 	if v == nil {
 		delete(p.machines, name)
@@ -145,7 +146,7 @@ func (p *placement) set(name string, m *placed, v *model.Machine) {
 }
 
 // leave makes a listener a leftover.
-func (p *placement) leave(name string, m *placed, id model.ListenerID, now time.Time) {
+func (p *Placement) leave(name string, m *placed, id model.ListenerID, now time.Time) {
 	if _, is := m.leftovers[id]; is {
 		return
 	}
@@ -157,7 +158,7 @@ func (p *placement) leave(name string, m *placed, id model.ListenerID, now time.
 }
 
 // end ends that a listener is a leftover.
-func (p *placement) end(name string, m *placed, id model.ListenerID) {
+func (p *Placement) end(name string, m *placed, id model.ListenerID) {
 	if delete(m.leftovers, id); len(m.leftovers) == 0 {
 		delete(p.parting, name)
 	}
@@ -165,7 +166,7 @@ func (p *placement) end(name string, m *placed, id model.ListenerID) {
 
 // combine puts machines on their combined views, and the combined views that change into the
 // place of the views.
-func (p *placement) combine(ch *translate.Changes, concerned map[string]*placed) map[string]bool {
+func (p *Placement) combine(ch *translate.Changes, concerned map[string]*placed) map[string]bool {
 	stale := map[model.ViewID]bool{}
 	if len(ch.Views) > 0 {
 		for id := range p.combined {
@@ -216,7 +217,7 @@ func (p *placement) combine(ch *translate.Changes, concerned map[string]*placed)
 
 // combinedFor is the combined view of a machine, made if there is none yet. Its name has the empty ones of the
 // views, too: otherwise any tenant's first route would move machines to another one, which are compared whole then.
-func (p *placement) combinedFor(m *placed) model.ViewID {
+func (p *Placement) combinedFor(m *placed) model.ViewID {
 	c := &combinedView{views: m.views, leftovers: slices.Sorted(maps.Keys(m.leftovers))}
 	var text []string
 	for _, v := range m.views {
@@ -233,7 +234,7 @@ func (p *placement) combinedFor(m *placed) model.ViewID {
 }
 
 // listeners are those of a combined view, sorted; never nil.
-func (p *placement) listeners(c *combinedView) []model.ListenerID {
+func (p *Placement) listeners(c *combinedView) []model.ListenerID {
 	all := map[model.ListenerID]bool{}
 	for _, v := range c.views {
 		maps.Copy(all, p.views[v])
@@ -244,8 +245,8 @@ func (p *placement) listeners(c *combinedView) []model.ListenerID {
 	return append([]model.ListenerID{}, slices.Sorted(maps.Keys(all))...)
 }
 
-// published notes the revision of what machines gained. views are the combined ones that changed.
-func (p *placement) published(moved map[string]bool, views map[model.ViewID]*model.View, rev delta.Revision) {
+// Published notes the revision of what machines gained. views are the combined ones that changed.
+func (p *Placement) Published(moved map[string]bool, views map[model.ViewID]*model.View, rev delta.Revision) {
 	for name := range moved {
 		if m := p.machines[name]; m != nil && m.gained {
 			m.gained, m.since = false, rev
@@ -269,32 +270,50 @@ func (p *placement) published(moved map[string]bool, views map[model.ViewID]*mod
 // partAgain is how often it is looked whether what a listener began has ended.
 const partAgain = time.Second
 
-// listenerAt is a listener at a machine.
-type listenerAt struct {
-	machine  string
-	listener model.ListenerID
+// ListenerAt is a listener at a machine.
+type ListenerAt struct {
+	Machine  string
+	Listener model.ListenerID
 }
 
-// leftoverUses says what keeps leftovers. Each is asked at most once a look, for all of them.
-type leftoverUses struct {
-	// kept have a VIP yet that leads to them, since no other machine announces it.
-	kept func() map[listenerAt]bool
-	// passed may have connections that load balancers pass on to them.
-	passed func() map[listenerAt]bool
+// Uses says what keeps leftovers. Each is asked at most once a look, for all of them.
+type Uses struct {
+	// Kept have a VIP yet that leads to them, since no other machine announces it.
+	Kept func() map[ListenerAt]bool
+	// Passed may have connections that load balancers pass on to them.
+	Passed func() map[ListenerAt]bool
 }
 
-// expire ends leftovers whose time is over, and names their machines.
-func (p *placement) expire(now time.Time, uses leftoverUses) map[string]*placed {
+// View is the combined view of a machine; empty: there is no such machine.
+func (p *Placement) View(machine string) model.ViewID {
+	if m := p.machines[machine]; m != nil {
+		return m.on
+	}
+	return ""
+}
+
+// Expire ends leftovers whose time is over. It adds the combined views that change to changes, and returns
+// the machines that are on another one now, and whether any leftover ended.
+func (p *Placement) Expire(ch *translate.Changes, now time.Time, uses Uses) (moved map[string]bool, ended bool) {
+	machines := p.expired(now, uses)
+	if len(machines) == 0 {
+		return nil, false
+	}
+	return p.combine(ch, machines), true
+}
+
+// expired ends leftovers whose time is over, and returns their machines.
+func (p *Placement) expired(now time.Time, uses Uses) map[string]*placed {
 	if len(p.parting) == 0 || !now.Before(p.looked) && now.Before(p.looked.Add(partAgain)) {
 		return nil
 	}
 	p.looked = now
-	kept := uses.kept()
-	var passed map[listenerAt]bool
+	kept := uses.Kept()
+	var passed map[ListenerAt]bool
 	var ended map[string]*placed
 	for name, m := range p.parting {
 		for l, until := range m.leftovers {
-			u := listenerAt{name, l}
+			u := ListenerAt{name, l}
 			if kept[u] || until.Sub(now) > m.drain+2*partAgain { // or the clock was set back
 				m.leftovers[l] = now.Add(m.drain)
 				continue
@@ -303,7 +322,7 @@ func (p *placement) expire(now time.Time, uses leftoverUses) map[string]*placed 
 				continue
 			}
 			if passed == nil {
-				passed = uses.passed()
+				passed = uses.Passed()
 			}
 			if passed[u] {
 				continue
