@@ -13,11 +13,10 @@
 //	loop, term, receive, own,      the steps of the loop; term is leadership, own the addresses of
 //	freeze, translate, publish,    this plane
 //	judge, offer, peers
-//	explain, explainflow,          answers for people: explanations, routes, the status, metrics,
-//	knowledge, routes, report,     questions to machines
-//	frontendreport, networkreport,
-//	counts, certificates,
-//	askflows, ask
+//	explain, explainflow, routes,  answers for people: explanations, routes, the status, metrics,
+//	report, frontendreport,        questions to machines
+//	networkreport, counts,
+//	certificates, askflows, ask
 //	handover, frontend, checkers,  what load balancers are told: frontends and backends, who checks them,
 //	network, newcomers, leaving,   VIPs and peers, the order in which machines come to a VIP and leave
 //	neighbours, frontendstatus,    it, which machines know of each other; what a machine is, and which
@@ -34,7 +33,8 @@
 //
 // Pure parts are packages of their own: placement (which listeners a machine is sent), catalog (the
 // resources that views are offered), history (what a Freeze holds back, and the steps to turn back),
-// health (who checks which backend), progress (how far objects are programmed). Package plane/status
+// health (who checks which backend), progress (how far objects are programmed), provenance (which
+// resources decide something). Package plane/status
 // writes statuses.
 //
 // It refuses to act on what it does not know: before its sources are synced it

@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/progress"
+	"fairlead.dev/internal/provenance"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate"
 )
@@ -44,7 +45,7 @@ func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key
 	for _, o := range d.Statuses {
 		statuses[o.Object] = o.Status
 	}
-	w := knowledge{snapshot: s, statuses: statuses, translator: t}.world()
+	w := provenance.Resources{Snapshot: s, Statuses: statuses, Translator: t}.World()
 	w.Offline, w.Now, w.MinTLS = true, s.Now, c.MinTLS
 	for _, l := range d.Listeners {
 		w.Listeners = append(w.Listeners, *l)
@@ -110,7 +111,7 @@ const vipAssigned = "assigned"
 
 // world is what the loop knows, for one explanation.
 func (l *loop) world() explain.World {
-	w := knowledge{snapshot: l.snapshot, statuses: l.statuses, translator: l.translator}.world()
+	w := provenance.Resources{Snapshot: l.snapshot, Statuses: l.statuses, Translator: l.translator}.World()
 	for _, id := range l.catalog.ListenerIDs() {
 		w.Listeners = append(w.Listeners, *l.catalog.Listener(id))
 	}

@@ -1,4 +1,4 @@
-package plane
+package provenance
 
 import (
 	"fmt"
@@ -15,14 +15,15 @@ import (
 	"fairlead.dev/internal/translate"
 )
 
-// knowledge finds the resources that decide something.
-type knowledge struct {
-	snapshot   *snapshot.Snapshot
-	statuses   map[model.Object]*translate.Status
-	translator *translate.Translator
+// Resources are the inputs and results of a translation. They are read only.
+type Resources struct {
+	Snapshot   *snapshot.Snapshot
+	Statuses   map[model.Object]*translate.Status
+	Translator *translate.Translator
 }
 
-func (k knowledge) world() explain.World {
+// World answers the questions of an explanation that resources answer; the caller adds the rest.
+func (k Resources) World() explain.World {
 	return explain.World{
 		ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, TLSBy: k.tlsBy, ClientsBy: k.clientsBy, BackendsBy: k.backendsBy,
 		PoliciesOf: k.policiesOf, Claimants: k.namedBy, OfOthers: k.ofOthers,
@@ -37,7 +38,7 @@ type section struct {
 }
 
 // sections are the listeners of a Gateway or a ListenerSet, in its order.
-func (k knowledge) sections(o model.Object) []section {
+func (k Resources) sections(o model.Object) []section {
 	var list []section
 	add := func(name gatewayv1.SectionName, hostname *gatewayv1.Hostname, tls bool) {
 		s := section{name: name, tls: tls}
@@ -48,13 +49,13 @@ func (k knowledge) sections(o model.Object) []section {
 	}
 	switch snapshot.Kind(o.Kind) {
 	case snapshot.KindGateway:
-		if g := k.snapshot.Gateways[key(o).Name]; g != nil {
+		if g := k.Snapshot.Gateways[nameOf(o)]; g != nil {
 			for _, l := range g.Spec.Listeners {
 				add(l.Name, l.Hostname, l.TLS != nil)
 			}
 		}
 	case snapshot.KindListenerSet:
-		if s := k.snapshot.ListenerSets[key(o).Name]; s != nil {
+		if s := k.Snapshot.ListenerSets[nameOf(o)]; s != nil {
 			for _, l := range s.Spec.Listeners {
 				add(l.Name, l.Hostname, l.TLS != nil)
 			}
@@ -64,7 +65,7 @@ func (k knowledge) sections(o model.Object) []section {
 }
 
 // tlsBy is where a server name's certificate is said.
-func (k knowledge) tlsBy(h model.TLSHost) []explain.Source {
+func (k Resources) tlsBy(h model.TLSHost) []explain.Source {
 	o := h.Owner
 	switch snapshot.Kind(o.Kind) {
 	case snapshot.KindIngressRoute:
@@ -72,7 +73,7 @@ func (k knowledge) tlsBy(h model.TLSHost) []explain.Source {
 	case snapshot.KindTLSRoute, snapshot.KindTCPRoute:
 		return []explain.Source{{Object: o, Field: "spec.rules[0]"}}
 	}
-	s := k.statuses[o]
+	s := k.Statuses[o]
 	if s == nil {
 		return nil
 	}
@@ -85,26 +86,26 @@ func (k knowledge) tlsBy(h model.TLSHost) []explain.Source {
 }
 
 // clientsBy are the ClientPolicies of a listener.
-func (k knowledge) clientsBy(id model.ListenerID) []explain.Source {
-	return policySources(k.translator.ListenerPolicies(id))
+func (k Resources) clientsBy(id model.ListenerID) []explain.Source {
+	return policySources(k.Translator.ListenerPolicies(id))
 }
 
 // backendsBy are the policies of the backends of a Service's port.
-func (k knowledge) backendsBy(id model.SetID) []explain.Source {
+func (k Resources) backendsBy(id model.SetID) []explain.Source {
 	parts := strings.SplitN(string(id), "/", 3)
 	if len(parts) != 3 {
 		return nil
 	}
 	n := snapshot.Name{Namespace: parts[0], Name: parts[1]}
 	port := ""
-	if s := k.snapshot.Services[n]; s != nil {
+	if s := k.Snapshot.Services[n]; s != nil {
 		for _, p := range s.Spec.Ports {
 			if strconv.Itoa(int(p.Port)) == parts[2] {
 				port = p.Name
 			}
 		}
 	}
-	return policySources(k.translator.BackendPolicies(n, port))
+	return policySources(k.Translator.BackendPolicies(n, port))
 }
 
 func policySources(objects []model.Object) []explain.Source {
@@ -116,11 +117,11 @@ func policySources(objects []model.Object) []explain.Source {
 }
 
 // policiesOf are the RoutePolicies of a route and of its host.
-func (k knowledge) policiesOf(h model.HostKey, r *model.Route) (route, host []explain.Says) {
+func (k Resources) policiesOf(h model.HostKey, r *model.Route) (route, host []explain.Says) {
 	if r != nil {
-		route = says(k.translator.RoutePolicies(r.Owner, k.ruleOf(r)))
+		route = says(k.Translator.RoutePolicies(r.Owner, k.ruleOf(r)))
 	}
-	return route, says(k.translator.HostPolicies(h))
+	return route, says(k.Translator.HostPolicies(h))
 }
 
 func says(list []translate.Says) []explain.Says {
@@ -132,7 +133,7 @@ func says(list []translate.Says) []explain.Says {
 }
 
 // ruleOf is the name of the rule that made a route; empty when it has none.
-func (k knowledge) ruleOf(r *model.Route) string {
+func (k Resources) ruleOf(r *model.Route) string {
 	rest, ok := strings.CutPrefix(r.Name, r.Owner.Kind+"/"+r.Owner.Namespace+"/"+r.Owner.Name+"/rules/")
 	if !ok {
 		return ""
@@ -145,11 +146,11 @@ func (k knowledge) ruleOf(r *model.Route) string {
 	var name *gatewayv1.SectionName
 	switch snapshot.Kind(r.Owner.Kind) {
 	case snapshot.KindHTTPRoute:
-		if o := k.snapshot.HTTPRoutes[key(r.Owner).Name]; o != nil && i < len(o.Spec.Rules) {
+		if o := k.Snapshot.HTTPRoutes[nameOf(r.Owner)]; o != nil && i < len(o.Spec.Rules) {
 			name = o.Spec.Rules[i].Name
 		}
 	case snapshot.KindGRPCRoute:
-		if o := k.snapshot.GRPCRoutes[key(r.Owner).Name]; o != nil && i < len(o.Spec.Rules) {
+		if o := k.Snapshot.GRPCRoutes[nameOf(r.Owner)]; o != nil && i < len(o.Spec.Rules) {
 			name = o.Spec.Rules[i].Name
 		}
 	}
@@ -160,9 +161,9 @@ func (k knowledge) ruleOf(r *model.Route) string {
 }
 
 // listenerBy are the Gateways, ListenerSets and root IngressRoutes that ask for a listener.
-func (k knowledge) listenerBy(id model.ListenerID) []explain.Source {
+func (k Resources) listenerBy(id model.ListenerID) []explain.Source {
 	var by []explain.Source
-	for o, s := range k.statuses {
+	for o, s := range k.Statuses {
 		if !slices.Contains(s.Listeners, id) {
 			continue
 		}
@@ -175,7 +176,7 @@ func (k knowledge) listenerBy(id model.ListenerID) []explain.Source {
 				}
 			}
 		case snapshot.KindIngressRoute:
-			if r := k.snapshot.IngressRoutes[key(o).Name]; r != nil && r.Spec.VirtualHost != nil {
+			if r := k.Snapshot.IngressRoutes[nameOf(o)]; r != nil && r.Spec.VirtualHost != nil {
 				by = append(by, explain.Source{Object: o, Field: "spec.virtualhost"})
 			}
 		}
@@ -184,27 +185,27 @@ func (k knowledge) listenerBy(id model.ListenerID) []explain.Source {
 }
 
 // hostBy are the routes that have a virtual host.
-func (k knowledge) hostBy(host model.HostKey) []explain.Source {
+func (k Resources) hostBy(host model.HostKey) []explain.Source {
 	var by []explain.Source
-	for o, s := range k.statuses {
+	for o, s := range k.Statuses {
 		if _, has := slices.BinarySearchFunc(s.Hosts, host, model.HostKey.Compare); !has {
 			continue
 		}
 		switch snapshot.Kind(o.Kind) {
 		case snapshot.KindHTTPRoute:
-			if r := k.snapshot.HTTPRoutes[key(o).Name]; r != nil {
+			if r := k.Snapshot.HTTPRoutes[nameOf(o)]; r != nil {
 				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
 			}
 		case snapshot.KindTLSRoute:
-			if r := k.snapshot.TLSRoutes[key(o).Name]; r != nil {
+			if r := k.Snapshot.TLSRoutes[nameOf(o)]; r != nil {
 				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
 			}
 		case snapshot.KindGRPCRoute:
-			if r := k.snapshot.GRPCRoutes[key(o).Name]; r != nil {
+			if r := k.Snapshot.GRPCRoutes[nameOf(o)]; r != nil {
 				by = append(by, hostnameBy(o, r.Spec.Hostnames, host.Host))
 			}
 		case snapshot.KindIngressRoute:
-			if r := k.snapshot.IngressRoutes[key(o).Name]; r != nil && r.Spec.VirtualHost != nil {
+			if r := k.Snapshot.IngressRoutes[nameOf(o)]; r != nil && r.Spec.VirtualHost != nil {
 				by = append(by, explain.Source{Object: o, Field: "spec.virtualhost.fqdn"})
 			}
 		}
@@ -225,13 +226,13 @@ func hostnameBy(o model.Object, hostnames []gatewayv1.Hostname, host string) exp
 }
 
 // setBy are the EndpointSlices of a set's Service.
-func (k knowledge) setBy(id model.SetID) []explain.Source {
+func (k Resources) setBy(id model.SetID) []explain.Source {
 	parts := strings.SplitN(string(id), "/", 3)
 	if len(parts) != 3 {
 		return nil
 	}
 	var by []explain.Source
-	for n, s := range k.snapshot.EndpointSlices {
+	for n, s := range k.Snapshot.EndpointSlices {
 		if n.Namespace == parts[0] && s.Labels[discoveryv1.LabelServiceName] == parts[1] {
 			by = append(by, explain.Source{
 				Object: model.Object{Kind: string(snapshot.KindEndpointSlice), Namespace: n.Namespace, Name: n.Name}, Field: "endpoints",
@@ -242,20 +243,20 @@ func (k knowledge) setBy(id model.SetID) []explain.Source {
 }
 
 // namedBy are the resources that name a host, served or not.
-func (k knowledge) namedBy(host string) []model.Object {
+func (k Resources) namedBy(host string) []model.Object {
 	var objects []model.Object
-	for r := range translate.GatewayRoutes(k.snapshot) {
+	for r := range translate.GatewayRoutes(k.Snapshot) {
 		if slices.ContainsFunc(r.Hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
 			objects = append(objects, r.Object)
 		}
 	}
 	// Gateways and ListenerSets that name it, for whose certificate a client may wait.
-	for o := range k.statuses {
+	for o := range k.Statuses {
 		if slices.ContainsFunc(k.sections(o), func(s section) bool { return s.hostname != "" && names(s.hostname, host) }) {
 			objects = append(objects, o)
 		}
 	}
-	for n, r := range k.snapshot.IngressRoutes {
+	for n, r := range k.Snapshot.IngressRoutes {
 		if r.Spec.VirtualHost != nil && names(r.Spec.VirtualHost.Fqdn, host) {
 			objects = append(objects, model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: n.Namespace, Name: n.Name})
 		}
@@ -264,10 +265,10 @@ func (k knowledge) namedBy(host string) []model.Object {
 }
 
 // ofOthers are the IngressRoutes of other classes that name a host.
-func (k knowledge) ofOthers(host string) []explain.OfOther {
+func (k Resources) ofOthers(host string) []explain.OfOther {
 	var list []explain.OfOther
-	for n, r := range k.snapshot.IngressRoutes {
-		if class := k.translator.OthersClass(n); class != "" && r.Spec.VirtualHost != nil && names(r.Spec.VirtualHost.Fqdn, host) {
+	for n, r := range k.Snapshot.IngressRoutes {
+		if class := k.Translator.OthersClass(n); class != "" && r.Spec.VirtualHost != nil && names(r.Spec.VirtualHost.Fqdn, host) {
 			o := model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: n.Namespace, Name: n.Name}
 			list = append(list, explain.OfOther{Source: explain.Source{Object: o, Field: "spec.virtualhost.fqdn"}, Class: class})
 		}
@@ -275,9 +276,11 @@ func (k knowledge) ofOthers(host string) []explain.OfOther {
 	return list
 }
 
-// names says whether a host name of a resource takes a host, which is lower case.
+// names says whether a host name of a resource matches a host, which is lower case.
 func names(pattern, host string) bool {
 	pattern = strings.ToLower(pattern)
 	suffix, wildcard := strings.CutPrefix(pattern, "*")
 	return pattern == host || wildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
 }
+
+func nameOf(o model.Object) snapshot.Name { return snapshot.Name{Namespace: o.Namespace, Name: o.Name} }
