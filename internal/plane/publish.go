@@ -28,35 +28,10 @@ func (l *loop) publish(ch translate.Changes) {
 // view now.
 func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
 	ch.Certificates = l.plane.staples.attach(ch.Certificates)
-	unfit := maps.Clone(l.catalog.AllUnfit())
-	shared := l.catalog.Apply(ch)
-	l.tellUnfit(unfit)
-	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}, Placement: map[string]southbound.ViewID{}}
-	for v, changes := range shared {
-		update.Shared[southbound.ViewID(v)] = changes
-		for _, c := range changes {
-			l.plane.metrics.resources.WithLabelValues(catalog.ShortType(c.Type)).Inc()
-		}
-	}
 	clear(l.peeked)
-	was := map[string]*model.Machine{}
-	for name := range ch.Machines {
-		was[name] = l.machines[name]
-	}
-	merge(l.machines, ch.Machines)
-	for name, m := range ch.Machines {
-		change := delta.Change{Type: typeMachine, Name: name}
-		if m != nil {
-			told := l.told(name, was[name], *m, &ch)
-			r, err := delta.NewResource(name, wire.MachineConfig(told, l.plane.config.TTL))
-			if err != nil {
-				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)
-				continue
-			}
-			change.Resource = &r
-		}
-		update.Machine[name] = []delta.Change{change}
-	}
+	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}, Placement: map[string]southbound.ViewID{}}
+	l.tellViews(ch, &update)
+	was := l.tellMachines(&ch, &update)
 	for name := range moved {
 		update.Placement[name] = l.viewOf(name)
 	}
@@ -76,6 +51,41 @@ func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
 	}
 	l.placement.Published(moved, ch.Views, l.rev)
 	l.reviewChanges(ch)
+}
+
+// tellViews adds to an update what changes for views.
+func (l *loop) tellViews(ch translate.Changes, update *southbound.Update) {
+	unfit := maps.Clone(l.catalog.AllUnfit())
+	for v, changes := range l.catalog.Apply(ch) {
+		update.Shared[southbound.ViewID(v)] = changes
+		for _, c := range changes {
+			l.plane.metrics.resources.WithLabelValues(catalog.ShortType(c.Type)).Inc()
+		}
+	}
+	l.tellUnfit(unfit)
+}
+
+// tellMachines adds to an update the machines that change, as their agents are told of them. It returns
+// them as they were before.
+func (l *loop) tellMachines(ch *translate.Changes, update *southbound.Update) (was map[string]*model.Machine) {
+	was = map[string]*model.Machine{}
+	for name := range ch.Machines {
+		was[name] = l.machines[name]
+	}
+	merge(l.machines, ch.Machines)
+	for name, m := range ch.Machines {
+		change := delta.Change{Type: typeMachine, Name: name}
+		if m != nil {
+			r, err := delta.NewResource(name, wire.MachineConfig(l.told(name, was[name], *m, ch), l.plane.config.TTL))
+			if err != nil {
+				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)
+				continue
+			}
+			change.Resource = &r
+		}
+		update.Machine[name] = []delta.Change{change}
+	}
+	return was
 }
 
 // viewOf is the view that a machine is placed on: none while a Freeze holds a state that

@@ -164,6 +164,7 @@ func NewTeller(ctx context.Context, c client.Client) *Teller {
 	return &Teller{b, b.NewRecorder(c.Scheme(), corev1.EventSource{Component: "fairlead"}), rate.NewLimiter(eventRate, eventBurst)}
 }
 
+// Tell writes Events of what a write changed, unless there were too many just now.
 func (t *Teller) Tell(before, after client.Object) {
 	for _, h := range happened(before, after) {
 		// What is wrong has the second half of the burst to itself.
@@ -174,6 +175,7 @@ func (t *Teller) Tell(before, after client.Object) {
 	}
 }
 
+// Stop ends the writing.
 func (t *Teller) Stop() { t.broadcaster.Shutdown() }
 
 // eventSink writes Events by a client of controller-runtime.
