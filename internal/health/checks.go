@@ -382,6 +382,9 @@ func answered(votes map[string]model.Health) bool {
 // Judge counts the votes where they changed, and returns whose backends have another
 // health now.
 func (h *Checks) Judge() map[User]bool {
+	if len(h.unjudged) == 0 && !h.ration.stale {
+		return nil
+	}
 	users := map[User]bool{}
 	turned := h.share()
 	for c := range h.unjudged {
