@@ -16,11 +16,11 @@ import (
 )
 
 // statusWords are the folders whose words people see in conditions and problems.
-var statusWords = []string{"api/v1alpha1", "internal/model", "internal/translate", "internal/plane", "internal/southbound", "cmd/fairlead"}
+var statusWords = []string{"api/v1alpha1", "internal/model", "internal/translate", "internal/health", "internal/catalog", "internal/progress", "internal/plane", "internal/southbound", "cmd/fairlead"}
 
 var (
 	// Constants that stand in a status: by their own name, or their type's.
-	shownName = regexp.MustCompile(`Reason|^reason[A-Z]|^Condition[A-Z]|^RouteProgrammed$|^(state|machine)[A-Z]`)
+	shownName = regexp.MustCompile(`Reason|^reason[A-Z]|^Condition[A-Z]|^RouteProgrammed$|^([sS]tate|machine)[A-Z]`)
 	shownType = regexp.MustCompile(`(Reason|ConditionType)$`)
 	// Gateway API's constants are named for their values.
 	gatewayReason = regexp.MustCompile(`^(?:GatewayClass|Gateway|ListenerSet|Listener|Route)Reason(\w+)$`)
@@ -98,7 +98,7 @@ func TestReferenceExplainsEveryReason(t *testing.T) {
 		}
 	}
 	// One of each way to say it, so that a search that finds nothing does not pass.
-	for _, known := range []string{"Lost", "HostKept", "RefNotPermitted", "NotRunning", "ClassNotFound", "fairlead.dev/Programmed", "orphaned", "Unhealthy"} {
+	for _, known := range []string{"Lost", "HostKept", "RefNotPermitted", "NotRunning", "ClassNotFound", "fairlead.dev/Programmed", "orphaned", "Unhealthy", "Frozen", "BackendsNotChecked", "CannotBeSent"} {
 		if found[known] == "" {
 			t.Errorf("the search for reasons does not find %s any more", known)
 		}
