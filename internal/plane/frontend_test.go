@@ -529,6 +529,15 @@ func TestOneEndpointCostsOneFrontend(t *testing.T) {
 		if n := len(edge.held[agentv1.FrontendBackendsType]); n != 2 {
 			return fmt.Errorf("it has %d frontends", n)
 		}
+		for name := range edge.held[agentv1.FrontendBackendsType] { // the endpoints may be read after the Services
+			key, err := model.ParseFrontend(name)
+			if err != nil {
+				return err
+			}
+			if text, _ := edge.backendsOf(key); text == "" {
+				return fmt.Errorf("%s has no backend", name)
+			}
+		}
 		return nil
 	}
 	edge.await("has both", both)
