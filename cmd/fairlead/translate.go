@@ -65,7 +65,7 @@ else is printed, and the exit status is 1.`,
 				}
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %d IngressRoutes have the class of another controller and are left out (--ingress-class): %s\n", len(others), strings.Join(names, ", "))
 			}
-			desired := translate.Settle(config, resources).Desired()
+			desired := translate.Converge(config, resources).Desired()
 			if output != "text" {
 				err = printAs(c.OutOrStdout(), output, desired)
 			} else {

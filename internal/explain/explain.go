@@ -82,7 +82,7 @@ type Source struct {
 
 // String is "HTTPRoute team/app spec.rules[0] (routes.yaml:12)".
 func (s Source) String() string {
-	text := s.Words()
+	text := s.Describe()
 	if s.Field != "" {
 		text += " " + s.Field
 	}

@@ -24,8 +24,8 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Words is String for people, who are told in words of objects that stand for several.
-func (o Object) Words() string {
+// Describe is String for people, who are told in words of objects that stand for several.
+func (o Object) Describe() string {
 	if key, is := o.ShareKey(); is {
 		return "the Services that share " + strconv.Quote(key) + " of namespace " + o.Namespace
 	}

@@ -11,7 +11,7 @@ func TestWordsOfObjects(t *testing.T) {
 		`the Services that share "web" of namespace team`: SharingServices("team", "web"),
 		"the root IngressRoutes that share an address":    SharingIngressRoutes(),
 	} {
-		if got := o.Words(); got != want {
+		if got := o.Describe(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

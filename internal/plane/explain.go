@@ -39,7 +39,7 @@ var errNotSynced = errors.New("the resources of the API are not all read yet: as
 
 // Explain says offline what would become of a request with a snapshot's resources. where is "file:line" of a field of an object.
 func Explain(c translate.Config, s *snapshot.Snapshot, where func(k snapshot.Key, field string) string, r explain.Request) explain.Explanation {
-	t := translate.Settle(c, s)
+	t := translate.Converge(c, s)
 	d := t.Desired()
 	statuses := map[model.Object]*translate.Status{}
 	for _, o := range d.Statuses {

@@ -109,7 +109,7 @@ func (e *frontendEntry) panics() (ill, of int) {
 
 // frontendProblem is what is wrong with one frontend, if anything is.
 func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (p model.Problem, is bool) {
-	p = model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.Words() + ")"}
+	p = model.Problem{Severity: model.SeverityError, Subject: "Frontend " + f.String(), Message: f.Message + " (" + f.Owner.Describe() + ")"}
 	switch {
 	case f.State == shownIdle:
 		p.Reason = status.ReasonNoBackends
@@ -118,7 +118,7 @@ func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (
 		p.Severity, p.Reason = model.SeverityWarning, status.ReasonRefused
 	case f.State == shownBalanced && model.AllFail(backends):
 		p.Severity, p.Reason = model.SeverityWarning, catalog.ReasonNoHealthy
-		p.Message = "every backend fails its health check, so all are used (" + f.Owner.Words() + ")"
+		p.Message = "every backend fails its health check, so all are used (" + f.Owner.Describe() + ")"
 	default:
 		return p, false
 	}

@@ -20,7 +20,7 @@ func (s *Server) Join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 	if _, leads := s.config.Leader.Leading(); !leads {
 		return nil, s.standby()
 	}
-	done, err := s.joins.begin(ctx, networkAround(callsFrom(ctx)))
+	done, err := s.joins.begin(ctx, networkFrom(callsFrom(ctx)))
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error()) // which agents try again, whatever their version
 	}

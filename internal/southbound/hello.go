@@ -134,10 +134,10 @@ func networkOf(from net.Addr) netip.Prefix {
 	if err != nil {
 		return netip.Prefix{}
 	}
-	return networkAround(at.Addr())
+	return networkFrom(at.Addr())
 }
 
-func networkAround(a netip.Addr) netip.Prefix {
+func networkFrom(a netip.Addr) netip.Prefix {
 	bits := 32
 	if a = a.Unmap().WithZone(""); a.Is6() {
 		bits = 64

@@ -166,7 +166,7 @@ func TestStrangersLeaveMachinesHandshakes(t *testing.T) {
 		}
 	}
 	underWay := func() int {
-		s := r.server.door.shakes
+		s := r.server.admission.shakes
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.strange
@@ -192,7 +192,7 @@ func TestExpectedMachines(t *testing.T) {
 	})
 	for address, want := range map[string]bool{"192.0.2.7:1000": true, "[::ffff:192.0.2.7]:1000": true, "192.0.2.8:1000": false, "[2001:db8::1]:1000": false} {
 		at := addressOf(t, address)
-		if got := r.server.door.isMachines(at, networkOf(at)); got != want {
+		if got := r.server.admission.isMachines(at, networkOf(at)); got != want {
 			t.Errorf("%s: %t", address, got)
 		}
 	}
@@ -244,7 +244,7 @@ func TestFirstConnectionsAreKnown(t *testing.T) {
 	r := newRig(t)
 	knows := func(address string) bool {
 		at := addressOf(t, address)
-		return r.server.door.isMachines(at, networkOf(at))
+		return r.server.admission.isMachines(at, networkOf(at))
 	}
 	r.callFrom("192.0.2.7")
 	a := r.join("edge-1") // without a certificate
@@ -255,7 +255,7 @@ func TestFirstConnectionsAreKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !knows("192.0.2.7:1000") || knows("192.0.2.8:1000") {
-		t.Errorf("known are %v", r.server.door.callers.networks)
+		t.Errorf("known are %v", r.server.admission.callers.networks)
 	}
 	// Later ones may be for proving other addresses.
 	if _, err := a.proves("192.0.2.8"); status.Code(err) != codes.FailedPrecondition {

@@ -282,7 +282,7 @@ func (s *Server) enter(who *session, kind streamKind) (concerned []string, _ err
 		m.got = nil // it shows what it keeps
 	}
 	m.sessions[kind], who.pace = who, m.pace
-	s.door.callers.note(m.name, networkAround(who.from))
+	s.admission.callers.note(m.name, networkFrom(who.from))
 	if concerned = append(s.prove(m, who.from), others...); !slices.Contains(concerned, m.name) {
 		concerned = append(concerned, m.name)
 	}
@@ -396,6 +396,6 @@ func (s *Server) forget(name string) (concerned []string) {
 	}
 	delete(s.machines, name)
 	s.reporters.replace(name, m.report.GetAddresses(), nil)
-	s.door.callers.forget(name)
+	s.admission.callers.forget(name)
 	return s.disprove(m)
 }

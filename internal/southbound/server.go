@@ -129,10 +129,10 @@ type Server struct {
 	agentv1.UnimplementedSuccessionServer
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
-	config   Config
-	verifier verifier
-	door     *door
-	joins    *joins
+	config    Config
+	verifier  verifier
+	admission *admission
+	joins     *joins
 
 	mu       sync.Mutex
 	machines map[string]*machine
@@ -175,7 +175,7 @@ func New(c Config) (*Server, error) {
 		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now}, joins: newJoins(c.Now),
 		machines: map[string]*machine{}, proofs: newProofs(), reporters: reporters{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}
-	s.door = newDoor(credentials.NewTLS(&tls.Config{
+	s.admission = newAdmission(credentials.NewTLS(&tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// Join has no certificate yet; the verifier sees to all other calls.
 		ClientAuth: tls.RequestClientCert,
@@ -185,7 +185,7 @@ func New(c Config) (*Server, error) {
 		SessionTicketsDisabled: true,
 		Time:                   c.Now,
 	}), s.verifier, c.MaxStrangers, c.MaxMachines, c.StrangerTime)
-	s.door.known, s.door.expected = c.Known, c.Expected
+	s.admission.known, s.admission.expected = c.Known, c.Expected
 	return s, nil
 }
 
@@ -193,7 +193,7 @@ func New(c Config) (*Server, error) {
 // that keep slow and hostile clients from exhausting the process.
 func (s *Server) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
-		grpc.Creds(s.door),
+		grpc.Creds(s.admission),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxRecvMsgSize(maxRequestBytes),

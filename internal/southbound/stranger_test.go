@@ -147,7 +147,7 @@ func TestBytesOfMachinesArePaced(t *testing.T) {
 	}
 
 	// The pace is the machine's: another connection has none of its own.
-	d := newDoor(nil, verifier{now: time.Now}, 1, 10, time.Minute)
+	d := newAdmission(nil, verifier{now: time.Now}, 1, 10, time.Minute)
 	one, two := &guardedConn{machine: "edge-1"}, &guardedConn{machine: "edge-1"}
 	if err := errors.Join(d.enter(one), d.enter(two)); err != nil || one.bytes == nil || one.bytes != two.bytes {
 		t.Fatalf("two paces, or none: %v", err)

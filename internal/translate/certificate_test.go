@@ -167,9 +167,9 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	}
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
 	owner := func(name string) model.Object { return model.Object{Kind: "Gateway", Namespace: "team", Name: name} }
-	claims := map[string]*host.NameClaim{}
+	claims := map[string]*host.NameCandidate{}
 	claimBy := func(name string, created int64, ids ...model.CertificateID) {
-		claims[name] = &host.NameClaim{Created: created, Host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}}
+		claims[name] = &host.NameCandidate{Created: created, Host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}}
 		claim := claims[name]
 		tr.host.Names.Set(k, owner(name), nil, &claim)
 	}

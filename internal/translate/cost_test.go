@@ -157,7 +157,7 @@ ports: [{port: 80}]
 			t.Fatal(err)
 		}
 	}
-	return Settle(input.Config{}, s), s
+	return Converge(input.Config{}, s), s
 }
 
 // TestAssignmentCost holds that neither endpoints nor routes nor roots that share a VIP

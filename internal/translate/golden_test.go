@@ -72,7 +72,7 @@ func golden(t *testing.T, name string) {
 	}
 	tr, _ := Full(config, s)
 	if !unrecorded {
-		tr = Settle(config, s)
+		tr = Converge(config, s)
 	}
 	got := text(tr)
 	if *updateGoldens {

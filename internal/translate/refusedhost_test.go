@@ -75,7 +75,7 @@ func TestCostlyExpressions(t *testing.T) {
 
 // TestManyExpressions holds that a route has no more expressions than the plane has time for: each is judged once.
 func TestManyExpressions(t *testing.T) {
-	c := route.RouteCompiler{}
+	c := route.Compiler{}
 	for i := range 2 * field.RegexesLimit / 1000 {
 		expression := fmt.Sprintf("/%d%s", i, strings.Repeat("a", 900))
 		first, again := c.RegexProblem(expression), c.RegexProblem(expression)
@@ -83,7 +83,7 @@ func TestManyExpressions(t *testing.T) {
 			t.Fatalf("expression %d: %q, and again %q", i, first, again)
 		}
 	}
-	classes := route.RouteCompiler{}
+	classes := route.Compiler{}
 	for i := range 3 * field.RegexClassesOfRoute {
 		if problem := classes.RegexProblem(fmt.Sprintf(`/%d\p{Greek}`, i)); (problem != "") != (i >= field.RegexClassesOfRoute) {
 			t.Fatalf("class %d: %q", i, problem)
@@ -116,12 +116,12 @@ func TestManyServicesOfARoute(t *testing.T) {
 
 // TestLongestDurations holds that no route waits for longer than Envoy can count.
 func TestLongestDurations(t *testing.T) {
-	c := contour.IngressCompiler{Fact: &contour.IngressRoute{}}
-	if d := c.Duration("2562047h47m16s", "x"); d != field.Longest || len(c.Fact.Problems) > 0 {
-		t.Errorf("%s, %v", d, c.Fact.Problems)
+	c := contour.Compiler{Route: &contour.IngressRoute{}}
+	if d := c.Duration("2562047h47m16s", "x"); d != field.Longest || len(c.Route.Problems) > 0 {
+		t.Errorf("%s, %v", d, c.Route.Problems)
 	}
 	text := gatewayv1.Duration("99999h99999h99999h")
-	if d, said := (&route.RouteCompiler{}).Duration(&text, "x"); d != field.Longest || !said {
+	if d, said := (&route.Compiler{}).Duration(&text, "x"); d != field.Longest || !said {
 		t.Errorf("%s, %t", d, said)
 	}
 }

@@ -98,7 +98,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 func TestPermissionEnds(t *testing.T) {
 	s := snapshot.New()
 	readYAML(t, s, []byte(shareGround+"---"+sharingService("a", "own", "2024-01-01T00:00:00Z", "k", 80)+"---"+sharingService("b", "guest", "2024-01-01T00:00:00Z", "a/k", 81)))
-	tr := Settle(input.Config{}, s)
+	tr := Converge(input.Config{}, s)
 	if len(tr.result().Frontends) != 2 {
 		t.Fatalf("the frontends are %v", tr.result().Frontends)
 	}

@@ -44,7 +44,7 @@ func TestSlashNotesFollow(t *testing.T) {
 	}
 	s := snapshot.New()
 	readYAML(t, s, archive.Files[0].Data)
-	tr := Settle(input.Config{}, s)
+	tr := Converge(input.Config{}, s)
 	for _, action := range []v1alpha1.EscapedSlashesAction{v1alpha1.KeepUnchanged, v1alpha1.RejectRequest, v1alpha1.KeepUnchanged} {
 		policy := s.ClientPolicies[snapshot.Name{Namespace: "team", Name: "keep"}].DeepCopy()
 		policy.Spec.Path.EscapedSlashesAction = action

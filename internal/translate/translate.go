@@ -102,7 +102,7 @@ func New(c input.Config) *Translator {
 	t.contour = contour.New(g, t.in, t.certificates, t.backend, t.policy, t.vip, t.host) // IngressRoutes
 	t.frontend = frontend.New(g, t.in, t.targets, t.policy, t.backend, t.pool, t.fleet, t.vip, t.gateway, t.listener, t.route)
 	t.status = status.New(g, &status.Tables{
-		In: t.in, Anchor: t.targets, TLS: t.certificates, Pool: t.pool, Fleet: t.fleet, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host,
+		Input: t.in, Targets: t.targets, Certificates: t.certificates, Pool: t.pool, Fleet: t.fleet, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host,
 		Gateway: t.gateway, Listener: t.listener, Route: t.route, Contour: t.contour, Frontend: t.frontend,
 	})
 	g.Seal()

@@ -10,7 +10,7 @@ import (
 func (o Object) String() string { return model.Object(o).String() }
 
 // Words name the object to people.
-func (o Object) Words() string { return model.Object(o).Words() }
+func (o Object) Words() string { return model.Object(o).Describe() }
 
 // String is "tcp://192.0.2.1:80" or "udp://[2001:db8::1]:53".
 func (k FrontendKey) String() string { return k.key().String() }

@@ -35,13 +35,13 @@ type receivers struct {
 	log     *slog.Logger
 	memory  *bfdMemory
 	mu      sync.Mutex
-	all     map[bfdPlace]*receiver
+	all     map[bfdLocation]*receiver
 	orphans map[*bfdSession]struct{} // resumed, and of no peer so far
 }
 
-// bfdPlace tells sockets apart: VRFs may have the same addresses, and an interface that is made anew has another
+// bfdLocation tells sockets apart: VRFs may have the same addresses, and an interface that is made anew has another
 // number. Sessions over the one before end one by one.
-type bfdPlace struct {
+type bfdLocation struct {
 	at    netip.AddrPort
 	bound string // as of a bfdKey
 	index int
@@ -57,7 +57,7 @@ type receiver struct {
 // newReceivers remembers sessions in a file; "" is none.
 func newReceivers(file string, log *slog.Logger) *receivers {
 	return &receivers{
-		log: log, all: map[bfdPlace]*receiver{}, orphans: map[*bfdSession]struct{}{},
+		log: log, all: map[bfdLocation]*receiver{}, orphans: map[*bfdSession]struct{}{},
 		memory: &bfdMemory{path: file, log: log, sessions: map[bfdEnds]bfdRecord{}},
 	}
 }
@@ -69,8 +69,8 @@ func (k bfdKey) port() uint16 {
 	return bfdPort
 }
 
-func (k bfdKey) place() bfdPlace {
-	return bfdPlace{at: netip.AddrPortFrom(k.local, k.port()), bound: k.bound(), index: k.index}
+func (k bfdKey) location() bfdLocation {
+	return bfdLocation{at: netip.AddrPortFrom(k.local, k.port()), bound: k.bound(), index: k.index}
 }
 
 // session starts a session, or returns the one that was resumed. One that cannot be started is returned all the same,
@@ -91,10 +91,10 @@ func (r *receivers) session(key bfdKey, log *slog.Logger) *bfdSession {
 }
 
 func (r *receivers) open(b *bfdSession) (err error) {
-	place := b.key.place()
+	location := b.key.location()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := r.all[place]
+	in := r.all[location]
 	if in != nil && in.sessions[b.key.remote] != nil {
 		return fmt.Errorf("another peer with the address %s is watched already", b.key.remote)
 	}
@@ -107,7 +107,7 @@ func (r *receivers) open(b *bfdSession) (err error) {
 			_ = b.conn.Close()
 			return err
 		}
-		r.all[place] = in
+		r.all[location] = in
 		go r.receive(in)
 	}
 	in.sessions[b.key.remote], b.on = b, in
@@ -122,7 +122,7 @@ func (r *receivers) advise(key bfdKey, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for p := range r.all { // a socket of no device has the address on all of them
-		if p.at == key.place().at && (p.bound == "") != (key.bound() == "") {
+		if p.at == key.location().at && (p.bound == "") != (key.bound() == "") {
 			return fmt.Errorf("%w; another peer is watched from this address, and one of the two has no VRF: have one of them use another address, or turn BFD off for it", err)
 		}
 	}
@@ -139,7 +139,7 @@ func (r *receivers) forget(b *bfdSession) {
 		return
 	}
 	_ = b.on.conn.Close()
-	delete(r.all, b.key.place())
+	delete(r.all, b.key.location())
 }
 
 // bfdSender opens the socket from which a session sends: a source port of its own, that given if it is free and not

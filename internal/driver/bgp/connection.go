@@ -290,15 +290,15 @@ func (c *connection) stuck(conf model.Peer, err error) *failure {
 		f.message, f.notify = where(conf)+fmt.Sprintf("it took nothing of what was sent for %s: look whether its BGP process hangs", writeWait), nil
 		return f
 	}
-	if said := c.lastWords(conf); said != nil {
+	if said := c.lastMessage(conf); said != nil {
 		return said
 	}
 	return f
 }
 
-// lastWords is what the peer said before it closed a connection that cannot be written
+// lastMessage is what the peer said before it closed a connection that cannot be written
 // to any more: what we sent meanwhile came too late.
-func (c *connection) lastWords(conf model.Peer) *failure {
+func (c *connection) lastMessage(conf model.Peer) *failure {
 	limit := time.NewTimer(closeWait)
 	defer limit.Stop()
 	for {
@@ -436,7 +436,7 @@ func (c *connection) worst(conf model.Peer, bfdTrouble string) trouble {
 	if t := c.unwanted(conf); t.reason != model.SessionOK {
 		return t
 	}
-	if why := c.p.s.doors.trouble(conf); why != "" {
+	if why := c.p.s.listeners.trouble(conf); why != "" {
 		return trouble{model.SessionCannotListen, where(conf) + why}
 	}
 	return trouble{}

@@ -69,7 +69,7 @@ func (s *contest) run() (*connection, *failure) {
 			if x.Reason == model.SessionStarting {
 				x.Reason, x.Message = model.SessionAwaited, where(s.conf)+"it has not connected to this machine: let the router connect, or have this machine do so (connection: Both)"
 			}
-			if why := p.s.doors.trouble(s.conf); why != "" {
+			if why := p.s.listeners.trouble(s.conf); why != "" {
 				x.Reason, x.Message = model.SessionCannotListen, where(s.conf)+why
 			}
 		})

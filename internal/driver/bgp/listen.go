@@ -27,40 +27,40 @@ const acceptRetry = 100 * time.Millisecond
 // accepts reports whether the peer may open the connection.
 func accepts(c model.Peer) bool { return c.Connection != model.ConnectionActive }
 
-// door is a port at which peers may connect: for a family, and a device to which it is bound.
-type door struct {
+// listenKey is a port at which peers may connect: for a family, and a device to which it is bound.
+type listenKey struct {
 	v6     bool
 	device string
 }
 
-func doorOf(c model.Peer) door { return door{v6: c.Address.Is6(), device: c.Device} }
+func listenKeyOf(c model.Peer) listenKey { return listenKey{v6: c.Address.Is6(), device: c.Device} }
 
-// doors are the listening sockets. There are none unless a peer of this machine may connect, and whoever is no such
+// listeners are the listening sockets. There are none unless a peer of this machine may connect, and whoever is no such
 // peer gets a reset and not a byte.
-type doors struct {
+type listeners struct {
 	log  *slog.Logger
 	port uint16
 	hand func(*net.TCPConn, netip.Addr, string) // takes a connection over
 
 	mu   sync.Mutex
-	open map[door]*openDoor
-	shut map[door]error // why one could not be opened
+	open map[listenKey]*openListener
+	shut map[listenKey]error // why one could not be opened
 }
 
-type openDoor struct {
+type openListener struct {
 	listener *net.TCPListener
 	keys     map[netip.Addr]model.Redacted
 }
 
-// set opens the doors that the peers need, and closes the others. One that fails is tried again with the next set. It
+// set opens the ports that the peers need, and closes the others. One that fails is tried again with the next set. It
 // reports whether something became different.
-func (d *doors) set(peers []model.Peer) (changed bool) {
-	wanted := map[door]map[netip.Addr]model.Redacted{}
+func (d *listeners) set(peers []model.Peer) (changed bool) {
+	wanted := map[listenKey]map[netip.Addr]model.Redacted{}
 	for _, c := range peers {
 		if !accepts(c) || check(c) != nil {
 			continue
 		}
-		at := doorOf(c)
+		at := listenKeyOf(c)
 		if wanted[at] == nil {
 			wanted[at] = map[netip.Addr]model.Redacted{}
 		}
@@ -99,25 +99,25 @@ func (d *doors) set(peers []model.Peer) (changed bool) {
 			continue
 		}
 		delete(d.shut, at)
-		d.open[at] = &openDoor{listener: l, keys: keys}
+		d.open[at] = &openListener{listener: l, keys: keys}
 		changed = true
 		go d.accept(l, at)
 	}
 	return changed
 }
 
-// failed reports whether a door could not be opened.
-func (d *doors) failed() bool {
+// failed reports whether a port could not be opened.
+func (d *listeners) failed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.shut) > 0
 }
 
 // trouble is why the peer cannot connect, "" if it can or need not.
-func (d *doors) trouble(c model.Peer) string {
+func (d *listeners) trouble(c model.Peer) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	err := d.shut[doorOf(c)]
+	err := d.shut[listenKeyOf(c)]
 	switch {
 	case !accepts(c) || err == nil:
 		return ""
@@ -129,7 +129,7 @@ func (d *doors) trouble(c model.Peer) string {
 
 // listen opens the socket. It has the passwords before anybody can connect. Its SYN-ACKs leave with the full TTL: a
 // router with GTSM (RFC 5082) hears no other, and no router minds; what follows is as prepare has it.
-func (at door) listen(port uint16, keys map[netip.Addr]model.Redacted) (*net.TCPListener, error) {
+func (at listenKey) listen(port uint16, keys map[netip.Addr]model.Redacted) (*net.TCPListener, error) {
 	network, host := "tcp4", "0.0.0.0"
 	if at.v6 {
 		network, host = "tcp6", "::"
@@ -159,7 +159,7 @@ func (at door) listen(port uint16, keys map[netip.Addr]model.Redacted) (*net.TCP
 	return listener.(*net.TCPListener), nil
 }
 
-func (d *doors) accept(l *net.TCPListener, at door) {
+func (d *listeners) accept(l *net.TCPListener, at listenKey) {
 	often := muffle.New(d.log, time.Now)
 	defer often.Close()
 	for {
@@ -178,7 +178,7 @@ func (d *doors) accept(l *net.TCPListener, at door) {
 }
 
 // close closes all of them.
-func (d *doors) close() {
+func (d *listeners) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for at, o := range d.open {

@@ -77,7 +77,7 @@ type peer struct {
 func newPeer(s *Speaker, id netip.Addr, c model.Peer) *peer {
 	p := &peer{
 		s: s, name: c.Name, routerID: id,
-		log:      s.log.With("peer", c.Name, "address", place(c)),
+		log:      s.log.With("peer", c.Name, "address", location(c)),
 		wake:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 		accepted: make(chan *net.TCPConn, 1),

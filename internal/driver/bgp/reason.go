@@ -41,11 +41,11 @@ type failure struct {
 
 // where begins a message about the session with c.
 func where(c model.Peer) string {
-	return fmt.Sprintf("peer %s (%s): ", c.Name, place(c))
+	return fmt.Sprintf("peer %s (%s): ", c.Name, location(c))
 }
 
-// place is where the peer is.
-func place(c model.Peer) string {
+// location is where the peer is.
+func location(c model.Peer) string {
 	if c.Interface != "" && !c.Address.IsValid() {
 		return "interface " + c.Interface
 	}

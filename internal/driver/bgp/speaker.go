@@ -48,15 +48,15 @@ type Advertisement = model.Advertisement
 
 // Speaker keeps the sessions of a machine. Its methods may be called concurrently.
 type Speaker struct {
-	log     *slog.Logger
-	now     func() time.Time
-	changed func()
-	own     func() ([]rtdump.Address, error) // the machine's addresses, as Config says
-	bfd     *receivers
-	doors   *doors
-	links   links
-	wake    chan struct{}
-	resumed time.Time // when Resume was called
+	log       *slog.Logger
+	now       func() time.Time
+	changed   func()
+	own       func() ([]rtdump.Address, error) // the machine's addresses, as Config says
+	bfd       *receivers
+	listeners *listeners
+	links     links
+	wake      chan struct{}
+	resumed   time.Time // when Resume was called
 
 	mu       sync.Mutex
 	wanted   Speaking
@@ -97,7 +97,7 @@ func New(c Config) *Speaker {
 	s.routers = routerMemory{path: routers, log: s.log}
 	s.bfd = newReceivers(file, s.log)
 	s.links = discovery.New(s.log, s.poke)
-	s.doors = &doors{log: s.log, port: cmp.Or(c.ListenPort, packet.BGP_PORT), hand: s.hand, open: map[door]*openDoor{}, shut: map[door]error{}}
+	s.listeners = &listeners{log: s.log, port: cmp.Or(c.ListenPort, packet.BGP_PORT), hand: s.hand, open: map[listenKey]*openListener{}, shut: map[listenKey]error{}}
 	return s
 }
 
@@ -157,14 +157,14 @@ func (s *Speaker) Run(ctx context.Context) error {
 			if s.discovers() {
 				s.reconcile() // sessions come and go
 			}
-			if s.doors.failed() {
+			if s.listeners.failed() {
 				s.mu.Lock()
 				found := s.find(s.wanted.Peers)
 				s.mu.Unlock()
-				s.openDoors(found)
+				s.openListeners(found)
 			}
 		case <-ctx.Done():
-			s.doors.close()
+			s.listeners.close()
 			s.links.Close()
 			s.mu.Lock()
 			how := cease(subcodeShutdown)
@@ -221,19 +221,19 @@ func (s *Speaker) reconcile() {
 	}
 	s.step()
 	s.mu.Unlock()
-	s.openDoors(found)
+	s.openListeners(found)
 	if len(stopping) > 0 {
 		s.changed()
 	}
 }
 
-// openDoors has those peers able to connect that may, and shows them whether they are.
-func (s *Speaker) openDoors(found []discovered) {
+// openListeners has those peers able to connect that may, and shows them whether they are.
+func (s *Speaker) openListeners(found []discovered) {
 	peers := make([]model.Peer, len(found))
 	for i, f := range found {
 		peers[i] = f.peer
 	}
-	if !s.doors.set(peers) {
+	if !s.listeners.set(peers) {
 		return
 	}
 	s.mu.Lock()

@@ -215,7 +215,7 @@ func (a *Announcer) late(now time.Time, p *port) {
 }
 
 func (a *Announcer) beat(now time.Time, p *port) {
-	if err := p.beat(now, p.election.words(now)); err != nil {
+	if err := p.beat(now, p.election.entries(now)); err != nil {
 		a.c.Log.Warn("heartbeat was not sent", "error", err)
 	}
 }
@@ -285,17 +285,17 @@ func (a *Announcer) end(leave bool) {
 	now := a.c.Now()
 	var owned []netip.Addr
 	for _, p := range a.ports {
-		words := p.election.words(now)
-		for i := range words {
+		entries := p.election.entries(now)
+		for i := range entries {
 			switch {
-			case leave && words[i].standing == owner:
-				words[i].standing = paused
+			case leave && entries[i].role == owner:
+				entries[i].role = paused
 			default:
-				words[i].standing = idle
+				entries[i].role = idle
 			}
 		}
 		for range 3 { // nobody sends it again
-			if err := p.beat(now, words); err != nil {
+			if err := p.beat(now, entries); err != nil {
 				a.c.Log.Warn("the others were not told that this agent ends", "error", err)
 			}
 		}

@@ -62,21 +62,21 @@ func (s station) compare(o station) int {
 	return cmp.Or(strings.Compare(s.machine, o.machine), bytes.Compare(s.mac[:], o.mac[:]))
 }
 
-// standing is what a station says about a VIP.
-type standing uint8
+// role is what a station says about a VIP.
+type role uint8
 
 const (
-	idle    standing = iota // has the claim, and cannot or may not own now
-	standby                 // would own
-	owner                   // owns
-	paused                  // owns; its agent restarts, and the VIP is to be kept for it
+	idle    role = iota // has the claim, and cannot or may not own now
+	standby             // would own
+	owner               // owns
+	paused              // owns; its agent restarts, and the VIP is to be kept for it
 )
 
-// word is what a station says about one VIP in a heartbeat.
-type word struct {
-	vip      netip.Addr
-	standing standing
-	term     uint32 // the highest that it knows; an owner's is its own
+// entry is what a station says about one VIP in a heartbeat.
+type entry struct {
+	vip  netip.Addr
+	role role
+	term uint32 // the highest that it knows; an owner's is its own
 }
 
 // effects are what an election wants done, in this order.
@@ -128,7 +128,7 @@ type contest struct {
 }
 
 type opinion struct {
-	word
+	entry
 	until time.Time // when it is void unless said again
 }
 
@@ -169,7 +169,7 @@ func (e *election) set(now time.Time, claims []Claim) {
 }
 
 // hear takes what another station says.
-func (e *election) hear(now time.Time, from station, words []word) {
+func (e *election) hear(now time.Time, from station, entries []entry) {
 	if from == e.self {
 		return // a loop in the network, or an interface that hears itself
 	}
@@ -177,7 +177,7 @@ func (e *election) hear(now time.Time, from station, words []word) {
 		clear(e.names) // somebody plays with addresses
 	}
 	e.names[from.mac] = from.machine
-	for _, w := range words {
+	for _, w := range entries {
 		c := e.contests[w.vip]
 		if c == nil {
 			continue
@@ -187,13 +187,13 @@ func (e *election) hear(now time.Time, from station, words []word) {
 			o = &opinion{}
 			c.others[from] = o
 		}
-		before := o.standing
-		o.word, o.until = w, now.Add(silence)
-		if w.standing == paused {
+		before := o.role
+		o.entry, o.until = w, now.Add(silence)
+		if w.role == paused {
 			o.until = now.Add(restart)
 		}
 		c.top = max(c.top, w.term)
-		if before >= owner && w.standing < owner {
+		if before >= owner && w.role < owner {
 			c.gaveUp(now)
 		}
 		e.decide(now, w.vip, c)
@@ -219,7 +219,7 @@ func (e *election) answered(now time.Time, vip netip.Addr, by hardware) {
 		return
 	}
 	for s, o := range c.others {
-		if s.mac == by && now.Before(o.until) && (o.standing >= owner || c.own) {
+		if s.mac == by && now.Before(o.until) && (o.role >= owner || c.own) {
 			return // heartbeats decide between us
 		}
 	}
@@ -400,7 +400,7 @@ func (c *contest) owner(now time.Time) (station, *opinion) {
 	var by station
 	var best *opinion
 	for s, o := range c.others {
-		if o.standing < owner || !now.Before(o.until) {
+		if o.role < owner || !now.Before(o.until) {
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(o.term, best.term), by.compare(s)) > 0 {
@@ -415,7 +415,7 @@ func (e *election) better(now time.Time, c *contest) int {
 	n := 0
 	for s, o := range c.others {
 		rank := slices.Index(c.claim.Candidates, s.machine)
-		if o.standing == standby && now.Before(o.until) && rank >= 0 &&
+		if o.role == standby && now.Before(o.until) && rank >= 0 &&
 			cmp.Or(cmp.Compare(rank, c.rank), s.compare(e.self)) < 0 {
 			n++
 		}
@@ -447,34 +447,34 @@ func (e *election) deputy(now time.Time, vip netip.Addr) (hardware, bool) {
 	if c.own {
 		return e.self.mac, true
 	}
-	if s, o := c.owner(now); o != nil && o.standing == paused && c.blocked(now) == "" && e.better(now, c) == 0 {
+	if s, o := c.owner(now); o != nil && o.role == paused && c.blocked(now) == "" && e.better(now, c) == 0 {
 		return s.mac, true
 	}
 	return hardware{}, false
 }
 
-// words are what this station has to say in a heartbeat.
-func (e *election) words(now time.Time) []word {
-	words := make([]word, 0, len(e.contests)+len(e.farewell))
+// entries are what this station has to say in a heartbeat.
+func (e *election) entries(now time.Time) []entry {
+	entries := make([]entry, 0, len(e.contests)+len(e.farewell))
 	for vip, c := range e.contests {
-		w := word{vip: vip, term: c.top}
+		w := entry{vip: vip, term: c.top}
 		switch {
 		case c.own && now.Before(e.quiet):
 			continue
 		case c.own:
-			w.standing, w.term = owner, c.term
+			w.role, w.term = owner, c.term
 		case now.Before(c.listen):
 			continue // an owner that came back may still have it kept for it
 		case c.blocked(now) == "":
-			w.standing = standby
+			w.role = standby
 		}
-		words = append(words, w)
+		entries = append(entries, w)
 	}
 	for vip, term := range e.farewell {
-		words = append(words, word{vip: vip, term: term})
+		entries = append(entries, entry{vip: vip, term: term})
 	}
 	clear(e.farewell)
-	return words
+	return entries
 }
 
 // flush returns what is to be done, once.

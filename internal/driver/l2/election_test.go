@@ -105,7 +105,7 @@ func (s *segment) act(m *simulated) {
 			s.note("%s takes", m.name)
 		}
 		if fx.beat {
-			s.beat(m, m.words(s.now))
+			s.beat(m, m.entries(s.now))
 		}
 		for _, v := range fx.probe {
 			if by, ok := s.foreign[v]; ok {
@@ -128,11 +128,11 @@ func (s *segment) others(from *simulated, f func(*simulated)) {
 	}
 }
 
-func (s *segment) beat(m *simulated, words []word) {
+func (s *segment) beat(m *simulated, entries []entry) {
 	m.beatAt, m.alive = s.now.Add(round), s.now
 	s.others(m, func(o *simulated) {
 		hear := func() {
-			o.hear(s.now, m.self, words)
+			o.hear(s.now, m.self, entries)
 			s.act(o)
 		}
 		if o.frozen {
@@ -159,7 +159,7 @@ func (s *segment) run(d time.Duration) {
 			m.decideAll(s.now)
 			s.act(m)
 			if !s.now.Before(m.beatAt) {
-				s.beat(m, m.words(s.now))
+				s.beat(m, m.entries(s.now))
 			}
 			for _, hear := range m.missed {
 				hear()
@@ -185,18 +185,18 @@ func (s *segment) cut(a, b string, cut bool) {
 }
 
 // stop ends a machine's election as Announcer does.
-func (s *segment) stop(name string, as standing) {
+func (s *segment) stop(name string, as role) {
 	m := s.machine(name)
-	words := m.words(s.now)
-	for i := range words {
-		if words[i].standing != owner || as != paused {
-			words[i].standing = idle
+	entries := m.entries(s.now)
+	for i := range entries {
+		if entries[i].role != owner || as != paused {
+			entries[i].role = idle
 		} else {
-			words[i].standing = paused
+			entries[i].role = paused
 		}
 	}
 	m.gone = true
-	s.beat(m, words)
+	s.beat(m, entries)
 }
 
 func TestElection(t *testing.T) {

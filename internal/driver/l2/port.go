@@ -212,9 +212,9 @@ func (p *port) send(frame []byte) error {
 }
 
 // beat sends a heartbeat and sets when the next is due.
-func (p *port) beat(now time.Time, words []word) error {
+func (p *port) beat(now time.Time, entries []entry) error {
 	p.beatAt = now.Add(round)
-	for _, frame := range marshalBeat(p.election.self, words) {
+	for _, frame := range marshalBeat(p.election.self, entries) {
 		if err := p.send(frame); err != nil {
 			return fmt.Errorf("send heartbeat on %s: %w", p.name, err)
 		}

@@ -90,9 +90,9 @@ func lookOnce() (survey, error) {
 	return s, nil
 }
 
-// place returns the interfaces for a claim that are usable, and for the others, or
+// usableOn returns the interfaces for a claim that are usable, and for the others, or
 // for want of any, why not.
-func (s survey) place(c Claim) (usable []link, why []error) {
+func (s survey) usableOn(c Claim) (usable []link, why []error) {
 	var wanted []link
 	if len(c.Interfaces) > 0 {
 		for _, name := range c.Interfaces {

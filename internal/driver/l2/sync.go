@@ -23,7 +23,7 @@ func (a *Announcer) sync(now time.Time) {
 	links := map[string]link{}
 	claims := map[string][]Claim{}
 	for _, c := range a.claims {
-		usable, why := found.place(c)
+		usable, why := found.usableOn(c)
 		a.why[c.VIP] = why
 		for _, l := range usable {
 			links[l.name] = l
@@ -78,7 +78,7 @@ func (a *Announcer) start(p *port) {
 	told := ""
 	a.reader(p, func() error {
 		return readPackets(p.beats, func(b []byte) {
-			from, words, err := parseBeat(b)
+			from, entries, err := parseBeat(b)
 			if err != nil {
 				if err != errFrame && err.Error() != told { //nolint:errorlint // errFrame is never wrapped
 					told = err.Error()
@@ -86,7 +86,7 @@ func (a *Announcer) start(p *port) {
 				}
 				return
 			}
-			a.event(p, func(now time.Time) { p.election.hear(now, from, words) })
+			a.event(p, func(now time.Time) { p.election.hear(now, from, entries) })
 		})
 	})
 	if p.icmp != nil {

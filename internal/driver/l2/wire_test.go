@@ -13,24 +13,24 @@ import (
 func TestHeartbeatsSurviveTheWire(t *testing.T) {
 	self := station{"edge-1", hardware{2, 0, 0, 0, 0, 1}}
 	for _, count := range []int{0, 1, 1000} {
-		var want []word
+		var want []entry
 		for i := range count {
-			w := word{netip.MustParseAddr(fmt.Sprintf("10.0.%d.%d", i/256, i%256)), standing(i % 4), uint32(i)}
+			w := entry{netip.MustParseAddr(fmt.Sprintf("10.0.%d.%d", i/256, i%256)), role(i % 4), uint32(i)}
 			if i%2 == 1 {
 				w.vip = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i))
 			}
 			want = append(want, w)
 		}
-		var got []word
+		var got []entry
 		for _, f := range marshalBeat(self, want) {
 			if len(f) > headerSize+beatSize {
 				t.Errorf("frame of %d bytes", len(f))
 			}
-			from, words, err := parseBeat(append(f, make([]byte, 20)...)) // drivers pad
+			from, entries, err := parseBeat(append(f, make([]byte, 20)...)) // drivers pad
 			if err != nil || from != self {
 				t.Fatalf("from %v: %v", from, err)
 			}
-			got = append(got, words...)
+			got = append(got, entries...)
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%d words became %d: %v", count, len(got), got)
@@ -45,12 +45,12 @@ func TestHeartbeatsSurviveTheWire(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	self := station{"a", hardware{2}}
-	f.Add(marshalBeat(self, []word{{netip.MustParseAddr("10.0.0.1"), owner, 7}, {netip.MustParseAddr("fd00::1"), paused, 8}})[0])
+	f.Add(marshalBeat(self, []entry{{netip.MustParseAddr("10.0.0.1"), owner, 7}, {netip.MustParseAddr("fd00::1"), paused, 8}})[0])
 	f.Add(arp{op: 1, sender: netip.MustParseAddr("10.0.0.1"), target: netip.MustParseAddr("10.0.0.2")}.marshal())
 	// Every run of the tests has each length, and the edges of each byte, of which some are lengths.
 	q := neighbour{kind: advertisement, from: netip.MustParseAddr("2001:db8::1"), to: allNodes(), target: netip.MustParseAddr("2001:db8::1"), hasMAC: true}
 	for _, whole := range [][]byte{
-		marshalBeat(self, []word{{netip.MustParseAddr("10.0.0.1"), owner, 7}, {netip.MustParseAddr("fd00::1"), paused, 8}})[0],
+		marshalBeat(self, []entry{{netip.MustParseAddr("10.0.0.1"), owner, 7}, {netip.MustParseAddr("fd00::1"), paused, 8}})[0],
 		arp{op: 1, sender: netip.MustParseAddr("10.0.0.1"), target: netip.MustParseAddr("10.0.0.2")}.marshal(),
 		q.marshal(hardware{1}, hardware{2})[headerSize+ipv6Size:],
 	} {

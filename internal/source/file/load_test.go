@@ -242,7 +242,7 @@ func TestGoldenInputs(t *testing.T) {
 			t.Errorf("%s: %v %v", name, err, warnings)
 			continue
 		}
-		tr := translate.Settle(translate.Config{}, s)
+		tr := translate.Converge(translate.Config{}, s)
 		if got := tr.Desired().Text(); got != want {
 			t.Errorf("%s: another result by way of files:\n%s", name, got)
 		}
@@ -269,7 +269,7 @@ func TestNetworkExample(t *testing.T) {
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
-	d := translate.Settle(translate.Config{}, s).Desired()
+	d := translate.Converge(translate.Config{}, s).Desired()
 	if len(d.VIPs) != 4 || len(d.Peers) != 1 || d.Peers[0].Machine != "r1" || d.VIPs[0].Address.String() != "203.0.113.16" {
 		t.Error(d.Text())
 	}
@@ -298,7 +298,7 @@ func TestL4Guide(t *testing.T) {
 	if n != 3 || err != nil || len(warnings) > 0 {
 		t.Fatal(n, err, warnings)
 	}
-	d := translate.Settle(translate.Config{}, s).Desired()
+	d := translate.Converge(translate.Config{}, s).Desired()
 	if len(d.Frontends) != 1 || d.Frontends[0].String() != "tcp://203.0.113.16:80" {
 		t.Errorf("frontends %v", d.Frontends)
 	}
@@ -316,7 +316,7 @@ func TestL4Example(t *testing.T) {
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
-	d := translate.Settle(translate.Config{}, s).Desired()
+	d := translate.Converge(translate.Config{}, s).Desired()
 	for _, o := range d.Statuses {
 		var conditions []metav1.Condition
 		if route := o.Status.Route(); route != nil {

@@ -17,10 +17,11 @@ import (
 // Family indexes what there is once for IPv4 and once for IPv6.
 type Family uint8
 
+// The address families, and their number.
 const (
 	IPv4 Family = iota
 	IPv6
-	Families // how many there are
+	Families
 )
 
 // String is "IPv4" or "IPv6".
@@ -31,6 +32,7 @@ func (f Family) String() string {
 	return "IPv6"
 }
 
+// FamilyOf returns the family of an address.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() {
 		return IPv4
@@ -41,10 +43,12 @@ func FamilyOf(a netip.Addr) Family {
 // Range holds all addresses from one to another, both of one family.
 type Range struct{ From, To netip.Addr }
 
+// Contains reports whether the range holds an address.
 func (r Range) Contains(a netip.Addr) bool {
 	return r.From.BitLen() == a.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }
 
+// Overlap returns the addresses that two ranges have in common, and whether there are any.
 func (r Range) Overlap(s Range) (Range, bool) {
 	o := Range{From: r.From, To: r.To}
 	if o.From.Less(s.From) {
@@ -251,8 +255,8 @@ func InRanges(ranges [Families][]Range, a netip.Addr) bool {
 	return exact || i > 0 && list[i-1].Contains(a)
 }
 
-// free is a number for people; a large one is not counted to the last address, so
-// that it does not change with every assignment.
+// FreeText writes a number of free addresses for people. A large number is not exact, so that
+// it does not change with every assignment.
 func FreeText(n uint64) string {
 	const most = 1_000_000
 	if n > most {

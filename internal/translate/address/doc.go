@@ -1,2 +1,3 @@
-// Package address has ranges of IP addresses, and the prefixes and ranges that resources write.
+// Package address reads IP addresses, prefixes and ranges as resources write them, and computes with
+// ranges: containment, overlap, the free addresses of a pool.
 package address

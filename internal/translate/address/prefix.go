@@ -6,6 +6,7 @@ import (
 	"slices"
 )
 
+// SortPrefixes sorts prefixes by address and length, and removes duplicates.
 func SortPrefixes(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, comparePrefixes)
 	return slices.Compact(list)

@@ -53,15 +53,15 @@ func (t *Tables) MakeGroup(c *memo.Context, service snapshot.Name, port Port, o 
 		}
 		g.TLS = policy.tls
 	}
-	switch protocol := port.ProtocolOfApp(); {
+	switch protocol := port.protocolOfApp(); {
 	case o.Protocol == model.BackendTCP:
 	case protocol.secure && g.TLS == nil:
 		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ": a BackendTLSPolicy must say how its certificate is verified"
-	case protocol.Websocket && o.Protocol == model.BackendHTTP2:
+	case protocol.websocket && o.Protocol == model.BackendHTTP2:
 		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ", over which there is no gRPC"
 	case protocol.http2:
 		g.Protocol = model.BackendHTTP2
-	case o.Protocol == model.BackendHTTP1 && g.TLS != nil && !protocol.Websocket && !o.Websocket:
+	case o.Protocol == model.BackendHTTP1 && g.TLS != nil && !protocol.websocket && !o.Websocket:
 		g.Protocol = model.BackendAuto
 	}
 	if g.TLS != nil && o.Certificate != "" {
@@ -96,6 +96,7 @@ func WithOptions(g model.BackendGroup) model.BackendGroup {
 	return g
 }
 
+// AddGroup appends a group unless the list holds one with the same ID.
 func AddGroup(groups []model.BackendGroup, g model.BackendGroup) []model.BackendGroup {
 	if slices.ContainsFunc(groups, func(known model.BackendGroup) bool { return known.ID == g.ID }) {
 		return groups
@@ -158,6 +159,7 @@ type TCPShares struct {
 	Groups []model.BackendGroup
 }
 
+// Add gives a group a share of the connections.
 func (s *TCPShares) Add(g model.BackendGroup, weight uint32) {
 	s.Groups = AddGroup(s.Groups, g)
 	s.Shares = AddWeight(s.Shares, g.ID, weight)

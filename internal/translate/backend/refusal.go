@@ -140,7 +140,7 @@ func (t *Tables) addRefusals(c *memo.Context, n snapshot.Name, f *Service) {
 		return
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
-	refusing, allowed := t.refusing.Get(c, memo.Unit{}), allowance{}
+	refusing, allowed := t.refusing.Get(c, memo.Unit{}), Allowance{}
 	if a := t.allowances.Get(c, n.Namespace); a != nil {
 		allowed = *a
 	}
@@ -156,7 +156,7 @@ func (t *Tables) addRefusals(c *memo.Context, n snapshot.Name, f *Service) {
 
 // refusalText says how many addresses are refused, which is the first, why, and what allows it. One that can be allowed
 // comes before those that nothing allows: whoever reads it can do something about it.
-func (t *Tables) refusalText(c *memo.Context, namespace string, refused []netip.AddrPort, allowed allowance) string {
+func (t *Tables) refusalText(c *memo.Context, namespace string, refused []netip.AddrPort, allowed Allowance) string {
 	count := 0
 	for i, e := range refused {
 		if i == 0 || e.Addr() != refused[i-1].Addr() {
@@ -186,7 +186,7 @@ func (t *Tables) refusalText(c *memo.Context, namespace string, refused []netip.
 }
 
 // whyRefused says what is at an endpoint that is refused. It names no range of the operator's: tenants read it.
-func (t *Tables) whyRefused(c *memo.Context, e netip.AddrPort, allowed allowance) string {
+func (t *Tables) whyRefused(c *memo.Context, e netip.AddrPort, allowed Allowance) string {
 	refusing := t.refusing.Get(c, memo.Unit{})
 	if inner, is := model.Embedded(e.Addr()); is {
 		if within := netip.AddrPortFrom(inner, e.Port()); refusing.refuses(within, allowed.Ranges) {

@@ -33,7 +33,7 @@ type Tables struct {
 	pool         *pool.Tables
 	fleet        *fleet.Tables
 
-	allowances *memo.Table[string, *allowance] // by namespace
+	allowances *memo.Table[string, *Allowance] // by namespace
 	refusing   *memo.Table[memo.Unit, *refusing]
 	suspects   *memo.Sum[snapshot.Name, snapshot.Name, []netip.AddrPort, memo.Parts[snapshot.Name, []netip.AddrPort]] // by Service and EndpointSlice
 	Services   *memo.Table[snapshot.Name, *Service]
@@ -45,9 +45,10 @@ type Tables struct {
 	Sets      *memo.Table[PortKey, *model.BackendSet]
 }
 
+// New adds the tables of Services, backend groups and backend sets to a graph.
 func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, pool *pool.Tables, fleet *fleet.Tables) *Tables {
 	t := &Tables{in: in, targets: targets, certificates: certificates, pool: pool, fleet: fleet}
-	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*allowance, bool) {
+	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*Allowance, bool) {
 		a := MakeAllowance(in.Namespaces.Get(c, snapshot.Name{Name: namespace}))
 		return a, a != nil
 	}, memo.Reads(in.Namespaces))
@@ -102,6 +103,7 @@ type Service struct {
 	Refusal  string           // how many those are, and why; empty where there are none
 }
 
+// Port is one port of a Service, with everything that its annotations and policies say of it.
 type Port struct {
 	Number      int32
 	Name        string
@@ -180,18 +182,21 @@ func DrainedBackends(o *corev1.Service) (drained []netip.Addr, problem string) {
 }
 
 // appProtocol is what an appProtocol says of a port's backends.
-type appProtocol struct{ secure, http2, Websocket bool }
+type appProtocol struct{ secure, http2, websocket bool }
 
-// ProtocolOfApp reads the names of KEP-3726, IANA's, and those that meshes know. Others
+// IsWebSocket reports whether the port's appProtocol asks for WebSocket upgrades.
+func (p Port) IsWebSocket() bool { return p.protocolOfApp().websocket }
+
+// protocolOfApp reads the names of KEP-3726, IANA's, and those that meshes know. Others
 // say nothing.
-func (p Port) ProtocolOfApp() appProtocol {
+func (p Port) protocolOfApp() appProtocol {
 	switch strings.ToLower(p.appProtocol) {
 	case "kubernetes.io/h2c", "h2c", "http2", "grpc":
 		return appProtocol{http2: true}
 	case "kubernetes.io/ws", "ws":
-		return appProtocol{Websocket: true}
+		return appProtocol{websocket: true}
 	case "kubernetes.io/wss", "wss":
-		return appProtocol{secure: true, Websocket: true}
+		return appProtocol{secure: true, websocket: true}
 	case "https":
 		return appProtocol{secure: true}
 	}
@@ -201,6 +206,7 @@ func (p Port) ProtocolOfApp() appProtocol {
 // Fault says why a Service's port cannot be a backend.
 type Fault uint8
 
+// The faults of a port; Fine is none.
 const (
 	Fine Fault = iota
 	ServiceMissing

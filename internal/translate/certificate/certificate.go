@@ -46,6 +46,7 @@ type User struct {
 	Host   model.HostKey
 }
 
+// New adds the tables of certificates and authorities to a graph.
 func New(g *memo.Graph, in *input.Tables) *Tables {
 	t := &Tables{in: in}
 	t.pairs = memo.NewTable(g, "TLS Secret", func(c *memo.Context, n snapshot.Name) (*corev1.Secret, bool) {
@@ -119,6 +120,7 @@ func secretOf(id model.CertificateID) snapshot.Name {
 	return snapshot.Name{Namespace: namespace, Name: name}
 }
 
+// ID is the model's name for the certificate of a Secret.
 func ID(n snapshot.Name) model.CertificateID {
 	return model.CertificateID(n.Namespace + "/" + n.Name)
 }
@@ -129,6 +131,7 @@ const (
 	bundleLimit = 1 << 20
 )
 
+// Read parses the TLS Secret n; o is nil where it does not exist. Problem says why it cannot be used.
 func Read(o *corev1.Secret, n snapshot.Name) *Certificate {
 	bad := func(problem string) *Certificate { return &Certificate{Problem: problem} }
 	if o == nil {

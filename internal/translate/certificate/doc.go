@@ -1,3 +1,3 @@
-// Package certificate reads the certificates and CA certificates of Secrets and ConfigMaps, and
-// knows which are used.
+// Package certificate parses TLS Secrets and the CA certificates of ConfigMaps and Secrets, and
+// hands to the model the ones that a listener, a server name or a backend uses.
 package certificate

@@ -30,6 +30,7 @@ type Hold struct {
 	Message string                           `json:"message"`
 }
 
+// New returns a condition, its message cut to the API's limit.
 func New[T, R ~string](kind T, ok bool, reason R, message string, generation int64) metav1.Condition {
 	status := metav1.ConditionFalse
 	if ok {

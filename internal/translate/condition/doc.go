@@ -1,2 +1,2 @@
-// Package condition collects what is wrong with a resource, and writes conditions.
+// Package condition collects the problems of a resource, and writes the conditions of its status.
 package condition

@@ -37,7 +37,7 @@ type Tree struct {
 // restart forgets what the walk found, but for who has to stay out.
 func (w *walk) restart(root snapshot.Name) {
 	w.tree.Found, w.tree.Routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
-	w.placed, w.astray = map[snapshot.Name]struct{}{}, map[snapshot.Name][]astray{}
+	w.walked, w.astray = map[snapshot.Name]struct{}{}, map[snapshot.Name][]astray{}
 	w.clear, w.secure, w.size = nil, nil, treeSize{out: w.size.out}
 }
 
@@ -98,13 +98,13 @@ func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, f *IngressRoute) 
 	owner := input.IngressOwner(root)
 	clear := model.HostKey{Listener: t.in.Config.ClearID(), Host: f.Host}
 	tree.Hosts = []model.HostKey{clear}
-	t.host.Claims.Put(c, clear, owner, &host.Claim{Owner: owner, Created: f.created, Entries: w.clear})
+	t.host.Candidates.Put(c, clear, owner, &host.Candidate{Owner: owner, Created: f.created, Entries: w.clear})
 	if tree.Secure = f.TLS != nil; tree.Secure {
 		key := model.HostKey{Listener: t.in.Config.TLSID(), Host: f.Host}
-		wants := &host.NameClaim{Created: f.created, Host: model.TLSHost{HostKey: key, Owner: owner}}
+		wants := &host.NameCandidate{Created: f.created, Host: model.TLSHost{HostKey: key, Owner: owner}}
 		f.secure(wants, &w)
 		tree.Hosts = append(tree.Hosts, key)
-		t.host.Claims.Put(c, key, owner, &host.Claim{Owner: owner, Created: f.created, Entries: w.secure})
+		t.host.Candidates.Put(c, key, owner, &host.Candidate{Owner: owner, Created: f.created, Entries: w.secure})
 		t.host.RootNames.Put(c, key, owner, wants)
 	}
 	return tree
@@ -112,7 +112,7 @@ func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, f *IngressRoute) 
 
 // secure says what becomes of connections. Without a certificate, and without anybody who
 // takes what is in them, they are closed.
-func (f *IngressRoute) secure(c *host.NameClaim, w *walk) {
+func (f *IngressRoute) secure(c *host.NameCandidate, w *walk) {
 	if len(f.Closed) > 0 || f.tcp != nil && len(w.tcp.Shares) == 0 {
 		return
 	}
@@ -134,10 +134,10 @@ type Roots struct {
 func (t *Tables) makeRoots(c *memo.Context, hostName string) (*Roots, bool) {
 	created := t.rootsOf.Get(c, hostName)
 	roots := &Roots{names: input.SortedParts(created), byNamespace: map[string]int{}}
-	var oldest *host.Claim
+	var oldest *host.Candidate
 	for _, n := range roots.names {
 		roots.byNamespace[n.Namespace]++
-		of := &host.Claim{Owner: input.IngressOwner(n)}
+		of := &host.Candidate{Owner: input.IngressOwner(n)}
 		if of.Created, _ = created.Get(n); oldest == nil || of.Older(oldest) {
 			oldest, roots.keeper = of, n
 		}

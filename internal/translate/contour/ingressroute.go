@@ -38,7 +38,7 @@ type IngressRoute struct {
 	Slashed  []field.SlashedPath
 	insecure []int // routes whose permitInsecure the operator overrides, where the host has TLS
 	steps    []step
-	prefixes prefixes // of the steps
+	Prefixes Prefixes // of the steps
 	tcp      *tcpProxy
 }
 
@@ -70,6 +70,7 @@ type Tables struct {
 	Reached *memo.Sum[snapshot.Name, snapshot.Name, struct{}, memo.Parts[snapshot.Name, struct{}]] // the roots that delegate to one
 }
 
+// New adds the tables of IngressRoutes to a graph.
 func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables) *Tables {
 	t := &Tables{in: in, certificates: certificates, backend: backend, policy: policy, vip: vip, host: host}
 	t.Others = memo.NewSlot[snapshot.Name, string](g, "another controller's IngressRoute")
@@ -89,7 +90,7 @@ func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, back
 	t.Reached = memo.NewSum[snapshot.Name, snapshot.Name, struct{}](g, "roots that delegate")
 	t.Trees = memo.For(memo.NewTable(g, "tree", t.makeTree,
 		memo.Reads(in.IngressRoutes, t.Routes, t.roots, t.Others), policy.ReadsOfRoutes(),
-		memo.Puts(host.Claims, host.RootNames, host.Ports, t.Reached)), in.IngressRoutes)
+		memo.Puts(host.Candidates, host.RootNames, host.Ports, t.Reached)), in.IngressRoutes)
 	return t
 }
 
@@ -120,19 +121,19 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	if o == nil {
 		return nil
 	}
-	c := IngressCompiler{t: t, ctx: ctx, name: n, Fact: &IngressRoute{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}, noted: map[string]bool{}}
+	c := Compiler{t: t, ctx: ctx, name: n, Route: &IngressRoute{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}, noted: map[string]bool{}}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
-		c.Fact.Request = vip.AnnotationRequest(o.Annotations)
-		c.Fact.Notes = append(c.Fact.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
+		c.Route.Request = vip.AnnotationRequest(o.Annotations)
+		c.Route.Notes = append(c.Route.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
 	}
 	c.unreadable(o.Annotations[snapshot.Unreadable])
 	routes := o.Spec.Routes
 	if o.Spec.TCPProxy != nil {
 		c.tcpProxy(o.Spec.TCPProxy)
-		if len(routes) > 0 && c.Fact.Root && c.Fact.TLS != nil {
+		if len(routes) > 0 && c.Route.Root && c.Route.TLS != nil {
 			// Contour 0.10 to 0.15 wanted a route there, which it did not serve.
-			c.Fact.Notes = append(c.Fact.Notes, "spec.routes: ignored beside spec.tcpproxy, as in Contour")
+			c.Route.Notes = append(c.Route.Notes, "spec.routes: ignored beside spec.tcpproxy, as in Contour")
 			routes = nil
 		}
 	} else if len(routes) == 0 {
@@ -141,51 +142,51 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	for i := range routes {
 		c.step(i, &routes[i])
 	}
-	c.Fact.prefixes = NewPrefixes(segmented(slices.Collect(maps.Keys(c.taken))))
-	return c.Fact
+	c.Route.Prefixes = NewPrefixes(segmented(slices.Collect(maps.Keys(c.taken))))
+	return c.Route
 }
 
-// IngressCompiler collects what it finds in one IngressRoute.
-type IngressCompiler struct {
+// Compiler collects what it finds in one IngressRoute.
+type Compiler struct {
 	t     *Tables
 	ctx   *memo.Context
 	name  snapshot.Name
-	Fact  *IngressRoute
+	Route *IngressRoute
 	taken map[string]int  // index in spec.routes of each prefix
 	noted map[string]bool // Services whose refused endpoints a note names
 }
 
-func (c *IngressCompiler) fail(path, problem string) {
-	c.Fact.Problems = append(c.Fact.Problems, path+": "+problem)
+func (c *Compiler) fail(path, problem string) {
+	c.Route.Problems = append(c.Route.Problems, path+": "+problem)
 }
 
 // close notes a fault for which a root serves nothing; in a child it is a problem
 // like others.
-func (c *IngressCompiler) close(problem string) {
-	if c.Fact.Root {
-		c.Fact.Closed = append(c.Fact.Closed, problem)
+func (c *Compiler) close(problem string) {
+	if c.Route.Root {
+		c.Route.Closed = append(c.Route.Closed, problem)
 	} else {
-		c.Fact.Problems = append(c.Fact.Problems, problem)
+		c.Route.Problems = append(c.Route.Problems, problem)
 	}
 }
 
 // unreadable notes the values that the source left out. Without one of its virtualhost a root could be served in
 // another way than it was meant, in clear text, say.
-func (c *IngressCompiler) unreadable(values string) {
+func (c *Compiler) unreadable(values string) {
 	switch {
 	case values == "":
 	case strings.Contains(values, "spec.virtualhost"):
-		if c.Fact.Root && c.Fact.TLS == nil && strings.Contains(values, "spec.virtualhost.tls") {
-			c.Fact.TLS = &ingressTLS{} // closed, and no wildcard's
+		if c.Route.Root && c.Route.TLS == nil && strings.Contains(values, "spec.virtualhost.tls") {
+			c.Route.TLS = &ingressTLS{} // closed, and no wildcard's
 		}
 		c.close(values)
 	default:
-		c.Fact.Problems = append(c.Fact.Problems, values)
+		c.Route.Problems = append(c.Route.Problems, values)
 	}
 }
 
-func (c *IngressCompiler) virtualHost(v *contourv1beta1.VirtualHost, proxies bool) {
-	c.Fact.Root = true
+func (c *Compiler) virtualHost(v *contourv1beta1.VirtualHost, proxies bool) {
+	c.Route.Root = true
 	host := strings.ToLower(v.Fqdn)
 	problem := field.HostProblem(host, false)
 	if v.Fqdn == "" {
@@ -197,16 +198,16 @@ func (c *IngressCompiler) virtualHost(v *contourv1beta1.VirtualHost, proxies boo
 	case !c.t.in.Config.MayBeRoot(c.name.Namespace):
 		c.close("spec.virtualhost: root IngressRoute cannot be defined in this namespace: only in " + strings.Join(c.t.in.Config.RootNamespaces, ", "))
 	default:
-		c.Fact.Host = host
+		c.Route.Host = host
 	}
 	if v.TLS != nil {
 		c.tls(v.TLS, proxies)
 	}
 }
 
-func (c *IngressCompiler) step(i int, o *contourv1beta1.Route) {
+func (c *Compiler) step(i int, o *contourv1beta1.Route) {
 	path := field.At("spec.routes", i)
-	before := len(c.Fact.Problems)
+	before := len(c.Route.Problems)
 	problem := field.PathProblem(o.Match)
 	if problem == "" {
 		if first, taken := c.taken[o.Match]; taken {
@@ -221,33 +222,33 @@ func (c *IngressCompiler) step(i int, o *contourv1beta1.Route) {
 	if d := o.Delegate; d != nil && len(o.Services) == 0 {
 		s.delegate = c.delegate(d, path+".delegate")
 		if idle := idleOptions(o); len(idle) > 0 {
-			c.Fact.Notes = append(c.Fact.Notes, path+": "+strings.Join(idle, ", ")+" of a route that delegates: the one that it delegates to says these for its routes")
+			c.Route.Notes = append(c.Route.Notes, path+": "+strings.Join(idle, ", ")+" of a route that delegates: the one that it delegates to says these for its routes")
 		}
 	}
 	if problem != "" {
 		return
 	}
-	if s.delegate == nil && len(c.Fact.Problems) == before {
+	if s.delegate == nil && len(c.Route.Problems) == before {
 		route := model.Route{
 			Name:  "IngressRoute/" + c.name.Namespace + "/" + c.name.Name + "/routes/" + strconv.Itoa(i),
 			Owner: input.IngressOwner(c.name),
 			Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
 		}
 		if !o.PermitInsecure || c.t.in.Config.DisablePermitInsecure {
-			s.redirect = &host.Entry{Order: i, Created: c.Fact.created, Route: route}
+			s.redirect = &host.Entry{Order: i, Created: c.Route.created, Route: route}
 			s.redirect.Route.Redirect = c.t.in.Config.RedirectToTLS()
 			if o.PermitInsecure {
-				c.Fact.insecure = append(c.Fact.insecure, i)
+				c.Route.insecure = append(c.Route.insecure, i)
 			}
 		}
 		route.Forward = forward
-		s.entry = &host.Entry{Groups: groups, Order: i, Created: c.Fact.created, Route: route}
+		s.entry = &host.Entry{Groups: groups, Order: i, Created: c.Route.created, Route: route}
 	}
 	if p, is := field.Slashed(path+".match", model.PathMatch{Kind: model.PathPrefix, Value: o.Match}); is {
-		c.Fact.Slashed = append(c.Fact.Slashed, p)
+		c.Route.Slashed = append(c.Route.Slashed, p)
 	}
 	c.taken[o.Match] = i
-	c.Fact.steps = append(c.Fact.steps, s)
+	c.Route.steps = append(c.Route.steps, s)
 }
 
 // idleOptions are the fields of a route that mean nothing where it delegates, as in Contour.
@@ -272,7 +273,7 @@ func idleOptions(o *contourv1beta1.Route) []string {
 }
 
 // delegate is the IngressRoute that takes over, nil when none is named.
-func (c *IngressCompiler) delegate(d *contourv1beta1.Delegate, path string) *snapshot.Name {
+func (c *Compiler) delegate(d *contourv1beta1.Delegate, path string) *snapshot.Name {
 	if d.Name == "" {
 		c.fail(path+".name", "must be specified")
 		return nil
@@ -289,7 +290,7 @@ func (c *IngressCompiler) delegate(d *contourv1beta1.Delegate, path string) *sna
 const ingressTimeout = 15 * time.Second
 
 // forward reads where a route's requests go, and how.
-func (c *IngressCompiler) forward(o *contourv1beta1.Route, path string) (*model.Forward, []model.BackendGroup) {
+func (c *Compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward, []model.BackendGroup) {
 	switch {
 	case len(o.Services) > 0 && o.Delegate != nil:
 		c.fail(path, "only one of services or delegate can be specified in a single route")
@@ -325,7 +326,7 @@ func (c *IngressCompiler) forward(o *contourv1beta1.Route, path string) (*model.
 }
 
 // services adds the shares of a route's services to f.
-func (c *IngressCompiler) services(f *model.Forward, o *contourv1beta1.Route, path string) []model.BackendGroup {
+func (c *Compiler) services(f *model.Forward, o *contourv1beta1.Route, path string) []model.BackendGroup {
 	services := c.fewServices(o.Services, path)
 	weights := c.weights(services, path)
 	var groups []model.BackendGroup
@@ -356,7 +357,7 @@ func (c *IngressCompiler) services(f *model.Forward, o *contourv1beta1.Route, pa
 }
 
 // Duration reads a timeout; "infinity" and zero mean none.
-func (c *IngressCompiler) Duration(text, path string) time.Duration {
+func (c *Compiler) Duration(text, path string) time.Duration {
 	if text == "infinity" {
 		return model.Never
 	}

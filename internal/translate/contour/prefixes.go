@@ -7,7 +7,7 @@ import (
 
 // prefixes are path prefixes in order, so that the longest one that a path begins with is
 // found without a try at each of its lengths, in O(length + log n).
-type prefixes struct {
+type Prefixes struct {
 	Sorted []string
 	// above and jump lead from each to shorter ones that it begins with: to the next, or -1,
 	// and to one further up, so that there are O(log n) steps to any of them (Myers, An
@@ -16,8 +16,8 @@ type prefixes struct {
 }
 
 // NewPrefixes takes different prefixes in any order.
-func NewPrefixes(list []string) prefixes {
-	p := prefixes{Sorted: list, above: make([]int32, len(list)), jump: make([]int32, len(list))}
+func NewPrefixes(list []string) Prefixes {
+	p := Prefixes{Sorted: list, above: make([]int32, len(list)), jump: make([]int32, len(list))}
 	slices.Sort(p.Sorted)
 	depth := make([]int, len(list))
 	// What a prefix begins with stands before it, and what stands between the two begins
@@ -40,7 +40,7 @@ func NewPrefixes(list []string) prefixes {
 }
 
 // Longest returns the longest that path begins with.
-func (p prefixes) Longest(path string) (string, bool) {
+func (p Prefixes) Longest(path string) (string, bool) {
 	i, found := slices.BinarySearch(p.Sorted, path)
 	if found {
 		return path, true

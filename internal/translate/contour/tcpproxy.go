@@ -23,11 +23,11 @@ type tcpProxy struct {
 }
 
 // tcpProxy reads spec.tcpproxy.
-func (c *IngressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
+func (c *Compiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 	const path = "spec.tcpproxy"
 	p := &tcpProxy{}
-	c.Fact.tcp = p
-	if c.Fact.Root && c.Fact.TLS == nil {
+	c.Route.tcp = p
+	if c.Route.Root && c.Route.TLS == nil {
 		c.close(path + ": needs spec.virtualhost.tls: connections are told apart by the server name of TLS")
 	}
 	switch {
@@ -69,7 +69,7 @@ func (c *IngressCompiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 
 // weighed has a weight of 1 for each service without one beside others that have one. Contour 0.15 ignored the weights
 // of connections' services: none of them was without connections.
-func (c *IngressCompiler) weighed(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
+func (c *Compiler) weighed(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
 	has := func(s contourv1beta1.Service) bool { return s.Weight != nil }
 	if !slices.ContainsFunc(services, has) {
 		return services
@@ -78,7 +78,7 @@ func (c *IngressCompiler) weighed(services []contourv1beta1.Service, path string
 	for i := range services {
 		if !has(services[i]) {
 			services[i].Weight = new(int32(1))
-			c.Fact.Notes = append(c.Fact.Notes, field.At(path, i)+".weight: counts as 1, since others have one")
+			c.Route.Notes = append(c.Route.Notes, field.At(path, i)+".weight: counts as 1, since others have one")
 		}
 	}
 	return services

@@ -23,7 +23,7 @@ type walk struct {
 	tls     *ingressTLS // the root's
 	proxies bool        // the root takes connections, not requests
 	size    treeSize
-	placed  map[snapshot.Name]struct{} // those that have their place
+	walked  map[snapshot.Name]struct{} // those that have their place
 	// astray are delegations that gave a prefix to an IngressRoute whose routes may not stand there.
 	astray map[snapshot.Name][]astray
 	// clear and secure are the routes for requests in clear text and over TLS.
@@ -35,7 +35,7 @@ type walk struct {
 // the path leaves it.
 type delegator struct {
 	name   snapshot.Name
-	fact   *IngressRoute
+	route  *IngressRoute
 	prefix string
 	field  string // that delegates
 }
@@ -79,7 +79,7 @@ func (w *walk) visit(n snapshot.Name, f *IngressRoute, prefix string, path []del
 		w.refuse(n, prefix)
 		return
 	}
-	w.placed[n] = struct{}{}
+	w.walked[n] = struct{}{}
 	w.tree.Found[n] = nil
 	for _, a := range w.astray[n] {
 		w.fail(a.by, a.field+": IngressRoute "+n.String()+takenText)
@@ -135,7 +135,7 @@ func misplaced(prefix string, path []delegator) string {
 		return "the path prefix " + field.Quote(prefix) + " does not match the parent's path prefix " + field.Quote(last.prefix) + " (" + last.name.String() + ")"
 	}
 	for _, d := range path {
-		if given, _ := d.fact.prefixes.Longest(segment(prefix)); len(given) > len(segment(d.prefix)) {
+		if given, _ := d.route.Prefixes.Longest(segment(prefix)); len(given) > len(segment(d.prefix)) {
 			return "the path prefix " + field.Quote(prefix) + " belongs to " + field.Quote(strings.TrimSuffix(given, "/")) + " of " + d.name.String()
 		}
 	}
@@ -156,7 +156,7 @@ func (w *walk) follow(n snapshot.Name, f *IngressRoute, s step, path []delegator
 		names = append(names, d.name)
 	}
 	next := w.t.Routes.Get(w.ctx, target)
-	_, taken := w.placed[target]
+	_, taken := w.walked[target]
 	switch {
 	case slices.Contains(names, target):
 		refuse("route creates a delegation cycle: " + cycleText(names, target))

@@ -1,2 +1,3 @@
-// Package field reads fields of resources: what texts may be, and how messages name them.
+// Package field validates single fields: names, durations, regular expressions, annotations. It says
+// in messages which field is meant.
 package field

@@ -51,6 +51,7 @@ func HostProblem(host string, wildcard bool) string {
 	return ""
 }
 
+// IsLabel reports whether s is a DNS label (RFC 1123): 1 to 63 letters in lower case, digits and inner hyphens.
 func IsLabel(s string) bool {
 	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {
 		return false
@@ -165,6 +166,7 @@ func IsFieldValue(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7F })
 }
 
+// DescribeSection says which listeners a parentRef names, for a message.
 func DescribeSection(ref gatewayv1.ParentReference) string {
 	text := ""
 	if ref.SectionName != nil {
@@ -185,6 +187,7 @@ func ListTexts(texts []string) string {
 	return strings.Join(texts, "; ")
 }
 
+// When returns the text if ok, else an empty one.
 func When(ok bool, text string) string {
 	if ok {
 		return text

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/internal/translate/condition"
 )
 
+// PolicyResult is the outcome of reading a policy, with its first problem as the reason.
 type PolicyResult = condition.Result[gatewayv1.PolicyConditionReason]
 
 // OneOf takes a value of a list; one that is not is left out.
@@ -31,6 +32,7 @@ func OneOf[T ~string](c *Policy, path string, value T, list ...T) T {
 // Policy collects what is wrong with the fields of one policy.
 type Policy struct{ Invalid PolicyResult }
 
+// Fail notes a problem of a field.
 func (c *Policy) Fail(path, problem string) {
 	c.Invalid.Fail(gatewayv1.PolicyReasonInvalid, path+": "+problem)
 }
@@ -64,6 +66,7 @@ func Number[T int32 | int64](c *Policy, n *T, least, most T, path string) T {
 	return *n
 }
 
+// PolicyCondition returns the condition of a policy: the result's reason and message where it failed, else the given ones.
 func PolicyCondition(kind gatewayv1.PolicyConditionType, v PolicyResult, reason gatewayv1.PolicyConditionReason, message string, generation int64) metav1.Condition {
 	if v.Failed {
 		reason, message = v.Reason, v.Message

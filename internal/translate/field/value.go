@@ -17,6 +17,7 @@ func Distinct[T comparable](list []T) []T {
 	return out
 }
 
+// SortedKeys returns the keys of a map in order.
 func SortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {
@@ -30,6 +31,7 @@ func SortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 // durations that it cannot count, also for others.
 const Longest = 365 * 24 * time.Hour
 
+// Deref returns the value behind a pointer, or the zero value for nil.
 func Deref[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -38,6 +40,7 @@ func Deref[T any](p *T) T {
 	return *p
 }
 
+// NonEmpty returns the texts that are not empty.
 func NonEmpty(texts ...string) []string {
 	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 }

@@ -1,3 +1,4 @@
-// Package fleet is the machines: the addresses that they have, the pools that select them, and
-// their BGP peers.
+// Package fleet turns Machines and BGPPeers into the model's machines, nodes and peers: which
+// addresses each machine has, which pools and peers select it, and which of several machines with
+// one address holds that address.
 package fleet

@@ -30,7 +30,7 @@ type Tables struct {
 	in   *input.Tables
 	pool *pool.Tables
 
-	claims    *memo.Sum[netip.Addr, string, ReportedAddress, memo.Parts[string, ReportedAddress]] // by machine
+	reported  *memo.Sum[netip.Addr, string, ReportedAddress, memo.Parts[string, ReportedAddress]] // by machine
 	Holders   *memo.Table[netip.Addr, string]                                                     // the machine that has an address, alone
 	routerIDs *memo.Sum[netip.Addr, string, int64, memo.Parts[string, int64]]                     // Machines by what their spec says, created when
 	keepers   *memo.Table[netip.Addr, string]                                                     // the oldest machine with a router id
@@ -55,19 +55,20 @@ type Tables struct {
 // poolsOf are pools, by machine.
 type poolsOf = memo.Sum[string, string, struct{}, memo.Parts[string, struct{}]]
 
+// New adds the tables of machines and BGP peers to a graph.
 func New(g *memo.Graph, in *input.Tables, pool *pool.Tables) *Tables {
 	t := &Tables{in: in, pool: pool}
-	t.claims = memo.NewSum[netip.Addr, string, ReportedAddress](g, "claims on an address")
+	t.reported = memo.NewSum[netip.Addr, string, ReportedAddress](g, "reports of an address")
 	t.routerIDs = memo.NewSum[netip.Addr, string, int64](g, "Machines of a router id")
 	memo.NewScan(g, "Machines: index", in.Machines, func(c *memo.Context, n snapshot.Name, o *v1alpha1.Machine) {
-		for _, claim := range ClaimsOf(o) {
-			t.claims.Put(c, claim.Address, n.Name, claim)
+		for _, report := range ReportedAddresses(o) {
+			t.reported.Put(c, report.Address, n.Name, report)
 		}
 		if id := parseRouterID(o.Spec.RouterID); id.IsValid() {
 			t.routerIDs.Put(c, id, n.Name, o.CreationTimestamp.Unix())
 		}
-	}, memo.Puts(t.claims, t.routerIDs))
-	t.Holders = memo.NewTable(g, "holder of an address", t.holder, memo.Reads(t.claims))
+	}, memo.Puts(t.reported, t.routerIDs))
+	t.Holders = memo.NewTable(g, "holder of an address", t.holder, memo.Reads(t.reported))
 	t.keepers = memo.NewTable(g, "keeper of a router id", t.keeper, memo.Reads(t.routerIDs))
 	t.Machines = memo.NewTable(g, "fleet", t.makeFleet, memo.Reads(in.AllMachines, t.keepers)).Equal(func(a, b []Machine) bool {
 		return slices.EqualFunc(a, b, Machine.equal)
@@ -89,7 +90,7 @@ func New(g *memo.Graph, in *input.Tables, pool *pool.Tables) *Tables {
 	t.Sessions = memo.ForKey(memo.NewTable(g, "sessions of a BGPPeer", t.makeSessions,
 		memo.Reads(in.BGPPeers, t.PeerSpecs, t.peersAt, t.Machines), memo.Puts(t.Peers)), in.BGPPeers, shortName)
 	t.Machine = memo.ForKey(memo.NewTable(g, "machine", t.makeMachine,
-		memo.Reads(in.Machines, t.SelectedBy, t.ChosenBy, t.keepers, t.Holders, t.claims)), in.Machines, shortName).Watch()
+		memo.Reads(in.Machines, t.SelectedBy, t.ChosenBy, t.keepers, t.Holders, t.reported)), in.Machines, shortName).Watch()
 	t.Nodes = memo.ForKey(memo.NewTable(g, "node", t.makeNode, memo.Reads(in.Machines, t.Holders)), in.Machines, shortName).Watch()
 	return t
 }

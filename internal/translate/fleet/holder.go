@@ -25,8 +25,8 @@ func machineAddress(text string) (netip.Addr, bool) {
 	return a, err == nil && model.Reachable(a)
 }
 
-// ClaimsOf are what a Machine claims, sorted by address, each once.
-func ClaimsOf(o *v1alpha1.Machine) []ReportedAddress {
+// ReportedAddresses are what a Machine claims, sorted by address, each once.
+func ReportedAddresses(o *v1alpha1.Machine) []ReportedAddress {
 	if o == nil {
 		return nil
 	}
@@ -42,23 +42,23 @@ func ClaimsOf(o *v1alpha1.Machine) []ReportedAddress {
 	add(o.Status.Addresses, false)
 	add(o.Spec.Addresses, true)
 	add(o.Spec.TunnelAddresses, true)
-	claims := make([]ReportedAddress, 0, len(by))
+	reported := make([]ReportedAddress, 0, len(by))
 	for _, c := range by {
-		claims = append(claims, c)
+		reported = append(reported, c)
 	}
-	slices.SortFunc(claims, func(a, b ReportedAddress) int { return a.Address.Compare(b.Address) })
-	return claims
+	slices.SortFunc(reported, func(a, b ReportedAddress) int { return a.Address.Compare(b.Address) })
+	return reported
 }
 
 // holder is the machine that has an address: the only one whose spec says it, else the only one whose
 // status does. Empty: nobody has it.
 func (t *Tables) holder(c *memo.Context, a netip.Addr) (string, bool) {
-	claims := t.claims.Get(c, a)
+	reported := t.reported.Get(c, a)
 	holder, saying := "", 0
-	for machine, o := range claims.All() {
+	for machine, o := range reported.All() {
 		if o.spec {
 			holder, saying = machine, saying+1
-		} else if claims.Len() == 1 {
+		} else if reported.Len() == 1 {
 			return machine, true
 		}
 	}
@@ -67,13 +67,13 @@ func (t *Tables) holder(c *memo.Context, a netip.Addr) (string, bool) {
 
 // contests are the addresses that a machine claims and does not have, sorted.
 func (t *Tables) contests(c *memo.Context, o *v1alpha1.Machine) (contests []model.AddressContest) {
-	for _, claim := range ClaimsOf(o) {
-		holder := t.Holders.Get(c, claim.Address)
+	for _, report := range ReportedAddresses(o) {
+		holder := t.Holders.Get(c, report.Address)
 		if holder == o.Name {
 			continue
 		}
-		contest := model.AddressContest{Address: claim.Address, Holder: holder}
-		for machine := range t.claims.Get(c, claim.Address).All() {
+		contest := model.AddressContest{Address: report.Address, Holder: holder}
+		for machine := range t.reported.Get(c, report.Address).All() {
 			if machine != o.Name {
 				contest.With = append(contest.With, machine)
 			}

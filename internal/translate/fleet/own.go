@@ -19,7 +19,7 @@ import (
 // one.
 type OwnAddress struct {
 	Address netip.Addr
-	Machine string // who claims it; empty where it is no machine's
+	Machine string // that reports it; empty where it is no machine's
 	Held    bool   // that machine has it, alone
 	Named   bool   // its Machine's spec says so, and not only what it reports
 	What    string // what it is, for people: "an address of Machine a"
@@ -163,7 +163,7 @@ func AlsoHeld(records []pool.Assignment, own []OwnAddress, announcers []string) 
 			if len(notes) == most {
 				return append(notes, "and more")
 			}
-			notes = append(notes, rec.Address.String()+", which "+rec.Owner.Words()+" has, is "+o.What+" too: clients reach one of the two; give one another address")
+			notes = append(notes, rec.Address.String()+", which "+rec.Owner.Describe()+" has, is "+o.What+" too: clients reach one of the two; give one another address")
 		}
 	}
 	return notes

@@ -50,16 +50,16 @@ const (
 // peerCompiler collects what it finds in one BGPPeer.
 type peerCompiler struct {
 	spec *v1alpha1.BGPPeerSpec
-	fact *Peer
+	peer *Peer
 }
 
 func (c *peerCompiler) fail(path, problem string) {
-	c.fact.Invalid.Fail(v1alpha1.ReasonInvalid, path+": "+problem)
+	c.peer.Invalid.Fail(v1alpha1.ReasonInvalid, path+": "+problem)
 }
 
-// makePeerFact judges settings of a BGPPeer for themselves.
-func makePeerFact(o *v1alpha1.BGPPeer, spec *v1alpha1.BGPPeerSpec) *Peer {
-	c := peerCompiler{spec: spec, fact: &Peer{
+// newPeer judges settings of a BGPPeer for themselves.
+func newPeer(o *v1alpha1.BGPPeer, spec *v1alpha1.BGPPeerSpec) *Peer {
+	c := peerCompiler{spec: spec, peer: &Peer{
 		created: o.CreationTimestamp.Unix(), Spec: spec, machines: spec.Machines,
 		Peer: model.Peer{Name: o.Name, NeedsPassword: spec.PasswordSecret != ""},
 	}}
@@ -69,11 +69,11 @@ func makePeerFact(o *v1alpha1.BGPPeer, spec *v1alpha1.BGPPeerSpec) *Peer {
 	c.systems()
 	c.times()
 	c.carried()
-	return c.fact
+	return c.peer
 }
 
 func (c *peerCompiler) address() {
-	p := &c.fact.Peer
+	p := &c.peer.Peer
 	if c.spec.Port < 0 || c.spec.Port > 65535 {
 		c.fail("spec.port", strconv.Itoa(int(c.spec.Port))+" must be in the range 1-65535")
 	} else {
@@ -122,7 +122,7 @@ func (c *peerCompiler) link() {
 	if s.TTLSecurityHops > 1 {
 		c.fail("spec.ttlSecurityHops", strconv.Itoa(int(s.TTLSecurityHops))+" must be 1: with interface the router is on the link")
 	}
-	c.fact.Peer.Interface = s.Interface
+	c.peer.Peer.Interface = s.Interface
 }
 
 // deviceName reports whether Linux could have a device of that name.
@@ -141,7 +141,7 @@ func (c *peerCompiler) systems() {
 		}
 		return uint32(n)
 	}
-	p := &c.fact.Peer
+	p := &c.peer.Peer
 	p.LocalASN, p.PeerASN = number(c.spec.LocalASN, "spec.localASN"), number(c.spec.PeerASN, "spec.peerASN")
 	internal := c.spec.LocalASN == c.spec.PeerASN
 	switch {
@@ -205,7 +205,7 @@ func (c *peerCompiler) seconds(d *metav1.Duration, path string, otherwise, least
 
 func (c *peerCompiler) times() {
 	const longest = 65535 * time.Second // two bytes (RFC 4271, 4.2)
-	p, s := &c.fact.Peer, c.spec
+	p, s := &c.peer.Peer, c.spec
 	never := s.HoldTime != nil && s.HoldTime.Duration == 0
 	if !never {
 		p.HoldTime = c.seconds(s.HoldTime, "spec.holdTime", defaultHold, 3*time.Second, longest)
@@ -243,7 +243,7 @@ func (c *peerCompiler) times() {
 
 // carried reads the families, and what prefixes of them carry.
 func (c *peerCompiler) carried() {
-	p, s := &c.fact.Peer, c.spec
+	p, s := &c.peer.Peer, c.spec
 	p.AddPath = s.AddPath
 	for i, f := range s.Families {
 		switch f {
@@ -275,7 +275,7 @@ func (c *peerCompiler) carried() {
 
 // nextHop reads one of the next hops.
 func (c *peerCompiler) nextHop(text, path string, fam address.Family) netip.Prefix {
-	p := c.place(text, path)
+	p := c.plainAddress(text, path)
 	switch {
 	case !p.IsValid():
 	case address.FamilyOf(p.Addr()) != fam:
@@ -286,8 +286,8 @@ func (c *peerCompiler) nextHop(text, path string, fam address.Family) netip.Pref
 	return p
 }
 
-// place reads an address, or a network in which each machine has one.
-func (c *peerCompiler) place(text, path string) netip.Prefix {
+// plainAddress reads an address, or a network in which each machine has one.
+func (c *peerCompiler) plainAddress(text, path string) netip.Prefix {
 	if text == "" {
 		return netip.Prefix{}
 	}
@@ -309,7 +309,7 @@ func (c *peerCompiler) place(text, path string) netip.Prefix {
 
 // connection reads who connects, and from where.
 func (c *peerCompiler) connection() {
-	p, s := &c.fact.Peer, c.spec
+	p, s := &c.peer.Peer, c.spec
 	mode, known := map[v1alpha1.ConnectionMode]model.Connection{
 		"": model.ConnectionActive, v1alpha1.ConnectionActive: model.ConnectionActive,
 		v1alpha1.ConnectionPassive: model.ConnectionPassive, v1alpha1.ConnectionBoth: model.ConnectionBoth,
@@ -318,7 +318,7 @@ func (c *peerCompiler) connection() {
 		c.fail("spec.connection", field.Quote(string(s.Connection))+" must be Active, Passive or Both")
 	}
 	p.Connection = mode
-	p.Source = c.place(s.SourceAddress, "spec.sourceAddress")
+	p.Source = c.plainAddress(s.SourceAddress, "spec.sourceAddress")
 	if p.Source.IsValid() && p.Address.IsValid() && p.Source.Addr().Is4() != p.Address.Is4() {
 		c.fail("spec.sourceAddress", s.SourceAddress+" is of another family than "+p.Address.String())
 	}
@@ -361,7 +361,7 @@ func (t *Tables) usablePeer(c *memo.Context, o *v1alpha1.BGPPeer) *Peer {
 		}
 		return !f.Accepted.Failed
 	}
-	f := makePeerFact(o, &o.Spec)
+	f := newPeer(o, &o.Spec)
 	if usable(f) {
 		return f
 	}
@@ -369,7 +369,7 @@ func (t *Tables) usablePeer(c *memo.Context, o *v1alpha1.BGPPeer) *Peer {
 	if spec == nil {
 		return f
 	}
-	former := makePeerFact(o, spec)
+	former := newPeer(o, spec)
 	switch {
 	case usable(former):
 	case former.Invalid.Failed:
@@ -416,7 +416,7 @@ func (t *Tables) makeSecret(c *memo.Context, name string) (*Password, bool) {
 	return f, true
 }
 
-// password puts the password that a peer needs into its fact, or says why there is none.
+// password sets the password of a peer, or says why there is none.
 func (t *Tables) password(c *memo.Context, f *Peer) string {
 	if f.Spec.PasswordSecret == "" {
 		return ""
@@ -461,7 +461,7 @@ func (t *Tables) makeSessions(c *memo.Context, name string) (*Sessions, bool) {
 func (t *Tables) peerMachines(c *memo.Context, name string, f *Peer) (machines, conflicts []string) {
 	type elder struct {
 		name string
-		fact *Peer
+		peer *Peer
 	}
 	var older []elder
 	at := t.peersAt.Get(c, f.at())
@@ -475,7 +475,7 @@ func (t *Tables) peerMachines(c *memo.Context, name string, f *Peer) (machines, 
 		if m.backend || !pool.Matches(f.machines, m.labels) {
 			continue
 		}
-		if i := slices.IndexFunc(older, func(o elder) bool { return pool.Matches(o.fact.machines, m.labels) }); i >= 0 {
+		if i := slices.IndexFunc(older, func(o elder) bool { return pool.Matches(o.peer.machines, m.labels) }); i >= 0 {
 			conflicts = append(conflicts, "Machine "+m.Name+" has BGPPeer "+older[i].name+", which is older, at "+f.at())
 			continue
 		}

@@ -1,3 +1,4 @@
-// Package frontend makes the frontends of addresses, which are balanced in the kernel, and the VIPs
-// of machines.
+// Package frontend makes the frontends that machines balance in the kernel: those of Services of type
+// LoadBalancer and those of TCP and UDP listeners, each at every address of its owner. It also makes
+// the VIPs, which say where each address is announced.
 package frontend

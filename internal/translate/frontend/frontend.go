@@ -50,12 +50,13 @@ type Frontends struct {
 	Owners []model.Object      // of each
 }
 
+// New adds the tables of frontends and of the machines' VIPs to a graph.
 func New(g *memo.Graph, in *input.Tables, targets *target.Tables, policy *policy.Tables, backend *backend.Tables, pool *pool.Tables, fleet *fleet.Tables,
 	vip *vip.Tables, gateway *gateway.Tables, listener *listener.Tables, route *route.Tables,
 ) *Tables {
 	t := &Tables{in: in, targets: targets, policy: policy, backend: backend, pool: pool, fleet: fleet, vip: vip, gateway: gateway, listener: listener, route: route}
 	t.Balanced = memo.NewTable(g, "balanced Service", func(c *memo.Context, n snapshot.Name) (*Service, bool) {
-		f := makeBalancedFact(in.Services.Get(c, n))
+		f := newService(in.Services.Get(c, n))
 		return f, f != nil
 	}, memo.Reads(in.Services))
 	t.Frontends = memo.NewSlot[model.FrontendKey, *model.Frontend](g, "frontend")
@@ -157,8 +158,8 @@ func (b *frontendBuilder) build() {
 		}
 	case snapshot.KindGateway:
 		if f := b.t.gateway.Gateways.Get(b.ctx, n); f != nil {
-			for _, d := range f.Doors {
-				b.door(n, d)
+			for _, d := range f.Direct {
+				b.direct(n, d)
 			}
 		}
 	}
@@ -245,10 +246,10 @@ func (b *frontendBuilder) service(n snapshot.Name) {
 	}
 }
 
-// door makes the frontend of a TCP or UDP listener. Without a route it leads nowhere.
-func (b *frontendBuilder) door(gateway snapshot.Name, d gateway.DirectListener) {
+// direct makes the frontend of a TCP or UDP listener. Without a route it leads nowhere.
+func (b *frontendBuilder) direct(gateway snapshot.Name, d gateway.DirectListener) {
 	var f model.Frontend
-	anchors, won := b.t.doorAnchors(b.ctx, gateway, d)
+	anchors, won := b.t.directAnchors(b.ctx, gateway, d)
 	if won != nil {
 		f.Targets = won.Targets
 	}
@@ -258,7 +259,7 @@ func (b *frontendBuilder) door(gateway snapshot.Name, d gateway.DirectListener) 
 // NeedVIP says why a TCP or UDP listener is not served at the machines' own addresses.
 const NeedVIP = "TCP and UDP listeners need an address of their own: make an AddressPool that gives the Gateway one"
 
-// FrontendsOf are the frontends of a door at all addresses of its Gateway, sorted; without
+// FrontendsOf are the frontends of a direct listener at all addresses of its Gateway, sorted; without
 // an address the hold says why.
 func (t *Tables) FrontendsOf(c *memo.Context, d route.PortKey) (keys []model.FrontendKey, hold *condition.Hold) {
 	out := t.vip.Outcomes.Get(c, input.GatewayOwner(d.Gateway))

@@ -156,7 +156,7 @@ func (t *Tables) remarks(c *memo.Context, s policy.BalanceSettings, u policy.Bal
 	}
 	if fields := s.OfIPVS(); len(u.Sources) > 0 && (len(fields) > 0 || s.Plane == model.DataPlaneIPVS) {
 		fields = append(fields, "spec.dataPlane IPVS")
-		list = append(list, fields[0]+": loadBalancerSourceRanges of "+u.Owner.Words()+" need XDP or NFTables: no machine balances by both")
+		list = append(list, fields[0]+": loadBalancerSourceRanges of "+u.Owner.Describe()+" need XDP or NFTables: no machine balances by both")
 	}
 	if policy.BalancesByIPVS(s.Scheduler) && s.Hash != nil {
 		say("hash", "scheduler "+s.Scheduler+" of IPVS does not hash")
@@ -241,8 +241,8 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 			}
 			u := policy.BalanceUse{Transport: l.Transport(), Port: uint16(l.Port), Proxies: !l.Direct(), Owner: input.GatewayOwner(n)}
 			if l.Direct() {
-				var won *route.PortClaim
-				if u.Anchors, won = t.doorAnchors(c, n, gateway.DirectListener{Transport: l.Transport(), Port: uint16(l.Port), Bearer: gateway.ParentKey{Kind: snapshot.KindGateway, Name: n}, Section: l.Name}); won != nil {
+				var won *route.PortCandidate
+				if u.Anchors, won = t.directAnchors(c, n, gateway.DirectListener{Transport: l.Transport(), Port: uint16(l.Port), Bearer: gateway.ParentKey{Kind: snapshot.KindGateway, Name: n}, Section: l.Name}); won != nil {
 					u.Services, u.Sets = portsOf(won.Targets), won.Targets
 				}
 			} else {
@@ -255,7 +255,7 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 		if f == nil {
 			return nil, ""
 		}
-		for _, d := range f.Doors() {
+		for _, d := range f.Direct() {
 			uses = append(uses, policy.BalanceUse{
 				Transport: d.Transport, Port: d.Port, Services: portsOf(d.Targets), Sets: d.Targets, Anchors: t.routeAnchors(c, ref.Object), Owner: input.GatewayOwner(d.Gateway),
 			})
@@ -283,10 +283,10 @@ func (t *Tables) routeAnchors(c *memo.Context, route model.Object) (anchors []ta
 	return append(anchors, policy.BalanceAnchor(route, ""))
 }
 
-// doorAnchors are those of a TCP or UDP listener, with the route that has it.
-func (t *Tables) doorAnchors(c *memo.Context, gateway snapshot.Name, d gateway.DirectListener) (anchors []target.Ref, won *route.PortClaim) {
-	if door := t.route.Winners.Get(c, route.PortKey{Gateway: gateway, Transport: d.Transport, Port: d.Port}); door != nil {
-		anchors, won = t.routeAnchors(c, door.Route), door.Claim
+// directAnchors are those of a TCP or UDP listener, with the route that has it.
+func (t *Tables) directAnchors(c *memo.Context, gateway snapshot.Name, d gateway.DirectListener) (anchors []target.Ref, won *route.PortCandidate) {
+	if direct := t.route.Winners.Get(c, route.PortKey{Gateway: gateway, Transport: d.Transport, Port: d.Port}); direct != nil {
+		anchors, won = t.routeAnchors(c, direct.Route), direct.Candidate
 	}
 	if d.Bearer.Kind == snapshot.KindGateway {
 		anchors = append(anchors, policy.BalanceAnchor(input.GatewayOwner(gateway), d.Section))

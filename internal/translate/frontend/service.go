@@ -38,7 +38,7 @@ type balancedPort struct {
 	Transport model.Transport
 }
 
-func makeBalancedFact(o *corev1.Service) *Service {
+func newService(o *corev1.Service) *Service {
 	if !input.IsOurs(o) {
 		return nil
 	}

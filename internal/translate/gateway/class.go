@@ -12,7 +12,7 @@ import (
 
 // Class is a GatewayClass that names our controller.
 type Class struct {
-	Verdict condition.Result[gatewayv1.GatewayClassConditionReason]
+	Accepted condition.Result[gatewayv1.GatewayClassConditionReason]
 }
 
 func (t *Tables) makeClass(c *memo.Context, name string) (*Class, bool) {
@@ -24,7 +24,7 @@ func (t *Tables) makeClass(c *memo.Context, name string) (*Class, bool) {
 	if p := o.Spec.ParametersRef; p != nil {
 		policy := snapshot.Name{Namespace: string(field.Deref(p.Namespace)), Name: p.Name}
 		if problem := t.parametersProblem(c, string(p.Group), string(p.Kind), policy); problem != "" {
-			f.Verdict.Fail(gatewayv1.GatewayClassReasonInvalidParameters, "spec.parametersRef: "+problem)
+			f.Accepted.Fail(gatewayv1.GatewayClassReasonInvalidParameters, "spec.parametersRef: "+problem)
 		}
 	}
 	return f, true

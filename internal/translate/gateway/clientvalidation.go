@@ -19,8 +19,8 @@ import (
 type ClientValidation struct {
 	port     int32  // 0 is the default
 	path     string // of the field
-	resolved ListenerVerdict
-	accepted ListenerVerdict
+	resolved ListenerResult
+	accepted ListenerResult
 	insecure bool
 	// validation is nil when clients are not asked.
 	validation *model.ClientValidation

@@ -21,7 +21,7 @@ import (
 	"fairlead.dev/internal/translate/vip"
 )
 
-type gatewayVerdict = condition.Result[gatewayv1.GatewayConditionReason]
+type gatewayResult = condition.Result[gatewayv1.GatewayConditionReason]
 
 // Gateway is a Gateway of a class that is ours, with what its ListenerSets add: before
 // it is known which addresses it has.
@@ -30,10 +30,10 @@ type Gateway struct {
 	class    string
 	request  vip.Request
 	hosts    string // whose they are at its listeners: AnnotationHosts
-	Accepted gatewayVerdict
+	Accepted gatewayResult
 	Notes    []string // what is worth knowing, though nothing is wrong with it
 	// resolved is of references that are not a listener's.
-	resolved  gatewayVerdict
+	resolved  gatewayResult
 	Listeners []Listener
 	frontends []ClientValidation // the default first, then those of ports
 	// clientCertificate is shown to backends.
@@ -42,7 +42,7 @@ type Gateway struct {
 	sets     []snapshot.Name    // that name it, allowed or not, in their precedence
 	Attached int32              // of them those that are accepted
 	Wanted   []model.ListenerID // at addresses of its own, with those of its sets
-	Doors    []DirectListener   // at addresses of its own, of the listeners without a proxy
+	Direct   []DirectListener   // at addresses of its own, of the listeners without a proxy
 	sections []sectionKey       // of all accepted listeners that proxies serve
 }
 
@@ -61,11 +61,12 @@ type Tables struct {
 	Parents  *memo.Table[ParentKey, *Parent]
 }
 
+// New adds the tables of Gateways, ListenerSets and parents of routes to a graph.
 func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, vip *vip.Tables, host *host.Tables) *Tables {
 	t := &Tables{in: in, certificates: certificates, vip: vip, host: host}
 	t.Classes = memo.NewTable(g, "class", t.makeClass, memo.Reads(in.GatewayClasses, in.ClientPolicies))
 	references := memo.Reads(in.GrantsIn, certificates.Certificates, certificates.Authorities)
-	t.sets = memo.NewTable(g, "listener set", t.makeSetFact, memo.Reads(in.ListenerSets), references)
+	t.sets = memo.NewTable(g, "listener set", t.makeListenerSet, memo.Reads(in.ListenerSets), references)
 	t.Outcomes = memo.NewSlot[SetKey, *SetOutcome](g, "outcome of a ListenerSet")
 	t.Sections = memo.NewSlot[sectionKey, struct{}](g, "section")
 	t.Gateways = memo.For(memo.NewTable(g, "gateway", t.makeGateway,
@@ -73,7 +74,7 @@ func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, vip 
 		memo.Puts(vip.Wants, t.Outcomes, t.Sections)), in.Gateways)
 	parents := memo.NewTable(g, "parent", t.makeParent,
 		memo.Reads(in.Gateways, in.ListenerSets, t.Gateways, t.sets, t.Outcomes, vip.Outcomes),
-		memo.Puts(host.Ports, host.Claims, host.Names))
+		memo.Puts(host.Ports, host.Candidates, host.Names))
 	memo.ForKey(parents, in.Gateways, func(n snapshot.Name) ParentKey { return ParentKey{snapshot.KindGateway, n} })
 	t.Parents = memo.ForKey(parents, in.ListenerSets, func(n snapshot.Name) ParentKey { return ParentKey{snapshot.KindListenerSet, n} })
 	return t
@@ -128,8 +129,8 @@ func (t *Tables) judgeGateway(c *memo.Context, n snapshot.Name) (*Gateway, map[s
 	m := newMerge()
 	m.add(f.Listeners)
 	m.take(f.Listeners)
-	if class.Verdict.Failed {
-		f.Accepted.Fail(gatewayv1.GatewayReasonPending, "GatewayClass "+string(o.Spec.GatewayClassName)+" is not accepted: "+class.Verdict.Message)
+	if class.Accepted.Failed {
+		f.Accepted.Fail(gatewayv1.GatewayReasonPending, "GatewayClass "+string(o.Spec.GatewayClassName)+" is not accepted: "+class.Accepted.Message)
 	}
 	if i := o.Spec.Infrastructure; i != nil && i.ParametersRef != nil {
 		p := i.ParametersRef
@@ -145,7 +146,7 @@ func (t *Tables) judgeGateway(c *memo.Context, n snapshot.Name) (*Gateway, map[s
 	if !f.Accepted.Failed && !slices.ContainsFunc(f.Listeners, func(l Listener) bool { return l.Serves() }) {
 		f.Accepted.Fail(gatewayv1.GatewayReasonListenersNotValid, "no listener is accepted: "+RefusedListeners(f.Listeners))
 	}
-	outcomes := t.takeSets(c, f, n, o.Spec.AllowedListeners, m)
+	outcomes := t.mergeSets(c, f, n, o.Spec.AllowedListeners, m)
 	lists, bearers := [][]Listener{f.Listeners}, []ParentKey{{snapshot.KindGateway, n}}
 	for _, set := range f.sets {
 		if out := outcomes[set]; !out.Accepted.Failed {
@@ -169,7 +170,7 @@ func (f *Gateway) sum(n snapshot.Name, lists [][]Listener, bearers []ParentKey) 
 				continue
 			}
 			if l.Direct() {
-				f.Doors = append(f.Doors, DirectListener{l.Transport(), uint16(l.Port), bearers[b], l.Name})
+				f.Direct = append(f.Direct, DirectListener{l.Transport(), uint16(l.Port), bearers[b], l.Name})
 				continue
 			}
 			id := model.OwnListener(l.modelProtocol(), uint16(l.Port), n.Namespace, n.Name)
@@ -199,6 +200,7 @@ func (t *Tables) readClientCertificate(c *memo.Context, f *Gateway, n snapshot.N
 	}
 }
 
+// RefusedListeners names the listeners that are not served, each with its reason.
 func RefusedListeners(list []Listener) string {
 	var names []string
 	for i := range list {

@@ -19,7 +19,8 @@ import (
 	"fairlead.dev/internal/translate/input"
 )
 
-type ListenerVerdict = condition.Result[gatewayv1.ListenerConditionReason]
+// ListenerResult is the outcome of reading a listener, for one of its conditions.
+type ListenerResult = condition.Result[gatewayv1.ListenerConditionReason]
 
 // Listener is one listener of a Gateway or a ListenerSet.
 type Listener struct {
@@ -28,9 +29,9 @@ type Listener struct {
 	protocol gatewayv1.ProtocolType
 	Hostname string // anyHost when unset
 
-	Accepted   ListenerVerdict
-	Conflicted ListenerVerdict
-	Resolved   ListenerVerdict
+	Accepted   ListenerResult
+	Conflicted ListenerResult
+	Resolved   ListenerResult
 	// Overlaps names a listener at the same port whose hostname covers this one's, or is
 	// covered by it (HTTPS).
 	Overlaps string
@@ -255,7 +256,7 @@ const (
 )
 
 // certificate resolves a reference to a TLS Secret; the ID is empty when it is broken.
-func (b bearer) certificate(ref *gatewayv1.SecretObjectReference, path string, resolved *ListenerVerdict) (model.CertificateID, string) {
+func (b bearer) certificate(ref *gatewayv1.SecretObjectReference, path string, resolved *ListenerResult) (model.CertificateID, string) {
 	f, refused, problem := b.t.resolveCertificate(b.ctx, b.kind, b.name.Namespace, ref)
 	switch {
 	case problem == "":
@@ -268,7 +269,7 @@ func (b bearer) certificate(ref *gatewayv1.SecretObjectReference, path string, r
 	return "", ""
 }
 
-// resolveCertificate finds the TLS Secret of a reference. With a problem there is no fact;
+// resolveCertificate finds the TLS Secret of a reference. With a problem there is no certificate;
 // refused says that the problem is a missing ReferenceGrant.
 func (t *Tables) resolveCertificate(c *memo.Context, kind snapshot.Kind, namespace string, ref *gatewayv1.SecretObjectReference) (f *certificate.Certificate, refused bool, problem string) {
 	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindSecret) {

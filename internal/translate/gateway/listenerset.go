@@ -33,7 +33,7 @@ type SetOutcome struct {
 	clientCertificate model.CertificateID // the Gateway's
 }
 
-func (t *Tables) makeSetFact(c *memo.Context, n snapshot.Name) (*ListenerSet, bool) {
+func (t *Tables) makeListenerSet(c *memo.Context, n snapshot.Name) (*ListenerSet, bool) {
 	o := t.in.ListenerSets.Get(c, n)
 	if o == nil {
 		return nil, false
@@ -49,21 +49,21 @@ func (t *Tables) makeSetFact(c *memo.Context, n snapshot.Name) (*ListenerSet, bo
 	return f, true
 }
 
-// takeSets judges the ListenerSets that name a Gateway, who comes first first.
-func (t *Tables) takeSets(c *memo.Context, f *Gateway, n snapshot.Name, allowed *gatewayv1.AllowedListeners, m *merge) map[snapshot.Name]*SetOutcome {
+// mergeSets judges the ListenerSets that name a Gateway, who comes first first.
+func (t *Tables) mergeSets(c *memo.Context, f *Gateway, n snapshot.Name, allowed *gatewayv1.AllowedListeners, m *merge) map[snapshot.Name]*SetOutcome {
 	names := t.in.SetsOf.Get(c, n)
 	if names.Len() == 0 {
 		return nil
 	}
-	facts := make(map[snapshot.Name]*ListenerSet, names.Len())
+	sets := make(map[snapshot.Name]*ListenerSet, names.Len())
 	for set := range names.All() {
 		if s := t.sets.Get(c, set); s != nil {
-			facts[set] = s
+			sets[set] = s
 			f.sets = append(f.sets, set)
 		}
 	}
 	slices.SortFunc(f.sets, func(a, b snapshot.Name) int {
-		return cmp.Or(cmp.Compare(facts[a].created, facts[b].created), input.CompareNames(a, b))
+		return cmp.Or(cmp.Compare(sets[a].created, sets[b].created), input.CompareNames(a, b))
 	})
 	from, selector := gatewayv1.NamespacesFromNone, (*metav1.LabelSelector)(nil)
 	if allowed != nil && allowed.Namespaces != nil {
@@ -78,7 +78,7 @@ func (t *Tables) takeSets(c *memo.Context, f *Gateway, n snapshot.Name, allowed 
 				"Gateway "+n.String()+" takes no ListenerSets of namespace "+set.Namespace+": see its spec.allowedListeners")
 			continue
 		}
-		out.listeners = slices.Clone(facts[set].listeners)
+		out.listeners = slices.Clone(sets[set].listeners)
 		f.validate("Gateway "+n.String()+": ", out.listeners)
 		m.add(out.listeners)
 		switch {

@@ -34,8 +34,8 @@ func (l *Listener) slot() portSlot {
 	return portSlot{l.Port, l.protocol == gatewayv1.UDPProtocolType}
 }
 
-// placed is what keeps listeners apart that share a port.
-func (l *Listener) placed() portHost {
+// portHost is what keeps listeners apart that share a port.
+func (l *Listener) portHost() portHost {
 	if l.Direct() {
 		return portHost{l.Port, string(l.protocol)}
 	}
@@ -55,13 +55,14 @@ func newMerge() *merge {
 	return &merge{protocols: map[portSlot]gatewayv1.ProtocolType{}, hosts: map[portHost]gatewayv1.ProtocolType{}}
 }
 
+// PortNumber writes a port for a message.
 func PortNumber(port int32) string { return strconv.Itoa(int(port)) }
 
 func (l *Listener) refuse(reason gatewayv1.ListenerConditionReason, message string) {
 	l.Conflicted.Fail(reason, message)
 	if l.Accepted.Failed && l.Accepted.Reason == gatewayv1.ListenerReasonUnsupportedProtocol {
 		// That it would be in conflict is the more precise thing to say.
-		l.Accepted = ListenerVerdict{Failed: true, Reason: reason, Message: message + "; " + l.Accepted.Message}
+		l.Accepted = ListenerResult{Failed: true, Reason: reason, Message: message + "; " + l.Accepted.Message}
 		return
 	}
 	l.Accepted.Fail(reason, message)
@@ -75,7 +76,7 @@ func (m *merge) add(ls []Listener) {
 	for i := range ls {
 		l := &ls[i]
 		taken, is := m.protocols[l.slot()]
-		_, host := m.hosts[l.placed()]
+		_, host := m.hosts[l.portHost()]
 		switch {
 		case is && !together(taken, l.protocol):
 			l.refuse(gatewayv1.ListenerReasonProtocolConflict, "port "+PortNumber(l.Port)+" of the Gateway speaks "+string(taken)+" already")
@@ -88,7 +89,7 @@ func (m *merge) add(ls []Listener) {
 			continue
 		}
 		if len(l.takes()) > 0 {
-			sameHost[l.placed()] = append(sameHost[l.placed()], i)
+			sameHost[l.portHost()] = append(sameHost[l.portHost()], i)
 			samePort[l.slot()] = append(samePort[l.slot()], i)
 		}
 	}
@@ -123,7 +124,7 @@ func (m *merge) take(ls []Listener) {
 	for i := range ls {
 		if l := &ls[i]; l.Serves() {
 			m.protocols[l.slot()] = l.protocol
-			m.hosts[l.placed()] = l.protocol
+			m.hosts[l.portHost()] = l.protocol
 		}
 	}
 }

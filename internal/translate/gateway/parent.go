@@ -48,6 +48,7 @@ type ParentKey struct {
 	Name snapshot.Name
 }
 
+// Object names the parent as resources are named.
 func (k ParentKey) Object() model.Object {
 	return model.Object{Kind: string(k.Kind), Namespace: k.Name.Namespace, Name: k.Name.Name}
 }
@@ -68,11 +69,11 @@ type RouteParent struct {
 	Gateway snapshot.Name // whose address and settings hold
 	// Certificate that the Gateway shows to backends
 	Certificate model.CertificateID
-	Accepted    RouteVerdict
+	Accepted    RouteResult
 	Note        string                  // what is worth knowing of one that is accepted
 	Sections    []gatewayv1.SectionName // listeners it attached to
 	Hosts       []model.HostKey         // where it wants to be served through this parent, sorted
-	Places      []host.AttachedHost     // the same, with the listeners
+	Attached    []host.AttachedHost     // the same, with the listeners
 }
 
 // Attaching is a route that looks for listeners of a parent.
@@ -230,11 +231,11 @@ func (t *Tables) makeParent(c *memo.Context, k ParentKey) (*Parent, bool) {
 	for _, id := range f.ListenerIDs() {
 		t.host.Ports.Put(c, id, f.object, f.created)
 	}
-	reserves := &host.Claim{Owner: f.object}
+	reserves := &host.Candidate{Owner: f.object}
 	for _, host := range f.reserved() {
-		t.host.Claims.Put(c, host, f.object, reserves)
+		t.host.Candidates.Put(c, host, f.object, reserves)
 	}
-	for host, wants := range f.tlsClaims() {
+	for host, wants := range f.serverNames() {
 		t.host.Names.Put(c, host, f.object, wants)
 	}
 	return f, true
@@ -346,34 +347,35 @@ func (f *Parent) reserved() []model.HostKey {
 	return slices.Compact(keys)
 }
 
-// tlsClaims are the server names that its listeners want.
-func (f *Parent) tlsClaims() map[model.HostKey]*host.NameClaim {
+// serverNames are the server names that its listeners want.
+func (f *Parent) serverNames() map[model.HostKey]*host.NameCandidate {
 	if f == nil || f.Refused != "" {
 		return nil
 	}
-	claims := map[model.HostKey]*host.NameClaim{}
+	candidates := map[model.HostKey]*host.NameCandidate{}
 	for i := range f.Listeners {
 		l := &f.Listeners[i]
 		if !l.Serves() || !l.Secure() {
 			continue
 		}
 		k := model.HostKey{Listener: l.ID, Host: l.Hostname}
-		c := &host.NameClaim{Created: f.created, Gateway: f.Gateway, Host: model.TLSHost{HostKey: k, Owner: f.object, Certificates: l.Certificates, MinVersion: l.MinTLS}}
+		c := &host.NameCandidate{Created: f.created, Gateway: f.Gateway, Host: model.TLSHost{HostKey: k, Owner: f.object, Certificates: l.Certificates, MinVersion: l.MinTLS}}
 		if l.protocol == gatewayv1.TLSProtocolType {
 			c.Host.Certificates = nil // without a route there is nothing behind it
 		}
-		claims[k] = c
+		candidates[k] = c
 	}
-	return claims
+	return candidates
 }
 
-// Place is where a route is attached by a listener of a parent.
-func (p *RouteParent) Place(section gatewayv1.SectionName) host.Attachment {
-	place := host.Attachment{Parent: p.Parent.Object(), Section: string(section)}
+// Attachment is where a route is attached by a listener of a parent.
+func (p *RouteParent) Attachment(section gatewayv1.SectionName) host.Attachment {
+	attachment := host.Attachment{Parent: p.Parent.Object(), Section: string(section)}
 	if p.Parent.Kind == snapshot.KindListenerSet {
-		place.Above = input.GatewayOwner(p.Gateway)
+		attachment.Above = input.GatewayOwner(p.Gateway)
 	}
-	return place
+	return attachment
 }
 
-type RouteVerdict = condition.Result[gatewayv1.RouteConditionReason]
+// RouteResult is the outcome of reading a route, for one of its conditions.
+type RouteResult = condition.Result[gatewayv1.RouteConditionReason]

@@ -1,3 +1,4 @@
-// Package host decides who has a virtual host, a server name or a port, and orders the routes of a
-// host.
+// Package host decides between candidates. Routes, IngressRoutes and Gateways put what they want of a
+// virtual host, a server name or a port into its sums; this room decides who owns each (the oldest
+// kind of resource, then the oldest resource) and orders the routes of a host.
 package host

@@ -72,9 +72,9 @@ func pathRank(k model.PathMatchKind) int {
 	}
 }
 
-// Claim is what one resource wants of a virtual host: an HTTPRoute its rules, a
+// Candidate is what one resource wants of a virtual host: an HTTPRoute its rules, a
 // root IngressRoute its tree, a Gateway that the host exists.
-type Claim struct {
+type Candidate struct {
 	Owner   model.Object
 	Created int64
 	Entries []*Entry // sorted
@@ -82,7 +82,7 @@ type Claim struct {
 
 // Older reports whether c came before d; of two of one second, the one whose name
 // comes first in the alphabet.
-func (c *Claim) Older(d *Claim) bool {
+func (c *Candidate) Older(d *Candidate) bool {
 	return cmp.Or(
 		cmp.Compare(c.Created, d.Created),
 		cmp.Compare(c.Owner.Namespace, d.Owner.Namespace),
@@ -102,16 +102,16 @@ type Tables struct {
 	Ports       *memo.Sum[model.ListenerID, model.Object, int64, memo.Parts[model.Object, int64]] // who asks for a listener, created when
 	PortKeepers *memo.Table[model.ListenerID, model.Object]
 
-	Names      *nameClaims[model.Object] // on server names, of Gateways and ListenerSets
-	RouteNames *nameClaims[NameClaimant] // of their routes
-	RootNames  *nameClaims[model.Object] // of root IngressRoutes
-	Keepers    *memo.Table[model.HostKey, *nameKeeper]
+	Names      *nameCandidates[model.Object]  // on server names, of Gateways and ListenerSets
+	RouteNames *nameCandidates[NameContender] // of their routes
+	RootNames  *nameCandidates[model.Object]  // of root IngressRoutes
+	Keepers    *memo.Table[model.HostKey, *NameKeeper]
 	decisions  *memo.Table[model.HostKey, *nameDecision]
 	NameOwners *memo.Table[model.HostKey, nameOwner]
 	TLSHosts   *memo.Table[model.HostKey, *model.TLSHost]
 
-	Claims *memo.Sum[model.HostKey, model.Object, *Claim, Claims]
-	Places *memo.Sum[model.HostKey, AttachedBy, AttachedHost, memo.Parts[AttachedBy, AttachedHost]]
+	Candidates  *memo.Sum[model.HostKey, model.Object, *Candidate, Candidates]
+	Attachments *memo.Sum[model.HostKey, AttachedBy, AttachedHost, memo.Parts[AttachedBy, AttachedHost]]
 
 	rivals   *memo.Table[model.HostKey, []rival] // of a host that is contested, oldest first
 	contests *memo.Sum[model.ListenerID, model.HostKey, []rival, memo.Parts[model.HostKey, []rival]]
@@ -119,22 +119,23 @@ type Tables struct {
 	Rejected *memo.Sum[routeAt, memo.Unit, model.Object, model.Object] // routes that are not accepted at a listener, and for whom
 
 	Owners *memo.Table[model.HostKey, Owner]
-	served *memo.Table[claimAt, struct{}]
-	Routes *memo.Sum[model.HostKey, model.Object, servedClaim, *Routes]
+	served *memo.Table[candidacy, struct{}]
+	Routes *memo.Sum[model.HostKey, model.Object, servedCandidate, *Routes]
 	Hosts  *memo.Table[model.HostKey, *servedHost]
 }
 
-// nameClaims are what somebody wants of server names.
-type nameClaims[By comparable] = memo.Sum[model.HostKey, By, *NameClaim, memo.Parts[By, *NameClaim]]
+// nameCandidates are the candidates for server names, by resource.
+type nameCandidates[By comparable] = memo.Sum[model.HostKey, By, *NameCandidate, memo.Parts[By, *NameCandidate]]
 
+// New adds the tables of virtual hosts, server names and ports to a graph.
 func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables) *Tables {
 	t := &Tables{in: in, targets: targets, certificates: certificates, backend: backend, policy: policy}
 	t.Ports = memo.NewSum[model.ListenerID, model.Object, int64](g, "who asks for a listener")
 	t.PortKeepers = memo.NewTable(g, "keeper of a port", t.portKeeper, memo.Reads(t.Ports))
 
-	t.Names = memo.NewSum[model.HostKey, model.Object, *NameClaim](g, "listeners of a server name")
-	t.RouteNames = memo.NewSum[model.HostKey, NameClaimant, *NameClaim](g, "routes of a server name")
-	t.RootNames = memo.NewSum[model.HostKey, model.Object, *NameClaim](g, "roots of a server name")
+	t.Names = memo.NewSum[model.HostKey, model.Object, *NameCandidate](g, "listeners of a server name")
+	t.RouteNames = memo.NewSum[model.HostKey, NameContender, *NameCandidate](g, "routes of a server name")
+	t.RootNames = memo.NewSum[model.HostKey, model.Object, *NameCandidate](g, "roots of a server name")
 	t.Keepers = memo.NewTable(g, "keeper of a server name", t.keepName, memo.Reads(t.Names))
 	t.decisions = memo.NewTable(g, "decision on a server name", t.decideName, memo.Reads(t.Names, t.RouteNames))
 	t.NameOwners = memo.NewTable(g, "owner of a server name", func(c *memo.Context, k model.HostKey) (nameOwner, bool) {
@@ -145,33 +146,33 @@ func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *
 		return d.nameOwner, true
 	}, memo.Reads(t.decisions))
 
-	t.Claims = memo.NewFold[model.HostKey](g, "claims on a host", (*Claims).fold)
-	t.Places = memo.NewSum[model.HostKey, AttachedBy, AttachedHost](g, "places of a host").Same(func(a, b AttachedHost) bool { return a == b })
+	t.Candidates = memo.NewFold[model.HostKey](g, "candidates for a host", (*Candidates).fold)
+	t.Attachments = memo.NewSum[model.HostKey, AttachedBy, AttachedHost](g, "attachments of a host").Same(func(a, b AttachedHost) bool { return a == b })
 	t.contests = memo.NewSum[model.ListenerID, model.HostKey, []rival](g, "contests at a listener")
-	t.rivals = memo.For(memo.NewTable(g, "rivals", t.makeRivals, memo.Reads(t.Claims, t.Places), memo.Puts(t.contests)), t.Claims)
+	t.rivals = memo.For(memo.NewTable(g, "rivals", t.makeRivals, memo.Reads(t.Candidates, t.Attachments), memo.Puts(t.contests)), t.Candidates)
 	t.Rejected = memo.NewSlot[routeAt, model.Object](g, "rejected route")
 	t.accepted = memo.For(memo.NewTable(g, "accepted routes", t.accept, memo.Reads(t.contests), memo.Puts(t.Rejected)), t.contests)
 
-	t.Owners = memo.NewTable(g, "owner of a host", t.decide, memo.Reads(t.Claims, t.NameOwners, t.Rejected)).Equal(Owner.equal)
-	t.Routes = memo.NewFold[model.HostKey](g, "routes of a host", foldRoutes).Same(func(a, b servedClaim) bool { return a == b })
-	t.served = memo.ForParts(memo.NewTable(g, "claim that is served", t.serve,
-		memo.Reads(t.Owners, t.Rejected), memo.Puts(t.Routes, backend.GroupUses)), t.Claims, func(k model.HostKey, owner model.Object) claimAt { return claimAt{owner, k} })
+	t.Owners = memo.NewTable(g, "owner of a host", t.decide, memo.Reads(t.Candidates, t.NameOwners, t.Rejected)).Equal(Owner.equal)
+	t.Routes = memo.NewFold[model.HostKey](g, "routes of a host", foldRoutes).Same(func(a, b servedCandidate) bool { return a == b })
+	t.served = memo.ForParts(memo.NewTable(g, "candidate that is served", t.serve,
+		memo.Reads(t.Owners, t.Rejected), memo.Puts(t.Routes, backend.GroupUses)), t.Candidates, func(k model.HostKey, owner model.Object) candidacy { return candidacy{owner, k} })
 	t.Hosts = memo.For(memo.NewTable(g, "virtual host", t.makeHost,
-		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Places), policy.ReadsOfRoutes(), memo.Puts(backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
+		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Attachments), policy.ReadsOfRoutes(), memo.Puts(backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
 	t.TLSHosts = memo.For(memo.For(memo.For(memo.NewTable(g, "server name", t.makeTLSHost,
 		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(certificates.CertificateUses, backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
 	return t
 }
 
-// Claims are who claims a host.
-type Claims struct {
-	by     memo.Parts[model.Object, *Claim]
+// Candidates are the resources that claim a host.
+type Candidates struct {
+	by     memo.Parts[model.Object, *Candidate]
 	counts Tally[string] // by kind
 	// namespaces of HTTPRoutes and GRPCRoutes that claim it, with how many do.
 	namespaces Tally[string]
 }
 
-func (h *Claims) fold(owner model.Object, before, after **Claim) {
+func (h *Candidates) fold(owner model.Object, before, after **Candidate) {
 	if before == nil {
 		h.count(owner, 1)
 	}
@@ -184,38 +185,38 @@ func (h *Claims) fold(owner model.Object, before, after **Claim) {
 }
 
 // count counts a claimant.
-func (h *Claims) count(owner model.Object, by int) {
+func (h *Candidates) count(owner model.Object, by int) {
 	h.counts.Add(owner.Kind, by)
 	if isRivalKind(owner.Kind) {
 		h.namespaces.Add(owner.Namespace, by)
 	}
 }
 
-// claimAt names a claim of one resource on one host.
-type claimAt struct {
+// candidacy names one resource and the host that it claims.
+type candidacy struct {
 	owner model.Object
 	host  model.HostKey
 }
 
-// servedClaim is a claim that was not rejected.
-type servedClaim struct {
-	claim *Claim
-	has   bool // the host: its routes are served
+// servedCandidate is a candidate that was not rejected.
+type servedCandidate struct {
+	candidate *Candidate
+	has       bool // the host: its routes are served
 }
 
-// Routes are the claims on a host that were not rejected, and the routes of those that have it.
+// Routes are the candidates for a host that were not rejected, and the routes of those that own it.
 type Routes struct {
-	by      memo.Parts[model.Object, servedClaim]
+	by      memo.Parts[model.Object, servedCandidate]
 	pending map[model.Object]struct{} // whose entries are to be taken in; nil: nobody's
-	sorted  []placed
+	sorted  []ownedEntry
 }
 
-type placed struct {
+type ownedEntry struct {
 	by    model.Object // claims it
 	entry *Entry
 }
 
-func foldRoutes(s **Routes, owner model.Object, _, after *servedClaim) {
+func foldRoutes(s **Routes, owner model.Object, _, after *servedCandidate) {
 	if *s == nil {
 		*s = &Routes{}
 	}
@@ -233,20 +234,20 @@ func foldRoutes(s **Routes, owner model.Object, _, after *servedClaim) {
 
 // order returns the routes in the order in which requests try them. What did not change since it was last called is
 // merged, not sorted again.
-func (h *Routes) order() []placed {
-	var added []placed
+func (h *Routes) order() []ownedEntry {
+	var added []ownedEntry
 	for owner := range h.pending {
 		if s, _ := h.by.Get(owner); s.has {
-			for _, e := range s.claim.Entries {
-				added = append(added, placed{owner, e})
+			for _, e := range s.candidate.Entries {
+				added = append(added, ownedEntry{owner, e})
 			}
 		}
 	}
 	if h.pending == nil {
 		return h.sorted
 	}
-	slices.SortFunc(added, func(a, b placed) int { return a.entry.Compare(b.entry) })
-	merged := make([]placed, 0, len(h.sorted)+len(added))
+	slices.SortFunc(added, func(a, b ownedEntry) int { return a.entry.Compare(b.entry) })
+	merged := make([]ownedEntry, 0, len(h.sorted)+len(added))
 	for _, p := range h.sorted {
 		if _, gone := h.pending[p.by]; gone {
 			continue
@@ -284,6 +285,7 @@ func (o Owner) equal(p Owner) bool {
 	return o.Kind == p.Kind && o.Conflict == p.Conflict && o.Keeper == p.Keeper && slices.Equal(o.losers, p.losers)
 }
 
+// DescribeLosers names the resources that lost the host, five at most.
 func (o Owner) DescribeLosers() string {
 	var names []string
 	for i, l := range o.losers {
@@ -301,11 +303,11 @@ func (o Owner) DescribeLosers() string {
 //
 // Who has the very name at a listener with TLS, a Gateway, stands with its routes.
 func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
-	h := t.Claims.Get(c, k)
-	var named *Claim // a Gateway's, for this very name
+	h := t.Candidates.Get(c, k)
+	var named *Candidate // a Gateway's, for this very name
 	if input.IsTLS(k.Listener) && h.by.Len() > 0 {
 		if n, found := t.NameOwners.Find(c, k); found {
-			named = &Claim{Owner: n.Parent, Created: n.created}
+			named = &Candidate{Owner: n.Parent, Created: n.created}
 		}
 	}
 	var kinds []snapshot.Kind
@@ -321,16 +323,16 @@ func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
 		return Owner{Kind: kinds[0]}, true
 	}
 	o := Owner{Conflict: true}
-	oldest, ofGateway := named, (*Claim)(nil)
-	for _, claim := range h.by.All() {
-		if !isRouteKind(claim.Owner.Kind) || t.IsRejected(c, claim.Owner, k.Listener) {
+	oldest, ofGateway := named, (*Candidate)(nil)
+	for _, candidate := range h.by.All() {
+		if !isRouteKind(candidate.Owner.Kind) || t.IsRejected(c, candidate.Owner, k.Listener) {
 			continue
 		}
-		if oldest == nil || claim.Older(oldest) {
-			oldest = claim
+		if oldest == nil || candidate.Older(oldest) {
+			oldest = candidate
 		}
-		if isRivalKind(claim.Owner.Kind) && (ofGateway == nil || claim.Older(ofGateway)) {
-			ofGateway = claim
+		if isRivalKind(candidate.Owner.Kind) && (ofGateway == nil || candidate.Older(ofGateway)) {
+			ofGateway = candidate
 		}
 	}
 	if oldest != nil {
@@ -347,26 +349,26 @@ func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
 	if named != nil && o.Kind == snapshot.KindIngressRoute {
 		o.losers = append(o.losers, named.Owner)
 	}
-	for _, claim := range h.by.All() {
-		if isRouteKind(claim.Owner.Kind) && (snapshot.Kind(claim.Owner.Kind) != o.Kind || t.IsRejected(c, claim.Owner, k.Listener)) {
-			o.losers = append(o.losers, claim.Owner)
+	for _, candidate := range h.by.All() {
+		if isRouteKind(candidate.Owner.Kind) && (snapshot.Kind(candidate.Owner.Kind) != o.Kind || t.IsRejected(c, candidate.Owner, k.Listener)) {
+			o.losers = append(o.losers, candidate.Owner)
 		}
 	}
 	slices.SortFunc(o.losers, model.Object.Compare)
 	return o, true
 }
 
-// serve puts a claim that is not rejected among those of its host, and uses its groups if it has the host.
-func (t *Tables) serve(c *memo.Context, at claimAt) (struct{}, bool) {
+// serve adds a candidate that is not rejected to those of its host, and uses its groups if it owns the host.
+func (t *Tables) serve(c *memo.Context, at candidacy) (struct{}, bool) {
 	if t.IsRejected(c, at.owner, at.host.Listener) {
 		return struct{}{}, false
 	}
-	claim, _ := t.Claims.Driven(at.host).by.Get(at.owner)
-	s := servedClaim{claim: claim, has: t.Owners.Get(c, at.host).Has(at.owner)}
+	candidate, _ := t.Candidates.Driven(at.host).by.Get(at.owner)
+	s := servedCandidate{candidate: candidate, has: t.Owners.Get(c, at.host).Has(at.owner)}
 	t.Routes.Put(c, at.host, at.owner, s)
 	if s.has {
 		used := map[model.GroupID]struct{}{}
-		for _, e := range claim.Entries {
+		for _, e := range candidate.Entries {
 			for i := range e.Groups {
 				g := &e.Groups[i]
 				if _, known := used[g.ID]; !known {
@@ -384,11 +386,11 @@ type servedHost struct {
 	key     model.HostKey
 	section string
 	policy  *model.RoutePolicy
-	routes  []placed
+	routes  []ownedEntry
 }
 
 func (h *servedHost) equal(o *servedHost) bool {
-	return h.section == o.section && reflect.DeepEqual(h.policy, o.policy) && slices.EqualFunc(h.routes, o.routes, func(a, b placed) bool {
+	return h.section == o.section && reflect.DeepEqual(h.policy, o.policy) && slices.EqualFunc(h.routes, o.routes, func(a, b ownedEntry) bool {
 		return a.entry == b.entry || reflect.DeepEqual(a.entry.Route, b.entry.Route)
 	})
 }

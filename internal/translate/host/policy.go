@@ -19,10 +19,10 @@ type Attachment struct {
 	Above model.Object
 }
 
-// AttachedHost is one host of a route with one place through which it has it.
+// AttachedHost is one host of a route, with one listener through which the route serves it.
 type AttachedHost struct {
 	Host    model.HostKey
-	Place   Attachment
+	Via     Attachment
 	Gateway snapshot.Name // through whose listeners
 	// Apart: the host is for the routes of one namespace there, and for those of the namespace of the
 	// Gateway or ListenerSet, their home.
@@ -30,13 +30,13 @@ type AttachedHost struct {
 }
 
 func (p AttachedHost) compare(q AttachedHost) int {
-	return cmp.Or(p.Host.Compare(q.Host), p.Place.Parent.Compare(q.Place.Parent), cmp.Compare(p.Place.Section, q.Place.Section))
+	return cmp.Or(p.Host.Compare(q.Host), p.Via.Parent.Compare(q.Via.Parent), cmp.Compare(p.Via.Section, q.Via.Section))
 }
 
-// AttachedBy is a route with one of its places.
+// AttachedBy is a route with one of its attachments.
 type AttachedBy struct {
 	Owner model.Object
-	Place Attachment
+	Via   Attachment
 }
 
 // hostPolicy returns what the RoutePolicies of those ask through which a virtual host is
@@ -51,6 +51,7 @@ func (t *Tables) hostPolicy(c *memo.Context, k model.HostKey, owner Owner, route
 	return policy, groups
 }
 
+// HostHeld returns the RoutePolicies that apply to a host, the most specific first.
 func (t *Tables) HostHeld(c *memo.Context, k model.HostKey, owner Owner, routes *Routes) []target.Policy {
 	if owner.Kind == snapshot.KindIngressRoute {
 		for root, s := range routes.by.All() {
@@ -67,19 +68,19 @@ func (t *Tables) HostHeld(c *memo.Context, k model.HostKey, owner Owner, routes 
 			held[level] = append(held[level], p)
 		}
 	}
-	for by := range t.Places.Get(c, k).All() {
+	for by := range t.Attachments.Get(c, k).All() {
 		if _, stands := routes.by.Get(by.Owner); !stands {
 			continue // it was rejected
 		}
-		place := by.Place
-		ref := target.Ref{Kind: snapshot.KindRoutePolicy, Object: place.Parent, Section: place.Section}
+		via := by.Via
+		ref := target.Ref{Kind: snapshot.KindRoutePolicy, Object: via.Parent, Section: via.Section}
 		note(0, ref)
-		if place.Above == (model.Object{}) {
+		if via.Above == (model.Object{}) {
 			note(2, ref.OfWhole())
 			continue
 		}
 		note(1, ref.OfWhole())
-		note(2, target.Ref{Kind: snapshot.KindRoutePolicy, Object: place.Above})
+		note(2, target.Ref{Kind: snapshot.KindRoutePolicy, Object: via.Above})
 	}
 	for _, list := range held {
 		target.SortHeld(list)

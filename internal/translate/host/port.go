@@ -41,9 +41,9 @@ func (t *Tables) portKeeper(c *memo.Context, id model.ListenerID) (model.Object,
 	return first.Owner, first.Older(&mine)
 }
 
-func oldestAsking(asking memo.Parts[model.Object, int64]) (first Claim) {
+func oldestAsking(asking memo.Parts[model.Object, int64]) (first Candidate) {
 	for owner, created := range asking.All() {
-		if c := (Claim{Owner: owner, Created: created}); first.Owner.Kind == "" || c.Older(&first) {
+		if c := (Candidate{Owner: owner, Created: created}); first.Owner.Kind == "" || c.Older(&first) {
 			first = c
 		}
 	}

@@ -20,9 +20,9 @@ import (
 
 // rival is one claimant of a host that HTTPRoutes and GRPCRoutes claim, or several namespaces.
 type rival struct {
-	owner   model.Object
-	created int64
-	places  []AttachedHost // through which it has the host
+	owner       model.Object
+	created     int64
+	attachments []AttachedHost // through which it has the host
 }
 
 // rejects says that, of two claimants of a host, the older one keeps the other out. Two namespaces
@@ -33,8 +33,8 @@ func (a rival) rejects(b rival) bool {
 		return a.owner.Kind != b.owner.Kind
 	}
 	apart := false
-	for _, p := range a.places {
-		for _, q := range b.places {
+	for _, p := range a.attachments {
+		for _, q := range b.attachments {
 			merged := p.Gateway == q.Gateway && (!p.Apart || p.Home || q.Home)
 			if merged || a.owner.Namespace == q.Gateway.Namespace || b.owner.Namespace == p.Gateway.Namespace {
 				return false
@@ -48,7 +48,7 @@ func (a rival) rejects(b rival) bool {
 // alike says that whoever one of two rejects is rejected by the other, too.
 func (a rival) alike(b rival) bool {
 	return a.owner.Kind == b.owner.Kind && a.owner.Namespace == b.owner.Namespace &&
-		slices.EqualFunc(a.places, b.places, func(p, q AttachedHost) bool {
+		slices.EqualFunc(a.attachments, b.attachments, func(p, q AttachedHost) bool {
 			return p.Gateway == q.Gateway && p.Apart == q.Apart && p.Home == q.Home
 		})
 }
@@ -58,44 +58,44 @@ func isRivalKind(kind string) bool {
 }
 
 // hasBothKinds says that HTTPRoutes and GRPCRoutes claim the host.
-func (h *Claims) hasBothKinds() bool {
+func (h *Candidates) hasBothKinds() bool {
 	return h.counts.Of(string(snapshot.KindHTTPRoute)) > 0 && h.counts.Of(string(snapshot.KindGRPCRoute)) > 0
 }
 
 // contested says that routes of both kinds, or of several namespaces, claim the host.
-func (h *Claims) contested() bool { return h.hasBothKinds() || h.namespaces.Len() > 1 }
+func (h *Candidates) contested() bool { return h.hasBothKinds() || h.namespaces.Len() > 1 }
 
 // makeRivals lists who claims a host that may be contested, oldest first; nobody where none keeps
 // another one out.
 func (t *Tables) makeRivals(c *memo.Context, k model.HostKey) ([]rival, bool) {
-	h := t.Claims.Get(c, k)
+	h := t.Candidates.Get(c, k)
 	if !h.contested() {
 		return nil, false
 	}
-	places, apart := map[model.Object][]AttachedHost{}, false
-	for by, p := range t.Places.Get(c, k).All() {
-		places[by.Owner] = append(places[by.Owner], p)
+	attachments, apart := map[model.Object][]AttachedHost{}, false
+	for by, p := range t.Attachments.Get(c, k).All() {
+		attachments[by.Owner] = append(attachments[by.Owner], p)
 		apart = apart || p.Apart
 	}
 	if !h.hasBothKinds() && !apart {
 		return nil, false // all are merged
 	}
 	var rivals []rival
-	for _, claim := range h.by.All() {
-		if isRivalKind(claim.Owner.Kind) {
-			v := rival{owner: claim.Owner, created: claim.Created, places: places[claim.Owner]}
-			slices.SortFunc(v.places, AttachedHost.compare)
+	for _, candidate := range h.by.All() {
+		if isRivalKind(candidate.Owner.Kind) {
+			v := rival{owner: candidate.Owner, created: candidate.Created, attachments: attachments[candidate.Owner]}
+			slices.SortFunc(v.attachments, AttachedHost.compare)
 			rivals = append(rivals, v)
 		}
 	}
 	slices.SortFunc(rivals, func(a, b rival) int {
-		return compareAge(&Claim{Owner: a.owner, Created: a.created}, &Claim{Owner: b.owner, Created: b.created})
+		return compareAge(&Candidate{Owner: a.owner, Created: a.created}, &Candidate{Owner: b.owner, Created: b.created})
 	})
 	t.contests.Put(c, k.Listener, k, rivals)
 	return rivals, true
 }
 
-func compareAge(a, b *Claim) int {
+func compareAge(a, b *Candidate) int {
 	switch {
 	case a.Older(b):
 		return -1
@@ -107,28 +107,28 @@ func compareAge(a, b *Claim) int {
 
 // contender is a route that claims contested hosts of a listener.
 type contender struct {
-	*Claim // its age
-	hosts  []model.HostKey
+	*Candidate // its age
+	hosts      []model.HostKey
 }
 
 // accept decides which routes are not accepted at a listener, since an older one that is
 // keeps them out. The oldest are judged first, for only who is accepted rejects.
 func (t *Tables) accept(c *memo.Context, id model.ListenerID) (struct{}, bool) {
 	byOwner, apart := map[model.Object]*contender{}, map[model.HostKey]bool{}
-	at := map[claimAt]rival{}
+	at := map[candidacy]rival{}
 	for k, rivals := range t.contests.Get(c, id).All() {
 		for _, v := range rivals {
 			c := byOwner[v.owner]
 			if c == nil {
-				c = &contender{Claim: &Claim{Owner: v.owner, Created: v.created}}
+				c = &contender{Candidate: &Candidate{Owner: v.owner, Created: v.created}}
 				byOwner[v.owner] = c
 			}
 			c.hosts = append(c.hosts, k)
-			at[claimAt{v.owner, k}] = v
-			apart[k] = apart[k] || slices.ContainsFunc(v.places, func(p AttachedHost) bool { return p.Apart })
+			at[candidacy{v.owner, k}] = v
+			apart[k] = apart[k] || slices.ContainsFunc(v.attachments, func(p AttachedHost) bool { return p.Apart })
 		}
 	}
-	contenders := slices.SortedFunc(maps.Values(byOwner), func(a, b *contender) int { return compareAge(a.Claim, b.Claim) })
+	contenders := slices.SortedFunc(maps.Values(byOwner), func(a, b *contender) int { return compareAge(a.Candidate, b.Candidate) })
 	accepted := map[model.HostKey][]rival{} // of those that are alike the oldest
 	for _, one := range contenders {
 		slices.SortFunc(one.hosts, model.HostKey.Compare)
@@ -137,7 +137,7 @@ func (t *Tables) accept(c *memo.Context, id model.ListenerID) (struct{}, bool) {
 			continue
 		}
 		for _, k := range one.hosts {
-			v := at[claimAt{one.Owner, k}]
+			v := at[candidacy{one.Owner, k}]
 			if !slices.ContainsFunc(accepted[k], func(o rival) bool { return v.alike(o) || !apart[k] && v.owner.Kind == o.owner.Kind }) {
 				accepted[k] = append(accepted[k], v)
 			}
@@ -147,9 +147,9 @@ func (t *Tables) accept(c *memo.Context, id model.ListenerID) (struct{}, bool) {
 }
 
 // rejectedBy finds an accepted route that keeps this one out.
-func (o *contender) rejectedBy(accepted map[model.HostKey][]rival, at map[claimAt]rival) (by model.Object, is bool) {
+func (o *contender) rejectedBy(accepted map[model.HostKey][]rival, at map[candidacy]rival) (by model.Object, is bool) {
 	for _, k := range o.hosts {
-		younger := at[claimAt{o.Owner, k}]
+		younger := at[candidacy{o.Owner, k}]
 		if i := slices.IndexFunc(accepted[k], func(older rival) bool { return older.rejects(younger) }); i >= 0 {
 			return accepted[k][i].owner, true
 		}
@@ -168,6 +168,7 @@ func (t *Tables) RejectedAt(c *memo.Context, route model.Object, listener model.
 	return t.Rejected.Find(c, routeAt{route, listener})
 }
 
+// IsRejected reports whether a route is rejected at a listener.
 func (t *Tables) IsRejected(c *memo.Context, route model.Object, listener model.ListenerID) bool {
 	if !isRivalKind(route.Kind) {
 		return false

@@ -8,8 +8,8 @@ import (
 	"fairlead.dev/internal/translate/field"
 )
 
-// NameClaim is what one resource wants of TLS connections for a server name.
-type NameClaim struct {
+// NameCandidate is what one resource wants of TLS connections for a server name.
+type NameCandidate struct {
 	Created int64
 	// Host has the claim's key and owner. Without certificates and without TCP connections
 	// for the name are closed: a host whose certificate is missing or broken is claimed too,
@@ -19,9 +19,9 @@ type NameClaim struct {
 	Gateway snapshot.Name        // of a listener's claim, whose that is
 }
 
-// NameClaimant is who claims a server name: a Gateway or ListenerSet whose listener has it,
+// NameContender is who claims a server name: a Gateway or ListenerSet whose listener has it,
 // or one of its routes.
-type NameClaimant struct {
+type NameContender struct {
 	Parent model.Object
 	Route  model.Object // zero for the listener itself
 }
@@ -31,18 +31,18 @@ type NameClaimant struct {
 // name with the virtual host alone, since whether they have that depends on the routes that claim it too.
 
 // nameKeeper is whose listeners have a server name.
-type nameKeeper struct {
+type NameKeeper struct {
 	Gateway snapshot.Name
 	Owner   model.Object
 	Host    string
 }
 
 // keepName finds the oldest of those whose listeners have this very name.
-func (t *Tables) keepName(c *memo.Context, k model.HostKey) (*nameKeeper, bool) {
-	var first *Claim
-	keeper := &nameKeeper{Host: k.Host}
+func (t *Tables) keepName(c *memo.Context, k model.HostKey) (*NameKeeper, bool) {
+	var first *Candidate
+	keeper := &NameKeeper{Host: k.Host}
 	for parent, wants := range t.Names.Get(c, k).All() {
-		if mine := (&Claim{Owner: parent, Created: wants.Created}); first == nil || mine.Older(first) {
+		if mine := (&Candidate{Owner: parent, Created: wants.Created}); first == nil || mine.Older(first) {
 			first, keeper.Gateway, keeper.Owner = mine, wants.Gateway, parent
 		}
 	}
@@ -52,7 +52,7 @@ func (t *Tables) keepName(c *memo.Context, k model.HostKey) (*nameKeeper, bool) 
 // Keeper is whose listener takes connections for a server name at a listener of the model: the one
 // with the hostname that says most, of several the oldest. A route that some other Gateway takes in
 // has no part in it, or it would take names from Gateways that never allowed it.
-func (t *Tables) Keeper(c *memo.Context, listener model.ListenerID, host string) *nameKeeper {
+func (t *Tables) Keeper(c *memo.Context, listener model.ListenerID, host string) *NameKeeper {
 	for pattern, more := host, true; more; pattern, more = field.Wider(pattern) {
 		if keeper, found := t.Keepers.Find(c, model.HostKey{Listener: listener, Host: pattern}); found {
 			return keeper
@@ -71,7 +71,7 @@ type nameOwner struct {
 // nameDecision is who has a server name, and what they want of it.
 type nameDecision struct {
 	nameOwner
-	won *NameClaim
+	won *NameCandidate
 }
 
 // decideName finds who has a server name. What stands for a parent is the age of its listener, or
@@ -90,9 +90,9 @@ func (t *Tables) decideName(c *memo.Context, k model.HostKey) (*nameDecision, bo
 			first[by.Parent] = wants.Created
 		}
 	}
-	var best *Claim
+	var best *Candidate
 	for parent, created := range first {
-		if mine := (&Claim{Owner: parent, Created: created}); best == nil || mine.Older(best) {
+		if mine := (&Candidate{Owner: parent, Created: created}); best == nil || mine.Older(best) {
 			best = mine
 		}
 	}
@@ -105,8 +105,8 @@ func (t *Tables) decideName(c *memo.Context, k model.HostKey) (*nameDecision, bo
 		if by.Parent != best.Owner {
 			continue
 		}
-		mine := Claim{Owner: by.Route, Created: wants.Created}
-		if d.Route == (model.Object{}) || mine.Older(&Claim{Owner: d.Route, Created: d.won.Created}) {
+		mine := Candidate{Owner: by.Route, Created: wants.Created}
+		if d.Route == (model.Object{}) || mine.Older(&Candidate{Owner: d.Route, Created: d.won.Created}) {
 			d.Route, d.won = by.Route, wants
 		}
 	}
@@ -116,7 +116,7 @@ func (t *Tables) decideName(c *memo.Context, k model.HostKey) (*nameDecision, bo
 // makeTLSHost says what becomes of a server name: what the root IngressRoute wants
 // that has the virtual host, else what the oldest of the others wants.
 func (t *Tables) makeTLSHost(c *memo.Context, k model.HostKey) (*model.TLSHost, bool) {
-	var won *NameClaim
+	var won *NameCandidate
 	if d := t.decisions.Get(c, k); d != nil {
 		won = d.won
 	}

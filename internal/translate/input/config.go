@@ -39,6 +39,7 @@ func (c Config) ClearID() model.ListenerID {
 	return model.SharedListener(model.ProtocolHTTP, c.IngressRoutePort)
 }
 
+// TLSID is the listener of IngressRoutes with TLS.
 func (c Config) TLSID() model.ListenerID {
 	return model.SharedListener(model.ProtocolHTTPS, c.IngressRouteTLSPort)
 }
@@ -116,6 +117,7 @@ type Config struct {
 	RefusedEndpoints []netip.Prefix
 }
 
+// WithDefaults returns the configuration with the defaults in the place of zero values.
 func (c Config) WithDefaults() Config {
 	if c.ControllerName == "" {
 		c.ControllerName = ControllerName
@@ -131,6 +133,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// MayBeRoot reports whether IngressRoutes of a namespace may be roots.
 func (c Config) MayBeRoot(namespace string) bool {
 	return len(c.RootNamespaces) == 0 || slices.Contains(c.RootNamespaces, namespace)
 }

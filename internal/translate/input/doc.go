@@ -1,3 +1,3 @@
-// Package input is the snapshot as a translation reads it: the objects of each kind, and indexes
-// over them.
+// Package input holds the snapshot as a translation reads it: one memo.Input for each kind of
+// resource, indexes over them, and the configuration. It is the first room; all others read it.
 package input

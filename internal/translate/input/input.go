@@ -69,6 +69,7 @@ type Tables struct {
 // Index finds objects by what they say rather than by their name.
 type Index[K comparable, V any] = memo.Sum[K, snapshot.Name, V, memo.Parts[snapshot.Name, V]]
 
+// New adds one input for each kind of resource, and the indexes over them, to a graph.
 func New(g *memo.Graph, c Config) *Tables {
 	t := &Tables{Config: c, set: map[snapshot.Kind]func(*snapshot.Snapshot, snapshot.Name){}}
 	t.Now = memo.NewInput[memo.Unit, time.Time](g, "now")
@@ -218,6 +219,7 @@ func GatewayOf(o *gatewayv1.ListenerSet) (snapshot.Name, bool) {
 		(ref.Group == nil || *ref.Group == gatewayv1.GroupName) && (ref.Kind == nil || *ref.Kind == gatewayv1.Kind(snapshot.KindGateway))
 }
 
+// CompareNames orders names by namespace, then by name.
 func CompareNames(a, b snapshot.Name) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

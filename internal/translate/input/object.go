@@ -9,22 +9,27 @@ import (
 	"fairlead.dev/internal/translate/field"
 )
 
+// BackendTLSObject names a BackendTLSPolicy as resources are named in the model.
 func BackendTLSObject(n snapshot.Name) model.Object {
 	return model.Object{Kind: string(snapshot.KindBackendTLSPolicy), Namespace: n.Namespace, Name: n.Name}
 }
 
+// GatewayOwner names a Gateway as resources are named in the model.
 func GatewayOwner(n snapshot.Name) model.Object {
 	return model.Object{Kind: string(snapshot.KindGateway), Namespace: n.Namespace, Name: n.Name}
 }
 
+// IngressOwner names a IngressRoute as resources are named in the model.
 func IngressOwner(n snapshot.Name) model.Object {
 	return model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: n.Namespace, Name: n.Name}
 }
 
+// PoolObject names an AddressPool as resources are named in the model.
 func PoolObject(name string) model.Object {
 	return model.Object{Kind: string(snapshot.KindAddressPool), Name: name}
 }
 
+// RouteOwner names a route of a kind as resources are named in the model.
 func RouteOwner(kind snapshot.Kind, n snapshot.Name) model.Object {
 	return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
 }
@@ -42,6 +47,7 @@ func IsOurs(o *corev1.Service) bool {
 	return o != nil && o.Spec.Type == corev1.ServiceTypeLoadBalancer && field.Deref(o.Spec.LoadBalancerClass) == v1alpha1.LoadBalancerClass
 }
 
+// ServiceOwner names a Service as resources are named in the model.
 func ServiceOwner(n snapshot.Name) model.Object {
 	return model.Object{Kind: string(snapshot.KindService), Namespace: n.Namespace, Name: n.Name}
 }

@@ -1,3 +1,3 @@
-// Package listener makes the listeners of proxies, with how clients are treated there, and the
-// views of machines.
+// Package listener makes the listeners of proxies, with the client settings that hold there (TLS,
+// timeouts, limits, PROXY protocol), and the views: which listeners a machine has.
 package listener

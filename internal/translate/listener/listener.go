@@ -32,6 +32,7 @@ type Tables struct {
 	Views     *memo.Table[model.ViewID, *model.View]
 }
 
+// New adds the tables of listeners and views to a graph.
 func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables, gateway *gateway.Tables) *Tables {
 	t := &Tables{in: in, targets: targets, certificates: certificates, backend: backend, policy: policy, vip: vip, host: host, gateway: gateway}
 	t.shared = memo.NewSum[memo.Unit, model.ListenerID, struct{}](g, "shared listeners")

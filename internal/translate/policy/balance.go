@@ -191,7 +191,7 @@ func (s BalanceSettings) Checks(transport model.Transport, proxies bool) *model.
 	return nil
 }
 
-func makeBalancePolicyFact(o *v1alpha1.LoadBalancerPolicy) *Balance {
+func newBalance(o *v1alpha1.LoadBalancerPolicy) *Balance {
 	if o == nil {
 		return nil
 	}

@@ -1,2 +1,3 @@
-// Package policy judges policies, each for itself.
+// Package policy validates each RoutePolicy, ClientPolicy and LoadBalancerPolicy for itself, and merges
+// the RoutePolicies that apply to a route. Package target says which policy applies where.
 package policy

@@ -22,12 +22,13 @@ type Tables struct {
 	Balance *memo.Table[snapshot.Name, *Balance]
 }
 
+// New adds the tables of policies to a graph.
 func New(g *memo.Graph, in *input.Tables, targets *target.Tables, backend *backend.Tables) *Tables {
 	t := &Tables{in: in, targets: targets, backend: backend}
 	t.Routes = memo.NewTable(g, "RoutePolicy", t.makeRoutePolicy, memo.Reads(in.RoutePolicies), backend.ReadsOfGroups())
 	t.Clients = memo.NewTable(g, "ClientPolicy", t.makeClientPolicy, memo.Reads(in.ClientPolicies), backend.ReadsOfGroups())
 	t.Balance = memo.NewTable(g, "LoadBalancerPolicy", func(c *memo.Context, n snapshot.Name) (*Balance, bool) {
-		f := makeBalancePolicyFact(in.LoadBalancerPolicies.Get(c, n))
+		f := newBalance(in.LoadBalancerPolicies.Get(c, n))
 		return f, f != nil
 	}, memo.Reads(in.LoadBalancerPolicies))
 	return t
@@ -43,6 +44,7 @@ func (t *Tables) RoutePolicy(c *memo.Context, of model.Object, section string) (
 	return t.MergePolicies(c, t.RouteHeld(c, of, section))
 }
 
+// RouteHeld returns the RoutePolicies that apply to a rule of a route, the most specific first.
 func (t *Tables) RouteHeld(c *memo.Context, of model.Object, section string) []target.Policy {
 	ref := target.Ref{Kind: snapshot.KindRoutePolicy, Object: of, Section: section}
 	held := []target.Policy{t.targets.Holder(c, ref)}

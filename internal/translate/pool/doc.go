@@ -1,2 +1,3 @@
-// Package pool judges AddressPools, each for itself.
+// Package pool validates each AddressPool for itself: its ranges, its machines, how its addresses are
+// announced, and the assignments that its status records.
 package pool

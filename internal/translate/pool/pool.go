@@ -26,6 +26,7 @@ type Tables struct {
 	Ranges *memo.Table[memo.Unit, [address.Families][]address.Range]
 }
 
+// New adds the tables of AddressPools to a graph.
 func New(g *memo.Graph, in *input.Tables) *Tables {
 	t := &Tables{}
 	t.Pools = memo.NewTable(g, "AddressPool's spec", func(c *memo.Context, name string) (*Pool, bool) {
@@ -134,6 +135,7 @@ func newPool(o *v1alpha1.AddressPool) *Pool {
 	return f
 }
 
+// SelectorProblem reports a label selector that Kubernetes would refuse.
 func SelectorProblem(s *metav1.LabelSelector, path string, fail func(path, problem string)) {
 	if _, err := metav1.LabelSelectorAsSelector(s); s != nil && err != nil {
 		fail(path, err.Error())

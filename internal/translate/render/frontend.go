@@ -12,7 +12,7 @@ import (
 )
 
 func writeFrontend(b *strings.Builder, f *model.Frontend) {
-	fmt.Fprintf(b, "frontend %s of %s", f.FrontendKey, f.Owner.Words())
+	fmt.Fprintf(b, "frontend %s of %s", f.FrontendKey, f.Owner.Describe())
 	add := func(is bool, format string, args ...any) {
 		if is {
 			fmt.Fprintf(b, " "+format, args...)

@@ -18,7 +18,7 @@ import (
 	"fairlead.dev/internal/translate/field"
 )
 
-// Text writes a result for people, one fact a line, the same bytes for the same
+// Text writes a result for people, one entry a line, the same bytes for the same
 // result. It says everything that is in the result.
 func (d Desired) Text() string {
 	var b strings.Builder
@@ -68,7 +68,7 @@ func (d Desired) Text() string {
 		}
 	}
 	for _, a := range d.Assignments {
-		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, a.Owner.Words(), a.Mode, List(a.Listeners), List(a.Machines))
+		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, a.Owner.Describe(), a.Mode, List(a.Listeners), List(a.Machines))
 	}
 	for _, f := range d.Frontends {
 		writeFrontend(&b, f)
@@ -234,7 +234,7 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 		fmt.Fprintf(b, "  assigned %d free %s\n", p.Assigned, p.Free)
 		for _, a := range p.Assignments {
 			owner := model.Object{Kind: a.Kind, Namespace: a.Namespace, Name: a.Name}
-			fmt.Fprintf(b, "  %s to %s\n", a.Address, owner.Words())
+			fmt.Fprintf(b, "  %s to %s\n", a.Address, owner.Describe())
 		}
 	}
 	if p := s.BGPPeer; p != nil {

@@ -19,7 +19,7 @@ import (
 // backends is where a rule's requests go, nil when to no backend at all. A share whose
 // reference is broken is kept, without a group. Filters of a backend that is the only one
 // are the rule's.
-func (c *RouteCompiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
+func (c *Compiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
 	forward := &model.Forward{}
 	var groups []model.BackendGroup
 	sound := false
@@ -51,7 +51,7 @@ func (c *RouteCompiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, [
 			sound = true
 			forward.RetryMethods = backend.AllMay(forward.RetryMethods, len(groups) > 0, port.Options)
 			groups = backend.AddGroup(groups, group)
-			forward.WebSocket = forward.WebSocket || port.ProtocolOfApp().Websocket
+			forward.WebSocket = forward.WebSocket || port.IsWebSocket()
 			share.Group = group.ID
 		}
 		forward.Backends = addShare(forward.Backends, share)
@@ -78,7 +78,7 @@ func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.W
 }
 
 // backend resolves one reference. A broken one is noted in resolved.
-func (c *RouteCompiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, port backend.Port, ok bool) {
+func (c *Compiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, port backend.Port, ok bool) {
 	service, port, ok := c.servicePort(ref, corev1.ProtocolTCP, path)
 	if !ok {
 		return group, port, false
@@ -92,7 +92,7 @@ func (c *RouteCompiler) backend(ref *gatewayv1.BackendObjectReference, path stri
 }
 
 // group is makeGroup for a reference that servicePort resolved.
-func (c *RouteCompiler) group(service snapshot.Name, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
+func (c *Compiler) group(service snapshot.Name, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
 	group, fault, problem := c.t.backend.MakeGroup(c.ctx, service, port, o)
 	if fault != backend.Fine {
 		c.fault(fault, problem, path)
@@ -103,7 +103,7 @@ func (c *RouteCompiler) group(service snapshot.Name, port backend.Port, o backen
 
 // servicePort finds the port of a Service that a reference means. A broken reference is
 // noted in resolved.
-func (c *RouteCompiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol corev1.Protocol, path string) (service snapshot.Name, port backend.Port, ok bool) {
+func (c *Compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol corev1.Protocol, path string) (service snapshot.Name, port backend.Port, ok bool) {
 	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindService) {
 		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+field.KindText(string(field.Deref(ref.Group)), string(field.Deref(ref.Kind)))+" is no kind of backend: only Service is")
 		return service, port, false
@@ -134,7 +134,7 @@ func (c *RouteCompiler) servicePort(ref *gatewayv1.BackendObjectReference, proto
 }
 
 // fault notes why a Service's port cannot be a backend.
-func (c *RouteCompiler) fault(fault backend.Fault, problem, path string) {
+func (c *Compiler) fault(fault backend.Fault, problem, path string) {
 	switch fault {
 	case backend.Fine:
 	case backend.ServiceExternal:

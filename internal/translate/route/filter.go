@@ -54,7 +54,7 @@ var grpcFilters = []gatewayv1.HTTPRouteFilterType{
 }
 
 // filters reads a list of filters.
-func (c *RouteCompiler) filters(list []gatewayv1.HTTPRouteFilter, path string, prefixes bool) filterSet {
+func (c *Compiler) filters(list []gatewayv1.HTTPRouteFilter, path string, prefixes bool) filterSet {
 	var s filterSet
 	for i := range list {
 		f := &list[i]
@@ -77,7 +77,7 @@ func (c *RouteCompiler) filters(list []gatewayv1.HTTPRouteFilter, path string, p
 	return s
 }
 
-func (c *RouteCompiler) filter(s *filterSet, f *gatewayv1.HTTPRouteFilter, path string, prefixes bool) {
+func (c *Compiler) filter(s *filterSet, f *gatewayv1.HTTPRouteFilter, path string, prefixes bool) {
 	missing := func(field string) { c.refuse(path+"."+field, "must be set with type "+string(f.Type)) }
 	switch f.Type {
 	case gatewayv1.HTTPRouteFilterRequestHeaderModifier:
@@ -132,7 +132,7 @@ func (c *RouteCompiler) filter(s *filterSet, f *gatewayv1.HTTPRouteFilter, path 
 }
 
 // lift makes filters of a rule's only backend the rule's.
-func (c *RouteCompiler) lift(rule, backend *filterSet, path string) {
+func (c *Compiler) lift(rule, backend *filterSet, path string) {
 	for _, t := range backend.types {
 		repeats := t == gatewayv1.HTTPRouteFilterRequestMirror || t == gatewayv1.HTTPRouteFilterExtensionRef
 		edits := t == gatewayv1.HTTPRouteFilterRequestHeaderModifier || t == gatewayv1.HTTPRouteFilterResponseHeaderModifier
@@ -173,7 +173,7 @@ func instructs(lower string) bool {
 func nobodys(string) bool { return false }
 
 // headerEdits reads edits; some names are the proxy's own. One name may stand there once (HTTPHeaderFilter).
-func (c *RouteCompiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string, own func(name string) bool) *model.HeaderEdits {
+func (c *Compiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string, own func(name string) bool) *model.HeaderEdits {
 	seen := map[string]bool{}
 	name := func(text, fieldName string) (string, bool) {
 		lower := strings.ToLower(text)
@@ -225,12 +225,12 @@ const maxMirrors = 4
 
 // leaveOutMirror notes that a rule has too many. Requests are answered all the same, and nobody else gets
 // the host of a rule that was refused.
-func (c *RouteCompiler) leaveOutMirror(path, which string) {
+func (c *Compiler) leaveOutMirror(path, which string) {
 	c.resolved.Fail(gatewayv1.RouteReasonUnsupportedValue, path+": left out: a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors"+which)
 }
 
 // mirror adds a mirror. A broken reference leaves it out, and is noted in resolved.
-func (c *RouteCompiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilter, path string) {
+func (c *Compiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilter, path string) {
 	m := model.Mirror{Numerator: 1, Denominator: 1}
 	switch {
 	case f.Percent != nil && f.Fraction != nil:
@@ -263,7 +263,7 @@ func (c *RouteCompiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilte
 	}
 }
 
-func (c *RouteCompiler) redirect(f *gatewayv1.HTTPRequestRedirectFilter, path string, prefixes bool) *model.Redirect {
+func (c *Compiler) redirect(f *gatewayv1.HTTPRequestRedirectFilter, path string, prefixes bool) *model.Redirect {
 	r := &model.Redirect{Scheme: field.Deref(f.Scheme), Status: 302}
 	if r.Scheme != "" && r.Scheme != "http" && r.Scheme != "https" {
 		c.refuse(path+".scheme", field.Quote(r.Scheme)+" must be http or https")
@@ -287,7 +287,7 @@ func (c *RouteCompiler) redirect(f *gatewayv1.HTTPRequestRedirectFilter, path st
 	return r
 }
 
-func (c *RouteCompiler) preciseHost(h *gatewayv1.PreciseHostname, path string) string {
+func (c *Compiler) preciseHost(h *gatewayv1.PreciseHostname, path string) string {
 	host := strings.ToLower(string(field.Deref(h)))
 	if host != "" {
 		if problem := field.HostProblem(host, false); problem != "" {
@@ -299,7 +299,7 @@ func (c *RouteCompiler) preciseHost(h *gatewayv1.PreciseHostname, path string) s
 
 // pathModifier reads the new path; nil when it stays. A trailing slash of a prefix means
 // nothing: the rest of the path brings its own.
-func (c *RouteCompiler) pathModifier(m *gatewayv1.HTTPPathModifier, path string, prefixes bool) *model.PathRewrite {
+func (c *Compiler) pathModifier(m *gatewayv1.HTTPPathModifier, path string, prefixes bool) *model.PathRewrite {
 	if m == nil {
 		return nil
 	}
@@ -337,7 +337,7 @@ func (c *RouteCompiler) pathModifier(m *gatewayv1.HTTPPathModifier, path string,
 // corsMaxAge is what browsers are told when nothing is said (HTTPCORSFilter.maxAge).
 const corsMaxAge = 5 * time.Second
 
-func (c *RouteCompiler) cors(f *gatewayv1.HTTPCORSFilter, path string) *model.CORS {
+func (c *Compiler) cors(f *gatewayv1.HTTPCORSFilter, path string) *model.CORS {
 	o := &model.CORS{Credentials: field.Deref(f.AllowCredentials), MaxAge: time.Duration(f.MaxAge) * time.Second}
 	switch {
 	case f.MaxAge < 0:

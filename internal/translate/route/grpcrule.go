@@ -14,7 +14,7 @@ import (
 )
 
 // grpcRules compiles the rules of a GRPCRoute.
-func (c *RouteCompiler) grpcRules(o *gatewayv1.GRPCRoute) {
+func (c *Compiler) grpcRules(o *gatewayv1.GRPCRoute) {
 	c.rules(len(o.Spec.Rules), func(i int) {
 		rule := &o.Spec.Rules[i]
 		spec := ruleSpec{
@@ -50,7 +50,7 @@ func grpcFilterList(list []gatewayv1.GRPCRouteFilter) []gatewayv1.HTTPRouteFilte
 // anyGRPCName is a service or a method, whichever.
 const anyGRPCName = "[^/]+"
 
-func (c *RouteCompiler) grpcMatch(e *host.Entry, m *gatewayv1.GRPCRouteMatch, path string) {
+func (c *Compiler) grpcMatch(e *host.Entry, m *gatewayv1.GRPCRouteMatch, path string) {
 	e.Route.Match.Path = model.PathMatch{Kind: model.PathSegments, Value: "/"}
 	if m.Method != nil {
 		c.grpcMethod(e, m.Method, path+".method")
@@ -66,7 +66,7 @@ func (c *RouteCompiler) grpcMatch(e *host.Entry, m *gatewayv1.GRPCRouteMatch, pa
 }
 
 // grpcMethod matches the path of a call, which is "/service/method".
-func (c *RouteCompiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path string) {
+func (c *Compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path string) {
 	service, method := field.Deref(m.Service), field.Deref(m.Method)
 	e.Service, e.Method = utf8.RuneCountInString(service), utf8.RuneCountInString(method)
 	if service == "" && method == "" {

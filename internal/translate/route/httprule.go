@@ -14,7 +14,7 @@ import (
 )
 
 // httpRules compiles the rules of an HTTPRoute.
-func (c *RouteCompiler) httpRules(o *gatewayv1.HTTPRoute) {
+func (c *Compiler) httpRules(o *gatewayv1.HTTPRoute) {
 	c.rules(len(o.Spec.Rules), func(i int) {
 		rule := &o.Spec.Rules[i]
 		matches := rule.Matches
@@ -40,7 +40,7 @@ func (c *RouteCompiler) httpRules(o *gatewayv1.HTTPRoute) {
 	})
 }
 
-func (c *RouteCompiler) match(m *gatewayv1.HTTPRouteMatch, path string) model.Match {
+func (c *Compiler) match(m *gatewayv1.HTTPRouteMatch, path string) model.Match {
 	match := model.Match{Path: model.PathMatch{Kind: model.PathSegments, Value: "/"}}
 	if m.Path != nil {
 		match.Path = c.pathMatch(m.Path, path+".path")
@@ -83,7 +83,7 @@ var methods = []gatewayv1.HTTPMethod{
 	gatewayv1.HTTPMethodTrace, gatewayv1.HTTPMethodPatch,
 }
 
-func (c *RouteCompiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model.PathMatch {
+func (c *Compiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model.PathMatch {
 	value := "/"
 	if m.Value != nil {
 		value = *m.Value
@@ -126,7 +126,7 @@ func (c *RouteCompiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model
 const valueLimit = 4096
 
 // appendValue adds a condition. Of several for one name the first counts.
-func (c *RouteCompiler) appendValue(list []model.ValueMatch, name, value, kind, path string) []model.ValueMatch {
+func (c *Compiler) appendValue(list []model.ValueMatch, name, value, kind, path string) []model.ValueMatch {
 	switch {
 	case kind == "RegularExpression":
 		if problem := c.RegexProblem(value); problem != "" {

@@ -22,7 +22,7 @@ import (
 type Route struct {
 	Parents []gateway.RouteParent
 	// Resolved is of all references of the rules.
-	Resolved gateway.RouteVerdict
+	Resolved gateway.RouteResult
 	// Partial says which rules are dropped, while others are served.
 	Partial string
 	// Services that requests go to, sorted.
@@ -31,9 +31,9 @@ type Route struct {
 	Notes []string
 	// Slashed are paths of matches that requests do not have.
 	Slashed []field.SlashedPath
-	// claims are what it wants of each host, by the certificate that backends are shown:
+	// candidates are what it wants of each host, by the certificate that backends are shown:
 	// Gateways differ in that.
-	claims map[model.CertificateID]*host.Claim
+	candidates map[model.CertificateID]*host.Candidate
 }
 
 // Hosts are all hosts of all parents, sorted.
@@ -49,13 +49,13 @@ func (f *Route) Hosts() []model.HostKey {
 	return slices.Compact(keys)
 }
 
-// claimAt is what the route wants of a host: of several parents that lead there the first
+// candidateAt is what the route wants of a host: of several parents that lead there the first
 // in the route decides.
-func (f *Route) claimAt(k model.HostKey) *host.Claim {
+func (f *Route) candidateAt(k model.HostKey) *host.Candidate {
 	for i := range f.Parents {
 		p := &f.Parents[i]
 		if _, found := slices.BinarySearchFunc(p.Hosts, k, model.HostKey.Compare); found {
-			return f.claims[p.Certificate]
+			return f.candidates[p.Certificate]
 		}
 	}
 	return nil
@@ -69,27 +69,28 @@ type Tables struct {
 	host    *host.Tables
 	gateway *gateway.Tables
 
-	Routes  *memo.Table[model.Object, *Route]  // HTTPRoutes and GRPCRoutes
-	Streams *memo.Table[model.Object, *Stream] // TLSRoutes, TCPRoutes and UDPRoutes
-	doors   *memo.Sum[PortKey, model.Object, *PortClaim, memo.Parts[model.Object, *PortClaim]]
-	Winners *memo.Table[PortKey, *PortOwner]
+	Routes         *memo.Table[model.Object, *Route]  // HTTPRoutes and GRPCRoutes
+	Streams        *memo.Table[model.Object, *Stream] // TLSRoutes, TCPRoutes and UDPRoutes
+	portCandidates *memo.Sum[PortKey, model.Object, *PortCandidate, memo.Parts[model.Object, *PortCandidate]]
+	Winners        *memo.Table[PortKey, *PortOwner]
 }
 
+// New adds the tables of HTTPRoutes, GRPCRoutes, TLSRoutes, TCPRoutes and UDPRoutes to a graph.
 func New(g *memo.Graph, in *input.Tables, backend *backend.Tables, policy *policy.Tables, host *host.Tables, gateway *gateway.Tables) *Tables {
 	t := &Tables{in: in, backend: backend, policy: policy, host: host, gateway: gateway}
 	attaching := memo.Reads(gateway.Parents, in.Labels, host.NameOwners, gateway.Sections)
 	t.Routes = memo.NewTable(g, "route", t.makeRoute,
-		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, backend.ReadsOfGroups(), policy.ReadsOfRoutes(), memo.Puts(host.Claims, host.Places))
+		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, backend.ReadsOfGroups(), policy.ReadsOfRoutes(), memo.Puts(host.Candidates, host.Attachments))
 	memo.ForKey(t.Routes, in.HTTPRoutes, input.OwnerOf(snapshot.KindHTTPRoute))
 	memo.ForKey(t.Routes, in.GRPCRoutes, input.OwnerOf(snapshot.KindGRPCRoute))
-	t.doors = memo.NewSum[PortKey, model.Object, *PortClaim](g, "claims on a port without a proxy")
+	t.portCandidates = memo.NewSum[PortKey, model.Object, *PortCandidate](g, "candidates for a port without a proxy")
 	t.Streams = memo.NewTable(g, "route of connections", t.makeStream,
 		memo.Reads(in.TLSRoutes, in.TCPRoutes, in.UDPRoutes, gateway.Parents, in.Labels, gateway.Sections, host.Keepers), backend.ReadsOfGroups(),
-		memo.Puts(t.doors, host.RouteNames))
+		memo.Puts(t.portCandidates, host.RouteNames))
 	memo.ForKey(t.Streams, in.TLSRoutes, input.OwnerOf(snapshot.KindTLSRoute))
 	memo.ForKey(t.Streams, in.TCPRoutes, input.OwnerOf(snapshot.KindTCPRoute))
 	memo.ForKey(t.Streams, in.UDPRoutes, input.OwnerOf(snapshot.KindUDPRoute))
-	t.Winners = memo.NewTable(g, "route of a port without a proxy", t.winner, memo.Reads(t.doors))
+	t.Winners = memo.NewTable(g, "route of a port without a proxy", t.winner, memo.Reads(t.portCandidates))
 	return t
 }
 
@@ -100,14 +101,14 @@ func (t *Tables) makeRoute(c *memo.Context, owner model.Object) (*Route, bool) {
 		return nil, false
 	}
 	for _, k := range f.Hosts() {
-		t.host.Claims.Put(c, k, owner, f.claimAt(k))
+		t.host.Candidates.Put(c, k, owner, f.candidateAt(k))
 	}
 	put := map[host.AttachedHost]bool{}
 	for i := range f.Parents {
-		for _, p := range f.Parents[i].Places {
+		for _, p := range f.Parents[i].Attached {
 			if !put[p] { // two parentRefs may lead to one listener
 				put[p] = true
-				t.host.Places.Put(c, p.Host, host.AttachedBy{Owner: owner, Place: p.Place}, p)
+				t.host.Attachments.Put(c, p.Host, host.AttachedBy{Owner: owner, Via: p.Via}, p)
 			}
 		}
 	}
@@ -117,27 +118,27 @@ func (t *Tables) makeRoute(c *memo.Context, owner model.Object) (*Route, bool) {
 // judgeRoute judges a route; nil when there is none or nothing of ours is its parent.
 func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 	name := snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
-	rc := RouteCompiler{t: t, ctx: c, owner: owner}
+	rc := Compiler{t: t, ctx: c, owner: owner}
 	var common *gatewayv1.CommonRouteSpec
 	var hostnames []gatewayv1.Hostname
-	var compile func(c *RouteCompiler)
-	var refused gateway.RouteVerdict
+	var compile func(c *Compiler)
+	var refused gateway.RouteResult
 	if owner.Kind == string(snapshot.KindGRPCRoute) {
 		o := t.in.GRPCRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
 		rc.created, rc.grpc = o.CreationTimestamp.Unix(), true
-		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *RouteCompiler) { c.grpcRules(o) }
+		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *Compiler) { c.grpcRules(o) }
 	} else {
 		o := t.in.HTTPRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
 		rc.created = o.CreationTimestamp.Unix()
-		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *RouteCompiler) { c.httpRules(o) }
+		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *Compiler) { c.httpRules(o) }
 	}
-	f := &Route{claims: map[model.CertificateID]*host.Claim{}}
+	f := &Route{candidates: map[model.CertificateID]*host.Candidate{}}
 	for _, ref := range common.ParentRefs {
 		if k, ok := gateway.ParentOf(ref, owner.Namespace); ok {
 			if p := t.gateway.Parents.Get(c, k); p != nil {
@@ -151,13 +152,13 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 	hosts := rc.hostnames(hostnames)
 	for i := range f.Parents {
 		certificate := f.Parents[i].Certificate
-		if f.claims[certificate] != nil {
+		if f.candidates[certificate] != nil {
 			continue
 		}
 		rc := rc // each certificate makes groups of its own; all else is the same
 		rc.certificate = certificate
 		compile(&rc)
-		f.claims[certificate] = &host.Claim{Owner: owner, Created: rc.created, Entries: rc.entries}
+		f.candidates[certificate] = &host.Candidate{Owner: owner, Created: rc.created, Entries: rc.entries}
 		f.Resolved, f.Partial, f.Services, f.Notes, refused = rc.resolved, rc.partial, rc.services, rc.notes, rc.refused
 		f.Slashed = rc.slashed
 	}
@@ -167,7 +168,7 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 		p := &f.Parents[i]
 		t.attach(c, p, snapshot.Kind(owner.Kind), hosts, owner.Namespace)
 		if refused.Failed {
-			p.Accepted, p.Hosts, p.Places, p.Sections = refused, nil, nil, nil
+			p.Accepted, p.Hosts, p.Attached, p.Sections = refused, nil, nil, nil
 		}
 	}
 	return f
@@ -185,8 +186,8 @@ func (t *Tables) attach(c *memo.Context, p *gateway.RouteParent, kind snapshot.K
 			}
 			k := model.HostKey{Listener: l.ID, Host: hostName}
 			p.Hosts = append(p.Hosts, k)
-			p.Places = append(p.Places, host.AttachedHost{
-				Host: k, Place: p.Place(l.Name), Gateway: f.Gateway, Apart: f.Hosts == v1alpha1.HostsOfNamespaces,
+			p.Attached = append(p.Attached, host.AttachedHost{
+				Host: k, Via: p.Attachment(l.Name), Gateway: f.Gateway, Apart: f.Hosts == v1alpha1.HostsOfNamespaces,
 				Home: namespace == f.Gateway.Namespace || namespace == p.Parent.Name.Namespace,
 			})
 			return false

@@ -17,11 +17,11 @@ import (
 	"fairlead.dev/internal/translate/host"
 )
 
-// RouteCompiler turns the rules of an HTTPRoute or GRPCRoute into entries. A rule with a
+// Compiler turns the rules of an HTTPRoute or GRPCRoute into entries. A rule with a
 // value that is not supported is dropped as a whole: serving it without the value would be
 // something that nobody asked for. What its matches take is answered with an error, so that
 // no wider rule gets it. A route of which no rule is left is refused.
-type RouteCompiler struct {
+type Compiler struct {
 	t       *Tables
 	ctx     *memo.Context
 	owner   model.Object
@@ -30,10 +30,10 @@ type RouteCompiler struct {
 	// certificate is shown to backends.
 	certificate model.CertificateID
 
-	refused  gateway.RouteVerdict // the whole route
-	rule     gateway.RouteVerdict // the rule at hand
-	faults   int                  // found so far, in all rules
-	resolved gateway.RouteVerdict
+	refused  gateway.RouteResult // the whole route
+	rule     gateway.RouteResult // the rule at hand
+	faults   int                 // found so far, in all rules
+	resolved gateway.RouteResult
 	partial  string
 	entries  []*host.Entry
 	services []snapshot.Name
@@ -46,17 +46,17 @@ type RouteCompiler struct {
 }
 
 // refuse notes what is wrong with the rule at hand.
-func (c *RouteCompiler) refuse(path, problem string) {
+func (c *Compiler) refuse(path, problem string) {
 	c.refuseFor(gatewayv1.RouteReasonUnsupportedValue, path, problem)
 }
 
-func (c *RouteCompiler) refuseFor(reason gatewayv1.RouteConditionReason, path, problem string) {
+func (c *Compiler) refuseFor(reason gatewayv1.RouteConditionReason, path, problem string) {
 	c.faults++
 	c.rule.Fail(reason, path+": "+problem)
 }
 
 // hostnames are the route's, lower case; anyHost when it names none.
-func (c *RouteCompiler) hostnames(names []gatewayv1.Hostname) []string {
+func (c *Compiler) hostnames(names []gatewayv1.Hostname) []string {
 	var hosts []string
 	for i, h := range names {
 		host := strings.ToLower(string(h))
@@ -73,11 +73,11 @@ func (c *RouteCompiler) hostnames(names []gatewayv1.Hostname) []string {
 }
 
 // rules compiles each of n rules, and drops those that are not sound.
-func (c *RouteCompiler) rules(n int, compile func(i int)) {
-	var faults gateway.RouteVerdict
+func (c *Compiler) rules(n int, compile func(i int)) {
+	var faults gateway.RouteResult
 	var dropped []string
 	for i := range n {
-		c.rule = gateway.RouteVerdict{}
+		c.rule = gateway.RouteResult{}
 		first := len(c.entries)
 		compile(i)
 		if !c.rule.Failed {
@@ -102,7 +102,7 @@ func (c *RouteCompiler) rules(n int, compile func(i int)) {
 
 // brokenStatus is what requests are answered for which there is no sound backend: gRPC
 // clients read 503 as UNAVAILABLE.
-func (c *RouteCompiler) brokenStatus() uint32 {
+func (c *Compiler) brokenStatus() uint32 {
 	if c.grpc {
 		return 503
 	}
@@ -110,7 +110,7 @@ func (c *RouteCompiler) brokenStatus() uint32 {
 }
 
 // closed is an entry that takes the same requests and answers them with an error.
-func (c *RouteCompiler) closed(e *host.Entry) *host.Entry {
+func (c *Compiler) closed(e *host.Entry) *host.Entry {
 	shut := *e
 	shut.Groups = nil
 	shut.Route = model.Route{Name: e.Route.Name, Owner: e.Route.Owner, Match: e.Route.Match, Respond: &model.Respond{Status: c.brokenStatus()}}
@@ -134,7 +134,7 @@ type ruleSpec struct {
 }
 
 // action is what the rule does with requests: a route without name and match.
-func (c *RouteCompiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
+func (c *Compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
 	set := c.filters(s.filters, s.path+".filters", s.prefixes)
 	forward, groups := c.backends(s, &set)
 	route := model.Route{Owner: c.owner, CORS: set.cors, RequestHeaders: set.request, ResponseHeaders: set.response}
@@ -173,7 +173,7 @@ func (c *RouteCompiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) 
 }
 
 // addEntries adds one entry for each match that can be read.
-func (c *RouteCompiler) addEntries(s *ruleSpec, n int, match func(i int, e *host.Entry)) {
+func (c *Compiler) addEntries(s *ruleSpec, n int, match func(i int, e *host.Entry)) {
 	action, groups := c.action(s)
 	prefix := c.owner.Kind + "/" + c.owner.Namespace + "/" + c.owner.Name + "/rules/" + strconv.Itoa(s.index) + "/matches/"
 	for i := range n {
@@ -188,7 +188,7 @@ func (c *RouteCompiler) addEntries(s *ruleSpec, n int, match func(i int, e *host
 }
 
 // RegexProblem judges an expression once in a route, and not more of them than the plane has time for.
-func (c *RouteCompiler) RegexProblem(expression string) string {
+func (c *Compiler) RegexProblem(expression string) string {
 	if problem, known := c.Regexes[expression]; known {
 		return problem
 	}

@@ -18,7 +18,7 @@ import (
 var gatewayDuration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 
 // Duration reads a duration; nothing is none.
-func (c *RouteCompiler) Duration(text *gatewayv1.Duration, path string) (d time.Duration, said bool) {
+func (c *Compiler) Duration(text *gatewayv1.Duration, path string) (d time.Duration, said bool) {
 	if text == nil {
 		return 0, false
 	}
@@ -32,7 +32,7 @@ func (c *RouteCompiler) Duration(text *gatewayv1.Duration, path string) (d time.
 
 // timeouts reads the bounds of requests. Without one of the whole request the tries bound
 // it; silence would end a try that may last longer.
-func (c *RouteCompiler) timeouts(f *model.Forward, o *gatewayv1.HTTPRouteTimeouts, path string) {
+func (c *Compiler) timeouts(f *model.Forward, o *gatewayv1.HTTPRouteTimeouts, path string) {
 	if o == nil {
 		return
 	}
@@ -57,7 +57,7 @@ const (
 	retryLimit = 100
 )
 
-func (c *RouteCompiler) retry(f *model.Forward, o *gatewayv1.HTTPRouteRetry, path string) {
+func (c *Compiler) retry(f *model.Forward, o *gatewayv1.HTTPRouteRetry, path string) {
 	if o == nil {
 		return
 	}
@@ -83,7 +83,7 @@ func (c *RouteCompiler) retry(f *model.Forward, o *gatewayv1.HTTPRouteRetry, pat
 }
 
 // session reads what keeps a client at one backend (GEP-1619).
-func (c *RouteCompiler) session(f *model.Forward, s *ruleSpec) {
+func (c *Compiler) session(f *model.Forward, s *ruleSpec) {
 	o, path := s.session, s.path+".sessionPersistence"
 	if o == nil {
 		return

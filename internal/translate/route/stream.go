@@ -25,7 +25,7 @@ type Stream struct {
 	created int64
 	Parents []StreamParent
 	// Resolved is of all references of the rules.
-	Resolved gateway.RouteVerdict
+	Resolved gateway.RouteResult
 	// Services that connections go to, sorted.
 	Services []snapshot.Name
 	// Notes are what is worth knowing of their backends.
@@ -35,10 +35,10 @@ type Stream struct {
 // StreamParent is one parentRef to a Gateway or ListenerSet that is ours.
 type StreamParent struct {
 	gateway.RouteParent
-	Doors []AttachedPort // of listeners without a proxy
-	Names []model.HostKey
-	claim map[model.HostKey]*host.NameClaim // what it wants of each of names
-	Kept  []string                          // names that other Gateways have, with who that is
+	Direct    []AttachedPort // of listeners without a proxy
+	Names     []model.HostKey
+	candidate map[model.HostKey]*host.NameCandidate // what it wants of each of names
+	Kept      []string                              // names that other Gateways have, with who that is
 }
 
 // AttachedPort is a port of a Gateway, with the listener that has it.
@@ -99,16 +99,16 @@ func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *Str
 	return f
 }
 
-// Doors and names of all parents, each once: of several parents that lead to the same the
+// Direct and names of all parents, each once: of several parents that lead to the same the
 // first in the route decides.
-func (f *Stream) Doors() map[PortKey]*AttachedPort {
+func (f *Stream) Direct() map[PortKey]*AttachedPort {
 	if f == nil {
 		return nil
 	}
 	all := map[PortKey]*AttachedPort{}
 	for i := range f.Parents {
-		for j := range f.Parents[i].Doors {
-			if d := &f.Parents[i].Doors[j]; all[d.PortKey] == nil {
+		for j := range f.Parents[i].Direct {
+			if d := &f.Parents[i].Direct[j]; all[d.PortKey] == nil {
 				all[d.PortKey] = d
 			}
 		}
@@ -121,14 +121,14 @@ type streamName struct {
 	parent model.Object
 }
 
-func (f *Stream) names() map[streamName]*host.NameClaim {
+func (f *Stream) names() map[streamName]*host.NameCandidate {
 	if f == nil {
 		return nil
 	}
-	all := map[streamName]*host.NameClaim{}
+	all := map[streamName]*host.NameCandidate{}
 	for i := range f.Parents {
 		p := &f.Parents[i]
-		for k, c := range p.claim {
+		for k, c := range p.candidate {
 			if n := (streamName{k, p.Parent.Object()}); all[n] == nil {
 				all[n] = c
 			}
@@ -143,11 +143,11 @@ func (t *Tables) makeStream(c *memo.Context, owner model.Object) (*Stream, bool)
 	if f == nil {
 		return nil, false
 	}
-	for k, d := range f.Doors() {
-		t.doors.Put(c, k, owner, &PortClaim{created: f.created, Targets: d.Targets})
+	for k, d := range f.Direct() {
+		t.portCandidates.Put(c, k, owner, &PortCandidate{created: f.created, Targets: d.Targets})
 	}
 	for k, wants := range f.names() {
-		t.host.RouteNames.Put(c, k.key, host.NameClaimant{Parent: k.parent, Route: owner}, wants)
+		t.host.RouteNames.Put(c, k.key, host.NameContender{Parent: k.parent, Route: owner}, wants)
 	}
 	return f, true
 }
@@ -170,7 +170,7 @@ func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 	if len(f.Parents) == 0 {
 		return nil
 	}
-	sc := streamCompiler{RouteCompiler: RouteCompiler{t: t, ctx: c, owner: owner, created: o.created}, spec: o, noted: map[string]bool{}}
+	sc := streamCompiler{Compiler: Compiler{t: t, ctx: c, owner: owner, created: o.created}, spec: o, noted: map[string]bool{}}
 	if sc.targets = sc.makeTargets(); sc.rule.Failed {
 		sc.refused = sc.rule
 	}
@@ -185,7 +185,7 @@ func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 		sc.certificate = p.Certificate
 		sc.attach(p, hostnames)
 		if sc.refused.Failed {
-			p.Accepted, p.Doors, p.Names, p.claim, p.Kept, p.Sections = sc.refused, nil, nil, nil, nil, nil
+			p.Accepted, p.Direct, p.Names, p.candidate, p.Kept, p.Sections = sc.refused, nil, nil, nil, nil, nil
 		}
 	}
 	f.Resolved, f.Services, f.Notes = sc.resolved, sc.services, sc.notes
@@ -196,7 +196,7 @@ func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 
 // streamCompiler reads one route.
 type streamCompiler struct {
-	RouteCompiler
+	Compiler
 	spec    *StreamSpec
 	targets []model.Target
 	noted   map[string]bool // paths of references whose groups cannot be made
@@ -284,7 +284,7 @@ func (c *streamCompiler) attach(p *StreamParent, hostnames []string) {
 		Lost: func(*gateway.ParentListener) string { return "" },
 		Want: func(l *gateway.ParentListener, host string) bool {
 			if l.Direct() {
-				p.Doors = append(p.Doors, AttachedPort{PortKey{f.Gateway, l.Transport(), uint16(l.Port)}, l.Name, c.targets})
+				p.Direct = append(p.Direct, AttachedPort{PortKey{f.Gateway, l.Transport(), uint16(l.Port)}, l.Name, c.targets})
 				return false
 			}
 			if !c.t.gateway.OwnsClear(c.ctx, f, l, host) {
@@ -299,7 +299,7 @@ func (c *streamCompiler) attach(p *StreamParent, hostnames []string) {
 		},
 	})
 	if p.Accepted.Failed {
-		p.Doors, p.Names, p.claim, p.Kept = nil, nil, nil, nil
+		p.Direct, p.Names, p.candidate, p.Kept = nil, nil, nil, nil
 		return
 	}
 	slices.SortFunc(p.Names, model.HostKey.Compare)
@@ -309,18 +309,18 @@ func (c *streamCompiler) attach(p *StreamParent, hostnames []string) {
 // want notes a server name whose connections the route wants of a listener.
 func (c *streamCompiler) want(p *StreamParent, l *gateway.ParentListener, hostName string) {
 	k := model.HostKey{Listener: l.ID, Host: hostName}
-	if p.claim[k] != nil {
+	if p.candidate[k] != nil {
 		return
 	}
 	shares := c.shares(l.Passthrough)
-	claim := &host.NameClaim{Created: c.created, Groups: shares.Groups, Host: model.TLSHost{HostKey: k, Owner: c.owner, TCP: shares.Shares}}
+	candidate := &host.NameCandidate{Created: c.created, Groups: shares.Groups, Host: model.TLSHost{HostKey: k, Owner: c.owner, TCP: shares.Shares}}
 	if !l.Passthrough {
-		claim.Host.Certificates, claim.Host.MinVersion = l.Certificates, l.MinTLS
+		candidate.Host.Certificates, candidate.Host.MinVersion = l.Certificates, l.MinTLS
 	}
-	if p.claim == nil {
-		p.claim = map[model.HostKey]*host.NameClaim{}
+	if p.candidate == nil {
+		p.candidate = map[model.HostKey]*host.NameCandidate{}
 	}
-	p.claim[k], p.Names = claim, append(p.Names, k)
+	p.candidate[k], p.Names = candidate, append(p.Names, k)
 }
 
 // PortKey is a port of a Gateway that leads to backends without a proxy.
@@ -330,25 +330,25 @@ type PortKey struct {
 	Port      uint16
 }
 
-// PortClaim is what one route wants of a door.
-type PortClaim struct {
+// PortCandidate is what one route wants of a port without a proxy.
+type PortCandidate struct {
 	created int64
 	Targets []model.Target
 }
 
-// PortOwner is the route that has the connections of a door, and what it wants.
+// PortOwner is the route that gets the connections of such a port, and what it wants.
 type PortOwner struct {
-	Route model.Object
-	Claim *PortClaim
+	Route     model.Object
+	Candidate *PortCandidate
 }
 
-// winner is the oldest route that claims a door.
+// winner is the oldest candidate for such a port.
 func (t *Tables) winner(c *memo.Context, k PortKey) (*PortOwner, bool) {
-	var first *host.Claim
+	var first *host.Candidate
 	won := &PortOwner{}
-	for route, wants := range t.doors.Get(c, k).All() {
-		if mine := (&host.Claim{Owner: route, Created: wants.created}); first == nil || mine.Older(first) {
-			first, won.Route, won.Claim = mine, route, wants
+	for route, wants := range t.portCandidates.Get(c, k).All() {
+		if mine := (&host.Candidate{Owner: route, Created: wants.created}); first == nil || mine.Older(first) {
+			first, won.Route, won.Candidate = mine, route, wants
 		}
 	}
 	return won, first != nil

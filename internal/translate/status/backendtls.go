@@ -21,14 +21,14 @@ const ancestorLimit = 16
 // backendTLSStatus writes a policy's status, for each Gateway whose routes use the
 // Service. Where only IngressRoutes do, the Service itself is what the status speaks of.
 func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
-	o, f := t.In.BackendTLSPolicies.Get(c, name), t.Backend.BackendTLS.Get(c, name)
+	o, f := t.Input.BackendTLSPolicies.Get(c, name), t.Backend.BackendTLS.Get(c, name)
 	accepted := f.Accepted
 	users := map[model.Object]bool{}
 	var holds []string
 	for _, target := range f.Targets {
 		if problem := t.targetProblem(c, target); problem != "" {
 			accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
-		} else if first := t.Anchor.TLSHolder(c, target); first != name {
+		} else if first := t.Targets.TLSHolder(c, target); first != name {
 			accepted.Fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.String()+", which came first, holds for "+target.String())
 		} else {
 			holds = append(holds, target.String())
@@ -52,7 +52,7 @@ func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status,
 	slices.SortFunc(ancestors, model.Object.Compare)
 	for _, user := range ancestors[:min(len(ancestors), ancestorLimit)] {
 		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
-			AncestorRef: parentReference(user), ControllerName: t.In.Config.ControllerName, Conditions: slices.Clone(conditions),
+			AncestorRef: parentReference(user), ControllerName: t.Input.Config.ControllerName, Conditions: slices.Clone(conditions),
 		})
 	}
 	return &Status{Generation: o.Generation, BackendTLSPolicy: status}, true

@@ -17,21 +17,21 @@ func (t *Tables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 	if f == nil {
 		return nil, false
 	}
-	o := t.In.GatewayClasses.Get(c, n)
-	reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.In.Config.ControllerName)
-	if f.Verdict.Failed {
-		reason, message = f.Verdict.Reason, f.Verdict.Message
+	o := t.Input.GatewayClasses.Get(c, n)
+	reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.Input.Config.ControllerName)
+	if f.Accepted.Failed {
+		reason, message = f.Accepted.Reason, f.Accepted.Message
 	}
 	status := &Status{
 		Generation: o.Generation,
 		GatewayClass: &gatewayv1.GatewayClassStatus{
 			Conditions: []metav1.Condition{
-				condition.New(gatewayv1.GatewayClassConditionStatusAccepted, !f.Verdict.Failed, reason, message, o.Generation),
+				condition.New(gatewayv1.GatewayClassConditionStatusAccepted, !f.Accepted.Failed, reason, message, o.Generation),
 			},
 			SupportedFeatures: supportedFeatures(),
 		},
 	}
-	if version := t.In.Config.GatewayAPIVersion; version != "" {
+	if version := t.Input.Config.GatewayAPIVersion; version != "" {
 		status.GatewayClass.Conditions = append(status.GatewayClass.Conditions, SupportedVersion(version, o.Generation))
 	}
 	return status, true

@@ -1,2 +1,3 @@
-// Package status writes the statuses of all resources, once it is known who has what.
+// Package status writes the status of every resource from the tables of the other rooms, once these
+// have decided. It is the last room: no other reads it.
 package status

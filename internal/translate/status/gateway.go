@@ -27,7 +27,7 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 		return nil, false
 	}
 	parent, attached := t.Gateway.Parents.Get(c, k), t.Attached.Get(c, k)
-	gen := t.In.Gateways.Get(c, n).Generation
+	gen := t.Input.Gateways.Get(c, n).Generation
 	out := &Status{Generation: gen, Gateway: &gatewayv1.GatewayStatus{}, Listeners: parent.ListenerIDs(), Sections: parent.Served()}
 	listeners := t.final(c, parent)
 	reason, message := gatewayv1.GatewayReasonAccepted, "the Gateway is accepted"
@@ -60,7 +60,7 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 		var addresses []string
 		given := t.VIP.Outcomes.Get(c, input.GatewayOwner(n))
 		switch {
-		case given == nil && len(f.Wanted) == 0 && len(f.Doors) > 0:
+		case given == nil && len(f.Wanted) == 0 && len(f.Direct) > 0:
 			out.Hold = &condition.Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: frontend.NeedVIP}
 		case given == nil:
 			addresses = t.VIP.Addresses.Get(c, memo.Unit{})
@@ -110,20 +110,20 @@ func (t *Tables) final(c *memo.Context, f *gateway.Parent) []gateway.Listener {
 
 // listenerConditions are those of a listener but Programmed.
 func (t *Tables) listenerConditions(c *memo.Context, l *gateway.Listener, gen int64) []metav1.Condition {
-	write := func(kind gatewayv1.ListenerConditionType, v gateway.ListenerVerdict, negative bool, reason gatewayv1.ListenerConditionReason, message string) metav1.Condition {
+	write := func(kind gatewayv1.ListenerConditionType, v gateway.ListenerResult, negative bool, reason gatewayv1.ListenerConditionReason, message string) metav1.Condition {
 		if v.Failed {
 			reason, message = v.Reason, v.Message
 		}
 		return condition.New(kind, v.Failed == negative, reason, message, gen)
 	}
 	accepted := "the listener is accepted"
-	if note := t.In.Config.FloorNote(l.MinTLS); note != "" {
+	if note := t.Input.Config.FloorNote(l.MinTLS); note != "" {
 		accepted += "; tls.options[" + gateway.OptionMinTLS + "]: " + note
 	}
 	list := []metav1.Condition{
 		write(gatewayv1.ListenerConditionAccepted, l.Accepted, false, gatewayv1.ListenerReasonAccepted, accepted),
 		write(gatewayv1.ListenerConditionConflicted, l.Conflicted, true, gatewayv1.ListenerReasonNoConflicts, "no other listener is in conflict with it"),
-		write(gatewayv1.ListenerConditionResolvedRefs, l.Resolved, false, gatewayv1.ListenerReasonResolvedRefs, "all references are resolved"+t.TLS.ValidityNotes(c, l.Certificates)),
+		write(gatewayv1.ListenerConditionResolvedRefs, l.Resolved, false, gatewayv1.ListenerReasonResolvedRefs, "all references are resolved"+t.Certificates.ValidityNotes(c, l.Certificates)),
 	}
 	if l.Overlaps != "" {
 		list = append(list, condition.New(gatewayv1.ListenerConditionOverlappingTLSConfig, true, gatewayv1.ListenerReasonOverlappingHostnames,
@@ -139,7 +139,7 @@ func (t *Tables) listenerSetStatus(c *memo.Context, n snapshot.Name) (*Status, b
 	if parent == nil {
 		return nil, false
 	}
-	gen, out := t.In.ListenerSets.Get(c, n).Generation, t.Gateway.Outcomes.Get(c, gateway.SetKey{Gateway: parent.Gateway, Set: n})
+	gen, out := t.Input.ListenerSets.Get(c, n).Generation, t.Gateway.Outcomes.Get(c, gateway.SetKey{Gateway: parent.Gateway, Set: n})
 	s := &Status{Generation: gen, ListenerSet: &gatewayv1.ListenerSetStatus{}, Listeners: parent.ListenerIDs(), Sections: parent.Served()}
 	listeners := t.final(c, parent)
 	reason, message := gatewayv1.ListenerSetReasonAccepted, "the ListenerSet is accepted"

@@ -25,7 +25,7 @@ const (
 // ingressStatus writes an IngressRoute's status, now that it is known who
 // delegates to it and who has the host.
 func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
-	o, f := t.In.IngressRoutes.Get(c, name), t.Contour.Routes.Get(c, name)
+	o, f := t.Input.IngressRoutes.Get(c, name), t.Contour.Routes.Get(c, name)
 	if f == nil {
 		return nil, false
 	}
@@ -53,7 +53,7 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 				continue
 			}
 			alive = true
-			redirected = redirected || isRouted && tree.Secure && k.Listener == t.In.Config.ClearID()
+			redirected = redirected || isRouted && tree.Secure && k.Listener == t.Input.Config.ClearID()
 			status.Hosts = append(status.Hosts, k)
 			if owner.Conflict && f.Root {
 				notes = append(notes, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.DescribeLosers()+" too, which came later and is not served there")
@@ -67,11 +67,11 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 	}
 	if f.TLS != nil {
 		notes = append(notes, field.NonEmpty(f.TLS.Note)...)
-		if floor := t.In.Config.FloorNote(f.TLS.MinVersion); floor != "" {
+		if floor := t.Input.Config.FloorNote(f.TLS.MinVersion); floor != "" {
 			notes = append(notes, "spec.virtualhost.tls.minimumProtocolVersion: "+floor)
 		}
 		if id := f.TLS.Certificate; id != "" {
-			if note := strings.TrimPrefix(t.TLS.ValidityNotes(c, []model.CertificateID{id}), "; "); note != "" {
+			if note := strings.TrimPrefix(t.Certificates.ValidityNotes(c, []model.CertificateID{id}), "; "); note != "" {
 				notes = append(notes, "spec.virtualhost.tls.secretName: "+note)
 			}
 		}

@@ -35,7 +35,7 @@ func (t *Tables) policyStatus(c *memo.Context, k snapshot.Key) (*Status, bool) {
 			accepted.Fail(p.invalid.Reason, p.invalid.Message)
 		}
 		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
-			AncestorRef: ancestor, ControllerName: t.In.Config.ControllerName, Conditions: []metav1.Condition{
+			AncestorRef: ancestor, ControllerName: t.Input.Config.ControllerName, Conditions: []metav1.Condition{
 				field.PolicyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy holds here"+note, p.generation),
 				field.PolicyCondition(v1alpha1.ConditionResolvedRefs, p.resolved, policy.PolicyReasonResolvedRefs, "all references are resolved", p.generation),
 			},
@@ -69,16 +69,16 @@ type judgedPolicy struct {
 func (t *Tables) judgePolicy(c *memo.Context, k snapshot.Key) judgedPolicy {
 	switch k.Kind {
 	case snapshot.KindRoutePolicy:
-		o, f := t.In.RoutePolicies.Get(c, k.Name), t.Policy.Routes.Get(c, k.Name)
+		o, f := t.Input.RoutePolicies.Get(c, k.Name), t.Policy.Routes.Get(c, k.Name)
 		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.Invalid, f.Resolved}
 	case snapshot.KindClientPolicy:
-		o, f := t.In.ClientPolicies.Get(c, k.Name), t.Policy.Clients.Get(c, k.Name)
+		o, f := t.Input.ClientPolicies.Get(c, k.Name), t.Policy.Clients.Get(c, k.Name)
 		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.Invalid, f.Resolved}
 	case snapshot.KindLoadBalancerPolicy:
-		o, f := t.In.LoadBalancerPolicies.Get(c, k.Name), t.Policy.Balance.Get(c, k.Name)
+		o, f := t.Input.LoadBalancerPolicies.Get(c, k.Name), t.Policy.Balance.Get(c, k.Name)
 		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: f.Invalid}
 	default: // BackendPolicy
-		o := t.In.BackendPolicies.Get(c, k.Name)
+		o := t.Input.BackendPolicies.Get(c, k.Name)
 		_, invalid := backend.ReadOptions(o)
 		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: invalid}
 	}
@@ -97,15 +97,15 @@ func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref target.PolicyR
 			" cannot have a "+string(k.Kind)+": only "+strings.Join(kinds, ", ")+" can")
 		return accepted, ""
 	}
-	if !t.Anchor.MayTarget(k.Name.Namespace, targetAnchor) {
+	if !t.Targets.MayTarget(k.Name.Namespace, targetAnchor) {
 		accepted.Fail(v1alpha1.ReasonTargetNotPermitted, path+": "+targetAnchor.Object.String()+" is everybody's: only a "+string(k.Kind)+
-			" in namespace "+t.In.Config.SecretNamespace+" may have it as a target")
+			" in namespace "+t.Input.Config.SecretNamespace+" may have it as a target")
 		return accepted, ""
 	}
 	if problem := t.missingTarget(c, targetAnchor, path); problem != "" {
 		accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 	}
-	if holder := t.Anchor.Holder(c, targetAnchor).Name; holder != k.Name {
+	if holder := t.Targets.Holder(c, targetAnchor).Name; holder != k.Name {
 		accepted.Fail(gatewayv1.PolicyReasonConflicted, path+": "+string(k.Kind)+" "+holder.String()+
 			", which came first, has the same target; put both into one, or delete one")
 	}
@@ -115,7 +115,7 @@ func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref target.PolicyR
 			accepted.Fail(v1alpha1.ReasonSharedListener, path+": "+problem)
 		}
 		note = remark
-		if floor := t.In.Config.FloorNote(t.Policy.Clients.Get(c, k.Name).Settings.MinTLS); floor != "" {
+		if floor := t.Input.Config.FloorNote(t.Policy.Clients.Get(c, k.Name).Settings.MinTLS); floor != "" {
 			note += "; spec.tls.minVersion: " + floor
 		}
 	}
@@ -136,12 +136,12 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 	what, sections := "section", []string(nil)
 	switch snapshot.Kind(target.Object.Kind) {
 	case snapshot.KindGatewayClass:
-		there, ours = t.In.GatewayClasses.Get(c, n) != nil, t.Gateway.Classes.Get(c, n.Name) != nil
+		there, ours = t.Input.GatewayClasses.Get(c, n) != nil, t.Gateway.Classes.Get(c, n.Name) != nil
 	case snapshot.KindGateway, snapshot.KindListenerSet:
 		what = "listener"
-		there = t.In.Gateways.Get(c, n) != nil
+		there = t.Input.Gateways.Get(c, n) != nil
 		if target.Object.Kind == string(snapshot.KindListenerSet) {
-			there = t.In.ListenerSets.Get(c, n) != nil
+			there = t.Input.ListenerSets.Get(c, n) != nil
 		}
 		if p := t.Gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: n}); p != nil {
 			ours = true
@@ -151,7 +151,7 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 		}
 	case snapshot.KindHTTPRoute:
 		what = "rule"
-		if o := t.In.HTTPRoutes.Get(c, n); o != nil {
+		if o := t.Input.HTTPRoutes.Get(c, n); o != nil {
 			there, ours = true, t.Route.Routes.Get(c, input.RouteOwner(snapshot.KindHTTPRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
@@ -159,7 +159,7 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 		}
 	case snapshot.KindGRPCRoute:
 		what = "rule"
-		if o := t.In.GRPCRoutes.Get(c, n); o != nil {
+		if o := t.Input.GRPCRoutes.Get(c, n); o != nil {
 			there, ours = true, t.Route.Routes.Get(c, input.RouteOwner(snapshot.KindGRPCRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
@@ -173,11 +173,11 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 		}
 	case snapshot.KindIngressRoute:
 		what = "route"
-		o := t.In.IngressRoutes.Get(c, n)
-		there, ours = o != nil, o != nil && t.In.Config.IsOurs(o)
+		o := t.Input.IngressRoutes.Get(c, n)
+		there, ours = o != nil, o != nil && t.Input.Config.IsOurs(o)
 	case snapshot.KindService:
 		what = "port"
-		if o := t.In.Services.Get(c, n); o != nil {
+		if o := t.Input.Services.Get(c, n); o != nil {
 			there, ours = true, target.Kind != snapshot.KindLoadBalancerPolicy || input.IsOurs(o)
 			for _, p := range o.Spec.Ports {
 				sections = append(sections, p.Name)
@@ -188,7 +188,7 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 	case !there:
 		return path + ".name: " + target.Object.String() + " not found"
 	case !ours:
-		return path + ".name: " + target.Object.String() + " is not served by " + string(t.In.Config.ControllerName)
+		return path + ".name: " + target.Object.String() + " is not served by " + string(t.Input.Config.ControllerName)
 	case target.Section != "" && !slices.Contains(sections, target.Section):
 		return path + ".sectionName: " + target.Object.String() + " has no " + what + " named " + field.Quote(target.Section)
 	}

@@ -18,7 +18,7 @@ import (
 
 // poolStatus writes a pool's whole status, the record of its assignments among it.
 func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	o := t.In.Pools.Get(c, n)
+	o := t.Input.Pools.Get(c, n)
 	out, f := t.VIP.PoolOutcomes.Get(c, n.Name), t.Pool.Pools.Get(c, n.Name)
 	status := &v1alpha1.AddressPoolStatus{Assigned: int32(len(out.Records))}
 	var free []string

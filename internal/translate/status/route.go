@@ -25,9 +25,9 @@ func (t *Tables) routeStatus(c *memo.Context, object model.Object) (*Status, boo
 	var counted attachments
 	var uses serviceUses
 	if object.Kind == string(snapshot.KindGRPCRoute) {
-		status.Generation = t.In.GRPCRoutes.Get(c, input.NameOf(object)).Generation
+		status.Generation = t.Input.GRPCRoutes.Get(c, input.NameOf(object)).Generation
 	} else {
-		status.Generation = t.In.HTTPRoutes.Get(c, input.NameOf(object)).Generation
+		status.Generation = t.Input.HTTPRoutes.Get(c, input.NameOf(object)).Generation
 	}
 	if f := t.Route.Routes.Get(c, object); f != nil {
 		for i := range f.Parents {
@@ -99,5 +99,5 @@ func (t *Tables) parentStatus(c *memo.Context, f *route.Route, p *gateway.RouteP
 		conditions = append(conditions, condition.New(condition.ConditionHostConflict, true, condition.ReasonHostKept,
 			"claimed by others too, which are not served there: "+strings.Join(kept, "; "), gen))
 	}
-	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.In.Config.ControllerName, Conditions: conditions}, !accepted.Failed
+	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.Input.Config.ControllerName, Conditions: conditions}, !accepted.Failed
 }

@@ -23,7 +23,7 @@ import (
 // serviceStatus shows the addresses of a Service that is ours. That it is served is
 // not this package's to say: it needs to know what machines balance.
 func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	o, object := t.In.Services.Get(c, n), input.ServiceOwner(n)
+	o, object := t.Input.Services.Get(c, n), input.ServiceOwner(n)
 	if !input.IsOurs(o) {
 		return nil, false
 	}
@@ -46,8 +46,8 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 		}
 	}
 	notes := slices.Concat(f.Refused, f.Notes)
-	if fact := t.Backend.Services.Get(c, n); fact != nil {
-		notes = append(notes, field.NonEmpty(fact.Refusal)...)
+	if service := t.Backend.Services.Get(c, n); service != nil {
+		notes = append(notes, field.NonEmpty(service.Refusal)...)
 	}
 	if out != nil && len(f.Sources) > 0 {
 		for _, a := range out.Addresses {

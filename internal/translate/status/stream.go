@@ -61,8 +61,8 @@ func (t *Tables) streamStatus(c *memo.Context, object model.Object) (*Status, bo
 func (t *Tables) streamParentStatus(c *memo.Context, f *route.Stream, p *route.StreamParent, object model.Object, status *Status) gatewayv1.RouteParentStatus {
 	gen := status.Generation
 	lost := slices.Clone(p.Kept)
-	for i := range p.Doors {
-		d := &p.Doors[i]
+	for i := range p.Direct {
+		d := &p.Direct[i]
 		if won := t.Route.Winners.Get(c, d.PortKey); won.Route != object {
 			lost = append(lost, "listener "+string(d.Section)+" leads to "+won.Route.String()+", which came first")
 			continue
@@ -100,7 +100,7 @@ func (t *Tables) streamParentStatus(c *memo.Context, f *route.Stream, p *route.S
 	if len(lost) > 0 {
 		conditions = append(conditions, condition.New(condition.ConditionListenerConflict, true, condition.ReasonListenerLost, strings.Join(lost, "; "), gen))
 	}
-	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.In.Config.ControllerName, Conditions: conditions}
+	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.Input.Config.ControllerName, Conditions: conditions}
 }
 
 // finalDirect is final for a listener without a proxy.

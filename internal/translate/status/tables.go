@@ -26,20 +26,20 @@ import (
 
 // Tables are the statuses of all resources. They are made last, when it is known who has what.
 type Tables struct {
-	In       *input.Tables
-	Anchor   *target.Tables
-	TLS      *certificate.Tables
-	Pool     *pool.Tables
-	Fleet    *fleet.Tables
-	Backend  *backend.Tables
-	Policy   *policy.Tables
-	VIP      *vip.Tables
-	Host     *host.Tables
-	Gateway  *gateway.Tables
-	Listener *listener.Tables
-	Route    *route.Tables
-	Contour  *contour.Tables
-	Frontend *frontend.Tables
+	Input        *input.Tables
+	Targets      *target.Tables
+	Certificates *certificate.Tables
+	Pool         *pool.Tables
+	Fleet        *fleet.Tables
+	Backend      *backend.Tables
+	Policy       *policy.Tables
+	VIP          *vip.Tables
+	Host         *host.Tables
+	Gateway      *gateway.Tables
+	Listener     *listener.Tables
+	Route        *route.Tables
+	Contour      *contour.Tables
+	Frontend     *frontend.Tables
 
 	Attached *memo.Sum[gateway.ParentKey, attachment, struct{}, attachedRoutes]
 	uses     *memo.Sum[snapshot.Name, serviceUse, struct{}, host.Tally[snapshot.Name]] // of Services by routes: how many, by Gateway
@@ -86,40 +86,41 @@ func foldUse(gateways *host.Tally[snapshot.Name], by serviceUse, before, after *
 	}
 }
 
+// New adds the statuses of all resources to a graph; t holds the tables that they read.
 func New(g *memo.Graph, t *Tables) *Tables {
 	t.Attached = memo.NewFold[gateway.ParentKey](g, "attached routes", (*attachedRoutes).fold)
 	t.uses = memo.NewFold[snapshot.Name](g, "uses of a Service", foldUse)
 	t.users = memo.NewTable(g, "users of a Service", t.usersOf, memo.Reads(t.uses, t.Backend.Services, t.Backend.SetUses))
 
 	hosts := memo.Reads(t.Host.Owners, t.Host.Rejected, t.Host.NameOwners, t.Host.PortKeepers, t.Listener.Listeners)
-	parents := memo.Reads(t.Gateway.Gateways, t.Gateway.Outcomes, t.Gateway.Parents, t.VIP.Outcomes, t.VIP.Addresses, t.TLS.Validity, t.Frontend.Frontends)
+	parents := memo.Reads(t.Gateway.Gateways, t.Gateway.Outcomes, t.Gateway.Parents, t.VIP.Outcomes, t.VIP.Addresses, t.Certificates.Validity, t.Frontend.Frontends)
 	routes := memo.Puts(t.Attached, t.uses)
-	newStatus(g, t, snapshot.KindHTTPRoute, t.In.HTTPRoutes, t.routeStatus, memo.Reads(t.In.HTTPRoutes, t.Route.Routes), hosts, routes)
-	newStatus(g, t, snapshot.KindGRPCRoute, t.In.GRPCRoutes, t.routeStatus, memo.Reads(t.In.GRPCRoutes, t.Route.Routes), hosts, routes)
+	newStatus(g, t, snapshot.KindHTTPRoute, t.Input.HTTPRoutes, t.routeStatus, memo.Reads(t.Input.HTTPRoutes, t.Route.Routes), hosts, routes)
+	newStatus(g, t, snapshot.KindGRPCRoute, t.Input.GRPCRoutes, t.routeStatus, memo.Reads(t.Input.GRPCRoutes, t.Route.Routes), hosts, routes)
 	streams := memo.Reads(t.Route.Streams, t.Route.Winners, t.Frontend.Frontends, t.VIP.Outcomes)
-	newStatus(g, t, snapshot.KindTLSRoute, t.In.TLSRoutes, t.streamStatus, memo.Reads(t.In.TLSRoutes), streams, hosts, routes)
-	newStatus(g, t, snapshot.KindTCPRoute, t.In.TCPRoutes, t.streamStatus, memo.Reads(t.In.TCPRoutes), streams, hosts, routes)
-	newStatus(g, t, snapshot.KindUDPRoute, t.In.UDPRoutes, t.streamStatus, memo.Reads(t.In.UDPRoutes), streams, hosts, routes)
-	newStatus(g, t, snapshot.KindIngressRoute, t.In.IngressRoutes, named(t.ingressStatus),
-		memo.Reads(t.In.IngressRoutes, t.Contour.Routes, t.Contour.Reached, t.Contour.Trees, t.VIP.Outcomes, t.TLS.Validity), hosts)
-	newStatus(g, t, snapshot.KindGatewayClass, t.In.GatewayClasses, named(t.classStatus), memo.Reads(t.In.GatewayClasses, t.Gateway.Classes))
-	newStatus(g, t, snapshot.KindGateway, t.In.Gateways, named(t.gatewayStatus), memo.Reads(t.In.Gateways, t.Attached), parents, hosts)
-	newStatus(g, t, snapshot.KindListenerSet, t.In.ListenerSets, named(t.listenerSetStatus), memo.Reads(t.In.ListenerSets, t.Attached), parents, hosts)
+	newStatus(g, t, snapshot.KindTLSRoute, t.Input.TLSRoutes, t.streamStatus, memo.Reads(t.Input.TLSRoutes), streams, hosts, routes)
+	newStatus(g, t, snapshot.KindTCPRoute, t.Input.TCPRoutes, t.streamStatus, memo.Reads(t.Input.TCPRoutes), streams, hosts, routes)
+	newStatus(g, t, snapshot.KindUDPRoute, t.Input.UDPRoutes, t.streamStatus, memo.Reads(t.Input.UDPRoutes), streams, hosts, routes)
+	newStatus(g, t, snapshot.KindIngressRoute, t.Input.IngressRoutes, named(t.ingressStatus),
+		memo.Reads(t.Input.IngressRoutes, t.Contour.Routes, t.Contour.Reached, t.Contour.Trees, t.VIP.Outcomes, t.Certificates.Validity), hosts)
+	newStatus(g, t, snapshot.KindGatewayClass, t.Input.GatewayClasses, named(t.classStatus), memo.Reads(t.Input.GatewayClasses, t.Gateway.Classes))
+	newStatus(g, t, snapshot.KindGateway, t.Input.Gateways, named(t.gatewayStatus), memo.Reads(t.Input.Gateways, t.Attached), parents, hosts)
+	newStatus(g, t, snapshot.KindListenerSet, t.Input.ListenerSets, named(t.listenerSetStatus), memo.Reads(t.Input.ListenerSets, t.Attached), parents, hosts)
 	newStatus(g, t, snapshot.KindService, t.VIP.Services, named(t.serviceStatus),
-		memo.Reads(t.In.Services, t.Frontend.Balanced, t.VIP.Outcomes, t.VIP.Grants, t.Frontend.At, t.Frontend.Frontends, t.Backend.Services))
-	newStatus(g, t, snapshot.KindAddressPool, t.In.Pools, named(t.poolStatus),
-		memo.Reads(t.In.Pools, t.VIP.PoolOutcomes, t.Pool.Pools, t.Fleet.Selections, t.Fleet.Own))
-	newStatus(g, t, snapshot.KindBGPPeer, t.In.BGPPeers, named(t.peerStatus), memo.Reads(t.In.BGPPeers, t.Fleet.PeerSpecs, t.Fleet.Sessions))
-	newStatus(g, t, snapshot.KindBackendTLSPolicy, t.In.BackendTLSPolicies, named(t.backendTLSStatus),
-		memo.Reads(t.In.BackendTLSPolicies, t.Backend.BackendTLS, t.Backend.Services, t.Anchor.TLSSlots, t.users))
-	targets := memo.Reads(t.Anchor.Slots, t.In.GatewayClasses, t.Gateway.Classes, t.In.Gateways, t.In.ListenerSets, t.Gateway.Parents, t.In.HTTPRoutes, t.In.GRPCRoutes,
-		t.Route.Routes, t.In.TCPRoutes, t.In.UDPRoutes, t.Route.Streams, t.In.IngressRoutes, t.In.Services)
-	newStatus(g, t, snapshot.KindRoutePolicy, t.In.RoutePolicies, t.policyStatusOf(snapshot.KindRoutePolicy), memo.Reads(t.In.RoutePolicies, t.Policy.Routes), targets)
-	newStatus(g, t, snapshot.KindClientPolicy, t.In.ClientPolicies, t.policyStatusOf(snapshot.KindClientPolicy),
-		memo.Reads(t.In.ClientPolicies, t.Policy.Clients), targets, t.Listener.ReadsOfClients())
-	newStatus(g, t, snapshot.KindBackendPolicy, t.In.BackendPolicies, t.policyStatusOf(snapshot.KindBackendPolicy), memo.Reads(t.In.BackendPolicies), targets)
-	newStatus(g, t, snapshot.KindLoadBalancerPolicy, t.In.LoadBalancerPolicies, t.policyStatusOf(snapshot.KindLoadBalancerPolicy),
-		memo.Reads(t.In.LoadBalancerPolicies, t.Policy.Balance), targets, t.Frontend.ReadsOfBalancing())
+		memo.Reads(t.Input.Services, t.Frontend.Balanced, t.VIP.Outcomes, t.VIP.Grants, t.Frontend.At, t.Frontend.Frontends, t.Backend.Services))
+	newStatus(g, t, snapshot.KindAddressPool, t.Input.Pools, named(t.poolStatus),
+		memo.Reads(t.Input.Pools, t.VIP.PoolOutcomes, t.Pool.Pools, t.Fleet.Selections, t.Fleet.Own))
+	newStatus(g, t, snapshot.KindBGPPeer, t.Input.BGPPeers, named(t.peerStatus), memo.Reads(t.Input.BGPPeers, t.Fleet.PeerSpecs, t.Fleet.Sessions))
+	newStatus(g, t, snapshot.KindBackendTLSPolicy, t.Input.BackendTLSPolicies, named(t.backendTLSStatus),
+		memo.Reads(t.Input.BackendTLSPolicies, t.Backend.BackendTLS, t.Backend.Services, t.Targets.TLSSlots, t.users))
+	targets := memo.Reads(t.Targets.Slots, t.Input.GatewayClasses, t.Gateway.Classes, t.Input.Gateways, t.Input.ListenerSets, t.Gateway.Parents, t.Input.HTTPRoutes, t.Input.GRPCRoutes,
+		t.Route.Routes, t.Input.TCPRoutes, t.Input.UDPRoutes, t.Route.Streams, t.Input.IngressRoutes, t.Input.Services)
+	newStatus(g, t, snapshot.KindRoutePolicy, t.Input.RoutePolicies, t.policyStatusOf(snapshot.KindRoutePolicy), memo.Reads(t.Input.RoutePolicies, t.Policy.Routes), targets)
+	newStatus(g, t, snapshot.KindClientPolicy, t.Input.ClientPolicies, t.policyStatusOf(snapshot.KindClientPolicy),
+		memo.Reads(t.Input.ClientPolicies, t.Policy.Clients), targets, t.Listener.ReadsOfClients())
+	newStatus(g, t, snapshot.KindBackendPolicy, t.Input.BackendPolicies, t.policyStatusOf(snapshot.KindBackendPolicy), memo.Reads(t.Input.BackendPolicies), targets)
+	newStatus(g, t, snapshot.KindLoadBalancerPolicy, t.Input.LoadBalancerPolicies, t.policyStatusOf(snapshot.KindLoadBalancerPolicy),
+		memo.Reads(t.Input.LoadBalancerPolicies, t.Policy.Balance), targets, t.Frontend.ReadsOfBalancing())
 	return t
 }
 
@@ -140,7 +141,7 @@ func (t *Tables) policyStatusOf(kind snapshot.Kind) func(*memo.Context, model.Ob
 }
 
 func (t *Tables) peerStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	return peerStatus(t.In.BGPPeers.Get(c, n), t.Fleet.PeerSpecs.Get(c, n.Name), t.Fleet.Sessions.Get(c, n.Name)), true
+	return peerStatus(t.Input.BGPPeers.Get(c, n), t.Fleet.PeerSpecs.Get(c, n.Name), t.Fleet.Sessions.Get(c, n.Name)), true
 }
 
 // attachments are the listeners that count a route.

@@ -1,2 +1,3 @@
-// Package target knows which policy holds for which target.
+// Package target finds the policy that applies to a target: a Gateway, a listener, a route, a rule, a
+// Service. Of several policies with one target the oldest applies.
 package target

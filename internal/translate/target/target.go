@@ -133,6 +133,7 @@ type classAnchor struct {
 	policy snapshot.Name
 }
 
+// New adds the policies of each target to a graph.
 func New(g *memo.Graph, in *input.Tables) *Tables {
 	t := &Tables{in: in}
 	t.Slots = memo.NewFold[Object](g, "policies of a target", (*objectPolicies).fold).Shows(objectPolicies.shows)
@@ -239,6 +240,7 @@ func SortHeld(list []Policy) {
 	})
 }
 
+// None reports that no policy applies.
 func (p Policy) None() bool { return p.Name == snapshot.Name{} }
 
 // Holder returns the policy that has a target.

@@ -178,8 +178,8 @@ func (a *assigner) keep(p *poolBook) {
 			continue
 		}
 		if other, is := a.taken[rec.Address]; is {
-			p.out.Notes = append(p.out.Notes, "its status gave "+rec.Address.String()+" to "+rec.Owner.Words()+" too: "+
-				other.owner.Words()+" keeps it, of AddressPool "+other.pool)
+			p.out.Notes = append(p.out.Notes, "its status gave "+rec.Address.String()+" to "+rec.Owner.Describe()+" too: "+
+				other.owner.Describe()+" keeps it, of AddressPool "+other.pool)
 			continue
 		}
 		a.give(p, rec.Address, rec.Owner, true)
@@ -325,13 +325,13 @@ func (a *assigner) requestable(w *Want, address netip.Addr) (*poolBook, gatewayv
 		return nil, unusable, of + " cannot be given away: the pool is not accepted (" + pool.out.Accepted.Reason + ")"
 	}
 	if other, is := a.taken[address]; is {
-		return nil, unusable, of + " belongs to " + other.owner.Words()
+		return nil, unusable, of + " belongs to " + other.owner.Describe()
 	}
 	for o := range a.ownAt(address) { // an endpoint, too: another address does as well
 		return nil, unusable, of + " is " + o.What + " itself"
 	}
 	if other, is := a.leftElsewhere(pool, address); is {
-		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + other.owner.Words() + " of AddressPool " + other.pool
+		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + other.owner.Describe() + " of AddressPool " + other.pool
 	}
 	if pool.count >= AssignmentLimit {
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " cannot be given away: " + fullText()

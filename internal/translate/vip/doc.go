@@ -1,2 +1,3 @@
-// Package vip gives the addresses of pools to those who want them.
+// Package vip assigns the addresses of AddressPools to Gateways, Services and root IngressRoutes. An
+// owner keeps a recorded address as long as its pool holds it (ADR 14).
 package vip

@@ -162,11 +162,11 @@ func (a *assigner) sharersAt(pool string, w *Want) []model.Object {
 func (a *assigner) misses(w, guest *Want) string {
 	for _, address := range guest.Request.addresses {
 		if !slices.ContainsFunc(a.has[w.Owner], func(h held) bool { return h.address == address }) {
-			return guest.Request.addressPath(address) + address.String() + " is no address of " + w.Owner.Words() + ": ask for none"
+			return guest.Request.addressPath(address) + address.String() + " is no address of " + w.Owner.Describe() + ": ask for none"
 		}
 	}
 	if pool := guest.Request.pool; pool != "" && !slices.ContainsFunc(a.has[w.Owner], func(h held) bool { return h.pool == pool }) {
-		return "metadata.annotations[" + v1alpha1.AnnotationPool + "]: " + w.Owner.Words() + " have no address of AddressPool " + field.Quote(pool) + ": name none"
+		return "metadata.annotations[" + v1alpha1.AnnotationPool + "]: " + w.Owner.Describe() + " have no address of AddressPool " + field.Quote(pool) + ": name none"
 	}
 	return ""
 }
@@ -188,12 +188,12 @@ func (a *assigner) outcomeOfGuest(w, guest *Want) *Outcome {
 		problems.Fail(gatewayv1.GatewayReasonAddressNotAssigned, "no Service of namespace "+w.Owner.Namespace+" has an address with "+
 			v1alpha1.AnnotationShareVIP+": "+key)
 	case len(a.has[w.Owner]) == 0:
-		problems.Fail(gatewayv1.GatewayReasonAddressNotAssigned, w.Owner.Words()+" have no address")
+		problems.Fail(gatewayv1.GatewayReasonAddressNotAssigned, w.Owner.Describe()+" have no address")
 	default:
 		for fam := range address.Families {
 			if guest.Needs[fam] == needRequired && len(guest.Request.addresses) == 0 &&
 				!slices.ContainsFunc(a.has[w.Owner], func(h held) bool { return address.FamilyOf(h.address) == fam }) {
-				problems.Fail(gatewayv1.GatewayReasonAddressNotAssigned, w.Owner.Words()+" have no "+fam.String()+
+				problems.Fail(gatewayv1.GatewayReasonAddressNotAssigned, w.Owner.Describe()+" have no "+fam.String()+
 					" address: a Service of namespace "+w.Owner.Namespace+" must want one, or spec.ipFamilies not ask for it")
 			}
 		}

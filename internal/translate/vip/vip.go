@@ -55,6 +55,7 @@ func (s *sharingRoots) fold(_ snapshot.Name, before, after *bool) {
 	count(after, 1)
 }
 
+// New adds the assignment of addresses to a graph.
 func New(g *memo.Graph, in *input.Tables, pool *pool.Tables, fleet *fleet.Tables) *Tables {
 	t := &Tables{in: in, pool: pool, fleet: fleet}
 	t.Wants = memo.NewSum[memo.Unit, model.Object, *Want](g, "wants")
@@ -198,9 +199,9 @@ func (t *Tables) sharedAddresses(c *memo.Context, _ memo.Unit) ([]string, bool) 
 		if o.Spec.Cordoned || o.Spec.Role == v1alpha1.RoleBackend || !t.hasShared(c, o.Name) {
 			continue
 		}
-		for _, claim := range fleet.ClaimsOf(o) {
-			if claim.Status && t.fleet.Holders.Get(c, claim.Address) == o.Name {
-				found = append(found, claim.Address)
+		for _, report := range fleet.ReportedAddresses(o) {
+			if report.Status && t.fleet.Holders.Get(c, report.Address) == o.Name {
+				found = append(found, report.Address)
 			}
 		}
 	}

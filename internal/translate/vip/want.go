@@ -36,6 +36,7 @@ func (q Request) addressPath(a netip.Addr) string {
 	return "metadata.annotations[" + v1alpha1.AnnotationAddresses + "]: "
 }
 
+// Empty reports that nothing is requested.
 func (q Request) Empty() bool {
 	return q.pool == "" && len(q.addresses) == 0 && !q.any && q.problem == ""
 }

@@ -31,9 +31,9 @@ var (
 	errStrangerBytes  = errors.New("too much data without a client certificate")
 )
 
-// door is TLS with limits on what gets through: connections without a good certificate of a key that counts
+// admission is TLS with limits on what gets through: connections without a good certificate of a key that counts
 // are few, short and small, and no machine has many.
-type door struct {
+type admission struct {
 	credentials.TransportCredentials
 	verifier     verifier
 	strangers    *strangers
@@ -49,19 +49,19 @@ type door struct {
 	bytes    map[string]*rate.Limiter          // of each, over all of its connections
 }
 
-func newDoor(inner credentials.TransportCredentials, v verifier, maxStrangers, maxMachines int, strangerTime time.Duration) *door {
-	return &door{
+func newAdmission(inner credentials.TransportCredentials, v verifier, maxStrangers, maxMachines int, strangerTime time.Duration) *admission {
+	return &admission{
 		TransportCredentials: inner, verifier: v, strangers: newStrangers(maxStrangers), strangerTime: strangerTime,
 		greetings: newGreetings(), shakes: newShakes(), callers: newCallers(maxMachines, v.now),
 		machines: map[string]map[*guardedConn]KeyID{}, bytes: map[string]*rate.Limiter{},
 	}
 }
 
-// Clone gives the door itself: its counts are for the whole process.
-func (d *door) Clone() credentials.TransportCredentials { return d }
+// Clone returns the same value: its counts are for the whole process.
+func (d *admission) Clone() credentials.TransportCredentials { return d }
 
 // ServerHandshake authenticates a connection and counts it in.
-func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (d *admission) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	network := networkOf(raw.RemoteAddr())
 	hello, leave, err := d.begin(raw, network)
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *door) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 }
 
 // begin waits for a client's first message and for the turn of its handshake, which leave ends.
-func (d *door) begin(raw net.Conn, network netip.Prefix) (hello *greeted, leave func(), err error) {
+func (d *admission) begin(raw net.Conn, network netip.Prefix) (hello *greeted, leave func(), err error) {
 	it := d.greetings.enter(raw, network, d.isMachines(raw.RemoteAddr(), network))
 	defer d.greetings.leave(it)
 	if hello, err = greet(raw); err != nil {
@@ -109,7 +109,7 @@ func (d *door) begin(raw net.Conn, network netip.Prefix) (hello *greeted, leave 
 }
 
 // isMachines says that a machine calls from there, or is expected to.
-func (d *door) isMachines(from net.Addr, network netip.Prefix) bool {
+func (d *admission) isMachines(from net.Addr, network netip.Prefix) bool {
 	if d.callers.has(network) {
 		return true
 	}
@@ -117,12 +117,14 @@ func (d *door) isMachines(from net.Addr, network netip.Prefix) bool {
 	return err == nil && d.expected != nil && d.expected(at.Addr().Unmap().WithZone(""))
 }
 
-func (d *door) counts(machine string, key KeyID) bool { return d.known == nil || d.known(machine, key) }
+func (d *admission) counts(machine string, key KeyID) bool {
+	return d.known == nil || d.known(machine, key)
+}
 
 // enter counts a connection in. Those of its machine whose key counts no longer make room: a machine
 // that renews its certificate has no more connections for it, and a key that was taken away keeps
 // nobody out.
-func (d *door) enter(g *guardedConn) error {
+func (d *admission) enter(g *guardedConn) error {
 	if g.stranger() {
 		return d.strangers.enter(g)
 	}
@@ -148,7 +150,7 @@ func (d *door) enter(g *guardedConn) error {
 	return nil
 }
 
-func (d *door) exit(g *guardedConn) {
+func (d *admission) exit(g *guardedConn) {
 	if g.stranger() {
 		d.strangers.leave(g)
 		return
@@ -163,7 +165,7 @@ func (d *door) exit(g *guardedConn) {
 }
 
 // forget lets go what is held of a machine that is not there.
-func (d *door) forget(machine string) {
+func (d *admission) forget(machine string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.machines[machine]) == 0 {

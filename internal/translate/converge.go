@@ -10,11 +10,11 @@ import (
 	"fairlead.dev/internal/translate/status"
 )
 
-// Settle translates a snapshot as it will be once the assignments of its pools are
+// Converge translates a snapshot as it will be once the assignments of its pools are
 // recorded: it writes them into the pools of the snapshot, which it replaces. Machines
 // are told of an address only after its record, so a translation of manifests alone
 // shows none.
-func Settle(c input.Config, s *snapshot.Snapshot) *Translator {
+func Converge(c input.Config, s *snapshot.Snapshot) *Translator {
 	t, _ := Full(c, s)
 	const rounds = 4 // two suffice, see ADR 14
 	for range rounds {
