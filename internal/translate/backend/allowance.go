@@ -7,7 +7,7 @@ import (
 	"fairlead.dev/internal/translate/address"
 )
 
-// allowance is where the endpoints of a Namespace may be though they would be refused. The zero value allows
+// Allowance is where the endpoints of a Namespace may be though they would be refused. The zero value allows
 // nothing.
 type Allowance struct {
 	Ranges  [address.Families][]address.Range

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// prefixes are path prefixes in order, so that the longest one that a path begins with is
+// Prefixes are path prefixes in order, so that the longest one that a path begins with is
 // found without a try at each of its lengths, in O(length + log n).
 type Prefixes struct {
 	Sorted []string

@@ -30,7 +30,7 @@ type NameContender struct {
 // serve there is not served at all. Of several routes of that parent, the oldest has it. Root IngressRoutes have a
 // name with the virtual host alone, since whether they have that depends on the routes that claim it too.
 
-// nameKeeper is whose listeners have a server name.
+// NameKeeper is whose listeners have a server name.
 type NameKeeper struct {
 	Gateway snapshot.Name
 	Owner   model.Object
