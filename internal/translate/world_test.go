@@ -8,68 +8,18 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
-	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
 )
 
-// newObject returns an empty object of a kind.
+// newObject returns an empty object of a kind; nil: no snapshot holds the kind.
 func newObject(kind snapshot.Kind) metav1.Object {
-	switch kind {
-	case snapshot.KindAddressPool:
-		return &v1alpha1.AddressPool{}
-	case snapshot.KindBGPPeer:
-		return &v1alpha1.BGPPeer{}
-	case snapshot.KindBackendPolicy:
-		return &v1alpha1.BackendPolicy{}
-	case snapshot.KindClientPolicy:
-		return &v1alpha1.ClientPolicy{}
-	case snapshot.KindLoadBalancerPolicy:
-		return &v1alpha1.LoadBalancerPolicy{}
-	case snapshot.KindTLSRoute:
-		return &gatewayv1.TLSRoute{}
-	case snapshot.KindTCPRoute:
-		return &gatewayv1.TCPRoute{}
-	case snapshot.KindUDPRoute:
-		return &gatewayv1.UDPRoute{}
-	case snapshot.KindRoutePolicy:
-		return &v1alpha1.RoutePolicy{}
-	case snapshot.KindSecret:
-		return &corev1.Secret{}
-	case snapshot.KindConfigMap:
-		return &corev1.ConfigMap{}
-	case snapshot.KindMachine:
-		return &v1alpha1.Machine{}
-	case snapshot.KindNamespace:
-		return &corev1.Namespace{}
-	case snapshot.KindService:
-		return &corev1.Service{}
-	case snapshot.KindEndpointSlice:
-		return &discoveryv1.EndpointSlice{}
-	case snapshot.KindGatewayClass:
-		return &gatewayv1.GatewayClass{}
-	case snapshot.KindGateway:
-		return &gatewayv1.Gateway{}
-	case snapshot.KindHTTPRoute:
-		return &gatewayv1.HTTPRoute{}
-	case snapshot.KindGRPCRoute:
-		return &gatewayv1.GRPCRoute{}
-	case snapshot.KindBackendTLSPolicy:
-		return &gatewayv1.BackendTLSPolicy{}
-	case snapshot.KindListenerSet:
-		return &gatewayv1.ListenerSet{}
-	case snapshot.KindReferenceGrant:
-		return &gatewayv1.ReferenceGrant{}
-	case snapshot.KindIngressRoute:
-		return &contourv1beta1.IngressRoute{}
-	case snapshot.KindTLSCertificateDelegation:
-		return &contourv1beta1.TLSCertificateDelegation{}
+	if r, is := snapshot.ResourceOf(kind); is {
+		return r.New()
 	}
 	return nil
 }
