@@ -76,34 +76,30 @@ func New(g *memo.Graph, c Config) *Tables {
 	t.Own = memo.NewInput[memo.Unit, snapshot.Own](g, "own endpoints")
 	t.set[snapshot.KindTime] = func(s *snapshot.Snapshot, _ snapshot.Name) { t.Now.Set(memo.Unit{}, s.Now) }
 	t.set[snapshot.KindOwn] = func(s *snapshot.Snapshot, _ snapshot.Name) { t.Own.Set(memo.Unit{}, s.Own) }
-	t.Pools = input(g, t, snapshot.KindAddressPool, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.AddressPool { return s.AddressPools })
-	t.BGPPeers = input(g, t, snapshot.KindBGPPeer, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.BGPPeer { return s.BGPPeers })
-	t.BackendPolicies = input(g, t, snapshot.KindBackendPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.BackendPolicy { return s.BackendPolicies })
-	t.ClientPolicies = input(g, t, snapshot.KindClientPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.ClientPolicy { return s.ClientPolicies })
-	t.LoadBalancerPolicies = input(g, t, snapshot.KindLoadBalancerPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.LoadBalancerPolicy {
-		return s.LoadBalancerPolicies
-	})
-	t.RoutePolicies = input(g, t, snapshot.KindRoutePolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.RoutePolicy { return s.RoutePolicies })
-	t.Machines = input(g, t, snapshot.KindMachine, func(s *snapshot.Snapshot) map[snapshot.Name]*v1alpha1.Machine { return s.Machines })
-	t.Namespaces = input(g, t, snapshot.KindNamespace, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.Namespace { return s.Namespaces })
-	t.Secrets = input(g, t, snapshot.KindSecret, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.Secret { return s.Secrets })
-	t.ConfigMaps = input(g, t, snapshot.KindConfigMap, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.ConfigMap { return s.ConfigMaps })
-	t.Services = input(g, t, snapshot.KindService, func(s *snapshot.Snapshot) map[snapshot.Name]*corev1.Service { return s.Services })
-	t.EndpointSlices = input(g, t, snapshot.KindEndpointSlice, func(s *snapshot.Snapshot) map[snapshot.Name]*discoveryv1.EndpointSlice { return s.EndpointSlices })
-	t.GatewayClasses = input(g, t, snapshot.KindGatewayClass, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.GatewayClass { return s.GatewayClasses })
-	t.Gateways = input(g, t, snapshot.KindGateway, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.Gateway { return s.Gateways })
-	t.ListenerSets = input(g, t, snapshot.KindListenerSet, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.ListenerSet { return s.ListenerSets })
-	t.HTTPRoutes = input(g, t, snapshot.KindHTTPRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.HTTPRoute { return s.HTTPRoutes })
-	t.GRPCRoutes = input(g, t, snapshot.KindGRPCRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.GRPCRoute { return s.GRPCRoutes })
-	t.TLSRoutes = input(g, t, snapshot.KindTLSRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.TLSRoute { return s.TLSRoutes })
-	t.TCPRoutes = input(g, t, snapshot.KindTCPRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.TCPRoute { return s.TCPRoutes })
-	t.UDPRoutes = input(g, t, snapshot.KindUDPRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.UDPRoute { return s.UDPRoutes })
-	t.BackendTLSPolicies = input(g, t, snapshot.KindBackendTLSPolicy, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.BackendTLSPolicy { return s.BackendTLSPolicies })
-	t.referenceGrants = input(g, t, snapshot.KindReferenceGrant, func(s *snapshot.Snapshot) map[snapshot.Name]*gatewayv1.ReferenceGrant { return s.ReferenceGrants })
-	t.IngressRoutes = input(g, t, snapshot.KindIngressRoute, func(s *snapshot.Snapshot) map[snapshot.Name]*contourv1beta1.IngressRoute { return s.IngressRoutes })
-	t.certificateDelegations = input(g, t, snapshot.KindTLSCertificateDelegation, func(s *snapshot.Snapshot) map[snapshot.Name]*contourv1beta1.TLSCertificateDelegation {
-		return s.TLSCertificateDelegations
-	})
+	t.Pools = input[v1alpha1.AddressPool](g, t, snapshot.KindAddressPool)
+	t.BGPPeers = input[v1alpha1.BGPPeer](g, t, snapshot.KindBGPPeer)
+	t.BackendPolicies = input[v1alpha1.BackendPolicy](g, t, snapshot.KindBackendPolicy)
+	t.ClientPolicies = input[v1alpha1.ClientPolicy](g, t, snapshot.KindClientPolicy)
+	t.LoadBalancerPolicies = input[v1alpha1.LoadBalancerPolicy](g, t, snapshot.KindLoadBalancerPolicy)
+	t.RoutePolicies = input[v1alpha1.RoutePolicy](g, t, snapshot.KindRoutePolicy)
+	t.Machines = input[v1alpha1.Machine](g, t, snapshot.KindMachine)
+	t.Namespaces = input[corev1.Namespace](g, t, snapshot.KindNamespace)
+	t.Secrets = input[corev1.Secret](g, t, snapshot.KindSecret)
+	t.ConfigMaps = input[corev1.ConfigMap](g, t, snapshot.KindConfigMap)
+	t.Services = input[corev1.Service](g, t, snapshot.KindService)
+	t.EndpointSlices = input[discoveryv1.EndpointSlice](g, t, snapshot.KindEndpointSlice)
+	t.GatewayClasses = input[gatewayv1.GatewayClass](g, t, snapshot.KindGatewayClass)
+	t.Gateways = input[gatewayv1.Gateway](g, t, snapshot.KindGateway)
+	t.ListenerSets = input[gatewayv1.ListenerSet](g, t, snapshot.KindListenerSet)
+	t.HTTPRoutes = input[gatewayv1.HTTPRoute](g, t, snapshot.KindHTTPRoute)
+	t.GRPCRoutes = input[gatewayv1.GRPCRoute](g, t, snapshot.KindGRPCRoute)
+	t.TLSRoutes = input[gatewayv1.TLSRoute](g, t, snapshot.KindTLSRoute)
+	t.TCPRoutes = input[gatewayv1.TCPRoute](g, t, snapshot.KindTCPRoute)
+	t.UDPRoutes = input[gatewayv1.UDPRoute](g, t, snapshot.KindUDPRoute)
+	t.BackendTLSPolicies = input[gatewayv1.BackendTLSPolicy](g, t, snapshot.KindBackendTLSPolicy)
+	t.referenceGrants = input[gatewayv1.ReferenceGrant](g, t, snapshot.KindReferenceGrant)
+	t.IngressRoutes = input[contourv1beta1.IngressRoute](g, t, snapshot.KindIngressRoute)
+	t.certificateDelegations = input[contourv1beta1.TLSCertificateDelegation](g, t, snapshot.KindTLSCertificateDelegation)
 
 	t.Labels = memo.NewTable(g, "namespace labels", t.namespaceLabels, memo.Reads(t.Namespaces))
 	t.SlicesOf = newIndex(g, "EndpointSlices of a Service", t.EndpointSlices, func(_ snapshot.Name, o *discoveryv1.EndpointSlice, put func(snapshot.Name, *discoveryv1.EndpointSlice)) {
@@ -143,10 +139,10 @@ func New(g *memo.Graph, c Config) *Tables {
 }
 
 // input declares the objects of a kind.
-func input[O any](g *memo.Graph, t *Tables, kind snapshot.Kind, of func(*snapshot.Snapshot) map[snapshot.Name]*O) *Objects[O] {
+func input[O any](g *memo.Graph, t *Tables, kind snapshot.Kind) *Objects[O] {
 	in := memo.NewInput[snapshot.Name, *O](g, string(kind))
 	t.set[kind] = func(s *snapshot.Snapshot, n snapshot.Name) {
-		if o := of(s)[n]; o != nil {
+		if o, is := any(s.Get(snapshot.Key{Kind: kind, Name: n})).(*O); is {
 			in.Set(n, o)
 		} else {
 			in.Delete(n)
