@@ -68,6 +68,18 @@ func routeOnSet(i, j int) *gatewayv1.HTTPRoute {
 	return o
 }
 
+// TestAttachedForgetsSections holds that nothing stays of a listener whose last route goes, while others of its set have some.
+func TestAttachedForgetsSections(t *testing.T) {
+	tr, s := manySets(t, 1)
+	k := snapshot.Key{Kind: snapshot.KindHTTPRoute, Name: snapshot.Name{Namespace: "team", Name: "app-0-0"}}
+	s.Delete(k)
+	tr.Apply(s, []snapshot.Key{k})
+	got := tr.status.Attached.Get(tr.graph.Peek(), gateway.ParentKey{Kind: snapshot.KindListenerSet, Name: snapshot.Name{Namespace: "team", Name: "set-0"}})
+	if _, stays := got["l0"]; stays || len(got) != 7 {
+		t.Errorf("it has routes attached to %v", got)
+	}
+}
+
 // TestCostOfListenerSets holds that a route that comes or goes at one of many ListenerSets
 // takes the same work as at one of few, and that a set that changes leaves the routes of
 // others alone.

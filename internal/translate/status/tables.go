@@ -69,6 +69,9 @@ func (a *attachedRoutes) fold(by attachment, before, after *struct{}) {
 	if after == nil {
 		(*a)[by.section]--
 	}
+	if (*a)[by.section] == 0 {
+		delete(*a, by.section)
+	}
 }
 
 // serviceUse is a route that sends requests to a Service through a Gateway.
