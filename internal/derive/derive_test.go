@@ -158,7 +158,7 @@ func inTerm(t *testing.T, test func(t *testing.T, a *api, w *Writer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
-		w := NewWriter(a, 1000)
+		w := NewWriter(a, 1000, &corev1.ConfigMap{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { w.Run(ctx); close(done) }()
@@ -270,6 +270,38 @@ func TestRecheck(t *testing.T) {
 		if _, requests, _ := a.seen(); requests != 4 {
 			t.Errorf("%d requests", requests)
 		}
+	})
+}
+
+// silentAPI answers nothing about ServiceAccounts.
+type silentAPI struct{ *api }
+
+func (a silentAPI) Get(ctx context.Context, k client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	if _, is := o.(*corev1.ServiceAccount); is {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return a.api.Get(ctx, k, o, options...)
+}
+
+// Objects of one kind about which the API does not answer hold up none of another.
+func TestKindsDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI()
+		w := NewWriter(silentAPI{a}, 1000, &corev1.ServiceAccount{}, &corev1.ConfigMap{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { w.Run(ctx); close(done) }()
+		w.Enable(ctx)
+		w.Offer(Object{Wanted: &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a"}}})
+		synctest.Wait()
+		w.Offer(object("v1", ""))
+		synctest.Wait()
+		if value, _, _ := a.seen(); value != "v1" {
+			t.Errorf("the ConfigMap is %q while a ServiceAccount is waited for", value)
+		}
+		cancel()
+		<-done
 	})
 }
 

@@ -10,5 +10,6 @@
 // apply would do that in one request, but needs the right to patch, which no installation
 // gives, and leaves behind what earlier versions wrote as another field manager.
 //
-// Invariant: a Writer writes while a term lasts, differences only, at a bounded rate.
+// Invariant: a Writer writes while a term lasts, differences only, at a bounded rate. No kind
+// of object waits for another one.
 package derive

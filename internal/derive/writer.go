@@ -27,15 +27,21 @@ const (
 // Writer brings about what is offered: the newest form of each object, while a term lasts. Its methods may be called by
 // several goroutines.
 type Writer struct {
-	client  client.Client
-	limiter *rate.Limiter
-	queue   workqueue.TypedRateLimitingInterface[key]
+	client client.Client
+	lanes  map[reflect.Type]lane
 
 	mu     sync.Mutex
 	term   context.Context // nil while there is none
 	wanted map[key]*Object // that are to be applied, and those to be rechecked
 	done   map[key]Object  // that were applied in this term
 	told   map[key]string  // the last trouble of each
+}
+
+// lane writes the objects of one kind, one at a time. Very many of them, or an API that does not answer about them, hold up
+// no other kind.
+type lane struct {
+	limiter *rate.Limiter
+	queue   workqueue.TypedRateLimitingInterface[key]
 }
 
 // key names a derived object.
@@ -48,25 +54,36 @@ func keyOf(o client.Object) key {
 	return key{kind: reflect.TypeOf(o), name: client.ObjectKeyFromObject(o)}
 }
 
-// NewWriter returns a Writer that applies so many objects a second.
-func NewWriter(c client.Client, perSecond int) *Writer {
-	return &Writer{
-		client: c, limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond),
-		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryShortest, retryLongest)),
-		wanted: map[key]*Object{}, done: map[key]Object{}, told: map[key]string{},
+// NewWriter returns a Writer that applies so many objects of each of these kinds a second. No other kind may be offered.
+func NewWriter(c client.Client, perSecond int, kinds ...client.Object) *Writer {
+	w := &Writer{client: c, lanes: map[reflect.Type]lane{}, wanted: map[key]*Object{}, done: map[key]Object{}, told: map[key]string{}}
+	for _, kind := range kinds {
+		w.lanes[reflect.TypeOf(kind)] = lane{
+			limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond),
+			queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryShortest, retryLongest)),
+		}
 	}
+	return w
 }
 
 // Run applies until ctx is done. Run it once.
 func (w *Writer) Run(ctx context.Context) {
-	defer context.AfterFunc(ctx, w.queue.ShutDown)()
+	var running sync.WaitGroup
+	for _, l := range w.lanes {
+		running.Go(func() { w.run(ctx, l) })
+	}
+	running.Wait()
+}
+
+func (w *Writer) run(ctx context.Context, l lane) {
+	defer context.AfterFunc(ctx, l.queue.ShutDown)()
 	for {
-		k, shutdown := w.queue.Get()
+		k, shutdown := l.queue.Get()
 		if shutdown {
 			return
 		}
-		w.apply(ctx, k)
-		w.queue.Done(k)
+		w.apply(ctx, l, k)
+		l.queue.Done(k)
 	}
 }
 
@@ -107,7 +124,7 @@ func (w *Writer) Offer(o Object) {
 		return
 	}
 	w.wanted[k] = &o
-	w.queue.Add(k)
+	w.lanes[k.kind].queue.Add(k)
 }
 
 // Forget drops what is known of an object that went with its owner.
@@ -121,12 +138,12 @@ func (w *Writer) Forget(o client.Object) {
 }
 
 // apply brings about one object, and says in the queue when it is looked at again.
-func (w *Writer) apply(ctx context.Context, k key) {
+func (w *Writer) apply(ctx context.Context, l lane, k key) {
 	w.mu.Lock()
 	o, term := w.wanted[k], w.term
 	w.mu.Unlock()
-	if o == nil || term == nil || w.limiter.Wait(ctx) != nil {
-		w.queue.Forget(k)
+	if o == nil || term == nil || l.limiter.Wait(ctx) != nil {
+		l.queue.Forget(k)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
@@ -135,27 +152,27 @@ func (w *Writer) apply(ctx context.Context, k key) {
 	err := Apply(ctx, w.client, *o)
 	switch {
 	case term.Err() != nil:
-		w.queue.Forget(k)
+		l.queue.Forget(k)
 	case err == nil, apierrors.IsForbidden(err) && o.Absent: // where nothing may be written, nothing of ours is left
-		w.finish(term, k, o)
+		w.finish(term, l, k, o)
 	case errors.Is(err, ErrForeign):
 		w.tell(k, o, Foreign, err)
-		w.finish(term, k, o)
+		w.finish(term, l, k, o)
 	case apierrors.IsForbidden(err) && o.Recheck == 0:
 		w.tell(k, o, Forbidden, err)
-		w.queue.Forget(k)
-		w.queue.AddAfter(k, forbiddenPause) // somebody may grant it
+		l.queue.Forget(k)
+		l.queue.AddAfter(k, forbiddenPause) // somebody may grant it
 	default:
 		if !apierrors.IsConflict(err) { // others write it, too
 			w.tell(k, o, Failed, err)
 		}
-		w.queue.AddRateLimited(k)
+		l.queue.AddRateLimited(k)
 	}
 }
 
 // finish notes what was brought about.
-func (w *Writer) finish(term context.Context, k key, o *Object) {
-	w.queue.Forget(k)
+func (w *Writer) finish(term context.Context, l lane, k key, o *Object) {
+	l.queue.Forget(k)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.term != term {
@@ -167,7 +184,7 @@ func (w *Writer) finish(term context.Context, k key, o *Object) {
 		return // a newer form is queued
 	}
 	if o.Recheck > 0 {
-		w.queue.AddAfter(k, o.Recheck)
+		l.queue.AddAfter(k, o.Recheck)
 	} else {
 		delete(w.wanted, k)
 	}

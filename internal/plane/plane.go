@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,7 +41,7 @@ const (
 	DefaultStatusRate = 200
 	// retryStart is how long Run waits for an API that does not answer at the start.
 	retryStart = time.Second
-	// derivedRate bounds how many derived objects are written a second.
+	// derivedRate bounds how many derived objects of a kind are written a second.
 	derivedRate = 20
 	// stopLimit bounds giving the Lease back at the end.
 	stopLimit = 3 * time.Second
@@ -217,7 +218,7 @@ func New(c Config) (*Plane, error) {
 		p.metrics.writeTime.Observe(took.Seconds())
 	}
 	p.writer.After = c.statusAfter
-	p.derived = derive.NewWriter(p.client, derivedRate)
+	p.derived = derive.NewWriter(p.client, derivedRate, &corev1.ServiceAccount{}, &corev1.ConfigMap{})
 	var v vault = &fileVault{path: c.HistoryFile, may: c.MayWrite}
 	if c.HistoryFile == "" {
 		v = newSecretVault(p.client, func() *metav1.OwnerReference { return p.lease.owner })
