@@ -63,19 +63,19 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 	f.prefix = prefix
 	flags := c.Flags()
 	flags.StringVar(&f.name, "name", "", "name of this machine (default: its host name)")
-	flags.StringVar(&f.dataDir, prefix+"data-dir", defaultAgentDir, "where the agent keeps its identity and the state that it serves")
-	flags.StringVar(&f.runDir, "run-dir", defaultRunDir, "where sockets, secrets and Envoy's log are; best a tmpfs")
-	flags.StringVar(&f.consoleAddress, prefix+"console-address", defaultAgentConsole, "address of the agent's health and metrics; readable by everyone who reaches it")
-	flags.StringVar(&f.envoy, "envoy", "envoy", "Envoy's binary: a path, or a name on PATH; none for an edge that balances VIPs in the kernel and serves no HTTP")
-	flags.StringVar(&f.envoyUser, "envoy-user", proxy.AutoUser, "whom Envoy runs as: an account, UID or UID:GID; auto (where the agent is root, the account "+proxy.UserAccount+" if there is one, else a number that no account has), or same (the agent's own user)")
+	flags.StringVar(&f.dataDir, prefix+"data-dir", defaultAgentDir, "directory for the identity of the agent and the configuration that it serves")
+	flags.StringVar(&f.runDir, "run-dir", defaultRunDir, "directory for sockets, secrets and Envoy's log; preferably a tmpfs")
+	flags.StringVar(&f.consoleAddress, prefix+"console-address", defaultAgentConsole, "address at which the agent serves health and metrics, without authentication")
+	flags.StringVar(&f.envoy, "envoy", "envoy", "Envoy's binary: a path, or a name on PATH; none runs an edge without Envoy, which balances VIPs in the kernel and serves no HTTP")
+	flags.StringVar(&f.envoyUser, "envoy-user", proxy.AutoUser, "user that Envoy runs as: an account, UID or UID:GID; auto (if the agent is root, the account "+proxy.UserAccount+" or, without that account, an unused UID); or same (the agent's own user)")
 	complete(c, "envoy-user", proxy.AutoUser, proxy.SameUser)
-	flags.IntVar(&f.envoyThreads, "envoy-threads", 0, "Envoy's worker threads (default: one a processor)")
-	flags.StringVar(&f.envoyMemory, "envoy-memory", "", "memory at which Envoy sheds load, such as 4Gi (default: three quarters of what this machine or its container has)")
-	flags.Int64Var(&f.envoyClients, "envoy-connections", 50_000, "how many connections of clients Envoy takes at once, over all listeners")
-	flags.DurationVar(&f.drainTime, "drain-time", 30*time.Second, "how long connections may finish when Envoy is drained")
-	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what becomes of Envoy and of what balances flows in the kernel when this process ends: leave (they go on, and the next agent takes them over) or drain")
+	flags.IntVar(&f.envoyThreads, "envoy-threads", 0, "number of Envoy's worker threads (default: one per processor)")
+	flags.StringVar(&f.envoyMemory, "envoy-memory", "", "memory use at which Envoy sheds load, such as 4Gi (default: three quarters of the memory of this machine or its container)")
+	flags.Int64Var(&f.envoyClients, "envoy-connections", 50_000, "most client connections that Envoy accepts at a time, over all listeners")
+	flags.DurationVar(&f.drainTime, "drain-time", 30*time.Second, "time that connections have to finish when Envoy is drained")
+	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what happens to Envoy and the load balancing in the kernel when this process ends: leave (both keep running, and the next agent takes them over) or drain (VIPs are withdrawn, connections finish, and both stop)")
 	complete(c, "on-stop", string(proxy.Leave), string(proxy.Drain))
-	roleVar(flags, &f.role, "what this machine is for: edge (it takes what clients send), or backend (it has backends only: no Envoy and no VIPs, packets out of tunnels); the Machine's spec.role says the same")
+	roleVar(flags, &f.role, "role of this machine: edge (receives client traffic) or backend (only hosts backends: no Envoy and no VIPs, decapsulates tunneled packets); spec.role of the Machine must be the same")
 	complete(c, "role", roleEdge, roleBackend)
 	f.balancing.add(c)
 }
@@ -87,14 +87,14 @@ func newAgent(logs *logFlags) *cobra.Command {
 		Use:     "agent",
 		Short:   "Run the agent on an edge, or on a machine with backends",
 		GroupID: groupRun,
-		Long: `Run the agent: join a plane with a one-time token, receive this machine's state, run
-Envoy with it, balance flows in the kernel, announce VIPs, and report. In a pod of
-Kubernetes the token of the pod's service account takes the place of the one-time token,
-and the machine is called as its node.
+		Long: `Run the agent. It joins a plane with a one-time token, receives this machine's
+configuration, runs Envoy, balances flows in the kernel, announces VIPs, and reports its
+status. In a Kubernetes pod it joins with the token of the pod's service account instead,
+and the machine has the name of its node.
 
-The agent remembers the last state that it served. With the plane away, after a
-restart and after a reboot it goes on from there. When the agent stops, Envoy and the
-kernel go on and the next agent takes them over, unless --on-stop=drain.`,
+The agent stores the last configuration that it applied and continues with it without a
+plane, after a restart and after a reboot. When the agent stops, Envoy and the kernel keep
+serving and the next agent takes them over, unless --on-stop=drain.`,
 		Example: `  fairlead agent --plane 192.0.2.10:7443 --token-file edge-1.token --name edge-1
   fairlead agent --plane 192.0.2.10:7443,192.0.2.11:7443
   fairlead agent --plane 192.0.2.10:7443 --token-file edge-2.token --name edge-2 --envoy none
@@ -135,10 +135,10 @@ kernel go on and the next agent takes them over, unless --on-stop=drain.`,
 // addJoin adds the flags of an agent in a process of its own: whom it joins, and with what.
 func (f *agentFlags) addJoin(c *cobra.Command, tokenFile *string) {
 	c.Flags().StringSliceVar(&f.planes, "plane", nil, "host:port of each plane's agent endpoint")
-	c.Flags().StringVar(tokenFile, "token-file", "", "file with the token that 'fairlead token create' printed; needed to join, not afterwards")
-	c.Flags().StringVar(&f.account.TokenFile, "service-account-token-file", "", "file with the token of this pod's service account, to join with instead of --token-file")
-	c.Flags().StringVar(&f.account.AuthorityFile, "plane-authority-file", "", "file with the authority of the planes that take that token, PEM")
-	c.Flags().StringVar(&f.sysctls, "net-sysctls", address.Sysctls, "where the kernel's network settings can be changed: in a container, a mount of the host's "+address.Sysctls)
+	c.Flags().StringVar(tokenFile, "token-file", "", "file with the token from 'fairlead token create'; needed only to join")
+	c.Flags().StringVar(&f.account.TokenFile, "service-account-token-file", "", "file with the token of this pod's service account; replaces --token-file")
+	c.Flags().StringVar(&f.account.AuthorityFile, "plane-authority-file", "", "PEM file with the certificate authorities of the planes; needed with --service-account-token-file")
+	c.Flags().StringVar(&f.sysctls, "net-sysctls", address.Sysctls, "writable directory of the kernel's network settings; in a container, a mount of the host's "+address.Sysctls)
 	c.MarkFlagsRequiredTogether("service-account-token-file", "plane-authority-file")
 	c.MarkFlagsMutuallyExclusive("service-account-token-file", "token-file")
 	required(c, "plane")

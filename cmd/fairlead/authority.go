@@ -18,7 +18,7 @@ func newAuthority() *cobra.Command {
 	var kubeconfig string
 	c := &cobra.Command{
 		Use:     "authority",
-		Short:   "Look at the agents' authority, and replace it while machines go on",
+		Short:   "Show and rotate the certificate authority of agents and planes",
 		GroupID: groupData,
 	}
 	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", kubeconfigHelp)
@@ -30,10 +30,11 @@ func newAuthorityStatus(kubeconfig *string) *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show the agents' authorities, and who keeps certificates of them",
-		Long: `Show the authorities by which machines and planes know each other: since when and until
-when they are good, and how many machines keep a certificate of each. While a rotation is
-under way it names the machines that have not renewed theirs, and since when they are away.`,
+		Short: "Show the certificate authorities and how many machines use each",
+		Long: `Show the certificate authorities with which machines and planes authenticate each other:
+their validity, and the number of machines with a certificate of each. During a rotation it
+lists the machines that have not renewed their certificate, and since when each is
+disconnected.`,
 		Example: `  fairlead authority status
   fairlead authority status -o json | jq -r '.behind[]?.machine'`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -101,16 +102,17 @@ func awayText(since time.Time) string {
 func newAuthorityRotate(kubeconfig *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate",
-		Short: "Make another authority, to take the place of the present one",
-		Long: `Make another authority. It signs from now on what machines get, and is trusted beside
-the present one, by which planes go on to be known. Machines that are connected renew their
-certificate within minutes, those whose agent is older than rotations within five days;
-others when they connect again. Nothing is lost meanwhile. A machine that is away for longer
-than the seven days of its certificate has to join again, as at any other time.
+		Short: "Start a rotation: create the next authority",
+		Long: `Create the next authority. From now on it signs the certificates of machines. Machines trust
+both authorities; planes keep authenticating with the present one. Connected machines renew
+their certificate within minutes, and other machines when they reconnect. An agent of a
+version without rotation renews within five days. No traffic is interrupted. A machine that
+is disconnected for longer than the seven days of its certificate has to join again, as at
+any other time.
 
-Upgrade all planes before: one that is older than rotations refuses machines that have
-renewed. 'fairlead authority status' says who has not renewed yet, and 'fairlead authority
-retire' ends the rotation.`,
+Upgrade all planes first: a plane of a version without rotation refuses machines that have
+renewed. 'fairlead authority status' lists the machines that have not renewed yet, and
+'fairlead authority retire' ends the rotation.`,
 		Example: `  fairlead authority rotate
   fairlead authority status
   fairlead authority retire`,
@@ -133,15 +135,16 @@ func newAuthorityRetire(kubeconfig *string) *cobra.Command {
 	var without []string
 	c := &cobra.Command{
 		Use:   "retire [--without MACHINE,...]",
-		Short: "End a rotation: the old authority is no longer trusted",
-		Long: `End the rotation that 'fairlead authority rotate' began: planes are known by the next
-authority, and trust it alone. Machines renew once more, and then trust it alone, too.
+		Short: "End a rotation: trust only the next authority",
+		Long: `End the rotation that 'fairlead authority rotate' started. Planes switch to certificates of
+the next authority and trust only that one. Machines renew once more, and then trust only
+that one, too.
 
-It refuses while a Machine keeps a certificate of the authority of before, and names it. One
-that is away holds it up for seven days after the rotation began: then its certificate is not
-good any more. One that is gone for good can be deleted with kubectl, or be named with
---without: if it comes back, it has to join again. Tokens that nobody has used carry the pin
-of the authority of before, and are revoked.`,
+The command is refused, and lists the machines, while any Machine has a certificate of the
+old authority. A disconnected machine blocks it for at most seven days after the rotation
+started; by then its certificate has expired. For a machine that will not return, delete the
+Machine with kubectl or name it with --without; if it does return, it has to join again.
+Unused tokens are revoked, because they carry the pin of the old authority.`,
 		Example: `  fairlead authority retire
   fairlead authority retire --without edge-3,edge-7`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -158,7 +161,7 @@ of the authority of before, and are revoked.`,
 			return err
 		},
 	}
-	c.Flags().StringSliceVar(&without, "without", nil, "machines that may be left behind: they have to join again")
+	c.Flags().StringSliceVar(&without, "without", nil, "machines that do not block the end of the rotation; they have to join again")
 	complete(c, "without")
 	return c
 }

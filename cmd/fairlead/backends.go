@@ -18,18 +18,18 @@ func newBackends() *cobra.Command {
 		Short:   "Show the backends of frontends: machine, health, weight, share, flows",
 		GroupID: groupPeople,
 		Args:    cobra.MaximumNArgs(1),
-		Long: `Show the backends of each frontend, as all load balancers are told: where they are,
-their state and health, their weight, the largest weight of the last drain time (HOPS: for
-these flows they may be asked), the share of the new flows, and what the machines' data
-planes have counted.
+		Long: `Show the backends of each frontend, as sent to all load balancers: address, machine, state,
+health, weight, share of new flows, and the counters of the machines' data planes. HOPS is
+the largest weight within the last drain time: load balancers also ask this backend about
+that share of flows that they do not know.
 
-FRONTEND is tcp://VIP:PORT or udp://VIP:PORT, VIP:PORT for both, or a VIP for all of it. SERVICE is the name
-of whatever has the VIP: a Service, Gateway or IngressRoute, as NAMESPACE/NAME or with -n.
-A backend called "proxy" is a machine's Envoy; the backends behind that are those of its
-routes, which 'fairlead routes' shows.
+FRONTEND is tcp://VIP:PORT, udp://VIP:PORT, VIP:PORT for both protocols, or a VIP for all its
+ports. SERVICE is the name of the owner of the VIP (a Service, Gateway or IngressRoute), as
+NAMESPACE/NAME or with -n. A backend called "proxy" is a machine's Envoy; 'fairlead routes'
+shows the backends behind it.
 
-Health says how many of those that checked, or whose proxies saw requests fail, agree with
-the verdict; -o wide says who and why.`,
+HEALTH is the verdict and the number of machines that agree with it, out of those that
+checked the backend or saw requests to it fail. -o wide lists the machines and their reasons.`,
 		Example: `  fairlead backends
   fairlead backends tcp://192.0.2.10:443 -o wide
   fairlead backends shop/web -o json | jq '.[] | select(.health == "unhealthy")'`,
@@ -82,14 +82,13 @@ func newFlows() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:     "flows",
-		Short:   "Show what flow tables have: client, backend, state, how long it was silent",
+		Short:   "Show the entries of flow tables: client, backend, state, idle time",
 		GroupID: groupPeople,
-		Long: `Show the flows that the flow tables of the machines have: at which machine (AT), the
-client, the backend that gets its packets, where that is, its state and for how long it was
-silent. State owned is that of a flow at the machine of its backend, which came out of a
-tunnel.
+		Long: `Show the entries of the machines' flow tables: the machine (AT), the client, the backend and
+its machine, the state, and the idle time. A flow in state "owned" is at the machine of its
+backend, where it arrived through a tunnel.
 
-Without flags that choose, the first flows of each machine are shown.`,
+Without a filter, the first flows of each machine are shown.`,
 		Example: `  fairlead flows --client 198.51.100.7
   fairlead flows --frontend tcp://192.0.2.10:443 --backend 10.0.0.4
   fairlead flows --machine edge-1 --limit 20000 -o json | jq '.flows | length'`,
@@ -118,8 +117,8 @@ Without flags that choose, the first flows of each machine are shown.`,
 	c.Flags().StringVar(&frontend, "frontend", "", "only flows to this frontend, tcp://VIP:PORT or udp://VIP:PORT")
 	c.Flags().StringVar(&client, "client", "", "only flows of this client, an address or a CIDR")
 	c.Flags().StringVar(&backend, "backend", "", "only flows to this backend, an address")
-	c.Flags().StringVar(&machine, "machine", "", "only the flow table of this machine")
-	c.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("flows of each machine, up to %d", v1.MaxFlows))
+	c.Flags().StringVar(&machine, "machine", "", "only flows in the flow table of this machine")
+	c.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("most flows to show of each machine, up to %d", v1.MaxFlows))
 	completeBy(c, "frontend", &address, frontendKeys)
 	complete(c, "client")
 	complete(c, "backend")

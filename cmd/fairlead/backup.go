@@ -15,12 +15,11 @@ func newBackup() *cobra.Command {
 		Use:     "backup --file FILE",
 		Short:   "Save the embedded API's data and keys in one file",
 		GroupID: groupData,
-		Long: `Save everything that the embedded API holds: the resources, and the keys that
-kubeconfigs and machines trust. It works while the plane runs and while it does not.
-The file holds private keys: keep it as you keep those.
+		Long: `Save the data of the embedded API in one file: all resources, and the keys that kubeconfigs
+and machines trust. The plane may run meanwhile. The file contains private keys: protect it.
 
-With --kubeconfig or --etcd-servers the data is in somebody else's etcd; back that up
-with its own means.`,
+With --kubeconfig or --etcd-servers the data is in another etcd. Back that up with its own
+tools.`,
 		Example: "  fairlead backup --file /backup/fairlead-$(date +%F).tar",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := embedded.Backup(c.Context(), dataDir, file, version.String()); err != nil {

@@ -35,10 +35,10 @@ type balancingFlags struct {
 
 func (f *balancingFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.plane, "data-plane", planeAuto, "what balances flows in the kernel: auto (the first that the machine can of xdp, nftables and ipvs), xdp, nftables, ipvs, or none")
-	flags.StringSliceVar(&f.interfaces, "lb-interfaces", nil, "interfaces at which clients' packets and tunnels arrive (default: those that hold the machine's addresses and lead out of it)")
-	flags.StringVar(&f.bpfDir, "bpf-dir", defaultBPFDir, "directory of a bpffs for the programs, maps and links that outlive this process")
-	flags.Uint32Var(&f.flows, "lb-flows", 0, "how many flows the flow table of XDP holds (default: by the machine's memory, 131072 or 1048576)")
+	flags.StringVar(&f.plane, "data-plane", planeAuto, "data plane that balances flows in the kernel: auto (the first of xdp, nftables and ipvs that this machine supports), xdp, nftables, ipvs, or none")
+	flags.StringSliceVar(&f.interfaces, "lb-interfaces", nil, "interfaces on which packets of clients and tunnels arrive (default: external interfaces with an address of this machine)")
+	flags.StringVar(&f.bpfDir, "bpf-dir", defaultBPFDir, "bpffs directory for the programs, maps and links that outlive this process")
+	flags.Uint32Var(&f.flows, "lb-flows", 0, "capacity of the XDP flow table, in flows (default: 131072 or 1048576, depending on the memory)")
 	complete(c, "data-plane", planeNames()...)
 }
 

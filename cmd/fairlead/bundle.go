@@ -28,12 +28,12 @@ func newSupportBundle() *cobra.Command {
 		Use:     "support-bundle",
 		Short:   "Collect status, metrics and resources into one archive",
 		GroupID: groupData,
-		Long: `Collect what somebody needs to help with a problem into one .tar.gz: the plane's
-and this machine's agent's health, metrics and status, what the plane that leads
-knows of all machines, routes, backends and revisions, the ends of the logs (the
-journal of units fairlead*, Envoy's log), and the resources that routing is made of.
-Secrets are never collected, and private keys are taken out of logs. What cannot be
-had is named in the archive's index.txt and on the terminal; the rest is there.`,
+		Long: `Collect diagnostics for a support request into one .tar.gz: health, metrics and status of
+the plane and of this machine's agent; the leading plane's view of all machines, routes,
+backends and revisions; the ends of the logs (the journal of units fairlead*, Envoy's log);
+and the resources that define routing. Secrets are never collected, and private keys are
+removed from logs. The command reports missing parts on the terminal and in index.txt of the
+archive, and still writes the rest.`,
 		Example: `  fairlead support-bundle
   fairlead support-bundle --file /tmp/fairlead.tar.gz`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -62,7 +62,7 @@ had is named in the archive's index.txt and on the terminal; the rest is there.`
 		},
 	}
 	consoleFlag(c, &plane)
-	c.Flags().StringVar(&agent, "agent-console", "http://"+defaultAgentConsole, "URL of this machine's agent's console")
+	c.Flags().StringVar(&agent, "agent-console", "http://"+defaultAgentConsole, "URL of the console of this machine's agent")
 	kubeconfigFlag(c, &kubeconfig)
 	c.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "the agent's run directory, where Envoy's log is")
 	c.Flags().StringVarP(&file, "file", "f", "", "archive to write (default fairlead-support-<time>.tar.gz here)")

@@ -20,24 +20,25 @@ func newDrain() *cobra.Command {
 	c := &cobra.Command{
 		Use:        "drain MACHINE|BACKEND",
 		SuggestFor: []string{"cordon", "evict"},
-		Short:      "Have a machine or a backend take nothing new, and wait until its flows have ended",
+		Short:      "Drain a machine or a backend: accept no new flows, and wait for present ones to end",
 		GroupID:    groupData,
 		Args:       cobra.ExactArgs(1),
-		Long: `Have a machine or a backend keep what it has and take nothing new, and show how many
-flows are left until there is none. When the time is over and flows are left, it says so and
-fails; the machine or backend stays drained until 'fairlead undrain'. The time is spec.drainTime
-of the Machine, of a backend that of the LoadBalancerPolicy of its frontend (30s where there is
-none; the longest, if it has several frontends).
+		Long: `Drain a machine or a backend. It accepts no new flows and keeps its present ones; the command
+shows how many are left. If flows are left when the drain time is over, the command reports
+it and fails. The machine or backend stays drained until 'fairlead undrain'. The drain time is
+spec.drainTime of the Machine. Of a backend it is that of the LoadBalancerPolicy of its
+frontend: the longest if there are several frontends, and 30s without a policy.
 
-MACHINE is the name of a Machine: it is cordoned. It announces no VIP any more, once another
-machine does where one is to (35s at most after the last of those came; the drain time begins
-then), and its proxy closes connections as they become idle. It is drained when it announces
-nothing; that may take 30s more than the drain time, and if it does not, or cannot be asked,
-the command fails and says why. Endpoints that are on it go on: drain them, or their node, by
-themselves.
+MACHINE is the name of a Machine, which is cordoned. It withdraws each VIP once another
+machine announces it, if another machine is to announce it. This takes at most 35s after
+the VIP was last assigned to another machine; then the drain time starts. The machine's proxy closes
+connections as they become idle. The machine is drained when it announces no VIP and no flow
+is left, which may take 30s longer than the drain time. If this does not happen, or the
+machine cannot be asked, the command fails and reports the reason. Endpoints on the machine
+are not drained: drain them, or their node, separately.
 
-BACKEND is SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS: the address is written into the
-Service's annotation fairlead.dev/drained-backends. It holds for routes and frontends alike.`,
+BACKEND is SERVICE/ADDRESS or NAMESPACE/SERVICE/ADDRESS. The address is added to the
+Service's annotation fairlead.dev/drained-backends, for routes and frontends alike.`,
 		Example: `  fairlead drain edge-1
   fairlead drain shop/web/10.0.0.4 --timeout 5m
   fairlead undrain edge-1`,
@@ -78,7 +79,7 @@ Service's annotation fairlead.dev/drained-backends. It holds for routes and fron
 	kubeconfigFlag(c, &kubeconfig)
 	consoleFlag(c, &address)
 	c.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of SERVICE")
-	c.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0s: the Machine's drain time, of a backend that of its policy")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "time to wait for flows to end; 0s waits for the drain time of the Machine, or of the backend's policy")
 	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until flows have ended")
 	complete(c, "namespace")
 	complete(c, "timeout")
@@ -91,11 +92,11 @@ func newUndrain() *cobra.Command {
 	c := &cobra.Command{
 		Use:        "undrain MACHINE|BACKEND",
 		SuggestFor: []string{"uncordon"},
-		Short:      "Have a machine or a backend take new work again",
+		Short:      "Undo 'drain': let a machine or a backend accept new flows again",
 		GroupID:    groupData,
 		Args:       cobra.ExactArgs(1),
-		Long: `Take back what 'fairlead drain' did: the Machine is not cordoned any more, or the address
-goes out of the Service's annotation fairlead.dev/drained-backends.`,
+		Long: `Undo 'fairlead drain': uncordon the Machine, or remove the address from the Service's
+annotation fairlead.dev/drained-backends.`,
 		Example: `  fairlead undrain edge-1
   fairlead undrain shop/web/10.0.0.4`,
 		RunE: func(c *cobra.Command, args []string) error {

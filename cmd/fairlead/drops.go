@@ -31,13 +31,13 @@ func newDrops() *cobra.Command {
 		SuggestFor: []string{"capture", "tcpdump"},
 		Short:      "Show the packets that this machine's load balancer drops, and why",
 		GroupID:    groupPeople,
-		Long: `Show the packets that the XDP data plane of this machine drops, as they come: when, for
-what reason, where they came from, and their addresses. It asks the agent through a socket in
-its run directory, as the agent's user, usually root; nothing is written down before
-somebody asks, and of very many packets some are left out.
+		Long: `Show packets as the XDP data plane of this machine drops them: time, reason, interface, and
+addresses. The command asks the agent through a socket in its run directory; run it as the
+agent's user, usually root. Packets are recorded only while the command runs. At a high rate
+some packets are left out.
 
-With -w the beginning of each packet goes to a file in pcapng format, with the reason as
-comment, for tcpdump and Wireshark.`,
+With -w the beginning of each packet is written to a pcapng file for tcpdump and Wireshark,
+with the reason as comment.`,
 		Example: `  fairlead drops
   fairlead drops --reason no-backend --reason source-denied
   fairlead drops -w /tmp/drops.pcapng`,
@@ -89,8 +89,8 @@ comment, for tcpdump and Wireshark.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	c.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "the agent's run directory")
-	c.Flags().StringVarP(&file, "write", "w", "", "write packets to this file as pcapng, instead of a line each")
-	c.Flags().StringArrayVar(&reasons, "reason", nil, "only packets that are dropped for this reason; may be given several times")
+	c.Flags().StringVarP(&file, "write", "w", "", "write packets to this pcapng file instead of printing them")
+	c.Flags().StringArrayVar(&reasons, "reason", nil, "only packets dropped for this reason; may be repeated")
 	complete(c, "reason", bpf.Reasons()...)
 	return c
 }

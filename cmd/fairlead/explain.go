@@ -23,18 +23,18 @@ func newExplain() *cobra.Command {
 	var offline offlinePlane
 	c := &cobra.Command{
 		Use:     "explain URL",
-		Short:   "Show what becomes of a request, and which resource decides each step",
+		Short:   "Show how a request is handled, and which resource decides each step",
 		GroupID: groupPeople,
-		Long: `Show what becomes of a request: the VIPs that lead to it and who announces them, the
-edges that may take it, the listener, the TLS handshake, the host, the route that takes
-it and why those before it do not, what policies ask, the backends with their shares,
-and the resource that decides each step. No request is sent.
+		Long: `Show how a request is handled, step by step: the VIPs that lead to it and the machines that
+announce them; the edges; the listener; the TLS handshake; the host; the matching route, and
+the reason why each earlier route does not match; the policies; the backends and their
+shares. Each step names the resource that decides it. No request is sent.
 
-Of tcp://VIP:PORT and udp://VIP:PORT it shows the frontend, the row of the lookup table
-that the flow of --from IP:PORT has, and the backend that load balancers choose.
+For tcp://VIP:PORT and udp://VIP:PORT the command explains a flow: the frontend, the row of
+the lookup table for --from IP:PORT, and the backend that load balancers choose.
 
-The plane tells it from what it has published. With -f manifests tell it, without any
-plane, and each step names file and line.`,
+The plane answers from the state that it has published. With -f the command needs no plane:
+it reads manifests, and each step names file and line.`,
 		Example: `  fairlead explain http://app.example.com/api --from 203.0.113.7
   fairlead explain http://app.example.com/ --method POST -H 'X-Version: two' -o json
   fairlead explain https://app.example.com/ --sni other.example.com
@@ -81,13 +81,13 @@ plane, and each step names file and line.`,
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&options.From, "from", "", "address of the client; of a flow IP:PORT")
-	flags.StringVar(&machine, "machine", "", "of a flow: the machine at which its packets arrive")
+	flags.StringVar(&options.From, "from", "", "address of the client; for a flow, IP:PORT")
+	flags.StringVar(&machine, "machine", "", "for a flow: machine at which its packets arrive")
 	flags.StringVar(&options.Method, "method", "GET", "method of the request")
-	flags.StringArrayVarP(&options.Headers, "header", "H", nil, "header of the request, 'name: value'; may be given often, Host too")
-	flags.StringVar(&options.SNI, "sni", "", "server name of the TLS handshake (default: the URL's host)")
-	flags.StringVar(&options.VIP, "vip", "", "address that the client connects to, when the URL does not have it")
-	flags.StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests to explain instead of a plane; - is standard input")
+	flags.StringArrayVarP(&options.Headers, "header", "H", nil, "header of the request, 'name: value', including Host; may be repeated")
+	flags.StringVar(&options.SNI, "sni", "", "server name of the TLS handshake (default: the URL's host, if that is a name)")
+	flags.StringVar(&options.VIP, "vip", "", "address that the client connects to (default: the URL's host, if that is an address)")
+	flags.StringSliceVarP(&paths, "filename", "f", nil, "files or directories of manifests to read instead of asking a plane; - is standard input")
 	offline.add(c, "with -f: ")
 	consoleFlag(c, &address)
 	addOutput(c, &output)

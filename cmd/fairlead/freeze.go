@@ -18,14 +18,14 @@ func newFreeze() *cobra.Command {
 		Use:     "freeze",
 		Short:   "Hold back every change of routing until 'unfreeze'",
 		GroupID: groupData,
-		Long: `Hold back every change of routing: listeners, hosts, routes and TLS settings stay at
-the edges as they are, whatever is applied, until 'fairlead unfreeze'. Endpoints, health,
-renewed certificates, VIPs and machines go on. Resources can still be changed; their
-status says that the change is held back.
+		Long: `Hold back every change of routing until 'fairlead unfreeze'. Edges keep their present
+listeners, hosts, routes and TLS settings. Endpoints, health, renewed certificates, VIPs and
+machines still change. Resources can be edited meanwhile; their status says that the change
+is held back.
 
-It creates the Freeze "routing", so it outlives planes. A plane that is started while
-routing is frozen holds the same state, as long as the revisions that it has kept reach
-back to the freeze; else it sends the edges nothing at all, and they keep what they have.`,
+The command creates the Freeze "routing", which survives restarts of planes. A plane that
+starts during a freeze continues with the frozen state if its stored revisions reach back to
+the freeze. Otherwise it sends the edges nothing, and they keep their present configuration.`,
 		Example: `  fairlead freeze --reason 'incident 4711'
   fairlead unfreeze`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -41,7 +41,7 @@ back to the freeze; else it sends the edges nothing at all, and they keep what t
 		},
 	}
 	kubeconfigFlag(c, &kubeconfig)
-	c.Flags().StringVar(&reason, "reason", "", "why, for all whose changes are held back")
+	c.Flags().StringVar(&reason, "reason", "", "reason, shown in the status of resources whose changes are held back")
 	complete(c, "reason")
 	return c
 }
@@ -50,10 +50,10 @@ func newUnfreeze() *cobra.Command {
 	var kubeconfig string
 	c := &cobra.Command{
 		Use:     "unfreeze",
-		Short:   "Let every change of routing through that was held back",
+		Short:   "Release every change of routing that was held back",
 		GroupID: groupData,
-		Long: `Delete the Freeze: the edges get everything at once that was held back since 'freeze',
-or turned back by 'rollback'. Mend the resources first.`,
+		Long: `Delete the Freeze. The edges receive at once every change that 'freeze' held back or
+'rollback' reverted. Correct the resources first.`,
 		Example: `  fairlead unfreeze`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			api, err := apiClient(kubeconfig)
@@ -81,18 +81,18 @@ func newRollback() *cobra.Command {
 	c := &cobra.Command{
 		Use:        "rollback REVISION",
 		SuggestFor: []string{"undo", "revert"},
-		Short:      "Turn routing at the edges back to a revision, and freeze it there",
+		Short:      "Revert routing at the edges to a revision, and freeze it there",
 		GroupID:    groupData,
 		Args:       cobra.ExactArgs(1),
-		Long: `Turn routing back to what the edges had after REVISION, or to the oldest state that is
-known ("start"), and freeze it there. 'fairlead revisions' lists them. Resources are not
-changed: mend them, then 'fairlead unfreeze'.
+		Long: `Revert routing at the edges to the state after REVISION, or to the oldest known state
+("start"), and freeze it there. 'fairlead revisions' lists the revisions. Resources do not
+change: correct them, then run 'fairlead unfreeze'.
 
-REVISION is a number of the plane that leads, EPOCH/NUMBER of one before it, or a time
-(2026-01-31T09:30:00Z): the revision that held then.
+REVISION is a number of the leading plane, EPOCH/NUMBER of an earlier leader, or a time
+(2026-01-31T09:30:00Z), which selects the revision in effect at that time.
 
-Endpoints, health, renewed certificates, VIPs and machines are those of now. A plane keeps
-the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the leader.`,
+Endpoints, health, renewed certificates, VIPs and machines are not reverted. A plane keeps
+the last 4,096 revisions of routing, at most 32 MiB, across restarts and changes of the leader.`,
 		Example: `  fairlead revisions
   fairlead rollback 1042 --reason 'team shop lost its routes'
   fairlead rollback 2026-01-31T09:30:00Z`,
@@ -134,7 +134,7 @@ the last 4,096 revisions of routing, in 32 MiB, over restarts and changes of the
 	}
 	kubeconfigFlag(c, &kubeconfig)
 	consoleFlag(c, &address)
-	c.Flags().StringVar(&reason, "reason", "", "why, for all whose changes are held back")
+	c.Flags().StringVar(&reason, "reason", "", "reason, shown in the status of resources whose changes are held back")
 	complete(c, "reason")
 	return c
 }
@@ -145,12 +145,12 @@ func newRevisions() *cobra.Command {
 	c := &cobra.Command{
 		Use:        "revisions",
 		SuggestFor: []string{"history"},
-		Short:      "List the changes of routing that 'rollback' can turn back",
+		Short:      "List the revisions of routing that 'rollback' can revert to",
 		GroupID:    groupPeople,
-		Long: `List the last changes of routing that planes have sent to the edges, the newest first:
-when, how many listeners, hosts and server names, and the resources behind them. Those
-of planes before the one that leads have their epoch before the number. What changed
-while no plane ran is one revision.`,
+		Long: `List the last changes of routing that planes have sent to the edges, newest first: time,
+number of changed listeners, hosts and server names, and the resources that changed them.
+Revisions of earlier leaders have their epoch before the number. All changes made while no
+plane ran are one revision.`,
 		Example: `  fairlead revisions
   fairlead revisions -o json | jq '.[0]'`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -174,6 +174,6 @@ while no plane ran is one revision.`,
 	}
 	consoleFlag(c, &address)
 	addOutput(c, &output)
-	c.Flags().BoolVar(&all, "all", false, "print every revision that is known")
+	c.Flags().BoolVar(&all, "all", false, "print every known revision, not the last 50")
 	return c
 }

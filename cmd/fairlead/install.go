@@ -34,7 +34,7 @@ type installFlags struct {
 }
 
 func (f *installFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.root, "root", "/", "root of the file system to write to, for images: then systemd is not asked")
+	c.Flags().StringVar(&f.root, "root", "/", "root of the file system to change, for building images; systemd is called only if it is /")
 	addOutput(c, &f.output)
 }
 
@@ -71,7 +71,7 @@ func (f *installFlags) service(p install.Part) (*install.Service, error) {
 func newInstall() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "install",
-		Short:   "Have systemd run the agent or the plane on this machine",
+		Short:   "Install the agent or the plane as a systemd service",
 		GroupID: groupRun,
 	}
 	c.AddCommand(newInstallAgent(), newInstallPlane())
@@ -83,13 +83,13 @@ func newInstallAgent() *cobra.Command {
 	var tokenFile string
 	c := &cobra.Command{
 		Use:   "agent --plane HOST:PORT",
-		Short: "Have systemd run the agent, with the flags that are given here",
-		Long: `Write the unit of an agent and its settings: the flags that are given here are those
-of 'fairlead agent', and it runs with them. The token is copied to a file of root's.
+		Short: "Install the agent as a systemd service, with the given flags",
+		Long: `Write a systemd unit for the agent and its settings. The service runs with the flags of
+'fairlead agent' that are given here. The token is copied to a file that only root can read.
 
-Where a Debian package has brought the unit, only settings are written. Nothing changes
-where all is there already; with --now, an agent whose settings have changed is started
-anew, while its Envoy serves on. 'fairlead uninstall agent' takes it all back.`,
+If a Debian package has installed the unit, only the settings are written. Without a
+difference nothing changes. With --now an agent whose settings have changed is restarted;
+its Envoy keeps serving. 'fairlead uninstall agent' removes everything again.`,
 		Example: `  fairlead install agent --plane 192.0.2.10:7443 --token-file edge-1.token --now
   fairlead install agent --plane 192.0.2.10:7443 --name node-7 --role backend --token-file node-7.token --now
   ssh plane-1 sudo fairlead token create --machine edge-1 |
@@ -144,13 +144,13 @@ func newInstallPlane() *cobra.Command {
 	own, flags := &installFlags{}, &planeFlags{}
 	c := &cobra.Command{
 		Use:   "plane",
-		Short: "Have systemd run the plane, with the flags that are given here",
-		Long: `Write the unit of a plane and its settings: the flags that are given here are those
-of 'fairlead plane', and it runs with them. None has to be given.
+		Short: "Install the plane as a systemd service, with the given flags",
+		Long: `Write a systemd unit for the plane and its settings. The service runs with the flags of
+'fairlead plane' that are given here; all are optional.
 
-Where a Debian package has brought the unit, only settings are written. Nothing changes
-where all is there already; with --now, a plane whose settings have changed is started
-anew. 'fairlead uninstall plane' takes it all back.`,
+If a Debian package has installed the unit, only the settings are written. Without a
+difference nothing changes. With --now a plane whose settings have changed is restarted.
+'fairlead uninstall plane' removes everything again.`,
 		Example: `  fairlead install plane --now
   fairlead install plane --advertise-address 192.0.2.10 --now
   fairlead install plane --kubeconfig /etc/fairlead/cluster.kubeconfig --advertise-address 192.0.2.10`,
@@ -172,7 +172,7 @@ anew. 'fairlead uninstall plane' takes it all back.`,
 }
 
 func (f *installFlags) addNow(c *cobra.Command) {
-	c.Flags().BoolVar(&f.now, "now", false, "start it, also after each boot; started anew if its settings have changed")
+	c.Flags().BoolVar(&f.now, "now", false, "start the service now and at boot; restart it if its settings have changed")
 }
 
 func runInstall(c *cobra.Command, p install.Part, own *installFlags, service *install.Service, token []byte) error {
@@ -257,7 +257,7 @@ func givenFlags(c *cobra.Command, machine install.Machine) []string {
 func newUninstall() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "uninstall",
-		Short:   "End the agent or the plane on this machine, and take its unit away",
+		Short:   "Stop the agent or the plane on this machine, and remove its service",
 		GroupID: groupRun,
 	}
 	c.AddCommand(newUninstallAgent(), newUninstallPlane())
@@ -268,11 +268,11 @@ func newUninstallAgent() *cobra.Command {
 	own := &uninstallFlags{}
 	c := &cobra.Command{
 		Use:   "agent",
-		Short: "Drain and end the agent, and take its unit and settings away",
-		Long: `End the agent of this machine for good: it withdraws its VIPs, lets connections finish
-as with --on-stop=drain, and ends with its Envoy. Then its unit, its settings and its
-token are removed. Its identity stays, and with it a new agent need not join again;
---purge removes that too, and what is left in the run directory and in the kernel.`,
+		Short: "Drain and stop the agent, and remove its unit and settings",
+		Long: `Take this machine out of service. The agent withdraws its VIPs, lets connections finish as
+with --on-stop=drain, and stops together with its Envoy. Then its unit, settings and token
+are removed. Its identity stays, so a new agent need not join again. --purge also removes the
+identity, the run directory and what is left in the kernel.`,
 		Example: `  fairlead uninstall agent
   fairlead uninstall agent --purge`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -282,7 +282,7 @@ token are removed. Its identity stays, and with it a new agent need not join aga
 		},
 	}
 	own.add(c)
-	c.Flags().BoolVar(&own.noDrain, "no-drain", false, "end at once, connections too")
+	c.Flags().BoolVar(&own.noDrain, "no-drain", false, "stop at once and break connections")
 	return c
 }
 
@@ -290,10 +290,10 @@ func newUninstallPlane() *cobra.Command {
 	own := &uninstallFlags{}
 	c := &cobra.Command{
 		Use:   "plane",
-		Short: "End the plane, and take its unit and settings away",
-		Long: `End the plane of this machine for good: its unit and its settings are removed. Machines
-serve on with what they have. Its data stays, with all resources and keys of an embedded
-API; --purge removes that too, and nothing brings it back but a backup.`,
+		Short: "Stop the plane, and remove its unit and settings",
+		Long: `Stop the plane of this machine, and remove its unit and settings. Machines keep serving their
+present configuration. The data stays, with all resources and keys of an embedded API. --purge
+also removes the data, and only a backup can restore it.`,
 		Example: `  fairlead uninstall plane
   fairlead backup --file fairlead.tgz && fairlead uninstall plane --purge`,
 		RunE: func(c *cobra.Command, _ []string) error {

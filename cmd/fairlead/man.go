@@ -17,8 +17,8 @@ func newMan() *cobra.Command {
 		Use:     "man DIRECTORY",
 		Short:   "Write the man pages, one for each command",
 		GroupID: groupData,
-		Long: `Write the man pages of this version into a directory, one for each command. Debian
-packages bring them. Pages have the date of SOURCE_DATE_EPOCH (seconds) if that is set.`,
+		Long: `Write the man pages of this version into a directory, one for each command. Debian packages
+contain them. The environment variable SOURCE_DATE_EPOCH (seconds) sets their date.`,
 		Example: `  fairlead man /usr/local/share/man/man1
   man fairlead-agent`,
 		Args: cobra.ExactArgs(1),

@@ -13,9 +13,9 @@ import (
 func newVIPs() *cobra.Command {
 	return newShow(show{
 		use:   "vips",
-		short: "Show the VIPs: owner, pool, which machines announce them, and why not",
-		long: `Show each VIP that an AddressPool has given away: who has it, how it is announced,
-which machines do so now, and why the others do not.`,
+		short: "Show the VIPs: owner, pool, announcing machines, and why others do not announce",
+		long: `Show each VIP assigned from an AddressPool: its owner, how it is announced, which machines
+announce it now, and why the other machines do not.`,
 		example: `  fairlead vips
   fairlead vips -o json | jq -r '.[] | select(.state != "announced") | .message'`,
 		value: func(s v1.Status) any { return s.VIPs },
@@ -26,9 +26,9 @@ which machines do so now, and why the others do not.`,
 func newBGP() *cobra.Command {
 	return newShow(show{
 		use:   "bgp",
-		short: "Show the BGP sessions: states, what is advertised, and why not",
-		long: `Show the session of every machine with every BGPPeer that selects it: its state and
-for how long, BFD, the prefixes sent, and the reason of what is wrong.`,
+		short: "Show the BGP sessions: state, advertised prefixes, and errors",
+		long: `Show the session of every machine with every BGPPeer that selects it: its state and since
+when, BFD, the advertised prefixes, and the reason of an error.`,
 		example: `  fairlead bgp
   fairlead bgp -o json | jq '.[] | {machine, peer, state, reason}'`,
 		value: func(s v1.Status) any { return s.Sessions },

@@ -16,7 +16,7 @@ func addOutput(c *cobra.Command, output *string, more ...string) {
 	forms := append([]string{"text", "json", "yaml"}, more...)
 	last := len(forms) - 1
 	text := strings.Join(forms[:last], ", ") + " or " + forms[last]
-	c.Flags().StringVarP(output, "output", "o", "text", "how to print: "+text)
+	c.Flags().StringVarP(output, "output", "o", "text", "output format: "+text)
 	complete(c, "output", forms...)
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if slices.Contains(forms, *output) {

@@ -68,34 +68,34 @@ type planeFlags struct {
 
 func (f *planeFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.dataDir, "data-dir", defaultPlaneDir, "where the embedded API keeps its data and keys")
-	flags.StringVar(&f.bindAddress, "bind-address", "::", "address that the API and the agents' endpoint listen at (:: is every address)")
-	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "address at which other machines reach this one (default: the one from which this machine sends by its default route)")
+	flags.StringVar(&f.dataDir, "data-dir", defaultPlaneDir, "directory for the data and keys of the embedded API")
+	flags.StringVar(&f.bindAddress, "bind-address", "::", "listen address of the API and the agents' endpoint (:: is every address, IPv4 too)")
+	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "address at which other machines reach this one (default: the source address of the default route)")
 	flags.Uint16Var(&f.apiPort, "api-port", defaultAPIPort, "port of the embedded API")
 	flags.Uint16Var(&f.agentPort, "agent-port", defaultAgentPort, "port of the agents' endpoint")
-	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address of health, metrics and status; readable by everyone who reaches it")
+	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address at which the plane serves health, metrics and status, without authentication")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "use the Kubernetes API of this kubeconfig instead of the embedded one")
 	flags.BoolVar(&f.inCluster, "in-cluster", false, "use the Kubernetes API of the cluster that this process runs in as a pod")
-	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the definitions of our resources and of the Gateway API, and upgrade older ones")
-	flags.StringVar(&f.channel, "gateway-api-channel", "", "channel of the Gateway API's definitions to install: standard or experimental (default: experimental in the embedded API, standard in others)")
-	flags.StringVar(&f.agents, "agent-service-account", "", "NAMESPACE/NAME of a service account whose pods may join, each as the machine that its node is")
-	flags.BoolVar(&f.ownSecrets, "own-secrets", false, "read the Secrets of fairlead-system alone; certificates must be there, and be delegated")
-	flags.BoolVar(&f.ocspStapling, "ocsp-stapling", false, "ask the OCSP responders that certificates name, and show their answers with the certificates")
+	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the CRDs of Fairlead and of the Gateway API, and upgrade older ones")
+	flags.StringVar(&f.channel, "gateway-api-channel", "", "channel of the Gateway API CRDs to install: standard or experimental (default: experimental in the embedded API, standard in others)")
+	flags.StringVar(&f.agents, "agent-service-account", "", "NAMESPACE/NAME of a service account whose pods may join, each as a machine with the name of its node")
+	flags.BoolVar(&f.ownSecrets, "own-secrets", false, "read Secrets only in fairlead-system; certificates must be there, and be delegated to their users")
+	flags.BoolVar(&f.ocspStapling, "ocsp-stapling", false, "query the OCSP responders of certificates, and staple their answers")
 	flags.StringSliceVar(&f.etcdServers, "etcd-servers", nil, "URLs of an etcd cluster to use instead of the embedded etcd")
-	flags.StringVar(&f.etcdCAFile, "etcd-cafile", "", "authority of that etcd's certificates")
-	flags.StringVar(&f.etcdCertFile, "etcd-certfile", "", "client certificate for that etcd")
-	flags.StringVar(&f.etcdKeyFile, "etcd-keyfile", "", "key of that certificate")
+	flags.StringVar(&f.etcdCAFile, "etcd-cafile", "", "CA of the etcd servers' certificates")
+	flags.StringVar(&f.etcdCertFile, "etcd-certfile", "", "client certificate for the etcd servers")
+	flags.StringVar(&f.etcdKeyFile, "etcd-keyfile", "", "key of the client certificate")
 	flags.Uint16Var(&f.ingressRoutePort, "ingressroute-port", 80, "port at which root IngressRoutes are served")
 	flags.Uint16Var(&f.ingressRouteTLSPort, "ingressroute-tls-port", 443, "port at which root IngressRoutes with TLS are served")
-	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes may stand (default: all)")
+	flags.StringSliceVar(&f.rootNamespaces, "root-namespaces", nil, "namespaces in which root IngressRoutes are allowed (default: all)")
 	ingressClassVar(flags, &f.ingressClass, "")
 	flags.StringVar(&f.affinityCookie, "affinity-cookie", "", affinityCookieHelp)
 	flags.StringVar(&f.minTLS, "minimum-tls-version", "", minTLSHelp)
 	flags.BoolVar(&f.noClearText, "disable-permit-insecure", false, disablePermitInsecureHelp)
 	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
-	flags.Var(&f.machineAddresses, "machine-addresses", "networks in which machines of a role have the addresses that they report, without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
-	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "a machine that does not report for this long is lost")
-	flags.StringVar(&f.accessLog, "access-log", "", "file on each machine that takes a JSON line about each request, say /dev/stdout; a ClientPolicy may say otherwise")
+	flags.Var(&f.machineAddresses, "machine-addresses", "networks whose addresses machines of a role may report without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
+	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "time without a report after which a machine is lost")
+	flags.StringVar(&f.accessLog, "access-log", "", "access log file on each machine, with a JSON line per request, such as /dev/stdout; a ClientPolicy can override it")
 	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
 }
 
@@ -105,12 +105,14 @@ func newPlane(logs *logFlags) *cobra.Command {
 		Use:     "plane",
 		Short:   "Run the plane: the API, the translation, the agents' endpoint",
 		GroupID: groupRun,
-		Long: `Run the plane: a Kubernetes API of its own (or, with --kubeconfig, one that exists),
-the translation of its resources, and the endpoint that agents connect to.
+		Long: `Run the plane: the Kubernetes API, the translation of its resources into the configuration of
+machines, and the endpoint that agents connect to. By default the API is embedded;
+--kubeconfig names another, and a pod uses the API of its cluster with --in-cluster.
 
-kubectl finds the embedded API by the kubeconfig DATA-DIR/admin.kubeconfig.
-For more than one plane give each the same --kubeconfig or --etcd-servers: one of
-them leads, the others stand by. As a pod it uses its cluster's API (--in-cluster).`,
+The kubeconfig of the embedded API is DATA-DIR/admin.kubeconfig.
+
+For high availability give several planes the same --kubeconfig or --etcd-servers: one
+leads, the others stand by.`,
 		Example: `  fairlead plane --advertise-address 192.0.2.10
   fairlead plane --kubeconfig /etc/fairlead/cluster.kubeconfig --advertise-address 192.0.2.10
   fairlead plane --in-cluster --agent-service-account fairlead-edge/fairlead-agent

@@ -12,7 +12,7 @@ import (
 )
 
 // refuseEndpointsHelp describes the flag of all who translate.
-const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their Namespace allows them, say those of machines and planes"
+const refuseEndpointsHelp = "CIDRs in which endpoints are refused unless their Namespace allows them, such as the networks of machines and planes"
 
 // ingressClassVar adds another.
 func ingressClassVar(flags *pflag.FlagSet, to *string, with string) {
@@ -20,12 +20,12 @@ func ingressClassVar(flags *pflag.FlagSet, to *string, with string) {
 	flags.Var((*className)(to), "ingress-class", with+ingressClassHelp)
 }
 
-const ingressClassHelp = "class of the IngressRoutes to serve, beside those without one (annotation kubernetes.io/ingress.class or contour.heptio.com/ingress.class)"
+const ingressClassHelp = "class of the IngressRoutes to serve, in addition to those without a class (annotation kubernetes.io/ingress.class or contour.heptio.com/ingress.class)"
 
 // These describe options of how hosts are served.
 const (
-	affinityCookieHelp = "name of the cookie that keeps a client at a backend where an IngressRoute has the strategy Cookie (default: fairlead-affinity)"
-	minTLSHelp         = "least version of TLS for every host name, whatever it asks for: 1.2 or 1.3 (default: what each asks for, else 1.2)"
+	affinityCookieHelp = "name of the session affinity cookie of IngressRoutes with the strategy Cookie (default: fairlead-affinity)"
+	minTLSHelp         = "lower bound of the minimum TLS version of every host name: 1.2 or 1.3 (default: the minimum that the host sets, else 1.2)"
 )
 
 // checkHosts says what is wrong with them.
@@ -40,7 +40,7 @@ func checkHosts(affinityCookie, minTLS string) error {
 }
 
 // disablePermitInsecureHelp describes a third.
-const disablePermitInsecureHelp = "send requests in clear text to https for every route of an IngressRoute whose host has TLS, also for those with permitInsecure"
+const disablePermitInsecureHelp = "redirect plaintext requests to https for every IngressRoute whose host has TLS, ignoring permitInsecure"
 
 // prefixes is the value of a flag that takes CIDRs, separated by commas, and may be given often.
 type prefixes []netip.Prefix

@@ -104,6 +104,32 @@ func TestReferenceNamesEveryCommandAndFlag(t *testing.T) {
 	}
 }
 
+// The table at the top of the reference has a row for each command and no other: its link and the line that the
+// help has of it.
+func TestReferenceListsEveryCommand(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	top, _, _ := strings.Cut(string(text), "\n## ")
+	rows := map[string]bool{}
+	for line := range strings.Lines(top) {
+		if strings.HasPrefix(line, "| [`fairlead ") {
+			rows[strings.TrimSpace(line)] = true
+		}
+	}
+	for _, c := range documented(newRoot()) {
+		row := "| [`" + c.CommandPath() + "`](#" + strings.ReplaceAll(c.CommandPath(), " ", "-") + ") | " + c.Short + " |"
+		if !rows[row] {
+			t.Errorf("docs/reference/cli.md: the table of commands lacks the row\n%s", row)
+		}
+		delete(rows, row)
+	}
+	for row := range rows {
+		t.Errorf("docs/reference/cli.md: the table of commands has a row that is no command's:\n%s", row)
+	}
+}
+
 // Somebody who asks for help wants a line to copy.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	for _, c := range documented(newRoot()) {

@@ -39,22 +39,20 @@ func newRestore() *cobra.Command {
 	f := &restoreFlags{}
 	c := &cobra.Command{
 		Use:     "restore --file FILE",
-		Short:   "Bring the embedded API's data back from a backup",
+		Short:   "Restore the embedded API's data from a backup",
 		GroupID: groupData,
-		Long: `Put a backup in the place of the embedded API's data. Stop the plane first. What
-is there now is moved aside, not deleted. Machines that the backup knows go on; those
-that joined later, or joined again, must join once more. Until then they serve what
-they have.
+		Long: `Replace the embedded API's data with a backup. Stop the plane first. The present data is moved
+aside, not deleted. Machines in the backup continue. Machines that joined, or joined again,
+after the backup must join once more; until then they serve their present configuration.
 
-Machines that were deleted since the backup are let in again, and tokens that were used
-or revoked since can be used again. It names them, as far as the data that is replaced
-can be read, and asks before it changes anything. Without a terminal to ask at it changes
-nothing, unless --yes is given.
+Machines that were deleted after the backup can connect again, and tokens that were used or
+revoked after it become usable again. The command lists both, as far as the present data can
+be read, and asks for confirmation. Without a terminal it changes nothing unless --yes is given.
 
-The agents' authority comes out of the backup, too. If it was rotated since, machines
-do not belong to the restored plane: --authority present keeps the authorities that are
-there now, and they go on. --authority new makes another one: no certificate and no
-token of before lets anybody in, and every machine has to join anew.`,
+The backup contains the agents' certificate authority, too. If the authority was rotated
+after the backup, machines cannot connect to the restored plane. --authority present keeps
+the present authorities, so machines continue. --authority new creates another one: all
+certificates and tokens become invalid, and every machine has to join again.`,
 		Example: `  fairlead restore --file /backup/fairlead-2026-01-02.tar
   fairlead restore --file /backup/fairlead-2026-01-02.tar --authority present --yes`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -74,7 +72,7 @@ token of before lets anybody in, and every machine has to join anew.`,
 	}
 	dataFlags(c, &f.dataDir, &f.file, "file to read")
 	c.Flags().BoolVar(&f.yes, "yes", false, "restore without asking")
-	c.Flags().StringVar(&f.authority, "authority", authorityBackup, "which authority machines are let in by: that of the backup, the present one, or a new one")
+	c.Flags().StringVar(&f.authority, "authority", authorityBackup, "certificate authority to use: backup (the one in the backup), present (the one in the present data), or new")
 	complete(c, "authority", authorityBackup, authorityPresent, authorityNew)
 	return c
 }

@@ -48,8 +48,8 @@ func (e usageError) Unwrap() error { return e.err }
 type logFlags struct{ level, format string }
 
 func (f *logFlags) add(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&f.level, "log-level", "info", "least level that is logged: debug, info, warn or error")
-	c.PersistentFlags().StringVar(&f.format, "log-format", "text", "how log lines are written: text or json")
+	c.PersistentFlags().StringVar(&f.level, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
+	c.PersistentFlags().StringVar(&f.format, "log-format", "text", "format of log lines: text or json")
 	complete(c, "log-level", "debug", "info", "warn", "error")
 	complete(c, "log-format", "text", "json")
 }
@@ -77,15 +77,15 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "fairlead",
 		Short: "The load-balancing tier for people who run their own machines",
-		Long: `Fairlead takes traffic at the edge machines and balances it over backends in any
-number of clusters: HTTP through Envoy, TCP and UDP in the kernel. What it does is
-said with kubectl: Gateway API resources, IngressRoutes or Services, in the API server
-that this binary brings along or in a cluster that you have.
+		Long: `Fairlead receives traffic at edge machines and balances it over backends in any number of
+clusters: HTTP through Envoy, TCP and UDP in the kernel. It is configured with kubectl,
+through Gateway API resources, IngressRoutes or Services, in its embedded API server or in
+an existing cluster.
 
-  fairlead up                     everything on this machine
+  fairlead up                     run everything on this machine
   fairlead token create ...       let another machine join
-  fairlead status                 machines, listeners, routes, what is wrong and why
-  fairlead vips                   VIPs, who announces them and who balances them`,
+  fairlead status                 show machines, listeners, routes, and problems
+  fairlead vips                   show VIPs and the machines that announce them`,
 		Version:       version.String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -95,8 +95,8 @@ that this binary brings along or in a cluster that you have.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
-		&cobra.Group{ID: groupPeople, Title: "Look and ask:"},
-		&cobra.Group{ID: groupData, Title: "Look after it:"},
+		&cobra.Group{ID: groupPeople, Title: "Inspect:"},
+		&cobra.Group{ID: groupData, Title: "Operate:"},
 	)
 	logs.add(root)
 	root.AddCommand(

@@ -14,13 +14,13 @@ func newRoutes() *cobra.Command {
 		Short:   "Show the routes of the edges: host, path, owner, backends, shares, health, requests",
 		GroupID: groupPeople,
 		Args:    cobra.MaximumNArgs(1),
-		Long: `Show the routes that the edges have, in the order in which they are tried: listener,
-host, match, the resource that owns the route and its state, and where requests go: each
-backend's share, how many of its endpoints are ready, how many the proxies hold for
-healthy, and what the proxies have sent it since they began, whichever route it came by.
+		Long: `Show the routes of the edges, in matching order: listener, host, match, the owner of the
+route and its state, and for each backend its share, its ready endpoints, the endpoints that
+proxies consider healthy, and the requests that proxies have sent to it since they started,
+by any route.
 
-HOST is a host name, or a pattern with "*". A name without routes of its own shows those
-of the wildcard that takes it.`,
+HOST is a host name, or a pattern with "*". For a name without routes of its own, the routes
+of the matching wildcard are shown.`,
 		Example: `  fairlead routes
   fairlead routes www.example.com
   fairlead routes '*.example.com' -n shop -o json | jq '.[] | select(.state != "programmed")'`,

@@ -78,10 +78,10 @@ func newStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:        "status",
 		SuggestFor: []string{"machines", "nodes", "listeners", "problems", "get"},
-		Short:      "Show machines, listeners, routes, and what is wrong and why",
+		Short:      "Show machines, listeners, routes, and problems with their reasons",
 		GroupID:    groupPeople,
-		Long: `Show on one screen what the plane knows now: the machines and whether their
-proxies follow, the listeners, the routes, and every problem with its reason.`,
+		Long: `Show the state of the plane on one screen: the machines and whether their proxies are up to
+date, the listeners, the routes, and every problem with its reason.`,
 		Example: `  fairlead status
   fairlead status -o json | jq '.problems'
   fairlead status --plane-console http://127.0.0.1:7080`,

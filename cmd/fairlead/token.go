@@ -25,7 +25,7 @@ func newToken() *cobra.Command {
 	var kubeconfig string
 	c := &cobra.Command{
 		Use:     "token",
-		Short:   "Create, list and revoke the tokens that let machines join",
+		Short:   "Create, list and revoke the tokens with which machines join",
 		GroupID: groupData,
 	}
 	c.PersistentFlags().StringVar(&kubeconfig, "kubeconfig", "", kubeconfigHelp)
@@ -38,12 +38,11 @@ func newTokenCreate(kubeconfig *string) *cobra.Command {
 	var ttl time.Duration
 	c := &cobra.Command{
 		Use:   "create --machine NAME",
-		Short: "Create a token with which one machine can join, once",
-		Long: `Create a token with which the machine NAME can join, once. It is printed here and
-nowhere else: only a hash of it is stored. It carries a pin of the authority, so the
-agent knows that it talks to this plane. A machine that joins with a token of role
-backend is sent no listener, route or key; of a Machine that is there already, its
-spec.role holds.`,
+		Short: "Create a one-time token for a machine to join",
+		Long: `Create a one-time token with which the machine NAME can join, and print it. It cannot be
+shown again: only its hash is stored. The token contains a pin of the certificate authority,
+so the agent can authenticate the plane. A machine that joins with a token of role backend
+receives no listener, route or key. If the Machine already exists, its spec.role applies.`,
 		Example: `  fairlead token create --machine edge-1 > edge-1.token
   fairlead agent --plane 192.0.2.10:7443 --name edge-1 --token-file edge-1.token
   fairlead token create --machine node-7 --role backend > node-7.token`,
@@ -67,9 +66,9 @@ spec.role holds.`,
 		},
 	}
 	c.Flags().StringVar(&machine, "machine", "", "name of the machine")
-	roleVar(c.Flags(), &role, "what the machine is for: edge, or backend (it has backends only); the agent is started with the same")
+	roleVar(c.Flags(), &role, "role of the machine: edge, or backend (only hosts backends); the agent's --role must be the same")
 	complete(c, "role", roleEdge, roleBackend)
-	c.Flags().DurationVar(&ttl, "ttl", plane.DefaultTokenTTL, "how long the token can be used, 1s to 720h")
+	c.Flags().DurationVar(&ttl, "ttl", plane.DefaultTokenTTL, "validity of the token, 1s to 720h")
 	required(c, "machine")
 	return c
 }
@@ -123,9 +122,9 @@ func tokenState(info plane.TokenInfo) string {
 func newTokenRevoke(kubeconfig *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke ID",
-		Short: "Make a token useless; machines that joined with it stay",
-		Long: `Make a token useless. Machines that joined with it stay; to put one of those out,
-delete its Machine with kubectl. 'fairlead token list' shows the IDs.`,
+		Short: "Revoke a token; a machine that joined with it stays",
+		Long: `Revoke a token. A machine that joined with it stays; to remove that machine, delete its
+Machine with kubectl. 'fairlead token list' shows the IDs.`,
 		Example: "  fairlead token revoke veoy742ql4",
 		Args:    cobra.ExactArgs(1),
 		// The IDs are the plane's to know; files of this folder are certainly none.

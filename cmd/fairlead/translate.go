@@ -23,16 +23,16 @@ func newTranslate() *cobra.Command {
 	var offline offlinePlane
 	c := &cobra.Command{
 		Use:     "translate -f DIR",
-		Short:   "Show what manifests would do, without any plane",
+		Short:   "Translate manifests offline, without a plane",
 		GroupID: groupPeople,
-		Long: `Translate manifests as the plane would, offline, and print the listeners, virtual
-hosts, routes, backends, VIPs and BGP peers that come of them and the status that each
-resource would get. Passwords are not shown. Equal input gives equal output, so a bug
-report can be a directory of YAML, and a review can compare two directories.
+		Long: `Translate manifests offline, as the plane would, and print the resulting listeners, virtual
+hosts, routes, backends, VIPs and BGP peers, and the status that each resource would get.
+Passwords are not shown. Equal input gives equal output, so a bug report can be a directory
+of YAML, and a review can compare two directories.
 
-Left out, with a warning, are fields that their kind does not have, objects with a value of
-a wrong type or a name that cannot be, and all but the last of objects that stand twice. All
-else is printed, and the exit status is 1.`,
+These are left out, with a warning and exit status 1: unknown fields, objects with a value of
+a wrong type or an invalid name, and all but the last of duplicate objects. Everything else
+is printed.`,
 		Example: `  fairlead translate -f examples/news
   kubectl get ingressroutes.contour.heptio.com,services,endpointslices -A -o yaml | fairlead translate -f -
   fairlead translate -f before/ > a; fairlead translate -f after/ > b; diff a b`,
@@ -135,7 +135,7 @@ type offlinePlane struct {
 
 func (o *offlinePlane) add(c *cobra.Command, with string) {
 	flags := c.Flags()
-	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes may stand (default: all)")
+	flags.StringSliceVar(&o.rootNamespaces, "root-namespaces", nil, with+"namespaces in which root IngressRoutes are allowed (default: all)")
 	ingressClassVar(flags, &o.ingressClass, with)
 	flags.BoolVar(&o.noClearText, "disable-permit-insecure", false, with+disablePermitInsecureHelp)
 	flags.StringVar(&o.affinityCookie, "affinity-cookie", "", with+affinityCookieHelp)

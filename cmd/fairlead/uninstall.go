@@ -25,8 +25,8 @@ type uninstallFlags struct {
 
 func (f *uninstallFlags) add(c *cobra.Command) {
 	f.installFlags.add(c)
-	c.Flags().BoolVar(&f.purge, "purge", false, "remove its data too")
-	c.Flags().BoolVar(&f.keepSettings, "keep-settings", false, "only end it, until the next boot or start: unit and settings stay")
+	c.Flags().BoolVar(&f.purge, "purge", false, "also remove its data")
+	c.Flags().BoolVar(&f.keepSettings, "keep-settings", false, "only stop the service until the next boot or start; keep unit and settings")
 	c.MarkFlagsMutuallyExclusive("purge", "keep-settings")
 }
 

@@ -25,12 +25,12 @@ func newUp(logs *logFlags) *cobra.Command {
 		Use:     "up",
 		Short:   "Run everything on this machine: API, plane, agent and Envoy",
 		GroupID: groupRun,
-		Long: `Run everything on this machine, in this process and an Envoy: the Kubernetes API, the
-plane and an agent. Other machines can join it like any plane's.
+		Long: `Run everything on this machine: the Kubernetes API, the plane and an agent in this process,
+and an Envoy. Other machines can join its plane.
 
-Ctrl-C drains Envoy and ends everything; the data stays for the next time. A second
-one ends this process at once and leaves Envoy and the VIPs to the next start. When the
-API or the plane fails, this process ends, and Envoy serves on until the next start.`,
+Ctrl-C drains Envoy and stops everything; the data stays. A second Ctrl-C ends this process
+at once and leaves Envoy and the VIPs to the next start. If the API or the plane fails, this
+process ends, and Envoy keeps serving until the next start.`,
 		Example: `  fairlead up
   export KUBECONFIG=` + filepath.Join(defaultPlaneDir, defaultKubeconfigName) + `
   kubectl apply -f routes.yaml

@@ -34,8 +34,8 @@ func newAPI() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().StringVar(&dir, "data-dir", "", "where the API keeps its state; a plane's will do when the plane is stopped")
-	c.Flags().StringVar(&address, "advertise-address", "", "where others reach the API")
+	c.Flags().StringVar(&dir, "data-dir", "", "data directory of the API; can be that of a stopped plane")
+	c.Flags().StringVar(&address, "advertise-address", "", "address at which others reach the API")
 	c.Flags().Uint16Var(&port, "api-port", 6443, "port of the API")
 	must(c.MarkFlagRequired("data-dir"))
 	must(c.MarkFlagRequired("advertise-address"))

@@ -27,8 +27,8 @@ func newBackend() *cobra.Command {
 			return serveBackends(c.Context(), serve, grace)
 		},
 	}
-	c.Flags().StringArrayVar(&serve, "serve", nil, "a name and the address where it answers; the same name may have several")
-	c.Flags().DurationVar(&grace, "grace", 5*time.Second, "how long requests under way may take at the end")
+	c.Flags().StringArrayVar(&serve, "serve", nil, "a name and the address at which it answers; may be repeated, also for the same name")
+	c.Flags().DurationVar(&grace, "grace", 5*time.Second, "time that open requests have to finish at the end")
 	must(c.MarkFlagRequired("serve"))
 	return c
 }

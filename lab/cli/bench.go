@@ -18,12 +18,11 @@ func newBench() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure, print a table and write a report",
-		Long: `Measure on this machine. Each benchmark prints a table and writes its figures with
-the machine and its load to a JSON file. Compare figures of one run or of quiet
-machines only.`,
+		Short: "Run a benchmark, print a table and write a report",
+		Long: `Run a benchmark on this machine. Each benchmark prints a table, and writes its figures, the
+machine and its load to a JSON file. Compare only figures of one run or of idle machines.`,
 	}
-	c.PersistentFlags().StringVar(&dir, "out-dir", report.DefaultDir, "where the report goes")
+	c.PersistentFlags().StringVar(&dir, "out-dir", report.DefaultDir, "directory for the report")
 	c.AddCommand(newBenchStart(&dir), newBenchDelta(&dir), newBenchTranslate(&dir), newBenchScopes(&dir), newBenchBGP(&dir), newBenchECMP(&dir),
 		newBenchRoutes(&dir), newBenchEdge(&dir), newBenchLB(&dir), newBenchSurvival(&dir), newBenchHealth(&dir), newBenchE2E(&dir), newBenchScale(&dir))
 	return c
@@ -58,7 +57,7 @@ func newBenchStart(dir *string) *cobra.Command {
 	o := bench.StartOptions{Now: time.Now}
 	c := &cobra.Command{
 		Use:     "start",
-		Short:   "How soon a plane is ready, and what plane and agent take of memory",
+		Short:   "Measure how soon a plane is ready, and the memory of plane and agent",
 		Example: "  fairlead lab bench start --rounds 10",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -73,7 +72,7 @@ func newBenchStart(dir *string) *cobra.Command {
 			return measure(c, *dir, "start", func(ctx context.Context) (bench.StartResult, error) { return bench.Start(ctx, o) }, startTable)
 		},
 	}
-	c.Flags().IntVar(&o.Rounds, "rounds", 5, "how often a plane is started")
+	c.Flags().IntVar(&o.Rounds, "rounds", 5, "number of plane starts")
 	return c
 }
 
@@ -96,7 +95,7 @@ func newBenchDelta(dir *string) *cobra.Command {
 	var o bench.DeltaOptions
 	c := &cobra.Command{
 		Use:     "delta",
-		Short:   "What one changed resource of 20,000 costs those who follow it, and those who do not",
+		Short:   "Measure the cost of one changed resource of 20,000, for subscribers and for others",
 		Example: "  fairlead lab bench delta --out-dir /tmp/figures",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return measure(c, *dir, "delta", func(ctx context.Context) (bench.DeltaResult, error) { return bench.Delta(ctx, o) }, deltaTable)
@@ -118,7 +117,7 @@ func newBenchTranslate(dir *string) *cobra.Command {
 	var o bench.TranslateOptions
 	c := &cobra.Command{
 		Use:     "translate",
-		Short:   "What a translation of 20,000 routes and 100,000 endpoints costs, and one change of it",
+		Short:   "Measure the translation of 20,000 routes and 100,000 endpoints, and of one change",
 		Example: "  fairlead lab bench translate --routes 2000 --endpoints 10000",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return measure(c, *dir, "translate", func(ctx context.Context) (bench.TranslateResult, error) { return bench.Translate(ctx, o) }, translateTable)
@@ -144,7 +143,7 @@ func newBenchScopes(dir *string) *cobra.Command {
 	var o bench.ScopesOptions
 	c := &cobra.Command{
 		Use:     "scopes",
-		Short:   "What route shards cost and save in a real Envoy",
+		Short:   "Measure the cost and the benefit of route shards in a real Envoy",
 		Example: "  fairlead lab bench scopes --hosts 1000",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return measure(c, *dir, "scopes", func(ctx context.Context) (bench.ScopesResult, error) { return bench.Scopes(ctx, o) }, scopesTable)

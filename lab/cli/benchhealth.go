@@ -16,12 +16,12 @@ func newBenchHealth(dir *string) *cobra.Command {
 	kind := string(router.BIRD)
 	c := &cobra.Command{
 		Use:   "health",
-		Short: "Until when a dead backend gets new connections",
-		Long: `Open 200 new connections a second over a router and three load balancers to four
-backends, kill one of them at a random moment, its process or its whole machine, and
-measure when the last new connection left any load balancer for it: at the load
-balancers' wires, by the kernel's clock. Then the same with the plane killed, and with
-machines that vanish with their proxies.`,
+		Short: "Measure for how long a dead backend receives new connections",
+		Long: `Open 200 new connections a second through a router and three load balancers to four
+backends. At a random moment one backend dies: its process is killed, or its whole machine.
+Measure when the last new connection left any load balancer for it, on the wire of the load
+balancers and by the kernel's clock. Then repeat with the plane killed, and with machines
+that vanish together with their proxies.`,
 		Example: "  fairlead lab bench health --rounds 3",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -33,8 +33,8 @@ machines that vanish with their proxies.`,
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&o.Rounds, "rounds", 10, "how often a backend dies in each way")
-	f.Uint64Var(&o.Seed, "seed", 1, "of the moments at which backends die")
+	f.IntVar(&o.Rounds, "rounds", 10, "number of backend failures of each kind")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of the moments at which backends die")
 	f.StringVar(&kind, "router", kind, "the router's BGP daemon: bird or frr")
 	kinds := []string{string(router.BIRD), string(router.FRR)}
 	must(c.RegisterFlagCompletionFunc("router", cobra.FixedCompletions(kinds, cobra.ShellCompDirectiveNoFileComp)))

@@ -14,17 +14,17 @@ func newBenchLB(dir *string) *cobra.Command {
 	var o bench.LBOptions
 	c := &cobra.Command{
 		Use:   "lb",
-		Short: "What one packet costs the XDP load balancer, and what a lookup table does",
-		Long: `Run the load balancer's program in the kernel (BPF_PROG_TEST_RUN), packet by packet,
-and count nanoseconds; what making packets and undoing encapsulation costs is
-measured too and subtracted. Nothing is attached to an interface of this host.`,
+		Short: "Measure the cost of a packet in the XDP load balancer, and of a lookup table",
+		Long: `Run the load balancer's program in the kernel (BPF_PROG_TEST_RUN) packet by packet, and
+measure nanoseconds. The cost of making packets and of undoing encapsulation is measured
+separately and subtracted. The program is not attached to any interface of this host.`,
 		Example: "  fairlead lab bench lb --runs 50",
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Progress = progress(c.ErrOrStderr())
 			return measure(c, *dir, "lb", func(ctx context.Context) (bench.LBResult, error) { return bench.LB(ctx, o) }, lbTable)
 		},
 	}
-	c.Flags().IntVar(&o.Runs, "runs", 200, "how often each case is run, 4,096 packets each")
+	c.Flags().IntVar(&o.Runs, "runs", 200, "runs of each case, 4,096 packets each")
 	c.Flags().IntVar(&o.Backends, "backends", 100, "backends of the lookup table")
 	return c
 }

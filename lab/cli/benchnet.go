@@ -35,9 +35,9 @@ func newBenchBGP(dir *string) *cobra.Command {
 	var o bench.BGPOptions
 	var routers []string
 	names, about := bench.BGPCases()
-	long := `How soon BIRD and FRR follow when edges and VIPs come and go, without BFD and with
-BFD of 300 ms x 3, and what clients lose meanwhile: 200 new connections a second and
-60 kept ones that ask every 50 ms. The cases:
+	long := `Measure how soon BIRD and FRR follow when edges and VIPs come and go, without BFD and with
+BFD of 300 ms x 3, and the failures that clients see meanwhile. The load is 200 new
+connections a second and 60 persistent ones with a request every 50 ms. The cases:
 
 `
 	for _, name := range names {
@@ -45,7 +45,7 @@ BFD of 300 ms x 3, and what clients lose meanwhile: 200 new connections a second
 	}
 	c := &cobra.Command{
 		Use:   "bgp",
-		Short: "How soon a router follows when edges come, go and die, and what clients lose",
+		Short: "Measure how soon a router follows when edges come, go and die, and what clients lose",
 		Long:  strings.TrimRight(long, "\n"),
 		Example: `  fairlead lab bench bgp --rounds 3
   fairlead lab bench bgp --router bird --case hang --case link-cut`,
@@ -60,9 +60,9 @@ BFD of 300 ms x 3, and what clients lose meanwhile: 200 new connections a second
 			return measure(c, *dir, "bgp", func(ctx context.Context) (bench.BGPResult, error) { return bench.BGP(ctx, o) }, bgpTable)
 		},
 	}
-	c.Flags().IntVar(&o.Rounds, "rounds", 10, "how often each case is measured")
-	c.Flags().StringArrayVar(&routers, "router", nil, "a router to measure with, bird or frr (default both; may be given often)")
-	c.Flags().StringArrayVar(&o.Cases, "case", nil, "a case to measure (default all; may be given often)")
+	c.Flags().IntVar(&o.Rounds, "rounds", 10, "number of measurements of each case")
+	c.Flags().StringArrayVar(&routers, "router", nil, "router to measure with: bird or frr; may be repeated (default: both)")
+	c.Flags().StringArrayVar(&o.Cases, "case", nil, "case to measure; may be repeated (default: all)")
 	return c
 }
 
@@ -96,12 +96,12 @@ func newBenchECMP(dir *string) *cobra.Command {
 	var kind string
 	c := &cobra.Command{
 		Use:   "ecmp",
-		Short: "How a router and the throughput follow when edges come and go at random",
-		Long: `Changes the number of edges that announce a VIP at random every 2 to 4 seconds, by
-the label that the AddressPool selects machines by, and measures how soon the router's
-kernel uses exactly those edges, and what 64 downloads get through them. Each edge can
-take in 50 Mbit/s, so that their number is what bounds the throughput. Draws
-ecmp-delay.svg and ecmp-throughput.svg next to the report.`,
+		Short: "Measure how a router and the throughput follow when edges come and go at random",
+		Long: `Change the number of edges that announce a VIP at random every 2 to 4 seconds, through the
+machine label that the AddressPool selects. Measure how soon the router's kernel uses exactly
+those edges, and the throughput of 64 downloads. Each edge is limited to 50 Mbit/s, so the
+number of edges limits the throughput. ecmp-delay.svg and ecmp-throughput.svg are drawn next
+to the report.`,
 		Example: `  fairlead lab bench ecmp --duration 1m --seed 7
   fairlead lab bench ecmp --router bird --edges 3
   fairlead lab bench ecmp --edges 1 --still`,
@@ -129,10 +129,10 @@ ecmp-delay.svg and ecmp-throughput.svg next to the report.`,
 		},
 	}
 	c.Flags().StringVar(&kind, "router", string(router.FRR), "the router: bird or frr")
-	c.Flags().IntVar(&o.Edges, "edges", 4, "the largest number of edges")
-	c.Flags().DurationVar(&o.Duration, "duration", 5*time.Minute, "for how long their number changes")
-	c.Flags().Uint64Var(&o.Seed, "seed", 1, "what changes when: equal seeds give equal changes")
-	c.Flags().BoolVar(&o.Still, "still", false, "change nothing: all edges stay in, and what breaks did so without a change (ecmp-still.json, no plots)")
+	c.Flags().IntVar(&o.Edges, "edges", 4, "largest number of edges")
+	c.Flags().DurationVar(&o.Duration, "duration", 5*time.Minute, "time during which the number of edges changes")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the changes: equal seeds give equal changes")
+	c.Flags().BoolVar(&o.Still, "still", false, "control run: keep all edges, to see what breaks without a change (ecmp-still.json, no plots)")
 	return c
 }
 

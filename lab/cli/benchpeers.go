@@ -15,16 +15,16 @@ func newBenchE2E(dir *string) *cobra.Command {
 	var o bench.PeersOptions
 	c := &cobra.Command{
 		Use:   "e2e",
-		Short: "HTTP through XDP in each mode, nftables, HAProxy, nginx and Envoy, compared with no load balancer",
-		Long: `Send HTTP requests over a router to two nginx backends: without a load balancer, by
-XDP in each mode, by nftables, and through HAProxy, nginx stream and Envoy as TCP
-proxies of one thread; each in namespaces of its own, anew in every round.
+		Short: "Compare HTTP through XDP in each mode, nftables, HAProxy, nginx and Envoy with no load balancer",
+		Long: `Send HTTP requests through a router to two nginx backends: without a load balancer, through
+XDP in each mode, through nftables, and through HAProxy, nginx stream and Envoy as
+single-threaded TCP proxies. Each runs in its own namespaces, created anew in every round.
 
-First wrk asks as fast as it can: requests a second. Then requests come at a fixed
-rate, the same for all, and what the load balancer's machine takes of the processors
-is read: its kernel, from when a poll of its interface begins until it ends, and its
-process, without softirqs that came while it ran. Latency is of that load, from when
-a request was due.`,
+First wrk sends as many requests as it can, to find the maximum rate. Then requests are sent
+at a fixed rate, the same for all load balancers, while the processor time of the load
+balancer's machine is measured: of the kernel, from the start to the end of each poll of its
+interface, and of the process, without the softirqs that interrupt it. Latency is measured
+under this load, from the time at which a request was due.`,
 		Example: `  fairlead lab bench e2e --rounds 5
   fairlead lab bench e2e --only "XDP, NAT" --only "HAProxy, TCP"`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -36,12 +36,12 @@ a request was due.`,
 		},
 	}
 	f := c.Flags()
-	f.DurationVar(&o.Duration, "duration", 4*time.Second, "of one run")
-	f.IntVar(&o.Rounds, "rounds", 3, "runs of each; the median counts")
-	f.IntVar(&o.Connections, "connections", 32, "connections of the client at once")
-	f.Float64Var(&o.KeptRate, "kept-rate", 4000, "requests a second on kept connections at which processors are read")
-	f.Float64Var(&o.CloseRate, "close-rate", 1500, "the same with a connection a request")
-	f.StringArrayVar(&o.Only, "only", nil, "measure only this one, besides none at all; may be given often")
+	f.DurationVar(&o.Duration, "duration", 4*time.Second, "duration of one run")
+	f.IntVar(&o.Rounds, "rounds", 3, "runs of each load balancer; the report has the median")
+	f.IntVar(&o.Connections, "connections", 32, "concurrent connections of the client")
+	f.Float64Var(&o.KeptRate, "kept-rate", 4000, "requests a second on persistent connections while processor time is measured")
+	f.Float64Var(&o.CloseRate, "close-rate", 1500, "requests a second, each on a new connection, while processor time is measured")
+	f.StringArrayVar(&o.Only, "only", nil, "measure only this load balancer and the run without any; may be repeated")
 	must(c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.PeerNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return c
 }

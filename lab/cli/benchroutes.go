@@ -15,11 +15,11 @@ func newBenchRoutes(dir *string) *cobra.Command {
 	var o bench.RoutesOptions
 	c := &cobra.Command{
 		Use:   "routes",
-		Short: "What 100 to 20,000 routes cost, and how soon a change of one is served",
-		Long: `Create so many HTTPRoutes, each of a host of its own, at one edge: how long that takes,
-how much memory plane, agent and Envoy have then, and how soon after the API's answer
-the first request follows a changed route, idle and under load. And how far statuses are
-behind the truth while routes of one Gateway come and go.`,
+		Short: "Measure the cost of 100 to 20,000 routes, and how soon a changed route is served",
+		Long: `Create many HTTPRoutes, each with its own host, at one edge. Measure how long that takes, the
+memory of plane, agent and Envoy, and the time from the API's answer to the first request
+that follows a changed route, idle and under load. Also measure the delay of statuses while
+routes of one Gateway come and go.`,
 		Example: "  fairlead lab bench routes --routes 1000 --changes 20",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
@@ -29,12 +29,12 @@ behind the truth while routes of one Gateway come and go.`,
 			return measure(c, *dir, "routes", func(ctx context.Context) (bench.RoutesResult, error) { return bench.Routes(ctx, o) }, routesTable)
 		},
 	}
-	c.Flags().IntSliceVar(&o.Sizes, "routes", []int{100, 1_000, 5_000, 20_000}, "numbers of routes, a row each")
-	c.Flags().IntVar(&o.Changes, "changes", 100, "how often one route is changed, idle and again under load")
-	c.Flags().IntVar(&o.ListenerSets, "listener-sets", 40_000, "routes that attach to one Gateway through ListenerSets; 0 leaves that out")
-	c.Flags().IntVar(&o.Churn, "churn", 500, "routes that come and go while statuses are watched; 0 leaves that out")
-	c.Flags().Float64Var(&o.ChurnRate, "churn-rate", 50, "of them a second")
-	c.Flags().Float64Var(&o.Rate, "rate", 1_000, "requests a second of the load")
+	c.Flags().IntSliceVar(&o.Sizes, "routes", []int{100, 1_000, 5_000, 20_000}, "numbers of routes to measure")
+	c.Flags().IntVar(&o.Changes, "changes", 100, "number of changes of one route, idle and again under load")
+	c.Flags().IntVar(&o.ListenerSets, "listener-sets", 40_000, "routes attached to one Gateway through ListenerSets; 0 skips that part")
+	c.Flags().IntVar(&o.Churn, "churn", 500, "routes that come and go while statuses are watched; 0 skips that part")
+	c.Flags().Float64Var(&o.ChurnRate, "churn-rate", 50, "routes that come or go per second")
+	c.Flags().Float64Var(&o.Rate, "rate", 1_000, "requests a second under load")
 	return c
 }
 
@@ -64,10 +64,10 @@ func newBenchEdge(dir *string) *cobra.Command {
 	var o bench.EdgeOptions
 	c := &cobra.Command{
 		Use:   "edge",
-		Short: "Latency and processor time of an edge's Envoy by routes, endpoints and prefixes",
-		Long: `Measure a real Envoy on loopback at a fixed rate of requests: with 100 to 20,000 routes,
-with 1 to 1,000 endpoints, with 100 and 5,000 prefixes on one host; its memory with
-route shards and with one route configuration; and what choosing the shard costs.`,
+		Short: "Measure latency and processor time of an edge's Envoy by routes, endpoints and prefixes",
+		Long: `Measure a real Envoy on loopback at a fixed rate of requests: with 100 to 20,000 routes, with
+1 to 1,000 endpoints, and with 100 and 5,000 prefixes of one host. Also measure its memory
+with route shards and with one route configuration, and the cost of choosing the shard.`,
 		Example: "  fairlead lab bench edge --rate 1000 --duration 5s",
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Now, o.Progress = time.Now, progress(c.ErrOrStderr())
@@ -75,8 +75,8 @@ route shards and with one route configuration; and what choosing the shard costs
 		},
 	}
 	c.Flags().Float64Var(&o.Rate, "rate", 2_000, "requests a second")
-	c.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "of one round")
-	c.Flags().IntVar(&o.Rounds, "rounds", 3, "rounds; the median counts")
+	c.Flags().DurationVar(&o.Duration, "duration", 10*time.Second, "duration of one round")
+	c.Flags().IntVar(&o.Rounds, "rounds", 3, "number of rounds; the report has the median")
 	return c
 }
 

@@ -17,12 +17,12 @@ func newBenchScale(dir *string) *cobra.Command {
 	var o bench.ScaleOptions
 	c := &cobra.Command{
 		Use:   "scale",
-		Short: "What one plane carries: 1,000 machines that follow 20,000 routes",
-		Long: `Let so many simulated machines join one plane with an API of its own, each with a certificate
-and a delta-xDS stream of its own over mutual TLS, and measure how long it takes until all hold
-everything: when they connect for the first time, when all are started again at once, and when
-the plane is killed. Then how soon a changed route reaches them, and how changes at steady
-rates fare. The machines run in this process, on the same processors as the plane.`,
+		Short: "Measure one plane with 1,000 machines that subscribe to 20,000 routes",
+		Long: `Connect many simulated machines to one plane with an embedded API, each with its own
+certificate and delta-xDS stream over mutual TLS. Measure the time until all have received
+everything: at their first connection, after a restart of all at once, and after the plane is
+killed. Then measure how soon a changed route reaches them, and changes at steady rates. The
+machines run in this process, on the same processors as the plane.`,
 		Example: "  fairlead lab bench scale --machines 100 --routes 2000",
 		RunE: func(c *cobra.Command, _ []string) error {
 			// A plane that is killed refuses a thousand connections, and gRPC has a line for each.
@@ -35,10 +35,10 @@ rates fare. The machines run in this process, on the same processors as the plan
 		},
 	}
 	c.Flags().IntVar(&o.Machines, "machines", 1_000, "simulated machines")
-	c.Flags().IntVar(&o.Routes, "routes", 20_000, "routes, each of a host of its own")
-	c.Flags().IntVar(&o.Changes, "changes", 10, "how often one route is changed")
-	c.Flags().IntSliceVar(&o.Rates, "rates", []int{10, 50, 200}, "changes a second that are tried")
-	c.Flags().DurationVar(&o.Duration, "duration", 20*time.Second, "of each rate")
+	c.Flags().IntVar(&o.Routes, "routes", 20_000, "routes, each with its own host")
+	c.Flags().IntVar(&o.Changes, "changes", 10, "number of changes of one route")
+	c.Flags().IntSliceVar(&o.Rates, "rates", []int{10, 50, 200}, "rates to measure, in changes a second")
+	c.Flags().DurationVar(&o.Duration, "duration", 20*time.Second, "duration of each rate")
 	return c
 }
 

@@ -18,11 +18,11 @@ func newBenchSurvival(dir *string) *cobra.Command {
 	kind := string(router.BIRD)
 	c := &cobra.Command{
 		Use:   "survival",
-		Short: "What open connections survive: load balancers and backends come, drain, die and change weight",
-		Long: `Hold connections open over a router and its load balancers, and a steady load of new
-ones, while load balancers join, drain and die, backends come, drain, die and change
-their weights, also two at once; count the connections that break, and those of them
-whose own backend died. IP-in-IP is not measured: it needs a kernel that undoes it.`,
+		Short: "Measure which connections survive when load balancers and backends come, drain, die and change weight",
+		Long: `Hold connections open through a router and its load balancers, with a steady load of new
+ones. Meanwhile load balancers join, drain and die, and backends come, drain, die and change
+their weights, also two at once. Count the connections that break, separately those whose
+own backend died. IP-in-IP is not measured: it needs a kernel that decapsulates it.`,
 		Example: `  fairlead lab bench survival
   fairlead lab bench survival --connections 1000 --mode DSRGeneve`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -39,7 +39,7 @@ whose own backend died. IP-in-IP is not measured: it needs a kernel that undoes 
 	}
 	f := c.Flags()
 	f.IntVar(&o.Connections, "connections", 10_000, "connections to hold open")
-	f.DurationVar(&o.Every, "every", 10*time.Second, "how often each of them asks")
+	f.DurationVar(&o.Every, "every", 10*time.Second, "interval between requests on each connection")
 	f.StringSliceVar(&modes, "mode", nil, "modes to measure: DSRGeneve, Proxies, DSRL2, NAT (default: all)")
 	f.StringVar(&kind, "router", kind, "the router's BGP daemon: bird or frr")
 	var names []string

@@ -26,10 +26,10 @@ const defaultName = "lab"
 func Commands() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lab",
-		Short: "Networks of machines on this host: to try, to demonstrate, to measure",
-		Long: `A lab is a network of machines on this host. Each machine is a network namespace
-with IPv4 and IPv6 addresses; all are on one segment, and nothing of it is in the
-host's own network. Labs need root and go away whole, even when they are killed.`,
+		Short: "Networks of machines on this host, for trials, demos and benchmarks",
+		Long: `A lab is a network of machines on this host. Each machine is a network namespace with IPv4
+and IPv6 addresses. All machines are on one segment, apart from the host's own network. Labs
+need root. A lab is removed completely when it ends, even when it is killed.`,
 	}
 	c.AddCommand(newUp(), newStatus(), newExec(), newDown(), newDemo(), newBench(), newKeep(), newBackend(), newAPI())
 	return c
@@ -67,9 +67,9 @@ func newDown() *cobra.Command {
 	var grace time.Duration
 	c := &cobra.Command{
 		Use:   "down",
-		Short: "Take a lab away, with everything that runs in it",
-		Long: `Take a lab away with everything that runs in it, shells of 'lab exec' included.
-It also removes what is left of a lab that was killed.`,
+		Short: "Remove a lab, with everything that runs in it",
+		Long: `Remove a lab with everything that runs in it, including shells of 'lab exec'. The command
+also removes what is left of a lab that was killed.`,
 		Example: `  fairlead lab down
   fairlead lab down --name mine
   fairlead lab down --all`,
@@ -101,8 +101,8 @@ It also removes what is left of a lab that was killed.`,
 		},
 	}
 	nameFlag(c, &name)
-	c.Flags().BoolVar(&all, "all", false, "take all labs of this host away")
-	c.Flags().DurationVar(&grace, "grace", 20*time.Second, "how long the lab may take to end in good order before it is killed")
+	c.Flags().BoolVar(&all, "all", false, "remove all labs of this host")
+	c.Flags().DurationVar(&grace, "grace", 20*time.Second, "time for the lab to stop gracefully before it is killed")
 	c.MarkFlagsMutuallyExclusive("all", "name")
 	return c
 }

@@ -11,17 +11,16 @@ func newDemo() *cobra.Command {
 	var o demo.Options
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: VIPs behind a router, weights that shift, things that are killed",
-		Long: `Build a lab with a client behind a router (BIRD), three edges, two clusters of
-backends and a plane; apply a pool of VIPs, the router as a BGP peer and the routes
-of examples/ with kubectl; send requests to the VIPs, shift weights, kill the plane,
-an Envoy and a whole edge, cordon another, and count what was lost. Then have the
-kernel balance a Service, and an edge vanish under 400 connections. It ends with
-"demo: PASS" or "demo: FAIL" and why, in under three minutes, and leaves nothing
-behind.
+		Short: "Run the demo: VIPs behind a router, shifting weights, killed planes, proxies and edges",
+		Long: `Build a lab with a client behind a router (BIRD), three edges, two clusters of backends and a
+plane. Apply a pool of VIPs, the router as a BGP peer and the routes of examples/ with
+kubectl. Send requests to the VIPs; meanwhile shift weights, kill the plane, an Envoy and a
+whole edge, cordon another edge, and count the failed requests. Then balance a Service in the
+kernel, and remove an edge under 400 connections. The demo ends with "demo: PASS", or with
+"demo: FAIL" and the reason, in less than three minutes, and leaves nothing behind.
 
-kubectl is FAIRLEAD_KUBECTL, or beside this program, or on PATH; Envoy is
-FAIRLEAD_ENVOY, or .tools/envoy, or on PATH.`,
+kubectl is FAIRLEAD_KUBECTL, else the one beside this program, else the one on PATH. Envoy is
+FAIRLEAD_ENVOY, else .tools/envoy, else the one on PATH.`,
 		Example: `  fairlead lab demo
   fairlead lab demo --picture docs/demo.svg`,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -33,8 +32,8 @@ FAIRLEAD_ENVOY, or .tools/envoy, or on PATH.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.Name, "name", "demo", "name of the demo's lab")
-	f.IntVar(&o.Requests, "requests", 10_000, "requests of the big step")
+	f.IntVar(&o.Requests, "requests", 10_000, "requests of the main step")
 	f.StringVar(&o.Picture, "picture", "", "SVG file to draw the run into")
-	f.StringVar(&o.OutDir, "out-dir", report.DefaultDir, "where demo.json and the logs of a failure go")
+	f.StringVar(&o.OutDir, "out-dir", report.DefaultDir, "directory for demo.json and the logs of a failure")
 	return c
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func outputFlag(c *cobra.Command, output *string) {
-	c.Flags().StringVarP(output, "output", "o", "text", "how it is printed: text, json or yaml")
+	c.Flags().StringVarP(output, "output", "o", "text", "output format: text, json or yaml")
 	must(c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
 	// Before a lab is built rather than after.
 	c.PreRunE = func(*cobra.Command, []string) error {

@@ -34,15 +34,15 @@ func newUp() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Build a lab and leave it running",
-		Long: `Build a lab and leave it running until 'lab down': a client, two edges, a machine
-for a plane, and two clusters of backends, k8s1 (three) and os1 (two). The backends
-run already and answer at port 8080 of their addresses with their names.
+		Long: `Build a lab and leave it running until 'lab down': a client, two edges, a machine for a
+plane, and two clusters of backends, k8s1 (three) and os1 (two). The backends already run,
+and answer with their names at port 8080 of their addresses.
 
-With --router, the client stands on a segment of its own, and a router between it
-and the others. Every machine of the edges' segment may announce addresses to the
-router by BGP, from any autonomous system but its own, 65000, with or without BFD.
+With --router the client is on its own segment, and a router connects it to the others.
+Every machine on the edges' segment may announce addresses to the router by BGP, with or
+without BFD, from any autonomous system except the router's own, 65000.
 
-A lab keeper stays in the background; when it ends, by whatever means, so does the lab.`,
+A lab keeper stays in the background. When it ends for any reason, the lab ends too.`,
 		Example: `  fairlead lab up
   fairlead lab exec client -- curl -s http://10.77.4.1:8080/
   fairlead lab up --name routed --router frr
